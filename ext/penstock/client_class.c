@@ -1,0 +1,512 @@
+/*
+ * Penstock::Client: one configured librdkafka producer, what Penstock::Producer stands on. It owns a
+ * ps_client, made when configured and opened (threads, connections) at its first use. In a forked child
+ * the first use finds the parent's client and puts a fresh one, with the same configuration, in its place.
+ *
+ * Any thread and fiber of any process of the family; methods that wait release the GVL.
+ */
+#include "penstock.h"
+#include <string.h>
+
+static VALUE client_class;
+
+struct client_object {
+    _Atomic(struct ps_client *) client; /* owns a reference */
+    VALUE poller;                       /* Penstock::Poller */
+    VALUE logger;                       /* nil: librdkafka's log goes to stderr */
+    struct penstock_message_limits limits;
+};
+
+/* ---- GC ---- */
+
+static void client_mark(void *data)
+{
+    struct client_object *object = data;
+    rb_gc_mark_movable(object->poller);
+    rb_gc_mark_movable(object->logger);
+}
+
+static void client_compact(void *data)
+{
+    struct client_object *object = data;
+    object->poller = rb_gc_location(object->poller);
+    object->logger = rb_gc_location(object->logger);
+}
+
+/* Never blocks: a client that was not closed goes on, on native threads, until its messages have a verdict. */
+static void client_free(void *data)
+{
+    struct client_object *object = data;
+    struct ps_client *client = atomic_load(&object->client);
+    if (client) ps_client_abandon(client);
+    xfree(object);
+}
+
+static size_t client_size(const void *data)
+{
+    return sizeof(struct client_object) + sizeof(struct ps_client);
+}
+
+static const rb_data_type_t client_type = {
+    .wrap_struct_name = "Penstock::Client",
+    .function = { .dmark = client_mark, .dfree = client_free, .dsize = client_size, .dcompact = client_compact },
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
+};
+
+static VALUE client_allocate(VALUE klass)
+{
+    struct client_object *object;
+    VALUE self = TypedData_Make_Struct(klass, struct client_object, &client_type, object);
+    object->poller = object->logger = Qnil;
+    return self;
+}
+
+/* ---- which native client: this process's, open if need be ---- */
+
+static struct ps_client *renew(struct client_object *object, struct ps_client *inherited)
+{
+    struct ps_client *fresh = ps_client_new(rd_kafka_conf_dup(inherited->conf), inherited->name,
+                                            penstock_poller_get(object->poller), &inherited->settings);
+    if (!fresh) rb_memerror();
+    ps_client_set_brokers(fresh, inherited->brokers);
+    if (atomic_load(&inherited->state) >= PS_CLIENT_CLOSING) atomic_store(&fresh->state, PS_CLIENT_CLOSED);
+    if (atomic_compare_exchange_strong(&object->client, &inherited, fresh)) return fresh; /* the old one stays, untouched */
+    ps_client_unref(fresh);
+    return inherited; /* another thread was first; this is what it put there */
+}
+
+static struct ps_client *client_get(VALUE self)
+{
+    struct client_object *object = rb_check_typeddata(self, &client_type);
+    struct ps_client *client = atomic_load(&object->client);
+    if (!client) rb_raise(rb_eTypeError, "uninitialized %" PRIsVALUE, rb_obj_class(self));
+    return ps_client_inherited(client) ? renew(object, client) : client;
+}
+
+struct open_call {
+    struct ps_client *client;
+    int result;
+    char errstr[512];
+};
+
+static void *open_nogvl(void *arg)
+{
+    struct open_call *call = arg;
+    call->result = ps_client_open(call->client, call->errstr, sizeof(call->errstr));
+    return NULL;
+}
+
+static void attach_dispatcher(VALUE self, const struct ps_client *client)
+{
+    const struct client_object *object = rb_check_typeddata(self, &client_type);
+    if (NIL_P(object->logger)) return;
+    VALUE dispatcher = rb_const_get(penstock_module, rb_intern("Dispatcher"));
+    rb_funcall(dispatcher, rb_intern("attach"), 2, ULL2NUM(client->address), object->logger);
+}
+
+/* Releases the GVL when it has to open: what was read from Ruby objects before must be read again. True: it did. */
+static bool client_open(VALUE self, struct ps_client *client)
+{
+    if (atomic_load(&client->state) != PS_CLIENT_NEW) return false;
+    struct open_call call = { .client = client };
+    attach_dispatcher(self, client);
+    penstock_nogvl(open_nogvl, &call);
+    if (call.result < 0) {
+        struct penstock_error_context context = penstock_no_context;
+        context.client = client;
+        penstock_raise(penstock_config_error, &context, "%s", call.errstr);
+    }
+    return true;
+}
+
+/* ---- configuring ---- */
+
+static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, VALUE logger, VALUE max_payload_size,
+                               VALUE close_timeout, VALUE max_time, VALUE periodic_poll_interval)
+{
+    struct client_object *object = rb_check_typeddata(self, &client_type);
+    if (atomic_load(&object->client)) rb_raise(rb_eTypeError, "already initialized");
+    struct ps_poller *native_poller = penstock_poller_get(poller);
+    StringValueCStr(id);
+
+    /* The client owns the configuration from the start, so that an error in it leaks nothing. */
+    struct ps_client_settings settings = {
+        .max_time_us = NUM2LL(max_time) * 1000,
+        .sweep_us = NUM2LL(periodic_poll_interval) * 1000,
+        .close_timeout_ms = NUM2LL(close_timeout),
+        .logs_to_mailbox = !NIL_P(logger),
+    };
+    object->limits.payload = NUM2SIZET(max_payload_size);
+    RB_OBJ_WRITE(self, &object->poller, poller);
+    RB_OBJ_WRITE(self, &object->logger, logger);
+
+    struct ps_client *client = ps_client_new(rd_kafka_conf_new(), RSTRING_PTR(id), native_poller, &settings);
+    if (!client) rb_memerror();
+    atomic_store(&object->client, client);
+
+    struct penstock_conf_facts facts;
+    penstock_conf_fill(client->conf, kafka, settings.logs_to_mailbox, &facts);
+    object->limits.total = facts.message_max_bytes;
+    client->settings.sticky_ms = facts.sticky_ms;
+    ps_client_set_brokers(client, rb_string_value_cstr(&facts.brokers));
+    return self;
+}
+
+/* ---- producing ---- */
+
+struct refusal { /* why librdkafka did not take a message; err 0: it did */
+    rd_kafka_resp_err_t err;
+    bool fatal;
+    char text[256];
+};
+
+static void refuse(struct refusal *refusal, rd_kafka_resp_err_t err, const char *text)
+{
+    refusal->err = err;
+    snprintf(refusal->text, sizeof(refusal->text), "%s", text);
+}
+
+static bool copy_partition_key(struct ps_delivery *delivery, VALUE key)
+{
+    if (NIL_P(key)) return true;
+    struct ps_bytes *bytes = malloc(sizeof(*bytes) + RSTRING_LEN(key));
+    if (!bytes) return false;
+    bytes->size = RSTRING_LEN(key);
+    memcpy(bytes->data, RSTRING_PTR(key), bytes->size);
+    delivery->partition_key = bytes;
+    return true;
+}
+
+static rd_kafka_vu_t bytes_vu(rd_kafka_vtype_t type, VALUE string)
+{
+    rd_kafka_vu_t vu = { .vtype = type };
+    if (!NIL_P(string)) {
+        vu.u.mem.ptr = RSTRING_PTR(string);
+        vu.u.mem.size = RSTRING_LEN(string);
+    }
+    return vu;
+}
+
+/*
+ * Hands one message to librdkafka, which copies it. With the GVL: this takes a fraction of a microsecond
+ * and the bytes are Ruby's. Never raises and allocates nothing from Ruby.
+ */
+static void enqueue(struct ps_client *client, struct ps_topic *topic, const struct penstock_message *message,
+                    struct ps_delivery *delivery, struct refusal *refusal)
+{
+    if (!copy_partition_key(delivery, message->partition_key)) {
+        refuse(refusal, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "out of memory");
+        return;
+    }
+    rd_kafka_headers_t *headers = penstock_message_headers(message);
+    rd_kafka_vu_t arguments[8] = {
+        { .vtype = RD_KAFKA_VTYPE_RKT, .u.rkt = topic->rkt },
+        { .vtype = RD_KAFKA_VTYPE_PARTITION, .u.i32 = message->partition },
+        { .vtype = RD_KAFKA_VTYPE_MSGFLAGS, .u.i = RD_KAFKA_MSG_F_COPY },
+        { .vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = delivery },
+        { .vtype = RD_KAFKA_VTYPE_TIMESTAMP, .u.i64 = message->timestamp },
+        bytes_vu(RD_KAFKA_VTYPE_VALUE, message->payload),
+        bytes_vu(RD_KAFKA_VTYPE_KEY, message->key),
+        { .vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = headers },
+    };
+    atomic_fetch_add(&client->accepted, 1); /* before: its verdict may be in before produceva returns */
+    rd_kafka_error_t *error = rd_kafka_produceva(client->rk, arguments, headers ? 8 : 7);
+    if (!error) return;
+
+    atomic_fetch_sub(&client->accepted, 1);
+    if (headers) rd_kafka_headers_destroy(headers);
+    refuse(refusal, rd_kafka_error_code(error), rd_kafka_error_string(error));
+    refusal->fatal = rd_kafka_error_is_fatal(error);
+    rd_kafka_error_destroy(error);
+}
+
+/* Enqueues up to the first refusal; returns how many were taken. */
+static uint32_t enqueue_all(struct ps_client *client, struct ps_batch *batch, const struct penstock_message *messages,
+                            struct refusal *refusal)
+{
+    struct ps_topic *topic = NULL;
+    uint32_t sent = 0;
+
+    if (!ps_client_enter(client)) {
+        refuse(refusal, RD_KAFKA_RESP_ERR__DESTROY, "the producer is closed");
+    } else {
+        for (; sent < batch->size; sent++) {
+            VALUE name = messages[sent].topic;
+            size_t length = RSTRING_LEN(name);
+            if (!topic || topic->length != length || memcmp(topic->name, RSTRING_PTR(name), length) != 0)
+                topic = ps_client_topic(client, RSTRING_PTR(name), length);
+            if (topic) enqueue(client, topic, &messages[sent], &batch->deliveries[sent], refusal);
+            else refuse(refusal, rd_kafka_last_error(), "librdkafka refused the topic");
+            if (refusal->err) break;
+        }
+        ps_client_exit(client);
+    }
+    ps_batch_never_sent(batch, sent);
+    return sent;
+}
+
+static VALUE refusal_error(const struct ps_client *client, const struct refusal *refusal, const struct penstock_message *message)
+{
+    struct penstock_error_context context = {
+        .err = refusal->err,
+        .client = client,
+        .topic = message->topic,
+        .partition = message->partition,
+        .fatal = refusal->fatal,
+        .retriable = refusal->err == RD_KAFKA_RESP_ERR__QUEUE_FULL,
+    };
+    VALUE error_class = penstock_produce_error;
+    if (refusal->err == RD_KAFKA_RESP_ERR__QUEUE_FULL) error_class = penstock_queue_full_error;
+    if (refusal->err == RD_KAFKA_RESP_ERR__DESTROY) error_class = penstock_closed_error;
+    if (refusal->err == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE) error_class = penstock_message_error;
+    return penstock_error_new(error_class, &context, rb_utf8_str_new_cstr(refusal->text));
+}
+
+static void check_open(const struct ps_client *client)
+{
+    if (atomic_load(&client->state) >= PS_CLIENT_CLOSING) penstock_raise_closed(client);
+}
+
+/* One frozen String per topic name, whatever the caller does to his. */
+static VALUE topic_value(VALUE name)
+{
+    return rb_str_to_interned_str(name);
+}
+
+static VALUE client_produce(VALUE self, VALUE hash)
+{
+    const struct client_object *object = rb_check_typeddata(self, &client_type);
+    struct ps_client *client = client_get(self);
+    struct penstock_message message;
+    struct refusal refusal = { .err = 0 };
+
+    check_open(client);
+    penstock_message_parse(&message, hash, -1, &object->limits);
+    if (client_open(self, client)) penstock_message_parse(&message, hash, -1, &object->limits);
+
+    VALUE handle = penstock_delivery_handle_new(), topic = topic_value(message.topic);
+    struct ps_batch *batch = ps_batch_new(client, 1);
+    if (!batch) rb_memerror();
+    penstock_delivery_handle_attach(handle, &batch->deliveries[0], topic, message.label);
+    ps_batch_unref(batch); /* the handle has its own */
+
+    if (!enqueue_all(client, batch, &message, &refusal)) rb_exc_raise(refusal_error(client, &refusal, &message));
+    return handle;
+}
+
+static void parse_all(const struct client_object *object, VALUE hashes, struct penstock_message *messages)
+{
+    for (long i = 0; i < RARRAY_LEN(hashes); i++)
+        penstock_message_parse(&messages[i], RARRAY_AREF(hashes, i), i, &object->limits);
+}
+
+/*
+ * [handles, nil], or [handles of those taken, error] when librdkafka refused one. All are checked before
+ * the first is handed over; from then on nothing here runs Ruby code or gives up the GVL, so the Strings
+ * are those that were checked.
+ */
+static VALUE client_produce_many(VALUE self, VALUE hashes)
+{
+    const struct client_object *object = rb_check_typeddata(self, &client_type);
+    struct ps_client *client = client_get(self);
+    check_open(client);
+    if (!RB_TYPE_P(hashes, T_ARRAY))
+        penstock_raise(penstock_message_error, &penstock_no_context, "produce_many takes an Array of messages, not %" PRIsVALUE,
+                       rb_obj_class(hashes));
+    hashes = rb_ary_dup(hashes);
+    long size = RARRAY_LEN(hashes);
+    if (size == 0) return rb_assoc_new(hashes, Qnil);
+    if (size > INT32_MAX) rb_raise(rb_eArgError, "batch too big");
+
+    VALUE buffer;
+    struct penstock_message *messages = ALLOCV_N(struct penstock_message, buffer, size);
+    parse_all(object, hashes, messages);
+    if (client_open(self, client)) parse_all(object, hashes, messages);
+
+    struct refusal refusal = { .err = 0 };
+    VALUE handles = rb_ary_new_capa(size), first = penstock_delivery_handle_new(), topic = topic_value(messages[0].topic);
+    struct ps_batch *batch = ps_batch_new(client, (uint32_t)size);
+    if (!batch) rb_memerror();
+    penstock_delivery_handle_attach(first, &batch->deliveries[0], topic, messages[0].label);
+    ps_batch_unref(batch);
+
+    long sent = enqueue_all(client, batch, messages, &refusal);
+
+    VALUE name = messages[0].topic; /* librdkafka is at work by now, while the handles are made */
+    for (long i = 0; i < sent; i++) {
+        VALUE handle = i == 0 ? first : penstock_delivery_handle_new();
+        if (messages[i].topic != name) topic = topic_value(name = messages[i].topic);
+        if (i > 0) penstock_delivery_handle_attach(handle, &batch->deliveries[i], topic, messages[i].label);
+        rb_ary_push(handles, handle);
+    }
+    VALUE error = refusal.err ? refusal_error(client, &refusal, &messages[sent]) : Qnil;
+    ALLOCV_END(buffer);
+    RB_GC_GUARD(hashes);
+    RB_GC_GUARD(first);
+    return rb_assoc_new(handles, error);
+}
+
+/* ---- flush, close ---- */
+
+int64_t penstock_timeout_ms(VALUE milliseconds)
+{
+    if (NIL_P(milliseconds)) return -1;
+    if (!RB_INTEGER_TYPE_P(milliseconds) && !RB_FLOAT_TYPE_P(milliseconds))
+        rb_raise(rb_eArgError, "a timeout is an Integer, Float or nil, not %" PRIsVALUE, rb_obj_class(milliseconds));
+    double value = NUM2DBL(milliseconds);
+    if (!(value >= 0)) rb_raise(rb_eArgError, "a timeout is not negative: %" PRIsVALUE, milliseconds);
+    return value > 1e15 ? -1 : (int64_t)(value + 0.999);
+}
+
+/* True when nothing is in flight any more, false when the time was up. */
+static VALUE client_flush(VALUE self, VALUE timeout_ms)
+{
+    struct ps_client *client = client_get(self);
+    int64_t timeout = penstock_timeout_ms(timeout_ms);
+    check_open(client);
+    if (ps_client_in_flight(client) == 0) return Qtrue;
+
+    struct ps_flush_job *flush = ps_client_flush(client, timeout);
+    if (!flush) {
+        check_open(client);
+        rb_sys_fail("cannot start a thread to flush");
+    }
+    penstock_wait_job(&flush->job, PS_FOREVER); /* the job itself keeps the deadline */
+    return ps_client_in_flight(client) == 0 ? Qtrue : Qfalse;
+}
+
+struct close_call {
+    struct ps_client *client;
+    int64_t timeout_ms;
+    struct ps_close_job *closing;
+};
+
+static void *close_nogvl(void *arg) /* may wait for another thread that is just opening the client */
+{
+    struct close_call *call = arg;
+    call->closing = ps_client_close(call->client, call->timeout_ms, NULL);
+    return NULL;
+}
+
+/* [delivered, failed, purged, pending]: what became of the messages in flight when closing began. */
+static VALUE client_close(VALUE self, VALUE timeout_ms)
+{
+    struct close_call call = { .client = client_get(self), .timeout_ms = penstock_timeout_ms(timeout_ms) };
+    int64_t margin_ms = call.timeout_ms / 10 + 50; /* to purge what could not be flushed, and to destroy */
+    int64_t deadline_us = call.timeout_ms < 0 ? PS_FOREVER : ps_deadline_us(call.timeout_ms + margin_ms);
+    penstock_nogvl(close_nogvl, &call);
+    if (call.closing) penstock_wait_job(&call.closing->job, deadline_us);
+    else if (atomic_load(&call.client->state) == PS_CLIENT_OPEN) rb_sys_fail("cannot start a thread to close");
+
+    struct ps_close_counts counts;
+    ps_client_close_counts(call.client, &counts);
+    VALUE result[] = { ULL2NUM(counts.delivered), ULL2NUM(counts.failed), ULL2NUM(counts.purged), ULL2NUM(counts.pending) };
+    return rb_ary_new_from_values(4, result);
+}
+
+enum { CLOSE_AT_ONCE = 1024 };
+
+static VALUE wait_for_close(VALUE job)
+{
+    penstock_wait_job(&((struct ps_close_job *)job)->job, PS_FOREVER);
+    return Qnil;
+}
+
+/* At exit: closes every client of this process that is still open, all at the same time. Interruptible. */
+static VALUE s_close_all(VALUE self)
+{
+    VALUE buffer;
+    struct ps_close_job **jobs = ALLOCV_N(struct ps_close_job *, buffer, CLOSE_AT_ONCE);
+    unsigned count;
+    int state = 0;
+    while (!state && (count = ps_registry_close_all(jobs, CLOSE_AT_ONCE, "still open when the process ended")) > 0) {
+        for (unsigned i = 0; i < count; i++) {
+            if (state) ps_job_unref(&jobs[i]->job);
+            else rb_protect(wait_for_close, (VALUE)jobs[i], &state);
+        }
+    }
+    ALLOCV_END(buffer);
+    if (state) rb_jump_tag(state);
+    return Qnil;
+}
+
+static VALUE s_open_count(VALUE self)
+{
+    return UINT2NUM(ps_registry_count());
+}
+
+/* ---- asking ---- */
+
+static VALUE client_queue_size(VALUE self)
+{
+    return ULL2NUM(ps_client_in_flight(client_get(self)));
+}
+
+static VALUE client_state(VALUE self)
+{
+    static const char *const names[] = { "configured", "open", "closing", "closed" };
+    return ID2SYM(rb_intern(names[atomic_load(&client_get(self)->state)]));
+}
+
+static VALUE client_connect(VALUE self)
+{
+    struct ps_client *client = client_get(self);
+    client_open(self, client);
+    check_open(client);
+    return self;
+}
+
+static VALUE query_partitions(VALUE arg)
+{
+    struct ps_metadata_job *query = (struct ps_metadata_job *)arg;
+    return penstock_wait(&query->job.completion, NULL, PS_FOREVER) ? Qtrue : Qfalse; /* librdkafka keeps the deadline */
+}
+
+/* -1: the cluster does not know the topic. */
+static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VALUE max_age_ms)
+{
+    struct ps_client *client = client_get(self);
+    int64_t timeout = penstock_timeout_ms(timeout_ms), max_age_us = NUM2LL(max_age_ms) * 1000;
+    check_open(client);
+    penstock_check_topic_name(name, -1);
+    client_open(self, client);
+
+    int32_t known = ps_client_known_partitions(client, RSTRING_PTR(name), RSTRING_LEN(name), max_age_us);
+    if (known) return INT2NUM(known);
+
+    struct ps_metadata_job *query = ps_client_metadata(client, RSTRING_PTR(name), RSTRING_LEN(name), (int)timeout);
+    if (!query) {
+        check_open(client);
+        rb_sys_fail("cannot start a thread to ask for metadata");
+    }
+    int state = 0;
+    rb_protect(query_partitions, (VALUE)query, &state);
+    struct penstock_error_context context = {
+        .err = query->err, .client = client, .topic = name, .partition = -1, .retriable = true,
+    };
+    int32_t count = query->partition_count;
+    ps_job_abandon(&query->job);
+    if (state) rb_jump_tag(state);
+    if (context.err) penstock_raise(penstock_error, &context, "the partitions of the topic could not be learnt");
+    return INT2NUM(count);
+}
+
+void penstock_client_init(void)
+{
+    client_class = rb_const_get(penstock_module, rb_intern("Client"));
+    rb_gc_register_mark_object(client_class);
+    rb_define_alloc_func(client_class, client_allocate);
+    rb_undef_method(client_class, "initialize_copy");
+    rb_define_method(client_class, "initialize", client_initialize, 8);
+    rb_define_method(client_class, "produce", client_produce, 1);
+    rb_define_method(client_class, "produce_many", client_produce_many, 1);
+    rb_define_method(client_class, "flush", client_flush, 1);
+    rb_define_method(client_class, "close", client_close, 1);
+    rb_define_method(client_class, "connect", client_connect, 0);
+    rb_define_method(client_class, "state", client_state, 0);
+    rb_define_method(client_class, "queue_size", client_queue_size, 0);
+    rb_define_method(client_class, "partition_count", client_partition_count, 3);
+    rb_define_singleton_method(client_class, "setting_names", penstock_setting_names, 0);
+    rb_define_singleton_method(client_class, "close_all", s_close_all, 0);
+    rb_define_singleton_method(client_class, "open_count", s_open_count, 0);
+}

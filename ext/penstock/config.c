@@ -1,0 +1,140 @@
+/*
+ * From a Ruby Hash to an rd_kafka_conf_t. librdkafka judges names and values; we add which names exist
+ * (for "did you mean"), refuse what has no clear meaning, and never repeat a secret in an error.
+ */
+#include "penstock.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct filling {
+    rd_kafka_conf_t *conf;
+    VALUE settings;
+};
+
+static bool secret(const char *name)
+{
+    static const char *const words[] = { "password", "secret", ".pem", "oauthbearer.config", "token", "jaas" };
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+        if (strstr(name, words[i])) return true;
+    return false;
+}
+
+static VALUE setting_name(VALUE key, VALUE settings)
+{
+    VALUE name = SYMBOL_P(key) ? rb_sym2str(key) : key;
+    if (!RB_TYPE_P(name, T_STRING))
+        penstock_raise(penstock_config_error, &penstock_no_context,
+                       "config.kafka: the names of settings are Symbols or Strings, not %" PRIsVALUE, rb_inspect(key));
+    VALUE twin = SYMBOL_P(key) ? name : rb_str_intern(rb_str_dup(name));
+    if (RTEST(rb_funcall(settings, rb_intern("key?"), 1, twin)))
+        penstock_raise(penstock_config_error, &penstock_no_context,
+                       "config.kafka: %" PRIsVALUE " is given twice, as a Symbol and as a String", name);
+    return name;
+}
+
+static VALUE setting_value(VALUE name, VALUE value)
+{
+    switch (TYPE(value)) {
+    case T_STRING: return value;
+    case T_TRUE: return rb_str_new_cstr("true");
+    case T_FALSE: return rb_str_new_cstr("false");
+    case T_FIXNUM:
+    case T_BIGNUM:
+    case T_FLOAT: return rb_String(value);
+    default:
+        penstock_raise(penstock_config_error, &penstock_no_context,
+                       "config.kafka: %" PRIsVALUE " takes an Integer, Float, String, true or false, not %" PRIsVALUE,
+                       name, rb_obj_class(value));
+    }
+}
+
+static const char *text_of(VALUE string, VALUE name)
+{
+    if (memchr(RSTRING_PTR(string), '\0', RSTRING_LEN(string)))
+        penstock_raise(penstock_config_error, &penstock_no_context, "config.kafka: %+" PRIsVALUE " holds a zero byte", name);
+    return rb_string_value_cstr(&string);
+}
+
+static int fill_one(VALUE key, VALUE value, VALUE arg)
+{
+    struct filling *filling = (struct filling *)arg;
+    char errstr[512] = "";
+    VALUE name = setting_name(key, filling->settings);
+    VALUE string = setting_value(name, value);
+    const char *name_text = text_of(name, name);
+
+    switch (rd_kafka_conf_set(filling->conf, name_text, text_of(string, name), errstr, sizeof(errstr))) {
+    case RD_KAFKA_CONF_OK: break;
+    case RD_KAFKA_CONF_UNKNOWN:
+        rb_funcall(rb_const_get(penstock_module, rb_intern("Config")), rb_intern("refuse_setting"), 1, name);
+        break;
+    case RD_KAFKA_CONF_INVALID:
+        penstock_raise(penstock_config_error, &penstock_no_context, "config.kafka: %s: %s", name_text,
+                       secret(name_text) ? "the value is not valid" : errstr);
+    }
+    RB_GC_GUARD(name);
+    RB_GC_GUARD(string);
+    return ST_CONTINUE;
+}
+
+static VALUE get(rd_kafka_conf_t *conf, const char *name)
+{
+    char value[2048] = "";
+    size_t size = sizeof(value);
+    rd_kafka_conf_get(conf, name, value, &size);
+    return rb_str_new_cstr(value);
+}
+
+static int64_t get_integer(rd_kafka_conf_t *conf, const char *name)
+{
+    return NUM2LL(rb_str_to_inum(get(conf, name), 10, 0));
+}
+
+static void set(rd_kafka_conf_t *conf, const char *name, const char *value)
+{
+    char errstr[256];
+    if (rd_kafka_conf_set(conf, name, value, errstr, sizeof(errstr)) != RD_KAFKA_CONF_OK)
+        penstock_raise(penstock_config_error, &penstock_no_context, "config.kafka: %s", errstr);
+}
+
+void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, struct penstock_conf_facts *facts)
+{
+    struct filling filling = { .conf = conf, .settings = settings };
+    rb_hash_foreach(settings, fill_one, (VALUE)&filling);
+
+    facts->brokers = get(conf, "bootstrap.servers");
+    if (RSTRING_LEN(facts->brokers) == 0)
+        penstock_raise(penstock_config_error, &penstock_no_context,
+                       "config.kafka must say \"bootstrap.servers\", such as \"localhost:9092\"");
+    facts->message_max_bytes = (size_t)get_integer(conf, "message.max.bytes");
+    facts->sticky_ms = get_integer(conf, "sticky.partitioning.linger.ms");
+    set(conf, "sticky.partitioning.linger.ms", "0"); /* topic.c does it, so that partition_key is heard */
+
+    int events = RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR;
+    if (logs_to_mailbox) {
+        set(conf, "log.queue", "true");
+        events |= RD_KAFKA_EVENT_LOG;
+    }
+    rd_kafka_conf_set_events(conf, events);
+}
+
+/* The names of all settings, from the table that librdkafka prints: "name | C/P | range | ..." */
+VALUE penstock_setting_names(VALUE self)
+{
+    char *text = NULL, *rest = NULL;
+    size_t size = 0;
+    FILE *stream = open_memstream(&text, &size);
+    if (!stream) rb_sys_fail("open_memstream");
+    rd_kafka_conf_properties_show(stream);
+    fclose(stream);
+
+    VALUE names = rb_ary_new();
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        char *end = strstr(line, " "), *bar = strchr(line, '|');
+        if (!bar || !end || end > bar || strncmp(line, "Property", 8) == 0) continue;
+        rb_ary_push(names, rb_str_new(line, end - line));
+    }
+    free(text);
+    return names;
+}

@@ -1,0 +1,182 @@
+/*
+ * Closing: refuse new work, flush, purge what is left, leave the poller, destroy. It runs on a native
+ * thread of its own, once per client, whoever asks; askers wait for that job, and an asker that is
+ * interrupted leaves it running.
+ *
+ * A client is destroyed only when every accepted message has its verdict: librdkafka drops the
+ * reports of a client that is destroyed earlier, and a waiter would sleep for ever.
+ */
+#include "core.h"
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static void refuse_new_calls(struct ps_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    while (atomic_load(&client->calls) > 0) pthread_cond_wait(&client->calls_ended, &client->lock);
+    pthread_mutex_unlock(&client->lock);
+}
+
+static void settle_everything(struct ps_client *client, int64_t deadline_us)
+{
+    rd_kafka_resp_err_t err = rd_kafka_flush(client->rk, ps_remaining_ms(deadline_us));
+    while (err) {
+        /* Not blocking: a broker thread may be inside a slow name lookup. The flush waits for the reports. */
+        rd_kafka_purge(client->rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING);
+        err = rd_kafka_flush(client->rk, 1000);
+    }
+}
+
+static void destroy(struct ps_client *client)
+{
+    rd_kafka_queue_cb_event_enable(client->queue, NULL, NULL); /* after this no callback runs or will run */
+    ps_poller_leave(client->poller, client);
+    ps_topics_destroy(&client->topics);
+    rd_kafka_queue_destroy(client->queue);
+    rd_kafka_destroy(client->rk);
+    client->queue = NULL;
+    client->rk = NULL;
+}
+
+/* When nobody asked for this closing, nobody reads its result: what was lost must be said aloud. */
+static void report_losses(struct ps_close_job *closing)
+{
+    struct ps_close_counts counts;
+    ps_client_close_counts(closing->client, &counts);
+    if (!closing->reason || counts.failed + counts.purged == 0) return;
+
+    char text[256];
+    snprintf(text, sizeof(text), "%llu of the last messages were not delivered: the producer was %s before they could be",
+             (unsigned long long)(counts.failed + counts.purged), closing->reason);
+    ps_client_log(closing->client, 3, "CLOSE", text);
+}
+
+static void close_run(struct ps_job *job)
+{
+    struct ps_close_job *closing = (struct ps_close_job *)job;
+    struct ps_client *client = closing->client;
+
+    refuse_new_calls(client);
+    settle_everything(client, closing->deadline_us);
+    destroy(client);
+    report_losses(closing);
+    if (client->settings.logs_to_mailbox) ps_mailbox_post(client->address, PS_MAIL_LAST, "");
+    ps_registry_remove(client);
+    atomic_store(&client->state, PS_CLIENT_CLOSED);
+}
+
+/* The client owns a reference to its job, so the job must not own one to the client: the thread does. */
+static void close_release(struct ps_job *job)
+{
+    free(job);
+}
+
+static void close_run_and_unref(struct ps_job *job)
+{
+    struct ps_client *client = ((struct ps_close_job *)job)->client;
+    close_run(job);
+    ps_client_unref(client);
+}
+
+static struct ps_close_job *start_closing(struct ps_client *client, int64_t timeout_ms, const char *reason)
+{
+    struct ps_close_job *closing = calloc(1, sizeof(*closing));
+    if (!closing) return NULL;
+    ps_job_init(&closing->job, close_run_and_unref, close_release);
+    closing->client = client;
+    closing->deadline_us = ps_deadline_us(timeout_ms);
+    closing->reason = reason;
+    closing->delivered = atomic_load(&client->delivered);
+    closing->failed = atomic_load(&client->failed);
+    closing->purged = atomic_load(&client->purged);
+
+    ps_client_retain(client);
+    client->close_job = closing;
+    atomic_store(&client->state, PS_CLIENT_CLOSING);
+    if (ps_job_start(&closing->job, "penstock.close") != 0) {
+        atomic_store(&client->state, PS_CLIENT_OPEN); /* no thread to be had now; asking again tries again */
+        client->close_job = NULL;
+        ps_job_unref(&closing->job);
+        ps_client_unref(client);
+        return NULL;
+    }
+    return closing;
+}
+
+struct ps_close_job *ps_client_close(struct ps_client *client, int64_t timeout_ms, const char *reason)
+{
+    pthread_mutex_lock(&client->lock);
+    int state = atomic_load(&client->state);
+    if (state == PS_CLIENT_NEW) atomic_store(&client->state, PS_CLIENT_CLOSED);
+    else if (state == PS_CLIENT_OPEN) start_closing(client, timeout_ms, reason);
+    struct ps_close_job *closing = client->close_job;
+    if (closing) ps_job_retain(&closing->job);
+    pthread_mutex_unlock(&client->lock);
+    return closing;
+}
+
+void ps_client_close_counts(struct ps_client *client, struct ps_close_counts *counts)
+{
+    struct ps_close_job *closing = client->close_job;
+    *counts = (struct ps_close_counts){ .pending = ps_client_in_flight(client) };
+    if (!closing) return;
+    counts->delivered = atomic_load(&client->delivered) - closing->delivered;
+    counts->failed = atomic_load(&client->failed) - closing->failed;
+    counts->purged = atomic_load(&client->purged) - closing->purged;
+}
+
+void ps_client_abandon(struct ps_client *client)
+{
+    if (ps_client_inherited(client)) return;
+    struct ps_close_job *closing =
+        ps_client_close(client, client->settings.close_timeout_ms, "dropped without close");
+    if (closing) ps_job_unref(&closing->job);
+    ps_client_unref(client);
+}
+
+/* ---- flush ---- */
+
+/* rd_kafka_flush cannot be interrupted, so it is called for a while at a time: an asker who has gone, or
+ * a close, need not wait for the whole timeout. The asker itself is woken the moment it is over. */
+static void flush_run(struct ps_job *job)
+{
+    struct ps_flush_job *flush = (struct ps_flush_job *)job;
+    struct ps_client *client = flush->client;
+
+    while (!atomic_load(&job->abandoned) && atomic_load(&client->state) == PS_CLIENT_OPEN) {
+        int remaining_ms = ps_remaining_ms(flush->deadline_us);
+        int slice_ms = remaining_ms < 0 || remaining_ms > 100 ? 100 : remaining_ms;
+        rd_kafka_resp_err_t err = rd_kafka_flush(client->rk, slice_ms);
+        if (ps_client_in_flight(client) == 0 || remaining_ms == 0) break;
+        if (!err) sched_yield(); /* librdkafka has let go of the last messages, the poller is about to */
+    }
+    ps_client_exit(client);
+}
+
+static void flush_release(struct ps_job *job)
+{
+    ps_client_unref(((struct ps_flush_job *)job)->client);
+    free(job);
+}
+
+struct ps_flush_job *ps_client_flush(struct ps_client *client, int64_t timeout_ms)
+{
+    struct ps_flush_job *flush = calloc(1, sizeof(*flush));
+    if (!flush) return NULL;
+    ps_job_init(&flush->job, flush_run, flush_release);
+    ps_client_retain(client);
+    flush->client = client;
+    flush->deadline_us = ps_deadline_us(timeout_ms);
+
+    if (!ps_client_enter(client)) {
+        ps_job_unref(&flush->job);
+        return NULL;
+    }
+    if (ps_job_start(&flush->job, "penstock.flush") != 0) {
+        ps_client_exit(client);
+        ps_job_unref(&flush->job);
+        return NULL;
+    }
+    return flush;
+}

@@ -1,0 +1,347 @@
+/*
+ * The native core: everything of Penstock that knows librdkafka and threads but not Ruby.
+ *
+ *   Ruby says what is wanted. C moves bytes between Ruby objects and librdkafka.
+ *   One poller turns librdkafka's events into resolved handles and full mailboxes.
+ *
+ * Nothing below this directory includes ruby.h: it may be called from any thread, with or without the
+ * GVL, never raises, and can be built and tested alone. Suffix `_cb`: called by a librdkafka thread, so
+ * it only does atomics and one write(2).
+ *
+ * Lock order, outermost first: client.lock, then registry.lock or poller.lock, then librdkafka's own.
+ * topics.lock may be held while calling librdkafka too. job.lock and mailbox.lock are leaves.
+ */
+#ifndef PENSTOCK_CORE_H
+#define PENSTOCK_CORE_H
+
+#include <librdkafka/rdkafka.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- platform.c: clock, fork, threads ------------------------------------------------------------- */
+
+#define PS_FOREVER INT64_MAX /* a deadline that never comes */
+
+int64_t ps_now_us(void);                     /* monotonic */
+int64_t ps_deadline_us(int64_t timeout_ms);  /* now + timeout; negative: PS_FOREVER */
+int ps_remaining_ms(int64_t deadline_us);    /* rounded up, never negative, -1 for PS_FOREVER */
+
+void ps_generation_init(void);
+unsigned ps_generation(void); /* which process of a family of forks this is */
+
+int ps_thread_start(const char *name, void *(*body)(void *), void *arg); /* detached; 0 or errno */
+
+/* ---- wakeup.c: wakes one thread that sleeps in poll(2) ------------------------------------------- */
+
+struct ps_wakeup {
+    int reader;
+    int writer; /* the same eventfd on Linux, the other end of a pipe elsewhere */
+};
+
+int ps_wakeup_open(struct ps_wakeup *wakeup);
+void ps_wakeup_close(struct ps_wakeup *wakeup);
+void ps_wakeup_signal(struct ps_wakeup *wakeup);                       /* async-signal-safe */
+bool ps_wakeup_wait(struct ps_wakeup *wakeup, int64_t deadline_us);    /* true: was signalled */
+
+/* ---- completion.c: "n things are pending", and who waits for them -------------------------------- */
+
+struct ps_delivery;
+
+/* One thread's wait. Lives on that thread's stack: unlinked before anything can unwind it. */
+struct ps_waiter {
+    struct ps_waiter *next, *prev;       /* in completion.waiters, under completion.lock */
+    const struct ps_delivery *delivery;  /* what is waited for; NULL: the whole completion */
+    _Atomic uint32_t state;
+};
+
+enum { PS_WAITING, PS_INTERRUPTED, PS_DONE };
+
+struct ps_completion {
+    pthread_mutex_t *lock;       /* guards `waiters`; belongs to the client or the job */
+    struct ps_waiter *waiters;
+    _Atomic uint32_t pending;
+    _Atomic bool waited;         /* someone is or was in `waiters`: settling must look */
+};
+
+void ps_completion_init(struct ps_completion *completion, pthread_mutex_t *lock, uint32_t pending);
+bool ps_completion_settle(struct ps_completion *completion, uint32_t count); /* true: nothing left */
+bool ps_completion_done(const struct ps_completion *completion);
+
+bool ps_waiter_join(struct ps_waiter *waiter, struct ps_completion *completion,
+                    const struct ps_delivery *delivery);    /* false: done already, not linked */
+void ps_waiter_leave(struct ps_waiter *waiter, struct ps_completion *completion);
+uint32_t ps_waiter_sleep(struct ps_waiter *waiter, int64_t deadline_us); /* the state it woke with */
+void ps_waiter_interrupt(void *waiter);                     /* async-signal-safe */
+
+/* ---- job.c: a blocking librdkafka call on a native thread of its own ------------------------------ */
+
+struct ps_job {
+    struct ps_completion completion;
+    pthread_mutex_t lock;
+    _Atomic uint32_t refs;
+    _Atomic bool abandoned; /* an asker has stopped waiting */
+    void (*run)(struct ps_job *job);
+    void (*release)(struct ps_job *job); /* frees the struct that embeds this one */
+};
+
+void ps_job_init(struct ps_job *job, void (*run)(struct ps_job *), void (*release)(struct ps_job *));
+int ps_job_start(struct ps_job *job, const char *thread_name); /* 0 or errno; the thread owns a reference */
+void ps_job_retain(struct ps_job *job);
+void ps_job_unref(struct ps_job *job);
+void ps_job_abandon(struct ps_job *job); /* says that the asker has stopped waiting, and unrefs */
+
+/* ---- delivery.c: messages on their way ----------------------------------------------------------- */
+
+struct ps_client;
+struct ps_batch;
+
+struct ps_bytes { /* an owned copy of a String */
+    size_t size;
+    char data[];
+};
+
+/* One message's promise and verdict: librdkafka's per-message opaque. */
+struct ps_delivery {
+    struct ps_batch *batch;
+    struct ps_delivery *next;         /* poller only: those of one event, between reading and settling */
+    struct ps_bytes *partition_key;   /* read by the partitioner on any thread; NULL if none */
+    char *reason;                     /* why it failed, in the broker's or librdkafka's words; NULL if none */
+    uintptr_t topic, label;           /* Ruby's, opaque here: only touched and marked by a DeliveryHandle */
+    int64_t offset;
+    int64_t timestamp;                /* ms since the epoch, -1 if unknown */
+    int64_t latency_us;
+    int32_t partition;
+    int16_t err;                      /* rd_kafka_resp_err_t */
+    uint8_t status;                   /* rd_kafka_msg_status_t */
+    _Atomic bool settled;             /* written last; the fields above are final once it is true */
+};
+
+/*
+ * Messages that were handed over together and share one completion. References: one by all messages in
+ * flight together, one by each DeliveryHandle, one by the call that made it.
+ */
+struct ps_batch {
+    struct ps_completion completion;
+    _Atomic uint32_t refs;
+    uint32_t size;
+    struct ps_client *client; /* retained */
+    struct ps_delivery deliveries[];
+};
+
+struct ps_batch *ps_batch_new(struct ps_client *client, uint32_t size); /* NULL: out of memory */
+void ps_batch_retain(struct ps_batch *batch);
+void ps_batch_unref(struct ps_batch *batch);
+void ps_batch_settle(struct ps_batch *batch, uint32_t count);
+void ps_batch_never_sent(struct ps_batch *batch, uint32_t from);        /* settles [from, size) at once */
+void ps_deliveries_settle(struct ps_client *client, rd_kafka_event_t *event); /* poller only; destroys event */
+bool ps_delivery_settled(const struct ps_delivery *delivery);
+
+/* ---- topic.c: one librdkafka topic handle per client and name ------------------------------------- */
+
+typedef int32_t ps_partitioner(const rd_kafka_topic_t *, const void *, size_t, int32_t, void *, void *);
+
+struct ps_topic {
+    struct ps_topic *next; /* in its bucket */
+    rd_kafka_topic_t *rkt;
+    ps_partitioner *partitioner;
+    int64_t sticky_ms;                  /* how long messages without a key stay on one partition; 0: off */
+    _Atomic int32_t sticky_partition;
+    _Atomic int64_t sticky_until_us;
+    _Atomic int32_t partition_count;    /* last known, 0: never asked */
+    _Atomic int64_t counted_at_us;
+    uint32_t hash;
+    uint32_t length;
+    char name[];
+};
+
+struct ps_topics {
+    pthread_mutex_t lock;
+    struct ps_topic **buckets;
+    uint32_t bucket_count, count;
+};
+
+struct ps_topic *ps_client_topic(struct ps_client *client, const char *name, size_t length); /* NULL: see errno */
+void ps_topics_destroy(struct ps_topics *topics);
+bool ps_topic_name_valid(const char *name, size_t length);
+
+/* ---- client.c: the life of one rd_kafka_t --------------------------------------------------------- */
+
+enum ps_client_state {
+    PS_CLIENT_NEW,     /* configured; no thread, no connection yet */
+    PS_CLIENT_OPEN,
+    PS_CLIENT_CLOSING, /* takes no new work; flushing, purging, destroying */
+    PS_CLIENT_CLOSED,
+};
+
+struct ps_client_settings {
+    int64_t max_time_us;      /* poller: longest drain in one turn */
+    int64_t sweep_us;         /* poller: looked at at least this often, wake-up or not */
+    int64_t sticky_ms;
+    int64_t close_timeout_ms; /* for a client dropped without close */
+    bool logs_to_mailbox;     /* else librdkafka's log goes to stderr */
+};
+
+struct ps_close_counts {
+    uint64_t delivered, failed, purged, pending;
+};
+
+struct ps_client {
+    /* poller.c's: see there */
+    struct ps_client *ready_next;
+    struct ps_client *run_next;
+    struct ps_client *leaving_next;
+    struct ps_client *next, *prev;   /* poller->clients, under poller->lock */
+    _Atomic bool ready;
+    bool in_run, left;
+    int64_t visited_us;
+
+    _Atomic uint32_t refs;
+    unsigned generation;
+    uint64_t address;                /* of its mail */
+    _Atomic int state;
+    _Atomic uint32_t calls;          /* calls into librdkafka in progress */
+
+    pthread_mutex_t lock;            /* state changes, waiters of batches, last_error, close_job */
+    pthread_cond_t calls_ended;
+    rd_kafka_conf_t *conf;           /* a template: each rd_kafka_t gets a copy */
+    rd_kafka_t *rk;
+    rd_kafka_queue_t *queue;
+    struct ps_poller *poller;        /* retained */
+    struct ps_topics topics;
+    struct ps_close_job *close_job;
+    char *name, *brokers;
+    char last_error[256];
+    struct ps_client_settings settings;
+
+    _Atomic uint64_t accepted, delivered, failed, purged;
+
+    struct ps_client *registry_next, *registry_prev;
+};
+
+struct ps_client *ps_client_new(rd_kafka_conf_t *conf, const char *name, struct ps_poller *poller,
+                                const struct ps_client_settings *settings); /* owns conf; NULL: no memory */
+void ps_client_retain(struct ps_client *client);
+void ps_client_unref(struct ps_client *client);
+
+/* Blocks for some ms at the first call (threads are made, certificates read). 0, or -1 with `errstr`. */
+int ps_client_open(struct ps_client *client, char *errstr, size_t errstr_size);
+/* Every use of client->rk stands between these two. Enter is false when the client is not open. */
+bool ps_client_enter(struct ps_client *client);
+void ps_client_exit(struct ps_client *client);
+void ps_client_set_brokers(struct ps_client *client, const char *brokers); /* before it is opened */
+bool ps_client_inherited(const struct ps_client *client); /* made before a fork: librdkafka must not see it */
+uint64_t ps_client_in_flight(const struct ps_client *client);
+void ps_client_note_error(struct ps_client *client, rd_kafka_resp_err_t err, const char *text);
+void ps_client_last_error(struct ps_client *client, char *text, size_t size);
+void ps_client_log(struct ps_client *client, int level, const char *facility, const char *text);
+
+/* ---- close.c: flush, purge, leave the poller, destroy; and the same for all clients at exit ------- */
+
+struct ps_close_job {
+    struct ps_job job;
+    struct ps_client *client;
+    int64_t deadline_us;
+    const char *reason;             /* "closed", or why nobody is there to read the counts */
+    uint64_t delivered, failed, purged; /* the client's counters when closing began */
+};
+
+/* Starts closing unless it has been. Returns the job to wait for, retained, or NULL when there is nothing to do. */
+struct ps_close_job *ps_client_close(struct ps_client *client, int64_t timeout_ms, const char *reason);
+void ps_client_close_counts(struct ps_client *client, struct ps_close_counts *counts);
+/* dfree: never blocks. */
+void ps_client_abandon(struct ps_client *client);
+
+struct ps_flush_job {
+    struct ps_job job;
+    struct ps_client *client;
+    int64_t deadline_us;
+};
+
+struct ps_flush_job *ps_client_flush(struct ps_client *client, int64_t timeout_ms); /* NULL: not open, or no thread */
+
+/* ---- metadata.c: how many partitions has a topic? ------------------------------------------------- */
+
+struct ps_metadata_job {
+    struct ps_job job;
+    struct ps_client *client;
+    struct ps_topic *topic;
+    int timeout_ms;
+    rd_kafka_resp_err_t err;
+    int32_t partition_count; /* -1: no such topic */
+};
+
+/* NULL: not open, no such topic name, or no thread. */
+struct ps_metadata_job *ps_client_metadata(struct ps_client *client, const char *topic, size_t length, int timeout_ms);
+/* 0: not known, or longer ago than max_age_us. */
+int32_t ps_client_known_partitions(struct ps_client *client, const char *topic, size_t length, int64_t max_age_us);
+
+/* ---- registry.c: clients that are open in this process -------------------------------------------- */
+
+void ps_registry_add(struct ps_client *client);
+void ps_registry_remove(struct ps_client *client);
+unsigned ps_registry_count(void);
+/* Starts closing every open client; fills `jobs` (retained) with at most `max` jobs to wait for. */
+unsigned ps_registry_close_all(struct ps_close_job **jobs, unsigned max, const char *reason);
+
+/* ---- poller.c: the one thread that serves every client -------------------------------------------- */
+
+struct ps_poller_stats {
+    uint64_t clients, wakeups, drains, events, messages, slices_cut, sweeps, missed_wakeups, starts;
+    double cpu_seconds; /* of the running thread; 0 when none runs */
+    int thread_id;      /* the system's; 0 when none runs */
+};
+
+struct ps_poller {
+    _Atomic(struct ps_client *) ready_head; /* clients with something to read; pushed by librdkafka's threads */
+    struct ps_wakeup wakeup;
+    _Atomic uint32_t refs;
+    unsigned generation;
+    unsigned number;
+
+    pthread_mutex_t lock;
+    pthread_cond_t left;
+    struct ps_client *clients; /* under lock */
+    struct ps_client *leaving; /* under lock */
+    _Atomic bool has_leaving;
+    bool running;              /* under lock */
+    pthread_t thread;
+    int thread_id;
+
+    struct ps_client *run_head, *run_tail; /* poller thread only: whom to visit next */
+    int64_t next_sweep_us;                 /* poller thread only */
+    _Atomic int64_t sweep_us;              /* shortest of its clients */
+    _Atomic uint64_t count, wakeups, drains, events, messages, slices_cut, sweeps, missed_wakeups, starts;
+};
+
+struct ps_poller *ps_poller_new(unsigned number); /* NULL: see errno */
+void ps_poller_retain(struct ps_poller *poller);
+void ps_poller_unref(struct ps_poller *poller);
+int ps_poller_join(struct ps_poller *poller, struct ps_client *client);   /* starts the thread; 0 or errno */
+void ps_poller_leave(struct ps_poller *poller, struct ps_client *client); /* blocks until the poller let go */
+void ps_poller_ready_cb(rd_kafka_t *rk, void *client);
+void ps_poller_mark_ready(struct ps_client *client);
+void ps_poller_stats(struct ps_poller *poller, struct ps_poller_stats *stats);
+
+/* ---- mailbox.c: what the core has to say to Ruby, until the dispatcher takes it -------------------- */
+
+struct ps_mail {
+    struct ps_mail *next;
+    uint64_t address;   /* whose logger; see Penstock::Dispatcher */
+    int level;          /* syslog's 0..7; -1: this address sends no more */
+    size_t size;
+    char text[];
+};
+
+#define PS_MAIL_LAST (-1)
+
+bool ps_mailbox_post(uint64_t address, int level, const char *text); /* false: full or no memory, counted */
+struct ps_mail *ps_mailbox_take(void);                               /* NULL: empty */
+uint64_t ps_mailbox_dropped(void);                                   /* and sets it back to 0 */
+/* Sleeps until there is mail, or until interrupted. */
+void ps_mailbox_wait(void);
+void ps_mailbox_interrupt(void *unused);
+
+#endif

@@ -1,0 +1,120 @@
+/*
+ * Messages on their way: what librdkafka holds as a message's opaque, and how its report becomes a
+ * verdict. Verdicts are written by the poller without the GVL, and by nobody else.
+ */
+#include "core.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct ps_batch *ps_batch_new(struct ps_client *client, uint32_t size)
+{
+    struct ps_batch *batch = calloc(1, sizeof(*batch) + size * sizeof(struct ps_delivery));
+    if (!batch) return NULL;
+    ps_completion_init(&batch->completion, &client->lock, size);
+    atomic_init(&batch->refs, size > 0 ? 2 : 1); /* the caller's, and that of the messages in flight */
+    batch->size = size;
+    batch->client = client;
+    ps_client_retain(client);
+    for (uint32_t i = 0; i < size; i++) {
+        struct ps_delivery *delivery = &batch->deliveries[i];
+        delivery->batch = batch;
+        delivery->partition = RD_KAFKA_PARTITION_UA;
+        delivery->offset = RD_KAFKA_OFFSET_INVALID;
+        delivery->timestamp = -1;
+    }
+    return batch;
+}
+
+void ps_batch_retain(struct ps_batch *batch)
+{
+    atomic_fetch_add_explicit(&batch->refs, 1, memory_order_relaxed);
+}
+
+void ps_batch_unref(struct ps_batch *batch)
+{
+    if (atomic_fetch_sub(&batch->refs, 1) != 1) return;
+    for (uint32_t i = 0; i < batch->size; i++) {
+        free(batch->deliveries[i].partition_key);
+        free(batch->deliveries[i].reason);
+    }
+    ps_client_unref(batch->client);
+    free(batch);
+}
+
+/* The last message's settling also drops the reference that those in flight own together. */
+void ps_batch_settle(struct ps_batch *batch, uint32_t count)
+{
+    if (ps_completion_settle(&batch->completion, count)) ps_batch_unref(batch);
+}
+
+void ps_batch_never_sent(struct ps_batch *batch, uint32_t from)
+{
+    uint32_t count = batch->size - from;
+    for (uint32_t i = from; i < batch->size; i++) {
+        batch->deliveries[i].err = RD_KAFKA_RESP_ERR__CONFLICT;
+        batch->deliveries[i].status = RD_KAFKA_MSG_STATUS_NOT_PERSISTED;
+        atomic_store(&batch->deliveries[i].settled, true);
+    }
+    if (count) ps_batch_settle(batch, count);
+}
+
+bool ps_delivery_settled(const struct ps_delivery *delivery)
+{
+    return atomic_load(&delivery->settled);
+}
+
+static void read_verdict(struct ps_delivery *delivery, const rd_kafka_message_t *message)
+{
+    delivery->partition = message->partition;
+    delivery->offset = message->offset;
+    delivery->timestamp = rd_kafka_message_timestamp(message, NULL);
+    delivery->latency_us = rd_kafka_message_latency(message);
+    delivery->err = message->err;
+    delivery->status = rd_kafka_message_status(message);
+#ifdef HAVE_RD_KAFKA_MESSAGE_PRODUCE_ERRSTR
+    const char *reason = message->err ? rd_kafka_message_produce_errstr(message) : NULL;
+    if (reason) delivery->reason = strdup(reason);
+#endif
+}
+
+static void count_verdict(struct ps_client *client, rd_kafka_resp_err_t err)
+{
+    _Atomic uint64_t *counter = &client->failed;
+    if (!err) counter = &client->delivered;
+    else if (err == RD_KAFKA_RESP_ERR__PURGE_QUEUE || err == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT)
+        counter = &client->purged;
+    /* Only the poller writes these, so no read-modify-write is needed. */
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_release);
+}
+
+/*
+ * Two passes with the event destroyed in between, because librdkafka gives the queue's space back only
+ * then: whoever sees a message settled can also produce the next one.
+ */
+void ps_deliveries_settle(struct ps_client *client, rd_kafka_event_t *event)
+{
+    struct ps_delivery *first = NULL, **last = &first;
+    const rd_kafka_message_t *message;
+
+    while ((message = rd_kafka_event_message_next(event))) {
+        struct ps_delivery *delivery = message->_private;
+        read_verdict(delivery, message);
+        delivery->next = NULL;
+        *last = delivery;
+        last = &delivery->next;
+    }
+    rd_kafka_event_destroy(event);
+
+    while (first) { /* a run of one batch is settled, and its waiters looked at, once */
+        struct ps_batch *batch = first->batch;
+        uint32_t count = 0;
+        do {
+            struct ps_delivery *settled = first;
+            first = first->next;
+            atomic_store_explicit(&settled->settled, true, memory_order_release);
+            count_verdict(client, settled->err); /* after `settled`: nothing in flight means all verdicts are in */
+            count++;
+        } while (first && first->batch == batch);
+        ps_batch_settle(batch, count);
+    }
+}

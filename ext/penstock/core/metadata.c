@@ -1,0 +1,58 @@
+/* How many partitions a topic has: asked of the cluster on a native thread, remembered for a while. */
+#include "core.h"
+#include <stdlib.h>
+
+static void metadata_run(struct ps_job *job)
+{
+    struct ps_metadata_job *query = (struct ps_metadata_job *)job;
+    const struct rd_kafka_metadata *metadata;
+
+    query->err = rd_kafka_metadata(query->client->rk, 0, query->topic->rkt, &metadata, query->timeout_ms);
+    if (!query->err) {
+        const struct rd_kafka_metadata_topic *topic = metadata->topic_cnt == 1 ? &metadata->topics[0] : NULL;
+        if (topic && topic->partition_cnt > 0) query->partition_count = topic->partition_cnt;
+        rd_kafka_metadata_destroy(metadata);
+        atomic_store(&query->topic->partition_count, query->partition_count);
+        atomic_store(&query->topic->counted_at_us, ps_now_us());
+    }
+    ps_client_exit(query->client);
+}
+
+static void metadata_release(struct ps_job *job)
+{
+    ps_client_unref(((struct ps_metadata_job *)job)->client);
+    free(job);
+}
+
+struct ps_metadata_job *ps_client_metadata(struct ps_client *client, const char *name, size_t length, int timeout_ms)
+{
+    struct ps_metadata_job *query = calloc(1, sizeof(*query));
+    if (!query) return NULL;
+    ps_job_init(&query->job, metadata_run, metadata_release);
+    ps_client_retain(client);
+    query->client = client;
+    query->timeout_ms = timeout_ms;
+    query->partition_count = -1;
+
+    if (!ps_client_enter(client)) {
+        ps_job_unref(&query->job);
+        return NULL;
+    }
+    query->topic = ps_client_topic(client, name, length);
+    if (!query->topic || ps_job_start(&query->job, "penstock.meta") != 0) {
+        ps_client_exit(client);
+        ps_job_unref(&query->job);
+        return NULL;
+    }
+    return query;
+}
+
+int32_t ps_client_known_partitions(struct ps_client *client, const char *name, size_t length, int64_t max_age_us)
+{
+    int32_t count = 0;
+    if (!ps_client_enter(client)) return 0;
+    const struct ps_topic *topic = ps_client_topic(client, name, length);
+    if (topic && ps_now_us() - atomic_load(&topic->counted_at_us) < max_age_us) count = atomic_load(&topic->partition_count);
+    ps_client_exit(client);
+    return count;
+}

@@ -1,0 +1,358 @@
+/*
+ * The one native thread that serves every client. It never holds the GVL and never calls Ruby.
+ *
+ * librdkafka says that a client's queue stopped being empty by calling ps_poller_ready_cb on a thread of
+ * its own, with its locks held: the callback pushes the client on a lock-free stack and writes an
+ * eventfd. The poller takes the whole stack, and visits the clients round robin, each for at most its
+ * time slice. So a turn costs what the ready clients cost, however many idle ones there are.
+ *
+ * No wake-up is lost because
+ *   - the client's mark is cleared before its queue is drained: what comes later marks it again;
+ *   - a drain goes on until the queue is empty, or puts the client back itself;
+ *   - a client is marked once after its callback was enabled.
+ * The sweep looks at everybody now and then all the same, and counts what it finds: that count is the
+ * number of defects in the above.
+ *
+ * A client is in at most one of the stack and the run list by way of its mark; leaving is asked for
+ * under the lock, after the callback was disabled, and done by the poller thread itself.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "core.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+static void count(_Atomic uint64_t *counter)
+{
+    atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+/* ---- life ---- */
+
+struct ps_poller *ps_poller_new(unsigned number)
+{
+    struct ps_poller *poller = calloc(1, sizeof(*poller));
+    if (!poller) return NULL;
+    int failed = ps_wakeup_open(&poller->wakeup);
+    if (failed) {
+        free(poller);
+        errno = failed;
+        return NULL;
+    }
+    atomic_init(&poller->refs, 1);
+    poller->generation = ps_generation();
+    poller->number = number;
+    pthread_mutex_init(&poller->lock, NULL);
+    pthread_cond_init(&poller->left, NULL);
+    return poller;
+}
+
+void ps_poller_retain(struct ps_poller *poller)
+{
+    atomic_fetch_add(&poller->refs, 1);
+}
+
+void ps_poller_unref(struct ps_poller *poller)
+{
+    if (atomic_fetch_sub(&poller->refs, 1) != 1) return;
+    ps_wakeup_close(&poller->wakeup); /* in a forked child too: this closes only the child's descriptor */
+    if (poller->generation != ps_generation()) return;
+    pthread_cond_destroy(&poller->left);
+    pthread_mutex_destroy(&poller->lock);
+    free(poller);
+}
+
+/* ---- becoming ready: any thread ---- */
+
+void ps_poller_mark_ready(struct ps_client *client)
+{
+    if (atomic_exchange(&client->ready, true)) return; /* marked already: it will be visited */
+
+    struct ps_poller *poller = client->poller;
+    struct ps_client *head = atomic_load(&poller->ready_head);
+    do client->ready_next = head;
+    while (!atomic_compare_exchange_weak(&poller->ready_head, &head, client));
+    if (!head) ps_wakeup_signal(&poller->wakeup); /* else whoever made the stack non-empty has signalled */
+}
+
+void ps_poller_ready_cb(rd_kafka_t *rk, void *client)
+{
+    (void)rk;
+    ps_poller_mark_ready(client);
+}
+
+/* ---- the run list: poller thread only ---- */
+
+static void run_append(struct ps_poller *poller, struct ps_client *client)
+{
+    if (client->in_run) return;
+    client->in_run = true;
+    client->run_next = NULL;
+    if (poller->run_tail) poller->run_tail->run_next = client;
+    else poller->run_head = client;
+    poller->run_tail = client;
+}
+
+static struct ps_client *run_shift(struct ps_poller *poller)
+{
+    struct ps_client *client = poller->run_head;
+    poller->run_head = client->run_next;
+    if (!poller->run_head) poller->run_tail = NULL;
+    client->in_run = false;
+    return client;
+}
+
+static void run_remove(struct ps_poller *poller, struct ps_client *client)
+{
+    if (!client->in_run) return;
+    struct ps_client **link = &poller->run_head, *previous = NULL;
+    while (*link != client) {
+        previous = *link;
+        link = &previous->run_next;
+    }
+    *link = client->run_next;
+    if (poller->run_tail == client) poller->run_tail = previous;
+    client->in_run = false;
+}
+
+/* The stack gives the latest first; whoever became ready first is visited first. */
+static void take_ready(struct ps_poller *poller)
+{
+    struct ps_client *stack = atomic_exchange(&poller->ready_head, NULL), *queue = NULL;
+    while (stack) {
+        struct ps_client *next = stack->ready_next;
+        stack->ready_next = queue;
+        queue = stack;
+        stack = next;
+    }
+    while (queue) {
+        struct ps_client *next = queue->ready_next; /* read first: once visited, it may be pushed again */
+        run_append(poller, queue);
+        queue = next;
+    }
+}
+
+/* ---- one visit: poller thread only ---- */
+
+static void handle_log(struct ps_client *client, rd_kafka_event_t *event)
+{
+    const char *facility, *text;
+    int level;
+    if (rd_kafka_event_log(event, &facility, &text, &level) == 0) ps_client_log(client, level, facility, text);
+}
+
+static void handle_error(struct ps_client *client, rd_kafka_event_t *event)
+{
+    rd_kafka_resp_err_t err = rd_kafka_event_error(event);
+    const char *text = rd_kafka_event_error_string(event);
+    ps_client_note_error(client, err, text);
+    ps_client_log(client, rd_kafka_event_error_is_fatal(event) ? 2 : 4, rd_kafka_err2name(err), text);
+}
+
+static void handle(struct ps_poller *poller, struct ps_client *client, rd_kafka_event_t *event)
+{
+    count(&poller->events);
+    switch (rd_kafka_event_type(event)) {
+    case RD_KAFKA_EVENT_DR:
+        atomic_fetch_add_explicit(&poller->messages, rd_kafka_event_message_count(event), memory_order_relaxed);
+        ps_deliveries_settle(client, event);
+        return;
+    case RD_KAFKA_EVENT_LOG: handle_log(client, event); break;
+    case RD_KAFKA_EVENT_ERROR: handle_error(client, event); break;
+    default: break; /* nobody can have asked for it yet */
+    }
+    rd_kafka_event_destroy(event);
+}
+
+/* False when the time slice ended before the queue was empty. */
+static bool drain(struct ps_poller *poller, struct ps_client *client, int64_t deadline_us)
+{
+    rd_kafka_event_t *event;
+    count(&poller->drains);
+    while ((event = rd_kafka_queue_poll(client->queue, 0))) {
+        handle(poller, client, event);
+        if (ps_now_us() >= deadline_us) return false;
+    }
+    return true;
+}
+
+static void visit(struct ps_poller *poller, struct ps_client *client)
+{
+    client->visited_us = ps_now_us();
+    atomic_store(&client->ready, false); /* before the drain, see above */
+    if (drain(poller, client, client->visited_us + client->settings.max_time_us)) return;
+    count(&poller->slices_cut);
+    run_append(poller, client);
+}
+
+/* ---- the sweep: poller thread only ---- */
+
+static void sweep(struct ps_poller *poller, int64_t now)
+{
+    count(&poller->sweeps);
+    pthread_mutex_lock(&poller->lock);
+    for (struct ps_client *client = poller->clients; client; client = client->next) {
+        if (now - client->visited_us < client->settings.sweep_us) continue;
+        client->visited_us = now;
+        /* The callback runs under the queue's lock, so whatever this length counts has already marked its client. */
+        if (rd_kafka_queue_length(client->queue) == 0 || atomic_load(&client->ready) || client->in_run) continue;
+        count(&poller->missed_wakeups);
+        ps_poller_mark_ready(client);
+    }
+    pthread_mutex_unlock(&poller->lock);
+    poller->next_sweep_us = now + atomic_load(&poller->sweep_us);
+}
+
+/* ---- leaving and stopping ---- */
+
+static void list_remove(struct ps_poller *poller, struct ps_client *client)
+{
+    if (client->prev) client->prev->next = client->next;
+    else poller->clients = client->next;
+    if (client->next) client->next->prev = client->prev;
+    atomic_fetch_sub(&poller->count, 1);
+}
+
+/*
+ * Deciding to stop and saying so happen in one section under the lock: a client that joins meanwhile
+ * either is seen here or starts a new thread. True: stop.
+ */
+static bool let_go(struct ps_poller *poller)
+{
+    if (!atomic_load(&poller->has_leaving)) return false;
+
+    pthread_mutex_lock(&poller->lock);
+    struct ps_client *leaving = poller->leaving;
+    poller->leaving = NULL;
+    atomic_store(&poller->has_leaving, false);
+    pthread_mutex_unlock(&poller->lock);
+
+    take_ready(poller); /* no callback can push them again, so from here on they are in the run list or nowhere */
+    for (struct ps_client *client = leaving; client; client = client->leaving_next) {
+        run_remove(poller, client);
+        drain(poller, client, PS_FOREVER);
+    }
+
+    pthread_mutex_lock(&poller->lock);
+    for (struct ps_client *client = leaving, *next; client; client = next) {
+        next = client->leaving_next; /* read first: `left` lets its owner free it */
+        list_remove(poller, client);
+        client->left = true;
+    }
+    bool stop = !poller->clients;
+    if (stop) {
+        poller->running = false;
+        poller->thread_id = 0;
+    }
+    pthread_cond_broadcast(&poller->left);
+    pthread_mutex_unlock(&poller->lock);
+    return stop;
+}
+
+static void *poller_main(void *arg)
+{
+    struct ps_poller *poller = arg;
+
+    pthread_mutex_lock(&poller->lock);
+    poller->thread = pthread_self();
+#ifdef __linux__
+    poller->thread_id = (int)syscall(SYS_gettid);
+#endif
+    pthread_mutex_unlock(&poller->lock);
+    poller->next_sweep_us = ps_now_us() + atomic_load(&poller->sweep_us);
+
+    while (!let_go(poller)) {
+        if (!poller->run_head && ps_wakeup_wait(&poller->wakeup, poller->next_sweep_us)) count(&poller->wakeups);
+        take_ready(poller);
+        if (poller->run_head) visit(poller, run_shift(poller));
+        int64_t now = ps_now_us();
+        if (now >= poller->next_sweep_us) sweep(poller, now);
+    }
+    ps_poller_unref(poller);
+    return NULL;
+}
+
+/* ---- for the clients' owners ---- */
+
+int ps_poller_join(struct ps_poller *poller, struct ps_client *client)
+{
+    int failed = 0;
+    pthread_mutex_lock(&poller->lock);
+    int64_t sweep_us = atomic_load(&poller->sweep_us);
+    if (!poller->clients || client->settings.sweep_us < sweep_us)
+        atomic_store(&poller->sweep_us, client->settings.sweep_us);
+
+    client->visited_us = ps_now_us();
+    client->prev = NULL;
+    client->next = poller->clients;
+    if (client->next) client->next->prev = client;
+    poller->clients = client;
+    atomic_fetch_add(&poller->count, 1);
+
+    if (!poller->running) {
+        char name[32];
+        snprintf(name, sizeof(name), "penstock.poller#%u", poller->number);
+        ps_poller_retain(poller); /* the thread's */
+        failed = ps_thread_start(name, poller_main, poller);
+        if (failed) {
+            ps_poller_unref(poller);
+            list_remove(poller, client);
+        } else {
+            poller->running = true;
+            count(&poller->starts);
+        }
+    }
+    pthread_mutex_unlock(&poller->lock);
+    return failed;
+}
+
+void ps_poller_leave(struct ps_poller *poller, struct ps_client *client)
+{
+    pthread_mutex_lock(&poller->lock);
+    client->leaving_next = poller->leaving;
+    poller->leaving = client;
+    atomic_store(&poller->has_leaving, true);
+    ps_wakeup_signal(&poller->wakeup);
+    while (!client->left) pthread_cond_wait(&poller->left, &poller->lock);
+    pthread_mutex_unlock(&poller->lock);
+}
+
+static double thread_cpu_seconds(pthread_t thread)
+{
+#ifdef __APPLE__
+    (void)thread;
+    return 0; /* no per-thread CPU clock for other threads */
+#else
+    clockid_t clock;
+    struct timespec used;
+    if (pthread_getcpuclockid(thread, &clock) != 0 || clock_gettime(clock, &used) != 0) return 0;
+    return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
+#endif
+}
+
+void ps_poller_stats(struct ps_poller *poller, struct ps_poller_stats *stats)
+{
+    stats->clients = atomic_load(&poller->count);
+    stats->wakeups = atomic_load(&poller->wakeups);
+    stats->drains = atomic_load(&poller->drains);
+    stats->events = atomic_load(&poller->events);
+    stats->messages = atomic_load(&poller->messages);
+    stats->slices_cut = atomic_load(&poller->slices_cut);
+    stats->sweeps = atomic_load(&poller->sweeps);
+    stats->missed_wakeups = atomic_load(&poller->missed_wakeups);
+    stats->starts = atomic_load(&poller->starts);
+
+    pthread_mutex_lock(&poller->lock);
+    /* thread_id is set by the thread itself and cleared before it ends: in between `thread` is alive. */
+    stats->thread_id = poller->thread_id;
+    stats->cpu_seconds = poller->thread_id ? thread_cpu_seconds(poller->thread) : 0;
+    pthread_mutex_unlock(&poller->lock);
+}

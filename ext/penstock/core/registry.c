@@ -1,0 +1,84 @@
+/*
+ * The clients that are open in this process, so that all can be closed when it ends. Made anew in a
+ * forked child: there the inherited list, and perhaps its lock, belong to threads that are gone.
+ */
+#include "core.h"
+#include <stdlib.h>
+
+struct registry {
+    unsigned generation;
+    pthread_mutex_t lock;
+    struct ps_client *clients;
+    unsigned count;
+};
+
+static _Atomic(struct registry *) current;
+
+static struct registry *registry_get(void)
+{
+    struct registry *registry = atomic_load(&current);
+    if (registry && registry->generation == ps_generation()) return registry;
+
+    struct registry *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) abort(); /* a few bytes: the process is past saving */
+    fresh->generation = ps_generation();
+    pthread_mutex_init(&fresh->lock, NULL);
+    if (atomic_compare_exchange_strong(&current, &registry, fresh)) return fresh;
+    free(fresh);
+    return registry; /* another thread was first */
+}
+
+void ps_registry_add(struct ps_client *client)
+{
+    struct registry *registry = registry_get();
+    pthread_mutex_lock(&registry->lock);
+    client->registry_prev = NULL;
+    client->registry_next = registry->clients;
+    if (registry->clients) registry->clients->registry_prev = client;
+    registry->clients = client;
+    registry->count++;
+    pthread_mutex_unlock(&registry->lock);
+}
+
+void ps_registry_remove(struct ps_client *client)
+{
+    struct registry *registry = registry_get();
+    pthread_mutex_lock(&registry->lock);
+    if (client->registry_prev) client->registry_prev->registry_next = client->registry_next;
+    else registry->clients = client->registry_next;
+    if (client->registry_next) client->registry_next->registry_prev = client->registry_prev;
+    registry->count--;
+    pthread_mutex_unlock(&registry->lock);
+}
+
+unsigned ps_registry_count(void)
+{
+    struct registry *registry = registry_get();
+    pthread_mutex_lock(&registry->lock);
+    unsigned count = registry->count;
+    pthread_mutex_unlock(&registry->lock);
+    return count;
+}
+
+unsigned ps_registry_close_all(struct ps_close_job **jobs, unsigned max, const char *reason)
+{
+    struct registry *registry = registry_get();
+    struct ps_client **clients = calloc(max, sizeof(*clients));
+    unsigned count = 0, started = 0;
+    if (!clients) return 0;
+
+    pthread_mutex_lock(&registry->lock);
+    for (struct ps_client *client = registry->clients; client && count < max; client = client->registry_next) {
+        ps_client_retain(client);
+        clients[count++] = client;
+    }
+    pthread_mutex_unlock(&registry->lock);
+
+    for (unsigned i = 0; i < count; i++) { /* outside the lock: closing takes the client's, and that comes first */
+        jobs[started] = ps_client_close(clients[i], clients[i]->settings.close_timeout_ms, reason);
+        if (jobs[started]) started++;
+        ps_client_unref(clients[i]);
+    }
+    free(clients);
+    return started;
+}

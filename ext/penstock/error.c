@@ -1,0 +1,108 @@
+/*
+ * The only file that makes and raises Penstock's errors. The classes, their wording and the advice they
+ * give stand in lib/penstock/error.rb; here a librdkafka code and its context become the arguments.
+ */
+#include "penstock.h"
+#include <stdarg.h>
+
+VALUE penstock_error, penstock_config_error, penstock_message_error, penstock_closed_error, penstock_forked_error,
+    penstock_queue_full_error, penstock_produce_error, penstock_delivery_error, penstock_message_timed_out_error,
+    penstock_timeout_error;
+
+const struct penstock_error_context penstock_no_context = { .topic = Qnil, .partition = -1 };
+
+static ID id_build;
+
+static VALUE utf8(const char *text)
+{
+    return text && *text ? rb_utf8_str_new_cstr(text) : Qnil;
+}
+
+/* Error.build(text, number, name, description, producer, brokers, problem, topic, partition, fatal, retriable, abortable) */
+VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context *context, VALUE text)
+{
+    char problem[256] = "";
+    if (context->client && !ps_client_inherited(context->client))
+        ps_client_last_error((struct ps_client *)context->client, problem, sizeof(problem));
+    VALUE arguments[] = {
+        text,
+        INT2FIX(context->err),
+        context->err ? utf8(rd_kafka_err2name(context->err)) : Qnil,
+        context->err ? utf8(rd_kafka_err2str(context->err)) : Qnil,
+        context->client ? utf8(context->client->name) : Qnil,
+        context->client ? utf8(context->client->brokers) : Qnil,
+        utf8(problem),
+        context->topic,
+        context->partition >= 0 ? INT2NUM(context->partition) : Qnil,
+        context->fatal ? Qtrue : Qfalse,
+        context->retriable ? Qtrue : Qfalse,
+        context->abortable ? Qtrue : Qfalse,
+    };
+    return rb_funcallv(error_class, id_build, sizeof(arguments) / sizeof(*arguments), arguments);
+}
+
+void penstock_raise(VALUE error_class, const struct penstock_error_context *context, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    VALUE text = rb_vsprintf(format, arguments);
+    va_end(arguments);
+    rb_exc_raise(penstock_error_new(error_class, context, text));
+}
+
+void penstock_raise_closed(const struct ps_client *client)
+{
+    struct penstock_error_context context = penstock_no_context;
+    context.client = client;
+    penstock_raise(penstock_closed_error, &context, "the producer is closed");
+}
+
+static const char *whereabouts(const struct ps_delivery *delivery)
+{
+    switch (delivery->status) {
+    case RD_KAFKA_MSG_STATUS_NOT_PERSISTED: return "the message was not delivered and is not in the topic";
+    case RD_KAFKA_MSG_STATUS_PERSISTED: return "the message is in the topic, but something else failed";
+    default: return "the message was not acknowledged; it may be in the topic all the same";
+    }
+}
+
+/* A verdict that is a failure; nil for a message that was delivered. */
+VALUE penstock_delivery_error_new(const struct ps_delivery *delivery)
+{
+    if (!delivery->err) return Qnil;
+    struct penstock_error_context context = {
+        .err = delivery->err,
+        .client = delivery->batch->client,
+        .topic = (VALUE)delivery->topic,
+        .partition = delivery->partition,
+        .retriable = delivery->status == RD_KAFKA_MSG_STATUS_NOT_PERSISTED,
+    };
+    VALUE text = rb_utf8_str_new_cstr(whereabouts(delivery));
+    if (delivery->reason) rb_str_catf(text, " (%s)", delivery->reason);
+    bool timed_out = delivery->err == RD_KAFKA_RESP_ERR__MSG_TIMED_OUT;
+    return penstock_error_new(timed_out ? penstock_message_timed_out_error : penstock_delivery_error, &context, text);
+}
+
+void penstock_error_init(void)
+{
+    static const struct {
+        VALUE *error_class;
+        const char *name;
+    } classes[] = {
+        { &penstock_error, "Error" },
+        { &penstock_config_error, "ConfigurationInvalidError" },
+        { &penstock_message_error, "MessageInvalidError" },
+        { &penstock_closed_error, "ProducerClosedError" },
+        { &penstock_forked_error, "ForkedError" },
+        { &penstock_queue_full_error, "QueueFullError" },
+        { &penstock_produce_error, "ProduceError" },
+        { &penstock_delivery_error, "DeliveryError" },
+        { &penstock_message_timed_out_error, "MessageTimedOutError" },
+        { &penstock_timeout_error, "WaitTimeoutError" },
+    };
+    for (size_t i = 0; i < sizeof(classes) / sizeof(*classes); i++) {
+        *classes[i].error_class = rb_const_get(penstock_module, rb_intern(classes[i].name));
+        rb_gc_register_mark_object(*classes[i].error_class);
+    }
+    id_build = rb_intern("build");
+}

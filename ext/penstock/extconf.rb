@@ -1,0 +1,57 @@
+# frozen_string_literal: true
+
+# Builds penstock/penstock against the system's librdkafka (2.0.2 or newer), found by pkg-config.
+#   ruby extconf.rb [--with-rdkafka-dir=PREFIX] [--enable-debug] [--enable-werror]
+
+require "mkmf"
+
+OLDEST_LIBRDKAFKA = "2.0.2"
+
+def find_librdkafka
+  dir_config("rdkafka")
+  pkg_config("rdkafka")
+  return if have_header("librdkafka/rdkafka.h") && have_library("rdkafka", "rd_kafka_queue_cb_event_enable")
+
+  abort <<~MESSAGE
+    Penstock needs librdkafka #{OLDEST_LIBRDKAFKA} or newer with its headers. Install it with
+      Debian, Ubuntu:  apt-get install librdkafka-dev pkg-config
+      Alpine:          apk add librdkafka-dev pkgconf
+      Fedora:          dnf install librdkafka-devel pkgconf
+      macOS:           brew install librdkafka pkg-config
+    or say where it is:  gem install penstock -- --with-rdkafka-dir=PREFIX
+  MESSAGE
+end
+
+def check_librdkafka_version
+  hex = OLDEST_LIBRDKAFKA.split(".").map { |part| format("%02x", part) }.join
+  return if try_compile("#include <librdkafka/rdkafka.h>\n#if (RD_KAFKA_VERSION >> 8) < 0x#{hex}\n#error too old\n#endif")
+
+  abort "Penstock needs librdkafka #{OLDEST_LIBRDKAFKA} or newer; the one found is older."
+end
+
+def detect_features
+  have_func("rd_kafka_message_produce_errstr", "librdkafka/rdkafka.h")
+  return if have_func("rd_kafka_mock_cluster_new", %w[librdkafka/rdkafka.h librdkafka/rdkafka_mock.h])
+
+  abort "librdkafka's mock cluster (rdkafka_mock.h), which Penstock::EmbeddedCluster stands on, is missing."
+end
+
+def add_core_directory
+  $VPATH << "$(srcdir)/core"
+  $srcs = Dir[File.join(__dir__, "*.c"), File.join(__dir__, "core", "*.c")].sort.map { |path| File.basename(path) }
+  $headers = Dir[File.join(__dir__, "*.h"), File.join(__dir__, "core", "*.h")]
+end
+
+def set_flags
+  append_cflags(%w[-std=gnu11 -fvisibility=hidden -Wall -Wextra])
+  append_cflags(%w[-Werror]) if enable_config("werror")
+  append_cflags(%w[-O0 -g3 -fno-omit-frame-pointer]) if enable_config("debug")
+  $LDFLAGS << " -pthread"
+end
+
+find_librdkafka
+check_librdkafka_version
+detect_features
+add_core_directory
+set_flags
+create_makefile("penstock/penstock")

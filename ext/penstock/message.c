@@ -1,0 +1,204 @@
+/*
+ * From a message Hash to one record. Everything that can be wrong is found here, before anything is
+ * sent; what remains afterwards is only reading bytes. Holds no state.
+ */
+#include "penstock.h"
+
+/* What the newest record format adds to key, value and headers at most (Kafka's varints and attributes). */
+enum { RECORD_OVERHEAD = 36, HEADER_OVERHEAD = 10 };
+
+static VALUE sym_topic, sym_payload, sym_key, sym_partition, sym_partition_key, sym_timestamp, sym_headers, sym_label;
+
+struct parsing {
+    struct penstock_message *message;
+    long index;
+    bool has_payload;
+};
+
+NORETURN(static void refuse(long index, const char *format, ...));
+
+static void refuse(long index, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    VALUE reason = rb_vsprintf(format, arguments);
+    va_end(arguments);
+    if (index < 0) penstock_raise(penstock_message_error, &penstock_no_context, "%" PRIsVALUE, reason);
+    penstock_raise(penstock_message_error, &penstock_no_context, "message %ld of the batch: %" PRIsVALUE, index, reason);
+}
+
+static VALUE string_or_nil(VALUE value, const char *name, long index)
+{
+    if (!NIL_P(value) && !RB_TYPE_P(value, T_STRING))
+        refuse(index, ":%s is a String or nil, not %" PRIsVALUE, name, rb_obj_class(value));
+    return value;
+}
+
+void penstock_check_topic_name(VALUE name, long index)
+{
+    if (!RB_TYPE_P(name, T_STRING)) refuse(index, ":topic is a String or Symbol, not %" PRIsVALUE, rb_obj_class(name));
+    if (!ps_topic_name_valid(RSTRING_PTR(name), RSTRING_LEN(name)))
+        refuse(index, ":topic %+" PRIsVALUE " is no legal topic name: 1 to 249 of the characters a-z A-Z 0-9 . _ -", name);
+}
+
+static int32_t parse_partition(VALUE value, long index)
+{
+    if (!RB_INTEGER_TYPE_P(value)) refuse(index, ":partition is an Integer, not %" PRIsVALUE, rb_inspect(value));
+    if (!FIXNUM_P(value) || FIX2LONG(value) < RD_KAFKA_PARTITION_UA || FIX2LONG(value) > INT32_MAX)
+        refuse(index, ":partition %" PRIsVALUE " is out of range: 0 to 2147483647, or -1 to let the partitioner choose", value);
+    return (int32_t)FIX2LONG(value);
+}
+
+/* Kafka's timestamps are ms since the epoch. */
+static int64_t parse_timestamp(VALUE value, long index)
+{
+    if (NIL_P(value)) return 0; /* librdkafka: now */
+    int64_t timestamp = -1;
+    if (FIXNUM_P(value)) {
+        timestamp = FIX2LONG(value);
+    } else if (rb_obj_is_kind_of(value, rb_cTime)) {
+        struct timespec time = rb_time_timespec(value);
+        timestamp = (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+    } else {
+        refuse(index, ":timestamp is a Time or an Integer of milliseconds since the epoch, not %" PRIsVALUE, rb_inspect(value));
+    }
+    if (timestamp < 0) refuse(index, ":timestamp %" PRIsVALUE " lies before 1970", rb_inspect(value));
+    return timestamp;
+}
+
+static void check_header_value(VALUE name, VALUE value, struct parsing *parsing)
+{
+    if (!RB_TYPE_P(value, T_STRING))
+        refuse(parsing->index, ":headers maps a String to a String or an Array of Strings; %+" PRIsVALUE " maps to %" PRIsVALUE,
+               name, rb_inspect(value));
+    parsing->message->size += RSTRING_LEN(name) + RSTRING_LEN(value) + HEADER_OVERHEAD;
+}
+
+static int check_header(VALUE name, VALUE value, VALUE arg)
+{
+    struct parsing *parsing = (struct parsing *)arg;
+    if (!RB_TYPE_P(name, T_STRING))
+        refuse(parsing->index, ":headers has the name %" PRIsVALUE ", which is not a String", rb_inspect(name));
+    if (RB_TYPE_P(value, T_ARRAY)) {
+        for (long i = 0; i < RARRAY_LEN(value); i++) check_header_value(name, RARRAY_AREF(value, i), parsing);
+    } else {
+        check_header_value(name, value, parsing);
+    }
+    return ST_CONTINUE;
+}
+
+static void parse_headers(VALUE headers, struct parsing *parsing)
+{
+    if (NIL_P(headers)) return;
+    if (!RB_TYPE_P(headers, T_HASH))
+        refuse(parsing->index, ":headers is a Hash, not %" PRIsVALUE, rb_obj_class(headers));
+    rb_hash_foreach(headers, check_header, (VALUE)parsing);
+    if (RHASH_SIZE(headers) > 0) parsing->message->headers = headers;
+}
+
+NORETURN(static void refuse_key(VALUE key, long index));
+
+static void refuse_key(VALUE key, long index)
+{
+    VALUE known = rb_const_get(rb_const_get(penstock_module, rb_intern("Config")), rb_intern("MESSAGE_KEYS"));
+    VALUE hint = rb_funcall(rb_const_get(penstock_module, rb_intern("Config")), rb_intern("hint"), 2, key, known);
+    refuse(index, "unknown message key %" PRIsVALUE "%" PRIsVALUE, rb_inspect(key), hint);
+}
+
+static int parse_pair(VALUE key, VALUE value, VALUE arg)
+{
+    struct parsing *parsing = (struct parsing *)arg;
+    struct penstock_message *message = parsing->message;
+
+    if (key == sym_topic) {
+        message->topic = SYMBOL_P(value) ? rb_sym2str(value) : value;
+    } else if (key == sym_payload) {
+        message->payload = string_or_nil(value, "payload", parsing->index);
+        parsing->has_payload = true;
+    } else if (key == sym_key) {
+        message->key = string_or_nil(value, "key", parsing->index);
+    } else if (key == sym_partition) {
+        message->partition = parse_partition(value, parsing->index);
+    } else if (key == sym_partition_key) {
+        message->partition_key = string_or_nil(value, "partition_key", parsing->index);
+        if (!NIL_P(value) && RSTRING_LEN(value) == 0) refuse(parsing->index, ":partition_key is empty");
+    } else if (key == sym_timestamp) {
+        message->timestamp = parse_timestamp(value, parsing->index);
+    } else if (key == sym_headers) {
+        parse_headers(value, parsing);
+    } else if (key == sym_label) {
+        message->label = value;
+    } else {
+        refuse_key(key, parsing->index);
+    }
+    return ST_CONTINUE;
+}
+
+static size_t size_of(VALUE string)
+{
+    return NIL_P(string) ? 0 : (size_t)RSTRING_LEN(string);
+}
+
+void penstock_message_parse(struct penstock_message *message, VALUE hash, long index,
+                            const struct penstock_message_limits *limits)
+{
+    struct parsing parsing = { .message = message, .index = index };
+    *message = (struct penstock_message){
+        .topic = Qundef, .payload = Qnil, .key = Qnil, .partition_key = Qnil, .headers = Qnil, .label = Qnil,
+        .partition = RD_KAFKA_PARTITION_UA,
+    };
+    if (!RB_TYPE_P(hash, T_HASH)) refuse(index, "a message is a Hash, not %" PRIsVALUE, rb_obj_class(hash));
+    rb_hash_foreach(hash, parse_pair, (VALUE)&parsing);
+
+    if (message->topic == Qundef) refuse(index, ":topic is missing");
+    penstock_check_topic_name(message->topic, index);
+    if (!parsing.has_payload) refuse(index, ":payload is missing (nil makes a tombstone, and has to be said)");
+    if (message->partition >= 0 && !NIL_P(message->partition_key))
+        refuse(index, ":partition and :partition_key contradict each other; give one");
+
+    size_t payload_size = size_of(message->payload);
+    if (payload_size > limits->payload)
+        refuse(index, ":payload has %zu bytes, more than config.max_payload_size allows (%zu)", payload_size, limits->payload);
+    message->size += payload_size + size_of(message->key) + RECORD_OVERHEAD;
+    if (message->size > limits->total)
+        refuse(index, "payload, key and headers need %zu bytes, more than message.max.bytes allows (%zu)", message->size,
+               limits->total);
+}
+
+/* ---- headers: already checked, so nothing below raises ---- */
+
+static void add_header(rd_kafka_headers_t *headers, VALUE name, VALUE value)
+{
+    rd_kafka_header_add(headers, RSTRING_PTR(name), RSTRING_LEN(name), RSTRING_PTR(value), RSTRING_LEN(value));
+}
+
+static int add_headers(VALUE name, VALUE value, VALUE arg)
+{
+    rd_kafka_headers_t *headers = (rd_kafka_headers_t *)arg;
+    if (RB_TYPE_P(value, T_ARRAY)) {
+        for (long i = 0; i < RARRAY_LEN(value); i++) add_header(headers, name, RARRAY_AREF(value, i));
+    } else {
+        add_header(headers, name, value);
+    }
+    return ST_CONTINUE;
+}
+
+rd_kafka_headers_t *penstock_message_headers(const struct penstock_message *message)
+{
+    if (NIL_P(message->headers)) return NULL;
+    rd_kafka_headers_t *headers = rd_kafka_headers_new(RHASH_SIZE(message->headers));
+    rb_hash_foreach(message->headers, add_headers, (VALUE)headers);
+    return headers;
+}
+
+void penstock_message_init(void)
+{
+    sym_topic = ID2SYM(rb_intern("topic"));
+    sym_payload = ID2SYM(rb_intern("payload"));
+    sym_key = ID2SYM(rb_intern("key"));
+    sym_partition = ID2SYM(rb_intern("partition"));
+    sym_partition_key = ID2SYM(rb_intern("partition_key"));
+    sym_timestamp = ID2SYM(rb_intern("timestamp"));
+    sym_headers = ID2SYM(rb_intern("headers"));
+    sym_label = ID2SYM(rb_intern("label"));
+}

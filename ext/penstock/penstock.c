@@ -1,0 +1,28 @@
+/* Where Ruby enters: lib/penstock.rb has defined the module and the errors before it loads this. */
+#include "penstock.h"
+
+VALUE penstock_module;
+
+static VALUE s_librdkafka_version(VALUE self)
+{
+    return rb_str_new_cstr(rd_kafka_version_str());
+}
+
+/*
+ * Every static of this extension is a class, an ID, a symbol or a table set here once; a counter that is
+ * atomic; or a pointer to something with a lock of its own (registry.c, mailbox.c).
+ */
+RUBY_FUNC_EXPORTED void Init_penstock(void)
+{
+    rb_ext_ractor_safe(true);
+    ps_generation_init();
+    penstock_module = rb_const_get(rb_cObject, rb_intern("Penstock"));
+    rb_define_singleton_method(penstock_module, "librdkafka_version", s_librdkafka_version, 0);
+    penstock_error_init();
+    penstock_message_init();
+    penstock_poller_init();
+    penstock_delivery_handle_init();
+    penstock_client_init();
+    penstock_dispatcher_init();
+    penstock_embedded_cluster_init();
+}

@@ -1,0 +1,106 @@
+/*
+ * The Ruby face of the core: one C file per Ruby class and a few shared ones.
+ *
+ *   Ruby says what is wanted. C moves bytes between Ruby objects and librdkafka.
+ *   One poller turns librdkafka's events into resolved handles and full mailboxes.
+ *
+ * Names: penstock_x_init() defines class x; penstock_... is used by other files; the rest is static.
+ * Suffixes say what a function may do:
+ *   (none)    on a Ruby thread with the GVL: may touch VALUEs, may raise, must not block
+ *   _nogvl    the same thread without the GVL: may block; no VALUE, no raising
+ *   _cb       on a librdkafka thread: atomics and write(2) only
+ */
+#ifndef PENSTOCK_H
+#define PENSTOCK_H
+
+#include <ruby.h>
+#include <ruby/thread.h>
+#include "core/core.h"
+
+extern VALUE penstock_module;
+
+/* ---- error.c: the only place that makes and raises Penstock's errors ------------------------------ */
+
+extern VALUE penstock_error, penstock_config_error, penstock_message_error, penstock_closed_error,
+    penstock_forked_error, penstock_queue_full_error, penstock_produce_error, penstock_delivery_error,
+    penstock_message_timed_out_error, penstock_timeout_error;
+
+struct penstock_error_context {
+    rd_kafka_resp_err_t err;
+    const struct ps_client *client; /* its name and brokers; may be NULL */
+    VALUE topic;                    /* String or nil */
+    int32_t partition;              /* -1: unknown */
+    bool fatal, retriable, abortable;
+};
+
+extern const struct penstock_error_context penstock_no_context;
+
+VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context *context, VALUE text);
+NORETURN(void penstock_raise(VALUE error_class, const struct penstock_error_context *context, const char *format, ...));
+NORETURN(void penstock_raise_closed(const struct ps_client *client));
+VALUE penstock_delivery_error_new(const struct ps_delivery *delivery);
+void penstock_error_init(void);
+
+/* ---- nogvl.c: the only place that releases the GVL ------------------------------------------------ */
+
+/* Runs a call that takes some ms at most. Pending interrupts are acted on before it, not after. */
+void penstock_nogvl(void *(*body)(void *), void *arg);
+/* Sleeps until the delivery (or, if NULL, all of the completion) is settled. False: the deadline passed.
+ * May raise what interrupts the thread; nothing stays linked then. */
+bool penstock_wait(struct ps_completion *completion, const struct ps_delivery *delivery, int64_t deadline_us);
+/* The same for a job; abandons it, which drops the caller's reference, also when it raises. */
+bool penstock_wait_job(struct ps_job *job, int64_t deadline_us);
+void penstock_mailbox_wait(void);
+
+/* ---- config.c: Hash to rd_kafka_conf_t ------------------------------------------------------------ */
+
+struct penstock_conf_facts { /* what our own code needs to know of it */
+    VALUE brokers;           /* String */
+    int64_t sticky_ms;
+    size_t message_max_bytes;
+};
+
+/* Fills `conf`, which stays the caller's, also when it raises. */
+void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, struct penstock_conf_facts *facts);
+VALUE penstock_setting_names(VALUE self);
+
+/* ---- message.c: Hash to one record ----------------------------------------------------------------- */
+
+struct penstock_message { /* VALUEs: keep it on the stack or in an ALLOCV buffer, so that the GC sees and pins them */
+    VALUE topic, payload, key, partition_key, headers, label;
+    int32_t partition;
+    int64_t timestamp;
+    size_t size; /* payload, key and headers */
+};
+
+struct penstock_message_limits {
+    size_t payload; /* max_payload_size */
+    size_t total;   /* message.max.bytes, of payload, key, headers and what the protocol adds */
+};
+
+/* `index`: in produce_many's Array, -1 for a single message. Raises MessageInvalidError. */
+void penstock_message_parse(struct penstock_message *message, VALUE hash, long index,
+                            const struct penstock_message_limits *limits);
+rd_kafka_headers_t *penstock_message_headers(const struct penstock_message *message); /* does not raise */
+void penstock_check_topic_name(VALUE name, long index); /* a String and a legal topic name, or raises */
+void penstock_message_init(void);
+
+/* ---- delivery_handle.c ------------------------------------------------------------------------------ */
+
+VALUE penstock_delivery_handle_new(void);
+void penstock_delivery_handle_attach(VALUE handle, struct ps_delivery *delivery, VALUE topic, VALUE label);
+void penstock_delivery_handle_init(void);
+
+/* ---- poller_class.c --------------------------------------------------------------------------------- */
+
+struct ps_poller *penstock_poller_get(VALUE poller); /* of this process; borrowed from the object */
+void penstock_poller_init(void);
+
+/* ---- client_class.c, embedded_cluster.c, dispatcher.c ------------------------------------------------ */
+
+int64_t penstock_timeout_ms(VALUE milliseconds); /* Numeric or nil (-1: no limit); raises ArgumentError */
+void penstock_client_init(void);
+void penstock_embedded_cluster_init(void);
+void penstock_dispatcher_init(void);
+
+#endif

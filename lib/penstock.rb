@@ -1,0 +1,29 @@
+# frozen_string_literal: true
+
+require_relative "penstock/version"
+require_relative "penstock/error"
+require_relative "penstock/config"
+require_relative "penstock/delivery_report"
+require_relative "penstock/delivery_handle"
+require_relative "penstock/poller"
+require_relative "penstock/dispatcher"
+require_relative "penstock/client"
+require_relative "penstock/exit_hook"
+require_relative "penstock/close_report"
+require_relative "penstock/producer"
+require_relative "penstock/embedded_cluster"
+require "penstock/penstock"
+
+# Kafka for Ruby with a native core over librdkafka.
+#
+# Ruby says what is wanted. C moves bytes between Ruby objects and librdkafka. One poller turns
+# librdkafka's events into resolved handles and full mailboxes.
+#
+# @see Penstock::Producer where to start
+module Penstock
+  # @!method self.librdkafka_version
+  #   @return [String] the version of the librdkafka in use, such as "2.0.2"
+
+  Poller.start_default
+  ExitHook.arm
+end

@@ -1,0 +1,50 @@
+# frozen_string_literal: true
+
+module Penstock
+  # The promise of a verdict on one message. The poller resolves it without Ruby's help.
+  #
+  # Any thread and fiber of the process that produced the message may use it. After a fork the child can read
+  # verdicts that were in before; waiting for one that was not raises {ForkedError}.
+  class DeliveryHandle
+    # Waits until the message has its verdict.
+    #
+    # Blocks: this thread, until the verdict or the timeout, without the GVL. `Thread#raise`, `Timeout` and Ctrl-C
+    # interrupt it at once; the message then stays on its way, and the handle can be waited for again.
+    #
+    # @param max_wait_timeout_ms [Integer, Float, nil] ms to wait; nil: without limit; default: 180_000
+    # @return [DeliveryReport] when the message was delivered
+    # @raise [DeliveryError] when it was not; `retriable?` says whether it is certain not to be in the topic
+    # @raise [WaitTimeoutError] no verdict yet; the message may still be delivered
+    def wait(max_wait_timeout_ms: 180_000)
+      await(max_wait_timeout_ms) or raise timeout_error(max_wait_timeout_ms)
+      report = self.report
+      raise report.error if report.error
+
+      report
+    end
+
+    # @!method pending?
+    #   @return [Boolean] whether the verdict is still to come; never blocks
+    # @!method report
+    #   @return [DeliveryReport, nil] the verdict, nil while pending; never blocks
+    # @!method error
+    #   @return [DeliveryError, nil] why it failed; nil while pending and when it was delivered; never blocks
+    # @!method topic
+    #   @return [String]
+    # @!method label
+    #   @return [Object, nil] what was given as the message's label
+    # @!method self.await_all(handles, timeout_ms)
+    #   Waits until each handle has its verdict, or the time is up. Blocks like {#wait}.
+    #   @param handles [Array<DeliveryHandle>]
+    #   @param timeout_ms [Integer, Float, nil] for all together; nil: without limit
+    #   @return [Boolean, nil] whether all were delivered; nil when the time was up first
+
+    # @return [Boolean] delivered for good
+    def delivered? = !pending? && error.nil?
+
+    def inspect
+      state = pending? ? "pending" : report.status
+      "#<#{self.class} topic=#{topic} #{state}>"
+    end
+  end
+end

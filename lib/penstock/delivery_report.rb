@@ -1,0 +1,52 @@
+# frozen_string_literal: true
+
+module Penstock
+  # The verdict on one message. Immutable.
+  class DeliveryReport
+    # @return [String]
+    attr_reader :topic
+    # @return [Integer] -1 if the message failed before it had one
+    attr_reader :partition
+    # @return [Integer] its position in the partition; -1001 if it has none (failed, or acks=0)
+    attr_reader :offset
+    # @return [Integer, nil] ms since the epoch, as stored: the message's own, or the broker's if the topic says so
+    attr_reader :timestamp
+    # @return [Float, nil] ms from produce to the broker's answer, by librdkafka's clock; nil if the message failed
+    attr_reader :latency
+    # Whether the message is in the topic. Only a message that is not persisted can be sent again without risking
+    # a duplicate (librdkafka's rd_kafka_message_status).
+    # @return [:persisted, :possibly_persisted, :not_persisted]
+    attr_reader :status
+    # @return [Object, nil] what was given as the message's label
+    attr_reader :label
+    # @return [DeliveryError, nil] nil when it was delivered
+    attr_reader :error
+
+    alias topic_name topic
+
+    # @api private
+    def initialize(topic, partition, offset, timestamp, latency, status, label, error)
+      @topic = topic
+      @partition = partition
+      @offset = offset
+      @timestamp = timestamp
+      @latency = latency
+      @status = status
+      @label = label
+      @error = error
+      freeze
+    end
+
+    # @return [Boolean]
+    def delivered? = error.nil?
+
+    def persisted? = status == :persisted
+    def possibly_persisted? = status == :possibly_persisted
+    def not_persisted? = status == :not_persisted
+
+    def inspect
+      verdict = error ? "error=#{error.code}" : "offset=#{offset}"
+      "#<#{self.class} topic=#{topic} partition=#{partition} #{verdict} status=#{status}>"
+    end
+  end
+end

@@ -1,0 +1,78 @@
+# frozen_string_literal: true
+
+module Penstock
+  # The Ruby thread that runs what users want run in Ruby: today their loggers. It is started when a producer that
+  # has one connects, and ends with the last of them; without any, there is no such thread.
+  #
+  # Nothing waits for it: a logger that is slow or raises delays only later log lines, and when 10,000 have piled
+  # up further ones are dropped and counted.
+  # @api private
+  module Dispatcher
+    # syslog's levels, which librdkafka uses, to Logger's severities
+    SEVERITIES = [4, 4, 4, 3, 2, 1, 1, 0].freeze
+
+    @lock = Mutex.new
+    @loggers = {}
+    @thread = nil
+    @pid = nil
+
+    class << self
+      # @param address [Integer] whose mail goes to this logger
+      def attach(address, logger)
+        @lock.synchronize do
+          forget_parent unless @pid == Process.pid
+          @loggers[address] = logger
+          @thread = start unless @thread&.alive?
+        end
+      end
+
+      # Waits until all mail of closed producers is logged. For the end of the process.
+      # @param timeout [Numeric] seconds
+      def finish(timeout)
+        @thread.join(timeout) if @thread && @pid == Process.pid && @thread != Thread.current
+      end
+
+      private
+
+      def forget_parent
+        @loggers = {}
+        @thread = nil
+        @pid = Process.pid
+      end
+
+      def start
+        Thread.new { run }.tap do |thread|
+          thread.name = "penstock.dispatcher"
+          thread.report_on_exception = true
+        end
+      end
+
+      def run
+        loop do
+          address, level, text = next_mail
+          if level
+            log(address, level, text)
+          elsif last?(address)
+            break
+          end
+        end
+      end
+
+      def last?(address)
+        @lock.synchronize do
+          @loggers.delete(address)
+          @loggers.empty? && (@thread = nil).nil?
+        end
+      end
+
+      def log(address, level, text)
+        logger = @loggers[address] or return
+        dropped = dropped_mail
+        logger.add(2, "#{dropped} log lines were dropped: the logger is too slow", "penstock") if dropped.positive?
+        logger.add(SEVERITIES.fetch(level, 1), text, "penstock")
+      rescue StandardError => e
+        warn "penstock: the logger raised #{e.class}: #{e.message}"
+      end
+    end
+  end
+end

@@ -1,0 +1,21 @@
+# frozen_string_literal: true
+
+require_relative "lib/penstock/version"
+
+Gem::Specification.new do |spec|
+  spec.name = "penstock"
+  spec.version = Penstock::VERSION
+  spec.summary = "Kafka for Ruby with a native core: one poller serves every client of a process"
+  spec.description = "A producer over librdkafka whose deliveries are resolved without the GVL and without a Ruby thread."
+  spec.authors = ["The Penstock authors"]
+  spec.license = "MIT"
+  spec.required_ruby_version = ">= 3.1"
+  spec.files = Dir["lib/**/*.rb", "ext/**/*.{c,h,rb}", "README.md", "DESIGN.md", "CHANGELOG.md", "LICENSE"]
+  spec.extensions = ["ext/penstock/extconf.rb"]
+  spec.require_paths = ["lib"]
+  spec.metadata["rubygems_mfa_required"] = "true"
+
+  spec.add_development_dependency "minitest"
+  spec.add_development_dependency "rake"
+  spec.add_development_dependency "rake-compiler"
+end

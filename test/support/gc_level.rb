@@ -1,0 +1,26 @@
+# frozen_string_literal: true
+
+# How hard the garbage collector works during tests: PENSTOCK_GC=normal (default), compact or stress.
+module GCLevel
+  LEVEL = ENV.fetch("PENSTOCK_GC", "normal")
+  raise "PENSTOCK_GC is normal, compact or stress" unless %w[normal compact stress].include?(LEVEL)
+
+  def self.slow? = LEVEL == "stress"
+
+  def self.start
+    GC.auto_compact = true if LEVEL == "compact"
+    GC.stress = true if LEVEL == "stress"
+  end
+
+  def self.stop
+    GC.stress = false
+    return if LEVEL == "normal"
+
+    GC.auto_compact = false
+    if LEVEL == "compact" && GC.respond_to?(:verify_compaction_references)
+      # Ruby 3.1 calls it double_heap, 3.2 and later expand_heap
+      option = RUBY_VERSION < "3.2" ? :double_heap : :expand_heap
+      GC.verify_compaction_references(option => true, toward: :empty)
+    end
+  end
+end

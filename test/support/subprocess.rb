@@ -1,0 +1,58 @@
+# frozen_string_literal: true
+
+require "open3"
+require "rbconfig"
+
+# Programs of their own, for what a process does when it forks or ends.
+module Subprocess
+  LIBRARY = File.expand_path("../../lib", __dir__)
+
+  # Runs a Ruby program with Penstock loaded; `arguments` are its ARGV.
+  # @return [Array(String, String, Process::Status)] what it wrote on stdout and stderr, and how it ended
+  def ruby(program, *arguments, seconds: 30)
+    command = [RbConfig.ruby, "-w", "-I", LIBRARY, "-r", "penstock", "-e", program, *arguments]
+    Open3.popen3(*command) do |input, output, errors, process|
+      input.close
+      texts = [output, errors].map { |io| Thread.new { io.read } }
+      process.join(seconds) or begin
+        Process.kill(:KILL, process.pid)
+        flunk "the program still ran after #{seconds} s; stderr: #{texts[1].value}"
+      end
+      [*texts.map(&:value), process.value]
+    end
+  end
+
+  # The same, and it has to succeed.
+  # @return [String] what it wrote on stdout
+  def ruby!(program, *arguments, **options)
+    output, errors, status = ruby(program, *arguments, **options)
+    assert status.success?, "#{status}: #{errors}"
+    output
+  end
+
+  # Runs the block in a forked child and hands its result over.
+  def in_child(seconds = 20)
+    reader, writer = IO.pipe
+    pid = fork do
+      reader.close
+      result = begin
+        yield
+      rescue Exception => e # rubocop:disable Lint/RescueException -- whatever it is, the parent has to see it
+        "#{e.class}: #{e.message}\n#{e.backtrace.first(5).join("\n")}"
+      end
+      writer.write(Marshal.dump(result))
+      writer.close
+      exit!(0)
+    end
+    writer.close
+    reaper = Process.detach(pid)
+    reaper.join(seconds) or begin
+      Process.kill(:KILL, pid)
+      flunk "the child still ran after #{seconds} s"
+    end
+    assert reaper.value.success?, "the child ended with #{reaper.value}"
+    Marshal.load(reader.read) # rubocop:disable Security/MarshalLoad -- our own child
+  ensure
+    reader&.close
+  end
+end

@@ -187,18 +187,14 @@ static rd_kafka_vu_t bytes_vu(rd_kafka_vtype_t type, VALUE string)
     return vu;
 }
 
-/*
- * Hands one message to librdkafka, which copies it. With the GVL: this takes a fraction of a microsecond
- * and the bytes are Ruby's. Never raises and allocates nothing from Ruby.
- */
-static void enqueue(struct ps_client *client, struct ps_topic *topic, const struct penstock_message *message,
+/* Hands one message to librdkafka, which copies it: a fraction of a microsecond. */
+static void enqueue(struct ps_client *client, struct ps_topic *topic, struct penstock_message *message,
                     struct ps_delivery *delivery, struct refusal *refusal)
 {
     if (!copy_partition_key(delivery, message->partition_key)) {
         refuse(refusal, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "out of memory");
         return;
     }
-    rd_kafka_headers_t *headers = penstock_message_headers(message);
     rd_kafka_vu_t arguments[8] = {
         { .vtype = RD_KAFKA_VTYPE_RKT, .u.rkt = topic->rkt },
         { .vtype = RD_KAFKA_VTYPE_PARTITION, .u.i32 = message->partition },
@@ -207,49 +203,94 @@ static void enqueue(struct ps_client *client, struct ps_topic *topic, const stru
         { .vtype = RD_KAFKA_VTYPE_TIMESTAMP, .u.i64 = message->timestamp },
         bytes_vu(RD_KAFKA_VTYPE_VALUE, message->payload),
         bytes_vu(RD_KAFKA_VTYPE_KEY, message->key),
-        { .vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = headers },
+        { .vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = message->native_headers },
     };
-    atomic_fetch_add(&client->accepted, 1); /* before: its verdict may be in before produceva returns */
-    rd_kafka_error_t *error = rd_kafka_produceva(client->rk, arguments, headers ? 8 : 7);
-    if (!error) return;
-
-    atomic_fetch_sub(&client->accepted, 1);
-    if (headers) rd_kafka_headers_destroy(headers);
+    rd_kafka_error_t *error = rd_kafka_produceva(client->rk, arguments, message->native_headers ? 8 : 7);
+    if (!error) {
+        message->native_headers = NULL;
+        return;
+    }
     refuse(refusal, rd_kafka_error_code(error), rd_kafka_error_string(error));
     refusal->fatal = rd_kafka_error_is_fatal(error);
     rd_kafka_error_destroy(error);
 }
 
-/* Enqueues up to the first refusal; returns how many were taken. */
-static uint32_t enqueue_all(struct ps_client *client, struct ps_batch *batch, const struct penstock_message *messages,
-                            struct refusal *refusal)
-{
-    struct ps_topic *topic = NULL;
-    uint32_t sent = 0;
+/* Messages handed over by one call. */
+struct handover {
+    struct ps_client *client;
+    struct ps_batch *batch;
+    struct penstock_message *messages;
+    struct refusal refusal; /* of messages[sent], if that is not the last */
+    uint32_t sent;
+};
 
-    if (!ps_client_enter(client)) {
-        refuse(refusal, RD_KAFKA_RESP_ERR__DESTROY, "the producer is closed");
-    } else {
-        for (; sent < batch->size; sent++) {
-            VALUE name = messages[sent].topic;
-            size_t length = RSTRING_LEN(name);
-            if (!topic || topic->length != length || memcmp(topic->name, RSTRING_PTR(name), length) != 0)
-                topic = ps_client_topic(client, RSTRING_PTR(name), length);
-            if (topic) enqueue(client, topic, &messages[sent], &batch->deliveries[sent], refusal);
-            else refuse(refusal, rd_kafka_last_error(), "librdkafka refused the topic");
-            if (refusal->err) break;
-        }
-        ps_client_exit(client);
-    }
-    ps_batch_never_sent(batch, sent);
-    return sent;
+/* Clocks are read for every CLOCK_EVERY messages; a batch of twice SERVE_EVERY serves its own client. */
+enum { CLOCK_EVERY = 64, SERVE_EVERY = 1024 };
+
+static struct ps_topic *topic_of(struct ps_client *client, struct ps_topic *last, VALUE name)
+{
+    size_t length = RSTRING_LEN(name);
+    if (last && last->length == length && memcmp(last->name, RSTRING_PTR(name), length) == 0) return last;
+    return ps_client_topic(client, RSTRING_PTR(name), length);
 }
 
-static VALUE refusal_error(const struct ps_client *client, const struct refusal *refusal, const struct penstock_message *message)
+/* Hands messages over up to the first refusal. */
+static void hand_over(struct handover *handover)
 {
+    struct ps_client *client = handover->client;
+    struct ps_batch *batch = handover->batch;
+    struct refusal *refusal = &handover->refusal;
+    struct ps_topic *topic = NULL;
+    bool serving = batch->size >= 2 * SERVE_EVERY && ps_poller_borrow(client);
+    int64_t now_us = 0, now_ms = 0;
+    uint32_t i;
+
+    for (i = 0; i < batch->size; i++) {
+        struct penstock_message *message = &handover->messages[i];
+        if (i % CLOCK_EVERY == 0) {
+            now_us = ps_now_us();
+            now_ms = ps_wall_clock_ms();
+        }
+        batch->deliveries[i].latency_us = now_us;
+        if (!message->timestamp) message->timestamp = now_ms;
+        topic = topic_of(client, topic, message->topic);
+        if (topic) enqueue(client, topic, message, &batch->deliveries[i], refusal);
+        else refuse(refusal, rd_kafka_last_error(), "librdkafka refused the topic");
+        if (refusal->err) break;
+        if (serving && i % SERVE_EVERY == SERVE_EVERY - 1) ps_poller_serve(client);
+    }
+    if (serving) ps_poller_hand_back(client);
+    handover->sent = i;
+}
+
+/* Of all messages: those that are not taken have their verdict, and nothing is left of them, afterwards. */
+static void *hand_over_nogvl(void *arg)
+{
+    struct handover *handover = arg;
+    struct ps_client *client = handover->client;
+    uint32_t size = handover->batch->size;
+
+    if (ps_client_enter(client)) {
+        atomic_fetch_add(&client->accepted, size); /* before: a verdict may be in before its message's turn is over */
+        hand_over(handover);
+        atomic_fetch_sub(&client->accepted, size - handover->sent);
+        ps_client_exit(client);
+    } else {
+        refuse(&handover->refusal, RD_KAFKA_RESP_ERR__DESTROY, "the producer is closed");
+    }
+    for (uint32_t i = handover->sent; i < size; i++)
+        if (handover->messages[i].native_headers) rd_kafka_headers_destroy(handover->messages[i].native_headers);
+    ps_batch_never_sent(handover->batch, handover->sent);
+    return NULL;
+}
+
+static VALUE refusal_error(const struct handover *handover)
+{
+    const struct refusal *refusal = &handover->refusal;
+    const struct penstock_message *message = &handover->messages[handover->sent];
     struct penstock_error_context context = {
         .err = refusal->err,
-        .client = client,
+        .client = handover->client,
         .topic = message->topic,
         .partition = message->partition,
         .fatal = refusal->fatal,
@@ -267,31 +308,33 @@ static void check_open(const struct ps_client *client)
     if (atomic_load(&client->state) >= PS_CLIENT_CLOSING) penstock_raise_closed(client);
 }
 
-/* One frozen String per topic name, whatever the caller does to his. */
-static VALUE topic_value(VALUE name)
-{
-    return rb_str_to_interned_str(name);
-}
-
 static VALUE client_produce(VALUE self, VALUE hash)
 {
     const struct client_object *object = rb_check_typeddata(self, &client_type);
     struct ps_client *client = client_get(self);
     struct penstock_message message;
-    struct refusal refusal = { .err = 0 };
+    struct handover handover = { .client = client, .messages = &message };
 
     check_open(client);
     penstock_message_parse(&message, hash, -1, &object->limits);
     if (client_open(self, client)) penstock_message_parse(&message, hash, -1, &object->limits);
 
-    VALUE handle = penstock_delivery_handle_new(), topic = topic_value(message.topic);
-    struct ps_batch *batch = ps_batch_new(client, 1);
-    if (!batch) rb_memerror();
-    penstock_delivery_handle_attach(handle, &batch->deliveries[0], topic, message.label);
-    ps_batch_unref(batch); /* the handle has its own */
+    VALUE handle = penstock_delivery_handle_new(), topic = rb_str_to_interned_str(message.topic);
+    handover.batch = ps_batch_new(client, 1);
+    if (!handover.batch) rb_memerror();
+    penstock_delivery_handle_attach(handle, &handover.batch->deliveries[0], topic, message.label);
+    ps_batch_unref(handover.batch); /* the handle has its own */
 
-    if (!enqueue_all(client, batch, &message, &refusal)) rb_exc_raise(refusal_error(client, &refusal, &message));
+    message.native_headers = penstock_message_headers(&message);
+    hand_over_nogvl(&handover); /* with the GVL: giving it up costs more than this takes */
+    if (!handover.sent) rb_exc_raise(refusal_error(&handover));
     return handle;
+}
+
+static bool same_bytes(VALUE one, VALUE other)
+{
+    return one == other || (RSTRING_LEN(one) == RSTRING_LEN(other) &&
+                            memcmp(RSTRING_PTR(one), RSTRING_PTR(other), RSTRING_LEN(one)) == 0);
 }
 
 static void parse_all(const struct client_object *object, VALUE hashes, struct penstock_message *messages)
@@ -300,50 +343,85 @@ static void parse_all(const struct client_object *object, VALUE hashes, struct p
         penstock_message_parse(&messages[i], RARRAY_AREF(hashes, i), i, &object->limits);
 }
 
+/* Strings of our own, so that nobody can change them while the GVL is released; one for each topic. */
+static void freeze_all(struct penstock_message *messages, long size)
+{
+    VALUE topic = rb_str_to_interned_str(messages[0].topic);
+    for (long i = 0; i < size; i++) {
+        if (!same_bytes(topic, messages[i].topic)) topic = rb_str_to_interned_str(messages[i].topic);
+        messages[i].topic = topic;
+        penstock_message_freeze(&messages[i]);
+    }
+}
+
+/* Made before the messages are on their way: until then nobody else's cache holds their deliveries. */
+static VALUE make_handles(struct ps_client *client, const struct penstock_message *messages, long size, struct ps_batch **batch)
+{
+    VALUE handles = rb_ary_new_capa(size), handle = penstock_delivery_handle_new();
+
+    *batch = ps_batch_new(client, (uint32_t)size);
+    if (!*batch) rb_memerror();
+    for (long i = 0; i < size; i++) {
+        if (i > 0) handle = penstock_delivery_handle_new();
+        penstock_delivery_handle_attach(handle, &(*batch)->deliveries[i], messages[i].topic, messages[i].label);
+        if (i == 0) ps_batch_unref(*batch); /* the handles own it from here on */
+        rb_ary_push(handles, handle);
+    }
+    return handles;
+}
+
+/* Below this, giving up the GVL would cost more than it gives to others. */
+enum { RELEASE_FROM = 100 };
+
 /*
- * [handles, nil], or [handles of those taken, error] when librdkafka refused one. All are checked before
- * the first is handed over; from then on nothing here runs Ruby code or gives up the GVL, so the Strings
- * are those that were checked.
+ * produce_many(messages, timeout_ms): checks all messages, then hands them over; the Strings are frozen
+ * first, so that the GVL can be released meanwhile. timeout_ms false: does not wait. Returns
+ *   [handles of the messages that were taken, why the next one was not or nil, verdict]
+ * where the verdict is true: all delivered, false: not all, nil: unknown yet.
  */
-static VALUE client_produce_many(VALUE self, VALUE hashes)
+static VALUE client_produce_many(VALUE self, VALUE hashes, VALUE timeout_ms)
 {
     const struct client_object *object = rb_check_typeddata(self, &client_type);
     struct ps_client *client = client_get(self);
+    bool wait = timeout_ms != Qfalse;
+    int64_t timeout = wait ? penstock_timeout_ms(timeout_ms) : 0;
+
     check_open(client);
     if (!RB_TYPE_P(hashes, T_ARRAY))
         penstock_raise(penstock_message_error, &penstock_no_context, "produce_many takes an Array of messages, not %" PRIsVALUE,
                        rb_obj_class(hashes));
     hashes = rb_ary_dup(hashes);
     long size = RARRAY_LEN(hashes);
-    if (size == 0) return rb_assoc_new(hashes, Qnil);
-    if (size > INT32_MAX) rb_raise(rb_eArgError, "batch too big");
+    if (size == 0) return rb_ary_new_from_args(3, hashes, Qnil, Qtrue);
+    if (size > INT32_MAX) rb_raise(rb_eArgError, "too many messages for one batch");
 
-    VALUE buffer;
+    VALUE buffer, error = Qnil, verdict = Qnil;
     struct penstock_message *messages = ALLOCV_N(struct penstock_message, buffer, size);
     parse_all(object, hashes, messages);
     if (client_open(self, client)) parse_all(object, hashes, messages);
+    freeze_all(messages, size);
 
-    struct refusal refusal = { .err = 0 };
-    VALUE handles = rb_ary_new_capa(size), first = penstock_delivery_handle_new(), topic = topic_value(messages[0].topic);
-    struct ps_batch *batch = ps_batch_new(client, (uint32_t)size);
-    if (!batch) rb_memerror();
-    penstock_delivery_handle_attach(first, &batch->deliveries[0], topic, messages[0].label);
-    ps_batch_unref(batch);
+    struct handover handover = { .client = client, .messages = messages };
+    VALUE handles = make_handles(client, messages, size, &handover.batch);
+    for (long i = 0; i < size; i++) messages[i].native_headers = penstock_message_headers(&messages[i]);
 
-    long sent = enqueue_all(client, batch, messages, &refusal);
-
-    VALUE name = messages[0].topic; /* librdkafka is at work by now, while the handles are made */
-    for (long i = 0; i < sent; i++) {
-        VALUE handle = i == 0 ? first : penstock_delivery_handle_new();
-        if (messages[i].topic != name) topic = topic_value(name = messages[i].topic);
-        if (i > 0) penstock_delivery_handle_attach(handle, &batch->deliveries[i], topic, messages[i].label);
-        rb_ary_push(handles, handle);
+    if (size < RELEASE_FROM) hand_over_nogvl(&handover);
+    if (wait) {
+        struct ps_completion *completion = &handover.batch->completion;
+        int64_t deadline_us = ps_deadline_us(timeout);
+        bool settled = size < RELEASE_FROM ? penstock_wait(completion, NULL, deadline_us)
+                                           : penstock_do_and_wait(hand_over_nogvl, &handover, completion, deadline_us);
+        if (settled) verdict = atomic_load(&handover.batch->failed) == 0 ? Qtrue : Qfalse;
+    } else if (size >= RELEASE_FROM) {
+        penstock_nogvl_now(hand_over_nogvl, &handover);
     }
-    VALUE error = refusal.err ? refusal_error(client, &refusal, &messages[sent]) : Qnil;
+    if (handover.sent < size) {
+        error = refusal_error(&handover);
+        handles = rb_ary_subseq(handles, 0, handover.sent);
+    }
     ALLOCV_END(buffer);
     RB_GC_GUARD(hashes);
-    RB_GC_GUARD(first);
-    return rb_assoc_new(handles, error);
+    return rb_ary_new_from_args(3, handles, error, verdict);
 }
 
 /* ---- flush, close ---- */
@@ -499,7 +577,7 @@ void penstock_client_init(void)
     rb_undef_method(client_class, "initialize_copy");
     rb_define_method(client_class, "initialize", client_initialize, 8);
     rb_define_method(client_class, "produce", client_produce, 1);
-    rb_define_method(client_class, "produce_many", client_produce_many, 1);
+    rb_define_method(client_class, "produce_many", client_produce_many, 2);
     rb_define_method(client_class, "flush", client_flush, 1);
     rb_define_method(client_class, "close", client_close, 1);
     rb_define_method(client_class, "connect", client_connect, 0);

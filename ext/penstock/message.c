@@ -12,6 +12,7 @@ static VALUE sym_topic, sym_payload, sym_key, sym_partition, sym_partition_key, 
 struct parsing {
     struct penstock_message *message;
     long index;
+    size_t size; /* of payload, key and headers, and what the protocol adds to them */
     bool has_payload;
 };
 
@@ -71,7 +72,7 @@ static void check_header_value(VALUE name, VALUE value, struct parsing *parsing)
     if (!RB_TYPE_P(value, T_STRING))
         refuse(parsing->index, ":headers maps a String to a String or an Array of Strings; %+" PRIsVALUE " maps to %" PRIsVALUE,
                name, rb_inspect(value));
-    parsing->message->size += RSTRING_LEN(name) + RSTRING_LEN(value) + HEADER_OVERHEAD;
+    parsing->size += RSTRING_LEN(name) + RSTRING_LEN(value) + HEADER_OVERHEAD;
 }
 
 static int check_header(VALUE name, VALUE value, VALUE arg)
@@ -159,10 +160,22 @@ void penstock_message_parse(struct penstock_message *message, VALUE hash, long i
     size_t payload_size = size_of(message->payload);
     if (payload_size > limits->payload)
         refuse(index, ":payload has %zu bytes, more than config.max_payload_size allows (%zu)", payload_size, limits->payload);
-    message->size += payload_size + size_of(message->key) + RECORD_OVERHEAD;
-    if (message->size > limits->total)
-        refuse(index, "payload, key and headers need %zu bytes, more than message.max.bytes allows (%zu)", message->size,
+    parsing.size += payload_size + size_of(message->key) + RECORD_OVERHEAD;
+    if (parsing.size > limits->total)
+        refuse(index, "payload, key and headers need %zu bytes, more than message.max.bytes allows (%zu)", parsing.size,
                limits->total);
+}
+
+static VALUE frozen(VALUE string)
+{
+    return NIL_P(string) ? string : rb_str_new_frozen(string);
+}
+
+void penstock_message_freeze(struct penstock_message *message)
+{
+    message->payload = frozen(message->payload);
+    message->key = frozen(message->key);
+    message->partition_key = frozen(message->partition_key);
 }
 
 /* ---- headers: already checked, so nothing below raises ---- */

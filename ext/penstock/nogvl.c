@@ -36,29 +36,50 @@ void penstock_nogvl(void *(*body)(void *), void *arg)
     }
 }
 
+void penstock_nogvl_now(void *(*body)(void *), void *arg)
+{
+    struct call call = { .body = body, .arg = arg };
+    rb_nogvl(call_nogvl, &call, NULL, NULL, WAIT_FLAGS);
+    if (!call.done) body(arg);
+}
+
 struct sleep {
     struct ps_waiter waiter;
     int64_t deadline_us;
+    struct call first;
 };
 
 static void *sleep_nogvl(void *arg)
 {
     struct sleep *sleep = arg;
+    if (!sleep->first.done) call_nogvl(&sleep->first);
     ps_waiter_sleep(&sleep->waiter, sleep->deadline_us);
     return NULL;
 }
 
+static bool wait_for(struct sleep *sleep, struct ps_completion *completion, const struct ps_delivery *delivery)
+{
+    for (;;) {
+        if (!ps_waiter_join(&sleep->waiter, completion, delivery)) return true;
+        rb_nogvl(sleep_nogvl, sleep, ps_waiter_interrupt, &sleep->waiter, WAIT_FLAGS);
+        ps_waiter_leave(&sleep->waiter, completion);
+        if (!sleep->first.done) call_nogvl(&sleep->first); /* an interrupt was pending: with the GVL, then */
+        if (atomic_load(&sleep->waiter.state) == PS_DONE) return true;
+        rb_thread_check_ints(); /* may raise; the waiter is no longer linked */
+        if (sleep->deadline_us != PS_FOREVER && ps_now_us() >= sleep->deadline_us) return false;
+    }
+}
+
 bool penstock_wait(struct ps_completion *completion, const struct ps_delivery *delivery, int64_t deadline_us)
 {
-    struct sleep sleep = { .deadline_us = deadline_us };
-    for (;;) {
-        if (!ps_waiter_join(&sleep.waiter, completion, delivery)) return true;
-        rb_nogvl(sleep_nogvl, &sleep, ps_waiter_interrupt, &sleep.waiter, WAIT_FLAGS);
-        ps_waiter_leave(&sleep.waiter, completion);
-        if (atomic_load(&sleep.waiter.state) == PS_DONE) return true;
-        rb_thread_check_ints(); /* may raise; the waiter is no longer linked */
-        if (deadline_us != PS_FOREVER && ps_now_us() >= deadline_us) return false;
-    }
+    struct sleep sleep = { .deadline_us = deadline_us, .first.done = true };
+    return wait_for(&sleep, completion, delivery);
+}
+
+bool penstock_do_and_wait(void *(*first)(void *), void *arg, struct ps_completion *completion, int64_t deadline_us)
+{
+    struct sleep sleep = { .deadline_us = deadline_us, .first = { .body = first, .arg = arg } };
+    return wait_for(&sleep, completion, NULL);
 }
 
 struct job_wait {

@@ -7,7 +7,7 @@
  * Names: penstock_x_init() defines class x; penstock_... is used by other files; the rest is static.
  * Suffixes say what a function may do:
  *   (none)    on a Ruby thread with the GVL: may touch VALUEs, may raise, must not block
- *   _nogvl    the same thread without the GVL: may block; no VALUE, no raising
+ *   _nogvl    the same thread without the GVL: may block, no raising, no VALUE but the bytes of frozen Strings
  *   _cb       on a librdkafka thread: atomics and write(2) only
  */
 #ifndef PENSTOCK_H
@@ -45,9 +45,13 @@ void penstock_error_init(void);
 
 /* Runs a call that takes some ms at most. Pending interrupts are acted on before it, not after. */
 void penstock_nogvl(void *(*body)(void *), void *arg);
+/* The same, never raising: when an interrupt is pending, the call is made with the GVL. */
+void penstock_nogvl_now(void *(*body)(void *), void *arg);
 /* Sleeps until the delivery (or, if NULL, all of the completion) is settled. False: the deadline passed.
  * May raise what interrupts the thread; nothing stays linked then. */
 bool penstock_wait(struct ps_completion *completion, const struct ps_delivery *delivery, int64_t deadline_us);
+/* The same for a completion that `first` sets in motion, in one release of the GVL. It runs once in any case. */
+bool penstock_do_and_wait(void *(*first)(void *), void *arg, struct ps_completion *completion, int64_t deadline_us);
 /* The same for a job; abandons it, which drops the caller's reference, also when it raises. */
 bool penstock_wait_job(struct ps_job *job, int64_t deadline_us);
 void penstock_mailbox_wait(void);
@@ -68,9 +72,9 @@ VALUE penstock_setting_names(VALUE self);
 
 struct penstock_message { /* VALUEs: keep it on the stack or in an ALLOCV buffer, so that the GC sees and pins them */
     VALUE topic, payload, key, partition_key, headers, label;
+    rd_kafka_headers_t *native_headers; /* librdkafka's once the message was handed over */
+    int64_t timestamp;                  /* ms since the epoch; 0: the time it is handed over */
     int32_t partition;
-    int64_t timestamp;
-    size_t size; /* payload, key and headers */
 };
 
 struct penstock_message_limits {
@@ -81,7 +85,8 @@ struct penstock_message_limits {
 /* `index`: in produce_many's Array, -1 for a single message. Raises MessageInvalidError. */
 void penstock_message_parse(struct penstock_message *message, VALUE hash, long index,
                             const struct penstock_message_limits *limits);
-rd_kafka_headers_t *penstock_message_headers(const struct penstock_message *message); /* does not raise */
+void penstock_message_freeze(struct penstock_message *message); /* but for the topic: Strings of our own, for when the GVL is released */
+rd_kafka_headers_t *penstock_message_headers(const struct penstock_message *message); /* NULL: none; does not raise */
 void penstock_check_topic_name(VALUE name, long index); /* a String and a legal topic name, or raises */
 void penstock_message_init(void);
 

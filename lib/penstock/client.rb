@@ -7,7 +7,7 @@ module Penstock
   # configuration; one that was closed stays closed.
   # @!method connect
   # @!method produce(message)
-  # @!method produce_many(messages)
+  # @!method produce_many(messages, timeout_ms)
   # @!method flush(timeout_ms)
   # @!method close(timeout_ms)
   # @!method queue_size

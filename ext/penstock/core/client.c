@@ -15,8 +15,9 @@ static _Atomic uint64_t last_address;
 struct ps_client *ps_client_new(rd_kafka_conf_t *conf, const char *name, struct ps_poller *poller,
                                 const struct ps_client_settings *settings)
 {
-    struct ps_client *client = calloc(1, sizeof(*client));
+    struct ps_client *client = aligned_alloc(_Alignof(struct ps_client), sizeof(*client));
     if (!client) return NULL;
+    memset(client, 0, sizeof(*client));
     atomic_init(&client->refs, 1);
     client->generation = ps_generation();
     client->address = atomic_fetch_add(&last_address, 1) + 1;

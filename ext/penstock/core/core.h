@@ -26,6 +26,8 @@
 #define PS_FOREVER INT64_MAX /* a deadline that never comes */
 
 int64_t ps_now_us(void);                     /* monotonic */
+int64_t ps_about_now_us(void);               /* the same, some ms behind and several times cheaper */
+int64_t ps_wall_clock_ms(void);              /* since the epoch, Kafka's timestamps */
 int64_t ps_deadline_us(int64_t timeout_ms);  /* now + timeout; negative: PS_FOREVER */
 int ps_remaining_ms(int64_t deadline_us);    /* rounded up, never negative, -1 for PS_FOREVER */
 
@@ -106,13 +108,13 @@ struct ps_bytes { /* an owned copy of a String */
 /* One message's promise and verdict: librdkafka's per-message opaque. */
 struct ps_delivery {
     struct ps_batch *batch;
-    struct ps_delivery *next;         /* poller only: those of one event, between reading and settling */
+    struct ps_delivery *next;         /* those of one event, between reading and settling */
     struct ps_bytes *partition_key;   /* read by the partitioner on any thread; NULL if none */
     char *reason;                     /* why it failed, in the broker's or librdkafka's words; NULL if none */
     uintptr_t topic, label;           /* Ruby's, opaque here: only touched and marked by a DeliveryHandle */
     int64_t offset;
     int64_t timestamp;                /* ms since the epoch, -1 if unknown */
-    int64_t latency_us;
+    int64_t latency_us;               /* until settled: when it was produced, by ps_now_us */
     int32_t partition;
     int16_t err;                      /* rd_kafka_resp_err_t */
     uint8_t status;                   /* rd_kafka_msg_status_t */
@@ -127,6 +129,7 @@ struct ps_batch {
     struct ps_completion completion;
     _Atomic uint32_t refs;
     uint32_t size;
+    _Atomic uint32_t failed;  /* how many of those settled were not delivered */
     struct ps_client *client; /* retained */
     struct ps_delivery deliveries[];
 };
@@ -136,7 +139,7 @@ void ps_batch_retain(struct ps_batch *batch);
 void ps_batch_unref(struct ps_batch *batch);
 void ps_batch_settle(struct ps_batch *batch, uint32_t count);
 void ps_batch_never_sent(struct ps_batch *batch, uint32_t from);        /* settles [from, size) at once */
-void ps_deliveries_settle(struct ps_client *client, rd_kafka_event_t *event); /* poller only; destroys event */
+void ps_deliveries_settle(struct ps_client *client, rd_kafka_event_t *event); /* who serves; destroys event */
 bool ps_delivery_settled(const struct ps_delivery *delivery);
 
 /* ---- topic.c: one librdkafka topic handle per client and name ------------------------------------- */
@@ -194,7 +197,9 @@ struct ps_client {
     struct ps_client *run_next;
     struct ps_client *leaving_next;
     struct ps_client *next, *prev;   /* poller->clients, under poller->lock */
-    _Atomic bool ready;
+    _Atomic bool ready;              /* in the stack, or taken from it and not visited yet */
+    _Atomic bool served;             /* somebody takes events from `queue`: the poller or a producing thread */
+    _Atomic bool passed_over;        /* the poller came by while a producing thread served */
     bool in_run, left;
     int64_t visited_us;
 
@@ -216,9 +221,12 @@ struct ps_client {
     char last_error[256];
     struct ps_client_settings settings;
 
-    _Atomic uint64_t accepted, delivered, failed, purged;
-
     struct ps_client *registry_next, *registry_prev;
+
+    /* Producing threads write the first, who serves the client the others: on cache lines of their own. */
+    _Alignas(64) _Atomic uint64_t accepted;
+    _Alignas(64) _Atomic uint64_t delivered;
+    _Atomic uint64_t failed, purged;
 };
 
 struct ps_client *ps_client_new(rd_kafka_conf_t *conf, const char *name, struct ps_poller *poller,
@@ -323,6 +331,10 @@ int ps_poller_join(struct ps_poller *poller, struct ps_client *client);   /* sta
 void ps_poller_leave(struct ps_poller *poller, struct ps_client *client); /* blocks until the poller let go */
 void ps_poller_ready_cb(rd_kafka_t *rk, void *client);
 void ps_poller_mark_ready(struct ps_client *client);
+/* A thread that produces much serves its own client meanwhile; see poller.c. False: the poller is at it. */
+bool ps_poller_borrow(struct ps_client *client);
+void ps_poller_serve(struct ps_client *client);
+void ps_poller_hand_back(struct ps_client *client);
 void ps_poller_stats(struct ps_poller *poller, struct ps_poller_stats *stats);
 
 /* ---- mailbox.c: what the core has to say to Ruby, until the dispatcher takes it -------------------- */

@@ -1,6 +1,6 @@
 /*
  * Messages on their way: what librdkafka holds as a message's opaque, and how its report becomes a
- * verdict. Verdicts are written by the poller without the GVL, and by nobody else.
+ * verdict. Verdicts are written without the GVL by whoever serves the client (poller.c), nobody else.
  */
 #include "core.h"
 #include <stdlib.h>
@@ -55,6 +55,7 @@ void ps_batch_never_sent(struct ps_batch *batch, uint32_t from)
         batch->deliveries[i].status = RD_KAFKA_MSG_STATUS_NOT_PERSISTED;
         atomic_store(&batch->deliveries[i].settled, true);
     }
+    atomic_fetch_add(&batch->failed, count);
     if (count) ps_batch_settle(batch, count);
 }
 
@@ -63,12 +64,12 @@ bool ps_delivery_settled(const struct ps_delivery *delivery)
     return atomic_load(&delivery->settled);
 }
 
-static void read_verdict(struct ps_delivery *delivery, const rd_kafka_message_t *message)
+static void read_verdict(struct ps_delivery *delivery, const rd_kafka_message_t *message, int64_t now)
 {
     delivery->partition = message->partition;
     delivery->offset = message->offset;
     delivery->timestamp = rd_kafka_message_timestamp(message, NULL);
-    delivery->latency_us = rd_kafka_message_latency(message);
+    delivery->latency_us = now - delivery->latency_us; /* rd_kafka_message_latency would read the clock for each */
     delivery->err = message->err;
     delivery->status = rd_kafka_message_status(message);
 #ifdef HAVE_RD_KAFKA_MESSAGE_PRODUCE_ERRSTR
@@ -83,7 +84,7 @@ static void count_verdict(struct ps_client *client, rd_kafka_resp_err_t err)
     if (!err) counter = &client->delivered;
     else if (err == RD_KAFKA_RESP_ERR__PURGE_QUEUE || err == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT)
         counter = &client->purged;
-    /* Only the poller writes these, so no read-modify-write is needed. */
+    /* One thread at a time serves a client and writes these, so no read-modify-write is needed. */
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_release);
 }
 
@@ -95,10 +96,11 @@ void ps_deliveries_settle(struct ps_client *client, rd_kafka_event_t *event)
 {
     struct ps_delivery *first = NULL, **last = &first;
     const rd_kafka_message_t *message;
+    int64_t now = ps_now_us();
 
     while ((message = rd_kafka_event_message_next(event))) {
         struct ps_delivery *delivery = message->_private;
-        read_verdict(delivery, message);
+        read_verdict(delivery, message, now);
         delivery->next = NULL;
         *last = delivery;
         last = &delivery->next;
@@ -107,14 +109,16 @@ void ps_deliveries_settle(struct ps_client *client, rd_kafka_event_t *event)
 
     while (first) { /* a run of one batch is settled, and its waiters looked at, once */
         struct ps_batch *batch = first->batch;
-        uint32_t count = 0;
+        uint32_t count = 0, failed = 0;
         do {
             struct ps_delivery *settled = first;
             first = first->next;
             atomic_store_explicit(&settled->settled, true, memory_order_release);
             count_verdict(client, settled->err); /* after `settled`: nothing in flight means all verdicts are in */
             count++;
+            failed += settled->err != RD_KAFKA_RESP_ERR_NO_ERROR;
         } while (first && first->batch == batch);
+        if (failed) atomic_fetch_add(&batch->failed, failed);
         ps_batch_settle(batch, count);
     }
 }

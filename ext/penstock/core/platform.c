@@ -9,11 +9,30 @@
 #include <stdlib.h>
 #include <time.h>
 
-int64_t ps_now_us(void)
+static int64_t read_clock(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+int64_t ps_now_us(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+int64_t ps_about_now_us(void)
+{
+#ifdef CLOCK_MONOTONIC_COARSE
+    return read_clock(CLOCK_MONOTONIC_COARSE);
+#else
+    return ps_now_us();
+#endif
+}
+
+int64_t ps_wall_clock_ms(void)
+{
+    return read_clock(CLOCK_REALTIME) / 1000;
 }
 
 int64_t ps_deadline_us(int64_t timeout_ms)

@@ -57,7 +57,7 @@ static bool spreads_messages_without_key(ps_partitioner *function)
 /* What librdkafka's sticky.partitioning.linger.ms does, which it leaves out for a partitioner of one's own. */
 static int32_t stick(struct ps_topic *topic, const rd_kafka_topic_t *rkt, int32_t partition_count)
 {
-    int64_t now = ps_now_us();
+    int64_t now = ps_about_now_us();
     int32_t partition = atomic_load_explicit(&topic->sticky_partition, memory_order_relaxed);
     if (partition < partition_count && now < atomic_load_explicit(&topic->sticky_until_us, memory_order_relaxed))
         return partition;

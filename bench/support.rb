@@ -1,0 +1,85 @@
+# frozen_string_literal: true
+
+require "json"
+require "open3"
+require "rbconfig"
+
+# What the scenarios share: a cluster in a process of its own, the C baseline, rounds taken in turn, and their table.
+module Bench
+  ROOT = File.expand_path("..", __dir__)
+  # The same for both sides; the rest are librdkafka's defaults.
+  SETTINGS = { "socket.nagle.disable" => true, "log_level" => 3 }.freeze
+
+  module_function
+
+  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+  def median(values)
+    sorted = values.sort
+    middle = sorted.size / 2
+    sorted.size.odd? ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2.0
+  end
+
+  # An embedded cluster in a process of its own, so that its work is the same burden to both sides.
+  def with_embedded_cluster
+    program = "$stdout.sync = true; puts Penstock::EmbeddedCluster.new(brokers: 1).bootstrap_servers; $stdin.read"
+    command = [RbConfig.ruby, "-I", File.join(ROOT, "lib"), "-r", "penstock", "-e", program]
+    Open3.popen2(*command) { |_input, output, _process| yield output.gets.chomp }
+  end
+
+  def progress(text)
+    $stderr.print "\r\e[K#{text}" if $stderr.tty?
+  end
+
+  # bench/baseline.c, compiled when it changed, running rounds one by one when told to.
+  class Baseline
+    def initialize(scenario, servers, topic, producers:, messages:)
+      settings = SETTINGS.flat_map { |name, value| ["--set", "#{name}=#{value}"] }
+      settings.push("--producers", producers.to_s) if scenario == "batch"
+      @input, @output, @process = Open3.popen2(self.class.program, scenario, "--bootstrap", servers, "--topic", topic,
+                                               "--messages", messages.to_s, *settings, "--stdin")
+      abort "bench/baseline.c did not start" unless @output.gets&.chomp == "ready"
+    end
+
+    # @return [Float] seconds
+    def round
+      @input.puts
+      @input.flush
+      JSON.parse(@output.gets || abort("bench/baseline.c ended")).fetch("seconds")
+    end
+
+    def close
+      @input.close
+      @process.value
+    end
+
+    def self.program
+      source = File.join(__dir__, "baseline.c")
+      program = File.join(ROOT, "tmp", "bench", "baseline")
+      return program if File.exist?(program) && File.mtime(program) > File.mtime(source)
+
+      Dir.mkdir(File.join(ROOT, "tmp")) unless Dir.exist?(File.join(ROOT, "tmp"))
+      Dir.mkdir(File.dirname(program)) unless Dir.exist?(File.dirname(program))
+      flags = `pkg-config --cflags --libs rdkafka`.split
+      system("cc", "-O2", "-pthread", source, "-o", program, *flags) or abort "bench/baseline.c does not compile"
+      program
+    end
+  end
+
+  # Runs two sides in turn, A B A B, and compares the medians of their rounds.
+  # @return [Hash] the row of the table
+  def compare(name, messages, rounds, baseline, penstock)
+    seconds = { baseline: [], penstock: [] }
+    rounds.times do |i|
+      progress "#{name}: round #{i + 1} of #{rounds}"
+      seconds[:baseline] << baseline.call
+      GC.start # what earlier rounds left behind is not this one's burden
+      seconds[:penstock] << penstock.call
+    end
+    progress ""
+    rates = seconds.transform_values { |values| messages / median(values) }
+    { name:, messages:, rounds:, baseline: rates[:baseline].round, penstock: rates[:penstock].round,
+      ratio: (rates[:penstock] / rates[:baseline]).round(2),
+      spread: seconds.transform_values { |values| values.minmax.map { |value| (messages / value).round }.reverse } }
+  end
+end

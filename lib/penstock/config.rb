@@ -55,6 +55,7 @@ module Penstock
         @fd = Fd.new
       end
 
+      # @api private
       def freeze
         fd.freeze
         super
@@ -100,7 +101,7 @@ module Penstock
       freeze
     end
 
-    # Without the values of settings: they may be secret.
+    # @return [String] without the values of settings: they may be secret
     def inspect
       "#<#{self.class} id=#{id.inspect} kafka=#{kafka.respond_to?(:keys) ? kafka.keys.inspect : "?"}>"
     end

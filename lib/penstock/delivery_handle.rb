@@ -42,6 +42,7 @@ module Penstock
     # @return [Boolean] delivered for good
     def delivered? = !pending? && error.nil?
 
+    # @return [String] the topic, and "pending" or the verdict
     def inspect
       state = pending? ? "pending" : report.status
       "#<#{self.class} topic=#{topic} #{state}>"

@@ -40,10 +40,14 @@ module Penstock
     # @return [Boolean]
     def delivered? = error.nil?
 
+    # @return [Boolean] it is in the topic
     def persisted? = status == :persisted
+    # @return [Boolean] it may be in the topic
     def possibly_persisted? = status == :possibly_persisted
+    # @return [Boolean] it is not in the topic
     def not_persisted? = status == :not_persisted
 
+    # @return [String] without the label
     def inspect
       verdict = error ? "error=#{error.code}" : "offset=#{offset}"
       "#<#{self.class} topic=#{topic} partition=#{partition} #{verdict} status=#{status}>"

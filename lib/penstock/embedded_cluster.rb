@@ -89,6 +89,7 @@ module Penstock
       call_move_leader(topic.to_s, integer(:partition, partition, 0..2**31 - 1), broker_id(broker))
     end
 
+    # @return [String] its address, or that it is closed
     def inspect = closed? ? "#<#{self.class} closed>" : "#<#{self.class} #{bootstrap_servers}>"
 
     private

@@ -80,6 +80,7 @@ module Penstock
     end
 
     # What it means for the message.
+    # @api private
     CONSEQUENCE = nil
 
     class << self
@@ -129,6 +130,7 @@ module Penstock
 
   # librdkafka holds as many messages or bytes as it may (queue.buffering.max.*). The message was not taken.
   class QueueFullError < ProduceError
+    # @api private
     CONSEQUENCE = "The message was not taken."
   end
 
@@ -144,6 +146,7 @@ module Penstock
   class WaitTimeoutError < ProduceError
     include TimeoutError
 
+    # @api private
     CONSEQUENCE = "The message is still on its way and may be delivered later."
   end
 

@@ -37,6 +37,7 @@ module Penstock
     # @return [Boolean] whether its thread runs
     def alive? = !stats[:thread_id].nil?
 
+    # @return [String] its name and how many clients it serves
     def inspect = "#<#{self.class} #{name} clients=#{count}>"
   end
 end

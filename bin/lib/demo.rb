@@ -1,0 +1,121 @@
+# frozen_string_literal: true
+
+# What bin/demo shows once everything is built.
+
+require "json"
+require "optparse"
+require "penstock"
+
+# Many producers, each in a thread of the demo's own, sending batches in rounds.
+class Demo
+  Round = Struct.new(:delivered, :failed, :seconds) do
+    def rate = delivered / seconds
+  end
+
+  def initialize(producers:, messages:, rounds:, size:, bootstrap:, json:)
+    @count = producers
+    @messages = messages
+    @rounds = rounds
+    @size = size
+    @bootstrap = bootstrap
+    @json = json
+    @topic = "penstock-demo"
+  end
+
+  def run
+    threads_before = Thread.list
+    cluster = Penstock::EmbeddedCluster.new unless @bootstrap
+    servers = @bootstrap || cluster.bootstrap_servers
+    puts "#{@count} producers, #{@messages} messages of #{@size} bytes each a round, on " \
+         "#{cluster ? "an embedded cluster" : "Kafka"} at #{servers}", ""
+    producers = Array.new(@count) { |i| producer(i, servers) }
+    rounds = send_rounds(producers)
+    added = (Thread.list - threads_before - @senders).size
+    pollers = native_pollers
+    stats = Penstock::Poller.instance.stats
+    producers.each(&:close)
+    cluster&.close
+    report(rounds, added, pollers, stats)
+    rounds.all? { |round| round.failed.zero? && round.delivered == @count * @messages }
+  end
+
+  private
+
+  def producer(index, servers)
+    Penstock::Producer.new do |config|
+      config.id = "demo-#{index}"
+      config.kafka = { "bootstrap.servers": servers }
+    end
+  end
+
+  def send_rounds(producers)
+    batch = Array.new(@messages) { { topic: @topic, payload: ("x" * @size).freeze } }
+    puts format("%-8s %10s %8s %9s %12s", "round", "delivered", "failed", "seconds", "messages/s")
+    Array.new(@rounds) { |i| show(i + 1, send_round(producers, batch)) }
+  end
+
+  def send_round(producers, batch)
+    start = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    @senders = producers.map { |producer| Thread.new { send_batch(producer, batch) } }
+    counts = @senders.map(&:value)
+    Round.new(counts.sum(&:first), counts.sum(&:last), Process.clock_gettime(Process::CLOCK_MONOTONIC) - start)
+  end
+
+  # @return [Array(Integer, Integer)] delivered and failed
+  def send_batch(producer, batch)
+    [producer.produce_many_sync(batch).size, 0]
+  rescue Penstock::ProduceError => e
+    warn "#{producer.id}: #{e.message}"
+    delivered = e.respond_to?(:dispatched) ? e.dispatched.count(&:delivered?) : 0
+    [delivered, batch.size - delivered]
+  end
+
+  def show(number, round)
+    puts format("%-8d %10d %8d %9.3f %12d", number, round.delivered, round.failed, round.seconds, round.rate)
+    round
+  end
+
+  # As the system sees them: threads of this process by name.
+  def native_pollers
+    names = Dir["/proc/self/task/*/comm"].map { |path| File.read(path).chomp }
+    names.empty? ? 1 : names.count { |name| name.start_with?("penstock.poll") }
+  end
+
+  def report(rounds, added, pollers, stats)
+    delivered = rounds.sum(&:delivered)
+    expected = @count * @messages * @rounds
+    rate = rounds.map(&:rate).sort[rounds.size / 2]
+    puts "", "#{delivered} of #{expected} messages delivered, #{rounds.sum(&:failed)} failed; " \
+             "#{rate.round} messages/s in the median round (the first also connects)"
+    puts "#{added} Ruby threads added, #{pollers} native poller, #{stats[:wakeups]} wake-ups for #{stats[:messages]} " \
+         "messages, #{stats[:missed_wakeups]} missed"
+    puts "librdkafka #{Penstock.librdkafka_version}, Ruby #{RUBY_VERSION}"
+    return unless @json
+
+    puts JSON.generate(producers: @count, messages: expected, delivered:, failed: rounds.sum(&:failed),
+                       msgs_per_s: rate.round, ruby_threads_added: added, native_pollers: pollers,
+                       missed_wakeups: stats[:missed_wakeups], librdkafka: Penstock.librdkafka_version, ruby: RUBY_VERSION)
+  end
+end
+
+options = { producers: 25, messages: 1_000, rounds: 5, size: 100, bootstrap: nil, json: false }
+parser = OptionParser.new do |opts|
+  %i[producers messages rounds size].each do |name|
+    opts.on("--#{name} N", Integer) do |value|
+      raise OptionParser::InvalidArgument, "must be at least 1" unless value.positive?
+
+      options[name] = value
+    end
+  end
+  opts.on("--bootstrap SERVERS") { |value| options[:bootstrap] = value }
+  opts.on("--json") { options[:json] = true }
+end
+begin
+  parser.parse!
+  raise OptionParser::InvalidArgument, ARGV.join(" ") unless ARGV.empty?
+rescue OptionParser::ParseError => e
+  abort "bin/demo: #{e.message}; see bin/demo --help"
+end
+
+$stdout.sync = true
+exit Demo.new(**options).run

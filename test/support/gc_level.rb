@@ -14,13 +14,11 @@ module GCLevel
 
   def self.stop
     GC.stress = false
-    return if LEVEL == "normal"
+    return unless LEVEL == "compact"
 
     GC.auto_compact = false
-    if LEVEL == "compact" && GC.respond_to?(:verify_compaction_references)
-      # Ruby 3.1 calls it double_heap, 3.2 and later expand_heap
-      option = RUBY_VERSION < "3.2" ? :double_heap : :expand_heap
-      GC.verify_compaction_references(option => true, toward: :empty)
-    end
+    # Ruby 3.1 calls it double_heap, 3.2 and later expand_heap
+    option = RUBY_VERSION < "3.2" ? :double_heap : :expand_heap
+    GC.verify_compaction_references(option => true, toward: :empty)
   end
 end

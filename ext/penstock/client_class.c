@@ -436,6 +436,14 @@ int64_t penstock_timeout_ms(VALUE milliseconds)
     return value > 1e15 ? -1 : (int64_t)(value + 0.999);
 }
 
+static VALUE client_timeout_error(VALUE self, VALUE text, VALUE topic)
+{
+    struct penstock_error_context context = {
+        .err = RD_KAFKA_RESP_ERR__TIMED_OUT, .client = client_get(self), .topic = topic, .partition = -1,
+    };
+    return penstock_error_new(penstock_timeout_error, &context, text);
+}
+
 /* True when nothing is in flight any more, false when the time was up. */
 static VALUE client_flush(VALUE self, VALUE timeout_ms)
 {
@@ -580,6 +588,7 @@ void penstock_client_init(void)
     rb_define_method(client_class, "produce_many", client_produce_many, 2);
     rb_define_method(client_class, "flush", client_flush, 1);
     rb_define_method(client_class, "close", client_close, 1);
+    rb_define_method(client_class, "timeout_error", client_timeout_error, 2);
     rb_define_method(client_class, "connect", client_connect, 0);
     rb_define_method(client_class, "state", client_state, 0);
     rb_define_method(client_class, "queue_size", client_queue_size, 0);

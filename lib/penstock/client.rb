@@ -9,6 +9,7 @@ module Penstock
   # @!method produce(message)
   # @!method produce_many(messages, timeout_ms)
   # @!method flush(timeout_ms)
+  # @!method timeout_error(text, topic)
   # @!method close(timeout_ms)
   # @!method queue_size
   # @!method partition_count(topic, timeout_ms, max_age_ms)

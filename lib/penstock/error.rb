@@ -147,7 +147,7 @@ module Penstock
     include TimeoutError
 
     # @api private
-    CONSEQUENCE = "The message is still on its way and may be delivered later."
+    CONSEQUENCE = "What has no verdict is still on its way and may be delivered later."
   end
 
   # A batch failed in part.

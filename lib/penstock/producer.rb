@@ -80,7 +80,8 @@ module Penstock
     # @raise [WaitTimeoutError] not all verdicts came in time
     def produce_many_sync(messages)
       handles, error, delivered = @client.produce_many(messages, config.max_wait_timeout)
-      raise_wait_timeout(handles) if delivered.nil?
+      raise unfinished(handles) if delivered.nil?
+
       error ||= handles.find(&:error).error unless delivered
       raise ProduceManyError.from(error, handles, messages.size) if error
 
@@ -114,10 +115,7 @@ module Penstock
     def flush(timeout: default_flush_timeout)
       return true if @client.flush(timeout && (timeout * 1000))
 
-      raise WaitTimeoutError.new(
-        "#{queue_size} messages of producer #{id} have no verdict after #{timeout} s. They are still on their way.",
-        code: :timed_out, producer_id: id
-      )
+      raise @client.timeout_error("#{queue_size} messages have no verdict after #{timeout} s", nil)
     end
 
     # Refuses new messages, delivers those in flight, gives up (purges) what the time does not suffice for, and
@@ -165,8 +163,10 @@ module Penstock
 
     def default_flush_timeout = config.max_wait_timeout && (config.max_wait_timeout / 1000.0)
 
-    def raise_wait_timeout(handles)
-      handles.find(&:pending?)&.wait(max_wait_timeout_ms: 0)
+    def unfinished(handles)
+      pending = handles.select(&:pending?)
+      text = "#{pending.size} of #{handles.size} messages have no verdict after #{config.max_wait_timeout} ms"
+      @client.timeout_error(text, pending.first&.topic)
     end
   end
 end

@@ -129,10 +129,10 @@ uint64_t ps_client_in_flight(const struct ps_client *client)
 
 void ps_client_note_error(struct ps_client *client, rd_kafka_resp_err_t err, const char *text)
 {
-    /* That all brokers are down says less than why the last one is. */
-    if (err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN && *client->last_error) return;
     pthread_mutex_lock(&client->lock);
-    snprintf(client->last_error, sizeof(client->last_error), "%s (%s)", text, rd_kafka_err2name(err));
+    /* That all brokers are down says less than why the last one is. */
+    if (err != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || !*client->last_error)
+        snprintf(client->last_error, sizeof(client->last_error), "%s (%s)", text, rd_kafka_err2name(err));
     pthread_mutex_unlock(&client->lock);
 }
 

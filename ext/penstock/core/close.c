@@ -47,7 +47,7 @@ static void report_losses(struct ps_close_job *closing)
     if (!closing->reason || counts.failed + counts.purged == 0) return;
 
     char text[256];
-    snprintf(text, sizeof(text), "%llu of the last messages were not delivered: the producer was %s before they could be",
+    snprintf(text, sizeof(text), "%llu messages were not delivered in time: the producer was %s",
              (unsigned long long)(counts.failed + counts.purged), closing->reason);
     ps_client_log(closing->client, 3, "CLOSE", text);
 }

@@ -8,7 +8,6 @@ require_relative "penstock/delivery_handle"
 require_relative "penstock/poller"
 require_relative "penstock/dispatcher"
 require_relative "penstock/client"
-require_relative "penstock/exit_hook"
 require_relative "penstock/close_report"
 require_relative "penstock/producer"
 require_relative "penstock/embedded_cluster"
@@ -25,5 +24,4 @@ module Penstock
   #   @return [String] the version of the librdkafka in use, such as "2.0.2"
 
   Poller.start_default
-  ExitHook.arm
 end

@@ -6,6 +6,8 @@
  * Any thread and fiber of any process of the family; methods that wait release the GVL.
  */
 #include "penstock.h"
+#include <ruby/encoding.h>
+#include <errno.h>
 #include <string.h>
 
 static VALUE client_class;
@@ -65,8 +67,9 @@ static VALUE client_allocate(VALUE klass)
 
 static struct ps_client *renew(struct client_object *object, struct ps_client *inherited)
 {
-    struct ps_client *fresh = ps_client_new(rd_kafka_conf_dup(inherited->conf), inherited->name,
-                                            penstock_poller_get(object->poller), &inherited->settings);
+    struct ps_poller *poller = penstock_poller_get(object->poller); /* may raise, so before there is anything to lose */
+    struct ps_client *fresh =
+        ps_client_new(rd_kafka_conf_dup(inherited->conf), inherited->name, poller, &inherited->settings);
     if (!fresh) rb_memerror();
     ps_client_set_brokers(fresh, inherited->brokers);
     if (atomic_load(&inherited->state) >= PS_CLIENT_CLOSING) atomic_store(&fresh->state, PS_CLIENT_CLOSED);
@@ -109,8 +112,12 @@ static bool client_open(VALUE self, struct ps_client *client)
 {
     if (atomic_load(&client->state) != PS_CLIENT_NEW) return false;
     struct open_call call = { .client = client };
+    penstock_exit_arm();
     attach_dispatcher(self, client);
     penstock_nogvl(open_nogvl, &call);
+    int state = atomic_load(&client->state);
+    if (client->settings.logs_to_mailbox && (state == PS_CLIENT_NEW || state == PS_CLIENT_CLOSED))
+        ps_mailbox_post(client->address, PS_MAIL_LAST, ""); /* it did not open, or was closed meanwhile */
     if (call.result < 0) {
         struct penstock_error_context context = penstock_no_context;
         context.client = client;
@@ -142,6 +149,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
 
     struct ps_client *client = ps_client_new(rd_kafka_conf_new(), RSTRING_PTR(id), native_poller, &settings);
     if (!client) rb_memerror();
+    atomic_store(&client->state, PS_CLIENT_CLOSED); /* until its configuration has turned out to be right */
     atomic_store(&object->client, client);
 
     struct penstock_conf_facts facts;
@@ -149,6 +157,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
     object->limits.total = facts.message_max_bytes;
     client->settings.sticky_ms = facts.sticky_ms;
     ps_client_set_brokers(client, rb_string_value_cstr(&facts.brokers));
+    atomic_store(&client->state, PS_CLIENT_NEW);
     return self;
 }
 
@@ -255,7 +264,7 @@ static void hand_over(struct handover *handover)
         if (!message->timestamp) message->timestamp = now_ms;
         topic = topic_of(client, topic, message->topic);
         if (topic) enqueue(client, topic, message, &batch->deliveries[i], refusal);
-        else refuse(refusal, rd_kafka_last_error(), "librdkafka refused the topic");
+        else refuse(refusal, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "librdkafka refused the topic, or out of memory");
         if (refusal->err) break;
         if (serving && i % SERVE_EVERY == SERVE_EVERY - 1) ps_poller_serve(client);
     }
@@ -308,6 +317,12 @@ static void check_open(const struct ps_client *client)
     if (atomic_load(&client->state) >= PS_CLIENT_CLOSING) penstock_raise_closed(client);
 }
 
+/* A frozen String that the caller cannot reach: one for each name, found again while anybody has it. */
+static VALUE topic_value(VALUE name)
+{
+    return rb_enc_interned_str(RSTRING_PTR(name), RSTRING_LEN(name), rb_utf8_encoding());
+}
+
 static VALUE client_produce(VALUE self, VALUE hash)
 {
     const struct client_object *object = rb_check_typeddata(self, &client_type);
@@ -319,7 +334,7 @@ static VALUE client_produce(VALUE self, VALUE hash)
     penstock_message_parse(&message, hash, -1, &object->limits);
     if (client_open(self, client)) penstock_message_parse(&message, hash, -1, &object->limits);
 
-    VALUE handle = penstock_delivery_handle_new(), topic = rb_str_to_interned_str(message.topic);
+    VALUE handle = penstock_delivery_handle_new(), topic = topic_value(message.topic);
     handover.batch = ps_batch_new(client, 1);
     if (!handover.batch) rb_memerror();
     penstock_delivery_handle_attach(handle, &handover.batch->deliveries[0], topic, message.label);
@@ -346,9 +361,9 @@ static void parse_all(const struct client_object *object, VALUE hashes, struct p
 /* Strings of our own, so that nobody can change them while the GVL is released; one for each topic. */
 static void freeze_all(struct penstock_message *messages, long size)
 {
-    VALUE topic = rb_str_to_interned_str(messages[0].topic);
+    VALUE topic = topic_value(messages[0].topic);
     for (long i = 0; i < size; i++) {
-        if (!same_bytes(topic, messages[i].topic)) topic = rb_str_to_interned_str(messages[i].topic);
+        if (!same_bytes(topic, messages[i].topic)) topic = topic_value(messages[i].topic);
         messages[i].topic = topic;
         penstock_message_freeze(&messages[i]);
     }
@@ -386,6 +401,7 @@ static VALUE client_produce_many(VALUE self, VALUE hashes, VALUE timeout_ms)
     bool wait = timeout_ms != Qfalse;
     int64_t timeout = wait ? penstock_timeout_ms(timeout_ms) : 0;
 
+    if (wait) rb_thread_check_ints(); /* what waits for a blocking call comes now: the handing over must not be cut short */
     check_open(client);
     if (!RB_TYPE_P(hashes, T_ARRAY))
         penstock_raise(penstock_message_error, &penstock_no_context, "produce_many takes an Array of messages, not %" PRIsVALUE,
@@ -444,6 +460,12 @@ static VALUE client_timeout_error(VALUE self, VALUE text, VALUE topic)
     return penstock_error_new(penstock_timeout_error, &context, text);
 }
 
+static VALUE wait_for_flush(VALUE flush)
+{
+    penstock_wait_job(&((struct ps_flush_job *)flush)->job, PS_FOREVER); /* the job itself keeps the deadline */
+    return Qnil;
+}
+
 /* True when nothing is in flight any more, false when the time was up. */
 static VALUE client_flush(VALUE self, VALUE timeout_ms)
 {
@@ -454,23 +476,32 @@ static VALUE client_flush(VALUE self, VALUE timeout_ms)
 
     struct ps_flush_job *flush = ps_client_flush(client, timeout);
     if (!flush) {
+        int failed = errno;
         check_open(client);
-        rb_sys_fail("cannot start a thread to flush");
+        rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread to flush");
     }
-    penstock_wait_job(&flush->job, PS_FOREVER); /* the job itself keeps the deadline */
-    return ps_client_in_flight(client) == 0 ? Qtrue : Qfalse;
+    ps_job_retain(&flush->job);
+    int interrupted = 0;
+    rb_protect(wait_for_flush, (VALUE)flush, &interrupted);
+    bool flushed = flush->flushed;
+    ps_job_unref(&flush->job);
+    if (interrupted) rb_jump_tag(interrupted);
+    if (!flushed) check_open(client); /* whoever closed it sees to the messages */
+    return flushed ? Qtrue : Qfalse;
 }
 
 struct close_call {
     struct ps_client *client;
     int64_t timeout_ms;
     struct ps_close_job *closing;
+    int failed;
 };
 
 static void *close_nogvl(void *arg) /* may wait for another thread that is just opening the client */
 {
     struct close_call *call = arg;
     call->closing = ps_client_close(call->client, call->timeout_ms, NULL);
+    call->failed = errno;
     return NULL;
 }
 
@@ -482,38 +513,13 @@ static VALUE client_close(VALUE self, VALUE timeout_ms)
     int64_t deadline_us = call.timeout_ms < 0 ? PS_FOREVER : ps_deadline_us(call.timeout_ms + margin_ms);
     penstock_nogvl(close_nogvl, &call);
     if (call.closing) penstock_wait_job(&call.closing->job, deadline_us);
-    else if (atomic_load(&call.client->state) == PS_CLIENT_OPEN) rb_sys_fail("cannot start a thread to close");
+    else if (atomic_load(&call.client->state) == PS_CLIENT_OPEN)
+        rb_syserr_fail(call.failed ? call.failed : EAGAIN, "cannot start a thread to close");
 
     struct ps_close_counts counts;
     ps_client_close_counts(call.client, &counts);
     VALUE result[] = { ULL2NUM(counts.delivered), ULL2NUM(counts.failed), ULL2NUM(counts.purged), ULL2NUM(counts.pending) };
     return rb_ary_new_from_values(4, result);
-}
-
-enum { CLOSE_AT_ONCE = 1024 };
-
-static VALUE wait_for_close(VALUE job)
-{
-    penstock_wait_job(&((struct ps_close_job *)job)->job, PS_FOREVER);
-    return Qnil;
-}
-
-/* At exit: closes every client of this process that is still open, all at the same time. Interruptible. */
-static VALUE s_close_all(VALUE self)
-{
-    VALUE buffer;
-    struct ps_close_job **jobs = ALLOCV_N(struct ps_close_job *, buffer, CLOSE_AT_ONCE);
-    unsigned count;
-    int state = 0;
-    while (!state && (count = ps_registry_close_all(jobs, CLOSE_AT_ONCE, "still open when the process ended")) > 0) {
-        for (unsigned i = 0; i < count; i++) {
-            if (state) ps_job_unref(&jobs[i]->job);
-            else rb_protect(wait_for_close, (VALUE)jobs[i], &state);
-        }
-    }
-    ALLOCV_END(buffer);
-    if (state) rb_jump_tag(state);
-    return Qnil;
 }
 
 static VALUE s_open_count(VALUE self)
@@ -562,8 +568,9 @@ static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VA
 
     struct ps_metadata_job *query = ps_client_metadata(client, RSTRING_PTR(name), RSTRING_LEN(name), (int)timeout);
     if (!query) {
+        int failed = errno;
         check_open(client);
-        rb_sys_fail("cannot start a thread to ask for metadata");
+        rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread to ask for metadata");
     }
     int state = 0;
     rb_protect(query_partitions, (VALUE)query, &state);
@@ -594,6 +601,5 @@ void penstock_client_init(void)
     rb_define_method(client_class, "queue_size", client_queue_size, 0);
     rb_define_method(client_class, "partition_count", client_partition_count, 3);
     rb_define_singleton_method(client_class, "setting_names", penstock_setting_names, 0);
-    rb_define_singleton_method(client_class, "close_all", s_close_all, 0);
     rb_define_singleton_method(client_class, "open_count", s_open_count, 0);
 }

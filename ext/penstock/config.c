@@ -3,6 +3,7 @@
  * (for "did you mean"), refuse what has no clear meaning, and never repeat a secret in an error.
  */
 #include "penstock.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,11 @@ static bool secret(const char *name)
     for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
         if (strstr(name, words[i])) return true;
     return false;
+}
+
+static VALUE config_class(void)
+{
+    return rb_const_get(penstock_module, rb_intern("Config"));
 }
 
 static VALUE setting_name(VALUE key, VALUE settings)
@@ -39,9 +45,12 @@ static VALUE setting_value(VALUE name, VALUE value)
     case T_STRING: return value;
     case T_TRUE: return rb_str_new_cstr("true");
     case T_FALSE: return rb_str_new_cstr("false");
+    case T_FLOAT:
+        if (!isfinite(RFLOAT_VALUE(value)))
+            penstock_raise(penstock_config_error, &penstock_no_context, "config.kafka: %" PRIsVALUE " cannot be %" PRIsVALUE, name, value);
+        return rb_String(value);
     case T_FIXNUM:
-    case T_BIGNUM:
-    case T_FLOAT: return rb_String(value);
+    case T_BIGNUM: return rb_String(value);
     default:
         penstock_raise(penstock_config_error, &penstock_no_context,
                        "config.kafka: %" PRIsVALUE " takes an Integer, Float, String, true or false, not %" PRIsVALUE,
@@ -56,6 +65,20 @@ static const char *text_of(VALUE string, VALUE name)
     return rb_string_value_cstr(&string);
 }
 
+static VALUE get(rd_kafka_conf_t *conf, const char *name)
+{
+    char value[2048] = "";
+    size_t size = sizeof(value);
+    rd_kafka_conf_get(conf, name, value, &size);
+    return rb_str_new_cstr(value);
+}
+
+/* librdkafka reads "100 seconds", 1.5 or 2**40 as another number than was meant where it wants a small whole one. */
+static void check_effect(rd_kafka_conf_t *conf, VALUE name, const char *name_text, VALUE given)
+{
+    if (!secret(name_text)) rb_funcall(config_class(), rb_intern("check_effect"), 3, name, given, get(conf, name_text));
+}
+
 static int fill_one(VALUE key, VALUE value, VALUE arg)
 {
     struct filling *filling = (struct filling *)arg;
@@ -67,23 +90,14 @@ static int fill_one(VALUE key, VALUE value, VALUE arg)
     switch (rd_kafka_conf_set(filling->conf, name_text, text_of(string, name), errstr, sizeof(errstr))) {
     case RD_KAFKA_CONF_OK: break;
     case RD_KAFKA_CONF_UNKNOWN:
-        rb_funcall(rb_const_get(penstock_module, rb_intern("Config")), rb_intern("refuse_setting"), 1, name);
+        rb_funcall(config_class(), rb_intern("refuse_setting"), 1, name);
         break;
     case RD_KAFKA_CONF_INVALID:
         penstock_raise(penstock_config_error, &penstock_no_context, "config.kafka: %s: %s", name_text,
                        secret(name_text) ? "the value is not valid" : errstr);
     }
-    RB_GC_GUARD(name);
-    RB_GC_GUARD(string);
+    check_effect(filling->conf, name, name_text, string);
     return ST_CONTINUE;
-}
-
-static VALUE get(rd_kafka_conf_t *conf, const char *name)
-{
-    char value[2048] = "";
-    size_t size = sizeof(value);
-    rd_kafka_conf_get(conf, name, value, &size);
-    return rb_str_new_cstr(value);
 }
 
 static int64_t get_integer(rd_kafka_conf_t *conf, const char *name)
@@ -111,11 +125,12 @@ void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mail
     facts->sticky_ms = get_integer(conf, "sticky.partitioning.linger.ms");
     set(conf, "sticky.partitioning.linger.ms", "0"); /* topic.c does it, so that partition_key is heard */
 
+    if (RTEST(rb_str_equal(get(conf, "delivery.report.only.error"), rb_str_new_cstr("true"))))
+        penstock_raise(penstock_config_error, &penstock_no_context,
+                       "config.kafka: delivery.report.only.error would leave delivered messages without a verdict");
     int events = RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR;
-    if (logs_to_mailbox) {
-        set(conf, "log.queue", "true");
-        events |= RD_KAFKA_EVENT_LOG;
-    }
+    set(conf, "log.queue", logs_to_mailbox ? "true" : "false");
+    if (logs_to_mailbox) events |= RD_KAFKA_EVENT_LOG;
     rd_kafka_conf_set_events(conf, events);
 }
 

@@ -148,21 +148,20 @@ static VALUE handle_timeout_error(VALUE self, VALUE waited_ms)
 
 /*
  * Waits until each of the handles has its verdict: nil when the time was up first, else whether all were
- * delivered. Handles of one batch, as produce_many gives them, are waited for at once.
+ * delivered.
  */
 static VALUE s_await_all(VALUE self, VALUE handles, VALUE timeout_ms)
 {
     int64_t deadline_us = ps_deadline_us(penstock_timeout_ms(timeout_ms));
-    const struct ps_batch *awaited = NULL;
     bool delivered = true;
+    Check_Type(handles, T_ARRAY);
     handles = rb_ary_dup(handles); /* ours alone while we sleep */
     for (long i = 0; i < RARRAY_LEN(handles); i++) {
         struct ps_delivery *delivery = handle_get(RARRAY_AREF(handles, i));
-        if (delivery->batch != awaited && !ps_completion_done(&delivery->batch->completion)) {
+        if (!ps_delivery_settled(delivery)) {
             check_not_inherited(delivery);
-            if (!penstock_wait(&delivery->batch->completion, NULL, deadline_us)) return Qnil;
+            if (!penstock_wait(&delivery->batch->completion, delivery, deadline_us)) return Qnil;
         }
-        awaited = delivery->batch;
         if (delivery->err) delivered = false;
     }
     RB_GC_GUARD(handles);

@@ -94,7 +94,8 @@ struct cluster_call {
     size_t error_count;
     bool closed;
     rd_kafka_resp_err_t err;
-    char text[1024]; /* START: why it failed; BOOTSTRAPS: the answer */
+    char text[512]; /* START: why it failed */
+    char *answer;   /* BOOTSTRAPS; malloc'ed */
 };
 
 static bool listens_on(int fd, int port)
@@ -159,7 +160,7 @@ static void *call_nogvl(void *arg)
     if (!call->closed) {
         switch (call->operation) {
         case START: start(call); break;
-        case BOOTSTRAPS: snprintf(call->text, sizeof(call->text), "%s", rd_kafka_mock_cluster_bootstraps(cluster)); break;
+        case BOOTSTRAPS: call->answer = strdup(rd_kafka_mock_cluster_bootstraps(cluster)); break;
         case CREATE_TOPIC: call->err = rd_kafka_mock_topic_create(cluster, call->topic, numbers[0], numbers[1]); break;
         case INJECT_ERRORS:
             rd_kafka_mock_push_request_errors_array(cluster, (int16_t)numbers[0], call->error_count, call->errors);
@@ -191,7 +192,7 @@ static void cluster_call(VALUE self, struct cluster_call *call, VALUE topic)
     if (call->closed) penstock_raise(penstock_closed_error, &penstock_no_context, "the embedded cluster is closed");
     if (call->err) {
         struct penstock_error_context context = { .err = call->err, .topic = topic, .partition = -1 };
-        penstock_raise(penstock_error, &context, "the embedded cluster refused: %s", call->text);
+        penstock_raise(penstock_error, &context, "the embedded cluster refused%s%s", *call->text ? ": " : "", call->text);
     }
 }
 
@@ -209,7 +210,10 @@ static VALUE cluster_bootstrap_servers(VALUE self)
 {
     struct cluster_call call = { .operation = BOOTSTRAPS };
     cluster_call(self, &call, Qnil);
-    return rb_utf8_str_new_cstr(call.text);
+    if (!call.answer) rb_memerror();
+    VALUE servers = rb_utf8_str_new_cstr(call.answer);
+    free(call.answer);
+    return servers;
 }
 
 static VALUE cluster_call_create_topic(VALUE self, VALUE topic, VALUE partitions, VALUE replication_factor)
@@ -223,7 +227,7 @@ static VALUE cluster_call_inject_errors(VALUE self, VALUE api, VALUE codes)
 {
     VALUE buffer;
     long count = RARRAY_LEN(codes);
-    rd_kafka_resp_err_t *errors = ALLOCV_N(rd_kafka_resp_err_t, buffer, count);
+    rd_kafka_resp_err_t *errors = ALLOCV_N(rd_kafka_resp_err_t, buffer, count + 1);
     for (long i = 0; i < count; i++) errors[i] = NUM2INT(RARRAY_AREF(codes, i));
     struct cluster_call call = { .operation = INJECT_ERRORS, .numbers = { NUM2INT(api) }, .errors = errors, .error_count = count };
     cluster_call(self, &call, Qnil);

@@ -3,6 +3,7 @@
  * give stand in lib/penstock/error.rb; here a librdkafka code and its context become the arguments.
  */
 #include "penstock.h"
+#include <ruby/encoding.h>
 #include <stdarg.h>
 
 VALUE penstock_error, penstock_config_error, penstock_message_error, penstock_closed_error, penstock_forked_error,
@@ -45,7 +46,7 @@ void penstock_raise(VALUE error_class, const struct penstock_error_context *cont
 {
     va_list arguments;
     va_start(arguments, format);
-    VALUE text = rb_vsprintf(format, arguments);
+    VALUE text = rb_enc_vsprintf(rb_utf8_encoding(), format, arguments);
     va_end(arguments);
     rb_exc_raise(penstock_error_new(error_class, context, text));
 }

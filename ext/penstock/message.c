@@ -3,9 +3,10 @@
  * sent; what remains afterwards is only reading bytes. Holds no state.
  */
 #include "penstock.h"
+#include <ruby/encoding.h>
 
-/* What the newest record format adds to key, value and headers at most (Kafka's varints and attributes). */
-enum { RECORD_OVERHEAD = 36, HEADER_OVERHEAD = 10 };
+/* What librdkafka reckons that the record format adds at most: attributes and the lengths, as varints. */
+enum { RECORD_OVERHEAD = 36 };
 
 static VALUE sym_topic, sym_payload, sym_key, sym_partition, sym_partition_key, sym_timestamp, sym_headers, sym_label;
 
@@ -22,7 +23,7 @@ static void refuse(long index, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    VALUE reason = rb_vsprintf(format, arguments);
+    VALUE reason = rb_enc_vsprintf(rb_utf8_encoding(), format, arguments);
     va_end(arguments);
     if (index < 0) penstock_raise(penstock_message_error, &penstock_no_context, "%" PRIsVALUE, reason);
     penstock_raise(penstock_message_error, &penstock_no_context, "message %ld of the batch: %" PRIsVALUE, index, reason);
@@ -59,6 +60,7 @@ static int64_t parse_timestamp(VALUE value, long index)
         timestamp = FIX2LONG(value);
     } else if (rb_obj_is_kind_of(value, rb_cTime)) {
         struct timespec time = rb_time_timespec(value);
+        if (time.tv_sec > INT64_MAX / 1000 - 1) refuse(index, ":timestamp %" PRIsVALUE " is too far off", rb_inspect(value));
         timestamp = (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
     } else {
         refuse(index, ":timestamp is a Time or an Integer of milliseconds since the epoch, not %" PRIsVALUE, rb_inspect(value));
@@ -67,12 +69,25 @@ static int64_t parse_timestamp(VALUE value, long index)
     return timestamp;
 }
 
+/* Kafka's signed (zigzag) varint */
+static size_t varint_size(long number)
+{
+    size_t size = 1;
+    for (unsigned long rest = (unsigned long)number << 1; rest >= 0x80; rest >>= 7) size++;
+    return size;
+}
+
+static size_t size_with_length(VALUE string)
+{
+    return varint_size(RSTRING_LEN(string)) + RSTRING_LEN(string);
+}
+
 static void check_header_value(VALUE name, VALUE value, struct parsing *parsing)
 {
     if (!RB_TYPE_P(value, T_STRING))
         refuse(parsing->index, ":headers maps a String to a String or an Array of Strings; %+" PRIsVALUE " maps to %" PRIsVALUE,
                name, rb_inspect(value));
-    parsing->size += RSTRING_LEN(name) + RSTRING_LEN(value) + HEADER_OVERHEAD;
+    parsing->size += size_with_length(name) + size_with_length(value);
 }
 
 static int check_header(VALUE name, VALUE value, VALUE arg)

@@ -59,6 +59,7 @@ static void *sleep_nogvl(void *arg)
 
 static bool wait_for(struct sleep *sleep, struct ps_completion *completion, const struct ps_delivery *delivery)
 {
+    if (sleep->first.done) rb_thread_check_ints(); /* those deferred until a blocking call: this is one */
     for (;;) {
         if (!ps_waiter_join(&sleep->waiter, completion, delivery)) return true;
         rb_nogvl(sleep_nogvl, sleep, ps_waiter_interrupt, &sleep->waiter, WAIT_FLAGS);

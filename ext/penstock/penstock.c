@@ -17,6 +17,7 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     rb_ext_ractor_safe(true);
     ps_generation_init();
     penstock_module = rb_const_get(rb_cObject, rb_intern("Penstock"));
+    rb_gc_register_mark_object(penstock_module);
     rb_define_singleton_method(penstock_module, "librdkafka_version", s_librdkafka_version, 0);
     penstock_error_init();
     penstock_message_init();
@@ -25,4 +26,5 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     penstock_client_init();
     penstock_dispatcher_init();
     penstock_embedded_cluster_init();
+    penstock_exit_init();
 }

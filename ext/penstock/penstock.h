@@ -101,6 +101,11 @@ void penstock_delivery_handle_init(void);
 struct ps_poller *penstock_poller_get(VALUE poller); /* of this process; borrowed from the object */
 void penstock_poller_init(void);
 
+/* ---- exit.c ------------------------------------------------------------------------------------------- */
+
+void penstock_exit_init(void);
+void penstock_exit_arm(void); /* sees to it that what is open when the process ends gets closed */
+
 /* ---- client_class.c, embedded_cluster.c, dispatcher.c ------------------------------------------------ */
 
 int64_t penstock_timeout_ms(VALUE milliseconds); /* Numeric or nil (-1: no limit); raises ArgumentError */

@@ -16,7 +16,8 @@ module Penstock
       "client.id": "penstock",
       "log_level": 4, # warnings and worse
       "message.timeout.ms": 150_000, # below max_wait_timeout, so that a wait ends with a verdict
-      "socket.nagle.disable": true
+      "socket.nagle.disable": true,
+      "transaction.timeout.ms": 165_000 # librdkafka wants it above message.timeout.ms
     }.freeze
 
     # @return [String] names the producer in errors and logs; default "penstock-" and 12 hex digits
@@ -111,6 +112,15 @@ module Penstock
     def self.refuse_setting(name)
       message = "config.kafka: librdkafka #{Penstock.librdkafka_version} has no setting #{name.inspect}"
       raise ConfigurationInvalidError, message + hint(name, Client.setting_names)
+    end
+
+    # @raise [ConfigurationInvalidError] when a number was given, and librdkafka made another one of it
+    # @api private
+    def self.check_effect(name, given, effective)
+      return unless given.match?(/\A\s*[-+]?\d/) && effective.match?(/\A-?\d+(\.\d+)?\z/)
+      return if (Float(given, exception: false) || Integer(given, exception: false)) == Float(effective)
+
+      raise ConfigurationInvalidError, "config.kafka: #{name} cannot be #{given}; librdkafka would make #{effective} of it"
     end
 
     # @return [String] " (did you mean ...?)", or nothing

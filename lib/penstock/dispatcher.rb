@@ -12,12 +12,12 @@ module Penstock
     SEVERITIES = [4, 4, 4, 3, 2, 1, 1, 0].freeze
 
     @lock = Mutex.new
-    @loggers = {}
+    @loggers = {} # by the address of a producer's mail
     @thread = nil
     @pid = nil
+    @ending = false
 
     class << self
-      # @param address [Integer] whose mail goes to this logger
       def attach(address, logger)
         @lock.synchronize do
           forget_parent unless @pid == Process.pid
@@ -29,7 +29,9 @@ module Penstock
       # Waits until all mail of closed producers is logged. For the end of the process.
       # @param timeout [Numeric] seconds
       def finish(timeout)
-        @thread.join(timeout) if @thread && @pid == Process.pid && @thread != Thread.current
+        @ending = true
+        thread = @thread
+        thread.join(timeout) if thread && @pid == Process.pid && thread != Thread.current
       end
 
       private
@@ -37,14 +39,12 @@ module Penstock
       def forget_parent
         @loggers = {}
         @thread = nil
+        @ending = false
         @pid = Process.pid
       end
 
       def start
-        Thread.new { run }.tap do |thread|
-          thread.name = "penstock.dispatcher"
-          thread.report_on_exception = true
-        end
+        Thread.new { run }.tap { |thread| thread.name = "penstock.dispatcher" }
       end
 
       def run
@@ -56,6 +56,13 @@ module Penstock
             break
           end
         end
+      ensure
+        replace
+      end
+
+      # A logger may have killed the thread, and there are others' loggers to serve.
+      def replace
+        @lock.synchronize { @thread = start if @thread == Thread.current && !@ending }
       end
 
       def last?(address)
@@ -70,7 +77,7 @@ module Penstock
         dropped = dropped_mail
         logger.add(2, "#{dropped} log lines were dropped: the logger is too slow", "penstock") if dropped.positive?
         logger.add(SEVERITIES.fetch(level, 1), text, "penstock")
-      rescue StandardError => e
+      rescue Exception => e # rubocop:disable Lint/RescueException -- the thread serves the others' loggers too
         warn "penstock: the logger raised #{e.class}: #{e.message}"
       end
     end

@@ -10,7 +10,7 @@ module Penstock
   #     cluster.inject_errors(:produce, :not_leader_for_partition)
   #     cluster.close
   #
-  # Every method blocks for a ms or so, without the GVL; any thread may call it. A forked child cannot use it, but can
+  # Every method blocks for a ms or so, rarely for a second, without the GVL; any thread may call it. A forked child cannot use it, but can
   # connect to it. After {#close} every method but {#close} and {#closed?} raises {ProducerClosedError}.
   class EmbeddedCluster
     # Kafka's numbers of its requests (protocol "API keys").
@@ -84,7 +84,7 @@ module Penstock
 
     # Makes another broker the leader of a partition. Clients learn it when they are told NOT_LEADER.
     # @return [nil]
-    # @raise [Error] no such topic or partition
+    # @raise [Error] the topic has no such partition; a topic that does not exist is made
     def move_leader(topic, partition, broker)
       call_move_leader(topic.to_s, integer(:partition, partition, 0..2**31 - 1), broker_id(broker))
     end
@@ -103,13 +103,13 @@ module Penstock
     def broker_id(value) = integer(:broker, value, 1..brokers)
 
     def api_key(api)
-      return api if api.is_a?(Integer)
+      return integer(:api, api, 0..2**15 - 1) if api.is_a?(Integer)
 
       API_KEYS.fetch(api) { raise ArgumentError, "no request #{api.inspect}; known: #{API_KEYS.keys.join(", ")}" }
     end
 
     def error_code(error)
-      return error if error.is_a?(Integer)
+      return integer(:error, error, -2**15..2**15 - 1) if error.is_a?(Integer)
 
       codes = self.class.error_codes
       codes[error] || codes[:"_#{error}"] or

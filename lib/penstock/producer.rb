@@ -36,7 +36,6 @@ module Penstock
       yield @config if block_given?
       @config.finish
       @client = build_client
-      ExitHook.arm
     end
 
     # @return [String] the name given as `config.id`
@@ -80,9 +79,9 @@ module Penstock
     # @raise [WaitTimeoutError] not all verdicts came in time
     def produce_many_sync(messages)
       handles, error, delivered = @client.produce_many(messages, config.max_wait_timeout)
-      raise unfinished(handles) if delivered.nil?
+      raise unfinished(handles) if delivered.nil? && handles.any?(&:pending?)
 
-      error ||= handles.find(&:error).error unless delivered
+      error ||= handles.find(&:error)&.error unless delivered
       raise ProduceManyError.from(error, handles, messages.size) if error
 
       handles

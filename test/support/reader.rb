@@ -38,7 +38,8 @@ class Reader
   # @param settings [Hash] librdkafka's, for a cluster that asks for more than an address
   def initialize(servers, **settings)
     @settings = { "bootstrap.servers": servers, "group.id": "reader-#{rand(2**32)}", "enable.auto.commit": false,
-                  "enable.partition.eof": true, "fetch.wait.max.ms": 10, "fetch.error.backoff.ms": 10, log_level: 0, **settings }
+                  "enable.partition.eof": true, "fetch.wait.max.ms": 10, "fetch.error.backoff.ms": 10, log_level: 0,
+                  **settings }
   end
 
   # @return [Array<Record>] all that these partitions hold, by partition and offset

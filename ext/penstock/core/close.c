@@ -7,11 +7,12 @@
  * reports of a client that is destroyed earlier, and a waiter would sleep for ever.
  */
 #include "core.h"
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-static void refuse_new_calls(struct ps_client *client)
+/* New ones have been refused since the state changed. */
+static void await_calls_in_progress(struct ps_client *client)
 {
     pthread_mutex_lock(&client->lock);
     while (atomic_load(&client->calls) > 0) pthread_cond_wait(&client->calls_ended, &client->lock);
@@ -57,13 +58,17 @@ static void close_run(struct ps_job *job)
     struct ps_close_job *closing = (struct ps_close_job *)job;
     struct ps_client *client = closing->client;
 
-    refuse_new_calls(client);
+    pthread_mutex_lock(&client->lock); /* until whoever started this has said so in the client */
+    pthread_mutex_unlock(&client->lock);
+
     settle_everything(client, closing->deadline_us);
+    await_calls_in_progress(client); /* a metadata request may take some seconds */
+    settle_everything(client, closing->deadline_us); /* what a call in progress still handed over */
     destroy(client);
     report_losses(closing);
-    if (client->settings.logs_to_mailbox) ps_mailbox_post(client->address, PS_MAIL_LAST, "");
     ps_registry_remove(client);
     atomic_store(&client->state, PS_CLIENT_CLOSED);
+    if (client->settings.logs_to_mailbox) ps_mailbox_post(client->address, PS_MAIL_LAST, "");
 }
 
 /* The client owns a reference to its job, so the job must not own one to the client: the thread does. */
@@ -79,10 +84,11 @@ static void close_run_and_unref(struct ps_job *job)
     ps_client_unref(client);
 }
 
-static struct ps_close_job *start_closing(struct ps_client *client, int64_t timeout_ms, const char *reason)
+/* With the client's lock held. */
+static void start_closing(struct ps_client *client, int64_t timeout_ms, const char *reason)
 {
     struct ps_close_job *closing = calloc(1, sizeof(*closing));
-    if (!closing) return NULL;
+    if (!closing) return;
     ps_job_init(&closing->job, close_run_and_unref, close_release);
     closing->client = client;
     closing->deadline_us = ps_deadline_us(timeout_ms);
@@ -92,24 +98,26 @@ static struct ps_close_job *start_closing(struct ps_client *client, int64_t time
     closing->purged = atomic_load(&client->purged);
 
     ps_client_retain(client);
-    client->close_job = closing;
-    atomic_store(&client->state, PS_CLIENT_CLOSING);
     if (ps_job_start(&closing->job, "penstock.close") != 0) {
-        atomic_store(&client->state, PS_CLIENT_OPEN); /* no thread to be had now; asking again tries again */
-        client->close_job = NULL;
-        ps_job_unref(&closing->job);
+        ps_job_unref(&closing->job); /* no thread to be had now; the client stays open, asking again tries again */
         ps_client_unref(client);
-        return NULL;
+        return;
     }
-    return closing;
+    client->close_job = closing;
+    atomic_store(&client->close_by_us, closing->deadline_us);
+    atomic_store(&client->state, PS_CLIENT_CLOSING);
 }
 
 struct ps_close_job *ps_client_close(struct ps_client *client, int64_t timeout_ms, const char *reason)
 {
     pthread_mutex_lock(&client->lock);
     int state = atomic_load(&client->state);
-    if (state == PS_CLIENT_NEW) atomic_store(&client->state, PS_CLIENT_CLOSED);
-    else if (state == PS_CLIENT_OPEN) start_closing(client, timeout_ms, reason);
+    if (state == PS_CLIENT_NEW) {
+        atomic_store(&client->state, PS_CLIENT_CLOSED);
+        if (client->settings.logs_to_mailbox) ps_mailbox_post(client->address, PS_MAIL_LAST, "");
+    } else if (state == PS_CLIENT_OPEN) {
+        start_closing(client, timeout_ms, reason);
+    }
     struct ps_close_job *closing = client->close_job;
     if (closing) ps_job_retain(&closing->job);
     pthread_mutex_unlock(&client->lock);
@@ -132,6 +140,7 @@ void ps_client_abandon(struct ps_client *client)
     struct ps_close_job *closing =
         ps_client_close(client, client->settings.close_timeout_ms, "dropped without close");
     if (closing) ps_job_unref(&closing->job);
+    else if (atomic_load(&client->state) == PS_CLIENT_OPEN) return; /* no thread: left to the end of the process */
     ps_client_unref(client);
 }
 
@@ -147,9 +156,13 @@ static void flush_run(struct ps_job *job)
     while (!atomic_load(&job->abandoned) && atomic_load(&client->state) == PS_CLIENT_OPEN) {
         int remaining_ms = ps_remaining_ms(flush->deadline_us);
         int slice_ms = remaining_ms < 0 || remaining_ms > 100 ? 100 : remaining_ms;
-        rd_kafka_resp_err_t err = rd_kafka_flush(client->rk, slice_ms);
-        if (ps_client_in_flight(client) == 0 || remaining_ms == 0) break;
-        if (!err) sched_yield(); /* librdkafka has let go of the last messages, the poller is about to */
+        flush->flushed = rd_kafka_flush(client->rk, slice_ms) == RD_KAFKA_RESP_ERR_NO_ERROR;
+        if (flush->flushed || remaining_ms == 0) break;
+    }
+    /* librdkafka has let go of the messages; once we can serve the client, nobody is still settling them. */
+    if (flush->flushed) {
+        while (!ps_poller_borrow(client)) usleep(100);
+        ps_poller_hand_back(client);
     }
     ps_client_exit(client);
 }

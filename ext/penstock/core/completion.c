@@ -44,7 +44,8 @@ static void unlink_waiter(struct ps_waiter *waiter, struct ps_completion *comple
 
 #ifdef __linux__
 
-static void sleep_until_changed(struct ps_waiter *waiter, int64_t deadline_us)
+/* False when a signal came in between. */
+static bool sleep_until_changed(struct ps_waiter *waiter, int64_t deadline_us)
 {
     struct timespec until, *timeout = NULL;
     if (deadline_us != PS_FOREVER) {
@@ -53,7 +54,8 @@ static void sleep_until_changed(struct ps_waiter *waiter, int64_t deadline_us)
         timeout = &until;
     }
     /* FUTEX_WAIT_BITSET takes an absolute time on the monotonic clock, so a spurious wake needs no arithmetic. */
-    syscall(SYS_futex, &waiter->state, FUTEX_WAIT_BITSET_PRIVATE, PS_WAITING, timeout, NULL, FUTEX_BITSET_MATCH_ANY);
+    return syscall(SYS_futex, &waiter->state, FUTEX_WAIT_BITSET_PRIVATE, PS_WAITING, timeout, NULL,
+                   FUTEX_BITSET_MATCH_ANY) == 0 || errno != EINTR;
 }
 
 static void wake_sleeper(struct ps_waiter *waiter)
@@ -67,7 +69,7 @@ static void wake_sleeper(struct ps_waiter *waiter)
 static pthread_mutex_t sleep_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t sleep_changed = PTHREAD_COND_INITIALIZER;
 
-static void sleep_until_changed(struct ps_waiter *waiter, int64_t deadline_us)
+static bool sleep_until_changed(struct ps_waiter *waiter, int64_t deadline_us)
 {
     pthread_mutex_lock(&sleep_lock);
     if (atomic_load(&waiter->state) == PS_WAITING) {
@@ -84,6 +86,7 @@ static void sleep_until_changed(struct ps_waiter *waiter, int64_t deadline_us)
         }
     }
     pthread_mutex_unlock(&sleep_lock);
+    return true;
 }
 
 static void wake_sleeper(struct ps_waiter *waiter)
@@ -101,7 +104,8 @@ uint32_t ps_waiter_sleep(struct ps_waiter *waiter, int64_t deadline_us)
     uint32_t state;
     while ((state = atomic_load(&waiter->state)) == PS_WAITING) {
         if (deadline_us != PS_FOREVER && ps_now_us() >= deadline_us) break;
-        sleep_until_changed(waiter, deadline_us);
+        /* Ruby 3.1 does not always call the unblock function for a signal; its handler has run, though. */
+        if (!sleep_until_changed(waiter, deadline_us)) ps_waiter_interrupt(waiter);
     }
     return state;
 }

@@ -34,7 +34,7 @@ int ps_remaining_ms(int64_t deadline_us);    /* rounded up, never negative, -1 f
 void ps_generation_init(void);
 unsigned ps_generation(void); /* which process of a family of forks this is */
 
-int ps_thread_start(const char *name, void *(*body)(void *), void *arg); /* detached; 0 or errno */
+int ps_thread_start(const char *name, void *(*body)(void *), void *arg); /* detached; 0, or errno set too */
 
 /* ---- wakeup.c: wakes one thread that sleeps in poll(2) ------------------------------------------- */
 
@@ -197,7 +197,7 @@ struct ps_client {
     struct ps_client *run_next;
     struct ps_client *leaving_next;
     struct ps_client *next, *prev;   /* poller->clients, under poller->lock */
-    _Atomic bool ready;              /* in the stack, or taken from it and not visited yet */
+    _Atomic bool ready;              /* is in the stack */
     _Atomic bool served;             /* somebody takes events from `queue`: the poller or a producing thread */
     _Atomic bool passed_over;        /* the poller came by while a producing thread served */
     bool in_run, left;
@@ -217,6 +217,7 @@ struct ps_client {
     struct ps_poller *poller;        /* retained */
     struct ps_topics topics;
     struct ps_close_job *close_job;
+    _Atomic int64_t close_by_us;     /* the close job's deadline; 0: not closing */
     char *name, *brokers;
     char last_error[256];
     struct ps_client_settings settings;
@@ -256,7 +257,8 @@ struct ps_close_job {
     uint64_t delivered, failed, purged; /* the client's counters when closing began */
 };
 
-/* Starts closing unless it has been. Returns the job to wait for, retained, or NULL when there is nothing to do. */
+/* Starts closing unless it has been. Returns the job to wait for, retained. NULL: there is nothing to do, or, when the
+ * client is still open then, no thread to do it (errno). */
 struct ps_close_job *ps_client_close(struct ps_client *client, int64_t timeout_ms, const char *reason);
 void ps_client_close_counts(struct ps_client *client, struct ps_close_counts *counts);
 /* dfree: never blocks. */
@@ -266,6 +268,7 @@ struct ps_flush_job {
     struct ps_job job;
     struct ps_client *client;
     int64_t deadline_us;
+    bool flushed; /* else the time was up, or the client was closed first */
 };
 
 struct ps_flush_job *ps_client_flush(struct ps_client *client, int64_t timeout_ms); /* NULL: not open, or no thread */
@@ -291,6 +294,7 @@ int32_t ps_client_known_partitions(struct ps_client *client, const char *topic, 
 void ps_registry_add(struct ps_client *client);
 void ps_registry_remove(struct ps_client *client);
 unsigned ps_registry_count(void);
+int64_t ps_registry_close_by_us(void); /* the latest close_by_us of all; 0: nothing is closing */
 /* Starts closing every open client; fills `jobs` (retained) with at most `max` jobs to wait for. */
 unsigned ps_registry_close_all(struct ps_close_job **jobs, unsigned max, const char *reason);
 
@@ -319,7 +323,7 @@ struct ps_poller {
     int thread_id;
 
     struct ps_client *run_head, *run_tail; /* poller thread only: whom to visit next */
-    int64_t next_sweep_us;                 /* poller thread only */
+    int64_t swept_us;                      /* poller thread only */
     _Atomic int64_t sweep_us;              /* shortest of its clients */
     _Atomic uint64_t count, wakeups, drains, events, messages, slices_cut, sweeps, missed_wakeups, starts;
 };

@@ -67,7 +67,7 @@ bool ps_delivery_settled(const struct ps_delivery *delivery)
 static void read_verdict(struct ps_delivery *delivery, const rd_kafka_message_t *message, int64_t now)
 {
     delivery->partition = message->partition;
-    delivery->offset = message->offset;
+    if (!message->err) delivery->offset = message->offset;
     delivery->timestamp = rd_kafka_message_timestamp(message, NULL);
     delivery->latency_us = now - delivery->latency_us; /* rd_kafka_message_latency would read the clock for each */
     delivery->err = message->err;

@@ -12,6 +12,8 @@ static void metadata_run(struct ps_job *job)
         const struct rd_kafka_metadata_topic *topic = metadata->topic_cnt == 1 ? &metadata->topics[0] : NULL;
         if (topic && topic->partition_cnt > 0) query->partition_count = topic->partition_cnt;
         rd_kafka_metadata_destroy(metadata);
+    }
+    if (query->partition_count > 0) { /* that there is no such topic may be over in a moment: not remembered */
         atomic_store(&query->topic->partition_count, query->partition_count);
         atomic_store(&query->topic->counted_at_us, ps_now_us());
     }

@@ -110,5 +110,6 @@ int ps_thread_start(const char *name, void *(*body)(void *), void *arg)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     if (failed) free(start);
+    errno = failed;
     return failed;
 }

@@ -7,7 +7,8 @@
  * time slice. So a turn costs what the ready clients cost, however many idle ones there are.
  *
  * No wake-up is lost because
- *   - the client's mark is cleared before its queue is drained: what comes later marks it again;
+ *   - a client's mark means that it is in the stack. It is cleared when the client is taken from there,
+ *     before its queue is drained: what comes later pushes it again;
  *   - a drain goes on until the queue is empty, or puts the client back itself;
  *   - a client is marked once after its callback was enabled.
  * The sweep looks at everybody now and then all the same, and counts what it finds: that count is the
@@ -139,7 +140,8 @@ static void take_ready(struct ps_poller *poller)
         stack = next;
     }
     while (queue) {
-        struct ps_client *next = queue->ready_next; /* read first: once visited, it may be pushed again */
+        struct ps_client *next = queue->ready_next; /* read first: from the next line on it may be pushed again */
+        atomic_store(&queue->ready, false);
         run_append(poller, queue);
         queue = next;
     }
@@ -192,7 +194,6 @@ static bool drain(struct ps_poller *poller, struct ps_client *client, int64_t de
 static void visit(struct ps_poller *poller, struct ps_client *client)
 {
     client->visited_us = ps_now_us();
-    atomic_store(&client->ready, false); /* before the drain, see above */
     if (atomic_exchange(&client->served, true)) {
         atomic_store(&client->passed_over, true);
         if (atomic_exchange(&client->served, true)) return; /* who hands it back sees `passed_over` */
@@ -227,9 +228,11 @@ void ps_poller_hand_back(struct ps_client *client)
 
 static void sweep(struct ps_poller *poller, int64_t now)
 {
+    int64_t shortest = PS_FOREVER;
     count(&poller->sweeps);
     pthread_mutex_lock(&poller->lock);
     for (struct ps_client *client = poller->clients; client; client = client->next) {
+        if (client->settings.sweep_us < shortest) shortest = client->settings.sweep_us;
         if (now - client->visited_us < client->settings.sweep_us) continue;
         client->visited_us = now;
         if (!ps_poller_borrow(client)) continue;
@@ -241,8 +244,9 @@ static void sweep(struct ps_poller *poller, int64_t now)
         count(&poller->missed_wakeups);
         ps_poller_mark_ready(client);
     }
+    if (shortest != PS_FOREVER) atomic_store(&poller->sweep_us, shortest);
+    poller->swept_us = now;
     pthread_mutex_unlock(&poller->lock);
-    poller->next_sweep_us = now + atomic_load(&poller->sweep_us);
 }
 
 /* ---- leaving and stopping ---- */
@@ -272,7 +276,7 @@ static bool let_go(struct ps_poller *poller)
     take_ready(poller); /* no callback can push them again, so from here on they are in the run list or nowhere */
     for (struct ps_client *client = leaving; client; client = client->leaving_next) {
         run_remove(poller, client);
-        drain(poller, client, PS_FOREVER);
+        drain(poller, client, ps_now_us() + client->settings.max_time_us); /* its messages have their verdicts */
     }
 
     pthread_mutex_lock(&poller->lock);
@@ -301,14 +305,15 @@ static void *poller_main(void *arg)
     poller->thread_id = (int)syscall(SYS_gettid);
 #endif
     pthread_mutex_unlock(&poller->lock);
-    poller->next_sweep_us = ps_now_us() + atomic_load(&poller->sweep_us);
+    poller->swept_us = ps_now_us();
 
     while (!let_go(poller)) {
-        if (!poller->run_head && ps_wakeup_wait(&poller->wakeup, poller->next_sweep_us)) count(&poller->wakeups);
+        int64_t next_sweep_us = poller->swept_us + atomic_load(&poller->sweep_us);
+        if (!poller->run_head && ps_wakeup_wait(&poller->wakeup, next_sweep_us)) count(&poller->wakeups);
         take_ready(poller);
         if (poller->run_head) visit(poller, run_shift(poller));
         int64_t now = ps_now_us();
-        if (now >= poller->next_sweep_us) sweep(poller, now);
+        if (now >= next_sweep_us) sweep(poller, now);
     }
     ps_poller_unref(poller);
     return NULL;

@@ -60,6 +60,19 @@ unsigned ps_registry_count(void)
     return count;
 }
 
+int64_t ps_registry_close_by_us(void)
+{
+    struct registry *registry = registry_get();
+    int64_t latest = 0;
+    pthread_mutex_lock(&registry->lock);
+    for (struct ps_client *client = registry->clients; client; client = client->registry_next) {
+        int64_t close_by_us = atomic_load(&client->close_by_us);
+        if (close_by_us > latest) latest = close_by_us;
+    }
+    pthread_mutex_unlock(&registry->lock);
+    return latest;
+}
+
 unsigned ps_registry_close_all(struct ps_close_job **jobs, unsigned max, const char *reason)
 {
     struct registry *registry = registry_get();

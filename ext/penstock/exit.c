@@ -1,0 +1,79 @@
+/*
+ * The end of the process: closes what is still open, all at the same time, while Ruby can still wait for
+ * it. Armed when the library is loaded, so that it runs after the program's own at_exit blocks, which may
+ * still produce; and again when a client is opened after it ran, as in a test suite that runs at exit.
+ */
+#include "penstock.h"
+#include <ruby/vm.h>
+#include <unistd.h>
+
+enum { CLOSE_AT_ONCE = 1024, DESTROY_MS = 2000 };
+
+static _Atomic bool armed;
+
+static VALUE wait_for_close(VALUE arg)
+{
+    struct ps_close_job *closing = (struct ps_close_job *)arg;
+    struct ps_client *client = closing->client;
+    int64_t deadline_us = closing->deadline_us == PS_FOREVER ? PS_FOREVER : closing->deadline_us + DESTROY_MS * 1000;
+
+    ps_client_retain(client);
+    bool closed = penstock_wait_job(&closing->job, deadline_us);
+    unsigned long long pending = ps_client_in_flight(client);
+    if (!closed && pending > 0)
+        fprintf(stderr, "penstock: [%s] %llu messages had no verdict yet when the process ended\n", client->name, pending);
+    ps_client_unref(client);
+    return closed ? Qtrue : Qfalse;
+}
+
+/* Bounded by the clients' close_timeout; what is closing already is waited for too. Interruptible. */
+static VALUE close_all(VALUE unused)
+{
+    VALUE buffer;
+    struct ps_close_job **jobs = ALLOCV_N(struct ps_close_job *, buffer, CLOSE_AT_ONCE);
+    unsigned count;
+    int interrupted = 0;
+    bool all_closed = true;
+    do {
+        count = ps_registry_close_all(jobs, CLOSE_AT_ONCE, "still open when the process ended");
+        for (unsigned i = 0; i < count; i++) {
+            if (interrupted) ps_job_unref(&jobs[i]->job);
+            else if (!RTEST(rb_protect(wait_for_close, (VALUE)jobs[i], &interrupted))) all_closed = false;
+        }
+    } while (count > 0 && all_closed && !interrupted);
+    ALLOCV_END(buffer);
+    if (interrupted) rb_jump_tag(interrupted);
+    return Qnil;
+}
+
+static void at_exit(VALUE dispatcher)
+{
+    atomic_store(&armed, false);
+    close_all(Qnil);
+    rb_funcall(dispatcher, rb_intern("finish"), 1, INT2FIX(1));
+}
+
+/*
+ * When Ruby is gone: a client that a thread opened after the last at_exit block was collected a moment ago and is
+ * closing. Its native threads must not run on while the process tears down what they use.
+ */
+static void await_closing(ruby_vm_t *vm)
+{
+    while (ps_registry_count() > 0) {
+        int64_t close_by_us = ps_registry_close_by_us();
+        if (close_by_us == 0 || ps_now_us() > close_by_us + DESTROY_MS * 1000) return;
+        usleep(1000);
+    }
+}
+
+void penstock_exit_init(void)
+{
+    ruby_vm_at_exit(await_closing);
+    penstock_exit_arm();
+}
+
+void penstock_exit_arm(void)
+{
+    if (atomic_exchange(&armed, true)) return;
+    rb_set_end_proc(at_exit, rb_const_get(penstock_module, rb_intern("Dispatcher")));
+}

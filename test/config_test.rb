@@ -1,0 +1,260 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require "openssl"
+require "pp"
+
+class ConfigTest < PenstockTest
+  SECRET = "hunter2"
+  SECRET_SETTINGS = %w[
+    sasl.password ssl.key.pem ssl.key.password ssl.keystore.password ssl.certificate.pem sasl.oauthbearer.config
+    sasl.oauthbearer.client.secret sasl.jaas.config
+  ].freeze
+
+  def invalid(**kafka, &block)
+    assert_raises(Penstock::ConfigurationInvalidError) { producer(**kafka, &block) }.message
+  end
+
+  def with_kafka(kafka)
+    Penstock::Producer.new { |config| config.kafka = kafka }.tap { |made| @producers << made }
+  end
+
+  def refused(kafka) = assert_raises(Penstock::ConfigurationInvalidError) { with_kafka(kafka) }.message
+
+  def test_defaults
+    config = producer.config
+    assert_match(/\Apenstock-\h{12}\z/, config.id)
+    assert_equal [1_000_012, 180_000, 30_000, nil],
+                 [config.max_payload_size, config.max_wait_timeout, config.close_timeout, config.logger]
+    polling = config.polling
+    assert_equal [:fd, nil, 100, 1000],
+                 [polling.mode, polling.poller, polling.fd.max_time, polling.fd.periodic_poll_interval]
+  end
+
+  def test_ids_differ
+    refute_equal producer.id, producer.id
+  end
+
+  def test_our_defaults_for_librdkafka_are_used_unless_given
+    config = producer("linger.ms" => 7, "client.id" => "mine", log_level: 2).config
+    assert_equal ["mine", 2, 7, 150_000], config.kafka.values_at("client.id", :log_level, "linger.ms", :"message.timeout.ms")
+    assert_equal config.kafka.size, config.kafka.keys.map(&:to_s).uniq.size
+  end
+
+  def test_another_name_of_a_setting_overrules_our_default
+    topic = topic(partitions: 1)
+    error = assert_raises(Penstock::MessageTimedOutError) do
+      unreachable_producer("delivery.timeout.ms": 100).produce_sync(topic:, payload: "")
+    end
+    assert_equal :msg_timed_out, error.code
+  end
+
+  {
+    id: [nil, "", :id, 5, "a\0b"], logger: [5, "stderr", Object.new], max_payload_size: [nil, -1, 1.0, "1", 2**64],
+    max_wait_timeout: [-1, 1.5, "1", 2**64], close_timeout: [nil, -1, 1.5, "1", 2**64]
+  }.each do |name, values|
+    values.each_with_index do |value, i|
+      define_method("test_refuses_wrong_#{name}_#{i}") do
+        assert_match(/\Aconfig\.#{name} must be .+, not #{Regexp.escape(value.inspect)}/,
+                     invalid { |config| config.public_send("#{name}=", value) })
+      end
+    end
+  end
+
+  def test_refuses_wrong_polling
+    assert_match(/config\.polling\.mode must be :fd, not :thread/, invalid { _1.polling.mode = :thread })
+    assert_match(/config\.polling\.poller must be a Penstock::Poller or nil/, invalid { _1.polling.poller = "default" })
+    [0, -1, 1.5, "1", nil].each do |value|
+      assert_match(/config\.polling\.fd\.max_time must be an Integer of at least 1/, invalid { _1.polling.fd.max_time = value })
+    end
+    [99, 0, nil, 100.0].each do |value|
+      assert_match(/config\.polling\.fd\.periodic_poll_interval must be an Integer of at least 100/,
+                   invalid { _1.polling.fd.periodic_poll_interval = value })
+    end
+  end
+
+  def test_the_smallest_polling_values_are_taken_and_serve
+    producer = producer do |config|
+      config.polling.fd.max_time = 1
+      config.polling.fd.periodic_poll_interval = 100
+      config.polling.poller = Penstock::Poller.new
+      config.max_wait_timeout = nil
+    end
+    assert_predicate producer.produce_sync(topic: topic(partitions: 1), payload: ""), :persisted?
+  end
+
+  def test_kafka_is_a_hash
+    [nil, 5, [], "bootstrap.servers=#{SECRET}", [[:"sasl.password", SECRET]]].each do |kafka|
+      message = refused(kafka)
+      assert_match(/config\.kafka must be a Hash, not #{kafka.class}/, message)
+      refute_includes message, SECRET
+    end
+  end
+
+  def test_bootstrap_servers_is_required
+    [{}, { "bootstrap.servers": "" }, { "client.id": "a" }].each { assert_includes refused(_1), "bootstrap.servers" }
+    assert_raises(Penstock::ConfigurationInvalidError) { Penstock::Producer.new }
+    assert_kind_of Penstock::Producer, with_kafka({ "metadata.broker.list" => "localhost:1" })
+  end
+
+  def test_an_unknown_setting_is_refused_with_the_nearest_one
+    assert_match(/no setting "lingr\.ms" \(did you mean "linger\.ms"\?\)/, invalid("lingr.ms": 1))
+    assert_match(/no setting "boostrap\.servers" \(did you mean "bootstrap\.servers"\?\)/, invalid("boostrap.servers" => "a"))
+    assert_match(/no setting "zzzzzzzzzzzz"\z/, invalid(zzzzzzzzzzzz: 1))
+    assert_match(/no setting ""/, invalid("" => 1))
+    assert_includes invalid("nonsense.setting": 1), Penstock.librdkafka_version
+  end
+
+  def test_names_are_symbols_or_strings
+    [5, nil, ["linger.ms"], Object].each do |name|
+      assert_includes invalid(name => 1), "the names of settings are Symbols or Strings"
+    end
+  end
+
+  def test_a_setting_given_as_symbol_and_as_string_is_refused
+    assert_includes invalid("linger.ms": 1, "linger.ms" => 1), "linger.ms is given twice"
+  end
+
+  def test_every_type_of_value_reaches_librdkafka
+    topic = topic(partitions: 1)
+    producer = producer("linger.ms": 0.5, "batch.num.messages" => 100, "enable.idempotence": true,
+                        "log.connection.close" => false, "compression.codec": "gzip", "retries" => "5",
+                        "queue.buffering.max.messages": 1)
+    assert_predicate producer.produce_sync(topic:, payload: ""), :persisted?
+    long = producer("linger.ms": 60_000, "queue.buffering.max.messages": "1")
+    long.produce_async(topic:, payload: "")
+    assert_raises(Penstock::QueueFullError) { long.produce_async(topic:, payload: "") }
+    long.flush
+  end
+
+  def test_values_of_other_types_are_refused_by_name
+    [nil, :symbol, [1], {}, 1r, 1i, Object.new].each do |value|
+      assert_match(/linger\.ms takes an Integer, Float, String, true or false, not #{value.class}/, invalid("linger.ms": value))
+    end
+  end
+
+  {
+    "linger.ms" => ["soon", "", true, -1, 900_001, Float::NAN, Float::INFINITY], "message.max.bytes" => [999, 10**9 + 1],
+    "compression.codec" => ["zip", 1, ""], "enable.idempotence" => ["maybe", 5], "acks" => [-2, 1001, "most"], "dr_cb" => [1],
+    "message.timeout.ms" => [-1, 2**31, 2**32 + 5, 2**40, 2**64, 1.5, "100 seconds"]
+  }.each do |name, values|
+    values.each_with_index do |value, i|
+      define_method("test_refuses_wrong_#{name.tr(".", "_")}_#{i}") do
+        message = invalid(name => value)
+        assert_match(/config\.kafka: #{Regexp.escape(name)}\b/, message, value.inspect)
+      end
+    end
+  end
+
+  def test_a_setting_that_would_leave_messages_without_verdict_does_not
+    topic = topic(partitions: 1)
+    begin
+      producer = producer("delivery.report.only.error": true)
+    rescue Penstock::ConfigurationInvalidError => e
+      return assert_includes e.message, "delivery.report.only.error"
+    end
+    handle = producer.produce_async(topic:, payload: "")
+    assert_predicate handle.wait(max_wait_timeout_ms: 2_000), :persisted?
+  end
+
+  def test_a_transactional_id_alone_contradicts_none_of_our_defaults
+    producer = producer("transactional.id": "tx")
+    error = assert_raises(Penstock::Error) { producer.produce_async(topic: "a", payload: "") }
+    refute_kind_of Penstock::ConfigurationInvalidError, error
+  end
+
+  def test_zero_bytes_are_refused
+    assert_includes invalid("linger.ms\0" => 1), "holds a zero byte"
+    assert_match(/"client\.id" holds a zero byte/, invalid("client.id": "a\0b"))
+    assert_match(/"client\.id" holds a zero byte/, invalid("client.id": "ab".encode("UTF-16LE")))
+  end
+
+  SECRET_SETTINGS.each do |name|
+    define_method("test_#{name.tr(".", "_")}_is_in_no_error_and_no_inspect") do
+      texts = ["#{SECRET}\0", [SECRET], SECRET.to_sym].map { |value| invalid(name => value) }
+      texts << invalid("#{name}x" => SECRET) << invalid(name => SECRET, name.to_sym => SECRET)
+      begin
+        producer = producer(name => SECRET, log_level: 0)
+        texts.push(producer.inspect, producer.config.inspect, PP.pp(producer, +""))
+      rescue Penstock::ConfigurationInvalidError => e
+        texts << e.message
+      end
+      texts.each { |text| refute_includes text, SECRET }
+    end
+  end
+
+  def test_the_password_of_a_key_is_in_no_error_of_connecting
+    key = OpenSSL::PKey::RSA.new(2048).to_pem(OpenSSL::Cipher.new("aes-128-cbc"), "right")
+    producer = producer("security.protocol": "ssl", "ssl.key.pem": key, "ssl.key.password": SECRET, log_level: 0)
+    error = assert_raises(Penstock::ConfigurationInvalidError) { producer.produce_async(topic: "a", payload: "") }
+    assert_includes error.message, "ssl.key.pem"
+    refute_includes error.message, SECRET
+    refute_includes error.message, key.lines[4]
+  end
+
+  def test_the_configuration_is_frozen_afterwards
+    config = producer.config
+    assert([config, config.kafka, config.polling, config.polling.fd].all?(&:frozen?))
+    assert_raises(FrozenError) { config.id = "other" }
+    assert_raises(FrozenError) { config.kafka["linger.ms"] = 5 }
+    assert_raises(FrozenError) { config.polling.fd.max_time = 5 }
+  end
+
+  def test_the_users_hash_stays_his_own
+    kafka = { "bootstrap.servers": cluster.bootstrap_servers }
+    config = with_kafka(kafka).config
+    kafka["linger.ms"] = 5
+    refute_predicate kafka, :frozen?
+    refute_includes config.kafka, "linger.ms"
+  end
+
+  def test_the_block_may_be_left_out_or_return_anything
+    assert_raises(Penstock::ConfigurationInvalidError) { Penstock::Producer.new }
+    assert_kind_of Penstock::Producer, producer { nil }
+  end
+
+  # ---- connecting ----
+
+  def open_files = Dir.children("/proc/self/fd").size
+  def all_native_threads = Dir.children("/proc/self/task").size
+
+  def test_new_connects_nothing_and_starts_no_thread
+    cluster
+    before = [open_files, all_native_threads, Thread.list.size]
+    10.times { producer { |config| config.logger = Logger.new(nil) } }
+    assert_equal before, [open_files, all_native_threads, Thread.list.size]
+    assert_equal 0, Penstock::Client.open_count
+  end
+
+  def assert_refused_at_connect(producer, pattern)
+    try = -> { assert_raises(Penstock::ConfigurationInvalidError) { producer.produce_async(topic: "a", payload: "") } }
+    3.times do
+      error = try.call
+      assert_match pattern, error.message
+      assert_equal producer.id, error.producer_id
+    end
+    before = [open_files, all_native_threads]
+    5.times { try.call }
+    eventually { [open_files, all_native_threads] == before }
+    assert_equal 0, Penstock::Client.open_count
+    refute_predicate producer, :closed?
+    producer.close
+  end
+
+  def test_what_librdkafka_refuses_only_at_connect_is_refused_at_each_use_and_leaks_nothing
+    file = { "security.protocol": "ssl", "ssl.ca.location": "/nonexistent/ca.pem", log_level: 0 }
+    assert_refused_at_connect(producer(**file), /ssl\.ca\.location/)
+    assert_refused_at_connect(producer("security.protocol": "ssl", "ssl.key.pem": "none", log_level: 0), /ssl\.key\.pem/)
+    assert_refused_at_connect(producer("transactional.id": "t", acks: 1, "message.timeout.ms": 1_000), /acks/)
+  end
+
+  def test_connecting_that_fails_leaves_no_dispatcher_thread
+    producer = producer("security.protocol": "ssl", "ssl.ca.location": "/nonexistent/ca.pem", log_level: 0) do |config|
+      config.logger = Logger.new(nil)
+    end
+    before = Thread.list
+    assert_raises(Penstock::ConfigurationInvalidError) { producer.produce_async(topic: "a", payload: "") }
+    producer.close
+    eventually { (Thread.list - before).empty? }
+  end
+end

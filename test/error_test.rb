@@ -1,0 +1,178 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+
+class ErrorTest < PenstockTest
+  SOURCE = File.readlines(File.expand_path("../lib/penstock/error.rb", __dir__))
+  CLASSES = Penstock.constants.map { |name| Penstock.const_get(name) }.select { |it| it.is_a?(Class) && it <= Exception }
+
+  # Made once, as it takes a while: the error of a message that never found its broker.
+  def self.timed_out
+    @timed_out ||= begin
+      producer = Penstock::Producer.new do |config|
+        config.id = "patient"
+        config.kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0, "message.timeout.ms": 100 }
+      end
+      handle = producer.produce_async(topic: "nowhere", payload: "", partition: 1)
+      producer.flush(timeout: 20)
+      handle.error.tap { producer.close }
+    end
+  end
+
+  def timed_out = ErrorTest.timed_out
+
+  def test_every_error_is_a_penstock_error_and_a_standard_error
+    assert_operator CLASSES.size, :>=, 11
+    CLASSES.each { |error| assert_operator error, :<=, Penstock::Error }
+    assert_operator Penstock::Error, :<, StandardError
+  end
+
+  def test_every_error_is_named_in_one_file_with_a_comment_above_it
+    CLASSES.each do |error|
+      line = SOURCE.index { |text| text.match?(/\A  class #{error.name.split("::").last}\b/) }
+      assert line, "error.rb does not name #{error}"
+      assert_match(/\A  # \S/, SOURCE[line - 1], "#{error} has no comment")
+    end
+  end
+
+  def test_what_went_wrong_with_a_message_is_a_produce_error
+    [Penstock::QueueFullError, Penstock::DeliveryError, Penstock::WaitTimeoutError, Penstock::ProduceManyError].each do |error|
+      assert_operator error, :<, Penstock::ProduceError
+    end
+    assert_operator Penstock::MessageTimedOutError, :<, Penstock::DeliveryError
+  end
+
+  def test_timeouts_can_be_rescued_together
+    including = CLASSES.select { |error| error.include?(Penstock::TimeoutError) }
+    assert_equal [Penstock::MessageTimedOutError, Penstock::WaitTimeoutError], including.sort_by(&:name)
+  end
+
+  def test_a_message_that_timed_out_says_which_client_topic_and_brokers_and_what_to_do
+    error = timed_out
+    ["producer patient", "topic nowhere", "partition 1", "127.0.0.1:1", "refused", "message.timeout.ms",
+     "(msg_timed_out)"].each { |part| assert_includes error.message, part }
+    assert_equal [:msg_timed_out, -192, "_MSG_TIMED_OUT", "patient", "nowhere", 1],
+                 [error.code, error.number, error.name, error.producer_id, error.topic, error.partition]
+  end
+
+  def test_a_wait_that_timed_out_says_which_client_topic_and_brokers
+    producer = unreachable_producer("message.timeout.ms": 500) { |config| config.max_wait_timeout = 100 }
+    message = { topic: "nowhere", payload: "" }
+    [-> { producer.produce_sync(message) }, -> { producer.produce_many_sync([message] * 2) }].each do |call|
+      error = assert_raises(Penstock::WaitTimeoutError, &call)
+      [producer.id, "nowhere", "127.0.0.1:1", "may be delivered later"].each { |part| assert_includes error.message, part }
+      assert_equal [:timed_out, producer.id, "nowhere", false],
+                   [error.code, error.producer_id, error.topic, error.retriable?]
+    end
+  end
+
+  def test_a_batch_that_timed_out_says_how_long_was_waited
+    producer = unreachable_producer("message.timeout.ms": 500) { |config| config.max_wait_timeout = 123 }
+    error = assert_raises(Penstock::WaitTimeoutError) { producer.produce_many_sync([{ topic: "nowhere", payload: "" }] * 2) }
+    assert_includes error.message, "123 ms"
+  end
+
+  def test_a_flush_that_timed_out_says_which_client_how_many_messages_and_brokers
+    producer = unreachable_producer("message.timeout.ms": 500)
+    producer.produce_async(topic: "nowhere", payload: "")
+    error = assert_raises(Penstock::WaitTimeoutError) { producer.flush(timeout: 0.05) }
+    [producer.id, "1 message", "127.0.0.1:1"].each { |part| assert_includes error.message, part }
+    assert_equal [:timed_out, producer.id], [error.code, error.producer_id]
+  end
+
+  def test_a_message_that_timed_out_before_it_was_sent_is_retriable_and_not_fatal
+    error = timed_out
+    assert_equal [true, false, false], [error.retriable?, error.fatal?, error.abortable?]
+  end
+
+  def test_no_message_is_empty
+    producer = unreachable_producer("message.timeout.ms": 100, "queue.buffering.max.messages": 1)
+    closed = self.producer.tap(&:close)
+    calls = [
+      -> { producer.produce_sync({}) }, -> { producer.produce_sync(topic: "a", payload: "") }, -> { Penstock::Producer.new },
+      -> { producer.produce_many_async([{ topic: "a", payload: "" }] * 3) },
+      -> { producer.produce_async(topic: "a", payload: "") },
+      -> { closed.produce_async(topic: "a", payload: "") }, -> { producer.flush(timeout: 0) },
+      -> { 2.times { cluster.create_topic("made-twice") } }
+    ]
+    errors = calls.map { |call| assert_raises(Penstock::Error, &call) }
+    errors.each { |error| assert_match(/\A\S.{15,}[.)\]]\z/m, error.message, error.class.name) }
+    assert_equal 8, errors.map(&:class).uniq.size
+  end
+
+  def test_messages_are_utf8_also_where_they_repeat_what_is_not_ascii
+    producer = producer { |config| config.id = "prodücer" }
+    errors = [{ topic: "grüße", payload: "" }, { topic: "a", payload: "", headers: { "ü" => nil } }, {}].map do |message|
+      assert_raises(Penstock::MessageInvalidError) { producer.produce_async(message) }
+    end
+    errors << assert_raises(Penstock::ProducerClosedError) { producer.tap(&:close).flush } << timed_out
+    assert_equal [[Encoding::UTF_8, true]], errors.map { |error| [error.message.encoding, error.message.valid_encoding?] }.uniq
+    %w[grüße ü topic prodücer].zip(errors) { |part, error| assert_includes error.message, part }
+  end
+
+  def test_a_refusal_of_the_embedded_cluster_reads_well
+    cluster.create_topic(name = "made-twice-#{rand(2**32)}")
+    message = assert_raises(Penstock::Error) { cluster.create_topic(name) }.message
+    refute_match(/: ?:|\(\)/, message)
+  end
+
+  def test_an_error_matches_patterns
+    case timed_out
+    in Penstock::DeliveryError => error
+      assert_pattern_of(error)
+    end
+  end
+
+  def assert_pattern_of(error)
+    case error
+    in { code: :msg_timed_out, retriable: true, fatal: false, topic: String => topic, partition: 1, number: -192 }
+      assert_equal "nowhere", topic
+    end
+    assert_equal %i[code number name producer_id topic partition fatal retriable abortable], error.deconstruct_keys(nil).keys
+  end
+
+  def test_rescue_by_pattern_chooses_by_code
+    outcome = begin
+      producer.tap(&:close).produce_async(topic: "a", payload: "")
+    rescue Penstock::Error => e
+      case e
+      in { code: :queue_full } then :full
+      in Penstock::ProducerClosedError then :closed
+      end
+    end
+    assert_equal :closed, outcome
+  end
+
+  def test_use_after_close_says_which_producer
+    producer = self.producer.tap(&:close)
+    [-> { producer.produce_sync(topic: "a", payload: "") }, -> { producer.produce_many_async([{ topic: "a", payload: "" }]) },
+     -> { producer.flush }, -> { producer.partition_count("a") }].each do |call|
+      error = assert_raises(Penstock::ProducerClosedError, &call)
+      assert_includes error.message, producer.id
+      assert_equal producer.id, error.producer_id
+    end
+  end
+
+  def test_a_batch_that_failed_carries_handles_and_the_attributes_of_its_first_error
+    producer = unreachable_producer("message.timeout.ms": 100)
+    error = assert_raises(Penstock::ProduceManyError) do
+      producer.produce_many_sync(Array.new(3) { |i| { topic: "nowhere", payload: "", label: i } })
+    end
+    assert_equal [0, 1, 2], error.dispatched.map(&:label)
+    assert(error.dispatched.all? { |handle| handle.error.is_a?(Penstock::MessageTimedOutError) })
+    assert_equal error.dispatched.first.error.deconstruct_keys(nil), error.deconstruct_keys(nil)
+    assert_includes error.message, "3 of 3 messages were taken"
+  end
+
+  def test_an_error_can_be_marshalled
+    error = timed_out
+    copy = Marshal.load(Marshal.dump(error))
+    assert_equal [error.class, error.message, error.deconstruct_keys(nil)], [copy.class, copy.message, copy.deconstruct_keys(nil)]
+  end
+
+  def test_an_error_can_be_raised_anew_in_another_thread_with_the_same_attributes
+    error = timed_out
+    raised = assert_raises(Penstock::MessageTimedOutError) { raise error.exception("again") }
+    assert_equal ["again", :msg_timed_out, "nowhere"], [raised.message, raised.code, raised.topic]
+  end
+end

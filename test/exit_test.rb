@@ -1,0 +1,264 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require "etc"
+
+# Programs that end with producers still open. They produce to the embedded cluster of this process, which then looks
+# at what has arrived.
+class ExitTest < PenstockTest
+  HEAD = <<~RUBY
+    SERVERS, TOPIC = ARGV
+    def producer(id = "leaving", **kafka)
+      Penstock::Producer.new do |config|
+        config.id = id
+        config.kafka = { "bootstrap.servers": SERVERS, "linger.ms": 2_000, log_level: 0, **kafka }
+        config.close_timeout = 400 if SERVERS == "127.0.0.1:1"
+      end
+    end
+    def produce(producer, count = 10) = count.times { |i| producer.produce_async(topic: TOPIC, payload: i.to_s, partition: 0) }
+  RUBY
+
+  ENDINGS = {
+    "ends" => "",
+    "calls exit" => "exit",
+    "calls exit in a method called by a thread" => "Thread.new { sleep 0.05; Thread.main.raise(SystemExit) }; sleep",
+    "calls abort" => "abort",
+    "raises" => "raise 'uncaught'",
+    "is told TERM" => "Process.kill(:TERM, Process.pid); sleep",
+    "is told INT" => "Process.kill(:INT, Process.pid); sleep",
+    "throws" => "throw :uncaught"
+  }.freeze
+
+  ENDINGS.each do |name, ending|
+    define_method("test_all_messages_arrive_when_the_program_#{name.tr(" ", "_")}_after_produce_async") do
+      assert_arrive(10) { |topic| ruby("#{HEAD}produce(producer)\n#{ending}", cluster.bootstrap_servers, topic) }
+    end
+  end
+
+  def test_the_exit_status_stays_what_the_program_made_it
+    { "exit 3" => 3, "abort" => 1, "raise 'uncaught'" => 1 }.each do |ending, code|
+      _, _, status = ruby("#{HEAD}produce(producer)\n#{ending}", cluster.bootstrap_servers, topic)
+      assert_equal code, status.exitstatus, ending
+    end
+    _, _, status = ruby("#{HEAD}produce(producer)\nProcess.kill(:TERM, Process.pid); sleep", cluster.bootstrap_servers, topic)
+    assert_equal Signal.list["TERM"], status.termsig
+  end
+
+  def test_messages_of_many_producers_arrive
+    assert_arrive(50) do |topic|
+      run_quietly("#{HEAD}$all = Array.new(10) { producer.tap { |made| produce(made, 5) } }", topic)
+    end
+  end
+
+  def test_an_at_exit_block_of_the_program_can_still_produce
+    assert_arrive(20) do |topic|
+      run_quietly("#{HEAD}$producer = producer\nat_exit { produce($producer) }\nproduce($producer)", topic)
+    end
+  end
+
+  def test_a_producer_made_inside_at_exit_delivers
+    assert_arrive(10) { |topic| run_quietly("#{HEAD}at_exit { produce(producer) }", topic) }
+  end
+
+  def test_a_producer_made_inside_at_exit_after_others_were_closed_delivers
+    program = "at_exit { produce(producer) }\nrequire 'penstock'\n#{HEAD}produce(producer)"
+    assert_arrive(20) { |topic| run_quietly_without_penstock(program, topic) }
+  end
+
+  def test_a_producer_first_used_inside_at_exit_after_others_were_closed_delivers
+    program = "at_exit { produce($late) }\nrequire 'penstock'\n#{HEAD}$late = producer\nproduce(producer)"
+    assert_arrive(20) { |topic| run_quietly_without_penstock(program, topic) }
+  end
+
+  def test_a_program_that_ends_while_threads_produce_delivers_what_was_taken
+    name = topic(partitions: 1)
+    output, _, status = ruby(<<~RUBY, cluster.bootstrap_servers, name)
+      #{HEAD}
+      one = producer("busy", "linger.ms": 1)
+      taken = Array.new(4) { 0 }
+      4.times do |i|
+        Thread.new do
+          Thread.current.report_on_exception = false
+          loop { one.produce_async(topic: TOPIC, payload: "x", partition: 0); taken[i] += 1 }
+        end
+      end
+      sleep 0.001 until taken.all? { |count| count > 100 }
+      at_exit do # runs before producers are closed
+        Thread.list.each { |thread| thread.kill.join unless thread == Thread.current }
+        puts taken.sum
+      end
+    RUBY
+    assert_predicate status, :success?
+    assert_in_delta output.to_i, arrived(name), 4 # a thread may be killed between produce and counting
+  end
+
+  def test_threads_that_go_on_producing_while_the_process_ends_crash_nothing
+    10.times do
+      _, errors, status = ruby(<<~RUBY, cluster.bootstrap_servers, topic)
+        #{HEAD}
+        Thread.report_on_exception = false
+        one = producer("busy", "linger.ms": 0)
+        4.times { Thread.new { loop { one.produce_async(topic: TOPIC, payload: "x") } } }
+        2.times { Thread.new { loop { producer.then { |short| short.produce_sync(topic: TOPIC, payload: "x"); short.close } } } }
+        sleep 0.05
+      RUBY
+      assert_equal [true, ""], [status.success?, errors]
+    end
+  end
+
+  # ---- when the cluster is not there ----
+
+  def test_an_unreachable_cluster_delays_the_end_by_close_timeout_only_and_the_losses_are_said
+    program = "#{HEAD}$one = producer('first'); $two = producer('second')
+      produce($one, 3); produce($two, 4)"
+    output = nil
+    assert_operator seconds_of { output = ruby(program, "127.0.0.1:1", "test") }, :<, GCLevel.slow? ? 10 : 2
+    _, errors, status = output
+    assert_predicate status, :success?
+    assert_match(/\[first\].*\b3 \D*messages were not delivered/, errors)
+    assert_match(/\[second\].*\b4 \D*messages were not delivered/, errors)
+    assert_equal 2, errors.lines.size, errors
+  end
+
+  def test_losses_at_the_end_go_to_the_logger_of_a_producer_that_has_one
+    _, errors, status = ruby(<<~RUBY, "127.0.0.1:1", "test")
+      #{HEAD}
+      require "logger"
+      $one = Penstock::Producer.new do |config|
+        config.id = "logged"
+        config.kafka = { "bootstrap.servers": SERVERS }
+        config.close_timeout = 300
+        config.logger = Logger.new($stderr)
+      end
+      produce($one, 3)
+    RUBY
+    assert_predicate status, :success?
+    assert_match(/ERROR.*\[logged\].*\b3 \D*messages were not delivered/, errors)
+  end
+
+  def test_nothing_is_said_when_the_program_closed_and_could_read_the_report
+    _, errors, status = ruby("#{HEAD}one = producer; produce(one); one.close(timeout: 0.1)", "127.0.0.1:1", "test")
+    assert_equal [true, ""], [status.success?, errors]
+  end
+
+  def test_control_c_ends_the_closing_at_the_end_of_the_process
+    program = "#{HEAD}$one = producer('one')
+      produce($one)
+      Thread.new { sleep 0.3; Process.kill(:INT, Process.pid) }"
+    program.sub!("config.close_timeout = 400", "config.close_timeout = 20_000")
+    assert_operator seconds_of { ruby(program, "127.0.0.1:1", "test") }, :<, 5
+  end
+
+  # ---- dropped without close ----
+
+  def test_a_producer_dropped_without_close_delivers_and_its_threads_go_away
+    output = nil
+    assert_arrive(10) do |topic|
+      output = run_quietly(<<~RUBY, topic)
+        #{HEAD}
+        def drop = produce(producer)
+        before = Dir.children("/proc/self/task").size
+        1.times { drop }
+        deadline = Time.now + 10
+        until Penstock::Client.open_count.zero? && Dir.children("/proc/self/task").size <= before
+          1_000.times { Object.new }
+          GC.start
+          break if Time.now > deadline
+          sleep 0.01
+        end
+        p Penstock::Client.open_count, Dir.children("/proc/self/task").size - before
+      RUBY
+    end
+    assert_equal "0\n0\n", output
+  end
+
+  def test_a_dropped_producer_that_could_not_deliver_says_so
+    _, errors, status = ruby(<<~RUBY, "127.0.0.1:1", "test")
+      #{HEAD}
+      def drop(depth = 10) = depth.zero? ? produce(producer("forgotten"), 3) : drop(depth - 1)
+      drop
+      deadline = Time.now + 10
+      until Penstock::Client.open_count.zero? || Time.now > deadline
+        GC.start
+        sleep 0.01
+      end
+    RUBY
+    assert_predicate status, :success?
+    assert_match(/\[forgotten\].*\b3 \D*messages were not delivered.*dropped without close/, errors)
+  end
+
+  # ---- again and again ----
+
+  def test_a_hundred_programs_that_end_with_open_producers_end_well
+    program = "#{HEAD}$all = Array.new(3) { producer('x', 'linger.ms': 5) }; $all.each { |made| produce(made, 2) }"
+    name = topic(partitions: 1)
+    work = Queue.new.tap { |queue| (1..100).each { |i| queue << i } }.close
+    Array.new(Etc.nprocessors) { Thread.new { run_quietly(program, name) while work.pop } }.each(&:join)
+    assert_equal 600, arrived(name)
+  end
+
+  def test_exit_without_at_exit_blocks_in_a_child_is_clean_and_leaves_the_parent_alone
+    assert_arrive(20) do |topic|
+      run_quietly(<<~RUBY, topic)
+        #{HEAD}
+        one = producer
+        produce(one)
+        4.times.map { fork { exit!(0) } }.each { |pid| Process.wait(pid); exit!(9) unless $?.success? }
+        produce(one)
+      RUBY
+    end
+  end
+
+  def test_freeing_everything_at_exit_is_clean
+    with_environment("RUBY_FREE_AT_EXIT" => "1") do
+      assert_arrive(10) do |topic|
+        program = "#{HEAD}$one = producer; produce($one); $handle = $one.produce_many_async([]); Penstock::EmbeddedCluster.new"
+        _, errors, status = ruby(program, cluster.bootstrap_servers, topic)
+        errors = errors.lines.grep_v(/free at exit is experimental/i).join # Ruby's own warning
+        assert_equal [true, ""], [status.success?, errors]
+      end
+    end
+  end
+
+  def test_ending_with_an_open_embedded_cluster_and_a_producer_on_it_is_clean
+    _, errors, status = ruby(<<~RUBY)
+      cluster = Penstock::EmbeddedCluster.new(brokers: 3)
+      ARGV.replace([cluster.bootstrap_servers, "test"])
+      #{HEAD}
+      produce(producer)
+    RUBY
+    assert_equal [true, ""], [status.success?, errors]
+  end
+
+  private
+
+  # @return [Integer] how many messages partition 0 has, of a topic that only this test uses
+  def arrived(topic) = producer.produce_sync(topic:, payload: "probe", partition: 0).offset
+
+  def assert_arrive(count)
+    name = topic(partitions: 1)
+    yield name
+    assert_equal count, arrived(name)
+  end
+
+  # @return [String] its output
+  def run_quietly(program, topic)
+    output, errors, status = ruby(program, cluster.bootstrap_servers, topic)
+    assert_equal [true, ""], [status.success?, errors]
+    output
+  end
+
+  def run_quietly_without_penstock(program, topic)
+    command = [RbConfig.ruby, "-w", "-I", Subprocess::LIBRARY, "-e", program, cluster.bootstrap_servers, topic]
+    output, status = Open3.capture2e(*command)
+    assert_equal [true, ""], [status.success?, output]
+  end
+
+  def with_environment(variables)
+    before = ENV.to_h.slice(*variables.keys)
+    ENV.update(variables)
+    yield
+  ensure
+    variables.each_key { |name| ENV[name] = before[name] }
+  end
+end

@@ -1,0 +1,244 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+
+class GCTest < PenstockTest
+  # ---- under pressure ----
+
+  def test_producing_under_gc_stress
+    name = topic(partitions: 1)
+    one = producer
+    under_stress do
+      handles = Array.new(10) do |i|
+        one.produce_async(topic: name, payload: "p#{i}", key: "k#{i}", headers: { "h" => %w[a b] }, label: "l#{i}")
+      end
+      handles += one.produce_many_sync(Array.new(5) do |i|
+                                         { topic: name, payload: "m#{i}", partition_key: "k#{i}", label: "l#{i + 10}" }
+                                       end)
+      handles.each_with_index { |handle, i| assert_equal [i, "l#{i}"], [handle.wait.offset, handle.label] }
+    end
+  end
+
+  def test_making_using_and_closing_everything_under_gc_stress
+    under_stress do
+      own = own_cluster
+      own.create_topic("stressed", partitions: 1)
+      poller = Penstock::Poller.new
+      one = producer(servers: own.bootstrap_servers) { |config| config.polling.poller = poller }
+      assert_equal 0, one.produce_sync(topic: "stressed", payload: "x").offset
+      assert_equal 1, one.partition_count("stressed")
+      assert_equal 1, poller.stats[:messages]
+      assert_predicate one.close, :complete?
+    end
+  end
+
+  def test_errors_under_gc_stress
+    stuck = unreachable_producer("message.timeout.ms": 300)
+    under_stress do
+      handle = stuck.produce_async(topic: "test", payload: "x", label: "label")
+      assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: 1) }
+      error = assert_raises(Penstock::MessageTimedOutError) { handle.wait }
+      assert_includes error.message, "127.0.0.1:1"
+      assert_raises(Penstock::MessageInvalidError) { stuck.produce_async(topic: "test", payload: "x", headers: { "a" => 1 }) }
+      assert_raises(Penstock::ConfigurationInvalidError) { producer("linger.ms": "long") }
+    end
+  end
+
+  def test_automatic_compaction_moves_what_handles_and_producers_hold
+    skip "no compaction here" unless GC.respond_to?(:auto_compact=)
+    name = topic(partitions: 1)
+    poller = Penstock::Poller.new
+    one = producer { |config| config.polling.poller = poller }
+    before = GC.auto_compact
+    GC.auto_compact = true
+    handles = Array.new(50) { |i| one.produce_async(topic: name.dup, payload: "x", label: ["label", i]) }
+    one.flush
+    3.times { GC.start }
+    assert_equal (0...50).map { |i| [i, ["label", i], name] }, handles.map { |h| [h.report.offset, h.label, h.topic] }
+    assert_equal 50, poller.stats[:messages]
+  ensure
+    GC.auto_compact = before unless before.nil?
+  end
+
+  def test_references_stay_right_when_everything_is_moved
+    skip "no compaction here" unless GC.respond_to?(:verify_compaction_references)
+    name = topic(partitions: 1)
+    lines = StringIO.new
+    one = producer(debug: "broker") do |config|
+      config.logger = Logger.new(lines)
+      config.polling.poller = Penstock::Poller.new
+    end
+    handles = Array.new(20) { |i| one.produce_async(topic: name.dup, payload: "x", label: { number: i }) }
+    GC.verify_compaction_references(**(RUBY_VERSION < "3.2" ? { double_heap: true } : { expand_heap: true }), toward: :empty)
+    assert_equal (0...20).map { |i| [i, { number: i }, name] }, handles.map { |h| [h.wait.offset, h.label, h.topic] }
+    eventually { !lines.string.empty? }
+    assert_raises(Penstock::ConfigurationInvalidError) { producer("no.such.setting": 1) }
+    producer { |config| config.logger = Logger.new(lines) }.produce_sync(topic: name, payload: "x")
+  end
+
+  def test_old_handles_keep_young_labels_and_topics_alive
+    name = topic(partitions: 1)
+    one = producer
+    4.times { GC.start } # the producer, its poller and its configuration are old now
+    handles = one.produce_many_async(Array.new(2_000) { |i| { topic: name.dup, payload: "x", label: "label #{i}" } })
+    GC.verify_internal_consistency
+    10_000.times { |i| "garbage #{i}" }
+    GC.start(full_mark: false)
+    GC.verify_internal_consistency
+    handles.each_with_index { |handle, i| assert_equal ["label #{i}", name], [handle.label, handle.topic] }
+  end
+
+  def test_threads_that_churn_handles_with_labels_lose_none
+    name = topic(partitions: 1)
+    one = producer
+    threads = Array.new(4) do |t|
+      Thread.new do
+        Array.new(5_000) do |i|
+          handle = one.produce_async(topic: name, payload: "x", label: "#{t}-#{i}")
+          "#{t}-#{i}" == handle.label && (i % 100 != 0 || handle.wait.label == handle.label)
+        end.all?
+      end
+    end
+    assert_equal [true] * 4, threads.map(&:value)
+    one.flush
+    assert_equal 20_000, one.produce_sync(topic: name, payload: "x").offset
+  end
+
+  # ---- dropped ----
+
+  def test_100_000_handles_that_nobody_waits_for_leave_no_memory_behind
+    skip "no /proc here" unless File.exist?("/proc/self/statm")
+    output = ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 60)
+      one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
+      resident = lambda do
+        one.flush
+        GC.start
+        File.read("/proc/self/statm").split[1].to_i * 4096
+      end
+      drop = lambda do
+        50_000.times { one.produce_async(topic: ARGV[1], payload: "x" * 20, key: "k", partition_key: "p", label: "l") }
+      rescue Penstock::QueueFullError
+        one.flush
+        retry
+      end
+      drop.call
+      before = resident.call
+      2.times { drop.call }
+      puts resident.call - before
+    RUBY
+    assert_operator output.to_i, :<, 20_000_000 # leaking handles alone would take 100,000 times 200 bytes
+  end
+
+  def test_200_producers_dropped_without_close_give_their_threads_and_descriptors_back
+    skip "no /proc here" unless File.directory?("/proc/self/task")
+    drop_producers(5)
+    before = settled_resources
+    20.times { drop_producers(10) }
+    eventually(20) do
+      GC.start
+      settled_resources.zip(before).all? { |after, earlier| after <= earlier + 2 }
+    end
+  end
+
+  def test_50_producers_that_cannot_be_made_leave_no_thread_and_descriptor
+    skip "no /proc here" unless File.directory?("/proc/self/task")
+    fail_to_connect
+    before = settled_resources
+    50.times { fail_to_connect }
+    GC.start
+    eventually { settled_resources.zip(before).all? { |after, earlier| after <= earlier } }
+    assert_equal 0, Penstock::Client.open_count
+  end
+
+  def test_a_producer_that_could_not_be_made_leaves_no_dispatcher_thread
+    threads = Thread.list
+    fail_to_connect { |config| config.logger = Logger.new(nil) }
+    eventually { (Thread.list - threads).empty? }
+  end
+
+  def test_embedded_clusters_dropped_without_close_give_their_threads_back
+    skip "no /proc here" unless File.directory?("/proc/self/task")
+    before = settled_resources
+    Array.new(5) { Penstock::EmbeddedCluster.new }.clear
+    eventually(10) do
+      GC.start
+      settled_resources.first <= before.first + 2 # the stack may still show one
+    end
+  end
+
+  # ---- not made as they should be ----
+
+  def test_a_client_that_was_only_allocated_raises_in_every_method
+    methods = Penstock::Client.public_instance_methods(false)
+    assert_includes methods, :produce
+    methods.each do |method|
+      arguments = Array.new(Penstock::Client.instance_method(method).arity)
+      assert_raises(TypeError, method.to_s) { Penstock::Client.allocate.public_send(method, *arguments) }
+    end
+  end
+
+  def test_a_cluster_that_was_only_allocated_is_closed
+    made = Penstock::EmbeddedCluster.allocate
+    assert_equal [true, nil], [made.closed?, made.close]
+    assert_raises(Penstock::ProducerClosedError) { made.bootstrap_servers }
+    assert_match(/closed/, made.inspect)
+  end
+
+  def test_a_poller_that_was_only_allocated_is_one_like_any_other
+    made = Penstock::Poller.allocate
+    assert_equal [0, false, "penstock.poller##{made.id}"], [made.count, made.alive?, made.name]
+  end
+
+  def test_native_objects_cannot_be_copied_made_or_dumped
+    one = producer
+    handle = one.produce_async(topic:, payload: "x")
+    [handle, Penstock::Client.allocate, Penstock::Poller.new, cluster].each do |object|
+      %i[dup clone].each do |copy|
+        assert_raises(TypeError, NoMethodError, "#{object.class}##{copy}") do
+          object.public_send(copy)
+        end
+      end
+      assert_raises(TypeError, object.class.name) { Marshal.dump(object) }
+    end
+    assert_raises(TypeError, NoMethodError) { Penstock::DeliveryHandle.new }
+    assert_raises(TypeError) { Penstock::DeliveryHandle.allocate }
+    assert_raises(TypeError) do
+      one.instance_variable_get(:@client).send(:initialize, "id", {}, Penstock::Poller.instance, nil, 1, 1, 1, 1)
+    end
+  end
+
+  private
+
+  def under_stress
+    before = GC.stress
+    GC.stress = true
+    yield
+  ensure
+    GC.stress = before
+  end
+
+  # @return [Array(Integer, Integer)] threads and open files
+  def settled_resources
+    GC.start
+    [Dir.children("/proc/self/task").size, Dir.children("/proc/self/fd").size]
+  end
+
+  def drop_producers(count)
+    count.times do
+      Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": cluster.bootstrap_servers } }
+                        .produce_async(topic: "dropped", payload: "x")
+    end
+    nil
+  end
+
+  def fail_to_connect
+    impossible = Penstock::Producer.new do |config|
+      config.kafka = { "bootstrap.servers": "127.0.0.1:1", "security.protocol": "ssl", "ssl.ca.location": "/nowhere.pem",
+                       log_level: 0 }
+      yield config if block_given?
+    end
+    2.times { assert_raises(Penstock::ConfigurationInvalidError) { impossible.produce_async(topic: "test", payload: "x") } }
+    impossible.close
+    nil
+  end
+end

@@ -1,0 +1,289 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+
+# Every call that waits, while it waits for a cluster that is not there.
+class InterruptTest < PenstockTest
+  class Cancelled < StandardError; end
+
+  # In seconds: between an interrupt and the end of the call.
+  SOON = GCLevel.slow? ? 5 : 0.2
+
+  MESSAGE = { topic: "test", payload: "x" }.freeze
+
+  BLOCKING = {
+    produce_sync: ->(producer) { producer.produce_sync(MESSAGE) },
+    produce_many_sync: ->(producer) { producer.produce_many_sync([MESSAGE] * 3) },
+    wait: ->(producer) { producer.produce_async(MESSAGE).wait },
+    await_all: ->(producer) { Penstock::DeliveryHandle.await_all(Array.new(3) { producer.produce_async(MESSAGE) }, nil) },
+    flush: ->(producer) { producer.produce_async(MESSAGE) && producer.flush },
+    close: ->(producer) { producer.produce_async(MESSAGE) && producer.close },
+    partition_count: ->(producer) { producer.partition_count("test") }
+  }.freeze
+
+  BLOCKING.each do |name, call|
+    define_method("test_#{name}_lets_other_threads_run") do
+      with_blocked_thread(call) do |thread|
+        longest = 0
+        last = start = now
+        while last < start + 0.3
+          longest = [longest, now - last].max
+          last = now
+        end
+        assert_predicate thread, :alive?
+        assert_operator longest, :<, SOON
+      end
+    end
+
+    define_method("test_#{name}_is_interrupted_by_thread_raise") do
+      with_blocked_thread(call) do |thread|
+        assert_operator seconds_of {
+          thread.raise(Cancelled)
+          assert_raises(Cancelled) { thread.join }
+        }, :<, SOON
+      end
+    end
+
+    define_method("test_#{name}_is_interrupted_by_thread_kill") do
+      with_blocked_thread(call) { |thread| assert_operator seconds_of { thread.kill.join }, :<, SOON }
+    end
+
+    define_method("test_#{name}_is_interrupted_by_timeout") do
+      stuck = stuck_producer
+      elapsed = seconds_of { assert_raises(Timeout::Error) { Timeout.timeout(0.1) { call.call(stuck) } } }
+      assert_includes 0.1..(0.1 + SOON), elapsed
+      assert_still_works(stuck)
+    end
+  end
+
+  PROGRAM = <<~RUBY
+    Thread.report_on_exception = false
+    MESSAGE = { topic: "test", payload: "x" }.freeze
+    CALLS = {
+      produce_sync: ->(producer) { producer.produce_sync(MESSAGE) },
+      produce_many_sync: ->(producer) { producer.produce_many_sync([MESSAGE] * 3) },
+      wait: ->(producer) { producer.produce_async(MESSAGE).wait(max_wait_timeout_ms: 3_000) },
+      flush: ->(producer) { producer.produce_async(MESSAGE) && producer.flush },
+      close: ->(producer) { producer.produce_async(MESSAGE) && producer.close },
+      partition_count: ->(producer) { producer.partition_count("test") }
+    }
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    STAYING = ARGV[0] == "staying"
+    CALLS.delete(:partition_count) unless ARGV[0] == "alone" # goes on natively for 5 s, so once is enough
+    CALLS.each do |name, call|
+      producer = Penstock::Producer.new do |config|
+        config.kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 }
+        config.close_timeout = 2_000
+        config.max_wait_timeout = 3_000
+      end
+      Thread.new { sleep } if STAYING
+      killer = spawn("sleep 0.3; kill -INT " + Process.pid.to_s)
+      Thread.new { sleep 0.1 } unless ARGV[0] == "alone"
+      start = now
+      begin
+        call.call(producer)
+        abort "\#{name} was not interrupted"
+      rescue Interrupt
+        late = now - start - 0.3
+        abort "\#{name} ended \#{late} s after Ctrl-C" if late > Float(ARGV[1])
+      rescue Penstock::Error => e
+        abort "\#{name} ended with \#{e.class} after \#{now - start} s"
+      end
+      Process.wait(killer)
+      producer.close(timeout: 0)
+    end
+  RUBY
+
+  { "alone" => "in_the_only_thread", "staying" => "beside_a_sleeping_thread", "ending" => "after_another_thread_has_ended" }
+    .each do |kind, situation|
+      define_method("test_every_call_#{situation}_is_interrupted_by_control_c") { ruby!(PROGRAM, kind, SOON.to_s) }
+    end
+
+  # ---- deadlines ----
+
+  DEADLINES = {
+    produce_sync: [0.3, ->(producer) { producer.produce_sync(MESSAGE) }],
+    produce_many_sync: [0.3, ->(producer) { producer.produce_many_sync([MESSAGE] * 3) }],
+    wait: [0.4, ->(producer) { producer.produce_async(MESSAGE).wait(max_wait_timeout_ms: 400) }],
+    flush: [0.4, ->(producer) { producer.produce_async(MESSAGE) && producer.flush(timeout: 0.4) }],
+    flush_by_default: [0.3, ->(producer) { producer.produce_async(MESSAGE) && producer.flush }]
+  }.freeze
+
+  DEADLINES.each do |name, (seconds, call)|
+    define_method("test_#{name}_ends_at_its_deadline_with_a_timeout_error") do
+      stuck = unreachable_producer { |config| config.max_wait_timeout = 300 }
+      error = nil
+      elapsed = seconds_of { error = assert_raises(Penstock::WaitTimeoutError) { call.call(stuck) } }
+      assert_includes (seconds - 0.01)..((seconds * 1.1) + 0.1 + (GCLevel.slow? ? 5 : 0)), elapsed
+      assert_kind_of Penstock::TimeoutError, error
+      assert_equal stuck.id, error.producer_id
+      stuck.close(timeout: 0)
+    end
+  end
+
+  def test_partition_count_ends_after_5_seconds_with_an_error_that_names_producer_topic_and_brokers
+    stuck = unreachable_producer
+    error = nil
+    assert_includes 4.9..5.6, seconds_of { error = assert_raises(Penstock::Error) { stuck.partition_count("missing") } }
+    [stuck.id, "missing", "127.0.0.1:1"].each { |part| assert_includes error.message, part }
+    assert_predicate error, :retriable?
+  end
+
+  def test_a_flush_beside_threads_that_produce_does_not_claim_that_its_time_was_up
+    busy = producer("linger.ms": 0)
+    name = topic
+    stop = false
+    threads = Array.new(3) { Thread.new { busy.produce_sync(topic: name, payload: "x") until stop } }
+    finished = now + 1
+    flushes = 0
+    while now < finished
+      busy.produce_async(topic: name, payload: "x") # so that there is something to wait for
+      assert_equal true, busy.flush(timeout: 30)
+      flushes += 1
+    end
+    assert_operator flushes, :>, 0
+  ensure
+    stop = true
+    threads&.each(&:join)
+  end
+
+  # ---- afterwards ----
+
+  def test_an_interrupted_wait_leaves_the_message_on_its_way_and_can_be_repeated
+    slow = own_cluster
+    name = topic(on: slow, partitions: 1)
+    one = producer(servers: slow.bootstrap_servers)
+    one.produce_sync(topic: name, payload: "x")
+    slow.set_round_trip_time(500)
+    handle = one.produce_async(topic: name, payload: "x")
+    2.times { assert_raises(Timeout::Error) { Timeout.timeout(0.05) { handle.wait } } }
+    assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: 10) }
+    assert_predicate handle, :pending?
+    assert_equal 1, handle.wait.offset
+  end
+
+  def test_interrupting_one_waiter_leaves_the_others_waiting
+    slow = own_cluster
+    name = topic(on: slow, partitions: 1)
+    one = producer(servers: slow.bootstrap_servers)
+    one.produce_sync(topic: name, payload: "x")
+    slow.set_round_trip_time(300)
+    handle = one.produce_async(topic: name, payload: "x")
+    threads = Array.new(6) { Thread.new { handle.wait.offset } }
+    eventually { threads.all?(&:stop?) }
+    threads.shift(3).each(&:kill).each(&:join)
+    assert_equal [1, 1, 1], threads.map(&:value)
+  end
+
+  # ---- put off ----
+
+  def test_an_interrupt_that_is_put_off_neither_spins_nor_is_lost
+    stuck = unreachable_producer
+    handle = stuck.produce_async(MESSAGE)
+    waited = cpu = nil
+    thread = quiet_thread do
+      Thread.handle_interrupt(Cancelled => :never) do
+        cpu = cpu_seconds_of do
+          waited = seconds_of do
+            assert_raises(Penstock::WaitTimeoutError) do
+              handle.wait(max_wait_timeout_ms: 600)
+            end
+          end
+        end
+      end
+      flunk "the interrupt was lost"
+    end
+    eventually { thread.stop? }
+    thread.raise(Cancelled)
+    assert_raises(Cancelled) { thread.join }
+    assert_operator waited, :>, 0.59
+    assert_operator cpu, :<, 0.1 + (GCLevel.slow? ? 5 : 0)
+    stuck.close(timeout: 0)
+  end
+
+  def test_an_interrupt_put_off_until_something_blocks_arrives_during_a_wait
+    stuck = unreachable_producer
+    handle = stuck.produce_async(MESSAGE)
+    thread = quiet_thread { Thread.handle_interrupt(Cancelled => :on_blocking) { handle.wait } }
+    eventually { thread.stop? }
+    assert_operator seconds_of {
+      thread.raise(Cancelled)
+      assert_raises(Cancelled) { thread.join }
+    }, :<, SOON
+    stuck.close(timeout: 0)
+  end
+
+  def test_an_interrupt_that_came_before_the_wait_and_was_put_off_until_something_blocks_arrives_at_once
+    stuck = unreachable_producer
+    handle = stuck.produce_async(MESSAGE)
+    elapsed = seconds_of do
+      assert_raises(Cancelled) do
+        Thread.handle_interrupt(Cancelled => :on_blocking) do
+          Thread.new(Thread.current) { |waiting| waiting.raise(Cancelled) }.join(0) # joining longer would block
+          Thread.pass until Thread.pending_interrupt?
+          handle.wait(max_wait_timeout_ms: 2_000)
+        end
+      end
+    end
+    assert_operator elapsed, :<, SOON
+    stuck.close(timeout: 0)
+  end
+
+  # ---- signals that do not end the wait ----
+
+  def test_signal_handlers_run_during_a_wait_which_goes_on_to_its_deadline
+    stuck = unreachable_producer
+    handle = stuck.produce_async(MESSAGE)
+    seen = 0
+    before = Signal.trap("USR1") { seen += 1 }
+    sender = Thread.new do
+      5.times do |i|
+        Process.kill(:USR1, Process.pid)
+        eventually { seen > i }
+      end
+      :all_seen
+    end
+    elapsed = seconds_of { assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: 700) } }
+    assert_equal :all_seen, sender.value
+    assert_includes 0.69..(0.87 + SOON), elapsed
+  ensure
+    sender&.join
+    Signal.trap("USR1", before || "DEFAULT")
+    stuck.close(timeout: 0)
+  end
+
+  private
+
+  def stuck_producer = unreachable_producer { |config| config.close_timeout = 700 }
+
+  # Yields a thread that sleeps in the call; ends with a producer that still works.
+  def with_blocked_thread(call)
+    stuck = stuck_producer
+    thread = quiet_thread { call.call(stuck) }
+    eventually { thread.stop? && (stuck.queue_size.positive? || !stuck.inspect.include?("configured")) }
+    eventually { thread.stop? }
+    yield thread
+    assert_still_works(stuck)
+  ensure
+    thread&.kill
+  end
+
+  def assert_still_works(producer)
+    assert_predicate producer.produce_async(MESSAGE), :pending? unless producer.closed?
+    producer.close(timeout: 0)
+    assert_predicate producer, :closed?
+  end
+
+  def quiet_thread
+    Thread.new do
+      Thread.current.report_on_exception = false
+      yield
+    end
+  end
+
+  def cpu_seconds_of
+    start = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
+    yield
+    Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) - start
+  end
+end

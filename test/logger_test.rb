@@ -1,0 +1,191 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+
+class LoggerTest < PenstockTest
+  # Remembers lines; does to each what the block says.
+  class Lines
+    def initialize(&block)
+      @lines = Queue.new
+      @block = block
+    end
+
+    def add(severity, text, program)
+      @lines << [severity, text, program, Thread.current]
+      @block&.call(text)
+    end
+
+    # @return [Array<Array>] severity, text, program and thread of each line so far
+    def to_a = Array.new(@lines.size) { @lines.pop.tap { |line| @lines << line } }
+    def severities = to_a.map(&:first).uniq
+    def texts = to_a.map { |line| line[1] }
+    def threads = to_a.map(&:last).uniq
+  end
+
+  def test_the_logger_gets_librdkafkas_lines_with_the_producers_id
+    lines = Lines.new
+    one = talkative_producer(lines, id: "speaking")
+    one.produce_sync(topic:, payload: "x")
+    eventually { lines.texts.any? }
+    lines.to_a.each do |_, text, program, _|
+      assert_match(/\A\[speaking\] \w+: ./, text)
+      assert_equal "penstock", program
+    end
+  end
+
+  def test_a_ruby_logger_writes_the_lines_with_their_severity
+    text = StringIO.new
+    one = logging_unreachable_producer(Logger.new(text))
+    one.produce_async(topic: "test", payload: "x")
+    eventually { text.string.match?(/ERROR -- penstock: \[#{one.id}\] FAIL: .*127\.0\.0\.1:1/) }
+    one.close(timeout: 0)
+  end
+
+  def test_severities_follow_the_levels_of_the_lines
+    lines = Lines.new
+    talkative_producer(lines).produce_sync(topic:, payload: "x")
+    eventually { lines.severities == [Logger::DEBUG] }
+
+    lines = Lines.new
+    refused = logging_unreachable_producer(lines)
+    refused.produce_async(topic: "test", payload: "x")
+    eventually { lines.to_a.any? { |severity, text| severity == Logger::ERROR && text.include?("FAIL") } }
+    eventually { lines.to_a.any? { |severity, text| severity == Logger::WARN && text.include?("TRANSPORT") } }
+    refused.close(timeout: 0)
+  end
+
+  def test_one_dispatcher_thread_serves_the_loggers_of_many_producers
+    before = Thread.list
+    loggers = Array.new(5) { Lines.new }
+    producers = loggers.map { |lines| talkative_producer(lines) }
+    assert_equal before, Thread.list, "configuring starts nothing"
+    producers.each { |one| one.produce_sync(topic: "logged", payload: "x") }
+    loggers.each { |lines| eventually { lines.texts.any? } }
+    assert_equal (Thread.list - before), loggers.flat_map(&:threads).uniq
+    assert_equal ["penstock.dispatcher"], (Thread.list - before).map(&:name)
+    producers.zip(loggers) { |one, lines| assert lines.texts.all? { |text| text.start_with?("[#{one.id}]") } }
+  end
+
+  def test_the_dispatcher_ends_with_the_last_producer_that_has_a_logger_and_starts_again
+    before = Thread.list
+    2.times do
+      first, second = Array.new(2) { talkative_producer(Lines.new).tap { |one| one.produce_sync(topic: "logged", payload: "x") } }
+      assert_equal 1, (Thread.list - before).size
+      first.close
+      refute_empty Thread.list - before
+      second.close
+      eventually { (Thread.list - before).empty? }
+    end
+  end
+
+  def test_all_lines_of_a_closed_producer_reach_its_logger
+    lines = Lines.new
+    one = logging_unreachable_producer(lines)
+    one.produce_async(topic: "test", payload: "x")
+    one.close(timeout: 0.2)
+    eventually { (Thread.list - @threads_before).empty? }
+    assert lines.texts.any? { |text| text.include?("FAIL") }
+  end
+
+  def test_without_a_logger_no_ruby_thread_runs_and_lines_go_to_stderr
+    output, errors, = ruby(<<~RUBY)
+      producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": "127.0.0.1:1" } }
+      handle = producer.produce_async(topic: "test", payload: "x")
+      producer.close(timeout: 0.3)
+      p Thread.list.size
+    RUBY
+    assert_equal "1\n", output
+    assert_match(/127\.0\.0\.1:1/, errors)
+  end
+
+  def test_a_producer_with_and_one_without_a_logger_do_not_mix_their_lines
+    lines = Lines.new
+    talkative_producer(lines, id: "with").produce_sync(topic: "logged", payload: "x")
+    producer { |config| config.id = "without" }.produce_sync(topic: "logged", payload: "x")
+    eventually { lines.texts.any? }
+    assert lines.texts.none? { |text| text.include?("without") }
+  end
+
+  # ---- loggers that misbehave ----
+
+  { "a_standard_error" => "raise 'broken'", "another_exception" => "raise NotImplementedError", "a_throw" => "throw :away",
+    "the_end_of_its_thread" => "Thread.current.kill" }.each do |name, misbehaviour|
+    define_method("test_a_logger_that_answers_with_#{name}_harms_nobody_else") do
+      output, errors, status = ruby(<<~RUBY, cluster.bootstrap_servers)
+        Bad = Class.new { def add(*) = #{misbehaviour} }
+        Good = Class.new { def add(*) = (@count = count + 1) ; def count = @count || 0 }
+        def producer(logger)
+          Penstock::Producer.new do |config|
+            config.kafka = { "bootstrap.servers": ARGV[0], debug: "msg" }
+            config.logger = logger
+          end
+        end
+        good = Good.new
+        one, other = producer(Bad.new), producer(good)
+        5.times { [one, other].each { |each| each.produce_sync(topic: "misbehaving", payload: "x") } }
+        before = good.count
+        deadline = Time.now + 5
+        until good.count > before + 5 || Time.now > deadline
+          [one, other].each { |each| each.produce_sync(topic: "misbehaving", payload: "x") }
+        end
+        [one, other].each { |each| abort "messages lost" unless each.close.complete? }
+        puts good.count > before + 5 ? "still logging" : "no longer logging"
+      RUBY
+      assert_equal [true, "still logging\n"], [status.success?, output], errors.lines.first(5).join
+    end
+  end
+
+  def test_a_logger_that_sleeps_delays_no_delivery_of_any_producer
+    release = Queue.new
+    slow = talkative_producer(Lines.new { release.pop })
+    other = producer("linger.ms": 0)
+    name = topic
+    took = seconds_of { 50.times { [slow, other].each { |one| one.produce_sync(topic: name, payload: "x") } } }
+    assert_operator took, :<, GCLevel.slow? ? 30 : 3
+    assert_operator seconds_of { slow.close }, :<, 3
+  ensure
+    release.close
+  end
+
+  def test_closing_from_inside_a_logger_works
+    one = nil
+    closed = Queue.new
+    lines = Lines.new { closed << one.close(timeout: 5) if closed.empty? }
+    one = talkative_producer(lines)
+    one.produce_sync(topic:, payload: "x")
+    assert_predicate closed.pop, :complete?
+    assert_predicate one, :closed?
+  end
+
+  def test_lines_that_a_slow_logger_has_no_room_for_are_dropped_and_counted
+    release = Queue.new
+    lines = Lines.new { release.pop }
+    slow = talkative_producer(lines, debug: "all")
+    name = topic
+    produced = 0
+    deadline = now + 15
+    until produced == 6_000 || now > deadline # each makes several lines, and 10,000 fit
+      slow.produce_sync(topic: name, payload: "x")
+      produced += 1
+    end
+    release.close # pop returns nil at once from now on
+    eventually(10) { lines.texts.any? { |text| text.match?(/\A\d{3,} log lines were dropped/) } }
+    dropped = lines.to_a.find { |_, text| text.include?("dropped") }
+    assert_equal Logger::WARN, dropped.first
+    eventually(10) { lines.texts.size > 10_000 }
+  end
+
+  private
+
+  # Says something about each message.
+  def talkative_producer(logger, id: nil, debug: "msg")
+    producer("linger.ms": 0, debug:) do |config|
+      config.logger = logger
+      config.id = id if id
+    end
+  end
+
+  def logging_unreachable_producer(logger)
+    producer(servers: "127.0.0.1:1") { |config| config.logger = logger }
+  end
+end

@@ -15,7 +15,8 @@ static VALUE wait_for_close(VALUE arg)
 {
     struct ps_close_job *closing = (struct ps_close_job *)arg;
     struct ps_client *client = closing->client;
-    int64_t deadline_us = closing->deadline_us == PS_FOREVER ? PS_FOREVER : closing->deadline_us + DESTROY_MS * 1000;
+    int64_t close_by_us = atomic_load(&client->close_by_us);
+    int64_t deadline_us = close_by_us == PS_FOREVER ? PS_FOREVER : close_by_us + DESTROY_MS * 1000;
 
     ps_client_retain(client);
     bool closed = penstock_wait_job(&closing->job, deadline_us);
@@ -42,7 +43,10 @@ static VALUE close_all(VALUE unused)
         }
     } while (count > 0 && all_closed && !interrupted);
     ALLOCV_END(buffer);
-    if (interrupted) rb_jump_tag(interrupted);
+    if (interrupted) {
+        ps_registry_hurry(); /* await_closing sees to the rest */
+        rb_jump_tag(interrupted);
+    }
     return Qnil;
 }
 
@@ -54,8 +58,8 @@ static void at_exit(VALUE dispatcher)
 }
 
 /*
- * When Ruby is gone: a client that a thread opened after the last at_exit block was collected a moment ago and is
- * closing. Its native threads must not run on while the process tears down what they use.
+ * When Ruby is gone: what was interrupted above, and what threads opened after the last at_exit block (it has been
+ * collected a moment ago), is still closing. Native threads must not run on while the process tears down what they use.
  */
 static void await_closing(ruby_vm_t *vm)
 {

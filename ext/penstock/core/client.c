@@ -6,6 +6,7 @@
  * forked child an inherited client is left alone altogether: its threads are gone, and destroying it hangs.
  */
 #include "core.h"
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,24 @@ void ps_client_unref(struct ps_client *client)
     free(client);
 }
 
+/*
+ * Asks for the address of a broker, on a librdkafka thread that may block. An IP address needs no lookup, and so
+ * none of the C library's locks: one that is held while another thread forks is held in the child for ever.
+ */
+static int resolve_cb(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **result,
+                      void *opaque)
+{
+    (void)opaque;
+    if (!node) { /* librdkafka's way to say that it is done with the addresses */
+        freeaddrinfo(*result);
+        return 0;
+    }
+    struct addrinfo numeric = *hints;
+    numeric.ai_flags = (numeric.ai_flags & ~AI_ADDRCONFIG) | AI_NUMERICHOST;
+    if (getaddrinfo(node, service, &numeric, result) == 0) return 0;
+    return getaddrinfo(node, service, hints, result);
+}
+
 void ps_client_set_brokers(struct ps_client *client, const char *brokers)
 {
     free(client->brokers);
@@ -67,6 +86,7 @@ bool ps_client_inherited(const struct ps_client *client)
 static int open_locked(struct ps_client *client, char *errstr, size_t errstr_size)
 {
     rd_kafka_conf_t *conf = rd_kafka_conf_dup(client->conf);
+    rd_kafka_conf_set_resolve_cb(conf, resolve_cb);
     client->rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, errstr, errstr_size);
     if (!client->rk) {
         rd_kafka_conf_destroy(conf);

@@ -19,13 +19,27 @@ static void await_calls_in_progress(struct ps_client *client)
     pthread_mutex_unlock(&client->lock);
 }
 
-static void settle_everything(struct ps_client *client, int64_t deadline_us)
+/* rd_kafka_flush cannot be interrupted, so it is called for a while at a time. Whoever waits for the end
+ * of all this is woken by it, not by a slice. */
+static bool flush_slice(struct ps_client *client, int remaining_ms)
 {
-    rd_kafka_resp_err_t err = rd_kafka_flush(client->rk, ps_remaining_ms(deadline_us));
-    while (err) {
+    int slice_ms = remaining_ms < 0 || remaining_ms > 100 ? 100 : remaining_ms;
+    return rd_kafka_flush(client->rk, slice_ms) == RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+static void settle_everything(struct ps_client *client)
+{
+    int remaining_ms;
+    bool settled;
+    do {
+        remaining_ms = ps_remaining_ms(atomic_load(&client->close_by_us)); /* may be brought forward meanwhile */
+        settled = flush_slice(client, remaining_ms);
+    } while (!settled && remaining_ms != 0);
+
+    while (!settled) {
         /* Not blocking: a broker thread may be inside a slow name lookup. The flush waits for the reports. */
         rd_kafka_purge(client->rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING);
-        err = rd_kafka_flush(client->rk, 1000);
+        settled = flush_slice(client, -1);
     }
 }
 
@@ -61,9 +75,9 @@ static void close_run(struct ps_job *job)
     pthread_mutex_lock(&client->lock); /* until whoever started this has said so in the client */
     pthread_mutex_unlock(&client->lock);
 
-    settle_everything(client, closing->deadline_us);
+    settle_everything(client);
     await_calls_in_progress(client); /* a metadata request may take some seconds */
-    settle_everything(client, closing->deadline_us); /* what a call in progress still handed over */
+    settle_everything(client); /* what a call in progress still handed over */
     destroy(client);
     report_losses(closing);
     ps_registry_remove(client);
@@ -91,12 +105,12 @@ static void start_closing(struct ps_client *client, int64_t timeout_ms, const ch
     if (!closing) return;
     ps_job_init(&closing->job, close_run_and_unref, close_release);
     closing->client = client;
-    closing->deadline_us = ps_deadline_us(timeout_ms);
     closing->reason = reason;
     closing->delivered = atomic_load(&client->delivered);
     closing->failed = atomic_load(&client->failed);
     closing->purged = atomic_load(&client->purged);
 
+    atomic_store(&client->close_by_us, ps_deadline_us(timeout_ms));
     ps_client_retain(client);
     if (ps_job_start(&closing->job, "penstock.close") != 0) {
         ps_job_unref(&closing->job); /* no thread to be had now; the client stays open, asking again tries again */
@@ -104,7 +118,6 @@ static void start_closing(struct ps_client *client, int64_t timeout_ms, const ch
         return;
     }
     client->close_job = closing;
-    atomic_store(&client->close_by_us, closing->deadline_us);
     atomic_store(&client->state, PS_CLIENT_CLOSING);
 }
 
@@ -146,8 +159,7 @@ void ps_client_abandon(struct ps_client *client)
 
 /* ---- flush ---- */
 
-/* rd_kafka_flush cannot be interrupted, so it is called for a while at a time: an asker who has gone, or
- * a close, need not wait for the whole timeout. The asker itself is woken the moment it is over. */
+/* Ends early when the asker has gone, and when the client is closed. */
 static void flush_run(struct ps_job *job)
 {
     struct ps_flush_job *flush = (struct ps_flush_job *)job;
@@ -155,8 +167,7 @@ static void flush_run(struct ps_job *job)
 
     while (!atomic_load(&job->abandoned) && atomic_load(&client->state) == PS_CLIENT_OPEN) {
         int remaining_ms = ps_remaining_ms(flush->deadline_us);
-        int slice_ms = remaining_ms < 0 || remaining_ms > 100 ? 100 : remaining_ms;
-        flush->flushed = rd_kafka_flush(client->rk, slice_ms) == RD_KAFKA_RESP_ERR_NO_ERROR;
+        flush->flushed = flush_slice(client, remaining_ms);
         if (flush->flushed || remaining_ms == 0) break;
     }
     /* librdkafka has let go of the messages; once we can serve the client, nobody is still settling them. */

@@ -217,7 +217,7 @@ struct ps_client {
     struct ps_poller *poller;        /* retained */
     struct ps_topics topics;
     struct ps_close_job *close_job;
-    _Atomic int64_t close_by_us;     /* the close job's deadline; 0: not closing */
+    _Atomic int64_t close_by_us;     /* when closing gives up delivering; 0: not closing */
     char *name, *brokers;
     char last_error[256];
     struct ps_client_settings settings;
@@ -252,7 +252,6 @@ void ps_client_log(struct ps_client *client, int level, const char *facility, co
 struct ps_close_job {
     struct ps_job job;
     struct ps_client *client;
-    int64_t deadline_us;
     const char *reason;             /* "closed", or why nobody is there to read the counts */
     uint64_t delivered, failed, purged; /* the client's counters when closing began */
 };
@@ -295,6 +294,7 @@ void ps_registry_add(struct ps_client *client);
 void ps_registry_remove(struct ps_client *client);
 unsigned ps_registry_count(void);
 int64_t ps_registry_close_by_us(void); /* the latest close_by_us of all; 0: nothing is closing */
+void ps_registry_hurry(void);          /* whatever is closing gives up delivering now */
 /* Starts closing every open client; fills `jobs` (retained) with at most `max` jobs to wait for. */
 unsigned ps_registry_close_all(struct ps_close_job **jobs, unsigned max, const char *reason);
 

@@ -73,6 +73,15 @@ int64_t ps_registry_close_by_us(void)
     return latest;
 }
 
+void ps_registry_hurry(void)
+{
+    struct registry *registry = registry_get();
+    pthread_mutex_lock(&registry->lock);
+    for (struct ps_client *client = registry->clients; client; client = client->registry_next)
+        if (atomic_load(&client->close_by_us)) atomic_store(&client->close_by_us, ps_now_us());
+    pthread_mutex_unlock(&registry->lock);
+}
+
 unsigned ps_registry_close_all(struct ps_close_job **jobs, unsigned max, const char *reason)
 {
     struct registry *registry = registry_get();

@@ -1,0 +1,132 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require_relative "support/producer_test_case"
+
+class ProducerRefusalsTest < ProducerTestCase
+  FULL = { "queue.buffering.max.messages": 10, "linger.ms": 60_000 }.freeze
+
+  def test_a_full_queue_refuses_a_message_and_takes_the_next_after_a_flush
+    topic = topic(partitions: 1)
+    producer = producer(**FULL)
+    handles = Array.new(10) { |i| producer.produce_async(topic:, payload: i.to_s) }
+    error = assert_raises(Penstock::QueueFullError) { producer.produce_async(topic:, payload: "too many") }
+    assert_equal [:queue_full, topic, producer.id, true], [error.code, error.topic, error.producer_id, error.retriable?]
+    assert_equal 10, producer.queue_size
+    producer.flush
+    handles << producer.produce_async(topic:, payload: "10")
+    producer.flush
+    assert_equal (0..10).map { |i| [topic, 0, i] }, places(handles)
+    assert_equal (0..10).map(&:to_s), stored(topic).map(&:payload)
+  end
+
+  [25, 250].each do |size| # the second is handed over without the GVL
+    define_method("test_a_batch_of_#{size}_larger_than_the_queue_says_which_messages_were_taken") do
+      topic = topic(partitions: 1)
+      producer = producer(**FULL)
+      messages = Array.new(size) { |i| { topic:, payload: i.to_s, label: i } }
+      error = assert_raises(Penstock::ProduceManyError) { producer.produce_many_async(messages) }
+      assert_equal [:queue_full, (0...10).to_a], [error.code, error.dispatched.map(&:label)]
+      assert_includes error.message, "10 of #{size} messages were taken"
+      assert_equal 10, producer.queue_size
+      producer.flush
+      assert_equal (0...10).map { |i| [topic, 0, i] }, places(error.dispatched)
+      assert_equal 10, producer.produce_async(topic:, payload: "").tap { producer.flush }.report.offset
+    end
+
+    define_method("test_produce_many_sync_of_#{size}_for_a_full_queue_raises_when_those_taken_have_their_verdicts") do
+      topic = topic(partitions: 1)
+      producer = producer("queue.buffering.max.messages": 10, "linger.ms": 100)
+      error = assert_raises(Penstock::ProduceManyError) { producer.produce_many_sync([{ topic:, payload: "" }] * size) }
+      assert_equal (0...10).map { |i| [topic, 0, i] }, places(error.dispatched)
+      assert_equal 10, producer.produce_async(topic:, payload: "").tap { producer.flush }.report.offset
+    end
+  end
+
+  def test_a_batch_of_which_none_is_taken_has_nothing_dispatched
+    producer = producer(**FULL)
+    topic = topic(partitions: 1)
+    producer.produce_many_async([{ topic:, payload: "" }] * 10)
+    error = assert_raises(Penstock::ProduceManyError) { producer.produce_many_async([{ topic:, payload: "" }] * 2) }
+    assert_equal [], error.dispatched
+    producer.flush
+    assert_equal 10, stored(topic).size
+  end
+
+  def test_verdicts_that_come_as_the_wait_ends_make_produce_many_sync_return_or_time_out
+    topic = topic(partitions: 1)
+    producer = producer("linger.ms": 0.45) { |config| config.max_wait_timeout = 1 }
+    producer.produce_async(topic:, payload: "").wait
+    1_000.times do
+      assert_equal 1, producer.produce_many_sync([{ topic:, payload: "" }]).size
+    rescue Penstock::WaitTimeoutError
+      next
+    end
+  end
+
+  def test_a_verdict_makes_room_for_the_next_message
+    topic = topic(partitions: 1)
+    producer = producer("queue.buffering.max.messages": 1, "linger.ms": 0)
+    assert_equal (0...100).to_a, Array.new(100) { producer.produce_sync(topic:, payload: "").offset }
+  end
+
+  def faulty(*errors, partitions: 1, **settings)
+    own = own_cluster
+    topic = topic(partitions:, on: own)
+    producer = producer(servers: own.bootstrap_servers, "retry.backoff.ms": 10, log_level: 0, **settings)
+    producer.partition_count(topic)
+    own.inject_errors(:produce, *errors)
+    [producer, topic, own]
+  end
+
+  def test_a_brokers_refusal_is_a_delivery_error_and_the_message_not_persisted
+    producer, topic, = faulty(:invalid_record)
+    handle = producer.produce_async(topic:, payload: "", label: 1)
+    error = assert_raises(Penstock::DeliveryError) { handle.wait }
+    assert_equal [:invalid_record, 87, topic, 0, producer.id],
+                 [error.code, error.number, error.topic, error.partition, error.producer_id]
+    assert_predicate error, :retriable?
+    report = handle.report
+    assert_equal [:not_persisted, 0, 1, nil], [report.status, report.partition, report.label, report.latency]
+    assert_equal [false, true, false], [report.delivered?, report.not_persisted?, handle.delivered?]
+    assert_predicate producer.produce_sync(topic:, payload: ""), :persisted?
+  end
+
+  def test_a_message_that_a_broker_refused_has_no_offset
+    producer, topic, = faulty(:invalid_record)
+    handle = producer.produce_async(topic:, payload: "")
+    producer.flush
+    assert_equal(-1001, handle.report.offset)
+  end
+
+  def test_an_unclear_answer_leaves_a_message_possibly_persisted_and_not_retriable
+    producer, topic, = faulty(:request_timed_out, retries: 0)
+    handle = producer.produce_async(topic:, payload: "")
+    error = assert_raises(Penstock::DeliveryError) { handle.wait }
+    assert_equal [:request_timed_out, false, :possibly_persisted], [error.code, error.retriable?, handle.report.status]
+  end
+
+  def test_a_retriable_answer_is_retried_and_the_message_stored_once
+    producer, topic, own = faulty(:not_enough_replicas)
+    assert_equal 0, producer.produce_sync(topic:, payload: "once").offset
+    assert_equal ["once"], stored(topic, on: own).map(&:payload)
+  end
+
+  def test_a_batch_of_which_a_part_fails_raises_with_all_handles
+    producer, topic, = faulty(:topic_authorization_failed, partitions: 2, "linger.ms": 50)
+    messages = Array.new(20) { |i| { topic:, payload: "", partition: i % 2, label: i } }
+    error = assert_raises(Penstock::ProduceManyError) { producer.produce_many_sync(messages) }
+    assert_equal (0...20).to_a, error.dispatched.map(&:label)
+    assert_equal :topic_authorization_failed, error.code
+    failed = error.dispatched.select(&:error)
+    assert_equal 1, failed.map { |handle| handle.report.partition }.uniq.size
+    assert_equal 10, error.dispatched.count(&:delivered?)
+  end
+
+  def test_a_partition_that_the_topic_lacks_is_a_delivery_error
+    producer = self.producer
+    topic = topic(partitions: 2)
+    error = assert_raises(Penstock::DeliveryError) { producer.produce_sync(topic:, payload: "", partition: 2) }
+    assert_equal :unknown_partition, error.code
+  end
+end

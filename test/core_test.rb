@@ -19,8 +19,13 @@ class CoreTest < PenstockTest
     assert_predicate status, :success?, output
   end
 
+  def built?
+    sources = Dir[File.join(ROOT, "{ext/penstock/core,test/c}/*")]
+    File.exist?(PROGRAM) && File.mtime(PROGRAM) > sources.map { |file| File.mtime(file) }.max
+  end
+
   def storm(*arguments)
-    build unless File.exist?(PROGRAM) && File.mtime(PROGRAM) > Dir[File.join(ROOT, "{ext/penstock/core,test/c}/*")].map { |f| File.mtime(f) }.max
+    build unless built?
     output, status = Open3.capture2e({ "ASAN_OPTIONS" => "detect_leaks=1" }, PROGRAM, *arguments.map(&:to_s))
     assert_predicate status, :success?, output[-3_000..] || output
     batches, missed, clients = output.match(/^batches (\d+) missed (\d+) clients (\d+)$/).captures.map(&:to_i)

@@ -3,15 +3,15 @@
 module Penstock
   # A Kafka cluster inside this process, for demos and tests: librdkafka's mock brokers, on 127.0.0.1. Other processes
   # can connect to it. It knows produce, fetch, groups and transactions, keeps about 5 MB a partition in memory, and
-  # makes a topic that is produced to, with 4 partitions. It has no admin API, no read_committed isolation and no security.
+  # makes a topic that is produced to, with 4 partitions. It has no admin API, no read_committed isolation, no security.
   #
   #     cluster = Penstock::EmbeddedCluster.new(brokers: 3)
   #     cluster.create_topic("events", partitions: 6)
   #     cluster.inject_errors(:produce, :not_leader_for_partition)
   #     cluster.close
   #
-  # Every method blocks for a ms or so, rarely for a second, without the GVL; any thread may call it. A forked child cannot use it, but can
-  # connect to it. After {#close} every method but {#close} and {#closed?} raises {ProducerClosedError}.
+  # Every method blocks for a ms or so, rarely for a second, without the GVL; any thread may call it. A forked child
+  # cannot use it, but can connect to it. After {#close} every method but {#close} and {#closed?} raises {ProducerClosedError}.
   class EmbeddedCluster
     # Kafka's numbers of its requests (protocol "API keys").
     API_KEYS = {

@@ -44,6 +44,7 @@ end
 
 def set_flags
   append_cflags(%w[-std=gnu11 -fvisibility=hidden -Wall -Wextra])
+  append_cflags(%w[-Wno-unused-parameter]) # Ruby's own headers have some, and a method's self may be one
   append_cflags(%w[-Werror]) if enable_config("werror")
   append_cflags(%w[-O0 -g3 -fno-omit-frame-pointer]) if enable_config("debug")
   $LDFLAGS << " -pthread"

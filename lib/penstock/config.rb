@@ -118,7 +118,7 @@ module Penstock
     # @api private
     def self.check_effect(name, given, effective)
       return unless given.match?(/\A\s*[-+]?\d/) && effective.match?(/\A-?\d+(\.\d+)?\z/)
-      return if Float(given, exception: false).eql?(Float(effective))
+      return if Rational(given, exception: false) == Rational(effective)
 
       raise ConfigurationInvalidError, "config.kafka: #{name} cannot be #{given}; librdkafka would make #{effective} of it"
     end

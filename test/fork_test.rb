@@ -202,25 +202,26 @@ class ForkTest < PenstockTest
     assert_equal (0...20).to_a, handles.map { |handle| handle.wait.offset }
   end
 
-  # Not while threads open producers: OpenSSL's and the C library's own locks may be held then, see DESIGN.md, "Fork".
-  def test_forking_while_threads_produce_and_flush_gives_children_that_work
+  # Not while threads open producers or make native threads of ours that first use OpenSSL: see DESIGN.md, "Fork".
+  def test_forking_while_threads_produce_gives_children_that_work
     stop = false
     busy = producer("linger.ms": 0)
     busy.produce_sync(topic: "fork-noise", payload: "x")
     batch = Array.new(200) { { topic: "fork-noise", payload: "x" } }
-    threads = [-> { busy.produce_sync(topic: "fork-noise", payload: "x") }, -> { busy.flush }, -> { busy.produce_many_sync(batch) },
-               -> { busy.partition_count("fork-noise-#{rand(1_000)}") }]
+    threads = [-> { busy.produce_sync(batch.first) }, -> { busy.produce_many_sync(batch) }, lambda {
+                                                                                              busy.produce_async(batch.first).wait
+                                                                                            }]
     threads.map! { |work| Thread.new { work.call until stop } }
     name = topic(partitions: 1)
     shared = producer
-    50.times do
+    30.times do
       pending = in_child(5) do
         shared.produce_sync(topic: name, payload: "x", partition: 0)
         shared.close(timeout: 4).pending
       end
       assert_equal 0, pending
     end
-    assert_equal 50, shared.produce_sync(topic: name, payload: "x", partition: 0).offset
+    assert_equal 30, shared.produce_sync(topic: name, payload: "x", partition: 0).offset
   ensure
     stop = true
     threads&.each(&:join)

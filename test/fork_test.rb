@@ -208,9 +208,11 @@ class ForkTest < PenstockTest
     busy = producer("linger.ms": 0)
     busy.produce_sync(topic: "fork-noise", payload: "x")
     batch = Array.new(200) { { topic: "fork-noise", payload: "x" } }
-    threads = [-> { busy.produce_sync(batch.first) }, -> { busy.produce_many_sync(batch) }, lambda {
-                                                                                              busy.produce_async(batch.first).wait
-                                                                                            }]
+    threads = [
+      -> { busy.produce_sync(batch.first) },
+      -> { busy.produce_many_sync(batch) },
+      -> { busy.produce_async(batch.first).wait }
+    ]
     threads.map! { |work| Thread.new { work.call until stop } }
     name = topic(partitions: 1)
     shared = producer

@@ -149,6 +149,28 @@ class ExitTest < PenstockTest
     assert_operator seconds_of { ruby(program, "127.0.0.1:1", "test") }, :<, 5
   end
 
+  # The first is waited for while the others' closing threads free them.
+  def test_producers_dropped_at_different_times_end_with_the_process
+    program = <<~RUBY
+      def drop(timeout)
+        producer = Penstock::Producer.new do |config|
+          config.kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 }
+          config.close_timeout = timeout
+        end
+        producer.produce_many_async([{ topic: "t", payload: "x" }] * 3)
+        nil
+      end
+      def deep(depth) = depth.zero? ? 0 : deep(depth - 1) + 1
+      8.times { drop(100) }
+      drop(600)
+      deep(200) # leaves no producer on the stack
+      GC.start
+    RUBY
+    _, errors, status = ruby(program)
+    assert_predicate status, :success?, errors
+    assert_equal 9, errors.scan("3 messages were not delivered in time").size
+  end
+
   # ---- dropped without close ----
 
   def test_a_producer_dropped_without_close_delivers_and_its_threads_go_away

@@ -3,6 +3,19 @@
 require_relative "test_helper"
 
 class GCTest < PenstockTest
+  # While another thread compacts, Ruby protects pages of its heap: nothing may be read there without the GVL.
+  def test_batches_are_handed_over_while_another_thread_compacts_the_heap
+    ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 60)
+      producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
+      compacting = Thread.new { loop { Array.new(20_000) { "z" * rand(50) }.each_slice(2).map(&:first); GC.compact } }
+      30.times do
+        sent = Array.new(2_000) { |i| { topic: ARGV[1], payload: "abcdefgh"[i % 8] * [3, 10, 300, 3_000][i % 4], key: "k" * 5 } }
+        producer.produce_many_sync(sent)
+      end
+      compacting.kill.join
+    RUBY
+  end
+
   # ---- under pressure ----
 
   def test_producing_under_gc_stress

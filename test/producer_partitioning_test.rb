@@ -64,10 +64,21 @@ class ProducerPartitioningTest < ProducerTestCase
 
   %w[consistent_random murmur2_random fnv1a_random random].each do |partitioner|
     define_method("test_#{partitioner}_keeps_messages_without_key_together_for_the_sticky_time") do
-      empty = partitioner == "random" ? nil : ""
-      none = Array.new(200) { |i| i.even? ? {} : { key: empty } }
+      none = Array.new(200) { |i| i.even? ? {} : { key: nil } }
       assert_equal 1, partitions_of(partitioner, "sticky.partitioning.linger.ms": 60_000) { none }.uniq.size
       assert_operator partitions_of(partitioner, "sticky.partitioning.linger.ms": 0) { none }.uniq.size, :>, 1
+    end
+  end
+
+  def test_consistent_random_takes_an_empty_key_for_none
+    partitions = partitions_of("consistent_random", "sticky.partitioning.linger.ms": 0) { [{ key: "" }] * 200 }
+    assert_operator partitions.uniq.size, :>, 1
+  end
+
+  # As librdkafka does when it partitions by itself.
+  %w[murmur2_random fnv1a_random].each do |partitioner|
+    define_method("test_#{partitioner}_hashes_an_empty_key_like_any_other") do
+      assert_equal 1, partitions_of(partitioner, "sticky.partitioning.linger.ms": 1) { [{ key: "" }] * 200 }.uniq.size
     end
   end
 

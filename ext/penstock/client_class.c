@@ -175,32 +175,27 @@ static void refuse(struct refusal *refusal, rd_kafka_resp_err_t err, const char 
     snprintf(refusal->text, sizeof(refusal->text), "%s", text);
 }
 
-static bool copy_partition_key(struct ps_delivery *delivery, VALUE key)
+static bool copy_partition_key(struct ps_delivery *delivery, const struct penstock_bytes *key)
 {
-    if (NIL_P(key)) return true;
-    struct ps_bytes *bytes = malloc(sizeof(*bytes) + RSTRING_LEN(key));
+    if (!key->data) return true;
+    struct ps_bytes *bytes = malloc(sizeof(*bytes) + key->size);
     if (!bytes) return false;
-    bytes->size = RSTRING_LEN(key);
-    memcpy(bytes->data, RSTRING_PTR(key), bytes->size);
+    bytes->size = key->size;
+    memcpy(bytes->data, key->data, bytes->size);
     delivery->partition_key = bytes;
     return true;
 }
 
-static rd_kafka_vu_t bytes_vu(rd_kafka_vtype_t type, VALUE string)
+static rd_kafka_vu_t bytes_vu(rd_kafka_vtype_t type, const struct penstock_bytes *bytes)
 {
-    rd_kafka_vu_t vu = { .vtype = type };
-    if (!NIL_P(string)) {
-        vu.u.mem.ptr = RSTRING_PTR(string);
-        vu.u.mem.size = RSTRING_LEN(string);
-    }
-    return vu;
+    return (rd_kafka_vu_t){ .vtype = type, .u.mem = { (void *)bytes->data, bytes->size } };
 }
 
 /* Hands one message to librdkafka, which copies it: a fraction of a microsecond. */
 static void enqueue(struct ps_client *client, struct ps_topic *topic, struct penstock_message *message,
                     struct ps_delivery *delivery, struct refusal *refusal)
 {
-    if (!copy_partition_key(delivery, message->partition_key)) {
+    if (!copy_partition_key(delivery, &message->partition_key)) {
         refuse(refusal, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "out of memory");
         return;
     }
@@ -210,8 +205,8 @@ static void enqueue(struct ps_client *client, struct ps_topic *topic, struct pen
         { .vtype = RD_KAFKA_VTYPE_MSGFLAGS, .u.i = RD_KAFKA_MSG_F_COPY },
         { .vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = delivery },
         { .vtype = RD_KAFKA_VTYPE_TIMESTAMP, .u.i64 = message->timestamp },
-        bytes_vu(RD_KAFKA_VTYPE_VALUE, message->payload),
-        bytes_vu(RD_KAFKA_VTYPE_KEY, message->key),
+        bytes_vu(RD_KAFKA_VTYPE_VALUE, &message->payload),
+        bytes_vu(RD_KAFKA_VTYPE_KEY, &message->key),
         { .vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = message->native_headers },
     };
     rd_kafka_error_t *error = rd_kafka_produceva(client->rk, arguments, message->native_headers ? 8 : 7);
@@ -229,6 +224,7 @@ struct handover {
     struct ps_client *client;
     struct ps_batch *batch;
     struct penstock_message *messages;
+    char *copies;           /* of Strings, when the GVL is released; malloc'ed */
     struct refusal refusal; /* of messages[sent], if that is not the last */
     uint32_t sent;
 };
@@ -236,11 +232,10 @@ struct handover {
 /* Clocks are read for every CLOCK_EVERY messages; a batch of twice SERVE_EVERY serves its own client. */
 enum { CLOCK_EVERY = 64, SERVE_EVERY = 1024 };
 
-static struct ps_topic *topic_of(struct ps_client *client, struct ps_topic *last, VALUE name)
+static struct ps_topic *topic_of(struct ps_client *client, struct ps_topic *last, const struct penstock_bytes *name)
 {
-    size_t length = RSTRING_LEN(name);
-    if (last && last->length == length && memcmp(last->name, RSTRING_PTR(name), length) == 0) return last;
-    return ps_client_topic(client, RSTRING_PTR(name), length);
+    if (last && last->length == name->size && memcmp(last->name, name->data, name->size) == 0) return last;
+    return ps_client_topic(client, name->data, name->size);
 }
 
 /* Hands messages over up to the first refusal. */
@@ -262,7 +257,7 @@ static void hand_over(struct handover *handover)
         }
         batch->deliveries[i].latency_us = now_us;
         if (!message->timestamp) message->timestamp = now_ms;
-        topic = topic_of(client, topic, message->topic);
+        topic = topic_of(client, topic, &message->topic);
         if (topic) enqueue(client, topic, message, &batch->deliveries[i], refusal);
         else refuse(refusal, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "librdkafka refused the topic, or out of memory");
         if (refusal->err) break;
@@ -289,6 +284,7 @@ static void *hand_over_nogvl(void *arg)
     }
     for (uint32_t i = handover->sent; i < size; i++)
         if (handover->messages[i].native_headers) rd_kafka_headers_destroy(handover->messages[i].native_headers);
+    free(handover->copies); /* librdkafka has its own */
     ps_batch_never_sent(handover->batch, handover->sent);
     return NULL;
 }
@@ -296,12 +292,11 @@ static void *hand_over_nogvl(void *arg)
 static VALUE refusal_error(const struct handover *handover)
 {
     const struct refusal *refusal = &handover->refusal;
-    const struct penstock_message *message = &handover->messages[handover->sent];
     struct penstock_error_context context = {
         .err = refusal->err,
         .client = handover->client,
-        .topic = message->topic,
-        .partition = message->partition,
+        .topic = (VALUE)handover->batch->deliveries[handover->sent].topic,
+        .partition = handover->messages[handover->sent].partition,
         .fatal = refusal->fatal,
         .retriable = refusal->err == RD_KAFKA_RESP_ERR__QUEUE_FULL,
     };
@@ -334,22 +329,23 @@ static VALUE client_produce(VALUE self, VALUE hash)
     penstock_message_parse(&message, hash, -1, &object->limits);
     if (client_open(self, client)) penstock_message_parse(&message, hash, -1, &object->limits);
 
-    VALUE handle = penstock_delivery_handle_new(), topic = topic_value(message.topic);
+    VALUE handle = penstock_delivery_handle_new(), topic = topic_value(message.topic.string);
     handover.batch = ps_batch_new(client, 1);
     if (!handover.batch) rb_memerror();
     penstock_delivery_handle_attach(handle, &handover.batch->deliveries[0], topic, message.label);
     ps_batch_unref(handover.batch); /* the handle has its own */
 
-    message.native_headers = penstock_message_headers(&message);
+    penstock_message_to_bytes(&message, NULL);
     hand_over_nogvl(&handover); /* with the GVL: giving it up costs more than this takes */
+    RB_GC_GUARD(hash);
     if (!handover.sent) rb_exc_raise(refusal_error(&handover));
     return handle;
 }
 
-static bool same_bytes(VALUE one, VALUE other)
+static bool same_string(const struct penstock_bytes *one, const struct penstock_bytes *other)
 {
-    return one == other || (RSTRING_LEN(one) == RSTRING_LEN(other) &&
-                            memcmp(RSTRING_PTR(one), RSTRING_PTR(other), RSTRING_LEN(one)) == 0);
+    return one->string == other->string ||
+           (one->size == other->size && memcmp(RSTRING_PTR(one->string), RSTRING_PTR(other->string), one->size) == 0);
 }
 
 static void parse_all(const struct client_object *object, VALUE hashes, struct penstock_message *messages)
@@ -358,39 +354,46 @@ static void parse_all(const struct client_object *object, VALUE hashes, struct p
         penstock_message_parse(&messages[i], RARRAY_AREF(hashes, i), i, &object->limits);
 }
 
-/* Strings of our own, so that nobody can change them while the GVL is released; one for each topic. */
-static void freeze_all(struct penstock_message *messages, long size)
-{
-    VALUE topic = topic_value(messages[0].topic);
-    for (long i = 0; i < size; i++) {
-        if (!same_bytes(topic, messages[i].topic)) topic = topic_value(messages[i].topic);
-        messages[i].topic = topic;
-        penstock_message_freeze(&messages[i]);
-    }
-}
-
 /* Made before the messages are on their way: until then nobody else's cache holds their deliveries. */
-static VALUE make_handles(struct ps_client *client, const struct penstock_message *messages, long size, struct ps_batch **batch)
+static VALUE make_handles(struct ps_client *client, struct penstock_message *messages, long size, struct ps_batch **batch)
 {
     VALUE handles = rb_ary_new_capa(size), handle = penstock_delivery_handle_new();
+    struct penstock_bytes topic = messages[0].topic;
 
+    topic.string = topic_value(topic.string);
     *batch = ps_batch_new(client, (uint32_t)size);
     if (!*batch) rb_memerror();
     for (long i = 0; i < size; i++) {
         if (i > 0) handle = penstock_delivery_handle_new();
-        penstock_delivery_handle_attach(handle, &(*batch)->deliveries[i], messages[i].topic, messages[i].label);
+        if (!same_string(&topic, &messages[i].topic)) {
+            topic = messages[i].topic;
+            topic.string = topic_value(topic.string);
+        }
+        penstock_delivery_handle_attach(handle, &(*batch)->deliveries[i], topic.string, messages[i].label);
         if (i == 0) ps_batch_unref(*batch); /* the handles own it from here on */
         rb_ary_push(handles, handle);
     }
     return handles;
 }
 
+/* Does not raise, and runs nothing that could. False: no memory. */
+static bool prepare(struct handover *handover, long size, bool release, size_t copies_size)
+{
+    char *copies = NULL;
+    if (release) {
+        handover->copies = copies = malloc(copies_size);
+        if (!copies) return false;
+    }
+    for (long i = 0; i < size; i++) penstock_message_to_bytes(&handover->messages[i], release ? &copies : NULL);
+    return true;
+}
+
 /* Below this, giving up the GVL would cost more than it gives to others. */
 enum { RELEASE_FROM = 100 };
 
 /*
- * produce_many(messages, timeout_ms): checks all messages, then hands them over; the Strings are frozen
- * first, so that the GVL can be released meanwhile. timeout_ms false: does not wait. Returns
+ * produce_many(messages, timeout_ms): checks all messages, then hands them over, many without the GVL.
+ * timeout_ms false: does not wait. Returns
  *   [handles of the messages that were taken, why the next one was not or nil, verdict]
  * where the verdict is true: all delivered, false: not all, nil: unknown yet.
  */
@@ -415,20 +418,27 @@ static VALUE client_produce_many(VALUE self, VALUE hashes, VALUE timeout_ms)
     struct penstock_message *messages = ALLOCV_N(struct penstock_message, buffer, size);
     parse_all(object, hashes, messages);
     if (client_open(self, client)) parse_all(object, hashes, messages);
-    freeze_all(messages, size);
+    bool release = size >= RELEASE_FROM;
+    size_t copies_size = 0;
+    VALUE kept = rb_ary_new();
+    if (release)
+        for (long i = 0; i < size; i++) copies_size += penstock_message_freeze(&messages[i], kept);
 
     struct handover handover = { .client = client, .messages = messages };
     VALUE handles = make_handles(client, messages, size, &handover.batch);
-    for (long i = 0; i < size; i++) messages[i].native_headers = penstock_message_headers(&messages[i]);
+    if (!prepare(&handover, size, release, copies_size)) {
+        ps_batch_never_sent(handover.batch, 0);
+        rb_memerror();
+    }
 
-    if (size < RELEASE_FROM) hand_over_nogvl(&handover);
+    if (!release) hand_over_nogvl(&handover);
     if (wait) {
         struct ps_completion *completion = &handover.batch->completion;
         int64_t deadline_us = ps_deadline_us(timeout);
-        bool settled = size < RELEASE_FROM ? penstock_wait(completion, NULL, deadline_us)
-                                           : penstock_do_and_wait(hand_over_nogvl, &handover, completion, deadline_us);
+        bool settled = release ? penstock_do_and_wait(hand_over_nogvl, &handover, completion, deadline_us)
+                               : penstock_wait(completion, NULL, deadline_us);
         if (settled) verdict = atomic_load(&handover.batch->failed) == 0 ? Qtrue : Qfalse;
-    } else if (size >= RELEASE_FROM) {
+    } else if (release) {
         penstock_nogvl_now(hand_over_nogvl, &handover);
     }
     if (handover.sent < size) {
@@ -436,7 +446,7 @@ static VALUE client_produce_many(VALUE self, VALUE hashes, VALUE timeout_ms)
         handles = rb_ary_subseq(handles, 0, handover.sent);
     }
     ALLOCV_END(buffer);
-    RB_GC_GUARD(hashes);
+    RB_GC_GUARD(kept);
     return rb_ary_new_from_args(3, handles, error, verdict);
 }
 

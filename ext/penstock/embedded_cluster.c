@@ -88,7 +88,7 @@ enum operation { START, CREATE_TOPIC, INJECT_ERRORS, CLEAR_ERRORS, SET_RTT, BROK
 struct cluster_call {
     struct cluster_object *object;
     enum operation operation;
-    const char *topic;
+    char topic[256];
     int numbers[3];
     const rd_kafka_resp_err_t *errors;
     size_t error_count;
@@ -183,11 +183,9 @@ static void cluster_call(VALUE self, struct cluster_call *call, VALUE topic)
         penstock_raise(penstock_forked_error, &penstock_no_context, "the embedded cluster runs in the parent process only");
     if (!NIL_P(topic)) {
         penstock_check_topic_name(topic, -1);
-        topic = rb_str_new_frozen(topic); /* the name outlives the GVL */
-        call->topic = rb_string_value_cstr(&topic);
+        snprintf(call->topic, sizeof(call->topic), "%s", rb_string_value_cstr(&topic)); /* at most 249 characters */
     }
     penstock_nogvl(call_nogvl, call);
-    RB_GC_GUARD(topic);
     RB_GC_GUARD(self);
     if (call->closed) penstock_raise(penstock_closed_error, &penstock_no_context, "the embedded cluster is closed");
     if (call->err) {

@@ -13,33 +13,31 @@ static _Atomic bool armed;
 
 static VALUE wait_for_close(VALUE arg)
 {
-    struct ps_close_job *closing = (struct ps_close_job *)arg;
-    struct ps_client *client = closing->client;
+    struct ps_client *client = (struct ps_client *)arg;
     int64_t close_by_us = atomic_load(&client->close_by_us);
     int64_t deadline_us = close_by_us == PS_FOREVER ? PS_FOREVER : close_by_us + DESTROY_MS * 1000;
 
-    ps_client_retain(client);
-    bool closed = penstock_wait_job(&closing->job, deadline_us);
+    ps_job_retain(&client->close_job->job);
+    bool closed = penstock_wait_job(&client->close_job->job, deadline_us);
     unsigned long long pending = ps_client_in_flight(client);
     if (!closed && pending > 0)
         fprintf(stderr, "penstock: [%s] %llu messages had no verdict yet when the process ended\n", client->name, pending);
-    ps_client_unref(client);
     return closed ? Qtrue : Qfalse;
 }
 
 /* Bounded by the clients' close_timeout; what is closing already is waited for too. Interruptible. */
-static VALUE close_all(VALUE unused)
+static void close_all(void)
 {
     VALUE buffer;
-    struct ps_close_job **jobs = ALLOCV_N(struct ps_close_job *, buffer, CLOSE_AT_ONCE);
+    struct ps_client **closing = ALLOCV_N(struct ps_client *, buffer, CLOSE_AT_ONCE);
     unsigned count;
     int interrupted = 0;
     bool all_closed = true;
     do {
-        count = ps_registry_close_all(jobs, CLOSE_AT_ONCE, "still open when the process ended");
+        count = ps_registry_close_all(closing, CLOSE_AT_ONCE, "still open when the process ended");
         for (unsigned i = 0; i < count; i++) {
-            if (interrupted) ps_job_unref(&jobs[i]->job);
-            else if (!RTEST(rb_protect(wait_for_close, (VALUE)jobs[i], &interrupted))) all_closed = false;
+            if (!interrupted && !RTEST(rb_protect(wait_for_close, (VALUE)closing[i], &interrupted))) all_closed = false;
+            ps_client_unref(closing[i]);
         }
     } while (count > 0 && all_closed && !interrupted);
     ALLOCV_END(buffer);
@@ -47,13 +45,12 @@ static VALUE close_all(VALUE unused)
         ps_registry_hurry(); /* await_closing sees to the rest */
         rb_jump_tag(interrupted);
     }
-    return Qnil;
 }
 
 static void at_exit(VALUE dispatcher)
 {
     atomic_store(&armed, false);
-    close_all(Qnil);
+    close_all();
     rb_funcall(dispatcher, rb_intern("finish"), 1, INT2FIX(1));
 }
 
@@ -63,9 +60,11 @@ static void at_exit(VALUE dispatcher)
  */
 static void await_closing(ruby_vm_t *vm)
 {
-    while (ps_registry_count() > 0) {
+    int64_t patience_us = ps_now_us() + DESTROY_MS * 1000;
+    while (ps_registry_closing_count() > 0) {
         int64_t close_by_us = ps_registry_close_by_us();
-        if (close_by_us == 0 || ps_now_us() > close_by_us + DESTROY_MS * 1000) return;
+        bool delivering = close_by_us == PS_FOREVER || ps_now_us() < close_by_us + DESTROY_MS * 1000;
+        if (!delivering && ps_now_us() > patience_us) return;
         usleep(1000);
     }
 }

@@ -4,6 +4,7 @@
  */
 #include "penstock.h"
 #include <ruby/encoding.h>
+#include <string.h>
 
 /* What librdkafka reckons that the record format adds at most: attributes and the lengths, as varints. */
 enum { RECORD_OVERHEAD = 36 };
@@ -121,22 +122,29 @@ static void refuse_key(VALUE key, long index)
     refuse(index, "unknown message key %" PRIsVALUE "%" PRIsVALUE, rb_inspect(key), hint);
 }
 
+static struct penstock_bytes bytes_of(VALUE string)
+{
+    return (struct penstock_bytes){ .string = string, .size = NIL_P(string) ? 0 : (size_t)RSTRING_LEN(string) };
+}
+
 static int parse_pair(VALUE key, VALUE value, VALUE arg)
 {
     struct parsing *parsing = (struct parsing *)arg;
     struct penstock_message *message = parsing->message;
 
     if (key == sym_topic) {
-        message->topic = SYMBOL_P(value) ? rb_sym2str(value) : value;
+        VALUE name = SYMBOL_P(value) ? rb_sym2str(value) : value;
+        penstock_check_topic_name(name, parsing->index);
+        message->topic = bytes_of(name);
     } else if (key == sym_payload) {
-        message->payload = string_or_nil(value, "payload", parsing->index);
+        message->payload = bytes_of(string_or_nil(value, "payload", parsing->index));
         parsing->has_payload = true;
     } else if (key == sym_key) {
-        message->key = string_or_nil(value, "key", parsing->index);
+        message->key = bytes_of(string_or_nil(value, "key", parsing->index));
     } else if (key == sym_partition) {
         message->partition = parse_partition(value, parsing->index);
     } else if (key == sym_partition_key) {
-        message->partition_key = string_or_nil(value, "partition_key", parsing->index);
+        message->partition_key = bytes_of(string_or_nil(value, "partition_key", parsing->index));
         if (!NIL_P(value) && RSTRING_LEN(value) == 0) refuse(parsing->index, ":partition_key is empty");
     } else if (key == sym_timestamp) {
         message->timestamp = parse_timestamp(value, parsing->index);
@@ -150,47 +158,63 @@ static int parse_pair(VALUE key, VALUE value, VALUE arg)
     return ST_CONTINUE;
 }
 
-static size_t size_of(VALUE string)
-{
-    return NIL_P(string) ? 0 : (size_t)RSTRING_LEN(string);
-}
-
 void penstock_message_parse(struct penstock_message *message, VALUE hash, long index,
                             const struct penstock_message_limits *limits)
 {
     struct parsing parsing = { .message = message, .index = index };
     *message = (struct penstock_message){
-        .topic = Qundef, .payload = Qnil, .key = Qnil, .partition_key = Qnil, .headers = Qnil, .label = Qnil,
-        .partition = RD_KAFKA_PARTITION_UA,
+        .topic.string = Qnil, .payload.string = Qnil, .key.string = Qnil, .partition_key.string = Qnil, .headers = Qnil,
+        .label = Qnil, .partition = RD_KAFKA_PARTITION_UA,
     };
     if (!RB_TYPE_P(hash, T_HASH)) refuse(index, "a message is a Hash, not %" PRIsVALUE, rb_obj_class(hash));
     rb_hash_foreach(hash, parse_pair, (VALUE)&parsing);
 
-    if (message->topic == Qundef) refuse(index, ":topic is missing");
-    penstock_check_topic_name(message->topic, index);
+    if (NIL_P(message->topic.string)) refuse(index, ":topic is missing");
     if (!parsing.has_payload) refuse(index, ":payload is missing (nil makes a tombstone, and has to be said)");
-    if (message->partition >= 0 && !NIL_P(message->partition_key))
+    if (message->partition >= 0 && !NIL_P(message->partition_key.string))
         refuse(index, ":partition and :partition_key contradict each other; give one");
 
-    size_t payload_size = size_of(message->payload);
-    if (payload_size > limits->payload)
-        refuse(index, ":payload has %zu bytes, more than config.max_payload_size allows (%zu)", payload_size, limits->payload);
-    parsing.size += payload_size + size_of(message->key) + RECORD_OVERHEAD;
+    if (message->payload.size > limits->payload)
+        refuse(index, ":payload has %zu bytes, more than config.max_payload_size allows (%zu)", message->payload.size,
+               limits->payload);
+    parsing.size += message->payload.size + message->key.size + RECORD_OVERHEAD;
     if (parsing.size > limits->total)
         refuse(index, "payload, key and headers need %zu bytes, more than message.max.bytes allows (%zu)", parsing.size,
                limits->total);
 }
 
-static VALUE frozen(VALUE string)
+/*
+ * ---- for handing over without the GVL ----
+ *
+ * Frozen and pinned is not enough there: while the heap is compacted, Ruby protects its pages, and catches whoever
+ * reads one in a way that is made for threads with the GVL. So what may lie in a page of Ruby's heap is copied; the
+ * bytes of a String that is larger than any slot are malloc'ed, and need only be kept from changing.
+ */
+enum { LARGER_THAN_ANY_SLOT = 1024 };
+
+static size_t freeze_bytes(struct penstock_bytes *bytes, VALUE kept)
 {
-    return NIL_P(string) ? string : rb_str_new_frozen(string);
+    if (NIL_P(bytes->string)) return 0;
+    if (bytes->size <= LARGER_THAN_ANY_SLOT) return bytes->size;
+    bytes->string = rb_str_new_frozen(bytes->string);
+    rb_ary_push(kept, bytes->string);
+    return 0;
 }
 
-void penstock_message_freeze(struct penstock_message *message)
+size_t penstock_message_freeze(struct penstock_message *message, VALUE kept)
 {
-    message->payload = frozen(message->payload);
-    message->key = frozen(message->key);
-    message->partition_key = frozen(message->partition_key);
+    return message->topic.size + freeze_bytes(&message->payload, kept) + freeze_bytes(&message->key, kept) +
+           freeze_bytes(&message->partition_key, kept);
+}
+
+static void to_bytes(struct penstock_bytes *bytes, char **copies)
+{
+    const char *data = NIL_P(bytes->string) ? NULL : RSTRING_PTR(bytes->string);
+    if (data && copies && bytes->size <= LARGER_THAN_ANY_SLOT) {
+        data = memcpy(*copies, data, bytes->size);
+        *copies += bytes->size;
+    }
+    bytes->data = data;
 }
 
 /* ---- headers: already checked, so nothing below raises ---- */
@@ -211,12 +235,21 @@ static int add_headers(VALUE name, VALUE value, VALUE arg)
     return ST_CONTINUE;
 }
 
-rd_kafka_headers_t *penstock_message_headers(const struct penstock_message *message)
+static rd_kafka_headers_t *native_headers(VALUE hash)
 {
-    if (NIL_P(message->headers)) return NULL;
-    rd_kafka_headers_t *headers = rd_kafka_headers_new(RHASH_SIZE(message->headers));
-    rb_hash_foreach(message->headers, add_headers, (VALUE)headers);
+    if (NIL_P(hash)) return NULL;
+    rd_kafka_headers_t *headers = rd_kafka_headers_new(RHASH_SIZE(hash));
+    rb_hash_foreach(hash, add_headers, (VALUE)headers);
     return headers;
+}
+
+void penstock_message_to_bytes(struct penstock_message *message, char **copies)
+{
+    to_bytes(&message->topic, copies);
+    to_bytes(&message->payload, copies);
+    to_bytes(&message->key, copies);
+    to_bytes(&message->partition_key, copies);
+    message->native_headers = native_headers(message->headers);
 }
 
 void penstock_message_init(void)

@@ -7,7 +7,7 @@
  * Names: penstock_x_init() defines class x; penstock_... is used by other files; the rest is static.
  * Suffixes say what a function may do:
  *   (none)    on a Ruby thread with the GVL: may touch VALUEs, may raise, must not block
- *   _nogvl    the same thread without the GVL: may block, no raising, no VALUE but the bytes of frozen Strings
+ *   _nogvl    the same thread without the GVL: may block; no VALUE, no raising
  *   _cb       on a librdkafka thread: atomics and write(2) only
  */
 #ifndef PENSTOCK_H
@@ -70,8 +70,19 @@ VALUE penstock_setting_names(VALUE self);
 
 /* ---- message.c: Hash to one record ----------------------------------------------------------------- */
 
-struct penstock_message { /* VALUEs: keep it on the stack or in an ALLOCV buffer, so that the GC sees and pins them */
-    VALUE topic, payload, key, partition_key, headers, label;
+/* A String as it was given, then its bytes. */
+struct penstock_bytes {
+    union {
+        VALUE string;     /* nil: there is none */
+        const char *data; /* NULL: there is none */
+    };
+    size_t size;
+};
+
+/* Holds VALUEs: keep it on the stack or in an ALLOCV buffer, so that the GC sees and pins them. */
+struct penstock_message {
+    struct penstock_bytes topic, payload, key, partition_key; /* Strings until penstock_message_to_bytes */
+    VALUE headers, label;
     rd_kafka_headers_t *native_headers; /* librdkafka's once the message was handed over */
     int64_t timestamp;                  /* ms since the epoch; 0: the time it is handed over */
     int32_t partition;
@@ -85,8 +96,11 @@ struct penstock_message_limits {
 /* `index`: in produce_many's Array, -1 for a single message. Raises MessageInvalidError. */
 void penstock_message_parse(struct penstock_message *message, VALUE hash, long index,
                             const struct penstock_message_limits *limits);
-void penstock_message_freeze(struct penstock_message *message); /* but for the topic: Strings of our own, for when the GVL is released */
-rd_kafka_headers_t *penstock_message_headers(const struct penstock_message *message); /* NULL: none; does not raise */
+/* For handing over without the GVL, in two steps: the first may raise, and says how many bytes the second copies;
+ * what that does not copy is in the Array `kept`, which has to stay alive. */
+size_t penstock_message_freeze(struct penstock_message *message, VALUE kept);
+/* From Strings to bytes, and headers to librdkafka's. `copies` is moved on; NULL: no copies, for while the GVL is held. */
+void penstock_message_to_bytes(struct penstock_message *message, char **copies);
 void penstock_check_topic_name(VALUE name, long index); /* a String and a legal topic name, or raises */
 void penstock_message_init(void);
 

@@ -15,7 +15,6 @@ module Penstock
     @loggers = {} # by the address of a producer's mail
     @thread = nil
     @pid = nil
-    @ending = false
 
     class << self
       def attach(address, logger)
@@ -29,7 +28,6 @@ module Penstock
       # Waits until all mail of closed producers is logged. For the end of the process.
       # @param timeout [Numeric] seconds
       def finish(timeout)
-        @ending = true
         thread = @thread
         thread.join(timeout) if thread && @pid == Process.pid && thread != Thread.current
       end
@@ -39,7 +37,6 @@ module Penstock
       def forget_parent
         @loggers = {}
         @thread = nil
-        @ending = false
         @pid = Process.pid
       end
 
@@ -62,7 +59,9 @@ module Penstock
 
       # A logger may have killed the thread, and there are others' loggers to serve.
       def replace
-        @lock.synchronize { @thread = start if @thread == Thread.current && !@ending }
+        @lock.synchronize { @thread = start if @thread == Thread.current }
+      rescue ThreadError
+        @thread = nil # the process is ending
       end
 
       def last?(address)

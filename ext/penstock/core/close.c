@@ -96,6 +96,7 @@ static void close_run_and_unref(struct ps_job *job)
     struct ps_client *client = ((struct ps_close_job *)job)->client;
     close_run(job);
     ps_client_unref(client);
+    ps_registry_closing(-1);
 }
 
 /* With the client's lock held. */
@@ -112,7 +113,10 @@ static void start_closing(struct ps_client *client, int64_t timeout_ms, const ch
 
     atomic_store(&client->close_by_us, ps_deadline_us(timeout_ms));
     ps_client_retain(client);
+    ps_registry_closing(+1);
     if (ps_job_start(&closing->job, "penstock.close") != 0) {
+        ps_registry_closing(-1);
+        atomic_store(&client->close_by_us, 0);
         ps_job_unref(&closing->job); /* no thread to be had now; the client stays open, asking again tries again */
         ps_client_unref(client);
         return;
@@ -172,8 +176,11 @@ static void flush_run(struct ps_job *job)
     }
     /* librdkafka has let go of the messages; once we can serve the client, nobody is still settling them. */
     if (flush->flushed) {
-        while (!ps_poller_borrow(client)) usleep(100);
-        ps_poller_hand_back(client);
+        while (!ps_poller_borrow(client) && flush->flushed) {
+            flush->flushed = ps_remaining_ms(flush->deadline_us) != 0;
+            usleep(100);
+        }
+        if (flush->flushed) ps_poller_hand_back(client);
     }
     ps_client_exit(client);
 }

@@ -295,8 +295,11 @@ void ps_registry_remove(struct ps_client *client);
 unsigned ps_registry_count(void);
 int64_t ps_registry_close_by_us(void); /* the latest close_by_us of all; 0: nothing is closing */
 void ps_registry_hurry(void);          /* whatever is closing gives up delivering now */
-/* Starts closing every open client; fills `jobs` (retained) with at most `max` jobs to wait for. */
-unsigned ps_registry_close_all(struct ps_close_job **jobs, unsigned max, const char *reason);
+/* Starts closing every open client; fills `closing` with at most `max` of them, retained, whose close_job to wait for. */
+unsigned ps_registry_close_all(struct ps_client **closing, unsigned max, const char *reason);
+/* Closing threads that still run: one may be about to free things after its client has left the registry. */
+void ps_registry_closing(int change);
+unsigned ps_registry_closing_count(void);
 
 /* ---- poller.c: the one thread that serves every client -------------------------------------------- */
 

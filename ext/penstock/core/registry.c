@@ -10,6 +10,7 @@ struct registry {
     pthread_mutex_t lock;
     struct ps_client *clients;
     unsigned count;
+    _Atomic unsigned closing;
 };
 
 static _Atomic(struct registry *) current;
@@ -82,25 +83,37 @@ void ps_registry_hurry(void)
     pthread_mutex_unlock(&registry->lock);
 }
 
-unsigned ps_registry_close_all(struct ps_close_job **jobs, unsigned max, const char *reason)
+unsigned ps_registry_close_all(struct ps_client **closing, unsigned max, const char *reason)
 {
     struct registry *registry = registry_get();
-    struct ps_client **clients = calloc(max, sizeof(*clients));
-    unsigned count = 0, started = 0;
-    if (!clients) return 0;
+    unsigned found = 0, started = 0;
 
     pthread_mutex_lock(&registry->lock);
-    for (struct ps_client *client = registry->clients; client && count < max; client = client->registry_next) {
+    for (struct ps_client *client = registry->clients; client && found < max; client = client->registry_next) {
         ps_client_retain(client);
-        clients[count++] = client;
+        closing[found++] = client;
     }
     pthread_mutex_unlock(&registry->lock);
 
-    for (unsigned i = 0; i < count; i++) { /* outside the lock: closing takes the client's, and that comes first */
-        jobs[started] = ps_client_close(clients[i], clients[i]->settings.close_timeout_ms, reason);
-        if (jobs[started]) started++;
-        ps_client_unref(clients[i]);
+    for (unsigned i = 0; i < found; i++) { /* outside the lock: closing takes the client's, and that comes first */
+        struct ps_client *client = closing[i];
+        struct ps_close_job *job = ps_client_close(client, client->settings.close_timeout_ms, reason);
+        if (job) {
+            ps_job_unref(&job->job); /* the client has its own reference */
+            closing[started++] = client;
+        } else {
+            ps_client_unref(client);
+        }
     }
-    free(clients);
     return started;
+}
+
+void ps_registry_closing(int change)
+{
+    atomic_fetch_add(&registry_get()->closing, change);
+}
+
+unsigned ps_registry_closing_count(void)
+{
+    return atomic_load(&registry_get()->closing);
 }

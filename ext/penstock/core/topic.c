@@ -68,6 +68,12 @@ static int32_t stick(struct ps_topic *topic, const rd_kafka_topic_t *rkt, int32_
     return partition;
 }
 
+/* librdkafka's rule: only its default partitioner takes an empty key for none. */
+static bool no_key(const struct ps_topic *topic, const void *key, size_t key_size)
+{
+    return !key || (key_size == 0 && topic->partitioner == rd_kafka_msg_partitioner_consistent_random);
+}
+
 static int32_t partition_cb(const rd_kafka_topic_t *rkt, const void *key, size_t key_size, int32_t partition_count,
                             void *topic_opaque, void *delivery_opaque)
 {
@@ -77,7 +83,7 @@ static int32_t partition_cb(const rd_kafka_topic_t *rkt, const void *key, size_t
     if (partition_key) {
         key = partition_key->data;
         key_size = partition_key->size;
-    } else if (topic->sticky_ms > 0 && (!key || key_size == 0)) {
+    } else if (topic->sticky_ms > 0 && no_key(topic, key, key_size)) {
         return stick(topic, rkt, partition_count);
     }
     return topic->partitioner(rkt, key, key_size, partition_count, NULL, NULL);

@@ -335,7 +335,7 @@ static VALUE client_produce(VALUE self, VALUE hash)
     penstock_delivery_handle_attach(handle, &handover.batch->deliveries[0], topic, message.label);
     ps_batch_unref(handover.batch); /* the handle has its own */
 
-    penstock_message_to_bytes(&message, NULL);
+    penstock_message_to_bytes(&message, NULL, NULL);
     hand_over_nogvl(&handover); /* with the GVL: giving it up costs more than this takes */
     RB_GC_GUARD(hash);
     if (!handover.sent) rb_exc_raise(refusal_error(&handover));
@@ -384,7 +384,9 @@ static bool prepare(struct handover *handover, long size, bool release, size_t c
         handover->copies = copies = malloc(copies_size);
         if (!copies) return false;
     }
-    for (long i = 0; i < size; i++) penstock_message_to_bytes(&handover->messages[i], release ? &copies : NULL);
+    struct penstock_message *messages = handover->messages;
+    for (long i = 0; i < size; i++)
+        penstock_message_to_bytes(&messages[i], i > 0 ? &messages[i - 1] : NULL, release ? &copies : NULL);
     return true;
 }
 

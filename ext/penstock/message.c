@@ -243,9 +243,13 @@ static rd_kafka_headers_t *native_headers(VALUE hash)
     return headers;
 }
 
-void penstock_message_to_bytes(struct penstock_message *message, char **copies)
+void penstock_message_to_bytes(struct penstock_message *message, const struct penstock_message *last, char **copies)
 {
-    to_bytes(&message->topic, copies);
+    if (last && last->topic.size == message->topic.size &&
+        memcmp(last->topic.data, RSTRING_PTR(message->topic.string), last->topic.size) == 0)
+        message->topic = last->topic;
+    else
+        to_bytes(&message->topic, copies);
     to_bytes(&message->payload, copies);
     to_bytes(&message->key, copies);
     to_bytes(&message->partition_key, copies);

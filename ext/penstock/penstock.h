@@ -99,8 +99,9 @@ void penstock_message_parse(struct penstock_message *message, VALUE hash, long i
 /* For handing over without the GVL, in two steps: the first may raise, and says how many bytes the second copies;
  * what that does not copy is in the Array `kept`, which has to stay alive. */
 size_t penstock_message_freeze(struct penstock_message *message, VALUE kept);
-/* From Strings to bytes, and headers to librdkafka's. `copies` is moved on; NULL: no copies, for while the GVL is held. */
-void penstock_message_to_bytes(struct penstock_message *message, char **copies);
+/* From Strings to bytes, and headers to librdkafka's. `last`: the message before it, or NULL. `copies` is moved on;
+ * NULL: no copies, for while the GVL is held. */
+void penstock_message_to_bytes(struct penstock_message *message, const struct penstock_message *last, char **copies);
 void penstock_check_topic_name(VALUE name, long index); /* a String and a legal topic name, or raises */
 void penstock_message_init(void);
 

@@ -2,7 +2,7 @@
 
 require_relative "test_helper"
 require "openssl"
-require "pp" # rubocop:disable Lint/RedundantRequireStatement -- PP.pp is loaded only by it
+require "pp"
 
 class ConfigTest < PenstockTest
   SECRET = "hunter2"

@@ -44,6 +44,7 @@ libc6-dev             musl-dev                glibc-devel                   -
 rake                  ruby-rake               rubygem-rake                  gem:rake
 rake-compiler         gem:rake-compiler       gem:rake-compiler             gem:rake-compiler
 ruby-minitest         ruby-minitest           rubygem-minitest              gem:minitest
+shellcheck            shellcheck              ShellCheck                    shellcheck
 rubocop               gem:rubocop             gem:rubocop                   gem:rubocop
 yard                  gem:yard                gem:yard                      gem:yard
 ruby-async            gem:async               gem:async                     gem:async

@@ -163,150 +163,6 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
 
 /* ---- producing ---- */
 
-struct refusal { /* why librdkafka did not take a message; err 0: it did */
-    rd_kafka_resp_err_t err;
-    bool fatal;
-    char text[256];
-};
-
-static void refuse(struct refusal *refusal, rd_kafka_resp_err_t err, const char *text)
-{
-    refusal->err = err;
-    snprintf(refusal->text, sizeof(refusal->text), "%s", text);
-}
-
-static bool copy_partition_key(struct ps_delivery *delivery, const struct penstock_bytes *key)
-{
-    if (!key->data) return true;
-    struct ps_bytes *bytes = malloc(sizeof(*bytes) + key->size);
-    if (!bytes) return false;
-    bytes->size = key->size;
-    memcpy(bytes->data, key->data, bytes->size);
-    delivery->partition_key = bytes;
-    return true;
-}
-
-static rd_kafka_vu_t bytes_vu(rd_kafka_vtype_t type, const struct penstock_bytes *bytes)
-{
-    return (rd_kafka_vu_t){ .vtype = type, .u.mem = { (void *)bytes->data, bytes->size } };
-}
-
-/* Hands one message to librdkafka, which copies it: a fraction of a microsecond. */
-static void enqueue(struct ps_client *client, struct ps_topic *topic, struct penstock_message *message,
-                    struct ps_delivery *delivery, struct refusal *refusal)
-{
-    if (!copy_partition_key(delivery, &message->partition_key)) {
-        refuse(refusal, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "out of memory");
-        return;
-    }
-    rd_kafka_vu_t arguments[8] = {
-        { .vtype = RD_KAFKA_VTYPE_RKT, .u.rkt = topic->rkt },
-        { .vtype = RD_KAFKA_VTYPE_PARTITION, .u.i32 = message->partition },
-        { .vtype = RD_KAFKA_VTYPE_MSGFLAGS, .u.i = RD_KAFKA_MSG_F_COPY },
-        { .vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = delivery },
-        { .vtype = RD_KAFKA_VTYPE_TIMESTAMP, .u.i64 = message->timestamp },
-        bytes_vu(RD_KAFKA_VTYPE_VALUE, &message->payload),
-        bytes_vu(RD_KAFKA_VTYPE_KEY, &message->key),
-        { .vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = message->native_headers },
-    };
-    rd_kafka_error_t *error = rd_kafka_produceva(client->rk, arguments, message->native_headers ? 8 : 7);
-    if (!error) {
-        message->native_headers = NULL;
-        return;
-    }
-    refuse(refusal, rd_kafka_error_code(error), rd_kafka_error_string(error));
-    refusal->fatal = rd_kafka_error_is_fatal(error);
-    rd_kafka_error_destroy(error);
-}
-
-/* Messages handed over by one call. */
-struct handover {
-    struct ps_client *client;
-    struct ps_batch *batch;
-    struct penstock_message *messages;
-    char *copies;           /* of Strings, when the GVL is released; malloc'ed */
-    struct refusal refusal; /* of messages[sent], if that is not the last */
-    uint32_t sent;
-};
-
-/* Clocks are read for every CLOCK_EVERY messages; a batch of twice SERVE_EVERY serves its own client. */
-enum { CLOCK_EVERY = 64, SERVE_EVERY = 1024 };
-
-static struct ps_topic *topic_of(struct ps_client *client, struct ps_topic *last, const struct penstock_bytes *name)
-{
-    if (last && last->length == name->size && memcmp(last->name, name->data, name->size) == 0) return last;
-    return ps_client_topic(client, name->data, name->size);
-}
-
-/* Hands messages over up to the first refusal. */
-static void hand_over(struct handover *handover)
-{
-    struct ps_client *client = handover->client;
-    struct ps_batch *batch = handover->batch;
-    struct refusal *refusal = &handover->refusal;
-    struct ps_topic *topic = NULL;
-    bool serving = batch->size >= 2 * SERVE_EVERY && ps_poller_borrow(client);
-    int64_t now_us = 0, now_ms = 0;
-    uint32_t i;
-
-    for (i = 0; i < batch->size; i++) {
-        struct penstock_message *message = &handover->messages[i];
-        if (i % CLOCK_EVERY == 0) {
-            now_us = ps_now_us();
-            now_ms = ps_wall_clock_ms();
-        }
-        batch->deliveries[i].latency_us = now_us;
-        if (!message->timestamp) message->timestamp = now_ms;
-        topic = topic_of(client, topic, &message->topic);
-        if (topic) enqueue(client, topic, message, &batch->deliveries[i], refusal);
-        else refuse(refusal, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "librdkafka refused the topic, or out of memory");
-        if (refusal->err) break;
-        if (serving && i % SERVE_EVERY == SERVE_EVERY - 1) ps_poller_serve(client);
-    }
-    if (serving) ps_poller_hand_back(client);
-    handover->sent = i;
-}
-
-/* Of all messages: those that are not taken have their verdict, and nothing is left of them, afterwards. */
-static void *hand_over_nogvl(void *arg)
-{
-    struct handover *handover = arg;
-    struct ps_client *client = handover->client;
-    uint32_t size = handover->batch->size;
-
-    if (ps_client_enter(client)) {
-        atomic_fetch_add(&client->accepted, size); /* before: a verdict may be in before its message's turn is over */
-        hand_over(handover);
-        atomic_fetch_sub(&client->accepted, size - handover->sent);
-        ps_client_exit(client);
-    } else {
-        refuse(&handover->refusal, RD_KAFKA_RESP_ERR__DESTROY, "the producer is closed");
-    }
-    for (uint32_t i = handover->sent; i < size; i++)
-        if (handover->messages[i].native_headers) rd_kafka_headers_destroy(handover->messages[i].native_headers);
-    free(handover->copies); /* librdkafka has its own */
-    ps_batch_never_sent(handover->batch, handover->sent);
-    return NULL;
-}
-
-static VALUE refusal_error(const struct handover *handover)
-{
-    const struct refusal *refusal = &handover->refusal;
-    struct penstock_error_context context = {
-        .err = refusal->err,
-        .client = handover->client,
-        .topic = (VALUE)handover->batch->deliveries[handover->sent].topic,
-        .partition = handover->messages[handover->sent].partition,
-        .fatal = refusal->fatal,
-        .retriable = refusal->err == RD_KAFKA_RESP_ERR__QUEUE_FULL,
-    };
-    VALUE error_class = penstock_produce_error;
-    if (refusal->err == RD_KAFKA_RESP_ERR__QUEUE_FULL) error_class = penstock_queue_full_error;
-    if (refusal->err == RD_KAFKA_RESP_ERR__DESTROY) error_class = penstock_closed_error;
-    if (refusal->err == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE) error_class = penstock_message_error;
-    return penstock_error_new(error_class, &context, rb_utf8_str_new_cstr(refusal->text));
-}
-
 static void check_open(const struct ps_client *client)
 {
     if (atomic_load(&client->state) >= PS_CLIENT_CLOSING) penstock_raise_closed(client);
@@ -323,7 +179,7 @@ static VALUE client_produce(VALUE self, VALUE hash)
     const struct client_object *object = rb_check_typeddata(self, &client_type);
     struct ps_client *client = client_get(self);
     struct penstock_message message;
-    struct handover handover = { .client = client, .messages = &message };
+    struct penstock_handover handover = { .client = client, .messages = &message };
 
     check_open(client);
     penstock_message_parse(&message, hash, -1, &object->limits);
@@ -335,10 +191,10 @@ static VALUE client_produce(VALUE self, VALUE hash)
     penstock_delivery_handle_attach(handle, &handover.batch->deliveries[0], topic, message.label);
     ps_batch_unref(handover.batch); /* the handle has its own */
 
-    penstock_message_to_bytes(&message, NULL, NULL);
-    hand_over_nogvl(&handover); /* with the GVL: giving it up costs more than this takes */
+    penstock_handover_prepare(&handover, false, 0);
+    penstock_handover_nogvl(&handover); /* with the GVL: giving it up costs more than this takes */
     RB_GC_GUARD(hash);
-    if (!handover.sent) rb_exc_raise(refusal_error(&handover));
+    if (!handover.sent) rb_exc_raise(penstock_handover_error(&handover));
     return handle;
 }
 
@@ -374,20 +230,6 @@ static VALUE make_handles(struct ps_client *client, struct penstock_message *mes
         rb_ary_push(handles, handle);
     }
     return handles;
-}
-
-/* Does not raise, and runs nothing that could. False: no memory. */
-static bool prepare(struct handover *handover, long size, bool release, size_t copies_size)
-{
-    char *copies = NULL;
-    if (release) {
-        handover->copies = copies = malloc(copies_size);
-        if (!copies) return false;
-    }
-    struct penstock_message *messages = handover->messages;
-    for (long i = 0; i < size; i++)
-        penstock_message_to_bytes(&messages[i], i > 0 ? &messages[i - 1] : NULL, release ? &copies : NULL);
-    return true;
 }
 
 /* Below this, giving up the GVL would cost more than it gives to others. */
@@ -426,25 +268,25 @@ static VALUE client_produce_many(VALUE self, VALUE hashes, VALUE timeout_ms)
     if (release)
         for (long i = 0; i < size; i++) copies_size += penstock_message_freeze(&messages[i], kept);
 
-    struct handover handover = { .client = client, .messages = messages };
+    struct penstock_handover handover = { .client = client, .messages = messages };
     VALUE handles = make_handles(client, messages, size, &handover.batch);
-    if (!prepare(&handover, size, release, copies_size)) {
+    if (!penstock_handover_prepare(&handover, release, copies_size)) {
         ps_batch_never_sent(handover.batch, 0);
         rb_memerror();
     }
 
-    if (!release) hand_over_nogvl(&handover);
+    if (!release) penstock_handover_nogvl(&handover);
     if (wait) {
         struct ps_completion *completion = &handover.batch->completion;
         int64_t deadline_us = ps_deadline_us(timeout);
-        bool settled = release ? penstock_do_and_wait(hand_over_nogvl, &handover, completion, deadline_us)
+        bool settled = release ? penstock_do_and_wait(penstock_handover_nogvl, &handover, completion, deadline_us)
                                : penstock_wait(completion, NULL, deadline_us);
         if (settled) verdict = atomic_load(&handover.batch->failed) == 0 ? Qtrue : Qfalse;
     } else if (release) {
-        penstock_nogvl_now(hand_over_nogvl, &handover);
+        penstock_nogvl_now(penstock_handover_nogvl, &handover);
     }
     if (handover.sent < size) {
-        error = refusal_error(&handover);
+        error = penstock_handover_error(&handover);
         handles = rb_ary_subseq(handles, 0, handover.sent);
     }
     ALLOCV_END(buffer);

@@ -105,6 +105,29 @@ void penstock_message_to_bytes(struct penstock_message *message, const struct pe
 void penstock_check_topic_name(VALUE name, long index); /* a String and a legal topic name, or raises */
 void penstock_message_init(void);
 
+/* ---- handover.c -------------------------------------------------------------------------------------- */
+
+struct penstock_refusal { /* why librdkafka did not take a message; err 0: it did */
+    rd_kafka_resp_err_t err;
+    bool fatal;
+    char text[256];
+};
+
+/* Messages handed over by one call. */
+struct penstock_handover {
+    struct ps_client *client;
+    struct ps_batch *batch;
+    struct penstock_message *messages;
+    char *copies;                    /* of Strings, when the GVL is released; malloc'ed */
+    struct penstock_refusal refusal; /* of messages[sent], if that is not the last */
+    uint32_t sent;
+};
+
+/* From Strings to bytes; `release`: the GVL will be. Runs nothing that could raise. False: no memory. */
+bool penstock_handover_prepare(struct penstock_handover *handover, bool release, size_t copies_size);
+void *penstock_handover_nogvl(void *handover);
+VALUE penstock_handover_error(const struct penstock_handover *handover); /* when not all were taken */
+
 /* ---- delivery_handle.c ------------------------------------------------------------------------------ */
 
 VALUE penstock_delivery_handle_new(void);

@@ -110,7 +110,8 @@ void ps_deliveries_settle(struct ps_client *client, rd_kafka_event_t *event)
     while (first) { /* a run of one batch is settled, and its waiters looked at, once */
         struct ps_batch *batch = first->batch;
         uint32_t count = 0, failed = 0;
-        ps_batch_retain(batch); /* another thread may settle its last message while we look for waiters */
+        bool shared = batch->size > 1; /* another thread may settle its last message while we look for waiters */
+        if (shared) ps_batch_retain(batch);
         do {
             struct ps_delivery *settled = first;
             first = first->next;
@@ -121,6 +122,6 @@ void ps_deliveries_settle(struct ps_client *client, rd_kafka_event_t *event)
         } while (first && first->batch == batch);
         if (failed) atomic_fetch_add(&batch->failed, failed);
         ps_batch_settle(batch, count);
-        ps_batch_unref(batch);
+        if (shared) ps_batch_unref(batch);
     }
 }

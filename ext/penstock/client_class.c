@@ -415,6 +415,7 @@ static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VA
     int64_t timeout = penstock_timeout_ms(timeout_ms), max_age_us = NUM2LL(max_age_ms) * 1000;
     check_open(client);
     penstock_check_topic_name(name, -1);
+    name = rb_str_new_frozen(name); /* opening releases the GVL */
     client_open(self, client);
 
     int32_t known = ps_client_known_partitions(client, RSTRING_PTR(name), RSTRING_LEN(name), max_age_us);

@@ -27,6 +27,15 @@ module Idle
     10_000.times { producer.produce_sync(topic:, payload: "x") }
   end
 
+  # The same of a plain C program's polling thread, see idle.c.
+  # @return [Hash] :alone and :beside, in microseconds
+  def baseline(servers, topic, count)
+    settings = { "linger.ms" => 0, **Bench::SETTINGS }.map { |pair| pair.join("=") }
+    output, status = Open3.capture2(Bench.program("idle"), servers, topic, count.to_s, *settings)
+    abort "bench/idle.c failed" unless status.success?
+    JSON.parse(output, symbolize_names: true)
+  end
+
   def run(servers, topic, count: 1_000, seconds: 10)
     busy = producer(servers)
     send_one_by_one(busy, topic)
@@ -43,9 +52,8 @@ module Idle
     share = (after[:cpu_seconds] - before[:cpu_seconds]) / seconds * 100
 
     beside = Array.new(5) { cost_of_a_wakeup { send_one_by_one(busy, topic) } }
-    Bench.progress ""
-    { idle: count, poller_cpu_percent: share.round(3), wakeup_us_alone: Bench.median(alone).round(2),
-      wakeup_us_beside: Bench.median(beside).round(2), missed_wakeups: stats[:missed_wakeups] }
+    { idle: count, poller_cpu_percent: share.round(3), alone: Bench.median(alone).round(2),
+      beside: Bench.median(beside).round(2), missed_wakeups: stats[:missed_wakeups] }
   ensure
     [busy, *idle].compact.each_slice(50) { |some| some.map { |one| Thread.new { one.close } }.each(&:join) }
   end

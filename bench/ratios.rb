@@ -3,12 +3,20 @@
 require "penstock"
 require_relative "support"
 
-# Penstock beside a plain C program over the same librdkafka that does the same work, see baseline.c.
+# Penstock beside a plain C program over the same librdkafka that does the same work, see baseline.c; and Penstock with a
+# middleware step beside Penstock without.
 module Ratios
   PAYLOAD = ("x" * 100).freeze
-  BARS = { "batch" => 0.55, "one" => 0.85, "async" => 0.4 }.freeze
+  BARS = { "batch" => 0.55, "one" => 0.85, "async" => 0.4, "one+step" => 0.7, "async+step" => 0.7 }.freeze
 
   module_function
+
+  # @return [Hash] the row of the table
+  def row(scenario, servers, topic, rounds)
+    name, step = scenario.split("+")
+    row = step ? with_step(name, servers, topic, rounds) : public_send(name, servers, topic, rounds)
+    row.merge(name: scenario, bar: BARS[scenario])
+  end
 
   def producer(servers)
     Penstock::Producer.new do |config|
@@ -48,13 +56,7 @@ module Ratios
   # one producer: produce_many_sync of 100,000 messages
   def one(servers, topic, rounds, count: 100_000)
     producer = producer(servers)
-    all = messages(topic, count)
-    round = lambda do
-      start = Bench.now
-      producer.produce_many_sync(all)
-      Bench.now - start
-    end
-    against("one", servers, topic, rounds, 1, count, round)
+    against("one", servers, topic, rounds, 1, count, one_round(producer, messages(topic, count)))
   ensure
     producer&.close
   end
@@ -62,22 +64,44 @@ module Ratios
   # one producer: 100,000 times produce_async, then wait for each handle
   def async(servers, topic, rounds, count: 100_000)
     producer = producer(servers)
+    against("async", servers, topic, rounds, 1, count, async_round(producer, messages(topic, count)))
+  ensure
+    producer&.close
+  end
+
+  # The same by two producers in turn, one of which has a middleware step that changes nothing.
+  def with_step(name, servers, topic, rounds, count: 100_000)
+    producers = Array.new(2) { producer(servers) }
+    producers.last.middleware.append { |message| message }
     all = messages(topic, count)
-    round = lambda do
+    rounds_of_each = producers.map { |producer| public_send("#{name}_round", producer, all) }
+    rounds_of_each.each(&:call) # warm-up
+    Bench.compare(name, count, rounds, *rounds_of_each)
+  ensure
+    producers&.each(&:close)
+  end
+
+  def one_round(producer, all)
+    lambda do
+      start = Bench.now
+      producer.produce_many_sync(all)
+      Bench.now - start
+    end
+  end
+
+  def async_round(producer, all)
+    lambda do
       start = Bench.now
       handles = all.map { |message| producer.produce_async(message) }
       handles.each(&:wait)
       Bench.now - start
     end
-    against("async", servers, topic, rounds, 1, count, round)
-  ensure
-    producer&.close
   end
 
   def against(scenario, servers, topic, rounds, producers, count, round)
     baseline = Bench::Baseline.new(scenario, servers, topic, producers:, messages: count)
     round.call # warm-up: connections, metadata, heap
-    Bench.compare(scenario, producers * count, rounds, -> { baseline.round }, round).merge(bar: BARS[scenario])
+    Bench.compare(scenario, producers * count, rounds, -> { baseline.round }, round)
   ensure
     baseline&.close
   end

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "fileutils"
 require "json"
 require "open3"
 require "rbconfig"
@@ -7,8 +8,8 @@ require "rbconfig"
 # What the scenarios share: a cluster in a process of its own, the C baseline, rounds taken in turn, and their table.
 module Bench
   ROOT = File.expand_path("..", __dir__)
-  # The same for both sides; the rest are librdkafka's defaults.
-  SETTINGS = { "socket.nagle.disable" => true, "log_level" => 3 }.freeze
+  # The same for both sides, idempotence as Penstock has it by default; the rest are librdkafka's defaults.
+  SETTINGS = { "socket.nagle.disable" => true, "enable.idempotence" => true, "log_level" => 3 }.freeze
 
   module_function
 
@@ -31,12 +32,24 @@ module Bench
     $stderr.print "\r\e[K#{text}" if $stderr.tty?
   end
 
-  # bench/baseline.c, compiled when it changed, running rounds one by one when told to.
+  # @return [String] bench/NAME.c, compiled when it changed
+  def program(name)
+    source = File.join(__dir__, "#{name}.c")
+    program = File.join(ROOT, "tmp", "bench", name)
+    return program if File.exist?(program) && File.mtime(program) > File.mtime(source)
+
+    FileUtils.mkdir_p(File.dirname(program))
+    flags = `pkg-config --cflags --libs rdkafka`.split
+    system("cc", "-O2", "-pthread", source, "-o", program, *flags) or abort "bench/#{name}.c does not compile"
+    program
+  end
+
+  # bench/baseline.c, running rounds one by one when told to.
   class Baseline
     def initialize(scenario, servers, topic, producers:, messages:)
       settings = SETTINGS.flat_map { |name, value| ["--set", "#{name}=#{value}"] }
       settings.push("--producers", producers.to_s) if scenario == "batch"
-      @input, @output, @process = Open3.popen2(self.class.program, scenario, "--bootstrap", servers, "--topic", topic,
+      @input, @output, @process = Open3.popen2(Bench.program("baseline"), scenario, "--bootstrap", servers, "--topic", topic,
                                                "--messages", messages.to_s, *settings, "--stdin")
       abort "bench/baseline.c did not start" unless @output.gets&.chomp == "ready"
     end
@@ -52,18 +65,6 @@ module Bench
       @input.close
       @process.value
     end
-
-    def self.program
-      source = File.join(__dir__, "baseline.c")
-      program = File.join(ROOT, "tmp", "bench", "baseline")
-      return program if File.exist?(program) && File.mtime(program) > File.mtime(source)
-
-      Dir.mkdir(File.join(ROOT, "tmp")) unless Dir.exist?(File.join(ROOT, "tmp"))
-      Dir.mkdir(File.dirname(program)) unless Dir.exist?(File.dirname(program))
-      flags = `pkg-config --cflags --libs rdkafka`.split
-      system("cc", "-O2", "-pthread", source, "-o", program, *flags) or abort "bench/baseline.c does not compile"
-      program
-    end
   end
 
   # Runs two sides in turn, A B A B, and compares the medians of their rounds.
@@ -72,8 +73,9 @@ module Bench
     seconds = { baseline: [], penstock: [] }
     rounds.times do |i|
       progress "#{name}: round #{i + 1} of #{rounds}"
-      seconds[:baseline] << baseline.call
       GC.start # what earlier rounds left behind is not this one's burden
+      seconds[:baseline] << baseline.call
+      GC.start
       seconds[:penstock] << penstock.call
     end
     progress ""

@@ -2,15 +2,28 @@
 
 require_relative "penstock/version"
 require_relative "penstock/error"
+require_relative "penstock/signal_trap"
 require_relative "penstock/config"
+require_relative "penstock/middleware"
+require_relative "penstock/monitor"
+require_relative "penstock/tags"
 require_relative "penstock/delivery_report"
 require_relative "penstock/delivery_handle"
 require_relative "penstock/poller"
 require_relative "penstock/dispatcher"
 require_relative "penstock/client"
 require_relative "penstock/close_report"
+require_relative "penstock/clients/handle"
+require_relative "penstock/clients/failure"
+require_relative "penstock/clients/dummy"
+require_relative "penstock/clients/buffered"
 require_relative "penstock/producer"
+require_relative "penstock/connection_pool"
+require_relative "penstock/message"
+require_relative "penstock/consumer_config"
+require_relative "penstock/consumer"
 require_relative "penstock/embedded_cluster"
+require_relative "penstock/errors"
 require "penstock/penstock"
 
 # Kafka for Ruby with a native core over librdkafka.
@@ -19,6 +32,7 @@ require "penstock/penstock"
 # librdkafka's events into resolved handles and full mailboxes.
 #
 # @see Penstock::Producer where to start
+# @see Penstock::Consumer the other end
 module Penstock
   # @!method self.librdkafka_version
   #   @return [String] the version of the librdkafka in use, such as "2.0.2"

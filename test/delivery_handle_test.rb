@@ -152,7 +152,7 @@ class DeliveryHandleTest < PenstockTest
 
   def test_await_all_of_one_handle_judges_that_one
     topic = topic(partitions: 1)
-    producer = producer("message.timeout.ms": 500, log_level: 0)
+    producer = producer("message.timeout.ms": 2_000, log_level: 0)
     good, = producer.produce_many_sync([{ topic:, payload: "" }] * 2)
     assert_equal true, Penstock::DeliveryHandle.await_all([good], 0)
   end

@@ -236,7 +236,7 @@ class EmbeddedClusterTest < PenstockTest
 
   def test_a_producer_loses_a_cluster_that_is_closed
     own = own_cluster
-    producer = on(own, "message.timeout.ms": 500)
+    producer = on(own, "message.timeout.ms": 2_000)
     producer.produce_sync(topic: "events", payload: "")
     own.close
     assert_raises(Penstock::MessageTimedOutError) { producer.produce_sync(topic: "events", payload: "") }
@@ -273,7 +273,7 @@ class EmbeddedClusterTest < PenstockTest
     assert_equal 1, producer.produce_sync(topic:, payload: "").offset
   end
 
-  SERVERS = [cluster.bootstrap_servers].freeze
+  SERVERS = [SharedCluster.embedded.bootstrap_servers].freeze
 
   def test_a_forked_childs_close_and_end_leave_it_running
     own = own_cluster

@@ -27,6 +27,14 @@ class ErrorTest < PenstockTest
     assert_operator Penstock::Error, :<, StandardError
   end
 
+  def test_the_names_of_other_clients_are_the_same_classes
+    Penstock.constants.map { |name| Penstock.const_get(name) }.grep(Class).select { |one| one <= Penstock::Error }.each do |one|
+      assert_same one, Penstock::Errors.const_get(one.name.delete_prefix("Penstock::"))
+    end
+    assert_same Penstock::Error, Penstock::Errors::BaseError
+    assert_same Penstock::ForkedError, Penstock::Errors::ProducerUsedInParentProcess
+  end
+
   def test_every_error_is_named_in_one_file_with_a_comment_above_it
     CLASSES.each do |error|
       line = SOURCE.index { |text| text.match?(/\A  class #{error.name.split("::").last}\b/) }
@@ -44,7 +52,8 @@ class ErrorTest < PenstockTest
 
   def test_timeouts_can_be_rescued_together
     including = CLASSES.select { |error| error.include?(Penstock::TimeoutError) }
-    assert_equal [Penstock::MessageTimedOutError, Penstock::WaitTimeoutError], including.sort_by(&:name)
+    assert_equal [Penstock::ConsumeTimeoutError, Penstock::MessageTimedOutError, Penstock::WaitTimeoutError],
+                 including.sort_by(&:name)
   end
 
   def test_a_message_that_timed_out_says_which_client_topic_and_brokers_and_what_to_do
@@ -86,14 +95,17 @@ class ErrorTest < PenstockTest
   end
 
   def test_no_message_is_empty
-    producer = unreachable_producer("message.timeout.ms": 100, "queue.buffering.max.messages": 1)
+    producer = unreachable_producer("message.timeout.ms": 100, "queue.buffering.max.messages": 1) do |config|
+      config.on_queue_full = :raise
+    end
     closed = self.producer.tap(&:close)
     calls = [
-      -> { producer.produce_sync({}) }, -> { producer.produce_sync(topic: "a", payload: "") }, -> { Penstock::Producer.new },
+      -> { producer.produce_sync({}) }, -> { producer.produce_sync(topic: "a", payload: "") },
+      -> { Penstock::Producer.new { nil } },
       -> { producer.produce_many_async([{ topic: "a", payload: "" }] * 3) },
       -> { producer.produce_async(topic: "a", payload: "") },
       -> { closed.produce_async(topic: "a", payload: "") }, -> { producer.flush(timeout: 0) },
-      -> { 2.times { cluster.create_topic("made-twice") } }
+      -> { 2.times { embedded_cluster.create_topic("made-twice") } }
     ]
     errors = calls.map { |call| assert_raises(Penstock::Error, &call) }
     errors.each { |error| assert_match(/\A\S.{15,}[.)\]]\z/m, error.message, error.class.name) }
@@ -111,8 +123,8 @@ class ErrorTest < PenstockTest
   end
 
   def test_a_refusal_of_the_embedded_cluster_reads_well
-    cluster.create_topic(name = "made-twice-#{rand(2**32)}")
-    message = assert_raises(Penstock::Error) { cluster.create_topic(name) }.message
+    embedded_cluster.create_topic(name = "made-twice-#{rand(2**32)}")
+    message = assert_raises(Penstock::Error) { embedded_cluster.create_topic(name) }.message
     refute_match(/: ?:|\(\)/, message)
   end
 
@@ -128,7 +140,8 @@ class ErrorTest < PenstockTest
     in { code: :msg_timed_out, retriable: true, fatal: false, topic: String => topic, partition: 1, number: -192 }
       assert_equal "nowhere", topic
     end
-    assert_equal %i[code number name producer_id topic partition fatal retriable abortable], error.deconstruct_keys(nil).keys
+    assert_equal %i[code number name producer_id topic partition fatal retriable abortable consumer_id],
+                 error.deconstruct_keys(nil).keys
   end
 
   def test_rescue_by_pattern_chooses_by_code

@@ -3,7 +3,7 @@
 require_relative "test_helper"
 require "etc"
 
-# Programs that end with producers still open. They produce to the embedded cluster of this process, which then looks
+# Programs that end with producers still open. They produce to the cluster of this process, which then looks
 # at what has arrived.
 class ExitTest < PenstockTest
   HEAD = <<~RUBY

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
+require_relative "support/reader"
 
 class ForkTest < PenstockTest
   def test_a_child_uses_producers_that_the_parent_had_configured_used_or_closed
@@ -19,7 +20,7 @@ class ForkTest < PenstockTest
   end
 
   def test_a_producer_keeps_its_settings_in_the_child
-    one = producer("client.id": "mine", "message.timeout.ms": 300) { |config| config.id = "named" }
+    one = producer("client.id": "mine", "message.timeout.ms": 3_000) { |config| config.id = "named" }
     dead = unreachable_producer("message.timeout.ms": 300)
     one.produce_sync(topic:, payload: "x")
     result = in_child do
@@ -122,6 +123,28 @@ class ForkTest < PenstockTest
     one&.close(timeout: 0)
   end
 
+  { wait: "handle.wait", wait_for_room: "producer.produce_async(topic: 'test', payload: 'x')" }.each do |name, call|
+    define_method("test_a_#{name}_that_a_signal_handler_forks_away_from_raises_in_the_child") do
+      assert_equal "Penstock::ForkedError", ruby!(<<~RUBY, seconds: 15)
+        producer = Penstock::Producer.new do |config|
+          config.kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0, "queue.buffering.max.messages": 1 }
+          config.wait_timeout_on_queue_full = nil
+        end
+        handle = producer.produce_async(topic: "test", payload: "x")
+        trap("USR1") { fork ? exit!(Process.wait2.last.success?) : Thread.new { sleep(10) && exit!(1) } }
+        main = Thread.current
+        Thread.new { sleep 0.01 until main.stop?; Process.kill("USR1", Process.pid) }
+        begin
+          #{call}
+        rescue StandardError => e
+          $stdout.write(e.class)
+          $stdout.flush
+          exit!(0)
+        end
+      RUBY
+    end
+  end
+
   def test_the_poller_of_a_child_is_a_new_thread_with_statistics_of_its_own
     dedicated = Penstock::Poller.new
     one = producer { |config| config.polling.poller = dedicated }
@@ -142,13 +165,13 @@ class ForkTest < PenstockTest
   end
 
   def test_the_embedded_cluster_is_refused_in_the_child_by_name_and_lives_on_in_the_parent
-    shared = cluster
+    shared = embedded_cluster
     servers = shared.bootstrap_servers
     result = in_child do
       [refusal { shared.bootstrap_servers }, refusal { shared.create_topic("child") }, shared.close, servers]
     end
     assert_equal [Penstock::ForkedError, Penstock::ForkedError, nil, servers], result
-    producer.produce_sync(topic:, payload: "x")
+    producer(servers:).produce_sync(topic: topic(on: shared), payload: "x")
   end
 
   def test_a_child_can_have_an_embedded_cluster_of_its_own
@@ -229,7 +252,160 @@ class ForkTest < PenstockTest
     threads&.each(&:join)
   end
 
+  # ---- the layers above the client ----
+
+  def test_parent_and_four_children_send_through_every_layer_at_once_and_each_message_is_there_once
+    name = topic(partitions: 1)
+    layers = layers_used_before_the_fork(name)
+    children = Array.new(4) { |i| Thread.new { in_child(40) { send_through(layers, "child#{i}", name) } } }
+    parent = Thread.new { send_through(layers, "parent", name) }
+    assert_equal [true] * 5, [*children, parent].map(&:value)
+    payloads = Reader.new(cluster.bootstrap_servers).read(name).map(&:payload).grep_v(/before/)
+    assert_equal 5 * layers.size * 2 * 20, payloads.size
+    assert_equal payloads.size, payloads.uniq.size
+  ensure
+    @pool&.shutdown(timeout: 5)
+  end
+
+  def test_a_child_does_not_send_what_its_parent_had_put_aside_and_loses_nothing_of_its_own
+    name = topic(partitions: 1)
+    one = producer
+    one.buffer(topic: name, payload: "parent")
+    result = in_child do
+      gate = Queue.new
+      threads = Array.new(8) { |i| Thread.new { gate.pop && one.buffer(topic: name, payload: "child #{i}") } }
+      8.times { gate << true }
+      threads.each(&:join)
+      [one.messages.size, one.flush_sync.size, one.close.complete?]
+    end
+    assert_equal [8, 8, true], result
+    assert_equal 1, one.messages.size
+    assert_equal 8, one.flush_sync.first.report.offset
+  end
+
+  def test_a_child_forked_while_a_thread_flushes_or_is_in_a_transaction_is_not_held_up_by_it
+    name = topic(partitions: 1)
+    one = unreachable_producer
+    one.buffer(topic: name, payload: "parent")
+    flushing = Thread.new do
+      one.flush_sync
+    rescue Penstock::ProduceManyError
+      nil
+    end
+    busy = producer("transactional.id": "tx-#{rand(2**32)}")
+    leave = Queue.new
+    transaction = Thread.new { busy.transaction { leave.pop } }
+    eventually { one.queue_size == 1 && leave.num_waiting == 1 && flushing.stop? }
+    result = in_child do
+      one.buffer(topic: name, payload: "child")
+      sent = begin
+        one.with(max_wait_timeout: 100).flush_sync
+      rescue Penstock::WaitTimeoutError
+        :handed_over
+      end
+      [sent, one.close(timeout: 0).purged, busy.transaction?, busy.disconnectable?, busy.close(timeout: 5).to_a]
+    end
+    assert_equal [:handed_over, 1, false, true, [0, 0, 0, 0, 0]], result
+    leave << true
+    transaction.join
+    one.close(timeout: 0)
+    flushing.join
+  end
+
+  def test_a_transactional_producer_that_was_used_is_the_parents
+    name = topic(partitions: 1)
+    one = producer("transactional.id": "tx-#{rand(2**32)}")
+    one.produce_sync(topic: name, payload: "x")
+    refused = in_child do
+      message = { topic: name, payload: "x" }
+      [-> { one.transaction { one.produce_async(message) } }, -> { one.produce_sync(message) },
+       -> { one.produce_many_async([message]) }, -> { one.buffer(message) && one.flush_sync }].map { |call| refusal(&call) }
+    end
+    assert_equal [Penstock::ForkedError] * 4, refused
+    assert_predicate one.produce_sync(topic: name, payload: "x"), :persisted?
+  end
+
+  def test_the_first_transactions_of_several_threads_of_a_child_take_turns
+    name = topic(partitions: 1)
+    one = producer("transactional.id": "tx-#{rand(2**32)}")
+    result = in_child do
+      inside = 0
+      most = 0
+      gate = Queue.new
+      threads = Array.new(8) do
+        Thread.new do
+          gate.pop
+          one.transaction do
+            most = [most, inside += 1].max
+            one.produce_sync(topic: name, payload: "x")
+            inside -= 1
+          end
+        end
+      end
+      8.times { gate << true }
+      threads.each(&:join)
+      [most, one.close.complete?]
+    end
+    assert_equal [1, true], result
+  end
+
+  def test_a_child_makes_variants_disconnects_purges_and_closes_like_any_process
+    name = topic(partitions: 1)
+    one = producer
+    variant = one.with(topic_config: { acks: 1 })
+    2.times { variant.produce_sync(topic: name, payload: "x") }
+    one.produce_sync(topic: name, payload: "x")
+    result = in_child do
+      senders = [variant, one, one.with(topic_config: { acks: "all" })]
+      offsets = senders.map { |sender| sender.produce_sync(topic: name, payload: "x").offset }
+      [offsets, one.purge, one.disconnect, one.status.to_sym, variant.produce_sync(topic: name, payload: "x").offset,
+       one.close.complete?, Penstock::Client.open_count]
+    end
+    assert_equal [[3, 4, 5], 0, true, :disconnected, 6, true, 0], result
+    assert_equal 7, variant.produce_sync(topic: name, payload: "x").offset
+  end
+
   private
+
+  # @return [Hash{Symbol=>Proc}] each sends a batch and waits for its verdicts
+  def layers_used_before_the_fork(name)
+    configured, used, buffering, varied, idle = Array.new(5) do
+      producer { |config| config.idle_disconnect_timeout = 30_000 if rand < 0.5 }
+    end
+    variant = varied.with(topic_config: { acks: 1 })
+    [used, buffering, variant, idle].each { |one| one.produce_sync(topic: name, payload: "before", partition: 0) }
+    idle.disconnect
+    buffering.buffer(topic: name, payload: "before, and the parent's", partition: 0)
+    {
+      configured: ->(batch) { configured.produce_many_sync(batch) },
+      used: ->(batch) { used.produce_async(batch.first).wait },
+      buffer: ->(batch) { buffering.buffer_many(batch) && buffering.flush_sync },
+      variant: ->(batch) { variant.produce_sync(batch.first) },
+      disconnected: ->(batch) { idle.produce_sync(batch.first) },
+      pool: pool_used_before_the_fork(name)
+    }.compact
+  end
+
+  # @return [Proc, nil] nil: the gem is not here
+  def pool_used_before_the_fork(name)
+    servers = cluster.bootstrap_servers
+    @pool = pool = Penstock::ConnectionPool.new(size: 2, timeout: 20_000) do |config, index|
+      config.kafka = { "bootstrap.servers": servers, "transactional.id": "fork-#{Process.pid}-#{index}" }
+    end
+    pool.with { |one| one.produce_sync(topic: name, payload: "before", partition: 0) }
+    ->(batch) { pool.transaction { |one| one.produce_many_sync(batch) } }
+  rescue LoadError
+    nil
+  end
+
+  # Two threads for each layer.
+  def send_through(layers, who, topic)
+    threads = layers.to_a.product([0, 1]).map do |(layer, send), number|
+      Thread.new { 20.times { |i| send.call([{ topic:, payload: "#{who} #{layer} #{number} #{i}", partition: 0 }]) } }
+    end
+    threads.each(&:join)
+    true
+  end
 
   # @return [Class, nil] of the error the block raises
   def refusal

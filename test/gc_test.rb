@@ -185,7 +185,8 @@ class GCTest < PenstockTest
     methods = Penstock::Client.public_instance_methods(false)
     assert_includes methods, :produce
     methods.each do |method|
-      arguments = Array.new(Penstock::Client.instance_method(method).arity)
+      arity = Penstock::Client.instance_method(method).arity
+      arguments = Array.new(arity.negative? ? 2 : arity) # produce_many may do without the last of three
       assert_raises(TypeError, method.to_s) { Penstock::Client.allocate.public_send(method, *arguments) }
     end
   end
@@ -205,7 +206,7 @@ class GCTest < PenstockTest
   def test_native_objects_cannot_be_copied_made_or_dumped
     one = producer
     handle = one.produce_async(topic:, payload: "x")
-    [handle, Penstock::Client.allocate, Penstock::Poller.new, cluster].each do |object|
+    [handle, Penstock::Client.allocate, Penstock::Poller.new, embedded_cluster].each do |object|
       %i[dup clone].each do |copy|
         assert_raises(TypeError, NoMethodError, "#{object.class}##{copy}") do
           object.public_send(copy)
@@ -216,7 +217,7 @@ class GCTest < PenstockTest
     assert_raises(TypeError, NoMethodError) { Penstock::DeliveryHandle.new }
     assert_raises(TypeError) { Penstock::DeliveryHandle.allocate }
     assert_raises(TypeError) do
-      one.instance_variable_get(:@client).send(:initialize, "id", {}, Penstock::Poller.instance, nil, 1, 1, 1, 1)
+      one.client.send(:initialize, "id", {}, Penstock::Poller.instance, nil, 1, 1, 1, 1, 1, false, 1)
     end
   end
 
@@ -236,11 +237,14 @@ class GCTest < PenstockTest
     [Dir.children("/proc/self/task").size, Dir.children("/proc/self/fd").size]
   end
 
+  # In a thread: the GC takes whatever looks like an object on a stack for one that is needed, and its stack goes with it.
   def drop_producers(count)
-    count.times do
-      Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": cluster.bootstrap_servers } }
-                        .produce_async(topic: "dropped", payload: "x")
-    end
+    Thread.new do
+      count.times do
+        Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": cluster.bootstrap_servers } }
+                          .produce_async(topic: "dropped", payload: "x")
+      end
+    end.join
     nil
   end
 

@@ -163,16 +163,16 @@ class LoggerTest < PenstockTest
     slow = talkative_producer(lines, debug: "all")
     name = topic
     produced = 0
-    deadline = now + 15
+    deadline = now + 60
     until produced == 6_000 || now > deadline # each makes several lines, and 10,000 fit
       slow.produce_sync(topic: name, payload: "x")
       produced += 1
     end
     release.close # pop returns nil at once from now on
-    eventually(10) { lines.texts.any? { |text| text.match?(/\A\d{3,} log lines were dropped/) } }
+    eventually(30) { lines.texts.any? { |text| text.match?(/\A\d{3,} log lines were dropped/) } }
     dropped = lines.to_a.find { |_, text| text.include?("dropped") }
     assert_equal Logger::WARN, dropped.first
-    eventually(10) { lines.texts.size > 10_000 }
+    eventually(30) { lines.texts.size > 10_000 }
   end
 
   private

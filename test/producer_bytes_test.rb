@@ -75,10 +75,17 @@ class ProducerBytesTest < ProducerTestCase
   def test_timestamps_are_stored_in_milliseconds
     topic = topic(partitions: 1)
     time = Time.utc(2024, 2, 29, 12, 0, Rational(3_123_999, 1_000_000))
-    timestamps = [time, time.localtime("+05:30"), 1, 1_700_000_000_123, 2**41]
+    timestamps = [time, time.localtime("+05:30"), 1, 1_700_000_000_123, 2**40]
     producer.produce_many_sync(timestamps.map { |timestamp| { topic:, payload: "", timestamp: } })
     ms = 1_709_208_003_123
-    assert_equal [ms, ms, 1, 1_700_000_000_123, 2**41], stored(topic).map(&:timestamp)
+    assert_equal [ms, ms, 1, 1_700_000_000_123, 2**40], stored(topic).map(&:timestamp)
+  end
+
+  # A real Kafka refuses them by default from an hour ahead on: message.timestamp.after.max.ms.
+  def test_timestamps_of_the_future_are_stored_where_the_cluster_takes_them
+    topic = topic(partitions: 1, on: embedded_cluster)
+    producer(servers: embedded_cluster.bootstrap_servers).produce_sync(topic:, payload: "", timestamp: 2**41)
+    assert_equal [2**41], stored(topic, on: embedded_cluster).map(&:timestamp)
   end
 
   def test_without_a_timestamp_it_is_now

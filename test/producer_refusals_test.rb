@@ -8,7 +8,7 @@ class ProducerRefusalsTest < ProducerTestCase
 
   def test_a_full_queue_refuses_a_message_and_takes_the_next_after_a_flush
     topic = topic(partitions: 1)
-    producer = producer(**FULL)
+    producer = producer(**FULL) { |config| config.on_queue_full = :raise }
     handles = Array.new(10) { |i| producer.produce_async(topic:, payload: i.to_s) }
     error = assert_raises(Penstock::QueueFullError) { producer.produce_async(topic:, payload: "too many") }
     assert_equal [:queue_full, topic, producer.id, true], [error.code, error.topic, error.producer_id, error.retriable?]
@@ -23,7 +23,7 @@ class ProducerRefusalsTest < ProducerTestCase
   [25, 250].each do |size| # the second is handed over without the GVL
     define_method("test_a_batch_of_#{size}_larger_than_the_queue_says_which_messages_were_taken") do
       topic = topic(partitions: 1)
-      producer = producer(**FULL)
+      producer = producer(**FULL) { |config| config.on_queue_full = :raise }
       messages = Array.new(size) { |i| { topic:, payload: i.to_s, label: i } }
       error = assert_raises(Penstock::ProduceManyError) { producer.produce_many_async(messages) }
       assert_equal [:queue_full, (0...10).to_a], [error.code, error.dispatched.map(&:label)]
@@ -36,7 +36,7 @@ class ProducerRefusalsTest < ProducerTestCase
 
     define_method("test_produce_many_sync_of_#{size}_for_a_full_queue_raises_when_those_taken_have_their_verdicts") do
       topic = topic(partitions: 1)
-      producer = producer("queue.buffering.max.messages": 10, "linger.ms": 100)
+      producer = producer("queue.buffering.max.messages": 10, "linger.ms": 100) { |config| config.on_queue_full = :raise }
       error = assert_raises(Penstock::ProduceManyError) { producer.produce_many_sync([{ topic:, payload: "" }] * size) }
       assert_equal (0...10).map { |i| [topic, 0, i] }, places(error.dispatched)
       assert_equal 10, producer.produce_async(topic:, payload: "").tap { producer.flush }.report.offset
@@ -44,7 +44,7 @@ class ProducerRefusalsTest < ProducerTestCase
   end
 
   def test_a_batch_of_which_none_is_taken_has_nothing_dispatched
-    producer = producer(**FULL)
+    producer = producer(**FULL) { |config| config.on_queue_full = :raise }
     topic = topic(partitions: 1)
     producer.produce_many_async([{ topic:, payload: "" }] * 10)
     error = assert_raises(Penstock::ProduceManyError) { producer.produce_many_async([{ topic:, payload: "" }] * 2) }
@@ -121,6 +121,47 @@ class ProducerRefusalsTest < ProducerTestCase
     failed = error.dispatched.select(&:error)
     assert_equal 1, failed.map { |handle| handle.report.partition }.uniq.size
     assert_equal 10, error.dispatched.count(&:delivered?)
+  end
+
+  # A cluster that answers late, and a producer that knows its topic's 2 partitions: of another one it asks.
+  def asking_of_a_slow_cluster
+    own = own_cluster
+    topic = topic(partitions: 2, on: own)
+    producer = producer(servers: own.bootstrap_servers, log_level: 0)
+    producer.produce_sync(topic:, payload: "")
+    own.set_round_trip_time(30_000)
+    yield producer, { topic:, payload: "", partition: 2 }
+  ensure
+    own.set_round_trip_time(0)
+  end
+
+  def test_a_cluster_is_asked_of_an_unknown_partition_for_a_second_at_most_and_once_in_a_while
+    asking_of_a_slow_cluster do |producer, message|
+      took = seconds_of do
+        10.times do
+          error = assert_raises(Penstock::ProduceError) { producer.produce_async(message) }
+          assert_equal [:unknown_partition, 2], [error.code, error.partition]
+          many = assert_raises(Penstock::ProduceManyError) { producer.produce_many_async([message.merge(partition: 1), message]) }
+          assert_equal [:unknown_partition, 1], [many.code, many.dispatched.size]
+        end
+      end
+      assert_operator took, :<, 8 unless GCLevel.slow?
+      assert_equal 10, producer.queue_size
+    end
+  end
+
+  {
+    one: ->(producer, message) { producer.produce_async(message) },
+    many: ->(producer, message) { producer.produce_many_async([message] * 300) }
+  }.each do |name, call|
+    define_method("test_asking_of_an_unknown_partition_of_#{name}_is_interrupted_at_once_and_nothing_was_taken") do
+      asking_of_a_slow_cluster do |producer, message|
+        assert_raises(Interrupt) { Timeout.timeout(0.2, Interrupt) { call.call(producer, message) } }
+        assert_equal 0, producer.queue_size
+        producer.produce_many_async(Array.new(300) { message.merge(partition: 1) })
+        assert_equal 300, producer.queue_size
+      end
+    end
   end
 
   def test_a_partition_that_the_topic_lacks_is_a_delivery_error

@@ -8,6 +8,7 @@ require "stringio"
 require "penstock"
 require_relative "support/gc_level"
 require_relative "support/no_leftovers"
+require_relative "support/shared_cluster"
 require_relative "support/subprocess"
 
 # A warning from our own files is a failure: the suite runs with -w.
@@ -22,19 +23,18 @@ module WarningsAreFailures
 end
 Warning.extend(WarningsAreFailures)
 
-# The base of all tests. By default they run on one embedded cluster for the whole suite, each with topics of its own.
+# A shell lets what it starts in the background ignore Ctrl-C, and so would the programs that tests send one.
+Signal.trap("INT", "DEFAULT")
+
+# The base of all tests. They share one cluster for the whole suite, each with topics of its own: see SharedCluster.
 class PenstockTest < Minitest::Test
   include NoLeftovers
   include Subprocess
 
-  LONGEST = Integer(ENV.fetch("PENSTOCK_TEST_TIMEOUT", GCLevel.slow? ? "300" : "60")) # seconds for one test
-
-  def self.cluster
-    @@cluster ||= Penstock::EmbeddedCluster.new(brokers: 3) # rubocop:disable Style/ClassVars
-  end
+  LONGEST = Integer(ENV.fetch("PENSTOCK_TEST_TIMEOUT", GCLevel.slow? ? "300" : "120")) # seconds for one test
 
   def run
-    Timeout.timeout(LONGEST) { super }
+    Timeout.timeout(self.class::LONGEST) { super }
   rescue Timeout::Error => e
     failures << Minitest::UnexpectedError.new(e)
     Minitest::Result.from(self)
@@ -44,18 +44,23 @@ class PenstockTest < Minitest::Test
     super
     @producers = []
     @clusters = []
+    @clients = []
     GCLevel.start
   end
 
   def teardown
     GCLevel.stop
+    @clients.each { |client| client.close(5_000) }
     @producers.each { |producer| producer.close(timeout: 5) }
     @clusters.each(&:close)
-    @producers = @clusters = nil
+    @producers = @clusters = @clients = nil
     super
   end
 
-  def cluster = PenstockTest.cluster
+  def cluster = SharedCluster.instance
+
+  # The one of all tests that are about the embedded cluster, or need what only it can do and change nothing in it.
+  def embedded_cluster = SharedCluster.embedded
 
   # A cluster that this test may break.
   def own_cluster(**options)
@@ -69,7 +74,7 @@ class PenstockTest < Minitest::Test
     end
   end
 
-  # A producer on the embedded cluster, closed after the test. Further settings for librdkafka as keywords.
+  # A producer on the shared cluster, closed after the test. Further settings for librdkafka as keywords.
   def producer(servers: cluster.bootstrap_servers, **kafka)
     made = Penstock::Producer.new do |config|
       config.kafka = { "bootstrap.servers": servers, **kafka }
@@ -78,16 +83,31 @@ class PenstockTest < Minitest::Test
     made.tap { @producers << made }
   end
 
+  # A client configured like that producer, and apart from it; closed after the test.
+  # @return [Penstock::Client]
+  def native_client(producer = self.producer)
+    producer.build_client(producer.config.kafka).tap { |client| @clients << client }
+  end
+
   # A producer whose brokers do not exist: the port is one that nobody listens to.
   def unreachable_producer(**kafka, &block)
     producer(servers: "127.0.0.1:1", log_level: 0, **kafka, &block)
   end
 
-  def eventually(seconds = 5)
+  def eventually(seconds = 5, message = nil)
     deadline = now + seconds
     sleep 0.01 until (result = yield) || now > deadline
-    assert result, "not true within #{seconds} s"
+    assert result, message || "not true within #{seconds} s"
     result
+  end
+
+  # A thread that reports nothing, from its first moment on.
+  def quiet_thread(&block)
+    before = Thread.report_on_exception
+    Thread.report_on_exception = false
+    Thread.new(&block)
+  ensure
+    Thread.report_on_exception = before
   end
 
   def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

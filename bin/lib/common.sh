@@ -49,6 +49,7 @@ rubocop               gem:rubocop             gem:rubocop                   gem:
 yard                  gem:yard                gem:yard                      gem:yard
 ruby-async            gem:async               gem:async                     gem:async
 ruby-msgpack          gem:msgpack             gem:msgpack                   gem:msgpack
+ruby-connection-pool  gem:connection_pool     gem:connection_pool           gem:connection_pool
 debootstrap           -                       -                             -
 openssl               openssl                 openssl                       openssl
 maven                 maven                   maven                         maven

@@ -44,7 +44,7 @@ class Demo
   def producer(index, servers)
     Penstock::Producer.new do |config|
       config.id = "demo-#{index}"
-      config.kafka = { "bootstrap.servers": servers }
+      config.kafka = { "bootstrap.servers": servers, log_level: 3 } # a Kafka that has just started makes librdkafka warn
     end
   end
 

@@ -3,7 +3,7 @@
 
 suite=forky
 packages=(ruby3.3 ruby3.3-dev librdkafka-dev ruby-async ruby-io-event ruby-minitest rake rake-compiler ruby-msgpack
-  rubocop gcc make pkg-config libc6-dev)
+  ruby-connection-pool rubocop gcc make pkg-config libc6-dev)
 experimental=(ruby3.4 ruby3.4-dev)
 recipe=1 # raise it when make_root changes: an older root is then made again
 root=$cache/matrix-$suite

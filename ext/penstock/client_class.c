@@ -17,6 +17,9 @@ struct client_object {
     VALUE poller;                       /* Penstock::Poller */
     VALUE logger;                       /* nil: librdkafka's log goes to stderr */
     struct penstock_message_limits limits;
+    VALUE last_topic;                   /* the latest message's, or nil */
+    int64_t queue_full_ms;              /* how long to wait for room in librdkafka's queue; -1: without limit */
+    bool drop_when_full;                /* with a verdict, instead of raising */
 };
 
 /* ---- GC ---- */
@@ -26,6 +29,7 @@ static void client_mark(void *data)
     struct client_object *object = data;
     rb_gc_mark_movable(object->poller);
     rb_gc_mark_movable(object->logger);
+    rb_gc_mark_movable(object->last_topic);
 }
 
 static void client_compact(void *data)
@@ -33,6 +37,7 @@ static void client_compact(void *data)
     struct client_object *object = data;
     object->poller = rb_gc_location(object->poller);
     object->logger = rb_gc_location(object->logger);
+    object->last_topic = rb_gc_location(object->last_topic);
 }
 
 /* Never blocks: a client that was not closed goes on, on native threads, until its messages have a verdict. */
@@ -59,7 +64,7 @@ static VALUE client_allocate(VALUE klass)
 {
     struct client_object *object;
     VALUE self = TypedData_Make_Struct(klass, struct client_object, &client_type, object);
-    object->poller = object->logger = Qnil;
+    object->poller = object->logger = object->last_topic = Qnil;
     return self;
 }
 
@@ -129,7 +134,8 @@ static bool client_open(VALUE self, struct ps_client *client)
 /* ---- configuring ---- */
 
 static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, VALUE logger, VALUE max_payload_size,
-                               VALUE close_timeout, VALUE max_time, VALUE periodic_poll_interval)
+                               VALUE close_timeout, VALUE max_time, VALUE periodic_poll_interval, VALUE queue_full_ms,
+                               VALUE drop_when_full, VALUE abort_wait)
 {
     struct client_object *object = rb_check_typeddata(self, &client_type);
     if (atomic_load(&object->client)) rb_raise(rb_eTypeError, "already initialized");
@@ -141,9 +147,12 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
         .max_time_us = NUM2LL(max_time) * 1000,
         .sweep_us = NUM2LL(periodic_poll_interval) * 1000,
         .close_timeout_ms = NUM2LL(close_timeout),
+        .abort_wait_ms = NUM2LL(abort_wait),
         .logs_to_mailbox = !NIL_P(logger),
     };
     object->limits.payload = NUM2SIZET(max_payload_size);
+    object->queue_full_ms = penstock_timeout_ms(queue_full_ms);
+    object->drop_when_full = RTEST(drop_when_full);
     RB_OBJ_WRITE(self, &object->poller, poller);
     RB_OBJ_WRITE(self, &object->logger, logger);
 
@@ -155,98 +164,189 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
     struct penstock_conf_facts facts;
     penstock_conf_fill(client->conf, kafka, settings.logs_to_mailbox, &facts);
     object->limits.total = facts.message_max_bytes;
+    object->limits.queue = facts.queue_max_bytes;
     client->settings.sticky_ms = facts.sticky_ms;
+    client->settings.idempotent = facts.idempotent;
+    client->settings.transactional = facts.transactional;
+    client->settings.transaction_timeout_ms = facts.transaction_timeout_ms;
     ps_client_set_brokers(client, rb_string_value_cstr(&facts.brokers));
     atomic_store(&client->state, PS_CLIENT_NEW);
     return self;
 }
 
-/* ---- producing ---- */
+/* ---- for client methods in files of their own ---- */
 
 static void check_open(const struct ps_client *client)
 {
     if (atomic_load(&client->state) >= PS_CLIENT_CLOSING) penstock_raise_closed(client);
 }
 
-/* A frozen String that the caller cannot reach: one for each name, found again while anybody has it. */
-static VALUE topic_value(VALUE name)
+struct ps_client *penstock_client_get(VALUE self)
 {
-    return rb_enc_interned_str(RSTRING_PTR(name), RSTRING_LEN(name), rb_utf8_encoding());
+    return client_get(self);
+}
+
+struct ps_client *penstock_client_open(VALUE self)
+{
+    struct ps_client *client = client_get(self);
+    check_open(client);
+    client_open(self, client);
+    check_open(client);
+    return client;
+}
+
+/* ---- producing ---- */
+
+static void parse(VALUE self, struct penstock_message *message, VALUE hash, long index)
+{
+    struct client_object *object = rb_check_typeddata(self, &client_type);
+    penstock_message_parse(message, hash, index, &object->limits, object->last_topic);
+    if (message->topic != object->last_topic) RB_OBJ_WRITE(self, &object->last_topic, message->topic);
+}
+
+/* What librdkafka did not take at once. */
+struct rest {
+    struct penstock_handover *handover;
+    uint32_t sent_before;
+    int64_t queue_full_ms;
+    bool drop;
+    VALUE tally;
+};
+
+/* How many have been handed over, for a caller whose thread may be interrupted or killed before it is told. */
+static void count(VALUE tally, const struct penstock_handover *handover)
+{
+    if (!NIL_P(tally)) rb_ary_store(tally, 0, UINT2NUM(handover->sent));
+}
+
+static bool some_more(void *arg)
+{
+    const struct rest *rest = arg;
+    penstock_handover_nogvl(rest->handover); /* with the GVL: it is about a few messages at a time */
+    return rest->handover->sent > rest->sent_before || !penstock_handover_queue_full(rest->handover);
+}
+
+/* False: there was none in time. The time counts anew whenever there was room for a message. */
+static bool wait_for_space(struct rest *rest)
+{
+    if (rest->queue_full_ms == 0 || !penstock_handover_keep_bytes(rest->handover)) return false;
+    rest->sent_before = rest->handover->sent;
+    return penstock_wait_for_space(rest->handover->client, some_more, rest, ps_deadline_us(rest->queue_full_ms));
+}
+
+enum { LOOK_AGAIN_MS = 1000 };
+
+/*
+ * librdkafka looks at a topic every topic.metadata.refresh.interval.ms, 5 minutes. It would refuse a topic that was made
+ * since, or a partition that was added, without asking anybody. False: there is nothing new to be learnt.
+ */
+static bool look_again(struct rest *rest)
+{
+    struct penstock_handover *handover = rest->handover;
+    VALUE topic = handover->messages[handover->sent].topic; /* native_topic may have gone with a client that was closed */
+    const char *name = RSTRING_PTR(topic);
+    size_t length = RSTRING_LEN(topic);
+    if (ps_client_asked_lately(handover->client, name, length) || !penstock_handover_keep_bytes(handover)) return false;
+
+    struct ps_metadata_job *query = ps_client_metadata(handover->client, name, length, LOOK_AGAIN_MS);
+    if (!query) return false;
+    penstock_wait_job(&query->job, PS_FOREVER); /* librdkafka keeps the deadline */
+    penstock_nogvl_now(penstock_handover_nogvl, handover);
+    return true;
+}
+
+static VALUE insist(VALUE arg)
+{
+    struct rest *rest = (struct rest *)arg;
+    bool more = true;
+    while (more) {
+        if (penstock_handover_queue_full(rest->handover)) more = wait_for_space(rest);
+        else more = penstock_handover_place_unknown(rest->handover) && look_again(rest);
+    }
+    return Qnil;
+}
+
+static VALUE give_up(VALUE arg)
+{
+    const struct rest *rest = (struct rest *)arg;
+    struct penstock_handover *handover = rest->handover;
+    count(rest->tally, handover);
+    if (handover->sent == handover->batch->size) return Qnil;
+    bool drop = rest->drop && penstock_handover_queue_full(handover);
+    penstock_handover_give_up(handover, drop ? RD_KAFKA_RESP_ERR__QUEUE_FULL : RD_KAFKA_RESP_ERR__CONFLICT);
+    if (drop) handover->sent = handover->batch->size; /* as far as the caller is concerned: all have a verdict to come */
+    count(rest->tally, handover);
+    return Qnil;
+}
+
+/* Tries again if that may help, and sees to it that all have a verdict. */
+static void hand_over_the_rest(VALUE self, struct penstock_handover *handover, VALUE tally)
+{
+    const struct client_object *object = rb_check_typeddata(self, &client_type);
+    struct rest rest = {
+        .handover = handover,
+        .queue_full_ms = object->queue_full_ms,
+        .drop = object->drop_when_full,
+        .tally = tally,
+    };
+    rb_ensure(insist, (VALUE)&rest, give_up, (VALUE)&rest);
 }
 
 static VALUE client_produce(VALUE self, VALUE hash)
 {
-    const struct client_object *object = rb_check_typeddata(self, &client_type);
     struct ps_client *client = client_get(self);
     struct penstock_message message;
     struct penstock_handover handover = { .client = client, .messages = &message };
 
     check_open(client);
-    penstock_message_parse(&message, hash, -1, &object->limits);
-    if (client_open(self, client)) penstock_message_parse(&message, hash, -1, &object->limits);
+    parse(self, &message, hash, -1);
+    if (client_open(self, client)) parse(self, &message, hash, -1);
 
-    VALUE handle = penstock_delivery_handle_new(), topic = topic_value(message.topic.string);
+    VALUE handle = penstock_delivery_handle_new();
     handover.batch = ps_batch_new(client, 1);
     if (!handover.batch) rb_memerror();
-    penstock_delivery_handle_attach(handle, &handover.batch->deliveries[0], topic, message.label);
+    penstock_delivery_handle_attach(handle, &handover.batch->deliveries[0], message.topic, message.label);
     ps_batch_unref(handover.batch); /* the handle has its own */
 
     penstock_handover_prepare(&handover, false, 0);
     penstock_handover_nogvl(&handover); /* with the GVL: giving it up costs more than this takes */
+    if (!handover.sent) hand_over_the_rest(self, &handover, Qnil);
     RB_GC_GUARD(hash);
+    RB_GC_GUARD(handle);
     if (!handover.sent) rb_exc_raise(penstock_handover_error(&handover));
     return handle;
 }
 
-static bool same_string(const struct penstock_bytes *one, const struct penstock_bytes *other)
+static void parse_all(VALUE self, VALUE hashes, struct penstock_message *messages)
 {
-    return one->string == other->string ||
-           (one->size == other->size && memcmp(RSTRING_PTR(one->string), RSTRING_PTR(other->string), one->size) == 0);
+    for (long i = 0; i < RARRAY_LEN(hashes); i++) parse(self, &messages[i], RARRAY_AREF(hashes, i), i);
 }
 
-static void parse_all(const struct client_object *object, VALUE hashes, struct penstock_message *messages)
+static VALUE new_handle(struct ps_batch *batch, const struct penstock_message *messages, uint32_t i)
 {
-    for (long i = 0; i < RARRAY_LEN(hashes); i++)
-        penstock_message_parse(&messages[i], RARRAY_AREF(hashes, i), i, &object->limits);
-}
-
-/* Made before the messages are on their way: until then nobody else's cache holds their deliveries. */
-static VALUE make_handles(struct ps_client *client, struct penstock_message *messages, long size, struct ps_batch **batch)
-{
-    VALUE handles = rb_ary_new_capa(size), handle = penstock_delivery_handle_new();
-    struct penstock_bytes topic = messages[0].topic;
-
-    topic.string = topic_value(topic.string);
-    *batch = ps_batch_new(client, (uint32_t)size);
-    if (!*batch) rb_memerror();
-    for (long i = 0; i < size; i++) {
-        if (i > 0) handle = penstock_delivery_handle_new();
-        if (!same_string(&topic, &messages[i].topic)) {
-            topic = messages[i].topic;
-            topic.string = topic_value(topic.string);
-        }
-        penstock_delivery_handle_attach(handle, &(*batch)->deliveries[i], topic.string, messages[i].label);
-        if (i == 0) ps_batch_unref(*batch); /* the handles own it from here on */
-        rb_ary_push(handles, handle);
-    }
-    return handles;
+    VALUE handle = penstock_delivery_handle_new();
+    penstock_delivery_handle_attach(handle, &batch->deliveries[i], messages[i].topic, messages[i].label);
+    return handle;
 }
 
 /* Below this, giving up the GVL would cost more than it gives to others. */
 enum { RELEASE_FROM = 100 };
 
 /*
- * produce_many(messages, timeout_ms): checks all messages, then hands them over, many without the GVL.
- * timeout_ms false: does not wait. Returns
+ * produce_many(messages, timeout_ms, tally = nil): checks all messages, then hands them over, many without the GVL.
+ * timeout_ms false: does not wait. tally: an Array whose first element becomes the number of messages that were handed
+ * over, also when the call is interrupted. Returns
  *   [handles of the messages that were taken, why the next one was not or nil, verdict]
  * where the verdict is true: all delivered, false: not all, nil: unknown yet.
  */
-static VALUE client_produce_many(VALUE self, VALUE hashes, VALUE timeout_ms)
+static VALUE client_produce_many(int argc, VALUE *argv, VALUE self)
 {
-    const struct client_object *object = rb_check_typeddata(self, &client_type);
+    VALUE hashes, timeout_ms, tally;
+    rb_scan_args(argc, argv, "21", &hashes, &timeout_ms, &tally);
+    if (!NIL_P(tally)) Check_Type(tally, T_ARRAY);
     struct ps_client *client = client_get(self);
     bool wait = timeout_ms != Qfalse;
-    int64_t timeout = wait ? penstock_timeout_ms(timeout_ms) : 0;
+    int64_t deadline_us = wait ? ps_deadline_us(penstock_timeout_ms(timeout_ms)) : 0;
 
     if (wait) rb_thread_check_ints(); /* what waits for a blocking call comes now: the handing over must not be cut short */
     check_open(client);
@@ -260,38 +360,51 @@ static VALUE client_produce_many(VALUE self, VALUE hashes, VALUE timeout_ms)
 
     VALUE buffer, error = Qnil, verdict = Qnil;
     struct penstock_message *messages = ALLOCV_N(struct penstock_message, buffer, size);
-    parse_all(object, hashes, messages);
-    if (client_open(self, client)) parse_all(object, hashes, messages);
+    parse_all(self, hashes, messages);
+    if (client_open(self, client)) parse_all(self, hashes, messages);
     bool release = size >= RELEASE_FROM;
     size_t copies_size = 0;
-    VALUE kept = rb_ary_new();
+    VALUE kept = rb_ary_new(), handles = rb_ary_new_capa(size), first = penstock_delivery_handle_new();
     if (release)
         for (long i = 0; i < size; i++) copies_size += penstock_message_freeze(&messages[i], kept);
 
-    struct penstock_handover handover = { .client = client, .messages = messages };
-    VALUE handles = make_handles(client, messages, size, &handover.batch);
+    struct penstock_handover handover = { .client = client, .messages = messages, .batch = ps_batch_new(client, (uint32_t)size) };
+    if (!handover.batch) rb_memerror();
+    penstock_delivery_handle_attach(first, &handover.batch->deliveries[0], messages[0].topic, messages[0].label);
+    ps_batch_unref(handover.batch); /* the handles own it */
+
     if (!penstock_handover_prepare(&handover, release, copies_size)) {
-        ps_batch_never_sent(handover.batch, 0);
+        ps_batch_never_sent(handover.batch, 0, RD_KAFKA_RESP_ERR__CONFLICT);
         rb_memerror();
     }
+    if (release) penstock_nogvl_now(penstock_handover_nogvl, &handover);
+    else penstock_handover_nogvl(&handover);
+    count(tally, &handover);
+    if (handover.sent < size) hand_over_the_rest(self, &handover, tally);
 
-    if (!release) penstock_handover_nogvl(&handover);
-    if (wait) {
-        struct ps_completion *completion = &handover.batch->completion;
-        int64_t deadline_us = ps_deadline_us(timeout);
-        bool settled = release ? penstock_do_and_wait(penstock_handover_nogvl, &handover, completion, deadline_us)
-                               : penstock_wait(completion, NULL, deadline_us);
-        if (settled) verdict = atomic_load(&handover.batch->failed) == 0 ? Qtrue : Qfalse;
-    } else if (release) {
-        penstock_nogvl_now(penstock_handover_nogvl, &handover);
-    }
-    if (handover.sent < size) {
-        error = penstock_handover_error(&handover);
-        handles = rb_ary_subseq(handles, 0, handover.sent);
-    }
+    /* The other handles are made while the broker is at work. */
+    if (handover.sent > 0) rb_ary_push(handles, first);
+    for (uint32_t i = 1; i < handover.sent; i++) rb_ary_push(handles, new_handle(handover.batch, messages, i));
+    if (handover.sent < size) error = penstock_handover_error(&handover);
     ALLOCV_END(buffer);
+
+    if (wait && penstock_wait(&handover.batch->completion, NULL, deadline_us))
+        verdict = atomic_load(&handover.batch->failed) == 0 ? Qtrue : Qfalse;
+    RB_GC_GUARD(first);
     RB_GC_GUARD(kept);
     return rb_ary_new_from_args(3, handles, error, verdict);
+}
+
+/* check(message, index or nil, max_payload_size, message_max_bytes): checks a message as producing it would, and returns
+ * its topic; for clients that send nothing. */
+static VALUE s_check(VALUE self, VALUE hash, VALUE index, VALUE max_payload_size, VALUE message_max_bytes)
+{
+    struct penstock_message_limits limits = {
+        .payload = NUM2SIZET(max_payload_size), .total = NUM2SIZET(message_max_bytes), .queue = SIZE_MAX, /* there is none */
+    };
+    struct penstock_message message;
+    penstock_message_parse(&message, hash, NIL_P(index) ? -1 : NUM2LONG(index), &limits, Qnil);
+    return message.topic;
 }
 
 /* ---- flush, close ---- */
@@ -363,7 +476,7 @@ static void *close_nogvl(void *arg) /* may wait for another thread that is just 
 static VALUE client_close(VALUE self, VALUE timeout_ms)
 {
     struct close_call call = { .client = client_get(self), .timeout_ms = penstock_timeout_ms(timeout_ms) };
-    int64_t margin_ms = call.timeout_ms / 10 + 50; /* to purge what could not be flushed, and to destroy */
+    int64_t margin_ms = call.timeout_ms / 10 + 500; /* to purge what could not be flushed, and to destroy: on a busy machine too */
     int64_t deadline_us = call.timeout_ms < 0 ? PS_FOREVER : ps_deadline_us(call.timeout_ms + margin_ms);
     penstock_nogvl(close_nogvl, &call);
     if (call.closing) penstock_wait_job(&call.closing->job, deadline_us);
@@ -376,6 +489,13 @@ static VALUE client_close(VALUE self, VALUE timeout_ms)
     return rb_ary_new_from_values(4, result);
 }
 
+/* A client that is closing gives up delivering after this time, if it would not before. */
+static VALUE client_hurry(VALUE self, VALUE timeout_ms)
+{
+    ps_client_hurry(client_get(self), ps_deadline_us(penstock_timeout_ms(timeout_ms)));
+    return Qnil;
+}
+
 static VALUE s_open_count(VALUE self)
 {
     return UINT2NUM(ps_registry_count());
@@ -386,6 +506,14 @@ static VALUE s_open_count(VALUE self)
 static VALUE client_queue_size(VALUE self)
 {
     return ULL2NUM(ps_client_in_flight(client_get(self)));
+}
+
+/* [accepted, delivered, failed, purged] since the client was opened. */
+static VALUE client_counters(VALUE self)
+{
+    const struct ps_client *client = client_get(self);
+    return rb_ary_new_from_args(4, ULL2NUM(atomic_load(&client->accepted)), ULL2NUM(atomic_load(&client->delivered)),
+                                ULL2NUM(atomic_load(&client->failed)), ULL2NUM(atomic_load(&client->purged)));
 }
 
 static VALUE client_state(VALUE self)
@@ -445,16 +573,20 @@ void penstock_client_init(void)
     rb_gc_register_mark_object(client_class);
     rb_define_alloc_func(client_class, client_allocate);
     rb_undef_method(client_class, "initialize_copy");
-    rb_define_method(client_class, "initialize", client_initialize, 8);
+    rb_define_method(client_class, "initialize", client_initialize, 11);
     rb_define_method(client_class, "produce", client_produce, 1);
-    rb_define_method(client_class, "produce_many", client_produce_many, 2);
+    rb_define_method(client_class, "produce_many", client_produce_many, -1);
     rb_define_method(client_class, "flush", client_flush, 1);
     rb_define_method(client_class, "close", client_close, 1);
+    rb_define_method(client_class, "hurry", client_hurry, 1);
     rb_define_method(client_class, "timeout_error", client_timeout_error, 2);
     rb_define_method(client_class, "connect", client_connect, 0);
     rb_define_method(client_class, "state", client_state, 0);
     rb_define_method(client_class, "queue_size", client_queue_size, 0);
+    rb_define_method(client_class, "counters", client_counters, 0);
     rb_define_method(client_class, "partition_count", client_partition_count, 3);
+    penstock_transaction_methods_init(client_class);
+    rb_define_singleton_method(client_class, "check", s_check, 4);
     rb_define_singleton_method(client_class, "setting_names", penstock_setting_names, 0);
     rb_define_singleton_method(client_class, "open_count", s_open_count, 0);
 }

@@ -112,26 +112,105 @@ static void set(rd_kafka_conf_t *conf, const char *name, const char *value)
         penstock_raise(penstock_config_error, &penstock_no_context, "config.kafka: %s", errstr);
 }
 
-void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, struct penstock_conf_facts *facts)
+/* ---- settings that contradict each other ---- */
+
+static bool is(rd_kafka_conf_t *conf, const char *name, const char *value)
+{
+    return RTEST(rb_str_equal(get(conf, name), rb_str_new_cstr(value)));
+}
+
+/* Whether it was given, under the one name or the other: librdkafka adapts what was not. */
+static bool given(VALUE settings, const char *name, const char *alias)
+{
+    const char *const names[] = { name, alias };
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        if (!names[i]) continue;
+        VALUE string = rb_str_new_cstr(names[i]);
+        if (RTEST(rb_funcall(settings, rb_intern("key?"), 1, string))) return true;
+        if (RTEST(rb_funcall(settings, rb_intern("key?"), 1, rb_str_intern(string)))) return true;
+    }
+    return false;
+}
+
+NORETURN(static void conflict(const char *text));
+
+static void conflict(const char *text)
+{
+    penstock_raise(penstock_config_error, &penstock_no_context, "config.kafka: %s", text);
+}
+
+/*
+ * librdkafka looks at these only when the client is made, at the first use. All that it refuses then for being
+ * transactional or idempotent, as of 2.0.2 and 2.14.
+ */
+static void check_conflicts(rd_kafka_conf_t *conf, VALUE settings, const struct penstock_conf_facts *facts)
+{
+    if (given(settings, "transactional.id", NULL) && !facts->transactional) conflict("transactional.id is empty");
+    if (facts->transactional) {
+        if (given(settings, "enable.idempotence", NULL) && is(conf, "enable.idempotence", "false"))
+            conflict("transactional.id needs enable.idempotence, which is set to false");
+        if (given(settings, "socket.timeout.ms", NULL) &&
+            get_integer(conf, "socket.timeout.ms") > facts->transaction_timeout_ms + 100)
+            conflict("socket.timeout.ms must not be above transaction.timeout.ms");
+        if (given(settings, "message.timeout.ms", "delivery.timeout.ms") &&
+            get_integer(conf, "message.timeout.ms") > facts->transaction_timeout_ms)
+            conflict("message.timeout.ms must not be above transaction.timeout.ms");
+    }
+    if (facts->idempotent) {
+        if (given(settings, "acks", "request.required.acks") && !is(conf, "acks", "-1"))
+            conflict("acks must be all (-1) for an idempotent or transactional producer");
+        if (given(settings, "max.in.flight", "max.in.flight.requests.per.connection") && get_integer(conf, "max.in.flight") > 5)
+            conflict("max.in.flight must be 5 at most for an idempotent or transactional producer");
+        if (given(settings, "retries", "message.send.max.retries") && get_integer(conf, "retries") < 1)
+            conflict("retries must be 1 at least for an idempotent or transactional producer");
+        if (given(settings, "queuing.strategy", NULL) && !is(conf, "queuing.strategy", "fifo"))
+            conflict("queuing.strategy must be fifo for an idempotent or transactional producer");
+        if (given(settings, "queue.buffering.backpressure.threshold", NULL) &&
+            get_integer(conf, "queue.buffering.backpressure.threshold") > 1)
+            conflict("queue.buffering.backpressure.threshold must be 1 for an idempotent or transactional producer");
+    } else if (is(conf, "enable.gapless.guarantee", "true")) {
+        conflict("enable.gapless.guarantee needs enable.idempotence");
+    }
+}
+
+/* ---- filling ---- */
+
+/* What producers and consumers have in common. `events`: besides errors and the log. */
+static void fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, int events, VALUE *brokers)
 {
     struct filling filling = { .conf = conf, .settings = settings };
     rb_hash_foreach(settings, fill_one, (VALUE)&filling);
 
-    facts->brokers = get(conf, "bootstrap.servers");
-    if (RSTRING_LEN(facts->brokers) == 0)
+    *brokers = get(conf, "bootstrap.servers");
+    if (RSTRING_LEN(*brokers) == 0)
         penstock_raise(penstock_config_error, &penstock_no_context,
                        "config.kafka must say \"bootstrap.servers\", such as \"localhost:9092\"");
+    set(conf, "log.queue", logs_to_mailbox ? "true" : "false");
+    rd_kafka_conf_set_events(conf, events | RD_KAFKA_EVENT_ERROR | (logs_to_mailbox ? RD_KAFKA_EVENT_LOG : 0));
+}
+
+void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, struct penstock_conf_facts *facts)
+{
+    fill(conf, settings, logs_to_mailbox, RD_KAFKA_EVENT_DR, &facts->brokers);
     facts->message_max_bytes = (size_t)get_integer(conf, "message.max.bytes");
+    facts->queue_max_bytes = (size_t)get_integer(conf, "queue.buffering.max.kbytes") * 1024;
+    facts->transaction_timeout_ms = get_integer(conf, "transaction.timeout.ms");
+    facts->transactional = RSTRING_LEN(get(conf, "transactional.id")) > 0;
+    facts->idempotent = facts->transactional || is(conf, "enable.idempotence", "true"); /* the one switches on the other */
+    check_conflicts(conf, settings, facts);
     facts->sticky_ms = get_integer(conf, "sticky.partitioning.linger.ms");
     set(conf, "sticky.partitioning.linger.ms", "0"); /* topic.c does it, so that partition_key is heard */
 
     if (RTEST(rb_str_equal(get(conf, "delivery.report.only.error"), rb_str_new_cstr("true"))))
         penstock_raise(penstock_config_error, &penstock_no_context,
                        "config.kafka: delivery.report.only.error would leave delivered messages without a verdict");
-    int events = RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR;
-    set(conf, "log.queue", logs_to_mailbox ? "true" : "false");
-    if (logs_to_mailbox) events |= RD_KAFKA_EVENT_LOG;
-    rd_kafka_conf_set_events(conf, events);
+}
+
+void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox,
+                                 struct penstock_consumer_conf_facts *facts)
+{
+    fill(conf, settings, logs_to_mailbox, RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_OFFSET_COMMIT, &facts->brokers);
+    facts->max_poll_interval_ms = get_integer(conf, "max.poll.interval.ms");
 }
 
 /* The names of all settings, from the table that librdkafka prints: "name | C/P | range | ..." */

@@ -6,7 +6,6 @@
 #include "penstock.h"
 
 static VALUE handle_class, report_class;
-static ID id_new;
 static VALUE sym_not_persisted, sym_possibly_persisted, sym_persisted;
 
 /* ---- GC ---- */
@@ -92,17 +91,6 @@ static VALUE handle_label(VALUE self)
     return (VALUE)handle_get(self)->label;
 }
 
-static VALUE handle_await(VALUE self, VALUE timeout_ms)
-{
-    struct ps_delivery *delivery = handle_get(self);
-    int64_t timeout = penstock_timeout_ms(timeout_ms);
-    if (ps_delivery_settled(delivery)) return Qtrue;
-    check_not_inherited(delivery);
-    bool settled = penstock_wait(&delivery->batch->completion, delivery, ps_deadline_us(timeout));
-    RB_GC_GUARD(self);
-    return settled ? Qtrue : Qfalse;
-}
-
 static VALUE handle_error(VALUE self)
 {
     struct ps_delivery *delivery = handle_get(self);
@@ -118,10 +106,8 @@ static VALUE status_symbol(const struct ps_delivery *delivery)
     }
 }
 
-static VALUE handle_report(VALUE self)
+static VALUE report_of(const struct ps_delivery *delivery, VALUE self)
 {
-    struct ps_delivery *delivery = handle_get(self);
-    if (!ps_delivery_settled(delivery)) return Qnil;
     VALUE arguments[] = {
         (VALUE)delivery->topic,
         INT2NUM(delivery->partition),
@@ -132,7 +118,27 @@ static VALUE handle_report(VALUE self)
         (VALUE)delivery->label,
         penstock_delivery_error_new(delivery),
     };
-    return rb_funcallv(report_class, id_new, sizeof(arguments) / sizeof(*arguments), arguments);
+    VALUE report = rb_class_new_instance(sizeof(arguments) / sizeof(*arguments), arguments, report_class);
+    RB_GC_GUARD(self); /* the delivery is its handle's */
+    return report;
+}
+
+static VALUE handle_report(VALUE self)
+{
+    const struct ps_delivery *delivery = handle_get(self);
+    return ps_delivery_settled(delivery) ? report_of(delivery, self) : Qnil;
+}
+
+/* The report, or nil when the time was up first. */
+static VALUE handle_await(VALUE self, VALUE timeout_ms)
+{
+    struct ps_delivery *delivery = handle_get(self);
+    int64_t timeout = penstock_timeout_ms(timeout_ms);
+    if (!ps_delivery_settled(delivery)) {
+        check_not_inherited(delivery);
+        if (!penstock_wait(&delivery->batch->completion, delivery, ps_deadline_us(timeout))) return Qnil;
+    }
+    return report_of(delivery, self);
 }
 
 static VALUE handle_timeout_error(VALUE self, VALUE waited_ms)
@@ -174,7 +180,6 @@ void penstock_delivery_handle_init(void)
     report_class = rb_const_get(penstock_module, rb_intern("DeliveryReport"));
     rb_gc_register_mark_object(handle_class);
     rb_gc_register_mark_object(report_class);
-    id_new = rb_intern("new");
     sym_not_persisted = ID2SYM(rb_intern("not_persisted"));
     sym_possibly_persisted = ID2SYM(rb_intern("possibly_persisted"));
     sym_persisted = ID2SYM(rb_intern("persisted"));

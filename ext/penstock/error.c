@@ -8,7 +8,8 @@
 
 VALUE penstock_error, penstock_config_error, penstock_message_error, penstock_closed_error, penstock_forked_error,
     penstock_queue_full_error, penstock_produce_error, penstock_delivery_error, penstock_message_timed_out_error,
-    penstock_timeout_error;
+    penstock_timeout_error, penstock_transaction_error, penstock_committed_error, penstock_fatal_error;
+VALUE penstock_consumer_closed_error, penstock_consume_error, penstock_commit_error, penstock_consume_timeout_error;
 
 const struct penstock_error_context penstock_no_context = { .topic = Qnil, .partition = -1 };
 
@@ -19,19 +20,23 @@ static VALUE utf8(const char *text)
     return text && *text ? rb_utf8_str_new_cstr(text) : Qnil;
 }
 
-/* Error.build(text, number, name, description, producer, brokers, problem, topic, partition, fatal, retriable, abortable) */
+/* Error.build(text, number, name, description, [producer, consumer], brokers, problem, topic, partition, fatal, retriable, abortable) */
 VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context *context, VALUE text)
 {
     char problem[256] = "";
     if (context->client && !ps_client_inherited(context->client))
         ps_client_last_error((struct ps_client *)context->client, problem, sizeof(problem));
+    if (context->consumer && !ps_consumer_inherited(context->consumer))
+        ps_consumer_last_error((struct ps_consumer *)context->consumer, problem, sizeof(problem));
+    const char *brokers = context->client ? context->client->brokers : context->consumer ? context->consumer->brokers : NULL;
     VALUE arguments[] = {
         text,
         INT2FIX(context->err),
         context->err ? utf8(rd_kafka_err2name(context->err)) : Qnil,
         context->err ? utf8(rd_kafka_err2str(context->err)) : Qnil,
-        context->client ? utf8(context->client->name) : Qnil,
-        context->client ? utf8(context->client->brokers) : Qnil,
+        rb_ary_new_from_args(2, context->client ? utf8(context->client->name) : Qnil,
+                             context->consumer ? utf8(context->consumer->name) : Qnil),
+        utf8(brokers),
         utf8(problem),
         context->topic,
         context->partition >= 0 ? INT2NUM(context->partition) : Qnil,
@@ -100,6 +105,13 @@ void penstock_error_init(void)
         { &penstock_delivery_error, "DeliveryError" },
         { &penstock_message_timed_out_error, "MessageTimedOutError" },
         { &penstock_timeout_error, "WaitTimeoutError" },
+        { &penstock_transaction_error, "TransactionError" },
+        { &penstock_committed_error, "TransactionCommittedError" },
+        { &penstock_fatal_error, "FatalError" },
+        { &penstock_consumer_closed_error, "ConsumerClosedError" },
+        { &penstock_consume_error, "ConsumeError" },
+        { &penstock_commit_error, "CommitError" },
+        { &penstock_consume_timeout_error, "ConsumeTimeoutError" },
     };
     for (size_t i = 0; i < sizeof(classes) / sizeof(*classes); i++) {
         *classes[i].error_class = rb_const_get(penstock_module, rb_intern(classes[i].name));

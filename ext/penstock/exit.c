@@ -13,15 +13,15 @@ static _Atomic bool armed;
 
 static VALUE wait_for_close(VALUE arg)
 {
-    struct ps_client *client = (struct ps_client *)arg;
-    int64_t close_by_us = atomic_load(&client->close_by_us);
+    const struct ps_closing *closing = (const struct ps_closing *)arg;
+    const struct ps_open *open = closing->open;
+    int64_t close_by_us = atomic_load(&open->close_by_us);
     int64_t deadline_us = close_by_us == PS_FOREVER ? PS_FOREVER : close_by_us + DESTROY_MS * 1000;
 
-    ps_job_retain(&client->close_job->job);
-    bool closed = penstock_wait_job(&client->close_job->job, deadline_us);
-    unsigned long long pending = ps_client_in_flight(client);
+    bool closed = penstock_wait(&closing->job->completion, NULL, deadline_us);
+    unsigned long long pending = open->kind->pending(open);
     if (!closed && pending > 0)
-        fprintf(stderr, "penstock: [%s] %llu messages had no verdict yet when the process ended\n", client->name, pending);
+        fprintf(stderr, "penstock: [%s] %llu messages had no verdict yet when the process ended\n", open->name, pending);
     return closed ? Qtrue : Qfalse;
 }
 
@@ -29,15 +29,17 @@ static VALUE wait_for_close(VALUE arg)
 static void close_all(void)
 {
     VALUE buffer;
-    struct ps_client **closing = ALLOCV_N(struct ps_client *, buffer, CLOSE_AT_ONCE);
+    struct ps_closing *closing = ALLOCV_N(struct ps_closing, buffer, CLOSE_AT_ONCE);
     unsigned count;
     int interrupted = 0;
     bool all_closed = true;
     do {
         count = ps_registry_close_all(closing, CLOSE_AT_ONCE, "still open when the process ended");
         for (unsigned i = 0; i < count; i++) {
-            if (!interrupted && !RTEST(rb_protect(wait_for_close, (VALUE)closing[i], &interrupted))) all_closed = false;
-            ps_client_unref(closing[i]);
+            struct ps_open *open = closing[i].open;
+            if (!interrupted && !RTEST(rb_protect(wait_for_close, (VALUE)&closing[i], &interrupted))) all_closed = false;
+            ps_job_abandon(closing[i].job);
+            open->kind->unref(open);
         }
     } while (count > 0 && all_closed && !interrupted);
     ALLOCV_END(buffer);

@@ -1,23 +1,10 @@
 /*
  * Handing checked messages to librdkafka, with or without the GVL: prepared with it, handed over by
- * whichever thread produces, in one go. From then on they are the core's; those that librdkafka does not
- * take have their verdict, and nothing is left of them.
+ * whichever thread produces, in one go or, when the queue is full, in several. What librdkafka has taken
+ * is the core's; what it does not take gets a verdict at once.
  */
 #include "penstock.h"
 #include <string.h>
-
-bool penstock_handover_prepare(struct penstock_handover *handover, bool release, size_t copies_size)
-{
-    char *copies = NULL;
-    if (release) {
-        handover->copies = copies = malloc(copies_size);
-        if (!copies) return false;
-    }
-    struct penstock_message *messages = handover->messages;
-    for (uint32_t i = 0; i < handover->batch->size; i++)
-        penstock_message_to_bytes(&messages[i], i > 0 ? &messages[i - 1] : NULL, release ? &copies : NULL);
-    return true;
-}
 
 static void refuse(struct penstock_refusal *refusal, rd_kafka_resp_err_t err, const char *text)
 {
@@ -25,15 +12,84 @@ static void refuse(struct penstock_refusal *refusal, rd_kafka_resp_err_t err, co
     snprintf(refusal->text, sizeof(refusal->text), "%s", text);
 }
 
+/* ---- preparing: with the GVL ---- */
+
 static bool copy_partition_key(struct ps_delivery *delivery, const struct penstock_bytes *key)
 {
-    if (!key->data) return true;
+    if (NIL_P(key->string)) return true;
     struct ps_bytes *bytes = malloc(sizeof(*bytes) + key->size);
     if (!bytes) return false;
     bytes->size = key->size;
-    memcpy(bytes->data, key->data, bytes->size);
+    memcpy(bytes->data, RSTRING_PTR(key->string), bytes->size);
     delivery->partition_key = bytes;
     return true;
+}
+
+static bool prepare(struct penstock_handover *handover, uint32_t i, char **copies)
+{
+    struct penstock_message *message = &handover->messages[i];
+    const struct penstock_message *last = i > 0 ? message - 1 : NULL;
+
+    message->native_topic = last && last->topic == message->topic
+                                ? last->native_topic
+                                : ps_client_topic(handover->client, RSTRING_PTR(message->topic), RSTRING_LEN(message->topic));
+    if (!message->native_topic || !copy_partition_key(&handover->batch->deliveries[i], &message->partition_key)) return false;
+    penstock_message_to_bytes(message, copies);
+    return true;
+}
+
+bool penstock_handover_prepare(struct penstock_handover *handover, bool release, size_t copies_size)
+{
+    char *copies = NULL;
+    if (release) {
+        handover->copies = copies = malloc(copies_size + 1); /* malloc(0) may be NULL */
+        if (!copies) return false;
+    }
+    if (!ps_client_enter(handover->client)) return true; /* the next step will say so */
+    while (handover->prepared < handover->batch->size && prepare(handover, handover->prepared, release ? &copies : NULL))
+        handover->prepared++;
+    ps_client_exit(handover->client); /* a client that can be entered again is still open, and has its topics */
+    return true;
+}
+
+/* ---- handing over ---- */
+
+/* RUN: messages for which librdkafka is called, and clocks are read, once. A batch of twice SERVE_EVERY serves its own
+ * client. */
+enum { RUN = 64, SERVE_EVERY = 1024 };
+
+/* Says no more than rd_kafka_produce_batch can. */
+static bool is_plain(const struct penstock_message *message)
+{
+    return message->partition == RD_KAFKA_PARTITION_UA && !message->timestamp && !message->native_headers;
+}
+
+/*
+ * Hands over plain messages of one topic from the first of `messages` on, a tenth faster than one by one. Returns how
+ * many were taken. After the first that is not, librdkafka takes none: a full queue, a fatal error and an unknown topic
+ * (its state is locked for the call) concern all that follow, and message.c has refused what is too large.
+ */
+static uint32_t enqueue_run(const struct penstock_message *messages, struct ps_delivery *deliveries, uint32_t limit)
+{
+    rd_kafka_message_t run[RUN];
+    uint32_t length = 0, taken = 0;
+    while (length < limit && is_plain(&messages[length]) && messages[length].native_topic == messages->native_topic) {
+        const struct penstock_message *message = &messages[length];
+        run[length] = (rd_kafka_message_t){
+            .payload = (void *)message->payload.data,
+            .len = message->payload.size,
+            .key = (void *)message->key.data,
+            .key_len = message->key.size,
+            ._private = &deliveries[length],
+        };
+        length++;
+    }
+    if (length == 0) return 0;
+    int64_t now_us = ps_now_us();
+    for (uint32_t i = 0; i < length; i++) deliveries[i].latency_us = now_us;
+    rd_kafka_produce_batch(messages->native_topic->rkt, RD_KAFKA_PARTITION_UA, RD_KAFKA_MSG_F_COPY, run, (int)length);
+    while (taken < length && !run[taken].err) taken++;
+    return taken;
 }
 
 static rd_kafka_vu_t bytes_vu(rd_kafka_vtype_t type, const struct penstock_bytes *bytes)
@@ -41,16 +97,12 @@ static rd_kafka_vu_t bytes_vu(rd_kafka_vtype_t type, const struct penstock_bytes
     return (rd_kafka_vu_t){ .vtype = type, .u.mem = { (void *)bytes->data, bytes->size } };
 }
 
-/* Hands one message to librdkafka, which copies it: a fraction of a microsecond. */
-static void enqueue(struct ps_client *client, struct ps_topic *topic, struct penstock_message *message,
-                    struct ps_delivery *delivery, struct penstock_refusal *refusal)
+/* Any message, and if librdkafka does not take it, why. */
+static void enqueue(struct ps_client *client, struct penstock_message *message, struct ps_delivery *delivery,
+                    struct penstock_refusal *refusal)
 {
-    if (!copy_partition_key(delivery, &message->partition_key)) {
-        refuse(refusal, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "out of memory");
-        return;
-    }
     rd_kafka_vu_t arguments[8] = {
-        { .vtype = RD_KAFKA_VTYPE_RKT, .u.rkt = topic->rkt },
+        { .vtype = RD_KAFKA_VTYPE_RKT, .u.rkt = message->native_topic->rkt },
         { .vtype = RD_KAFKA_VTYPE_PARTITION, .u.i32 = message->partition },
         { .vtype = RD_KAFKA_VTYPE_MSGFLAGS, .u.i = RD_KAFKA_MSG_F_COPY },
         { .vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = delivery },
@@ -59,6 +111,7 @@ static void enqueue(struct ps_client *client, struct ps_topic *topic, struct pen
         bytes_vu(RD_KAFKA_VTYPE_KEY, &message->key),
         { .vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = message->native_headers },
     };
+    delivery->latency_us = ps_now_us();
     rd_kafka_error_t *error = rd_kafka_produceva(client->rk, arguments, message->native_headers ? 8 : 7);
     if (!error) {
         message->native_headers = NULL;
@@ -69,39 +122,32 @@ static void enqueue(struct ps_client *client, struct ps_topic *topic, struct pen
     rd_kafka_error_destroy(error);
 }
 
-/* Clocks are read for every CLOCK_EVERY messages; a batch of twice SERVE_EVERY serves its own client. */
-enum { CLOCK_EVERY = 64, SERVE_EVERY = 1024 };
-
-static struct ps_topic *topic_of(struct ps_client *client, struct ps_topic *last, const struct penstock_bytes *name)
-{
-    if (last && last->length == name->size && memcmp(last->name, name->data, name->size) == 0) return last;
-    return ps_client_topic(client, name->data, name->size);
-}
-
 /* Hands messages over up to the first refusal. */
 static void hand_over(struct penstock_handover *handover)
 {
     struct ps_client *client = handover->client;
-    struct ps_batch *batch = handover->batch;
-    struct penstock_refusal *refusal = &handover->refusal;
-    struct ps_topic *topic = NULL;
-    bool serving = batch->size >= 2 * SERVE_EVERY && ps_poller_borrow(client);
-    int64_t now_us = 0, now_ms = 0;
-    uint32_t i;
+    struct ps_delivery *deliveries = handover->batch->deliveries;
+    uint32_t size = handover->prepared, i = handover->sent, served = i;
+    bool serving = size - i >= 2 * SERVE_EVERY && ps_poller_borrow(client);
 
-    for (i = 0; i < batch->size; i++) {
-        struct penstock_message *message = &handover->messages[i];
-        if (i % CLOCK_EVERY == 0) {
-            now_us = ps_now_us();
-            now_ms = ps_wall_clock_ms();
+    while (i < size) {
+        uint32_t limit = size - i < RUN ? size - i : RUN;
+        uint32_t taken = enqueue_run(&handover->messages[i], &deliveries[i], limit);
+        i += taken;
+        if (taken < limit) {
+            struct penstock_refusal refusal = { 0 };
+            enqueue(client, &handover->messages[i], &deliveries[i], &refusal);
+            if (refusal.err) {
+                handover->refusal = refusal;
+                if (refusal.err != RD_KAFKA_RESP_ERR__QUEUE_FULL) ps_completion_wake(&client->space); /* took some for a moment */
+                break;
+            }
+            i++;
         }
-        batch->deliveries[i].latency_us = now_us;
-        if (!message->timestamp) message->timestamp = now_ms;
-        topic = topic_of(client, topic, &message->topic);
-        if (topic) enqueue(client, topic, message, &batch->deliveries[i], refusal);
-        else refuse(refusal, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "librdkafka refused the topic, or out of memory");
-        if (refusal->err) break;
-        if (serving && i % SERVE_EVERY == SERVE_EVERY - 1) ps_poller_serve(client);
+        if (serving && i - served >= SERVE_EVERY) {
+            ps_poller_serve(client);
+            served = i;
+        }
     }
     if (serving) ps_poller_hand_back(client);
     handover->sent = i;
@@ -111,21 +157,66 @@ void *penstock_handover_nogvl(void *arg)
 {
     struct penstock_handover *handover = arg;
     struct ps_client *client = handover->client;
-    uint32_t size = handover->batch->size;
 
     if (ps_client_enter(client)) {
-        atomic_fetch_add(&client->accepted, size); /* before: a verdict may be in before its message's turn is over */
+        uint32_t rest = handover->prepared - handover->sent;
+        atomic_fetch_add(&client->accepted, rest); /* before: a verdict may be in before its message's turn is over */
         hand_over(handover);
-        atomic_fetch_sub(&client->accepted, size - handover->sent);
+        atomic_fetch_sub(&client->accepted, handover->prepared - handover->sent);
         ps_client_exit(client);
+        if (handover->sent == handover->prepared && handover->prepared < handover->batch->size)
+            refuse(&handover->refusal, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "librdkafka refused the topic, or out of memory");
     } else {
         refuse(&handover->refusal, RD_KAFKA_RESP_ERR__DESTROY, "the producer is closed");
     }
-    for (uint32_t i = handover->sent; i < size; i++)
-        if (handover->messages[i].native_headers) rd_kafka_headers_destroy(handover->messages[i].native_headers);
-    free(handover->copies); /* librdkafka has its own */
-    ps_batch_never_sent(handover->batch, handover->sent);
+    if (handover->sent == handover->batch->size) {
+        free(handover->copies); /* librdkafka has its own */
+        handover->copies = NULL;
+    }
     return NULL;
+}
+
+static void keep(struct penstock_bytes *bytes, char **copies)
+{
+    if (!bytes->data) return;
+    bytes->data = memcpy(*copies, bytes->data, bytes->size);
+    *copies += bytes->size;
+}
+
+bool penstock_handover_keep_bytes(struct penstock_handover *handover)
+{
+    if (handover->copies) return true; /* prepared for it */
+    size_t size = 1; /* malloc(0) may be NULL */
+    for (uint32_t i = handover->sent; i < handover->prepared; i++)
+        size += handover->messages[i].payload.size + handover->messages[i].key.size;
+    char *copies = handover->copies = malloc(size);
+    if (!copies) return false;
+    for (uint32_t i = handover->sent; i < handover->prepared; i++) {
+        keep(&handover->messages[i].payload, &copies);
+        keep(&handover->messages[i].key, &copies);
+    }
+    return true;
+}
+
+bool penstock_handover_queue_full(const struct penstock_handover *handover)
+{
+    return handover->sent < handover->batch->size && handover->refusal.err == RD_KAFKA_RESP_ERR__QUEUE_FULL;
+}
+
+bool penstock_handover_place_unknown(const struct penstock_handover *handover)
+{
+    rd_kafka_resp_err_t err = handover->refusal.err;
+    return handover->sent < handover->batch->size &&
+           (err == RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION || err == RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC);
+}
+
+void penstock_handover_give_up(struct penstock_handover *handover, rd_kafka_resp_err_t err)
+{
+    for (uint32_t i = handover->sent; i < handover->prepared; i++)
+        if (handover->messages[i].native_headers) rd_kafka_headers_destroy(handover->messages[i].native_headers);
+    free(handover->copies);
+    handover->copies = NULL;
+    ps_batch_never_sent(handover->batch, handover->sent, err);
 }
 
 VALUE penstock_handover_error(const struct penstock_handover *handover)
@@ -134,7 +225,7 @@ VALUE penstock_handover_error(const struct penstock_handover *handover)
     struct penstock_error_context context = {
         .err = refusal->err,
         .client = handover->client,
-        .topic = (VALUE)handover->batch->deliveries[handover->sent].topic,
+        .topic = handover->messages[handover->sent].topic,
         .partition = handover->messages[handover->sent].partition,
         .fatal = refusal->fatal,
         .retriable = refusal->err == RD_KAFKA_RESP_ERR__QUEUE_FULL,

@@ -9,13 +9,11 @@
 /* What librdkafka reckons that the record format adds at most: attributes and the lengths, as varints. */
 enum { RECORD_OVERHEAD = 36 };
 
-static VALUE sym_topic, sym_payload, sym_key, sym_partition, sym_partition_key, sym_timestamp, sym_headers, sym_label;
-
 struct parsing {
     struct penstock_message *message;
+    VALUE last_topic;
     long index;
     size_t size; /* of payload, key and headers, and what the protocol adds to them */
-    bool has_payload;
 };
 
 NORETURN(static void refuse(long index, const char *format, ...));
@@ -30,13 +28,6 @@ static void refuse(long index, const char *format, ...)
     penstock_raise(penstock_message_error, &penstock_no_context, "message %ld of the batch: %" PRIsVALUE, index, reason);
 }
 
-static VALUE string_or_nil(VALUE value, const char *name, long index)
-{
-    if (!NIL_P(value) && !RB_TYPE_P(value, T_STRING))
-        refuse(index, ":%s is a String or nil, not %" PRIsVALUE, name, rb_obj_class(value));
-    return value;
-}
-
 void penstock_check_topic_name(VALUE name, long index)
 {
     if (!RB_TYPE_P(name, T_STRING)) refuse(index, ":topic is a String or Symbol, not %" PRIsVALUE, rb_obj_class(name));
@@ -44,18 +35,66 @@ void penstock_check_topic_name(VALUE name, long index)
         refuse(index, ":topic %+" PRIsVALUE " is no legal topic name: 1 to 249 of the characters a-z A-Z 0-9 . _ -", name);
 }
 
-static int32_t parse_partition(VALUE value, long index)
+static bool same_bytes(VALUE one, VALUE other)
 {
+    return one == other || (RSTRING_LEN(one) == RSTRING_LEN(other) &&
+                            memcmp(RSTRING_PTR(one), RSTRING_PTR(other), RSTRING_LEN(one)) == 0);
+}
+
+/* A frozen String that the caller cannot reach: one for each name, found again while anybody has it. */
+static void parse_topic(VALUE value, struct parsing *parsing)
+{
+    VALUE name = SYMBOL_P(value) ? rb_sym2str(value) : value;
+    if (!NIL_P(parsing->last_topic) && RB_TYPE_P(name, T_STRING) && same_bytes(name, parsing->last_topic)) {
+        parsing->message->topic = parsing->last_topic;
+        return;
+    }
+    penstock_check_topic_name(name, parsing->index);
+    parsing->message->topic = rb_enc_interned_str(RSTRING_PTR(name), RSTRING_LEN(name), rb_utf8_encoding());
+}
+
+static struct penstock_bytes parse_string(VALUE value, const char *name, long index)
+{
+    if (NIL_P(value)) return (struct penstock_bytes){ .string = Qnil };
+    if (!RB_TYPE_P(value, T_STRING)) refuse(index, ":%s is a String or nil, not %" PRIsVALUE, name, rb_obj_class(value));
+    return (struct penstock_bytes){ .string = value, .size = RSTRING_LEN(value) };
+}
+
+static void parse_payload(VALUE value, struct parsing *parsing)
+{
+    parsing->message->payload = parse_string(value, "payload", parsing->index);
+}
+
+static void parse_key(VALUE value, struct parsing *parsing)
+{
+    parsing->message->key = parse_string(value, "key", parsing->index);
+}
+
+static void parse_partition_key(VALUE value, struct parsing *parsing)
+{
+    parsing->message->partition_key = parse_string(value, "partition_key", parsing->index);
+    if (!NIL_P(value) && RSTRING_LEN(value) == 0) refuse(parsing->index, ":partition_key is empty");
+}
+
+static void parse_label(VALUE value, struct parsing *parsing)
+{
+    parsing->message->label = value;
+}
+
+static void parse_partition(VALUE value, struct parsing *parsing)
+{
+    long index = parsing->index;
     if (!RB_INTEGER_TYPE_P(value)) refuse(index, ":partition is an Integer, not %" PRIsVALUE, rb_inspect(value));
     if (!FIXNUM_P(value) || FIX2LONG(value) < RD_KAFKA_PARTITION_UA || FIX2LONG(value) > INT32_MAX)
         refuse(index, ":partition %" PRIsVALUE " is out of range: 0 to 2147483647, or -1 to let the partitioner choose", value);
-    return (int32_t)FIX2LONG(value);
+    parsing->message->partition = (int32_t)FIX2LONG(value);
 }
 
 /* Kafka's timestamps are ms since the epoch. */
-static int64_t parse_timestamp(VALUE value, long index)
+static void parse_timestamp(VALUE value, struct parsing *parsing)
 {
-    if (NIL_P(value)) return 0; /* librdkafka: now */
+    if (NIL_P(value)) return; /* librdkafka: now */
+    long index = parsing->index;
     int64_t timestamp = -1;
     if (FIXNUM_P(value)) {
         timestamp = FIX2LONG(value);
@@ -67,7 +106,7 @@ static int64_t parse_timestamp(VALUE value, long index)
         refuse(index, ":timestamp is a Time or an Integer of milliseconds since the epoch, not %" PRIsVALUE, rb_inspect(value));
     }
     if (timestamp < 0) refuse(index, ":timestamp %" PRIsVALUE " lies before 1970", rb_inspect(value));
-    return timestamp;
+    parsing->message->timestamp = timestamp;
 }
 
 /* Kafka's signed (zigzag) varint */
@@ -113,70 +152,59 @@ static void parse_headers(VALUE headers, struct parsing *parsing)
     if (RHASH_SIZE(headers) > 0) parsing->message->headers = headers;
 }
 
-NORETURN(static void refuse_key(VALUE key, long index));
+/* The ones that most messages have come first: nothing is looked for when as many were found as there are. */
+static struct field {
+    const char *name;
+    void (*parse)(VALUE value, struct parsing *parsing);
+    VALUE symbol;
+} fields[] = {
+    { .name = "topic", parse_topic },         { .name = "payload", parse_payload },
+    { .name = "key", parse_key },             { .name = "headers", parse_headers },
+    { .name = "partition", parse_partition }, { .name = "partition_key", parse_partition_key },
+    { .name = "label", parse_label },         { .name = "timestamp", parse_timestamp },
+};
 
-static void refuse_key(VALUE key, long index)
+enum { FIELDS = sizeof(fields) / sizeof(*fields) };
+
+static int refuse_unknown_key(VALUE key, VALUE value, VALUE index)
 {
-    VALUE known = rb_const_get(rb_const_get(penstock_module, rb_intern("Config")), rb_intern("MESSAGE_KEYS"));
-    VALUE hint = rb_funcall(rb_const_get(penstock_module, rb_intern("Config")), rb_intern("hint"), 2, key, known);
-    refuse(index, "unknown message key %" PRIsVALUE "%" PRIsVALUE, rb_inspect(key), hint);
-}
-
-static struct penstock_bytes bytes_of(VALUE string)
-{
-    return (struct penstock_bytes){ .string = string, .size = NIL_P(string) ? 0 : (size_t)RSTRING_LEN(string) };
-}
-
-static int parse_pair(VALUE key, VALUE value, VALUE arg)
-{
-    struct parsing *parsing = (struct parsing *)arg;
-    struct penstock_message *message = parsing->message;
-
-    if (key == sym_topic) {
-        VALUE name = SYMBOL_P(value) ? rb_sym2str(value) : value;
-        penstock_check_topic_name(name, parsing->index);
-        message->topic = bytes_of(name);
-    } else if (key == sym_payload) {
-        message->payload = bytes_of(string_or_nil(value, "payload", parsing->index));
-        parsing->has_payload = true;
-    } else if (key == sym_key) {
-        message->key = bytes_of(string_or_nil(value, "key", parsing->index));
-    } else if (key == sym_partition) {
-        message->partition = parse_partition(value, parsing->index);
-    } else if (key == sym_partition_key) {
-        message->partition_key = bytes_of(string_or_nil(value, "partition_key", parsing->index));
-        if (!NIL_P(value) && RSTRING_LEN(value) == 0) refuse(parsing->index, ":partition_key is empty");
-    } else if (key == sym_timestamp) {
-        message->timestamp = parse_timestamp(value, parsing->index);
-    } else if (key == sym_headers) {
-        parse_headers(value, parsing);
-    } else if (key == sym_label) {
-        message->label = value;
-    } else {
-        refuse_key(key, parsing->index);
-    }
-    return ST_CONTINUE;
+    (void)value;
+    for (int i = 0; i < FIELDS; i++)
+        if (key == fields[i].symbol) return ST_CONTINUE;
+    VALUE config = rb_const_get(penstock_module, rb_intern("Config"));
+    VALUE hint = rb_funcall(config, rb_intern("hint"), 2, key, rb_const_get(config, rb_intern("MESSAGE_KEYS")));
+    refuse((long)index, "unknown message key %" PRIsVALUE "%" PRIsVALUE, rb_inspect(key), hint);
 }
 
 void penstock_message_parse(struct penstock_message *message, VALUE hash, long index,
-                            const struct penstock_message_limits *limits)
+                            const struct penstock_message_limits *limits, VALUE last_topic)
 {
-    struct parsing parsing = { .message = message, .index = index };
+    struct parsing parsing = { .message = message, .last_topic = last_topic, .index = index };
     *message = (struct penstock_message){
-        .topic.string = Qnil, .payload.string = Qnil, .key.string = Qnil, .partition_key.string = Qnil, .headers = Qnil,
+        .topic = Qnil, .payload.string = Qundef, .key.string = Qnil, .partition_key.string = Qnil, .headers = Qnil,
         .label = Qnil, .partition = RD_KAFKA_PARTITION_UA,
     };
     if (!RB_TYPE_P(hash, T_HASH)) refuse(index, "a message is a Hash, not %" PRIsVALUE, rb_obj_class(hash));
-    rb_hash_foreach(hash, parse_pair, (VALUE)&parsing);
+    size_t left = RHASH_SIZE(hash);
+    for (int i = 0; i < FIELDS && left > 0; i++) {
+        VALUE value = rb_hash_lookup2(hash, fields[i].symbol, Qundef);
+        if (value == Qundef) continue;
+        fields[i].parse(value, &parsing);
+        left--;
+    }
+    if (left > 0) rb_hash_foreach(hash, refuse_unknown_key, (VALUE)index);
 
-    if (NIL_P(message->topic.string)) refuse(index, ":topic is missing");
-    if (!parsing.has_payload) refuse(index, ":payload is missing (nil makes a tombstone, and has to be said)");
+    if (NIL_P(message->topic)) refuse(index, ":topic is missing");
+    if (message->payload.string == Qundef) refuse(index, ":payload is missing (nil makes a tombstone, and has to be said)");
     if (message->partition >= 0 && !NIL_P(message->partition_key.string))
         refuse(index, ":partition and :partition_key contradict each other; give one");
 
     if (message->payload.size > limits->payload)
         refuse(index, ":payload has %zu bytes, more than config.max_payload_size allows (%zu)", message->payload.size,
                limits->payload);
+    if (message->payload.size > limits->queue)
+        refuse(index, ":payload has %zu bytes, more than queue.buffering.max.kbytes ever has room for (%zu)",
+               message->payload.size, limits->queue);
     parsing.size += message->payload.size + message->key.size + RECORD_OVERHEAD;
     if (parsing.size > limits->total)
         refuse(index, "payload, key and headers need %zu bytes, more than message.max.bytes allows (%zu)", parsing.size,
@@ -203,8 +231,7 @@ static size_t freeze_bytes(struct penstock_bytes *bytes, VALUE kept)
 
 size_t penstock_message_freeze(struct penstock_message *message, VALUE kept)
 {
-    return message->topic.size + freeze_bytes(&message->payload, kept) + freeze_bytes(&message->key, kept) +
-           freeze_bytes(&message->partition_key, kept);
+    return freeze_bytes(&message->payload, kept) + freeze_bytes(&message->key, kept);
 }
 
 static void to_bytes(struct penstock_bytes *bytes, char **copies)
@@ -243,27 +270,14 @@ static rd_kafka_headers_t *native_headers(VALUE hash)
     return headers;
 }
 
-void penstock_message_to_bytes(struct penstock_message *message, const struct penstock_message *last, char **copies)
+void penstock_message_to_bytes(struct penstock_message *message, char **copies)
 {
-    if (last && last->topic.size == message->topic.size &&
-        memcmp(last->topic.data, RSTRING_PTR(message->topic.string), last->topic.size) == 0)
-        message->topic = last->topic;
-    else
-        to_bytes(&message->topic, copies);
     to_bytes(&message->payload, copies);
     to_bytes(&message->key, copies);
-    to_bytes(&message->partition_key, copies);
     message->native_headers = native_headers(message->headers);
 }
 
 void penstock_message_init(void)
 {
-    sym_topic = ID2SYM(rb_intern("topic"));
-    sym_payload = ID2SYM(rb_intern("payload"));
-    sym_key = ID2SYM(rb_intern("key"));
-    sym_partition = ID2SYM(rb_intern("partition"));
-    sym_partition_key = ID2SYM(rb_intern("partition_key"));
-    sym_timestamp = ID2SYM(rb_intern("timestamp"));
-    sym_headers = ID2SYM(rb_intern("headers"));
-    sym_label = ID2SYM(rb_intern("label"));
+    for (int i = 0; i < FIELDS; i++) fields[i].symbol = ID2SYM(rb_intern(fields[i].name));
 }

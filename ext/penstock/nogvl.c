@@ -12,6 +12,16 @@
 #define WAIT_FLAGS RB_NOGVL_INTR_FAIL
 #endif
 
+/* When nothing is held. A trap may have forked: what is waited for is the parent's then, and its locks may be held for
+ * ever. */
+static void check_ints(unsigned generation)
+{
+    rb_thread_check_ints();
+    if (generation == ps_generation()) return;
+    penstock_raise(penstock_forked_error, &penstock_no_context,
+                   "the process was forked while this thread waited; only the parent learns what it waited for");
+}
+
 struct call {
     void *(*body)(void *);
     void *arg;
@@ -29,10 +39,11 @@ static void *call_nogvl(void *arg)
 void penstock_nogvl(void *(*body)(void *), void *arg)
 {
     struct call call = { .body = body, .arg = arg };
+    unsigned generation = ps_generation();
     for (;;) {
         rb_nogvl(call_nogvl, &call, NULL, NULL, WAIT_FLAGS);
         if (call.done) return;
-        rb_thread_check_ints();
+        check_ints(generation);
     }
 }
 
@@ -46,41 +57,45 @@ void penstock_nogvl_now(void *(*body)(void *), void *arg)
 struct sleep {
     struct ps_waiter waiter;
     int64_t deadline_us;
-    struct call first;
 };
 
 static void *sleep_nogvl(void *arg)
 {
     struct sleep *sleep = arg;
-    if (!sleep->first.done) call_nogvl(&sleep->first);
     ps_waiter_sleep(&sleep->waiter, sleep->deadline_us);
     return NULL;
 }
 
-static bool wait_for(struct sleep *sleep, struct ps_completion *completion, const struct ps_delivery *delivery)
+bool penstock_wait(struct ps_completion *completion, const struct ps_delivery *delivery, int64_t deadline_us)
 {
-    if (sleep->first.done) rb_thread_check_ints(); /* those deferred until a blocking call: this is one */
+    struct sleep sleep = { .deadline_us = deadline_us };
+    unsigned generation = ps_generation();
+    check_ints(generation); /* those deferred until a blocking call: this is one */
     for (;;) {
-        if (!ps_waiter_join(&sleep->waiter, completion, delivery)) return true;
-        rb_nogvl(sleep_nogvl, sleep, ps_waiter_interrupt, &sleep->waiter, WAIT_FLAGS);
-        ps_waiter_leave(&sleep->waiter, completion);
-        if (!sleep->first.done) call_nogvl(&sleep->first); /* an interrupt was pending: with the GVL, then */
-        if (atomic_load(&sleep->waiter.state) == PS_DONE) return true;
-        rb_thread_check_ints(); /* may raise; the waiter is no longer linked */
-        if (sleep->deadline_us != PS_FOREVER && ps_now_us() >= sleep->deadline_us) return false;
+        if (!ps_waiter_join(&sleep.waiter, completion, delivery)) return true;
+        rb_nogvl(sleep_nogvl, &sleep, ps_waiter_interrupt, &sleep.waiter, WAIT_FLAGS);
+        ps_waiter_leave(&sleep.waiter, completion);
+        if (atomic_load(&sleep.waiter.state) == PS_DONE) return true;
+        check_ints(generation); /* may raise; the waiter is no longer linked */
+        if (deadline_us != PS_FOREVER && ps_now_us() >= deadline_us) return false;
     }
 }
 
-bool penstock_wait(struct ps_completion *completion, const struct ps_delivery *delivery, int64_t deadline_us)
+/* Joined before the attempt: what frees space after it interrupts the sleep. */
+bool penstock_wait_for_space(struct ps_client *client, bool (*attempt)(void *), void *arg, int64_t deadline_us)
 {
-    struct sleep sleep = { .deadline_us = deadline_us, .first.done = true };
-    return wait_for(&sleep, completion, delivery);
-}
-
-bool penstock_do_and_wait(void *(*first)(void *), void *arg, struct ps_completion *completion, int64_t deadline_us)
-{
-    struct sleep sleep = { .deadline_us = deadline_us, .first = { .body = first, .arg = arg } };
-    return wait_for(&sleep, completion, NULL);
+    struct sleep sleep = { .deadline_us = deadline_us };
+    unsigned generation = ps_generation();
+    check_ints(generation); /* as above */
+    for (;;) {
+        ps_waiter_join(&sleep.waiter, &client->space, NULL);
+        bool done = attempt(arg);
+        if (!done) rb_nogvl(sleep_nogvl, &sleep, ps_waiter_interrupt, &sleep.waiter, WAIT_FLAGS);
+        ps_waiter_leave(&sleep.waiter, &client->space);
+        if (done) return true;
+        check_ints(generation);
+        if (deadline_us != PS_FOREVER && ps_now_us() >= deadline_us) return false;
+    }
 }
 
 struct job_wait {
@@ -116,5 +131,32 @@ static void *mailbox_wait_nogvl(void *unused)
 void penstock_mailbox_wait(void)
 {
     rb_nogvl(mailbox_wait_nogvl, NULL, ps_mailbox_interrupt, NULL, RB_NOGVL_INTR_FAIL);
+    rb_thread_check_ints();
+}
+
+struct bell_wait {
+    struct ps_bell *bell;
+    uint32_t heard;
+    int64_t deadline_us;
+};
+
+static void *bell_wait_nogvl(void *arg)
+{
+    struct bell_wait *wait = arg;
+    ps_bell_sleep(wait->bell, wait->heard, wait->deadline_us);
+    return NULL;
+}
+
+/* Others who sleep on the same bell wake for nothing; rare, and they go back to sleep. */
+static void bell_wait_interrupt(void *arg)
+{
+    ps_bell_ring(((struct bell_wait *)arg)->bell);
+}
+
+void penstock_wait_bell(struct ps_bell *bell, uint32_t heard, int64_t deadline_us)
+{
+    struct bell_wait wait = { .bell = bell, .heard = heard, .deadline_us = deadline_us };
+    rb_thread_check_ints(); /* as in penstock_wait */
+    rb_nogvl(bell_wait_nogvl, &wait, bell_wait_interrupt, &wait, WAIT_FLAGS);
     rb_thread_check_ints();
 }

@@ -24,6 +24,8 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     penstock_poller_init();
     penstock_delivery_handle_init();
     penstock_client_init();
+    penstock_consumed_message_init();
+    penstock_consumer_init();
     penstock_dispatcher_init();
     penstock_embedded_cluster_init();
     penstock_exit_init();

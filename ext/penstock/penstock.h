@@ -23,11 +23,14 @@ extern VALUE penstock_module;
 
 extern VALUE penstock_error, penstock_config_error, penstock_message_error, penstock_closed_error,
     penstock_forked_error, penstock_queue_full_error, penstock_produce_error, penstock_delivery_error,
-    penstock_message_timed_out_error, penstock_timeout_error;
+    penstock_message_timed_out_error, penstock_timeout_error, penstock_transaction_error, penstock_committed_error,
+    penstock_fatal_error;
+extern VALUE penstock_consumer_closed_error, penstock_consume_error, penstock_commit_error, penstock_consume_timeout_error;
 
 struct penstock_error_context {
     rd_kafka_resp_err_t err;
     const struct ps_client *client; /* its name and brokers; may be NULL */
+    const struct ps_consumer *consumer; /* the same, if it happened to a consumer */
     VALUE topic;                    /* String or nil */
     int32_t partition;              /* -1: unknown */
     bool fatal, retriable, abortable;
@@ -50,23 +53,37 @@ void penstock_nogvl_now(void *(*body)(void *), void *arg);
 /* Sleeps until the delivery (or, if NULL, all of the completion) is settled. False: the deadline passed.
  * May raise what interrupts the thread; nothing stays linked then. */
 bool penstock_wait(struct ps_completion *completion, const struct ps_delivery *delivery, int64_t deadline_us);
-/* The same for a completion that `first` sets in motion, in one release of the GVL. It runs once in any case. */
-bool penstock_do_and_wait(void *(*first)(void *), void *arg, struct ps_completion *completion, int64_t deadline_us);
 /* The same for a job; abandons it, which drops the caller's reference, also when it raises. */
 bool penstock_wait_job(struct ps_job *job, int64_t deadline_us);
+/* Tries until there is no need to try again (true) or the deadline passed, whenever there is new room in the client's
+ * queue. `attempt` runs with the GVL and must not raise. */
+bool penstock_wait_for_space(struct ps_client *client, bool (*attempt)(void *), void *arg, int64_t deadline_us);
 void penstock_mailbox_wait(void);
+/* Sleeps until the bell has been rung since it was `heard`, or until the deadline; or for less. May raise what interrupts
+ * the thread, or run a trap that closes what the bell belongs to. */
+void penstock_wait_bell(struct ps_bell *bell, uint32_t heard, int64_t deadline_us);
 
 /* ---- config.c: Hash to rd_kafka_conf_t ------------------------------------------------------------ */
 
 struct penstock_conf_facts { /* what our own code needs to know of it */
     VALUE brokers;           /* String */
     int64_t sticky_ms;
-    size_t message_max_bytes;
+    size_t message_max_bytes, queue_max_bytes;
+    int64_t transaction_timeout_ms;
+    bool idempotent, transactional;
 };
 
 /* Fills `conf`, which stays the caller's, also when it raises. */
 void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, struct penstock_conf_facts *facts);
 VALUE penstock_setting_names(VALUE self);
+
+struct penstock_consumer_conf_facts {
+    VALUE brokers;
+    int64_t max_poll_interval_ms;
+};
+
+void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox,
+                                 struct penstock_consumer_conf_facts *facts); /* the same for a consumer */
 
 /* ---- message.c: Hash to one record ----------------------------------------------------------------- */
 
@@ -81,27 +98,34 @@ struct penstock_bytes {
 
 /* Holds VALUEs: keep it on the stack or in an ALLOCV buffer, so that the GC sees and pins them. */
 struct penstock_message {
-    struct penstock_bytes topic, payload, key, partition_key; /* Strings until penstock_message_to_bytes */
-    VALUE headers, label;
-    rd_kafka_headers_t *native_headers; /* librdkafka's once the message was handed over */
-    int64_t timestamp;                  /* ms since the epoch; 0: the time it is handed over */
+    VALUE topic;                        /* frozen, the same for the same name */
+    VALUE label;
+    struct penstock_bytes payload, key; /* Strings until penstock_message_to_bytes */
+    struct penstock_bytes partition_key;
+    union {
+        VALUE headers;
+        rd_kafka_headers_t *native_headers; /* librdkafka's once the message was handed over */
+    };
+    struct ps_topic *native_topic;      /* between ps_client_enter and exit only: closing frees it */
+    int64_t timestamp; /* ms since the epoch; 0: the time it is handed over */
     int32_t partition;
 };
 
 struct penstock_message_limits {
     size_t payload; /* max_payload_size */
     size_t total;   /* message.max.bytes, of payload, key, headers and what the protocol adds */
+    size_t queue;   /* queue.buffering.max.kbytes, of payload: librdkafka counts no more */
 };
 
-/* `index`: in produce_many's Array, -1 for a single message. Raises MessageInvalidError. */
+/* `index`: in produce_many's Array, -1 for a single message. `last_topic`: that of another message, which is likely to be
+ * this one's too; or nil. Raises MessageInvalidError. */
 void penstock_message_parse(struct penstock_message *message, VALUE hash, long index,
-                            const struct penstock_message_limits *limits);
+                            const struct penstock_message_limits *limits, VALUE last_topic);
 /* For handing over without the GVL, in two steps: the first may raise, and says how many bytes the second copies;
  * what that does not copy is in the Array `kept`, which has to stay alive. */
 size_t penstock_message_freeze(struct penstock_message *message, VALUE kept);
-/* From Strings to bytes, and headers to librdkafka's. `last`: the message before it, or NULL. `copies` is moved on;
- * NULL: no copies, for while the GVL is held. */
-void penstock_message_to_bytes(struct penstock_message *message, const struct penstock_message *last, char **copies);
+/* From Strings to bytes, and headers to librdkafka's. `copies` is moved on; NULL: no copies, for while the GVL is held. */
+void penstock_message_to_bytes(struct penstock_message *message, char **copies);
 void penstock_check_topic_name(VALUE name, long index); /* a String and a legal topic name, or raises */
 void penstock_message_init(void);
 
@@ -119,14 +143,22 @@ struct penstock_handover {
     struct ps_batch *batch;
     struct penstock_message *messages;
     char *copies;                    /* of Strings, when the GVL is released; malloc'ed */
+    uint32_t prepared, sent;         /* so many of the batch */
     struct penstock_refusal refusal; /* of messages[sent], if that is not the last */
-    uint32_t sent;
 };
 
-/* From Strings to bytes; `release`: the GVL will be. Runs nothing that could raise. False: no memory. */
-bool penstock_handover_prepare(struct penstock_handover *handover, bool release, size_t copies_size);
+/*
+ * In three steps, and nothing may raise before the last. The first needs the GVL; `release`: the second is without it.
+ * The second goes on where it stopped when it is called again. The third is for when not all were taken: the others
+ * get `err` for a verdict.
+ */
+bool penstock_handover_prepare(struct penstock_handover *handover, bool release, size_t copies_size); /* false: no memory */
 void *penstock_handover_nogvl(void *handover);
-VALUE penstock_handover_error(const struct penstock_handover *handover); /* when not all were taken */
+bool penstock_handover_keep_bytes(struct penstock_handover *handover); /* for while the GVL is released; false: no memory */
+void penstock_handover_give_up(struct penstock_handover *handover, rd_kafka_resp_err_t err);
+bool penstock_handover_queue_full(const struct penstock_handover *handover);
+bool penstock_handover_place_unknown(const struct penstock_handover *handover); /* librdkafka knows no such topic or partition */
+VALUE penstock_handover_error(const struct penstock_handover *handover); /* why messages[sent] was not taken */
 
 /* ---- delivery_handle.c ------------------------------------------------------------------------------ */
 
@@ -144,11 +176,30 @@ void penstock_poller_init(void);
 void penstock_exit_init(void);
 void penstock_exit_arm(void); /* sees to it that what is open when the process ends gets closed */
 
+/* ---- consumer_class.c, consumed_message.c ---------------------------------------------------------- */
+
+/* What a transactional producer needs to commit this consumer's offsets; whoever asked destroys it. Raises when the
+ * consumer is closed, inherited, or has no group. */
+rd_kafka_consumer_group_metadata_t *penstock_consumer_group_metadata(VALUE consumer);
+void penstock_consumer_init(void);
+
+/* A copy of everything, so that librdkafka's message can go. `topic`: the topic's name as a frozen String. */
+VALUE penstock_consumed_message_new(const rd_kafka_message_t *message, VALUE topic);
+/* Where a Message is from; raises TypeError for anything else. */
+VALUE penstock_consumed_message_place(VALUE message, int32_t *partition, int64_t *offset);
+void penstock_consumed_message_init(void);
+
 /* ---- client_class.c, embedded_cluster.c, dispatcher.c ------------------------------------------------ */
 
+struct ps_client *penstock_client_get(VALUE client);  /* of this process; borrowed from the object */
+struct ps_client *penstock_client_open(VALUE client); /* the same, opened if need be; raises when it is closed */
 int64_t penstock_timeout_ms(VALUE milliseconds); /* Numeric or nil (-1: no limit); raises ArgumentError */
 void penstock_client_init(void);
 void penstock_embedded_cluster_init(void);
 void penstock_dispatcher_init(void);
+
+/* ---- transaction_methods.c: more methods of Client ------------------------------------------------- */
+
+void penstock_transaction_methods_init(VALUE client_class);
 
 #endif

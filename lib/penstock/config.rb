@@ -2,18 +2,22 @@
 
 require "did_you_mean"
 require "securerandom"
+require_relative "config_checks"
 
 module Penstock
   # The settings of one producer, set in the block of {Producer#initialize} and frozen after it.
   #
   # Durations are in milliseconds, like Kafka's own.
   class Config
+    include ConfigChecks
+
     # What a message Hash may hold.
     MESSAGE_KEYS = %i[topic payload key partition partition_key timestamp headers label].freeze
 
     # librdkafka settings that differ from its defaults unless they are given.
     KAFKA_DEFAULTS = {
       "client.id": "penstock",
+      "enable.idempotence": true, # unless other settings contradict it
       "log_level": 4, # warnings and worse
       "message.timeout.ms": 150_000, # below max_wait_timeout, so that a wait ends with a verdict
       "socket.nagle.disable": true,
@@ -32,12 +36,69 @@ module Penstock
     attr_accessor :logger
     # @return [Integer] bytes of payload a message may have; default 1_000_012
     attr_accessor :max_payload_size
+    # Also the time in which a transactional producer has to get its first answers from the cluster when it connects.
     # @return [Integer, nil] ms that a sync call or {DeliveryHandle#wait} waits for verdicts; nil: without limit;
     #   default 180_000
     attr_accessor :max_wait_timeout
     # @return [Integer] ms to go on delivering when a producer is closed without a timeout of its own, dropped, or
     #   still open at the end of the process; default 30_000
     attr_accessor :close_timeout
+    # What happens when librdkafka's queue has no room (`queue.buffering.max.messages`, `queue.buffering.max.kbytes`):
+    # - `:wait`: the call waits, without the GVL, and is woken when there is room; {QueueFullError} when there was none
+    #   for `wait_timeout_on_queue_full`
+    # - `:raise`: {QueueFullError} at once
+    # - `:drop`: the message gets a verdict at once, :queue_full and not persisted, instead of being sent
+    # @return [:wait, :raise, :drop] default :wait
+    attr_accessor :on_queue_full
+    # @return [Integer, nil] ms; nil: without limit; default 10_000
+    attr_accessor :wait_timeout_on_queue_full
+    # Has no effect: who waits is woken when there is room. It is here for configurations that set it for another client.
+    # @return [Integer] default 0
+    attr_accessor :wait_backoff_on_queue_full
+    # Has no effect: nothing is tried again while a call waits for room, so there is nothing to tell. See
+    # {#wait_backoff_on_queue_full}.
+    # @return [Boolean] default false
+    attr_accessor :instrument_on_wait_queue_full
+    # Whether a fatal error of an idempotent producer (librdkafka lost track of what the broker has) makes it go on with a
+    # new client. The message that met the error is sent again if it certainly is not in the topic; every other one
+    # keeps its verdict.
+    # @return [Boolean] default true
+    attr_accessor :reload_on_idempotent_fatal_error
+    # @return [Integer] ms before the new client connects; default 5_000
+    attr_accessor :wait_backoff_on_idempotent_fatal_error
+    # @return [Integer] new clients in a row, with no message delivered in between; default 5
+    attr_accessor :max_attempts_on_idempotent_fatal_error
+    # Whether a fatal transactional error makes the producer go on with a new client. The error is raised all the same.
+    # @return [Boolean] default true
+    attr_accessor :reload_on_transaction_fatal_error
+    # @return [Integer] ms before the new client connects; default 1_000
+    attr_accessor :wait_backoff_on_transaction_fatal_error
+    # @return [Integer] new clients in a row, with no message delivered in between; default 10
+    attr_accessor :max_attempts_on_transaction_fatal_error
+    # @return [Integer] ms before a transaction's command is repeated, times the number of the attempt; default 500
+    attr_accessor :wait_backoff_on_transaction_command
+    # @return [Integer] default 5
+    attr_accessor :max_attempts_on_transaction_command
+    # Before a transaction is aborted, its messages in flight are sent and waited for, at most so long: an abort that
+    # overtakes a partition's first message can cost the producer its client (librdkafka issue 4849). 0: not at all; they are
+    # purged.
+    # @return [Integer] ms; default 1_000
+    attr_accessor :wait_timeout_on_transaction_abort
+    # @return [Array<Symbol>] codes of fatal errors after which no new client is made; default [:fenced]
+    attr_accessor :non_reloadable_errors
+    # @return [Integer] ms without a message after which the producer disconnects, until the next one; at least 30_000; 0,
+    #   the default: never. It takes one Ruby thread for all such producers.
+    attr_accessor :idle_disconnect_timeout
+    # @return [Boolean] false: messages are checked and acknowledged, and go nowhere ({Clients::Dummy}); default true
+    attr_accessor :deliver
+    # What stands in for librdkafka, such as {Clients::Buffered}: a class whose `new(config, monitor)` has the methods of
+    # Penstock::Client.
+    # @return [Class, nil] default nil
+    attr_accessor :client_class
+    # @return [Monitor, nil] the producer's events; nil: a monitor of its own
+    attr_accessor :monitor
+    # @return [Middleware, nil] nil: one of its own
+    attr_accessor :middleware
     # @return [Polling]
     attr_reader :polling
 
@@ -83,24 +144,51 @@ module Penstock
       @max_payload_size = 1_000_012
       @max_wait_timeout = 180_000
       @close_timeout = 30_000
+      @on_queue_full = :wait
+      @wait_timeout_on_queue_full = 10_000
+      @wait_backoff_on_queue_full = 0
+      @instrument_on_wait_queue_full = false
+      defaults_of_recovery
+      @idle_disconnect_timeout = 0
+      @deliver = true
+      @client_class = @monitor = @middleware = nil
       @polling = Polling.new
+    end
+
+    # @return [Boolean] whether {#on_queue_full} is :wait
+    def wait_on_queue_full = on_queue_full == :wait
+
+    # @param wait [Boolean] false: {#on_queue_full} becomes :raise
+    def wait_on_queue_full=(wait)
+      @on_queue_full = wait ? :wait : :raise
     end
 
     # @raise [ConfigurationInvalidError] naming the first setting that is wrong
     # @return [self] frozen
     # @api private
     def finish
-      check("id", id, "a String that is not empty") { id.is_a?(String) && !id.empty? && !id.include?("\0") }
-      check("logger", logger, "a Logger or nil") { logger.nil? || logger.respond_to?(:add) }
-      check_integer("max_payload_size", max_payload_size, 0)
-      check_integer("max_wait_timeout", max_wait_timeout, 0) unless max_wait_timeout.nil?
-      check_integer("close_timeout", close_timeout, 0)
+      check_identity
+      check_limits
+      check_queue
+      check_recovery
+      check_parts
       check_polling
       check_kafka
-      @kafka = with_defaults.freeze
+      @kafka = with_defaults(defaults).freeze
       polling.freeze
       freeze
     end
+
+    # @return [Array] what Client.new takes last
+    # @api private
+    def native_settings
+      [max_payload_size, close_timeout, polling.fd.max_time, polling.fd.periodic_poll_interval,
+       on_queue_full == :wait ? wait_timeout_on_queue_full : 0, on_queue_full == :drop, wait_timeout_on_transaction_abort]
+    end
+
+    # @return [Boolean] whether a setting of {#kafka} is the user's and not a default of ours
+    # @api private
+    def given?(name) = @given.include?(name)
 
     # @return [String] without the values of settings: they may be secret
     def inspect
@@ -134,14 +222,52 @@ module Penstock
 
     private
 
-    def check(name, value, expected)
-      return if yield
-
-      raise ConfigurationInvalidError, "config.#{name} must be #{expected}, not #{value.inspect}"
+    def defaults_of_recovery
+      @reload_on_idempotent_fatal_error = @reload_on_transaction_fatal_error = true
+      @wait_backoff_on_idempotent_fatal_error = 5_000
+      @max_attempts_on_idempotent_fatal_error = 5
+      @wait_backoff_on_transaction_fatal_error = 1_000
+      @max_attempts_on_transaction_fatal_error = 10
+      @wait_backoff_on_transaction_command = 500
+      @max_attempts_on_transaction_command = 5
+      @wait_timeout_on_transaction_abort = 1_000
+      @non_reloadable_errors = [:fenced]
     end
 
-    def check_integer(name, value, least)
-      check(name, value, "an Integer of at least #{least}") { value.is_a?(Integer) && value.between?(least, 2**53) }
+    def check_limits
+      check_integer("max_payload_size", max_payload_size, 0)
+      check_integer("max_wait_timeout", max_wait_timeout, 0) unless max_wait_timeout.nil?
+      check_integer("close_timeout", close_timeout, 0)
+    end
+
+    def check_queue
+      check_one_of("on_queue_full", on_queue_full, %i[wait raise drop])
+      check_integer("wait_timeout_on_queue_full", wait_timeout_on_queue_full, 0) unless wait_timeout_on_queue_full.nil?
+      check_integer("wait_backoff_on_queue_full", wait_backoff_on_queue_full, 0)
+      check_one_of("instrument_on_wait_queue_full", instrument_on_wait_queue_full, [true, false])
+    end
+
+    def check_recovery
+      %w[reload_on_idempotent_fatal_error reload_on_transaction_fatal_error deliver].each do |name|
+        check_one_of(name, public_send(name), [true, false])
+      end
+      %w[
+        wait_backoff_on_idempotent_fatal_error wait_backoff_on_transaction_fatal_error wait_backoff_on_transaction_command
+        max_attempts_on_idempotent_fatal_error max_attempts_on_transaction_fatal_error wait_timeout_on_transaction_abort
+      ].each { |name| check_integer(name, public_send(name), 0) }
+      check_integer("max_attempts_on_transaction_command", max_attempts_on_transaction_command, 1)
+      check("non_reloadable_errors", non_reloadable_errors, "an Array of Symbols") do
+        non_reloadable_errors.is_a?(Array) && non_reloadable_errors.all?(Symbol)
+      end
+    end
+
+    def check_parts
+      check("idle_disconnect_timeout", idle_disconnect_timeout, "0 or an Integer of at least 30000") do
+        idle_disconnect_timeout.is_a?(Integer) && (idle_disconnect_timeout.zero? || idle_disconnect_timeout >= 30_000)
+      end
+      check("client_class", client_class, "a Class or nil") { client_class.nil? || client_class.respond_to?(:new) }
+      check("monitor", monitor, "a Penstock::Monitor or nil") { monitor.nil? || monitor.respond_to?(:instrument) }
+      check("middleware", middleware, "a Penstock::Middleware or nil") { middleware.nil? || middleware.respond_to?(:run) }
     end
 
     def check_polling
@@ -153,12 +279,23 @@ module Penstock
       check_integer("polling.fd.periodic_poll_interval", polling.fd.periodic_poll_interval, 100)
     end
 
-    def check_kafka
-      check("kafka", kafka.class, "a Hash") { kafka.is_a?(Hash) }
+    def defaults
+      given = kafka.transform_keys { |name| name.to_s.to_sym }
+      @given = given.keys.freeze
+      without = []
+      without << :"enable.idempotence" if contradicts_idempotence?(given)
+      transaction_timeout = Integer(given[:"transaction.timeout.ms"], exception: false)
+      without << :"message.timeout.ms" if transaction_timeout&.<(KAFKA_DEFAULTS[:"message.timeout.ms"])
+      KAFKA_DEFAULTS.except(*without)
     end
 
-    def with_defaults
-      KAFKA_DEFAULTS.reject { |name, _| kafka.key?(name.to_s) }.merge(kafka)
+    # Then it is not turned on by default; librdkafka would refuse the combination.
+    def contradicts_idempotence?(given)
+      acks = given.values_at(:acks, :"request.required.acks").compact.first
+      in_flight = given.values_at(:"max.in.flight", :"max.in.flight.requests.per.connection").compact.first
+      retries = given.values_at(:retries, :"message.send.max.retries").compact.first
+      (acks && !%w[all -1].include?(acks.to_s)) || in_flight.to_i > 5 || retries.to_s == "0" ||
+        given[:"queuing.strategy"].to_s == "lifo"
     end
   end
 end

@@ -16,8 +16,7 @@ module Penstock
     # @raise [DeliveryError] when it was not; `retriable?` says whether it is certain not to be in the topic
     # @raise [WaitTimeoutError] no verdict yet; the message may still be delivered
     def wait(max_wait_timeout_ms: 180_000)
-      await(max_wait_timeout_ms) or raise timeout_error(max_wait_timeout_ms)
-      report = self.report
+      report = await(max_wait_timeout_ms) or raise timeout_error(max_wait_timeout_ms)
       raise report.error if report.error
 
       report

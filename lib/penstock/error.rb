@@ -12,10 +12,16 @@ module Penstock
     attr_reader :name
     # @return [String, nil] the id of the producer it happened to
     attr_reader :producer_id
+    # @return [String, nil] the id of the consumer it happened to
+    attr_reader :consumer_id
     # @return [String, nil]
     attr_reader :topic
     # @return [Integer, nil]
     attr_reader :partition
+
+    FENCED = "Another producer with the same transactional.id has taken over; this one must not go on. " \
+             "A transaction that lasts longer than transaction.timeout.ms ends in the same way."
+    private_constant :FENCED
 
     # What to do about it, by code. One sentence each, the last of the error's message.
     ADVICE = {
@@ -32,18 +38,21 @@ module Penstock
       purge_queue: "It was dropped before it was sent; send it again if it is still wanted.",
       purge_inflight: "It was dropped after it was sent, so it may be in the topic; sending it again may duplicate it.",
       fatal: "The producer cannot go on; close it and make a new one.",
-      fenced: "Another producer with the same transactional.id has taken over; this one must not go on."
+      fenced: FENCED,
+      producer_fenced: FENCED,
+      invalid_producer_epoch: FENCED
     }.freeze
     private_constant :ADVICE
 
     # @api private
     def initialize(message = nil, code: nil, number: 0, name: nil, producer_id: nil, topic: nil, partition: nil,
-                   fatal: false, retriable: false, abortable: false)
+                   fatal: false, retriable: false, abortable: false, consumer_id: nil)
       super(message)
       @code = code
       @number = number
       @name = name
       @producer_id = producer_id
+      @consumer_id = consumer_id
       @topic = topic
       @partition = partition
       @fatal = fatal
@@ -51,7 +60,7 @@ module Penstock
       @abortable = abortable
     end
 
-    # @return [Boolean] the producer can do nothing more
+    # @return [Boolean] the producer or consumer can do nothing more
     def fatal? = @fatal
 
     # @return [Boolean] doing the same again may succeed, and cannot repeat a message
@@ -62,21 +71,25 @@ module Penstock
 
     # @return [Hash] what pattern matching sees
     def deconstruct_keys(_keys)
-      { code:, number:, name:, producer_id:, topic:, partition:, fatal: fatal?, retriable: retriable?, abortable: abortable? }
+      { code:, number:, name:, producer_id:, topic:, partition:,
+        fatal: fatal?, retriable: retriable?, abortable: abortable?,
+        consumer_id: }
     end
 
     # Called by error.c, the only place errors come from.
     # @api private
-    def self.build(text, number, name, description, producer, brokers, problem, topic, partition, fatal, retriable, abortable)
+    def self.build(text, number, name, description, owner, brokers, problem, topic, partition, fatal, retriable, abortable)
+      producer, consumer = owner
       code = name&.delete_prefix("_")&.downcase&.to_sym
       message = [
         sentence(text, description, code),
-        context(producer, topic, partition, network?(code) ? brokers : nil),
+        context(producer, consumer, topic, partition, network?(code) ? brokers : nil),
         network?(code) && problem ? "Last problem: #{problem}." : nil,
-        self::CONSEQUENCE,
-        ADVICE[code]
+        consequence(fatal, retriable, abortable),
+        advice(code)
       ].compact.join(" ")
-      new(message, code:, number:, name:, producer_id: producer, topic:, partition:, fatal:, retriable:, abortable:)
+      new(message, code:, number:, name:, producer_id: producer, topic:, partition:, fatal:, retriable:, abortable:,
+                   consumer_id: consumer)
     end
 
     # What it means for the message.
@@ -86,15 +99,20 @@ module Penstock
     class << self
       private
 
+      def consequence(_fatal, _retriable, _abortable) = self::CONSEQUENCE
+
       def sentence(text, description, code)
         cause = description && "#{description} (#{code})"
         parts = text == description ? [cause] : [text, cause]
         "#{parts.compact.join(": ")}."
       end
 
-      def context(producer, topic, partition, brokers)
+      def advice(code) = ADVICE[code]
+
+      def context(producer, consumer, topic, partition, brokers)
         parts = []
         parts << "producer #{producer}" if producer
+        parts << "consumer #{consumer}" if consumer
         parts << "topic #{topic}" if topic
         parts << "partition #{partition}" if partition
         parts << "brokers #{brokers}" if brokers && !brokers.empty?
@@ -119,8 +137,49 @@ module Penstock
   # The producer or cluster was closed. Nothing was sent.
   class ProducerClosedError < Error; end
 
+  # {Producer#setup} was not called yet. Nothing was sent.
+  class ProducerNotConfiguredError < Error; end
+
+  # {Producer#setup} was called before. Nothing was changed.
+  class ProducerAlreadyConfiguredError < Error; end
+
+  # {Producer#close} was called inside the producer's own transaction. Nothing was closed.
+  class ProducerTransactionalCloseAttemptError < Error; end
+
+  # A transaction was asked of a producer without `transactional.id`.
+  class ProducerNotTransactionalError < Error; end
+
+  # Something needs a running transaction of this fiber.
+  class TransactionRequiredError < Error; end
+
+  # What was given to {Producer::Transactions#transaction_mark_as_consumed} is no consumed message. Nothing was marked.
+  class TransactionalOffsetInvalidError < Error; end
+
+  # A transaction's block was left by return, break or throw. The transaction was aborted.
+  class EarlyTransactionExitNotAllowedError < Error; end
+
+  # Another fiber has the producer's transaction and can never end it while this one waits: it is of the same thread, and
+  # no fiber scheduler runs; or its thread has ended inside the block. Nothing was sent or begun. {Producer#close} aborts
+  # that transaction.
+  class TransactionDeadlockError < Error; end
+
+  # To be raised by a program inside a transaction's block: aborts it, and goes no further than the block.
+  class AbortTransaction < Error; end
+
+  # A setting of {Producer#with} is unknown, has a wrong value, or contradicts the producer's. Nothing was made.
+  class VariantInvalidError < Error; end
+
+  # Something was called in a signal trap that cannot be done there; see {Producer}. Nothing was sent, begun or changed.
+  class SignalTrapError < Error; end
+
   # Something belongs to the process this one was forked from.
   class ForkedError < Error; end
+
+  # There is no event of this name; the message names the nearest.
+  class EventUnknownError < Error; end
+
+  # {ConnectionPool} was used before {ConnectionPool.setup}.
+  class PoolNotConfiguredError < Error; end
 
   # The librdkafka in use lacks what was asked for.
   class UnsupportedError < Error; end
@@ -138,6 +197,11 @@ module Penstock
   class DeliveryError < ProduceError; end
 
   # message.timeout.ms passed before a broker acknowledged the message.
+  #
+  # For other messages of the producer that are just being sent again it means that they may get into the topic twice, as
+  # librdkafka then begins a new epoch of its producer id (bench/timeout_duplicate.c). That takes an outage of
+  # message.timeout.ms, by default 150 seconds. Who cannot bear it sets message.timeout.ms to 0 (without limit), or uses
+  # transactions, or gives topics with another patience a producer or variant of their own.
   class MessageTimedOutError < DeliveryError
     include TimeoutError
   end
@@ -160,5 +224,71 @@ module Penstock
       message = "#{dispatched.size} of #{size} messages were taken. First error: #{error.message}"
       new(message, **error.deconstruct_keys(nil)).tap { |made| made.instance_variable_set(:@dispatched, dispatched) }
     end
+  end
+
+  # A transaction call failed. What to do follows from {#fatal?}, {#abortable?} and {#retriable?}, asked in this order;
+  # when all are false, the call was not allowed now or the cluster refuses it, and nothing has changed.
+  class TransactionError < Error
+    class << self
+      private
+
+      def consequence(fatal, retriable, abortable)
+        if fatal
+          "The producer can do nothing more; the cluster aborts a transaction that was not being committed."
+        elsif abortable
+          "The transaction cannot be committed any more; abort it, then begin another."
+        elsif retriable
+          "It may still succeed; make the same call again."
+        end
+      end
+    end
+  end
+
+  # Too late to abort: the transaction has been committed, by a call that was interrupted or out of time, perhaps.
+  class TransactionCommittedError < TransactionError
+    # @api private
+    def self.consequence(*) = "Its messages and offsets are there for everybody; nothing was aborted."
+    private_class_method :consequence
+  end
+
+  # What {#code} and {#message} say has ended the producer for good: it takes no messages and no transactions any more.
+  class FatalError < Error
+    # @api private
+    CONSEQUENCE = "The producer can do nothing more; what it has in flight still gets its verdicts."
+  end
+
+  # The consumer was closed.
+  class ConsumerClosedError < Error; end
+
+  # A consumer met an error that does not go away by itself, or something asked of it failed. See the code.
+  class ConsumeError < Error
+    # What to do about it, where that differs from a producer's.
+    CONSUMER_ADVICE = {
+      topic_authorization_failed: "Grant this client the right to read the topic.",
+      group_authorization_failed: "Grant this client the right to use the group.",
+      max_poll_exceeded: "Poll more often, take fewer messages at a time, or raise max.poll.interval.ms. " \
+                         "The next poll joins the group again.",
+      auto_offset_reset: "Seek to an offset that exists, or set auto.offset.reset to \"earliest\" or \"latest\".",
+      state: "The partition is not assigned to this consumer, or not any more.",
+      unknown_member_id: "The consumer was thrown out of its group; what it had is others' now.",
+      illegal_generation: "The group has rebalanced meanwhile; what was committed may be another member's now.",
+      fatal: "The consumer cannot go on; close it and make a new one.",
+      fenced_instance_id: "Another consumer with the same group.instance.id has taken over; this one must not go on."
+    }.freeze
+    private_constant :CONSUMER_ADVICE
+
+    class << self
+      private
+
+      def advice(code) = CONSUMER_ADVICE[code] || super
+    end
+  end
+
+  # Offsets were not committed. Their messages are delivered again after a restart or rebalance.
+  class CommitError < ConsumeError; end
+
+  # The brokers did not answer a consumer's question in time. An offset to be committed may still be.
+  class ConsumeTimeoutError < ConsumeError
+    include TimeoutError
   end
 end

@@ -1,5 +1,15 @@
 # frozen_string_literal: true
 
+require_relative "producer/status"
+require_relative "producer/connection"
+require_relative "producer/dispatch"
+require_relative "producer/buffering"
+require_relative "producer/transactions"
+require_relative "producer/transaction_lock"
+require_relative "producer/variant"
+require_relative "producer/closing"
+require_relative "producer/idle_disconnector"
+
 module Penstock
   # Sends messages to Kafka.
   #
@@ -22,89 +32,127 @@ module Penstock
   # Strings are sent as their bytes, whatever their encoding, and are copied before the call returns.
   #
   # Making a producer checks its configuration and connects nothing; the first use does. Any thread and fiber may use
-  # a producer, any number at once. In a forked child it connects anew at its first use there, unless it was closed.
+  # a producer, any number at once. In a forked child it connects anew at its first use there, unless it was closed;
+  # what was in its buffer is the parent's to send.
+  # A signal trap may close a producer, put messages into its buffer, purge it and ask it anything; and send with one that is
+  # connected already, has no `transactional.id`, and really delivers. All else, such as {Buffering#flush_sync},
+  # {Closing#disconnect}, {Transactions#transaction} and the first use, raises {SignalTrapError} there.
+  #
   # Every message that is taken gets exactly one verdict, also when the producer is closed, dropped or still open
   # when the process ends.
   class Producer
-    # @return [Config] frozen
-    attr_reader :config
+    include Dispatch
+    include Buffering
+    include Transactions
+    include Closing
 
+    # @return [Config, nil] frozen; nil before {#setup}
+    attr_reader :config
+    # @return [Status] where it is in its life
+    attr_reader :status
+    # @return [Monitor] its events
+    attr_reader :monitor
+    # @return [Middleware] what each message goes through before it is checked and sent; `append` and `prepend` steps
+    attr_reader :middleware
+    # @return [Tags] anything the application wants to remember about it
+    attr_reader :tags
+
+    # Without a block, {#setup} configures it.
     # @yieldparam config [Config]
     # @raise [ConfigurationInvalidError] naming the setting that is wrong
-    def initialize
-      @config = Config.new
-      yield @config if block_given?
-      @config.finish
-      @client = build_client
+    def initialize(&block)
+      @status = Status.new
+      @tags = Tags.new
+      @monitor = Monitor.new
+      @middleware = Middleware.new
+      @transactional = @idempotent = @variants = false
+      @connections = { {} => @connection = Connection.new(self) }
+      @making_variants = Mutex.new
+      @transaction_lock = TransactionLock.new
+      @flushing = TransactionLock.new("a flush")
+      @forgetting = Mutex.new
+      @closing_lock = Mutex.new
+      @handed_over = nil # in the running transaction, where somebody wants to know what is purged
+      @buffer = []
+      @in_hand = [] # of flushes
+      @buffer_pid = Process.pid
+      setup(&block) if block
     end
 
-    # @return [String] the name given as `config.id`
-    def id = config.id
+    # Configures a producer that was made without a block. Connects nothing.
+    # @yieldparam config [Config]
+    # @return [self]
+    # @raise [ProducerAlreadyConfiguredError] for the second time
+    # @raise [ConfigurationInvalidError] naming the setting that is wrong
+    def setup
+      raise ProducerClosedError, "the producer was closed before it was configured" if config.nil? && closed?
+      raise ProducerAlreadyConfiguredError, "the producer is configured already [producer #{id}]" unless status.initial?
 
-    # Sends a message and waits for its verdict.
-    #
-    # Blocks: this thread, until the verdict or `config.max_wait_timeout`, without the GVL; interruptible at once.
-    #
-    # @param message [Hash] see {Producer}
-    # @return [DeliveryReport] of a message that was delivered
-    # @raise [MessageInvalidError] the message cannot be sent as it is; nothing was sent
-    # @raise [QueueFullError] librdkafka's queue has no room; nothing was sent
-    # @raise [DeliveryError] the verdict is a failure
-    # @raise [WaitTimeoutError] no verdict in time; the message may still be delivered
-    # @raise [ProducerClosedError] nothing was sent
-    def produce_sync(message)
-      @client.produce(message).wait(max_wait_timeout_ms: config.max_wait_timeout)
+      config = Config.new
+      yield config
+      config.finish
+      @monitor = config.monitor || @monitor
+      @middleware = config.middleware || @middleware
+      @config = config
+      probe = build_client(config.kafka) # finds what is wrong with the settings
+      @transactional = probe.transactional?
+      @idempotent = probe.idempotent?
+      status.configured!
+      self
     end
 
-    # Sends a message without waiting.
-    #
-    # Blocks: no, except at the first use, for the ms it takes to make the client's threads.
-    #
-    # @param message [Hash] see {Producer}
-    # @return [DeliveryHandle]
-    # @raise [MessageInvalidError, QueueFullError, ProducerClosedError] see {#produce_sync}; nothing was sent
-    def produce_async(message)
-      @client.produce(message)
+    # @return [String, nil] the name given as `config.id`; nil before {#setup}
+    def id = config&.id
+
+    # @return [Boolean] whether librdkafka removes the duplicates that sending again makes (enable.idempotence)
+    def idempotent? = @idempotent
+
+    # The librdkafka client, connected at need. For `config.client_class` and tests.
+    # @return [Client]
+    # @raise [ProducerNotConfiguredError, ProducerClosedError]
+    def client
+      check_usable
+      current_connection.use
     end
 
-    # Sends messages and waits for all their verdicts. All are checked before the first is sent.
+    # The producer with other settings; see {Variant}.
     #
-    # Blocks: like {#produce_sync}, `config.max_wait_timeout` being for all together.
-    #
-    # @param messages [Array<Hash>] see {Producer}
-    # @return [Array<DeliveryHandle>] one for each message, in order, each with its verdict: all were delivered
-    # @raise [MessageInvalidError] one of them cannot be sent as it is; nothing was sent
-    # @raise [ProduceManyError] at least one was not taken or not delivered; `dispatched` has the handles of those
-    #   that were taken, and they have their verdicts
-    # @raise [WaitTimeoutError] not all verdicts came in time
-    def produce_many_sync(messages)
-      handles, error, delivered = @client.produce_many(messages, config.max_wait_timeout)
-      raise unfinished(handles) if delivered.nil? && handles.any?(&:pending?)
+    # @param max_wait_timeout [Integer, nil] ms, instead of the producer's
+    # @param topic_config [Hash] librdkafka's topic settings, such as `{ acks: 1 }`, see {Variant::TOPIC_SETTINGS}
+    # @return [Variant]
+    # @raise [VariantInvalidError] a setting is unknown, has a wrong value, or does not go together with the producer's
+    def with(max_wait_timeout: config&.max_wait_timeout, topic_config: {})
+      check_usable
+      SignalTrap.refuse("making a variant")
+      topic_config = check_variant(max_wait_timeout, topic_config)
+      @making_variants.synchronize do
+        # Replaced as a whole: others may be going through it.
+        @connections = { topic_config => Connection.new(self, overrides(topic_config)), **@connections }
+      end
+      @variants = true
+      Variant.new(self, max_wait_timeout:, topic_config:)
+    end
+    alias variant with
 
-      error ||= handles.find(&:error)&.error unless delivered
-      raise ProduceManyError.from(error, handles, messages.size) if error
-
-      handles
+    # @return [Variant] what the current fiber's messages go through
+    # @raise [ProducerNotConfiguredError]
+    def current_variant
+      check_usable if status.initial?
+      Thread.current[variant_key] || Variant.new(self, max_wait_timeout: config.max_wait_timeout, topic_config: {}.freeze)
     end
 
-    # Sends messages without waiting. All are checked before the first is sent.
-    #
-    # Blocks: like {#produce_async}. The GVL is held while the messages are checked, about a tenth of a microsecond for
-    # each, and released while they are handed to librdkafka.
-    #
-    # @param messages [Array<Hash>] see {Producer}
-    # @return [Array<DeliveryHandle>] one for each message, in order
-    # @raise [MessageInvalidError] one of them cannot be sent as it is; nothing was sent
-    # @raise [ProduceManyError] librdkafka did not take all, such as when its queue is full; `dispatched` has the
-    #   handles of those before the first that was not
-    def produce_many_async(messages)
-      handles, error = @client.produce_many(messages, false)
-      raise ProduceManyError.from(error, handles, messages.size) if error
-
-      handles
+    # Runs the block with the variant as {#current_variant}.
+    # @api private
+    def as(variant)
+      before = Thread.current[variant_key]
+      Thread.current[variant_key] = variant
+      yield
+    ensure
+      Thread.current[variant_key] = before
     end
 
-    # Waits until no message is in flight any more, sending at once what `linger.ms` would hold back.
+    # Waits until no message is in flight any more, sending at once what `linger.ms` would hold back. What is in the
+    # buffer stays there.
     #
     # Blocks: this thread, until then or until the timeout, without the GVL; interruptible at once.
     #
@@ -112,34 +160,41 @@ module Penstock
     # @return [true]
     # @raise [WaitTimeoutError] the time was up first; the messages stay on their way
     def flush(timeout: default_flush_timeout)
-      return true if @client.flush(timeout && (timeout * 1000))
+      check_usable
+      check_timeout(timeout)
+      deadline = timeout && (now + timeout)
+      @connections.each_value.flat_map(&:clients).each do |client|
+        next if flushed?(client, deadline && [(deadline - now) * 1000, 0].max)
 
-      raise @client.timeout_error("#{queue_size} messages have no verdict after #{timeout} s", nil)
+        raise client.timeout_error("#{queue_size} messages have no verdict after #{timeout} s", nil)
+      end
+      true
     end
 
-    # Refuses new messages, delivers those in flight, gives up (purges) what the time does not suffice for, and
-    # frees everything. Every handle has its verdict afterwards. Closing again does nothing; closing from several
-    # threads at once closes once, and all wait for it.
+    # Drops what is in the buffer and in flight: messages that no broker has get the verdict purge_queue and are not
+    # sent, those on their way to one get purge_inflight and may be in the topic. The producer goes on.
     #
-    # Blocks: this thread, until then, at most a tenth longer than the timeout; interruptible at once, and closing
-    # then goes on by itself. May be called from a signal trap, an `at_exit` block and a forked child.
-    #
-    # @param timeout [Numeric, nil] seconds to go on delivering; nil: without limit; default: `config.close_timeout`
-    # @return [CloseReport] what became of the messages in flight
-    def close(timeout: config.close_timeout / 1000.0)
-      CloseReport.new(*@client.close(timeout && (timeout * 1000))).freeze
+    # Blocks: no; the verdicts come soon.
+    # @return [Integer] messages that were in flight
+    def purge
+      check_usable
+      forget_inherited_buffer
+      dropped = []
+      timed("buffer.purged", messages: dropped) { dropped.concat(take_buffer) }
+      clients.sum { |client| unless_given_up(0) { client.purge } }
     end
 
-    # @return [Boolean] whether {#close} was called; never blocks
-    def closed? = %i[closing closed].include?(@client.state)
-
-    # @return [Integer] messages that were taken and have no verdict yet; never blocks
-    def queue_size = @client.queue_size
+    # @return [Integer] messages that were taken and have no verdict yet, without the buffer's; never blocks
+    def queue_size = status.initial? ? 0 : @connections.each_value.sum(&:queue_size)
 
     alias queue_length queue_size
 
-    # How many partitions a topic has. Remembered for 30 seconds. On clusters that create topics on demand, asking
-    # creates the topic.
+    # How many partitions a topic has. Remembered for 30 seconds, so a topic that grows or is made again is seen then;
+    # that there is no such topic is not remembered. On clusters that create topics on demand, asking creates the topic.
+    #
+    # Keys go by the number that librdkafka knows, which asks every `topic.metadata.refresh.interval.ms`, 5 minutes, and
+    # learns it from this method too. A partition that is named may be used as soon as it is there. What is on its way to
+    # a partition that has gone gets the verdict unknown_partition, and can be sent again.
     #
     # Blocks: this thread, for a round trip if the answer is not known, without the GVL; interruptible at once.
     #
@@ -147,25 +202,153 @@ module Penstock
     # @return [Integer] -1 if the cluster does not know the topic
     # @raise [Error] the cluster did not answer within 5 seconds
     def partition_count(topic)
-      @client.partition_count(topic.is_a?(Symbol) ? topic.name : topic, 5_000, 30_000)
+      asked = client
+      asked.partition_count(topic.is_a?(Symbol) ? topic.name : topic, 5_000, 30_000)
+    rescue ProducerClosedError
+      retry unless asked.nil? || current_connection.client.equal?(asked) # a disconnect came in between
+      raise
     end
 
     # Never blocks, never shows settings.
-    def inspect = "#<#{self.class} #{id} #{@client.state}>"
+    # @return [String]
+    def inspect = "#<#{[self.class, id, status].compact.join(" ")}>"
+
+    # @return [Client] or what stands in for it
+    # @api private
+    def build_client(kafka)
+      stand_in = config.deliver ? config.client_class : Clients::Dummy
+      return stand_in.new(config, monitor).tap { |client| client.producer = self } if stand_in
+
+      Client.new(id, kafka, config.polling.poller || Poller.instance, config.logger, *config.native_settings)
+    end
+
+    # @return [Integer] messages that its clients have taken so far
+    # @api private
+    def accepted_count = clients.sum { |client| client.counters[0] }
+
+    # @raise [ProducerNotConfiguredError, ProducerClosedError] it takes nothing
+    # @api private
+    def check_usable
+      return if @status.active?
+      raise ProducerNotConfiguredError, "the producer has no configuration yet: call setup" if @status.initial?
+
+      raise ProducerClosedError.new("the producer is closed [producer #{id}]", producer_id: id)
+    end
+
+    # What has a transactional.id stays known as the parent's, to be refused.
+    # @api private
+    def leave_to_parent
+      @connections.each_value(&:leave_to_parent) unless @transactional
+    end
+
+    # @api private
+    def connected
+      status.connected!
+      IdleDisconnector.watch(self, config.idle_disconnect_timeout) if config.idle_disconnect_timeout.positive?
+      instrument("producer.connected") { {} }
+    end
+
+    # Tells listeners, and builds what they are told only if there are any.
+    # @api private
+    def instrument(event)
+      return if @monitor.silent? || !@monitor.listening?(event)
+
+      @monitor.instrument(event, { producer_id: id, **yield })
+    end
 
     private
 
-    def build_client
-      Client.new(id, config.kafka, config.polling.poller || Poller.instance, config.logger, config.max_payload_size,
-                 config.close_timeout, config.polling.fd.max_time, config.polling.fd.periodic_poll_interval)
+    def timed(event, payload = {}, &block)
+      return block_given? ? yield : nil unless @monitor.listening?(event)
+      return @monitor.instrument(event, { producer_id: id, **payload }) unless block_given?
+
+      @monitor.instrument(event, { producer_id: id, **payload }, &block)
     end
 
-    def default_flush_timeout = config.max_wait_timeout && (config.max_wait_timeout / 1000.0)
+    def current_connection
+      return @connection unless @variants
 
-    def unfinished(handles)
-      pending = handles.select(&:pending?)
-      text = "#{pending.size} of #{handles.size} messages have no verdict after #{config.max_wait_timeout} ms"
-      @client.timeout_error(text, pending.first&.topic)
+      variant = Thread.current[variant_key]
+      variant ? @connections.fetch(variant.topic_config) : @connection
+    end
+
+    def max_wait_timeout
+      variant = @variants && Thread.current[variant_key]
+      variant ? variant.max_wait_timeout : config&.max_wait_timeout
+    end
+
+    def variant_key = @variant_key ||= :"penstock_variant_#{object_id}"
+
+    def clients = @connections.values.filter_map(&:client)
+
+    def default_flush_timeout = config&.max_wait_timeout && (config.max_wait_timeout / 1000.0)
+
+    # A client that was given up meanwhile delivers what it has: closing it again waits for that.
+    def flushed?(client, timeout_ms)
+      client.flush(timeout_ms)
+    rescue ProducerClosedError
+      check_usable
+      client.close(timeout_ms).last.zero?
+    end
+
+    def unless_given_up(otherwise)
+      yield
+    rescue ProducerClosedError
+      check_usable
+      otherwise
+    end
+
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+    # ---- variants ----
+
+    def check_variant(max_wait_timeout, topic_config)
+      unless max_wait_timeout.nil? || (max_wait_timeout.is_a?(Integer) && !max_wait_timeout.negative?)
+        raise VariantInvalidError, "max_wait_timeout is an Integer of ms or nil, not #{max_wait_timeout.inspect}"
+      end
+
+      check_topic_config(topic_config)
+      topic_config = topic_config.transform_keys(&:to_sym).freeze
+      check_variant_values(topic_config) unless topic_config.empty?
+      topic_config
+    end
+
+    def check_topic_config(topic_config)
+      unless topic_config.is_a?(Hash) && topic_config.keys.all? { |name| name.is_a?(Symbol) || name.is_a?(String) }
+        raise VariantInvalidError, "topic_config is a Hash of settings by name, a Symbol, not #{topic_config.inspect}"
+      end
+
+      topic_config.each_key { |name| check_topic_setting(name.to_sym) }
+    end
+
+    def check_topic_setting(name)
+      unless Variant::TOPIC_SETTINGS.include?(name)
+        raise VariantInvalidError,
+              "topic_config: no setting of a topic: #{name.inspect}#{Config.hint(name, Variant::TOPIC_SETTINGS)}"
+      end
+
+      if @transactional
+        raise VariantInvalidError, "topic_config: a transaction has one client, and librdkafka fixes its topics' settings at " \
+                                   "their first use; set #{name} in config.kafka"
+      end
+      return unless @idempotent && %i[acks request.required.acks].include?(name) && config.given?(:"enable.idempotence")
+
+      raise VariantInvalidError, "topic_config: #{name} cannot be changed for an idempotent producer (enable.idempotence)"
+    end
+
+    def check_variant_values(topic_config)
+      build_client(Variant.override(config.kafka, overrides(topic_config)))
+    rescue ConfigurationInvalidError => e
+      raise VariantInvalidError, e.message.sub("config.kafka", "topic_config")
+    end
+
+    # An idempotence that nobody asked for gives way to an acks that somebody did.
+    def overrides(topic_config)
+      names = %i[acks request.required.acks]
+      given = topic_config.values_at(*names).compact.first
+      return topic_config if given.nil? || %w[all -1].include?(given.to_s)
+
+      { "enable.idempotence": false, **topic_config }
     end
   end
 end

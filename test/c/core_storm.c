@@ -100,7 +100,7 @@ static void produce(struct ps_client *client, uint32_t size, bool borrow)
         if (serving) ps_poller_hand_back(client);
         ps_client_exit(client);
     }
-    ps_batch_never_sent(batch, sent);
+    ps_batch_never_sent(batch, sent, RD_KAFKA_RESP_ERR__CONFLICT);
     wait_for(&batch->completion, "a batch");
     ps_batch_unref(batch);
     batches++;

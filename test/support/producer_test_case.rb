@@ -4,9 +4,9 @@ require_relative "reader"
 
 # What the tests of the producer share.
 class ProducerTestCase < PenstockTest
-  # @return [Array<Reader::Record>] what the topic holds
-  def stored(topic, partitions: 1, on: cluster)
-    Reader.new(on.bootstrap_servers).read(topic, partitions: 0...partitions)
+  # @return [Array<Reader::Record>] what the topic holds; settings of librdkafka's consumer as keywords
+  def stored(topic, partitions: 1, on: cluster, **settings)
+    Reader.new(on.bootstrap_servers, **settings).read(topic, partitions: 0...partitions)
   end
 
   def places(handles) = handles.map { |handle| [handle.report.topic, handle.report.partition, handle.report.offset] }

@@ -21,12 +21,16 @@ struct ps_client *ps_client_new(rd_kafka_conf_t *conf, const char *name, struct 
     memset(client, 0, sizeof(*client));
     atomic_init(&client->refs, 1);
     client->generation = ps_generation();
-    client->address = atomic_fetch_add(&last_address, 1) + 1;
+    client->address = ps_next_address();
     pthread_mutex_init(&client->lock, NULL);
+    ps_completion_init(&client->space, &client->lock, 1);
     pthread_mutex_init(&client->topics.lock, NULL);
     pthread_cond_init(&client->calls_ended, NULL);
+    ps_transactions_init(&client->transactions);
     client->conf = conf;
     client->name = strdup(name);
+    client->open.name = client->name;
+    client->open.kind = &ps_client_kind;
     client->brokers = strdup("");
     client->settings = *settings;
     client->poller = poller;
@@ -46,6 +50,7 @@ void ps_client_unref(struct ps_client *client)
     rd_kafka_conf_destroy(client->conf);
     if (client->close_job) ps_job_unref(&client->close_job->job);
     ps_poller_unref(client->poller);
+    ps_transactions_destroy(&client->transactions);
     pthread_cond_destroy(&client->calls_ended);
     pthread_mutex_destroy(&client->topics.lock);
     pthread_mutex_destroy(&client->lock);
@@ -58,7 +63,7 @@ void ps_client_unref(struct ps_client *client)
  * Asks for the address of a broker, on a librdkafka thread that may block. An IP address needs no lookup, and so
  * none of the C library's locks: one that is held while another thread forks is held in the child for ever.
  */
-static int resolve_cb(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **result,
+int ps_resolve_cb(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **result,
                       void *opaque)
 {
     (void)opaque;
@@ -86,7 +91,7 @@ bool ps_client_inherited(const struct ps_client *client)
 static int open_locked(struct ps_client *client, char *errstr, size_t errstr_size)
 {
     rd_kafka_conf_t *conf = rd_kafka_conf_dup(client->conf);
-    rd_kafka_conf_set_resolve_cb(conf, resolve_cb);
+    rd_kafka_conf_set_resolve_cb(conf, ps_resolve_cb);
     client->rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, errstr, errstr_size);
     if (!client->rk) {
         rd_kafka_conf_destroy(conf);
@@ -106,7 +111,7 @@ static int open_locked(struct ps_client *client, char *errstr, size_t errstr_siz
     /* The callback comes only when the queue stops being empty, so what is there already needs a mark. */
     rd_kafka_queue_cb_event_enable(client->queue, ps_poller_ready_cb, client);
     ps_poller_mark_ready(client);
-    ps_registry_add(client);
+    ps_registry_add(&client->open);
     return 0;
 }
 
@@ -165,8 +170,18 @@ void ps_client_last_error(struct ps_client *client, char *text, size_t size)
 
 void ps_client_log(struct ps_client *client, int level, const char *facility, const char *text)
 {
+    ps_log(client->name, client->address, client->settings.logs_to_mailbox, level, facility, text);
+}
+
+void ps_log(const char *name, uint64_t address, bool to_mailbox, int level, const char *facility, const char *text)
+{
     char line[1024];
-    snprintf(line, sizeof(line), "[%s] %s: %s", client->name, facility, text);
-    if (client->settings.logs_to_mailbox) ps_mailbox_post(client->address, level, line);
+    snprintf(line, sizeof(line), "[%s] %s: %s", name, facility, text);
+    if (to_mailbox) ps_mailbox_post(address, level, line);
     else if (level <= 3) fprintf(stderr, "penstock: %s\n", line); /* the rest librdkafka has printed itself */
+}
+
+uint64_t ps_next_address(void)
+{
+    return atomic_fetch_add(&last_address, 1) + 1;
 }

@@ -32,7 +32,7 @@ static void settle_everything(struct ps_client *client)
     int remaining_ms;
     bool settled;
     do {
-        remaining_ms = ps_remaining_ms(atomic_load(&client->close_by_us)); /* may be brought forward meanwhile */
+        remaining_ms = ps_remaining_ms(atomic_load(&client->open.close_by_us)); /* may be brought forward meanwhile */
         settled = flush_slice(client, remaining_ms);
     } while (!settled && remaining_ms != 0);
 
@@ -75,12 +75,14 @@ static void close_run(struct ps_job *job)
     pthread_mutex_lock(&client->lock); /* until whoever started this has said so in the client */
     pthread_mutex_unlock(&client->lock);
 
+    ps_completion_wake(&client->space);
     settle_everything(client);
     await_calls_in_progress(client); /* a metadata request may take some seconds */
+    ps_transaction_close(client);
     settle_everything(client); /* what a call in progress still handed over */
     destroy(client);
     report_losses(closing);
-    ps_registry_remove(client);
+    ps_registry_remove(&client->open);
     atomic_store(&client->state, PS_CLIENT_CLOSED);
     if (client->settings.logs_to_mailbox) ps_mailbox_post(client->address, PS_MAIL_LAST, "");
 }
@@ -111,12 +113,12 @@ static void start_closing(struct ps_client *client, int64_t timeout_ms, const ch
     closing->failed = atomic_load(&client->failed);
     closing->purged = atomic_load(&client->purged);
 
-    atomic_store(&client->close_by_us, ps_deadline_us(timeout_ms));
+    atomic_store(&client->open.close_by_us, ps_deadline_us(timeout_ms));
     ps_client_retain(client);
     ps_registry_closing(+1);
     if (ps_job_start(&closing->job, "penstock.close") != 0) {
         ps_registry_closing(-1);
-        atomic_store(&client->close_by_us, 0);
+        atomic_store(&client->open.close_by_us, 0);
         ps_job_unref(&closing->job); /* no thread to be had now; the client stays open, asking again tries again */
         ps_client_unref(client);
         return;
@@ -141,6 +143,39 @@ struct ps_close_job *ps_client_close(struct ps_client *client, int64_t timeout_m
     return closing;
 }
 
+void ps_client_hurry(struct ps_client *client, int64_t deadline_us)
+{
+    int64_t before = atomic_load(&client->open.close_by_us);
+    while (before != 0 && deadline_us < before)
+        if (atomic_compare_exchange_weak(&client->open.close_by_us, &before, deadline_us)) break;
+}
+
+/* ---- what the registry asks for ---- */
+
+static void retain_open(struct ps_open *open)
+{
+    ps_client_retain((struct ps_client *)open);
+}
+
+static void unref_open(struct ps_open *open)
+{
+    ps_client_unref((struct ps_client *)open);
+}
+
+static struct ps_job *close_open(struct ps_open *open, const char *reason)
+{
+    struct ps_client *client = (struct ps_client *)open;
+    struct ps_close_job *closing = ps_client_close(client, client->settings.close_timeout_ms, reason);
+    return closing ? &closing->job : NULL;
+}
+
+static uint64_t pending_open(const struct ps_open *open)
+{
+    return ps_client_in_flight((const struct ps_client *)open);
+}
+
+const struct ps_open_kind ps_client_kind = { retain_open, unref_open, close_open, pending_open };
+
 void ps_client_close_counts(struct ps_client *client, struct ps_close_counts *counts)
 {
     struct ps_close_job *closing = client->close_job;
@@ -163,6 +198,17 @@ void ps_client_abandon(struct ps_client *client)
 
 /* ---- flush ---- */
 
+/* When librdkafka has let go of the messages: once we can serve the client, nobody is still settling them. */
+bool ps_client_await_verdicts(struct ps_client *client, int64_t deadline_us)
+{
+    while (!ps_poller_borrow(client)) {
+        if (ps_remaining_ms(deadline_us) == 0) return false;
+        usleep(100);
+    }
+    ps_poller_hand_back(client);
+    return true;
+}
+
 /* Ends early when the asker has gone, and when the client is closed. */
 static void flush_run(struct ps_job *job)
 {
@@ -174,14 +220,7 @@ static void flush_run(struct ps_job *job)
         flush->flushed = flush_slice(client, remaining_ms);
         if (flush->flushed || remaining_ms == 0) break;
     }
-    /* librdkafka has let go of the messages; once we can serve the client, nobody is still settling them. */
-    if (flush->flushed) {
-        while (!ps_poller_borrow(client) && flush->flushed) {
-            flush->flushed = ps_remaining_ms(flush->deadline_us) != 0;
-            usleep(100);
-        }
-        if (flush->flushed) ps_poller_hand_back(client);
-    }
+    if (flush->flushed) flush->flushed = ps_client_await_verdicts(client, flush->deadline_us);
     ps_client_exit(client);
 }
 

@@ -8,13 +8,14 @@
  * GVL, never raises, and can be built and tested alone. Suffix `_cb`: called by a librdkafka thread, so
  * it only does atomics and one write(2).
  *
- * Lock order, outermost first: client.lock, then registry.lock or poller.lock, then librdkafka's own.
+ * Lock order, outermost first: client.lock or consumer.lock, then registry.lock or poller.lock, then librdkafka's own.
  * topics.lock may be held while calling librdkafka too. job.lock and mailbox.lock are leaves.
  */
 #ifndef PENSTOCK_CORE_H
 #define PENSTOCK_CORE_H
 
 #include <librdkafka/rdkafka.h>
+#include <netdb.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -48,6 +49,20 @@ void ps_wakeup_close(struct ps_wakeup *wakeup);
 void ps_wakeup_signal(struct ps_wakeup *wakeup);                       /* async-signal-safe */
 bool ps_wakeup_wait(struct ps_wakeup *wakeup, int64_t deadline_us);    /* true: was signalled */
 
+/* ---- bell.c: threads that sleep until a word changes -------------------------------------------- */
+
+bool ps_word_sleep(_Atomic uint32_t *word, uint32_t value, int64_t deadline_us); /* false: a signal came in between */
+void ps_word_wake(_Atomic uint32_t *word);                                       /* everybody who sleeps on it */
+
+/* Read `rings`, look whether there is work, and if not sleep with what was read: no ring in between is missed. */
+struct ps_bell {
+    _Atomic uint32_t rings, sleepers;
+};
+
+void ps_bell_ring(struct ps_bell *bell); /* async-signal-safe where there is a futex */
+void ps_bell_ring_cb(rd_kafka_t *rk, void *bell);
+void ps_bell_sleep(struct ps_bell *bell, uint32_t heard, int64_t deadline_us); /* may wake for nothing */
+
 /* ---- completion.c: "n things are pending", and who waits for them -------------------------------- */
 
 struct ps_delivery;
@@ -71,6 +86,7 @@ struct ps_completion {
 void ps_completion_init(struct ps_completion *completion, pthread_mutex_t *lock, uint32_t pending);
 bool ps_completion_settle(struct ps_completion *completion, uint32_t count); /* true: nothing left */
 bool ps_completion_done(const struct ps_completion *completion);
+void ps_completion_wake(struct ps_completion *completion); /* all who wait, with nothing settled */
 
 bool ps_waiter_join(struct ps_waiter *waiter, struct ps_completion *completion,
                     const struct ps_delivery *delivery);    /* false: done already, not linked */
@@ -138,7 +154,7 @@ struct ps_batch *ps_batch_new(struct ps_client *client, uint32_t size); /* NULL:
 void ps_batch_retain(struct ps_batch *batch);
 void ps_batch_unref(struct ps_batch *batch);
 void ps_batch_settle(struct ps_batch *batch, uint32_t count);
-void ps_batch_never_sent(struct ps_batch *batch, uint32_t from);        /* settles [from, size) at once */
+void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_err_t err); /* settles [from, size) at once */
 void ps_deliveries_settle(struct ps_client *client, rd_kafka_event_t *event); /* who serves; destroys event */
 bool ps_delivery_settled(const struct ps_delivery *delivery);
 
@@ -154,7 +170,7 @@ struct ps_topic {
     _Atomic int32_t sticky_partition;
     _Atomic int64_t sticky_until_us;
     _Atomic int32_t partition_count;    /* last known, 0: never asked */
-    _Atomic int64_t counted_at_us;
+    _Atomic int64_t counted_at_us, asked_at_us;
     uint32_t hash;
     uint32_t length;
     char name[];
@@ -170,7 +186,86 @@ struct ps_topic *ps_client_topic(struct ps_client *client, const char *name, siz
 void ps_topics_destroy(struct ps_topics *topics);
 bool ps_topic_name_valid(const char *name, size_t length);
 
-/* ---- client.c: the life of one rd_kafka_t --------------------------------------------------------- */
+/* ---- transaction.c: also purge and fatal errors --------------------------------------------------- */
+
+enum ps_transaction_call {
+    PS_TRANSACTIONS_INIT,
+    PS_TRANSACTION_BEGIN,
+    PS_TRANSACTION_COMMIT,
+    PS_TRANSACTION_ABORT,
+    PS_TRANSACTION_OFFSETS,
+};
+
+enum ps_transaction_state {
+    PS_TRANSACTIONS_NEW,
+    PS_TRANSACTIONS_READY,     /* initialised; nothing was begun yet */
+    PS_TRANSACTION_OPEN,
+    PS_TRANSACTION_COMMITTING, /* a commit ran out of time: librdkafka takes nothing but its repetition */
+    PS_TRANSACTION_COMMITTED,
+    PS_TRANSACTION_ABORTED,
+};
+
+struct ps_transactions { /* in the client */
+    pthread_cond_t turn;
+    uint64_t next, serving; /* tickets, under client->lock */
+    /* only whose turn it is: */
+    int state;
+    bool failed;              /* librdkafka has said that the open one can only be aborted */
+    uint64_t failures_before; /* messages that had failed or been purged when it began */
+};
+
+struct ps_transaction_error {
+    rd_kafka_resp_err_t err; /* 0: none */
+    bool fatal, retriable, abortable;
+    char text[512];
+};
+
+enum { PS_TRANSACTION_QUEUED, PS_TRANSACTION_RUNNING, PS_TRANSACTION_CANCELLED };
+
+struct ps_transaction_job {
+    struct ps_job job;
+    struct ps_client *client;
+    enum ps_transaction_call call;
+    int64_t deadline_us;
+    uint64_t ticket;
+    _Atomic int stage;
+    rd_kafka_topic_partition_list_t *offsets;  /* OFFSETS only: owned */
+    rd_kafka_consumer_group_metadata_t *group; /* OFFSETS only: owned */
+    struct ps_transaction_error error;
+    bool committed; /* ABORT only: too late, an earlier commit has gone through */
+};
+
+void ps_transactions_init(struct ps_transactions *transactions);
+void ps_transactions_destroy(struct ps_transactions *transactions);
+/* timeout_ms < 0: transaction.timeout.ms, twice that for INIT. Owns `offsets` and `group` from here on, whatever becomes
+ * of the call. NULL: not open, or no thread. */
+struct ps_transaction_job *ps_transaction_start(struct ps_client *client, enum ps_transaction_call call,
+                                                int64_t timeout_ms, rd_kafka_topic_partition_list_t *offsets,
+                                                rd_kafka_consumer_group_metadata_t *group);
+bool ps_transaction_cancel(struct ps_transaction_job *job); /* true: it has not begun and never will */
+void ps_transaction_close(struct ps_client *client);        /* closing thread, when no call is in progress: may block */
+
+/* Everything in flight gets its verdict soon. False: the client is not open. */
+bool ps_client_purge(struct ps_client *client, uint64_t *in_flight);
+rd_kafka_resp_err_t ps_client_fatal_error(struct ps_client *client, char *text, size_t size); /* 0: none, or not open */
+rd_kafka_resp_err_t ps_client_test_fatal_error(struct ps_client *client, rd_kafka_resp_err_t err, const char *reason);
+
+/* ---- client.c: the life of one producing rd_kafka_t ----------------------------------------------- */
+
+/* What the registry knows of a client or consumer: embedded in it, linked while it is open. */
+struct ps_open {
+    struct ps_open *next, *prev;
+    const struct ps_open_kind *kind;
+    const char *name;
+    _Atomic int64_t close_by_us; /* when closing gives up delivering, or leaving its group; 0: not closing */
+};
+
+struct ps_open_kind {
+    void (*retain)(struct ps_open *open);
+    void (*unref)(struct ps_open *open);
+    struct ps_job *(*close)(struct ps_open *open, const char *reason); /* the job, retained; NULL: nothing to wait for */
+    uint64_t (*pending)(const struct ps_open *open);                   /* messages without a verdict */
+};
 
 enum ps_client_state {
     PS_CLIENT_NEW,     /* configured; no thread, no connection yet */
@@ -184,7 +279,10 @@ struct ps_client_settings {
     int64_t sweep_us;         /* poller: looked at at least this often, wake-up or not */
     int64_t sticky_ms;
     int64_t close_timeout_ms; /* for a client dropped without close */
+    int64_t transaction_timeout_ms;
+    int64_t abort_wait_ms;    /* how long aborting a transaction waits for what is in flight; 0: not at all */
     bool logs_to_mailbox;     /* else librdkafka's log goes to stderr */
+    bool idempotent, transactional;
 };
 
 struct ps_close_counts {
@@ -192,6 +290,8 @@ struct ps_close_counts {
 };
 
 struct ps_client {
+    struct ps_open open; /* first, so that one is the other */
+
     /* poller.c's: see there */
     struct ps_client *ready_next;
     struct ps_client *run_next;
@@ -209,20 +309,19 @@ struct ps_client {
     _Atomic int state;
     _Atomic uint32_t calls;          /* calls into librdkafka in progress */
 
-    pthread_mutex_t lock;            /* state changes, waiters of batches, last_error, close_job */
+    struct ps_completion space;      /* never settled: who waits for room in librdkafka's queue */
+    pthread_mutex_t lock;            /* state changes, waiters of batches and of space, last_error, close_job, turns */
     pthread_cond_t calls_ended;
     rd_kafka_conf_t *conf;           /* a template: each rd_kafka_t gets a copy */
     rd_kafka_t *rk;
     rd_kafka_queue_t *queue;
     struct ps_poller *poller;        /* retained */
     struct ps_topics topics;
+    struct ps_transactions transactions;
     struct ps_close_job *close_job;
-    _Atomic int64_t close_by_us;     /* when closing gives up delivering; 0: not closing */
     char *name, *brokers;
     char last_error[256];
     struct ps_client_settings settings;
-
-    struct ps_client *registry_next, *registry_prev;
 
     /* Producing threads write the first, who serves the client the others: on cache lines of their own. */
     _Alignas(64) _Atomic uint64_t accepted;
@@ -247,6 +346,12 @@ void ps_client_note_error(struct ps_client *client, rd_kafka_resp_err_t err, con
 void ps_client_last_error(struct ps_client *client, char *text, size_t size);
 void ps_client_log(struct ps_client *client, int level, const char *facility, const char *text);
 
+/* Shared with consumers. */
+int ps_resolve_cb(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **result, void *opaque);
+uint64_t ps_next_address(void); /* of mail */
+void ps_log(const char *name, uint64_t address, bool to_mailbox, int level, const char *facility, const char *text);
+extern const struct ps_open_kind ps_client_kind;
+
 /* ---- close.c: flush, purge, leave the poller, destroy; and the same for all clients at exit ------- */
 
 struct ps_close_job {
@@ -259,6 +364,7 @@ struct ps_close_job {
 /* Starts closing unless it has been. Returns the job to wait for, retained. NULL: there is nothing to do, or, when the
  * client is still open then, no thread to do it (errno). */
 struct ps_close_job *ps_client_close(struct ps_client *client, int64_t timeout_ms, const char *reason);
+void ps_client_hurry(struct ps_client *client, int64_t deadline_us); /* of a closing that goes on; never makes it later */
 void ps_client_close_counts(struct ps_client *client, struct ps_close_counts *counts);
 /* dfree: never blocks. */
 void ps_client_abandon(struct ps_client *client);
@@ -270,6 +376,7 @@ struct ps_flush_job {
     bool flushed; /* else the time was up, or the client was closed first */
 };
 
+bool ps_client_await_verdicts(struct ps_client *client, int64_t deadline_us); /* false: the deadline came first */
 struct ps_flush_job *ps_client_flush(struct ps_client *client, int64_t timeout_ms); /* NULL: not open, or no thread */
 
 /* ---- metadata.c: how many partitions has a topic? ------------------------------------------------- */
@@ -287,16 +394,101 @@ struct ps_metadata_job {
 struct ps_metadata_job *ps_client_metadata(struct ps_client *client, const char *topic, size_t length, int timeout_ms);
 /* 0: not known, or longer ago than max_age_us. */
 int32_t ps_client_known_partitions(struct ps_client *client, const char *topic, size_t length, int64_t max_age_us);
+bool ps_client_asked_lately(struct ps_client *client, const char *topic, size_t length); /* whether or not there was an answer */
 
-/* ---- registry.c: clients that are open in this process -------------------------------------------- */
+/* ---- consumer.c: the life of one consuming rd_kafka_t --------------------------------------------- */
 
-void ps_registry_add(struct ps_client *client);
-void ps_registry_remove(struct ps_client *client);
+struct ps_consumer_settings {
+    int64_t close_timeout_ms; /* for a consumer dropped without close */
+    int64_t nap_us;           /* longest sleep of a polling thread before it polls again, far below max.poll.interval.ms */
+    bool logs_to_mailbox;     /* else librdkafka's log goes to stderr */
+    bool grouped;             /* has a group.id of its own */
+};
+
+struct ps_consumer {
+    struct ps_open open; /* first, so that one is the other */
+    struct ps_bell bell; /* rung when there may be something to take, and when closing begins */
+    _Atomic uint32_t refs;
+    unsigned generation;
+    uint64_t address;              /* of its mail */
+    _Atomic int state;             /* enum ps_client_state */
+    _Atomic uint32_t calls;        /* calls into librdkafka in progress that take a moment at most, such as taking events */
+    _Atomic uint32_t long_calls;   /* those that have asked, and wait for the answer of a broker */
+    _Atomic int fatal;             /* rd_kafka_resp_err_t: it can consume nothing more */
+
+    pthread_mutex_t lock;          /* state changes, last_error, close_job */
+    pthread_cond_t calls_ended;
+    rd_kafka_conf_t *conf;         /* a template */
+    rd_kafka_t *rk;
+    rd_kafka_queue_t *queue;       /* the consumer queue, which everything else is forwarded to */
+    rd_kafka_event_t *held;        /* ended a batch and is yet to be served: who takes, one at a time */
+    struct ps_consumer_job *close_job;
+    char *name, *brokers;
+    char last_error[256];
+    struct ps_consumer_settings settings;
+};
+
+/* What a blocking call was asked for, and answered. */
+enum ps_consumer_call {
+    PS_CONSUMER_CLOSE, PS_CONSUMER_SUBSCRIBE, PS_CONSUMER_ASSIGN, PS_CONSUMER_ASSIGNMENT, PS_CONSUMER_COMMIT,
+    PS_CONSUMER_COMMITTED, PS_CONSUMER_WATERMARKS, PS_CONSUMER_SEEK,
+};
+
+struct ps_consumer_job {
+    struct ps_job job;
+    struct ps_consumer *consumer;
+    enum ps_consumer_call call;
+    rd_kafka_topic_partition_list_t *list; /* asked for or answered; owned; may be NULL */
+    int timeout_ms;
+    int64_t low, high;
+    rd_kafka_resp_err_t err;
+    char text[256];                        /* more about it; may be empty */
+};
+
+struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name,
+                                    const struct ps_consumer_settings *settings); /* owns conf; NULL: no memory */
+void ps_consumer_retain(struct ps_consumer *consumer);
+void ps_consumer_unref(struct ps_consumer *consumer);
+bool ps_consumer_inherited(const struct ps_consumer *consumer); /* made before a fork: librdkafka must not see it */
+void ps_consumer_set_brokers(struct ps_consumer *consumer, const char *brokers); /* before it is opened */
+/* Blocks for some ms at the first call. 0, or -1 with `errstr`. */
+int ps_consumer_open(struct ps_consumer *consumer, char *errstr, size_t errstr_size);
+
+/* Every use of consumer->rk stands between these two, and takes a moment at most. */
+bool ps_consumer_enter(struct ps_consumer *consumer);
+void ps_consumer_exit(struct ps_consumer *consumer);
+
+/* Never blocks. NULL: nothing there; else an event to handle and destroy, or to hold. */
+rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer);
+void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /* the next to be taken */
+/* Follows the group's wishes; blocks for as long as librdkafka's main thread takes, a ms or so. */
+void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event);
+/* Log lines, results of commits, and errors that go away by themselves. False: the caller has to hear of this error. */
+bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
+
+/* A librdkafka call on a thread of its own. Owns `list`, also when it fails. NULL: not open, or no thread (errno). */
+struct ps_consumer_job *ps_consumer_start(struct ps_consumer *consumer, enum ps_consumer_call call,
+                                          rd_kafka_topic_partition_list_t *list, int timeout_ms);
+/* Starts closing unless it has been. The job to wait for, retained. NULL: see ps_client_close. */
+struct ps_consumer_job *ps_consumer_close(struct ps_consumer *consumer, int64_t timeout_ms);
+void ps_consumer_abandon(struct ps_consumer *consumer); /* dfree: never blocks */
+void ps_consumer_last_error(struct ps_consumer *consumer, char *text, size_t size);
+
+/* ---- registry.c: what is open in this process ------------------------------------------------------ */
+
+void ps_registry_add(struct ps_open *open);
+void ps_registry_remove(struct ps_open *open);
 unsigned ps_registry_count(void);
 int64_t ps_registry_close_by_us(void); /* the latest close_by_us of all; 0: nothing is closing */
-void ps_registry_hurry(void);          /* whatever is closing gives up delivering now */
-/* Starts closing every open client; fills `closing` with at most `max` of them, retained, whose close_job to wait for. */
-unsigned ps_registry_close_all(struct ps_client **closing, unsigned max, const char *reason);
+void ps_registry_hurry(void);          /* whatever is closing gives up its good manners now */
+
+struct ps_closing { /* both retained */
+    struct ps_open *open;
+    struct ps_job *job;
+};
+
+/* Starts closing everything that is open; fills `closing` with at most `max` of them, whose job to wait for. */
+unsigned ps_registry_close_all(struct ps_closing *closing, unsigned max, const char *reason);
 /* Closing threads that still run: one may be about to free things after its client has left the registry. */
 void ps_registry_closing(int change);
 unsigned ps_registry_closing_count(void);

@@ -47,11 +47,11 @@ void ps_batch_settle(struct ps_batch *batch, uint32_t count)
     if (ps_completion_settle(&batch->completion, count)) ps_batch_unref(batch);
 }
 
-void ps_batch_never_sent(struct ps_batch *batch, uint32_t from)
+void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_err_t err)
 {
     uint32_t count = batch->size - from;
     for (uint32_t i = from; i < batch->size; i++) {
-        batch->deliveries[i].err = RD_KAFKA_RESP_ERR__CONFLICT;
+        batch->deliveries[i].err = err;
         batch->deliveries[i].status = RD_KAFKA_MSG_STATUS_NOT_PERSISTED;
         atomic_store(&batch->deliveries[i].settled, true);
     }
@@ -90,7 +90,7 @@ static void count_verdict(struct ps_client *client, rd_kafka_resp_err_t err)
 
 /*
  * Two passes with the event destroyed in between, because librdkafka gives the queue's space back only
- * then: whoever sees a message settled can also produce the next one.
+ * then: whoever sees a message settled can also produce the next one, and who waits for space is woken.
  */
 void ps_deliveries_settle(struct ps_client *client, rd_kafka_event_t *event)
 {
@@ -124,4 +124,5 @@ void ps_deliveries_settle(struct ps_client *client, rd_kafka_event_t *event)
         ps_batch_settle(batch, count);
         if (shared) ps_batch_unref(batch);
     }
+    ps_completion_wake(&client->space);
 }

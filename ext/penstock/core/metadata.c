@@ -17,6 +17,7 @@ static void metadata_run(struct ps_job *job)
         atomic_store(&query->topic->partition_count, query->partition_count);
         atomic_store(&query->topic->counted_at_us, ps_now_us());
     }
+    atomic_store(&query->topic->asked_at_us, ps_now_us());
     ps_client_exit(query->client);
 }
 
@@ -57,4 +58,15 @@ int32_t ps_client_known_partitions(struct ps_client *client, const char *name, s
     if (topic && ps_now_us() - atomic_load(&topic->counted_at_us) < max_age_us) count = atomic_load(&topic->partition_count);
     ps_client_exit(client);
     return count;
+}
+
+enum { LATELY_US = 1000000 };
+
+bool ps_client_asked_lately(struct ps_client *client, const char *name, size_t length)
+{
+    if (!ps_client_enter(client)) return false; /* whoever asks then is told so */
+    const struct ps_topic *topic = ps_client_topic(client, name, length);
+    bool lately = topic && ps_now_us() - atomic_load(&topic->asked_at_us) < LATELY_US;
+    ps_client_exit(client);
+    return lately;
 }

@@ -1,6 +1,6 @@
 /*
- * The clients that are open in this process, so that all can be closed when it ends. Made anew in a
- * forked child: there the inherited list, and perhaps its lock, belong to threads that are gone.
+ * The producing clients and consumers that are open in this process, so that all can be closed when it ends. Made anew
+ * in a forked child: there the inherited list, and perhaps its lock, belong to threads that are gone.
  */
 #include "core.h"
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 struct registry {
     unsigned generation;
     pthread_mutex_t lock;
-    struct ps_client *clients;
+    struct ps_open *first;
     unsigned count;
     _Atomic unsigned closing;
 };
@@ -29,25 +29,25 @@ static struct registry *registry_get(void)
     return registry; /* another thread was first */
 }
 
-void ps_registry_add(struct ps_client *client)
+void ps_registry_add(struct ps_open *open)
 {
     struct registry *registry = registry_get();
     pthread_mutex_lock(&registry->lock);
-    client->registry_prev = NULL;
-    client->registry_next = registry->clients;
-    if (registry->clients) registry->clients->registry_prev = client;
-    registry->clients = client;
+    open->prev = NULL;
+    open->next = registry->first;
+    if (open->next) open->next->prev = open;
+    registry->first = open;
     registry->count++;
     pthread_mutex_unlock(&registry->lock);
 }
 
-void ps_registry_remove(struct ps_client *client)
+void ps_registry_remove(struct ps_open *open)
 {
     struct registry *registry = registry_get();
     pthread_mutex_lock(&registry->lock);
-    if (client->registry_prev) client->registry_prev->registry_next = client->registry_next;
-    else registry->clients = client->registry_next;
-    if (client->registry_next) client->registry_next->registry_prev = client->registry_prev;
+    if (open->prev) open->prev->next = open->next;
+    else registry->first = open->next;
+    if (open->next) open->next->prev = open->prev;
     registry->count--;
     pthread_mutex_unlock(&registry->lock);
 }
@@ -66,8 +66,8 @@ int64_t ps_registry_close_by_us(void)
     struct registry *registry = registry_get();
     int64_t latest = 0;
     pthread_mutex_lock(&registry->lock);
-    for (struct ps_client *client = registry->clients; client; client = client->registry_next) {
-        int64_t close_by_us = atomic_load(&client->close_by_us);
+    for (struct ps_open *open = registry->first; open; open = open->next) {
+        int64_t close_by_us = atomic_load(&open->close_by_us);
         if (close_by_us > latest) latest = close_by_us;
     }
     pthread_mutex_unlock(&registry->lock);
@@ -78,32 +78,28 @@ void ps_registry_hurry(void)
 {
     struct registry *registry = registry_get();
     pthread_mutex_lock(&registry->lock);
-    for (struct ps_client *client = registry->clients; client; client = client->registry_next)
-        if (atomic_load(&client->close_by_us)) atomic_store(&client->close_by_us, ps_now_us());
+    for (struct ps_open *open = registry->first; open; open = open->next)
+        if (atomic_load(&open->close_by_us)) atomic_store(&open->close_by_us, ps_now_us());
     pthread_mutex_unlock(&registry->lock);
 }
 
-unsigned ps_registry_close_all(struct ps_client **closing, unsigned max, const char *reason)
+unsigned ps_registry_close_all(struct ps_closing *closing, unsigned max, const char *reason)
 {
     struct registry *registry = registry_get();
     unsigned found = 0, started = 0;
 
     pthread_mutex_lock(&registry->lock);
-    for (struct ps_client *client = registry->clients; client && found < max; client = client->registry_next) {
-        ps_client_retain(client);
-        closing[found++] = client;
+    for (struct ps_open *open = registry->first; open && found < max; open = open->next) {
+        open->kind->retain(open);
+        closing[found++].open = open;
     }
     pthread_mutex_unlock(&registry->lock);
 
     for (unsigned i = 0; i < found; i++) { /* outside the lock: closing takes the client's, and that comes first */
-        struct ps_client *client = closing[i];
-        struct ps_close_job *job = ps_client_close(client, client->settings.close_timeout_ms, reason);
-        if (job) {
-            ps_job_unref(&job->job); /* the client has its own reference */
-            closing[started++] = client;
-        } else {
-            ps_client_unref(client);
-        }
+        struct ps_open *open = closing[i].open;
+        struct ps_job *job = open->kind->close(open, reason);
+        if (job) closing[started++] = (struct ps_closing){ .open = open, .job = job };
+        else open->kind->unref(open);
     }
     return started;
 }

@@ -1,0 +1,41 @@
+# frozen_string_literal: true
+
+module Penstock
+  # What the configurations of producers and consumers check in the same way.
+  # @api private
+  module ConfigChecks
+    private
+
+    def check(name, value, expected)
+      return if yield
+
+      raise ConfigurationInvalidError, "config.#{name} must be #{expected}, not #{value.inspect}"
+    end
+
+    def check_integer(name, value, least)
+      check(name, value, "an Integer of at least #{least}") { value.is_a?(Integer) && value.between?(least, 2**53) }
+    end
+
+    def check_one_of(name, value, choices)
+      check(name, value, "one of #{choices.map(&:inspect).join(", ")}") { choices.include?(value) }
+    end
+
+    def check_identity
+      check("id", id, "a String that is not empty") { id.is_a?(String) && !id.empty? && !id.include?("\0") }
+      check("logger", logger, "a Logger or nil") { logger.nil? || logger.respond_to?(:add) }
+    end
+
+    def check_kafka
+      check("kafka", kafka.class, "a Hash") { kafka.is_a?(Hash) }
+    end
+
+    # @return [Hash{Symbol=>Object}] config.kafka with what it does not say itself
+    def with_defaults(defaults)
+      names = kafka.keys
+      return kafka unless names.all? { |name| name.is_a?(String) || name.is_a?(Symbol) } # refused when it is used
+      return kafka if names.map(&:to_s).uniq! # this too
+
+      defaults.merge(kafka.transform_keys(&:to_sym))
+    end
+  end
+end

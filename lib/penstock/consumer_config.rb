@@ -1,0 +1,78 @@
+# frozen_string_literal: true
+
+require "securerandom"
+require_relative "config_checks"
+
+module Penstock
+  # The settings of one consumer, set in the block of {Consumer#initialize} and frozen after it.
+  #
+  # Durations are in milliseconds, like Kafka's own.
+  class ConsumerConfig
+    include ConfigChecks
+
+    # librdkafka settings that differ from its defaults unless they are given.
+    KAFKA_DEFAULTS = {
+      "client.id": "penstock",
+      "log_level": 4, # warnings and worse
+      "socket.nagle.disable": true
+    }.freeze
+
+    # librdkafka wants a group even where none is used; nothing is ever committed to this one.
+    WITHOUT_GROUP = { "group.id": "penstock.none", "enable.auto.commit": false }.freeze
+    private_constant :WITHOUT_GROUP
+
+    # @return [String] names the consumer in errors and logs; default "penstock-consumer-" and 12 hex digits
+    attr_accessor :id
+    # librdkafka's settings by name: Symbol or String to Integer, Float, String, true or false.
+    # "bootstrap.servers" is required, and "group.id" for everything but {Consumer#assign}.
+    # @return [Hash]
+    attr_accessor :kafka
+    # Gets librdkafka's log lines and errors, on the dispatcher thread, while the consumer is polled. Default nil: they go
+    # to stderr, and no Ruby thread is needed.
+    # @return [Logger, nil]
+    attr_accessor :logger
+    # @return [Integer] ms to leave the group in when a consumer is closed without a timeout of its own, dropped, or still
+    #   open at the end of the process; default 10_000
+    attr_accessor :close_timeout
+
+    def initialize
+      @id = "penstock-consumer-#{SecureRandom.hex(6)}"
+      @kafka = {}
+      @logger = nil
+      @close_timeout = 10_000
+    end
+
+    # @return [Boolean] whether a "group.id" was given
+    def group? = @group
+
+    # @raise [ConfigurationInvalidError] naming the first setting that is wrong
+    # @return [self] frozen
+    # @api private
+    def finish
+      check_identity
+      check_integer("close_timeout", close_timeout, 0)
+      check_kafka
+      @group = !given("group.id").to_s.empty?
+      check_commits unless @group
+      @kafka = with_defaults(KAFKA_DEFAULTS)
+      @kafka = @kafka.reject { |name, _| WITHOUT_GROUP.key?(name.to_sym) }.merge(WITHOUT_GROUP) unless @group
+      @kafka.freeze
+      freeze
+    end
+
+    # @return [String] without the values of settings: they may be secret
+    def inspect
+      "#<#{self.class} id=#{id.inspect} kafka=#{kafka.respond_to?(:keys) ? kafka.keys.inspect : "?"}>"
+    end
+
+    private
+
+    def given(name) = kafka[name.to_sym] || kafka[name]
+
+    def check_commits
+      return unless given("enable.auto.commit").to_s == "true"
+
+      raise ConfigurationInvalidError, "config.kafka: enable.auto.commit needs a \"group.id\" to commit to"
+    end
+  end
+end

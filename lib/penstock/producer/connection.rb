@@ -1,0 +1,174 @@
+# frozen_string_literal: true
+
+module Penstock
+  class Producer
+    # Keeps one librdkafka client for a producer: made at its first use, given up by a disconnect, replaced after a fatal
+    # error. A thread that is inside the old client meanwhile is refused there, and goes on with the new one.
+    # @api private
+    class Connection
+      # @return [Client, nil] nil while there is none
+      attr_reader :client
+
+      # @param producer [Producer]
+      # @param overrides [Hash] librdkafka settings that differ from the producer's
+      def initialize(producer, overrides = {})
+        @producer = producer
+        @overrides = overrides
+        @kafka = nil
+        @lock = Mutex.new
+        @client = nil
+        @others = [] # not for use: still being made ready, or given up and not closed yet
+        @reloads = 0
+        @not_before = 0
+      end
+
+      # Blocks while another thread connects, and for a transactional producer's first round trips.
+      # @return [Client] that was open a moment ago
+      def use = @client || connect
+
+      # @return [Integer] messages without a verdict
+      def queue_size = clients.sum(&:queue_size)
+
+      # @return [Boolean] whether the client was made before this process was forked
+      def inherited? = !@client.nil? && @pid != Process.pid
+
+      # In a forked child, before anything else runs there: the next use connects. (Otherwise a client mends itself.)
+      def leave_to_parent
+        @client = nil
+        @others = []
+      end
+
+      # @return [Boolean] whether this thread is making a client just now
+      def connecting_here? = @lock.owned?
+
+      # @return [Array<Client>] that may have messages without a verdict
+      def clients = [@client, *@others].compact.uniq
+
+      # For good: nobody may use it any more. A client that is being given up just now takes no longer than this, either.
+      # @return [Array(Integer, Integer, Integer, Integer), nil] see Client#close; nil: there was no client
+      def close(timeout_ms)
+        clients.map { |client| close_within(timeout_ms, client) }.reduce { |sums, part| sums.zip(part).map(&:sum) }
+      end
+
+      # The next use connects anew, also by who is inside the old client just now.
+      def give_up(timeout_ms)
+        client = @lock.synchronize { leave }
+        client&.close(timeout_ms)
+      ensure
+        forget_closed
+      end
+
+      # One thread replaces a client that cannot go on; the others that met the same error wait here for it. Does not
+      # wait for the backoff: the next use does.
+      #
+      # @param failed [Client]
+      # @param error [Error] why
+      # @param limit [Integer] times in a row, with no success in between
+      # @param backoff_ms [Integer]
+      # @param drain_ms [Integer] how long the failed client may wait for brokers' answers to what it has sent; what it had
+      #   not sent then, librdkafka has given up already
+      # @param proven [Boolean] the failed client has had success; see {#proven}
+      # @yieldparam attempt [Integer] before the client is replaced
+      # @return [Boolean] false: the limit is reached, or this is a signal trap; the client is still there
+      def replace(failed, error, limit:, backoff_ms:, drain_ms: 0, proven: false)
+        return false if SignalTrap.here?
+
+        start = now
+        @lock.synchronize do
+          return true unless @client.equal?(failed)
+
+          @reloads = proven ? 1 : @reloads + 1
+          yield @reloads if block_given?
+          return false if @reloads > limit
+
+          announce_reload(error)
+          @not_before = now + (backoff_ms / 1000.0)
+          leave
+          failed.close(drain_ms) # what has no verdict gets one
+          forget_closed
+          @producer.instrument("producer.reloaded") { { attempt: @reloads, time: (now - start) * 1000 } }
+        end
+        true
+      end
+
+      # The client has done what it is for: a failure after that is the first one again.
+      def proven
+        @reloads = 0
+      end
+
+      private
+
+      def close_within(timeout_ms, client)
+        client.hurry(timeout_ms) if client.state == :closing
+        client.close(timeout_ms)
+      end
+
+      # Whoever reads sees the client, in one place or both.
+      def leave
+        client = @client
+        @others << client if client
+        @client = nil
+        client
+      end
+
+      # A close that was interrupted goes on by itself; until it is done its messages count.
+      def forget_closed = @others.reject! { |client| client.state == :closed }
+
+      def connect
+        SignalTrap.refuse("connecting")
+        @lock.synchronize do
+          return @client if @client
+
+          wait_out_the_backoff
+          @producer.check_usable
+          @kafka ||= Variant.override(@producer.config.kafka, @overrides)
+          client = @producer.build_client(@kafka)
+          @others << client # so that closing ends what making it ready waits for
+          prepare(client)
+          @pid = Process.pid
+          @client = client
+          @others.delete(client)
+        end
+        refuse_if_closed_meanwhile
+        @producer.connected
+        @client || use
+      end
+
+      # Looks around while it sleeps, as a close must not wait for it.
+      def wait_out_the_backoff
+        while (left = @not_before - now).positive? && @producer.status.active?
+          sleep([left, 0.05].min)
+        end
+      end
+
+      def prepare(client)
+        @producer.check_usable # closing looks at the others after it has forbidden new ones
+        @producer.initialize_transactions(client) if client.transactional?
+        ready = true
+      ensure
+        unless ready
+          client.close(0)
+          forget_closed
+        end
+      end
+
+      # Closing looks at the client after it has forbidden new ones; we look at that after we have set ours. Others may
+      # have used it already, so it closes like any.
+      def refuse_if_closed_meanwhile
+        @producer.check_usable
+      rescue ProducerClosedError
+        close(@producer.config.close_timeout)
+        raise
+      end
+
+      def announce_reload(error)
+        @producer.instrument("producer.reload") do
+          @kafka = @kafka.dup # a listener may change what the next client gets
+          { error:, attempt: @reloads, caller: @producer, kafka: @kafka }
+        end
+      end
+
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+  end
+end

@@ -1,0 +1,64 @@
+# frozen_string_literal: true
+
+module Penstock
+  class Producer
+    # A producer seen with other settings: {Producer#with}. It has all of the producer's methods that send.
+    #
+    # librdkafka fixes the settings of a topic when a client first uses it, so a variant with topic settings has a
+    # client of its own (3 threads and connections), shared by all variants with the same settings; messages that are
+    # sent with different ones are not ordered among each other.
+    #
+    # Any thread and fiber may use it. While one of its methods runs, what the same fiber sends through the producer
+    # itself goes through the variant too.
+    class Variant
+      # What topic_config may hold: librdkafka's topic settings that concern sending.
+      TOPIC_SETTINGS = %i[
+        acks request.required.acks compression.codec compression.type compression.level delivery.timeout.ms
+        message.timeout.ms partitioner request.timeout.ms
+      ].freeze
+
+      SYNONYMS = [
+        %i[acks request.required.acks], %i[compression.codec compression.type], %i[message.timeout.ms delivery.timeout.ms]
+      ].freeze
+      private_constant :SYNONYMS
+
+      # librdkafka takes the later one of two names of a setting, in a Hash's order.
+      # @return [Hash] the settings with others in place of some
+      # @api private
+      def self.override(kafka, others)
+        synonyms = SYNONYMS.select { |names| others.keys.intersect?(names) }.flatten
+        kafka.except(*synonyms).merge(others)
+      end
+
+      # @return [Producer]
+      attr_reader :producer
+      # @return [Integer, nil] ms
+      attr_reader :max_wait_timeout
+      # @return [Hash{Symbol=>Object}] frozen
+      attr_reader :topic_config
+
+      # @api private
+      def initialize(producer, max_wait_timeout:, topic_config:)
+        @producer = producer
+        @max_wait_timeout = max_wait_timeout
+        @topic_config = topic_config
+        freeze
+      end
+
+      # @return [Boolean] whether it is the producer as it was configured
+      def default? = topic_config.empty? && max_wait_timeout == producer.config.max_wait_timeout
+
+      %i[
+        produce_sync produce_async produce_many_sync produce_many_async tombstone_sync tombstone_async tombstone_many_sync
+        tombstone_many_async buffer buffer_many flush_sync flush_async transaction
+      ].each do |name|
+        define_method(name) do |*arguments, &block|
+          producer.as(self) { producer.public_send(name, *arguments, &block) }
+        end
+      end
+
+      # @return [String]
+      def inspect = "#<#{self.class} of #{producer.id} max_wait_timeout=#{max_wait_timeout.inspect} #{topic_config}>"
+    end
+  end
+end

@@ -1,0 +1,368 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require_relative "support/client_test_case"
+require "fiddle"
+
+class ClientsDummyTest < ClientTestCase
+  ACKNOWLEDGED = "message.acknowledged"
+  ERROR = "error.occurred"
+
+  def described = Penstock::Clients::Dummy
+
+  # ---- delivering ----
+
+  def test_a_message_is_delivered_at_once
+    handle = client.produce({ topic: :events, payload: "x", label: :mine })
+    assert_equal [false, true, nil], [handle.pending?, handle.delivered?, handle.error]
+    assert_equal ["events", :mine], [handle.topic, handle.label]
+    assert_same handle.report, handle.wait(max_wait_timeout_ms: 5)
+    assert_equal "#<Penstock::Clients::Handle topic=events persisted>", handle.inspect
+  end
+
+  def test_a_report_is_one_of_a_real_delivery
+    report = client.produce({ topic: "events", payload: "x", label: 5 }).report
+    assert_instance_of Penstock::DeliveryReport, report
+    assert_equal ["events", 0, 0, :persisted, 5], [report.topic, report.partition, report.offset, report.status, report.label]
+    assert_kind_of Float, report.latency
+    assert_operator report.timestamp, :>, 1_700_000_000_000
+  end
+
+  def test_a_handle_has_all_that_a_real_one_has
+    missing = Penstock::DeliveryHandle.public_instance_methods(false) - Penstock::Clients::Handle.public_instance_methods(false)
+    assert_empty missing
+    handles = client.produce_many(Array.new(2) { { topic: "t", payload: "" } }, false).first
+    assert_equal true, Penstock::Clients::Handle.await_all(handles, 5)
+  end
+
+  def test_a_client_has_all_that_a_real_one_has
+    missing = Penstock::Client.public_instance_methods(false) - described.public_instance_methods(false)
+    assert_equal [:test_fatal_error], missing # there is no librdkafka to fail
+  end
+
+  def test_offsets_count_from_zero_in_each_partition
+    client = self.client
+    places = [["a1", 1], ["a", 11], ["a1", 1], ["a", 11], ["a", 1], ["a1", nil], ["a1", -1]].map do |topic, partition|
+      report = client.produce({ topic:, payload: "", partition: }.compact).report
+      [report.topic, report.partition, report.offset]
+    end
+    assert_equal [["a1", 1, 0], ["a", 11, 0], ["a1", 1, 1], ["a", 11, 1], ["a", 1, 0], ["a1", 0, 0], ["a1", 0, 1]], places
+  end
+
+  def test_the_timestamp_is_the_messages_own
+    [[Time.at(1, 999_999, :nsec), 1_000], [Time.at(5, 1.9r, :millisecond), 5_001], [77, 77]].each do |given, expected|
+      assert_equal expected, client.produce({ topic: "t", payload: "", timestamp: given }).report.timestamp
+    end
+  end
+
+  def test_a_batch_has_a_handle_for_each_message_and_a_verdict_when_it_waits
+    client = self.client
+    messages = Array.new(3) { |i| { topic: "t", payload: "", label: i } }
+    handles, error, verdict = client.produce_many(messages, 1_000)
+    assert_equal [[0, 1, 2], nil, true], [handles.map(&:label), error, verdict]
+    assert_equal [0, 1, 2], (handles.map { |handle| handle.report.offset })
+    assert_nil client.produce_many(messages, false).last
+    assert_equal [[], nil, true], client.produce_many([], nil)
+  end
+
+  def test_threads_get_each_offset_once
+    client = self.client
+    handles = Array.new(4) { Thread.new { Array.new(200) { client.produce({ topic: "t", payload: "" }) } } }.flat_map(&:value)
+    assert_equal (0...800).to_a, handles.map { |handle| handle.report.offset }.sort
+  end
+
+  # ---- checking ----
+
+  BAD = [
+    "text", {}, { topic: "t" }, { topic: "no such name", payload: "" }, { topic: 5, payload: "" }, { topic: "t", payload: 5 },
+    { topic: "t", payload: "", partition: -2 }, { topic: "t", payload: "", headers: { a: "b" } },
+    { topic: "t", payload: "", partition: 1, partition_key: "k" }, { topic: "t", payload: "", timestamp: -1 },
+    { topic: "t", payload: "", topik: 1 }, { "topic" => "t" }, { topic: "t", payload: "x" * 101 },
+    { topic: "t", payload: "", key: "k" * 2_000 }
+  ].freeze
+
+  def test_what_a_real_client_refuses_is_refused_with_the_same_words
+    kafka = { "message.max.bytes": 1_000 }
+    dummy = client(**kafka) { |config| config.max_payload_size = 100 }
+    real = unreachable_producer(**kafka) { |config| config.max_payload_size = 100 }
+    BAD.each do |message|
+      expected = assert_raises(Penstock::MessageInvalidError) { real.produce_async(message) }
+      assert_equal expected.message, assert_raises(Penstock::MessageInvalidError) { dummy.produce(message) }.message
+      batch = [{ topic: "t", payload: "" }, message]
+      expected = assert_raises(Penstock::MessageInvalidError) { real.produce_many_async(batch) }
+      assert_equal expected.message, assert_raises(Penstock::MessageInvalidError) { dummy.produce_many(batch, false) }.message
+    end
+    expected = assert_raises(Penstock::MessageInvalidError) { real.produce_many_async("text") }
+    assert_equal expected.message, assert_raises(Penstock::MessageInvalidError) { dummy.produce_many("text", false) }.message
+    assert_equal 0, dummy.produce({ topic: "t", payload: "" }).report.offset
+  end
+
+  def test_a_checked_message_has_a_topic_that_nobody_can_change
+    name = +"t"
+    checked = Penstock::Client.check({ topic: name, payload: "" }, nil, 5, 100)
+    name << "x"
+    assert_equal ["t", true, "t"], [checked, checked.frozen?, Penstock::Client.check({ topic: :t, payload: "" }, 0, 5, 100)]
+  end
+
+  def test_message_max_bytes_may_be_a_string_but_has_to_be_a_number
+    large = { topic: "t", payload: "", key: "k" * 1_500_000 }
+    assert_raises(Penstock::MessageInvalidError) { client.produce(large) }
+    assert_predicate client("message.max.bytes": "2000000").produce(large), :delivered?
+    assert_raises(Penstock::ConfigurationInvalidError) { client("message.max.bytes": "many") }
+  end
+
+  # ---- telling ----
+
+  def test_whoever_listens_is_told_of_each_message
+    seen = events(ACKNOWLEDGED)
+    client = self.client
+    handle = client.produce({ topic: "t", payload: "", partition: 3, label: :mine })
+    assert_equal [{ producer_id: "dummy", topic: "t", partition: 3, offset: 0, delivery_report: handle.report, label: :mine,
+                    caller: client }], seen.map(&:to_h)
+    client.producer = :owner
+    client.produce_many([{ topic: "t", payload: "" }] * 2, false)
+    assert_equal [:owner] * 2, (seen.last(2).map { |event| event[:caller] })
+  end
+
+  def test_a_listener_may_produce
+    client = self.client
+    @monitor.subscribe(ACKNOWLEDGED) { |event| client.produce({ topic: "next", payload: "" }) if event[:topic] == "t" }
+    client.produce({ topic: "t", payload: "" })
+    assert_equal 1, client.produce({ topic: "next", payload: "" }).report.offset
+  end
+
+  # ---- failing ----
+
+  def test_the_next_messages_fail_as_often_as_asked
+    client = self.client.fail_next(:msg_timed_out, times: 2).fail_next(:topic_authorization_failed)
+    errors = Array.new(4) { client.produce({ topic: "t", payload: "" }).error }
+    assert_equal [:msg_timed_out, :msg_timed_out, :topic_authorization_failed, nil], errors.map { |error| error&.code }
+    assert_equal [Penstock::MessageTimedOutError] * 2 + [Penstock::DeliveryError], errors.first(3).map(&:class)
+  end
+
+  def test_a_verdict_that_is_a_failure_reads_like_the_real_one
+    message = { topic: "events", payload: "x", partition: 3, label: 5 }
+    real = unreachable_producer { |config| config.id = "dummy" }
+    expected = real.produce_async(message)
+    real.close(timeout: 0)
+    handle = client.fail_next(:purge_queue).produce(message)
+    assert_equal [expected.error.class, expected.error.message, expected.error.deconstruct_keys(nil)],
+                 [handle.error.class, handle.error.message, handle.error.deconstruct_keys(nil)]
+    facts = %i[topic partition offset timestamp latency status label]
+    assert_equal(facts.map { |fact| expected.report.public_send(fact) }, facts.map { |fact| handle.report.public_send(fact) })
+    assert_same handle.error, assert_raises(Penstock::DeliveryError) { handle.wait }
+    refute_predicate handle, :delivered?
+  end
+
+  def test_a_message_that_failed_has_no_place
+    client = self.client.fail_next(:msg_timed_out)
+    report = client.produce({ topic: "t", payload: "" }).report
+    assert_equal [-1, -1001, :not_persisted], [report.partition, report.offset, report.status]
+    assert_equal 0, client.produce({ topic: "t", payload: "" }).report.offset
+  end
+
+  def test_a_message_that_may_be_in_the_topic_cannot_be_sent_again_without_risk
+    handle = client.fail_next(:request_timed_out).produce({ topic: "t", payload: "" })
+    assert_predicate handle.report, :possibly_persisted?
+    refute_predicate handle.error, :retriable?
+    assert_includes handle.error.message, "it may be in the topic all the same"
+  end
+
+  def test_a_network_error_names_the_brokers
+    assert_includes client.fail_next(:transport).produce({ topic: "t", payload: "" }).error.message, "brokers 127.0.0.1:1"
+  end
+
+  def test_a_full_queue_is_raised_and_takes_nothing
+    client = self.client.fail_next(:queue_full)
+    error = assert_raises(Penstock::QueueFullError) { client.produce({ topic: "t", payload: "" }) }
+    assert_equal [:queue_full, -184, "_QUEUE_FULL", true], [error.code, error.number, error.name, error.retriable?]
+    assert_includes error.message, "The message was not taken."
+    assert_equal 0, client.produce({ topic: "t", payload: "" }).report.offset
+  end
+
+  def test_a_fatal_error_is_raised
+    error = assert_raises(Penstock::ProduceError) { client.fail_next(:fatal).produce({ topic: "t", payload: "" }) }
+    assert_predicate error, :fatal?
+  end
+
+  def test_a_batch_ends_at_the_message_that_is_refused
+    seen = events(ACKNOWLEDGED)
+    client = self.client.script { |message| :queue_full if message[:label] == 2 }.fail_next(:msg_timed_out)
+    handles, error, verdict = client.produce_many(Array.new(5) { |i| { topic: "t", payload: "", label: i } }, 1_000)
+    assert_equal [[0, 1], :queue_full, false], [handles.map(&:label), error.code, verdict]
+    assert_equal [:msg_timed_out, nil], (handles.map { |handle| handle.error&.code })
+    assert_equal [1], (seen.map { |event| event[:label] })
+  end
+
+  def test_a_script_decides_on_each_message_until_another_takes_its_place
+    client = self.client.script { |message| :invalid_record if message[:payload] == "bad" }
+    codes = lambda do
+      %w[bad good].map { |payload| client.produce({ topic: "t", payload: }).error&.code }
+    end
+    assert_equal [:invalid_record, nil], codes.call
+    client.script { :policy_violation }.fail_next(:transport)
+    assert_equal %i[transport policy_violation], codes.call
+    client.script
+    assert_equal [nil, nil], codes.call
+  end
+
+  def test_an_error_of_ones_own_becomes_the_verdict_or_is_raised
+    verdict = Penstock::DeliveryError.new("mine", retriable: true)
+    handle = client.fail_next(verdict).produce({ topic: "t", payload: "" })
+    assert_same verdict, handle.error
+    assert_predicate handle.report, :not_persisted?
+    raised = Penstock::WaitTimeoutError.new("mine")
+    client = self.client.script { raised }
+    assert_same raised, assert_raises(Penstock::WaitTimeoutError) { client.produce({ topic: "t", payload: "" }) }
+  end
+
+  def test_a_script_that_raises_takes_no_message_of_the_batch
+    seen = events(ACKNOWLEDGED)
+    client = self.client.script { |message| raise KeyError if message[:label] == 1 }
+    assert_raises(KeyError) { client.produce_many(Array.new(2) { |i| { topic: "t", payload: "", label: i } }, false) }
+    assert_empty seen
+  end
+
+  def test_what_is_no_failure_is_refused
+    assert_match(/did you mean :msg_timed_out\?/, assert_raises(ArgumentError) { client.fail_next(:msg_timedout) }.message)
+    [nil, "msg_timed_out", KeyError.new].each { |error| assert_raises(ArgumentError) { client.fail_next(error) } }
+    [-1, 1.5, nil].each { |times| assert_raises(ArgumentError) { client.fail_next(:transport, times:) } }
+    assert_raises(ArgumentError) { client.script { true }.produce({ topic: "t", payload: "" }) }
+  end
+
+  def test_whoever_listens_to_errors_is_told_of_a_message_that_failed
+    seen = events(ERROR, ACKNOWLEDGED)
+    client = self.client.fail_next(:msg_timed_out)
+    handle = client.produce({ topic: "t", payload: "", label: 1 })
+    assert_equal [[ERROR, { type: "librdkafka.dispatch_error", error: handle.error, producer_id: "dummy", topic: "t",
+                            partition: -1, offset: -1001, delivery_report: handle.report, label: 1, caller: client }]],
+                 (seen.map { |event| [event.id, event.to_h] })
+  end
+
+  def test_reset_forgets_what_is_to_fail_and_where_offsets_were
+    client = self.client.script { :transport }.fail_next(:msg_timed_out)
+    assert_equal(0, client.reset.produce({ topic: "t", payload: "" }).report.offset)
+    assert_equal(0, client.reset.produce({ topic: "t", payload: "" }).report.offset)
+  end
+
+  def test_the_codes_are_librdkafkas
+    library = Fiddle.dlopen($LOADED_FEATURES.grep(%r{penstock/penstock\.\w+\z}).first)
+    name, text = %w[rd_kafka_err2name rd_kafka_err2str].map do |function|
+      Fiddle::Function.new(library[function], [Fiddle::TYPE_INT], Fiddle::TYPE_VOIDP)
+    end
+    Penstock::Clients::Failure::CODES.each do |code, (number, *rest)|
+      assert_equal [name.call(number).to_s, text.call(number).to_s], rest.first(2)
+      assert_equal code, rest.first.delete_prefix("_").downcase.to_sym
+    end
+  end
+
+  # ---- everything else the producer calls ----
+
+  def test_it_is_configured_then_open_then_closed
+    client = self.client
+    states = [client.state, client.connect.state]
+    assert_equal [0, 0, 0, 0], client.close(1_000)
+    assert_equal %i[configured open closed], [*states, client.state]
+    assert_equal [[0, 0, 0, 0], 0, 0], [client.close(nil), client.purge, client.queue_size]
+    assert_includes client.inspect, "closed"
+  end
+
+  def test_a_closed_one_refuses_everything
+    client = self.client
+    client.close(1_000)
+    [-> { client.produce({ topic: "t", payload: "" }) }, -> { client.produce_many([], false) }, -> { client.connect },
+     -> { client.flush(5) }, -> { client.partition_count("t", 1, 1) }, -> { client.init_transactions(1) }].each do |call|
+      assert_includes assert_raises(Penstock::ProducerClosedError, &call).message, "the producer is closed. [producer dummy]"
+    end
+    assert_equal :closed, client.state
+  end
+
+  def test_a_signal_trap_may_close_it
+    client = self.client
+    before = trap(:USR2) { client.close(0) }
+    Process.kill(:USR2, Process.pid)
+    eventually { client.state == :closed }
+  ensure
+    trap(:USR2, before)
+  end
+
+  def test_nothing_is_ever_in_flight
+    client = self.client
+    client.produce({ topic: "t", payload: "" })
+    assert_equal [true, 0, 0, nil], [client.flush(5), client.queue_size, client.purge, client.fatal_error]
+  end
+
+  def test_a_topic_has_one_partition_if_its_name_is_one
+    assert_equal 1, client.partition_count("t", 5_000, 30_000)
+    assert_raises(Penstock::MessageInvalidError) { client.partition_count("no name", 5_000, 30_000) }
+  end
+
+  def test_timeout_errors_read_like_real_ones
+    error = client.timeout_error("no verdict", "t")
+    real = unreachable_producer { |config| config.id = "dummy" }.client
+    expected = real.timeout_error("no verdict", "t")
+    assert_equal [expected.class, expected.message], [error.class, error.message]
+  end
+
+  def test_it_says_whether_it_is_transactional_or_idempotent
+    assert_equal([[false, true], [false, true], [false, true], [true, true], [false, false]],
+                 [{}, { "enable.idempotence": true }, { "enable.idempotence": "true" }, { "transactional.id": "x" },
+                  { "enable.idempotence": false }].map { |kafka| [client(**kafka).transactional?, client(**kafka).idempotent?] })
+  end
+
+  # ---- transactions ----
+
+  def test_a_transactional_one_takes_messages_only_in_a_transaction
+    client = self.client("transactional.id": "tx")
+    client.init_transactions(1_000)
+    error = assert_raises(Penstock::ProduceError) { client.produce({ topic: "t", payload: "" }) }
+    assert_equal :state, error.code
+    client.begin_transaction
+    assert_equal 0, client.produce({ topic: "t", payload: "" }).report.offset
+    client.commit_transaction(1_000)
+    assert_equal [[], :state], client.produce_many([{ topic: "t", payload: "" }], false).then { |handles, e| [handles, e.code] }
+  end
+
+  def test_transaction_calls_have_an_order
+    client = self.client("transactional.id": "tx")
+    refuse = lambda do |*calls|
+      calls.each { |call| assert_equal :state, assert_raises(Penstock::Error) { client.public_send(*call) }.code, call.inspect }
+    end
+    commit = [:commit_transaction, 1]
+    abort = [:abort_transaction, 1]
+    offsets = [:send_offsets_to_transaction, {}, "group", 1]
+    refuse.call([:begin_transaction], commit, abort, offsets)
+    client.init_transactions(1)
+    refuse.call(commit, abort, offsets)
+    client.begin_transaction
+    refuse.call([:begin_transaction])
+    assert_nil client.send_offsets_to_transaction({}, "group", 1)
+    assert_nil client.commit_transaction(1)
+    refuse.call(commit, abort, offsets)
+    client.begin_transaction
+    assert_nil client.abort_transaction(1)
+    refuse.call(commit, abort)
+  end
+
+  def test_without_a_transactional_id_there_are_no_transactions
+    error = assert_raises(Penstock::Error) { client.init_transactions(1) }
+    assert_equal :not_configured, error.code
+  end
+
+  def test_after_a_message_failed_the_transaction_can_only_be_aborted
+    client = transactional
+    client.fail_next(:topic_authorization_failed).produce({ topic: "t", payload: "" })
+    error = assert_raises(Penstock::Error) { client.commit_transaction(1) }
+    assert_equal [:inconsistent, true], [error.code, error.abortable?]
+    assert_raises(Penstock::Error) { client.send_offsets_to_transaction({}, "group", 1) }
+    client.abort_transaction(1)
+    client.begin_transaction
+    assert_nil client.commit_transaction(1)
+  end
+
+  def test_a_message_that_was_refused_leaves_the_transaction_whole
+    client = transactional.fail_next(:queue_full)
+    assert_raises(Penstock::QueueFullError) { client.produce({ topic: "t", payload: "" }) }
+    assert_nil client.commit_transaction(1)
+  end
+end

@@ -1,0 +1,531 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require_relative "support/consumer_test_case"
+
+class ConsumerTest < ConsumerTestCase
+  # ---- messages ----
+
+  def test_a_message_has_the_bytes_that_were_produced
+    name = topic(partitions: 1)
+    payload = Random.bytes(70_000)
+    producer.produce_sync(topic: name, payload:, key: "\x00ключ".b, timestamp: 1_600_000_000_123)
+    message = reading(name).poll(10_000)
+    assert_equal [name, 0, 0, 1_600_000_000_123, :create_time, "\x00ключ".b, payload, {}],
+                 [message.topic, message.partition, message.offset, message.timestamp, message.timestamp_type, message.key,
+                  message.payload, message.headers]
+    assert_equal [Encoding::BINARY, Encoding::BINARY, Encoding::UTF_8],
+                 [message.payload, message.key, message.topic].map(&:encoding)
+  end
+
+  def test_nil_and_empty_keys_and_payloads_are_told_apart
+    name = topic(partitions: 1)
+    one = producer
+    [[nil, nil], ["", ""], ["k", nil], [nil, "p"]].each { |key, payload| one.produce_sync(topic: name, key:, payload:) }
+    messages = take(reading(name), 4)
+    assert_equal([[nil, nil], ["", ""], ["k", nil], [nil, "p"]], messages.map { |message| [message.key, message.payload] })
+    assert_equal [true, false, true, false], messages.map(&:tombstone?)
+  end
+
+  def test_headers_once_repeated_empty_and_none
+    name = topic(partitions: 1)
+    one = producer
+    sent = [{ "one" => "1", "many" => %w[2 3 4], "empty" => "", "ключ" => "\xFF\x00".b }, {}]
+    sent.each { |headers| one.produce_sync(topic: name, payload: "x", headers:) }
+    first, second = take(reading(name), 2).map(&:headers)
+    assert_equal sent, [first, second]
+    assert_equal([Encoding::UTF_8, Encoding::BINARY], [first.keys.last, first["one"]].map(&:encoding))
+    assert(([first, second] + first.values + first["many"]).all?(&:frozen?))
+  end
+
+  def test_a_message_is_immutable_shareable_and_outlives_its_consumer
+    name = topic(partitions: 1)
+    2.times { producer.produce_sync(topic: name, payload: "p", key: "k", headers: { "a" => %w[1 2] }) }
+    one = reading(name)
+    first, second = take(one, 2)
+    one.close
+    assert Ractor.shareable?(first)
+    assert_same first.topic, second.topic
+    assert_raises(FrozenError) { first.payload << "x" }
+    assert_raises(FrozenError) { first.instance_variable_set(:@a, 1) }
+    assert_raises(TypeError) { Penstock::Message.new }
+    case first
+    in { topic: ^name, payload: "p", headers: }
+      assert_equal [{ "a" => %w[1 2] }, "offset=0"], [headers, first.inspect[/offset=0/]]
+    end
+    refute_equal first, second
+    assert_equal first, first
+  end
+
+  def test_many_messages_come_once_and_in_order_whatever_the_batch_size
+    name = topic(partitions: 2)
+    payloads = Array.new(5_000, &:to_s)
+    2.times { |partition| produce(name, payloads, partition:) }
+    [1, 7, 1_000, 100_000].each do |batch|
+      count = batch == 1 ? 1_000 : 10_000
+      one = reading(name, partitions: [0, 1])
+      messages = take(one, count, batch:)
+      messages.group_by(&:partition).each_value do |part|
+        assert_equal (0...part.size).to_a, part.map(&:offset)
+        assert_equal payloads.first(part.size), part.map(&:payload)
+      end
+      one.close
+    end
+  end
+
+  def test_a_batch_waits_for_the_first_message_only
+    name = topic(partitions: 1)
+    one = reading(name)
+    assert_empty one.poll_batch(10, 0)
+    produce(name, %w[a])
+    assert_operator(seconds_of { assert_equal %w[a], one.poll_batch(1_000, 60_000).map(&:payload) }, :<, 20)
+  end
+
+  def test_poll_returns_nil_when_nothing_comes_in_time
+    one = reading(topic(partitions: 1))
+    assert_operator(seconds_of { assert_nil one.poll(300) }, :>=, 0.3)
+    assert_nil one.poll(0)
+    assert_empty one.poll_batch(5, 0.5)
+  end
+
+  def test_messages_that_come_while_a_thread_waits_wake_it
+    name = topic(partitions: 1)
+    sender = producer("linger.ms": 0)
+    one = reading(name)
+    assert_nil one.poll(100)
+    taken = Queue.new
+    waiting = Thread.new { 200.times { taken << one.poll(nil).payload } }
+    duration = seconds_of do
+      200.times do |i|
+        sender.produce_sync(topic: name, payload: i.to_s, partition: 0)
+        assert_equal i.to_s, taken.pop
+      end
+    end
+    waiting.join
+    assert_operator duration, :<, 30
+  end
+
+  def test_several_threads_that_poll_share_the_messages
+    name = topic(partitions: 2)
+    2.times { |partition| produce(name, Array.new(2_000) { |i| "#{partition}-#{i}" }, partition:) }
+    one = reading(name, partitions: [0, 1])
+    threads = Array.new(4) do |i|
+      Thread.new do
+        got = []
+        while (messages = i.even? ? one.poll_batch(50, 1_000) : [one.poll(1_000)].compact).any?
+          got.concat(messages)
+        end
+        got
+      end
+    end
+    assert_equal (0..1).flat_map { |partition| Array.new(2_000) { |i| "#{partition}-#{i}" } }.sort,
+                 threads.flat_map(&:value).map(&:payload).sort
+  end
+
+  # The queue's callback comes once for all that arrives together.
+  def test_a_thread_that_takes_one_of_two_messages_leaves_the_other_to_the_next_thread
+    name = topic(partitions: 1)
+    sender = producer
+    one = reading(name)
+    assert_nil one.poll(100)
+    taken = Queue.new
+    duration = seconds_of do
+      15.times do
+        threads = Array.new(2) { Thread.new { taken << one.poll(nil) } }
+        eventually { threads.all? { |thread| thread.status == "sleep" } }
+        produce(name, %w[a b], on: sender)
+        2.times { refute_nil taken.pop }
+        threads.each(&:join)
+      end
+    end
+    assert_operator duration, :<, 7
+  end
+
+  # ---- where to read ----
+
+  def test_assign_begins_where_it_is_told
+    name = topic(partitions: 3)
+    3.times { |partition| produce(name, %w[a b c], partition:) }
+    one = consumer("auto.offset.reset": "earliest").assign(name.to_sym => { 0 => 2, 1 => :end, 2 => :beginning })
+    assert_equal({ name => [0, 1, 2] }, one.assignment)
+    assert_equal [[0, 2], [2, 0], [2, 1], [2, 2]], take(one, 4).map { |message| [message.partition, message.offset] }.sort
+    assert_equal [3, 3], [one.position(name, 0), one.position(name, 2)]
+    one.assign(name => [1])
+    assert_equal [0, 1, 2], take(one, 3).map(&:offset)
+    one.assign({})
+    assert_empty one.assignment
+    assert_nil one.poll(100)
+  end
+
+  def test_seek_goes_on_elsewhere
+    name = topic(partitions: 1)
+    produce(name, %w[a b c])
+    one = reading(name)
+    take(one, 3)
+    assert_equal %w[b c], take(one.seek(name, 0, 1), 2).map(&:payload)
+    assert_equal %w[a b c], take(one.seek(name, 0, :beginning), 3).map(&:payload)
+    error = assert_raises(Penstock::ConsumeError) { one.seek("elsewhere", 0, 0) }
+    assert_equal "elsewhere", error.topic
+  end
+
+  def test_watermarks_are_the_first_and_the_next_offset
+    name = topic(partitions: 2)
+    produce(name, %w[a b c])
+    one = consumer
+    assert_equal [0, 3], one.watermarks(name, 0)
+    assert_equal [0, 0], one.watermarks(name, 1)
+    assert_nil one.position(name, 0)
+  end
+
+  def test_wrong_arguments_are_named
+    one = consumer
+    assert_match(/topic is a String/, assert_raises(ArgumentError) { one.assign(1 => [0]) }.message)
+    assert_match(/a partition/, assert_raises(ArgumentError) { one.assign("a" => [-1]) }.message)
+    assert_match(/an offset .* :begin\b/, assert_raises(ArgumentError) { one.assign("a" => { 0 => :begin }) }.message)
+    assert_match(/Hash or Array/, assert_raises(ArgumentError) { one.assign("a" => 0) }.message)
+    assert_match(/Hash of topics/, assert_raises(ArgumentError) { one.assign("a") }.message)
+    assert_match(/at least 1/, assert_raises(ArgumentError) { one.poll_batch(0) }.message)
+    assert_match(/not negative/, assert_raises(ArgumentError) { one.poll(-1) }.message)
+    assert_match(/Integer, Float or nil/, assert_raises(ArgumentError) { one.poll("1") }.message)
+    assert_equal 0, Penstock::Client.open_count, "nothing was opened for it" if @producers.empty?
+  end
+
+  # ---- groups ----
+
+  def test_a_group_goes_on_where_it_committed
+    name = topic(partitions: 1)
+    produce(name, Array.new(10, &:to_s))
+    one = group_consumer("the-group-#{name}", "enable.auto.commit": false).subscribe(name.to_sym)
+    messages = take(one, 10)
+    assert_equal({ name => [0] }, one.assignment)
+    assert_equal({ 0 => nil }, one.committed(name, 0))
+    one.commit(messages[3])
+    assert_equal({ 0 => 4 }, one.committed(name, [0]))
+    one.commit({ name => { 0 => 2 } })
+    assert_equal({ 0 => 2 }, one.committed(name, [0]))
+    assert_nil one.commit(messages[5], async: true)
+    eventually { one.poll(10) || one.committed(name, 0) == { 0 => 6 } }
+    assert_equal 10, one.position(name, 0)
+    one.commit
+    assert_equal({ 0 => 10 }, one.committed(name, 0))
+    one.commit(messages[6])
+    assert_operator one.group_metadata.bytesize, :>, 0
+    one.close
+    assert_equal %w[7 8 9], take(group_consumer("the-group-#{name}").subscribe(name), 3).map(&:payload)
+  end
+
+  def test_closing_commits_what_was_polled_and_leaves_the_group
+    name = topic(partitions: 1)
+    produce(name, %w[a b c])
+    one = group_consumer("closing-#{name}").subscribe(name)
+    take(one, 2, batch: 1)
+    assert one.close
+    two = group_consumer("closing-#{name}", "enable.auto.commit": false).subscribe(name)
+    assert_equal %w[c], take(two, 1).map(&:payload)
+    two.unsubscribe
+    eventually(10) { two.poll(50) || two.assignment.empty? }
+  end
+
+  def test_what_needs_a_group_says_so
+    one = consumer
+    [-> { one.subscribe("a") }, -> { one.commit }, -> { one.committed("a", 0) }, -> { one.assign("a" => { 0 => :stored }) },
+     -> { one.group_metadata }].each do |use|
+      assert_match(/group\.id/, assert_raises(Penstock::ConfigurationInvalidError, &use).message)
+    end
+  end
+
+  # ---- errors ----
+
+  def test_an_error_of_one_partition_comes_by_itself_and_costs_no_message
+    own = own_cluster(brokers: 2)
+    own.create_topic(name = "erring", partitions: 2)
+    produce(name, Array.new(500, &:to_s), on: producer(servers: own.bootstrap_servers))
+    own.set_round_trip_time(50)
+    one = consumer(servers: own.bootstrap_servers, "auto.offset.reset": "error").assign(name => { 0 => 0, 1 => 1_000 })
+    # On the same connections as the fetches, so when these are answered, the messages and the error wait to be polled.
+    2.times { |partition| 5.times { one.watermarks(name, partition) } }
+    messages = []
+    errors = []
+    eventually(20) do
+      begin
+        messages.concat(one.poll_batch(1_000, 100))
+      rescue Penstock::ConsumeError => e
+        errors << e
+      end
+      messages.size == 500 && errors.any?
+    end
+    assert_equal (0...500).to_a, messages.map(&:offset)
+    assert_equal [[:auto_offset_reset, name, 1, one.id, nil]],
+                 (errors.map { |error| [error.code, error.topic, error.partition, error.consumer_id, error.producer_id] })
+    assert_match(/Seek to an offset that exists/, errors.first.message)
+  end
+
+  def test_brokers_that_cannot_be_reached_are_logged_not_raised
+    text = StringIO.new
+    one = unreachable_consumer(log_level: 4, "socket.connection.setup.timeout.ms": 1_000) do |config|
+      config.logger = Logger.new(text)
+    end
+    one.assign("test" => { 0 => 0 })
+    eventually { one.poll(50).nil? && text.string.match?(/\[#{one.id}\] .*127\.0\.0\.1:1/) }
+    error = assert_raises(Penstock::ConsumeError) { one.watermarks("test", 0, 300) }
+    assert_includes error.message, "127.0.0.1:1"
+    assert one.close
+  end
+
+  def test_a_question_that_is_not_answered_in_time_is_a_timeout
+    own = own_cluster
+    own.create_topic("slow", partitions: 1)
+    one = consumer(servers: own.bootstrap_servers)
+    assert_equal [0, 0], one.watermarks("slow", 0)
+    own.set_round_trip_time(3_000)
+    error = assert_raises(Penstock::ConsumeTimeoutError) { one.watermarks("slow", 0, 200) }
+    assert_kind_of Penstock::TimeoutError, error
+    assert_equal [:timed_out, one.id], [error.code, error.consumer_id]
+  end
+
+  def test_a_commit_without_brokers_times_out_and_a_close_ends_it
+    one = unreachable_consumer("group.id": "g", "session.timeout.ms": 5_000, "heartbeat.interval.ms": 1_000)
+    error = assert_raises(Penstock::ConsumeTimeoutError) { one.commit({ "test" => { 0 => 1 } }, timeout_ms: 100) }
+    assert_equal :timed_out, error.code
+    committing = Thread.new { one.commit({ "test" => { 0 => 1 } }, timeout_ms: nil) }
+    committing.report_on_exception = false
+    eventually { committing.status == "sleep" }
+    one.close(timeout: 0)
+    assert_operator(seconds_of { assert_raises(Penstock::ConsumerClosedError) { committing.value } }, :<, 3)
+  end
+
+  def test_unknown_settings_and_wrong_values_are_refused_by_name
+    refused = lambda do |**kafka|
+      assert_raises(Penstock::ConfigurationInvalidError) { consumer(**kafka) }.message
+    end
+    assert_match(/"group\.idd" \(did you mean "group\.id"\?\)/, refused.call("group.idd": "x"))
+    assert_match(/fetch\.min\.bytes/, refused.call("fetch.min.bytes": "many"))
+    assert_match(/enable\.auto\.commit needs a "group\.id"/, refused.call("enable.auto.commit": true))
+    error = assert_raises(Penstock::ConfigurationInvalidError) { Penstock::Consumer.new }
+    assert_match(/bootstrap\.servers/, error.message)
+    assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.close_timeout = -1 } }
+    assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.kafka = nil } }
+    assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.id = "" } }
+  end
+
+  def test_settings_that_contradict_each_other_are_refused_when_it_is_opened
+    one = consumer("session.timeout.ms": 10_000, "max.poll.interval.ms": 5_000, "group.id": "g")
+    error = assert_raises(Penstock::ConfigurationInvalidError) { one.poll }
+    assert_match(/max\.poll\.interval\.ms.*#{one.id}/, error.message)
+  end
+
+  def test_making_a_consumer_connects_nothing_and_inspect_shows_no_settings
+    one = consumer("sasl.password": "hunter2") { |config| config.id = "reader" }
+    assert_equal 0, Penstock::Client.open_count
+    assert_equal "#<Penstock::Consumer reader configured>", one.inspect
+    refute_includes one.config.inspect, "hunter2"
+    assert_predicate one.config, :frozen?
+    assert one.close
+    assert_equal "#<Penstock::Consumer reader closed>", one.inspect
+    assert_match(/\Apenstock-consumer-\h{12}\z/, consumer.id)
+  end
+
+  # ---- interruption ----
+
+  def test_waiting_is_interrupted_at_once
+    one = reading(topic(partitions: 1))
+    thread = Thread.new { one.poll(nil) }
+    thread.report_on_exception = false
+    eventually { thread.status == "sleep" }
+    thread.raise("enough")
+    assert_operator(seconds_of { assert_equal "enough", assert_raises(RuntimeError) { thread.value }.message }, :<, 5)
+    assert_raises(Timeout::Error) { Timeout.timeout(0.2) { one.poll_batch(10, nil) } }
+    killed = Thread.new { one.each {} }
+    eventually { killed.status == "sleep" }
+    killed.kill
+    assert killed.join(5)
+  end
+
+  def test_a_consumer_goes_on_after_it_was_interrupted
+    name = topic(partitions: 1)
+    one = reading(name)
+    20.times { assert_raises(Timeout::Error) { Timeout.timeout(0.01) { one.poll(nil) } } }
+    produce(name, %w[a])
+    assert_equal "a", one.poll(10_000).payload
+  end
+
+  # ---- closing ----
+
+  def test_closing_wakes_the_threads_that_poll
+    one = reading(topic(partitions: 1))
+    threads = [Thread.new { one.poll(nil) }, Thread.new { one.poll_batch(5, nil) }, Thread.new { one.each { flunk } }]
+    eventually { threads.all? { |thread| thread.status == "sleep" } }
+    assert one.close
+    assert_equal [nil, [], one], threads.map(&:value)
+  end
+
+  def test_nothing_works_after_close_but_close
+    one = reading(topic(partitions: 1))
+    assert one.close
+    [-> { one.poll }, -> { one.poll_batch }, -> { one.assign({}) }, -> { one.assignment }, -> { one.watermarks("a", 0) },
+     -> { one.position("a", 0) }, -> { one.seek("a", 0, 0) }, -> { one.unsubscribe }].each do |use|
+      assert_match(/consumer is closed.*#{one.id}/, assert_raises(Penstock::ConsumerClosedError, &use).message)
+    end
+    assert_same(one, one.each { flunk })
+    assert one.close
+    assert_predicate one, :closed?
+  end
+
+  def test_each_yields_until_the_block_closes_the_consumer
+    name = topic(partitions: 1)
+    produce(name, %w[a b c])
+    one = reading(name)
+    got = []
+    one.each do |message|
+      got << message.payload
+      one.close if got.size == 2
+    end
+    assert_equal %w[a b], got
+    assert_equal %w[a b c], reading(name).each.first(3).map(&:payload)
+  end
+
+  # librdkafka drops what it is asked once the group is left, so whoever has asked then waits for ever.
+  %w[assignment group_metadata].each do |call|
+    define_method("test_#{call}_asked_for_while_the_consumer_is_closed_ends") do
+      ruby!(<<~RUBY, cluster.bootstrap_servers, call)
+        300.times do
+          consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0], "group.id": "g" } }
+          consumer.assign("test" => [0])
+          asking = Array.new(8) { Thread.new { consumer.public_send(ARGV[1]) rescue Penstock::Error } }
+          closed = Thread.new { consumer.close(timeout: 10) }.value
+          exit!(1) unless closed && asking.all? { |thread| thread.join(10) }
+        end
+      RUBY
+    end
+  end
+
+  def test_closing_from_many_threads_at_once_closes_once
+    name = topic(partitions: 1)
+    produce(name, Array.new(1_000, "x"))
+    one = reading(name)
+    polling = Array.new(3) { Thread.new { one.each { Thread.pass } } }
+    assert_equal [true] * 8, Array.new(8) { Thread.new { one.close } }.map(&:value)
+    polling.each(&:join)
+  end
+
+  def test_closing_with_messages_that_nobody_took_does_not_wait_for_them
+    name = topic(partitions: 2)
+    2.times { |partition| produce(name, Array.new(1_000, "x"), partition:) }
+    one = reading(name, partitions: [0, 1])
+    take(one, 10, batch: 1)
+    assert one.close
+  end
+
+  def test_closing_without_a_broker_is_bounded
+    one = unreachable_consumer("group.id": "g").subscribe("test")
+    assert_nil one.poll(100)
+    assert_operator(seconds_of { one.close(timeout: 1) }, :<, 10)
+  end
+
+  def test_a_trap_may_close_the_consumer_that_is_being_polled
+    output = ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 1))
+      consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
+      consumer.assign(ARGV[1] => [0])
+      trap("TERM") { $closed = consumer.close }
+      Thread.new { Thread.pass until Thread.main.status == "sleep"; Process.kill(:TERM, Process.pid) }
+      consumer.each { abort }
+      print $closed
+    RUBY
+    assert_equal "true", output
+  end
+
+  def test_a_consumer_that_is_dropped_is_closed
+    name = topic(partitions: 1)
+    produce(name, %w[a])
+    Array.new(3) { Thread.new { reading(name).poll(10_000) && @consumers.clear } }.each(&:join)
+    eventually(20) do
+      GC.start
+      Penstock::Client.open_count == @producers.size
+    end
+  end
+
+  def test_consumers_that_are_open_when_the_process_ends_commit_and_are_closed
+    name = topic(partitions: 1)
+    produce(name, %w[a b c])
+    ruby!(<<~RUBY, cluster.bootstrap_servers, name)
+      consumer = Penstock::Consumer.new do |config|
+        config.kafka = { "bootstrap.servers": ARGV[0], "group.id": "exit-\#{ARGV[1]}", "auto.offset.reset": "earliest" }
+      end
+      consumer.subscribe(ARGV[1])
+      polling = Thread.new { consumer.each { |message| Thread.main.wakeup if message.payload == "c" } }
+      sleep
+    RUBY
+    one = group_consumer("exit-#{name}", "enable.auto.commit": false)
+    assert_equal({ 0 => 3 }, one.committed(name, 0))
+  end
+
+  # ---- fork ----
+
+  def test_a_child_cannot_use_its_parents_consumer_and_leaves_it_alone
+    name = topic(partitions: 1)
+    produce(name, %w[a b])
+    one = reading(name)
+    fresh = consumer
+    assert_equal "a", one.poll(10_000).payload
+    result = in_child do
+      refused = [-> { one.poll }, -> { one.each {} }, -> { one.assignment }, -> { one.commit({}) }]
+                .map { |use| refusal(&use) }
+      payload = fresh.assign(name => { 0 => 1 }).poll(10_000).payload
+      state = [refused, payload, one.close, one.closed?, one.inspect.include?("inherited"), fresh.close]
+      one = nil
+      3.times { GC.start }
+      state
+    end
+    forked = Penstock::ForkedError
+    assert_equal [[forked, nil, forked, Penstock::ConfigurationInvalidError], "b", true, true, true, true], result
+    assert_equal "b", one.poll(10_000).payload
+  end
+
+  def refusal
+    yield
+    nil
+  rescue Penstock::Error => e
+    e.class
+  end
+
+  def test_a_child_ends_well_while_its_parent_polls
+    name = topic(partitions: 1)
+    sender = producer
+    one = reading(name)
+    polling = Thread.new { Array.new(20) { one.poll(10_000).payload } }
+    5.times do |i|
+      assert in_child { one.closed? && 2.times { GC.start } }
+      4.times { |j| sender.produce_sync(topic: name, payload: "#{i}#{j}", partition: 0) }
+    end
+    assert_equal Array.new(5) { |i| Array.new(4) { |j| "#{i}#{j}" } }.flatten, polling.value
+  end
+
+  # ---- the garbage collector ----
+
+  def test_consuming_under_gc_stress
+    name = topic(partitions: 1)
+    sender = producer
+    5.times { |i| sender.produce_sync(topic: name, payload: "p#{i}", key: "k#{i}", headers: { "a" => %w[1 2], "b" => "3" }) }
+    one = reading(name)
+    assert_equal "p0", one.poll(10_000).payload
+    GC.stress = true
+    messages = [one.poll(10_000)]
+    messages.concat(one.poll_batch(10, 10_000)) until messages.size == 4
+    assert_equal({ name => [0] }, one.assignment)
+    GC.stress = false
+    assert_equal %w[p1 p2 p3 p4], messages.map(&:payload)
+    assert_equal [{ "a" => %w[1 2], "b" => "3" }] * 4, messages.map(&:headers)
+  ensure
+    GC.stress = false
+  end
+
+  def test_messages_survive_compaction
+    name = topic(partitions: 1)
+    produce(name, Array.new(300) { |i| "payload #{i}" })
+    messages = take(reading(name), 300)
+    option = RUBY_VERSION < "3.2" ? :double_heap : :expand_heap
+    GC.verify_compaction_references(option => true, toward: :empty)
+    assert_equal(Array.new(300) { |i| [name, "payload #{i}", {}] },
+                 messages.map { |message| [message.topic, message.payload, message.headers] })
+  end
+end

@@ -1,0 +1,60 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+
+class DocsTest < PenstockTest
+  ROOT = File.expand_path("..", __dir__)
+  BEHAVIOURS = File.readlines(File.join(ROOT, "docs/behaviours.md"), chomp: true)
+  ROWS = BEHAVIOURS.grep(/\A\| .*[^-|]/).map { |line| line.delete_prefix("| ").delete_suffix(" |").split(" | ") }
+                   .reject { |row| row.last == "shown by" }
+  # What is asked of us under a number; those between were found to matter to nobody.
+  NUMBERS = ([*1..51] - [38, 39, 40, 41]).map { |number| "P#{number}" }.freeze
+
+  # @return [Array<Regexp>] the names of a file's tests; in one that is made in a loop, what is put in may be any word
+  def tests_of(file)
+    names = File.read(File.join(ROOT, file)).scan(/(?:def |define_method\(:?")(test_(?:\w|\#\{(?:[^{}"]|"[^"]*")*\})*)/).flatten
+    names.map { |name| /\A#{name.gsub(/\#\{.*?\}/, "\\w+")}\z/ }
+  end
+
+  # @return [Array<Array(String, String)>] file and name
+  def named_in(text)
+    file = nil
+    text.scan(%r{`(test/[\w/]+_test\.rb|test_\w+)`}).flatten.filter_map do |name|
+      next [file, name] unless name.end_with?(".rb")
+
+      file = name
+      nil
+    end
+  end
+
+  def test_every_test_that_the_table_of_behaviours_names_exists
+    named = ROWS.flat_map { |row| named_in(row.last) }
+    assert_operator named.size, :>, 100
+    tests = named.map(&:first).uniq.to_h { |file| [file, tests_of(file)] }
+    missing = named.reject { |file, name| tests[file].any? { |test| test.match?(name) } }
+    assert_empty missing
+  end
+
+  def test_every_behaviour_is_shown_by_a_test_or_says_what_is_different_or_to_come
+    ROWS.each do |row|
+      assert_equal 3, row.size, row.inspect
+      assert named_in(row.last).any? || row.last.match?(/(Different|To come): /), row.first
+    end
+    assert_equal NUMBERS, ROWS.map(&:first).grep(/\AP\d+\z/)
+  end
+
+  def test_every_event_has_its_place_in_the_table_and_there_are_no_others
+    events = BEHAVIOURS.drop_while { |line| line != "## Events" }.drop(1).take_while { |line| !line.start_with?("#") }
+    names = events.flat_map { |line| line.split(" | ").first.to_s.scan(/`(\w+\.\w+)`/).flatten }
+    assert_equal Penstock::Monitor::EVENTS.sort, names.uniq.sort
+  end
+
+  def test_every_setting_of_the_table_exists
+    config = Penstock::Config.new
+    settings = BEHAVIOURS.drop_while { |line| line != "## Settings" }.drop(1).take_while { |line| !line.start_with?("#") }
+    there = settings.grep_v(/ \| To come: [^|]+ \|\z/)
+    names = there.flat_map { |line| line.split(" | ").first.to_s.scan(/`([\w.]+)`/).flatten }
+    assert_operator names.size, :>, 25
+    names.each { |name| assert_respond_to name.split(".")[0..-2].reduce(config, :public_send), "#{name.split(".").last}=" }
+  end
+end

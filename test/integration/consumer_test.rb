@@ -1,0 +1,159 @@
+# frozen_string_literal: true
+
+require_relative "../test_helper"
+require_relative "../support/consumer_test_case"
+require_relative "../support/transactional_writer"
+require "securerandom"
+
+# Consumers on a real Apache Kafka: PENSTOCK_KAFKA says where it is; bin/test starts one.
+class KafkaConsumerTest < ConsumerTestCase
+  SERVERS = ENV.fetch("PENSTOCK_KAFKA") { abort "test/integration needs a Kafka: run bin/test, or set PENSTOCK_KAFKA" }
+
+  def consumer(servers: SERVERS, **settings, &block) = super
+
+  def producer(servers: SERVERS, **settings, &block) = super
+
+  # Kafka makes it with 4 partitions.
+  def new_topic(messages = 0)
+    "penstock-test-#{SecureRandom.hex(6)}".tap do |name|
+      @sender ||= producer
+      @sender.produce_sync(topic: name, payload: "first", partition: 0)
+      4.times { |partition| produce(name, Array.new(messages) { |i| "#{partition}-#{i}" }, partition:, on: @sender) }
+    end
+  end
+
+  def group = @group ||= "penstock-test-#{SecureRandom.hex(6)}"
+
+  def member(topic, **settings) = group_consumer(group, "heartbeat.interval.ms": 500, **settings).subscribe(topic)
+
+  # Takes what there is until the block is true.
+  def poll_until(*consumers, seconds: 40)
+    taken = consumers.map { [] }
+    eventually(seconds) do
+      consumers.each_with_index { |one, i| taken[i].concat(one.poll_batch(1_000, 20)) }
+      yield taken
+    end
+    taken
+  end
+
+  def assigned(consumer) = consumer.assignment.values.flatten
+
+  def test_a_message_comes_back_as_it_was_sent
+    name = new_topic
+    @sender.produce_sync(topic: name, payload: "\x00\xFF".b, key: "ключ", headers: { "one" => "1", "many" => %w[2 3] },
+                         partition: 1, timestamp: 1_600_000_000_123)
+    message = reading(name, partitions: [1]).poll(10_000)
+    assert_equal ["\x00\xFF".b, "ключ".b, { "one" => "1", "many" => %w[2 3] }, 1_600_000_000_123, :create_time],
+                 [message.payload, message.key, message.headers, message.timestamp, message.timestamp_type]
+  end
+
+  def test_100_000_messages_come_once_and_in_order
+    name = new_topic
+    produce(name, Array.new(100_000, &:to_s), partition: 2, on: @sender)
+    messages = take(reading(name, partitions: [2]), 100_000, batch: 5_000)
+    assert_equal (0...100_000).to_a, messages.map(&:offset)
+    assert_equal Array.new(100_000, &:to_s), messages.map(&:payload)
+  end
+
+  def test_a_group_resumes_where_it_committed
+    name = new_topic(10)
+    one = member(name, "enable.auto.commit": false)
+    messages = poll_until(one) { |(taken)| taken.size == 41 }.first
+    half = messages.select { |message| message.partition == 1 }[4]
+    one.commit(half)
+    one.commit({ name => { 2 => 10, 3 => 10 } })
+    assert_equal({ 0 => nil, 1 => 5, 2 => 10, 3 => 10 }, one.committed(name, [0, 1, 2, 3]))
+    assert one.close
+    two = member(name, "enable.auto.commit": false)
+    again = poll_until(two) { |(taken)| taken.size == 16 }.first
+    assert_equal({ 0 => 11, 1 => 5 }, again.map(&:partition).tally)
+    two.commit
+    assert_equal({ 0 => 11, 1 => 10, 2 => 10, 3 => 10 }, two.committed(name, [0, 1, 2, 3]).merge(2 => 10, 3 => 10))
+  end
+
+  %w[range cooperative-sticky].each do |strategy|
+    define_method(:"test_two_members_share_the_partitions_and_hand_them_over_#{strategy}") do
+      name = new_topic(100)
+      settings = { "partition.assignment.strategy": strategy, "auto.commit.interval.ms": 60_000 }
+      one = member(name, **settings)
+      got = poll_until(one) { |(taken)| taken.size == 401 }.flatten
+      assert_equal [0, 1, 2, 3], assigned(one)
+
+      two = member(name, **settings)
+      poll_until(one, two) { assigned(one).size == 2 && assigned(two).size == 2 }.each { |taken| got.concat(taken) }
+      assert_equal [0, 1, 2, 3], (assigned(one) + assigned(two)).sort
+
+      4.times { |partition| produce(name, Array.new(50) { |i| "more #{partition}-#{i}" }, partition:, on: @sender) }
+      first, second = poll_until(one, two) { |taken| taken.sum(&:size) == 200 }
+      assert_equal assigned(one), first.map(&:partition).uniq.sort
+      got.concat(first, second)
+
+      assert one.close
+      assert_equal [0, 1, 2, 3], poll_until(two) { assigned(two).size == 4 } && assigned(two)
+      produce(name, %w[last], partition: first.first.partition, on: @sender)
+      got.concat(poll_until(two) { |(taken)| taken.any? }.first)
+      assert_equal 602, got.size
+      assert_equal 602, got.uniq { |message| [message.partition, message.offset] }.size, "each message once"
+    end
+  end
+
+  def test_a_member_that_stops_polling_is_told_and_comes_back
+    name = new_topic(1)
+    one = member(name, "max.poll.interval.ms": 6_000, "enable.auto.commit": false)
+    poll_until(one) { |(taken)| taken.size == 5 }
+    two = member(name, "enable.auto.commit": false)
+    poll_until(two) { assigned(two).size == 4 }
+    error = assert_raises(Penstock::ConsumeError) { poll_until(one) { false } }
+    assert_equal :max_poll_exceeded, error.code
+    poll_until(one, two) { assigned(one).size == 2 }
+  end
+
+  def test_a_long_wait_counts_as_polling
+    name = new_topic
+    one = member(name, "max.poll.interval.ms": 6_000, "enable.auto.commit": false)
+    poll_until(one) { |(taken)| taken.size == 1 }
+    waiting = Thread.new { one.poll(nil) }
+    refute waiting.join(9)
+    @sender.produce_sync(topic: name, payload: "late", partition: 3)
+    assert_equal "late", waiting.value.payload
+  end
+
+  def test_watermarks_know_the_end
+    name = new_topic(7)
+    one = consumer
+    assert_equal [[0, 8], [0, 7]], [one.watermarks(name, 0), one.watermarks(name, 1)]
+    error = assert_raises(Penstock::ConsumeError) { one.watermarks(name, 99) }
+    assert_includes %i[unknown_partition unknown_topic_or_part], error.code
+  end
+
+  def test_a_topic_that_does_not_exist_is_an_error_with_its_name
+    name = new_topic.sub("test", "none")
+    one = member(name)
+    error = assert_raises(Penstock::ConsumeError) { poll_until(one) { false } }
+    assert_equal :unknown_topic_or_part, error.code
+    assert_match(/#{name}: Broker: Unknown topic or partition \(unknown_topic_or_part\).*#{one.id}/, error.message)
+  end
+
+  def test_messages_of_an_aborted_transaction_are_not_read_unless_that_is_wished
+    name = new_topic
+    TransactionalWriter.new(SERVERS).write(name, partition: 0, committed: %w[a b], aborted: %w[x y])
+    @sender.produce_sync(topic: name, payload: "last", partition: 0)
+    assert_equal %w[first a b last], take(reading(name), 4).map(&:payload)
+    uncommitted = reading(name, "isolation.level": "read_uncommitted")
+    assert_equal %w[first x y a b last].sort, take(uncommitted, 6).map(&:payload).sort
+  end
+
+  def test_closing_commits_what_was_polled
+    name = new_topic(3)
+    one = member(name, "auto.commit.interval.ms": 60_000)
+    poll_until(one) { |(taken)| taken.size == 13 }
+    assert one.close
+    assert_equal({ 0 => 4, 1 => 3, 2 => 3, 3 => 3 }, group_consumer(group).committed(name, 0..3))
+  end
+
+  def test_a_subscription_by_pattern_finds_topics
+    name = new_topic(1)
+    one = member("^#{name.sub("-test-", ".test.")}$")
+    assert_equal [name], poll_until(one) { |(taken)| taken.size == 5 }.first.map(&:topic).uniq
+  end
+end

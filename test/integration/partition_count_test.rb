@@ -1,0 +1,139 @@
+# frozen_string_literal: true
+
+require_relative "../test_helper"
+require_relative "../support/kafka_topics"
+require_relative "../support/reader"
+
+# Topics that come, grow, go and come again smaller, on a real Apache Kafka.
+class PartitionCountTest < PenstockTest
+  include KafkaTopics
+
+  SERVERS = ENV.fetch("PENSTOCK_KAFKA") { abort "test/integration needs a Kafka: run bin/test, or set PENSTOCK_KAFKA" }
+  KEYS = Array.new(100, &:to_s).freeze
+
+  # One that makes no topic by asking for it.
+  def kafka_producer(**settings)
+    producer(servers: SERVERS, partitioner: "murmur2", "allow.auto.create.topics": false, log_level: 0, **settings)
+  end
+
+  def keyed(topic) = KEYS.map { |partition_key| { topic:, payload: partition_key, partition_key: } }
+  def partitions(handles) = handles.map { |handle| handle.report.partition }.uniq.sort
+  def new_name = "penstock-test-#{SecureRandom.hex(6)}"
+
+  # As if the 30 seconds for which a count is remembered had passed, or had not.
+  def count_now(producer, topic) = producer.client.partition_count(topic, 5_000, 0)
+  def count_remembered(producer, topic) = producer.client.partition_count(topic, 5_000, 3_600_000)
+
+  def stored(topic, partitions) = Reader.new(SERVERS).read(topic, partitions: 0...partitions).map(&:payload)
+
+  def test_an_unknown_topic_counts_minus_1_and_is_seen_as_soon_as_it_is_there
+    producer = kafka_producer
+    topic = new_name
+    2.times { assert_equal(-1, producer.partition_count(topic)) }
+    create_topic(topic, partitions: 3)
+    assert_equal 3, producer.partition_count(topic)
+    assert_equal 2, producer.produce_sync(topic:, payload: "", partition: 2).partition
+  end
+
+  def test_a_topic_that_librdkafka_has_given_up_takes_messages_as_soon_as_it_is_there
+    [{}, { partition: 1 }].each do |place|
+      producer = kafka_producer("topic.metadata.propagation.max.ms": 100)
+      topic = new_name
+      error = assert_raises(Penstock::DeliveryError) { producer.produce_sync(topic:, payload: "early", **place) }
+      assert_equal [:unknown_topic_or_part, true], [error.code, error.retriable?]
+      refused = assert_raises(Penstock::ProduceError) { producer.produce_async(topic:, payload: "early", **place) }
+      assert_equal [:unknown_topic, topic], [refused.code, refused.topic]
+
+      create_topic(topic, partitions: 2)
+      handles = producer.produce_many_sync(Array.new(200) { |i| { topic:, payload: i.to_s, partition: i % 2 } })
+      assert handles.all?(&:delivered?)
+      assert_equal Array.new(200, &:to_s).sort, stored(topic, 2).sort
+    end
+  end
+
+  def test_a_count_is_remembered_for_its_time_and_then_the_new_one
+    producer = kafka_producer
+    topic = create_topic(partitions: 2)
+    assert_equal 2, producer.partition_count(topic)
+    grow_topic(topic, partitions: 5)
+    assert_equal 2, count_remembered(producer, topic)
+    assert_equal 5, count_now(producer, topic)
+    assert_equal 5, producer.partition_count(topic)
+  end
+
+  def test_keys_use_the_new_partitions_when_the_producer_has_seen_them
+    producer = kafka_producer
+    topic = create_topic(partitions: 2)
+    assert_equal [0, 1], partitions(producer.produce_many_sync(keyed(topic)))
+    grow_topic(topic, partitions: 5)
+    assert_equal [0, 1], partitions(producer.produce_many_sync(keyed(topic))), "librdkafka asks every 5 minutes by itself"
+    count_now(producer, topic)
+    assert_equal [*0..4], partitions(producer.produce_many_sync(keyed(topic)))
+    assert_equal (KEYS * 3).sort, stored(topic, 5).sort
+  end
+
+  def test_a_new_partition_that_is_named_takes_messages_at_once
+    ways = { sync: ->(producer, message) { producer.produce_sync(message) },
+             async: ->(producer, message) { producer.produce_async(message).wait } }
+    ways.each_value do |way|
+      producer = kafka_producer
+      topic = create_topic(partitions: 2)
+      producer.produce_sync(topic:, payload: "", partition: 0)
+      grow_topic(topic, partitions: 5)
+      assert_equal 4, way.call(producer, { topic:, payload: "", partition: 4 }).partition
+      error = assert_raises(Penstock::ProduceError) { way.call(producer, { topic:, payload: "", partition: 5 }) }
+      assert_equal [:unknown_partition, topic, 5], [error.code, error.topic, error.partition]
+    end
+  end
+
+  # The second, of more than 100, is handed over without the GVL; the Strings of both may change meanwhile.
+  [10, 1_000].each do |size|
+    define_method(:"test_a_batch_of_#{size}_goes_on_in_order_when_it_comes_to_a_new_partition") do
+      producer = kafka_producer
+      topic = create_topic(partitions: 1)
+      producer.produce_sync(topic:, payload: "first", partition: 0)
+      grow_topic(topic, partitions: 2)
+      large = "x" * 2_000
+      messages = Array.new(size) do |i|
+        { topic:, payload: "#{i} #{large}", key: i.to_s, partition: i * 2 / size, headers: { "i" => i.to_s } }
+      end
+      handles = producer.produce_many_sync(messages)
+      assert handles.all?(&:delivered?)
+      assert_equal ["first", *messages.map { |message| message[:payload] }], stored(topic, 2)
+    end
+  end
+
+  def test_a_topic_that_is_deleted_and_made_again_smaller_takes_messages_and_loses_none_without_a_word
+    producer = kafka_producer
+    topic = create_topic(partitions: 5)
+    assert_equal [*0..4], partitions(producer.produce_many_sync(keyed(topic)))
+    assert_equal 5, producer.partition_count(topic)
+    delete_topic(topic)
+    create_topic(topic, partitions: 2)
+    assert_equal 5, count_remembered(producer, topic)
+
+    # librdkafka still reckons with 5: those messages get a verdict that says that they may be sent again.
+    handles = keyed(topic).map { |message| producer.produce_async(**message, label: message) }
+    producer.flush(timeout: 30)
+    failed = handles.reject(&:delivered?)
+    assert(failed.all? { |handle| handle.error.retriable? && handle.report.not_persisted? })
+    assert_empty failed.map { |handle| handle.error.code }.uniq - %i[unknown_partition unknown_topic unknown_topic_or_part]
+    assert_equal [0, 1], partitions(producer.produce_many_sync(keyed(topic) + failed.map(&:label)))
+    assert_equal (KEYS * 2).sort, stored(topic, 2).sort
+
+    assert_equal 2, count_now(producer, topic)
+    assert_equal 2, producer.partition_count(topic)
+    assert_equal 1, producer.produce_sync(topic:, payload: "", partition: 1).partition
+    error = assert_raises(Penstock::ProduceError) { producer.produce_sync(topic:, payload: "", partition: 4) }
+    assert_equal :unknown_partition, error.code
+  end
+
+  def test_a_topic_that_was_deleted_is_unknown_again
+    producer = kafka_producer
+    topic = create_topic(partitions: 2)
+    assert_equal 2, producer.partition_count(topic)
+    delete_topic(topic)
+    assert_equal 2, count_remembered(producer, topic)
+    assert_equal(-1, count_now(producer, topic))
+  end
+end

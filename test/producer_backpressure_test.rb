@@ -1,0 +1,132 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require_relative "support/producer_test_case"
+
+# What happens when librdkafka's queue has no room.
+class ProducerBackpressureTest < ProducerTestCase
+  SMALL = { "queue.buffering.max.messages": 10, "linger.ms": 0 }.freeze
+
+  def test_a_message_waits_for_room_and_is_delivered
+    own = own_cluster(brokers: 1)
+    topic = topic(partitions: 1, on: own)
+    producer = producer(servers: own.bootstrap_servers, **SMALL)
+    producer.produce_sync(topic:, payload: "0")
+    own.broker_down(1)
+    handles = Array.new(10) { |i| producer.produce_async(topic:, payload: (i + 1).to_s) }
+    waiting = Thread.new { producer.produce_async(topic:, payload: "11") }
+    eventually { waiting.stop? }
+    own.broker_up(1)
+    handles << waiting.value
+    handles.each(&:wait)
+    assert_equal (0..11).map(&:to_s), stored(topic, on: own).map(&:payload)
+  end
+
+  [50, 5_000].each do |size| # the second is handed over without the GVL
+    define_method("test_a_batch_of_#{size}_larger_than_the_queue_is_delivered_in_order") do
+      topic = topic(partitions: 1)
+      messages = Array.new(size) { |i| { topic:, payload: "payload #{i}", key: (i.to_s if i.even?), headers: { "i" => i.to_s } } }
+      handles = producer(**SMALL).produce_many_sync(messages)
+      assert_equal (0...size).map { |i| [topic, 0, i] }, places(handles)
+      assert_equal messages.map { |message| message.values_at(:payload, :key) }, stored(topic).map { [_1.payload, _1.key] }
+    end
+  end
+
+  def test_the_bytes_of_a_waiting_message_are_those_it_had_when_it_was_given
+    own = own_cluster(brokers: 1)
+    topic = topic(partitions: 1, on: own)
+    producer = producer(servers: own.bootstrap_servers, **SMALL)
+    producer.produce_sync(topic:, payload: "first")
+    own.broker_down(1)
+    payloads, given = Array.new(2) { Array.new(15) { |i| +"payload #{i} #{"x" * 50}" } } # not dup: that shares the bytes
+    waiting = Thread.new { producer.produce_many_async(payloads.map { |payload| { topic:, payload: } }) }
+    eventually { waiting.stop? }
+    payloads.each(&:upcase!)
+    own.broker_up(1)
+    waiting.value.each(&:wait)
+    assert_equal given, stored(topic, on: own).map(&:payload).drop(1)
+  end
+
+  def test_many_threads_that_wait_for_room_all_get_it
+    topic = topic(partitions: 1)
+    producer = producer(**SMALL)
+    threads = Array.new(8) do |thread|
+      Thread.new { Array.new(500) { |i| producer.produce_async(topic:, payload: "#{thread} #{i}") } }
+    end
+    threads.flat_map(&:value).each(&:wait)
+    stored = stored(topic).map { |record| record.payload.split.map(&:to_i) }
+    stored.group_by(&:first).each_value { |records| assert_equal (0...500).to_a, records.map(&:last) }
+    assert_equal 4_000, stored.size
+  end
+
+  # It takes its room for a moment, and no verdict tells of the moment's end.
+  def test_a_message_that_is_refused_keeps_nobody_waiting_for_its_room
+    topic = topic(partitions: 1)
+    client = native_client(producer("queue.buffering.max.messages": 1, "linger.ms": 0)) # waits for 10 s
+    taken = [{ topic:, payload: "x" }]
+    client.produce_many(taken, nil)
+    refused = Array.new(100) { { topic:, payload: "x", partition: 99 } } # so many: handed over without the GVL
+    done = false
+    others = Array.new(4) { Thread.new { client.produce_many(refused, false) until done } }
+    5_000.times { assert_nil client.produce_many(taken, nil)[1] }
+  ensure
+    done = true
+    others&.each(&:join)
+  end
+
+  def test_without_room_in_time_the_queue_full_error_says_that_the_message_was_not_taken
+    producer = full_producer(topic = topic(partitions: 1)) { |config| config.wait_timeout_on_queue_full = 50 }
+    error = assert_raises(Penstock::QueueFullError) { producer.produce_async(topic:, payload: "too many") }
+    assert_includes error.message, "The message was not taken."
+  end
+
+  def test_a_payload_that_the_empty_queue_has_no_room_for_is_refused_at_once
+    producer = producer("queue.buffering.max.kbytes": 2)
+    topic = topic(partitions: 1)
+    producer.produce_sync(topic:, payload: "x" * 2048)
+    error = assert_raises(Penstock::MessageInvalidError) { producer.produce_sync(topic:, payload: "x" * 2049) }
+    assert_match(/2049 bytes, more than queue\.buffering\.max\.kbytes ever has room for \(2048\)/, error.message)
+    assert_raises(Penstock::MessageInvalidError) { producer.produce_many_sync([{ topic:, payload: "x" * 2049 }] * 100) }
+    assert_equal [2048], stored(topic).map { |record| record.payload.bytesize }
+  end
+
+  def test_a_wait_for_room_is_interrupted_at_once
+    producer = full_producer(topic = topic(partitions: 1)) { |config| config.wait_timeout_on_queue_full = nil }
+    [1, 200].each do |size|
+      waiting = Thread.new { producer.produce_many_async([{ topic:, payload: "x" }] * size) }
+      waiting.report_on_exception = false
+      eventually { waiting.stop? }
+      waiting.raise(IOError, "stop")
+      assert_raises(IOError) { waiting.value }
+    end
+    assert_equal 10, producer.queue_size
+  end
+
+  def test_closing_ends_a_wait_for_room
+    producer = full_producer(topic = topic(partitions: 1))
+    waiting = Thread.new { producer.produce_async(topic:, payload: "x") }
+    waiting.report_on_exception = false
+    eventually { waiting.stop? }
+    producer.close(timeout: 0)
+    assert_raises(Penstock::ProducerClosedError) { waiting.value }
+  end
+
+  def test_a_dropped_message_has_a_verdict_at_once
+    producer = full_producer(topic = topic(partitions: 1)) { |config| config.on_queue_full = :drop }
+    handle = producer.produce_async(topic:, payload: "too many", label: "lost")
+    assert_equal [:queue_full, :not_persisted, "lost", true],
+                 [handle.error.code, handle.report.status, handle.report.label, handle.error.retriable?]
+    handles = producer.produce_many_async([{ topic:, payload: "x", headers: { "a" => "b" } }] * 3)
+    assert_equal [:queue_full] * 3, handles.map { |one| one.error.code }
+    assert_equal 10, producer.queue_size
+  end
+
+  private
+
+  # Its ten messages stay in the queue.
+  def full_producer(topic, &)
+    producer("queue.buffering.max.messages": 10, "linger.ms": 60_000, &).tap do |producer|
+      10.times { |i| producer.produce_async(topic:, payload: i.to_s) }
+    end
+  end
+end

@@ -1,0 +1,149 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require_relative "support/producer_test_case"
+
+# config.idle_disconnect_timeout. It is 30 seconds at least, so the tests have a shorter one put in its place.
+class ProducerIdleTest < ProducerTestCase
+  def test_the_timeout_is_off_or_30_seconds_at_least
+    assert_equal 0, producer.config.idle_disconnect_timeout
+    assert_equal 30_000, idle.config.idle_disconnect_timeout
+    [29_999, -1, 1.5, nil, "30000"].each do |bad|
+      error = assert_raises(Penstock::ConfigurationInvalidError) { producer { |config| config.idle_disconnect_timeout = bad } }
+      assert_match(/idle_disconnect_timeout.*30000/, error.message)
+    end
+  end
+
+  def test_a_producer_that_was_used_disconnects_when_idle_and_the_next_message_connects_it_again
+    name = topic(partitions: 1)
+    one = idle
+    heard = []
+    one.monitor.subscribe("producer.disconnected") { heard << Thread.current.name }
+    2.times do |i|
+      assert_equal i, one.produce_sync(topic: name, payload: "x").offset
+      hasten(one)
+      eventually { one.status.disconnected? }
+      assert_equal 0, Penstock::Client.open_count
+    end
+    assert_equal ["penstock.idle"] * 2, heard
+    eventually { idle_threads.empty? }
+  end
+
+  def test_the_configured_timeout_is_watched_from_the_first_connection_on
+    one = idle
+    assert_empty idle_threads
+    one.produce_sync(topic:, payload: "x")
+    assert_equal 1, idle_threads.size
+    another = idle
+    another.client
+    assert_equal 1, idle_threads.size
+    [one, another].each(&:close)
+    eventually { idle_threads.empty? }
+  end
+
+  def test_without_a_timeout_there_is_no_thread_and_a_producer_that_was_never_used_needs_none
+    producer.client
+    idle
+    assert_empty idle_threads
+  end
+
+  def test_a_busy_producer_does_not_disconnect
+    one = idle
+    disconnects = count(one, "producer.disconnected")
+    one.client
+    hasten(one, 1_000)
+    deadline = now + 3
+    one.produce_sync(topic: "idle-busy", payload: "x") while now < deadline
+    assert_equal 0, disconnects.size
+    eventually(10) { one.status.disconnected? }
+  end
+
+  def test_a_producer_with_messages_in_its_buffer_or_in_flight_or_a_transaction_does_not_disconnect
+    buffered = idle
+    buffered.client
+    buffered.buffer(topic:, payload: "x")
+    flying = idle("linger.ms": 60_000)
+    flying.produce_async(topic:, payload: "x")
+    working = idle("transactional.id": "tx-#{rand(2**32)}")
+    leave = Queue.new
+    transaction = Thread.new { working.transaction { leave.pop } }
+    eventually { working.status.connected? }
+    all = [buffered, flying, working]
+    other = idle
+    other.client
+    all.each { |one| hasten(one, 50) }
+    hasten(other, 1_000)
+    eventually(10) { other.status.disconnected? } # they have been looked at many times before
+    assert_equal [:connected] * 3, all.map { |one| one.status.to_sym }
+    leave << true
+    transaction.join
+    buffered.flush_sync
+    flying.flush
+    all.each { |one| eventually(10) { one.status.disconnected? } }
+  end
+
+  def test_a_disconnect_that_fails_is_told_and_tried_again_and_the_others_go_on
+    failing, fine = Array.new(2) { idle.tap(&:client) }
+    errors = count(failing, "error.occurred")
+    failures = 2
+    failing.define_singleton_method(:disconnect) { (failures -= 1) >= 0 ? raise(IOError, "not now") : super() }
+    [failing, fine].each { |one| hasten(one, 50) }
+    eventually(10) { fine.status.disconnected? }
+    eventually(10) { failing.status.disconnected? }
+    assert_equal([["producer.disconnect.error", IOError]] * 2, errors.map { |event| [event[:type], event[:error].class] })
+  end
+
+  def test_a_producer_watched_later_with_a_shorter_timeout_is_seen_in_time
+    patient = idle
+    patient.client # 30 s
+    eventually { idle_threads.first.stop? }
+    20.times do
+      one = idle
+      one.client
+      hasten(one, 20)
+      eventually(10) { one.status.disconnected? }
+      one.close
+    end
+    assert_equal 1, idle_threads.size
+    assert_predicate patient.status, :connected?
+  end
+
+  def test_many_threads_that_send_in_a_loop_while_it_disconnects_lose_nothing
+    name = topic(partitions: 1)
+    one = idle
+    disconnects = count(one, "producer.disconnected")
+    one.monitor.subscribe("producer.connected") { hasten(one, 1) }
+    send = -> { one.produce_sync(topic: name, payload: "x").tap { sleep rand * 0.02 } }
+    threads = Array.new(4) { Thread.new { Array.new(40) { send.call } } }
+    assert_equal (0...160).to_a, threads.flat_map(&:value).map(&:offset).sort
+    assert_operator disconnects.size, :>, 0
+  end
+
+  def test_in_a_forked_child_a_producer_is_watched_from_its_first_use_there
+    name = topic(partitions: 1)
+    one = idle
+    one.produce_sync(topic: name, payload: "x")
+    result = in_child do
+      before = idle_threads.size
+      one.produce_sync(topic: name, payload: "x")
+      during = idle_threads.size
+      hasten(one, 50)
+      eventually { one.status.disconnected? }
+      [before, during, one.produce_sync(topic: name, payload: "x").offset].tap { one.close }
+    end
+    assert_equal [0, 1, 2], result
+    assert_equal [1, :connected], [idle_threads.size, one.status.to_sym]
+  end
+
+  private
+
+  def idle(**kafka)
+    producer(**kafka) { |config| config.idle_disconnect_timeout = 30_000 }
+  end
+
+  def hasten(one, timeout_ms = 100) = Penstock::Producer::IdleDisconnector.watch(one, timeout_ms)
+
+  def count(one, event) = [].tap { |seen| one.monitor.subscribe(event) { |happened| seen << happened } }
+
+  def idle_threads = Thread.list.select { |thread| thread.name == "penstock.idle" && thread.alive? }
+end

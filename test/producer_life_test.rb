@@ -1,0 +1,558 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require_relative "support/producer_test_case"
+
+# From making a producer to the end, apart from closing (close_test.rb) and forking (fork_test.rb).
+class ProducerLifeTest < ProducerTestCase
+  # ---- configuring ----
+
+  def test_a_producer_made_without_a_block_is_configured_by_setup
+    one = unconfigured
+    assert_equal [:initial, nil, nil, false], [one.status.to_sym, one.config, one.id, one.status.active?]
+    assert_same one, configure(one) { |config| config.id = "late" }
+    assert_equal [:configured, "late", true], [one.status.to_sym, one.id, one.config.frozen?]
+    assert_equal 0, one.produce_sync(topic: topic(partitions: 1), payload: "x").offset
+  end
+
+  def test_setup_for_the_second_time_is_refused_and_changes_nothing
+    one = configure(unconfigured) { |config| config.id = "first" }
+    [one, producer { |config| config.id = "first" }].each do |made|
+      error = assert_raises(Penstock::ProducerAlreadyConfiguredError) { configure(made) { |config| config.id = "second" } }
+      assert_includes error.message, "first"
+      assert_equal "first", made.id
+    end
+  end
+
+  def test_setup_that_failed_can_be_repeated
+    one = unconfigured
+    assert_raises(Penstock::ConfigurationInvalidError) { one.setup { |config| config.kafka = { nonsense: 1 } } }
+    assert_predicate one.status, :initial?
+    assert_raises(Penstock::ProducerNotConfiguredError) { one.produce_sync(topic: "test", payload: "x") }
+    assert_predicate configure(one).status, :configured?
+  end
+
+  def test_every_use_before_setup_says_that_it_is_missing
+    one = unconfigured
+    message = { topic: "test", payload: "x" }
+    calls = {
+      produce_sync: [message], produce_async: [message], produce_many_sync: [[message]], produce_many_async: [[message]],
+      tombstone_sync: [{ topic: "test", key: "x", partition: 0 }], buffer: [message], buffer_many: [[message]],
+      flush_sync: [], flush_async: [], flush: [], purge: [], client: [], with: [], current_variant: [],
+      partition_count: ["test"], transaction: []
+    }
+    calls.each do |name, arguments|
+      block = proc {} if name == :transaction
+      error = assert_raises(Penstock::ProducerNotConfiguredError, name.to_s) { one.public_send(name, *arguments, &block) }
+      assert_match(/setup/, error.message)
+    end
+    one.monitor.subscribe("error.occurred") { nil } # which leaves the fast path
+    assert_raises(Penstock::ProducerNotConfiguredError) { one.produce_sync(message) }
+  end
+
+  def test_what_asks_nothing_of_the_cluster_works_before_setup
+    one = unconfigured
+    assert_equal [0, [], "#<Penstock::Producer initial>"], [one.queue_size, one.messages, one.inspect]
+    assert_equal [false], [one.disconnect, one.disconnectable?, one.transaction?, one.transactional?, one.idempotent?].uniq
+  end
+
+  def test_a_producer_closed_before_setup_stays_closed
+    one = unconfigured
+    assert_equal Penstock::CloseReport.new(0, 0, 0, 0), one.close
+    assert_predicate one.status, :closed?
+    assert_raises(Penstock::ProducerClosedError) { configure(one) }
+    assert_raises(Penstock::ProducerClosedError) { one.produce_sync(topic: "test", payload: "x") }
+    assert_raises(Penstock::ProducerClosedError) { one.flush }
+    assert_raises(Penstock::ProducerClosedError) { one.with }
+    assert_equal Penstock::CloseReport.new(0, 0, 0, 0), one.close(timeout: 1)
+  end
+
+  # ---- status ----
+
+  def test_status_follows_the_whole_life_and_has_a_predicate_for_each_state
+    one = unconfigured
+    seen = [states(one)]
+    configure(one)
+    %w[producer.disconnecting producer.disconnected producer.closing].each do |event|
+      one.monitor.subscribe(event) { seen << states(one) }
+    end
+    seen << states(one)
+    one.produce_sync(topic:, payload: "x")
+    seen << states(one)
+    one.disconnect
+    one.produce_sync(topic:, payload: "x")
+    seen << states(one)
+    one.close
+    seen << states(one)
+    assert_equal [[:initial], [:configured], [:connected], [:connected], [:disconnecting], [:connected], [:connected], [:closed]],
+                 seen
+    assert_equal ["closed", :closed, false], [one.status.to_s, one.status.to_sym, one.status.active?]
+  end
+
+  def test_a_thread_that_is_connecting_does_not_take_a_producer_back_from_its_end
+    status = Penstock::Producer::Status.new
+    status.configured!
+    status.closing!
+    status.connected!
+    assert_predicate status, :closing?
+    status.closed!
+    status.closing!
+    status.disconnected!
+    assert_predicate status, :closed?
+    refute_predicate status, :active?
+  end
+
+  # ---- connecting ----
+
+  def test_many_threads_that_use_a_producer_first_at_the_same_time_share_one_client
+    10.times do
+      name = topic(partitions: 1)
+      one = producer
+      connected = events(one, "producer.connected")
+      gate = Queue.new
+      threads = Array.new(16) { Thread.new { gate.pop && [one.client, one.produce_sync(topic: name, payload: "x")][0] } }
+      16.times { gate << true }
+      assert_equal 1, threads.map(&:value).uniq(&:object_id).size
+      assert_equal 1, connected.size
+    end
+  end
+
+  def test_making_a_producer_connects_nothing
+    one = producer
+    assert_equal [0, :configured], [Penstock::Client.open_count, one.status.to_sym]
+    assert_empty native_threads - ["penstock.cluster"]
+  end
+
+  def test_a_producer_says_whether_it_is_idempotent
+    assert_equal [true, true, true], [producer, producer("enable.idempotence": true), transactional].map(&:idempotent?)
+    assert_equal [false, false], [producer("enable.idempotence": false), producer(acks: 1)].map(&:idempotent?)
+  end
+
+  def test_client_connects_at_need_and_is_refused_when_closed
+    one = producer
+    client = one.client
+    assert_same client, one.client
+    assert_predicate one.status, :connected?
+    one.close
+    assert_raises(Penstock::ProducerClosedError) { one.client }
+  end
+
+  # ---- disconnecting ----
+
+  def test_disconnect_delivers_what_is_in_flight_frees_everything_and_the_next_message_connects_anew
+    name = topic(partitions: 1)
+    one = producer("linger.ms": 5_000)
+    handles = one.produce_many_async(Array.new(20) { |i| { topic: name, payload: i.to_s } })
+    before = one.client
+    assert one.disconnect
+    assert handles.all?(&:delivered?)
+    assert_equal [0, :disconnected, 0], [Penstock::Client.open_count, one.status.to_sym, one.queue_size]
+    again = one.produce_async(topic: name, payload: "again")
+    one.flush
+    assert_equal 20, again.report.offset
+    refute_same before, one.client
+  end
+
+  def test_only_a_connected_producer_disconnects
+    one = producer
+    refute one.disconnectable?
+    refute one.disconnect
+    one.client
+    assert one.disconnectable?
+    assert one.disconnect
+    refute one.disconnectable?
+    refute one.disconnect
+    one.close
+    refute one.disconnect
+  end
+
+  def test_a_producer_with_buffered_messages_does_not_disconnect
+    name = topic(partitions: 1)
+    one = producer
+    one.produce_sync(topic: name, payload: "x")
+    one.buffer(topic: name, payload: "y")
+    refute one.disconnectable?
+    refute one.disconnect
+    one.flush_sync
+    assert one.disconnect
+    assert_equal 2, stored(name).size
+  end
+
+  def test_a_producer_does_not_disconnect_in_a_transaction_of_this_or_another_thread_and_does_after_it
+    one = transactional
+    inside = []
+    one.transaction do
+      one.produce_sync(topic:, payload: "x")
+      inside << one.disconnectable? << one.disconnect
+      inside << Thread.new { one.disconnect }.value
+    end
+    assert_equal [false, false, false], inside
+    assert one.disconnect
+    one.produce_sync(topic:, payload: "x")
+  end
+
+  def test_threads_that_produce_while_another_disconnects_in_a_loop_see_no_error_and_lose_nothing
+    name = topic(partitions: 1)
+    one = producer("linger.ms": 1)
+    done = false
+    calls = [
+      -> { [one.produce_async(topic: name, payload: "x")] },
+      -> { [one.produce_sync(topic: name, payload: "x")] },
+      -> { one.produce_many_async(Array.new(150) { { topic: name, payload: "x" } }) },
+      -> { one.produce_many_sync(Array.new(10) { { topic: name, payload: "x" } }) },
+      -> { one.flush && [] },
+      -> { one.partition_count(name) == 1 ? [] : flunk("partitions") }
+    ]
+    threads = Array.new(8) { |i| Thread.new { [].tap { |made| made.concat(calls[i % calls.size].call) until done } } }
+    disconnect_for(3, one)
+    done = true
+    made = threads.flat_map(&:value)
+    one.flush
+    reports = made.map { |handle| handle.is_a?(Penstock::DeliveryReport) ? handle : handle.report }
+    assert(reports.all?(&:persisted?))
+    assert_equal (0...made.size).to_a, reports.map(&:offset).sort
+    assert_equal made.size + 1, one.produce_sync(topic: name, payload: "last").offset + 1
+  end
+
+  def test_a_batch_that_waits_for_room_while_another_thread_disconnects_is_delivered_as_a_whole
+    slow = own_cluster
+    name = topic(on: slow, partitions: 1)
+    %i[produce_many_sync produce_many_async].each do |call|
+      one = producer(servers: slow.bootstrap_servers, "queue.buffering.max.messages": 10, "linger.ms": 0)
+      one.client
+      slow.set_round_trip_time(100)
+      batch = Array.new(50) { |i| { topic: name, payload: i.to_s } }
+      sending = Thread.new { one.public_send(call, batch) }
+      eventually { one.queue_size == 10 && sending.stop? }
+      assert one.disconnect
+      handles = sending.value
+      one.flush
+      assert_equal [true] * 50, handles.map(&:delivered?)
+      assert_equal 50, handles.map { |handle| handle.report.offset }.uniq.size
+    end
+    assert_equal 100, stored(name, on: slow).size
+  end
+
+  def test_flush_waits_for_messages_of_a_client_that_is_being_given_up
+    slow = own_cluster
+    name = topic(on: slow, partitions: 1)
+    one = producer(servers: slow.bootstrap_servers)
+    one.produce_sync(topic: name, payload: "x")
+    slow.set_round_trip_time(300)
+    handle = one.produce_async(topic: name, payload: "y")
+    leaving = Thread.new { one.disconnect }
+    eventually { one.status.disconnecting? }
+    assert one.flush(timeout: 20)
+    refute_predicate handle, :pending?
+    assert leaving.value
+  end
+
+  def test_a_disconnect_that_is_interrupted_goes_on_and_its_messages_still_count
+    slow = own_cluster
+    name = topic(on: slow, partitions: 1)
+    one = producer(servers: slow.bootstrap_servers)
+    one.produce_sync(topic: name, payload: "x")
+    slow.set_round_trip_time(500)
+    handle = one.produce_async(topic: name, payload: "y")
+    leaving = Thread.new { one.disconnect }
+    eventually { one.status.disconnecting? && leaving.stop? }
+    leaving.kill.join
+    assert_equal [:disconnected, 1], [one.status.to_sym, one.queue_size]
+    assert_equal 1, one.close.delivered
+    assert_predicate handle, :delivered?
+  end
+
+  # ---- purging ----
+
+  def test_purge_drops_the_buffer_and_what_is_in_flight_and_the_producer_goes_on
+    name = topic(partitions: 1)
+    one = producer("linger.ms": 60_000)
+    one.produce_many_async([]) # connects nothing
+    handles = one.produce_many_async(Array.new(10) { { topic: name, payload: "x" } })
+    one.buffer(topic: name, payload: "buffered")
+    heard = events(one, "message.purged", "buffer.purged")
+    assert_equal 10, one.purge
+    assert_equal [["buffer.purged", ["buffered"]]],
+                 (heard.map { |event| [event.id, event[:messages].map { |message| message[:payload] }] })
+    eventually { handles.none?(&:pending?) }
+    assert_equal [:purge_queue], handles.map { |handle| handle.error.code }.uniq
+    assert_raises(Penstock::DeliveryError) { handles.first.wait }
+    assert_empty one.messages
+    again = one.produce_async(topic: name, payload: "again")
+    one.flush
+    assert_equal 0, again.report.offset
+  end
+
+  def test_purge_of_an_unreachable_cluster_and_of_a_producer_never_used
+    one = unreachable_producer
+    assert_equal 0, one.purge
+    handle = one.produce_async(topic: "test", payload: "x")
+    assert_equal 1, one.purge
+    eventually { !handle.pending? }
+    assert_equal 0, one.queue_size
+    one.close
+    assert_raises(Penstock::ProducerClosedError) { one.purge }
+  end
+
+  # ---- showing ----
+
+  def test_inspect_shows_no_settings_and_does_not_wait_for_a_thread_that_connects_or_flushes
+    one = unreachable_producer("sasl.password": "secret!", "security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN",
+                               "sasl.username": "me", "transactional.id": "tx")
+    one.buffer(topic: "test", payload: "secret!")
+    flushing = Thread.new { one.flush_sync rescue nil } # rubocop:disable Style/RescueModifier
+    eventually { flushing.stop? && Penstock::Client.open_count == 1 }
+    assert_equal "#<Penstock::Producer #{one.id} configured>", one.inspect
+    refute_includes one.status.inspect + one.config.inspect + one.monitor.inspect + one.middleware.inspect, "secret!"
+    one.close(timeout: 0)
+    flushing.join
+  end
+
+  def test_tags_are_kept_by_each_producer
+    one = producer
+    one.tags.add(:kind, "billing")
+    assert_equal [["billing"], []], [one.tags.to_a, producer.tags.to_a]
+  end
+
+  # ---- stand-ins ----
+
+  def test_a_producer_that_does_not_deliver_does_all_else
+    one = producer(servers: "127.0.0.1:1") { |config| config.deliver = false }
+    assert_kind_of Penstock::Clients::Dummy, one.client
+    use_everything(one)
+    assert_equal 0, Penstock::Client.open_count
+    assert one.disconnect
+    assert_equal 0, one.produce_sync(topic: "t", payload: "x", partition: 3).offset
+    assert_predicate one.close, :complete?
+    assert_raises(Penstock::ProducerClosedError) { one.produce_sync(topic: "t", payload: "x") }
+  end
+
+  def test_deliver_false_wins_over_client_class
+    one = producer do |config|
+      config.deliver = false
+      config.client_class = Penstock::Clients::Buffered
+    end
+    assert_instance_of Penstock::Clients::Dummy, one.client
+  end
+
+  def test_a_producer_with_the_buffered_client_keeps_what_it_was_given
+    one = producer { |config| config.client_class = Penstock::Clients::Buffered }
+    sent = use_everything(one)
+    assert_equal sent, one.client.messages.size
+    one.client.reset
+    one.with(topic_config: { acks: 1 }).produce_sync(topic: "t", payload: "x")
+    assert_predicate one.close, :complete?
+  end
+
+  def test_a_transactional_producer_with_a_stand_in_commits_aborts_and_nests
+    one = producer("transactional.id": "tx") { |config| config.client_class = Penstock::Clients::Buffered }
+    heard = events(one, "transaction.committed", "transaction.aborted")
+    assert_equal :value, one.transaction { one.transaction { one.produce_sync(topic: "t", payload: "1") } && :value }
+    one.transaction do
+      one.produce_async(topic: "t", payload: "2")
+      raise Penstock::AbortTransaction
+    end
+    assert_raises(ArgumentError) { one.transaction { raise ArgumentError } }
+    one.produce_sync(topic: "t", payload: "3")
+    one.buffer(topic: "t", payload: "4")
+    one.flush_sync
+    assert_equal %w[1 3 4], one.client.messages_for("t").map { |message| message[:payload] }
+    assert_equal %w[committed aborted aborted committed committed], heard.map { |event| event.id.delete_prefix("transaction.") }
+    assert_raises(Penstock::ProducerTransactionalCloseAttemptError) { one.transaction { one.close } }
+    assert_predicate one.close, :complete?
+  end
+
+  # ---- middleware ----
+
+  def test_middleware_runs_in_order_once_for_each_message_before_it_is_checked_and_leaves_the_callers_hash_alone
+    name = topic(partitions: 1)
+    one = producer
+    steps = []
+    one.middleware.append { |message| message.tap { steps << "b #{message[:payload]}" } }
+    one.middleware.prepend { |message| message.merge(topic: name).tap { steps << "a #{message[:payload]}" } }
+    given = Array.new(4) { |i| { topic: nil, payload: i.to_s, headers: {} }.freeze }
+    one.produce_sync(given[0])
+    one.produce_async(given[1]).wait
+    one.produce_many_sync([given[2]])
+    one.buffer(given[3])
+    assert_equal 6, steps.size
+    one.flush_sync
+    assert_equal (0..3).flat_map { |i| ["a #{i}", "b #{i}"] }, steps
+    assert_equal %w[0 1 2 3], stored(name).map(&:payload)
+    assert_equal([{ topic: nil, headers: {} }], given.map { |message| message.slice(:topic, :headers) }.uniq)
+  end
+
+  def test_middleware_and_monitor_can_be_given_by_config_and_shared
+    monitor = Penstock::Monitor.new
+    middleware = Penstock::Middleware.new.append { |message| message.merge(payload: "changed") }
+    heard = []
+    monitor.subscribe("message.produced_sync") { |event| heard << event[:message][:payload] << event[:producer_id] }
+    pair = Array.new(2) do |i|
+      producer do |config|
+        config.id = "shared-#{i}"
+        config.monitor = monitor
+        config.middleware = middleware
+      end
+    end
+    pair.each { |one| one.produce_sync(topic:, payload: "x") }
+    assert_equal %w[changed shared-0 changed shared-1], heard
+    assert_same monitor, pair[0].monitor
+    assert_same middleware, pair[1].middleware
+  end
+
+  # ---- events ----
+
+  def test_each_event_has_its_keys
+    one = producer { |config| config.id = "me" }
+    heard = events(one, *Penstock::Monitor::EVENTS)
+    name = topic(partitions: 1)
+    message = { topic: name, payload: "x" }
+    one.produce_sync(message)
+    one.produce_async(message).wait
+    one.produce_many_sync([message])
+    one.produce_many_async([message]).each(&:wait)
+    one.buffer(message)
+    one.buffer_many([message])
+    one.flush_sync
+    one.flush_async
+    one.purge
+    one.disconnect
+    one.produce_sync(message)
+    one.close
+    seen = heard.to_h { |event| [event.id, event.payload.keys.sort - [:producer_id]] }
+    expected = {
+      "producer.connected" => [], "producer.closing" => [], "producer.closed" => [:time],
+      "producer.disconnecting" => [], "producer.disconnected" => [:time],
+      "message.produced_sync" => %i[message time], "message.produced_async" => %i[message time],
+      "messages.produced_sync" => %i[messages time], "messages.produced_async" => %i[messages time],
+      "message.buffered" => %i[buffer message time], "messages.buffered" => %i[buffer messages time],
+      "buffer.flushed_sync" => %i[messages time], "buffer.flushed_async" => %i[messages time],
+      "buffer.purged" => %i[messages time]
+    }
+    assert_equal expected, seen.slice(*expected.keys)
+    assert_equal ["me"], heard.map { |event| event[:producer_id] }.uniq
+    assert_equal 2, heard.count { |event| event.id == "producer.connected" }
+  end
+
+  def test_transaction_events_have_their_keys_and_times
+    one = transactional
+    heard = events(one, *Penstock::Monitor::EVENTS.grep(/transaction/))
+    one.transaction { one.produce_sync(topic:, payload: "x") }
+    one.transaction { raise Penstock::AbortTransaction }
+    assert_equal %w[started committed finished started aborted finished], (heard.map { |event| event.id.split(".").last })
+    assert_equal [%i[producer_id time]], heard.map { |event| event.payload.keys }.uniq
+    assert(heard.all? { |event| event[:time].is_a?(Float) && event[:time] >= 0 })
+  end
+
+  def test_nothing_is_told_and_nothing_built_for_it_when_nobody_listens
+    [producer, producer.tap { |one| one.monitor.subscribe("statistics.emitted") { nil } }].each do |one|
+      message = { topic:, payload: "x" }
+      one.monitor.define_singleton_method(:instrument) { |event, *| raise "told of #{event}" }
+      one.instrument("error.occurred") { raise "built" }
+      one.produce_sync(message)
+      one.buffer(message)
+      one.flush_sync
+      assert_raises(Penstock::MessageInvalidError) { one.produce_async({}) }
+      one.purge
+      assert one.disconnect
+      assert_predicate one.close, :complete?
+    end
+  end
+
+  def test_errors_are_told_by_type_and_a_call_that_failed_is_no_other_event
+    one = unreachable_producer("message.timeout.ms": 300, "queue.buffering.max.messages": 1) do |config|
+      config.on_queue_full = :raise
+    end
+    heard = events(one, "error.occurred", *Penstock::Monitor::EVENTS.grep(/produced|flushed/))
+    bad = { topic: "test" }
+    good = { topic: "test", payload: "x" }
+    tries = [
+      -> { one.produce_sync(bad) }, -> { one.produce_async(bad) }, -> { one.produce_many_sync([bad]) },
+      -> { one.produce_many_async([bad]) }, -> { one.produce_sync(good) }, -> { one.produce_many_async([good, good]) },
+      -> { one.buffer(bad) && one.flush_sync }, -> { one.flush_async }
+    ]
+    raised = tries.map { |call| assert_raises(Penstock::Error, &call) }
+    types = %w[message.produce_sync message.produce_async messages.produce_many_sync messages.produce_many_async
+               message.produce_sync messages.produce_many_async messages.produce_many_sync messages.produce_many_async]
+    heard.reject! { |event| event[:type].start_with?("librdkafka.") } # on their own time
+    assert_equal types, (heard.map { |event| event[:type] })
+    assert_equal raised, (heard.map { |event| event[:error] })
+    assert_equal [bad, [bad], 1], [heard[0][:message], heard[2][:messages], heard[5][:dispatched].size]
+    one.close(timeout: 0)
+  end
+
+  def test_what_was_dispatched_of_a_batch_is_the_same_in_the_event_as_in_the_error_in_a_transaction_too
+    full = { "queue.buffering.max.messages": 10, "linger.ms": 100 }
+    [producer(**full) { |config| config.on_queue_full = :raise },
+     transactional(**full) { |config| config.on_queue_full = :raise }].each do |one|
+      heard = events(one, "error.occurred")
+      %i[produce_many_sync produce_many_async].each do |call|
+        batch = Array.new(12) { |i| { topic:, payload: "x", label: i } }
+        error = assert_raises(Penstock::ProduceManyError) { one.public_send(call, batch) }
+        event = heard.find { |seen| seen[:error].equal?(error) }
+        assert_same error.dispatched, event[:dispatched]
+        assert_equal (0...10).to_a, event[:dispatched].map(&:label)
+        assert_equal ["messages.#{call}", batch], [event[:type], event[:messages]]
+        one.flush
+      end
+    end
+  end
+
+  def test_a_disconnect_or_close_event_listener_may_ask_and_close_the_producer
+    one = producer
+    reports = []
+    %w[producer.disconnected producer.closing producer.closed].each do |event|
+      one.monitor.subscribe(event) { one.inspect && reports << one.close(timeout: 20) }
+    end
+    one.produce_sync(topic:, payload: "x")
+    assert_operator seconds_of { one.disconnect }, :<, 15
+    assert_predicate one, :closed?
+    assert_equal 3, reports.size
+  end
+
+  private
+
+  def unconfigured = Penstock::Producer.new.tap { |made| @producers << made }
+
+  def configure(one)
+    one.setup do |config|
+      config.kafka = { "bootstrap.servers": cluster.bootstrap_servers }
+      yield config if block_given?
+    end
+  end
+
+  def transactional(**kafka, &block) = producer("transactional.id": "tx-#{rand(2**32)}", **kafka, &block)
+
+  # @return [Array<Symbol>] those of which the predicate says yes
+  def states(one) = Penstock::Producer::Status::STATES.select { |state| one.status.public_send(:"#{state}?") }
+
+  def events(one, *names)
+    [].tap { |seen| names.each { |name| one.monitor.subscribe(name) { |event| seen << event } } }
+  end
+
+  def disconnect_for(seconds, one)
+    deadline = now + seconds
+    done = []
+    done << one.disconnect while now < deadline || done.count(true) < 5
+  end
+
+  # @return [Integer] messages
+  def use_everything(one)
+    message = { topic: :t, payload: "x", label: 1 }
+    assert_equal 1, one.produce_sync(message).label
+    assert one.produce_async(message).wait.persisted?
+    assert one.produce_many_sync([message, message]).all?(&:delivered?)
+    assert one.produce_many_async([message]).all?(&:delivered?)
+    assert one.tombstone_sync(topic: "t", key: "k", partition: 0).persisted?
+    one.buffer(message)
+    assert_equal 1, one.flush_sync.size
+    one.buffer_many([message, message])
+    assert_equal 2, one.flush_async.size
+    assert one.with(max_wait_timeout: 1_000).produce_sync(message).persisted?
+    assert one.flush
+    assert_equal [0, 0, 1], [one.queue_size, one.purge, one.partition_count("t")]
+    assert_raises(Penstock::MessageInvalidError) { one.produce_sync(topic: "t") }
+    assert_raises(Penstock::ProducerNotTransactionalError) { one.transaction { nil } }
+    10
+  end
+end

@@ -1,0 +1,228 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require_relative "support/producer_test_case"
+
+class ProducerVariantTest < ProducerTestCase
+  # ---- making one ----
+
+  def test_a_variant_shows_what_it_was_made_with
+    one = producer
+    variant = one.with(max_wait_timeout: 1_234, topic_config: { "acks" => 1 })
+    assert_equal [one, 1_234, { acks: 1 }], [variant.producer, variant.max_wait_timeout, variant.topic_config]
+    refute_predicate variant, :default?
+    assert_predicate one.with, :default?
+    assert_predicate one.variant(max_wait_timeout: one.config.max_wait_timeout), :default?
+    refute_predicate one.variant(max_wait_timeout: nil), :default?
+    assert_predicate variant, :frozen?
+    assert_predicate variant.topic_config, :frozen?
+    assert_match(/max_wait_timeout=1234.*acks/, variant.inspect)
+  end
+
+  def test_a_setting_that_topics_do_not_have_is_refused_with_the_nearest_that_they_have
+    error = assert_raises(Penstock::VariantInvalidError) { producer.with(topic_config: { ack: 1 }) }
+    assert_match(/did you mean :acks\?/, error.message)
+    assert_raises(Penstock::VariantInvalidError) { producer.with(topic_config: { "bootstrap.servers": "x" }) }
+  end
+
+  def test_a_value_that_librdkafka_does_not_take_is_refused_when_the_variant_is_made
+    [{ acks: "many" }, { "compression.type": "zip" }, { "message.timeout.ms": -5 }, { "compression.level": 99 },
+     { acks: nil }, { acks: Object.new }, { partitioner: "mine" }, { 5 => 1 }, nil, [[:acks, 1]]].each do |topic_config|
+      error = assert_raises(Penstock::VariantInvalidError, topic_config.inspect) { producer.with(topic_config:) }
+      assert_includes error.message, "topic_config"
+    end
+    [-1, 1.5, "1", :none].each do |max_wait_timeout|
+      assert_raises(Penstock::VariantInvalidError) { producer.with(max_wait_timeout:) }
+    end
+    assert_equal 0, Penstock::Client.open_count
+  end
+
+  def test_acks_cannot_be_changed_where_idempotence_was_asked_for_and_gives_way_where_it_was_not
+    asked = producer("enable.idempotence": true)
+    assert_raises(Penstock::VariantInvalidError) { asked.with(topic_config: { acks: 1 }) }
+    assert_raises(Penstock::VariantInvalidError) { asked.with(topic_config: { "request.required.acks": 0 }) }
+    default = producer
+    assert_predicate default, :idempotent?
+    name = topic
+    assert_predicate default.with(topic_config: { acks: 1 }).produce_sync(topic: name, payload: "x"), :persisted?
+  end
+
+  def test_a_transactional_producer_has_no_variants_with_topic_settings_but_others
+    one = producer("transactional.id": "tx-#{rand(2**32)}")
+    assert_raises(Penstock::VariantInvalidError) { one.with(topic_config: { "compression.type": "gzip" }) }
+    variant = one.with(max_wait_timeout: 20_000)
+    seen = variant.transaction { [one.current_variant.max_wait_timeout, one.produce_sync(topic:, payload: "x").offset] }
+    assert_equal [20_000, 0], seen
+  end
+
+  def test_variants_of_a_closed_producer_are_refused_and_existing_ones_say_that_it_is_closed
+    one = producer
+    used, unused = [{ acks: 1 }, { acks: 0 }].map { |topic_config| one.with(topic_config:) }
+    used.produce_sync(topic:, payload: "x")
+    one.close
+    [used, unused].each do |variant|
+      assert_raises(Penstock::ProducerClosedError) { variant.produce_sync(topic: "test", payload: "x") }
+      assert_raises(Penstock::ProducerClosedError) { variant.buffer(topic: "test", payload: "x") }
+    end
+    assert_raises(Penstock::ProducerClosedError) { one.with(max_wait_timeout: 1) }
+    assert_equal 0, Penstock::Client.open_count
+  end
+
+  # ---- its settings take effect ----
+
+  def test_max_wait_timeout_is_how_long_sync_calls_wait
+    one = unreachable_producer
+    variant = one.with(max_wait_timeout: 200)
+    message = { topic: "test", payload: "x" }
+    [-> { variant.produce_sync(message) }, -> { variant.produce_many_sync([message]) },
+     -> { variant.buffer(message) && variant.flush_sync }].each do |call|
+      assert_operator(seconds_of { assert_raises(Penstock::WaitTimeoutError, &call) }, :<, 10)
+    end
+    one.close(timeout: 0)
+  end
+
+  def test_acks_of_a_variant_take_effect_and_the_producer_keeps_its_own
+    name = topic
+    one = producer
+    none, all = [0, "all"].map { |acks| one.with(topic_config: { acks: }) }
+    other = producer(acks: 0)
+    senders = [none, all, one, other, other.with(topic_config: { acks: -1 })]
+    assert_equal %i[possibly_persisted persisted persisted possibly_persisted persisted],
+                 (senders.map { |sender| sender.produce_sync(topic: name, payload: "x").status })
+  end
+
+  def test_a_variant_overrides_a_setting_that_the_producer_has_under_another_name
+    [%w[message.timeout.ms delivery.timeout.ms], %w[delivery.timeout.ms message.timeout.ms]].each do |own, varied|
+      one = unreachable_producer(own => 100_000)
+      variant = one.with(max_wait_timeout: 20_000, topic_config: { varied => 300 })
+      error = assert_raises(Penstock::MessageTimedOutError, varied) { variant.produce_sync(topic: "test", payload: "x") }
+      assert_equal :msg_timed_out, error.code
+    end
+    %i[acks request.required.acks].permutation(2) do |own, varied|
+      variant = producer(own => 1).with(topic_config: { varied => 0 })
+      assert_predicate variant.produce_sync(topic:, payload: "x"), :possibly_persisted?
+    end
+  end
+
+  # ---- which one is current ----
+
+  def test_while_a_variant_runs_what_the_same_fiber_sends_goes_through_it_and_only_that
+    one = producer
+    variant = one.with(max_wait_timeout: 1, topic_config: { acks: 0 })
+    seen = {}
+    one.middleware.append do |message|
+      seen[:inside] = one.current_variant
+      seen[:fiber] = Fiber.new { one.current_variant }.resume
+      seen[:thread] = Thread.new { one.current_variant }.value
+      message
+    end
+    variant.produce_async(topic:, payload: "x").wait
+    assert_same variant, seen[:inside]
+    assert_equal [true, true, true], [seen[:fiber], seen[:thread], one.current_variant].map(&:default?)
+  end
+
+  def test_variants_nest_and_are_put_back_also_after_an_error
+    one = producer("transactional.id": "tx-#{rand(2**32)}")
+    outer, inner = [10_000, 20_000].map { |max_wait_timeout| one.with(max_wait_timeout:) }
+    seen = []
+    outer.transaction do
+      seen << one.current_variant
+      inner.transaction { seen << one.current_variant }
+      assert_raises(Penstock::MessageInvalidError) { inner.produce_sync(topic: nil) }
+      seen << one.current_variant
+    end
+    assert_equal [outer, inner, outer], seen
+    assert_predicate one.current_variant, :default?
+  end
+
+  def test_no_fiber_local_key_is_left_behind_and_variants_of_two_producers_do_not_mix
+    before = Thread.current.keys
+    one, two = Array.new(2) { producer }
+    variant = one.with(max_wait_timeout: 1_000)
+    seen = nil
+    one.middleware.append { |message| message.tap { seen = two.current_variant.default? } }
+    variant.produce_async(topic:, payload: "x").wait
+    assert_raises(Penstock::MessageInvalidError) { variant.produce_sync({}) }
+    one.current_variant
+    assert seen
+    assert_equal before, Thread.current.keys
+  end
+
+  # ---- the producer answers for the clients of its variants ----
+
+  def test_variants_with_equal_settings_share_a_client_and_without_settings_the_producers
+    one = producer
+    one.produce_sync(topic:, payload: "x")
+    [one.with(max_wait_timeout: 9_000), one.with(topic_config: {})].each { |variant| variant.produce_sync(topic:, payload: "x") }
+    assert_equal 1, Penstock::Client.open_count
+    2.times { one.with(topic_config: { acks: 1 }).produce_sync(topic:, payload: "x") }
+    assert_equal 2, Penstock::Client.open_count
+    one.with(topic_config: { acks: 0 }).produce_sync(topic:, payload: "x")
+    assert_equal 3, Penstock::Client.open_count
+  end
+
+  def test_threads_that_make_the_same_variant_at_the_same_time_share_its_client
+    name = topic
+    5.times do
+      one = producer
+      gate = Queue.new
+      use = -> { one.with(topic_config: { acks: 1 }).produce_sync(topic: name, payload: "x") }
+      threads = Array.new(8) { Thread.new { gate.pop && use.call } }
+      8.times { gate << true }
+      threads.each(&:join)
+      assert_equal 1, Penstock::Client.open_count
+      one.close
+      assert_equal 0, Penstock::Client.open_count
+    end
+  end
+
+  def test_making_variants_disturbs_no_thread_that_goes_through_them
+    one = producer("linger.ms": 0)
+    name = topic
+    done = false
+    threads = [-> { one.queue_size }, -> { one.flush }, -> { one.disconnect }, -> { one.produce_sync(topic: name, payload: "x") }]
+    threads.map! { |call| Thread.new { call.call until done } }
+    30.times do |i|
+      variant = one.with(topic_config: { "message.timeout.ms": 100_000 + i })
+      variant.produce_async(topic: name, payload: "x") if i < 5
+    end
+    done = true
+    threads.each(&:join)
+  end
+
+  def test_queue_size_flush_purge_disconnect_and_close_cover_the_clients_of_variants
+    name = topic(partitions: 1)
+    one = producer("linger.ms": 60_000)
+    variant = one.with(topic_config: { acks: 1 })
+    handles = [one, variant].map { |sender| sender.produce_async(topic: name, payload: "x") }
+    assert_equal 2, one.queue_size
+    one.flush(timeout: 20)
+    assert handles.all?(&:delivered?)
+
+    handles = [one, variant].map { |sender| sender.produce_async(topic: name, payload: "x") }
+    assert_equal 2, one.purge
+    eventually { handles.none?(&:pending?) }
+    assert_equal(%i[purge_queue purge_queue], handles.map { |handle| handle.error.code })
+
+    handles = [one, variant].map { |sender| sender.produce_async(topic: name, payload: "x") }
+    assert one.disconnect
+    assert_equal [nil, nil, 0], [*handles.map(&:error), Penstock::Client.open_count]
+    assert handles.all?(&:delivered?)
+
+    handles = [one, variant].map { |sender| sender.produce_async(topic: name, payload: "x") }
+    assert_equal Penstock::CloseReport.new(2, 0, 0, 0), one.close
+    assert handles.all?(&:delivered?)
+  end
+
+  def test_what_a_variant_buffers_is_the_producers_and_a_flush_uses_the_settings_of_who_flushes
+    name = topic(partitions: 1)
+    one = producer
+    variant = one.with(topic_config: { acks: 0 })
+    variant.buffer(topic: name, payload: "0")
+    variant.buffer_many([{ topic: name, payload: "1" }])
+    assert_equal 2, one.messages.size
+    assert_equal([:possibly_persisted], variant.flush_sync.map { |handle| handle.report.status }.uniq)
+    variant.buffer(topic: name, payload: "2")
+    assert_equal :persisted, one.flush_sync.first.report.status
+  end
+end

@@ -1,0 +1,78 @@
+# frozen_string_literal: true
+
+require "etc"
+require "open3"
+require "optparse"
+require "rbconfig"
+
+# Runs test files, each in a process of its own and some beside each other, as most of their time is waiting. A line for each
+# that has passed; what one that failed has printed, at the end.
+class Run
+  Result = Struct.new(:files, :output, :passed, :seconds) do
+    def counts = output[/^\d+ runs, .*$/] || "did not run to its end"
+
+    def to_s
+      format("%<verdict>s %<seconds>6.1f s  %<files>s: %<counts>s", verdict: passed ? "passed" : "FAILED", seconds:, counts:,
+                                                                    files: files.join(" "))
+    end
+  end
+
+  LONGEST = 1_200 # seconds for one process
+  ROOT = File.expand_path("..", __dir__)
+  COMMAND = [RbConfig.ruby, "-w", "-Ilib", "-Itest", "-e", "ARGV.each { |file| require File.expand_path(file) }"].freeze
+
+  # @param parts [Array<Array<String>>] the files of each process, started in this order
+  def initialize(parts, jobs)
+    @parts = Thread::Queue.new.tap { |queue| parts.each { |part| queue << part } }.close
+    @jobs = jobs
+    @lock = Mutex.new
+  end
+
+  # @return [Boolean] whether all have passed
+  def call
+    failed = Array.new(@jobs) { Thread.new { work } }.flat_map(&:value)
+    failed.each { |result| puts "", "---- #{result}", result.output }
+    failed.empty?
+  end
+
+  private
+
+  def work
+    results = []
+    while (files = @parts.pop)
+      results << run(files)
+      @lock.synchronize { puts results.last }
+    end
+    results.reject(&:passed)
+  end
+
+  def run(files)
+    start = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    output, passed = capture(*COMMAND, *files)
+    Result.new(files, output, passed, Process.clock_gettime(Process::CLOCK_MONOTONIC) - start)
+  end
+
+  def capture(*command)
+    Open3.popen2e(*command, chdir: ROOT) do |input, output, process|
+      input.close
+      text = +""
+      reader = Thread.new { output.each_line { |line| text << line } }
+      Process.kill(:ABRT, process.pid) unless process.join(LONGEST) # Ruby then says where it was
+      passed = process.value.success?
+      reader.join(10) # what a test has started may keep the pipe open
+      [text.dup, passed]
+    end
+  end
+end
+
+jobs = Etc.nprocessors + 1
+OptionParser.new do |options|
+  options.banner = "usage: ruby test/run.rb [--jobs N] [FILE... or FILE,FILE,...]  (files with commas between share a process)"
+  options.on("--jobs N", Integer, "so many processes at once (#{jobs})") { |number| jobs = number }
+end.parse!
+
+$stdout.sync = true
+files = ARGV.empty? ? Dir.glob("test/**/*_test.rb", base: Run::ROOT).sort : ARGV
+# Those that start Kafkas of their own take longest.
+files = files.sort_by.with_index { |file, i| [file.include?("broker_failures") ? 0 : 1, file.include?("integration") ? 0 : 1, i] }
+exit Run.new(files.map { |part| part.split(",") }, jobs).call

@@ -1,0 +1,98 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+
+# What a signal trap may do with a producer, besides closing it (close_test.rb).
+class SignalTrapTest < PenstockTest
+  # `trapped` runs a block in a trap, and tells what came of it.
+  PREPARED = <<~RUBY
+    SERVERS, TOPIC = ARGV
+    MESSAGE = { topic: TOPIC, payload: "x", partition: 0 }.freeze
+    def producer(**kafka) = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": SERVERS, **kafka } }
+    def trapped(&block)
+      result = nil
+      Signal.trap("USR1") do
+        result = begin
+          block.call ? "ok" : "nothing"
+        rescue Exception => e
+          e.class.name
+        end
+      end
+      Process.kill(:USR1, Process.pid)
+      sleep 0.01 until result
+      result
+    end
+  RUBY
+
+  REFUSED = %w[flush_sync flush_async disconnect with].freeze
+
+  def test_what_waits_for_other_threads_raises_an_error_that_says_so_and_the_producer_goes_on
+    assert_equal "#{"Penstock::SignalTrapError\n" * REFUSED.size}1\n1\ntrue\n", run_trapped(<<~RUBY)
+      one = producer
+      one.produce_sync(MESSAGE)
+      one.buffer(MESSAGE)
+      %w[#{REFUSED.join(" ")}].each { |name| puts trapped { one.public_send(name) } }
+      puts one.messages.size, one.flush_sync.count(&:delivered?), one.disconnect
+    RUBY
+  end
+
+  def test_a_transaction_and_the_first_use_are_refused_and_possible_afterwards
+    assert_equal "#{"Penstock::SignalTrapError\n" * 5}2\ntrue\n", run_trapped(<<~RUBY)
+      one = producer
+      two = producer("transactional.id": TOPIC)
+      two.transaction { nil }
+      puts trapped { one.produce_sync(MESSAGE) }, trapped { one.produce_async(MESSAGE) }, trapped { one.client }
+      puts trapped { two.transaction { 2 } }, trapped { two.produce_sync(MESSAGE) }
+      puts two.transaction { 2 }, one.produce_sync(MESSAGE).delivered?
+    RUBY
+  end
+
+  def test_the_error_says_what_was_refused_and_what_to_do
+    output = run_trapped(<<~RUBY)
+      one = producer
+      trapped { one.produce_sync(MESSAGE) rescue puts $!.message }
+    RUBY
+    assert_match(/connecting is not possible in a signal trap.*in a thread/, output)
+  end
+
+  def test_a_connected_producer_sends_waits_flushes_purges_and_answers_in_a_trap
+    assert_equal "ok\n" * 8, run_trapped(<<~RUBY)
+      one = producer
+      one.produce_sync(MESSAGE)
+      puts trapped { one.produce_sync(MESSAGE).delivered? }, trapped { one.produce_async(MESSAGE).wait.delivered? }
+      puts trapped { one.produce_many_sync([MESSAGE] * 3).all?(&:delivered?) }, trapped { one.flush }, trapped { one.purge }
+      puts trapped { one.partition_count(TOPIC) == 4 }, trapped { one.queue_size.zero? && one.inspect && one.status.to_s }
+      puts trapped { one.buffer(MESSAGE) }
+    RUBY
+  end
+
+  def test_a_trap_that_interrupts_a_transaction_may_send_in_it_and_leaves_it_to_its_owner
+    assert_equal "ok\nPenstock::SignalTrapError\nPenstock::SignalTrapError\ntrue\nvalue\nfalse\n", run_trapped(<<~RUBY)
+      one = producer("transactional.id": TOPIC)
+      puts(one.transaction do
+        puts trapped { one.produce_sync(MESSAGE).delivered? }
+        puts trapped { one.disconnect }, trapped { one.with }, one.transaction?
+        :value
+      end)
+      puts one.transaction?
+    RUBY
+  end
+
+  # The lock of a flush is the interrupted thread's own.
+  def test_a_trap_that_interrupts_a_flush_does_not_end_it
+    assert_equal "ok\ntrue\n3\n", run_trapped(<<~RUBY)
+      one = producer
+      one.produce_sync(MESSAGE)
+      one.middleware.append do |message|
+        puts trapped { one.buffer(MESSAGE) && one.flush_async } if message[:label] == :first
+        message
+      end
+      one.buffer({ **MESSAGE, label: :first })
+      puts one.flush_sync.all?(&:delivered?), one.produce_sync(MESSAGE).offset
+    RUBY
+  end
+
+  private
+
+  def run_trapped(program) = ruby!(PREPARED + program, cluster.bootstrap_servers, topic)
+end

@@ -1,0 +1,49 @@
+# frozen_string_literal: true
+
+# What the tests of the consumer share.
+class ConsumerTestCase < PenstockTest
+  def setup
+    super
+    @consumers = []
+  end
+
+  def teardown
+    GCLevel.stop
+    @consumers.each { |consumer| consumer.close(timeout: 5) }
+    @consumers = nil
+    super
+  end
+
+  # A consumer on the shared cluster, closed after the test. Further settings for librdkafka as keywords.
+  def consumer(servers: cluster.bootstrap_servers, **kafka)
+    made = Penstock::Consumer.new do |config|
+      config.kafka = { "bootstrap.servers": servers, "fetch.wait.max.ms": 10, "fetch.error.backoff.ms": 10, **kafka }
+      yield config if block_given?
+    end
+    made.tap { @consumers << made }
+  end
+
+  def group_consumer(group = "group-#{rand(2**32)}", **kafka, &block)
+    consumer("group.id": group, "auto.offset.reset": "earliest", "session.timeout.ms": 6_000, **kafka, &block)
+  end
+
+  def unreachable_consumer(**kafka, &block) = consumer(servers: "127.0.0.1:1", log_level: 0, **kafka, &block)
+
+  # A consumer that reads the topic's partitions from their beginnings.
+  def reading(topic, partitions: [0], **kafka, &block)
+    consumer(**kafka, &block).assign(topic => partitions.to_h { |partition| [partition, :beginning] })
+  end
+
+  # @return [Array<Penstock::Message>] as many messages as that, or it fails
+  def take(consumer, count, batch: 100, seconds: 30)
+    deadline = now + seconds
+    messages = []
+    messages.concat(consumer.poll_batch([batch, count - messages.size].min, 500)) while messages.size < count && now < deadline
+    assert_equal count, messages.size, "messages within #{seconds} s"
+    messages
+  end
+
+  def produce(topic, payloads, partition: 0, on: producer)
+    on.produce_many_sync(payloads.map { |payload| { topic:, payload:, partition: } })
+  end
+end

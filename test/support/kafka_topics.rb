@@ -1,0 +1,35 @@
+# frozen_string_literal: true
+
+require "open3"
+require "securerandom"
+
+# Topics of a real Kafka, made and changed with its own command: about 2 seconds each time.
+module KafkaTopics
+  COMMAND = [File.expand_path("../../bin/kafka", __dir__), "java", "org.apache.kafka.tools.TopicCommand"].freeze
+
+  def setup
+    skip "bin/matrix has no Java for Kafka's commands" if ENV["PENSTOCK_MATRIX"]
+    super
+  end
+
+  def create_topic(topic = "penstock-test-#{SecureRandom.hex(6)}", partitions:)
+    kafka_topics("--create", "--topic", topic, "--partitions", partitions.to_s)
+    topic
+  end
+
+  def grow_topic(topic, partitions:) = kafka_topics("--alter", "--topic", topic, "--partitions", partitions.to_s)
+
+  # Returns when the broker knows it no more.
+  def delete_topic(topic)
+    kafka_topics("--delete", "--topic", topic)
+    eventually(30) { kafka_topics("--list").lines.none? { |line| line.chomp == topic } }
+  end
+
+  private
+
+  def kafka_topics(*arguments)
+    output, status = Open3.capture2e(*COMMAND, "--bootstrap-server", ENV.fetch("PENSTOCK_KAFKA"), *arguments)
+    assert_predicate status, :success?, output
+    output
+  end
+end

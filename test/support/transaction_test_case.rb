@@ -1,0 +1,59 @@
+# frozen_string_literal: true
+
+require_relative "producer_test_case"
+
+# What the tests of transactions and of recovery share.
+class TransactionTestCase < ProducerTestCase
+  # A failure somewhere else than in the cluster.
+  class Mishap < StandardError; end
+
+  # @return [Penstock::Producer] with a transactional.id that nobody else has; its waits between attempts are short
+  def transactional(on: cluster, id: "txn-#{rand(2**64)}", **kafka, &block)
+    impatient(on:, "transactional.id": id, **kafka, &block)
+  end
+
+  def impatient(on: cluster, **kafka)
+    servers = on.respond_to?(:bootstrap_servers) ? on.bootstrap_servers : on
+    producer(servers:, log_level: 0, **kafka) do |config|
+      config.logger = Logger.new(nil)
+      config.wait_backoff_on_transaction_command = 1
+      config.wait_backoff_on_transaction_fatal_error = config.wait_backoff_on_idempotent_fatal_error = 1
+      yield config if block_given?
+    end
+  end
+
+  # @return [Thread::Queue<Penstock::Event>] filled as they happen
+  def events(producer, *names)
+    Thread::Queue.new.tap { |seen| names.each { |name| producer.monitor.subscribe(name) { |event| seen << event } } }
+  end
+
+  def taken(queue) = Array.new(queue.size) { queue.pop }
+
+  # @return [Thread::Queue<Penstock::Event>]
+  def transaction_events(producer)
+    events(producer, *%w[started committed aborted finished].map { |step| "transaction.#{step}" })
+  end
+
+  # What has happened since it was asked before, such as %w[started committed finished].
+  def steps(queue) = taken(queue).map { |event| event.id.delete_prefix("transaction.") }
+
+  # What happened has no traces: the next transaction is like the first.
+  def assert_usable(producer, topic)
+    happened = events(producer, "producer.reload", "error.occurred")
+    assert_equal :value, producer.transaction { producer.produce_sync(topic:, payload: "usable") && :value }
+    assert_empty taken(happened)
+  ensure
+    %w[producer.reload error.occurred].each { |name| producer.monitor.clear(name) }
+  end
+
+  def in_thread
+    thread = Thread.new do
+      Thread.current.report_on_exception = false
+      yield
+    end
+    thread.join(20) or flunk "it still runs:\n#{thread.backtrace.first(10).join("\n")}"
+    thread.value
+  ensure
+    thread&.kill&.join
+  end
+end

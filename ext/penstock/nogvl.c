@@ -17,6 +17,11 @@
 static void check_ints(unsigned generation)
 {
     rb_thread_check_ints();
+    penstock_check_forked(generation);
+}
+
+void penstock_check_forked(unsigned generation)
+{
     if (generation == ps_generation()) return;
     penstock_raise(penstock_forked_error, &penstock_no_context,
                    "the process was forked while this thread waited; only the parent learns what it waited for");
@@ -36,8 +41,60 @@ static void *call_nogvl(void *arg)
     return NULL;
 }
 
+/* ---- calls ---- */
+
+struct call_job {
+    struct ps_job job;
+    struct call call;
+};
+
+static void call_run(struct ps_job *job)
+{
+    call_nogvl(&((struct call_job *)job)->call);
+}
+
+static void call_release(struct ps_job *job)
+{
+    free(job);
+}
+
+static VALUE await_call(VALUE job)
+{
+    penstock_wait(&((struct ps_job *)job)->completion, NULL, PS_FOREVER);
+    return Qnil;
+}
+
+static void *await_call_nogvl(void *arg)
+{
+    struct ps_job *job = arg;
+    struct ps_waiter waiter = { 0 };
+    while (ps_waiter_join(&waiter, &job->completion, NULL)) {
+        ps_waiter_sleep(&waiter, PS_FOREVER);
+        ps_waiter_leave(&waiter, &job->completion);
+    }
+    return NULL;
+}
+
+/* On a thread of its own, while other fibers go on. The call uses what is on our stack, so who is interrupted waits for its
+ * end all the same. False: there is no such thread. */
+static bool call_beside(void *(*body)(void *), void *arg)
+{
+    struct call_job *beside = calloc(1, sizeof(*beside));
+    if (!beside) return false;
+    beside->call = (struct call){ .body = body, .arg = arg };
+    ps_job_init(&beside->job, call_run, call_release);
+    bool started = ps_job_start(&beside->job, "penstock.call") == 0;
+    int interrupted = 0;
+    if (started) rb_protect(await_call, (VALUE)&beside->job, &interrupted);
+    if (interrupted) penstock_nogvl_now(await_call_nogvl, &beside->job);
+    ps_job_unref(&beside->job);
+    if (interrupted) rb_jump_tag(interrupted);
+    return started;
+}
+
 void penstock_nogvl(void *(*body)(void *), void *arg)
 {
+    if (!NIL_P(penstock_fiber_scheduler()) && call_beside(body, arg)) return;
     struct call call = { .body = body, .arg = arg };
     unsigned generation = ps_generation();
     for (;;) {
@@ -54,6 +111,8 @@ void penstock_nogvl_now(void *(*body)(void *), void *arg)
     if (!call.done) body(arg);
 }
 
+/* ---- waiting ---- */
+
 struct sleep {
     struct ps_waiter waiter;
     int64_t deadline_us;
@@ -66,36 +125,41 @@ static void *sleep_nogvl(void *arg)
     return NULL;
 }
 
-bool penstock_wait(struct ps_completion *completion, const struct ps_delivery *delivery, int64_t deadline_us)
+/* Joined before the attempt: what would make it succeed after that interrupts the sleep. */
+static bool wait_as_thread(const struct penstock_wait *wait)
 {
-    struct sleep sleep = { .deadline_us = deadline_us };
+    struct sleep sleep = { .deadline_us = wait->deadline_us }; /* a waiter of no fiber's */
     unsigned generation = ps_generation();
     check_ints(generation); /* those deferred until a blocking call: this is one */
     for (;;) {
-        if (!ps_waiter_join(&sleep.waiter, completion, delivery)) return true;
-        rb_nogvl(sleep_nogvl, &sleep, ps_waiter_interrupt, &sleep.waiter, WAIT_FLAGS);
-        ps_waiter_leave(&sleep.waiter, completion);
-        if (atomic_load(&sleep.waiter.state) == PS_DONE) return true;
+        bool joined = ps_waiter_join(&sleep.waiter, wait->completion, wait->delivery);
+        bool done = wait->attempt ? wait->attempt(wait->arg) : !joined;
+        if (!done) rb_nogvl(sleep_nogvl, &sleep, ps_waiter_interrupt, &sleep.waiter, WAIT_FLAGS);
+        if (joined) ps_waiter_leave(&sleep.waiter, wait->completion);
+        if (done || atomic_load(&sleep.waiter.state) == PS_DONE) return true;
         check_ints(generation); /* may raise; the waiter is no longer linked */
-        if (deadline_us != PS_FOREVER && ps_now_us() >= deadline_us) return false;
+        if (wait->deadline_us != PS_FOREVER && ps_now_us() >= wait->deadline_us) return false;
     }
 }
 
-/* Joined before the attempt: what frees space after it interrupts the sleep. */
+static bool wait_for(const struct penstock_wait *wait)
+{
+    VALUE scheduler = penstock_fiber_scheduler();
+    return NIL_P(scheduler) ? wait_as_thread(wait) : penstock_wait_as_fiber(scheduler, wait);
+}
+
+bool penstock_wait(struct ps_completion *completion, const struct ps_delivery *delivery, int64_t deadline_us)
+{
+    struct penstock_wait wait = { .completion = completion, .delivery = delivery, .deadline_us = deadline_us };
+    return wait_for(&wait);
+}
+
 bool penstock_wait_for_space(struct ps_client *client, bool (*attempt)(void *), void *arg, int64_t deadline_us)
 {
-    struct sleep sleep = { .deadline_us = deadline_us };
-    unsigned generation = ps_generation();
-    check_ints(generation); /* as above */
-    for (;;) {
-        ps_waiter_join(&sleep.waiter, &client->space, NULL);
-        bool done = attempt(arg);
-        if (!done) rb_nogvl(sleep_nogvl, &sleep, ps_waiter_interrupt, &sleep.waiter, WAIT_FLAGS);
-        ps_waiter_leave(&sleep.waiter, &client->space);
-        if (done) return true;
-        check_ints(generation);
-        if (deadline_us != PS_FOREVER && ps_now_us() >= deadline_us) return false;
-    }
+    struct penstock_wait wait = {
+        .completion = &client->space, .attempt = attempt, .arg = arg, .deadline_us = deadline_us,
+    };
+    return wait_for(&wait);
 }
 
 struct job_wait {
@@ -137,26 +201,19 @@ void penstock_mailbox_wait(void)
 struct bell_wait {
     struct ps_bell *bell;
     uint32_t heard;
-    int64_t deadline_us;
 };
 
-static void *bell_wait_nogvl(void *arg)
+static bool has_rung(void *arg)
 {
-    struct bell_wait *wait = arg;
-    ps_bell_sleep(wait->bell, wait->heard, wait->deadline_us);
-    return NULL;
-}
-
-/* Others who sleep on the same bell wake for nothing; rare, and they go back to sleep. */
-static void bell_wait_interrupt(void *arg)
-{
-    ps_bell_ring(((struct bell_wait *)arg)->bell);
+    const struct bell_wait *wait = arg;
+    return atomic_load(&wait->bell->rings) != wait->heard;
 }
 
 void penstock_wait_bell(struct ps_bell *bell, uint32_t heard, int64_t deadline_us)
 {
-    struct bell_wait wait = { .bell = bell, .heard = heard, .deadline_us = deadline_us };
-    rb_thread_check_ints(); /* as in penstock_wait */
-    rb_nogvl(bell_wait_nogvl, &wait, bell_wait_interrupt, &wait, WAIT_FLAGS);
-    rb_thread_check_ints();
+    struct bell_wait bell_wait = { .bell = bell, .heard = heard };
+    struct penstock_wait wait = {
+        .completion = &bell->sleepers, .attempt = has_rung, .arg = &bell_wait, .deadline_us = deadline_us,
+    };
+    wait_for(&wait);
 }

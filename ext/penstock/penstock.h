@@ -46,12 +46,17 @@ void penstock_error_init(void);
 
 /* ---- nogvl.c: the only place that releases the GVL ------------------------------------------------ */
 
-/* Runs a call that takes some ms at most. Pending interrupts are acted on before it, not after. */
+/* Runs a call that takes some ms at most; of a fiber with a scheduler, on a thread of its own. */
 void penstock_nogvl(void *(*body)(void *), void *arg);
 /* The same, never raising: when an interrupt is pending, the call is made with the GVL. */
 void penstock_nogvl_now(void *(*body)(void *), void *arg);
-/* Sleeps until the delivery (or, if NULL, all of the completion) is settled. False: the deadline passed.
- * May raise what interrupts the thread; nothing stays linked then. */
+
+/*
+ * Waiting: a thread sleeps without the GVL, a fiber with a scheduler gives way to others (fiber_wait.c). Each may raise what
+ * interrupts it; nothing stays linked then.
+ */
+
+/* Sleeps until the delivery (or, if NULL, all of the completion) is settled. False: the deadline passed. */
 bool penstock_wait(struct ps_completion *completion, const struct ps_delivery *delivery, int64_t deadline_us);
 /* The same for a job; abandons it, which drops the caller's reference, also when it raises. */
 bool penstock_wait_job(struct ps_job *job, int64_t deadline_us);
@@ -59,9 +64,24 @@ bool penstock_wait_job(struct ps_job *job, int64_t deadline_us);
  * queue. `attempt` runs with the GVL and must not raise. */
 bool penstock_wait_for_space(struct ps_client *client, bool (*attempt)(void *), void *arg, int64_t deadline_us);
 void penstock_mailbox_wait(void);
-/* Sleeps until the bell has been rung since it was `heard`, or until the deadline; or for less. May raise what interrupts
- * the thread, or run a trap that closes what the bell belongs to. */
+/* Sleeps until the bell has been rung since it was `heard`, or until the deadline. May run a trap that closes what the bell
+ * belongs to. */
 void penstock_wait_bell(struct ps_bell *bell, uint32_t heard, int64_t deadline_us);
+
+/* ---- fiber_wait.c: the same for fibers ------------------------------------------------------------ */
+
+struct penstock_wait {
+    struct ps_completion *completion;
+    const struct ps_delivery *delivery;
+    bool (*attempt)(void *); /* if not NULL, true when there is no need to wait (any more); with the GVL, must not raise */
+    void *arg;
+    int64_t deadline_us;
+};
+
+VALUE penstock_fiber_scheduler(void); /* who is asked to wait here; nil: nobody, the thread has to block */
+bool penstock_wait_as_fiber(VALUE scheduler, const struct penstock_wait *wait);
+void penstock_check_forked(unsigned generation); /* raises if the process was forked since */
+void penstock_fiber_wait_init(void);
 
 /* ---- config.c: Hash to rd_kafka_conf_t ------------------------------------------------------------ */
 

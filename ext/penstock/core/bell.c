@@ -1,89 +1,31 @@
 /*
- * A word that threads sleep on until somebody changes it, and the bell made of it: rung from anywhere, also with
- * locks held and from signal handlers, and heard by every thread that sleeps, or will sleep with an older count.
+ * A bell: rung from anywhere, also by librdkafka with its locks held, and heard by everybody who sleeps or will sleep
+ * having heard less. Who sleeps on one waits for a completion that is never settled, only woken (nogvl.c).
  */
 #include "core.h"
-#include <errno.h>
-#include <limits.h>
-#include <time.h>
-#ifdef __linux__
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-bool ps_word_sleep(_Atomic uint32_t *word, uint32_t value, int64_t deadline_us)
+void ps_bell_init(struct ps_bell *bell)
 {
-    struct timespec until, *timeout = NULL;
-    if (deadline_us != PS_FOREVER) {
-        until.tv_sec = deadline_us / 1000000;
-        until.tv_nsec = deadline_us % 1000000 * 1000;
-        timeout = &until;
-    }
-    /* FUTEX_WAIT_BITSET takes an absolute time on the monotonic clock, so a spurious wake needs no arithmetic. */
-    return syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, value, timeout, NULL, FUTEX_BITSET_MATCH_ANY) == 0 ||
-           errno != EINTR;
+    atomic_init(&bell->rings, 0);
+    pthread_mutex_init(&bell->lock, NULL);
+    ps_completion_init(&bell->sleepers, &bell->lock, 1);
 }
 
-void ps_word_wake(_Atomic uint32_t *word)
+void ps_bell_destroy(struct ps_bell *bell)
 {
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    ps_completion_drop(&bell->sleepers);
+    pthread_mutex_destroy(&bell->lock);
 }
 
-#else
-
-/* Without a futex, all sleepers of the process share one condition variable. Rare systems, few sleepers. */
-static pthread_mutex_t sleep_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t sleep_changed = PTHREAD_COND_INITIALIZER;
-
-bool ps_word_sleep(_Atomic uint32_t *word, uint32_t value, int64_t deadline_us)
-{
-    pthread_mutex_lock(&sleep_lock);
-    if (atomic_load(word) == value) {
-        if (deadline_us == PS_FOREVER) {
-            pthread_cond_wait(&sleep_changed, &sleep_lock);
-        } else {
-            struct timespec until;
-            clock_gettime(CLOCK_REALTIME, &until);
-            int64_t nanoseconds = until.tv_nsec + (deadline_us - ps_now_us()) * 1000;
-            if (nanoseconds < 0) nanoseconds = 0;
-            until.tv_sec += nanoseconds / 1000000000;
-            until.tv_nsec = nanoseconds % 1000000000;
-            pthread_cond_timedwait(&sleep_changed, &sleep_lock, &until);
-        }
-    }
-    pthread_mutex_unlock(&sleep_lock);
-    return true;
-}
-
-void ps_word_wake(_Atomic uint32_t *word)
-{
-    (void)word;
-    pthread_mutex_lock(&sleep_lock);
-    pthread_cond_broadcast(&sleep_changed);
-    pthread_mutex_unlock(&sleep_lock);
-}
-
-#endif
-
-/*
- * Ringing costs a system call only when somebody sleeps. A sleeper counts itself before the system compares `rings`
- * with what it heard, and the ringer counts the ring before it looks for sleepers: one of them sees the other.
- */
+/* Counted before it looks for sleepers, who join before they look at the count: one of them sees the other. */
 void ps_bell_ring(struct ps_bell *bell)
 {
     atomic_fetch_add(&bell->rings, 1);
-    if (atomic_load(&bell->sleepers) > 0) ps_word_wake(&bell->rings);
+    ps_completion_wake(&bell->sleepers);
 }
 
 void ps_bell_ring_cb(rd_kafka_t *rk, void *bell)
 {
     (void)rk;
     ps_bell_ring(bell);
-}
-
-void ps_bell_sleep(struct ps_bell *bell, uint32_t heard, int64_t deadline_us)
-{
-    atomic_fetch_add(&bell->sleepers, 1);
-    ps_word_sleep(&bell->rings, heard, deadline_us);
-    atomic_fetch_sub(&bell->sleepers, 1);
 }

@@ -50,6 +50,7 @@ void ps_client_unref(struct ps_client *client)
     rd_kafka_conf_destroy(client->conf);
     if (client->close_job) ps_job_unref(&client->close_job->job);
     ps_poller_unref(client->poller);
+    ps_completion_drop(&client->space);
     ps_transactions_destroy(&client->transactions);
     pthread_cond_destroy(&client->calls_ended);
     pthread_mutex_destroy(&client->topics.lock);

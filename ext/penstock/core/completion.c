@@ -1,5 +1,5 @@
 /*
- * "n things are pending", and the threads that wait until none is.
+ * "n things are pending", and the threads and fibers that wait until none is.
  *
  * Settling is the hot side: one atomic subtraction when nobody waits. A waiter therefore announces
  * itself (`waited`) before it looks at `pending`, and the settler looks at `waited` after it has
@@ -30,6 +30,14 @@ static void unlink_waiter(struct ps_waiter *waiter, struct ps_completion *comple
     if (waiter->prev) waiter->prev->next = waiter->next;
     else completion->waiters = waiter->next;
     if (waiter->next) waiter->next->prev = waiter->prev;
+    waiter->next = waiter->prev = NULL;
+}
+
+/* With the lock held; a fiber's waiter may be freed by it. */
+static void unlink_and_unref(struct ps_waiter *waiter, struct ps_completion *completion)
+{
+    unlink_waiter(waiter, completion);
+    if (waiter->fibers) ps_waiter_unref(waiter);
 }
 
 uint32_t ps_waiter_sleep(struct ps_waiter *waiter, int64_t deadline_us)
@@ -43,12 +51,18 @@ uint32_t ps_waiter_sleep(struct ps_waiter *waiter, int64_t deadline_us)
     return state;
 }
 
+static void wake(struct ps_waiter *waiter)
+{
+    if (waiter->fibers) ps_fibers_wake(waiter);
+    else ps_word_wake(&waiter->state);
+}
+
 void ps_waiter_interrupt(void *arg)
 {
     struct ps_waiter *waiter = arg;
     uint32_t waiting = PS_WAITING;
     atomic_compare_exchange_strong(&waiter->state, &waiting, PS_INTERRUPTED);
-    ps_word_wake(&waiter->state);
+    wake(waiter);
 }
 
 /* ---- joining, leaving, settling ---- */
@@ -67,6 +81,7 @@ bool ps_waiter_join(struct ps_waiter *waiter, struct ps_completion *completion, 
         waiter->next = completion->waiters;
         if (waiter->next) waiter->next->prev = waiter;
         completion->waiters = waiter;
+        if (waiter->fibers) atomic_fetch_add(&waiter->refs, 1);
     }
     pthread_mutex_unlock(completion->lock);
     return wait;
@@ -79,7 +94,7 @@ bool ps_waiter_join(struct ps_waiter *waiter, struct ps_completion *completion, 
 void ps_waiter_leave(struct ps_waiter *waiter, struct ps_completion *completion)
 {
     pthread_mutex_lock(completion->lock);
-    if (atomic_load(&waiter->state) != PS_DONE) unlink_waiter(waiter, completion);
+    if (atomic_load(&waiter->state) != PS_DONE) unlink_and_unref(waiter, completion);
     pthread_mutex_unlock(completion->lock);
 }
 
@@ -89,9 +104,9 @@ static void wake_satisfied(struct ps_completion *completion)
     for (struct ps_waiter *waiter = completion->waiters, *next; waiter; waiter = next) {
         next = waiter->next;
         if (!satisfied(waiter, completion)) continue;
-        unlink_waiter(waiter, completion);
         atomic_store(&waiter->state, PS_DONE);
-        ps_word_wake(&waiter->state);
+        wake(waiter);
+        unlink_and_unref(waiter, completion);
     }
     pthread_mutex_unlock(completion->lock);
 }
@@ -101,8 +116,17 @@ void ps_completion_wake(struct ps_completion *completion)
     atomic_thread_fence(memory_order_seq_cst);
     if (!atomic_load(&completion->waited)) return;
     pthread_mutex_lock(completion->lock);
-    for (struct ps_waiter *waiter = completion->waiters; waiter; waiter = waiter->next) ps_waiter_interrupt(waiter);
+    for (struct ps_waiter *waiter = completion->waiters, *next; waiter; waiter = next) {
+        next = waiter->next;
+        if (atomic_load(&waiter->abandoned)) unlink_and_unref(waiter, completion);
+        else ps_waiter_interrupt(waiter);
+    }
     pthread_mutex_unlock(completion->lock);
+}
+
+void ps_completion_drop(struct ps_completion *completion)
+{
+    while (completion->waiters) unlink_and_unref(completion->waiters, completion);
 }
 
 bool ps_completion_settle(struct ps_completion *completion, uint32_t count)

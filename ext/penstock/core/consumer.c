@@ -23,6 +23,7 @@ struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name, con
     consumer->generation = ps_generation();
     consumer->address = ps_next_address();
     pthread_mutex_init(&consumer->lock, NULL);
+    ps_bell_init(&consumer->bell);
     pthread_cond_init(&consumer->calls_ended, NULL);
     consumer->conf = conf;
     consumer->name = strdup(name);
@@ -45,6 +46,7 @@ void ps_consumer_unref(struct ps_consumer *consumer)
     if (consumer->close_job) ps_job_unref(&consumer->close_job->job);
     pthread_cond_destroy(&consumer->calls_ended);
     pthread_mutex_destroy(&consumer->lock);
+    ps_bell_destroy(&consumer->bell);
     free(consumer->name);
     free(consumer->brokers);
     free(consumer);

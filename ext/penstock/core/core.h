@@ -48,30 +48,28 @@ int ps_wakeup_open(struct ps_wakeup *wakeup);
 void ps_wakeup_close(struct ps_wakeup *wakeup);
 void ps_wakeup_signal(struct ps_wakeup *wakeup);                       /* async-signal-safe */
 bool ps_wakeup_wait(struct ps_wakeup *wakeup, int64_t deadline_us);    /* true: was signalled */
+bool ps_wakeup_take(struct ps_wakeup *wakeup);                         /* the same, without waiting */
 
-/* ---- bell.c: threads that sleep until a word changes -------------------------------------------- */
+/* ---- word.c: threads that sleep until a word changes -------------------------------------------- */
 
 bool ps_word_sleep(_Atomic uint32_t *word, uint32_t value, int64_t deadline_us); /* false: a signal came in between */
 void ps_word_wake(_Atomic uint32_t *word);                                       /* everybody who sleeps on it */
-
-/* Read `rings`, look whether there is work, and if not sleep with what was read: no ring in between is missed. */
-struct ps_bell {
-    _Atomic uint32_t rings, sleepers;
-};
-
-void ps_bell_ring(struct ps_bell *bell); /* async-signal-safe where there is a futex */
-void ps_bell_ring_cb(rd_kafka_t *rk, void *bell);
-void ps_bell_sleep(struct ps_bell *bell, uint32_t heard, int64_t deadline_us); /* may wake for nothing */
 
 /* ---- completion.c: "n things are pending", and who waits for them -------------------------------- */
 
 struct ps_delivery;
 
-/* One thread's wait. Lives on that thread's stack: unlinked before anything can unwind it. */
+/* One wait. A thread's lives on its stack: unlinked before anything can unwind it. A fiber's is counted (fibers.c). */
 struct ps_waiter {
     struct ps_waiter *next, *prev;       /* in completion.waiters, under completion.lock */
     const struct ps_delivery *delivery;  /* what is waited for; NULL: the whole completion */
     _Atomic uint32_t state;
+    struct ps_fibers *fibers;            /* retained; NULL: a thread's */
+    /* a fiber's only: */
+    struct ps_waiter *woken_next;        /* in fibers->woken */
+    _Atomic uint32_t refs;
+    _Atomic bool woken;                  /* is in fibers->woken */
+    _Atomic bool abandoned;              /* the fiber is gone for good, without having left */
 };
 
 enum { PS_WAITING, PS_INTERRUPTED, PS_DONE };
@@ -87,12 +85,42 @@ void ps_completion_init(struct ps_completion *completion, pthread_mutex_t *lock,
 bool ps_completion_settle(struct ps_completion *completion, uint32_t count); /* true: nothing left */
 bool ps_completion_done(const struct ps_completion *completion);
 void ps_completion_wake(struct ps_completion *completion); /* all who wait, with nothing settled */
+void ps_completion_drop(struct ps_completion *completion); /* one that is never settled: nobody who lives waits any more */
 
 bool ps_waiter_join(struct ps_waiter *waiter, struct ps_completion *completion,
                     const struct ps_delivery *delivery);    /* false: done already, not linked */
 void ps_waiter_leave(struct ps_waiter *waiter, struct ps_completion *completion);
 uint32_t ps_waiter_sleep(struct ps_waiter *waiter, int64_t deadline_us); /* the state it woke with */
 void ps_waiter_interrupt(void *waiter);                     /* async-signal-safe */
+
+/* ---- fibers.c: the waiting fibers of one scheduler -------------------------------------------------- */
+
+struct ps_fibers { /* refs: of the scheduler, of each waiter */
+    struct ps_wakeup wakeup;
+    _Atomic(struct ps_waiter *) woken; /* whom to let go on; pushed by any thread */
+    _Atomic uint32_t refs;
+};
+
+struct ps_fibers *ps_fibers_new(void); /* NULL: see errno */
+void ps_fibers_unref(struct ps_fibers *fibers);
+struct ps_waiter *ps_fibers_waiter(struct ps_fibers *fibers, size_t size); /* zeroed; first in a struct of that size; NULL: no memory */
+void ps_waiter_unref(struct ps_waiter *waiter);
+void ps_fibers_wake(struct ps_waiter *waiter);                    /* async-signal-safe */
+struct ps_waiter *ps_fibers_take(struct ps_fibers *fibers);       /* all that were woken; the references go to the caller */
+
+/* ---- bell.c: work may have come --------------------------------------------------------------------- */
+
+/* Read `rings`, look whether there is work, and if not sleep until it is another: no ring in between is missed. */
+struct ps_bell {
+    _Atomic uint32_t rings;
+    pthread_mutex_t lock; /* of the sleepers; a leaf */
+    struct ps_completion sleepers;
+};
+
+void ps_bell_init(struct ps_bell *bell);
+void ps_bell_destroy(struct ps_bell *bell);
+void ps_bell_ring(struct ps_bell *bell);
+void ps_bell_ring_cb(rd_kafka_t *rk, void *bell);
 
 /* ---- job.c: a blocking librdkafka call on a native thread of its own ------------------------------ */
 

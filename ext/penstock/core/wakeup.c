@@ -47,8 +47,11 @@ void ps_wakeup_signal(struct ps_wakeup *wakeup)
 bool ps_wakeup_wait(struct ps_wakeup *wakeup, int64_t deadline_us)
 {
     struct pollfd readable = { .fd = wakeup->reader, .events = POLLIN };
-    if (poll(&readable, 1, ps_remaining_ms(deadline_us)) <= 0) return false;
+    return poll(&readable, 1, ps_remaining_ms(deadline_us)) > 0 && ps_wakeup_take(wakeup);
+}
 
+bool ps_wakeup_take(struct ps_wakeup *wakeup)
+{
     uint64_t counts[32]; /* an eventfd gives one; a pipe may hold more, and the rest wakes us again */
     return read(wakeup->reader, counts, wakeup->reader == wakeup->writer ? sizeof(*counts) : sizeof(counts)) > 0;
 }

@@ -313,6 +313,7 @@ static VALUE client_produce(VALUE self, VALUE hash)
     if (!handover.sent) hand_over_the_rest(self, &handover, Qnil);
     RB_GC_GUARD(hash);
     RB_GC_GUARD(handle);
+    if (client->poller->driven) penstock_attend(client->poller);
     if (!handover.sent) rb_exc_raise(penstock_handover_error(&handover));
     return handle;
 }
@@ -388,6 +389,7 @@ static VALUE client_produce_many(int argc, VALUE *argv, VALUE self)
     if (handover.sent < size) error = penstock_handover_error(&handover);
     ALLOCV_END(buffer);
 
+    if (client->poller->driven) penstock_attend(client->poller);
     if (wait && penstock_wait(&handover.batch->completion, NULL, deadline_us))
         verdict = atomic_load(&handover.batch->failed) == 0 ? Qtrue : Qfalse;
     RB_GC_GUARD(first);

@@ -83,6 +83,14 @@ static const rb_data_type_t group_type = {
 
 /* ---- the group of a scheduler ---- */
 
+VALUE penstock_wakeup_io(const struct ps_wakeup *wakeup)
+{
+    VALUE options = rb_hash_new();
+    rb_hash_aset(options, ID2SYM(id_autoclose), Qfalse); /* the descriptor is the core's */
+    VALUE arguments[] = { INT2FIX(wakeup->reader), rb_str_new_cstr("r"), options };
+    return rb_funcallv_kw(rb_cIO, id_for_fd, 3, arguments, RB_PASS_KEYWORDS);
+}
+
 static VALUE group_new(void)
 {
     struct group *group;
@@ -93,11 +101,7 @@ static VALUE group_new(void)
     group->mutex = rb_mutex_new();
     group->fibers = ps_fibers_new();
     if (!group->fibers) rb_syserr_fail(errno, "waiting in a fiber");
-
-    VALUE options = rb_hash_new();
-    rb_hash_aset(options, ID2SYM(id_autoclose), Qfalse); /* the descriptor is the core's */
-    VALUE arguments[] = { INT2FIX(group->fibers->wakeup.reader), rb_str_new_cstr("r"), options };
-    group->io = rb_funcallv_kw(rb_cIO, id_for_fd, 3, arguments, RB_PASS_KEYWORDS);
+    group->io = penstock_wakeup_io(&group->fibers->wakeup);
     return self;
 }
 
@@ -122,7 +126,7 @@ struct fiber_sleep {
     bool done;
 };
 
-static VALUE seconds_until(int64_t deadline_us)
+VALUE penstock_seconds_until(int64_t deadline_us)
 {
     if (deadline_us == PS_FOREVER) return Qnil;
     int64_t left_us = deadline_us - ps_now_us();
@@ -181,7 +185,7 @@ static VALUE lead(VALUE arg)
     if (group->to_call) call_the_woken(sleep); /* the leader before was interrupted */
     while (!is_over(sleep->wait)) {
         rb_fiber_scheduler_io_wait(sleep->scheduler, group->io, INT2FIX(RUBY_IO_READABLE),
-                                   seconds_until(group->next_deadline_us));
+                                   penstock_seconds_until(group->next_deadline_us));
         penstock_check_forked(generation);
         call_the_woken(sleep);
         call_the_late(sleep);

@@ -142,10 +142,33 @@ static bool wait_as_thread(const struct penstock_wait *wait)
     }
 }
 
+static VALUE wait_body(VALUE wait)
+{
+    return wait_as_thread((const struct penstock_wait *)wait) ? Qtrue : Qfalse;
+}
+
+static VALUE wait_ensure(VALUE poller)
+{
+    ps_poller_dismiss((struct ps_poller *)poller);
+    return Qnil;
+}
+
+/* Who attends to the poller may be a fiber of this very thread. */
+static bool wait_with_a_thread(const struct penstock_wait *wait, struct ps_poller *poller)
+{
+    int failed = ps_poller_call(poller);
+    if (failed) rb_syserr_fail(failed, "cannot start a thread for the poller");
+    return RTEST(rb_ensure(wait_body, (VALUE)wait, wait_ensure, (VALUE)poller));
+}
+
 static bool wait_for(const struct penstock_wait *wait)
 {
     VALUE scheduler = penstock_fiber_scheduler();
-    return NIL_P(scheduler) ? wait_as_thread(wait) : penstock_wait_as_fiber(scheduler, wait);
+    struct ps_poller *poller = wait->completion->poller;
+    bool driven = poller && poller->driven;
+    if (NIL_P(scheduler)) return driven ? wait_with_a_thread(wait, poller) : wait_as_thread(wait);
+    if (driven) penstock_attend(poller);
+    return penstock_wait_as_fiber(scheduler, wait);
 }
 
 bool penstock_wait(struct ps_completion *completion, const struct ps_delivery *delivery, int64_t deadline_us)

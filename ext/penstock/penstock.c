@@ -21,6 +21,7 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     rb_define_singleton_method(penstock_module, "librdkafka_version", s_librdkafka_version, 0);
     penstock_error_init();
     penstock_fiber_wait_init();
+    penstock_attendant_init();
     penstock_message_init();
     penstock_poller_init();
     penstock_delivery_handle_init();

@@ -104,9 +104,15 @@ module Penstock
 
     # Settings of {Config#polling}.
     class Polling
-      # @return [Symbol] :fd, one native poller for many producers
+      # Who takes this producer's events (docs/waiting.md compares them):
+      # - `:fd`: {#poller}, one native thread for many producers
+      # - `:thread`: a poller, and so a native thread, of the producer's own
+      # - `:reactor`: no thread; a fiber of the scheduler that runs where messages are sent or waited for (Async, Falcon).
+      #   Where none runs, a native thread for as long as messages are in flight
+      # @return [:fd, :thread, :reactor] default :fd
       attr_accessor :mode
-      # @return [Poller, nil] who serves this producer; nil: {Poller.instance}
+      # @return [Poller, nil] who serves this producer; nil: in mode :fd {Poller.instance}, else one of its own. One with a
+      #   thread in mode :fd, one without in mode :reactor, none in mode :thread
       attr_accessor :poller
       # @return [Fd]
       attr_reader :fd
@@ -117,6 +123,14 @@ module Penstock
         @fd = Fd.new
       end
 
+      # @return [Poller] {#poller}, or the one that the mode implies
+      # @api private
+      def made_poller
+        return poller || Poller.instance if mode == :fd
+
+        poller || Poller.new(thread: mode == :thread)
+      end
+
       # @api private
       def freeze
         fd.freeze
@@ -124,7 +138,7 @@ module Penstock
       end
     end
 
-    # Settings of {Polling#fd}.
+    # Settings of {Polling#fd}, in any mode.
     class Fd
       # @return [Integer] ms the poller serves one producer at a time while others wait; default 100, at least 1
       attr_accessor :max_time
@@ -271,12 +285,22 @@ module Penstock
     end
 
     def check_polling
-      check("polling.mode", polling.mode, ":fd") { polling.mode == :fd }
-      check("polling.poller", polling.poller, "a Penstock::Poller or nil") do
-        polling.poller.nil? || polling.poller.is_a?(Poller)
-      end
+      check_one_of("polling.mode", polling.mode, %i[fd thread reactor])
+      check_poller
       check_integer("polling.fd.max_time", polling.fd.max_time, 1)
       check_integer("polling.fd.periodic_poll_interval", polling.fd.periodic_poll_interval, 100)
+    end
+
+    def check_poller
+      poller = polling.poller
+      check("polling.poller", poller, "a Penstock::Poller or nil") { poller.nil? || poller.is_a?(Poller) }
+      return if poller.nil?
+
+      fits = { fd: "a Penstock::Poller with a thread", reactor: "a Penstock::Poller without a thread (thread: false)",
+               thread: "nil: each producer has one of its own" }
+      check("polling.poller", poller, "in mode #{polling.mode.inspect} #{fits.fetch(polling.mode)}") do
+        { fd: true, reactor: false }[polling.mode] == poller.thread?
+      end
     end
 
     def defaults

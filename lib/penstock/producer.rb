@@ -94,6 +94,7 @@ module Penstock
       @monitor = config.monitor || @monitor
       @middleware = config.middleware || @middleware
       @config = config
+      @poller = config.polling.made_poller
       probe = build_client(config.kafka) # finds what is wrong with the settings
       @transactional = probe.transactional?
       @idempotent = probe.idempotent?
@@ -103,6 +104,9 @@ module Penstock
 
     # @return [String, nil] the name given as `config.id`; nil before {#setup}
     def id = config&.id
+
+    # @return [Poller, nil] who serves it; nil before {#setup}
+    attr_reader :poller
 
     # @return [Boolean] whether librdkafka removes the duplicates that sending again makes (enable.idempotence)
     def idempotent? = @idempotent
@@ -219,7 +223,7 @@ module Penstock
       stand_in = config.deliver ? config.client_class : Clients::Dummy
       return stand_in.new(config, monitor).tap { |client| client.producer = self } if stand_in
 
-      Client.new(id, kafka, config.polling.poller || Poller.instance, config.logger, *config.native_settings)
+      Client.new(id, kafka, poller, config.logger, *config.native_settings)
     end
 
     # @return [Integer] messages that its clients have taken so far

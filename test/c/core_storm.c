@@ -139,7 +139,7 @@ int main(int argc, char **argv)
     rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(rk, 1);
     snprintf(bootstraps, sizeof(bootstraps), "%s", rd_kafka_mock_cluster_bootstraps(cluster));
 
-    poller = ps_poller_new(0);
+    poller = ps_poller_new(0, false);
     struct ps_client *clients[64];
     pthread_t threads[256];
     for (int i = 0; i < client_count; i++) clients[i] = open_client();

@@ -24,6 +24,7 @@ struct ps_client *ps_client_new(rd_kafka_conf_t *conf, const char *name, struct 
     client->address = ps_next_address();
     pthread_mutex_init(&client->lock, NULL);
     ps_completion_init(&client->space, &client->lock, 1);
+    client->space.poller = poller;
     pthread_mutex_init(&client->topics.lock, NULL);
     pthread_cond_init(&client->calls_ended, NULL);
     ps_transactions_init(&client->transactions);

@@ -76,11 +76,13 @@ static void close_run(struct ps_job *job)
     pthread_mutex_unlock(&client->lock);
 
     ps_completion_wake(&client->space);
+    ps_poller_insist(client->poller);
     settle_everything(client);
     await_calls_in_progress(client); /* a metadata request may take some seconds */
     ps_transaction_close(client);
     settle_everything(client); /* what a call in progress still handed over */
     destroy(client);
+    ps_poller_dismiss(client->poller);
     report_losses(closing);
     ps_registry_remove(&client->open);
     atomic_store(&client->state, PS_CLIENT_CLOSED);
@@ -215,12 +217,14 @@ static void flush_run(struct ps_job *job)
     struct ps_flush_job *flush = (struct ps_flush_job *)job;
     struct ps_client *client = flush->client;
 
+    ps_poller_insist(client->poller);
     while (!atomic_load(&job->abandoned) && atomic_load(&client->state) == PS_CLIENT_OPEN) {
         int remaining_ms = ps_remaining_ms(flush->deadline_us);
         flush->flushed = flush_slice(client, remaining_ms);
         if (flush->flushed || remaining_ms == 0) break;
     }
     if (flush->flushed) flush->flushed = ps_client_await_verdicts(client, flush->deadline_us);
+    ps_poller_dismiss(client->poller);
     ps_client_exit(client);
 }
 

@@ -76,6 +76,7 @@ enum { PS_WAITING, PS_INTERRUPTED, PS_DONE };
 
 struct ps_completion {
     pthread_mutex_t *lock;       /* guards `waiters`; belongs to the client or the job */
+    struct ps_poller *poller;    /* on whose turns settling depends; NULL: nobody's */
     struct ps_waiter *waiters;
     _Atomic uint32_t pending;
     _Atomic bool waited;         /* someone is or was in `waiters`: settling must look */
@@ -521,7 +522,7 @@ unsigned ps_registry_close_all(struct ps_closing *closing, unsigned max, const c
 void ps_registry_closing(int change);
 unsigned ps_registry_closing_count(void);
 
-/* ---- poller.c: the one thread that serves every client -------------------------------------------- */
+/* ---- poller.c: the one thread that serves every client, or the turns that others take ------------- */
 
 struct ps_poller_stats {
     uint64_t clients, wakeups, drains, events, messages, slices_cut, sweeps, missed_wakeups, starts;
@@ -535,7 +536,9 @@ struct ps_poller {
     _Atomic uint32_t refs;
     unsigned generation;
     unsigned number;
+    bool driven; /* has a thread only while nobody else takes its turns; see ps_poller_call */
 
+    pthread_mutex_t turn; /* held by whoever takes a turn; outside of `lock` */
     pthread_mutex_t lock;
     pthread_cond_t left;
     struct ps_client *clients; /* under lock */
@@ -544,18 +547,34 @@ struct ps_poller {
     bool running;              /* under lock */
     pthread_t thread;
     int thread_id;
+    unsigned callers;          /* under lock; driven: wait for what it does and cannot take turns themselves */
+    bool deserted;             /* under lock; driven: what is in flight is left to a thread */
+    _Atomic bool attended;     /* driven: somebody waits for its wakeup and takes its turns */
 
-    struct ps_client *run_head, *run_tail; /* poller thread only: whom to visit next */
-    int64_t swept_us;                      /* poller thread only */
+    struct ps_client *run_head, *run_tail; /* under turn: whom to visit next */
+    int64_t swept_us;                      /* under turn */
     _Atomic int64_t sweep_us;              /* shortest of its clients */
     _Atomic uint64_t count, wakeups, drains, events, messages, slices_cut, sweeps, missed_wakeups, starts;
 };
 
-struct ps_poller *ps_poller_new(unsigned number); /* NULL: see errno */
+struct ps_poller *ps_poller_new(unsigned number, bool driven); /* NULL: see errno */
 void ps_poller_retain(struct ps_poller *poller);
 void ps_poller_unref(struct ps_poller *poller);
 int ps_poller_join(struct ps_poller *poller, struct ps_client *client);   /* starts the thread; 0 or errno */
 void ps_poller_leave(struct ps_poller *poller, struct ps_client *client); /* blocks until the poller let go */
+/*
+ * A driven poller has no thread of its own: somebody attends to it, waits until its wakeup can be read, and drains. Who has
+ * to wait for what it does and does not know that somebody does so calls for a thread, for as long as it waits. Nothing
+ * happens for a poller that has its thread anyway.
+ */
+int ps_poller_call(struct ps_poller *poller);        /* 0 or errno */
+void ps_poller_insist(struct ps_poller *poller);     /* the same, trying until there is a thread to be had: may block */
+void ps_poller_dismiss(struct ps_poller *poller);
+bool ps_poller_attend(struct ps_poller *poller);     /* false: somebody does already */
+void ps_poller_desert(struct ps_poller *poller);     /* nobody attends: a thread does until nothing is in flight. Never blocks */
+bool ps_poller_drain(struct ps_poller *poller);      /* one turn; true: there is more to do at once, and it can be read */
+bool ps_poller_busy(struct ps_poller *poller);       /* messages are in flight */
+int64_t ps_poller_next_sweep_us(struct ps_poller *poller); /* drain by then, whether or not it can be read */
 void ps_poller_ready_cb(rd_kafka_t *rk, void *client);
 void ps_poller_mark_ready(struct ps_client *client);
 /* A thread that produces much serves its own client meanwhile; see poller.c. False: the poller is at it. */

@@ -11,6 +11,7 @@ struct ps_batch *ps_batch_new(struct ps_client *client, uint32_t size)
     struct ps_batch *batch = calloc(1, sizeof(*batch) + size * sizeof(struct ps_delivery));
     if (!batch) return NULL;
     ps_completion_init(&batch->completion, &client->lock, size);
+    batch->completion.poller = client->poller;
     atomic_init(&batch->refs, size > 0 ? 2 : 1); /* the caller's, and that of the messages in flight */
     batch->size = size;
     batch->client = client;

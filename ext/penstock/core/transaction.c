@@ -211,6 +211,7 @@ static void run(struct ps_job *base)
     struct ps_client *client = job->client;
 
     await_turn(&client->transactions, &client->lock, job->ticket);
+    ps_poller_insist(client->poller);
     if (set_stage(job, PS_TRANSACTION_RUNNING)) {
         if (atomic_load(&client->state) != PS_CLIENT_OPEN) {
             fail(&job->error, RD_KAFKA_RESP_ERR__DESTROY, "the producer was closed before the call began");
@@ -224,6 +225,7 @@ static void run(struct ps_job *base)
             }
         }
     }
+    ps_poller_dismiss(client->poller);
     end_turn(&client->transactions, &client->lock);
     ps_client_exit(client);
 }

@@ -164,7 +164,7 @@ class LoggerTest < PenstockTest
     name = topic
     produced = 0
     deadline = now + 60
-    until produced == 6_000 || now > deadline # each makes several lines, and 10,000 fit
+    until produced == 12_000 || now > deadline # each makes two lines or more, and 10,000 fit
       slow.produce_sync(topic: name, payload: "x")
       produced += 1
     end

@@ -65,7 +65,7 @@ class ConfigTest < PenstockTest
   end
 
   def test_refuses_wrong_polling
-    assert_match(/config\.polling\.mode must be :fd, not :thread/, invalid { _1.polling.mode = :thread })
+    assert_match(/config\.polling\.mode must be one of :fd, :thread, :reactor, not :fast/, invalid { _1.polling.mode = :fast })
     assert_match(/config\.polling\.poller must be a Penstock::Poller or nil/, invalid { _1.polling.poller = "default" })
     [0, -1, 1.5, "1", nil].each do |value|
       assert_match(/config\.polling\.fd\.max_time must be an Integer of at least 1/, invalid { _1.polling.fd.max_time = value })
@@ -73,6 +73,17 @@ class ConfigTest < PenstockTest
     [99, 0, nil, 100.0].each do |value|
       assert_match(/config\.polling\.fd\.periodic_poll_interval must be an Integer of at least 100/,
                    invalid { _1.polling.fd.periodic_poll_interval = value })
+    end
+  end
+
+  def test_refuses_a_poller_that_does_not_go_with_the_mode
+    { fd: [false, /in mode :fd a Penstock::Poller with a thread/], reactor: [true, /in mode :reactor .* without a thread/],
+      thread: [true, /in mode :thread nil: each producer/] }.each do |mode, (thread, refusal)|
+      message = invalid do |config|
+        config.polling.mode = mode
+        config.polling.poller = Penstock::Poller.new(thread:)
+      end
+      assert_match(refusal, message)
     end
   end
 

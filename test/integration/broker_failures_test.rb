@@ -105,15 +105,19 @@ class BrokerFailuresTest < ConsumerTestCase
     traffic.await
   end
 
-  # Longer than a request may take; and longer than message.timeout.ms, in the test that lowers it, and the second between
-  # librdkafka's looks for it: what is on its way all times out before the broker comes back. Were it only some of it, the
-  # rest might be stored twice (bench/timeout_duplicate.c).
-  def freeze_for_a_while(kafka, broker, traffic, messages)
+  # For as long as the block takes.
+  def freeze(kafka, broker, traffic, messages)
     fail_amid(traffic, messages, -> { kafka.pause(broker) }) do
-      sleep 4
-      yield if block_given?
+      yield
       kafka.resume(broker)
     end
+  end
+
+  # All that may be sent times out before the broker comes back. Were it only some of it, what is being sent again then might
+  # be stored twice (bench/timeout_duplicate.c).
+  def await_timeouts(traffic, producer)
+    traffic.await
+    eventually(60) { producer.queue_size.zero? }
   end
 
   # @param how [:kill, :stop]
@@ -131,7 +135,10 @@ class BrokerFailuresTest < ConsumerTestCase
       topic = make_topic("patient", kafka)
       producer = producer_on(kafka)
       verdicts = verdicts_of_traffic(producer, topic) do |traffic|
-        freeze_for_a_while(kafka, 1, traffic, 60_000) { assert_operator traffic.held_up, :>, 0 }
+        freeze(kafka, 1, traffic, 60_000) do
+          sleep 4 # longer than a request may take
+          assert_operator traffic.held_up, :>, 0
+        end
         restart(:kill, kafka, 1, traffic, 60_000)
         restart(:stop, kafka, 1, traffic, 60_000)
         traffic.allow(20_000)
@@ -147,10 +154,14 @@ class BrokerFailuresTest < ConsumerTestCase
       topic = make_topic("impatient", kafka)
       producer = producer_on(kafka, "message.timeout.ms": 1_000)
       verdicts = verdicts_of_traffic(producer, topic) do |traffic|
-        freeze_for_a_while(kafka, 1, traffic, 50_000)
+        freeze(kafka, 1, traffic, 50_000) { await_timeouts(traffic, producer) }
         restart(:kill, kafka, 1, traffic, 50_000)
         fail_amid(traffic, 40_000, -> { lose_track(producer) }) { nil }
-        freeze_for_a_while(kafka, 1, traffic, 50_000) { lose_track(producer) }
+        freeze(kafka, 1, traffic, 50_000) do
+          sleep 1
+          lose_track(producer)
+          await_timeouts(traffic, producer)
+        end
         traffic.allow(10_000)
       end
       assert_one_verdict_each(verdicts, producer)

@@ -285,6 +285,26 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_equal 1, producer.instance_variable_get(:@connection).instance_variable_get(:@kafka)[:"max.in.flight"]
   end
 
+  def test_a_listener_that_asks_for_what_waits_for_its_own_end_is_refused_by_name
+    { "producer.reload" => :produce_sync, "error.occurred" => :produce_sync, "producer.reloaded" => :disconnect }.each do |event, call|
+      producer = impatient
+      name = topic
+      producer.produce_sync(topic: name, payload: "x")
+      asked = refused = nil
+      producer.monitor.subscribe(event) do
+        next if asked # what is refused is told, too
+
+        asked = true
+        refused = assert_raises(Penstock::ListenerDeadlockError) do
+          call == :disconnect ? producer.disconnect : producer.produce_sync(topic: name, payload: "y")
+        end
+      end
+      break_down(producer)
+      assert_predicate producer.produce_sync(topic: name, payload: "x"), :delivered?
+      assert_includes refused.message, producer.id
+    end
+  end
+
   # ---- transactional producers ----
 
   def test_a_fatal_error_of_a_transactional_producer_is_raised_and_the_next_transaction_has_a_new_client

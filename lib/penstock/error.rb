@@ -163,6 +163,11 @@ module Penstock
   # that transaction.
   class TransactionDeadlockError < Error; end
 
+  # A listener of what a producer does to its own connection ("producer.reload", and "error.occurred" meanwhile) asked it for
+  # something that has to wait for the listener's end. Nothing was sent or begun. Another thread may ask, or a listener of
+  # "producer.connected".
+  class ListenerDeadlockError < Error; end
+
   # To be raised by a program inside a transaction's block: aborts it, and goes no further than the block.
   class AbortTransaction < Error; end
 

@@ -52,7 +52,7 @@ module Penstock
 
       # The next use connects anew, also by who is inside the old client just now.
       def give_up(timeout_ms)
-        client = @lock.synchronize { leave }
+        client = exclusively { leave }
         client&.close(timeout_ms)
       ensure
         forget_closed
@@ -74,7 +74,7 @@ module Penstock
         return false if SignalTrap.here?
 
         start = now
-        @lock.synchronize do
+        exclusively do
           return true unless @client.equal?(failed)
 
           @reloads = proven ? 1 : @reloads + 1
@@ -98,6 +98,14 @@ module Penstock
 
       private
 
+      def exclusively(&block)
+        if connecting_here?
+          raise ListenerDeadlockError, "a listener asked producer #{@producer.id} for something that has to wait for the " \
+                                       "listener's end; do it in another thread, or when \"producer.connected\" is told"
+        end
+        @lock.synchronize(&block)
+      end
+
       def close_within(timeout_ms, client)
         client.hurry(timeout_ms) if client.state == :closing
         client.close(timeout_ms)
@@ -116,7 +124,7 @@ module Penstock
 
       def connect
         SignalTrap.refuse("connecting")
-        @lock.synchronize do
+        exclusively do
           return @client if @client
 
           wait_out_the_backoff

@@ -478,7 +478,9 @@ class ProducerRecoveryTest < TransactionTestCase
     end
     seen = events(producer, "error.occurred")
     assert_includes 4..20, seconds_of { assert_raises(Penstock::TransactionError) { producer.transaction { flunk } } }
-    assert_equal [true, true, false], (taken(seen).map { |event| event[:retry] })
+    *before, last = taken(seen).map { |event| event[:retry] } # 2 seconds each
+    assert_equal [[true], false], [before.uniq, last]
+    assert_operator before.size, :<, 4
   end
 
   def test_a_refused_init_leaves_nothing_behind_and_the_next_use_tries_again

@@ -286,7 +286,8 @@ class ProducerRecoveryTest < TransactionTestCase
   end
 
   def test_a_listener_that_asks_for_what_waits_for_its_own_end_is_refused_by_name
-    { "producer.reload" => :produce_sync, "error.occurred" => :produce_sync, "producer.reloaded" => :disconnect }.each do |event, call|
+    asks = { "producer.reload" => :produce_sync, "error.occurred" => :produce_sync, "producer.reloaded" => :disconnect }
+    asks.each do |event, call|
       producer = impatient
       name = topic
       producer.produce_sync(topic: name, payload: "x")

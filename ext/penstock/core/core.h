@@ -6,10 +6,11 @@
  *
  * Nothing below this directory includes ruby.h: it may be called from any thread, with or without the
  * GVL, never raises, and can be built and tested alone. Suffix `_cb`: called by a librdkafka thread, so
- * it only does atomics and one write(2).
+ * it only does atomics and one write(2), or rings a bell.
  *
- * Lock order, outermost first: client.lock or consumer.lock, then registry.lock or poller.lock, then librdkafka's own.
- * topics.lock may be held while calling librdkafka too. job.lock and mailbox.lock are leaves.
+ * Lock order, outermost first: poller.turn, then client.lock or consumer.lock, then registry.lock or poller.lock, then librdkafka's own.
+ * topics.lock may be held while calling librdkafka too. job.lock, bell.lock and
+ * mailbox.lock are leaves.
  */
 #ifndef PENSTOCK_CORE_H
 #define PENSTOCK_CORE_H
@@ -552,7 +553,7 @@ struct ps_poller {
     _Atomic bool attended;     /* driven: somebody waits for its wakeup and takes its turns */
 
     struct ps_client *run_head, *run_tail; /* under turn: whom to visit next */
-    int64_t swept_us;                      /* under turn */
+    _Atomic int64_t swept_us;
     _Atomic int64_t sweep_us;              /* shortest of its clients */
     _Atomic uint64_t count, wakeups, drains, events, messages, slices_cut, sweeps, missed_wakeups, starts;
 };

@@ -249,7 +249,7 @@ static void sweep(struct ps_poller *poller, int64_t now)
         ps_poller_mark_ready(client);
     }
     if (shortest != PS_FOREVER) atomic_store(&poller->sweep_us, shortest);
-    poller->swept_us = now;
+    atomic_store(&poller->swept_us, now);
     pthread_mutex_unlock(&poller->lock);
 }
 
@@ -326,7 +326,7 @@ static bool stop(struct ps_poller *poller)
 static void sweep_if_due(struct ps_poller *poller)
 {
     int64_t now = ps_now_us();
-    if (now >= poller->swept_us + atomic_load(&poller->sweep_us)) sweep(poller, now);
+    if (now >= ps_poller_next_sweep_us(poller)) sweep(poller, now);
 }
 
 static void *poller_main(void *arg)
@@ -341,12 +341,11 @@ static void *poller_main(void *arg)
     pthread_mutex_unlock(&poller->lock);
 
     pthread_mutex_lock(&poller->turn);
-    if (!poller->driven) poller->swept_us = ps_now_us();
+    if (!poller->driven) atomic_store(&poller->swept_us, ps_now_us());
     while (!stop(poller)) {
         if (!poller->run_head) {
-            int64_t next_sweep_us = poller->swept_us + atomic_load(&poller->sweep_us);
             pthread_mutex_unlock(&poller->turn);
-            if (ps_wakeup_wait(&poller->wakeup, next_sweep_us)) count(&poller->wakeups);
+            if (ps_wakeup_wait(&poller->wakeup, ps_poller_next_sweep_us(poller))) count(&poller->wakeups);
             pthread_mutex_lock(&poller->turn);
         }
         take_ready(poller);
@@ -405,10 +404,7 @@ bool ps_poller_busy(struct ps_poller *poller)
 
 int64_t ps_poller_next_sweep_us(struct ps_poller *poller)
 {
-    pthread_mutex_lock(&poller->turn);
-    int64_t next_us = poller->swept_us + atomic_load(&poller->sweep_us);
-    pthread_mutex_unlock(&poller->turn);
-    return next_us;
+    return atomic_load(&poller->swept_us) + atomic_load(&poller->sweep_us);
 }
 
 bool ps_poller_attend(struct ps_poller *poller)

@@ -67,6 +67,8 @@ module FiberSchedulers
 
     def cancel(strand) = @scheduler.interrupt(strand.fiber, Cancelled)
     def strays = @scheduler.strays
+    def timeout(...) = Timeout.timeout(...)
+    def timeout_error = Timeout::Error
   end
 
   # The gem's.
@@ -94,7 +96,17 @@ module FiberSchedulers
     end
 
     def cancel(strand) = strand.fiber.stop
-    def strays = 0 # it does not count them
+
+    # It does not count them.
+    def strays = 0
+
+    # Timeout.timeout knows nothing of the old one's fibers.
+    def timeout(seconds, &block) = (old? ? Async::Task.current.with_timeout(seconds, &block) : Timeout.timeout(seconds, &block))
+    def timeout_error = old? ? Async::TimeoutError : Timeout::Error
+
+    private
+
+    def old? = !@scheduler.respond_to?(:timeout_after)
   end
 
   # @yieldparam fibers [Plain, AsyncTasks] of the scheduler that the block's fiber has
@@ -130,10 +142,11 @@ module FiberSchedulers
   end
 
   # What a group with two waiters has, and one with none, as measured.
-  def group_sizes = GROUP_SIZES[0] ||= measure_group_sizes
+  def group_sizes = FiberSchedulers.group_sizes || (FiberSchedulers.group_sizes = measure_group_sizes)
 
-  GROUP_SIZES = [] # measured once
-  private_constant :GROUP_SIZES
+  class << self
+    attr_accessor :group_sizes # measured once
+  end
 
   def measure_group_sizes
     scheduler = PlainScheduler.new

@@ -97,11 +97,11 @@ class PlainScheduler
 
   def turn
     nearest = @waits.each_value.compact.min
-    readable = look(nearest && [nearest - now, 0].max)
-    @urgent.read_nonblock(1_000, exception: false) if readable&.include?(@urgent)
-    readable&.each { |io| @readers[io]&.then { |fiber| go_on(fiber, :readable) } }
+    readable = look(nearest && [nearest - now, 0].max) || []
+    @urgent.read_nonblock(1_000, exception: false) if readable.include?(@urgent)
+    readable.each { |io| @readers[io]&.then { |fiber| go_on(fiber, :readable) } }
     let_the_unblocked_go_on
-    @waits.select { |_, at| at && at <= now }.each_key { |fiber| go_on(fiber, false) if @waits[fiber]&.<=(now) }
+    let_the_late_go_on
   end
 
   # The only place where the thread sleeps.
@@ -113,6 +113,11 @@ class PlainScheduler
       fiber = @lock.synchronize { @unblocked.shift } or break
       @blocked.key?(fiber) ? go_on(fiber, true) : @strays += 1
     end
+  end
+
+  def let_the_late_go_on
+    late = @waits.select { |_, at| at && at <= now }.keys
+    late.each { |fiber| go_on(fiber, false) if @waits[fiber]&.<=(now) }
   end
 
   def go_on(fiber, why)

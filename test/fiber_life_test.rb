@@ -191,14 +191,16 @@ class FiberLifeTest < PenstockTest
     rescue Penstock::ForkedError
       "forked"
     end
-    seen << Thread.new do
-      with_scheduler(:plain) do |fibers|
-        handle = producer.produce_async(topic: handles[0].topic, payload: "x")
-        waiting = fibers.start { handle.wait.status.to_s }
-        producer.flush
-        waiting.join
-      end
-    end.value
+    seen << Fiber.new(blocking: true) { wait_with_a_scheduler(handles[0].topic, producer) }.resume
     seen.uniq.join(", ")
+  end
+
+  def wait_with_a_scheduler(topic, producer)
+    with_scheduler(:plain) do |fibers|
+      handle = producer.produce_async(topic:, payload: "x")
+      waiting = fibers.start { handle.wait.status.to_s }
+      producer.flush
+      waiting.join
+    end
   end
 end

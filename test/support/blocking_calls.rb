@@ -2,10 +2,11 @@
 
 # Every public method that can block, once, and how to make it block on a cluster that does not answer.
 module BlockingCalls
-  # `stuck`: what {Stuck} makes for it. `call` gets that, and seconds for the deadline, if it takes one. `ends`: an error's
-  # class or the value that the deadline gives; nil: the method has none. `trap`: what comes of it in a signal trap instead,
-  # `trap_only`: why there is no place to ask. `brief`: no cluster can hold it up, only librdkafka's own thread, for a ms.
-  Call = Struct.new(:name, :stuck, :call, :ends, :trap, :brief, keyword_init: true) do
+  # `stuck`: what {Stuck} makes for it. `call` gets that, and seconds for the deadline, if it takes one. `ends`: the class of
+  # what the deadline gives or raises; nil: no deadline can be chosen. `trap`: the error in a signal trap; nil: it works there.
+  # `aftermath`: seconds that it takes to put things in order when it is interrupted. `brief`: no cluster can hold it up, only
+  # librdkafka's own thread, for a ms.
+  Call = Struct.new(:name, :stuck, :call, :ends, :trap, :aftermath, :brief, keyword_init: true) do
     def slug = name.gsub(/\W+/, "_").downcase
     def run(on, seconds) = call.call(on, seconds)
   end
@@ -13,6 +14,8 @@ module BlockingCalls
   MESSAGE = { topic: "test", payload: "x", key: "k", partition: 0 }.freeze
   LATE = Penstock::WaitTimeoutError
   REFUSED = Penstock::SignalTrapError
+  FULL = Penstock::QueueFullError
+  FULL_MANY = Penstock::ProduceManyError
 
   # What Producer and Variant share. The deadline is the producer's max_wait_timeout, or its wait_timeout_on_queue_full.
   SENDING = {
@@ -20,17 +23,18 @@ module BlockingCalls
     produce_many_sync: [:dead, ->(one, _) { one.produce_many_sync([MESSAGE] * 2) }, LATE],
     tombstone_sync: [:dead, ->(one, _) { one.tombstone_sync(MESSAGE) }, LATE],
     tombstone_many_sync: [:dead, ->(one, _) { one.tombstone_many_sync([MESSAGE]) }, LATE],
-    produce_async: [:full, ->(one, _) { one.produce_async(MESSAGE) }, Penstock::QueueFullError],
-    produce_many_async: [:full, ->(one, _) { one.produce_many_async([MESSAGE]) }, Penstock::QueueFullError],
-    tombstone_async: [:full, ->(one, _) { one.tombstone_async(MESSAGE) }, Penstock::QueueFullError],
-    tombstone_many_async: [:full, ->(one, _) { one.tombstone_many_async([MESSAGE]) }, Penstock::QueueFullError],
+    produce_async: [:full, ->(one, _) { one.produce_async(MESSAGE) }, FULL],
+    produce_many_async: [:full, ->(one, _) { one.produce_many_async([MESSAGE]) }, FULL_MANY],
+    tombstone_async: [:full, ->(one, _) { one.tombstone_async(MESSAGE) }, FULL],
+    tombstone_many_async: [:full, ->(one, _) { one.tombstone_many_async([MESSAGE]) }, FULL_MANY],
     flush_sync: [:dead, ->(one, _) { one.buffer(MESSAGE) && one.flush_sync }, LATE, REFUSED],
-    flush_async: [:full, ->(one, _) { one.buffer(MESSAGE) && one.flush_async }, Penstock::QueueFullError, REFUSED],
-    transaction: [:unreachable, ->(one, _) { one.transaction { nil } }, Penstock::TransactionError, REFUSED]
-  }.flat_map do |name, (stuck, call, ends, trap)|
+    flush_async: [:full, ->(one, _) { one.buffer(MESSAGE) && one.flush_async }, FULL_MANY, REFUSED],
+    # Closes the client that was to be made ready, which waits for a slice of librdkafka's call.
+    transaction: [:unreachable, ->(one, _) { one.transaction { nil } }, Penstock::TransactionError, REFUSED, 0.5]
+  }.flat_map do |name, (stuck, call, ends, trap, aftermath)|
     [
-      Call.new(name: "Producer##{name}", stuck:, call:, ends:, trap:),
-      Call.new(name: "Variant##{name}", stuck: :"#{stuck}_variant", call:, ends:, trap:)
+      Call.new(name: "Producer##{name}", stuck:, call:, ends:, trap:, aftermath:),
+      Call.new(name: "Variant##{name}", stuck: :"#{stuck}_variant", call:, ends:, trap:, aftermath:)
     ]
   end
 
@@ -42,7 +46,7 @@ module BlockingCalls
     Call.new(name: "Producer#close!", stuck: :dead, call: ->(one, seconds) { one.close!(timeout: seconds) },
              ends: Penstock::CloseReport),
     Call.new(name: "Producer#disconnect", stuck: :dead, call: ->(one, _) { one.disconnect }, ends: TrueClass, trap: REFUSED),
-    Call.new(name: "Producer#transaction_mark_as_consumed", stuck: :open_transaction, # its deadline is transaction.timeout.ms
+    Call.new(name: "Producer#transaction_mark_as_consumed", stuck: :open_transaction, # its deadline: transaction.timeout.ms
              call: ->(one, _) { one.mark }, trap: REFUSED),
     Call.new(name: "DeliveryHandle#wait", stuck: :handle, ends: LATE,
              call: ->(handle, seconds) { handle.wait(max_wait_timeout_ms: seconds * 1000) }),
@@ -56,12 +60,12 @@ module BlockingCalls
     Call.new(name: "Consumer#poll", stuck: :reader, call: ->(one, seconds) { one.poll(seconds * 1000) }, ends: NilClass),
     Call.new(name: "Consumer#poll_batch", stuck: :reader, call: ->(one, seconds) { one.poll_batch(5, seconds * 1000) },
              ends: Array),
-    Call.new(name: "Consumer#each", stuck: :reader, call: ->(one, seconds) { one.each(timeout_ms: seconds * 1000) { nil } }),
+    Call.new(name: "Consumer#each", stuck: :reader, call: ->(one, seconds) { one.each(timeout_ms: seconds * 1000) { next } }),
     Call.new(name: "Consumer#commit", stuck: :reader, ends: LATE_CONSUMER,
              call: ->(one, seconds) { one.commit({ "test" => { 0 => 1 } }, timeout_ms: seconds * 1000) }),
     Call.new(name: "Consumer#committed", stuck: :reader, ends: LATE_CONSUMER,
              call: ->(one, seconds) { one.committed("test", 0, seconds * 1000) }),
-    Call.new(name: "Consumer#watermarks", stuck: :reader, ends: LATE_CONSUMER,
+    Call.new(name: "Consumer#watermarks", stuck: :reader, ends: Penstock::ConsumeError, # in time, or all brokers are down
              call: ->(one, seconds) { one.watermarks("test", 0, seconds * 1000) }),
     Call.new(name: "Consumer#close", stuck: :member, call: ->(one, seconds) { one.close(timeout: seconds) }, ends: FalseClass),
     Call.new(name: "Consumer#subscribe", stuck: :reader, call: ->(one, _) { one.subscribe("test") }, brief: true),
@@ -76,12 +80,16 @@ module BlockingCalls
   # What the calls are made on: things that wait for brokers which never answer, each with a message on its way.
   module Stuck
     FOREVER_MS = 30_000
+    WHILE_MS = 1_000 # where aborting waits for the answer
 
-    # A producer in an open transaction of its own fiber, which only that fiber can use.
-    Marking = Struct.new(:producer, :consumer) do
+    # A producer in an open transaction of its own fiber, which only that fiber can use. Leaving the block aborts, which
+    # waits for the cluster too: what counts is when the call inside was left.
+    Marking = Struct.new(:producer, :consumer, :left) do
       def mark
         producer.transaction do
           producer.transaction_mark_as_consumed(consumer, Struct.new(:topic, :partition, :offset).new("test", 0, 1))
+        ensure
+          self.left = true
         end
       end
     end
@@ -131,7 +139,7 @@ module BlockingCalls
       one = stuck_producer(seconds, "bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "stuck",
                                     "transaction.timeout.ms": 10_000)
       one.transaction { nil }
-      cluster.set_round_trip_time(FOREVER_MS)
+      cluster.set_round_trip_time(WHILE_MS)
       Marking.new(one, stuck_reader(seconds))
     end
 

@@ -11,8 +11,9 @@ module DocumentedMethods
     "producer/closing.rb" => "Producer"
   }.freeze
 
-  BLOCKS = /^\s*#.*\bBlocks(?::| like)/.freeze
-  NEVER = /Blocks: (?:never|no;)/.freeze
+  BLOCKS = /\bBlocks(?::| like)/
+  NEVER = /Blocks: (?:never|no;)/
+  private_constant :FILES, :BLOCKS, :NEVER
 
   # @return [Array<String>] such as "Producer#close"
   def self.blocking
@@ -24,13 +25,16 @@ module DocumentedMethods
   # @param code [String] of a file
   # @param type [String] whose methods these are
   def self.blocking_in(code, type)
-    code.split(/^\s*$/).flat_map { |part| part.scan(/((?:^\s*#.*\n)+)(?:\s*def ((?:self\.)?[\w?!]+))?/) }.filter_map do |comment, name|
-      name ||= comment[/@!method ((?:self\.)?[\w?!]+)/, 1]
-      next if name.nil? || !comment.match?(BLOCKS) || comment.match?(NEVER)
-
-      "#{type}#{name.start_with?("self.") ? name.delete_prefix("self") : "##{name}"}"
+    code.scan(/((?:^ *#.*\n)+)(?: *def ((?:self\.)?[\w?!]+))?/).flat_map do |comment, name|
+      above, *others = comment.split(/(?=@!method)/)
+      documented = [[name, above], *others.map { |text| [text[/@!method ((?:self\.)?[\w?!]+)/, 1], text] }]
+      documented.select { |method, text| blocks?(method, text) }.map { |method, _| full_name(type, method) }
     end
   end
+
+  def self.blocks?(method, text) = !method.nil? && text.match?(BLOCKS) && !text.match?(NEVER)
+  def self.full_name(type, method) = method.start_with?("self.") ? "#{type}.#{method[5..]}" : "#{type}##{method}"
+  private_class_method :blocks?, :full_name
 
   # A variant has the producer's methods that send.
   def self.variants(names)

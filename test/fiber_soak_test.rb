@@ -23,7 +23,11 @@ class FiberSoakTest < PenstockTest
   end
 
   def test_no_wake_up_is_lost_and_no_waiter_left_behind
-    senders = Array.new(2) { |i| quiet_thread { send_messages(Random.new(@seed + i)) } }
+    senders = Array.new(2) do |i|
+      one = producer("linger.ms": i * 2)
+      name = topic
+      quiet_thread { send_messages(one, name, Random.new(@seed + i)) }
+    end
     others = [*schedulers, *interrupted_threads]
     (senders + others).each { |thread| assert thread.join(SECONDS + 60), "it still waits:\n#{thread.backtrace&.join("\n")}" }
     handles = Array.new(@handles.size) { @handles.pop }
@@ -37,10 +41,7 @@ class FiberSoakTest < PenstockTest
 
   def count(what) = @happened << what
 
-  # Two at most wait for the broker at once, so most of who waits sleeps.
-  def send_messages(random)
-    one = producer("linger.ms": random.rand(3))
-    name = topic
+  def send_messages(one, name, random)
     while now < @finished
       handles = one.produce_many_async(Array.new(random.rand(1..5)) { { topic: name, payload: "x" } })
       handles.each { |handle| @handles << handle }

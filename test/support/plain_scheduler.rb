@@ -6,14 +6,20 @@
 class PlainScheduler
   # @return [Integer] how often a fiber was to go on that did not wait in {#block}
   attr_reader :strays
+  # @return [Integer] how often a fiber has given way
+  attr_reader :given_way
+  # @return [Float] seconds that a fiber ran, or blocked the thread, at most before it gave way
+  attr_reader :longest
 
   def initialize
     @lock = Thread::Mutex.new
     @unblocked = [] # by any thread
     @waits = {} # fiber => when its time is up, or nil
+    @blocked = {} # fiber => true, those in {#block}
     @readers = {} # IO => the fiber that waits for it; one, as the simplest schedulers have it
     @urgent, @urge = IO.pipe
-    @strays = 0
+    @strays = @given_way = 0
+    @longest = 0.0
   end
 
   def run
@@ -26,7 +32,7 @@ class PlainScheduler
     [@urgent, @urge].each(&:close)
   end
 
-  def fiber(&block) = Fiber.new(blocking: false, &block).tap(&:resume)
+  def fiber(&block) = Fiber.new(blocking: false, &block).tap { |fiber| timed { fiber.resume } }
 
   def kernel_sleep(duration = nil)
     wait(duration)
@@ -34,7 +40,6 @@ class PlainScheduler
   end
 
   def block(_blocker, timeout = nil)
-    @blocked ||= {}
     @blocked[Fiber.current] = true
     wait(timeout)
   ensure
@@ -61,18 +66,29 @@ class PlainScheduler
   def timeout_after(duration, exception, *arguments)
     waiting = Fiber.current
     done = false
-    fiber do
+    timer = fiber do
       kernel_sleep(duration)
-      waiting.raise(exception, *arguments) unless done
+      interrupt(waiting, exception, *arguments) unless done
     end
     yield duration
   ensure
     done = true
+    @waits[timer] = 0 if @waits.key?(timer)
   end
+
+  # Raises that in a fiber that waits. Whoever has asked to let it go on could not know, so that is no stray.
+  def interrupt(fiber, ...)
+    @lock.synchronize { @unblocked.delete(fiber) }
+    timed { fiber.raise(...) }
+  end
+
+  # @return [Boolean] whether it has given way, and has not gone on
+  def waiting?(fiber) = @waits.key?(fiber)
 
   private
 
   def wait(timeout)
+    @given_way += 1
     @waits[Fiber.current] = timeout && (now + timeout)
     Fiber.yield
   ensure
@@ -81,18 +97,38 @@ class PlainScheduler
 
   def turn
     nearest = @waits.each_value.compact.min
-    readable, = IO.select([@urgent, *@readers.keys], nil, nil, nearest && [nearest - now, 0].max)
-    @urgent.read_nonblock(1_000, exception: false) if readable&.include?(@urgent)
-    late = @waits.select { |_, at| at && at <= now }.keys
-    readable&.each { |io| @readers[io]&.then { |fiber| go_on(fiber, :readable) } }
-    @lock.synchronize { @unblocked.tap { @unblocked = [] } }.each do |fiber|
-      @blocked&.key?(fiber) ? go_on(fiber, true) : @strays += 1
+    readable = look(nearest && [nearest - now, 0].max) || []
+    @urgent.read_nonblock(1_000, exception: false) if readable.include?(@urgent)
+    readable.each { |io| @readers[io]&.then { |fiber| go_on(fiber, :readable) } }
+    let_the_unblocked_go_on
+    let_the_late_go_on
+  end
+
+  # The only place where the thread sleeps.
+  def look(seconds) = IO.select([@urgent, *@readers.keys], nil, nil, seconds)&.first
+
+  # One after the other, as each may interrupt one that is yet to come.
+  def let_the_unblocked_go_on
+    @lock.synchronize { @unblocked.size }.times do
+      fiber = @lock.synchronize { @unblocked.shift } or break
+      @blocked.key?(fiber) ? go_on(fiber, true) : @strays += 1
     end
-    late.each { |fiber| go_on(fiber, false) if @waits[fiber] }
+  end
+
+  def let_the_late_go_on
+    late = @waits.select { |_, at| at && at <= now }.keys
+    late.each { |fiber| go_on(fiber, false) if @waits[fiber]&.<=(now) }
   end
 
   def go_on(fiber, why)
-    fiber.resume(why) if fiber.alive? && @waits.key?(fiber)
+    timed { fiber.resume(why) } if fiber.alive? && @waits.key?(fiber)
+  end
+
+  def timed
+    start = now
+    yield
+  ensure
+    @longest = [@longest, now - start].max
   end
 
   def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

@@ -1,0 +1,213 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require_relative "support/blocking_calls"
+require_relative "support/documented_methods"
+require_relative "support/fiber_schedulers"
+
+# What holds for every call that waits; support/blocking_calls.rb lists them.
+class ConformanceTest < PenstockTest
+  include BlockingCalls::Stuck
+  include FiberSchedulers
+
+  class Interrupted < StandardError; end
+
+  SOON = GCLevel.slow? ? 5 : 0.1 # seconds from an interrupt to the call's end
+  LONG = GCLevel.slow? ? 20 : 1.5 # seconds that a call would last which nobody interrupts
+  SHORT = 0.3
+  SLACK = GCLevel.slow? ? 5 : 0.2 # of a deadline, for other programs
+  CLOSING = 1 # what closing may take beyond its deadline and a tenth, by its documentation
+
+  def teardown
+    GCLevel.stop
+    unstick
+    super
+  end
+
+  BlockingCalls::ALL.each do |call|
+    if call.brief
+      define_method("test_#{call.slug}_gives_way_to_other_fibers") do
+        with_scheduler(:plain) do |fibers|
+          on = stuck(call.stuck, LONG)
+          before = fibers.scheduler.given_way
+          call.run(on, LONG)
+          assert_operator fibers.scheduler.given_way, :>, before
+        end
+      end
+
+      define_method("test_#{call.slug}_acts_on_an_interrupt_that_waits_for_a_blocking_call") do
+        on = stuck(call.stuck, LONG)
+        assert_raises(Interrupted) do
+          Thread.handle_interrupt(Interrupted => :on_blocking) do
+            Thread.new(Thread.current) { |waiting| waiting.raise(Interrupted) }.join(0) # joining longer would block
+            Thread.pass until Thread.pending_interrupt?
+            call.run(on, LONG)
+          end
+        end
+      end
+
+      define_method("test_#{call.slug}_works_in_a_trap") do
+        on = stuck(call.stuck, LONG)
+        assert_equal :returned, in_trap { call.run(on, LONG) && :returned }
+      end
+      next
+    end
+
+    FiberSchedulers::KINDS.each do |kind|
+      define_method("test_#{call.slug}_gives_way_to_other_fibers_and_is_cancelled_under_#{kind}") do
+        soon(call) { elapsed_until_cancelled(call, kind) }
+      end
+    end
+
+    define_method("test_#{call.slug}_lets_other_threads_run_and_is_interrupted") do
+      soon(call) { elapsed_until_interrupted(call) }
+    end
+
+    if call.ends
+      define_method("test_#{call.slug}_ends_at_its_deadline") do
+        on = stuck(call.stuck, SHORT)
+        assert_ends(call) { call.run(on, SHORT) }
+      end
+    end
+
+    define_method("test_#{call.slug}_#{call.trap ? "is_refused" : "ends_at_its_deadline"}_in_a_trap") do
+      next assert_refused(call) if call.trap
+
+      on = stuck(call.stuck, SHORT)
+      in_trap { call.ends ? assert_ends(call) { call.run(on, SHORT) } : assert_interruptible(call, on) }
+    end
+  end
+
+  def test_every_method_that_is_documented_as_blocking_is_listed
+    assert_equal DocumentedMethods.blocking.sort, BlockingCalls::ALL.map(&:name).sort
+  end
+
+  def test_what_the_guard_finds_is_what_the_comments_say
+    found = DocumentedMethods.blocking_in(<<~RUBY, "Thing")
+      # Blocks: like {#other}.
+      def one = 1
+      # Blocks: never.
+      def two = 2
+
+      # @!method three(timeout)
+      #   Waits. Blocks like {#one}.
+      # @!method three?
+
+      # Blocks: no, except at first.
+      def self.four = 4
+      # Nothing is said.
+      def five = 5
+    RUBY
+    assert_equal %w[Thing#one Thing#three Thing.four], found
+  end
+
+  private
+
+  # The machine may be busy with something else: once in three times is enough.
+  def soon(call)
+    allowed = SOON + (call.aftermath || 0)
+    elapsed = nil
+    3.times do
+      elapsed = yield
+      break if elapsed < allowed
+
+      unstick
+    end
+    assert_operator elapsed, :<, allowed
+  end
+
+  def elapsed_until_cancelled(call, kind)
+    with_scheduler(kind) do |fibers|
+      on = stuck(call.stuck, LONG)
+      strand = fibers.start { call.run(on, LONG) }
+      10.times { sleep 0.005 } # this fiber goes on meanwhile
+      refute_predicate strand, :done?, strand.error&.full_message
+      seconds_of do
+        fibers.cancel(strand)
+        sleep 0.001 until strand.done? || left?(on)
+      end
+    end
+  end
+
+  def elapsed_until_interrupted(call)
+    on = stuck(call.stuck, LONG)
+    thread = quiet_thread { call.run(on, LONG) }
+    assert_operator longest_gap(0.06), :<, 1
+    assert_predicate thread, :alive?
+    elapsed = seconds_of do
+      thread.raise(Interrupted)
+      sleep 0.001 until !thread.alive? || left?(on)
+    end
+    assert_raises(Interrupted) { thread.join(LONG * 5) }
+    elapsed
+  ensure
+    thread&.kill
+  end
+
+  def left?(marking) = marking.is_a?(Marking) && marking.left
+
+  # @return [Float] how long this thread could not run at most
+  def longest_gap(seconds)
+    longest = 0
+    last = start = now
+    while last < start + seconds
+      sleep 0.001
+      longest = [longest, now - last].max
+      last = now
+    end
+    longest
+  end
+
+  def assert_ends(call)
+    result = nil
+    elapsed = seconds_of do
+      result = begin
+        yield
+      rescue Penstock::Error => e
+        e
+      end
+    end
+    assert_kind_of call.ends, result
+    allowed = (SHORT * 1.1) + SLACK + (call.name.match?(/close|disconnect/) ? CLOSING : 0)
+    assert_includes (SHORT - 0.01)..allowed, elapsed
+  end
+
+  def assert_refused(call)
+    on = stuck(call.stuck, SHORT)
+    elapsed = nil
+    error = assert_raises(call.trap) { in_trap { elapsed = seconds_of { call.run(on, SHORT) } } }
+    assert_nil elapsed
+    assert_match(/not possible in a signal trap/, error.message)
+  end
+
+  # What has no deadline of its own can at least be interrupted there.
+  def assert_interruptible(call, waiting)
+    main = Thread.current
+    waker = Thread.new do
+      sleep 0.1
+      main.raise(Interrupted)
+    end
+    assert_includes 0.09..(0.1 + SLACK), seconds_of { assert_raises(Interrupted) { call.run(waiting, SHORT) } }
+  ensure
+    waker.join
+  end
+
+  # @return [Object] what the block gives, or it raises what the block raises, in a trap
+  def in_trap
+    result = error = done = nil
+    before = Signal.trap("USR2") do
+      result = yield
+    rescue Exception => e # rubocop:disable Lint/RescueException -- it is raised below
+      error = e
+    ensure
+      done = true
+    end
+    Process.kill(:USR2, Process.pid)
+    sleep 0.001 until done
+    raise error if error
+
+    result
+  ensure
+    Signal.trap("USR2", before || "DEFAULT")
+  end
+end

@@ -1,0 +1,195 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require_relative "support/fiber_schedulers"
+
+# Fibers of one scheduler that wait for messages: whom a verdict lets go on, and when.
+class FiberTest < PenstockTest
+  include FiberSchedulers
+
+  SLACK = GCLevel.slow? ? 5 : 0.25 # seconds that a fiber may be late, beside other programs
+  MESSAGE = { topic: "test", payload: "x" }.freeze
+
+  def setup
+    super
+    @stuck = []
+  end
+
+  def teardown
+    GCLevel.stop
+    @stuck.each { |producer| producer.close(timeout: 0) }
+    super
+  end
+
+  FiberSchedulers::KINDS.each do |kind|
+    define_method("test_many_waiters_of_one_handle_all_go_on_under_#{kind}") do
+      handle, come = held_handle
+      with_scheduler(kind) do |fibers|
+        strands = Array.new(50) { fibers.start { handle.wait.offset } }
+        assert strands.none?(&:done?)
+        come.call
+        assert_equal [1] * 50, strands.map(&:join)
+      end
+    end
+
+    define_method("test_waiting_again_for_a_finished_handle_does_not_give_way_under_#{kind}") do
+      handle = producer.produce_async(topic:, payload: "x")
+      with_scheduler(kind) do |fibers|
+        handle.wait
+        other = fibers.start { sleep }
+        turned = 0
+        counter = fibers.start { loop { sleep(turned += 1) if sleep(0) } }
+        before = turned
+        100.times { handle.wait }
+        assert_equal before, turned
+        [other, counter].each { |strand| fibers.cancel(strand) }
+      end
+    end
+
+    define_method("test_each_fiber_is_let_go_at_its_own_deadline_under_#{kind}") do
+      handle = stuck_producer.produce_async(MESSAGE)
+      times = [800, 200, 600, 100, 400, 100, 300] # ms; the first leads, and each shorter one comes later
+      late = with_scheduler(kind) do |fibers|
+        times.map { |ms| fibers.start { seconds_of { timed_out(handle, ms) } - (ms / 1000.0) } }.map(&:join)
+      end
+      assert_operator late.min, :>, -0.005
+      assert_operator late.max, :<, SLACK
+    end
+
+    define_method("test_a_shorter_deadline_that_joins_a_wait_without_limit_is_kept_under_#{kind}") do
+      handle = stuck_producer.produce_async(MESSAGE)
+      with_scheduler(kind) do |fibers|
+        endless = fibers.start { handle.wait(max_wait_timeout_ms: nil) }
+        sleep 0.05
+        assert_includes 0.195..(0.2 + SLACK), seconds_of { timed_out(handle, 200) }
+        fibers.cancel(endless)
+      end
+    end
+
+    define_method("test_cancelling_the_leader_lets_another_lead_under_#{kind}") do
+      handle, come = held_handle
+      with_scheduler(kind) do |fibers|
+        strands = Array.new(10) { fibers.start { handle.wait.offset } }
+        sleep 0.01
+        [strands.shift, *strands.pop(3).reverse].each do |leader| # the latest takes over
+          fibers.cancel(leader)
+          assert_predicate leader, :done?
+          sleep 0.005
+        end
+        assert_equal 6, waiters(fibers.scheduler)
+        come.call
+        assert_equal [1] * 6, strands.map(&:join)
+      end
+    end
+
+    define_method("test_cancelling_those_that_follow_unlinks_them_and_nobody_else_under_#{kind}") do
+      handle, come = held_handle
+      with_scheduler(kind) do |fibers|
+        strands = Array.new(10) { fibers.start { handle.wait.offset } }
+        strands.pop(9).each { |follower| fibers.cancel(follower) }
+        assert_equal 1, waiters(fibers.scheduler)
+        come.call
+        assert_equal 1, strands[0].join
+      end
+    end
+
+    define_method("test_all_can_be_cancelled_at_once_and_a_wait_works_afterwards_under_#{kind}") do
+      handle, come = held_handle
+      with_scheduler(kind) do |fibers|
+        Array.new(10) { fibers.start { handle.wait } }.reverse.each { |strand| fibers.cancel(strand) }
+        assert_equal 0, waiters(fibers.scheduler)
+        come.call
+        assert_equal 1, handle.wait.offset
+      end
+    end
+
+    define_method("test_a_timeout_ends_a_wait_and_the_next_one_works_under_#{kind}") do
+      handle, come = held_handle
+      with_scheduler(kind) do |fibers|
+        others = Array.new(3) { fibers.start { handle.wait.offset } }
+        elapsed = seconds_of { assert_raises(fibers.timeout_error) { fibers.timeout(0.1) { handle.wait } } }
+        assert_includes 0.095..(0.1 + SLACK), elapsed
+        come.call
+        assert_equal [1] * 4, [handle.wait.offset, *others.map(&:join)]
+      end
+    end
+
+    define_method("test_two_threads_with_a_#{kind}_scheduler_each_share_a_producer") do
+      one = producer
+      name = topic
+      offsets = Array.new(2) do
+        quiet_thread do
+          with_scheduler(kind) do |fibers|
+            Array.new(20) { fibers.start { Array.new(10) { one.produce_sync(topic: name, payload: "x", partition: 0).offset } } }
+                 .flat_map(&:join)
+          end
+        end
+      end.flat_map(&:value)
+      assert_equal (0...400).to_a, offsets.sort
+    end
+
+    define_method("test_what_a_fiber_waits_for_may_come_from_another_fiber_under_#{kind}") do
+      one = producer
+      name = topic
+      with_scheduler(kind) do |fibers|
+        handles = Thread::Queue.new
+        waiting = fibers.start { Array.new(50) { handles.pop.wait.delivered? } }
+        50.times { handles << one.produce_async(topic: name, payload: "x") }
+        assert_equal [true] * 50, waiting.join
+      end
+    end
+
+    define_method("test_a_blocking_fiber_blocks_the_thread_of_a_#{kind}_scheduler") do
+      handle = stuck_producer.produce_async(MESSAGE)
+      with_scheduler(kind) do |fibers|
+        turned = false
+        fibers.start do
+          sleep 0.01
+          turned = true
+        end
+        assert_includes 0.195..(0.2 + SLACK), seconds_of { Fiber.new(blocking: true) { timed_out(handle, 200) }.resume }
+        refute turned
+      end
+    end
+  end
+
+  def test_a_fiber_without_a_scheduler_blocks_its_thread
+    handle = stuck_producer.produce_async(MESSAGE)
+    elapsed = seconds_of { Fiber.new(blocking: false) { timed_out(handle, 200) }.resume }
+    assert_includes 0.195..(0.2 + SLACK), elapsed
+  end
+
+  # The scheduler's block and unblock are for what they were asked for: a program's own waits stay as they are.
+  def test_the_programs_own_waits_are_not_disturbed
+    one = producer
+    name = topic
+    with_scheduler(:plain) do |fibers|
+      sleepers = Array.new(5) { fibers.start { seconds_of { sleep 0.3 } } }
+      queue = Thread::Queue.new
+      popper = fibers.start { queue.pop }
+      Array.new(5) { fibers.start { 20.times { one.produce_sync(topic: name, payload: "x") } } }.each(&:join)
+      refute_predicate popper, :done?
+      queue << :popped
+      assert_equal :popped, popper.join
+      assert_operator sleepers.map(&:join).min, :>, 0.295
+    end
+  end
+
+  private
+
+  def stuck_producer(...) = unreachable_producer(...).tap { |made| @stuck << made }
+
+  def timed_out(handle, max_wait_timeout_ms)
+    assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms:) }
+  end
+
+  # A message that is not sent before it is asked for, whose offset will be 1.
+  # @return [Array(Penstock::DeliveryHandle, Proc)]
+  def held_handle
+    held = producer("linger.ms": 60_000)
+    name = topic(partitions: 1)
+    held.produce_async(topic: name, payload: "x")
+    held.flush
+    [held.produce_async(topic: name, payload: "x"), -> { held.flush }]
+  end
+end

@@ -1,0 +1,186 @@
+# frozen_string_literal: true
+
+# Every public method that can block, once, and how to make it block on a cluster that does not answer.
+module BlockingCalls
+  # `stuck`: what {Stuck} makes for it. `call` gets that, and seconds for the deadline, if it takes one. `ends`: the class of
+  # what the deadline gives or raises; nil: no deadline can be chosen. `trap`: the error in a signal trap; nil: it works there.
+  # `aftermath`: seconds that it takes to put things in order when it is interrupted. `brief`: no cluster can hold it up, only
+  # librdkafka's own thread, for a ms.
+  Call = Struct.new(:name, :stuck, :call, :ends, :trap, :aftermath, :brief, keyword_init: true) do
+    def slug = name.gsub(/\W+/, "_").downcase
+    def run(on, seconds) = call.call(on, seconds)
+  end
+
+  MESSAGE = { topic: "test", payload: "x", key: "k", partition: 0 }.freeze
+  LATE = Penstock::WaitTimeoutError
+  REFUSED = Penstock::SignalTrapError
+  FULL = Penstock::QueueFullError
+  FULL_MANY = Penstock::ProduceManyError
+
+  # What Producer and Variant share. The deadline is the producer's max_wait_timeout, or its wait_timeout_on_queue_full.
+  SENDING = {
+    produce_sync: [:dead, ->(one, _) { one.produce_sync(MESSAGE) }, LATE],
+    produce_many_sync: [:dead, ->(one, _) { one.produce_many_sync([MESSAGE] * 2) }, LATE],
+    tombstone_sync: [:dead, ->(one, _) { one.tombstone_sync(MESSAGE) }, LATE],
+    tombstone_many_sync: [:dead, ->(one, _) { one.tombstone_many_sync([MESSAGE]) }, LATE],
+    produce_async: [:full, ->(one, _) { one.produce_async(MESSAGE) }, FULL],
+    produce_many_async: [:full, ->(one, _) { one.produce_many_async([MESSAGE]) }, FULL_MANY],
+    tombstone_async: [:full, ->(one, _) { one.tombstone_async(MESSAGE) }, FULL],
+    tombstone_many_async: [:full, ->(one, _) { one.tombstone_many_async([MESSAGE]) }, FULL_MANY],
+    flush_sync: [:dead, ->(one, _) { one.buffer(MESSAGE) && one.flush_sync }, LATE, REFUSED],
+    flush_async: [:full, ->(one, _) { one.buffer(MESSAGE) && one.flush_async }, FULL_MANY, REFUSED],
+    # Closes the client that was to be made ready, which waits for a slice of librdkafka's call.
+    transaction: [:unreachable, ->(one, _) { one.transaction { nil } }, Penstock::TransactionError, REFUSED, 0.5]
+  }.flat_map do |name, (stuck, call, ends, trap, aftermath)|
+    [
+      Call.new(name: "Producer##{name}", stuck:, call:, ends:, trap:, aftermath:),
+      Call.new(name: "Variant##{name}", stuck: :"#{stuck}_variant", call:, ends:, trap:, aftermath:)
+    ]
+  end
+
+  PRODUCER = [
+    Call.new(name: "Producer#flush", stuck: :dead, call: ->(one, seconds) { one.flush(timeout: seconds) }, ends: LATE),
+    Call.new(name: "Producer#partition_count", stuck: :dead, call: ->(one, _) { one.partition_count("test") }), # 5 s
+    Call.new(name: "Producer#close", stuck: :dead, call: ->(one, seconds) { one.close(timeout: seconds) },
+             ends: Penstock::CloseReport),
+    Call.new(name: "Producer#close!", stuck: :dead, call: ->(one, seconds) { one.close!(timeout: seconds) },
+             ends: Penstock::CloseReport),
+    Call.new(name: "Producer#disconnect", stuck: :dead, call: ->(one, _) { one.disconnect }, ends: TrueClass, trap: REFUSED),
+    Call.new(name: "Producer#transaction_mark_as_consumed", stuck: :open_transaction, # its deadline: transaction.timeout.ms
+             call: ->(one, _) { one.mark }, trap: REFUSED),
+    Call.new(name: "DeliveryHandle#wait", stuck: :handle, ends: LATE,
+             call: ->(handle, seconds) { handle.wait(max_wait_timeout_ms: seconds * 1000) }),
+    Call.new(name: "DeliveryHandle.await_all", stuck: :handle, ends: NilClass,
+             call: ->(handle, seconds) { Penstock::DeliveryHandle.await_all([handle], seconds * 1000) })
+  ].freeze
+
+  LATE_CONSUMER = Penstock::ConsumeTimeoutError
+
+  CONSUMER = [
+    Call.new(name: "Consumer#poll", stuck: :reader, call: ->(one, seconds) { one.poll(seconds * 1000) }, ends: NilClass),
+    Call.new(name: "Consumer#poll_batch", stuck: :reader, call: ->(one, seconds) { one.poll_batch(5, seconds * 1000) },
+             ends: Array),
+    Call.new(name: "Consumer#each", stuck: :reader, call: ->(one, seconds) { one.each(timeout_ms: seconds * 1000) { next } }),
+    Call.new(name: "Consumer#commit", stuck: :slow_member, ends: LATE_CONSUMER,
+             call: ->(one, seconds) { one.commit({ "test" => { 0 => 1 } }, timeout_ms: seconds * 1000) }),
+    Call.new(name: "Consumer#committed", stuck: :reader, ends: LATE_CONSUMER,
+             call: ->(one, seconds) { one.committed("test", 0, seconds * 1000) }),
+    Call.new(name: "Consumer#watermarks", stuck: :reader, ends: Penstock::ConsumeError, # in time, or all brokers are down
+             call: ->(one, seconds) { one.watermarks("test", 0, seconds * 1000) }),
+    Call.new(name: "Consumer#close", stuck: :member, call: ->(one, seconds) { one.close(timeout: seconds) }, ends: FalseClass),
+    Call.new(name: "Consumer#subscribe", stuck: :reader, call: ->(one, _) { one.subscribe("test") }, brief: true),
+    Call.new(name: "Consumer#unsubscribe", stuck: :reader, call: ->(one, _) { one.unsubscribe }, brief: true),
+    Call.new(name: "Consumer#assign", stuck: :reader, call: ->(one, _) { one.assign("test" => [1]) }, brief: true),
+    Call.new(name: "Consumer#assignment", stuck: :reader, call: ->(one, _) { one.assignment }, brief: true),
+    Call.new(name: "Consumer#seek", stuck: :reader, call: ->(one, _) { one.seek("test", 0, 1) }, brief: true)
+  ].freeze
+
+  ALL = [*SENDING, *PRODUCER, *CONSUMER].freeze
+
+  # What the calls are made on: things that wait for brokers which never answer, each with a message on its way.
+  module Stuck
+    FOREVER_MS = 30_000
+    WHILE_MS = 1_000 # where aborting waits for the answer
+
+    # A producer in an open transaction of its own fiber, which only that fiber can use. Leaving the block aborts, which
+    # waits for the cluster too: what counts is when the call inside was left.
+    Marking = Struct.new(:producer, :consumer, :left) do
+      def mark
+        producer.transaction do
+          producer.transaction_mark_as_consumed(consumer, Struct.new(:topic, :partition, :offset).new("test", 0, 1))
+        ensure
+          self.left = true
+        end
+      end
+    end
+
+    # @param seconds [Numeric] the deadline of calls that take it from the configuration
+    def stuck(kind, seconds) = send("stuck_#{kind}", seconds)
+
+    def unstick
+      @stuck_producers&.each { |producer| producer.close(timeout: 0) }
+      @stuck_consumers&.each { |consumer| consumer.close(timeout: 0) }
+    end
+
+    private
+
+    # Connected, as far as that goes, so that a trap may use it.
+    def stuck_dead(seconds, **kafka)
+      one = stuck_producer(seconds, **kafka)
+      one.produce_async(MESSAGE)
+      one
+    end
+
+    def stuck_full(seconds) = stuck_dead(seconds, "queue.buffering.max.messages": 1)
+
+    def stuck_unreachable(seconds) = stuck_producer(seconds, "transactional.id": "stuck-#{rand(2**64)}")
+
+    # With a client of its own, which is stuck too.
+    def stuck_dead_variant(seconds)
+      variant(stuck_producer(seconds), seconds).tap { |made| made.produce_async(MESSAGE) }
+    end
+
+    def stuck_full_variant(seconds)
+      variant(stuck_producer(seconds, "queue.buffering.max.messages": 1), seconds).tap { |made| made.produce_async(MESSAGE) }
+    end
+
+    def stuck_unreachable_variant(seconds) = stuck_unreachable(seconds).with
+
+    def variant(producer, seconds)
+      producer.with(max_wait_timeout: (seconds * 1000).to_i, topic_config: { "request.timeout.ms": 5_000 })
+    end
+
+    def stuck_handle(seconds) = stuck_producer(seconds).produce_async(MESSAGE)
+
+    # One that had brokers, which stopped answering.
+    def stuck_open_transaction(seconds)
+      cluster = own_cluster
+      cluster.create_topic("test", partitions: 4)
+      one = stuck_producer(seconds, "bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "stuck",
+                                    "transaction.timeout.ms": 10_000)
+      one.transaction { nil }
+      cluster.set_round_trip_time(WHILE_MS)
+      Marking.new(one, stuck_reader(seconds))
+    end
+
+    def stuck_reader(_)
+      stuck_consumer("127.0.0.1:1").assign("test" => { 0 => 0 })
+    end
+
+    # Its leaving is not answered.
+    def stuck_member(_) = member(FOREVER_MS)
+
+    # Without a coordinator librdkafka goes on trying to commit for longer than a test lasts.
+    def stuck_slow_member(_) = member(WHILE_MS * 2)
+
+    def member(round_trip_ms)
+      cluster = own_cluster
+      cluster.create_topic("test", partitions: 4)
+      one = stuck_consumer(cluster.bootstrap_servers, "enable.auto.commit": false, "session.timeout.ms": 6_000)
+      one.subscribe("test")
+      one.poll(50) while one.assignment.empty?
+      cluster.set_round_trip_time(round_trip_ms)
+      one
+    end
+
+    def stuck_producer(seconds, **kafka)
+      made = Penstock::Producer.new do |config|
+        config.kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0, **kafka }
+        config.logger = nil
+        config.max_wait_timeout = config.close_timeout = config.wait_timeout_on_queue_full = (seconds * 1000).to_i
+        config.max_attempts_on_transaction_command = 1
+        config.reload_on_transaction_fatal_error = false
+      end
+      (@stuck_producers ||= []) << made
+      made
+    end
+
+    def stuck_consumer(servers, **kafka)
+      made = Penstock::Consumer.new do |config|
+        config.kafka = { "bootstrap.servers": servers, log_level: 0, "group.id": "stuck", **kafka }
+      end
+      (@stuck_consumers ||= []) << made
+      made
+    end
+  end
+end

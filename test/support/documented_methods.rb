@@ -1,0 +1,45 @@
+# frozen_string_literal: true
+
+# What the comments in lib/ say of public methods.
+module DocumentedMethods
+  LIB = File.expand_path("../../lib/penstock", __dir__)
+
+  # Whose methods a file has. A connection pool's waiting is the gem's, and its own tests see to it.
+  FILES = {
+    "producer.rb" => "Producer", "delivery_handle.rb" => "DeliveryHandle", "consumer.rb" => "Consumer",
+    "producer/dispatch.rb" => "Producer", "producer/buffering.rb" => "Producer", "producer/transactions.rb" => "Producer",
+    "producer/closing.rb" => "Producer"
+  }.freeze
+
+  BLOCKS = /\bBlocks(?::| like)/
+  NEVER = /Blocks: (?:never|no;)/
+  private_constant :FILES, :BLOCKS, :NEVER
+
+  # @return [Array<String>] such as "Producer#close"
+  def self.blocking
+    own = FILES.flat_map { |file, type| blocking_in(File.read(File.join(LIB, file)), type) }
+    own |= own.select { |name| name.end_with?("#close") && name.start_with?("Producer") }.map { |name| "#{name}!" }
+    own + variants(own)
+  end
+
+  # @param code [String] of a file
+  # @param type [String] whose methods these are
+  def self.blocking_in(code, type)
+    code.scan(/((?:^ *#.*\n)+)(?: *def ((?:self\.)?[\w?!]+))?/).flat_map do |comment, name|
+      above, *others = comment.split(/(?=@!method)/)
+      documented = [[name, above], *others.map { |text| [text[/@!method ((?:self\.)?[\w?!]+)/, 1], text] }]
+      documented.select { |method, text| blocks?(method, text) }.map { |method, _| full_name(type, method) }
+    end
+  end
+
+  def self.blocks?(method, text) = !method.nil? && text.match?(BLOCKS) && !text.match?(NEVER)
+  def self.full_name(type, method) = method.start_with?("self.") ? "#{type}.#{method[5..]}" : "#{type}##{method}"
+  private_class_method :blocks?, :full_name
+
+  # A variant has the producer's methods that send.
+  def self.variants(names)
+    own = Penstock::Producer::Variant.public_instance_methods(false)
+    names.filter_map { |name| name.sub("Producer", "Variant") if name.start_with?("Producer#") && own.include?(name[9..].to_sym) }
+  end
+  private_class_method :variants
+end

@@ -55,12 +55,12 @@ class ConformanceTest < PenstockTest
 
     FiberSchedulers::KINDS.each do |kind|
       define_method("test_#{call.slug}_gives_way_to_other_fibers_and_is_cancelled_under_#{kind}") do
-        soon(call) { elapsed_until_cancelled(call, kind) }
+        soon { elapsed_until_cancelled(call, kind) }
       end
     end
 
     define_method("test_#{call.slug}_lets_other_threads_run_and_is_interrupted") do
-      soon(call) { elapsed_until_interrupted(call) }
+      soon { elapsed_until_interrupted(call) }
     end
 
     if call.ends
@@ -104,16 +104,15 @@ class ConformanceTest < PenstockTest
   private
 
   # The machine may be busy with something else: once in three times is enough.
-  def soon(call)
-    allowed = SOON + (call.aftermath || 0)
+  def soon
     elapsed = nil
     3.times do
       elapsed = yield
-      break if elapsed < allowed
+      break if elapsed < SOON
 
       unstick
     end
-    assert_operator elapsed, :<, allowed
+    assert_operator elapsed, :<, SOON
   end
 
   def elapsed_until_cancelled(call, kind)

@@ -520,6 +520,22 @@ class ProducerRecoveryTest < TransactionTestCase
     eventually(10) { Penstock::Client.open_count.zero? }
   end
 
+  def test_connects_that_are_interrupted_and_tried_again_do_not_fence_each_other
+    slow = own_cluster
+    name = topic(on: slow)
+    slow.set_round_trip_time(100)
+    producer = transactional(on: slow.bootstrap_servers)
+    most = 0
+    6.times do |i|
+      connecting = quiet_thread { producer.transaction { flunk } }
+      eventually { (most = [most, Penstock::Client.open_count].max).positive? }
+      sleep 0.03 * i
+      connecting.kill.join
+    end
+    assert_predicate producer.transaction { producer.produce_sync(topic: name, payload: "x") }, :delivered?
+    assert_equal 1, most
+  end
+
   # @return [Penstock::Client] that can do nothing more
   def break_down(producer)
     client = producer.client

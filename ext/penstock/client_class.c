@@ -491,6 +491,15 @@ static VALUE client_close(VALUE self, VALUE timeout_ms)
     return rb_ary_new_from_values(4, result);
 }
 
+/* Closing begins, and goes on by itself. */
+static VALUE client_begin_closing(VALUE self, VALUE timeout_ms)
+{
+    struct close_call call = { .client = client_get(self), .timeout_ms = penstock_timeout_ms(timeout_ms) };
+    penstock_nogvl_now(close_nogvl, &call);
+    if (call.closing) ps_job_unref(&call.closing->job);
+    return Qnil;
+}
+
 /* A client that is closing gives up delivering after this time, if it would not before. */
 static VALUE client_hurry(VALUE self, VALUE timeout_ms)
 {
@@ -580,6 +589,7 @@ void penstock_client_init(void)
     rb_define_method(client_class, "produce_many", client_produce_many, -1);
     rb_define_method(client_class, "flush", client_flush, 1);
     rb_define_method(client_class, "close", client_close, 1);
+    rb_define_method(client_class, "begin_closing", client_begin_closing, 1);
     rb_define_method(client_class, "hurry", client_hurry, 1);
     rb_define_method(client_class, "timeout_error", client_timeout_error, 2);
     rb_define_method(client_class, "connect", client_connect, 0);

@@ -12,6 +12,8 @@ module Penstock
   # @!method flush(timeout_ms)
   # @!method timeout_error(text, topic)
   # @!method close(timeout_ms)
+  # @!method begin_closing(timeout_ms)
+  #   Like {#close}, without waiting for it.
   # @!method hurry(timeout_ms)
   #   Brings forward the end of a closing that goes on.
   # @!method queue_size

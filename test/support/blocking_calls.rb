@@ -4,9 +4,8 @@
 module BlockingCalls
   # `stuck`: what {Stuck} makes for it. `call` gets that, and seconds for the deadline, if it takes one. `ends`: the class of
   # what the deadline gives or raises; nil: no deadline can be chosen. `trap`: the error in a signal trap; nil: it works there.
-  # `aftermath`: seconds that it takes to put things in order when it is interrupted. `brief`: no cluster can hold it up, only
-  # librdkafka's own thread, for a ms.
-  Call = Struct.new(:name, :stuck, :call, :ends, :trap, :aftermath, :brief, keyword_init: true) do
+  # `brief`: no cluster can hold it up, only librdkafka's own thread, for a ms.
+  Call = Struct.new(:name, :stuck, :call, :ends, :trap, :brief, keyword_init: true) do
     def slug = name.gsub(/\W+/, "_").downcase
     def run(on, seconds) = call.call(on, seconds)
   end
@@ -29,12 +28,11 @@ module BlockingCalls
     tombstone_many_async: [:full, ->(one, _) { one.tombstone_many_async([MESSAGE]) }, FULL_MANY],
     flush_sync: [:dead, ->(one, _) { one.buffer(MESSAGE) && one.flush_sync }, LATE, REFUSED],
     flush_async: [:full, ->(one, _) { one.buffer(MESSAGE) && one.flush_async }, FULL_MANY, REFUSED],
-    # Closes the client that was to be made ready, which waits for a slice of librdkafka's call.
-    transaction: [:unreachable, ->(one, _) { one.transaction { nil } }, Penstock::TransactionError, REFUSED, 0.5]
-  }.flat_map do |name, (stuck, call, ends, trap, aftermath)|
+    transaction: [:unreachable, ->(one, _) { one.transaction { nil } }, Penstock::TransactionError, REFUSED]
+  }.flat_map do |name, (stuck, call, ends, trap)|
     [
-      Call.new(name: "Producer##{name}", stuck:, call:, ends:, trap:, aftermath:),
-      Call.new(name: "Variant##{name}", stuck: :"#{stuck}_variant", call:, ends:, trap:, aftermath:)
+      Call.new(name: "Producer##{name}", stuck:, call:, ends:, trap:),
+      Call.new(name: "Variant##{name}", stuck: :"#{stuck}_variant", call:, ends:, trap:)
     ]
   end
 

@@ -135,6 +135,9 @@ module Penstock
       end
 
       # @api private
+      def begin_closing(_timeout_ms) = @closed = true
+
+      # @api private
       def hurry(_timeout_ms); end
 
       # @return [Integer] 0: nothing is ever in flight

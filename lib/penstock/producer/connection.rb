@@ -18,6 +18,7 @@ module Penstock
         @lock = Mutex.new
         @client = nil
         @others = [] # not for use: still being made ready, or given up and not closed yet
+        @unready = nil # could not be made ready, and may be closing still
         @reloads = 0
         @not_before = 0
       end
@@ -34,7 +35,7 @@ module Penstock
 
       # In a forked child, before anything else runs there: the next use connects. (Otherwise a client mends itself.)
       def leave_to_parent
-        @client = nil
+        @client = @unready = nil
         @others = []
       end
 
@@ -127,6 +128,7 @@ module Penstock
         exclusively do
           return @client if @client
 
+          await_unready
           wait_out_the_backoff
           @producer.check_usable
           @kafka ||= Variant.override(@producer.config.kafka, @overrides)
@@ -149,15 +151,21 @@ module Penstock
         end
       end
 
+      # Who is interrupted meanwhile does not wait for the client's end: the next who connects does.
       def prepare(client)
+        @unready = client
         @producer.check_usable # closing looks at the others after it has forbidden new ones
         @producer.initialize_transactions(client) if client.transactional?
-        ready = true
+        @unready = nil
       ensure
-        unless ready
-          client.close(0)
-          forget_closed
-        end
+        @unready&.begin_closing(0)
+      end
+
+      # Both would have the same transactional.id: the later one to be initialised shuts the other one out.
+      def await_unready
+        @unready&.close(0)
+        @unready = nil
+        forget_closed
       end
 
       # Closing looks at the client after it has forbidden new ones; we look at that after we have set ours. Others may

@@ -8,7 +8,7 @@ module Penstock
   class DeliveryHandle
     # Waits until the message has its verdict.
     #
-    # Blocks: this thread, until the verdict or the timeout, without the GVL. `Thread#raise`, `Timeout` and Ctrl-C
+    # Blocks: this thread, without the GVL, or this fiber if it has a scheduler, until the verdict or the timeout. `Thread#raise`, `Timeout` and Ctrl-C
     # interrupt it at once; the message then stays on its way, and the handle can be waited for again.
     #
     # @param max_wait_timeout_ms [Integer, Float, nil] ms to wait; nil: without limit; default: 180_000

@@ -38,6 +38,9 @@ module Penstock
   # connected already, has no `transactional.id`, and really delivers. All else, such as {Buffering#flush_sync},
   # {Closing#disconnect}, {Transactions#transaction} and the first use, raises {SignalTrapError} there.
   #
+  # What "blocks this thread" does so without the GVL; in a fiber with a scheduler it blocks the fiber only, and others go on
+  # (docs/waiting.md). It is interrupted at once by what interrupts a sleep: Thread#raise, Timeout, Ctrl-C, stopping a task.
+  #
   # Every message that is taken gets exactly one verdict, also when the producer is closed, dropped or still open
   # when the process ends.
   class Producer

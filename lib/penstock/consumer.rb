@@ -18,8 +18,8 @@ module Penstock
   # `enable.auto.commit` is false; then {#commit} does. Polling a message marks it: what a process that crashes had polled
   # but not dealt with may be committed. To be sure, set `enable.auto.commit` to false and commit what was dealt with.
   #
-  # Any thread may use a consumer, several at once; each message goes to one of those that poll. What
-  # "blocks this thread" blocks only the fiber where it has a scheduler. In a forked child a consumer that the parent had used raises
+  # Any thread may use a consumer, several at once; each message goes to one of those that poll. What "blocks this thread"
+  # blocks only the fiber where it has a scheduler. In a forked child a consumer that the parent had used raises
   # {ForkedError}; one that was only made works there.
   #
   # An error of {#poll} is raised once, when it concerns the caller: the topic is unknown or may not be read, an offset is

@@ -40,7 +40,7 @@ module Gaps
   end
 
   def show(servers, topic, full)
-    row = run(servers, topic, full ? FULL_SECONDS : SECONDS)
+    row = full ? run(servers, topic, FULL_SECONDS, rounds: 1) : run(servers, topic, SECONDS)
     median = Bench.median(row[:single])
     puts format("produce_many_sync of %d messages: median %.1f ms, %.1f..%.1f ms", MESSAGES, median, *row[:single].minmax)
     row[:after].each do |pause, all|

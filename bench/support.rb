@@ -32,14 +32,17 @@ module Bench
     $stderr.print "\r\e[K#{text}" if $stderr.tty?
   end
 
+  # @return [Numeric] what `percent` of the values do not exceed
+  def percentile(values, percent) = values.sort[((values.size - 1) * percent / 100.0).ceil]
+
   # @return [String] bench/NAME.c, compiled when it changed
-  def program(name)
+  def program(name, *flags)
     source = File.join(__dir__, "#{name}.c")
     program = File.join(ROOT, "tmp", "bench", name)
     return program if File.exist?(program) && File.mtime(program) > File.mtime(source)
 
     FileUtils.mkdir_p(File.dirname(program))
-    flags = `pkg-config --cflags --libs rdkafka`.split
+    flags += `pkg-config --cflags --libs rdkafka`.split
     system("cc", "-O2", "-pthread", source, "-o", program, *flags) or abort "bench/#{name}.c does not compile"
     program
   end

@@ -7,6 +7,7 @@ class DocsTest < PenstockTest
   BEHAVIOURS = File.readlines(File.join(ROOT, "docs/behaviours.md"), chomp: true)
   ROWS = BEHAVIOURS.grep(/\A\| .*[^-|]/).map { |line| line.delete_prefix("| ").delete_suffix(" |").split(" | ") }
                    .reject { |row| row.last == "shown by" }
+  WAITING = File.read(File.join(ROOT, "docs/waiting.md"))
   # What is asked of us under a number; those between were found to matter to nobody.
   NUMBERS = ([*1..51] - [38, 39, 40, 41]).map { |number| "P#{number}" }.freeze
 
@@ -56,5 +57,18 @@ class DocsTest < PenstockTest
     names = there.flat_map { |line| line.split(" | ").first.to_s.scan(/`([\w.]+)`/).flatten }
     assert_operator names.size, :>, 25
     names.each { |name| assert_respond_to name.split(".")[0..-2].reduce(config, :public_send), "#{name.split(".").last}=" }
+  end
+
+  # One program: the later ones use what the first has made.
+  def test_the_ruby_snippets_about_waiting_run_as_they_stand
+    output = ruby!("#{WAITING.scan(/^```ruby\n(.*?)^```/m).join("\n")}\n[producer, cluster].each(&:close)")
+    assert_equal ["a thread: offset 0", "fibers: 1000 stored", "no verdict yet: persisted"], output.lines(chomp: true)
+  end
+
+  def test_every_setting_that_the_text_about_waiting_names_exists
+    named = WAITING.scan(/`config\.([\w.]+)`/).flatten
+    assert_operator named.size, :>, 5
+    config = Penstock::Config.new
+    named.uniq.each { |name| assert_respond_to name.split(".")[0..-2].reduce(config, :public_send), "#{name.split(".").last}=" }
   end
 end

@@ -298,6 +298,7 @@ static VALUE lock_and_unlock(VALUE mutex)
 /* A trap runs in the middle of whatever the main thread does, and has to end before anything else goes on. */
 static bool trapped(VALUE scheduler)
 {
+    if (rb_thread_current() != rb_thread_main()) return false;
     const struct group *group = rb_check_typeddata(group_of(scheduler), &group_type);
     VALUE before = rb_errinfo();
     int state = 0;

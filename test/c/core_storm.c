@@ -35,7 +35,7 @@ static void die(const char *what)
 
 static void wait_for(struct ps_completion *completion, const char *what)
 {
-    struct ps_waiter waiter = { 0 }; /* a thread's */
+    struct ps_waiter waiter = { 0 }; /* no fiber's */
     int64_t deadline_us = ps_now_us() + PATIENCE_US;
     while (ps_waiter_join(&waiter, completion, NULL)) {
         uint32_t state = ps_waiter_sleep(&waiter, deadline_us);

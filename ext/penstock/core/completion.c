@@ -88,15 +88,30 @@ bool ps_waiter_join(struct ps_waiter *waiter, struct ps_completion *completion, 
     return wait;
 }
 
-/*
- * Always takes the lock, also when the waiter was woken and is unlinked already: the settler may still
- * be inside ps_word_wake(), and the waiter lives on a stack that is about to go away.
- */
+/* Who is done is unlinked, and nobody looks at it any more. */
 void ps_waiter_leave(struct ps_waiter *waiter, struct ps_completion *completion)
 {
+    if (atomic_load(&waiter->state) == PS_DONE) return;
     pthread_mutex_lock(completion->lock);
     if (atomic_load(&waiter->state) != PS_DONE) unlink_and_unref(waiter, completion);
     pthread_mutex_unlock(completion->lock);
+}
+
+/*
+ * A thread's waiter, once it says done, goes away with its stack at any time: all that is used of it then is its
+ * address, and whoever sleeps there by now looks again, as it does after any wake-up.
+ */
+static void finish(struct ps_waiter *waiter)
+{
+    bool counted = waiter->fibers;
+    _Atomic uint32_t *state = &waiter->state;
+    atomic_store(state, PS_DONE);
+    if (!counted) {
+        ps_word_wake(state);
+        return;
+    }
+    ps_fibers_wake(waiter);
+    ps_waiter_unref(waiter);
 }
 
 static void wake_satisfied(struct ps_completion *completion)
@@ -105,9 +120,8 @@ static void wake_satisfied(struct ps_completion *completion)
     for (struct ps_waiter *waiter = completion->waiters, *next; waiter; waiter = next) {
         next = waiter->next;
         if (!satisfied(waiter, completion)) continue;
-        atomic_store(&waiter->state, PS_DONE);
-        wake(waiter);
-        unlink_and_unref(waiter, completion);
+        unlink_waiter(waiter, completion);
+        finish(waiter);
     }
     pthread_mutex_unlock(completion->lock);
 }

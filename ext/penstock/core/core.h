@@ -60,7 +60,8 @@ void ps_word_wake(_Atomic uint32_t *word);                                      
 
 struct ps_delivery;
 
-/* One wait. A thread's lives on its stack: unlinked before anything can unwind it. A fiber's is counted (fibers.c). */
+/* One wait, zeroed before the first join. A thread's lives on its stack: unlinked before anything can unwind it. A
+ * fiber's is counted (fibers.c). */
 struct ps_waiter {
     struct ps_waiter *next, *prev;       /* in completion.waiters, under completion.lock */
     const struct ps_delivery *delivery;  /* what is waited for; NULL: the whole completion */

@@ -25,8 +25,11 @@ module Wait
 
   def plugin = @plugin ||= Bench.program("acknowledged", "-shared", "-fPIC")
 
-  def producer(servers, **more)
-    Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers" => servers, **settings, **more } }
+  def producer(servers, mode: :fd, **more)
+    Penstock::Producer.new do |config|
+      config.kafka = { "bootstrap.servers" => servers, **settings, **more }
+      config.polling.mode = mode
+    end
   end
 
   # ---- one message at a time ----
@@ -123,8 +126,9 @@ module Wait
   # Seconds of each way to send so many messages and have all their verdicts; the ways in turn, the medians of their rounds.
   def throughput(servers, topic, rounds, count: 10_000)
     producers = Array.new(10) { producer(servers) }
-    producers.each { |one| one.produce_sync(topic:, payload: "x") }
-    ways = ways(producers, topic, count)
+    modes = %i[thread reactor].to_h { |mode| [mode, producer(servers, mode:)] }
+    producers.concat(modes.values).each { |one| one.produce_sync(topic:, payload: "x") }
+    ways = ways(producers, topic, count).merge(ways_of_modes(modes, topic, count))
     seconds = ways.transform_values { [] }
     rounds.times do |i|
       ways.each do |name, way|
@@ -161,6 +165,18 @@ module Wait
     ways
   end
 
+  # The same as "one after the other", "one fiber" and "1,000 fibers" in another polling mode.
+  def ways_of_modes(modes, topic, count)
+    message = { topic:, payload: "x" * 100 }
+    ways = { "one after the other, mode :thread" => -> { count.times { modes[:thread].produce_sync(message) } } }
+    Fibers::SCHEDULERS.product([1, 1_000]).each do |scheduler, fibers|
+      ways["#{fibers} fibers, #{scheduler}, mode :reactor"] = lambda do
+        Fibers.run(scheduler, fibers) { |i| share(count, fibers, i).times { modes[:reactor].produce_sync(message) } }
+      end
+    end
+    ways
+  end
+
   def share(count, among, index) = (count / among) + (index < count % among ? 1 : 0)
 
   # Compared with 1,000 at a time, as 1,000 fibers have no more on their way either.
@@ -184,8 +200,8 @@ module Wait
          "round trip #{BARS[:trip][:thread]}", ""
 
     ways = throughput(servers, topic, [rounds / 4, 1].max)
-    puts format("%-34s %12s %18s %18s", "10,000 messages", "messages/s", "to one by one", "to 1,000 each")
-    ways.each { |row| puts format("%-34<name>s %12<rate>d %18.2<to_one>f %18.2<to_many>f", row) }
+    puts format("%-36s %12s %18s %18s", "10,000 messages", "messages/s", "to one by one", "to 1,000 each")
+    ways.each { |row| puts format("%-36<name>s %12<rate>d %18.2<to_one>f %18.2<to_many>f", row) }
     { latency: rows, beside:, throughput: ways }
   end
 

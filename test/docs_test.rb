@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
+require_relative "support/fiber_schedulers"
 
 class DocsTest < PenstockTest
   ROOT = File.expand_path("..", __dir__)
@@ -61,8 +62,10 @@ class DocsTest < PenstockTest
 
   # One program: the later ones use what the first has made.
   def test_the_ruby_snippets_about_waiting_run_as_they_stand
+    skip "the async gem is not to be had for this Ruby" unless FiberSchedulers::KINDS.include?(:async)
     output = ruby!("#{WAITING.scan(/^```ruby\n(.*?)^```/m).join("\n")}\n[producer, cluster].each(&:close)")
-    assert_equal ["a thread: offset 0", "fibers: 1000 stored", "no verdict yet: persisted"], output.lines(chomp: true)
+    expected = ["a thread: offset 0", "fibers: 1000 stored", "no verdict yet: persisted", "drained: persisted"]
+    assert_equal expected, output.lines(chomp: true)
   end
 
   def test_every_setting_that_the_text_about_waiting_names_exists

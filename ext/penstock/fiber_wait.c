@@ -147,6 +147,19 @@ static void call(const struct fiber_sleep *sleep, struct fiber_wait *wait)
     rb_fiber_scheduler_unblock(sleep->scheduler, sleep->group_object, wait->fiber);
 }
 
+/* Adds them to the woken. Calls nobody: a scheduler may switch fibers when it is asked to let one go on (its lock may be
+ * taken), and whoever leaves meanwhile is not in the list any more. */
+static void wake_the_late(struct group *group)
+{
+    int64_t now_us = ps_now_us();
+    if (now_us < group->next_deadline_us) return;
+    group->next_deadline_us = PS_FOREVER;
+    for (struct fiber_wait *wait = group->first; wait; wait = wait->next) {
+        if (wait->deadline_us > now_us && wait->deadline_us < group->next_deadline_us) group->next_deadline_us = wait->deadline_us;
+        if (wait->deadline_us <= now_us && !wait->called && wait != group->leader) ps_fibers_wake(&wait->waiter);
+    }
+}
+
 /* May be interrupted in between by an exception: what is left over is for the next one. */
 static void call_the_woken(const struct fiber_sleep *sleep)
 {
@@ -165,17 +178,6 @@ static void call_the_woken(const struct fiber_sleep *sleep)
     }
 }
 
-static void call_the_late(const struct fiber_sleep *sleep)
-{
-    struct group *group = sleep->group;
-    int64_t now_us = ps_now_us();
-    if (now_us < group->next_deadline_us) return;
-    group->next_deadline_us = PS_FOREVER;
-    for (struct fiber_wait *wait = group->first; wait; wait = wait->next) {
-        if (wait->deadline_us <= now_us) call(sleep, wait);
-        else if (wait->deadline_us < group->next_deadline_us) group->next_deadline_us = wait->deadline_us;
-    }
-}
 
 static VALUE lead(VALUE arg)
 {
@@ -187,8 +189,8 @@ static VALUE lead(VALUE arg)
         rb_fiber_scheduler_io_wait(sleep->scheduler, group->io, INT2FIX(RUBY_IO_READABLE),
                                    penstock_seconds_until(group->next_deadline_us));
         penstock_check_forked(generation);
+        wake_the_late(group);
         call_the_woken(sleep);
-        call_the_late(sleep);
     }
     return Qnil;
 }

@@ -46,6 +46,27 @@ class FiberAttackTest < PenstockTest
     assert_equal "21", output
   end
 
+  # As when the thread is interrupted there.
+  def test_nobody_is_forgotten_when_the_scheduler_raises_instead_of_letting_a_fiber_go_on
+    output = ruby!(pending_program(<<~RUBY))
+      class Raising < PlainScheduler
+        def unblock(blocker, fiber)
+          @calls = @calls.to_i + 1
+          raise "call \#{@calls}" if @calls.odd?
+          super
+        end
+      end
+      errors = []
+      under(Raising.new) do
+        Fiber.schedule { wait(1) rescue errors << $!.class }
+        8.times { Fiber.schedule { wait(0.2) rescue errors << $!.class } }
+      end
+      print errors.size
+      ONE.close(timeout: 0)
+    RUBY
+    assert_equal "9", output
+  end
+
   def with_env(variables)
     before = variables.to_h { |name, _| [name, ENV.fetch(name, nil)] }
     ENV.update(variables)

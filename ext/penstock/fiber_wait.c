@@ -139,12 +139,43 @@ static bool is_over(const struct fiber_wait *wait)
     return wait->deadline_us != PS_FOREVER && ps_now_us() >= wait->deadline_us;
 }
 
-/* Asks the scheduler to let it go on; once, as it may keep count. */
-static void call(const struct fiber_sleep *sleep, struct fiber_wait *wait)
+struct unblocking {
+    const struct fiber_sleep *sleep;
+    const struct fiber_wait *wait;
+};
+
+static VALUE unblock(VALUE arg)
 {
-    if (wait->left || wait->called || wait == sleep->group->leader) return;
+    const struct unblocking *unblocking = (const struct unblocking *)arg;
+    return rb_fiber_scheduler_unblock(unblocking->sleep->scheduler, unblocking->sleep->group_object, unblocking->wait->fiber);
+}
+
+/* Asks the scheduler to let it go on; once, as it may keep count. Not 0: how that was interrupted, and it has to be asked
+ * again. */
+static int call(const struct fiber_sleep *sleep, struct fiber_wait *wait)
+{
+    if (wait->left || wait->called || wait == sleep->group->leader) return 0;
+    struct unblocking unblocking = { .sleep = sleep, .wait = wait };
+    int interrupted = 0;
+    atomic_fetch_add(&wait->waiter.refs, 1); /* it may go on, and leave, before the scheduler is done with us */
     wait->called = true;
-    rb_fiber_scheduler_unblock(sleep->scheduler, sleep->group_object, wait->fiber);
+    rb_protect(unblock, (VALUE)&unblocking, &interrupted);
+    if (interrupted) wait->called = false;
+    ps_waiter_unref(&wait->waiter);
+    return interrupted;
+}
+
+/* Adds them to the woken. Calls nobody: a scheduler may switch fibers when it is asked to let one go on (its lock may be
+ * taken), and whoever leaves meanwhile is not in the list any more. */
+static void wake_the_late(struct group *group)
+{
+    int64_t now_us = ps_now_us();
+    if (now_us < group->next_deadline_us) return;
+    group->next_deadline_us = PS_FOREVER;
+    for (struct fiber_wait *wait = group->first; wait; wait = wait->next) {
+        if (wait->deadline_us > now_us && wait->deadline_us < group->next_deadline_us) group->next_deadline_us = wait->deadline_us;
+        if (wait->deadline_us <= now_us && !wait->called && wait != group->leader) ps_fibers_wake(&wait->waiter);
+    }
 }
 
 /* May be interrupted in between by an exception: what is left over is for the next one. */
@@ -160,22 +191,13 @@ static void call_the_woken(const struct fiber_sleep *sleep)
         group->to_call = waiter->woken_next;
         atomic_store(&waiter->woken, false); /* from here on it may be pushed again */
         struct fiber_wait *wait = (struct fiber_wait *)waiter;
-        if (!wait->left) call(sleep, wait); /* in the list, so the group has a reference */
+        int interrupted = call(sleep, wait);
+        if (interrupted) ps_fibers_wake(waiter); /* for the next who leads */
         ps_waiter_unref(waiter);
+        if (interrupted) rb_jump_tag(interrupted);
     }
 }
 
-static void call_the_late(const struct fiber_sleep *sleep)
-{
-    struct group *group = sleep->group;
-    int64_t now_us = ps_now_us();
-    if (now_us < group->next_deadline_us) return;
-    group->next_deadline_us = PS_FOREVER;
-    for (struct fiber_wait *wait = group->first; wait; wait = wait->next) {
-        if (wait->deadline_us <= now_us) call(sleep, wait);
-        else if (wait->deadline_us < group->next_deadline_us) group->next_deadline_us = wait->deadline_us;
-    }
-}
 
 static VALUE lead(VALUE arg)
 {
@@ -187,8 +209,8 @@ static VALUE lead(VALUE arg)
         rb_fiber_scheduler_io_wait(sleep->scheduler, group->io, INT2FIX(RUBY_IO_READABLE),
                                    penstock_seconds_until(group->next_deadline_us));
         penstock_check_forked(generation);
+        wake_the_late(group);
         call_the_woken(sleep);
-        call_the_late(sleep);
     }
     return Qnil;
 }
@@ -238,13 +260,21 @@ static VALUE sleep_body(VALUE arg)
 }
 
 /* If nobody leads, somebody has to. One who was called looks for that itself. */
-static void pass_the_lead_on(const struct fiber_sleep *sleep)
+static int call_a_leader(const struct fiber_sleep *sleep)
 {
     const struct group *group = sleep->group;
-    if (group->leader || !group->first) return;
+    if (group->leader || !group->first) return 0;
     for (struct fiber_wait *wait = group->first; wait; wait = wait->next)
-        if (wait->called) return;
-    call(sleep, group->first);
+        if (wait->called) return 0;
+    return call(sleep, group->first);
+}
+
+static void pass_the_lead_on(const struct fiber_sleep *sleep)
+{
+    int interrupted = call_a_leader(sleep);
+    if (!interrupted) return;
+    call_a_leader(sleep); /* the interrupt has gone */
+    rb_jump_tag(interrupted);
 }
 
 static VALUE sleep_ensure(VALUE arg)

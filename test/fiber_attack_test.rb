@@ -1,0 +1,77 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require_relative "support/plain_scheduler"
+
+# What schedulers may do to fibers that wait, beyond letting them go on: switch in the middle of a call, raise, drop them, fork.
+class FiberAttackTest < PenstockTest
+  SCHEDULER = File.join(__dir__, "support/plain_scheduler")
+
+  # A program with a producer whose broker never answers; `handle` waits for ever.
+  def pending_program(program)
+    <<~RUBY
+      require #{SCHEDULER.inspect}
+      ONE = Penstock::Producer.new { |c| c.kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 } }
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      def handle = @handle ||= ONE.produce_async(topic: "t", payload: "x")
+      def wait(seconds) = handle.wait(max_wait_timeout_ms: seconds * 1000)
+      def under(scheduler)
+        Thread.new { Fiber.set_scheduler(scheduler); yield; scheduler.run }.join
+      end
+      #{program}
+    RUBY
+  end
+
+  # As one whose lock another thread holds for a moment.
+  def test_a_scheduler_may_switch_fibers_while_it_is_asked_to_let_one_go_on
+    output = with_env("MALLOC_PERTURB_" => "165") do
+      ruby!(pending_program(<<~RUBY))
+        class Switching < PlainScheduler
+          def unblock(blocker, fiber)
+            super
+            kernel_sleep(0.02) unless Fiber.current.blocking?
+          end
+        end
+        ended = 0
+        Thread.report_on_exception = false
+        under(Switching.new) do
+          Fiber.schedule { wait(0.5) rescue ended += 1 }
+          at = now + 0.2
+          20.times { Fiber.schedule { wait(at - now) rescue ended += 1 } }
+        end
+        print ended
+        ONE.close(timeout: 0)
+      RUBY
+    end
+    assert_equal "21", output
+  end
+
+  # As when the thread is interrupted there.
+  def test_nobody_is_forgotten_when_the_scheduler_raises_instead_of_letting_a_fiber_go_on
+    output = ruby!(pending_program(<<~RUBY))
+      class Raising < PlainScheduler
+        def unblock(blocker, fiber)
+          @calls = @calls.to_i + 1
+          raise "call \#{@calls}" if @calls.odd?
+          super
+        end
+      end
+      errors = []
+      under(Raising.new) do
+        Fiber.schedule { wait(1) rescue errors << $!.class }
+        8.times { Fiber.schedule { wait(0.2) rescue errors << $!.class } }
+      end
+      print errors.size
+      ONE.close(timeout: 0)
+    RUBY
+    assert_equal "9", output
+  end
+
+  def with_env(variables)
+    before = variables.to_h { |name, _| [name, ENV.fetch(name, nil)] }
+    ENV.update(variables)
+    yield
+  ensure
+    ENV.update(before)
+  end
+end

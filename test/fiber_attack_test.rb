@@ -67,6 +67,34 @@ class FiberAttackTest < PenstockTest
     assert_equal "9", output
   end
 
+  def test_in_a_child_a_fiber_that_was_opening_a_client_can_be_stopped
+    one = unreachable_producer
+    child = nil
+    quiet_thread do
+      scheduler = PlainScheduler.new
+      Fiber.set_scheduler(scheduler)
+      opening = nil
+      Fiber.schedule do
+        opening = Fiber.current
+        one.produce_async(topic: "t", payload: "x")
+      rescue RuntimeError
+        exit!(3)
+      end
+      Fiber.schedule { child = fork { opening.raise("stopped") } }
+      scheduler.run
+    end.value
+    assert_equal 3, exit_status(child)
+    one.close(timeout: 0)
+  end
+
+  def exit_status(pid)
+    status = nil
+    eventually { status = Process.wait2(pid, Process::WNOHANG) }
+    status.last.exitstatus
+  ensure
+    Process.kill(:KILL, pid) unless status
+  end
+
   def with_env(variables)
     before = variables.to_h { |name, _| [name, ENV.fetch(name, nil)] }
     ENV.update(variables)

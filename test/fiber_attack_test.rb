@@ -95,6 +95,66 @@ class FiberAttackTest < PenstockTest
     Process.kill(:KILL, pid) unless status
   end
 
+  # ---- what drains a poller without a thread ----
+
+  def reactor_producer
+    producer("linger.ms": 0) { |config| config.polling.mode = :reactor }
+  end
+
+  def under(scheduler)
+    quiet_thread do
+      Fiber.set_scheduler(scheduler)
+      result = nil
+      Fiber.schedule { result = yield }
+      scheduler.run
+      result
+    end.value
+  end
+
+  # A hook for Fiber.schedule that does something else when told to.
+  class Hooked < PlainScheduler
+    attr_accessor :hook
+
+    def fiber(&block) = @hook ? @hook.call(block) : super
+  end
+
+  def test_a_scheduler_that_makes_no_fiber_costs_no_message
+    name = topic
+    one = reactor_producer
+    scheduler = Hooked.new
+    report = under(scheduler) do
+      scheduler.hook = ->(_) { raise FiberError, "no more" }
+      one.produce_sync(topic: name, payload: "x")
+    end
+    assert_predicate report, :delivered?
+  end
+
+  def test_when_the_fiber_that_drains_is_forgotten_with_its_scheduler_others_go_on
+    name = topic
+    one = reactor_producer
+    forget_what_drains(one, name)
+    clear_the_stack
+    20.times do
+      GC.start
+      break if one.queue_size.zero? || sleep(0.1).nil?
+    end
+    report = under(PlainScheduler.new) { one.produce_async(topic: name, payload: "x").wait(max_wait_timeout_ms: 5_000) }
+    assert_predicate report, :delivered?
+  end
+
+  # The scheduler takes the fiber and never runs it.
+  def forget_what_drains(one, name)
+    quiet_thread do
+      scheduler = Hooked.new
+      under(scheduler) do
+        scheduler.hook = ->(block) { Fiber.new(blocking: false, &block) }
+        one.produce_async(topic: name, payload: "x")
+      end
+    end.join
+  end
+
+  def clear_the_stack(depth = 100) = depth.zero? ? nil : clear_the_stack(depth - 1)
+
   def with_env(variables)
     before = variables.to_h { |name, _| [name, ENV.fetch(name, nil)] }
     ENV.update(variables)

@@ -17,6 +17,7 @@ static VALUE fiber_class;
 struct attendant {
     struct ps_poller *poller; /* retained */
     VALUE io;
+    bool scheduled, left;
 };
 
 static void attendant_mark(void *data)
@@ -24,9 +25,11 @@ static void attendant_mark(void *data)
     rb_gc_mark(((struct attendant *)data)->io);
 }
 
+/* A scheduler may forget a fiber, and nothing unwinds it then. */
 static void attendant_free(void *data)
 {
     struct attendant *attendant = data;
+    if (attendant->scheduled && !attendant->left) ps_poller_desert(attendant->poller);
     if (attendant->poller) ps_poller_unref(attendant->poller);
     xfree(attendant);
 }
@@ -68,7 +71,8 @@ static VALUE attend(VALUE self)
 
 static VALUE leave(VALUE self)
 {
-    const struct attendant *attendant = rb_check_typeddata(self, &attendant_type);
+    struct attendant *attendant = rb_check_typeddata(self, &attendant_type);
+    attendant->left = true;
     ps_poller_desert(attendant->poller);
     return Qnil;
 }
@@ -85,7 +89,10 @@ static VALUE schedule(VALUE poller)
     attendant->poller = (struct ps_poller *)poller;
     ps_poller_retain(attendant->poller);
     RB_OBJ_WRITE(self, &attendant->io, penstock_wakeup_io(&attendant->poller->wakeup));
-    return rb_block_call(fiber_class, id_schedule, 0, NULL, attend_and_leave, self);
+    VALUE fiber = rb_block_call(fiber_class, id_schedule, 0, NULL, attend_and_leave, self);
+    attendant->scheduled = true;
+    RB_GC_GUARD(self);
+    return fiber;
 }
 
 void penstock_attend(struct ps_poller *poller)

@@ -118,6 +118,17 @@ class FiberAttackTest < PenstockTest
     def fiber(&block) = @hook ? @hook.call(block) : super
   end
 
+  def test_an_interrupt_while_the_fiber_that_drains_is_made_is_not_lost
+    name = topic
+    one = reactor_producer
+    scheduler = Hooked.new
+    under(scheduler) do
+      scheduler.hook = ->(_) { raise Interrupt }
+      assert_raises(Interrupt) { one.produce_async(topic: name, payload: "x") }
+    end
+    eventually { one.queue_size.zero? } # a thread has taken over
+  end
+
   def test_a_scheduler_that_makes_no_fiber_costs_no_message
     name = topic
     one = reactor_producer

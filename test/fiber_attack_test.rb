@@ -140,6 +140,37 @@ class FiberAttackTest < PenstockTest
     assert_predicate report, :delivered?
   end
 
+  def test_with_no_descriptor_left_a_message_is_delivered_all_the_same
+    output = ruby!(<<~RUBY)
+      require #{SCHEDULER.inspect}
+      CLUSTER = Penstock::EmbeddedCluster.new
+      CLUSTER.create_topic("t", partitions: 1)
+      ONE = Penstock::Producer.new do |c|
+        c.kafka = { "bootstrap.servers": CLUSTER.bootstrap_servers, "linger.ms": 0 }
+        c.polling.mode = :reactor
+      end
+      ONE.produce_sync(topic: "t", payload: "x")
+      Thread.new do
+        Fiber.set_scheduler(scheduler = PlainScheduler.new)
+        Fiber.schedule do
+          taken = []
+          Process.setrlimit(:NOFILE, 60)
+          begin
+            loop { taken << File.open(File::NULL) }
+          rescue Errno::EMFILE
+            handle = ONE.produce_async(topic: "t", payload: "x")
+          end
+          1_000.times { handle.pending? && sleep(0.01) }
+          taken.each(&:close)
+          print handle.delivered?
+        end
+        scheduler.run
+      end.join
+      ONE.close
+    RUBY
+    assert_equal "true", output
+  end
+
   def test_when_the_fiber_that_drains_is_forgotten_with_its_scheduler_others_go_on
     name = topic
     one = reactor_producer

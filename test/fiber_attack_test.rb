@@ -95,6 +95,38 @@ class FiberAttackTest < PenstockTest
     Process.kill(:KILL, pid) unless status
   end
 
+  # What they waited for comes when they are gone.
+  def test_fibers_that_are_forgotten_while_they_wait_keep_no_descriptor
+    forget_waiting_fibers(3) # whatever opens descriptors once
+    before = event_descriptors
+    forget_waiting_fibers(10)
+    assert_operator event_descriptors - before, :<=, 3 # the stack may remember one
+  end
+
+  def event_descriptors
+    Dir["/proc/self/fd/*"].count { |path| File.readlink(path).include?("eventfd") rescue false } # rubocop:disable Style/RescueModifier
+  end
+
+  def forget_waiting_fibers(times)
+    one = unreachable_producer
+    handle = one.produce_async(topic: "t", payload: "x")
+    times.times { forget_a_waiting_fiber(handle) }
+    clear_the_stack
+    5.times { GC.start }
+    one.purge
+    assert_raises(Penstock::DeliveryError) { handle.wait }
+    one.close
+  end
+
+  def forget_a_waiting_fiber(handle)
+    quiet_thread do
+      scheduler = PlainScheduler.new
+      Fiber.set_scheduler(scheduler)
+      3.times { Fiber.schedule { handle.wait } }
+      scheduler.define_singleton_method(:run) { nil }
+    end.join
+  end
+
   # ---- what drains a poller without a thread ----
 
   def reactor_producer

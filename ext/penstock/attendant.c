@@ -17,6 +17,7 @@ static VALUE fiber_class;
 struct attendant {
     struct ps_poller *poller; /* retained */
     VALUE io;
+    bool scheduled, left;
 };
 
 static void attendant_mark(void *data)
@@ -24,9 +25,11 @@ static void attendant_mark(void *data)
     rb_gc_mark(((struct attendant *)data)->io);
 }
 
+/* A scheduler may forget a fiber, and nothing unwinds it then. */
 static void attendant_free(void *data)
 {
     struct attendant *attendant = data;
+    if (attendant->scheduled && !attendant->left) ps_poller_desert(attendant->poller);
     if (attendant->poller) ps_poller_unref(attendant->poller);
     xfree(attendant);
 }
@@ -68,7 +71,8 @@ static VALUE attend(VALUE self)
 
 static VALUE leave(VALUE self)
 {
-    const struct attendant *attendant = rb_check_typeddata(self, &attendant_type);
+    struct attendant *attendant = rb_check_typeddata(self, &attendant_type);
+    attendant->left = true;
     ps_poller_desert(attendant->poller);
     return Qnil;
 }
@@ -78,25 +82,47 @@ static VALUE attend_and_leave(RB_BLOCK_CALL_FUNC_ARGLIST(unused, self))
     return rb_ensure(attend, self, leave, self);
 }
 
-static VALUE schedule(VALUE poller)
+struct scheduling {
+    struct ps_poller *poller;
+    bool asked; /* the scheduler: what is raised from then on may be its refusal */
+};
+
+static VALUE schedule(VALUE arg)
 {
+    struct scheduling *scheduling = (struct scheduling *)arg;
+    if (NIL_P(penstock_fiber_scheduler())) return Qfalse;
     struct attendant *attendant;
     VALUE self = TypedData_Make_Struct(rb_cObject, struct attendant, &attendant_type, attendant);
-    attendant->poller = (struct ps_poller *)poller;
+    attendant->poller = scheduling->poller;
     ps_poller_retain(attendant->poller);
     RB_OBJ_WRITE(self, &attendant->io, penstock_wakeup_io(&attendant->poller->wakeup));
-    return rb_block_call(fiber_class, id_schedule, 0, NULL, attend_and_leave, self);
+    rb_thread_check_ints(); /* else the scheduler's Ruby code would be the first to meet them */
+    scheduling->asked = true;
+    rb_block_call(fiber_class, id_schedule, 0, NULL, attend_and_leave, self);
+    attendant->scheduled = true;
+    RB_GC_GUARD(self);
+    return Qtrue;
+}
+
+/* Nothing depends on the fiber, so an error that keeps it from being made is nobody's. */
+static bool refused(const struct scheduling *scheduling)
+{
+    VALUE error = rb_errinfo();
+    if (rb_obj_is_kind_of(error, rb_eSystemCallError)) return true; /* no descriptor */
+    return scheduling->asked && (rb_obj_is_kind_of(error, rb_eStandardError) || rb_obj_is_kind_of(error, rb_eScriptError));
 }
 
 void penstock_attend(struct ps_poller *poller)
 {
     if (!ps_poller_attend(poller)) return;
     VALUE before = rb_errinfo();
-    int failed = 1;
-    if (!NIL_P(penstock_fiber_scheduler())) rb_protect(schedule, (VALUE)poller, &failed);
-    if (!failed) return;
-    rb_set_errinfo(before); /* nothing depends on the fiber */
+    struct scheduling scheduling = { .poller = poller };
+    int interrupted = 0;
+    if (RTEST(rb_protect(schedule, (VALUE)&scheduling, &interrupted))) return;
     ps_poller_desert(poller);
+    if (!interrupted) return;
+    if (!refused(&scheduling)) rb_jump_tag(interrupted);
+    rb_set_errinfo(before);
 }
 
 void penstock_attendant_init(void)

@@ -62,7 +62,7 @@ static void group_free(void *data)
         next = waiter->woken_next;
         ps_waiter_unref(waiter);
     }
-    if (group->fibers) ps_fibers_unref(group->fibers);
+    if (group->fibers) ps_fibers_forget(group->fibers);
     xfree(group);
 }
 
@@ -297,7 +297,9 @@ static VALUE sleep_ensure(VALUE arg)
 
 bool penstock_wait_as_fiber(VALUE scheduler, const struct penstock_wait *what)
 {
+    unsigned generation = ps_generation();
     rb_thread_check_ints(); /* those deferred until a blocking call: this is one */
+    penstock_check_forked(generation); /* by a trap */
     struct fiber_sleep sleep = { .scheduler = scheduler, .group_object = group_of(scheduler), .what = what };
     struct group *group = sleep.group = rb_check_typeddata(sleep.group_object, &group_type);
     struct fiber_wait *wait = sleep.wait = (struct fiber_wait *)ps_fibers_waiter(group->fibers, sizeof(*wait));

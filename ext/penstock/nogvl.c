@@ -76,9 +76,10 @@ static void *await_call_nogvl(void *arg)
 }
 
 /* On a thread of its own, while other fibers go on. The call uses what is on our stack, so who is interrupted waits for its
- * end all the same. False: there is no such thread. */
+ * end all the same; but not in a forked child, which has no such thread. False: there is none to be had. */
 static bool call_beside(void *(*body)(void *), void *arg)
 {
+    unsigned generation = ps_generation();
     struct call_job *beside = calloc(1, sizeof(*beside));
     if (!beside) return false;
     beside->call = (struct call){ .body = body, .arg = arg };
@@ -86,7 +87,7 @@ static bool call_beside(void *(*body)(void *), void *arg)
     bool started = ps_job_start(&beside->job, "penstock.call") == 0;
     int interrupted = 0;
     if (started) rb_protect(await_call, (VALUE)&beside->job, &interrupted);
-    if (interrupted) penstock_nogvl_now(await_call_nogvl, &beside->job);
+    if (interrupted && generation == ps_generation()) penstock_nogvl_now(await_call_nogvl, &beside->job);
     ps_job_unref(&beside->job);
     if (interrupted) rb_jump_tag(interrupted);
     return started;

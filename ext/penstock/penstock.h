@@ -87,7 +87,8 @@ void penstock_fiber_wait_init(void);
 
 /* ---- attendant.c: a fiber that takes the turns of a poller without a thread ----------------------- */
 
-/* Sees to it that somebody takes them while messages are in flight; to be called when some are. Never raises. */
+/* Sees to it that somebody takes them while messages are in flight; to be called when some are. Raises only
+ * what interrupts the thread. */
 void penstock_attend(struct ps_poller *poller);
 void penstock_attendant_init(void);
 

@@ -2,13 +2,15 @@
  * The native core alone, without Ruby: clients come and go on one poller while threads produce, flush, ask for
  * metadata and wait. Built with sanitizers and run by test/core_test.rb.
  *
- *   core_storm MAX_TIME_US CLIENTS THREADS SECONDS CHURN
+ *   core_storm MAX_TIME_US CLIENTS THREADS SECONDS CHURN DRIVEN
  *
  * MAX_TIME_US 0 cuts every drain after one event, which puts a client on the poller's run list and its stack in every
- * order. CHURN 1 closes and makes clients all the time, borrows them and flushes. Prints "batches N missed N", or says what got stuck.
+ * order. CHURN 1 closes and makes clients all the time, borrows them and flushes. DRIVEN 1 leaves the
+ * poller to a thread that drains it, while others call for its own and dismiss it. Each second wait is a fiber's. Prints "batches N missed N", or says what got stuck.
  */
 #include "core.h"
 #include <librdkafka/rdkafka_mock.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +24,8 @@ static struct ps_poller *poller;
 static _Atomic bool stop;
 static _Atomic long batches;
 static bool churn;
+static _Thread_local struct ps_fibers *fibers; /* as if each thread had a scheduler */
+static _Thread_local unsigned waits;
 
 static void die(const char *what)
 {
@@ -43,6 +47,40 @@ static void wait_for(struct ps_completion *completion, const char *what)
         if (state == PS_DONE) return;
         if (ps_now_us() >= deadline_us) die(what);
     }
+}
+
+/* As fiber_wait.c does it; it stops waiting now and then, and joins again while it may still be on the stack. */
+static void wait_as_fiber(struct ps_completion *completion, const char *what)
+{
+    if (!fibers) fibers = ps_fibers_new();
+    struct ps_waiter *waiter = ps_fibers_waiter(fibers, sizeof(*waiter)), *woken;
+    int64_t deadline_us = ps_now_us() + PATIENCE_US;
+    bool done = false;
+    while (!done && ps_waiter_join(waiter, completion, NULL)) {
+        int64_t until_us = ps_now_us() + waits % 7 * 1000;
+        while (atomic_load(&waiter->state) == PS_WAITING && (waits % 3 || ps_now_us() < until_us)) {
+            struct pollfd readable = { .fd = fibers->wakeup.reader, .events = POLLIN };
+            poll(&readable, 1, waits % 3 ? ps_remaining_ms(deadline_us) : 1);
+            for (struct ps_waiter *next = ps_fibers_take(fibers); (woken = next);) {
+                next = woken->woken_next;
+                atomic_store(&woken->woken, false);
+                ps_waiter_unref(woken);
+            }
+            if (ps_now_us() >= deadline_us) die(what);
+        }
+        ps_waiter_leave(waiter, completion);
+        done = atomic_load(&waiter->state) == PS_DONE;
+    }
+    ps_waiter_unref(waiter);
+}
+
+static void wait_either_way(struct ps_completion *completion, const char *what)
+{
+    bool call = waits++ % 4 < 2;
+    if (call && ps_poller_call(poller) != 0) die("a call for a thread");
+    if (waits % 2) wait_as_fiber(completion, what);
+    else wait_for(completion, what);
+    if (call) ps_poller_dismiss(poller);
 }
 
 static rd_kafka_conf_t *quiet_conf(void)
@@ -67,7 +105,7 @@ static struct ps_client *open_client(void)
 static void close_client(struct ps_client *client)
 {
     struct ps_close_job *closing = ps_client_close(client, 5000, NULL);
-    wait_for(&closing->job.completion, "a close");
+    wait_either_way(&closing->job.completion, "a close");
     ps_job_unref(&closing->job);
     if (ps_client_in_flight(client)) die("a message of a closed client");
     ps_client_unref(client);
@@ -101,7 +139,7 @@ static void produce(struct ps_client *client, uint32_t size, bool borrow)
         ps_client_exit(client);
     }
     ps_batch_never_sent(batch, sent, RD_KAFKA_RESP_ERR__CONFLICT);
-    wait_for(&batch->completion, "a batch");
+    wait_either_way(&batch->completion, "a batch");
     ps_batch_unref(batch);
     batches++;
 }
@@ -110,7 +148,7 @@ static void flush(struct ps_client *client)
 {
     struct ps_flush_job *flush = ps_client_flush(client, 1000);
     if (!flush) return;
-    wait_for(&flush->job.completion, "a flush");
+    wait_either_way(&flush->job.completion, "a flush");
     ps_job_abandon(&flush->job);
 }
 
@@ -125,12 +163,23 @@ static void *storm(void *shared)
         if (rand_r(&seed) % 2) close_client(client);
         else ps_client_abandon(client);
     }
+    if (fibers) ps_fibers_forget(fibers);
+    return NULL;
+}
+
+static void *drain(void *stopped)
+{
+    while (!atomic_load((_Atomic bool *)stopped)) {
+        struct pollfd readable = { .fd = poller->wakeup.reader, .events = POLLIN };
+        poll(&readable, 1, 100);
+        ps_poller_drain(poller);
+    }
     return NULL;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc != 6) return 2;
+    if (argc != 7) return 2;
     settings.max_time_us = atol(argv[1]);
     int client_count = atoi(argv[2]), thread_count = atoi(argv[3]);
     churn = atoi(argv[5]);
@@ -139,7 +188,11 @@ int main(int argc, char **argv)
     rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(rk, 1);
     snprintf(bootstraps, sizeof(bootstraps), "%s", rd_kafka_mock_cluster_bootstraps(cluster));
 
-    poller = ps_poller_new(0, false);
+    bool driven = atoi(argv[6]);
+    _Atomic bool stopped = false;
+    pthread_t drainer;
+    poller = ps_poller_new(0, driven);
+    if (driven && ps_poller_attend(poller)) pthread_create(&drainer, NULL, drain, (void *)&stopped);
     struct ps_client *clients[64];
     pthread_t threads[256];
     for (int i = 0; i < client_count; i++) clients[i] = open_client();
@@ -150,6 +203,9 @@ int main(int argc, char **argv)
     for (int i = 0; i < client_count; i++) close_client(clients[i]);
     for (int64_t deadline_us = ps_now_us() + PATIENCE_US; ps_registry_count() > 0; usleep(1000))
         if (ps_now_us() > deadline_us) die("the abandoned clients");
+    atomic_store(&stopped, true);
+    if (driven) pthread_join(drainer, NULL);
+    if (fibers) ps_fibers_forget(fibers);
 
     struct ps_poller_stats stats;
     ps_poller_stats(poller, &stats);

@@ -101,11 +101,13 @@ void ps_waiter_interrupt(void *waiter);                     /* async-signal-safe
 struct ps_fibers { /* refs: of the scheduler, of each waiter */
     struct ps_wakeup wakeup;
     _Atomic(struct ps_waiter *) woken; /* whom to let go on; pushed by any thread */
+    _Atomic bool forgotten;            /* nobody takes them any more */
     _Atomic uint32_t refs;
 };
 
 struct ps_fibers *ps_fibers_new(void); /* NULL: see errno */
 void ps_fibers_unref(struct ps_fibers *fibers);
+void ps_fibers_forget(struct ps_fibers *fibers); /* the same, for the scheduler's: nobody takes what is woken any more */
 struct ps_waiter *ps_fibers_waiter(struct ps_fibers *fibers, size_t size); /* zeroed; first in a struct of that size; NULL: no memory */
 void ps_waiter_unref(struct ps_waiter *waiter);
 void ps_fibers_wake(struct ps_waiter *waiter);                    /* async-signal-safe */

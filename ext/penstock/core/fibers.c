@@ -31,6 +31,24 @@ void ps_fibers_unref(struct ps_fibers *fibers)
     free(fibers);
 }
 
+static void drop_the_woken(struct ps_fibers *fibers)
+{
+    struct ps_waiter *waiter = atomic_exchange(&fibers->woken, NULL);
+    while (waiter) {
+        struct ps_waiter *next = waiter->woken_next;
+        ps_waiter_unref(waiter);
+        waiter = next;
+    }
+}
+
+/* Who pushes later sees `forgotten` and drops it: one of the two takes each. */
+void ps_fibers_forget(struct ps_fibers *fibers)
+{
+    atomic_store(&fibers->forgotten, true);
+    drop_the_woken(fibers);
+    ps_fibers_unref(fibers);
+}
+
 struct ps_waiter *ps_fibers_waiter(struct ps_fibers *fibers, size_t size)
 {
     struct ps_waiter *waiter = calloc(1, size);
@@ -56,7 +74,9 @@ void ps_fibers_wake(struct ps_waiter *waiter)
     struct ps_waiter *head = atomic_load(&fibers->woken);
     do waiter->woken_next = head;
     while (!atomic_compare_exchange_weak(&fibers->woken, &head, waiter));
-    if (!head) ps_wakeup_signal(&fibers->wakeup); /* else whoever made the stack non-empty has signalled */
+    /* The completion still has a reference to the waiter, and that one to `fibers`. */
+    if (atomic_load(&fibers->forgotten)) drop_the_woken(fibers);
+    else if (!head) ps_wakeup_signal(&fibers->wakeup); /* else whoever made the stack non-empty has signalled */
 }
 
 /* The signal is taken first: who pushes after the stack was taken signals again. */

@@ -12,12 +12,18 @@ module KafkaTopics
     super
   end
 
+  # Returns when the broker knows it, which may be a moment after the command.
   def create_topic(topic = "penstock-test-#{SecureRandom.hex(6)}", partitions:)
     kafka_topics("--create", "--topic", topic, "--partitions", partitions.to_s)
+    eventually(30) { fresh_count(topic) == partitions }
     topic
   end
 
-  def grow_topic(topic, partitions:) = kafka_topics("--alter", "--topic", topic, "--partitions", partitions.to_s)
+  # The same.
+  def grow_topic(topic, partitions:)
+    kafka_topics("--alter", "--topic", topic, "--partitions", partitions.to_s)
+    eventually(30) { fresh_count(topic) == partitions }
+  end
 
   # Returns when the broker knows it no more.
   def delete_topic(topic)
@@ -26,6 +32,14 @@ module KafkaTopics
   end
 
   private
+
+  # Of somebody who remembers nothing.
+  def fresh_count(topic)
+    watcher = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ENV.fetch("PENSTOCK_KAFKA") } }
+    watcher.partition_count(topic)
+  ensure
+    watcher&.close
+  end
 
   def kafka_topics(*arguments)
     output, status = Open3.capture2e(*COMMAND, "--bootstrap-server", ENV.fetch("PENSTOCK_KAFKA"), *arguments)

@@ -191,6 +191,33 @@ class PollingModeTest < PenstockTest
     assert_equal 150, threads.flat_map(&:value).count(&:delivered?)
   end
 
+  def test_a_fiber_goes_on_while_the_thread_whose_fiber_drains_is_blocked
+    slow = own_cluster
+    name = topic(on: slow, partitions: 1)
+    one = producer(servers: slow.bootstrap_servers, "linger.ms": 0) { |config| config.polling.mode = :reactor }
+    one.produce_sync(topic: name, payload: "x")
+    slow.set_round_trip_time(100)
+    report = under_plain do
+      one.produce_async(topic: name, payload: "x") # drained by a fiber of this thread
+      Fiber.new(blocking: true) { under_plain { one.produce_sync(topic: name, payload: "x") } }.resume
+    end
+    assert_equal 2, report.offset
+  end
+
+  def test_what_was_sent_before_an_interrupt_that_came_for_room_in_the_queue_is_served
+    slow = own_cluster
+    name = topic(on: slow, partitions: 1)
+    one = producer(servers: slow.bootstrap_servers, "linger.ms": 0, "queue.buffering.max.messages": 2) do |config|
+      config.polling.mode = :reactor
+    end
+    one.produce_sync(topic: name, payload: "x")
+    slow.set_round_trip_time(300)
+    sending = quiet_thread { one.produce_many_async(Array.new(10) { { topic: name, payload: "x" } }) }
+    eventually { sending.stop? && one.queue_size == 2 }
+    sending.kill.join
+    eventually { one.queue_size.zero? }
+  end
+
   # ---- without a scheduler ----
 
   def test_where_no_scheduler_runs_a_thread_serves_while_messages_are_in_flight

@@ -17,6 +17,7 @@ static VALUE fiber_class;
 struct attendant {
     struct ps_poller *poller; /* retained */
     VALUE io;
+    uintptr_t who; /* the thread */
     bool scheduled, left;
 };
 
@@ -29,7 +30,7 @@ static void attendant_mark(void *data)
 static void attendant_free(void *data)
 {
     struct attendant *attendant = data;
-    if (attendant->scheduled && !attendant->left) ps_poller_desert(attendant->poller);
+    if (attendant->scheduled && !attendant->left) ps_poller_desert(attendant->poller, attendant->who);
     if (attendant->poller) ps_poller_unref(attendant->poller);
     xfree(attendant);
 }
@@ -73,7 +74,7 @@ static VALUE leave(VALUE self)
 {
     struct attendant *attendant = rb_check_typeddata(self, &attendant_type);
     attendant->left = true;
-    ps_poller_desert(attendant->poller);
+    ps_poller_desert(attendant->poller, attendant->who);
     return Qnil;
 }
 
@@ -84,6 +85,7 @@ static VALUE attend_and_leave(RB_BLOCK_CALL_FUNC_ARGLIST(unused, self))
 
 struct scheduling {
     struct ps_poller *poller;
+    uintptr_t who;
     bool asked; /* the scheduler: what is raised from then on may be its refusal */
 };
 
@@ -94,6 +96,7 @@ static VALUE schedule(VALUE arg)
     struct attendant *attendant;
     VALUE self = TypedData_Make_Struct(rb_cObject, struct attendant, &attendant_type, attendant);
     attendant->poller = scheduling->poller;
+    attendant->who = scheduling->who;
     ps_poller_retain(attendant->poller);
     RB_OBJ_WRITE(self, &attendant->io, penstock_wakeup_io(&attendant->poller->wakeup));
     rb_thread_check_ints(); /* else the scheduler's Ruby code would be the first to meet them */
@@ -112,17 +115,19 @@ static bool refused(const struct scheduling *scheduling)
     return scheduling->asked && (rb_obj_is_kind_of(error, rb_eStandardError) || rb_obj_is_kind_of(error, rb_eScriptError));
 }
 
-void penstock_attend(struct ps_poller *poller)
+bool penstock_attend(struct ps_poller *poller)
 {
-    if (!ps_poller_attend(poller)) return;
+    uintptr_t here = (uintptr_t)pthread_self(), who = ps_poller_attend(poller, here);
+    if (who) return who == here || who == PS_ATTENDED_BY_USER;
     VALUE before = rb_errinfo();
-    struct scheduling scheduling = { .poller = poller };
+    struct scheduling scheduling = { .poller = poller, .who = here };
     int interrupted = 0;
-    if (RTEST(rb_protect(schedule, (VALUE)&scheduling, &interrupted))) return;
-    ps_poller_desert(poller);
-    if (!interrupted) return;
+    if (RTEST(rb_protect(schedule, (VALUE)&scheduling, &interrupted))) return true;
+    ps_poller_desert(poller, here);
+    if (!interrupted) return false;
     if (!refused(&scheduling)) rb_jump_tag(interrupted);
     rb_set_errinfo(before);
+    return false;
 }
 
 void penstock_attendant_init(void)

@@ -276,6 +276,9 @@ static VALUE give_up(VALUE arg)
     penstock_handover_give_up(handover, drop ? RD_KAFKA_RESP_ERR__QUEUE_FULL : RD_KAFKA_RESP_ERR__CONFLICT);
     if (drop) handover->sent = handover->batch->size; /* as far as the caller is concerned: all have a verdict to come */
     count(rest->tally, handover);
+    struct ps_poller *poller = handover->client->poller; /* we may be about to raise, so a fiber cannot be had */
+    uintptr_t here = (uintptr_t)pthread_self();
+    if (poller->driven && ps_poller_attend(poller, here) == 0) ps_poller_desert(poller, here);
     return Qnil;
 }
 

@@ -143,9 +143,15 @@ static bool wait_as_thread(const struct penstock_wait *wait)
     }
 }
 
+static bool wait_here(const struct penstock_wait *wait)
+{
+    VALUE scheduler = penstock_fiber_scheduler();
+    return NIL_P(scheduler) ? wait_as_thread(wait) : penstock_wait_as_fiber(scheduler, wait);
+}
+
 static VALUE wait_body(VALUE wait)
 {
-    return wait_as_thread((const struct penstock_wait *)wait) ? Qtrue : Qfalse;
+    return wait_here((const struct penstock_wait *)wait) ? Qtrue : Qfalse;
 }
 
 static VALUE wait_ensure(VALUE poller)
@@ -154,7 +160,7 @@ static VALUE wait_ensure(VALUE poller)
     return Qnil;
 }
 
-/* Who attends to the poller may be a fiber of this very thread. */
+/* Who attends to the poller may be a fiber of this very thread, or of one that waits for us. */
 static bool wait_with_a_thread(const struct penstock_wait *wait, struct ps_poller *poller)
 {
     int failed = ps_poller_call(poller);
@@ -164,12 +170,10 @@ static bool wait_with_a_thread(const struct penstock_wait *wait, struct ps_polle
 
 static bool wait_for(const struct penstock_wait *wait)
 {
-    VALUE scheduler = penstock_fiber_scheduler();
     struct ps_poller *poller = wait->completion->poller;
-    bool driven = poller && poller->driven;
-    if (NIL_P(scheduler)) return driven ? wait_with_a_thread(wait, poller) : wait_as_thread(wait);
-    if (driven) penstock_attend(poller);
-    return penstock_wait_as_fiber(scheduler, wait);
+    if (!poller || !poller->driven) return wait_here(wait);
+    if (!NIL_P(penstock_fiber_scheduler()) && penstock_attend(poller)) return wait_here(wait);
+    return wait_with_a_thread(wait, poller);
 }
 
 bool penstock_wait(struct ps_completion *completion, const struct ps_delivery *delivery, int64_t deadline_us)

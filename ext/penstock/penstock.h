@@ -87,9 +87,9 @@ void penstock_fiber_wait_init(void);
 
 /* ---- attendant.c: a fiber that takes the turns of a poller without a thread ----------------------- */
 
-/* Sees to it that somebody takes them while messages are in flight; to be called when some are. Raises only
- * what interrupts the thread. */
-void penstock_attend(struct ps_poller *poller);
+/* Sees to it that somebody takes them while messages are in flight; to be called when some are. False: a thread does for a
+ * while, or another thread's fiber, so that who waits here has to call for one. Raises only what interrupts the thread. */
+bool penstock_attend(struct ps_poller *poller);
 void penstock_attendant_init(void);
 
 /* ---- config.c: Hash to rd_kafka_conf_t ------------------------------------------------------------ */

@@ -93,7 +93,7 @@ static VALUE poller_io(VALUE self)
     struct ps_poller *poller = driven_poller(self);
     VALUE io = penstock_wakeup_io(&poller->wakeup);
     rb_ivar_set(io, rb_intern("penstock_poller"), self); /* whose descriptor it is */
-    ps_poller_attend(poller); /* for good: whoever asks for it means to */
+    atomic_store(&poller->attended, PS_ATTENDED_BY_USER); /* for good: whoever asks for it means to */
     return io;
 }
 

@@ -192,7 +192,7 @@ int main(int argc, char **argv)
     _Atomic bool stopped = false;
     pthread_t drainer;
     poller = ps_poller_new(0, driven);
-    if (driven && ps_poller_attend(poller)) pthread_create(&drainer, NULL, drain, (void *)&stopped);
+    if (driven && ps_poller_attend(poller, 1) == 0) pthread_create(&drainer, NULL, drain, (void *)&stopped);
     struct ps_client *clients[64];
     pthread_t threads[256];
     for (int i = 0; i < client_count; i++) clients[i] = open_client();

@@ -553,7 +553,7 @@ struct ps_poller {
     int thread_id;
     unsigned callers;          /* under lock; driven: wait for what it does and cannot take turns themselves */
     bool deserted;             /* under lock; driven: what is in flight is left to a thread */
-    _Atomic bool attended;     /* driven: somebody waits for its wakeup and takes its turns */
+    _Atomic uintptr_t attended; /* driven: who waits for its wakeup and takes its turns; 0: nobody */
 
     struct ps_client *run_head, *run_tail; /* under turn: whom to visit next */
     _Atomic int64_t swept_us;
@@ -574,8 +574,10 @@ void ps_poller_leave(struct ps_poller *poller, struct ps_client *client); /* blo
 int ps_poller_call(struct ps_poller *poller);        /* 0 or errno */
 void ps_poller_insist(struct ps_poller *poller);     /* the same, trying until there is a thread to be had: may block */
 void ps_poller_dismiss(struct ps_poller *poller);
-bool ps_poller_attend(struct ps_poller *poller);     /* false: somebody does already */
-void ps_poller_desert(struct ps_poller *poller);     /* nobody attends: a thread does until nothing is in flight. Never blocks */
+/* `who`: a number of the caller's, not 0. 0: nobody has attended, and `who` does from here on; else who does. */
+uintptr_t ps_poller_attend(struct ps_poller *poller, uintptr_t who);
+#define PS_ATTENDED_BY_USER 1
+void ps_poller_desert(struct ps_poller *poller, uintptr_t who); /* `who` does no more: a thread does until nothing is in flight */
 bool ps_poller_drain(struct ps_poller *poller);      /* one turn; true: there is more to do at once, and it can be read */
 bool ps_poller_busy(struct ps_poller *poller);       /* messages are in flight */
 int64_t ps_poller_next_sweep_us(struct ps_poller *poller); /* drain by then, whether or not it can be read */

@@ -407,9 +407,11 @@ int64_t ps_poller_next_sweep_us(struct ps_poller *poller)
     return atomic_load(&poller->swept_us) + atomic_load(&poller->sweep_us);
 }
 
-bool ps_poller_attend(struct ps_poller *poller)
+uintptr_t ps_poller_attend(struct ps_poller *poller, uintptr_t who)
 {
-    return !atomic_exchange(&poller->attended, true);
+    uintptr_t before = 0;
+    atomic_compare_exchange_strong(&poller->attended, &before, who);
+    return before;
 }
 
 int ps_poller_call(struct ps_poller *poller)
@@ -436,11 +438,10 @@ void ps_poller_dismiss(struct ps_poller *poller)
 }
 
 /* Without a thread to be had, what is in flight waits for the next who calls. */
-void ps_poller_desert(struct ps_poller *poller)
+void ps_poller_desert(struct ps_poller *poller, uintptr_t who)
 {
-    if (poller->generation != ps_generation()) return;
+    if (poller->generation != ps_generation() || !atomic_compare_exchange_strong(&poller->attended, &who, 0)) return;
     pthread_mutex_lock(&poller->lock);
-    atomic_store(&poller->attended, false);
     poller->deserted = in_flight(poller) && start_thread(poller) == 0;
     pthread_mutex_unlock(&poller->lock);
 }

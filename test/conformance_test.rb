@@ -30,7 +30,7 @@ class ConformanceTest < PenstockTest
         with_scheduler(:plain) do |fibers|
           on = stuck(call.stuck, LONG)
           before = fibers.scheduler.given_way
-          call.run(on, LONG)
+          100.times { call.run(on, LONG) if fibers.scheduler.given_way == before } # the answer may be there at once
           assert_operator fibers.scheduler.given_way, :>, before
         end
       end

@@ -77,8 +77,14 @@ class Demo
 
   # As the system sees them: threads of this process by name.
   def native_pollers
-    names = Dir["/proc/self/task/*/comm"].map { |path| File.read(path).chomp }
+    names = Dir["/proc/self/task/*/comm"].filter_map { |path| name_in(path) }
     names.empty? ? 1 : names.count { |name| name.start_with?("penstock.poll") }
+  end
+
+  def name_in(path)
+    File.read(path).chomp
+  rescue Errno::ENOENT, Errno::ESRCH
+    nil # the thread has ended meanwhile
   end
 
   def report(rounds, added, pollers, stats)

@@ -105,29 +105,34 @@ class FiberSoakTest < PenstockTest
 
   # Each is interrupted by one that does nothing else.
   def interrupted_threads
-    Array.new(2) do |i|
-      random = Random.new(@seed + 100 + i)
-      waiting = quiet_thread { interruptible_waits }
-      [waiting, quiet_thread { interrupt(waiting, random) }]
-    end.flatten
+    Array.new(2) { |i| quiet_thread { interruptible_waits(Random.new(@seed + 100 + i)) } }
   end
 
-  def interruptible_waits
+  def interruptible_waits(random)
+    waiting = Thread.current
     Thread.handle_interrupt(Interrupted => :never) do
-      while now < @finished
-        begin
-          Thread.handle_interrupt(Interrupted => :on_blocking) { @recent.sample ? @recent.sample.wait : sleep(0.001) }
-        rescue Interrupted
-          count(:interrupted)
-        end
-      end
+      interrupting = quiet_thread { interrupt(waiting, random) }
+      wait_and_be_interrupted while now < @finished
+      interrupting.join
+      forget_interrupts
     end
+  end
+
+  def wait_and_be_interrupted
+    Thread.handle_interrupt(Interrupted => :on_blocking) { @recent.sample ? @recent.sample.wait : sleep(0.001) }
   rescue Interrupted
-    nil # it came when there was nothing left to wait for
+    count(:interrupted)
+  end
+
+  # They came when there was nothing left to wait for.
+  def forget_interrupts
+    Thread.handle_interrupt(Interrupted => :immediate) { Thread.pass } while Thread.pending_interrupt?
+  rescue Interrupted
+    retry
   end
 
   def interrupt(waiting, random)
-    while now < @finished - 0.2
+    while now < @finished
       sleep(random.rand / 200)
       waiting.raise(Interrupted)
     end

@@ -9,7 +9,8 @@ module Penstock
     # Waits until the message has its verdict.
     #
     # Blocks: this thread, without the GVL, or this fiber if it has a scheduler, until the verdict or the timeout.
-    # `Thread#raise`, `Timeout` and Ctrl-C interrupt it at once; the message then stays on its way, and the handle can be waited for again.
+    # `Thread#raise`, `Timeout` and Ctrl-C interrupt it at once; the message then stays on its way, and the handle can be
+    # waited for again.
     #
     # @param max_wait_timeout_ms [Integer, Float, nil] ms to wait; nil: without limit; default: 180_000
     # @return [DeliveryReport] when the message was delivered

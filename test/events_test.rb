@@ -45,7 +45,7 @@ class EventsTest < PenstockTest
     messages = Array.new(1_500) { |i| { topic: name, payload: "x", label: i } }
     messages.each_slice(300) { |batch| producer.produce_many_async(batch) }
     producer.flush
-    eventually { seen.size == 1_500 }
+    eventually(30) { seen.size == 1_500 }
     assert_equal [*0...1_500], (seen.map { |event| event[:offset] })
     assert_equal [*0...1_500], (seen.map { |event| event[:label] })
   end
@@ -69,7 +69,7 @@ class EventsTest < PenstockTest
     seen = heard(producer, ACKNOWLEDGED)
     name = topic
     producer.produce_many_sync(Array.new(500) { { topic: name, payload: "x", label: Object.new } })
-    eventually { seen.size == 500 }
+    eventually(30) { seen.size == 500 }
     source = ObjectSpace.each_object(Penstock::EventSource).find { |one| one.producer.equal?(producer) }
     eventually { source.counts.last.zero? }
   end

@@ -30,7 +30,9 @@ class TransactionTestCase < ProducerTestCase
   end
 
   # Errors that librdkafka tells whenever it likes, and verdicts that are failures; see events_test.rb.
-  def by_itself?(event) = event.id == "error.occurred" && %w[librdkafka.error librdkafka.dispatch_error].include?(event.payload[:type])
+  def by_itself?(event)
+    event.id == "error.occurred" && %w[librdkafka.error librdkafka.dispatch_error].include?(event[:type])
+  end
 
   def taken(queue) = Array.new(queue.size) { queue.pop }
 

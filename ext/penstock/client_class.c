@@ -16,6 +16,7 @@ struct client_object {
     _Atomic(struct ps_client *) client; /* owns a reference */
     VALUE poller;                       /* Penstock::Poller */
     VALUE logger;                       /* nil: librdkafka's log goes to stderr */
+    VALUE source;                       /* Penstock::EventSource, or nil: nobody can listen */
     struct penstock_message_limits limits;
     VALUE last_topic;                   /* the latest message's, or nil */
     int64_t queue_full_ms;              /* how long to wait for room in librdkafka's queue; -1: without limit */
@@ -29,6 +30,7 @@ static void client_mark(void *data)
     struct client_object *object = data;
     rb_gc_mark_movable(object->poller);
     rb_gc_mark_movable(object->logger);
+    rb_gc_mark_movable(object->source);
     rb_gc_mark_movable(object->last_topic);
 }
 
@@ -37,6 +39,7 @@ static void client_compact(void *data)
     struct client_object *object = data;
     object->poller = rb_gc_location(object->poller);
     object->logger = rb_gc_location(object->logger);
+    object->source = rb_gc_location(object->source);
     object->last_topic = rb_gc_location(object->last_topic);
 }
 
@@ -64,7 +67,7 @@ static VALUE client_allocate(VALUE klass)
 {
     struct client_object *object;
     VALUE self = TypedData_Make_Struct(klass, struct client_object, &client_type, object);
-    object->poller = object->logger = object->last_topic = Qnil;
+    object->poller = object->logger = object->source = object->last_topic = Qnil;
     return self;
 }
 
@@ -73,10 +76,12 @@ static VALUE client_allocate(VALUE klass)
 static struct ps_client *renew(struct client_object *object, struct ps_client *inherited)
 {
     struct ps_poller *poller = penstock_poller_get(object->poller); /* may raise, so before there is anything to lose */
+    struct ps_events *events = NIL_P(object->source) ? NULL : penstock_event_source_get(object->source);
     struct ps_client *fresh =
         ps_client_new(rd_kafka_conf_dup(inherited->conf), inherited->name, poller, &inherited->settings);
     if (!fresh) rb_memerror();
     ps_client_set_brokers(fresh, inherited->brokers);
+    if (events) ps_client_set_events(fresh, events);
     if (atomic_load(&inherited->state) >= PS_CLIENT_CLOSING) atomic_store(&fresh->state, PS_CLIENT_CLOSED);
     if (atomic_compare_exchange_strong(&object->client, &inherited, fresh)) return fresh; /* the old one stays, untouched */
     ps_client_unref(fresh);
@@ -123,6 +128,8 @@ static bool client_open(VALUE self, struct ps_client *client)
     int state = atomic_load(&client->state);
     if (client->settings.logs_to_mailbox && (state == PS_CLIENT_NEW || state == PS_CLIENT_CLOSED))
         ps_mailbox_post(client->address, PS_MAIL_LAST, ""); /* it did not open, or was closed meanwhile */
+    VALUE source = ((struct client_object *)rb_check_typeddata(self, &client_type))->source;
+    if (!NIL_P(source)) rb_funcall(source, rb_intern("client_opened"), 0);
     if (call.result < 0) {
         struct penstock_error_context context = penstock_no_context;
         context.client = client;
@@ -295,6 +302,14 @@ static void hand_over_the_rest(VALUE self, struct penstock_handover *handover, V
     rb_ensure(insist, (VALUE)&rest, give_up, (VALUE)&rest);
 }
 
+static void keep_label(VALUE self, const struct penstock_handover *handover, uint32_t i)
+{
+    if (NIL_P(handover->messages[i].label)) return;
+    const struct client_object *object = rb_check_typeddata(self, &client_type);
+    if (!NIL_P(object->source))
+        penstock_event_source_keep_label(object->source, &handover->batch->deliveries[i], handover->messages[i].label);
+}
+
 static VALUE client_produce(VALUE self, VALUE hash)
 {
     struct ps_client *client = client_get(self);
@@ -310,6 +325,7 @@ static VALUE client_produce(VALUE self, VALUE hash)
     if (!handover.batch) rb_memerror();
     penstock_delivery_handle_attach(handle, &handover.batch->deliveries[0], message.topic, message.label);
     ps_batch_unref(handover.batch); /* the handle has its own */
+    keep_label(self, &handover, 0);
 
     penstock_handover_prepare(&handover, false, 0);
     penstock_handover_nogvl(&handover); /* with the GVL: giving it up costs more than this takes */
@@ -376,6 +392,7 @@ static VALUE client_produce_many(int argc, VALUE *argv, VALUE self)
     if (!handover.batch) rb_memerror();
     penstock_delivery_handle_attach(first, &handover.batch->deliveries[0], messages[0].topic, messages[0].label);
     ps_batch_unref(handover.batch); /* the handles own it */
+    for (uint32_t i = 0; i < size; i++) keep_label(self, &handover, i);
 
     if (!penstock_handover_prepare(&handover, release, copies_size)) {
         ps_batch_never_sent(handover.batch, 0, RD_KAFKA_RESP_ERR__CONFLICT);
@@ -510,6 +527,17 @@ static VALUE client_hurry(VALUE self, VALUE timeout_ms)
     return Qnil;
 }
 
+/* Whose listeners are told what happens to it; before it is opened. */
+static VALUE client_set_event_source(VALUE self, VALUE source)
+{
+    struct ps_client *client = client_get(self);
+    if (atomic_load(&client->state) != PS_CLIENT_NEW) rb_raise(rb_eRuntimeError, "the client was opened already");
+    struct client_object *object = rb_check_typeddata(self, &client_type);
+    ps_client_set_events(client, penstock_event_source_get(source));
+    RB_OBJ_WRITE(self, &object->source, source);
+    return source;
+}
+
 static VALUE s_open_count(VALUE self)
 {
     return UINT2NUM(ps_registry_count());
@@ -528,6 +556,20 @@ static VALUE client_counters(VALUE self)
     const struct ps_client *client = client_get(self);
     return rb_ary_new_from_args(4, ULL2NUM(atomic_load(&client->accepted)), ULL2NUM(atomic_load(&client->delivered)),
                                 ULL2NUM(atomic_load(&client->failed)), ULL2NUM(atomic_load(&client->purged)));
+}
+
+/* [bytes accepted, Array of how many deliveries took how long: upper end in us, number, ...] */
+static VALUE client_measures(VALUE self)
+{
+    const struct ps_client *client = client_get(self);
+    VALUE latencies = rb_ary_new();
+    for (uint32_t i = 0; i < PS_LATENCY_BUCKETS; i++) {
+        uint32_t count = atomic_load_explicit(&client->latencies[i], memory_order_relaxed);
+        if (!count) continue;
+        rb_ary_push(latencies, LL2NUM(ps_latency_of_bucket(i)));
+        rb_ary_push(latencies, UINT2NUM(count));
+    }
+    return rb_ary_new_from_args(2, ULL2NUM(atomic_load(&client->accepted_bytes)), latencies);
 }
 
 static VALUE client_state(VALUE self)
@@ -596,6 +638,8 @@ void penstock_client_init(void)
     rb_define_method(client_class, "hurry", client_hurry, 1);
     rb_define_method(client_class, "timeout_error", client_timeout_error, 2);
     rb_define_method(client_class, "connect", client_connect, 0);
+    rb_define_method(client_class, "event_source=", client_set_event_source, 1);
+    rb_define_method(client_class, "measures", client_measures, 0);
     rb_define_method(client_class, "state", client_state, 0);
     rb_define_method(client_class, "queue_size", client_queue_size, 0);
     rb_define_method(client_class, "counters", client_counters, 0);

@@ -191,7 +191,7 @@ static void fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, in
 
 void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, struct penstock_conf_facts *facts)
 {
-    fill(conf, settings, logs_to_mailbox, RD_KAFKA_EVENT_DR, &facts->brokers);
+    fill(conf, settings, logs_to_mailbox, RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_STATS, &facts->brokers);
     facts->message_max_bytes = (size_t)get_integer(conf, "message.max.bytes");
     facts->queue_max_bytes = (size_t)get_integer(conf, "queue.buffering.max.kbytes") * 1024;
     facts->transaction_timeout_ms = get_integer(conf, "transaction.timeout.ms");

@@ -73,13 +73,13 @@ static const char *whereabouts(const struct ps_delivery *delivery)
 }
 
 /* A verdict that is a failure; nil for a message that was delivered. */
-VALUE penstock_delivery_error_new(const struct ps_delivery *delivery)
+VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topic)
 {
     if (!delivery->err) return Qnil;
     struct penstock_error_context context = {
         .err = delivery->err,
         .client = delivery->batch->client,
-        .topic = (VALUE)delivery->topic,
+        .topic = topic,
         .partition = delivery->partition,
         .retriable = delivery->status == RD_KAFKA_MSG_STATUS_NOT_PERSISTED,
     };

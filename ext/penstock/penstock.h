@@ -41,7 +41,7 @@ extern const struct penstock_error_context penstock_no_context;
 VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context *context, VALUE text);
 NORETURN(void penstock_raise(VALUE error_class, const struct penstock_error_context *context, const char *format, ...));
 NORETURN(void penstock_raise_closed(const struct ps_client *client));
-VALUE penstock_delivery_error_new(const struct ps_delivery *delivery);
+VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topic);
 void penstock_error_init(void);
 
 /* ---- nogvl.c: the only place that releases the GVL ------------------------------------------------ */
@@ -64,6 +64,7 @@ bool penstock_wait_job(struct ps_job *job, int64_t deadline_us);
  * queue. `attempt` runs with the GVL and must not raise. */
 bool penstock_wait_for_space(struct ps_client *client, bool (*attempt)(void *), void *arg, int64_t deadline_us);
 void penstock_mailbox_wait(void);
+void penstock_events_wait(struct ps_events_wait *wait); /* whoever is interrupted gives back what was found */
 /* Sleeps until the bell has been rung since it was `heard`, or until the deadline. May run a trap that closes what the bell
  * belongs to. */
 void penstock_wait_bell(struct ps_bell *bell, uint32_t heard, int64_t deadline_us);
@@ -193,7 +194,16 @@ VALUE penstock_handover_error(const struct penstock_handover *handover); /* why 
 
 VALUE penstock_delivery_handle_new(void);
 void penstock_delivery_handle_attach(VALUE handle, struct ps_delivery *delivery, VALUE topic, VALUE label);
+/* `topic` and `label`: those in the delivery are its handle's, which may have gone. */
+VALUE penstock_delivery_report_new(const struct ps_delivery *delivery, VALUE topic, VALUE label);
 void penstock_delivery_handle_init(void);
+
+/* ---- event_source.c --------------------------------------------------------------------------------- */
+
+struct ps_events *penstock_event_source_get(VALUE source); /* of this process; borrowed from the object */
+/* If somebody wants to be told of the delivery; before it is handed over. */
+void penstock_event_source_keep_label(VALUE source, struct ps_delivery *delivery, VALUE label);
+void penstock_event_source_init(void);
 
 /* ---- poller_class.c --------------------------------------------------------------------------------- */
 

@@ -99,6 +99,15 @@ module Penstock
     attr_accessor :monitor
     # @return [Middleware, nil] nil: one of its own
     attr_accessor :middleware
+    # How long a listener may take before "listener.slow" tells its name.
+    # @return [Integer] ms; default 1_000
+    attr_accessor :listener_budget
+    # How many events that happen by themselves may wait for the producer's listeners.
+    # @return [Integer] default 100_000
+    attr_accessor :event_queue_limit
+    # Which events are dropped, and counted, when more happen ({Producer#metrics}).
+    # @return [:drop_oldest, :drop_newest] default :drop_oldest
+    attr_accessor :event_queue_full
     # @return [Polling]
     attr_reader :polling
 
@@ -166,6 +175,9 @@ module Penstock
       @idle_disconnect_timeout = 0
       @deliver = true
       @client_class = @monitor = @middleware = nil
+      @listener_budget = 1_000
+      @event_queue_limit = 100_000
+      @event_queue_full = :drop_oldest
       @polling = Polling.new
     end
 
@@ -186,6 +198,7 @@ module Penstock
       check_queue
       check_recovery
       check_parts
+      check_listening
       check_polling
       check_kafka
       @kafka = with_defaults(defaults).freeze
@@ -282,6 +295,12 @@ module Penstock
       check("client_class", client_class, "a Class or nil") { client_class.nil? || client_class.respond_to?(:new) }
       check("monitor", monitor, "a Penstock::Monitor or nil") { monitor.nil? || monitor.respond_to?(:instrument) }
       check("middleware", middleware, "a Penstock::Middleware or nil") { middleware.nil? || middleware.respond_to?(:run) }
+    end
+
+    def check_listening
+      check_integer("listener_budget", listener_budget, 1)
+      check_integer("event_queue_limit", event_queue_limit, 1)
+      check_one_of("event_queue_full", event_queue_full, %i[drop_oldest drop_newest])
     end
 
     def check_polling

@@ -3,6 +3,7 @@
 require_relative "producer/status"
 require_relative "producer/connection"
 require_relative "producer/dispatch"
+require_relative "producer/listening"
 require_relative "producer/buffering"
 require_relative "producer/transactions"
 require_relative "producer/transaction_lock"
@@ -48,6 +49,7 @@ module Penstock
     include Buffering
     include Transactions
     include Closing
+    include Listening
 
     # @return [Config, nil] frozen; nil before {#setup}
     attr_reader :config
@@ -66,7 +68,8 @@ module Penstock
     def initialize(&block)
       @status = Status.new
       @tags = Tags.new
-      @monitor = Monitor.new
+      @monitor = Monitor.new.tap { |monitor| monitor.producer = self }
+      @events = nil
       @middleware = Middleware.new
       @transactional = @idempotent = @variants = false
       @connections = { {} => @connection = Connection.new(self) }
@@ -79,6 +82,7 @@ module Penstock
       @buffer = []
       @in_hand = [] # of flushes
       @buffer_pid = Process.pid
+      tell_everybody("producer.created", nil)
       setup(&block) if block
     end
 
@@ -97,11 +101,14 @@ module Penstock
       @monitor = config.monitor || @monitor
       @middleware = config.middleware || @middleware
       @config = config
+      @events = EventSource.new(self, config)
       @poller = config.polling.made_poller
       probe = build_client(config.kafka) # finds what is wrong with the settings
       @transactional = probe.transactional?
       @idempotent = probe.idempotent?
+      @events.refresh
       status.configured!
+      tell_everybody("producer.configured", id, config:)
       self
     end
 
@@ -226,7 +233,7 @@ module Penstock
       stand_in = config.deliver ? config.client_class : Clients::Dummy
       return stand_in.new(config, monitor).tap { |client| client.producer = self } if stand_in
 
-      Client.new(id, kafka, poller, config.logger, *config.native_settings)
+      Client.new(id, kafka, poller, config.logger, *config.native_settings).tap { |client| client.event_source = @events }
     end
 
     # @return [Integer] messages that its clients have taken so far
@@ -252,6 +259,7 @@ module Penstock
     def connected
       status.connected!
       IdleDisconnector.watch(self, config.idle_disconnect_timeout) if config.idle_disconnect_timeout.positive?
+      instrument("poller.producer_registered") { {} }
       instrument("producer.connected") { {} }
     end
 

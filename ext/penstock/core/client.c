@@ -51,6 +51,7 @@ void ps_client_unref(struct ps_client *client)
     rd_kafka_conf_destroy(client->conf);
     if (client->close_job) ps_job_unref(&client->close_job->job);
     ps_poller_unref(client->poller);
+    ps_events_unref(client->events);
     ps_completion_drop(&client->space);
     ps_transactions_destroy(&client->transactions);
     pthread_cond_destroy(&client->calls_ended);
@@ -77,6 +78,13 @@ int ps_resolve_cb(const char *node, const char *service, const struct addrinfo *
     numeric.ai_flags = (numeric.ai_flags & ~AI_ADDRCONFIG) | AI_NUMERICHOST;
     if (getaddrinfo(node, service, &numeric, result) == 0) return 0;
     return getaddrinfo(node, service, hints, result);
+}
+
+void ps_client_set_events(struct ps_client *client, struct ps_events *events)
+{
+    ps_events_retain(events);
+    ps_events_unref(client->events);
+    client->events = events;
 }
 
 void ps_client_set_brokers(struct ps_client *client, const char *brokers)
@@ -110,6 +118,7 @@ static int open_locked(struct ps_client *client, char *errstr, size_t errstr_siz
         client->rk = NULL;
         return -1;
     }
+    if (client->events) atomic_fetch_add(&client->events->open, 1);
     /* The callback comes only when the queue stops being empty, so what is there already needs a mark. */
     rd_kafka_queue_cb_event_enable(client->queue, ps_poller_ready_cb, client);
     ps_poller_mark_ready(client);

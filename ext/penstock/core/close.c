@@ -87,6 +87,7 @@ static void close_run(struct ps_job *job)
     ps_registry_remove(&client->open);
     atomic_store(&client->state, PS_CLIENT_CLOSED);
     if (client->settings.logs_to_mailbox) ps_mailbox_post(client->address, PS_MAIL_LAST, "");
+    ps_events_closed(client);
 }
 
 /* The client owns a reference to its job, so the job must not own one to the client: the thread does. */

@@ -9,8 +9,8 @@
  * it only does atomics and one write(2), or rings a bell.
  *
  * Lock order, outermost first: poller.turn, then client.lock or consumer.lock, then registry.lock or poller.lock, then librdkafka's own.
- * topics.lock may be held while calling librdkafka too. job.lock, bell.lock and
- * mailbox.lock are leaves.
+ * topics.lock may be held while calling librdkafka too. job.lock, bell.lock, mailbox.lock, events.lock and the office's
+ * (events.c) are leaves.
  */
 #ifndef PENSTOCK_CORE_H
 #define PENSTOCK_CORE_H
@@ -144,9 +144,95 @@ void ps_job_retain(struct ps_job *job);
 void ps_job_unref(struct ps_job *job);
 void ps_job_abandon(struct ps_job *job); /* says that the asker has stopped waiting, and unrefs */
 
-/* ---- delivery.c: messages on their way ----------------------------------------------------------- */
+/* ---- events.c: what happened, for listeners ------------------------------------------------------- */
+
+enum ps_event_kind {
+    PS_EVENT_DELIVERED = 1,
+    PS_EVENT_FAILED = 2,
+    PS_EVENT_ERROR = 4,
+    PS_EVENT_STATISTICS = 8,
+    PS_EVENT_CLOSED = 16, /* a client of the producer has ended; nobody is told of it */
+};
+
+enum { PS_EVENT_NAME_BUCKETS = 64 };
+
+struct ps_event { /* the head of a ps_delivery, which then owns a reference to its batch, or of a ps_notice */
+    struct ps_event *next;
+    uint32_t kind;
+    uint32_t label; /* which of the labels kept for listeners is its own; 0: it has none */
+};
+
+struct ps_name { /* of a topic; lives as long as the queue */
+    struct ps_name *next;
+    char text[];
+};
 
 struct ps_client;
+
+struct ps_notice {
+    struct ps_event event; /* first, so that one is the other */
+    struct ps_client *client; /* retained */
+    rd_kafka_resp_err_t err;
+    bool fatal;
+    size_t size;
+    char text[]; /* the error's, or the statistics as JSON */
+};
+
+struct ps_events { /* refs: of the Ruby object, its clients, the office */
+    _Atomic uint32_t refs;
+    unsigned generation;
+    uint64_t address;
+    _Atomic uint32_t wanted; /* enum ps_event_kind, those that somebody listens to */
+    _Atomic uint32_t open;   /* clients */
+    _Atomic bool attached;   /* somebody wants to know when they end */
+    uint32_t limit;
+    bool drop_newest;        /* when it is full; else the oldest */
+    pthread_mutex_t lock;
+    struct ps_event *first, **last;
+    _Atomic uint32_t size;
+    _Atomic uint64_t queued, dropped;
+    struct ps_name *names[PS_EVENT_NAME_BUCKETS]; /* under lock */
+    uint32_t *released;                           /* under lock: labels that nobody needs any more */
+    uint32_t released_count, released_capacity;
+    /* the office's, under its lock: */
+    struct ps_events *office_next;
+    bool ready, served;
+    int64_t since_us;
+};
+
+struct ps_events *ps_events_new(uint32_t limit, bool drop_newest); /* NULL: no memory */
+void ps_events_retain(struct ps_events *events);
+void ps_events_unref(struct ps_events *events); /* may be NULL */
+bool ps_events_wanted(const struct ps_events *events, uint32_t kinds);
+void ps_events_append(struct ps_events *events, struct ps_event *first); /* owns all that are linked behind it */
+void ps_events_error(struct ps_client *client, rd_kafka_resp_err_t err, const char *text, bool fatal);
+void ps_events_statistics(struct ps_client *client, const char *json);
+void ps_events_closed(struct ps_client *client);
+struct ps_event *ps_events_take(struct ps_events *events); /* NULL: empty; else to be freed */
+void ps_events_clear(struct ps_events *events);
+void ps_event_free(struct ps_event *event);
+const struct ps_name *ps_events_name(struct ps_events *events, const char *text); /* NULL: no memory */
+void ps_events_release_label(struct ps_events *events, uint32_t label);
+bool ps_events_released(struct ps_events *events, uint32_t *label); /* false: there is none left */
+
+struct ps_events_wait {
+    int64_t deadline_us;
+    uint32_t calls;            /* ps_events_calls() as it was: another number ends the wait */
+    _Atomic bool interrupted;
+    struct ps_events *found;   /* NULL: none; else it is the caller's until ps_events_done */
+    unsigned idle;             /* others who wait */
+};
+
+void ps_events_next(struct ps_events_wait *wait);
+void ps_events_interrupt(void *wait);  /* async-signal-safe */
+void ps_events_done(uint64_t address, bool more);
+void ps_events_discard(uint64_t address); /* of one that is served: nobody wants to know */
+bool ps_events_busy(struct ps_events *events); /* something is queued or being told */
+uint32_t ps_events_calls(void);
+void ps_events_call_all(void);         /* out of their wait */
+
+/* ---- delivery.c: messages on their way ----------------------------------------------------------- */
+
 struct ps_batch;
 
 struct ps_bytes { /* an owned copy of a String */
@@ -156,8 +242,9 @@ struct ps_bytes { /* an owned copy of a String */
 
 /* One message's promise and verdict: librdkafka's per-message opaque. */
 struct ps_delivery {
+    struct ps_event event;            /* first; links those of one librdkafka event, then those that are to be told */
     struct ps_batch *batch;
-    struct ps_delivery *next;         /* those of one event, between reading and settling */
+    const struct ps_name *topic_name; /* its event's; NULL: nobody listened */
     struct ps_bytes *partition_key;   /* read by the partitioner on any thread; NULL if none */
     char *reason;                     /* why it failed, in the broker's or librdkafka's words; NULL if none */
     uintptr_t topic, label;           /* Ruby's, opaque here: only touched and marked by a DeliveryHandle */
@@ -322,6 +409,12 @@ struct ps_close_counts {
     uint64_t delivered, failed, purged, pending;
 };
 
+/* Log-linear: 8 buckets for each power of two microseconds, so that a percentile is right within 12 %. */
+enum { PS_LATENCY_BUCKETS = 8 * 36 };
+
+uint32_t ps_latency_bucket(int64_t latency_us);
+int64_t ps_latency_of_bucket(uint32_t bucket); /* us, its upper end */
+
 struct ps_client {
     struct ps_open open; /* first, so that one is the other */
 
@@ -349,6 +442,7 @@ struct ps_client {
     rd_kafka_t *rk;
     rd_kafka_queue_t *queue;
     struct ps_poller *poller;        /* retained */
+    struct ps_events *events;        /* retained; NULL: nobody can listen */
     struct ps_topics topics;
     struct ps_transactions transactions;
     struct ps_close_job *close_job;
@@ -358,8 +452,10 @@ struct ps_client {
 
     /* Producing threads write the first, who serves the client the others: on cache lines of their own. */
     _Alignas(64) _Atomic uint64_t accepted;
+    _Atomic uint64_t accepted_bytes; /* of payloads and keys */
     _Alignas(64) _Atomic uint64_t delivered;
     _Atomic uint64_t failed, purged;
+    _Atomic uint32_t latencies[PS_LATENCY_BUCKETS]; /* of delivered messages */
 };
 
 struct ps_client *ps_client_new(rd_kafka_conf_t *conf, const char *name, struct ps_poller *poller,
@@ -373,6 +469,7 @@ int ps_client_open(struct ps_client *client, char *errstr, size_t errstr_size);
 bool ps_client_enter(struct ps_client *client);
 void ps_client_exit(struct ps_client *client);
 void ps_client_set_brokers(struct ps_client *client, const char *brokers); /* before it is opened */
+void ps_client_set_events(struct ps_client *client, struct ps_events *events); /* the same */
 bool ps_client_inherited(const struct ps_client *client); /* made before a fork: librdkafka must not see it */
 uint64_t ps_client_in_flight(const struct ps_client *client);
 void ps_client_note_error(struct ps_client *client, rd_kafka_resp_err_t err, const char *text);

@@ -165,6 +165,7 @@ static void handle_error(struct ps_client *client, rd_kafka_event_t *event)
     rd_kafka_resp_err_t err = rd_kafka_event_error(event);
     const char *text = rd_kafka_event_error_string(event);
     ps_client_note_error(client, err, text);
+    ps_events_error(client, err, text, rd_kafka_event_error_is_fatal(event));
     ps_client_log(client, rd_kafka_event_error_is_fatal(event) ? 2 : 4, rd_kafka_err2name(err), text);
 }
 
@@ -178,6 +179,7 @@ static void handle(struct ps_poller *poller, struct ps_client *client, rd_kafka_
         return;
     case RD_KAFKA_EVENT_LOG: handle_log(client, event); break;
     case RD_KAFKA_EVENT_ERROR: handle_error(client, event); break;
+    case RD_KAFKA_EVENT_STATS: ps_events_statistics(client, rd_kafka_event_stats(event)); break;
     default: break; /* nobody can have asked for it yet */
     }
     rd_kafka_event_destroy(event);

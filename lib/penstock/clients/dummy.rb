@@ -134,6 +134,14 @@ module Penstock
         [0, 0, 0, 0]
       end
 
+      # It tells its monitor itself.
+      # @api private
+      def event_source=(_source); end
+
+      # @return [Array(Integer, Array)] bytes, which it does not count, and latencies: there are none
+      # @api private
+      def measures = [0, []]
+
       # @api private
       def begin_closing(_timeout_ms) = @closed = true
 

@@ -48,13 +48,16 @@ module Penstock
       # For good: nobody may use it any more. A client that is being given up just now takes no longer than this, either.
       # @return [Array(Integer, Integer, Integer, Integer), nil] see Client#close; nil: there was no client
       def close(timeout_ms)
-        clients.map { |client| close_within(timeout_ms, client) }.reduce { |sums, part| sums.zip(part).map(&:sum) }
+        closed = clients.map { |client| close_within(timeout_ms, client) }
+        closed.each { @producer.instrument("poller.producer_unregistered") { {} } }
+        closed.reduce { |sums, part| sums.zip(part).map(&:sum) }
       end
 
       # The next use connects anew, also by who is inside the old client just now.
       def give_up(timeout_ms)
         client = exclusively { leave }
         client&.close(timeout_ms)
+        @producer.instrument("poller.producer_unregistered") { {} } if client
       ensure
         forget_closed
       end
@@ -87,6 +90,7 @@ module Penstock
           leave
           failed.close(drain_ms) # what has no verdict gets one
           forget_closed
+          @producer.instrument("poller.producer_unregistered") { {} }
           @producer.instrument("producer.reloaded") { { attempt: @reloads, time: (now - start) * 1000 } }
         end
         true
@@ -132,7 +136,7 @@ module Penstock
           wait_out_the_backoff
           @producer.check_usable
           @kafka ||= Variant.override(@producer.config.kafka, @overrides)
-          client = @producer.build_client(@kafka)
+          client = @producer.build_client(@producer.with_statistics(@kafka))
           @others << client # so that closing ends what making it ready waits for
           prepare(client)
           @pid = Process.pid

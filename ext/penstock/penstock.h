@@ -42,6 +42,8 @@ VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context 
 NORETURN(void penstock_raise(VALUE error_class, const struct penstock_error_context *context, const char *format, ...));
 NORETURN(void penstock_raise_closed(const struct ps_client *client));
 VALUE penstock_delivery_error_new(const struct ps_delivery *delivery);
+VALUE penstock_refused_error_class(enum ps_refused kind);
+void penstock_raise_if_refused(struct ps_client *client, VALUE topic); /* by brokers, just now; else returns */
 void penstock_error_init(void);
 
 /* ---- nogvl.c: the only place that releases the GVL ------------------------------------------------ */
@@ -225,6 +227,11 @@ int64_t penstock_timeout_ms(VALUE milliseconds); /* Numeric or nil (-1: no limit
 void penstock_client_init(void);
 void penstock_embedded_cluster_init(void);
 void penstock_dispatcher_init(void);
+
+/* ---- bearer.c ---------------------------------------------------------------------------------------- */
+
+VALUE penstock_bearer_new(struct ps_client *client);
+void penstock_bearer_init(void);
 
 /* ---- transaction_methods.c: more methods of Client ------------------------------------------------- */
 

@@ -40,6 +40,11 @@ module Penstock
     # @return [Integer, nil] ms that a sync call or {DeliveryHandle#wait} waits for verdicts; nil: without limit;
     #   default 180_000
     attr_accessor :max_wait_timeout
+    # What brokers may refuse: a certificate, a password, the protocol. After so long without a connection that worked, the
+    # messages in flight fail with the cause ({RefusedError}), and so do waits and flushes, instead of waiting for
+    # `message.timeout.ms`. The producer goes on: once brokers accept it, new messages are delivered.
+    # @return [Integer, nil] ms; nil: messages wait for their timeout; default 10_000
+    attr_accessor :refusal_timeout
     # @return [Integer] ms to go on delivering when a producer is closed without a timeout of its own, dropped, or
     #   still open at the end of the process; default 30_000
     attr_accessor :close_timeout
@@ -101,6 +106,8 @@ module Penstock
     attr_accessor :middleware
     # @return [Polling]
     attr_reader :polling
+    # @return [OAuth]
+    attr_reader :oauth
 
     # Settings of {Config#polling}.
     class Polling
@@ -138,6 +145,18 @@ module Penstock
       end
     end
 
+    # Settings of {Config#oauth}, for `sasl.mechanism` OAUTHBEARER.
+    class OAuth
+      # Brings the tokens: its `on_oauthbearer_token_refresh(event)` gives one to `event[:bearer]`, a {Bearer}. It is called on a
+      # thread of the producer's own, before the producer first connects, and again before each token expires.
+      # @return [#on_oauthbearer_token_refresh, nil] default nil
+      attr_accessor :token_provider_listener
+
+      def initialize
+        @token_provider_listener = nil
+      end
+    end
+
     # Settings of {Polling#fd}, in any mode.
     class Fd
       # @return [Integer] ms the poller serves one producer at a time while others wait; default 100, at least 1
@@ -158,6 +177,7 @@ module Penstock
       @max_payload_size = 1_000_012
       @max_wait_timeout = 180_000
       @close_timeout = 30_000
+      @refusal_timeout = 10_000
       @on_queue_full = :wait
       @wait_timeout_on_queue_full = 10_000
       @wait_backoff_on_queue_full = 0
@@ -167,6 +187,7 @@ module Penstock
       @deliver = true
       @client_class = @monitor = @middleware = nil
       @polling = Polling.new
+      @oauth = OAuth.new
     end
 
     # @return [Boolean] whether {#on_queue_full} is :wait
@@ -187,9 +208,11 @@ module Penstock
       check_recovery
       check_parts
       check_polling
+      check_oauth
       check_kafka
       @kafka = with_defaults(defaults).freeze
       polling.freeze
+      oauth.freeze
       freeze
     end
 
@@ -197,7 +220,8 @@ module Penstock
     # @api private
     def native_settings
       [max_payload_size, close_timeout, polling.fd.max_time, polling.fd.periodic_poll_interval,
-       on_queue_full == :wait ? wait_timeout_on_queue_full : 0, on_queue_full == :drop, wait_timeout_on_transaction_abort]
+       on_queue_full == :wait ? wait_timeout_on_queue_full : 0, on_queue_full == :drop, wait_timeout_on_transaction_abort,
+       refusal_timeout]
     end
 
     # @return [Boolean] whether a setting of {#kafka} is the user's and not a default of ours
@@ -252,6 +276,7 @@ module Penstock
       check_integer("max_payload_size", max_payload_size, 0)
       check_integer("max_wait_timeout", max_wait_timeout, 0) unless max_wait_timeout.nil?
       check_integer("close_timeout", close_timeout, 0)
+      check_integer("refusal_timeout", refusal_timeout, 0) unless refusal_timeout.nil?
     end
 
     def check_queue
@@ -282,6 +307,13 @@ module Penstock
       check("client_class", client_class, "a Class or nil") { client_class.nil? || client_class.respond_to?(:new) }
       check("monitor", monitor, "a Penstock::Monitor or nil") { monitor.nil? || monitor.respond_to?(:instrument) }
       check("middleware", middleware, "a Penstock::Middleware or nil") { middleware.nil? || middleware.respond_to?(:run) }
+    end
+
+    def check_oauth
+      listener = oauth.token_provider_listener
+      check("oauth.token_provider_listener", listener.class, "an object with the method on_oauthbearer_token_refresh") do
+        listener.nil? || listener.respond_to?(:on_oauthbearer_token_refresh)
+      end
     end
 
     def check_polling

@@ -8,6 +8,7 @@ require_relative "producer/transactions"
 require_relative "producer/transaction_lock"
 require_relative "producer/variant"
 require_relative "producer/closing"
+require_relative "producer/credentials"
 require_relative "producer/idle_disconnector"
 
 module Penstock
@@ -48,6 +49,7 @@ module Penstock
     include Buffering
     include Transactions
     include Closing
+    include Credentials
 
     # @return [Config, nil] frozen; nil before {#setup}
     attr_reader :config
@@ -226,7 +228,9 @@ module Penstock
       stand_in = config.deliver ? config.client_class : Clients::Dummy
       return stand_in.new(config, monitor).tap { |client| client.producer = self } if stand_in
 
-      Client.new(id, kafka, poller, config.logger, *config.native_settings)
+      Client.new(id, kafka, poller, config.logger, *config.native_settings).tap do |client|
+        client.token_refresher = TokenRefresher.new(self) if config.oauth.token_provider_listener
+      end
     end
 
     # @return [Integer] messages that its clients have taken so far

@@ -28,6 +28,7 @@ struct ps_client *ps_client_new(rd_kafka_conf_t *conf, const char *name, struct 
     pthread_mutex_init(&client->topics.lock, NULL);
     pthread_cond_init(&client->calls_ended, NULL);
     ps_transactions_init(&client->transactions);
+    ps_bell_init(&client->tokens.bell);
     client->conf = conf;
     client->name = strdup(name);
     client->open.name = client->name;
@@ -52,6 +53,7 @@ void ps_client_unref(struct ps_client *client)
     if (client->close_job) ps_job_unref(&client->close_job->job);
     ps_poller_unref(client->poller);
     ps_completion_drop(&client->space);
+    ps_bell_destroy(&client->tokens.bell);
     ps_transactions_destroy(&client->transactions);
     pthread_cond_destroy(&client->calls_ended);
     pthread_mutex_destroy(&client->topics.lock);
@@ -94,6 +96,8 @@ static int open_locked(struct ps_client *client, char *errstr, size_t errstr_siz
 {
     rd_kafka_conf_t *conf = rd_kafka_conf_dup(client->conf);
     rd_kafka_conf_set_resolve_cb(conf, ps_resolve_cb);
+    rd_kafka_conf_set_opaque(conf, client);
+    rd_kafka_conf_set_ssl_cert_verify_cb(conf, ps_certificate_cb); /* refused by a librdkafka without TLS, which needs none */
     client->rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, errstr, errstr_size);
     if (!client->rk) {
         rd_kafka_conf_destroy(conf);

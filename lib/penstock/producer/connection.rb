@@ -134,6 +134,7 @@ module Penstock
           @kafka ||= Variant.override(@producer.config.kafka, @overrides)
           client = @producer.build_client(@kafka)
           @others << client # so that closing ends what making it ready waits for
+          @producer.log_in(client)
           prepare(client)
           @pid = Process.pid
           @client = client

@@ -250,7 +250,7 @@ class GCTest < PenstockTest
 
   def fail_to_connect
     impossible = Penstock::Producer.new do |config|
-      config.kafka = { "bootstrap.servers": "127.0.0.1:1", "security.protocol": "ssl", "ssl.ca.location": "/nowhere.pem",
+      config.kafka = { "bootstrap.servers": "127.0.0.1:1", "security.protocol": "ssl", "ssl.ca.location": __FILE__,
                        log_level: 0 }
       yield config if block_given?
     end

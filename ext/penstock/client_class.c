@@ -643,6 +643,7 @@ void penstock_client_init(void)
     rb_define_method(client_class, "partition_count", client_partition_count, 3);
     penstock_transaction_methods_init(client_class);
     rb_define_singleton_method(client_class, "check", s_check, 4);
-    rb_define_singleton_method(client_class, "setting_names", penstock_setting_names, 0);
+    rb_define_singleton_method(client_class, "setting_lines", penstock_setting_lines, 0);
+    rb_define_singleton_method(client_class, "features", penstock_features, 0);
     rb_define_singleton_method(client_class, "open_count", s_open_count, 0);
 }

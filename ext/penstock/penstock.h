@@ -105,7 +105,8 @@ struct penstock_conf_facts { /* what our own code needs to know of it */
 
 /* Fills `conf`, which stays the caller's, also when it raises. */
 void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, struct penstock_conf_facts *facts);
-VALUE penstock_setting_names(VALUE self);
+VALUE penstock_setting_lines(VALUE self);
+VALUE penstock_features(VALUE self);
 
 struct penstock_consumer_conf_facts {
     VALUE brokers;

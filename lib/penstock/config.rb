@@ -210,7 +210,7 @@ module Penstock
       check_polling
       check_oauth
       check_kafka
-      @kafka = with_defaults(defaults).freeze
+      @kafka = checked(with_defaults(defaults), role: :producer, token_provider: oauth.token_provider_listener)
       polling.freeze
       oauth.freeze
       freeze

@@ -77,6 +77,7 @@ module Penstock
       @flushing = TransactionLock.new("a flush")
       @forgetting = Mutex.new
       @closing_lock = Mutex.new
+      @credentials = nil
       @handed_over = nil # in the running transaction, where somebody wants to know what is purged
       @buffer = []
       @in_hand = [] # of flushes

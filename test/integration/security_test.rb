@@ -202,6 +202,25 @@ class SecurityTest < PenstockTest
     end
   end
 
+  def test_a_token_and_a_password_are_in_no_line_of_the_log_whatever_is_debugged
+    log = StringIO.new
+    token = nil
+    provider = Provider.new do |event|
+      bearer = event[:bearer]
+      bearer.define_singleton_method(:oauthbearer_set_token) { |**given| super(**given).tap { token = given[:token] } }
+      Provider.new.on_oauthbearer_token_refresh(event)
+    end
+    one = oauth_producer(provider, log_level: 7, debug: "all") { |config| config.logger = Logger.new(log) }
+    other = producer(servers: SASL, log_level: 7, debug: "all", **LOGIN) { |config| config.logger = Logger.new(log) }
+    [one, other].each do |each|
+      each.produce_sync(topic: new_topic, payload: "x")
+      each.close
+    end
+    eventually { log.string.include?("OAUTHBEARER") && log.string.include?("PLAIN") }
+    refute_includes log.string, token
+    refute_includes log.string, PASSWORD
+  end
+
   def test_a_forked_child_asks_for_a_token_of_its_own
     provider = Provider.new
     one = oauth_producer(provider)

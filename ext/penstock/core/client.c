@@ -32,6 +32,7 @@ struct ps_client *ps_client_new(rd_kafka_conf_t *conf, const char *name, struct 
     client->conf = conf;
     client->name = strdup(name);
     client->open.name = client->name;
+    ps_log_init(&client->log, client->name, client->address, settings->logs_to_mailbox);
     client->open.kind = &ps_client_kind;
     client->brokers = strdup("");
     client->settings = *settings;
@@ -53,6 +54,7 @@ void ps_client_unref(struct ps_client *client)
     if (client->close_job) ps_job_unref(&client->close_job->job);
     ps_poller_unref(client->poller);
     ps_completion_drop(&client->space);
+    ps_log_destroy(&client->log);
     ps_bell_destroy(&client->tokens.bell);
     ps_transactions_destroy(&client->transactions);
     pthread_cond_destroy(&client->calls_ended);
@@ -176,15 +178,7 @@ void ps_client_last_error(struct ps_client *client, char *text, size_t size)
 
 void ps_client_log(struct ps_client *client, int level, const char *facility, const char *text)
 {
-    ps_log(client->name, client->address, client->settings.logs_to_mailbox, level, facility, text);
-}
-
-void ps_log(const char *name, uint64_t address, bool to_mailbox, int level, const char *facility, const char *text)
-{
-    char line[1024];
-    snprintf(line, sizeof(line), "[%s] %s: %s", name, facility, text);
-    if (to_mailbox) ps_mailbox_post(address, level, line);
-    else if (level <= 3) fprintf(stderr, "penstock: %s\n", line); /* the rest librdkafka has printed itself */
+    ps_log_line(&client->log, level, facility, text);
 }
 
 uint64_t ps_next_address(void)

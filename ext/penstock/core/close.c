@@ -88,6 +88,7 @@ static void close_run(struct ps_job *job)
     ps_registry_remove(&client->open);
     atomic_store(&client->state, PS_CLIENT_CLOSED);
     ps_bell_ring(&client->tokens.bell);
+    ps_log_end(&client->log);
     if (client->settings.logs_to_mailbox) ps_mailbox_post(client->address, PS_MAIL_LAST, "");
 }
 

@@ -330,6 +330,28 @@ rd_kafka_resp_err_t ps_refusal_code(enum ps_refused kind);
 int ps_certificate_cb(rd_kafka_t *rk, const char *broker_name, int32_t broker_id, int *x509_error, int depth,
                       const char *certificate, size_t size, char *errstr, size_t errstr_size, void *client);
 
+/* ---- log.c: what a client has to say ----------------------------------------------------------------- */
+
+enum { PS_LOG_KINDS = 16 };
+
+struct ps_log { /* in the client or consumer */
+    pthread_mutex_t lock; /* of `kinds`; a leaf */
+    const char *name;
+    uint64_t address;
+    bool to_mailbox;      /* else to stderr */
+    struct ps_log_kind {
+        int64_t ends_us;  /* when the period ends in which these were counted */
+        unsigned lines, left_out;
+        int level;
+        char facility[32];
+    } kinds[PS_LOG_KINDS];
+};
+
+void ps_log_init(struct ps_log *log, const char *name, uint64_t address, bool to_mailbox);
+void ps_log_destroy(struct ps_log *log);
+void ps_log_line(struct ps_log *log, int level, const char *facility, const char *text); /* unless there were too many */
+void ps_log_end(struct ps_log *log);                                                     /* says what was left out */
+
 /* ---- login.c: tokens that expire, and passwords that change -------------------------------------- */
 
 struct ps_tokens { /* in the client */
@@ -391,6 +413,7 @@ struct ps_client {
     struct ps_close_job *close_job;
     char *name, *brokers;
     char last_error[512];
+    struct ps_log log;
     struct ps_refusal refusal;
     struct ps_tokens tokens;
     struct ps_client_settings settings;
@@ -421,7 +444,6 @@ void ps_client_log(struct ps_client *client, int level, const char *facility, co
 /* Shared with consumers. */
 int ps_resolve_cb(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **result, void *opaque);
 uint64_t ps_next_address(void); /* of mail */
-void ps_log(const char *name, uint64_t address, bool to_mailbox, int level, const char *facility, const char *text);
 extern const struct ps_open_kind ps_client_kind;
 
 /* ---- close.c: flush, purge, leave the poller, destroy; and the same for all clients at exit ------- */
@@ -497,6 +519,7 @@ struct ps_consumer {
     struct ps_consumer_job *close_job;
     char *name, *brokers;
     char last_error[256];
+    struct ps_log log;
     struct ps_consumer_settings settings;
 };
 

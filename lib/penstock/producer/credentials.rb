@@ -15,14 +15,14 @@ module Penstock
       def set_credentials(username, password)
         check_usable
         check_credentials(username, password)
-        @credentials = [username.dup.freeze, password.dup.freeze].freeze
+        @credentials = Settings["sasl.username": username.dup.freeze, "sasl.password": password.dup.freeze].freeze # shows none
         @connections.each_value { |connection| connection.clients.each { |client| log_in(client) } }
         nil
       end
 
       # @api private
       def log_in(client)
-        client.set_credentials(*@credentials) if @credentials && client.respond_to?(:set_credentials)
+        client.set_credentials(*@credentials.values) if @credentials && client.respond_to?(:set_credentials)
       end
 
       private

@@ -244,6 +244,26 @@ class SecurityTest < PenstockTest
     assert_raises(Penstock::ConfigurationInvalidError) { oauth_producer(Provider.new).set_credentials("a", "b") }
   end
 
+  # ---- the documentation ----
+
+  REAL = { "tls.example:9093" => SSL, "mtls.example:9093" => MTLS, "sasl.example:9093" => SASL_SSL, "token.example:9092" => SASL,
+           "/etc/kafka/ca.pem" => CA, '"me"' => USER.inspect }.freeze
+
+  SNIPPETS = File.read(File.expand_path("../../docs/security.md", __dir__)).scan(/^```ruby\n(.*?)^```/m).flatten.freeze
+
+  SNIPPETS.each_with_index do |snippet, i|
+    define_method("test_snippet_#{i + 1}_of_the_page_about_security_delivers") do
+      { "KAFKA_CA" => CA, "KAFKA_CERTIFICATE" => CERT, "KAFKA_KEY" => KEY }.each { |name, file| ENV[name] = File.read(file) }
+      ENV["KAFKA_PASSWORD"] = PASSWORD
+      output = ruby!(<<~RUBY)
+        require "json"
+        #{snippet.gsub(Regexp.union(REAL.keys), REAL)}
+        puts producer.produce_sync(topic: "#{new_topic}", payload: "x").persisted?
+      RUBY
+      assert_equal "true\n", output
+    end
+  end
+
   # ---- ACLs ----
 
   def test_a_topic_that_may_not_be_written_to_is_an_error_in_time_that_says_so

@@ -42,8 +42,7 @@ class RefusalTest < PenstockTest
   def test_without_a_limit_messages_wait_for_their_timeout
     with_a_port_that_hangs_up do |servers|
       one = refused_producer(servers, timeout: nil, "message.timeout.ms": 2_000, "transaction.timeout.ms": 5_000)
-      error = assert_raises(Penstock::MessageTimedOutError) { one.produce_sync(topic: "refused", payload: "x") }
-      assert_match(/security\.protocol/, error.message)
+      assert_raises(Penstock::MessageTimedOutError) { one.produce_sync(topic: "refused", payload: "x") }
     end
   end
 

@@ -315,6 +315,7 @@ struct ps_refusal { /* in the client */
     _Atomic int kind;           /* enum ps_refused: of the latest refusal, with nothing better since */
     _Atomic int x509_error;     /* why the latest certificate was not accepted, until it is told; 0: none */
     _Atomic uint32_t given_up;  /* how often */
+    _Atomic bool unreachable;   /* the latest error was another one, such as a connection that failed */
     _Atomic bool worked;        /* a broker has answered once: never given up any more */
     _Atomic bool purging;       /* what is purged is so for the refusal, not because anybody asked */
     char text[512];             /* under client->lock */

@@ -84,12 +84,27 @@ static void note(struct ps_client *client, enum ps_refused kind, const char *tex
     if (atomic_load(&refusal->due_us) == 0) atomic_store(&refusal->due_us, ps_now_us() + client->settings.refusal_us);
 }
 
+/* Newer librdkafkas (2.14) tell of a broker that hangs up in their log only: when all are said to be down and no other error
+ * has come, that is what they have done. */
+static void brokers_down(struct ps_client *client)
+{
+    if (atomic_load(&client->refusal.kind) != PS_NOT_REFUSED || atomic_load(&client->refusal.unreachable)) return;
+    if (!has_worked(client)) note(client, PS_REFUSED_PROTOCOL, "all brokers hang up without a word");
+}
+
 void ps_refusal_error(struct ps_client *client, rd_kafka_resp_err_t err, const char *text)
 {
     enum ps_refused kind = kind_of(err, text);
-    if (client->settings.refusal_us < 0 || err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) return; /* says nothing new */
-    if (kind != PS_NOT_REFUSED && !has_worked(client)) note(client, kind, text);
-    else ps_refusal_forget(client); /* a broker that is down may be one that will not refuse */
+    if (client->settings.refusal_us < 0) return;
+    if (err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) {
+        brokers_down(client);
+    } else if (kind != PS_NOT_REFUSED && !has_worked(client)) {
+        atomic_store(&client->refusal.unreachable, false);
+        note(client, kind, text);
+    } else {
+        atomic_store(&client->refusal.unreachable, true);
+        ps_refusal_forget(client); /* a broker that is down may be one that will not refuse */
+    }
 }
 
 void ps_refusal_forget(struct ps_client *client)

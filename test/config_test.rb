@@ -228,11 +228,21 @@ class ConfigTest < PenstockTest
 
   def test_the_password_of_a_key_is_in_no_error_of_connecting
     key = OpenSSL::PKey::RSA.new(2048).to_pem(OpenSSL::Cipher.new("aes-128-cbc"), "right")
-    producer = producer("security.protocol": "ssl", "ssl.key.pem": key, "ssl.key.password": SECRET, log_level: 0)
+    producer = producer("security.protocol": "ssl", "ssl.certificate.pem": certificate, "ssl.key.pem": key,
+                        "ssl.key.password": SECRET, log_level: 0)
     error = assert_raises(Penstock::ConfigurationInvalidError) { producer.produce_async(topic: "a", payload: "") }
     assert_includes error.message, "ssl.key.pem"
     refute_includes error.message, SECRET
     refute_includes error.message, key.lines[4]
+  end
+
+  def certificate
+    key = OpenSSL::PKey::RSA.new(2048)
+    made = OpenSSL::X509::Certificate.new
+    made.public_key = key.public_key
+    made.not_before = Time.now
+    made.not_after = Time.now + 60
+    made.sign(key, "sha256").to_pem
   end
 
   def test_the_configuration_is_frozen_afterwards
@@ -284,14 +294,14 @@ class ConfigTest < PenstockTest
   end
 
   def test_what_librdkafka_refuses_only_at_connect_is_refused_at_each_use_and_leaks_nothing
-    file = { "security.protocol": "ssl", "ssl.ca.location": "/nonexistent/ca.pem", log_level: 0 }
+    file = { "security.protocol": "ssl", "ssl.ca.location": __FILE__, log_level: 0 }
     assert_refused_at_connect(producer(**file), /ssl\.ca\.location/)
-    assert_refused_at_connect(producer("security.protocol": "ssl", "ssl.key.pem": "none", log_level: 0), /ssl\.key\.pem/)
-    assert_refused_at_connect(producer("message.timeout.ms": 5, "linger.ms": 10), /linger\.ms/)
+    broken = "-----BEGIN CERTIFICATE-----"
+    assert_refused_at_connect(producer("security.protocol": "ssl", "ssl.ca.pem": broken, log_level: 0), /ssl\.ca\.pem/)
   end
 
   def test_connecting_that_fails_leaves_no_dispatcher_thread
-    producer = producer("security.protocol": "ssl", "ssl.ca.location": "/nonexistent/ca.pem", log_level: 0) do |config|
+    producer = producer("security.protocol": "ssl", "ssl.ca.location": __FILE__, log_level: 0) do |config|
       config.logger = Logger.new(nil)
     end
     before = Thread.list

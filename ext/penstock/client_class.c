@@ -18,6 +18,7 @@ struct client_object {
     VALUE logger;                       /* nil: librdkafka's log goes to stderr */
     VALUE source;                       /* Penstock::EventSource, or nil: nobody can listen */
     struct penstock_message_limits limits;
+    VALUE token_refresher;              /* Penstock::TokenRefresher, or nil */
     VALUE last_topic;                   /* the latest message's, or nil */
     int64_t queue_full_ms;              /* how long to wait for room in librdkafka's queue; -1: without limit */
     bool drop_when_full;                /* with a verdict, instead of raising */
@@ -31,6 +32,7 @@ static void client_mark(void *data)
     rb_gc_mark_movable(object->poller);
     rb_gc_mark_movable(object->logger);
     rb_gc_mark_movable(object->source);
+    rb_gc_mark_movable(object->token_refresher);
     rb_gc_mark_movable(object->last_topic);
 }
 
@@ -40,6 +42,7 @@ static void client_compact(void *data)
     object->poller = rb_gc_location(object->poller);
     object->logger = rb_gc_location(object->logger);
     object->source = rb_gc_location(object->source);
+    object->token_refresher = rb_gc_location(object->token_refresher);
     object->last_topic = rb_gc_location(object->last_topic);
 }
 
@@ -67,7 +70,7 @@ static VALUE client_allocate(VALUE klass)
 {
     struct client_object *object;
     VALUE self = TypedData_Make_Struct(klass, struct client_object, &client_type, object);
-    object->poller = object->logger = object->source = object->last_topic = Qnil;
+    object->poller = object->logger = object->source = object->token_refresher = object->last_topic = Qnil;
     return self;
 }
 
@@ -117,6 +120,14 @@ static void attach_dispatcher(VALUE self, const struct ps_client *client)
     rb_funcall(dispatcher, rb_intern("attach"), 2, ULL2NUM(client->address), object->logger);
 }
 
+static void attach_token_refresher(VALUE self, struct ps_client *client)
+{
+    const struct client_object *object = rb_check_typeddata(self, &client_type);
+    if (NIL_P(object->token_refresher)) return;
+    VALUE refreshers = rb_const_get(penstock_module, rb_intern("TokenRefresher"));
+    rb_funcall(refreshers, rb_intern("attach"), 3, ULL2NUM(client->address), object->token_refresher, penstock_bearer_new(client));
+}
+
 /* Releases the GVL when it has to open: what was read from Ruby objects before must be read again. True: it did. */
 static bool client_open(VALUE self, struct ps_client *client)
 {
@@ -124,6 +135,7 @@ static bool client_open(VALUE self, struct ps_client *client)
     struct open_call call = { .client = client };
     penstock_exit_arm();
     attach_dispatcher(self, client);
+    attach_token_refresher(self, client);
     penstock_nogvl(open_nogvl, &call);
     int state = atomic_load(&client->state);
     if (client->settings.logs_to_mailbox && (state == PS_CLIENT_NEW || state == PS_CLIENT_CLOSED))
@@ -142,7 +154,7 @@ static bool client_open(VALUE self, struct ps_client *client)
 
 static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, VALUE logger, VALUE max_payload_size,
                                VALUE close_timeout, VALUE max_time, VALUE periodic_poll_interval, VALUE queue_full_ms,
-                               VALUE drop_when_full, VALUE abort_wait)
+                               VALUE drop_when_full, VALUE abort_wait, VALUE refusal_timeout)
 {
     struct client_object *object = rb_check_typeddata(self, &client_type);
     if (atomic_load(&object->client)) rb_raise(rb_eTypeError, "already initialized");
@@ -155,6 +167,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
         .sweep_us = NUM2LL(periodic_poll_interval) * 1000,
         .close_timeout_ms = NUM2LL(close_timeout),
         .abort_wait_ms = NUM2LL(abort_wait),
+        .refusal_us = NIL_P(refusal_timeout) ? -1 : NUM2LL(refusal_timeout) * 1000,
         .logs_to_mailbox = !NIL_P(logger),
     };
     object->limits.payload = NUM2SIZET(max_payload_size);
@@ -179,6 +192,30 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
     ps_client_set_brokers(client, rb_string_value_cstr(&facts.brokers));
     atomic_store(&client->state, PS_CLIENT_NEW);
     return self;
+}
+
+/* ---- logging in ---- */
+
+/* Before it is opened: this refresher brings its tokens. */
+static VALUE client_set_token_refresher(VALUE self, VALUE refresher)
+{
+    struct client_object *object = rb_check_typeddata(self, &client_type);
+    struct ps_client *client = client_get(self);
+    RB_OBJ_WRITE(self, &object->token_refresher, refresher);
+    rd_kafka_conf_set_events(client->conf, RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR | RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH |
+                                               (client->settings.logs_to_mailbox ? RD_KAFKA_EVENT_LOG : 0));
+    return refresher;
+}
+
+static VALUE client_set_credentials(VALUE self, VALUE user, VALUE password)
+{
+    struct ps_client *client = client_get(self);
+    char errstr[256] = "";
+    struct penstock_error_context context = penstock_no_context;
+    context.client = client;
+    if (!ps_client_set_credentials(client, rb_string_value_cstr(&user), rb_string_value_cstr(&password), errstr, sizeof(errstr)))
+        penstock_raise(penstock_config_error, &context, "%s", errstr);
+    return Qnil;
 }
 
 /* ---- for client methods in files of their own ---- */
@@ -469,6 +506,7 @@ static VALUE client_flush(VALUE self, VALUE timeout_ms)
         check_open(client);
         rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread to flush");
     }
+    uint32_t given_up = atomic_load(&client->refusal.given_up);
     ps_job_retain(&flush->job);
     int interrupted = 0;
     rb_protect(wait_for_flush, (VALUE)flush, &interrupted);
@@ -476,6 +514,7 @@ static VALUE client_flush(VALUE self, VALUE timeout_ms)
     ps_job_unref(&flush->job);
     if (interrupted) rb_jump_tag(interrupted);
     if (!flushed) check_open(client); /* whoever closed it sees to the messages */
+    if (atomic_load(&client->refusal.given_up) != given_up) penstock_raise_if_refused(client, Qnil);
     return flushed ? Qtrue : Qfalse;
 }
 
@@ -619,7 +658,10 @@ static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VA
     int32_t count = query->partition_count;
     ps_job_abandon(&query->job);
     if (state) rb_jump_tag(state);
-    if (context.err) penstock_raise(penstock_error, &context, "the partitions of the topic could not be learnt");
+    if (context.err) {
+        penstock_raise_if_refused(client, name);
+        penstock_raise(penstock_error, &context, "the partitions of the topic could not be learnt");
+    }
     return INT2NUM(count);
 }
 
@@ -629,7 +671,7 @@ void penstock_client_init(void)
     rb_gc_register_mark_object(client_class);
     rb_define_alloc_func(client_class, client_allocate);
     rb_undef_method(client_class, "initialize_copy");
-    rb_define_method(client_class, "initialize", client_initialize, 11);
+    rb_define_method(client_class, "initialize", client_initialize, 12);
     rb_define_method(client_class, "produce", client_produce, 1);
     rb_define_method(client_class, "produce_many", client_produce_many, -1);
     rb_define_method(client_class, "flush", client_flush, 1);
@@ -640,12 +682,15 @@ void penstock_client_init(void)
     rb_define_method(client_class, "connect", client_connect, 0);
     rb_define_method(client_class, "event_source=", client_set_event_source, 1);
     rb_define_method(client_class, "measures", client_measures, 0);
+    rb_define_method(client_class, "token_refresher=", client_set_token_refresher, 1);
+    rb_define_method(client_class, "set_credentials", client_set_credentials, 2);
     rb_define_method(client_class, "state", client_state, 0);
     rb_define_method(client_class, "queue_size", client_queue_size, 0);
     rb_define_method(client_class, "counters", client_counters, 0);
     rb_define_method(client_class, "partition_count", client_partition_count, 3);
     penstock_transaction_methods_init(client_class);
     rb_define_singleton_method(client_class, "check", s_check, 4);
-    rb_define_singleton_method(client_class, "setting_names", penstock_setting_names, 0);
+    rb_define_singleton_method(client_class, "setting_lines", penstock_setting_lines, 0);
+    rb_define_singleton_method(client_class, "features", penstock_features, 0);
     rb_define_singleton_method(client_class, "open_count", s_open_count, 0);
 }

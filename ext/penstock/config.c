@@ -15,7 +15,7 @@ struct filling {
 
 static bool secret(const char *name)
 {
-    static const char *const words[] = { "password", "secret", ".pem", "oauthbearer.config", "token", "jaas" };
+    static const char *const words[] = { "password", "secret", ".pem", "oauthbearer.config", "token", "jaas" }; /* as in settings.rb */
     for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
         if (strstr(name, words[i])) return true;
     return false;
@@ -213,8 +213,8 @@ void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool log
     facts->max_poll_interval_ms = get_integer(conf, "max.poll.interval.ms");
 }
 
-/* The names of all settings, from the table that librdkafka prints: "name | C/P | range | ..." */
-VALUE penstock_setting_names(VALUE self)
+/* The table of all settings that librdkafka prints, line by line: "name | C/P | range | ... | description" */
+VALUE penstock_setting_lines(VALUE self)
 {
     char *text = NULL, *rest = NULL;
     size_t size = 0;
@@ -223,12 +223,18 @@ VALUE penstock_setting_names(VALUE self)
     rd_kafka_conf_properties_show(stream);
     fclose(stream);
 
-    VALUE names = rb_ary_new();
-    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-        char *end = strstr(line, " "), *bar = strchr(line, '|');
-        if (!bar || !end || end > bar || strncmp(line, "Property", 8) == 0) continue;
-        rb_ary_push(names, rb_str_new(line, end - line));
-    }
+    VALUE lines = rb_ary_new();
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        if (strchr(line, '|') && strncmp(line, "Property", 8) != 0 && *line != '-') rb_ary_push(lines, rb_utf8_str_new_cstr(line));
     free(text);
-    return names;
+    return lines;
+}
+
+/* What librdkafka was built with, such as "ssl" and "zstd". */
+VALUE penstock_features(VALUE self)
+{
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    VALUE features = get(conf, "builtin.features");
+    rd_kafka_conf_destroy(conf);
+    return rb_str_split(features, ",");
 }

@@ -9,6 +9,7 @@
 VALUE penstock_error, penstock_config_error, penstock_message_error, penstock_closed_error, penstock_forked_error,
     penstock_queue_full_error, penstock_produce_error, penstock_delivery_error, penstock_message_timed_out_error,
     penstock_timeout_error, penstock_transaction_error, penstock_committed_error, penstock_fatal_error;
+static VALUE tls_error, authentication_error, security_protocol_error;
 VALUE penstock_consumer_closed_error, penstock_consume_error, penstock_commit_error, penstock_consume_timeout_error;
 
 const struct penstock_error_context penstock_no_context = { .topic = Qnil, .partition = -1 };
@@ -63,6 +64,26 @@ void penstock_raise_closed(const struct ps_client *client)
     penstock_raise(penstock_closed_error, &context, "the producer is closed");
 }
 
+VALUE penstock_refused_error_class(enum ps_refused kind)
+{
+    switch (kind) {
+    case PS_REFUSED_TLS: return tls_error;
+    case PS_REFUSED_AUTHENTICATION: return authentication_error;
+    default: return security_protocol_error;
+    }
+}
+
+void penstock_raise_if_refused(struct ps_client *client, VALUE topic)
+{
+    char text[512];
+    enum ps_refused kind = ps_refusal_now(client, text, sizeof(text));
+    if (kind == PS_NOT_REFUSED) return;
+    struct penstock_error_context context = {
+        .err = ps_refusal_code(kind), .client = client, .topic = topic, .partition = -1, .retriable = true,
+    };
+    penstock_raise(penstock_refused_error_class(kind), &context, "the brokers refuse this client (%s)", text);
+}
+
 static const char *whereabouts(const struct ps_delivery *delivery)
 {
     switch (delivery->status) {
@@ -85,6 +106,7 @@ VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topi
     };
     VALUE text = rb_utf8_str_new_cstr(whereabouts(delivery));
     if (delivery->reason) rb_str_catf(text, " (%s)", delivery->reason);
+    if (delivery->refused) return penstock_error_new(penstock_refused_error_class(delivery->refused), &context, text);
     bool timed_out = delivery->err == RD_KAFKA_RESP_ERR__MSG_TIMED_OUT;
     return penstock_error_new(timed_out ? penstock_message_timed_out_error : penstock_delivery_error, &context, text);
 }
@@ -108,6 +130,9 @@ void penstock_error_init(void)
         { &penstock_transaction_error, "TransactionError" },
         { &penstock_committed_error, "TransactionCommittedError" },
         { &penstock_fatal_error, "FatalError" },
+        { &tls_error, "TlsError" },
+        { &authentication_error, "AuthenticationError" },
+        { &security_protocol_error, "SecurityProtocolError" },
         { &penstock_consumer_closed_error, "ConsumerClosedError" },
         { &penstock_consume_error, "ConsumeError" },
         { &penstock_commit_error, "CommitError" },

@@ -42,6 +42,8 @@ VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context 
 NORETURN(void penstock_raise(VALUE error_class, const struct penstock_error_context *context, const char *format, ...));
 NORETURN(void penstock_raise_closed(const struct ps_client *client));
 VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topic);
+VALUE penstock_refused_error_class(enum ps_refused kind);
+void penstock_raise_if_refused(struct ps_client *client, VALUE topic); /* by brokers, just now; else returns */
 void penstock_error_init(void);
 
 /* ---- nogvl.c: the only place that releases the GVL ------------------------------------------------ */
@@ -105,7 +107,8 @@ struct penstock_conf_facts { /* what our own code needs to know of it */
 
 /* Fills `conf`, which stays the caller's, also when it raises. */
 void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, struct penstock_conf_facts *facts);
-VALUE penstock_setting_names(VALUE self);
+VALUE penstock_setting_lines(VALUE self);
+VALUE penstock_features(VALUE self);
 
 struct penstock_consumer_conf_facts {
     VALUE brokers;
@@ -236,6 +239,11 @@ int64_t penstock_timeout_ms(VALUE milliseconds); /* Numeric or nil (-1: no limit
 void penstock_client_init(void);
 void penstock_embedded_cluster_init(void);
 void penstock_dispatcher_init(void);
+
+/* ---- bearer.c ---------------------------------------------------------------------------------------- */
+
+VALUE penstock_bearer_new(struct ps_client *client);
+void penstock_bearer_init(void);
 
 /* ---- transaction_methods.c: more methods of Client ------------------------------------------------- */
 

@@ -94,6 +94,9 @@ module Penstock
       call_test_fatal_error(code, reason)
     end
 
+    # @return [Array<String>] what librdkafka calls its settings
+    def self.setting_names = setting_lines.map { |line| line[/\A\S+/] }
+
     def inspect = "#<#{self.class} #{state}>"
   end
 end

@@ -40,6 +40,11 @@ module Penstock
     # @return [Integer, nil] ms that a sync call or {DeliveryHandle#wait} waits for verdicts; nil: without limit;
     #   default 180_000
     attr_accessor :max_wait_timeout
+    # What brokers may refuse: a certificate, a password, the protocol. After so long without a connection that worked, the
+    # messages in flight fail with the cause ({RefusedError}), and so do waits and flushes, instead of waiting for
+    # `message.timeout.ms`. The producer goes on: once brokers accept it, new messages are delivered.
+    # @return [Integer, nil] ms; nil: messages wait for their timeout; default 10_000
+    attr_accessor :refusal_timeout
     # @return [Integer] ms to go on delivering when a producer is closed without a timeout of its own, dropped, or
     #   still open at the end of the process; default 30_000
     attr_accessor :close_timeout
@@ -110,6 +115,8 @@ module Penstock
     attr_accessor :event_queue_full
     # @return [Polling]
     attr_reader :polling
+    # @return [OAuth]
+    attr_reader :oauth
 
     # Settings of {Config#polling}.
     class Polling
@@ -147,6 +154,18 @@ module Penstock
       end
     end
 
+    # Settings of {Config#oauth}, for `sasl.mechanism` OAUTHBEARER.
+    class OAuth
+      # Brings the tokens: its `on_oauthbearer_token_refresh(event)` gives one to `event[:bearer]`, a {Bearer}. It is called on a
+      # thread of the producer's own, before the producer first connects, and again before each token expires.
+      # @return [#on_oauthbearer_token_refresh, nil] default nil
+      attr_accessor :token_provider_listener
+
+      def initialize
+        @token_provider_listener = nil
+      end
+    end
+
     # Settings of {Polling#fd}, in any mode.
     class Fd
       # @return [Integer] ms the poller serves one producer at a time while others wait; default 100, at least 1
@@ -167,6 +186,7 @@ module Penstock
       @max_payload_size = 1_000_012
       @max_wait_timeout = 180_000
       @close_timeout = 30_000
+      @refusal_timeout = 10_000
       @on_queue_full = :wait
       @wait_timeout_on_queue_full = 10_000
       @wait_backoff_on_queue_full = 0
@@ -179,6 +199,7 @@ module Penstock
       @event_queue_limit = 100_000
       @event_queue_full = :drop_oldest
       @polling = Polling.new
+      @oauth = OAuth.new
     end
 
     # @return [Boolean] whether {#on_queue_full} is :wait
@@ -200,9 +221,11 @@ module Penstock
       check_parts
       check_listening
       check_polling
+      check_oauth
       check_kafka
-      @kafka = with_defaults(defaults).freeze
+      @kafka = checked(with_defaults(defaults), role: :producer, token_provider: oauth.token_provider_listener)
       polling.freeze
+      oauth.freeze
       freeze
     end
 
@@ -210,7 +233,8 @@ module Penstock
     # @api private
     def native_settings
       [max_payload_size, close_timeout, polling.fd.max_time, polling.fd.periodic_poll_interval,
-       on_queue_full == :wait ? wait_timeout_on_queue_full : 0, on_queue_full == :drop, wait_timeout_on_transaction_abort]
+       on_queue_full == :wait ? wait_timeout_on_queue_full : 0, on_queue_full == :drop, wait_timeout_on_transaction_abort,
+       refusal_timeout]
     end
 
     # @return [Boolean] whether a setting of {#kafka} is the user's and not a default of ours
@@ -265,6 +289,7 @@ module Penstock
       check_integer("max_payload_size", max_payload_size, 0)
       check_integer("max_wait_timeout", max_wait_timeout, 0) unless max_wait_timeout.nil?
       check_integer("close_timeout", close_timeout, 0)
+      check_integer("refusal_timeout", refusal_timeout, 0) unless refusal_timeout.nil?
     end
 
     def check_queue
@@ -301,6 +326,13 @@ module Penstock
       check_integer("listener_budget", listener_budget, 1)
       check_integer("event_queue_limit", event_queue_limit, 1)
       check_one_of("event_queue_full", event_queue_full, %i[drop_oldest drop_newest])
+    end
+
+    def check_oauth
+      listener = oauth.token_provider_listener
+      check("oauth.token_provider_listener", listener.class, "an object with the method on_oauthbearer_token_refresh") do
+        listener.nil? || listener.respond_to?(:on_oauthbearer_token_refresh)
+      end
     end
 
     def check_polling

@@ -29,6 +29,26 @@ module Penstock
       check("kafka", kafka.class, "a Hash") { kafka.is_a?(Hash) }
     end
 
+    # @param effective [Hash] config.kafka with our defaults
+    # @return [Settings] frozen
+    def checked(effective, **how)
+      return effective.freeze unless effective.keys.all?(Symbol) # refused when it is used
+
+      settings = Settings[effective.to_h { |name, value| [name, pem(name, value)] }].freeze
+      given = settings.slice(*kafka.keys.map(&:to_sym))
+      KafkaChecks.new(given, settings, **how).call.each { |sentence| caution("config.kafka: #{sentence}") }
+      settings
+    end
+
+    # From an environment variable it may come in one line.
+    def pem(name, value)
+      name.end_with?(".pem") && value.is_a?(String) && !value.include?("\n") ? value.gsub("\\n", "\n") : value
+    end
+
+    def caution(sentence)
+      logger ? logger.add(2, "[#{id}] #{sentence}", "penstock") : warn("penstock: [#{id}] #{sentence}")
+    end
+
     # @return [Hash{Symbol=>Object}] config.kafka with what it does not say itself
     def with_defaults(defaults)
       names = kafka.keys

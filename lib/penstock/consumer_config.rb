@@ -56,7 +56,7 @@ module Penstock
       check_commits unless @group
       @kafka = with_defaults(KAFKA_DEFAULTS)
       @kafka = @kafka.reject { |name, _| WITHOUT_GROUP.key?(name.to_sym) }.merge(WITHOUT_GROUP) unless @group
-      @kafka.freeze
+      @kafka = checked(@kafka, role: :consumer)
       freeze
     end
 

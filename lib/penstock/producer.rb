@@ -9,6 +9,7 @@ require_relative "producer/transactions"
 require_relative "producer/transaction_lock"
 require_relative "producer/variant"
 require_relative "producer/closing"
+require_relative "producer/credentials"
 require_relative "producer/idle_disconnector"
 
 module Penstock
@@ -50,6 +51,7 @@ module Penstock
     include Transactions
     include Closing
     include Listening
+    include Credentials
 
     # @return [Config, nil] frozen; nil before {#setup}
     attr_reader :config
@@ -78,6 +80,7 @@ module Penstock
       @flushing = TransactionLock.new("a flush")
       @forgetting = Mutex.new
       @closing_lock = Mutex.new
+      @credentials = nil
       @handed_over = nil # in the running transaction, where somebody wants to know what is purged
       @buffer = []
       @in_hand = [] # of flushes
@@ -233,7 +236,10 @@ module Penstock
       stand_in = config.deliver ? config.client_class : Clients::Dummy
       return stand_in.new(config, monitor).tap { |client| client.producer = self } if stand_in
 
-      Client.new(id, kafka, poller, config.logger, *config.native_settings).tap { |client| client.event_source = @events }
+      Client.new(id, kafka, poller, config.logger, *config.native_settings).tap do |client|
+        client.event_source = @events
+        client.token_refresher = TokenRefresher.new(self) if config.oauth.token_provider_listener
+      end
     end
 
     # @return [Integer] messages that its clients have taken so far

@@ -28,9 +28,11 @@ struct ps_client *ps_client_new(rd_kafka_conf_t *conf, const char *name, struct 
     pthread_mutex_init(&client->topics.lock, NULL);
     pthread_cond_init(&client->calls_ended, NULL);
     ps_transactions_init(&client->transactions);
+    ps_bell_init(&client->tokens.bell);
     client->conf = conf;
     client->name = strdup(name);
     client->open.name = client->name;
+    ps_log_init(&client->log, client->name, client->address, settings->logs_to_mailbox);
     client->open.kind = &ps_client_kind;
     client->brokers = strdup("");
     client->settings = *settings;
@@ -53,6 +55,8 @@ void ps_client_unref(struct ps_client *client)
     ps_poller_unref(client->poller);
     ps_events_unref(client->events);
     ps_completion_drop(&client->space);
+    ps_log_destroy(&client->log);
+    ps_bell_destroy(&client->tokens.bell);
     ps_transactions_destroy(&client->transactions);
     pthread_cond_destroy(&client->calls_ended);
     pthread_mutex_destroy(&client->topics.lock);
@@ -102,6 +106,8 @@ static int open_locked(struct ps_client *client, char *errstr, size_t errstr_siz
 {
     rd_kafka_conf_t *conf = rd_kafka_conf_dup(client->conf);
     rd_kafka_conf_set_resolve_cb(conf, ps_resolve_cb);
+    rd_kafka_conf_set_opaque(conf, client);
+    rd_kafka_conf_set_ssl_cert_verify_cb(conf, ps_certificate_cb); /* refused by a librdkafka without TLS, which needs none */
     client->rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, errstr, errstr_size);
     if (!client->rk) {
         rd_kafka_conf_destroy(conf);
@@ -181,15 +187,7 @@ void ps_client_last_error(struct ps_client *client, char *text, size_t size)
 
 void ps_client_log(struct ps_client *client, int level, const char *facility, const char *text)
 {
-    ps_log(client->name, client->address, client->settings.logs_to_mailbox, level, facility, text);
-}
-
-void ps_log(const char *name, uint64_t address, bool to_mailbox, int level, const char *facility, const char *text)
-{
-    char line[1024];
-    snprintf(line, sizeof(line), "[%s] %s: %s", name, facility, text);
-    if (to_mailbox) ps_mailbox_post(address, level, line);
-    else if (level <= 3) fprintf(stderr, "penstock: %s\n", line); /* the rest librdkafka has printed itself */
+    ps_log_line(&client->log, level, facility, text);
 }
 
 uint64_t ps_next_address(void)

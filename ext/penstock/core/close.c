@@ -78,6 +78,7 @@ static void close_run(struct ps_job *job)
     ps_completion_wake(&client->space);
     ps_poller_insist(client->poller);
     settle_everything(client);
+    ps_tokens_shut(client);
     await_calls_in_progress(client); /* a metadata request may take some seconds */
     ps_transaction_close(client);
     settle_everything(client); /* what a call in progress still handed over */
@@ -86,6 +87,8 @@ static void close_run(struct ps_job *job)
     report_losses(closing);
     ps_registry_remove(&client->open);
     atomic_store(&client->state, PS_CLIENT_CLOSED);
+    ps_bell_ring(&client->tokens.bell);
+    ps_log_end(&client->log);
     if (client->settings.logs_to_mailbox) ps_mailbox_post(client->address, PS_MAIL_LAST, "");
     ps_events_closed(client);
 }
@@ -116,6 +119,7 @@ static void start_closing(struct ps_client *client, int64_t timeout_ms, const ch
     closing->failed = atomic_load(&client->failed);
     closing->purged = atomic_load(&client->purged);
 
+    atomic_store(&client->refusal.purging, false); /* what is purged from here on is so for being closed */
     atomic_store(&client->open.close_by_us, ps_deadline_us(timeout_ms));
     ps_client_retain(client);
     ps_registry_closing(+1);
@@ -136,6 +140,7 @@ struct ps_close_job *ps_client_close(struct ps_client *client, int64_t timeout_m
     int state = atomic_load(&client->state);
     if (state == PS_CLIENT_NEW) {
         atomic_store(&client->state, PS_CLIENT_CLOSED);
+        ps_bell_ring(&client->tokens.bell);
         if (client->settings.logs_to_mailbox) ps_mailbox_post(client->address, PS_MAIL_LAST, "");
     } else if (state == PS_CLIENT_OPEN) {
         start_closing(client, timeout_ms, reason);

@@ -30,6 +30,7 @@ struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name, con
     consumer->brokers = strdup("");
     consumer->settings = *settings;
     consumer->open.name = consumer->name;
+    ps_log_init(&consumer->log, consumer->name, consumer->address, settings->logs_to_mailbox);
     return consumer;
 }
 
@@ -46,6 +47,7 @@ void ps_consumer_unref(struct ps_consumer *consumer)
     if (consumer->close_job) ps_job_unref(&consumer->close_job->job);
     pthread_cond_destroy(&consumer->calls_ended);
     pthread_mutex_destroy(&consumer->lock);
+    ps_log_destroy(&consumer->log);
     ps_bell_destroy(&consumer->bell);
     free(consumer->name);
     free(consumer->brokers);
@@ -189,7 +191,7 @@ void ps_consumer_last_error(struct ps_consumer *consumer, char *text, size_t siz
 
 static void consumer_log(struct ps_consumer *consumer, int level, const char *facility, const char *text)
 {
-    ps_log(consumer->name, consumer->address, consumer->settings.logs_to_mailbox, level, facility, text);
+    ps_log_line(&consumer->log, level, facility, text);
 }
 
 static void note_and_log(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text)
@@ -520,6 +522,7 @@ static void close_run(struct ps_job *job)
     destroy(consumer, left_group);
     ps_registry_remove(&consumer->open);
     atomic_store(&consumer->state, PS_CLIENT_CLOSED);
+    ps_log_end(&consumer->log);
     if (consumer->settings.logs_to_mailbox) ps_mailbox_post(consumer->address, PS_MAIL_LAST, "");
     ps_consumer_unref(consumer); /* the thread's; the job, which the consumer owns, has none */
     ps_registry_closing(-1);

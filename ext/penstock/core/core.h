@@ -254,6 +254,7 @@ struct ps_delivery {
     int32_t partition;
     int16_t err;                      /* rd_kafka_resp_err_t */
     uint8_t status;                   /* rd_kafka_msg_status_t */
+    uint8_t refused;                  /* enum ps_refused: err is for that */
     _Atomic bool settled;             /* written last; the fields above are final once it is true */
 };
 
@@ -306,6 +307,8 @@ struct ps_topic *ps_client_topic(struct ps_client *client, const char *name, siz
 void ps_topics_destroy(struct ps_topics *topics);
 bool ps_topic_name_valid(const char *name, size_t length);
 
+enum ps_refused { PS_NOT_REFUSED, PS_REFUSED_TLS, PS_REFUSED_AUTHENTICATION, PS_REFUSED_PROTOCOL }; /* see refusal.c */
+
 /* ---- transaction.c: also purge and fatal errors --------------------------------------------------- */
 
 enum ps_transaction_call {
@@ -337,6 +340,7 @@ struct ps_transactions { /* in the client */
 struct ps_transaction_error {
     rd_kafka_resp_err_t err; /* 0: none */
     bool fatal, retriable, abortable;
+    enum ps_refused refused; /* err is for that */
     char text[512];
 };
 
@@ -394,12 +398,71 @@ enum ps_client_state {
     PS_CLIENT_CLOSED,
 };
 
+/* ---- refusal.c: brokers that do not want this client ---------------------------------------------- */
+
+struct ps_refusal { /* in the client */
+    _Atomic int64_t due_us;     /* when to give up what is in flight; 0: not refused */
+    _Atomic int kind;           /* enum ps_refused: of the latest refusal, with nothing better since */
+    _Atomic int x509_error;     /* why the latest certificate was not accepted, until it is told; 0: none */
+    _Atomic uint32_t given_up;  /* how often */
+    _Atomic bool unreachable;   /* the latest error was another one, such as a connection that failed */
+    _Atomic bool worked;        /* a broker has answered once: never given up any more */
+    _Atomic bool purging;       /* what is purged is so for the refusal, not because anybody asked */
+    char text[512];             /* under client->lock */
+};
+
+void ps_refusal_error(struct ps_client *client, rd_kafka_resp_err_t err, const char *text); /* who serves: of each error */
+void ps_refusal_forget(struct ps_client *client);                          /* something has changed: the time counts anew */
+bool ps_refusal_due(const struct ps_client *client, int64_t now);
+void ps_refusal_act(struct ps_client *client);                                      /* who serves */
+bool ps_refusal_is_verdict(const struct ps_client *client, rd_kafka_resp_err_t err); /* this purge was ours */
+enum ps_refused ps_refusal_now(struct ps_client *client, char *text, size_t size);   /* why, if it is refused just now */
+rd_kafka_resp_err_t ps_refusal_code(enum ps_refused kind);
+int ps_certificate_cb(rd_kafka_t *rk, const char *broker_name, int32_t broker_id, int *x509_error, int depth,
+                      const char *certificate, size_t size, char *errstr, size_t errstr_size, void *client);
+
+/* ---- log.c: what a client has to say ----------------------------------------------------------------- */
+
+enum { PS_LOG_KINDS = 16 };
+
+struct ps_log { /* in the client or consumer */
+    pthread_mutex_t lock; /* of `kinds`; a leaf */
+    const char *name;
+    uint64_t address;
+    bool to_mailbox;      /* else to stderr */
+    struct ps_log_kind {
+        int64_t ends_us;  /* when the period ends in which these were counted */
+        unsigned lines, left_out;
+        int level;
+        char facility[32];
+    } kinds[PS_LOG_KINDS];
+};
+
+void ps_log_init(struct ps_log *log, const char *name, uint64_t address, bool to_mailbox);
+void ps_log_destroy(struct ps_log *log);
+void ps_log_line(struct ps_log *log, int level, const char *facility, const char *text); /* unless there were too many */
+void ps_log_end(struct ps_log *log);                                                     /* says what was left out */
+
+/* ---- login.c: tokens that expire, and passwords that change -------------------------------------- */
+
+struct ps_tokens { /* in the client */
+    struct ps_bell bell;  /* rung when one is wanted, and when none ever will be */
+    _Atomic bool wanted, shut;
+};
+
+void ps_tokens_wanted(struct ps_client *client);
+bool ps_tokens_enter(struct ps_client *client); /* like ps_client_enter, also while it is closing and delivers */
+void ps_tokens_shut(struct ps_client *client);
+/* From the next login on; any thread. False: see errstr. */
+bool ps_client_set_credentials(struct ps_client *client, const char *user, const char *password, char *errstr, size_t size);
+
 struct ps_client_settings {
     int64_t max_time_us;      /* poller: longest drain in one turn */
     int64_t sweep_us;         /* poller: looked at at least this often, wake-up or not */
     int64_t sticky_ms;
     int64_t close_timeout_ms; /* for a client dropped without close */
     int64_t transaction_timeout_ms;
+    int64_t refusal_us;       /* how long brokers may refuse it before its messages fail; -1: for ever */
     int64_t abort_wait_ms;    /* how long aborting a transaction waits for what is in flight; 0: not at all */
     bool logs_to_mailbox;     /* else librdkafka's log goes to stderr */
     bool idempotent, transactional;
@@ -447,7 +510,10 @@ struct ps_client {
     struct ps_transactions transactions;
     struct ps_close_job *close_job;
     char *name, *brokers;
-    char last_error[256];
+    char last_error[512];
+    struct ps_log log;
+    struct ps_refusal refusal;
+    struct ps_tokens tokens;
     struct ps_client_settings settings;
 
     /* Producing threads write the first, who serves the client the others: on cache lines of their own. */
@@ -479,7 +545,6 @@ void ps_client_log(struct ps_client *client, int level, const char *facility, co
 /* Shared with consumers. */
 int ps_resolve_cb(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **result, void *opaque);
 uint64_t ps_next_address(void); /* of mail */
-void ps_log(const char *name, uint64_t address, bool to_mailbox, int level, const char *facility, const char *text);
 extern const struct ps_open_kind ps_client_kind;
 
 /* ---- close.c: flush, purge, leave the poller, destroy; and the same for all clients at exit ------- */
@@ -555,6 +620,7 @@ struct ps_consumer {
     struct ps_consumer_job *close_job;
     char *name, *brokers;
     char last_error[256];
+    struct ps_log log;
     struct ps_consumer_settings settings;
 };
 

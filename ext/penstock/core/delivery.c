@@ -67,6 +67,16 @@ bool ps_delivery_settled(const struct ps_delivery *delivery)
     return atomic_load(&delivery->settled);
 }
 
+static void read_refusal(struct ps_delivery *delivery)
+{
+    char text[512];
+    enum ps_refused kind = ps_refusal_now(delivery->batch->client, text, sizeof(text));
+    if (kind == PS_NOT_REFUSED) return; /* a broker has just answered: the purge is all there is to tell */
+    delivery->refused = kind;
+    delivery->err = ps_refusal_code(kind);
+    delivery->reason = strdup(text);
+}
+
 static void read_verdict(struct ps_delivery *delivery, const rd_kafka_message_t *message, int64_t now)
 {
     delivery->partition = message->partition;
@@ -75,6 +85,10 @@ static void read_verdict(struct ps_delivery *delivery, const rd_kafka_message_t 
     delivery->latency_us = now - delivery->latency_us; /* rd_kafka_message_latency would read the clock for each */
     delivery->err = message->err;
     delivery->status = rd_kafka_message_status(message);
+    if (message->err && ps_refusal_is_verdict(delivery->batch->client, message->err)) {
+        read_refusal(delivery);
+        return;
+    }
 #ifdef HAVE_RD_KAFKA_MESSAGE_PRODUCE_ERRSTR
     const char *reason = message->err ? rd_kafka_message_produce_errstr(message) : NULL;
     if (reason) delivery->reason = strdup(reason);

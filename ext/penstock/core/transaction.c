@@ -61,6 +61,18 @@ static void fail(struct ps_transaction_error *error, rd_kafka_resp_err_t err, co
     snprintf(error->text, sizeof(error->text), "%s", text);
 }
 
+/* Brokers have refused the client for long enough. */
+static bool refused(struct ps_client *client, struct ps_transaction_error *error)
+{
+    char text[sizeof(error->text)];
+    if (atomic_load(&client->refusal.given_up) == 0) return false;
+    enum ps_refused kind = ps_refusal_now(client, text, sizeof(text));
+    if (kind == PS_NOT_REFUSED) return false;
+    fail(error, ps_refusal_code(kind), text);
+    error->refused = kind;
+    return true;
+}
+
 /* ---- librdkafka's calls ---- */
 
 static rd_kafka_error_t *call_once(const struct ps_transaction_job *job, enum ps_transaction_call call, int timeout_ms)
@@ -95,7 +107,9 @@ static void call(struct ps_transaction_job *job, enum ps_transaction_call call, 
         take_error(job->client, call_once(job, call, slice_ms), &job->error);
         if (job->error.abortable) job->client->transactions.failed = true;
         bool ran_out = job->error.err && job->error.retriable && ps_now_us() >= slice_end_us;
-        if (!ran_out || !sliced || slice_ms == remaining_ms) return;
+        if (!ran_out || !sliced) return;
+        if (call == PS_TRANSACTIONS_INIT && refused(job->client, &job->error)) return;
+        if (slice_ms == remaining_ms) return;
         if (!closing && closing_gave_up(job->client)) return;
     }
 }
@@ -327,6 +341,7 @@ bool ps_client_purge(struct ps_client *client, uint64_t *in_flight)
     *in_flight = 0;
     if (!ps_client_enter(client)) return false;
     *in_flight = ps_client_in_flight(client);
+    atomic_store(&client->refusal.purging, false);
     /* Not blocking: a broker thread may be inside a slow name lookup. */
     rd_kafka_purge(client->rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING);
     ps_client_exit(client);

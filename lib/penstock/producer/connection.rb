@@ -138,6 +138,7 @@ module Penstock
           @kafka ||= Variant.override(@producer.config.kafka, @overrides)
           client = @producer.build_client(@producer.with_statistics(@kafka))
           @others << client # so that closing ends what making it ready waits for
+          @producer.log_in(client)
           prepare(client)
           @pid = Process.pid
           @client = client

@@ -1,0 +1,67 @@
+# frozen_string_literal: true
+
+require "weakref"
+
+module Penstock
+  # The Ruby threads that ask token providers for tokens: one for each connected client that has a provider, so that a slow one
+  # delays nobody else. It asks before the first connection, which needs a token, and again before each token expires.
+  # @api private
+  class TokenRefresher
+    @lock = Mutex.new
+    @threads = {} # by the address of a client
+    @pid = nil
+
+    class << self
+      # @param address [Integer] of the client, unique in this process
+      def attach(address, refresher, bearer)
+        @lock.synchronize do
+          @threads = {} unless @pid == Process.pid
+          @pid = Process.pid
+          @threads[address] ||= Thread.new { run(address, refresher, bearer) }.tap { |thread| thread.name = "penstock.tokens" }
+        end
+      end
+
+      private
+
+      def run(address, refresher, bearer)
+        refresher.refresh(bearer) while bearer.await
+      ensure
+        @lock.synchronize { @threads.delete(address) }
+      end
+    end
+
+    # @param producer [Producer]
+    def initialize(producer)
+      @provider = producer.config.oauth.token_provider_listener
+      @logger = producer.config.logger
+      @monitor = producer.monitor
+      @producer_id = producer.id
+      @producer = WeakRef.new(producer) # the thread must not keep it alive
+    end
+
+    # Whatever the provider does, the client learns of it.
+    # @param bearer [Bearer]
+    def refresh(bearer)
+      bearer.answered?
+      event = Event.new("oauthbearer.token_refresh", { producer_id: @producer_id, bearer:, caller: @producer })
+      @provider.on_oauthbearer_token_refresh(event)
+      @monitor.instrument("oauthbearer.token_refresh", event.payload)
+      bearer.oauthbearer_set_token_failure("the token provider has given no token") unless bearer.answered?
+    rescue ProducerClosedError
+      nil # nobody needs a token any more
+    rescue StandardError, ScriptError, SystemStackError => e
+      report(bearer, e)
+    end
+
+    private
+
+    def report(bearer, error)
+      bearer.oauthbearer_set_token_failure("the token provider raised #{error.class}: #{error.message}")
+      @logger&.add(3, "[#{@producer_id}] the token provider raised #{error.class}: #{error.message}", "penstock")
+      @monitor.instrument("error.occurred", { type: "callbacks.oauthbearer_token_refresh.error", error:, caller: @producer,
+                                              producer_id: @producer_id })
+    rescue StandardError => e
+      warn "penstock: #{e.class}: #{e.message}, when told of #{error.class}: #{error.message}"
+    end
+  end
+end

@@ -34,7 +34,6 @@ module Penstock
     def initialize(producer)
       @provider = producer.config.oauth.token_provider_listener
       @logger = producer.config.logger
-      @monitor = producer.monitor
       @producer_id = producer.id
       @producer = WeakRef.new(producer) # the thread must not keep it alive
     end
@@ -45,7 +44,7 @@ module Penstock
       bearer.answered?
       event = Event.new("oauthbearer.token_refresh", { producer_id: @producer_id, bearer:, caller: @producer })
       @provider.on_oauthbearer_token_refresh(event)
-      @monitor.instrument("oauthbearer.token_refresh", event.payload)
+      tell("oauthbearer.token_refresh", event.payload)
       bearer.oauthbearer_set_token_failure("the token provider has given no token") unless bearer.answered?
     rescue ProducerClosedError
       nil # nobody needs a token any more
@@ -55,11 +54,18 @@ module Penstock
 
     private
 
+    # Nobody, when the producer has gone.
+    def tell(event, payload)
+      @producer.monitor.instrument(event, payload)
+    rescue WeakRef::RefError
+      nil
+    end
+
     def report(bearer, error)
       bearer.oauthbearer_set_token_failure("the token provider raised #{error.class}: #{error.message}")
       @logger&.add(3, "[#{@producer_id}] the token provider raised #{error.class}: #{error.message}", "penstock")
-      @monitor.instrument("error.occurred", { type: "callbacks.oauthbearer_token_refresh.error", error:, caller: @producer,
-                                              producer_id: @producer_id })
+      tell("error.occurred", { type: "callbacks.oauthbearer_token_refresh.error", error:, caller: @producer,
+                               producer_id: @producer_id })
     rescue StandardError => e
       warn "penstock: #{e.class}: #{e.message}, when told of #{error.class}: #{error.message}"
     end

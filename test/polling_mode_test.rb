@@ -157,6 +157,7 @@ class PollingModeTest < PenstockTest
           handle = send.call
           sleep 10
         end
+        sleep 0.001 until handle # Async 2 runs what is scheduled first
         sender.stop
         handle.wait
       end

@@ -504,6 +504,7 @@ class TransactionNativeTest < PenstockTest
   def in_thread(&block)
     Thread.new(&block).tap do |thread|
       eventually { thread.stop? && thread.backtrace&.first.to_s.match?(/transaction|close/) }
+      sleep 0.1 # the call has a native thread of its own, which begins a moment later
     end
   end
 

@@ -7,7 +7,7 @@ require_relative "support/fiber_schedulers"
 class FiberTest < PenstockTest
   include FiberSchedulers
 
-  SLACK = GCLevel.slow? ? 5 : 0.25 # seconds that a fiber may be late, beside other programs
+  SLACK = GCLevel.slow? ? 5 : 0.5 # seconds that a fiber may be late, beside other programs
   MESSAGE = { topic: "test", payload: "x" }.freeze
 
   def setup

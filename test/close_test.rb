@@ -397,7 +397,8 @@ class CloseTest < PenstockTest
     report = nil
     assert_operator seconds_of { report = leaving.close(timeout: 0.5) }, :<, 5
     assert_equal Penstock::CloseReport.new(0, 0, 0, 0, 3), report
-    assert_equal [0, 3], [Penstock::Client.open_count, leaving.messages.size]
+    assert_equal 3, leaving.messages.size
+    eventually { Penstock::Client.open_count.zero? } # the client that was to be made ready ends by itself
   end
 
   def test_close_while_another_thread_makes_a_transactional_connection_ends_that_too

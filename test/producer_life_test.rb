@@ -283,6 +283,24 @@ class ProducerLifeTest < ProducerTestCase
     assert_equal 0, again.report.offset
   end
 
+  # librdkafka's purge would be done by its brokers' threads some time later; seen to take one of 150 sets of messages.
+  def test_what_is_produced_after_a_purge_is_not_purged
+    own = own_cluster(brokers: 3)
+    name = topic(on: own, partitions: 6)
+    one = producer(servers: own.bootstrap_servers, "linger.ms": 60_000)
+    send_six = -> { Array.new(6) { |partition| one.produce_async(topic: name, payload: "x", partition:) } }
+    send_six.call
+    one.flush
+    1_000.times do
+      purged = send_six.call
+      assert_equal 6, one.purge
+      Penstock::DeliveryHandle.await_all(purged, 10_000)
+      sent = send_six.call
+      one.flush
+      assert sent.all?(&:delivered?)
+    end
+  end
+
   def test_purge_of_an_unreachable_cluster_and_of_a_producer_never_used
     one = unreachable_producer
     assert_equal 0, one.purge

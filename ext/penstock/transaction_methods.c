@@ -257,12 +257,15 @@ static VALUE client_call_test_fatal_error(VALUE self, VALUE number, VALUE reason
 
 /* ---- purge and facts ---- */
 
+enum { LONGEST_PURGE_MS = 1000 }; /* a broker's thread may be inside a slow name lookup */
+
 static VALUE client_purge(VALUE self)
 {
     struct ps_client *client = penstock_client_get(self);
-    uint64_t in_flight;
     check_open(client);
-    ps_client_purge(client, &in_flight);
+    uint64_t in_flight = ps_client_in_flight(client);
+    struct ps_job *purge = in_flight > 0 ? ps_client_purge(client) : NULL;
+    if (purge) penstock_wait_job(purge, ps_deadline_us(LONGEST_PURGE_MS));
     return ULL2NUM(in_flight);
 }
 

@@ -71,7 +71,10 @@ module Penstock
   #   @return [FatalError, nil] what has ended this client for good, while it is open; never blocks
   # @!method purge
   #   Gives up everything in flight: verdicts purge_queue (not sent) and purge_inflight (sent; it may be in the topic)
-  #   come at once, also when no broker answers. The client goes on. Never blocks.
+  #   come at once, also when no broker answers. The client goes on.
+  #
+  #   Blocks: for the fraction of a ms that librdkafka's threads take to let go of them. One that is looking up its broker's
+  #   name takes longer; then for a second, and what is produced until that thread is done may be given up as well.
   #
   #   What purge_inflight means is the same for an idempotent producer: producing it again may duplicate it, since
   #   that is a new message for the broker. The order of what follows stays right; librdkafka takes a new epoch first, once

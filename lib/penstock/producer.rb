@@ -193,7 +193,9 @@ module Penstock
     # Drops what is in the buffer and in flight: messages that no broker has get the verdict purge_queue and are not
     # sent, those on their way to one get purge_inflight and may be in the topic. The producer goes on.
     #
-    # Blocks: no; the verdicts come soon.
+    # Blocks: for the fraction of a ms that librdkafka's threads take to let go of the messages, without the GVL; while one
+    # of them is looking up its broker's name, for a second at most, and what is produced until that is done may be dropped
+    # as well. Yields to fibers; a signal trap may call it.
     # @return [Integer] messages that were in flight
     def purge
       check_usable

@@ -27,6 +27,8 @@ static bool flush_slice(struct ps_client *client, int remaining_ms)
     return rd_kafka_flush(client->rk, slice_ms) == RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
+enum { PURGE_ALL = RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT };
+
 static void settle_everything(struct ps_client *client)
 {
     int remaining_ms;
@@ -38,7 +40,7 @@ static void settle_everything(struct ps_client *client)
 
     while (!settled) {
         /* Not blocking: a broker thread may be inside a slow name lookup. The flush waits for the reports. */
-        rd_kafka_purge(client->rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING);
+        rd_kafka_purge(client->rk, PURGE_ALL | RD_KAFKA_PURGE_F_NON_BLOCKING);
         settled = flush_slice(client, -1);
     }
 }
@@ -259,4 +261,43 @@ struct ps_flush_job *ps_client_flush(struct ps_client *client, int64_t timeout_m
         return NULL;
     }
     return flush;
+}
+
+/* ---- purge ---- */
+
+struct purge_job {
+    struct ps_job job;
+    struct ps_client *client;
+};
+
+/* librdkafka asks each broker's thread to purge what that one has, and waits for it. A thread that came to it only later
+ * would also purge what was produced in between. */
+static void purge_run(struct ps_job *job)
+{
+    struct ps_client *client = ((struct purge_job *)job)->client;
+    rd_kafka_purge(client->rk, PURGE_ALL);
+    ps_client_exit(client);
+}
+
+static void purge_release(struct ps_job *job)
+{
+    ps_client_unref(((struct purge_job *)job)->client);
+    free(job);
+}
+
+struct ps_job *ps_client_purge(struct ps_client *client)
+{
+    if (!ps_client_enter(client)) return NULL;
+    atomic_store(&client->refusal.purging, false);
+    struct purge_job *purge = calloc(1, sizeof(*purge));
+    if (purge) {
+        ps_job_init(&purge->job, purge_run, purge_release);
+        ps_client_retain(client);
+        purge->client = client;
+        if (ps_job_start(&purge->job, "penstock.purge") == 0) return &purge->job;
+        ps_job_unref(&purge->job);
+    }
+    rd_kafka_purge(client->rk, PURGE_ALL | RD_KAFKA_PURGE_F_NON_BLOCKING);
+    ps_client_exit(client);
+    return NULL;
 }

@@ -309,7 +309,7 @@ bool ps_topic_name_valid(const char *name, size_t length);
 
 enum ps_refused { PS_NOT_REFUSED, PS_REFUSED_TLS, PS_REFUSED_AUTHENTICATION, PS_REFUSED_PROTOCOL }; /* see refusal.c */
 
-/* ---- transaction.c: also purge and fatal errors --------------------------------------------------- */
+/* ---- transaction.c: also fatal errors ------------------------------------------------------------- */
 
 enum ps_transaction_call {
     PS_TRANSACTIONS_INIT,
@@ -369,8 +369,6 @@ struct ps_transaction_job *ps_transaction_start(struct ps_client *client, enum p
 bool ps_transaction_cancel(struct ps_transaction_job *job); /* true: it has not begun and never will */
 void ps_transaction_close(struct ps_client *client);        /* closing thread, when no call is in progress: may block */
 
-/* Everything in flight gets its verdict soon. False: the client is not open. */
-bool ps_client_purge(struct ps_client *client, uint64_t *in_flight);
 rd_kafka_resp_err_t ps_client_fatal_error(struct ps_client *client, char *text, size_t size); /* 0: none, or not open */
 rd_kafka_resp_err_t ps_client_test_fatal_error(struct ps_client *client, rd_kafka_resp_err_t err, const char *reason);
 
@@ -573,6 +571,10 @@ struct ps_flush_job {
 
 bool ps_client_await_verdicts(struct ps_client *client, int64_t deadline_us); /* false: the deadline came first */
 struct ps_flush_job *ps_client_flush(struct ps_client *client, int64_t timeout_ms); /* NULL: not open, or no thread */
+
+/* Everything in flight gets its verdict. Until the job is done, so may what is produced meanwhile. NULL: not open, or no
+ * thread; then what is in flight gets its verdict all the same. */
+struct ps_job *ps_client_purge(struct ps_client *client);
 
 /* ---- metadata.c: how many partitions has a topic? ------------------------------------------------- */
 

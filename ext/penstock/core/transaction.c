@@ -334,19 +334,7 @@ void ps_transaction_close(struct ps_client *client)
     if (!job.committed) ps_client_log(client, job.error.err ? 3 : 4, "CLOSE", text);
 }
 
-/* ---- purge, fatal errors: between ps_client_enter and exit, never block ---- */
-
-bool ps_client_purge(struct ps_client *client, uint64_t *in_flight)
-{
-    *in_flight = 0;
-    if (!ps_client_enter(client)) return false;
-    *in_flight = ps_client_in_flight(client);
-    atomic_store(&client->refusal.purging, false);
-    /* Not blocking: a broker thread may be inside a slow name lookup. */
-    rd_kafka_purge(client->rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING);
-    ps_client_exit(client);
-    return true;
-}
+/* ---- fatal errors: between ps_client_enter and exit, never block ---- */
 
 rd_kafka_resp_err_t ps_client_fatal_error(struct ps_client *client, char *text, size_t size)
 {

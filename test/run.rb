@@ -5,8 +5,8 @@ require "open3"
 require "optparse"
 require "rbconfig"
 
-# Runs test files, each in a process of its own and some beside each other, as most of their time is waiting. A line for each
-# that has passed; what one that failed has printed, at the end.
+# Runs test files, each in a process of its own and some beside each other, as most of their time is waiting. A line for each,
+# below one that failed why, in brief; what it has printed, at the end.
 class Run
   Result = Struct.new(:files, :output, :passed, :seconds) do
     def counts = output[/^\d+ runs, .*$/] || "did not run to its end"
@@ -14,6 +14,13 @@ class Run
     def to_s
       format("%<verdict>s %<seconds>6.1f s  %<files>s: %<counts>s", verdict: passed ? "passed" : "FAILED", seconds:, counts:,
                                                                     files: files.join(" "))
+    end
+
+    # @return [Array<String>] the place of each failure and the first lines of its message; without any, the last lines
+    def why
+      failures = output.scan(/^ +\d+\) (?:Failure|Error):\n(.*(?:\n.+){0,4})/).flatten
+      failures = [output.lines.last(10).join] if failures.empty?
+      failures.map { |failure| failure.gsub(/^/, "    ") }
     end
   end
 
@@ -41,9 +48,14 @@ class Run
     results = []
     while (files = @parts.pop)
       results << run(files)
-      @lock.synchronize { puts results.last }
+      @lock.synchronize { tell(results.last) }
     end
     results.reject(&:passed)
+  end
+
+  def tell(result)
+    puts result
+    puts result.why unless result.passed
   end
 
   def run(files)

@@ -94,7 +94,7 @@ class PenstockTest < Minitest::Test
     producer(servers: "127.0.0.1:1", log_level: 0, **kafka, &block)
   end
 
-  def eventually(seconds = 5, message = nil)
+  def eventually(seconds = 20, message = nil)
     deadline = now + seconds
     sleep 0.01 until (result = yield) || now > deadline
     assert result, message || "not true within #{seconds} s"

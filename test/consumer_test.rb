@@ -111,7 +111,12 @@ class ConsumerTest < ConsumerTestCase
     one = reading(name, partitions: [0, 1])
     taken = Queue.new
     threads = Array.new(4) do |i|
-      Thread.new { (i.even? ? one.poll_batch(50, 100) : [one.poll(100)].compact).each { |message| taken << message } while taken.size < 4_000 }
+      Thread.new do
+        while taken.size < 4_000
+          messages = i.even? ? one.poll_batch(50, 100) : [one.poll(100)].compact
+          messages.each { |message| taken << message }
+        end
+      end
     end
     eventually(60) { taken.size >= 4_000 }
     threads.each(&:join)

@@ -193,11 +193,16 @@ class ListenersTest < PenstockTest
   def test_listeners_may_close_each_others_producers
     producers = Array.new(2) { impatient }
     ended = Queue.new
+    both_have_sent = Queue.new
     producers.each_with_index do |producer, i|
-      producer.monitor.subscribe(ACKNOWLEDGED) { ended << producers[1 - i].close.class }
+      producer.monitor.subscribe(ACKNOWLEDGED) do
+        both_have_sent.pop
+        ended << producers[1 - i].close.class
+      end
     end
     elapsed = seconds_of do
       producers.each { |producer| send_to(producer) }
+      both_have_sent.close
       eventually { ended.size == 2 }
     end
     assert_operator elapsed, :<, 5

@@ -9,6 +9,7 @@ class DocsTest < PenstockTest
   ROWS = BEHAVIOURS.grep(/\A\| .*[^-|]/).map { |line| line.delete_prefix("| ").delete_suffix(" |").split(" | ") }
                    .reject { |row| row.last == "shown by" }
   WAITING = File.read(File.join(ROOT, "docs/waiting.md"))
+  EVENTS = File.read(File.join(ROOT, "docs/events.md"))
   # What is asked of us under a number; those between were found to matter to nobody.
   NUMBERS = ([*1..51] - [38, 39, 40, 41]).map { |number| "P#{number}" }.freeze
 
@@ -68,6 +69,27 @@ class DocsTest < PenstockTest
     output = ruby!([first, slow, *others, "[producer, cluster].each(&:close)"].join("\n"))
     expected = ["a thread: offset 0", "fibers: 1000 stored", "no verdict yet: persisted", "drained: persisted"]
     assert_equal expected, output.lines(chomp: true)
+  end
+
+  # With what they take for granted before, and something to listen to behind.
+  def test_the_ruby_snippets_about_events_run_as_they_stand
+    before = <<~RUBY
+      listener = Class.new { def on_message_acknowledged(event) = puts("acknowledged \#{event[:offset]}") }.new
+      cluster = Penstock::EmbeddedCluster.new
+      producer = Penstock::Producer.new do |config|
+        config.kafka = { "bootstrap.servers": cluster.bootstrap_servers, "statistics.interval.ms": 50 }
+      end
+    RUBY
+    behind = <<~RUBY
+      counted = Queue.new
+      producer.monitor.subscribe("statistics.emitted") { counted << true }
+      producer.produce_sync(topic: "events", payload: "x")
+      2.times { counted.pop }
+      producer.close
+      cluster.close
+    RUBY
+    output = ruby!([before, *EVENTS.scan(/^```ruby\n(.*?)^```/m).flatten, behind].join("\n"))
+    assert_equal ["0", "acknowledged 0"], output.lines(chomp: true)
   end
 
   def test_every_setting_that_the_text_about_waiting_names_exists

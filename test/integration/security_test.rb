@@ -109,6 +109,17 @@ class SecurityTest < PenstockTest
     assert_predicate one.produce_sync(topic: new_topic, payload: "x"), :persisted?
   end
 
+  # With no sweep to find out by.
+  def test_a_batch_after_an_idle_time_is_noticed_at_once_over_sasl_too
+    name = new_topic
+    one = producer(servers: SASL, **LOGIN) { |config| config.polling.fd.periodic_poll_interval = 600_000 }
+    3.times do
+      assert one.produce_many_sync(Array.new(20) { { topic: name, payload: "x" } }).all?(&:delivered?)
+      sleep 0.5 # the idle time
+    end
+    assert_equal 0, Penstock::Poller.instance.stats[:missed_wakeups]
+  end
+
   # ---- OAUTHBEARER ----
 
   # Brings tokens without a signature, which is all that the Kafka of the tests asks for.

@@ -158,7 +158,10 @@ class DeliveryHandleTest < PenstockTest
   end
 
   def test_await_all_judges_a_batch_of_which_one_partition_does_not_exist
-    topic = topic(partitions: 1)
+    own = own_cluster
+    topic = topic(partitions: 1, on: own)
+    own.set_round_trip_time(300) # until then nobody knows how many partitions there are
+    producer = producer(servers: own.bootstrap_servers)
     good, bad = producer.produce_many_async([{ topic:, payload: "", partition: 0 }, { topic:, payload: "", partition: 9 }])
     assert_equal false, Penstock::DeliveryHandle.await_all([good, bad], 20_000)
     assert_equal [true, true, false], [[good], [good, good], [bad]].map { Penstock::DeliveryHandle.await_all(_1, 0) }

@@ -39,7 +39,7 @@ module BlockingCalls
   PRODUCER = [
     Call.new(name: "Producer#flush", stuck: :dead, call: ->(one, seconds) { one.flush(timeout: seconds) }, ends: LATE),
     Call.new(name: "Producer#partition_count", stuck: :dead, call: ->(one, _) { one.partition_count("test") }), # 5 s
-    Call.new(name: "Producer#purge", stuck: :dead, call: ->(one, _) { one.purge }, brief: true),
+    Call.new(name: "Producer#purge", stuck: :dead, call: ->(one, _) { one.produce_async(MESSAGE) && one.purge }, brief: true),
     Call.new(name: "Producer#close", stuck: :dead, call: ->(one, seconds) { one.close(timeout: seconds) },
              ends: Penstock::CloseReport),
     Call.new(name: "Producer#close!", stuck: :dead, call: ->(one, seconds) { one.close!(timeout: seconds) },

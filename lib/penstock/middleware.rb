@@ -114,8 +114,8 @@ module Penstock
     end
 
     def refuse(step, result, where = "")
-      raise MessageInvalidError, "#{where}the middleware step #{Middleware.name_of(step)} returned no message Hash, but #{result.class}."
+      name = Middleware.name_of(step)
+      raise MessageInvalidError, "#{where}the middleware step #{name} returned no message Hash, but #{result.class}."
     end
-
   end
 end

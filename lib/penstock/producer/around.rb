@@ -35,7 +35,9 @@ module Penstock
         raise ArgumentError, "give a hook or a block, not both" if hook && block
 
         hook ||= block
-        raise ArgumentError, "a hook has to respond to call(sending), which #{hook.inspect} does not" unless hook.respond_to?(:call)
+        unless hook.respond_to?(:call)
+          raise ArgumentError, "a hook has to respond to call(sending), which #{hook.inspect} does not"
+        end
 
         @adding_hooks.synchronize do
           @hooks = [*@hooks, hook].freeze # replaced as a whole, so that reading needs no lock

@@ -70,20 +70,20 @@ class ListenersActiveSupportTest < PenstockTest
   end
 
   def test_a_subscriber_to_everything_gets_every_event_of_a_producer_with_what_a_listener_gets
-    own = []
-    subscribe(nil) { |event| @seen << [event.name, event.payload.keys, event.duration] }
+    own = {}
+    theirs = {}
+    subscribe(nil) { |event| theirs[event.name.delete_suffix(".penstock")] = event }
     producer = self.producer { |config| config.monitor = @monitor }
-    %w[message.produced_sync message.acknowledged producer.closed].each do |name|
-      @monitor.subscribe(name) { |event| own << ["#{name}.penstock", event.payload.keys, event.payload[:time] || 0.0] }
-    end
+    names = %w[message.produced_sync message.acknowledged producer.closed]
+    names.each { |name| @monitor.subscribe(name) { |event| own[name] = event } }
     producer.produce_sync(MESSAGE.merge(topic: topic))
     producer.close
-    names = own.map(&:first)
-    assert_equal 3, names.size
-    found = @seen.select { |name, *| names.include?(name) }.sort_by(&:first)
-    assert_equal own.sort_by(&:first).map { |event| event[0..1] }, (found.map { |event| event[0..1] })
-    own.sort_by(&:first).zip(found) { |mine, theirs| assert_in_delta mine[2], theirs[2], 0.01 }
-    assert_operator @seen.map(&:first).uniq.size, :>, 4
+    assert_equal names.sort, own.keys.sort
+    own.each do |name, event|
+      assert_equal event.payload.keys, theirs.fetch(name).payload.keys
+      assert_in_delta event.payload[:time] || 0.0, theirs[name].duration, 0.01
+    end
+    assert_operator theirs.size, :>, 4
   end
 
   def test_an_event_without_a_time_lasts_no_time

@@ -114,7 +114,7 @@ class OpenTelemetryTest < ProducerTestCase
   def test_the_server_is_named_where_there_is_one
     { "kafka.example:9093" => ["kafka.example", 9093], "kafka.example" => ["kafka.example", 9092],
       "SASL_SSL://kafka.example:9093" => ["kafka.example", 9093], "[::1]:9093" => ["::1", 9093],
-      "a:9092,b:9092" => [nil, nil] }.each do |servers, expected|
+      "a:9092,b:9092" => [nil, nil], "a,b" => [nil, nil] }.each do |servers, expected|
       traced(servers:).produce_sync(MESSAGE)
       assert_equal expected, spans.last.attributes.values_at("server.address", "server.port"), servers
     end
@@ -171,7 +171,7 @@ class OpenTelemetryTest < ProducerTestCase
   # What telemetry may break, before anything is sent.
   BREAKS = {
     tracer: ->(test) { test.break_tracer },
-    propagation: -> (_) { OpenTelemetry.propagation = Object.new }
+    propagation: ->(_) { OpenTelemetry.propagation = Object.new }
   }.freeze
 
   def break_tracer

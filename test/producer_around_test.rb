@@ -185,7 +185,8 @@ class ProducerAroundTest < ProducerTestCase
       result = Array(producer.public_send(method, given))
       assert_equal [given].flatten.size, result.size
       assert_equal result.size, producer.client.messages.size
-      assert_equal [["around.error", "mine", producer]], (told.map { |event| [event[:type], event[:error].message, event[:caller]] })
+      assert_equal [["around.error", "mine", producer]],
+                   (told.map { |event| [event[:type], event[:error].message, event[:caller]] })
       assert_match(/Proc at .*producer_around_test\.rb:\d+/, told[0][:hook])
     end
   end
@@ -356,11 +357,11 @@ class ProducerAroundTest < ProducerTestCase
 
   # ---- what it costs ----
 
-  def allocated_by(count)
+  def allocated_by(count, &block)
     yield
     GC.disable
     before = GC.stat(:total_allocated_objects)
-    count.times { yield }
+    count.times(&block)
     GC.stat(:total_allocated_objects) - before
   ensure
     GC.enable

@@ -102,9 +102,9 @@ module OpenTelemetry
       Trace::Span.new(name, parent:, attributes:, links:, kind:).tap { |span| @spans << span }
     end
 
-    def in_span(name, **options)
+    def in_span(name, **options, &block)
       span = start_span(name, **options)
-      Trace.with_span(span) { |inner, context| yield inner, context }
+      Trace.with_span(span, &block)
     ensure
       span&.finish
     end
@@ -137,7 +137,8 @@ module OpenTelemetry
     private
 
     def create(name, unit, description)
-      raise ArgumentError, "an instrument has a unit and a description, and is made once" if !unit || !description || @recorded[name]
+      raise ArgumentError, "an instrument has a unit and a description" unless unit && description
+      raise ArgumentError, "#{name} is made twice" if @recorded[name]
 
       Instrument.new(@recorded[name] = [])
     end

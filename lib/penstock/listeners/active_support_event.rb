@@ -33,7 +33,6 @@ module Penstock
         case subscriber
         when kinds::AllMessages then publish_to(block_of(subscriber))
         when kinds::EventObject then block_of(subscriber).call(self)
-        when kinds::MonotonicTimed then block_of(subscriber).call(name, @time, @end, transaction_id, payload)
         else subscriber.publish(name, @time, @end, transaction_id, payload)
         end
       end

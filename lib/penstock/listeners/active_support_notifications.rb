@@ -45,7 +45,7 @@ module Penstock
         notifier = ActiveSupport::Notifications.notifier
         return unless notifier.listening?(name)
 
-        payload = happened.payload.dup
+        payload = happened.payload # copied by the Event
         finish = Time.now
         ActiveSupportEvent.new(name, finish - ((payload[:time] || 0) / 1000.0), finish, @id, payload).publish(notifier)
       end

@@ -92,6 +92,26 @@ class DocsTest < PenstockTest
     assert_equal ["0", "acknowledged 0"], output.lines(chomp: true)
   end
 
+  # One program too.
+  def snippets_of(page) = File.read(File.join(ROOT, "docs", page)).scan(/^```ruby\n(.*?)^```/m).join("\n")
+
+  STAND_INS = { "active_support" => "active_support_stand_in", "opentelemetry" => "opentelemetry_stand_in" }.freeze
+
+  # @return [String] what makes the gem be there, by a stand-in if need be
+  def with_gem(name)
+    "begin; require #{name.inspect}; rescue LoadError; require #{File.join(__dir__, "support", STAND_INS[name]).inspect}; end\n"
+  end
+
+  def test_the_ruby_snippets_about_opentelemetry_run_as_they_stand
+    output = ruby!(with_gem("opentelemetry") + snippets_of("opentelemetry.md"))
+    assert_equal ["processed hello", "sent 1 by produce_async"], output.lines(chomp: true)
+  end
+
+  def test_the_ruby_snippets_about_active_support_run_as_they_stand
+    output = ruby!(with_gem("active_support") + snippets_of("listeners-active-support.md"))
+    assert_equal ["events took a while", "message.produced_sync.penstock true"], output.lines(chomp: true)
+  end
+
   def test_every_setting_that_the_text_about_waiting_names_exists
     named = WAITING.scan(/`config\.([\w.]+)`/).flatten
     assert_operator named.size, :>, 5

@@ -186,6 +186,10 @@ module Penstock
   # There is no event of this name; the message names the nearest.
   class EventUnknownError < Error; end
 
+  # A hook of {Producer::Around#around} did not call the {Producer::Sending} it got, called it twice, or gave it other messages
+  # than it may. The message says whether something was sent.
+  class HookError < Error; end
+
   # {ConnectionPool} was used before {ConnectionPool.setup}.
   class PoolNotConfiguredError < Error; end
 

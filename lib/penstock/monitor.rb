@@ -158,6 +158,14 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       value
     end
 
+    # @param event [String]
+    # @return [Symbol] the method of a listener that is an object
+    # @raise [EventUnknownError] there is no such event
+    # @api private
+    def self.method_for(event)
+      METHODS[event] or raise EventUnknownError, "there is no event #{event.inspect}#{Config.hint(event, EVENTS)}"
+    end
+
     # @param event [String, Symbol]
     # @return [Array<Listener>] those of {Penstock.monitor} too
     # @api private

@@ -2,6 +2,8 @@
 
 require_relative "producer/status"
 require_relative "producer/connection"
+require_relative "producer/sending"
+require_relative "producer/around"
 require_relative "producer/dispatch"
 require_relative "producer/listening"
 require_relative "producer/buffering"
@@ -48,6 +50,7 @@ module Penstock
   # when the process ends.
   class Producer
     include Dispatch
+    include Around
     include Buffering
     include Transactions
     include Closing
@@ -75,6 +78,9 @@ module Penstock
       @monitor = Monitor.new.tap { |monitor| monitor.producer = self }
       @events = nil
       @middleware = Middleware.new
+      @hooks = [].freeze
+      @adding_hooks = Mutex.new
+      @direct = true # no transactions and no hooks
       @transactional = @idempotent = @variants = false
       @connections = { {} => @connection = Connection.new(self) }
       @making_variants = Mutex.new
@@ -110,6 +116,7 @@ module Penstock
       @poller = config.polling.made_poller
       probe = build_client(config.kafka) # finds what is wrong with the settings
       @transactional = probe.transactional?
+      @direct = false if @transactional
       @idempotent = probe.idempotent?
       @events.refresh
       status.configured!

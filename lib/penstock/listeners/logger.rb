@@ -11,8 +11,8 @@ module Penstock
     #     penstock producer=orders event=messages.produced_sync messages=3 topics=bills:2,mails:1 ms=4.1
     #
     # Levels: info for what was done, warn for reloads and slow listeners, error for errors; debug for the messages
-    # themselves. An error's text is written if it is Penstock's own; others' errors may quote what is not for a log, so
-    # their class and place are, and their text on debug.
+    # themselves, which have `details=` in place of `event=`. An error's text is written if it is Penstock's own; others'
+    # errors may quote what is not for a log, so their class and place are, and their text on debug.
     #
     # Blocks as long as the logger does: what is told of a call holds up the caller. Any thread may call it.
     class Logger
@@ -78,7 +78,7 @@ module Penstock
                             **counted(payload), **about(error))
         case error
         when Error then nil
-        when Exception then line(:debug, event, error: error.class.name, text: error.message) if @log_messages
+        when Exception then details(event, error: error.class.name, text: Words.message(error)) if @log_messages
         end
       end
 
@@ -101,10 +101,19 @@ module Penstock
       end
 
       def line(level, event, **about)
+        time = event.payload[:time]
+        ms = case time
+             when Integer, Float then time.round(3)
+             end
+        write(level, producer: event.payload[:producer_id], event: event.id, **about, ms:)
+      end
+
+      # Not named `event`, so that counting those counts none twice.
+      def details(event, **about) = write(:debug, producer: event.payload[:producer_id], details: event.id, **about)
+
+      def write(level, **words)
         return unless wanted?(level)
 
-        time = event.payload[:time]
-        words = { producer: event.payload[:producer_id], event: event.id, **about, ms: time.is_a?(Numeric) ? time.round(3) : nil }
         @logger.public_send(level, ["penstock", *words.filter_map { |key, value| word(key, value) }].join(" "))
       end
 
@@ -115,7 +124,7 @@ module Penstock
       end
 
       def word(key, value)
-        return if value.nil?
+        return if nil.equal?(value) # it may be a BasicObject
 
         text = Words.text(value, 1_000)
         "#{key}=#{text.match?(PLAIN) ? text : text.inspect}"
@@ -126,7 +135,13 @@ module Penstock
         return { topic: Words.topic(payload[:message]) } if payload.key?(:message)
         return {} unless payload.key?(:messages)
 
-        { **counts_of(payload[:messages]), dispatched: payload[:dispatched]&.size }
+        { **counts_of(payload[:messages]), dispatched: size_of(payload[:dispatched]) }
+      end
+
+      def size_of(dispatched)
+        case dispatched
+        when Array then dispatched.size
+        end
       end
 
       def counts_of(messages)
@@ -139,7 +154,7 @@ module Penstock
       # Ours never show secrets or payloads.
       def about(error)
         case error
-        when Error then { error: error.class.name, code: error.code, text: error.message }
+        when Error then { error: error.class.name, code: error.code, text: Words.message(error) }
         when Exception then { error: error.class.name, at: error.backtrace&.first }
         else { error: Words.text(error) }
         end
@@ -149,8 +164,8 @@ module Penstock
         return unless @log_messages && wanted?(:debug)
 
         shown_of(messages).each do |message|
-          line(:debug, event, topic: Words.topic(message), partition: message[:partition], key: bytes(message[:key]),
-                              payload: bytes(message[:payload]))
+          key, payload, partition = %i[key payload partition].map { |name| message.fetch(name, nil) }
+          details(event, topic: Words.topic(message), partition:, key: bytes(key), payload: bytes(payload))
         end
       end
 

@@ -55,6 +55,13 @@ module Penstock
         end
       end
 
+      # @return [String] an error's text, unless it makes it up when asked, and fails
+      def message(error)
+        text(error.message, 1_000)
+      rescue StandardError => e
+        "(no text: #{e.class})"
+      end
+
       # @return [String] an error's code, else its class
       def code(error)
         case error

@@ -24,10 +24,8 @@ module Penstock
           @port = port
           @tags = tags
           @dogstatsd = dogstatsd
-          @timing = if !dogstatsd then "ms"
-                    elsif distribution then "d"
-                    else "h"
-                    end
+          @timing = distribution ? "d" : "h"
+          @timing = "ms" unless dogstatsd
           @buffer = +""
           @sent = @dropped = 0
         end

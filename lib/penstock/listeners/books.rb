@@ -34,7 +34,8 @@ module Penstock
         @trapped << [key, number]
       end
 
-      # Reads the producers' counters. Those that are not connected any more are forgotten.
+      # Reads the producers' counters. Those that are closed, or have no client, are forgotten; but not while a client that
+      # could not be closed in time may have verdicts to come. The next connection brings the producer back.
       # @return [Array<Array(Producer, Totals)>] what each has done since it was last read
       def collect
         @lock.synchronize do
@@ -42,7 +43,7 @@ module Penstock
             totals = producer.totals
             grown = totals - @producers[producer]
             @producers[producer] = totals
-            @producers.delete(producer) if over?(producer, totals)
+            @producers.delete(producer) if producer.closed? || (producer.without_client? && totals == producer.past_totals)
             [producer, grown]
           end
         end
@@ -60,12 +61,6 @@ module Penstock
       def forget(&block) = locked { @counts.delete_if { |key, _| block.call(key) } }
 
       private
-
-      # A client that could not be closed in time may still have verdicts to come.
-      def over?(producer, totals)
-        status = producer.status
-        status.closed? || (status.disconnected? && totals == producer.past_totals)
-      end
 
       def locked
         @lock.synchronize do

@@ -30,6 +30,10 @@ module Penstock
       # @api private
       def past_totals = @connections.each_value.map(&:past_totals).reduce(dropped_events, :+)
 
+      # @return [Boolean] whether the next use has to connect
+      # @api private
+      def without_client? = @connections.each_value.none?(&:client)
+
       # @api private
       def listeners_changed
         return unless @events

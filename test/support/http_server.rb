@@ -23,7 +23,11 @@ class HTTPServer
 
   def serve(socket)
     method, path, = socket.gets.split
-    nil until socket.gets.chomp.empty?
+    size = 0
+    until (line = socket.gets.chomp).empty?
+      size = Integer(line[/\d+\z/]) if line.match?(/\Acontent-length:/i)
+    end
+    socket.read(size) # else the system would cut the answer off
     path, query = path.split("?", 2)
     status, headers, body = @app.call({ "REQUEST_METHOD" => method, "PATH_INFO" => path, "QUERY_STRING" => query.to_s })
     lines = headers.map { |name, value| "#{name}: #{value}\r\n" }

@@ -52,6 +52,7 @@ class ListenersPrometheusTest < MetricsTestCase
       post = http.post("/metrics", "x", "content-type" => "text/plain")
       assert_equal ["405", "GET, HEAD"], [post.code, post["allow"]]
     end
+    assert_equal [200, []], @metrics.call({ "REQUEST_METHOD" => "HEAD" }).values_at(0, 2)
   ensure
     server&.close
   end
@@ -100,6 +101,22 @@ class ListenersPrometheusTest < MetricsTestCase
     stop = true
     [*senders, reader].each(&:join)
     assert_equal [60, 60], (%w[messages messages_delivered].map { |counter| page.value("penstock_#{counter}_total") })
+  end
+
+  # A stand-in that has done something and is closed.
+  Client = Struct.new(:counters, :measures, :state)
+
+  def test_a_client_that_ends_just_now_is_counted_once
+    connection = Penstock::Producer::Connection.new(nil)
+    others = connection.instance_variable_get(:@others) << Client.new([5, 5, 0, 0], [0, []], :closed)
+    read = []
+    others.define_singleton_method(:delete) do |client|
+      read << connection.totals.messages
+      super(client).tap { read << connection.totals.messages }
+    end
+    read << connection.totals.messages
+    connection.send(:forget_closed)
+    assert_equal [5, 5, 5], read
   end
 
   def test_one_producer_after_another_with_the_same_id_goes_on_counting
@@ -201,11 +218,12 @@ class ListenersPrometheusTest < MetricsTestCase
   def test_of_closed_producers_the_latest_stay
     metrics = Penstock::Listeners::Prometheus.new(max_closed: 2)
     Penstock.monitor.subscribe(metrics)
-    %w[a b a c a d a].each { |id| named(id).tap { |one| one.produce_sync(topic: "t", payload: "x") }.close }
-    living = named("e")
-    living.produce_sync(topic: "t", payload: "x")
+    once = ->(id) { named(id).tap { |one| one.produce_sync(topic: "t", payload: "x") } }
+    %w[a b a c a e].each { |id| once.call(id).close }
+    once.call("e") # is connected
+    %w[d a].each { |id| once.call(id).close }
     page = page(metrics)
-    assert_equal({ "d" => 1, "a" => 4, "e" => 1 }.sort,
+    assert_equal({ "d" => 1, "a" => 4, "e" => 2 }.sort,
                  page.samples.select { |sample| sample.name == "penstock_messages_total" }
                      .map { |sample| [sample.labels["producer_id"], sample.value.to_i] }.sort)
   end

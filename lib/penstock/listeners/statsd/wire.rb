@@ -78,8 +78,6 @@ module Penstock
           return if @buffer.empty?
 
           handed_over? ? @sent += 1 : @dropped += 1
-        rescue Errno::ECONNREFUSED
-          @dropped += 1
         rescue SystemCallError, SocketError => e
           @dropped += 1
           @error = e
@@ -90,15 +88,12 @@ module Penstock
 
         # That nobody listens is what became of the datagram before; somebody may listen now.
         def handed_over?
-          tried = false
-          begin
-            socket.sendmsg_nonblock(@buffer, exception: false) != :wait_writable
-          rescue Errno::ECONNREFUSED
-            raise if tried
+          socket.sendmsg_nonblock(@buffer, exception: false) != :wait_writable
+        rescue Errno::ECONNREFUSED
+          return false if tried
 
-            tried = true
-            retry
-          end
+          tried = true
+          retry
         end
 
         def socket = @socket ||= Addrinfo.udp(@host, @port).connect

@@ -119,6 +119,23 @@ class ListenersPrometheusTest < MetricsTestCase
     assert_equal [5, 5, 5], read
   end
 
+  # A stand-in for a producer whose client could not be closed in time.
+  Disconnected = Struct.new(:totals, :past_totals) do
+    def closed? = false
+    def without_client? = true
+  end
+
+  def test_a_disconnected_producer_is_looked_at_until_all_its_verdicts_are_there
+    books = Penstock::Listeners.const_get(:Books).new
+    so_far, in_the_end = [4, 5].map { |number| Penstock::Producer::Totals.new(5, number, 0, 0, 0, 0, {}.freeze) }
+    one = Disconnected.new(so_far, Penstock::Producer::Totals::NONE)
+    books.watch(one)
+    assert_equal [4, 0], (Array.new(2) { books.collect.sum { |_, grown| grown.delivered } })
+    one.totals = one.past_totals = in_the_end
+    assert_equal [1, 0], (Array.new(2) { books.collect.sum { |_, grown| grown.delivered } })
+    assert_empty books.producers
+  end
+
   def test_one_producer_after_another_with_the_same_id_goes_on_counting
     Penstock.monitor.subscribe(@metrics)
     3.times do

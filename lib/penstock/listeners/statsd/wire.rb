@@ -87,13 +87,10 @@ module Penstock
         end
 
         # That nobody listens is what became of the datagram before; somebody may listen now.
-        def handed_over?
+        def handed_over?(tried: false)
           socket.sendmsg_nonblock(@buffer, exception: false) != :wait_writable
         rescue Errno::ECONNREFUSED
-          return false if tried
-
-          tried = true
-          retry
+          !tried && handed_over?(tried: true)
         end
 
         def socket = @socket ||= Addrinfo.udp(@host, @port).connect

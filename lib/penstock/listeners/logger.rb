@@ -89,12 +89,16 @@ module Penstock
       private
 
       def single(event)
+        return unless wanted?(:info)
+
         message = event.payload[:message]
         line(:info, event, topic: Words.topic(message))
         contents(event, [message])
       end
 
       def several(event)
+        return unless wanted?(:info) # before topics are counted
+
         messages = event.payload[:messages]
         line(:info, event, **counts_of(messages))
         contents(event, messages)

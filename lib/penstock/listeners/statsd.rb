@@ -189,17 +189,21 @@ module Penstock
       def respond_to?(name, all = false) = name.to_sym == :on_statistics_emitted && @picks.empty? ? false : super # rubocop:disable Style/OptionalBooleanParameter -- Ruby's own
 
       { sync: "produced_sync", async: "produced_async" }.each do |how, produced|
+        messages = "messages.#{produced}"
+        single = "produce_#{how}.time"
+        many = "produce_many_#{how}.time"
+
         define_method(:"on_message_#{produced}") do |event|
-          topic = topic_tag(Words.topic(event.payload[:message]))
-          add(event, "messages.#{produced}", 1, topic)
-          time(event, "produce_#{how}.time", topic)
+          topic = topic_tag(event.payload[:message])
+          add(event, messages, 1, *topic)
+          time(event, single, *topic)
         end
 
         define_method(:"on_messages_#{produced}") do |event|
           Words.topics(event.payload[:messages]).each do |topic, number|
-            add(event, "messages.#{produced}", number, topic_tag(topic))
+            add(event, messages, number, *(@topic_limit.zero? ? [] : [:topic, topic_label(topic)]))
           end
-          time(event, "produce_many_#{how}.time")
+          time(event, many)
         end
       end
 
@@ -244,15 +248,14 @@ module Penstock
       # @api private
       def on_error_occurred(event)
         payload = event.payload
-        add(event, "errors", 1, type: Words.text(payload[:type]), code: Words.code(payload[:error]))
+        add(event, "errors", 1, :type, Words.text(payload[:type]), :code, Words.code(payload[:error]))
       end
 
       # @api private
       def on_statistics_emitted(event)
         books = self.books
-        about = producer_tag(event[:producer_id])
         @picks.each(event) do |type, name, number, tags|
-          key = ["#{@namespace}rd_kafka.#{name}", { **about, **tags }]
+          key = key_of("rd_kafka.#{name}", event[:producer_id], tags.to_a.flatten(1))
           type == :count ? books.add(key, number) : books.gauge(key, number)
         end
         keep_running
@@ -296,14 +299,24 @@ module Penstock
         books.keep_running(self, @interval) { books.sending { report(books) } }
       end
 
-      def add(event, name, number = 1, tags = {})
-        books.add([@namespace + name, { **producer_tag(event.payload[:producer_id]), **tags }], number)
+      # What a number is counted under, made for each message and so as cheap as can be: {#meaning} makes the rest of it.
+      def key_of(name, id, tags) = [name, @producer_id ? id : nil, *tags]
+
+      # @return [Array(String, Hash)] a key's name and tags
+      def meaning(key)
+        name, id, *tags = key
+        [@namespace + name, { **producer_tag(id), **tags.each_slice(2).to_h }]
+      end
+
+      # @param tags [Array] names and values in turn
+      def add(event, name, number = 1, *tags)
+        books.add(key_of(name, event.payload[:producer_id], tags), number)
         keep_running
       end
 
-      def time(event, name, tags = {})
+      def time(event, name, *tags)
         ms = event.payload[:time] or return
-        books.time([@namespace + name, { **producer_tag(event.payload[:producer_id]), **tags }], ms)
+        books.time(key_of(name, event.payload[:producer_id], tags), ms)
       end
 
       def size_of(event)
@@ -315,7 +328,12 @@ module Penstock
 
       def producer_tag(id) = @producer_id && id ? { producer: Words.text(id) } : {}
 
-      def topic_tag(topic) = @topic_limit.zero? ? {} : { topic: topic_label(topic) }
+      def topic_tag(message)
+        return [] if @topic_limit.zero?
+
+        topic = Words.known_topic(message)
+        [:topic, @topics.key?(topic) ? topic : topic_label(Words.text(topic))]
+      end
 
       # A producer has ended: what it did is sent soon, not only after the interval.
       def settle = books.hurry
@@ -324,8 +342,8 @@ module Penstock
       def report(books)
         output = books.output
         send_natives(books, output)
-        books.take.each { |(name, tags), number| output.count(name, number, tags) unless number.zero? }
-        books.take_gauges.each { |(name, tags), number| output.gauge(name, number, tags) }
+        books.take.each { |key, number| output.count(*meaning(key).insert(1, number)) unless number.zero? }
+        books.take_gauges.each { |key, number| output.gauge(*meaning(key).insert(1, number)) }
         send_times(books.take_times, output)
         output.flush
         @told = nil
@@ -335,7 +353,8 @@ module Penstock
       end
 
       def send_times(times, output)
-        times.each do |(name, tags), (seen, *values)|
+        times.each do |key, (seen, *values)|
+          name, tags = meaning(key)
           values.each { |value| output.timing(name, value, tags, values.size.fdiv(seen)) }
         end
       end

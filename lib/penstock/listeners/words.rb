@@ -43,6 +43,7 @@ module Penstock
         end
       end
 
+      # @return [String, Symbol] a message's topic as it was given; "?": it has none
       def known_topic(message)
         case message
         when Hash

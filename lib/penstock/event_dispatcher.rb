@@ -80,6 +80,7 @@ module Penstock
 
         deadline = now + timeout
         sleep 0.002 while @pid == Process.pid && !@sources.empty? && now < deadline
+        Listeners.finish
       end
 
       # @return [Integer] threads

@@ -80,12 +80,27 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       @producer = nil
     end
 
+    # For who begins to listen when producers are at work already.
+    # @return [Array<Producer>] those whose events it hears and that are connected
+    # @api private
+    def connected_producers
+      producers = @producer ? [@producer] : ObjectSpace.each_object(Producer).to_a
+      producers.select do |producer|
+        producer.status&.connected? && producer.monitor.respond_to?(:heard_by?) && producer.monitor.heard_by?(self)
+      end
+    end
+
+    # @param monitor [Monitor]
+    # @return [Boolean] whether that one hears what is told to this one
+    # @api private
+    def heard_by?(monitor) = equal?(monitor) || (!@above.nil? && @above.heard_by?(monitor))
+
     # Whose it is alone, to be told when somebody begins to listen; nil: it may be many producers'.
     # @api private
     attr_writer :producer
 
     # Listens to one event with a block, or to all that an object has methods for: `on_message_acknowledged(event)` for
-    # "message.acknowledged". What subscribes twice is called twice.
+    # "message.acknowledged". What subscribes twice is called twice. An object with a method `subscribed_to(monitor)` is told.
     #
     # @overload subscribe(event)
     #   @param event [String, Symbol]
@@ -226,6 +241,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       end
 
       add(heard.transform_values { |method| Listener.new(listener, method) })
+      listener.subscribed_to(self) if listener.respond_to?(:subscribed_to)
       listener
     end
 

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "producer/status"
+require_relative "producer/totals"
 require_relative "producer/connection"
 require_relative "producer/sending"
 require_relative "producer/around"
@@ -277,7 +278,7 @@ module Penstock
       status.connected!
       IdleDisconnector.watch(self, config.idle_disconnect_timeout) if config.idle_disconnect_timeout.positive?
       instrument("poller.producer_registered") { {} }
-      instrument("producer.connected") { {} }
+      instrument("producer.connected") { { caller: self } }
     end
 
     # Tells listeners, and builds what they are told only if there are any.

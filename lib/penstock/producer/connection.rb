@@ -6,6 +6,10 @@ module Penstock
     # error. A thread that is inside the old client meanwhile is refused there, and goes on with the new one.
     # @api private
     class Connection
+      # What clients that have ended did, and which were the last of them; replaced as a whole, so that reading needs no lock.
+      Past = Struct.new(:totals, :clients, :pid)
+      private_constant :Past
+
       # @return [Client, nil] nil while there is none
       attr_reader :client
 
@@ -21,6 +25,8 @@ module Penstock
         @unready = nil # could not be made ready, and may be closing still
         @reloads = 0
         @not_before = 0
+        @past = Past.new(Totals::NONE, [], Process.pid)
+        @forgetting = Mutex.new
       end
 
       # Blocks while another thread connects, and for a transactional producer's first round trips.
@@ -44,6 +50,19 @@ module Penstock
 
       # @return [Array<Client>] that may have messages without a verdict
       def clients = [@client, *@others].compact.uniq
+
+      # Of all clients there were in this process. A client that ends just now is counted once.
+      # @return [Totals]
+      def totals
+        loop do
+          past = @past
+          totals = (clients - last_of(past)).map { |client| Totals.of(client) }.reduce(past_totals(past), :+)
+          return totals if past.equal?(@past)
+        end
+      end
+
+      # @return [Totals] of those that have ended
+      def past_totals(past = @past) = past.pid == Process.pid ? past.totals : Totals::NONE
 
       # For good: nobody may use it any more. A client that is being given up just now takes no longer than this, either.
       # @return [Array(Integer, Integer, Integer, Integer), nil] see Client#close; nil: there was no client
@@ -125,7 +144,19 @@ module Penstock
       end
 
       # A close that was interrupted goes on by itself; until it is done its messages count.
-      def forget_closed = @others.reject! { |client| client.state == :closed }
+      # Their counts are kept before they are gone.
+      def forget_closed
+        @forgetting.synchronize do
+          gone = @others.select { |client| client.state == :closed }
+          next if gone.empty?
+
+          totals = gone.map { |client| Totals.of(client) }.reduce(past_totals, :+)
+          @past = Past.new(totals, gone, Process.pid)
+          gone.each { |client| @others.delete(client) }
+        end
+      end
+
+      def last_of(past) = past.pid == Process.pid ? past.clients : []
 
       def connect
         SignalTrap.refuse("connecting")

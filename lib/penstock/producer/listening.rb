@@ -14,11 +14,25 @@ module Penstock
       # @return [Hash{Symbol => Integer, Hash}]
       def metrics
         clients = @connections.each_value.flat_map(&:clients)
-        accepted, delivered, failed, purged = sums(clients.map(&:counters), 4)
-        measures = clients.map(&:measures)
-        { messages: accepted, bytes: measures.sum(&:first), delivered:, failed:, purged:, queue_depth: queue_size,
-          latency: percentiles(measures.map(&:last)), wakeups: poller ? poller.stats[:wakeups] : 0, events: event_counts }
+        present = clients.map { |client| Totals.of(client) }.reduce(Totals::NONE, :+)
+        messages, delivered, failed, purged, bytes = *present
+        { messages:, bytes:, delivered:, failed:, purged:, queue_depth: queue_size, latency: present.percentiles,
+          wakeups: poller ? poller.stats[:wakeups] : 0, events: event_counts }
       end
+
+      # What it has done in this process, by all its connections: never less than before.
+      # @return [Totals]
+      # @api private
+      def totals = @connections.each_value.map(&:totals).reduce(dropped_events, :+)
+
+      # The part of it that was done by connections that have ended.
+      # @return [Totals]
+      # @api private
+      def past_totals = @connections.each_value.map(&:past_totals).reduce(dropped_events, :+)
+
+      # @return [Boolean] whether the next use has to connect
+      # @api private
+      def without_client? = @connections.each_value.none?(&:client)
 
       # @api private
       def listeners_changed
@@ -67,25 +81,11 @@ module Penstock
 
       def connected_without_statistics? = status.connected? && !@statistics && @events.statistics_wanted?
 
-      def sums(lists, size) = lists.reduce([0] * size) { |sums, list| sums.zip(list).map(&:sum) }
+      def dropped_events = Totals::NONE.dup.tap { |totals| totals.events_dropped = event_counts[:dropped] }
 
       def event_counts
         queued, dropped, waiting, = @events ? @events.counts : [0, 0, 0]
         { queued:, dropped:, waiting: }
-      end
-
-      def percentiles(latencies)
-        counts = latencies.flat_map { |all| all.each_slice(2).to_a }.group_by(&:first)
-                          .map { |us, parts| [us, parts.sum(&:last)] }.sort
-        total = counts.sum(&:last)
-        { p50: 0.5, p95: 0.95, p99: 0.99, max: 1.0 }.transform_values { |share| percentile(counts, total * share) }
-      end
-
-      # @return [Float, nil] ms
-      def percentile(counts, rank)
-        seen = 0
-        us, = counts.find { |_, count| (seen += count) >= rank }
-        us && (us / 1000.0)
       end
     end
   end

@@ -95,9 +95,10 @@ enum { QUEUES = 3, DISPATCHERS = 4, TURN = 16 };
 static struct {
     struct ps_events *events;
     _Atomic bool served;
+    _Atomic unsigned turns;
 } queues[QUEUES];
 static struct ps_events_wait event_waits[DISPATCHERS];
-static _Atomic bool listened, told_all;
+static _Atomic bool listened, quiet, told_all;
 static _Atomic unsigned long told, labels_given, labels_back;
 
 static void tell_some(struct ps_events *events)
@@ -119,12 +120,14 @@ static int queue_of(const struct ps_events *events)
     return i;
 }
 
-/* None has a deadline that would find what no ring tells of, but the first, which so leaves when others rely on it. */
+/* None has a deadline that would find what no ring tells of, but the first, which so leaves when others rely on it; and it
+ * stays away while it is quiet. */
 static void *dispatch(void *slot)
 {
     struct ps_events_wait *wait = slot;
     unsigned seed = (unsigned)(wait - event_waits) + 1;
     while (!atomic_load(&told_all)) {
+        while (wait == event_waits && quiet && !told_all) usleep(100);
         atomic_store(&wait->interrupted, false);
         wait->calls = ps_events_calls();
         wait->deadline_us = wait == event_waits ? ps_now_us() + rand_r(&seed) % 4000 : PS_FOREVER;
@@ -135,6 +138,7 @@ static void *dispatch(void *slot)
         }
         int queue = queue_of(wait->found);
         if (atomic_exchange(&queues[queue].served, true)) die("a queue that two serve");
+        queues[queue].turns++;
         if (rand_r(&seed) % 50 == 0) usleep(rand_r(&seed) % 8000);
         tell_some(wait->found);
         atomic_store(&queues[queue].served, false);
@@ -143,16 +147,36 @@ static void *dispatch(void *slot)
     return NULL;
 }
 
-/* Somebody always is about to come back: whoever is interrupted waits again. */
+static bool is_waiting(int queue, unsigned turns)
+{
+    return queues[queue].turns == turns && !queues[queue].served && ps_events_busy(queues[queue].events);
+}
+
+/* While nobody wakes them for other reasons, each queue that has something has to have its turn. */
+static void watch(void)
+{
+    quiet = true;
+    for (int i = 0; i < QUEUES; i++) {
+        int64_t deadline_us = ps_now_us() + PATIENCE_US;
+        for (unsigned turns = queues[i].turns; is_waiting(i, turns); usleep(500))
+            if (ps_now_us() > deadline_us) die("a queue that nobody serves");
+    }
+    quiet = false;
+}
+
 static void *disturb(void *unused)
 {
     unsigned seed = 1;
     (void)unused;
     while (!stop) {
-        usleep(rand_r(&seed) % 3000);
-        if (rand_r(&seed) % 2) ps_events_interrupt(&event_waits[rand_r(&seed) % DISPATCHERS]);
-        else ps_events_call_all();
+        for (int i = 0; i < 10; i++) {
+            usleep(rand_r(&seed) % 3000);
+            if (rand_r(&seed) % 2) ps_events_interrupt(&event_waits[rand_r(&seed) % DISPATCHERS]);
+            else ps_events_call_all();
+        }
+        watch();
     }
+    quiet = true;
     return NULL;
 }
 

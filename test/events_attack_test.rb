@@ -132,6 +132,25 @@ class EventsAttackTest < PenstockTest
     eventually(5) { told.size == 1 }
   end
 
+  def test_a_trap_does_not_open_a_client_whose_events_nobody_would_tell
+    output = ruby!(<<~RUBY)
+      producer = Penstock::Producer.new do |config|
+        config.kafka = { "bootstrap.servers": #{cluster.bootstrap_servers.inspect}, "linger.ms": 0 }
+      end
+      told = Queue.new
+      producer.monitor.subscribe("message.acknowledged") { |event| told << event[:label] }
+      producer.client # not open yet
+      produce = ->(label) { producer.produce_async(topic: #{@topic.inspect}, payload: "x", label:) }
+      trap("USR1") { produce.call(:trap) rescue puts($!.class) }
+      Process.kill("USR1", Process.pid)
+      sleep 0.1
+      produce.call(:later)
+      producer.close
+      puts told.pop, told.size
+    RUBY
+    assert_equal "Penstock::SignalTrapError\nlater\n0\n", output
+  end
+
   def test_no_event_is_lost_or_told_twice_when_threads_are_killed_at_any_point
     producer = impatient
     told = heard(producer)

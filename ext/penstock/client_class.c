@@ -133,6 +133,8 @@ static bool client_open(VALUE self, struct ps_client *client)
 {
     if (atomic_load(&client->state) != PS_CLIENT_NEW) return false;
     struct open_call call = { .client = client };
+    VALUE trap = rb_const_get(penstock_module, rb_intern("SignalTrap"));
+    rb_funcall(trap, rb_intern("refuse"), 1, rb_utf8_str_new_cstr("connecting")); /* what is attached below takes locks of Ruby's */
     penstock_exit_arm();
     attach_dispatcher(self, client);
     attach_token_refresher(self, client);

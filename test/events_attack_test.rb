@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
+require_relative "support/plain_scheduler"
 
 # Where events, or who tells them, once got lost.
 class EventsAttackTest < PenstockTest
@@ -130,6 +131,21 @@ class EventsAttackTest < PenstockTest
     assert_raises(KeyError) { thread.join }
     send_to(producer)
     eventually(5) { told.size == 1 }
+  end
+
+  def test_events_are_told_though_the_fiber_that_connects_is_interrupted
+    10.times do
+      producer = impatient
+      told = heard(producer)
+      client = producer.client
+      Thread.new do
+        Fiber.set_scheduler(PlainScheduler.new)
+        fiber = Fiber.schedule { assert_raises(KeyError) { client.connect } }
+        fiber.raise(KeyError, "while connecting")
+      end.join
+      send_to(producer)
+      eventually(5) { told.size == 1 }
+    end
   end
 
   def test_a_trap_does_not_open_a_client_whose_events_nobody_would_tell

@@ -263,7 +263,7 @@ class ListenersTest < PenstockTest
     producer.monitor.subscribe(ACKNOWLEDGED) { |event| seen << [event[:topic], event[:label]] }
     20.times do |round|
       producer.produce_many_async(Array.new(100) { |i| { topic: @topic, payload: "x", label: "#{round}-#{i}" } })
-      GC.compact if GC.respond_to?(:compact)
+      GC.compact if GC.respond_to?(:compact) && !GCLevel.fragile?
     end
     eventually { seen.size == 2_000 }
     assert_equal(Array.new(20) { |round| Array.new(100) { |i| [@topic, "#{round}-#{i}"] } }.flatten(1), seen)

@@ -128,20 +128,33 @@ static void attach_token_refresher(VALUE self, struct ps_client *client)
     rb_funcall(refreshers, rb_intern("attach"), 3, ULL2NUM(client->address), object->token_refresher, penstock_bearer_new(client));
 }
 
+static VALUE open_body(VALUE call)
+{
+    penstock_nogvl(open_nogvl, (void *)call);
+    return Qnil;
+}
+
+/* Also when whoever opens it was interrupted: nobody would do so later. */
+static VALUE tell_source(VALUE source)
+{
+    return NIL_P(source) ? Qnil : rb_funcall(source, rb_intern("client_opened"), 0);
+}
+
 /* Releases the GVL when it has to open: what was read from Ruby objects before must be read again. True: it did. */
 static bool client_open(VALUE self, struct ps_client *client)
 {
     if (atomic_load(&client->state) != PS_CLIENT_NEW) return false;
     struct open_call call = { .client = client };
+    VALUE trap = rb_const_get(penstock_module, rb_intern("SignalTrap"));
+    rb_funcall(trap, rb_intern("refuse"), 1, rb_utf8_str_new_cstr("connecting")); /* what is attached below takes locks of Ruby's */
     penstock_exit_arm();
     attach_dispatcher(self, client);
     attach_token_refresher(self, client);
-    penstock_nogvl(open_nogvl, &call);
+    VALUE source = ((struct client_object *)rb_check_typeddata(self, &client_type))->source;
+    rb_ensure(open_body, (VALUE)&call, tell_source, source);
     int state = atomic_load(&client->state);
     if (client->settings.logs_to_mailbox && (state == PS_CLIENT_NEW || state == PS_CLIENT_CLOSED))
         ps_mailbox_post(client->address, PS_MAIL_LAST, ""); /* it did not open, or was closed meanwhile */
-    VALUE source = ((struct client_object *)rb_check_typeddata(self, &client_type))->source;
-    if (!NIL_P(source)) rb_funcall(source, rb_intern("client_opened"), 0);
     if (call.result < 0) {
         struct penstock_error_context context = penstock_no_context;
         context.client = client;

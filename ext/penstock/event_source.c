@@ -91,15 +91,6 @@ static VALUE source_initialize_queue(VALUE self, VALUE limit, VALUE drop_newest)
 
 /* ---- labels ---- */
 
-void penstock_event_source_keep_label(VALUE self, struct ps_delivery *delivery, VALUE label)
-{
-    struct source_object *object = rb_check_typeddata(self, &source_type);
-    if (NIL_P(label) || !ps_events_wanted(penstock_event_source_get(self), PS_EVENT_DELIVERED | PS_EVENT_FAILED)) return;
-    if (++object->last_label == 0) object->last_label = 1;
-    rb_hash_aset(object->labels, UINT2NUM(object->last_label), label);
-    delivery->event.label = object->last_label;
-}
-
 static VALUE give_label(const struct source_object *object, uint32_t number)
 {
     return number ? rb_hash_delete(object->labels, UINT2NUM(number)) : Qnil;
@@ -109,6 +100,18 @@ static void forget_released(const struct source_object *object, struct ps_events
 {
     uint32_t label;
     while (ps_events_released(events, &label)) give_label(object, label);
+}
+
+/* Forgets those that nobody will be told of, too: where only failures are listened to, there may never be anything to take. */
+void penstock_event_source_keep_label(VALUE self, struct ps_delivery *delivery, VALUE label)
+{
+    struct source_object *object = rb_check_typeddata(self, &source_type);
+    struct ps_events *events = NIL_P(label) ? NULL : penstock_event_source_get(self);
+    if (!ps_events_wanted(events, PS_EVENT_DELIVERED | PS_EVENT_FAILED)) return;
+    forget_released(object, events);
+    if (++object->last_label == 0) object->last_label = 1;
+    rb_hash_aset(object->labels, UINT2NUM(object->last_label), label);
+    delivery->event.label = object->last_label;
 }
 
 /* ---- taking ---- */

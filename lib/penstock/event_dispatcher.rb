@@ -15,11 +15,17 @@ module Penstock
       attr_accessor :thread
       # @return [EventSource, nil]
       attr_accessor :source
+      # @return [Boolean] whether it looks after others, which may run listeners of "listener.slow"
+      attr_writer :looking
 
       def initialize
         @calls = @seen = @told = 0
         @seen_at = 0.0
+        @looking = false
       end
+
+      # @return [Boolean] whether it serves nobody and is soon ready to
+      def standing_by? = @address.nil? && !@looking
 
       # Called for each event and listener, so it does as little as can be.
       def running(listener, event)
@@ -28,18 +34,26 @@ module Penstock
         @event = event
       end
 
+      # It has served. The address goes first: a thread that is killed from then on has nothing to give back.
+      def rest
+        @address = nil
+        @source = @listener = @event = nil
+      end
+
       # For another thread, now and then. Tells the source once of a listener that has been at it for too long.
       def look(now)
         source = @source
+        listener = @listener
+        event = @event
         calls = @calls
-        return unless source && @address
+        return unless source && listener && event
 
         if @seen != calls
           @seen = calls
           @seen_at = now
         elsif @told != calls && now - @seen_at >= source.budget
           @told = calls
-          source.tell_slow(@listener, @event, now - @seen_at) if @listener
+          source.tell_slow(listener, event, now - @seen_at)
         end
       end
     end
@@ -49,13 +63,15 @@ module Penstock
     @workers = []
     @pid = nil
     @look_at = 0.0
+    @watch_ms = 1000 # how soon a thread that stands by looks after those at work
 
     class << self
       def attach(source)
         @lock.synchronize do
           forget_parent unless @pid == Process.pid
           @sources[source.address] = source
-          hire if @workers.empty?
+          look_as_often_as_needed
+          hire_one_to_stand_by # those at work may never come back
         end
       end
 
@@ -63,7 +79,9 @@ module Penstock
         return unless @pid == Process.pid
 
         @lock.synchronize do
-          EventSource.call_all if @sources.delete(source.address) && @sources.empty?
+          gone = @sources.delete(source.address)
+          look_as_often_as_needed
+          EventSource.call_all if gone && @sources.empty?
         end
       end
 
@@ -94,7 +112,17 @@ module Penstock
         @pid = Process.pid
       end
 
+      # With the lock held. Others may add sources at any other time, and that cannot be done while somebody goes through them.
+      def look_as_often_as_needed
+        shortest = @sources.each_value.map(&:budget).min || 1
+        @watch_ms = (shortest * 500).clamp(20, 1000).to_i
+      end
+
       # With the lock held.
+      def hire_one_to_stand_by
+        hire if @workers.none?(&:standing_by?)
+      end
+
       def hire
         return if @workers.size >= MAX_THREADS
 
@@ -112,10 +140,10 @@ module Penstock
           calls = EventSource.calls
           break if leave?(worker)
 
-          address, standing_by = EventSource.next(calls, watch_ms)
-          if address
-            @lock.synchronize { hire } if standing_by.zero?
-            serve(worker, address)
+          worker.address, standing_by = EventSource.next(calls, @watch_ms) # at once: who is killed gives it back
+          if worker.address
+            @lock.synchronize { hire_one_to_stand_by } if standing_by.zero?
+            serve(worker)
           end
           look_after_others(worker)
         end
@@ -123,46 +151,41 @@ module Penstock
         dismiss(worker)
       end
 
-      def serve(worker, address)
-        worker.address = address
-        source = worker.source = @sources[address]
+      def serve(worker)
+        source = worker.source = @sources[worker.address]
         more = source&.serve(worker) # nil: nobody wants to know
-        EventSource.done(address, more)
-        worker.address = nil
+        EventSource.done(worker.address, more)
+        worker.rest
       end
 
       # A listener may have ended the thread, and there are others to serve.
       def dismiss(worker)
-        EventSource.done(worker.address, true) if worker.address
-        @lock.synchronize do
-          gone = @workers.delete(worker)
-          hire if gone && @workers.empty? && !@sources.empty?
+        Thread.handle_interrupt(Object => :never) do
+          EventSource.done(worker.address, true) if worker.address
+          @lock.synchronize { hire_one_to_stand_by if @workers.delete(worker) && !@sources.empty? }
         end
       end
 
       def leave?(worker)
         @lock.synchronize do
-          spare = @workers.count { |other| other.address.nil? } > 2
+          spare = @workers.count(&:standing_by?) > 2
           (@sources.empty? || spare) && @workers.delete(worker)
         end
-      end
-
-      # How soon a thread that stands by looks after those at work.
-      def watch_ms
-        shortest = @sources.each_value.map(&:budget).min || 1
-        (shortest * 500).clamp(20, 1000).to_i
       end
 
       def look_after_others(worker)
         time = now
         return if time < @look_at
 
-        @look_at = time + (watch_ms / 1000.0)
+        @look_at = time + (@watch_ms / 1000.0)
         busy = @workers.select { |other| other.address && !other.equal?(worker) }
         return if busy.empty?
 
-        @lock.synchronize { hire if @workers.size == busy.size + 1 } # somebody has to stand by while listeners are told
+        worker.looking = true
+        @lock.synchronize { hire_one_to_stand_by } # while listeners are told
         busy.each { |other| other.look(time) }
+      ensure
+        worker.looking = false
       end
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

@@ -36,29 +36,22 @@ module Penstock
     # @return [Float] seconds that a listener may take
     attr_reader :budget
 
-    # Called when a client has opened, perhaps more than once.
-    def client_opened
-      unless @pid == Process.pid
-        @pid = Process.pid
-        @lock = Mutex.new # the parent's may be held by a thread that is not here
-        start_anew
-      end
-      refresh
-    end
-
-    # To be called when who listens has changed.
+    # To be called when a client has opened, perhaps more than once, and when who listens has changed. Not to be interrupted:
+    # nobody would call it again.
     def refresh
-      @lock.synchronize do
+      exclusively do
         kinds = wanted_kinds
         self.wanted = kinds
         self.attached = kinds.positive? # before we look at the clients: see ps_events_closed
-        if kinds.positive? && open_clients.positive?
-          EventDispatcher.attach(self)
-        else
+        if kinds.zero?
           EventDispatcher.detach(self)
+        elsif open_clients.positive?
+          EventDispatcher.attach(self)
         end
+        # Else what its clients have left behind may still wait; see client_ended.
       end
     end
+    alias client_opened refresh
 
     # @return [Boolean]
     def statistics_wanted? = listening?("statistics.emitted")
@@ -67,9 +60,8 @@ module Penstock
     # @param worker [EventDispatcher::Worker] is told which listener it runs
     # @return [Boolean] whether there is more
     def serve(worker)
-      @left.concat(take(BATCH))
-      run_listeners(worker) if @event
-      tell(@left.shift, worker) until @left.empty?
+      Thread.handle_interrupt(Object => :never) { @left.concat(take(BATCH)) }
+      tell(worker) until @left.empty?
       false
     end
 
@@ -97,6 +89,17 @@ module Penstock
 
     private
 
+    def exclusively(&block)
+      Thread.handle_interrupt(Object => :never) do
+        unless @pid == Process.pid
+          @pid = Process.pid
+          @lock = Mutex.new # the parent's may be held by a thread that is not here
+          start_anew
+        end
+        @lock.synchronize(&block)
+      end
+    end
+
     def start_anew
       @left = []
       @event = nil
@@ -122,13 +125,23 @@ module Penstock
        *Penstock.monitor.listeners_of(event)]
     end
 
-    def tell(item, worker)
-      @event = item.nil? ? client_ended : event_of(item)
-      return unless @event
+    # The first of what waits. A thread may be killed at any point, and the next goes on: so the item stays there until it
+    # was told, and what says how far that has come changes last.
+    def tell(worker)
+      event = @event || begin_next
+      run_listeners(event, worker) if event
+      @left.shift
+      @event = nil
+    end
 
-      @listeners = listeners_of(@event.id)
+    def begin_next
+      item = @left.first
+      return client_ended if item.nil?
+
+      event = event_of(item)
+      @listeners = listeners_of(event.id)
       @index = 0
-      run_listeners(worker)
+      @event = event
     end
 
     def event_of(item)
@@ -139,14 +152,13 @@ module Penstock
       end
     end
 
-    def run_listeners(worker)
+    def run_listeners(event, worker)
       while (listener = @listeners[@index])
+        worker.running(listener, event)
         @index += 1
-        worker.running(listener, @event)
-        notify(listener, @event)
+        notify(listener, event)
       end
       @progress += 1
-      @event = nil
     end
 
     # What is meant for the process or its main thread goes through.
@@ -167,9 +179,10 @@ module Penstock
       StatisticsEvent.new(json, parsed, producer_id)
     end
 
+    # Told behind all that happened to the client.
     def client_ended
       @statistics.clear
-      refresh # another may be opening just now
+      exclusively { EventDispatcher.detach(self) unless open_clients.positive? } # another may be opening just now
       nil
     end
 

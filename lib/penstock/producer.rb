@@ -276,6 +276,7 @@ module Penstock
     # @api private
     def connected
       status.connected!
+      look_after_statistics
       IdleDisconnector.watch(self, config.idle_disconnect_timeout) if config.idle_disconnect_timeout.positive?
       instrument("poller.producer_registered") { {} }
       instrument("producer.connected") { { caller: self } }

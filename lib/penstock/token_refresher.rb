@@ -25,8 +25,17 @@ module Penstock
 
       def run(address, refresher, bearer)
         refresher.refresh(bearer) while bearer.await
+        over = true
       ensure
         @lock.synchronize { @threads.delete(address) }
+        go_on(address, refresher, bearer) unless over
+      end
+
+      # A provider may have ended the thread, and the next token will be wanted too.
+      def go_on(...)
+        attach(...)
+      rescue ThreadError
+        nil # the process is ending
       end
     end
 
@@ -42,17 +51,25 @@ module Penstock
     # @param bearer [Bearer]
     def refresh(bearer)
       bearer.answered?
+      ask(bearer)
+      over = true
+    rescue ProducerClosedError
+      over = true # nobody needs a token any more
+    rescue StandardError, ScriptError, SystemStackError => e
+      over = true
+      report(bearer, e)
+    ensure
+      bearer.oauthbearer_set_token_failure("the token provider has ended its thread") unless over || bearer.answered?
+    end
+
+    private
+
+    def ask(bearer)
       event = Event.new("oauthbearer.token_refresh", { producer_id: @producer_id, bearer:, caller: @producer })
       @provider.on_oauthbearer_token_refresh(event)
       tell("oauthbearer.token_refresh", event.payload)
       bearer.oauthbearer_set_token_failure("the token provider has given no token") unless bearer.answered?
-    rescue ProducerClosedError
-      nil # nobody needs a token any more
-    rescue StandardError, ScriptError, SystemStackError => e
-      report(bearer, e)
     end
-
-    private
 
     # Nobody, when the producer has gone.
     def tell(event, payload)

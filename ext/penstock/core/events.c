@@ -264,9 +264,9 @@ void ps_events_next(struct ps_events_wait *wait)
     }
     office->alarm_us = PS_FOREVER; /* another who sleeps may keep a later one: the next to push rings */
     wait->idle = --office->idle;
-    bool more = wait->found && office->ready && office->idle > 0;
+    bool more = office->ready && office->idle > 0;
     pthread_mutex_unlock(&office->lock);
-    if (more) ring(office); /* for them to keep an eye on us */
+    if (more) ring(office); /* for them to keep an eye on us; or because we may not come back, and were to look again soon */
 }
 
 void ps_events_discard(uint64_t address)

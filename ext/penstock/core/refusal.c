@@ -121,19 +121,26 @@ bool ps_refusal_due(const struct ps_client *client, int64_t now)
     return due_us != 0 && now >= due_us;
 }
 
+/* With the client's lock held. */
+static void give_up(struct ps_client *client)
+{
+    atomic_fetch_add(&client->refusal.given_up, 1);
+    if (ps_client_in_flight(client) == 0) return;
+    atomic_store(&client->refusal.purging, true);
+    rd_kafka_purge(client->rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING);
+}
+
 void ps_refusal_act(struct ps_client *client)
 {
     struct ps_refusal *refusal = &client->refusal;
-    if (has_worked(client)) {
+    if (has_worked(client) || atomic_load(&refusal->kind) == PS_NOT_REFUSED) { /* or forgotten just when it was noted */
         ps_refusal_forget(client);
         return;
     }
     atomic_store(&refusal->due_us, ps_now_us() + AGAIN_US);
-    if (atomic_load(&client->state) != PS_CLIENT_OPEN) return; /* who closes it has said how long it may take */
-    atomic_fetch_add(&refusal->given_up, 1);
-    if (ps_client_in_flight(client) == 0) return;
-    atomic_store(&refusal->purging, true);
-    rd_kafka_purge(client->rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING);
+    pthread_mutex_lock(&client->lock); /* who begins to close it meanwhile has said how long it may take */
+    if (atomic_load(&client->state) == PS_CLIENT_OPEN) give_up(client);
+    pthread_mutex_unlock(&client->lock);
 }
 
 bool ps_refusal_is_verdict(const struct ps_client *client, rd_kafka_resp_err_t err)

@@ -39,7 +39,7 @@ module Penstock
         return unless @events
 
         @events.refresh
-        reconnect_for_statistics if status.connected? && @events.statistics_wanted?
+        look_after_statistics
       end
 
       # @return [Hash] librdkafka's settings: statistics only where somebody listens
@@ -59,10 +59,15 @@ module Penstock
         Penstock.monitor.instrument(event, { producer: self, producer_id:, **payload })
       end
 
+      # Also once a client is in use: somebody may have begun to listen while it was being made.
+      def look_after_statistics
+        reconnect_for_statistics if status.connected? && @events.statistics_wanted?
+      end
+
       # librdkafka's interval is fixed when a client is made. So, like an idle producer, this one is given a new client,
       # when nothing is in flight or after a second, and not inside a transaction.
       def reconnect_for_statistics
-        return if @statistics || @reconnecting || config.kafka.key?(:"statistics.interval.ms")
+        return if @statistics || @reconnecting&.alive? || config.kafka.key?(:"statistics.interval.ms")
 
         @reconnecting = Thread.new do
           Thread.current.name = "penstock.statistics"

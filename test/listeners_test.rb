@@ -48,11 +48,11 @@ class ListenersTest < PenstockTest
   def p99(values) = values.sort[(values.size * 0.99).ceil - 1]
 
   BAD = {
-    sleeps: ->(test) { test.sleep_for_long },
+    sleeps: :sleep_for_long.to_proc,
     raises: ->(_) { raise KeyError, "of the listener" },
     exits: ->(_) { Thread.exit },
     loops: ->(test) { Thread.pass until test.over? },
-    calls_back: ->(test) { test.call_back }
+    calls_back: :call_back.to_proc
   }.freeze
 
   def over? = @release.closed?

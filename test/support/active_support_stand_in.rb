@@ -40,7 +40,9 @@ module ActiveSupport
 
       private
 
-      def subscribers_of(name) = @subscribers.select { |pattern, _| pattern.nil? || pattern === name }.map(&:last) # rubocop:disable Style/CaseEquality
+      def subscribers_of(name)
+        @subscribers.select { |pattern, _| pattern.nil? || pattern === name }.map(&:last) # rubocop:disable Style/CaseEquality
+      end
     end
 
     @notifier = Notifier.new

@@ -95,7 +95,7 @@ module Penstock
 
       # Without topics it does not listen to each message.
       # @api private
-      def respond_to?(name, all = false) = @topic_limit.zero? && PRODUCED.include?(name.to_sym) ? false : super # rubocop:disable Style/OptionalBooleanParameter -- Ruby's own
+      def respond_to?(name, *) = @topic_limit.zero? && PRODUCED.include?(name.to_sym) ? false : super
 
       %w[sync async].each do |mode|
         define_method(:"on_message_produced_#{mode}") { |event| by_topic(event, Words.topic(event.payload[:message]), mode, 1) }

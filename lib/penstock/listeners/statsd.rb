@@ -186,7 +186,7 @@ module Penstock
 
       # Without metrics of librdkafka's there are no statistics to listen to.
       # @api private
-      def respond_to?(name, all = false) = name.to_sym == :on_statistics_emitted && @picks.empty? ? false : super # rubocop:disable Style/OptionalBooleanParameter -- Ruby's own
+      def respond_to?(name, *) = name.to_sym == :on_statistics_emitted && @picks.empty? ? false : super
 
       { sync: "produced_sync", async: "produced_async" }.each do |how, produced|
         messages = "messages.#{produced}"

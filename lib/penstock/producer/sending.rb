@@ -39,10 +39,10 @@ module Penstock
       end
 
       # @return [Boolean] whether the caller gave a batch, or this is the buffer
-      def many? = operation == :produce_many_sync || operation == :produce_many_async
+      def many? = %i[produce_many_sync produce_many_async].include?(operation)
 
       # @return [Boolean] whether the caller waits for the verdicts, and so {#call} does
-      def sync? = operation == :produce_sync || operation == :produce_many_sync
+      def sync? = %i[produce_sync produce_many_sync].include?(operation)
 
       # @return [Boolean] whether {#call} was called
       def called? = @called

@@ -597,7 +597,8 @@ static VALUE client_counters(VALUE self)
                                 ULL2NUM(atomic_load(&client->failed)), ULL2NUM(atomic_load(&client->purged)));
 }
 
-/* [bytes accepted, Array of how many deliveries took how long: upper end in us, number, ...] */
+/* [bytes accepted, Array of how many deliveries took how long: upper end in us, number, ..., Produce requests sent, of which
+ * in vain] */
 static VALUE client_measures(VALUE self)
 {
     const struct ps_client *client = client_get(self);
@@ -608,7 +609,8 @@ static VALUE client_measures(VALUE self)
         rb_ary_push(latencies, LL2NUM(ps_latency_of_bucket(i)));
         rb_ary_push(latencies, UINT2NUM(count));
     }
-    return rb_ary_new_from_args(2, ULL2NUM(atomic_load(&client->accepted_bytes)), latencies);
+    return rb_ary_new_from_args(4, ULL2NUM(atomic_load(&client->accepted_bytes)), latencies,
+                                ULL2NUM(atomic_load(&client->requests)), ULL2NUM(atomic_load(&client->retries)));
 }
 
 static VALUE client_state(VALUE self)

@@ -138,9 +138,10 @@ module Penstock
       # @api private
       def event_source=(_source); end
 
-      # @return [Array(Integer, Array)] bytes, which it does not count, and latencies: there are none
+      # @return [Array(Integer, Array, Integer, Integer)] bytes, which it does not count, latencies, requests and retries:
+      #   there are none
       # @api private
-      def measures = [0, []]
+      def measures = [0, [], 0, 0]
 
       # @api private
       def begin_closing(_timeout_ms) = @closed = true

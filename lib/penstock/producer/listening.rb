@@ -7,8 +7,9 @@ module Penstock
       # ms between two "statistics.emitted", unless `statistics.interval.ms` is given
       STATISTICS_INTERVAL = 5_000
 
-      # Numbers that are kept anyway, without librdkafka's statistics; see docs/events.md. Those of messages count from when
-      # the connection was made that is in use now.
+      # Numbers that are kept anyway, without librdkafka's statistics; see docs/events.md. Those of messages and requests
+      # count from when the connection was made that is in use now. `retries` are requests, each with messages of one
+      # partition, that have settled nothing, so that librdkafka sends their messages again.
       #
       # Blocks: no.
       # @return [Hash{Symbol => Integer, Hash}]
@@ -17,7 +18,9 @@ module Penstock
         accepted, delivered, failed, purged = sums(clients.map(&:counters), 4)
         measures = clients.map(&:measures)
         { messages: accepted, bytes: measures.sum(&:first), delivered:, failed:, purged:, queue_depth: queue_size,
-          latency: percentiles(measures.map(&:last)), wakeups: poller ? poller.stats[:wakeups] : 0, events: event_counts }
+          requests: measures.sum { |all| all[2] }, retries: measures.sum { |all| all[3] },
+          latency: percentiles(measures.map { |all| all[1] }), wakeups: poller ? poller.stats[:wakeups] : 0,
+          events: event_counts }
       end
 
       # @api private

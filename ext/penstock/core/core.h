@@ -521,6 +521,7 @@ struct ps_client {
     /* Producing threads write the first, who serves the client the others: on cache lines of their own. */
     _Alignas(64) _Atomic uint64_t accepted;
     _Atomic uint64_t accepted_bytes; /* of payloads and keys */
+    _Atomic uint64_t dropped;        /* failed for want of room, and not accepted */
     _Alignas(64) _Atomic uint64_t delivered;
     _Atomic uint64_t failed, purged;
     _Atomic uint32_t latencies[PS_LATENCY_BUCKETS]; /* of delivered messages */

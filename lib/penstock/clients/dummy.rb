@@ -159,7 +159,7 @@ module Penstock
 
       # @return [Array(Integer, Integer, Integer, Integer)] see {Client}
       # @api private
-      def counters = [@accepted, @accepted - @failed, @failed, 0]
+      def counters = [@accepted, @accepted - @failed, @failed, 0, 0]
 
       # @return [Integer] 1
       # @api private

@@ -15,10 +15,10 @@ module Penstock
       # @return [Hash{Symbol => Integer, Hash}]
       def metrics
         clients = @connections.each_value.flat_map(&:clients)
-        accepted, delivered, failed, purged = sums(clients.map(&:counters), 4)
+        accepted, delivered, failed, purged, dropped = sums(clients.map(&:counters), 5)
         measures = clients.map(&:measures)
-        { messages: accepted, bytes: measures.sum(&:first), delivered:, failed:, purged:, queue_depth: queue_size,
-          requests: measures.sum { |all| all[2] }, retries: measures.sum { |all| all[3] },
+        { messages: accepted, bytes: measures.sum(&:first), delivered:, failed: failed + dropped, purged:,
+          queue_depth: queue_size, requests: measures.sum { |all| all[2] }, retries: measures.sum { |all| all[3] },
           latency: percentiles(measures.map { |all| all[1] }), wakeups: poller ? poller.stats[:wakeups] : 0,
           events: event_counts }
       end

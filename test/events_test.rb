@@ -265,7 +265,54 @@ class EventsTest < PenstockTest
     assert_operator metrics[:wakeups], :>, 0
   end
 
+  # The mock cluster stands for brokers that answer with an error, lose the connection, and refuse for good.
+  def test_requests_whose_messages_have_to_be_sent_again_are_counted
+    own = Penstock::EmbeddedCluster.new(brokers: 1)
+    producer = self.producer(servers: own.bootstrap_servers, log_level: 0)
+    send = -> { producer.produce_sync(topic: "counted", payload: "x", partition: 0) }
+    counts = -> { producer.metrics.values_at(:requests, :retries) }
+    assert_equal [0, 0], counts.call
+    send.call
+    assert_equal [1, 0], counts.call
+    own.inject_errors(:produce, :not_leader_for_partition, :request_timed_out)
+    send.call
+    assert_equal [4, 2], counts.call
+    own.inject_errors(:produce, :transport)
+    send.call
+    assert_equal [6, 3], counts.call
+    own.inject_errors(:produce, :msg_size_too_large)
+    assert_raises(Penstock::DeliveryError) { send.call }
+    assert_equal [7, 3], counts.call
+    assert_equal [1, 0], in_child { send.call && counts.call }
+    producer.disconnect
+    assert_equal [0, 0], counts.call
+  ensure
+    producer&.close
+    own&.close
+  end
+
+  def test_messages_of_many_partitions_are_no_retries
+    producer = self.producer
+    name = topic(partitions: 4)
+    10.times { producer.produce_many_async(Array.new(100) { |i| { topic: name, payload: "x", partition: i % 4 } }) }
+    producer.flush
+    assert_equal [1_000, 0], producer.metrics.values_at(:delivered, :retries)
+    assert_operator producer.metrics[:requests], :>=, 4
+  end
+
   # ---- the end, and forks ----
+
+  # @return [Array<Integer>] what the block gives in a forked child
+  def in_child
+    reader, writer = IO.pipe
+    child = fork do
+      writer.write(yield.join(" "))
+      exit!(0)
+    end
+    Process.wait(child)
+    writer.close
+    reader.read.split.map(&:to_i)
+  end
 
   def test_close_tells_what_is_due
     producer = self.producer

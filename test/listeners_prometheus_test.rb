@@ -108,7 +108,7 @@ class ListenersPrometheusTest < MetricsTestCase
 
   def test_a_client_that_ends_just_now_is_counted_once
     connection = Penstock::Producer::Connection.new(nil)
-    others = connection.instance_variable_get(:@others) << Client.new([5, 5, 0, 0], [0, []], :closed)
+    others = connection.instance_variable_get(:@others) << Client.new([5, 5, 0, 0, 0], [0, [], 0, 0], :closed)
     read = []
     others.define_singleton_method(:delete) do |client|
       read << connection.totals.messages
@@ -127,7 +127,7 @@ class ListenersPrometheusTest < MetricsTestCase
 
   def test_a_disconnected_producer_is_looked_at_until_all_its_verdicts_are_there
     books = Penstock::Listeners.const_get(:Books).new
-    so_far, in_the_end = [4, 5].map { |number| Penstock::Producer::Totals.new(5, number, 0, 0, 0, 0, {}.freeze) }
+    so_far, in_the_end = [4, 5].map { |number| Penstock::Producer::Totals.new(5, number, *[0] * 6, {}.freeze) }
     one = Disconnected.new(so_far, Penstock::Producer::Totals::NONE)
     books.watch(one)
     assert_equal [4, 0], (Array.new(2) { books.collect.sum { |_, grown| grown.delivered } })

@@ -39,6 +39,14 @@ class RefusalTest < PenstockTest
     end
   end
 
+  def test_a_port_that_ends_the_handshake_of_tls_refuses_too
+    with_a_port_that_hangs_up do |servers|
+      one = refused_producer(servers, "security.protocol": "ssl")
+      error = assert_raises(Penstock::RefusedError) { one.produce_sync(topic: "refused", payload: "x") }
+      assert_match(/may speak another protocol, without TLS/, error.message)
+    end
+  end
+
   def test_without_a_limit_messages_wait_for_their_timeout
     with_a_port_that_hangs_up do |servers|
       one = refused_producer(servers, timeout: nil, "message.timeout.ms": 2_000, "transaction.timeout.ms": 5_000)
@@ -105,7 +113,9 @@ class RefusalTest < PenstockTest
     "SASL X mechanism handshake failed: Broker: Unsupported SASL mechanism: broker's supported mechanisms: PLAIN" =>
       /sasl\.mechanism to one/,
     "Disconnected: verify that security.protocol is correctly configured, broker might require SASL authentication" =>
-      /may want SASL/ }.each_with_index do |(text, advice), i|
+      /may want SASL/,
+    "SSL handshake failed: Disconnected: SSL connection closed by peer: connecting to a PLAINTEXT broker listener?" =>
+      /without TLS/ }.each_with_index do |(text, advice), i|
     define_method("test_cause_#{i}_is_told_with_what_to_check") { assert_match advice, Penstock::Refusals.advice(text) }
   end
 end

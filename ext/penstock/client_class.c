@@ -323,6 +323,19 @@ static VALUE insist(VALUE arg)
     return Qnil;
 }
 
+/* For their listeners. */
+static void name_dropped(const struct penstock_handover *handover)
+{
+    struct ps_events *events = handover->client->events;
+    if (!ps_events_wanted(events, PS_EVENT_FAILED)) return;
+    for (uint32_t i = handover->sent; i < handover->batch->size; i++) {
+        VALUE topic = handover->messages[i].topic;
+        char name[256]; /* a topic's has 249 at most */
+        snprintf(name, sizeof(name), "%.*s", (int)RSTRING_LEN(topic), RSTRING_PTR(topic));
+        handover->batch->deliveries[i].topic_name = ps_events_name(events, name);
+    }
+}
+
 static VALUE give_up(VALUE arg)
 {
     const struct rest *rest = (struct rest *)arg;
@@ -330,6 +343,7 @@ static VALUE give_up(VALUE arg)
     count(rest->tally, handover);
     if (handover->sent == handover->batch->size) return Qnil;
     bool drop = rest->drop && penstock_handover_queue_full(handover);
+    if (drop) name_dropped(handover);
     penstock_handover_give_up(handover, drop ? RD_KAFKA_RESP_ERR__QUEUE_FULL : RD_KAFKA_RESP_ERR__CONFLICT);
     if (drop) handover->sent = handover->batch->size; /* as far as the caller is concerned: all have a verdict to come */
     count(rest->tally, handover);
@@ -602,15 +616,17 @@ static VALUE client_queue_size(VALUE self)
     return ULL2NUM(ps_client_in_flight(client_get(self)));
 }
 
-/* [accepted, delivered, failed, purged] since the client was opened. */
+/* [accepted, delivered, failed, purged, failed without being accepted] since the client was opened. */
 static VALUE client_counters(VALUE self)
 {
     const struct ps_client *client = client_get(self);
-    return rb_ary_new_from_args(4, ULL2NUM(atomic_load(&client->accepted)), ULL2NUM(atomic_load(&client->delivered)),
-                                ULL2NUM(atomic_load(&client->failed)), ULL2NUM(atomic_load(&client->purged)));
+    return rb_ary_new_from_args(5, ULL2NUM(atomic_load(&client->accepted)), ULL2NUM(atomic_load(&client->delivered)),
+                                ULL2NUM(atomic_load(&client->failed)), ULL2NUM(atomic_load(&client->purged)),
+                                ULL2NUM(atomic_load(&client->dropped)));
 }
 
-/* [bytes accepted, Array of how many deliveries took how long: upper end in us, number, ...] */
+/* [bytes accepted, Array of how many deliveries took how long: upper end in us, number, ..., Produce requests sent, of which
+ * in vain] */
 static VALUE client_measures(VALUE self)
 {
     const struct ps_client *client = client_get(self);
@@ -621,7 +637,8 @@ static VALUE client_measures(VALUE self)
         rb_ary_push(latencies, LL2NUM(ps_latency_of_bucket(i)));
         rb_ary_push(latencies, UINT2NUM(count));
     }
-    return rb_ary_new_from_args(2, ULL2NUM(atomic_load(&client->accepted_bytes)), latencies);
+    return rb_ary_new_from_args(4, ULL2NUM(atomic_load(&client->accepted_bytes)), latencies,
+                                ULL2NUM(atomic_load(&client->requests)), ULL2NUM(atomic_load(&client->retries)));
 }
 
 static VALUE client_state(VALUE self)

@@ -52,7 +52,8 @@ module Penstock
     # - `:wait`: the call waits, without the GVL, and is woken when there is room; {QueueFullError} when there was none
     #   for `wait_timeout_on_queue_full`
     # - `:raise`: {QueueFullError} at once
-    # - `:drop`: the message gets a verdict at once, :queue_full and not persisted, instead of being sent
+    # - `:drop`: the message gets a verdict at once, :queue_full and not persisted, instead of being sent; listeners are told of
+    #   it like of any other that failed ("error.occurred" of the type `librdkafka.dispatch_error`)
     # @return [:wait, :raise, :drop] default :wait
     attr_accessor :on_queue_full
     # @return [Integer, nil] ms; nil: without limit; default 10_000

@@ -107,6 +107,7 @@ static int open_locked(struct ps_client *client, char *errstr, size_t errstr_siz
     rd_kafka_conf_t *conf = rd_kafka_conf_dup(client->conf);
     rd_kafka_conf_set_resolve_cb(conf, ps_resolve_cb);
     rd_kafka_conf_set_opaque(conf, client);
+    ps_requests_count(client, conf);
     rd_kafka_conf_set_ssl_cert_verify_cb(conf, ps_certificate_cb); /* refused by a librdkafka without TLS, which needs none */
     client->rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, errstr, errstr_size);
     if (!client->rk) {

@@ -419,6 +419,10 @@ rd_kafka_resp_err_t ps_refusal_code(enum ps_refused kind);
 int ps_certificate_cb(rd_kafka_t *rk, const char *broker_name, int32_t broker_id, int *x509_error, int depth,
                       const char *certificate, size_t size, char *errstr, size_t errstr_size, void *client);
 
+/* ---- requests.c: how often messages had to be sent --------------------------------------------------- */
+
+void ps_requests_count(struct ps_client *client, rd_kafka_conf_t *conf); /* before an rd_kafka_t is made of it */
+
 /* ---- log.c: what a client has to say ----------------------------------------------------------------- */
 
 enum { PS_LOG_KINDS = 16 };
@@ -517,9 +521,13 @@ struct ps_client {
     /* Producing threads write the first, who serves the client the others: on cache lines of their own. */
     _Alignas(64) _Atomic uint64_t accepted;
     _Atomic uint64_t accepted_bytes; /* of payloads and keys */
+    _Atomic uint64_t dropped;        /* failed for want of room, and not accepted */
     _Alignas(64) _Atomic uint64_t delivered;
     _Atomic uint64_t failed, purged;
     _Atomic uint32_t latencies[PS_LATENCY_BUCKETS]; /* of delivered messages */
+    /* librdkafka's broker threads: */
+    _Alignas(64) _Atomic uint64_t requests; /* Produce requests sent */
+    _Atomic uint64_t retries;               /* those whose messages were not settled by it, and are sent again */
 };
 
 struct ps_client *ps_client_new(rd_kafka_conf_t *conf, const char *name, struct ps_poller *poller,

@@ -48,20 +48,6 @@ void ps_batch_settle(struct ps_batch *batch, uint32_t count)
     if (ps_completion_settle(&batch->completion, count)) ps_batch_unref(batch);
 }
 
-void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_err_t err)
-{
-    uint32_t count = batch->size - from;
-    for (uint32_t i = from; i < batch->size; i++) {
-        if (batch->deliveries[i].event.label)
-            ps_events_release_label(batch->client->events, batch->deliveries[i].event.label);
-        batch->deliveries[i].err = err;
-        batch->deliveries[i].status = RD_KAFKA_MSG_STATUS_NOT_PERSISTED;
-        atomic_store(&batch->deliveries[i].settled, true);
-    }
-    atomic_fetch_add(&batch->failed, count);
-    if (count) ps_batch_settle(batch, count);
-}
-
 bool ps_delivery_settled(const struct ps_delivery *delivery)
 {
     return atomic_load(&delivery->settled);
@@ -153,6 +139,33 @@ static bool becomes_event(struct ps_client *client, struct ps_delivery *delivery
     return kind != 0;
 }
 
+static void link_told(struct ps_event ***last, struct ps_delivery *delivery)
+{
+    delivery->event.next = NULL;
+    **last = &delivery->event;
+    *last = &delivery->event.next;
+}
+
+/* Those that have a topic_name may be told. */
+void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_err_t err)
+{
+    struct ps_client *client = batch->client;
+    struct ps_event *told = NULL, **last_told = &told;
+    uint32_t count = batch->size - from;
+    if (!count) return;
+    for (uint32_t i = from; i < batch->size; i++) {
+        struct ps_delivery *delivery = &batch->deliveries[i];
+        delivery->err = err;
+        delivery->status = RD_KAFKA_MSG_STATUS_NOT_PERSISTED;
+        if (becomes_event(client, delivery)) link_told(&last_told, delivery);
+        atomic_store(&delivery->settled, true);
+    }
+    if (err == RD_KAFKA_RESP_ERR__QUEUE_FULL) atomic_fetch_add(&client->dropped, count);
+    atomic_fetch_add(&batch->failed, count);
+    ps_batch_settle(batch, count);
+    if (told) ps_events_append(client->events, told); /* which hold the batch, and so the client */
+}
+
 /*
  * Two passes with the event destroyed in between, because librdkafka gives the queue's space back only
  * then: whoever sees a message settled can also produce the next one, and who waits for space is woken.
@@ -190,11 +203,7 @@ void ps_deliveries_settle(struct ps_client *client, rd_kafka_event_t *event)
             struct ps_delivery *settled = (struct ps_delivery *)first;
             first = first->next;
             bool tell = (heard || settled->event.label) && becomes_event(client, settled);
-            if (tell) {
-                settled->event.next = NULL;
-                *last_told = &settled->event;
-                last_told = &settled->event.next;
-            }
+            if (tell) link_told(&last_told, settled);
             atomic_store_explicit(&settled->settled, true, memory_order_release);
             count_verdict(client, settled->err); /* after `settled`: nothing in flight means all verdicts are in */
             count++;

@@ -49,6 +49,12 @@ static bool mentions(const char *text, const char *const *words)
     return false;
 }
 
+/* What ends the connection there speaks no TLS. How it does, and which librdkafka it is, changes the rest of the words. */
+static bool hung_up_in_handshake(const char *text)
+{
+    return strstr(text, "Disconnected") && strstr(text, "in state SSL_HANDSHAKE");
+}
+
 static enum ps_refused kind_of(rd_kafka_resp_err_t err, const char *text)
 {
     /* A broker that does not like our certificate says so after the handshake; one that wants another protocol hangs up. */
@@ -58,7 +64,7 @@ static enum ps_refused kind_of(rd_kafka_resp_err_t err, const char *text)
     case RD_KAFKA_RESP_ERR__SSL: return PS_REFUSED_TLS;
     case RD_KAFKA_RESP_ERR__TRANSPORT:
         if (mentions(text, tls)) return PS_REFUSED_TLS;
-        return mentions(text, protocol) ? PS_REFUSED_PROTOCOL : PS_NOT_REFUSED;
+        return mentions(text, protocol) || hung_up_in_handshake(text) ? PS_REFUSED_PROTOCOL : PS_NOT_REFUSED;
     default: return PS_NOT_REFUSED;
     }
 }

@@ -138,9 +138,18 @@ module Penstock
       # @api private
       def event_source=(_source); end
 
-      # @return [Array(Integer, Array)] bytes, which it does not count, and latencies: there are none
+      # It asks nobody for a token.
       # @api private
-      def measures = [0, []]
+      def token_refresher=(_refresher); end
+
+      # Nobody asks it for a password.
+      # @api private
+      def set_credentials(_username, _password) = nil
+
+      # @return [Array(Integer, Array, Integer, Integer)] bytes, which it does not count, latencies, requests and retries:
+      #   there are none
+      # @api private
+      def measures = [0, [], 0, 0]
 
       # @api private
       def begin_closing(_timeout_ms) = @closed = true
@@ -158,7 +167,7 @@ module Penstock
 
       # @return [Array(Integer, Integer, Integer, Integer)] see {Client}
       # @api private
-      def counters = [@accepted, @accepted - @failed, @failed, 0]
+      def counters = [@accepted, @accepted - @failed, @failed, 0, 0]
 
       # @return [Integer] 1
       # @api private

@@ -25,6 +25,8 @@ module Penstock
         "messages_delivered_total" => [:counter, "Messages that were delivered."],
         "messages_failed_total" => [:counter, "Messages that were not delivered, without those that were purged."],
         "messages_purged_total" => [:counter, "Messages that were dropped on purpose: by purge, an abort or a close."],
+        "requests_total" => [:counter, "Produce requests that were sent."],
+        "retries_total" => [:counter, "Produce requests that brought no verdict, so that their messages are sent again."],
         "messages_by_topic_total" => [:counter, "Messages of calls that succeeded, by topic and mode, sync or async."],
         "errors_total" => [:counter, "Events error.occurred, by type and the error's code."],
         "transactions_total" => [:counter, "Transactions that were committed or aborted."],
@@ -166,7 +168,8 @@ module Penstock
           labels = about(producer.id)
           { "messages_total" => grown.messages, "message_bytes_total" => grown.bytes,
             "messages_delivered_total" => grown.delivered, "messages_failed_total" => grown.failed,
-            "messages_purged_total" => grown.purged, "events_dropped_total" => grown.events_dropped }.each do |name, number|
+            "messages_purged_total" => grown.purged, "requests_total" => grown.requests, "retries_total" => grown.retries,
+            "events_dropped_total" => grown.events_dropped }.each do |name, number|
             books.add([name, labels], number)
           end
           grown.latencies.each { |us, times| observe("delivery_seconds", labels, us / 1_000_000.0, times) }

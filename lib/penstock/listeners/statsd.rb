@@ -364,7 +364,8 @@ module Penstock
         books.collect.group_by { |producer, _| producer_tag(producer.id) }.each do |tags, parts|
           grown = parts.map(&:last).reduce(:+)
           { "messages.taken" => grown.messages, "bytes.taken" => grown.bytes, "messages.delivered" => grown.delivered,
-            "messages.failed" => grown.failed, "messages.purged" => grown.purged }.each do |name, number|
+            "messages.failed" => grown.failed, "messages.purged" => grown.purged,
+            "requests" => grown.requests, "retries" => grown.retries }.each do |name, number|
             output.count(@namespace + name, number, tags) unless number.zero?
           end
           grown.percentiles.each { |name, ms| output.gauge("#{@namespace}delivery.time.#{name}", ms, tags) if ms }

@@ -7,17 +7,18 @@ module Penstock
       # ms between two "statistics.emitted", unless `statistics.interval.ms` is given
       STATISTICS_INTERVAL = 5_000
 
-      # Numbers that are kept anyway, without librdkafka's statistics; see docs/events.md. Those of messages count from when
-      # the connection was made that is in use now.
+      # Numbers that are kept anyway, without librdkafka's statistics; see docs/events.md. Those of messages and requests
+      # count from when the connection was made that is in use now. `retries` are requests, each with messages of one
+      # partition, that have settled nothing, so that librdkafka sends their messages again.
       #
       # Blocks: no.
       # @return [Hash{Symbol => Integer, Hash}]
       def metrics
         clients = @connections.each_value.flat_map(&:clients)
         present = clients.map { |client| Totals.of(client) }.reduce(Totals::NONE, :+)
-        messages, delivered, failed, purged, bytes = *present
-        { messages:, bytes:, delivered:, failed:, purged:, queue_depth: queue_size, latency: present.percentiles,
-          wakeups: poller ? poller.stats[:wakeups] : 0, events: event_counts }
+        messages, delivered, failed, purged, bytes, requests, retries = *present
+        { messages:, bytes:, delivered:, failed:, purged:, queue_depth: queue_size, requests:, retries:,
+          latency: present.percentiles, wakeups: poller ? poller.stats[:wakeups] : 0, events: event_counts }
       end
 
       # What it has done in this process, by all its connections: never less than before.

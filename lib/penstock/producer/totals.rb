@@ -2,15 +2,17 @@
 
 module Penstock
   class Producer
-    # What clients have done: `messages` and `bytes` taken, verdicts, events dropped, and how many deliveries took how many
-    # microseconds. Frozen; can be added and subtracted.
+    # What clients have done: `messages` and `bytes` taken, verdicts, Produce requests and those of them that settled nothing,
+    # events dropped, and how many deliveries took how many microseconds. Frozen; can be added and subtracted.
     # @api private
-    Totals = Struct.new(:messages, :delivered, :failed, :purged, :bytes, :events_dropped, :latencies) do
+    Totals = Struct.new(:messages, :delivered, :failed, :purged, :bytes, :requests, :retries, :events_dropped, :latencies) do
       # @param client [Client] or what stands in for it
       # @return [Totals] in this process
       def self.of(client)
-        bytes, latencies = client.measures
-        new(*client.counters, bytes, 0, latencies.each_slice(2).to_h.freeze).freeze
+        messages, delivered, failed, purged, dropped = client.counters
+        bytes, latencies, requests, retries = client.measures
+        new(messages, delivered, failed + dropped, purged, bytes, requests, retries, 0,
+            latencies.each_slice(2).to_h.freeze).freeze
       end
 
       def +(other) = combine(other, :+)
@@ -42,6 +44,6 @@ module Penstock
 
     # Nothing yet.
     # @api private
-    Totals::NONE = Totals.new(0, 0, 0, 0, 0, 0, {}.freeze).freeze
+    Totals::NONE = Totals.new(0, 0, 0, 0, 0, 0, 0, 0, {}.freeze).freeze
   end
 end

@@ -2,6 +2,7 @@
 
 require_relative "test_helper"
 require "openssl"
+require "tempfile"
 require "pp"
 
 class ConfigTest < PenstockTest
@@ -298,6 +299,32 @@ class ConfigTest < PenstockTest
     assert_refused_at_connect(producer(**file), /ssl\.ca\.location/)
     broken = "-----BEGIN CERTIFICATE-----"
     assert_refused_at_connect(producer("security.protocol": "ssl", "ssl.ca.pem": broken, log_level: 0), /ssl\.ca\.pem/)
+  end
+
+  def test_a_producer_that_could_not_connect_does_when_what_was_wrong_is_mended
+    file = Tempfile.new("penstock-test").tap { |made| made.write("no certificate") }.tap(&:flush)
+    one = producer("security.protocol": "ssl", "ssl.ca.location": file.path, log_level: 0)
+    3.times { assert_raises(Penstock::ConfigurationInvalidError) { one.produce_async(topic: "a", payload: "") } }
+    File.write(file.path, self_signed.to_pem)
+    handle = one.produce_async(topic: "a", payload: "")
+    assert_predicate handle, :pending?
+    one.purge
+    assert_raises(Penstock::DeliveryError) { handle.wait }
+  ensure
+    file&.close!
+  end
+
+  def self_signed
+    key = OpenSSL::PKey::RSA.new(2_048)
+    OpenSSL::X509::Certificate.new.tap do |made|
+      made.version = 2
+      made.serial = 1
+      made.subject = made.issuer = OpenSSL::X509::Name.parse("/CN=penstock")
+      made.public_key = key.public_key
+      made.not_before = Time.now - 60
+      made.not_after = Time.now + 3_600
+      made.sign(key, OpenSSL::Digest.new("SHA256"))
+    end
   end
 
   def test_connecting_that_fails_leaves_no_dispatcher_thread

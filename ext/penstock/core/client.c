@@ -102,16 +102,36 @@ bool ps_client_inherited(const struct ps_client *client)
     return client->generation != ps_generation();
 }
 
-static int open_locked(struct ps_client *client, char *errstr, size_t errstr_size)
+static rd_kafka_t *native_new(struct ps_client *client, bool counting, char *errstr, size_t errstr_size)
 {
     rd_kafka_conf_t *conf = rd_kafka_conf_dup(client->conf);
     rd_kafka_conf_set_resolve_cb(conf, ps_resolve_cb);
     rd_kafka_conf_set_opaque(conf, client);
-    ps_requests_count(client, conf);
+    if (counting) ps_requests_count(client, conf);
     rd_kafka_conf_set_ssl_cert_verify_cb(conf, ps_certificate_cb); /* refused by a librdkafka without TLS, which needs none */
-    client->rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, errstr, errstr_size);
+    rd_kafka_t *rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, errstr, errstr_size);
+    if (!rk && !counting) rd_kafka_conf_destroy(conf);
+    return rk;
+}
+
+/*
+ * A configuration with interceptors cannot be destroyed when rd_kafka_new has refused it: librdkafka has freed the
+ * interceptors, and would again. It is left, once in a client's life: the next time one without is tried first.
+ */
+static bool would_open(struct ps_client *client, char *errstr, size_t errstr_size)
+{
+    if (!client->was_refused) return true;
+    rd_kafka_t *rk = native_new(client, false, errstr, errstr_size);
+    if (rk) rd_kafka_destroy(rk);
+    return rk;
+}
+
+static int open_locked(struct ps_client *client, char *errstr, size_t errstr_size)
+{
+    if (!would_open(client, errstr, errstr_size)) return -1;
+    client->rk = native_new(client, true, errstr, errstr_size);
     if (!client->rk) {
-        rd_kafka_conf_destroy(conf);
+        client->was_refused = true;
         return -1;
     }
     client->queue = rd_kafka_queue_get_main(client->rk);

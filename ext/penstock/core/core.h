@@ -504,6 +504,7 @@ struct ps_client {
     pthread_mutex_t lock;            /* state changes, waiters of batches and of space, last_error, close_job, turns */
     pthread_cond_t calls_ended;
     rd_kafka_conf_t *conf;           /* a template: each rd_kafka_t gets a copy */
+    bool was_refused;                /* by rd_kafka_new, under lock */
     rd_kafka_t *rk;
     rd_kafka_queue_t *queue;
     struct ps_poller *poller;        /* retained */

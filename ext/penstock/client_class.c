@@ -81,7 +81,7 @@ static struct ps_client *renew(struct client_object *object, struct ps_client *i
     struct ps_poller *poller = penstock_poller_get(object->poller); /* may raise, so before there is anything to lose */
     struct ps_events *events = NIL_P(object->source) ? NULL : penstock_event_source_get(object->source);
     struct ps_client *fresh =
-        ps_client_new(rd_kafka_conf_dup(inherited->conf), inherited->name, poller, &inherited->settings);
+        ps_client_new(rd_kafka_conf_dup(inherited->open.conf), inherited->name, poller, &inherited->settings);
     if (!fresh) rb_memerror();
     ps_client_set_brokers(fresh, inherited->brokers);
     if (events) ps_client_set_events(fresh, events);
@@ -120,14 +120,6 @@ static void attach_dispatcher(VALUE self, const struct ps_client *client)
     rb_funcall(dispatcher, rb_intern("attach"), 2, ULL2NUM(client->address), object->logger);
 }
 
-static void attach_token_refresher(VALUE self, struct ps_client *client)
-{
-    const struct client_object *object = rb_check_typeddata(self, &client_type);
-    if (NIL_P(object->token_refresher)) return;
-    VALUE refreshers = rb_const_get(penstock_module, rb_intern("TokenRefresher"));
-    rb_funcall(refreshers, rb_intern("attach"), 3, ULL2NUM(client->address), object->token_refresher, penstock_bearer_new(client));
-}
-
 /* Releases the GVL when it has to open: what was read from Ruby objects before must be read again. True: it did. */
 static bool client_open(VALUE self, struct ps_client *client)
 {
@@ -135,7 +127,8 @@ static bool client_open(VALUE self, struct ps_client *client)
     struct open_call call = { .client = client };
     penstock_exit_arm();
     attach_dispatcher(self, client);
-    attach_token_refresher(self, client);
+    penstock_attach_refresher(((struct client_object *)rb_check_typeddata(self, &client_type))->token_refresher,
+                              client->address, &client->open);
     penstock_nogvl(open_nogvl, &call);
     int state = atomic_load(&client->state);
     if (client->settings.logs_to_mailbox && (state == PS_CLIENT_NEW || state == PS_CLIENT_CLOSED))
@@ -182,7 +175,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
     atomic_store(&object->client, client);
 
     struct penstock_conf_facts facts;
-    penstock_conf_fill(client->conf, kafka, settings.logs_to_mailbox, &facts);
+    penstock_conf_fill(client->open.conf, kafka, settings.logs_to_mailbox, &facts);
     object->limits.total = facts.message_max_bytes;
     object->limits.queue = facts.queue_max_bytes;
     client->settings.sticky_ms = facts.sticky_ms;
@@ -202,19 +195,17 @@ static VALUE client_set_token_refresher(VALUE self, VALUE refresher)
     struct client_object *object = rb_check_typeddata(self, &client_type);
     struct ps_client *client = client_get(self);
     RB_OBJ_WRITE(self, &object->token_refresher, refresher);
-    rd_kafka_conf_set_events(client->conf, RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR | RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH |
-                                               (client->settings.logs_to_mailbox ? RD_KAFKA_EVENT_LOG : 0));
+    penstock_conf_ask_for_tokens(client->open.conf, false, client->settings.logs_to_mailbox);
+    client->settings.token_provider = true;
     return refresher;
 }
 
 static VALUE client_set_credentials(VALUE self, VALUE user, VALUE password)
 {
     struct ps_client *client = client_get(self);
-    char errstr[256] = "";
     struct penstock_error_context context = penstock_no_context;
     context.client = client;
-    if (!ps_client_set_credentials(client, rb_string_value_cstr(&user), rb_string_value_cstr(&password), errstr, sizeof(errstr)))
-        penstock_raise(penstock_config_error, &context, "%s", errstr);
+    penstock_set_credentials(&client->open, &context, user, password);
     return Qnil;
 }
 
@@ -520,7 +511,7 @@ static VALUE client_flush(VALUE self, VALUE timeout_ms)
         check_open(client);
         rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread to flush");
     }
-    uint32_t given_up = atomic_load(&client->refusal.given_up);
+    uint32_t given_up = atomic_load(&client->open.refusal.given_up);
     ps_job_retain(&flush->job);
     int interrupted = 0;
     rb_protect(wait_for_flush, (VALUE)flush, &interrupted);
@@ -528,7 +519,7 @@ static VALUE client_flush(VALUE self, VALUE timeout_ms)
     ps_job_unref(&flush->job);
     if (interrupted) rb_jump_tag(interrupted);
     if (!flushed) check_open(client); /* whoever closed it sees to the messages */
-    if (atomic_load(&client->refusal.given_up) != given_up) penstock_raise_if_refused(client, Qnil);
+    if (atomic_load(&client->open.refusal.given_up) != given_up) penstock_raise_if_refused(client, Qnil);
     return flushed ? Qtrue : Qfalse;
 }
 

@@ -3,8 +3,9 @@
 require "weakref"
 
 module Penstock
-  # The Ruby threads that ask token providers for tokens: one for each connected client that has a provider, so that a slow one
-  # delays nobody else. It asks before the first connection, which needs a token, and again before each token expires.
+  # The Ruby threads that ask token providers for tokens: one for each connected client and consumer with a provider, so
+  # that a slow one delays nobody else. It asks before the first connection, which needs a token, and again before each token
+  # expires.
   # @api private
   class TokenRefresher
     @lock = Mutex.new
@@ -30,23 +31,24 @@ module Penstock
       end
     end
 
-    # @param producer [Producer]
-    def initialize(producer)
-      @provider = producer.config.oauth.token_provider_listener
-      @logger = producer.config.logger
-      @producer_id = producer.id
-      @producer = WeakRef.new(producer) # the thread must not keep it alive
+    # @param owner [Producer, Consumer]
+    # @param key [:producer_id, :consumer_id] what events call its id
+    def initialize(owner, key)
+      @provider = owner.config.oauth.token_provider_listener
+      @logger = owner.config.logger
+      @about = { key => owner.id }.freeze
+      @owner = WeakRef.new(owner) # the thread must not keep it alive
     end
 
     # Whatever the provider does, the client learns of it.
     # @param bearer [Bearer]
     def refresh(bearer)
       bearer.answered?
-      event = Event.new("oauthbearer.token_refresh", { producer_id: @producer_id, bearer:, caller: @producer })
+      event = Event.new("oauthbearer.token_refresh", { **@about, bearer:, caller: @owner })
       @provider.on_oauthbearer_token_refresh(event)
       tell("oauthbearer.token_refresh", event.payload)
       bearer.oauthbearer_set_token_failure("the token provider has given no token") unless bearer.answered?
-    rescue ProducerClosedError
+    rescue ProducerClosedError, ConsumerClosedError
       nil # nobody needs a token any more
     rescue StandardError, ScriptError, SystemStackError => e
       report(bearer, e)
@@ -54,18 +56,17 @@ module Penstock
 
     private
 
-    # Nobody, when the producer has gone.
+    # Nobody, when the producer has gone; a consumer has no listeners.
     def tell(event, payload)
-      @producer.monitor.instrument(event, payload)
+      @owner.monitor.instrument(event, payload) if @about.key?(:producer_id)
     rescue WeakRef::RefError
       nil
     end
 
     def report(bearer, error)
       bearer.oauthbearer_set_token_failure("the token provider raised #{error.class}: #{error.message}")
-      @logger&.add(3, "[#{@producer_id}] the token provider raised #{error.class}: #{error.message}", "penstock")
-      tell("error.occurred", { type: "callbacks.oauthbearer_token_refresh.error", error:, caller: @producer,
-                               producer_id: @producer_id })
+      @logger&.add(3, "[#{@about.values.first}] the token provider raised #{error.class}: #{error.message}", "penstock")
+      tell("error.occurred", { type: "callbacks.oauthbearer_token_refresh.error", error:, caller: @owner, **@about })
     rescue StandardError => e
       warn "penstock: #{e.class}: #{e.message}, when told of #{error.class}: #{error.message}"
     end

@@ -237,6 +237,21 @@ class ConfigTest < PenstockTest
     refute_includes error.message, key.lines[4]
   end
 
+  # librdkafka reads it only then; some have freed what they could not use (see client.c).
+  def test_what_cannot_be_opened_says_so_each_time_and_can_be_when_it_is_mended
+    Tempfile.create("ca") do |file|
+      producer = producer(servers: "127.0.0.1:1", "security.protocol": "ssl", "ssl.ca.location": file.path, log_level: 0)
+      File.write(file, "no certificate")
+      3.times do
+        error = assert_raises(Penstock::ConfigurationInvalidError) { producer.produce_async(topic: "a", payload: "") }
+        assert_includes error.message, "ssl.ca.location"
+      end
+      File.write(file, certificate)
+      assert_instance_of Penstock::DeliveryHandle, producer.produce_async(topic: "a", payload: "")
+      producer.purge
+    end
+  end
+
   def certificate
     key = OpenSSL::PKey::RSA.new(2048)
     made = OpenSSL::X509::Certificate.new

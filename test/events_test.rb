@@ -208,6 +208,25 @@ class EventsTest < PenstockTest
     Penstock::Producer::Listening.const_set(:STATISTICS_INTERVAL, value)
   end
 
+  def test_who_listens_to_statistics_that_were_turned_off_is_warned_once
+    log = StringIO.new
+    made = -> { producer("statistics.interval.ms": 0) { |config| config.logger = Logger.new(log) } }
+    silent = made.call
+    silent.produce_sync(topic: topic, payload: "x")
+    assert_empty log.string
+    2.times { silent.monitor.subscribe("statistics.emitted") { flunk } } # late
+    early = made.call
+    early.monitor.subscribe("statistics.emitted") { flunk }
+    early.produce_sync(topic: topic, payload: "x")
+    Penstock.monitor.subscribe("statistics.emitted") { flunk }
+    late = made.call
+    late.produce_sync(topic: topic, payload: "x")
+    warned = log.string.lines.grep(/WARN.*statistics\.interval\.ms is 0/)
+    assert_equal([silent, early, late].map(&:id), warned.map { |line| line[/\[(penstock-\h+)\]/, 1] })
+    _, err = capture_io { producer("statistics.interval.ms": "0").produce_sync(topic: topic, payload: "x") }
+    assert_match(/statistics\.emitted.*will never be told/, err)
+  end
+
   # ---- the poller ----
 
   def test_a_producer_is_told_to_be_registered_and_unregistered

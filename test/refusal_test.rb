@@ -106,6 +106,97 @@ class RefusalTest < PenstockTest
     nil
   end
 
+  # ---- consumers ----
+
+  def refused_consumer(servers, timeout: 100, **kafka)
+    made = Penstock::Consumer.new do |config|
+      config.kafka = { "bootstrap.servers": servers, log_level: 0, **kafka }
+      config.refusal_timeout = timeout
+      yield config if block_given?
+    end
+    made.tap { |one| (@consumers ||= []) << one }
+  end
+
+  def teardown
+    @consumers&.each { |one| one.close(timeout: 20) }
+    @consumers = nil
+    super
+  end
+
+  def test_who_polls_a_consumer_that_is_refused_is_told_and_again_while_it_lasts
+    with_a_port_that_hangs_up do |servers|
+      one = refused_consumer(servers).assign("refused" => [0])
+      3.times do
+        error = assert_raises(Penstock::SecurityProtocolError) { one.poll(60_000) }
+        assert_equal [one.id, nil, true], [error.consumer_id, error.producer_id, error.retriable?]
+        assert_match(/security\.protocol/, error.message)
+      end
+      assert_nil one.poll(0), "once in a while only"
+    end
+  end
+
+  def test_who_waits_for_an_answer_is_told_though_nobody_polls
+    with_a_port_that_hangs_up do |servers|
+      # librdkafka is not destroyed before a commit has found no coordinator for so long
+      one = refused_consumer(servers, "group.id": "refused", "session.timeout.ms": 1_000, "heartbeat.interval.ms": 500)
+      assert_raises(Penstock::SecurityProtocolError) { one.watermarks("refused", 0, 60_000) }
+      assert_raises(Penstock::SecurityProtocolError) { one.committed("refused", 0, 60_000) }
+      assert_raises(Penstock::SecurityProtocolError) { one.commit({ "refused" => { 0 => 1 } }, timeout_ms: 60_000) }
+    end
+  end
+
+  def test_a_consumer_without_a_limit_and_one_that_reaches_nobody_find_nothing
+    with_a_port_that_hangs_up do |servers|
+      assert_nil refused_consumer(servers, timeout: nil).assign("refused" => [0]).poll(1_500)
+      assert_nil refused_consumer("127.0.0.1:1").assign("refused" => [0]).poll(1_500)
+    end
+  end
+
+  OAUTH = { "security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER" }.freeze
+
+  def test_a_token_that_a_consumer_does_not_get_is_an_error_of_its_poll
+    provider = Object.new
+    def provider.on_oauthbearer_token_refresh(event) = (@events ||= []) << event && raise("no #{event[:consumer_id]}")
+    log = StringIO.new
+    one = refused_consumer("127.0.0.1:1", **OAUTH) do |config|
+      config.oauth.token_provider_listener = provider
+      config.logger = Logger.new(log)
+    end
+    assert_match(/no #{one.id}/, assert_raises(Penstock::AuthenticationError) { one.poll(60_000) }.message)
+    eventually { log.string.match?(/ERROR.*#{one.id}.*the token provider raised RuntimeError/) }
+    assert_equal %i[consumer_id bearer caller], provider.instance_variable_get(:@events).first.payload.keys
+  end
+
+  def test_a_consumer_with_a_token_provider_is_collected_like_any_other
+    provider = Object.new
+    def provider.on_oauthbearer_token_refresh(_event) = nil
+    forget_a_consumer_with(provider)
+    eventually(10) do
+      GC.start
+      Thread.list.none? { |thread| thread.name == "penstock.tokens" }
+    end
+  end
+
+  def forget_a_consumer_with(provider)
+    one = Penstock::Consumer.new do |config|
+      config.kafka = { "bootstrap.servers": "127.0.0.1:1", **OAUTH, log_level: 0 }
+      config.oauth.token_provider_listener = provider
+    end
+    one.assign("nothing" => [0])
+    nil
+  end
+
+  def test_credentials_of_a_consumer_are_checked
+    plain = { "security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "b" }
+    one = refused_consumer("127.0.0.1:1", **plain)
+    assert_nil one.set_credentials("me", "secret")
+    error = assert_raises(Penstock::ConfigurationInvalidError) { one.set_credentials("me", "") }
+    assert_includes error.message, "[consumer #{one.id}]"
+    one.close
+    assert_raises(Penstock::ConsumerClosedError) { one.set_credentials("me", "secret") }
+    assert_raises(Penstock::ConfigurationInvalidError) { refused_consumer("127.0.0.1:1").set_credentials("me", "secret") }
+  end
+
   { "a certificate is for another host name: x" => /bootstrap\.servers.*identification/,
     "the certificate has expired: x" => /clocks/,
     "error:0A000086:SSL routines::certificate verify failed" => /ssl\.ca\.location/,
@@ -115,7 +206,8 @@ class RefusalTest < PenstockTest
     "Disconnected: verify that security.protocol is correctly configured, broker might require SASL authentication" =>
       /may want SASL/,
     "SSL handshake failed: Disconnected: SSL connection closed by peer: connecting to a PLAINTEXT broker listener?" =>
-      /without TLS/ }.each_with_index do |(text, advice), i|
+      /without TLS/,
+    "Send failed: Broken pipe (after 0ms in state UP)" => /may want TLS or SASL/ }.each_with_index do |(text, advice), i|
     define_method("test_cause_#{i}_is_told_with_what_to_check") { assert_match advice, Penstock::Refusals.advice(text) }
   end
 end

@@ -81,7 +81,7 @@ static struct ps_client *renew(struct client_object *object, struct ps_client *i
     struct ps_poller *poller = penstock_poller_get(object->poller); /* may raise, so before there is anything to lose */
     struct ps_events *events = NIL_P(object->source) ? NULL : penstock_event_source_get(object->source);
     struct ps_client *fresh =
-        ps_client_new(rd_kafka_conf_dup(inherited->conf), inherited->name, poller, &inherited->settings);
+        ps_client_new(rd_kafka_conf_dup(inherited->open.conf), inherited->name, poller, &inherited->settings);
     if (!fresh) rb_memerror();
     ps_client_set_brokers(fresh, inherited->brokers);
     if (events) ps_client_set_events(fresh, events);
@@ -120,14 +120,6 @@ static void attach_dispatcher(VALUE self, const struct ps_client *client)
     rb_funcall(dispatcher, rb_intern("attach"), 2, ULL2NUM(client->address), object->logger);
 }
 
-static void attach_token_refresher(VALUE self, struct ps_client *client)
-{
-    const struct client_object *object = rb_check_typeddata(self, &client_type);
-    if (NIL_P(object->token_refresher)) return;
-    VALUE refreshers = rb_const_get(penstock_module, rb_intern("TokenRefresher"));
-    rb_funcall(refreshers, rb_intern("attach"), 3, ULL2NUM(client->address), object->token_refresher, penstock_bearer_new(client));
-}
-
 static VALUE open_body(VALUE call)
 {
     penstock_nogvl(open_nogvl, (void *)call);
@@ -149,9 +141,9 @@ static bool client_open(VALUE self, struct ps_client *client)
     rb_funcall(trap, rb_intern("refuse"), 1, rb_utf8_str_new_cstr("connecting")); /* what is attached below takes locks of Ruby's */
     penstock_exit_arm();
     attach_dispatcher(self, client);
-    attach_token_refresher(self, client);
-    VALUE source = ((struct client_object *)rb_check_typeddata(self, &client_type))->source;
-    rb_ensure(open_body, (VALUE)&call, tell_source, source);
+    const struct client_object *object = rb_check_typeddata(self, &client_type);
+    penstock_attach_refresher(object->token_refresher, client->address, &client->open);
+    rb_ensure(open_body, (VALUE)&call, tell_source, object->source);
     int state = atomic_load(&client->state);
     if (client->settings.logs_to_mailbox && (state == PS_CLIENT_NEW || state == PS_CLIENT_CLOSED))
         ps_mailbox_post(client->address, PS_MAIL_LAST, ""); /* it did not open, or was closed meanwhile */
@@ -195,7 +187,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
     atomic_store(&object->client, client);
 
     struct penstock_conf_facts facts;
-    penstock_conf_fill(client->conf, kafka, settings.logs_to_mailbox, &facts);
+    penstock_conf_fill(client->open.conf, kafka, settings.logs_to_mailbox, &facts);
     object->limits.total = facts.message_max_bytes;
     object->limits.queue = facts.queue_max_bytes;
     client->settings.sticky_ms = facts.sticky_ms;
@@ -215,19 +207,17 @@ static VALUE client_set_token_refresher(VALUE self, VALUE refresher)
     struct client_object *object = rb_check_typeddata(self, &client_type);
     struct ps_client *client = client_get(self);
     RB_OBJ_WRITE(self, &object->token_refresher, refresher);
-    rd_kafka_conf_set_events(client->conf, RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR | RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH |
-                                               (client->settings.logs_to_mailbox ? RD_KAFKA_EVENT_LOG : 0));
+    penstock_conf_ask_for_tokens(client->open.conf, false, client->settings.logs_to_mailbox);
+    client->settings.token_provider = true;
     return refresher;
 }
 
 static VALUE client_set_credentials(VALUE self, VALUE user, VALUE password)
 {
     struct ps_client *client = client_get(self);
-    char errstr[256] = "";
     struct penstock_error_context context = penstock_no_context;
     context.client = client;
-    if (!ps_client_set_credentials(client, rb_string_value_cstr(&user), rb_string_value_cstr(&password), errstr, sizeof(errstr)))
-        penstock_raise(penstock_config_error, &context, "%s", errstr);
+    penstock_set_credentials(&client->open, &context, user, password);
     return Qnil;
 }
 
@@ -533,7 +523,7 @@ static VALUE client_flush(VALUE self, VALUE timeout_ms)
         check_open(client);
         rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread to flush");
     }
-    uint32_t given_up = atomic_load(&client->refusal.given_up);
+    uint32_t given_up = atomic_load(&client->open.refusal.given_up);
     ps_job_retain(&flush->job);
     int interrupted = 0;
     rb_protect(wait_for_flush, (VALUE)flush, &interrupted);
@@ -541,7 +531,7 @@ static VALUE client_flush(VALUE self, VALUE timeout_ms)
     ps_job_unref(&flush->job);
     if (interrupted) rb_jump_tag(interrupted);
     if (!flushed) check_open(client); /* whoever closed it sees to the messages */
-    if (atomic_load(&client->refusal.given_up) != given_up) penstock_raise_if_refused(client, Qnil);
+    if (atomic_load(&client->open.refusal.given_up) != given_up) penstock_raise_if_refused(client, Qnil);
     return flushed ? Qtrue : Qfalse;
 }
 

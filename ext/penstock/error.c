@@ -73,15 +73,28 @@ VALUE penstock_refused_error_class(enum ps_refused kind)
     }
 }
 
-void penstock_raise_if_refused(struct ps_client *client, VALUE topic)
+/* With the context's client or consumer, topic and partition. */
+static void raise_if_refused(struct ps_refusal *refusal, struct penstock_error_context *context)
 {
     char text[512];
-    enum ps_refused kind = ps_refusal_now(client, text, sizeof(text));
+    enum ps_refused kind = ps_refusal_now(refusal, text, sizeof(text));
     if (kind == PS_NOT_REFUSED) return;
-    struct penstock_error_context context = {
-        .err = ps_refusal_code(kind), .client = client, .topic = topic, .partition = -1, .retriable = true,
-    };
-    penstock_raise(penstock_refused_error_class(kind), &context, "the brokers refuse this client (%s)", text);
+    context->err = ps_refusal_code(kind);
+    context->retriable = true;
+    penstock_raise(penstock_refused_error_class(kind), context, "the brokers refuse this client (%s)", text);
+}
+
+void penstock_raise_if_refused(struct ps_client *client, VALUE topic)
+{
+    struct penstock_error_context context = { .client = client, .topic = topic, .partition = -1 };
+    raise_if_refused(&client->open.refusal, &context);
+}
+
+void penstock_raise_if_consumer_refused(struct ps_consumer *consumer)
+{
+    struct penstock_error_context context = penstock_no_context;
+    context.consumer = consumer;
+    raise_if_refused(&consumer->open.refusal, &context);
 }
 
 static const char *whereabouts(const struct ps_delivery *delivery)

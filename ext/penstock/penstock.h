@@ -44,6 +44,7 @@ NORETURN(void penstock_raise_closed(const struct ps_client *client));
 VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topic);
 VALUE penstock_refused_error_class(enum ps_refused kind);
 void penstock_raise_if_refused(struct ps_client *client, VALUE topic); /* by brokers, just now; else returns */
+void penstock_raise_if_consumer_refused(struct ps_consumer *consumer); /* the same */
 void penstock_error_init(void);
 
 /* ---- nogvl.c: the only place that releases the GVL ------------------------------------------------ */
@@ -107,6 +108,8 @@ struct penstock_conf_facts { /* what our own code needs to know of it */
 
 /* Fills `conf`, which stays the caller's, also when it raises. */
 void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, struct penstock_conf_facts *facts);
+/* Then librdkafka asks for tokens. */
+void penstock_conf_ask_for_tokens(rd_kafka_conf_t *conf, bool consumer, bool logs_to_mailbox);
 VALUE penstock_setting_lines(VALUE self);
 VALUE penstock_features(VALUE self);
 
@@ -223,6 +226,7 @@ void penstock_exit_arm(void); /* sees to it that what is open when the process e
 /* What a transactional producer needs to commit this consumer's offsets; whoever asked destroys it. Raises when the
  * consumer is closed, inherited, or has no group. */
 rd_kafka_consumer_group_metadata_t *penstock_consumer_group_metadata(VALUE consumer);
+NORETURN(void penstock_raise_consumer_closed(const struct ps_consumer *consumer));
 void penstock_consumer_init(void);
 
 /* A copy of everything, so that librdkafka's message can go. `topic`: the topic's name as a frozen String. */
@@ -242,7 +246,10 @@ void penstock_dispatcher_init(void);
 
 /* ---- bearer.c ---------------------------------------------------------------------------------------- */
 
-VALUE penstock_bearer_new(struct ps_client *client);
+VALUE penstock_bearer_new(struct ps_open *open);
+/* Before it is opened: `refresher` (Penstock::TokenRefresher) brings the tokens that it asks for. nil: nobody does. */
+void penstock_attach_refresher(VALUE refresher, uint64_t address, struct ps_open *open);
+void penstock_set_credentials(struct ps_open *open, const struct penstock_error_context *context, VALUE user, VALUE password);
 void penstock_bearer_init(void);
 
 /* ---- transaction_methods.c: more methods of Client ------------------------------------------------- */

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Penstock
-  # Takes the tokens of a client that logs in with OAUTHBEARER: `event[:bearer]` for a token provider, see {Config::OAuth}.
+  # Takes the tokens of a client that logs in with OAUTHBEARER: `event[:bearer]` for a token provider, see {OAuth}.
   # Any thread may use it, also after `on_oauthbearer_token_refresh` has returned.
   # @!method await
   #   @api private
@@ -12,7 +12,7 @@ module Penstock
     # @param extensions [Hash{String, Symbol => String}] for the broker, besides the token
     # @return [0]
     # @raise [ArgumentError] librdkafka does not take it: it has expired, for instance
-    # @raise [ProducerClosedError]
+    # @raise [ProducerClosedError, ConsumerClosedError]
     def oauthbearer_set_token(token:, lifetime_ms:, principal_name:, extensions: {})
       pairs = (extensions || {}).flat_map { |name, value| [name.to_s, value.to_s] }
       refusal = set_token(token, lifetime_ms, principal_name, pairs)

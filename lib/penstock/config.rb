@@ -155,18 +155,6 @@ module Penstock
       end
     end
 
-    # Settings of {Config#oauth}, for `sasl.mechanism` OAUTHBEARER.
-    class OAuth
-      # Brings the tokens: its `on_oauthbearer_token_refresh(event)` gives one to `event[:bearer]`, a {Bearer}. It is called on a
-      # thread of the producer's own, before the producer first connects, and again before each token expires.
-      # @return [#on_oauthbearer_token_refresh, nil] default nil
-      attr_accessor :token_provider_listener
-
-      def initialize
-        @token_provider_listener = nil
-      end
-    end
-
     # Settings of {Polling#fd}, in any mode.
     class Fd
       # @return [Integer] ms the poller serves one producer at a time while others wait; default 100, at least 1
@@ -226,7 +214,6 @@ module Penstock
       check_kafka
       @kafka = checked(with_defaults(defaults), role: :producer, token_provider: oauth.token_provider_listener)
       polling.freeze
-      oauth.freeze
       freeze
     end
 
@@ -290,7 +277,7 @@ module Penstock
       check_integer("max_payload_size", max_payload_size, 0)
       check_integer("max_wait_timeout", max_wait_timeout, 0) unless max_wait_timeout.nil?
       check_integer("close_timeout", close_timeout, 0)
-      check_integer("refusal_timeout", refusal_timeout, 0) unless refusal_timeout.nil?
+      check_refusal_timeout
     end
 
     def check_queue
@@ -327,13 +314,6 @@ module Penstock
       check_integer("listener_budget", listener_budget, 1)
       check_integer("event_queue_limit", event_queue_limit, 1)
       check_one_of("event_queue_full", event_queue_full, %i[drop_oldest drop_newest])
-    end
-
-    def check_oauth
-      listener = oauth.token_provider_listener
-      check("oauth.token_provider_listener", listener.class, "an object with the method on_oauthbearer_token_refresh") do
-        listener.nil? || listener.respond_to?(:on_oauthbearer_token_refresh)
-      end
     end
 
     def check_polling

@@ -227,7 +227,7 @@ module Penstock
   end
 
   # The brokers can be reached and do not want this client: nothing else was heard of them for `config.refusal_timeout`.
-  # The producer goes on trying, and new messages are delivered once it is let in.
+  # A producer goes on trying, and new messages are delivered once it is let in; so does a consumer, which raises it too.
   class RefusedError < ProduceError
     # @api private
     def self.build(text, *)

@@ -143,7 +143,7 @@ module Penstock
       return if @token_provider || others.any?
 
       refuse "sasl.mechanism OAUTHBEARER needs somebody who brings tokens: " \
-             "#{"set config.oauth.token_provider_listener, or " if @role == :producer}sasl.oauthbearer.method to \"oidc\""
+             "set config.oauth.token_provider_listener, or sasl.oauthbearer.method to \"oidc\""
     end
 
     def refuse_provider

@@ -250,7 +250,7 @@ module Penstock
 
       Client.new(id, kafka, poller, config.logger, *config.native_settings).tap do |client|
         client.event_source = @events
-        client.token_refresher = TokenRefresher.new(self) if config.oauth.token_provider_listener
+        client.token_refresher = TokenRefresher.new(self, :producer_id) if config.oauth.token_provider_listener
       end
     end
 

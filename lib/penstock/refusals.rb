@@ -30,7 +30,7 @@ module Penstock
       /sasl authentication/i =>
         "The port may want SASL: check the port in bootstrap.servers, and set security.protocol to \"sasl_ssl\" or " \
         "\"sasl_plaintext\".",
-      /hang up without a word/i =>
+      /hang up without a word|in state UP/ =>
         "The port may want TLS or SASL, or do without: check the port in bootstrap.servers, and security.protocol.",
       /unexpected eof|wrong version number|packet length too long|disconnected|connection reset/i =>
         "The port may speak another protocol, without TLS: check the port in bootstrap.servers, and security.protocol."

@@ -3,8 +3,9 @@
 require "weakref"
 
 module Penstock
-  # The Ruby threads that ask token providers for tokens: one for each connected client that has a provider, so that a slow one
-  # delays nobody else. It asks before the first connection, which needs a token, and again before each token expires.
+  # The Ruby threads that ask token providers for tokens: one for each connected client and consumer with a provider, so
+  # that a slow one delays nobody else. It asks before the first connection, which needs a token, and again before each token
+  # expires.
   # @api private
   class TokenRefresher
     @lock = Mutex.new
@@ -39,12 +40,13 @@ module Penstock
       end
     end
 
-    # @param producer [Producer]
-    def initialize(producer)
-      @provider = producer.config.oauth.token_provider_listener
-      @logger = producer.config.logger
-      @producer_id = producer.id
-      @producer = WeakRef.new(producer) # the thread must not keep it alive
+    # @param owner [Producer, Consumer]
+    # @param key [:producer_id, :consumer_id] what events call its id
+    def initialize(owner, key)
+      @provider = owner.config.oauth.token_provider_listener
+      @logger = owner.config.logger
+      @about = { key => owner.id }.freeze
+      @owner = WeakRef.new(owner) # the thread must not keep it alive
     end
 
     # Whatever the provider does, the client learns of it.
@@ -53,7 +55,7 @@ module Penstock
       bearer.answered?
       ask(bearer)
       over = true
-    rescue ProducerClosedError
+    rescue ProducerClosedError, ConsumerClosedError
       over = true # nobody needs a token any more
     rescue StandardError, ScriptError, SystemStackError => e
       over = true
@@ -65,24 +67,23 @@ module Penstock
     private
 
     def ask(bearer)
-      event = Event.new("oauthbearer.token_refresh", { producer_id: @producer_id, bearer:, caller: @producer })
+      event = Event.new("oauthbearer.token_refresh", { **@about, bearer:, caller: @owner })
       @provider.on_oauthbearer_token_refresh(event)
       tell("oauthbearer.token_refresh", event.payload)
       bearer.oauthbearer_set_token_failure("the token provider has given no token") unless bearer.answered?
     end
 
-    # Nobody, when the producer has gone.
+    # Nobody, when the producer has gone; a consumer has no listeners.
     def tell(event, payload)
-      @producer.monitor.instrument(event, payload)
+      @owner.monitor.instrument(event, payload) if @about.key?(:producer_id)
     rescue WeakRef::RefError
       nil
     end
 
     def report(bearer, error)
       bearer.oauthbearer_set_token_failure("the token provider raised #{error.class}: #{error.message}")
-      @logger&.add(3, "[#{@producer_id}] the token provider raised #{error.class}: #{error.message}", "penstock")
-      tell("error.occurred", { type: "callbacks.oauthbearer_token_refresh.error", error:, caller: @producer,
-                               producer_id: @producer_id })
+      @logger&.add(3, "[#{@about.values.first}] the token provider raised #{error.class}: #{error.message}", "penstock")
+      tell("error.occurred", { type: "callbacks.oauthbearer_token_refresh.error", error:, caller: @owner, **@about })
     rescue StandardError => e
       warn "penstock: #{e.class}: #{e.message}, when told of #{error.class}: #{error.message}"
     end

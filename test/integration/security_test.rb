@@ -244,6 +244,102 @@ class SecurityTest < PenstockTest
     assert_predicate Process.wait2(child).last, :success?
   end
 
+  # ---- consumers ----
+
+  def teardown
+    @consumers&.each { |one| one.close(timeout: 5) }
+    @consumers = nil
+    super
+  end
+
+  def consumer(servers, **settings)
+    made = Penstock::Consumer.new do |config|
+      config.kafka = { "bootstrap.servers": servers, "auto.offset.reset": "earliest", log_level: 0, **settings }
+      config.refusal_timeout = 500
+      yield config if block_given?
+    end
+    made.tap { |one| (@consumers ||= []) << one }
+  end
+
+  # @return [String] a topic with one message
+  def written
+    new_topic.tap { |topic| producer(servers: PLAINTEXT).produce_sync(topic:, payload: "x", partition: 0) }
+  end
+
+  def read(one, topic)
+    eventually(20) { one.poll(200) }.tap { |message| assert_equal [topic, "x"], [message.topic, message.payload] }
+  end
+
+  REFUSED.each do |cause, (error_class, servers, settings, message)|
+    define_method("test_#{cause}_is_an_error_of_a_consumers_poll_too") do
+      one = consumer(servers, **settings).assign("refused" => [0])
+      error = nil
+      took = seconds_of { error = assert_raises(error_class) { one.poll(60_000) } }
+      assert_operator took, :<, 10
+      assert_match message, error.message
+      refute_match(/secret/, error.full_message)
+    end
+  end
+
+  def test_a_consumer_that_was_refused_goes_on_when_its_credentials_are_mended
+    topic = written
+    one = consumer(SASL, **LOGIN, "sasl.password": "wrong-secret", "group.id": topic).subscribe(topic)
+    assert_raises(Penstock::AuthenticationError) { one.poll(60_000) }
+    assert_raises(Penstock::AuthenticationError) { one.commit({ topic => { 0 => 0 } }, timeout_ms: 60_000) }
+    assert_raises(Penstock::AuthenticationError) { one.watermarks(topic, 0, 60_000) }
+    one.set_credentials(USER, PASSWORD)
+    read(one, topic)
+    assert_nil one.commit
+  end
+
+  def test_a_consumers_credentials_may_be_changed_before_it_is_used
+    topic = written
+    one = consumer(SASL, **LOGIN, "sasl.password": "wrong-secret")
+    one.set_credentials(USER, PASSWORD)
+    read(one.assign(topic => { 0 => :beginning }), topic)
+  end
+
+  def oauth_consumer(provider, **settings)
+    consumer(SASL, **OAUTH, **settings) { |config| config.oauth.token_provider_listener = provider }
+  end
+
+  def test_a_consumer_asks_for_a_token_on_a_thread_of_its_own_and_leaves_its_group_with_it
+    topic = written
+    provider = Provider.new
+    one = oauth_consumer(provider, "group.id": topic).subscribe(topic)
+    read(one, topic)
+    event, thread = provider.events.pop
+    assert_equal ["penstock.tokens", one.id], [thread.name, event[:consumer_id]]
+    assert one.close(timeout: 10)
+    assert thread.join(5), "the thread ends with its consumer"
+  end
+
+  def test_a_consumers_tokens_are_refreshed_before_they_expire_also_while_nobody_polls
+    topic = written
+    provider = Provider.new(lifetime: 3)
+    one = oauth_consumer(provider)
+    read(one.assign(topic => { 0 => :beginning }), topic)
+    eventually(10) { provider.events.size >= 3 }
+  end
+
+  def test_a_consumers_provider_that_fails_is_an_error_of_its_poll_in_time
+    one = oauth_consumer(Provider.new { |event| event[:bearer].oauthbearer_set_token_failure("the vault is shut") })
+    error = assert_raises(Penstock::AuthenticationError) { one.assign("refused" => [0]).poll(60_000) }
+    assert_match(/the vault is shut.*token_provider_listener/m, error.message)
+  end
+
+  def test_a_consumer_that_is_first_used_in_a_forked_child_asks_for_a_token_there
+    topic = written
+    provider = Provider.new
+    one = oauth_consumer(provider)
+    child = fork do
+      read(one.assign(topic => { 0 => :beginning }), topic)
+      exit!(provider.events.size == 1 && one.close(timeout: 5) ? 0 : 1)
+    end
+    assert_predicate Process.wait2(child).last, :success?
+    assert_predicate provider.events, :empty?
+  end
+
   # ---- rotation ----
 
   def test_credentials_are_changed_without_a_restart_also_for_clients_to_come
@@ -267,10 +363,13 @@ class SecurityTest < PenstockTest
     define_method("test_snippet_#{i + 1}_of_the_page_about_security_delivers") do
       { "KAFKA_CA" => CA, "KAFKA_CERTIFICATE" => CERT, "KAFKA_KEY" => KEY }.each { |name, file| ENV[name] = File.read(file) }
       ENV["KAFKA_PASSWORD"] = PASSWORD
+      reading = "consumer.assign(topic => { 0 => :beginning }).poll(20_000) or abort('nothing was read')" if snippet["consumer ="]
       output = ruby!(<<~RUBY)
         require "json"
         #{snippet.gsub(Regexp.union(REAL.keys), REAL)}
-        puts producer.produce_sync(topic: "#{new_topic}", payload: "x").persisted?
+        topic = "#{new_topic}"
+        puts producer.produce_sync(topic:, payload: "x", partition: 0).persisted?
+        #{reading}
       RUBY
       assert_equal "true\n", output
     end

@@ -372,14 +372,68 @@ void ps_transaction_close(struct ps_client *client);        /* closing thread, w
 rd_kafka_resp_err_t ps_client_fatal_error(struct ps_client *client, char *text, size_t size); /* 0: none, or not open */
 rd_kafka_resp_err_t ps_client_test_fatal_error(struct ps_client *client, rd_kafka_resp_err_t err, const char *reason);
 
+/* ---- refusal.c: brokers that do not want this client or consumer ------------------------------------ */
+
+struct ps_refusal { /* in the ps_open */
+    int64_t patience_us;        /* how long brokers may refuse; -1: for ever */
+    _Atomic int64_t due_us;     /* when to give up what waits for brokers; 0: not refused */
+    _Atomic int kind;           /* enum ps_refused: of the latest refusal, with nothing better since */
+    _Atomic int x509_error;     /* why the latest certificate was not accepted, until it is told; 0: none */
+    _Atomic uint32_t given_up;  /* how often */
+    _Atomic bool unreachable;   /* the latest error was another one, such as a connection that failed */
+    _Atomic bool worked;        /* a broker has answered once: never given up any more */
+    _Atomic bool purging;       /* a client's only: what is purged is so for the refusal, not because anybody asked */
+    pthread_mutex_t lock;       /* of the text; a leaf */
+    char text[512];
+};
+
+void ps_refusal_init(struct ps_refusal *refusal, int64_t patience_us);
+void ps_refusal_destroy(struct ps_refusal *refusal);
+/* Of each error; by who serves. True: it is a refusal, and counted as one. */
+bool ps_refusal_error(struct ps_refusal *refusal, rd_kafka_t *rk, rd_kafka_resp_err_t err, const char *text);
+void ps_refusal_forget(struct ps_refusal *refusal);      /* something has changed: the time counts anew */
+bool ps_refusal_due(const struct ps_refusal *refusal, int64_t now);
+bool ps_refusal_give_up(struct ps_refusal *refusal, rd_kafka_t *rk); /* when due; false: a broker has answered after all */
+enum ps_refused ps_refusal_now(struct ps_refusal *refusal, char *text, size_t size); /* why, if it is refused just now */
+rd_kafka_resp_err_t ps_refusal_code(enum ps_refused kind);
+int ps_certificate_cb(rd_kafka_t *rk, const char *broker_name, int32_t broker_id, int *x509_error, int depth,
+                      const char *certificate, size_t size, char *errstr, size_t errstr_size, void *open);
+/* A client's: */
+void ps_refusal_act(struct ps_client *client);                                       /* who serves, when it is due */
+bool ps_refusal_is_verdict(const struct ps_client *client, rd_kafka_resp_err_t err); /* this purge was ours */
+
+/* ---- login.c: tokens that expire, and passwords that change ------------------------------------------ */
+
+struct ps_tokens { /* in the ps_open */
+    struct ps_bell bell;     /* rung when one is wanted, and when none ever will be */
+    rd_kafka_queue_t *queue; /* where librdkafka asks for one; NULL: it does not */
+    _Atomic bool shut;
+};
+
+struct ps_open;
+
+void ps_tokens_enable(rd_kafka_conf_t *conf, bool provided);      /* before an rd_kafka_t is made of it */
+void ps_tokens_begin(struct ps_tokens *tokens, rd_kafka_t *rk);   /* when it was made; who opens it rings when that is done */
+bool ps_tokens_wanted(struct ps_open *open);                      /* since this was asked last; never blocks */
+/* Like the owner's enter, also while it is closing and may yet log in. NULL: it is not open; else leave it again. */
+rd_kafka_t *ps_tokens_enter(struct ps_open *open);
+void ps_tokens_shut(struct ps_tokens *tokens);                    /* closing thread, before it waits for those who have entered */
+void ps_tokens_end(struct ps_tokens *tokens);                     /* and after that, before the rd_kafka_t is destroyed */
+/* From the next login on; any thread. False: see errstr. */
+bool ps_set_credentials(struct ps_open *open, const char *user, const char *password, char *errstr, size_t size);
+
 /* ---- client.c: the life of one producing rd_kafka_t ----------------------------------------------- */
 
-/* What the registry knows of a client or consumer: embedded in it, linked while it is open. */
+/* What a client and a consumer have in common: embedded in it, linked in the registry while it is open. */
 struct ps_open {
     struct ps_open *next, *prev;
     const struct ps_open_kind *kind;
     const char *name;
     _Atomic int64_t close_by_us; /* when closing gives up delivering, or leaving its group; 0: not closing */
+    pthread_mutex_t *lock;       /* the owner's */
+    rd_kafka_conf_t *conf;       /* the owner's: a template; each rd_kafka_t gets a copy */
+    struct ps_refusal refusal;
+    struct ps_tokens tokens;
 };
 
 struct ps_open_kind {
@@ -387,6 +441,11 @@ struct ps_open_kind {
     void (*unref)(struct ps_open *open);
     struct ps_job *(*close)(struct ps_open *open, const char *reason); /* the job, retained; NULL: nothing to wait for */
     uint64_t (*pending)(const struct ps_open *open);                   /* messages without a verdict */
+    bool (*inherited)(const struct ps_open *open);                     /* made before a fork */
+    int (*state)(const struct ps_open *open);                          /* enum ps_client_state */
+    /* For a login: also while it is closing, unless its tokens are shut. NULL: not open; else leave it again. */
+    rd_kafka_t *(*enter)(struct ps_open *open);
+    void (*leave)(struct ps_open *open);
 };
 
 enum ps_client_state {
@@ -395,29 +454,6 @@ enum ps_client_state {
     PS_CLIENT_CLOSING, /* takes no new work; flushing, purging, destroying */
     PS_CLIENT_CLOSED,
 };
-
-/* ---- refusal.c: brokers that do not want this client ---------------------------------------------- */
-
-struct ps_refusal { /* in the client */
-    _Atomic int64_t due_us;     /* when to give up what is in flight; 0: not refused */
-    _Atomic int kind;           /* enum ps_refused: of the latest refusal, with nothing better since */
-    _Atomic int x509_error;     /* why the latest certificate was not accepted, until it is told; 0: none */
-    _Atomic uint32_t given_up;  /* how often */
-    _Atomic bool unreachable;   /* the latest error was another one, such as a connection that failed */
-    _Atomic bool worked;        /* a broker has answered once: never given up any more */
-    _Atomic bool purging;       /* what is purged is so for the refusal, not because anybody asked */
-    char text[512];             /* under client->lock */
-};
-
-void ps_refusal_error(struct ps_client *client, rd_kafka_resp_err_t err, const char *text); /* who serves: of each error */
-void ps_refusal_forget(struct ps_client *client);                          /* something has changed: the time counts anew */
-bool ps_refusal_due(const struct ps_client *client, int64_t now);
-void ps_refusal_act(struct ps_client *client);                                      /* who serves */
-bool ps_refusal_is_verdict(const struct ps_client *client, rd_kafka_resp_err_t err); /* this purge was ours */
-enum ps_refused ps_refusal_now(struct ps_client *client, char *text, size_t size);   /* why, if it is refused just now */
-rd_kafka_resp_err_t ps_refusal_code(enum ps_refused kind);
-int ps_certificate_cb(rd_kafka_t *rk, const char *broker_name, int32_t broker_id, int *x509_error, int depth,
-                      const char *certificate, size_t size, char *errstr, size_t errstr_size, void *client);
 
 /* ---- requests.c: how often messages had to be sent --------------------------------------------------- */
 
@@ -445,19 +481,6 @@ void ps_log_destroy(struct ps_log *log);
 void ps_log_line(struct ps_log *log, int level, const char *facility, const char *text); /* unless there were too many */
 void ps_log_end(struct ps_log *log);                                                     /* says what was left out */
 
-/* ---- login.c: tokens that expire, and passwords that change -------------------------------------- */
-
-struct ps_tokens { /* in the client */
-    struct ps_bell bell;  /* rung when one is wanted, and when none ever will be */
-    _Atomic bool wanted, shut;
-};
-
-void ps_tokens_wanted(struct ps_client *client);
-bool ps_tokens_enter(struct ps_client *client); /* like ps_client_enter, also while it is closing and delivers */
-void ps_tokens_shut(struct ps_client *client);
-/* From the next login on; any thread. False: see errstr. */
-bool ps_client_set_credentials(struct ps_client *client, const char *user, const char *password, char *errstr, size_t size);
-
 struct ps_client_settings {
     int64_t max_time_us;      /* poller: longest drain in one turn */
     int64_t sweep_us;         /* poller: looked at at least this often, wake-up or not */
@@ -468,6 +491,7 @@ struct ps_client_settings {
     int64_t abort_wait_ms;    /* how long aborting a transaction waits for what is in flight; 0: not at all */
     bool logs_to_mailbox;     /* else librdkafka's log goes to stderr */
     bool idempotent, transactional;
+    bool token_provider;      /* somebody brings tokens to log in with */
 };
 
 struct ps_close_counts {
@@ -503,8 +527,7 @@ struct ps_client {
     struct ps_completion space;      /* never settled: who waits for room in librdkafka's queue */
     pthread_mutex_t lock;            /* state changes, waiters of batches and of space, last_error, close_job, turns */
     pthread_cond_t calls_ended;
-    rd_kafka_conf_t *conf;           /* a template: each rd_kafka_t gets a copy */
-    bool was_refused;                /* by rd_kafka_new, under lock */
+    bool wasted_conf;                /* under lock: see client.c */
     rd_kafka_t *rk;
     rd_kafka_queue_t *queue;
     struct ps_poller *poller;        /* retained */
@@ -515,8 +538,6 @@ struct ps_client {
     char *name, *brokers;
     char last_error[512];
     struct ps_log log;
-    struct ps_refusal refusal;
-    struct ps_tokens tokens;
     struct ps_client_settings settings;
 
     /* Producing threads write the first, who serves the client the others: on cache lines of their own. */
@@ -609,6 +630,8 @@ struct ps_consumer_settings {
     int64_t nap_us;           /* longest sleep of a polling thread before it polls again, far below max.poll.interval.ms */
     bool logs_to_mailbox;     /* else librdkafka's log goes to stderr */
     bool grouped;             /* has a group.id of its own */
+    bool token_provider;      /* somebody brings tokens to log in with */
+    int64_t refusal_us;       /* how long brokers may refuse it before who waits is told; -1: for ever */
 };
 
 struct ps_consumer {
@@ -619,15 +642,16 @@ struct ps_consumer {
     uint64_t address;              /* of its mail */
     _Atomic int state;             /* enum ps_client_state */
     _Atomic uint32_t calls;        /* calls into librdkafka in progress that take a moment at most, such as taking events */
-    _Atomic uint32_t long_calls;   /* those that have asked, and wait for the answer of a broker */
+    _Atomic uint32_t long_calls;   /* those that have asked, and wait for the answer of a broker; and those of a login */
     _Atomic int fatal;             /* rd_kafka_resp_err_t: it can consume nothing more */
 
     pthread_mutex_t lock;          /* state changes, last_error, close_job */
     pthread_cond_t calls_ended;
-    rd_kafka_conf_t *conf;         /* a template */
     rd_kafka_t *rk;
-    rd_kafka_queue_t *queue;       /* the consumer queue, which everything else is forwarded to */
-    rd_kafka_event_t *held;        /* ended a batch and is yet to be served: who takes, one at a time */
+    rd_kafka_queue_t *queue;       /* messages, rebalances, and errors of those */
+    rd_kafka_queue_t *notices;     /* librdkafka's main queue: errors of connections, and the log */
+    _Atomic bool noticed;          /* there may be something in `notices` */
+    rd_kafka_event_t *held;        /* is yet to be served, such as for ending a batch: who takes, one at a time */
     struct ps_consumer_job *close_job;
     char *name, *brokers;
     char last_error[256];
@@ -670,6 +694,8 @@ rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer);
 void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /* the next to be taken */
 /* Follows the group's wishes; blocks for as long as librdkafka's main thread takes, a ms or so. */
 void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event);
+/* For who waits and does not take: what `notices` has is absorbed; an error that somebody has to hear of is held. Entered. */
+void ps_consumer_notice(struct ps_consumer *consumer);
 /* Log lines, results of commits, and errors that go away by themselves. False: the caller has to hear of this error. */
 bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
 

@@ -56,7 +56,7 @@ bool ps_delivery_settled(const struct ps_delivery *delivery)
 static void read_refusal(struct ps_delivery *delivery)
 {
     char text[512];
-    enum ps_refused kind = ps_refusal_now(delivery->batch->client, text, sizeof(text));
+    enum ps_refused kind = ps_refusal_now(&delivery->batch->client->open.refusal, text, sizeof(text));
     if (kind == PS_NOT_REFUSED) return; /* a broker has just answered: the purge is all there is to tell */
     delivery->refused = kind;
     delivery->err = ps_refusal_code(kind);

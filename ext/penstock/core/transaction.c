@@ -65,8 +65,8 @@ static void fail(struct ps_transaction_error *error, rd_kafka_resp_err_t err, co
 static bool refused(struct ps_client *client, struct ps_transaction_error *error)
 {
     char text[sizeof(error->text)];
-    if (atomic_load(&client->refusal.given_up) == 0) return false;
-    enum ps_refused kind = ps_refusal_now(client, text, sizeof(text));
+    if (atomic_load(&client->open.refusal.given_up) == 0) return false;
+    enum ps_refused kind = ps_refusal_now(&client->open.refusal, text, sizeof(text));
     if (kind == PS_NOT_REFUSED) return false;
     fail(error, ps_refusal_code(kind), text);
     error->refused = kind;

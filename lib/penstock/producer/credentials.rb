@@ -4,6 +4,8 @@ module Penstock
   class Producer
     # Credentials that change while the producer runs.
     module Credentials
+      include CredentialChecks
+
       # Logs in with these from now on: what is connected stays so, until the broker ends it (`connections.max.reauth.ms`), and
       # a producer that is refused tries again at once. Also for clients to come, after a {Closing#disconnect} or a reload.
       #
@@ -14,7 +16,7 @@ module Penstock
       # @raise [ConfigurationInvalidError] the producer does not log in with a password
       def set_credentials(username, password)
         check_usable
-        check_credentials(username, password)
+        check_credentials(username, password, whose: "producer #{id}")
         @credentials = Settings["sasl.username": username.dup.freeze, "sasl.password": password.dup.freeze].freeze # shows none
         @connections.each_value { |connection| connection.clients.each { |client| log_in(client) } }
         nil
@@ -23,19 +25,6 @@ module Penstock
       # @api private
       def log_in(client)
         client.set_credentials(*@credentials.values) if @credentials && client.respond_to?(:set_credentials)
-      end
-
-      private
-
-      def check_credentials(*credentials)
-        mechanism = config.kafka[:"sasl.mechanism"] || config.kafka[:"sasl.mechanisms"]
-        unless /\A(PLAIN|SCRAM-SHA-\d+)\z/i.match?(mechanism.to_s)
-          raise ConfigurationInvalidError, "set_credentials: user name and password are for sasl.mechanism PLAIN and SCRAM, " \
-                                           "not #{mechanism.inspect} [producer #{id}]"
-        end
-        return if credentials.all? { |one| one.is_a?(String) && !one.empty? && !one.include?("\0") }
-
-        raise ConfigurationInvalidError, "set_credentials: user name and password are Strings that are not empty [producer #{id}]"
       end
     end
   end

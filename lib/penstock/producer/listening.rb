@@ -40,12 +40,14 @@ module Penstock
         return unless @events
 
         @events.refresh
+        warn_of_no_statistics
         look_after_statistics
       end
 
       # @return [Hash] librdkafka's settings: statistics only where somebody listens
       # @api private
       def with_statistics(kafka)
+        warn_of_no_statistics(kafka)
         return kafka if kafka.key?(:"statistics.interval.ms")
 
         @statistics = @events.statistics_wanted?
@@ -64,6 +66,18 @@ module Penstock
       def look_after_statistics
         reconnect_for_statistics if status.connected? && @events.statistics_wanted?
       end
+
+      # Who listens to what was turned off would wait for ever; said once.
+      def warn_of_no_statistics(kafka = config.kafka)
+        return if @told_of_no_statistics || kafka[:"statistics.interval.ms"].to_s != "0" || !somebody_listens_to_statistics?
+
+        @told_of_no_statistics = true
+        config.caution("\"statistics.emitted\" is listened to, and will never be told: statistics.interval.ms is 0; leave it " \
+                       "out for every #{STATISTICS_INTERVAL} ms, or give a number of ms")
+      end
+
+      # A monitor of the user's own may have no more than `instrument`, and then nobody knows.
+      def somebody_listens_to_statistics? = monitor.respond_to?(:listening?) && @events.statistics_wanted?
 
       # librdkafka's interval is fixed when a client is made. So, like an idle producer, this one is given a new client,
       # when nothing is in flight or after a second, and not inside a transaction.

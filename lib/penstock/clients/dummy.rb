@@ -138,6 +138,13 @@ module Penstock
       # @api private
       def event_source=(_source); end
 
+      # It logs in nowhere.
+      # @api private
+      def token_refresher=(_refresher); end
+
+      # @api private
+      def set_credentials(_username, _password); end
+
       # @return [Array(Integer, Array, Integer, Integer)] bytes, which it does not count, latencies, requests and retries:
       #   there are none
       # @api private

@@ -235,9 +235,8 @@ module Penstock
     end
 
     # Logs in with these from now on: what is connected stays so, until the broker ends it (`connections.max.reauth.ms`), and
-    # a consumer that is refused tries again at once.
+    # a consumer that is refused tries again at once. Never blocks.
     #
-    # Blocks: no.
     # @param username [String]
     # @param password [String]
     # @return [nil]

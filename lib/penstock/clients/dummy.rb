@@ -138,13 +138,12 @@ module Penstock
       # @api private
       def event_source=(_source); end
 
-      # It asks nobody for a token.
+      # It logs in nowhere.
       # @api private
       def token_refresher=(_refresher); end
 
-      # Nobody asks it for a password.
       # @api private
-      def set_credentials(_username, _password) = nil
+      def set_credentials(_username, _password); end
 
       # @return [Array(Integer, Array, Integer, Integer)] bytes, which it does not count, latencies, requests and retries:
       #   there are none

@@ -7,7 +7,6 @@ require_relative "support/fiber_schedulers"
 class FiberLifeTest < PenstockTest
   include FiberSchedulers
 
-  SLACK = GCLevel.slow? ? 5 : 0.5
   MESSAGE = { topic: "test", payload: "x" }.freeze
 
   def setup

@@ -21,6 +21,17 @@ class EmbeddedClusterTest < PenstockTest
     end
   end
 
+  # Its thread would end at the first one.
+  def test_no_signal_reaches_the_thread_of_the_cluster
+    skip "no /proc" unless File.directory?("/proc/self/task")
+    own_cluster
+    masks = eventually do
+      found = Dir["/proc/self/task/*/status"].map { |path| File.read(path) }.grep(/^Name:\s+rdk:mock$/)
+      found.map { |status| status[/^SigBlk:\s+(\h+)/, 1].to_i(16) } if found.any?
+    end
+    %w[CHLD USR1 TERM].each { |signal| assert(masks.all? { |mask| mask[Signal.list[signal] - 1] == 1 }, signal) }
+  end
+
   def test_bootstrap_servers_names_each_broker_on_this_machine
     [1, 3, 100].each do |brokers|
       cluster = own_cluster(brokers:)

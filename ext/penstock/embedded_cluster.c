@@ -4,6 +4,7 @@
  * they are made without the GVL. Any thread; `lock` keeps close from pulling the cluster from under a call.
  */
 #include "penstock.h"
+#include <signal.h>
 #include <librdkafka/rdkafka_mock.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -132,6 +133,17 @@ static void answer_at_once(const rd_kafka_mock_cluster_t *cluster)
     }
 }
 
+/* The thread it starts gives up when a signal interrupts it, so none may reach that: a thread inherits the mask. */
+static rd_kafka_mock_cluster_t *without_signals(rd_kafka_t *rk, int brokers)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(rk, brokers);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return cluster;
+}
+
 static void start(struct cluster_call *call)
 {
     struct cluster_object *object = call->object;
@@ -143,7 +155,7 @@ static void start(struct cluster_call *call)
         call->err = RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE;
         return;
     }
-    object->cluster = rd_kafka_mock_cluster_new(object->rk, call->numbers[0]);
+    object->cluster = without_signals(object->rk, call->numbers[0]);
     if (object->cluster) answer_at_once(object->cluster);
     else call->err = RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE;
 }

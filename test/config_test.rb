@@ -2,6 +2,7 @@
 
 require_relative "test_helper"
 require "openssl"
+require "tempfile"
 require "pp"
 
 class ConfigTest < PenstockTest
@@ -228,11 +229,36 @@ class ConfigTest < PenstockTest
 
   def test_the_password_of_a_key_is_in_no_error_of_connecting
     key = OpenSSL::PKey::RSA.new(2048).to_pem(OpenSSL::Cipher.new("aes-128-cbc"), "right")
-    producer = producer("security.protocol": "ssl", "ssl.key.pem": key, "ssl.key.password": SECRET, log_level: 0)
+    producer = producer("security.protocol": "ssl", "ssl.certificate.pem": certificate, "ssl.key.pem": key,
+                        "ssl.key.password": SECRET, log_level: 0)
     error = assert_raises(Penstock::ConfigurationInvalidError) { producer.produce_async(topic: "a", payload: "") }
     assert_includes error.message, "ssl.key.pem"
     refute_includes error.message, SECRET
     refute_includes error.message, key.lines[4]
+  end
+
+  # librdkafka reads it only then; some have freed what they could not use (see client.c).
+  def test_what_cannot_be_opened_says_so_each_time_and_can_be_when_it_is_mended
+    Tempfile.create("ca") do |file|
+      producer = producer(servers: "127.0.0.1:1", "security.protocol": "ssl", "ssl.ca.location": file.path, log_level: 0)
+      File.write(file, "no certificate")
+      3.times do
+        error = assert_raises(Penstock::ConfigurationInvalidError) { producer.produce_async(topic: "a", payload: "") }
+        assert_includes error.message, "ssl.ca.location"
+      end
+      File.write(file, certificate)
+      assert_instance_of Penstock::DeliveryHandle, producer.produce_async(topic: "a", payload: "")
+      producer.purge
+    end
+  end
+
+  def certificate
+    key = OpenSSL::PKey::RSA.new(2048)
+    made = OpenSSL::X509::Certificate.new
+    made.public_key = key.public_key
+    made.not_before = Time.now
+    made.not_after = Time.now + 60
+    made.sign(key, "sha256").to_pem
   end
 
   def test_the_configuration_is_frozen_afterwards
@@ -284,14 +310,40 @@ class ConfigTest < PenstockTest
   end
 
   def test_what_librdkafka_refuses_only_at_connect_is_refused_at_each_use_and_leaks_nothing
-    file = { "security.protocol": "ssl", "ssl.ca.location": "/nonexistent/ca.pem", log_level: 0 }
+    file = { "security.protocol": "ssl", "ssl.ca.location": __FILE__, log_level: 0 }
     assert_refused_at_connect(producer(**file), /ssl\.ca\.location/)
-    assert_refused_at_connect(producer("security.protocol": "ssl", "ssl.key.pem": "none", log_level: 0), /ssl\.key\.pem/)
-    assert_refused_at_connect(producer("message.timeout.ms": 5, "linger.ms": 10), /linger\.ms/)
+    broken = "-----BEGIN CERTIFICATE-----"
+    assert_refused_at_connect(producer("security.protocol": "ssl", "ssl.ca.pem": broken, log_level: 0), /ssl\.ca\.pem/)
+  end
+
+  def test_a_producer_that_could_not_connect_does_when_what_was_wrong_is_mended
+    file = Tempfile.new("penstock-test").tap { |made| made.write("no certificate") }.tap(&:flush)
+    one = producer("security.protocol": "ssl", "ssl.ca.location": file.path, log_level: 0)
+    3.times { assert_raises(Penstock::ConfigurationInvalidError) { one.produce_async(topic: "a", payload: "") } }
+    File.write(file.path, self_signed.to_pem)
+    handle = one.produce_async(topic: "a", payload: "")
+    assert_predicate handle, :pending?
+    one.purge
+    assert_raises(Penstock::DeliveryError) { handle.wait }
+  ensure
+    file&.close!
+  end
+
+  def self_signed
+    key = OpenSSL::PKey::RSA.new(2_048)
+    OpenSSL::X509::Certificate.new.tap do |made|
+      made.version = 2
+      made.serial = 1
+      made.subject = made.issuer = OpenSSL::X509::Name.parse("/CN=penstock")
+      made.public_key = key.public_key
+      made.not_before = Time.now - 60
+      made.not_after = Time.now + 3_600
+      made.sign(key, OpenSSL::Digest.new("SHA256"))
+    end
   end
 
   def test_connecting_that_fails_leaves_no_dispatcher_thread
-    producer = producer("security.protocol": "ssl", "ssl.ca.location": "/nonexistent/ca.pem", log_level: 0) do |config|
+    producer = producer("security.protocol": "ssl", "ssl.ca.location": __FILE__, log_level: 0) do |config|
       config.logger = Logger.new(nil)
     end
     before = Thread.list

@@ -310,14 +310,22 @@ class ConsumerTest < ConsumerTestCase
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.id = "" } }
   end
 
-  def test_settings_that_contradict_each_other_are_refused_when_it_is_opened
-    one = consumer("session.timeout.ms": 10_000, "max.poll.interval.ms": 5_000, "group.id": "g")
+  def test_settings_that_contradict_each_other_are_refused
+    error = assert_raises(Penstock::ConfigurationInvalidError) do
+      consumer("session.timeout.ms": 10_000, "max.poll.interval.ms": 5_000, "group.id": "g")
+    end
+    assert_match(/max\.poll\.interval\.ms/, error.message)
+  end
+
+  def test_what_librdkafka_refuses_when_it_is_opened_is_told_with_the_consumers_id
+    one = consumer("security.protocol": "ssl", "ssl.ca.location": __FILE__, log_level: 0, "group.id": "g")
     error = assert_raises(Penstock::ConfigurationInvalidError) { one.poll }
-    assert_match(/max\.poll\.interval\.ms.*#{one.id}/, error.message)
+    assert_match(/ssl\.ca\.location.*#{one.id}/, error.message)
   end
 
   def test_making_a_consumer_connects_nothing_and_inspect_shows_no_settings
-    one = consumer("sasl.password": "hunter2") { |config| config.id = "reader" }
+    one = consumer("security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "me",
+                   "sasl.password": "hunter2") { |config| config.id = "reader" }
     assert_equal 0, Penstock::Client.open_count
     assert_equal "#<Penstock::Consumer reader configured>", one.inspect
     refute_includes one.config.inspect, "hunter2"

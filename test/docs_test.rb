@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "socket"
 require_relative "test_helper"
 require_relative "support/fiber_schedulers"
 
@@ -9,6 +10,7 @@ class DocsTest < PenstockTest
   ROWS = BEHAVIOURS.grep(/\A\| .*[^-|]/).map { |line| line.delete_prefix("| ").delete_suffix(" |").split(" | ") }
                    .reject { |row| row.last == "shown by" }
   WAITING = File.read(File.join(ROOT, "docs/waiting.md"))
+  EVENTS = File.read(File.join(ROOT, "docs/events.md"))
   # What is asked of us under a number; those between were found to matter to nobody.
   NUMBERS = ([*1..51] - [38, 39, 40, 41]).map { |number| "P#{number}" }.freeze
 
@@ -68,6 +70,120 @@ class DocsTest < PenstockTest
     output = ruby!([first, slow, *others, "[producer, cluster].each(&:close)"].join("\n"))
     expected = ["a thread: offset 0", "fibers: 1000 stored", "no verdict yet: persisted", "drained: persisted"]
     assert_equal expected, output.lines(chomp: true)
+  end
+
+  # With what they take for granted before, and something to listen to behind.
+  def test_the_ruby_snippets_about_events_run_as_they_stand
+    before = <<~RUBY
+      listener = Class.new { def on_message_acknowledged(event) = puts("acknowledged \#{event[:offset]}") }.new
+      cluster = Penstock::EmbeddedCluster.new
+      producer = Penstock::Producer.new do |config|
+        config.kafka = { "bootstrap.servers": cluster.bootstrap_servers, "statistics.interval.ms": 50 }
+      end
+    RUBY
+    behind = <<~RUBY
+      counted = Queue.new
+      producer.monitor.subscribe("statistics.emitted") { counted << true }
+      producer.produce_sync(topic: "events", payload: "x")
+      2.times { counted.pop }
+      producer.close
+      cluster.close
+    RUBY
+    output = ruby!([before, *EVENTS.scan(/^```ruby\n(.*?)^```/m).flatten, behind].join("\n"))
+    assert_equal ["0", "acknowledged 0"], output.lines(chomp: true)
+  end
+
+  # One program too.
+  def snippets_of(page) = File.read(File.join(ROOT, "docs", page)).scan(/^```ruby\n(.*?)^```/m).join("\n")
+
+  STAND_INS = { "active_support" => "active_support_stand_in", "opentelemetry" => "opentelemetry_stand_in" }.freeze
+
+  # @return [String] what makes the gem be there, by a stand-in if need be
+  def with_gem(name)
+    "begin; require #{name.inspect}; rescue LoadError; require #{File.join(__dir__, "support", STAND_INS[name]).inspect}; end\n"
+  end
+
+  def test_the_ruby_snippets_about_opentelemetry_run_as_they_stand
+    output = ruby!(with_gem("opentelemetry") + snippets_of("opentelemetry.md"))
+    assert_equal ["processed hello", "sent 1 by produce_async"], output.lines(chomp: true)
+  end
+
+  def test_the_ruby_snippets_about_active_support_run_as_they_stand
+    output = ruby!(with_gem("active_support") + snippets_of("listeners-active-support.md"))
+    assert_equal ["events took a while", "message.produced_sync.penstock true"], output.lines(chomp: true)
+  end
+
+  # ---- ready listeners ----
+
+  LISTENERS = %w[logger statsd prometheus].to_h { |name| [name, File.read(File.join(ROOT, "docs/listeners-#{name}.md"))] }
+
+  def run_snippets_of(name, *arguments, **environment)
+    snippets = LISTENERS.fetch(name).scan(/^```ruby\n(.*?)^```/m).flatten
+    assert_operator snippets.size, :>, 0
+    settings = environment.map { |key, value| "ENV[#{key.to_s.inspect}] = #{value.inspect}" }
+    ruby!([*settings, *snippets, "[producer, cluster].each(&:close)"].join("\n"), *arguments)
+  end
+
+  def test_the_snippet_about_logging_writes_the_lines_that_the_page_shows
+    shown = LISTENERS["logger"][/^```text\n(.*?)^```/m, 1]
+    written = run_snippets_of("logger").lines.map { |line| line[/penstock .*/m] }
+    assert_equal shown.gsub(/ms=\S+/, "ms="), written.join.gsub(/ms=\S+/, "ms=")
+  end
+
+  def test_the_snippets_about_statsd_send_what_the_page_shows
+    server = UDPSocket.new
+    server.bind("127.0.0.1", 0)
+    run_snippets_of("statsd", STATSD_PORT: server.addr[1].to_s)
+    shown = LISTENERS["statsd"][/^```text\n(.*?)^```/m, 1].chomp
+    sent = server.recvfrom_nonblock(65_536).first.lines(chomp: true)
+    assert_includes sent, shown
+  ensure
+    server&.close
+  end
+
+  def test_the_snippet_about_prometheus_shows_a_page
+    expected = ["200", "text/plain; version=0.0.4; charset=utf-8", 'penstock_messages_total{producer_id="orders"} 1',
+                'penstock_messages_delivered_total{producer_id="orders"} 1']
+    assert_equal expected, run_snippets_of("prometheus").lines(chomp: true).grep_v(/_failed_|_purged_/)
+  end
+
+  # Names of the tables; ".p95" goes with what stands before it.
+  def metrics_of(page, table)
+    rows = LISTENERS.fetch(page)[/^## #{table}.*?(?=^## |\z)/m].lines.grep(/^\| `/)
+    rows.flat_map do |row|
+      row.split(" | ").first.scan(/`([\w.]+)`/).flatten
+         .each_with_object([]) { |name, all| all << (name.start_with?(".") ? all.first.sub(/\.\w+\z/, name) : name) }
+    end
+  end
+
+  def test_the_tables_of_metrics_name_all_there_are_and_no_others
+    families = Penstock::Listeners::Prometheus.const_get(:FAMILIES).keys
+    assert_equal families.map { |name| "penstock_#{name}" }.sort, metrics_of("prometheus", "Metrics").sort
+    assert_equal Penstock::Listeners::Statsd::RD_KAFKA.keys.sort, metrics_of("statsd", "librdkafka").sort
+    assert_equal statsd_names.sort, metrics_of("statsd", "Metrics").sort
+  end
+
+  # @return [Array<String>] what a client is handed when all has happened that may
+  def statsd_names
+    names = []
+    client = Object.new
+    %i[count gauge histogram].each { |type| client.define_singleton_method(type) { |name, *, **| names << name } }
+    listener = Penstock::Listeners::Statsd.new(client:, namespace: "", interval: 3_600)
+    one = producer
+    one.monitor.subscribe(listener)
+    one.produce_sync(topic:, payload: "x")
+    tell_everything(one.monitor)
+    one.define_singleton_method(:totals) { super() + Penstock::Producer::Totals.new(*[1] * 8, {}) }
+    listener.flush
+    listener.close
+    names.uniq
+  end
+
+  def tell_everything(monitor)
+    message = { topic: "t", payload: "x" }
+    payload = { message:, messages: [message], time: 1.0, type: "x", error: nil }
+    events = Penstock::Monitor::EVENTS - ["producer.connected", "statistics.emitted"]
+    events.each { |event| monitor.instrument(event, payload) }
   end
 
   def test_every_setting_that_the_text_about_waiting_names_exists

@@ -217,7 +217,7 @@ class GCTest < PenstockTest
     assert_raises(TypeError, NoMethodError) { Penstock::DeliveryHandle.new }
     assert_raises(TypeError) { Penstock::DeliveryHandle.allocate }
     assert_raises(TypeError) do
-      one.client.send(:initialize, "id", {}, Penstock::Poller.instance, nil, 1, 1, 1, 1, 1, false, 1)
+      one.client.send(:initialize, "id", {}, Penstock::Poller.instance, nil, 1, 1, 1, 1, 1, false, 1, nil)
     end
   end
 
@@ -250,7 +250,7 @@ class GCTest < PenstockTest
 
   def fail_to_connect
     impossible = Penstock::Producer.new do |config|
-      config.kafka = { "bootstrap.servers": "127.0.0.1:1", "security.protocol": "ssl", "ssl.ca.location": "/nowhere.pem",
+      config.kafka = { "bootstrap.servers": "127.0.0.1:1", "security.protocol": "ssl", "ssl.ca.location": __FILE__,
                        log_level: 0 }
       yield config if block_given?
     end

@@ -106,6 +106,31 @@ class LoggerTest < PenstockTest
     assert lines.texts.none? { |text| text.include?("without") }
   end
 
+  # ---- too many lines ----
+
+  def test_of_one_kind_of_line_20_go_through_and_then_one_that_says_how_many_did_not
+    lines = Lines.new
+    servers = (1..50).map { |port| "127.0.0.1:#{port}" }.join(",")
+    one = producer(servers:, "enable.sparse.connections": false) { |config| config.logger = lines } # tries all at once
+    one.produce_async(topic: "test", payload: "x")
+    failures = -> { lines.to_a.count { |severity, text| severity == Logger::ERROR && text.include?("FAIL") } }
+    eventually(10) { failures.call == 20 }
+    sleep 0.5
+    assert_equal 20, failures.call
+    one.close(timeout: 0)
+    eventually { lines.texts.any? { |text| text.match?(/\A\[#{one.id}\] FAIL: [1-9]\d* more lines of this kind were left out/) } }
+  end
+
+  def test_lines_for_debugging_all_go_through
+    lines = Lines.new
+    talkative_producer(lines).produce_many_sync(Array.new(200) { |i| { topic: "logged", payload: "x", partition: i % 4 } })
+    one = talkative_producer(lines, debug: "all")
+    one.produce_sync(topic: "logged", payload: "x")
+    eventually { lines.to_a.count { |severity, *| severity == Logger::DEBUG } > 50 }
+    one.close
+    assert_empty lines.texts.grep(/left out/)
+  end
+
   # ---- loggers that misbehave ----
 
   { "a_standard_error" => "raise 'broken'", "another_exception" => "raise NotImplementedError", "a_throw" => "throw :away",

@@ -175,7 +175,7 @@ class MonitorTest < PenstockTest
     record(&:id)
     assert_equal(7, @monitor.instrument(ACKNOWLEDGED, { producer_id: "p" }) { 7 })
     assert_equal [ACKNOWLEDGED], @seen
-    assert_equal [{ type: "listener.error", error: problem, event: ACKNOWLEDGED, producer_id: "p" }], errors
+    assert_equal [{ type: "callbacks.delivery.error", error: problem, event: ACKNOWLEDGED, producer_id: "p" }], errors
   end
 
   def test_a_listener_with_an_unwritten_or_endless_method_harms_nobody
@@ -208,7 +208,7 @@ class MonitorTest < PenstockTest
     record(ERROR) { |event| event[:type] }
     @monitor.subscribe(ACKNOWLEDGED) { raise KeyError }
     capture_io { @monitor.instrument(ACKNOWLEDGED) }
-    assert_equal ["listener.error"], @seen
+    assert_equal ["callbacks.delivery.error"], @seen
   end
 
   def test_with_no_stderr_a_raising_listener_still_breaks_nothing

@@ -121,6 +121,28 @@ class ProducerBackpressureTest < ProducerTestCase
     assert_equal 10, producer.queue_size
   end
 
+  def test_dropped_messages_are_told_in_order_with_their_labels_and_counted_as_failed
+    producer = full_producer(topic = topic(partitions: 1)) { |config| config.on_queue_full = :drop }
+    other = "penstock-other"
+    seen = Queue.new
+    producer.monitor.subscribe("error.occurred") { |event| seen << event }
+    producer.produce_async(topic:, payload: "x", label: 1)
+    producer.produce_many_async([{ topic:, payload: "x", label: 2 }, { topic: other, payload: "x", label: 3 }])
+    producer.produce_many_async(Array.new(200) { |i| { topic:, payload: "x", label: i + 4 } })
+    told = Array.new(203) { eventually { seen.pop unless seen.empty? } }
+    assert_equal [*1..203], (told.map { |event| event[:label] })
+    assert_equal [topic, topic, other, topic], (told.first(4).map { |event| event[:topic] })
+    event = told[1]
+    assert_equal ["librdkafka.dispatch_error", producer.id, :queue_full, :not_persisted],
+                 [event[:type], event[:producer_id], event[:error].code, event[:delivery_report].status]
+    assert_equal [10, 203, 10], producer.metrics.values_at(:messages, :failed, :queue_depth)
+    source = ObjectSpace.each_object(Penstock::EventSource).find { |one| one.producer.equal?(producer) }
+    assert_equal 0, source.counts.last, "no label is kept"
+    producer.monitor.clear
+    producer.produce_async(topic:, payload: "x", label: :late)
+    assert_equal [203, 204], [producer.metrics[:events][:queued], producer.metrics[:failed]]
+  end
+
   private
 
   # Its ten messages stay in the queue.

@@ -439,7 +439,7 @@ class ProducerLifeTest < ProducerTestCase
     one.close
     seen = heard.to_h { |event| [event.id, event.payload.keys.sort - [:producer_id]] }
     expected = {
-      "producer.connected" => [], "producer.closing" => [], "producer.closed" => [:time],
+      "producer.connected" => [:caller], "producer.closing" => [], "producer.closed" => [:time],
       "producer.disconnecting" => [], "producer.disconnected" => [:time],
       "message.produced_sync" => %i[message time], "message.produced_async" => %i[message time],
       "messages.produced_sync" => %i[messages time], "messages.produced_async" => %i[messages time],

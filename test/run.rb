@@ -19,7 +19,7 @@ class Run
     # @return [Array<String>] the place of each failure and the first lines of its message; without any, the last lines
     def why
       failures = output.scan(/^ +\d+\) (?:Failure|Error):\n(.*(?:\n.+){0,4})/).flatten
-      failures = [output.lines.last(10).join] if failures.empty?
+      failures = [output[/^.*\[BUG\](?:.*\n){10}/] || output.lines.last(10).join] if failures.empty?
       failures.map { |failure| failure.gsub(/^/, "    ") }
     end
   end

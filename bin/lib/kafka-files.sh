@@ -32,7 +32,10 @@ make_certificates() { # in $run/tls: an authority, and a server's and a client's
       openssl req -newkey rsa:2048 -nodes -subj "/CN=$name" -keyout $name.key -out $name.csr
       openssl x509 -req -in $name.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 365 -extfile names -out $name.pem
     done
-    cat server.key server.pem >server-keystore.pem' bash "$run/tls" || die "openssl could not make certificates"
+    cat server.key server.pem >server-keystore.pem
+    echo "subjectAltName=DNS:elsewhere.example" >names
+    openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 365 -extfile names -out stranger.pem
+    cat server.key stranger.pem >stranger-keystore.pem' bash "$run/tls" || die "openssl could not make certificates"
 }
 
 server_properties() { # server_properties NODE
@@ -44,7 +47,7 @@ controller.quorum.voters=$voters
 listeners=${listeners[$1]}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,MTLS:SSL,SASL:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,MTLS:SSL,STRANGER:SSL,SASL:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
 log.dirs=$run/data-$1
 auto.create.topics.enable=true
 num.partitions=4
@@ -75,11 +78,13 @@ ssl.truststore.type=PEM
 ssl.truststore.location=$run/tls/ca.pem
 listener.name.ssl.ssl.client.auth=requested
 listener.name.mtls.ssl.client.auth=required
+listener.name.stranger.ssl.keystore.type=PEM
+listener.name.stranger.ssl.keystore.location=$run/tls/stranger-keystore.pem
 sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
 CONF
   for listener in sasl sasl_ssl; do
     cat <<CONF
-listener.name.$listener.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_$user="$password";
+listener.name.$listener.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_$user="$password" user_$guest="$guest_password";
 listener.name.$listener.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 listener.name.$listener.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 listener.name.$listener.oauthbearer.sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="$user";

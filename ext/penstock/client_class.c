@@ -16,7 +16,9 @@ struct client_object {
     _Atomic(struct ps_client *) client; /* owns a reference */
     VALUE poller;                       /* Penstock::Poller */
     VALUE logger;                       /* nil: librdkafka's log goes to stderr */
+    VALUE source;                       /* Penstock::EventSource, or nil: nobody can listen */
     struct penstock_message_limits limits;
+    VALUE token_refresher;              /* Penstock::TokenRefresher, or nil */
     VALUE last_topic;                   /* the latest message's, or nil */
     int64_t queue_full_ms;              /* how long to wait for room in librdkafka's queue; -1: without limit */
     bool drop_when_full;                /* with a verdict, instead of raising */
@@ -29,6 +31,8 @@ static void client_mark(void *data)
     struct client_object *object = data;
     rb_gc_mark_movable(object->poller);
     rb_gc_mark_movable(object->logger);
+    rb_gc_mark_movable(object->source);
+    rb_gc_mark_movable(object->token_refresher);
     rb_gc_mark_movable(object->last_topic);
 }
 
@@ -37,6 +41,8 @@ static void client_compact(void *data)
     struct client_object *object = data;
     object->poller = rb_gc_location(object->poller);
     object->logger = rb_gc_location(object->logger);
+    object->source = rb_gc_location(object->source);
+    object->token_refresher = rb_gc_location(object->token_refresher);
     object->last_topic = rb_gc_location(object->last_topic);
 }
 
@@ -64,7 +70,7 @@ static VALUE client_allocate(VALUE klass)
 {
     struct client_object *object;
     VALUE self = TypedData_Make_Struct(klass, struct client_object, &client_type, object);
-    object->poller = object->logger = object->last_topic = Qnil;
+    object->poller = object->logger = object->source = object->token_refresher = object->last_topic = Qnil;
     return self;
 }
 
@@ -73,10 +79,12 @@ static VALUE client_allocate(VALUE klass)
 static struct ps_client *renew(struct client_object *object, struct ps_client *inherited)
 {
     struct ps_poller *poller = penstock_poller_get(object->poller); /* may raise, so before there is anything to lose */
+    struct ps_events *events = NIL_P(object->source) ? NULL : penstock_event_source_get(object->source);
     struct ps_client *fresh =
-        ps_client_new(rd_kafka_conf_dup(inherited->conf), inherited->name, poller, &inherited->settings);
+        ps_client_new(rd_kafka_conf_dup(inherited->open.conf), inherited->name, poller, &inherited->settings);
     if (!fresh) rb_memerror();
     ps_client_set_brokers(fresh, inherited->brokers);
+    if (events) ps_client_set_events(fresh, events);
     if (atomic_load(&inherited->state) >= PS_CLIENT_CLOSING) atomic_store(&fresh->state, PS_CLIENT_CLOSED);
     if (atomic_compare_exchange_strong(&object->client, &inherited, fresh)) return fresh; /* the old one stays, untouched */
     ps_client_unref(fresh);
@@ -112,14 +120,30 @@ static void attach_dispatcher(VALUE self, const struct ps_client *client)
     rb_funcall(dispatcher, rb_intern("attach"), 2, ULL2NUM(client->address), object->logger);
 }
 
+static VALUE open_body(VALUE call)
+{
+    penstock_nogvl(open_nogvl, (void *)call);
+    return Qnil;
+}
+
+/* Also when whoever opens it was interrupted: nobody would do so later. */
+static VALUE tell_source(VALUE source)
+{
+    return NIL_P(source) ? Qnil : rb_funcall(source, rb_intern("client_opened"), 0);
+}
+
 /* Releases the GVL when it has to open: what was read from Ruby objects before must be read again. True: it did. */
 static bool client_open(VALUE self, struct ps_client *client)
 {
     if (atomic_load(&client->state) != PS_CLIENT_NEW) return false;
     struct open_call call = { .client = client };
+    VALUE trap = rb_const_get(penstock_module, rb_intern("SignalTrap"));
+    rb_funcall(trap, rb_intern("refuse"), 1, rb_utf8_str_new_cstr("connecting")); /* what is attached below takes locks of Ruby's */
     penstock_exit_arm();
     attach_dispatcher(self, client);
-    penstock_nogvl(open_nogvl, &call);
+    const struct client_object *object = rb_check_typeddata(self, &client_type);
+    penstock_attach_refresher(object->token_refresher, client->address, &client->open);
+    rb_ensure(open_body, (VALUE)&call, tell_source, object->source);
     int state = atomic_load(&client->state);
     if (client->settings.logs_to_mailbox && (state == PS_CLIENT_NEW || state == PS_CLIENT_CLOSED))
         ps_mailbox_post(client->address, PS_MAIL_LAST, ""); /* it did not open, or was closed meanwhile */
@@ -135,7 +159,7 @@ static bool client_open(VALUE self, struct ps_client *client)
 
 static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, VALUE logger, VALUE max_payload_size,
                                VALUE close_timeout, VALUE max_time, VALUE periodic_poll_interval, VALUE queue_full_ms,
-                               VALUE drop_when_full, VALUE abort_wait)
+                               VALUE drop_when_full, VALUE abort_wait, VALUE refusal_timeout)
 {
     struct client_object *object = rb_check_typeddata(self, &client_type);
     if (atomic_load(&object->client)) rb_raise(rb_eTypeError, "already initialized");
@@ -148,6 +172,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
         .sweep_us = NUM2LL(periodic_poll_interval) * 1000,
         .close_timeout_ms = NUM2LL(close_timeout),
         .abort_wait_ms = NUM2LL(abort_wait),
+        .refusal_us = NIL_P(refusal_timeout) ? -1 : NUM2LL(refusal_timeout) * 1000,
         .logs_to_mailbox = !NIL_P(logger),
     };
     object->limits.payload = NUM2SIZET(max_payload_size);
@@ -162,7 +187,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
     atomic_store(&object->client, client);
 
     struct penstock_conf_facts facts;
-    penstock_conf_fill(client->conf, kafka, settings.logs_to_mailbox, &facts);
+    penstock_conf_fill(client->open.conf, kafka, settings.logs_to_mailbox, &facts);
     object->limits.total = facts.message_max_bytes;
     object->limits.queue = facts.queue_max_bytes;
     client->settings.sticky_ms = facts.sticky_ms;
@@ -172,6 +197,28 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
     ps_client_set_brokers(client, rb_string_value_cstr(&facts.brokers));
     atomic_store(&client->state, PS_CLIENT_NEW);
     return self;
+}
+
+/* ---- logging in ---- */
+
+/* Before it is opened: this refresher brings its tokens. */
+static VALUE client_set_token_refresher(VALUE self, VALUE refresher)
+{
+    struct client_object *object = rb_check_typeddata(self, &client_type);
+    struct ps_client *client = client_get(self);
+    RB_OBJ_WRITE(self, &object->token_refresher, refresher);
+    penstock_conf_ask_for_tokens(client->open.conf, false, client->settings.logs_to_mailbox);
+    client->settings.token_provider = true;
+    return refresher;
+}
+
+static VALUE client_set_credentials(VALUE self, VALUE user, VALUE password)
+{
+    struct ps_client *client = client_get(self);
+    struct penstock_error_context context = penstock_no_context;
+    context.client = client;
+    penstock_set_credentials(&client->open, &context, user, password);
+    return Qnil;
 }
 
 /* ---- for client methods in files of their own ---- */
@@ -266,6 +313,19 @@ static VALUE insist(VALUE arg)
     return Qnil;
 }
 
+/* For their listeners. */
+static void name_dropped(const struct penstock_handover *handover)
+{
+    struct ps_events *events = handover->client->events;
+    if (!ps_events_wanted(events, PS_EVENT_FAILED)) return;
+    for (uint32_t i = handover->sent; i < handover->batch->size; i++) {
+        VALUE topic = handover->messages[i].topic;
+        char name[256]; /* a topic's has 249 at most */
+        snprintf(name, sizeof(name), "%.*s", (int)RSTRING_LEN(topic), RSTRING_PTR(topic));
+        handover->batch->deliveries[i].topic_name = ps_events_name(events, name);
+    }
+}
+
 static VALUE give_up(VALUE arg)
 {
     const struct rest *rest = (struct rest *)arg;
@@ -273,6 +333,7 @@ static VALUE give_up(VALUE arg)
     count(rest->tally, handover);
     if (handover->sent == handover->batch->size) return Qnil;
     bool drop = rest->drop && penstock_handover_queue_full(handover);
+    if (drop) name_dropped(handover);
     penstock_handover_give_up(handover, drop ? RD_KAFKA_RESP_ERR__QUEUE_FULL : RD_KAFKA_RESP_ERR__CONFLICT);
     if (drop) handover->sent = handover->batch->size; /* as far as the caller is concerned: all have a verdict to come */
     count(rest->tally, handover);
@@ -295,6 +356,14 @@ static void hand_over_the_rest(VALUE self, struct penstock_handover *handover, V
     rb_ensure(insist, (VALUE)&rest, give_up, (VALUE)&rest);
 }
 
+static void keep_label(VALUE self, const struct penstock_handover *handover, uint32_t i)
+{
+    if (NIL_P(handover->messages[i].label)) return;
+    const struct client_object *object = rb_check_typeddata(self, &client_type);
+    if (!NIL_P(object->source))
+        penstock_event_source_keep_label(object->source, &handover->batch->deliveries[i], handover->messages[i].label);
+}
+
 static VALUE client_produce(VALUE self, VALUE hash)
 {
     struct ps_client *client = client_get(self);
@@ -310,6 +379,7 @@ static VALUE client_produce(VALUE self, VALUE hash)
     if (!handover.batch) rb_memerror();
     penstock_delivery_handle_attach(handle, &handover.batch->deliveries[0], message.topic, message.label);
     ps_batch_unref(handover.batch); /* the handle has its own */
+    keep_label(self, &handover, 0);
 
     penstock_handover_prepare(&handover, false, 0);
     penstock_handover_nogvl(&handover); /* with the GVL: giving it up costs more than this takes */
@@ -376,6 +446,7 @@ static VALUE client_produce_many(int argc, VALUE *argv, VALUE self)
     if (!handover.batch) rb_memerror();
     penstock_delivery_handle_attach(first, &handover.batch->deliveries[0], messages[0].topic, messages[0].label);
     ps_batch_unref(handover.batch); /* the handles own it */
+    for (uint32_t i = 0; i < size; i++) keep_label(self, &handover, i);
 
     if (!penstock_handover_prepare(&handover, release, copies_size)) {
         ps_batch_never_sent(handover.batch, 0, RD_KAFKA_RESP_ERR__CONFLICT);
@@ -452,6 +523,7 @@ static VALUE client_flush(VALUE self, VALUE timeout_ms)
         check_open(client);
         rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread to flush");
     }
+    uint32_t given_up = atomic_load(&client->open.refusal.given_up);
     ps_job_retain(&flush->job);
     int interrupted = 0;
     rb_protect(wait_for_flush, (VALUE)flush, &interrupted);
@@ -459,6 +531,7 @@ static VALUE client_flush(VALUE self, VALUE timeout_ms)
     ps_job_unref(&flush->job);
     if (interrupted) rb_jump_tag(interrupted);
     if (!flushed) check_open(client); /* whoever closed it sees to the messages */
+    if (atomic_load(&client->open.refusal.given_up) != given_up) penstock_raise_if_refused(client, Qnil);
     return flushed ? Qtrue : Qfalse;
 }
 
@@ -510,6 +583,17 @@ static VALUE client_hurry(VALUE self, VALUE timeout_ms)
     return Qnil;
 }
 
+/* Whose listeners are told what happens to it; before it is opened. */
+static VALUE client_set_event_source(VALUE self, VALUE source)
+{
+    struct ps_client *client = client_get(self);
+    if (atomic_load(&client->state) != PS_CLIENT_NEW) rb_raise(rb_eRuntimeError, "the client was opened already");
+    struct client_object *object = rb_check_typeddata(self, &client_type);
+    ps_client_set_events(client, penstock_event_source_get(source));
+    RB_OBJ_WRITE(self, &object->source, source);
+    return source;
+}
+
 static VALUE s_open_count(VALUE self)
 {
     return UINT2NUM(ps_registry_count());
@@ -522,12 +606,29 @@ static VALUE client_queue_size(VALUE self)
     return ULL2NUM(ps_client_in_flight(client_get(self)));
 }
 
-/* [accepted, delivered, failed, purged] since the client was opened. */
+/* [accepted, delivered, failed, purged, failed without being accepted] since the client was opened. */
 static VALUE client_counters(VALUE self)
 {
     const struct ps_client *client = client_get(self);
-    return rb_ary_new_from_args(4, ULL2NUM(atomic_load(&client->accepted)), ULL2NUM(atomic_load(&client->delivered)),
-                                ULL2NUM(atomic_load(&client->failed)), ULL2NUM(atomic_load(&client->purged)));
+    return rb_ary_new_from_args(5, ULL2NUM(atomic_load(&client->accepted)), ULL2NUM(atomic_load(&client->delivered)),
+                                ULL2NUM(atomic_load(&client->failed)), ULL2NUM(atomic_load(&client->purged)),
+                                ULL2NUM(atomic_load(&client->dropped)));
+}
+
+/* [bytes accepted, Array of how many deliveries took how long: upper end in us, number, ..., Produce requests sent, of which
+ * in vain] */
+static VALUE client_measures(VALUE self)
+{
+    const struct ps_client *client = client_get(self);
+    VALUE latencies = rb_ary_new();
+    for (uint32_t i = 0; i < PS_LATENCY_BUCKETS; i++) {
+        uint32_t count = atomic_load_explicit(&client->latencies[i], memory_order_relaxed);
+        if (!count) continue;
+        rb_ary_push(latencies, LL2NUM(ps_latency_of_bucket(i)));
+        rb_ary_push(latencies, UINT2NUM(count));
+    }
+    return rb_ary_new_from_args(4, ULL2NUM(atomic_load(&client->accepted_bytes)), latencies,
+                                ULL2NUM(atomic_load(&client->requests)), ULL2NUM(atomic_load(&client->retries)));
 }
 
 static VALUE client_state(VALUE self)
@@ -577,7 +678,10 @@ static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VA
     int32_t count = query->partition_count;
     ps_job_abandon(&query->job);
     if (state) rb_jump_tag(state);
-    if (context.err) penstock_raise(penstock_error, &context, "the partitions of the topic could not be learnt");
+    if (context.err) {
+        penstock_raise_if_refused(client, name);
+        penstock_raise(penstock_error, &context, "the partitions of the topic could not be learnt");
+    }
     return INT2NUM(count);
 }
 
@@ -587,7 +691,7 @@ void penstock_client_init(void)
     rb_gc_register_mark_object(client_class);
     rb_define_alloc_func(client_class, client_allocate);
     rb_undef_method(client_class, "initialize_copy");
-    rb_define_method(client_class, "initialize", client_initialize, 11);
+    rb_define_method(client_class, "initialize", client_initialize, 12);
     rb_define_method(client_class, "produce", client_produce, 1);
     rb_define_method(client_class, "produce_many", client_produce_many, -1);
     rb_define_method(client_class, "flush", client_flush, 1);
@@ -596,12 +700,17 @@ void penstock_client_init(void)
     rb_define_method(client_class, "hurry", client_hurry, 1);
     rb_define_method(client_class, "timeout_error", client_timeout_error, 2);
     rb_define_method(client_class, "connect", client_connect, 0);
+    rb_define_method(client_class, "event_source=", client_set_event_source, 1);
+    rb_define_method(client_class, "measures", client_measures, 0);
+    rb_define_method(client_class, "token_refresher=", client_set_token_refresher, 1);
+    rb_define_method(client_class, "set_credentials", client_set_credentials, 2);
     rb_define_method(client_class, "state", client_state, 0);
     rb_define_method(client_class, "queue_size", client_queue_size, 0);
     rb_define_method(client_class, "counters", client_counters, 0);
     rb_define_method(client_class, "partition_count", client_partition_count, 3);
     penstock_transaction_methods_init(client_class);
     rb_define_singleton_method(client_class, "check", s_check, 4);
-    rb_define_singleton_method(client_class, "setting_names", penstock_setting_names, 0);
+    rb_define_singleton_method(client_class, "setting_lines", penstock_setting_lines, 0);
+    rb_define_singleton_method(client_class, "features", penstock_features, 0);
     rb_define_singleton_method(client_class, "open_count", s_open_count, 0);
 }

@@ -15,7 +15,7 @@ struct filling {
 
 static bool secret(const char *name)
 {
-    static const char *const words[] = { "password", "secret", ".pem", "oauthbearer.config", "token", "jaas" };
+    static const char *const words[] = { "password", "secret", ".pem", "oauthbearer.config", "token", "jaas" }; /* as in settings.rb */
     for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
         if (strstr(name, words[i])) return true;
     return false;
@@ -175,8 +175,19 @@ static void check_conflicts(rd_kafka_conf_t *conf, VALUE settings, const struct 
 
 /* ---- filling ---- */
 
-/* What producers and consumers have in common. `events`: besides errors and the log. */
-static void fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, int events, VALUE *brokers)
+static void set_events(rd_kafka_conf_t *conf, bool consumer, bool logs_to_mailbox, int more)
+{
+    int events = consumer ? RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_OFFSET_COMMIT : RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_STATS;
+    rd_kafka_conf_set_events(conf, events | more | RD_KAFKA_EVENT_ERROR | (logs_to_mailbox ? RD_KAFKA_EVENT_LOG : 0));
+}
+
+void penstock_conf_ask_for_tokens(rd_kafka_conf_t *conf, bool consumer, bool logs_to_mailbox)
+{
+    set_events(conf, consumer, logs_to_mailbox, RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH);
+}
+
+/* What producers and consumers have in common. */
+static void fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, bool consumer, VALUE *brokers)
 {
     struct filling filling = { .conf = conf, .settings = settings };
     rb_hash_foreach(settings, fill_one, (VALUE)&filling);
@@ -186,12 +197,12 @@ static void fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, in
         penstock_raise(penstock_config_error, &penstock_no_context,
                        "config.kafka must say \"bootstrap.servers\", such as \"localhost:9092\"");
     set(conf, "log.queue", logs_to_mailbox ? "true" : "false");
-    rd_kafka_conf_set_events(conf, events | RD_KAFKA_EVENT_ERROR | (logs_to_mailbox ? RD_KAFKA_EVENT_LOG : 0));
+    set_events(conf, consumer, logs_to_mailbox, 0);
 }
 
 void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, struct penstock_conf_facts *facts)
 {
-    fill(conf, settings, logs_to_mailbox, RD_KAFKA_EVENT_DR, &facts->brokers);
+    fill(conf, settings, logs_to_mailbox, false, &facts->brokers);
     facts->message_max_bytes = (size_t)get_integer(conf, "message.max.bytes");
     facts->queue_max_bytes = (size_t)get_integer(conf, "queue.buffering.max.kbytes") * 1024;
     facts->transaction_timeout_ms = get_integer(conf, "transaction.timeout.ms");
@@ -209,12 +220,12 @@ void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mail
 void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox,
                                  struct penstock_consumer_conf_facts *facts)
 {
-    fill(conf, settings, logs_to_mailbox, RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_OFFSET_COMMIT, &facts->brokers);
+    fill(conf, settings, logs_to_mailbox, true, &facts->brokers);
     facts->max_poll_interval_ms = get_integer(conf, "max.poll.interval.ms");
 }
 
-/* The names of all settings, from the table that librdkafka prints: "name | C/P | range | ..." */
-VALUE penstock_setting_names(VALUE self)
+/* The table of all settings that librdkafka prints, line by line: "name | C/P | range | ... | description" */
+VALUE penstock_setting_lines(VALUE self)
 {
     char *text = NULL, *rest = NULL;
     size_t size = 0;
@@ -223,12 +234,18 @@ VALUE penstock_setting_names(VALUE self)
     rd_kafka_conf_properties_show(stream);
     fclose(stream);
 
-    VALUE names = rb_ary_new();
-    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-        char *end = strstr(line, " "), *bar = strchr(line, '|');
-        if (!bar || !end || end > bar || strncmp(line, "Property", 8) == 0) continue;
-        rb_ary_push(names, rb_str_new(line, end - line));
-    }
+    VALUE lines = rb_ary_new();
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        if (strchr(line, '|') && strncmp(line, "Property", 8) != 0 && *line != '-') rb_ary_push(lines, rb_utf8_str_new_cstr(line));
     free(text);
-    return names;
+    return lines;
+}
+
+/* What librdkafka was built with, such as "ssl" and "zstd". */
+VALUE penstock_features(VALUE self)
+{
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    VALUE features = get(conf, "builtin.features");
+    rd_kafka_conf_destroy(conf);
+    return rb_str_split(features, ",");
 }

@@ -17,6 +17,7 @@ static VALUE consumer_class;
 struct consumer_object {
     _Atomic(struct ps_consumer *) consumer; /* owns a reference */
     VALUE logger;                           /* nil: librdkafka's log goes to stderr */
+    VALUE token_refresher;                  /* Penstock::TokenRefresher, or nil */
     VALUE last_topic;                       /* the latest message's, or nil */
 };
 
@@ -26,6 +27,7 @@ static void consumer_mark(void *data)
 {
     struct consumer_object *object = data;
     rb_gc_mark_movable(object->logger);
+    rb_gc_mark_movable(object->token_refresher);
     rb_gc_mark_movable(object->last_topic);
 }
 
@@ -33,6 +35,7 @@ static void consumer_compact(void *data)
 {
     struct consumer_object *object = data;
     object->logger = rb_gc_location(object->logger);
+    object->token_refresher = rb_gc_location(object->token_refresher);
     object->last_topic = rb_gc_location(object->last_topic);
 }
 
@@ -60,7 +63,7 @@ static VALUE consumer_allocate(VALUE klass)
 {
     struct consumer_object *object;
     VALUE self = TypedData_Make_Struct(klass, struct consumer_object, &consumer_type, object);
-    object->logger = object->last_topic = Qnil;
+    object->logger = object->token_refresher = object->last_topic = Qnil;
     return self;
 }
 
@@ -77,7 +80,7 @@ static struct ps_consumer *any_consumer(VALUE self) /* perhaps the parent's */
 static struct ps_consumer *renew(VALUE self, struct ps_consumer *inherited)
 {
     struct consumer_object *object = rb_check_typeddata(self, &consumer_type);
-    struct ps_consumer *fresh = ps_consumer_new(rd_kafka_conf_dup(inherited->conf), inherited->name, &inherited->settings);
+    struct ps_consumer *fresh = ps_consumer_new(rd_kafka_conf_dup(inherited->open.conf), inherited->name, &inherited->settings);
     if (!fresh) rb_memerror();
     ps_consumer_set_brokers(fresh, inherited->brokers);
     if (atomic_compare_exchange_strong(&object->consumer, &inherited, fresh)) return fresh; /* the old one stays, untouched */
@@ -96,8 +99,7 @@ static struct ps_consumer *consumer_get(VALUE self)
                    "the consumer was used before this process was forked, and stays the parent's; make a new one here");
 }
 
-NORETURN(static void raise_closed(const struct ps_consumer *consumer));
-static void raise_closed(const struct ps_consumer *consumer)
+void penstock_raise_consumer_closed(const struct ps_consumer *consumer)
 {
     struct penstock_error_context context = penstock_no_context;
     context.consumer = consumer;
@@ -106,7 +108,7 @@ static void raise_closed(const struct ps_consumer *consumer)
 
 static void check_open(const struct ps_consumer *consumer)
 {
-    if (atomic_load(&consumer->state) >= PS_CLIENT_CLOSING) raise_closed(consumer);
+    if (atomic_load(&consumer->state) >= PS_CLIENT_CLOSING) penstock_raise_consumer_closed(consumer);
 }
 
 struct open_call {
@@ -141,6 +143,8 @@ static struct ps_consumer *open_consumer(VALUE self)
     struct open_call call = { .consumer = consumer };
     penstock_exit_arm();
     attach_dispatcher(self, consumer);
+    penstock_attach_refresher(((struct consumer_object *)rb_check_typeddata(self, &consumer_type))->token_refresher,
+                              consumer->address, &consumer->open);
     penstock_nogvl(open_nogvl, &call);
     state = atomic_load(&consumer->state);
     if (consumer->settings.logs_to_mailbox && (state == PS_CLIENT_NEW || state == PS_CLIENT_CLOSED))
@@ -158,16 +162,22 @@ static struct ps_consumer *open_consumer(VALUE self)
 
 enum { LONGEST_NAP_MS = 1000 };
 
-/* call_configure(id, kafka, logger, close_timeout, grouped) */
-static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger, VALUE close_timeout, VALUE grouped)
+/* call_configure(id, kafka, logger, close_timeout, grouped, refusal_timeout, token_refresher) */
+static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger, VALUE close_timeout, VALUE grouped,
+                                VALUE refusal_timeout, VALUE token_refresher)
 {
     struct consumer_object *object = rb_check_typeddata(self, &consumer_type);
     if (atomic_load(&object->consumer)) rb_raise(rb_eTypeError, "already initialized");
     StringValueCStr(id);
     struct ps_consumer_settings settings = {
-        .close_timeout_ms = NUM2LL(close_timeout), .logs_to_mailbox = !NIL_P(logger), .grouped = RTEST(grouped),
+        .close_timeout_ms = NUM2LL(close_timeout),
+        .logs_to_mailbox = !NIL_P(logger),
+        .grouped = RTEST(grouped),
+        .token_provider = !NIL_P(token_refresher),
+        .refusal_us = NIL_P(refusal_timeout) ? -1 : NUM2LL(refusal_timeout) * 1000,
     };
     RB_OBJ_WRITE(self, &object->logger, logger);
+    RB_OBJ_WRITE(self, &object->token_refresher, token_refresher);
 
     /* It owns the configuration from the start, so that an error in it leaks nothing. */
     struct ps_consumer *consumer = ps_consumer_new(rd_kafka_conf_new(), RSTRING_PTR(id), &settings);
@@ -176,7 +186,8 @@ static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger,
     atomic_store(&object->consumer, consumer);
 
     struct penstock_consumer_conf_facts facts;
-    penstock_consumer_conf_fill(consumer->conf, kafka, settings.logs_to_mailbox, &facts);
+    penstock_consumer_conf_fill(consumer->open.conf, kafka, settings.logs_to_mailbox, &facts);
+    if (settings.token_provider) penstock_conf_ask_for_tokens(consumer->open.conf, true, settings.logs_to_mailbox);
     int64_t nap_ms = facts.max_poll_interval_ms / 4;
     consumer->settings.nap_us = (nap_ms < 1 ? 1 : nap_ms > LONGEST_NAP_MS ? LONGEST_NAP_MS : nap_ms) * 1000;
     ps_consumer_set_brokers(consumer, rb_string_value_cstr(&facts.brokers));
@@ -312,6 +323,20 @@ static void check_fatal(const struct ps_consumer *consumer)
     penstock_raise(penstock_consume_error, &context, "the consumer has met a fatal error");
 }
 
+/* Brokers have refused the consumer for long enough: who waits for them is told, and somebody again each second. */
+static void check_refused(struct ps_consumer *consumer)
+{
+    if (!ps_refusal_due(&consumer->open.refusal, ps_now_us()) || !ps_consumer_enter(consumer)) return;
+    bool refused = ps_refusal_give_up(&consumer->open.refusal, consumer->rk);
+    ps_consumer_exit(consumer);
+    if (refused) penstock_raise_if_consumer_refused(consumer);
+}
+
+static int64_t earlier(int64_t one_us, int64_t other_us)
+{
+    return one_us < other_us ? one_us : other_us;
+}
+
 /* Waits for the first message, then takes what is there. False: nothing in time, or the consumer was closed meanwhile. */
 static bool take(struct taking *taking, VALUE timeout_ms)
 {
@@ -326,10 +351,12 @@ static bool take(struct taking *taking, VALUE timeout_ms)
         if (taking->count > 0) return true;
 
         check_fatal(consumer);
-        int64_t now = ps_now_us();
+        check_refused(consumer);
+        int64_t now = ps_now_us(), refused_us = atomic_load(&consumer->open.refusal.due_us);
         if (now >= deadline_us) return false;
         int64_t nap_until_us = now + consumer->settings.nap_us; /* librdkafka wants to see that somebody polls */
-        penstock_wait_bell(&consumer->bell, heard, deadline_us < nap_until_us ? deadline_us : nap_until_us);
+        if (refused_us) nap_until_us = earlier(nap_until_us, refused_us);
+        penstock_wait_bell(&consumer->bell, heard, earlier(deadline_us, nap_until_us));
     }
 }
 
@@ -403,6 +430,28 @@ struct asking {
     const char *what;
 };
 
+enum { LOOK_US = 250000 };
+
+/* What librdkafka says of the connections: nobody else may look while a thread waits for an answer. */
+static void notice(struct ps_consumer *consumer)
+{
+    if (!ps_consumer_enter(consumer)) return;
+    ps_consumer_notice(consumer);
+    ps_consumer_exit(consumer);
+}
+
+static bool await_answer(const struct asking *asking)
+{
+    struct ps_consumer *consumer = asking->consumer;
+    for (;;) {
+        int64_t until_us = earlier(asking->deadline_us, ps_now_us() + LOOK_US);
+        if (penstock_wait(&asking->job->job.completion, NULL, until_us)) return true;
+        if (until_us == asking->deadline_us) return false;
+        notice(consumer);
+        check_refused(consumer);
+    }
+}
+
 static VALUE ask_body(VALUE arg)
 {
     struct asking *asking = (struct asking *)arg;
@@ -410,7 +459,7 @@ static VALUE ask_body(VALUE arg)
     struct penstock_error_context context = penstock_no_context;
     context.consumer = asking->consumer;
 
-    bool done = penstock_wait(&asking->job->job.completion, NULL, asking->deadline_us);
+    bool done = await_answer(asking);
     context.err = done ? job->err : RD_KAFKA_RESP_ERR__TIMED_OUT;
     const rd_kafka_topic_partition_list_t *list = done ? job->list : NULL;
     if (job->call == PS_CONSUMER_COMMIT && context.err == RD_KAFKA_RESP_ERR__NO_OFFSET) return Qnil; /* nothing new */
@@ -426,8 +475,12 @@ static VALUE ask_body(VALUE arg)
         if (job->call == PS_CONSUMER_WATERMARKS) return rb_ary_new_from_args(2, LL2NUM(job->low), LL2NUM(job->high));
         return places_from(list);
     }
-    if (context.err == RD_KAFKA_RESP_ERR__DESTROY) raise_closed(asking->consumer); /* by another thread, meanwhile */
+    if (context.err == RD_KAFKA_RESP_ERR__DESTROY) penstock_raise_consumer_closed(asking->consumer); /* by another thread, meanwhile */
     bool timed_out = context.err == RD_KAFKA_RESP_ERR__TIMED_OUT;
+    if (timed_out || context.err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || context.err == RD_KAFKA_RESP_ERR__TRANSPORT) {
+        notice(asking->consumer);
+        penstock_raise_if_consumer_refused(asking->consumer);
+    }
     context.retriable = timed_out;
     penstock_raise(timed_out ? penstock_consume_timeout_error : asking->error_class, &context, "%s%s%s", asking->what,
                    done && *job->text ? ": " : "", done ? job->text : "");
@@ -503,7 +556,7 @@ static VALUE consumer_call_commit_async(VALUE self, VALUE places)
         ps_consumer_exit(consumer);
     }
     rd_kafka_topic_partition_list_destroy(list);
-    if (!entered) raise_closed(consumer);
+    if (!entered) penstock_raise_consumer_closed(consumer);
     if (context.err) penstock_raise(penstock_commit_error, &context, "the offsets were not committed");
     return Qnil;
 }
@@ -537,7 +590,7 @@ static VALUE consumer_call_positions(VALUE self, VALUE places)
     }
     for (int i = 0; i < list->cnt; i++) rb_ary_push(positions, offset_or_nil(list->elems[i].offset));
     rd_kafka_topic_partition_list_destroy(list);
-    if (!entered) raise_closed(consumer);
+    if (!entered) penstock_raise_consumer_closed(consumer);
     return positions;
 }
 
@@ -571,7 +624,7 @@ rd_kafka_consumer_group_metadata_t *penstock_consumer_group_metadata(VALUE self)
     context.consumer = call.consumer;
     if (!call.consumer->settings.grouped)
         penstock_raise(penstock_config_error, &context, "committing a consumer's offsets needs config.kafka[\"group.id\"]");
-    if (!ps_consumer_enter(call.consumer)) raise_closed(call.consumer);
+    if (!ps_consumer_enter(call.consumer)) penstock_raise_consumer_closed(call.consumer);
     penstock_nogvl_now(group_nogvl, &call);
     ps_consumer_exit(call.consumer);
     if (!call.metadata) penstock_raise(penstock_consume_error, &context, "the consumer's group is not known");
@@ -595,6 +648,15 @@ static VALUE consumer_group_metadata(VALUE self)
     VALUE string = rb_str_new(bytes, (long)size);
     rd_kafka_mem_free(NULL, bytes);
     return string;
+}
+
+static VALUE consumer_call_set_credentials(VALUE self, VALUE user, VALUE password)
+{
+    struct ps_consumer *consumer = consumer_get(self);
+    struct penstock_error_context context = penstock_no_context;
+    context.consumer = consumer;
+    penstock_set_credentials(&consumer->open, &context, user, password);
+    return Qnil;
 }
 
 /* ---- closing, asking ---- */
@@ -653,7 +715,8 @@ void penstock_consumer_init(void)
     rb_define_method(consumer_class, "poll_batch", consumer_poll_batch, -1);
     rb_define_method(consumer_class, "group_metadata", consumer_group_metadata, 0);
     rb_define_private_method(consumer_class, "state", consumer_state, 0);
-    rb_define_private_method(consumer_class, "call_configure", consumer_configure, 5);
+    rb_define_private_method(consumer_class, "call_configure", consumer_configure, 7);
+    rb_define_private_method(consumer_class, "call_set_credentials", consumer_call_set_credentials, 2);
     rb_define_private_method(consumer_class, "call_subscribe", consumer_call_subscribe, 1);
     rb_define_private_method(consumer_class, "call_assign", consumer_call_assign, 1);
     rb_define_private_method(consumer_class, "call_assignment", consumer_call_assignment, 0);

@@ -94,7 +94,7 @@ static VALUE handle_label(VALUE self)
 static VALUE handle_error(VALUE self)
 {
     struct ps_delivery *delivery = handle_get(self);
-    return ps_delivery_settled(delivery) ? penstock_delivery_error_new(delivery) : Qnil;
+    return ps_delivery_settled(delivery) ? penstock_delivery_error_new(delivery, (VALUE)delivery->topic) : Qnil;
 }
 
 static VALUE status_symbol(const struct ps_delivery *delivery)
@@ -106,19 +106,24 @@ static VALUE status_symbol(const struct ps_delivery *delivery)
     }
 }
 
-static VALUE report_of(const struct ps_delivery *delivery, VALUE self)
+VALUE penstock_delivery_report_new(const struct ps_delivery *delivery, VALUE topic, VALUE label)
 {
     VALUE arguments[] = {
-        (VALUE)delivery->topic,
+        topic,
         INT2NUM(delivery->partition),
         LL2NUM(delivery->offset),
         delivery->timestamp < 0 ? Qnil : LL2NUM(delivery->timestamp),
         delivery->err ? Qnil : DBL2NUM((double)delivery->latency_us / 1000),
         status_symbol(delivery),
-        (VALUE)delivery->label,
-        penstock_delivery_error_new(delivery),
+        label,
+        penstock_delivery_error_new(delivery, topic),
     };
-    VALUE report = rb_class_new_instance(sizeof(arguments) / sizeof(*arguments), arguments, report_class);
+    return rb_class_new_instance(sizeof(arguments) / sizeof(*arguments), arguments, report_class);
+}
+
+static VALUE report_of(const struct ps_delivery *delivery, VALUE self)
+{
+    VALUE report = penstock_delivery_report_new(delivery, (VALUE)delivery->topic, (VALUE)delivery->label);
     RB_GC_GUARD(self); /* the delivery is its handle's */
     return report;
 }

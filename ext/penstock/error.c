@@ -9,6 +9,7 @@
 VALUE penstock_error, penstock_config_error, penstock_message_error, penstock_closed_error, penstock_forked_error,
     penstock_queue_full_error, penstock_produce_error, penstock_delivery_error, penstock_message_timed_out_error,
     penstock_timeout_error, penstock_transaction_error, penstock_committed_error, penstock_fatal_error;
+static VALUE tls_error, authentication_error, security_protocol_error;
 VALUE penstock_consumer_closed_error, penstock_consume_error, penstock_commit_error, penstock_consume_timeout_error;
 
 const struct penstock_error_context penstock_no_context = { .topic = Qnil, .partition = -1 };
@@ -63,6 +64,39 @@ void penstock_raise_closed(const struct ps_client *client)
     penstock_raise(penstock_closed_error, &context, "the producer is closed");
 }
 
+VALUE penstock_refused_error_class(enum ps_refused kind)
+{
+    switch (kind) {
+    case PS_REFUSED_TLS: return tls_error;
+    case PS_REFUSED_AUTHENTICATION: return authentication_error;
+    default: return security_protocol_error;
+    }
+}
+
+/* With the context's client or consumer, topic and partition. */
+static void raise_if_refused(struct ps_refusal *refusal, struct penstock_error_context *context)
+{
+    char text[512];
+    enum ps_refused kind = ps_refusal_now(refusal, text, sizeof(text));
+    if (kind == PS_NOT_REFUSED) return;
+    context->err = ps_refusal_code(kind);
+    context->retriable = true;
+    penstock_raise(penstock_refused_error_class(kind), context, "the brokers refuse this client (%s)", text);
+}
+
+void penstock_raise_if_refused(struct ps_client *client, VALUE topic)
+{
+    struct penstock_error_context context = { .client = client, .topic = topic, .partition = -1 };
+    raise_if_refused(&client->open.refusal, &context);
+}
+
+void penstock_raise_if_consumer_refused(struct ps_consumer *consumer)
+{
+    struct penstock_error_context context = penstock_no_context;
+    context.consumer = consumer;
+    raise_if_refused(&consumer->open.refusal, &context);
+}
+
 static const char *whereabouts(const struct ps_delivery *delivery)
 {
     switch (delivery->status) {
@@ -73,18 +107,19 @@ static const char *whereabouts(const struct ps_delivery *delivery)
 }
 
 /* A verdict that is a failure; nil for a message that was delivered. */
-VALUE penstock_delivery_error_new(const struct ps_delivery *delivery)
+VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topic)
 {
     if (!delivery->err) return Qnil;
     struct penstock_error_context context = {
         .err = delivery->err,
         .client = delivery->batch->client,
-        .topic = (VALUE)delivery->topic,
+        .topic = topic,
         .partition = delivery->partition,
         .retriable = delivery->status == RD_KAFKA_MSG_STATUS_NOT_PERSISTED,
     };
     VALUE text = rb_utf8_str_new_cstr(whereabouts(delivery));
     if (delivery->reason) rb_str_catf(text, " (%s)", delivery->reason);
+    if (delivery->refused) return penstock_error_new(penstock_refused_error_class(delivery->refused), &context, text);
     bool timed_out = delivery->err == RD_KAFKA_RESP_ERR__MSG_TIMED_OUT;
     return penstock_error_new(timed_out ? penstock_message_timed_out_error : penstock_delivery_error, &context, text);
 }
@@ -108,6 +143,9 @@ void penstock_error_init(void)
         { &penstock_transaction_error, "TransactionError" },
         { &penstock_committed_error, "TransactionCommittedError" },
         { &penstock_fatal_error, "FatalError" },
+        { &tls_error, "TlsError" },
+        { &authentication_error, "AuthenticationError" },
+        { &security_protocol_error, "SecurityProtocolError" },
         { &penstock_consumer_closed_error, "ConsumerClosedError" },
         { &penstock_consume_error, "ConsumeError" },
         { &penstock_commit_error, "CommitError" },

@@ -53,6 +53,7 @@ static void at_exit(VALUE dispatcher)
 {
     atomic_store(&armed, false);
     close_all();
+    rb_funcall(rb_const_get(penstock_module, rb_intern("EventDispatcher")), rb_intern("finish"), 1, INT2FIX(1));
     rb_funcall(dispatcher, rb_intern("finish"), 1, INT2FIX(1));
 }
 

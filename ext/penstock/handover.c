@@ -153,6 +153,14 @@ static void hand_over(struct penstock_handover *handover)
     handover->sent = i;
 }
 
+static uint64_t handed_over_bytes(const struct penstock_handover *handover, uint32_t from)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = from; i < handover->sent; i++)
+        bytes += handover->messages[i].payload.size + handover->messages[i].key.size;
+    return bytes;
+}
+
 void *penstock_handover_nogvl(void *arg)
 {
     struct penstock_handover *handover = arg;
@@ -163,6 +171,8 @@ void *penstock_handover_nogvl(void *arg)
         atomic_fetch_add(&client->accepted, rest); /* before: a verdict may be in before its message's turn is over */
         hand_over(handover);
         atomic_fetch_sub(&client->accepted, handover->prepared - handover->sent);
+        atomic_fetch_add_explicit(&client->accepted_bytes, handed_over_bytes(handover, handover->prepared - rest),
+                                  memory_order_relaxed);
         ps_client_exit(client);
         if (handover->sent == handover->prepared && handover->prepared < handover->batch->size)
             refuse(&handover->refusal, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "librdkafka refused the topic, or out of memory");

@@ -126,7 +126,7 @@ static void check_header_value(VALUE name, VALUE value, struct parsing *parsing)
 {
     if (!RB_TYPE_P(value, T_STRING))
         refuse(parsing->index, ":headers maps a String to a String or an Array of Strings; %+" PRIsVALUE " maps to %" PRIsVALUE,
-               name, rb_inspect(value));
+               name, rb_obj_class(value));
     parsing->size += size_with_length(name) + size_with_length(value);
 }
 

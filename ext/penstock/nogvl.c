@@ -226,6 +226,28 @@ void penstock_mailbox_wait(void)
     rb_thread_check_ints();
 }
 
+static void *events_wait_nogvl(void *wait)
+{
+    ps_events_next(wait);
+    return NULL;
+}
+
+static VALUE check_interrupts(VALUE unused)
+{
+    rb_thread_check_ints();
+    return Qnil;
+}
+
+void penstock_events_wait(struct ps_events_wait *wait)
+{
+    int interrupted = 0;
+    rb_nogvl(events_wait_nogvl, wait, ps_events_interrupt, wait, WAIT_FLAGS);
+    rb_protect(check_interrupts, Qnil, &interrupted);
+    if (!interrupted) return;
+    if (wait->found) ps_events_done(wait->found->address, true);
+    rb_jump_tag(interrupted);
+}
+
 struct bell_wait {
     struct ps_bell *bell;
     uint32_t heard;

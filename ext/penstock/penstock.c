@@ -10,7 +10,7 @@ static VALUE s_librdkafka_version(VALUE self)
 
 /*
  * Every static of this extension is a class, an ID, a symbol or a table set here once; a counter that is
- * atomic; or a pointer to something with a lock of its own (registry.c, mailbox.c).
+ * atomic; or a pointer to something with a lock of its own (registry.c, mailbox.c, events.c).
  */
 RUBY_FUNC_EXPORTED void Init_penstock(void)
 {
@@ -25,7 +25,9 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     penstock_message_init();
     penstock_poller_init();
     penstock_delivery_handle_init();
+    penstock_event_source_init();
     penstock_client_init();
+    penstock_bearer_init();
     penstock_consumed_message_init();
     penstock_consumer_init();
     penstock_dispatcher_init();

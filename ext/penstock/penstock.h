@@ -41,7 +41,10 @@ extern const struct penstock_error_context penstock_no_context;
 VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context *context, VALUE text);
 NORETURN(void penstock_raise(VALUE error_class, const struct penstock_error_context *context, const char *format, ...));
 NORETURN(void penstock_raise_closed(const struct ps_client *client));
-VALUE penstock_delivery_error_new(const struct ps_delivery *delivery);
+VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topic);
+VALUE penstock_refused_error_class(enum ps_refused kind);
+void penstock_raise_if_refused(struct ps_client *client, VALUE topic); /* by brokers, just now; else returns */
+void penstock_raise_if_consumer_refused(struct ps_consumer *consumer); /* the same */
 void penstock_error_init(void);
 
 /* ---- nogvl.c: the only place that releases the GVL ------------------------------------------------ */
@@ -64,6 +67,7 @@ bool penstock_wait_job(struct ps_job *job, int64_t deadline_us);
  * queue. `attempt` runs with the GVL and must not raise. */
 bool penstock_wait_for_space(struct ps_client *client, bool (*attempt)(void *), void *arg, int64_t deadline_us);
 void penstock_mailbox_wait(void);
+void penstock_events_wait(struct ps_events_wait *wait); /* whoever is interrupted gives back what was found */
 /* Sleeps until the bell has been rung since it was `heard`, or until the deadline. May run a trap that closes what the bell
  * belongs to. */
 void penstock_wait_bell(struct ps_bell *bell, uint32_t heard, int64_t deadline_us);
@@ -104,7 +108,10 @@ struct penstock_conf_facts { /* what our own code needs to know of it */
 
 /* Fills `conf`, which stays the caller's, also when it raises. */
 void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, struct penstock_conf_facts *facts);
-VALUE penstock_setting_names(VALUE self);
+/* Then librdkafka asks for tokens. */
+void penstock_conf_ask_for_tokens(rd_kafka_conf_t *conf, bool consumer, bool logs_to_mailbox);
+VALUE penstock_setting_lines(VALUE self);
+VALUE penstock_features(VALUE self);
 
 struct penstock_consumer_conf_facts {
     VALUE brokers;
@@ -193,7 +200,16 @@ VALUE penstock_handover_error(const struct penstock_handover *handover); /* why 
 
 VALUE penstock_delivery_handle_new(void);
 void penstock_delivery_handle_attach(VALUE handle, struct ps_delivery *delivery, VALUE topic, VALUE label);
+/* `topic` and `label`: those in the delivery are its handle's, which may have gone. */
+VALUE penstock_delivery_report_new(const struct ps_delivery *delivery, VALUE topic, VALUE label);
 void penstock_delivery_handle_init(void);
+
+/* ---- event_source.c --------------------------------------------------------------------------------- */
+
+struct ps_events *penstock_event_source_get(VALUE source); /* of this process; borrowed from the object */
+/* If somebody wants to be told of the delivery; before it is handed over. */
+void penstock_event_source_keep_label(VALUE source, struct ps_delivery *delivery, VALUE label);
+void penstock_event_source_init(void);
 
 /* ---- poller_class.c --------------------------------------------------------------------------------- */
 
@@ -210,6 +226,7 @@ void penstock_exit_arm(void); /* sees to it that what is open when the process e
 /* What a transactional producer needs to commit this consumer's offsets; whoever asked destroys it. Raises when the
  * consumer is closed, inherited, or has no group. */
 rd_kafka_consumer_group_metadata_t *penstock_consumer_group_metadata(VALUE consumer);
+NORETURN(void penstock_raise_consumer_closed(const struct ps_consumer *consumer));
 void penstock_consumer_init(void);
 
 /* A copy of everything, so that librdkafka's message can go. `topic`: the topic's name as a frozen String. */
@@ -226,6 +243,14 @@ int64_t penstock_timeout_ms(VALUE milliseconds); /* Numeric or nil (-1: no limit
 void penstock_client_init(void);
 void penstock_embedded_cluster_init(void);
 void penstock_dispatcher_init(void);
+
+/* ---- bearer.c ---------------------------------------------------------------------------------------- */
+
+VALUE penstock_bearer_new(struct ps_open *open);
+/* Before it is opened: `refresher` (Penstock::TokenRefresher) brings the tokens that it asks for. nil: nobody does. */
+void penstock_attach_refresher(VALUE refresher, uint64_t address, struct ps_open *open);
+void penstock_set_credentials(struct ps_open *open, const struct penstock_error_context *context, VALUE user, VALUE password);
+void penstock_bearer_init(void);
 
 /* ---- transaction_methods.c: more methods of Client ------------------------------------------------- */
 

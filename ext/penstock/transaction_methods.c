@@ -46,6 +46,8 @@ static void raise_error(const struct ps_client *client, const struct ps_transact
 {
     if (error->err == RD_KAFKA_RESP_ERR__DESTROY || error->retriable) check_open(client); /* closing cut it short */
     struct penstock_error_context context = context_of(client, error);
+    if (error->refused)
+        penstock_raise(penstock_refused_error_class(error->refused), &context, "the brokers refuse this client (%s)", error->text);
     penstock_raise(penstock_transaction_error, &context, "%s", error->text);
 }
 

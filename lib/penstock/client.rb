@@ -18,7 +18,8 @@ module Penstock
   #   Brings forward the end of a closing that goes on.
   # @!method queue_size
   # @!method counters
-  #   @return [Array(Integer, Integer, Integer, Integer)] messages accepted, delivered, failed and purged so far
+  #   @return [Array(Integer, Integer, Integer, Integer, Integer)] messages accepted, delivered, failed and purged so far, and
+  #     those that failed without being accepted (`on_queue_full` :drop)
   # @!method partition_count(topic, timeout_ms, max_age_ms)
   # @!method state
   #   @return [:configured, :open, :closing, :closed]
@@ -96,6 +97,9 @@ module Penstock
       end
       call_test_fatal_error(code, reason)
     end
+
+    # @return [Array<String>] what librdkafka calls its settings
+    def self.setting_names = setting_lines.map { |line| line[/\A\S+/] }
 
     def inspect = "#<#{self.class} #{state}>"
   end

@@ -40,6 +40,11 @@ module Penstock
     # @return [Integer, nil] ms that a sync call or {DeliveryHandle#wait} waits for verdicts; nil: without limit;
     #   default 180_000
     attr_accessor :max_wait_timeout
+    # What brokers may refuse: a certificate, a password, the protocol. After so long without a connection that worked, the
+    # messages in flight fail with the cause ({RefusedError}), and so do waits and flushes, instead of waiting for
+    # `message.timeout.ms`. The producer goes on: once brokers accept it, new messages are delivered.
+    # @return [Integer, nil] ms; nil: messages wait for their timeout; default 10_000
+    attr_accessor :refusal_timeout
     # @return [Integer] ms to go on delivering when a producer is closed without a timeout of its own, dropped, or
     #   still open at the end of the process; default 30_000
     attr_accessor :close_timeout
@@ -47,7 +52,8 @@ module Penstock
     # - `:wait`: the call waits, without the GVL, and is woken when there is room; {QueueFullError} when there was none
     #   for `wait_timeout_on_queue_full`
     # - `:raise`: {QueueFullError} at once
-    # - `:drop`: the message gets a verdict at once, :queue_full and not persisted, instead of being sent
+    # - `:drop`: the message gets a verdict at once, :queue_full and not persisted, instead of being sent; listeners are told of
+    #   it like of any other that failed ("error.occurred" of the type `librdkafka.dispatch_error`)
     # @return [:wait, :raise, :drop] default :wait
     attr_accessor :on_queue_full
     # @return [Integer, nil] ms; nil: without limit; default 10_000
@@ -99,8 +105,19 @@ module Penstock
     attr_accessor :monitor
     # @return [Middleware, nil] nil: one of its own
     attr_accessor :middleware
+    # How long a listener may take before "listener.slow" tells its name.
+    # @return [Integer] ms; default 1_000
+    attr_accessor :listener_budget
+    # How many events that happen by themselves may wait for the producer's listeners.
+    # @return [Integer] default 100_000
+    attr_accessor :event_queue_limit
+    # Which events are dropped, and counted, when more happen ({Producer#metrics}).
+    # @return [:drop_oldest, :drop_newest] default :drop_oldest
+    attr_accessor :event_queue_full
     # @return [Polling]
     attr_reader :polling
+    # @return [OAuth]
+    attr_reader :oauth
 
     # Settings of {Config#polling}.
     class Polling
@@ -158,6 +175,7 @@ module Penstock
       @max_payload_size = 1_000_012
       @max_wait_timeout = 180_000
       @close_timeout = 30_000
+      @refusal_timeout = 10_000
       @on_queue_full = :wait
       @wait_timeout_on_queue_full = 10_000
       @wait_backoff_on_queue_full = 0
@@ -166,7 +184,11 @@ module Penstock
       @idle_disconnect_timeout = 0
       @deliver = true
       @client_class = @monitor = @middleware = nil
+      @listener_budget = 1_000
+      @event_queue_limit = 100_000
+      @event_queue_full = :drop_oldest
       @polling = Polling.new
+      @oauth = OAuth.new
     end
 
     # @return [Boolean] whether {#on_queue_full} is :wait
@@ -186,9 +208,11 @@ module Penstock
       check_queue
       check_recovery
       check_parts
+      check_listening
       check_polling
+      check_oauth
       check_kafka
-      @kafka = with_defaults(defaults).freeze
+      @kafka = checked(with_defaults(defaults), role: :producer, token_provider: oauth.token_provider_listener)
       polling.freeze
       freeze
     end
@@ -197,7 +221,8 @@ module Penstock
     # @api private
     def native_settings
       [max_payload_size, close_timeout, polling.fd.max_time, polling.fd.periodic_poll_interval,
-       on_queue_full == :wait ? wait_timeout_on_queue_full : 0, on_queue_full == :drop, wait_timeout_on_transaction_abort]
+       on_queue_full == :wait ? wait_timeout_on_queue_full : 0, on_queue_full == :drop, wait_timeout_on_transaction_abort,
+       refusal_timeout]
     end
 
     # @return [Boolean] whether a setting of {#kafka} is the user's and not a default of ours
@@ -252,6 +277,7 @@ module Penstock
       check_integer("max_payload_size", max_payload_size, 0)
       check_integer("max_wait_timeout", max_wait_timeout, 0) unless max_wait_timeout.nil?
       check_integer("close_timeout", close_timeout, 0)
+      check_refusal_timeout
     end
 
     def check_queue
@@ -282,6 +308,12 @@ module Penstock
       check("client_class", client_class, "a Class or nil") { client_class.nil? || client_class.respond_to?(:new) }
       check("monitor", monitor, "a Penstock::Monitor or nil") { monitor.nil? || monitor.respond_to?(:instrument) }
       check("middleware", middleware, "a Penstock::Middleware or nil") { middleware.nil? || middleware.respond_to?(:run) }
+    end
+
+    def check_listening
+      check_integer("listener_budget", listener_budget, 1)
+      check_integer("event_queue_limit", event_queue_limit, 1)
+      check_one_of("event_queue_full", event_queue_full, %i[drop_oldest drop_newest])
     end
 
     def check_polling

@@ -42,6 +42,7 @@ module Penstock
       def setup(size: 5, timeout: 5_000, &block)
         made = new(size:, timeout:, &block)
         replace(made)&.shutdown
+        made.tell("connection_pool.setup", size:, timeout:)
         made
       end
 
@@ -116,7 +117,11 @@ module Penstock
       @indexes = {}.compare_by_identity # of the producers that are open
       @shut_down = false
       @current = generation
+      tell("connection_pool.created", size:, timeout:)
     end
+
+    # @api private
+    def tell(event, **about) = Penstock.monitor.instrument(event, { pool: self, **about })
 
     # Lends a producer for the time of the block. Do not close it.
     #
@@ -170,7 +175,8 @@ module Penstock
     # @return [CloseReport] what became of messages in flight, except of producers in use
     # @raise [ProducerClosedError] the pool was shut down
     def reload(timeout: nil)
-      retire(replace { generation }, timeout)
+      tell("connection_pool.reload")
+      retire(replace { generation }, timeout).tap { tell("connection_pool.reloaded") }
     end
 
     # Closes the producers, all at once, and lends none any more. Those that are in use are closed when they are given
@@ -186,7 +192,9 @@ module Penstock
         @shut_down = true
         @current
       end
-      ended ? retire(ended, timeout) : sum([])
+      return sum([]) unless ended
+
+      retire(ended, timeout).tap { tell("connection_pool.shutdown") }
     end
 
     alias close shutdown

@@ -25,8 +25,13 @@ module Penstock
   # An error of {#poll} is raised once, when it concerns the caller: the topic is unknown or may not be read, an offset is
   # out of range, the consumer did not poll in time. Polling can go on after it, unless it is `fatal?`. What comes and
   # goes with brokers is logged, and librdkafka goes on trying.
+  #
+  # Brokers that can be reached and do not want this client (certificate, password, protocol) are a {RefusedError}, of
+  # {#poll} and of what waits for their answers ({#commit}, {#committed}, {#watermarks}), within `config.refusal_timeout`;
+  # {#subscribe} and {#assign} ask nobody. See docs/security.md.
   class Consumer
     include Enumerable
+    include CredentialChecks
 
     # Where to begin reading, for {#assign} and {#seek}: librdkafka's numbers.
     OFFSETS = { beginning: -2, end: -1, stored: -1000 }.freeze
@@ -42,7 +47,8 @@ module Penstock
       @config = ConsumerConfig.new
       yield @config if block_given?
       @config.finish
-      call_configure(id, config.kafka, config.logger, config.close_timeout, config.group?)
+      refresher = TokenRefresher.new(self, :consumer_id) if config.oauth.token_provider_listener
+      call_configure(id, config.kafka, config.logger, config.close_timeout, config.group?, config.refusal_timeout, refresher)
     end
 
     # @return [String] the name given as `config.id`
@@ -114,6 +120,7 @@ module Penstock
     #   @param timeout_ms [Integer, Float, nil] ms to wait; 0: takes only what is there; nil: without limit
     #   @return [Message, nil] nil: nothing came in time, or another thread closed the consumer meanwhile
     #   @raise [ConsumeError] see {Consumer}
+    #   @raise [RefusedError] brokers do not want this client; see {ConsumerConfig#refusal_timeout}
     #   @raise [ConsumerClosedError] it was closed before
     #   @raise [ForkedError] it is the parent process's
 
@@ -159,6 +166,7 @@ module Penstock
     # @return [nil]
     # @raise [CommitError] they were not committed, such as because the partition is another member's now
     # @raise [ConsumeTimeoutError] no answer in time; they may still be committed
+    # @raise [RefusedError] brokers do not want this client; see {ConsumerConfig#refusal_timeout}
     # @raise [ConfigurationInvalidError] there is no "group.id"
     # @raise [ConsumerClosedError, ForkedError]
     def commit(what = nil, async: false, timeout_ms: 30_000)
@@ -224,6 +232,21 @@ module Penstock
     def seek(topic, partition, offset, timeout_ms = 5_000)
       call_seek([[topic_name(topic), partition_number(partition), offset_number(offset)]], timeout_ms)
       self
+    end
+
+    # Logs in with these from now on: what is connected stays so, until the broker ends it (`connections.max.reauth.ms`), and
+    # a consumer that is refused tries again at once. Never blocks.
+    #
+    # @param username [String]
+    # @param password [String]
+    # @return [nil]
+    # @raise [ConfigurationInvalidError] the consumer does not log in with a password
+    # @raise [ConsumerClosedError, ForkedError]
+    def set_credentials(username, password)
+      raise ConsumerClosedError, "the consumer is closed [consumer #{id}]" if %i[closing closed].include?(state)
+
+      check_credentials(username, password, whose: "consumer #{id}")
+      call_set_credentials(username, password)
     end
 
     # Wakes every thread that polls, commits what librdkafka would have committed, leaves the group and frees everything.

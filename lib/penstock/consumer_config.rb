@@ -35,11 +35,21 @@ module Penstock
     #   open at the end of the process; default 10_000
     attr_accessor :close_timeout
 
+    # What brokers may refuse: a certificate, a password, the protocol. After so long without a connection that worked,
+    # {Consumer#poll} and what waits for an answer of brokers raise the cause ({RefusedError}), and again each second while
+    # it lasts. The consumer goes on trying, and reads once brokers accept it.
+    # @return [Integer, nil] ms; nil: they wait, or find nothing; default 10_000
+    attr_accessor :refusal_timeout
+    # @return [OAuth]
+    attr_reader :oauth
+
     def initialize
       @id = "penstock-consumer-#{SecureRandom.hex(6)}"
       @kafka = {}
       @logger = nil
       @close_timeout = 10_000
+      @refusal_timeout = 10_000
+      @oauth = OAuth.new
     end
 
     # @return [Boolean] whether a "group.id" was given
@@ -51,12 +61,14 @@ module Penstock
     def finish
       check_identity
       check_integer("close_timeout", close_timeout, 0)
+      check_refusal_timeout
+      check_oauth
       check_kafka
       @group = !given("group.id").to_s.empty?
       check_commits unless @group
       @kafka = with_defaults(KAFKA_DEFAULTS)
       @kafka = @kafka.reject { |name, _| WITHOUT_GROUP.key?(name.to_sym) }.merge(WITHOUT_GROUP) unless @group
-      @kafka.freeze
+      @kafka = checked(@kafka, role: :consumer, token_provider: oauth.token_provider_listener)
       freeze
     end
 

@@ -34,6 +34,9 @@ module Penstock
       unknown_topic_or_part: "Create the topic, or allow the cluster to create it.",
       unknown_partition: "Use a partition from 0 to partition_count(topic) - 1.",
       topic_authorization_failed: "Grant this client the right to write to the topic.",
+      cluster_authorization_failed: "Grant this client the right to write idempotently, or set enable.idempotence to false.",
+      transactional_id_authorization_failed: "Grant this client the right to use and describe the transactional.id.",
+      group_authorization_failed: "Grant this client the right to use the group.",
       msg_size_too_large: "Send less in one message, or raise message.max.bytes here and on the topic.",
       purge_queue: "It was dropped before it was sent; send it again if it is still wanted.",
       purge_inflight: "It was dropped after it was sent, so it may be in the topic; sending it again may duplicate it.",
@@ -183,6 +186,10 @@ module Penstock
   # There is no event of this name; the message names the nearest.
   class EventUnknownError < Error; end
 
+  # A hook of {Producer::Around#around} did not call the {Producer::Sending} it got, called it twice, or gave it other messages
+  # than it may. The message says whether something was sent.
+  class HookError < Error; end
+
   # {ConnectionPool} was used before {ConnectionPool.setup}.
   class PoolNotConfiguredError < Error; end
 
@@ -218,6 +225,34 @@ module Penstock
     # @api private
     CONSEQUENCE = "What has no verdict is still on its way and may be delivered later."
   end
+
+  # The brokers can be reached and do not want this client: nothing else was heard of them for `config.refusal_timeout`.
+  # A producer goes on trying, and new messages are delivered once it is let in; so does a consumer, which raises it too.
+  class RefusedError < ProduceError
+    # @api private
+    def self.build(text, *)
+      error = super
+      new([error.message, Refusals.advice(text)].compact.join(" "), **error.deconstruct_keys(nil))
+    end
+
+    class << self
+      private
+
+      # The text says it already, and more.
+      def network?(_code) = false
+      def advice(_code) = nil
+    end
+  end
+
+  # TLS could not be agreed on: the broker's certificate is not accepted here, or ours is not accepted there, or one of the
+  # two does not speak TLS.
+  class TlsError < RefusedError; end
+
+  # The broker does not believe who we are: user name, password, token or mechanism.
+  class AuthenticationError < RefusedError; end
+
+  # The broker hangs up without a word: it expects another `security.protocol` on this port.
+  class SecurityProtocolError < RefusedError; end
 
   # A batch failed in part.
   class ProduceManyError < ProduceError

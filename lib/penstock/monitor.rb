@@ -1,41 +1,25 @@
 # frozen_string_literal: true
 
-module Penstock
-  # Something that happened, as the listeners of a {Monitor} get it. Immutable.
-  class Event
-    # @return [String] its name, such as "message.acknowledged"
-    attr_reader :id
-    # @return [Hash{Symbol => Object}] frozen; an event that a block was timed for also has `time`, a Float of ms
-    attr_reader :payload
+require_relative "event"
 
-    alias to_h payload
-
-    # @api private
-    def initialize(id, payload)
-      @id = id
-      @payload = payload.frozen? ? payload : payload.dup.freeze
-      freeze
-    end
-
-    # @param key [Symbol]
-    # @return [Object]
-    # @raise [KeyError] the event has no such key; `payload[key]` is nil then
-    def [](key) = @payload.fetch(key)
-
-    # @return [String] without the values: a message may be secret, and is long
-    def inspect = "#<#{self.class} #{id} #{@payload.keys.join(" ")}>"
-  end
-
+module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
   # Where a producer says what happens, and whoever listens learns of it.
   #
   #     monitor.subscribe("message.acknowledged") { |event| puts event[:offset] }
   #     monitor.subscribe(listener) # its methods on_message_acknowledged, on_error_occurred and so on
   #
-  # Listeners run one after the other, in the order they subscribed, on the thread where the event happens; so they
-  # should be quick. One that raises harms neither the others nor the caller: its error becomes an "error.occurred" of
-  # the type "listener.error", or a warning on stderr when nobody listens to that, or a listener to that raises. Only
+  # Listeners run one after the other, in the order they subscribed. Events of a call, such as "message.produced_sync", are
+  # told on the thread that calls. What happens by itself is told on threads of our own, one producer's events in order:
+  # "message.acknowledged", "statistics.emitted", and the "error.occurred" of librdkafka. There a listener that is slow, never
+  # ends, or ends its thread delays the events of its own producer only; see docs/events.md.
+  #
+  # One that raises harms neither the others nor the caller: its error becomes an "error.occurred" of
+  # the type "listener.error" (or "callbacks.delivery.error", "callbacks.statistics.error", "callbacks.error.error"), or a
+  # warning on stderr when nobody else listens to that. Of a call, only
   # what is no StandardError, ScriptError or SystemStackError goes through, such as Interrupt and SystemExit: it is meant
   # for the thread.
+  #
+  # {Penstock.monitor} hears what is told to any other monitor, after that one's own listeners.
   #
   # Any thread and fiber may use it, and subscribe while others emit events: an event goes to those that listened when
   # it happened. Never blocks, apart from what the listeners do; {#instrument} and {#listening?} may be called from a
@@ -51,7 +35,9 @@ module Penstock
       transaction.started transaction.committed transaction.aborted transaction.finished transaction.marked_as_consumed
       statistics.emitted oauthbearer.token_refresh
       poller.producer_registered poller.producer_unregistered
-      error.occurred
+      producer.created producer.configured
+      connection_pool.created connection_pool.setup connection_pool.shutdown connection_pool.reload connection_pool.reloaded
+      listener.slow error.occurred
     ].freeze
 
     # Which of a listener's methods an event calls.
@@ -63,18 +49,58 @@ module Penstock
     Listener = Struct.new(:target, :name) do
       # @api private
       def notify(event) = name ? target.public_send(name, event) : target.call(event)
+
+      # @api private
+      def same?(other) = target.equal?(other.target)
+
+      # @return [String] its name: a class, or where a block begins
+      def to_s
+        return target.is_a?(Module) ? target.name.to_s : target.class.name.to_s if name
+
+        target.source_location ? target.source_location.join(":") : target.inspect
+      end
     end
 
-    private_constant :METHODS, :NOBODY, :Listener
+    # Which events the native core finds out, so that it has to know whether somebody listens.
+    NATIVE = %w[message.acknowledged error.occurred statistics.emitted].freeze
+    # What "error.occurred" says of a listener that has failed, by its event.
+    FAILURES = { "message.acknowledged" => "callbacks.delivery.error", "statistics.emitted" => "callbacks.statistics.error",
+                 "oauthbearer.token_refresh" => "callbacks.oauthbearer_token_refresh.error",
+                 "error.occurred" => "callbacks.error.error" }.freeze
 
-    def initialize
+    private_constant :METHODS, :NOBODY, :NATIVE, :FAILURES
+    public_constant :Listener
+
+    # @param above [Monitor, nil] who hears the same events; default {Penstock.monitor}
+    def initialize(above: Penstock.monitor)
       @lock = Mutex.new
       @listeners = NOBODY # by event; replaced as a whole, so that reading needs no lock
       @silent = true
+      @above = above
+      @producer = nil
     end
 
+    # For who begins to listen when producers are at work already.
+    # @return [Array<Producer>] those whose events it hears and that are connected
+    # @api private
+    def connected_producers
+      producers = @producer ? [@producer] : ObjectSpace.each_object(Producer).to_a
+      producers.select do |producer|
+        producer.status&.connected? && producer.monitor.respond_to?(:heard_by?) && producer.monitor.heard_by?(self)
+      end
+    end
+
+    # @param monitor [Monitor]
+    # @return [Boolean] whether that one hears what is told to this one
+    # @api private
+    def heard_by?(monitor) = equal?(monitor) || (!@above.nil? && @above.heard_by?(monitor))
+
+    # Whose it is alone, to be told when somebody begins to listen; nil: it may be many producers'.
+    # @api private
+    attr_writer :producer
+
     # Listens to one event with a block, or to all that an object has methods for: `on_message_acknowledged(event)` for
-    # "message.acknowledged". What subscribes twice is called twice.
+    # "message.acknowledged". What subscribes twice is called twice. An object with a method `subscribed_to(monitor)` is told.
     #
     # @overload subscribe(event)
     #   @param event [String, Symbol]
@@ -114,8 +140,11 @@ module Penstock
     def available_events = EVENTS
 
     # @return [Boolean] whether nobody listens to anything
+    def silent? = @silent && (@above.nil? || @above.silent)
+
+    # @return [Boolean] whether it has no listeners of its own
+    # @api private
     attr_reader :silent
-    alias silent? silent
 
     # So that a payload need only be built when somebody wants it. Costs one Hash lookup.
     # @param event [String, Symbol]
@@ -144,6 +173,51 @@ module Penstock
       value
     end
 
+    # @param event [String]
+    # @return [Symbol] the method of a listener that is an object
+    # @raise [EventUnknownError] there is no such event
+    # @api private
+    def self.method_for(event)
+      METHODS[event] or raise EventUnknownError, "there is no event #{event.inspect}#{Config.hint(event, EVENTS)}"
+    end
+
+    # @param event [String, Symbol]
+    # @return [Array<Listener>] those of {Penstock.monitor} too
+    # @api private
+    def listeners_of(event)
+      own = @listeners[event] || @listeners[known(event)]
+      return own unless @above
+
+      above = @above.listeners_of(event)
+      above.empty? ? own : own + above
+    end
+
+    # Tells of a listener that raised, once; who listens to errors and raises itself is not told.
+    # @api private
+    def self.report(error, event, listener, others)
+      others = others.reject { |other| other.same?(listener) } if event.id == "error.occurred"
+      return complain(error, event) if others.empty?
+
+      about = { type: FAILURES.fetch(event.id, "listener.error"), error:, event: event.id,
+                producer_id: event.payload[:producer_id] }
+      news = Event.new("error.occurred", about)
+      others.each do |other|
+        other.notify(news)
+      rescue StandardError, ScriptError, SystemStackError => e
+        complain(e, news)
+      end
+    end
+
+    # @api private
+    def self.complain(error, event)
+      news = event.payload[:error]
+      news &&= ", when told of #{news.class}: #{news.message}"
+      warn "penstock: a listener of #{event.id} raised #{error.class}: #{error.message} (#{error.backtrace&.first})#{news}"
+    rescue IOError, SystemCallError
+      nil # there is no stderr: nobody is left to tell
+    end
+    private_class_method :complain
+
     # @return [String]
     def inspect
       "#<#{self.class} #{@listeners.filter_map { |event, all| "#{event}=#{all.size}" unless all.empty? }.join(" ")}>"
@@ -158,8 +232,6 @@ module Penstock
       raise EventUnknownError, "there is no event #{event.inspect}#{Config.hint(name, EVENTS)}"
     end
 
-    def listeners_of(event) = @listeners[event] || @listeners[known(event)]
-
     def subscribe_object(listener, block)
       raise ArgumentError, "a listener brings its own methods; give it no block" if block
 
@@ -169,6 +241,7 @@ module Penstock
       end
 
       add(heard.transform_values { |method| Listener.new(listener, method) })
+      listener.subscribed_to(self) if listener.respond_to?(:subscribed_to)
       listener
     end
 
@@ -177,12 +250,19 @@ module Penstock
     end
 
     def change
-      @lock.synchronize do
-        before = @listeners
-        @listeners = yield(before).freeze
-        @silent = @listeners.each_value.all?(&:empty?)
-        before.sum { |_, all| all.size } != @listeners.sum { |_, all| all.size }
+      before, after = @lock.synchronize do
+        [@listeners, @listeners = yield(@listeners).freeze].tap { @silent = @listeners.each_value.all?(&:empty?) }
       end
+      tell_producers if NATIVE.any? { |event| before[event].empty? != after[event].empty? }
+      before.sum { |_, all| all.size } != after.sum { |_, all| all.size }
+    end
+
+    # A producer is found by looking at all objects: whoever kept a list would keep producers alive that nobody closes.
+    def tell_producers
+      return @producer.listeners_changed if @producer
+      return if Client.open_count.zero?
+
+      ObjectSpace.each_object(Producer).to_a.each(&:listeners_changed)
     end
 
     def emit(name, payload, listeners)
@@ -192,25 +272,17 @@ module Penstock
       listeners.each do |listener|
         listener.notify(event)
       rescue StandardError, ScriptError, SystemStackError => e
-        report(e, event)
+        Monitor.report(e, event, listener, listeners_of("error.occurred"))
       end
-    end
-
-    def report(error, event)
-      return complain(error, event) if event.id == "error.occurred" || !listening?("error.occurred")
-
-      instrument("error.occurred", { type: "listener.error", error:, event: event.id,
-                                     producer_id: event.payload[:producer_id] })
-    end
-
-    def complain(error, event)
-      news = event.payload[:error]
-      news &&= ", when told of #{news.class}: #{news.message}"
-      warn "penstock: a listener of #{event.id} raised #{error.class}: #{error.message} (#{error.backtrace&.first})#{news}"
-    rescue IOError, SystemCallError
-      nil # there is no stderr: nobody is left to tell
     end
 
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :float_millisecond)
   end
+  class << self
+    # Hears what is told to every producer's monitor, and what concerns no single one: "producer.created",
+    # "producer.configured", "connection_pool.created" and so on. See {Monitor}.
+    # @return [Monitor]
+    attr_reader :monitor
+  end
+  @monitor = Monitor.new(above: nil)
 end

@@ -1,13 +1,19 @@
 # frozen_string_literal: true
 
 require_relative "producer/status"
+require_relative "producer/totals"
 require_relative "producer/connection"
+require_relative "producer/sending"
+require_relative "producer/around"
 require_relative "producer/dispatch"
+require_relative "producer/listening"
 require_relative "producer/buffering"
 require_relative "producer/transactions"
 require_relative "producer/transaction_lock"
 require_relative "producer/variant"
+require_relative "producer/variant_checks"
 require_relative "producer/closing"
+require_relative "producer/credentials"
 require_relative "producer/idle_disconnector"
 
 module Penstock
@@ -45,9 +51,13 @@ module Penstock
   # when the process ends.
   class Producer
     include Dispatch
+    include Around
     include Buffering
     include Transactions
     include Closing
+    include VariantChecks
+    include Listening
+    include Credentials
 
     # @return [Config, nil] frozen; nil before {#setup}
     attr_reader :config
@@ -66,8 +76,12 @@ module Penstock
     def initialize(&block)
       @status = Status.new
       @tags = Tags.new
-      @monitor = Monitor.new
+      @monitor = Monitor.new.tap { |monitor| monitor.producer = self }
+      @events = nil
       @middleware = Middleware.new
+      @hooks = [].freeze
+      @adding_hooks = Mutex.new
+      @direct = true # no transactions and no hooks
       @transactional = @idempotent = @variants = false
       @connections = { {} => @connection = Connection.new(self) }
       @making_variants = Mutex.new
@@ -75,10 +89,12 @@ module Penstock
       @flushing = TransactionLock.new("a flush")
       @forgetting = Mutex.new
       @closing_lock = Mutex.new
+      @credentials = nil
       @handed_over = nil # in the running transaction, where somebody wants to know what is purged
       @buffer = []
       @in_hand = [] # of flushes
       @buffer_pid = Process.pid
+      tell_everybody("producer.created", nil)
       setup(&block) if block
     end
 
@@ -97,11 +113,15 @@ module Penstock
       @monitor = config.monitor || @monitor
       @middleware = config.middleware || @middleware
       @config = config
+      @events = EventSource.new(self, config)
       @poller = config.polling.made_poller
       probe = build_client(config.kafka) # finds what is wrong with the settings
       @transactional = probe.transactional?
+      @direct = false if @transactional
       @idempotent = probe.idempotent?
+      @events.refresh
       status.configured!
+      tell_everybody("producer.configured", id, config:)
       self
     end
 
@@ -228,7 +248,10 @@ module Penstock
       stand_in = config.deliver ? config.client_class : Clients::Dummy
       return stand_in.new(config, monitor).tap { |client| client.producer = self } if stand_in
 
-      Client.new(id, kafka, poller, config.logger, *config.native_settings)
+      Client.new(id, kafka, poller, config.logger, *config.native_settings).tap do |client|
+        client.event_source = @events
+        client.token_refresher = TokenRefresher.new(self, :producer_id) if config.oauth.token_provider_listener
+      end
     end
 
     # @return [Integer] messages that its clients have taken so far
@@ -253,8 +276,10 @@ module Penstock
     # @api private
     def connected
       status.connected!
+      look_after_statistics
       IdleDisconnector.watch(self, config.idle_disconnect_timeout) if config.idle_disconnect_timeout.positive?
-      instrument("producer.connected") { {} }
+      instrument("poller.producer_registered") { {} }
+      instrument("producer.connected") { { caller: self } }
     end
 
     # Tells listeners, and builds what they are told only if there are any.
@@ -308,56 +333,5 @@ module Penstock
     end
 
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-
-    # ---- variants ----
-
-    def check_variant(max_wait_timeout, topic_config)
-      unless max_wait_timeout.nil? || (max_wait_timeout.is_a?(Integer) && !max_wait_timeout.negative?)
-        raise VariantInvalidError, "max_wait_timeout is an Integer of ms or nil, not #{max_wait_timeout.inspect}"
-      end
-
-      check_topic_config(topic_config)
-      topic_config = topic_config.transform_keys(&:to_sym).freeze
-      check_variant_values(topic_config) unless topic_config.empty?
-      topic_config
-    end
-
-    def check_topic_config(topic_config)
-      unless topic_config.is_a?(Hash) && topic_config.keys.all? { |name| name.is_a?(Symbol) || name.is_a?(String) }
-        raise VariantInvalidError, "topic_config is a Hash of settings by name, a Symbol, not #{topic_config.inspect}"
-      end
-
-      topic_config.each_key { |name| check_topic_setting(name.to_sym) }
-    end
-
-    def check_topic_setting(name)
-      unless Variant::TOPIC_SETTINGS.include?(name)
-        raise VariantInvalidError,
-              "topic_config: no setting of a topic: #{name.inspect}#{Config.hint(name, Variant::TOPIC_SETTINGS)}"
-      end
-
-      if @transactional
-        raise VariantInvalidError, "topic_config: a transaction has one client, and librdkafka fixes its topics' settings at " \
-                                   "their first use; set #{name} in config.kafka"
-      end
-      return unless @idempotent && %i[acks request.required.acks].include?(name) && config.given?(:"enable.idempotence")
-
-      raise VariantInvalidError, "topic_config: #{name} cannot be changed for an idempotent producer (enable.idempotence)"
-    end
-
-    def check_variant_values(topic_config)
-      build_client(Variant.override(config.kafka, overrides(topic_config)))
-    rescue ConfigurationInvalidError => e
-      raise VariantInvalidError, e.message.sub("config.kafka", "topic_config")
-    end
-
-    # An idempotence that nobody asked for gives way to an acks that somebody did.
-    def overrides(topic_config)
-      names = %i[acks request.required.acks]
-      given = topic_config.values_at(*names).compact.first
-      return topic_config if given.nil? || %w[all -1].include?(given.to_s)
-
-      { "enable.idempotence": false, **topic_config }
-    end
   end
 end

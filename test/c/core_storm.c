@@ -2,12 +2,17 @@
  * The native core alone, without Ruby: clients come and go on one poller while threads produce, flush, ask for
  * metadata and wait. Built with sanitizers and run by test/core_test.rb.
  *
- *   core_storm MAX_TIME_US CLIENTS THREADS SECONDS CHURN DRIVEN
+ *   core_storm MAX_TIME_US CLIENTS THREADS SECONDS CHURN DRIVEN LISTENED
  *
  * MAX_TIME_US 0 cuts every drain after one event, which puts a client on the poller's run list and its stack in every
  * order. CHURN 1 closes and makes clients all the time, borrows them and flushes. DRIVEN 1 leaves the
- * poller to a thread that drains it, while others call for its own and dismiss it. Each second wait is a fiber's. Prints "batches N missed N", or says what got stuck.
+ * poller to a thread that drains it, while others call for its own and dismiss it. LISTENED 1 gives the clients queues of
+ * events, told by threads that are quick, slow, interrupted and called; every event and label has to come out once. Each
+ * second wait is a fiber's. Prints "batches N missed N", or says what got stuck.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* pthread_tryjoin_np */
+#endif
 #include "core.h"
 #include <librdkafka/rdkafka_mock.h>
 #include <poll.h>
@@ -83,6 +88,141 @@ static void wait_either_way(struct ps_completion *completion, const char *what)
     if (call) ps_poller_dismiss(poller);
 }
 
+/* ---- listeners ---- */
+
+enum { QUEUES = 3, DISPATCHERS = 4, TURN = 16 };
+
+static struct {
+    struct ps_events *events;
+    _Atomic bool served;
+    _Atomic unsigned turns;
+} queues[QUEUES];
+static struct ps_events_wait event_waits[DISPATCHERS];
+static _Atomic bool listened, quiet, told_all;
+static _Atomic unsigned long told, labels_given, labels_back;
+
+static void tell_some(struct ps_events *events)
+{
+    struct ps_event *event;
+    for (int i = 0; i < TURN && (event = ps_events_take(events)); i++) {
+        if (event->label) labels_back++;
+        told++;
+        ps_event_free(event);
+    }
+    for (uint32_t label; ps_events_released(events, &label);) labels_back++;
+}
+
+static int queue_of(const struct ps_events *events)
+{
+    int i = 0;
+    while (i < QUEUES && queues[i].events != events) i++;
+    if (i == QUEUES) die("a queue that nobody has made");
+    return i;
+}
+
+/* None has a deadline that would find what no ring tells of, but the first, which so leaves when others rely on it; and it
+ * stays away while it is quiet. */
+static void *dispatch(void *slot)
+{
+    struct ps_events_wait *wait = slot;
+    unsigned seed = (unsigned)(wait - event_waits) + 1;
+    while (!atomic_load(&told_all)) {
+        while (wait == event_waits && quiet && !told_all) usleep(100);
+        atomic_store(&wait->interrupted, false);
+        wait->calls = ps_events_calls();
+        wait->deadline_us = wait == event_waits ? ps_now_us() + rand_r(&seed) % 4000 : PS_FOREVER;
+        ps_events_next(wait);
+        if (!wait->found) {
+            if (rand_r(&seed) % 4 == 0) usleep(rand_r(&seed) % 5000);
+            continue;
+        }
+        int queue = queue_of(wait->found);
+        if (atomic_exchange(&queues[queue].served, true)) die("a queue that two serve");
+        queues[queue].turns++;
+        if (rand_r(&seed) % 50 == 0) usleep(rand_r(&seed) % 8000);
+        tell_some(wait->found);
+        atomic_store(&queues[queue].served, false);
+        ps_events_done(queues[queue].events->address, rand_r(&seed) % 8 == 0);
+    }
+    return NULL;
+}
+
+static bool is_waiting(int queue, unsigned turns)
+{
+    return queues[queue].turns == turns && !queues[queue].served && ps_events_busy(queues[queue].events);
+}
+
+/* While nobody wakes them for other reasons, each queue that has something has to have its turn. */
+static void watch(void)
+{
+    quiet = true;
+    for (int i = 0; i < QUEUES; i++) {
+        int64_t deadline_us = ps_now_us() + PATIENCE_US;
+        for (unsigned turns = queues[i].turns; is_waiting(i, turns); usleep(500))
+            if (ps_now_us() > deadline_us) die("a queue that nobody serves");
+    }
+    quiet = false;
+}
+
+static void *disturb(void *unused)
+{
+    unsigned seed = 1;
+    (void)unused;
+    while (!stop) {
+        for (int i = 0; i < 10; i++) {
+            usleep(rand_r(&seed) % 3000);
+            if (rand_r(&seed) % 2) ps_events_interrupt(&event_waits[rand_r(&seed) % DISPATCHERS]);
+            else ps_events_call_all();
+        }
+        watch();
+    }
+    quiet = true;
+    return NULL;
+}
+
+static void listen_to(void)
+{
+    for (int i = 0; i < QUEUES; i++) {
+        queues[i].events = ps_events_new(i == 0 ? 50 : 1000000, i == 1);
+        atomic_store(&queues[i].events->wanted, i == 2 ? PS_EVENT_FAILED : PS_EVENT_DELIVERED | PS_EVENT_FAILED | PS_EVENT_ERROR);
+        atomic_store(&queues[i].events->attached, i != 1);
+    }
+    listened = true;
+}
+
+/* Before the threads are called off: whoever sleeps through an event now sleeps for ever. */
+static void await_told(void)
+{
+    int64_t deadline_us = ps_now_us() + PATIENCE_US;
+    for (int i = 0; i < QUEUES; i++)
+        for (; ps_events_busy(queues[i].events); usleep(1000))
+            if (ps_now_us() > deadline_us) die("an event");
+    atomic_store(&told_all, true);
+}
+
+static void stop_listening(pthread_t *dispatchers)
+{
+    unsigned long queued = 0, dropped = 0;
+    for (int i = 0; i < DISPATCHERS; i++) {
+        int64_t deadline_us = ps_now_us() + PATIENCE_US;
+        while (pthread_tryjoin_np(dispatchers[i], NULL) != 0) {
+            ps_events_call_all(); /* one may just have asked for the number of calls */
+            usleep(1000);
+            if (ps_now_us() > deadline_us) die("a dispatcher");
+        }
+    }
+    for (int i = 0; i < QUEUES; i++) {
+        queued += atomic_load(&queues[i].events->queued);
+        dropped += atomic_load(&queues[i].events->dropped);
+        for (uint32_t label; ps_events_released(queues[i].events, &label);) labels_back++;
+        ps_events_unref(queues[i].events);
+    }
+    if (queued != told + dropped || queued == 0) die("events that were told twice, or never");
+    if (labels_given != labels_back || labels_given == 0) die("labels that were given back twice, or never");
+}
+
+/* ---- clients ---- */
+
 static rd_kafka_conf_t *quiet_conf(void)
 {
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
@@ -98,6 +238,8 @@ static struct ps_client *open_client(void)
     rd_kafka_conf_set(conf, "linger.ms", "0", NULL, 0);
     rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR);
     struct ps_client *client = ps_client_new(conf, "storm", poller, &settings);
+    static _Atomic unsigned opened;
+    if (listened) ps_client_set_events(client, queues[opened++ % QUEUES].events);
     if (ps_client_open(client, errstr, sizeof(errstr)) < 0) die(errstr);
     return client;
 }
@@ -128,6 +270,7 @@ static void produce(struct ps_client *client, uint32_t size, bool borrow)
 {
     struct ps_batch *batch = ps_batch_new(client, size);
     uint32_t sent = 0;
+    for (uint32_t i = 0; listened && i < size; i += 3) batch->deliveries[i].event.label = (uint32_t)++labels_given;
     if (ps_client_enter(client)) {
         struct ps_topic *topic = ps_client_topic(client, "storm", 5);
         bool serving = borrow && ps_poller_borrow(client);
@@ -179,7 +322,7 @@ static void *drain(void *stopped)
 
 int main(int argc, char **argv)
 {
-    if (argc != 7) return 2;
+    if (argc != 8) return 2;
     settings.max_time_us = atol(argv[1]);
     int client_count = atoi(argv[2]), thread_count = atoi(argv[3]);
     churn = atoi(argv[5]);
@@ -194,15 +337,26 @@ int main(int argc, char **argv)
     poller = ps_poller_new(0, driven);
     if (driven && ps_poller_attend(poller, 1) == 0) pthread_create(&drainer, NULL, drain, (void *)&stopped);
     struct ps_client *clients[64];
-    pthread_t threads[256];
+    pthread_t threads[256], dispatchers[DISPATCHERS], disturber;
+    if (atoi(argv[7])) {
+        listen_to();
+        for (int i = 0; i < DISPATCHERS; i++) pthread_create(&dispatchers[i], NULL, dispatch, &event_waits[i]);
+        pthread_create(&disturber, NULL, disturb, NULL);
+    }
     for (int i = 0; i < client_count; i++) clients[i] = open_client();
     for (int i = 0; i < thread_count; i++) pthread_create(&threads[i], NULL, storm, clients[i % client_count]);
     sleep(atoi(argv[4]));
     stop = true;
     for (int i = 0; i < thread_count; i++) pthread_join(threads[i], NULL);
+    if (listened) pthread_join(disturber, NULL);
     for (int i = 0; i < client_count; i++) close_client(clients[i]);
     for (int64_t deadline_us = ps_now_us() + PATIENCE_US; ps_registry_count() > 0; usleep(1000))
         if (ps_now_us() > deadline_us) die("the abandoned clients");
+    while (ps_registry_closing_count() > 0) usleep(1000); /* that they have closed is an event too */
+    if (listened) {
+        await_told();
+        stop_listening(dispatchers);
+    }
     atomic_store(&stopped, true);
     if (driven) pthread_join(drainer, NULL);
     if (fibers) ps_fibers_forget(fibers);

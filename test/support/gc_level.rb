@@ -2,13 +2,18 @@
 
 # How hard the garbage collector works during tests: PENSTOCK_GC=normal (default), compact or stress.
 #
-# Automatic compaction only from Ruby 3.2 on: 3.1 compacts bit by bit between allocations, and a long run now and then
-# dies in Ruby's marking of its own frames. There the heap is compacted, and all references checked, after each test.
+# Automatic compaction only from Ruby 3.2 on. Ruby 3.1 ends each compaction by looking at all that lies on its threads' stacks
+# (rb_vm_each_stack_value, called by check_stack_for_moved), up to one slot above the top, where something old may stand. If that
+# points to a page that was given back since, Ruby dies. Pages are given back where the heap is doubled first, as below: so
+# with 3.1 the heap is compacted, and all references checked, once after each test, and no more than that.
 module GCLevel
   LEVEL = ENV.fetch("PENSTOCK_GC", "normal")
   raise "PENSTOCK_GC is normal, compact or stress" unless %w[normal compact stress].include?(LEVEL)
 
   def self.slow? = LEVEL == "stress"
+
+  # Whether Ruby itself may die of one more compaction; see above.
+  def self.fragile? = LEVEL == "compact" && RUBY_VERSION < "3.2"
 
   def self.start
     GC.auto_compact = true if LEVEL == "compact" && RUBY_VERSION >= "3.2"

@@ -28,9 +28,13 @@ struct ps_client *ps_client_new(rd_kafka_conf_t *conf, const char *name, struct 
     pthread_mutex_init(&client->topics.lock, NULL);
     pthread_cond_init(&client->calls_ended, NULL);
     ps_transactions_init(&client->transactions);
-    client->conf = conf;
+    ps_bell_init(&client->open.tokens.bell);
+    ps_refusal_init(&client->open.refusal, settings->refusal_us);
+    client->open.lock = &client->lock;
+    client->open.conf = conf;
     client->name = strdup(name);
     client->open.name = client->name;
+    ps_log_init(&client->log, client->name, client->address, settings->logs_to_mailbox);
     client->open.kind = &ps_client_kind;
     client->brokers = strdup("");
     client->settings = *settings;
@@ -48,10 +52,14 @@ void ps_client_unref(struct ps_client *client)
 {
     if (atomic_fetch_sub(&client->refs, 1) != 1) return;
     if (ps_client_inherited(client)) return; /* left as it is on purpose: its locks may be held for ever */
-    rd_kafka_conf_destroy(client->conf);
+    rd_kafka_conf_destroy(client->open.conf);
     if (client->close_job) ps_job_unref(&client->close_job->job);
     ps_poller_unref(client->poller);
+    ps_events_unref(client->events);
     ps_completion_drop(&client->space);
+    ps_log_destroy(&client->log);
+    ps_bell_destroy(&client->open.tokens.bell);
+    ps_refusal_destroy(&client->open.refusal);
     ps_transactions_destroy(&client->transactions);
     pthread_cond_destroy(&client->calls_ended);
     pthread_mutex_destroy(&client->topics.lock);
@@ -79,6 +87,13 @@ int ps_resolve_cb(const char *node, const char *service, const struct addrinfo *
     return getaddrinfo(node, service, hints, result);
 }
 
+void ps_client_set_events(struct ps_client *client, struct ps_events *events)
+{
+    ps_events_retain(events);
+    ps_events_unref(client->events);
+    client->events = events;
+}
+
 void ps_client_set_brokers(struct ps_client *client, const char *brokers)
 {
     free(client->brokers);
@@ -90,15 +105,46 @@ bool ps_client_inherited(const struct ps_client *client)
     return client->generation != ps_generation();
 }
 
+static rd_kafka_conf_t *configure(struct ps_client *client)
+{
+    rd_kafka_conf_t *conf = rd_kafka_conf_dup(client->open.conf);
+    rd_kafka_conf_set_resolve_cb(conf, ps_resolve_cb);
+    rd_kafka_conf_set_opaque(conf, &client->open);
+    ps_tokens_enable(conf, client->settings.token_provider);
+    rd_kafka_conf_set_ssl_cert_verify_cb(conf, ps_certificate_cb); /* refused by a librdkafka without TLS, which needs none */
+    return conf;
+}
+
+/*
+ * Older librdkafkas (2.0.2; not 2.14) free the interceptors of a configuration that they cannot make a client of, and
+ * destroying it would free them again. So it stays; once for a client, as what fails again is found out without interceptors.
+ */
+enum { FREES_INTERCEPTORS_ONCE = 0x020e0000 };
+
+static rd_kafka_t *make(struct ps_client *client, char *errstr, size_t errstr_size)
+{
+    rd_kafka_conf_t *conf = configure(client);
+    if (client->wasted_conf) {
+        rd_kafka_t *trial = rd_kafka_new(RD_KAFKA_PRODUCER, conf, errstr, errstr_size);
+        if (!trial) {
+            rd_kafka_conf_destroy(conf);
+            return NULL;
+        }
+        rd_kafka_destroy(trial);
+        conf = configure(client);
+    }
+    ps_requests_count(client, conf);
+    rd_kafka_t *rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, errstr, errstr_size);
+    if (rk) return rk;
+    if (rd_kafka_version() >= FREES_INTERCEPTORS_ONCE) rd_kafka_conf_destroy(conf);
+    else client->wasted_conf = true;
+    return NULL;
+}
+
 static int open_locked(struct ps_client *client, char *errstr, size_t errstr_size)
 {
-    rd_kafka_conf_t *conf = rd_kafka_conf_dup(client->conf);
-    rd_kafka_conf_set_resolve_cb(conf, ps_resolve_cb);
-    client->rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, errstr, errstr_size);
-    if (!client->rk) {
-        rd_kafka_conf_destroy(conf);
-        return -1;
-    }
+    client->rk = make(client, errstr, errstr_size);
+    if (!client->rk) return -1;
     client->queue = rd_kafka_queue_get_main(client->rk);
     if (client->settings.logs_to_mailbox) rd_kafka_set_log_queue(client->rk, NULL);
 
@@ -110,6 +156,8 @@ static int open_locked(struct ps_client *client, char *errstr, size_t errstr_siz
         client->rk = NULL;
         return -1;
     }
+    ps_tokens_begin(&client->open.tokens, client->rk);
+    if (client->events) atomic_fetch_add(&client->events->open, 1);
     /* The callback comes only when the queue stops being empty, so what is there already needs a mark. */
     rd_kafka_queue_cb_event_enable(client->queue, ps_poller_ready_cb, client);
     ps_poller_mark_ready(client);
@@ -126,6 +174,7 @@ int ps_client_open(struct ps_client *client, char *errstr, size_t errstr_size)
         if (result == 0) atomic_store(&client->state, PS_CLIENT_OPEN);
     }
     pthread_mutex_unlock(&client->lock);
+    if (result == 0) ps_bell_ring(&client->open.tokens.bell); /* a token may have been asked for before it was open */
     return result;
 }
 
@@ -172,15 +221,7 @@ void ps_client_last_error(struct ps_client *client, char *text, size_t size)
 
 void ps_client_log(struct ps_client *client, int level, const char *facility, const char *text)
 {
-    ps_log(client->name, client->address, client->settings.logs_to_mailbox, level, facility, text);
-}
-
-void ps_log(const char *name, uint64_t address, bool to_mailbox, int level, const char *facility, const char *text)
-{
-    char line[1024];
-    snprintf(line, sizeof(line), "[%s] %s: %s", name, facility, text);
-    if (to_mailbox) ps_mailbox_post(address, level, line);
-    else if (level <= 3) fprintf(stderr, "penstock: %s\n", line); /* the rest librdkafka has printed itself */
+    ps_log_line(&client->log, level, facility, text);
 }
 
 uint64_t ps_next_address(void)

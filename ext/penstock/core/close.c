@@ -51,6 +51,7 @@ static void destroy(struct ps_client *client)
     ps_poller_leave(client->poller, client);
     ps_topics_destroy(&client->topics);
     rd_kafka_queue_destroy(client->queue);
+    ps_tokens_end(&client->open.tokens);
     rd_kafka_destroy(client->rk);
     client->queue = NULL;
     client->rk = NULL;
@@ -80,6 +81,7 @@ static void close_run(struct ps_job *job)
     ps_completion_wake(&client->space);
     ps_poller_insist(client->poller);
     settle_everything(client);
+    ps_tokens_shut(&client->open.tokens);
     await_calls_in_progress(client); /* a metadata request may take some seconds */
     ps_transaction_close(client);
     settle_everything(client); /* what a call in progress still handed over */
@@ -88,7 +90,10 @@ static void close_run(struct ps_job *job)
     report_losses(closing);
     ps_registry_remove(&client->open);
     atomic_store(&client->state, PS_CLIENT_CLOSED);
+    ps_bell_ring(&client->open.tokens.bell);
+    ps_log_end(&client->log);
     if (client->settings.logs_to_mailbox) ps_mailbox_post(client->address, PS_MAIL_LAST, "");
+    ps_events_closed(client);
 }
 
 /* The client owns a reference to its job, so the job must not own one to the client: the thread does. */
@@ -117,6 +122,7 @@ static void start_closing(struct ps_client *client, int64_t timeout_ms, const ch
     closing->failed = atomic_load(&client->failed);
     closing->purged = atomic_load(&client->purged);
 
+    atomic_store(&client->open.refusal.purging, false); /* what is purged from here on is so for being closed */
     atomic_store(&client->open.close_by_us, ps_deadline_us(timeout_ms));
     ps_client_retain(client);
     ps_registry_closing(+1);
@@ -137,6 +143,7 @@ struct ps_close_job *ps_client_close(struct ps_client *client, int64_t timeout_m
     int state = atomic_load(&client->state);
     if (state == PS_CLIENT_NEW) {
         atomic_store(&client->state, PS_CLIENT_CLOSED);
+        ps_bell_ring(&client->open.tokens.bell);
         if (client->settings.logs_to_mailbox) ps_mailbox_post(client->address, PS_MAIL_LAST, "");
     } else if (state == PS_CLIENT_OPEN) {
         start_closing(client, timeout_ms, reason);
@@ -178,7 +185,41 @@ static uint64_t pending_open(const struct ps_open *open)
     return ps_client_in_flight((const struct ps_client *)open);
 }
 
-const struct ps_open_kind ps_client_kind = { retain_open, unref_open, close_open, pending_open };
+static bool inherited_open(const struct ps_open *open)
+{
+    return ps_client_inherited((const struct ps_client *)open);
+}
+
+static int state_open(const struct ps_open *open)
+{
+    return atomic_load(&((const struct ps_client *)open)->state);
+}
+
+static rd_kafka_t *enter_open(struct ps_open *open)
+{
+    struct ps_client *client = (struct ps_client *)open;
+    atomic_fetch_add(&client->calls, 1);
+    int state = atomic_load(&client->state);
+    if (state == PS_CLIENT_OPEN || (state == PS_CLIENT_CLOSING && !atomic_load(&open->tokens.shut))) return client->rk;
+    ps_client_exit(client);
+    return NULL;
+}
+
+static void leave_open(struct ps_open *open)
+{
+    ps_client_exit((struct ps_client *)open);
+}
+
+const struct ps_open_kind ps_client_kind = {
+    .retain = retain_open,
+    .unref = unref_open,
+    .close = close_open,
+    .pending = pending_open,
+    .inherited = inherited_open,
+    .state = state_open,
+    .enter = enter_open,
+    .leave = leave_open,
+};
 
 void ps_client_close_counts(struct ps_client *client, struct ps_close_counts *counts)
 {
@@ -282,6 +323,7 @@ static void purge_release(struct ps_job *job)
 struct ps_job *ps_client_purge(struct ps_client *client)
 {
     if (!ps_client_enter(client)) return NULL;
+    atomic_store(&client->open.refusal.purging, false);
     struct purge_job *purge = calloc(1, sizeof(*purge));
     if (purge) {
         ps_job_init(&purge->job, purge_run, purge_release);

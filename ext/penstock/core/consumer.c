@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const struct ps_open_kind consumer_kind;
+
 /* ---- life ---- */
 
 struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name, const struct ps_consumer_settings *settings)
@@ -25,11 +27,16 @@ struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name, con
     pthread_mutex_init(&consumer->lock, NULL);
     ps_bell_init(&consumer->bell);
     pthread_cond_init(&consumer->calls_ended, NULL);
-    consumer->conf = conf;
+    consumer->open.conf = conf;
     consumer->name = strdup(name);
     consumer->brokers = strdup("");
     consumer->settings = *settings;
     consumer->open.name = consumer->name;
+    consumer->open.kind = &consumer_kind;
+    consumer->open.lock = &consumer->lock;
+    ps_bell_init(&consumer->open.tokens.bell);
+    ps_refusal_init(&consumer->open.refusal, settings->refusal_us);
+    ps_log_init(&consumer->log, consumer->name, consumer->address, settings->logs_to_mailbox);
     return consumer;
 }
 
@@ -42,11 +49,14 @@ void ps_consumer_unref(struct ps_consumer *consumer)
 {
     if (atomic_fetch_sub(&consumer->refs, 1) != 1) return;
     if (ps_consumer_inherited(consumer)) return; /* left as it is on purpose, like an inherited ps_client */
-    rd_kafka_conf_destroy(consumer->conf);
+    rd_kafka_conf_destroy(consumer->open.conf);
     if (consumer->close_job) ps_job_unref(&consumer->close_job->job);
     pthread_cond_destroy(&consumer->calls_ended);
     pthread_mutex_destroy(&consumer->lock);
+    ps_log_destroy(&consumer->log);
     ps_bell_destroy(&consumer->bell);
+    ps_bell_destroy(&consumer->open.tokens.bell);
+    ps_refusal_destroy(&consumer->open.refusal);
     free(consumer->name);
     free(consumer->brokers);
     free(consumer);
@@ -87,23 +97,73 @@ static uint64_t pending_open(const struct ps_open *open)
     return 0;
 }
 
-static const struct ps_open_kind consumer_kind = { retain_open, unref_open, close_open, pending_open };
+static bool inherited_open(const struct ps_open *open)
+{
+    return ps_consumer_inherited((const struct ps_consumer *)open);
+}
+
+static int state_open(const struct ps_open *open)
+{
+    return atomic_load(&((const struct ps_consumer *)open)->state);
+}
+
+static void leave(struct ps_consumer *consumer, _Atomic uint32_t *counter);
+
+/* One of the long calls: leaving the group may take a login, and waits for none. */
+static rd_kafka_t *enter_open(struct ps_open *open)
+{
+    struct ps_consumer *consumer = (struct ps_consumer *)open;
+    atomic_fetch_add(&consumer->long_calls, 1);
+    int state = atomic_load(&consumer->state);
+    if (state == PS_CLIENT_OPEN || (state == PS_CLIENT_CLOSING && !atomic_load(&open->tokens.shut))) return consumer->rk;
+    leave(consumer, &consumer->long_calls);
+    return NULL;
+}
+
+static void leave_open(struct ps_open *open)
+{
+    struct ps_consumer *consumer = (struct ps_consumer *)open;
+    leave(consumer, &consumer->long_calls);
+}
+
+static const struct ps_open_kind consumer_kind = {
+    .retain = retain_open,
+    .unref = unref_open,
+    .close = close_open,
+    .pending = pending_open,
+    .inherited = inherited_open,
+    .state = state_open,
+    .enter = enter_open,
+    .leave = leave_open,
+};
+
+static void notice_cb(rd_kafka_t *rk, void *arg)
+{
+    struct ps_consumer *consumer = arg;
+    atomic_store(&consumer->noticed, true);
+    ps_bell_ring_cb(rk, &consumer->bell);
+}
 
 static int open_locked(struct ps_consumer *consumer, char *errstr, size_t errstr_size)
 {
-    rd_kafka_conf_t *conf = rd_kafka_conf_dup(consumer->conf);
+    rd_kafka_conf_t *conf = rd_kafka_conf_dup(consumer->open.conf);
     rd_kafka_conf_set_resolve_cb(conf, ps_resolve_cb);
+    rd_kafka_conf_set_opaque(conf, &consumer->open);
+    rd_kafka_conf_set_ssl_cert_verify_cb(conf, ps_certificate_cb); /* refused by a librdkafka without TLS, which needs none */
+    ps_tokens_enable(conf, consumer->settings.token_provider);
     consumer->rk = rd_kafka_new(RD_KAFKA_CONSUMER, conf, errstr, errstr_size);
     if (!consumer->rk) {
         rd_kafka_conf_destroy(conf);
         return -1;
     }
-    rd_kafka_poll_set_consumer(consumer->rk); /* errors and the log come to the consumer queue too */
     consumer->queue = rd_kafka_queue_get_consumer(consumer->rk);
+    consumer->notices = rd_kafka_queue_get_main(consumer->rk);
     if (consumer->settings.logs_to_mailbox) rd_kafka_set_log_queue(consumer->rk, NULL);
-    /* What is in the queue already needs no ring: who takes looks before it sleeps. */
+    ps_tokens_begin(&consumer->open.tokens, consumer->rk);
+    /* What is in the queues already needs no ring: who takes looks before it sleeps. */
     rd_kafka_queue_cb_event_enable(consumer->queue, ps_bell_ring_cb, &consumer->bell);
-    consumer->open.kind = &consumer_kind;
+    rd_kafka_queue_cb_event_enable(consumer->notices, notice_cb, consumer);
+    atomic_store(&consumer->noticed, true);
     ps_registry_add(&consumer->open);
     return 0;
 }
@@ -117,6 +177,7 @@ int ps_consumer_open(struct ps_consumer *consumer, char *errstr, size_t errstr_s
         if (result == 0) atomic_store(&consumer->state, PS_CLIENT_OPEN);
     }
     pthread_mutex_unlock(&consumer->lock);
+    if (result == 0) ps_bell_ring(&consumer->open.tokens.bell); /* a token may have been asked for before it was open */
     return result;
 }
 
@@ -158,10 +219,21 @@ static void await_none(struct ps_consumer *consumer, _Atomic uint32_t *counter)
  * the queue empty. When the queue stops being empty after that, the bell rings, and all who heard less look again.
  */
 
+/* The notices are apart from the messages, so that who waits for something else can hear of them. */
+static rd_kafka_event_t *take_notice(struct ps_consumer *consumer)
+{
+    if (!atomic_load(&consumer->noticed)) return NULL;
+    atomic_store(&consumer->noticed, false); /* before we look: the callback comes when the queue stops being empty */
+    rd_kafka_event_t *event = rd_kafka_queue_poll(consumer->notices, 0);
+    if (event) atomic_store(&consumer->noticed, true); /* there may be more */
+    return event;
+}
+
 rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer)
 {
     rd_kafka_event_t *event = consumer->held;
     consumer->held = NULL;
+    if (!event) event = take_notice(consumer);
     return event ? event : rd_kafka_queue_poll(consumer->queue, 0);
 }
 
@@ -189,7 +261,7 @@ void ps_consumer_last_error(struct ps_consumer *consumer, char *text, size_t siz
 
 static void consumer_log(struct ps_consumer *consumer, int level, const char *facility, const char *text)
 {
-    ps_log(consumer->name, consumer->address, consumer->settings.logs_to_mailbox, level, facility, text);
+    ps_log_line(&consumer->log, level, facility, text);
 }
 
 static void note_and_log(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text)
@@ -265,6 +337,13 @@ static bool of_no_concern(const struct ps_consumer *consumer, rd_kafka_resp_err_
                                            err == RD_KAFKA_RESP_ERR_INVALID_GROUP_ID);
 }
 
+/* Those that say something of whether brokers take us. */
+static bool of_connections(rd_kafka_resp_err_t err)
+{
+    return err == RD_KAFKA_RESP_ERR__TRANSPORT || err == RD_KAFKA_RESP_ERR__RESOLVE || err == RD_KAFKA_RESP_ERR__SSL ||
+           err == RD_KAFKA_RESP_ERR__AUTHENTICATION || err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN;
+}
+
 static bool absorb_error(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
     rd_kafka_resp_err_t err = rd_kafka_event_error(event);
@@ -278,7 +357,8 @@ static bool absorb_error(struct ps_consumer *consumer, rd_kafka_event_t *event)
         return false;
     }
     if (err == RD_KAFKA_RESP_ERR__PARTITION_EOF) return true;
-    if (!transient(err) && !of_no_concern(consumer, err)) return false;
+    bool refused = of_connections(err) && ps_refusal_error(&consumer->open.refusal, consumer->rk, err, text);
+    if (!refused && !transient(err) && !of_no_concern(consumer, err)) return false;
     note_and_log(consumer, err, text);
     return true;
 }
@@ -318,6 +398,15 @@ bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event)
     return true;
 }
 
+void ps_consumer_notice(struct ps_consumer *consumer)
+{
+    rd_kafka_event_t *event;
+    while (!consumer->held && (event = take_notice(consumer))) {
+        if (ps_consumer_absorb(consumer, event)) rd_kafka_event_destroy(event);
+        else ps_consumer_hold(consumer, event);
+    }
+}
+
 /* ---- blocking calls: a job's thread ---- */
 
 static void from_error(struct ps_consumer_job *query, rd_kafka_error_t *error)
@@ -334,7 +423,7 @@ static void from_error(struct ps_consumer_job *query, rd_kafka_error_t *error)
  * there until it has asked. One whose answer may take long goes on as one of consumer.long_calls, which do not keep
  * closing from leaving the group, and look for themselves whether there is still something to wait for.
  */
-enum { SLICE_MS = 10000, ANSWER_MS = 50 };
+enum { SLICE_MS = 10000, UNANSWERED_MS = 500, ANSWER_MS = 50 };
 
 static void go_on_as_long_call(struct ps_consumer *consumer)
 {
@@ -349,15 +438,16 @@ static bool closing_gave_up(const struct ps_consumer *consumer)
 }
 
 /* rd_kafka_commit in two steps. Without a coordinator it waits for session.timeout.ms, closing or not. */
-static rd_kafka_resp_err_t commit(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *offsets)
+static rd_kafka_resp_err_t commit(const struct ps_consumer_job *query)
 {
+    struct ps_consumer *consumer = query->consumer;
     rd_kafka_event_t *answer = NULL;
     rd_kafka_queue_t *answers = rd_kafka_queue_new(consumer->rk);
-    rd_kafka_resp_err_t err = rd_kafka_commit_queue(consumer->rk, offsets, answers, NULL, NULL);
+    rd_kafka_resp_err_t err = rd_kafka_commit_queue(consumer->rk, query->list, answers, NULL, NULL);
     go_on_as_long_call(consumer);
     for (bool closed = false; !err && !answer && !closed;) {
         /* Looked at first: what was answered before is in the queue then. */
-        closed = rd_kafka_consumer_closed(consumer->rk) || closing_gave_up(consumer);
+        closed = rd_kafka_consumer_closed(consumer->rk) || closing_gave_up(consumer) || atomic_load(&query->job.abandoned);
         answer = rd_kafka_queue_poll(answers, ANSWER_MS);
     }
     if (!err) err = answer ? rd_kafka_event_error(answer) : RD_KAFKA_RESP_ERR__DESTROY;
@@ -374,6 +464,15 @@ static rd_kafka_resp_err_t ask_once(struct ps_consumer_job *query, int timeout_m
     return rd_kafka_query_watermark_offsets(rk, place->topic, place->partition, &query->low, &query->high, timeout_ms);
 }
 
+/* Before a broker has answered anything, there is no answer on its way that asking anew would miss. */
+static int slice_ms(rd_kafka_t *rk)
+{
+    char *cluster = rd_kafka_clusterid(rk, 0);
+    if (!cluster) return UNANSWERED_MS;
+    rd_kafka_mem_free(rk, cluster);
+    return SLICE_MS;
+}
+
 /* In slices, each of which asks anew, so that a question with much time does not keep the consumer from being destroyed. */
 static rd_kafka_resp_err_t ask_again_and_again(struct ps_consumer_job *query)
 {
@@ -381,10 +480,12 @@ static rd_kafka_resp_err_t ask_again_and_again(struct ps_consumer_job *query)
     go_on_as_long_call(query->consumer);
     for (;;) {
         int remaining_ms = ps_remaining_ms(deadline_us);
-        bool last = remaining_ms >= 0 && remaining_ms <= SLICE_MS;
-        rd_kafka_resp_err_t err = ask_once(query, last ? remaining_ms : SLICE_MS);
+        int slice = slice_ms(query->consumer->rk);
+        bool last = remaining_ms >= 0 && remaining_ms <= slice;
+        rd_kafka_resp_err_t err = ask_once(query, last ? remaining_ms : slice);
         if (last || err != RD_KAFKA_RESP_ERR__TIMED_OUT) return err;
-        if (atomic_load(&query->consumer->state) != PS_CLIENT_OPEN) return RD_KAFKA_RESP_ERR__DESTROY;
+        if (atomic_load(&query->consumer->state) != PS_CLIENT_OPEN || atomic_load(&query->job.abandoned))
+            return RD_KAFKA_RESP_ERR__DESTROY;
     }
 }
 
@@ -417,7 +518,7 @@ static void job_run(struct ps_job *job)
     case PS_CONSUMER_SUBSCRIBE: query->err = query->list ? rd_kafka_subscribe(rk, query->list) : rd_kafka_unsubscribe(rk); break;
     case PS_CONSUMER_ASSIGN: query->err = rd_kafka_assign(rk, nothing ? NULL : query->list); break;
     case PS_CONSUMER_ASSIGNMENT: query->err = rd_kafka_assignment(rk, &query->list); break;
-    case PS_CONSUMER_COMMIT: query->err = commit(query->consumer, query->list); break;
+    case PS_CONSUMER_COMMIT: query->err = commit(query); break;
     case PS_CONSUMER_COMMITTED:
     case PS_CONSUMER_WATERMARKS: query->err = ask_again_and_again(query); break;
     case PS_CONSUMER_SEEK: from_error(query, rd_kafka_seek_partitions(rk, query->list, query->timeout_ms)); break;
@@ -498,9 +599,13 @@ static bool leave_group(struct ps_consumer *consumer)
 
 static void destroy(struct ps_consumer *consumer, bool left_group)
 {
+    rd_kafka_event_t *event;
+    while ((event = rd_kafka_queue_poll(consumer->notices, 0))) serve_while_closing(consumer, event);
     rd_kafka_queue_destroy(consumer->queue);
+    rd_kafka_queue_destroy(consumer->notices);
+    ps_tokens_end(&consumer->open.tokens);
     rd_kafka_destroy_flags(consumer->rk, left_group ? 0 : RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
-    consumer->queue = NULL;
+    consumer->queue = consumer->notices = NULL;
     consumer->rk = NULL;
 }
 
@@ -514,12 +619,16 @@ static void close_run(struct ps_job *job)
     ps_bell_ring(&consumer->bell);
     await_none(consumer, &consumer->calls);
     rd_kafka_queue_cb_event_enable(consumer->queue, NULL, NULL); /* after this no callback runs or will run */
+    rd_kafka_queue_cb_event_enable(consumer->notices, NULL, NULL);
     if (consumer->held) serve_while_closing(consumer, ps_consumer_take(consumer));
     bool left_group = leave_group(consumer);
+    ps_tokens_shut(&consumer->open.tokens);
     await_none(consumer, &consumer->long_calls);
     destroy(consumer, left_group);
     ps_registry_remove(&consumer->open);
     atomic_store(&consumer->state, PS_CLIENT_CLOSED);
+    ps_bell_ring(&consumer->open.tokens.bell);
+    ps_log_end(&consumer->log);
     if (consumer->settings.logs_to_mailbox) ps_mailbox_post(consumer->address, PS_MAIL_LAST, "");
     ps_consumer_unref(consumer); /* the thread's; the job, which the consumer owns, has none */
     ps_registry_closing(-1);
@@ -558,6 +667,7 @@ struct ps_consumer_job *ps_consumer_close(struct ps_consumer *consumer, int64_t 
     int state = atomic_load(&consumer->state);
     if (state == PS_CLIENT_NEW) {
         atomic_store(&consumer->state, PS_CLIENT_CLOSED);
+        ps_bell_ring(&consumer->open.tokens.bell);
         if (consumer->settings.logs_to_mailbox) ps_mailbox_post(consumer->address, PS_MAIL_LAST, "");
     } else if (state == PS_CLIENT_OPEN) {
         start_closing(consumer, timeout_ms);

@@ -9,8 +9,8 @@
  * it only does atomics and one write(2), or rings a bell.
  *
  * Lock order, outermost first: poller.turn, then client.lock or consumer.lock, then registry.lock or poller.lock, then librdkafka's own.
- * topics.lock may be held while calling librdkafka too. job.lock, bell.lock and
- * mailbox.lock are leaves.
+ * topics.lock may be held while calling librdkafka too. job.lock, bell.lock, mailbox.lock, events.lock and the office's
+ * (events.c) are leaves.
  */
 #ifndef PENSTOCK_CORE_H
 #define PENSTOCK_CORE_H
@@ -144,9 +144,95 @@ void ps_job_retain(struct ps_job *job);
 void ps_job_unref(struct ps_job *job);
 void ps_job_abandon(struct ps_job *job); /* says that the asker has stopped waiting, and unrefs */
 
-/* ---- delivery.c: messages on their way ----------------------------------------------------------- */
+/* ---- events.c: what happened, for listeners ------------------------------------------------------- */
+
+enum ps_event_kind {
+    PS_EVENT_DELIVERED = 1,
+    PS_EVENT_FAILED = 2,
+    PS_EVENT_ERROR = 4,
+    PS_EVENT_STATISTICS = 8,
+    PS_EVENT_CLOSED = 16, /* a client of the producer has ended; nobody is told of it */
+};
+
+enum { PS_EVENT_NAME_BUCKETS = 64 };
+
+struct ps_event { /* the head of a ps_delivery, which then owns a reference to its batch, or of a ps_notice */
+    struct ps_event *next;
+    uint32_t kind;
+    uint32_t label; /* which of the labels kept for listeners is its own; 0: it has none */
+};
+
+struct ps_name { /* of a topic; lives as long as the queue */
+    struct ps_name *next;
+    char text[];
+};
 
 struct ps_client;
+
+struct ps_notice {
+    struct ps_event event; /* first, so that one is the other */
+    struct ps_client *client; /* retained */
+    rd_kafka_resp_err_t err;
+    bool fatal;
+    size_t size;
+    char text[]; /* the error's, or the statistics as JSON */
+};
+
+struct ps_events { /* refs: of the Ruby object, its clients, the office */
+    _Atomic uint32_t refs;
+    unsigned generation;
+    uint64_t address;
+    _Atomic uint32_t wanted; /* enum ps_event_kind, those that somebody listens to */
+    _Atomic uint32_t open;   /* clients */
+    _Atomic bool attached;   /* somebody wants to know when they end */
+    uint32_t limit;
+    bool drop_newest;        /* when it is full; else the oldest */
+    pthread_mutex_t lock;
+    struct ps_event *first, **last;
+    _Atomic uint32_t size;
+    _Atomic uint64_t queued, dropped;
+    struct ps_name *names[PS_EVENT_NAME_BUCKETS]; /* under lock */
+    uint32_t *released;                           /* under lock: labels that nobody needs any more */
+    uint32_t released_count, released_capacity;
+    /* the office's, under its lock: */
+    struct ps_events *office_next;
+    bool ready, served;
+    int64_t since_us;
+};
+
+struct ps_events *ps_events_new(uint32_t limit, bool drop_newest); /* NULL: no memory */
+void ps_events_retain(struct ps_events *events);
+void ps_events_unref(struct ps_events *events); /* may be NULL */
+bool ps_events_wanted(const struct ps_events *events, uint32_t kinds);
+void ps_events_append(struct ps_events *events, struct ps_event *first); /* owns all that are linked behind it */
+void ps_events_error(struct ps_client *client, rd_kafka_resp_err_t err, const char *text, bool fatal);
+void ps_events_statistics(struct ps_client *client, const char *json);
+void ps_events_closed(struct ps_client *client);
+struct ps_event *ps_events_take(struct ps_events *events); /* NULL: empty; else to be freed */
+void ps_events_clear(struct ps_events *events);
+void ps_event_free(struct ps_event *event);
+const struct ps_name *ps_events_name(struct ps_events *events, const char *text); /* NULL: no memory */
+void ps_events_release_label(struct ps_events *events, uint32_t label);
+bool ps_events_released(struct ps_events *events, uint32_t *label); /* false: there is none left */
+
+struct ps_events_wait {
+    int64_t deadline_us;
+    uint32_t calls;            /* ps_events_calls() as it was: another number ends the wait */
+    _Atomic bool interrupted;
+    struct ps_events *found;   /* NULL: none; else it is the caller's until ps_events_done */
+    unsigned idle;             /* others who wait */
+};
+
+void ps_events_next(struct ps_events_wait *wait);
+void ps_events_interrupt(void *wait);  /* async-signal-safe */
+void ps_events_done(uint64_t address, bool more);
+void ps_events_discard(uint64_t address); /* of one that is served: nobody wants to know */
+bool ps_events_busy(struct ps_events *events); /* something is queued or being told */
+uint32_t ps_events_calls(void);
+void ps_events_call_all(void);         /* out of their wait */
+
+/* ---- delivery.c: messages on their way ----------------------------------------------------------- */
+
 struct ps_batch;
 
 struct ps_bytes { /* an owned copy of a String */
@@ -156,8 +242,9 @@ struct ps_bytes { /* an owned copy of a String */
 
 /* One message's promise and verdict: librdkafka's per-message opaque. */
 struct ps_delivery {
+    struct ps_event event;            /* first; links those of one librdkafka event, then those that are to be told */
     struct ps_batch *batch;
-    struct ps_delivery *next;         /* those of one event, between reading and settling */
+    const struct ps_name *topic_name; /* its event's; NULL: nobody listened */
     struct ps_bytes *partition_key;   /* read by the partitioner on any thread; NULL if none */
     char *reason;                     /* why it failed, in the broker's or librdkafka's words; NULL if none */
     uintptr_t topic, label;           /* Ruby's, opaque here: only touched and marked by a DeliveryHandle */
@@ -167,6 +254,7 @@ struct ps_delivery {
     int32_t partition;
     int16_t err;                      /* rd_kafka_resp_err_t */
     uint8_t status;                   /* rd_kafka_msg_status_t */
+    uint8_t refused;                  /* enum ps_refused: err is for that */
     _Atomic bool settled;             /* written last; the fields above are final once it is true */
 };
 
@@ -219,6 +307,8 @@ struct ps_topic *ps_client_topic(struct ps_client *client, const char *name, siz
 void ps_topics_destroy(struct ps_topics *topics);
 bool ps_topic_name_valid(const char *name, size_t length);
 
+enum ps_refused { PS_NOT_REFUSED, PS_REFUSED_TLS, PS_REFUSED_AUTHENTICATION, PS_REFUSED_PROTOCOL }; /* see refusal.c */
+
 /* ---- transaction.c: also fatal errors ------------------------------------------------------------- */
 
 enum ps_transaction_call {
@@ -250,6 +340,7 @@ struct ps_transactions { /* in the client */
 struct ps_transaction_error {
     rd_kafka_resp_err_t err; /* 0: none */
     bool fatal, retriable, abortable;
+    enum ps_refused refused; /* err is for that */
     char text[512];
 };
 
@@ -281,14 +372,68 @@ void ps_transaction_close(struct ps_client *client);        /* closing thread, w
 rd_kafka_resp_err_t ps_client_fatal_error(struct ps_client *client, char *text, size_t size); /* 0: none, or not open */
 rd_kafka_resp_err_t ps_client_test_fatal_error(struct ps_client *client, rd_kafka_resp_err_t err, const char *reason);
 
+/* ---- refusal.c: brokers that do not want this client or consumer ------------------------------------ */
+
+struct ps_refusal { /* in the ps_open */
+    int64_t patience_us;        /* how long brokers may refuse; -1: for ever */
+    _Atomic int64_t due_us;     /* when to give up what waits for brokers; 0: not refused */
+    _Atomic int kind;           /* enum ps_refused: of the latest refusal, with nothing better since */
+    _Atomic int x509_error;     /* why the latest certificate was not accepted, until it is told; 0: none */
+    _Atomic uint32_t given_up;  /* how often */
+    _Atomic bool unreachable;   /* the latest error was another one, such as a connection that failed */
+    _Atomic bool worked;        /* a broker has answered once: never given up any more */
+    _Atomic bool purging;       /* a client's only: what is purged is so for the refusal, not because anybody asked */
+    pthread_mutex_t lock;       /* of the text; a leaf */
+    char text[512];
+};
+
+void ps_refusal_init(struct ps_refusal *refusal, int64_t patience_us);
+void ps_refusal_destroy(struct ps_refusal *refusal);
+/* Of each error; by who serves. True: it is a refusal, and counted as one. */
+bool ps_refusal_error(struct ps_refusal *refusal, rd_kafka_t *rk, rd_kafka_resp_err_t err, const char *text);
+void ps_refusal_forget(struct ps_refusal *refusal);      /* something has changed: the time counts anew */
+bool ps_refusal_due(const struct ps_refusal *refusal, int64_t now);
+bool ps_refusal_give_up(struct ps_refusal *refusal, rd_kafka_t *rk); /* when due; false: a broker has answered after all */
+enum ps_refused ps_refusal_now(struct ps_refusal *refusal, char *text, size_t size); /* why, if it is refused just now */
+rd_kafka_resp_err_t ps_refusal_code(enum ps_refused kind);
+int ps_certificate_cb(rd_kafka_t *rk, const char *broker_name, int32_t broker_id, int *x509_error, int depth,
+                      const char *certificate, size_t size, char *errstr, size_t errstr_size, void *open);
+/* A client's: */
+void ps_refusal_act(struct ps_client *client);                                       /* who serves, when it is due */
+bool ps_refusal_is_verdict(const struct ps_client *client, rd_kafka_resp_err_t err); /* this purge was ours */
+
+/* ---- login.c: tokens that expire, and passwords that change ------------------------------------------ */
+
+struct ps_tokens { /* in the ps_open */
+    struct ps_bell bell;     /* rung when one is wanted, and when none ever will be */
+    rd_kafka_queue_t *queue; /* where librdkafka asks for one; NULL: it does not */
+    _Atomic bool shut;
+};
+
+struct ps_open;
+
+void ps_tokens_enable(rd_kafka_conf_t *conf, bool provided);      /* before an rd_kafka_t is made of it */
+void ps_tokens_begin(struct ps_tokens *tokens, rd_kafka_t *rk);   /* when it was made; who opens it rings when that is done */
+bool ps_tokens_wanted(struct ps_open *open);                      /* since this was asked last; never blocks */
+/* Like the owner's enter, also while it is closing and may yet log in. NULL: it is not open; else leave it again. */
+rd_kafka_t *ps_tokens_enter(struct ps_open *open);
+void ps_tokens_shut(struct ps_tokens *tokens);                    /* closing thread, before it waits for those who have entered */
+void ps_tokens_end(struct ps_tokens *tokens);                     /* and after that, before the rd_kafka_t is destroyed */
+/* From the next login on; any thread. False: see errstr. */
+bool ps_set_credentials(struct ps_open *open, const char *user, const char *password, char *errstr, size_t size);
+
 /* ---- client.c: the life of one producing rd_kafka_t ----------------------------------------------- */
 
-/* What the registry knows of a client or consumer: embedded in it, linked while it is open. */
+/* What a client and a consumer have in common: embedded in it, linked in the registry while it is open. */
 struct ps_open {
     struct ps_open *next, *prev;
     const struct ps_open_kind *kind;
     const char *name;
     _Atomic int64_t close_by_us; /* when closing gives up delivering, or leaving its group; 0: not closing */
+    pthread_mutex_t *lock;       /* the owner's */
+    rd_kafka_conf_t *conf;       /* the owner's: a template; each rd_kafka_t gets a copy */
+    struct ps_refusal refusal;
+    struct ps_tokens tokens;
 };
 
 struct ps_open_kind {
@@ -296,6 +441,11 @@ struct ps_open_kind {
     void (*unref)(struct ps_open *open);
     struct ps_job *(*close)(struct ps_open *open, const char *reason); /* the job, retained; NULL: nothing to wait for */
     uint64_t (*pending)(const struct ps_open *open);                   /* messages without a verdict */
+    bool (*inherited)(const struct ps_open *open);                     /* made before a fork */
+    int (*state)(const struct ps_open *open);                          /* enum ps_client_state */
+    /* For a login: also while it is closing, unless its tokens are shut. NULL: not open; else leave it again. */
+    rd_kafka_t *(*enter)(struct ps_open *open);
+    void (*leave)(struct ps_open *open);
 };
 
 enum ps_client_state {
@@ -305,20 +455,54 @@ enum ps_client_state {
     PS_CLIENT_CLOSED,
 };
 
+/* ---- requests.c: how often messages had to be sent --------------------------------------------------- */
+
+void ps_requests_count(struct ps_client *client, rd_kafka_conf_t *conf); /* before an rd_kafka_t is made of it */
+
+/* ---- log.c: what a client has to say ----------------------------------------------------------------- */
+
+enum { PS_LOG_KINDS = 16 };
+
+struct ps_log { /* in the client or consumer */
+    pthread_mutex_t lock; /* of `kinds`; a leaf */
+    const char *name;
+    uint64_t address;
+    bool to_mailbox;      /* else to stderr */
+    struct ps_log_kind {
+        int64_t ends_us;  /* when the period ends in which these were counted */
+        unsigned lines, left_out;
+        int level;
+        char facility[32];
+    } kinds[PS_LOG_KINDS];
+};
+
+void ps_log_init(struct ps_log *log, const char *name, uint64_t address, bool to_mailbox);
+void ps_log_destroy(struct ps_log *log);
+void ps_log_line(struct ps_log *log, int level, const char *facility, const char *text); /* unless there were too many */
+void ps_log_end(struct ps_log *log);                                                     /* says what was left out */
+
 struct ps_client_settings {
     int64_t max_time_us;      /* poller: longest drain in one turn */
     int64_t sweep_us;         /* poller: looked at at least this often, wake-up or not */
     int64_t sticky_ms;
     int64_t close_timeout_ms; /* for a client dropped without close */
     int64_t transaction_timeout_ms;
+    int64_t refusal_us;       /* how long brokers may refuse it before its messages fail; -1: for ever */
     int64_t abort_wait_ms;    /* how long aborting a transaction waits for what is in flight; 0: not at all */
     bool logs_to_mailbox;     /* else librdkafka's log goes to stderr */
     bool idempotent, transactional;
+    bool token_provider;      /* somebody brings tokens to log in with */
 };
 
 struct ps_close_counts {
     uint64_t delivered, failed, purged, pending;
 };
+
+/* Log-linear: 8 buckets for each power of two microseconds, so that a percentile is right within 12 %. */
+enum { PS_LATENCY_BUCKETS = 8 * 36 };
+
+uint32_t ps_latency_bucket(int64_t latency_us);
+int64_t ps_latency_of_bucket(uint32_t bucket); /* us, its upper end */
 
 struct ps_client {
     struct ps_open open; /* first, so that one is the other */
@@ -343,21 +527,29 @@ struct ps_client {
     struct ps_completion space;      /* never settled: who waits for room in librdkafka's queue */
     pthread_mutex_t lock;            /* state changes, waiters of batches and of space, last_error, close_job, turns */
     pthread_cond_t calls_ended;
-    rd_kafka_conf_t *conf;           /* a template: each rd_kafka_t gets a copy */
+    bool wasted_conf;                /* under lock: see client.c */
     rd_kafka_t *rk;
     rd_kafka_queue_t *queue;
     struct ps_poller *poller;        /* retained */
+    struct ps_events *events;        /* retained; NULL: nobody can listen */
     struct ps_topics topics;
     struct ps_transactions transactions;
     struct ps_close_job *close_job;
     char *name, *brokers;
-    char last_error[256];
+    char last_error[512];
+    struct ps_log log;
     struct ps_client_settings settings;
 
     /* Producing threads write the first, who serves the client the others: on cache lines of their own. */
     _Alignas(64) _Atomic uint64_t accepted;
+    _Atomic uint64_t accepted_bytes; /* of payloads and keys */
+    _Atomic uint64_t dropped;        /* failed for want of room, and not accepted */
     _Alignas(64) _Atomic uint64_t delivered;
     _Atomic uint64_t failed, purged;
+    _Atomic uint32_t latencies[PS_LATENCY_BUCKETS]; /* of delivered messages */
+    /* librdkafka's broker threads: */
+    _Alignas(64) _Atomic uint64_t requests; /* Produce requests sent */
+    _Atomic uint64_t retries;               /* those whose messages were not settled by it, and are sent again */
 };
 
 struct ps_client *ps_client_new(rd_kafka_conf_t *conf, const char *name, struct ps_poller *poller,
@@ -371,6 +563,7 @@ int ps_client_open(struct ps_client *client, char *errstr, size_t errstr_size);
 bool ps_client_enter(struct ps_client *client);
 void ps_client_exit(struct ps_client *client);
 void ps_client_set_brokers(struct ps_client *client, const char *brokers); /* before it is opened */
+void ps_client_set_events(struct ps_client *client, struct ps_events *events); /* the same */
 bool ps_client_inherited(const struct ps_client *client); /* made before a fork: librdkafka must not see it */
 uint64_t ps_client_in_flight(const struct ps_client *client);
 void ps_client_note_error(struct ps_client *client, rd_kafka_resp_err_t err, const char *text);
@@ -380,7 +573,6 @@ void ps_client_log(struct ps_client *client, int level, const char *facility, co
 /* Shared with consumers. */
 int ps_resolve_cb(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **result, void *opaque);
 uint64_t ps_next_address(void); /* of mail */
-void ps_log(const char *name, uint64_t address, bool to_mailbox, int level, const char *facility, const char *text);
 extern const struct ps_open_kind ps_client_kind;
 
 /* ---- close.c: flush, purge, leave the poller, destroy; and the same for all clients at exit ------- */
@@ -438,6 +630,8 @@ struct ps_consumer_settings {
     int64_t nap_us;           /* longest sleep of a polling thread before it polls again, far below max.poll.interval.ms */
     bool logs_to_mailbox;     /* else librdkafka's log goes to stderr */
     bool grouped;             /* has a group.id of its own */
+    bool token_provider;      /* somebody brings tokens to log in with */
+    int64_t refusal_us;       /* how long brokers may refuse it before who waits is told; -1: for ever */
 };
 
 struct ps_consumer {
@@ -448,18 +642,20 @@ struct ps_consumer {
     uint64_t address;              /* of its mail */
     _Atomic int state;             /* enum ps_client_state */
     _Atomic uint32_t calls;        /* calls into librdkafka in progress that take a moment at most, such as taking events */
-    _Atomic uint32_t long_calls;   /* those that have asked, and wait for the answer of a broker */
+    _Atomic uint32_t long_calls;   /* those that have asked, and wait for the answer of a broker; and those of a login */
     _Atomic int fatal;             /* rd_kafka_resp_err_t: it can consume nothing more */
 
     pthread_mutex_t lock;          /* state changes, last_error, close_job */
     pthread_cond_t calls_ended;
-    rd_kafka_conf_t *conf;         /* a template */
     rd_kafka_t *rk;
-    rd_kafka_queue_t *queue;       /* the consumer queue, which everything else is forwarded to */
-    rd_kafka_event_t *held;        /* ended a batch and is yet to be served: who takes, one at a time */
+    rd_kafka_queue_t *queue;       /* messages, rebalances, and errors of those */
+    rd_kafka_queue_t *notices;     /* librdkafka's main queue: errors of connections, and the log */
+    _Atomic bool noticed;          /* there may be something in `notices` */
+    rd_kafka_event_t *held;        /* is yet to be served, such as for ending a batch: who takes, one at a time */
     struct ps_consumer_job *close_job;
     char *name, *brokers;
     char last_error[256];
+    struct ps_log log;
     struct ps_consumer_settings settings;
 };
 
@@ -498,6 +694,8 @@ rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer);
 void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /* the next to be taken */
 /* Follows the group's wishes; blocks for as long as librdkafka's main thread takes, a ms or so. */
 void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event);
+/* For who waits and does not take: what `notices` has is absorbed; an error that somebody has to hear of is held. Entered. */
+void ps_consumer_notice(struct ps_consumer *consumer);
 /* Log lines, results of commits, and errors that go away by themselves. False: the caller has to hear of this error. */
 bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
 

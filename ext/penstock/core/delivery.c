@@ -48,21 +48,19 @@ void ps_batch_settle(struct ps_batch *batch, uint32_t count)
     if (ps_completion_settle(&batch->completion, count)) ps_batch_unref(batch);
 }
 
-void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_err_t err)
-{
-    uint32_t count = batch->size - from;
-    for (uint32_t i = from; i < batch->size; i++) {
-        batch->deliveries[i].err = err;
-        batch->deliveries[i].status = RD_KAFKA_MSG_STATUS_NOT_PERSISTED;
-        atomic_store(&batch->deliveries[i].settled, true);
-    }
-    atomic_fetch_add(&batch->failed, count);
-    if (count) ps_batch_settle(batch, count);
-}
-
 bool ps_delivery_settled(const struct ps_delivery *delivery)
 {
     return atomic_load(&delivery->settled);
+}
+
+static void read_refusal(struct ps_delivery *delivery)
+{
+    char text[512];
+    enum ps_refused kind = ps_refusal_now(&delivery->batch->client->open.refusal, text, sizeof(text));
+    if (kind == PS_NOT_REFUSED) return; /* a broker has just answered: the purge is all there is to tell */
+    delivery->refused = kind;
+    delivery->err = ps_refusal_code(kind);
+    delivery->reason = strdup(text);
 }
 
 static void read_verdict(struct ps_delivery *delivery, const rd_kafka_message_t *message, int64_t now)
@@ -73,10 +71,36 @@ static void read_verdict(struct ps_delivery *delivery, const rd_kafka_message_t 
     delivery->latency_us = now - delivery->latency_us; /* rd_kafka_message_latency would read the clock for each */
     delivery->err = message->err;
     delivery->status = rd_kafka_message_status(message);
+    if (message->err && ps_refusal_is_verdict(delivery->batch->client, message->err)) {
+        read_refusal(delivery);
+        return;
+    }
 #ifdef HAVE_RD_KAFKA_MESSAGE_PRODUCE_ERRSTR
     const char *reason = message->err ? rd_kafka_message_produce_errstr(message) : NULL;
     if (reason) delivery->reason = strdup(reason);
 #endif
+}
+
+uint32_t ps_latency_bucket(int64_t latency_us)
+{
+    if (latency_us < 8) return latency_us < 0 ? 0 : (uint32_t)latency_us;
+    int power = 63 - __builtin_clzll((unsigned long long)latency_us);
+    uint32_t bucket = (uint32_t)(power - 2) * 8 + (uint32_t)(latency_us >> (power - 3) & 7);
+    return bucket < PS_LATENCY_BUCKETS ? bucket : PS_LATENCY_BUCKETS - 1;
+}
+
+int64_t ps_latency_of_bucket(uint32_t bucket)
+{
+    if (bucket < 8) return bucket;
+    int power = (int)(bucket / 8) + 2;
+    return ((int64_t)1 << power) + ((int64_t)(bucket % 8 + 1) << (power - 3)) - 1;
+}
+
+/* One thread at a time serves a client and writes these, so no read-modify-write is needed. */
+static void count_latency(struct ps_client *client, const struct ps_delivery *delivery)
+{
+    _Atomic uint32_t *bucket = &client->latencies[ps_latency_bucket(delivery->latency_us)];
+    atomic_store_explicit(bucket, atomic_load_explicit(bucket, memory_order_relaxed) + 1, memory_order_relaxed);
 }
 
 static void count_verdict(struct ps_client *client, rd_kafka_resp_err_t err)
@@ -89,41 +113,106 @@ static void count_verdict(struct ps_client *client, rd_kafka_resp_err_t err)
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_release);
 }
 
+static bool purged(const struct ps_delivery *delivery)
+{
+    return delivery->err == RD_KAFKA_RESP_ERR__PURGE_QUEUE || delivery->err == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT;
+}
+
+/* What listeners are told of it; 0: nothing. What an abort purges the transaction itself tells. */
+static uint32_t event_kind(const struct ps_client *client, const struct ps_delivery *delivery)
+{
+    uint32_t kind = delivery->err ? PS_EVENT_FAILED : PS_EVENT_DELIVERED;
+    if (!delivery->topic_name || !ps_events_wanted(client->events, kind)) return 0;
+    return purged(delivery) && client->settings.transactional ? 0 : kind;
+}
+
+/* Of a delivery that is being settled, whose batch lives until that is done. True: it is an event now. */
+static bool becomes_event(struct ps_client *client, struct ps_delivery *delivery)
+{
+    uint32_t kind = event_kind(client, delivery);
+    if (kind) {
+        delivery->event.kind = kind;
+        ps_batch_retain(delivery->batch);
+    } else if (delivery->event.label) {
+        ps_events_release_label(client->events, delivery->event.label);
+    }
+    return kind != 0;
+}
+
+static void link_told(struct ps_event ***last, struct ps_delivery *delivery)
+{
+    delivery->event.next = NULL;
+    **last = &delivery->event;
+    *last = &delivery->event.next;
+}
+
+/* Those that have a topic_name may be told. */
+void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_err_t err)
+{
+    struct ps_client *client = batch->client;
+    struct ps_event *told = NULL, **last_told = &told;
+    uint32_t count = batch->size - from;
+    if (!count) return;
+    for (uint32_t i = from; i < batch->size; i++) {
+        struct ps_delivery *delivery = &batch->deliveries[i];
+        delivery->err = err;
+        delivery->status = RD_KAFKA_MSG_STATUS_NOT_PERSISTED;
+        if (becomes_event(client, delivery)) link_told(&last_told, delivery);
+        atomic_store(&delivery->settled, true);
+    }
+    if (err == RD_KAFKA_RESP_ERR__QUEUE_FULL) atomic_fetch_add(&client->dropped, count);
+    atomic_fetch_add(&batch->failed, count);
+    ps_batch_settle(batch, count);
+    if (told) ps_events_append(client->events, told); /* which hold the batch, and so the client */
+}
+
 /*
  * Two passes with the event destroyed in between, because librdkafka gives the queue's space back only
  * then: whoever sees a message settled can also produce the next one, and who waits for space is woken.
  */
 void ps_deliveries_settle(struct ps_client *client, rd_kafka_event_t *event)
 {
-    struct ps_delivery *first = NULL, **last = &first;
+    struct ps_event *first = NULL, **last = &first, *told = NULL, **last_told = &told;
     const rd_kafka_message_t *message;
     int64_t now = ps_now_us();
+    bool heard = ps_events_wanted(client->events, PS_EVENT_DELIVERED | PS_EVENT_FAILED);
+    const struct ps_name *name = NULL;
+    const rd_kafka_topic_t *named = NULL;
 
     while ((message = rd_kafka_event_message_next(event))) {
         struct ps_delivery *delivery = message->_private;
         read_verdict(delivery, message, now);
-        delivery->next = NULL;
-        *last = delivery;
-        last = &delivery->next;
+        if (heard && message->rkt != named) {
+            named = message->rkt;
+            name = ps_events_name(client->events, rd_kafka_topic_name(named));
+        }
+        delivery->topic_name = name;
+        if (!message->err) count_latency(client, delivery);
+        delivery->event.next = NULL;
+        *last = &delivery->event;
+        last = &delivery->event.next;
     }
     rd_kafka_event_destroy(event);
 
     while (first) { /* a run of one batch is settled, and its waiters looked at, once */
-        struct ps_batch *batch = first->batch;
+        struct ps_batch *batch = ((struct ps_delivery *)first)->batch;
         uint32_t count = 0, failed = 0;
         bool shared = batch->size > 1; /* another thread may settle its last message while we look for waiters */
         if (shared) ps_batch_retain(batch);
         do {
-            struct ps_delivery *settled = first;
+            struct ps_delivery *settled = (struct ps_delivery *)first;
             first = first->next;
+            bool tell = (heard || settled->event.label) && becomes_event(client, settled);
+            if (tell) link_told(&last_told, settled);
             atomic_store_explicit(&settled->settled, true, memory_order_release);
             count_verdict(client, settled->err); /* after `settled`: nothing in flight means all verdicts are in */
             count++;
             failed += settled->err != RD_KAFKA_RESP_ERR_NO_ERROR;
-        } while (first && first->batch == batch);
+        } while (first && ((struct ps_delivery *)first)->batch == batch);
         if (failed) atomic_fetch_add(&batch->failed, failed);
         ps_batch_settle(batch, count);
         if (shared) ps_batch_unref(batch);
     }
     ps_completion_wake(&client->space);
+    if (told) ps_events_append(client->events, told);
 }

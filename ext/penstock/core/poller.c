@@ -165,6 +165,9 @@ static void handle_error(struct ps_client *client, rd_kafka_event_t *event)
     rd_kafka_resp_err_t err = rd_kafka_event_error(event);
     const char *text = rd_kafka_event_error_string(event);
     ps_client_note_error(client, err, text);
+    ps_events_error(client, err, text, rd_kafka_event_error_is_fatal(event));
+    if (atomic_load(&client->delivered) > 0) atomic_store(&client->open.refusal.worked, true);
+    ps_refusal_error(&client->open.refusal, client->rk, err, text);
     ps_client_log(client, rd_kafka_event_error_is_fatal(event) ? 2 : 4, rd_kafka_err2name(err), text);
 }
 
@@ -178,6 +181,7 @@ static void handle(struct ps_poller *poller, struct ps_client *client, rd_kafka_
         return;
     case RD_KAFKA_EVENT_LOG: handle_log(client, event); break;
     case RD_KAFKA_EVENT_ERROR: handle_error(client, event); break;
+    case RD_KAFKA_EVENT_STATS: ps_events_statistics(client, rd_kafka_event_stats(event)); break;
     default: break; /* nobody can have asked for it yet */
     }
     rd_kafka_event_destroy(event);
@@ -204,6 +208,7 @@ static void visit(struct ps_poller *poller, struct ps_client *client)
     }
     atomic_store(&client->passed_over, false);
     bool empty = drain(poller, client, client->visited_us + client->settings.max_time_us);
+    if (ps_refusal_due(&client->open.refusal, client->visited_us)) ps_refusal_act(client);
     atomic_store(&client->served, false);
     if (empty) return;
     count(&poller->slices_cut);
@@ -237,6 +242,7 @@ static void sweep(struct ps_poller *poller, int64_t now)
     pthread_mutex_lock(&poller->lock);
     for (struct ps_client *client = poller->clients; client; client = client->next) {
         if (client->settings.sweep_us < shortest) shortest = client->settings.sweep_us;
+        if (ps_refusal_due(&client->open.refusal, now)) ps_poller_mark_ready(client);
         if (now - client->visited_us < client->settings.sweep_us) continue;
         client->visited_us = now;
         if (!ps_poller_borrow(client)) continue;

@@ -61,6 +61,18 @@ static void fail(struct ps_transaction_error *error, rd_kafka_resp_err_t err, co
     snprintf(error->text, sizeof(error->text), "%s", text);
 }
 
+/* Brokers have refused the client for long enough. */
+static bool refused(struct ps_client *client, struct ps_transaction_error *error)
+{
+    char text[sizeof(error->text)];
+    if (atomic_load(&client->open.refusal.given_up) == 0) return false;
+    enum ps_refused kind = ps_refusal_now(&client->open.refusal, text, sizeof(text));
+    if (kind == PS_NOT_REFUSED) return false;
+    fail(error, ps_refusal_code(kind), text);
+    error->refused = kind;
+    return true;
+}
+
 /* ---- librdkafka's calls ---- */
 
 static rd_kafka_error_t *call_once(const struct ps_transaction_job *job, enum ps_transaction_call call, int timeout_ms)
@@ -95,7 +107,9 @@ static void call(struct ps_transaction_job *job, enum ps_transaction_call call, 
         take_error(job->client, call_once(job, call, slice_ms), &job->error);
         if (job->error.abortable) job->client->transactions.failed = true;
         bool ran_out = job->error.err && job->error.retriable && ps_now_us() >= slice_end_us;
-        if (!ran_out || !sliced || slice_ms == remaining_ms) return;
+        if (!ran_out || !sliced) return;
+        if (call == PS_TRANSACTIONS_INIT && refused(job->client, &job->error)) return;
+        if (slice_ms == remaining_ms) return;
         if (!closing && closing_gave_up(job->client)) return;
     }
 }

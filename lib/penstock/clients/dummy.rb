@@ -134,6 +134,22 @@ module Penstock
         [0, 0, 0, 0]
       end
 
+      # It tells its monitor itself.
+      # @api private
+      def event_source=(_source); end
+
+      # It logs in nowhere.
+      # @api private
+      def token_refresher=(_refresher); end
+
+      # @api private
+      def set_credentials(_username, _password); end
+
+      # @return [Array(Integer, Array, Integer, Integer)] bytes, which it does not count, latencies, requests and retries:
+      #   there are none
+      # @api private
+      def measures = [0, [], 0, 0]
+
       # @api private
       def begin_closing(_timeout_ms) = @closed = true
 
@@ -150,7 +166,7 @@ module Penstock
 
       # @return [Array(Integer, Integer, Integer, Integer)] see {Client}
       # @api private
-      def counters = [@accepted, @accepted - @failed, @failed, 0]
+      def counters = [@accepted, @accepted - @failed, @failed, 0, 0]
 
       # @return [Integer] 1
       # @api private

@@ -84,14 +84,14 @@ module Penstock
         alone = @transactional && !transaction?
         @gone_through = nil
         error = :killed # a thread that is killed leaves without an exception
-        handles = dispatching(produced, type, :messages, taken) { |ready| send_many(ready, timeout_ms, tally) }
+        handles = dispatching(produced, type, :messages, taken, tally) { |ready| send_many(ready, timeout_ms, tally) }
         error = nil
         handles
       rescue Exception => e # rubocop:disable Lint/RescueException -- interrupts too
         error = e
         raise
       ensure
-        @buffer[0, 0] = aborted?(alone, error) ? taken : taken.values_at(*tally.left) if error
+        @buffer[0, 0] = aborted?(alone && !tally.gone_through?, error) ? taken : taken.values_at(*tally.left) if error
         @in_hand.delete(tally)
       end
 
@@ -102,6 +102,11 @@ module Penstock
         def initialize(size) = super((0...size).to_a, [0])
 
         def left = places.drop(counted[0])
+
+        # The transaction of their own is committed, if they have one; what a hook or a listener raises after it, such as
+        # Interrupt, takes nothing back.
+        def gone_through = @gone_through = true
+        def gone_through? = @gone_through || false
 
         # These are to go to another client.
         def again(which)

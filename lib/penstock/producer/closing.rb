@@ -27,7 +27,7 @@ module Penstock
 
         stuck = holds_a_lock?(trapped)
         limit = timeout && ((timeout * 1.1) + (status.active? ? 1 : 0.1))
-        await_closing(start_closing(timeout && (now + timeout), stuck), limit)
+        await_closing(start_closing(timeout && (now + timeout), stuck, listening: EventDispatcher.here?), limit)
       end
 
       # {#close}.
@@ -84,12 +84,12 @@ module Penstock
 
       # Nobody who is interrupted in the wait leaves it half done: it goes on on this thread. The lock is only ever held by
       # such threads, so a trap may wait for one of them.
-      def start_closing(deadline, stuck)
+      def start_closing(deadline, stuck, listening:)
         Thread.new do
           Thread.current.name = "penstock.closing"
           @closing_lock.synchronize do
             @closer = Thread.current
-            @close_report ||= close_everything(deadline, stuck)
+            @close_report ||= close_everything(deadline, stuck, listening:)
           end
         rescue Exception => e # rubocop:disable Lint/RescueException -- raised where it is waited for
           e
@@ -108,7 +108,8 @@ module Penstock
       def report_so_far = CloseReport.new(0, 0, 0, queue_size, unsent_count).freeze
 
       # @param stuck [Boolean] who waits for us is who we would have to wait for: a trap, another fiber, a listener
-      def close_everything(deadline, stuck)
+      # @param listening [Boolean] who waits for us is a listener, of this producer or of one whose close waits for it
+      def close_everything(deadline, stuck, listening:)
         if status.initial?
           status.closed!
           return CloseReport.new(0, 0, 0, 0).freeze
@@ -120,6 +121,7 @@ module Penstock
           take_no_more(deadline, stuck)
           parts = close_connections(deadline)
           await_flushes(flushing, stuck)
+          @events.await_told(deadline) unless stuck || listening
           status.closed!
           IdleDisconnector.forget(self)
           CloseReport.new(*parts, unsent_count).freeze

@@ -6,6 +6,10 @@ module Penstock
     # error. A thread that is inside the old client meanwhile is refused there, and goes on with the new one.
     # @api private
     class Connection
+      # What clients that have ended did, and which were the last of them; replaced as a whole, so that reading needs no lock.
+      Past = Struct.new(:totals, :clients, :pid)
+      private_constant :Past
+
       # @return [Client, nil] nil while there is none
       attr_reader :client
 
@@ -21,6 +25,8 @@ module Penstock
         @unready = nil # could not be made ready, and may be closing still
         @reloads = 0
         @not_before = 0
+        @past = Past.new(Totals::NONE, [], Process.pid)
+        @forgetting = Mutex.new
       end
 
       # Blocks while another thread connects, and for a transactional producer's first round trips.
@@ -45,16 +51,32 @@ module Penstock
       # @return [Array<Client>] that may have messages without a verdict
       def clients = [@client, *@others].compact.uniq
 
+      # Of all clients there were in this process. A client that ends just now is counted once.
+      # @return [Totals]
+      def totals
+        loop do
+          past = @past
+          totals = (clients - last_of(past)).map { |client| Totals.of(client) }.reduce(past_totals(past), :+)
+          return totals if past.equal?(@past)
+        end
+      end
+
+      # @return [Totals] of those that have ended
+      def past_totals(past = @past) = past.pid == Process.pid ? past.totals : Totals::NONE
+
       # For good: nobody may use it any more. A client that is being given up just now takes no longer than this, either.
       # @return [Array(Integer, Integer, Integer, Integer), nil] see Client#close; nil: there was no client
       def close(timeout_ms)
-        clients.map { |client| close_within(timeout_ms, client) }.reduce { |sums, part| sums.zip(part).map(&:sum) }
+        closed = clients.map { |client| close_within(timeout_ms, client) }
+        closed.each { @producer.instrument("poller.producer_unregistered") { {} } }
+        closed.reduce { |sums, part| sums.zip(part).map(&:sum) }
       end
 
       # The next use connects anew, also by who is inside the old client just now.
       def give_up(timeout_ms)
         client = exclusively { leave }
         client&.close(timeout_ms)
+        @producer.instrument("poller.producer_unregistered") { {} } if client
       ensure
         forget_closed
       end
@@ -87,6 +109,7 @@ module Penstock
           leave
           failed.close(drain_ms) # what has no verdict gets one
           forget_closed
+          @producer.instrument("poller.producer_unregistered") { {} }
           @producer.instrument("producer.reloaded") { { attempt: @reloads, time: (now - start) * 1000 } }
         end
         true
@@ -121,7 +144,19 @@ module Penstock
       end
 
       # A close that was interrupted goes on by itself; until it is done its messages count.
-      def forget_closed = @others.reject! { |client| client.state == :closed }
+      # Their counts are kept before they are gone.
+      def forget_closed
+        @forgetting.synchronize do
+          gone = @others.select { |client| client.state == :closed }
+          next if gone.empty?
+
+          totals = gone.map { |client| Totals.of(client) }.reduce(past_totals, :+)
+          @past = Past.new(totals, gone, Process.pid)
+          gone.each { |client| @others.delete(client) }
+        end
+      end
+
+      def last_of(past) = past.pid == Process.pid ? past.clients : []
 
       def connect
         SignalTrap.refuse("connecting")
@@ -132,8 +167,9 @@ module Penstock
           wait_out_the_backoff
           @producer.check_usable
           @kafka ||= Variant.override(@producer.config.kafka, @overrides)
-          client = @producer.build_client(@kafka)
+          client = @producer.build_client(@producer.with_statistics(@kafka))
           @others << client # so that closing ends what making it ready waits for
+          @producer.log_in(client)
           prepare(client)
           @pid = Process.pid
           @client = client

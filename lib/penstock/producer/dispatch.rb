@@ -112,18 +112,30 @@ module Penstock
 
       private
 
-      # Nobody listens, no transactions: then a message goes its way with as few method calls as there can be.
-      def direct? = @monitor.silent? && !@transactional
+      # Nobody listens, no transactions, no hooks: then a message goes its way with as few method calls as there can be.
+      def direct? = @monitor.silent? && @direct
 
-      def dispatching(event, type, name, given)
+      # @param tally [Buffering::Tally, nil] is told when all is done
+      def dispatching(event, type, name, given, tally = nil, &send)
         check_usable
         ready = name == :message ? @middleware.run(given) : @middleware.run_many(given)
-        return yield(ready) unless @transactional || @monitor.listening?(event)
+        hooks = @hooks
+        return dispatched(event, name, ready, tally, &send) if hooks.empty?
 
-        timed(event, name => ready) { in_own_transaction { yield(ready) } }
+        through(hooks, type, ready) { |messages| dispatched(event, name, messages, tally, &send) }
       rescue Error => e
         report_failure(type, e, name => given) unless @monitor.silent?
         raise
+      end
+
+      def dispatched(event, name, ready, tally)
+        return yield(ready) unless @transactional || @monitor.listening?(event)
+
+        timed(event, name => ready) do
+          value = in_own_transaction { yield(ready) }
+          tally&.gone_through
+          value
+        end
       end
 
       def in_own_transaction(&block)

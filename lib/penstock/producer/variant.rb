@@ -27,7 +27,7 @@ module Penstock
       # @api private
       def self.override(kafka, others)
         synonyms = SYNONYMS.select { |names| others.keys.intersect?(names) }.flatten
-        kafka.except(*synonyms).merge(others)
+        Settings[kafka.except(*synonyms).merge(others)]
       end
 
       # @return [Producer]

@@ -1,0 +1,118 @@
+/*
+ * Penstock::Bearer: how tokens come to a producing client or a consumer that logs in with OAUTHBEARER. A Ruby thread
+ * (token_refresher.rb) waits here until one is wanted, which is when it is opened and before each token expires, and gives it.
+ *
+ * It keeps the native client or consumer and not the Ruby object, so that what is dropped can be collected.
+ */
+#include "penstock.h"
+#include <ruby/encoding.h>
+
+static VALUE bearer_class;
+
+static void bearer_free(void *data)
+{
+    struct ps_open *open = data;
+    if (open) open->kind->unref(open);
+}
+
+static const rb_data_type_t bearer_type = {
+    .wrap_struct_name = "Penstock::Bearer",
+    .function = { .dfree = bearer_free },
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
+};
+
+VALUE penstock_bearer_new(struct ps_open *open)
+{
+    open->kind->retain(open);
+    return TypedData_Wrap_Struct(bearer_class, &bearer_type, open);
+}
+
+static struct ps_open *bearer_open(VALUE self)
+{
+    struct ps_open *open = rb_check_typeddata(self, &bearer_type);
+    if (open->kind->inherited(open))
+        penstock_raise(penstock_forked_error, &penstock_no_context, "the tokens are for a client of the parent process");
+    return open;
+}
+
+NORETURN(static void raise_closed(const struct ps_open *open));
+static void raise_closed(const struct ps_open *open)
+{
+    if (open->kind == &ps_client_kind) penstock_raise_closed((const struct ps_client *)open);
+    penstock_raise_consumer_closed((const struct ps_consumer *)open);
+}
+
+/* await: true when a token is wanted, nil when none ever will be. Blocks without the GVL. */
+static VALUE bearer_await(VALUE self)
+{
+    for (;;) {
+        struct ps_open *open = bearer_open(self); /* a trap may have forked */
+        uint32_t heard = atomic_load(&open->tokens.bell.rings);
+        if (ps_tokens_wanted(open)) return Qtrue;
+        if (open->kind->state(open) == PS_CLIENT_CLOSED) return Qnil;
+        penstock_wait_bell(&open->tokens.bell, heard, PS_FOREVER);
+    }
+}
+
+/* set_token(token, expires at ms since the epoch, principal, [name, value, ...]): nil, or what is wrong. */
+static VALUE bearer_set_token(VALUE self, VALUE token, VALUE expires_ms, VALUE principal, VALUE extensions)
+{
+    struct ps_open *open = bearer_open(self);
+    char errstr[512] = "";
+    VALUE buffer = Qnil;
+    int64_t expires = NUM2LL(expires_ms);
+    const char *token_text = rb_string_value_cstr(&token), *principal_text = rb_string_value_cstr(&principal);
+    const char **pairs = (const char **)ALLOCV_N(char *, buffer, RARRAY_LEN(extensions) + 1);
+    for (long i = 0; i < RARRAY_LEN(extensions); i++) {
+        VALUE string = RARRAY_AREF(extensions, i);
+        pairs[i] = rb_string_value_cstr(&string);
+    }
+    rd_kafka_t *rk = ps_tokens_enter(open);
+    if (!rk) raise_closed(open);
+    rd_kafka_resp_err_t err = rd_kafka_oauthbearer_set_token(rk, token_text, expires, principal_text, pairs,
+                                                             RARRAY_LEN(extensions), errstr, sizeof(errstr));
+    open->kind->leave(open);
+    ALLOCV_END(buffer);
+    RB_GC_GUARD(token);
+    RB_GC_GUARD(principal);
+    RB_GC_GUARD(extensions);
+    return err ? rb_utf8_str_new_cstr(*errstr ? errstr : rd_kafka_err2str(err)) : Qnil;
+}
+
+/* set_failure(reason): there is none now; librdkafka says so as an error, and asks again in a while. */
+static VALUE bearer_set_failure(VALUE self, VALUE reason)
+{
+    struct ps_open *open = bearer_open(self);
+    const char *text = rb_string_value_cstr(&reason);
+    rd_kafka_t *rk = ps_tokens_enter(open);
+    if (!rk) return Qnil;
+    rd_kafka_oauthbearer_set_token_failure(rk, text);
+    open->kind->leave(open);
+    return Qnil;
+}
+
+/* ---- what Client and Consumer share ---- */
+
+void penstock_attach_refresher(VALUE refresher, uint64_t address, struct ps_open *open)
+{
+    if (NIL_P(refresher)) return;
+    VALUE refreshers = rb_const_get(penstock_module, rb_intern("TokenRefresher"));
+    rb_funcall(refreshers, rb_intern("attach"), 3, ULL2NUM(address), refresher, penstock_bearer_new(open));
+}
+
+void penstock_set_credentials(struct ps_open *open, const struct penstock_error_context *context, VALUE user, VALUE password)
+{
+    char errstr[256] = "";
+    if (!ps_set_credentials(open, rb_string_value_cstr(&user), rb_string_value_cstr(&password), errstr, sizeof(errstr)))
+        penstock_raise(penstock_config_error, context, "%s", errstr);
+}
+
+void penstock_bearer_init(void)
+{
+    bearer_class = rb_const_get(penstock_module, rb_intern("Bearer"));
+    rb_gc_register_mark_object(bearer_class);
+    rb_undef_alloc_func(bearer_class);
+    rb_define_method(bearer_class, "await", bearer_await, 0);
+    rb_define_private_method(bearer_class, "set_token", bearer_set_token, 4);
+    rb_define_private_method(bearer_class, "set_failure", bearer_set_failure, 1);
+}

@@ -1,0 +1,202 @@
+/*
+ * Brokers that refuse a client: a certificate that does not verify, a password that is wrong, a port that speaks another
+ * protocol. librdkafka tries again for ever, and messages would wait for message.timeout.ms to learn no more than "timed
+ * out". A client that has met nothing but refusals for refusal.patience_us, and never had a connection that worked, gives up
+ * what is in flight, with the refusal for a verdict; and so again, each second, with what comes later, until one works. Of a
+ * consumer, who polls it or waits for an answer of brokers is told instead.
+ *
+ * Written by who serves the client, or who takes the consumer's events; the text under refusal->lock.
+ */
+#include "core.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { AGAIN_US = 1000000 };
+
+/* ---- why a certificate was not accepted: OpenSSL's numbers, which are part of its interface ---- */
+
+static const char *certificate_problem(int x509_error)
+{
+    switch (x509_error) {
+    case 0: return NULL;
+    case 9: return "the certificate is not yet valid";
+    case 10: return "the certificate has expired";
+    case 18: return "the certificate is self-signed";
+    case 19: case 20: case 21: return "the certificate is signed by an authority that is not known here";
+    case 23: return "the certificate has been revoked";
+    case 62: return "the certificate is for another host name";
+    case 64: return "the certificate is for another IP address";
+    default: return "the certificate was not accepted";
+    }
+}
+
+/* Accepts and refuses what OpenSSL does; only remembers why. librdkafka reports all of these in the same words. */
+int ps_certificate_cb(rd_kafka_t *rk, const char *broker_name, int32_t broker_id, int *x509_error, int depth,
+                      const char *certificate, size_t size, char *errstr, size_t errstr_size, void *open)
+{
+    (void)rk, (void)broker_name, (void)broker_id, (void)depth, (void)certificate, (void)size;
+    if (*x509_error == 0) return 1;
+    snprintf(errstr, errstr_size, "%s", certificate_problem(*x509_error));
+    atomic_store(&((struct ps_open *)open)->refusal.x509_error, *x509_error);
+    return 0;
+}
+
+/* ---- noticing ---- */
+
+static bool mentions(const char *text, const char *const *words)
+{
+    for (; *words; words++)
+        if (strstr(text, *words)) return true;
+    return false;
+}
+
+/* The connection was made, and ended by the broker: in the handshake, who speaks no TLS; while the first requests are being
+ * sent, who expects something else. How it ends, and which librdkafka it is, changes the rest of the words. */
+static bool hung_up(const char *text)
+{
+    static const char *const ends[] = { "Broken pipe", "closed by peer", "reset by peer", NULL };
+    if (strstr(text, "in state SSL_HANDSHAKE")) return strstr(text, "Disconnected");
+    return strstr(text, "in state UP") && mentions(text, ends);
+}
+
+static enum ps_refused kind_of(rd_kafka_resp_err_t err, const char *text)
+{
+    /* A broker that does not like our certificate says so after the handshake; one that wants another protocol hangs up. */
+    static const char *const tls[] = { "SSL routines", "SSL alert", NULL }, *const protocol[] = { "security.protocol", NULL };
+    switch (err) {
+    case RD_KAFKA_RESP_ERR__AUTHENTICATION: return PS_REFUSED_AUTHENTICATION;
+    case RD_KAFKA_RESP_ERR__SSL: return PS_REFUSED_TLS;
+    case RD_KAFKA_RESP_ERR__TRANSPORT:
+        if (mentions(text, tls)) return PS_REFUSED_TLS;
+        return mentions(text, protocol) || hung_up(text) ? PS_REFUSED_PROTOCOL : PS_NOT_REFUSED;
+    default: return PS_NOT_REFUSED;
+    }
+}
+
+void ps_refusal_init(struct ps_refusal *refusal, int64_t patience_us)
+{
+    refusal->patience_us = patience_us;
+    pthread_mutex_init(&refusal->lock, NULL);
+}
+
+void ps_refusal_destroy(struct ps_refusal *refusal)
+{
+    pthread_mutex_destroy(&refusal->lock);
+}
+
+static bool has_worked(struct ps_refusal *refusal, rd_kafka_t *rk)
+{
+    if (atomic_load(&refusal->worked)) return true;
+    char *cluster = rd_kafka_clusterid(rk, 0); /* of the first metadata that a broker has given us */
+    if (!cluster) return false;
+    rd_kafka_mem_free(rk, cluster);
+    atomic_store(&refusal->worked, true);
+    return true;
+}
+
+static void note(struct ps_refusal *refusal, enum ps_refused kind, const char *text)
+{
+    const char *problem = certificate_problem(atomic_exchange(&refusal->x509_error, 0));
+    pthread_mutex_lock(&refusal->lock);
+    snprintf(refusal->text, sizeof(refusal->text), "%s%s%s", problem ? problem : "", problem ? ": " : "", text);
+    pthread_mutex_unlock(&refusal->lock);
+    atomic_store(&refusal->kind, kind);
+    if (atomic_load(&refusal->due_us) == 0) atomic_store(&refusal->due_us, ps_now_us() + refusal->patience_us);
+}
+
+/* Newer librdkafkas (2.14) tell of a broker that hangs up in their log only: when all are said to be down and no other error
+ * has come, that is what they have done. */
+static void brokers_down(struct ps_refusal *refusal, rd_kafka_t *rk)
+{
+    if (atomic_load(&refusal->kind) != PS_NOT_REFUSED || atomic_load(&refusal->unreachable)) return;
+    if (!has_worked(refusal, rk)) note(refusal, PS_REFUSED_PROTOCOL, "all brokers hang up without a word");
+}
+
+bool ps_refusal_error(struct ps_refusal *refusal, rd_kafka_t *rk, rd_kafka_resp_err_t err, const char *text)
+{
+    enum ps_refused kind = kind_of(err, text);
+    if (refusal->patience_us < 0) return false;
+    if (err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) {
+        brokers_down(refusal, rk);
+        return false;
+    }
+    if (kind != PS_NOT_REFUSED && !has_worked(refusal, rk)) {
+        atomic_store(&refusal->unreachable, false);
+        note(refusal, kind, text);
+        return true;
+    }
+    atomic_store(&refusal->unreachable, true);
+    ps_refusal_forget(refusal); /* a broker that is down may be one that will not refuse */
+    return false;
+}
+
+void ps_refusal_forget(struct ps_refusal *refusal)
+{
+    atomic_store(&refusal->due_us, 0);
+    atomic_store(&refusal->kind, PS_NOT_REFUSED);
+}
+
+/* ---- giving up ---- */
+
+bool ps_refusal_due(const struct ps_refusal *refusal, int64_t now)
+{
+    int64_t due_us = atomic_load(&refusal->due_us);
+    return due_us != 0 && now >= due_us;
+}
+
+bool ps_refusal_give_up(struct ps_refusal *refusal, rd_kafka_t *rk)
+{
+    if (has_worked(refusal, rk) || atomic_load(&refusal->kind) == PS_NOT_REFUSED) { /* or forgotten just when it was noted */
+        ps_refusal_forget(refusal);
+        return false;
+    }
+    atomic_store(&refusal->due_us, ps_now_us() + AGAIN_US);
+    return true;
+}
+
+/* With the client's lock held. */
+static void give_up(struct ps_client *client)
+{
+    struct ps_refusal *refusal = &client->open.refusal;
+    atomic_fetch_add(&refusal->given_up, 1);
+    if (ps_client_in_flight(client) == 0) return;
+    atomic_store(&refusal->purging, true);
+    rd_kafka_purge(client->rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING);
+}
+
+void ps_refusal_act(struct ps_client *client)
+{
+    struct ps_refusal *refusal = &client->open.refusal;
+    if (atomic_load(&client->delivered) > 0) atomic_store(&refusal->worked, true);
+    if (!ps_refusal_give_up(refusal, client->rk)) return;
+    pthread_mutex_lock(&client->lock); /* who begins to close it meanwhile has said how long it may take */
+    if (atomic_load(&client->state) == PS_CLIENT_OPEN) give_up(client);
+    pthread_mutex_unlock(&client->lock);
+}
+
+bool ps_refusal_is_verdict(const struct ps_client *client, rd_kafka_resp_err_t err)
+{
+    return (err == RD_KAFKA_RESP_ERR__PURGE_QUEUE || err == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT) &&
+           atomic_load(&client->open.refusal.purging);
+}
+
+enum ps_refused ps_refusal_now(struct ps_refusal *refusal, char *text, size_t size)
+{
+    enum ps_refused kind = atomic_load(&refusal->kind);
+    if (kind == PS_NOT_REFUSED) return kind;
+    pthread_mutex_lock(&refusal->lock);
+    snprintf(text, size, "%s", refusal->text);
+    pthread_mutex_unlock(&refusal->lock);
+    return kind;
+}
+
+rd_kafka_resp_err_t ps_refusal_code(enum ps_refused kind)
+{
+    switch (kind) {
+    case PS_REFUSED_TLS: return RD_KAFKA_RESP_ERR__SSL;
+    case PS_REFUSED_AUTHENTICATION: return RD_KAFKA_RESP_ERR__AUTHENTICATION;
+    case PS_REFUSED_PROTOCOL: return RD_KAFKA_RESP_ERR__TRANSPORT;
+    case PS_NOT_REFUSED: break;
+    }
+    return RD_KAFKA_RESP_ERR_NO_ERROR;
+}

@@ -1,0 +1,268 @@
+/*
+ * Penstock::EventSource: Ruby's hold on a producer's queue of events (core/events.c), and the labels of messages in flight
+ * whose events somebody wants. The rest of it is lib/penstock/event_source.rb. Any thread of any process of the family.
+ */
+#include "penstock.h"
+#include <ruby/encoding.h>
+
+static VALUE source_class;
+
+struct source_object {
+    _Atomic(struct ps_events *) events; /* owns a reference */
+    VALUE labels;                       /* Hash: number to label */
+    uint32_t last_label;
+};
+
+static void source_mark(void *data)
+{
+    rb_gc_mark_movable(((struct source_object *)data)->labels);
+}
+
+static void source_compact(void *data)
+{
+    struct source_object *object = data;
+    object->labels = rb_gc_location(object->labels);
+}
+
+static void leave(struct ps_events *events)
+{
+    if (!events || events->generation != ps_generation()) return;
+    atomic_store(&events->wanted, 0);
+    atomic_store(&events->attached, false);
+    ps_events_clear(events);
+    ps_events_unref(events);
+}
+
+static void source_free(void *data)
+{
+    struct source_object *object = data;
+    leave(atomic_load(&object->events));
+    xfree(object);
+}
+
+static size_t source_size(const void *data)
+{
+    return sizeof(struct source_object) + sizeof(struct ps_events);
+}
+
+static const rb_data_type_t source_type = {
+    .wrap_struct_name = "Penstock::EventSource",
+    .function = { .dmark = source_mark, .dfree = source_free, .dsize = source_size, .dcompact = source_compact },
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
+};
+
+static VALUE source_allocate(VALUE klass)
+{
+    struct source_object *object;
+    VALUE self = TypedData_Make_Struct(klass, struct source_object, &source_type, object);
+    object->labels = Qnil;
+    return self;
+}
+
+/* In a forked child an empty one takes the place of the parent's, whose events are the parent's to tell. */
+struct ps_events *penstock_event_source_get(VALUE self)
+{
+    struct source_object *object = rb_check_typeddata(self, &source_type);
+    struct ps_events *events = atomic_load(&object->events);
+    if (!events) rb_raise(rb_eTypeError, "uninitialized %" PRIsVALUE, rb_obj_class(self));
+    if (events->generation == ps_generation()) return events;
+
+    struct ps_events *fresh = ps_events_new(events->limit, events->drop_newest);
+    if (!fresh) rb_memerror();
+    atomic_store(&fresh->wanted, atomic_load(&events->wanted));
+    if (!atomic_compare_exchange_strong(&object->events, &events, fresh)) {
+        ps_events_unref(fresh);
+        return events;
+    }
+    RB_OBJ_WRITE(self, &object->labels, rb_hash_new());
+    return fresh;
+}
+
+static VALUE source_initialize_queue(VALUE self, VALUE limit, VALUE drop_newest)
+{
+    struct source_object *object = rb_check_typeddata(self, &source_type);
+    if (atomic_load(&object->events)) rb_raise(rb_eTypeError, "already initialized");
+    struct ps_events *events = ps_events_new(NUM2UINT(limit), RTEST(drop_newest));
+    if (!events) rb_memerror();
+    atomic_store(&object->events, events);
+    RB_OBJ_WRITE(self, &object->labels, rb_hash_new());
+    return self;
+}
+
+/* ---- labels ---- */
+
+static VALUE give_label(const struct source_object *object, uint32_t number)
+{
+    return number ? rb_hash_delete(object->labels, UINT2NUM(number)) : Qnil;
+}
+
+static void forget_released(const struct source_object *object, struct ps_events *events)
+{
+    uint32_t label;
+    while (ps_events_released(events, &label)) give_label(object, label);
+}
+
+/* Forgets those that nobody will be told of, too: where only failures are listened to, there may never be anything to take. */
+void penstock_event_source_keep_label(VALUE self, struct ps_delivery *delivery, VALUE label)
+{
+    struct source_object *object = rb_check_typeddata(self, &source_type);
+    struct ps_events *events = NIL_P(label) ? NULL : penstock_event_source_get(self);
+    if (!ps_events_wanted(events, PS_EVENT_DELIVERED | PS_EVENT_FAILED)) return;
+    forget_released(object, events);
+    if (++object->last_label == 0) object->last_label = 1;
+    rb_hash_aset(object->labels, UINT2NUM(object->last_label), label);
+    delivery->event.label = object->last_label;
+}
+
+/* ---- taking ---- */
+
+static VALUE report_of(const struct source_object *object, struct ps_event *event)
+{
+    const struct ps_delivery *delivery = (const struct ps_delivery *)event;
+    const char *name = delivery->topic_name->text;
+    VALUE topic = rb_enc_interned_str_cstr(name, rb_utf8_encoding());
+    return penstock_delivery_report_new(delivery, topic, give_label(object, event->label));
+}
+
+static VALUE error_of(const struct ps_notice *notice)
+{
+    struct penstock_error_context context = penstock_no_context;
+    context.err = notice->err;
+    context.client = notice->client;
+    context.fatal = notice->fatal;
+    return penstock_error_new(notice->fatal ? penstock_fatal_error : penstock_error, &context,
+                              rb_utf8_str_new_cstr(notice->text));
+}
+
+struct taking {
+    const struct source_object *object;
+    struct ps_event *event;
+};
+
+static VALUE item_of(VALUE arg)
+{
+    const struct taking *taking = (const struct taking *)arg;
+    const struct ps_notice *notice = (const struct ps_notice *)taking->event;
+    switch (taking->event->kind) {
+    case PS_EVENT_ERROR: return error_of(notice);
+    case PS_EVENT_STATISTICS: return rb_obj_freeze(rb_utf8_str_new(notice->text, notice->size));
+    case PS_EVENT_CLOSED: return Qnil;
+    default: return report_of(taking->object, taking->event);
+    }
+}
+
+/*
+ * The next events, at most `max`: a DeliveryReport, an Error, statistics as a String, or nil: a client has ended.
+ * One that cannot be built (no memory) is lost, and what is wrong is raised.
+ */
+static VALUE source_take(VALUE self, VALUE max)
+{
+    const struct source_object *object = rb_check_typeddata(self, &source_type);
+    struct ps_events *events = penstock_event_source_get(self);
+    VALUE items = rb_ary_new();
+    forget_released(object, events);
+    for (long i = NUM2LONG(max); i > 0; i--) {
+        struct taking taking = { .object = object, .event = ps_events_take(events) };
+        int state = 0;
+        if (!taking.event) break;
+        VALUE item = rb_protect(item_of, (VALUE)&taking, &state);
+        ps_event_free(taking.event);
+        if (state) rb_jump_tag(state);
+        rb_ary_push(items, item);
+    }
+    RB_GC_GUARD(self);
+    return items;
+}
+
+/* ---- asking and setting ---- */
+
+static VALUE source_address(VALUE self)
+{
+    return ULL2NUM(penstock_event_source_get(self)->address);
+}
+
+static VALUE source_set_wanted(VALUE self, VALUE kinds)
+{
+    struct ps_events *events = penstock_event_source_get(self);
+    atomic_store(&events->wanted, NUM2UINT(kinds));
+    return kinds;
+}
+
+static VALUE source_set_attached(VALUE self, VALUE attached)
+{
+    atomic_store(&penstock_event_source_get(self)->attached, RTEST(attached));
+    return attached;
+}
+
+static VALUE source_open_clients(VALUE self)
+{
+    return UINT2NUM(atomic_load(&penstock_event_source_get(self)->open));
+}
+
+static VALUE source_clear(VALUE self)
+{
+    ps_events_clear(penstock_event_source_get(self));
+    return self;
+}
+
+static VALUE source_busy_p(VALUE self)
+{
+    return ps_events_busy(penstock_event_source_get(self)) ? Qtrue : Qfalse;
+}
+
+/* [queued so far, dropped so far, waiting, labels kept] */
+static VALUE source_counts(VALUE self)
+{
+    const struct source_object *object = rb_check_typeddata(self, &source_type);
+    struct ps_events *events = penstock_event_source_get(self);
+    return rb_ary_new_from_args(4, ULL2NUM(atomic_load(&events->queued)), ULL2NUM(atomic_load(&events->dropped)),
+                                UINT2NUM(atomic_load(&events->size)), rb_hash_size(object->labels));
+}
+
+/* next(calls, timeout_ms): waits for a source that has something to tell: [its address, how many others wait]; nil: none
+ * within the time, or called out of the wait. */
+static VALUE s_next(VALUE self, VALUE calls, VALUE timeout_ms)
+{
+    struct ps_events_wait wait = { .deadline_us = ps_deadline_us(NUM2LL(timeout_ms)), .calls = NUM2UINT(calls) };
+    penstock_events_wait(&wait);
+    return wait.found ? rb_ary_new_from_args(2, ULL2NUM(wait.found->address), UINT2NUM(wait.idle)) : Qnil;
+}
+
+static VALUE s_done(VALUE self, VALUE address, VALUE more)
+{
+    if (NIL_P(more)) ps_events_discard(NUM2ULL(address));
+    ps_events_done(NUM2ULL(address), RTEST(more));
+    return Qnil;
+}
+
+static VALUE s_calls(VALUE self)
+{
+    return UINT2NUM(ps_events_calls());
+}
+
+static VALUE s_call_all(VALUE self)
+{
+    ps_events_call_all();
+    return Qnil;
+}
+
+void penstock_event_source_init(void)
+{
+    source_class = rb_const_get(penstock_module, rb_intern("EventSource"));
+    rb_gc_register_mark_object(source_class);
+    rb_define_alloc_func(source_class, source_allocate);
+    rb_undef_method(source_class, "initialize_copy");
+    rb_define_private_method(source_class, "initialize_queue", source_initialize_queue, 2);
+    rb_define_method(source_class, "address", source_address, 0);
+    rb_define_method(source_class, "wanted=", source_set_wanted, 1);
+    rb_define_method(source_class, "attached=", source_set_attached, 1);
+    rb_define_method(source_class, "take", source_take, 1);
+    rb_define_method(source_class, "open_clients", source_open_clients, 0);
+    rb_define_method(source_class, "discard", source_clear, 0);
+    rb_define_method(source_class, "busy?", source_busy_p, 0);
+    rb_define_method(source_class, "counts", source_counts, 0);
+    rb_define_singleton_method(source_class, "next", s_next, 2);
+    rb_define_singleton_method(source_class, "done", s_done, 2);
+    rb_define_singleton_method(source_class, "calls", s_calls, 0);
+    rb_define_singleton_method(source_class, "call_all", s_call_all, 0);
+}

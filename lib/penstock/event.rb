@@ -1,0 +1,113 @@
+# frozen_string_literal: true
+
+require "json"
+
+module Penstock
+  # Something that happened, as the listeners of a {Monitor} get it. Immutable.
+  class Event
+    # @return [String] its name, such as "message.acknowledged"
+    attr_reader :id
+    # @return [Hash{Symbol => Object}] frozen; an event that a block was timed for also has `time`, a Float of ms
+    attr_reader :payload
+
+    # @api private
+    def initialize(id, payload)
+      @id = id
+      @payload = payload.frozen? ? payload : payload.dup.freeze
+      freeze
+    end
+
+    # @return [Hash{Symbol => Object}] {#payload}
+    def to_h = payload
+
+    # @param key [Symbol]
+    # @return [Object]
+    # @raise [KeyError] the event has no such key; `payload[key]` is nil then
+    def [](key) = payload.fetch(key)
+
+    # @return [String] without the values: a message may be secret, and is long
+    def inspect = "#<#{self.class} #{id} #{payload.keys.join(" ")}>"
+  end
+
+  # What became of a message. The Hash is made when somebody asks for it: there may be hundreds of thousands a second.
+  # @api private
+  class DeliveryEvent < Event
+    def initialize(id, report, source) # rubocop:disable Lint/MissingSuper -- that makes the payload
+      @id = id
+      @report = report
+      @source = source
+      freeze
+    end
+
+    def payload
+      about = { producer_id: @source.producer_id, caller: @source.producer, topic: @report.topic,
+                partition: @report.partition, offset: @report.offset, delivery_report: @report, label: @report.label }
+      about.update(type: "librdkafka.dispatch_error", error: @report.error) if @report.error
+      about.freeze
+    end
+
+    def [](key)
+      case key
+      when :delivery_report then @report
+      when :offset then @report.offset
+      when :partition then @report.partition
+      when :topic then @report.topic
+      when :label then @report.label
+      else super
+      end
+    end
+  end
+
+  # What librdkafka counts. The text is parsed when somebody asks for the Hash, once.
+  class StatisticsEvent < Event
+    # @return [String] the Hash as librdkafka wrote it; frozen
+    attr_reader :json
+
+    # Parsed at most once, also as what the next ones are compared with.
+    # @api private
+    class Parsed
+      attr_accessor :previous
+      attr_reader :at
+
+      def initialize(json, previous)
+        @json = json
+        @previous = previous
+        @at = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      end
+
+      def value = @value ||= JSON.parse(@json, freeze: true)
+    end
+
+    # @api private
+    def initialize(json, parsed, producer_id) # rubocop:disable Lint/MissingSuper -- that makes the payload
+      @id = "statistics.emitted"
+      @json = json
+      @parsed = parsed
+      @producer_id = producer_id
+      freeze
+    end
+
+    # @return [Hash{Symbol => Object}] frozen; parses the text
+    def payload = { producer_id: @producer_id, statistics: @parsed.value }.freeze
+
+    # @param key [:producer_id, :statistics]
+    # @return [Object]
+    def [](key) = key == :producer_id ? @producer_id : super
+
+    # By how much a number has grown since the statistics before these.
+    #
+    #     event.delta("txmsgs")
+    #     event.delta("brokers", "localhost:9092/1", "txretries")
+    #
+    # @param path [Array<String>] of keys
+    # @return [Numeric, nil] nil: there is no such number, or there are no statistics before these (any more)
+    def delta(*path)
+      before = @parsed.previous&.value&.dig(*path)
+      after = @parsed.value.dig(*path)
+      after - before if before.is_a?(Numeric) && after.is_a?(Numeric)
+    end
+
+    # @return [String]
+    def inspect = "#<#{self.class} #{id} #{@json.bytesize} bytes>"
+  end
+end

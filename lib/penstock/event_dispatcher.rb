@@ -1,0 +1,194 @@
+# frozen_string_literal: true
+
+module Penstock
+  # The Ruby threads that tell listeners what happens in the native core. There are none while no connected producer has
+  # such a listener; else one works and one stands by. When a listener stays away for some ms, whoever stands by serves the
+  # other producers at once, and another thread takes its place: so a listener delays its own producer's events only.
+  # @api private
+  module EventDispatcher
+    MAX_THREADS = 64
+
+    # One thread, and what it is doing.
+    class Worker
+      # @return [Integer, nil] whom it serves
+      attr_accessor :address
+      attr_accessor :thread
+      # @return [EventSource, nil]
+      attr_accessor :source
+      # @return [Boolean] whether it looks after others, which may run listeners of "listener.slow"
+      attr_writer :looking
+
+      def initialize
+        @calls = @seen = @told = 0
+        @seen_at = 0.0
+        @looking = false
+      end
+
+      # @return [Boolean] whether it serves nobody and is soon ready to
+      def standing_by? = @address.nil? && !@looking
+
+      # Called for each event and listener, so it does as little as can be.
+      def running(listener, event)
+        @calls += 1
+        @listener = listener
+        @event = event
+      end
+
+      # It has served. The address goes first: a thread that is killed from then on has nothing to give back.
+      def rest
+        @address = nil
+        @source = @listener = @event = nil
+      end
+
+      # For another thread, now and then. Tells the source once of a listener that has been at it for too long.
+      def look(now)
+        source = @source
+        listener = @listener
+        event = @event
+        calls = @calls
+        return unless source && listener && event
+
+        if @seen != calls
+          @seen = calls
+          @seen_at = now
+        elsif @told != calls && now - @seen_at >= source.budget
+          @told = calls
+          source.tell_slow(listener, event, now - @seen_at)
+        end
+      end
+    end
+
+    @lock = Mutex.new
+    @sources = {} # by address
+    @workers = []
+    @pid = nil
+    @look_at = 0.0
+    @watch_ms = 1000 # how soon a thread that stands by looks after those at work
+
+    class << self
+      def attach(source)
+        @lock.synchronize do
+          forget_parent unless @pid == Process.pid
+          @sources[source.address] = source
+          look_as_often_as_needed
+          hire_one_to_stand_by # those at work may never come back
+        end
+      end
+
+      def detach(source)
+        return unless @pid == Process.pid
+
+        @lock.synchronize do
+          gone = @sources.delete(source.address)
+          look_as_often_as_needed
+          EventSource.call_all if gone && @sources.empty?
+        end
+      end
+
+      # @return [Boolean] whether this is one of the threads: then a listener is being run
+      def here? = Thread.current.thread_variable?(:penstock_events)
+
+      # @return [Boolean] whether what happens to it is told at all
+      def serving?(source) = @pid == Process.pid && @sources.key?(source.address)
+
+      # Waits until all that happened to closed producers has been told. For the end of the process.
+      # @param timeout [Numeric] seconds
+      def finish(timeout)
+        return if here?
+
+        deadline = now + timeout
+        sleep 0.002 while @pid == Process.pid && !@sources.empty? && now < deadline
+        Listeners.finish
+      end
+
+      # @return [Integer] threads
+      def threads = @pid == Process.pid ? @workers.size : 0
+
+      private
+
+      def forget_parent
+        @sources = {}
+        @workers = []
+        @pid = Process.pid
+      end
+
+      # With the lock held. Others may add sources at any other time, and that cannot be done while somebody goes through them.
+      def look_as_often_as_needed
+        shortest = @sources.each_value.map(&:budget).min || 1
+        @watch_ms = (shortest * 500).clamp(20, 1000).to_i
+      end
+
+      # With the lock held.
+      def hire_one_to_stand_by
+        hire if @workers.none?(&:standing_by?)
+      end
+
+      def hire
+        return if @workers.size >= MAX_THREADS
+
+        worker = Worker.new
+        @workers << worker
+        worker.thread = Thread.new { work(worker) }.tap { |thread| thread.name = "penstock.events" }
+      rescue ThreadError
+        @workers.delete(worker) # the process is ending, or has no more threads to give: those that are there go on
+      end
+
+      def work(worker)
+        Thread.current.thread_variable_set(:penstock_events, true)
+        Thread.current.report_on_exception = false
+        loop do
+          calls = EventSource.calls
+          break if leave?(worker)
+
+          worker.address, standing_by = EventSource.next(calls, @watch_ms) # at once: who is killed gives it back
+          if worker.address
+            @lock.synchronize { hire_one_to_stand_by } if standing_by.zero?
+            serve(worker)
+          end
+          look_after_others(worker)
+        end
+      ensure
+        dismiss(worker)
+      end
+
+      def serve(worker)
+        source = worker.source = @sources[worker.address]
+        more = source&.serve(worker) # nil: nobody wants to know
+        EventSource.done(worker.address, more)
+        worker.rest
+      end
+
+      # A listener may have ended the thread, and there are others to serve.
+      def dismiss(worker)
+        Thread.handle_interrupt(Object => :never) do
+          EventSource.done(worker.address, true) if worker.address
+          @lock.synchronize { hire_one_to_stand_by if @workers.delete(worker) && !@sources.empty? }
+        end
+      end
+
+      def leave?(worker)
+        @lock.synchronize do
+          spare = @workers.count(&:standing_by?) > 2
+          (@sources.empty? || spare) && @workers.delete(worker)
+        end
+      end
+
+      def look_after_others(worker)
+        time = now
+        return if time < @look_at
+
+        @look_at = time + (@watch_ms / 1000.0)
+        busy = @workers.select { |other| other.address && !other.equal?(worker) }
+        return if busy.empty?
+
+        worker.looking = true
+        @lock.synchronize { hire_one_to_stand_by } # while listeners are told
+        busy.each { |other| other.look(time) }
+      ensure
+        worker.looking = false
+      end
+
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+  end
+end

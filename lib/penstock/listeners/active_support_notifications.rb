@@ -1,0 +1,54 @@
+# frozen_string_literal: true
+
+module Penstock
+  # Listeners that are ready to be subscribed to a {Monitor}.
+  module Listeners
+    # Publishes Penstock's events to ActiveSupport::Notifications, "message.produced_sync" as "message.produced_sync.penstock".
+    #
+    #     Penstock.monitor.subscribe(Penstock::Listeners::ActiveSupportNotifications.new) # every producer's
+    #     ActiveSupport::Notifications.subscribe(/\.penstock\z/) { |event| puts "#{event.name} #{event.duration}" }
+    #
+    # Needs the gem activesupport, 6.1 or newer. Subscribers get a copy of the event's payload, and Times as start and end,
+    # which are the same for an event without a `time`. They run where Penstock's listeners do (docs/events.md); what they
+    # raise is told as a listener's error. An event that has no subscriber costs no payload.
+    #
+    # Any thread may use it, and it may be subscribed to any number of monitors.
+    class ActiveSupportNotifications
+      # @param events [Array<String, Symbol>] which; default: all, so also "statistics.emitted", which makes librdkafka count
+      # @raise [LoadError] the gem activesupport is missing
+      # @raise [EventUnknownError] there is no such event
+      def initialize(events: Monitor::EVENTS)
+        self.class.load_gem
+        @id = SecureRandom.hex(10) # whose events these are, as of one of ActiveSupport's instrumenters
+        @names = events.to_h { |event| [event.to_s, "#{event}.penstock"] }.freeze
+        @names.each_key { |event| define_singleton_method(Monitor.method_for(event)) { |happened| publish(happened) } }
+      end
+
+      # @return [String]
+      def inspect = "#<#{self.class} events=#{@names.size}>"
+
+      # @api private
+      def self.load_gem
+        require "active_support"
+        require "active_support/notifications"
+        require_relative "active_support_event"
+      rescue LoadError => e
+        raise unless e.path&.start_with?("active_support")
+
+        raise LoadError, "#{self} needs the gem activesupport: add gem \"activesupport\" to the Gemfile"
+      end
+
+      private
+
+      def publish(happened)
+        name = @names.fetch(happened.id)
+        notifier = ActiveSupport::Notifications.notifier
+        return unless notifier.listening?(name)
+
+        payload = happened.payload # copied by the Event
+        finish = Time.now
+        ActiveSupportEvent.new(name, finish - ((payload[:time] || 0) / 1000.0), finish, @id, payload).publish(notifier)
+      end
+    end
+  end
+end

@@ -1,0 +1,60 @@
+# frozen_string_literal: true
+
+module Penstock
+  class Producer
+    # What {Producer#with} refuses.
+    # @api private
+    module VariantChecks
+      private
+
+      def check_variant(max_wait_timeout, topic_config)
+        unless max_wait_timeout.nil? || (max_wait_timeout.is_a?(Integer) && !max_wait_timeout.negative?)
+          raise VariantInvalidError, "max_wait_timeout is an Integer of ms or nil, not #{max_wait_timeout.inspect}"
+        end
+
+        check_topic_config(topic_config)
+        topic_config = topic_config.transform_keys(&:to_sym).freeze
+        check_variant_values(topic_config) unless topic_config.empty?
+        topic_config
+      end
+
+      def check_topic_config(topic_config)
+        unless topic_config.is_a?(Hash) && topic_config.keys.all? { |name| name.is_a?(Symbol) || name.is_a?(String) }
+          raise VariantInvalidError, "topic_config is a Hash of settings by name, a Symbol, not #{topic_config.inspect}"
+        end
+
+        topic_config.each_key { |name| check_topic_setting(name.to_sym) }
+      end
+
+      def check_topic_setting(name)
+        unless Variant::TOPIC_SETTINGS.include?(name)
+          raise VariantInvalidError,
+                "topic_config: no setting of a topic: #{name.inspect}#{Config.hint(name, Variant::TOPIC_SETTINGS)}"
+        end
+
+        if @transactional
+          raise VariantInvalidError, "topic_config: a transaction has one client, and librdkafka fixes its topics' settings at " \
+                                     "their first use; set #{name} in config.kafka"
+        end
+        return unless @idempotent && %i[acks request.required.acks].include?(name) && config.given?(:"enable.idempotence")
+
+        raise VariantInvalidError, "topic_config: #{name} cannot be changed for an idempotent producer (enable.idempotence)"
+      end
+
+      def check_variant_values(topic_config)
+        build_client(Variant.override(config.kafka, overrides(topic_config)))
+      rescue ConfigurationInvalidError => e
+        raise VariantInvalidError, e.message.sub("config.kafka", "topic_config")
+      end
+
+      # An idempotence that nobody asked for gives way to an acks that somebody did.
+      def overrides(topic_config)
+        names = %i[acks request.required.acks]
+        given = topic_config.values_at(*names).compact.first
+        return topic_config if given.nil? || %w[all -1].include?(given.to_s)
+
+        { "enable.idempotence": false, **topic_config }
+      end
+    end
+  end
+end

@@ -1,0 +1,234 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require_relative "support/plain_scheduler"
+
+# Where events, or who tells them, once got lost.
+class EventsAttackTest < PenstockTest
+  ACKNOWLEDGED = "message.acknowledged"
+
+  def setup
+    super
+    @release = Queue.new # for listeners that would never end
+    @topic = topic(partitions: 1)
+  end
+
+  def teardown
+    @release.close
+    Penstock.monitor.clear
+    super
+  end
+
+  def impatient(**kafka)
+    producer("linger.ms": 0, **kafka) { |config| config.listener_budget = 100 }
+  end
+
+  def send_to(producer, count = 1)
+    count.times { |i| producer.produce_async(topic: @topic, payload: "x", label: i) }
+  end
+
+  # @return [Queue] of the labels that were told
+  def heard(producer)
+    Queue.new.tap { |told| producer.monitor.subscribe(ACKNOWLEDGED) { |event| told << event[:label] } }
+  end
+
+  # Its listener never ends.
+  # @return [Penstock::Producer] whose listener has begun
+  def stuck
+    begun = Queue.new
+    impatient.tap do |made|
+      made.monitor.subscribe(ACKNOWLEDGED) { (begun << true) && @release.pop }
+      send_to(made)
+      eventually { begun.size == 1 }
+    end
+  end
+
+  def source_of(producer) = producer.instance_variable_get(:@events)
+
+  def dispatchers = Thread.list.select { |thread| thread.name == "penstock.events" }
+
+  def told_by_others
+    one = impatient
+    told = heard(one)
+    send_to(one)
+    eventually(5, "nobody tells the events of another producer") { told.size == 1 }
+  end
+
+  # ---- somebody always stands by ----
+
+  def test_a_listener_that_never_ends_and_that_nobody_wants_any_more_delays_nobody
+    stuck.monitor.clear
+    eventually { Penstock::EventDispatcher.threads == 1 } # the one that stood by had nothing left to do
+    told_by_others
+  end
+
+  def test_listeners_of_slow_listeners_that_never_end_delay_nobody
+    slow = Queue.new
+    Penstock.monitor.subscribe("listener.slow") { (slow << true) && @release.pop }
+    3.times do |i|
+      stuck
+      eventually { slow.size == i + 1 }
+    end
+    told_by_others
+  end
+
+  def test_a_listener_of_slow_listeners_that_ends_its_thread_delays_nobody
+    slow = Queue.new
+    Penstock.monitor.subscribe("listener.slow") { (slow << true) && Thread.exit }
+    3.times do |i|
+      stuck
+      eventually { slow.size == i + 1 }
+    end
+    told_by_others
+  end
+
+  def test_who_stands_by_is_replaced_when_it_is_killed
+    stuck
+    dispatchers.each { |thread| thread.kill unless at_work?(thread) }
+    told_by_others
+  end
+
+  def at_work?(thread) = thread.backtrace&.any? { |line| line.include?("run_listeners") }
+
+  # ---- nothing is lost ----
+
+  def test_what_is_due_is_told_though_somebody_begins_to_listen_after_the_client_has_closed
+    producer = impatient
+    told = Queue.new
+    producer.monitor.subscribe(ACKNOWLEDGED) { |event| @release.pop && told << event[:label] }
+    send_to(producer)
+    eventually { @release.num_waiting == 1 }
+    19.times { |i| producer.produce_async(topic: @topic, payload: "x", label: i + 1) }
+    producer.flush
+    assert producer.disconnect
+    producer.monitor.subscribe("error.occurred") { nil }
+    20.times { @release << true }
+    eventually(5) { told.size == 20 }
+    assert_equal [*0...20], Array.new(20) { told.pop }
+  end
+
+  class Gate < Penstock::Monitor
+    attr_accessor :gate
+
+    def listening?(event)
+      gate.pop if gate && event == ACKNOWLEDGED
+      super
+    end
+  end
+
+  # A Timeout, for instance: connecting is what takes long.
+  def test_events_are_told_though_who_connects_is_interrupted
+    gate = Queue.new
+    producer = self.producer("linger.ms": 0) { |config| config.monitor = Gate.new }
+    told = heard(producer)
+    client = producer.client
+    producer.monitor.gate = gate
+    thread = quiet_thread { client.connect }
+    eventually { gate.num_waiting == 1 }
+    thread.raise(KeyError, "while connecting")
+    sleep 0.05
+    gate.close
+    assert_raises(KeyError) { thread.join }
+    send_to(producer)
+    eventually(5) { told.size == 1 }
+  end
+
+  def test_events_are_told_though_the_fiber_that_connects_is_interrupted
+    10.times do
+      producer = impatient
+      told = heard(producer)
+      client = producer.client
+      Thread.new do
+        Fiber.set_scheduler(PlainScheduler.new)
+        fiber = Fiber.schedule { assert_raises(KeyError) { client.connect } }
+        fiber.raise(KeyError, "while connecting")
+      end.join
+      send_to(producer)
+      eventually(5) { told.size == 1 }
+    end
+  end
+
+  def test_a_trap_does_not_open_a_client_whose_events_nobody_would_tell
+    output = ruby!(<<~RUBY)
+      producer = Penstock::Producer.new do |config|
+        config.kafka = { "bootstrap.servers": #{cluster.bootstrap_servers.inspect}, "linger.ms": 0 }
+      end
+      told = Queue.new
+      producer.monitor.subscribe("message.acknowledged") { |event| told << event[:label] }
+      producer.client # not open yet
+      produce = ->(label) { producer.produce_async(topic: #{@topic.inspect}, payload: "x", label:) }
+      trap("USR1") { produce.call(:trap) rescue puts($!.class) }
+      Process.kill("USR1", Process.pid)
+      sleep 0.1
+      produce.call(:later)
+      producer.close
+      puts told.pop, told.size
+    RUBY
+    assert_equal "Penstock::SignalTrapError\nlater\n0\n", output
+  end
+
+  def test_no_event_is_lost_or_told_twice_when_threads_are_killed_at_any_point
+    producer = impatient
+    told = heard(producer)
+    100.times do |round|
+      producer.produce_many_async(Array.new(30) { |i| { topic: @topic, payload: "x", label: (round * 30) + i } })
+      sleep(rand * 0.003)
+      dispatchers.sample&.kill
+    end
+    eventually { told.size >= 3_000 }
+    assert_equal [*0...3_000], Array.new(told.size) { told.pop }
+  end
+
+  def test_labels_of_messages_that_nobody_is_told_of_are_forgotten
+    producer = self.producer
+    producer.monitor.subscribe("error.occurred") { nil }
+    3.times { producer.produce_many_sync(Array.new(500) { { topic: @topic, payload: "x", label: Object.new } }) }
+    producer.produce_sync(topic: @topic, payload: "x", label: :last)
+    assert_operator source_of(producer).counts.last, :<=, 1
+  end
+
+  # ---- statistics ----
+
+  def test_who_listens_to_statistics_while_the_producer_connects_gets_them
+    producer = self.producer
+    producer.define_singleton_method(:log_in) do |client|
+      super(client)
+      monitor.subscribe("statistics.emitted") { nil } unless @subscribed
+      @subscribed = true
+    end
+    before = producer.client
+    eventually { producer.status.connected? && !producer.client.equal?(before) }
+  end
+
+  # ---- tokens ----
+
+  class Ending
+    attr_reader :asked
+
+    def initialize(&ending)
+      @ending = ending
+      @asked = 0
+    end
+
+    def on_oauthbearer_token_refresh(_event)
+      @asked += 1
+      @ending.call
+    end
+  end
+
+  def test_a_token_provider_that_ends_its_thread_has_given_none_and_is_asked_again
+    [-> { Thread.exit }, -> { raise Exception, "of the provider" }].each do |ending| # rubocop:disable Lint/RaiseException
+      provider = Ending.new(&ending)
+      one = unreachable_producer("security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER") do |config|
+        config.oauth.token_provider_listener = provider
+        config.refusal_timeout = 100
+        config.polling.fd.periodic_poll_interval = 100
+      end
+      capture_io do # Ruby reports the exception
+        error = assert_raises(Penstock::AuthenticationError) { one.produce_sync(topic: "nowhere", payload: "x") }
+        assert_match(/ended its thread/, error.message)
+        one.close(timeout: 0)
+      end
+    end
+  end
+end

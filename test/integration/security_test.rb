@@ -1,0 +1,396 @@
+# frozen_string_literal: true
+
+require_relative "../test_helper"
+require_relative "../support/secure_kafka"
+require "securerandom"
+
+# On a real Kafka with TLS, SASL and ACLs.
+class SecurityTest < PenstockTest
+  include SecureKafka
+
+  NEW_SCRAM = (Penstock.librdkafka_version.split(".").map(&:to_i) <=> [2, 6, 1]) >= 0
+
+  # How long the messages of these would wait without it: message.timeout.ms, 150 s.
+  def impatient(servers, **settings)
+    producer(servers:, log_level: 0, **settings) { |config| config.refusal_timeout = 500 }
+  end
+
+  def new_topic = "penstock-test-#{SecureRandom.hex(6)}"
+
+  def deliver(servers, **settings)
+    report = producer(servers:, **settings).produce_sync(topic: new_topic, payload: "x")
+    assert_predicate report, :persisted?
+  end
+
+  # ---- what is let in ----
+
+  def test_tls_with_an_authority_from_a_file = deliver(SSL, **TLS)
+
+  def test_tls_with_everything_as_pem_strings
+    deliver(MTLS, "security.protocol": "ssl", "ssl.ca.pem": File.read(CA), "ssl.certificate.pem": File.read(CERT),
+                  "ssl.key.pem": File.read(KEY))
+  end
+
+  def test_tls_with_a_client_certificate_from_files
+    deliver(MTLS, **TLS, "ssl.certificate.location": CERT, "ssl.key.location": KEY)
+  end
+
+  def test_plain_over_tls_and_without = [deliver(SASL_SSL, **TLS_LOGIN), deliver(SASL, **LOGIN)]
+
+  %w[SCRAM-SHA-256 SCRAM-SHA-512].each do |mechanism|
+    define_method("test_#{mechanism.downcase.tr("-", "_")}_or_an_error_that_says_that_librdkafka_is_too_old") do
+      next deliver(SASL_SSL, **TLS_LOGIN, "sasl.mechanism": mechanism) if NEW_SCRAM
+
+      error = refused(Penstock::AuthenticationError, SASL_SSL, **TLS_LOGIN, "sasl.mechanism": mechanism)
+      assert_match(/librdkafka older than 2\.6\.1/, error.message)
+    end
+  end
+
+  def test_another_host_name_is_let_in_when_that_is_not_checked
+    deliver(STRANGER, **TLS, "ssl.endpoint.identification.algorithm": "none")
+  end
+
+  # ---- what is refused: name of the test => [error, servers, settings, what the error says] ----
+
+  REFUSED = {
+    "an_authority_that_did_not_sign_the_certificate" =>
+      [Penstock::TlsError, SSL, { "security.protocol": "ssl" }, /authority that is not known here.*ssl\.ca\.location/m],
+    "a_certificate_for_another_host" =>
+      [Penstock::TlsError, STRANGER, TLS, /another (host name|IP address).*bootstrap\.servers/m],
+    "no_client_certificate" => [Penstock::TlsError, MTLS, TLS, /wants a client certificate.*ssl\.certificate\.location/m],
+    "a_wrong_password" =>
+      [Penstock::AuthenticationError, SASL, { **LOGIN, "sasl.password": "wrong-secret" }, /Invalid username.*sasl\.password/m],
+    "a_wrong_user" =>
+      [Penstock::AuthenticationError, SASL_SSL, { **TLS_LOGIN, "sasl.username": "nobody" }, /sasl\.username/],
+    "a_wrong_password_of_scram" =>
+      [Penstock::AuthenticationError, SASL, { **LOGIN, "sasl.mechanism": "SCRAM-SHA-256", "sasl.password": "wrong-secret" },
+       /SCRAM-SHA-256.*sasl\.password/m],
+    "sasl_where_there_is_none" => [Penstock::AuthenticationError, PLAINTEXT, LOGIN, /does not ask for SASL.*security\.protocol/m],
+    "no_tls_on_a_tls_port" => [Penstock::SecurityProtocolError, SSL, {}, /may want TLS.*security\.protocol/m],
+    "tls_on_a_port_without" => # a librdkafka that is newer tells less
+      [NEW_SCRAM ? Penstock::SecurityProtocolError : Penstock::TlsError, PLAINTEXT, TLS, /The port may.*security\.protocol/m],
+    "no_sasl_on_a_sasl_port" => [Penstock::SecurityProtocolError, SASL, {}, /may want (TLS or )?SASL.*security\.protocol/m]
+  }.freeze
+
+  REFUSED.each do |cause, (error_class, servers, settings, message)|
+    define_method("test_#{cause}_is_an_error_in_time_that_says_what_to_check") do
+      assert_match message, refused(error_class, servers, **settings).message
+    end
+  end
+
+  def refused(error_class, servers, **settings)
+    one = impatient(servers, **settings)
+    error = nil
+    took = seconds_of { error = assert_raises(error_class) { one.produce_sync(topic: "refused", payload: "x") } }
+    assert_operator took, :<, 10
+    assert_predicate error, :retriable?, "it is certainly not in the topic"
+    refute_match(/secret/, error.full_message)
+    error
+  end
+
+  def test_everything_that_waits_for_brokers_learns_of_the_refusal
+    settings = { **LOGIN, "sasl.password": "wrong-secret" }
+    one = impatient(SASL, **settings)
+    handles = one.produce_many_async(Array.new(3) { { topic: "refused", payload: "x" } })
+    assert_raises(Penstock::AuthenticationError) { one.flush(timeout: 20) }
+    handles.each { |handle| assert_raises(Penstock::AuthenticationError) { handle.wait } }
+    assert_raises(Penstock::AuthenticationError) { one.partition_count("refused") }
+    assert_raises(Penstock::ProduceManyError) { one.produce_many_sync([{ topic: "refused", payload: "x" }] * 2) }
+
+    transactional = impatient(SASL, **settings, "transactional.id": new_topic)
+    took = seconds_of { assert_raises(Penstock::AuthenticationError) { transactional.transaction { nil } } }
+    assert_operator took, :<, 15
+  end
+
+  def test_a_producer_that_was_refused_goes_on_when_its_credentials_are_mended
+    one = impatient(SASL, **LOGIN, "sasl.password": "wrong-secret")
+    assert_raises(Penstock::AuthenticationError) { one.produce_sync(topic: "refused", payload: "x") }
+    one.set_credentials(USER, PASSWORD)
+    assert_predicate one.produce_sync(topic: new_topic, payload: "x"), :persisted?
+  end
+
+  # With no sweep to find out by.
+  def test_a_batch_after_an_idle_time_is_noticed_at_once_over_sasl_too
+    name = new_topic
+    one = producer(servers: SASL, **LOGIN) { |config| config.polling.fd.periodic_poll_interval = 600_000 }
+    3.times do
+      assert one.produce_many_sync(Array.new(20) { { topic: name, payload: "x" } }).all?(&:delivered?)
+      sleep 0.5 # the idle time
+    end
+    assert_equal 0, Penstock::Poller.instance.stats[:missed_wakeups]
+  end
+
+  # ---- OAUTHBEARER ----
+
+  # Brings tokens without a signature, which is all that the Kafka of the tests asks for.
+  class Provider
+    attr_reader :events
+
+    def initialize(lifetime: 3600, &instead)
+      @events = Queue.new
+      @lifetime = lifetime
+      @instead = instead
+    end
+
+    def on_oauthbearer_token_refresh(event)
+      @events << [event, Thread.current]
+      return @instead.call(event) if @instead
+
+      now = Time.now.to_i
+      token = [{ alg: "none" }, { sub: SecureKafka::USER, iat: now, exp: now + @lifetime }].map { |part| encode(part) }.join(".")
+      event[:bearer].oauthbearer_set_token(token: "#{token}.", lifetime_ms: (now + @lifetime) * 1000,
+                                           principal_name: SecureKafka::USER)
+    end
+
+    private
+
+    def encode(part) = [JSON.generate(part)].pack("m0").tr("+/", "-_").delete("=")
+  end
+
+  OAUTH = { "security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER" }.freeze
+
+  def oauth_producer(provider, **settings)
+    producer(servers: SASL, log_level: 0, **OAUTH, **settings) do |config|
+      config.oauth.token_provider_listener = provider
+      config.refusal_timeout = 1_000
+      yield config if block_given?
+    end
+  end
+
+  def test_a_token_is_asked_for_before_the_first_connection_on_a_thread_of_its_own
+    provider = Provider.new
+    one = oauth_producer(provider)
+    told = Queue.new
+    one.monitor.subscribe("oauthbearer.token_refresh") { |event| told << event }
+    assert_predicate one.produce_sync(topic: new_topic, payload: "x"), :persisted?
+    event, thread = provider.events.pop
+    assert_equal ["penstock.tokens", one.id, %i[producer_id bearer caller]],
+                 [thread.name, event[:producer_id], event.payload.keys]
+    assert_equal event.payload, told.pop.payload
+    one.close
+    assert thread.join(5), "the thread ends with its producer"
+  end
+
+  def test_a_producer_that_is_closed_at_once_still_gets_its_token_and_delivers
+    one = oauth_producer(Provider.new { |event| sleep(0.3) && Provider.new.on_oauthbearer_token_refresh(event) })
+    handle = one.produce_async(topic: new_topic, payload: "x")
+    assert_predicate one.close(timeout: 10), :complete?
+    assert_predicate handle.wait, :persisted?
+  end
+
+  def test_tokens_are_refreshed_before_they_expire
+    provider = Provider.new(lifetime: 3)
+    one = oauth_producer(provider)
+    one.produce_sync(topic: new_topic, payload: "x")
+    eventually(10) { provider.events.size >= 3 }
+  end
+
+  def test_a_provider_that_raises_is_told_of_as_an_error_and_logged_and_refuses_messages_in_time
+    log = StringIO.new
+    one = oauth_producer(Provider.new { raise "no such luck" }) { |config| config.logger = Logger.new(log) }
+    errors = Queue.new
+    one.monitor.subscribe("error.occurred") { |event| errors << event }
+    error = assert_raises(Penstock::AuthenticationError) { one.produce_sync(topic: new_topic, payload: "x") }
+    assert_match(/no such luck.*token_provider_listener/m, error.message)
+    event = errors.pop
+    assert_equal ["callbacks.oauthbearer_token_refresh.error", "no such luck", one.id],
+                 [event[:type], event[:error].message, event[:producer_id]]
+    eventually { log.string.match?(/ERROR.*#{one.id}.*no such luck/) }
+  end
+
+  def test_a_provider_that_gives_none_or_gives_one_up_or_an_expired_one_is_an_error_that_says_so
+    answers = {
+      /has given no token/ => ->(_) {},
+      /the vault is shut/ => ->(event) { event[:bearer].oauthbearer_set_token_failure("the vault is shut") },
+      /ArgumentError: the token was not taken: .*unexpired/ => lambda { |event|
+        event[:bearer].oauthbearer_set_token(token: "secret", lifetime_ms: 1, principal_name: "x")
+      }
+    }
+    answers.each do |message, answer|
+      one = oauth_producer(Provider.new(&answer))
+      error = assert_raises(Penstock::AuthenticationError) { one.produce_sync(topic: new_topic, payload: "x") }
+      assert_match message, error.message
+      refute_match(/secret/, error.message)
+    end
+  end
+
+  def test_a_token_and_a_password_are_in_no_line_of_the_log_whatever_is_debugged
+    log = StringIO.new
+    token = nil
+    provider = Provider.new do |event|
+      bearer = event[:bearer]
+      bearer.define_singleton_method(:oauthbearer_set_token) { |**given| super(**given).tap { token = given[:token] } }
+      Provider.new.on_oauthbearer_token_refresh(event)
+    end
+    one = oauth_producer(provider, log_level: 7, debug: "all") { |config| config.logger = Logger.new(log) }
+    other = producer(servers: SASL, log_level: 7, debug: "all", **LOGIN) { |config| config.logger = Logger.new(log) }
+    [one, other].each do |each|
+      each.produce_sync(topic: new_topic, payload: "x")
+      each.close
+    end
+    eventually { log.string.include?("OAUTHBEARER") && log.string.include?("PLAIN") }
+    refute_includes log.string, token
+    refute_includes log.string, PASSWORD
+  end
+
+  def test_a_forked_child_asks_for_a_token_of_its_own
+    provider = Provider.new
+    one = oauth_producer(provider)
+    one.produce_sync(topic: new_topic, payload: "x")
+    child = fork do
+      one.produce_sync(topic: new_topic, payload: "x")
+      exit!(provider.events.size == 2 ? 0 : 1)
+    end
+    assert_predicate Process.wait2(child).last, :success?
+  end
+
+  # ---- consumers ----
+
+  def teardown
+    @consumers&.each { |one| one.close(timeout: 5) }
+    @consumers = nil
+    super
+  end
+
+  def consumer(servers, **settings)
+    made = Penstock::Consumer.new do |config|
+      config.kafka = { "bootstrap.servers": servers, "auto.offset.reset": "earliest", log_level: 0, **settings }
+      config.refusal_timeout = 500
+      yield config if block_given?
+    end
+    made.tap { |one| (@consumers ||= []) << one }
+  end
+
+  # @return [String] a topic with one message
+  def written
+    new_topic.tap { |topic| producer(servers: PLAINTEXT).produce_sync(topic:, payload: "x", partition: 0) }
+  end
+
+  def read(one, topic)
+    eventually(20) { one.poll(200) }.tap { |message| assert_equal [topic, "x"], [message.topic, message.payload] }
+  end
+
+  REFUSED.each do |cause, (error_class, servers, settings, message)|
+    define_method("test_#{cause}_is_an_error_of_a_consumers_poll_too") do
+      one = consumer(servers, **settings).assign("refused" => [0])
+      error = nil
+      took = seconds_of { error = assert_raises(error_class) { one.poll(60_000) } }
+      assert_operator took, :<, 10
+      assert_match message, error.message
+      refute_match(/secret/, error.full_message)
+    end
+  end
+
+  def test_a_consumer_that_was_refused_goes_on_when_its_credentials_are_mended
+    topic = written
+    one = consumer(SASL, **LOGIN, "sasl.password": "wrong-secret", "group.id": topic).subscribe(topic)
+    assert_raises(Penstock::AuthenticationError) { one.poll(60_000) }
+    assert_raises(Penstock::AuthenticationError) { one.commit({ topic => { 0 => 0 } }, timeout_ms: 60_000) }
+    assert_raises(Penstock::AuthenticationError) { one.watermarks(topic, 0, 60_000) }
+    one.set_credentials(USER, PASSWORD)
+    read(one, topic)
+    assert_nil one.commit
+  end
+
+  def test_a_consumers_credentials_may_be_changed_before_it_is_used
+    topic = written
+    one = consumer(SASL, **LOGIN, "sasl.password": "wrong-secret")
+    one.set_credentials(USER, PASSWORD)
+    read(one.assign(topic => { 0 => :beginning }), topic)
+  end
+
+  def oauth_consumer(provider, **settings)
+    consumer(SASL, **OAUTH, **settings) { |config| config.oauth.token_provider_listener = provider }
+  end
+
+  def test_a_consumer_asks_for_a_token_on_a_thread_of_its_own_and_leaves_its_group_with_it
+    topic = written
+    provider = Provider.new
+    one = oauth_consumer(provider, "group.id": topic).subscribe(topic)
+    read(one, topic)
+    event, thread = provider.events.pop
+    assert_equal ["penstock.tokens", one.id], [thread.name, event[:consumer_id]]
+    assert one.close(timeout: 10)
+    assert thread.join(5), "the thread ends with its consumer"
+  end
+
+  def test_a_consumers_tokens_are_refreshed_before_they_expire_also_while_nobody_polls
+    topic = written
+    provider = Provider.new(lifetime: 3)
+    one = oauth_consumer(provider)
+    read(one.assign(topic => { 0 => :beginning }), topic)
+    eventually(10) { provider.events.size >= 3 }
+  end
+
+  def test_a_consumers_provider_that_fails_is_an_error_of_its_poll_in_time
+    one = oauth_consumer(Provider.new { |event| event[:bearer].oauthbearer_set_token_failure("the vault is shut") })
+    error = assert_raises(Penstock::AuthenticationError) { one.assign("refused" => [0]).poll(60_000) }
+    assert_match(/the vault is shut.*token_provider_listener/m, error.message)
+  end
+
+  def test_a_consumer_that_is_first_used_in_a_forked_child_asks_for_a_token_there
+    topic = written
+    provider = Provider.new
+    one = oauth_consumer(provider)
+    child = fork do
+      read(one.assign(topic => { 0 => :beginning }), topic)
+      exit!(provider.events.size == 1 && one.close(timeout: 5) ? 0 : 1)
+    end
+    assert_predicate Process.wait2(child).last, :success?
+    assert_predicate provider.events, :empty?
+  end
+
+  # ---- rotation ----
+
+  def test_credentials_are_changed_without_a_restart_also_for_clients_to_come
+    one = producer(servers: SASL, **LOGIN, "sasl.password": "wrong-secret")
+    one.set_credentials(USER, PASSWORD)
+    assert_predicate one.produce_sync(topic: new_topic, payload: "x"), :persisted?
+    one.disconnect
+    assert_predicate one.produce_sync(topic: new_topic, payload: "x"), :persisted?
+    assert_raises(Penstock::ConfigurationInvalidError) { one.set_credentials("", "x") }
+    assert_raises(Penstock::ConfigurationInvalidError) { oauth_producer(Provider.new).set_credentials("a", "b") }
+  end
+
+  # ---- the documentation ----
+
+  REAL = { "tls.example:9093" => SSL, "mtls.example:9093" => MTLS, "sasl.example:9093" => SASL_SSL, "token.example:9092" => SASL,
+           "/etc/kafka/ca.pem" => CA, '"me"' => USER.inspect }.freeze
+
+  SNIPPETS = File.read(File.expand_path("../../docs/security.md", __dir__)).scan(/^```ruby\n(.*?)^```/m).flatten.freeze
+
+  SNIPPETS.each_with_index do |snippet, i|
+    define_method("test_snippet_#{i + 1}_of_the_page_about_security_delivers") do
+      { "KAFKA_CA" => CA, "KAFKA_CERTIFICATE" => CERT, "KAFKA_KEY" => KEY }.each { |name, file| ENV[name] = File.read(file) }
+      ENV["KAFKA_PASSWORD"] = PASSWORD
+      reading = "consumer.assign(topic => { 0 => :beginning }).poll(20_000) or abort('nothing was read')" if snippet["consumer ="]
+      output = ruby!(<<~RUBY)
+        require "json"
+        #{snippet.gsub(Regexp.union(REAL.keys), REAL)}
+        topic = "#{new_topic}"
+        puts producer.produce_sync(topic:, payload: "x", partition: 0).persisted?
+        #{reading}
+      RUBY
+      assert_equal "true\n", output
+    end
+  end
+
+  # ---- ACLs ----
+
+  def test_a_topic_that_may_not_be_written_to_is_an_error_in_time_that_says_so
+    name = "read-only-#{SecureRandom.hex(6)}"
+    producer(servers: PLAINTEXT).produce_sync(topic: name, payload: "makes the topic")
+    denied(name)
+  end
+
+  def test_a_topic_that_may_not_be_known_is_an_error_in_time_that_says_so = denied("hidden-#{SecureRandom.hex(6)}")
+
+  def denied(topic)
+    one = producer(servers: SASL, log_level: 0, **AS_GUEST)
+    error = nil
+    took = seconds_of { error = assert_raises(Penstock::DeliveryError) { one.produce_sync(topic:, payload: "x") } }
+    assert_equal :topic_authorization_failed, error.code
+    assert_match(/Grant this client the right to write to the topic/, error.message)
+    assert_operator took, :<, 10
+  end
+end

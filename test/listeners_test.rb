@@ -1,0 +1,271 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+
+# A listener may do what it likes: it delays the events of its own producer, and nothing else.
+class ListenersTest < PenstockTest
+  ACKNOWLEDGED = "message.acknowledged"
+  FAST = 1 # second: the bad listeners go on for 3 at least. bin/bench events has the figures.
+
+  def setup
+    super
+    @release = Queue.new # for those that would never end
+    @topic = topic(partitions: 1)
+  end
+
+  def teardown
+    @release.close
+    Penstock.monitor.clear
+    super
+  end
+
+  def impatient(**kafka)
+    producer("linger.ms": 0, **kafka) { |config| config.listener_budget = 100 }
+  end
+
+  def send_to(producer, count = 1) = count.times { producer.produce_async(topic: @topic, payload: "x") }
+
+  # Sends one message after the other and waits for each.
+  # @return [Array(Array<Float>, Array<Float>)] seconds until its verdict was here, and until its listener ran
+  def latencies(producer, count)
+    told = Queue.new
+    producer.monitor.subscribe(ACKNOWLEDGED) { |event| told << (now - event[:label]) }
+    warm(producer, told)
+    verdicts = Array.new(count) do
+      sleep 0.002
+      seconds_of { producer.produce_sync(topic: @topic, payload: "x", label: now) }
+    end
+    eventually { told.size == count }
+    [verdicts, Array.new(count) { told.pop }]
+  end
+
+  def warm(producer, told)
+    producer.produce_sync(topic: @topic, payload: "x", label: now)
+    eventually { told.size == 1 }
+    told.clear
+  end
+
+  def p99(values) = values.sort[(values.size * 0.99).ceil - 1]
+
+  BAD = {
+    sleeps: :sleep_for_long.to_proc,
+    raises: ->(_) { raise KeyError, "of the listener" },
+    exits: ->(_) { Thread.exit },
+    loops: ->(test) { Thread.pass until test.over? },
+    calls_back: :call_back.to_proc
+  }.freeze
+
+  def over? = @release.closed?
+
+  def call_back
+    @bad.last.produce_sync(topic: @topic, payload: "from a listener")
+    @bad.last.produce_sync(topic: @topic, payload: "from a listener") until over?
+  end
+
+  # Ruby 3.1's Queue has no timeout.
+  def sleep_for_long
+    deadline = now + 3
+    sleep 0.01 until over? || now > deadline
+  end
+
+  def test_a_listener_that_sleeps_for_3_seconds_in_a_loop_delays_no_other_producer
+    @bad = [impatient]
+    @bad[0].monitor.subscribe(ACKNOWLEDGED) { sleep_for_long }
+    send_to(@bad[0], 20)
+    verdicts, told = latencies(impatient, 300)
+    assert_operator p99(verdicts), :<, FAST
+    assert_operator p99(told), :<, FAST
+  end
+
+  def test_five_bad_listeners_of_different_kinds_delay_none_of_fifteen_others
+    @bad = BAD.values.map { |bad| impatient.tap { |made| made.monitor.subscribe(ACKNOWLEDGED) { bad.call(self) } } }
+    @bad.each { |producer| producer.monitor.subscribe("error.occurred") { nil } }
+    good = Array.new(15) { impatient }
+    @bad.each { |producer| send_to(producer, 20) }
+    results = good.map { |producer| latencies(producer, 40) }
+    assert_operator p99(results.flat_map(&:first)), :<, FAST
+    assert_operator p99(results.flat_map(&:last)), :<, FAST
+    assert_operator Penstock::EventDispatcher.threads, :<=, 8
+  end
+
+  # ---- each kind ----
+
+  def test_a_listener_over_its_budget_is_told_by_name_once_and_while_it_still_runs
+    producer = impatient
+    slow = Queue.new
+    Penstock.monitor.subscribe("listener.slow") { |event| slow << event.payload }
+    producer.monitor.subscribe(ACKNOWLEDGED) { sleep_for_long }
+    line = __LINE__ - 1
+    send_to(producer)
+    eventually { slow.size == 1 }
+    sleep 0.3
+    assert_equal 1, slow.size
+    told = slow.pop
+    assert_equal [producer.id, "#{__FILE__}:#{line}", ACKNOWLEDGED], told.values_at(:producer_id, :listener, :event)
+    assert_operator told[:time], :>=, 100
+  end
+
+  class Slow
+    def initialize(&block) = @block = block
+    def on_message_acknowledged(_event) = @block.call
+  end
+
+  def test_an_object_that_is_slow_is_told_by_its_class
+    producer = impatient
+    slow = Queue.new
+    producer.monitor.subscribe("listener.slow") { |event| slow << event[:listener] }
+    producer.monitor.subscribe(Slow.new { sleep_for_long })
+    send_to(producer)
+    eventually { slow.size == 1 }
+    assert_equal "ListenersTest::Slow", slow.pop
+  end
+
+  def test_a_listener_that_raises_is_told_once_and_the_others_and_the_next_events_are_told
+    [KeyError.new("mine"), Exception.new("mine"), NotImplementedError.new("mine")].each do |problem|
+      producer = impatient
+      errors = []
+      seen = []
+      producer.monitor.subscribe("error.occurred") { |event| errors << event.payload }
+      producer.monitor.subscribe(ACKNOWLEDGED) { |event| raise problem if event[:label] == 0 } # rubocop:disable Style/NumericPredicate
+      producer.monitor.subscribe(ACKNOWLEDGED) { |event| seen << event[:label] }
+      3.times { |i| producer.produce_async(topic: @topic, payload: "x", label: i) }
+      eventually { seen == [0, 1, 2] }
+      assert_equal([["callbacks.delivery.error", problem, ACKNOWLEDGED, producer.id]],
+                   errors.map { |error| error.values_at(:type, :error, :event, :producer_id) })
+    end
+  end
+
+  def test_a_listener_of_librdkafkas_errors_that_raises_is_told_to_the_others
+    producer = unreachable_producer
+    seen = Queue.new
+    producer.monitor.subscribe("error.occurred") { raise "mine" }
+    producer.monitor.subscribe("error.occurred") { |event| seen << event[:type] }
+    capture_io do
+      send_to(producer)
+      producer.purge
+      eventually { seen.size >= 2 }
+      producer.close
+    end
+    assert_includes Array.new(seen.size) { seen.pop }, "callbacks.error.error"
+  end
+
+  def test_a_listener_that_ends_its_thread_loses_no_event_and_no_other_listener
+    [-> { Thread.exit }, -> { Thread.current.kill }].each do |ending|
+      producer = impatient
+      seen = []
+      producer.monitor.subscribe(ACKNOWLEDGED) { |event| event[:label] % 10 == 3 && ending.call }
+      producer.monitor.subscribe(ACKNOWLEDGED) { |event| seen << event[:label] }
+      100.times { |i| producer.produce_async(topic: @topic, payload: "x", label: i) }
+      eventually { seen.size == 100 }
+      assert_equal [*0...100], seen
+    end
+  end
+
+  # ---- calling back ----
+
+  def calling(producer)
+    done = Queue.new
+    once = false
+    producer.monitor.subscribe(ACKNOWLEDGED) do
+      next if once
+
+      once = true
+      done << yield
+    rescue StandardError => e
+      done << e
+    end
+    send_to(producer)
+    eventually(10) { done.size == 1 }
+    done.pop
+  end
+
+  def test_a_listener_may_produce
+    producer = impatient
+    assert_instance_of Penstock::DeliveryReport, calling(producer) { producer.produce_sync(topic: @topic, payload: "x") }
+  end
+
+  def test_a_listener_may_close_its_producer
+    producer = impatient
+    assert_operator seconds_of { assert_instance_of Penstock::CloseReport, calling(producer) { producer.close } }, :<, 5
+    assert_predicate producer.status, :closed?
+  end
+
+  def test_listeners_may_close_each_others_producers
+    producers = Array.new(2) { impatient }
+    ended = Queue.new
+    both_have_sent = Queue.new
+    producers.each_with_index do |producer, i|
+      producer.monitor.subscribe(ACKNOWLEDGED) do
+        both_have_sent.pop
+        ended << producers[1 - i].close.class
+      end
+    end
+    elapsed = seconds_of do
+      producers.each { |producer| send_to(producer) }
+      both_have_sent.close
+      eventually { ended.size == 2 }
+    end
+    assert_operator elapsed, :<, 5
+  end
+
+  def test_a_close_in_another_thread_that_a_listener_waits_for_gives_the_listener_up_after_its_budget
+    producer = impatient
+    elapsed = seconds_of { calling(producer) { Thread.new { producer.close }.value } }
+    assert_operator elapsed, :<, 5
+  end
+
+  def test_a_listener_may_disconnect_its_producer
+    producer = impatient
+    assert_equal true, calling(producer) { producer.disconnect }
+    assert_instance_of Penstock::DeliveryReport, producer.produce_sync(topic: @topic, payload: "x")
+  end
+
+  def test_a_listener_may_run_a_transaction
+    producer = impatient("transactional.id": "listeners-#{rand(2**32)}")
+    assert_equal 7, calling(producer) { producer.transaction { producer.produce_async(topic: @topic, payload: "x") && 7 } }
+  end
+
+  def test_a_listener_may_subscribe_and_unsubscribe
+    producer = impatient
+    seen = Queue.new
+    more = ->(event) { seen << event[:offset] }
+    assert_equal more, calling(producer) { producer.monitor.subscribe(ACKNOWLEDGED, &more) }
+    send_to(producer)
+    eventually { seen.size == 1 }
+    own = nil
+    own = producer.monitor.subscribe(ACKNOWLEDGED) { producer.monitor.unsubscribe(own) && seen << :once }
+    3.times { producer.produce_sync(topic: @topic, payload: "x") }
+    eventually { seen.size == 5 }
+    assert_equal(1, Array.new(5) { seen.pop }.count(:once))
+  end
+
+  # ---- memory, and the garbage collector ----
+
+  def test_a_listener_that_never_ends_costs_no_memory
+    producer = self.producer("linger.ms": 0) { |config| config.event_queue_limit = 1_000 }
+    producer.monitor.subscribe(ACKNOWLEDGED) { sleep 0.01 until over? }
+    batch = Array.new(10_000) { { topic: @topic, payload: "x" } }
+    5.times { producer.produce_many_sync(batch) }
+    GC.start
+    before = resident
+    40.times { producer.produce_many_sync(batch) }
+    GC.start
+    assert_operator resident - before, :<, 40_000
+    assert_operator producer.metrics[:events][:waiting], :<=, 1_000
+  end
+
+  # @return [Integer] kB
+  def resident = File.read("/proc/self/status")[/VmRSS:\s+(\d+)/, 1].to_i
+
+  def test_events_survive_compaction
+    producer = impatient
+    seen = []
+    producer.monitor.subscribe(ACKNOWLEDGED) { |event| seen << [event[:topic], event[:label]] }
+    20.times do |round|
+      producer.produce_many_async(Array.new(100) { |i| { topic: @topic, payload: "x", label: "#{round}-#{i}" } })
+      GC.compact if GC.respond_to?(:compact) && !GCLevel.fragile?
+    end
+    eventually { seen.size == 2_000 }
+    assert_equal(Array.new(20) { |round| Array.new(100) { |i| [@topic, "#{round}-#{i}"] } }.flatten(1), seen)
+  end
+end

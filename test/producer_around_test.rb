@@ -1,0 +1,387 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require_relative "support/producer_test_case"
+
+# Hooks around everything that is sent.
+class ProducerAroundTest < ProducerTestCase
+  MESSAGE = { topic: "events", payload: "x" }.freeze
+  WAYS = {
+    produce_sync: [MESSAGE, :produce_sync, 1, true], produce_async: [MESSAGE, :produce_async, 1, false],
+    produce_many_sync: [[MESSAGE] * 2, :produce_many_sync, 2, true],
+    produce_many_async: [[MESSAGE] * 2, :produce_many_async, 2, false],
+    tombstone_sync: [{ topic: "events", key: "k", partition: 0 }, :produce_sync, 1, true]
+  }.freeze
+
+  def setup
+    super
+    @seen = []
+  end
+
+  # One that keeps what it delivers.
+  def buffered(**kafka)
+    producer(**kafka) do |config|
+      config.client_class = Penstock::Clients::Buffered
+      yield config if block_given?
+    end
+  end
+
+  def sent(producer) = producer.client.messages.map { |message| message[:payload] }
+
+  # Adds a hook that notes when it begins and ends.
+  def noting(producer, name)
+    producer.around do |sending|
+      @seen << :"#{name} begins"
+      sending.call
+    ensure
+      @seen << :"#{name} ends"
+    end
+  end
+
+  def errors(producer)
+    [].tap { |errors| producer.monitor.subscribe("error.occurred") { |event| errors << event.payload } }
+  end
+
+  # ---- what a hook sees and may change ----
+
+  WAYS.each do |method, (given, operation, size, sync)|
+    define_method(:"test_a_hook_is_around_#{method}_and_the_caller_gets_what_it_got") do
+      producer = buffered
+      producer.around do |sending|
+        @seen << [sending.producer, sending.operation, sending.messages.size, sending.sync?, sending.many?, sending.called?]
+        @seen << sending.call << sending.called?
+        "what a hook returns matters to nobody"
+      end
+      result = producer.public_send(method, given)
+      assert_equal [[producer, operation, size, sync, size > 1, false], result, true], @seen
+      assert_equal size, producer.client.messages.size
+    end
+  end
+
+  def test_hooks_run_in_the_order_they_were_added_the_first_outermost_after_the_middleware
+    producer = buffered
+    producer.middleware.append { |message| message.tap { @seen << :middleware } }
+    assert_same producer, noting(producer, "outer")
+    noting(producer, "inner")
+    producer.produce_sync(MESSAGE)
+    assert_equal [:middleware, :"outer begins", :"inner begins", :"inner ends", :"outer ends"], @seen
+  end
+
+  def test_messages_are_replaced_for_the_hooks_further_in_and_for_kafka_and_the_callers_stay_as_they_are
+    name = topic(partitions: 1)
+    producer = self.producer
+    %w[a b].each do |letter|
+      producer.around do |sending|
+        @seen << sending.messages.map { |message| message[:headers] }
+        sending.messages = sending.messages.map { |message| message.merge(headers: { **message[:headers].to_h, letter => "1" }) }
+        sending.call
+      end
+    end
+    message = { topic: name, payload: "x", headers: { "own" => "1" }.freeze }.freeze
+    producer.produce_sync(message)
+    handles = producer.produce_many_sync([message, message])
+    assert_equal 2, handles.size
+    assert_equal [{ "own" => "1" }, { "own" => "1", "a" => "1" }], @seen[0..1].flatten
+    headers = stored(name).map { |record| record.headers.to_h }
+    assert_equal [{ "own" => "1", "a" => "1", "b" => "1" }] * 3, headers
+  end
+
+  def test_other_messages_than_as_many_hashes_and_late_ones_are_refused
+    producer = buffered
+    producer.around do |sending|
+      [[MESSAGE], [MESSAGE] * 3, [MESSAGE, "x"], MESSAGE, nil].each do |messages|
+        assert_match(/replaces 2 messages/, assert_raises(Penstock::HookError) { sending.messages = messages }.message)
+      end
+      assert_raises(FrozenError) { sending.messages << MESSAGE }
+      sending.call
+      assert_match(/sent already/, assert_raises(Penstock::HookError) { sending.messages = [MESSAGE] * 2 }.message)
+      @seen << sending.messages
+    end
+    producer.produce_many_sync([MESSAGE] * 2)
+    assert_equal [[MESSAGE] * 2], @seen
+  end
+
+  def test_a_hook_is_in_the_thread_and_fiber_that_sends
+    producer = buffered
+    producer.around { |sending| sending.call.tap { @seen << Fiber.current } }
+    Fiber.new { producer.produce_sync(MESSAGE).tap { @seen << Fiber.current } }.resume
+    assert_equal 2, @seen.size
+    assert_same(*@seen)
+  end
+
+  def test_an_object_with_call_is_a_hook_and_nothing_else_is
+    hook = Class.new { def self.call(sending) = sending.call }
+    producer = buffered.around(hook)
+    assert_equal 0, producer.produce_sync(MESSAGE).offset
+    assert_match(/respond to call/, assert_raises(ArgumentError) { producer.around("text") }.message)
+    assert_raises(ArgumentError) { producer.around }
+    assert_raises(ArgumentError) { producer.around(hook) { nil } }
+  end
+
+  def test_what_is_refused_before_passes_no_hook_and_an_empty_batch_neither
+    producer = buffered
+    producer.around { flunk "asked" }
+    assert_raises(Penstock::MessageInvalidError) { producer.produce_sync("text") }
+    assert_raises(Penstock::MessageInvalidError) { producer.produce_many_sync([MESSAGE, "text"]) }
+    assert_raises(Penstock::MessageInvalidError) { producer.produce_many_sync("text") }
+    assert_equal [[], []], [producer.produce_many_sync([]), producer.flush_sync]
+    producer.close
+    assert_raises(Penstock::ProducerClosedError) { producer.produce_sync(MESSAGE) }
+  end
+
+  def test_a_hook_that_is_added_while_one_runs_counts_from_the_next_call_on
+    producer = buffered
+    producer.around { |sending| noting(producer, "late") && sending.call }
+    producer.produce_sync(MESSAGE)
+    assert_empty @seen
+    producer.produce_sync(MESSAGE)
+    assert_equal [:"late begins", :"late ends"], @seen
+  end
+
+  def test_threads_that_add_hooks_lose_none
+    producer = buffered
+    count = 0
+    Array.new(4) { Thread.new { 50.times { producer.around { |sending| sending.call.tap { count += 1 } } } } }.each(&:join)
+    producer.produce_sync(MESSAGE)
+    assert_equal 200, count
+  end
+
+  def test_events_of_the_call_are_told_inside_and_have_the_messages_as_they_were_sent
+    producer = buffered
+    noting(producer, "hook")
+    producer.around { |sending| (sending.messages = [MESSAGE.merge(payload: "other")]) && sending.call }
+    producer.monitor.subscribe("message.produced_sync") { |event| @seen << event[:message][:payload] }
+    producer.produce_sync(MESSAGE)
+    assert_equal [:"hook begins", "other", :"hook ends"], @seen
+  end
+
+  def test_a_producer_that_is_told_of_may_be_given_hooks_before_it_is_configured
+    listener = Penstock.monitor.subscribe("producer.created") { |event| noting(event[:producer], "hook") }
+    buffered.produce_sync(MESSAGE)
+    assert_equal [:"hook begins", :"hook ends"], @seen
+  ensure
+    Penstock.monitor.unsubscribe(listener)
+  end
+
+  # ---- what a hook raises, and what it hides ----
+
+  WAYS.each do |method, (given, *)|
+    define_method(:"test_what_a_hook_raises_before_#{method}_goes_to_the_caller_and_nothing_is_sent") do
+      producer = buffered
+      told = errors(producer)
+      noting(producer, "outer")
+      producer.around { raise KeyError, "mine" }
+      assert_equal "mine", assert_raises(KeyError) { producer.public_send(method, given) }.message
+      assert_empty producer.client.messages
+      assert_equal [:"outer begins", :"outer ends"], @seen
+      assert_empty told
+    end
+
+    define_method(:"test_what_a_hook_raises_after_#{method}_is_told_and_the_caller_gets_the_result") do
+      producer = buffered
+      told = errors(producer)
+      hook = ->(sending) { sending.call && raise(KeyError, "mine") }
+      producer.around(hook)
+      result = Array(producer.public_send(method, given))
+      assert_equal [given].flatten.size, result.size
+      assert_equal result.size, producer.client.messages.size
+      assert_equal [["around.error", "mine", producer]],
+                   (told.map { |event| [event[:type], event[:error].message, event[:caller]] })
+      assert_match(/Proc at .*producer_around_test\.rb:\d+/, told[0][:hook])
+    end
+  end
+
+  def test_what_a_hook_raises_afterwards_is_a_warning_when_nobody_listens
+    producer = buffered
+    producer.around { |sending| sending.call && raise(KeyError, "mine") }
+    report = nil
+    _, warning = capture_io { report = producer.produce_sync(MESSAGE) }
+    assert_equal 0, report.offset
+    assert_match(/\Apenstock: the hook Proc at \S+ raised KeyError: mine \(.*\), after the messages were sent\n\z/, warning)
+  end
+
+  def test_a_failure_goes_through_the_hooks_to_the_caller_and_is_told_as_without_them
+    producer = buffered
+    producer.client.fail_next(:msg_timed_out)
+    told = errors(producer)
+    producer.around do |sending|
+      sending.call
+    ensure
+      @seen << sending.error
+    end
+    error = assert_raises(Penstock::MessageTimedOutError) { producer.produce_sync(MESSAGE) }
+    assert_equal [error], @seen
+    assert_equal %w[librdkafka.dispatch_error message.produce_sync], told.map { |event| event[:type] }.sort
+  end
+
+  def test_a_hook_cannot_hide_a_failure_nor_put_another_in_its_place
+    producer = buffered
+    producer.client.fail_next(:msg_timed_out, times: 2)
+    hide = true
+    producer.around do |sending|
+      sending.call
+    rescue Penstock::Error
+      raise KeyError, "another" unless hide
+    end
+    assert_raises(Penstock::MessageTimedOutError) { producer.produce_sync(MESSAGE) }
+    hide = false
+    told = errors(producer)
+    assert_raises(Penstock::MessageTimedOutError) { producer.produce_sync(MESSAGE) }
+    assert_equal ["another"], (told.filter_map { |event| event[:error].message if event[:type] == "around.error" })
+  end
+
+  def test_a_hook_that_does_not_call_is_named_and_nothing_is_sent
+    producer = buffered
+    producer.around { :nothing }
+    told = errors(producer)
+    error = assert_raises(Penstock::HookError) { producer.produce_sync(MESSAGE) }
+    assert_match(/Proc at \S+producer_around_test\.rb:\d+ did not call the sending: nothing was sent/, error.message)
+    assert_empty producer.client.messages
+    assert_equal [error], (told.map { |event| event[:error] })
+  end
+
+  def test_a_hook_that_calls_twice_sends_once
+    producer = buffered
+    producer.around { |sending| [sending.call, assert_raises(Penstock::HookError) { sending.call }] }
+    assert_equal 0, producer.produce_sync(MESSAGE).offset
+    assert_equal 1, producer.client.messages.size
+  end
+
+  def test_what_is_no_standard_error_goes_through_also_when_a_hook_raises_it_afterwards
+    producer = buffered
+    producer.around { |sending| sending.call && raise(NoMemoryError, "mine") }
+    assert_raises(NoMemoryError) { producer.produce_sync(MESSAGE) }
+    assert_equal 1, producer.client.messages.size
+  end
+
+  def test_a_throw_goes_through_unless_a_hook_keeps_it_which_is_an_error
+    producer = buffered
+    producer.client.script { throw :away, :thrown }
+    noting(producer, "hook")
+    assert_equal(:thrown, catch(:away) { producer.produce_sync(MESSAGE) })
+    assert_equal [:"hook begins", :"hook ends"], @seen
+    producer.around(Keeper.new)
+    error = assert_raises(Penstock::HookError) { catch(:away) { producer.produce_sync(MESSAGE) } }
+    assert_match(/ProducerAroundTest::Keeper kept a throw/, error.message)
+  end
+
+  # Ends every way out of the sending.
+  class Keeper
+    def call(sending)
+      sending.call
+    ensure
+      return nil # rubocop:disable Lint/EnsureReturn -- that is what is tested
+    end
+  end
+
+  # ---- the buffer, variants, transactions ----
+
+  def test_the_buffer_passes_the_hooks_when_it_is_flushed_and_when_the_producer_is_closed
+    producer = buffered
+    producer.around { |sending| sending.call.tap { @seen << [sending.operation, sending.messages.size] } }
+    producer.buffer_many([MESSAGE] * 3)
+    assert_empty @seen
+    producer.flush_sync
+    producer.buffer(MESSAGE)
+    producer.flush_async
+    producer.buffer(MESSAGE)
+    client = producer.client
+    producer.close
+    assert_equal [[:produce_many_sync, 3], [:produce_many_async, 1], [:produce_many_async, 1]], @seen
+    assert_equal 5, client.messages.size
+  end
+
+  def test_what_a_hook_raises_before_a_flush_leaves_everything_in_the_buffer
+    producer = buffered
+    fails = true
+    producer.around { |sending| fails ? raise(KeyError, "mine") : sending.call }
+    producer.buffer_many(Array.new(3) { |i| MESSAGE.merge(payload: i.to_s) })
+    assert_raises(KeyError) { producer.flush_sync }
+    assert_equal 3, producer.messages.size
+    fails = false
+    producer.flush_sync
+    assert_equal %w[0 1 2], sent(producer)
+  end
+
+  [{}, { "transactional.id": "tx" }].each do |settings|
+    define_method(:"test_what_ends_a_flush_in_a_hook_after_it#{"_and_its_transaction" if settings.any?}_puts_nothing_back") do
+      producer = buffered(**settings)
+      producer.around { |sending| sending.call && raise(NoMemoryError, "mine") }
+      producer.buffer_many([MESSAGE] * 3)
+      assert_raises(NoMemoryError) { producer.flush_sync }
+      assert_empty producer.messages
+      assert_equal 3, producer.client.messages.size
+    end
+  end
+
+  def test_a_variant_passes_the_hooks_and_is_the_current_one_there
+    producer = buffered
+    producer.around { |sending| sending.call.tap { @seen << sending.producer.current_variant.max_wait_timeout } }
+    producer.with(max_wait_timeout: 123).produce_sync(MESSAGE)
+    producer.produce_sync(MESSAGE)
+    assert_equal [123, 180_000], @seen
+  end
+
+  def test_a_hook_is_around_the_transaction_of_its_own_and_inside_one_of_the_caller
+    producer = buffered("transactional.id": "tx")
+    %w[started committed].each { |name| producer.monitor.subscribe("transaction.#{name}") { @seen << :"transaction #{name}" } }
+    noting(producer, "hook")
+    producer.produce_sync(MESSAGE)
+    alone = [:"hook begins", :"transaction started", :"transaction committed", :"hook ends"]
+    assert_equal alone, @seen
+    @seen.clear
+    producer.transaction { producer.produce_async(MESSAGE) }
+    assert_equal alone.values_at(1, 0, 3, 2), @seen
+  end
+
+  def test_what_a_hook_raises_before_aborts_the_callers_transaction
+    producer = buffered("transactional.id": "tx")
+    fails = false
+    producer.around { |sending| fails ? raise(KeyError, "mine") : sending.call }
+    assert_raises(KeyError) do
+      producer.transaction do
+        producer.produce_async(MESSAGE)
+        fails = true
+        producer.produce_async(MESSAGE)
+      end
+    end
+    assert_empty producer.client.messages
+  end
+
+  def test_a_producer_that_delivers_nothing_passes_the_hooks
+    producer = self.producer { |config| config.deliver = false }
+    noting(producer, "hook")
+    assert_equal 0, producer.produce_sync(MESSAGE).offset
+    assert_equal 2, @seen.size
+  end
+
+  # ---- what it costs ----
+
+  def allocated_by(count, &block)
+    yield
+    GC.disable
+    before = GC.stat(:total_allocated_objects)
+    count.times(&block)
+    GC.stat(:total_allocated_objects) - before
+  ensure
+    GC.enable
+  end
+
+  def test_without_hooks_a_message_goes_straight_to_the_client_and_allocates_nothing_more
+    producer = self.producer { |config| config.client_class = Nothing }
+    client = producer.client
+    direct = allocated_by(200) { client.produce(MESSAGE) }
+    assert_operator allocated_by(200) { producer.produce_async(MESSAGE) } - direct, :<, 10
+    def producer.dispatching(*) = raise("not the straight way")
+    producer.produce_async(MESSAGE)
+    producer.produce_sync(MESSAGE)
+    producer.around(&:call)
+    assert_raises(RuntimeError) { producer.produce_async(MESSAGE) }
+  end
+
+  # Takes messages without looking at them.
+  class Nothing < Penstock::Clients::Dummy
+    HANDLE = Object.new.tap { |handle| def handle.wait(**) = nil }
+    def produce(_message) = HANDLE
+  end
+end

@@ -1,32 +1,11 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
+require_relative "support/listener_test_case"
 require_relative "support/plain_scheduler"
 
 # Where events, or who tells them, once got lost.
-class EventsAttackTest < PenstockTest
-  ACKNOWLEDGED = "message.acknowledged"
-
-  def setup
-    super
-    @release = Queue.new # for listeners that would never end
-    @topic = topic(partitions: 1)
-  end
-
-  def teardown
-    @release.close
-    Penstock.monitor.clear
-    super
-  end
-
-  def impatient(**kafka)
-    producer("linger.ms": 0, **kafka) { |config| config.listener_budget = 100 }
-  end
-
-  def send_to(producer, count = 1)
-    count.times { |i| producer.produce_async(topic: @topic, payload: "x", label: i) }
-  end
-
+class EventsAttackTest < ListenerTestCase
   # @return [Queue] of the labels that were told
   def heard(producer)
     Queue.new.tap { |told| producer.monitor.subscribe(ACKNOWLEDGED) { |event| told << event[:label] } }
@@ -111,7 +90,7 @@ class EventsAttackTest < PenstockTest
     attr_accessor :gate
 
     def listening?(event)
-      gate.pop if gate && event == ACKNOWLEDGED
+      gate.pop if gate && event == ListenerTestCase::ACKNOWLEDGED
       super
     end
   end

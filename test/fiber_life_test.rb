@@ -1,25 +1,10 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
-require_relative "support/fiber_schedulers"
+require_relative "support/fiber_test_case"
 
 # What waiting fibers cost and leave behind, and what becomes of them when their scheduler, thread or process goes.
-class FiberLifeTest < PenstockTest
-  include FiberSchedulers
-
-  MESSAGE = { topic: "test", payload: "x" }.freeze
-
-  def setup
-    super
-    @stuck = []
-  end
-
-  def teardown
-    GCLevel.stop
-    @stuck.each { |producer| producer.close(timeout: 0) }
-    super
-  end
-
+class FiberLifeTest < FiberTestCase
   FiberSchedulers::KINDS.each do |kind|
     define_method("test_500_waiting_fibers_need_one_descriptor_under_#{kind}") do
       handle = stuck_producer.produce_async(MESSAGE)
@@ -140,8 +125,6 @@ class FiberLifeTest < PenstockTest
   end
 
   private
-
-  def stuck_producer = unreachable_producer.tap { |made| @stuck << made }
 
   # @return [nil]
   def waited(handle, milliseconds)

@@ -1,26 +1,11 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
-require_relative "support/fiber_schedulers"
+require_relative "support/fiber_test_case"
 
 # Fibers of one scheduler that wait for messages: whom a verdict lets go on, and when.
-class FiberTest < PenstockTest
-  include FiberSchedulers
-
+class FiberTest < FiberTestCase
   SLACK = GCLevel.slow? ? 5 : 1.5 # seconds that a fiber may be late, beside other programs
-  MESSAGE = { topic: "test", payload: "x" }.freeze
-
-  def setup
-    super
-    @stuck = []
-  end
-
-  def teardown
-    GCLevel.stop
-    @stuck.each { |producer| producer.close(timeout: 0) }
-    super
-  end
-
   FiberSchedulers::KINDS.each do |kind|
     define_method("test_many_waiters_of_one_handle_all_go_on_under_#{kind}") do
       handle, come = held_handle
@@ -176,8 +161,6 @@ class FiberTest < PenstockTest
   end
 
   private
-
-  def stuck_producer(...) = unreachable_producer(...).tap { |made| @stuck << made }
 
   def timed_out(handle, max_wait_timeout_ms)
     assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms:) }

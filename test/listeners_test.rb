@@ -1,29 +1,11 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
+require_relative "support/listener_test_case"
 
 # A listener may do what it likes: it delays the events of its own producer, and nothing else.
-class ListenersTest < PenstockTest
-  ACKNOWLEDGED = "message.acknowledged"
+class ListenersTest < ListenerTestCase
   FAST = 1 # second: the bad listeners go on for 3 at least. bin/bench events has the figures.
-
-  def setup
-    super
-    @release = Queue.new # for those that would never end
-    @topic = topic(partitions: 1)
-  end
-
-  def teardown
-    @release.close
-    Penstock.monitor.clear
-    super
-  end
-
-  def impatient(**kafka)
-    producer("linger.ms": 0, **kafka) { |config| config.listener_budget = 100 }
-  end
-
-  def send_to(producer, count = 1) = count.times { producer.produce_async(topic: @topic, payload: "x") }
 
   # Sends one message after the other and waits for each.
   # @return [Array(Array<Float>, Array<Float>)] seconds until its verdict was here, and until its listener ran

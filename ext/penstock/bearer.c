@@ -12,7 +12,7 @@ static VALUE bearer_class;
 static void bearer_free(void *data)
 {
     struct ps_open *open = data;
-    if (open) open->kind->unref(open);
+    if (open) ps_open_unref(open);
 }
 
 static const rb_data_type_t bearer_type = {
@@ -23,23 +23,16 @@ static const rb_data_type_t bearer_type = {
 
 VALUE penstock_bearer_new(struct ps_open *open)
 {
-    open->kind->retain(open);
+    ps_open_retain(open);
     return TypedData_Wrap_Struct(bearer_class, &bearer_type, open);
 }
 
 static struct ps_open *bearer_open(VALUE self)
 {
     struct ps_open *open = rb_check_typeddata(self, &bearer_type);
-    if (open->kind->inherited(open))
+    if (ps_open_inherited(open))
         penstock_raise(penstock_forked_error, &penstock_no_context, "the tokens are for a client of the parent process");
     return open;
-}
-
-NORETURN(static void raise_closed(const struct ps_open *open));
-static void raise_closed(const struct ps_open *open)
-{
-    if (open->kind == &ps_client_kind) penstock_raise_closed((const struct ps_client *)open);
-    penstock_raise_consumer_closed((const struct ps_consumer *)open);
 }
 
 /* await: true when a token is wanted, nil when none ever will be. Blocks without the GVL. */
@@ -49,7 +42,7 @@ static VALUE bearer_await(VALUE self)
         struct ps_open *open = bearer_open(self); /* a trap may have forked */
         uint32_t heard = atomic_load(&open->tokens.bell.rings);
         if (ps_tokens_wanted(open)) return Qtrue;
-        if (open->kind->state(open) == PS_CLIENT_CLOSED) return Qnil;
+        if (atomic_load(&open->state) == PS_CLOSED) return Qnil;
         penstock_wait_bell(&open->tokens.bell, heard, PS_FOREVER);
     }
 }
@@ -68,10 +61,10 @@ static VALUE bearer_set_token(VALUE self, VALUE token, VALUE expires_ms, VALUE p
         pairs[i] = rb_string_value_cstr(&string);
     }
     rd_kafka_t *rk = ps_tokens_enter(open);
-    if (!rk) raise_closed(open);
+    if (!rk) penstock_raise_closed(open);
     rd_kafka_resp_err_t err = rd_kafka_oauthbearer_set_token(rk, token_text, expires, principal_text, pairs,
                                                              RARRAY_LEN(extensions), errstr, sizeof(errstr));
-    open->kind->leave(open);
+    ps_open_exit_long(open);
     ALLOCV_END(buffer);
     RB_GC_GUARD(token);
     RB_GC_GUARD(principal);
@@ -87,7 +80,7 @@ static VALUE bearer_set_failure(VALUE self, VALUE reason)
     rd_kafka_t *rk = ps_tokens_enter(open);
     if (!rk) return Qnil;
     rd_kafka_oauthbearer_set_token_failure(rk, text);
-    open->kind->leave(open);
+    ps_open_exit_long(open);
     return Qnil;
 }
 

@@ -51,7 +51,7 @@ static void client_free(void *data)
 {
     struct client_object *object = data;
     struct ps_client *client = atomic_load(&object->client);
-    if (client) ps_client_abandon(client);
+    if (client) ps_open_abandon(&client->open);
     xfree(object);
 }
 
@@ -81,13 +81,13 @@ static struct ps_client *renew(struct client_object *object, struct ps_client *i
     struct ps_poller *poller = penstock_poller_get(object->poller); /* may raise, so before there is anything to lose */
     struct ps_events *events = NIL_P(object->source) ? NULL : penstock_event_source_get(object->source);
     struct ps_client *fresh =
-        ps_client_new(rd_kafka_conf_dup(inherited->open.conf), inherited->name, poller, &inherited->settings);
+        ps_client_new(rd_kafka_conf_dup(inherited->open.conf), inherited->open.name, poller, &inherited->settings);
     if (!fresh) rb_memerror();
-    ps_client_set_brokers(fresh, inherited->brokers);
+    ps_open_set_brokers(&fresh->open, inherited->open.brokers);
     if (events) ps_client_set_events(fresh, events);
-    if (atomic_load(&inherited->state) >= PS_CLIENT_CLOSING) atomic_store(&fresh->state, PS_CLIENT_CLOSED);
+    if (atomic_load(&inherited->open.state) >= PS_CLOSING) atomic_store(&fresh->open.state, PS_CLOSED);
     if (atomic_compare_exchange_strong(&object->client, &inherited, fresh)) return fresh; /* the old one stays, untouched */
-    ps_client_unref(fresh);
+    ps_open_unref(&fresh->open);
     return inherited; /* another thread was first; this is what it put there */
 }
 
@@ -96,7 +96,7 @@ static struct ps_client *client_get(VALUE self)
     struct client_object *object = rb_check_typeddata(self, &client_type);
     struct ps_client *client = atomic_load(&object->client);
     if (!client) rb_raise(rb_eTypeError, "uninitialized %" PRIsVALUE, rb_obj_class(self));
-    return ps_client_inherited(client) ? renew(object, client) : client;
+    return ps_open_inherited(&client->open) ? renew(object, client) : client;
 }
 
 struct open_call {
@@ -108,7 +108,7 @@ struct open_call {
 static void *open_nogvl(void *arg)
 {
     struct open_call *call = arg;
-    call->result = ps_client_open(call->client, call->errstr, sizeof(call->errstr));
+    call->result = ps_open_once(&call->client->open, call->errstr, sizeof(call->errstr));
     return NULL;
 }
 
@@ -117,7 +117,7 @@ static void attach_dispatcher(VALUE self, const struct ps_client *client)
     const struct client_object *object = rb_check_typeddata(self, &client_type);
     if (NIL_P(object->logger)) return;
     VALUE dispatcher = rb_const_get(penstock_module, rb_intern("Dispatcher"));
-    rb_funcall(dispatcher, rb_intern("attach"), 2, ULL2NUM(client->address), object->logger);
+    rb_funcall(dispatcher, rb_intern("attach"), 2, ULL2NUM(client->open.address), object->logger);
 }
 
 static VALUE open_body(VALUE call)
@@ -135,21 +135,21 @@ static VALUE tell_source(VALUE source)
 /* Releases the GVL when it has to open: what was read from Ruby objects before must be read again. True: it did. */
 static bool client_open(VALUE self, struct ps_client *client)
 {
-    if (atomic_load(&client->state) != PS_CLIENT_NEW) return false;
+    if (atomic_load(&client->open.state) != PS_NEW) return false;
     struct open_call call = { .client = client };
     VALUE trap = rb_const_get(penstock_module, rb_intern("SignalTrap"));
     rb_funcall(trap, rb_intern("refuse"), 1, rb_utf8_str_new_cstr("connecting")); /* what is attached below takes locks of Ruby's */
     penstock_exit_arm();
     attach_dispatcher(self, client);
     const struct client_object *object = rb_check_typeddata(self, &client_type);
-    penstock_attach_refresher(object->token_refresher, client->address, &client->open);
+    penstock_attach_refresher(object->token_refresher, client->open.address, &client->open);
     rb_ensure(open_body, (VALUE)&call, tell_source, object->source);
-    int state = atomic_load(&client->state);
-    if (client->settings.logs_to_mailbox && (state == PS_CLIENT_NEW || state == PS_CLIENT_CLOSED))
-        ps_mailbox_post(client->address, PS_MAIL_LAST, ""); /* it did not open, or was closed meanwhile */
+    int state = atomic_load(&client->open.state);
+    if (client->settings.open.logs_to_mailbox && (state == PS_NEW || state == PS_CLOSED))
+        ps_mailbox_post(client->open.address, PS_MAIL_LAST, ""); /* it did not open, or was closed meanwhile */
     if (call.result < 0) {
         struct penstock_error_context context = penstock_no_context;
-        context.client = client;
+        context.open = &client->open;
         penstock_raise(penstock_config_error, &context, "%s", call.errstr);
     }
     return true;
@@ -168,12 +168,14 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
 
     /* The client owns the configuration from the start, so that an error in it leaks nothing. */
     struct ps_client_settings settings = {
+        .open = {
+            .close_timeout_ms = NUM2LL(close_timeout),
+            .refusal_us = NIL_P(refusal_timeout) ? -1 : NUM2LL(refusal_timeout) * 1000,
+            .logs_to_mailbox = !NIL_P(logger),
+        },
         .max_time_us = NUM2LL(max_time) * 1000,
         .sweep_us = NUM2LL(periodic_poll_interval) * 1000,
-        .close_timeout_ms = NUM2LL(close_timeout),
         .abort_wait_ms = NUM2LL(abort_wait),
-        .refusal_us = NIL_P(refusal_timeout) ? -1 : NUM2LL(refusal_timeout) * 1000,
-        .logs_to_mailbox = !NIL_P(logger),
     };
     object->limits.payload = NUM2SIZET(max_payload_size);
     object->queue_full_ms = penstock_timeout_ms(queue_full_ms);
@@ -183,19 +185,19 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
 
     struct ps_client *client = ps_client_new(rd_kafka_conf_new(), RSTRING_PTR(id), native_poller, &settings);
     if (!client) rb_memerror();
-    atomic_store(&client->state, PS_CLIENT_CLOSED); /* until its configuration has turned out to be right */
+    atomic_store(&client->open.state, PS_CLOSED); /* until its configuration has turned out to be right */
     atomic_store(&object->client, client);
 
     struct penstock_conf_facts facts;
-    penstock_conf_fill(client->open.conf, kafka, settings.logs_to_mailbox, &facts);
+    penstock_conf_fill(client->open.conf, kafka, settings.open.logs_to_mailbox, &facts);
     object->limits.total = facts.message_max_bytes;
     object->limits.queue = facts.queue_max_bytes;
     client->settings.sticky_ms = facts.sticky_ms;
     client->settings.idempotent = facts.idempotent;
     client->settings.transactional = facts.transactional;
     client->settings.transaction_timeout_ms = facts.transaction_timeout_ms;
-    ps_client_set_brokers(client, rb_string_value_cstr(&facts.brokers));
-    atomic_store(&client->state, PS_CLIENT_NEW);
+    ps_open_set_brokers(&client->open, rb_string_value_cstr(&facts.brokers));
+    atomic_store(&client->open.state, PS_NEW);
     return self;
 }
 
@@ -207,8 +209,8 @@ static VALUE client_set_token_refresher(VALUE self, VALUE refresher)
     struct client_object *object = rb_check_typeddata(self, &client_type);
     struct ps_client *client = client_get(self);
     RB_OBJ_WRITE(self, &object->token_refresher, refresher);
-    penstock_conf_ask_for_tokens(client->open.conf, false, client->settings.logs_to_mailbox);
-    client->settings.token_provider = true;
+    penstock_conf_ask_for_tokens(client->open.conf, false, client->settings.open.logs_to_mailbox);
+    client->settings.open.token_provider = true;
     return refresher;
 }
 
@@ -216,7 +218,7 @@ static VALUE client_set_credentials(VALUE self, VALUE user, VALUE password)
 {
     struct ps_client *client = client_get(self);
     struct penstock_error_context context = penstock_no_context;
-    context.client = client;
+    context.open = &client->open;
     penstock_set_credentials(&client->open, &context, user, password);
     return Qnil;
 }
@@ -225,7 +227,7 @@ static VALUE client_set_credentials(VALUE self, VALUE user, VALUE password)
 
 static void check_open(const struct ps_client *client)
 {
-    if (atomic_load(&client->state) >= PS_CLIENT_CLOSING) penstock_raise_closed(client);
+    if (atomic_load(&client->open.state) >= PS_CLOSING) penstock_raise_closed(&client->open);
 }
 
 struct ps_client *penstock_client_get(VALUE self)
@@ -498,7 +500,7 @@ int64_t penstock_timeout_ms(VALUE milliseconds)
 static VALUE client_timeout_error(VALUE self, VALUE text, VALUE topic)
 {
     struct penstock_error_context context = {
-        .err = RD_KAFKA_RESP_ERR__TIMED_OUT, .client = client_get(self), .topic = topic, .partition = -1,
+        .err = RD_KAFKA_RESP_ERR__TIMED_OUT, .open = &client_get(self)->open, .topic = topic, .partition = -1,
     };
     return penstock_error_new(penstock_timeout_error, &context, text);
 }
@@ -531,21 +533,21 @@ static VALUE client_flush(VALUE self, VALUE timeout_ms)
     ps_job_unref(&flush->job);
     if (interrupted) rb_jump_tag(interrupted);
     if (!flushed) check_open(client); /* whoever closed it sees to the messages */
-    if (atomic_load(&client->open.refusal.given_up) != given_up) penstock_raise_if_refused(client, Qnil);
+    if (atomic_load(&client->open.refusal.given_up) != given_up) penstock_raise_if_refused(&client->open, Qnil);
     return flushed ? Qtrue : Qfalse;
 }
 
 struct close_call {
     struct ps_client *client;
     int64_t timeout_ms;
-    struct ps_close_job *closing;
+    struct ps_job *closing;
     int failed;
 };
 
 static void *close_nogvl(void *arg) /* may wait for another thread that is just opening the client */
 {
     struct close_call *call = arg;
-    call->closing = ps_client_close(call->client, call->timeout_ms, NULL);
+    call->closing = ps_open_close(&call->client->open, call->timeout_ms, NULL);
     call->failed = errno;
     return NULL;
 }
@@ -557,8 +559,8 @@ static VALUE client_close(VALUE self, VALUE timeout_ms)
     int64_t margin_ms = call.timeout_ms / 10 + 500; /* to purge what could not be flushed, and to destroy: on a busy machine too */
     int64_t deadline_us = call.timeout_ms < 0 ? PS_FOREVER : ps_deadline_us(call.timeout_ms + margin_ms);
     penstock_nogvl(close_nogvl, &call);
-    if (call.closing) penstock_wait_job(&call.closing->job, deadline_us);
-    else if (atomic_load(&call.client->state) == PS_CLIENT_OPEN)
+    if (call.closing) penstock_wait_job(call.closing, deadline_us);
+    else if (atomic_load(&call.client->open.state) == PS_OPEN)
         rb_syserr_fail(call.failed ? call.failed : EAGAIN, "cannot start a thread to close");
 
     struct ps_close_counts counts;
@@ -572,14 +574,14 @@ static VALUE client_begin_closing(VALUE self, VALUE timeout_ms)
 {
     struct close_call call = { .client = client_get(self), .timeout_ms = penstock_timeout_ms(timeout_ms) };
     penstock_nogvl_now(close_nogvl, &call);
-    if (call.closing) ps_job_unref(&call.closing->job);
+    if (call.closing) ps_job_unref(call.closing);
     return Qnil;
 }
 
 /* A client that is closing gives up delivering after this time, if it would not before. */
 static VALUE client_hurry(VALUE self, VALUE timeout_ms)
 {
-    ps_client_hurry(client_get(self), ps_deadline_us(penstock_timeout_ms(timeout_ms)));
+    ps_open_hurry(&client_get(self)->open, ps_deadline_us(penstock_timeout_ms(timeout_ms)));
     return Qnil;
 }
 
@@ -587,7 +589,7 @@ static VALUE client_hurry(VALUE self, VALUE timeout_ms)
 static VALUE client_set_event_source(VALUE self, VALUE source)
 {
     struct ps_client *client = client_get(self);
-    if (atomic_load(&client->state) != PS_CLIENT_NEW) rb_raise(rb_eRuntimeError, "the client was opened already");
+    if (atomic_load(&client->open.state) != PS_NEW) rb_raise(rb_eRuntimeError, "the client was opened already");
     struct client_object *object = rb_check_typeddata(self, &client_type);
     ps_client_set_events(client, penstock_event_source_get(source));
     RB_OBJ_WRITE(self, &object->source, source);
@@ -634,7 +636,7 @@ static VALUE client_measures(VALUE self)
 static VALUE client_state(VALUE self)
 {
     static const char *const names[] = { "configured", "open", "closing", "closed" };
-    return ID2SYM(rb_intern(names[atomic_load(&client_get(self)->state)]));
+    return ID2SYM(rb_intern(names[atomic_load(&client_get(self)->open.state)]));
 }
 
 static VALUE client_connect(VALUE self)
@@ -673,13 +675,13 @@ static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VA
     int state = 0;
     rb_protect(query_partitions, (VALUE)query, &state);
     struct penstock_error_context context = {
-        .err = query->err, .client = client, .topic = name, .partition = -1, .retriable = true,
+        .err = query->err, .open = &client->open, .topic = name, .partition = -1, .retriable = true,
     };
     int32_t count = query->partition_count;
     ps_job_abandon(&query->job);
     if (state) rb_jump_tag(state);
     if (context.err) {
-        penstock_raise_if_refused(client, name);
+        penstock_raise_if_refused(&client->open, name);
         penstock_raise(penstock_error, &context, "the partitions of the topic could not be learnt");
     }
     return INT2NUM(count);

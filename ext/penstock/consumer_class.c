@@ -44,7 +44,7 @@ static void consumer_free(void *data)
 {
     struct consumer_object *object = data;
     struct ps_consumer *consumer = atomic_load(&object->consumer);
-    if (consumer) ps_consumer_abandon(consumer);
+    if (consumer) ps_open_abandon(&consumer->open);
     xfree(object);
 }
 
@@ -80,35 +80,28 @@ static struct ps_consumer *any_consumer(VALUE self) /* perhaps the parent's */
 static struct ps_consumer *renew(VALUE self, struct ps_consumer *inherited)
 {
     struct consumer_object *object = rb_check_typeddata(self, &consumer_type);
-    struct ps_consumer *fresh = ps_consumer_new(rd_kafka_conf_dup(inherited->open.conf), inherited->name, &inherited->settings);
+    struct ps_consumer *fresh = ps_consumer_new(rd_kafka_conf_dup(inherited->open.conf), inherited->open.name, &inherited->settings);
     if (!fresh) rb_memerror();
-    ps_consumer_set_brokers(fresh, inherited->brokers);
+    ps_open_set_brokers(&fresh->open, inherited->open.brokers);
     if (atomic_compare_exchange_strong(&object->consumer, &inherited, fresh)) return fresh; /* the old one stays, untouched */
-    ps_consumer_unref(fresh);
+    ps_open_unref(&fresh->open);
     return inherited; /* another thread was first; this is what it put there */
 }
 
 static struct ps_consumer *consumer_get(VALUE self)
 {
     struct ps_consumer *consumer = any_consumer(self);
-    if (!ps_consumer_inherited(consumer)) return consumer;
-    if (atomic_load(&consumer->state) == PS_CLIENT_NEW) return renew(self, consumer);
+    if (!ps_open_inherited(&consumer->open)) return consumer;
+    if (atomic_load(&consumer->open.state) == PS_NEW) return renew(self, consumer);
     struct penstock_error_context context = penstock_no_context;
-    context.consumer = consumer;
+    context.open = &consumer->open;
     penstock_raise(penstock_forked_error, &context,
                    "the consumer was used before this process was forked, and stays the parent's; make a new one here");
 }
 
-void penstock_raise_consumer_closed(const struct ps_consumer *consumer)
-{
-    struct penstock_error_context context = penstock_no_context;
-    context.consumer = consumer;
-    penstock_raise(penstock_consumer_closed_error, &context, "the consumer is closed");
-}
-
 static void check_open(const struct ps_consumer *consumer)
 {
-    if (atomic_load(&consumer->state) >= PS_CLIENT_CLOSING) penstock_raise_consumer_closed(consumer);
+    if (atomic_load(&consumer->open.state) >= PS_CLOSING) penstock_raise_closed(&consumer->open);
 }
 
 struct open_call {
@@ -120,7 +113,7 @@ struct open_call {
 static void *open_nogvl(void *arg)
 {
     struct open_call *call = arg;
-    call->result = ps_consumer_open(call->consumer, call->errstr, sizeof(call->errstr));
+    call->result = ps_open_once(&call->consumer->open, call->errstr, sizeof(call->errstr));
     return NULL;
 }
 
@@ -129,29 +122,29 @@ static void attach_dispatcher(VALUE self, const struct ps_consumer *consumer)
     const struct consumer_object *object = rb_check_typeddata(self, &consumer_type);
     if (NIL_P(object->logger)) return;
     VALUE dispatcher = rb_const_get(penstock_module, rb_intern("Dispatcher"));
-    rb_funcall(dispatcher, rb_intern("attach"), 2, ULL2NUM(consumer->address), object->logger);
+    rb_funcall(dispatcher, rb_intern("attach"), 2, ULL2NUM(consumer->open.address), object->logger);
 }
 
 /* The consumer, open; or raises. */
 static struct ps_consumer *open_consumer(VALUE self)
 {
     struct ps_consumer *consumer = consumer_get(self);
-    int state = atomic_load(&consumer->state);
-    if (state == PS_CLIENT_OPEN) return consumer;
+    int state = atomic_load(&consumer->open.state);
+    if (state == PS_OPEN) return consumer;
     check_open(consumer);
 
     struct open_call call = { .consumer = consumer };
     penstock_exit_arm();
     attach_dispatcher(self, consumer);
     penstock_attach_refresher(((struct consumer_object *)rb_check_typeddata(self, &consumer_type))->token_refresher,
-                              consumer->address, &consumer->open);
+                              consumer->open.address, &consumer->open);
     penstock_nogvl(open_nogvl, &call);
-    state = atomic_load(&consumer->state);
-    if (consumer->settings.logs_to_mailbox && (state == PS_CLIENT_NEW || state == PS_CLIENT_CLOSED))
-        ps_mailbox_post(consumer->address, PS_MAIL_LAST, ""); /* it did not open, or was closed meanwhile */
+    state = atomic_load(&consumer->open.state);
+    if (consumer->settings.open.logs_to_mailbox && (state == PS_NEW || state == PS_CLOSED))
+        ps_mailbox_post(consumer->open.address, PS_MAIL_LAST, ""); /* it did not open, or was closed meanwhile */
     if (call.result < 0) {
         struct penstock_error_context context = penstock_no_context;
-        context.consumer = consumer;
+        context.open = &consumer->open;
         penstock_raise(penstock_config_error, &context, "%s", call.errstr);
     }
     check_open(consumer);
@@ -170,11 +163,13 @@ static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger,
     if (atomic_load(&object->consumer)) rb_raise(rb_eTypeError, "already initialized");
     StringValueCStr(id);
     struct ps_consumer_settings settings = {
-        .close_timeout_ms = NUM2LL(close_timeout),
-        .logs_to_mailbox = !NIL_P(logger),
+        .open = {
+            .close_timeout_ms = NUM2LL(close_timeout),
+            .refusal_us = NIL_P(refusal_timeout) ? -1 : NUM2LL(refusal_timeout) * 1000,
+            .logs_to_mailbox = !NIL_P(logger),
+            .token_provider = !NIL_P(token_refresher),
+        },
         .grouped = RTEST(grouped),
-        .token_provider = !NIL_P(token_refresher),
-        .refusal_us = NIL_P(refusal_timeout) ? -1 : NUM2LL(refusal_timeout) * 1000,
     };
     RB_OBJ_WRITE(self, &object->logger, logger);
     RB_OBJ_WRITE(self, &object->token_refresher, token_refresher);
@@ -182,16 +177,16 @@ static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger,
     /* It owns the configuration from the start, so that an error in it leaks nothing. */
     struct ps_consumer *consumer = ps_consumer_new(rd_kafka_conf_new(), RSTRING_PTR(id), &settings);
     if (!consumer) rb_memerror();
-    atomic_store(&consumer->state, PS_CLIENT_CLOSED); /* until its configuration has turned out to be right */
+    atomic_store(&consumer->open.state, PS_CLOSED); /* until its configuration has turned out to be right */
     atomic_store(&object->consumer, consumer);
 
     struct penstock_consumer_conf_facts facts;
-    penstock_consumer_conf_fill(consumer->open.conf, kafka, settings.logs_to_mailbox, &facts);
-    if (settings.token_provider) penstock_conf_ask_for_tokens(consumer->open.conf, true, settings.logs_to_mailbox);
+    penstock_consumer_conf_fill(consumer->open.conf, kafka, settings.open.logs_to_mailbox, &facts);
+    if (settings.open.token_provider) penstock_conf_ask_for_tokens(consumer->open.conf, true, settings.open.logs_to_mailbox);
     int64_t nap_ms = facts.max_poll_interval_ms / 4;
     consumer->settings.nap_us = (nap_ms < 1 ? 1 : nap_ms > LONGEST_NAP_MS ? LONGEST_NAP_MS : nap_ms) * 1000;
-    ps_consumer_set_brokers(consumer, rb_string_value_cstr(&facts.brokers));
-    atomic_store(&consumer->state, PS_CLIENT_NEW);
+    ps_open_set_brokers(&consumer->open, rb_string_value_cstr(&facts.brokers));
+    atomic_store(&consumer->open.state, PS_NEW);
     return self;
 }
 
@@ -294,7 +289,7 @@ static VALUE take_ensure(VALUE arg)
 {
     struct taking *taking = (struct taking *)arg;
     if (taking->event) rd_kafka_event_destroy(taking->event);
-    ps_consumer_exit(taking->consumer);
+    ps_open_exit(&taking->consumer->open);
     return Qnil;
 }
 
@@ -304,7 +299,7 @@ static void raise_problem(const struct taking *taking)
     const struct problem *problem = &taking->problem;
     struct penstock_error_context context = {
         .err = problem->fatal ? atomic_load(&taking->consumer->fatal) : problem->err,
-        .consumer = taking->consumer,
+        .open = &taking->consumer->open,
         .topic = *problem->topic ? rb_utf8_str_new_cstr(problem->topic) : Qnil,
         .partition = problem->partition,
         .fatal = problem->fatal,
@@ -318,7 +313,7 @@ static void check_fatal(const struct ps_consumer *consumer)
     struct penstock_error_context context = penstock_no_context;
     context.err = atomic_load(&consumer->fatal);
     if (!context.err) return;
-    context.consumer = consumer;
+    context.open = &consumer->open;
     context.fatal = true;
     penstock_raise(penstock_consume_error, &context, "the consumer has met a fatal error");
 }
@@ -326,10 +321,10 @@ static void check_fatal(const struct ps_consumer *consumer)
 /* Brokers have refused the consumer for long enough: who waits for them is told, and somebody again each second. */
 static void check_refused(struct ps_consumer *consumer)
 {
-    if (!ps_refusal_due(&consumer->open.refusal, ps_now_us()) || !ps_consumer_enter(consumer)) return;
-    bool refused = ps_refusal_give_up(&consumer->open.refusal, consumer->rk);
-    ps_consumer_exit(consumer);
-    if (refused) penstock_raise_if_consumer_refused(consumer);
+    if (!ps_refusal_due(&consumer->open.refusal, ps_now_us()) || !ps_open_enter(&consumer->open)) return;
+    bool refused = ps_refusal_give_up(&consumer->open.refusal, consumer->open.rk);
+    ps_open_exit(&consumer->open);
+    if (refused) penstock_raise_if_refused(&consumer->open, Qnil);
 }
 
 static int64_t earlier(int64_t one_us, int64_t other_us)
@@ -345,7 +340,7 @@ static bool take(struct taking *taking, VALUE timeout_ms)
     for (;;) {
         struct ps_consumer *consumer = taking->consumer = consumer_get(taking->self); /* a trap may have forked */
         uint32_t heard = atomic_load(&consumer->bell.rings);
-        if (!ps_consumer_enter(consumer)) return false;
+        if (!ps_open_enter(&consumer->open)) return false;
         rb_ensure(take_body, (VALUE)taking, take_ensure, (VALUE)taking);
         if (taking->problem.err) raise_problem(taking);
         if (taking->count > 0) return true;
@@ -435,9 +430,9 @@ enum { LOOK_US = 250000 };
 /* What librdkafka says of the connections: nobody else may look while a thread waits for an answer. */
 static void notice(struct ps_consumer *consumer)
 {
-    if (!ps_consumer_enter(consumer)) return;
+    if (!ps_open_enter(&consumer->open)) return;
     ps_consumer_notice(consumer);
-    ps_consumer_exit(consumer);
+    ps_open_exit(&consumer->open);
 }
 
 static bool await_answer(const struct asking *asking)
@@ -457,7 +452,7 @@ static VALUE ask_body(VALUE arg)
     struct asking *asking = (struct asking *)arg;
     const struct ps_consumer_job *job = asking->job;
     struct penstock_error_context context = penstock_no_context;
-    context.consumer = asking->consumer;
+    context.open = &asking->consumer->open;
 
     bool done = await_answer(asking);
     context.err = done ? job->err : RD_KAFKA_RESP_ERR__TIMED_OUT;
@@ -475,11 +470,11 @@ static VALUE ask_body(VALUE arg)
         if (job->call == PS_CONSUMER_WATERMARKS) return rb_ary_new_from_args(2, LL2NUM(job->low), LL2NUM(job->high));
         return places_from(list);
     }
-    if (context.err == RD_KAFKA_RESP_ERR__DESTROY) penstock_raise_consumer_closed(asking->consumer); /* by another thread, meanwhile */
+    if (context.err == RD_KAFKA_RESP_ERR__DESTROY) penstock_raise_closed(&asking->consumer->open); /* by another thread, meanwhile */
     bool timed_out = context.err == RD_KAFKA_RESP_ERR__TIMED_OUT;
     if (timed_out || context.err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || context.err == RD_KAFKA_RESP_ERR__TRANSPORT) {
         notice(asking->consumer);
-        penstock_raise_if_consumer_refused(asking->consumer);
+        penstock_raise_if_refused(&asking->consumer->open, Qnil);
     }
     context.retriable = timed_out;
     penstock_raise(timed_out ? penstock_consume_timeout_error : asking->error_class, &context, "%s%s%s", asking->what,
@@ -548,15 +543,15 @@ static VALUE consumer_call_commit_async(VALUE self, VALUE places)
 {
     struct ps_consumer *consumer = open_consumer(self);
     rd_kafka_topic_partition_list_t *list = list_from(places);
-    bool entered = ps_consumer_enter(consumer);
+    bool entered = ps_open_enter(&consumer->open);
     struct penstock_error_context context = penstock_no_context;
-    context.consumer = consumer;
+    context.open = &consumer->open;
     if (entered) {
-        context.err = rd_kafka_commit(consumer->rk, list, 1);
-        ps_consumer_exit(consumer);
+        context.err = rd_kafka_commit(consumer->open.rk, list, 1);
+        ps_open_exit(&consumer->open);
     }
     rd_kafka_topic_partition_list_destroy(list);
-    if (!entered) penstock_raise_consumer_closed(consumer);
+    if (!entered) penstock_raise_closed(&consumer->open);
     if (context.err) penstock_raise(penstock_commit_error, &context, "the offsets were not committed");
     return Qnil;
 }
@@ -583,14 +578,14 @@ static VALUE consumer_call_positions(VALUE self, VALUE places)
     struct ps_consumer *consumer = open_consumer(self);
     VALUE positions = rb_ary_new();
     rd_kafka_topic_partition_list_t *list = list_from(places);
-    bool entered = ps_consumer_enter(consumer);
+    bool entered = ps_open_enter(&consumer->open);
     if (entered) {
-        rd_kafka_position(consumer->rk, list);
-        ps_consumer_exit(consumer);
+        rd_kafka_position(consumer->open.rk, list);
+        ps_open_exit(&consumer->open);
     }
     for (int i = 0; i < list->cnt; i++) rb_ary_push(positions, offset_or_nil(list->elems[i].offset));
     rd_kafka_topic_partition_list_destroy(list);
-    if (!entered) penstock_raise_consumer_closed(consumer);
+    if (!entered) penstock_raise_closed(&consumer->open);
     return positions;
 }
 
@@ -613,7 +608,7 @@ struct group_call {
 static void *group_nogvl(void *arg)
 {
     struct group_call *call = arg;
-    call->metadata = rd_kafka_consumer_group_metadata(call->consumer->rk);
+    call->metadata = rd_kafka_consumer_group_metadata(call->consumer->open.rk);
     return NULL;
 }
 
@@ -621,12 +616,12 @@ rd_kafka_consumer_group_metadata_t *penstock_consumer_group_metadata(VALUE self)
 {
     struct group_call call = { .consumer = open_consumer(self) };
     struct penstock_error_context context = penstock_no_context;
-    context.consumer = call.consumer;
+    context.open = &call.consumer->open;
     if (!call.consumer->settings.grouped)
         penstock_raise(penstock_config_error, &context, "committing a consumer's offsets needs config.kafka[\"group.id\"]");
-    if (!ps_consumer_enter(call.consumer)) penstock_raise_consumer_closed(call.consumer);
+    if (!ps_open_enter(&call.consumer->open)) penstock_raise_closed(&call.consumer->open);
     penstock_nogvl_now(group_nogvl, &call);
-    ps_consumer_exit(call.consumer);
+    ps_open_exit(&call.consumer->open);
     if (!call.metadata) penstock_raise(penstock_consume_error, &context, "the consumer's group is not known");
     return call.metadata;
 }
@@ -654,7 +649,7 @@ static VALUE consumer_call_set_credentials(VALUE self, VALUE user, VALUE passwor
 {
     struct ps_consumer *consumer = consumer_get(self);
     struct penstock_error_context context = penstock_no_context;
-    context.consumer = consumer;
+    context.open = &consumer->open;
     penstock_set_credentials(&consumer->open, &context, user, password);
     return Qnil;
 }
@@ -664,14 +659,14 @@ static VALUE consumer_call_set_credentials(VALUE self, VALUE user, VALUE passwor
 struct close_call {
     struct ps_consumer *consumer;
     int64_t timeout_ms;
-    struct ps_consumer_job *closing;
+    struct ps_job *closing;
     int failed;
 };
 
 static void *close_nogvl(void *arg) /* may wait for another thread that is just opening the consumer */
 {
     struct close_call *call = arg;
-    call->closing = ps_consumer_close(call->consumer, call->timeout_ms);
+    call->closing = ps_open_close(&call->consumer->open, call->timeout_ms, NULL);
     call->failed = errno;
     return NULL;
 }
@@ -680,16 +675,16 @@ static void *close_nogvl(void *arg) /* may wait for another thread that is just 
 static VALUE consumer_call_close(VALUE self, VALUE timeout_ms)
 {
     struct close_call call = { .consumer = any_consumer(self), .timeout_ms = penstock_timeout_ms(timeout_ms) };
-    if (ps_consumer_inherited(call.consumer)) {
-        if (atomic_load(&call.consumer->state) != PS_CLIENT_NEW) return Qtrue; /* the parent's business */
+    if (ps_open_inherited(&call.consumer->open)) {
+        if (atomic_load(&call.consumer->open.state) != PS_NEW) return Qtrue; /* the parent's business */
         call.consumer = consumer_get(self);
     }
     int64_t margin_ms = call.timeout_ms / 10 + 200; /* to destroy */
     int64_t deadline_us = call.timeout_ms < 0 ? PS_FOREVER : ps_deadline_us(call.timeout_ms + margin_ms);
     bool closed = true;
     penstock_nogvl(close_nogvl, &call);
-    if (call.closing) closed = penstock_wait_job(&call.closing->job, deadline_us);
-    else if (atomic_load(&call.consumer->state) == PS_CLIENT_OPEN)
+    if (call.closing) closed = penstock_wait_job(call.closing, deadline_us);
+    else if (atomic_load(&call.consumer->open.state) == PS_OPEN)
         rb_syserr_fail(call.failed ? call.failed : EAGAIN, "cannot start a thread to close");
     RB_GC_GUARD(self);
     return closed ? Qtrue : Qfalse;
@@ -700,8 +695,8 @@ static VALUE consumer_state(VALUE self)
 {
     static const char *const names[] = { "configured", "open", "closing", "closed" };
     const struct ps_consumer *consumer = any_consumer(self);
-    int state = atomic_load(&consumer->state);
-    if (ps_consumer_inherited(consumer) && state != PS_CLIENT_NEW) return ID2SYM(rb_intern("inherited"));
+    int state = atomic_load(&consumer->open.state);
+    if (ps_open_inherited(&consumer->open) && state != PS_NEW) return ID2SYM(rb_intern("inherited"));
     return ID2SYM(rb_intern(names[state]));
 }
 

@@ -66,9 +66,9 @@ static struct ps_delivery *handle_get(VALUE self)
 static void check_not_inherited(const struct ps_delivery *delivery)
 {
     const struct ps_client *client = delivery->batch->client;
-    if (ps_delivery_settled(delivery) || !ps_client_inherited(client)) return;
+    if (ps_delivery_settled(delivery) || !ps_open_inherited(&client->open)) return;
     struct penstock_error_context context = penstock_no_context;
-    context.client = client;
+    context.open = &client->open;
     context.topic = (VALUE)delivery->topic;
     penstock_raise(penstock_forked_error, &context,
                    "the message was produced before this process was forked; only the parent learns its verdict");
@@ -151,7 +151,7 @@ static VALUE handle_timeout_error(VALUE self, VALUE waited_ms)
     const struct ps_delivery *delivery = handle_get(self);
     struct penstock_error_context context = penstock_no_context;
     context.err = RD_KAFKA_RESP_ERR__TIMED_OUT;
-    context.client = delivery->batch->client;
+    context.open = &delivery->batch->client->open;
     context.topic = (VALUE)delivery->topic;
     return penstock_error_new(penstock_timeout_error, &context,
                               rb_sprintf("no verdict within %" PRIsVALUE " ms", waited_ms));

@@ -25,19 +25,16 @@ static VALUE utf8(const char *text)
 VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context *context, VALUE text)
 {
     char problem[256] = "";
-    if (context->client && !ps_client_inherited(context->client))
-        ps_client_last_error((struct ps_client *)context->client, problem, sizeof(problem));
-    if (context->consumer && !ps_consumer_inherited(context->consumer))
-        ps_consumer_last_error((struct ps_consumer *)context->consumer, problem, sizeof(problem));
-    const char *brokers = context->client ? context->client->brokers : context->consumer ? context->consumer->brokers : NULL;
+    const struct ps_open *open = context->open;
+    bool consumer = open && open->kind != &ps_client_kind;
+    if (open && !ps_open_inherited(open)) ps_open_last_error((struct ps_open *)open, problem, sizeof(problem));
     VALUE arguments[] = {
         text,
         INT2FIX(context->err),
         context->err ? utf8(rd_kafka_err2name(context->err)) : Qnil,
         context->err ? utf8(rd_kafka_err2str(context->err)) : Qnil,
-        rb_ary_new_from_args(2, context->client ? utf8(context->client->name) : Qnil,
-                             context->consumer ? utf8(context->consumer->name) : Qnil),
-        utf8(brokers),
+        rb_ary_new_from_args(2, open && !consumer ? utf8(open->name) : Qnil, consumer ? utf8(open->name) : Qnil),
+        open ? utf8(open->brokers) : Qnil,
         utf8(problem),
         context->topic,
         context->partition >= 0 ? INT2NUM(context->partition) : Qnil,
@@ -57,11 +54,12 @@ void penstock_raise(VALUE error_class, const struct penstock_error_context *cont
     rb_exc_raise(penstock_error_new(error_class, context, text));
 }
 
-void penstock_raise_closed(const struct ps_client *client)
+void penstock_raise_closed(const struct ps_open *open)
 {
     struct penstock_error_context context = penstock_no_context;
-    context.client = client;
-    penstock_raise(penstock_closed_error, &context, "the producer is closed");
+    context.open = open;
+    if (open->kind == &ps_client_kind) penstock_raise(penstock_closed_error, &context, "the producer is closed");
+    penstock_raise(penstock_consumer_closed_error, &context, "the consumer is closed");
 }
 
 VALUE penstock_refused_error_class(enum ps_refused kind)
@@ -73,28 +71,15 @@ VALUE penstock_refused_error_class(enum ps_refused kind)
     }
 }
 
-/* With the context's client or consumer, topic and partition. */
-static void raise_if_refused(struct ps_refusal *refusal, struct penstock_error_context *context)
+void penstock_raise_if_refused(struct ps_open *open, VALUE topic)
 {
     char text[512];
-    enum ps_refused kind = ps_refusal_now(refusal, text, sizeof(text));
+    enum ps_refused kind = ps_refusal_now(&open->refusal, text, sizeof(text));
     if (kind == PS_NOT_REFUSED) return;
-    context->err = ps_refusal_code(kind);
-    context->retriable = true;
-    penstock_raise(penstock_refused_error_class(kind), context, "the brokers refuse this client (%s)", text);
-}
-
-void penstock_raise_if_refused(struct ps_client *client, VALUE topic)
-{
-    struct penstock_error_context context = { .client = client, .topic = topic, .partition = -1 };
-    raise_if_refused(&client->open.refusal, &context);
-}
-
-void penstock_raise_if_consumer_refused(struct ps_consumer *consumer)
-{
-    struct penstock_error_context context = penstock_no_context;
-    context.consumer = consumer;
-    raise_if_refused(&consumer->open.refusal, &context);
+    struct penstock_error_context context = {
+        .err = ps_refusal_code(kind), .open = open, .topic = topic, .partition = -1, .retriable = true,
+    };
+    penstock_raise(penstock_refused_error_class(kind), &context, "the brokers refuse this client (%s)", text);
 }
 
 static const char *whereabouts(const struct ps_delivery *delivery)
@@ -112,7 +97,7 @@ VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topi
     if (!delivery->err) return Qnil;
     struct penstock_error_context context = {
         .err = delivery->err,
-        .client = delivery->batch->client,
+        .open = &delivery->batch->client->open,
         .topic = topic,
         .partition = delivery->partition,
         .retriable = delivery->status == RD_KAFKA_MSG_STATUS_NOT_PERSISTED,

@@ -128,7 +128,7 @@ static VALUE error_of(const struct ps_notice *notice)
 {
     struct penstock_error_context context = penstock_no_context;
     context.err = notice->err;
-    context.client = notice->client;
+    context.open = &notice->client->open;
     context.fatal = notice->fatal;
     return penstock_error_new(notice->fatal ? penstock_fatal_error : penstock_error, &context,
                               rb_utf8_str_new_cstr(notice->text));

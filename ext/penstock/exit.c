@@ -39,7 +39,7 @@ static void close_all(void)
             struct ps_open *open = closing[i].open;
             if (!interrupted && !RTEST(rb_protect(wait_for_close, (VALUE)&closing[i], &interrupted))) all_closed = false;
             ps_job_abandon(closing[i].job);
-            open->kind->unref(open);
+            ps_open_unref(open);
         }
     } while (count > 0 && all_closed && !interrupted);
     ALLOCV_END(buffer);

@@ -45,10 +45,10 @@ bool penstock_handover_prepare(struct penstock_handover *handover, bool release,
         handover->copies = copies = malloc(copies_size + 1); /* malloc(0) may be NULL */
         if (!copies) return false;
     }
-    if (!ps_client_enter(handover->client)) return true; /* the next step will say so */
+    if (!ps_open_enter(&handover->client->open)) return true; /* the next step will say so */
     while (handover->prepared < handover->batch->size && prepare(handover, handover->prepared, release ? &copies : NULL))
         handover->prepared++;
-    ps_client_exit(handover->client); /* a client that can be entered again is still open, and has its topics */
+    ps_open_exit(&handover->client->open); /* a client that can be entered again is still open, and has its topics */
     return true;
 }
 
@@ -112,7 +112,7 @@ static void enqueue(struct ps_client *client, struct penstock_message *message, 
         { .vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = message->native_headers },
     };
     delivery->latency_us = ps_now_us();
-    rd_kafka_error_t *error = rd_kafka_produceva(client->rk, arguments, message->native_headers ? 8 : 7);
+    rd_kafka_error_t *error = rd_kafka_produceva(client->open.rk, arguments, message->native_headers ? 8 : 7);
     if (!error) {
         message->native_headers = NULL;
         return;
@@ -166,14 +166,14 @@ void *penstock_handover_nogvl(void *arg)
     struct penstock_handover *handover = arg;
     struct ps_client *client = handover->client;
 
-    if (ps_client_enter(client)) {
+    if (ps_open_enter(&client->open)) {
         uint32_t rest = handover->prepared - handover->sent;
         atomic_fetch_add(&client->accepted, rest); /* before: a verdict may be in before its message's turn is over */
         hand_over(handover);
         atomic_fetch_sub(&client->accepted, handover->prepared - handover->sent);
         atomic_fetch_add_explicit(&client->accepted_bytes, handed_over_bytes(handover, handover->prepared - rest),
                                   memory_order_relaxed);
-        ps_client_exit(client);
+        ps_open_exit(&client->open);
         if (handover->sent == handover->prepared && handover->prepared < handover->batch->size)
             refuse(&handover->refusal, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "librdkafka refused the topic, or out of memory");
     } else {
@@ -234,7 +234,7 @@ VALUE penstock_handover_error(const struct penstock_handover *handover)
     const struct penstock_refusal *refusal = &handover->refusal;
     struct penstock_error_context context = {
         .err = refusal->err,
-        .client = handover->client,
+        .open = &handover->client->open,
         .topic = handover->messages[handover->sent].topic,
         .partition = handover->messages[handover->sent].partition,
         .fatal = refusal->fatal,

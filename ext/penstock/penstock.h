@@ -29,10 +29,9 @@ extern VALUE penstock_consumer_closed_error, penstock_consume_error, penstock_co
 
 struct penstock_error_context {
     rd_kafka_resp_err_t err;
-    const struct ps_client *client; /* its name and brokers; may be NULL */
-    const struct ps_consumer *consumer; /* the same, if it happened to a consumer */
-    VALUE topic;                    /* String or nil */
-    int32_t partition;              /* -1: unknown */
+    const struct ps_open *open; /* the client or consumer; may be NULL */
+    VALUE topic;                /* String or nil */
+    int32_t partition;          /* -1: unknown */
     bool fatal, retriable, abortable;
 };
 
@@ -40,11 +39,10 @@ extern const struct penstock_error_context penstock_no_context;
 
 VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context *context, VALUE text);
 NORETURN(void penstock_raise(VALUE error_class, const struct penstock_error_context *context, const char *format, ...));
-NORETURN(void penstock_raise_closed(const struct ps_client *client));
+NORETURN(void penstock_raise_closed(const struct ps_open *open));
 VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topic);
 VALUE penstock_refused_error_class(enum ps_refused kind);
-void penstock_raise_if_refused(struct ps_client *client, VALUE topic); /* by brokers, just now; else returns */
-void penstock_raise_if_consumer_refused(struct ps_consumer *consumer); /* the same */
+void penstock_raise_if_refused(struct ps_open *open, VALUE topic); /* by brokers, just now; else returns */
 void penstock_error_init(void);
 
 /* ---- nogvl.c: the only place that releases the GVL ------------------------------------------------ */
@@ -226,7 +224,6 @@ void penstock_exit_arm(void); /* sees to it that what is open when the process e
 /* What a transactional producer needs to commit this consumer's offsets; whoever asked destroys it. Raises when the
  * consumer is closed, inherited, or has no group. */
 rd_kafka_consumer_group_metadata_t *penstock_consumer_group_metadata(VALUE consumer);
-NORETURN(void penstock_raise_consumer_closed(const struct ps_consumer *consumer));
 void penstock_consumer_init(void);
 
 /* A copy of everything, so that librdkafka's message can go. `topic`: the topic's name as a frozen String. */

@@ -28,13 +28,13 @@ static VALUE wait_body(VALUE arg)
 
 static void check_open(const struct ps_client *client)
 {
-    if (atomic_load(&client->state) >= PS_CLIENT_CLOSING) penstock_raise_closed(client);
+    if (atomic_load(&client->open.state) >= PS_CLOSING) penstock_raise_closed(&client->open);
 }
 
 static struct penstock_error_context context_of(const struct ps_client *client, const struct ps_transaction_error *error)
 {
     struct penstock_error_context context = penstock_no_context;
-    context.client = client;
+    context.open = &client->open;
     context.err = error->err;
     context.fatal = error->fatal;
     context.retriable = error->retriable && !error->fatal;
@@ -55,7 +55,7 @@ static void check_transactional(const struct ps_client *client)
 {
     if (client->settings.transactional) return;
     struct penstock_error_context context = penstock_no_context;
-    context.client = client;
+    context.open = &client->open;
     context.err = RD_KAFKA_RESP_ERR__NOT_CONFIGURED;
     penstock_raise(penstock_transaction_error, &context, "transactions need config.kafka[\"transactional.id\"]");
 }
@@ -94,7 +94,7 @@ static VALUE make_call(const struct ps_client *borrowed, enum ps_transaction_cal
     }
     if (committed) {
         struct penstock_error_context context = penstock_no_context;
-        context.client = client;
+        context.open = &client->open;
         context.err = RD_KAFKA_RESP_ERR__STATE;
         penstock_raise(penstock_committed_error, &context, "the transaction has been committed");
     }
@@ -247,10 +247,10 @@ static VALUE client_call_test_fatal_error(VALUE self, VALUE number, VALUE reason
     const char *text = rb_string_value_cstr(&reason);
     struct ps_client *client = penstock_client_open(self);
     struct penstock_error_context context = penstock_no_context;
-    context.client = client;
+    context.open = &client->open;
     context.err = ps_client_test_fatal_error(client, err, text);
     RB_GC_GUARD(reason);
-    if (context.err == RD_KAFKA_RESP_ERR__DESTROY) penstock_raise_closed(client);
+    if (context.err == RD_KAFKA_RESP_ERR__DESTROY) penstock_raise_closed(&client->open);
     if (context.err) penstock_raise(penstock_error, &context, "the producer has a fatal error already");
     return Qnil;
 }

@@ -24,7 +24,7 @@
 enum { PATIENCE_US = 10 * 1000 * 1000 };
 
 static char bootstraps[512];
-static struct ps_client_settings settings = { .sweep_us = 1000 * 1000, .close_timeout_ms = 5000, .sticky_ms = 10 };
+static struct ps_client_settings settings = { .sweep_us = 1000 * 1000, .open.close_timeout_ms = 5000, .sticky_ms = 10 };
 static struct ps_poller *poller;
 static _Atomic bool stop;
 static _Atomic long batches;
@@ -240,17 +240,17 @@ static struct ps_client *open_client(void)
     struct ps_client *client = ps_client_new(conf, "storm", poller, &settings);
     static _Atomic unsigned opened;
     if (listened) ps_client_set_events(client, queues[opened++ % QUEUES].events);
-    if (ps_client_open(client, errstr, sizeof(errstr)) < 0) die(errstr);
+    if (ps_open_once(&client->open, errstr, sizeof(errstr)) < 0) die(errstr);
     return client;
 }
 
 static void close_client(struct ps_client *client)
 {
-    struct ps_close_job *closing = ps_client_close(client, 5000, NULL);
-    wait_either_way(&closing->job.completion, "a close");
-    ps_job_unref(&closing->job);
+    struct ps_job *closing = ps_open_close(&client->open, 5000, NULL);
+    wait_either_way(&closing->completion, "a close");
+    ps_job_unref(closing);
     if (ps_client_in_flight(client)) die("a message of a closed client");
-    ps_client_unref(client);
+    ps_open_unref(&client->open);
 }
 
 static bool produce_one(struct ps_client *client, struct ps_topic *topic, struct ps_delivery *delivery)
@@ -261,7 +261,7 @@ static bool produce_one(struct ps_client *client, struct ps_topic *topic, struct
         { .vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = delivery },
         { .vtype = RD_KAFKA_VTYPE_VALUE, .u.mem = { "x", 1 } },
     };
-    rd_kafka_error_t *error = rd_kafka_produceva(client->rk, arguments, 4);
+    rd_kafka_error_t *error = rd_kafka_produceva(client->open.rk, arguments, 4);
     if (error) rd_kafka_error_destroy(error);
     return !error;
 }
@@ -271,7 +271,7 @@ static void produce(struct ps_client *client, uint32_t size, bool borrow)
     struct ps_batch *batch = ps_batch_new(client, size);
     uint32_t sent = 0;
     for (uint32_t i = 0; listened && i < size; i += 3) batch->deliveries[i].event.label = (uint32_t)++labels_given;
-    if (ps_client_enter(client)) {
+    if (ps_open_enter(&client->open)) {
         struct ps_topic *topic = ps_client_topic(client, "storm", 5);
         bool serving = borrow && ps_poller_borrow(client);
         atomic_fetch_add(&client->accepted, size);
@@ -279,7 +279,7 @@ static void produce(struct ps_client *client, uint32_t size, bool borrow)
             if (serving && sent % 4 == 3) ps_poller_serve(client);
         atomic_fetch_sub(&client->accepted, size - sent);
         if (serving) ps_poller_hand_back(client);
-        ps_client_exit(client);
+        ps_open_exit(&client->open);
     }
     ps_batch_never_sent(batch, sent, RD_KAFKA_RESP_ERR__CONFLICT);
     wait_either_way(&batch->completion, "a batch");
@@ -304,7 +304,7 @@ static void *storm(void *shared)
         if (churn && rand_r(&seed) % 16 == 0) flush(client);
         if (client == shared) continue;
         if (rand_r(&seed) % 2) close_client(client);
-        else ps_client_abandon(client);
+        else ps_open_abandon(&client->open);
     }
     if (fibers) ps_fibers_forget(fibers);
     return NULL;

@@ -8,9 +8,9 @@
  * GVL, never raises, and can be built and tested alone. Suffix `_cb`: called by a librdkafka thread, so
  * it only does atomics and one write(2), or rings a bell.
  *
- * Lock order, outermost first: poller.turn, then client.lock or consumer.lock, then registry.lock or poller.lock, then librdkafka's own.
- * topics.lock may be held while calling librdkafka too. job.lock, bell.lock, mailbox.lock, events.lock and the office's
- * (events.c) are leaves.
+ * Lock order, outermost first: poller.turn, then open.lock, then registry.lock or poller.lock, then librdkafka's own. topics.lock
+ * may be held while calling librdkafka too. job.lock, bell.lock, log.lock, refusal.lock, mailbox.lock, events.lock and the
+ * office's (events.c) are leaves.
  */
 #ifndef PENSTOCK_CORE_H
 #define PENSTOCK_CORE_H
@@ -330,7 +330,7 @@ enum ps_transaction_state {
 
 struct ps_transactions { /* in the client */
     pthread_cond_t turn;
-    uint64_t next, serving; /* tickets, under client->lock */
+    uint64_t next, serving; /* tickets, under open.lock */
     /* only whose turn it is: */
     int state;
     bool failed;              /* librdkafka has said that the open one can only be aborted */
@@ -422,43 +422,6 @@ void ps_tokens_end(struct ps_tokens *tokens);                     /* and after t
 /* From the next login on; any thread. False: see errstr. */
 bool ps_set_credentials(struct ps_open *open, const char *user, const char *password, char *errstr, size_t size);
 
-/* ---- client.c: the life of one producing rd_kafka_t ----------------------------------------------- */
-
-/* What a client and a consumer have in common: embedded in it, linked in the registry while it is open. */
-struct ps_open {
-    struct ps_open *next, *prev;
-    const struct ps_open_kind *kind;
-    const char *name;
-    _Atomic int64_t close_by_us; /* when closing gives up delivering, or leaving its group; 0: not closing */
-    pthread_mutex_t *lock;       /* the owner's */
-    rd_kafka_conf_t *conf;       /* the owner's: a template; each rd_kafka_t gets a copy */
-    struct ps_refusal refusal;
-    struct ps_tokens tokens;
-};
-
-struct ps_open_kind {
-    void (*retain)(struct ps_open *open);
-    void (*unref)(struct ps_open *open);
-    struct ps_job *(*close)(struct ps_open *open, const char *reason); /* the job, retained; NULL: nothing to wait for */
-    uint64_t (*pending)(const struct ps_open *open);                   /* messages without a verdict */
-    bool (*inherited)(const struct ps_open *open);                     /* made before a fork */
-    int (*state)(const struct ps_open *open);                          /* enum ps_client_state */
-    /* For a login: also while it is closing, unless its tokens are shut. NULL: not open; else leave it again. */
-    rd_kafka_t *(*enter)(struct ps_open *open);
-    void (*leave)(struct ps_open *open);
-};
-
-enum ps_client_state {
-    PS_CLIENT_NEW,     /* configured; no thread, no connection yet */
-    PS_CLIENT_OPEN,
-    PS_CLIENT_CLOSING, /* takes no new work; flushing, purging, destroying */
-    PS_CLIENT_CLOSED,
-};
-
-/* ---- requests.c: how often messages had to be sent --------------------------------------------------- */
-
-void ps_requests_count(struct ps_client *client, rd_kafka_conf_t *conf); /* before an rd_kafka_t is made of it */
-
 /* ---- log.c: what a client has to say ----------------------------------------------------------------- */
 
 enum { PS_LOG_KINDS = 16 };
@@ -481,17 +444,104 @@ void ps_log_destroy(struct ps_log *log);
 void ps_log_line(struct ps_log *log, int level, const char *facility, const char *text); /* unless there were too many */
 void ps_log_end(struct ps_log *log);                                                     /* says what was left out */
 
+/* ---- open.c: what producing clients and consumers have in common -------------------------------------- */
+
+enum ps_state {
+    PS_NEW,     /* configured; no thread, no connection yet */
+    PS_OPEN,
+    PS_CLOSING, /* takes no new work; finishing, destroying */
+    PS_CLOSED,
+};
+
+struct ps_open_settings {
+    int64_t close_timeout_ms; /* when it is dropped without close, and at the end of the process */
+    int64_t refusal_us;       /* how long brokers may refuse it before who waits is told; -1: for ever */
+    bool logs_to_mailbox;     /* else librdkafka's log goes to stderr */
+    bool token_provider;      /* somebody brings tokens to log in with */
+};
+
+struct ps_open { /* first in a ps_client or ps_consumer, so that one is the other */
+    struct ps_open *next, *prev; /* in the registry, while it is open */
+    const struct ps_open_kind *kind;
+    const struct ps_open_settings *settings;
+    _Atomic uint32_t refs;
+    unsigned generation;
+    uint64_t address;            /* of its mail */
+    _Atomic int state;           /* enum ps_state */
+    _Atomic uint32_t calls;      /* calls into librdkafka in progress */
+    _Atomic uint32_t long_calls; /* those that closing has to go on beside: a consumer's that wait for brokers, and logins */
+    rd_kafka_t *rk;
+    _Atomic int64_t close_by_us; /* when closing gives up delivering, or leaving its group; 0: not closing */
+    pthread_mutex_t lock;        /* state changes, waiters of batches and of space, last_error, close_job, turns */
+    pthread_cond_t calls_ended;
+    rd_kafka_conf_t *conf;       /* a template; each rd_kafka_t gets a copy */
+    struct ps_job *close_job;
+    const char *closed_because;  /* nobody is there to read what became of it; NULL: somebody is */
+    char *name, *brokers;
+    char last_error[512];
+    struct ps_log log;
+    struct ps_refusal refusal;
+    struct ps_tokens tokens;
+};
+
+struct ps_open_kind {
+    rd_kafka_t *(*make)(struct ps_open *open, char *errstr, size_t errstr_size);  /* lock held; NULL: see errstr */
+    int (*begin)(struct ps_open *open, char *errstr, size_t errstr_size);         /* lock held, rk made; -1: see errstr */
+    uint64_t (*pending)(const struct ps_open *open);                              /* messages without a verdict */
+    void (*closing)(struct ps_open *open); /* lock held: closing begins; may be NULL */
+    void (*close)(struct ps_open *open);   /* closing thread: all that is to be done before the state is CLOSED */
+    void (*closed)(struct ps_open *open);  /* closing thread, after that; may be NULL */
+    void (*dispose)(struct ps_open *open); /* with the last reference: of what is its own */
+};
+
+void ps_open_init(struct ps_open *open, const struct ps_open_kind *kind, rd_kafka_conf_t *conf, const char *name,
+                  const struct ps_open_settings *settings); /* owns conf */
+void ps_open_retain(struct ps_open *open);
+void ps_open_unref(struct ps_open *open);
+bool ps_open_inherited(const struct ps_open *open);                   /* made before a fork: librdkafka must not see it */
+void ps_open_set_brokers(struct ps_open *open, const char *brokers);  /* before it is opened */
+rd_kafka_conf_t *ps_open_configure(struct ps_open *open);             /* for `make` */
+/* Blocks for some ms at the first call (threads are made, certificates read). 0, or -1 with `errstr`. */
+int ps_open_once(struct ps_open *open, char *errstr, size_t errstr_size);
+
+/* Every use of `rk` stands between these two. Enter is false when it is not open. */
+bool ps_open_enter(struct ps_open *open);
+void ps_open_exit(struct ps_open *open);
+/* The same for a long call; who enters looks at the state. */
+void ps_open_enter_long(struct ps_open *open);
+void ps_open_exit_long(struct ps_open *open);
+void ps_open_await_calls(struct ps_open *open); /* closing thread */
+void ps_open_await_long_calls(struct ps_open *open);
+
+void ps_open_note_error(struct ps_open *open, rd_kafka_resp_err_t err, const char *text);
+void ps_open_last_error(struct ps_open *open, char *text, size_t size);
+void ps_open_log(struct ps_open *open, int level, const char *facility, const char *text);
+
+struct ps_close_job {
+    struct ps_job job;
+    struct ps_open *open;
+};
+
+/* Starts closing unless it has been. Returns the job to wait for, retained. NULL: there is nothing to do, or, when it
+ * is still open then, no thread to do it (errno). Reason: why nobody is there to hear what was lost by it, or NULL. */
+struct ps_job *ps_open_close(struct ps_open *open, int64_t timeout_ms, const char *reason);
+void ps_open_hurry(struct ps_open *open, int64_t deadline_us); /* of a closing that goes on; never makes it later */
+void ps_open_abandon(struct ps_open *open);                    /* dfree: never blocks */
+
+/* ---- requests.c: how often messages had to be sent --------------------------------------------------- */
+
+void ps_requests_count(struct ps_client *client, rd_kafka_conf_t *conf); /* before an rd_kafka_t is made of it */
+
+/* ---- client.c: a producing rd_kafka_t ------------------------------------------------------------------ */
+
 struct ps_client_settings {
+    struct ps_open_settings open;
     int64_t max_time_us;      /* poller: longest drain in one turn */
     int64_t sweep_us;         /* poller: looked at at least this often, wake-up or not */
     int64_t sticky_ms;
-    int64_t close_timeout_ms; /* for a client dropped without close */
     int64_t transaction_timeout_ms;
-    int64_t refusal_us;       /* how long brokers may refuse it before its messages fail; -1: for ever */
     int64_t abort_wait_ms;    /* how long aborting a transaction waits for what is in flight; 0: not at all */
-    bool logs_to_mailbox;     /* else librdkafka's log goes to stderr */
     bool idempotent, transactional;
-    bool token_provider;      /* somebody brings tokens to log in with */
 };
 
 struct ps_close_counts {
@@ -505,7 +555,7 @@ uint32_t ps_latency_bucket(int64_t latency_us);
 int64_t ps_latency_of_bucket(uint32_t bucket); /* us, its upper end */
 
 struct ps_client {
-    struct ps_open open; /* first, so that one is the other */
+    struct ps_open open;
 
     /* poller.c's: see there */
     struct ps_client *ready_next;
@@ -518,26 +568,14 @@ struct ps_client {
     bool in_run, left;
     int64_t visited_us;
 
-    _Atomic uint32_t refs;
-    unsigned generation;
-    uint64_t address;                /* of its mail */
-    _Atomic int state;
-    _Atomic uint32_t calls;          /* calls into librdkafka in progress */
-
     struct ps_completion space;      /* never settled: who waits for room in librdkafka's queue */
-    pthread_mutex_t lock;            /* state changes, waiters of batches and of space, last_error, close_job, turns */
-    pthread_cond_t calls_ended;
-    bool wasted_conf;                /* under lock: see client.c */
-    rd_kafka_t *rk;
+    bool wasted_conf;                /* under open.lock: see client.c */
     rd_kafka_queue_t *queue;
     struct ps_poller *poller;        /* retained */
     struct ps_events *events;        /* retained; NULL: nobody can listen */
     struct ps_topics topics;
     struct ps_transactions transactions;
-    struct ps_close_job *close_job;
-    char *name, *brokers;
-    char last_error[512];
-    struct ps_log log;
+    struct ps_close_counts before_close; /* the counters when closing began */
     struct ps_client_settings settings;
 
     /* Producing threads write the first, who serves the client the others: on cache lines of their own. */
@@ -554,43 +592,19 @@ struct ps_client {
 
 struct ps_client *ps_client_new(rd_kafka_conf_t *conf, const char *name, struct ps_poller *poller,
                                 const struct ps_client_settings *settings); /* owns conf; NULL: no memory */
-void ps_client_retain(struct ps_client *client);
-void ps_client_unref(struct ps_client *client);
-
-/* Blocks for some ms at the first call (threads are made, certificates read). 0, or -1 with `errstr`. */
-int ps_client_open(struct ps_client *client, char *errstr, size_t errstr_size);
-/* Every use of client->rk stands between these two. Enter is false when the client is not open. */
-bool ps_client_enter(struct ps_client *client);
-void ps_client_exit(struct ps_client *client);
-void ps_client_set_brokers(struct ps_client *client, const char *brokers); /* before it is opened */
 void ps_client_set_events(struct ps_client *client, struct ps_events *events); /* the same */
-bool ps_client_inherited(const struct ps_client *client); /* made before a fork: librdkafka must not see it */
 uint64_t ps_client_in_flight(const struct ps_client *client);
-void ps_client_note_error(struct ps_client *client, rd_kafka_resp_err_t err, const char *text);
-void ps_client_last_error(struct ps_client *client, char *text, size_t size);
-void ps_client_log(struct ps_client *client, int level, const char *facility, const char *text);
-
-/* Shared with consumers. */
-int ps_resolve_cb(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **result, void *opaque);
-uint64_t ps_next_address(void); /* of mail */
 extern const struct ps_open_kind ps_client_kind;
 
 /* ---- close.c: flush, purge, leave the poller, destroy; and the same for all clients at exit ------- */
 
-struct ps_close_job {
-    struct ps_job job;
-    struct ps_client *client;
-    const char *reason;             /* "closed", or why nobody is there to read the counts */
-    uint64_t delivered, failed, purged; /* the client's counters when closing began */
-};
+enum { PS_PURGE_ALL = RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT };
 
-/* Starts closing unless it has been. Returns the job to wait for, retained. NULL: there is nothing to do, or, when the
- * client is still open then, no thread to do it (errno). */
-struct ps_close_job *ps_client_close(struct ps_client *client, int64_t timeout_ms, const char *reason);
-void ps_client_hurry(struct ps_client *client, int64_t deadline_us); /* of a closing that goes on; never makes it later */
+/* Of the ps_client_kind: */
+void ps_client_closing(struct ps_open *open);
+void ps_client_close(struct ps_open *open);
+void ps_client_closed(struct ps_open *open);
 void ps_client_close_counts(struct ps_client *client, struct ps_close_counts *counts);
-/* dfree: never blocks. */
-void ps_client_abandon(struct ps_client *client);
 
 struct ps_flush_job {
     struct ps_job job;
@@ -623,46 +637,29 @@ struct ps_metadata_job *ps_client_metadata(struct ps_client *client, const char 
 int32_t ps_client_known_partitions(struct ps_client *client, const char *topic, size_t length, int64_t max_age_us);
 bool ps_client_asked_lately(struct ps_client *client, const char *topic, size_t length); /* whether or not there was an answer */
 
-/* ---- consumer.c: the life of one consuming rd_kafka_t --------------------------------------------- */
+/* ---- consumer.c: a consuming rd_kafka_t --------------------------------------------------------------- */
 
 struct ps_consumer_settings {
-    int64_t close_timeout_ms; /* for a consumer dropped without close */
-    int64_t nap_us;           /* longest sleep of a polling thread before it polls again, far below max.poll.interval.ms */
-    bool logs_to_mailbox;     /* else librdkafka's log goes to stderr */
-    bool grouped;             /* has a group.id of its own */
-    bool token_provider;      /* somebody brings tokens to log in with */
-    int64_t refusal_us;       /* how long brokers may refuse it before who waits is told; -1: for ever */
+    struct ps_open_settings open;
+    int64_t nap_us; /* longest sleep of a polling thread before it polls again, far below max.poll.interval.ms */
+    bool grouped;   /* has a group.id of its own */
 };
 
 struct ps_consumer {
-    struct ps_open open; /* first, so that one is the other */
-    struct ps_bell bell; /* rung when there may be something to take, and when closing begins */
-    _Atomic uint32_t refs;
-    unsigned generation;
-    uint64_t address;              /* of its mail */
-    _Atomic int state;             /* enum ps_client_state */
-    _Atomic uint32_t calls;        /* calls into librdkafka in progress that take a moment at most, such as taking events */
-    _Atomic uint32_t long_calls;   /* those that have asked, and wait for the answer of a broker; and those of a login */
-    _Atomic int fatal;             /* rd_kafka_resp_err_t: it can consume nothing more */
-
-    pthread_mutex_t lock;          /* state changes, last_error, close_job */
-    pthread_cond_t calls_ended;
-    rd_kafka_t *rk;
-    rd_kafka_queue_t *queue;       /* messages, rebalances, and errors of those */
-    rd_kafka_queue_t *notices;     /* librdkafka's main queue: errors of connections, and the log */
-    _Atomic bool noticed;          /* there may be something in `notices` */
-    rd_kafka_event_t *held;        /* is yet to be served, such as for ending a batch: who takes, one at a time */
-    struct ps_consumer_job *close_job;
-    char *name, *brokers;
-    char last_error[256];
-    struct ps_log log;
+    struct ps_open open;
+    struct ps_bell bell;       /* rung when there may be something to take, and when closing begins */
+    _Atomic int fatal;         /* rd_kafka_resp_err_t: it can consume nothing more */
+    rd_kafka_queue_t *queue;   /* messages, rebalances, and errors of those */
+    rd_kafka_queue_t *notices; /* librdkafka's main queue: errors of connections, and the log */
+    _Atomic bool noticed;      /* there may be something in `notices` */
+    rd_kafka_event_t *held;    /* is yet to be served, such as for ending a batch: who takes, one at a time */
     struct ps_consumer_settings settings;
 };
 
 /* What a blocking call was asked for, and answered. */
 enum ps_consumer_call {
-    PS_CONSUMER_CLOSE, PS_CONSUMER_SUBSCRIBE, PS_CONSUMER_ASSIGN, PS_CONSUMER_ASSIGNMENT, PS_CONSUMER_COMMIT,
-    PS_CONSUMER_COMMITTED, PS_CONSUMER_WATERMARKS, PS_CONSUMER_SEEK,
+    PS_CONSUMER_SUBSCRIBE, PS_CONSUMER_ASSIGN, PS_CONSUMER_ASSIGNMENT, PS_CONSUMER_COMMIT, PS_CONSUMER_COMMITTED,
+    PS_CONSUMER_WATERMARKS, PS_CONSUMER_SEEK,
 };
 
 struct ps_consumer_job {
@@ -678,17 +675,6 @@ struct ps_consumer_job {
 
 struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name,
                                     const struct ps_consumer_settings *settings); /* owns conf; NULL: no memory */
-void ps_consumer_retain(struct ps_consumer *consumer);
-void ps_consumer_unref(struct ps_consumer *consumer);
-bool ps_consumer_inherited(const struct ps_consumer *consumer); /* made before a fork: librdkafka must not see it */
-void ps_consumer_set_brokers(struct ps_consumer *consumer, const char *brokers); /* before it is opened */
-/* Blocks for some ms at the first call. 0, or -1 with `errstr`. */
-int ps_consumer_open(struct ps_consumer *consumer, char *errstr, size_t errstr_size);
-
-/* Every use of consumer->rk stands between these two, and takes a moment at most. */
-bool ps_consumer_enter(struct ps_consumer *consumer);
-void ps_consumer_exit(struct ps_consumer *consumer);
-
 /* Never blocks. NULL: nothing there; else an event to handle and destroy, or to hold. */
 rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer);
 void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /* the next to be taken */
@@ -702,10 +688,6 @@ bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
 /* A librdkafka call on a thread of its own. Owns `list`, also when it fails. NULL: not open, or no thread (errno). */
 struct ps_consumer_job *ps_consumer_start(struct ps_consumer *consumer, enum ps_consumer_call call,
                                           rd_kafka_topic_partition_list_t *list, int timeout_ms);
-/* Starts closing unless it has been. The job to wait for, retained. NULL: see ps_client_close. */
-struct ps_consumer_job *ps_consumer_close(struct ps_consumer *consumer, int64_t timeout_ms);
-void ps_consumer_abandon(struct ps_consumer *consumer); /* dfree: never blocks */
-void ps_consumer_last_error(struct ps_consumer *consumer, char *text, size_t size);
 
 /* ---- registry.c: what is open in this process ------------------------------------------------------ */
 
@@ -801,6 +783,7 @@ struct ps_mail {
 
 #define PS_MAIL_LAST (-1)
 
+uint64_t ps_mailbox_address(void); /* one that nobody has had */
 bool ps_mailbox_post(uint64_t address, int level, const char *text); /* false: full or no memory, counted */
 struct ps_mail *ps_mailbox_take(void);                               /* NULL: empty */
 uint64_t ps_mailbox_dropped(void);                                   /* and sets it back to 0 */

@@ -10,12 +10,12 @@ struct ps_batch *ps_batch_new(struct ps_client *client, uint32_t size)
 {
     struct ps_batch *batch = calloc(1, sizeof(*batch) + size * sizeof(struct ps_delivery));
     if (!batch) return NULL;
-    ps_completion_init(&batch->completion, &client->lock, size);
+    ps_completion_init(&batch->completion, &client->open.lock, size);
     batch->completion.poller = client->poller;
     atomic_init(&batch->refs, size > 0 ? 2 : 1); /* the caller's, and that of the messages in flight */
     batch->size = size;
     batch->client = client;
-    ps_client_retain(client);
+    ps_open_retain(&client->open);
     for (uint32_t i = 0; i < size; i++) {
         struct ps_delivery *delivery = &batch->deliveries[i];
         delivery->batch = batch;
@@ -38,7 +38,7 @@ void ps_batch_unref(struct ps_batch *batch)
         free(batch->deliveries[i].partition_key);
         free(batch->deliveries[i].reason);
     }
-    ps_client_unref(batch->client);
+    ps_open_unref(&batch->client->open);
     free(batch);
 }
 

@@ -52,7 +52,7 @@ struct ps_events *ps_events_new(uint32_t limit, bool drop_newest)
     if (!events) return NULL;
     atomic_init(&events->refs, 1);
     events->generation = ps_generation();
-    events->address = ps_next_address();
+    events->address = ps_mailbox_address();
     events->limit = limit;
     events->drop_newest = drop_newest;
     events->last = &events->first;
@@ -97,7 +97,7 @@ void ps_event_free(struct ps_event *event)
     }
     struct ps_client *client = ((struct ps_notice *)event)->client;
     free(event);
-    ps_client_unref(client);
+    ps_open_unref(&client->open);
 }
 
 /* ---- labels and names ---- */
@@ -374,7 +374,7 @@ static struct ps_notice *notice_new(struct ps_client *client, uint32_t kind, con
     memset(notice, 0, sizeof(*notice));
     notice->event.kind = kind;
     notice->client = client;
-    ps_client_retain(client);
+    ps_open_retain(&client->open);
     notice->size = size;
     memcpy(notice->text, text, size);
     notice->text[size] = '\0';

@@ -20,25 +20,35 @@ void ps_tokens_begin(struct ps_tokens *tokens, rd_kafka_t *rk)
     if (tokens->queue) rd_kafka_queue_cb_event_enable(tokens->queue, ps_bell_ring_cb, &tokens->bell);
 }
 
+/* One of the long calls: leaving a group may take a login, and waits for none. */
+static rd_kafka_t *enter(struct ps_open *open)
+{
+    ps_open_enter_long(open);
+    int state = atomic_load(&open->state);
+    if (state == PS_OPEN || (state == PS_CLOSING && !atomic_load(&open->tokens.shut))) return open->rk;
+    ps_open_exit_long(open);
+    return NULL;
+}
+
 rd_kafka_t *ps_tokens_enter(struct ps_open *open)
 {
-    if (open->kind->state(open) == PS_CLIENT_NEW) { /* librdkafka asks as soon as it is made: let who opens it finish */
-        pthread_mutex_lock(open->lock);
-        pthread_mutex_unlock(open->lock);
+    if (atomic_load(&open->state) == PS_NEW) { /* librdkafka asks as soon as it is made: let who opens it finish */
+        pthread_mutex_lock(&open->lock);
+        pthread_mutex_unlock(&open->lock);
     }
-    return open->kind->enter(open);
+    return enter(open);
 }
 
 bool ps_tokens_wanted(struct ps_open *open)
 {
     rd_kafka_event_t *event;
     bool wanted = false;
-    if (!open->kind->enter(open)) return false;
+    if (!enter(open)) return false;
     while (open->tokens.queue && (event = rd_kafka_queue_poll(open->tokens.queue, 0))) {
         wanted = wanted || rd_kafka_event_type(event) == RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH;
         rd_kafka_event_destroy(event);
     }
-    open->kind->leave(open);
+    ps_open_exit_long(open);
     return wanted;
 }
 
@@ -64,11 +74,11 @@ static bool set(rd_kafka_conf_t *conf, const char *name, const char *value, char
 
 bool ps_set_credentials(struct ps_open *open, const char *user, const char *password, char *errstr, size_t size)
 {
-    pthread_mutex_lock(open->lock); /* it may be about to be opened with a copy of this */
+    pthread_mutex_lock(&open->lock); /* it may be about to be opened with a copy of this */
     bool done = set(open->conf, "sasl.username", user, errstr, size) &&
                 set(open->conf, "sasl.password", password, errstr, size);
-    pthread_mutex_unlock(open->lock);
-    rd_kafka_t *rk = done ? open->kind->enter(open) : NULL;
+    pthread_mutex_unlock(&open->lock);
+    rd_kafka_t *rk = done ? enter(open) : NULL;
     if (!rk) return done;
     rd_kafka_error_t *error = rd_kafka_sasl_set_credentials(rk, user, password);
     if (error) {
@@ -78,6 +88,6 @@ bool ps_set_credentials(struct ps_open *open, const char *user, const char *pass
     } else {
         ps_refusal_forget(&open->refusal);
     }
-    open->kind->leave(open);
+    ps_open_exit_long(open);
     return done;
 }

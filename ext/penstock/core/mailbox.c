@@ -20,6 +20,12 @@ struct mailbox {
 };
 
 static _Atomic(struct mailbox *) current;
+static _Atomic uint64_t last_address;
+
+uint64_t ps_mailbox_address(void)
+{
+    return atomic_fetch_add(&last_address, 1) + 1;
+}
 
 static struct mailbox *mailbox_get(void)
 {

@@ -7,7 +7,7 @@ static void metadata_run(struct ps_job *job)
     struct ps_metadata_job *query = (struct ps_metadata_job *)job;
     const struct rd_kafka_metadata *metadata;
 
-    query->err = rd_kafka_metadata(query->client->rk, 0, query->topic->rkt, &metadata, query->timeout_ms);
+    query->err = rd_kafka_metadata(query->client->open.rk, 0, query->topic->rkt, &metadata, query->timeout_ms);
     if (!query->err) {
         const struct rd_kafka_metadata_topic *topic = metadata->topic_cnt == 1 ? &metadata->topics[0] : NULL;
         if (topic && topic->partition_cnt > 0) query->partition_count = topic->partition_cnt;
@@ -18,12 +18,12 @@ static void metadata_run(struct ps_job *job)
         atomic_store(&query->topic->counted_at_us, ps_now_us());
     }
     atomic_store(&query->topic->asked_at_us, ps_now_us());
-    ps_client_exit(query->client);
+    ps_open_exit(&query->client->open);
 }
 
 static void metadata_release(struct ps_job *job)
 {
-    ps_client_unref(((struct ps_metadata_job *)job)->client);
+    ps_open_unref(&((struct ps_metadata_job *)job)->client->open);
     free(job);
 }
 
@@ -32,18 +32,18 @@ struct ps_metadata_job *ps_client_metadata(struct ps_client *client, const char 
     struct ps_metadata_job *query = calloc(1, sizeof(*query));
     if (!query) return NULL;
     ps_job_init(&query->job, metadata_run, metadata_release);
-    ps_client_retain(client);
+    ps_open_retain(&client->open);
     query->client = client;
     query->timeout_ms = timeout_ms;
     query->partition_count = -1;
 
-    if (!ps_client_enter(client)) {
+    if (!ps_open_enter(&client->open)) {
         ps_job_unref(&query->job);
         return NULL;
     }
     query->topic = ps_client_topic(client, name, length);
     if (!query->topic || ps_job_start(&query->job, "penstock.meta") != 0) {
-        ps_client_exit(client);
+        ps_open_exit(&client->open);
         ps_job_unref(&query->job);
         return NULL;
     }
@@ -53,10 +53,10 @@ struct ps_metadata_job *ps_client_metadata(struct ps_client *client, const char 
 int32_t ps_client_known_partitions(struct ps_client *client, const char *name, size_t length, int64_t max_age_us)
 {
     int32_t count = 0;
-    if (!ps_client_enter(client)) return 0;
+    if (!ps_open_enter(&client->open)) return 0;
     const struct ps_topic *topic = ps_client_topic(client, name, length);
     if (topic && ps_now_us() - atomic_load(&topic->counted_at_us) < max_age_us) count = atomic_load(&topic->partition_count);
-    ps_client_exit(client);
+    ps_open_exit(&client->open);
     return count;
 }
 
@@ -64,9 +64,9 @@ enum { LATELY_US = 1000000 };
 
 bool ps_client_asked_lately(struct ps_client *client, const char *name, size_t length)
 {
-    if (!ps_client_enter(client)) return false; /* whoever asks then is told so */
+    if (!ps_open_enter(&client->open)) return false; /* whoever asks then is told so */
     const struct ps_topic *topic = ps_client_topic(client, name, length);
     bool lately = topic && ps_now_us() - atomic_load(&topic->asked_at_us) < LATELY_US;
-    ps_client_exit(client);
+    ps_open_exit(&client->open);
     return lately;
 }

@@ -157,18 +157,18 @@ static void handle_log(struct ps_client *client, rd_kafka_event_t *event)
 {
     const char *facility, *text;
     int level;
-    if (rd_kafka_event_log(event, &facility, &text, &level) == 0) ps_client_log(client, level, facility, text);
+    if (rd_kafka_event_log(event, &facility, &text, &level) == 0) ps_open_log(&client->open, level, facility, text);
 }
 
 static void handle_error(struct ps_client *client, rd_kafka_event_t *event)
 {
     rd_kafka_resp_err_t err = rd_kafka_event_error(event);
     const char *text = rd_kafka_event_error_string(event);
-    ps_client_note_error(client, err, text);
+    ps_open_note_error(&client->open, err, text);
     ps_events_error(client, err, text, rd_kafka_event_error_is_fatal(event));
     if (atomic_load(&client->delivered) > 0) atomic_store(&client->open.refusal.worked, true);
-    ps_refusal_error(&client->open.refusal, client->rk, err, text);
-    ps_client_log(client, rd_kafka_event_error_is_fatal(event) ? 2 : 4, rd_kafka_err2name(err), text);
+    ps_refusal_error(&client->open.refusal, client->open.rk, err, text);
+    ps_open_log(&client->open, rd_kafka_event_error_is_fatal(event) ? 2 : 4, rd_kafka_err2name(err), text);
 }
 
 static void handle(struct ps_poller *poller, struct ps_client *client, rd_kafka_event_t *event)

@@ -161,17 +161,17 @@ static void give_up(struct ps_client *client)
     atomic_fetch_add(&refusal->given_up, 1);
     if (ps_client_in_flight(client) == 0) return;
     atomic_store(&refusal->purging, true);
-    rd_kafka_purge(client->rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING);
+    rd_kafka_purge(client->open.rk, PS_PURGE_ALL | RD_KAFKA_PURGE_F_NON_BLOCKING);
 }
 
 void ps_refusal_act(struct ps_client *client)
 {
     struct ps_refusal *refusal = &client->open.refusal;
     if (atomic_load(&client->delivered) > 0) atomic_store(&refusal->worked, true);
-    if (!ps_refusal_give_up(refusal, client->rk)) return;
-    pthread_mutex_lock(&client->lock); /* who begins to close it meanwhile has said how long it may take */
-    if (atomic_load(&client->state) == PS_CLIENT_OPEN) give_up(client);
-    pthread_mutex_unlock(&client->lock);
+    if (!ps_refusal_give_up(refusal, client->open.rk)) return;
+    pthread_mutex_lock(&client->open.lock); /* who begins to close it meanwhile has said how long it may take */
+    if (atomic_load(&client->open.state) == PS_OPEN) give_up(client);
+    pthread_mutex_unlock(&client->open.lock);
 }
 
 bool ps_refusal_is_verdict(const struct ps_client *client, rd_kafka_resp_err_t err)

@@ -90,16 +90,16 @@ unsigned ps_registry_close_all(struct ps_closing *closing, unsigned max, const c
 
     pthread_mutex_lock(&registry->lock);
     for (struct ps_open *open = registry->first; open && found < max; open = open->next) {
-        open->kind->retain(open);
+        ps_open_retain(open);
         closing[found++].open = open;
     }
     pthread_mutex_unlock(&registry->lock);
 
     for (unsigned i = 0; i < found; i++) { /* outside the lock: closing takes the client's, and that comes first */
         struct ps_open *open = closing[i].open;
-        struct ps_job *job = open->kind->close(open, reason);
+        struct ps_job *job = ps_open_close(open, open->settings->close_timeout_ms, reason);
         if (job) closing[started++] = (struct ps_closing){ .open = open, .job = job };
-        else open->kind->unref(open);
+        else ps_open_unref(open);
     }
     return started;
 }

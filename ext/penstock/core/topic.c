@@ -136,12 +136,12 @@ static struct ps_topic *add(struct ps_client *client, const char *name, size_t l
     topic->length = (uint32_t)length;
     topic->hash = hash;
 
-    rd_kafka_topic_conf_t *conf = rd_kafka_default_topic_conf_dup(client->rk);
+    rd_kafka_topic_conf_t *conf = rd_kafka_default_topic_conf_dup(client->open.rk);
     topic->partitioner = configured_partitioner(conf);
     topic->sticky_ms = spreads_messages_without_key(topic->partitioner) ? client->settings.sticky_ms : 0;
     rd_kafka_topic_conf_set_partitioner_cb(conf, partition_cb);
     rd_kafka_topic_conf_set_opaque(conf, topic);
-    topic->rkt = rd_kafka_topic_new(client->rk, topic->name, conf);
+    topic->rkt = rd_kafka_topic_new(client->open.rk, topic->name, conf);
     if (!topic->rkt) {
         rd_kafka_topic_conf_destroy(conf);
         free(topic);

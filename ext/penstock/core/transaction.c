@@ -33,7 +33,7 @@ void ps_transactions_destroy(struct ps_transactions *transactions)
 /* False: there was none. */
 static bool take_fatal_error(struct ps_client *client, struct ps_transaction_error *taken)
 {
-    rd_kafka_resp_err_t first = rd_kafka_fatal_error(client->rk, taken->text, sizeof(taken->text));
+    rd_kafka_resp_err_t first = rd_kafka_fatal_error(client->open.rk, taken->text, sizeof(taken->text));
     if (!first) return false;
     taken->err = first;
     taken->fatal = true;
@@ -77,7 +77,7 @@ static bool refused(struct ps_client *client, struct ps_transaction_error *error
 
 static rd_kafka_error_t *call_once(const struct ps_transaction_job *job, enum ps_transaction_call call, int timeout_ms)
 {
-    rd_kafka_t *rk = job->client->rk;
+    rd_kafka_t *rk = job->client->open.rk;
     switch (call) {
     case PS_TRANSACTIONS_INIT: return rd_kafka_init_transactions(rk, timeout_ms);
     case PS_TRANSACTION_BEGIN: return rd_kafka_begin_transaction(rk);
@@ -169,7 +169,7 @@ static void let_it_be_sent(struct ps_transaction_job *job)
     while (ps_client_in_flight(client) > 0 && failures(client) == client->transactions.failures_before) {
         int remaining_ms = ps_remaining_ms(patience_us);
         if (remaining_ms == 0 || closing_gave_up(client)) return;
-        rd_kafka_flush(client->rk, remaining_ms > SEND_SLICE_MS ? SEND_SLICE_MS : remaining_ms);
+        rd_kafka_flush(client->open.rk, remaining_ms > SEND_SLICE_MS ? SEND_SLICE_MS : remaining_ms);
         ps_client_await_verdicts(client, patience_us);
     }
 }
@@ -180,7 +180,7 @@ static void abort_transaction(struct ps_transaction_job *job, bool closing)
     if (transactions->state == PS_TRANSACTION_ABORTED) return;
     if (transactions->state == PS_TRANSACTION_COMMITTING) {
         /* What the commit still waits for is not sent any more, so that it comes to its end. */
-        rd_kafka_purge(job->client->rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_NON_BLOCKING);
+        rd_kafka_purge(job->client->open.rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_NON_BLOCKING);
         commit(job, closing);
         if (job->error.err && job->error.retriable) return; /* still undecided */
     }
@@ -224,10 +224,10 @@ static void run(struct ps_job *base)
     struct ps_transaction_job *job = (struct ps_transaction_job *)base;
     struct ps_client *client = job->client;
 
-    await_turn(&client->transactions, &client->lock, job->ticket);
+    await_turn(&client->transactions, &client->open.lock, job->ticket);
     ps_poller_insist(client->poller);
     if (set_stage(job, PS_TRANSACTION_RUNNING)) {
-        if (atomic_load(&client->state) != PS_CLIENT_OPEN) {
+        if (atomic_load(&client->open.state) != PS_OPEN) {
             fail(&job->error, RD_KAFKA_RESP_ERR__DESTROY, "the producer was closed before the call began");
         } else {
             switch (job->call) {
@@ -240,8 +240,8 @@ static void run(struct ps_job *base)
         }
     }
     ps_poller_dismiss(client->poller);
-    end_turn(&client->transactions, &client->lock);
-    ps_client_exit(client);
+    end_turn(&client->transactions, &client->open.lock);
+    ps_open_exit(&client->open);
 }
 
 static void release(struct ps_job *base)
@@ -249,7 +249,7 @@ static void release(struct ps_job *base)
     struct ps_transaction_job *job = (struct ps_transaction_job *)base;
     if (job->offsets) rd_kafka_topic_partition_list_destroy(job->offsets);
     if (job->group) rd_kafka_consumer_group_metadata_destroy(job->group);
-    ps_client_unref(job->client);
+    ps_open_unref(&job->client->open);
     free(job);
 }
 
@@ -273,7 +273,7 @@ struct ps_transaction_job *ps_transaction_start(struct ps_client *client, enum p
         return NULL;
     }
     ps_job_init(&job->job, run, release);
-    ps_client_retain(client);
+    ps_open_retain(&client->open);
     atomic_init(&job->stage, PS_TRANSACTION_QUEUED);
     job->client = client;
     job->call = call;
@@ -281,17 +281,17 @@ struct ps_transaction_job *ps_transaction_start(struct ps_client *client, enum p
     job->offsets = offsets;
     job->group = group;
 
-    if (!ps_client_enter(client)) {
+    if (!ps_open_enter(&client->open)) {
         ps_job_unref(&job->job);
         return NULL;
     }
-    pthread_mutex_lock(&client->lock); /* the ticket is drawn only if there is a thread to hand it back */
+    pthread_mutex_lock(&client->open.lock); /* the ticket is drawn only if there is a thread to hand it back */
     job->ticket = client->transactions.next;
     int failed = ps_job_start(&job->job, "penstock.txn");
     if (!failed) client->transactions.next++;
-    pthread_mutex_unlock(&client->lock);
+    pthread_mutex_unlock(&client->open.lock);
     if (failed) {
-        ps_client_exit(client);
+        ps_open_exit(&client->open);
         ps_job_unref(&job->job);
         return NULL;
     }
@@ -308,7 +308,7 @@ struct ps_transaction_job *ps_transaction_start(struct ps_client *client, enum p
  */
 static void stop_adding_partitions(struct ps_client *client)
 {
-    rd_kafka_error_t *error = rd_kafka_abort_transaction(client->rk, SLICE_MS);
+    rd_kafka_error_t *error = rd_kafka_abort_transaction(client->open.rk, SLICE_MS);
     if (error) rd_kafka_error_destroy(error);
 }
 
@@ -318,7 +318,7 @@ void ps_transaction_close(struct ps_client *client)
     char text[800] = "a transaction was still open and was aborted";
     int state = client->transactions.state;
     if (state != PS_TRANSACTION_OPEN && state != PS_TRANSACTION_COMMITTING) return;
-    if (rd_kafka_fatal_error(client->rk, text, sizeof(text))) { /* fenced, for instance: whoever fenced it has aborted it */
+    if (rd_kafka_fatal_error(client->open.rk, text, sizeof(text))) { /* fenced, for instance: whoever fenced it has aborted it */
         stop_adding_partitions(client);
         return;
     }
@@ -331,23 +331,23 @@ void ps_transaction_close(struct ps_client *client)
     if (job.error.err)
         snprintf(text, sizeof(text), "a transaction was still open and could not be aborted; the cluster does it when "
                  "transaction.timeout.ms is over, and its readers wait until then: %s", job.error.text);
-    if (!job.committed) ps_client_log(client, job.error.err ? 3 : 4, "CLOSE", text);
+    if (!job.committed) ps_open_log(&client->open, job.error.err ? 3 : 4, "CLOSE", text);
 }
 
 /* ---- fatal errors: between ps_client_enter and exit, never block ---- */
 
 rd_kafka_resp_err_t ps_client_fatal_error(struct ps_client *client, char *text, size_t size)
 {
-    if (!ps_client_enter(client)) return RD_KAFKA_RESP_ERR_NO_ERROR;
-    rd_kafka_resp_err_t err = rd_kafka_fatal_error(client->rk, text, size);
-    ps_client_exit(client);
+    if (!ps_open_enter(&client->open)) return RD_KAFKA_RESP_ERR_NO_ERROR;
+    rd_kafka_resp_err_t err = rd_kafka_fatal_error(client->open.rk, text, size);
+    ps_open_exit(&client->open);
     return err;
 }
 
 rd_kafka_resp_err_t ps_client_test_fatal_error(struct ps_client *client, rd_kafka_resp_err_t err, const char *reason)
 {
-    if (!ps_client_enter(client)) return RD_KAFKA_RESP_ERR__DESTROY;
-    rd_kafka_resp_err_t result = rd_kafka_test_fatal_error(client->rk, err, reason);
-    ps_client_exit(client);
+    if (!ps_open_enter(&client->open)) return RD_KAFKA_RESP_ERR__DESTROY;
+    rd_kafka_resp_err_t result = rd_kafka_test_fatal_error(client->open.rk, err, reason);
+    ps_open_exit(&client->open);
     return result;
 }

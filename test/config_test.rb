@@ -290,7 +290,8 @@ class ConfigTest < PenstockTest
     cluster
     before = [open_files, all_native_threads, Thread.list.size]
     10.times { producer { |config| config.logger = Logger.new(nil) } }
-    assert_equal before, [open_files, all_native_threads, Thread.list.size]
+    after = [open_files, all_native_threads, Thread.list.size]
+    assert before.zip(after).all? { |was, is| is <= was }, "#{before} became #{after}" # threads of earlier tests may end
     assert_equal 0, Penstock::Client.open_count
   end
 

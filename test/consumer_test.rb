@@ -170,6 +170,17 @@ class ConsumerTest < ConsumerTestCase
     assert_equal "elsewhere", error.topic
   end
 
+  # librdkafka before 2.1.0 waited for a thousandth of the time.
+  def test_seek_takes_the_time_it_needs_and_is_given
+    name = topic(partitions: 1)
+    produce(name, %w[a b c])
+    readers = Array.new(20) { reading(name, "statistics.interval.ms": 1) } # they compete for the processors
+    readers.each { |one| take(one, 1) }
+    threads = readers.map { |one| quiet_thread { 20.times { one.seek(name, 0, 1) } } }
+    threads.each(&:value)
+    assert_equal ["b"], readers.map { |one| take(one, 1).first.payload }.uniq
+  end
+
   def test_watermarks_are_the_first_and_the_next_offset
     name = topic(partitions: 2)
     produce(name, %w[a b c])

@@ -46,11 +46,12 @@ class GCTest < PenstockTest
   end
 
   def test_errors_under_gc_stress
-    stuck = unreachable_producer("message.timeout.ms": 300)
+    stuck = unreachable_producer
+    impatient = unreachable_producer("message.timeout.ms": 300)
     under_stress do
       handle = stuck.produce_async(topic: "test", payload: "x", label: "label")
       assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: 1) }
-      error = assert_raises(Penstock::MessageTimedOutError) { handle.wait }
+      error = assert_raises(Penstock::MessageTimedOutError) { impatient.produce_sync(topic: "test", payload: "x") }
       assert_includes error.message, "127.0.0.1:1"
       assert_raises(Penstock::MessageInvalidError) { stuck.produce_async(topic: "test", payload: "x", headers: { "a" => 1 }) }
       assert_raises(Penstock::ConfigurationInvalidError) { producer("linger.ms": "long") }

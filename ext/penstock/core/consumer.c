@@ -330,6 +330,21 @@ static rd_kafka_topic_partition_list_t *plain_copy(rd_kafka_topic_partition_list
     return copy;
 }
 
+/* Until 2.1.0 librdkafka takes what is left of the time, which is in ms, for microseconds. */
+enum { SEEKS_IN_MS = 0x02010000, LONGEST_SEEK_MS = 1000 * 1000 };
+
+static int seek_timeout_ms(int timeout_ms)
+{
+    if (rd_kafka_version() >= SEEKS_IN_MS || timeout_ms < 0) return timeout_ms;
+    return (timeout_ms < LONGEST_SEEK_MS ? timeout_ms : LONGEST_SEEK_MS) * 1000;
+}
+
+static void seek(struct ps_consumer_job *query)
+{
+    int timeout_ms = seek_timeout_ms(query->timeout_ms);
+    from_error(query, rd_kafka_seek_partitions(query->consumer->open.rk, query->list, timeout_ms));
+}
+
 static bool answered_later(enum ps_consumer_call call)
 {
     return call == PS_CONSUMER_COMMIT || call == PS_CONSUMER_COMMITTED || call == PS_CONSUMER_WATERMARKS;
@@ -348,7 +363,7 @@ static void job_run(struct ps_job *job)
     case PS_CONSUMER_COMMIT: query->err = commit(query); break;
     case PS_CONSUMER_COMMITTED:
     case PS_CONSUMER_WATERMARKS: query->err = ask_again_and_again(query); break;
-    case PS_CONSUMER_SEEK: from_error(query, rd_kafka_seek_partitions(rk, query->list, query->timeout_ms)); break;
+    case PS_CONSUMER_SEEK: seek(query); break;
     }
     if (query->list) query->list = plain_copy(query->list);
     if (answered_later(query->call)) ps_open_exit_long(&query->consumer->open);

@@ -716,6 +716,8 @@ static struct ps_open *new_open(const struct shared *shared)
     rd_kafka_conf_t *conf = conf_for(bootstraps, NULL);
     set(conf, "group.id", count % 3 ? "parts" : id);
     set(conf, "enable.auto.commit", "false");
+    set(conf, "socket.timeout.ms", "1000");
+    set(conf, "session.timeout.ms", "2000"); /* how long librdkafka waits for a coordinator, closed or not */
     rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_OFFSET_COMMIT | RD_KAFKA_EVENT_ERROR);
     struct ps_consumer_settings settings = consumer_settings;
     settings.grouped = true;

@@ -321,6 +321,8 @@ class ConsumerTest < ConsumerTestCase
     assert_match(/bootstrap\.servers/, error.message)
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.close_timeout = -1 } }
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.kafka = nil } }
+    error = assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.kafka = { 5 => 1 } } }
+    assert_match(/Symbols or Strings, not 5/, error.message)
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.id = "" } }
   end
 

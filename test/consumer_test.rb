@@ -159,6 +159,20 @@ class ConsumerTest < ConsumerTestCase
     assert_nil one.poll(100)
   end
 
+  # librdkafka 2.0.2 fails an assertion, which ends the process, when it is to stop a partition that it is still stopping.
+  def test_partitions_may_be_assigned_anew_at_any_moment
+    servers, name = cluster.bootstrap_servers, topic(partitions: 3)
+    ruby!(<<~RUBY, servers, name)
+      servers, topic = ARGV
+      10.times do |round|
+        consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": servers, "group.id": "\#{topic}-\#{round}" } }
+        threads = Array.new(1 + round % 3) { Thread.new { 50.times { consumer.assign(topic => { rand(3) => 0, 0 => 0 }) } } }
+        threads.each(&:join)
+        consumer.close
+      end
+    RUBY
+  end
+
   def test_seek_goes_on_elsewhere
     name = topic(partitions: 1)
     produce(name, %w[a b c])
@@ -318,6 +332,8 @@ class ConsumerTest < ConsumerTestCase
     assert_match(/bootstrap\.servers/, error.message)
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.close_timeout = -1 } }
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.kafka = nil } }
+    error = assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.kafka = { 5 => 1 } } }
+    assert_match(/Symbols or Strings, not 5/, error.message)
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.id = "" } }
   end
 

@@ -23,7 +23,7 @@ struct cluster_object {
 
 /* ---- GC ---- */
 
-static void *destroy_native(void *arg)
+static void *destroy_nogvl(void *arg)
 {
     struct cluster_object *object = arg;
     pthread_mutex_lock(&object->lock);
@@ -35,9 +35,9 @@ static void *destroy_native(void *arg)
     return NULL;
 }
 
-static void *destroy_and_free(void *arg)
+static void *destroy_and_free_nogvl(void *arg)
 {
-    destroy_native(arg);
+    destroy_nogvl(arg);
     pthread_mutex_destroy(&((struct cluster_object *)arg)->lock);
     free(arg);
     return NULL;
@@ -51,7 +51,7 @@ static void cluster_free(void *data)
         pthread_mutex_destroy(&object->lock);
         free(object);
     } else if (object->generation == ps_generation()) {
-        ps_thread_start("penstock.cluster", destroy_and_free, object);
+        ps_thread_start("penstock.cluster", destroy_and_free_nogvl, object);
     }
 }
 
@@ -280,7 +280,7 @@ static VALUE cluster_call_move_leader(VALUE self, VALUE topic, VALUE partition, 
 static VALUE cluster_close(VALUE self)
 {
     struct cluster_object *object = cluster_get(self);
-    if (object->generation == ps_generation()) penstock_nogvl(destroy_native, object);
+    if (object->generation == ps_generation()) penstock_nogvl(destroy_nogvl, object);
     return Qnil;
 }
 

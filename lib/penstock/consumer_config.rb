@@ -67,7 +67,7 @@ module Penstock
       @group = !given("group.id").to_s.empty?
       check_commits unless @group
       @kafka = with_defaults(KAFKA_DEFAULTS)
-      @kafka = @kafka.reject { |name, _| WITHOUT_GROUP.key?(name.to_sym) }.merge(WITHOUT_GROUP) unless @group
+      @kafka = @kafka.reject { |name, _| WITHOUT_GROUP.key?(name.to_s.to_sym) }.merge(WITHOUT_GROUP) unless @group
       @kafka = checked(@kafka, role: :consumer, token_provider: oauth.token_provider_listener)
       freeze
     end

@@ -24,12 +24,15 @@ struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name, con
     consumer->settings = *settings;
     ps_open_init(&consumer->open, &consumer_kind, conf, name, &consumer->settings.open);
     ps_bell_init(&consumer->bell);
+    pthread_mutex_init(&consumer->assigning, NULL);
     return consumer;
 }
 
 static void consumer_dispose(struct ps_open *open)
 {
-    ps_bell_destroy(&((struct ps_consumer *)open)->bell);
+    struct ps_consumer *consumer = (struct ps_consumer *)open;
+    ps_bell_destroy(&consumer->bell);
+    pthread_mutex_destroy(&consumer->assigning);
 }
 
 static void notice_cb(rd_kafka_t *rk, void *arg)
@@ -345,6 +348,25 @@ static void seek(struct ps_consumer_job *query)
     from_error(query, rd_kafka_seek_partitions(query->consumer->open.rk, query->list, timeout_ms));
 }
 
+/*
+ * rd_kafka_assign comes back while librdkafka's main thread is still stopping what was assigned before. Told to stop the same
+ * partition once more before it has, it fails an assertion (rktp_started; 2.0.2), which ends the process. So one who assigns is
+ * at it at a time, and asks the same thread something afterwards: the answer comes after what it had to do by then.
+ */
+enum { STEPS_OF_STOPPING = 3 }; /* to tell the partition, its answer, and one to spare */
+
+static rd_kafka_resp_err_t assign(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *list)
+{
+    pthread_mutex_lock(&consumer->assigning);
+    rd_kafka_resp_err_t err = rd_kafka_assign(consumer->open.rk, list);
+    for (int i = 0; i < STEPS_OF_STOPPING; i++) {
+        rd_kafka_topic_partition_list_t *assigned = NULL;
+        if (rd_kafka_assignment(consumer->open.rk, &assigned) == 0) rd_kafka_topic_partition_list_destroy(assigned);
+    }
+    pthread_mutex_unlock(&consumer->assigning);
+    return err;
+}
+
 static bool answered_later(enum ps_consumer_call call)
 {
     return call == PS_CONSUMER_COMMIT || call == PS_CONSUMER_COMMITTED || call == PS_CONSUMER_WATERMARKS;
@@ -358,7 +380,7 @@ static void job_run(struct ps_job *job)
 
     switch (query->call) {
     case PS_CONSUMER_SUBSCRIBE: query->err = query->list ? rd_kafka_subscribe(rk, query->list) : rd_kafka_unsubscribe(rk); break;
-    case PS_CONSUMER_ASSIGN: query->err = rd_kafka_assign(rk, nothing ? NULL : query->list); break;
+    case PS_CONSUMER_ASSIGN: query->err = assign(query->consumer, nothing ? NULL : query->list); break;
     case PS_CONSUMER_ASSIGNMENT: query->err = rd_kafka_assignment(rk, &query->list); break;
     case PS_CONSUMER_COMMIT: query->err = commit(query); break;
     case PS_CONSUMER_COMMITTED:

@@ -652,6 +652,7 @@ struct ps_consumer {
     rd_kafka_queue_t *queue;   /* messages, rebalances, and errors of those */
     rd_kafka_queue_t *notices; /* librdkafka's main queue: errors of connections, and the log */
     _Atomic bool noticed;      /* there may be something in `notices` */
+    pthread_mutex_t assigning; /* a leaf; held while librdkafka's main thread is waited for */
     rd_kafka_event_t *held;    /* is yet to be served, such as for ending a batch: who takes, one at a time */
     struct ps_consumer_settings settings;
 };

@@ -70,7 +70,8 @@ class CLITest < PenstockTest
   def test_the_executable_ends_quietly_when_nobody_reads_on
     reader, writer = IO.pipe
     reader.close
-    pid = spawn(RbConfig.ruby, "-I", File.join(ROOT, "lib"), File.join(ROOT, "exe/penstock"), "doctor", out: writer, err: File::NULL)
+    command = [RbConfig.ruby, "-I", File.join(ROOT, "lib"), File.join(ROOT, "exe/penstock"), "doctor"]
+    pid = spawn(*command, out: writer, err: File::NULL)
     writer.close
     assert_equal 1, Process.wait2(pid).last.exitstatus
   end
@@ -120,9 +121,11 @@ class CLITest < PenstockTest
     Dir.mktmpdir do |directory|
       file = File.join(directory, "broken")
       File.write(file, "fine=1\nsasl.password #{SECRET}\n")
-      { ["--nonsense"] => /invalid option: --nonsense/, ["more"] => /doctor takes no more/, ["-X", "a"] => /-X: what is wanted is NAME/,
+      { ["--nonsense"] => /invalid option: --nonsense/, ["more"] => /doctor takes no more/,
+        ["-X", "a"] => /-X: what is wanted is NAME/,
         ["-b", "a:b"] => /--bootstrap: "a:b" is no HOST:PORT/, ["--timeout", "0"] => /--timeout takes/,
-        ["--timeout", "soon"] => /invalid argument: --timeout soon/, ["--config", "/no/such"] => %r{--config /no/such: No such file},
+        ["--timeout", "soon"] => /invalid argument: --timeout soon/,
+        ["--config", "/no/such"] => %r{--config /no/such: No such file},
         ["--config", file] => /broken, line 2: what is wanted/, ["-r", "no_such_file"] => /--require no_such_file: cannot load/ }
         .each do |arguments, message|
           status, out, err = cli("doctor", *arguments)
@@ -147,7 +150,7 @@ class CLITest < PenstockTest
   def test_doctor_tells_of_an_extension_that_cannot_be_loaded
     Dir.mktmpdir do |directory|
       FileUtils.mkdir_p(File.join(directory, "penstock"))
-      File.write(File.join(directory, "penstock/penstock.rb"), "raise LoadError, 'librdkafka.so.1: cannot open shared object file'")
+      File.write(File.join(directory, "penstock/penstock.rb"), "raise LoadError, 'librdkafka.so.1: cannot open shared object'")
       FileUtils.cp_r(File.join(ROOT, "lib"), directory)
       FileUtils.rm_f(Dir[File.join(directory, "lib/penstock/penstock.{so,bundle}")])
       out, err, status = Open3.capture3(RbConfig.ruby, "-I", File.join(directory, "lib"), "-I", directory,

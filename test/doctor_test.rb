@@ -151,7 +151,7 @@ class DoctorTest < PenstockTest
   def test_an_old_ffi_in_the_process_or_the_bundle_is_a_problem
     old = /1\.16\.3, in Gemfile\.lock: versions below 1\.17.*undefined method 'default' for String/
     assert_problem neighbours(lock: format(LOCK, "ffi (1.16.3-x86_64-linux-gnu)")), "ffi", old, /bundle update ffi/
-    assert_problem neighbours(lock: format(LOCK, "ffi (1.15.5)"), file: "gems.locked"), "ffi", /1\.15\.5, in gems\.locked/, /update/
+    assert_problem neighbours(lock: format(LOCK, "ffi (1.15.5)"), file: "gems.locked"), "ffi", /1\.15\.5, in gems\./, /update/
     assert_problem neighbours(loaded: { "ffi" => "1.9.25" }), "ffi", /1\.9\.25, in this process/, /update/
     assert_ok neighbours(lock: format(LOCK, "ffi (1.17.0.rc1-java)"), loaded: { "ffi" => "1.17.0.rc1" }), "ffi",
               /\A1\.17\.0\.rc1, in this process and in Gemfile\.lock\z/
@@ -182,7 +182,7 @@ class DoctorTest < PenstockTest
 
   def test_a_second_librdkafka_or_zstd_in_the_process_is_a_problem_whatever_its_name
     with_objects do |paths|
-      facts = JSON.parse(ruby!(<<~RUBY, *paths.values)).map { |values| Doctor::Fact.new(*values) }
+      rows = JSON.parse(ruby!(<<~RUBY, *paths.values))
         require "json"
         require "fiddle"
         require "penstock/doctor"
@@ -190,7 +190,7 @@ class DoctorTest < PenstockTest
         objects = Penstock::Doctor::SharedObjects.of_process
         puts Penstock::Doctor::Neighbours.new(objects, directory: "/").facts.map(&:to_a).to_json
       RUBY
-        .each { |one| one.status = one.status.to_sym }
+      facts = rows.map { |name, status, value, advice| Doctor::Fact.new(name, status.to_sym, value, advice) }
       assert_problem facts, "librdkafka loaded", /\A2 times: .*librdkafka.*second\.so|second\.so.*librdkafka/, /Load one only/
       assert_problem facts, "zstd loaded", /\A2 times: .*second\.so/, /libzstd/
       refute_match(/wants\.so/, facts.map(&:value).join)
@@ -219,6 +219,8 @@ class DoctorTest < PenstockTest
 
   # ---- a cluster ----
 
+  UNRESOLVED = /cannot be resolved|not resolved within/ # the latter where no name server answers
+
   def test_the_way_to_every_broker_of_a_cluster_is_told_step_by_step
     own = own_cluster(brokers: 3)
     first, *others = own.bootstrap_servers.split(",")
@@ -235,7 +237,7 @@ class DoctorTest < PenstockTest
 
   def test_a_name_that_cannot_be_resolved_is_a_problem_and_no_further_step_is_taken
     facts = cluster_facts("no-such-host.invalid:9092")
-    assert_problem facts, "no-such-host.invalid:9092 name", /cannot be resolved|not resolved within/, %r{DNS or /etc/hosts on this}
+    assert_problem facts, "no-such-host.invalid:9092 name", UNRESOLVED, %r{DNS or /etc/hosts on this}
     assert_equal 1, facts.size
   end
 
@@ -282,6 +284,33 @@ class DoctorTest < PenstockTest
     assert_problem [last], last.name, /refuse this client/, /another protocol, without TLS|The port may/
   end
 
+  # ---- the question behind it ----
+
+  def test_a_client_learns_of_the_brokers_as_they_advertise_themselves
+    own = own_cluster(brokers: 2)
+    one = native_client(producer(servers: own.bootstrap_servers))
+    GC.stress = true
+    cluster_id, controller, brokers = one.brokers(10_000)
+    GC.stress = false
+    assert_match(/\S/, cluster_id)
+    assert_kind_of Integer, controller
+    assert_equal(own.bootstrap_servers.split(","), brokers.sort.map { |_, host, port| "#{host}:#{port}" })
+    assert_equal [1, 2], brokers.map(&:first).sort
+  ensure
+    GC.stress = false
+  end
+
+  def test_asking_for_the_brokers_is_bounded_and_interruptible_and_refused_by_a_closed_client
+    one = native_client(unreachable_producer)
+    assert_raises(Penstock::Error) { one.brokers(100) }
+    thread = quiet_thread { one.brokers(5_000) }
+    eventually { thread.status == "sleep" }
+    thread.raise(Interrupt)
+    assert_raises(Interrupt) { thread.value }
+    one.close(0)
+    assert_raises(Penstock::ProducerClosedError) { one.brokers(100) }
+  end
+
   # ---- what brokers advertise ----
 
   def advertising(**options, &block) = AdvertisingBroker.new(**options, &block).tap { |broker| @closing << broker }
@@ -291,7 +320,7 @@ class DoctorTest < PenstockTest
     facts = cluster_facts(broker.address)
     assert_ok facts, "#{broker.address} kafka", /cluster advertised, 2 brokers, controller 1/
     assert_ok facts, "broker 7", /advertises kafka-in-a-container\.invalid:9092/
-    assert_problem facts, "broker 7 name", /cannot be resolved|not resolved within/, /Broker 7 tells its clients.*advertised\.listeners/
+    assert_problem facts, "broker 7 name", UNRESOLVED, /Broker 7 tells its clients.*advertised\.listeners/
     assert_equal 1, facts.count(&:problem?)
   end
 
@@ -346,9 +375,11 @@ class DoctorTest < PenstockTest
   # ---- all of it ----
 
   def test_a_report_is_a_line_for_each_fact_aligned_and_json_and_knows_whether_it_is_fine
-    facts = [Doctor::Fact.ok("a", "fine"), Doctor::Fact.note("long name", "well\nknown."), Doctor::Fact.problem("b", "bad.", "Mend it.")]
+    facts = [Doctor::Fact.ok("a", "fine"), Doctor::Fact.note("long name", "well\nknown."),
+             Doctor::Fact.problem("b", "bad.", "Mend it.")]
     report = Doctor::Report.new(facts)
-    expected = ["         a          fine", "note     long name  well known", "PROBLEM  b          bad. Mend it.", "", "1 problem"]
+    expected = ["         a          fine", "note     long name  well known", "PROBLEM  b          bad. Mend it.", "",
+                "1 problem"]
     assert_equal expected, report.to_s.lines(chomp: true)
     refute_predicate report, :fine?
     assert_equal [1, { name: "b", status: :problem, value: "bad.", advice: "Mend it." }],

@@ -42,11 +42,20 @@ module Penstock
       def parser
         OptionParser.new do |parser|
           parser.banner = "Usage: penstock doctor [OPTIONS]"
-          parser.separator "\nLooks at Ruby, librdkafka, this machine, and what else is in the process and the bundle; with a cluster, goes " \
-                           "to its\nbrokers step by step. The exit status is 0 when nothing is wrong, 1 otherwise, 2 for wrong usage.\n\n"
+          parser.separator <<~TEXT
+
+            Looks at Ruby, librdkafka, this machine, and what else is in the process and the bundle; with
+            a cluster, goes to its brokers step by step. The exit status is 0 when nothing is wrong,
+            1 otherwise, 2 for wrong usage.
+
+          TEXT
           @kafka.define(parser)
-          parser.on("--timeout SECONDS", Float, "for each step on the way to a broker (default 5)") { |seconds| @timeout = seconds }
-          parser.on("-r", "--require FILE", "load it first, as Ruby's -r does: what it loads is looked at") { |file| load_file(file) }
+          parser.on("--timeout SECONDS", Float, "for each step on the way to a broker (default 5)") do |seconds|
+            @timeout = seconds
+          end
+          parser.on("-r", "--require FILE", "load it first, as Ruby's -r does: what it loads is looked at") do |file|
+            load_file(file)
+          end
           parser.on("--json", "for programs") { @json = true }
           parser.on("-h", "--help") do
             @out.puts parser

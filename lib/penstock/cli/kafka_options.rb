@@ -18,7 +18,8 @@ module Penstock
         parser.on("--config FILE", "settings of librdkafka, such as security.protocol: lines of NAME=VALUE") do |file|
           @from_files.merge!(read(file))
         end
-        parser.on("-X NAME=VALUE", "one such setting; secrets are better kept in a file,", "as other users see command lines") do |text|
+        parser.on("-X NAME=VALUE", "one such setting; secrets are better kept in a file,",
+                  "as other users see command lines") do |text|
           @given.store(*pair(text, "-X"))
         end
       end

@@ -36,7 +36,8 @@ module Penstock
         apart = passed_on_wall - passed
         over = format("over the %.1f s that this took", passed)
         if apart.abs < JUMP
-          return Fact.ok("wall clock", "no jump #{over} (#{format("%+.2f", apart * 1000)} ms); whether it is right cannot be seen here")
+          return Fact.ok("wall clock",
+                         "no jump #{over} (#{format("%+.2f", apart * 1000)} ms); whether it is right cannot be seen here")
         end
 
         Fact.problem("wall clock", format("it was set by %+.0f ms, #{over}", apart * 1000),

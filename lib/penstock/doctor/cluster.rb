@@ -22,8 +22,8 @@ module Penstock
       def to_s = host.include?(":") ? "[#{host}]:#{port}" : "#{host}:#{port}"
     end
 
-    # The way to a cluster's brokers, step by step: those that are given, and those that they name (advertised.listeners), as it is
-    # these that clients work with.
+    # The way to a cluster's brokers, step by step: those that are given, and those that they name (advertised.listeners), as
+    # it is these that clients work with.
     # @api private
     class Cluster
       # What a broker of the cluster says.
@@ -57,7 +57,7 @@ module Penstock
       # @param timeout [Numeric] seconds for each step
       def initialize(addresses, settings, timeout:)
         @addresses = addresses.uniq
-        @settings = settings.to_h { |name, value| [name.to_sym, value] }.except(*WITHOUT)
+        @settings = settings.transform_keys(&:to_sym).except(*WITHOUT)
         @timeout = timeout
         @facts = []
         @cluster_id = nil
@@ -111,8 +111,8 @@ module Penstock
       def unresolved(broker)
         return "Check the name, and DNS or /etc/hosts on this machine." unless broker
 
-        "Broker #{broker} tells its clients to connect to this name (advertised.listeners): set that to a name that clients can " \
-          "resolve, or let this machine's DNS or /etc/hosts know it."
+        "Broker #{broker} tells its clients to connect to this name (advertised.listeners): set that to a name that clients " \
+          "can resolve, or let this machine's DNS or /etc/hosts know it."
       end
 
       # A look-up cannot be called off: its thread is left behind, and ends by itself.
@@ -171,7 +171,10 @@ module Penstock
       end
 
       def safe(name)
-        ok("#{name} tls", "the broker's certificate was accepted") if tls?
+        return unless tls?
+
+        verified = @settings[:"enable.ssl.certificate.verification"].to_s.downcase != "false"
+        ok("#{name} tls", verified ? "the broker's certificate was accepted" : "agreed on; nobody has verified the certificate")
       end
 
       def refused(name, error)
@@ -224,7 +227,8 @@ module Penstock
 
       def producer(address, log)
         Producer.new do |config|
-          config.kafka = { **@settings, "bootstrap.servers": address.to_s, "enable.idempotence": false, debug: "feature", log_level: 7 }
+          config.kafka = { **@settings, "bootstrap.servers": address.to_s, "enable.idempotence": false, log_level: 7,
+                                        debug: "feature" }
           config.logger = log
           config.close_timeout = 1_000
         end
@@ -236,8 +240,8 @@ module Penstock
                   "Check bootstrap.servers, and what brokers advertise.")
         else
           @cluster_id ||= answer.cluster_id
-          ok("#{name} kafka", "cluster #{answer.cluster_id || "without an id"}, #{count(answer.brokers.size, "broker")}, controller " \
-                              "#{answer.controller}, answered in #{answer.ms} ms")
+          ok("#{name} kafka", "cluster #{answer.cluster_id || "without an id"}, #{count(answer.brokers.size, "broker")}, " \
+                              "controller #{answer.controller}, answered in #{answer.ms} ms")
         end
         ok("#{name} apis", apis_text(answer.apis))
       end

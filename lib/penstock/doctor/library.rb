@@ -54,7 +54,8 @@ module Penstock
         return Fact.note("sasl", "librdkafka was built without it") if mechanisms.empty?
         return Fact.ok("sasl", mechanisms.join(", ")) if number(@linked) >= SCRAM_MENDED || !@features.include?("sasl_scram")
 
-        Fact.note("sasl", "#{mechanisms.join(", ")}; brokers of 2024 and newer refuse the SCRAM of librdkafka older than #{SCRAM_MENDED}")
+        Fact.note("sasl", "#{mechanisms.join(", ")}; " \
+                          "brokers of 2024 and newer refuse the SCRAM of librdkafka older than #{SCRAM_MENDED}")
       end
 
       def codecs

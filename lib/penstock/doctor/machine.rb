@@ -33,8 +33,8 @@ module Penstock
       def self.thread_limits
         limits = [[Process.getrlimit(:NPROC).first, nil, "of the user"]]
         Dir["/sys/fs/cgroup{#{cgroups.join(",")}}/pids.max"].each do |path|
-          limits << [Integer(File.read(path), exception: false), Integer(File.read(path.sub(/max\z/, "current")), exception: false),
-                     "of the control group"]
+          limit, used = [path, path.sub(/max\z/, "current")].map { |file| Integer(File.read(file), exception: false) }
+          limits << [limit, used, "of the control group"]
         end
         limits.reject { |limit, _| limit.nil? || limit == Process::RLIM_INFINITY }
       rescue SystemCallError
@@ -79,7 +79,7 @@ module Penstock
         arenas = ENV.fetch("MALLOC_ARENA_MAX", nil)
         return Fact.ok("allocator", "malloc of glibc, MALLOC_ARENA_MAX=#{arenas}") if arenas
 
-        Fact.ok("allocator", "malloc of glibc; MALLOC_ARENA_MAX is not set, so threads may have up to #{8 * Etc.nprocessors} arenas")
+        Fact.ok("allocator", "malloc of glibc; MALLOC_ARENA_MAX is not set: up to #{8 * Etc.nprocessors} arenas for threads")
       end
 
       def files

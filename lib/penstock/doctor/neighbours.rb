@@ -9,7 +9,7 @@ module Penstock
       OWN_LIBRDKAFKA = %w[rdkafka karafka-rdkafka].freeze
       OWN_ZSTD = %w[zstd-ruby extzstd].freeze
       # The lines of a lock file's "specs:", and not those about what they depend on, which stand further in.
-      LOCKED = /\A {4}(\S+) \(([^)-]+)(?:-[^)]*)?\)\z/.freeze
+      LOCKED = /\A {4}(\S+) \(([^)-]+)(?:-[^)]*)?\)\z/
       private_constant :FFI_MENDED, :OWN_LIBRDKAFKA, :OWN_ZSTD, :LOCKED
 
       # @param objects [SharedObjects]
@@ -95,8 +95,8 @@ module Penstock
         return Fact.ok("zstd loaded", paths.empty? ? "none to be seen" : "once: #{paths.first}") if paths.size < 2
 
         Fact.problem("zstd loaded", "#{paths.size} times: #{paths.join(", ")}, each exporting the same symbols",
-                     "Let only one stay, the system's libzstd: whoever is loaded globally, such as by LD_PRELOAD, answers for the " \
-                     "other, and compressing crashes or spoils data.")
+                     "Let only one stay, the system's libzstd: whoever is loaded globally, such as by LD_PRELOAD, answers for " \
+                     "the other, and compressing crashes or spoils data.")
       end
     end
   end

@@ -48,6 +48,8 @@ require "penstock/penstock"
 module Penstock
   # @!method self.librdkafka_version
   #   @return [String] the version of the librdkafka in use, such as "2.0.2"
+  # @!method self.librdkafka_compiled_version
+  #   @return [String] the version of the librdkafka that the extension was compiled against
 
   Poller.start_default
 end

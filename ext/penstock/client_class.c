@@ -647,10 +647,9 @@ static VALUE client_connect(VALUE self)
     return self;
 }
 
-static VALUE query_partitions(VALUE arg)
+static VALUE await_job(VALUE job)
 {
-    struct ps_metadata_job *query = (struct ps_metadata_job *)arg;
-    return penstock_wait(&query->job.completion, NULL, PS_FOREVER) ? Qtrue : Qfalse; /* librdkafka keeps the deadline */
+    return penstock_wait(&((struct ps_job *)job)->completion, NULL, PS_FOREVER) ? Qtrue : Qfalse; /* librdkafka keeps the deadline */
 }
 
 /* -1: the cluster does not know the topic. */
@@ -673,7 +672,7 @@ static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VA
         rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread to ask for metadata");
     }
     int state = 0;
-    rb_protect(query_partitions, (VALUE)query, &state);
+    rb_protect(await_job, (VALUE)&query->job, &state);
     struct penstock_error_context context = {
         .err = query->err, .open = &client->open, .topic = name, .partition = -1, .retriable = true,
     };
@@ -685,6 +684,46 @@ static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VA
         penstock_raise(penstock_error, &context, "the partitions of the topic could not be learnt");
     }
     return INT2NUM(count);
+}
+
+static VALUE brokers_to_ruby(VALUE arg)
+{
+    const struct ps_brokers_job *query = (const struct ps_brokers_job *)arg;
+    VALUE brokers = rb_ary_new();
+    for (int i = 0; i < query->metadata->broker_cnt; i++) {
+        const struct rd_kafka_metadata_broker *broker = &query->metadata->brokers[i];
+        rb_ary_push(brokers, rb_ary_new_from_args(3, INT2NUM(broker->id), rb_utf8_str_new_cstr(broker->host), INT2NUM(broker->port)));
+    }
+    VALUE cluster_id = query->cluster_id ? rb_utf8_str_new_cstr(query->cluster_id) : Qnil;
+    return rb_ary_new_from_args(3, cluster_id, INT2NUM(query->controller_id), brokers);
+}
+
+static VALUE client_brokers(VALUE self, VALUE timeout_ms)
+{
+    struct ps_client *client = client_get(self);
+    int64_t timeout = penstock_timeout_ms(timeout_ms);
+    client_open(self, client);
+
+    struct ps_brokers_job *query = ps_client_brokers(client, (int)timeout);
+    if (!query) {
+        int failed = errno;
+        check_open(client);
+        rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread to ask for the brokers");
+    }
+    int state = 0;
+    VALUE answer = Qnil;
+    rb_protect(await_job, (VALUE)&query->job, &state);
+    struct penstock_error_context context = {
+        .err = query->err, .open = &client->open, .topic = Qnil, .partition = -1, .retriable = true,
+    };
+    if (!state && !context.err) answer = rb_protect(brokers_to_ruby, (VALUE)query, &state);
+    ps_job_abandon(&query->job);
+    if (state) rb_jump_tag(state);
+    if (context.err) {
+        penstock_raise_if_refused(&client->open, Qnil);
+        penstock_raise(penstock_error, &context, "the brokers could not be learnt");
+    }
+    return answer;
 }
 
 void penstock_client_init(void)
@@ -710,6 +749,7 @@ void penstock_client_init(void)
     rb_define_method(client_class, "queue_size", client_queue_size, 0);
     rb_define_method(client_class, "counters", client_counters, 0);
     rb_define_method(client_class, "partition_count", client_partition_count, 3);
+    rb_define_method(client_class, "brokers", client_brokers, 1);
     penstock_transaction_methods_init(client_class);
     rb_define_singleton_method(client_class, "check", s_check, 4);
     rb_define_singleton_method(client_class, "setting_lines", penstock_setting_lines, 0);

@@ -620,7 +620,7 @@ struct ps_flush_job *ps_client_flush(struct ps_client *client, int64_t timeout_m
  * thread; then what is in flight gets its verdict all the same. */
 struct ps_job *ps_client_purge(struct ps_client *client);
 
-/* ---- metadata.c: how many partitions has a topic? ------------------------------------------------- */
+/* ---- metadata.c: how many partitions has a topic, which brokers has the cluster? ----------------- */
 
 struct ps_metadata_job {
     struct ps_job job;
@@ -636,6 +636,18 @@ struct ps_metadata_job *ps_client_metadata(struct ps_client *client, const char 
 /* 0: not known, or longer ago than max_age_us. */
 int32_t ps_client_known_partitions(struct ps_client *client, const char *topic, size_t length, int64_t max_age_us);
 bool ps_client_asked_lately(struct ps_client *client, const char *topic, size_t length); /* whether or not there was an answer */
+
+struct ps_brokers_job {
+    struct ps_job job;
+    struct ps_client *client;
+    int timeout_ms;
+    rd_kafka_resp_err_t err;
+    const struct rd_kafka_metadata *metadata; /* its brokers as they advertise themselves, and no topics; NULL after an error */
+    char *cluster_id;                         /* NULL: not known */
+    int32_t controller_id;                    /* -1: not known */
+};
+
+struct ps_brokers_job *ps_client_brokers(struct ps_client *client, int timeout_ms); /* NULL: not open, or no thread */
 
 /* ---- consumer.c: a consuming rd_kafka_t --------------------------------------------------------------- */
 

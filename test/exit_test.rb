@@ -231,6 +231,23 @@ class ExitTest < PenstockTest
     assert_match(/\[forgotten\].*\b3 \D*messages were not delivered.*dropped without close/, errors)
   end
 
+  # ---- signals ----
+
+  # A handler of Ruby's must run on a thread of Ruby's.
+  def test_native_threads_have_every_signal_blocked
+    one = producer
+    one.produce_sync(topic:, payload: "x")
+    blocked = Dir["/proc/self/task/*/status"].filter_map do |path|
+      status = File.read(path)
+      status[/^SigBlk:\s+(\h+)/, 1].to_i(16) if status.start_with?("Name:\tpenstock.poller")
+    rescue Errno::ENOENT, Errno::ESRCH
+      nil # ended meanwhile
+    end
+    skip "no /proc here" if blocked.empty?
+    signals = %w[INT TERM HUP USR1 CHLD ALRM].sum { |name| 1 << (Signal.list[name] - 1) }
+    assert_equal [signals], blocked.map { |mask| mask & signals }.uniq
+  end
+
   # ---- again and again ----
 
   def test_a_hundred_programs_that_end_with_open_producers_end_well

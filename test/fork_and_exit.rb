@@ -113,7 +113,8 @@ class ForkAndExit
     "is told TERM" => [nil, "TERM", true, "#{EVERYTHING}Process.kill(:TERM, Process.pid); sleep"],
     "is told INT" => [nil, "INT", true, "trap('INT', 'DEFAULT'); #{EVERYTHING}Process.kill(:INT, Process.pid); sleep"],
     "raises" => [1, nil, true, "#{EVERYTHING}raise 'expected'"],
-    "throws in a thread" => [1, nil, true, "#{EVERYTHING}Thread.abort_on_exception = true; Thread.new { throw :expected }; sleep"],
+    "throws in a thread" => [1, nil, true, "#{EVERYTHING}Thread.abort_on_exception = true\n" \
+                                           "Thread.new { throw :expected }; sleep"],
     "closes in a trap" => [0, nil, true, "#{EVERYTHING}trap('TERM') { $all.each(&:close); exit }\n" \
                                          "Process.kill(:TERM, Process.pid); sleep"],
     "drops without close" => [0, nil, true, DROPPED],
@@ -167,7 +168,9 @@ class ForkAndExit
     status, signal, _, text = WAYS.fetch(name)
     output, errors, ended = capture("#{HEAD}#{text}", topic, run.to_s)
     return wrong(name, run, "hung; #{errors}") unless ended
-    return wrong(name, run, "#{ended}: #{output} #{errors}") unless [ended.exitstatus, ended.termsig] == [status, signal && Signal.list[signal]]
+
+    expected = [status, signal && Signal.list[signal]]
+    return wrong(name, run, "#{ended}: #{output} #{errors}") unless [ended.exitstatus, ended.termsig] == expected
     return wrong(name, run, errors) if errors.match?(/penstock:|warning|\[BUG\]/)
     return wrong(name, run, "promised nothing") unless output.start_with?("promised")
 
@@ -188,17 +191,25 @@ class ForkAndExit
 
   # What was promised is there once; what was in flight once too, where the end of a program waits for it.
   def arrived(name, topic, expected)
-    flight = WAYS.fetch(name)[2]
-    found = Reader.new(@servers).read(topic).map(&:payload).tally
-    expected.each do |run, promised|
-      next unless promised
-
-      mine = found.select { |payload, _| payload.start_with?("#{run} ") }
-      kinds = mine.keys.group_by { |payload| payload.split[1] }
-      wrong(name, run, "stored more than once: #{mine.select { |_, times| times > 1 }}") if mine.values.any? { |times| times > 1 }
-      wrong(name, run, "promised #{promised}: #{kinds["promised"]}") if kinds.fetch("promised", []).size != promised
-      wrong(name, run, "in flight: #{kinds["flight"]}") if flight && name != "forks" && kinds.fetch("flight", []).size != PROMISED
+    found = Reader.new(@servers).read(topic).map { |record| record.payload.split(" ", 2) }.group_by(&:first)
+    expected.compact.each do |run, promised|
+      mine = found.fetch(run.to_s, []).map(&:last)
+      twice = mine.tally.select { |_, times| times > 1 }
+      wrong(name, run, "stored more than once: #{twice}") if twice.any?
+      about = { "promised" => promised, "flight" => in_flight(name) }.compact
+      about.each { |kind, count| complete(name, run, mine.grep(/\A#{kind} /), count) }
     end
+  end
+
+  # @return [Integer, nil] how many messages that were in flight have to arrive; nil: any number
+  def in_flight(name)
+    return if name == "forks"
+
+    PROMISED if WAYS.fetch(name)[2]
+  end
+
+  def complete(name, run, stored, count)
+    wrong(name, run, "stored: #{stored}, of #{count}") unless stored.size == count
   end
 
   def wrong(name, run, why)
@@ -222,8 +233,9 @@ if $PROGRAM_NAME == __FILE__
   require_relative "support/reader"
   $stdout.sync = true
   cluster = Penstock::EmbeddedCluster.new(brokers: 1)
-  passed = ForkAndExit.new(cluster.bootstrap_servers, runs: Integer(ENV.fetch("RUNS", "500")), only: ENV["ONLY"]&.then { Regexp.new(_1) },
-                                                      beside: Integer(ENV.fetch("BESIDE", "2"))).call
+  runs, beside = ENV.values_at("RUNS", "BESIDE").zip([500, 2]).map { |given, default| Integer(given || default) }
+  only = ENV["ONLY"] && Regexp.new(ENV["ONLY"])
+  passed = ForkAndExit.new(cluster.bootstrap_servers, runs:, beside:, only:).call
   cluster.close
   puts "Ruby #{RUBY_VERSION}, librdkafka #{Penstock.librdkafka_version}"
   exit passed

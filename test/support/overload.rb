@@ -120,9 +120,9 @@ class Overload
 
   # @return [Hash{Symbol => String}]
   def run(program, topic, *numbers, seconds: 120)
-    command = ["timeout", "-k", "5", seconds.to_s, RbConfig.ruby, "-w", "-I", LIBRARY, "-r", "penstock", "-e", "#{HEAD}#{program}",
-               @servers, topic, *numbers.map(&:to_s)]
-    output, errors, status = Open3.capture3(*command)
+    arguments = [@servers, topic, *numbers.map(&:to_s)]
+    ruby = [RbConfig.ruby, "-w", "-I", LIBRARY, "-r", "penstock", "-e", "#{HEAD}#{program}", *arguments]
+    output, errors, status = Open3.capture3("timeout", "-k", "5", seconds.to_s, *ruby)
     raise "#{status}: #{output} #{errors}" unless status.success?
 
     output.split.to_h { |pair| pair.split("=", 2) }.transform_keys(&:to_sym)

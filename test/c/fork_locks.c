@@ -21,7 +21,7 @@
 
 #undef pthread_mutex_lock /* ours are nobody's business */
 
-enum { PLACES = 256, PATIENCE_US = 20 * 1000 * 1000, CHILD_SECONDS = 20, UNMET_SECONDS = 5 };
+enum { PLACES = 256, PATIENCE_US = 20 * 1000 * 1000, CHILD_SECONDS = 20, UNMET_SECONDS = 5, ENOUGH = 2 };
 
 static char bootstraps[512];
 static struct ps_client_settings settings = {
@@ -474,7 +474,7 @@ int main(int argc, char **argv)
         if (ps_now_us() > deadline_us) die("before anything was forked");
 
     for (int round = 0; round < rounds; round++) {
-        for (int place = 0; place < atomic_load(&place_count); place++) {
+        for (int place = 0; place < atomic_load(&place_count) && hung + wrong < ENOUGH; place++) {
             if (!stop_at(place)) {
                 unmet++;
                 printf("unmet %s %s\n", places[place].what, places[place].function);

@@ -299,6 +299,13 @@ class ConsumerTest < ConsumerTestCase
     assert one.close
   end
 
+  # As events they would pile up in a queue of librdkafka's.
+  def test_log_lines_come_while_nobody_polls
+    text = StringIO.new
+    one = reading(topic, debug: "fetch") { |config| config.logger = Logger.new(text) }
+    eventually { text.string.scan(/\[#{one.id}\] FETCH/).size > 5 }
+  end
+
   def test_a_question_that_is_not_answered_in_time_is_a_timeout
     own = own_cluster
     own.create_topic("slow", partitions: 1)

@@ -141,6 +141,28 @@ class ExitTest < PenstockTest
     assert_equal [true, ""], [status.success?, errors]
   end
 
+  # The consumer that it polls is closed meanwhile.
+  def test_an_error_of_another_thread_does_not_end_the_closing_at_the_end_of_the_process
+    slow = own_cluster
+    name = topic(partitions: 1, on: slow)
+    slow.set_round_trip_time(500)
+    read = topic(partitions: 1)
+    _, errors, status = ruby(<<~RUBY, slow.bootstrap_servers, name, cluster.bootstrap_servers, read)
+      servers, read = ARGV.pop(2)
+      #{HEAD}
+      Thread.abort_on_exception = true
+      consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": servers } }
+      consumer.assign(read => { 0 => :beginning })
+      polling = Thread.new { loop { consumer.poll(60_000) } }
+      Thread.pass until polling.stop?
+      $one = producer
+      produce($one)
+    RUBY
+    assert_equal [false, true], [status.success?, errors.include?("ConsumerClosedError")], errors
+    slow.set_round_trip_time(0)
+    assert_equal 10, producer(servers: slow.bootstrap_servers).produce_sync(topic: name, payload: "probe", partition: 0).offset
+  end
+
   def test_control_c_ends_the_closing_at_the_end_of_the_process
     program = "#{HEAD}$one = producer('one')
       produce($one)
@@ -207,6 +229,23 @@ class ExitTest < PenstockTest
     RUBY
     assert_predicate status, :success?
     assert_match(/\[forgotten\].*\b3 \D*messages were not delivered.*dropped without close/, errors)
+  end
+
+  # ---- signals ----
+
+  # A handler of Ruby's must run on a thread of Ruby's.
+  def test_native_threads_have_every_signal_blocked
+    one = producer
+    one.produce_sync(topic:, payload: "x")
+    blocked = Dir["/proc/self/task/*/status"].filter_map do |path|
+      status = File.read(path)
+      status[/^SigBlk:\s+(\h+)/, 1].to_i(16) if status.start_with?("Name:\tpenstock.poller")
+    rescue Errno::ENOENT, Errno::ESRCH
+      nil # ended meanwhile
+    end
+    skip "no /proc here" if blocked.empty?
+    signals = %w[INT TERM HUP USR1 CHLD ALRM].sum { |name| 1 << (Signal.list[name] - 1) }
+    assert_equal [signals], blocked.map { |mask| mask & signals }.uniq
   end
 
   # ---- again and again ----

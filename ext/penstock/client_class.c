@@ -143,7 +143,9 @@ static bool client_open(VALUE self, struct ps_client *client)
     attach_dispatcher(self, client);
     const struct client_object *object = rb_check_typeddata(self, &client_type);
     penstock_attach_refresher(object->token_refresher, client->open.address, &client->open);
+    penstock_check_forked(client->open.generation); /* by a trap: it is the parent's then */
     rb_ensure(open_body, (VALUE)&call, tell_source, object->source);
+    penstock_check_forked(client->open.generation);
     int state = atomic_load(&client->open.state);
     if (client->settings.open.logs_to_mailbox && (state == PS_NEW || state == PS_CLOSED))
         ps_mailbox_post(client->open.address, PS_MAIL_LAST, ""); /* it did not open, or was closed meanwhile */
@@ -366,9 +368,17 @@ static void keep_label(VALUE self, const struct penstock_handover *handover, uin
         penstock_event_source_keep_label(object->source, &handover->batch->deliveries[i], handover->messages[i].label);
 }
 
+/* Runs Ruby code now and then, so nothing may have been read from Ruby objects before. */
+static void hold_source(VALUE self)
+{
+    const struct client_object *object = rb_check_typeddata(self, &client_type);
+    if (!NIL_P(object->source)) penstock_event_source_hold(object->source);
+}
+
 static VALUE client_produce(VALUE self, VALUE hash)
 {
-    struct ps_client *client = client_get(self);
+    hold_source(self);
+    struct ps_client *client = client_get(self); /* after what runs Ruby code: a trap may have forked */
     struct penstock_message message;
     struct penstock_handover handover = { .client = client, .messages = &message };
 
@@ -420,11 +430,12 @@ static VALUE client_produce_many(int argc, VALUE *argv, VALUE self)
     VALUE hashes, timeout_ms, tally;
     rb_scan_args(argc, argv, "21", &hashes, &timeout_ms, &tally);
     if (!NIL_P(tally)) Check_Type(tally, T_ARRAY);
-    struct ps_client *client = client_get(self);
     bool wait = timeout_ms != Qfalse;
     int64_t deadline_us = wait ? ps_deadline_us(penstock_timeout_ms(timeout_ms)) : 0;
 
     if (wait) rb_thread_check_ints(); /* what waits for a blocking call comes now: the handing over must not be cut short */
+    hold_source(self);
+    struct ps_client *client = client_get(self); /* after what runs Ruby code: a trap may have forked */
     check_open(client);
     if (!RB_TYPE_P(hashes, T_ARRAY))
         penstock_raise(penstock_message_error, &penstock_no_context, "produce_many takes an Array of messages, not %" PRIsVALUE,

@@ -11,6 +11,7 @@ struct source_object {
     _Atomic(struct ps_events *) events; /* owns a reference */
     VALUE labels;                       /* Hash: number to label */
     uint32_t last_label;
+    _Atomic bool held;                  /* nobody has to be told that something is about to happen */
 };
 
 static void source_mark(void *data)
@@ -112,6 +113,24 @@ void penstock_event_source_keep_label(VALUE self, struct ps_delivery *delivery, 
     if (++object->last_label == 0) object->last_label = 1;
     rb_hash_aset(object->labels, UINT2NUM(object->last_label), label);
     delivery->event.label = object->last_label;
+}
+
+/* ---- staying alive ---- */
+
+/* Before messages are sent whose verdicts somebody may have to be told of. Runs Ruby code, if it was not held. */
+void penstock_event_source_hold(VALUE self)
+{
+    const struct source_object *object = rb_check_typeddata(self, &source_type);
+    if (atomic_load(&object->held)) return;
+    if (!ps_events_wanted(penstock_event_source_get(self), PS_EVENT_DELIVERED | PS_EVENT_FAILED)) return;
+    rb_funcall(self, rb_intern("hold"), 0);
+}
+
+static VALUE source_set_held(VALUE self, VALUE held)
+{
+    struct source_object *object = rb_check_typeddata(self, &source_type);
+    atomic_store(&object->held, RTEST(held));
+    return held;
 }
 
 /* ---- taking ---- */
@@ -256,6 +275,7 @@ void penstock_event_source_init(void)
     rb_define_method(source_class, "address", source_address, 0);
     rb_define_method(source_class, "wanted=", source_set_wanted, 1);
     rb_define_method(source_class, "attached=", source_set_attached, 1);
+    rb_define_method(source_class, "held=", source_set_held, 1);
     rb_define_method(source_class, "take", source_take, 1);
     rb_define_method(source_class, "open_clients", source_open_clients, 0);
     rb_define_method(source_class, "discard", source_clear, 0);

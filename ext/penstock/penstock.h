@@ -209,6 +209,7 @@ void penstock_delivery_handle_init(void);
 struct ps_events *penstock_event_source_get(VALUE source); /* of this process; borrowed from the object */
 /* If somebody wants to be told of the delivery; before it is handed over. */
 void penstock_event_source_keep_label(VALUE source, struct ps_delivery *delivery, VALUE label);
+void penstock_event_source_hold(VALUE source);
 void penstock_event_source_init(void);
 
 /* ---- poller_class.c --------------------------------------------------------------------------------- */

@@ -187,7 +187,7 @@ module Penstock
     # ---- what is harmless ----
 
     def warnings
-      [*@given.keys.filter_map { |name| about(name) }, *about_verification]
+      [*@given.keys.filter_map { |name| about(name) }, *about_verification, *about_statistics]
     end
 
     def about(name)
@@ -207,6 +207,12 @@ module Penstock
       return [] unless tls? && value(:"enable.ssl.certificate.verification")&.downcase == "false"
 
       ["enable.ssl.certificate.verification is false: anybody may pretend to be a broker"]
+    end
+
+    def about_statistics
+      return [] unless @role == :consumer && given?(:"statistics.interval.ms") && value(:"statistics.interval.ms") != "0"
+
+      ["statistics.interval.ms has no effect on a consumer: nobody can listen to its statistics"]
     end
   end
 end

@@ -42,9 +42,16 @@ static void notice_cb(rd_kafka_t *rk, void *arg)
     ps_bell_ring_cb(rk, &consumer->bell);
 }
 
+/* At once, with leaf locks only, whatever librdkafka holds: as events, the lines would pile up while nobody polls. */
+static void log_cb(const rd_kafka_t *rk, int level, const char *facility, const char *text)
+{
+    ps_open_log(rd_kafka_opaque(rk), level, facility, text);
+}
+
 static rd_kafka_t *consumer_make(struct ps_open *open, char *errstr, size_t errstr_size)
 {
     rd_kafka_conf_t *conf = ps_open_configure(open);
+    if (open->settings->logs_to_mailbox) rd_kafka_conf_set_log_cb(conf, log_cb);
     rd_kafka_t *rk = rd_kafka_new(RD_KAFKA_CONSUMER, conf, errstr, errstr_size);
     if (!rk) rd_kafka_conf_destroy(conf);
     return rk;
@@ -215,14 +222,9 @@ static void absorb_commit(struct ps_consumer *consumer, rd_kafka_event_t *event)
 
 bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
-    const char *facility, *text;
-    int level;
     switch (rd_kafka_event_type(event)) {
     case RD_KAFKA_EVENT_ERROR: return absorb_error(consumer, event);
     case RD_KAFKA_EVENT_OFFSET_COMMIT: absorb_commit(consumer, event); break;
-    case RD_KAFKA_EVENT_LOG:
-        if (rd_kafka_event_log(event, &facility, &text, &level) == 0) ps_open_log(&consumer->open, level, facility, text);
-        break;
     default: break; /* nobody can have asked for it yet */
     }
     return true;

@@ -662,7 +662,7 @@ struct ps_consumer {
     struct ps_bell bell;       /* rung when there may be something to take, and when closing begins */
     _Atomic int fatal;         /* rd_kafka_resp_err_t: it can consume nothing more */
     rd_kafka_queue_t *queue;   /* messages, rebalances, and errors of those */
-    rd_kafka_queue_t *notices; /* librdkafka's main queue: errors of connections, and the log */
+    rd_kafka_queue_t *notices; /* librdkafka's main queue: errors of connections */
     _Atomic bool noticed;      /* there may be something in `notices` */
     pthread_mutex_t assigning; /* a leaf; held while librdkafka's main thread is waited for */
     rd_kafka_event_t *held;    /* is yet to be served, such as for ending a batch: who takes, one at a time */
@@ -695,7 +695,7 @@ void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /*
 void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event);
 /* For who waits and does not take: what `notices` has is absorbed; an error that somebody has to hear of is held. Entered. */
 void ps_consumer_notice(struct ps_consumer *consumer);
-/* Log lines, results of commits, and errors that go away by themselves. False: the caller has to hear of this error. */
+/* Results of commits, and errors that go away by themselves. False: the caller has to hear of this error. */
 bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
 
 /* A librdkafka call on a thread of its own. Owns `list`, also when it fails. NULL: not open, or no thread (errno). */

@@ -18,8 +18,8 @@ module GCMutations
       Mutation.define("gc: #{@name}: #{what}", file: @file, from:, to:, **options)
     end
 
-    def mark(field, only, from: "    rb_gc_mark_movable(object->#{field});\n", **options)
-      take_out("the mark of #{field}", from, only:, **HELD, **options)
+    def mark(field, only, from: "    rb_gc_mark_movable(object->#{field});\n", to: "", **options)
+      take_out("the mark of #{field}", from, to, only:, **HELD, **options)
     end
 
     def relocation(field, only, object: "object", **options)
@@ -114,14 +114,15 @@ module GCMutations
     registered "group_class", "test_fibers_wait_while_everything_moves"
     take_out "the pin of a waiting fiber", "rb_gc_mark(wait->fiber);", "rb_gc_mark_movable(wait->fiber);",
              **MOVED, only: "test_fibers_wait_while_everything_moves"
-    %w[io mutex].each do |field|
-      take_out "the pin of #{field}", "rb_gc_mark(group->#{field});", "rb_gc_mark_movable(group->#{field});",
-               **MOVED, only: "test_fibers_wait_while_everything_moves"
-    end
+    mark "io", "test_what_a_schedulers_fibers_wait_with_stays_while_none_waits", from: "    rb_gc_mark(group->io);\n", **FIBERS
+    mark "mutex", "test_what_a_schedulers_fibers_wait_with_stays_while_none_waits", from: "    rb_gc_mark(group->mutex);\n", **FIBERS
+    mark "waiting fibers", "test_a_waiting_fiber_stays", from: "rb_gc_mark(wait->fiber);", to: "(void)wait;", **FIBERS
   end
 
   in_file("attendant.c") do
-    take_out "the pin of io", "rb_gc_mark(((struct attendant *)data)->io);", "rb_gc_mark_movable(((struct attendant *)data)->io);",
-             **MOVED, only: "test_fibers_wait_while_everything_moves"
+    mark "io", "test_a_fiber_that_is_just_being_made_has_what_it_drains_a_poller_by",
+         from: "    rb_gc_mark(((struct attendant *)data)->io);\n", **FIBERS
+    barrier "io", "test_a_fiber_that_grows_old_while_it_is_made_has_what_it_drains_a_poller_by",
+            object: "attendant", value: "penstock_wakeup_io(&attendant->poller->wakeup)", **FIBERS
   end
 end

@@ -35,10 +35,11 @@ module GCPressure
     GC.stress = before
   end
 
-  # Moves all that may be moved, and has Ruby look for references to where it was.
+  # Moves all that may be moved, has Ruby look for references to where it was, and puts other objects there.
   def move_everything
     grow = RUBY_VERSION < "3.2" ? { double_heap: true } : { expand_heap: true }
     GC.verify_compaction_references(**grow, toward: :empty)
+    GC.start # dies of a reference to an empty place
     @replacements = Array.new(50_000) { |i| "another object #{i}" }
     GC.start
   end

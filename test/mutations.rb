@@ -9,8 +9,8 @@ require "tmpdir"
 #
 #   ruby test/mutations.rb [--list] [PART OF A NAME...]
 #
-# A mutation works on a copy of the tree, which is compiled anew if C has changed. The copy's test has to pass before anything
-# is taken out, and to fail, or die, after it. Races do not show in each run: `runs` is how often to try.
+# The mutations work on a copy of the tree, one after the other, and compile anew what has changed. A mutation's test has to
+# pass before anything is taken out, and to fail, or die, after it. Races do not show in each run: `runs` is how often to try.
 class Mutation
   ROOT = File.expand_path("..", __dir__)
   COPIED = %w[ext lib test Rakefile penstock.gemspec rakelib exe].freeze
@@ -33,7 +33,10 @@ class Mutation
 
     # @return [Boolean] whether each mutation was found by its test
     def run(chosen)
-      results = chosen.map { |mutation| mutation.run.tap { |found, line| puts "#{found ? "found " : "MISSED"} #{line}" } }
+      results = Dir.mktmpdir("penstock-mutation") do |path|
+        tree = Tree.new(path)
+        chosen.map { |mutation| mutation.run(tree).tap { |found, line| puts "#{found ? "found " : "MISSED"} #{line}" } }
+      end
       found = results.count(&:first)
       puts "mutations: #{found} of #{chosen.size} protections, taken out, made their test fail"
       found == chosen.size
@@ -54,45 +57,65 @@ class Mutation
   end
 
   # @return [Array(Boolean, String)] whether the test failed, and a line about it
-  def run
-    Dir.mktmpdir("penstock-mutation") do |tree|
-      copy(tree)
-      return [false, "#{name}: #{@only} fails as it is\n#{@output}"] unless passes?(tree)
+  def run(tree)
+    test = [@test, @only, @env]
+    return [false, "#{name}: #{@only} fails as it is\n#{tree.output}"] unless tree.passes_unchanged?(*test)
 
-      mutate(tree)
-      failed_after = (1..@runs).find { !passes?(tree) }
-      [!failed_after.nil?, "#{name}: #{@only} #{failed_after ? "fails (run #{failed_after})" : "passed #{@runs} times"}"]
-    end
+    failed_after = tree.with(mutated, at: @file) { (1..@runs).find { !tree.passes?(*test) } }
+    [!failed_after.nil?, "#{name}: #{@only} #{failed_after ? "fails (run #{failed_after})" : "passed #{@runs} times"}"]
   end
 
   private
 
-  def copy(tree)
-    COPIED.each { |part| FileUtils.cp_r(File.join(ROOT, part), tree) if File.exist?(File.join(ROOT, part)) }
-    FileUtils.rm_f(Dir[File.join(tree, "lib/penstock/*.so")])
-    compile(tree)
-  end
-
-  def mutate(tree)
-    path = File.join(tree, @file)
-    source = File.read(path)
+  def mutated
+    source = File.read(File.join(ROOT, @file))
     raise "#{name}: the text to take out stands #{source.scan(@from).size} times in #{@file}" unless source.scan(@from).size == 1
 
-    File.write(path, source.sub(@from) { @to })
-    compile(tree) if @file.start_with?("ext/")
+    source.sub(@from) { @to }
   end
 
-  def compile(tree)
-    output, status = Open3.capture2e("rake", "compile", chdir: tree)
-    raise "#{name}: does not compile\n#{output}" unless status.success?
-  end
+  # The copy.
+  class Tree
+    attr_reader :output # of the latest test
 
-  def passes?(tree)
-    command = ["timeout", SECONDS.to_s, RbConfig.ruby, "-w", "-Ilib", "-Itest", @test, "-n", @only]
-    @output, status = Open3.capture2e(@env, *command, chdir: tree)
-    raise "#{name}: there is no #{@only} in #{@test}" if status.success? && @output.match?(/^0 runs/)
+    def initialize(path)
+      @path = path
+      @unchanged = {}
+      COPIED.each { |part| FileUtils.cp_r(File.join(ROOT, part), path) if File.exist?(File.join(ROOT, part)) }
+      FileUtils.rm_f(Dir[File.join(path, "lib/penstock/*.so")])
+      compile
+    end
 
-    status.success?
+    # Runs the block while the file is another.
+    def with(source, at:)
+      file = File.join(@path, at)
+      before = File.read(file)
+      File.write(file, source)
+      compile if at.start_with?("ext/")
+      yield
+    ensure
+      File.write(file, before)
+      compile if at.start_with?("ext/")
+    end
+
+    def passes_unchanged?(*test)
+      @unchanged.fetch(test) { @unchanged[test] = passes?(*test) }
+    end
+
+    def passes?(file, only, env)
+      command = ["timeout", SECONDS.to_s, RbConfig.ruby, "-w", "-Ilib", "-Itest", file, "-n", only]
+      @output, status = Open3.capture2e(env, *command, chdir: @path)
+      raise "there is no #{only} in #{file}" if status.success? && @output.match?(/^0 runs/)
+
+      status.success?
+    end
+
+    private
+
+    def compile
+      output, status = Open3.capture2e("rake", "compile", chdir: @path)
+      raise "does not compile\n#{output}" unless status.success?
+    end
   end
 end
 

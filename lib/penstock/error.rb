@@ -180,6 +180,10 @@ module Penstock
   # Something was called in a signal trap that cannot be done there; see {Producer}. Nothing was sent, begun or changed.
   class SignalTrapError < Error; end
 
+  # Something is for the main Ractor only, or is done by a producer that other Ractors use; see {Producer::Sharing#shareable}.
+  # Nothing was sent or made.
+  class NotShareableError < Error; end
+
   # Something belongs to the process this one was forked from.
   class ForkedError < Error; end
 

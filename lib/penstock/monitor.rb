@@ -63,12 +63,16 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
 
     # Which events the native core finds out, so that it has to know whether somebody listens.
     NATIVE = %w[message.acknowledged error.occurred statistics.emitted].freeze
+    # Events of a call: whoever listens to one keeps other Ractors from producing.
+    PER_CALL = %w[message.produced_sync message.produced_async messages.produced_sync messages.produced_async].freeze
+    # Producers have to know of who listens to these.
+    WATCHED = [*NATIVE, *PER_CALL].freeze
     # What "error.occurred" says of a listener that has failed, by its event.
     FAILURES = { "message.acknowledged" => "callbacks.delivery.error", "statistics.emitted" => "callbacks.statistics.error",
                  "oauthbearer.token_refresh" => "callbacks.oauthbearer_token_refresh.error",
                  "error.occurred" => "callbacks.error.error" }.freeze
 
-    private_constant :METHODS, :NOBODY, :NATIVE, :FAILURES
+    private_constant :METHODS, :NOBODY, :NATIVE, :WATCHED, :FAILURES
     public_constant :Listener
 
     # @param above [Monitor, nil] who hears the same events; default {Penstock.monitor}
@@ -253,7 +257,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       before, after = @lock.synchronize do
         [@listeners, @listeners = yield(@listeners).freeze].tap { @silent = @listeners.each_value.all?(&:empty?) }
       end
-      tell_producers if NATIVE.any? { |event| before[event].empty? != after[event].empty? }
+      tell_producers if WATCHED.any? { |event| before[event].empty? != after[event].empty? }
       before.sum { |_, all| all.size } != after.sum { |_, all| all.size }
     end
 

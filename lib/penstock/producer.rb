@@ -5,8 +5,11 @@ require_relative "producer/totals"
 require_relative "producer/connection"
 require_relative "producer/sending"
 require_relative "producer/around"
+require_relative "producer/resending"
+require_relative "producer/tombstones"
 require_relative "producer/dispatch"
 require_relative "producer/listening"
+require_relative "producer/sharing"
 require_relative "producer/buffering"
 require_relative "producer/transactions"
 require_relative "producer/transaction_lock"
@@ -57,6 +60,7 @@ module Penstock
     include Closing
     include VariantChecks
     include Listening
+    include Sharing
     include Credentials
 
     # @return [Config, nil] frozen; nil before {#setup}
@@ -74,6 +78,7 @@ module Penstock
     # @yieldparam config [Config]
     # @raise [ConfigurationInvalidError] naming the setting that is wrong
     def initialize(&block)
+      refuse_other_ractors
       @status = Status.new
       @tags = Tags.new
       @monitor = Monitor.new.tap { |monitor| monitor.producer = self }

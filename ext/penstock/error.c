@@ -110,6 +110,17 @@ VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topi
     return penstock_error_new(timed_out ? penstock_message_timed_out_error : penstock_delivery_error, &context, text);
 }
 
+/* What Ruby keeps of where an error was raised is no object that Ractors can share; as Strings it is. */
+static VALUE error_freeze(VALUE self)
+{
+    VALUE lines = OBJ_FROZEN(self) ? Qnil : rb_funcall(self, rb_intern("backtrace"), 0);
+    if (!NIL_P(lines)) {
+        rb_funcall(self, rb_intern("set_backtrace"), 1, lines);
+        rb_ivar_set(self, rb_intern("bt_locations"), Qnil); /* Ruby's name for it, which no Ruby code can write */
+    }
+    return rb_call_super(0, NULL);
+}
+
 void penstock_error_init(void)
 {
     static const struct {
@@ -143,4 +154,5 @@ void penstock_error_init(void)
         rb_gc_register_mark_object(*classes[i].error_class);
     }
     id_build = rb_intern("build");
+    rb_define_method(penstock_error, "freeze", error_freeze, 0);
 }

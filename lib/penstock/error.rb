@@ -72,6 +72,10 @@ module Penstock
     # @return [Boolean] the running transaction has to be aborted
     def abortable? = @abortable
 
+    # @!method freeze
+    #   So that Ractor.make_shareable can: where it was raised is kept as Strings, and `backtrace_locations` is nil then.
+    #   @return [self]
+
     # @return [Hash] what pattern matching sees
     def deconstruct_keys(_keys)
       { code:, number:, name:, producer_id:, topic:, partition:,

@@ -112,7 +112,7 @@ module Penstock
     def tell_producers
       return if Client.open_count.zero?
 
-      ObjectSpace.each_object(Producer).to_a.each { |one| one.sharing_changed if one.middleware.equal?(self) }
+      Producer.all.each { |one| one.sharing_changed if one.middleware.equal?(self) }
     end
 
     def copy(message) = { **message, headers: message[:headers].dup }

@@ -88,7 +88,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # @return [Array<Producer>] those whose events it hears and that are connected
     # @api private
     def connected_producers
-      producers = @producer ? [@producer] : ObjectSpace.each_object(Producer).to_a
+      producers = @producer ? [@producer] : Producer.all
       producers.select do |producer|
         producer.status&.connected? && producer.monitor.respond_to?(:heard_by?) && producer.monitor.heard_by?(self)
       end
@@ -261,12 +261,12 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       before.sum { |_, all| all.size } != after.sum { |_, all| all.size }
     end
 
-    # A producer is found by looking at all objects: whoever kept a list would keep producers alive that nobody closes.
+    # Whoever kept a list of its own producers would keep those alive that nobody closes.
     def tell_producers
       return @producer.listeners_changed if @producer
       return if Client.open_count.zero?
 
-      ObjectSpace.each_object(Producer).to_a.each(&:listeners_changed)
+      Producer.all.each(&:listeners_changed)
     end
 
     def emit(name, payload, listeners)

@@ -74,6 +74,16 @@ module Penstock
     # @return [Tags] anything the application wants to remember about it
     attr_reader :tags
 
+    # All there are, kept alive by others only. Once there has been a second Ractor, ObjectSpace.each_object shows none.
+    @all = ObjectSpace::WeakMap.new
+
+    # @return [Array<Producer>] those that the process still has
+    # @api private
+    def self.all = @all.keys
+
+    # @api private
+    def self.remember(producer) = @all[producer] = true
+
     # Without a block, {#setup} configures it.
     # @yieldparam config [Config]
     # @raise [ConfigurationInvalidError] naming the setting that is wrong
@@ -99,6 +109,7 @@ module Penstock
       @buffer = []
       @in_hand = [] # of flushes
       @buffer_pid = Process.pid
+      Producer.remember(self)
       tell_everybody("producer.created", nil)
       setup(&block) if block
     end

@@ -26,23 +26,29 @@ module Penstock
     # Keeps the producer, by its connection, as long as there are handles.
     # @param connection [Producer::Connection]
     def serve(connection)
-      return unless attend(true)
-
-      Thread.new do
-        Thread.current.name = "penstock.ractors"
-        Thread.current.report_on_exception = false
-        while (question = await)
-          answer(question, connection.help)
-        end
-        over = true
-      ensure
-        go_on(connection) unless over
-      end
+      start(connection) if attend(true)
     end
 
     def inspect = "#<#{self.class}>"
 
     private
+
+    def start(connection)
+      thread = Thread.new { attend_to(connection) }
+      thread.name = "penstock.ractors"
+    ensure
+      attend(false) if thread.nil? # there is none to be had, or this one was interrupted
+    end
+
+    def attend_to(connection)
+      Thread.current.report_on_exception = false
+      while (question = await)
+        answer(question, connection.help)
+      end
+      over = true
+    ensure
+      go_on(connection) unless over
+    end
 
     # The thread was killed, and there are handles to serve.
     def go_on(connection)

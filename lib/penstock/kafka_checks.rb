@@ -6,7 +6,7 @@ module Penstock
   # @api private
   class KafkaChecks
     # Pairs of which the first must not be above the second, where the user has set the first or both.
-    ORDERED = Ractor.make_shareable([
+    ORDERED = [
       [%i[linger.ms queue.buffering.max.ms], %i[message.timeout.ms delivery.timeout.ms],
        "messages would time out before they are sent"],
       [%i[request.timeout.ms], %i[message.timeout.ms delivery.timeout.ms],
@@ -15,7 +15,8 @@ module Penstock
       [%i[reconnect.backoff.ms], %i[reconnect.backoff.max.ms], "the first pause would be longer than the longest"],
       [%i[heartbeat.interval.ms], %i[session.timeout.ms], "the consumer would be thrown out of its group between two heartbeats"],
       [%i[session.timeout.ms], %i[max.poll.interval.ms], "librdkafka wants it so"]
-    ])
+    ].freeze
+    Ractor.make_shareable(ORDERED)
 
     # Which feature of librdkafka a value needs.
     FEATURES = {

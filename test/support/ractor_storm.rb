@@ -193,7 +193,9 @@ class RactorStorm
   def all_told?(verdicts) = @told >= verdicts.sum { |one| one[:delivered].size }
 
   def figure(verdicts, seconds, problems)
-    counts = %i[delivered not_persisted possibly_persisted].map { |verdict| "#{verdicts.sum { |one| one[verdict].size }} #{verdict}" }
+    counts = %i[delivered not_persisted possibly_persisted].map do |verdict|
+      "#{verdicts.sum { |one| one[verdict].size }} #{verdict}"
+    end
     "ractors: #{@ractors} Ractors, #{@ractors * @size} messages: #{counts.join(", ")}; #{problems.size} wrong; " \
       "#{@collected} collections#{" with compaction" if @compact}, #{@given_up} disconnects, #{@replaced} fatal errors; " \
       "#{seconds.round(1)} s, Ruby #{RUBY_VERSION}, librdkafka #{Penstock.librdkafka_version}"

@@ -7,7 +7,7 @@ module Penstock
     class Failure
       # What can be asked for by code: librdkafka's number, name and description of it, and whether such a message may
       # be in the topic all the same.
-      CODES = Ractor.make_shareable({
+      CODES = {
         invalid_msg: [2, "INVALID_MSG", "Broker: Invalid message"],
         unknown_topic_or_part: [3, "UNKNOWN_TOPIC_OR_PART", "Broker: Unknown topic or partition"],
         not_leader_for_partition: [6, "NOT_LEADER_FOR_PARTITION", "Broker: Not leader for partition"],
@@ -37,7 +37,8 @@ module Penstock
         unknown_partition: [-190, "_UNKNOWN_PARTITION", "Local: Unknown partition"],
         msg_timed_out: [-192, "_MSG_TIMED_OUT", "Local: Message timed out"],
         transport: [-195, "_TRANSPORT", "Local: Broker transport failure", :maybe]
-      })
+      }.freeze
+      Ractor.make_shareable(CODES)
 
       # Codes that a message is refused with; the others are verdicts on one that was taken.
       REFUSALS = { queue_full: QueueFullError, fatal: ProduceError, state: ProduceError }.freeze

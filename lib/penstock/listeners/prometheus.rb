@@ -19,7 +19,7 @@ module Penstock
       # Upper ends of the buckets of times, in seconds.
       BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0].freeze
 
-      FAMILIES = Ractor.make_shareable({
+      FAMILIES = {
         "messages_total" => [:counter, "Messages that librdkafka has taken."],
         "message_bytes_total" => [:counter, "Bytes of the payloads and keys of the messages taken."],
         "messages_delivered_total" => [:counter, "Messages that were delivered."],
@@ -41,7 +41,8 @@ module Penstock
         "events_waiting" => [:gauge, "Events that wait for their listeners."],
         "connected" => [:gauge, "Producers of this id that are connected."],
         "info" => [:gauge, "Versions; always 1."]
-      })
+      }.freeze
+      Ractor.make_shareable(FAMILIES)
       private_constant :FAMILIES
 
       # @param namespace [String] what all names begin with

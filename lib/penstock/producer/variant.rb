@@ -17,9 +17,10 @@ module Penstock
         message.timeout.ms partitioner request.timeout.ms
       ].freeze
 
-      SYNONYMS = Ractor.make_shareable([
+      SYNONYMS = [
         %i[acks request.required.acks], %i[compression.codec compression.type], %i[message.timeout.ms delivery.timeout.ms]
-      ])
+      ].freeze
+      Ractor.make_shareable(SYNONYMS)
       private_constant :SYNONYMS
 
       # librdkafka takes the later one of two names of a setting, in a Hash's order.

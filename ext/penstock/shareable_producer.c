@@ -210,15 +210,15 @@ static VALUE shareable_hand_over_many(VALUE self, VALUE messages, VALUE timeout_
  */
 static VALUE shareable_renew(VALUE self, VALUE handle)
 {
-    struct ps_slot *slot = enter(self).slot;
+    struct ps_slot *slot = shareable_get(self)->slot;
     uint64_t failed = NIL_P(handle) ? 0 : penstock_delivery_handle_client(handle)->open.address, question = 0;
     bool answered = false, renewed;
     for (;;) {
         uint32_t heard = atomic_load(&slot->answers.rings);
+        enter(self); /* after it: a close rings, and nobody answers any more */
         renewed = ps_slot_renewed(slot, failed, &question, &answered);
         if (renewed || answered) break;
         penstock_wait_bell(&slot->answers, heard, PS_FOREVER);
-        enter(self);
     }
     RB_GC_GUARD(handle);
     char trouble[512] = "";

@@ -46,10 +46,10 @@ Mutation.define("ractors: a slot has a reference to its client", **RACTORS,
                 from: "    if (client) ps_open_retain(&client->open);\n    pthread_mutex_lock",
                 to: "    pthread_mutex_lock",
                 only: "test_a_storm_of_ractors_loses_no_message")
-Mutation.define("ractors: a client that is given up leaves the slot, and the next one comes", **RACTORS,
+Mutation.define("ractors: the slot has the client that the connection has", **RACTORS,
                 file: "lib/penstock/producer/connection.rb",
-                from: "          @others.delete(client)\n          publish\n",
-                to: "          @others.delete(client)\n",
+                from: "        @slot.client = @client unless @slot.nil? || @slot.inherited?\n",
+                to: "        @slot.client = @published ||= @client unless @slot.nil? || @slot.inherited?\n", # the first one
                 only: "test_after_a_disconnect_the_next_call_of_a_ractor_connects_again")
 Mutation.define("ractors: the main Ractor replaces a client after a fatal error", **RACTORS,
                 file: "lib/penstock/producer/connection.rb",

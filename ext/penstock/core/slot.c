@@ -166,8 +166,8 @@ bool ps_slot_renewed(struct ps_slot *slot, uint64_t failed, uint64_t *question, 
 
     bool ask = false;
     pthread_mutex_lock(&slot->lock);
-    if (*question) *answered = slot->answered >= *question;
-    else {
+    *answered = *question && slot->answered >= *question && (client || *slot->trouble);
+    if (!*question || (!*answered && slot->answered >= *question)) { /* or it was taken out again at once */
         *question = ++slot->asked;
         ask = true;
     }

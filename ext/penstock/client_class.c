@@ -7,6 +7,7 @@
  */
 #include "penstock.h"
 #include <ruby/encoding.h>
+#include <ruby/ractor.h>
 #include <errno.h>
 #include <string.h>
 
@@ -17,11 +18,9 @@ struct client_object {
     VALUE poller;                       /* Penstock::Poller */
     VALUE logger;                       /* nil: librdkafka's log goes to stderr */
     VALUE source;                       /* Penstock::EventSource, or nil: nobody can listen */
-    struct penstock_message_limits limits;
+    struct ps_terms terms;
     VALUE token_refresher;              /* Penstock::TokenRefresher, or nil */
     VALUE last_topic;                   /* the latest message's, or nil */
-    int64_t queue_full_ms;              /* how long to wait for room in librdkafka's queue; -1: without limit */
-    bool drop_when_full;                /* with a verdict, instead of raising */
 };
 
 /* ---- GC ---- */
@@ -179,9 +178,9 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
         .sweep_us = NUM2LL(periodic_poll_interval) * 1000,
         .abort_wait_ms = NUM2LL(abort_wait),
     };
-    object->limits.payload = NUM2SIZET(max_payload_size);
-    object->queue_full_ms = penstock_timeout_ms(queue_full_ms);
-    object->drop_when_full = RTEST(drop_when_full);
+    object->terms.payload = NUM2SIZET(max_payload_size);
+    object->terms.queue_full_ms = penstock_timeout_ms(queue_full_ms);
+    object->terms.drop_when_full = RTEST(drop_when_full);
     RB_OBJ_WRITE(self, &object->poller, poller);
     RB_OBJ_WRITE(self, &object->logger, logger);
 
@@ -192,8 +191,8 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
 
     struct penstock_conf_facts facts;
     penstock_conf_fill(client->open.conf, kafka, settings.open.logs_to_mailbox, &facts);
-    object->limits.total = facts.message_max_bytes;
-    object->limits.queue = facts.queue_max_bytes;
+    object->terms.total = facts.message_max_bytes;
+    object->terms.queue = facts.queue_max_bytes;
     client->settings.sticky_ms = facts.sticky_ms;
     client->settings.idempotent = facts.idempotent;
     client->settings.transactional = facts.transactional;
@@ -248,11 +247,48 @@ struct ps_client *penstock_client_open(VALUE self)
 
 /* ---- producing ---- */
 
-static void parse(VALUE self, struct penstock_message *message, VALUE hash, long index)
+const struct ps_terms *penstock_client_terms(VALUE self)
 {
-    struct client_object *object = rb_check_typeddata(self, &client_type);
-    penstock_message_parse(message, hash, index, &object->limits, object->last_topic);
-    if (message->topic != object->last_topic) RB_OBJ_WRITE(self, &object->last_topic, message->topic);
+    const struct client_object *object = rb_check_typeddata(self, &client_type);
+    return &object->terms;
+}
+
+/* `last_topic`: of the message before, in the same call; or nil. */
+static void parse(const struct penstock_sender *sender, struct penstock_message *message, VALUE hash, long index,
+                  VALUE last_topic)
+{
+    if (NIL_P(sender->self)) {
+        penstock_message_parse(message, hash, index, &sender->terms, last_topic);
+        if (!rb_ractor_shareable_p(message->label)) penstock_message_refuse_label(message->label, index);
+        return;
+    }
+    struct client_object *object = rb_check_typeddata(sender->self, &client_type);
+    penstock_message_parse(message, hash, index, &sender->terms, object->last_topic);
+    if (message->topic != object->last_topic) RB_OBJ_WRITE(sender->self, &object->last_topic, message->topic);
+}
+
+static void check_sender(const struct penstock_sender *sender)
+{
+    if (sender->client) check_open(sender->client);
+}
+
+/* True: it had to be opened, and what was read from Ruby objects before must be read again. */
+static bool open_sender(const struct penstock_sender *sender)
+{
+    return sender->client && client_open(sender->self, sender->client);
+}
+
+/* A new batch, which keeps its client. False: the slot has none. */
+static bool begin_batch(const struct penstock_sender *sender, struct penstock_handover *handover, uint32_t size)
+{
+    struct ps_client *taken = sender->slot ? ps_slot_take(sender->slot) : NULL;
+    struct ps_client *client = sender->slot ? taken : sender->client;
+    if (!client) return false;
+    handover->client = client;
+    handover->batch = ps_batch_new(client, size);
+    if (taken) ps_open_unref(&taken->open); /* the batch has its own */
+    if (!handover->batch) rb_memerror();
+    return true;
 }
 
 /* What librdkafka did not take at once. */
@@ -348,64 +384,60 @@ static VALUE give_up(VALUE arg)
 }
 
 /* Tries again if that may help, and sees to it that all have a verdict. */
-static void hand_over_the_rest(VALUE self, struct penstock_handover *handover, VALUE tally)
+static void hand_over_the_rest(const struct penstock_sender *sender, struct penstock_handover *handover, VALUE tally)
 {
-    const struct client_object *object = rb_check_typeddata(self, &client_type);
     struct rest rest = {
         .handover = handover,
-        .queue_full_ms = object->queue_full_ms,
-        .drop = object->drop_when_full,
+        .queue_full_ms = sender->terms.queue_full_ms,
+        .drop = sender->terms.drop_when_full,
         .tally = tally,
     };
     rb_ensure(insist, (VALUE)&rest, give_up, (VALUE)&rest);
 }
 
-static void keep_label(VALUE self, const struct penstock_handover *handover, uint32_t i)
+VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash)
 {
-    if (NIL_P(handover->messages[i].label)) return;
-    const struct client_object *object = rb_check_typeddata(self, &client_type);
-    if (!NIL_P(object->source))
-        penstock_event_source_keep_label(object->source, &handover->batch->deliveries[i], handover->messages[i].label);
+    struct penstock_message message;
+    struct penstock_handover handover = { .messages = &message };
+
+    check_sender(sender);
+    parse(sender, &message, hash, -1, Qnil);
+    if (open_sender(sender)) parse(sender, &message, hash, -1, Qnil);
+
+    VALUE handle = penstock_delivery_handle_new();
+    if (!begin_batch(sender, &handover, 1)) return Qnil;
+    penstock_delivery_handle_attach(handle, &handover.batch->deliveries[0], message.topic, message.label);
+    ps_batch_unref(handover.batch); /* the handle has its own */
+    penstock_keep_label(&handover.batch->deliveries[0], message.label);
+
+    penstock_handover_prepare(&handover, false, 0);
+    penstock_handover_nogvl(&handover); /* with the GVL: giving it up costs more than this takes */
+    if (!handover.sent) hand_over_the_rest(sender, &handover, Qnil);
+    RB_GC_GUARD(hash);
+    if (handover.client->poller->driven) penstock_attend(handover.client->poller);
+    if (!handover.sent) rb_exc_raise(penstock_handover_error(&handover));
+    RB_GC_GUARD(handle);
+    return handle;
 }
 
-/* Runs Ruby code now and then, so nothing may have been read from Ruby objects before. */
-static void hold_source(VALUE self)
+/* Runs Ruby code now and then, so nothing may have been read from Ruby objects before; and a trap may fork meanwhile. */
+static struct penstock_sender sender_of(VALUE self)
 {
     const struct client_object *object = rb_check_typeddata(self, &client_type);
     if (!NIL_P(object->source)) penstock_event_source_hold(object->source);
+    return (struct penstock_sender){ .self = self, .client = client_get(self), .terms = object->terms };
 }
 
 static VALUE client_produce(VALUE self, VALUE hash)
 {
-    hold_source(self);
-    struct ps_client *client = client_get(self); /* after what runs Ruby code: a trap may have forked */
-    struct penstock_message message;
-    struct penstock_handover handover = { .client = client, .messages = &message };
-
-    check_open(client);
-    parse(self, &message, hash, -1);
-    if (client_open(self, client)) parse(self, &message, hash, -1);
-
-    VALUE handle = penstock_delivery_handle_new();
-    handover.batch = ps_batch_new(client, 1);
-    if (!handover.batch) rb_memerror();
-    penstock_delivery_handle_attach(handle, &handover.batch->deliveries[0], message.topic, message.label);
-    ps_batch_unref(handover.batch); /* the handle has its own */
-    keep_label(self, &handover, 0);
-
-    penstock_handover_prepare(&handover, false, 0);
-    penstock_handover_nogvl(&handover); /* with the GVL: giving it up costs more than this takes */
-    if (!handover.sent) hand_over_the_rest(self, &handover, Qnil);
-    RB_GC_GUARD(hash);
-    RB_GC_GUARD(handle);
-    if (client->poller->driven) penstock_attend(client->poller);
-    if (!handover.sent) rb_exc_raise(penstock_handover_error(&handover));
-    return handle;
+    struct penstock_sender sender = sender_of(self);
+    return penstock_produce(&sender, hash);
 }
 
-static void parse_all(VALUE self, VALUE hashes, struct penstock_message *messages)
+static void parse_all(const struct penstock_sender *sender, VALUE hashes, struct penstock_message *messages)
 {
-    for (long i = 0; i < RARRAY_LEN(hashes); i++) parse(self, &messages[i], RARRAY_AREF(hashes, i), i);
+    for (long i = 0; i < RARRAY_LEN(hashes); i++)
+        parse(sender, &messages[i], RARRAY_AREF(hashes, i), i, i > 0 ? messages[i - 1].topic : Qnil);
 }
 
 static VALUE new_handle(struct ps_batch *batch, const struct penstock_message *messages, uint32_t i)
@@ -418,6 +450,12 @@ static VALUE new_handle(struct ps_batch *batch, const struct penstock_message *m
 /* Below this, giving up the GVL would cost more than it gives to others. */
 enum { RELEASE_FROM = 100 };
 
+/* Before the sender is made. What waits for a blocking call comes now: the handing over must not be cut short. */
+void penstock_before_producing_many(VALUE timeout_ms)
+{
+    if (timeout_ms != Qfalse) rb_thread_check_ints();
+}
+
 /*
  * produce_many(messages, timeout_ms, tally = nil): checks all messages, then hands them over, many without the GVL.
  * timeout_ms false: does not wait. tally: an Array whose first element becomes the number of messages that were handed
@@ -425,18 +463,13 @@ enum { RELEASE_FROM = 100 };
  *   [handles of the messages that were taken, why the next one was not or nil, verdict]
  * where the verdict is true: all delivered, false: not all, nil: unknown yet.
  */
-static VALUE client_produce_many(int argc, VALUE *argv, VALUE self)
+VALUE penstock_produce_many(const struct penstock_sender *sender, VALUE hashes, VALUE timeout_ms, VALUE tally)
 {
-    VALUE hashes, timeout_ms, tally;
-    rb_scan_args(argc, argv, "21", &hashes, &timeout_ms, &tally);
     if (!NIL_P(tally)) Check_Type(tally, T_ARRAY);
     bool wait = timeout_ms != Qfalse;
     int64_t deadline_us = wait ? ps_deadline_us(penstock_timeout_ms(timeout_ms)) : 0;
 
-    if (wait) rb_thread_check_ints(); /* what waits for a blocking call comes now: the handing over must not be cut short */
-    hold_source(self);
-    struct ps_client *client = client_get(self); /* after what runs Ruby code: a trap may have forked */
-    check_open(client);
+    check_sender(sender);
     if (!RB_TYPE_P(hashes, T_ARRAY))
         penstock_raise(penstock_message_error, &penstock_no_context, "produce_many takes an Array of messages, not %" PRIsVALUE,
                        rb_obj_class(hashes));
@@ -447,48 +480,58 @@ static VALUE client_produce_many(int argc, VALUE *argv, VALUE self)
 
     VALUE buffer, error = Qnil, verdict = Qnil;
     struct penstock_message *messages = ALLOCV_N(struct penstock_message, buffer, size);
-    parse_all(self, hashes, messages);
-    if (client_open(self, client)) parse_all(self, hashes, messages);
+    parse_all(sender, hashes, messages);
+    if (open_sender(sender)) parse_all(sender, hashes, messages);
     bool release = size >= RELEASE_FROM;
     size_t copies_size = 0;
     VALUE kept = rb_ary_new(), handles = rb_ary_new_capa(size), first = penstock_delivery_handle_new();
     if (release)
         for (long i = 0; i < size; i++) copies_size += penstock_message_freeze(&messages[i], kept);
 
-    struct penstock_handover handover = { .client = client, .messages = messages, .batch = ps_batch_new(client, (uint32_t)size) };
-    if (!handover.batch) rb_memerror();
-    penstock_delivery_handle_attach(first, &handover.batch->deliveries[0], messages[0].topic, messages[0].label);
-    ps_batch_unref(handover.batch); /* the handles own it */
-    for (uint32_t i = 0; i < size; i++) keep_label(self, &handover, i);
+    struct penstock_handover handover = { .messages = messages };
+    if (!begin_batch(sender, &handover, (uint32_t)size)) return Qnil;
+    struct ps_batch *batch = handover.batch;
+    penstock_delivery_handle_attach(first, &batch->deliveries[0], messages[0].topic, messages[0].label);
+    ps_batch_unref(batch); /* the handles own it */
+    for (uint32_t i = 0; i < size; i++) penstock_keep_label(&batch->deliveries[i], messages[i].label);
 
     if (!penstock_handover_prepare(&handover, release, copies_size)) {
-        ps_batch_never_sent(handover.batch, 0, RD_KAFKA_RESP_ERR__CONFLICT);
+        ps_batch_never_sent(batch, 0, RD_KAFKA_RESP_ERR__CONFLICT);
         rb_memerror();
     }
     if (release) penstock_nogvl_now(penstock_handover_nogvl, &handover);
     else penstock_handover_nogvl(&handover);
     count(tally, &handover);
-    if (handover.sent < size) hand_over_the_rest(self, &handover, tally);
+    if (handover.sent < size) hand_over_the_rest(sender, &handover, tally);
 
     /* The other handles are made while the broker is at work. */
     if (handover.sent > 0) rb_ary_push(handles, first);
-    for (uint32_t i = 1; i < handover.sent; i++) rb_ary_push(handles, new_handle(handover.batch, messages, i));
+    for (uint32_t i = 1; i < handover.sent; i++) rb_ary_push(handles, new_handle(batch, messages, i));
     if (handover.sent < size) error = penstock_handover_error(&handover);
     ALLOCV_END(buffer);
 
-    if (client->poller->driven) penstock_attend(client->poller);
-    if (wait && penstock_wait(&handover.batch->completion, NULL, deadline_us))
-        verdict = atomic_load(&handover.batch->failed) == 0 ? Qtrue : Qfalse;
+    if (handover.client->poller->driven) penstock_attend(handover.client->poller);
+    if (wait && penstock_wait(&batch->completion, NULL, deadline_us))
+        verdict = atomic_load(&batch->failed) == 0 ? Qtrue : Qfalse;
     RB_GC_GUARD(first);
     RB_GC_GUARD(kept);
     return rb_ary_new_from_args(3, handles, error, verdict);
+}
+
+static VALUE client_produce_many(int argc, VALUE *argv, VALUE self)
+{
+    VALUE hashes, timeout_ms, tally;
+    rb_scan_args(argc, argv, "21", &hashes, &timeout_ms, &tally);
+    penstock_before_producing_many(timeout_ms);
+    struct penstock_sender sender = sender_of(self);
+    return penstock_produce_many(&sender, hashes, timeout_ms, tally);
 }
 
 /* check(message, index or nil, max_payload_size, message_max_bytes): checks a message as producing it would, and returns
  * its topic; for clients that send nothing. */
 static VALUE s_check(VALUE self, VALUE hash, VALUE index, VALUE max_payload_size, VALUE message_max_bytes)
 {
-    struct penstock_message_limits limits = {
+    struct ps_terms limits = {
         .payload = NUM2SIZET(max_payload_size), .total = NUM2SIZET(message_max_bytes), .queue = SIZE_MAX, /* there is none */
     };
     struct penstock_message message;

@@ -16,6 +16,7 @@ module Penstock
       [%i[heartbeat.interval.ms], %i[session.timeout.ms], "the consumer would be thrown out of its group between two heartbeats"],
       [%i[session.timeout.ms], %i[max.poll.interval.ms], "librdkafka wants it so"]
     ].freeze
+    Ractor.make_shareable(ORDERED)
 
     # Which feature of librdkafka a value needs.
     FEATURES = {

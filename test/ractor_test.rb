@@ -152,6 +152,7 @@ class RactorTest < PenstockTest
            (one.produce_sync(topic: "t", payload: "x", partition: 99) rescue said($!))]
       end
       producer = make_producer { |config| config.id = "one" }
+      producer.partition_count("t") # a partition is refused at once only when the partitions are known
       in_ractor = Ractor.new(producer.shareable, Ractor.make_shareable(bad)) do |one, bad|
         bad.map { |message| one.produce_sync(message) && nil rescue [$!.class.name, $!.message] } +
           [(one.produce_many_async([{ topic: "t", payload: "x" }, bad.first]) rescue [$!.class.name, $!.message]),

@@ -21,9 +21,9 @@ class KafkaProducerRecoveryTest < TransactionTestCase
     sent = Array.new(THREADS) { Thread::Queue.new }
     threads = Array.new(THREADS) { |i| quiet_thread { 200.times { |n| send_one_or_three(producer, i, n, sent[i]) } } }
     3.times do |round|
-      eventually(20) { sent.all? { |queue| queue.size > (round + 1) * 60 } }
+      eventually(60) { sent.all? { |queue| queue.size > (round + 1) * 60 } }
       break_down(producer)
-      eventually(20) { seen.size == 2 * (round + 1) }
+      eventually(60) { seen.size == 2 * (round + 1) }
     end
     threads.each { |thread| thread.join(60) or flunk thread.backtrace.join("\n") } # raises what a thread raised
     assert_equal %w[error.occurred producer.reload] * 3, taken(seen).map(&:id)

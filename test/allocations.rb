@@ -241,7 +241,8 @@ class Allocations
 
     def new_client(servers, **kafka, &block)
       producer = Penstock::Producer.new do |config|
-        config.kafka = { "bootstrap.servers": servers, log_level: 0, "enable.idempotence": kafka.key?(:"transactional.id"), **kafka }
+        config.kafka = { "bootstrap.servers": servers, log_level: 0, **kafka }
+        config.kafka[:"enable.idempotence"] = kafka.key?(:"transactional.id")
         block&.call(config)
       end
       producer.build_client(producer.config.kafka)
@@ -325,8 +326,8 @@ class Allocations
     before = before.merge("conf" => before.fetch("conf") + 1) if baseline && LOSES_CONF
     lost = missing(before, path.expected.transform_values { |each| each * loops })
     grown = path.expected.empty? && memory > SLACK + (BYTES * loops)
-    [lost.any? || grown, format("%<name>s, %<loops>d loops: %<lost>s, memory %<memory>+.1f MB", name: path.name, loops:,
-                                lost: lost.empty? ? "nothing lost" : "lost #{lost}", memory: memory / 1e6)]
+    result = lost.empty? ? "nothing lost" : "lost #{lost}"
+    [lost.any? || grown, format("#{path.name}, #{loops} loops: #{result}, memory %+.1f MB", memory / 1e6)]
   end
 
   def with_surroundings
@@ -350,8 +351,8 @@ class Allocations
   def missing(before, expected)
     deadline = now + PATIENCE
     loop do
-      lost = settled.filter_map { |kind, count| [kind, count - before[kind]] unless count - before[kind] == expected.fetch(kind, 0) }
-      return lost.to_h if lost.empty? || now > deadline
+      lost = settled.to_h { |kind, count| [kind, count - before[kind]] }.reject { |kind, more| more == expected.fetch(kind, 0) }
+      return lost if lost.empty? || now > deadline
 
       sleep 0.05
     end

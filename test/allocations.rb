@@ -164,7 +164,6 @@ class Allocations
   end
 
   path("what a consumer cannot do") do |_, servers|
-    @lone ||= new_consumer(NOBODY, "group.id": "lone").subscribe("x")
     @groupless ||= new_consumer(servers).assign("known" => [0])
     @plain ||= new_consumer(servers, "group.id": "plain").assign("known" => [0])
     refused(ArgumentError) { @plain.assign("known" => 5) }
@@ -172,15 +171,15 @@ class Allocations
     refused(Penstock::ConfigurationInvalidError) { @groupless.group_metadata }
     refused(Penstock::ConfigurationInvalidError) { @groupless.commit({ "known" => { 0 => 1 } }) }
     refused(Penstock::ConsumeError) { @plain.seek("elsewhere", 0, 0, 100) }
-    refused(Penstock::ConsumeError, Penstock::ConsumeTimeoutError) { @lone.committed("known", [0], 1) }
-    refused(Penstock::ConsumeError, Penstock::ConsumeTimeoutError) { @lone.watermarks("known", 0, 1) }
     expect(@plain.group_metadata.is_a?(String))
     @plain.position("known", 0)
     @plain.poll(0)
   end
 
-  path("what a consumer is waiting for, interrupted", divisor: 10) do |loop, _|
+  path("what a consumer is waiting for in vain, or interrupted", divisor: 20) do |loop, _|
     @lone ||= new_consumer(NOBODY, "group.id": "lone", "session.timeout.ms": 1_000).subscribe("x")
+    refused(Penstock::ConsumeError, Penstock::ConsumeTimeoutError) { @lone.committed("known", [0], 1) }
+    refused(Penstock::ConsumeError, Penstock::ConsumeTimeoutError) { @lone.watermarks("known", 0, 1) }
     interrupted { @lone.poll(10_000) }
     interrupted { @lone.committed("known", [0], 1_000) }
     interrupted { @lone.assignment } if loop.even?

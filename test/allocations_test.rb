@@ -12,7 +12,7 @@ class AllocationsTest < Minitest::Test
   end
 
   def test_what_is_made_on_an_error_path_is_destroyed
-    output, passed = run_paths(200)
+    output, passed = run_paths(100)
     assert passed, output
     assert_match(/^allocations: 0 of 2\d error paths lost something/, output)
   end

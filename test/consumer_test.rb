@@ -161,8 +161,7 @@ class ConsumerTest < ConsumerTestCase
 
   # librdkafka 2.0.2 fails an assertion, which ends the process, when it is to stop a partition that it is still stopping.
   def test_partitions_may_be_assigned_anew_at_any_moment
-    servers, name = cluster.bootstrap_servers, topic(partitions: 3)
-    ruby!(<<~RUBY, servers, name)
+    ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 3))
       servers, topic = ARGV
       10.times do |round|
         consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": servers, "group.id": "\#{topic}-\#{round}" } }

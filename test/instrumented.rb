@@ -11,7 +11,7 @@ require "rbconfig"
 # when one of our functions is among those that made it.
 class Instrumented
   ROOT = File.expand_path("..", __dir__)
-  EXTENSION = "penstock.#{RbConfig::CONFIG["DLEXT"]}"
+  EXTENSION = "penstock.#{RbConfig::CONFIG["DLEXT"]}".freeze
   # Those that cannot run so, and why.
   EXCLUDED = {
     "core_test.rb" => "builds and watches a program of its own",
@@ -32,7 +32,8 @@ class Instrumented
   def call
     build
     failed = @files.reject { |file| run(file) }
-    puts "#{title}: #{@files.size - failed.size} of #{@files.size} test files passed, #{@faults} faults in memory (#{all.size} there are)"
+    puts "#{title}: #{@files.size - failed.size} of #{@files.size} test files passed (there are #{all.size}), " \
+         "#{@faults} faults in memory"
     failed.empty?
   end
 
@@ -45,25 +46,35 @@ class Instrumented
     @faults = (@faults || 0) + found.size
     passed = status.success? && found.empty?
     puts "#{passed ? "passed" : "FAILED"} #{file}: #{counts}"
-    puts output.scan(/^ +\d+\) (?:Failure|Error):\n(?:.*\n){1,8}/), found, (output.lines.last(5) unless counts.start_with?(/\d/)) unless passed
+    puts why(output, found) unless passed
     passed
   end
 
+  def why(output, found)
+    lines = found + output.scan(/^ +\d+\) (?:Failure|Error):\n(?:.*\n){1,8}/)
+    lines.empty? ? output.lines.last(5) : lines
+  end
+
   def build
+    FileUtils.rm_rf(@directory) # made with other flags, perhaps
     FileUtils.mkdir_p([File.join(@directory, "build"), File.join(@directory, "lib/penstock")])
     Dir.chdir(File.join(@directory, "build")) do
       system(RbConfig.ruby, File.join(ROOT, "ext/penstock/extconf.rb"), "--enable-debug", out: File::NULL, exception: true)
       system("make", "-s", "CFLAGS=-fPIC -std=gnu11 -fvisibility=hidden #{optimisation}",
              "LDSHARED=#{RbConfig::CONFIG["LDSHARED"]} #{link}", out: File::NULL, exception: true)
+      check_build
       FileUtils.cp(EXTENSION, File.join(@directory, "lib/penstock"))
     end
   end
+
+  def check_build = nil
 
   def all = Dir.glob("test/*_test.rb", base: ROOT).sort
 
   def environment = {}
 
-  # The address sanitizer. Ruby looks through its threads' stacks, which have to be where it thinks they are.
+  # The address sanitizer. Not of what is on stacks: an exception of Ruby's leaves functions in a way that the sanitizer does not
+  # see, and so what it had marked there stays marked. The core's stacks are watched in test/core_test.rb.
   class Asan < Instrumented
     OPTIONS = "detect_leaks=0:detect_stack_use_after_return=0:use_sigaltstack=0:allow_user_segv_handler=1:handle_segv=0:" \
               "abort_on_error=1:symbolize=1"
@@ -71,13 +82,17 @@ class Instrumented
     def name = "asan"
     def title = "address sanitizer"
     def default_files = all.reject { |file| EXCLUDED.key?(File.basename(file)) }
-    def optimisation = "-O1 -g -fsanitize=address -fno-omit-frame-pointer"
+    def optimisation = "-O1 -g -fsanitize=address --param asan-stack=0 -fno-omit-frame-pointer"
     def link = "-fsanitize=address"
     def command = [RbConfig.ruby]
 
     def environment
       { "LD_PRELOAD" => `gcc -print-file-name=libasan.so`.chomp.then { |path| File.realpath(path) }, "ASAN_OPTIONS" => OPTIONS,
         "PENSTOCK_TEST_TIMEOUT" => "300" }
+    end
+
+    def check_build
+      `nm -D #{EXTENSION}`.include?("__asan_report") or raise "#{EXTENSION} was built without the sanitizer"
     end
 
     def faults(output) = output.scan(/^==\d+==ERROR: AddressSanitizer.*?(?=^==\d+==ABORTING|\z)/m)
@@ -95,8 +110,8 @@ class Instrumented
     def environment = { "PENSTOCK_TEST_TIMEOUT" => "600" }
 
     def command
-      ["valgrind", "--quiet", "--num-callers=25", "--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=none",
-       "--undef-value-errors=no",
+      ["valgrind", "--quiet", "--num-callers=25", "--leak-check=full", "--show-leak-kinds=definite",
+       "--errors-for-leak-kinds=none", "--undef-value-errors=no",
        "--child-silent-after-fork=yes", # which leaves what it inherited
        "--max-stackframe=8400000", "--suppressions=#{File.join(__dir__, "valgrind.supp")}",
        RbConfig.ruby]

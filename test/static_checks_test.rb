@@ -5,6 +5,7 @@ require_relative "support/static_checks"
 
 # The static checks find what they are for, in sources made for it; rake test:static runs them on ours.
 class StaticChecksTest < Minitest::Test
+  ROOT = File.expand_path("..", __dir__)
   FACE = <<~C
     #include <ruby.h>
     #include <ruby/thread.h>
@@ -93,6 +94,13 @@ class StaticChecksTest < Minitest::Test
   def test_what_the_analyzer_finds_is_found
     source = "#include <stdlib.h>\nvoid twice(char *a) { free(a); free(a); }\n"
     checks("a.c" => source) { |found| assert_match(/\Aa.c: twice: .*\[-Wanalyzer-double-free\]/, found.analyzer.first) }
+  end
+
+  # All but the analyzer, which says something else with each gcc: rake test:static runs that too.
+  def test_our_own_sources
+    library = File.join(ROOT, "lib/penstock/penstock.#{RbConfig::CONFIG["DLEXT"]}")
+    ours = StaticChecks.new(File.join(ROOT, "ext/penstock"), library)
+    assert_empty ours.exported_symbols + ours.ruby_in_core + ours.unnamed_callbacks + ours.ruby_reached
   end
 
   def test_nothing_is_found_where_nothing_is_wrong

@@ -18,8 +18,7 @@ class CallGraph
 
     # @param lines [Array<String>] gcc's
     def initialize(file, lines)
-      places = lines.filter_map { |line| line.match(NODE)&.captures }
-      edges = lines.filter_map { |line| line.match(EDGE)&.captures }
+      places, edges = [NODE, EDGE].map { |pattern| lines.grep(pattern).map { |line| line.match(pattern).captures } }
       @defined = places.filter_map { |title, place| title if place.start_with?("#{file}:") }
       @rubys = places.filter_map { |title, place| title if rubys?(title, place) }
       @calls = edges.group_by(&:first).transform_values { |pairs| pairs.map(&:last).uniq }

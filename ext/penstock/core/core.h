@@ -9,8 +9,8 @@
  * it only does atomics and one write(2), or rings a bell.
  *
  * Lock order, outermost first: poller.turn, then open.lock, then registry.lock or poller.lock, then librdkafka's own. topics.lock
- * may be held while calling librdkafka too. job.lock, bell.lock, log.lock, refusal.lock, mailbox.lock, events.lock and the
- * office's (events.c) are leaves.
+ * and consumer.assigning may be held while calling librdkafka too. job.lock, bell.lock, log.lock, refusal.lock, mailbox.lock,
+ * events.lock and the office's (events.c) are leaves.
  */
 #ifndef PENSTOCK_CORE_H
 #define PENSTOCK_CORE_H
@@ -728,7 +728,7 @@ struct ps_consumer {
     rd_kafka_queue_t *queue;   /* messages, rebalances, and errors of those */
     rd_kafka_queue_t *notices; /* librdkafka's main queue: errors of connections */
     _Atomic bool noticed;      /* there may be something in `notices` */
-    pthread_mutex_t assigning; /* a leaf; held while librdkafka's main thread is waited for */
+    pthread_mutex_t assigning; /* held while librdkafka's main thread is waited for */
     rd_kafka_event_t *held;    /* is yet to be served, such as for ending a batch: who takes, one at a time */
     struct ps_consumer_settings settings;
 };

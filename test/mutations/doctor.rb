@@ -33,3 +33,8 @@ Mutation.define "doctor: repeats no value it was given",
                 file: "lib/penstock/cli/kafka_options.rb", from: '"#{where}: what is wanted is NAME=VALUE"', # rubocop:disable Lint/InterpolationCheck
                 to: '"#{where}: #{text}: what is wanted is NAME=VALUE"', # rubocop:disable Lint/InterpolationCheck
                 test: "test/cli_test.rb", only: "test_doctor_never_prints_a_secret"
+
+Mutation.define "doctor: tells of gems that bring their own librdkafka",
+                file: "lib/penstock/doctor/neighbours.rb", from: "*gems_with_librdkafka, ",
+                test: "test/doctor_test.rb",
+                only: "test_gems_that_bring_a_librdkafka_or_a_zstd_of_their_own_are_told_of"

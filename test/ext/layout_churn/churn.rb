@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# One process of the loop in test/support/ffi_defect.rb: ruby churn.rb KIND SECONDS, KIND being one of
+# One process of the loop in test/support/ffi_defect.rb: ruby churn.rb KIND SECONDS, which are the processor's, KIND being one of
 #
 #   unprotected, protected   struct layouts of this folder's extension, whose field Hash is stored without or with a write barrier
 #   penstock                 the same usage of Penstock's own objects: producers, handles, reports and consumed messages
@@ -27,7 +27,8 @@ class Churn
 
   private
 
-  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  # Of the processor: how much is churned does not depend on what else the machine has to do.
+  def now = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
 
   def churn(thread)
     kept = Array.new(KEPT) { |i| make(thread, i) }

@@ -136,10 +136,6 @@ module GCMutations
              only: "test_large_payloads_that_wait_for_room_stay_as_they_were_given"
     take_out "large payloads, frozen", "    bytes->string = rb_str_new_frozen(bytes->string);\n", **HELD,
              only: "test_large_payloads_that_wait_for_room_stay_as_they_were_given"
-    # A page has to be protected in the moment that it is read.
-    take_out "small payloads, copied before the GVL is released", "if (data && copies && bytes->size <= LARGER_THAN_ANY_SLOT) {",
-             "if (data && copies && bytes->size > (1 << 30)) {",
-             test: "test/gc_test.rb", only: "test_batches_are_handed_over_while_another_thread_compacts_the_heap", runs: 10
   end
 
   in_file("handover.c") do

@@ -5,7 +5,7 @@ require_relative "support/gc_exercises"
 
 # Each native class while the garbage collector does what it can.
 class GCClassesTest < PenstockTest
-  PROGRAM = <<~RUBY
+  PROGRAM = <<~RUBY.freeze
     require #{File.expand_path("support/gc_exercises", __dir__).dump}
     name, *rest = ARGV
     GCExercises.new(*rest).call(name)

@@ -5,7 +5,7 @@ require_relative "test_helper"
 # What waiting fibers, and the fiber that drains a poller, need is kept for them. On the main thread of a process of its own,
 # where a wait also asks whether it is in a signal trap.
 class GCFibersTest < PenstockTest
-  PRELUDE = <<~RUBY
+  PRELUDE = <<~RUBY.freeze
     $LOAD_PATH << #{__dir__.dump}
     require "support/gc_pressure"
     require "support/plain_scheduler"

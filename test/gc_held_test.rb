@@ -12,7 +12,7 @@ class GCHeldTest < ConsumerTestCase
 
   def setup
     super
-    GCLevel.stop # each chooses when to collect
+    GC.stress = false # each chooses when to collect
     @kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 }
     @settings = unreachable_producer.config.native_settings
   end
@@ -57,7 +57,9 @@ class GCHeldTest < ConsumerTestCase
 
   # One that was collected would be found under what has taken its place: a String that the caller can change.
   def test_a_client_keeps_the_name_of_the_latest_topic
-    clients = aside { Array.new(MANY) { |i| new_client.tap { |client| client.produce({ topic: topic_text(i), payload: "x" }) } } }
+    clients = aside do
+      Array.new(MANY) { |i| new_client.tap { |client| client.produce({ topic: topic_text(i), payload: "x" }) } }
+    end
     numbers = Array.new(200) { |i| i % MANY }.cycle
     replace_garbage { topic_text(numbers.next) }
     handles = clients.each_with_index.map { |client, i| client.produce({ topic: topic_text(i), payload: "x" }) }
@@ -197,17 +199,57 @@ class GCHeldTest < ConsumerTestCase
   def test_a_message_that_grows_old_while_it_is_made_keeps_its_headers
     names = Array.new(20) { |i| -"name #{i}" } # known already, so that they are not made
     name = topic(partitions: 1)
-    producer.produce_many_sync(names.map { |one| { topic: name, payload: "x" * 1_000, key: "k" * 1_000, headers: { one => "" } } })
+    producer.produce_many_sync(names.map do |one|
+                                 { topic: name, payload: "x" * 1_000, key: "k" * 1_000, headers: { one => "" } }
+                               end)
     reader = reading(name)
     messages = aside { under_stress(1) { take(reader, 20, batch: 1) } }
     replace_young_garbage
     assert_equal(names.map { |one| { one => "" } }, messages.map(&:headers))
   end
 
+  # ---- what a call needs while it goes on ----
+
+  # Of topics, no more than the Hashes know: the names that were made of them stand in the batch's buffer only.
+  def test_a_batch_keeps_the_names_of_its_topics_while_it_is_made
+    client = new_client.tap(&:connect)
+    names = Array.new(3) { |i| topic_text(i) }
+    3.times do
+      handles = aside do
+        batch = Array.new(60) { |i| { topic: +(names[i % 3]).to_s, payload: "x" } }
+        under_stress(1) { client.produce_many(batch, false)[0] }
+      end
+      assert_equal Array.new(60) { |i| [names[i % 3], true] }, handles.map { |handle| [handle.topic, handle.topic.frozen?] }
+    end
+    close client
+  end
+
+  # While they wait for room, the program changes its Strings, and what they were is garbage. Small ones and a few are copied,
+  # large ones of many are kept.
+  { "small" => [60, 100], "large" => [200, 3_000] }.each do |name, (count, size)|
+    define_method("test_#{name}_payloads_that_wait_for_room_stay_as_they_were_given") do
+      own = own_cluster
+      own.create_topic("slow", partitions: 1)
+      own.set_round_trip_time(100)
+      one = producer(servers: own.bootstrap_servers, "queue.buffering.max.messages": 10, "linger.ms": 0)
+      one.partition_count("slow")
+      expected = Array.new(count) { |i| "#{i} ".ljust(size, "abcdefgh"[i % 8]) }
+      sent = expected.map { |payload| { topic: "slow", payload: payload[0..-2] + payload[-1] } }
+      sending = quiet_thread { one.produce_many_sync(sent) }
+      eventually { one.queue_size >= 5 }
+      sent.each { |message| message[:payload].replace("!" * size) }
+      replace_garbage(20_000) { "?" * size }
+      sending.value
+      own.set_round_trip_time(0)
+      messages = take(consumer(servers: own.bootstrap_servers).assign("slow" => { 0 => :beginning }), count)
+      assert_equal expected, messages.map(&:payload)
+    end
+  end
+
   private
 
   # Not reachable from a test's stack, so that what it was made of can go.
-  def assert_kept(klass = Class.new, &block)
+  def assert_kept(klass = Class.new)
     kept = aside { Array.new(MANY) { yield klass } }
     replace_garbage
     assert_equal MANY, count(klass)
@@ -254,7 +296,8 @@ class GCHeldTest < ConsumerTestCase
   end
 
   def content(number)
-    { payload: "payload #{number} " * 20, key: "key #{number} " * 20, headers: Array.new(4) { |n| ["name #{n}", "value #{number} " * 20] }.to_h }
+    { payload: "payload #{number} " * 20, key: "key #{number} " * 20,
+      headers: Array.new(4) { |n| ["name #{n}", "value #{number} " * 20] }.to_h }
   end
 
   def consumed(number, count, stress: nil)

@@ -6,7 +6,7 @@ require_relative "support/gc_pressure"
 # The heap is compacted, and everything native is used afterwards, each in a process of its own: see GCLevel for why. Each test
 # fails without the relocation, or the pin, that it is about: Ruby itself looks for references to where something was.
 class GCMovedTest < PenstockTest
-  PRELUDE = <<~RUBY
+  PRELUDE = <<~RUBY.freeze
     $LOAD_PATH << #{__dir__.dump}
     require "logger"
     require "support/gc_pressure"

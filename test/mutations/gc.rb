@@ -5,6 +5,7 @@
 module GCMutations
   HELD = { test: "test/gc_held_test.rb" }.freeze
   MOVED = { test: "test/gc_moved_test.rb" }.freeze
+  NOBODY_WAITS = "test_what_a_schedulers_fibers_wait_with_stays_while_none_waits"
   FIBERS = { test: "test/gc_fibers_test.rb" }.freeze
 
   # Those of one C file.
@@ -54,6 +55,11 @@ module GCMutations
     %w[poller logger source token_refresher last_topic].each do |field|
       relocation field, "test_what_clients_hold_moves_with_them"
     end
+    take_out "the batch in a buffer that the GC sees", "ALLOCV_N(struct penstock_message, buffer, size);",
+             "(buffer = Qnil, calloc(size, sizeof(struct penstock_message)));", **HELD,
+             only: "test_a_batch_keeps_the_names_of_its_topics_while_it_is_made"
+    take_out "the guard of what a batch keeps", "    RB_GC_GUARD(kept);\n", **HELD,
+             only: "test_large_payloads_that_wait_for_room_stay_as_they_were_given"
   end
 
   in_file("consumer_class.c") do
@@ -82,9 +88,6 @@ module GCMutations
   in_file("delivery_handle.c") do
     mark "topic", "test_a_handle_keeps_the_name_of_its_topic", from: "    rb_gc_mark_movable(delivery->topic);\n"
     mark "label", "test_a_handle_keeps_its_label", from: "    rb_gc_mark_movable(delivery->label);\n"
-  end
-
-  in_file("delivery_handle.c") do
     %w[topic label].each { |field| relocation field, "test_what_handles_hold_moves_with_them", object: "delivery" }
     registered "handle_class", "test_what_native_code_makes_is_made_after_everything_has_moved"
     registered "report_class", "test_what_native_code_makes_is_made_after_everything_has_moved"
@@ -92,9 +95,11 @@ module GCMutations
 
   in_file("event_source.c") do
     relocation "labels", "test_what_event_sources_hold_moves_with_them"
-    mark "labels", "test_an_event_source_keeps_its_labels", from: "    rb_gc_mark_movable(((struct source_object *)data)->labels);\n"
+    mark "labels", "test_an_event_source_keeps_its_labels",
+         from: "    rb_gc_mark_movable(((struct source_object *)data)->labels);\n"
     take_out "the write barrier of labels", "    RB_OBJ_WRITE(self, &object->labels, rb_hash_new());\n    return self;",
-             "    object->labels = rb_hash_new();\n    return self;", **HELD, only: "test_an_old_event_source_keeps_its_young_labels"
+             "    object->labels = rb_hash_new();\n    return self;",
+             **HELD, only: "test_an_old_event_source_keeps_its_young_labels"
     take_out "the write barrier of labels in a forked child",
              "    RB_OBJ_WRITE(self, &object->labels, rb_hash_new());\n    return fresh;",
              "    object->labels = rb_hash_new();\n    return fresh;",
@@ -114,8 +119,8 @@ module GCMutations
     registered "group_class", "test_fibers_wait_while_everything_moves"
     take_out "the pin of a waiting fiber", "rb_gc_mark(wait->fiber);", "rb_gc_mark_movable(wait->fiber);",
              **MOVED, only: "test_fibers_wait_while_everything_moves"
-    mark "io", "test_what_a_schedulers_fibers_wait_with_stays_while_none_waits", from: "    rb_gc_mark(group->io);\n", **FIBERS
-    mark "mutex", "test_what_a_schedulers_fibers_wait_with_stays_while_none_waits", from: "    rb_gc_mark(group->mutex);\n", **FIBERS
+    mark "io", NOBODY_WAITS, from: "    rb_gc_mark(group->io);\n", **FIBERS
+    mark "mutex", NOBODY_WAITS, from: "    rb_gc_mark(group->mutex);\n", **FIBERS
     mark "waiting fibers", "test_a_waiting_fiber_stays", from: "rb_gc_mark(wait->fiber);", to: "(void)wait;", **FIBERS
   end
 
@@ -124,5 +129,17 @@ module GCMutations
          from: "    rb_gc_mark(((struct attendant *)data)->io);\n", **FIBERS
     barrier "io", "test_a_fiber_that_grows_old_while_it_is_made_has_what_it_drains_a_poller_by",
             object: "attendant", value: "penstock_wakeup_io(&attendant->poller->wakeup)", **FIBERS
+  end
+
+  in_file("message.c") do
+    take_out "large payloads, kept", "    rb_ary_push(kept, bytes->string);\n", **HELD,
+             only: "test_large_payloads_that_wait_for_room_stay_as_they_were_given"
+    take_out "large payloads, frozen", "    bytes->string = rb_str_new_frozen(bytes->string);\n", **HELD,
+             only: "test_large_payloads_that_wait_for_room_stay_as_they_were_given"
+  end
+
+  in_file("handover.c") do
+    take_out "payloads, copied before a wait", "    if (handover->copies) return true; /* prepared for it */\n",
+             "    return true;\n", **HELD, only: "test_small_payloads_that_wait_for_room_stay_as_they_were_given"
   end
 end

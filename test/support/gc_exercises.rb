@@ -88,7 +88,13 @@ class GCExercises
   def delivery_handle
     one = making
     handles = each_round { |i| one.produce_async(topic: @topic, payload: "x", label: { number: i }, headers: { "a" => %w[b c] }) }
-    -> { handles.each_with_index { |handle, i| same [@topic, { number: i }], handle.wait.then { |report| [report.topic, report.label] } } }
+    lambda {
+      handles.each_with_index do |handle, i|
+        same [@topic, { number: i }], handle.wait.then { |report|
+                                        [report.topic, report.label]
+                                      }
+      end
+    }
   end
 
   def consumer
@@ -100,12 +106,15 @@ class GCExercises
 
   def message
     one = making
-    each_round { |i| one.produce_sync(topic: @topic, payload: "p#{i}", key: "k#{i}", headers: { "h" => "v#{i}", "r" => %w[1 2] }) }
+    each_round do |i|
+      one.produce_sync(topic: @topic, payload: "p#{i}", key: "k#{i}", headers: { "h" => "v#{i}", "r" => %w[1 2] })
+    end
     from = reader
     messages = each_round { first_message(from) }
     lambda do
       messages.each do |got|
-        same [@topic, got.payload.tr("p", "k"), { "h" => got.payload.tr("p", "v"), "r" => %w[1 2] }], [got.topic, got.key, got.headers]
+        same [@topic, got.payload.tr("p", "k"), { "h" => got.payload.tr("p", "v"), "r" => %w[1 2] }],
+             [got.topic, got.key, got.headers]
       end
     end
   end

@@ -245,6 +245,17 @@ class RactorTest < PenstockTest
     RUBY
   end
 
+  def test_when_the_producer_is_closed_its_handles_are_and_nothing_is_left_of_them
+    assert_equal [false, true, true], ractors(<<~'RUBY')
+      producer = make_producer
+      shareable = producer.shareable
+      before = shareable.closed?
+      helper = Thread.list.find { |thread| thread.name == "penstock.ractors" }
+      producer.close
+      [before, shareable.closed?, !helper.join(20).nil?]
+    RUBY
+  end
+
   def test_a_producer_is_kept_while_there_are_handles_and_no_longer
     assert_equal [true, 1, true, false, true], ractors(<<~'RUBY')
       require "weakref"

@@ -55,10 +55,10 @@ Mutation.define("ractors: the main Ractor replaces a client after a fatal error"
                 file: "lib/penstock/producer/connection.rb",
                 from: "        @producer.replace_failed(self, @client) if @client\n",
                 only: "test_after_a_fatal_error_the_message_is_sent_by_another_client_and_once")
-Mutation.define("ractors: a close reaches who waits for a client", **RACTORS,
+Mutation.define("ractors: a close closes the handles, and ends the thread that serves them", **RACTORS,
                 file: "lib/penstock/producer/closing.rb",
                 from: "        @connections.each_value { |connection| connection.slot&.close }\n",
-                only: "test_a_closed_producer_refuses_ractors_too_also_who_waits_for_its_client")
+                only: "test_when_the_producer_is_closed_its_handles_are_and_nothing_is_left_of_them")
 Mutation.define("ractors: handles keep their producer", **RACTORS,
                 file: "ext/penstock/core/slot.c",
                 from: "    *over = slot->closed || slot->handles == 0;",

@@ -162,7 +162,7 @@ class RactorTest < PenstockTest
       [raised.call(producer), value_of(in_ractor)]
     RUBY
     assert_equal(*told)
-    told.first.each { |name, _| assert_match(/\APenstock::\w+Error\z/, name.to_s) }
+    told.first.map(&:first).each { |name| assert_match(/\APenstock::\w+Error\z/, name.to_s) }
   end
 
   def test_a_verdict_that_is_a_failure_is_raised_in_the_ractor

@@ -8,7 +8,8 @@ module ListenerMutations
 
   def self.define(name, only, **options) = Mutation.define("listeners: #{name}", test: "test/listeners_test.rb", only:, **options)
 
-  define "other producers' events go to another thread", "test_a_listener_that_sleeps_for_3_seconds_in_a_loop_delays_no_other_producer",
+  define "other producers' events go to another thread",
+         "test_a_listener_that_sleeps_for_3_seconds_in_a_loop_delays_no_other_producer",
          file: DISPATCHER, from: "MAX_THREADS = 64", to: "MAX_THREADS = 1"
   define "as many threads as there are bad listeners", "test_five_bad_listeners_of_different_kinds_delay_none_of_fifteen_others",
          file: DISPATCHER, from: "MAX_THREADS = 64", to: "MAX_THREADS = 3"
@@ -33,6 +34,7 @@ module ListenerMutations
          file: SOURCE, from: "return if now > give_up ||", to: "return if"
   define "the queue is bounded", "test_a_listener_that_never_ends_costs_no_memory",
          file: EVENTS, from: "if (size >= events->limit && event->kind != PS_EVENT_CLOSED)", to: "if (size >= UINT32_MAX)"
-  define "one thread at a time tells a producer's events", "test_a_listener_that_ends_its_thread_loses_no_event_and_no_other_listener",
+  define "one thread at a time tells a producer's events",
+         "test_a_listener_that_ends_its_thread_loses_no_event_and_no_other_listener",
          file: EVENTS, from: "if (!events->ready && !events->served) {", to: "if (!events->ready) {", runs: 5
 end

@@ -81,8 +81,9 @@ module Penstock
     # @api private
     def self.all = @all.keys
 
+    # Itself as the value: with true, Ruby 3.1 shows what is gone, and crashes.
     # @api private
-    def self.remember(producer) = @all[producer] = true
+    def self.remember(producer) = @all[producer] = producer
 
     # Without a block, {#setup} configures it.
     # @yieldparam config [Config]

@@ -197,9 +197,9 @@ static void tell(struct ps_events *events)
     struct ps_events_wait wait = { .calls = ps_events_calls(), .deadline_us = ps_now_us() + 1000 };
     ps_events_next(&wait);
     if (!wait.found) return;
-    ps_events_release_label(events, 7);
+    ps_events_release_label(events, ps_events_keep_label(events, 7));
     for (struct ps_event *event; (event = ps_events_take(wait.found));) ps_event_free(event);
-    for (uint32_t label; ps_events_released(events, &label);) continue;
+    ps_events_take_label(events, ps_events_keep_label(events, 8));
     ps_events_discard(wait.found->address);
     ps_events_done(wait.found->address, false);
 }

@@ -88,7 +88,7 @@ class Mutation
   end
 
   def passes?(tree)
-    command = ["timeout", SECONDS.to_s, RbConfig.ruby, "-w", "-Ilib", "-Itest", @test, "-n", @only]
+    command = ["timeout", "-k", "5", SECONDS.to_s, RbConfig.ruby, "-w", "-Ilib", "-Itest", @test, "-n", @only]
     @output, status = Open3.capture2e(@env, *command, chdir: tree)
     raise "#{name}: there is no #{@only} in #{@test}" if status.success? && @output.match?(/^0 runs/)
 

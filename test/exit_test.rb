@@ -120,6 +120,15 @@ class ExitTest < PenstockTest
     assert_equal 2, errors.lines.size, errors
   end
 
+  # As at the end of any program, and not when Ruby frees it.
+  def test_a_producer_first_used_inside_at_exit_after_others_were_closed_is_closed_by_the_end_of_the_process
+    program = "at_exit { produce($late, 3) }\nrequire 'penstock'\n#{HEAD}$late = producer('late'); produce(producer)"
+    command = [RbConfig.ruby, "-w", "-I", Subprocess::LIBRARY, "-e", program, "127.0.0.1:1", "test"]
+    output, status = Open3.capture2e(*command)
+    assert_predicate status, :success?
+    assert_match(/\[late\].*\b3 \D*messages were not delivered.*still open when the process ended/, output)
+  end
+
   def test_losses_at_the_end_go_to_the_logger_of_a_producer_that_has_one
     _, errors, status = ruby(<<~RUBY, "127.0.0.1:1", "test")
       #{HEAD}
@@ -161,6 +170,23 @@ class ExitTest < PenstockTest
     assert_equal [false, true], [status.success?, errors.include?("ConsumerClosedError")], errors
     slow.set_round_trip_time(0)
     assert_equal 10, producer(servers: slow.bootstrap_servers).produce_sync(topic: name, payload: "probe", partition: 0).offset
+  end
+
+  # Its thread was made while whoever connects deferred interrupts, and did so for ever.
+  def test_a_listener_that_never_ends_does_not_keep_the_process_from_ending
+    { "exit 3" => [3, nil], "Process.kill(:TERM, Process.pid); sleep" => [nil, Signal.list["TERM"]] }.each do |ending, expected|
+      _, errors, status = ruby(<<~RUBY, cluster.bootstrap_servers, topic)
+        #{HEAD}
+        one = producer
+        entered = Queue.new
+        one.monitor.subscribe("message.acknowledged") { (entered << true) && Queue.new.pop }
+        produce(one)
+        one.flush
+        entered.pop
+        #{ending}
+      RUBY
+      assert_equal [*expected, ""], [status.exitstatus, status.termsig, errors]
+    end
   end
 
   def test_control_c_ends_the_closing_at_the_end_of_the_process

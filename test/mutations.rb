@@ -103,7 +103,7 @@ class Mutation
     end
 
     def passes?(file, only, env)
-      command = ["timeout", SECONDS.to_s, RbConfig.ruby, "-w", "-Ilib", "-Itest", file, "-n", only]
+      command = ["timeout", "-k", "5", SECONDS.to_s, RbConfig.ruby, "-w", "-Ilib", "-Itest", file, "-n", only]
       @output, status = Open3.capture2e(env, *command, chdir: @path)
       raise "there is no #{only} in #{file}" if status.success? && @output.match?(/^0 runs/)
 

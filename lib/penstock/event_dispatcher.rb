@@ -88,9 +88,12 @@ module Penstock
         source.held = true
       end
 
+      # @return [Boolean] without having it on the stack, where the garbage collector would find it
+      def alive? = !@held.nil? || @weak.weakref_alive?
+
       # Now and then. In this order: who sends meanwhile either is seen here, or holds it after us.
       def look
-        one = source or return
+        one = @held or return
         @quiet += 1
         if @quiet > QUIET
           one.held = false
@@ -162,7 +165,7 @@ module Penstock
 
       # With the lock held.
       def anybody_left?
-        @sources.delete_if { |_, listened| listened.source.nil? }
+        @sources.delete_if { |_, listened| !listened.alive? }
         !@sources.empty?
       end
 
@@ -172,9 +175,9 @@ module Penstock
         @watch_ms = (shortest * 500).clamp(20, 1000).to_i
       end
 
-      # With the lock held.
+      # With the lock held. Not to be interrupted in between: a worker without a thread would stand by for ever.
       def hire_one_to_stand_by
-        hire if @workers.none?(&:standing_by?)
+        Thread.handle_interrupt(Object => :never) { hire if @workers.none?(&:standing_by?) }
       end
 
       def hire
@@ -182,10 +185,14 @@ module Penstock
 
         worker = Worker.new
         @workers << worker
-        worker.thread = Thread.new { work(worker) }.tap { |thread| thread.name = "penstock.events" }
+        worker.thread = Thread.new { interruptibly { work(worker) } }.tap { |thread| thread.name = "penstock.events" }
       rescue ThreadError
         @workers.delete(worker) # the process is ending, or has no more threads to give: those that are there go on
       end
+
+      # A new thread defers interrupts like the one that makes it, which does so here; and would for ever: with a listener that
+      # does not end, neither would the process.
+      def interruptibly(&) = Thread.handle_interrupt(Object => :immediate, &)
 
       def work(worker)
         Thread.current.thread_variable_set(:penstock_events, true)
@@ -197,9 +204,9 @@ module Penstock
           worker.address, standing_by = EventSource.next(calls, @watch_ms) # at once: who is killed gives it back
           if worker.address
             @lock.synchronize { hire_one_to_stand_by } if standing_by.zero?
-            serve(worker)
+            EventSource.apart { serve(worker) }
           end
-          look_after_others(worker)
+          EventSource.apart { look_after_others(worker) }
         end
       ensure
         dismiss(worker)

@@ -50,8 +50,8 @@ Mutation.define("fork: a wait that a trap forks away from raises",
 Mutation.define("fork: a used consumer stays the parent's",
                 file: "ext/penstock/consumer_class.c",
                 from: "if (!ps_open_inherited(&consumer->open)) return consumer;",
-                to: "if (consumer) return consumer;", test: "test/fork_and_exit_test.rb",
-                only: "test_a_program_that_forks_ends_well_and_keeps_its_promises")
+                to: "if (consumer) return consumer;", test: "test/consumer_test.rb",
+                only: "test_a_child_cannot_use_its_parents_consumer_and_leaves_it_alone")
 Mutation.define("exit: what is open is closed",
                 file: "ext/penstock/exit.c",
                 from: "    close_all();\n    rb_funcall", to: "    (void)close_all;\n    rb_funcall",
@@ -59,12 +59,15 @@ Mutation.define("exit: what is open is closed",
 Mutation.define("exit: armed again by who opens later",
                 file: "ext/penstock/client_class.c",
                 from: "    penstock_exit_arm();\n", test: "test/exit_test.rb",
-                only: "test_a_producer_first_used_inside_at_exit_after_others_were_closed_delivers")
+                only: "test_a_producer_first_used_inside_at_exit_after_others_were_closed_is_closed_by_the_end_of_the_process")
 Mutation.define("exit: another thread's error does not cut it short",
                 file: "ext/penstock/exit.c",
                 from: "if (!rb_obj_is_kind_of(rb_errinfo(), rb_eStandardError)) return false;",
                 to: "if (closing) return false;", test: "test/exit_test.rb",
                 only: "test_an_error_of_another_thread_does_not_end_the_closing_at_the_end_of_the_process")
+Mutation.define("exit: listeners that never end are interrupted",
+                file: "lib/penstock/event_dispatcher.rb", from: "interruptibly { work(worker) }", to: "work(worker)",
+                test: "test/exit_test.rb", only: "test_a_listener_that_never_ends_does_not_keep_the_process_from_ending")
 Mutation.define("exit: a signal cuts it short",
                 file: "ext/penstock/exit.c",
                 from: "        ps_registry_hurry(); /* await_closing sees to the rest */\n",

@@ -9,7 +9,8 @@ require_relative "plain_scheduler"
 # the pressure, a cluster's address and a topic of its. The cluster's process is under no pressure, and neither is what makes a
 # producer or a consumer and connects it: that is mostly Ruby, which would take a minute; gc_test.rb does it once.
 class GCExercises
-  CLASSES = %i[attendant bearer client consumer delivery_handle embedded_cluster event_source fiber_group message poller].freeze
+  CLASSES = %i[attendant bearer client client_slot consumer delivery_handle embedded_cluster event_source fiber_group message
+               poller shareable_producer].freeze
   PRESSURES = %i[stress auto_compact verify_compaction].freeze
   ROUNDS = 20
   STRESSED = 3 # rounds: each allocation costs a whole collection
@@ -82,6 +83,25 @@ class GCExercises
       same [*0...@rounds * 5], made.map(&:label)
       same true, one.partition_count(@topic) >= 1
       one.close
+    end
+  end
+
+  # The client it has is given up, and another one asked for.
+  def client_slot
+    one = making
+    handles = each_round { one.shareable }
+    one.disconnect
+    -> { handles.each { |handle| same @topic, handle.produce_sync(topic: @topic, payload: "x").topic } }
+  end
+
+  def shareable_producer
+    one = making
+    handles = each_round { one.shareable }
+    id = one.id
+    sent = handles.map { |handle| handle.produce_async(topic: @topic, payload: "x", label: :sent) }
+    lambda do
+      same [id], handles.map(&:id).uniq
+      same [:sent], sent.map { |sending| sending.wait.label }.uniq
     end
   end
 

@@ -79,10 +79,10 @@ module Penstock
 
     # @return [Array<Producer>] those that the process still has
     # @api private
-    def self.all = @all.keys
+    def self.all = @all.values # Ruby 3.1's keys has those that have gone, too
 
     # @api private
-    def self.remember(producer) = @all[producer] = true
+    def self.remember(producer) = @all[producer] = producer
 
     # Without a block, {#setup} configures it.
     # @yieldparam config [Config]

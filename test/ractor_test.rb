@@ -425,6 +425,16 @@ class RactorTest < PenstockTest
     RUBY
   end
 
+  def test_that_all_producers_are_known_keeps_none_of_them_alive
+    assert_equal [3, true], ractors(<<~'RUBY')
+      kept = Array.new(3) { make_producer }
+      100.times { Thread.new { 5.times { make_producer } }.join }
+      4.times { GC.start }
+      all = Penstock::Producer.all
+      [(all & kept).size, all.size < 100]
+    RUBY
+  end
+
   # ---- other things that Ractors have ----
 
   def test_a_ractor_has_consumers_of_its_own_and_hands_messages_on

@@ -79,7 +79,7 @@ module Penstock
 
     # @return [Array<Producer>] those that the process still has
     # @api private
-    def self.all = @all.keys
+    def self.all = @all.values # Ruby 3.1's keys has those that have gone, too
 
     # Itself as the value: with true, Ruby 3.1 shows what is gone, and crashes.
     # @api private

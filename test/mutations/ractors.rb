@@ -92,10 +92,22 @@ Mutation.define("ractors: a listener of calls that comes later bars the handles"
                 only: "test_a_listener_that_comes_later_makes_calls_raise")
 Mutation.define("ractors: producers are found without looking at all objects", **RACTORS,
                 file: "lib/penstock/producer.rb",
-                from: "def self.all = @all.keys",
+                from: "def self.all = @all.values",
                 to: "def self.all = ObjectSpace.each_object(self).to_a",
                 only: "test_a_listener_to_all_producers_that_comes_after_a_ractor_hears_those_that_are_connected")
 Mutation.define("ractors: a producer is made in the main one", **RACTORS,
                 file: "lib/penstock/producer.rb",
                 from: "      refuse_other_ractors\n",
                 only: "test_a_producer_is_made_and_shared_in_the_main_ractor_and_not_in_a_trap")
+Mutation.define("ractors: producers are known without being kept", **RACTORS,
+                file: "lib/penstock/producer.rb",
+                from: "@all = ObjectSpace::WeakMap.new",
+                to: "@all = {}.compare_by_identity",
+                only: "test_that_all_producers_are_known_keeps_none_of_them_alive")
+Mutation.define("ractors: producers that have gone are not found any more",
+                test: "test/events_test.rb",
+                runs: 5,
+                file: "lib/penstock/producer.rb",
+                from: "def self.all = @all.values",
+                to: "def self.all = @all.keys",
+                only: "/test_/")

@@ -77,9 +77,10 @@ module Penstock
     # All there are, kept alive by others only. Once there has been a second Ractor, ObjectSpace.each_object shows none.
     @all = ObjectSpace::WeakMap.new
 
+    # (WeakMap#keys of Ruby 3.1 looks whether the value lives, and not the key.)
     # @return [Array<Producer>] those that the process still has
     # @api private
-    def self.all = @all.values # Ruby 3.1's keys has those that have gone, too
+    def self.all = @all.values
 
     # Itself as the value: with true, Ruby 3.1 shows what is gone, and crashes.
     # @api private

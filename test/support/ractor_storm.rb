@@ -132,8 +132,7 @@ class RactorStorm
 
   def make_producer
     producer = Penstock::Producer.new do |config|
-      config.kafka = { "bootstrap.servers": @cluster.bootstrap_servers, "linger.ms": 1, "message.timeout.ms": 30_000,
-                       log_level: 0 }
+      config.kafka = { "bootstrap.servers": @cluster.bootstrap_servers, "linger.ms": 1, "message.timeout.ms": 30_000 }
       config.wait_backoff_on_idempotent_fatal_error = 0
       config.max_attempts_on_idempotent_fatal_error = 1_000
       config.logger = Logger.new(nil)

@@ -63,7 +63,7 @@ class Allocations
 
   path("consumers that librdkafka refuses when they are opened") do |_, servers|
     consumer = new_consumer(servers, **NO_AUTHORITY)
-    refused(Penstock::ConfigurationInvalidError) { consumer.subscribe("x") }
+    refused(Penstock::ConfigurationInvalidError) { consumer.assign("x" => [0]) }
     consumer.close
   end
 

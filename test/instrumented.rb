@@ -14,10 +14,16 @@ class Instrumented
   EXTENSION = "penstock.#{RbConfig::CONFIG["DLEXT"]}".freeze
   # Those that cannot run so, and why.
   EXCLUDED = {
+    "fork_test.rb" => "gcc 12's sanitizer leaves its allocator's lock held in a child that is forked while others allocate",
     "core_test.rb" => "builds and watches a program of its own",
     "static_checks_test.rb" => "runs nothing of ours",
     "allocations_test.rb" => "preloads a library of its own"
   }.freeze
+  # Tests that measure what the tool adds to: memory, which it keeps after it was freed.
+  NOT_RUN = %w[
+    test_a_finished_wait_leaves_no_memory_behind test_a_listener_that_never_ends_costs_no_memory
+    test_100_000_handles_that_nobody_waits_for_leave_no_memory_behind
+  ].freeze
   # Under valgrind, 20 to 50 times slower, those that use each part of the extension and do not measure time.
   CHOSEN = %w[message delivery_handle error config embedded_cluster producer_bytes producer_tombstone tags].freeze
 
@@ -40,7 +46,9 @@ class Instrumented
   private
 
   def run(file)
-    output, status = Open3.capture2e(environment, *command, "-w", "-I#{@directory}/lib", "-Ilib", "-Itest", file, chdir: ROOT)
+    library = File.join(@directory, "lib")
+    arguments = ["-w", "-I#{library}", "-Ilib", "-Itest", file, "-e", "/\\A(#{NOT_RUN.join("|")})\\z/"]
+    output, status = Open3.capture2e({ "PENSTOCK_INSTRUMENTED" => library, **environment }, *command, *arguments, chdir: ROOT)
     counts = output[/^\d+ runs, .*$/] || "did not run to its end"
     found = faults(output)
     @faults = (@faults || 0) + found.size

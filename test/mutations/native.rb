@@ -12,7 +12,7 @@ Mutation.define "native: a refused topic's configuration is freed once",
                 **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
 
 Mutation.define "native: partitions are assigned when those before have stopped",
-                file: "ext/penstock/core/consumer.c", from: "STEPS_OF_STOPPING = 3", to: "STEPS_OF_STOPPING = 0",
+                file: "ext/penstock/core/consumer.c", from: "STEPS_OF_STOPPING = 10", to: "STEPS_OF_STOPPING = 0",
                 test: "test/consumer_test.rb", only: "test_partitions_may_be_assigned_anew_at_any_moment", runs: 3
 
 Mutation.define "native: the ready list is read before a client can be pushed again",

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct ps_open_kind consumer_kind;
 
@@ -352,10 +353,11 @@ static void seek(struct ps_consumer_job *query)
 
 /*
  * rd_kafka_assign comes back while librdkafka's main thread is still stopping what was assigned before. Told to stop the same
- * partition once more before it has, it fails an assertion (rktp_started; 2.0.2), which ends the process. So one who assigns is
- * at it at a time, and asks the same thread something afterwards: the answer comes after what it had to do by then.
+ * partition once more before it has, it fails an assertion (rktp_started; 2.0.2 and 2.14), which ends the process. It does not
+ * say when it has. So one who assigns is at it at a time, and asks the same thread something afterwards, whose answer comes
+ * after what it had to do by then: three times were enough with 2.0.2, and almost always with 2.14.
  */
-enum { STEPS_OF_STOPPING = 3 }; /* to tell the partition, its answer, and one to spare */
+enum { STEPS_OF_STOPPING = 10, STEP_US = 1000 };
 
 static rd_kafka_resp_err_t assign(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *list)
 {
@@ -364,6 +366,7 @@ static rd_kafka_resp_err_t assign(struct ps_consumer *consumer, const rd_kafka_t
     for (int i = 0; i < STEPS_OF_STOPPING; i++) {
         rd_kafka_topic_partition_list_t *assigned = NULL;
         if (rd_kafka_assignment(consumer->open.rk, &assigned) == 0) rd_kafka_topic_partition_list_destroy(assigned);
+        usleep(STEP_US);
     }
     pthread_mutex_unlock(&consumer->assigning);
     return err;

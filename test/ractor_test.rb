@@ -149,15 +149,15 @@ class RactorTest < PenstockTest
       raised = lambda do |one|
         bad.map { |message| one.produce_sync(message) && nil rescue said($!) } +
           [(one.produce_many_async([{ topic: "t", payload: "x" }, bad.first]) rescue said($!)), (one.produce_many_async(5) rescue said($!)),
-           (one.produce_sync(topic: "t", payload: "x", partition: 99) rescue said($!))]
+           (one.produce_sync(topic: TOPIC, payload: "x", partition: 99) rescue said($!))]
       end
       producer = make_producer { |config| config.id = "one" }
-      producer.partition_count("t") # a partition is refused at once only when the partitions are known
-      in_ractor = Ractor.new(producer.shareable, Ractor.make_shareable(bad)) do |one, bad|
+      producer.produce_sync(topic: TOPIC, payload: "x") # so that its partitions are known
+      in_ractor = Ractor.new(producer.shareable, Ractor.make_shareable(bad), TOPIC) do |one, bad, topic|
         bad.map { |message| one.produce_sync(message) && nil rescue [$!.class.name, $!.message] } +
           [(one.produce_many_async([{ topic: "t", payload: "x" }, bad.first]) rescue [$!.class.name, $!.message]),
            (one.produce_many_async(5) rescue [$!.class.name, $!.message]),
-           (one.produce_sync(topic: "t", payload: "x", partition: 99) rescue [$!.class.name, $!.message])]
+           (one.produce_sync(topic:, payload: "x", partition: 99) rescue [$!.class.name, $!.message])]
       end
       [raised.call(producer), value_of(in_ractor)]
     RUBY

@@ -131,6 +131,22 @@ class ListenersTest < ListenerTestCase
     assert_includes Array.new(seen.size) { seen.pop }, "callbacks.error.error"
   end
 
+  def test_a_producers_events_are_told_one_at_a_time_whoever_has_the_time
+    producer = impatient
+    at_work = 0
+    most = 0
+    seen = []
+    producer.monitor.subscribe(ACKNOWLEDGED) do |event|
+      most = [most, at_work += 1].max
+      sleep 0.01 # so long that others are not left to this thread
+      seen << event[:label]
+      at_work -= 1
+    end
+    40.times { |i| producer.produce_sync(topic: @topic, payload: "x", label: i) }
+    eventually { seen.size == 40 }
+    assert_equal [1, [*0...40]], [most, seen]
+  end
+
   def test_a_listener_that_ends_its_thread_loses_no_event_and_no_other_listener
     [-> { Thread.exit }, -> { Thread.current.kill }].each do |ending|
       producer = impatient
@@ -167,7 +183,7 @@ class ListenersTest < ListenerTestCase
   end
 
   def test_a_listener_may_close_its_producer
-    producer = impatient
+    producer = self.producer("linger.ms": 0) { |config| config.listener_budget = 60_000 } # which close does not wait for
     assert_operator seconds_of { assert_instance_of Penstock::CloseReport, calling(producer) { producer.close } }, :<, 5
     assert_predicate producer.status, :closed?
   end

@@ -90,7 +90,8 @@ module Penstock
     #     consumer.assign("events" => [0, 1])
     #     consumer.assign("events" => { 0 => 1_000, 1 => :beginning })
     #
-    # Blocks: like {#subscribe}.
+    # Blocks: this thread, for some 10 ms, in which librdkafka stops what was assigned before; without the GVL, interruptible
+    # at once. One who assigns waits for another.
     #
     # @param partitions [Hash{String, Symbol => Array<Integer>, Hash{Integer => Integer, Symbol}}] by topic; a list is read
     #   from the committed offsets if there is a group, and else as `auto.offset.reset` says; an offset is a number,

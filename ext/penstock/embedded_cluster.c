@@ -40,10 +40,12 @@ static void *destroy_and_free_nogvl(void *arg)
     destroy_nogvl(arg);
     pthread_mutex_destroy(&((struct cluster_object *)arg)->lock);
     free(arg);
+    ps_registry_closing(-1);
     return NULL;
 }
 
-/* Destroying blocks, so a thread of its own does it. What a forked child inherits is left alone. */
+/* Destroying blocks, so a thread of its own does it; the end of the process waits for it. What a forked child inherits is left
+ * alone. */
 static void cluster_free(void *data)
 {
     struct cluster_object *object = data;
@@ -51,7 +53,8 @@ static void cluster_free(void *data)
         pthread_mutex_destroy(&object->lock);
         free(object);
     } else if (object->generation == ps_generation()) {
-        ps_thread_start("penstock.cluster", destroy_and_free_nogvl, object);
+        ps_registry_closing(+1);
+        if (ps_thread_start("penstock.cluster", destroy_and_free_nogvl, object) != 0) ps_registry_closing(-1);
     }
 }
 

@@ -34,7 +34,7 @@ module FfiDefect
   # @return [Outcome]
   def self.process(kind, seconds)
     command = [RbConfig.ruby, "-w", "-I", build, "-I", File.join(ROOT, "lib"), File.join(SOURCE, "churn.rb"), kind, seconds.to_s]
-    output, errors, status = Open3.capture3("timeout", ((seconds * 20) + 60).to_s, *command, rlimit_core: 0)
+    output, errors, status = Open3.capture3("timeout", ((seconds * 20) + 60).to_s, *command, rlimit_core: 0, binmode: true)
     line = output.lines(chomp: true).last.to_s
     crash = CRASHES.find { |signal| [signal, 128 + signal].include?(status.termsig || status.exitstatus) }
     return Outcome.new(true, errors[/\[BUG\].*/] || "signal #{crash}") if crash

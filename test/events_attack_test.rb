@@ -42,18 +42,16 @@ class EventsAttackTest < ListenerTestCase
   end
 
   def test_listeners_of_slow_listeners_that_never_end_delay_nobody
-    slow = Queue.new
-    Penstock.monitor.subscribe("listener.slow") { (slow << true) && @release.pop }
-    3.times do |i|
-      stuck
-      eventually { slow.size == i + 1 }
-    end
-    told_by_others
+    three_are_slow_and_the_listener { @release.pop }
   end
 
   def test_a_listener_of_slow_listeners_that_ends_its_thread_delays_nobody
+    three_are_slow_and_the_listener { Thread.exit }
+  end
+
+  def three_are_slow_and_the_listener
     slow = Queue.new
-    Penstock.monitor.subscribe("listener.slow") { (slow << true) && Thread.exit }
+    Penstock.monitor.subscribe("listener.slow") { (slow << true) && yield }
     3.times do |i|
       stuck
       eventually { slow.size == i + 1 }

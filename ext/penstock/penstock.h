@@ -17,6 +17,8 @@
 #include <ruby/thread.h>
 #include "core/core.h"
 
+#undef snprintf /* ruby.h puts Ruby's own in its place, which is not for threads without the GVL */
+
 extern VALUE penstock_module;
 
 /* ---- error.c: the only place that makes and raises Penstock's errors ------------------------------ */

@@ -141,9 +141,8 @@ static struct ps_topic *add(struct ps_client *client, const char *name, size_t l
     topic->sticky_ms = spreads_messages_without_key(topic->partitioner) ? client->settings.sticky_ms : 0;
     rd_kafka_topic_conf_set_partitioner_cb(conf, partition_cb);
     rd_kafka_topic_conf_set_opaque(conf, topic);
-    topic->rkt = rd_kafka_topic_new(client->open.rk, topic->name, conf);
+    topic->rkt = rd_kafka_topic_new(client->open.rk, topic->name, conf); /* owns conf, also when it refuses */
     if (!topic->rkt) {
-        rd_kafka_topic_conf_destroy(conf);
         free(topic);
         errno = EINVAL;
         return NULL;

@@ -28,6 +28,8 @@ require_relative "penstock/clients/failure"
 require_relative "penstock/clients/dummy"
 require_relative "penstock/clients/buffered"
 require_relative "penstock/producer"
+require_relative "penstock/client_slot"
+require_relative "penstock/shareable_producer"
 require_relative "penstock/connection_pool"
 require_relative "penstock/listeners/active_support_notifications"
 require_relative "penstock/open_telemetry"
@@ -48,6 +50,12 @@ require "penstock/penstock"
 module Penstock
   # @!method self.librdkafka_version
   #   @return [String] the version of the librdkafka in use, such as "2.0.2"
+  # @!method self.librdkafka_compiled_version
+  #   @return [String] the version of the librdkafka that the extension was compiled against
+
+  # @return [Boolean] whether this is the Ractor that the program began in
+  # @api private
+  def self.main_ractor? = Ractor.current == Ractor.main
 
   Poller.start_default
 end

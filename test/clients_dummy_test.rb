@@ -294,6 +294,7 @@ class ClientsDummyTest < ClientTestCase
 
   def test_a_topic_has_one_partition_if_its_name_is_one
     assert_equal 1, client.partition_count("t", 5_000, 30_000)
+    assert_equal [nil, -1, []], client.brokers(5_000)
     assert_raises(Penstock::MessageInvalidError) { client.partition_count("no name", 5_000, 30_000) }
   end
 

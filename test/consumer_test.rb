@@ -159,6 +159,19 @@ class ConsumerTest < ConsumerTestCase
     assert_nil one.poll(100)
   end
 
+  # librdkafka 2.0.2 fails an assertion, which ends the process, when it is to stop a partition that it is still stopping.
+  def test_partitions_may_be_assigned_anew_at_any_moment
+    ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 3))
+      servers, topic = ARGV
+      6.times do |round|
+        consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": servers, "group.id": "\#{topic}-\#{round}" } }
+        threads = Array.new(1 + round % 3) { Thread.new { 20.times { consumer.assign(topic => { rand(3) => 0, 0 => 0 }) } } }
+        threads.each(&:join)
+        consumer.close
+      end
+    RUBY
+  end
+
   def test_seek_goes_on_elsewhere
     name = topic(partitions: 1)
     produce(name, %w[a b c])
@@ -285,6 +298,13 @@ class ConsumerTest < ConsumerTestCase
     assert one.close
   end
 
+  # As events they would pile up in a queue of librdkafka's.
+  def test_log_lines_come_while_nobody_polls
+    text = StringIO.new
+    one = reading(topic, debug: "fetch") { |config| config.logger = Logger.new(text) }
+    eventually { text.string.scan(/\[#{one.id}\] FETCH/).size > 5 }
+  end
+
   def test_a_question_that_is_not_answered_in_time_is_a_timeout
     own = own_cluster
     own.create_topic("slow", partitions: 1)
@@ -318,6 +338,8 @@ class ConsumerTest < ConsumerTestCase
     assert_match(/bootstrap\.servers/, error.message)
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.close_timeout = -1 } }
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.kafka = nil } }
+    error = assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.kafka = { 5 => 1 } } }
+    assert_match(/Symbols or Strings, not 5/, error.message)
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.id = "" } }
   end
 

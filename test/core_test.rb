@@ -1,36 +1,25 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
-require "fileutils"
+require_relative "support/native_program"
 
-# The native core without Ruby, under the address sanitizer: test/c/core_storm.c.
+# The native core without Ruby, under sanitizers: test/c/core_storm.c, and its parts one by one, test/c/core_parts.c. Longer:
+# rake test:tsan, test:ubsan.
 class CoreTest < PenstockTest
-  ROOT = File.expand_path("..", __dir__)
-  PROGRAM = File.join(ROOT, "tmp", "core_storm-#{RUBY_VERSION}")
+  PARTS = %w[wakeup completion bell mailbox ready events refused open].freeze
 
-  def build
-    FileUtils.mkdir_p(File.dirname(PROGRAM))
-    sources = Dir[File.join(ROOT, "ext/penstock/core/*.c"), File.join(__dir__, "c/core_storm.c")]
-    flags = `pkg-config --cflags --libs rdkafka`.split
-    output, status = Open3.capture2e(
-      "cc", "-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address", "-pthread",
-      "-I", File.join(ROOT, "ext/penstock/core"), *sources, "-o", PROGRAM, *flags
-    )
-    assert_predicate status, :success?, output
-  end
-
-  def built?
-    sources = Dir[File.join(ROOT, "{ext/penstock/core,test/c}/*")]
-    File.exist?(PROGRAM) && File.mtime(PROGRAM) > sources.map { |file| File.mtime(file) }.max
-  end
-
-  def storm(*arguments)
-    build unless built?
-    output, status = Open3.capture2e({ "ASAN_OPTIONS" => "detect_leaks=1" }, PROGRAM, *arguments.map(&:to_s))
-    assert_predicate status, :success?, output[-3_000..] || output
-    batches, missed, clients = output.match(/^batches (\d+) missed (\d+) clients (\d+)$/).captures.map(&:to_i)
+  def storm(*arguments, sanitizer: "address")
+    result = NativeProgram.new("core_storm", sanitizer).run(*arguments)
+    assert_predicate result, :passed?, result.reports.first || result.output[-3_000..] || result.output
+    batches, missed, clients = result.output.match(/^batches (\d+) missed (\d+) clients (\d+)$/).captures.map(&:to_i)
     assert_equal [0, 0], [missed, clients]
     assert_operator batches, :>, 100
+  end
+
+  def parts(sanitizer)
+    result = NativeProgram.new("core_parts", sanitizer).run(1)
+    assert_predicate result, :passed?, result.reports.first || result.output[-3_000..] || result.output
+    assert_equal PARTS, result.output.scan(/^([a-z]+) [1-9]\d*$/).flatten
   end
 
   # A client that was cut short and became ready again was pushed twice, and the poller walked in a circle.
@@ -49,5 +38,22 @@ class CoreTest < PenstockTest
   def test_a_poller_that_is_drained_by_others_while_its_thread_comes_and_goes_loses_nothing
     storm(0, 4, 8, 5, 0, 1, 0)
     storm(100_000, 4, 8, 5, 1, 1, 1)
+  end
+
+  # A topic that librdkafka refused had its configuration freed twice.
+  def test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing
+    parts("address")
+  end
+
+  def test_each_part_by_itself_has_no_data_race
+    parts("thread")
+  end
+
+  def test_each_part_by_itself_does_nothing_undefined
+    parts("undefined")
+  end
+
+  def test_the_storm_has_no_data_race
+    storm(100_000, 4, 8, 3, 1, 1, 1, sanitizer: "thread")
   end
 end

@@ -244,6 +244,27 @@ class EventsTest < PenstockTest
 
   # ---- what it costs, and its limits ----
 
+  # Held while something is on its way, and else weakly.
+  def test_a_producer_that_nobody_has_any_more_tells_what_is_due_and_is_collected
+    name = topic(partitions: 1)
+    seen = Queue.new
+    quiet_thread { send_and_forget(name, seen) }.join
+    eventually { seen.size == 2 || GC.start }
+    assert_equal([1, 2], Array.new(2) { seen.pop })
+    eventually { Penstock::Client.open_count == @open_before || GC.start }
+  end
+
+  # The last, when the producer has been quiet for long enough to be let go of, and is in flight for long enough to be lost.
+  def send_and_forget(topic, seen)
+    one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 300 } }
+    one.monitor.subscribe(ACKNOWLEDGED) { |event| seen << event[:label] }
+    one.produce_sync(topic:, payload: "x", label: 1)
+    sources = Penstock::EventDispatcher.instance_variable_get(:@sources)
+    eventually { sources.each_value.none? { |listened| listened.instance_variable_get(:@held) } }
+    one.produce_async(topic:, payload: "x", label: 2)
+    5.times { GC.start }
+  end
+
   def test_nobody_who_listens_means_no_thread_and_no_event
     producer = self.producer
     producer.monitor.subscribe("producer.closed") { nil }

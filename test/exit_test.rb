@@ -120,6 +120,15 @@ class ExitTest < PenstockTest
     assert_equal 2, errors.lines.size, errors
   end
 
+  # As at the end of any program, and not when Ruby frees it.
+  def test_a_producer_first_used_inside_at_exit_after_others_were_closed_is_closed_by_the_end_of_the_process
+    program = "at_exit { produce($late, 3) }\nrequire 'penstock'\n#{HEAD}$late = producer('late'); produce(producer)"
+    command = [RbConfig.ruby, "-w", "-I", Subprocess::LIBRARY, "-e", program, "127.0.0.1:1", "test"]
+    output, status = Open3.capture2e(*command)
+    assert_predicate status, :success?
+    assert_match(/\[late\].*\b3 \D*messages were not delivered.*still open when the process ended/, output)
+  end
+
   def test_losses_at_the_end_go_to_the_logger_of_a_producer_that_has_one
     _, errors, status = ruby(<<~RUBY, "127.0.0.1:1", "test")
       #{HEAD}
@@ -139,6 +148,45 @@ class ExitTest < PenstockTest
   def test_nothing_is_said_when_the_program_closed_and_could_read_the_report
     _, errors, status = ruby("#{HEAD}one = producer; produce(one); one.close(timeout: 0.1)", "127.0.0.1:1", "test")
     assert_equal [true, ""], [status.success?, errors]
+  end
+
+  # The consumer that it polls is closed meanwhile.
+  def test_an_error_of_another_thread_does_not_end_the_closing_at_the_end_of_the_process
+    slow = own_cluster
+    name = topic(partitions: 1, on: slow)
+    slow.set_round_trip_time(500)
+    read = topic(partitions: 1)
+    _, errors, status = ruby(<<~RUBY, slow.bootstrap_servers, name, cluster.bootstrap_servers, read)
+      servers, read = ARGV.pop(2)
+      #{HEAD}
+      Thread.abort_on_exception = true
+      consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": servers } }
+      consumer.assign(read => { 0 => :beginning })
+      polling = Thread.new { loop { consumer.poll(60_000) } }
+      Thread.pass until polling.stop?
+      $one = producer
+      produce($one)
+    RUBY
+    assert_equal [false, true], [status.success?, errors.include?("ConsumerClosedError")], errors
+    slow.set_round_trip_time(0)
+    assert_equal 10, producer(servers: slow.bootstrap_servers).produce_sync(topic: name, payload: "probe", partition: 0).offset
+  end
+
+  # Its thread was made while whoever connects deferred interrupts, and did so for ever.
+  def test_a_listener_that_never_ends_does_not_keep_the_process_from_ending
+    { "exit 3" => [3, nil], "Process.kill(:TERM, Process.pid); sleep" => [nil, Signal.list["TERM"]] }.each do |ending, expected|
+      _, errors, status = ruby(<<~RUBY, cluster.bootstrap_servers, topic)
+        #{HEAD}
+        one = producer
+        entered = Queue.new
+        one.monitor.subscribe("message.acknowledged") { (entered << true) && Queue.new.pop }
+        produce(one)
+        one.flush
+        entered.pop
+        #{ending}
+      RUBY
+      assert_equal [*expected, ""], [status.exitstatus, status.termsig, errors]
+    end
   end
 
   def test_control_c_ends_the_closing_at_the_end_of_the_process
@@ -207,6 +255,23 @@ class ExitTest < PenstockTest
     RUBY
     assert_predicate status, :success?
     assert_match(/\[forgotten\].*\b3 \D*messages were not delivered.*dropped without close/, errors)
+  end
+
+  # ---- signals ----
+
+  # A handler of Ruby's must run on a thread of Ruby's.
+  def test_native_threads_have_every_signal_blocked
+    one = producer
+    one.produce_sync(topic:, payload: "x")
+    blocked = Dir["/proc/self/task/*/status"].filter_map do |path|
+      status = File.read(path)
+      status[/^SigBlk:\s+(\h+)/, 1].to_i(16) if status.start_with?("Name:\tpenstock.poller")
+    rescue Errno::ENOENT, Errno::ESRCH
+      nil # ended meanwhile
+    end
+    skip "no /proc here" if blocked.empty?
+    signals = %w[INT TERM HUP USR1 CHLD ALRM].sum { |name| 1 << (Signal.list[name] - 1) }
+    assert_equal [signals], blocked.map { |mask| mask & signals }.uniq
   end
 
   # ---- again and again ----

@@ -28,6 +28,18 @@ class ReadmeTest < PenstockTest
     assert_equal [0, 1, 0], figures.values_at("ruby_threads_added", "native_pollers", "missed_wakeups")
   end
 
+  # With the embedded cluster in the place of the one that the commands name.
+  def test_the_penstock_commands_run_and_find_nothing_wrong
+    commands = README.scan(/^penstock (.+)$/).flatten.map { |line| line.sub(/ +#.*/, "").split }
+    assert_operator commands.size, :>=, 3
+    commands.each do |arguments|
+      arguments.map! { |one| one == "kafka.example:9092" ? embedded_cluster.bootstrap_servers.split(",").first : one }
+      command = [{ "BUNDLE_GEMFILE" => nil }, RbConfig.ruby, "-w", "-I", File.join(ROOT, "lib"), File.join(ROOT, "exe/penstock")]
+      output, status = Open3.capture2e(*command, *arguments, chdir: File.join(ROOT, "docs")) # where there is no bundle
+      assert_predicate status, :success?, output
+    end
+  end
+
   def test_files_that_the_readme_names_exist
     README.scan(/\]\((\w+\.md)\)|`(lib\S+?)`/).flatten.compact.each { |file| assert_path_exists File.join(ROOT, file) }
   end

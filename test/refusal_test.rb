@@ -203,6 +203,8 @@ class RefusalTest < PenstockTest
     "sslv3 alert bad certificate: SSL alert number 42" => /client certificate/,
     "SASL X mechanism handshake failed: Broker: Unsupported SASL mechanism: broker's supported mechanisms: PLAIN" =>
       /sasl\.mechanism to one/,
+    "Failed to initialize SASL authentication: SASL Handshake not supported by broker (required by mechanism PLAIN)" =>
+      /does not ask for SASL/,
     "Disconnected: verify that security.protocol is correctly configured, broker might require SASL authentication" =>
       /may want SASL/,
     "SSL handshake failed: Disconnected: SSL connection closed by peer: connecting to a PLAINTEXT broker listener?" =>

@@ -55,15 +55,17 @@ static VALUE bearer_set_token(VALUE self, VALUE token, VALUE expires_ms, VALUE p
     VALUE buffer = Qnil;
     int64_t expires = NUM2LL(expires_ms);
     const char *token_text = rb_string_value_cstr(&token), *principal_text = rb_string_value_cstr(&principal);
-    const char **pairs = (const char **)ALLOCV_N(char *, buffer, RARRAY_LEN(extensions) + 1);
-    for (long i = 0; i < RARRAY_LEN(extensions); i++) {
-        VALUE string = RARRAY_AREF(extensions, i);
-        pairs[i] = rb_string_value_cstr(&string);
+    long count = RARRAY_LEN(extensions);
+    VALUE *strings = ALLOCV_N(VALUE, buffer, 2 * count + 1); /* on the stack or in what the GC takes for one: none moves */
+    const char **pairs = (const char **)(strings + count);
+    for (long i = 0; i < count; i++) {
+        strings[i] = RARRAY_AREF(extensions, i);
+        pairs[i] = rb_string_value_cstr(&strings[i]); /* may allocate, for UTF-16 */
     }
     rd_kafka_t *rk = ps_tokens_enter(open);
     if (!rk) penstock_raise_closed(open);
     rd_kafka_resp_err_t err = rd_kafka_oauthbearer_set_token(rk, token_text, expires, principal_text, pairs,
-                                                             RARRAY_LEN(extensions), errstr, sizeof(errstr));
+                                                             (size_t)count, errstr, sizeof(errstr));
     ps_open_exit_long(open);
     ALLOCV_END(buffer);
     RB_GC_GUARD(token);

@@ -7,6 +7,7 @@
  */
 #include "penstock.h"
 #include <ruby/encoding.h>
+#include <ruby/ractor.h>
 #include <errno.h>
 #include <string.h>
 
@@ -17,11 +18,9 @@ struct client_object {
     VALUE poller;                       /* Penstock::Poller */
     VALUE logger;                       /* nil: librdkafka's log goes to stderr */
     VALUE source;                       /* Penstock::EventSource, or nil: nobody can listen */
-    struct penstock_message_limits limits;
+    struct ps_terms terms;
     VALUE token_refresher;              /* Penstock::TokenRefresher, or nil */
     VALUE last_topic;                   /* the latest message's, or nil */
-    int64_t queue_full_ms;              /* how long to wait for room in librdkafka's queue; -1: without limit */
-    bool drop_when_full;                /* with a verdict, instead of raising */
 };
 
 /* ---- GC ---- */
@@ -143,7 +142,9 @@ static bool client_open(VALUE self, struct ps_client *client)
     attach_dispatcher(self, client);
     const struct client_object *object = rb_check_typeddata(self, &client_type);
     penstock_attach_refresher(object->token_refresher, client->open.address, &client->open);
+    penstock_check_forked(client->open.generation); /* by a trap: it is the parent's then */
     rb_ensure(open_body, (VALUE)&call, tell_source, object->source);
+    penstock_check_forked(client->open.generation);
     int state = atomic_load(&client->open.state);
     if (client->settings.open.logs_to_mailbox && (state == PS_NEW || state == PS_CLOSED))
         ps_mailbox_post(client->open.address, PS_MAIL_LAST, ""); /* it did not open, or was closed meanwhile */
@@ -177,9 +178,9 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
         .sweep_us = NUM2LL(periodic_poll_interval) * 1000,
         .abort_wait_ms = NUM2LL(abort_wait),
     };
-    object->limits.payload = NUM2SIZET(max_payload_size);
-    object->queue_full_ms = penstock_timeout_ms(queue_full_ms);
-    object->drop_when_full = RTEST(drop_when_full);
+    object->terms.payload = NUM2SIZET(max_payload_size);
+    object->terms.queue_full_ms = penstock_timeout_ms(queue_full_ms);
+    object->terms.drop_when_full = RTEST(drop_when_full);
     RB_OBJ_WRITE(self, &object->poller, poller);
     RB_OBJ_WRITE(self, &object->logger, logger);
 
@@ -190,8 +191,8 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
 
     struct penstock_conf_facts facts;
     penstock_conf_fill(client->open.conf, kafka, settings.open.logs_to_mailbox, &facts);
-    object->limits.total = facts.message_max_bytes;
-    object->limits.queue = facts.queue_max_bytes;
+    object->terms.total = facts.message_max_bytes;
+    object->terms.queue = facts.queue_max_bytes;
     client->settings.sticky_ms = facts.sticky_ms;
     client->settings.idempotent = facts.idempotent;
     client->settings.transactional = facts.transactional;
@@ -246,11 +247,48 @@ struct ps_client *penstock_client_open(VALUE self)
 
 /* ---- producing ---- */
 
-static void parse(VALUE self, struct penstock_message *message, VALUE hash, long index)
+const struct ps_terms *penstock_client_terms(VALUE self)
 {
-    struct client_object *object = rb_check_typeddata(self, &client_type);
-    penstock_message_parse(message, hash, index, &object->limits, object->last_topic);
-    if (message->topic != object->last_topic) RB_OBJ_WRITE(self, &object->last_topic, message->topic);
+    const struct client_object *object = rb_check_typeddata(self, &client_type);
+    return &object->terms;
+}
+
+/* `last_topic`: of the message before, in the same call; or nil. */
+static void parse(const struct penstock_sender *sender, struct penstock_message *message, VALUE hash, long index,
+                  VALUE last_topic)
+{
+    if (NIL_P(sender->self)) {
+        penstock_message_parse(message, hash, index, &sender->terms, last_topic);
+        if (!rb_ractor_shareable_p(message->label)) penstock_message_refuse_label(message->label, index);
+        return;
+    }
+    struct client_object *object = rb_check_typeddata(sender->self, &client_type);
+    penstock_message_parse(message, hash, index, &sender->terms, object->last_topic);
+    if (message->topic != object->last_topic) RB_OBJ_WRITE(sender->self, &object->last_topic, message->topic);
+}
+
+static void check_sender(const struct penstock_sender *sender)
+{
+    if (sender->client) check_open(sender->client);
+}
+
+/* True: it had to be opened, and what was read from Ruby objects before must be read again. */
+static bool open_sender(const struct penstock_sender *sender)
+{
+    return sender->client && client_open(sender->self, sender->client);
+}
+
+/* A new batch, which keeps its client. False: the slot has none. */
+static bool begin_batch(const struct penstock_sender *sender, struct penstock_handover *handover, uint32_t size)
+{
+    struct ps_client *taken = sender->slot ? ps_slot_take(sender->slot) : NULL;
+    struct ps_client *client = sender->slot ? taken : sender->client;
+    if (!client) return false;
+    handover->client = client;
+    handover->batch = ps_batch_new(client, size);
+    if (taken) ps_open_unref(&taken->open); /* the batch has its own */
+    if (!handover->batch) rb_memerror();
+    return true;
 }
 
 /* What librdkafka did not take at once. */
@@ -346,56 +384,60 @@ static VALUE give_up(VALUE arg)
 }
 
 /* Tries again if that may help, and sees to it that all have a verdict. */
-static void hand_over_the_rest(VALUE self, struct penstock_handover *handover, VALUE tally)
+static void hand_over_the_rest(const struct penstock_sender *sender, struct penstock_handover *handover, VALUE tally)
 {
-    const struct client_object *object = rb_check_typeddata(self, &client_type);
     struct rest rest = {
         .handover = handover,
-        .queue_full_ms = object->queue_full_ms,
-        .drop = object->drop_when_full,
+        .queue_full_ms = sender->terms.queue_full_ms,
+        .drop = sender->terms.drop_when_full,
         .tally = tally,
     };
     rb_ensure(insist, (VALUE)&rest, give_up, (VALUE)&rest);
 }
 
-static void keep_label(VALUE self, const struct penstock_handover *handover, uint32_t i)
+VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash)
 {
-    if (NIL_P(handover->messages[i].label)) return;
+    struct penstock_message message;
+    struct penstock_handover handover = { .messages = &message };
+
+    check_sender(sender);
+    parse(sender, &message, hash, -1, Qnil);
+    if (open_sender(sender)) parse(sender, &message, hash, -1, Qnil);
+
+    VALUE handle = penstock_delivery_handle_new();
+    if (!begin_batch(sender, &handover, 1)) return Qnil;
+    penstock_delivery_handle_attach(handle, &handover.batch->deliveries[0], message.topic, message.label);
+    ps_batch_unref(handover.batch); /* the handle has its own */
+    penstock_keep_label(&handover.batch->deliveries[0], message.label);
+
+    penstock_handover_prepare(&handover, false, 0);
+    penstock_handover_nogvl(&handover); /* with the GVL: giving it up costs more than this takes */
+    if (!handover.sent) hand_over_the_rest(sender, &handover, Qnil);
+    RB_GC_GUARD(hash);
+    if (handover.client->poller->driven) penstock_attend(handover.client->poller);
+    if (!handover.sent) rb_exc_raise(penstock_handover_error(&handover));
+    RB_GC_GUARD(handle);
+    return handle;
+}
+
+/* Runs Ruby code now and then, so nothing may have been read from Ruby objects before; and a trap may fork meanwhile. */
+static struct penstock_sender sender_of(VALUE self)
+{
     const struct client_object *object = rb_check_typeddata(self, &client_type);
-    if (!NIL_P(object->source))
-        penstock_event_source_keep_label(object->source, &handover->batch->deliveries[i], handover->messages[i].label);
+    if (!NIL_P(object->source)) penstock_event_source_hold(object->source);
+    return (struct penstock_sender){ .self = self, .client = client_get(self), .terms = object->terms };
 }
 
 static VALUE client_produce(VALUE self, VALUE hash)
 {
-    struct ps_client *client = client_get(self);
-    struct penstock_message message;
-    struct penstock_handover handover = { .client = client, .messages = &message };
-
-    check_open(client);
-    parse(self, &message, hash, -1);
-    if (client_open(self, client)) parse(self, &message, hash, -1);
-
-    VALUE handle = penstock_delivery_handle_new();
-    handover.batch = ps_batch_new(client, 1);
-    if (!handover.batch) rb_memerror();
-    penstock_delivery_handle_attach(handle, &handover.batch->deliveries[0], message.topic, message.label);
-    ps_batch_unref(handover.batch); /* the handle has its own */
-    keep_label(self, &handover, 0);
-
-    penstock_handover_prepare(&handover, false, 0);
-    penstock_handover_nogvl(&handover); /* with the GVL: giving it up costs more than this takes */
-    if (!handover.sent) hand_over_the_rest(self, &handover, Qnil);
-    RB_GC_GUARD(hash);
-    RB_GC_GUARD(handle);
-    if (client->poller->driven) penstock_attend(client->poller);
-    if (!handover.sent) rb_exc_raise(penstock_handover_error(&handover));
-    return handle;
+    struct penstock_sender sender = sender_of(self);
+    return penstock_produce(&sender, hash);
 }
 
-static void parse_all(VALUE self, VALUE hashes, struct penstock_message *messages)
+static void parse_all(const struct penstock_sender *sender, VALUE hashes, struct penstock_message *messages)
 {
-    for (long i = 0; i < RARRAY_LEN(hashes); i++) parse(self, &messages[i], RARRAY_AREF(hashes, i), i);
+    for (long i = 0; i < RARRAY_LEN(hashes); i++)
+        parse(sender, &messages[i], RARRAY_AREF(hashes, i), i, i > 0 ? messages[i - 1].topic : Qnil);
 }
 
 static VALUE new_handle(struct ps_batch *batch, const struct penstock_message *messages, uint32_t i)
@@ -408,6 +450,12 @@ static VALUE new_handle(struct ps_batch *batch, const struct penstock_message *m
 /* Below this, giving up the GVL would cost more than it gives to others. */
 enum { RELEASE_FROM = 100 };
 
+/* Before the sender is made. What waits for a blocking call comes now: the handing over must not be cut short. */
+void penstock_before_producing_many(VALUE timeout_ms)
+{
+    if (timeout_ms != Qfalse) rb_thread_check_ints();
+}
+
 /*
  * produce_many(messages, timeout_ms, tally = nil): checks all messages, then hands them over, many without the GVL.
  * timeout_ms false: does not wait. tally: an Array whose first element becomes the number of messages that were handed
@@ -415,17 +463,13 @@ enum { RELEASE_FROM = 100 };
  *   [handles of the messages that were taken, why the next one was not or nil, verdict]
  * where the verdict is true: all delivered, false: not all, nil: unknown yet.
  */
-static VALUE client_produce_many(int argc, VALUE *argv, VALUE self)
+VALUE penstock_produce_many(const struct penstock_sender *sender, VALUE hashes, VALUE timeout_ms, VALUE tally)
 {
-    VALUE hashes, timeout_ms, tally;
-    rb_scan_args(argc, argv, "21", &hashes, &timeout_ms, &tally);
     if (!NIL_P(tally)) Check_Type(tally, T_ARRAY);
-    struct ps_client *client = client_get(self);
     bool wait = timeout_ms != Qfalse;
     int64_t deadline_us = wait ? ps_deadline_us(penstock_timeout_ms(timeout_ms)) : 0;
 
-    if (wait) rb_thread_check_ints(); /* what waits for a blocking call comes now: the handing over must not be cut short */
-    check_open(client);
+    check_sender(sender);
     if (!RB_TYPE_P(hashes, T_ARRAY))
         penstock_raise(penstock_message_error, &penstock_no_context, "produce_many takes an Array of messages, not %" PRIsVALUE,
                        rb_obj_class(hashes));
@@ -436,48 +480,58 @@ static VALUE client_produce_many(int argc, VALUE *argv, VALUE self)
 
     VALUE buffer, error = Qnil, verdict = Qnil;
     struct penstock_message *messages = ALLOCV_N(struct penstock_message, buffer, size);
-    parse_all(self, hashes, messages);
-    if (client_open(self, client)) parse_all(self, hashes, messages);
+    parse_all(sender, hashes, messages);
+    if (open_sender(sender)) parse_all(sender, hashes, messages);
     bool release = size >= RELEASE_FROM;
     size_t copies_size = 0;
     VALUE kept = rb_ary_new(), handles = rb_ary_new_capa(size), first = penstock_delivery_handle_new();
     if (release)
         for (long i = 0; i < size; i++) copies_size += penstock_message_freeze(&messages[i], kept);
 
-    struct penstock_handover handover = { .client = client, .messages = messages, .batch = ps_batch_new(client, (uint32_t)size) };
-    if (!handover.batch) rb_memerror();
-    penstock_delivery_handle_attach(first, &handover.batch->deliveries[0], messages[0].topic, messages[0].label);
-    ps_batch_unref(handover.batch); /* the handles own it */
-    for (uint32_t i = 0; i < size; i++) keep_label(self, &handover, i);
+    struct penstock_handover handover = { .messages = messages };
+    if (!begin_batch(sender, &handover, (uint32_t)size)) return Qnil;
+    struct ps_batch *batch = handover.batch;
+    penstock_delivery_handle_attach(first, &batch->deliveries[0], messages[0].topic, messages[0].label);
+    ps_batch_unref(batch); /* the handles own it */
+    for (uint32_t i = 0; i < size; i++) penstock_keep_label(&batch->deliveries[i], messages[i].label);
 
     if (!penstock_handover_prepare(&handover, release, copies_size)) {
-        ps_batch_never_sent(handover.batch, 0, RD_KAFKA_RESP_ERR__CONFLICT);
+        ps_batch_never_sent(batch, 0, RD_KAFKA_RESP_ERR__CONFLICT);
         rb_memerror();
     }
     if (release) penstock_nogvl_now(penstock_handover_nogvl, &handover);
     else penstock_handover_nogvl(&handover);
     count(tally, &handover);
-    if (handover.sent < size) hand_over_the_rest(self, &handover, tally);
+    if (handover.sent < size) hand_over_the_rest(sender, &handover, tally);
 
     /* The other handles are made while the broker is at work. */
     if (handover.sent > 0) rb_ary_push(handles, first);
-    for (uint32_t i = 1; i < handover.sent; i++) rb_ary_push(handles, new_handle(handover.batch, messages, i));
+    for (uint32_t i = 1; i < handover.sent; i++) rb_ary_push(handles, new_handle(batch, messages, i));
     if (handover.sent < size) error = penstock_handover_error(&handover);
     ALLOCV_END(buffer);
 
-    if (client->poller->driven) penstock_attend(client->poller);
-    if (wait && penstock_wait(&handover.batch->completion, NULL, deadline_us))
-        verdict = atomic_load(&handover.batch->failed) == 0 ? Qtrue : Qfalse;
+    if (handover.client->poller->driven) penstock_attend(handover.client->poller);
+    if (wait && penstock_wait(&batch->completion, NULL, deadline_us))
+        verdict = atomic_load(&batch->failed) == 0 ? Qtrue : Qfalse;
     RB_GC_GUARD(first);
     RB_GC_GUARD(kept);
     return rb_ary_new_from_args(3, handles, error, verdict);
+}
+
+static VALUE client_produce_many(int argc, VALUE *argv, VALUE self)
+{
+    VALUE hashes, timeout_ms, tally;
+    rb_scan_args(argc, argv, "21", &hashes, &timeout_ms, &tally);
+    penstock_before_producing_many(timeout_ms);
+    struct penstock_sender sender = sender_of(self);
+    return penstock_produce_many(&sender, hashes, timeout_ms, tally);
 }
 
 /* check(message, index or nil, max_payload_size, message_max_bytes): checks a message as producing it would, and returns
  * its topic; for clients that send nothing. */
 static VALUE s_check(VALUE self, VALUE hash, VALUE index, VALUE max_payload_size, VALUE message_max_bytes)
 {
-    struct penstock_message_limits limits = {
+    struct ps_terms limits = {
         .payload = NUM2SIZET(max_payload_size), .total = NUM2SIZET(message_max_bytes), .queue = SIZE_MAX, /* there is none */
     };
     struct penstock_message message;
@@ -647,10 +701,9 @@ static VALUE client_connect(VALUE self)
     return self;
 }
 
-static VALUE query_partitions(VALUE arg)
+static VALUE await_job(VALUE job)
 {
-    struct ps_metadata_job *query = (struct ps_metadata_job *)arg;
-    return penstock_wait(&query->job.completion, NULL, PS_FOREVER) ? Qtrue : Qfalse; /* librdkafka keeps the deadline */
+    return penstock_wait(&((struct ps_job *)job)->completion, NULL, PS_FOREVER) ? Qtrue : Qfalse; /* librdkafka keeps the deadline */
 }
 
 /* -1: the cluster does not know the topic. */
@@ -673,7 +726,7 @@ static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VA
         rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread to ask for metadata");
     }
     int state = 0;
-    rb_protect(query_partitions, (VALUE)query, &state);
+    rb_protect(await_job, (VALUE)&query->job, &state);
     struct penstock_error_context context = {
         .err = query->err, .open = &client->open, .topic = name, .partition = -1, .retriable = true,
     };
@@ -685,6 +738,46 @@ static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VA
         penstock_raise(penstock_error, &context, "the partitions of the topic could not be learnt");
     }
     return INT2NUM(count);
+}
+
+static VALUE brokers_to_ruby(VALUE arg)
+{
+    const struct ps_brokers_job *query = (const struct ps_brokers_job *)arg;
+    VALUE brokers = rb_ary_new();
+    for (int i = 0; i < query->metadata->broker_cnt; i++) {
+        const struct rd_kafka_metadata_broker *broker = &query->metadata->brokers[i];
+        rb_ary_push(brokers, rb_ary_new_from_args(3, INT2NUM(broker->id), rb_utf8_str_new_cstr(broker->host), INT2NUM(broker->port)));
+    }
+    VALUE cluster_id = query->cluster_id ? rb_utf8_str_new_cstr(query->cluster_id) : Qnil;
+    return rb_ary_new_from_args(3, cluster_id, INT2NUM(query->controller_id), brokers);
+}
+
+static VALUE client_brokers(VALUE self, VALUE timeout_ms)
+{
+    struct ps_client *client = client_get(self);
+    int64_t timeout = penstock_timeout_ms(timeout_ms);
+    client_open(self, client);
+
+    struct ps_brokers_job *query = ps_client_brokers(client, (int)timeout);
+    if (!query) {
+        int failed = errno;
+        check_open(client);
+        rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread to ask for the brokers");
+    }
+    int state = 0;
+    VALUE answer = Qnil;
+    rb_protect(await_job, (VALUE)&query->job, &state);
+    struct penstock_error_context context = {
+        .err = query->err, .open = &client->open, .topic = Qnil, .partition = -1, .retriable = true,
+    };
+    if (!state && !context.err) answer = rb_protect(brokers_to_ruby, (VALUE)query, &state);
+    ps_job_abandon(&query->job);
+    if (state) rb_jump_tag(state);
+    if (context.err) {
+        penstock_raise_if_refused(&client->open, Qnil);
+        penstock_raise(penstock_error, &context, "the brokers could not be learnt");
+    }
+    return answer;
 }
 
 void penstock_client_init(void)
@@ -710,6 +803,7 @@ void penstock_client_init(void)
     rb_define_method(client_class, "queue_size", client_queue_size, 0);
     rb_define_method(client_class, "counters", client_counters, 0);
     rb_define_method(client_class, "partition_count", client_partition_count, 3);
+    rb_define_method(client_class, "brokers", client_brokers, 1);
     penstock_transaction_methods_init(client_class);
     rb_define_singleton_method(client_class, "check", s_check, 4);
     rb_define_singleton_method(client_class, "setting_lines", penstock_setting_lines, 0);

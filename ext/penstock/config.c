@@ -175,10 +175,11 @@ static void check_conflicts(rd_kafka_conf_t *conf, VALUE settings, const struct 
 
 /* ---- filling ---- */
 
+/* Nobody takes a consumer's events while it is not polled, so what comes by itself must not be one: log lines (consumer.c). */
 static void set_events(rd_kafka_conf_t *conf, bool consumer, bool logs_to_mailbox, int more)
 {
     int events = consumer ? RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_OFFSET_COMMIT : RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_STATS;
-    rd_kafka_conf_set_events(conf, events | more | RD_KAFKA_EVENT_ERROR | (logs_to_mailbox ? RD_KAFKA_EVENT_LOG : 0));
+    rd_kafka_conf_set_events(conf, events | more | RD_KAFKA_EVENT_ERROR | (logs_to_mailbox && !consumer ? RD_KAFKA_EVENT_LOG : 0));
 }
 
 void penstock_conf_ask_for_tokens(rd_kafka_conf_t *conf, bool consumer, bool logs_to_mailbox)
@@ -196,7 +197,7 @@ static void fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, bo
     if (RSTRING_LEN(*brokers) == 0)
         penstock_raise(penstock_config_error, &penstock_no_context,
                        "config.kafka must say \"bootstrap.servers\", such as \"localhost:9092\"");
-    set(conf, "log.queue", logs_to_mailbox ? "true" : "false");
+    set(conf, "log.queue", logs_to_mailbox && !consumer ? "true" : "false");
     set_events(conf, consumer, logs_to_mailbox, 0);
 }
 
@@ -221,6 +222,7 @@ void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool log
                                  struct penstock_consumer_conf_facts *facts)
 {
     fill(conf, settings, logs_to_mailbox, true, &facts->brokers);
+    set(conf, "statistics.interval.ms", "0"); /* nobody can listen to them, and unread they pile up */
     facts->max_poll_interval_ms = get_integer(conf, "max.poll.interval.ms");
 }
 

@@ -62,6 +62,11 @@ static struct ps_delivery *handle_get(VALUE self)
     return rb_check_typeddata(self, &handle_type);
 }
 
+const struct ps_client *penstock_delivery_handle_client(VALUE self)
+{
+    return handle_get(self)->batch->client;
+}
+
 /* In a forked child a message that was in flight at the fork stays pending: its verdict is the parent's. */
 static void check_not_inherited(const struct ps_delivery *delivery)
 {

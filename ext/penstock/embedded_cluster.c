@@ -23,7 +23,7 @@ struct cluster_object {
 
 /* ---- GC ---- */
 
-static void *destroy_native(void *arg)
+static void *destroy_nogvl(void *arg)
 {
     struct cluster_object *object = arg;
     pthread_mutex_lock(&object->lock);
@@ -35,15 +35,17 @@ static void *destroy_native(void *arg)
     return NULL;
 }
 
-static void *destroy_and_free(void *arg)
+static void *destroy_and_free_nogvl(void *arg)
 {
-    destroy_native(arg);
+    destroy_nogvl(arg);
     pthread_mutex_destroy(&((struct cluster_object *)arg)->lock);
     free(arg);
+    ps_registry_closing(-1);
     return NULL;
 }
 
-/* Destroying blocks, so a thread of its own does it. What a forked child inherits is left alone. */
+/* Destroying blocks, so a thread of its own does it; the end of the process waits for it. What a forked child inherits is left
+ * alone. */
 static void cluster_free(void *data)
 {
     struct cluster_object *object = data;
@@ -51,7 +53,8 @@ static void cluster_free(void *data)
         pthread_mutex_destroy(&object->lock);
         free(object);
     } else if (object->generation == ps_generation()) {
-        ps_thread_start("penstock.cluster", destroy_and_free, object);
+        ps_registry_closing(+1);
+        if (ps_thread_start("penstock.cluster", destroy_and_free_nogvl, object) != 0) ps_registry_closing(-1);
     }
 }
 
@@ -280,7 +283,7 @@ static VALUE cluster_call_move_leader(VALUE self, VALUE topic, VALUE partition, 
 static VALUE cluster_close(VALUE self)
 {
     struct cluster_object *object = cluster_get(self);
-    if (object->generation == ps_generation()) penstock_nogvl(destroy_native, object);
+    if (object->generation == ps_generation()) penstock_nogvl(destroy_nogvl, object);
     return Qnil;
 }
 

@@ -11,6 +11,7 @@ VALUE penstock_error, penstock_config_error, penstock_message_error, penstock_cl
     penstock_timeout_error, penstock_transaction_error, penstock_committed_error, penstock_fatal_error;
 static VALUE tls_error, authentication_error, security_protocol_error;
 VALUE penstock_consumer_closed_error, penstock_consume_error, penstock_commit_error, penstock_consume_timeout_error;
+VALUE penstock_not_shareable_error;
 
 const struct penstock_error_context penstock_no_context = { .topic = Qnil, .partition = -1 };
 
@@ -109,6 +110,17 @@ VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topi
     return penstock_error_new(timed_out ? penstock_message_timed_out_error : penstock_delivery_error, &context, text);
 }
 
+/* What Ruby keeps of where an error was raised is no object that Ractors can share; as Strings it is. */
+static VALUE error_freeze(VALUE self)
+{
+    VALUE lines = OBJ_FROZEN(self) ? Qnil : rb_funcall(self, rb_intern("backtrace"), 0);
+    if (!NIL_P(lines)) {
+        rb_funcall(self, rb_intern("set_backtrace"), 1, lines);
+        rb_ivar_set(self, rb_intern("bt_locations"), Qnil); /* Ruby's name for it, which no Ruby code can write */
+    }
+    return rb_call_super(0, NULL);
+}
+
 void penstock_error_init(void)
 {
     static const struct {
@@ -135,10 +147,12 @@ void penstock_error_init(void)
         { &penstock_consume_error, "ConsumeError" },
         { &penstock_commit_error, "CommitError" },
         { &penstock_consume_timeout_error, "ConsumeTimeoutError" },
+        { &penstock_not_shareable_error, "NotShareableError" },
     };
     for (size_t i = 0; i < sizeof(classes) / sizeof(*classes); i++) {
         *classes[i].error_class = rb_const_get(penstock_module, rb_intern(classes[i].name));
         rb_gc_register_mark_object(*classes[i].error_class);
     }
     id_build = rb_intern("build");
+    rb_define_method(penstock_error, "freeze", error_freeze, 0);
 }

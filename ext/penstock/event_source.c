@@ -1,27 +1,32 @@
 /*
- * Penstock::EventSource: Ruby's hold on a producer's queue of events (core/events.c), and the labels of messages in flight
- * whose events somebody wants. The rest of it is lib/penstock/event_source.rb. Any thread of any process of the family.
+ * Penstock::EventSource: Ruby's hold on a producer's queue of events (core/events.c), with the labels of messages in flight
+ * whose events somebody wants. The rest of it is lib/penstock/event_source.rb. Any thread of the main Ractor, in any process
+ * of the family; labels are put in from all Ractors.
  */
 #include "penstock.h"
 #include <ruby/encoding.h>
+#include <string.h>
 
 static VALUE source_class;
 
 struct source_object {
     _Atomic(struct ps_events *) events; /* owns a reference */
-    VALUE labels;                       /* Hash: number to label */
-    uint32_t last_label;
+    _Atomic bool held; /* nobody has to be told that something is about to happen */
 };
 
+/* In a forked child too: the parent's are there, until its queue has been replaced. */
 static void source_mark(void *data)
 {
-    rb_gc_mark_movable(((struct source_object *)data)->labels);
+    const struct ps_events *events = atomic_load(&((struct source_object *)data)->events);
+    for (uint32_t i = 0; events && i < events->label_count; i++)
+        if (events->labels[i]) rb_gc_mark_movable(events->labels[i]);
 }
 
 static void source_compact(void *data)
 {
-    struct source_object *object = data;
-    object->labels = rb_gc_location(object->labels);
+    const struct ps_events *events = atomic_load(&((struct source_object *)data)->events);
+    for (uint32_t i = 0; events && i < events->label_count; i++)
+        if (events->labels[i]) events->labels[i] = rb_gc_location(events->labels[i]);
 }
 
 static void leave(struct ps_events *events)
@@ -45,18 +50,17 @@ static size_t source_size(const void *data)
     return sizeof(struct source_object) + sizeof(struct ps_events);
 }
 
+/* Not write-barrier protected: other Ractors put labels in, and have no hold on this object. */
 static const rb_data_type_t source_type = {
     .wrap_struct_name = "Penstock::EventSource",
     .function = { .dmark = source_mark, .dfree = source_free, .dsize = source_size, .dcompact = source_compact },
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };
 
 static VALUE source_allocate(VALUE klass)
 {
     struct source_object *object;
-    VALUE self = TypedData_Make_Struct(klass, struct source_object, &source_type, object);
-    object->labels = Qnil;
-    return self;
+    return TypedData_Make_Struct(klass, struct source_object, &source_type, object);
 }
 
 /* In a forked child an empty one takes the place of the parent's, whose events are the parent's to tell. */
@@ -74,7 +78,6 @@ struct ps_events *penstock_event_source_get(VALUE self)
         ps_events_unref(fresh);
         return events;
     }
-    RB_OBJ_WRITE(self, &object->labels, rb_hash_new());
     return fresh;
 }
 
@@ -85,43 +88,50 @@ static VALUE source_initialize_queue(VALUE self, VALUE limit, VALUE drop_newest)
     struct ps_events *events = ps_events_new(NUM2UINT(limit), RTEST(drop_newest));
     if (!events) rb_memerror();
     atomic_store(&object->events, events);
-    RB_OBJ_WRITE(self, &object->labels, rb_hash_new());
     return self;
 }
 
 /* ---- labels ---- */
 
-static VALUE give_label(const struct source_object *object, uint32_t number)
+void penstock_keep_label(struct ps_delivery *delivery, VALUE label)
 {
-    return number ? rb_hash_delete(object->labels, UINT2NUM(number)) : Qnil;
+    struct ps_events *events = NIL_P(label) ? NULL : delivery->batch->client->events;
+    if (!ps_events_wanted(events, PS_EVENT_DELIVERED | PS_EVENT_FAILED)) return;
+    delivery->event.label = ps_events_keep_label(events, label);
+    if (!delivery->event.label) rb_memerror();
 }
 
-static void forget_released(const struct source_object *object, struct ps_events *events)
+static VALUE give_label(struct ps_events *events, uint32_t number)
 {
-    uint32_t label;
-    while (ps_events_released(events, &label)) give_label(object, label);
+    return number ? (VALUE)ps_events_take_label(events, number) : Qnil;
 }
 
-/* Forgets those that nobody will be told of, too: where only failures are listened to, there may never be anything to take. */
-void penstock_event_source_keep_label(VALUE self, struct ps_delivery *delivery, VALUE label)
+/* ---- staying alive ---- */
+
+/* Before messages are sent whose verdicts somebody may have to be told of. Runs Ruby code, if it was not held. */
+void penstock_event_source_hold(VALUE self)
+{
+    const struct source_object *object = rb_check_typeddata(self, &source_type);
+    if (atomic_load(&object->held)) return;
+    if (!ps_events_wanted(penstock_event_source_get(self), PS_EVENT_DELIVERED | PS_EVENT_FAILED)) return;
+    rb_funcall(self, rb_intern("hold"), 0);
+}
+
+static VALUE source_set_held(VALUE self, VALUE held)
 {
     struct source_object *object = rb_check_typeddata(self, &source_type);
-    struct ps_events *events = NIL_P(label) ? NULL : penstock_event_source_get(self);
-    if (!ps_events_wanted(events, PS_EVENT_DELIVERED | PS_EVENT_FAILED)) return;
-    forget_released(object, events);
-    if (++object->last_label == 0) object->last_label = 1;
-    rb_hash_aset(object->labels, UINT2NUM(object->last_label), label);
-    delivery->event.label = object->last_label;
+    atomic_store(&object->held, RTEST(held));
+    return held;
 }
 
 /* ---- taking ---- */
 
-static VALUE report_of(const struct source_object *object, struct ps_event *event)
+static VALUE report_of(struct ps_events *events, struct ps_event *event)
 {
     const struct ps_delivery *delivery = (const struct ps_delivery *)event;
     const char *name = delivery->topic_name->text;
     VALUE topic = rb_enc_interned_str_cstr(name, rb_utf8_encoding());
-    return penstock_delivery_report_new(delivery, topic, give_label(object, event->label));
+    return penstock_delivery_report_new(delivery, topic, give_label(events, event->label));
 }
 
 static VALUE error_of(const struct ps_notice *notice)
@@ -135,7 +145,7 @@ static VALUE error_of(const struct ps_notice *notice)
 }
 
 struct taking {
-    const struct source_object *object;
+    struct ps_events *events;
     struct ps_event *event;
 };
 
@@ -147,7 +157,7 @@ static VALUE item_of(VALUE arg)
     case PS_EVENT_ERROR: return error_of(notice);
     case PS_EVENT_STATISTICS: return rb_obj_freeze(rb_utf8_str_new(notice->text, notice->size));
     case PS_EVENT_CLOSED: return Qnil;
-    default: return report_of(taking->object, taking->event);
+    default: return report_of(taking->events, taking->event);
     }
 }
 
@@ -157,12 +167,10 @@ static VALUE item_of(VALUE arg)
  */
 static VALUE source_take(VALUE self, VALUE max)
 {
-    const struct source_object *object = rb_check_typeddata(self, &source_type);
     struct ps_events *events = penstock_event_source_get(self);
     VALUE items = rb_ary_new();
-    forget_released(object, events);
     for (long i = NUM2LONG(max); i > 0; i--) {
-        struct taking taking = { .object = object, .event = ps_events_take(events) };
+        struct taking taking = { .events = events, .event = ps_events_take(events) };
         int state = 0;
         if (!taking.event) break;
         VALUE item = rb_protect(item_of, (VALUE)&taking, &state);
@@ -213,10 +221,28 @@ static VALUE source_busy_p(VALUE self)
 /* [queued so far, dropped so far, waiting, labels kept] */
 static VALUE source_counts(VALUE self)
 {
-    const struct source_object *object = rb_check_typeddata(self, &source_type);
     struct ps_events *events = penstock_event_source_get(self);
     return rb_ary_new_from_args(4, ULL2NUM(atomic_load(&events->queued)), ULL2NUM(atomic_load(&events->dropped)),
-                                UINT2NUM(atomic_load(&events->size)), rb_hash_size(object->labels));
+                                UINT2NUM(atomic_load(&events->size)), UINT2NUM(ps_events_labels(events)));
+}
+
+enum { STALE_BYTES = 16384 };
+
+/*
+ * The collector takes for a reference whatever looks like one on a thread's stack, also what calls that are over have left
+ * there. Who waits in `next` for long would keep the last listener alive, and by it its producer (seen with Ruby 3.4). So
+ * listeners run in `apart`, where Ruby's interpreter has a frame of its own, and `next` wipes what was below.
+ */
+static VALUE s_apart(VALUE self)
+{
+    return rb_yield(Qnil);
+}
+
+static __attribute__((noinline)) void wipe_the_stack_below(void)
+{
+    char stale[STALE_BYTES];
+    memset(stale, 0, sizeof(stale));
+    __asm__ volatile("" : : "r"(stale) : "memory"); /* it has an effect */
 }
 
 /* next(calls, timeout_ms): waits for a source that has something to tell: [its address, how many others wait]; nil: none
@@ -224,6 +250,7 @@ static VALUE source_counts(VALUE self)
 static VALUE s_next(VALUE self, VALUE calls, VALUE timeout_ms)
 {
     struct ps_events_wait wait = { .deadline_us = ps_deadline_us(NUM2LL(timeout_ms)), .calls = NUM2UINT(calls) };
+    wipe_the_stack_below();
     penstock_events_wait(&wait);
     return wait.found ? rb_ary_new_from_args(2, ULL2NUM(wait.found->address), UINT2NUM(wait.idle)) : Qnil;
 }
@@ -256,11 +283,13 @@ void penstock_event_source_init(void)
     rb_define_method(source_class, "address", source_address, 0);
     rb_define_method(source_class, "wanted=", source_set_wanted, 1);
     rb_define_method(source_class, "attached=", source_set_attached, 1);
+    rb_define_method(source_class, "held=", source_set_held, 1);
     rb_define_method(source_class, "take", source_take, 1);
     rb_define_method(source_class, "open_clients", source_open_clients, 0);
     rb_define_method(source_class, "discard", source_clear, 0);
     rb_define_method(source_class, "busy?", source_busy_p, 0);
     rb_define_method(source_class, "counts", source_counts, 0);
+    rb_define_singleton_method(source_class, "apart", s_apart, 0);
     rb_define_singleton_method(source_class, "next", s_next, 2);
     rb_define_singleton_method(source_class, "done", s_done, 2);
     rb_define_singleton_method(source_class, "calls", s_calls, 0);

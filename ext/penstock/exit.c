@@ -25,10 +25,26 @@ static VALUE wait_for_close(VALUE arg)
     return closed ? Qtrue : Qfalse;
 }
 
+/*
+ * An error of another thread that is raised here (Thread.abort_on_exception: it may be that a consumer it polls has just been
+ * closed) ends the program, which it is doing, and not the delivering. What else interrupts does: a signal, an exit, a kill.
+ */
+static bool await(struct ps_closing *closing, int *interrupted, VALUE *error)
+{
+    VALUE before = rb_errinfo();
+    for (;;) {
+        VALUE closed = rb_protect(wait_for_close, (VALUE)closing, interrupted);
+        if (!*interrupted) return RTEST(closed);
+        if (!rb_obj_is_kind_of(rb_errinfo(), rb_eStandardError)) return false;
+        *error = rb_errinfo();
+        rb_set_errinfo(before);
+    }
+}
+
 /* Bounded by the clients' close_timeout; what is closing already is waited for too. Interruptible. */
 static void close_all(void)
 {
-    VALUE buffer;
+    VALUE buffer, error = Qnil;
     struct ps_closing *closing = ALLOCV_N(struct ps_closing, buffer, CLOSE_AT_ONCE);
     unsigned count;
     int interrupted = 0;
@@ -37,7 +53,7 @@ static void close_all(void)
         count = ps_registry_close_all(closing, CLOSE_AT_ONCE, "still open when the process ended");
         for (unsigned i = 0; i < count; i++) {
             struct ps_open *open = closing[i].open;
-            if (!interrupted && !RTEST(rb_protect(wait_for_close, (VALUE)&closing[i], &interrupted))) all_closed = false;
+            if (!interrupted && !await(&closing[i], &interrupted, &error)) all_closed = false;
             ps_job_abandon(closing[i].job);
             ps_open_unref(open);
         }
@@ -47,6 +63,7 @@ static void close_all(void)
         ps_registry_hurry(); /* await_closing sees to the rest */
         rb_jump_tag(interrupted);
     }
+    if (!NIL_P(error)) rb_exc_raise(error);
 }
 
 static void at_exit(VALUE dispatcher)

@@ -35,6 +35,12 @@ void penstock_check_topic_name(VALUE name, long index)
         refuse(index, ":topic %+" PRIsVALUE " is no legal topic name: 1 to 249 of the characters a-z A-Z 0-9 . _ -", name);
 }
 
+void penstock_message_refuse_label(VALUE label, long index)
+{
+    refuse(index, ":label has to be shareable (Ractor.make_shareable) for a shareable producer; this %" PRIsVALUE " is not",
+           rb_obj_class(label));
+}
+
 static bool same_bytes(VALUE one, VALUE other)
 {
     return one == other || (RSTRING_LEN(one) == RSTRING_LEN(other) &&
@@ -177,7 +183,7 @@ static int refuse_unknown_key(VALUE key, VALUE value, VALUE index)
 }
 
 void penstock_message_parse(struct penstock_message *message, VALUE hash, long index,
-                            const struct penstock_message_limits *limits, VALUE last_topic)
+                            const struct ps_terms *limits, VALUE last_topic)
 {
     struct parsing parsing = { .message = message, .last_topic = last_topic, .index = index };
     *message = (struct penstock_message){

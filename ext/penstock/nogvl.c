@@ -48,12 +48,12 @@ struct call_job {
     struct call call;
 };
 
-static void call_run(struct ps_job *job)
+static void call_run_nogvl(struct ps_job *job)
 {
     call_nogvl(&((struct call_job *)job)->call);
 }
 
-static void call_release(struct ps_job *job)
+static void call_release_nogvl(struct ps_job *job)
 {
     free(job);
 }
@@ -83,7 +83,7 @@ static bool call_beside(void *(*body)(void *), void *arg)
     struct call_job *beside = calloc(1, sizeof(*beside));
     if (!beside) return false;
     beside->call = (struct call){ .body = body, .arg = arg };
-    ps_job_init(&beside->job, call_run, call_release);
+    ps_job_init(&beside->job, call_run_nogvl, call_release_nogvl);
     bool started = ps_job_start(&beside->job, "penstock.call") == 0;
     int interrupted = 0;
     if (started) rb_protect(await_call, (VALUE)&beside->job, &interrupted);

@@ -8,6 +8,11 @@ static VALUE s_librdkafka_version(VALUE self)
     return rb_str_new_cstr(rd_kafka_version_str());
 }
 
+static VALUE s_librdkafka_compiled_version(VALUE self)
+{
+    return rb_sprintf("%d.%d.%d", RD_KAFKA_VERSION >> 24 & 0xff, RD_KAFKA_VERSION >> 16 & 0xff, RD_KAFKA_VERSION >> 8 & 0xff);
+}
+
 /*
  * Every static of this extension is a class, an ID, a symbol or a table set here once; a counter that is
  * atomic; or a pointer to something with a lock of its own (registry.c, mailbox.c, events.c).
@@ -19,6 +24,7 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     penstock_module = rb_const_get(rb_cObject, rb_intern("Penstock"));
     rb_gc_register_mark_object(penstock_module);
     rb_define_singleton_method(penstock_module, "librdkafka_version", s_librdkafka_version, 0);
+    rb_define_singleton_method(penstock_module, "librdkafka_compiled_version", s_librdkafka_compiled_version, 0);
     penstock_error_init();
     penstock_fiber_wait_init();
     penstock_attendant_init();
@@ -27,6 +33,7 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     penstock_delivery_handle_init();
     penstock_event_source_init();
     penstock_client_init();
+    penstock_shareable_producer_init();
     penstock_bearer_init();
     penstock_consumed_message_init();
     penstock_consumer_init();

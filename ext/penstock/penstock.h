@@ -28,6 +28,7 @@ extern VALUE penstock_error, penstock_config_error, penstock_message_error, pens
     penstock_message_timed_out_error, penstock_timeout_error, penstock_transaction_error, penstock_committed_error,
     penstock_fatal_error;
 extern VALUE penstock_consumer_closed_error, penstock_consume_error, penstock_commit_error, penstock_consume_timeout_error;
+extern VALUE penstock_not_shareable_error;
 
 struct penstock_error_context {
     rd_kafka_resp_err_t err;
@@ -147,16 +148,11 @@ struct penstock_message {
     int32_t partition;
 };
 
-struct penstock_message_limits {
-    size_t payload; /* max_payload_size */
-    size_t total;   /* message.max.bytes, of payload, key, headers and what the protocol adds */
-    size_t queue;   /* queue.buffering.max.kbytes, of payload: librdkafka counts no more */
-};
-
 /* `index`: in produce_many's Array, -1 for a single message. `last_topic`: that of another message, which is likely to be
  * this one's too; or nil. Raises MessageInvalidError. */
 void penstock_message_parse(struct penstock_message *message, VALUE hash, long index,
-                            const struct penstock_message_limits *limits, VALUE last_topic);
+                            const struct ps_terms *limits, VALUE last_topic);
+NORETURN(void penstock_message_refuse_label(VALUE label, long index)); /* of a message from a Ractor: it is not shareable */
 /* For handing over without the GVL, in two steps: the first may raise, and says how many bytes the second copies;
  * what that does not copy is in the Array `kept`, which has to stay alive. */
 size_t penstock_message_freeze(struct penstock_message *message, VALUE kept);
@@ -202,13 +198,15 @@ VALUE penstock_delivery_handle_new(void);
 void penstock_delivery_handle_attach(VALUE handle, struct ps_delivery *delivery, VALUE topic, VALUE label);
 /* `topic` and `label`: those in the delivery are its handle's, which may have gone. */
 VALUE penstock_delivery_report_new(const struct ps_delivery *delivery, VALUE topic, VALUE label);
+const struct ps_client *penstock_delivery_handle_client(VALUE handle);
 void penstock_delivery_handle_init(void);
 
 /* ---- event_source.c --------------------------------------------------------------------------------- */
 
 struct ps_events *penstock_event_source_get(VALUE source); /* of this process; borrowed from the object */
-/* If somebody wants to be told of the delivery; before it is handed over. */
-void penstock_event_source_keep_label(VALUE source, struct ps_delivery *delivery, VALUE label);
+/* If somebody wants to be told of the delivery; before it is handed over. Any Ractor. */
+void penstock_keep_label(struct ps_delivery *delivery, VALUE label);
+void penstock_event_source_hold(VALUE source);
 void penstock_event_source_init(void);
 
 /* ---- poller_class.c --------------------------------------------------------------------------------- */
@@ -233,6 +231,26 @@ VALUE penstock_consumed_message_new(const rd_kafka_message_t *message, VALUE top
 /* Where a Message is from; raises TypeError for anything else. */
 VALUE penstock_consumed_message_place(VALUE message, int32_t *partition, int64_t *offset);
 void penstock_consumed_message_init(void);
+
+/* ---- client_class.c: producing -------------------------------------------------------------------- */
+
+/* Who produces: a Penstock::Client, or the client that a slot has. */
+struct penstock_sender {
+    VALUE self;              /* the Penstock::Client; nil: any Ractor */
+    struct ps_client *client;
+    struct ps_slot *slot;    /* NULL: the Penstock::Client knows */
+    struct ps_terms terms;
+};
+
+/* As Client#produce and #produce_many; nil: the slot is empty. */
+VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash);
+void penstock_before_producing_many(VALUE timeout_ms);
+VALUE penstock_produce_many(const struct penstock_sender *sender, VALUE hashes, VALUE timeout_ms, VALUE tally);
+const struct ps_terms *penstock_client_terms(VALUE client);
+
+/* ---- shareable_producer.c -------------------------------------------------------------------------- */
+
+void penstock_shareable_producer_init(void);
 
 /* ---- client_class.c, embedded_cluster.c, dispatcher.c ------------------------------------------------ */
 

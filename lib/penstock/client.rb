@@ -21,6 +21,11 @@ module Penstock
   #   @return [Array(Integer, Integer, Integer, Integer, Integer)] messages accepted, delivered, failed and purged so far, and
   #     those that failed without being accepted (`on_queue_full` :drop)
   # @!method partition_count(topic, timeout_ms, max_age_ms)
+  # @!method brokers(timeout_ms)
+  #   Asks the cluster which brokers it has, as they advertise themselves. Blocks for a round trip, without the GVL.
+  #   @return [Array(String, Integer, Array<Array(Integer, String, Integer)>)] the cluster's id, or nil; the controller's, or
+  #     -1; and of each broker id, host and port
+  #   @raise [RefusedError, Error] the cluster did not let this client in, or did not answer
   # @!method state
   #   @return [:configured, :open, :closing, :closed]
   # = Transactions

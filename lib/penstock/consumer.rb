@@ -19,8 +19,8 @@ module Penstock
   # but not dealt with may be committed. To be sure, set `enable.auto.commit` to false and commit what was dealt with.
   #
   # Any thread may use a consumer, several at once; each message goes to one of those that poll. What "blocks this thread"
-  # blocks only the fiber where it has a scheduler. In a forked child a consumer that the parent had used raises
-  # {ForkedError}; one that was only made works there.
+  # blocks only the fiber where it has a scheduler. Any Ractor may make a consumer of its own, without logger and token
+  # provider. In a forked child a consumer that the parent had used raises {ForkedError}; one that was only made works there.
   #
   # An error of {#poll} is raised once, when it concerns the caller: the topic is unknown or may not be read, an offset is
   # out of range, the consumer did not poll in time. Polling can go on after it, unless it is `fatal?`. What comes and
@@ -47,6 +47,7 @@ module Penstock
       @config = ConsumerConfig.new
       yield @config if block_given?
       @config.finish
+      refuse_in_other_ractors
       refresher = TokenRefresher.new(self, :consumer_id) if config.oauth.token_provider_listener
       call_configure(id, config.kafka, config.logger, config.close_timeout, config.group?, config.refusal_timeout, refresher)
     end
@@ -89,7 +90,8 @@ module Penstock
     #     consumer.assign("events" => [0, 1])
     #     consumer.assign("events" => { 0 => 1_000, 1 => :beginning })
     #
-    # Blocks: like {#subscribe}.
+    # Blocks: this thread, for some 10 ms, in which librdkafka stops what was assigned before; without the GVL, interruptible
+    # at once. One who assigns waits for another.
     #
     # @param partitions [Hash{String, Symbol => Array<Integer>, Hash{Integer => Integer, Symbol}}] by topic; a list is read
     #   from the committed offsets if there is a group, and else as `auto.offset.reset` says; an offset is a number,
@@ -272,6 +274,13 @@ module Penstock
     #   @api private
 
     private
+
+    # What would run on a thread of the main Ractor.
+    def refuse_in_other_ractors
+      return if Penstock.main_ractor? || (config.logger.nil? && config.oauth.token_provider_listener.nil?)
+
+      raise NotShareableError, "config.logger and config.oauth are for consumers of the main Ractor [consumer #{id}]"
+    end
 
     def poll_unless_closed(timeout_ms)
       poll(timeout_ms)

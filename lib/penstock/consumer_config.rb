@@ -27,7 +27,7 @@ module Penstock
     # "bootstrap.servers" is required, and "group.id" for everything but {Consumer#assign}.
     # @return [Hash]
     attr_accessor :kafka
-    # Gets librdkafka's log lines and errors, on the dispatcher thread, while the consumer is polled. Default nil: they go
+    # Gets librdkafka's log lines, and errors while the consumer is polled, on the dispatcher thread. Default nil: they go
     # to stderr, and no Ruby thread is needed.
     # @return [Logger, nil]
     attr_accessor :logger
@@ -67,7 +67,7 @@ module Penstock
       @group = !given("group.id").to_s.empty?
       check_commits unless @group
       @kafka = with_defaults(KAFKA_DEFAULTS)
-      @kafka = @kafka.reject { |name, _| WITHOUT_GROUP.key?(name.to_sym) }.merge(WITHOUT_GROUP) unless @group
+      @kafka = @kafka.reject { |name, _| WITHOUT_GROUP.key?(name.to_s.to_sym) }.merge(WITHOUT_GROUP) unless @group
       @kafka = checked(@kafka, role: :consumer, token_provider: oauth.token_provider_listener)
       freeze
     end

@@ -72,6 +72,10 @@ module Penstock
     # @return [Boolean] the running transaction has to be aborted
     def abortable? = @abortable
 
+    # @!method freeze
+    #   So that Ractor.make_shareable can: where it was raised is kept as Strings, and `backtrace_locations` is nil then.
+    #   @return [self]
+
     # @return [Hash] what pattern matching sees
     def deconstruct_keys(_keys)
       { code:, number:, name:, producer_id:, topic:, partition:,
@@ -179,6 +183,10 @@ module Penstock
 
   # Something was called in a signal trap that cannot be done there; see {Producer}. Nothing was sent, begun or changed.
   class SignalTrapError < Error; end
+
+  # Something is for the main Ractor only, or is done by a producer that other Ractors use; see {Producer::Sharing#shareable}.
+  # Nothing was sent or made.
+  class NotShareableError < Error; end
 
   # Something belongs to the process this one was forked from.
   class ForkedError < Error; end

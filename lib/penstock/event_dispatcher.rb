@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "weakref"
+
 module Penstock
   # The Ruby threads that tell listeners what happens in the native core. There are none while no connected producer has
   # such a listener; else one works and one stands by. When a listener stays away for some ms, whoever stands by serves the
@@ -58,8 +60,52 @@ module Penstock
       end
     end
 
+    # A source that is attached: held while something may be told, else not, so that a producer that nobody has any more is
+    # collected. What it sends next holds it again ({EventSource#hold}).
+    class Listened
+      QUIET = 2 # looks in a row: between a verdict and its event nothing is in flight, for a moment
+      private_constant :QUIET
+
+      attr_reader :budget
+
+      def initialize(source)
+        @weak = WeakRef.new(source)
+        @budget = source.budget
+        hold(source)
+      end
+
+      # @return [EventSource, nil] nil: it was collected
+      def source
+        @held || @weak.__getobj__
+      rescue WeakRef::RefError
+        nil
+      end
+
+      # Without a lock: a trap may send.
+      def hold(source)
+        @quiet = 0
+        @held = source
+        source.held = true
+      end
+
+      # @return [Boolean] without having it on the stack, where the garbage collector would find it
+      def alive? = !@held.nil? || @weak.weakref_alive?
+
+      # Now and then. In this order: who sends meanwhile either is seen here, or holds it after us.
+      def look
+        one = @held or return
+        @quiet += 1
+        if @quiet > QUIET
+          one.held = false
+          @held = nil
+        end
+        hold(one) unless one.quiet?
+      end
+    end
+    private_constant :Listened
+
     @lock = Mutex.new
-    @sources = {} # by address
+    @sources = {} # Listened, by address
     @workers = []
     @pid = nil
     @look_at = 0.0
@@ -69,7 +115,7 @@ module Penstock
       def attach(source)
         @lock.synchronize do
           forget_parent unless @pid == Process.pid
-          @sources[source.address] = source
+          @sources[source.address] = Listened.new(source)
           look_as_often_as_needed
           hire_one_to_stand_by # those at work may never come back
         end
@@ -85,6 +131,11 @@ module Penstock
         end
       end
 
+      # Something is about to happen to it that it may have to tell.
+      def hold(source)
+        @sources[source.address]&.hold(source) if @pid == Process.pid
+      end
+
       # @return [Boolean] whether this is one of the threads: then a listener is being run
       def here? = Thread.current.thread_variable?(:penstock_events)
 
@@ -97,7 +148,7 @@ module Penstock
         return if here?
 
         deadline = now + timeout
-        sleep 0.002 while @pid == Process.pid && !@sources.empty? && now < deadline
+        sleep 0.002 while @pid == Process.pid && @lock.synchronize { anybody_left? } && now < deadline
         Listeners.finish
       end
 
@@ -112,15 +163,21 @@ module Penstock
         @pid = Process.pid
       end
 
+      # With the lock held.
+      def anybody_left?
+        @sources.delete_if { |_, listened| !listened.alive? }
+        !@sources.empty?
+      end
+
       # With the lock held. Others may add sources at any other time, and that cannot be done while somebody goes through them.
       def look_as_often_as_needed
         shortest = @sources.each_value.map(&:budget).min || 1
         @watch_ms = (shortest * 500).clamp(20, 1000).to_i
       end
 
-      # With the lock held.
+      # With the lock held. Not to be interrupted in between: a worker without a thread would stand by for ever.
       def hire_one_to_stand_by
-        hire if @workers.none?(&:standing_by?)
+        Thread.handle_interrupt(Object => :never) { hire if @workers.none?(&:standing_by?) }
       end
 
       def hire
@@ -128,10 +185,14 @@ module Penstock
 
         worker = Worker.new
         @workers << worker
-        worker.thread = Thread.new { work(worker) }.tap { |thread| thread.name = "penstock.events" }
+        worker.thread = Thread.new { interruptibly { work(worker) } }.tap { |thread| thread.name = "penstock.events" }
       rescue ThreadError
         @workers.delete(worker) # the process is ending, or has no more threads to give: those that are there go on
       end
+
+      # A new thread defers interrupts like the one that makes it, which does so here; and would for ever: with a listener that
+      # does not end, neither would the process.
+      def interruptibly(&) = Thread.handle_interrupt(Object => :immediate, &)
 
       def work(worker)
         Thread.current.thread_variable_set(:penstock_events, true)
@@ -143,16 +204,16 @@ module Penstock
           worker.address, standing_by = EventSource.next(calls, @watch_ms) # at once: who is killed gives it back
           if worker.address
             @lock.synchronize { hire_one_to_stand_by } if standing_by.zero?
-            serve(worker)
+            EventSource.apart { serve(worker) }
           end
-          look_after_others(worker)
+          EventSource.apart { look_after_others(worker) }
         end
       ensure
         dismiss(worker)
       end
 
       def serve(worker)
-        source = worker.source = @sources[worker.address]
+        source = worker.source = @sources[worker.address]&.source
         more = source&.serve(worker) # nil: nobody wants to know
         EventSource.done(worker.address, more)
         worker.rest
@@ -178,6 +239,7 @@ module Penstock
         return if time < @look_at
 
         @look_at = time + (@watch_ms / 1000.0)
+        @lock.synchronize { @sources.each_value(&:look) if anybody_left? }
         busy = @workers.select { |other| other.address && !other.equal?(worker) }
         return if busy.empty?
 

@@ -10,6 +10,8 @@ module Penstock
   # @!method take(max)
   # @!method busy?
   #   @return [Boolean] whether something waits to be told, or is being told
+  # @!method held=(held)
+  #   @param held [Boolean] whether {EventDispatcher} keeps it: else {#hold} is called when the producer sends
   # @!method counts
   #   @return [Array(Integer, Integer, Integer, Integer)] queued so far, dropped so far, waiting, labels kept
   # @api private
@@ -76,6 +78,12 @@ module Penstock
         return if now > give_up || (deadline && now > deadline)
       end
     end
+
+    # Called by a client that is about to send, unless it is held already.
+    def hold = EventDispatcher.hold(self)
+
+    # @return [Boolean] whether there is nothing to tell, and nothing on its way that would be
+    def quiet? = producer.queue_size.zero? && !busy?
 
     # @param listener [Monitor::Listener]
     # @param event [Event]

@@ -16,6 +16,7 @@ module Penstock
       [%i[heartbeat.interval.ms], %i[session.timeout.ms], "the consumer would be thrown out of its group between two heartbeats"],
       [%i[session.timeout.ms], %i[max.poll.interval.ms], "librdkafka wants it so"]
     ].freeze
+    Ractor.make_shareable(ORDERED)
 
     # Which feature of librdkafka a value needs.
     FEATURES = {
@@ -187,7 +188,7 @@ module Penstock
     # ---- what is harmless ----
 
     def warnings
-      [*@given.keys.filter_map { |name| about(name) }, *about_verification]
+      [*@given.keys.filter_map { |name| about(name) }, *about_verification, *about_statistics]
     end
 
     def about(name)
@@ -207,6 +208,12 @@ module Penstock
       return [] unless tls? && value(:"enable.ssl.certificate.verification")&.downcase == "false"
 
       ["enable.ssl.certificate.verification is false: anybody may pretend to be a broker"]
+    end
+
+    def about_statistics
+      return [] unless @role == :consumer && given?(:"statistics.interval.ms") && value(:"statistics.interval.ms") != "0"
+
+      ["statistics.interval.ms has no effect on a consumer: nobody can listen to its statistics"]
     end
   end
 end

@@ -102,8 +102,17 @@ module Penstock
     end
 
     def change
+      first = @steps.empty?
       @lock.synchronize { @steps = yield(@steps).freeze }
+      tell_producers if first
       self
+    end
+
+    # Other Ractors produce without it, until now. See Monitor#tell_producers.
+    def tell_producers
+      return if Client.open_count.zero?
+
+      Producer.all.each { |one| one.sharing_changed if one.middleware.equal?(self) }
     end
 
     def copy(message) = { **message, headers: message[:headers].dup }

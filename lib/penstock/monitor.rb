@@ -63,12 +63,16 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
 
     # Which events the native core finds out, so that it has to know whether somebody listens.
     NATIVE = %w[message.acknowledged error.occurred statistics.emitted].freeze
+    # Events of a call: whoever listens to one keeps other Ractors from producing.
+    PER_CALL = %w[message.produced_sync message.produced_async messages.produced_sync messages.produced_async].freeze
+    # Producers have to know of who listens to these.
+    WATCHED = [*NATIVE, *PER_CALL].freeze
     # What "error.occurred" says of a listener that has failed, by its event.
     FAILURES = { "message.acknowledged" => "callbacks.delivery.error", "statistics.emitted" => "callbacks.statistics.error",
                  "oauthbearer.token_refresh" => "callbacks.oauthbearer_token_refresh.error",
                  "error.occurred" => "callbacks.error.error" }.freeze
 
-    private_constant :METHODS, :NOBODY, :NATIVE, :FAILURES
+    private_constant :METHODS, :NOBODY, :NATIVE, :WATCHED, :FAILURES
     public_constant :Listener
 
     # @param above [Monitor, nil] who hears the same events; default {Penstock.monitor}
@@ -84,7 +88,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # @return [Array<Producer>] those whose events it hears and that are connected
     # @api private
     def connected_producers
-      producers = @producer ? [@producer] : ObjectSpace.each_object(Producer).to_a
+      producers = @producer ? [@producer] : Producer.all
       producers.select do |producer|
         producer.status&.connected? && producer.monitor.respond_to?(:heard_by?) && producer.monitor.heard_by?(self)
       end
@@ -253,16 +257,16 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       before, after = @lock.synchronize do
         [@listeners, @listeners = yield(@listeners).freeze].tap { @silent = @listeners.each_value.all?(&:empty?) }
       end
-      tell_producers if NATIVE.any? { |event| before[event].empty? != after[event].empty? }
+      tell_producers if WATCHED.any? { |event| before[event].empty? != after[event].empty? }
       before.sum { |_, all| all.size } != after.sum { |_, all| all.size }
     end
 
-    # A producer is found by looking at all objects: whoever kept a list would keep producers alive that nobody closes.
+    # Whoever kept a list of its own producers would keep those alive that nobody closes.
     def tell_producers
       return @producer.listeners_changed if @producer
       return if Client.open_count.zero?
 
-      ObjectSpace.each_object(Producer).to_a.each(&:listeners_changed)
+      Producer.all.each(&:listeners_changed)
     end
 
     def emit(name, payload, listeners)

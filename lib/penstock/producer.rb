@@ -5,8 +5,11 @@ require_relative "producer/totals"
 require_relative "producer/connection"
 require_relative "producer/sending"
 require_relative "producer/around"
+require_relative "producer/resending"
+require_relative "producer/tombstones"
 require_relative "producer/dispatch"
 require_relative "producer/listening"
+require_relative "producer/sharing"
 require_relative "producer/buffering"
 require_relative "producer/transactions"
 require_relative "producer/transaction_lock"
@@ -57,6 +60,7 @@ module Penstock
     include Closing
     include VariantChecks
     include Listening
+    include Sharing
     include Credentials
 
     # @return [Config, nil] frozen; nil before {#setup}
@@ -70,10 +74,23 @@ module Penstock
     # @return [Tags] anything the application wants to remember about it
     attr_reader :tags
 
+    # All there are, kept alive by others only. Once there has been a second Ractor, ObjectSpace.each_object shows none.
+    @all = ObjectSpace::WeakMap.new
+
+    # (WeakMap#keys of Ruby 3.1 looks whether the value lives, and not the key.)
+    # @return [Array<Producer>] those that the process still has
+    # @api private
+    def self.all = @all.values
+
+    # Itself as the value: with true, Ruby 3.1 shows what is gone, and crashes.
+    # @api private
+    def self.remember(producer) = @all[producer] = producer
+
     # Without a block, {#setup} configures it.
     # @yieldparam config [Config]
     # @raise [ConfigurationInvalidError] naming the setting that is wrong
     def initialize(&block)
+      refuse_other_ractors
       @status = Status.new
       @tags = Tags.new
       @monitor = Monitor.new.tap { |monitor| monitor.producer = self }
@@ -94,6 +111,7 @@ module Penstock
       @buffer = []
       @in_hand = [] # of flushes
       @buffer_pid = Process.pid
+      Producer.remember(self)
       tell_everybody("producer.created", nil)
       setup(&block) if block
     end

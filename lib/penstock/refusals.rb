@@ -17,7 +17,7 @@ module Penstock
       /bad certificate|certificate required|unknown ca|unexpected message|certificate unknown/i =>
         "The broker wants a client certificate that it trusts: check ssl.certificate.location (or .pem), ssl.key.location " \
         "(or .pem), and that the broker knows the authority that signed it.",
-      /supported mechanisms: *(\(|\z)|not valid in current sasl state/i =>
+      /supported mechanisms: *(\(|\z)|not valid in current sasl state|sasl handshake not supported/i =>
         "The port does not ask for SASL: check the port in bootstrap.servers, and security.protocol.",
       /supported mechanisms|unsupported sasl/i => "Set sasl.mechanism to one that the brokers offer on this port.",
       /oauthbearer|token/i => "Check what config.oauth.token_provider_listener gives: the token, its principal and lifetime.",

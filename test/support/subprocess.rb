@@ -6,11 +6,12 @@ require "rbconfig"
 # Programs of their own, for what a process does when it forks or ends.
 module Subprocess
   LIBRARY = File.expand_path("../../lib", __dir__)
+  LIBRARIES = [ENV.fetch("PENSTOCK_INSTRUMENTED", nil), LIBRARY].compact.freeze # see test/instrumented.rb
 
   # Runs a Ruby program with Penstock loaded; `arguments` are its ARGV.
   # @return [Array(String, String, Process::Status)] what it wrote on stdout and stderr, and how it ended
   def ruby(program, *arguments, seconds: 30)
-    command = [RbConfig.ruby, "-w", "-I", LIBRARY, "-r", "penstock", "-e", program, *arguments]
+    command = [RbConfig.ruby, "-w", *LIBRARIES.flat_map { |path| ["-I", path] }, "-r", "penstock", "-e", program, *arguments]
     Open3.popen3(*command) do |input, output, errors, process|
       input.close
       texts = [output, errors].map { |io| Thread.new { io.read } }

@@ -71,6 +71,7 @@ static rd_kafka_t *client_make(struct ps_open *open, char *errstr, size_t errstr
 static int client_begin(struct ps_open *open, char *errstr, size_t errstr_size)
 {
     struct ps_client *client = (struct ps_client *)open;
+    if (open->settings->logs_to_mailbox) rd_kafka_set_log_queue(open->rk, NULL);
     client->queue = rd_kafka_queue_get_main(open->rk);
     int failed = ps_poller_join(client->poller, client);
     if (failed) {

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct ps_open_kind consumer_kind;
 
@@ -24,12 +25,15 @@ struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name, con
     consumer->settings = *settings;
     ps_open_init(&consumer->open, &consumer_kind, conf, name, &consumer->settings.open);
     ps_bell_init(&consumer->bell);
+    pthread_mutex_init(&consumer->assigning, NULL);
     return consumer;
 }
 
 static void consumer_dispose(struct ps_open *open)
 {
-    ps_bell_destroy(&((struct ps_consumer *)open)->bell);
+    struct ps_consumer *consumer = (struct ps_consumer *)open;
+    ps_bell_destroy(&consumer->bell);
+    pthread_mutex_destroy(&consumer->assigning);
 }
 
 static void notice_cb(rd_kafka_t *rk, void *arg)
@@ -39,9 +43,16 @@ static void notice_cb(rd_kafka_t *rk, void *arg)
     ps_bell_ring_cb(rk, &consumer->bell);
 }
 
+/* At once, with leaf locks only, whatever librdkafka holds: as events, the lines would pile up while nobody polls. */
+static void log_cb(const rd_kafka_t *rk, int level, const char *facility, const char *text)
+{
+    ps_open_log(rd_kafka_opaque(rk), level, facility, text);
+}
+
 static rd_kafka_t *consumer_make(struct ps_open *open, char *errstr, size_t errstr_size)
 {
     rd_kafka_conf_t *conf = ps_open_configure(open);
+    if (open->settings->logs_to_mailbox) rd_kafka_conf_set_log_cb(conf, log_cb);
     rd_kafka_t *rk = rd_kafka_new(RD_KAFKA_CONSUMER, conf, errstr, errstr_size);
     if (!rk) rd_kafka_conf_destroy(conf);
     return rk;
@@ -212,14 +223,9 @@ static void absorb_commit(struct ps_consumer *consumer, rd_kafka_event_t *event)
 
 bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
-    const char *facility, *text;
-    int level;
     switch (rd_kafka_event_type(event)) {
     case RD_KAFKA_EVENT_ERROR: return absorb_error(consumer, event);
     case RD_KAFKA_EVENT_OFFSET_COMMIT: absorb_commit(consumer, event); break;
-    case RD_KAFKA_EVENT_LOG:
-        if (rd_kafka_event_log(event, &facility, &text, &level) == 0) ps_open_log(&consumer->open, level, facility, text);
-        break;
     default: break; /* nobody can have asked for it yet */
     }
     return true;
@@ -345,6 +351,27 @@ static void seek(struct ps_consumer_job *query)
     from_error(query, rd_kafka_seek_partitions(query->consumer->open.rk, query->list, timeout_ms));
 }
 
+/*
+ * rd_kafka_assign comes back while librdkafka's main thread is still stopping what was assigned before. Told to stop the same
+ * partition once more before it has, it fails an assertion (rktp_started; 2.0.2 and 2.14), which ends the process. It does not
+ * say when it has. So one who assigns is at it at a time, and asks the same thread something afterwards, whose answer comes
+ * after what it had to do by then: three times were enough with 2.0.2, and almost always with 2.14.
+ */
+enum { STEPS_OF_STOPPING = 10, STEP_US = 1000 };
+
+static rd_kafka_resp_err_t assign(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *list)
+{
+    pthread_mutex_lock(&consumer->assigning);
+    rd_kafka_resp_err_t err = rd_kafka_assign(consumer->open.rk, list);
+    for (int i = 0; i < STEPS_OF_STOPPING; i++) {
+        rd_kafka_topic_partition_list_t *assigned = NULL;
+        if (rd_kafka_assignment(consumer->open.rk, &assigned) == 0) rd_kafka_topic_partition_list_destroy(assigned);
+        usleep(STEP_US);
+    }
+    pthread_mutex_unlock(&consumer->assigning);
+    return err;
+}
+
 static bool answered_later(enum ps_consumer_call call)
 {
     return call == PS_CONSUMER_COMMIT || call == PS_CONSUMER_COMMITTED || call == PS_CONSUMER_WATERMARKS;
@@ -358,7 +385,7 @@ static void job_run(struct ps_job *job)
 
     switch (query->call) {
     case PS_CONSUMER_SUBSCRIBE: query->err = query->list ? rd_kafka_subscribe(rk, query->list) : rd_kafka_unsubscribe(rk); break;
-    case PS_CONSUMER_ASSIGN: query->err = rd_kafka_assign(rk, nothing ? NULL : query->list); break;
+    case PS_CONSUMER_ASSIGN: query->err = assign(query->consumer, nothing ? NULL : query->list); break;
     case PS_CONSUMER_ASSIGNMENT: query->err = rd_kafka_assignment(rk, &query->list); break;
     case PS_CONSUMER_COMMIT: query->err = commit(query); break;
     case PS_CONSUMER_COMMITTED:

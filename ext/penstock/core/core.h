@@ -9,8 +9,8 @@
  * it only does atomics and one write(2), or rings a bell.
  *
  * Lock order, outermost first: poller.turn, then open.lock, then registry.lock or poller.lock, then librdkafka's own. topics.lock
- * may be held while calling librdkafka too. job.lock, bell.lock, log.lock, refusal.lock, mailbox.lock, events.lock and the
- * office's (events.c) are leaves.
+ * and consumer.assigning may be held while calling librdkafka too. job.lock, bell.lock, log.lock, refusal.lock, mailbox.lock,
+ * events.lock and the office's (events.c) are leaves.
  */
 #ifndef PENSTOCK_CORE_H
 #define PENSTOCK_CORE_H
@@ -194,6 +194,11 @@ struct ps_events { /* refs: of the Ruby object, its clients, the office */
     struct ps_name *names[PS_EVENT_NAME_BUCKETS]; /* under lock */
     uint32_t *released;                           /* under lock: labels that nobody needs any more */
     uint32_t released_count, released_capacity;
+    /* The labels: Ruby's, opaque here. Changed under lock and by Ruby threads only, with the GVL of their Ractor and nothing
+     * of Ruby's called meanwhile; so the GC, for which all Ractors stop, reads and moves them without. */
+    uintptr_t *labels;
+    uint32_t *unused_labels;                      /* their places */
+    uint32_t label_count, label_capacity, unused_label_count;
     /* the office's, under its lock: */
     struct ps_events *office_next;
     bool ready, served;
@@ -213,7 +218,10 @@ void ps_events_clear(struct ps_events *events);
 void ps_event_free(struct ps_event *event);
 const struct ps_name *ps_events_name(struct ps_events *events, const char *text); /* NULL: no memory */
 void ps_events_release_label(struct ps_events *events, uint32_t label);
-bool ps_events_released(struct ps_events *events, uint32_t *label); /* false: there is none left */
+/* Any Ractor. Both drop what was released: where only failures are listened to, there may never be anything to take. */
+uint32_t ps_events_keep_label(struct ps_events *events, uintptr_t label); /* its number; 0: no memory */
+uintptr_t ps_events_take_label(struct ps_events *events, uint32_t number);
+uint32_t ps_events_labels(struct ps_events *events); /* how many are kept */
 
 struct ps_events_wait {
     int64_t deadline_us;
@@ -596,6 +604,62 @@ void ps_client_set_events(struct ps_client *client, struct ps_events *events); /
 uint64_t ps_client_in_flight(const struct ps_client *client);
 extern const struct ps_open_kind ps_client_kind;
 
+/* ---- slot.c: a producer's client of the moment, for all Ractors ------------------------------------ */
+
+struct ps_terms { /* on which a client takes messages */
+    size_t payload; /* max_payload_size */
+    size_t total;   /* message.max.bytes, of payload, key, headers and what the protocol adds */
+    size_t queue;   /* queue.buffering.max.kbytes, of payload: librdkafka counts no more */
+    int64_t queue_full_ms; /* how long to wait for room in librdkafka's queue; -1: without limit */
+    bool drop_when_full;   /* with a verdict, instead of raising */
+};
+
+enum ps_slot_state {
+    PS_SLOT_OPEN,    /* there is a client, or one can be had */
+    PS_SLOT_BARRED,  /* the producer does something that only the main Ractor can; see `why` */
+    PS_SLOT_CLOSED,
+    PS_SLOT_FORKED,  /* it is the parent process's */
+};
+
+/*
+ * The main Ractor puts clients in and takes them out; the handles of the other Ractors take references, and ask for a client
+ * where there is none that is any good. One Ruby thread of the main Ractor answers.
+ */
+struct ps_slot { /* refs: of the main Ractor's Ruby object, of each handle */
+    _Atomic uint32_t refs;
+    unsigned generation;
+    pthread_mutex_t lock;      /* a leaf */
+    struct ps_client *client;  /* retained; NULL: there is none */
+    struct ps_terms terms;     /* the latest client's */
+    bool closed, attended;
+    uint32_t handles;
+    uint64_t asked, answered;
+    char why[256];             /* why calls are refused for now; "": they are not */
+    char trouble[512];         /* what came of the latest question, if it failed */
+    struct ps_bell asks, answers;
+};
+
+struct ps_slot *ps_slot_new(void); /* NULL: no memory */
+void ps_slot_retain(struct ps_slot *slot);
+void ps_slot_unref(struct ps_slot *slot);
+/* Of the main Ractor's; without effect in a forked child. */
+void ps_slot_put(struct ps_slot *slot, struct ps_client *client, const struct ps_terms *terms); /* NULL: takes out */
+void ps_slot_bar(struct ps_slot *slot, const char *why); /* "": lets calls through again */
+void ps_slot_close(struct ps_slot *slot);
+bool ps_slot_attend(struct ps_slot *slot, bool attend);  /* true: so it is now, and was not before */
+/* The next question, or 0: none now. `over`: nobody is left to ask; it is attended to no longer. */
+uint64_t ps_slot_question(struct ps_slot *slot, bool *over);
+void ps_slot_answer(struct ps_slot *slot, uint64_t question, const char *trouble);
+/* Of the handles', any Ractor. */
+void ps_slot_handle_made(struct ps_slot *slot);
+void ps_slot_handle_gone(struct ps_slot *slot);
+enum ps_slot_state ps_slot_enter(struct ps_slot *slot, struct ps_terms *terms, char *why, size_t why_size);
+struct ps_client *ps_slot_take(struct ps_slot *slot); /* retained for the caller; NULL: there is none, or none may be had */
+/* Whether there is another client than the one at `failed` (0: any that can go on). False: not yet; then `question` is
+ * what to look for in `answered`, asked at the first call (0). */
+bool ps_slot_renewed(struct ps_slot *slot, uint64_t failed, uint64_t *question, bool *answered);
+void ps_slot_trouble(struct ps_slot *slot, char *text, size_t size); /* "": none */
+
 /* ---- close.c: flush, purge, leave the poller, destroy; and the same for all clients at exit ------- */
 
 enum { PS_PURGE_ALL = RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT };
@@ -620,7 +684,7 @@ struct ps_flush_job *ps_client_flush(struct ps_client *client, int64_t timeout_m
  * thread; then what is in flight gets its verdict all the same. */
 struct ps_job *ps_client_purge(struct ps_client *client);
 
-/* ---- metadata.c: how many partitions has a topic? ------------------------------------------------- */
+/* ---- metadata.c: how many partitions has a topic, which brokers has the cluster? ----------------- */
 
 struct ps_metadata_job {
     struct ps_job job;
@@ -637,6 +701,18 @@ struct ps_metadata_job *ps_client_metadata(struct ps_client *client, const char 
 int32_t ps_client_known_partitions(struct ps_client *client, const char *topic, size_t length, int64_t max_age_us);
 bool ps_client_asked_lately(struct ps_client *client, const char *topic, size_t length); /* whether or not there was an answer */
 
+struct ps_brokers_job {
+    struct ps_job job;
+    struct ps_client *client;
+    int timeout_ms;
+    rd_kafka_resp_err_t err;
+    const struct rd_kafka_metadata *metadata; /* its brokers as they advertise themselves, and no topics; NULL after an error */
+    char *cluster_id;                         /* NULL: not known */
+    int32_t controller_id;                    /* -1: not known */
+};
+
+struct ps_brokers_job *ps_client_brokers(struct ps_client *client, int timeout_ms); /* NULL: not open, or no thread */
+
 /* ---- consumer.c: a consuming rd_kafka_t --------------------------------------------------------------- */
 
 struct ps_consumer_settings {
@@ -650,8 +726,9 @@ struct ps_consumer {
     struct ps_bell bell;       /* rung when there may be something to take, and when closing begins */
     _Atomic int fatal;         /* rd_kafka_resp_err_t: it can consume nothing more */
     rd_kafka_queue_t *queue;   /* messages, rebalances, and errors of those */
-    rd_kafka_queue_t *notices; /* librdkafka's main queue: errors of connections, and the log */
+    rd_kafka_queue_t *notices; /* librdkafka's main queue: errors of connections */
     _Atomic bool noticed;      /* there may be something in `notices` */
+    pthread_mutex_t assigning; /* held while librdkafka's main thread is waited for */
     rd_kafka_event_t *held;    /* is yet to be served, such as for ending a batch: who takes, one at a time */
     struct ps_consumer_settings settings;
 };
@@ -682,7 +759,7 @@ void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /*
 void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event);
 /* For who waits and does not take: what `notices` has is absorbed; an error that somebody has to hear of is held. Entered. */
 void ps_consumer_notice(struct ps_consumer *consumer);
-/* Log lines, results of commits, and errors that go away by themselves. False: the caller has to hear of this error. */
+/* Results of commits, and errors that go away by themselves. False: the caller has to hear of this error. */
 bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
 
 /* A librdkafka call on a thread of its own. Owns `list`, also when it fails. NULL: not open, or no thread (errno). */

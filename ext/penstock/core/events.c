@@ -85,6 +85,8 @@ void ps_events_unref(struct ps_events *events)
             free(name);
         }
     free(events->released);
+    free(events->labels);
+    free(events->unused_labels);
     pthread_mutex_destroy(&events->lock);
     free(events);
 }
@@ -123,13 +125,58 @@ void ps_events_release_label(struct ps_events *events, uint32_t label)
     pthread_mutex_unlock(&events->lock);
 }
 
-bool ps_events_released(struct ps_events *events, uint32_t *label)
+/* With the lock held. Each number is dropped once: taken, or released. */
+static uintptr_t drop_label(struct ps_events *events, uint32_t number)
+{
+    uintptr_t label = events->labels[number - 1];
+    events->labels[number - 1] = 0; /* which nobody has to mark */
+    events->unused_labels[events->unused_label_count++] = number;
+    return label;
+}
+
+static void drop_released(struct ps_events *events)
+{
+    while (events->released_count > 0) drop_label(events, events->released[--events->released_count]);
+}
+
+static bool room_for_labels(struct ps_events *events)
+{
+    uint32_t capacity = events->label_capacity ? events->label_capacity * 2 : 64;
+    uint32_t *unused = realloc(events->unused_labels, capacity * sizeof(*unused));
+    if (unused) events->unused_labels = unused;
+    uintptr_t *labels = realloc(events->labels, capacity * sizeof(*labels));
+    if (labels) events->labels = labels;
+    if (labels && unused) events->label_capacity = capacity;
+    return labels && unused;
+}
+
+uint32_t ps_events_keep_label(struct ps_events *events, uintptr_t label)
+{
+    uint32_t number = 0;
+    pthread_mutex_lock(&events->lock);
+    drop_released(events);
+    if (events->unused_label_count > 0) number = events->unused_labels[--events->unused_label_count];
+    else if (events->label_count < events->label_capacity || room_for_labels(events)) number = ++events->label_count;
+    if (number) events->labels[number - 1] = label;
+    pthread_mutex_unlock(&events->lock);
+    return number;
+}
+
+uintptr_t ps_events_take_label(struct ps_events *events, uint32_t number)
 {
     pthread_mutex_lock(&events->lock);
-    bool found = events->released_count > 0;
-    if (found) *label = events->released[--events->released_count];
+    drop_released(events);
+    uintptr_t label = drop_label(events, number);
     pthread_mutex_unlock(&events->lock);
-    return found;
+    return label;
+}
+
+uint32_t ps_events_labels(struct ps_events *events)
+{
+    pthread_mutex_lock(&events->lock);
+    uint32_t count = events->label_count - events->unused_label_count;
+    pthread_mutex_unlock(&events->lock);
+    return count;
 }
 
 const struct ps_name *ps_events_name(struct ps_events *events, const char *text)

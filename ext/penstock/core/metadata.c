@@ -1,6 +1,10 @@
-/* How many partitions a topic has: asked of the cluster on a native thread, remembered for a while. */
+/*
+ * What the cluster knows, asked on a native thread: how many partitions a topic has, which is remembered for a while; and
+ * which brokers there are.
+ */
 #include "core.h"
 #include <stdlib.h>
+#include <string.h>
 
 static void metadata_run(struct ps_job *job)
 {
@@ -69,4 +73,54 @@ bool ps_client_asked_lately(struct ps_client *client, const char *name, size_t l
     bool lately = topic && ps_now_us() - atomic_load(&topic->asked_at_us) < LATELY_US;
     ps_open_exit(&client->open);
     return lately;
+}
+
+/* ---- the brokers ---- */
+
+static void brokers_run(struct ps_job *job)
+{
+    struct ps_brokers_job *query = (struct ps_brokers_job *)job;
+    rd_kafka_t *rk = query->client->open.rk;
+
+    query->err = rd_kafka_metadata(rk, 0, NULL, &query->metadata, query->timeout_ms);
+    if (query->err) {
+        query->metadata = NULL;
+    } else {
+        char *cluster_id = rd_kafka_clusterid(rk, 0); /* known since that answer, if the broker has one */
+        query->cluster_id = cluster_id ? strdup(cluster_id) : NULL;
+        rd_kafka_mem_free(rk, cluster_id);
+        query->controller_id = rd_kafka_controllerid(rk, 0);
+    }
+    ps_open_exit(&query->client->open);
+}
+
+static void brokers_release(struct ps_job *job)
+{
+    struct ps_brokers_job *query = (struct ps_brokers_job *)job;
+    if (query->metadata) rd_kafka_metadata_destroy(query->metadata);
+    free(query->cluster_id);
+    ps_open_unref(&query->client->open);
+    free(query);
+}
+
+struct ps_brokers_job *ps_client_brokers(struct ps_client *client, int timeout_ms)
+{
+    struct ps_brokers_job *query = calloc(1, sizeof(*query));
+    if (!query) return NULL;
+    ps_job_init(&query->job, brokers_run, brokers_release);
+    ps_open_retain(&client->open);
+    query->client = client;
+    query->timeout_ms = timeout_ms;
+    query->controller_id = -1;
+
+    if (!ps_open_enter(&client->open)) {
+        ps_job_unref(&query->job);
+        return NULL;
+    }
+    if (ps_job_start(&query->job, "penstock.meta") != 0) {
+        ps_open_exit(&client->open);
+        ps_job_unref(&query->job);
+        return NULL;
+    }
+    return query;
 }

@@ -97,7 +97,6 @@ static int open_locked(struct ps_open *open, char *errstr, size_t errstr_size)
 {
     open->rk = open->kind->make(open, errstr, errstr_size);
     if (!open->rk) return -1;
-    if (open->settings->logs_to_mailbox) rd_kafka_set_log_queue(open->rk, NULL);
     if (open->kind->begin(open, errstr, errstr_size) != 0) {
         rd_kafka_destroy(open->rk);
         open->rk = NULL;

@@ -75,7 +75,7 @@ static bool refused(struct ps_client *client, struct ps_transaction_error *error
 
 /* ---- librdkafka's calls ---- */
 
-static rd_kafka_error_t *call_once(const struct ps_transaction_job *job, enum ps_transaction_call call, int timeout_ms)
+static rd_kafka_error_t *make_call(const struct ps_transaction_job *job, enum ps_transaction_call call, int timeout_ms)
 {
     rd_kafka_t *rk = job->client->open.rk;
     switch (call) {
@@ -104,7 +104,7 @@ static void call(struct ps_transaction_job *job, enum ps_transaction_call call, 
         int remaining_ms = ps_remaining_ms(job->deadline_us);
         int slice_ms = sliced && remaining_ms > SLICE_MS ? SLICE_MS : remaining_ms;
         int64_t slice_end_us = ps_deadline_us(slice_ms) - CLOCKS_DIFFER_US;
-        take_error(job->client, call_once(job, call, slice_ms), &job->error);
+        take_error(job->client, make_call(job, call, slice_ms), &job->error);
         if (job->error.abortable) job->client->transactions.failed = true;
         bool ran_out = job->error.err && job->error.retriable && ps_now_us() >= slice_end_us;
         if (!ran_out || !sliced) return;

@@ -176,6 +176,10 @@ module Penstock
         1
       end
 
+      # @return [Array(nil, Integer, Array)] no cluster, no controller and no brokers, see {Client}
+      # @api private
+      def brokers(_timeout_ms) = connect && [nil, -1, []]
+
       # @return [:configured, :open, :closed]
       # @api private
       def state

@@ -38,6 +38,7 @@ module Penstock
         msg_timed_out: [-192, "_MSG_TIMED_OUT", "Local: Message timed out"],
         transport: [-195, "_TRANSPORT", "Local: Broker transport failure", :maybe]
       }.freeze
+      Ractor.make_shareable(CODES)
 
       # Codes that a message is refused with; the others are verdicts on one that was taken.
       REFUSALS = { queue_full: QueueFullError, fatal: ProduceError, state: ProduceError }.freeze

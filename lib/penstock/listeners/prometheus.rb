@@ -42,6 +42,7 @@ module Penstock
         "connected" => [:gauge, "Producers of this id that are connected."],
         "info" => [:gauge, "Versions; always 1."]
       }.freeze
+      Ractor.make_shareable(FAMILIES)
       private_constant :FAMILIES
 
       # @param namespace [String] what all names begin with

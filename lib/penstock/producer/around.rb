@@ -43,6 +43,7 @@ module Penstock
           @hooks = [*@hooks, hook].freeze # replaced as a whole, so that reading needs no lock
           @direct = false
         end
+        sharing_changed
         self
       end
 

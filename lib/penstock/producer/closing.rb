@@ -131,6 +131,7 @@ module Penstock
       def take_no_more(deadline, stuck)
         waited = @transactional && !stuck && @transaction_lock.acquire(deadline && [deadline - now, 0].max)
         status.closing!
+        @connections.each_value { |connection| connection.slot&.close }
         @transaction_lock.release if waited
       end
 

@@ -12,6 +12,8 @@ module Penstock
 
       # @return [Client, nil] nil while there is none
       attr_reader :client
+      # @return [ClientSlot, nil] nil: no other Ractor uses it
+      attr_reader :slot
 
       # @param producer [Producer]
       # @param overrides [Hash] librdkafka settings that differ from the producer's
@@ -20,7 +22,7 @@ module Penstock
         @overrides = overrides
         @kafka = nil
         @lock = Mutex.new
-        @client = nil
+        @client = @slot = nil
         @others = [] # not for use: still being made ready, or given up and not closed yet
         @unready = nil # could not be made ready, and may be closing still
         @reloads = 0
@@ -41,8 +43,34 @@ module Penstock
 
       # In a forked child, before anything else runs there: the next use connects. (Otherwise a client mends itself.)
       def leave_to_parent
-        @client = @unready = nil
+        @client = @unready = @slot = nil
         @others = []
+      end
+
+      # A handle for other Ractors.
+      # @return [ShareableProducer]
+      def share(id, timeout_ms)
+        use
+        handle = exclusively do
+          @slot = ClientSlot.new if @slot.nil? || @slot.inherited?
+          publish
+          @slot.handle(id, timeout_ms)
+        end
+        @slot.serve(self)
+        handle
+      end
+
+      # What other Ractors have asked for: a client that can go on, if the producer may have one.
+      # @return [String, nil] what is wrong
+      def help
+        @producer.replace_failed(self, @client) if @client
+        use
+        exclusively { publish }
+        nil
+      rescue ProducerClosedError
+        @slot.close # also when it was closed by itself, as the process ends
+      rescue StandardError => e
+        e.message
       end
 
       # @return [Boolean] whether this thread is making a client just now
@@ -140,7 +168,13 @@ module Penstock
         client = @client
         @others << client if client
         @client = nil
+        publish
         client
+      end
+
+      # With the lock held.
+      def publish
+        @slot.client = @client unless @slot.nil? || @slot.inherited?
       end
 
       # A close that was interrupted goes on by itself; until it is done its messages count.
@@ -174,6 +208,7 @@ module Penstock
           @pid = Process.pid
           @client = client
           @others.delete(client)
+          publish
         end
         refuse_if_closed_meanwhile
         @producer.connected

@@ -5,6 +5,9 @@ module Penstock
     # Sending, and what stands before it: middleware, variants, the transaction of its own that a transactional
     # producer gives a message outside of one, and the second attempt when the client was replaced.
     module Dispatch
+      include Resending
+      include Tombstones
+
       # Sends a message and waits for its verdict.
       #
       # Blocks: this thread, until the verdict or `max_wait_timeout`, without the GVL; interruptible at once. While
@@ -187,73 +190,12 @@ module Penstock
         after_failure(connection, client, handles, refused, messages, timeout_ms, tally)
       end
 
-      # Some were not taken, or not delivered, or have no verdict yet.
-      def after_failure(connection, client, handles, refused, messages, timeout_ms, tally)
-        error = refused || first_failure(client, handles, timeout_ms)
-        return handles if error.nil? # the last verdicts came in just now
-
-        again = sendable_again(handles, refused, messages.size, timeout_ms)
-        return send_again(again, handles, messages, timeout_ms, tally) if again.any? && goes_on?(connection, client, error)
-        raise error if handles.empty? && unsent?(error) # one error for all of them
-
-        raise ProduceManyError.from(error, handles, messages.size)
-      end
-
-      def first_failure(client, handles, timeout_ms)
-        late = handles.select(&:pending?)
-        raise unfinished(client, late, handles.size, timeout_ms) if late.any?
-
-        handles.find(&:error)&.error
-      end
-
-      # @return [Array<Integer>] the places of those that another client may send: all that failed or were not taken. None
-      #   if one of them may be in the topic: what then is right, only the caller knows.
-      def sendable_again(handles, refused, size, timeout_ms)
-        return [] if refused && !unsent?(refused)
-
-        rest = (handles.size...size).to_a
-        return rest if timeout_ms == false # the verdicts of the others are for those who have their handles
-
-        failed = handles.each_index.reject { |index| handles[index].delivered? }
-        failed.all? { |index| handles[index].error && unsent?(handles[index].error) } ? failed + rest : []
-      end
-
-      # @return [Array<DeliveryHandle>] of all messages
-      def send_again(places, handles, messages, timeout_ms, tally)
-        tally&.again(places)
-        sent = send_many(messages.values_at(*places), timeout_ms, tally)
-        with_replaced(handles, places, sent)
-      rescue WaitTimeoutError
-        raise
-      rescue Error => e
-        taken = e.is_a?(ProduceManyError) ? with_replaced(handles, places, e.dispatched) : handles
-        raise if taken.empty?
-
-        raise ProduceManyError.from(taken.find(&:error)&.error || e, taken, messages.size)
-      end
-
-      def with_replaced(handles, places, newer)
-        handles = handles.dup
-        places.zip(newer) { |place, handle| handles[place] = handle if handle }
-        handles
-      end
-
       # Whether the same can be done again with another client.
       def goes_on?(connection, client, error)
         return false unless unsent?(error) && @status.active?
         return true unless connection.client.equal?(client) # disconnected, or replaced by another thread
 
         reload_after_fatal_error(connection, client, error)
-      end
-
-      # Certain not to be in the topic: refused, or with a verdict that says so.
-      def unsent?(error)
-        case error
-        when ProducerClosedError then true
-        when DeliveryError then error.retriable?
-        when WaitTimeoutError, ProduceManyError then false
-        else error.fatal?
-        end
       end
 
       def reload_after_fatal_error(connection, client, error)
@@ -275,10 +217,6 @@ module Penstock
         end
       end
 
-      def unfinished(client, late, size, timeout_ms)
-        client.timeout_error("#{late.size} of #{size} messages have no verdict after #{timeout_ms} ms", late.first.topic)
-      end
-
       # What its own checks refuse is told as what the checks of every message refuse.
       def made_tombstone(type, name, given)
         check_usable
@@ -286,24 +224,6 @@ module Penstock
       rescue Error => e
         report_failure(type, e, name => given) unless @monitor.silent?
         raise
-      end
-
-      def tombstones(messages)
-        return messages unless messages.is_a?(Array)
-
-        messages.each_with_index.map { |message, index| tombstone(message, "message #{index} of the batch: ") }
-      end
-
-      def tombstone(message, where = "")
-        raise MessageInvalidError, "#{where}a message is a Hash, not #{message.class}" unless message.is_a?(Hash)
-
-        key, partition = message.values_at(:key, :partition)
-        raise MessageInvalidError, "#{where}a tombstone needs a :key that is not empty" unless key.is_a?(String) && !key.empty?
-        unless partition.is_a?(Integer) && !partition.negative?
-          raise MessageInvalidError, "#{where}a tombstone needs the :partition that its key's messages are in"
-        end
-
-        message.merge(payload: nil)
       end
     end
   end

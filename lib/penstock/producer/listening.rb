@@ -40,6 +40,7 @@ module Penstock
         return unless @events
 
         @events.refresh
+        sharing_changed
         warn_of_no_statistics
         look_after_statistics
       end

@@ -20,6 +20,7 @@ module Penstock
       SYNONYMS = [
         %i[acks request.required.acks], %i[compression.codec compression.type], %i[message.timeout.ms delivery.timeout.ms]
       ].freeze
+      Ractor.make_shareable(SYNONYMS)
       private_constant :SYNONYMS
 
       # librdkafka takes the later one of two names of a setting, in a Hash's order.
@@ -50,7 +51,7 @@ module Penstock
 
       %i[
         produce_sync produce_async produce_many_sync produce_many_async tombstone_sync tombstone_async tombstone_many_sync
-        tombstone_many_async buffer buffer_many flush_sync flush_async transaction
+        tombstone_many_async buffer buffer_many flush_sync flush_async transaction shareable
       ].each do |name|
         define_method(name) do |*arguments, &block|
           producer.as(self) { producer.public_send(name, *arguments, &block) }

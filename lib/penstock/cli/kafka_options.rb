@@ -1,0 +1,54 @@
+# frozen_string_literal: true
+
+module Penstock
+  module CLI
+    # How commands are told of a cluster: --bootstrap, --config and -X, of which the latter are librdkafka's settings.
+    # Never repeats a value: it may be a password.
+    # @api private
+    class KafkaOptions
+      def initialize
+        @bootstrap = nil
+        @from_files = {}
+        @given = {}
+      end
+
+      # @param parser [OptionParser]
+      def define(parser)
+        parser.on("-b", "--bootstrap HOST:PORT[,...]", "the cluster") { |servers| @bootstrap = servers }
+        parser.on("--config FILE", "settings of librdkafka, such as security.protocol: lines of NAME=VALUE") do |file|
+          @from_files.merge!(read(file))
+        end
+        parser.on("-X NAME=VALUE", "one such setting; secrets are better kept in a file,",
+                  "as other users see command lines") do |text|
+          @given.store(*pair(text, "-X"))
+        end
+      end
+
+      # @return [Array<String>] HOST:PORT; none when no cluster was named
+      def servers = (@bootstrap || merged[:"bootstrap.servers"]).to_s.split(",").map(&:strip).reject(&:empty?)
+
+      # @return [Hash{Symbol => String}] without the servers
+      def settings = merged.except(:"bootstrap.servers")
+
+      private
+
+      def merged = @from_files.merge(@given)
+
+      def read(file)
+        lines = File.readlines(file, chomp: true, encoding: "UTF-8").map(&:strip)
+        lines.each_with_index.reject { |line, _| line.empty? || line.start_with?("#", ";") }
+             .to_h { |line, i| pair(line, "#{file}, line #{i + 1}") }
+      rescue SystemCallError, ArgumentError => e
+        raise UsageError, "--config #{file}: #{e.message}"
+      end
+
+      def pair(text, where)
+        name, value = text.split("=", 2).map(&:strip)
+        raise UsageError, "#{where}: what is wanted is NAME=VALUE" if value.nil? || name.empty?
+
+        name = "bootstrap.servers" if name == "metadata.broker.list"
+        [name.to_sym, value]
+      end
+    end
+  end
+end

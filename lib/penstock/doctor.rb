@@ -1,0 +1,52 @@
+# frozen_string_literal: true
+
+require_relative "version"
+require_relative "doctor/report"
+require_relative "doctor/shared_objects"
+require_relative "doctor/machine"
+require_relative "doctor/clock"
+require_relative "doctor/library"
+require_relative "doctor/neighbours"
+require_relative "doctor/cluster"
+
+module Penstock
+  # Looks for what is wrong around Penstock: what `penstock doctor` prints, for a process to ask about itself.
+  #
+  # @example
+  #   puts Penstock::Doctor.examine(servers: ["kafka.example:9092"])
+  module Doctor
+    # Changes nothing here or on the cluster, to which it connects as a producer that sends nothing.
+    #
+    # Blocks: without servers for some ms; with servers for the timeout and each step at most. Any thread.
+    #
+    # @param servers [Array<String>] "HOST:PORT" of brokers; none: the cluster is left out
+    # @param settings [Hash{Symbol, String => Object}] librdkafka's, such as `security.protocol`. No value is ever shown
+    # @param timeout [Numeric] seconds for each step
+    # @param directory [String] where a Gemfile.lock is looked for if Bundler does not know one
+    # @return [Report]
+    # @raise [ArgumentError] a server or the timeout cannot be meant
+    def self.examine(servers: [], settings: {}, timeout: 5, directory: Dir.pwd)
+      raise ArgumentError, "the timeout is a number of seconds above 0" unless timeout.is_a?(Numeric) && timeout.positive?
+
+      addresses = servers.map { |server| Address.parse(server) }
+      clock = Clock.new
+      loaded = load_penstock
+      objects = SharedObjects.of_process
+      facts = Machine.new(objects).facts
+      facts += loaded ? [loaded] : Library.new(objects).facts
+      facts += Neighbours.new(objects, directory:).facts
+      facts += Cluster.new(addresses, settings, timeout:).facts unless addresses.empty? || loaded
+      Report.new(facts + clock.facts)
+    end
+
+    # @return [Fact, nil] why the extension cannot be loaded
+    def self.load_penstock
+      require "penstock"
+      nil
+    rescue LoadError => e
+      Fact.problem("penstock", "the extension cannot be loaded: #{e.message.lines.first&.strip}",
+                   "Install librdkafka 2.0.2 or newer, and Penstock again for this Ruby (gem pristine penstock).")
+    end
+    private_class_method :load_penstock
+  end
+end

@@ -1,0 +1,69 @@
+# frozen_string_literal: true
+
+module Penstock
+  module Doctor
+    # One thing that was found out.
+    #
+    # @!attribute name
+    #   @return [String] what it is about, such as "ffi"
+    # @!attribute status
+    #   @return [:ok, :note, :problem]
+    # @!attribute value
+    #   @return [String]
+    # @!attribute advice
+    #   @return [String, nil] what to do about a problem
+    Fact = Struct.new(:name, :status, :value, :advice) do
+      # @return [Fact] all is well
+      def self.ok(name, value) = new(name, :ok, value, nil)
+
+      # @return [Fact] worth knowing, and not wrong
+      def self.note(name, value) = new(name, :note, value, nil)
+
+      # @return [Fact] with what to do about it
+      def self.problem(name, value, advice) = new(name, :problem, value, advice)
+
+      # @return [Boolean]
+      def problem? = status == :problem
+
+      # @return [String] the sentences, on one line
+      def to_s = [value.sub(/\.\z/, ""), advice].compact.join(". ").gsub(/\s+/, " ")
+    end
+
+    # All that was found out.
+    class Report
+      MARKS = { ok: "", note: "note", problem: "PROBLEM" }.freeze
+      private_constant :MARKS
+
+      # @return [Array<Fact>]
+      attr_reader :facts
+
+      # @param facts [Array<Fact>]
+      # @api private
+      def initialize(facts)
+        @facts = facts.freeze
+      end
+
+      # @return [Array<Fact>]
+      def problems = facts.select(&:problem?)
+
+      # @return [Boolean] there are no problems
+      def fine? = problems.empty?
+
+      # @return [String] a line for each fact, and one that sums up
+      def to_s
+        width = facts.map { |fact| fact.name.size }.max.to_i
+        lines = facts.map { |fact| format("%-7s  %-#{width}s  %s", MARKS.fetch(fact.status), fact.name, fact) }
+        [*lines, "", summary].join("\n")
+      end
+
+      # @return [Hash{Symbol => Object}] for JSON
+      def to_h = { penstock: VERSION, problems: problems.size, facts: facts.map { |fact| fact.to_h.compact } }
+
+      private
+
+      def summary
+        { 0 => "nothing is wrong", 1 => "1 problem" }.fetch(problems.size, "#{problems.size} problems")
+      end
+    end
+  end
+end

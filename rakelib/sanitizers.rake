@@ -1,0 +1,20 @@
+# frozen_string_literal: true
+
+# See docs/safety.md, "Sanitizers". What fits into CI is in test/core_test.rb and test/allocations_test.rb.
+
+namespace :test do
+  desc "The core without Ruby under ThreadSanitizer: rake test:tsan [SECONDS=20]"
+  task(:tsan) { ruby "test/native.rb", "thread", ENV.fetch("SECONDS", "20") }
+
+  desc "The core without Ruby under UndefinedBehaviorSanitizer: rake test:ubsan [SECONDS=20]"
+  task(:ubsan) { ruby "test/native.rb", "undefined", ENV.fetch("SECONDS", "20") }
+
+  desc "The test files, one after the other, with the extension under AddressSanitizer: rake test:asan [FILES=a,b]"
+  task(:asan) { ruby "test/instrumented.rb", "asan", *ENV["FILES"]&.split(",") }
+
+  desc "A part of the test files under valgrind: rake test:valgrind [FILES=a,b]"
+  task(:valgrind) { ruby "test/instrumented.rb", "valgrind", *ENV["FILES"]&.split(",") }
+
+  desc "Every error path 10,000 times, counting what librdkafka makes and destroys: rake test:allocations [LOOPS=10000]"
+  task(allocations: :compile) { ruby "test/allocations.rb", ENV.fetch("LOOPS", "10000"), *ENV["ONLY"] }
+end

@@ -1,0 +1,212 @@
+/*
+ * Counts what our extension makes and destroys of librdkafka's: preloaded, it stands between the two. Calls that librdkafka
+ * makes of its own functions, and those of other programs' code, go through uncounted. What librdkafka takes over counts as
+ * gone. test/allocations.rb reads the counts, and knows which functions there are (see `nm` there).
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <librdkafka/rdkafka.h>
+#include <librdkafka/rdkafka_mock.h>
+#include <link.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KINDS(kind) \
+    kind(conf) kind(topic_conf) kind(client) kind(topic) kind(queue) kind(list) kind(partition) kind(headers) kind(event) \
+    kind(error) kind(metadata) kind(group) kind(mock_cluster) kind(memory)
+
+#define CONSTANT(name) kind_##name,
+#define STRING(name) #name,
+enum { KINDS(CONSTANT) KIND_COUNT };
+static const char *const names[] = { KINDS(STRING) };
+
+static _Atomic long made[KIND_COUNT], gone[KIND_COUNT];
+static _Atomic uintptr_t first_address, last_address; /* of the extension's code */
+
+static int find_extension(struct dl_phdr_info *object, size_t size, void *unused)
+{
+    (void)size, (void)unused;
+    const char *name = strrchr(object->dlpi_name, '/');
+    if (!name || strncmp(name, "/penstock.", 10) != 0) return 0;
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        const ElfW(Phdr) *header = &object->dlpi_phdr[i];
+        if (header->p_type != PT_LOAD || !(header->p_flags & PF_X)) continue;
+        last_address = object->dlpi_addr + header->p_vaddr + header->p_memsz;
+        first_address = object->dlpi_addr + header->p_vaddr;
+    }
+    return 1;
+}
+
+static bool is_ours(const void *caller)
+{
+    if (!first_address) dl_iterate_phdr(find_extension, NULL);
+    return first_address && (uintptr_t)caller >= first_address && (uintptr_t)caller < last_address;
+}
+
+static void *next_of(const char *name)
+{
+    void *function = dlsym(RTLD_NEXT, name);
+    if (function) return function;
+    fprintf(stderr, "allocations: librdkafka has no %s\n", name);
+    abort();
+}
+
+#define OURS is_ours(__builtin_return_address(0))
+#define MADE(kind, thing) \
+    do { if ((thing) && OURS) made[kind_##kind]++; } while (0)
+#define GONE(kind, thing) \
+    do { if ((thing) && OURS) gone[kind_##kind]++; } while (0)
+
+/* The function that comes next, as `real`, looked up once. */
+#define REAL(name) \
+    static __typeof__(name) *_Atomic found; \
+    if (!found) found = (__typeof__(name) *)next_of(#name); \
+    __typeof__(name) *real = found
+
+#define MAKES(kind, type, name, parameters, arguments) \
+    type name parameters \
+    { \
+        REAL(name); \
+        type thing = real arguments; \
+        MADE(kind, thing); \
+        return thing; \
+    }
+
+#define DESTROYS(kind, name, parameters, arguments, thing) \
+    void name parameters \
+    { \
+        REAL(name); \
+        GONE(kind, thing); \
+        real arguments; \
+    }
+
+/* ---- configurations ---- */
+
+MAKES(conf, rd_kafka_conf_t *, rd_kafka_conf_new, (void), ())
+MAKES(conf, rd_kafka_conf_t *, rd_kafka_conf_dup, (const rd_kafka_conf_t *conf), (conf))
+DESTROYS(conf, rd_kafka_conf_destroy, (rd_kafka_conf_t *conf), (conf), conf)
+MAKES(topic_conf, rd_kafka_topic_conf_t *, rd_kafka_default_topic_conf_dup, (rd_kafka_t *rk), (rk))
+DESTROYS(topic_conf, rd_kafka_topic_conf_destroy, (rd_kafka_topic_conf_t *conf), (conf), conf)
+
+/* ---- clients, topics, queues ---- */
+
+rd_kafka_t *rd_kafka_new(rd_kafka_type_t type, rd_kafka_conf_t *conf, char *errstr, size_t errstr_size)
+{
+    REAL(rd_kafka_new);
+    rd_kafka_t *rk = real(type, conf, errstr, errstr_size);
+    MADE(client, rk);
+    GONE(conf, rk); /* else it stays the caller's */
+    return rk;
+}
+
+DESTROYS(client, rd_kafka_destroy, (rd_kafka_t *rk), (rk), rk)
+DESTROYS(client, rd_kafka_destroy_flags, (rd_kafka_t *rk, int flags), (rk, flags), rk)
+
+rd_kafka_topic_t *rd_kafka_topic_new(rd_kafka_t *rk, const char *topic, rd_kafka_topic_conf_t *conf)
+{
+    REAL(rd_kafka_topic_new);
+    GONE(topic_conf, conf); /* also when it fails */
+    rd_kafka_topic_t *rkt = real(rk, topic, conf);
+    MADE(topic, rkt);
+    return rkt;
+}
+
+DESTROYS(topic, rd_kafka_topic_destroy, (rd_kafka_topic_t *rkt), (rkt), rkt)
+MAKES(queue, rd_kafka_queue_t *, rd_kafka_queue_new, (rd_kafka_t *rk), (rk))
+MAKES(queue, rd_kafka_queue_t *, rd_kafka_queue_get_main, (rd_kafka_t *rk), (rk))
+MAKES(queue, rd_kafka_queue_t *, rd_kafka_queue_get_consumer, (rd_kafka_t *rk), (rk))
+MAKES(queue, rd_kafka_queue_t *, rd_kafka_queue_get_sasl, (rd_kafka_t *rk), (rk))
+DESTROYS(queue, rd_kafka_queue_destroy, (rd_kafka_queue_t *queue), (queue), queue)
+MAKES(event, rd_kafka_event_t *, rd_kafka_queue_poll, (rd_kafka_queue_t *queue, int timeout_ms), (queue, timeout_ms))
+DESTROYS(event, rd_kafka_event_destroy, (rd_kafka_event_t *event), (event), event)
+
+/* ---- lists, headers, metadata, memory ---- */
+
+MAKES(list, rd_kafka_topic_partition_list_t *, rd_kafka_topic_partition_list_new, (int size), (size))
+DESTROYS(list, rd_kafka_topic_partition_list_destroy, (rd_kafka_topic_partition_list_t *list), (list), list)
+MAKES(partition, rd_kafka_topic_partition_t *, rd_kafka_event_topic_partition, (rd_kafka_event_t *event), (event))
+DESTROYS(partition, rd_kafka_topic_partition_destroy, (rd_kafka_topic_partition_t *place), (place), place)
+
+rd_kafka_resp_err_t rd_kafka_assignment(rd_kafka_t *rk, rd_kafka_topic_partition_list_t **list)
+{
+    REAL(rd_kafka_assignment);
+    rd_kafka_resp_err_t err = real(rk, list);
+    MADE(list, !err);
+    return err;
+}
+
+MAKES(headers, rd_kafka_headers_t *, rd_kafka_headers_new, (size_t size), (size))
+DESTROYS(headers, rd_kafka_headers_destroy, (rd_kafka_headers_t *headers), (headers), headers)
+
+rd_kafka_resp_err_t rd_kafka_metadata(rd_kafka_t *rk, int all_topics, rd_kafka_topic_t *only,
+                                      const struct rd_kafka_metadata **metadata, int timeout_ms)
+{
+    REAL(rd_kafka_metadata);
+    rd_kafka_resp_err_t err = real(rk, all_topics, only, metadata, timeout_ms);
+    MADE(metadata, !err);
+    return err;
+}
+
+DESTROYS(metadata, rd_kafka_metadata_destroy, (const struct rd_kafka_metadata *metadata), (metadata), metadata)
+MAKES(group, rd_kafka_consumer_group_metadata_t *, rd_kafka_consumer_group_metadata, (rd_kafka_t *rk), (rk))
+MAKES(group, rd_kafka_consumer_group_metadata_t *, rd_kafka_consumer_group_metadata_new, (const char *id), (id))
+DESTROYS(group, rd_kafka_consumer_group_metadata_destroy, (rd_kafka_consumer_group_metadata_t *group), (group), group)
+MAKES(memory, char *, rd_kafka_clusterid, (rd_kafka_t *rk, int timeout_ms), (rk, timeout_ms))
+DESTROYS(memory, rd_kafka_mem_free, (rd_kafka_t *rk, void *memory), (rk, memory), memory)
+
+/* ---- errors ---- */
+
+#define MAY_FAIL(name, parameters, arguments) MAKES(error, rd_kafka_error_t *, name, parameters, arguments)
+
+MAY_FAIL(rd_kafka_init_transactions, (rd_kafka_t *rk, int timeout_ms), (rk, timeout_ms))
+MAY_FAIL(rd_kafka_begin_transaction, (rd_kafka_t *rk), (rk))
+MAY_FAIL(rd_kafka_commit_transaction, (rd_kafka_t *rk, int timeout_ms), (rk, timeout_ms))
+MAY_FAIL(rd_kafka_abort_transaction, (rd_kafka_t *rk, int timeout_ms), (rk, timeout_ms))
+MAY_FAIL(rd_kafka_send_offsets_to_transaction,
+         (rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *offsets, const rd_kafka_consumer_group_metadata_t *group, int timeout_ms),
+         (rk, offsets, group, timeout_ms))
+MAY_FAIL(rd_kafka_seek_partitions, (rd_kafka_t *rk, rd_kafka_topic_partition_list_t *list, int timeout_ms), (rk, list, timeout_ms))
+MAY_FAIL(rd_kafka_incremental_assign, (rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *list), (rk, list))
+MAY_FAIL(rd_kafka_incremental_unassign, (rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *list), (rk, list))
+MAY_FAIL(rd_kafka_consumer_close_queue, (rd_kafka_t *rk, rd_kafka_queue_t *queue), (rk, queue))
+MAY_FAIL(rd_kafka_sasl_set_credentials, (rd_kafka_t *rk, const char *user, const char *password), (rk, user, password))
+DESTROYS(error, rd_kafka_error_destroy, (rd_kafka_error_t *error), (error), error)
+
+rd_kafka_error_t *rd_kafka_consumer_group_metadata_write(const rd_kafka_consumer_group_metadata_t *group, void **bytes, size_t *size)
+{
+    REAL(rd_kafka_consumer_group_metadata_write);
+    rd_kafka_error_t *error = real(group, bytes, size);
+    MADE(error, error);
+    MADE(memory, !error);
+    return error;
+}
+
+rd_kafka_error_t *rd_kafka_produceva(rd_kafka_t *rk, const rd_kafka_vu_t *arguments, size_t count)
+{
+    REAL(rd_kafka_produceva);
+    rd_kafka_error_t *error = real(rk, arguments, count);
+    MADE(error, error);
+    for (size_t i = 0; i < count; i++)
+        if (arguments[i].vtype == RD_KAFKA_VTYPE_HEADERS) GONE(headers, !error && arguments[i].u.headers);
+    return error;
+}
+
+/* ---- mock clusters ---- */
+
+MAKES(mock_cluster, rd_kafka_mock_cluster_t *, rd_kafka_mock_cluster_new, (rd_kafka_t *rk, int brokers), (rk, brokers))
+DESTROYS(mock_cluster, rd_kafka_mock_cluster_destroy, (rd_kafka_mock_cluster_t *cluster), (cluster), cluster)
+
+/* ---- for test/allocations.rb ---- */
+
+/* The next kind's name and counts; NULL: there are no more. */
+const char *penstock_allocations(int kind, long *counts)
+{
+    if (kind >= KIND_COUNT) return NULL;
+    counts[0] = made[kind];
+    counts[1] = gone[kind];
+    return names[kind];
+}

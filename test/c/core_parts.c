@@ -1,0 +1,827 @@
+/*
+ * The parts of the native core one by one, without Ruby: several threads do to one of them all that core.h allows, for
+ * SECONDS each, and what has to hold afterwards is looked at. Built with sanitizers; see rakelib/sanitizers.rake.
+ *
+ *   core_parts SECONDS [PART...]
+ *
+ * Prints for each part how often it went round, or says what is broken.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "core.h"
+#include <errno.h>
+#include <librdkafka/rdkafka_mock.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PATIENCE_US = 20 * 1000 * 1000 };
+
+static char bootstraps[512];
+static int64_t end_us;
+static _Atomic unsigned long rounds;
+
+static void die(const char *what)
+{
+    printf("BROKEN: %s\n", what);
+    fflush(stdout);
+    _exit(1);
+}
+
+static bool time_is_up(void)
+{
+    return ps_now_us() >= end_us;
+}
+
+static int random_below(int limit)
+{
+    static _Thread_local unsigned seed;
+    if (!seed) seed = (unsigned)(uintptr_t)&seed;
+    return rand_r(&seed) % limit;
+}
+
+static void run_threads(int count, void *(*const *bodies)(void *), void *arg)
+{
+    pthread_t threads[16];
+    for (int i = 0; i < count; i++)
+        if (pthread_create(&threads[i], NULL, bodies[i], arg) != 0) die("no thread");
+    for (int i = 0; i < count; i++) pthread_join(threads[i], NULL);
+}
+
+/* ---- wake-up: who has been signalled after it looked wakes ---- */
+
+static struct {
+    struct ps_wakeup wakeup;
+    _Atomic unsigned long work, signallers;
+} woken;
+
+static void *signal_work(void *unused)
+{
+    (void)unused;
+    while (!time_is_up()) {
+        atomic_fetch_add(&woken.work, 1);
+        ps_wakeup_signal(&woken.wakeup);
+        if (random_below(8) == 0) usleep(random_below(200));
+    }
+    atomic_fetch_sub(&woken.signallers, 1);
+    ps_wakeup_signal(&woken.wakeup);
+    return NULL;
+}
+
+static void *sleep_for_work(void *unused)
+{
+    (void)unused;
+    for (;;) {
+        bool last = atomic_load(&woken.signallers) == 0;
+        rounds += atomic_exchange(&woken.work, 0) > 0;
+        if (last) return NULL;
+        if (!ps_wakeup_wait(&woken.wakeup, ps_now_us() + PATIENCE_US)) die("a signal that woke nobody");
+        if (random_below(4) == 0) ps_wakeup_take(&woken.wakeup); /* then what was signalled meanwhile is looked at, too */
+    }
+}
+
+static void wakeup_part(void)
+{
+    static void *(*const bodies[])(void *) = { signal_work, signal_work, signal_work, sleep_for_work };
+    if (ps_wakeup_open(&woken.wakeup) != 0) die("no wakeup");
+    woken.signallers = 3;
+    run_threads(4, bodies, NULL);
+    ps_wakeup_close(&woken.wakeup);
+}
+
+/* ---- completion: threads and fibers that wait, are woken, give up and wait again; and a handle's own verdict ---- */
+
+enum { PENDING = 8 };
+
+struct promise { /* as a batch holds it */
+    pthread_mutex_t lock;
+    struct ps_completion completion;
+    struct ps_delivery deliveries[PENDING];
+    int verdicts[PENDING]; /* not atomic: final once `settled` is */
+    _Atomic uint32_t refs;
+};
+
+static pthread_mutex_t promises_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct promise *promises[4]; /* under promises_lock */
+
+static void promise_unref(struct promise *promise)
+{
+    if (atomic_fetch_sub(&promise->refs, 1) != 1) return;
+    pthread_mutex_destroy(&promise->lock);
+    free(promise);
+}
+
+static struct promise *promise_get(int slot)
+{
+    pthread_mutex_lock(&promises_lock);
+    struct promise *promise = promises[slot];
+    if (promise) atomic_fetch_add(&promise->refs, 1);
+    pthread_mutex_unlock(&promises_lock);
+    return promise;
+}
+
+static void promise_put(int slot, struct promise *promise)
+{
+    pthread_mutex_lock(&promises_lock);
+    struct promise *before = promises[slot];
+    promises[slot] = promise;
+    pthread_mutex_unlock(&promises_lock);
+    if (before) promise_unref(before);
+}
+
+static void *settle_promises(void *unused)
+{
+    (void)unused;
+    while (!time_is_up()) {
+        struct promise *promise = calloc(1, sizeof(*promise));
+        pthread_mutex_init(&promise->lock, NULL);
+        ps_completion_init(&promise->completion, &promise->lock, PENDING);
+        atomic_init(&promise->refs, 2);
+        promise_put(random_below(4), promise);
+        for (int i = 0; i < PENDING;) {
+            int count = 1 + random_below(PENDING - i);
+            if (random_below(4) == 0) usleep(random_below(300));
+            if (random_below(4) == 0) ps_completion_wake(&promise->completion);
+            for (int end = i + count; i < end; i++) {
+                promise->verdicts[i] = i + 1;
+                atomic_store_explicit(&promise->deliveries[i].settled, true, memory_order_release);
+            }
+            if (ps_completion_settle(&promise->completion, (uint32_t)count) != (i == PENDING)) die("a settled completion");
+        }
+        promise_unref(promise);
+        rounds++;
+    }
+    return NULL;
+}
+
+static void check_verdicts(const struct promise *promise, const struct ps_delivery *delivery)
+{
+    for (int i = 0; i < PENDING; i++)
+        if (!delivery || delivery == &promise->deliveries[i])
+            if (promise->verdicts[i] != i + 1) die("a wait that ended before its verdict was there");
+}
+
+static void *await_promises(void *unused)
+{
+    (void)unused;
+    while (!time_is_up()) {
+        struct promise *promise = promise_get(random_below(4));
+        if (!promise) continue;
+        struct ps_waiter waiter = { 0 };
+        const struct ps_delivery *delivery = random_below(2) ? &promise->deliveries[random_below(PENDING)] : NULL;
+        int64_t deadline_us = ps_now_us() + PATIENCE_US;
+        bool patient = true, done = false;
+        while (patient && !done) {
+            done = !ps_waiter_join(&waiter, &promise->completion, delivery);
+            if (done) break;
+            bool brief = random_below(3) == 0;
+            ps_waiter_sleep(&waiter, brief ? ps_now_us() + random_below(100) : deadline_us);
+            ps_waiter_leave(&waiter, &promise->completion);
+            done = atomic_load(&waiter.state) == PS_DONE;
+            patient = !brief || random_below(2);
+            if (ps_now_us() >= deadline_us) die("a waiter that nobody woke");
+        }
+        if (done) check_verdicts(promise, delivery);
+        promise_unref(promise);
+    }
+    return NULL;
+}
+
+static void take_woken(struct ps_fibers *fibers)
+{
+    for (struct ps_waiter *waiter = ps_fibers_take(fibers), *next; waiter; waiter = next) {
+        next = waiter->woken_next;
+        atomic_store(&waiter->woken, false);
+        ps_waiter_unref(waiter);
+    }
+}
+
+static void await_as_fiber(struct ps_fibers *fibers, struct promise *promise)
+{
+    struct ps_waiter *waiter = ps_fibers_waiter(fibers, sizeof(*waiter));
+    int64_t deadline_us = ps_now_us() + PATIENCE_US;
+    bool gone = random_below(8) == 0, done = false;
+    while (!done && ps_waiter_join(waiter, &promise->completion, NULL)) {
+        if (gone) { /* for good, as a fiber that the collector took */
+            atomic_store(&waiter->abandoned, true);
+            ps_waiter_unref(waiter);
+            return;
+        }
+        while (atomic_load(&waiter->state) == PS_WAITING) {
+            ps_wakeup_wait(&fibers->wakeup, deadline_us);
+            take_woken(fibers);
+            if (ps_now_us() >= deadline_us) die("a fiber that nobody woke");
+        }
+        ps_waiter_leave(waiter, &promise->completion);
+        done = atomic_load(&waiter->state) == PS_DONE;
+    }
+    check_verdicts(promise, NULL);
+    ps_waiter_unref(waiter);
+}
+
+static void *await_as_fibers(void *unused)
+{
+    (void)unused;
+    while (!time_is_up()) {
+        struct ps_fibers *fibers = ps_fibers_new();
+        for (int i = 0; i < 100 && !time_is_up(); i++) {
+            struct promise *promise = promise_get(random_below(4));
+            if (!promise) continue;
+            await_as_fiber(fibers, promise);
+            promise_unref(promise);
+        }
+        ps_fibers_forget(fibers);
+    }
+    return NULL;
+}
+
+static void completion_part(void)
+{
+    static void *(*const bodies[])(void *) = { settle_promises, settle_promises, await_promises, await_promises,
+                                                await_as_fibers };
+    run_threads(5, bodies, NULL);
+    for (int i = 0; i < 4; i++) promise_put(i, NULL);
+}
+
+/* ---- bell: a ring after the last look is heard ---- */
+
+static struct {
+    struct ps_bell bell;
+    _Atomic unsigned long work;
+    _Atomic unsigned ringers;
+} rung;
+
+static void *ring_bell(void *unused)
+{
+    (void)unused;
+    while (!time_is_up()) {
+        atomic_fetch_add(&rung.work, 1);
+        if (random_below(2)) ps_bell_ring(&rung.bell);
+        else ps_bell_ring_cb(NULL, &rung.bell);
+        if (random_below(4) == 0) usleep(random_below(200));
+    }
+    atomic_fetch_sub(&rung.ringers, 1);
+    ps_bell_ring(&rung.bell);
+    return NULL;
+}
+
+static void *hear_bell(void *unused)
+{
+    (void)unused;
+    unsigned long seen = 0;
+    for (;;) {
+        uint32_t heard = atomic_load(&rung.bell.rings);
+        unsigned long work = atomic_load(&rung.work);
+        if (atomic_load(&rung.ringers) == 0) return NULL;
+        if (work != seen) {
+            seen = work;
+            rounds++;
+            continue;
+        }
+        struct ps_waiter waiter = { 0 };
+        int64_t deadline_us = ps_now_us() + PATIENCE_US;
+        ps_waiter_join(&waiter, &rung.bell.sleepers, NULL);
+        if (atomic_load(&rung.bell.rings) == heard && ps_waiter_sleep(&waiter, deadline_us) == PS_WAITING) die("a ring unheard");
+        ps_waiter_leave(&waiter, &rung.bell.sleepers);
+    }
+}
+
+static void bell_part(void)
+{
+    static void *(*const bodies[])(void *) = { ring_bell, ring_bell, hear_bell, hear_bell };
+    ps_bell_init(&rung.bell);
+    rung.ringers = 2;
+    run_threads(4, bodies, NULL);
+    ps_bell_destroy(&rung.bell);
+}
+
+/* ---- mailbox and log: what was posted is taken once, or counted as dropped ---- */
+
+static _Atomic unsigned long posted, taken;
+static _Atomic unsigned posters;
+
+static void *post(void *shared)
+{
+    struct ps_log *log = shared;
+    while (!time_is_up()) {
+        if (ps_mailbox_post(7, 3, "a line")) atomic_fetch_add(&posted, 1);
+        ps_log_line(log, random_below(8), "FACILITY", "a line that may be left out");
+        if (random_below(64) == 0) ps_log_end(log);
+        if (random_below(8) == 0) usleep(random_below(200));
+    }
+    if (atomic_fetch_sub(&posters, 1) == 1) ps_mailbox_interrupt(NULL);
+    return NULL;
+}
+
+static void *take_mail(void *unused)
+{
+    struct ps_mail *mail;
+    (void)unused;
+    for (bool last = false; !last;) {
+        last = atomic_load(&posters) == 0;
+        while ((mail = ps_mailbox_take())) {
+            if (mail->address == 7) atomic_fetch_add(&taken, 1);
+            if (strlen(mail->text) != mail->size) die("a mail's size");
+            free(mail);
+            rounds++;
+        }
+        ps_mailbox_dropped();
+        if (!last) ps_mailbox_wait();
+    }
+    return NULL;
+}
+
+static void mailbox_part(void)
+{
+    static void *(*const bodies[])(void *) = { post, post, post, take_mail };
+    struct ps_log log = { 0 };
+    posters = 3;
+    ps_log_init(&log, "parts", 8, true);
+    run_threads(4, bodies, &log);
+    ps_log_destroy(&log);
+    if (posted != taken) die("mail that was taken twice, or never");
+}
+
+/* ---- clients and consumers ---- */
+
+static struct ps_poller *poller, *driven;
+static struct ps_client_settings client_settings = {
+    .max_time_us = 100000, .sweep_us = 1000000, .sticky_ms = 10, .transaction_timeout_ms = 3000, .open.close_timeout_ms = 500,
+    .open.refusal_us = 1000000,
+};
+static struct ps_consumer_settings consumer_settings = { .nap_us = 1000, .open.close_timeout_ms = 300, .open.refusal_us = 1000000 };
+
+static void set(rd_kafka_conf_t *conf, const char *name, const char *value)
+{
+    char errstr[256];
+    if (rd_kafka_conf_set(conf, name, value, errstr, sizeof(errstr)) != RD_KAFKA_CONF_OK) die(errstr);
+}
+
+static rd_kafka_conf_t *conf_for(const char *servers, const char *transactional_id)
+{
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    set(conf, "log_level", "0");
+    set(conf, "bootstrap.servers", servers);
+    set(conf, "linger.ms", "0");
+    set(conf, "reconnect.backoff.max.ms", "200");
+    set(conf, "reconnect.backoff.ms", "50");
+    if (transactional_id) set(conf, "transactional.id", transactional_id);
+    rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR | RD_KAFKA_EVENT_STATS);
+    return conf;
+}
+
+static void await_job(struct ps_job *job, const char *what)
+{
+    struct ps_waiter waiter = { 0 };
+    int64_t deadline_us = ps_now_us() + PATIENCE_US;
+    while (ps_waiter_join(&waiter, &job->completion, NULL)) {
+        ps_waiter_sleep(&waiter, deadline_us);
+        ps_waiter_leave(&waiter, &job->completion);
+        if (atomic_load(&waiter.state) == PS_DONE) break;
+        if (ps_now_us() >= deadline_us) die(what);
+    }
+}
+
+static void await_empty_registry(void)
+{
+    for (int64_t deadline_us = ps_now_us() + PATIENCE_US; ps_registry_count() > 0 || ps_registry_closing_count() > 0; usleep(1000))
+        if (ps_now_us() > deadline_us) die("what was dropped, and never closed");
+}
+
+/* ---- ready list: who is marked is visited, whoever takes the turns ---- */
+
+enum { CLIENTS = 6 };
+
+static struct ps_client *marked[CLIENTS];
+static _Atomic unsigned markers;
+
+static void *mark(void *unused)
+{
+    (void)unused;
+    while (!time_is_up()) {
+        struct ps_client *client = marked[random_below(CLIENTS)];
+        ps_poller_mark_ready(client);
+        rounds++;
+        if (random_below(4) == 0 && ps_poller_borrow(client)) {
+            ps_poller_serve(client);
+            if (random_below(4) == 0) usleep(random_below(200));
+            ps_poller_hand_back(client);
+        }
+        if (random_below(16) == 0) usleep(random_below(300));
+    }
+    atomic_fetch_sub(&markers, 1);
+    return NULL;
+}
+
+/* As fibers do it: attends, drains, goes away; or calls for the poller's thread, and dismisses it. */
+static void *take_turns(void *unused)
+{
+    (void)unused;
+    uintptr_t me = (uintptr_t)pthread_self();
+    while (atomic_load(&markers) > 0) {
+        struct ps_poller_stats stats;
+        if (random_below(8) == 0 && ps_poller_call(driven) == 0) {
+            usleep(random_below(300));
+            ps_poller_dismiss(driven);
+        }
+        if (ps_poller_attend(driven, me) != 0) continue;
+        for (int i = random_below(50); i > 0; i--) {
+            ps_wakeup_wait(&driven->wakeup, ps_now_us() + 1000);
+            ps_poller_drain(driven);
+        }
+        ps_poller_busy(driven);
+        ps_poller_desert(driven, me);
+        ps_poller_stats(driven, &stats);
+        ps_poller_stats(poller, &stats);
+    }
+    return NULL;
+}
+
+static void ready_part(void)
+{
+    static void *(*const bodies[])(void *) = { mark, mark, mark, take_turns, take_turns };
+    char errstr[256];
+    for (int i = 0; i < CLIENTS; i++) {
+        marked[i] = ps_client_new(conf_for(bootstraps, NULL), "marked", i % 2 ? driven : poller, &client_settings);
+        if (ps_open_once(&marked[i]->open, errstr, sizeof(errstr)) < 0) die(errstr);
+    }
+    markers = 3;
+    run_threads(5, bodies, NULL);
+    ps_poller_insist(driven);
+    int64_t deadline_us = ps_now_us() + PATIENCE_US;
+    for (int i = 0; i < CLIENTS; i++)
+        for (; atomic_load(&marked[i]->ready); usleep(1000))
+            if (ps_now_us() > deadline_us) die("a client that was marked, and never visited");
+    ps_poller_dismiss(driven);
+    for (int i = 0; i < CLIENTS; i++) ps_open_abandon(&marked[i]->open);
+    await_empty_registry();
+}
+
+/* ---- events: in order, told once or counted as dropped ---- */
+
+enum { QUEUES = 2, TELLERS = 3 };
+
+static struct {
+    struct ps_events *events;
+    struct ps_client *client;
+    unsigned long latest[TELLERS]; /* by who serves the queue */
+    _Atomic unsigned long told;
+} told_queues[QUEUES];
+static _Atomic unsigned tellers, next_teller;
+
+static void *tell(void *unused)
+{
+    (void)unused;
+    unsigned me = atomic_fetch_add(&next_teller, 1) % TELLERS;
+    for (unsigned long i = 1; !time_is_up(); i++) {
+        int queue = random_below(QUEUES);
+        char text[64];
+        snprintf(text, sizeof(text), "%u %lu", me, i);
+        ps_events_statistics(told_queues[queue].client, text);
+        if (random_below(8) == 0) {
+            ps_events_release_label(told_queues[queue].events, ps_events_keep_label(told_queues[queue].events, i));
+            snprintf(text, sizeof(text), "topic-%d", random_below(200));
+            if (strcmp(ps_events_name(told_queues[queue].events, text)->text, text) != 0) die("a name");
+        }
+        if (random_below(8) == 0) usleep(random_below(200));
+    }
+    if (atomic_fetch_sub(&tellers, 1) == 1) ps_events_call_all();
+    return NULL;
+}
+
+static void hear_one(int queue)
+{
+    struct ps_event *event = ps_events_take(told_queues[queue].events);
+    if (!event) return;
+    unsigned teller;
+    unsigned long number;
+    if (sscanf(((struct ps_notice *)event)->text, "%u %lu", &teller, &number) != 2) die("an event's text");
+    if (number <= told_queues[queue].latest[teller]) die("events out of order");
+    told_queues[queue].latest[teller] = number;
+    told_queues[queue].told++;
+    ps_event_free(event);
+    rounds++;
+}
+
+static void *hear(void *unused)
+{
+    (void)unused;
+    for (bool last = false; !last;) {
+        last = atomic_load(&tellers) == 0 && !ps_events_busy(told_queues[0].events) && !ps_events_busy(told_queues[1].events);
+        struct ps_events_wait wait = { .calls = ps_events_calls(), .deadline_us = ps_now_us() + (tellers ? PATIENCE_US : 2000) };
+        if (last) break;
+        if (tellers == 0) wait.deadline_us = ps_now_us() + 2000;
+        ps_events_next(&wait);
+        if (!wait.found) continue;
+        int queue = wait.found == told_queues[1].events;
+        if (random_below(32) == 0) usleep(random_below(6000)); /* others go on */
+        for (int i = random_below(20); i >= 0; i--) hear_one(queue);
+        ps_events_done(told_queues[queue].events->address, false);
+    }
+    return NULL;
+}
+
+static void events_part(void)
+{
+    static void *(*const bodies[])(void *) = { tell, tell, tell, hear, hear };
+    for (int i = 0; i < QUEUES; i++) {
+        told_queues[i].events = ps_events_new(i ? 1000000 : 20, false);
+        atomic_store(&told_queues[i].events->wanted, PS_EVENT_STATISTICS);
+        told_queues[i].client = ps_client_new(conf_for(bootstraps, NULL), "told", poller, &client_settings);
+        ps_client_set_events(told_queues[i].client, told_queues[i].events);
+    }
+    tellers = TELLERS;
+    run_threads(5, bodies, NULL);
+    for (int i = 0; i < QUEUES; i++) {
+        struct ps_events *events = told_queues[i].events;
+        if (atomic_load(&events->queued) != told_queues[i].told + atomic_load(&events->dropped)) die("events told twice, or never");
+        if (ps_events_take_label(events, ps_events_keep_label(events, 4711)) != 4711) die("a label"); /* drops the released */
+        if (ps_events_labels(events) != 0) die("labels that nobody has given back");
+        ps_open_abandon(&told_queues[i].client->open);
+        ps_events_unref(events);
+    }
+}
+
+/* ---- open.c: opened, used, closed and dropped by all at once ---- */
+
+struct shared { /* a client or a consumer; each thread has a reference */
+    struct ps_open *open;
+    bool consumer, transactional;
+    pthread_mutex_t gvl; /* who takes a consumer's events, one at a time */
+};
+
+static void use_client(struct ps_client *client, bool transactional)
+{
+    char text[256];
+    switch (random_below(9)) {
+    case 0: {
+        struct ps_batch *batch = ps_batch_new(client, 4);
+        uint32_t sent = 0;
+        if (ps_open_enter(&client->open)) {
+            struct ps_topic *topic = ps_client_topic(client, "parts", 5);
+            atomic_fetch_add(&client->accepted, 4);
+            while (sent < 4 && rd_kafka_produce(topic->rkt, RD_KAFKA_PARTITION_UA, RD_KAFKA_MSG_F_COPY, "x", 1, NULL, 0,
+                                                &batch->deliveries[sent]) == 0)
+                sent++;
+            atomic_fetch_sub(&client->accepted, 4 - sent);
+            ps_open_exit(&client->open);
+        }
+        ps_batch_never_sent(batch, sent, RD_KAFKA_RESP_ERR__CONFLICT);
+        ps_batch_unref(batch);
+        break;
+    }
+    case 1: {
+        struct ps_flush_job *flush = ps_client_flush(client, random_below(50));
+        if (flush) ps_job_abandon(&flush->job);
+        break;
+    }
+    case 2: {
+        struct ps_job *purge = ps_client_purge(client);
+        if (purge) ps_job_unref(purge);
+        break;
+    }
+    case 3: {
+        snprintf(text, sizeof(text), "parts-%d", random_below(40));
+        struct ps_metadata_job *query = ps_client_metadata(client, text, strlen(text), 100);
+        if (query) ps_job_abandon(&query->job);
+        ps_client_known_partitions(client, text, strlen(text), 1000000);
+        ps_client_asked_lately(client, text, strlen(text));
+        break;
+    }
+    case 4: ps_client_fatal_error(client, text, sizeof(text)); break;
+    case 5: ps_client_in_flight(client); break;
+    default: {
+        if (!transactional) break;
+        rd_kafka_topic_partition_list_t *offsets = NULL;
+        rd_kafka_consumer_group_metadata_t *group = NULL;
+        enum ps_transaction_call call = (enum ps_transaction_call)random_below(5);
+        if (call == PS_TRANSACTION_OFFSETS) {
+            offsets = rd_kafka_topic_partition_list_new(1);
+            rd_kafka_topic_partition_list_add(offsets, "parts", 0)->offset = 1;
+            group = rd_kafka_consumer_group_metadata_new("parts");
+        }
+        struct ps_transaction_job *job = ps_transaction_start(client, call, 300, offsets, group);
+        if (!job) break;
+        if (random_below(3) == 0) ps_transaction_cancel(job);
+        if (random_below(2)) await_job(&job->job, "a transaction's call");
+        ps_job_abandon(&job->job);
+    }
+    }
+}
+
+static void use_consumer(struct ps_consumer *consumer, struct shared *shared)
+{
+    if (random_below(3) == 0) { /* as polling does it */
+        pthread_mutex_lock(&shared->gvl);
+        if (ps_open_enter(&consumer->open)) {
+            rd_kafka_event_t *event = ps_consumer_take(consumer);
+            if (event && random_below(8) == 0) {
+                ps_consumer_hold(consumer, event);
+                event = NULL;
+            }
+            if (event && rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) ps_consumer_rebalance(consumer, event);
+            else if (event && rd_kafka_event_type(event) != RD_KAFKA_EVENT_FETCH) ps_consumer_absorb(consumer, event);
+            if (event) rd_kafka_event_destroy(event);
+            ps_consumer_notice(consumer);
+            ps_open_exit(&consumer->open);
+        }
+        pthread_mutex_unlock(&shared->gvl);
+        return;
+    }
+    enum ps_consumer_call call = (enum ps_consumer_call)random_below(7);
+    rd_kafka_topic_partition_list_t *list = NULL;
+    if (call != PS_CONSUMER_ASSIGNMENT) {
+        list = rd_kafka_topic_partition_list_new(1);
+        rd_kafka_topic_partition_list_add(list, "parts", call == PS_CONSUMER_SUBSCRIBE ? RD_KAFKA_PARTITION_UA : 0)->offset = 0;
+    }
+    struct ps_consumer_job *job = ps_consumer_start(consumer, call, list, 100);
+    if (!job) return;
+    if (random_below(2)) await_job(&job->job, "a consumer's call");
+    ps_job_abandon(&job->job);
+}
+
+static void use(struct shared *shared)
+{
+    struct ps_open *open = shared->open;
+    char text[512];
+    switch (random_below(16)) {
+    case 0: ps_open_last_error(open, text, sizeof(text)); break;
+    case 1: ps_open_note_error(open, RD_KAFKA_RESP_ERR__TRANSPORT, "an error"); break;
+    case 2: ps_open_log(open, 6, "FACILITY", "a line"); break;
+    case 3: ps_set_credentials(open, "user", "password", text, sizeof(text)); break;
+    case 4: ps_tokens_wanted(open); break;
+    case 5:
+        if (ps_tokens_enter(open)) ps_open_exit_long(open);
+        break;
+    case 6: ps_refusal_now(&open->refusal, text, sizeof(text)); break;
+    case 7: ps_registry_close_by_us(); break;
+    default:
+        if (shared->consumer) use_consumer((struct ps_consumer *)open, shared);
+        else use_client((struct ps_client *)open, shared->transactional);
+    }
+}
+
+static struct ps_job *close_somehow(struct ps_open *open)
+{
+    struct ps_job *closing = NULL;
+    struct ps_closing all[16];
+    switch (random_below(4)) {
+    case 0:
+        for (unsigned i = 0, count = ps_registry_close_all(all, 16, "ended"); i < count; i++) {
+            ps_job_unref(all[i].job);
+            ps_open_unref(all[i].open);
+        }
+        break;
+    case 1: ps_registry_hurry(); break;
+    default: closing = ps_open_close(open, random_below(300), random_below(2) ? "closed" : NULL);
+    }
+    if (random_below(2)) ps_open_hurry(open, ps_now_us() + random_below(50000));
+    return closing;
+}
+
+static void *handle_open(void *arg)
+{
+    struct shared *shared = arg;
+    struct ps_open *open = shared->open;
+    char errstr[512];
+    if (random_below(4)) usleep(random_below(3000));
+    if (random_below(16) && ps_open_once(open, errstr, sizeof(errstr)) < 0) die(errstr);
+    for (int i = random_below(30); i > 0; i--) use(shared);
+    struct ps_job *closing = close_somehow(open);
+    for (int i = random_below(10); i > 0; i--) use(shared);
+    if (closing) {
+        if (random_below(2)) await_job(closing, "a closing");
+        ps_job_unref(closing);
+    }
+    ps_open_unref(open);
+    return NULL;
+}
+
+static struct ps_open *new_open(const struct shared *shared)
+{
+    static _Atomic unsigned made;
+    unsigned count = made++;
+    char id[32];
+    snprintf(id, sizeof(id), "parts-%u", count);
+    if (!shared->consumer) {
+        struct ps_client_settings settings = client_settings;
+        settings.transactional = settings.idempotent = shared->transactional;
+        return &ps_client_new(conf_for(bootstraps, shared->transactional ? id : NULL), id, count % 4 ? poller : driven, &settings)->open;
+    }
+    rd_kafka_conf_t *conf = conf_for(bootstraps, NULL);
+    set(conf, "group.id", count % 3 ? "parts" : id);
+    set(conf, "enable.auto.commit", "false");
+    set(conf, "socket.timeout.ms", "1000");
+    set(conf, "session.timeout.ms", "2000"); /* how long librdkafka waits for a coordinator, closed or not */
+    rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_OFFSET_COMMIT | RD_KAFKA_EVENT_ERROR);
+    struct ps_consumer_settings settings = consumer_settings;
+    settings.grouped = true;
+    return &ps_consumer_new(conf, id, &settings)->open;
+}
+
+static void *open_and_close(void *unused)
+{
+    static void *(*const bodies[])(void *) = { handle_open, handle_open, handle_open };
+    (void)unused;
+    for (int kind = random_below(3); !time_is_up(); kind++, rounds++) {
+        struct shared shared = { .consumer = kind % 3 == 1, .transactional = kind % 3 == 2 };
+        struct ps_open *open = shared.open = new_open(&shared);
+        pthread_mutex_init(&shared.gvl, NULL);
+        for (int i = 0; i < 3; i++) ps_open_retain(open);
+        run_threads(3, bodies, &shared);
+        struct ps_job *closing = ps_open_close(open, 0, NULL);
+        if (closing) {
+            await_job(closing, "the last closing");
+            ps_job_unref(closing);
+        }
+        if (atomic_load(&open->state) != PS_CLOSED) die("what was closed is not");
+        if (atomic_load(&open->calls) > 0 || atomic_load(&open->long_calls) > 0) die("calls that never left");
+        if (open->kind->pending(open) > 0) die("messages of what was closed");
+        ps_open_abandon(open);
+        pthread_mutex_destroy(&shared.gvl);
+    }
+    return NULL;
+}
+
+static void open_part(void)
+{
+    static void *(*const bodies[])(void *) = { open_and_close, open_and_close, open_and_close, open_and_close };
+    run_threads(4, bodies, NULL);
+    await_empty_registry();
+}
+
+/* ---- what librdkafka refuses ---- */
+
+static void refused_part(void)
+{
+    char errstr[512], name[600];
+    memset(name, 'a', sizeof(name));
+    name[sizeof(name) - 1] = '\0';
+    while (!time_is_up()) {
+        struct ps_client *client = ps_client_new(conf_for(bootstraps, NULL), "refused", poller, &client_settings);
+        if (ps_open_once(&client->open, errstr, sizeof(errstr)) < 0) die(errstr);
+        for (int i = 0; i < 10; i++)
+            if (ps_client_topic(client, name, strlen(name))) die("a topic's name of 599 characters");
+        ps_open_abandon(&client->open);
+
+        rd_kafka_conf_t *conf = conf_for(bootstraps, NULL);
+        set(conf, "ssl.ca.location", "/nowhere");
+        set(conf, "security.protocol", "ssl");
+        struct ps_consumer *consumer = ps_consumer_new(conf, "refused", &consumer_settings);
+        for (int i = 0; i < 3; i++)
+            if (ps_open_once(&consumer->open, errstr, sizeof(errstr)) == 0) die("an authority that is nowhere");
+        ps_open_abandon(&consumer->open);
+        rounds++;
+    }
+    await_empty_registry();
+}
+
+/* ---- all of them ---- */
+
+static const struct part {
+    const char *name;
+    void (*run)(void);
+} parts[] = {
+    { "wakeup", wakeup_part }, { "completion", completion_part }, { "bell", bell_part },       { "mailbox", mailbox_part },
+    { "ready", ready_part },   { "events", events_part },         { "refused", refused_part }, { "open", open_part },
+};
+
+static bool chosen(const char *name, int argc, char **argv)
+{
+    for (int i = 2; i < argc; i++)
+        if (strcmp(argv[i], name) == 0) return true;
+    return argc == 2;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) return 2;
+    ps_generation_init();
+    rd_kafka_t *rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf_for("127.0.0.1:1", NULL), NULL, 0);
+    rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(rk, 1);
+    snprintf(bootstraps, sizeof(bootstraps), "%s", rd_kafka_mock_cluster_bootstraps(cluster));
+    poller = ps_poller_new(1, false);
+    driven = ps_poller_new(2, true);
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+        if (!chosen(parts[i].name, argc, argv)) continue;
+        rounds = 0;
+        end_us = ps_now_us() + (int64_t)(atof(argv[1]) * 1e6);
+        parts[i].run();
+        printf("%s %lu\n", parts[i].name, rounds);
+        fflush(stdout);
+        if (rounds == 0) die("nothing was done");
+    }
+
+    struct ps_poller_stats stats[2];
+    ps_poller_stats(poller, &stats[0]);
+    ps_poller_stats(driven, &stats[1]);
+    if (stats[0].missed_wakeups + stats[1].missed_wakeups > 0) die("missed wake-ups");
+    ps_poller_unref(poller);
+    ps_poller_unref(driven);
+    rd_kafka_mock_cluster_destroy(cluster);
+    rd_kafka_destroy(rk);
+    return 0;
+}

@@ -1,0 +1,497 @@
+/*
+ * The native core without Ruby: forks while a thread stands at each place where the core takes a lock, or serves librdkafka's
+ * events and callbacks (held.h). Each child does what the Ruby face does in one: drops what it has inherited, makes clients of
+ * its own, uses and closes them, forks again, and ends. Built and run by test/fork_locks_test.rb.
+ *
+ *   fork_locks ROUNDS
+ *
+ * Prints a line for each place, "lock function", and at last "children N hung N wrong N unmet N".
+ */
+#include "core.h"
+#include <errno.h>
+#include <librdkafka/rdkafka_mock.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#undef pthread_mutex_lock /* ours are nobody's business */
+
+enum { PLACES = 256, PATIENCE_US = 20 * 1000 * 1000, CHILD_SECONDS = 20, UNMET_SECONDS = 5, ENOUGH = 2 };
+
+static char bootstraps[512];
+static struct ps_client_settings settings = {
+    .max_time_us = 100000, .sweep_us = 1000, .sticky_ms = 10, .transaction_timeout_ms = 10000,
+    .open = { .close_timeout_ms = 5000, .refusal_us = 60000000, .logs_to_mailbox = true },
+};
+static const struct ps_consumer_settings consumer_settings = { .nap_us = 100000, .open = { .close_timeout_ms = 5000, .refusal_us = -1 } };
+
+/* What a child inherits, as far as it has been made. */
+static struct {
+    struct ps_poller *poller, *driven;
+    struct ps_events *events;
+    struct ps_client *client;
+    struct ps_consumer *consumer;
+    struct ps_batch *batch;
+    struct ps_job *job;
+} volatile now;
+
+/* ---- places ---- */
+
+static struct {
+    char what[64];
+    const char *function;
+} places[PLACES];
+static _Atomic int place_count, wanted = -1;
+static atomic_flag places_lock = ATOMIC_FLAG_INIT;
+static sem_t stopped, go;
+static _Atomic bool child;
+static _Thread_local bool forks;
+
+static bool is_lock_of(const struct ps_open *open, const pthread_mutex_t *mutex)
+{
+    return open && mutex == &open->lock;
+}
+
+/* A completion's lock is its owner's. */
+static const char *owner_of(const pthread_mutex_t *mutex)
+{
+    const struct ps_client *client = now.client;
+    const struct ps_consumer *consumer = now.consumer;
+    if (is_lock_of(client ? &client->open : NULL, mutex) || is_lock_of(consumer ? &consumer->open : NULL, mutex)) return "open.lock";
+    if (consumer && mutex == &consumer->bell.lock) return "bell.lock";
+    return "job.lock";
+}
+
+static void name_place(char name[64], const pthread_mutex_t *mutex, const char *what)
+{
+    if (!strcmp(what, "completion->lock")) what = owner_of(mutex);
+    if (!strcmp(what, "lock")) what = "open.lock"; /* transaction.c */
+    if (*what == '&') what++;
+    if (!strncmp(what, "client->", 8)) what += 8;
+    char *end = name;
+    for (; *what && end < name + 60; what++) {
+        if (what[0] == '-' && what[1] == '>') {
+            *end++ = '.';
+            what++;
+        } else {
+            *end++ = *what;
+        }
+    }
+    *end = '\0';
+}
+
+static int place_of(const char *name, const char *function)
+{
+    int i = 0;
+    while (atomic_flag_test_and_set(&places_lock)) sched_yield();
+    int count = atomic_load(&place_count);
+    while (i < count && (strcmp(places[i].what, name) || strcmp(places[i].function, function))) i++;
+    if (i == count && count < PLACES) {
+        strcpy(places[i].what, name);
+        places[i].function = function;
+        atomic_store(&place_count, count + 1);
+    }
+    atomic_flag_clear(&places_lock);
+    return i;
+}
+
+void held_here(pthread_mutex_t *mutex, const char *what, const char *function)
+{
+    char name[64];
+    if (forks || atomic_load(&child)) return;
+    name_place(name, mutex, what);
+    int here = place_of(name, function);
+    if (!atomic_compare_exchange_strong(&wanted, &here, -1)) return;
+    sem_post(&stopped);
+    while (sem_wait(&go) != 0) continue;
+}
+
+/* ---- what clients are used for: in the parent and in children ---- */
+
+static void die(const char *what)
+{
+    printf("STUCK in the %s: %s\n", atomic_load(&child) ? "child" : "parent", what);
+    fflush(stdout);
+    _exit(9);
+}
+
+static void wait_for(struct ps_completion *completion, const char *what)
+{
+    struct ps_waiter waiter = { 0 };
+    int64_t deadline_us = ps_now_us() + PATIENCE_US;
+    while (ps_waiter_join(&waiter, completion, NULL)) {
+        uint32_t state = ps_waiter_sleep(&waiter, deadline_us);
+        ps_waiter_leave(&waiter, completion);
+        if (state == PS_DONE) return;
+        if (ps_now_us() >= deadline_us) die(what);
+    }
+}
+
+static rd_kafka_conf_t *conf_with(const char *name, const char *value)
+{
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    rd_kafka_conf_set(conf, "log_level", "0", NULL, 0);
+    rd_kafka_conf_set(conf, "log.queue", "true", NULL, 0);
+    rd_kafka_conf_set(conf, "bootstrap.servers", bootstraps, NULL, 0);
+    if (name) rd_kafka_conf_set(conf, name, value, NULL, 0);
+    rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR | RD_KAFKA_EVENT_LOG | RD_KAFKA_EVENT_STATS);
+    return conf;
+}
+
+static void open_it(struct ps_open *open)
+{
+    char errstr[512];
+    if (ps_open_once(open, errstr, sizeof(errstr)) < 0) die(errstr);
+}
+
+static void close_it(struct ps_open *open)
+{
+    struct ps_job *closing = ps_open_close(open, 5000, NULL);
+    if (!closing) return;
+    now.job = closing;
+    wait_for(&closing->completion, "a close");
+    now.job = NULL;
+    ps_job_unref(closing);
+}
+
+static void produce(struct ps_client *client, uint32_t size)
+{
+    uint32_t sent = 0;
+    struct ps_batch *batch = ps_batch_new(client, size);
+    if (!atomic_load(&child)) now.batch = batch;
+    if (!ps_open_enter(&client->open)) die("entering");
+    struct ps_topic *topic = ps_client_topic(client, "locks", 5);
+    atomic_fetch_add(&client->accepted, size);
+    for (; sent < size; sent++) {
+        rd_kafka_vu_t arguments[] = {
+            { .vtype = RD_KAFKA_VTYPE_RKT, .u.rkt = topic->rkt },
+            { .vtype = RD_KAFKA_VTYPE_MSGFLAGS, .u.i = RD_KAFKA_MSG_F_COPY },
+            { .vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = &batch->deliveries[sent] },
+            { .vtype = RD_KAFKA_VTYPE_VALUE, .u.mem = { "x", 1 } },
+        };
+        rd_kafka_error_t *error = rd_kafka_produceva(client->open.rk, arguments, 4);
+        if (error) die(rd_kafka_error_string(error));
+    }
+    ps_open_exit(&client->open);
+    wait_for(&batch->completion, "verdicts");
+    if (atomic_load(&batch->failed)) die("messages that were not delivered");
+    now.batch = NULL;
+    ps_batch_unref(batch);
+}
+
+static void run_job(struct ps_job *job, const char *what)
+{
+    if (!job) die(what);
+    wait_for(&job->completion, what);
+    ps_job_unref(job);
+}
+
+/* What somebody listens to, told by this thread. */
+static void tell(struct ps_events *events)
+{
+    struct ps_events_wait wait = { .calls = ps_events_calls(), .deadline_us = ps_now_us() + 1000 };
+    ps_events_next(&wait);
+    if (!wait.found) return;
+    ps_events_release_label(events, ps_events_keep_label(events, 7));
+    for (struct ps_event *event; (event = ps_events_take(wait.found));) ps_event_free(event);
+    ps_events_take_label(events, ps_events_keep_label(events, 8));
+    ps_events_discard(wait.found->address);
+    ps_events_done(wait.found->address, false);
+}
+
+static void use_mailbox(struct ps_open *open)
+{
+    ps_open_log(open, 5, "TEST", "a line");
+    ps_mailbox_interrupt(NULL);
+    ps_mailbox_wait();
+    for (struct ps_mail *mail; (mail = ps_mailbox_take());) free(mail);
+    ps_mailbox_dropped();
+}
+
+static void use_client(struct ps_client *client, struct ps_events *events)
+{
+    char text[600];
+    struct ps_poller_stats stats;
+    if (ps_tokens_enter(&client->open)) die("a token before it is open");
+    open_it(&client->open);
+    ps_set_credentials(&client->open, "me", "secret", text, sizeof(text));
+    ps_open_last_error(&client->open, text, sizeof(text));
+    produce(client, 8);
+    tell(events);
+    use_mailbox(&client->open);
+    run_job(&ps_client_metadata(client, "locks", 5, 5000)->job, "metadata");
+    run_job(&ps_client_flush(client, 5000)->job, "a flush");
+    run_job(ps_client_purge(client), "a purge");
+    ps_poller_stats(client->poller, &stats);
+    if (stats.clients == 0 || !stats.thread_id) die("the poller");
+    if (ps_registry_count() == 0) die("the registry");
+    ps_registry_close_by_us();
+    close_it(&client->open);
+}
+
+static void use_consumer(struct ps_consumer *consumer)
+{
+    struct ps_waiter waiter = { 0 };
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
+    rd_kafka_topic_partition_list_add(list, "locks", 0)->offset = 0;
+    open_it(&consumer->open);
+    run_job(&ps_consumer_start(consumer, PS_CONSUMER_ASSIGN, list, 5000)->job, "an assignment");
+    if (ps_waiter_join(&waiter, &consumer->bell.sleepers, NULL)) {
+        ps_bell_ring(&consumer->bell);
+        ps_waiter_sleep(&waiter, ps_now_us() + 1000000);
+        ps_waiter_leave(&waiter, &consumer->bell.sleepers);
+    }
+    close_it(&consumer->open);
+}
+
+/* ---- the parent's thread, which is stopped ---- */
+
+static struct ps_client *new_client(struct ps_poller *poller, rd_kafka_conf_t *conf)
+{
+    struct ps_client *client = ps_client_new(conf, "locks", poller, &settings);
+    ps_client_set_events(client, now.events);
+    now.client = client;
+    return client;
+}
+
+static void done_with(struct ps_client *client)
+{
+    now.client = NULL;
+    ps_open_unref(&client->open);
+}
+
+static void refuse(struct ps_client *client)
+{
+    char text[600];
+    struct ps_refusal *refusal = &client->open.refusal;
+    if (ps_refusal_error(refusal, client->open.rk, RD_KAFKA_RESP_ERR__SSL, "refused"))
+        ps_refusal_now(refusal, text, sizeof(text));
+    ps_open_note_error(&client->open, RD_KAFKA_RESP_ERR__SSL, "refused");
+    atomic_store(&refusal->worked, false);
+    ps_refusal_forget(refusal);
+}
+
+static void drive(struct ps_poller *poller)
+{
+    struct ps_client *client = new_client(poller, conf_with(NULL, NULL));
+    open_it(&client->open);
+    ps_poller_attend(poller, 1);
+    ps_poller_drain(poller);
+    ps_poller_busy(poller);
+    ps_poller_desert(poller, 1);
+    ps_poller_call(poller);
+    produce(client, 2);
+    ps_poller_dismiss(poller);
+    close_it(&client->open);
+    done_with(client);
+}
+
+static void transact(void)
+{
+    struct ps_client *client = new_client(now.poller, conf_with("transactional.id", "locks"));
+    client->settings.transactional = client->settings.idempotent = true;
+    open_it(&client->open);
+    struct ps_transaction_job *job = ps_transaction_start(client, PS_TRANSACTIONS_INIT, 10000, NULL, NULL);
+    run_job(job ? &job->job : NULL, "a transaction's call");
+    close_it(&client->open);
+    done_with(client);
+}
+
+static void abandon_and_hurry(void)
+{
+    struct ps_client *client = new_client(now.poller, conf_with(NULL, NULL));
+    open_it(&client->open);
+    now.client = NULL;
+    ps_open_abandon(&client->open);
+    struct ps_closing closing[4];
+    for (unsigned i = ps_registry_close_all(closing, 4, NULL); i-- > 0;) {
+        ps_job_unref(closing[i].job);
+        ps_open_unref(closing[i].open);
+    }
+    ps_registry_hurry();
+    while (ps_registry_count() > 0) usleep(1000);
+}
+
+static _Atomic int cycles;
+static _Atomic bool finished;
+
+static void *act(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&finished)) {
+        now.events = ps_events_new(100, false);
+        atomic_store(&now.events->wanted, PS_EVENT_DELIVERED | PS_EVENT_FAILED | PS_EVENT_ERROR);
+        struct ps_client *client = new_client(now.poller, conf_with(NULL, NULL));
+        use_client(client, now.events);
+        done_with(client);
+        client = new_client(now.poller, conf_with("bootstrap.servers", "127.0.0.1:1"));
+        open_it(&client->open);
+        refuse(client);
+        close_it(&client->open);
+        done_with(client);
+        drive(now.driven);
+        transact();
+        abandon_and_hurry();
+        struct ps_consumer *consumer = ps_consumer_new(conf_with("group.id", "locks"), "locks", &consumer_settings);
+        now.consumer = consumer;
+        use_consumer(consumer);
+        now.consumer = NULL;
+        ps_open_unref(&consumer->open);
+        tell(now.events);
+        ps_events_busy(now.events);
+        ps_events_call_all();
+        struct ps_events *events = now.events;
+        now.events = NULL;
+        atomic_store(&events->wanted, 0);
+        ps_events_clear(events);
+        ps_events_unref(events);
+        atomic_fetch_add(&cycles, 1);
+    }
+    return NULL;
+}
+
+/* ---- children ---- */
+
+static _Atomic int *stage; /* shared: how far a child has come */
+
+/* As client_class.c, consumer_class.c, event_source.c and poller_class.c do it. */
+static void drop_what_is_inherited(void)
+{
+    if (now.batch) ps_batch_unref(now.batch);
+    if (now.job) ps_job_abandon(now.job);
+    if (now.client) ps_open_abandon(&now.client->open);
+    if (now.consumer) ps_open_abandon(&now.consumer->open);
+    if (now.events) ps_events_unref(now.events);
+    ps_poller_dismiss(now.driven);
+    ps_poller_desert(now.driven, 1);
+    ps_poller_call(now.driven);
+    ps_poller_unref(now.driven);
+    ps_poller_unref(now.poller);
+}
+
+static void live(bool fork_again)
+{
+    struct ps_closing closing[4];
+    *stage = 1;
+    if (ps_registry_count() != 0 || ps_registry_closing_count() != 0) die("a registry that is the parent's");
+    if (ps_registry_close_all(closing, 4, NULL) != 0) die("something to close that is the parent's");
+    *stage = 2;
+    rd_kafka_conf_t *conf = now.client ? rd_kafka_conf_dup(now.client->open.conf) : conf_with(NULL, NULL);
+    rd_kafka_conf_set(conf, "bootstrap.servers", bootstraps, NULL, 0);
+    rd_kafka_conf_set(conf, "transactional.id", NULL, NULL, 0);
+    drop_what_is_inherited();
+    *stage = 3;
+    struct ps_poller *poller = ps_poller_new(0, false);
+    struct ps_events *events = ps_events_new(100, false);
+    atomic_store(&events->wanted, PS_EVENT_DELIVERED);
+    struct ps_client *client = ps_client_new(conf, "child", poller, &settings);
+    ps_client_set_events(client, events);
+    use_client(client, events);
+    ps_open_abandon(&client->open);
+    *stage = 4;
+    struct ps_consumer *consumer = ps_consumer_new(conf_with("group.id", "child"), "child", &consumer_settings);
+    use_consumer(consumer);
+    ps_open_unref(&consumer->open);
+    *stage = 5;
+    pid_t pid = fork_again ? fork() : -1;
+    if (pid == 0) {
+        now.client = NULL;
+        now.consumer = NULL;
+        now.events = NULL;
+        now.batch = NULL;
+        now.job = NULL;
+        if (ps_registry_count() != 0) _exit(9);
+        _exit(0);
+    }
+    int status = 0;
+    if (pid > 0 && (waitpid(pid, &status, 0) != pid || status != 0)) die("a child of a child");
+    *stage = 6;
+}
+
+static void child_main(int number)
+{
+    atomic_store(&child, true);
+    alarm(CHILD_SECONDS);
+    switch (number % 8) {
+    case 0: _exit(0);
+    case 1: exit(0);
+    default: live(number % 8 == 2);
+    }
+    if (number % 8 == 3) exit(0);
+    _exit(0);
+}
+
+/* False: nobody came by. */
+static bool stop_at(int place)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += UNMET_SECONDS;
+    atomic_store(&wanted, place);
+    while (sem_timedwait(&stopped, &until) != 0)
+        if (errno == ETIMEDOUT) {
+            if (atomic_compare_exchange_strong(&wanted, &place, -1)) return false;
+            while (sem_wait(&stopped) != 0) continue; /* just now */
+            return true;
+        }
+    return true;
+}
+
+/* 0: all is well. */
+static int fork_at(int number)
+{
+    int status;
+    *stage = 0;
+    pid_t pid = fork();
+    if (pid == 0) child_main(number);
+    sem_post(&go);
+    if (waitpid(pid, &status, 0) != pid) die("waiting for a child");
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    int rounds = argc > 1 ? atoi(argv[1]) : 1, children = 0, hung = 0, wrong = 0, unmet = 0;
+    pthread_t actor;
+    forks = true;
+    sem_init(&stopped, 0, 0);
+    sem_init(&go, 0, 0);
+    stage = mmap(NULL, sizeof(*stage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ps_generation_init();
+    rd_kafka_t *rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf_with(NULL, NULL), NULL, 0);
+    rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(rk, 1);
+    snprintf(bootstraps, sizeof(bootstraps), "%s", rd_kafka_mock_cluster_bootstraps(cluster));
+    rd_kafka_mock_topic_create(cluster, "locks", 1, 1);
+    now.poller = ps_poller_new(0, false);
+    now.driven = ps_poller_new(1, true);
+    pthread_create(&actor, NULL, act, NULL);
+    for (int64_t deadline_us = ps_now_us() + 3 * PATIENCE_US; atomic_load(&cycles) < 2; usleep(1000))
+        if (ps_now_us() > deadline_us) die("before anything was forked");
+
+    for (int round = 0; round < rounds; round++) {
+        for (int place = 0; place < atomic_load(&place_count) && hung + wrong < ENOUGH; place++) {
+            if (!stop_at(place)) {
+                unmet++;
+                printf("unmet %s %s\n", places[place].what, places[place].function);
+                continue;
+            }
+            int number = rounds > 1 ? round + 2 : 2 + place % 6, status = fork_at(number);
+            children++;
+            printf("%s %s", places[place].what, places[place].function);
+            if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) hung++;
+            else if (status) wrong++;
+            if (status) printf(": status %x, stage %d", status, *stage);
+            printf("\n");
+            fflush(stdout);
+        }
+    }
+    atomic_store(&finished, true);
+    pthread_join(actor, NULL);
+    printf("children %d hung %d wrong %d unmet %d\n", children, hung, wrong, unmet);
+    return hung || wrong;
+}

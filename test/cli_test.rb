@@ -1,0 +1,163 @@
+# frozen_string_literal: true
+
+require "tmpdir"
+require_relative "test_helper"
+require "penstock/cli"
+
+class CLITest < PenstockTest
+  ROOT = File.expand_path("..", __dir__)
+
+  # @return [Array(Integer, String, String)] the status, and what was written on stdout and stderr
+  def cli(*arguments)
+    out = StringIO.new
+    err = StringIO.new
+    [Penstock::CLI.start(arguments, out:, err:), out.string, err.string]
+  end
+
+  # The executable itself, in a folder without a bundle.
+  def executable(*arguments, **options)
+    Dir.mktmpdir do |directory|
+      command = [{ "BUNDLE_GEMFILE" => nil, "RUBYOPT" => nil }, RbConfig.ruby, "-w", "-I", File.join(ROOT, "lib"),
+                 File.join(ROOT, "exe/penstock"), *arguments]
+      out, err, status = Open3.capture3(*command, chdir: directory, **options)
+      [status.exitstatus, out, err]
+    end
+  end
+
+  def first_server = embedded_cluster.bootstrap_servers.split(",").first
+
+  # ---- the frame ----
+
+  def test_help_is_there_when_asked_for_and_when_nothing_is
+    [%w[--help], %w[-h], %w[help]].each do |arguments|
+      status, out, err = cli(*arguments)
+      assert_equal [0, ""], [status, err]
+      assert_match(/\AUsage: penstock COMMAND/, out)
+      Penstock::CLI::COMMANDS.each_key { |name| assert_match(/^  #{name} /, out) }
+    end
+    status, out, err = cli
+    assert_equal [2, ""], [status, out]
+    assert_match(/\AUsage: penstock COMMAND/, err)
+  end
+
+  def test_the_version_is_told
+    %w[--version -v version].each { |argument| assert_equal [0, "penstock #{Penstock::VERSION}\n", ""], cli(argument) }
+  end
+
+  def test_commands_and_options_that_there_are_not_are_refused_in_one_line_with_the_nearest
+    assert_equal [2, "", "penstock: there is no command docter; did you mean doctor?\n"], cli("docter")
+    assert_equal [2, "", "penstock: there is no command xyz; see penstock --help\n"], cli("xyz")
+    assert_equal [2, "", "penstock: there is no option --nonsense; see penstock --help\n"], cli("--nonsense")
+  end
+
+  def test_each_command_explains_itself
+    Penstock::CLI::COMMANDS.each_key do |name|
+      [[name, "--help"], ["help", name]].each do |arguments|
+        status, out, err = cli(*arguments)
+        assert_equal [0, ""], [status, err]
+        assert_match(/\AUsage: penstock #{name}/, out)
+      end
+    end
+  end
+
+  def test_the_gem_has_the_executable_and_all_files_it_needs
+    specification = Gem::Specification.load(File.join(ROOT, "penstock.gemspec"))
+    assert_equal [["penstock"], "exe"], [specification.executables, specification.bindir]
+    assert_includes specification.files, "exe/penstock"
+    assert File.executable?(File.join(ROOT, "exe/penstock"))
+  end
+
+  def test_the_executable_ends_quietly_when_nobody_reads_on
+    reader, writer = IO.pipe
+    reader.close
+    command = [RbConfig.ruby, "-I", File.join(ROOT, "lib"), File.join(ROOT, "exe/penstock"), "doctor"]
+    pid = spawn(*command, out: writer, err: File::NULL)
+    writer.close
+    assert_equal 1, Process.wait2(pid).last.exitstatus
+  end
+
+  # ---- doctor ----
+
+  def test_doctor_says_on_aligned_lines_what_there_is_and_ends_with_0_when_nothing_is_wrong
+    status, out, err = executable("doctor", "--bootstrap", first_server)
+    assert_equal [0, ""], [status, err], out
+    assert_match(/^ {9}ruby +CRuby #{Regexp.escape(RUBY_VERSION)}/, out)
+    assert_match(/^ {9}#{first_server} kafka +cluster /, out)
+    assert_equal "nothing is wrong", out.lines(chomp: true).last
+  end
+
+  def test_doctor_as_json_and_its_status_tell_of_problems
+    status, out, err = executable("doctor", "-b", "127.0.0.1:1", "--json", "--timeout", "5")
+    assert_equal [1, ""], [status, err]
+    report = JSON.parse(out)
+    problem = report.fetch("facts").find { |fact| fact["status"] == "problem" }
+    assert_equal [1, "127.0.0.1:1 tcp"], [report["problems"], problem["name"]]
+    assert_match(/a broker listens/, problem["advice"])
+  end
+
+  def test_doctor_takes_settings_from_a_file_and_from_the_command_line
+    Dir.mktmpdir do |directory|
+      file = File.join(directory, "client.properties")
+      File.write(file, "# ours\n\nbootstrap.servers = #{first_server}\nclient.id=one=two\nsecurity.protocol=ssl\n")
+      _, out, = cli("doctor", "--config", file, "-X", "security.protocol=plaintext")
+      assert_match(/#{first_server} kafka +cluster /, out)
+    end
+  end
+
+  SECRET = "geheim-4711"
+
+  def test_doctor_never_prints_a_secret
+    settings = %W[security.protocol=sasl_plaintext sasl.mechanism=PLAIN sasl.username=u sasl.password=#{SECRET}]
+    [settings, settings.drop(1), ["sasl.password:#{SECRET}"], ["sasl.pasword=#{SECRET}"], ["=#{SECRET}"]].each do |given|
+      [[], ["--json"]].each do |format|
+        status, out, err = cli("doctor", "-b", first_server, "--timeout", "3", *given.flat_map { |one| ["-X", one] }, *format)
+        refute_equal 0, status
+        refute_includes out + err, SECRET
+      end
+    end
+  end
+
+  def test_what_doctor_does_not_understand_is_told_in_one_line
+    Dir.mktmpdir do |directory|
+      file = File.join(directory, "broken")
+      File.write(file, "fine=1\nsasl.password #{SECRET}\n")
+      { ["--nonsense"] => /invalid option: --nonsense/, ["more"] => /doctor takes no more/,
+        ["-X", "a"] => /-X: what is wanted is NAME/,
+        ["-b", "a:b"] => /--bootstrap: "a:b" is no HOST:PORT/, ["--timeout", "0"] => /--timeout takes/,
+        ["--timeout", "soon"] => /invalid argument: --timeout soon/,
+        ["--config", "/no/such"] => %r{--config /no/such: No such file},
+        ["--config", file] => /broken, line 2: what is wanted/, ["-r", "no_such_file"] => /--require no_such_file: cannot load/ }
+        .each do |arguments, message|
+          status, out, err = cli("doctor", *arguments)
+          assert_equal [2, "", 1], [status, out, err.lines.size], err
+          assert_match(/\Apenstock: /, err)
+          assert_match message, err
+          refute_includes err, SECRET
+        end
+    end
+  end
+
+  def test_doctor_looks_at_what_it_was_told_to_load
+    Dir.mktmpdir do |directory|
+      file = File.join(directory, "application.rb")
+      File.write(file, 'Gem.loaded_specs["rdkafka"] = Gem::Specification.new("rdkafka", "0.16.0")')
+      status, out, = executable("doctor", "-r", file)
+      assert_equal 1, status
+      assert_match(/^PROBLEM  rdkafka +0\.16\.0, in this process/, out)
+    end
+  end
+
+  def test_doctor_tells_of_an_extension_that_cannot_be_loaded
+    Dir.mktmpdir do |directory|
+      FileUtils.mkdir_p(File.join(directory, "penstock"))
+      File.write(File.join(directory, "penstock/penstock.rb"), "raise LoadError, 'librdkafka.so.1: cannot open shared object'")
+      FileUtils.cp_r(File.join(ROOT, "lib"), directory)
+      FileUtils.rm_f(Dir[File.join(directory, "lib/penstock/penstock.{so,bundle}")])
+      out, err, status = Open3.capture3(RbConfig.ruby, "-I", File.join(directory, "lib"), "-I", directory,
+                                        File.join(ROOT, "exe/penstock"), "doctor", chdir: directory)
+      assert_equal [1, ""], [status.exitstatus, err]
+      assert_match(/^PROBLEM  penstock +the extension cannot be loaded: librdkafka\.so\.1.*Install librdkafka/, out)
+      assert_match(/^ +ruby /, out)
+    end
+  end
+end

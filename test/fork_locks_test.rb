@@ -1,0 +1,39 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require "fileutils"
+
+# Forks while a thread holds each lock of the core, or is in the middle of serving an event or a callback: test/c/fork_locks.c.
+class ForkLocksTest < PenstockTest
+  ROOT = File.expand_path("..", __dir__)
+  PROGRAM = File.join(ROOT, "tmp", "fork_locks-#{RUBY_VERSION}")
+
+  def build
+    FileUtils.mkdir_p(File.dirname(PROGRAM))
+    sources = Dir[File.join(ROOT, "ext/penstock/core/*.c"), File.join(__dir__, "c/fork_locks.c")]
+    flags = `pkg-config --cflags --libs rdkafka`.split
+    output, status = Open3.capture2e(
+      "cc", "-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-include", File.join(__dir__, "c/held.h"),
+      "-I", File.join(ROOT, "ext/penstock/core"), *sources, "-o", PROGRAM, *flags
+    )
+    assert_predicate status, :success?, output
+  end
+
+  # @return [Array<String>] of the design
+  def locks
+    text = File.read(File.join(ROOT, "DESIGN.md"))[/^## Lock order\n(.*?)^## /m, 1] if File.exist?(File.join(ROOT, "DESIGN.md"))
+    [*text.to_s.scan(/`(\w+\.(?:lock|turn))`/).flatten, "events.lock", "office.lock"].uniq
+  end
+
+  def test_children_forked_while_any_lock_is_held_live_and_end_well
+    build
+    output, status = Open3.capture2e(PROGRAM, "1")
+    assert_predicate status, :success?, output[-3_000..] || output
+    children, hung, wrong, = output.match(/^children (\d+) hung (\d+) wrong (\d+) unmet (\d+)$/).captures.map(&:to_i)
+    assert_equal [0, 0], [hung, wrong]
+    assert_operator children, :>, 60
+    held = output.scan(/^([\w.]+) \w+$/).flatten.uniq
+    assert_empty locks - held, "locks that nobody held at a fork"
+    assert_empty %w[event verdict write getaddrinfo] - held, "where nobody was at a fork"
+  end
+end

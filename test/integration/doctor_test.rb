@@ -1,0 +1,72 @@
+# frozen_string_literal: true
+
+require_relative "../test_helper"
+require_relative "../support/secure_kafka"
+require "penstock/doctor"
+
+# penstock doctor on a real Kafka with TLS and SASL.
+class DoctorOnKafkaTest < PenstockTest
+  include SecureKafka
+
+  def examine(server, **settings)
+    Penstock::Doctor::Cluster.new([Penstock::Doctor::Address.parse(server)], settings, timeout: 20).facts
+  end
+
+  # name of the test => [server, settings, the steps after tcp]
+  FINE = {
+    "plaintext" => [PLAINTEXT, {}, %w[kafka apis]],
+    "tls" => [SSL, TLS, %w[tls kafka apis]],
+    "a_client_certificate" =>
+      [MTLS, { **TLS, "ssl.certificate.location": CERT, "ssl.key.location": KEY }, %w[tls kafka apis]],
+    "a_password" => [SASL, LOGIN, %w[sasl kafka apis]],
+    "a_password_over_tls" => [SASL_SSL, TLS_LOGIN, %w[tls sasl kafka apis]]
+  }.freeze
+
+  FINE.each do |what, (server, settings, steps)|
+    define_method("test_all_steps_are_fine_with_#{what}") do
+      facts = examine(server, **settings)
+      assert_empty facts.reject { |fact| fact.status == :ok }.map(&:to_s)
+      names = facts.map(&:name)
+      assert_equal %W[name tcp #{steps.join(" ")}].join(" "), names.take(steps.size + 2).map { |name| name.split.last }.join(" ")
+      assert_match(/cluster \S{22}, 1 broker, controller 1/, facts.find { |fact| fact.name.end_with?("kafka") }.value)
+      assert_match(/\A[4-9]\d: Produce \d+-\d+, Fetch/, facts.find { |fact| fact.name.end_with?("apis") }.value)
+    end
+  end
+
+  # name of the test => [server, settings, the step that fails, what it says, what to do]
+  WRONG = {
+    "an_unknown_authority" => [SSL, { "security.protocol": "ssl" }, "tls", /authority that is not known/, /ssl\.ca\.location/],
+    "a_certificate_for_another_host" => [STRANGER, TLS, "tls", /another (host name|IP address)/, /a name that the broker's/],
+    "no_client_certificate" => [MTLS, TLS, "tls", /certificate|handshake/, /wants a client certificate/],
+    "a_wrong_password" => [SASL, { **LOGIN, "sasl.password": "wrong-secret" }, "sasl", /Invalid username/, /sasl\.password/],
+    "a_wrong_password_over_tls" =>
+      [SASL_SSL, { **TLS_LOGIN, "sasl.password": "wrong-secret" }, "sasl", /Invalid username/, /sasl\.password/],
+    "no_tls_on_a_tls_port" => [SSL, {}, "kafka", /refuse this client/, /may want TLS/],
+    "sasl_where_there_is_none" => [PLAINTEXT, LOGIN, "sasl", /refuse this client/, /does not ask for SASL/]
+  }.freeze
+
+  WRONG.each do |what, (server, settings, step, value, advice)|
+    define_method("test_#{what}_is_a_problem_of_its_step_with_what_to_do") do
+      facts = examine(server, **settings)
+      problem = facts.last
+      assert_equal ["#{server} #{step}", :problem, 1], [problem.name, problem.status, facts.count(&:problem?)], facts.join("\n")
+      assert_match value, problem.value
+      assert_match advice, problem.advice
+      refute_match(/secret/, facts.join)
+    end
+  end
+
+  def test_tls_that_was_agreed_on_is_told_even_if_the_password_was_wrong
+    facts = examine(SASL_SSL, **TLS_LOGIN, "sasl.password": "wrong-secret")
+    assert_equal %i[ok problem], facts.last(2).map(&:status)
+    assert_equal "#{SASL_SSL} tls", facts[-2].name
+  end
+
+  # Which step it is, librdkafkas see differently.
+  def test_tls_on_a_port_without_is_a_problem
+    problem = examine(PLAINTEXT, **TLS).last
+    assert_equal :problem, problem.status
+    assert_match(/\A#{PLAINTEXT} (tls|kafka)\z/, problem.name)
+    assert_match(/The port may/, problem.advice)
+  end
+end

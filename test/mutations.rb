@@ -1,0 +1,131 @@
+# frozen_string_literal: true
+
+require "fileutils"
+require "open3"
+require "rbconfig"
+require "tmpdir"
+
+# Takes protections out, one at a time, and looks whether the test named for each fails without it.
+#
+#   ruby test/mutations.rb [--list] [PART OF A NAME...]
+#
+# The mutations work on a copy of the tree, one after the other, and compile anew what has changed. A mutation's test has to
+# pass before anything is taken out, and to fail, or die, after it. Races do not show in each run: `runs` is how often to try.
+class Mutation
+  ROOT = File.expand_path("..", __dir__)
+  COPIED = %w[ext lib test Rakefile penstock.gemspec rakelib exe].freeze
+  SECONDS = 120 # for one run of a test; one that hangs has failed
+
+  @all = []
+
+  class << self
+    attr_reader :all
+
+    # @param name [String] the protection, as docs/safety.md calls it
+    # @param file [String] where it is
+    # @param from [String] what is taken out: it stands there once
+    # @param to [String] what stands there instead
+    # @param test [String] a test file
+    # @param only [String] the test in it
+    # @param env [Hash{String => String}] for the test, such as PENSTOCK_GC
+    # @param runs [Integer] how often the test may pass without the protection
+    def define(name, **options) = @all << new(name, **options)
+
+    # @return [Boolean] whether each mutation was found by its test
+    def run(chosen)
+      results = Dir.mktmpdir("penstock-mutation") do |path|
+        tree = Tree.new(path)
+        chosen.map { |mutation| mutation.run(tree).tap { |found, line| puts "#{found ? "found " : "MISSED"} #{line}" } }
+      end
+      found = results.count(&:first)
+      puts "mutations: #{found} of #{chosen.size} protections, taken out, made their test fail"
+      found == chosen.size
+    end
+  end
+
+  attr_reader :name
+
+  def initialize(name, file:, from:, test:, only:, to: "", env: {}, runs: 1)
+    @name = name
+    @file = file
+    @from = from
+    @to = to
+    @test = test
+    @only = only
+    @env = env
+    @runs = runs
+  end
+
+  # @return [Array(Boolean, String)] whether the test failed, and a line about it
+  def run(tree)
+    test = [@test, @only, @env]
+    return [false, "#{name}: #{@only} fails as it is\n#{tree.output}"] unless tree.passes_unchanged?(*test)
+
+    failed_after = tree.with(mutated, at: @file) { (1..@runs).find { !tree.passes?(*test) } }
+    [!failed_after.nil?, "#{name}: #{@only} #{failed_after ? "fails (run #{failed_after})" : "passed #{@runs} times"}"]
+  end
+
+  private
+
+  def mutated
+    source = File.read(File.join(ROOT, @file))
+    raise "#{name}: the text to take out stands #{source.scan(@from).size} times in #{@file}" unless source.scan(@from).size == 1
+
+    source.sub(@from) { @to }
+  end
+
+  # The copy.
+  class Tree
+    attr_reader :output # of the latest test
+
+    def initialize(path)
+      @path = path
+      @unchanged = {}
+      COPIED.each { |part| FileUtils.cp_r(File.join(ROOT, part), path) if File.exist?(File.join(ROOT, part)) }
+      FileUtils.rm_f(Dir[File.join(path, "lib/penstock/*.so")])
+      compile
+    end
+
+    # Runs the block while the file is another.
+    def with(source, at:)
+      file = File.join(@path, at)
+      before = File.read(file)
+      File.write(file, source)
+      compile if at.start_with?("ext/")
+      yield
+    ensure
+      File.write(file, before)
+      compile if at.start_with?("ext/")
+    end
+
+    def passes_unchanged?(*test)
+      @unchanged.fetch(test) { @unchanged[test] = passes?(*test) }
+    end
+
+    def passes?(file, only, env)
+      command = ["timeout", "-k", "5", SECONDS.to_s, RbConfig.ruby, "-w", "-Ilib", "-Itest", file, "-n", only]
+      @output, status = Open3.capture2e(env, *command, chdir: @path)
+      raise "there is no #{only} in #{file}" if status.success? && @output.match?(/^0 runs/)
+
+      status.success?
+    end
+
+    private
+
+    def compile
+      output, status = Open3.capture2e("rake", "compile", chdir: @path)
+      raise "does not compile\n#{output}" unless status.success?
+    end
+  end
+end
+
+Dir[File.join(__dir__, "mutations", "*.rb")].sort.each { |file| require file }
+
+if $PROGRAM_NAME == __FILE__
+  names = ARGV.reject { |argument| argument.start_with?("--") }
+  chosen = Mutation.all.select { |mutation| names.empty? || names.any? { |part| mutation.name.include?(part) } }
+  if ARGV.include?("--list") then puts chosen.map(&:name)
+  else
+    exit Mutation.run(chosen)
+  end
+end

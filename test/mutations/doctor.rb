@@ -1,0 +1,40 @@
+# frozen_string_literal: true
+
+Mutation.define "doctor: tells of an ffi below 1.17",
+                file: "lib/penstock/doctor/neighbours.rb",
+                from: "next Fact.ok(\"ffi\", text) if Gem::Version.new(version).release >= FFI_MENDED",
+                to: "next Fact.ok(\"ffi\", text) if version >= FFI_MENDED.to_s",
+                test: "test/doctor_test.rb", only: "test_an_old_ffi_in_the_process_or_the_bundle_is_a_problem"
+
+Mutation.define "doctor: a second librdkafka is found by what it exports",
+                file: "lib/penstock/doctor/neighbours.rb", from: '@objects.defining("rd_kafka_new")',
+                to: "@objects.named(/librdkafka/)",
+                test: "test/doctor_test.rb",
+                only: "test_a_second_librdkafka_or_zstd_in_the_process_is_a_problem_whatever_its_name"
+
+Mutation.define "doctor: who only wants a function does not define it",
+                file: "lib/penstock/doctor/shared_objects.rb", from: " && symbol[3] != 0 # 0: only wanted",
+                test: "test/doctor_test.rb",
+                only: "test_a_second_librdkafka_or_zstd_in_the_process_is_a_problem_whatever_its_name"
+
+Mutation.define "doctor: shuts nobody with the same transactional.id out",
+                file: "lib/penstock/doctor/cluster.rb", from: ".except(*WITHOUT)",
+                test: "test/doctor_test.rb", only: "test_a_transactional_id_in_the_settings_is_left_alone"
+
+Mutation.define "doctor: each step has its time",
+                file: "lib/penstock/doctor/cluster.rb", from: "now < deadline ? retry : raise", to: "retry",
+                test: "test/doctor_test.rb", only: "test_a_port_that_says_nothing_is_a_problem_when_the_time_is_up"
+
+Mutation.define "doctor: follows what brokers advertise",
+                file: "lib/penstock/doctor/cluster.rb", from: "        advertised(answers)\n",
+                test: "test/doctor_test.rb", only: "test_an_advertised_name_that_cannot_be_resolved_is_a_problem_of_the_brokers"
+
+Mutation.define "doctor: repeats no value it was given",
+                file: "lib/penstock/cli/kafka_options.rb", from: '"#{where}: what is wanted is NAME=VALUE"', # rubocop:disable Lint/InterpolationCheck
+                to: '"#{where}: #{text}: what is wanted is NAME=VALUE"', # rubocop:disable Lint/InterpolationCheck
+                test: "test/cli_test.rb", only: "test_doctor_never_prints_a_secret"
+
+Mutation.define "doctor: tells of gems that bring their own librdkafka",
+                file: "lib/penstock/doctor/neighbours.rb", from: "*gems_with_librdkafka, ",
+                test: "test/doctor_test.rb",
+                only: "test_gems_that_bring_a_librdkafka_or_a_zstd_of_their_own_are_told_of"

@@ -1,0 +1,40 @@
+# frozen_string_literal: true
+
+# What keeps a listener from hurting anybody but its own producer (docs/events.md).
+module ListenerMutations
+  DISPATCHER = "lib/penstock/event_dispatcher.rb"
+  SOURCE = "lib/penstock/event_source.rb"
+  EVENTS = "ext/penstock/core/events.c"
+
+  def self.define(name, only, **options) = Mutation.define("listeners: #{name}", test: "test/listeners_test.rb", only:, **options)
+
+  define "other producers' events go to another thread",
+         "test_a_listener_that_sleeps_for_3_seconds_in_a_loop_delays_no_other_producer",
+         file: DISPATCHER, from: "MAX_THREADS = 64", to: "MAX_THREADS = 1"
+  define "as many threads as there are bad listeners", "test_five_bad_listeners_of_different_kinds_delay_none_of_fifteen_others",
+         file: DISPATCHER, from: "MAX_THREADS = 64", to: "MAX_THREADS = 3"
+  define "a slow listener is named", "test_a_listener_over_its_budget_is_told_by_name_once_and_while_it_still_runs",
+         file: DISPATCHER, from: "source.tell_slow(listener, event, now - @seen_at)"
+  define "it is named once", "test_a_listener_over_its_budget_is_told_by_name_once_and_while_it_still_runs",
+         file: DISPATCHER, from: "          @told = calls\n"
+  define "an error reaches nobody else", "test_a_listener_that_raises_is_told_once_and_the_others_and_the_next_events_are_told",
+         file: SOURCE, from: "rescue Exception => e #", to: "rescue NoMemoryError => e #"
+  define "an error is told", "test_a_listener_that_raises_is_told_once_and_the_others_and_the_next_events_are_told",
+         file: SOURCE, from: "Monitor.report(e, event, listener, listeners_of(\"error.occurred\"))"
+  define "a thread that is ended is replaced", "test_a_listener_that_ends_its_thread_loses_no_event_and_no_other_listener",
+         file: DISPATCHER, from: "          EventSource.done(worker.address, true) if worker.address\n"
+  define "the next thread goes on behind the listener that ended it",
+         "test_a_listener_that_ends_its_thread_loses_no_event_and_no_other_listener",
+         file: SOURCE, from: "        @index += 1\n        notify(listener, event)\n",
+         to: "        notify(listener, event)\n        @index += 1\n"
+  define "closing from a listener waits for no listener", "test_a_listener_may_close_its_producer",
+         file: "lib/penstock/producer/closing.rb", from: "listening: EventDispatcher.here?", to: "listening: false"
+  define "closing waits for a listener for its budget at most",
+         "test_a_close_in_another_thread_that_a_listener_waits_for_gives_the_listener_up_after_its_budget",
+         file: SOURCE, from: "return if now > give_up ||", to: "return if"
+  define "the queue is bounded", "test_a_listener_that_never_ends_costs_no_memory",
+         file: EVENTS, from: "if (size >= events->limit && event->kind != PS_EVENT_CLOSED)", to: "if (size >= UINT32_MAX)"
+  define "one thread at a time tells a producer's events",
+         "test_a_producers_events_are_told_one_at_a_time_whoever_has_the_time",
+         file: EVENTS, from: "if (!events->ready && !events->served) {", to: "if (!events->ready) {", runs: 3
+end

@@ -1,0 +1,67 @@
+# frozen_string_literal: true
+
+# docs/safety.md, "Sanitizers" and "Static checks".
+parts = { test: "test/core_test.rb", runs: 3 }
+races = { **parts, only: "test_each_part_by_itself_has_no_data_race" }
+allocations = { test: "test/allocations_test.rb", only: "test_what_is_made_on_an_error_path_is_destroyed" }
+sources = { test: "test/static_checks_test.rb", only: "test_our_own_sources" }
+
+Mutation.define "native: a refused topic's configuration is freed once",
+                file: "ext/penstock/core/topic.c", from: "    if (!topic->rkt) {\n",
+                to: "    if (!topic->rkt) {\n        rd_kafka_topic_conf_destroy(conf);\n",
+                **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
+
+Mutation.define "native: partitions are assigned when those before have stopped",
+                file: "ext/penstock/core/consumer.c", from: "STEPS_OF_STOPPING = 10", to: "STEPS_OF_STOPPING = 0",
+                test: "test/consumer_test.rb", only: "test_partitions_may_be_assigned_anew_at_any_moment", runs: 3
+
+Mutation.define "native: the ready list is read before a client can be pushed again",
+                file: "ext/penstock/core/poller.c",
+                from: <<-BEFORE, to: <<-AFTER, **races
+        struct ps_client *next = queue->ready_next; /* read first: from the next line on it may be pushed again */
+        atomic_store(&queue->ready, false);
+        run_append(poller, queue);
+        queue = next;
+                BEFORE
+        atomic_store(&queue->ready, false);
+        run_append(poller, queue);
+        queue = queue->ready_next;
+                AFTER
+
+Mutation.define "native: waiters are unlinked under their lock",
+                file: "ext/penstock/core/completion.c",
+                from: "wake_satisfied(struct ps_completion *completion)\n{\n    pthread_mutex_lock",
+                to: "wake_satisfied(struct ps_completion *completion)\n{\n    pthread_mutex_trylock",
+                **races
+
+Mutation.define "native: a client's last error has a lock",
+                file: "ext/penstock/core/open.c",
+                from: "last_error(struct ps_open *open, char *text, size_t size)\n{\n",
+                to: "last_error(struct ps_open *open, char *text, size_t size)\n{\n    memcpy(text, open->last_error, size);\n",
+                **races
+
+Mutation.define "native: headers of messages that are not taken are destroyed",
+                file: "ext/penstock/handover.c",
+                from: "if (handover->messages[i].native_headers) rd_kafka_headers_destroy(handover->messages[i].native_headers);",
+                to: ";", **allocations
+
+Mutation.define "native: librdkafka's errors are destroyed",
+                file: "ext/penstock/handover.c",
+                from: "    refusal->fatal = rd_kafka_error_is_fatal(error);\n    rd_kafka_error_destroy(error);\n",
+                to: "    refusal->fatal = rd_kafka_error_is_fatal(error);\n", **allocations
+
+Mutation.define "native: the configuration of a consumer that is refused is destroyed",
+                file: "ext/penstock/core/consumer.c", from: "    if (!rk) rd_kafka_conf_destroy(conf);\n", **allocations
+
+Mutation.define "native: the offsets of a transaction's call that is refused are destroyed",
+                file: "ext/penstock/core/transaction.c",
+                from: "    if (job->offsets) rd_kafka_topic_partition_list_destroy(job->offsets);\n    if (job->group)",
+                to: "    if (job->group)", **allocations
+
+Mutation.define "native: nothing of Ruby is called without the GVL",
+                file: "ext/penstock/penstock.h",
+                from: "#undef snprintf", to: "#define SNPRINTF_IS_RUBYS", **sources
+
+Mutation.define "native: nothing is exported but Init_penstock",
+                file: "ext/penstock/penstock.c", from: "VALUE penstock_module;\n",
+                to: "RUBY_FUNC_EXPORTED VALUE penstock_module;\n", **sources

@@ -1,0 +1,113 @@
+# frozen_string_literal: true
+
+RACTORS = { test: "test/ractor_test.rb" }.freeze
+
+Mutation.define("ractors: the extension says that it may be called from them", **RACTORS,
+                file: "ext/penstock/penstock.c",
+                from: "    rb_ext_ractor_safe(true);\n",
+                only: "test_ractors_send_through_one_producer_and_each_message_is_in_the_topic_once")
+Mutation.define("ractors: a handle is a frozen native object", **RACTORS,
+                file: "ext/penstock/shareable_producer.c",
+                from: " | RUBY_TYPED_FROZEN_SHAREABLE",
+                only: "test_configuration_errors_reports_and_messages_are_shareable_when_frozen")
+Mutation.define("ractors: constants are deeply frozen", **RACTORS,
+                file: "lib/penstock/kafka_checks.rb",
+                from: "    Ractor.make_shareable(ORDERED)\n",
+                only: "test_a_ractor_has_consumers_of_its_own_and_hands_messages_on")
+Mutation.define("ractors: an error that is frozen keeps no backtrace object", **RACTORS,
+                file: "ext/penstock/error.c",
+                from: "        rb_ivar_set(self, rb_intern(\"bt_locations\"), Qnil);",
+                to: "        (void)0;",
+                only: "test_configuration_errors_reports_and_messages_are_shareable_when_frozen")
+Mutation.define("ractors: a label of a Ractor's has to be shareable", **RACTORS,
+                file: "ext/penstock/client_class.c",
+                from: "if (!rb_ractor_shareable_p(message->label))",
+                to: "if (0)",
+                only: "test_a_label_that_is_not_shareable_is_refused_and_nothing_is_sent")
+Mutation.define("ractors: labels that listeners are to be told are marked", **RACTORS,
+                file: "ext/penstock/event_source.c",
+                from: "        if (events->labels[i]) rb_gc_mark_movable(events->labels[i]);",
+                to: "        (void)0;",
+                only: "test_labels_of_a_ractor_that_has_ended_are_kept_and_moved_for_listeners")
+Mutation.define("ractors: labels that listeners are to be told are found again when they were moved", **RACTORS,
+                file: "ext/penstock/event_source.c",
+                from: "        if (events->labels[i]) events->labels[i] = rb_gc_location(events->labels[i]);",
+                to: "        (void)0;",
+                only: "test_labels_of_a_ractor_that_has_ended_are_kept_and_moved_for_listeners")
+Mutation.define("ractors: a call has a reference to its client", **RACTORS,
+                runs: 5,
+                file: "ext/penstock/core/slot.c",
+                from: "    if (client) ps_open_retain(&client->open);\n    pthread_mutex_unlock",
+                to: "    pthread_mutex_unlock",
+                only: "test_a_storm_of_ractors_loses_no_message")
+Mutation.define("ractors: a slot has a reference to its client", **RACTORS,
+                runs: 5,
+                file: "ext/penstock/core/slot.c",
+                from: "    if (client) ps_open_retain(&client->open);\n    pthread_mutex_lock",
+                to: "    pthread_mutex_lock",
+                only: "test_a_storm_of_ractors_loses_no_message")
+Mutation.define("ractors: the slot has the client that the connection has", **RACTORS,
+                file: "lib/penstock/producer/connection.rb",
+                from: "        @slot.client = @client unless @slot.nil? || @slot.inherited?\n",
+                to: "        @slot.client = @published ||= @client unless @slot.nil? || @slot.inherited?\n", # the first one
+                only: "test_after_a_disconnect_the_next_call_of_a_ractor_connects_again")
+Mutation.define("ractors: the main Ractor replaces a client after a fatal error", **RACTORS,
+                file: "lib/penstock/producer/connection.rb",
+                from: "        @producer.replace_failed(self, @client) if @client\n",
+                only: "test_after_a_fatal_error_the_message_is_sent_by_another_client_and_once")
+Mutation.define("ractors: a close closes the handles, and ends the thread that serves them", **RACTORS,
+                file: "lib/penstock/producer/closing.rb",
+                from: "        @connections.each_value { |connection| connection.slot&.close }\n",
+                only: "test_when_the_producer_is_closed_its_handles_are_and_nothing_is_left_of_them")
+Mutation.define("ractors: handles keep their producer", **RACTORS,
+                file: "ext/penstock/core/slot.c",
+                from: "    *over = slot->closed || slot->handles == 0;",
+                to: "    *over = true;",
+                only: "test_a_producer_is_kept_while_there_are_handles_and_no_longer")
+Mutation.define("ractors: a producer without handles is collected", **RACTORS,
+                file: "ext/penstock/core/slot.c",
+                from: "        if (last) ps_bell_ring(&slot->asks);\n",
+                to: "        (void)last;\n",
+                only: "test_a_producer_is_kept_while_there_are_handles_and_no_longer")
+Mutation.define("ractors: a thread that serves Ractors is replaced when it is killed", **RACTORS,
+                file: "lib/penstock/client_slot.rb",
+                from: "      go_on(connection) unless over\n",
+                only: "test_a_killed_helper_is_replaced")
+Mutation.define("ractors: an inherited slot is left alone", **RACTORS,
+                file: "ext/penstock/core/slot.c",
+                from: "    if (inherited(slot)) return PS_SLOT_FORKED;\n",
+                only: "test_in_a_forked_child_a_handle_raises_and_a_new_one_works")
+Mutation.define("ractors: a hook that comes later bars the handles", **RACTORS,
+                file: "lib/penstock/producer/around.rb",
+                from: "        sharing_changed\n",
+                only: "test_around_that_comes_later_makes_calls_raise")
+Mutation.define("ractors: middleware that comes later bars the handles", **RACTORS,
+                file: "lib/penstock/middleware.rb",
+                from: "      tell_producers if first\n",
+                only: "test_middleware_that_comes_later_makes_calls_raise")
+Mutation.define("ractors: a listener of calls that comes later bars the handles", **RACTORS,
+                file: "lib/penstock/monitor.rb",
+                from: "WATCHED = [*NATIVE, *PER_CALL].freeze",
+                to: "WATCHED = NATIVE",
+                only: "test_a_listener_that_comes_later_makes_calls_raise")
+Mutation.define("ractors: producers are found without looking at all objects", **RACTORS,
+                file: "lib/penstock/producer.rb",
+                from: "def self.all = @all.values",
+                to: "def self.all = ObjectSpace.each_object(self).to_a",
+                only: "test_a_listener_to_all_producers_that_comes_after_a_ractor_hears_those_that_are_connected")
+Mutation.define("ractors: a producer is made in the main one", **RACTORS,
+                file: "lib/penstock/producer.rb",
+                from: "      refuse_other_ractors\n",
+                only: "test_a_producer_is_made_and_shared_in_the_main_ractor_and_not_in_a_trap")
+Mutation.define("ractors: producers are known without being kept", **RACTORS,
+                file: "lib/penstock/producer.rb",
+                from: "@all = ObjectSpace::WeakMap.new",
+                to: "@all = {}.compare_by_identity",
+                only: "test_that_all_producers_are_known_keeps_none_of_them_alive")
+Mutation.define("ractors: producers that have gone are not found any more",
+                test: "test/events_test.rb",
+                runs: 5,
+                file: "lib/penstock/producer.rb",
+                from: "@all.values\n\n    # @api private\n    def self.remember(producer) = @all[producer] = producer",
+                to: "@all.keys\n\n    # @api private\n    def self.remember(producer) = @all[producer] = true",
+                only: "/test_/")

@@ -1,0 +1,28 @@
+# frozen_string_literal: true
+
+require_relative "support/native_program"
+
+# The core without Ruby under a sanitizer, for longer than the tests take: ruby test/native.rb thread|undefined|address [SECONDS]
+# Each part has so many seconds, and so has each kind of storm.
+module Native
+  # All arguments of core_storm but its seconds.
+  STORMS = [[0, 4, 16, 0, 0, 0], [100_000, 4, 8, 1, 0, 0], [100_000, 4, 8, 1, 0, 1], [0, 4, 8, 0, 1, 0],
+            [100_000, 4, 8, 1, 1, 1]].freeze
+
+  module_function
+
+  def call(sanitizer, seconds)
+    results = [NativeProgram.new("core_parts", sanitizer).run(seconds)]
+    results += STORMS.map do |slice, clients, threads, *rest|
+      NativeProgram.new("core_storm", sanitizer).run(slice, clients, threads, seconds, *rest)
+    end
+    results.reject(&:passed?).each { |result| puts result.output[-20_000..] || result.output, *result.reports }
+    puts "#{sanitizer} sanitizer: #{results.sum { |result| rounds(result) }} rounds of 8 parts and 5 storms, " \
+         "#{results.sum { |result| result.reports.size }} reports, #{results.count { |result| !result.status.success? }} failed"
+    results.all?(&:passed?)
+  end
+
+  def rounds(result) = result.output.scan(/^(?:[a-z]+|batches) (\d+)/).flatten.sum(&:to_i)
+end
+
+exit Native.call(ARGV.fetch(0), Integer(ARGV.fetch(1, "20"))) if $PROGRAM_NAME == __FILE__

@@ -1,0 +1,119 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require_relative "support/static_checks"
+
+# The static checks find what they are for, in sources made for it; rake test:static runs them on ours.
+class StaticChecksTest < Minitest::Test
+  ROOT = File.expand_path("..", __dir__)
+  FACE = <<~C
+    #include <ruby.h>
+    #include <ruby/thread.h>
+    #include <stdlib.h>
+    void ps_run(void (*body)(void *));
+    static VALUE made;
+  C
+
+  # @param files [Hash{String => String}] what the C files consist of
+  def checks(files)
+    Dir.mktmpdir do |directory|
+      FileUtils.mkdir_p(File.join(directory, "core"))
+      files.each { |name, text| File.write(File.join(directory, name), text) }
+      yield StaticChecks.new(directory, library(directory, files.keys))
+    end
+  end
+
+  def library(directory, names)
+    objects = names.map { |name| File.join(directory, name) }
+    config = RbConfig::CONFIG
+    File.join(directory, "penstock.so").tap do |path|
+      system("gcc", "-w", "-shared", "-fPIC", "-fvisibility=hidden", "-I", config["rubyhdrdir"], "-I", config["rubyarchhdrdir"],
+             *objects, "-o", path, exception: true)
+    end
+  end
+
+  def test_a_function_that_reaches_ruby_without_the_gvl_is_found_however_far_it_is
+    source = <<~C
+      static void make(void) { rb_gc(); }
+      static void step(void) { make(); }
+      void body_nogvl(void *arg) { step(); }
+      void others(void) { make(); }
+    C
+    checks("a.c" => FACE + source) do |found|
+      assert_equal ["body_nogvl > a.c:step > a.c:make > rb_gc"], found.ruby_reached
+    end
+  end
+
+  def test_an_inline_function_of_rubys_headers_counts_as_ruby
+    checks("a.c" => "#{FACE}int size_cb(void *arg) { return RSTRING_LEN(made) > 0; }\n") do |found|
+      assert_equal ["size_cb > a.c:RSTRING_LEN"], found.ruby_reached
+    end
+  end
+
+  def test_a_way_through_another_file_is_found
+    files = { "a.c" => "void helper(void);\nvoid body_cb(void *arg) { helper(); }\n",
+              "b.c" => "#{FACE}void helper(void) { rb_gc(); }\n" }
+    checks(files) { |found| assert_equal ["body_cb > helper > rb_gc"], found.ruby_reached }
+  end
+
+  def test_what_is_given_to_who_calls_it_without_the_gvl_has_to_be_named_so
+    source = <<~C
+      static void body(void *arg) {}
+      static void named_cb(void *arg) {}
+      static void *sleep_well(void *arg) { return NULL; }
+      static void wake_unblock(void *arg) {}
+      void start(void)
+      {
+          ps_run(body);
+          ps_run(named_cb);
+          rb_nogvl(sleep_well, NULL, wake_unblock, NULL, 0);
+      }
+    C
+    checks("a.c" => FACE + source) do |found|
+      assert_equal ["a.c: body is called without the GVL", "a.c: sleep_well is called without the GVL"], found.unnamed_callbacks
+    end
+  end
+
+  def test_ruby_in_the_core_is_found
+    core = "#include <ruby.h>\nvoid ps_run(void (*body)(void *)) { rb_gc(); }\n"
+    checks("core/run.c" => core) do |found|
+      assert_equal ["core/run.c: #include <ruby.h>", "core/run.c calls rb_gc"], found.ruby_in_core
+      assert_equal ["ps_run > rb_gc"], found.ruby_reached
+    end
+  end
+
+  def test_what_is_exported_besides_init_is_found
+    source = <<~C
+      __attribute__((visibility("default"))) void Init_penstock(void) {}
+      __attribute__((visibility("default"))) void leaked(void) {}
+      void hidden(void) {}
+    C
+    checks("a.c" => source) { |found| assert_equal ["leaked is exported"], found.exported_symbols }
+  end
+
+  def test_what_the_analyzer_finds_is_found
+    source = "#include <stdlib.h>\nvoid twice(char *a) { free(a); free(a); }\n"
+    checks("a.c" => source) { |found| assert_match(/\Aa.c: twice: .*\[-Wanalyzer-double-free\]/, found.analyzer.first) }
+  end
+
+  # All but the analyzer, which says something else with each gcc: rake test:static runs that too.
+  def test_our_own_sources
+    library = File.join(ROOT, "lib/penstock/penstock.#{RbConfig::CONFIG["DLEXT"]}")
+    ours = StaticChecks.new(File.join(ROOT, "ext/penstock"), library)
+    assert_empty ours.exported_symbols + ours.ruby_in_core + ours.unnamed_callbacks + ours.ruby_reached
+  end
+
+  def test_nothing_is_found_where_nothing_is_wrong
+    source = <<~C
+      static void *sleep_nogvl(void *arg) { return malloc(4); }
+      static void make(void) { made = rb_str_new_cstr("text"); }
+      __attribute__((visibility("default"))) void Init_penstock(void)
+      {
+          make();
+          free(rb_nogvl(sleep_nogvl, NULL, RUBY_UBF_IO, NULL, 0));
+      }
+    C
+    core = "#include <stdlib.h>\nvoid ps_run(void (*body)(void *)) { body(NULL); }\n"
+    checks("a.c" => FACE + source, "core/run.c" => core) { |found| assert_empty found.call.values.flatten }
+  end
+end

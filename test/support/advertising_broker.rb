@@ -1,0 +1,70 @@
+# frozen_string_literal: true
+
+require "socket"
+
+# A broker that knows no more than ApiVersions and Metadata, to advertise whatever a test wants: the embedded cluster's are
+# always on 127.0.0.1.
+class AdvertisingBroker
+  API_VERSIONS = 18
+  METADATA = 3
+  APIS = { 0 => [0, 7], 1 => [0, 11], METADATA => [0, 2], API_VERSIONS => [0, 0] }.freeze
+  UNSUPPORTED_VERSION = 35
+
+  attr_reader :address
+
+  # @param cluster_id [String]
+  # @yieldparam own [Array(Integer, String, Integer)] its id, host and port
+  # @yieldreturn [Array<Array(Integer, String, Integer)>] the brokers that it tells of
+  def initialize(cluster_id: "advertised")
+    @cluster_id = cluster_id
+    @server = TCPServer.new("127.0.0.1", 0)
+    @address = "127.0.0.1:#{@server.addr[1]}"
+    own = [1, "127.0.0.1", @server.addr[1]]
+    @brokers = block_given? ? yield(own) : [own]
+    @threads = Queue.new
+    @accepting = Thread.new { accept }
+  end
+
+  def close
+    @server.close
+    @accepting.join
+    @threads.pop.kill.join until @threads.empty?
+  end
+
+  private
+
+  def accept
+    loop do
+      socket = @server.accept
+      @threads << Thread.new { serve(socket) }
+    end
+  rescue IOError
+    nil # closed
+  end
+
+  def serve(socket)
+    while (size = socket.read(4))
+      key, version, correlation = socket.read(size.unpack1("N")).unpack("nnN")
+      body = [correlation].pack("N") + (key == METADATA ? metadata(version) : api_versions(version))
+      socket.write([body.bytesize].pack("N"), body)
+    end
+  rescue SystemCallError, IOError
+    nil # gone
+  ensure
+    socket.close
+  end
+
+  def api_versions(version)
+    apis = APIS.map { |key, (least, most)| [key, least, most].pack("nnn") }.join
+    [version.zero? ? 0 : UNSUPPORTED_VERSION, APIS.size].pack("nN") + apis
+  end
+
+  def metadata(version)
+    raise IOError, "Metadata v#{version} is not for us" unless version == 2
+
+    brokers = @brokers.map { |id, host, port| [id].pack("N") + string(host) + [port, -1].pack("Ns>") }
+    [brokers.size].pack("N") + brokers.join + string(@cluster_id) + [1, 0].pack("NN")
+  end
+
+  def string(text) = [text.bytesize].pack("n") + text
+end

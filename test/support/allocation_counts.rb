@@ -1,0 +1,69 @@
+# frozen_string_literal: true
+
+require "fiddle"
+require "open3"
+require "rbconfig"
+
+# What our extension has made and destroyed of librdkafka's, as test/c/allocations.c counts it, which has to be preloaded.
+module AllocationCounts
+  ROOT = File.expand_path("../..", __dir__)
+  SOURCE = File.join(ROOT, "test/c/allocations.c")
+  SHIM = File.join(ROOT, "tmp", "allocations-#{RUBY_VERSION}.so")
+  # Functions that hand out nothing that has to be destroyed, and destroy nothing.
+  NEUTRAL = /
+    \Ard_kafka_(?:assign|commit|commit_queue|committed|conf_(?:enable|get|set)\w*|conf_properties_show|conf_interceptor_add_on_new
+    |consumer_closed|controllerid|err2name|err2str|error_(?:code|is_\w+|string|txn_requires_abort)
+    |event_(?:error\w*|log|message_\w+|stats|topic_partition_list|type)|fatal_error|flush|get_err_descs|header_add|header_get_all
+    |interceptor_add_\w+|message_\w+|mock_(?:broker|clear|cluster_bootstraps|partition|push|topic)\w*|msg_partitioner_\w+
+    |oauthbearer_set_token\w*|opaque|position|produce_batch|purge|query_watermark_offsets|queue_cb_event_enable|queue_length
+    |rebalance_protocol|set_log_queue|subscribe|test_fatal_error|topic_conf_(?:get|set\w+)|topic_name|topic_partition_list_add
+    |unsubscribe|version|version_str)\z
+  /x
+
+  module_function
+
+  # Runs this Ruby program anew with the shim preloaded, unless it is.
+  def preload
+    return if ENV["LD_PRELOAD"] == SHIM
+
+    build
+    exec({ "LD_PRELOAD" => SHIM }, RbConfig.ruby, "-w", "-I", File.join(ROOT, "lib"), $PROGRAM_NAME, *ARGV)
+  end
+
+  def build
+    return if File.exist?(SHIM) && File.mtime(SHIM) > File.mtime(SOURCE)
+
+    flags = `pkg-config --cflags rdkafka`.split
+    output, status = Open3.capture2e("cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", SOURCE,
+                                     *flags, "-o", SHIM, "-ldl")
+    raise output unless status.success?
+  end
+
+  # @return [Hash{String => Array(Integer, Integer)}] of each kind, how many were made, and how many are gone
+  def counts
+    counts = Fiddle::Pointer.malloc(2 * Fiddle::SIZEOF_LONG, Fiddle::RUBY_FREE)
+    (0..).each_with_object({}) do |kind, all|
+      name = function.call(kind, counts)
+      return all if name.null?
+
+      all[name.to_s] = counts[0, counts.size].unpack("l!2")
+    end
+  end
+
+  # @return [Hash{String => Integer}] how many there are of each kind
+  def live = counts.transform_values { |made, gone| made - gone }
+
+  # @return [Array<String>] functions of librdkafka that the extension calls, and nobody has thought about here
+  def unknown_functions
+    called = undefined(File.join(ROOT, "lib/penstock/penstock.#{RbConfig::CONFIG["DLEXT"]}"))
+    counted = `nm -D --defined-only #{SHIM}`.scan(/ T (rd_kafka_\w+)/).flatten
+    called.grep_v(NEUTRAL) - counted
+  end
+
+  def undefined(library) = `nm -D --undefined-only #{library}`.scan(/rd_kafka_\w+/)
+
+  def function
+    @function ||= Fiddle::Function.new(Fiddle::Handle::DEFAULT["penstock_allocations"], [Fiddle::TYPE_INT, Fiddle::TYPE_VOIDP],
+                                       Fiddle::TYPE_VOIDP)
+  end
+end

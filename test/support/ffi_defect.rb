@@ -1,0 +1,66 @@
+# frozen_string_literal: true
+
+require "fileutils"
+require "open3"
+require "rbconfig"
+
+# The defect that ffi had in its struct layouts, in a loop of processes that a supervisor watches: see test/ext/layout_churn.
+#
+#   ruby test/support/ffi_defect.rb [PROCESSES [SECONDS]]
+module FfiDefect
+  ROOT = File.expand_path("../..", __dir__)
+  SOURCE = File.join(ROOT, "test/ext/layout_churn")
+  BUILT = File.join(ROOT, "tmp/layout_churn", RbConfig::CONFIG["ruby_version"])
+  CRASHES = %w[SEGV ABRT BUS ILL].map { |name| Signal.list.fetch(name) }.freeze
+
+  # @!attribute line
+  #   @return [String] the last it said, or how it crashed
+  Outcome = Struct.new(:broken, :line)
+
+  # @return [String] the folder of the extension that only tests use
+  def self.build
+    FileUtils.mkdir_p(BUILT)
+    File.open(File.join(BUILT, "lock"), "w") do |lock| # tests run in several processes
+      lock.flock(File::LOCK_EX)
+      [[RbConfig.ruby, File.join(SOURCE, "extconf.rb")], ["make"]].each do |command|
+        output, status = Open3.capture2e(*command, chdir: BUILT)
+        raise "#{command.last}: #{output}" unless status.success?
+      end
+    end
+    BUILT
+  end
+
+  # @param kind ["unprotected", "protected", "penstock"]
+  # @return [Outcome]
+  def self.process(kind, seconds)
+    command = [RbConfig.ruby, "-w", "-I", build, "-I", File.join(ROOT, "lib"), File.join(SOURCE, "churn.rb"), kind, seconds.to_s]
+    output, errors, status = Open3.capture3("timeout", ((seconds * 20) + 60).to_s, *command, rlimit_core: 0, binmode: true)
+    line = output.lines(chomp: true).last.to_s
+    crash = CRASHES.find { |signal| [signal, 128 + signal].include?(status.termsig || status.exitstatus) }
+    return Outcome.new(true, errors[/\[BUG\].*/] || "signal #{crash}") if crash
+    return Outcome.new(false, line) if status.success?
+
+    raise "#{kind}: #{status}: #{output}#{errors}" unless line.match?(/\A[\w:]+: /) # it could not even run
+
+    Outcome.new(true, line)
+  end
+
+  # @return [Array<Outcome>]
+  def self.loop(kind, processes, seconds)
+    Array.new(processes) do
+      process(kind, seconds).tap { |outcome| yield outcome if block_given? }
+    end
+  end
+
+  # @return [Boolean] whether all is as it has to be
+  def self.report(processes, seconds)
+    counts = %w[unprotected protected penstock].map do |kind|
+      loop(kind, processes, seconds) { |outcome| puts "#{kind}: #{outcome.line}" }.count(&:broken)
+    end
+    puts format("ffi's defect: without a barrier: %2$d of %1$d processes saw another object; with one: %3$d of %1$d; " \
+                "Penstock: %4$d of %1$d", processes, *counts)
+    counts == [processes, 0, 0]
+  end
+end
+
+exit FfiDefect.report(Integer(ARGV[0] || 20), Float(ARGV[1] || 3)) if $PROGRAM_NAME == __FILE__

@@ -1,0 +1,76 @@
+# frozen_string_literal: true
+
+require "fileutils"
+require "open3"
+
+# A C program of test/c together with the native core, which knows no Ruby, built with a sanitizer of gcc's: "address",
+# "thread" or "undefined". In tmp/native, and built anew when a source is newer.
+class NativeProgram
+  ROOT = File.expand_path("../..", __dir__)
+  OUTPUT = File.join(ROOT, "tmp", "native-#{RUBY_VERSION}") # the tree may be shared with another system
+  FLAGS = %w[-std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-tsan -fno-omit-frame-pointer -pthread].freeze
+  SANITIZERS = {
+    "address" => [[], { "ASAN_OPTIONS" => "detect_leaks=1:detect_stack_use_after_return=1" }],
+    # ThreadSanitizer knows POSIX's threads only.
+    "thread" => [%w[test/c/c11_threads.c], { "TSAN_OPTIONS" => "exitcode=0:history_size=4:second_deadlock_stack=1" }],
+    "undefined" => [[], { "UBSAN_OPTIONS" => "print_stacktrace=1" }]
+  }.freeze
+  Result = Struct.new(:output, :status, :reports) do
+    # @return [Boolean] whether it ended well, and nothing was found
+    def passed? = status.success? && reports.empty?
+  end
+
+  class Failed < StandardError; end
+
+  def initialize(name, sanitizer)
+    @name = name
+    @sanitizer = sanitizer
+    more, @env = SANITIZERS.fetch(sanitizer)
+    @sources = Dir[File.join(ROOT, "ext/penstock/core/*.c")] + ["test/c/#{name}.c", *more].map { |file| File.join(ROOT, file) }
+    @program = File.join(OUTPUT, "#{name}-#{sanitizer}")
+  end
+
+  # @return [Result]
+  def run(*arguments)
+    build unless built?
+    output, status = Open3.capture2e(@env, @program, *arguments.map(&:to_s))
+    Result.new(output, status, @sanitizer == "thread" ? ThreadReports.new(output).ours : [])
+  end
+
+  private
+
+  def build
+    FileUtils.mkdir_p(OUTPUT)
+    flags = ["-fsanitize=#{@sanitizer}", *(["-fno-sanitize-recover=all"] if @sanitizer == "undefined")]
+    libraries = `pkg-config --cflags --libs rdkafka`.split
+    command = ["cc", *FLAGS, *flags, "-I", File.join(ROOT, "ext/penstock/core"), *@sources, "-o", @program, *libraries]
+    output, status = Open3.capture2e(*command)
+    raise Failed, output unless status.success?
+  end
+
+  def built?
+    headers = Dir[File.join(ROOT, "ext/penstock/core/*.h")]
+    File.exist?(@program) && File.mtime(@program) > (@sources + headers).map { |file| File.mtime(file) }.max
+  end
+
+  # ThreadSanitizer's reports. librdkafka is not built for it, so that it does not see what that does with atomics of its own,
+  # and takes it for races. A report counts as librdkafka's when all that it blames was done by librdkafka itself.
+  class ThreadReports
+    CONTEXT = /^  (?:Thread|Location|Mutex)\b(?!.*acquired)/ # who started the threads, who allocated it
+
+    def initialize(output)
+      @reports = output.scan(/^WARNING: ThreadSanitizer: .*?^SUMMARY: [^\n]*$/m)
+    end
+
+    # @return [Array<String>]
+    def ours = @reports.reject { |report| librdkafkas?(report) }
+
+    private
+
+    def librdkafkas?(report)
+      stacks = report.split(/^$\n/).flat_map { |part| part.split(/^(?=  \S)/) }.grep(/^    #0/).grep_v(CONTEXT)
+      culprits = stacks.map { |stack| stack.scan(/^    #\d+ .*/).find { |frame| !frame.match?(/libtsan|c11_threads\.c/) } }
+      culprits.any? && culprits.all? { |frame| frame&.include?("librdkafka") }
+    end
+  end
+end

@@ -1,0 +1,130 @@
+# frozen_string_literal: true
+
+require "open3"
+require "rbconfig"
+
+# More than a client can take, or than anybody listens to: programs of their own on a cluster of this process, which say in
+# a line of "name=number" what they have seen. Memory is compared between equal phases, not with a number: what a process
+# takes once, it takes in the first.
+class Overload
+  LIBRARY = File.expand_path("../../lib", __dir__)
+
+  HEAD = <<~'RUBY'
+    require "logger"
+    SERVERS, TOPIC, *NUMBERS = ARGV
+    def producer(**kafka)
+      Penstock::Producer.new do |config|
+        config.kafka = { "bootstrap.servers": SERVERS, "linger.ms": 0, **kafka }
+        config.max_payload_size = 2_000_000
+        yield config if block_given?
+      end
+    end
+    def resident
+      GC.start
+      File.read("/proc/self/status")[/VmRSS:\s+(\d+)/, 1].to_i # kB
+    end
+    # A first phase to get warm, then what equal ones have added.
+    def growth(phases)
+      yield
+      phases.times.map { before = resident; yield; resident - before }
+    end
+    def tell(**numbers) = puts(numbers.map { |pair| pair.join("=") }.join(" "))
+  RUBY
+
+  # Four threads, more messages than there is room for, and each policy. Each message is told once: delivered, dropped with a
+  # verdict, or refused; and what is there is what was told to be.
+  QUEUE = <<~'RUBY'
+    count = Integer(NUMBERS[0])
+    %i[wait raise drop].each do |policy|
+      one = producer("queue.buffering.max.messages": 50) { |config| config.on_queue_full = policy }
+      told = Queue.new
+      %w[message.acknowledged error.occurred].each { |name| one.monitor.subscribe(name) { |event| told << event[:label] } }
+      one.produce_sync(topic: TOPIC, payload: "#{policy} first", partition: 0, label: "first")
+      threads = Array.new(4) do |t|
+        Thread.new do
+          Array.new(count / 4) do |i|
+            label = "#{policy} #{t} #{i}"
+            [label, one.produce_async(topic: TOPIC, payload: label, partition: 0, label:)]
+          rescue Penstock::QueueFullError
+            [label, nil]
+          end
+        end
+      end
+      all = threads.flat_map(&:value)
+      one.close
+      refused, taken = all.partition { |_, handle| handle.nil? }
+      delivered, failed = taken.partition { |_, handle| handle.delivered? }
+      labels = Array.new(told.size) { told.pop } - ["first"]
+      abort "#{policy}: without a verdict: #{taken.count { |_, handle| handle.pending? }}" if taken.any? { |_, handle| handle.pending? }
+      abort "#{policy}: told #{labels.size}, #{labels.uniq.size} of them once, of #{taken.size}" unless labels.sort == taken.map(&:first).sort
+      File.write("#{NUMBERS[1]}.#{policy}", delivered.map(&:first).join("\n"))
+      tell("#{policy}_delivered": delivered.size, "#{policy}_failed": failed.size, "#{policy}_refused": refused.size)
+    end
+  RUBY
+
+  PAYLOADS = <<~'RUBY'
+    count, phases = NUMBERS.map { |number| Integer(number) }
+    one = producer("queue.buffering.max.kbytes": 20_000, "message.max.bytes": 1_100_000)
+    payload = "x" * 1_000_000
+    grown = growth(phases) do
+      count.times { one.produce_async(topic: TOPIC, payload:, partition: 0) }
+      one.flush
+    end
+    tell(messages: one.metrics[:delivered], failed: one.metrics[:failed], peak_kb: File.read("/proc/self/status")[/VmHWM:\s+(\d+)/, 1],
+         grown_kb: grown.join(","), last_kb: grown.last, sum_kb: grown.sum)
+  RUBY
+
+  HANDLES = <<~'RUBY'
+    count, phases = NUMBERS.map { |number| Integer(number) }
+    one = producer
+    drop = lambda do
+      count.times { |i| one.produce_async(topic: TOPIC, payload: "x" * 20, key: "k", partition_key: "p", label: "l#{i}") }
+      one.flush
+    end
+    grown = growth(phases, &drop)
+    GC.start
+    tell(messages: one.metrics[:delivered], failed: one.metrics[:failed],
+         left: ObjectSpace.each_object(Penstock::DeliveryHandle).count, grown_kb: grown.join(","), last_kb: grown.last, sum_kb: grown.sum)
+  RUBY
+
+  # What comes by itself, and nobody wants: statistics, and lines for debugging. A producer and a consumer each without a
+  # logger (librdkafka prints, to nowhere here) and with one, and a producer whose listener has gone.
+  IDLE = <<~'RUBY'
+    interval, phase, phases = NUMBERS.map { |number| Float(number) }
+    noisy = { "statistics.interval.ms": interval.to_i, debug: "all" }
+    $stderr.reopen(File::NULL)
+    nowhere = Logger.new(File::NULL)
+    producers = Array.new(3) { |i| producer(**noisy) { |config| config.logger = nowhere if i > 0 } }
+    listener = producers.last.monitor.subscribe("statistics.emitted") { |event| event }
+    producers.each { |one| one.produce_sync(topic: TOPIC, payload: "x", partition: 0) }
+    producers.last.monitor.unsubscribe(listener)
+    consumers = Array.new(2) do |i|
+      Penstock::Consumer.new do |config|
+        config.kafka = { "bootstrap.servers": SERVERS, **noisy }
+        config.logger = nowhere if i > 0
+      end
+    end
+    consumers.each { |one| one.assign(TOPIC => { 0 => :end }).poll(100) }
+    seconds = phase * phases.to_i
+    events = Penstock::Poller.instance.stats[:events]
+    sizes = growth(phases.to_i) { sleep phase }
+    second_half = sizes.last(sizes.size / 2)
+    tell(seconds: seconds, events: Penstock::Poller.instance.stats[:events] - events, resident_kb: resident, grown_kb: sizes.join(","),
+         last_kb: sizes.last, slope_kb_per_minute: (second_half.sum / (phase * second_half.size) * 60).round(1))
+  RUBY
+
+  # @param servers [String] of a cluster
+  def initialize(servers)
+    @servers = servers
+  end
+
+  # @return [Hash{Symbol => String}]
+  def run(program, topic, *numbers, seconds: 120)
+    arguments = [@servers, topic, *numbers.map(&:to_s)]
+    ruby = [RbConfig.ruby, "-w", "-I", LIBRARY, "-r", "penstock", "-e", "#{HEAD}#{program}", *arguments]
+    output, errors, status = Open3.capture3("timeout", "-k", "5", seconds.to_s, *ruby)
+    raise "#{status}: #{output} #{errors}" unless status.success?
+
+    output.split.to_h { |pair| pair.split("=", 2) }.transform_keys(&:to_sym)
+  end
+end

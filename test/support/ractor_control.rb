@@ -1,0 +1,39 @@
+# frozen_string_literal: true
+
+# What the storm (ractor_storm.rb) does to Ruby, without Penstock: whether a Ruby crashes or hangs by itself then.
+#
+#   ruby test/support/ractor_control.rb [RACTORS [ROUNDS [COMPACT: yes or no]]]
+
+Warning[:experimental] = false
+ractors, rounds, compact = ARGV
+
+made = Array.new(Integer(ractors || 8)) do |number|
+  Ractor.new(number, Integer(rounds || 5_000)) do |own, count|
+    count.times do |i|
+      message = { topic: "storm", payload: "#{own} #{i}#{" " * (i % 300)}", headers: { "ractor" => [own.to_s, i.to_s] } }
+      message.to_h { |key, value| [key.to_s, value.dup] }
+      "k#{i}".to_sym if (i % 10).zero?
+      sleep 0.0002 if (i % 20).zero? # without the GVL
+      begin
+        raise ArgumentError, "now and then" if (i % 100).zero?
+      rescue ArgumentError => e
+        e.message
+      end
+    end
+    count
+  end
+end
+done = false
+collected = 0
+collecting = Thread.new do
+  until done
+    GC.start
+    GC.compact unless compact == "no"
+    collected += 1
+    sleep 0.02
+  end
+end
+sum = made.sum { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take }
+done = true
+collecting.join
+puts "without Penstock: #{sum} rounds, #{collected} collections#{" with compaction" unless compact == "no"}, Ruby #{RUBY_VERSION}"

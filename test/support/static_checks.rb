@@ -1,0 +1,159 @@
+# frozen_string_literal: true
+
+require "etc"
+require "open3"
+require "rbconfig"
+require "set"
+require "tmpdir"
+require_relative "call_graph"
+
+# What is checked of the C sources without running them; see docs/safety.md, "Static checks". Each check returns what it found,
+# as lines. Works on a directory like ext/penstock, so that tests can show it faulty ones. Needs gcc.
+class StaticChecks
+  # What gcc's analyzer says that is not so: [file, function, option] and why.
+  ACCEPTED = {
+    ["client_class.c", "client_produce_many", "-Wanalyzer-use-of-uninitialized-value"] => "rb_scan_args fills them in",
+    ["special_consts.h", "RB_NIL_P", "-Wanalyzer-use-of-uninitialized-value"] => "the same, inlined",
+    ["handover.c", "prepare", "-Wanalyzer-malloc-leak"] => "partition_key is in the batch, which frees it",
+    ["core/delivery.c", "ps_deliveries_settle", "-Wanalyzer-malloc-leak"] => "reason, too",
+    ["core/events.c", "ps_events_statistics", "-Wanalyzer-malloc-leak"] => "is in the queue, which is emptied before it goes",
+    ["core/open.c", "ps_open_close", "-Wanalyzer-use-after-free"] => "who closes has a reference of its own",
+    ["core/poller.c", "ps_poller_call", "-Wanalyzer-use-after-free"] => "who calls has a reference of its own",
+    ["core/poller.c", "ps_poller_desert", "-Wanalyzer-use-after-free"] => "the same",
+    ["core/poller.c", "ps_poller_join", "-Wanalyzer-use-after-free"] => "the same",
+    ["core/poller.c", "list_remove", "-Wanalyzer-use-after-free"] => "the same"
+  }.freeze
+  SUFFIXES = /_(cb|nogvl|unblock)\z/
+  # Who calls the functions they are given without the GVL, or hands them on to who does.
+  TAKERS = /\b(?:rb_nogvl|rb_thread_call_without_gvl2?|penstock_nogvl(?:_now)?|call_beside|pthread_\w+|ps_\w+|rd_kafka_\w+)\(/
+  HARMLESS = %w[rb_nogvl rb_errno_ptr].freeze # the second: where errno is, as newer Rubies write it
+  RELEASES = "penstock_nogvl" # called with the GVL, to give it up
+  RUBYS_INCLUDE = /^\s*#\s*include.*(?:ruby|penstock\.h)/
+  CHECKS = { "exported symbols" => :exported_symbols, "Ruby in the core" => :ruby_in_core,
+             "callbacks without a suffix" => :unnamed_callbacks, "Ruby without the GVL" => :ruby_reached,
+             "gcc -fanalyzer" => :analyzer }.freeze
+
+  attr_reader :notes, :sources
+
+  # @param directory [String] with the Ruby face's C files, and those of the core in core/
+  # @param library [String] the extension, built
+  def initialize(directory, library)
+    @directory = File.expand_path(directory)
+    @library = library
+    @sources = Dir.glob("{,core/}*.c", base: @directory).sort
+    @core, @face = @sources.partition { |file| file.start_with?("core/") }
+    @notes = []
+  end
+
+  # @return [Hash{String => Array<String>}] the findings of each check
+  def call = CHECKS.transform_values { |check| public_send(check) }
+
+  # Only Init_: what else were exported could clash with another library's.
+  def exported_symbols
+    names = run("nm", "-D", "--defined-only", @library).lines.map { |line| line.split.last }
+    names.grep_v(/\AInit_penstock\z/).map { |name| "#{name} is exported" }
+  end
+
+  # The core includes none of Ruby's headers, and calls nothing of it.
+  def ruby_in_core
+    included = (@core + Dir.glob("core/*.h", base: @directory)).flat_map do |file|
+      text(file).lines.grep(RUBYS_INCLUDE).map { |line| "#{file}: #{line.strip}" }
+    end
+    called = @core.flat_map do |file|
+      graph.called_in(file).grep(CallGraph::RUBY).map { |name| "#{file} calls #{name}" }
+    end
+    included + called
+  end
+
+  # Functions of ours that are given to who calls them without the GVL have a name that says so, or belong to the core.
+  def unnamed_callbacks
+    own = graph.defined(@face).to_set
+    @face.flat_map do |file|
+      given = arguments(text(file)).select { |name| own.include?(name) || own.include?("#{file}:#{name}") }
+      given.uniq.grep_v(SUFFIXES).map { |name| "#{file}: #{name} is called without the GVL" }
+    end
+  end
+
+  # There is no way from a function that has such a name, or is the core's, to one of Ruby's.
+  def ruby_reached
+    core = graph.defined(@core).to_set
+    roots = graph.defined.select { |title| title.match?(SUFFIXES) || core.include?(title) } - [RELEASES]
+    @notes << "#{roots.size} of #{graph.defined.size} functions are without the GVL"
+    roots.filter_map { |root| graph.way_to_ruby(root, HARMLESS)&.join(" > ") }
+  end
+
+  def analyzer
+    found = parallel(@sources) { |file| analyze(file) }.flatten(1)
+    accepted, faults = found.partition { |file, function, option, _| ACCEPTED.key?([file, function, option]) }
+    @notes << "#{accepted.size} warnings accepted"
+    faults.map { |file, function, option, text| "#{file}: #{function}: #{text} [#{option}]" }
+  end
+
+  private
+
+  def text(file) = File.read(File.join(@directory, file))
+
+  def graph
+    @graph ||= Dir.mktmpdir { |objects| CallGraph.new(parallel(@sources) { |file| [file, unit(file, objects)] }.to_h) }
+  end
+
+  def unit(file, objects)
+    object = File.join(objects, "#{file.tr("/", "_")}.o")
+    run("gcc", *flags, "-O0", "-fcallgraph-info", "-c", file, "-o", object)
+    CallGraph::Unit.new(file, File.readlines(object.sub(/\.o\z/, ".ci")))
+  end
+
+  # The bare names among the arguments of those who take functions, and of calls among these.
+  def arguments(source)
+    source.gsub(%r{/\*.*?\*/}m, "").to_enum(:scan, TAKERS).flat_map do
+      text = balanced(Regexp.last_match.post_match)
+      text.gsub(/\w+\s*\(/, "(").split(/[(),]/).map(&:strip).grep(/\A[a-z_]\w*\z/)
+    end
+  end
+
+  # @return [String] up to the parenthesis that ends it
+  def balanced(text)
+    depth = 1
+    length = text.each_char.with_index { |char, i| break i if (depth += { "(" => 1, ")" => -1 }.fetch(char, 0)).zero? }
+    text[0, length]
+  end
+
+  # @return [Array<Array>] file, function, option and text of each warning
+  def analyze(file)
+    output, = Open3.capture2e({ "LC_ALL" => "C" }, "gcc", *flags, "-O1", "-fanalyzer", "-fno-diagnostics-show-caret",
+                              "-fdiagnostics-path-format=none", "-c", file, "-o", File::NULL, chdir: @directory)
+    function = nil
+    output.each_line.filter_map do |line|
+      function = line[/In function '(\w+)'/, 1] || function
+      match = line.match(/^([^:]*):\d+:\d+: \w+: (.*?)(?: \[CWE-\d+\])? \[(-W[\w-]+)\]/)
+      [match[1].sub(%r{\A/.*/}, ""), function, match[3], match[2]] if match
+    end
+  end
+
+  def flags
+    config = RbConfig::CONFIG
+    @flags ||= ["-std=gnu11", "-I", ".", "-isystem", config["rubyhdrdir"], "-isystem", config["rubyarchhdrdir"],
+                *`pkg-config --cflags rdkafka`.split]
+  end
+
+  def parallel(items)
+    queue = Queue.new.tap { |filled| items.each { |item| filled << item } }.close
+    threads = Array.new(Etc.nprocessors) do
+      Thread.new do
+        done = []
+        while (item = queue.pop)
+          done << yield(item)
+        end
+        done
+      end
+    end
+    threads.flat_map(&:value)
+  end
+
+  def run(*command)
+    output, status = Open3.capture2e({ "LC_ALL" => "C" }, *command, chdir: @directory)
+    raise "#{command.first} failed:\n#{output}" unless status.success?
+
+    output
+  end
+end

@@ -136,6 +136,22 @@ class ListenersPrometheusTest < MetricsTestCase
     assert_empty books.producers
   end
 
+  # A stand-in whose last verdict comes, and which is closed, right after it was read.
+  class ClosedMeanwhile
+    def initialize(*totals) = @totals = totals
+    def totals = @totals.size > 1 ? @totals.shift : @totals.first
+    def closed? = @totals.size == 1
+    def past_totals = Penstock::Producer::Totals::NONE
+    def without_client? = closed?
+  end
+
+  def test_a_producer_that_is_closed_while_it_is_read_is_read_once_more
+    books = Penstock::Listeners.const_get(:Books).new
+    books.watch(ClosedMeanwhile.new(*[4, 5].map { |number| Penstock::Producer::Totals.new(5, number, *[0] * 6, {}.freeze) }))
+    assert_equal [4, 1], (Array.new(2) { books.collect.sum { |_, grown| grown.delivered } })
+    assert_empty books.producers
+  end
+
   def test_one_producer_after_another_with_the_same_id_goes_on_counting
     Penstock.monitor.subscribe(@metrics)
     3.times do

@@ -267,6 +267,15 @@ static void *ring_bell(void *unused)
     return NULL;
 }
 
+static void await_ring(struct ps_bell *bell, uint32_t heard, const char *what)
+{
+    struct ps_waiter waiter = { 0 };
+    int64_t deadline_us = ps_now_us() + PATIENCE_US;
+    ps_waiter_join(&waiter, &bell->sleepers, NULL);
+    if (atomic_load(&bell->rings) == heard && ps_waiter_sleep(&waiter, deadline_us) == PS_WAITING) die(what);
+    ps_waiter_leave(&waiter, &bell->sleepers);
+}
+
 static void *hear_bell(void *unused)
 {
     (void)unused;
@@ -280,11 +289,7 @@ static void *hear_bell(void *unused)
             rounds++;
             continue;
         }
-        struct ps_waiter waiter = { 0 };
-        int64_t deadline_us = ps_now_us() + PATIENCE_US;
-        ps_waiter_join(&waiter, &rung.bell.sleepers, NULL);
-        if (atomic_load(&rung.bell.rings) == heard && ps_waiter_sleep(&waiter, deadline_us) == PS_WAITING) die("a ring unheard");
-        ps_waiter_leave(&waiter, &rung.bell.sleepers);
+        await_ring(&rung.bell, heard, "a ring unheard");
     }
 }
 
@@ -752,6 +757,147 @@ static void open_part(void)
     await_empty_registry();
 }
 
+/* ---- slot: who asks for a client gets one that can go on, or an answer; also as handles and those who answer come and go ---- */
+
+static struct {
+    struct ps_slot *slot;
+    pthread_mutex_t connecting; /* as a Connection's: of client */
+    struct ps_client *client;
+    _Atomic int servers, users;
+} slotted;
+
+static void give_client_up(void)
+{
+    struct ps_client *client = slotted.client;
+    slotted.client = NULL;
+    ps_slot_put(slotted.slot, NULL, NULL);
+    if (!client) return;
+    struct ps_job *closing = ps_open_close(&client->open, 0, NULL);
+    if (closing) ps_job_unref(closing);
+    ps_open_abandon(&client->open);
+}
+
+static void see_to_a_client(void)
+{
+    static const struct ps_terms terms = { .payload = 1000, .total = 1000, .queue = 1000 };
+    char text[512];
+    if (slotted.client && ps_client_fatal_error(slotted.client, text, sizeof(text))) give_client_up();
+    if (!slotted.client) {
+        struct ps_client_settings settings = client_settings;
+        settings.idempotent = true;
+        slotted.client = ps_client_new(conf_for(bootstraps, NULL), "slot", poller, &settings);
+        if (ps_open_once(&slotted.client->open, text, sizeof(text)) < 0) die(text);
+    }
+    ps_slot_put(slotted.slot, slotted.client, &terms);
+}
+
+static void *answer_questions(void *unused) /* the penstock.ractors thread */
+{
+    (void)unused;
+    for (;;) {
+        bool over;
+        uint32_t heard = atomic_load(&slotted.slot->asks.rings);
+        uint64_t question = ps_slot_question(slotted.slot, &over);
+        if (over) break;
+        if (!question) {
+            await_ring(&slotted.slot->asks, heard, "handles that never end");
+            continue;
+        }
+        bool trouble = random_below(8) == 0;
+        pthread_mutex_lock(&slotted.connecting);
+        if (trouble) give_client_up();
+        else see_to_a_client();
+        pthread_mutex_unlock(&slotted.connecting);
+        ps_slot_answer(slotted.slot, question, trouble ? "there is none" : "");
+    }
+    atomic_fetch_sub(&slotted.servers, 1);
+    return NULL;
+}
+
+static void *own_slot(void *unused) /* the main Ractor's calls */
+{
+    char text[64];
+    (void)unused;
+    while (!time_is_up()) {
+        pthread_mutex_lock(&slotted.connecting);
+        switch (random_below(4)) {
+        case 0: give_client_up(); break;
+        case 1: see_to_a_client(); break;
+        case 2:
+            if (slotted.client) ps_client_test_fatal_error(slotted.client, RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER, "a test");
+            break;
+        default:
+            ps_slot_bar(slotted.slot, "barred");
+            usleep(random_below(100));
+            ps_slot_bar(slotted.slot, "");
+        }
+        pthread_mutex_unlock(&slotted.connecting);
+        ps_slot_trouble(slotted.slot, text, sizeof(text));
+        usleep(random_below(3000));
+    }
+    while (atomic_load(&slotted.users) > 1) usleep(1000);
+    ps_slot_close(slotted.slot); /* while one is asking perhaps */
+    pthread_mutex_lock(&slotted.connecting);
+    give_client_up();
+    pthread_mutex_unlock(&slotted.connecting);
+    return NULL;
+}
+
+static void renew_client(uint64_t failed)
+{
+    struct ps_terms terms;
+    char why[256];
+    uint64_t question = 0;
+    bool answered = false, renewed = false;
+    while (!renewed && !answered) {
+        uint32_t heard = atomic_load(&slotted.slot->answers.rings);
+        if (ps_slot_enter(slotted.slot, &terms, why, sizeof(why)) != PS_SLOT_OPEN) return;
+        renewed = ps_slot_renewed(slotted.slot, failed, &question, &answered);
+        if (!renewed && !answered) await_ring(&slotted.slot->answers, heard, "a question that nobody answered");
+    }
+    rounds++;
+}
+
+static void *use_slot(void *unused) /* as the producer's `shareable`, and then the handle's calls */
+{
+    pthread_t server;
+    (void)unused;
+    do {
+        ps_slot_handle_made(slotted.slot);
+        if (ps_slot_attend(slotted.slot, true)) {
+            atomic_fetch_add(&slotted.servers, 1);
+            if (pthread_create(&server, NULL, answer_questions, NULL) != 0) die("no thread");
+            pthread_detach(server);
+        }
+        for (int i = random_below(30); i > 0; i--) {
+            struct ps_client *client = ps_slot_take(slotted.slot);
+            uint64_t failed = client && random_below(4) ? client->open.address : 0;
+            if (client) {
+                use_client(client, false);
+                ps_open_unref(&client->open);
+            }
+            if (!client || random_below(8) == 0) renew_client(failed);
+        }
+        ps_slot_handle_gone(slotted.slot);
+    } while (!time_is_up());
+    atomic_fetch_sub(&slotted.users, 1);
+    return NULL;
+}
+
+static void slot_part(void)
+{
+    static void *(*const bodies[])(void *) = { own_slot, use_slot, use_slot, use_slot };
+    slotted.slot = ps_slot_new();
+    if (!slotted.slot) die("no slot");
+    pthread_mutex_init(&slotted.connecting, NULL);
+    slotted.users = 3;
+    run_threads(4, bodies, NULL);
+    while (atomic_load(&slotted.servers) > 0) usleep(1000);
+    ps_slot_unref(slotted.slot);
+    pthread_mutex_destroy(&slotted.connecting);
+    await_empty_registry();
+}
+
 /* ---- what librdkafka refuses ---- */
 
 static void refused_part(void)
@@ -786,6 +932,7 @@ static const struct part {
 } parts[] = {
     { "wakeup", wakeup_part }, { "completion", completion_part }, { "bell", bell_part },       { "mailbox", mailbox_part },
     { "ready", ready_part },   { "events", events_part },         { "refused", refused_part }, { "open", open_part },
+    { "slot", slot_part },
 };
 
 static bool chosen(const char *name, int argc, char **argv)

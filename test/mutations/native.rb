@@ -40,6 +40,17 @@ Mutation.define "native: a client's last error has a lock",
                 to: "last_error(struct ps_open *open, char *text, size_t size)\n{\n    memcpy(text, open->last_error, size);\n",
                 **races
 
+Mutation.define "native: a handle has a reference to the client it takes from the slot",
+                file: "ext/penstock/core/slot.c",
+                from: "slot->client;\n    if (client) ps_open_retain(&client->open);\n", to: "slot->client;\n",
+                **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
+
+Mutation.define "native: the answer to a handle's question has a lock",
+                file: "ext/penstock/core/slot.c",
+                from: "pthread_mutex_lock(&slot->lock);\n    slot->answered = question;\n    snprintf(slot->trouble, " \
+                      "sizeof(slot->trouble), \"%s\", trouble);\n    pthread_mutex_unlock(&slot->lock);\n",
+                to: "slot->answered = question;\n", **races
+
 Mutation.define "native: headers of messages that are not taken are destroyed",
                 file: "ext/penstock/handover.c",
                 from: "if (handover->messages[i].native_headers) rd_kafka_headers_destroy(handover->messages[i].native_headers);",

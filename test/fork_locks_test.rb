@@ -22,7 +22,7 @@ class ForkLocksTest < PenstockTest
   # @return [Array<String>] of the design
   def locks
     text = File.read(File.join(ROOT, "DESIGN.md"))[/^## Lock order\n(.*?)^## /m, 1] if File.exist?(File.join(ROOT, "DESIGN.md"))
-    [*text.to_s.scan(/`(\w+\.(?:lock|turn))`/).flatten, "events.lock", "office.lock"].uniq
+    [*text.to_s.scan(/`(\w+\.(?:lock|turn))`/).flatten, "events.lock", "office.lock", "slot.lock"].uniq
   end
 
   def test_children_forked_while_any_lock_is_held_live_and_end_well

@@ -36,6 +36,7 @@ static struct {
     struct ps_events *events;
     struct ps_client *client;
     struct ps_consumer *consumer;
+    struct ps_slot *slot; /* with a reference, and a handle */
     struct ps_batch *batch;
     struct ps_job *job;
 } volatile now;
@@ -234,6 +235,29 @@ static void use_client(struct ps_client *client, struct ps_events *events)
     close_it(&client->open);
 }
 
+/* As the producer's `shareable`, its handle and the thread that serves it. */
+static void use_slot(struct ps_slot *slot, struct ps_client *client)
+{
+    static const struct ps_terms terms = { .payload = 1000, .total = 1000, .queue = 1000 };
+    struct ps_terms found;
+    char text[512];
+    uint64_t question = 0;
+    bool answered, over;
+    ps_slot_attend(slot, true);
+    if (ps_slot_renewed(slot, 0, &question, &answered)) die("a client that nobody put into the slot");
+    if (ps_slot_question(slot, &over) != question || over) die("a question");
+    ps_slot_put(slot, client, &terms);
+    ps_slot_answer(slot, question, "");
+    ps_slot_trouble(slot, text, sizeof(text));
+    ps_slot_bar(slot, "barred");
+    if (ps_slot_enter(slot, &found, text, sizeof(text)) != PS_SLOT_BARRED) die("a bar");
+    ps_slot_bar(slot, "");
+    struct ps_client *taken = ps_slot_take(slot);
+    if (taken != client) die("what was put into the slot");
+    ps_open_unref(&taken->open);
+    ps_slot_close(slot);
+}
+
 static void use_consumer(struct ps_consumer *consumer)
 {
     struct ps_waiter waiter = { 0 };
@@ -328,6 +352,13 @@ static void *act(void *unused)
         atomic_store(&now.events->wanted, PS_EVENT_DELIVERED | PS_EVENT_FAILED | PS_EVENT_ERROR);
         struct ps_client *client = new_client(now.poller, conf_with(NULL, NULL));
         use_client(client, now.events);
+        now.slot = ps_slot_new();
+        ps_slot_handle_made(now.slot);
+        use_slot(now.slot, client);
+        struct ps_slot *slot = now.slot;
+        now.slot = NULL;
+        ps_slot_handle_gone(slot);
+        ps_slot_unref(slot);
         done_with(client);
         client = new_client(now.poller, conf_with("bootstrap.servers", "127.0.0.1:1"));
         open_it(&client->open);
@@ -359,9 +390,21 @@ static void *act(void *unused)
 
 static _Atomic int *stage; /* shared: how far a child has come */
 
-/* As client_class.c, consumer_class.c, event_source.c and poller_class.c do it. */
+static void drop_slot(struct ps_slot *slot)
+{
+    struct ps_terms terms;
+    char why[256];
+    if (ps_slot_enter(slot, &terms, why, sizeof(why)) != PS_SLOT_FORKED || ps_slot_take(slot)) die("a slot that is the parent's");
+    ps_slot_put(slot, NULL, NULL);
+    ps_slot_close(slot);
+    ps_slot_handle_gone(slot);
+    ps_slot_unref(slot);
+}
+
+/* As client_class.c, consumer_class.c, event_source.c, shareable_producer.c and poller_class.c do it. */
 static void drop_what_is_inherited(void)
 {
+    if (now.slot) drop_slot(now.slot);
     if (now.batch) ps_batch_unref(now.batch);
     if (now.job) ps_job_abandon(now.job);
     if (now.client) ps_open_abandon(&now.client->open);
@@ -403,6 +446,7 @@ static void live(bool fork_again)
         now.client = NULL;
         now.consumer = NULL;
         now.events = NULL;
+        now.slot = NULL;
         now.batch = NULL;
         now.job = NULL;
         if (ps_registry_count() != 0) _exit(9);

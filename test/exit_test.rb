@@ -189,6 +189,26 @@ class ExitTest < PenstockTest
     end
   end
 
+  # New threads defer interrupts as who makes them does.
+  def test_what_is_made_while_interrupts_are_deferred_does_not_keep_the_process_from_ending
+    output, errors, status = ruby(<<~RUBY, cluster.bootstrap_servers, topic)
+      require "logger"
+      Thread.handle_interrupt(Object => :never) do
+        $one = Penstock::Producer.new do |config|
+          config.kafka = { "bootstrap.servers": ARGV[0] }
+          config.idle_disconnect_timeout = 60_000
+          config.logger = Logger.new(nil)
+        end
+        $one.monitor.subscribe(Penstock::Listeners::Statsd.new(interval: 60, port: 9))
+        $one.produce_sync(topic: ARGV[1], payload: "x")
+        $handle = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }.shareable
+      end
+      puts Thread.list.filter_map { |thread| thread.name[/penstock.(.*)/, 1] if thread.name }.sort.join(" ")
+    RUBY
+    assert_equal [0, nil, ""], [status.exitstatus, status.termsig, errors]
+    assert_equal "dispatcher events idle ractors statsd", output.chomp
+  end
+
   def test_control_c_ends_the_closing_at_the_end_of_the_process
     program = "#{HEAD}$one = producer('one')
       produce($one)

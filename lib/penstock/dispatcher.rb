@@ -40,9 +40,7 @@ module Penstock
         @pid = Process.pid
       end
 
-      def start
-        Thread.new { run }.tap { |thread| thread.name = "penstock.dispatcher" }
-      end
+      def start = Threads.start("penstock.dispatcher") { run }
 
       def run
         loop do

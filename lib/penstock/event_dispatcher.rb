@@ -185,14 +185,10 @@ module Penstock
 
         worker = Worker.new
         @workers << worker
-        worker.thread = Thread.new { interruptibly { work(worker) } }.tap { |thread| thread.name = "penstock.events" }
+        worker.thread = Threads.start("penstock.events") { work(worker) }
       rescue ThreadError
         @workers.delete(worker) # the process is ending, or has no more threads to give: those that are there go on
       end
-
-      # A new thread defers interrupts like the one that makes it, which does so here; and would for ever: with a listener that
-      # does not end, neither would the process.
-      def interruptibly(&) = Thread.handle_interrupt(Object => :immediate, &)
 
       def work(worker)
         Thread.current.thread_variable_set(:penstock_events, true)

@@ -18,7 +18,7 @@ module Penstock
         @lock.synchronize do
           @threads = {} unless @pid == Process.pid
           @pid = Process.pid
-          @threads[address] ||= Thread.new { run(address, refresher, bearer) }.tap { |thread| thread.name = "penstock.tokens" }
+          @threads[address] ||= Threads.start("penstock.tokens") { run(address, refresher, bearer) }
         end
       end
 

@@ -66,7 +66,7 @@ Mutation.define("exit: another thread's error does not cut it short",
                 to: "if (closing) return false;", test: "test/exit_test.rb",
                 only: "test_an_error_of_another_thread_does_not_end_the_closing_at_the_end_of_the_process")
 Mutation.define("exit: listeners that never end are interrupted",
-                file: "lib/penstock/event_dispatcher.rb", from: "interruptibly { work(worker) }", to: "work(worker)",
+                file: "lib/penstock/threads.rb", from: "Thread.handle_interrupt(Object => :immediate, &block)", to: "yield",
                 test: "test/exit_test.rb", only: "test_a_listener_that_never_ends_does_not_keep_the_process_from_ending")
 Mutation.define("exit: a signal cuts it short",
                 file: "ext/penstock/exit.c",

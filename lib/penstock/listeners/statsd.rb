@@ -83,7 +83,7 @@ module Penstock
 
             Listeners.reporting(listener)
             @ending = false
-            @thread = Thread.new { run(listener, interval, &report) }.tap { |thread| thread.name = "penstock.statsd" }
+            @thread = Threads.start("penstock.statsd") { run(listener, interval, &report) }
           end
         rescue ThreadError
           nil # a signal trap, or the end of the process: another event starts it, or Listeners.finish sends

@@ -50,9 +50,7 @@ module Penstock
           @pid = Process.pid
         end
 
-        def start
-          Thread.new { run }.tap { |thread| thread.name = "penstock.idle" }
-        end
+        def start = Threads.start("penstock.idle") { run }
 
         # Ends where no producer can be added unseen.
         def run

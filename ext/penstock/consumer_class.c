@@ -138,7 +138,9 @@ static struct ps_consumer *open_consumer(VALUE self)
     attach_dispatcher(self, consumer);
     penstock_attach_refresher(((struct consumer_object *)rb_check_typeddata(self, &consumer_type))->token_refresher,
                               consumer->open.address, &consumer->open);
+    penstock_check_forked(consumer->open.generation); /* by a trap: it is the parent's then */
     penstock_nogvl(open_nogvl, &call);
+    penstock_check_forked(consumer->open.generation);
     state = atomic_load(&consumer->open.state);
     if (consumer->settings.open.logs_to_mailbox && (state == PS_NEW || state == PS_CLOSED))
         ps_mailbox_post(consumer->open.address, PS_MAIL_LAST, ""); /* it did not open, or was closed meanwhile */

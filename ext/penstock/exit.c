@@ -36,6 +36,11 @@ static bool await(struct ps_closing *closing, int *interrupted, VALUE *error)
         VALUE closed = rb_protect(wait_for_close, (VALUE)closing, interrupted);
         if (!*interrupted) return RTEST(closed);
         if (!rb_obj_is_kind_of(rb_errinfo(), rb_eStandardError)) return false;
+        if (ps_open_inherited(closing->open)) { /* a trap has forked: it is the parent that closes it */
+            rb_set_errinfo(before);
+            *interrupted = 0;
+            return false;
+        }
         *error = rb_errinfo();
         rb_set_errinfo(before);
     }

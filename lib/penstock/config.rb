@@ -312,7 +312,7 @@ module Penstock
 
     def check_listening
       check_integer("listener_budget", listener_budget, 1)
-      check_integer("event_queue_limit", event_queue_limit, 1)
+      check_integer("event_queue_limit", event_queue_limit, 1, (2**32) - 1)
       check_one_of("event_queue_full", event_queue_full, %i[drop_oldest drop_newest])
     end
 

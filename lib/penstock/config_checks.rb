@@ -18,8 +18,8 @@ module Penstock
       raise ConfigurationInvalidError, "config.#{name} must be #{expected}, not #{value.inspect}"
     end
 
-    def check_integer(name, value, least)
-      check(name, value, "an Integer of at least #{least}") { value.is_a?(Integer) && value.between?(least, 2**53) }
+    def check_integer(name, value, least, most = 2**53)
+      check(name, value, "an Integer of at least #{least}") { value.is_a?(Integer) && value.between?(least, most) }
     end
 
     def check_one_of(name, value, choices)

@@ -378,7 +378,7 @@ static struct ps_event *drop_oldest(struct ps_events *events)
     return event;
 }
 
-/* `count` events from `first` on, linked. They are the queue's from here on. */
+/* The events from `first` on, linked, are the queue's from here on. */
 void ps_events_append(struct ps_events *events, struct ps_event *first)
 {
     struct ps_event *dropped = NULL;

@@ -215,7 +215,7 @@ static void visit(struct ps_poller *poller, struct ps_client *client)
     run_append(poller, client);
 }
 
-/* ---- borrowing: a producing thread, between ps_client_enter and exit ---- */
+/* ---- borrowing: a producing thread, between ps_open_enter and exit ---- */
 
 bool ps_poller_borrow(struct ps_client *client)
 {

@@ -79,7 +79,7 @@ void ps_registry_hurry(void)
     struct registry *registry = registry_get();
     pthread_mutex_lock(&registry->lock);
     for (struct ps_open *open = registry->first; open; open = open->next)
-        if (atomic_load(&open->close_by_us)) atomic_store(&open->close_by_us, ps_now_us());
+        ps_open_hurry(open, ps_now_us());
     pthread_mutex_unlock(&registry->lock);
 }
 

@@ -1,6 +1,6 @@
 /*
  * Transactions: librdkafka's calls for them, one at a time for each client, in the order they were asked for. Each runs
- * on a native thread of its own (job.c), between ps_client_enter and exit; whoever asked may stop waiting.
+ * on a native thread of its own (job.c), between ps_open_enter and exit; whoever asked may stop waiting.
  *
  * librdkafka ends a call that runs out of time and goes on in the background: the same call, made again, resumes it,
  * and until then no other is taken. That is used twice. A call is made in slices, so that closing, once it has given
@@ -334,7 +334,7 @@ void ps_transaction_close(struct ps_client *client)
     if (!job.committed) ps_open_log(&client->open, job.error.err ? 3 : 4, "CLOSE", text);
 }
 
-/* ---- fatal errors: between ps_client_enter and exit, never block ---- */
+/* ---- fatal errors: between ps_open_enter and exit, never block ---- */
 
 rd_kafka_resp_err_t ps_client_fatal_error(struct ps_client *client, char *text, size_t size)
 {

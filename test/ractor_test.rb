@@ -256,6 +256,61 @@ class RactorTest < PenstockTest
     RUBY
   end
 
+  def test_a_batch_that_is_half_sent_when_the_producer_closes_keeps_the_handles_of_what_was_sent
+    assert_equal ["Penstock::ProduceManyError", true, true, true], ractors(<<~'RUBY')
+      producer = make_producer("queue.buffering.max.messages": 10, "linger.ms": 1_000)
+      made = Ractor.new(producer.shareable, TOPIC) do |one, topic|
+        one.produce_many_sync(Array.new(100) { { topic:, payload: "x" } })
+      rescue Penstock::Error => e
+        dispatched = e.respond_to?(:dispatched) ? e.dispatched : []
+        [e.class.name, e.message.include?("producer is closed"), dispatched.size.between?(1, 99), dispatched.all?(&:delivered?)]
+      end
+      sleep 0.01 until producer.queue_size == 10
+      producer.close
+      value_of(made)
+    RUBY
+  end
+
+  def test_a_handle_in_a_listener_that_its_producers_reload_waits_for_is_refused
+    assert_equal ["Penstock::ListenerDeadlockError"] * 4, ractors(<<~'RUBY')
+      answers = %w[producer.reload error.occurred].product([true, false]).map do |event, main|
+        producer = make_producer("enable.idempotence": true, log_level: 0)
+        shareable = producer.shareable
+        said = Queue.new
+        producer.monitor.subscribe(event) do |happened|
+          next unless happened.id == "producer.reload" || happened[:type] == "librdkafka.idempotent_fatal_error"
+
+          said << begin; shareable.produce_async(topic: TOPIC, payload: "x").class.name; rescue Penstock::Error => e; e.class.name; end
+        end
+        producer.client.test_fatal_error(:out_of_order_sequence_number, "for a test")
+        if main then producer.produce_sync(topic: TOPIC, payload: "x")
+        else value_of(Ractor.new(shareable, TOPIC) { |one, topic| one.produce_sync(topic:, payload: "x").offset })
+        end
+        Timeout.timeout(20) { said.pop }
+      end
+      answers
+    RUBY
+  end
+
+  def test_what_the_last_handle_has_sent_is_told_when_the_producer_is_dropped
+    assert_equal [true, 1], ractors(<<~'RUBY')
+      require "weakref"
+      told = Queue.new
+      shared = lambda do
+        producer = make_producer("linger.ms": 3_000) { |config| config.listener_budget = 20 } # looked after each 20 ms
+        producer.monitor.subscribe("message.acknowledged") { told << 1 }
+        sleep 0.5 # nothing has been sent so far, so it is not held
+        [producer.shareable, WeakRef.new(producer)]
+      end
+      handle, reference = Thread.new { shared.call.tap { sleep 0.5 } }.value
+      sending = Ractor.new(handle, TOPIC) { |one, topic| one.produce_async(topic:, payload: "x"); nil }
+      handle = nil
+      value_of(sending)
+      sending = nil
+      [gone?(reference), Timeout.timeout(20) { told.pop }]
+    RUBY
+  end
+
   def test_a_producer_is_kept_while_there_are_handles_and_no_longer
     assert_equal [true, 1, true, false, true], ractors(<<~'RUBY')
       require "weakref"
@@ -271,6 +326,16 @@ class RactorTest < PenstockTest
       Thread.new { "deep".then { |x| x * 10_000 } }.join
       gone = gone?(producer)
       [kept, before, alive, threads.positive?, gone]
+    RUBY
+  end
+
+  def test_a_handle_that_is_made_while_the_producer_closes_is_closed
+    assert_equal [true, "Penstock::ProducerClosedError"], ractors(<<~'RUBY')
+      producer = make_producer
+      connection = producer.instance_variable_get(:@connection)
+      connection.define_singleton_method(:use) { super().tap { Thread.new { producer.status.closing! }.join } } # the moment
+      refused = begin; producer.shareable; rescue Penstock::Error => e; e.class.name; end
+      [connection.slot.handle("a", nil).closed?, refused]
     RUBY
   end
 
@@ -399,6 +464,39 @@ class RactorTest < PenstockTest
         [first, *refused, after, producer.produce_sync(topic: TOPIC, payload: "x").offset]
       RUBY
     end
+
+    define_method("test_#{name}_that_comes_while_nothing_is_connected_makes_calls_raise") do
+      assert_equal ["Penstock::NotShareableError", (0 if remove)], ractors(<<~RUBY)
+        producer = make_producer
+        shareable = producer.shareable
+        send = -> { value_of(Ractor.new(shareable, TOPIC) { |one, topic| one.produce_sync(topic:, payload: "x").offset rescue $!.class.name }) }
+        producer.disconnect
+        #{add}
+        refused = send.call
+        producer.disconnect
+        #{remove}
+        [refused, #{remove ? "send.call" : "nil"}]
+      RUBY
+    end
+  end
+
+  def test_what_stands_in_the_way_is_looked_at_by_one_thread_at_a_time
+    one = producer
+    one.shareable
+    slow = Queue.new
+    one.define_singleton_method(:unshareable_for_now) { super().tap { slow.pop if Thread.current[:slow] } }
+    late = Thread.new do
+      Thread.current[:slow] = true
+      one.sharing_changed
+    end
+    Thread.pass until late.status == "sleep"
+    adding = Thread.new { one.around(&:call) }
+    adding.join(0.2)
+    slow << 1
+    [late, adding].each(&:join)
+    assert_raises(Penstock::NotShareableError) { one.shareable }
+    barred = one.instance_variable_get(:@connection).slot.handle("", nil)
+    assert_raises(Penstock::NotShareableError) { barred.produce_async(topic:, payload: "x") }
   end
 
   def test_a_producer_is_made_and_shared_in_the_main_ractor_and_not_in_a_trap

@@ -12,6 +12,7 @@ VALUE penstock_error, penstock_config_error, penstock_message_error, penstock_cl
 static VALUE tls_error, authentication_error, security_protocol_error;
 VALUE penstock_consumer_closed_error, penstock_consume_error, penstock_commit_error, penstock_consume_timeout_error;
 VALUE penstock_not_shareable_error;
+VALUE penstock_listener_deadlock_error;
 
 const struct penstock_error_context penstock_no_context = { .topic = Qnil, .partition = -1 };
 
@@ -148,6 +149,7 @@ void penstock_error_init(void)
         { &penstock_commit_error, "CommitError" },
         { &penstock_consume_timeout_error, "ConsumeTimeoutError" },
         { &penstock_not_shareable_error, "NotShareableError" },
+        { &penstock_listener_deadlock_error, "ListenerDeadlockError" },
     };
     for (size_t i = 0; i < sizeof(classes) / sizeof(*classes); i++) {
         *classes[i].error_class = rb_const_get(penstock_module, rb_intern(classes[i].name));

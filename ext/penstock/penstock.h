@@ -29,6 +29,7 @@ extern VALUE penstock_error, penstock_config_error, penstock_message_error, pens
     penstock_fatal_error;
 extern VALUE penstock_consumer_closed_error, penstock_consume_error, penstock_commit_error, penstock_consume_timeout_error;
 extern VALUE penstock_not_shareable_error;
+extern VALUE penstock_listener_deadlock_error;
 
 struct penstock_error_context {
     rd_kafka_resp_err_t err;
@@ -143,7 +144,7 @@ struct penstock_message {
         VALUE headers;
         rd_kafka_headers_t *native_headers; /* librdkafka's once the message was handed over */
     };
-    struct ps_topic *native_topic;      /* between ps_client_enter and exit only: closing frees it */
+    struct ps_topic *native_topic;      /* between ps_open_enter and exit only: closing frees it */
     int64_t timestamp; /* ms since the epoch; 0: the time it is handed over */
     int32_t partition;
 };

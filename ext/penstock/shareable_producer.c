@@ -68,6 +68,12 @@ static VALUE slot_set_barred(VALUE self, VALUE why)
     return why;
 }
 
+static VALUE slot_set_changing(VALUE self, VALUE changing)
+{
+    ps_slot_change(slot_get(self), RTEST(changing));
+    return changing;
+}
+
 static VALUE slot_close(VALUE self)
 {
     ps_slot_close(slot_get(self));
@@ -219,6 +225,11 @@ static VALUE shareable_renew(VALUE self, VALUE handle)
         enter(self); /* after it: a close rings, and nobody answers any more */
         renewed = ps_slot_renewed(slot, failed, &question, &answered);
         if (renewed || answered) break;
+        if (ps_slot_changed_here(slot))
+            penstock_raise(penstock_listener_deadlock_error, &penstock_no_context,
+                           "a listener has used a handle of producer %" PRIsVALUE ", which is replacing its client and waits for the "
+                           "listener's end; do it in another thread, or when \"producer.connected\" is told",
+                           shareable_get(self)->id);
         penstock_wait_bell(&slot->answers, heard, PS_FOREVER);
     }
     RB_GC_GUARD(handle);
@@ -247,6 +258,7 @@ void penstock_shareable_producer_init(void)
     rb_define_method(slot_class, "inherited?", slot_inherited_p, 0);
     rb_define_method(slot_class, "client=", slot_set_client, 1);
     rb_define_method(slot_class, "barred=", slot_set_barred, 1);
+    rb_define_method(slot_class, "changing=", slot_set_changing, 1);
     rb_define_method(slot_class, "close", slot_close, 0);
     rb_define_method(slot_class, "attend", slot_attend, 1);
     rb_define_method(slot_class, "await", slot_await, 0);

@@ -11,6 +11,8 @@ module Penstock
   #   @param why [String, nil] calls raise {NotShareableError} with it; nil: they go through
   # @!method handle(id, timeout_ms)
   #   @return [ShareableProducer]
+  # @!method changing=(changing)
+  #   @param changing [Boolean] whether this thread is replacing the client: handles that it uses meanwhile would wait for it
   # @!method close
   #   For good: calls raise {ProducerClosedError}.
   # @!method inherited?
@@ -34,8 +36,7 @@ module Penstock
     private
 
     def start(connection)
-      thread = Thread.new { attend_to(connection) }
-      thread.name = "penstock.ractors"
+      thread = Threads.start("penstock.ractors") { attend_to(connection) }
     ensure
       attend(false) if thread.nil? # there is none to be had, or this one was interrupted
     end
@@ -45,6 +46,7 @@ module Penstock
       while (question = await)
         answer(question, connection.help)
       end
+      connection.hold_events # while there is somebody to do so: what the last handle has sent may still have to be told
       over = true
     ensure
       go_on(connection) unless over

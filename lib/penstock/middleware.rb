@@ -108,12 +108,8 @@ module Penstock
       self
     end
 
-    # Other Ractors produce without it, until now. See Monitor#tell_producers.
-    def tell_producers
-      return if Client.open_count.zero?
-
-      Producer.all.each { |one| one.sharing_changed if one.middleware.equal?(self) }
-    end
+    # Other Ractors produce without it, until now; and those that are disconnected would when they connect again.
+    def tell_producers = Producer.all.each { |one| one.sharing_changed if one.middleware.equal?(self) }
 
     def copy(message) = { **message, headers: message[:headers].dup }
 

@@ -264,7 +264,6 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # Whoever kept a list of its own producers would keep those alive that nobody closes.
     def tell_producers
       return @producer.listeners_changed if @producer
-      return if Client.open_count.zero?
 
       Producer.all.each(&:listeners_changed)
     end

@@ -98,6 +98,7 @@ module Penstock
       @middleware = Middleware.new
       @hooks = [].freeze
       @adding_hooks = Mutex.new
+      @sharing = Mutex.new
       @direct = true # no transactions and no hooks
       @transactional = @idempotent = @variants = false
       @connections = { {} => @connection = Connection.new(self) }

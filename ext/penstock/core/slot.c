@@ -75,6 +75,15 @@ void ps_slot_close(struct ps_slot *slot)
     ps_bell_ring(&slot->asks);
 }
 
+void ps_slot_change(struct ps_slot *slot, bool begins)
+{
+    if (inherited(slot)) return;
+    pthread_mutex_lock(&slot->lock);
+    slot->changing = begins;
+    slot->changer = pthread_self();
+    pthread_mutex_unlock(&slot->lock);
+}
+
 bool ps_slot_attend(struct ps_slot *slot, bool attend)
 {
     if (inherited(slot)) return false;
@@ -87,6 +96,8 @@ bool ps_slot_attend(struct ps_slot *slot, bool attend)
 
 uint64_t ps_slot_question(struct ps_slot *slot, bool *over)
 {
+    *over = true;
+    if (inherited(slot)) return 0;
     pthread_mutex_lock(&slot->lock);
     uint64_t question = slot->asked > slot->answered ? slot->asked : 0;
     *over = slot->closed || slot->handles == 0;
@@ -157,23 +168,30 @@ static bool can_go_on(struct ps_client *client)
 bool ps_slot_renewed(struct ps_slot *slot, uint64_t failed, uint64_t *question, bool *answered)
 {
     struct ps_client *client = ps_slot_take(slot);
-    bool other = client && client->open.address != failed;
-    bool renewed = other && can_go_on(client);
-    bool final = client && !other && can_go_on(client); /* what failed there was no fault of the client's */
-    if (client) ps_open_unref(&client->open);
-    *answered = final;
-    if (renewed || final) return renewed;
-
-    bool ask = false;
-    pthread_mutex_lock(&slot->lock);
-    *answered = *question && slot->answered >= *question && (client || *slot->trouble);
-    if (!*question || (!*answered && slot->answered >= *question)) { /* or it was taken out again at once */
-        *question = ++slot->asked;
-        ask = true;
+    bool able = client && can_go_on(client), renewed = able && client->open.address != failed, ask = false;
+    *answered = able && !renewed; /* what failed there was no fault of the client's */
+    if (!able) {
+        pthread_mutex_lock(&slot->lock);
+        bool replaced = client && slot->client != client; /* just now: a ring is to come */
+        if (!replaced) {
+            *answered = *question && slot->answered >= *question && (client || *slot->trouble);
+            ask = !*question || (!*answered && slot->answered >= *question); /* or it was taken out again at once */
+            if (ask) *question = ++slot->asked;
+        }
+        pthread_mutex_unlock(&slot->lock);
     }
-    pthread_mutex_unlock(&slot->lock);
+    if (client) ps_open_unref(&client->open);
     if (ask) ps_bell_ring(&slot->asks);
-    return false;
+    return renewed;
+}
+
+bool ps_slot_changed_here(struct ps_slot *slot)
+{
+    if (inherited(slot)) return false;
+    pthread_mutex_lock(&slot->lock);
+    bool here = slot->changing && pthread_equal(slot->changer, pthread_self());
+    pthread_mutex_unlock(&slot->lock);
+    return here;
 }
 
 void ps_slot_trouble(struct ps_slot *slot, char *text, size_t size)

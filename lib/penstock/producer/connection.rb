@@ -57,6 +57,7 @@ module Penstock
           @slot.handle(id, timeout_ms)
         end
         @slot.serve(self)
+        @slot.close unless @producer.status.active? # who closes has looked for one before there was any, perhaps
         handle
       end
 
@@ -70,8 +71,11 @@ module Penstock
       rescue ProducerClosedError
         @slot.close # also when it was closed by itself, as the process ends
       rescue StandardError => e
-        e.message
+        e.message.to_s.scrub.delete("\0").byteslice(0, 500).scrub("")
       end
+
+      # What is in flight may have to be told, whoever has sent it.
+      def hold_events = @producer.hold_events
 
       # @return [Boolean] whether this thread is making a client just now
       def connecting_here? = @lock.owned?
@@ -150,12 +154,18 @@ module Penstock
 
       private
 
-      def exclusively(&block)
+      def exclusively
         if connecting_here?
           raise ListenerDeadlockError, "a listener asked producer #{@producer.id} for something that has to wait for the " \
                                        "listener's end; do it in another thread, or when \"producer.connected\" is told"
         end
-        @lock.synchronize(&block)
+        @lock.synchronize do
+          slot = @slot
+          slot&.changing = true
+          yield
+        ensure
+          slot&.changing = false
+        end
       end
 
       def close_within(timeout_ms, client)
@@ -227,6 +237,7 @@ module Penstock
         @unready = client
         @producer.check_usable # closing looks at the others after it has forbidden new ones
         @producer.initialize_transactions(client) if client.transactional?
+        client.connect if @slot # as who puts it there does: what fails has to fail before it is in use
         @unready = nil
       ensure
         @unready&.begin_closing(0)

@@ -45,6 +45,9 @@ module Penstock
         look_after_statistics
       end
 
+      # @api private
+      def hold_events = @events.hold
+
       # @return [Hash] librdkafka's settings: statistics only where somebody listens
       # @api private
       def with_statistics(kafka)

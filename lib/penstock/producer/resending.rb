@@ -14,10 +14,20 @@ module Penstock
         return handles if error.nil? # the last verdicts came in just now
 
         again = sendable_again(handles, refused, messages.size, timeout_ms)
-        return send_again(again, handles, messages, timeout_ms, tally) if again.any? && goes_on?(connection, client, error)
+        again = [] unless again.empty? || may_go_on?(handles, connection, client, error)
+        return send_again(again, handles, messages, timeout_ms, tally) if again.any?
         raise error if handles.empty? && unsent?(error) # one error for all of them
 
         raise ProduceManyError.from(error, handles, messages.size)
+      end
+
+      # What keeps the rest from being sent costs nobody the handles of what was.
+      def may_go_on?(handles, *failed)
+        goes_on?(*failed)
+      rescue Error
+        raise if handles.empty?
+
+        false
       end
 
       def first_failure(client, handles, timeout_ms)

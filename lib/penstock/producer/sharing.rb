@@ -27,6 +27,7 @@ module Penstock
 
         handle = current_connection.share(id, max_wait_timeout)
         sharing_changed # what has come meanwhile
+        check_usable
         handle
       end
 
@@ -35,8 +36,10 @@ module Penstock
       def sharing_changed
         return unless @config && @connections.each_value.any?(&:slot)
 
-        reason = unshareable_for_now
-        @connections.each_value { |connection| connection.slot&.barred = reason }
+        @sharing.synchronize do # else who has looked before us might say so after us
+          reason = unshareable_for_now
+          @connections.each_value { |connection| connection.slot&.barred = reason }
+        end
       end
 
       # In place of a client that a fatal error has ended, as far as the configuration allows it.

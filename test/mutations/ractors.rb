@@ -111,3 +111,35 @@ Mutation.define("ractors: producers that have gone are not found any more",
                 from: "@all.values\n\n    # @api private\n    def self.remember(producer) = @all[producer] = producer",
                 to: "@all.keys\n\n    # @api private\n    def self.remember(producer) = @all[producer] = true",
                 only: "/test_/")
+Mutation.define("ractors: middleware bars the handles of producers that are disconnected too", **RACTORS,
+                file: "lib/penstock/middleware.rb",
+                from: "def tell_producers = Producer",
+                to: "def tell_producers = Client.open_count.zero? ? [] : Producer",
+                only: "test_middleware_that_comes_while_nothing_is_connected_makes_calls_raise")
+Mutation.define("ractors: so do listeners to all producers", **RACTORS,
+                file: "lib/penstock/monitor.rb",
+                from: "      Producer.all.each(&:listeners_changed)\n",
+                to: "      Producer.all.each(&:listeners_changed) unless Client.open_count.zero?\n",
+                only: "test_a_listener_to_all_that_comes_while_nothing_is_connected_makes_calls_raise")
+Mutation.define("ractors: what bars the handles is looked at and said by one thread at a time", **RACTORS,
+                file: "lib/penstock/producer/sharing.rb",
+                from: "        @sharing.synchronize do # else who has looked before us might say so after us\n",
+                to: "        true.then do\n",
+                only: "test_what_stands_in_the_way_is_looked_at_by_one_thread_at_a_time")
+Mutation.define("ractors: a close takes no handles of what was sent", **RACTORS,
+                file: "lib/penstock/producer/resending.rb",
+                from: "        raise if handles.empty?\n\n        false\n",
+                to: "        raise\n",
+                only: "test_a_batch_that_is_half_sent_when_the_producer_closes_keeps_the_handles_of_what_was_sent")
+Mutation.define("ractors: a handle made beside a close is closed", **RACTORS,
+                file: "lib/penstock/producer/connection.rb",
+                from: "        @slot.close unless @producer.status.active? # who closes has looked for one before there was any, perhaps\n",
+                only: "test_a_handle_that_is_made_while_the_producer_closes_is_closed")
+Mutation.define("ractors: nobody waits for the end of the listener it is in", **RACTORS,
+                file: "lib/penstock/producer/connection.rb",
+                from: "          slot&.changing = true\n",
+                only: "test_a_handle_in_a_listener_that_its_producers_reload_waits_for_is_refused")
+Mutation.define("ractors: what the last handle has sent is told", **RACTORS,
+                file: "lib/penstock/client_slot.rb",
+                from: "      connection.hold_events # while there is somebody to do so: what the last handle has sent may still have to be told\n",
+                only: "test_what_the_last_handle_has_sent_is_told_when_the_producer_is_dropped")

@@ -98,62 +98,11 @@ static struct ps_client *client_get(VALUE self)
     return ps_open_inherited(&client->open) ? renew(object, client) : client;
 }
 
-struct open_call {
-    struct ps_client *client;
-    int result;
-    char errstr[512];
-};
-
-static void *open_nogvl(void *arg)
-{
-    struct open_call *call = arg;
-    call->result = ps_open_once(&call->client->open, call->errstr, sizeof(call->errstr));
-    return NULL;
-}
-
-static void attach_dispatcher(VALUE self, const struct ps_client *client)
-{
-    const struct client_object *object = rb_check_typeddata(self, &client_type);
-    if (NIL_P(object->logger)) return;
-    VALUE dispatcher = rb_const_get(penstock_module, rb_intern("Dispatcher"));
-    rb_funcall(dispatcher, rb_intern("attach"), 2, ULL2NUM(client->open.address), object->logger);
-}
-
-static VALUE open_body(VALUE call)
-{
-    penstock_nogvl(open_nogvl, (void *)call);
-    return Qnil;
-}
-
-/* Also when whoever opens it was interrupted: nobody would do so later. */
-static VALUE tell_source(VALUE source)
-{
-    return NIL_P(source) ? Qnil : rb_funcall(source, rb_intern("client_opened"), 0);
-}
-
 /* Releases the GVL when it has to open: what was read from Ruby objects before must be read again. True: it did. */
 static bool client_open(VALUE self, struct ps_client *client)
 {
-    if (atomic_load(&client->open.state) != PS_NEW) return false;
-    struct open_call call = { .client = client };
-    VALUE trap = rb_const_get(penstock_module, rb_intern("SignalTrap"));
-    rb_funcall(trap, rb_intern("refuse"), 1, rb_utf8_str_new_cstr("connecting")); /* what is attached below takes locks of Ruby's */
-    penstock_exit_arm();
-    attach_dispatcher(self, client);
     const struct client_object *object = rb_check_typeddata(self, &client_type);
-    penstock_attach_refresher(object->token_refresher, client->open.address, &client->open);
-    penstock_check_forked(client->open.generation); /* by a trap: it is the parent's then */
-    rb_ensure(open_body, (VALUE)&call, tell_source, object->source);
-    penstock_check_forked(client->open.generation);
-    int state = atomic_load(&client->open.state);
-    if (client->settings.open.logs_to_mailbox && (state == PS_NEW || state == PS_CLOSED))
-        ps_mailbox_post(client->open.address, PS_MAIL_LAST, ""); /* it did not open, or was closed meanwhile */
-    if (call.result < 0) {
-        struct penstock_error_context context = penstock_no_context;
-        context.open = &client->open;
-        penstock_raise(penstock_config_error, &context, "%s", call.errstr);
-    }
-    return true;
+    return penstock_open(&client->open, object->logger, object->token_refresher, object->source);
 }
 
 /* ---- configuring ---- */
@@ -226,11 +175,6 @@ static VALUE client_set_credentials(VALUE self, VALUE user, VALUE password)
 
 /* ---- for client methods in files of their own ---- */
 
-static void check_open(const struct ps_client *client)
-{
-    if (atomic_load(&client->open.state) >= PS_CLOSING) penstock_raise_closed(&client->open);
-}
-
 struct ps_client *penstock_client_get(VALUE self)
 {
     return client_get(self);
@@ -239,9 +183,7 @@ struct ps_client *penstock_client_get(VALUE self)
 struct ps_client *penstock_client_open(VALUE self)
 {
     struct ps_client *client = client_get(self);
-    check_open(client);
     client_open(self, client);
-    check_open(client);
     return client;
 }
 
@@ -269,7 +211,7 @@ static void parse(const struct penstock_sender *sender, struct penstock_message 
 
 static void check_sender(const struct penstock_sender *sender)
 {
-    if (sender->client) check_open(sender->client);
+    if (sender->client) penstock_check_open(&sender->client->open);
 }
 
 /* True: it had to be opened, and what was read from Ruby objects before must be read again. */
@@ -570,13 +512,13 @@ static VALUE client_flush(VALUE self, VALUE timeout_ms)
 {
     struct ps_client *client = client_get(self);
     int64_t timeout = penstock_timeout_ms(timeout_ms);
-    check_open(client);
+    penstock_check_open(&client->open);
     if (ps_client_in_flight(client) == 0) return Qtrue;
 
     struct ps_flush_job *flush = ps_client_flush(client, timeout);
     if (!flush) {
         int failed = errno;
-        check_open(client);
+        penstock_check_open(&client->open);
         rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread to flush");
     }
     uint32_t given_up = atomic_load(&client->open.refusal.given_up);
@@ -586,39 +528,18 @@ static VALUE client_flush(VALUE self, VALUE timeout_ms)
     bool flushed = flush->flushed;
     ps_job_unref(&flush->job);
     if (interrupted) rb_jump_tag(interrupted);
-    if (!flushed) check_open(client); /* whoever closed it sees to the messages */
+    if (!flushed) penstock_check_open(&client->open); /* whoever closed it sees to the messages */
     if (atomic_load(&client->open.refusal.given_up) != given_up) penstock_raise_if_refused(&client->open, Qnil);
     return flushed ? Qtrue : Qfalse;
-}
-
-struct close_call {
-    struct ps_client *client;
-    int64_t timeout_ms;
-    struct ps_job *closing;
-    int failed;
-};
-
-static void *close_nogvl(void *arg) /* may wait for another thread that is just opening the client */
-{
-    struct close_call *call = arg;
-    call->closing = ps_open_close(&call->client->open, call->timeout_ms, NULL);
-    call->failed = errno;
-    return NULL;
 }
 
 /* [delivered, failed, purged, pending]: what became of the messages in flight when closing began. */
 static VALUE client_close(VALUE self, VALUE timeout_ms)
 {
-    struct close_call call = { .client = client_get(self), .timeout_ms = penstock_timeout_ms(timeout_ms) };
-    int64_t margin_ms = call.timeout_ms / 10 + 500; /* to purge what could not be flushed, and to destroy: on a busy machine too */
-    int64_t deadline_us = call.timeout_ms < 0 ? PS_FOREVER : ps_deadline_us(call.timeout_ms + margin_ms);
-    penstock_nogvl(close_nogvl, &call);
-    if (call.closing) penstock_wait_job(call.closing, deadline_us);
-    else if (atomic_load(&call.client->open.state) == PS_OPEN)
-        rb_syserr_fail(call.failed ? call.failed : EAGAIN, "cannot start a thread to close");
-
+    struct ps_client *client = client_get(self);
+    penstock_close(&client->open, penstock_timeout_ms(timeout_ms), 500); /* to purge what could not be flushed, and to destroy */
     struct ps_close_counts counts;
-    ps_client_close_counts(call.client, &counts);
+    ps_client_close_counts(client, &counts);
     VALUE result[] = { ULL2NUM(counts.delivered), ULL2NUM(counts.failed), ULL2NUM(counts.purged), ULL2NUM(counts.pending) };
     return rb_ary_new_from_values(4, result);
 }
@@ -626,9 +547,7 @@ static VALUE client_close(VALUE self, VALUE timeout_ms)
 /* Closing begins, and goes on by itself. */
 static VALUE client_begin_closing(VALUE self, VALUE timeout_ms)
 {
-    struct close_call call = { .client = client_get(self), .timeout_ms = penstock_timeout_ms(timeout_ms) };
-    penstock_nogvl_now(close_nogvl, &call);
-    if (call.closing) ps_job_unref(call.closing);
+    penstock_begin_closing(&client_get(self)->open, penstock_timeout_ms(timeout_ms));
     return Qnil;
 }
 
@@ -697,7 +616,7 @@ static VALUE client_connect(VALUE self)
 {
     struct ps_client *client = client_get(self);
     client_open(self, client);
-    check_open(client);
+    penstock_check_open(&client->open);
     return self;
 }
 
@@ -711,7 +630,7 @@ static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VA
 {
     struct ps_client *client = client_get(self);
     int64_t timeout = penstock_timeout_ms(timeout_ms), max_age_us = NUM2LL(max_age_ms) * 1000;
-    check_open(client);
+    penstock_check_open(&client->open);
     penstock_check_topic_name(name, -1);
     name = rb_str_new_frozen(name); /* opening releases the GVL */
     client_open(self, client);
@@ -722,7 +641,7 @@ static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VA
     struct ps_metadata_job *query = ps_client_metadata(client, RSTRING_PTR(name), RSTRING_LEN(name), (int)timeout);
     if (!query) {
         int failed = errno;
-        check_open(client);
+        penstock_check_open(&client->open);
         rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread to ask for metadata");
     }
     int state = 0;
@@ -761,7 +680,7 @@ static VALUE client_brokers(VALUE self, VALUE timeout_ms)
     struct ps_brokers_job *query = ps_client_brokers(client, (int)timeout);
     if (!query) {
         int failed = errno;
-        check_open(client);
+        penstock_check_open(&client->open);
         rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread to ask for the brokers");
     }
     int state = 0;

@@ -99,57 +99,13 @@ static struct ps_consumer *consumer_get(VALUE self)
                    "the consumer was used before this process was forked, and stays the parent's; make a new one here");
 }
 
-static void check_open(const struct ps_consumer *consumer)
-{
-    if (atomic_load(&consumer->open.state) >= PS_CLOSING) penstock_raise_closed(&consumer->open);
-}
-
-struct open_call {
-    struct ps_consumer *consumer;
-    int result;
-    char errstr[512];
-};
-
-static void *open_nogvl(void *arg)
-{
-    struct open_call *call = arg;
-    call->result = ps_open_once(&call->consumer->open, call->errstr, sizeof(call->errstr));
-    return NULL;
-}
-
-static void attach_dispatcher(VALUE self, const struct ps_consumer *consumer)
-{
-    const struct consumer_object *object = rb_check_typeddata(self, &consumer_type);
-    if (NIL_P(object->logger)) return;
-    VALUE dispatcher = rb_const_get(penstock_module, rb_intern("Dispatcher"));
-    rb_funcall(dispatcher, rb_intern("attach"), 2, ULL2NUM(consumer->open.address), object->logger);
-}
-
 /* The consumer, open; or raises. */
 static struct ps_consumer *open_consumer(VALUE self)
 {
     struct ps_consumer *consumer = consumer_get(self);
-    int state = atomic_load(&consumer->open.state);
-    if (state == PS_OPEN) return consumer;
-    check_open(consumer);
-
-    struct open_call call = { .consumer = consumer };
-    penstock_exit_arm();
-    attach_dispatcher(self, consumer);
-    penstock_attach_refresher(((struct consumer_object *)rb_check_typeddata(self, &consumer_type))->token_refresher,
-                              consumer->open.address, &consumer->open);
-    penstock_check_forked(consumer->open.generation); /* by a trap: it is the parent's then */
-    penstock_nogvl(open_nogvl, &call);
-    penstock_check_forked(consumer->open.generation);
-    state = atomic_load(&consumer->open.state);
-    if (consumer->settings.open.logs_to_mailbox && (state == PS_NEW || state == PS_CLOSED))
-        ps_mailbox_post(consumer->open.address, PS_MAIL_LAST, ""); /* it did not open, or was closed meanwhile */
-    if (call.result < 0) {
-        struct penstock_error_context context = penstock_no_context;
-        context.open = &consumer->open;
-        penstock_raise(penstock_config_error, &context, "%s", call.errstr);
-    }
-    check_open(consumer);
+    if (atomic_load(&consumer->open.state) == PS_OPEN) return consumer;
+    const struct consumer_object *object = rb_check_typeddata(self, &consumer_type);
+    penstock_open(&consumer->open, object->logger, object->token_refresher, Qnil);
     return consumer;
 }
 
@@ -509,7 +465,7 @@ static VALUE ask(VALUE self, enum ps_consumer_call call, VALUE places, VALUE tim
     };
     if (!asking.job) {
         int failed = errno;
-        check_open(consumer);
+        penstock_check_open(&consumer->open);
         rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread for the consumer");
     }
     VALUE answer = rb_ensure(ask_body, (VALUE)&asking, ask_ensure, (VALUE)&asking);
@@ -658,36 +614,15 @@ static VALUE consumer_call_set_credentials(VALUE self, VALUE user, VALUE passwor
 
 /* ---- closing, asking ---- */
 
-struct close_call {
-    struct ps_consumer *consumer;
-    int64_t timeout_ms;
-    struct ps_job *closing;
-    int failed;
-};
-
-static void *close_nogvl(void *arg) /* may wait for another thread that is just opening the consumer */
-{
-    struct close_call *call = arg;
-    call->closing = ps_open_close(&call->consumer->open, call->timeout_ms, NULL);
-    call->failed = errno;
-    return NULL;
-}
-
 /* False: the time was up first. */
 static VALUE consumer_call_close(VALUE self, VALUE timeout_ms)
 {
-    struct close_call call = { .consumer = any_consumer(self), .timeout_ms = penstock_timeout_ms(timeout_ms) };
-    if (ps_open_inherited(&call.consumer->open)) {
-        if (atomic_load(&call.consumer->open.state) != PS_NEW) return Qtrue; /* the parent's business */
-        call.consumer = consumer_get(self);
+    struct ps_consumer *consumer = any_consumer(self);
+    if (ps_open_inherited(&consumer->open)) {
+        if (atomic_load(&consumer->open.state) != PS_NEW) return Qtrue; /* the parent's business */
+        consumer = consumer_get(self);
     }
-    int64_t margin_ms = call.timeout_ms / 10 + 200; /* to destroy */
-    int64_t deadline_us = call.timeout_ms < 0 ? PS_FOREVER : ps_deadline_us(call.timeout_ms + margin_ms);
-    bool closed = true;
-    penstock_nogvl(close_nogvl, &call);
-    if (call.closing) closed = penstock_wait_job(call.closing, deadline_us);
-    else if (atomic_load(&call.consumer->open.state) == PS_OPEN)
-        rb_syserr_fail(call.failed ? call.failed : EAGAIN, "cannot start a thread to close");
+    bool closed = penstock_close(&consumer->open, penstock_timeout_ms(timeout_ms), 200); /* to destroy */
     RB_GC_GUARD(self);
     return closed ? Qtrue : Qfalse;
 }

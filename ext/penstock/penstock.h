@@ -98,6 +98,15 @@ void penstock_fiber_wait_init(void);
 bool penstock_attend(struct ps_poller *poller);
 void penstock_attendant_init(void);
 
+/* ---- opening.c: opening and closing, of a Client and a Consumer ---------------------------------- */
+
+void penstock_check_open(const struct ps_open *open); /* raises if it is closing or closed */
+/* Opens it unless that was done; raises if it cannot be. True: it did, and has released the GVL; who calls keeps the VALUEs. */
+bool penstock_open(struct ps_open *open, VALUE logger, VALUE token_refresher, VALUE source);
+/* False: the time was up first, of which a tenth and `margin_ms` more are given: machines are busy. Closing goes on then. */
+bool penstock_close(struct ps_open *open, int64_t timeout_ms, int64_t margin_ms);
+void penstock_begin_closing(struct ps_open *open, int64_t timeout_ms); /* waits for nothing */
+
 /* ---- config.c: Hash to rd_kafka_conf_t ------------------------------------------------------------ */
 
 struct penstock_conf_facts { /* what our own code needs to know of it */

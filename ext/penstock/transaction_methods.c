@@ -26,11 +26,6 @@ static VALUE wait_body(VALUE arg)
     return Qnil;
 }
 
-static void check_open(const struct ps_client *client)
-{
-    if (atomic_load(&client->open.state) >= PS_CLOSING) penstock_raise_closed(&client->open);
-}
-
 static struct penstock_error_context context_of(const struct ps_client *client, const struct ps_transaction_error *error)
 {
     struct penstock_error_context context = penstock_no_context;
@@ -44,7 +39,7 @@ static struct penstock_error_context context_of(const struct ps_client *client, 
 
 static void raise_error(const struct ps_client *client, const struct ps_transaction_error *error)
 {
-    if (error->err == RD_KAFKA_RESP_ERR__DESTROY || error->retriable) check_open(client); /* closing cut it short */
+    if (error->err == RD_KAFKA_RESP_ERR__DESTROY || error->retriable) penstock_check_open(&client->open); /* closing cut it short */
     struct penstock_error_context context = context_of(client, error);
     if (error->refused)
         penstock_raise(penstock_refused_error_class(error->refused), &context, "the brokers refuse this client (%s)", error->text);
@@ -68,7 +63,7 @@ static VALUE make_call(const struct ps_client *borrowed, enum ps_transaction_cal
     struct ps_transaction_job *job = ps_transaction_start(client, call, timeout_ms, offsets, group);
     if (!job) {
         int failed = errno;
-        check_open(client);
+        penstock_check_open(&client->open);
         rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread for the transaction");
     }
     struct transaction_wait wait = { .job = job };
@@ -262,7 +257,7 @@ enum { LONGEST_PURGE_MS = 1000 }; /* a broker's thread may be inside a slow name
 static VALUE client_purge(VALUE self)
 {
     struct ps_client *client = penstock_client_get(self);
-    check_open(client);
+    penstock_check_open(&client->open);
     uint64_t in_flight = ps_client_in_flight(client);
     struct ps_job *purge = in_flight > 0 ? ps_client_purge(client) : NULL;
     if (purge) penstock_wait_job(purge, ps_deadline_us(LONGEST_PURGE_MS));

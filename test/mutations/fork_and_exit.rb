@@ -57,7 +57,7 @@ Mutation.define("exit: what is open is closed",
                 from: "    close_all();\n    rb_funcall", to: "    (void)close_all;\n    rb_funcall",
                 test: "test/fork_and_exit_test.rb", only: "test_a_program_that_ends_ends_well_and_keeps_its_promises")
 Mutation.define("exit: armed again by who opens later",
-                file: "ext/penstock/client_class.c",
+                file: "ext/penstock/opening.c",
                 from: "    penstock_exit_arm();\n", test: "test/exit_test.rb",
                 only: "test_a_producer_first_used_inside_at_exit_after_others_were_closed_is_closed_by_the_end_of_the_process")
 Mutation.define("exit: another thread's error does not cut it short",

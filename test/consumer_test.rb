@@ -424,6 +424,34 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
+  def test_a_fatal_error_is_told_by_every_later_poll
+    own = own_cluster
+    own.create_topic(name = "fatal", partitions: 1)
+    produce(name, %w[a b c], on: producer(servers: own.bootstrap_servers))
+    kafka = { "group.instance.id": "me", "heartbeat.interval.ms": 50, log_level: 0 }
+    one = group_consumer(servers: own.bootstrap_servers, **kafka) { |config| config.logger = Logger.new(nil) }.subscribe(name)
+    take(one, 1, batch: 1)
+    own.inject_errors(:heartbeat, :fenced_instance_id)
+    first = nil
+    eventually { first = fatal_error_of { one.poll(10) } }
+    later = [-> { one.poll(0) }, -> { one.poll_batch(10, 60_000) }, -> { one.each { flunk } }] * 2
+    later.map! { |polling| fatal_error_of(&polling) }
+    threads = Array.new(8) { quiet_thread { fatal_error_of { one.poll(60_000) } } }
+    [first, *later, *threads.map(&:value)].each do |error|
+      assert_equal [:fenced_instance_id, true, one.id], [error.code, error.fatal?, error.consumer_id]
+      assert_match(/Another consumer with the same group\.instance\.id/, error.message)
+    end
+    assert_operator(seconds_of { assert one.close }, :<, 10)
+  end
+
+  # @return [Penstock::Error, nil]
+  def fatal_error_of
+    yield
+    nil
+  rescue Penstock::ConsumeError => e
+    e
+  end
+
   def test_brokers_that_cannot_be_reached_are_logged_not_raised
     text = StringIO.new
     one = unreachable_consumer(log_level: 4, "socket.connection.setup.timeout.ms": 1_000) do |config|

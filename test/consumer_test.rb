@@ -2,6 +2,7 @@
 
 require_relative "test_helper"
 require_relative "support/consumer_test_case"
+require_relative "support/raw_records"
 
 class ConsumerTest < ConsumerTestCase
   # ---- messages ----
@@ -36,6 +37,17 @@ class ConsumerTest < ConsumerTestCase
     assert_equal sent, [first, second]
     assert_equal([Encoding::UTF_8, Encoding::BINARY], [first.keys.last, first["one"]].map(&:encoding))
     assert(([first, second] + first.values + first["many"]).all?(&:frozen?))
+  end
+
+  def test_headers_as_other_clients_may_write_them
+    name = topic(partitions: 1, on: embedded_cluster)
+    many = ["1", nil, ""].map { |value| ["many", value] }
+    headers = RawRecords.headers(["none", nil], ["", "nameless"], ["\xFF\xFE", "no UTF-8"], *many)
+    RawRecords.write(embedded_cluster, name, [RawRecords.record(0, headers)])
+    message = embedded(name).poll(10_000)
+    assert_equal({ "none" => nil, "" => "nameless", "\xFF\xFE" => "no UTF-8", "many" => ["1", nil, ""] }, message.headers)
+    assert_equal [Encoding::UTF_8], message.headers.keys.map(&:encoding).uniq
+    assert Ractor.shareable?(message)
   end
 
   def test_a_message_is_immutable_shareable_and_outlives_its_consumer
@@ -284,6 +296,160 @@ class ConsumerTest < ConsumerTestCase
     assert_equal [[:auto_offset_reset, name, 1, one.id, nil]],
                  (errors.map { |error| [error.code, error.topic, error.partition, error.consumer_id, error.producer_id] })
     assert_match(/Seek to an offset that exists/, errors.first.message)
+  end
+
+  # Headers that end too early, or have a length or number that cannot be.
+  DAMAGED = [
+    "#{RawRecords.int(3)}\x02a", "\xFF", RawRecords.int(1) + RawRecords.int(-1) + RawRecords.int(0),
+    "#{RawRecords.int(1)}\x02a#{RawRecords.int(-2)}", "#{RawRecords.int(1)}\x02a#{RawRecords.int(2**40)}", RawRecords.int(200_000)
+  ].map(&:b).freeze
+
+  # @return [String] the name of a topic whose messages at these offsets cannot be read; there are `count` of them, from "p0" on
+  def damaged_topic(offsets, count: 6)
+    topic(partitions: 1, on: embedded_cluster).tap do |name|
+      records = Array.new(count) do |i|
+        RawRecords.record(i, offsets.include?(i) ? DAMAGED[i % DAMAGED.size] : RawRecords.headers(["i", i.to_s]))
+      end
+      RawRecords.write(embedded_cluster, name, records)
+    end
+  end
+
+  def embedded(name, **kafka)
+    group_consumer("group-#{name}", servers: embedded_cluster.bootstrap_servers, **kafka).assign(name => [0])
+  end
+
+  def payloads(one, at_most: 100)
+    eventually { (batch = one.poll_batch(at_most, 500)).any? && batch }.map(&:payload)
+  end
+
+  def assert_damaged(one, name, offset, &)
+    error = assert_raises(Penstock::ConsumeError, &)
+    assert_equal [:bad_msg, name, 0, offset, one.id, false],
+                 [error.code, error.topic, error.partition, error.offset, error.consumer_id, error.fatal?]
+    assert_match(/headers cannot be read.*topic #{name}, partition 0, offset #{offset}\]/, error.message)
+    assert_equal offset, Ractor.make_shareable(error).offset
+  end
+
+  def test_a_damaged_message_is_told_in_its_place_and_not_committed_by_itself
+    name = damaged_topic([3])
+    one = embedded(name, "auto.commit.interval.ms": 20)
+    assert_equal %w[p0 p1 p2], payloads(one)
+    assert_damaged(one, name, 3) { one.poll_batch(100, 10_000) }
+    2.times do
+      sleep 0.2 # it commits meanwhile
+      assert_equal({ 0 => 3 }, one.committed(name, 0))
+    end
+    assert_equal %w[p4 p5], payloads(one)
+    eventually { one.committed(name, 0) == { 0 => 6 } }
+  end
+
+  def test_what_came_before_a_damaged_message_is_committed_without_it_until_it_is_told
+    name = damaged_topic([2])
+    one = embedded(name, "enable.auto.commit": false)
+    assert_equal %w[p0 p1], payloads(one)
+    one.commit
+    assert_equal [2, { 0 => 2 }], [one.position(name, 0), one.committed(name, 0)]
+    one.close
+    again = embedded(name, "enable.auto.commit": false)
+    assert_damaged(again, name, 2) { again.poll(10_000) }
+    again.commit
+    assert_equal [3, { 0 => 3 }], [again.position(name, 0), again.committed(name, 0)]
+    assert_equal "p3", again.poll(10_000).payload
+  end
+
+  def test_closing_commits_no_damaged_message
+    [0, 4].each do |offset|
+      name = damaged_topic([offset], count: offset + 1)
+      one = embedded(name)
+      assert_equal Array.new(offset) { |i| "p#{i}" }, payloads(one) if offset.positive?
+      assert_damaged(one, name, offset) { one.poll(10_000) }
+      one.close
+      assert_equal({ 0 => offset }, embedded(name).committed(name, 0))
+    end
+  end
+
+  def test_one_who_stores_no_offsets_gets_none_stored
+    name = damaged_topic([1])
+    one = embedded(name, "enable.auto.offset.store": false)
+    assert_equal %w[p0], payloads(one)
+    assert_damaged(one, name, 1) { one.poll(10_000) }
+    one.close
+    assert_equal({ 0 => nil }, embedded(name).committed(name, 0))
+  end
+
+  POLLING = {
+    "poll" => ->(one, got) { got << one.poll(20_000)&.payload until got.size > 2 },
+    "poll_batch" => ->(one, got) { got.concat(one.poll_batch(100, 20_000).map(&:payload)) until got.size > 2 },
+    "each" => ->(one, got) { one.each { |message| (got << message.payload).size > 2 && break } }
+  }.freeze
+
+  POLLING.each do |name, polling|
+    define_method("test_#{name}_goes_on_behind_each_way_to_be_damaged") do
+      one = embedded(topic = damaged_topic([1, 2, 3, 4, 5, 6], count: 8))
+      got = []
+      6.times { |i| assert_damaged(one, topic, i + 1) { polling.call(one, got) } }
+      assert_equal %w[p0], got
+      assert_equal %w[p7], payloads(one)
+    end
+  end
+
+  def test_threads_that_poll_share_damaged_messages_too
+    name = damaged_topic(bad = (0...300).select { |i| i % 7 == 3 }, count: 300)
+    one = embedded(name)
+    got = Queue.new
+    threads = Array.new(4) do |i|
+      quiet_thread do
+        while got.size < 300
+          begin
+            (i.even? ? one.poll_batch(50, 50) : [one.poll(50)].compact).each { |message| got << message.offset }
+          rescue Penstock::ConsumeError => e
+            got << -e.offset
+          end
+        end
+      end
+    end
+    eventually { got.size >= 300 }
+    threads.each(&:join)
+    assert_equal((0...300).map { |i| bad.include?(i) ? -i : i }.sort, Array.new(got.size) { got.pop }.sort)
+  end
+
+  # Nobody is told of it, and it costs nothing.
+  def test_ends_of_partitions_are_no_errors_and_cost_no_message
+    name = topic(partitions: 3)
+    one = reading(name, partitions: [0, 1, 2], "enable.partition.eof": true)
+    10.times do |round|
+      3.times { |partition| produce(name, Array.new(20) { |i| "#{round}-#{i}" }, partition:) }
+      assert_equal (0...20).flat_map { |i| ["#{round}-#{i}"] * 3 }.sort, take(one, 60).map(&:payload).sort
+      assert_nil one.poll(20)
+    end
+  end
+
+  def test_a_fatal_error_is_told_by_every_later_poll
+    own = own_cluster
+    own.create_topic(name = "fatal", partitions: 1)
+    produce(name, %w[a b c], on: producer(servers: own.bootstrap_servers))
+    kafka = { "group.instance.id": "me", "heartbeat.interval.ms": 50, log_level: 0 }
+    one = group_consumer(servers: own.bootstrap_servers, **kafka) { |config| config.logger = Logger.new(nil) }.subscribe(name)
+    take(one, 1, batch: 1)
+    own.inject_errors(:heartbeat, :fenced_instance_id)
+    first = nil
+    eventually { first = fatal_error_of { one.poll(10) } }
+    later = [-> { one.poll(0) }, -> { one.poll_batch(10, 60_000) }, -> { one.each { flunk } }] * 2
+    later.map! { |polling| fatal_error_of(&polling) }
+    threads = Array.new(8) { quiet_thread { fatal_error_of { one.poll(60_000) } } }
+    [first, *later, *threads.map(&:value)].each do |error|
+      assert_equal [:fenced_instance_id, true, one.id], [error.code, error.fatal?, error.consumer_id]
+      assert_match(/Another consumer with the same group\.instance\.id/, error.message)
+    end
+    assert_operator(seconds_of { assert one.close }, :<, 10)
+  end
+
+  # @return [Penstock::Error, nil]
+  def fatal_error_of
+    yield
+    nil
+  rescue Penstock::ConsumeError => e
+    e
   end
 
   def test_brokers_that_cannot_be_reached_are_logged_not_raised

@@ -140,7 +140,7 @@ class ErrorTest < PenstockTest
     in { code: :msg_timed_out, retriable: true, fatal: false, topic: String => topic, partition: 1, number: -192 }
       assert_equal "nowhere", topic
     end
-    assert_equal %i[code number name producer_id topic partition fatal retriable abortable consumer_id],
+    assert_equal %i[code number name producer_id topic partition fatal retriable abortable consumer_id offset],
                  error.deconstruct_keys(nil).keys
   end
 

@@ -184,6 +184,64 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_same failed, producer.client
   end
 
+  # The last two librdkafka itself tells as :fenced: see test_whatever_a_fenced_producer_is_told_by_brokers_is_fenced.
+  %i[out_of_order_sequence_number unknown_producer_id invalid_producer_id_mapping cluster_authorization_failed unsupported_version
+     inconsistent gapless_guarantee invalid_producer_epoch producer_fenced].each do |code|
+    define_method("test_8_threads_go_on_after_one_reload_when_the_fatal_error_is_#{code}") do
+      producer = impatient("linger.ms": 60_000) # so that all 8 messages wait to be sent, and fail together
+      producer.monitor.subscribe("producer.reload") { |event| event[:kafka][:"linger.ms"] = 0 }
+      name = topic
+      reloads = events(producer, "error.occurred", "producer.reload")
+      failed = producer.client
+      breaking = quiet_thread { eventually { failed.queue_size == 8 } && break_down(producer, code) }
+      errors = in_8_threads { |i| 2.times { |j| producer.produce_sync(topic: name, payload: "#{i}-#{j}") } }
+      assert_same failed, breaking.value
+      assert_empty errors.compact
+      assert_equal [["error.occurred", code, 1], ["producer.reload", :purge_queue, 1]],
+                   taken(reloads).map { |event| [event.id, event[:error].code, event[:attempt]] }
+      refute_same failed, producer.client
+      assert_equal (0..7).flat_map { |i| ["#{i}-0", "#{i}-1"] }, stored(name, partitions: 4).map(&:payload).sort
+    end
+  end
+
+  def test_fenced_is_final_for_8_threads_and_each_gets_the_original_cause
+    producer = impatient
+    name = topic
+    producer.produce_sync(topic: name, payload: "1")
+    reloads = events(producer, "producer.reload")
+    failed = break_down(producer, :fenced)
+    ways = [-> { producer.produce_sync(topic: name, payload: "x") }, -> { producer.produce_async(topic: name, payload: "x") },
+            -> { producer.produce_many_sync([{ topic: name, payload: "x" }]) }]
+    3.times do
+      in_8_threads { |i| ways[i % 3].call }.each do |error|
+        assert_kind_of Penstock::ProduceError, error
+        assert_equal [:fenced, true], [error.code, error.fatal?]
+        assert_match(/for a test.*taken over; this one must not go on/, error.message)
+      end
+    end
+    assert_empty taken(reloads)
+    assert_same failed, producer.client
+  end
+
+  # @return [Array<Penstock::Error, nil>] what became of the block in each of 8 threads that all begin at once
+  def in_8_threads
+    ready = Queue.new
+    go = Queue.new
+    threads = Array.new(8) do |i|
+      quiet_thread do
+        ready << i
+        go.pop
+        yield i
+        nil
+      rescue Penstock::Error => e
+        e
+      end
+    end
+    8.times { ready.pop }
+    go.close
+    threads.map(&:value)
+  end
+
   def test_reloading_stops_at_the_limit_and_a_delivered_message_counts_anew
     producer = impatient { |config| config.max_attempts_on_idempotent_fatal_error = 2 }
     name = topic
@@ -422,6 +480,26 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_empty taken(seen)
   end
 
+  # Brokers have two more names for it, which need not be in `non_reloadable_errors`.
+  [%i[end_txn producer_fenced], %i[end_txn invalid_producer_epoch], %i[add_partitions_to_txn producer_fenced],
+   %i[add_partitions_to_txn invalid_producer_epoch], %i[produce invalid_producer_epoch]].each do |request, code|
+    define_method("test_whatever_a_fenced_producer_is_told_by_brokers_is_fenced_#{request}_#{code}") do
+      cluster = own_cluster
+      name = topic(on: cluster)
+      producer = transactional(on: cluster)
+      producer.transaction { nil }
+      reloads = events(producer, "producer.reload")
+      cluster.inject_errors(request, code)
+      2.times do
+        error = assert_raises(Penstock::TransactionError) do
+          producer.transaction { producer.produce_async(topic: name, payload: "x", partition: 0) }
+        end
+        assert_equal [:fenced, true], [error.code, error.fatal?]
+      end
+      assert_empty taken(reloads)
+    end
+  end
+
   def test_a_fenced_producer_that_may_be_replaced_is_so_up_to_the_limit
     cluster = own_cluster
     name = topic(on: cluster)
@@ -537,9 +615,9 @@ class ProducerRecoveryTest < TransactionTestCase
   end
 
   # @return [Penstock::Client] that can do nothing more
-  def break_down(producer)
+  def break_down(producer, code = :out_of_order_sequence_number)
     client = producer.client
-    client.test_fatal_error(:out_of_order_sequence_number, "for a test")
+    client.test_fatal_error(code, "for a test")
     client
   end
 end

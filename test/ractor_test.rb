@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
+require_relative "support/raw_records"
 
 # In programs of their own: a process that has had a Ractor is another one from then on, and Ruby calls them experimental.
 class RactorTest < PenstockTest
@@ -555,6 +556,24 @@ class RactorTest < PenstockTest
         end)
       end
       [messages.map(&:payload), messages.all? { |message| Ractor.shareable?(message) }, *refused]
+    RUBY
+  end
+
+  def test_a_ractors_consumer_is_told_of_a_damaged_message_and_goes_on
+    name = topic(partitions: 1, on: embedded_cluster)
+    records = [RawRecords.headers, "\xFF", RawRecords.headers].map.with_index { |headers, i| RawRecords.record(i, headers) }
+    RawRecords.write(embedded_cluster, name, records)
+    assert_equal [0, [name, 0, 1, true], 2], ractors(<<~RUBY)
+      reading = Ractor.new("#{embedded_cluster.bootstrap_servers}", "#{name}") do |servers, topic|
+        consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": servers } }
+        consumer.assign(topic => { 0 => :beginning })
+        Array.new(3) do
+          consumer.poll(20_000).offset
+        rescue Penstock::ConsumeError => e
+          [e.topic, e.partition, e.offset, Ractor.shareable?(Ractor.make_shareable(e))]
+        end.tap { consumer.close }
+      end
+      value_of(reading)
     RUBY
   end
 

@@ -224,6 +224,7 @@ void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool log
     fill(conf, settings, logs_to_mailbox, true, &facts->brokers);
     set(conf, "statistics.interval.ms", "0"); /* nobody can listen to them, and unread they pile up */
     facts->max_poll_interval_ms = get_integer(conf, "max.poll.interval.ms");
+    facts->stores_offsets = is(conf, "enable.auto.offset.store", "true");
 }
 
 /* The table of all settings that librdkafka prints, line by line: "name | C/P | range | ... | description" */

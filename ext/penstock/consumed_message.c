@@ -67,15 +67,14 @@ static int freeze_values(VALUE name, VALUE value, VALUE unused)
 }
 
 /* Once: a String or nil. Repeated: an Array of them, in order. */
-static VALUE headers_of(const rd_kafka_message_t *message)
+static VALUE headers_of(const rd_kafka_headers_t *native)
 {
-    rd_kafka_headers_t *native;
     const char *name;
     const void *value;
     size_t size;
     bool repeated = false;
 
-    if (rd_kafka_message_headers(message, &native) != RD_KAFKA_RESP_ERR_NO_ERROR) return no_headers;
+    if (!native) return no_headers;
     VALUE headers = rb_hash_new();
     for (size_t i = 0; rd_kafka_header_get_all(native, i, &name, &value, &size) == RD_KAFKA_RESP_ERR_NO_ERROR; i++) {
         VALUE key = rb_enc_interned_str_cstr(name, rb_utf8_encoding()), one = bytes(value, size);
@@ -92,7 +91,7 @@ static VALUE headers_of(const rd_kafka_message_t *message)
     return rb_obj_freeze(headers);
 }
 
-VALUE penstock_consumed_message_new(const rd_kafka_message_t *native, VALUE topic)
+VALUE penstock_consumed_message_new(const rd_kafka_message_t *native, const rd_kafka_headers_t *headers, VALUE topic)
 {
     struct consumed_message *message;
     VALUE self = TypedData_Make_Struct(message_class, struct consumed_message, &message_type, message);
@@ -108,7 +107,7 @@ VALUE penstock_consumed_message_new(const rd_kafka_message_t *native, VALUE topi
     RB_OBJ_WRITE(self, &message->topic, topic);
     RB_OBJ_WRITE(self, &message->key, bytes(native->key, native->key_len));
     RB_OBJ_WRITE(self, &message->payload, bytes(native->payload, native->len));
-    RB_OBJ_WRITE(self, &message->headers, headers_of(native));
+    RB_OBJ_WRITE(self, &message->headers, headers_of(headers));
     return rb_obj_freeze(self);
 }
 

@@ -143,6 +143,7 @@ static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger,
     if (settings.open.token_provider) penstock_conf_ask_for_tokens(consumer->open.conf, true, settings.open.logs_to_mailbox);
     int64_t nap_ms = facts.max_poll_interval_ms / 4;
     consumer->settings.nap_us = (nap_ms < 1 ? 1 : nap_ms > LONGEST_NAP_MS ? LONGEST_NAP_MS : nap_ms) * 1000;
+    consumer->settings.stores_offsets = facts.stores_offsets;
     ps_open_set_brokers(&consumer->open, rb_string_value_cstr(&facts.brokers));
     atomic_store(&consumer->open.state, PS_NEW);
     return self;
@@ -155,6 +156,7 @@ struct problem {
     rd_kafka_resp_err_t err;
     bool fatal;
     int32_t partition;
+    int64_t offset; /* -1: unknown */
     char topic[256];
     char text[512];
 };
@@ -179,6 +181,7 @@ static void read_problem(struct taking *taking)
     problem->err = rd_kafka_event_error(event);
     problem->fatal = atomic_load(&taking->consumer->fatal) != 0;
     problem->partition = place ? place->partition : -1;
+    problem->offset = place && place->offset >= 0 ? place->offset : -1;
     if (place) {
         snprintf(problem->topic, sizeof(problem->topic), "%s", place->topic);
         rd_kafka_topic_partition_destroy(place);
@@ -203,13 +206,38 @@ static VALUE topic_name(VALUE self, const rd_kafka_message_t *message)
     return topic;
 }
 
+/* Other clients write what they like. False: these headers cannot be read, and without them it is not what was sent. */
+static bool read_headers(const rd_kafka_message_t *message, rd_kafka_headers_t **headers)
+{
+    rd_kafka_resp_err_t err = rd_kafka_message_headers(message, headers);
+    if (err) *headers = NULL;
+    return !err || err == RD_KAFKA_RESP_ERR__NOENT;
+}
+
 static void take_message(struct taking *taking)
 {
+    rd_kafka_headers_t *headers;
     const rd_kafka_message_t *message = rd_kafka_event_message_next(taking->event);
     if (!message) return;
-    taking->message = penstock_consumed_message_new(message, topic_name(taking->self, message));
+    if (!read_headers(message, &headers)) {
+        ps_consumer_damaged(taking->consumer, message);
+        return;
+    }
+    taking->message = penstock_consumed_message_new(message, headers, topic_name(taking->self, message));
     if (!NIL_P(taking->messages)) rb_ary_push(taking->messages, taking->message);
     taking->count++;
+}
+
+static void read_damaged(struct taking *taking)
+{
+    struct problem *problem = &taking->problem;
+    struct ps_damaged *damaged = &taking->consumer->damaged;
+    problem->err = RD_KAFKA_RESP_ERR__BAD_MSG; /* librdkafka says this or that a read ran short: the same to a program */
+    problem->partition = damaged->partition;
+    problem->offset = damaged->offset;
+    memcpy(problem->topic, damaged->topic, sizeof(problem->topic));
+    snprintf(problem->text, sizeof(problem->text), "a message's headers cannot be read");
+    damaged->waits = false;
 }
 
 static void *rebalance_nogvl(void *arg)
@@ -224,6 +252,10 @@ static VALUE take_body(VALUE arg)
 {
     struct taking *taking = (struct taking *)arg;
     while (taking->count < taking->max) {
+        if (taking->consumer->damaged.waits) { /* as below: the messages first */
+            if (taking->count == 0) read_damaged(taking);
+            break;
+        }
         rd_kafka_event_t *event = taking->event = ps_consumer_take(taking->consumer);
         if (!event) break;
         int type = rd_kafka_event_type(event);
@@ -260,6 +292,7 @@ static void raise_problem(const struct taking *taking)
         .open = &taking->consumer->open,
         .topic = *problem->topic ? rb_utf8_str_new_cstr(problem->topic) : Qnil,
         .partition = problem->partition,
+        .offset = problem->offset >= 0 ? &problem->offset : NULL,
         .fatal = problem->fatal,
     };
     penstock_raise(penstock_consume_error, &context, "%s", *problem->text ? problem->text : "the consumer met an error");
@@ -541,7 +574,7 @@ static VALUE consumer_call_positions(VALUE self, VALUE places)
         rd_kafka_position(consumer->open.rk, list);
         ps_open_exit(&consumer->open);
     }
-    for (int i = 0; i < list->cnt; i++) rb_ary_push(positions, offset_or_nil(list->elems[i].offset));
+    for (int i = 0; i < list->cnt; i++) rb_ary_push(positions, offset_or_nil(ps_consumer_position(consumer, &list->elems[i])));
     rd_kafka_topic_partition_list_destroy(list);
     if (!entered) penstock_raise_closed(&consumer->open);
     return positions;

@@ -23,7 +23,8 @@ static VALUE utf8(const char *text)
     return text && *text ? rb_utf8_str_new_cstr(text) : Qnil;
 }
 
-/* Error.build(text, number, name, description, [producer, consumer], brokers, problem, topic, partition, fatal, retriable, abortable) */
+/* Error.build(text, number, name, description, [producer, consumer], brokers, problem, [topic, partition, offset],
+ * fatal, retriable, abortable) */
 VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context *context, VALUE text)
 {
     char problem[256] = "";
@@ -38,8 +39,8 @@ VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context 
         rb_ary_new_from_args(2, open && !consumer ? utf8(open->name) : Qnil, consumer ? utf8(open->name) : Qnil),
         open ? utf8(open->brokers) : Qnil,
         utf8(problem),
-        context->topic,
-        context->partition >= 0 ? INT2NUM(context->partition) : Qnil,
+        rb_ary_new_from_args(3, context->topic, context->partition >= 0 ? INT2NUM(context->partition) : Qnil,
+                             context->offset ? LL2NUM(*context->offset) : Qnil),
         context->fatal ? Qtrue : Qfalse,
         context->retriable ? Qtrue : Qfalse,
         context->abortable ? Qtrue : Qfalse,

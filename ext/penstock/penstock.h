@@ -36,6 +36,7 @@ struct penstock_error_context {
     const struct ps_open *open; /* the client or consumer; may be NULL */
     VALUE topic;                /* String or nil */
     int32_t partition;          /* -1: unknown */
+    const int64_t *offset;      /* NULL: unknown */
     bool fatal, retriable, abortable;
 };
 
@@ -127,6 +128,7 @@ VALUE penstock_features(VALUE self);
 struct penstock_consumer_conf_facts {
     VALUE brokers;
     int64_t max_poll_interval_ms;
+    bool stores_offsets;
 };
 
 void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox,
@@ -236,8 +238,9 @@ void penstock_exit_arm(void); /* sees to it that what is open when the process e
 rd_kafka_consumer_group_metadata_t *penstock_consumer_group_metadata(VALUE consumer);
 void penstock_consumer_init(void);
 
-/* A copy of everything, so that librdkafka's message can go. `topic`: the topic's name as a frozen String. */
-VALUE penstock_consumed_message_new(const rd_kafka_message_t *message, VALUE topic);
+/* A copy of everything, so that librdkafka's message can go. `topic`: the topic's name as a frozen String. `headers`: the
+ * message's, parsed; NULL: none. */
+VALUE penstock_consumed_message_new(const rd_kafka_message_t *message, const rd_kafka_headers_t *headers, VALUE topic);
 /* Where a Message is from; raises TypeError for anything else. */
 VALUE penstock_consumed_message_place(VALUE message, int32_t *partition, int64_t *offset);
 void penstock_consumed_message_init(void);

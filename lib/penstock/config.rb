@@ -90,7 +90,9 @@ module Penstock
     # purged.
     # @return [Integer] ms; default 1_000
     attr_accessor :wait_timeout_on_transaction_abort
-    # @return [Array<Symbol>] codes of fatal errors after which no new client is made; default [:fenced]
+    # Codes of fatal errors after which no new client is made. What brokers call producer_fenced or invalid_producer_epoch is
+    # told by librdkafka as :fenced.
+    # @return [Array<Symbol>] default [:fenced]
     attr_accessor :non_reloadable_errors
     # @return [Integer] ms without a message after which the producer disconnects, until the next one; at least 30_000; 0,
     #   the default: never. It takes one Ruby thread for all such producers.

@@ -24,7 +24,11 @@ module Penstock
   #
   # An error of {#poll} is raised once, when it concerns the caller: the topic is unknown or may not be read, an offset is
   # out of range, the consumer did not poll in time. Polling can go on after it, unless it is `fatal?`. What comes and
-  # goes with brokers is logged, and librdkafka goes on trying.
+  # goes with brokers is logged, and librdkafka goes on trying. Ends of partitions (`enable.partition.eof`) are not told.
+  #
+  # A message that another client wrote with headers that cannot be read is an error in its place (`:bad_msg`, with `topic`,
+  # `partition` and `offset`), after all that is before it in its partition. It is passed over then, but not committed by
+  # librdkafka until a later message of its partition is polled; a {#commit} after it does.
   #
   # Brokers that can be reached and do not want this client (certificate, password, protocol) are a {RefusedError}, of
   # {#poll} and of what waits for their answers ({#commit}, {#committed}, {#watermarks}), within `config.refusal_timeout`;

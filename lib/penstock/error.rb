@@ -18,6 +18,8 @@ module Penstock
     attr_reader :topic
     # @return [Integer, nil]
     attr_reader :partition
+    # @return [Integer, nil] where in the partition a consumer met it
+    attr_reader :offset
 
     FENCED = "Another producer with the same transactional.id has taken over; this one must not go on. " \
              "A transaction that lasts longer than transaction.timeout.ms ends in the same way."
@@ -49,7 +51,7 @@ module Penstock
 
     # @api private
     def initialize(message = nil, code: nil, number: 0, name: nil, producer_id: nil, topic: nil, partition: nil,
-                   fatal: false, retriable: false, abortable: false, consumer_id: nil)
+                   fatal: false, retriable: false, abortable: false, consumer_id: nil, offset: nil)
       super(message)
       @code = code
       @number = number
@@ -58,6 +60,7 @@ module Penstock
       @consumer_id = consumer_id
       @topic = topic
       @partition = partition
+      @offset = offset
       @fatal = fatal
       @retriable = retriable
       @abortable = abortable
@@ -80,23 +83,24 @@ module Penstock
     def deconstruct_keys(_keys)
       { code:, number:, name:, producer_id:, topic:, partition:,
         fatal: fatal?, retriable: retriable?, abortable: abortable?,
-        consumer_id: }
+        consumer_id:, offset: }
     end
 
     # Called by error.c, the only place errors come from.
     # @api private
-    def self.build(text, number, name, description, owner, brokers, problem, topic, partition, fatal, retriable, abortable)
+    def self.build(text, number, name, description, owner, brokers, problem, place, fatal, retriable, abortable)
       producer, consumer = owner
+      topic, partition, offset = place
       code = name&.delete_prefix("_")&.downcase&.to_sym
       message = [
         sentence(text, description, code),
-        context(producer, consumer, topic, partition, network?(code) ? brokers : nil),
+        context(producer, consumer, place, network?(code) ? brokers : nil),
         network?(code) && problem ? "Last problem: #{problem}." : nil,
         consequence(fatal, retriable, abortable),
         advice(code)
       ].compact.join(" ")
       new(message, code:, number:, name:, producer_id: producer, topic:, partition:, fatal:, retriable:, abortable:,
-                   consumer_id: consumer)
+                   consumer_id: consumer, offset:)
     end
 
     # What it means for the message.
@@ -116,12 +120,13 @@ module Penstock
 
       def advice(code) = ADVICE[code]
 
-      def context(producer, consumer, topic, partition, brokers)
+      def context(producer, consumer, (topic, partition, offset), brokers)
         parts = []
         parts << "producer #{producer}" if producer
         parts << "consumer #{consumer}" if consumer
         parts << "topic #{topic}" if topic
         parts << "partition #{partition}" if partition
+        parts << "offset #{offset}" if offset
         parts << "brokers #{brokers}" if brokers && !brokers.empty?
         "[#{parts.join(", ")}]" unless parts.empty?
       end
@@ -316,6 +321,7 @@ module Penstock
       group_authorization_failed: "Grant this client the right to use the group.",
       max_poll_exceeded: "Poll more often, take fewer messages at a time, or raise max.poll.interval.ms. " \
                          "The next poll joins the group again.",
+      bad_msg: "What was written there is damaged, and is not delivered. The next poll goes on behind it.",
       auto_offset_reset: "Seek to an offset that exists, or set auto.offset.reset to \"earliest\" or \"latest\".",
       state: "The partition is not assigned to this consumer, or not any more.",
       unknown_member_id: "The consumer was thrown out of its group; what it had is others' now.",

@@ -18,8 +18,8 @@ module Penstock
     # @!method payload
     #   @return [String, nil] binary and frozen; nil: a tombstone
     # @!method headers
-    #   @return [Hash{String=>String, nil, Array<String, nil>}] frozen, names UTF-8, values binary; an Array where a name
-    #     comes more than once; empty if there are none
+    #   @return [Hash{String=>String, nil, Array<String, nil>}] frozen, names UTF-8 (not valid if the bytes that another client
+    #     wrote are not), values binary; an Array where a name comes more than once; empty if there are none
     # @!method leader_epoch
     #   @return [Integer, nil] of the broker that stored it; nil if unknown (librdkafka 2.1 or newer tells it)
 

@@ -102,6 +102,30 @@ void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event)
     ps_bell_ring(&consumer->bell); /* another thread may sleep, having seen the queue empty */
 }
 
+/*
+ * librdkafka stores the offset behind a message when it hands it out, and would commit that by itself. So the message's own
+ * is stored again: the partition's next message moves it on, and without one a restart begins with the damaged one. Were
+ * offsets committed in the microseconds between, it would be passed over.
+ */
+void ps_consumer_damaged(struct ps_consumer *consumer, const rd_kafka_message_t *message)
+{
+    struct ps_damaged *damaged = &consumer->damaged;
+    if (consumer->settings.stores_offsets) rd_kafka_offset_store(message->rkt, message->partition, message->offset - 1);
+    damaged->waits = true;
+    damaged->partition = message->partition;
+    damaged->offset = message->offset;
+    snprintf(damaged->topic, sizeof(damaged->topic), "%s", rd_kafka_topic_name(message->rkt));
+    ps_bell_ring(&consumer->bell); /* as with what is held */
+}
+
+int64_t ps_consumer_position(const struct ps_consumer *consumer, const rd_kafka_topic_partition_t *place)
+{
+    const struct ps_damaged *damaged = &consumer->damaged;
+    bool latest = damaged->waits && damaged->offset + 1 == place->offset && damaged->partition == place->partition &&
+                  strcmp(damaged->topic, place->topic) == 0;
+    return latest ? damaged->offset : place->offset;
+}
+
 static void note_and_log(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text)
 {
     ps_open_note_error(&consumer->open, err, text);

@@ -721,8 +721,17 @@ struct ps_brokers_job *ps_client_brokers(struct ps_client *client, int timeout_m
 
 struct ps_consumer_settings {
     struct ps_open_settings open;
-    int64_t nap_us; /* longest sleep of a polling thread before it polls again, far below max.poll.interval.ms */
-    bool grouped;   /* has a group.id of its own */
+    int64_t nap_us;      /* longest sleep of a polling thread before it polls again, far below max.poll.interval.ms */
+    bool grouped;        /* has a group.id of its own */
+    bool stores_offsets; /* librdkafka does, of what is taken, to commit them by and by */
+};
+
+/* A message that cannot be delivered as it is. */
+struct ps_damaged {
+    bool waits; /* to be told */
+    int32_t partition;
+    int64_t offset;
+    char topic[256];
 };
 
 struct ps_consumer {
@@ -734,6 +743,7 @@ struct ps_consumer {
     _Atomic bool noticed;      /* there may be something in `notices` */
     pthread_mutex_t assigning; /* held while librdkafka's main thread is waited for */
     rd_kafka_event_t *held;    /* is yet to be served, such as for ending a batch: who takes, one at a time */
+    struct ps_damaged damaged; /* the same, before `held` */
     struct ps_consumer_settings settings;
 };
 
@@ -759,6 +769,10 @@ struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name,
 /* Never blocks. NULL: nothing there; else an event to handle and destroy, or to hold. */
 rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer);
 void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /* the next to be taken */
+/* Who takes, one at a time: of a message that came from librdkafka and will not be delivered. It is not committed for that. */
+void ps_consumer_damaged(struct ps_consumer *consumer, const rd_kafka_message_t *message);
+/* Of a place that librdkafka has filled in: a damaged message counts once it was told. */
+int64_t ps_consumer_position(const struct ps_consumer *consumer, const rd_kafka_topic_partition_t *place);
 /* Follows the group's wishes; blocks for as long as librdkafka's main thread takes, a ms or so. */
 void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event);
 /* For who waits and does not take: what `notices` has is absorbed; an error that somebody has to hear of is held. Entered. */

@@ -76,7 +76,7 @@ module Penstock
       # @return [Error]
       def build(error_class, code, text = nil, topic: nil, partition: nil, **traits)
         number, name, description = code ? CODES.fetch(code) : [0, nil, nil]
-        error_class.build(text || description, number, name, description, @producer_id, @brokers, nil, topic, partition,
+        error_class.build(text || description, number, name, description, @producer_id, @brokers, nil, [topic, partition],
                           *traits.values_at(:fatal, :retriable, :abortable).map { |trait| trait || false })
       end
 

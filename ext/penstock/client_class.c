@@ -643,7 +643,8 @@ static VALUE client_hurry(VALUE self, VALUE timeout_ms)
 static VALUE client_set_event_source(VALUE self, VALUE source)
 {
     struct ps_client *client = client_get(self);
-    if (atomic_load(&client->open.state) != PS_NEW) rb_raise(rb_eRuntimeError, "the client was opened already");
+    if (atomic_load(&client->open.state) != PS_NEW)
+        penstock_raise(penstock_error, &penstock_no_context, "the client was opened already");
     struct client_object *object = rb_check_typeddata(self, &client_type);
     ps_client_set_events(client, penstock_event_source_get(source));
     RB_OBJ_WRITE(self, &object->source, source);

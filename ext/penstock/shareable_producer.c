@@ -141,6 +141,7 @@ static const struct shareable_object *shareable_get(VALUE self)
 static VALUE slot_handle(VALUE self, VALUE id, VALUE timeout_ms)
 {
     struct shareable_object *object;
+    Check_Type(id, T_STRING);
     VALUE handle = TypedData_Make_Struct(shareable_class, struct shareable_object, &shareable_type, object);
     object->id = object->timeout_ms = Qnil;
     RB_OBJ_WRITE(handle, &object->id, rb_enc_interned_str(RSTRING_PTR(id), RSTRING_LEN(id), rb_enc_get(id)));

@@ -786,7 +786,6 @@ void penstock_client_init(void)
     client_class = rb_const_get(penstock_module, rb_intern("Client"));
     rb_gc_register_mark_object(client_class);
     rb_define_alloc_func(client_class, client_allocate);
-    rb_undef_method(client_class, "initialize_copy");
     rb_define_method(client_class, "initialize", client_initialize, 12);
     rb_define_method(client_class, "produce", client_produce, 1);
     rb_define_method(client_class, "produce_many", client_produce_many, -1);

@@ -244,7 +244,6 @@ void penstock_shareable_producer_init(void)
     slot_class = rb_const_get(penstock_module, rb_intern("ClientSlot"));
     rb_gc_register_mark_object(slot_class);
     rb_define_alloc_func(slot_class, slot_allocate);
-    rb_undef_method(slot_class, "initialize_copy");
     rb_define_method(slot_class, "inherited?", slot_inherited_p, 0);
     rb_define_method(slot_class, "client=", slot_set_client, 1);
     rb_define_method(slot_class, "barred=", slot_set_barred, 1);

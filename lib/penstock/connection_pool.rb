@@ -19,6 +19,7 @@ module Penstock
   # begins empty and calls the block anew, which so can put Process.pid into a transactional.id.
   class ConnectionPool
     extend Whole
+    include Single
 
     # The gem's pool, and its producers that were given back after it was shut down and are to be closed.
     Generation = Struct.new(:pool, :retired, :timeout, :pid)

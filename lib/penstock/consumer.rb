@@ -33,6 +33,7 @@ module Penstock
   # {#subscribe} and {#assign} ask nobody. See docs/security.md.
   class Consumer
     extend Whole
+    include Single
     include Enumerable
     include CredentialChecks
 

@@ -14,6 +14,7 @@ module Penstock
   # cannot use it, but can connect to it. After {#close} every method but {#close} and {#closed?} raises {ProducerClosedError}.
   class EmbeddedCluster
     extend Whole
+    include Single
 
     # Kafka's numbers of its requests (protocol "API keys").
     API_KEYS = {

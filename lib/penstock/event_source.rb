@@ -17,6 +17,7 @@ module Penstock
   # @api private
   class EventSource
     extend Whole
+    include Single
 
     KINDS = { "message.acknowledged" => 1, "error.occurred" => 2 | 4, "statistics.emitted" => 8 }.freeze
     BATCH = 256 # events that a thread tells before it looks whose turn it is

@@ -56,6 +56,7 @@ module Penstock
   # when the process ends.
   class Producer
     extend Whole
+    include Single
     include Dispatch
     include Around
     include Buffering

@@ -159,6 +159,50 @@ class ListenersTest < ListenerTestCase
     end
   end
 
+  # ---- however it ends, and whatever it is told ----
+
+  ENDINGS = {
+    raises: -> { raise "of the listener" },
+    raises_exception: -> { raise Exception, "of the listener" }, # rubocop:disable Lint/RaiseException
+    throws: -> { throw :nowhere },
+    is_killed: -> { Thread.current.kill }
+  }.freeze
+
+  # Each makes a producer, and something happen to it that its listeners are told.
+  HAPPENINGS = {
+    ACKNOWLEDGED => [->(test) { test.impatient }, ->(test, one) { test.send_to(one) }],
+    "error.occurred" => [->(test) { test.unreachable_producer }, ->(test, one) { test.send_to(one) && one.purge }],
+    "statistics.emitted" => [->(test) { test.impatient("statistics.interval.ms": 20) }, ->(test, one) { test.send_to(one) }]
+  }.freeze
+
+  HAPPENINGS.each do |event, (make, happen)|
+    ENDINGS.each do |name, ending|
+      define_method("test_a_listener_of_#{event.tr(".", "_")}_that_#{name}_harms_nobody_and_is_told_the_next_one_too") do
+        bad = make.call(self)
+        seen = Queue.new
+        calls = 0
+        bad.monitor.subscribe(event) { ending.call if (calls += 1) <= 2 }
+        bad.monitor.subscribe(event) { |told| seen << told.id }
+        capture_io do
+          4.times do |i| # each is told for itself
+            happen.call(self, bad)
+            eventually(20, "#{seen.size} told, #{calls} begun") { seen.size > i && calls > i }
+          end
+          told_of_another
+          assert_instance_of Penstock::CloseReport, bad.close(timeout: 1)
+        end
+      end
+    end
+  end
+
+  def told_of_another
+    good = impatient
+    told = Queue.new
+    good.monitor.subscribe(ACKNOWLEDGED) { |event| told << event[:label] }
+    assert_predicate good.produce_sync(topic: @topic, payload: "x", label: 7), :persisted?
+    eventually { told.size == 1 }
+  end
+
   # ---- calling back ----
 
   def calling(producer)

@@ -2,6 +2,8 @@
 
 require_relative "penstock/version"
 require_relative "penstock/error"
+require_relative "penstock/single"
+require_relative "penstock/whole"
 require_relative "penstock/refusals"
 require_relative "penstock/signal_trap"
 require_relative "penstock/threads"

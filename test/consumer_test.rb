@@ -737,4 +737,33 @@ class ConsumerTest < ConsumerTestCase
     assert_equal(Array.new(300) { |i| [name, "payload #{i}", {}] },
                  messages.map { |message| [message.topic, message.payload, message.headers] })
   end
+
+  # ---- however the block of each ends ----
+
+  class Mine < StandardError; end
+
+  {
+    raises: ->(_) { raise Mine }, raises_exception: ->(_) { raise Exception, "mine" }, # rubocop:disable Lint/RaiseException
+    throws: ->(_) { throw :out }, breaks: nil, is_killed: ->(_) { Thread.current.kill }
+  }.each do |name, ending|
+    define_method("test_a_block_of_each_that_#{name}_loses_no_message") do
+      name_of = topic(partitions: 1)
+      produce(name_of, Array.new(60, &:to_s))
+      one = reading(name_of)
+      seen = []
+      20.times do
+        left(ending) { |leave| one.each { |message| (seen << message.payload) && (leave ? leave.call(message) : break) } }
+        seen.concat(take(one, 2, batch: 1).map(&:payload))
+      end
+      assert_equal Array.new(60, &:to_s), seen
+      assert_equal 60, one.position(name_of, 0)
+      assert_equal true, one.close(timeout: 5)
+    end
+  end
+
+  def left(ending)
+    quiet_thread { catch(:out) { yield ending } }.join
+  rescue Exception => e # rubocop:disable Lint/RescueException
+    raise unless e.is_a?(Mine) || e.message == "mine"
+  end
 end

@@ -316,7 +316,7 @@ class EmbeddedClusterTest < PenstockTest
   end
 
   def test_one_that_was_never_started_is_as_good_as_closed
-    bare = Penstock::EmbeddedCluster.allocate
+    bare = Class.instance_method(:allocate).bind_call(Penstock::EmbeddedCluster)
     assert_predicate bare, :closed?
     assert_nil bare.close
     assert_raises(Penstock::ProducerClosedError) { bare.bootstrap_servers }

@@ -208,4 +208,20 @@ class EventsAttackTest < ListenerTestCase
       end
     end
   end
+
+  def test_a_token_provider_that_throws_is_told_by_name_and_asked_again
+    provider = Ending.new { throw :nowhere }
+    one = unreachable_producer("security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER") do |config|
+      config.oauth.token_provider_listener = provider
+      config.refusal_timeout = 100
+      config.polling.fd.periodic_poll_interval = 100
+    end
+    errors = Queue.new
+    one.monitor.subscribe("error.occurred") { |event| errors << event[:type] }
+    error = assert_raises(Penstock::AuthenticationError) { one.produce_sync(topic: "nowhere", payload: "x") }
+    assert_match(/raised UncaughtThrowError: uncaught throw :nowhere/, error.message)
+    eventually { !errors.empty? }
+    assert_equal "callbacks.oauthbearer_token_refresh.error", errors.pop
+    one.close(timeout: 0)
+  end
 end

@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
+require "objspace"
 require_relative "test_helper"
+require_relative "support/plain_scheduler"
 
 class GCTest < PenstockTest
   # While another thread compacts, Ruby protects pages of its heap: nothing may be read there without the GVL.
@@ -193,7 +195,7 @@ class GCTest < PenstockTest
   end
 
   def test_a_cluster_that_was_only_allocated_is_closed
-    made = Penstock::EmbeddedCluster.allocate
+    made = Class.instance_method(:allocate).bind_call(Penstock::EmbeddedCluster)
     assert_equal [true, nil], [made.closed?, made.close]
     assert_raises(Penstock::ProducerClosedError) { made.bootstrap_servers }
     assert_match(/closed/, made.inspect)
@@ -204,25 +206,118 @@ class GCTest < PenstockTest
     assert_equal [0, false, "penstock.poller##{made.id}"], [made.count, made.alive?, made.name]
   end
 
-  def test_native_objects_cannot_be_copied_made_or_dumped
+  # What there is once, of a producer; each class with native state, by the name that the extension gives it.
+  COPIED_NEVER = {
+    client: ->(one) { one.client },
+    client_slot: ->(_) { Penstock::ClientSlot.new },
+    consumer: ->(_) { Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": "127.0.0.1:1" } } },
+    delivery_handle: ->(one) { one.produce_async(topic: "copied", payload: "x") },
+    embedded_cluster: ->(_) { embedded_cluster },
+    event_source: ->(one) { one.instance_variable_get(:@events) },
+    poller: ->(_) { Penstock::Poller.new },
+    shareable_producer: ->(one) { one.shareable },
+    message: ->(one) { first_message(one) },
+    bearer: ->(_) { bearer },
+    fiber_group: ->(one) { fiber_group(one) },
+    producer: ->(one) { one } # not native, but what all others belong to
+  }.freeze
+
+  COPIES = [:dup.to_proc, :clone.to_proc, ->(object) { object.clone(freeze: true) }, Marshal.method(:dump)].freeze
+
+  COPIED_NEVER.each do |name, make|
+    define_method("test_a_#{name}_cannot_be_copied_or_dumped") { assert_not_copied(instance_exec(producer, &make)) }
+  end
+
+  def test_each_native_class_is_copied
+    types = Dir[File.expand_path("../ext/penstock/*.c", __dir__)].flat_map { |file| File.read(file).scan(/"Penstock::(\w+)",$/) }
+    names = types.flatten.map { |type| type.gsub(/(?<=[a-z])(?=[A-Z])/, "_").downcase.to_sym }
+    assert_equal names.sort - [:attendant], COPIED_NEVER.keys.sort - [:producer] # Ruby code gets no attendant into its hands
+  end
+
+  def test_a_connection_pool_cannot_be_copied_or_dumped
+    require "connection_pool"
+    pool = Penstock::ConnectionPool.new { nil }
+    assert_not_copied(pool)
+    pool.shutdown
+  rescue LoadError
+    skip "needs the connection_pool gem"
+  end
+
+  # It says so in a sentence, and goes on.
+  def test_a_producer_that_was_not_copied_goes_on
     one = producer
-    handle = one.produce_async(topic:, payload: "x")
-    [handle, Penstock::Client.allocate, Penstock::Poller.new, embedded_cluster].each do |object|
-      %i[dup clone].each do |copy|
-        assert_raises(TypeError, NoMethodError, "#{object.class}##{copy}") do
-          object.public_send(copy)
-        end
-      end
-      assert_raises(TypeError, object.class.name) { Marshal.dump(object) }
+    error = assert_raises(TypeError) { one.dup }
+    assert_match(/a Penstock::Producer cannot be copied: .* make another by new/, error.message)
+    assert_match(/a Penstock::Producer cannot be dumped/, assert_raises(TypeError) { Marshal.dump(one) }.message)
+    3.times { GC.start }
+    assert_predicate one.produce_sync(topic:, payload: "x"), :persisted?
+  end
+
+  # They hold nothing of their own that ends: the copy of a variant goes through the same producer, that of a monitor or a
+  # middleware goes its own way from then on.
+  def test_what_may_be_copied_is_as_good_as_what_it_was_copied_from
+    one = producer
+    variant = one.with(max_wait_timeout: 5_000)
+    assert_equal [one, 5_000], [variant.dup, variant.clone].map { |copy| [copy.producer, copy.max_wait_timeout] }.uniq.flatten
+    report = variant.dup.produce_sync(topic:, payload: "x", label: "label")
+    [report.dup, report.clone, Marshal.load(Marshal.dump(report))].each do |copy|
+      assert_equal [report.topic, report.offset, :persisted, "label"], [copy.topic, copy.offset, copy.status, copy.label]
     end
+    monitor = one.monitor.dup.tap { |copy| copy.subscribe("message.acknowledged") { nil } }
+    middleware = one.middleware.dup.append { |message| message }
+    assert_equal [true, false, true, false],
+                 [one.monitor.silent?, monitor.silent?, one.middleware.to_a.empty?, middleware.to_a.empty?]
+  end
+
+  def test_native_objects_cannot_be_made
     assert_raises(TypeError, NoMethodError) { Penstock::DeliveryHandle.new }
     assert_raises(TypeError) { Penstock::DeliveryHandle.allocate }
     assert_raises(TypeError) do
-      one.client.send(:initialize, "id", {}, Penstock::Poller.instance, nil, 1, 1, 1, 1, 1, false, 1, nil)
+      producer.client.send(:initialize, "id", {}, Penstock::Poller.instance, nil, 1, 1, 1, 1, 1, false, 1, nil)
     end
   end
 
   private
+
+  def assert_not_copied(object)
+    COPIES.each { |copy| assert_raises(TypeError, object.class.to_s) { copy.call(object) } }
+    3.times { GC.start } # a copy that was begun, and shared what is native, would free it here
+  end
+
+  def first_message(producer)
+    name = topic(partitions: 1)
+    producer.produce_sync(topic: name, payload: "x")
+    consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": cluster.bootstrap_servers } }
+    consumer.assign(name => { 0 => :beginning })
+    eventually { consumer.poll(500) }
+  ensure
+    consumer&.close
+  end
+
+  def bearer
+    taken = Queue.new
+    provider = Object.new
+    provider.define_singleton_method(:on_oauthbearer_token_refresh) { |event| taken << event[:bearer] }
+    one = unreachable_producer("security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER") do |config|
+      config.oauth.token_provider_listener = provider
+    end
+    one.client.connect
+    taken.pop
+  end
+
+  # Hidden in a thread whose fibers wait; ObjectSpace shows it.
+  def fiber_group(producer)
+    Thread.new do
+      Fiber.set_scheduler(PlainScheduler.new)
+      found = nil
+      Fiber.schedule do
+        producer.produce_sync(topic:, payload: "x")
+        found = ObjectSpace.each_object(Object).find { |one| ObjectSpace.dump(one).include?('"struct":"Penstock::FiberGroup"') }
+      end
+      Fiber.set_scheduler(nil)
+      found
+    end.value
+  end
 
   def under_stress
     before = GC.stress

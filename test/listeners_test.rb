@@ -159,6 +159,50 @@ class ListenersTest < ListenerTestCase
     end
   end
 
+  # ---- however it ends, and whatever it is told ----
+
+  ENDINGS = {
+    raises: -> { raise "of the listener" },
+    raises_exception: -> { raise Exception, "of the listener" }, # rubocop:disable Lint/RaiseException
+    throws: -> { throw :nowhere },
+    is_killed: -> { Thread.current.kill }
+  }.freeze
+
+  # Each makes a producer, and something happen to it that its listeners are told.
+  HAPPENINGS = {
+    ACKNOWLEDGED => [->(test) { test.impatient }, ->(test, one) { test.send_to(one) }],
+    "error.occurred" => [->(test) { test.unreachable_producer }, ->(test, one) { test.send_to(one) && one.purge }],
+    "statistics.emitted" => [->(test) { test.impatient("statistics.interval.ms": 20) }, ->(test, one) { test.send_to(one) }]
+  }.freeze
+
+  HAPPENINGS.each do |event, (make, happen)|
+    ENDINGS.each do |name, ending|
+      define_method("test_a_listener_of_#{event.tr(".", "_")}_that_#{name}_harms_nobody_and_is_told_the_next_one_too") do
+        bad = make.call(self)
+        seen = Queue.new
+        calls = 0
+        bad.monitor.subscribe(event) { ending.call if (calls += 1) <= 2 }
+        bad.monitor.subscribe(event) { |told| seen << told.id }
+        capture_io do
+          4.times do |i| # each is told for itself
+            happen.call(self, bad)
+            eventually(20, "#{seen.size} told, #{calls} begun") { seen.size > i && calls > i }
+          end
+          told_of_another
+          assert_instance_of Penstock::CloseReport, bad.close(timeout: 1)
+        end
+      end
+    end
+  end
+
+  def told_of_another
+    good = impatient
+    told = Queue.new
+    good.monitor.subscribe(ACKNOWLEDGED) { |event| told << event[:label] }
+    assert_predicate good.produce_sync(topic: @topic, payload: "x", label: 7), :persisted?
+    eventually { told.size == 1 }
+  end
+
   # ---- calling back ----
 
   def calling(producer)
@@ -186,6 +230,137 @@ class ListenersTest < ListenerTestCase
     producer = self.producer("linger.ms": 0) { |config| config.listener_budget = 60_000 } # which close does not wait for
     assert_operator seconds_of { assert_instance_of Penstock::CloseReport, calling(producer) { producer.close } }, :<, 5
     assert_predicate producer.status, :closed?
+  end
+
+  # Where a producer is closed; each makes one whose callback calls `close` with it, and has that happen.
+  CLOSED_FROM = {
+    statistics_emitted: lambda do |close|
+      one = patient("statistics.interval.ms": 20)
+      one.monitor.subscribe("statistics.emitted") { close.call(one) }
+      send_to(one)
+    end,
+    error_occurred_of_librdkafka: lambda do |close|
+      one = unreachable_producer
+      one.monitor.subscribe("error.occurred") { |event| event[:type] == "librdkafka.error" && close.call(one) }
+      one.client.connect
+    end,
+    error_occurred_of_a_message: lambda do |close|
+      one = unreachable_producer
+      one.monitor.subscribe("error.occurred") { |event| event[:type] == "librdkafka.dispatch_error" && close.call(one) }
+      send_to(one, 3)
+      one.purge
+    end,
+    error_occurred_of_a_call: lambda do |close|
+      one = patient
+      one.monitor.subscribe("error.occurred") { close.call(one) }
+      one.produce_sync(topic: @topic, payload: 1)
+    end,
+    error_occurred_before_a_reload: ->(close) { reloading(close, "error.occurred") },
+    producer_reload: ->(close) { reloading(close, "producer.reload") },
+    producer_reloaded: ->(close) { reloading(close, "producer.reloaded") },
+    listener_slow: lambda do |close|
+      one = impatient
+      one.monitor.subscribe("listener.slow") { close.call(one) }
+      one.monitor.subscribe(ACKNOWLEDGED) { sleep_for_long }
+      send_to(one)
+    end,
+    middleware: lambda do |close|
+      one = patient
+      one.middleware.append { |message| message.tap { close.call(one) } }
+      one.produce_sync(topic: @topic, payload: "x")
+    end,
+    middleware_of_a_flush: lambda do |close|
+      one = patient
+      one.middleware.append { |message| message.tap { close.call(one) } }
+      one.buffer({ topic: @topic, payload: "x" })
+      one.flush_sync
+    end,
+    around_before: lambda do |close|
+      one = patient
+      one.around { |sending| close.call(one) && sending.call }
+      one.produce_sync(topic: @topic, payload: "x")
+    end,
+    around_after: lambda do |close|
+      one = patient
+      one.around { |sending| sending.call && close.call(one) }
+      one.produce_many_async([{ topic: @topic, payload: "x" }] * 3)
+    end,
+    around_of_a_flush: lambda do |close|
+      one = patient
+      one.around { |sending| close.call(one) && sending.call }
+      one.buffer({ topic: @topic, payload: "x" })
+      one.flush_async
+    end,
+    around_in_a_transaction: lambda do |close|
+      one = patient("transactional.id": @topic)
+      one.around { |sending| sending.call && close.call(one) }
+      one.transaction { one.produce_sync(topic: @topic, payload: "x") }
+    end,
+    the_token_provider: lambda do |close|
+      one = nil
+      provider = Object.new
+      provider.define_singleton_method(:on_oauthbearer_token_refresh) { |_| close.call(one) }
+      one = unreachable_producer("security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER") do |config|
+        config.oauth.token_provider_listener = provider
+      end
+      one.client.connect
+    end,
+    the_logger: lambda do |close|
+      one = nil
+      logger = Logger.new(nil)
+      logger.define_singleton_method(:add) { |*| one && close.call(one) }
+      one = patient(debug: "all", log_level: 7) { |config| config.logger = logger }
+      send_to(one)
+    end
+  }.freeze
+
+  CLOSED_FROM.each do |name, happen|
+    define_method("test_a_producer_may_be_closed_from_#{name}") do
+      outcomes = Queue.new
+      called = false
+      closing = lambda do |one|
+        next true if called
+
+        called = true
+        start = now
+        result = one.close
+      rescue Penstock::Error => e
+        result = e
+      ensure
+        outcomes << [one, result, now - start] if start
+      end
+      refused { instance_exec(closing, &happen) }
+      eventually(30, -> { called ? "closing did not end" : "nobody closed" }) { !outcomes.empty? }
+      one, result, elapsed = outcomes.pop
+      assert(result.is_a?(Penstock::CloseReport) || result.is_a?(Penstock::Error), result.inspect)
+      assert_operator elapsed, :<, 5 unless GCLevel.slow?
+      assert_operator(seconds_of { assert_instance_of Penstock::CloseReport, one.close }, :<, 5) unless GCLevel.slow?
+      assert_predicate one.status, :closed?
+      told_of_another
+    end
+  end
+
+  # Its close does not wait for a listener's budget to be over.
+  def patient(**kafka)
+    producer("linger.ms": 0, **kafka) do |config|
+      config.listener_budget = 60_000
+      yield config if block_given?
+    end
+  end
+
+  def reloading(close, event)
+    one = patient(log_level: 0) { |config| config.logger = Logger.new(nil) }
+    one.produce_sync(topic: @topic, payload: "x")
+    one.monitor.subscribe(event) { close.call(one) }
+    one.client.test_fatal_error(:out_of_order_sequence_number, "for a test")
+    one.produce_sync(topic: @topic, payload: "x")
+  end
+
+  # By the producer that was closed meanwhile, or for what the test does wrong.
+  def refused
+    yield
+  rescue Penstock::Error
+    nil
   end
 
   def test_listeners_may_close_each_others_producers

@@ -384,4 +384,71 @@ class ProducerAroundTest < ProducerTestCase
     HANDLE = Object.new.tap { |handle| def handle.wait(**) = nil }
     def produce(_message) = HANDLE
   end
+
+  # ---- however middleware and hooks end ----
+
+  ENDINGS = {
+    raises: -> { raise KeyError, "mine" },
+    raises_exception: -> { raise Exception, "mine" }, # rubocop:disable Lint/RaiseException
+    throws: -> { throw :out, "mine" },
+    is_killed: -> { Thread.current.kill }
+  }.freeze
+
+  CALLS = {
+    produce_sync: ->(one, message) { one.produce_sync(message) },
+    produce_many_async: ->(one, message) { one.produce_many_async([message]) },
+    flush_sync: ->(one, message) { one.buffer(message) && one.flush_sync }
+  }.freeze
+
+  # Both end as a message's label says.
+  BEFORE = {
+    middleware: ->(one) { one.middleware.append { |message| message.tap { ENDINGS[message[:label]]&.call } } },
+    hook: lambda do |one|
+      one.around do |sending|
+        ENDINGS[sending.messages.first[:label]]&.call
+        sending.call
+      end
+    end
+  }.freeze
+
+  # @return [Object] what came out of the block in a thread of its own; nil: the thread has ended in it
+  def outcome
+    Thread.new do
+      catch(:out) { yield && "went on" }
+    rescue Exception => e # rubocop:disable Lint/RescueException
+      e.message
+    end.value
+  end
+
+  BEFORE.to_a.product([nil, "in_a_transaction"]).each do |(place, add), transactional|
+    define_method(["test_a_#{place}_that_ends_before_it_sends", transactional, "harms_nobody"].compact.join("_")) do
+      topic = topic(partitions: 1)
+      one = producer(**(transactional ? { "transactional.id": topic } : {}))
+      add.call(one)
+      ENDINGS.keys.product(CALLS.values) do |name, call|
+        assert_equal [name == :is_killed ? nil : "mine"], [outcome { call.call(one, { topic:, payload: "bad", label: name }) }]
+        assert_predicate one.produce_sync(topic:, payload: name.to_s), :persisted?, name
+        assert_equal call == CALLS[:flush_sync] ? [name] : [], one.messages.map { |message| message[:label] } # put back
+        one.messages.clear
+      end
+      assert_predicate one.close(timeout: 5), :complete?
+      assert_equal ENDINGS.keys.flat_map { |name| [name.to_s] * CALLS.size }, stored(topic).map(&:payload)
+    end
+  end
+
+  def test_a_hook_that_ends_after_it_has_sent_harms_nobody
+    topic = topic(partitions: 1)
+    one = producer
+    one.around { |sending| sending.call.tap { ENDINGS[sending.messages.first[:label]]&.call } }
+    capture_io do # what a hook raises then
+      ENDINGS.keys.product(CALLS.values) do |name, call|
+        assert_equal [{ is_killed: nil, raises: "went on" }.fetch(name, "mine")],
+                     [outcome { call.call(one, { topic:, payload: "bad", label: name }) }]
+        assert_predicate one.produce_sync(topic:, payload: "good"), :persisted?, name
+      end
+    end
+    assert_empty one.messages
+    assert_predicate one.close(timeout: 5), :complete?
+    assert_equal %w[bad good] * (ENDINGS.size * CALLS.size), stored(topic).map(&:payload)
+  end
 end

@@ -170,4 +170,28 @@ class ProducerRefusalsTest < ProducerTestCase
     error = assert_raises(Penstock::DeliveryError) { producer.produce_sync(topic:, payload: "", partition: 2) }
     assert_equal :unknown_partition, error.code
   end
+
+  # Whoever owns the headers of a message that librdkafka does not take: freed by nobody or by two, the sanitizers tell.
+  def test_headers_for_a_partition_that_does_not_exist_are_freed_once
+    topic = topic(partitions: 2)
+    producer = self.producer("linger.ms": 0)
+    producer.partition_count(topic)
+    message = { topic:, payload: "x", headers: { "one" => "a" * 100, "many" => %w[b c] } }
+    lost = { **message, partition: 99 }
+    200.times { assert_equal :unknown_partition, code_of { producer.produce_async(lost).wait } }
+    [2, 300].each do |size| # the second is handed over without the GVL
+      20.times { assert_equal :unknown_partition, code_of { producer.produce_many_sync([*[message] * (size - 1), lost]) } }
+      20.times { assert_equal :unknown_partition, code_of { producer.produce_many_sync([lost, *[message] * (size - 1)]) } }
+      20.times { assert_equal :unknown_partition, code_of { producer.produce_many_async([lost] * size).each(&:wait) } }
+    end
+    producer.flush
+    assert_equal 0, producer.queue_size
+    assert_predicate producer.produce_sync(**message), :persisted?
+  end
+
+  def code_of
+    yield
+  rescue Penstock::ProduceError => e
+    e.code
+  end
 end

@@ -562,7 +562,8 @@ static VALUE client_hurry(VALUE self, VALUE timeout_ms)
 static VALUE client_set_event_source(VALUE self, VALUE source)
 {
     struct ps_client *client = client_get(self);
-    if (atomic_load(&client->open.state) != PS_NEW) rb_raise(rb_eRuntimeError, "the client was opened already");
+    if (atomic_load(&client->open.state) != PS_NEW)
+        penstock_raise(penstock_error, &penstock_no_context, "the client was opened already");
     struct client_object *object = rb_check_typeddata(self, &client_type);
     ps_client_set_events(client, penstock_event_source_get(source));
     RB_OBJ_WRITE(self, &object->source, source);
@@ -704,7 +705,6 @@ void penstock_client_init(void)
     client_class = rb_const_get(penstock_module, rb_intern("Client"));
     rb_gc_register_mark_object(client_class);
     rb_define_alloc_func(client_class, client_allocate);
-    rb_undef_method(client_class, "initialize_copy");
     rb_define_method(client_class, "initialize", client_initialize, 12);
     rb_define_method(client_class, "produce", client_produce, 1);
     rb_define_method(client_class, "produce_many", client_produce_many, -1);

@@ -675,7 +675,6 @@ void penstock_consumer_init(void)
     consumer_class = rb_const_get(penstock_module, rb_intern("Consumer"));
     rb_gc_register_mark_object(consumer_class);
     rb_define_alloc_func(consumer_class, consumer_allocate);
-    rb_undef_method(consumer_class, "initialize_copy");
     rb_define_method(consumer_class, "poll", consumer_poll, -1);
     rb_define_method(consumer_class, "poll_batch", consumer_poll_batch, -1);
     rb_define_method(consumer_class, "group_metadata", consumer_group_metadata, 0);

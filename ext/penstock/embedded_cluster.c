@@ -312,7 +312,6 @@ void penstock_embedded_cluster_init(void)
     cluster_class = rb_const_get(penstock_module, rb_intern("EmbeddedCluster"));
     rb_gc_register_mark_object(cluster_class);
     rb_define_alloc_func(cluster_class, cluster_allocate);
-    rb_undef_method(cluster_class, "initialize_copy");
     rb_define_method(cluster_class, "bootstrap_servers", cluster_bootstrap_servers, 0);
     rb_define_method(cluster_class, "close", cluster_close, 0);
     rb_define_method(cluster_class, "closed?", cluster_closed_p, 0);

@@ -278,7 +278,6 @@ void penstock_event_source_init(void)
     source_class = rb_const_get(penstock_module, rb_intern("EventSource"));
     rb_gc_register_mark_object(source_class);
     rb_define_alloc_func(source_class, source_allocate);
-    rb_undef_method(source_class, "initialize_copy");
     rb_define_private_method(source_class, "initialize_queue", source_initialize_queue, 2);
     rb_define_method(source_class, "address", source_address, 0);
     rb_define_method(source_class, "wanted=", source_set_wanted, 1);

@@ -146,7 +146,6 @@ void penstock_poller_init(void)
     poller_class = rb_const_get(penstock_module, rb_intern("Poller"));
     rb_gc_register_mark_object(poller_class);
     rb_define_alloc_func(poller_class, poller_allocate);
-    rb_undef_method(poller_class, "initialize_copy");
     rb_define_method(poller_class, "id", poller_id, 0);
     rb_define_method(poller_class, "thread?", poller_thread_p, 0);
     rb_define_method(poller_class, "io", poller_io, 0);

@@ -147,6 +147,7 @@ static const struct shareable_object *shareable_get(VALUE self)
 static VALUE slot_handle(VALUE self, VALUE id, VALUE timeout_ms)
 {
     struct shareable_object *object;
+    Check_Type(id, T_STRING);
     VALUE handle = TypedData_Make_Struct(shareable_class, struct shareable_object, &shareable_type, object);
     object->id = object->timeout_ms = Qnil;
     RB_OBJ_WRITE(handle, &object->id, rb_enc_interned_str(RSTRING_PTR(id), RSTRING_LEN(id), rb_enc_get(id)));
@@ -254,7 +255,6 @@ void penstock_shareable_producer_init(void)
     slot_class = rb_const_get(penstock_module, rb_intern("ClientSlot"));
     rb_gc_register_mark_object(slot_class);
     rb_define_alloc_func(slot_class, slot_allocate);
-    rb_undef_method(slot_class, "initialize_copy");
     rb_define_method(slot_class, "inherited?", slot_inherited_p, 0);
     rb_define_method(slot_class, "client=", slot_set_client, 1);
     rb_define_method(slot_class, "barred=", slot_set_barred, 1);

@@ -88,6 +88,8 @@ module Penstock
   #   @return [Integer] how many messages were in flight
   # @api private
   class Client
+    include Single
+
     # Lets librdkafka behave as if a fatal error had occurred, for tests of what a program does then. Opens the client.
     # @param code [Symbol, Integer] Kafka's or librdkafka's code, such as :out_of_order_sequence_number
     # @param reason [String]

@@ -25,6 +25,8 @@ module Penstock
   #   @param trouble [String, nil] why there is no client
   # @api private
   class ClientSlot
+    include Single
+
     # Keeps the producer, by its connection, as long as there are handles.
     # @param connection [Producer::Connection]
     def serve(connection)

@@ -18,6 +18,9 @@ module Penstock
   # A thread or fiber that asks while it has one gets the same. Any thread and fiber may use a pool. In a forked child it
   # begins empty and calls the block anew, which so can put Process.pid into a transactional.id.
   class ConnectionPool
+    extend Whole
+    include Single
+
     # The gem's pool, and its producers that were given back after it was shut down and are to be closed.
     Generation = Struct.new(:pool, :retired, :timeout, :pid)
     private_constant :Generation
@@ -203,6 +206,9 @@ module Penstock
     def inspect = "#<#{self.class} size=#{size}#{" shut down" if @shut_down}>"
 
     private
+
+    # @see Whole
+    def initialized? = !@current.nil?
 
     def load_gem
       require "connection_pool"

@@ -22,6 +22,8 @@ module Penstock
   # blocks only the fiber where it has a scheduler. Any Ractor may make a consumer of its own, without logger and token
   # provider. In a forked child a consumer that the parent had used raises {ForkedError}; one that was only made works there.
   #
+  # A subclass whose initialize does not call super is refused with a TypeError when one is made.
+  #
   # An error of {#poll} is raised once, when it concerns the caller: the topic is unknown or may not be read, an offset is
   # out of range, the consumer did not poll in time. Polling can go on after it, unless it is `fatal?`. What comes and
   # goes with brokers is logged, and librdkafka goes on trying. Ends of partitions (`enable.partition.eof`) are not told.
@@ -34,6 +36,8 @@ module Penstock
   # {#poll} and of what waits for their answers ({#commit}, {#committed}, {#watermarks}), within `config.refusal_timeout`;
   # {#subscribe} and {#assign} ask nobody. See docs/security.md.
   class Consumer
+    extend Whole
+    include Single
     include Enumerable
     include CredentialChecks
 
@@ -278,6 +282,9 @@ module Penstock
     #   @api private
 
     private
+
+    # @see Whole
+    def initialized? = !@config.nil?
 
     # What would run on a thread of the main Ractor.
     def refuse_in_other_ractors

@@ -13,6 +13,9 @@ module Penstock
   # Every method blocks for a ms or so, rarely for a second, without the GVL; any thread may call it. A forked child
   # cannot use it, but can connect to it. After {#close} every method but {#close} and {#closed?} raises {ProducerClosedError}.
   class EmbeddedCluster
+    extend Whole
+    include Single
+
     # Kafka's numbers of its requests (protocol "API keys").
     API_KEYS = {
       produce: 0, fetch: 1, list_offsets: 2, metadata: 3, offset_commit: 8, offset_fetch: 9, find_coordinator: 10,
@@ -93,6 +96,9 @@ module Penstock
     def inspect = closed? ? "#<#{self.class} closed>" : "#<#{self.class} #{bootstrap_servers}>"
 
     private
+
+    # @see Whole
+    def initialized? = !@brokers.nil?
 
     def integer(name, value, range)
       return value if value.is_a?(Integer) && range.cover?(value)

@@ -16,6 +16,9 @@ module Penstock
   #   @return [Array(Integer, Integer, Integer, Integer)] queued so far, dropped so far, waiting, labels kept
   # @api private
   class EventSource
+    extend Whole
+    include Single
+
     KINDS = { "message.acknowledged" => 1, "error.occurred" => 2 | 4, "statistics.emitted" => 8 }.freeze
     BATCH = 256 # events that a thread tells before it looks whose turn it is
     private_constant :KINDS, :BATCH
@@ -96,6 +99,9 @@ module Penstock
     def inspect = "#<#{self.class} #{producer_id}>"
 
     private
+
+    # @see Whole
+    def initialized? = !@producer.nil?
 
     def exclusively(&block)
       Thread.handle_interrupt(Object => :never) do

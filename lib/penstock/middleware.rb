@@ -14,6 +14,8 @@ module Penstock
   # Any thread and fiber may use it, and add steps while others produce: a call uses the steps there were when it began.
   # Without steps it costs nothing. Never blocks, apart from what the steps do.
   class Middleware
+    extend Whole
+
     def initialize
       @lock = Mutex.new
       @steps = [].freeze # replaced as a whole, so that reading needs no lock
@@ -91,6 +93,9 @@ module Penstock
     def inspect = "#<#{self.class} #{@steps.map { |step| Middleware.name_of(step) }.join(", ")}>"
 
     private
+
+    # @see Whole
+    def initialized? = !@steps.nil?
 
     def callable(step, block)
       raise ArgumentError, "give a step or a block, not both" if step && block

@@ -25,6 +25,8 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
   # it happened. Never blocks, apart from what the listeners do; {#instrument} and {#listening?} may be called from a
   # signal trap.
   class Monitor
+    extend Whole
+
     # The names of all events.
     EVENTS = %w[
       producer.connected producer.closing producer.closed producer.disconnecting producer.disconnected
@@ -228,6 +230,9 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     end
 
     private
+
+    # @see Whole
+    def initialized? = !@listeners.nil?
 
     def known(event)
       name = event.to_s

@@ -11,6 +11,8 @@ module Penstock
   # One without a thread is for an event loop: it waits until {#io} can be read and calls {#drain}. Mode :reactor does so by
   # itself, in a fiber of the running scheduler (`config.polling.mode`).
   class Poller
+    include Single
+
     # @!method id
     #   @return [Integer] counts the pollers of the process from 0
     # @!method stats

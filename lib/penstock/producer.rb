@@ -50,9 +50,13 @@ module Penstock
   # What "blocks this thread" does so without the GVL; in a fiber with a scheduler it blocks the fiber only, and others go on
   # (docs/waiting.md). It is interrupted at once by what interrupts a sleep: Thread#raise, Timeout, Ctrl-C, stopping a task.
   #
+  # A subclass whose initialize does not call super is refused with a TypeError when one is made.
+  #
   # Every message that is taken gets exactly one verdict, also when the producer is closed, dropped or still open
   # when the process ends.
   class Producer
+    extend Whole
+    include Single
     include Dispatch
     include Around
     include Buffering
@@ -183,7 +187,7 @@ module Penstock
     # @return [Variant] what the current fiber's messages go through
     # @raise [ProducerNotConfiguredError]
     def current_variant
-      check_usable if status.initial?
+      check_usable unless config
       Thread.current[variant_key] || Variant.new(self, max_wait_timeout: config.max_wait_timeout, topic_config: {}.freeze)
     end
 
@@ -310,6 +314,9 @@ module Penstock
     end
 
     private
+
+    # @see Whole
+    def initialized? = !@status.nil?
 
     def timed(event, payload = {}, &block)
       return block_given? ? yield : nil unless @monitor.listening?(event)

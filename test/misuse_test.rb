@@ -1,0 +1,220 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+
+# Every public method of what is closed, was never initialized, or is the parent process's: it does no harm, or raises an error
+# that says what is wrong.
+class MisuseTest < PenstockTest
+  begin
+    require "connection_pool"
+  rescue LoadError
+    POOLS = false
+  else
+    POOLS = true
+  end
+
+  LIMIT = GCLevel.slow? ? 60 : 10 # seconds for one call
+  NAMED = [Penstock::Error, ArgumentError, TypeError].freeze # what an error may be
+
+  MESSAGE = { topic: "test", payload: "x", key: "k", partition: 0 }.freeze
+  GIVEN = Struct.new(:topic, :partition, :offset).new("test", 0, 1)
+
+  # Good arguments, by method. The others get none, and nil for each that they need.
+  ARGUMENTS = {
+    produce_sync: [MESSAGE], produce_async: [MESSAGE], tombstone_sync: [MESSAGE], tombstone_async: [MESSAGE],
+    produce_many_sync: [[MESSAGE]], produce_many_async: [[MESSAGE]], tombstone_many_sync: [[MESSAGE]],
+    tombstone_many_async: [[MESSAGE]], buffer: [MESSAGE], buffer_many: [[MESSAGE]], partition_count: ["test"],
+    set_credentials: %w[me secret], subscribe: ["test"], assign: [{ "test" => [0] }], seek: ["test", 0, 0],
+    committed: ["test", 0, 500], watermarks: ["test", 0, 500], position: ["test", 0], poll: [10], poll_batch: [5, 10],
+    commit: [GIVEN], create_topic: ["test"], inject_errors: %i[produce transport], clear_errors: [:produce],
+    set_round_trip_time: [0], broker_down: [1], broker_up: [1], move_leader: ["test", 0, 1], produce: [MESSAGE],
+    produce_many: [[MESSAGE], 100], oauthbearer_set_token_failure: ["none"]
+  }.freeze
+
+  # What may return, by class: what is known, what is there already, and closing again.
+  HARMLESS = {
+    Penstock::Producer => %i[around close close! closed? config current_variant disconnect disconnectable? id idempotent? inspect
+                             messages metrics middleware monitor poller queue_length queue_size status tags transaction?
+                             transactional?],
+    Penstock::Producer::Variant => %i[default? inspect max_wait_timeout producer topic_config],
+    Penstock::Consumer => %i[close closed? config each id inspect],
+    Penstock::EmbeddedCluster => %i[brokers close closed? inspect],
+    Penstock::ShareableProducer => %i[closed? id inspect max_wait_timeout],
+    Penstock::ConnectionPool => %i[available close inspect shutdown size stats],
+    Penstock::DeliveryHandle => %i[error inspect label pending? report topic wait delivered?],
+    Penstock::Client => %i[begin_closing close counters fatal_error hurry idempotent? inspect measures queue_size
+                           set_credentials state token_refresher= transactional?],
+    Penstock::Poller => %i[alive? count drain id inspect name stats thread?],
+    Penstock::ClientSlot => %i[answer attend await barred= client= close handle inherited? inspect serve]
+  }.freeze
+
+  # ---- closed ----
+
+  def test_a_closed_producer
+    one = producer
+    one.produce_sync(topic:, payload: "x")
+    one.close
+    assert_named(one)
+  end
+
+  def test_a_producer_that_was_closed_before_it_was_configured
+    one = Penstock::Producer.new.tap(&:close)
+    assert_named(one)
+  end
+
+  # It raises nothing of the kind that the closed one does: the configuration is missing first.
+  def test_a_producer_that_was_never_configured
+    assert_named(Penstock::Producer.new, also: %i[setup])
+  end
+
+  def test_a_closed_producers_variant_handles_and_client
+    one = producer
+    variant = one.with(max_wait_timeout: 100)
+    handle = one.produce_async(topic:, payload: "x")
+    shareable = one.shareable
+    client = one.client
+    one.close
+    [variant, handle, shareable, client].each { |object| assert_named(object) }
+  end
+
+  def test_a_closed_consumer
+    used = consumer
+    used.assign("test" => [0]).poll(10)
+    [used, consumer].each do |one|
+      one.close
+      assert_named(one)
+    end
+  end
+
+  def test_a_closed_cluster
+    assert_named(own_cluster.tap(&:close))
+  end
+
+  def test_a_pool_that_was_shut_down
+    skip "needs the connection_pool gem" unless POOLS
+    one = pool
+    one.with(&:id)
+    one.shutdown
+    assert_named(one)
+  end
+
+  # ---- never initialized ----
+
+  WHOLE = [Penstock::Producer, Penstock::Consumer, Penstock::EmbeddedCluster, Penstock::ConnectionPool, Penstock::Monitor,
+           Penstock::Middleware, Penstock::EventSource].freeze
+
+  def test_what_was_only_allocated_cannot_be_had
+    WHOLE.each do |type|
+      assert_match(/#{type.name} is made by new/, assert_raises(TypeError) { type.allocate }.message)
+    end
+  end
+
+  def test_a_subclass_that_does_not_call_super_is_told_so_where_it_is_made
+    WHOLE.each do |type|
+      careless = Class.new(type) { def initialize(*, **); end } # rubocop:disable Lint/MissingSuper
+      error = assert_raises(TypeError) { careless.new { nil } }
+      assert_match(/initialize of #{type.name} was not called; .* has to call super/, error.message)
+      assert_raises(TypeError) { Class.new(careless).new }
+    end
+  end
+
+  def test_a_subclass_that_calls_super_late_gets_its_arguments_and_block
+    type = Class.new(Penstock::Producer) do
+      def initialize(servers, name:, &block)
+        super() { |config| config.kafka = { "bootstrap.servers": servers } and block.call(config, name) }
+      end
+    end
+    one = type.new("127.0.0.1:1", name: "named") { |config, name| config.id = name }
+    assert_equal "named", one.id
+    one.close
+  end
+
+  # As far as Ruby lets anybody have one.
+  def test_the_native_classes_that_were_only_allocated
+    [Penstock::Client, Penstock::Poller, Penstock::ClientSlot].each do |type|
+      assert_empty wrong(type.allocate, anew: -> { type.allocate }), type.name
+    end
+    [Penstock::Bearer, Penstock::Message, Penstock::DeliveryHandle, Penstock::ShareableProducer].each do |type|
+      assert_raises(TypeError) { type.allocate }
+      assert_raises(TypeError, NoMethodError) { type.new }
+    end
+  end
+
+  # ---- the parent process's ----
+
+  # A producer, its variant and a pool begin anew in a child; a poller has a thread of its own there.
+  def test_what_the_child_may_use_as_well
+    one = producer
+    one.produce_sync(topic:, payload: "x")
+    objects = [one.with(max_wait_timeout: 5_000), one, Penstock::Poller.instance]
+    objects << pool.tap { |made| made.with(&:id) } if POOLS
+    assert_empty in_child(60) { objects.flat_map { |object| wrong(object, all: true) } }
+    objects.last.shutdown if POOLS
+  end
+
+  def test_what_is_the_parents_alone
+    one = producer
+    consumer = self.consumer.assign(topic => [0])
+    consumer.poll(10)
+    unreachable = unreachable_producer
+    objects = [one.shareable, consumer, own_cluster, unreachable.produce_async(MESSAGE)]
+    assert_empty in_child(60) { objects.flat_map { |object| wrong(object) } }
+    unreachable.purge
+    consumer.close
+  end
+
+  private
+
+  def consumer
+    Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": cluster.bootstrap_servers, "group.id": "misuse" } }
+  end
+
+  def pool = Penstock::ConnectionPool.new(size: 1) { |config| config.kafka = { "bootstrap.servers": cluster.bootstrap_servers } }
+
+  def assert_named(object, **options) = assert_empty(wrong(object, **options), object.class.name)
+
+  # @param also [Array<Symbol>] methods that may return, besides those that always may
+  # @param all [Boolean] all may
+  # @param anew [Proc, nil] makes another one for each method
+  # @return [Array<String>]
+  def wrong(object, also: [], all: false, anew: nil)
+    allowed = HARMLESS.fetch(object.class) + also
+    public_methods_of(object).flat_map do |name|
+      outcomes(anew ? anew.call : object, name).reject { |outcome| good?(outcome, all || allowed.include?(name)) }
+                                               .map { |outcome| "#{object.class}##{name}: #{outcome.inspect}" }
+    end
+  end
+
+  def good?(outcome, may_return)
+    outcome.is_a?(Exception) ? NAMED.any? { |type| outcome.is_a?(type) } && !outcome.message.empty? : may_return
+  end
+
+  # Those of the class and our modules, without what only we call. What changes the others comes last.
+  def public_methods_of(object)
+    names = object.public_methods.select do |name|
+      method = object.method(name)
+      method.owner.name&.start_with?("Penstock") && !ours?(method)
+    end
+    names.partition { |name| !name.match?(/around|clos|shutdown|disconnect/) }.flatten
+  end
+
+  def ours?(method)
+    file, line = method.source_location
+    return false unless file
+
+    comment = File.readlines(file).first(line - 1).reverse.take_while { |text| text.match?(/\A\s*#/) }
+    comment.any? { |text| text.include?("@api private") }
+  end
+
+  # @return [Array] what came of it, with good arguments and with nil
+  def outcomes(object, name)
+    required = object.method(name).parameters.filter_map { |kind, _| kind == :req }.size
+    [ARGUMENTS[name], [nil] * required].compact.uniq.map { |arguments| outcome(object, name, arguments) }
+  end
+
+  def outcome(object, name, arguments)
+    Timeout.timeout(LIMIT, RuntimeError) { object.public_send(name, *arguments) { :block } }
+  rescue StandardError, ScriptError, SystemStackError => e
+    e
+  end
+end

@@ -3,6 +3,7 @@
 require "objspace"
 require_relative "test_helper"
 require_relative "support/plain_scheduler"
+require_relative "support/reader"
 
 class GCTest < PenstockTest
   # While another thread compacts, Ruby protects pages of its heap: nothing may be read there without the GVL.
@@ -154,6 +155,48 @@ class GCTest < PenstockTest
       GC.start
       settled_resources.zip(before).all? { |after, earlier| after <= earlier + 2 }
     end
+  end
+
+  DROPPED = <<~'RUBY'
+    require "weakref"
+    SERVERS, TOPIC, COUNT = ARGV
+    DROPPED = Queue.new
+    def use_and_drop(number)
+      kafka = { "bootstrap.servers": SERVERS }
+      one = Penstock::Producer.new { |config| config.kafka = { **kafka, "linger.ms": 5 } }
+      5.times { |i| one.produce_async(topic: TOPIC, payload: "#{number} #{i}", partition: 0, label: one.id) }
+      reader = Penstock::Consumer.new { |config| config.kafka = { **kafka, "fetch.wait.max.ms": 20 } }
+      reader.assign(TOPIC => { 0 => :beginning }).poll(number % 20)
+      DROPPED << WeakRef.new(one) << WeakRef.new(reader)
+    end
+    def drop(numbers) = numbers.map { |number| Thread.new { use_and_drop(number) } }.each(&:join)
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    all = [*0...Integer(COUNT)]
+    all.each_slice(50) do |numbers|
+      drop(numbers)
+      GC.start
+      GC.compact if GC.respond_to?(:compact)
+    end
+    refs = Array.new(DROPPED.size) { DROPPED.pop }
+    deadline = now + 30
+    loop do # a stack may still show some
+      alive = refs.count(&:weakref_alive?)
+      break if alive < refs.size / 50 && Penstock::Client.open_count <= alive
+      abort "#{alive} of #{refs.size} live, #{Penstock::Client.open_count} clients are open" if now > deadline
+      GC.start
+      sleep 0.05
+    end
+    drop(all.map { |number| number + all.size }.first(20)) # these end with the process
+    puts now
+  RUBY
+
+  # Each with messages in flight, which arrive.
+  def test_500_producers_and_500_consumers_dropped_without_close_are_collected_and_destroyed_and_the_process_ends
+    name = topic(partitions: 1)
+    said = ruby!(DROPPED, cluster.bootstrap_servers, name, "500", seconds: 110).to_f
+    assert_operator now - said, :<, 10
+    expected = [*0...520].product([*0...5]).map { |pair| pair.join(" ") }
+    assert_equal expected.sort, Reader.new(cluster.bootstrap_servers).read(name).map(&:payload).sort
   end
 
   def test_50_producers_that_cannot_be_made_leave_no_thread_and_descriptor

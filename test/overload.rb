@@ -7,13 +7,13 @@ require_relative "support/reader"
 
 # The long forms of test/overload_test.rb, each ending in a line with its figures.
 #
-#   rake test:overload [PART=queue,payloads,handles,idle] [MINUTES=10]
-parts = ENV.fetch("PART", "queue,payloads,handles,idle").split(",")
+#   rake test:overload [PART=queue,payloads,handles,idle,spin] [MINUTES=10]
+parts = ENV.fetch("PART", "queue,payloads,handles,idle,spin").split(",")
 minutes = Float(ENV.fetch("MINUTES", "10"))
 $stdout.sync = true
 cluster = Penstock::EmbeddedCluster.new(brokers: 1)
 overload = Overload.new(cluster.bootstrap_servers)
-topic = ->(part) { "overload-#{part}".tap { |name| cluster.create_topic(name, partitions: 1) } }
+topic = ->(part, partitions = 1) { "overload-#{part}".tap { |name| cluster.create_topic(name, partitions:) } }
 figures = {
   "queue" => lambda do
     Dir.mktmpdir do |dir|
@@ -38,6 +38,12 @@ figures = {
     found = overload.run(Overload::IDLE, topic["idle"], 100, 30, (minutes * 2).to_i, seconds: (minutes * 60) + 300)
     format("%<seconds>s s idle with statistics each 100 ms and debug: all, nobody listening: %<events>s events, resident " \
            "memory %<resident_kb>s kB, in the second half %<slope_kb_per_minute>s kB a minute (%<grown_kb>s)", found)
+  end,
+  "spin" => lambda do
+    found = overload.run(Overload::SPIN, topic["spin", 4], 60, seconds: 180)
+    format("a thread polled four consumers %<polls>s times in %<seconds>s s and never slept: four producers delivered " \
+           "%<delivered>s messages meanwhile, with no gap above %<stall_s>s s, and it consumed %<consumed>s, with none above " \
+           "%<reading_stall_s>s s", found)
   end
 }
 begin

@@ -103,6 +103,9 @@ module BlockingCalls
 
     private
 
+    # @return [String] the cluster that never answers: here nobody even listens
+    def unanswering = "127.0.0.1:1"
+
     # Connected, as far as that goes, so that a trap may use it.
     def stuck_dead(seconds, **kafka)
       one = stuck_producer(seconds, **kafka)
@@ -132,26 +135,26 @@ module BlockingCalls
     def stuck_handle(seconds) = stuck_producer(seconds).produce_async(MESSAGE)
 
     # One that had brokers, which stopped answering.
-    def stuck_open_transaction(_)
+    def stuck_open_transaction(long)
       seconds = 10 # to connect
       cluster = own_cluster
       cluster.create_topic("test", partitions: 4)
       one = stuck_producer(seconds, "bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "stuck",
                                     "transaction.timeout.ms": 10_000)
       one.transaction { nil }
-      cluster.set_round_trip_time(WHILE_MS)
+      cluster.set_round_trip_time([WHILE_MS, (long * 500).to_i].max)
       Marking.new(one, stuck_reader(seconds))
     end
 
     def stuck_reader(_)
-      stuck_consumer("127.0.0.1:1").assign("test" => { 0 => 0 })
+      stuck_consumer(unanswering).assign("test" => { 0 => 0 })
     end
 
     # Its leaving is not answered.
     def stuck_member(_) = member(FOREVER_MS)
 
     # Without a coordinator librdkafka goes on trying to commit for longer than a test lasts.
-    def stuck_slow_member(_) = member(WHILE_MS * 2)
+    def stuck_slow_member(long) = member([WHILE_MS * 2, (long * 1000).to_i].max)
 
     def member(round_trip_ms)
       cluster = own_cluster
@@ -165,7 +168,7 @@ module BlockingCalls
 
     def stuck_producer(seconds, **kafka)
       made = Penstock::Producer.new do |config|
-        config.kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0, **kafka }
+        config.kafka = { "bootstrap.servers": unanswering, log_level: 0, **kafka }
         config.logger = nil
         config.max_wait_timeout = config.close_timeout = config.wait_timeout_on_queue_full = (seconds * 1000).to_i
         config.max_attempts_on_transaction_command = 1

@@ -22,6 +22,24 @@ module DocumentedMethods
     own + variants(own)
   end
 
+  # @param type [String] such as "Consumer"
+  # @return [Array<String>] public methods that programs may call and that wait for nothing, such as "Consumer#position"
+  def self.instant(type)
+    methods = Penstock.const_get(type).public_instance_methods.select do |name|
+      Penstock.const_get(type).instance_method(name).owner.name.to_s.start_with?("Penstock")
+    end
+    methods.map { |name| "#{type}##{name}" } - blocking - internal(type)
+  end
+
+  # @return [Array<String>] what the gem only calls itself
+  def self.internal(type)
+    Dir[File.join(LIB, "{#{type.downcase},#{type.downcase}/*}.rb")].flat_map do |file|
+      File.read(file).scan(/((?:^ *#.*\n)+) *def ([\w?!]+)/).select { |comment, _| comment.include?("@api private") }
+          .map { |_, name| "#{type}##{name}" }
+    end
+  end
+  private_class_method :internal
+
   # @param code [String] of a file
   # @param type [String] whose methods these are
   def self.blocking_in(code, type)

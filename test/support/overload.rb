@@ -113,6 +113,49 @@ class Overload
          last_kb: sizes.last, slope_kb_per_minute: (second_half.sum / (phase * second_half.size) * 60).round(1))
   RUBY
 
+  # One thread that never sleeps, and so gives the GVL away only when Ruby takes it: it polls four consumers, which never wait.
+  # Four producers deliver meanwhile, from threads of their own, as fast as they can, and nobody waits for their messages. The
+  # longest time is told for which one producer delivered nothing more, or one consumer had nothing.
+  SPIN = <<~'RUBY'
+    seconds = Float(NUMBERS[0])
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    consumers = Array.new(4) do |partition|
+      made = Penstock::Consumer.new do |config|
+        config.kafka = { "bootstrap.servers": SERVERS, "fetch.wait.max.ms": 10, "auto.offset.reset": "earliest" }
+      end
+      made.assign(TOPIC => { partition => :beginning })
+    end
+    producers = Array.new(4) { producer("queue.buffering.max.messages": 10_000) { |config| config.on_queue_full = :drop } }
+    # Connected, and each consumer at work, before anything is measured.
+    producers.each_with_index { |one, partition| one.produce_sync(topic: TOPIC, payload: "x", partition:) }
+    consumers.each { |one| nil until one.poll(1_000) }
+    over = false
+    sending = producers.each_with_index.map do |one, partition|
+      Thread.new do
+        one.produce_many_async(Array.new(1_000) { { topic: TOPIC, payload: "x" * 100, partition: } }) until over
+      end
+    end
+    polls = 0
+    consumed = [0] * 4
+    start = time = now
+    # Of each producer and consumer: how many, since when, and the longest time for which it was that many.
+    counts = Array.new(8) { [0, start, 0] }
+    while time < start + seconds
+      250.times { consumers.each_with_index { |one, of| consumed[of] += 1 if one.poll(0) } }
+      polls += 1_000
+      time = now
+      counts = [*producers.map { |one| one.metrics[:delivered] }, *consumed].zip(counts).map do |many, (count, since, longest)|
+        [many, many == count ? since : time, [longest, time - since].max]
+      end
+    end
+    over = true
+    sending.each(&:join)
+    stalls = counts.map { |_, _, longest| longest.round(2) }
+    tell(seconds:, polls:, consumed: consumed.sum, delivered: producers.sum { |one| one.metrics[:delivered] },
+         stall_s: stalls.first(4).max, reading_stall_s: stalls.last(4).max)
+    producers.each(&:purge)
+  RUBY
+
   # @param servers [String] of a cluster
   def initialize(servers)
     @servers = servers

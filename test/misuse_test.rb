@@ -45,7 +45,7 @@ class MisuseTest < PenstockTest
     Penstock::Client => %i[begin_closing close counters fatal_error hurry idempotent? inspect measures queue_size
                            set_credentials state token_refresher= transactional?],
     Penstock::Poller => %i[alive? count drain id inspect name stats thread?],
-    Penstock::ClientSlot => %i[answer attend await barred= client= close handle inherited? inspect serve]
+    Penstock::ClientSlot => %i[answer attend await barred= changing= client= close handle inherited? inspect serve]
   }.freeze
 
   # ---- closed ----

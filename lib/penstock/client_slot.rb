@@ -48,8 +48,8 @@ module Penstock
       while (question = await)
         answer(question, connection.help)
       end
-      connection.hold_events # while there is somebody to do so: what the last handle has sent may still have to be told
       over = true
+      connection.hold_events # while there is somebody to do so: what the last handle has sent may still have to be told
     ensure
       go_on(connection) unless over
     end

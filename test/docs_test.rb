@@ -39,6 +39,18 @@ class DocsTest < PenstockTest
     assert_empty missing
   end
 
+  # The 34 kinds of defects: docs/defects.md.
+  DEFECTS = File.readlines(File.join(ROOT, "docs/defects.md"), chomp: true).grep(/\A\| \d/)
+                .map { |line| line.delete_prefix("| ").split("|").map(&:strip) }
+
+  def test_every_kind_of_defect_is_looked_for_by_tests_that_exist_or_is_to_come
+    assert_equal [*1..34], (DEFECTS.map { |row| row.first.to_i })
+    shown = DEFECTS.to_h { |number, _, how, tests| [number, how.start_with?("To come: ") ? nil : named_in(tests)] }.compact
+    assert_empty(shown.select { |_, named| named.empty? })
+    assert_empty(shown.transform_values { |named| named.reject { |file, name| tests_of(file).any? { |test| test.match?(name) } } }
+                      .reject { |_, missing| missing.empty? })
+  end
+
   def test_every_behaviour_is_shown_by_a_test_or_says_what_is_different_or_to_come
     ROWS.each do |row|
       assert_equal 3, row.size, row.inspect

@@ -68,9 +68,15 @@ static VALUE slot_set_barred(VALUE self, VALUE why)
     return why;
 }
 
+/* Ruby marks threads that live, and never moves what it marks so. Which native thread runs one may change. */
+static uint64_t this_thread(void)
+{
+    return (uint64_t)rb_thread_current();
+}
+
 static VALUE slot_set_changing(VALUE self, VALUE changing)
 {
-    ps_slot_change(slot_get(self), RTEST(changing));
+    ps_slot_change(slot_get(self), RTEST(changing) ? this_thread() : 0);
     return changing;
 }
 
@@ -226,7 +232,7 @@ static VALUE shareable_renew(VALUE self, VALUE handle)
         enter(self); /* after it: a close rings, and nobody answers any more */
         renewed = ps_slot_renewed(slot, failed, &question, &answered);
         if (renewed || answered) break;
-        if (ps_slot_changed_here(slot))
+        if (ps_slot_changed_by(slot, this_thread()))
             penstock_raise(penstock_listener_deadlock_error, &penstock_no_context,
                            "a listener has used a handle of producer %" PRIsVALUE ", which is replacing its client and waits for the "
                            "listener's end; do it in another thread, or when \"producer.connected\" is told",

@@ -820,6 +820,8 @@ static void *own_slot(void *unused) /* the main Ractor's calls */
     (void)unused;
     while (!time_is_up()) {
         pthread_mutex_lock(&slotted.connecting);
+        ps_slot_change(slotted.slot, 1);
+        if (!ps_slot_changed_by(slotted.slot, 1) || ps_slot_changed_by(slotted.slot, 2)) die("who changes the client");
         switch (random_below(4)) {
         case 0: give_client_up(); break;
         case 1: see_to_a_client(); break;
@@ -831,6 +833,7 @@ static void *own_slot(void *unused) /* the main Ractor's calls */
             usleep(random_below(100));
             ps_slot_bar(slotted.slot, "");
         }
+        ps_slot_change(slotted.slot, 0);
         pthread_mutex_unlock(&slotted.connecting);
         ps_slot_trouble(slotted.slot, text, sizeof(text));
         usleep(random_below(3000));

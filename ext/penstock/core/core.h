@@ -632,8 +632,7 @@ struct ps_slot { /* refs: of the main Ractor's Ruby object, of each handle */
     struct ps_client *client;  /* retained; NULL: there is none */
     struct ps_terms terms;     /* the latest client's */
     bool closed, attended;
-    bool changing;             /* the client is being replaced, by this thread: */
-    pthread_t changer;
+    uint64_t changer;          /* the thread that is replacing the client, as Ruby knows it; 0: none */
     uint32_t handles;
     uint64_t asked, answered;
     char why[256];             /* why calls are refused for now; "": they are not */
@@ -648,7 +647,7 @@ void ps_slot_unref(struct ps_slot *slot);
 void ps_slot_put(struct ps_slot *slot, struct ps_client *client, const struct ps_terms *terms); /* NULL: takes out */
 void ps_slot_bar(struct ps_slot *slot, const char *why); /* "": lets calls through again */
 void ps_slot_close(struct ps_slot *slot);
-void ps_slot_change(struct ps_slot *slot, bool begins);
+void ps_slot_change(struct ps_slot *slot, uint64_t thread); /* 0: done */
 bool ps_slot_attend(struct ps_slot *slot, bool attend);  /* true: so it is now, and was not before */
 /* The next question, or 0: none now. `over`: nobody is left to ask; it is attended to no longer. */
 uint64_t ps_slot_question(struct ps_slot *slot, bool *over);
@@ -661,7 +660,8 @@ struct ps_client *ps_slot_take(struct ps_slot *slot); /* retained for the caller
 /* Whether there is another client than the one at `failed` (0: any that can go on). False: not yet; then `question` is
  * what to look for in `answered`, asked at the first call (0). */
 bool ps_slot_renewed(struct ps_slot *slot, uint64_t failed, uint64_t *question, bool *answered);
-bool ps_slot_changed_here(struct ps_slot *slot); /* whoever waited for another client would wait for itself */
+/* Then whoever waited for another client would wait for itself. */
+bool ps_slot_changed_by(struct ps_slot *slot, uint64_t thread);
 void ps_slot_trouble(struct ps_slot *slot, char *text, size_t size); /* "": none */
 
 /* ---- close.c: flush, purge, leave the poller, destroy; and the same for all clients at exit ------- */

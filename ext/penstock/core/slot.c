@@ -75,12 +75,11 @@ void ps_slot_close(struct ps_slot *slot)
     ps_bell_ring(&slot->asks);
 }
 
-void ps_slot_change(struct ps_slot *slot, bool begins)
+void ps_slot_change(struct ps_slot *slot, uint64_t thread)
 {
     if (inherited(slot)) return;
     pthread_mutex_lock(&slot->lock);
-    slot->changing = begins;
-    slot->changer = pthread_self();
+    slot->changer = thread;
     pthread_mutex_unlock(&slot->lock);
 }
 
@@ -185,11 +184,11 @@ bool ps_slot_renewed(struct ps_slot *slot, uint64_t failed, uint64_t *question, 
     return renewed;
 }
 
-bool ps_slot_changed_here(struct ps_slot *slot)
+bool ps_slot_changed_by(struct ps_slot *slot, uint64_t thread)
 {
     if (inherited(slot)) return false;
     pthread_mutex_lock(&slot->lock);
-    bool here = slot->changing && pthread_equal(slot->changer, pthread_self());
+    bool here = slot->changer == thread;
     pthread_mutex_unlock(&slot->lock);
     return here;
 }

@@ -83,6 +83,73 @@ class ConformanceTest < PenstockTest
     end
   end
 
+  # How a thread may be ended in a call. Each returns seconds from then to the call's end.
+  WAYS = {
+    kill: ->(test, on, call) { test.ended(on, call, &:kill) },
+    raise: ->(test, on, call) { test.ended(on, call) { |thread| thread.raise(Interrupted) } },
+    timeout: lambda do |test, on, call|
+      test.ended(on, ->(same) { Timeout.timeout(0.06) { call.call(same) } }) { |_| nil } # which throws, and raises nothing
+    end
+  }.freeze
+
+  ENDED = BlockingCalls::ALL.reject(&:brief).then do |all|
+    halves = all.each_with_index.partition { |_, place| place.even? }.map { |half| half.map(&:first) }
+    { kill: all, raise: halves[0], timeout: halves[1] }
+  end
+
+  # Many calls in one test, as closing takes a second, and so can be done for all at once.
+  WAYS.each do |way, ending|
+    define_method("test_what_was_ended_in_the_middle_of_a_call_by_#{way}_can_be_used_and_closed") do
+      owners = ENDED.fetch(way).flat_map do |call|
+        on = nil
+        soon { ending.call(self, on = stuck(call.stuck, LONG), ->(same) { call.run(same, LONG) }) }
+        owners_of(on).map { |owner| [call.name, owner] }
+      end
+      closing = owners.map { |name, owner| Thread.new { [name, trouble_with(owner)] } }
+      assert_empty closing.map(&:value).select(&:last)
+    end
+  end
+
+  # @yieldparam thread [Thread] that is in the call, to be ended
+  def ended(on, call)
+    thread = quiet_thread { call.call(on) }
+    sleep 0.06
+    yield thread
+    elapsed = seconds_of { sleep 0.001 until !thread.alive? || left?(on) }
+    assert_raises_or_ends(thread)
+    assert_kind_of String, on.inspect
+    elapsed
+  end
+
+  def assert_raises_or_ends(thread)
+    assert thread.join(LONG * 5), "the thread goes on"
+    assert_nil thread.value, "the call had ended before" # of a killed one
+  rescue Interrupted, Timeout::Error, Penstock::EarlyTransactionExitNotAllowedError
+    nil
+  end
+
+  # Whose call it was, and what of it can be closed.
+  def owners_of(on)
+    case on
+    when Marking then [on.producer, on.consumer]
+    when Penstock::Producer::Variant then [on.producer]
+    when Penstock::DeliveryHandle then @stuck_producers.last(1)
+    else [on]
+    end
+  end
+
+  # @return [String, nil]
+  def trouble_with(owner)
+    return "inspect" unless owner.inspect.include?(owner.id)
+
+    report = nil
+    elapsed = seconds_of { report = owner.close(timeout: 1) }
+    return "close gave #{report.inspect}" unless [Penstock::CloseReport, TrueClass, FalseClass].include?(report.class)
+    return "close took #{elapsed} s" if elapsed > (GCLevel.slow? ? 20 : 6)
+
+    "not closed" unless owner.closed?
+  end
+
   def test_every_method_that_is_documented_as_blocking_is_listed
     assert_equal DocumentedMethods.blocking.sort, BlockingCalls::ALL.map(&:name).sort
   end

@@ -766,4 +766,61 @@ class ConsumerTest < ConsumerTestCase
   rescue Exception => e # rubocop:disable Lint/RescueException
     raise unless e.is_a?(Mine) || e.message == "mine"
   end
+  # ---- what is held beyond the end ----
+
+  HELD = 1_000
+
+  # Closing does not wait for what a program still has of it, nor for what it has fetched and nobody polled.
+  def test_what_is_held_of_a_consumer_that_closes_with_10_000_messages_prefetched_stays_readable
+    name = topic(partitions: 1)
+    produce(name, Array.new(HELD + 10_000) { |i| "payload #{i}" })
+    kept = in_thread do # whose stack goes with it
+      one = group_consumer.subscribe(name)
+      messages = take(one, HELD)
+      metadata = one.group_metadata
+      error = assert_raises(Penstock::ConsumeError) { one.seek(name, 99, 0) }
+      sleep 0.5 # the rest is fetched
+      assert_operator(seconds_of { assert_equal true, one.close(timeout: 30) }, :<, GCLevel.slow? ? 20 : 5)
+      @consumers.delete(one)
+      [messages.select.with_index { |_, i| i.odd? }, metadata, error]
+    end
+    3.times { GC.start }
+    GC.compact if GC.respond_to?(:compact) && !GCLevel.fragile?
+    Array.new(50_000) { |i| "something else #{i}" }
+    messages, metadata, error = kept
+    assert_equal Array.new(HELD / 2) { |i| ["payload #{(i * 2) + 1}", (i * 2) + 1, name, nil, {}] },
+                 messages.map { |message| [message.payload, message.offset, message.topic, message.key, message.headers] }
+    assert_includes metadata, "group-"
+    assert_equal [name, 99], [error.topic, error.partition]
+    refute_empty error.full_message
+  end
+
+  # In a transaction: of a group that it has left, of a consumer that is closed, and as bytes.
+  def test_stale_metadata_of_a_group_in_a_transaction_is_an_error_at_most
+    name = topic(partitions: 1)
+    produce(name, %w[a b])
+    one = group_consumer("enable.auto.commit": false).subscribe(name)
+    message = take(one, 1).first
+    metadata = one.group_metadata
+    writer = producer("transactional.id": name)
+    writer.transaction { writer.transaction_mark_as_consumed(one, message) }
+    one.unsubscribe
+    eventually { one.poll(20) || one.assignment.empty? }
+    stale = [-> { writer.transaction_mark_as_consumed(one, message) },
+             -> { writer.client.send_offsets_to_transaction([[name, 0, 1, nil]], metadata, 5_000) }]
+    stale.each { |use| assert_harmless(writer, use) }
+    one.close
+    assert_raises(Penstock::ConsumerClosedError) { writer.transaction { stale[0].call } }
+    assert_harmless(writer, stale[1])
+    assert_predicate writer.produce_sync(topic: name, payload: "c"), :persisted?
+  end
+
+  # The mock cluster knows of no generations and takes them all.
+  def assert_harmless(writer, use)
+    writer.transaction { use.call }
+  rescue Penstock::Error, ArgumentError => e
+    refute_empty e.message
+  end
+
+  def in_thread(&block) = quiet_thread(&block).value
 end

@@ -365,6 +365,178 @@ class ForkTest < PenstockTest
     assert_equal 7, variant.produce_sync(topic: name, payload: "x").offset
   end
 
+  # Producers of all kinds, used before the fork; LOCKS has every Mutex of theirs and of our modules by name. `live` uses them all
+  # and forks once more.
+  EVERY_LOCK = <<~RUBY
+    require "logger"
+    begin
+      require "connection_pool"
+    rescue LoadError
+      nil
+    end
+    SERVERS, TOPIC = ARGV
+    MESSAGE = { topic: TOPIC, payload: "x", partition: 0 }.freeze
+    def producer(servers = SERVERS, **kafka)
+      Penstock::Producer.new do |config|
+        config.kafka = { "bootstrap.servers": servers, "linger.ms": 0, log_level: 0, **kafka }
+        yield config if block_given?
+      end
+    end
+    class Output
+      def count(*) = nil
+      alias gauge count
+      alias histogram count
+    end
+    class Provider
+      def asked = (@asked ||= Hash.new(0))
+      def on_oauthbearer_token_refresh(event) = asked[Process.pid] += 1
+    end
+
+    PROVIDER = Provider.new
+    ONE = producer(debug: "broker", log_level: 7) do |config|
+      config.logger = Logger.new(File::NULL)
+      config.idle_disconnect_timeout = 60_000
+    end
+    TOKENS = producer("127.0.0.1:1", "security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER") do |config|
+      config.oauth.token_provider_listener = PROVIDER
+    end
+    POOL = defined?(::ConnectionPool) && Penstock::ConnectionPool.setup(size: 1) do |config|
+      config.kafka = { "bootstrap.servers": SERVERS, "linger.ms": 0 }
+    end
+    STATSD = Penstock::Listeners::Statsd.new(client: Output.new)
+    [STATSD, Penstock::Listeners::Prometheus.new].each { |listener| ONE.monitor.subscribe(listener) }
+    TOLD = Hash.new(0)
+    ONE.monitor.subscribe("message.acknowledged") { TOLD[Process.pid] += 1 }
+
+    def await(what, seconds = 10)
+      deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds
+      sleep 0.005 until yield || Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
+      yield or raise what
+    end
+
+    def live(generations, &within)
+      ONE.with(topic_config: { acks: 1 }).produce_sync(MESSAGE)
+      ONE.around { |sending| sending.call }
+      ONE.middleware.append { |message| message }
+      ONE.monitor.subscribe("producer.closing") { nil }
+      Penstock.monitor.subscribe("producer.closing") { nil }
+      ONE.tags.add(:child)
+      ONE.produce_sync(MESSAGE)
+      ONE.buffer(MESSAGE)
+      ONE.flush_sync
+      await("nothing was told") { TOLD[Process.pid] >= 3 }
+      TOKENS.client.connect
+      await("no token was asked for") { PROVIDER.asked[Process.pid].positive? }
+      POOL && Penstock::ConnectionPool.with { |lent| lent.produce_sync(MESSAGE) }
+      yield if within
+      child { live(generations - 1) } if generations.positive?
+      TOKENS.close(timeout: 0)
+      Penstock::ConnectionPool.shutdown if POOL
+      ONE.close(timeout: 10).complete? or raise "not all was delivered"
+    end
+
+    # In a child, which has to end well in time.
+    def child(what = nil)
+      pid = fork do
+        yield
+        exit!(0)
+      rescue Exception => e
+        warn "\#{what}: \#{e.full_message(highlight: false)}"
+        exit!(1)
+      end
+      watch = Process.detach(pid)
+      return watch.value.success? || raise("a child of \#{what} has failed") if watch.join(15)
+
+      Process.kill(:KILL, pid)
+      raise "a child of \#{what} hangs"
+    end
+
+    # @return [Array<Array(String, Mutex)>] of an object and of what belongs to it
+    def locks_of(object, name, seen = {}.compare_by_identity)
+      return [] if seen[object]
+
+      seen[object] = true
+      object.instance_variables.flat_map do |variable|
+        value = object.instance_variable_get(variable)
+        next [["\#{name}\#{variable}", value]] if value.is_a?(Thread::Mutex)
+
+        values = value.is_a?(Hash) ? value.values : [value]
+        values.select { |one| one.class.name.to_s.start_with?("Penstock") }.flat_map { |one| locks_of(one, one.class.name, seen) }
+      end
+    end
+
+    def every_lock
+      modules = [Penstock::EventDispatcher, Penstock::Dispatcher, Penstock::TokenRefresher, Penstock::ConnectionPool,
+                 Penstock::Producer.const_get(:IdleDisconnector)]
+      objects = [ONE, STATSD, Penstock.monitor, Penstock::ConnectionPool.default_pool].compact
+      modules.flat_map { |one| locks_of(one, "\#{one.name}.") } + objects.flat_map { |one| locks_of(one, one.class.name) }
+    end
+  RUBY
+
+  # Ruby frees the mutexes of threads that are not in the child; this is to show that nothing else waits for those threads.
+  def test_children_forked_while_a_thread_holds_each_of_our_mutexes_live_and_fork_and_end_well
+    names = ruby!(EVERY_LOCK + <<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 100).lines(chomp: true)
+      ONE.produce_sync(MESSAGE)
+      TOKENS.client.connect
+      POOL && Penstock::ConnectionPool.with { |lent| lent.produce_sync(MESSAGE) }
+      await("nothing was told") { TOLD[Process.pid] == 1 }
+      every_lock.each do |name, lock|
+        held = Queue.new
+        release = Queue.new
+        thread = Thread.new { lock.synchronize { (held << true) && release.pop } }
+        held.pop
+        child(name) { live(name.hash % 4 == 0 ? 1 : 0) }
+        release << true
+        thread.join
+        puts name.delete_prefix("Penstock::")
+      end
+      child("all") { live(1) }
+      TOKENS.close(timeout: 0)
+      Penstock::ConnectionPool.shutdown if POOL
+      ONE.close
+    RUBY
+    names << "ConnectionPool@lock" # which has no object without the gem
+    assert_equal mutexes, names.uniq.size
+  end
+
+  # @return [Integer] places in our code that make one, but for a client that has no Kafka
+  def mutexes
+    root = File.expand_path("../lib/penstock", __dir__)
+    files = Dir["#{root}/**/*.rb"] - ["#{root}/clients/dummy.rb"]
+    files.sum { |file| File.read(file).scan(/^ *@\w+ = Mutex\.new$/).size } # one more is made after a fork
+  end
+
+  # In the thread that forks itself, nothing is given up.
+  def test_children_forked_inside_a_listener_a_logger_and_a_hook_live_and_end_well
+    ruby!(EVERY_LOCK + <<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 100)
+      results = Queue.new
+      forking = {}
+      inside = lambda do |place|
+        next if forking[place]
+
+        forking[place] = true
+        results << [place, child(place) { live(1) }]
+      rescue StandardError => e
+        results << [place, e.message]
+      end
+      ONE.monitor.subscribe("message.acknowledged") { inside.call(:listener) }
+      ONE.config.logger.define_singleton_method(:add) { |*arguments| super(*arguments).tap { inside.call(:logger) } }
+      ONE.around do |sending|
+        inside.call(:before)
+        sending.call.tap { inside.call(:after) }
+      end
+      ONE.middleware.append { |message| message.tap { inside.call(:middleware) } }
+      PROVIDER.define_singleton_method(:on_oauthbearer_token_refresh) { |event| super(event).tap { inside.call(:provider) } }
+      ONE.produce_sync(MESSAGE)
+      TOKENS.client.connect
+      found = Array.new(6) { results.pop }
+      wrong = found.reject { |_, result| result == true }
+      abort wrong.inspect unless wrong.empty?
+      TOKENS.close(timeout: 0)
+      ONE.close
+    RUBY
+  end
+
   private
 
   # @return [Hash{Symbol=>Proc}] each sends a batch and waits for its verdicts

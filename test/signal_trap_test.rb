@@ -92,6 +92,85 @@ class SignalTrapTest < PenstockTest
     RUBY
   end
 
+  # A trap that needs the lock of a logger, which a thread has that the trap has interrupted, or that waits for it, would hang or
+  # raise; so nothing is logged in it.
+  def test_closing_while_everything_is_logged_and_the_loggers_lock_is_busy
+    output, errors, status = ruby(PREPARED + <<~RUBY, cluster.bootstrap_servers, topic)
+      require "logger"
+      file = File.open(IO::NULL, "w")
+      logger = Logger.new(file, level: :debug)
+      one = Penstock::Producer.new do |config|
+        config.kafka = { "bootstrap.servers": SERVERS, "linger.ms": 0, debug: "all", log_level: 7, "statistics.interval.ms": 10 }
+        config.logger = logger
+      end
+      one.monitor.subscribe(Penstock::Listeners::Logger.new(logger))
+      reader, writer = IO.pipe
+      trap("TERM") do
+        report = one.close
+        writer.puts(report.complete?, report.pending)
+        writer.close
+      end
+      Thread.new { loop { logger.debug { "busy" } } }
+      Thread.new do
+        begin
+          loop { one.produce_async(MESSAGE) && sleep(0.0005) }
+        rescue Penstock::ProducerClosedError
+          nil
+        end
+      end
+      Thread.new { sleep 0.3; Process.kill(:TERM, Process.pid) }
+      logger.debug { "busy too" } until one.closed? # the thread that the trap interrupts
+      puts reader.read, one.closed?, one.close.complete?
+    RUBY
+    assert_equal ["true\n0\ntrue\ntrue\n", ""], [output, errors]
+    assert_predicate status, :success?
+  end
+
+  def test_a_listener_that_needs_what_the_interrupted_thread_holds_is_told_when_the_trap_has_ended
+    assert_equal "true\n1\ntrue\n[\"producer.closing\", \"producer.closed\"]\n", run_trapped(<<~RUBY)
+      one = producer("linger.ms": 100)
+      lock = Mutex.new
+      told = Queue.new
+      %w[producer.closing producer.closed].each do |name|
+        one.monitor.subscribe(name) { lock.synchronize { told << name } }
+      end
+      one.produce_async(MESSAGE)
+      report = took = nil
+      trap("TERM") do
+        start = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        report = one.close
+        took = Process.clock_gettime(Process::CLOCK_MONOTONIC) - start
+      end
+      lock.synchronize { Process.kill(:TERM, Process.pid) && sleep(0.01) until report }
+      puts took < 15, report.delivered, report.complete?, Array.new(2) { told.pop }.inspect
+    RUBY
+  end
+
+  # The same within calls that are logged, by the thread that is interrupted.
+  def test_closing_in_the_middle_of_a_call_that_is_logged
+    output, errors, status = ruby(PREPARED + <<~RUBY, cluster.bootstrap_servers, topic)
+      require "logger"
+      logger = Logger.new(File.open(IO::NULL, "w"), level: :debug)
+      one = Penstock::Producer.new do |config|
+        config.kafka = { "bootstrap.servers": SERVERS, "linger.ms": 0, debug: "all", log_level: 7 }
+        config.logger = logger
+      end
+      one.monitor.subscribe(Penstock::Listeners::Logger.new(logger))
+      report = nil
+      trap("TERM") { report = one.close }
+      Thread.new { loop { logger.debug { "busy" } } }
+      Thread.new { sleep 0.3; Process.kill(:TERM, Process.pid) }
+      begin
+        loop { one.produce_async(MESSAGE) }
+      rescue Penstock::ProducerClosedError, Penstock::QueueFullError
+        sleep 0.01 until report
+      end
+      p report.complete?
+    RUBY
+    assert_equal ["true\n", ""], [output, errors]
+    assert_predicate status, :success?
+  end
+
   private
 
   def run_trapped(program) = ruby!(PREPARED + program, cluster.bootstrap_servers, topic)

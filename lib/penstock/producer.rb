@@ -111,6 +111,7 @@ module Penstock
       @flushing = TransactionLock.new("a flush")
       @forgetting = Mutex.new
       @closing_lock = Mutex.new
+      @closer = @telling = nil
       @credentials = nil
       @handed_over = nil # in the running transaction, where somebody wants to know what is purged
       @buffer = []
@@ -310,7 +311,7 @@ module Penstock
     def instrument(event)
       return if @monitor.silent? || !@monitor.listening?(event)
 
-      @monitor.instrument(event, { producer_id: id, **yield })
+      tell(event, { producer_id: id, **yield })
     end
 
     private
@@ -320,9 +321,8 @@ module Penstock
 
     def timed(event, payload = {}, &block)
       return block_given? ? yield : nil unless @monitor.listening?(event)
-      return @monitor.instrument(event, { producer_id: id, **payload }) unless block_given?
 
-      @monitor.instrument(event, { producer_id: id, **payload }, &block)
+      tell(event, { producer_id: id, **payload }, &block)
     end
 
     def current_connection

@@ -12,7 +12,9 @@ module Penstock
       # Blocks: this thread, until then, at most a tenth and a second longer than the timeout; interruptible at once, and
       # closing then goes on by itself, on a thread of its own. May be called from a signal trap, an `at_exit` block and a forked
       # child. A transaction or flush that cannot go on before close returns is given up: one that the trap has interrupted,
-      # or that is in another fiber of the same thread without a scheduler.
+      # or that is in another fiber of the same thread without a scheduler. Listeners that cannot go on then, as they need a
+      # lock that the interrupted thread has (a logger's), are waited for as long as `config.listener_budget`, and told when the
+      # trap has ended.
       #
       # @param timeout [Numeric, nil] seconds to go on delivering; nil: without limit; default: `config.close_timeout`
       # @param force [Boolean] changes nothing: what is left when the time is up is always purged
@@ -23,11 +25,11 @@ module Penstock
         trapped = SignalTrap.here?
         refuse_inside_transaction("close") unless trapped
         return @close_report if @close_report
-        return report_so_far if @closer.equal?(Thread.current) # a listener of what happens while closing
+        return report_so_far if [@closer, @telling].include?(Thread.current) # a listener of what happens while closing
 
         stuck = holds_a_lock?(trapped)
         limit = timeout && ((timeout * 1.1) + (status.active? ? 1 : 0.1))
-        await_closing(start_closing(timeout && (now + timeout), stuck, listening: EventDispatcher.here?), limit)
+        await_closing(start_closing(timeout && (now + timeout), stuck, trapped, listening: EventDispatcher.here?), limit)
       end
 
       # {#close}.
@@ -84,12 +86,12 @@ module Penstock
 
       # Nobody who is interrupted in the wait leaves it half done: it goes on on this thread. The lock is only ever held by
       # such threads, so a trap may wait for one of them.
-      def start_closing(deadline, stuck, listening:)
+      def start_closing(deadline, stuck, trapped, listening:)
         Thread.new do
           Thread.current.name = "penstock.closing"
           @closing_lock.synchronize do
             @closer = Thread.current
-            @close_report ||= close_everything(deadline, stuck, listening:)
+            @close_report ||= telling_apart(trapped) { close_everything(deadline, stuck, listening:) }
           end
         rescue Exception => e # rubocop:disable Lint/RescueException -- raised where it is waited for
           e
@@ -99,13 +101,57 @@ module Penstock
       end
 
       def await_closing(thread, limit)
-        return report_so_far unless thread.join(limit)
+        return @close_report || report_so_far unless thread.join(limit)
         raise thread.value if thread.value.is_a?(Exception)
 
         thread.value
       end
 
       def report_so_far = CloseReport.new(0, 0, 0, queue_size, unsent_count).freeze
+
+      # What a trap has interrupted may hold any lock, such as a logger's that a listener needs. So listeners are told on a
+      # thread of their own, and waited for no longer than one may take; they go on when the trap has ended.
+      def telling_apart(trapped)
+        return yield unless trapped
+
+        untold = Thread::Queue.new
+        telling = @telling = Thread.new do
+          Thread.current.name = "penstock.closing"
+          while (one = untold.pop)
+            one.call
+          end
+        end
+        begin
+          untold_here(untold)
+          @close_report = yield
+        ensure
+          untold.close
+          telling.join(config ? config.listener_budget / 1000.0 : 0)
+        end
+      end
+
+      # @return [Thread::Queue, nil] what this thread's events go to; nil: to their listeners at once
+      def untold_here(untold = nil)
+        return Thread.current.thread_variable_set(:penstock_untold, untold) if untold
+
+        @closer && Thread.current.thread_variable_get(:penstock_untold)
+      end
+
+      # Now; or, when a trap waits for us, on a thread that it does not wait for.
+      def apart(&block)
+        untold = untold_here
+        untold ? untold << block : yield
+      end
+
+      def tell(event, payload, &block)
+        return @monitor.instrument(event, payload, &block) unless untold_here
+
+        start = now
+        value = yield if block
+        payload = { **payload, time: (now - start) * 1000 } if block
+        apart { @monitor.instrument(event, payload) }
+        value
+      end
 
       # @param stuck [Boolean] who waits for us is who we would have to wait for: a trap, another fiber, a listener
       # @param listening [Boolean] who waits for us is a listener, of this producer or of one whose close waits for it
@@ -123,7 +169,7 @@ module Penstock
           await_flushes(flushing, stuck)
           @events.await_told(deadline) unless stuck || listening
           status.closed!
-          IdleDisconnector.forget(self)
+          apart { IdleDisconnector.forget(self) }
           CloseReport.new(*parts, unsent_count).freeze
         end
       end
@@ -148,7 +194,9 @@ module Penstock
       def flush_buffer_until(deadline)
         return if messages.empty?
 
+        untold = untold_here
         flush = Thread.new do
+          untold_here(untold)
           flush_async
         rescue Error
           nil # listeners of error.occurred know; the report says how many

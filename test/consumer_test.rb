@@ -260,6 +260,33 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
+  # ---- waiting ----
+
+  # A wake-up that is lost shows after the nap of a second, or when statistics come. A broker that is not there gives errors.
+  def test_consumers_that_wait_get_each_message_soon_while_statistics_and_errors_come_too
+    skip "too slow for it" if GCLevel.slow?
+    name = topic(partitions: 1)
+    sender = producer("linger.ms": 0)
+    got = Queue.new
+    over = false
+    readers = Array.new(4) do |i|
+      servers = "#{cluster.bootstrap_servers},127.0.0.1:1"
+      reading(name, servers:, "statistics.interval.ms": 601 + i, log_level: 0) { |config| config.logger = Logger.new(nil) }
+    end
+    threads = readers.each_with_index.map do |one, i|
+      Thread.new { got << one.poll([nil, 5_000][i % 2]) until over }
+    end
+    seconds = Array.new(101) do
+      sleep rand * 0.02 # most of them are asleep then
+      sender.produce_sync(topic: name, payload: "x", partition: 0)
+      seconds_of { 4.times { assert got.pop } }
+    end
+    assert_empty(seconds.drop(1).select { |one| one > 0.5 }) # to the first they have yet to connect
+    over = true
+    sender.produce_sync(topic: name, payload: "x", partition: 0)
+    threads.each(&:join)
+  end
+
   # ---- errors ----
 
   def test_an_error_of_one_partition_comes_by_itself_and_costs_no_message

@@ -478,6 +478,40 @@ class ConsumerTest < ConsumerTestCase
     polling.each(&:join)
   end
 
+  # Each message goes to one of those that poll; all that they ask meanwhile is answered or refused. By hand: PENSTOCK_ROUNDS=100
+  def test_eight_threads_use_one_consumer_and_close_it_again_and_again
+    name = topic(partitions: 1)
+    produce(name, Array.new(500, &:to_s))
+    Integer(ENV.fetch("PENSTOCK_ROUNDS", "8")).times do |round|
+      one = group_consumer("shared-#{name}", "enable.auto.commit": false).assign(name => { 0 => 0 })
+      uses = [-> { one.poll(20) }, -> { one.poll_batch(50, 20) }, -> { one.commit({ name => { 0 => 5 } }, timeout_ms: 2_000) },
+              -> { one.commit({ name => { 0 => 7 } }, async: true) }, -> { one.position(name, 0) }, -> { one.assignment },
+              -> { one.poll(0) }, -> { one.poll_batch(5, 1) }]
+      start = Queue.new
+      threads = uses.map { |use| quiet_thread { start.pop && use_until_closed(use) } }
+      uses.size.times { start << true }
+      sleep rand * 0.1
+      closed = Array.new(1 + (round % 3)) { quiet_thread { one.close(timeout: 10) } }
+      assert_equal [true], closed.map(&:value).uniq
+      results = threads.map { |thread| thread.join(20) ? thread.value : flunk("a thread hangs: #{thread.backtrace}") }
+      offsets = results.flatten.grep(Penstock::Message).map(&:offset)
+      assert_equal offsets.uniq.size, offsets.size, "polled twice"
+      assert_raises(Penstock::ConsumerClosedError) { one.poll(0) }
+    end
+  end
+
+  # @return [Array] what it gave, until that
+  def use_until_closed(use)
+    results = []
+    loop do
+      results << use.call
+    rescue Penstock::ConsumerClosedError
+      break results
+    rescue Penstock::ConsumeError
+      next # a commit that the cluster does not take
+    end
+  end
+
   def test_closing_with_messages_that_nobody_took_does_not_wait_for_them
     name = topic(partitions: 2)
     2.times { |partition| produce(name, Array.new(1_000, "x"), partition:) }

@@ -6,7 +6,7 @@ namespace :test do
     ruby "-w", "-Ilib", "-Itest", "test/fork_and_exit.rb"
   end
 
-  desc "More than a client can take, or anybody hears: rake test:overload [PART=queue,payloads,handles,idle,spin] [MINUTES=10]"
+  desc "More than a client can take, or anybody hears: rake test:overload [PART=queue,payloads,handles,idle,spin,names] [MINUTES]"
   task overload: :compile do
     ruby "-w", "-Ilib", "-Itest", "test/overload.rb"
   end

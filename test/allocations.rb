@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "support/advertising_broker"
 require_relative "support/allocation_counts"
 AllocationCounts.preload
 require "penstock"
@@ -15,15 +16,16 @@ class Allocations
   # client.c: what librdkafka could not make a client of, and would free twice.
   LOSES_CONF = Gem::Version.new(Penstock.librdkafka_version) < Gem::Version.new("2.14")
 
-  Path = Struct.new(:name, :body, :divisor, :expected)
+  Path = Struct.new(:name, :body, :divisor, :least, :expected)
   @paths = []
 
   class << self
     attr_reader :paths
 
     # @param divisor [Integer] of the loops: for what takes long
+    # @param least [Integer] how many loops at least
     # @param lost [Hash] of each loop, what stays, and is known to
-    def path(name, divisor: 1, lost: {}, &body) = @paths << Path.new(name, body, divisor, lost)
+    def path(name, divisor: 1, least: 3, lost: {}, &body) = @paths << Path.new(name, body, divisor, least, lost)
   end
 
   BAD_SETTINGS = [
@@ -90,6 +92,17 @@ class Allocations
     _, error, = @client.produce_many(batch, false)
     expect(error.is_a?(Penstock::ProduceError))
     expect(@client.produce_many(batch * 50, false)[1].is_a?(Penstock::ProduceError)) # handed over without the GVL
+  end
+
+  # Before librdkafka has asked for the topic, then when it has given it up, and asks once a second.
+  path("messages for a topic that does not exist", divisor: 20) do |loop, _|
+    @lacking ||= AdvertisingBroker.new
+    @client ||= opened(new_client(@lacking.address, "topic.metadata.propagation.max.ms": 10))
+    message = { **WITH_HEADERS, topic: "lacking-#{loop / 5}" }
+    perhaps { @client.produce(message).wait(max_wait_timeout_ms: 10_000) }
+    handles, error, = @client.produce_many([message] * 3, 10_000)
+    expect(error.is_a?(Penstock::ProduceError) || handles.all? { |handle| handle.error.code == :unknown_topic_or_part })
+    refused(Penstock::ProduceError) { @client.produce(message) }
   end
 
   SMALL = { "queue.buffering.max.messages": 3 }.freeze
@@ -189,6 +202,30 @@ class Allocations
     consumer = new_consumer(servers, "auto.offset.reset": "error").assign("known" => { 0 => 5_000 })
     refused(Penstock::ConsumeError) { 50.times { consumer.poll(200) } }
     consumer.close(timeout: 2)
+  end
+
+  path("messages that are consumed, and polls that are interrupted", divisor: 10) do |loop, servers|
+    @sender ||= opened(new_client(servers))
+    @reader ||= new_consumer(servers, "fetch.wait.max.ms": 5).assign("known" => { 0 => :end }).tap { |one| one.poll(100) }
+    @sender.produce_many([WITH_HEADERS, { topic: "known", payload: nil }, { topic: "known", payload: "x", key: "k" }], 10_000)
+    interrupted { @reader.poll(10_000) }
+    interrupted { @reader.poll_batch(100, 10_000) } if loop.even?
+    @reader.poll_batch(100, 20).each(&:headers)
+    @reader.seek("known", 0, :beginning).poll(20) if (loop % 100).zero?
+  end
+
+  # The embedded cluster lets the first member of each wait for 3 seconds.
+  path("groups that are joined and left", divisor: 1_000, least: 2) do |loop, servers|
+    members = Array.new(5) do |i|
+      new_consumer(servers, "group.id": "joined-#{loop}-#{i}", "auto.offset.reset": "earliest", "session.timeout.ms": 6_000)
+        .subscribe("known")
+    end
+    members.each do |one|
+      interrupted { one.poll(1_000) } until one.assignment.any?
+      one.poll(0)
+    end
+    members.first(3).each(&:unsubscribe)
+    members.each { |one| one.close(timeout: 5) }
   end
 
   path("producers that are opened and dropped, or interrupted meanwhile") do |loop, servers|
@@ -318,7 +355,7 @@ class Allocations
   # @return [Array(Object, String)] what is wrong, or nil; and a line about it
   def run(path)
     Thread.report_on_exception = false
-    loops = [@loops / path.divisor, 3].max
+    loops = [@loops / path.divisor, path.least].max
     before = settled
     # On a thread of its own, as the collector might find things on this one's stack for long.
     memory, baseline = Thread.new { with_surroundings { |surroundings| repeat(path, surroundings, loops) } }.value

@@ -272,6 +272,33 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
+  # ---- waiting ----
+
+  # A wake-up that is lost shows after the nap of a second, or when statistics come. A broker that is not there gives errors.
+  def test_consumers_that_wait_get_each_message_soon_while_statistics_and_errors_come_too
+    skip "too slow for it" if GCLevel.slow?
+    name = topic(partitions: 1)
+    sender = producer("linger.ms": 0)
+    got = Queue.new
+    over = false
+    readers = Array.new(4) do |i|
+      servers = "#{cluster.bootstrap_servers},127.0.0.1:1"
+      reading(name, servers:, "statistics.interval.ms": 601 + i, log_level: 0) { |config| config.logger = Logger.new(nil) }
+    end
+    threads = readers.each_with_index.map do |one, i|
+      Thread.new { got << one.poll([nil, 5_000][i % 2]) until over }
+    end
+    seconds = Array.new(101) do
+      sleep rand * 0.02 # most of them are asleep then
+      sender.produce_sync(topic: name, payload: "x", partition: 0)
+      seconds_of { 4.times { assert got.pop } }
+    end
+    assert_empty(seconds.drop(1).select { |one| one > 0.5 }) # to the first they have yet to connect
+    over = true
+    sender.produce_sync(topic: name, payload: "x", partition: 0)
+    threads.each(&:join)
+  end
+
   # ---- errors ----
 
   def test_an_error_of_one_partition_comes_by_itself_and_costs_no_message
@@ -615,6 +642,40 @@ class ConsumerTest < ConsumerTestCase
     polling = Array.new(3) { Thread.new { one.each { Thread.pass } } }
     assert_equal [true] * 8, Array.new(8) { Thread.new { one.close } }.map(&:value)
     polling.each(&:join)
+  end
+
+  # Each message goes to one of those that poll; all that they ask meanwhile is answered or refused. By hand: PENSTOCK_ROUNDS=100
+  def test_eight_threads_use_one_consumer_and_close_it_again_and_again
+    name = topic(partitions: 1)
+    produce(name, Array.new(500, &:to_s))
+    Integer(ENV.fetch("PENSTOCK_ROUNDS", "8")).times do |round|
+      one = group_consumer("shared-#{name}", "enable.auto.commit": false).assign(name => { 0 => 0 })
+      uses = [-> { one.poll(20) }, -> { one.poll_batch(50, 20) }, -> { one.commit({ name => { 0 => 5 } }, timeout_ms: 2_000) },
+              -> { one.commit({ name => { 0 => 7 } }, async: true) }, -> { one.position(name, 0) }, -> { one.assignment },
+              -> { one.poll(0) }, -> { one.poll_batch(5, 1) }]
+      start = Queue.new
+      threads = uses.map { |use| quiet_thread { start.pop && use_until_closed(use) } }
+      uses.size.times { start << true }
+      sleep rand * 0.1
+      closed = Array.new(1 + (round % 3)) { quiet_thread { one.close(timeout: 10) } }
+      assert_equal [true], closed.map(&:value).uniq
+      results = threads.map { |thread| thread.join(20) ? thread.value : flunk("a thread hangs: #{thread.backtrace}") }
+      offsets = results.flatten.grep(Penstock::Message).map(&:offset)
+      assert_equal offsets.uniq.size, offsets.size, "polled twice"
+      assert_raises(Penstock::ConsumerClosedError) { one.poll(0) }
+    end
+  end
+
+  # @return [Array] what it gave, until that
+  def use_until_closed(use)
+    results = []
+    loop do
+      results << use.call
+    rescue Penstock::ConsumerClosedError
+      break results
+    rescue Penstock::ConsumeError
+      next # a commit that the cluster does not take
+    end
   end
 
   def test_closing_with_messages_that_nobody_took_does_not_wait_for_them

@@ -7,8 +7,8 @@ require_relative "support/reader"
 
 # The long forms of test/overload_test.rb, each ending in a line with its figures.
 #
-#   rake test:overload [PART=queue,payloads,handles,idle,spin] [MINUTES=10]
-parts = ENV.fetch("PART", "queue,payloads,handles,idle,spin").split(",")
+#   rake test:overload [PART=queue,payloads,handles,idle,spin,names] [MINUTES=10]
+parts = ENV.fetch("PART", "queue,payloads,handles,idle,spin,names").split(",")
 minutes = Float(ENV.fetch("MINUTES", "10"))
 $stdout.sync = true
 cluster = Penstock::EmbeddedCluster.new(brokers: 1)
@@ -44,6 +44,11 @@ figures = {
     format("a thread polled four consumers %<polls>s times in %<seconds>s s and never slept: four producers delivered " \
            "%<delivered>s messages meanwhile, with no gap above %<stall_s>s s, and it consumed %<consumed>s, with none above " \
            "%<reading_stall_s>s s", found)
+  end,
+  "names" => lambda do
+    found = overload.run(Overload::NAMES, topic["names"], 1_000, 10_000, 99, seconds: 1_200)
+    format("%<topics>s topics and messages of %<fibers>s fibers: in the second half of 100 rounds there were %<half_objects>s " \
+           "more objects, and %<half_kb>s kB more of memory; %<clients>s clients left", found)
   end
 }
 begin

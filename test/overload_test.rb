@@ -55,4 +55,13 @@ class OverloadTest < PenstockTest
     assert_operator found[:stall_s], :<, 3, found.inspect
     assert_operator found[:reading_stall_s], :<, 3, found.inspect
   end
+
+  # What is kept of each topic or fiber would be 1,000 objects a round, and some 100 kB.
+  def test_topics_fibers_and_settings_that_are_met_once_leave_nothing_behind
+    found = run_overload(Overload::NAMES, 1_000, 1_000, 10)
+    assert_equal %w[11000 11000], found.values_at(:topics, :fibers)
+    assert_operator found[:least_objects].to_i, :<, 200, found.inspect
+    assert_operator found[:least_kb].to_i, :<, 600, found.inspect
+    assert_operator found[:clients].to_i, :<, 20
+  end
 end

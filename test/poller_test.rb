@@ -66,6 +66,60 @@ class PollerTest < PenstockTest
     assert_equal "penstock.poller", File.read("/proc/self/task/#{thread}/comm").chomp
   end
 
+  # ---- what a client costs ----
+
+  COSTS = <<~'RUBY'
+    SERVERS, TOPIC, KIND, *EXPECTED = ARGV
+    PARTITIONS = [*0...Integer(EXPECTED.shift)]
+    def producer
+      one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": SERVERS } }
+      PARTITIONS.each { |partition| one.produce_sync(topic: TOPIC, payload: "x", partition:) }
+      one
+    end
+    def consumer
+      one = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": SERVERS, "fetch.wait.max.ms": 20 } }
+      one.assign(TOPIC => PARTITIONS.to_h { |partition| [partition, :beginning] })
+      seen = []
+      seen |= [one.poll(1_000)&.partition].compact until seen.size == PARTITIONS.size
+      one
+    end
+    def held = [Dir.children("/proc/self/task").size, Dir.children("/proc/self/fd").size]
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    expected = EXPECTED.map { |number| Integer(number) * 4 }
+    $kept = [producer, send(KIND)] # what a process has once, too
+    sleep 0.5
+    before = held
+    $kept.concat(Array.new(4) { send(KIND) })
+    deadline = now + 10
+    sleep 0.05 until (more = held.zip(before).map { |after, once| after - once }) == expected || now > deadline
+    print more.map { |number| number / 4.0 }.join(" ")
+  RUBY
+
+  # The numbers are those of docs/waiting.md, and of the librdkafka that it names.
+  %w[producer consumer].product([1, 3]).each do |kind, brokers|
+    define_method("test_a_#{kind}_costs_the_threads_and_descriptors_that_are_documented_with_#{brokers}_brokers") do
+      skip "no /proc here" unless File.directory?("/proc/self/task")
+      documented = documented_costs(kind).map { |row| row.fetch(brokers) }
+      own = own_cluster(brokers:)
+      own.create_topic("used", partitions: brokers)
+      brokers.times { |partition| own.move_leader("used", partition, partition + 1) }
+      filling = producer(servers: own.bootstrap_servers)
+      brokers.times { |partition| filling.produce_sync(topic: "used", payload: "x", partition:) }
+      costs = ruby!(COSTS, own.bootstrap_servers, "used", kind, brokers.to_s, *documented.map(&:to_s),
+                    seconds: 60).split.map(&:to_f)
+      next assert_equal documented, costs if Penstock.librdkafka_version.start_with?("2.0.")
+
+      costs.zip(documented).each { |cost, limit| assert_operator cost, :<=, limit }
+    end
+  end
+
+  # @return [Array<Hash{Integer => Integer}>] threads and descriptors, by brokers
+  def documented_costs(kind)
+    page = File.read(File.expand_path("../docs/waiting.md", __dir__))
+    table = page[/^\| each [^|]*#{kind}[^|]* \| with 1 broker \| with 3 brokers \|\n(?:\|.*\n)+/]
+    %w[threads descriptors].map { |what| [1, 3].zip(table[/^\| #{what}.*/].scan(/\| (\d+) /).flatten.map(&:to_i)).to_h }
+  end
+
   def test_25_producers_share_one_native_thread_and_need_no_ruby_thread
     ruby_threads = Thread.list.size
     producers = Array.new(25) { producer }

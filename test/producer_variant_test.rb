@@ -190,6 +190,65 @@ class ProducerVariantTest < ProducerTestCase
     threads.each(&:join)
   end
 
+  # ---- many of them ----
+
+  def settings(number) = { "message.timeout.ms": 100_000 + number }
+
+  # In threads, whose stacks go with them; so that the GC takes what is dropped.
+  def aside(&block) = Thread.new(&block).value
+
+  def test_settings_for_each_message_take_no_more_clients_than_there_may_be
+    name = topic(partitions: 1)
+    one = producer("linger.ms": 0)
+    most = 0
+    counted = []
+    15.times do |i|
+      aside do
+        20.times { |j| one.with(topic_config: settings((i * 20) + j)).produce_sync(topic: name, payload: "x") }
+        nil
+      end
+      most = [most, Penstock::Client.open_count].max
+      counted << one.totals.delivered
+    end
+    assert_operator most, :<=, Penstock::Producer::Variant::MOST + 1
+    assert_equal Array.new(15) { |i| 20 * (i + 1) }, counted
+    one.close
+    assert_equal 300, one.totals.delivered
+  end
+
+  def test_too_many_variants_are_refused_and_those_there_are_go_on
+    name = topic(partitions: 1)
+    one = producer
+    aside do
+      kept = Array.new(100) { |i| one.with(topic_config: settings(i)) }
+      error = assert_raises(Penstock::VariantInvalidError) { one.with(topic_config: settings(100)) }
+      assert_match(/100 variants.*keep it.*#{one.id}/, error.message)
+      assert_equal [0, 1], [kept.first, kept.last].map { |variant| variant.produce_sync(topic: name, payload: "x").offset }
+      assert_equal settings(50), one.with(topic_config: settings(50)).topic_config
+      one.with(max_wait_timeout: 5)
+      nil
+    end
+    aside { assert_equal 2, one.with(topic_config: settings(100)).produce_sync(topic: name, payload: "x").offset }
+  end
+
+  def test_a_variant_that_is_dropped_keeps_its_client_until_its_messages_are_delivered
+    name = topic(partitions: 1)
+    one = producer("linger.ms": 60_000)
+    handle = aside { one.with(topic_config: settings(0)).produce_async(topic: name, payload: "x") }
+    aside { 120.times { |i| one.with(topic_config: settings(i + 1)) } && nil }
+    assert_predicate handle, :pending?
+    assert_equal 1, one.queue_size
+    one.flush(timeout: 20)
+    assert_predicate handle, :delivered?
+    aside { 120.times { |i| one.with(topic_config: settings(i + 200)) } && nil }
+    eventually do
+      GC.start
+      aside { one.with(topic_config: settings(rand(1_000..1_000_000))) && nil }
+      Penstock::Client.open_count.zero?
+    end
+    assert_equal 1, one.totals.delivered
+  end
+
   def test_queue_size_flush_purge_disconnect_and_close_cover_the_clients_of_variants
     name = topic(partitions: 1)
     one = producer("linger.ms": 60_000)

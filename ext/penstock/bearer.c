@@ -15,9 +15,15 @@ static void bearer_free(void *data)
     if (open) ps_open_unref(open);
 }
 
+/* What it keeps: its client or consumer may be gone. */
+static size_t bearer_size(const void *data)
+{
+    return data ? sizeof(struct ps_open) : 0;
+}
+
 static const rb_data_type_t bearer_type = {
     .wrap_struct_name = "Penstock::Bearer",
-    .function = { .dfree = bearer_free },
+    .function = { .dfree = bearer_free, .dsize = bearer_size },
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 

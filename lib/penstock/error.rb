@@ -183,7 +183,8 @@ module Penstock
   # To be raised by a program inside a transaction's block: aborts it, and goes no further than the block.
   class AbortTransaction < Error; end
 
-  # A setting of {Producer#with} is unknown, has a wrong value, or contradicts the producer's. Nothing was made.
+  # A setting of {Producer#with} is unknown, has a wrong value, or contradicts the producer's; or there are too
+  # many. Nothing was made.
   class VariantInvalidError < Error; end
 
   # Something was called in a signal trap that cannot be done there; see {Producer}. Nothing was sent, begun or changed.

@@ -15,6 +15,7 @@ require_relative "producer/transactions"
 require_relative "producer/transaction_lock"
 require_relative "producer/variant"
 require_relative "producer/variant_checks"
+require_relative "producer/variants"
 require_relative "producer/closing"
 require_relative "producer/credentials"
 require_relative "producer/idle_disconnector"
@@ -63,6 +64,7 @@ module Penstock
     include Transactions
     include Closing
     include VariantChecks
+    include Variants
     include Listening
     include Sharing
     include Credentials
@@ -107,6 +109,7 @@ module Penstock
       @transactional = @idempotent = @variants = false
       @connections = { {} => @connection = Connection.new(self) }
       @making_variants = Mutex.new
+      @used_settings = ObjectSpace::WeakMap.new
       @transaction_lock = TransactionLock.new
       @flushing = TransactionLock.new("a flush")
       @forgetting = Mutex.new
@@ -166,22 +169,19 @@ module Penstock
       current_connection.use
     end
 
-    # The producer with other settings; see {Variant}.
+    # The producer with other settings; see {Variant}. To be made once for each combination of settings, and kept.
+    #
+    # Blocks: no; where there are many, it closes the idle clients of those that were dropped, which takes a moment.
     #
     # @param max_wait_timeout [Integer, nil] ms, instead of the producer's
     # @param topic_config [Hash] librdkafka's topic settings, such as `{ acks: 1 }`, see {Variant::TOPIC_SETTINGS}
     # @return [Variant]
-    # @raise [VariantInvalidError] a setting is unknown, has a wrong value, or does not go together with the producer's
+    # @raise [VariantInvalidError] a setting is unknown, has a wrong value, or does not go together with the producer's; or there
+    #   are {Variant::MOST} variants with different topic settings already
     def with(max_wait_timeout: config&.max_wait_timeout, topic_config: {})
       check_usable
       SignalTrap.refuse("making a variant")
-      topic_config = check_variant(max_wait_timeout, topic_config)
-      @making_variants.synchronize do
-        # Replaced as a whole: others may be going through it.
-        @connections = { topic_config => Connection.new(self, overrides(topic_config)), **@connections }
-      end
-      @variants = true
-      Variant.new(self, max_wait_timeout:, topic_config:)
+      make_variant(max_wait_timeout, check_variant(max_wait_timeout, topic_config))
     end
     alias variant with
 

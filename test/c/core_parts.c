@@ -82,8 +82,20 @@ static void *sleep_for_work(void *unused)
     }
 }
 
+/* What is written while nobody reads: whoever writes is not held up, and whoever comes then is woken, once. */
+static void flood(void)
+{
+    struct ps_wakeup wakeup;
+    if (ps_wakeup_open(&wakeup) != 0) die("no wakeup");
+    for (int i = 0; i < 1000000; i++) ps_wakeup_signal(&wakeup);
+    if (!ps_wakeup_wait(&wakeup, ps_now_us() + PATIENCE_US)) die("a million signals that woke nobody");
+    if (ps_wakeup_take(&wakeup)) die("signals that were not all taken together");
+    ps_wakeup_close(&wakeup);
+}
+
 static void wakeup_part(void)
 {
+    flood();
     static void *(*const bodies[])(void *) = { signal_work, signal_work, signal_work, sleep_for_work };
     if (ps_wakeup_open(&woken.wakeup) != 0) die("no wakeup");
     woken.signallers = 3;

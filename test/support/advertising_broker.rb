@@ -1,14 +1,16 @@
 # frozen_string_literal: true
 
 require "socket"
+require "stringio"
 
 # A broker that knows no more than ApiVersions and Metadata, to advertise whatever a test wants: the embedded cluster's are
-# always on 127.0.0.1.
+# always on 127.0.0.1. It has no topics, where that one would make them.
 class AdvertisingBroker
   API_VERSIONS = 18
   METADATA = 3
   APIS = { 0 => [0, 7], 1 => [0, 11], METADATA => [0, 2], API_VERSIONS => [0, 0] }.freeze
   UNSUPPORTED_VERSION = 35
+  UNKNOWN_TOPIC = 3
 
   attr_reader :address
 
@@ -44,8 +46,8 @@ class AdvertisingBroker
 
   def serve(socket)
     while (size = socket.read(4))
-      key, version, correlation = socket.read(size.unpack1("N")).unpack("nnN")
-      body = [correlation].pack("N") + (key == METADATA ? metadata(version) : api_versions(version))
+      key, version, correlation, client, rest = socket.read(size.unpack1("N")).unpack("nnNna*")
+      body = [correlation].pack("N") + (key == METADATA ? metadata(version, rest[client..]) : api_versions(version))
       socket.write([body.bytesize].pack("N"), body)
     end
   rescue SystemCallError, IOError
@@ -59,11 +61,18 @@ class AdvertisingBroker
     [version.zero? ? 0 : UNSUPPORTED_VERSION, APIS.size].pack("nN") + apis
   end
 
-  def metadata(version)
+  # It has no topic.
+  def metadata(version, request)
     raise IOError, "Metadata v#{version} is not for us" unless version == 2
 
     brokers = @brokers.map { |id, host, port| [id].pack("N") + string(host) + [port, -1].pack("Ns>") }
-    [brokers.size].pack("N") + brokers.join + string(@cluster_id) + [1, 0].pack("NN")
+    [brokers.size].pack("N") + brokers.join + string(@cluster_id) + [1].pack("N") + topics(request)
+  end
+
+  def topics(request)
+    asked = StringIO.new(request)
+    names = Array.new(asked.read(4).unpack1("l>").clamp(0..)) { asked.read(asked.read(2).unpack1("n")) }
+    [names.size].pack("N") + names.map { |name| [UNKNOWN_TOPIC].pack("n") + string(name) + [0, 0].pack("CN") }.join
   end
 
   def string(text) = [text.bytesize].pack("n") + text

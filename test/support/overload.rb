@@ -8,6 +8,7 @@ require "rbconfig"
 # takes once, it takes in the first.
 class Overload
   LIBRARY = File.expand_path("../../lib", __dir__)
+  SCHEDULER = File.expand_path("plain_scheduler", __dir__)
 
   HEAD = <<~'RUBY'
     require "logger"
@@ -156,6 +157,51 @@ class Overload
     producers.each(&:purge)
   RUBY
 
+  # What is met once and never again: topics, fibers that send, settings of variants. A round sends through all the topics by
+  # one producer, to a cluster that is not there and with room for little, as what librdkafka keeps of a topic until it is
+  # closed is its own; and one message in each of many fibers.
+  NAMES = <<~'RUBY'
+    require ENV.fetch("SCHEDULER")
+    topics, fibers, phases = NUMBERS.map { |number| Integer(number) }
+    nobody = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 }
+    one = producer
+    number = 0
+    round = lambda do
+      lonely = producer(**nobody)
+      lonely.monitor.subscribe("error.occurred") { |event| event[:label] }
+      reader = Penstock::Consumer.new { |config| config.kafka = { **nobody } }
+      topics.times do
+        topic = "names-#{number += 1}"
+        lonely.produce_async(topic:, payload: "x", partition: 0, label: topic)
+        reader.assign(topic => [0]) if (number % 100).zero?
+        reader.poll(0)
+      end
+      lonely.purge
+      lonely.close(timeout: 0)
+      reader.close
+      fibers.times.each_slice(1_000) do |slice|
+        Thread.new do
+          Fiber.set_scheduler(PlainScheduler.new)
+          slice.each { Fiber.schedule { one.produce_sync(topic: TOPIC, payload: "x", partition: 0) } }
+        end.join
+      end
+      one.with(topic_config: { "message.timeout.ms": 100_000 + number }).produce_sync(topic: TOPIC, payload: "x", partition: 0)
+    end
+    objects = lambda do
+      GC.start
+      ObjectSpace.count_objects.then { |counts| counts[:TOTAL] - counts[:FREE] }
+    end
+    counts = []
+    grown = growth(phases) do
+      round.call
+      counts << objects.call
+    end
+    more = counts.each_cons(2).map { |before, after| after - before }
+    tell(topics: number, fibers: fibers * (phases + 1), clients: Penstock::Client.open_count, grown_kb: grown.join(","),
+         least_kb: grown.min, half_kb: grown.last(phases / 2).sum, objects: more.join(","), least_objects: more.min,
+         half_objects: more.last(phases / 2).sum)
+  RUBY
+
   # @param servers [String] of a cluster
   def initialize(servers)
     @servers = servers
@@ -165,7 +211,7 @@ class Overload
   def run(program, topic, *numbers, seconds: 120)
     arguments = [@servers, topic, *numbers.map(&:to_s)]
     ruby = [RbConfig.ruby, "-w", "-I", LIBRARY, "-r", "penstock", "-e", "#{HEAD}#{program}", *arguments]
-    output, errors, status = Open3.capture3("timeout", "-k", "5", seconds.to_s, *ruby)
+    output, errors, status = Open3.capture3({ "SCHEDULER" => SCHEDULER }, "timeout", "-k", "5", seconds.to_s, *ruby)
     raise "#{status}: #{output} #{errors}" unless status.success?
 
     output.split.to_h { |pair| pair.split("=", 2) }.transform_keys(&:to_sym)

@@ -31,6 +31,17 @@ module Penstock
         @forgetting = Mutex.new
       end
 
+      # One that nobody uses, and has done what others have, which have ended.
+      # @param others [Array<Connection>]
+      def self.remains(producer, others)
+        new(producer).tap { |made| made.inherit(others.map(&:past_totals)) }
+      end
+
+      # @param totals [Array<Totals>] what was done elsewhere in this process
+      def inherit(totals)
+        @past = Past.new(totals.reduce(past_totals, :+), [], Process.pid)
+      end
+
       # Blocks while another thread connects, and for a transactional producer's first round trips.
       # @return [Client] that was open a moment ago
       def use = @client || connect

@@ -6,7 +6,9 @@ module Penstock
     #
     # librdkafka fixes the settings of a topic when a client first uses it, so a variant with topic settings has a
     # client of its own (3 threads and connections), shared by all variants with the same settings; messages that are
-    # sent with different ones are not ordered among each other.
+    # sent with different ones are not ordered among each other. So make variants once, and keep them: a producer has at most
+    # {MOST} of those clients. When there are more than a few, those of variants that the program has dropped are closed, once
+    # their messages have their verdicts, as soon as a variant with further settings is made.
     #
     # Any thread and fiber may use it. While one of its methods runs, what the same fiber sends through the producer
     # itself goes through the variant too.
@@ -16,6 +18,10 @@ module Penstock
         acks request.required.acks compression.codec compression.type compression.level delivery.timeout.ms
         message.timeout.ms partitioner request.timeout.ms
       ].freeze
+
+      # Variants with different topic settings that a producer may have at once: those that the program has kept, and those that
+      # have messages in flight.
+      MOST = 100
 
       SYNONYMS = [
         %i[acks request.required.acks], %i[compression.codec compression.type], %i[message.timeout.ms delivery.timeout.ms]

@@ -209,6 +209,47 @@ class GCTest < PenstockTest
     assert_equal 0, Penstock::Client.open_count
   end
 
+  # In a program of its own, where every thread and descriptor is theirs.
+  TRANSACTIONAL = <<~RUBY
+    require "logger"
+    def resources = %w[task fd].map { |what| Dir.children("/proc/self/\#{what}").size }
+    def fail(id)
+      producer = Penstock::Producer.new do |config|
+        config.kafka = { "bootstrap.servers": "127.0.0.1:1", "transactional.id": id.to_s, log_level: 0 }
+        config.logger = Logger.new(nil)
+        config.max_wait_timeout = 50
+        config.max_attempts_on_transaction_command = 1
+      end
+      producer.transaction { abort "a transaction without a broker" }
+    rescue Penstock::TransactionError => e
+      producer.close if id.even?
+      e.code
+    end
+    def fail_in_threads(ids)
+      ids = ids.each_with_object(Queue.new) { |id, queue| queue << id }.close
+      threads = Array.new(8) { Thread.new { codes = []; while (id = ids.pop) do codes << fail(id) end; codes } }
+      threads.flat_map(&:value).tally
+    end
+    def left?(before)
+      GC.start
+      Penstock::Client.open_count.positive? || Thread.list.size > 1 || resources.zip(before).any? { |now, earlier| now > earlier }
+    end
+    fail_in_threads(0...8)
+    sleep 0.1 while left?([1_000, 1_000])
+    sleep 4 # some Rubies keep a native thread for 3 seconds after its end
+    before = resources
+    deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 40
+    codes = fail_in_threads(0...200)
+    sleep 0.1 while (left = left?(before)) && Process.clock_gettime(Process::CLOCK_MONOTONIC) < deadline
+    left &&= [before, resources, Penstock::Client.open_count, Thread.list]
+    p codes.to_a, left
+  RUBY
+
+  def test_200_transactional_producers_that_cannot_be_made_ready_leave_nothing
+    skip "no /proc here" unless File.directory?("/proc/self/task")
+    assert_equal "[[:timed_out, 200]]\nfalse\n", ruby!(TRANSACTIONAL, seconds: 100)
+  end
+
   def test_a_producer_that_could_not_be_made_leaves_no_dispatcher_thread
     threads = Thread.list
     fail_to_connect { |config| config.logger = Logger.new(nil) }

@@ -260,8 +260,9 @@ module Penstock
     end
 
     # Wakes every thread that polls, commits what librdkafka would have committed, leaves the group and frees everything.
-    # Messages that were polled stay good. Closing again does nothing; closing from several threads at once closes once,
-    # and all wait for it. In a forked child it does nothing.
+    # Messages that were polled stay good. While the group is rebalancing, its coordinator may refuse the offsets of one who
+    # leaves; that is logged, and others poll those messages again. Closing again does nothing; closing from several threads
+    # at once closes once, and all wait for it. In a forked child it does nothing.
     #
     # Blocks: this thread, until then, without the GVL; interruptible at once, and closing then goes on by itself. May be
     # called from a signal trap, from a block of {#each}, and from an `at_exit` block.

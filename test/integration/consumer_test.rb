@@ -95,6 +95,71 @@ class KafkaConsumerTest < ConsumerTestCase
       assert_equal 602, got.size
       assert_equal 602, got.uniq { |message| [message.partition, message.offset] }.size, "each message once"
     end
+
+    # One stays, others come and go, and messages are produced all the while. Whoever gives a partition up has committed what
+    # it polled, so the next goes on there: by offset, each partition's messages come once, in order and without a gap.
+    define_method(:"test_no_message_is_lost_repeated_or_out_of_order_while_members_come_and_go_#{strategy}") do
+      name = new_topic
+      join = -> { member(name, "partition.assignment.strategy": strategy) }
+      got = Queue.new
+      sending = quiet_thread { send_until_stopped(name) }
+      one = join.call
+      staying = member_thread(one, got, slow: true)
+      eventually(30) { assigned(one).size == 4 && got.size > 100 }
+      3.times do |round|
+        others = Array.new(1 + (round % 2)) { join.call }
+        threads = others.map { |other| member_thread(other, got) }
+        eventually(30) { shared_by?([one, *others]) }
+        seen = got.size
+        eventually(30) { got.size > seen + 200 }
+        threads.each do |thread|
+          assert stop(thread)
+          others.shift
+          eventually(30) { shared_by?([one, *others]) } # who leaves while it joins anew, its offsets are refused
+        end
+      end
+      sent = stop(sending)
+      eventually(30) { got.size > sent } # with the topic's first
+      stop(staying)
+      places = Array.new(got.size) { got.pop }
+      assert_equal sent + 1, places.size
+      places.group_by(&:first).each_value { |ones| assert_equal (0...ones.size).to_a, ones.map(&:last) }
+    end
+  end
+
+  def shared_by?(members)
+    sizes = members.map { |each| assigned(each).size }
+    sizes.sum == 4 && sizes.all?(1..)
+  end
+
+  def stop(thread)
+    thread[:stopped] = true
+    thread.value
+  end
+
+  # @return [Integer] how many it has sent
+  def send_until_stopped(name)
+    sent = 0
+    until Thread.current[:stopped]
+      4.times { |partition| produce(name, %w[x] * 5, partition:, on: @sender) }
+      sent += 20
+      sleep 0.01
+    end
+    sent
+  end
+
+  # It takes its time for each batch, in which more comes, and a rebalance perhaps: before it is done with its messages if it is
+  # slow, else after that.
+  def member_thread(consumer, got, slow: false)
+    quiet_thread do
+      until Thread.current[:stopped]
+        batch = consumer.poll_batch(1_000, 50)
+        sleep 0.3 if slow
+        batch.each { |message| got << [message.partition, message.offset] }
+        sleep 0.3 unless slow
+      end
+      consumer.close
+    end
   end
 
   def test_a_member_that_stops_polling_is_told_and_comes_back
@@ -149,6 +214,24 @@ class KafkaConsumerTest < ConsumerTestCase
     poll_until(one) { |(taken)| taken.size == 13 }
     assert one.close
     assert_equal({ 0 => 4, 1 => 3, 2 => 3, 3 => 3 }, group_consumer(group).committed(name, 0..3))
+  end
+
+  # Its partitions are already wanted back then, which it has not heard, and the group no longer takes it for a member once it
+  # has left: librdkafka by itself would commit too late.
+  %w[range cooperative-sticky].each do |strategy|
+    define_method(:"test_closing_before_a_rebalance_is_heard_of_commits_what_was_polled_#{strategy}") do
+      name = new_topic(100)
+      settings = { "partition.assignment.strategy": strategy, "auto.commit.interval.ms": 60_000, "session.timeout.ms": 20_000 }
+      one = member(name, **settings)
+      poll_until(one) { |(taken)| taken.size == 401 }
+      @sender.produce_sync(topic: name, payload: "nobody takes it", partition: 0)
+      staying = member_thread(two = member(name, **settings), got = Queue.new)
+      sleep 3 # `one` hears of it by a heartbeat each half second, and does not poll
+      assert one.close
+      eventually(30) { assigned(two).size == 4 && got.size.positive? }
+      assert stop(staying)
+      assert_equal [[0, 101]], Array.new(got.size) { got.pop }
+    end
   end
 
   def test_a_subscription_by_pattern_finds_topics

@@ -1,11 +1,12 @@
 # frozen_string_literal: true
 
 require_relative "../test_helper"
+require_relative "../support/consumer_test_case"
 require_relative "../support/kafka_topics"
 require_relative "../support/reader"
 
 # Topics that come, grow, go and come again smaller, on a real Apache Kafka.
-class PartitionCountTest < PenstockTest
+class PartitionCountTest < ConsumerTestCase
   include KafkaTopics
 
   SERVERS = ENV.fetch("PENSTOCK_KAFKA") { abort "test/integration needs a Kafka: run bin/test, or set PENSTOCK_KAFKA" }
@@ -61,6 +62,65 @@ class PartitionCountTest < PenstockTest
     assert_equal 2, count_remembered(producer, topic)
     assert_equal 5, count_now(producer, topic)
     assert_equal 5, producer.partition_count(topic)
+  end
+
+  def test_10_000_messages_and_100_counts_ask_brokers_for_next_to_nothing
+    producer = kafka_producer("statistics.interval.ms": 100)
+    asked = Queue.new
+    producer.monitor.subscribe("statistics.emitted") { |event| asked << metadata_requests(event[:statistics]) }
+    topic = create_topic(partitions: 3)
+    producer.produce_many_sync(keyed(topic))
+    before = latest(asked)
+    100.times do
+      producer.produce_many_sync(keyed(topic))
+      assert_equal 3, producer.partition_count(topic)
+    end
+    assert_operator before, :>, 0
+    assert_operator latest(asked) - before, :<=, 3
+  end
+
+  def metadata_requests(statistics) = statistics["brokers"].values.sum { |broker| broker["req"].fetch("Metadata", 0) }
+
+  # Of two that come from now on: the first may have been on its way.
+  def latest(queue)
+    queue.clear
+    Array.new(2) { queue.pop }.last
+  end
+
+  { "a_name" => ->(topic) { topic }, "a_pattern" => ->(topic) { "^#{Regexp.escape(topic)}$" } }.each do |by, subscription|
+    define_method("test_who_subscribed_by_#{by}_gets_a_topic_that_is_made_later_and_partitions_that_are_added") do
+      topic = new_name
+      one = group_consumer(servers: SERVERS, "topic.metadata.refresh.interval.ms": 1_000, "heartbeat.interval.ms": 500)
+      one.subscribe(subscription.call(topic))
+      errors = []
+      read_until(one, errors) { errors.any? }
+      told = now
+      read_until(one, errors) { now > told + 2.5 } # librdkafka looks twice more
+      assert_equal [:unknown_topic_or_part], errors.map(&:code)
+
+      create_topic(topic, partitions: 1)
+      writer = kafka_producer
+      produce(topic, %w[early], on: writer)
+      assert_equal %w[early], read_until(one, &:any?)
+      grow_topic(topic, partitions: 3)
+      writer = kafka_producer # one that knows of them
+      3.times { |partition| produce(topic, ["late-#{partition}"], partition:, on: writer) }
+      assert_equal %w[late-0 late-1 late-2], read_until(one) { |got| got.size > 2 }.sort
+    end
+  end
+
+  # @param errors [Array<Penstock::ConsumeError>] is filled; nil: there may be none
+  def read_until(consumer, errors = nil)
+    got = []
+    eventually(30) do
+      begin
+        got.concat(consumer.poll_batch(100, 100).map(&:payload))
+      rescue Penstock::ConsumeError => e
+        errors ? errors << e : raise
+      end
+      yield got
+    end
+    got
   end
 
   def test_keys_use_the_new_partitions_when_the_producer_has_seen_them

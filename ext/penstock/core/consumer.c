@@ -465,6 +465,20 @@ static void serve_while_closing(struct ps_consumer *consumer, rd_kafka_event_t *
     rd_kafka_event_destroy(event); /* a message that nobody took: its offset is not stored */
 }
 
+enum { SERVE_FIRST_US = 200000 };
+
+/*
+ * Told to close while the program has not yet heard that the group is rebalancing, librdkafka leaves the group before it commits
+ * (2.0.2 and 2.14), which brokers refuse then: what was polled since the latest commit would come again. So that is served
+ * first; it stands behind the messages, and these are fetched as fast as they are taken, so not for long.
+ */
+static void serve_what_waits(struct ps_consumer *consumer)
+{
+    rd_kafka_event_t *event;
+    int64_t until_us = ps_now_us() + SERVE_FIRST_US;
+    while (ps_now_us() < until_us && (event = rd_kafka_queue_poll(consumer->queue, 0))) serve_while_closing(consumer, event);
+}
+
 /*
  * Commits what is to be committed and leaves the group. False when the time was up first, or there is no use in it. Not
  * while there is something in the queue, however late: librdkafka waits for ever for the answer to a rebalance event,
@@ -474,6 +488,7 @@ static bool leave_group(struct ps_consumer *consumer)
 {
     rd_kafka_event_t *event;
     int64_t begun_us = ps_now_us();
+    serve_what_waits(consumer);
     rd_kafka_error_t *error = rd_kafka_consumer_close_queue(consumer->open.rk, consumer->queue);
     if (error) { /* a fatal error: there is no group to leave any more */
         rd_kafka_error_destroy(error);

@@ -121,7 +121,7 @@ class ListenersPrometheusTest < MetricsTestCase
 
   # A stand-in for a producer whose client could not be closed in time.
   Disconnected = Struct.new(:totals, :past_totals) do
-    def closed? = false
+    def over? = false
     def without_client? = true
   end
 
@@ -136,13 +136,13 @@ class ListenersPrometheusTest < MetricsTestCase
     assert_empty books.producers
   end
 
-  # A stand-in whose last verdict comes, and which is closed, right after it was read.
+  # A stand-in whose last verdict comes, and which is over, right after it was read.
   class ClosedMeanwhile
     def initialize(*totals) = @totals = totals
     def totals = @totals.size > 1 ? @totals.shift : @totals.first
-    def closed? = @totals.size == 1
+    def over? = @totals.size == 1
     def past_totals = Penstock::Producer::Totals::NONE
-    def without_client? = closed?
+    def without_client? = over?
   end
 
   def test_a_producer_that_is_closed_while_it_is_read_is_read_once_more
@@ -150,6 +150,18 @@ class ListenersPrometheusTest < MetricsTestCase
     books.watch(ClosedMeanwhile.new(*[4, 5].map { |number| Penstock::Producer::Totals.new(5, number, *[0] * 6, {}.freeze) }))
     assert_equal [4, 1], (Array.new(2) { books.collect.sum { |_, grown| grown.delivered } })
     assert_empty books.producers
+  end
+
+  def test_verdicts_that_come_while_a_producer_closes_are_counted_however_often_the_page_is_read_then
+    slow = own_cluster(brokers: 1).tap { |own| own.set_round_trip_time(300) }
+    one = producer(servers: slow.bootstrap_servers)
+    one.monitor.subscribe(@metrics)
+    5.times { one.produce_async(topic: "t", payload: "x") }
+    closing = Thread.new { one.close }
+    Thread.pass until one.closed?
+    pages = Array.new(5) { page.value("penstock_messages_delivered_total") }
+    closing.join
+    assert_equal [0, 5], [pages.last, page.value("penstock_messages_delivered_total")]
   end
 
   def test_one_producer_after_another_with_the_same_id_goes_on_counting

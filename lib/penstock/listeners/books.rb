@@ -40,11 +40,11 @@ module Penstock
       def collect
         @lock.synchronize do
           @producers.keys.map do |producer|
-            closed = producer.closed? # asked first: what is closed afterwards may have counted on
+            over = producer.over? # asked first: what is over afterwards may have counted on
             totals = producer.totals
             grown = totals - @producers[producer]
             @producers[producer] = totals
-            @producers.delete(producer) if closed || (producer.without_client? && totals == producer.past_totals)
+            @producers.delete(producer) if over || (producer.without_client? && totals == producer.past_totals)
             [producer, grown]
           end
         end

@@ -174,7 +174,7 @@ module Penstock
             books.add([name, labels], number)
           end
           grown.latencies.each { |us, times| observe("delivery_seconds", labels, us / 1_000_000.0, times) }
-          closed(books, producer.id) if producer.closed?
+          closed(books, producer.id) if producer.status.closed?
           producer
         end
       end

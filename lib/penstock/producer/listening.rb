@@ -35,6 +35,10 @@ module Penstock
       # @api private
       def without_client? = @connections.each_value.none?(&:client)
 
+      # @return [Boolean] whether it is closed, and all its messages have their verdicts: then nothing is counted any more
+      # @api private
+      def over? = status.closed? && queue_size.zero?
+
       # @api private
       def listeners_changed
         return unless @events

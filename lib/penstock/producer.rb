@@ -117,9 +117,7 @@ module Penstock
       @closer = @telling = nil
       @credentials = nil
       @handed_over = nil # in the running transaction, where somebody wants to know what is purged
-      @buffer = []
-      @in_hand = [] # of flushes
-      @buffer_pid = Process.pid
+      begin_buffer
       Producer.remember(self)
       tell_everybody("producer.created", nil)
       setup(&block) if block

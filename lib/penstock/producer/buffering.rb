@@ -135,12 +135,14 @@ module Penstock
         return if @buffer_pid == Process.pid
 
         @forgetting.synchronize do
-          next if @buffer_pid == Process.pid # another thread was first
-
-          @buffer = []
-          @in_hand = []
-          @buffer_pid = Process.pid
+          begin_buffer unless @buffer_pid == Process.pid # another thread was first
         end
+      end
+
+      def begin_buffer
+        @buffer = []
+        @in_hand = [] # of flushes
+        @buffer_pid = Process.pid
       end
     end
   end

@@ -65,8 +65,7 @@ class Mutation
     [!failed_after.nil?, "#{name}: #{@only} #{failed_after ? "fails (run #{failed_after})" : "passed #{@runs} times"}"]
   end
 
-  private
-
+  # @return [String] the file without the protection
   def mutated
     source = File.read(File.join(ROOT, @file))
     raise "#{name}: the text to take out stands #{source.scan(@from).size} times in #{@file}" unless source.scan(@from).size == 1

@@ -51,7 +51,9 @@ module GCMutations
     barrier "logger", "test_an_old_client_keeps_a_young_logger"
     barrier "source", "test_an_old_client_keeps_a_young_event_source"
     barrier "token_refresher", "test_an_old_client_keeps_a_young_token_refresher", value: "refresher"
-    barrier "last_topic", "test_an_old_client_keeps_the_young_name_of_the_latest_topic", value: "message->topic"
+    take_out "the write barrier of last_topic", "RB_OBJ_WRITE(sender->self, &object->last_topic, message->topic);",
+             "object->last_topic = message->topic;",
+             **HELD, only: "test_an_old_client_keeps_the_young_name_of_the_latest_topic"
     %w[poller logger source token_refresher last_topic].each do |field|
       relocation field, "test_what_clients_hold_moves_with_them"
     end
@@ -79,7 +81,7 @@ module GCMutations
       relocation field, "test_what_messages_hold_moves_with_them", object: "message"
       barrier field, "test_a_message_that_grows_old_while_it_is_made_keeps_its_parts", value:, object: "message" if value
     end
-    barrier "headers", "test_a_message_that_grows_old_while_it_is_made_keeps_its_headers", value: "headers_of(native)",
+    barrier "headers", "test_a_message_that_grows_old_while_it_is_made_keeps_its_headers", value: "headers_of(headers)",
                                                                                            object: "message"
     registered "message_class", "test_what_native_code_makes_is_made_after_everything_has_moved"
     registered "no_headers", "test_a_message_keeps_what_all_messages_without_headers_share", **HELD
@@ -94,16 +96,10 @@ module GCMutations
   end
 
   in_file("event_source.c") do
-    relocation "labels", "test_what_event_sources_hold_moves_with_them"
     mark "labels", "test_an_event_source_keeps_its_labels",
-         from: "    rb_gc_mark_movable(((struct source_object *)data)->labels);\n"
-    take_out "the write barrier of labels", "    RB_OBJ_WRITE(self, &object->labels, rb_hash_new());\n    return self;",
-             "    object->labels = rb_hash_new();\n    return self;",
-             **HELD, only: "test_an_old_event_source_keeps_its_young_labels"
-    take_out "the write barrier of labels in a forked child",
-             "    RB_OBJ_WRITE(self, &object->labels, rb_hash_new());\n    return fresh;",
-             "    object->labels = rb_hash_new();\n    return fresh;",
-             **HELD, only: "test_an_old_event_source_keeps_the_young_labels_that_it_has_in_a_forked_child"
+         from: "        if (events->labels[i]) rb_gc_mark_movable(events->labels[i]);\n"
+    take_out "the relocation of labels", "events->labels[i] = rb_gc_location(events->labels[i]);", ";",
+             **MOVED, only: "test_what_event_sources_hold_moves_with_them"
   end
 
   in_file("error.c") do

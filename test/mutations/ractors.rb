@@ -108,7 +108,8 @@ Mutation.define("ractors: producers that have gone are not found any more",
                 test: "test/events_test.rb",
                 runs: 5,
                 file: "lib/penstock/producer.rb",
-                from: "@all.values\n\n    # @api private\n    def self.remember(producer) = @all[producer] = producer",
+                from: "@all.values\n\n    # Itself as the value: with true, Ruby 3.1 shows what is gone, and crashes.\n" \
+                      "    # @api private\n    def self.remember(producer) = @all[producer] = producer",
                 to: "@all.keys\n\n    # @api private\n    def self.remember(producer) = @all[producer] = true",
                 only: "/test_/")
 Mutation.define("ractors: middleware bars the handles of producers that are disconnected too", **RACTORS,

@@ -21,7 +21,8 @@ class GCMovedTest < PenstockTest
       end
     end
     def consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": SERVERS } }
-    def source = Penstock::EventSource.allocate.tap { |made| made.send(:initialize_queue, 10, false) }
+    def bare(type) = Class.instance_method(:allocate).bind_call(type)
+    def source = bare(Penstock::EventSource).tap { |made| made.send(:initialize_queue, 10, false) }
     def same(expected, actual) = expected == actual || abort("expected \#{expected.inspect}, got \#{actual.inspect}")
     def fill
       one = producer
@@ -64,7 +65,7 @@ class GCMovedTest < PenstockTest
   def test_what_consumers_hold_moves_with_them
     moved(<<~RUBY)
       consumers = Array.new(MANY) do
-        Penstock::Consumer.allocate.tap { |made| made.send(:call_configure, "consumer", KAFKA, Logger.new(nil), 1_000, false, nil, Object.new) }
+        bare(Penstock::Consumer).tap { |made| made.send(:call_configure, "consumer", KAFKA, Logger.new(nil), 1_000, false, nil, Object.new) }
       end
       fill
       readers = Array.new(5) { consumer.tap { |one| one.assign(TOPIC => { 0 => :beginning }) } }

@@ -97,7 +97,7 @@ module GCMutations
 
   in_file("event_source.c") do
     mark "labels", "test_an_event_source_keeps_its_labels",
-         from: "        if (events->labels[i]) rb_gc_mark_movable(events->labels[i]);\n"
+         from: "if (events->labels[i]) rb_gc_mark_movable(events->labels[i]);", to: ";"
     take_out "the relocation of labels", "events->labels[i] = rb_gc_location(events->labels[i]);", ";",
              **MOVED, only: "test_what_event_sources_hold_moves_with_them"
   end

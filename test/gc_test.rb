@@ -292,14 +292,14 @@ class GCTest < PenstockTest
 
   # What there is once, of a producer; each class with native state, by the name that the extension gives it.
   COPIED_NEVER = {
-    client: ->(one) { one.client },
+    client: :client.to_proc,
     client_slot: ->(_) { Penstock::ClientSlot.new },
     consumer: ->(_) { Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": "127.0.0.1:1" } } },
     delivery_handle: ->(one) { one.produce_async(topic: "copied", payload: "x") },
     embedded_cluster: ->(_) { embedded_cluster },
     event_source: ->(one) { one.instance_variable_get(:@events) },
     poller: ->(_) { Penstock::Poller.new },
-    shareable_producer: ->(one) { one.shareable },
+    shareable_producer: :shareable.to_proc,
     message: ->(one) { first_message(one) },
     bearer: ->(_) { bearer },
     fiber_group: ->(one) { fiber_group(one) },

@@ -170,8 +170,8 @@ class ListenersTest < ListenerTestCase
 
   # Each makes a producer, and something happen to it that its listeners are told.
   HAPPENINGS = {
-    ACKNOWLEDGED => [->(test) { test.impatient }, ->(test, one) { test.send_to(one) }],
-    "error.occurred" => [->(test) { test.unreachable_producer }, ->(test, one) { test.send_to(one) && one.purge }],
+    ACKNOWLEDGED => [:impatient.to_proc, ->(test, one) { test.send_to(one) }],
+    "error.occurred" => [:unreachable_producer.to_proc, ->(test, one) { test.send_to(one) && one.purge }],
     "statistics.emitted" => [->(test) { test.impatient("statistics.interval.ms": 20) }, ->(test, one) { test.send_to(one) }]
   }.freeze
 

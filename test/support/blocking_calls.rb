@@ -159,7 +159,8 @@ module BlockingCalls
     def member(round_trip_ms)
       cluster = own_cluster
       cluster.create_topic("test", partitions: 4)
-      one = stuck_consumer(cluster.bootstrap_servers, "enable.auto.commit": false, "session.timeout.ms": 6_000)
+      group = { "session.timeout.ms": 3_000, "heartbeat.interval.ms": 1_000 }
+      one = stuck_consumer(cluster.bootstrap_servers, "enable.auto.commit": false, **group)
       one.subscribe("test")
       one.poll(50) while one.assignment.empty?
       cluster.set_round_trip_time(round_trip_ms)

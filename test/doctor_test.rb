@@ -335,6 +335,16 @@ class DoctorTest < PenstockTest
     assert_problem cluster_facts(broker.address), "broker 2 kafka", /of the cluster other, not of advertised/, /advertise/
   end
 
+  def test_what_another_broker_has_answered_is_asked_for_again
+    address = Penstock::Doctor::Address.parse(advertising.address)
+    looking = Penstock::Doctor::Cluster.new([address], {}, timeout: 5)
+    astray = [Penstock::Doctor::Cluster::Answer.new("other", 1, [[1, "127.0.0.1", 9]], {}, 1.0)]
+    looking.define_singleton_method(:ask) { |given| astray.shift || super(given) }
+    facts = looking.facts
+    assert_ok facts, "#{address} kafka", /cluster advertised, 1 broker,/
+    assert_ok facts, "broker 1", /as given/
+  end
+
   # The bootstrap server is reached by an address of this machine that is not its loopback; what it advertises is "localhost".
   def test_localhost_as_advertised_by_a_broker_elsewhere_is_a_problem_even_if_something_listens_there
     here = advertising { [[1, "127.0.0.1", 9]] }

@@ -33,7 +33,8 @@ module Penstock
                    enable.gapless.guarantee debug log_level statistics.interval.ms].freeze
       SHOWN = %w[Produce Fetch Metadata InitProducerId].freeze
       SLICE = 500 # ms between two looks at whether brokers refuse us
-      private_constant :WITHOUT, :SHOWN, :SLICE
+      TRIES = 3
+      private_constant :WITHOUT, :SHOWN, :SLICE, :TRIES
 
       # Keeps what librdkafka logs, which is where it tells the versions of a broker's requests.
       class Log
@@ -153,7 +154,7 @@ module Penstock
       # ---- Kafka, and TLS and SASL before it ----
 
       def log_in(address, name)
-        answer = ask(address)
+        answer = own_answer(address)
         safe(name)
         ok("#{name} sasl", "#{mechanism} was accepted") if sasl?
         describe(answer, name)
@@ -186,6 +187,18 @@ module Penstock
       def last_problem(error)
         text = error.message[/Last problem: (.*?)\.(?: [A-Z]|\z)/, 1]
         text && " (#{text})"
+      end
+
+      # librdkafka asks whom it knows by then, which may be a broker that this one has told of, and of another cluster. So
+      # what does not tell of the broker itself is asked for again; but many are known by another name than their own.
+      def own_answer(address)
+        answers = []
+        until answers.last&.brokers&.any? { |_, host, port| Address.new(host, port) == address }
+          return answers.first if answers.size == TRIES
+
+          answers << ask(address)
+        end
+        answers.last
       end
 
       def ask(address)

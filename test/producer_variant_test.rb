@@ -202,18 +202,18 @@ class ProducerVariantTest < ProducerTestCase
     one = producer("linger.ms": 0)
     most = 0
     counted = []
-    15.times do |i|
+    8.times do |i| # newer librdkafkas take half a second to connect
       aside do
-        20.times { |j| one.with(topic_config: settings((i * 20) + j)).produce_sync(topic: name, payload: "x") }
+        Array.new(20) { |j| one.with(topic_config: settings((i * 20) + j)).produce_async(topic: name, payload: "x") }.each(&:wait)
         nil
       end
       most = [most, Penstock::Client.open_count].max
       counted << one.totals.delivered
     end
     assert_operator most, :<=, Penstock::Producer::Variant::MOST + 1
-    assert_equal Array.new(15) { |i| 20 * (i + 1) }, counted
+    assert_equal Array.new(8) { |i| 20 * (i + 1) }, counted
     one.close
-    assert_equal 300, one.totals.delivered
+    assert_equal 160, one.totals.delivered
   end
 
   def test_too_many_variants_are_refused_and_those_there_are_go_on

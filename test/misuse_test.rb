@@ -220,14 +220,10 @@ class MisuseTest < PenstockTest
 
   # All are given one; with -w, Ruby 3.4 says of each method that has no use for it.
   def without_words_about_blocks
-    return yield unless Warning.respond_to?(:categories) && Warning.categories.include?(:strict_unused_block)
-
-    before = Warning[:strict_unused_block]
-    begin
-      Warning[:strict_unused_block] = false
-      yield
-    ensure
-      Warning[:strict_unused_block] = before
-    end
+    before = $VERBOSE
+    $VERBOSE = false
+    yield
+  ensure
+    $VERBOSE = before
   end
 end

@@ -79,7 +79,7 @@ class MisuseTest < PenstockTest
 
   def test_a_closed_consumer
     used = consumer
-    used.assign("test" => [0]).poll(10)
+    used.assign(topic(partitions: 1) => [0]).poll(10)
     [used, consumer].each do |one|
       one.close
       assert_named(one)

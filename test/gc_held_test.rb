@@ -49,12 +49,6 @@ class GCHeldTest < ConsumerTestCase
     close client
   end
 
-  def test_an_event_source_keeps_its_labels
-    sources = aside { Array.new(MANY) { new_source } }
-    replace_garbage { { 1 => 2 } } # takes the place of a Hash, were it collected
-    assert_equal [0] * MANY, sources.map { |source| source.counts[3] }
-  end
-
   # One that was collected would be found under what has taken its place: a String that the caller can change.
   def test_a_client_keeps_the_name_of_the_latest_topic
     clients = aside do
@@ -139,27 +133,6 @@ class GCHeldTest < ConsumerTestCase
 
   def test_an_old_consumer_keeps_a_young_token_refresher
     assert_young_kept(Class.new, -> { bare(Penstock::Consumer) }) { |one, klass| new_consumer(one, refresher: klass.new) }
-  end
-
-  def test_an_old_event_source_keeps_its_young_labels
-    sources = Array.new(MANY) { bare(Penstock::EventSource) }
-    grow_old
-    aside { sources.each { |source| source.send(:initialize_queue, 10, false) } }
-    GC.verify_internal_consistency
-    replace_young_garbage { { 1 => 2 } }
-    assert_equal [0] * MANY, sources.map { |source| source.counts[3] }
-  end
-
-  def test_an_old_event_source_keeps_the_young_labels_that_it_has_in_a_forked_child
-    sources = Array.new(MANY) { new_source }
-    grow_old
-    counts = in_child do
-      aside { sources.each(&:address) }
-      GC.verify_internal_consistency
-      replace_young_garbage { { 1 => 2 } }
-      sources.map { |source| source.counts[3] }
-    end
-    assert_equal [0] * MANY, counts
   end
 
   def test_an_old_client_keeps_the_young_name_of_the_latest_topic
@@ -279,7 +252,7 @@ class GCHeldTest < ConsumerTestCase
     made
   end
 
-  def new_source(klass = Penstock::EventSource)
+  def new_source(klass)
     bare(klass).tap { |source| source.send(:initialize_queue, 10, false) }
   end
 

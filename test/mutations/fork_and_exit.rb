@@ -55,7 +55,7 @@ Mutation.define("fork: a used consumer stays the parent's",
 Mutation.define("exit: what is open is closed",
                 file: "ext/penstock/exit.c",
                 from: "    close_all();\n    rb_funcall", to: "    (void)close_all;\n    rb_funcall",
-                test: "test/fork_and_exit_test.rb", only: "test_a_program_that_ends_ends_well_and_keeps_its_promises")
+                test: "test/exit_test.rb", only: "test_losses_at_the_end_go_to_the_logger_of_a_producer_that_has_one")
 Mutation.define("exit: armed again by who opens later",
                 file: "ext/penstock/opening.c",
                 from: "    penstock_exit_arm();\n", test: "test/exit_test.rb",

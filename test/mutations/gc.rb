@@ -95,13 +95,6 @@ module GCMutations
     registered "report_class", "test_what_native_code_makes_is_made_after_everything_has_moved"
   end
 
-  in_file("event_source.c") do
-    mark "labels", "test_an_event_source_keeps_its_labels",
-         from: "if (events->labels[i]) rb_gc_mark_movable(events->labels[i]);", to: ";"
-    take_out "the relocation of labels", "events->labels[i] = rb_gc_location(events->labels[i]);", ";",
-             **MOVED, only: "test_what_event_sources_hold_moves_with_them"
-  end
-
   in_file("error.c") do
     take_out "the classes, registered", "        rb_gc_register_mark_object(*classes[i].error_class);\n",
              **MOVED, only: "test_errors_are_made_after_everything_has_moved"

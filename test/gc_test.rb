@@ -2,10 +2,14 @@
 
 require "objspace"
 require_relative "test_helper"
+require_relative "support/gc_pressure"
 require_relative "support/plain_scheduler"
 require_relative "support/reader"
 
 class GCTest < PenstockTest
+  # Each allocation collects only what is young: a producer is configured in a second, and not in a minute.
+  YOUNG = 1
+
   # While another thread compacts, Ruby protects pages of its heap: nothing may be read there without the GVL.
   def test_batches_are_handed_over_while_another_thread_compacts_the_heap
     ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 60)
@@ -24,7 +28,7 @@ class GCTest < PenstockTest
   def test_producing_under_gc_stress
     name = topic(partitions: 1)
     one = producer
-    under_stress do
+    GCPressure.under_stress do
       handles = Array.new(10) do |i|
         one.produce_async(topic: name, payload: "p#{i}", key: "k#{i}", headers: { "h" => %w[a b] }, label: "l#{i}")
       end
@@ -37,13 +41,13 @@ class GCTest < PenstockTest
 
   def test_making_using_and_closing_everything_under_gc_stress
     own = poller = one = nil
-    under_stress(YOUNG) do
+    GCPressure.under_stress(YOUNG) do
       own = own_cluster
       own.create_topic("stressed", partitions: 1)
       poller = Penstock::Poller.new
       one = producer(servers: own.bootstrap_servers) { |config| config.polling.poller = poller }
     end
-    under_stress do
+    GCPressure.under_stress do
       assert_equal 0, one.produce_sync(topic: "stressed", payload: "x").offset
       assert_equal 1, one.partition_count("stressed")
       assert_equal 1, poller.stats[:messages]
@@ -54,14 +58,14 @@ class GCTest < PenstockTest
   def test_errors_under_gc_stress
     stuck = unreachable_producer
     impatient = unreachable_producer("message.timeout.ms": 300)
-    under_stress do
+    GCPressure.under_stress do
       handle = stuck.produce_async(topic: "test", payload: "x", label: "label")
       assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: 1) }
       error = assert_raises(Penstock::MessageTimedOutError) { impatient.produce_sync(topic: "test", payload: "x") }
       assert_includes error.message, "127.0.0.1:1"
       assert_raises(Penstock::MessageInvalidError) { stuck.produce_async(topic: "test", payload: "x", headers: { "a" => 1 }) }
     end
-    under_stress(YOUNG) { assert_raises(Penstock::ConfigurationInvalidError) { producer("linger.ms": "long") } }
+    GCPressure.under_stress(YOUNG) { assert_raises(Penstock::ConfigurationInvalidError) { producer("linger.ms": "long") } }
   end
 
   def test_automatic_compaction_moves_what_handles_and_producers_hold
@@ -404,17 +408,6 @@ class GCTest < PenstockTest
       Fiber.set_scheduler(nil)
       found
     end.value
-  end
-
-  # Collects only what is young: a producer is configured in a second, and not in a minute.
-  YOUNG = 1
-
-  def under_stress(level = true) # rubocop:disable Style/OptionalBooleanParameter -- as in GC.stress=
-    before = GC.stress
-    GC.stress = level
-    yield
-  ensure
-    GC.stress = before
   end
 
   # @return [Array(Integer, Integer)] threads and open files

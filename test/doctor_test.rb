@@ -138,7 +138,7 @@ class DoctorTest < PenstockTest
 
   LOCK = <<~TEXT
     GEM
-      remote: https://rubygems.org/
+      remote: https://gems.example/
       specs:
         ethon (0.16.0)
           ffi (>= 1.15.0)

@@ -36,14 +36,17 @@ module Bench
   def percentile(values, percent) = values.sort[((values.size - 1) * percent / 100.0).ceil]
 
   # @return [String] bench/NAME.c, compiled when it changed
-  def program(name, *flags)
-    source = File.join(__dir__, "#{name}.c")
-    program = File.join(ROOT, "tmp", "bench", name)
+  def program(name, *flags) = compile(File.join(__dir__, "#{name}.c"), *flags)
+
+  # @return [String] the program that this C file is, compiled when it changed
+  def compile(source, *flags)
+    program = File.join(ROOT, "tmp", "bench", File.basename(source, ".c"))
     return program if File.exist?(program) && File.mtime(program) > File.mtime(source)
 
     FileUtils.mkdir_p(File.dirname(program))
     flags += `pkg-config --cflags --libs rdkafka`.split
-    system("cc", "-O2", "-pthread", source, "-o", program, *flags) or abort "bench/#{name}.c does not compile"
+    system("cc", "-O2", "-pthread", source, "-o", program, *flags) or
+      abort "#{source.delete_prefix("#{ROOT}/")} does not compile"
     program
   end
 

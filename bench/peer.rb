@@ -1,0 +1,193 @@
+# frozen_string_literal: true
+
+require "json"
+require "rbconfig"
+require "tempfile"
+require "timeout"
+require_relative "support"
+
+# Programs that the benchmarks compare: what runs them, and those that there are.
+module Bench
+  # A program that speaks the protocol of bench/README.md, and how to start it.
+  class Peer
+    # It died, was silent, or said what the protocol does not know. The message ends with what it wrote on stderr.
+    class Failed < StandardError; end
+    # It has no such workload.
+    class NoSuchWorkload < Failed; end
+
+    WORKLOADS = %w[batch async sync].freeze
+    # Of a producer's settings those that every client has or may have, under Kafka's own names. All others are librdkafka's.
+    KAFKA_SETTINGS = %w[
+      acks batch.size client.id compression.gzip.level compression.lz4.level compression.type compression.zstd.level
+      connections.max.idle.ms delivery.timeout.ms enable.idempotence enable.metrics.push linger.ms
+      max.in.flight.requests.per.connection metadata.max.age.ms partitioner receive.buffer.bytes reconnect.backoff.max.ms
+      reconnect.backoff.ms request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms send.buffer.bytes
+      transaction.timeout.ms transactional.id
+    ].freeze
+
+    attr_reader :name, :workloads
+
+    # @param librdkafka [Boolean] does it take librdkafka's own settings too?
+    # @param why_not [Proc, nil] gives a sentence when it cannot run here, else nil
+    # @param command [Proc] gives the program and the first of its arguments; called when it is started
+    def initialize(name, workloads: WORKLOADS, librdkafka: true, why_not: nil, &command)
+      @name = name
+      @workloads = workloads
+      @librdkafka = librdkafka
+      @why_not = why_not
+      @command = command
+    end
+
+    def available? = why_not.nil?
+
+    # @return [String, nil] a sentence, or nil when it can run here
+    def why_not = (reason = @why_not&.call) && "#{name}: #{reason}"
+
+    # @param set [Hash] producer settings
+    # @param limit [Numeric] seconds for it to answer anything
+    # @return [Run] which is ready
+    def start(workload, servers:, topic:, messages:, producers: 1, size: 100, key: false, headers: false, set: {}, limit: 120)
+      arguments = [workload, "--bootstrap", servers, "--topic", topic, "--producers", producers, "--messages", messages,
+                   "--size", size]
+      arguments << "--key" if key
+      arguments << "--headers" if headers
+      set.each { |name, value| arguments.push("--set", "#{name}=#{value}") if @librdkafka || KAFKA_SETTINGS.include?(name.to_s) }
+      Run.new("#{name} (#{workload})", [*@command.call, *arguments].map(&:to_s), producers * messages, limit)
+    end
+
+    # One that runs.
+    class Run
+      # @return [Hash] `:ready`, its versions in words, and `:differs`, what it does unlike the others
+      attr_reader :ready
+
+      def initialize(name, command, messages, limit)
+        @name = name
+        @messages = messages
+        @limit = limit
+        @errors = Tempfile.create("peer")
+        File.unlink(@errors.path)
+        its_input, @input = IO.pipe
+        @output, its_output = IO.pipe
+        # A group of its own, so that none of what it starts is left when it is killed.
+        @pid = Process.spawn(*command, in: its_input, out: its_output, err: @errors, pgroup: true)
+        [its_input, its_output].each(&:close)
+        @ready = { differs: [], **answer("start") }
+        wrong("did not say that it is ready, but #{@ready}") unless @ready[:ready].is_a?(String)
+      end
+
+      # @return [Hash] `:seconds`, `:delivered`, `:failed`, and of sync `:latencies_us`
+      def round
+        begin
+          @input.puts
+        rescue Errno::EPIPE
+          nil # it has ended; there will be no answer, and that says why
+        end
+        result = answer("run a round")
+        wrong("did not send all #{@messages} messages: #{result}") unless result.values_at(:delivered, :failed) == [@messages, 0]
+        wrong("did not say how long it took: #{result}") unless result[:seconds].is_a?(Numeric)
+        result
+      end
+
+      # Ends it in good order. Closing again, and closing one that failed, does nothing.
+      def close
+        return unless @pid
+
+        @input.close
+        status = ended(@limit) or wrong("did not end within #{@limit} s")
+        wrong("ended with #{how(status)}") unless status.success?
+        finish
+      end
+
+      private
+
+      def answer(what)
+        line = Timeout.timeout(@limit) { @output.gets }
+        return wrong_end(what) unless line
+
+        result = JSON.parse(line, symbolize_names: true)
+        result.is_a?(Hash) ? result : wrong("said #{line.inspect}")
+      rescue JSON::ParserError
+        wrong("said #{line.inspect}")
+      rescue Timeout::Error
+        wrong("did not #{what} within #{@limit} s")
+      end
+
+      def wrong_end(what)
+        status = ended(@limit) or wrong("closed its stdout, and did not #{what}")
+        return wrong("did not #{what}: it ended with #{how(status)}") unless status.exitstatus == 64
+
+        wrong("has no such workload", NoSuchWorkload)
+      end
+
+      # @return [Process::Status, nil] nil when it still runs after so many seconds
+      def ended(limit)
+        deadline = Bench.now + limit
+        until (status = Process.wait2(@pid, Process::WNOHANG)&.last)
+          return if Bench.now > deadline
+
+          sleep 0.01
+        end
+        @reaped = true
+        status
+      end
+
+      def how(status) = status.signaled? ? "signal #{status.termsig}" : "status #{status.exitstatus}"
+
+      # Ends what is left of it.
+      def wrong(text, error = Failed)
+        finish
+        raise error, ["#{@name} #{text}", @said].reject(&:empty?).join("\n")
+      end
+
+      def finish
+        begin
+          Process.kill(:KILL, -@pid)
+        rescue Errno::ESRCH, Errno::EPERM
+          nil # all of its group have ended (macOS: or wait to be reaped)
+        end
+        Process.wait(@pid) unless @reaped
+        @pid = nil
+        @errors.rewind
+        @said = @errors.read.strip
+        [@errors, @input, @output].each(&:close)
+      end
+    end
+  end
+
+  # The peers that there are.
+  module Peers
+    PROGRAMS = File.join(__dir__, "peers")
+    SETUP = File.join(PROGRAMS, "setup")
+    @peers = {}
+
+    module_function
+
+    def all = @peers.values
+
+    # @return [Peer, nil]
+    def [](name) = @peers[name]
+
+    # One of the same name as an earlier one takes its place.
+    def add(name, **options, &command) = @peers[name] = Peer.new(name, **options, &command)
+
+    # Runs a plug-in file: Ruby that calls these.
+    def plugin(file) = load(File.expand_path(file))
+
+    # @return [String] where bench/peers/setup installs one
+    def directory(name)
+      cache = ENV.fetch("XDG_CACHE_HOME", "")
+      File.join(cache.empty? ? File.expand_path("~/.cache") : cache, "penstock/peers", name)
+    end
+
+    # @return [String, nil] why one that bench/peers/setup installs cannot run here
+    def not_set_up(name)
+      "not installed; bin/bench --setup-peers does that" unless File.exist?(File.join(directory(name), "installed"))
+    end
+
+    add("C") { [Bench.compile(File.join(PROGRAMS, "baseline.c"))] }
+    add("Penstock") { [RbConfig.ruby, "-I", File.join(ROOT, "lib"), File.join(PROGRAMS, "penstock.rb")] }
+    add("confluent-kafka", why_not: -> { not_set_up("confluent-kafka") }) do
+      [File.join(directory("confluent-kafka"), "bin/python"), File.join(PROGRAMS, "confluent.py")]
+    end
+  end
+end

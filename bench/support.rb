@@ -5,11 +5,12 @@ require "json"
 require "open3"
 require "rbconfig"
 
-# What the scenarios share: a cluster in a process of its own, the C baseline, rounds taken in turn, and their table.
+# What all of the benchmarks share.
 module Bench
   ROOT = File.expand_path("..", __dir__)
-  # The same for both sides, idempotence as Penstock has it by default; the rest are librdkafka's defaults.
-  SETTINGS = { "socket.nagle.disable" => true, "enable.idempotence" => true, "log_level" => 3 }.freeze
+  # The same for all sides, said so that no client's own default decides. The last two only librdkafka has.
+  SETTINGS = { "acks" => "all", "enable.idempotence" => true, "linger.ms" => 5, "batch.size" => 1_000_000, "compression.type" => "none",
+               "max.in.flight.requests.per.connection" => 5, "socket.nagle.disable" => true, "log_level" => 3 }.freeze
 
   module_function
 
@@ -48,46 +49,5 @@ module Bench
     system("cc", "-O2", "-pthread", source, "-o", program, *flags) or
       abort "#{source.delete_prefix("#{ROOT}/")} does not compile"
     program
-  end
-
-  # bench/baseline.c, running rounds one by one when told to.
-  class Baseline
-    def initialize(scenario, servers, topic, producers:, messages:)
-      settings = SETTINGS.flat_map { |name, value| ["--set", "#{name}=#{value}"] }
-      settings.push("--producers", producers.to_s) if scenario == "batch"
-      @input, @output, @process = Open3.popen2(Bench.program("baseline"), scenario, "--bootstrap", servers, "--topic", topic,
-                                               "--messages", messages.to_s, *settings, "--stdin")
-      abort "bench/baseline.c did not start" unless @output.gets&.chomp == "ready"
-    end
-
-    # @return [Float] seconds
-    def round
-      @input.puts
-      @input.flush
-      JSON.parse(@output.gets || abort("bench/baseline.c ended")).fetch("seconds")
-    end
-
-    def close
-      @input.close
-      @process.value
-    end
-  end
-
-  # Runs two sides in turn, A B A B, and compares the medians of their rounds.
-  # @return [Hash] the row of the table
-  def compare(name, messages, rounds, baseline, penstock)
-    seconds = { baseline: [], penstock: [] }
-    rounds.times do |i|
-      progress "#{name}: round #{i + 1} of #{rounds}"
-      GC.start # what earlier rounds left behind is not this one's burden
-      seconds[:baseline] << baseline.call
-      GC.start
-      seconds[:penstock] << penstock.call
-    end
-    progress ""
-    rates = seconds.transform_values { |values| messages / median(values) }
-    { name:, messages:, rounds:, baseline: rates[:baseline].round, penstock: rates[:penstock].round,
-      ratio: (rates[:penstock] / rates[:baseline]).round(2),
-      spread: seconds.transform_values { |values| values.minmax.map { |value| (messages / value).round }.reverse } }
   end
 end

@@ -1,12 +1,11 @@
 /*
- * What idle clients cost a plain C program: the CPU time that its one polling thread takes for a wake-up
- * of a busy client, alone and beside idle ones that it does not even know. bin/bench idle shows it beside
- * the same figures of Penstock's poller.
+ * What idle clients cost a plain C program: its memory, threads and CPU time while nothing happens, and the CPU time that its
+ * one polling thread takes for a wake-up of a busy client beside them, of which that thread does not even know.
  *
- *   cc -O2 -Wall -Wextra -pthread bench/idle.c $(pkg-config --cflags --libs rdkafka)
+ *   cc -O2 -Wall -Wextra -pthread bench/programs/idle.c -o idle $(pkg-config --cflags --libs rdkafka)
  *   idle SERVERS TOPIC IDLE_CLIENTS [KEY=VALUE...]
  *
- * Prints one line of JSON.
+ * Prints a line of JSON when it is ready; then, for each line read, measures and prints a line of JSON.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <librdkafka/rdkafka.h>
@@ -19,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MESSAGES = 10000, RUNS = 5, SETTLE_SECONDS = 5 };
+enum { MESSAGES = 5000, IDLE_SECONDS = 1, SETTLE_SECONDS = 3 };
 
 static rd_kafka_queue_t *queue; /* the busy client's */
 static int wakeup[2];           /* a pipe that librdkafka writes to when the queue stops being empty */
@@ -97,17 +96,29 @@ static double cost_of_a_wakeup(rd_kafka_topic_t *topic, pthread_t poller) {
     return (cpu_seconds(poller) - started) / (double)count * 1e6;
 }
 
-static int by_size(const void *one, const void *other) {
-    double a = *(const double *)one, b = *(const double *)other;
-    return (a > b) - (a < b);
+/* What a line of /proc/self/status says. */
+static long status(const char *name) {
+    char line[256];
+    long value = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+    if (!file)
+        die("cannot read /proc/self/status");
+    while (fgets(line, sizeof line, file))
+        if (!strncmp(line, name, strlen(name)))
+            value = atol(line + strlen(name) + 1);
+    fclose(file);
+    return value;
 }
 
-static double median_cost(rd_kafka_topic_t *topic, pthread_t poller) {
-    double costs[RUNS];
-    for (int i = 0; i < RUNS; i++)
-        costs[i] = cost_of_a_wakeup(topic, poller);
-    qsort(costs, RUNS, sizeof *costs, by_size);
-    return costs[RUNS / 2];
+static void measure(rd_kafka_topic_t *topic, pthread_t poller) {
+    struct timespec started, ended;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &started);
+    sleep(IDLE_SECONDS);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ended);
+    double cpu_ms = (double)(ended.tv_sec - started.tv_sec) * 1e3 + (double)(ended.tv_nsec - started.tv_nsec) / 1e6;
+    printf("{\"seconds\":%d,\"delivered\":%d,\"failed\":0,\"kilobytes\":%ld,\"threads\":%ld,\"cpu_ms\":%.3f,\"wakeup_us\":%.3f}\n",
+           IDLE_SECONDS, MESSAGES, status("VmRSS"), status("Threads"), cpu_ms / IDLE_SECONDS, cost_of_a_wakeup(topic, poller));
+    fflush(stdout);
 }
 
 /* Each has sent a message, so it is connected to the cluster. */
@@ -136,11 +147,11 @@ int main(int count, char **arguments) {
         die("cannot start a thread");
     rd_kafka_queue_io_event_enable(queue, wakeup[1], "", 1);
 
-    cost_of_a_wakeup(topic, poller);
-    double alone = median_cost(topic, poller);
     connect_idle_clients(arguments);
-    double beside = median_cost(topic, poller);
-    printf("{\"alone\":%.2f,\"beside\":%.2f}\n", alone, beside);
+    printf("{\"ready\":\"librdkafka %s, a polling thread\",\"differs\":[]}\n", rd_kafka_version_str());
     fflush(stdout);
+    for (int c; (c = getchar()) != EOF;)
+        if (c == '\n')
+            measure(topic, poller);
     _exit(0); /* nothing is on its way, and closing a thousand clients one by one takes its time */
 }

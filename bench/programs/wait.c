@@ -3,11 +3,11 @@
  * same threads as in Penstock: librdkafka's queue callback wakes a polling thread by an eventfd, which takes the report and
  * wakes the thread that sleeps on a futex.
  *
- *   cc -O2 -Wall -Wextra -pthread bench/wait.c -o wait $(pkg-config --cflags --libs rdkafka) -ldl
- *   wait SERVERS TOPIC PLUGIN ROUND_TRIPS [KEY=VALUE...]       PLUGIN: bench/acknowledged.c, see there
+ *   cc -O2 -Wall -Wextra -pthread bench/programs/wait.c -o wait $(pkg-config --cflags --libs rdkafka) -ldl
+ *   wait SERVERS TOPIC PLUGIN ROUND_TRIPS [KEY=VALUE...]       PLUGIN: acknowledged.c, see there
  *
- * Prints "ready"; then, for each line read, makes a round and prints as JSON the nanoseconds of each of its round
- * trips, and of each of their ends: from the verdict, as librdkafka has it, until the waiter runs again.
+ * Prints a line of JSON when it is ready; then, for each line read, makes a round and prints as JSON the nanoseconds of each
+ * of its round trips, and of each of their ends: from the verdict, as librdkafka has it, until the waiter runs again.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -96,9 +96,10 @@ static void rounds(rd_kafka_topic_t *topic, int count) {
     for (int c; (c = getchar()) != EOF;) {
         if (c != '\n')
             continue;
+        int64_t started = now_ns();
         for (int i = 0; i < count; i++)
             round_trip(topic, &trips[i], &wakes[i]);
-        printf("{");
+        printf("{\"seconds\":%.6f,\"delivered\":%d,\"failed\":0,", (double)(now_ns() - started) / 1e9, count);
         print("trips", trips, count);
         printf(",");
         print("wakes", wakes, count);
@@ -143,7 +144,7 @@ int main(int count, char **arguments) {
     if (pthread_create(&poller, NULL, serve, NULL))
         die("cannot start a thread");
     round_trip(topic, &unused, &unused); /* connects */
-    puts("ready");
+    printf("{\"ready\":\"librdkafka %s, a polling thread\",\"differs\":[]}\n", rd_kafka_version_str());
     fflush(stdout);
     rounds(topic, atoi(arguments[4]));
     _exit(0); /* nothing is on its way */

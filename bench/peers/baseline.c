@@ -1,8 +1,9 @@
 /*
- * The plain C figures the Ruby benchmark is compared with: the same messages over the same
- * librdkafka, with nothing between the program and the library.
+ * The plain C figures that all others are compared with: the same messages over the same librdkafka, with nothing
+ * between the program and the library. Speaks the protocol of bench/README.md; by hand, each line on stdin is a round:
  *
- *   cc -O2 -Wall -Wextra -pthread bench/baseline.c $(pkg-config --cflags --libs rdkafka)
+ *   cc -O2 -Wall -Wextra -pthread bench/peers/baseline.c -o baseline $(pkg-config --cflags --libs rdkafka)
+ *   yes | head -5 | ./baseline batch --bootstrap 127.0.0.1:9092 --topic t --producers 25 --messages 1000 --size 100
  *
  * What keeps the comparison honest:
  *   - librdkafka's own defaults, changed only by --set, so both sides can be given the same;
@@ -22,24 +23,26 @@
 #include <unistd.h>
 
 static const char usage[] =
-    "usage: baseline SCENARIO --bootstrap HOST:PORT[,..] --topic T [options]\n\n"
-    "  batch  many producers, each with its own client and thread: produce all messages,\n"
-    "         then wait until every delivery report has arrived\n"
-    "  one    the same with a single producer\n"
-    "  async  one producer that keeps a state for each message, then waits for each in turn\n\n"
-    "  --producers N    batch only (25)\n"
-    "  --messages M     for each producer and round (batch: 1000, one and async: 100000)\n"
-    "  --rounds R       timed rounds, after one that is not timed (5)\n"
-    "  --size BYTES     payload size (100)\n"
-    "  --set KEY=VALUE  librdkafka setting, may be repeated\n"
-    "  --stdin          print \"ready\", then run a round for each line read; ignores --rounds\n\n"
-    "Prints one line of JSON (with --stdin one for each round). Exits 1 if anything failed.\n";
+    "usage: baseline WORKLOAD --bootstrap HOST:PORT[,..] --topic T --messages M [options]\n\n"
+    "  batch         many producers, each with its own client and thread: produce all messages, then wait until\n"
+    "                every delivery report has arrived\n"
+    "  async         one producer that keeps a state for each message, then waits for each in turn\n"
+    "  sync          one producer: one message after the other\n"
+    "  transactions  one producer: transactions of M messages each\n"
+    "  life          producers are made one after the other, send M messages each and wait; then they are closed\n\n"
+    "  --producers N     batch and life only (1)\n"
+    "  --transactions T  of a round (20)\n"
+    "  --size BYTES      payload size (100)\n"
+    "  --key, --headers  with a key, with two headers\n"
+    "  --set KEY=VALUE   librdkafka setting, may be repeated\n\n"
+    "Prints a line of JSON when it is ready, then one for each round, of which it runs one for each line that it\n"
+    "reads. Exits 1 if anything failed.\n";
 
 static struct {
-    const char *scenario, *bootstrap, *topic;
-    long producers, messages, rounds, size; /* producers, messages: 0 until given or defaulted */
-    bool async, from_stdin;
-} opt = {.rounds = 5, .size = 100};
+    const char *bootstrap, *topic;
+    long producers, messages, transactions, size;
+    bool key, headers;
+} opt = {.producers = 1, .transactions = 20, .size = 100};
 
 typedef struct {
     long delivered, failed;
@@ -53,13 +56,15 @@ typedef struct {
     rd_kafka_topic_t *rkt;
 } producer_t;
 
-enum { MAX_PRODUCERS = 1000, MAX_ROUNDS = 1000 };
+enum { MAX_PRODUCERS = 1000, NO_SUCH_WORKLOAD = 64 };
 static producer_t producers[MAX_PRODUCERS];
 static rd_kafka_conf_t *conf;     /* each producer gets a copy */
 static char *payload;             /* one for all: it is only read */
-static pthread_barrier_t barrier; /* all producers and main, before and after each round */
+static pthread_barrier_t barrier; /* all producers and main: when ready, before and after each round */
 static bool no_more_rounds;       /* main sets it just before the barrier */
 static atomic_int failure;        /* error of the latest message that failed, if any */
+static void (*produce)(producer_t *, long messages); /* the workload */
+static bool life;
 
 /* Not exit: other threads may be inside librdkafka and what it uses. */
 #define die(...) \
@@ -82,31 +87,78 @@ static void die_if_failed(result_t r) {
         die("messages failed: %ld, the latest: %s", r.failed, rd_kafka_err2str(failure));
 }
 
+static rd_kafka_resp_err_t produce_plain(producer_t *p, int flags, const char *key, size_t size, void *opaque) {
+    int failed = rd_kafka_produce(p->rkt, RD_KAFKA_PARTITION_UA, flags, payload, (size_t)opt.size, key, size, opaque);
+    return failed ? rd_kafka_last_error() : RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+static rd_kafka_resp_err_t produce_with_headers(producer_t *p, int flags, const char *key, size_t size, void *opaque) {
+    static const char trace[] = "tttttttttttttttttttttttttttttttt";
+    return rd_kafka_producev(p->rk, RD_KAFKA_V_RKT(p->rkt), RD_KAFKA_V_MSGFLAGS(flags), RD_KAFKA_V_KEY(key, size),
+                             RD_KAFKA_V_VALUE(payload, (size_t)opt.size), RD_KAFKA_V_HEADER("trace", trace, sizeof trace - 1),
+                             RD_KAFKA_V_HEADER("kind", "bench", 5), RD_KAFKA_V_OPAQUE(opaque), RD_KAFKA_V_END);
+}
+
 /* The report comes back with the opaque pointer. */
-static void enqueue(producer_t *p, int flags, void *opaque) {
-    while (rd_kafka_produce(p->rkt, RD_KAFKA_PARTITION_UA, RD_KAFKA_MSG_F_COPY | flags, payload,
-                            (size_t)opt.size, NULL, 0, opaque) == -1) {
-        if (rd_kafka_last_error() != RD_KAFKA_RESP_ERR__QUEUE_FULL)
-            die("cannot produce: %s", rd_kafka_err2str(rd_kafka_last_error()));
+static void enqueue(producer_t *p, long number, int flags, void *opaque) {
+    char key[24];
+    size_t size = opt.key ? (size_t)snprintf(key, sizeof key, "%ld", number) : 0;
+    rd_kafka_resp_err_t error;
+    flags |= RD_KAFKA_MSG_F_COPY;
+    while ((error = (opt.headers ? produce_with_headers : produce_plain)(p, flags, size ? key : NULL, size, opaque))) {
+        if (error != RD_KAFKA_RESP_ERR__QUEUE_FULL)
+            die("cannot produce: %s", rd_kafka_err2str(error));
         rd_kafka_poll(p->rk, 100); /* only a served report makes room */
     }
 }
 
-/* ---- batch and one: the producing thread serves its own reports, so needs no locks ---- */
+/* ---- all but async: the producing thread serves its own reports, so needs no locks ---- */
 
 static void on_report(rd_kafka_t *rk, const rd_kafka_message_t *message, void *opaque) {
     (void)rk, (void)opaque;
     count(message->_private, message->err);
 }
 
-static void produce_and_count(producer_t *p, long n) {
+static void enqueue_all(producer_t *p, long n) {
     for (long i = 0; i < n; i++) {
-        enqueue(p, 0, &p->round);
+        enqueue(p, i, 0, &p->round);
         if (i % 1000 == 999) /* serving reports on the way is about a tenth faster than all at the end */
             rd_kafka_poll(p->rk, 0);
     }
+}
+
+static void produce_and_count(producer_t *p, long n) {
+    enqueue_all(p, n);
     while (p->round.delivered + p->round.failed < n)
         rd_kafka_poll(p->rk, 1000);
+    p->round.finished = now();
+}
+
+static double *latencies; /* of sync, in seconds */
+
+static void produce_one_by_one(producer_t *p, long n) {
+    for (long i = 0; i < n; i++) {
+        double start = now();
+        enqueue(p, i, 0, &p->round);
+        while (p->round.delivered + p->round.failed <= i)
+            rd_kafka_poll(p->rk, 1000);
+        latencies[i] = now() - start;
+    }
+    p->round.finished = now();
+}
+
+static void die_if_error(const char *call, rd_kafka_error_t *error) {
+    if (error)
+        die("%s: %s", call, rd_kafka_error_string(error));
+}
+
+/* The commit sends what still lingers, waits for the reports and serves them. */
+static void produce_in_transactions(producer_t *p, long n) {
+    for (long t = 0; t < opt.transactions; t++) {
+        die_if_error("begin", rd_kafka_begin_transaction(p->rk));
+        enqueue_all(p, n);
+        die_if_error("commit", rd_kafka_commit_transaction(p->rk, -1));
+    }
     p->round.finished = now();
 }
 
@@ -174,7 +226,7 @@ static void produce_and_await(producer_t *p, long n) {
         atomic_init(&deliveries[i]->phase, PENDING);
         atomic_init(&deliveries[i]->refs, 2);
         /* With a full queue it can just block, as the poller makes room. */
-        enqueue(p, RD_KAFKA_MSG_F_BLOCK, deliveries[i]);
+        enqueue(p, i, RD_KAFKA_MSG_F_BLOCK, deliveries[i]);
     }
     for (long i = 0; i < n; i++) {
         await(deliveries[i]);
@@ -200,28 +252,34 @@ static void open_producer(producer_t *p) {
     if ((error = rd_kafka_metadata(p->rk, 0, p->rkt, &metadata, 20000)))
         die("no answer from %s: %s", opt.bootstrap, rd_kafka_err2str(error));
     rd_kafka_metadata_destroy(metadata);
-    if (opt.async && pthread_create(&poller, NULL, poll_reports, p->rk))
+    if (produce == produce_in_transactions)
+        die_if_error("init", rd_kafka_init_transactions(p->rk, 60000));
+    if (produce == produce_and_await && pthread_create(&poller, NULL, poll_reports, p->rk))
         die("cannot start a thread");
 }
 
-static void *run_producer(void *arg) {
-    producer_t *p = arg;
-    void (*produce)(producer_t *, long) = opt.async ? produce_and_await : produce_and_count;
-
-    open_producer(p);
-    produce(p, 1);
-    die_if_failed(p->round);
-    while (pthread_barrier_wait(&barrier), !no_more_rounds) {
-        p->round = (result_t){.started = now()};
-        produce(p, opt.messages);
-        pthread_barrier_wait(&barrier);
-    }
-    if (opt.async) {
+static void close_producer(producer_t *p) {
+    if (produce == produce_and_await) {
         atomic_store(&closing, true);
         pthread_join(poller, NULL);
     }
     rd_kafka_topic_destroy(p->rkt);
     rd_kafka_destroy(p->rk);
+}
+
+static void *run_producer(void *arg) {
+    producer_t *p = arg;
+
+    open_producer(p);
+    produce(p, 1); /* connects it */
+    die_if_failed(p->round);
+    pthread_barrier_wait(&barrier); /* ready */
+    while (pthread_barrier_wait(&barrier), !no_more_rounds) {
+        p->round = (result_t){.started = now()};
+        produce(p, opt.messages);
+        pthread_barrier_wait(&barrier);
+    }
+    close_producer(p);
     return NULL;
 }
 
@@ -241,39 +299,46 @@ static result_t run_round(void) {
     return all;
 }
 
-static void rounds_on_request(void) {
-    puts("ready");
-    fflush(stdout);
-    for (int c; (c = getchar()) != EOF;) {
-        if (c != '\n')
-            continue;
-        result_t r = run_round();
-        printf("{\"seconds\":%.6f,\"delivered\":%ld,\"failed\":%ld}\n", r.finished - r.started,
-               r.delivered, r.failed);
-        fflush(stdout);
-        die_if_failed(r);
+static void print_round(result_t r) {
+    printf("{\"seconds\":%.6f,\"delivered\":%ld,\"failed\":%ld", r.finished - r.started, r.delivered, r.failed);
+    if (produce == produce_one_by_one) {
+        for (long i = 0; i < opt.messages; i++)
+            printf("%s%.1f", i ? "," : ",\"latencies_us\":[", latencies[i] * 1e6);
+        putchar(']');
     }
+    puts("}");
+    fflush(stdout);
+    die_if_failed(r);
 }
 
-static void all_rounds(void) {
-    static double seconds[MAX_ROUNDS];
-    result_t all = {0};
-    for (long i = 0; i < opt.rounds; i++) {
-        result_t r = run_round();
-        all.delivered += r.delivered;
-        all.failed += r.failed;
-        seconds[i] = r.finished - r.started;
+/* Of life: what a round does is just what other rounds leave out. */
+static void make_and_close(void) {
+    result_t all = {.started = now()};
+    for (long i = 0; i < opt.producers; i++) {
+        producers[i].round = (result_t){0};
+        open_producer(&producers[i]);
+        produce(&producers[i], opt.messages);
+        all.delivered += producers[i].round.delivered;
+        all.failed += producers[i].round.failed;
     }
-    printf("{\"scenario\":\"%s\",\"producers\":%ld,\"messages\":%ld,\"rounds\":%ld,"
-           "\"delivered\":%ld,\"failed\":%ld,\"seconds\":[",
-           opt.scenario, opt.producers, opt.messages, opt.rounds, all.delivered, all.failed);
-    for (long i = 0; i < opt.rounds; i++)
-        printf("%s%.6f", i ? "," : "", seconds[i]);
-    printf("],\"msgs_per_s\":[");
-    for (long i = 0; i < opt.rounds; i++)
-        printf("%s%.0f", i ? "," : "", (double)(opt.producers * opt.messages) / seconds[i]);
-    printf("],\"librdkafka\":\"%s\"}\n", rd_kafka_version_str());
+    double made = now();
+    for (long i = 0; i < opt.producers; i++)
+        close_producer(&producers[i]);
+    all.finished = now();
+    printf("{\"seconds\":%.6f,\"delivered\":%ld,\"failed\":%ld,\"start_ms\":%.3f,\"close_ms\":%.3f}\n",
+           all.finished - all.started, all.delivered, all.failed, (made - all.started) * 1e3, (all.finished - made) * 1e3);
+    fflush(stdout);
     die_if_failed(all);
+}
+
+static void rounds_on_request(void) {
+    if (!life)
+        pthread_barrier_wait(&barrier);
+    printf("{\"ready\":\"librdkafka %s\",\"differs\":[]}\n", rd_kafka_version_str());
+    fflush(stdout);
+    for (int c; (c = getchar()) != EOF;)
+        if (c == '\n')
+            life ? make_and_close() : print_round(run_round());
 }
 
 static long number(const char *text, long least, long most) {
@@ -290,59 +355,82 @@ static void set(const char *key, const char *value) {
         die("%s=%s: %s", key, value, why);
 }
 
-static void read_arguments(int argc, char **argv) {
+static void read_options(int argc, char **argv) {
     static const struct option options[] = {
-        {"bootstrap", 1, NULL, 'b'}, {"topic", 1, NULL, 't'},  {"producers", 1, NULL, 'p'},
-        {"messages", 1, NULL, 'm'},  {"rounds", 1, NULL, 'r'}, {"size", 1, NULL, 's'},
-        {"set", 1, NULL, 'o'},       {"stdin", 0, NULL, 'i'},  {"help", 0, NULL, 'h'}, {0}};
+        {"bootstrap", 1, NULL, 'b'}, {"topic", 1, NULL, 't'},   {"producers", 1, NULL, 'p'}, {"transactions", 1, NULL, 'x'},
+        {"messages", 1, NULL, 'm'},  {"key", 0, NULL, 'k'},     {"headers", 0, NULL, 'H'},   {"size", 1, NULL, 's'},
+        {"set", 1, NULL, 'o'},       {"help", 0, NULL, 'h'},    {0}};
     char *value;
-    conf = rd_kafka_conf_new();
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (c) {
         case 'b': set("bootstrap.servers", opt.bootstrap = optarg); break;
         case 't': opt.topic = optarg; break;
         case 'p': opt.producers = number(optarg, 1, MAX_PRODUCERS); break;
         case 'm': opt.messages = number(optarg, 1, 100000000); break;
-        case 'r': opt.rounds = number(optarg, 1, MAX_ROUNDS); break;
+        case 'x': opt.transactions = number(optarg, 1, 1000000); break;
         case 's': opt.size = number(optarg, 0, 1000000000); break;
+        case 'k': opt.key = true; break;
+        case 'H': opt.headers = true; break;
         case 'o':
             if (!(value = strchr(optarg, '=')))
                 die("--set %s: not KEY=VALUE", optarg);
             *value++ = '\0';
             set(optarg, value);
             break;
-        case 'i': opt.from_stdin = true; break;
         case 'h': fputs(usage, stdout); exit(0);
         default: die("try --help"); /* getopt has said what is wrong */
         }
     }
-    opt.scenario = optind + 1 == argc ? argv[optind] : "";
-    opt.async = !strcmp(opt.scenario, "async");
-    bool batch = !strcmp(opt.scenario, "batch");
-    bool known = batch || opt.async || !strcmp(opt.scenario, "one");
-    if (!known || !opt.bootstrap || !opt.topic)
-        die("need a scenario (batch, one or async), --bootstrap and --topic; try --help");
-    if (opt.producers > 1 && !batch)
-        die("scenario %s has a single producer", opt.scenario);
-    opt.producers = opt.producers ? opt.producers : batch ? 25 : 1;
-    opt.messages = opt.messages ? opt.messages : batch ? 1000 : 100000;
+}
+
+static void choose_workload(const char *name) {
+    static const struct {
+        const char *name;
+        void (*produce)(producer_t *, long);
+    } workloads[] = {{"batch", produce_and_count},
+                     {"async", produce_and_await},
+                     {"sync", produce_one_by_one},
+                     {"life", produce_and_count},
+                     {"transactions", produce_in_transactions}};
+    for (size_t i = 0; i < sizeof workloads / sizeof *workloads; i++)
+        if (!strcmp(name, workloads[i].name))
+            produce = workloads[i].produce;
+    life = !strcmp(name, "life");
+    if (!produce) {
+        fprintf(stderr, "baseline: no workload \"%s\"; try --help\n", name);
+        exit(NO_SUCH_WORKLOAD);
+    }
+}
+
+static void prepare(int argc, char **argv) {
+    conf = rd_kafka_conf_new();
+    read_options(argc, argv);
+    choose_workload(optind + 1 == argc ? argv[optind] : "");
+    if (!opt.bootstrap || !opt.topic || !opt.messages)
+        die("need --bootstrap, --topic and --messages; try --help");
+    if (opt.producers > 1 && produce != produce_and_count)
+        die("only batch and life have several producers");
     payload = malloc((size_t)opt.size + 1);
     deliveries = malloc((size_t)opt.messages * sizeof *deliveries);
-    if (!payload || !deliveries)
+    latencies = malloc((size_t)opt.messages * sizeof *latencies);
+    if (!payload || !deliveries || !latencies)
         die("out of memory");
     memset(payload, 'x', (size_t)opt.size);
-    rd_kafka_conf_set_dr_msg_cb(conf, opt.async ? on_report_async : on_report);
+    rd_kafka_conf_set_dr_msg_cb(conf, produce == produce_and_await ? on_report_async : on_report);
 }
 
 int main(int argc, char **argv) {
-    read_arguments(argc, argv);
+    prepare(argc, argv);
+    if (life) {
+        rounds_on_request();
+        return 0;
+    }
     pthread_barrier_init(&barrier, NULL, (unsigned)opt.producers + 1);
     for (long i = 0; i < opt.producers; i++)
         if (pthread_create(&producers[i].thread, NULL, run_producer, &producers[i]))
             die("cannot start a thread");
 
-    die_if_failed(run_round()); /* the warm-up under full load */
-    (opt.from_stdin ? rounds_on_request : all_rounds)();
+    rounds_on_request();
     no_more_rounds = true;
     pthread_barrier_wait(&barrier);
     for (long i = 0; i < opt.producers; i++)

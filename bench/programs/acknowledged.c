@@ -1,6 +1,6 @@
 /*
  * A plugin for librdkafka (its setting plugin.library.paths) that notes when the latest message got its verdict: on
- * librdkafka's own thread, just before it puts the delivery report on the queue. bin/bench wait loads it into the C program
+ * librdkafka's own thread, just before it puts the delivery report on the queue. bin/bench wake loads it into the C program
  * and into Ruby alike, so both are measured from the same moment and pay the same for it.
  */
 #define _POSIX_C_SOURCE 200809L

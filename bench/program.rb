@@ -1,0 +1,26 @@
+# frozen_string_literal: true
+
+require_relative "peer"
+
+module Bench
+  # The programs in programs/, which measure what the workloads of a peer do not show. They speak the same protocol, and are
+  # started as PROGRAM SERVERS TOPIC ARGUMENTS... SETTING=VALUE...
+  module Program
+    DIRECTORY = File.join(__dir__, "programs")
+    LIBRARIES = { "wait.c" => %w[-ldl] }.freeze
+
+    module_function
+
+    # @return [Peer::Run] ready
+    def start(file, messages, *arguments)
+      Peer::Run.new(file, [*command(file), *arguments].map(&:to_s), messages, 300)
+    end
+
+    def command(file)
+      source = File.join(DIRECTORY, file)
+      return [RbConfig.ruby, "-I", File.join(ROOT, "lib"), source] if file.end_with?(".rb")
+
+      [Bench.compile(source, *LIBRARIES.fetch(file, []))]
+    end
+  end
+end

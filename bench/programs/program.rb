@@ -1,0 +1,39 @@
+# frozen_string_literal: true
+
+require "json"
+require "penstock"
+
+# What the Ruby programs of bench/programs share: their arguments, and a round for each line.
+module BenchProgram
+  SERVERS, TOPIC, *rest = ARGV
+  SETTINGS = rest.select { |argument| argument.include?("=") }.to_h { |argument| argument.split("=", 2) }.freeze
+  ARGUMENTS = rest.reject { |argument| argument.include?("=") }.freeze
+  MESSAGE = { topic: TOPIC, payload: "x" * 100 }.freeze
+
+  module_function
+
+  # @return [Penstock::Producer] connected
+  def producer(mode: :fd, **more)
+    producer = Penstock::Producer.new do |config|
+      config.kafka = { "bootstrap.servers" => SERVERS, **SETTINGS, **more }
+      config.polling.mode = mode
+      yield config if block_given?
+    end
+    producer.tap { |one| one.produce_sync(MESSAGE) unless mode == :reactor }
+  end
+
+  # Says that it is ready and then runs the block, which gives what the round found, for each line that is read.
+  def rounds(messages, what = "")
+    $stdout.sync = true
+    puts JSON.generate(ready: "Penstock #{Penstock::VERSION}, Ruby #{RUBY_VERSION}, librdkafka #{Penstock.librdkafka_version}#{what}",
+                       differs: [])
+    while $stdin.gets
+      GC.start # what earlier rounds left behind is not this one's burden
+      start = now
+      found = yield
+      puts JSON.generate(seconds: now - start, delivered: messages, failed: 0, **(found.is_a?(Hash) ? found : {}))
+    end
+  end
+
+  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+end

@@ -1,0 +1,66 @@
+# frozen_string_literal: true
+
+require "etc"
+require_relative "result"
+require_relative "scenario"
+
+module Bench
+  # Runs a scenario: case by case all its sides side by side, a round of each in turn.
+  class Runner
+    # @param cluster [String] its name, for the result
+    # @param only [Array<String>, nil] the cases to run; all without
+    def initialize(scenario, servers, cluster, rounds:, others:, only: nil)
+      @kind = scenario
+      @cluster = cluster
+      @rounds = [rounds, scenario.rounds].min
+      @only = only
+      @scenario = scenario.new(servers, others:)
+      @rows = scenario.tables.transform_values { {} }
+    end
+
+    # @return [Result]
+    def run
+      cases.each { |name, what| measure(name, what) }
+      Bench.progress ""
+      result
+    end
+
+    private
+
+    def cases = @only ? @scenario.cases.slice(*@only) : @scenario.cases
+
+    def measure(name, what)
+      say(name, "starting")
+      sides = @scenario.sides(what)
+      sides.each_value(&:round) # warm-up: connections, metadata, heap
+      @rounds.times do |i|
+        sides.each do |side, run|
+          say(name, "round #{i + 1} of #{@rounds}, #{side}")
+          @scenario.figures(run.round).each { |table, figure| ((@rows[table][name] ||= {})[side] ||= []) << figure }
+        end
+      end
+    ensure
+      sides&.each_value(&:close)
+    end
+
+    def say(name, what) = Bench.progress("#{@kind.scenario_name}: #{name}: #{what}")
+
+    def result
+      Result.build(scenario: @kind.scenario_name, title: @kind.title, about: @kind.about, cluster: @cluster,
+                   environment: Runner.environment, settings: { **SETTINGS, **@kind.settings }, rounds: @rounds,
+                   sides: @scenario.sides_about, reference: @kind.reference, left_out: @scenario.left_out,
+                   differs: @scenario.differs, tables:, bars: bars)
+    end
+
+    def tables = @kind.tables.map { |name, table| { name:, **table, rows: @rows[name] } }
+
+    # Those whose cases were run.
+    def bars = @kind.bars.select { |bar| bar.values_at(:case, :of_case).compact.all? { |name| cases.key?(name) } }
+
+    # What is the same for all scenarios of a run.
+    def self.environment
+      cpu = File.exist?("/proc/cpuinfo") ? File.read("/proc/cpuinfo")[/^model name\s*: (.*)/, 1] : nil
+      { ruby: RUBY_VERSION, platform: RUBY_PLATFORM, cores: Etc.nprocessors, cpu: }.compact
+    end
+  end
+end

@@ -1,0 +1,27 @@
+# frozen_string_literal: true
+
+# What idle producers cost their process, and the busy one beside them.
+class Idle < Bench::Scenario
+  title "Idle producers"
+  about "So many producers, connected and idle, and one busy producer: the process's memory and threads, its CPU time while nothing " \
+        "happens, and that of the polling thread for one wake-up, of 5,000 messages sent one by one."
+  table "memory", "MB", better: :less
+  table "threads", "threads", better: :less
+  table "idle CPU", "ms/s", better: :less
+  table "wake-up", "us of CPU", better: :less
+  settings "linger.ms" => 0
+  rounds 5
+  bar 0.9, table: "wake-up", case: "1,000 idle", of_case: "0 idle"
+
+  def cases = { "0 idle" => 0, "1 idle" => 1, "25 idle" => 25, "100 idle" => 100, "1,000 idle" => 1_000 }
+
+  def sides(count)
+    { "C" => program("C", "idle.c", 5_000, count), "Penstock" => program("Penstock", "idle.rb", 5_000, "fd", count),
+      "Penstock, a polling thread each" => program("Penstock, a polling thread each", "idle.rb", 5_000, "thread", count) }
+  end
+
+  def figures(round)
+    { "memory" => round[:kilobytes] / 1024.0, "threads" => round[:threads], "idle CPU" => round[:cpu_ms],
+      "wake-up" => round[:wakeup_us] }.compact
+  end
+end

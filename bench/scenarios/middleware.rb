@@ -1,0 +1,18 @@
+# frozen_string_literal: true
+
+# What Ruby code in the way of each message costs.
+class Middleware < Bench::Scenario
+  title "A middleware step"
+  about "One producer sends 100,000 messages of 100 bytes, with and without a middleware step that changes nothing."
+  table "rate", "messages/s", better: :more
+  reference "no step"
+  bar 0.7, side: "a step", case: "one batch"
+  bar 0.7, side: "a step", case: "one call each"
+  guard "one batch", "one call each"
+
+  def cases = { "one batch" => "batch", "one call each" => "async" }
+
+  def sides(workload)
+    peers(workload, { "no step" => ["Penstock"], "a step" => ["Penstock", "--step"] }, messages: 100_000)
+  end
+end

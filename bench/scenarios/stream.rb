@@ -1,0 +1,23 @@
+# frozen_string_literal: true
+
+# A long stream, each message by a call of its own.
+class Stream < Bench::Scenario
+  title "A stream of messages"
+  about "One producer sends 1,000,000 messages of 100 bytes one call at a time, each with a handle, promise or callback, then waits for all."
+  table "rate", "messages/s", better: :more
+  rounds 7
+  bar 0.5, case: "handles"
+  bar 1.0, case: "handles", to: "confluent-kafka"
+  guard "handles"
+
+  COUNT = 1_000_000
+
+  # Only Penstock has listeners; its own are compared with the same stream of the others.
+  def cases = { "handles" => {}, "handles and a listener" => { more: ["--listener"] }, "with keys and headers" => { key: true, headers: true } }
+
+  def sides(options)
+    more = options.fetch(:more, [])
+    sides = (OWN + others).to_h { |name| [name, [name, *(more if name == "Penstock")]] }
+    peers("async", sides, messages: COUNT, **options.except(:more))
+  end
+end

@@ -1,0 +1,25 @@
+# frozen_string_literal: true
+
+# Many messages, each waited for, in threads and fibers.
+class Waiters < Bench::Scenario
+  title "Messages one by one, in threads and fibers"
+  about "10,000 messages of 100 bytes, each sent when the one before has its verdict, in so many threads or fibers at once."
+  table "rate", "messages/s", better: :more
+  reference "threads"
+  settings "linger.ms" => 0
+  rounds 5
+
+  MESSAGES = 10_000
+  KINDS = { "threads" => %w[thread fd], "fibers, async" => %w[async fd], "fibers, plain" => %w[plain fd],
+            "fibers, async, :reactor" => %w[async reactor] }.freeze
+
+  # @return [Hash] with the numbers of waiters and of producers
+  def cases = { "one" => [1, 1], "three" => [3, 1], "100" => [100, 1], "1,000" => [1_000, 1], "100, 10 producers" => [100, 10] }
+
+  def sides(numbers)
+    waiters, producers = numbers
+    KINDS.to_h do |side, (kind, mode)|
+      [side, program(side, "waiters.rb", MESSAGES, MESSAGES, kind, waiters, producers, mode)]
+    end
+  end
+end

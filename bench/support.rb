@@ -36,6 +36,13 @@ module Bench
   # @return [Numeric] what `percent` of the values do not exceed
   def percentile(values, percent) = values.sort[((values.size - 1) * percent / 100.0).ceil]
 
+  # @return [Numeric] the number with no more than so many digits that count
+  def significant(number, digits)
+    return number if number.is_a?(Integer) || number.zero?
+
+    number.round(digits - 1 - Math.log10(number.abs).floor)
+  end
+
   # @return [String] bench/NAME.c, compiled when it changed
   def program(name, *flags) = compile(File.join(__dir__, "#{name}.c"), *flags)
 

@@ -1,0 +1,123 @@
+# frozen_string_literal: true
+
+require "fileutils"
+require "json"
+require_relative "support"
+
+module Bench
+  # What a scenario found: the document that bench/README.md describes, and what follows from its figures.
+  class Result
+    NAMES = %w[scenario title about cluster date environment settings rounds sides reference left_out differs bars].freeze
+    NAMES.each { |name| define_method(name) { @document[name] } }
+
+    attr_reader :tables
+
+    class << self
+      # @param tables [Array<Hash>] name:, unit:, better: and rows: { case => { side => [what each round found] } }
+      # @param bars [Array<Hash>] table:, case:, side:, least:, and to: another side, of_case: another case, or both
+      # @param reference [String, nil] the side that the others' ratios are to
+      # @param left_out [Hash{String => String}] why a side is not there
+      # @param differs [Hash{String => Array<String>}] which of the settings a side cannot have
+      def build(scenario:, title:, about:, cluster:, environment:, settings:, rounds:, sides:, tables:, reference: nil,
+                left_out: {}, differs: {}, bars: [], date: Time.now.strftime("%F"))
+        document = { scenario:, title:, about:, cluster:, date:, environment:, settings:, rounds:, sides:, reference:, left_out:,
+                     differs: differs.reject { |_side, names| names.empty? },
+                     tables: tables.map { |table| measured(table, reference) } }
+        plain = JSON.parse(JSON.generate(document))
+        new(plain.merge("bars" => JSON.parse(JSON.generate(bars)).map { |bar| Bar.judge(bar, new(plain)) }))
+      end
+
+      # @return [Result] what #write wrote
+      def read(file) = new(JSON.parse(File.read(file)))
+
+      # @param better [String] "more" or "less"
+      # @return [Float, nil] how a figure does beside another: above 1 is better; nil where that would be a division by 0
+      def ratio(figure, other, better)
+        better, worse = better == "more" ? [figure, other] : [other, figure]
+        Bench.significant(better.to_f / worse, 3) unless worse.zero?
+      end
+
+      private
+
+      def measured(table, reference)
+        better = table.fetch(:better).to_s
+        raise ArgumentError, "better is more or less, not #{better}" unless %w[more less].include?(better)
+
+        rows = table.fetch(:rows).map do |name, rounds_of_sides|
+          figures = rounds_of_sides.reject { |_side, rounds| rounds.nil? || rounds.empty? }
+                                   .to_h { |side, rounds| [side.to_s, figure(rounds, better)] }
+          { case: name, figures:, ratios: ratios(figures, reference.to_s, better) }
+        end
+        { name: table.fetch(:name), unit: table.fetch(:unit), better:, rows: }
+      end
+
+      def figure(rounds, better)
+        low, high = better == "more" ? rounds.minmax : rounds.minmax.reverse
+        { median: Bench.median(rounds), low:, high: }.transform_values { |value| Bench.significant(value, 6) }
+                                                     .merge(rounds: rounds.map { |value| Bench.significant(value, 6) })
+      end
+
+      def ratios(figures, reference, better)
+        return {} unless figures.key?(reference)
+
+        figures.except(reference)
+               .transform_values { |figure| ratio(figure[:median], figures[reference][:median], better) }.compact
+      end
+    end
+
+    def initialize(document)
+      @document = document
+      @tables = document.fetch("tables").map { |table| Table.new(table) }
+    end
+
+    def to_h = @document
+
+    def table(name) = tables.find { |table| table.name == name } || raise(KeyError, "#{scenario} has no table #{name}")
+
+    # @return [String] what results of its kind of cluster are kept under: "embedded", "kafka", or the name of another
+    def cluster_kind = cluster[/embedded|kafka/i]&.downcase || cluster.gsub(/[^\w.-]+/, "-")
+
+    # @return [String] the directory's scenario.json
+    def write(directory)
+      FileUtils.mkdir_p(directory)
+      File.join(directory, "#{scenario}.json").tap { |file| File.write(file, "#{JSON.pretty_generate(to_h)}\n") }
+    end
+
+    # The figures of one unit.
+    class Table
+      attr_reader :name, :unit, :better
+
+      def initialize(table)
+        @name, @unit, @better = table.values_at("name", "unit", "better")
+        @rows = table.fetch("rows").to_h { |row| [row.fetch("case"), row] }
+      end
+
+      def cases = @rows.keys
+
+      # @return [Array<String>] the sides that have a figure here
+      def sides = @rows.values.flat_map { |row| row["figures"].keys }.uniq
+
+      # @return [Hash, nil] its median, low, high and rounds
+      def figure(name, side) = @rows.dig(name, "figures", side)
+
+      def ratio(name, side) = @rows.dig(name, "ratios", side)
+    end
+
+    # What a side has to reach, of another side's figure or of its own in another case.
+    module Bar
+      module_function
+
+      # @return [Hash] with its ratio, and whether it is met; both nil where a figure is lacking
+      def judge(bar, result)
+        table = result.table(bar.fetch("table"))
+        bar = { "to" => bar.fetch("side") }.merge(bar)
+        figures = [table.figure(bar.fetch("case"), bar["side"]), table.figure(bar.fetch("of_case", bar["case"]), bar["to"])]
+        return bar.merge("ratio" => nil, "met" => nil) unless figures.all?
+
+        ratio = Result.ratio(*figures.map { |figure| figure["median"] }, table.better)
+        # Without a ratio there was a division by 0: nothing is better than that.
+        bar.merge("ratio" => ratio, "met" => ratio.nil? || ratio >= bar.fetch("least"))
+      end
+    end
+  end
+end

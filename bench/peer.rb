@@ -48,15 +48,16 @@ module Bench
     # @param set [Hash] producer settings
     # @param limit [Numeric] seconds for it to answer anything
     # @return [Run] which is ready
-    def start(workload, servers:, topic:, messages:, producers: 1, size: 100, key: false, headers: false, transactions: nil, set: {},
-              more: [], limit: 120)
+    def start(workload, servers:, topic:, messages:, producers: 1, size: 100, key: false, headers: false, transactions: nil,
+              set: {}, more: [], limit: 120)
       arguments = [workload, "--bootstrap", servers, "--topic", topic, "--producers", producers, "--messages", messages,
                    "--size", size]
       arguments << "--key" if key
       arguments << "--headers" if headers
       set.each { |name, value| arguments.push("--set", "#{name}=#{value}") if @librdkafka || KAFKA_SETTINGS.include?(name.to_s) }
       arguments.push("--transactions", transactions) if transactions
-      Run.new("#{name} (#{workload})", [*@command.call, *arguments, *more].map(&:to_s), producers * messages * (transactions || 1), limit)
+      count = producers * messages * (transactions || 1)
+      Run.new("#{name} (#{workload})", [*@command.call, *arguments, *more].map(&:to_s), count, limit)
     end
 
     # One that runs.

@@ -25,6 +25,12 @@ module Bench
       result
     end
 
+    # What is the same for all scenarios of a run.
+    def self.environment
+      cpu = File.exist?("/proc/cpuinfo") ? File.read("/proc/cpuinfo")[/^model name\s*: (.*)/, 1] : nil
+      { ruby: RUBY_VERSION, platform: RUBY_PLATFORM, cores: Etc.nprocessors, cpu: }.compact
+    end
+
     private
 
     def cases = @only ? @scenario.cases.slice(*@only) : @scenario.cases
@@ -49,18 +55,12 @@ module Bench
       Result.build(scenario: @kind.scenario_name, title: @kind.title, about: @kind.about, cluster: @cluster,
                    environment: Runner.environment, settings: { **SETTINGS, **@kind.settings }, rounds: @rounds,
                    sides: @scenario.sides_about, reference: @kind.reference, left_out: @scenario.left_out,
-                   differs: @scenario.differs, tables:, bars: bars)
+                   differs: @scenario.differs, tables:, bars:)
     end
 
     def tables = @kind.tables.map { |name, table| { name:, **table, rows: @rows[name] } }
 
     # Those whose cases were run.
     def bars = @kind.bars.select { |bar| bar.values_at(:case, :of_case).compact.all? { |name| cases.key?(name) } }
-
-    # What is the same for all scenarios of a run.
-    def self.environment
-      cpu = File.exist?("/proc/cpuinfo") ? File.read("/proc/cpuinfo")[/^model name\s*: (.*)/, 1] : nil
-      { ruby: RUBY_VERSION, platform: RUBY_PLATFORM, cores: Etc.nprocessors, cpu: }.compact
-    end
   end
 end

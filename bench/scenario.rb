@@ -3,6 +3,7 @@
 require_relative "peer"
 require_relative "program"
 
+# See README.md.
 module Bench
   # One comparison: a subclass in scenarios/ says which sides are compared on which cases, and what of a round is shown. Its
   # name is that of its class.

@@ -9,8 +9,9 @@ require "rbconfig"
 module Bench
   ROOT = File.expand_path("..", __dir__)
   # The same for all sides, said so that no client's own default decides. The last two only librdkafka has.
-  SETTINGS = { "acks" => "all", "enable.idempotence" => true, "linger.ms" => 5, "batch.size" => 1_000_000, "compression.type" => "none",
-               "max.in.flight.requests.per.connection" => 5, "socket.nagle.disable" => true, "log_level" => 3 }.freeze
+  SETTINGS = { "acks" => "all", "enable.idempotence" => true, "linger.ms" => 5, "batch.size" => 1_000_000,
+               "compression.type" => "none", "max.in.flight.requests.per.connection" => 5, "socket.nagle.disable" => true,
+               "log_level" => 3 }.freeze
 
   module_function
 
@@ -42,9 +43,6 @@ module Bench
 
     number.round(digits - 1 - Math.log10(number.abs).floor)
   end
-
-  # @return [String] bench/NAME.c, compiled when it changed
-  def program(name, *flags) = compile(File.join(__dir__, "#{name}.c"), *flags)
 
   # @return [String] the program that this C file is, compiled when it changed
   def compile(source, *flags)

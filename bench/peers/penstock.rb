@@ -47,8 +47,8 @@ class PenstockPeer
 
     @threads ||= @producers.map { |producer| Thread.new { batches(producer) } }
     timed(@producers.size * @messages.size) do
-      @producers.each { @go << true }
-      @producers.each { @done.pop }
+      @producers.size.times { @go << true }
+      @producers.size.times { @done.pop }
     end
   end
 
@@ -84,13 +84,15 @@ class PenstockPeer
 
   # What a round does is just what other rounds leave out.
   def life
-    made = closed = nil
-    timed(@options[:producers] * @messages.size) do
-      made = now
+    started = made = nil
+    round = timed(@options[:producers] * @messages.size) do
+      started = now
       producers = Array.new(@options[:producers]) { producer.tap { |one| one.produce_many_sync(@messages) } }
-      closed = now
+      made = now
       producers.each(&:close)
-    end.then { |round| round.merge(start_ms: (closed - made) * 1e3, close_ms: (round[:seconds] - (closed - made)) * 1e3) }
+    end
+    start_ms = (made - started) * 1e3
+    round.merge(start_ms: start_ms.round(3), close_ms: ((round[:seconds] * 1e3) - start_ms).round(3))
   end
 
   private
@@ -161,6 +163,7 @@ end.parse!
 
 peer = PenstockPeer.new(ARGV.first, options)
 $stdout.sync = true
-puts JSON.generate(ready: "Penstock #{Penstock::VERSION}, Ruby #{RUBY_VERSION}, librdkafka #{Penstock.librdkafka_version}", differs: [])
+versions = "Penstock #{Penstock::VERSION}, Ruby #{RUBY_VERSION}, librdkafka #{Penstock.librdkafka_version}"
+puts JSON.generate(ready: versions, differs: [])
 puts JSON.generate(peer.round) while $stdin.gets
 peer.close

@@ -25,8 +25,8 @@ module BenchProgram
   # Says that it is ready and then runs the block, which gives what the round found, for each line that is read.
   def rounds(messages, what = "")
     $stdout.sync = true
-    puts JSON.generate(ready: "Penstock #{Penstock::VERSION}, Ruby #{RUBY_VERSION}, librdkafka #{Penstock.librdkafka_version}#{what}",
-                       differs: [])
+    versions = "Penstock #{Penstock::VERSION}, Ruby #{RUBY_VERSION}, librdkafka #{Penstock.librdkafka_version}"
+    puts JSON.generate(ready: versions + what, differs: [])
     while $stdin.gets
       GC.start # what earlier rounds left behind is not this one's burden
       start = now

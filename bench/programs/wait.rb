@@ -1,11 +1,12 @@
 # frozen_string_literal: true
 
-# From librdkafka's verdict until the waiter runs again: ruby wait.rb SERVERS TOPIC PLUGIN ROUND_TRIPS WAITER BESIDE [SETTING=VALUE...]
+# From librdkafka's verdict until the waiter runs again:
+# ruby wait.rb SERVERS TOPIC PLUGIN ROUND_TRIPS WAITER BESIDE [SETTING=VALUE...]
 #
 # WAITER is thread, async (a fiber of the async gem) or plain (a fiber of ../plain_scheduler.rb); BESIDE is alone, or busy: a
-# thread computes all the time. The verdict's moment is noted by a plugin inside librdkafka (acknowledged.c), the same in C and in Ruby,
-# before the report is on its queue: the poller's wake-up counts. The waiter runs again when produce_sync has returned: its report
-# counts as well.
+# thread computes all the time. The verdict's moment is noted by a plugin inside librdkafka (acknowledged.c), the same in C and
+# in Ruby, before the report is on its queue: the poller's wake-up counts. The waiter runs again when produce_sync has returned:
+# its report counts as well.
 
 require "fiddle"
 require_relative "program"
@@ -36,8 +37,7 @@ computed = 0
 Thread.new { loop { computed += 1 } } if BESIDE == "busy"
 rounds(COUNT) do
   found = nil
-  if WAITER == "thread" then Thread.new { found = round_trips(producer) }.join
-  else Fibers.run(WAITER.to_sym, 1) { found = round_trips(producer) }
-  end
+  work = ->(_number = 0) { found = round_trips(producer) }
+  WAITER == "thread" ? Thread.new(&work).join : Fibers.run(WAITER.to_sym, 1, &work)
   found
 end

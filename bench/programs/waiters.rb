@@ -18,7 +18,5 @@ work = lambda do |index|
   share[index].times { one.produce_sync(MESSAGE) }
 end
 rounds(messages) do
-  if kind == :thread then Array.new(waiters) { |i| Thread.new { work[i] } }.each(&:join)
-  else Fibers.run(kind, waiters, &work)
-  end
+  kind == :thread ? Array.new(waiters) { |i| Thread.new(i, &work) }.each(&:join) : Fibers.run(kind, waiters, &work)
 end

@@ -3,8 +3,8 @@
 # What idle producers cost their process, and the busy one beside them.
 class Idle < Bench::Scenario
   title "Idle producers"
-  about "So many producers, connected and idle, and one busy producer: the process's memory and threads, its CPU time while nothing " \
-        "happens, and that of the polling thread for one wake-up, of 5,000 messages sent one by one."
+  about "So many producers, connected and idle, and one busy producer: the process's memory and threads, its CPU time while " \
+        "nothing happens, and that of the polling thread for one wake-up, of 5,000 messages sent one by one."
   table "memory", "MB", better: :less
   table "threads", "threads", better: :less
   table "idle CPU", "ms/s", better: :less

@@ -3,12 +3,14 @@
 # What a process with many producers does.
 class Producers < Bench::Scenario
   title "Many producers"
-  about "Each of so many producers, in a thread of its own, sends 1,000 messages of 100 bytes as one batch and waits for all verdicts."
+  about "Each of so many producers, in a thread of its own, sends 1,000 messages of 100 bytes as one batch and waits for all " \
+        "verdicts."
   table "rate", "messages/s", better: :more
   bar 0.8, case: "25 producers"
   guard "25 producers"
 
-  SIDES = { "C" => ["C"], "Penstock" => ["Penstock"], "Penstock, a polling thread each" => ["Penstock", "--mode", "thread"] }.freeze
+  SIDES = { "C" => %w[C], "Penstock" => %w[Penstock],
+            "Penstock, a polling thread each" => %w[Penstock --mode thread] }.freeze
 
   def cases = [1, 2, 5, 10, 25, 100].to_h { |count| ["#{count} #{count == 1 ? "producer" : "producers"}", count] }
 

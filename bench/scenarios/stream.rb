@@ -3,7 +3,8 @@
 # A long stream, each message by a call of its own.
 class Stream < Bench::Scenario
   title "A stream of messages"
-  about "One producer sends 1,000,000 messages of 100 bytes one call at a time, each with a handle, promise or callback, then waits for all."
+  about "One producer sends 1,000,000 messages of 100 bytes one call at a time, each with a handle, promise or callback, then " \
+        "waits for all."
   table "rate", "messages/s", better: :more
   rounds 7
   bar 0.5, case: "handles"
@@ -13,7 +14,10 @@ class Stream < Bench::Scenario
   COUNT = 1_000_000
 
   # Only Penstock has listeners; its own are compared with the same stream of the others.
-  def cases = { "handles" => {}, "handles and a listener" => { more: ["--listener"] }, "with keys and headers" => { key: true, headers: true } }
+  def cases
+    { "handles" => {}, "handles and a listener" => { more: ["--listener"] },
+      "with keys and headers" => { key: true, headers: true } }
+  end
 
   def sides(options)
     more = options.fetch(:more, [])

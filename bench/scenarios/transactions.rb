@@ -12,7 +12,8 @@ class Transactions < Bench::Scenario
 
   def sides(count)
     OWN.to_h do |name|
-      [name, peer(name, name, "transactions", messages: count, transactions: EACH_ROUND, set: { "transactional.id" => "#{topic}-#{name}" })]
+      own = { "transactional.id" => "#{topic}-#{name}" }
+      [name, peer(name, name, "transactions", messages: count, transactions: EACH_ROUND, set: own)]
     end
   end
 

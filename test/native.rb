@@ -17,7 +17,7 @@ module Native
       NativeProgram.new("core_storm", sanitizer).run(slice, clients, threads, seconds, *rest)
     end
     results.reject(&:passed?).each { |result| puts result.output[-20_000..] || result.output, *result.reports }
-    puts "#{sanitizer} sanitizer: #{results.sum { |result| rounds(result) }} rounds of 9 parts and 5 storms, " \
+    puts "#{sanitizer} sanitizer: #{results.sum { |result| rounds(result) }} rounds of 10 parts and 5 storms, " \
          "#{results.sum { |result| result.reports.size }} reports, #{results.count { |result| !result.status.success? }} failed"
     results.all?(&:passed?)
   end

@@ -59,7 +59,7 @@ typedef struct {
 enum { MAX_PRODUCERS = 1000, NO_SUCH_WORKLOAD = 64 };
 static producer_t producers[MAX_PRODUCERS];
 static rd_kafka_conf_t *conf;     /* each producer gets a copy */
-static char *payload;             /* one for all: it is only read */
+static char **payloads;           /* one for each message of a round, as a program that has something to say has them */
 static pthread_barrier_t barrier; /* all producers and main: when ready, before and after each round */
 static bool no_more_rounds;       /* main sets it just before the barrier */
 static atomic_int failure;        /* error of the latest message that failed, if any */
@@ -87,15 +87,15 @@ static void die_if_failed(result_t r) {
         die("messages failed: %ld, the latest: %s", r.failed, rd_kafka_err2str(failure));
 }
 
-static rd_kafka_resp_err_t produce_plain(producer_t *p, int flags, const char *key, size_t size, void *opaque) {
-    int failed = rd_kafka_produce(p->rkt, RD_KAFKA_PARTITION_UA, flags, payload, (size_t)opt.size, key, size, opaque);
+static rd_kafka_resp_err_t produce_plain(producer_t *p, long number, int flags, const char *key, size_t size, void *opaque) {
+    int failed = rd_kafka_produce(p->rkt, RD_KAFKA_PARTITION_UA, flags, payloads[number], (size_t)opt.size, key, size, opaque);
     return failed ? rd_kafka_last_error() : RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-static rd_kafka_resp_err_t produce_with_headers(producer_t *p, int flags, const char *key, size_t size, void *opaque) {
+static rd_kafka_resp_err_t produce_with_headers(producer_t *p, long number, int flags, const char *key, size_t size, void *opaque) {
     static const char trace[] = "tttttttttttttttttttttttttttttttt";
     return rd_kafka_producev(p->rk, RD_KAFKA_V_RKT(p->rkt), RD_KAFKA_V_MSGFLAGS(flags), RD_KAFKA_V_KEY(key, size),
-                             RD_KAFKA_V_VALUE(payload, (size_t)opt.size), RD_KAFKA_V_HEADER("trace", trace, sizeof trace - 1),
+                             RD_KAFKA_V_VALUE(payloads[number], (size_t)opt.size), RD_KAFKA_V_HEADER("trace", trace, sizeof trace - 1),
                              RD_KAFKA_V_HEADER("kind", "bench", 5), RD_KAFKA_V_OPAQUE(opaque), RD_KAFKA_V_END);
 }
 
@@ -105,7 +105,7 @@ static void enqueue(producer_t *p, long number, int flags, void *opaque) {
     size_t size = opt.key ? (size_t)snprintf(key, sizeof key, "%ld", number) : 0;
     rd_kafka_resp_err_t error;
     flags |= RD_KAFKA_MSG_F_COPY;
-    while ((error = (opt.headers ? produce_with_headers : produce_plain)(p, flags, size ? key : NULL, size, opaque))) {
+    while ((error = (opt.headers ? produce_with_headers : produce_plain)(p, number, flags, size ? key : NULL, size, opaque))) {
         if (error != RD_KAFKA_RESP_ERR__QUEUE_FULL)
             die("cannot produce: %s", rd_kafka_err2str(error));
         rd_kafka_poll(p->rk, 100); /* only a served report makes room */
@@ -410,12 +410,16 @@ static void prepare(int argc, char **argv) {
         die("need --bootstrap, --topic and --messages; try --help");
     if (opt.producers > 1 && produce != produce_and_count)
         die("only batch and life have several producers");
-    payload = malloc((size_t)opt.size + 1);
+    payloads = malloc((size_t)opt.messages * sizeof *payloads);
     deliveries = malloc((size_t)opt.messages * sizeof *deliveries);
     latencies = malloc((size_t)opt.messages * sizeof *latencies);
-    if (!payload || !deliveries || !latencies)
+    if (!payloads || !deliveries || !latencies)
         die("out of memory");
-    memset(payload, 'x', (size_t)opt.size);
+    for (long i = 0; i < opt.messages; i++) {
+        if (!(payloads[i] = malloc((size_t)opt.size + 1)))
+            die("out of memory");
+        memset(payloads[i], 'x', (size_t)opt.size);
+    }
     rd_kafka_conf_set_dr_msg_cb(conf, produce == produce_and_await ? on_report_async : on_report);
 }
 

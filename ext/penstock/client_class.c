@@ -376,6 +376,44 @@ static VALUE client_produce(VALUE self, VALUE hash)
     return penstock_produce(&sender, hash);
 }
 
+/* A batch's messages while they are checked and handed over. Marked word by word, as a stack is: some are VALUEs, some not
+ * written yet. */
+static void parsed_mark(void *messages)
+{
+    const VALUE *first = messages;
+    rb_gc_mark_locations(first, first + ps_block_size(messages) / sizeof(VALUE));
+}
+
+static void parsed_free(void *messages)
+{
+    ps_block_give(messages);
+}
+
+static size_t parsed_memsize(const void *messages)
+{
+    return ps_block_size(messages);
+}
+
+static const rb_data_type_t parsed_type = {
+    .wrap_struct_name = "Penstock::Client/messages",
+    .function = { .dmark = parsed_mark, .dfree = parsed_free, .dsize = parsed_memsize },
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static struct penstock_message *parsed_new(long size, VALUE *holder)
+{
+    *holder = TypedData_Wrap_Struct(0, &parsed_type, NULL);
+    if (!(DATA_PTR(*holder) = ps_block_take((size_t)size * sizeof(struct penstock_message)))) rb_memerror();
+    return DATA_PTR(*holder);
+}
+
+/* Before the GC would. */
+static void parsed_end(VALUE holder)
+{
+    ps_block_give(DATA_PTR(holder));
+    DATA_PTR(holder) = NULL;
+}
+
 static void parse_all(const struct penstock_sender *sender, VALUE hashes, struct penstock_message *messages)
 {
     for (long i = 0; i < RARRAY_LEN(hashes); i++)
@@ -420,8 +458,8 @@ VALUE penstock_produce_many(const struct penstock_sender *sender, VALUE hashes, 
     if (size == 0) return rb_ary_new_from_args(3, hashes, Qnil, Qtrue);
     if (size > INT32_MAX) rb_raise(rb_eArgError, "too many messages for one batch");
 
-    VALUE buffer, error = Qnil, verdict = Qnil;
-    struct penstock_message *messages = ALLOCV_N(struct penstock_message, buffer, size);
+    VALUE holder, error = Qnil, verdict = Qnil;
+    struct penstock_message *messages = parsed_new(size, &holder);
     parse_all(sender, hashes, messages);
     if (open_sender(sender)) parse_all(sender, hashes, messages);
     bool release = size >= RELEASE_FROM;
@@ -450,7 +488,7 @@ VALUE penstock_produce_many(const struct penstock_sender *sender, VALUE hashes, 
     if (handover.sent > 0) rb_ary_push(handles, first);
     for (uint32_t i = 1; i < handover.sent; i++) rb_ary_push(handles, new_handle(batch, messages, i));
     if (handover.sent < size) error = penstock_handover_error(&handover);
-    ALLOCV_END(buffer);
+    parsed_end(holder);
 
     if (handover.client->poller->driven) penstock_attend(handover.client->poller);
     if (wait && penstock_wait(&batch->completion, NULL, deadline_us))

@@ -42,7 +42,7 @@ bool penstock_handover_prepare(struct penstock_handover *handover, bool release,
 {
     char *copies = NULL;
     if (release) {
-        handover->copies = copies = malloc(copies_size + 1); /* malloc(0) may be NULL */
+        handover->copies = copies = ps_block_take(copies_size);
         if (!copies) return false;
     }
     if (!ps_open_enter(&handover->client->open)) return true; /* the next step will say so */
@@ -180,7 +180,7 @@ void *penstock_handover_nogvl(void *arg)
         refuse(&handover->refusal, RD_KAFKA_RESP_ERR__DESTROY, "the producer is closed");
     }
     if (handover->sent == handover->batch->size) {
-        free(handover->copies); /* librdkafka has its own */
+        ps_block_give(handover->copies); /* librdkafka has its own */
         handover->copies = NULL;
     }
     return NULL;
@@ -196,10 +196,10 @@ static void keep(struct penstock_bytes *bytes, char **copies)
 bool penstock_handover_keep_bytes(struct penstock_handover *handover)
 {
     if (handover->copies) return true; /* prepared for it */
-    size_t size = 1; /* malloc(0) may be NULL */
+    size_t size = 0;
     for (uint32_t i = handover->sent; i < handover->prepared; i++)
         size += handover->messages[i].payload.size + handover->messages[i].key.size;
-    char *copies = handover->copies = malloc(size);
+    char *copies = handover->copies = ps_block_take(size);
     if (!copies) return false;
     for (uint32_t i = handover->sent; i < handover->prepared; i++) {
         keep(&handover->messages[i].payload, &copies);
@@ -224,7 +224,7 @@ void penstock_handover_give_up(struct penstock_handover *handover, rd_kafka_resp
 {
     for (uint32_t i = handover->sent; i < handover->prepared; i++)
         if (handover->messages[i].native_headers) rd_kafka_headers_destroy(handover->messages[i].native_headers);
-    free(handover->copies);
+    ps_block_give(handover->copies);
     handover->copies = NULL;
     ps_batch_never_sent(handover->batch, handover->sent, err);
 }

@@ -939,6 +939,57 @@ static void refused_part(void)
     await_empty_registry();
 }
 
+/* ---- blocks: one owner at a time, and none is kept for long ---- */
+
+static _Atomic unsigned long takers;
+
+static void *take_and_give(void *unused)
+{
+    static _Atomic uint64_t next_owner = 1;
+    (void)unused;
+    while (!time_is_up()) {
+        size_t size = 1 + (size_t)random_below(1 << random_below(20)), words = size / sizeof(uint64_t);
+        uint64_t owner = atomic_fetch_add(&next_owner, 1), *data = ps_block_take(size);
+        if (!data || ps_block_size(data) < size) die("a block that is too small");
+        if (ps_blocks_kept() > 64 * 1024 * 1024) die("too much is kept");
+        if (words) data[0] = data[words - 1] = owner;
+        if (random_below(4) == 0) usleep(random_below(100));
+        if (words && (data[0] != owner || data[words - 1] != owner)) die("a block with two owners");
+        ps_block_give(data);
+        rounds++;
+    }
+    atomic_fetch_sub(&takers, 1);
+    return NULL;
+}
+
+static void *sweep_blocks(void *unused)
+{
+    (void)unused;
+    while (atomic_load(&takers) > 0) {
+        ps_blocks_sweep();
+        usleep(random_below(500));
+    }
+    return NULL;
+}
+
+static void blocks_part(void)
+{
+    static void *(*const bodies[])(void *) = { take_and_give, take_and_give, take_and_give, take_and_give, sweep_blocks };
+    atomic_store(&takers, 4);
+    run_threads(5, bodies, NULL);
+    ps_blocks_sweep();
+    void *given = ps_block_take(1000000);
+    ps_block_give(given);
+    if (ps_blocks_kept() < 1000000) die("a large block that is not kept");
+    void *taken = ps_block_take(900000);
+    if (taken != given) die("a block that is kept and not used");
+    ps_block_give(taken);
+    ps_blocks_sweep();
+    if (ps_blocks_kept() < 1000000) die("a block that nobody had a chance to take");
+    ps_blocks_sweep();
+    if (ps_blocks_kept() != 0) die("a block that nobody takes is kept");
+}
+
 /* ---- all of them ---- */
 
 static const struct part {
@@ -947,7 +998,7 @@ static const struct part {
 } parts[] = {
     { "wakeup", wakeup_part }, { "completion", completion_part }, { "bell", bell_part },       { "mailbox", mailbox_part },
     { "ready", ready_part },   { "events", events_part },         { "refused", refused_part }, { "open", open_part },
-    { "slot", slot_part },
+    { "slot", slot_part },     { "blocks", blocks_part },
 };
 
 static bool chosen(const char *name, int argc, char **argv)

@@ -28,6 +28,15 @@ Mutation.define "native: the ready list is read before a client can be pushed ag
         queue = queue->ready_next;
                 AFTER
 
+Mutation.define "native: a block has one owner",
+                file: "ext/penstock/core/blocks.c",
+                from: "if (!block || !(block = atomic_exchange(&places[i], NULL))) continue;", to: "if (!block) continue;",
+                **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
+
+Mutation.define "native: blocks that nobody takes are freed",
+                file: "ext/penstock/core/blocks.c", from: "if (!idle && atomic", to: "if (atomic",
+                **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
+
 Mutation.define "native: waiters are unlinked under their lock",
                 file: "ext/penstock/core/completion.c",
                 from: "wake_satisfied(struct ps_completion *completion)\n{\n    pthread_mutex_lock",

@@ -38,6 +38,14 @@ unsigned ps_generation(void); /* which process of a family of forks this is */
 
 int ps_thread_start(const char *name, void *(*body)(void *), void *arg); /* detached; 0, or errno set too */
 
+/* ---- blocks.c: large blocks of memory, kept for a moment for whoever needs one next ----------------- */
+
+void *ps_block_take(size_t size); /* not cleared; NULL: out of memory */
+void ps_block_give(void *block);
+size_t ps_block_size(const void *block); /* at least what was asked for */
+void ps_blocks_sweep(void);       /* frees what has lain there since the last sweep */
+size_t ps_blocks_kept(void);      /* bytes */
+
 /* ---- wakeup.c: wakes one thread that sleeps in poll(2) ------------------------------------------- */
 
 struct ps_wakeup {

@@ -8,21 +8,19 @@
 
 struct ps_batch *ps_batch_new(struct ps_client *client, uint32_t size)
 {
-    struct ps_batch *batch = calloc(1, sizeof(*batch) + size * sizeof(struct ps_delivery));
+    struct ps_batch *batch = ps_block_take(sizeof(*batch) + size * sizeof(struct ps_delivery));
     if (!batch) return NULL;
+    memset(batch, 0, sizeof(*batch));
     ps_completion_init(&batch->completion, &client->open.lock, size);
     batch->completion.poller = client->poller;
     atomic_init(&batch->refs, size > 0 ? 2 : 1); /* the caller's, and that of the messages in flight */
     batch->size = size;
     batch->client = client;
     ps_open_retain(&client->open);
-    for (uint32_t i = 0; i < size; i++) {
-        struct ps_delivery *delivery = &batch->deliveries[i];
-        delivery->batch = batch;
-        delivery->partition = RD_KAFKA_PARTITION_UA;
-        delivery->offset = RD_KAFKA_OFFSET_INVALID;
-        delivery->timestamp = -1;
-    }
+    for (uint32_t i = 0; i < size; i++)
+        batch->deliveries[i] = (struct ps_delivery){
+            .batch = batch, .partition = RD_KAFKA_PARTITION_UA, .offset = RD_KAFKA_OFFSET_INVALID, .timestamp = -1,
+        };
     return batch;
 }
 
@@ -39,7 +37,7 @@ void ps_batch_unref(struct ps_batch *batch)
         free(batch->deliveries[i].reason);
     }
     ps_open_unref(&batch->client->open);
-    free(batch);
+    ps_block_give(batch);
 }
 
 /* The last message's settling also drops the reference that those in flight own together. */

@@ -257,6 +257,7 @@ static void sweep(struct ps_poller *poller, int64_t now)
     if (shortest != PS_FOREVER) atomic_store(&poller->sweep_us, shortest);
     atomic_store(&poller->swept_us, now);
     pthread_mutex_unlock(&poller->lock);
+    ps_blocks_sweep();
 }
 
 /* ---- leaving and stopping ---- */

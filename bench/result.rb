@@ -2,6 +2,7 @@
 
 require "fileutils"
 require "json"
+require_relative "chart"
 require_relative "support"
 
 module Bench
@@ -22,7 +23,7 @@ module Bench
                 left_out: {}, differs: {}, bars: [], date: Time.now.strftime("%F"))
         document = { scenario:, title:, about:, cluster:, date:, environment:, settings:, rounds:, sides:, reference:, left_out:,
                      differs: differs.reject { |_side, names| names.empty? },
-                     tables: tables.map { |table| measured(table, reference) } }
+                     tables: tables.map { |table| measured(table, sides.keys.map(&:to_s), reference.to_s) } }
         plain = JSON.parse(JSON.generate(document))
         new(plain.merge("bars" => JSON.parse(JSON.generate(bars)).map { |bar| Bar.judge(bar, new(plain)) }))
       end
@@ -39,14 +40,17 @@ module Bench
 
       private
 
-      def measured(table, reference)
+      def measured(table, sides, reference)
         better = table.fetch(:better).to_s
         raise ArgumentError, "better is more or less, not #{better}" unless %w[more less].include?(better)
 
         rows = table.fetch(:rows).map do |name, rounds_of_sides|
           figures = rounds_of_sides.reject { |_side, rounds| rounds.nil? || rounds.empty? }
                                    .to_h { |side, rounds| [side.to_s, figure(rounds, better)] }
-          { case: name, figures:, ratios: ratios(figures, reference.to_s, better) }
+          unknown = figures.keys - sides
+          raise ArgumentError, "#{unknown.join(", ")}: none of the sides" if unknown.any?
+
+          { case: name, figures:, ratios: ratios(figures, reference, better) }
         end
         { name: table.fetch(:name), unit: table.fetch(:unit), better:, rows: }
       end
@@ -67,7 +71,7 @@ module Bench
 
     def initialize(document)
       @document = document
-      @tables = document.fetch("tables").map { |table| Table.new(table) }
+      @tables = document.fetch("tables").map { |table| Table.new(table, sides.keys) }
     end
 
     def to_h = @document
@@ -77,9 +81,11 @@ module Bench
     # @return [String] what results of its kind of cluster are kept under: "embedded", "kafka", or the name of another
     def cluster_kind = cluster[/embedded|kafka/i]&.downcase || cluster.gsub(/[^\w.-]+/, "-")
 
-    # @return [String] the directory's scenario.json
+    # The directory's scenario.json, and scenario.svg with a chart for each table.
+    # @return [String] the former
     def write(directory)
       FileUtils.mkdir_p(directory)
+      File.write(File.join(directory, "#{scenario}.svg"), Chart.new(self).svg)
       File.join(directory, "#{scenario}.json").tap { |file| File.write(file, "#{JSON.pretty_generate(to_h)}\n") }
     end
 
@@ -87,20 +93,27 @@ module Bench
     class Table
       attr_reader :name, :unit, :better
 
-      def initialize(table)
+      # @return [Array<String>] the sides that have a figure here
+      attr_reader :sides
+
+      # @param sides [Array<String>] those of the result
+      def initialize(table, sides)
         @name, @unit, @better = table.values_at("name", "unit", "better")
         @rows = table.fetch("rows").to_h { |row| [row.fetch("case"), row] }
+        @sides = sides & @rows.values.flat_map { |row| row["figures"].keys }
       end
 
       def cases = @rows.keys
-
-      # @return [Array<String>] the sides that have a figure here
-      def sides = @rows.values.flat_map { |row| row["figures"].keys }.uniq
 
       # @return [Hash, nil] its median, low, high and rounds
       def figure(name, side) = @rows.dig(name, "figures", side)
 
       def ratio(name, side) = @rows.dig(name, "ratios", side)
+
+      def ratios? = @rows.values.any? { |row| row["ratios"].any? }
+
+      # @return [Array<Hash>]
+      def figures = @rows.values.flat_map { |row| row["figures"].values }
     end
 
     # What a side has to reach, of another side's figure or of its own in another case.

@@ -28,20 +28,26 @@ module Bench
     attr_reader :name, :workloads
 
     # @param librdkafka [Boolean] does it take librdkafka's own settings too?
-    # @param why_not [Proc, nil] gives a sentence when it cannot run here, else nil
+    # @param not_embedded [String, nil] why it cannot do with the embedded cluster
+    # @param why_not [Proc, nil] gives the reason when it cannot run here, else nil
     # @param command [Proc] gives the program and the first of its arguments; called when it is started
-    def initialize(name, workloads: WORKLOADS, librdkafka: true, why_not: nil, &command)
+    def initialize(name, workloads: WORKLOADS, librdkafka: true, not_embedded: nil, why_not: nil, &command)
       @name = name
       @workloads = workloads
       @librdkafka = librdkafka
+      @not_embedded = not_embedded
       @why_not = why_not
       @command = command
     end
 
-    def available? = why_not.nil?
+    # @param embedded [Boolean] on the embedded cluster?
+    def available?(embedded: false) = why_not(embedded:).nil?
 
     # @return [String, nil] a sentence, or nil when it can run here
-    def why_not = (reason = @why_not&.call) && "#{name}: #{reason}"
+    def why_not(embedded: false)
+      reason = @why_not&.call || (@not_embedded if embedded)
+      "#{name}: #{reason}" if reason
+    end
 
     # @param set [Hash] producer settings
     # @param limit [Numeric] seconds for it to answer anything
@@ -158,6 +164,7 @@ module Bench
   module Peers
     PROGRAMS = File.join(__dir__, "peers")
     SETUP = File.join(PROGRAMS, "setup")
+    UNKNOWN_TO_IT = "needs a real Kafka: the embedded cluster does not know as new a version of the protocol"
     @peers = {}
 
     module_function
@@ -188,6 +195,12 @@ module Bench
     add("Penstock") { [RbConfig.ruby, "-I", File.join(ROOT, "lib"), File.join(PROGRAMS, "penstock.rb")] }
     add("confluent-kafka", why_not: -> { not_set_up("confluent-kafka") }) do
       [File.join(directory("confluent-kafka"), "bin/python"), File.join(PROGRAMS, "confluent.py")]
+    end
+    add("Java", workloads: %w[batch async], librdkafka: false, not_embedded: UNKNOWN_TO_IT, why_not: -> { not_set_up("java") }) do
+      [RbConfig.ruby, File.join(PROGRAMS, "java.rb")]
+    end
+    add("JavaScript", librdkafka: false, not_embedded: UNKNOWN_TO_IT, why_not: -> { not_set_up("javascript") }) do
+      ["node", File.join(PROGRAMS, "javascript.mjs"), directory("javascript")]
     end
   end
 end

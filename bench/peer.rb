@@ -177,7 +177,18 @@ module Bench
     # One of the same name as an earlier one takes its place.
     def add(name, **options, &command) = @peers[name] = Peer.new(name, **options, &command)
 
-    # Runs a plug-in file: Ruby that calls these.
+    # A Ruby client: peers/adapter.rb runs it, as the adapter tells it how.
+    # @param adapter [String] a file, relative to the one that calls this
+    # @param gem [String, nil] what has to be installed
+    # @param options [Hash] see {Peer#initialize}
+    def ruby_client(name, adapter:, gem: name, **options)
+      file = File.expand_path(adapter, File.dirname(caller_locations(1, 1).first.absolute_path))
+      missing = -> { "gem #{gem} is not installed" if gem && Gem::Specification.find_all_by_name(gem).empty? }
+      add(name, why_not: missing, **options) { [RbConfig.ruby, File.join(PROGRAMS, "adapter.rb"), file, gem.to_s] }
+    end
+
+    # Runs a plug-in file: Ruby that calls these, such as
+    #   Bench::Peers.ruby_client "rdkafka", adapter: "rdkafka.rb"
     def plugin(file) = load(File.expand_path(file))
 
     # @return [String] where bench/peers/setup installs one
@@ -202,5 +213,9 @@ module Bench
     add("JavaScript", librdkafka: false, not_embedded: UNKNOWN_TO_IT, why_not: -> { not_set_up("javascript") }) do
       ["node", File.join(PROGRAMS, "javascript.mjs"), directory("javascript")]
     end
+    ruby_client("waterdrop", adapter: "adapters/waterdrop.rb")
+    ruby_client("rdkafka", adapter: "adapters/rdkafka.rb")
+    ruby_client("karafka-rdkafka", adapter: "adapters/rdkafka.rb")
+    ruby_client("ruby-kafka", adapter: "adapters/ruby_kafka.rb", workloads: %w[batch sync], librdkafka: false)
   end
 end

@@ -7,6 +7,9 @@ module Bench
   # What the peers written in Ruby share: the command line and the conversation of bench/README.md.
   module Protocol
     NO_SUCH_WORKLOAD = 64
+    # What else is printed, by a client's logger for one, is not for whoever reads the answers.
+    ANSWERS = $stdout.dup
+    $stdout.reopen($stderr)
     HEADERS = { "trace" => ("t" * 32).freeze, "kind" => "bench" }.freeze
 
     Options = Struct.new(:workload, :bootstrap, :topic, :producers, :messages, :bytes, :key, :headers, :set,
@@ -47,8 +50,8 @@ module Bench
     end
 
     def say(answer)
-      $stdout.puts(JSON.generate(answer))
-      $stdout.flush
+      ANSWERS.puts(JSON.generate(answer))
+      ANSWERS.flush
     end
   end
 end

@@ -58,13 +58,16 @@ module Bench
       arguments << "--key" if key
       arguments << "--headers" if headers
       set.each { |name, value| arguments.push("--set", "#{name}=#{value}") if @librdkafka || KAFKA_SETTINGS.include?(name.to_s) }
-      Run.new("#{name} (#{workload})", [*@command.call, *arguments].map(&:to_s), producers * messages, limit)
+      messages *= producers if workload == "batch" # the others have one
+      Run.new("#{name} (#{workload})", [*@command.call, *arguments].map(&:to_s), messages, limit)
     end
 
     # One that runs.
     class Run
       # @return [Hash] `:ready`, its versions in words, and `:differs`, what it does unlike the others
       attr_reader :ready
+      # @return [Integer, nil] nil when it has ended
+      attr_reader :pid
 
       def initialize(name, command, messages, limit)
         @name = name
@@ -77,37 +80,38 @@ module Bench
         # A group of its own, so that none of what it starts is left when it is killed.
         @pid = Process.spawn(*command, in: its_input, out: its_output, err: @errors, pgroup: true)
         [its_input, its_output].each(&:close)
-        @ready = { differs: [], **answer("start") }
+        @ready = { differs: [], **answer("start", limit) }
         wrong("did not say that it is ready, but #{@ready}") unless @ready[:ready].is_a?(String)
       end
 
       # @return [Hash] `:seconds`, `:delivered`, `:failed`, and of sync `:latencies_us`
-      def round
+      def round(limit: @limit)
         begin
           @input.puts
         rescue Errno::EPIPE
           nil # it has ended; there will be no answer, and that says why
         end
-        result = answer("run a round")
+        result = answer("run a round", limit)
         wrong("did not send all #{@messages} messages: #{result}") unless result.values_at(:delivered, :failed) == [@messages, 0]
         wrong("did not say how long it took: #{result}") unless result[:seconds].is_a?(Numeric)
         result
       end
 
       # Ends it in good order. Closing again, and closing one that failed, does nothing.
-      def close
+      # @return [nil]
+      def close(limit: @limit)
         return unless @pid
 
         @input.close
-        status = ended(@limit) or wrong("did not end within #{@limit} s")
+        status = ended(limit) or wrong("did not end within #{limit} s")
         wrong("ended with #{how(status)}") unless status.success?
         finish
       end
 
       private
 
-      def answer(what)
-        line = Timeout.timeout(@limit) { @output.gets }
+      def answer(what, limit)
+        line = Timeout.timeout(limit) { @output.gets }
         return wrong_end(what) unless line
 
         result = JSON.parse(line, symbolize_names: true)
@@ -115,7 +119,7 @@ module Bench
       rescue JSON::ParserError
         wrong("said #{line.inspect}")
       rescue Timeout::Error
-        wrong("did not #{what} within #{@limit} s")
+        wrong("did not #{what} within #{limit} s")
       end
 
       def wrong_end(what)
@@ -156,6 +160,7 @@ module Bench
         @errors.rewind
         @said = @errors.read.strip
         [@errors, @input, @output].each(&:close)
+        nil
       end
     end
   end
@@ -207,7 +212,7 @@ module Bench
     add("confluent-kafka", why_not: -> { not_set_up("confluent-kafka") }) do
       [File.join(directory("confluent-kafka"), "bin/python"), File.join(PROGRAMS, "confluent.py")]
     end
-    add("Java", workloads: %w[batch async], librdkafka: false, not_embedded: UNKNOWN_TO_IT, why_not: -> { not_set_up("java") }) do
+    add("Java", workloads: %w[async], librdkafka: false, not_embedded: UNKNOWN_TO_IT, why_not: -> { not_set_up("java") }) do
       [RbConfig.ruby, File.join(PROGRAMS, "java.rb")]
     end
     add("JavaScript", librdkafka: false, not_embedded: UNKNOWN_TO_IT, why_not: -> { not_set_up("javascript") }) do

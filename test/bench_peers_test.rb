@@ -151,6 +151,28 @@ class BenchPeersTest < PenstockTest
     end
   end
 
+  def test_setting_up_says_what_cannot_be_installed_and_why
+    with_files({}) do |directory|
+      tools = File.join(directory, "tools")
+      FileUtils.mkdir_p(tools)
+      %w[bash cat dirname grep mkdir rm tail].each { |tool| FileUtils.ln_s(`which #{tool}`.chomp, tools) }
+      output, status = Open3.capture2e({ "PATH" => tools, "XDG_CACHE_HOME" => directory }, Bench::Peers::SETUP,
+                                       "confluent-kafka", "javascript")
+
+      assert_predicate status, :success?, output
+      assert_match(/^==> confluent-kafka: could not be installed, and is left out: there is no python3 /, output)
+      assert_match(/^==> javascript: could not be installed, and is left out: there is no node with npm /, output)
+      with_environment("XDG_CACHE_HOME" => directory) { refute_predicate Bench::Peers["confluent-kafka"], :available? }
+    end
+  end
+
+  def test_setting_up_knows_its_names
+    output, status = Open3.capture2e(Bench::Peers::SETUP, "nobody")
+
+    refute_predicate status, :success?
+    assert_match(/no client nobody/, output)
+  end
+
   # --- Ruby clients by their adapters
 
   PENSTOCK_ADAPTER = <<~RUBY.freeze

@@ -1,4 +1,4 @@
-// @platformatic/kafka for Node.js: its producer streams, whose batches stand in for lingering, and send for one message at a time.
+// @platformatic/kafka for Node.js: its producer streams, whose batches stand in for lingering, and send for single messages.
 // A peer, see bench/README.md. Its first argument is the folder that it is installed in.
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'

@@ -28,20 +28,26 @@ module Bench
     attr_reader :name, :workloads
 
     # @param librdkafka [Boolean] does it take librdkafka's own settings too?
-    # @param why_not [Proc, nil] gives a sentence when it cannot run here, else nil
+    # @param not_embedded [String, nil] why it cannot do with the embedded cluster
+    # @param why_not [Proc, nil] gives the reason when it cannot run here, else nil
     # @param command [Proc] gives the program and the first of its arguments; called when it is started
-    def initialize(name, workloads: WORKLOADS, librdkafka: true, why_not: nil, &command)
+    def initialize(name, workloads: WORKLOADS, librdkafka: true, not_embedded: nil, why_not: nil, &command)
       @name = name
       @workloads = workloads
       @librdkafka = librdkafka
+      @not_embedded = not_embedded
       @why_not = why_not
       @command = command
     end
 
-    def available? = why_not.nil?
+    # @param embedded [Boolean] on the embedded cluster?
+    def available?(embedded: false) = why_not(embedded:).nil?
 
     # @return [String, nil] a sentence, or nil when it can run here
-    def why_not = (reason = @why_not&.call) && "#{name}: #{reason}"
+    def why_not(embedded: false)
+      reason = @why_not&.call || (@not_embedded if embedded)
+      "#{name}: #{reason}" if reason
+    end
 
     # @param more [Array<String>] what only this peer takes
     # @param transactions [Integer] of a round, for the peers that have this workload
@@ -56,7 +62,7 @@ module Bench
       arguments << "--headers" if headers
       set.each { |name, value| arguments.push("--set", "#{name}=#{value}") if @librdkafka || KAFKA_SETTINGS.include?(name.to_s) }
       arguments.push("--transactions", transactions) if transactions
-      count = producers * messages * (transactions || 1)
+      count = messages * producers * (transactions || 1)
       Run.new("#{name} (#{workload})", [*@command.call, *arguments, *more].map(&:to_s), count, limit)
     end
 
@@ -64,6 +70,8 @@ module Bench
     class Run
       # @return [Hash] `:ready`, its versions in words, and `:differs`, what it does unlike the others
       attr_reader :ready
+      # @return [Integer, nil] nil when it has ended
+      attr_reader :pid
 
       def initialize(name, command, messages, limit)
         @name = name
@@ -76,37 +84,38 @@ module Bench
         # A group of its own, so that none of what it starts is left when it is killed.
         @pid = Process.spawn(*command, in: its_input, out: its_output, err: @errors, pgroup: true)
         [its_input, its_output].each(&:close)
-        @ready = { differs: [], **answer("start") }
+        @ready = { differs: [], **answer("start", limit) }
         wrong("did not say that it is ready, but #{@ready}") unless @ready[:ready].is_a?(String)
       end
 
       # @return [Hash] `:seconds`, `:delivered`, `:failed`, and of sync `:latencies_us`
-      def round
+      def round(limit: @limit)
         begin
           @input.puts
         rescue Errno::EPIPE
           nil # it has ended; there will be no answer, and that says why
         end
-        result = answer("run a round")
+        result = answer("run a round", limit)
         wrong("did not send all #{@messages} messages: #{result}") unless result.values_at(:delivered, :failed) == [@messages, 0]
         wrong("did not say how long it took: #{result}") unless result[:seconds].is_a?(Numeric)
         result
       end
 
       # Ends it in good order. Closing again, and closing one that failed, does nothing.
-      def close
+      # @return [nil]
+      def close(limit: @limit)
         return unless @pid
 
         @input.close
-        status = ended(@limit) or wrong("did not end within #{@limit} s")
+        status = ended(limit) or wrong("did not end within #{limit} s")
         wrong("ended with #{how(status)}") unless status.success?
         finish
       end
 
       private
 
-      def answer(what)
-        line = Timeout.timeout(@limit) { @output.gets }
+      def answer(what, limit)
+        line = Timeout.timeout(limit) { @output.gets }
         return wrong_end(what) unless line
 
         result = JSON.parse(line, symbolize_names: true)
@@ -114,7 +123,7 @@ module Bench
       rescue JSON::ParserError
         wrong("said #{line.inspect}")
       rescue Timeout::Error
-        wrong("did not #{what} within #{@limit} s")
+        wrong("did not #{what} within #{limit} s")
       end
 
       def wrong_end(what)
@@ -155,6 +164,7 @@ module Bench
         @errors.rewind
         @said = @errors.read.strip
         [@errors, @input, @output].each(&:close)
+        nil
       end
     end
   end
@@ -163,6 +173,7 @@ module Bench
   module Peers
     PROGRAMS = File.join(__dir__, "peers")
     SETUP = File.join(PROGRAMS, "setup")
+    UNKNOWN_TO_IT = "needs a real Kafka: the embedded cluster does not know as new a version of the protocol"
     @peers = {}
 
     module_function
@@ -175,7 +186,18 @@ module Bench
     # One of the same name as an earlier one takes its place.
     def add(name, **options, &command) = @peers[name] = Peer.new(name, **options, &command)
 
-    # Runs a plug-in file: Ruby that calls these.
+    # A Ruby client: peers/adapter.rb runs it, as the adapter tells it how.
+    # @param adapter [String] a file, relative to the one that calls this
+    # @param gem [String, nil] what has to be installed
+    # @param options [Hash] see {Peer#initialize}
+    def ruby_client(name, adapter:, gem: name, **options)
+      file = File.expand_path(adapter, File.dirname(caller_locations(1, 1).first.absolute_path))
+      missing = -> { "gem #{gem} is not installed" if gem && Gem::Specification.find_all_by_name(gem).empty? }
+      add(name, why_not: missing, **options) { [RbConfig.ruby, File.join(PROGRAMS, "adapter.rb"), file, gem.to_s] }
+    end
+
+    # Runs a plug-in file: Ruby that calls these, such as
+    #   Bench::Peers.ruby_client "rdkafka", adapter: "rdkafka.rb"
     def plugin(file) = load(File.expand_path(file))
 
     # @return [String] where bench/peers/setup installs one
@@ -194,5 +216,15 @@ module Bench
     add("confluent-kafka", why_not: -> { not_set_up("confluent-kafka") }) do
       [File.join(directory("confluent-kafka"), "bin/python"), File.join(PROGRAMS, "confluent.py")]
     end
+    add("Java", workloads: %w[async], librdkafka: false, not_embedded: UNKNOWN_TO_IT, why_not: -> { not_set_up("java") }) do
+      [RbConfig.ruby, File.join(PROGRAMS, "java.rb")]
+    end
+    add("JavaScript", librdkafka: false, not_embedded: UNKNOWN_TO_IT, why_not: -> { not_set_up("javascript") }) do
+      ["node", File.join(PROGRAMS, "javascript.mjs"), directory("javascript")]
+    end
+    ruby_client("waterdrop", adapter: "adapters/waterdrop.rb")
+    ruby_client("rdkafka", adapter: "adapters/rdkafka.rb")
+    ruby_client("karafka-rdkafka", adapter: "adapters/rdkafka.rb")
+    ruby_client("ruby-kafka", adapter: "adapters/ruby_kafka.rb", workloads: %w[batch sync], librdkafka: false)
   end
 end

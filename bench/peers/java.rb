@@ -1,0 +1,57 @@
+# frozen_string_literal: true
+
+require "open3"
+require "tempfile"
+require_relative "protocol"
+
+# Apache Kafka's own producer performance tool, with the jars of bin/kafka: a peer, see bench/README.md. Each round is a run of
+# it, a Java of its own; what counts is what it calls its steady state, after warm-up records.
+module JavaPeer
+  KAFKA = File.expand_path("../../bin/kafka", __dir__)
+  # Enough for its compiler to be done (with 1,000,000 it is no faster), and not so many as to keep the broker's disk busy.
+  WARM_UP = { records: 200_000, bytes: 50_000_000 }.freeze
+  DIFFERS = ["Kafka's ProducerPerformance: a callback for each message, which counts it",
+             "its time begins while the last of its warm-up is still on its way"].freeze
+  RESULT = %r{^(?<records>\d+) steady state records sent, (?<rate>[\d.]+) records/sec}
+
+  module_function
+
+  def run
+    options = Bench::Protocol.options(ARGV)
+    Bench::Protocol.no_such_workload unless options.workload == "async"
+    differs = [*DIFFERS, *("no keys" if options.key), *("no headers" if options.headers)]
+    Tempfile.create("payload") do |payload|
+      payload.write("x" * options.bytes)
+      payload.flush
+      tool(options, payload, records: 1, warm_up: 0)
+      Bench::Protocol.serve(versions, differs) { round(options, payload) }
+    end
+  end
+
+  def round(options, payload)
+    warm_up = [WARM_UP[:records], WARM_UP[:bytes] / options.bytes].min
+    output = tool(options, payload, records: options.messages, warm_up:)
+    result = RESULT.match(output) or abort "no result:\n#{output}"
+    delivered = Integer(result[:records])
+    { seconds: options.messages / Float(result[:rate]), delivered:, failed: options.messages - delivered }
+  end
+
+  def tool(options, payload, records:, warm_up:)
+    settings = options.set.map { |pair| pair.join("=") }
+    # bin/kafka has Java start fast; here it is to be fast. What it says of failed messages is on stderr, which is ours.
+    output, status = Open3.capture2(KAFKA, "java", "-XX:TieredStopAtLevel=4", "org.apache.kafka.tools.ProducerPerformance",
+                                    "--bootstrap-server", options.bootstrap, "--topic", options.topic, "--throughput", "-1",
+                                    "--num-records", (records + warm_up).to_s, "--warmup-records", warm_up.to_s,
+                                    "--payload-file", payload.path, "--command-property", "client.id=bench", *settings)
+    status.success? or abort "the tool failed:\n#{output}"
+    output
+  end
+
+  def versions
+    jars, = Open3.capture2(KAFKA, "jars")
+    java, = Open3.capture2e(KAFKA, "java", "-version")
+    "Apache Kafka #{jars[/jars-([\d.]+)/, 1]}, Java #{java[/version "([^"]+)/, 1]}"
+  end
+end
+
+JavaPeer.run

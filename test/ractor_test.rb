@@ -18,8 +18,9 @@ class RactorTest < PenstockTest
       end
     end
 
-    # What a Ractor has to say; raises what it raised.
+    # What a Ractor has to say; raises what it raised. Looks whether it has ended: see test/support/ractor_wakeups.rb.
     def value_of(ractor)
+      sleep 0.001 until ractor.inspect.end_with?(" terminated>")
       ractor.respond_to?(:value) ? ractor.value : ractor.take
     rescue Ractor::RemoteError => e
       raise e.cause, cause: nil

@@ -7,7 +7,8 @@ class AllocationsTest < Minitest::Test
   PROGRAM = File.expand_path("allocations.rb", __dir__)
 
   def run_paths(loops, *chosen)
-    output, status = Open3.capture2e(RbConfig.ruby, "-w", "-I#{Subprocess::LIBRARY}", PROGRAM, loops.to_s, *chosen)
+    command = [RbConfig.ruby, "-w", "-I#{Subprocess::LIBRARY}", PROGRAM, loops.to_s, *chosen]
+    output, status = Limited.capture2e(*command, seconds: 600)
     [output, status.success?]
   end
 

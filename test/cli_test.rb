@@ -19,7 +19,7 @@ class CLITest < PenstockTest
     Dir.mktmpdir do |directory|
       command = [{ "BUNDLE_GEMFILE" => nil, "RUBYOPT" => nil }, RbConfig.ruby, "-w", "-I", File.join(ROOT, "lib"),
                  File.join(ROOT, "exe/penstock"), *arguments]
-      out, err, status = Open3.capture3(*command, chdir: directory, **options)
+      out, err, status = Limited.capture3(*command, chdir: directory, **options)
       [status.exitstatus, out, err]
     end
   end
@@ -153,8 +153,8 @@ class CLITest < PenstockTest
       File.write(File.join(directory, "penstock/penstock.rb"), "raise LoadError, 'librdkafka.so.1: cannot open shared object'")
       FileUtils.cp_r(File.join(ROOT, "lib"), directory)
       FileUtils.rm_f(Dir[File.join(directory, "lib/penstock/penstock.{so,bundle}")])
-      out, err, status = Open3.capture3(RbConfig.ruby, "-I", File.join(directory, "lib"), "-I", directory,
-                                        File.join(ROOT, "exe/penstock"), "doctor", chdir: directory)
+      out, err, status = Limited.capture3(RbConfig.ruby, "-I", File.join(directory, "lib"), "-I", directory,
+                                          File.join(ROOT, "exe/penstock"), "doctor", chdir: directory)
       assert_equal [1, ""], [status.exitstatus, err]
       assert_match(/^PROBLEM  penstock +the extension cannot be loaded: librdkafka\.so\.1.*Install librdkafka/, out)
       assert_match(/^ +ruby /, out)

@@ -124,7 +124,7 @@ class ExitTest < PenstockTest
   def test_a_producer_first_used_inside_at_exit_after_others_were_closed_is_closed_by_the_end_of_the_process
     program = "at_exit { produce($late, 3) }\nrequire 'penstock'\n#{HEAD}$late = producer('late'); produce(producer)"
     command = [RbConfig.ruby, "-w", "-I", Subprocess::LIBRARY, "-e", program, "127.0.0.1:1", "test"]
-    output, status = Open3.capture2e(*command)
+    output, status = Limited.capture2e(*command)
     assert_predicate status, :success?
     assert_match(/\[late\].*\b3 \D*messages were not delivered.*still open when the process ended/, output)
   end
@@ -357,7 +357,7 @@ class ExitTest < PenstockTest
 
   def run_quietly_without_penstock(program, topic)
     command = [RbConfig.ruby, "-w", "-I", Subprocess::LIBRARY, "-e", program, cluster.bootstrap_servers, topic]
-    output, status = Open3.capture2e(*command)
+    output, status = Limited.capture2e(*command)
     assert_equal [true, ""], [status.success?, output]
   end
 

@@ -25,8 +25,8 @@ class FfiDefectTest < PenstockTest
 
   def test_the_example_says_when_there_is_no_ffi_and_otherwise_what_it_saw
     example = File.expand_path("../examples/ffi_loop.rb", __dir__)
-    without, status = Open3.capture2e({ "GEM_PATH" => "/nowhere", "GEM_HOME" => "/nowhere" }, RbConfig.ruby, "--disable-gems",
-                                      example, "1", "1")
+    without, status = Limited.capture2e({ "GEM_PATH" => "/nowhere", "GEM_HOME" => "/nowhere" }, RbConfig.ruby, "--disable-gems",
+                                        example, "1", "1")
     if without.include?("not installed")
       assert_equal [2, "ffi is not installed: gem install ffi -v VERSION\n"], [status.exitstatus, without]
     else

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 require "json"
-require "open3"
 require "rbconfig"
+require_relative "support/limited"
 
 # Programs that use everything and then end in each way a program can end, again and again; and programs that fork children
 # which end in each way. They produce to the cluster of this process, which looks afterwards at what has arrived.
@@ -222,8 +222,6 @@ class ForkAndExit
   def program(name, topic, run)
     status, signal, _, text = WAYS.fetch(name)
     output, errors, ended = capture("#{HEAD}#{text}", topic, run.to_s, FREEING.fetch(name, {}))
-    return wrong(name, run, "hung; #{errors}") unless ended
-
     expected = [status, signal && Signal.list[signal]]
     return wrong(name, run, "#{ended}: #{output} #{errors}") unless [ended.exitstatus, ended.termsig] == expected
     return wrong(name, run, errors) if errors.gsub(FREEING_WARNING, "").match?(/penstock:|warning|\[BUG\]/)
@@ -232,16 +230,9 @@ class ForkAndExit
     output.lines[1]&.to_i || PROMISED
   end
 
-  # Without a status: it had to be killed.
   def capture(program, topic, run, environment)
     command = [RbConfig.ruby, "-w", "-I", LIBRARY, "-r", "penstock", "-e", program, @servers, topic, run]
-    Open3.popen3(environment, *command) do |input, output, errors, process|
-      input.close
-      texts = [output, errors].map { |io| Thread.new { io.read } }
-      ended = process.join(LONGEST)
-      Process.kill(:ABRT, process.pid) unless ended # Ruby then says where it was
-      [*texts.map { |text| text.join(10) ? text.value : "" }, ended && process.value]
-    end
+    Limited.capture3(environment, *command, seconds: LONGEST)
   end
 
   # What was promised is there once; what was in flight once too, where the end of a program waits for it.

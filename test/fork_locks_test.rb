@@ -12,7 +12,7 @@ class ForkLocksTest < PenstockTest
     FileUtils.mkdir_p(File.dirname(PROGRAM))
     sources = Dir[File.join(ROOT, "ext/penstock/core/*.c"), File.join(__dir__, "c/fork_locks.c")]
     flags = `pkg-config --cflags --libs rdkafka`.split
-    output, status = Open3.capture2e(
+    output, status = Limited.capture2e(
       "cc", "-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-include", File.join(__dir__, "c/held.h"),
       "-I", File.join(ROOT, "ext/penstock/core"), *sources, "-o", PROGRAM, *flags
     )
@@ -27,7 +27,7 @@ class ForkLocksTest < PenstockTest
 
   def test_children_forked_while_any_lock_is_held_live_and_end_well
     build
-    output, status = Open3.capture2e(PROGRAM, "1")
+    output, status = Limited.capture2e(PROGRAM, "1")
     assert_predicate status, :success?, output[-3_000..] || output
     children, hung, wrong, = output.match(/^children (\d+) hung (\d+) wrong (\d+) unmet (\d+)$/).captures.map(&:to_i)
     assert_equal [0, 0], [hung, wrong]

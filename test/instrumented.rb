@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 require "fileutils"
-require "open3"
 require "rbconfig"
+require_relative "support/limited"
 
 # The test files, one after the other, with memory watched: ruby test/instrumented.rb asan|valgrind [FILE...]
 #
@@ -19,6 +19,7 @@ class Instrumented
     "static_checks_test.rb" => "runs nothing of ours",
     "allocations_test.rb" => "preloads a library of its own"
   }.freeze
+  LONGEST = 3_600 # seconds for one file
   # Tests that measure what the tool adds to: memory, which it keeps after it was freed.
   NOT_RUN = %w[
     test_a_finished_wait_leaves_no_memory_behind test_a_listener_that_never_ends_costs_no_memory
@@ -48,7 +49,8 @@ class Instrumented
   def run(file)
     library = File.join(@directory, "lib")
     arguments = ["-w", "-I#{library}", "-Ilib", "-Itest", file, "-e", "/\\A(#{NOT_RUN.join("|")})\\z/"]
-    output, status = Open3.capture2e({ "PENSTOCK_INSTRUMENTED" => library, **environment }, *command, *arguments, chdir: ROOT)
+    output, status = Limited.capture2e({ "PENSTOCK_INSTRUMENTED" => library, **environment }, *command, *arguments,
+                                       chdir: ROOT, seconds: LONGEST)
     counts = output[/^\d+ runs, .*$/] || "did not run to its end"
     found = faults(output)
     @faults = (@faults || 0) + found.size

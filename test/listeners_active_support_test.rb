@@ -169,7 +169,7 @@ class ListenersActiveSupportTest < PenstockTest
   def test_all_of_this_holds_for_the_stand_in_too
     skip "this is the stand-in" unless REAL
     command = [RbConfig.ruby, "-w", "-I", Subprocess::LIBRARY, "-I", __dir__, __FILE__]
-    output, status = Open3.capture2e({ "PENSTOCK_ACTIVE_SUPPORT" => "stand-in" }, *command)
+    output, status = Limited.capture2e({ "PENSTOCK_ACTIVE_SUPPORT" => "stand-in" }, *command)
     assert_predicate status, :success?, output
     assert_match(/, 0 failures, 0 errors, 2 skips/, output)
   end

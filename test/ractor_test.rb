@@ -18,8 +18,9 @@ class RactorTest < PenstockTest
       end
     end
 
-    # What a Ractor has to say; raises what it raised.
+    # What a Ractor has to say; raises what it raised. Looks whether it has ended: see test/support/ractor_wakeups.rb.
     def value_of(ractor)
+      sleep 0.001 until ractor.inspect.end_with?(" terminated>")
       ractor.respond_to?(:value) ? ractor.value : ractor.take
     rescue Ractor::RemoteError => e
       raise e.cause, cause: nil
@@ -671,7 +672,7 @@ class RactorTest < PenstockTest
   # The longer one is `rake test:ractors`.
   def test_a_storm_of_ractors_loses_no_message
     program = [RbConfig.ruby, "-w", "-I", Subprocess::LIBRARY, "test/support/ractor_storm.rb", "8", "600"]
-    output, errors, status = Open3.capture3(*program, chdir: File.expand_path("..", __dir__))
+    output, errors, status = Limited.capture3(*program, chdir: File.expand_path("..", __dir__))
     assert status.success?, [output, errors, status].join("\n")
     assert_match(/\Aractors: 8 Ractors, 4800 messages: \d+ delivered, .*; 0 wrong;/, output.lines.last)
   end

@@ -14,14 +14,14 @@ class ReadmeTest < PenstockTest
 
   README.scan(%r{bin/\w+}).uniq.each do |command|
     define_method(:"test_#{command.tr("/", "_")}_is_there_and_explains_itself") do
-      output, status = Open3.capture2e(File.join(ROOT, command), "--help")
+      output, status = Limited.capture2e(File.join(ROOT, command), "--help")
       assert_predicate status, :success?, output
       assert_match(/\Ausage: #{command}/i, output)
     end
   end
 
   def test_bin_demo_delivers_everything_and_ends_with_its_figures_as_json
-    output, errors, status = Open3.capture3(File.join(ROOT, "bin/demo"), "--rounds", "2", "--json")
+    output, errors, status = Limited.capture3(File.join(ROOT, "bin/demo"), "--rounds", "2", "--json")
     assert_predicate status, :success?, errors
     figures = JSON.parse(output.lines.last)
     assert_equal [25, 50_000, 50_000, 0], figures.values_at("producers", "messages", "delivered", "failed")
@@ -35,7 +35,7 @@ class ReadmeTest < PenstockTest
     commands.each do |arguments|
       arguments.map! { |one| one == "kafka.example:9092" ? embedded_cluster.bootstrap_servers.split(",").first : one }
       command = [{ "BUNDLE_GEMFILE" => nil }, RbConfig.ruby, "-w", "-I", File.join(ROOT, "lib"), File.join(ROOT, "exe/penstock")]
-      output, status = Open3.capture2e(*command, *arguments, chdir: File.join(ROOT, "docs")) # where there is no bundle
+      output, status = Limited.capture2e(*command, *arguments, chdir: File.join(ROOT, "docs")) # where there is no bundle
       assert_predicate status, :success?, output
     end
   end

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 require "etc"
-require "open3"
 require "optparse"
 require "rbconfig"
+require_relative "support/limited"
 
 # Runs test files, each in a process of its own and some beside each other, as most of their time is waiting. A line for each,
 # below one that failed why, in brief; what it has printed, at the end.
@@ -60,20 +60,15 @@ class Run
 
   def run(files)
     start = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-    output, passed = capture(*COMMAND, *files)
+    output, passed = output_of(files)
     Result.new(files, output, passed, Process.clock_gettime(Process::CLOCK_MONOTONIC) - start)
   end
 
-  def capture(*command)
-    Open3.popen2e(*command, chdir: ROOT) do |input, output, process|
-      input.close
-      text = +""
-      reader = Thread.new { output.each_line { |line| text << line } }
-      Process.kill(:ABRT, process.pid) unless process.join(LONGEST) # Ruby then says where it was
-      passed = process.value.success?
-      reader.join(10) # what a test has started may keep the pipe open
-      [text.dup, passed]
-    end
+  def output_of(files)
+    output, status = Limited.capture2e(*COMMAND, *files, chdir: ROOT, seconds: LONGEST)
+    [output, status.success?]
+  rescue Limited::TooLong => e
+    [e.message, false]
   end
 end
 

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 require "fiddle"
-require "open3"
 require "rbconfig"
+require_relative "limited"
 
 # What our extension has made and destroyed of librdkafka's, as test/c/allocations.c counts it, which has to be preloaded.
 module AllocationCounts
@@ -35,8 +35,8 @@ module AllocationCounts
     return if File.exist?(SHIM) && File.mtime(SHIM) > File.mtime(SOURCE)
 
     flags = `pkg-config --cflags rdkafka`.split
-    output, status = Open3.capture2e("cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", SOURCE,
-                                     *flags, "-o", SHIM, "-ldl")
+    output, status = Limited.capture2e("cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", SOURCE,
+                                       *flags, "-o", SHIM, "-ldl")
     raise output unless status.success?
   end
 

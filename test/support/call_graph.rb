@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require "open3"
 require "set"
 
 # Who calls whom in some C files, as gcc's -fcallgraph-info tells it without optimisation. A static function is FILE:NAME, and

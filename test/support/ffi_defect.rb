@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 require "fileutils"
-require "open3"
 require "rbconfig"
+require_relative "limited"
 
 # The defect that ffi had in its struct layouts, in a loop of processes that a supervisor watches: see test/ext/layout_churn.
 #
@@ -23,7 +23,7 @@ module FfiDefect
     File.open(File.join(BUILT, "lock"), "w") do |lock| # tests run in several processes
       lock.flock(File::LOCK_EX)
       [[RbConfig.ruby, File.join(SOURCE, "extconf.rb")], ["make"]].each do |command|
-        output, status = Open3.capture2e(*command, chdir: BUILT)
+        output, status = Limited.capture2e(*command, chdir: BUILT)
         raise "#{command.last}: #{output}" unless status.success?
       end
     end
@@ -34,15 +34,17 @@ module FfiDefect
   # @return [Outcome]
   def self.process(kind, seconds)
     command = [RbConfig.ruby, "-w", "-I", build, "-I", File.join(ROOT, "lib"), File.join(SOURCE, "churn.rb"), kind, seconds.to_s]
-    output, errors, status = Open3.capture3("timeout", ((seconds * 20) + 60).to_s, *command, rlimit_core: 0, binmode: true)
-    line = output.lines(chomp: true).last.to_s
+    output, errors, status = Limited.capture3(*command, seconds: (seconds * 20) + 60)
+    line = output.b.lines(chomp: true).last.to_s # another object may say anything
     crash = CRASHES.find { |signal| [signal, 128 + signal].include?(status.termsig || status.exitstatus) }
-    return Outcome.new(true, errors[/\[BUG\].*/] || "signal #{crash}") if crash
+    return Outcome.new(true, errors.b[/\[BUG\].*/] || "signal #{crash}") if crash
     return Outcome.new(false, line) if status.success?
 
     raise "#{kind}: #{status}: #{output}#{errors}" unless line.match?(/\A[\w:]+: /) # it could not even run
 
     Outcome.new(true, line)
+  rescue Limited::TooLong => e
+    Outcome.new(true, e.message.lines.first.chomp)
   end
 
   # @return [Array<Outcome>]

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-require "open3"
 require "securerandom"
+require_relative "limited"
 
 # A real Kafka of its own for a test that breaks it, run by bin/kafka beside the shared one.
 class KafkaCluster
@@ -49,7 +49,7 @@ class KafkaCluster
   private
 
   def run(*arguments)
-    output, said, status = Open3.capture3(KAFKA, *arguments, "--name", @name)
+    output, said, status = Limited.capture3(KAFKA, *arguments, "--name", @name)
     status.success? or raise Failed, "bin/kafka #{arguments.join(" ")}: #{said}"
     output
   end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-require "open3"
 require "securerandom"
+require_relative "limited"
 
 # Topics of a real Kafka, made and changed with its own command: about 2 seconds each time.
 module KafkaTopics
@@ -42,7 +42,7 @@ module KafkaTopics
   end
 
   def kafka_topics(*arguments)
-    output, status = Open3.capture2e(*COMMAND, "--bootstrap-server", ENV.fetch("PENSTOCK_KAFKA"), *arguments)
+    output, status = Limited.capture2e(*COMMAND, "--bootstrap-server", ENV.fetch("PENSTOCK_KAFKA"), *arguments)
     assert_predicate status, :success?, output
     output
   end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "fileutils"
-require "open3"
+require_relative "limited"
 
 # A C program of test/c together with the native core, which knows no Ruby, built with a sanitizer of gcc's: "address",
 # "thread" or "undefined". In tmp/native, and built anew when a source is newer.
@@ -30,10 +30,11 @@ class NativeProgram
     @program = File.join(OUTPUT, "#{name}-#{sanitizer}")
   end
 
+  # @param within [Numeric] seconds
   # @return [Result]
-  def run(*arguments)
+  def run(*arguments, within: Limited::LONGEST)
     build unless built?
-    output, status = Open3.capture2e(@env, @program, *arguments.map(&:to_s))
+    output, status = Limited.capture2e(@env, @program, *arguments.map(&:to_s), seconds: within)
     Result.new(output, status, @sanitizer == "thread" ? ThreadReports.new(output).ours : [])
   end
 
@@ -44,7 +45,7 @@ class NativeProgram
     flags = ["-fsanitize=#{@sanitizer}", *(["-fno-sanitize-recover=all"] if @sanitizer == "undefined")]
     libraries = `pkg-config --cflags --libs rdkafka`.split
     command = ["cc", *FLAGS, *flags, "-I", File.join(ROOT, "ext/penstock/core"), *@sources, "-o", @program, *libraries]
-    output, status = Open3.capture2e(*command)
+    output, status = Limited.capture2e(*command)
     raise Failed, output unless status.success?
   end
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-require "open3"
 require "rbconfig"
+require_relative "limited"
 
 # More than a client can take, or than anybody listens to: programs of their own on a cluster of this process, which say in
 # a line of "name=number" what they have seen. Memory is compared between equal phases, not with a number: what a process
@@ -211,7 +211,7 @@ class Overload
   def run(program, topic, *numbers, seconds: 120)
     arguments = [@servers, topic, *numbers.map(&:to_s)]
     ruby = [RbConfig.ruby, "-w", "-I", LIBRARY, "-r", "penstock", "-e", "#{HEAD}#{program}", *arguments]
-    output, errors, status = Open3.capture3({ "SCHEDULER" => SCHEDULER }, "timeout", "-k", "5", seconds.to_s, *ruby)
+    output, errors, status = Limited.capture3({ "SCHEDULER" => SCHEDULER }, *ruby, seconds:)
     raise "#{status}: #{output} #{errors}" unless status.success?
 
     output.split.to_h { |pair| pair.split("=", 2) }.transform_keys(&:to_sym)

@@ -33,7 +33,10 @@ collecting = Thread.new do
     sleep 0.02
   end
 end
-sum = made.sum { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take }
+sum = made.sum do |ractor|
+  sleep 0.01 until ractor.inspect.end_with?(" terminated>") # as the storm does, and why: ractor_wakeups.rb
+  ractor.respond_to?(:value) ? ractor.value : ractor.take
+end
 done = true
 collecting.join
 puts "without Penstock: #{sum} rounds, #{collected} collections#{" with compaction" unless compact == "no"}, Ruby #{RUBY_VERSION}"

@@ -122,12 +122,19 @@ class RactorStorm
     end
     done = false
     trouble = Thread.new { trouble_until(producer) { done } }
-    verdicts = made.map { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take }
+    verdicts = made.map { |ractor| value_of(ractor) }
     done = true
     trouble.join
     @missed = producer.poller.stats[:missed_wakeups]
     producer.close
     verdicts
+  end
+
+  # Looks whether it has ended: the main Ractor, asleep in `take`, is woken by that, and then Ruby 3.3 and 3.4 hang now and then
+  # (ractor_wakeups.rb).
+  def value_of(ractor)
+    sleep 0.01 until ractor.inspect.end_with?(" terminated>")
+    ractor.respond_to?(:value) ? ractor.value : ractor.take
   end
 
   def make_producer

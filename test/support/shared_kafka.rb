@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "io/wait"
+
 # A real Kafka for tests that need no more of it than topics of their own. One Java process makes them, in some
 # milliseconds each (Topics.java beside this file); it lives until the suite ends, and deletes them then. To be made before
 # the tests: Java needs seconds to start, and more while another bin/kafka is at work.
@@ -7,6 +9,7 @@ class SharedKafka
   # The topic could not be made.
   class Failed < StandardError; end
 
+  LONGEST = 60 # seconds for an answer
   COMMAND = [File.expand_path("../../bin/kafka", __dir__), "java", File.join(__dir__, "Topics.java")].freeze
 
   # @return [String]
@@ -18,7 +21,7 @@ class SharedKafka
     @java = IO.popen([*COMMAND, servers], "r+")
     @java.sync = true
     Minitest.after_run { @java.close } # waits for its end
-    raise Failed, "Java did not start" unless @java.gets == "ready\n"
+    raise Failed, "Java did not start" unless answer == "ready\n"
   end
 
   # Blocks until the brokers know it. Any thread may call it.
@@ -32,9 +35,15 @@ class SharedKafka
 
   private
 
+  # Java writes whole lines.
+  def answer
+    @java.wait_readable(LONGEST) or raise Failed, "Java said nothing for #{LONGEST} s"
+    @java.gets
+  end
+
   # A test that was interrupted has left its answer unread, which is passed over.
   def answer_about(topic)
-    while (line = @java.gets)
+    while (line = answer)
       name, answer = line.chomp.split(" ", 2)
       return answer if name == topic
     end

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 require "etc"
-require "open3"
 require "rbconfig"
 require "set"
 require "tmpdir"
 require_relative "call_graph"
+require_relative "limited"
 
 # What is checked of the C sources without running them; see docs/safety.md, "Static checks". Each check returns what it found,
 # as lines. Works on a directory like ext/penstock, so that tests can show it faulty ones. Needs gcc.
@@ -120,8 +120,8 @@ class StaticChecks
 
   # @return [Array<Array>] file, function, option and text of each warning
   def analyze(file)
-    output, = Open3.capture2e({ "LC_ALL" => "C" }, "gcc", *flags, "-O1", "-fanalyzer", "-fno-diagnostics-show-caret",
-                              "-fdiagnostics-path-format=none", "-c", file, "-o", File::NULL, chdir: @directory)
+    output, = Limited.capture2e({ "LC_ALL" => "C" }, "gcc", *flags, "-O1", "-fanalyzer", "-fno-diagnostics-show-caret",
+                                "-fdiagnostics-path-format=none", "-c", file, "-o", File::NULL, chdir: @directory)
     function = nil
     output.each_line.filter_map do |line|
       function = line[/In function '(\w+)'/, 1] || function
@@ -151,7 +151,7 @@ class StaticChecks
   end
 
   def run(*command)
-    output, status = Open3.capture2e({ "LC_ALL" => "C" }, *command, chdir: @directory)
+    output, status = Limited.capture2e({ "LC_ALL" => "C" }, *command, chdir: @directory)
     raise "#{command.first} failed:\n#{output}" unless status.success?
 
     output

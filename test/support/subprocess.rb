@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-require "open3"
 require "rbconfig"
+require_relative "limited"
 
 # Programs of their own, for what a process does when it forks or ends.
 module Subprocess
@@ -12,15 +12,7 @@ module Subprocess
   # @return [Array(String, String, Process::Status)] what it wrote on stdout and stderr, and how it ended
   def ruby(program, *arguments, seconds: 30)
     command = [RbConfig.ruby, "-w", *LIBRARIES.flat_map { |path| ["-I", path] }, "-r", "penstock", "-e", program, *arguments]
-    Open3.popen3(*command) do |input, output, errors, process|
-      input.close
-      texts = [output, errors].map { |io| Thread.new { io.read } }
-      process.join(seconds) or begin
-        Process.kill(:KILL, process.pid)
-        flunk "the program still ran after #{seconds} s; stderr: #{texts[1].value}"
-      end
-      [*texts.map(&:value), process.value]
-    end
+    Limited.capture3(*command, seconds:)
   end
 
   # The same, and it has to succeed.
@@ -47,10 +39,7 @@ module Subprocess
     end
     writer.close
     reaper = Process.detach(pid)
-    reaper.join(seconds) or begin
-      Process.kill(:KILL, pid)
-      flunk "the child still ran after #{seconds} s"
-    end
+    trouble = Limited.wait(reaper, seconds) and flunk("the child #{trouble}")
     assert reaper.value.success?, "the child ended with #{reaper.value}"
     Marshal.load(reader.read) # rubocop:disable Security/MarshalLoad -- our own child
   ensure

@@ -1,0 +1,79 @@
+# frozen_string_literal: true
+
+require "open3"
+
+# Other programs, with a time limit: one that hangs is ended, and tells where it was. Open3 alone waits for ever, even when a
+# test's own limit interrupts it.
+module Limited
+  LONGEST = 100 # seconds, unless told otherwise: less than a test has (PenstockTest::LONGEST)
+  PATIENCE = 5 # seconds to end in, and to hand over what was written
+
+  # The program had to be ended. The message has where its threads were and what it wrote; the end of that, on stderr, is Ruby's
+  # own report.
+  class TooLong < StandardError; end
+
+  # Like Open3's.
+  # @return [Array(String, String, Process::Status)]
+  def self.capture3(*command, seconds: LONGEST, **options)
+    Open3.popen3(*command, rlimit_core: 0, **options) do |input, output, errors, process|
+      input.close
+      capture([output, errors], process, seconds)
+    end
+  end
+
+  # @return [Array(String, Process::Status)] with stdout and stderr together
+  def self.capture2e(*command, seconds: LONGEST, **options)
+    Open3.popen2e(*command, rlimit_core: 0, **options) do |input, output, process|
+      input.close
+      capture([output], process, seconds)
+    end
+  end
+
+  # @param process [Process::Waiter]
+  # @return [String, nil] what there is to say about it, if it had to be ended
+  def self.wait(process, seconds)
+    return if process.join(seconds)
+
+    "still ran after #{seconds} s, its threads in\n#{threads(process.pid)}"
+  ensure
+    finish(process) if process.alive?
+  end
+
+  class << self
+    private
+
+    def capture(outputs, process, seconds)
+      texts = outputs.map { +"" }
+      readers = outputs.zip(texts).map { |io, text| reader(io, text) }
+      trouble = wait(process, seconds)
+      readers.each { |reader| reader.join(PATIENCE) } # what it has started may keep the pipe open
+      raise TooLong, [trouble, *texts].join("\n") if trouble
+
+      [*texts.map(&:dup), process.value]
+    end
+
+    def reader(output, text)
+      Thread.new do
+        Thread.current.report_on_exception = false # it is closed when nobody waits for it any more
+        output.each_line { |line| text << line }
+      end
+    end
+
+    # Ruby, and a sanitizer, say where they were when they get this signal; Ruby says nothing at SIGABRT.
+    def finish(process)
+      Process.kill(:SEGV, process.pid)
+      process.join(PATIENCE) or Process.kill(:KILL, process.pid)
+    rescue Errno::ESRCH
+      nil # it has ended by itself just now
+    end
+
+    # The name of each, and the call of the kernel's that it was in: by the same address they wait for the same lock.
+    def threads(pid)
+      Dir.glob("/proc/#{pid}/task/*").map do |task|
+        %w[comm wchan syscall].map { |file| File.read(File.join(task, file)).chomp }.join("  ")
+      rescue SystemCallError => e
+        e.message
+      end.join("\n")
+    end
+  end
+end

@@ -74,8 +74,9 @@ module Bench
 
       def of_result(result) = of_tables(result).merge(of_bars(result))
 
+      # Of its first table only: what is rarer, such as a 99th percentile, differs too much from run to run.
       def of_tables(result)
-        result.tables.flat_map do |table|
+        result.tables.first(1).flat_map do |table|
           table.cases.product(table.sides.grep(OURS)).filter_map do |name, side|
             ratio = table.ratio(name, side)
             ["#{result.scenario}/#{table.name}/#{name}/#{side}", ratio] if ratio

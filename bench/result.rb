@@ -18,7 +18,7 @@ module Bench
       # @param bars [Array<Hash>] table:, case:, side:, least:, and to: another side, of_case: another case, or both
       # @param reference [String, nil] the side that the others' ratios are to
       # @param left_out [Hash{String => String}] why a side is not there
-      # @param differs [Hash{String => Array<String>}] which of the settings a side cannot have
+      # @param differs [Hash{String => Array<String>}] in words, what a side does unlike the others
       def build(scenario:, title:, about:, cluster:, environment:, settings:, rounds:, sides:, tables:, reference: nil,
                 left_out: {}, differs: {}, bars: [], date: Time.now.strftime("%F"))
         document = { scenario:, title:, about:, cluster:, date:, environment:, settings:, rounds:, sides:, reference:, left_out:,

@@ -10,7 +10,6 @@ module Bench
   class Scenario
     # Without the rest of the peers there still is something to compare.
     OWN = %w[C Penstock].freeze
-    OTHERS = %w[confluent-kafka Java JavaScript].freeze
 
     @all = {}
 
@@ -63,13 +62,15 @@ module Bench
     attr_reader :left_out
     # @return [Hash{String => String}] what each side is
     attr_reader :sides_about
-    # @return [Hash{String => Array<String>}] the settings that a side cannot have
+    # @return [Hash{String => Array<String>}] in words, what a side does unlike the others
     attr_reader :differs
 
     # @param others [Array<String>] the peers that are wanted besides C and Penstock
-    def initialize(servers, others: OTHERS)
+    # @param embedded [Boolean] whether that is the embedded cluster, on which some clients cannot work
+    def initialize(servers, others: [], embedded: false)
       @servers = servers
       @others = others
+      @embedded = embedded
       @left_out = {}
       @sides_about = {}
       @differs = {}
@@ -104,7 +105,8 @@ module Bench
 
     def peer(side, name, workload, set: {}, **options)
       peer = Peers[name]
-      return leave_out(side, peer.why_not) unless peer.available?
+      why_not = peer.why_not(embedded: @embedded)
+      return leave_out(side, why_not.delete_prefix("#{name}: ")) if why_not
 
       note(side, peer.start(workload, servers:, topic:, set: { **settings, **set }, **options))
     rescue Peer::NoSuchWorkload

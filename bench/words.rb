@@ -55,8 +55,8 @@ module Bench
       all = result.settings.map { |name, value| "#{name}=#{value}" }.join(", ")
       return all if result.sides.one?
 
-      but = (result.differs || {}).map { |side, names| ", but #{side} cannot have #{names.join(", ")}" }.join(";")
-      "#{all} (equal on all sides#{but})"
+      but = (result.differs || {}).map { |side, texts| "#{side}: #{texts.join(", ")}" }.join("; ")
+      "#{all} (equal on all sides#{", but #{but}" unless but.empty?})"
     end
 
     def environment(environment)

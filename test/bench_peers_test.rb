@@ -258,11 +258,8 @@ class BenchPeersTest < PenstockTest
 
   # --- those that are here: C and Penstock in the tree, others where bin/bench --setup-peers has been
 
-  PROGRAMS = { "C" => "baseline.c", "Penstock" => "penstock.rb" }.freeze
   Bench::Peers.all.each do |peer|
     reason = peer.why_not(embedded: !SharedCluster.real?)
-    program = File.join(Bench::Peers::PROGRAMS, PROGRAMS.fetch(peer.name, ""))
-    reason ||= "#{peer.name}: there is no #{program.delete_prefix("#{Bench::ROOT}/")} yet" unless File.exist?(program)
     next puts("bench_peers_test: without #{reason}") if reason
 
     peer.workloads.each do |workload|

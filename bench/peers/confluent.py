@@ -48,16 +48,14 @@ class Client:
         settings = dict(setting.split("=", 1) for setting in options.set)
         self.producer = confluent_kafka.Producer({**settings, "bootstrap.servers": options.bootstrap})
         self.topic = options.topic
-        self.payload = b"x" * options.size
         self.headers = HEADERS if options.headers else None
-        numbers = range(options.messages)
-        self.keys = [b"%d" % number for number in numbers] if options.key else [None for _ in numbers]
-        self.run(self.batch, self.keys[:1])
+        self.messages = [(b"x" * options.size, b"%d" % number if options.key else None) for number in range(options.messages)]
+        self.run(self.batch, self.messages[:1])
 
-    def run(self, workload, keys):
+    def run(self, workload, messages):
         self.delivered, self.failed, self.error = 0, 0, None
         self.started = time.monotonic()
-        workload(keys)
+        workload(messages)
         self.finished = time.monotonic()
 
     def count(self, error, _message=None):
@@ -67,33 +65,33 @@ class Client:
             self.failed += 1
             self.error = error
 
-    def send(self, keys, callbacks):
-        for number, (key, on_delivery) in enumerate(zip(keys, callbacks), 1):
+    def send(self, messages, callbacks):
+        for number, ((payload, key), on_delivery) in enumerate(zip(messages, callbacks), 1):
             while True:
                 try:
-                    self.producer.produce(self.topic, self.payload, key, on_delivery=on_delivery, headers=self.headers)
+                    self.producer.produce(self.topic, payload, key, on_delivery=on_delivery, headers=self.headers)
                     break
                 except BufferError:  # the queue is full until reports have been served
                     self.producer.poll(0.1)
             if number % 1000 == 0:  # a tenth faster than after each message
                 self.producer.poll(0)
 
-    def batch(self, keys):
-        self.send(keys, itertools.repeat(self.count))
+    def batch(self, messages):
+        self.send(messages, itertools.repeat(self.count))
         self.producer.flush()
 
-    def callbacks(self, keys):
-        reports = [Report() for _ in keys]
-        self.send(keys, reports)
+    def callbacks(self, messages):
+        reports = [Report() for _ in messages]
+        self.send(messages, reports)
         self.producer.flush()
         for report in reports:
             self.count(report.error)
 
-    def one_by_one(self, keys):
+    def one_by_one(self, messages):
         self.latencies = []
-        for number, key in enumerate(keys, 1):
+        for number, message in enumerate(messages, 1):
             begun = time.monotonic()
-            self.send([key], [self.count])
+            self.send([message], [self.count])
             while self.delivered + self.failed < number:
                 self.producer.poll(1)
             self.latencies.append(round((time.monotonic() - begun) * 1e6, 1))
@@ -105,7 +103,7 @@ def run_round(clients, workload):
 
     def run(client):
         together.wait()
-        client.run(getattr(client, workload), client.keys)
+        client.run(getattr(client, workload), client.messages)
 
     threads = [threading.Thread(target=run, args=[client]) for client in clients]
     for thread in threads:

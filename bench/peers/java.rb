@@ -10,7 +10,8 @@ module JavaPeer
   KAFKA = File.expand_path("../../bin/kafka", __dir__)
   # Enough for its compiler to be done (with 1,000,000 it is no faster), and not so many as to keep the broker's disk busy.
   WARM_UP = { records: 200_000, bytes: 50_000_000 }.freeze
-  DIFFERS = ["Kafka's ProducerPerformance: a callback for each message, which counts it",
+  DIFFERS = ["one payload for all messages",
+             "Kafka's ProducerPerformance: a callback for each message, which counts it",
              "its time begins while the last of its warm-up is still on its way"].freeze
   RESULT = %r{^(?<records>\d+) steady state records sent, (?<rate>[\d.]+) records/sec}
 

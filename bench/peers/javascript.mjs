@@ -54,11 +54,10 @@ const batchSize = Math.max(1, Math.min(MESSAGES_OF_A_BATCH, Math.floor(bytes / (
 const batchTime = Number(given['linger.ms'] ?? 0)
 
 function buildMessages () {
-  const value = Buffer.alloc(size, 'x')
   const headers = new Map([['trace', 't'.repeat(32)], ['kind', 'bench']].map(pair => pair.map(text => Buffer.from(text))))
   return Array.from({ length: Number(options.messages) }, (_, number) => ({
     topic: options.topic,
-    value,
+    value: Buffer.alloc(size, 'x'),
     ...(options.key && { key: Buffer.from(String(number)) }),
     ...(options.headers && { headers })
   }))

@@ -12,13 +12,13 @@ module Bench
     $stdout.reopen($stderr)
     HEADERS = { "trace" => ("t" * 32).freeze, "kind" => "bench" }.freeze
 
-    Options = Struct.new(:workload, :bootstrap, :topic, :producers, :messages, :bytes, :key, :headers, :set,
+    # `more`: of what only one peer takes.
+    Options = Struct.new(:workload, :bootstrap, :topic, :producers, :messages, :bytes, :key, :headers, :set, :more,
                          keyword_init: true) do
       # @return [Array<Hash>] what one producer sends in a round
       def build_messages
-        payload = ("x" * bytes).freeze
         Array.new(messages) do |number|
-          message = { topic:, payload: }
+          message = { topic:, payload: "x" * bytes }
           message[:key] = number.to_s if key
           message[:headers] = HEADERS if headers
           message
@@ -28,15 +28,17 @@ module Bench
 
     module_function
 
+    # @yield [OptionParser, Hash] adds what only this peer takes, and keeps it in the Hash
     # @return [Options] the settings in `set` are Strings
-    def options(arguments)
-      options = Options.new(producers: 1, bytes: 100, set: {})
+    def options(arguments, more = {})
+      options = Options.new(producers: 1, bytes: 100, set: {}, more:)
       parser = OptionParser.new
       %i[bootstrap topic].each { |name| parser.on("--#{name} TEXT") { |value| options[name] = value } }
       %i[producers messages].each { |name| parser.on("--#{name} N", Integer) { |value| options[name] = value } }
       parser.on("--size BYTES", Integer) { |value| options.bytes = value }
       %i[key headers].each { |name| parser.on("--#{name}") { options[name] = true } }
       parser.on("--set NAME=VALUE") { |value| options.set.store(*value.split("=", 2)) }
+      yield parser, more if block_given?
       options.workload, = parser.parse(arguments)
       options
     end

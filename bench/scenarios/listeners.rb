@@ -3,8 +3,8 @@
 # What listeners cost.
 class Listeners < Bench::Scenario
   title "A listener of each verdict"
-  about "produce_many_sync of 100,000 messages of 100 bytes, until one listener has been told of each verdict; and " \
-        "messages one by one, until each has its verdict and its listener was told, beside another producer whose listener sleeps for ever."
+  about "produce_many_sync of 100,000 messages of 100 bytes, until one listener has been told of each verdict; and messages " \
+        "one by one, until each has its verdict and its listener was told, beside a producer whose listener sleeps for ever."
   table "rate", "messages/s", better: :more
   table "verdict p99", "ms", better: :less
   table "told p99", "ms", better: :less

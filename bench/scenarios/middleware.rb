@@ -5,14 +5,14 @@ class Middleware < Bench::Scenario
   title "A middleware step"
   about "One producer sends 100,000 messages of 100 bytes, with and without a middleware step that changes nothing."
   table "rate", "messages/s", better: :more
-  reference "no step"
-  bar 0.7, side: "a step", case: "one batch"
-  bar 0.7, side: "a step", case: "one call each"
+  reference "Penstock"
+  bar 0.7, side: "Penstock, a step", case: "one batch"
+  bar 0.7, side: "Penstock, a step", case: "one call each"
   guard "one batch", "one call each"
 
   def cases = { "one batch" => "batch", "one call each" => "async" }
 
   def sides(workload)
-    peers(workload, { "no step" => ["Penstock"], "a step" => ["Penstock", "--step"] }, messages: 100_000)
+    peers(workload, { "Penstock" => ["Penstock"], "Penstock, a step" => ["Penstock", "--step"] }, messages: 100_000)
   end
 end

@@ -1,0 +1,173 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "tmpdir"
+require_relative "../bench/session"
+
+# bin/bench, its scenarios, and what runs them.
+class BenchTest < PenstockTest
+  FAKE = File.expand_path("support/fake_peer.rb", __dir__)
+  COMMAND = File.join(Bench::ROOT, "bin/bench")
+
+  # What a test says is compared. Not among those that bin/bench knows.
+  class Fake < Bench::Scenario
+    Bench::Scenario.all.delete(scenario_name)
+    title "A test"
+    about "Nothing."
+    table "rate", "messages/s", better: :more
+    bar 0.5, case: "few", side: "Slow"
+    bar 0.5, case: "few", of_case: "many", side: "Slow"
+    guard "few"
+
+    def cases = { "few" => 2, "many" => 4 }
+
+    def sides(messages) = peers("batch", { "C" => ["fake"], "Slow" => %w[fake --slow], "Gone" => ["not here"] }, messages:)
+
+    def figures(round) = { "rate" => @rates.shift * round[:delivered] }
+
+    attr_writer :rates # of the rounds to come
+  end
+
+  # One whose rounds take long.
+  class Slow < Bench::Scenario
+    Bench::Scenario.all.delete(scenario_name)
+    rounds 2
+  end
+
+  def setup
+    super
+    @all = Bench::Peers.instance_variable_get(:@peers).dup
+    Bench::Peers.add("fake") { [RbConfig.ruby, FAKE, "is good"] }
+    Bench::Peers.add("not here", why_not: -> { "it is elsewhere" }) { raise "never started" }
+  end
+
+  def teardown
+    Bench::Peers.instance_variable_set(:@peers, @all)
+    super
+  end
+
+  # ---- the runner ----
+
+  def test_sides_take_turns_and_what_each_found_is_kept_apart
+    # In the order of rounds: C, Slow, C, Slow, C, Slow; of messages a second each, 2 of them in a round.
+    result = run_fake([10, 1, 30, 3, 20, 2], rounds: 3, only: ["few"])
+    figures = result.table("rate").figure("few", "C"), result.table("rate").figure("few", "Slow")
+    assert_equal([[20, 60, 40], [2, 6, 4]], figures.map { |figure| figure["rounds"] })
+    assert_in_delta 0.1, result.table("rate").ratio("few", "Slow")
+  end
+
+  def test_a_side_that_is_not_there_is_left_out_with_the_reason
+    result = run_fake([1] * 4, rounds: 2, only: ["few"])
+    assert_equal({ "Gone" => "it is elsewhere" }, result.left_out)
+    assert_equal %w[C Slow], result.table("rate").sides
+  end
+
+  def test_bars_are_of_the_cases_that_were_run_and_of_a_real_kafka
+    assert_equal([false], run_fake([4, 1], rounds: 1, only: ["few"]).bars.map { |bar| bar["met"] })
+    assert_equal 2, run_fake([1] * 4, rounds: 1).bars.size
+    assert_empty run_fake([1] * 4, rounds: 1, cluster: Bench::Runner::EMBEDDED).bars
+  end
+
+  def test_a_scenario_may_have_fewer_rounds_than_asked_for
+    rounds = [1, 5].map { |rounds| Bench::Runner.new(Slow, "nowhere:1", "a cluster", rounds:, others: []).rounds }
+    assert_equal [1, 2], rounds
+  end
+
+  def test_each_scenario_says_what_it_is_and_its_bars_and_guarded_cases_are_cases_and_tables_of_its
+    Bench::Scenario.all.each_value do |scenario|
+      cases = scenario.new("nowhere:1").cases
+      refute_empty scenario.title
+      refute_empty scenario.about
+      refute_empty scenario.tables
+      named = scenario.bars.flat_map { |bar| bar.values_at(:case, :of_case).compact } + scenario.guarded
+      assert_empty named - cases.keys, scenario.name
+      assert_empty scenario.bars.map { |bar| bar[:table] } - scenario.tables.keys, scenario.name
+    end
+    assert_operator Bench::Scenario.all.size, :>=, 12
+  end
+
+  # ---- the guard ----
+
+  def test_what_has_dropped_is_measured_again_and_passes_if_it_was_noise
+    attempts = []
+    compared = compare_again(0.5) do |name, attempt|
+      attempts << [name, attempt]
+      result_of(0.95)
+    end
+    assert_predicate compared, :ok?
+    assert_equal [["fake", 2]], attempts
+  end
+
+  def test_what_drops_each_time_fails
+    attempts = []
+    compared = compare_again(0.5) { |_, attempt| result_of(0.5).tap { attempts << attempt } }
+    refute_predicate compared, :ok?
+    assert_equal [2, 3], attempts
+  end
+
+  # ---- the command ----
+
+  def test_a_scenario_that_there_is_not_names_those_that_there_are
+    _, errors, status = command("nosuch")
+    assert_equal 1, status.exitstatus
+    assert_match(%r{\Abin/bench: invalid argument: nosuch: there are batches, .*producers}, errors)
+  end
+
+  def test_a_client_that_there_is_not_names_those_that_there_are
+    _, errors, status = command("--peers", "nosuch")
+    assert_equal 1, status.exitstatus
+    assert_match(/nosuch: there are confluent-kafka, Java/, errors)
+  end
+
+  def test_list_has_every_scenario
+    output, = command("list")
+    assert_equal Bench::Scenario.all.keys, output.scan(/^(\S+): /).flatten
+  end
+
+  def test_a_scenario_prints_a_table_and_keeps_its_figures_and_picture_and_the_report_has_them
+    Dir.mktmpdir do |directory|
+      output, errors, status = command("transactions", "--rounds", "1", "--peers", "none", "--json", "--results", directory)
+      assert status.success?, errors
+      assert_match(/^Transactions \(transactions; embedded cluster, /, output)
+      assert_equal "transactions", JSON.parse(output.lines.grep(/\A{/).first)["scenario"]
+      assert_equal %w[transactions.json transactions.svg], Dir.children(File.join(directory, "embedded")).sort
+      page, = command("report", "--results", directory)
+      assert_match(/<svg.*Transactions/m, File.read(page.chomp))
+    end
+  end
+
+  def test_a_report_of_nothing_says_what_to_do
+    Dir.mktmpdir do |directory|
+      _, errors, status = command("report", "--results", directory)
+      assert_equal 1, status.exitstatus
+      assert_includes errors, "run bin/bench first"
+    end
+  end
+
+  private
+
+  def run_fake(rates, rounds:, only: nil, cluster: "a cluster")
+    runner = Bench::Runner.new(Fake, "nowhere:1", cluster, rounds:, others: [], only:)
+    runner.instance_variable_get(:@scenario).rates = rates
+    runner.run
+  end
+
+  def result_of(ratio)
+    rows = { "few" => { "C" => [100], "Penstock" => [100 * ratio] } }
+    Bench::Result.build(scenario: "fake", title: "", about: "", cluster: "embedded cluster", environment: {}, settings: {},
+                        rounds: 1, sides: { "C" => "", "Penstock" => "" }, reference: "C",
+                        tables: [{ name: "rate", unit: "messages/s", better: "more", rows: }])
+  end
+
+  def compare_again(first, &block)
+    committed = { "embedded" => { "fake/rate/few/Penstock" => 1.0 } }
+    session = Bench::Session.new({})
+    compared = nil
+    capture_io { compared = session.send(:compare_again, { "fake" => result_of(first) }, committed, &block) }
+    compared
+  end
+
+  def command(*arguments)
+    Limited.capture3(RbConfig.ruby, "-w", COMMAND, *arguments)
+  end
+end

@@ -69,7 +69,7 @@ class BenchTest < PenstockTest
   end
 
   def test_a_scenario_may_have_fewer_rounds_than_asked_for
-    rounds = [1, 5].map { |rounds| Bench::Runner.new(Slow, "nowhere:1", "a cluster", rounds:, others: []).rounds }
+    rounds = [1, 5].map { |count| Bench::Runner.new(Slow, "nowhere:1", "a cluster", rounds: count, others: []).rounds }
     assert_equal [1, 2], rounds
   end
 

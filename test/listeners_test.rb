@@ -5,7 +5,7 @@ require_relative "support/listener_test_case"
 
 # A listener may do what it likes: it delays the events of its own producer, and nothing else.
 class ListenersTest < ListenerTestCase
-  FAST = 1 # second: the bad listeners go on for 3 at least. bin/bench events has the figures.
+  FAST = 1 # second: the bad listeners go on for 3 at least. bin/bench listeners has the figures.
 
   # Sends one message after the other and waits for each.
   # @return [Array(Array<Float>, Array<Float>)] seconds until its verdict was here, and until its listener ran

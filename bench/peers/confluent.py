@@ -125,8 +125,9 @@ def main():
         sys.exit(64)
     clients = [Client(options) for _ in range(options.producers if options.workload == "batch" else 1)]
     die_if_failed(clients)
+    differs = [] if workload == "one_by_one" else ["its flush at the end does not linger"]
     versions = f"confluent-kafka {confluent_kafka.__version__}, librdkafka {confluent_kafka.libversion()[0]}"
-    say({"ready": f"{versions}, Python {platform.python_version()}", "differs": []})
+    say({"ready": f"{versions}, Python {platform.python_version()}", "differs": differs})
     for _ in sys.stdin:
         result = run_round(clients, workload)
         die_if_failed(clients)

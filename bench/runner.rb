@@ -43,6 +43,12 @@ module Bench
     def measure(name, what)
       say(name, "starting")
       sides = @scenario.sides(what)
+      return take_turns(name, sides) unless @kind.apart
+
+      sides.each { |side, start| take_turns(name, { side => start.call }) }
+    end
+
+    def take_turns(name, sides)
       sides.each_value(&:round) # warm-up: connections, metadata, heap
       @rounds.times do |i|
         sides.each do |side, run|
@@ -51,7 +57,7 @@ module Bench
         end
       end
     ensure
-      sides&.each_value(&:close)
+      sides.each_value(&:close)
     end
 
     def say(name, what) = Bench.progress("#{@kind.scenario_name}: #{name}: #{what}")

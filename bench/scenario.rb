@@ -43,6 +43,10 @@ module Bench
       # What is set besides Bench::SETTINGS.
       def settings(settings = @settings || {}) = @settings = settings
 
+      # One side after the other and not side by side, where one disturbs the others even while it idles. Then #sides gives what
+      # starts each, and not what is started.
+      def apart(apart = @apart || false) = @apart = apart
+
       # At most so many rounds, where a round takes long and differs little.
       def rounds(most = @rounds || 1_000) = @rounds = most
 

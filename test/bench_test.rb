@@ -144,6 +144,16 @@ class BenchTest < PenstockTest
     end
   end
 
+  def test_what_the_documentation_runs_there_is
+    help, = command("--help")
+    known = Bench::Scenario.all.keys + help.scan(/--[a-z-]+/) + %w[list report guard]
+    lines = %w[README.md docs/benchmarks.md docs/waiting.md bench/README.md].flat_map do |file|
+      File.read(File.join(Bench::ROOT, file)).scan(%r{^bin/bench\b([^#\n]*)|`bin/bench\b([^`]*)`}).map { |texts| texts.join.split }
+    end
+    assert_operator lines.count(&:any?), :>, 8
+    assert_empty lines.flatten - known - ["FILE"]
+  end
+
   private
 
   def run_fake(rates, rounds:, only: nil, cluster: "a cluster")

@@ -11,13 +11,14 @@ class Idle < Bench::Scenario
   table "wake-up", "us of CPU", better: :less
   settings "linger.ms" => 0
   rounds 5
+  apart true
   bar 0.9, table: "wake-up", case: "1,000 idle", of_case: "0 idle"
 
   def cases = { "0 idle" => 0, "1 idle" => 1, "25 idle" => 25, "100 idle" => 100, "1,000 idle" => 1_000 }
 
   def sides(count)
-    { "C" => program("C", "idle.c", 5_000, count), "Penstock" => program("Penstock", "idle.rb", 5_000, "fd", count),
-      "Penstock, a polling thread each" => program("Penstock, a polling thread each", "idle.rb", 5_000, "thread", count) }
+    { "C" => ["idle.c"], "Penstock" => ["idle.rb", "fd"], "Penstock, a polling thread each" => ["idle.rb", "thread"] }
+      .to_h { |side, (file, *mode)| [side, -> { program(side, file, 5_000, *mode, count) }] }
   end
 
   def figures(round)

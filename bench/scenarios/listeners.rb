@@ -9,7 +9,6 @@ class Listeners < Bench::Scenario
   table "verdict p99", "ms", better: :less
   table "told p99", "ms", better: :less
   reference "no listener"
-  bar 0.3, case: "of each verdict", side: "a listener"
 
   def cases = { "of each verdict" => { "no listener" => "none", "a listener" => "one" },
                 "of another producer" => { "no listener" => "quick", "a listener" => "sleeper" } }

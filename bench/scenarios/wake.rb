@@ -12,7 +12,6 @@ class Wake < Bench::Scenario
   bar 0.66, case: "alone", side: "thread"
   bar 0.5, case: "alone", side: "fiber, async"
   bar 0.95, table: "round trip", case: "alone", side: "thread"
-  bar 0.95, table: "round trip", case: "alone", side: "fiber, async"
 
   WAITERS = { "thread" => "thread", "fiber, async" => "async", "fiber, plain" => "plain" }.freeze
 

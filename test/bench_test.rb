@@ -148,7 +148,9 @@ class BenchTest < PenstockTest
     help, = command("--help")
     known = Bench::Scenario.all.keys + help.scan(/--[a-z-]+/) + %w[list report guard]
     lines = %w[README.md docs/benchmarks.md docs/waiting.md bench/README.md].flat_map do |file|
-      File.read(File.join(Bench::ROOT, file)).scan(%r{^bin/bench\b([^#\n]*)|`bin/bench\b([^`]*)`}).map { |texts| texts.join.split }
+      File.read(File.join(Bench::ROOT, file)).scan(%r{^bin/bench\b([^#\n]*)|`bin/bench\b([^`]*)`}).map do |texts|
+        texts.join.split
+      end
     end
     assert_operator lines.count(&:any?), :>, 8
     assert_empty lines.flatten - known - ["FILE"]

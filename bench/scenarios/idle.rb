@@ -12,7 +12,8 @@ class Idle < Bench::Scenario
   settings "linger.ms" => 0
   rounds 5
   apart true
-  bar 0.9, table: "wake-up", case: "1,000 idle", of_case: "0 idle"
+  # To C and not to itself with none: the thousands of librdkafka's own threads are in the caches, and in the way, of both.
+  bar 0.85, table: "wake-up", case: "1,000 idle"
 
   def cases = { "0 idle" => 0, "1 idle" => 1, "25 idle" => 25, "100 idle" => 100, "1,000 idle" => 1_000 }
 

@@ -297,10 +297,20 @@ class ExitTest < PenstockTest
   # ---- again and again ----
 
   def test_a_hundred_programs_that_end_with_open_producers_end_well
-    program = "#{HEAD}$all = Array.new(3) { producer('x', 'linger.ms': 5) }; $all.each { |made| produce(made, 2) }"
+    programs = [true, false].cycle.first(100).map do |idempotent|
+      "#{HEAD}$all = Array.new(3) { producer('x', 'linger.ms': 5, 'enable.idempotence': #{idempotent}) }
+       $all.each { |made| produce(made, 2) }"
+    end
     name = topic(partitions: 1)
-    work = Queue.new.tap { |queue| (1..100).each { |i| queue << i } }.close
-    Array.new(Etc.nprocessors) { Thread.new { run_quietly(program, name) while work.pop } }.each(&:join)
+    work = Queue.new.tap { |queue| programs.each { |program| queue << program } }.close
+    running = Array.new(Etc.nprocessors) do
+      Thread.new do
+        while (program = work.pop)
+          run_quietly(program, name)
+        end
+      end
+    end
+    running.each(&:join)
     assert_equal 600, arrived(name)
   end
 

@@ -378,7 +378,7 @@ class ForkTest < PenstockTest
     MESSAGE = { topic: TOPIC, payload: "x", partition: 0 }.freeze
     def producer(servers = SERVERS, **kafka)
       Penstock::Producer.new do |config|
-        config.kafka = { "bootstrap.servers": servers, "linger.ms": 0, log_level: 0, **kafka }
+        config.kafka = { "bootstrap.servers": servers, "linger.ms": 0, log_level: 0, "enable.idempotence": false, **kafka }
         yield config if block_given?
       end
     end
@@ -401,7 +401,7 @@ class ForkTest < PenstockTest
       config.oauth.token_provider_listener = PROVIDER
     end
     POOL = defined?(::ConnectionPool) && Penstock::ConnectionPool.setup(size: 1) do |config|
-      config.kafka = { "bootstrap.servers": SERVERS, "linger.ms": 0 }
+      config.kafka = { "bootstrap.servers": SERVERS, "linger.ms": 0, "enable.idempotence": false }
     end
     STATSD = Penstock::Listeners::Statsd.new(client: Output.new)
     [STATSD, Penstock::Listeners::Prometheus.new].each { |listener| ONE.monitor.subscribe(listener) }

@@ -45,7 +45,7 @@ class MessageTest < PenstockTest
   )
 
   def small_producer
-    producer("message.max.bytes": 1000) { |config| config.max_payload_size = 100 }
+    producer("message.max.bytes": 1000, **QUICK) { |config| config.max_payload_size = 100 }
   end
 
   REFUSED.each do |name, (message, pattern)|
@@ -193,7 +193,7 @@ class MessageTest < PenstockTest
   SHAPES.each do |name, parts|
     define_method("test_beside_#{name}_just_what_librdkafka_takes_is_taken") do
       topic = topic(partitions: 1)
-      producer = producer("message.max.bytes": 1000, "linger.ms": 0)
+      producer = producer("message.max.bytes": 1000, "linger.ms": 0, **QUICK)
       largest = largest_payload(**parts)
       taken = ((largest - 40)..(largest + 40)).select do |size|
         producer.produce_async(topic:, payload: "x" * size, **parts)

@@ -31,7 +31,7 @@ class PartitionerTest < ProducerTestCase
   def partitions_of(partitioner, partitions: 7, **settings)
     topic = topic(partitions:)
     messages = yield.map { |message| { topic:, payload: "", **message } }
-    producer(partitioner:, **settings).produce_many_sync(messages).map { |handle| handle.report.partition }
+    producer(partitioner:, **QUICK, **settings).produce_many_sync(messages).map { |handle| handle.report.partition }
   end
 
   def test_fnv1a_of_this_test_is_the_published_one

@@ -314,7 +314,7 @@ class PollerTest < PenstockTest
 
   def producer_on(poller)
     Penstock::Producer.new do |config|
-      config.kafka = { "bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0 }
+      config.kafka = { "bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0, **QUICK }
       config.polling.poller = poller
     end
   end

@@ -60,7 +60,7 @@ module BlockingCalls
     Call.new(name: "Consumer#poll_batch", stuck: :reader, call: ->(one, seconds) { one.poll_batch(5, seconds * 1000) },
              ends: Array),
     Call.new(name: "Consumer#each", stuck: :reader, call: ->(one, seconds) { one.each(timeout_ms: seconds * 1000) { next } }),
-    Call.new(name: "Consumer#commit", stuck: :slow_member, ends: LATE_CONSUMER,
+    Call.new(name: "Consumer#commit", stuck: :committer, ends: LATE_CONSUMER,
              call: ->(one, seconds) { one.commit({ "test" => { 0 => 1 } }, timeout_ms: seconds * 1000) }),
     Call.new(name: "Consumer#committed", stuck: :reader, ends: LATE_CONSUMER,
              call: ->(one, seconds) { one.committed("test", 0, seconds * 1000) }),
@@ -151,18 +151,28 @@ module BlockingCalls
     end
 
     # Its leaving is not answered.
-    def stuck_member(_) = member(FOREVER_MS)
+    def stuck_member(_)
+      stop_answering(FOREVER_MS) do |one|
+        one.subscribe("test")
+        one.poll(50) while one.assignment.empty?
+      end
+    end
 
-    # Without a coordinator librdkafka goes on trying to commit for longer than a test lasts.
-    def stuck_slow_member(long) = member([WHILE_MS * 2, (long * 1000).to_i].max)
+    # It knows its coordinator: else librdkafka goes on trying to commit for longer than a test lasts.
+    def stuck_committer(long)
+      stop_answering([WHILE_MS * 2, (long * 1000).to_i].max) do |one|
+        one.assign("test" => { 0 => 0 })
+        one.committed("test", 0, 10_000)
+      end
+    end
 
-    def member(round_trip_ms)
+    # @yieldparam one [Penstock::Consumer] to be connected
+    def stop_answering(round_trip_ms)
       cluster = own_cluster
       cluster.create_topic("test", partitions: 4)
       group = { "session.timeout.ms": 3_000, "heartbeat.interval.ms": 1_000 }
       one = stuck_consumer(cluster.bootstrap_servers, "enable.auto.commit": false, **group)
-      one.subscribe("test")
-      one.poll(50) while one.assignment.empty?
+      yield one
       cluster.set_round_trip_time(round_trip_ms)
       one
     end

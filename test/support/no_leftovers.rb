@@ -15,10 +15,14 @@ module NoLeftovers
 
   def teardown
     super
+    wait_for_the_end_of_what_is_closing
+    assert_equal 0, Penstock::Poller.instance.stats[:missed_wakeups], "wake-ups missed"
+  end
+
+  def wait_for_the_end_of_what_is_closing
     eventually(10, -> { "left open: #{left_open}" }) { Penstock::Client.open_count <= @open_before }
     eventually { (Thread.list - @threads_before).none?(&:alive?) }
     eventually(5, -> { "left running: #{native_threads}" }) { (native_threads - @natives_before).empty? }
-    assert_equal 0, Penstock::Poller.instance.stats[:missed_wakeups], "wake-ups missed"
   end
 
   # What is known of the clients that are open: those whose Ruby object is gone are being closed.

@@ -110,19 +110,26 @@ class EventsAttackTest < ListenerTestCase
     eventually(5) { told.size == 1 }
   end
 
+  # A machine may be as busy as to have it connected before it is interrupted, but not each time.
   def test_events_are_told_though_the_fiber_that_connects_is_interrupted
+    interrupted = 0
     10.times do
       producer = impatient
       told = heard(producer)
       client = producer.client
       Thread.new do
         Fiber.set_scheduler(PlainScheduler.new)
-        fiber = Fiber.schedule { assert_raises(KeyError) { client.connect } }
-        fiber.raise(KeyError, "while connecting")
+        fiber = Fiber.schedule do
+          client.connect
+        rescue KeyError
+          interrupted += 1
+        end
+        fiber.raise(KeyError, "while connecting") if fiber.alive?
       end.join
       send_to(producer)
       eventually(5) { told.size == 1 }
     end
+    assert_operator interrupted, :>, 0
   end
 
   def test_a_trap_does_not_open_a_client_whose_events_nobody_would_tell

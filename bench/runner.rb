@@ -8,6 +8,7 @@ module Bench
   # Runs a scenario: case by case all its sides side by side, a round of each in turn.
   class Runner
     EMBEDDED = "embedded cluster"
+    WARM_UP = { seconds: 0.5, rounds: 20 }.freeze # at most; one round at least
 
     # @return [Integer] of each side
     attr_reader :rounds
@@ -49,7 +50,7 @@ module Bench
     end
 
     def take_turns(name, sides)
-      sides.each_value(&:round) # warm-up: connections, metadata, heap
+      sides.each_value { |run| warm_up(run) }
       @rounds.times do |i|
         sides.each do |side, run|
           say(name, "round #{i + 1} of #{@rounds}, #{side}")
@@ -58,6 +59,12 @@ module Bench
       end
     ensure
       sides.each_value(&:close)
+    end
+
+    # Connections, metadata, caches, and heaps, which grow for some rounds.
+    def warm_up(run)
+      start = Bench.now
+      WARM_UP[:rounds].times { run.round && Bench.now - start > WARM_UP[:seconds] && break }
     end
 
     def say(name, what) = Bench.progress("#{@kind.scenario_name}: #{name}: #{what}")

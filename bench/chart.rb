@@ -72,7 +72,7 @@ module Bench
       @y += 6
       paragraph(name, bold: true) unless table.sides.one?
       below = @y + table.sides.sum { |side| place.height(name, side) }
-      @axis.ticks.each { |_, x| @drawing.line(x, @y, x, below, :grid) }
+      @axis.ticks.map(&:last).each { |x| @drawing.line(x, @y, x, below, :grid) }
       table.sides.each { |side| row(table, name, side, place) }
     end
 

@@ -23,7 +23,7 @@ module Bench
       with_cluster do |servers, cluster|
         scenarios.each do |scenario|
           only = @options[:only] && (scenario.new(servers).cases.keys & @options[:only])
-          show(measure(scenario, servers, cluster, only:)) unless only&.empty?
+          show(measure(scenario, servers, cluster, only:)) unless only == []
         end
       end
     end

@@ -95,4 +95,20 @@ class ProducerBytesTest < ProducerTestCase
     latest = Process.clock_gettime(Process::CLOCK_REALTIME, :millisecond)
     stored(topic).each { |record| assert_includes earliest..latest, record.timestamp }
   end
+
+  # What was kept of it is not the GC's to count, so it would come late.
+  def test_a_large_batch_that_is_refused_gives_its_memory_back_at_once
+    grown = ruby!(<<~RUBY, cluster.bootstrap_servers)
+      producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
+      batch = Array.new(50_000) { { topic: "t", payload: "x" } } << { topic: "t" }
+      refuse = -> { producer.produce_many_sync(batch) rescue $!.is_a?(Penstock::MessageInvalidError) or raise }
+      memory = -> { File.read("/proc/self/status")[/VmRSS:\\s*(\\d+)/, 1].to_i }
+      refuse.call
+      GC.disable
+      before = memory.call
+      20.times { refuse.call }
+      puts memory.call - before
+    RUBY
+    assert_operator Integer(grown), :<, 50_000 # kB; with all of them about 100,000
+  end
 end

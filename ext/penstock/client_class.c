@@ -400,18 +400,19 @@ static const rb_data_type_t parsed_type = {
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };
 
-static struct penstock_message *parsed_new(long size, VALUE *holder)
+static struct penstock_message *parsed_new(VALUE holder, long size)
 {
-    *holder = TypedData_Wrap_Struct(0, &parsed_type, NULL);
-    if (!(DATA_PTR(*holder) = ps_block_take((size_t)size * sizeof(struct penstock_message)))) rb_memerror();
-    return DATA_PTR(*holder);
+    if ((size_t)size > SIZE_MAX / 4 / sizeof(struct penstock_message)) rb_memerror(); /* their deliveries fit, too */
+    if (!(DATA_PTR(holder) = ps_block_take((size_t)size * sizeof(struct penstock_message)))) rb_memerror();
+    return DATA_PTR(holder);
 }
 
-/* Before the GC would. */
-static void parsed_end(VALUE holder)
+/* The GC, which does not know how much it is, may come late. */
+static VALUE parsed_end(VALUE holder)
 {
     ps_block_give(DATA_PTR(holder));
     DATA_PTR(holder) = NULL;
+    return Qnil;
 }
 
 static void parse_all(const struct penstock_sender *sender, VALUE hashes, struct penstock_message *messages)
@@ -436,6 +437,59 @@ void penstock_before_producing_many(VALUE timeout_ms)
     if (timeout_ms != Qfalse) rb_thread_check_ints();
 }
 
+struct many {
+    const struct penstock_sender *sender;
+    VALUE hashes, tally, holder;
+    bool wait;
+    int64_t deadline_us;
+};
+
+static VALUE produce_many(VALUE arg)
+{
+    const struct many *many = (struct many *)arg;
+    const struct penstock_sender *sender = many->sender;
+    long size = RARRAY_LEN(many->hashes);
+    VALUE error = Qnil, verdict = Qnil;
+
+    struct penstock_message *messages = parsed_new(many->holder, size);
+    parse_all(sender, many->hashes, messages);
+    if (open_sender(sender)) parse_all(sender, many->hashes, messages);
+    bool release = size >= RELEASE_FROM;
+    size_t copies_size = 0;
+    VALUE kept = rb_ary_new(), handles = rb_ary_new_capa(size), first = penstock_delivery_handle_new();
+    if (release)
+        for (long i = 0; i < size; i++) copies_size += penstock_message_freeze(&messages[i], kept);
+
+    struct penstock_handover handover = { .messages = messages };
+    if (!begin_batch(sender, &handover, (uint32_t)size)) return Qnil;
+    struct ps_batch *batch = handover.batch;
+    penstock_delivery_handle_attach(first, &batch->deliveries[0], messages[0].topic, messages[0].label);
+    ps_batch_unref(batch); /* the handles own it */
+    for (uint32_t i = 0; i < size; i++) penstock_keep_label(&batch->deliveries[i], messages[i].label);
+
+    if (!penstock_handover_prepare(&handover, release, copies_size)) {
+        ps_batch_never_sent(batch, 0, RD_KAFKA_RESP_ERR__CONFLICT);
+        rb_memerror();
+    }
+    if (release) penstock_nogvl_now(penstock_handover_nogvl, &handover);
+    else penstock_handover_nogvl(&handover);
+    count(many->tally, &handover);
+    if (handover.sent < size) hand_over_the_rest(sender, &handover, many->tally);
+
+    /* The other handles are made while the broker is at work. */
+    if (handover.sent > 0) rb_ary_push(handles, first);
+    for (uint32_t i = 1; i < handover.sent; i++) rb_ary_push(handles, new_handle(batch, messages, i));
+    if (handover.sent < size) error = penstock_handover_error(&handover);
+    parsed_end(many->holder);
+
+    if (handover.client->poller->driven) penstock_attend(handover.client->poller);
+    if (many->wait && penstock_wait(&batch->completion, NULL, many->deadline_us))
+        verdict = atomic_load(&batch->failed) == 0 ? Qtrue : Qfalse;
+    RB_GC_GUARD(first);
+    RB_GC_GUARD(kept);
+    return rb_ary_new_from_args(3, handles, error, verdict);
+}
+
 /*
  * produce_many(messages, timeout_ms, tally = nil): checks all messages, then hands them over, many without the GVL.
  * timeout_ms false: does not wait. tally: an Array whose first element becomes the number of messages that were handed
@@ -458,44 +512,11 @@ VALUE penstock_produce_many(const struct penstock_sender *sender, VALUE hashes, 
     if (size == 0) return rb_ary_new_from_args(3, hashes, Qnil, Qtrue);
     if (size > INT32_MAX) rb_raise(rb_eArgError, "too many messages for one batch");
 
-    VALUE holder, error = Qnil, verdict = Qnil;
-    struct penstock_message *messages = parsed_new(size, &holder);
-    parse_all(sender, hashes, messages);
-    if (open_sender(sender)) parse_all(sender, hashes, messages);
-    bool release = size >= RELEASE_FROM;
-    size_t copies_size = 0;
-    VALUE kept = rb_ary_new(), handles = rb_ary_new_capa(size), first = penstock_delivery_handle_new();
-    if (release)
-        for (long i = 0; i < size; i++) copies_size += penstock_message_freeze(&messages[i], kept);
-
-    struct penstock_handover handover = { .messages = messages };
-    if (!begin_batch(sender, &handover, (uint32_t)size)) return Qnil;
-    struct ps_batch *batch = handover.batch;
-    penstock_delivery_handle_attach(first, &batch->deliveries[0], messages[0].topic, messages[0].label);
-    ps_batch_unref(batch); /* the handles own it */
-    for (uint32_t i = 0; i < size; i++) penstock_keep_label(&batch->deliveries[i], messages[i].label);
-
-    if (!penstock_handover_prepare(&handover, release, copies_size)) {
-        ps_batch_never_sent(batch, 0, RD_KAFKA_RESP_ERR__CONFLICT);
-        rb_memerror();
-    }
-    if (release) penstock_nogvl_now(penstock_handover_nogvl, &handover);
-    else penstock_handover_nogvl(&handover);
-    count(tally, &handover);
-    if (handover.sent < size) hand_over_the_rest(sender, &handover, tally);
-
-    /* The other handles are made while the broker is at work. */
-    if (handover.sent > 0) rb_ary_push(handles, first);
-    for (uint32_t i = 1; i < handover.sent; i++) rb_ary_push(handles, new_handle(batch, messages, i));
-    if (handover.sent < size) error = penstock_handover_error(&handover);
-    parsed_end(holder);
-
-    if (handover.client->poller->driven) penstock_attend(handover.client->poller);
-    if (wait && penstock_wait(&batch->completion, NULL, deadline_us))
-        verdict = atomic_load(&batch->failed) == 0 ? Qtrue : Qfalse;
-    RB_GC_GUARD(first);
-    RB_GC_GUARD(kept);
-    return rb_ary_new_from_args(3, handles, error, verdict);
+    VALUE holder = TypedData_Wrap_Struct(0, &parsed_type, NULL);
+    struct many many = { sender, hashes, tally, holder, wait, deadline_us };
+    VALUE result = rb_ensure(produce_many, (VALUE)&many, parsed_end, holder);
+    RB_GC_GUARD(holder);
+    return result;
 }
 
 static VALUE client_produce_many(int argc, VALUE *argv, VALUE self)

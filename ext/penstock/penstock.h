@@ -145,7 +145,7 @@ struct penstock_bytes {
     size_t size;
 };
 
-/* Holds VALUEs: keep it on the stack or in an ALLOCV buffer, so that the GC sees and pins them. */
+/* Holds VALUEs: keep it on the stack or where client_class.c keeps a batch, so that the GC sees and pins them. */
 struct penstock_message {
     VALUE topic;                        /* frozen, the same for the same name */
     VALUE label;
@@ -186,7 +186,7 @@ struct penstock_handover {
     struct ps_client *client;
     struct ps_batch *batch;
     struct penstock_message *messages;
-    char *copies;                    /* of Strings, when the GVL is released; malloc'ed */
+    char *copies;                    /* of Strings, when the GVL is released; a block */
     uint32_t prepared, sent;         /* so many of the batch */
     struct penstock_refusal refusal; /* of messages[sent], if that is not the last */
 };

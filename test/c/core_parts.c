@@ -951,7 +951,7 @@ static void *take_and_give(void *unused)
         size_t size = 1 + (size_t)random_below(1 << random_below(20)), words = size / sizeof(uint64_t);
         uint64_t owner = atomic_fetch_add(&next_owner, 1), *data = ps_block_take(size);
         if (!data || ps_block_size(data) < size) die("a block that is too small");
-        if (ps_blocks_kept() > 64 * 1024 * 1024) die("too much is kept");
+        if (ps_blocks_kept() > 72 * 1024 * 1024) die("too much is kept");
         if (words) data[0] = data[words - 1] = owner;
         if (random_below(4) == 0) usleep(random_below(100));
         if (words && (data[0] != owner || data[words - 1] != owner)) die("a block with two owners");
@@ -988,6 +988,10 @@ static void blocks_part(void)
     if (ps_blocks_kept() < 1000000) die("a block that nobody had a chance to take");
     ps_blocks_sweep();
     if (ps_blocks_kept() != 0) die("a block that nobody takes is kept");
+    ps_block_give(ps_block_take(1000000));
+    ps_blocks_end();
+    ps_block_give(ps_block_take(1000000));
+    if (ps_blocks_kept() != 0) die("a block that nobody would sweep is kept");
 }
 
 /* ---- all of them ---- */

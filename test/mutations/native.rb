@@ -30,11 +30,15 @@ Mutation.define "native: the ready list is read before a client can be pushed ag
 
 Mutation.define "native: a block has one owner",
                 file: "ext/penstock/core/blocks.c",
-                from: "if (!block || !(block = atomic_exchange(&places[i], NULL))) continue;", to: "if (!block) continue;",
+                from: "atomic_exchange(&places[place].block, NULL)", to: "atomic_load(&places[place].block)",
                 **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
 
 Mutation.define "native: blocks that nobody takes are freed",
-                file: "ext/penstock/core/blocks.c", from: "if (!idle && atomic", to: "if (atomic",
+                file: "ext/penstock/core/blocks.c", from: "if (all || idle || ", to: "if (all || ",
+                **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
+
+Mutation.define "native: without a poller no block is kept",
+                file: "ext/penstock/core/blocks.c", from: "    atomic_store(&swept_us, INT64_MIN / 2);\n", to: "",
                 **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
 
 Mutation.define "native: waiters are unlinked under their lock",

@@ -44,7 +44,8 @@ void *ps_block_take(size_t size); /* not cleared; NULL: out of memory */
 void ps_block_give(void *block);
 size_t ps_block_size(const void *block); /* at least what was asked for */
 void ps_blocks_sweep(void);       /* frees what has lain there since the last sweep */
-size_t ps_blocks_kept(void);      /* bytes */
+void ps_blocks_end(void);         /* a poller stops: frees all, and keeps none until another has swept */
+size_t ps_blocks_kept(void);      /* bytes, about */
 
 /* ---- wakeup.c: wakes one thread that sleeps in poll(2) ------------------------------------------- */
 

@@ -327,6 +327,7 @@ static bool stop(struct ps_poller *poller)
         poller->thread_id = 0;
     }
     pthread_mutex_unlock(&poller->lock);
+    if (stop) ps_blocks_end();
     return stop;
 }
 

@@ -8,7 +8,7 @@ class Middleware < Bench::Scenario
   reference "Penstock"
   bar 0.7, side: "Penstock, a step", case: "one batch"
   bar 0.7, side: "Penstock, a step", case: "one call each"
-  guard "one batch", "one call each"
+  guard "one call each"
 
   def cases = { "one batch" => "batch", "one call each" => "async" }
 

@@ -15,6 +15,7 @@ class StaticChecks
     ["client_class.c", "client_produce_many", "-Wanalyzer-use-of-uninitialized-value"] => "rb_scan_args fills them in",
     ["special_consts.h", "RB_NIL_P", "-Wanalyzer-use-of-uninitialized-value"] => "the same, inlined",
     ["handover.c", "prepare", "-Wanalyzer-malloc-leak"] => "partition_key is in the batch, which frees it",
+    ["core/blocks.c", "ps_block_take", "-Wanalyzer-malloc-leak"] => "ps_block_give finds the block by its data",
     ["core/delivery.c", "ps_deliveries_settle", "-Wanalyzer-malloc-leak"] => "reason, too",
     ["core/events.c", "ps_events_statistics", "-Wanalyzer-malloc-leak"] => "is in the queue, which is emptied before it goes",
     ["core/open.c", "ps_open_close", "-Wanalyzer-use-after-free"] => "who closes has a reference of its own",

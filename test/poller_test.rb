@@ -146,7 +146,10 @@ class PollerTest < PenstockTest
     assert_nil poller.stats[:thread_id]
 
     one = producer { |config| config.polling.poller = poller }
-    10.times { one.produce_sync(topic:, payload: "x") }
+    10.times do
+      handle = one.produce_async(topic:, payload: "x")
+      eventually { !handle.pending? } # who waits for it would serve it, without the poller's thread
+    end
     stats = poller.stats
     assert_equal [10, 1, 1, 0], stats.values_at(:messages, :clients, :starts, :missed_wakeups)
     %i[wakeups drains events].each { |counter| assert_operator stats[counter], :>=, 10, counter }

@@ -116,14 +116,30 @@ void penstock_nogvl_now(void *(*body)(void *), void *arg)
 
 struct sleep {
     struct ps_waiter waiter;
+    struct ps_client *watched; /* NULL: none */
     int64_t deadline_us;
 };
+
+static void end_watch(struct sleep *sleep)
+{
+    if (sleep->watched) ps_watch_end(sleep->watched);
+    sleep->watched = NULL;
+}
 
 static void *sleep_nogvl(void *arg)
 {
     struct sleep *sleep = arg;
-    ps_waiter_sleep(&sleep->waiter, sleep->deadline_us);
+    if (sleep->watched) ps_watch_sleep(sleep->watched, &sleep->waiter, sleep->deadline_us);
+    else ps_waiter_sleep(&sleep->waiter, sleep->deadline_us);
+    end_watch(sleep); /* others need not wait until we have the GVL */
     return NULL;
+}
+
+/* Who waits for a single message has nothing better to do than to see to it. */
+static void begin_watch(struct sleep *sleep, const struct ps_delivery *delivery)
+{
+    if (!delivery || delivery->batch->size > 1) return;
+    if (ps_watch_begin(delivery->batch->client, &sleep->waiter)) sleep->watched = delivery->batch->client;
 }
 
 /* Joined before the attempt: what would make it succeed after that interrupts the sleep. */
@@ -133,9 +149,11 @@ static bool wait_as_thread(const struct penstock_wait *wait)
     unsigned generation = ps_generation();
     check_ints(generation); /* those deferred until a blocking call: this is one */
     for (;;) {
+        begin_watch(&sleep, wait->delivery);
         bool joined = ps_waiter_join(&sleep.waiter, wait->completion, wait->delivery);
         bool done = wait->attempt ? wait->attempt(wait->arg) : !joined;
         if (!done) rb_nogvl(sleep_nogvl, &sleep, ps_waiter_interrupt, &sleep.waiter, WAIT_FLAGS);
+        end_watch(&sleep);
         if (joined) ps_waiter_leave(&sleep.waiter, wait->completion);
         if (done || atomic_load(&sleep.waiter.state) == PS_DONE) return true;
         check_ints(generation); /* may raise; the waiter is no longer linked */

@@ -18,7 +18,8 @@ module Penstock
     # @!method stats
     #   What the poller did so far; never blocks for long.
     #   @return [Hash{Symbol=>Integer, Float, nil}]
-    #     `clients` served now; `wakeups` of the thread; `drains` of a client's queue; `events` and `messages` taken;
+    #     `clients` served now; `wakeups` of the thread; `drains` of a client's queue; `events` and `messages` taken, by it or
+    #     by a thread of the program that waits for one of them;
     #     `slices_cut`: drains that ended with `max_time` instead of an empty queue; `sweeps` over all clients;
     #     `missed_wakeups`: work that only a sweep found, always 0 or a defect; `starts` of the thread; and while it
     #     runs its `thread_id` and `cpu_seconds`.

@@ -428,7 +428,7 @@ static void *mark(void *unused)
         ps_poller_mark_ready(client);
         rounds++;
         if (random_below(4) == 0 && ps_poller_borrow(client)) {
-            ps_poller_serve(client);
+            ps_poller_serve(client, NULL);
             if (random_below(4) == 0) usleep(random_below(200));
             ps_poller_hand_back(client);
         }
@@ -480,6 +480,137 @@ static void ready_part(void)
     ps_poller_dismiss(driven);
     for (int i = 0; i < CLIENTS; i++) ps_open_abandon(&marked[i]->open);
     await_empty_registry();
+}
+
+/* ---- watch: threads that wait, and serve their client meanwhile; whoever settles what, nobody is forgotten ---- */
+
+enum { WATCHED = 3, WATCHERS = 3 };
+
+static struct ps_client *watched[WATCHED];
+static _Atomic unsigned watchers, next_watcher;
+static struct {
+    pthread_mutex_t lock;
+    struct ps_waiter *waiter; /* under lock */
+} watches[WATCHERS];
+
+static void send_batch(struct ps_client *client, struct ps_batch *batch)
+{
+    uint32_t sent = 0;
+    if (ps_open_enter(&client->open)) {
+        struct ps_topic *topic = ps_client_topic(client, "parts", 5);
+        atomic_fetch_add(&client->accepted, batch->size);
+        while (sent < batch->size && rd_kafka_produce(topic->rkt, RD_KAFKA_PARTITION_UA, RD_KAFKA_MSG_F_COPY, "x", 1, NULL, 0,
+                                                      &batch->deliveries[sent]) == 0)
+            sent++;
+        atomic_fetch_sub(&client->accepted, batch->size - sent);
+        ps_open_exit(&client->open);
+    }
+    ps_batch_never_sent(batch, sent, RD_KAFKA_RESP_ERR__CONFLICT);
+}
+
+static void show(unsigned me, struct ps_waiter *waiter)
+{
+    pthread_mutex_lock(&watches[me].lock);
+    watches[me].waiter = waiter;
+    pthread_mutex_unlock(&watches[me].lock);
+}
+
+/* As nogvl.c does it. It gives up now and then, at its deadline or for an interrupt, and waits again. */
+static void await_watching(unsigned me, struct ps_client *client, struct ps_batch *batch)
+{
+    struct ps_waiter waiter = { 0 };
+    int64_t deadline_us = ps_now_us() + PATIENCE_US;
+    for (bool done = false; !done;) {
+        int64_t until_us = random_below(4) ? deadline_us : ps_now_us() + random_below(1000);
+        bool watching = random_below(8) && ps_watch_begin(client, &waiter);
+        bool joined = ps_waiter_join(&waiter, &batch->completion, &batch->deliveries[batch->size - 1]);
+        show(me, &waiter);
+        if (joined && random_below(16)) {
+            if (watching) ps_watch_sleep(client, &waiter, until_us);
+            else ps_waiter_sleep(&waiter, until_us);
+        }
+        if (watching) ps_watch_end(client);
+        show(me, NULL);
+        if (joined) ps_waiter_leave(&waiter, &batch->completion);
+        done = !joined || atomic_load(&waiter.state) == PS_DONE;
+        waiter.watch = NULL;
+        if (!done && ps_now_us() >= deadline_us) die("a message that was waited for by who serves its client");
+    }
+}
+
+static void *keep_watch(void *unused)
+{
+    (void)unused;
+    unsigned me = atomic_fetch_add(&next_watcher, 1) % WATCHERS;
+    while (!time_is_up()) {
+        struct ps_client *client = watched[random_below(WATCHED)];
+        struct ps_batch *batch = ps_batch_new(client, random_below(4) ? 1 : 5);
+        send_batch(client, batch);
+        await_watching(me, client, batch);
+        if (!ps_delivery_settled(&batch->deliveries[batch->size - 1])) die("a wait that ended too early");
+        ps_batch_unref(batch);
+        rounds++;
+    }
+    atomic_fetch_sub(&watchers, 1);
+    return NULL;
+}
+
+static void *interrupt_watchers(void *unused)
+{
+    (void)unused;
+    while (atomic_load(&watchers) > 0) {
+        unsigned who = random_below(WATCHERS);
+        pthread_mutex_lock(&watches[who].lock);
+        if (watches[who].waiter) ps_waiter_interrupt(watches[who].waiter);
+        pthread_mutex_unlock(&watches[who].lock);
+        usleep(random_below(500));
+    }
+    return NULL;
+}
+
+/* What a big batch, a flush and the sweep do; and messages for which nobody keeps watch. */
+static void *meddle(void *unused)
+{
+    (void)unused;
+    while (atomic_load(&watchers) > 0) {
+        struct ps_client *client = watched[random_below(WATCHED)];
+        struct ps_batch *batch = ps_batch_new(client, 3);
+        bool serving = random_below(2) && ps_poller_borrow(client);
+        send_batch(client, batch);
+        if (serving && random_below(2)) ps_poller_serve(client, NULL);
+        if (serving && random_below(4) == 0) usleep(random_below(300));
+        if (serving) ps_poller_hand_back(client);
+        if (random_below(4) == 0) ps_poller_mark_ready(client);
+        ps_batch_unref(batch);
+        usleep(random_below(500));
+    }
+    return NULL;
+}
+
+/* Looked at all the time: a client that nobody looks at, and has something, is seen by the sweep. */
+static void watch_part(void)
+{
+    static void *(*const bodies[])(void *) = { keep_watch, keep_watch, keep_watch, interrupt_watchers, meddle };
+    struct ps_client_settings settings = client_settings;
+    char errstr[256];
+    settings.sweep_us = 300;
+    watchers = WATCHERS;
+    for (int i = 0; i < WATCHERS; i++) pthread_mutex_init(&watches[i].lock, NULL);
+    for (int i = 0; i < WATCHED; i++) {
+        settings.max_time_us = i ? 100000 : 0;
+        watched[i] = ps_client_new(conf_for(bootstraps, NULL), "watched", i == 2 ? driven : poller, &settings);
+        if (ps_open_once(&watched[i]->open, errstr, sizeof(errstr)) < 0) die(errstr);
+    }
+    ps_poller_insist(driven);
+    run_threads(5, bodies, NULL);
+    int64_t deadline_us = ps_now_us() + PATIENCE_US;
+    for (int i = 0; i < WATCHED; i++)
+        for (; ps_client_in_flight(watched[i]) > 0; usleep(1000))
+            if (ps_now_us() > deadline_us) die("messages that were left to the poller");
+    ps_poller_dismiss(driven);
+    for (int i = 0; i < WATCHED; i++) ps_open_abandon(&watched[i]->open);
+    await_empty_registry();
+    for (int i = 0; i < WATCHERS; i++) pthread_mutex_destroy(&watches[i].lock);
 }
 
 /* ---- events: in order, told once or counted as dropped ---- */
@@ -581,17 +712,7 @@ static void use_client(struct ps_client *client, bool transactional)
     switch (random_below(9)) {
     case 0: {
         struct ps_batch *batch = ps_batch_new(client, 4);
-        uint32_t sent = 0;
-        if (ps_open_enter(&client->open)) {
-            struct ps_topic *topic = ps_client_topic(client, "parts", 5);
-            atomic_fetch_add(&client->accepted, 4);
-            while (sent < 4 && rd_kafka_produce(topic->rkt, RD_KAFKA_PARTITION_UA, RD_KAFKA_MSG_F_COPY, "x", 1, NULL, 0,
-                                                &batch->deliveries[sent]) == 0)
-                sent++;
-            atomic_fetch_sub(&client->accepted, 4 - sent);
-            ps_open_exit(&client->open);
-        }
-        ps_batch_never_sent(batch, sent, RD_KAFKA_RESP_ERR__CONFLICT);
+        send_batch(client, batch);
         ps_batch_unref(batch);
         break;
     }
@@ -1007,8 +1128,8 @@ static const struct part {
     void (*run)(void);
 } parts[] = {
     { "wakeup", wakeup_part }, { "completion", completion_part }, { "bell", bell_part },       { "mailbox", mailbox_part },
-    { "ready", ready_part },   { "events", events_part },         { "refused", refused_part }, { "open", open_part },
-    { "slot", slot_part },     { "blocks", blocks_part },
+    { "ready", ready_part },   { "watch", watch_part },           { "events", events_part },   { "refused", refused_part },
+    { "open", open_part },     { "slot", slot_part },             { "blocks", blocks_part },
 };
 
 static bool chosen(const char *name, int argc, char **argv)

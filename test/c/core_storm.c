@@ -8,7 +8,7 @@
  * order. CHURN 1 closes and makes clients all the time, borrows them and flushes. DRIVEN 1 leaves the
  * poller to a thread that drains it, while others call for its own and dismiss it. LISTENED 1 gives the clients queues of
  * events, told by threads that are quick, slow, interrupted and called; every event and label has to come out once. Each
- * second wait is a fiber's. Prints "batches N missed N", or says what got stuck.
+ * second wait is a fiber's; threads that wait for a batch keep watch. Prints "batches N missed N", or says what got stuck.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* pthread_tryjoin_np */
@@ -42,15 +42,19 @@ static void die(const char *what)
     _exit(1);
 }
 
-static void wait_for(struct ps_completion *completion, const char *what)
+/* Keeps watch over the client meanwhile, if there is one. */
+static void wait_for(struct ps_client *client, struct ps_completion *completion, const char *what)
 {
     struct ps_waiter waiter = { 0 }; /* no fiber's */
     int64_t deadline_us = ps_now_us() + PATIENCE_US;
-    while (ps_waiter_join(&waiter, completion, NULL)) {
-        uint32_t state = ps_waiter_sleep(&waiter, deadline_us);
-        ps_waiter_leave(&waiter, completion);
-        if (state == PS_DONE) return;
-        if (ps_now_us() >= deadline_us) die(what);
+    for (bool done = false; !done;) {
+        bool watching = client && ps_watch_begin(client, &waiter), joined = ps_waiter_join(&waiter, completion, NULL);
+        if (joined && watching) ps_watch_sleep(client, &waiter, deadline_us);
+        else if (joined) ps_waiter_sleep(&waiter, deadline_us);
+        if (watching) ps_watch_end(client);
+        if (joined) ps_waiter_leave(&waiter, completion);
+        done = !joined || atomic_load(&waiter.state) == PS_DONE;
+        if (!done && ps_now_us() >= deadline_us) die(what);
     }
 }
 
@@ -79,12 +83,12 @@ static void wait_as_fiber(struct ps_completion *completion, const char *what)
     ps_waiter_unref(waiter);
 }
 
-static void wait_either_way(struct ps_completion *completion, const char *what)
+static void wait_either_way(struct ps_client *client, struct ps_completion *completion, const char *what)
 {
     bool call = waits++ % 4 < 2;
     if (call && ps_poller_call(poller) != 0) die("a call for a thread");
     if (waits % 2) wait_as_fiber(completion, what);
-    else wait_for(completion, what);
+    else wait_for(client, completion, what);
     if (call) ps_poller_dismiss(poller);
 }
 
@@ -247,7 +251,7 @@ static struct ps_client *open_client(void)
 static void close_client(struct ps_client *client)
 {
     struct ps_job *closing = ps_open_close(&client->open, 5000, NULL);
-    wait_either_way(&closing->completion, "a close");
+    wait_either_way(NULL, &closing->completion, "a close");
     ps_job_unref(closing);
     if (ps_client_in_flight(client)) die("a message of a closed client");
     ps_open_unref(&client->open);
@@ -277,13 +281,13 @@ static void produce(struct ps_client *client, uint32_t size, bool borrow)
         bool serving = borrow && ps_poller_borrow(client);
         atomic_fetch_add(&client->accepted, size);
         for (; sent < size && produce_one(client, topic, &batch->deliveries[sent]); sent++)
-            if (serving && sent % 4 == 3) ps_poller_serve(client);
+            if (serving && sent % 4 == 3) ps_poller_serve(client, NULL);
         atomic_fetch_sub(&client->accepted, size - sent);
         if (serving) ps_poller_hand_back(client);
         ps_open_exit(&client->open);
     }
     ps_batch_never_sent(batch, sent, RD_KAFKA_RESP_ERR__CONFLICT);
-    wait_either_way(&batch->completion, "a batch");
+    wait_either_way(client, &batch->completion, "a batch");
     ps_batch_unref(batch);
     batches++;
 }
@@ -292,7 +296,7 @@ static void flush(struct ps_client *client)
 {
     struct ps_flush_job *flush = ps_client_flush(client, 1000);
     if (!flush) return;
-    wait_either_way(&flush->job.completion, "a flush");
+    wait_either_way(NULL, &flush->job.completion, "a flush");
     ps_job_abandon(&flush->job);
 }
 

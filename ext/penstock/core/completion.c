@@ -55,6 +55,7 @@ uint32_t ps_waiter_sleep(struct ps_waiter *waiter, int64_t deadline_us)
 static void wake(struct ps_waiter *waiter)
 {
     if (waiter->fibers) ps_fibers_wake(waiter);
+    else if (waiter->watch) ps_watch_nudge(waiter->watch);
     else ps_word_wake(&waiter->state);
 }
 
@@ -104,10 +105,11 @@ void ps_waiter_leave(struct ps_waiter *waiter, struct ps_completion *completion)
 static void finish(struct ps_waiter *waiter)
 {
     bool counted = waiter->fibers;
-    _Atomic uint32_t *state = &waiter->state;
+    _Atomic uint32_t *state = &waiter->state, *watch = waiter->watch;
     atomic_store(state, PS_DONE);
     if (!counted) {
-        ps_word_wake(state);
+        if (watch) ps_watch_nudge(watch);
+        else ps_word_wake(state);
         return;
     }
     ps_fibers_wake(waiter);

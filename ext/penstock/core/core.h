@@ -6,7 +6,7 @@
  *
  * Nothing below this directory includes ruby.h: it may be called from any thread, with or without the
  * GVL, never raises, and can be built and tested alone. Suffix `_cb`: called by a librdkafka thread, so
- * it only does atomics and one write(2), or rings a bell.
+ * it only does atomics and one write(2) or futex(2), or rings a bell.
  *
  * Lock order, outermost first: poller.turn, then open.lock, then registry.lock or poller.lock, then librdkafka's own. topics.lock
  * and consumer.assigning may be held while calling librdkafka too. job.lock, bell.lock, log.lock, refusal.lock, mailbox.lock,
@@ -76,6 +76,7 @@ struct ps_waiter {
     const struct ps_delivery *delivery;  /* what is waited for; NULL: the whole completion */
     _Atomic uint32_t state;
     struct ps_fibers *fibers;            /* retained; NULL: a thread's */
+    _Atomic uint32_t *watch;             /* its client's, on which it sleeps instead of `state`; NULL: it keeps none */
     /* a fiber's only: */
     struct ps_waiter *woken_next;        /* in fibers->woken */
     _Atomic uint32_t refs;
@@ -580,8 +581,9 @@ struct ps_client {
     struct ps_client *leaving_next;
     struct ps_client *next, *prev;   /* poller->clients, under poller->lock */
     _Atomic bool ready;              /* is in the stack */
-    _Atomic bool served;             /* somebody takes events from `queue`: the poller or a producing thread */
-    _Atomic bool passed_over;        /* the poller came by while a producing thread served */
+    _Atomic bool served;             /* somebody takes events from `queue`: the poller, or who has borrowed the client */
+    _Atomic bool passed_over;        /* somebody else came by meanwhile */
+    _Atomic uint32_t watch;          /* watch.c's: see there */
     bool in_run, left;
     int64_t visited_us;
 
@@ -868,12 +870,23 @@ bool ps_poller_drain(struct ps_poller *poller);      /* one turn; true: there is
 bool ps_poller_busy(struct ps_poller *poller);       /* messages are in flight */
 int64_t ps_poller_next_sweep_us(struct ps_poller *poller); /* drain by then, whether or not it can be read */
 void ps_poller_ready_cb(rd_kafka_t *rk, void *client);
-void ps_poller_mark_ready(struct ps_client *client);
-/* A thread that produces much serves its own client meanwhile; see poller.c. False: the poller is at it. */
+void ps_poller_push(struct ps_client *client);       /* to be visited */
+void ps_poller_mark_ready(struct ps_client *client); /* to be looked at by who keeps watch, else visited */
+/* A thread that produces much, or keeps watch, serves its own client; see poller.c. False: somebody is at it. */
 bool ps_poller_borrow(struct ps_client *client);
-void ps_poller_serve(struct ps_client *client);
+bool ps_poller_claim(struct ps_client *client);      /* the same; who is at it will mark the client ready */
+void ps_poller_serve(struct ps_client *client, const struct ps_waiter *waiter); /* NULL, or until its wait is over */
 void ps_poller_hand_back(struct ps_client *client);
 void ps_poller_stats(struct ps_poller *poller, struct ps_poller_stats *stats);
+
+/* ---- watch.c: a waiting thread that serves its own client ------------------------------------------ */
+
+bool ps_watch_begin(struct ps_client *client, struct ps_waiter *waiter); /* before it joins; false: it is not to */
+void ps_watch_sleep(struct ps_client *client, struct ps_waiter *waiter, int64_t deadline_us); /* as ps_waiter_sleep */
+void ps_watch_end(struct ps_client *client);                   /* before anything that may take its time, such as the GVL */
+bool ps_watch_ring(struct ps_client *client);                  /* false: nobody keeps watch */
+bool ps_watch_looks(const struct ps_client *client);           /* somebody keeps watch, and does not sleep */
+void ps_watch_nudge(_Atomic uint32_t *watch);                  /* look at your wait; async-signal-safe */
 
 /* ---- mailbox.c: what the core has to say to Ruby, until the dispatcher takes it -------------------- */
 

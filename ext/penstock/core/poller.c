@@ -19,8 +19,9 @@
  *
  * A thread that produces a big batch borrows its client: it takes the events itself every now and then,
  * between two messages, instead of fighting the poller for librdkafka's locks and the allocator (a third
- * of the time, measured). `served` lets one of them at it. The poller that finds a client borrowed passes
- * it over and says so; whoever hands it back then marks it ready again.
+ * of the time, measured). So does a thread that waits for a message and keeps watch over its client (watch.c):
+ * while it does, it is rung instead of the poller. `served` lets one of them at the queue. Who wants to look and
+ * is turned away says so in `passed_over`; whoever hands the client back then marks it again.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -82,7 +83,7 @@ void ps_poller_unref(struct ps_poller *poller)
 
 /* ---- becoming ready: any thread ---- */
 
-void ps_poller_mark_ready(struct ps_client *client)
+void ps_poller_push(struct ps_client *client)
 {
     if (atomic_exchange(&client->ready, true)) return; /* marked already: it will be visited */
 
@@ -91,6 +92,11 @@ void ps_poller_mark_ready(struct ps_client *client)
     do client->ready_next = head;
     while (!atomic_compare_exchange_weak(&poller->ready_head, &head, client));
     if (!head) ps_wakeup_signal(&poller->wakeup); /* else whoever made the stack non-empty has signalled */
+}
+
+void ps_poller_mark_ready(struct ps_client *client)
+{
+    if (!ps_watch_ring(client)) ps_poller_push(client);
 }
 
 void ps_poller_ready_cb(rd_kafka_t *rk, void *client)
@@ -187,44 +193,56 @@ static void handle(struct ps_poller *poller, struct ps_client *client, rd_kafka_
     rd_kafka_event_destroy(event);
 }
 
-/* False when the time slice ended before the queue was empty. */
-static bool drain(struct ps_poller *poller, struct ps_client *client, int64_t deadline_us)
+/* False when there is more: the time slice ended first, or the wait of `waiter`, which may be NULL. */
+static bool drain(struct ps_client *client, int64_t deadline_us, const struct ps_waiter *waiter)
 {
     rd_kafka_event_t *event;
-    count(&poller->drains);
+    count(&client->poller->drains);
     while ((event = rd_kafka_queue_poll(client->queue, 0))) {
-        handle(poller, client, event);
+        handle(client->poller, client, event);
+        if (waiter && atomic_load(&waiter->state) != PS_WAITING) return rd_kafka_queue_length(client->queue) == 0;
         if (ps_now_us() >= deadline_us) return false;
     }
     return true;
 }
 
+/* Who has borrowed it. What others were turned away for is in the queue by now, so they need no mark. */
+static bool serve(struct ps_client *client, int64_t now, const struct ps_waiter *waiter)
+{
+    atomic_store(&client->passed_over, false);
+    bool empty = drain(client, now + client->settings.max_time_us, waiter);
+    if (ps_refusal_due(&client->open.refusal, now)) ps_refusal_act(client);
+    return empty;
+}
+
 static void visit(struct ps_poller *poller, struct ps_client *client)
 {
     client->visited_us = ps_now_us();
-    if (atomic_exchange(&client->served, true)) {
-        atomic_store(&client->passed_over, true);
-        if (atomic_exchange(&client->served, true)) return; /* who hands it back sees `passed_over` */
-    }
-    atomic_store(&client->passed_over, false);
-    bool empty = drain(poller, client, client->visited_us + client->settings.max_time_us);
-    if (ps_refusal_due(&client->open.refusal, client->visited_us)) ps_refusal_act(client);
-    atomic_store(&client->served, false);
+    if (!ps_poller_claim(client)) return;
+    bool empty = serve(client, client->visited_us, NULL);
+    ps_poller_hand_back(client);
     if (empty) return;
     count(&poller->slices_cut);
     run_append(poller, client);
 }
 
-/* ---- borrowing: a producing thread, between ps_open_enter and exit ---- */
+/* ---- borrowing: between ps_open_enter and exit, but for the poller itself ---- */
 
 bool ps_poller_borrow(struct ps_client *client)
 {
     return !atomic_exchange(&client->served, true);
 }
 
-void ps_poller_serve(struct ps_client *client)
+bool ps_poller_claim(struct ps_client *client)
 {
-    if (!drain(client->poller, client, ps_now_us() + client->settings.max_time_us)) ps_poller_mark_ready(client);
+    if (ps_poller_borrow(client)) return true;
+    atomic_store(&client->passed_over, true);
+    return ps_poller_borrow(client); /* no: who hands it back sees `passed_over` */
+}
+
+void ps_poller_serve(struct ps_client *client, const struct ps_waiter *waiter)
+{
+    if (!serve(client, ps_now_us(), waiter)) ps_poller_mark_ready(client);
 }
 
 void ps_poller_hand_back(struct ps_client *client)
@@ -246,10 +264,11 @@ static void sweep(struct ps_poller *poller, int64_t now)
         if (now - client->visited_us < client->settings.sweep_us) continue;
         client->visited_us = now;
         if (!ps_poller_borrow(client)) continue;
-        /* The callback runs under the queue's lock, so whatever this length counts has already marked its client. */
-        bool missed = rd_kafka_queue_length(client->queue) > 0 && !atomic_load(&client->ready) && !client->in_run &&
-                      !atomic_load(&client->passed_over);
-        atomic_store(&client->served, false);
+        /* The callback runs under the queue's lock, so whatever this length counts has already marked its client. Who kept
+         * watch was asked first: it has pushed the client, or was turned away, before it stopped looking. */
+        bool missed = rd_kafka_queue_length(client->queue) > 0 && !ps_watch_looks(client) && !atomic_load(&client->ready) &&
+                      !client->in_run && !atomic_load(&client->passed_over);
+        ps_poller_hand_back(client);
         if (!missed) continue;
         count(&poller->missed_wakeups);
         ps_poller_mark_ready(client);
@@ -283,7 +302,7 @@ static void let_go(struct ps_poller *poller)
     take_ready(poller); /* no callback can push them again, so from here on they are in the run list or nowhere */
     for (struct ps_client *client = leaving; client; client = client->leaving_next) {
         run_remove(poller, client);
-        drain(poller, client, ps_now_us() + client->settings.max_time_us); /* its messages have their verdicts */
+        drain(client, ps_now_us() + client->settings.max_time_us, NULL); /* its messages have their verdicts */
     }
 
     pthread_mutex_lock(&poller->lock);

@@ -135,11 +135,11 @@ static void *sleep_nogvl(void *arg)
     return NULL;
 }
 
-/* Who waits for a single message has nothing better to do than to see to it. */
-static void begin_watch(struct sleep *sleep, const struct ps_delivery *delivery)
+/* Who waits for room leaves that to others: it would be called off by each event. */
+static void begin_watch(struct sleep *sleep, const struct penstock_wait *wait)
 {
-    if (!delivery || delivery->batch->size > 1) return;
-    if (ps_watch_begin(delivery->batch->client, &sleep->waiter)) sleep->watched = delivery->batch->client;
+    struct ps_client *client = wait->completion->client;
+    if (client && !wait->attempt && ps_watch_begin(client, &sleep->waiter)) sleep->watched = client;
 }
 
 /* Joined before the attempt: what would make it succeed after that interrupts the sleep. */
@@ -149,7 +149,7 @@ static bool wait_as_thread(const struct penstock_wait *wait)
     unsigned generation = ps_generation();
     check_ints(generation); /* those deferred until a blocking call: this is one */
     for (;;) {
-        begin_watch(&sleep, wait->delivery);
+        begin_watch(&sleep, wait);
         bool joined = ps_waiter_join(&sleep.waiter, wait->completion, wait->delivery);
         bool done = wait->attempt ? wait->attempt(wait->arg) : !joined;
         if (!done) rb_nogvl(sleep_nogvl, &sleep, ps_waiter_interrupt, &sleep.waiter, WAIT_FLAGS);
@@ -188,10 +188,10 @@ static bool wait_with_a_thread(const struct penstock_wait *wait, struct ps_polle
 
 static bool wait_for(const struct penstock_wait *wait)
 {
-    struct ps_poller *poller = wait->completion->poller;
-    if (!poller || !poller->driven) return wait_here(wait);
-    if (!NIL_P(penstock_fiber_scheduler()) && penstock_attend(poller)) return wait_here(wait);
-    return wait_with_a_thread(wait, poller);
+    struct ps_client *client = wait->completion->client;
+    if (!client || !client->poller->driven) return wait_here(wait);
+    if (!NIL_P(penstock_fiber_scheduler()) && penstock_attend(client->poller)) return wait_here(wait);
+    return wait_with_a_thread(wait, client->poller);
 }
 
 bool penstock_wait(struct ps_completion *completion, const struct ps_delivery *delivery, int64_t deadline_us)

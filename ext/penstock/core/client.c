@@ -16,7 +16,7 @@ struct ps_client *ps_client_new(rd_kafka_conf_t *conf, const char *name, struct 
     client->settings = *settings;
     ps_open_init(&client->open, &ps_client_kind, conf, name, &client->settings.open);
     ps_completion_init(&client->space, &client->open.lock, 1);
-    client->space.poller = poller;
+    client->space.client = client;
     pthread_mutex_init(&client->topics.lock, NULL);
     ps_transactions_init(&client->transactions);
     client->poller = poller;

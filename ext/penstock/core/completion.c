@@ -9,7 +9,7 @@
 
 void ps_completion_init(struct ps_completion *completion, pthread_mutex_t *lock, uint32_t pending)
 {
-    completion->poller = NULL;
+    completion->client = NULL;
     completion->lock = lock;
     completion->waiters = NULL;
     atomic_init(&completion->pending, pending);

@@ -88,7 +88,7 @@ enum { PS_WAITING, PS_INTERRUPTED, PS_DONE };
 
 struct ps_completion {
     pthread_mutex_t *lock;       /* guards `waiters`; belongs to the client or the job */
-    struct ps_poller *poller;    /* on whose turns settling depends; NULL: nobody's */
+    struct ps_client *client;    /* whose events settle it; NULL: nobody's */
     struct ps_waiter *waiters;
     _Atomic uint32_t pending;
     _Atomic bool waited;         /* someone is or was in `waiters`: settling must look */
@@ -872,7 +872,7 @@ int64_t ps_poller_next_sweep_us(struct ps_poller *poller); /* drain by then, whe
 void ps_poller_ready_cb(rd_kafka_t *rk, void *client);
 void ps_poller_push(struct ps_client *client);       /* to be visited */
 void ps_poller_mark_ready(struct ps_client *client); /* to be looked at by who keeps watch, else visited */
-/* A thread that produces much, or keeps watch, serves its own client; see poller.c. False: somebody is at it. */
+/* A thread that hands over much, or keeps watch, serves its own client; see poller.c. False: somebody is at it. */
 bool ps_poller_borrow(struct ps_client *client);
 bool ps_poller_claim(struct ps_client *client);      /* the same; who is at it will mark the client ready */
 void ps_poller_serve(struct ps_client *client, const struct ps_waiter *waiter); /* NULL, or until its wait is over */

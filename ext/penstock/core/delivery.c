@@ -12,7 +12,7 @@ struct ps_batch *ps_batch_new(struct ps_client *client, uint32_t size)
     if (!batch) return NULL;
     memset(batch, 0, sizeof(*batch));
     ps_completion_init(&batch->completion, &client->open.lock, size);
-    batch->completion.poller = client->poller;
+    batch->completion.client = client;
     atomic_init(&batch->refs, size > 0 ? 2 : 1); /* the caller's, and that of the messages in flight */
     batch->size = size;
     batch->client = client;

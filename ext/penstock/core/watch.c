@@ -1,5 +1,5 @@
 /*
- * A thread that waits for a message and keeps watch over the client meanwhile: the client's callback then wakes that
+ * A thread that waits for verdicts and keeps watch over the client meanwhile: the client's callback then wakes that
  * thread, which takes the events itself, instead of the poller, which would have to wake the thread. So a verdict comes
  * to its waiter with one wake-up, as in a program that polls for itself. One thread keeps watch over a client at a time,
  * and it never needs the GVL for it.

@@ -31,10 +31,10 @@ class WatchTest < PenstockTest
   def wakeups = @poller.stats[:wakeups]
 
   # A thread that waits for a message to the broker that takes its time, and serves meanwhile.
-  def serving_thread(milliseconds = 1_000, **options)
+  def serving_thread(milliseconds = 1_000)
     @slow.set_round_trip_time(milliseconds, broker: 2)
-    handle = @one.produce_async(topic: @far, payload: "x")
-    quiet_thread { handle.wait(**options) }.tap { |thread| eventually { thread.stop? } }
+    @served = @one.produce_async(topic: @far, payload: "x")
+    quiet_thread { @served.wait }.tap { |thread| eventually { thread.stop? } }
   end
 
   def test_the_poller_sleeps_while_threads_that_wait_serve_themselves
@@ -90,7 +90,7 @@ class WatchTest < PenstockTest
       eventually { waiting.all?(&:stop?) }
       interrupt.call(thread)
       eventually { !thread.alive? }
-      assert_predicate handle, :pending?
+      assert_predicate @served, :pending?
       assert_equal [2, 3, 4], [*waiting.map(&:value), handle.wait.offset].sort
     end
   end

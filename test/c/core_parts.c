@@ -582,9 +582,44 @@ static void *meddle(void *unused)
         if (serving) ps_poller_hand_back(client);
         if (random_below(4) == 0) ps_poller_mark_ready(client);
         ps_batch_unref(batch);
+        if (random_below(4) == 0) ps_poller_push(client); /* whoever keeps watch, the poller looks too */
         usleep(random_below(500));
     }
     return NULL;
+}
+
+static uint64_t drains(void)
+{
+    struct ps_poller_stats stats;
+    ps_poller_stats(poller, &stats);
+    return stats.drains;
+}
+
+/* The poller, held up while it settles a message, looks again for who was turned away meanwhile. */
+static void turn_away(void)
+{
+    struct ps_client_settings settings = client_settings;
+    struct ps_waiter waiter = { 0 };
+    char errstr[256];
+    settings.sweep_us = 60 * 1000 * 1000;
+    struct ps_client *client = ps_client_new(conf_for(bootstraps, NULL), "turned away", poller, &settings);
+    if (ps_open_once(&client->open, errstr, sizeof(errstr)) < 0) die(errstr);
+    struct ps_batch *batch = ps_batch_new(client, 1);
+    ps_waiter_join(&waiter, &batch->completion, NULL);
+    pthread_mutex_lock(&client->open.lock);
+    send_batch(client, batch);
+    int64_t deadline_us = ps_now_us() + PATIENCE_US;
+    for (; !ps_delivery_settled(&batch->deliveries[0]); usleep(1000))
+        if (ps_now_us() > deadline_us) die("a message that the poller settles");
+    if (ps_poller_claim(client)) die("two that serve a client");
+    uint64_t before = drains();
+    pthread_mutex_unlock(&client->open.lock);
+    for (; drains() == before; usleep(1000))
+        if (ps_now_us() > deadline_us) die("a client that the poller did not look at again");
+    ps_waiter_leave(&waiter, &batch->completion);
+    ps_batch_unref(batch);
+    ps_open_abandon(&client->open);
+    await_empty_registry();
 }
 
 /* Looked at all the time: a client that nobody looks at, and has something, is seen by the sweep. */
@@ -593,6 +628,8 @@ static void watch_part(void)
     static void *(*const bodies[])(void *) = { keep_watch, keep_watch, keep_watch, interrupt_watchers, meddle };
     struct ps_client_settings settings = client_settings;
     char errstr[256];
+    turn_away();
+    begin();
     settings.sweep_us = 300;
     watchers = WATCHERS;
     for (int i = 0; i < WATCHERS; i++) pthread_mutex_init(&watches[i].lock, NULL);

@@ -5,8 +5,8 @@
 #
 # WAITER is thread, async (a fiber of the async gem) or plain (a fiber of ../plain_scheduler.rb); BESIDE is alone, or busy: a
 # thread computes all the time. The verdict's moment is noted by a plugin inside librdkafka (acknowledged.c), the same in C and
-# in Ruby, before the report is on its queue: the poller's wake-up counts. The waiter runs again when produce_sync has returned:
-# its report counts as well.
+# in Ruby, before the report is on its queue: the wake-up of who takes it from there counts. The waiter runs again when
+# produce_sync has returned: its report counts as well.
 
 require "fiddle"
 require_relative "program"

@@ -4,7 +4,8 @@
 class Wake < Bench::Scenario
   title "From the verdict to its waiter"
   about "Messages one by one: from librdkafka's verdict until its waiter runs again, and the whole way there and back, of a C " \
-        "program whose polling thread wakes the waiter (as Penstock's does), of a Ruby thread and of a fiber."
+        "program whose polling thread wakes the waiter, of a Ruby thread, which serves its own client, and of a fiber, which " \
+        "the poller wakes."
   table "wake-up", "us", better: :less
   table "wake-up p99", "us", better: :less
   table "round trip", "us", better: :less

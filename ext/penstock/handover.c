@@ -145,7 +145,7 @@ static void hand_over(struct penstock_handover *handover)
             i++;
         }
         if (serving && i - served >= SERVE_EVERY) {
-            ps_poller_serve(client, NULL);
+            ps_poller_serve(client, NULL, PS_FOREVER);
             served = i;
         }
     }

@@ -428,7 +428,7 @@ static void *mark(void *unused)
         ps_poller_mark_ready(client);
         rounds++;
         if (random_below(4) == 0 && ps_poller_borrow(client)) {
-            ps_poller_serve(client, NULL);
+            ps_poller_serve(client, NULL, PS_FOREVER);
             if (random_below(4) == 0) usleep(random_below(200));
             ps_poller_hand_back(client);
         }
@@ -577,7 +577,7 @@ static void *meddle(void *unused)
         struct ps_batch *batch = ps_batch_new(client, 3);
         bool serving = random_below(2) && ps_poller_borrow(client);
         send_batch(client, batch);
-        if (serving && random_below(2)) ps_poller_serve(client, NULL);
+        if (serving && random_below(2)) ps_poller_serve(client, NULL, PS_FOREVER);
         if (serving && random_below(4) == 0) usleep(random_below(300));
         if (serving) ps_poller_hand_back(client);
         if (random_below(4) == 0) ps_poller_mark_ready(client);
@@ -622,6 +622,36 @@ static void turn_away(void)
     await_empty_registry();
 }
 
+static void await_queued(struct ps_client *client, size_t count)
+{
+    int64_t deadline_us = ps_now_us() + PATIENCE_US;
+    for (; rd_kafka_queue_length(client->queue) < count; usleep(1000))
+        if (ps_now_us() > deadline_us) die("a verdict that nobody takes");
+}
+
+/* However much there is to serve, a wait whose time is up ends. */
+static void run_out_of_time(void)
+{
+    struct ps_client_settings settings = client_settings;
+    struct ps_waiter waiter = { 0 };
+    char errstr[256];
+    settings.max_time_us = PATIENCE_US;
+    struct ps_client *client = ps_client_new(conf_for(bootstraps, NULL), "out of time", poller, &settings);
+    if (ps_open_once(&client->open, errstr, sizeof(errstr)) < 0) die(errstr);
+    while (!ps_poller_claim(client)) usleep(1000);
+    for (size_t count = 1; count <= 2; count++) {
+        struct ps_batch *batch = ps_batch_new(client, 1);
+        send_batch(client, batch);
+        ps_batch_unref(batch);
+        await_queued(client, count);
+    }
+    ps_poller_serve(client, &waiter, ps_now_us());
+    if (rd_kafka_queue_length(client->queue) == 0) die("a wait whose time was up");
+    ps_poller_hand_back(client);
+    ps_open_abandon(&client->open);
+    await_empty_registry();
+}
+
 /* Looked at all the time: a client that nobody looks at, and has something, is seen by the sweep. */
 static void watch_part(void)
 {
@@ -629,6 +659,7 @@ static void watch_part(void)
     struct ps_client_settings settings = client_settings;
     char errstr[256];
     turn_away();
+    run_out_of_time();
     begin();
     settings.sweep_us = 300;
     watchers = WATCHERS;

@@ -281,7 +281,7 @@ static void produce(struct ps_client *client, uint32_t size, bool borrow)
         bool serving = borrow && ps_poller_borrow(client);
         atomic_fetch_add(&client->accepted, size);
         for (; sent < size && produce_one(client, topic, &batch->deliveries[sent]); sent++)
-            if (serving && sent % 4 == 3) ps_poller_serve(client, NULL);
+            if (serving && sent % 4 == 3) ps_poller_serve(client, NULL, PS_FOREVER);
         atomic_fetch_sub(&client->accepted, size - sent);
         if (serving) ps_poller_hand_back(client);
         ps_open_exit(&client->open);

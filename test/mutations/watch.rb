@@ -21,8 +21,9 @@ Mutation.define "watch: what is rung while it ends is pushed again",
                 AFTER
 
 Mutation.define "watch: a ring is forgotten before the queue is looked at",
-                **watch, from: "    ps_poller_serve(client, waiter);\n",
-                         to: "    ps_poller_serve(client, waiter);\n    atomic_store(&client->watch, LOOKS);\n", **parts
+                **watch, from: "    ps_poller_serve(client, waiter, deadline_us);\n",
+                         to: "    ps_poller_serve(client, waiter, deadline_us);\n    atomic_store(&client->watch, LOOKS);\n",
+                         **parts
 
 Mutation.define "watch: who is turned away says so",
                 **watch, from: "if (!ps_poller_claim(client)) return;", to: "if (!ps_poller_borrow(client)) return;", **parts
@@ -42,10 +43,13 @@ Mutation.define "watch: what is left in the queue when its own wait is over is l
 
 Mutation.define "watch: the poller's own serving is handed back as others' is",
                 file: "ext/penstock/core/poller.c",
-                from: "    bool empty = serve(client, client->visited_us, NULL);\n    ps_poller_hand_back(client);\n",
-                to: "    bool empty = serve(client, client->visited_us, NULL);\n    atomic_store(&client->served, false);\n",
+                from: "NULL, PS_FOREVER);\n    ps_poller_hand_back(client);\n",
+                to: "NULL, PS_FOREVER);\n    atomic_store(&client->served, false);\n",
                 **parts
 
 Mutation.define "watch: it is handed back before the wait is over for Ruby",
                 file: "ext/penstock/nogvl.c", from: "        end_watch(&sleep);\n", to: "",
                 test: "test/watch_test.rb", only: "test_threads_that_are_interrupted_again_and_again_lose_nothing", runs: 3
+
+Mutation.define "watch: who serves does so no longer than it waits",
+                file: "ext/penstock/core/poller.c", from: "slice_us < deadline_us ?", to: "deadline_us ?", **parts

@@ -875,7 +875,8 @@ void ps_poller_mark_ready(struct ps_client *client); /* to be looked at by who k
 /* A thread that hands over much, or keeps watch, serves its own client; see poller.c. False: somebody is at it. */
 bool ps_poller_borrow(struct ps_client *client);
 bool ps_poller_claim(struct ps_client *client);      /* the same; who is at it will mark the client ready */
-void ps_poller_serve(struct ps_client *client, const struct ps_waiter *waiter); /* NULL, or until its wait is over */
+/* For a time slice, and no longer than the wait of `waiter`, which may be NULL, and its deadline. */
+void ps_poller_serve(struct ps_client *client, const struct ps_waiter *waiter, int64_t deadline_us);
 void ps_poller_hand_back(struct ps_client *client);
 void ps_poller_stats(struct ps_poller *poller, struct ps_poller_stats *stats);
 

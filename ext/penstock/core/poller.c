@@ -207,10 +207,11 @@ static bool drain(struct ps_client *client, int64_t deadline_us, const struct ps
 }
 
 /* Who has borrowed it. What others were turned away for is in the queue by now, so they need no mark. */
-static bool serve(struct ps_client *client, int64_t now, const struct ps_waiter *waiter)
+static bool serve(struct ps_client *client, int64_t now, const struct ps_waiter *waiter, int64_t deadline_us)
 {
     atomic_store(&client->passed_over, false);
-    bool empty = drain(client, now + client->settings.max_time_us, waiter);
+    int64_t slice_us = now + client->settings.max_time_us;
+    bool empty = drain(client, slice_us < deadline_us ? slice_us : deadline_us, waiter);
     if (ps_refusal_due(&client->open.refusal, now)) ps_refusal_act(client);
     return empty;
 }
@@ -219,7 +220,7 @@ static void visit(struct ps_poller *poller, struct ps_client *client)
 {
     client->visited_us = ps_now_us();
     if (!ps_poller_claim(client)) return;
-    bool empty = serve(client, client->visited_us, NULL);
+    bool empty = serve(client, client->visited_us, NULL, PS_FOREVER);
     ps_poller_hand_back(client);
     if (empty) return;
     count(&poller->slices_cut);
@@ -240,9 +241,9 @@ bool ps_poller_claim(struct ps_client *client)
     return ps_poller_borrow(client); /* no: who hands it back sees `passed_over` */
 }
 
-void ps_poller_serve(struct ps_client *client, const struct ps_waiter *waiter)
+void ps_poller_serve(struct ps_client *client, const struct ps_waiter *waiter, int64_t deadline_us)
 {
-    if (!serve(client, ps_now_us(), waiter)) ps_poller_mark_ready(client);
+    if (!serve(client, ps_now_us(), waiter, deadline_us)) ps_poller_mark_ready(client);
 }
 
 void ps_poller_hand_back(struct ps_client *client)

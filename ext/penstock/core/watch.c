@@ -44,11 +44,11 @@ void ps_watch_end(struct ps_client *client)
 }
 
 /* Turned away it need not come again by itself: see ps_poller_claim. */
-static void look(struct ps_client *client, const struct ps_waiter *waiter)
+static void look(struct ps_client *client, const struct ps_waiter *waiter, int64_t deadline_us)
 {
     atomic_store(&client->watch, LOOKS); /* before the queue is looked at: what comes later rings again */
     if (!ps_poller_claim(client)) return;
-    ps_poller_serve(client, waiter);
+    ps_poller_serve(client, waiter, deadline_us);
     ps_poller_hand_back(client);
 }
 
@@ -56,7 +56,7 @@ void ps_watch_sleep(struct ps_client *client, struct ps_waiter *waiter, int64_t 
 {
     while (atomic_load(&waiter->state) == PS_WAITING && (deadline_us == PS_FOREVER || ps_now_us() < deadline_us)) {
         uint32_t word = atomic_load(&client->watch);
-        if (word == RUNG) look(client, waiter);
+        if (word == RUNG) look(client, waiter, deadline_us);
         else if (word == LOOKS) atomic_compare_exchange_strong(&client->watch, &word, SLEEPS);
         else if (!ps_word_sleep(&client->watch, SLEEPS, deadline_us)) ps_waiter_interrupt(waiter); /* see ps_waiter_sleep */
     }

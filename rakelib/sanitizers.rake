@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# See docs/safety.md, "Sanitizers". What fits into CI is in test/core_test.rb and test/allocations_test.rb.
+# See docs/safety.md, "Sanitizers". What fits into CI is in test/core_test.rb, test/message_pack_engine_test.rb and
+# test/allocations_test.rb.
 
 namespace :test do
   desc "The core without Ruby under ThreadSanitizer: rake test:tsan [SECONDS=20]"
@@ -8,6 +9,12 @@ namespace :test do
 
   desc "The core without Ruby under UndefinedBehaviorSanitizer: rake test:ubsan [SECONDS=20]"
   task(:ubsan) { ruby "test/native.rb", "undefined", ENV.fetch("SECONDS", "20") }
+
+  desc "The engines of MessagePack without Ruby under both: rake test:msgpack_engine [SECONDS=20]"
+  task(:msgpack_engine) { ruby "test/message_pack_engine.rb", ENV.fetch("SECONDS", "20") }
+
+  desc "Fuzzes the engines of MessagePack, and keeps what is worth it in test/corpus: rake test:fuzz [SECONDS=600]"
+  task(:fuzz) { ruby "test/message_pack_fuzz.rb", ENV.fetch("SECONDS", "600") }
 
   desc "The test files, one after the other, with the extension under AddressSanitizer: rake test:asan [FILES=a,b]"
   task(:asan) { ruby "test/instrumented.rb", "asan", *ENV["FILES"]&.split(",") }

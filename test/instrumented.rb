@@ -16,6 +16,7 @@ class Instrumented
   EXCLUDED = {
     "fork_test.rb" => "gcc 12's sanitizer leaves its allocator's lock held in a child that is forked while others allocate",
     "core_test.rb" => "builds and watches a program of its own",
+    "message_pack_engine_test.rb" => "the same",
     "static_checks_test.rb" => "runs nothing of ours",
     "allocations_test.rb" => "preloads a library of its own"
   }.freeze

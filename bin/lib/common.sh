@@ -50,6 +50,8 @@ yard                  gem:yard                gem:yard                      gem:
 ruby-async            gem:async               gem:async                     gem:async
 ruby-msgpack          gem:msgpack             gem:msgpack                   gem:msgpack
 ruby-connection-pool  gem:connection_pool     gem:connection_pool           gem:connection_pool
+clang                 clang                   clang                         llvm
+libclang-rt-14-dev    compiler-rt             compiler-rt                   -
 debootstrap           -                       -                             -
 openssl               openssl                 openssl                       openssl
 maven                 maven                   maven                         maven
@@ -67,7 +69,7 @@ install_line() {
   gems=$(sed -n 's/^gem://p' <<<"$names" | xargs)
   names=$(grep -v '^gem:' <<<"$names" | xargs) || true
   case $manager in
-    apt) names=${names:+sudo apt-get install -y $names} ;;
+    apt) names="sudo apt-get install -y $*" ;; # also those with a version in their name
     apk) names=${names:+apk add $names} ;;
     *) names=${names:+$manager install $names} ;;
   esac

@@ -3,17 +3,21 @@
 require "fileutils"
 require_relative "limited"
 
-# A C program of test/c together with the native core, which knows no Ruby, built with a sanitizer of gcc's: "address",
-# "thread" or "undefined". In tmp/native, and built anew when a source is newer.
+# A C program of test/c together with the native core, which knows no Ruby, or with a part of it that stands alone, built with
+# sanitizers of gcc's: "address", "thread", "undefined" or "address,undefined". In tmp/native, and built anew when a source is
+# newer.
 class NativeProgram
   ROOT = File.expand_path("../..", __dir__)
   OUTPUT = File.join(ROOT, "tmp", "native-#{RUBY_VERSION}") # the tree may be shared with another system
   FLAGS = %w[-std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-tsan -fno-omit-frame-pointer -pthread].freeze
+  ADDRESS = { "ASAN_OPTIONS" => "detect_leaks=1:detect_stack_use_after_return=1" }.freeze
+  UNDEFINED = { "UBSAN_OPTIONS" => "print_stacktrace=1" }.freeze
   SANITIZERS = {
-    "address" => [[], { "ASAN_OPTIONS" => "detect_leaks=1:detect_stack_use_after_return=1" }],
+    "address" => [[], ADDRESS],
     # ThreadSanitizer knows POSIX's threads only.
     "thread" => [%w[test/c/c11_threads.c], { "TSAN_OPTIONS" => "exitcode=0:history_size=4:second_deadlock_stack=1" }],
-    "undefined" => [[], { "UBSAN_OPTIONS" => "print_stacktrace=1" }]
+    "undefined" => [[], UNDEFINED],
+    "address,undefined" => [[], { **ADDRESS, **UNDEFINED }]
   }.freeze
   Result = Struct.new(:output, :status, :reports) do
     # @return [Boolean] whether it ended well, and nothing was found
@@ -22,11 +26,13 @@ class NativeProgram
 
   class Failed < StandardError; end
 
-  def initialize(name, sanitizer)
-    @name = name
+  # @param alone [String, nil] the core's sources that it needs, without librdkafka; all of them, with it, unless told
+  def initialize(name, sanitizer, alone: nil)
     @sanitizer = sanitizer
     more, @env = SANITIZERS.fetch(sanitizer)
-    @sources = Dir[File.join(ROOT, "ext/penstock/core/*.c")] + ["test/c/#{name}.c", *more].map { |file| File.join(ROOT, file) }
+    core = Dir[File.join(ROOT, "ext/penstock/core", alone || "*.c")]
+    @sources = core + ["test/c/#{name}.c", *more].map { |file| File.join(ROOT, file) }
+    @libraries = alone ? [] : `pkg-config --cflags --libs rdkafka`.split
     @program = File.join(OUTPUT, "#{name}-#{sanitizer}")
   end
 
@@ -42,15 +48,14 @@ class NativeProgram
 
   def build
     FileUtils.mkdir_p(OUTPUT)
-    flags = ["-fsanitize=#{@sanitizer}", *(["-fno-sanitize-recover=all"] if @sanitizer == "undefined")]
-    libraries = `pkg-config --cflags --libs rdkafka`.split
-    command = ["cc", *FLAGS, *flags, "-I", File.join(ROOT, "ext/penstock/core"), *@sources, "-o", @program, *libraries]
+    flags = ["-fsanitize=#{@sanitizer}", *(["-fno-sanitize-recover=all"] if @sanitizer.end_with?("undefined"))]
+    command = ["cc", *FLAGS, *flags, "-I", File.join(ROOT, "ext/penstock/core"), *@sources, "-o", @program, *@libraries]
     output, status = Limited.capture2e(*command)
     raise Failed, output unless status.success?
   end
 
   def built?
-    headers = Dir[File.join(ROOT, "ext/penstock/core/*.h")]
+    headers = Dir[File.join(ROOT, "{ext/penstock/core,test/c}/*.h")]
     File.exist?(@program) && File.mtime(@program) > (@sources + headers).map { |file| File.mtime(file) }.max
   end
 

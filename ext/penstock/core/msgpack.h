@@ -1,0 +1,222 @@
+/*
+ * The two engines of Penstock::MessagePack: a writer, and a reader over bytes that need not all be there yet. They know the
+ * format and nothing of Ruby or Kafka. An engine belongs to one thread at a time; whoever uses it owns the memory.
+ *
+ * https://github.com/msgpack/msgpack/blob/master/spec.md is the format.
+ */
+#ifndef PENSTOCK_MSGPACK_H
+#define PENSTOCK_MSGPACK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* ---- msgpack_write.c: the writer ------------------------------------------------------------------- */
+
+/* Each value is written in the shortest format that has room for it. */
+struct ps_writer {
+    char *data;
+    size_t size, capacity;
+    /* Makes room for so many more bytes, or does not return. */
+    void (*grow)(struct ps_writer *writer, size_t more);
+};
+
+/*
+ * Where `more` bytes may be put; whoever puts them there adds them to `size`. What holds another one's bytes has a size, and no
+ * capacity.
+ */
+static inline uint8_t *ps_write_room(struct ps_writer *writer, size_t more)
+{
+    if (writer->size + more > writer->capacity) writer->grow(writer, more);
+    return (uint8_t *)writer->data + writer->size;
+}
+
+static inline void ps_write_bytes(struct ps_writer *writer, const void *bytes, size_t size)
+{
+    if (size == 0) return;
+    memcpy(ps_write_room(writer, size), bytes, size);
+    writer->size += size;
+}
+
+static inline void ps_write_byte(struct ps_writer *writer, uint8_t byte)
+{
+    *ps_write_room(writer, 1) = byte;
+    writer->size++;
+}
+
+enum { PS_BYTE_NIL = 0xc0, PS_BYTE_FALSE = 0xc2, PS_BYTE_TRUE = 0xc3 };
+
+static inline void ps_write_nil(struct ps_writer *writer)
+{
+    ps_write_byte(writer, PS_BYTE_NIL);
+}
+
+static inline void ps_write_bool(struct ps_writer *writer, bool value)
+{
+    ps_write_byte(writer, value ? PS_BYTE_TRUE : PS_BYTE_FALSE);
+}
+
+/* Big-endian, as all numbers are; written so that compilers make one store of it. */
+static inline void ps_put16(uint8_t *at, uint64_t value)
+{
+    at[0] = (uint8_t)(value >> 8), at[1] = (uint8_t)value;
+}
+
+static inline void ps_put32(uint8_t *at, uint64_t value)
+{
+    ps_put16(at, value >> 16);
+    ps_put16(at + 2, value);
+}
+
+static inline void ps_put64(uint8_t *at, uint64_t value)
+{
+    ps_put32(at, value >> 32);
+    ps_put32(at + 4, value);
+}
+
+/* A format's byte, and a number of 1, 2, 4 or 8 bytes. */
+static inline void ps_write_number(struct ps_writer *writer, uint8_t format, uint64_t value, int bytes)
+{
+    uint8_t *at = ps_write_room(writer, 9);
+    *at++ = format;
+    if (bytes == 1) *at = (uint8_t)value;
+    else if (bytes == 2) ps_put16(at, value);
+    else if (bytes == 4) ps_put32(at, value);
+    else ps_put64(at, value);
+    writer->size += 1 + (size_t)bytes;
+}
+
+static inline void ps_write_uint(struct ps_writer *writer, uint64_t value)
+{
+    if (value < 0x80) ps_write_byte(writer, (uint8_t)value);
+    else if (value <= UINT8_MAX) ps_write_number(writer, 0xcc, value, 1);
+    else if (value <= UINT16_MAX) ps_write_number(writer, 0xcd, value, 2);
+    else if (value <= UINT32_MAX) ps_write_number(writer, 0xce, value, 4);
+    else ps_write_number(writer, 0xcf, value, 8);
+}
+
+static inline void ps_write_int(struct ps_writer *writer, int64_t value)
+{
+    uint64_t bits = (uint64_t)value;
+    if (value >= 0) ps_write_uint(writer, bits);
+    else if (value >= -32) ps_write_byte(writer, (uint8_t)bits);
+    else if (value >= INT8_MIN) ps_write_number(writer, 0xd0, bits, 1);
+    else if (value >= INT16_MIN) ps_write_number(writer, 0xd1, bits, 2);
+    else if (value >= INT32_MIN) ps_write_number(writer, 0xd2, bits, 4);
+    else ps_write_number(writer, 0xd3, bits, 8);
+}
+
+static inline void ps_write_double(struct ps_writer *writer, double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    ps_write_number(writer, 0xcb, bits, 8);
+}
+
+void ps_write_float(struct ps_writer *writer, float value);
+/* What comes before so many bytes, elements or pairs. `old`: without the format that the first edition lacks. */
+void ps_write_str_header(struct ps_writer *writer, uint32_t size, bool old);
+void ps_write_bin_header(struct ps_writer *writer, uint32_t size);
+void ps_write_ext_header(struct ps_writer *writer, int8_t type, uint32_t size);
+void ps_write_array_header(struct ps_writer *writer, uint32_t count);
+void ps_write_map_header(struct ps_writer *writer, uint32_t count);
+
+/* The same with the bytes. */
+void ps_write_str(struct ps_writer *writer, const void *bytes, uint32_t size, bool old);
+
+enum { PS_SHORT = 32 }; /* shorter ones have a header of one byte */
+
+/* Most Strings: copied without a call, with two moves that overlap. */
+static inline void ps_write_short_str(struct ps_writer *writer, const void *bytes, size_t size)
+{
+    uint8_t *to = ps_write_room(writer, PS_SHORT);
+    const uint8_t *from = bytes;
+    *to++ = (uint8_t)(0xa0 | size);
+    writer->size += 1 + size;
+    if (size >= 16) {
+        memcpy(to, from, 16);
+        memcpy(to + size - 16, from + size - 16, 16);
+    } else if (size >= 8) {
+        memcpy(to, from, 8);
+        memcpy(to + size - 8, from + size - 8, 8);
+    } else if (size >= 4) {
+        memcpy(to, from, 4);
+        memcpy(to + size - 4, from + size - 4, 4);
+    } else {
+        for (size_t i = 0; i < size; i++) to[i] = from[i];
+    }
+}
+
+/* ---- msgpack_read.c: the reader -------------------------------------------------------------------- */
+
+enum ps_kind { PS_NIL, PS_FALSE, PS_TRUE, PS_INT, PS_UINT, PS_FLOAT, PS_STR, PS_BIN, PS_EXT, PS_ARRAY, PS_MAP };
+
+struct ps_token {
+    enum ps_kind kind;
+    int8_t type;   /* of PS_EXT */
+    uint32_t size; /* bytes of PS_STR, PS_BIN and PS_EXT; elements of PS_ARRAY, pairs of PS_MAP */
+    union {
+        int64_t i;
+        uint64_t u; /* PS_UINT: beyond what an int64_t has */
+        double f;
+        const uint8_t *bytes;
+    };
+};
+
+enum ps_read {
+    PS_READ_OK,
+    PS_READ_MORE,     /* the bytes end in it; nothing was taken */
+    PS_READ_INVALID,  /* the byte that no value begins with */
+    PS_READ_TOO_DEEP, /* the others are limits that were set */
+    PS_READ_TOO_MANY,
+    PS_READ_TOO_LONG
+};
+
+/* A container that is being read. */
+struct ps_frame {
+    uint64_t left; /* values that have not ended yet; a pair is two */
+    uint32_t base; /* the caller's own, and so is the next */
+    bool direct;
+    bool map;
+};
+
+struct ps_reader {
+    const uint8_t *at, *end;
+    struct ps_frame *frames; /* room for max_depth */
+    uint32_t depth, max_depth;
+    uint32_t max_bytes;
+    uint64_t max_elements; /* of all containers of one outermost value, by what their headers say */
+    uint64_t elements;
+    uint64_t awaited;  /* values of open containers that have not begun */
+    uint64_t skipping; /* values left of a skip that the bytes ended in */
+    bool whole;        /* no more bytes will come: what cannot fit into those that are there ends early at its header */
+};
+
+/* A value, or a container's header, by itself. */
+enum ps_read ps_read_token(struct ps_reader *reader, struct ps_token *token);
+/* The same as a part of the outermost value: opens a frame for a container that is not empty. Of any other value, and when a
+ * frame was closed, the caller says that it has ended. */
+enum ps_read ps_read_value(struct ps_reader *reader, struct ps_token *token);
+/* Whole values without looking at them, of any depth. What it has begun and ended for lack of bytes is gone on with, by
+ * ps_read_value too, before that reads anything. */
+enum ps_read ps_read_skip(struct ps_reader *reader);
+void ps_read_reset(struct ps_reader *reader); /* forgets the value that is being read, not the bytes */
+
+static inline struct ps_frame *ps_read_frame(struct ps_reader *reader)
+{
+    return &reader->frames[reader->depth - 1];
+}
+
+/* True when the innermost container has ended with this value: the caller closes it. */
+static inline bool ps_read_ended(struct ps_reader *reader)
+{
+    return --ps_read_frame(reader)->left == 0;
+}
+
+static inline void ps_read_close(struct ps_reader *reader)
+{
+    reader->depth--;
+}
+
+#endif

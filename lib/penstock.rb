@@ -41,7 +41,10 @@ require_relative "penstock/consumer_config"
 require_relative "penstock/consumer"
 require_relative "penstock/embedded_cluster"
 require_relative "penstock/errors"
+require_relative "penstock/message_pack/errors"
+require_relative "penstock/message_pack/extension_value"
 require "penstock/penstock"
+require_relative "penstock/message_pack"
 
 # Kafka for Ruby with a native core over librdkafka.
 #

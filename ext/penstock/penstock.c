@@ -1,5 +1,6 @@
 /* Where Ruby enters: lib/penstock.rb has defined the module and the errors before it loads this. */
 #include "penstock.h"
+#include "message_pack.h"
 
 VALUE penstock_module;
 
@@ -39,5 +40,6 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     penstock_consumer_init();
     penstock_dispatcher_init();
     penstock_embedded_cluster_init();
+    penstock_message_pack_init();
     penstock_exit_init();
 }

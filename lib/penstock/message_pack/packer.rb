@@ -1,0 +1,118 @@
+# frozen_string_literal: true
+
+module Penstock
+  module MessagePack
+    # Packs one object after the other, into its {#buffer} or an io.
+    #
+    #     packer = Penstock::MessagePack::Packer.new
+    #     packer.write_array_header(2).write("id").write(1).to_s
+    #
+    # For one thread at a time. A write that raises leaves nothing half-written: what it had added is taken back.
+    class Packer
+      # @!method initialize(io = nil, options = nil)
+      #   @param io [#write, #<<, nil] where it goes at {#flush}, and when there is more of it than `io_buffer_size`
+      #   @param options [Hash, nil] those of {MessagePack.pack}, and `io_buffer_size` (bytes, from 1024 on, default 32,768)
+      #   @raise [ArgumentError] an unknown option
+      # @!method write(object)
+      #   @param object [Object] see {MessagePack}
+      #   @return [self]
+      #   @raise [NoMethodError, RangeError, StackError, EncodingError] see {MessagePack.pack}
+      # @!method pack(object)
+      #   The same as {write}.
+      # @!method write_nil
+      #   @return [self]
+      # @!method write_true
+      #   @return [self]
+      # @!method write_false
+      #   @return [self]
+      # @!method write_float(number)
+      #   @param number [Numeric] 64 bits
+      #   @return [self]
+      # @!method write_float32(number)
+      #   @param number [Numeric] 32 bits
+      #   @return [self]
+      # @!method write_int(integer)
+      #   @return [self]
+      #   @raise [::TypeError] no Integer
+      # @!method write_string(string)
+      #   @return [self]
+      #   @raise [::TypeError] no String
+      # @!method write_bin(string)
+      #   @param string [String] of any encoding
+      #   @return [self]
+      #   @raise [::TypeError] no String
+      # @!method write_symbol(symbol)
+      #   @return [self]
+      #   @raise [::TypeError] no Symbol
+      # @!method write_array(array)
+      #   @return [self]
+      #   @raise [::TypeError] no Array
+      # @!method write_hash(hash)
+      #   @return [self]
+      #   @raise [::TypeError] no Hash
+      # @!method write_extension(extension)
+      #   @param extension [ExtensionValue]
+      #   @return [self]
+      # @!method write_ext(type, payload)
+      #   @param type [Integer] from -128 to 127
+      #   @param payload [String]
+      #   @return [self]
+      #   @raise [RangeError] another type
+      # @!method write_array_header(count)
+      #   @param count [Integer] how many objects belong to it, that are written next
+      #   @return [self]
+      # @!method write_map_header(count)
+      #   @param count [Integer] how many pairs belong to it: a key and a value each
+      #   @return [self]
+      # @!method write_bin_header(size)
+      #   @param size [Integer] bytes, which are written to {#buffer} next
+      #   @return [self]
+      # @!method flush
+      #   Gives what was written to the io, if there is one. When the io raises, all of it stays; so it does when a write
+      #   had to give it away.
+      #   Blocks: as the io does.
+      #   @return [self]
+      # @!method reset
+      #   Drops what was written and not flushed.
+      # @!method clear
+      #   The same as {reset}.
+      # @!method size
+      #   @return [Integer] bytes that were written and not flushed
+      # @!method empty?
+      #   @return [Boolean]
+      # @!method to_s
+      #   @return [String] what was written and not flushed; it stays
+      # @!method to_str
+      #   The same as {to_s}.
+      # @!method to_a
+      #   @return [Array<String>]
+      # @!method full_pack
+      #   Ends it: {to_s} or, with an io, {flush}; then {reset}.
+      #   @return [String, nil]
+      # @!method write_to(io)
+      #   Gives what was written to another io. When that raises, all of it stays.
+      #   @return [Integer] bytes
+      # @!method buffer
+      #   @return [Buffer]
+      # @!method compatibility_mode?
+      #   @return [Boolean]
+
+      # Registers a type with this Packer alone.
+      # @param type [Integer] from -128 to 127
+      # @param klass [Module]
+      # @param method_name [Symbol, String, nil] a method of the object, that gives the payload; or a block that takes the object
+      # @return [nil]
+      def register_type(type, klass, method_name = nil, &block)
+        self.registry = registry.with_packer(type, klass, method_name || block || :to_msgpack_ext)
+        nil
+      end
+
+      # @return [Array<Hash>] with keys type, class, packer
+      def registered_types = registry.packed
+
+      # @param klass_or_type [Module, Integer]
+      # @return [Boolean]
+      def type_registered?(klass_or_type) = registry.packs?(klass_or_type)
+    end
+  end
+end

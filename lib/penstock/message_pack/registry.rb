@@ -1,0 +1,107 @@
+# frozen_string_literal: true
+
+module Penstock
+  module MessagePack
+    # What is registered, checked and frozen. Shareable if what was given is.
+    # @api private
+    class Registry
+      METHODS = { packer: :to_msgpack_ext, unpacker: :from_msgpack_ext }.freeze
+      OPTIONS = %i[packer unpacker recursive oversized_integer_extension_type optimized_symbols_parsing].freeze
+      private_constant :METHODS, :OPTIONS
+
+      # @return [Registry] with one more type; a packer or unpacker that is nil is left out
+      def with(type, klass, options)
+        check(type, klass)
+        check_options(klass, options)
+        recursive, oversized, symbols = options.values_at(*OPTIONS.last(3))
+        callables = (klass == Symbol ? SYMBOLS : METHODS).merge(options)
+        registry = self
+        registry = registry.with_packer(type, klass, callables[:packer], recursive:, oversized:) if callables[:packer]
+        registry = registry.with_unpacker(type, klass, callables[:unpacker], recursive:, symbols:) if callables[:unpacker]
+        registry
+      end
+
+      # @return [Registry] with a type that is only packed
+      def with_packer(type, klass, callable, recursive: false, oversized: false)
+        check(type, klass)
+        values = [type, checked(:packer, callable), recursive, oversized].freeze
+        Registry.new(packers.merge(klass => values).freeze, unpackers)
+      end
+
+      # @return [Registry] with a type that is only unpacked
+      def with_unpacker(type, klass, callable, recursive: false, symbols: false)
+        check(type, klass) unless klass.nil? && check_type(type)
+        values = [klass, checked(:unpacker, callable), recursive, symbols].freeze
+        Registry.new(packers, unpackers.merge(type => values).freeze)
+      end
+
+      # @return [Array<Hash>] what is packed
+      def packed = packers.map { |klass, (type, callable)| { type:, class: klass, packer: callable } }
+
+      # @return [Array<Hash>] what is unpacked
+      def unpacked = unpackers.map { |type, (klass, callable)| { type:, class: klass, unpacker: callable } }
+
+      # @param klass_or_type [Module, Integer]
+      # @raise [ArgumentError] it is neither
+      def packs?(klass_or_type)
+        check_either(klass_or_type)
+        packers.key?(klass_or_type) || packers.each_value.any? { |type,| type == klass_or_type }
+      end
+
+      # @param klass_or_type [Module, Integer]
+      # @raise [ArgumentError] it is neither
+      def unpacks?(klass_or_type)
+        check_either(klass_or_type)
+        unpackers.key?(klass_or_type) || unpackers.each_value.any? { |klass,| !klass.nil? && klass == klass_or_type }
+      end
+
+      private
+
+      def check(type, klass)
+        check_type(type)
+        raise ::TypeError, "#{klass.inspect} is no class and no module" unless klass.is_a?(Module)
+      end
+
+      def check_type(type)
+        raise ::TypeError, "an ext type is an Integer, not #{type.inspect}" unless type.is_a?(Integer)
+        raise RangeError, "#{type} is no ext type: they are from -128 to 127" unless type.between?(-128, 127)
+
+        true
+      end
+
+      def check_either(klass_or_type)
+        return if klass_or_type.is_a?(Module) || klass_or_type.is_a?(Integer)
+
+        raise ArgumentError, "#{klass_or_type.inspect} is neither a class or module nor an ext type"
+      end
+
+      def check_options(klass, options)
+        unknown = options.keys - OPTIONS
+        raise ArgumentError, "unknown option #{unknown[0].inspect}; known: #{OPTIONS.join(", ")}" if unknown.any?
+
+        refuse(:oversized_integer_extension_type, options, Integer, klass)
+        refuse(:optimized_symbols_parsing, options, Symbol, klass)
+      end
+
+      def refuse(option, options, right, klass)
+        raise ArgumentError, "#{option} is for #{right}, not #{klass}" if options[option] && klass != right
+      end
+
+      # @return [Symbol, #call] a method's name or what is called
+      def checked(name, given)
+        return given.to_sym if given.is_a?(String) || given.is_a?(Symbol)
+        return given if given.respond_to?(:call)
+
+        raise ::TypeError, "#{name} is a method's name or something with a method call, not #{given.inspect}"
+      end
+
+      # Symbols go as their text by themselves. Each is called with the object or the payload.
+      SYMBOLS = {
+        packer: :name,
+        unpacker: Ractor.make_shareable(proc { |payload| payload.force_encoding(Encoding::UTF_8).to_sym })
+      }.freeze
+      private_constant :SYMBOLS
+    end
+    private_constant :Registry
+  end
+end

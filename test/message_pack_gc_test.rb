@@ -1,0 +1,279 @@
+# frozen_string_literal: true
+
+require "objspace"
+require_relative "test_helper"
+require_relative "support/message_pack_test_case"
+require_relative "support/gc_pressure"
+
+# What the garbage collector may do at any moment, and what is left behind.
+class MessagePackGCTest < MessagePackTestCase
+  Point = Struct.new(:left, :right) do
+    def self.from_msgpack_ext(data) = new(*data.unpack("l>2"))
+    def to_msgpack_ext = to_a.pack("l>2")
+  end
+  Tree = Struct.new(:value, :children)
+  VALUE = { "key" => ["text", 1, 1.5, nil, "\xFF".b, { "inner" => [] }, 2**63] }.freeze
+  RICH = [Point.new(1, -2), Tree.new("v", [Tree.new(1, [])]), { "k" => Point.new(3, 4) }].freeze
+
+  def self.factory
+    MP::Factory.new.tap do |made|
+      made.register_type(1, Point)
+      made.register_type(2, Tree, recursive: true, packer: ->(tree, packer) { packer.write(tree.value).write(tree.children) },
+                                  unpacker: ->(unpacker) { Tree.new(unpacker.read, unpacker.read) })
+    end
+  end
+
+  def self.fed(data, **options) = MP::Unpacker.new(**options).feed(data)
+
+  # ---- each entry point, with a collection at each allocation ----
+
+  STRESSED = {
+    pack: -> { MP.unpack(MP.pack(VALUE)) == VALUE },
+    pack_to_io: -> { StringIO.new.tap { |io| MP.pack(VALUE, io) }.string.b == MP.pack(VALUE) },
+    load_from_io: -> { MP.load(StringIO.new(MP.pack(VALUE))) == VALUE },
+    load_byte_by_byte: -> { MP.load(Dripping.new(MP.pack(VALUE))) == VALUE },
+    options: lambda {
+      all = [{ symbolize_keys: true }, { freeze: true }, { key_cache: true }, { freeze: true, symbolize_keys: true }]
+      all.all? { |options| MP.unpack(MP.pack({ "k" => %w[v v] }), **options).values == [%w[v v]] }
+    },
+    packer: lambda {
+      one = MP::Packer.new
+      one.write_array_header(7).write_nil.write_int(2**63).write_string("é".encode("UTF-16LE")).write_symbol(:s)
+      one.write_bin("b").write_hash({ 1 => [2] }).write_ext(5, "ab")
+      one.to_a.join == one.to_s && MP.unpack(one.full_pack, allow_unknown_ext: true)[2] == "é"
+    },
+    unpacker: lambda {
+      one = fed(MP.pack([1, { "a" => 2 }, [nil]]))
+      [one.read_array_header, one.read, one.skip, one.read_array_header, one.skip_nil] == [3, 1, nil, 1, true]
+    },
+    each: -> { fed(MP.pack(VALUE) * 2).each.to_a == [VALUE, VALUE] },
+    feed_each_byte: lambda {
+      one = MP::Unpacker.new
+      MP.pack(VALUE).each_char.flat_map { |byte| one.feed_each(byte).to_a } == [VALUE]
+    },
+    full_unpack: -> { fed(MP.pack(VALUE)).full_unpack == VALUE },
+    factory: -> { factory.load(factory.dump(RICH)) == RICH },
+    factory_copies: -> { factory.freeze.dup.then { |one| one.load(one.dump(RICH)) == RICH && one.registered_types.size == 2 } },
+    pool: -> { factory.pool(2).then { |pool| pool.load(pool.dump(RICH)) == RICH && pool.packer { |one| one.write(RICH).size } } },
+    subclasses: -> { factory.then { |one| one.load(one.dump([Class.new(Point).new(1, 2)])) == [Point.new(1, 2)] } },
+    symbols: lambda {
+      one = MP::Factory.new
+      one.register_type(0, Symbol)
+      one.load(one.dump(%i[a é])) == %i[a é]
+    },
+    own_types: lambda {
+      packer = MP::Packer.new
+      packer.register_type(1, Range) { |range| range.begin.to_s }
+      unpacker = MP::Unpacker.new
+      unpacker.register_type(1) { |data| data.to_i..nil }
+      unpacker.feed(packer.write([5..6]).to_s).read == [5..nil]
+    },
+    buffer: lambda {
+      one = MP::Buffer.new
+      one << "abc" << ("d" * 1000)
+      [one.read(2), one.read_all(2), one.skip(1), one.to_a.join.size, one.read.size] == ["ab", "cd", 1, 998, 998]
+    },
+    buffer_with_io: -> { MP::Buffer.new(Dripping.new("abcdef", 2)).then { |one| [one.read(3), one.read] == %w[abc def] } },
+    ext: -> { MP.unpack(MP.pack(MP::ExtensionValue.new(5, "ab")), allow_unknown_ext: true).payload == "ab" },
+    timestamps: lambda {
+      one = MP::Factory.new
+      one.register_type(-1, Time, packer: MP::Time::Packer, unpacker: MP::Time::Unpacker)
+      one.load(one.dump(Time.at(2**34, 5, :nsec))).nsec == 5
+    },
+    bigints: -> { MP::Bigint.from_msgpack_ext(MP::Bigint.to_msgpack_ext(-(2**100))) == -(2**100) },
+    errors: lambda {
+      [-> { MP.unpack("\xC1") }, -> { MP.unpack("\x92\x01") }, -> { MP.unpack("\x91" * 200) }, -> { MP.pack([2**64]) },
+       -> { MP.pack([Object.new]) }, -> { MP.unpack("\xD4\x05a") }, -> { MP.unpack("\x01", unknown: 1) }].all? do |call|
+        call.call && false
+      rescue StandardError
+        true
+      end
+    }
+  }.freeze
+
+  STRESSED.each do |name, call|
+    define_method("test_#{name}_with_a_collection_at_each_allocation") do
+      assert MessagePackGCTest.class_exec(&call), "without stress"
+      assert GCPressure.under_stress(true) { MessagePackGCTest.class_exec(&call) }
+    end
+  end
+
+  # ---- what is begun and not finished ----
+
+  SUSPENDED = <<~'RUBY'
+    require ARGV[0]
+    MP = Penstock::MessagePack
+    GC.auto_compact = true if RUBY_VERSION >= "3.2"
+    Tree = Struct.new(:value, :children)
+    factory = MP::Factory.new
+    seen = ["kept by the unpacker"]
+    factory.register_type(2, Tree, recursive: true, packer: ->(tree, packer) { packer.write(tree.value).write(tree.children) },
+                                   unpacker: ->(unpacker) { seen.size == 1 && Tree.new(unpacker.read, unpacker.read) })
+    value = [["first #{"x" * 100}", 2**63, 1.1], { "key" => "value", [1] => { "inner" => ["a", "b" * 50] } },
+             Tree.new("tree", [Tree.new(1, ["leaf"])]), "last", "y" * 1000]
+    data = factory.dump(value)
+    pieces = ->(cut) { [data.byteslice(0, cut), data.byteslice(cut..)] }
+    cuts = (0..data.bytesize).step(7).to_a
+    [{}, { freeze: true }, { symbolize_keys: true }, { key_cache: true }].each do |options|
+      expected = factory.load(data, options)
+      begun = GCPressure.aside do
+        cuts.map do |cut|
+          one = factory.unpacker(options)
+          found = one.feed_each(pieces[cut][0]).to_a
+          [cut, one, found]
+        end
+      end
+      packers = GCPressure.aside { cuts.map { |cut| factory.packer.write_array_header(2).write("begun #{cut}") } }
+      buffers = GCPressure.aside { cuts.map { |cut| MP::Packer.new.write("buffer #{cut}").buffer } }
+      if options.empty?
+        GCPressure.move_everything # once: see GCLevel
+      else
+        GCPressure.replace_garbage
+        GC.compact
+      end
+      begun.each do |cut, one, found|
+        found += one.feed_each(pieces[cut][1]).to_a
+        found == [expected] or abort "cut at #{cut}, #{options}: #{found.inspect}"
+      end
+      packers.each_with_index do |one, i|
+        MP.unpack(one.write([nil]).to_s) == ["begun #{cuts[i]}", [nil]] or abort "packer #{i}"
+      end
+      buffers.each_with_index { |one, i| one.read == MP.pack("buffer #{cuts[i]}") or abort "buffer #{i}" }
+    end
+    print "as they were"
+  RUBY
+
+  def test_what_is_begun_between_two_feeds_survives_a_collection_and_a_compaction
+    skip "no compaction here" unless GC.respond_to?(:verify_compaction_references)
+    assert_equal "as they were", ruby!(SUSPENDED, File.expand_path("support/gc_pressure", __dir__), seconds: 100)
+  end
+
+  # What is old and gets something young: each collection of what is young has to see it.
+  def test_young_values_of_an_old_unpacker_and_types_of_an_old_factory_are_kept
+    unpackers = Array.new(50) { MP::Unpacker.new }
+    made = MP::Factory.new
+    GCPressure.grow_old
+    unpackers.each { |one| one.feed_each("\x93\xA5young".b) { |_| flunk } }
+    GCPressure.aside { made.register_type(1, Point, packer: ->(_) { "proc #{name}" }, unpacker: ->(data) { [data, name] }) }
+    GCPressure.replace_young_garbage
+    assert_equal [["young", 1, 2]] * 50, (unpackers.map { |one| one.feed("\x01\x02").read })
+    assert_equal ["proc #{name}", name], made.load(made.dump(Point.new(1, 2)))
+  end
+
+  # ---- code of users that raises ----
+
+  RAISING = <<~'RUBY'
+    MP = Penstock::MessagePack
+    Thing = Struct.new(:number)
+    Written = Struct.new(:number) { def to_msgpack(packer) = packer.write(TEXT) && raise(KeyError) }
+    TEXT = "x" * 30_000
+    def type(**options) = MP::Factory.new.tap { |made| made.register_type(1, Thing, **options) }
+    FINE = type(packer: ->(_) { TEXT }, unpacker: ->(data) { data })
+    RECURSIVE = type(recursive: true, packer: ->(_, packer) { packer.write(TEXT) }, unpacker: ->(unpacker) { unpacker.read })
+    EXT = [TEXT, FINE.load(FINE.dump(Thing.new(1))).to_s, Thing.new(1)]
+    DATA = FINE.dump(EXT)
+    NESTED = RECURSIVE.dump(EXT)
+    IO_THAT_RAISES = Object.new
+    def IO_THAT_RAISES.write(_) = raise(KeyError)
+    def IO_THAT_RAISES.read(*) = raise(KeyError)
+    BAD_KEY = Class.new { def hash = raise(KeyError) }
+    POOL = FINE.pool(2)
+    PACKING = type(packer: ->(_) { raise KeyError }, unpacker: nil)
+    PACKING_NESTED = type(recursive: true, packer: ->(_, packer) { packer.write(TEXT) && raise(KeyError) }, unpacker: nil)
+    UNPACKING = type(unpacker: ->(_) { raise KeyError })
+    UNPACKING_NESTED = type(recursive: true, packer: nil, unpacker: ->(unpacker) { unpacker.read && raise(KeyError) })
+    KEYS = type(unpacker: ->(_) { BAD_KEY.new })
+    THROWING = type(unpacker: ->(_) { throw :out })
+    HALF = type(packer: ->(_) { throw :out }, unpacker: nil)
+    CALLS = {
+      packer: -> { PACKING.dump(EXT) }, recursive_packer: -> { PACKING_NESTED.dump(EXT) },
+      unpacker: -> { UNPACKING.load(DATA) }, recursive_unpacker: -> { UNPACKING_NESTED.load(NESTED) },
+      to_msgpack: -> { MP.pack([TEXT, { TEXT => Written.new(1) }]) },
+      io_to_write: -> { MP.pack([TEXT] * 3, IO_THAT_RAISES) }, io_to_read: -> { MP::Unpacker.new(IO_THAT_RAISES).feed(DATA[0..-2]).read },
+      each: -> { MP::Unpacker.new.feed(MP.pack(TEXT) * 3).each { |_| raise KeyError } },
+      feed_each: -> { MP::Unpacker.new.feed_each(MP.pack(TEXT) * 3) { |_| raise KeyError } },
+      key: -> { KEYS.load(["81d40161c0"].pack("H*")) }, pool: -> { POOL.packer { |one| one.write(EXT) && raise(KeyError) } },
+      pool_unpacker: -> { POOL.unpacker { |one| one.feed(DATA[0..-2]) && raise(KeyError) } },
+      throw_out_of_unpacker: -> { catch(:out) { THROWING.load(DATA) } }, throw_out_of_packer: -> { catch(:out) { HALF.dump(EXT) } },
+      cut_short: -> { FINE.load(DATA[0..-2]) }, malformed: -> { FINE.load(DATA + "\xC1".b) }, unknown_type: -> { MP.unpack(DATA) },
+      no_to_msgpack: -> { MP.pack([TEXT, Object.new]) }, too_large: -> { MP.pack({ TEXT => 2**64 }) },
+      not_an_encoding: -> { MP.pack([TEXT, "\x81".dup.force_encoding("Windows-1252")]) },
+      abandoned: -> { MP::Unpacker.new.feed(DATA[0..-2]) && MP::Packer.new.write(TEXT) },
+      wrong_options: -> { MP::Unpacker.new(nil, unknown: 1) }
+    }
+    def resident = File.read("/proc/self/statm").split[1].to_i * 4096
+    def loops(call, count)
+      count.times { begin; call.call; rescue StandardError, UncaughtThrowError; nil; end }
+      GC.start.nil?
+    end
+    # What memory comes and goes with is not what a leak is: that comes with every round.
+    CALLS.each do |name, call|
+      loops(call, 300)
+      sizes = Array.new(4) { loops(call, Integer(ARGV[0])) && resident }
+      puts "#{name} #{sizes.each_cons(2).map { |before, after| after - before }.min}"
+    end
+  RUBY
+
+  LOOPS = 1_500 # of each, with 30,000 bytes or more: one that keeps those of each would have 45 MB more after every round
+  SLACK = 20 * (2**20)
+
+  def test_code_of_users_that_raises_and_input_that_is_wrong_leave_nothing_behind
+    ruby!(RAISING, LOOPS.to_s, seconds: 110).each_line do |line|
+      name, more = line.split
+      assert_operator more.to_i, :<, SLACK, name
+    end
+  end
+
+  # ---- their sizes ----
+
+  def memsize(object) = ObjectSpace.memsize_of(object)
+
+  def test_they_say_how_much_memory_they_take
+    fill = { MP::Packer => ->(one, text) { one.write(text) }, MP::Buffer => ->(one, text) { one << text },
+             MP::Unpacker => ->(one, text) { one.feed(text) } }
+    fill.each do |type, add|
+      one = type.new
+      before = memsize(one)
+      1_000.times { add[one, "\xDA\x03\xE8#{"x" * 1_000}".b] }
+      held = memsize(one) + (one.is_a?(MP::Buffer) ? 0 : memsize(one.buffer))
+      assert_operator held, :>=, before + 900_000, type
+    end
+  end
+
+  def test_after_the_end_of_an_object_an_unpacker_keeps_nothing_of_it
+    one = MP::Unpacker.new
+    3.times do
+      one.feed_each("\x92\x01") { flunk }
+      assert_equal [1, 2], one.feed("\x02").read
+    end
+    before = memsize(one)
+    1_000.times { one.feed_each("\x92\x01") { flunk } || one.feed("\x02").read }
+    assert_equal before, memsize(one)
+  end
+
+  def test_what_a_factory_has_registered_takes_more_with_each_type
+    sizes = [1, 100].map do |count|
+      made = MP::Factory.new
+      count.times { |type| made.register_type(type, Class.new(Point)) }
+      made.packer
+      ObjectSpace.each_object(MP.const_get(:Registry)).map { |one| memsize(one) }.max
+    end
+    assert_operator sizes[1], :>=, sizes[0] + (99 * 16)
+  end
+
+  # None is forgotten.
+  def test_each_native_class_says_how_much_memory_it_takes
+    code = Dir[File.expand_path("../ext/penstock/message_pack*.c", __dir__)].map { |file| File.read(file) }.join
+    types = code.scan(/^static const rb_data_type_t \w+ = \{.*?^\};/m)
+    assert_equal %w[Buffer Packer Registry Unpacker], types.map { |type| type[/"Penstock::MessagePack::(\w+)"/, 1] }.sort
+    assert types.all? { |type| type.include?(".dsize = ") }
+  end
+
+  def test_what_a_packer_has_held_is_given_back
+    GC.start
+    before = resident
+    50.times { MP::Packer.new.write("x" * 5_000_000).to_s }
+    GC.start
+    assert_operator resident - before, :<, 100 * (2**20)
+  end
+end

@@ -1,0 +1,436 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require_relative "support/message_pack_test_case"
+
+class MessagePackPackerTest < MessagePackTestCase
+  def packer(...) = MP::Packer.new(...)
+
+  # What one method writes, in hex.
+  def written(method, *arguments) = hex(packer.public_send(method, *arguments).to_s)
+
+  # ---- the methods that write ----
+
+  {
+    write_nil: [[[], "c0"]], write_true: [[[], "c3"]], write_false: [[[], "c2"]],
+    write: [[[nil], "c0"], [[:a], "a161"], [[[1, "a"]], "9201a161"]], pack: [[[{ 1 => 2 }], "810102"]],
+    write_int: [[[0], "00"], [[-33], "d0df"], [[(2**64) - 1], "cfffffffffffffffff"]],
+    write_float: [[[1.5], "cb3ff8000000000000"], [[1], "cb3ff0000000000000"], [[-0.0], "cb8000000000000000"]],
+    write_float32: [[[1.5], "ca3fc00000"], [[1], "ca3f800000"]],
+    write_string: [[["é"], "a2c3a9"], [[""], "a0"], [["a".b], "c40161"]],
+    write_bin: [[["a"], "c40161"], [["\xFF".b], "c401ff"], [[""], "c400"]],
+    write_symbol: [[[:abc], "a3616263"], [[:é], "a2c3a9"]],
+    write_array: [[[[]], "90"], [[[1, [2]]], "92019102"]],
+    write_hash: [[[{}], "80"], [[{ a: { 1 => nil } }], "81a1618101c0"]],
+    write_array_header: [[[0], "90"], [[15], "9f"], [[16], "dc0010"], [[65_535], "dcffff"], [[65_536], "dd00010000"],
+                         [[(2**32) - 1], "ddffffffff"]],
+    write_map_header: [[[0], "80"], [[15], "8f"], [[16], "de0010"], [[65_535], "deffff"], [[65_536], "df00010000"],
+                       [[(2**32) - 1], "dfffffffff"]],
+    write_bin_header: [[[0], "c400"], [[255], "c4ff"], [[256], "c50100"], [[65_535], "c5ffff"], [[65_536], "c600010000"],
+                       [[(2**32) - 1], "c6ffffffff"]],
+    write_ext: [[[5, "ab"], "d5056162"], [[-128, ""], "c70080"], [[127, "abc"], "c7037f616263"]],
+    write_extension: [[[MP::ExtensionValue.new(-2, "a")], "d4fe61"]]
+  }.each do |method, cases|
+    define_method("test_#{method}_writes_its_format_and_gives_the_packer") do
+      cases.each { |arguments, encoding| assert_equal encoding, written(method, *arguments), arguments.inspect }
+      one = packer
+      assert_same one, one.public_send(method, *cases[0][0])
+    end
+  end
+
+  {
+    write_int: ["x", 1.5, nil, :a, [1]], write_float: ["x", nil, [1]], write_string: [:a, 1, nil, ["a"]], write_bin: [:a, 1, nil],
+    write_symbol: ["a", 1, nil], write_array: [1, "a", nil, { 1 => 2 }], write_hash: [1, [[1, 2]], nil],
+    write_array_header: ["1", nil], write_map_header: ["1", nil], write_bin_header: ["1", nil], write_extension: [5, nil, "a"]
+  }.each do |method, values|
+    define_method("test_#{method}_refuses_what_is_something_else_and_writes_nothing") do
+      values.each do |value|
+        one = packer.write(1)
+        assert_raises(TypeError, value.inspect) { one.public_send(method, value) }
+        assert_equal "\x01", one.to_s
+      end
+    end
+  end
+
+  def test_write_float32_refuses_what_is_no_number
+    ["x", nil, [1]].each { |value| assert_raises(TypeError, ArgumentError) { packer.write_float32(value) } }
+  end
+
+  def test_headers_refuse_more_than_32_bits_and_negative_counts
+    %i[write_array_header write_map_header write_bin_header].product([2**32, 2**64, -1, -(2**31), -(2**64)]) do |method, count|
+      assert_raises(RangeError, "#{method} #{count}") { packer.public_send(method, count) }
+    end
+  end
+
+  def test_ext_refuses_a_type_outside_a_byte_and_a_payload_that_is_no_string
+    [128, -129, 2**40].each { |type| assert_raises(RangeError) { packer.write_ext(type, "a") } }
+    assert_raises(TypeError) { packer.write_ext("a", "a") }
+    assert_raises(TypeError) { packer.write_ext(1, 5) }
+  end
+
+  def test_ints_outside_64_bits_are_refused
+    [2**64, -(2**63) - 1, 2**100, -(2**100)].each do |value|
+      assert_raises(RangeError) { MP.pack(value) }
+      assert_raises(RangeError) { packer.write_int(value) }
+      assert_raises(RangeError) { MP.pack([{ 1 => value }]) }
+    end
+  end
+
+  def test_what_follows_a_bin_header_is_written_to_the_buffer
+    one = packer.write_bin_header(3)
+    one.buffer << "abc"
+    assert_equal "abc".b, MP.unpack(one.to_s)
+  end
+
+  def test_an_array_is_written_in_parts_behind_its_header
+    parts = packer.write_array_header(3).write(1).write([2]).write_map_header(1).write(:a).write_nil
+    assert_equal [1, [2], { "a" => nil }], MP.unpack(parts.to_s)
+  end
+
+  # ---- strings and their encodings ----
+
+  def test_strings_in_other_encodings_are_written_in_utf8
+    %w[UTF-16LE UTF-16BE UTF-32LE ISO-8859-1 Windows-1252].each do |encoding|
+      assert_equal "a2c3a9", hex(MP.pack("é".encode(encoding))), encoding
+      assert_equal "a2c3a9", hex(MP.pack("é".encode(encoding).to_sym)), encoding
+    end
+    assert_equal "a3e38182", hex(MP.pack("あ".encode("Shift_JIS")))
+    assert_equal "a3e38182", hex(MP.pack("あ".encode("EUC-JP")))
+  end
+
+  def test_what_has_ascii_only_is_a_str_whatever_its_encoding_except_binary
+    %w[US-ASCII UTF-8 Shift_JIS ISO-8859-1 UTF-16LE].each do |encoding|
+      assert_equal "a3616263", hex(MP.pack("abc".encode(encoding))), encoding
+    end
+    assert_equal "c403616263", hex(MP.pack("abc".b))
+  end
+
+  def test_a_string_that_cannot_be_transcoded_is_refused_and_leaves_nothing
+    one = packer.write(1)
+    ["\x81".dup.force_encoding("Windows-1252"), "abc".dup.force_encoding("UTF-16LE"),
+     "\x81".dup.force_encoding("Shift_JIS")].each do |text|
+      assert_raises(EncodingError, text.encoding.to_s) { one.write([1, text]) }
+    end
+    assert_equal "\x01", one.to_s
+  end
+
+  def test_a_string_is_not_changed_by_being_packed
+    text = "é".encode("UTF-16LE").freeze
+    MP.pack([text, { text => text }])
+    assert_equal Encoding::UTF_16LE, text.encoding
+  end
+
+  # ---- compatibility with the specification's older form ----
+
+  def test_compatibility_mode_writes_neither_bin_nor_str8
+    { "a" * 31 => "bf", "a" * 32 => "da0020", "a" * 255 => "da00ff", "a" * 65_535 => "daffff", "a" * 65_536 => "db00010000" }
+      .each do |text, header|
+      [text, text.b].each do |one|
+        packed = MP.pack(one, compatibility_mode: true)
+        assert_equal header, hex(packed[0, header.size / 2]), text.size
+        assert_equal text.size + (header.size / 2), packed.bytesize
+      end
+    end
+    assert_predicate packer(compatibility_mode: true), :compatibility_mode?
+    refute_predicate packer, :compatibility_mode?
+  end
+
+  # ---- objects of other classes ----
+
+  Point = Struct.new(:left, :right) do
+    def to_msgpack(packer) = packer.write_array_header(2).write(left).write(right)
+  end
+
+  def test_an_object_with_to_msgpack_writes_itself_wherever_it_stands
+    assert_equal [1, 2], MP.unpack(MP.pack(Point.new(1, 2)))
+    assert_equal [[[1, 2]], { "a" => [3, [4, 5]] }], MP.unpack(MP.pack([[Point.new(1, 2)], { a: Point.new(3, Point.new(4, 5)) }]))
+    assert_equal({ [1, 2] => 3 }, MP.unpack(MP.pack({ Point.new(1, 2) => 3 })))
+  end
+
+  def test_an_object_without_it_is_refused_by_name
+    [Object.new, 1..2, 1r, 1i, Object, Time.now, Struct.new(:a).new(1)].each do |object|
+      error = assert_raises(NoMethodError) { MP.pack(object) }
+      assert_match(/to_msgpack/, error.message)
+    end
+  end
+
+  def test_subclasses_of_core_classes_are_written_like_those
+    [[String, "abc", "a3616263"], [Array, [1], "9101"], [Hash, { 1 => 2 }, "810102"]].each do |base, value, encoding|
+      one = Class.new(base).new.replace(value)
+      assert_equal encoding, hex(MP.pack(one)), base
+      assert_equal "91#{encoding}", hex(MP.pack([one])), base
+    end
+  end
+
+  def test_a_hash_is_written_by_its_pairs_alone
+    assert_equal "810102", hex(MP.pack(Hash.new { |hash, key| hash[key] = 1 }.update(1 => 2)))
+    by_identity = {}.compare_by_identity
+    2.times { |i| by_identity["a".dup] = i }
+    assert_equal "82a16100a16101", hex(MP.pack(by_identity))
+  end
+
+  # ---- an error takes back what its write had added ----
+
+  def failing
+    deep = Object.new
+    deep.define_singleton_method(:to_msgpack) { |packer| packer.write_array_header(2).write("half") && raise("enough") }
+    self_containing = []
+    self_containing << 1 << self_containing
+    { NoMethodError => Object.new, RangeError => 2**64, EncodingError => "\x81".dup.force_encoding("Windows-1252"),
+      RuntimeError => deep, MP::StackError => self_containing }
+  end
+
+  def test_after_an_error_the_packer_has_what_it_had_before_and_goes_on
+    failing.each do |error, value|
+      one = packer.write("before")
+      [value, [1, 2, [value]], { "a" => 1, "b" => value }, { value => 1 }, ["x" * 100_000, value]].each do |object|
+        assert_raises(error, error.name) { one.write(object) }
+        assert_equal "\xA6before".b, one.to_s, error
+      end
+      assert_equal "\xA6before\xC0".b, one.write(nil).to_s
+    end
+  end
+
+  Silent = Struct.new(:value) do
+    def to_msgpack(_packer) = MP.pack(value)
+  end
+
+  def test_an_object_that_writes_nothing_to_its_packer_is_refused
+    assert_raises(RuntimeError) { MP.pack([1, Silent.new(2)]) }
+    one = packer.write("before")
+    assert_raises(RuntimeError) { one.write([1, Silent.new(2)]) }
+    assert_equal "\xA6before".b, one.to_s
+  end
+
+  def test_after_an_error_nothing_of_the_object_is_in_the_io
+    failing.each do |error, value|
+      io = StringIO.new
+      one = packer(io, io_buffer_size: 1024).write(1)
+      assert_raises(error) { one.write(["x" * 10, value]) }
+      one.write(2).flush
+      assert_equal "\x01\x02", io.string, error
+    end
+  end
+
+  def test_after_an_error_only_what_was_there_before_and_was_not_taken_is_left
+    taking = { "" => [:reset.to_proc, :full_pack.to_proc, :flush.to_proc, ->(packer) { packer.buffer.read }],
+               "fore" => [->(packer) { packer.buffer.read(3) }, ->(packer) { packer.buffer.skip(3) }] }
+    taking.each do |left, calls|
+      calls.each do |call|
+        failing = Object.new
+        failing.define_singleton_method(:to_msgpack) do |packer|
+          call[packer]
+          packer.write("later" * 10)
+          raise KeyError
+        end
+        one = packer(StringIO.new).write("before")
+        assert_raises(KeyError) { one.write([failing]) }
+        assert_equal left, one.to_s
+      end
+    end
+  end
+
+  # Packs itself by the block.
+  def own(&block) = Object.new.tap { |made| made.define_singleton_method(:to_msgpack, &block) }
+
+  def test_how_deep_it_is_counts_anew_for_each_write_whatever_became_of_the_one_before
+    one = packer(max_depth: 2)
+    3.times do
+      assert_raises(KeyError) { one.write([own { |_| raise KeyError }]) }
+      one.write([own { |packer| packer.write(1) }])
+    end
+    assert_equal "\x91\x01".b * 3, one.to_s
+  end
+
+  # ---- what has been written ----
+
+  def test_size_empty_to_s_and_to_a_tell_what_there_is
+    one = packer
+    assert_predicate one, :empty?
+    assert_equal [0, "", ""], [one.size, one.to_s, one.to_a.join]
+    one.write([1, "é" * 50_000])
+    refute_predicate one, :empty?
+    assert_equal [one.size] * 4, [one.to_s, one.to_str, one.to_a.join, MP.pack([1, "é" * 50_000])].map(&:bytesize)
+    assert_equal Encoding::BINARY, one.to_s.encoding
+    assert_equal one.to_s, one.to_a.join
+  end
+
+  def test_to_s_gives_a_string_of_its_own
+    one = packer.write(1)
+    one.to_s << "changed"
+    early = one.to_s
+    one.write(2)
+    assert_equal ["\x01", "\x01\x02"], [early, one.to_s]
+  end
+
+  def test_reset_and_clear_forget_what_there_is
+    %i[reset clear].each do |method|
+      one = packer.write("x" * 100_000)
+      one.public_send(method)
+      assert_predicate one, :empty?
+      assert_equal "\x05", one.write(5).to_s
+    end
+  end
+
+  def test_full_pack_gives_what_there_is_and_begins_anew
+    one = packer.write(1)
+    assert_equal ["\x01", "", "\x02"], [one.full_pack, one.full_pack, one.write(2).full_pack]
+  end
+
+  def test_write_to_an_io_gives_the_number_of_bytes_and_empties
+    io = StringIO.new
+    one = packer.write([1, "x" * 100_000])
+    assert_equal MP.pack([1, "x" * 100_000]).bytesize, one.write_to(io)
+    assert_equal [MP.pack([1, "x" * 100_000]), true], [io.string.b, one.empty?]
+  end
+
+  def test_a_packer_is_not_copied
+    %i[dup clone].each { |method| assert_raises(NoMethodError, TypeError) { packer.write(1).public_send(method) } }
+  end
+
+  def test_a_packer_is_initialized_once
+    one = packer.write(1)
+    assert_raises(RuntimeError) { one.send(:initialize) }
+    assert_equal "\x01", one.to_s
+  end
+
+  def test_one_without_its_initialize_is_refused
+    { write: [1], write_nil: [], to_s: [], flush: [], reset: [], register_type: [1, Range, :to_s], buffer: [] }
+      .each do |method, arguments|
+      error = assert_raises(ArgumentError, method.to_s) { MP::Packer.allocate.public_send(method, *arguments) }
+      assert_match(/initialized/, error.message)
+    end
+  end
+
+  # ---- with an IO ----
+
+  def test_what_is_written_is_in_the_io_after_flush
+    io = StringIO.new
+    one = packer(io).write(1).write("a")
+    assert_same one, one.flush
+    assert_equal ["\x01\xA1a".b, true], [io.string.b, one.empty?]
+    assert_equal "\x01\xA1a\x02".b, one.write(2).flush.buffer.io.string.b
+  end
+
+  def test_flush_without_an_io_leaves_what_there_is
+    assert_equal "\x01", packer.write(1).flush.to_s
+  end
+
+  def test_an_io_has_write_or_shovel
+    { write: ->(text) { (@got << text) && text.bytesize }, "<<": ->(text) { @got << text } }.each do |name, body|
+      io = Object.new
+      io.instance_variable_set(:@got, +"")
+      io.define_singleton_method(name, &body)
+      packer(io).write([1, "x" * 100_000]).flush
+      assert_equal MP.pack([1, "x" * 100_000]), io.instance_variable_get(:@got).b, name
+    end
+  end
+
+  def test_beyond_io_buffer_size_it_is_handed_over_by_itself
+    io = StringIO.new
+    one = packer(io, io_buffer_size: 1024)
+    100.times { |i| one.write([i, "x" * 100]) }
+    assert_operator io.string.bytesize, :>, 5_000
+    assert_operator one.size, :<, 5_000
+    one.flush
+    assert_equal Array.new(100) { |i| [i, "x" * 100] }, MP::Unpacker.new.feed(io.string).each.to_a
+  end
+
+  def test_an_io_that_raises_does_so_out_of_flush
+    io = Object.new
+    io.define_singleton_method(:write) { |_| raise IOError, "gone" }
+    assert_equal "gone", assert_raises(IOError) { packer(io).write(1).flush }.message
+  end
+
+  def test_what_an_io_did_not_take_stays
+    refusing = Object.new
+    refusing.define_singleton_method(:write) { |text| text.clear && raise(KeyError) }
+    text = "x" * 10_000
+    { flush: [], full_pack: [], write_to: [refusing], write: [text], write_nil: [] }.each do |method, arguments|
+      one = packer(refusing, io_buffer_size: 20_000).write(text)
+      assert_raises(KeyError) { one.buffer.write("y" * 9_000) && one.public_send(method, *arguments).write(text) }
+      assert one.to_s.start_with?("\xDA\x27\x10#{text}#{"y" * 9_000}".b), method
+    end
+  end
+
+  def test_an_io_may_use_the_packer_that_writes_to_it
+    got = +"".b
+    one = nil
+    io = Object.new
+    io.define_singleton_method(:write) do |text|
+      got << text
+      one.write(2).flush if text == "\x01"
+      raise KeyError if text == "\x03" && one.write(4)
+    end
+    one = packer(io)
+    one.write(1).flush
+    assert_equal ["\x01\x02", ""], [got, one.to_s]
+    assert_raises(KeyError) { one.write(3).flush }
+    assert_equal "\x03\x04", one.to_s
+  end
+
+  def test_pack_with_an_io_writes_to_it_and_gives_nil
+    io = StringIO.new
+    assert_nil MP.pack([1, 2], io)
+    assert_nil MP.dump("a" * 40, io, compatibility_mode: true)
+    assert_equal "\x92\x01\x02\xDA\x00(#{"a" * 40}".b, io.string.b
+  end
+
+  # ---- options ----
+
+  def test_options_are_a_hash_or_keywords_behind_an_io_or_without_one
+    hash = { compatibility_mode: true }
+    [packer(hash), packer(**hash), packer(nil, hash), packer(nil, **hash), packer(StringIO.new, hash),
+     packer(StringIO.new, **hash)].each { |one| assert_predicate one, :compatibility_mode? }
+  end
+
+  def test_unknown_options_are_refused_by_name_with_those_that_there_are
+    [-> { packer(compat: true) }, -> { MP.pack(1, compat: true) }, -> { MP.pack(1, StringIO.new, compat: true) },
+     -> { packer(nil, { compat: true }) }].each do |call|
+      error = assert_raises(ArgumentError, &call)
+      assert_match(/compat\b.*compatibility_mode/m, error.message)
+    end
+  end
+
+  def test_options_of_something_else_are_refused
+    [-> { packer(freeze: true) }, -> { MP.pack(1, io_buffer_size: 4096) }, -> { MP.unpack("\x01", compatibility_mode: true) },
+     -> { MP::Buffer.new(max_depth: 5) }].each { |call| assert_match(/unknown/, assert_raises(ArgumentError, &call).message) }
+  end
+
+  def test_the_buffer_options_of_the_gem_are_taken_and_checked
+    one = packer(StringIO.new, io_buffer_size: 4096, read_reference_threshold: 512, write_reference_threshold: 600_000)
+    assert_equal "\x01", one.write(1).to_s
+    %i[io_buffer_size read_reference_threshold write_reference_threshold].each do |option|
+      assert_raises(TypeError, ArgumentError, option.to_s) { packer(option => "many") }
+    end
+  end
+
+  def test_options_are_a_hash_with_symbols
+    assert_raises(TypeError) { MP.pack(1, nil, 5) }
+    assert_match(/unknown/, assert_raises(ArgumentError) { MP.pack(1, nil, { "max_depth" => 5 }) }.message)
+  end
+
+  def test_numbers_outside_their_range_are_refused
+    [-1, 0, 2**32, 2**63].each { |depth| assert_raises(ArgumentError, depth.to_s) { packer(max_depth: depth) } }
+    [0, 1023, 2**31].each { |size| assert_raises(ArgumentError, size.to_s) { packer(io_buffer_size: size) } }
+  end
+
+  # ---- types of its own ----
+
+  def test_register_type_takes_a_method_name_or_a_block
+    one = packer
+    one.register_type(1, Range, :to_s)
+    assert_equal "d601#{hex("1..2")}", hex(one.write(1..2).to_s)
+    by_block = packer
+    by_block.register_type(1, Range) { |range| range.begin.to_s }
+    assert_equal "d40137", hex(by_block.write(7..9).to_s)
+    assert by_block.type_registered?(Range)
+    assert by_block.type_registered?(1)
+    refute by_block.type_registered?(2)
+    assert_equal [[1, Range]], by_block.registered_types.map { |type| type.values_at(:type, :class) }
+  end
+
+  def test_one_that_is_frozen_takes_no_types
+    assert_raises(FrozenError) { packer.freeze.register_type(1, Range, :to_s) }
+  end
+end

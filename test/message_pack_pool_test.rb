@@ -1,0 +1,98 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require_relative "support/message_pack_test_case"
+
+# A factory's pool of packers and unpackers.
+class MessagePackPoolTest < MessagePackTestCase
+  Point = Struct.new(:left, :right) do
+    def self.from_msgpack_ext(data) = new(*data.unpack("l>2"))
+    def to_msgpack_ext = to_a.pack("l>2")
+  end
+
+  def factory = MP::Factory.new.tap { |made| made.register_type(1, Point) }
+
+  VALUE = [Point.new(1, -2), { "key" => "value" }].freeze
+
+  def test_it_dumps_and_loads_like_its_factory
+    pool = factory.pool
+    assert_equal factory.dump(VALUE), pool.dump(VALUE)
+    assert_equal VALUE, pool.load(pool.dump(VALUE))
+    3.times { assert_equal VALUE, pool.load(pool.dump(VALUE)) }
+  end
+
+  def test_it_hands_packers_and_unpackers_to_a_block_and_gives_its_value
+    pool = factory.pool(2)
+    packed = pool.packer { |packer| packer.write(VALUE).to_s }
+    assert_equal VALUE, pool.unpacker { |unpacker| unpacker.feed(packed).read }
+    assert_equal [1, 2], pool.unpacker { |unpacker| unpacker.feed("\x01\x02").each.to_a }
+  end
+
+  def test_its_options_go_to_what_it_makes
+    symbolizing = factory.pool(1, symbolize_keys: true)
+    assert_equal({ key: Point.new(1, 2) }, symbolizing.load(symbolizing.dump({ key: Point.new(1, 2) })))
+    assert factory.pool(1, freeze: true).load("\x91\xA1a".b).frozen?
+    assert_equal "da0020", hex(factory.pool(1, compatibility_mode: true).dump("a" * 32)[0, 3])
+    assert_raises(ArgumentError) { factory.pool(1, symbolise: true) }
+  end
+
+  def test_one_that_was_left_in_the_middle_comes_back_clean
+    pool = factory.pool(1)
+    pool.packer { |packer| packer.write("left over") }
+    assert_equal "\x01", pool.packer { |packer| packer.write(1).to_s }
+    pool.unpacker { |unpacker| unpacker.feed("\x93\x01") }
+    assert_equal 5, pool.unpacker { |unpacker| unpacker.feed("\x05").read }
+  end
+
+  def test_after_an_error_it_goes_on
+    pool = factory.pool(1)
+    5.times do
+      assert_raises(NoMethodError) { pool.dump([1, Object.new]) }
+      assert_raises(MP::MalformedFormatError) { pool.load("\x92\x01\xC1") }
+      assert_raises(EOFError) { pool.load("\x92\x01") }
+      assert_raises(MP::MalformedFormatError) { pool.load("\x01\x02") }
+      assert_raises(KeyError) { pool.packer { |packer| packer.write(1) && raise(KeyError) } }
+      assert_raises(KeyError) { pool.unpacker { |unpacker| unpacker.feed("\x92") && raise(KeyError) } }
+    end
+    assert_equal VALUE, pool.load(pool.dump(VALUE))
+  end
+
+  def test_more_at_once_than_its_size_get_one_each
+    pool = factory.pool(1)
+    pool.packer do |first|
+      first.write(1)
+      pool.packer do |second|
+        refute_same first, second
+        assert_equal ["\x01", "\x02"], [first.to_s, second.write(2).to_s]
+        assert_equal VALUE, pool.load(pool.dump(VALUE))
+      end
+    end
+  end
+
+  def test_threads_share_it
+    pool = factory.pool(2)
+    wrong = Array.new(8) do |number|
+      Thread.new do
+        (0...500).count do |i|
+          value = [Point.new(number, i), "text #{i}"]
+          Thread.pass if (i % 50).zero?
+          pool.load(pool.dump(value)) != value
+        end
+      end
+    end
+    assert_equal 0, wrong.sum(&:value)
+  end
+
+  def test_later_registrations_do_not_touch_it_and_it_is_frozen
+    made = factory
+    pool = made.pool(1)
+    made.register_type(2, Range, packer: :to_s, unpacker: ->(data) { data })
+    assert_raises(NoMethodError) { pool.dump(1..2) }
+    assert_predicate pool, :frozen?
+    assert_equal VALUE, pool.load(pool.dump(VALUE))
+  end
+
+  def test_a_size_that_is_none_is_refused
+    ["1", -1].each { |size| assert_raises(TypeError, ArgumentError, RangeError, size.inspect) { factory.pool(size) } }
+  end
+end

@@ -1,0 +1,72 @@
+# frozen_string_literal: true
+
+# Packing and unpacking a document: ruby codec.rb SERVERS TOPIC LIBRARY DOCUMENT [SETTING=VALUE...], of which only two are
+# used. LIBRARY is penstock or msgpack (the gem).
+
+require "json"
+
+DOCUMENTS = {
+  "a small map" => { "id" => 12_345, "name" => "Alice", "active" => true },
+  "a big array" => Array.new(100_000) { |i| i * 7919 % 1_000_003 },
+  "a big map" => Array.new(1_000) { |i| ["key #{i}", i] }.to_h,
+  "long strings" => Array.new(10) { |i| "é#{i}" * 50_000 },
+  "short strings" => Array.new(1_000) { |i| "string number #{i}" },
+  "integers" => Array.new(1_000) { |i| [i, i * 1_000, -i * 70_000, i << 40][i * 7 % 4] },
+  "floats" => Array.new(1_000) { |i| i * 1.1 },
+  "a nested document" => {
+    "user" => { "id" => 1, "name" => "Bob", "tags" => %w[a b c], "address" => { "street" => "Main", "geo" => [1.5, 2.5] } },
+    "items" => Array.new(20) do |i|
+      { "sku" => "s#{i}", "qty" => i, "price" => i * 1.25, "options" => { "gift" => false, "note" => nil } }
+    end
+  }
+}.freeze
+SECONDS = 0.25 # about, for each of the two in a round
+
+def cpu = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
+
+# @return [Float] microseconds of CPU for one: the median of 5 parts
+def cost(&block)
+  count = 1
+  count *= 2 while timed(count, &block) < SECONDS / 5
+  Array.new(5) { timed(count, &block) }.sort[2] / count * 1e6
+end
+
+def timed(count, &block)
+  started = cpu
+  count.times(&block)
+  cpu - started
+end
+
+def kilobytes(name) = File.read("/proc/self/status")[/^#{name}:\s*(\d+)/, 1].to_i
+
+# @return [Integer] kilobytes that the process takes more, at most, for one of each. What garbage piles up to is the GC's affair:
+#   who makes less of it is collected less often, and has more of it at a time.
+def memory(codec, document)
+  GC.start
+  before = kilobytes("VmRSS")
+  20.times do
+    packed = codec.pack(document)
+    GC.start
+    codec.unpack(packed) == document or abort "it does not come back"
+    GC.start
+  end
+  kilobytes("VmHWM") - before
+end
+
+_servers, _topic, library, name = ARGV
+require library
+codec = library == "penstock" ? Penstock::MessagePack : MessagePack
+version = library == "penstock" ? Penstock::VERSION : MessagePack::VERSION
+document = DOCUMENTS.fetch(name)
+codec.unpack(codec.pack(1)) # what is only made once
+memory = memory(codec, document)
+packed = codec.pack(document)
+
+$stdout.sync = true
+puts JSON.generate(ready: "#{library} #{version}, Ruby #{RUBY_VERSION}", differs: [])
+while $stdin.gets
+  GC.start
+  packing = cost { codec.pack(document) }
+  unpacking = cost { codec.unpack(packed) }
+  puts JSON.generate(seconds: (packing + unpacking) / 1e6, delivered: 1, failed: 0, packing:, unpacking:, memory:)
+end

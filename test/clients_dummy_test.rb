@@ -194,6 +194,16 @@ class ClientsDummyTest < ClientTestCase
     assert_equal [1], (seen.map { |event| event[:label] })
   end
 
+  def test_a_batch_of_which_the_rest_is_refused_is_not_delivered_and_its_producer_raises
+    client = self.client.script { |message| :queue_full if message[:label] == 2 }
+    messages = Array.new(5) { |i| { topic: "t", payload: "", label: i } }
+    assert_equal false, client.produce_many(messages, 1_000).last
+    one = producer { |config| config.client_class = described }
+    one.client.script { |message| :queue_full if message[:label] == 2 }
+    error = assert_raises(Penstock::ProduceManyError) { one.produce_many_sync(messages) }
+    assert_equal [:queue_full, [0, 1]], [error.code, error.dispatched.map(&:label)]
+  end
+
   def test_a_script_decides_on_each_message_until_another_takes_its_place
     client = self.client.script { |message| :invalid_record if message[:payload] == "bad" }
     codes = lambda do

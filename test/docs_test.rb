@@ -130,6 +130,14 @@ class DocsTest < PenstockTest
     assert_equal ["404 stored", "Penstock::NotShareableError", "true"], output.lines(chomp: true)
   end
 
+  def test_the_ruby_snippets_about_message_pack_run_as_they_stand
+    output = ruby!("#{snippets_of("message-pack.md")}\n[consumer, producer, cluster].each(&:close)")
+    expected = ['["a", "b"]', "7", '[["id", 7]]', "[#<struct Point x=1, y=2>]", "1", "nested more than 128 deep (max_depth)",
+                "this Factory is frozen, as DefaultFactory always is: register types with one of your own " \
+                "(Penstock::MessagePack::Factory.new)", "unknown option :symbolise_keys", "7", "EOFError"]
+    assert_equal expected, output.lines(chomp: true)
+  end
+
   # ---- ready listeners ----
 
   LISTENERS = %w[logger statsd prometheus].to_h { |name| [name, File.read(File.join(ROOT, "docs/listeners-#{name}.md"))] }

@@ -337,7 +337,7 @@ class RactorTest < PenstockTest
       connection = producer.instance_variable_get(:@connection)
       connection.define_singleton_method(:use) { super().tap { Thread.new { producer.status.closing! }.join } } # the moment
       refused = begin; producer.shareable; rescue Penstock::Error => e; e.class.name; end
-      [connection.slot.handle("a", nil).closed?, refused]
+      [connection.slot.handle("a", nil, nil).closed?, refused]
     RUBY
   end
 
@@ -497,7 +497,7 @@ class RactorTest < PenstockTest
     slow << 1
     [late, adding].each(&:join)
     assert_raises(Penstock::NotShareableError) { one.shareable }
-    barred = one.instance_variable_get(:@connection).slot.handle("", nil)
+    barred = one.instance_variable_get(:@connection).slot.handle("", nil, nil)
     assert_raises(Penstock::NotShareableError) { barred.produce_async(topic:, payload: "x") }
   end
 

@@ -82,7 +82,7 @@ class WatchTest < PenstockTest
   end
 
   # Each of these ends the wait of the thread that serves. Those who wait beside it go on.
-  { kill: ->(thread) { thread.kill }, raise: ->(thread) { thread.raise(Interrupt) } }.each do |name, interrupt|
+  { kill: :kill.to_proc, raise: ->(thread) { thread.raise(Interrupt) } }.each do |name, interrupt|
     define_method("test_after_thread_#{name}_of_the_thread_that_serves_the_others_get_their_verdicts") do
       thread = serving_thread
       waiting = Array.new(2) { quiet_thread { @one.produce_sync(topic: @far, payload: "x").offset } }

@@ -1,7 +1,7 @@
 /*
  * Penstock::ShareableProducer: a producer's handle for any Ractor, and Penstock::ClientSlot: the main Ractor's side of it. Both
  * hold the same ps_slot (core/slot.c), which has the client that the producer uses at the moment. The handle is frozen and
- * holds nothing of Ruby's but a frozen String: it goes to any number of Ractors, threads and fibers.
+ * holds nothing of Ruby's but what is shareable: it goes to any number of Ractors, threads and fibers.
  */
 #include "penstock.h"
 #include <ruby/encoding.h>
@@ -117,6 +117,7 @@ struct shareable_object {
     struct ps_slot *slot; /* owns a reference, as a handle */
     VALUE id;             /* a frozen String */
     VALUE timeout_ms;     /* Integer or nil */
+    VALUE serializer;     /* a Producer::Serializer that is shareable, or nil */
 };
 
 static void shareable_mark(void *data)
@@ -124,6 +125,7 @@ static void shareable_mark(void *data)
     const struct shareable_object *object = data;
     rb_gc_mark(object->id);
     rb_gc_mark(object->timeout_ms);
+    rb_gc_mark(object->serializer);
 }
 
 static void shareable_free(void *data)
@@ -149,15 +151,16 @@ static const struct shareable_object *shareable_get(VALUE self)
     return rb_check_typeddata(self, &shareable_type);
 }
 
-/* handle(id, timeout_ms) */
-static VALUE slot_handle(VALUE self, VALUE id, VALUE timeout_ms)
+/* handle(id, timeout_ms, serializer) */
+static VALUE slot_handle(VALUE self, VALUE id, VALUE timeout_ms, VALUE serializer)
 {
     struct shareable_object *object;
     Check_Type(id, T_STRING);
     VALUE handle = TypedData_Make_Struct(shareable_class, struct shareable_object, &shareable_type, object);
-    object->id = object->timeout_ms = Qnil;
+    object->id = object->timeout_ms = object->serializer = Qnil;
     RB_OBJ_WRITE(handle, &object->id, rb_enc_interned_str(RSTRING_PTR(id), RSTRING_LEN(id), rb_enc_get(id)));
     RB_OBJ_WRITE(handle, &object->timeout_ms, timeout_ms);
+    RB_OBJ_WRITE(handle, &object->serializer, serializer);
     object->slot = slot_get(self);
     ps_slot_handle_made(object->slot);
     return rb_obj_freeze(handle);
@@ -191,6 +194,11 @@ static VALUE shareable_id(VALUE self)
 static VALUE shareable_timeout(VALUE self)
 {
     return shareable_get(self)->timeout_ms;
+}
+
+static VALUE shareable_serializer(VALUE self)
+{
+    return shareable_get(self)->serializer;
 }
 
 static VALUE shareable_closed_p(VALUE self)
@@ -269,7 +277,7 @@ void penstock_shareable_producer_init(void)
     rb_define_method(slot_class, "attend", slot_attend, 1);
     rb_define_method(slot_class, "await", slot_await, 0);
     rb_define_method(slot_class, "answer", slot_answer, 2);
-    rb_define_method(slot_class, "handle", slot_handle, 2);
+    rb_define_method(slot_class, "handle", slot_handle, 3);
 
     shareable_class = rb_const_get(penstock_module, rb_intern("ShareableProducer"));
     rb_gc_register_mark_object(shareable_class);
@@ -278,6 +286,7 @@ void penstock_shareable_producer_init(void)
     rb_define_method(shareable_class, "id", shareable_id, 0);
     rb_define_method(shareable_class, "max_wait_timeout", shareable_timeout, 0);
     rb_define_method(shareable_class, "closed?", shareable_closed_p, 0);
+    rb_define_private_method(shareable_class, "serializer", shareable_serializer, 0);
     rb_define_private_method(shareable_class, "hand_over", shareable_hand_over, 1);
     rb_define_private_method(shareable_class, "hand_over_many", shareable_hand_over_many, 2);
     rb_define_private_method(shareable_class, "renew", shareable_renew, 1);

@@ -9,7 +9,7 @@ module Penstock
   #   @param client [Client, nil] opened if need be; nil: there is none for now
   # @!method barred=(why)
   #   @param why [String, nil] calls raise {NotShareableError} with it; nil: they go through
-  # @!method handle(id, timeout_ms)
+  # @!method handle(id, timeout_ms, serializer)
   #   @return [ShareableProducer]
   # @!method changing=(changing)
   #   @param changing [Boolean] whether this thread is replacing the client: handles that it uses meanwhile would wait for it

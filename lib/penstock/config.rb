@@ -107,6 +107,23 @@ module Penstock
     attr_accessor :monitor
     # @return [Middleware, nil] nil: one of its own
     attr_accessor :middleware
+    # Makes the bytes of each payload that is not nil, so that a message's payload may be any object:
+    #
+    #     config.serializer = Penstock::MessagePack # or a Factory or Pool of it, JSON, ->(object) { ... }
+    #
+    # It has `dump(object)` or `call(object)`, of which the first is called if it has both, and returns a new String. A String is
+    # serialized too, so that what unpacks the topic's messages can unpack each of them. nil stays nil, a tombstone. Keys and
+    # headers are not serialized.
+    #
+    # It runs once for each message, in the thread and fiber that sends; for what is in the buffer, when that is flushed: so after
+    # the middleware, whose steps get the object, and before hooks ({Producer::Around#around}), listeners and
+    # {#client_class}, which get the String that is sent. A hook that replaces a payload replaces it by a String.
+    # Neither the message Hash nor its payload is changed.
+    #
+    # What it raises is the cause of a {SerializationError} to who sends, and so is what it returns if that is no String; nothing
+    # was sent, of a batch neither, and the buffer is as it was. For {Producer::Sharing#shareable} it has to be shareable.
+    # @return [#dump, #call, nil] nil: payloads are Strings; default nil
+    attr_accessor :serializer
     # How long a listener may take before "listener.slow" tells its name.
     # @return [Integer] ms; default 1_000
     attr_accessor :listener_budget
@@ -185,7 +202,7 @@ module Penstock
       defaults_of_recovery
       @idle_disconnect_timeout = 0
       @deliver = true
-      @client_class = @monitor = @middleware = nil
+      @client_class = @monitor = @middleware = @serializer = nil
       @listener_budget = 1_000
       @event_queue_limit = 100_000
       @event_queue_full = :drop_oldest
@@ -310,6 +327,9 @@ module Penstock
       check("client_class", client_class, "a Class or nil") { client_class.nil? || client_class.respond_to?(:new) }
       check("monitor", monitor, "a Penstock::Monitor or nil") { monitor.nil? || monitor.respond_to?(:instrument) }
       check("middleware", middleware, "a Penstock::Middleware or nil") { middleware.nil? || middleware.respond_to?(:run) }
+      check("serializer", serializer, "nil or an object with a method dump or call that takes the payload") do
+        serializer.nil? || Producer::Serializer.method_of(serializer)
+      end
     end
 
     def check_listening

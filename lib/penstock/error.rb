@@ -146,6 +146,9 @@ module Penstock
   # A message cannot be sent as it is. Nothing was sent, of a batch neither.
   class MessageInvalidError < Error; end
 
+  # `config.serializer` raised, then that is the `cause`; or it returned no String. Nothing was sent, of a batch neither.
+  class SerializationError < MessageInvalidError; end
+
   # The producer or cluster was closed. Nothing was sent.
   class ProducerClosedError < Error; end
 

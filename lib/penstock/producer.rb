@@ -7,6 +7,7 @@ require_relative "producer/sending"
 require_relative "producer/around"
 require_relative "producer/resending"
 require_relative "producer/tombstones"
+require_relative "producer/serializer"
 require_relative "producer/dispatch"
 require_relative "producer/listening"
 require_relative "producer/sharing"
@@ -31,7 +32,7 @@ module Penstock
   #
   # A message is a Hash with Symbol keys:
   # - `topic` (String or Symbol, required)
-  # - `payload` (String, or nil for a tombstone; required)
+  # - `payload` (String, or nil for a tombstone; required; with {Config#serializer} any object)
   # - `key` (String): also decides the partition, as the `partitioner` setting says
   # - `partition` (Integer): goes there; -1 or absent: the partitioner decides
   # - `partition_key` (String): decides the partition in place of `key`
@@ -105,7 +106,8 @@ module Penstock
       @hooks = [].freeze
       @adding_hooks = Mutex.new
       @sharing = Mutex.new
-      @direct = true # no transactions and no hooks
+      @serializer = nil
+      @direct = true # no transactions, no hooks and no serializer
       @transactional = @idempotent = @variants = false
       @connections = { {} => @connection = Connection.new(self) }
       @making_variants = Mutex.new
@@ -142,7 +144,8 @@ module Penstock
       @poller = config.polling.made_poller
       probe = build_client(config.kafka) # finds what is wrong with the settings
       @transactional = probe.transactional?
-      @direct = false if @transactional
+      @serializer = Serializer.new(config.serializer, id) if config.serializer
+      @direct = false if @transactional || @serializer
       @idempotent = probe.idempotent?
       @events.refresh
       status.configured!

@@ -15,6 +15,8 @@ module Penstock
   # {Producer::Around#around}, middleware and listeners of "message.produced_sync" and the like would have to run in the main
   # Ractor: with them calls raise {NotShareableError}, and nothing was sent.
   #
+  # Payloads go through the producer's {Config#serializer}, in the Ractor that sends.
+  #
   # A {DeliveryHandle} stays in the Ractor that has it, and is waited for there; a {DeliveryReport} may be sent to others.
   class ShareableProducer
     include Producer::Resending
@@ -39,14 +41,7 @@ module Penstock
     # @raise [NotShareableError] the producer does what only the main Ractor can; nothing was sent
     # @raise [ForkedError] this is another process's handle; nothing was sent
     # @raise [Error] see {Producer::Dispatch#produce_sync}
-    def produce_sync(message)
-      handle = nil
-      handle = produce_async(message)
-      handle.wait(max_wait_timeout_ms: max_wait_timeout)
-    rescue DeliveryError => e
-      retry if goes_on?(nil, handle, e)
-      raise
-    end
+    def produce_sync(message) = send_and_wait(ready(message))
 
     # Sends a message without waiting for its verdict.
     #
@@ -55,29 +50,21 @@ module Penstock
     # @param message [Hash] see {#produce_sync}
     # @return [DeliveryHandle] for this Ractor
     # @raise [Error] see {#produce_sync}, {Producer::Dispatch#produce_async}
-    def produce_async(message)
-      until (handle = hand_over(message))
-        connect
-      end
-      handle
-    rescue Error => e
-      retry if goes_on?(nil, nil, e)
-      raise
-    end
+    def produce_async(message) = send_one(ready(message))
 
     # Sends messages and waits for all their verdicts. All are checked before the first is sent. Blocks: like {#produce_sync}.
     #
     # @param messages [Array<Hash>] see {#produce_sync}
     # @return [Array<DeliveryHandle>] one for each message, in order: all were delivered
     # @raise [Error] see {#produce_sync}, {Producer::Dispatch#produce_many_sync}
-    def produce_many_sync(messages) = send_many(messages, max_wait_timeout)
+    def produce_many_sync(messages) = send_many(ready_many(messages), max_wait_timeout)
 
     # Sends messages without waiting for their verdicts. Blocks: like {#produce_async}.
     #
     # @param messages [Array<Hash>] see {#produce_sync}
     # @return [Array<DeliveryHandle>] one for each message, in order
     # @raise [Error] see {#produce_sync}, {Producer::Dispatch#produce_many_async}
-    def produce_many_async(messages) = send_many(messages, false)
+    def produce_many_async(messages) = send_many(ready_many(messages), false)
 
     # @param message [Hash] see {Producer::Dispatch#tombstone_sync}
     # @return [DeliveryReport]
@@ -103,6 +90,29 @@ module Penstock
     def inspect = "#<#{self.class} #{id}>"
 
     private
+
+    def ready(message) = serializer ? serializer.run(message) : message
+
+    def ready_many(messages) = serializer ? serializer.run_many(messages) : messages
+
+    def send_and_wait(message)
+      handle = nil
+      handle = send_one(message)
+      handle.wait(max_wait_timeout_ms: max_wait_timeout)
+    rescue DeliveryError => e
+      retry if goes_on?(nil, handle, e)
+      raise
+    end
+
+    def send_one(message)
+      until (handle = hand_over(message))
+        connect
+      end
+      handle
+    rescue Error => e
+      retry if goes_on?(nil, nil, e)
+      raise
+    end
 
     def connect
       renew(nil) or raise ProducerClosedError.new("the producer has no connection [producer #{id}]", producer_id: id)

@@ -116,7 +116,7 @@ module Penstock
         topics = messages.each_with_index.map { |message, index| check(message, index) }
         handles, error = take(messages, topics)
         tally[0] = handles.size if tally
-        [handles, error, timeout_ms == false ? nil : Handle.await_all(handles)]
+        [handles, error, timeout_ms == false ? nil : error.nil? && Handle.await_all(handles)]
       end
 
       # @return [true]

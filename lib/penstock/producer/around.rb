@@ -14,8 +14,8 @@ module Penstock
       #       puts report.offset if sending.operation == :produce_sync
       #     end
       #
-      # It runs in the thread and fiber that sends, after the middleware, around the transaction of its own that a message has
-      # outside of one, and has to call {Sending#call} there, once. The first hook is the outermost. What is refused
+      # It runs in the thread and fiber that sends, after middleware and serializer, around the transaction of its own that a
+      # message has outside of one, and has to call {Sending#call} there, once. The first hook is the outermost. What is refused
       # before, as the producer is closed or the message is no Hash, passes no hook, nor does an empty batch.
       #
       # What a hook raises before it called goes to the caller, and nothing was sent, of a batch neither; with a hook that

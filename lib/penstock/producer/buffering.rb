@@ -5,7 +5,7 @@ module Penstock
     # Messages put aside, to be sent together by a flush. Array's own operations, each atomic in CRuby, keep the
     # buffer whole, so that a signal trap can put messages there too; one flush at a time keeps the order.
     module Buffering
-      # Puts a message aside. It is checked, and goes through the middleware, when it is flushed.
+      # Puts a message aside. It is checked, and goes through the middleware and the serializer, when it is flushed.
       #
       # Blocks: never.
       # @param message [Hash] see {Producer}

@@ -60,12 +60,12 @@ module Penstock
 
       # A handle for other Ractors.
       # @return [ShareableProducer]
-      def share(id, timeout_ms)
+      def share(id, timeout_ms, serializer)
         use
         handle = exclusively do
           @slot = ClientSlot.new if @slot.nil? || @slot.inherited?
           publish
-          @slot.handle(id, timeout_ms)
+          @slot.handle(id, timeout_ms, serializer)
         end
         @slot.serve(self)
         @slot.close unless @producer.status.active? # who closes has looked for one before there was any, perhaps

@@ -2,7 +2,7 @@
 
 module Penstock
   class Producer
-    # Sending, and what stands before it: middleware, variants, the transaction of its own that a transactional
+    # Sending, and what stands before it: middleware, serializer, variants, the transaction of its own that a transactional
     # producer gives a message outside of one, and the second attempt when the client was replaced.
     module Dispatch
       include Resending
@@ -115,13 +115,15 @@ module Penstock
 
       private
 
-      # Nobody listens, no transactions, no hooks: then a message goes its way with as few method calls as there can be.
+      # Nobody listens, no transactions, no hooks, no serializer: then a message goes its way with as few method calls as
+      # there can be.
       def direct? = @monitor.silent? && @direct
 
       # @param tally [Buffering::Tally, nil] is told when all is done
       def dispatching(event, type, name, given, tally = nil, &send)
         check_usable
         ready = name == :message ? @middleware.run(given) : @middleware.run_many(given)
+        ready = name == :message ? @serializer.run(ready) : @serializer.run_many(ready) if @serializer
         hooks = @hooks
         return dispatched(event, name, ready, tally, &send) if hooks.empty?
 

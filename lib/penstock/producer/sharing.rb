@@ -12,7 +12,7 @@ module Penstock
       #
       # What needs Ruby code of the main Ractor for each call cannot go along: transactions, middleware, hooks
       # ({Around#around}), listeners of "message.produced_sync" and the like, a client that sends nothing, mode :reactor. What
-      # of it comes later makes the handles' calls raise, until it is gone.
+      # of it comes later makes the handles' calls raise, until it is gone. A {Config#serializer} goes along if it is shareable.
       #
       # Also of a {Variant}, then with its settings. Only in the main Ractor; not in a signal trap. Blocks: like a first use.
       #
@@ -25,7 +25,7 @@ module Penstock
         reason = unshareable_for_good || unshareable_for_now
         raise NotShareableError, "#{reason} [producer #{id}]" if reason
 
-        handle = current_connection.share(id, max_wait_timeout)
+        handle = current_connection.share(id, max_wait_timeout, @serializer)
         sharing_changed # what has come meanwhile
         check_usable
         handle
@@ -58,7 +58,10 @@ module Penstock
       end
 
       def unshareable_for_good
-        if @transactional
+        if !Ractor.shareable?(@serializer)
+          "its serializer (#{@serializer.name}) is not shareable; a module with a method dump is, " \
+            "and what Ractor.make_shareable gives"
+        elsif @transactional
           "a transaction belongs to the fiber that has begun it, so a producer with a transactional.id is not shareable"
         elsif !config.deliver || config.client_class
           "only librdkafka's own client is shareable, and this producer has another (config.deliver, config.client_class)"

@@ -1,0 +1,31 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+
+# Programs of examples/ that have no test of their own (test/ffi_defect_test.rb).
+class ExamplesTest < PenstockTest
+  ROOT = File.expand_path("..", __dir__)
+
+  def example(name, *arguments)
+    Limited.capture3(RbConfig.ruby, "-w", "-I", File.join(ROOT, "lib"), File.join(ROOT, "examples", name), *arguments)
+  end
+
+  def assert_unpacked(output, ractors, messages)
+    rows = output.lines.map(&:split)
+    assert_equal %w[messages Ractors objects/s sum], rows.shift
+    assert_equal [[messages, "1", "right"], [messages, ractors, "right"]], (rows.map { |row| row.values_at(0, 1, 3) })
+    rows.each { |row| assert_operator Integer(row[2]), :>, 0 }
+  end
+
+  def test_ractors_unpack_what_was_sent_to_an_embedded_cluster_each_its_share
+    output, errors, status = example("ractors_unpack.rb", "3", "2500")
+    assert_equal ["", true], [errors, status.success?]
+    assert_unpacked output, "3", "2500"
+  end
+
+  def test_ractors_unpack_what_was_sent_to_the_brokers_that_are_named
+    output, errors, status = example("ractors_unpack.rb", "2", "100", cluster.bootstrap_servers)
+    assert_equal ["", true], [errors, status.success?]
+    assert_unpacked output, "2", "100"
+  end
+end

@@ -1,26 +1,43 @@
 # frozen_string_literal: true
 
-# Round trips of a document in so many Ractors at once: ruby codec_ractors.rb SERVERS TOPIC RACTORS [SETTING=VALUE...].
+# Round trips of a document in so many Ractors, or processes, at once:
+# ruby codec_ractors.rb SERVERS TOPIC DOCUMENT RACTORS|PROCESSES COUNT ROUND_TRIPS [SETTING=VALUE...].
 
 require_relative "program"
 include BenchProgram # rubocop:disable Style/MixinUsage -- a program
 
 Warning[:experimental] = false
-RACTORS = Integer(ARGUMENTS[0])
-ROUND_TRIPS = 200_000
+NAME, KIND, *rest = ARGUMENTS
+COUNT, ROUND_TRIPS = rest.map { |number| Integer(number) }
+NUMBERS = { "integers" => Array.new(500) { |i| i * 1_001 }, "floats" => Array.new(500) { |i| i * 1.1 } }.freeze
+DOCUMENT = { "user" => { "id" => 1, "name" => "Bob", "tags" => %w[a b c] }, "readings" => Array.new(40) { |i| i * 1_001 },
+             "comment" => "x" * 200 }.freeze
+DOCUMENTS = Ractor.make_shareable({ "numbers" => NUMBERS, "document" => DOCUMENT })
 
-DOCUMENT = Ractor.make_shareable({ "user" => { "id" => 1, "name" => "Bob", "tags" => %w[a b c] },
-                                   "readings" => Array.new(40) { |i| i * 1_001 }, "comment" => "x" * 200 })
-
-# What one Ractor does.
-def round_trips(count)
-  packed = Penstock::MessagePack.pack(DOCUMENT)
+# What each does.
+def round_trips(document, count)
+  packed = Penstock::MessagePack.pack(document)
   count.times { packed = Penstock::MessagePack.pack(Penstock::MessagePack.unpack(packed)) }
-  packed.bytesize
 end
 
-rounds(RACTORS * ROUND_TRIPS, ", #{RACTORS} Ractors") do
-  ractors = Array.new(RACTORS) { Ractor.new(ROUND_TRIPS) { |count| round_trips(count) } }
+def in_ractors
+  ractors = Array.new(COUNT) do
+    Ractor.new(DOCUMENTS.fetch(NAME), ROUND_TRIPS) { |document, count| round_trips(document, count) }
+  end
   ractors.each { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take }
+end
+
+def in_processes
+  pids = Array.new(COUNT) do
+    fork do
+      round_trips(DOCUMENTS.fetch(NAME), ROUND_TRIPS)
+      exit!(0)
+    end
+  end
+  pids.each { |pid| Process.wait2(pid).last.success? or abort "a process failed" }
+end
+
+rounds(COUNT * ROUND_TRIPS, ", #{KIND}") do
+  KIND == "ractors" ? in_ractors : in_processes
   {}
 end

@@ -652,6 +652,23 @@ static void run_out_of_time(void)
     await_empty_registry();
 }
 
+/* What still comes while a client leaves the poller is not what a wake-up was missed for. */
+static void leave_amid_events(void)
+{
+    struct ps_client_settings settings = client_settings;
+    char errstr[256];
+    settings.sweep_us = 100;
+    for (int i = 0; i < 40; i++) {
+        rd_kafka_conf_t *conf = conf_for(bootstraps, NULL);
+        set(conf, "statistics.interval.ms", "1");
+        struct ps_client *client = ps_client_new(conf, "leaving", poller, &settings);
+        if (ps_open_once(&client->open, errstr, sizeof(errstr)) < 0) die(errstr);
+        usleep(3000);
+        ps_open_abandon(&client->open);
+        await_empty_registry();
+    }
+}
+
 /* Looked at all the time: a client that nobody looks at, and has something, is seen by the sweep. */
 static void watch_part(void)
 {
@@ -660,6 +677,7 @@ static void watch_part(void)
     char errstr[256];
     turn_away();
     run_out_of_time();
+    leave_amid_events();
     begin();
     settings.sweep_us = 300;
     watchers = WATCHERS;

@@ -37,6 +37,7 @@ static void settle_everything(struct ps_client *client)
 
 static void destroy(struct ps_client *client)
 {
+    atomic_store(&client->deaf, true); /* before: the sweep is not to wonder */
     rd_kafka_queue_cb_event_enable(client->queue, NULL, NULL); /* after this no callback runs or will run */
     ps_poller_leave(client->poller, client);
     ps_topics_destroy(&client->topics);

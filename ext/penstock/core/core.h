@@ -583,6 +583,7 @@ struct ps_client {
     _Atomic bool ready;              /* is in the stack */
     _Atomic bool served;             /* somebody takes events from `queue`: the poller, or who has borrowed the client */
     _Atomic bool passed_over;        /* somebody else came by meanwhile */
+    _Atomic bool deaf;               /* its callback is no longer called: it leaves the poller, which then looks once more */
     _Atomic uint32_t watch;          /* watch.c's: see there */
     bool in_run, left;
     int64_t visited_us;

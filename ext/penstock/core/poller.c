@@ -268,7 +268,7 @@ static void sweep(struct ps_poller *poller, int64_t now)
         /* The callback runs under the queue's lock, so whatever this length counts has already marked its client. Who kept
          * watch was asked first: it has pushed the client, or was turned away, before it stopped looking. */
         bool missed = rd_kafka_queue_length(client->queue) > 0 && !ps_watch_looks(client) && !atomic_load(&client->ready) &&
-                      !client->in_run && !atomic_load(&client->passed_over);
+                      !client->in_run && !atomic_load(&client->passed_over) && !atomic_load(&client->deaf);
         ps_poller_hand_back(client);
         if (!missed) continue;
         count(&poller->missed_wakeups);

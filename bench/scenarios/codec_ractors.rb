@@ -14,7 +14,6 @@ class CodecRactors < Bench::Scenario
   private_constant :ROUND_TRIPS
 
   bar 1.7, case: "numbers, 2", of_case: "numbers, 1", side: "Ractors"
-  bar 0.9, case: "numbers, 2", side: "Ractors"
 
   # @return [Hash] with the document and how many work on it
   def cases = ROUND_TRIPS.keys.product([1, 2, 4]).to_h { |name, count| ["#{name}, #{count}", [name, count]] }

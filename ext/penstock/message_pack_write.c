@@ -366,7 +366,7 @@ void penstock_pack(struct penstock_packing *packing, VALUE object)
 struct to_string {
     struct ps_writer writer; /* first */
     VALUE more;              /* the String; nil: there is still room in `first` */
-    char first[4096];
+    char first[16384];
 };
 
 static void grow(struct ps_writer *writer, size_t more)

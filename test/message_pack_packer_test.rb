@@ -353,6 +353,18 @@ class MessagePackPackerTest < MessagePackTestCase
     end
   end
 
+  def test_what_an_io_adds_meanwhile_stays
+    one = nil
+    io = Object.new
+    io.define_singleton_method(:write) { |text| text.bytesize.tap { one.write(2) if text == "\x01" } }
+    one = packer(io)
+    { flush: [], full_pack: [], write_to: [io] }.each do |method, arguments|
+      one.write(1).public_send(method, *arguments)
+      assert_equal "\x02", one.to_s, method
+      one.reset
+    end
+  end
+
   def test_an_io_may_use_the_packer_that_writes_to_it
     got = +"".b
     one = nil

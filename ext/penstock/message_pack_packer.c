@@ -341,9 +341,11 @@ static VALUE packer_to_a(VALUE self)
 static VALUE packer_full_pack(VALUE self)
 {
     struct packer *packer = packer_get(self);
-    VALUE packed = Qnil;
-    if (NIL_P(packer->bytes->io)) packed = packer_to_s(self);
-    else penstock_buffer_flush(packer->buffer);
+    if (!NIL_P(packer->bytes->io)) {
+        penstock_buffer_flush(packer->buffer); /* what the io adds meanwhile stays */
+        return Qnil;
+    }
+    VALUE packed = packer_to_s(self);
     penstock_buffer_clear(packer->bytes);
     return packed;
 }

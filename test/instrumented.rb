@@ -85,10 +85,11 @@ class Instrumented
   def environment = {}
 
   # The address sanitizer. Not of what is on stacks: an exception of Ruby's leaves functions in a way that the sanitizer does not
-  # see, and so what it had marked there stays marked. The core's stacks are watched in test/core_test.rb.
+  # see, and so what it had marked there stays marked. The core's stacks are watched in test/core_test.rb. It keeps freed memory
+  # for a while, so as to see who still uses it; no more of it than tests allow that look for leaks.
   class Asan < Instrumented
     OPTIONS = "detect_leaks=0:detect_stack_use_after_return=0:use_sigaltstack=0:allow_user_segv_handler=1:handle_segv=0:" \
-              "abort_on_error=1:symbolize=1"
+              "abort_on_error=1:symbolize=1:quarantine_size_mb=64"
 
     def name = "asan"
     def title = "address sanitizer"

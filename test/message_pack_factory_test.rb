@@ -225,6 +225,18 @@ class MessagePackFactoryTest < MessagePackTestCase
     end
   end
 
+  def test_bytes_that_are_no_utf_8_are_no_symbol
+    [false, true].each do |optimized|
+      made = factory(0, Symbol, optimized_symbols_parsing: optimized)
+      error = assert_raises(MP::MalformedFormatError) { made.load("\xD5\x00\xFFa".b) }
+      assert_equal "a Symbol's bytes are no UTF-8", error.message
+    end
+    ["\xFFa", "\xC3", "ab\xE2\x82"].each do |bytes|
+      assert_raises(MP::MalformedFormatError) { MP.unpack(MP.pack({ bytes => 1 }), symbolize_keys: true) }
+    end
+    assert_equal({ "\xFFa" => 1 }, MP.unpack("\x81\xA2\xFFa\x01".b))
+  end
+
   def test_a_packer_of_ones_own_for_symbols_is_used
     made = factory(0, Symbol, packer: ->(symbol) { symbol.to_s.upcase }, unpacker: ->(data) { data.downcase.to_sym })
     assert_equal "d40041", hex(made.dump(:a))

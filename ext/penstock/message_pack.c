@@ -29,6 +29,16 @@ void penstock_unread(enum ps_read why, const struct penstock_mp_options *options
     }
 }
 
+static VALUE beyond_the_stack(VALUE arg, VALUE error)
+{
+    penstock_message_pack_raise("StackError", "nested too deep for this thread's stack, or a part of itself");
+}
+
+VALUE penstock_guard_stack(VALUE (*function)(VALUE arg), VALUE arg)
+{
+    return rb_rescue2(function, arg, beyond_the_stack, Qnil, rb_eSysStackError, (VALUE)0);
+}
+
 /* ---- options ---- */
 
 enum option_kind { FLAG, NUMBER, NUMBER64, SIZE, UNUSED, UNUSED_FLAG }; /* the unused are the msgpack gem's */
@@ -185,6 +195,7 @@ void penstock_message_pack_init(void)
     penstock_registry_init();
     penstock_buffer_init();
     penstock_message_pack_write_init();
+    penstock_message_pack_keys_init();
     penstock_message_pack_read_init();
     penstock_packer_init();
     penstock_unpacker_init();

@@ -34,6 +34,9 @@ void penstock_io_and_options(int argc, const VALUE *argv, VALUE *io, VALUE *opti
 NORETURN(void penstock_message_pack_raise(const char *class_name, const char *format, ...));
 /* Raises what it means. */
 NORETURN(void penstock_unread(enum ps_read why, const struct penstock_mp_options *options));
+/* Calls it. Ruby can only raise its SystemStackError where the stack ends, which no `rescue` without a class sees: it becomes a
+ * StackError here, where there is room again. */
+VALUE penstock_guard_stack(VALUE (*function)(VALUE arg), VALUE arg);
 void penstock_message_pack_init(void);
 
 /* ---- message_pack_registry.c: what is registered, for the life of a Packer ---------------------------- */
@@ -125,9 +128,18 @@ uint64_t penstock_packer_written(VALUE packer); /* bytes, ever */
 void penstock_packer_depth(VALUE packer, uint32_t depth); /* at which its methods go on */
 void penstock_packer_init(void);
 
+/* ---- message_pack_keys.c: keys of Hashes that were seen lately -------------------------------------------------- */
+
+struct penstock_keys;
+
+struct penstock_keys *penstock_keys(void); /* the Ractor's, for as long as it lives */
+VALUE penstock_key(struct penstock_keys *keys, const uint8_t *bytes, size_t size, bool symbolize);
+VALUE penstock_symbol(const char *bytes, size_t size);
+void penstock_message_pack_keys_init(void);
+
 /* ---- message_pack_read.c: a reader's tokens into Ruby's objects ---------------------------------------------- */
 
-enum { PENSTOCK_BUILD_STACK = 128, PENSTOCK_BUILD_FRAMES = 32, PENSTOCK_BUILD_KEYS = 32 };
+enum { PENSTOCK_BUILD_STACK = 128, PENSTOCK_BUILD_FRAMES = 32 };
 
 /* On the stack of who reads, where the GC finds what it holds. */
 struct penstock_building {
@@ -138,7 +150,10 @@ struct penstock_building {
     VALUE *items; /* values of containers that have not ended, and large containers */
     size_t size, capacity;
     VALUE more_items, more_frames; /* hold them when they do not fit into the arrays below; else false */
-    VALUE keys[PENSTOCK_BUILD_KEYS]; /* seen lately */
+    VALUE source; /* the String that is read, and may change when code of users' runs; false: the bytes stay where they are */
+    uint64_t *turns, turn; /* how often code of users' began and ended, NULL: never; and what that was here */
+    VALUE turns_held; /* that memory */
+    struct penstock_keys *keys; /* the Ractor's; NULL until one is needed */
     VALUE first_items[PENSTOCK_BUILD_STACK];
     struct ps_frame first_frames[PENSTOCK_BUILD_FRAMES];
 };
@@ -148,6 +163,8 @@ void penstock_build_begin(struct penstock_building *building, struct ps_reader r
 /* Goes on with what was kept of an object. */
 void penstock_build_restore(struct penstock_building *building, const VALUE *items, size_t size, const struct ps_frame *frames);
 enum ps_read penstock_build(struct penstock_building *building, VALUE *value);
+/* False: something has come back to what has gone on since, and may touch nothing. */
+bool penstock_build_turn(struct penstock_building *building);
 void penstock_build_end(struct penstock_building *building); /* need not be called when something is raised */
 VALUE penstock_unpack_string(VALUE string, VALUE registry, const struct penstock_mp_options *options);
 void penstock_message_pack_read_init(void);

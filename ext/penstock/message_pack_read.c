@@ -11,7 +11,8 @@
 enum {
     LARGEST_ARRAY = 64, /* elements that wait on the stack; of a larger one, so many go into it at a time */
     LARGEST_HASH = 1024, /* pairs that wait there; of a larger one, each goes into it at once */
-    LONGEST_KEY = 64 /* bytes of one that is looked for in `keys` */
+    SHORTEST_SHARED = 1024, /* bytes of a String that shares those of the source, */
+    LEAST_PART = 16 /* of which it is a sixteenth or more */
 };
 
 static int utf8, binary; /* encodings */
@@ -33,12 +34,14 @@ void penstock_build_begin(struct penstock_building *building, struct ps_reader r
     building->size = 0;
     building->capacity = PENSTOCK_BUILD_STACK;
     building->more_items = building->more_frames = Qfalse;
-    memset(building->keys, 0, sizeof(building->keys));
+    building->source = Qfalse;
+    building->turns = NULL;
+    building->keys = NULL;
 }
 
 void penstock_build_end(struct penstock_building *building)
 {
-    if (building->more_items) rb_free_tmp_buffer(&building->more_items);
+    if (building->more_items && !building->turns) rb_free_tmp_buffer(&building->more_items);
     if (building->more_frames) rb_free_tmp_buffer(&building->more_frames);
 }
 
@@ -57,6 +60,7 @@ static void push(struct penstock_building *building, VALUE value)
 {
     size_t size = building->size * sizeof(value);
     if (building->size == building->capacity) {
+        if (building->turns) building->more_items = Qfalse; /* left to the GC */
         building->items = enlarge(&building->more_items, building->items, size, size * 2);
         building->capacity *= 2;
     }
@@ -80,88 +84,132 @@ static bool deeper(struct penstock_building *building)
     return true;
 }
 
+/* ---- code of users' ---- */
+
+/*
+ * Code of users' runs between these two. A String that it may change is not read any further, but a frozen one with its bytes. And
+ * a continuation of its may come back when all has gone on or ended: that is refused before anything is looked at, so it is
+ * counted where continuations set nothing back.
+ */
+static void before_users_code(struct penstock_building *building)
+{
+    struct ps_reader *reader = &building->reader;
+    if (!building->turns) {
+        building->turns = rb_alloc_tmp_buffer(&building->turns_held, sizeof(*building->turns));
+        *building->turns = 0;
+    }
+    building->turn = ++*building->turns;
+    if (!building->source || OBJ_FROZEN(building->source)) return;
+    size_t left = (size_t)(reader->end - reader->at);
+    building->source = rb_str_new_frozen(building->source);
+    reader->end = (const uint8_t *)RSTRING_END(building->source);
+    reader->at = reader->end - left;
+}
+
+bool penstock_build_turn(struct penstock_building *building)
+{
+    if (!building->turns) return true;
+    if (*building->turns != building->turn) return false;
+    building->turn = ++*building->turns;
+    return true;
+}
+
+static void after_users_code(struct penstock_building *building)
+{
+    if (!penstock_build_turn(building)) rb_raise(rb_eRuntimeError, "a continuation came back to where unpacking had gone on");
+}
+
 void penstock_build_restore(struct penstock_building *building, const VALUE *items, size_t size, const struct ps_frame *frames)
 {
     struct ps_reader *reader = &building->reader;
     if (reader->depth > reader->max_depth) make_deeper(building, reader->depth);
     memcpy(reader->frames, frames, reader->depth * sizeof(*frames));
+    if (size > 0) before_users_code(building); /* keys may be among them */
     for (size_t i = 0; i < size; i++) push(building, items[i]);
 }
 
 /* ---- values ---- */
 
-/* Where a key is kept if it was seen lately. */
-static VALUE *place_of(struct penstock_building *building, const struct ps_token *token)
-{
-    uint32_t mixed = token->size * 31 + token->bytes[0];
-    mixed = mixed * 31 + token->bytes[token->size - 1];
-    mixed = mixed * 31 + token->bytes[token->size / 2];
-    return &building->keys[mixed % PENSTOCK_BUILD_KEYS];
-}
-
-static bool is_key(VALUE key, const struct ps_token *token)
-{
-    if (!key) return false;
-    VALUE string = SYMBOL_P(key) ? rb_sym2str(key) : key;
-    return (size_t)RSTRING_LEN(string) == token->size && memcmp(RSTRING_PTR(string), token->bytes, token->size) == 0;
-}
-
-static VALUE symbol(const struct ps_token *token)
-{
-    const char *bytes = (const char *)token->bytes;
-    VALUE symbol = rb_check_symbol_cstr(bytes, token->size, rb_utf8_encoding());
-    return NIL_P(symbol) ? rb_str_intern(rb_utf8_str_new(bytes, token->size)) : symbol; /* one that the GC may take again */
-}
-
-static VALUE new_key(const struct penstock_building *building, const struct ps_token *token)
-{
-    if (building->options->symbolize_keys) return symbol(token);
-    return rb_enc_interned_str((const char *)token->bytes, token->size, rb_utf8_encoding());
-}
-
 static VALUE key(struct penstock_building *building, const struct ps_token *token)
 {
-    if (token->size == 0 || token->size > LONGEST_KEY) return new_key(building, token);
-    VALUE *place = place_of(building, token);
-    if (!is_key(*place, token)) *place = new_key(building, token);
-    return *place;
+    if (!building->keys) building->keys = penstock_keys();
+    return penstock_key(building->keys, token->bytes, token->size, building->options->symbolize_keys);
 }
 
-static VALUE string(const struct penstock_building *building, const struct ps_token *token, int encoding, bool frozen)
+/*
+ * A long String that ends where its source ends may share the source's bytes, as slices do, if it is a good part of all that lives
+ * for as long as it does then. 0: it may not. A frozen source of another class would be changed by it, and may be other Ractors'.
+ */
+static VALUE shared(struct penstock_building *building, const struct ps_token *token)
+{
+    if (!building->source || token->size < SHORTEST_SHARED || building->reader.at != building->reader.end) return 0;
+    if (rb_obj_class(building->source) != rb_cString) return 0;
+    VALUE root = rb_str_new_frozen(building->source);
+    bool slice = RB_FL_ANY_RAW(root, RUBY_ELTS_SHARED); /* of something larger */
+    if (slice || token->size < rb_str_capacity(root) / LEAST_PART) return 0;
+    return rb_str_subseq(root, RSTRING_LEN(root) - (long)token->size, (long)token->size);
+}
+
+static VALUE string(struct penstock_building *building, const struct ps_token *token, int encoding, bool frozen)
 {
     const char *bytes = (const char *)token->bytes;
     if (frozen || building->options->freeze) return rb_enc_interned_str(bytes, token->size, rb_enc_from_index(encoding));
-    VALUE string = rb_str_new(bytes, token->size);
+    VALUE string = shared(building, token);
+    if (!string) string = rb_str_new(bytes, token->size);
+    RB_ENC_CODERANGE_CLEAR(string);
     RB_ENCODING_SET_INLINED(string, encoding);
     return string;
 }
 
-static VALUE extension_value(const struct penstock_building *building, int8_t type, VALUE payload)
+static VALUE extension_value(struct penstock_building *building, int8_t type, VALUE payload)
 {
     if (!building->options->allow_unknown_ext)
         penstock_message_pack_raise("UnknownExtTypeError", "nothing unpacks ext type %d: register it with a Factory, "
                                     "or set allow_unknown_ext", type);
+    before_users_code(building); /* `initialize`, which may be prepended to, or traced */
     VALUE extension = rb_struct_new(penstock_extension_value, INT2FIX(type), payload);
+    after_users_code(building);
     if (building->options->freeze) rb_obj_freeze(extension);
     return extension;
+}
+
+struct calling {
+    VALUE callable, klass, argument;
+};
+
+static VALUE call(VALUE arg)
+{
+    struct calling *calling = (struct calling *)arg;
+    if (!SYMBOL_P(calling->callable)) return rb_funcallv(calling->callable, penstock_id_call, 1, &calling->argument);
+    return rb_funcallv_public(calling->klass, SYM2ID(calling->callable), 1, &calling->argument);
+}
+
+static VALUE call_unpacker(struct penstock_building *building, const struct penstock_ext_unpacker *unpacker, VALUE payload)
+{
+    VALUE value;
+    struct calling calling = { .callable = unpacker->callable, .klass = unpacker->klass, .argument = payload };
+    before_users_code(building);
+    if (unpacker->recursive) {
+        calling.argument = penstock_unpacker_over(payload, building->registry_value, building->options, building->reader.depth);
+        value = penstock_guard_stack(call, (VALUE)&calling);
+    } else {
+        value = call((VALUE)&calling);
+    }
+    after_users_code(building);
+    return value;
 }
 
 static VALUE ext(struct penstock_building *building, const struct ps_token *token)
 {
     int8_t type = token->type;
-    VALUE payload = rb_str_new((const char *)token->bytes, token->size);
+    const char *bytes = (const char *)token->bytes;
     const struct penstock_ext_unpacker *unpacker = penstock_registry_unpacker(building->registry, type);
-    if (!unpacker || NIL_P(unpacker->callable)) {
-        if (building->options->freeze) rb_obj_freeze(payload);
-        return extension_value(building, type, payload);
-    }
-    if (unpacker->symbols) return rb_str_intern(rb_enc_associate(payload, rb_utf8_encoding()));
+    if (unpacker && unpacker->symbols) return penstock_symbol(bytes, token->size);
 
-    VALUE argument = payload;
-    if (unpacker->recursive)
-        argument = penstock_unpacker_over(payload, building->registry_value, building->options, building->reader.depth);
-    if (SYMBOL_P(unpacker->callable)) return rb_funcallv_public(unpacker->klass, SYM2ID(unpacker->callable), 1, &argument);
-    return rb_funcallv(unpacker->callable, penstock_id_call, 1, &argument);
+    VALUE payload = rb_str_new(bytes, token->size);
+    if (unpacker && !NIL_P(unpacker->callable)) return call_unpacker(building, unpacker, payload);
+    if (building->options->freeze) rb_obj_freeze(payload);
+    return extension_value(building, type, payload);
 }
 
 static VALUE value_of(struct penstock_building *building, const struct ps_token *token, bool as_key)
@@ -224,6 +272,7 @@ static bool put(struct penstock_building *building, VALUE value)
     const struct ps_frame *frame = ps_read_frame(&building->reader);
     if (frame->direct && frame->map && frame->left % 2 == 1) {
         rb_hash_aset(building->items[frame->base], building->items[--building->size], value);
+        after_users_code(building); /* keys' methods */
     } else {
         push(building, value);
         if (frame->direct && !frame->map && building->size - frame->base > LARGEST_ARRAY) move_into(building, frame);
@@ -242,6 +291,7 @@ static VALUE close_container(struct penstock_building *building)
     } else if (frame->map) {
         container = new_hash(count / 2);
         rb_hash_bulk_insert(count, values, container);
+        after_users_code(building);
     } else {
         container = rb_ary_new_from_values(count, values);
     }
@@ -250,19 +300,33 @@ static VALUE close_container(struct penstock_building *building)
     return building->options->freeze ? rb_obj_freeze(container) : container;
 }
 
+static bool awaits_key(const struct ps_reader *reader)
+{
+    if (reader->depth == 0) return false;
+    const struct ps_frame *frame = &reader->frames[reader->depth - 1];
+    return frame->map && frame->left % 2 == 0;
+}
+
+/* Of Strings, and of Symbols, Ruby calls neither `hash` nor `eql?`; to compare one with the other it may call `eql?`. */
+static bool plain_key(const struct penstock_building *building, const struct ps_token *token)
+{
+    return token->kind == PS_STR || (token->kind == PS_BIN && !building->options->symbolize_keys);
+}
+
 enum ps_read penstock_build(struct penstock_building *building, VALUE *value)
 {
     struct ps_reader *reader = &building->reader;
     struct ps_token token;
     for (;;) {
+        bool as_key = awaits_key(reader);
         enum ps_read result = ps_read_value(reader, &token);
         if (result == PS_READ_TOO_DEEP && deeper(building)) continue;
         if (result != PS_READ_OK) return result;
+        if (as_key && !plain_key(building, &token)) before_users_code(building);
         if (token.kind >= PS_ARRAY && token.size > 0) {
             open_container(building, &token);
             continue;
         }
-        bool as_key = reader->depth > 0 && ps_read_frame(reader)->map && ps_read_frame(reader)->left % 2 == 0;
         *value = value_of(building, &token, as_key);
         while (reader->depth > 0 && put(building, *value)) *value = close_container(building);
         if (reader->depth == 0) return PS_READ_OK;
@@ -274,17 +338,18 @@ enum ps_read penstock_build(struct penstock_building *building, VALUE *value)
 VALUE penstock_unpack_string(VALUE string, VALUE registry, const struct penstock_mp_options *options)
 {
     struct penstock_building building;
-    VALUE value = Qnil, held = rb_str_new_frozen(string);
+    VALUE value = Qnil;
     struct ps_reader reader = {
-        .at = (const uint8_t *)RSTRING_PTR(held), .end = (const uint8_t *)RSTRING_END(held), .whole = true
+        .at = (const uint8_t *)RSTRING_PTR(string), .end = (const uint8_t *)RSTRING_END(string), .whole = true
     };
     penstock_build_begin(&building, reader, options, registry);
+    building.source = string;
     enum ps_read result = penstock_build(&building, &value);
     if (result != PS_READ_OK) penstock_unread(result, options);
     size_t extra = (size_t)(building.reader.end - building.reader.at);
     if (extra > 0) penstock_message_pack_raise("MalformedFormatError", "%zu extra bytes after the object", extra);
     penstock_build_end(&building);
-    RB_GC_GUARD(held);
+    RB_GC_GUARD(string);
     RB_GC_GUARD(registry);
     return value;
 }

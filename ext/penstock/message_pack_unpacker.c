@@ -187,6 +187,7 @@ static VALUE read_it(VALUE arg)
 static VALUE read_ended(VALUE arg)
 {
     struct reading *reading = (struct reading *)arg;
+    if (!penstock_build_turn(reading->building)) return Qnil;
     unlock(reading->unpacker, &reading->building->reader);
     if (!reading->kept) forget(reading->unpacker);
     return Qnil;

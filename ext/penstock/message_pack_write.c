@@ -13,6 +13,16 @@ enum {
 static ID id_to_msgpack;
 static int utf8, us_ascii, binary; /* encodings */
 
+/*
+ * What is written goes to the stack, then to a String that is thrown away at once, and last into one of the right size: to give
+ * back the end of a String that was too large would leave a hole in the heap each time.
+ */
+struct to_string {
+    struct ps_writer writer; /* first */
+    VALUE more;              /* the String; nil: there is still room in `first` */
+    char first[16384];
+};
+
 /* ---- depth ---- */
 
 NORETURN(static void too_deep(const struct penstock_packing *packing));
@@ -50,6 +60,22 @@ static VALUE call(VALUE callable, VALUE object, int argc, VALUE packer)
     return rb_funcallv(callable, penstock_id_call, argc, arguments);
 }
 
+static long long_strings_so_far(const struct penstock_packing *packing)
+{
+    return !packing->long_strings || NIL_P(*packing->long_strings) ? 0 : RARRAY_LEN(*packing->long_strings);
+}
+
+/* After code of users', a continuation of which may come back when this has gone on or ended: to a String that has another place
+ * since, or to more long ones than there were. A Packer has its bytes for ever. */
+static void check_turn(const struct penstock_packing *packing, long before)
+{
+    if (!packing->long_strings) return;
+    const struct to_string *to = (const struct to_string *)packing->writer;
+    bool moved = !NIL_P(to->more) && RSTRING_PTR(to->more) != to->writer.data;
+    if (moved || long_strings_so_far(packing) != before)
+        rb_raise(rb_eRuntimeError, "a continuation came back to where packing had gone on");
+}
+
 static VALUE packer_beside(const struct penstock_packing *packing)
 {
     return penstock_packer_new(packing->registry_value, packing->options, packing->depth);
@@ -61,6 +87,7 @@ static void pack_registered(struct penstock_packing *packing, const struct penst
     VALUE payload, beside = Qnil;
     const char *bytes;
     size_t size;
+    long before = long_strings_so_far(packing);
 
     enter(packing);
     if (!NIL_P(packing->packer)) penstock_packer_depth(packing->packer, packing->depth);
@@ -74,6 +101,7 @@ static void pack_registered(struct penstock_packing *packing, const struct penst
         bytes = RSTRING_PTR(payload);
         size = (size_t)RSTRING_LEN(payload);
     }
+    check_turn(packing, before);
     ps_write_ext_header(packing->writer, kept.type, size_of("a payload", size));
     ps_write_bytes(packing->writer, bytes, size);
     RB_GC_GUARD(payload);
@@ -105,6 +133,7 @@ static void pack_by_itself(struct penstock_packing *packing, VALUE object)
     enter(packing);
     penstock_packer_depth(packer, packing->depth);
     uint64_t before = penstock_packer_written(packer);
+    long long_strings = long_strings_so_far(packing);
     if (rb_check_funcall(object, id_to_msgpack, 1, &packer) == Qundef)
         rb_raise(rb_eNoMethodError, "%" PRIsVALUE " objects cannot be packed: register a type for them with a "
                  "Penstock::MessagePack::Factory, or give them a method to_msgpack(packer)", rb_obj_class(object));
@@ -114,6 +143,7 @@ static void pack_by_itself(struct penstock_packing *packing, VALUE object)
         const char *bytes;
         size_t size;
         penstock_packer_bytes(packer, &bytes, &size);
+        check_turn(packing, long_strings);
         ps_write_bytes(packing->writer, bytes, size);
     }
     RB_GC_GUARD(packer);
@@ -307,8 +337,7 @@ static void pack_subclass(struct penstock_packing *packing, VALUE object)
     }
 }
 
-/* Ruby can only raise its SystemStackError where the stack ends, which no `rescue` without a class sees. It becomes a StackError
- * here, where there is room again; what is not so deep does not pay for it. */
+/* What is not so deep does not pay for it. */
 struct guarded {
     struct penstock_packing *packing;
     VALUE object;
@@ -321,18 +350,13 @@ static VALUE pack_it(VALUE arg)
     return Qnil;
 }
 
-static VALUE beyond_the_stack(VALUE arg, VALUE error)
-{
-    penstock_message_pack_raise("StackError", "nested too deep for this thread's stack, or a part of itself");
-}
-
 NOINLINE(static void pack_guarded(struct penstock_packing *packing, VALUE object));
 
 static void pack_guarded(struct penstock_packing *packing, VALUE object)
 {
     struct guarded guarded = { .packing = packing, .object = object };
     packing->guarded = true;
-    rb_rescue2(pack_it, (VALUE)&guarded, beyond_the_stack, Qnil, rb_eSysStackError, (VALUE)0);
+    penstock_guard_stack(pack_it, (VALUE)&guarded);
     packing->guarded = false;
 }
 
@@ -358,16 +382,6 @@ void penstock_pack(struct penstock_packing *packing, VALUE object)
 }
 
 /* ---- into a String, without a Packer ---- */
-
-/*
- * What is written goes to the stack, then to a String that is thrown away at once, and last into one of the right size: to give
- * back the end of a String that was too large would leave a hole in the heap each time.
- */
-struct to_string {
-    struct ps_writer writer; /* first */
-    VALUE more;              /* the String; nil: there is still room in `first` */
-    char first[16384];
-};
 
 static void grow(struct ps_writer *writer, size_t more)
 {

@@ -151,6 +151,9 @@ MessagePackMutations.in_file("message_pack_packer.c") do
 end
 
 MessagePackMutations.in_file("message_pack_unpacker.c") do
+  shown :source, "test_a_continuation_does_not_come_back_to_a_small_document_of_feed",
+        "what has ended is not ended again" => "    if (!penstock_build_turn(reading->building)) return Qnil;\n"
+
   shown :held, "test_an_unpacker_keeps_its_buffer",
         "the mark of buffer" => "    rb_gc_mark_movable(unpacker->buffer);\n"
 
@@ -244,13 +247,61 @@ MessagePackMutations.in_file("message_pack_unpacker.c") do
         "no bytes behind the only object" => ["if (extra > 0)", "if (false)"]
 end
 
+MessagePackMutations.in_file("message_pack_keys.c") do
+  shown :keys, "test_keys_that_only_the_ractor_keeps_stay",
+        "the mark of keys" => ["rb_gc_mark(keys->kept[i])", "(void)keys"]
+
+  shown :keys, "test_keys_that_the_ractor_keeps_do_not_move",
+        "keys stay where they are" => ["rb_gc_mark(keys->kept[i])", "rb_gc_mark_movable(keys->kept[i])"]
+
+  shown :keys, "test_keys_that_are_alike_are_not_mixed_up",
+        "a String is no Symbol" => ["SYMBOL_P(key) != symbolize", "false"],
+        "keys are compared" => [" == size && memcmp(RSTRING_PTR(string), bytes, size) == 0", " == size"]
+
+  shown :factory, "test_bytes_that_are_no_utf_8_are_no_symbol",
+        "a Symbol is UTF-8" => ["if (range != ENC_CODERANGE_7BIT && range != ENC_CODERANGE_VALID)", "if (false)"]
+end
+
 MessagePackMutations.in_file("message_pack_read.c") do
   shown :held, "test_many_values_of_open_containers_stay_while_it_is_unpacked",
         "more values wait where the collector looks" =>
           ["rb_alloc_tmp_buffer(&larger, (long)wanted)", "(larger = Qfalse, xmalloc(wanted))"]
 
   shown :held, "test_the_string_that_is_unpacked_may_change_meanwhile",
-        "the string is held as it was" => ["held = rb_str_new_frozen(string);", "held = string;"]
+        "the string is held as it was" => ["building->source = rb_str_new_frozen(building->source);", ";"]
+
+  shown :source, "test_methods_of_keys_may_change_it",
+        "it is held before a key's methods run" => ["if (as_key && !plain_key(building, &token))", "if (false)"]
+
+  shown :source, "test_what_is_short_may_be_changed_too",
+        "what is read is where the held one's bytes are" => "    reader->at = reader->end - left;\n"
+
+  shown :source, "test_a_continuation_does_not_come_back_to_a_deep_document_of_load",
+        "a continuation does not come back into it" =>
+          ["    after_users_code(building);\n    return value;\n", "    return value;\n"]
+
+  shown :source, "test_a_small_part_keeps_no_large_source",
+        "what is shared is a good part of the source" =>
+          ["token->size < rb_str_capacity(root) / LEAST_PART", "false"]
+
+  shown :source, "test_a_source_that_holds_more_than_its_bytes_is_not_shared",
+        "it is no slice of a larger one" => ["if (slice || ", "if ("]
+
+  shown :source, "test_a_source_of_another_class_is_not_shared",
+        "a source of Ractors is not changed" => ["if (rb_obj_class(building->source) != rb_cString)", "if (false)"]
+
+  shown :source, "test_an_extension_values_initialize_may_change_it",
+        "it is held before initialize runs" =>
+          "    before_users_code(building); /* `initialize`, which may be prepended to, or traced */\n"
+
+  shown :source, "test_comparing_symbols_with_strings_may_change_it",
+        "it is held before a Symbol is compared with a String" => [" && !building->options->symbolize_keys)", ")"]
+
+  shown :source, "test_a_continuation_does_not_come_back_to_a_key_that_was_read_before",
+        "keys that were read before are keys" => "    if (size > 0) before_users_code(building); /* keys may be among them */\n"
+
+  shown :source, "test_what_was_not_said_to_be_valid_is_not",
+        "what was known of the source is not said of its parts" => "    RB_ENC_CODERANGE_CLEAR(string);\n"
 
   shown :unpacker, "test_what_is_deep_is_read_byte_by_byte",
         "what is deep when it goes on has frames" =>
@@ -271,6 +322,13 @@ MessagePackMutations.in_file("message_pack_read.c") do
 end
 
 MessagePackMutations.in_file("message_pack_write.c") do
+  shown :source, "test_a_continuation_does_not_come_back_to_packing_many",
+        "a continuation does not come back to a String that has moved" =>
+          ["!NIL_P(to->more) && RSTRING_PTR(to->more) != to->writer.data", "false"]
+
+  shown :source, "test_a_continuation_does_not_come_back_to_packing_long_strings",
+        "a continuation does not come back to more long Strings" => [" || long_strings_so_far(packing) != before", ""]
+
   shown :deep, "test_max_depth_bounds_what_is_packed",
         "max_depth" => ["packing->depth >= packing->options.max_depth || ruby_stack_check()", "ruby_stack_check()"]
 
@@ -290,7 +348,7 @@ MessagePackMutations.in_file("message_pack_write.c") do
   shown :deep, "test_max_depth_counts_objects_that_write_themselves_and_registered_types",
         "objects that write themselves are a level" =>
           [": packing->packer;\n    enter(packing);", ": packing->packer;\n    packing->depth++;"],
-        "registered types are a level" => ["size_t size;\n\n    enter(packing);", "size_t size;\n\n    packing->depth++;"]
+        "registered types are a level" => ["    enter(packing);\n    if (!NIL_P", "    packing->depth++;\n    if (!NIL_P"]
 
   shown :deep, "test_max_depth_counts_types_that_write_to_the_packer_that_packs_them",
         "what is written to the same Packer goes on at the same depth" =>

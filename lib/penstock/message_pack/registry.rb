@@ -14,6 +14,7 @@ module Penstock
         check(type, klass)
         check_options(klass, options)
         recursive, oversized, symbols = options.values_at(*OPTIONS.last(3))
+        symbols ||= klass == Symbol && !options.key?(:unpacker)
         callables = (klass == Symbol ? SYMBOLS : METHODS).merge(options)
         registry = self
         registry = registry.with_packer(type, klass, callables[:packer], recursive:, oversized:) if callables[:packer]
@@ -95,7 +96,7 @@ module Penstock
         raise ::TypeError, "#{name} is a method's name or something with a method call, not #{given.inspect}"
       end
 
-      # Symbols go as their text by themselves. Each is called with the object or the payload.
+      # Symbols go as their text by themselves. The unpacker stands for what native code does.
       SYMBOLS = {
         packer: :name,
         unpacker: Ractor.make_shareable(proc { |payload| payload.force_encoding(Encoding::UTF_8).to_sym })

@@ -1,0 +1,255 @@
+# frozen_string_literal: true
+
+require "objspace"
+require_relative "test_helper"
+require_relative "support/message_pack_test_case"
+
+# The String that is unpacked: its bytes are read where they are, until code of users' runs. What that changes, and where it comes
+# back to.
+class MessagePackSourceTest < MessagePackTestCase
+  LONG = "é" * 10_000
+
+  def shares?(string) = ObjectSpace.memsize_of(string) < string.bytesize
+
+  # ---- long Strings at its end ----
+
+  def test_a_long_string_at_the_end_shares_its_bytes
+    packed = MP.pack(["a", LONG])
+    last = MP.unpack(packed).last
+    assert shares?(last)
+    assert_equal [LONG, Encoding::UTF_8, true], [last, last.encoding, last.valid_encoding?]
+    assert_equal ["\xFF".b * 5_000, Encoding::BINARY], MP.unpack(MP.pack("\xFF".b * 5_000)).then { |all| [all, all.encoding] }
+  end
+
+  def test_what_shares_bytes_and_its_source_change_apart
+    [MP.pack(LONG), MP.pack(LONG).freeze].each do |packed|
+      first, second = Array.new(2) { MP.unpack(packed) }
+      first << "!"
+      first[0] = "a"
+      assert_equal LONG, second
+      assert_equal "a#{LONG[1..]}!", first
+      next if packed.frozen?
+
+      packed[10..] = "b"
+      assert_equal LONG, second
+    end
+  end
+
+  def test_a_small_part_keeps_no_large_source
+    refute shares?(MP.unpack(MP.pack([LONG * 10, "x" * 10_000])).last)
+    assert shares?(MP.unpack(MP.pack([LONG, "x" * 10_000])).last)
+    first, = MP.unpack(MP.pack([LONG, LONG]))
+    refute shares?(first)
+  end
+
+  # By which the source is known to hold no more than it seems.
+  def test_a_source_that_holds_more_than_its_bytes_is_not_shared
+    packed = MP.pack(LONG)
+    slice = (("x" * 1_000_000) + packed).byteslice(1_000_000..)
+    assert_equal packed.b, slice
+    roomy = String.new(capacity: 1_000_000) << packed
+    [slice, slice.dup.freeze, roomy].each { |source| 2.times { refute shares?(MP.unpack(source)) } }
+    assert shares?(MP.unpack(String.new(capacity: packed.bytesize * 2) << packed))
+  end
+
+  def test_a_source_of_another_class_is_not_shared
+    sources = Array.new(2) { Class.new(String).new << MP.pack(LONG) } # a copy of its own each
+    [sources[0], sources[1].freeze].each { |source| refute shares?(MP.unpack(source)) }
+  end
+
+  def test_what_was_not_said_to_be_valid_is_not
+    packed = "\xDB\x00\x00\x07\xD0".b + ("\xFF".b * 2_000)
+    assert_predicate packed, :valid_encoding? # as binary
+    refute_predicate MP.unpack(packed), :valid_encoding?
+    assert MP.unpack(MP.pack("a" * 2_000)).ascii_only?
+  end
+
+  def test_a_frozen_result_is_one_string_for_all
+    assert_same(*Array.new(2) { MP.unpack(MP.pack(LONG), freeze: true) })
+  end
+
+  # ---- code that changes it ----
+
+  # Of the source's own memory nothing is left then.
+  CHANGING = <<~'RUBY'
+    MP = Penstock::MessagePack
+    $data = +""
+    def change
+      $data.replace("another")
+      $kept = Array.new(1_000) { "y" * 7_300 }
+    end
+  RUBY
+
+  def test_methods_of_keys_may_change_it
+    assert_equal "true", ruby!(CHANGING + <<~'RUBY', seconds: 60)
+      class Array
+        alias_method :hash_of_elements, :hash
+        def hash = change && hash_of_elements
+      end
+      values = Array.new(50) { |i| "value #{i}" * 18 }
+      $data << MP.pack([1]).then { |key| "\xDC\x00\x33\x81".b + key + "\xC0".b } + values.map { |value| MP.pack(value) }.join
+      print Thread.new { MP.unpack($data) == [{ [1] => nil }] + values }.value
+    RUBY
+  end
+
+  def test_an_extension_values_initialize_may_change_it
+    assert_equal "true", ruby!(CHANGING + <<~'RUBY', seconds: 60)
+      MP::ExtensionValue.prepend(Module.new { def initialize(*) = change && super })
+      values = Array.new(50) { |i| "value #{i}" * 18 }
+      $data << "\xDC\x00\x33\xD4\x01p".b + values.map { |value| MP.pack(value) }.join
+      print Thread.new { MP.unpack($data, allow_unknown_ext: true).drop(1) == values }.value
+    RUBY
+  end
+
+  # Small Hashes compare what they have a byte of first, so one of 256 gets so far.
+  def test_comparing_symbols_with_strings_may_change_it
+    ran, wrong = ruby!(CHANGING + <<~'RUBY', seconds: 60).split.map { |number| Integer(number) }
+      class Symbol
+        def eql?(other)
+          if $armed
+            $armed = false
+            $ran += 1
+            change
+          end
+          equal?(other)
+        end
+      end
+      $ran = 0
+      $armed = true
+      wrong = (1..3_000).reject do |i|
+        $data = "\x92\x82\xC4\x04".b + [i].pack("N") + "\xC0".b + MP.pack("k#{i}") + "\xC0".b + MP.pack("value #{i} " * 50)
+        begin
+          $armed = true
+          MP.unpack($data, symbolize_keys: true).last == "value #{i} " * 50
+        rescue MP::UnpackError, MP::LimitError, EOFError
+          false
+        ensure
+          $armed = false
+        end
+      end
+      puts $ran, wrong.size
+    RUBY
+    assert_operator ran, :>, 0
+    assert_equal 0, wrong
+  end
+
+  def test_what_is_short_may_be_changed_too
+    made = MP::Factory.new
+    data = +""
+    made.register_type(1, Class.new, packer: ->(_) { "p" }, unpacker: ->(_) { data.replace("\xC1" * 8) })
+    data << "\x93\xD4\x01p\x07\xA1q".b
+    assert_equal [7, "q"], made.load(data).drop(1)
+  end
+
+  # ---- code that comes back ----
+
+  # How an unpacking ends when a continuation of an ext type's comes back to it.
+  COMING_BACK = <<~'RUBY'
+    MP = Penstock::MessagePack
+    require "continuation"
+    factory = MP::Factory.new
+    calls = 0
+    coming_back = nil
+    factory.register_type(1, Class.new, packer: ->(_) { "" }, unpacker: lambda { |_|
+      callcc { |here| coming_back ||= here }
+      calls += 1
+    })
+    point = "\xC7\x00\x01".b
+    wide = "\xDE\x00\xA0".b + Array.new(80) { |i| MP.pack(i) + point }.join + Array.new(80) { |i| MP.pack("b#{i}") + point }.join
+    documents = {
+      "small" => "\x92".b + point + point, "wide" => wide, "deep" => ("\x92".b + point) * 60 + point,
+      "deep later" => "\x92".b + point + "\x91".b * 60 + point
+    }
+    unpacker = factory.unpacker
+    ways = {
+      "load" => ->(data) { factory.load(data) }, "feed" => ->(data) { unpacker.feed(data).full_unpack },
+      "piecewise" => ->(data) { unpacker.feed(data[0..-4]).each { raise }; unpacker.feed(data[-3..]).read }
+    }
+    data = documents.fetch(ARGV[0])
+    times = 0
+    begin
+      ways.fetch(ARGV[1]).call(data)
+    rescue RuntimeError => e
+      puts e.message
+    end
+    times += 1
+    GC.start
+    replaced = Array.new(20_000) { |i| "x" * (i % 500) }
+    unpacker.feed(MP.pack([times, "some bytes"] * 10)) if ARGV[1] != "load"
+    coming_back.call if times < 5
+    puts unpacker.read == [1, "some bytes"] * 10 if ARGV[1] != "load"
+    puts calls
+  RUBY
+
+  REFUSED = "a continuation came back to where unpacking had gone on\n"
+
+  ["small", "wide", "deep", "deep later"].product(%w[load feed piecewise]) do |document, way|
+    define_method("test_a_continuation_does_not_come_back_to_a_#{document.tr(" ", "_")}_document_of_#{way}") do
+      last = { "small" => 2, "wide" => 160, "deep" => 61, "deep later" => 2 }[document] + 4
+      expected = "#{REFUSED * 4}#{"true\n" if way != "load"}#{last}\n"
+      assert_equal expected, ruby!(COMING_BACK, document, way, seconds: 60)
+    end
+  end
+  def test_a_continuation_does_not_come_back_to_a_key_that_was_read_before
+    assert_equal REFUSED * 3, ruby!(<<~'RUBY', seconds: 60)
+      require "continuation"
+      coming_back = nil
+      armed = false
+      key = Class.new
+      key.define_method(:hash) do
+        callcc { |here| coming_back ||= here } if armed
+        1
+      end
+      factory = Penstock::MessagePack::Factory.new
+      factory.register_type(1, key, packer: ->(_) { "" }, unpacker: ->(_) { key.new })
+      begun = ("\xDC\x00\x3D".b + ("\xC0".b * 60)) * 3 + "\x81\xC7\x00\x01".b # more values wait than the stack has room for
+      unpacker = factory.unpacker.feed(begun)
+      unpacker.each { raise }
+      armed = true
+      times = 0
+      begin
+        unpacker.feed("\xC0").read
+      rescue RuntimeError => e
+        puts e.message
+      end
+      times += 1
+      GC.start
+      replaced = Array.new(20_000) { |i| "x" * (i % 5_000) }
+      coming_back.call if times < 4
+    RUBY
+  end
+
+  PACKED_AGAIN = <<~'RUBY'
+    MP = Penstock::MessagePack
+    require "continuation"
+    Point = Struct.new(:x)
+    document = coming_back = nil
+    calls = 0
+    factory = MP::Factory.new
+    factory.register_type(1, Point, packer: lambda { |point|
+      calls += 1
+      callcc { |here| coming_back = here } if calls == document.size / 2
+      "p" * 100
+    })
+    long = "y" * 9_000
+    document = { "many" => Array.new(400) { |i| [Point.new(i), "x" * i] },
+                 "long Strings" => [long, *Array.new(100) { |i| Point.new(i) }, long] }.fetch(ARGV[0])
+    times = 0
+    begin
+      factory.dump(document)
+    rescue RuntimeError => e
+      puts e.message
+    end
+    times += 1
+    GC.start
+    replaced = Array.new(20_000) { |i| "x" * (i % 4_000) }
+    coming_back.call if times < 4
+  RUBY
+
+  ["many", "long Strings"].each do |document|
+    define_method("test_a_continuation_does_not_come_back_to_packing_#{document.tr(" ", "_").downcase}") do
+      output = ruby!(PACKED_AGAIN, document, seconds: 60)
+      assert_equal "a continuation came back to where packing had gone on\n" * 3, output
+    end
+  end
+end

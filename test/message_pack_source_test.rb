@@ -190,6 +190,7 @@ class MessagePackSourceTest < MessagePackTestCase
       assert_equal expected, ruby!(COMING_BACK, document, way, seconds: 60)
     end
   end
+
   def test_a_continuation_does_not_come_back_to_a_key_that_was_read_before
     assert_equal REFUSED * 3, ruby!(<<~'RUBY', seconds: 60)
       require "continuation"

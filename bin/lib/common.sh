@@ -50,6 +50,7 @@ yard                  gem:yard                gem:yard                      gem:
 ruby-async            gem:async               gem:async                     gem:async
 ruby-msgpack          gem:msgpack             gem:msgpack                   gem:msgpack
 ruby-connection-pool  gem:connection_pool     gem:connection_pool           gem:connection_pool
+python3-msgpack       py3-msgpack             python3-msgpack               -
 clang                 clang                   clang                         llvm
 libclang-rt-14-dev    compiler-rt             compiler-rt                   -
 debootstrap           -                       -                             -

@@ -3,10 +3,11 @@
 
 suite=forky
 packages=(ruby3.3 ruby3.3-dev librdkafka-dev ruby-async ruby-io-event ruby-minitest rake rake-compiler ruby-msgpack
-  ruby-connection-pool rubocop gcc make pkg-config libc6-dev)
+  python3-msgpack ruby-connection-pool rubocop gcc make pkg-config libc6-dev)
 experimental=(ruby3.4 ruby3.4-dev)
 recipe=1 # raise it when make_root changes: an older root is then made again
 root=$cache/matrix-$suite
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg # whose signatures debootstrap accepts; without one it ends
 stamp="$recipe $suite ${packages[*]} ${experimental[*]}"
 
 # The Debian mirror that this system's own package sources name.
@@ -24,10 +25,12 @@ make_root() {
   local new=$root.new log=$cache/matrix.log from apt=(apt-get -o Acquire::Check-Valid-Until=false)
   PATH=$PATH:/usr/sbin:/sbin
   have debootstrap || die "needs debootstrap: run bin/setup --dev, or apt-get install debootstrap"
+  [[ -r $keyring ]] || die "needs Debian's keys in $keyring: apt-get install debian-archive-keyring"
   from=$(mirror)
   rm -rf --one-file-system "$new"
   say "1/3 making a Debian $suite system in $new (debootstrap)"
-  quietly "$log" debootstrap --variant=minbase --include=ca-certificates "$suite" "$new" "$from" \
+  quietly "$log" debootstrap --keyring="$keyring" --force-check-gpg --variant=minbase \
+    --include=ca-certificates "$suite" "$new" "$from" \
     /usr/share/debootstrap/scripts/sid || die "debootstrap failed"
   printf '127.0.0.1 localhost\n::1 localhost\n' >"$new/etc/hosts"
   printf 'deb %s experimental main\n' "$from" >"$new/etc/apt/sources.list.d/experimental.list"

@@ -6,6 +6,12 @@ namespace :test do
     sh RbConfig.ruby, "-Ilib", "test/support/message_pack_rounds.rb", ENV.fetch("ROUNDS", "1000000")
   end
 
+  desc "A million documents read as the gem and Python read them, split everywhere: " \
+       "rake test:message_pack_differential [DOCUMENTS=1000000]"
+  task message_pack_differential: :compile do
+    sh RbConfig.ruby, "-w", "-Ilib", "test/support/message_pack_differential.rb", ENV.fetch("DOCUMENTS", "1000000")
+  end
+
   desc "MessagePack in 8 Ractors, with collections and compaction: rake test:message_pack_storm [RACTORS=8 SIZE=60000]"
   task message_pack_storm: :compile do
     sh RbConfig.ruby, "-w", "-Ilib", "test/support/message_pack_storm.rb", ENV.fetch("RACTORS", "8"), ENV.fetch("SIZE", "60000")

@@ -92,6 +92,17 @@ class MessagePackBufferTest < MessagePackTestCase
     end
   end
 
+  def test_a_long_text_that_was_read_may_change_afterwards
+    text = "é#{"a" * 9_998}"
+    read = of(text).read
+    assert_equal Encoding::BINARY, read.encoding
+    read.upcase!
+    assert_equal ["é#{"a" * 9_998}", "é#{"A" * 9_998}".b, Encoding::UTF_8], [text, read, text.encoding]
+    one = of(text)
+    assert_equal ["é".b, "a" * 9_998, nil], [one.read(2), one.read, one.read(1)]
+    assert_equal "#{text}b".b, (of(text) << "b").read
+  end
+
   def test_writing_and_reading_in_turn_keeps_the_order
     random = Random.new(1)
     one = buffer

@@ -215,6 +215,10 @@ class MessagePackDeepTest < MessagePackTestCase
     assert_equal ["a" * 100_000, 1, "b"], MP.unpack(MP.pack([text, shorter, text]))
     text.replace("a" * 100_000)
     assert_equal ["a" * 100_000, 1, "b"], MP.unpack(MP::Packer.new.write([text, shorter, text]).to_s)
+    text.replace("a" * 100_000)
+    registered = MP::Factory.new # its packer gets no Packer to write to, so long Strings stay aside
+    registered.register_type(1, Shell, packer: ->(_) { text.replace("b") }, unpacker: ->(data) { data })
+    assert_equal ["a" * 100_000, "b", "b"], registered.load(registered.dump([text, Shell.new, text]))
   end
 
   def test_a_value_that_is_replaced_is_written_as_it_is_then

@@ -26,6 +26,15 @@ class MessagePackExtTest < MessagePackTestCase
     assert_equal Encoding::BINARY, read[0].payload.encoding
   end
 
+  def test_a_subclass_is_written_like_it_by_its_own_to_msgpack_if_it_has_one
+    plain = Class.new(MP::ExtensionValue)
+    own = Class.new(MP::ExtensionValue) { def to_msgpack(packer) = packer.write("own") }
+    assert_equal "\x92\xD4\x05a\xA3own".b, MP.pack([plain.new(5, "a"), own.new(5, "a")])
+    assert_equal "\xD4\x05a".b, MP::Packer.new.write_extension(plain.new(5, "a")).to_s
+    assert_equal "\xD4\x05a".b, MP::ExtensionValue.new(5, "a").to_msgpack
+    assert_equal "\xD4\x05a".b, MP::Packer.new.write(plain.new(5, Struct.new(:to_str).new("a"))).to_s
+  end
+
   def test_without_that_an_unknown_type_is_refused_and_the_error_says_which
     error = assert_raises(MP::UnknownExtTypeError) { MP.unpack(bytes("92 01 d42a00")) }
     assert_match(/42/, error.message)

@@ -100,6 +100,38 @@ class MessagePackFactoryTest < MessagePackTestCase
     assert_equal Money.new(1), reading.load(writing.dump(Money.new(1)))
   end
 
+  def test_with_a_packer_or_an_unpacker_alone_a_type_goes_one_way
+    writing = of_money(packer: :text)
+    assert_raises(MP::UnknownExtTypeError) { round_trip(writing, Money.new(1)) }
+    reading = of_money(unpacker: :from_msgpack_ext)
+    assert_raises(NoMethodError) { reading.dump(Money.new(1)) }
+    refute reading.type_registered?(Money, :packer)
+    refute writing.type_registered?(1, :unpacker)
+  end
+
+  def test_oversized_integers_require_a_packer
+    [{}, { unpacker: MP::Bigint.method(:from_msgpack_ext) }].each do |options|
+      error = assert_raises(ArgumentError) { factory(1, Integer, oversized_integer_extension_type: true, **options) }
+      assert_match(/packer/, error.message)
+    end
+  end
+
+  def test_options_that_are_no_hash_are_refused
+    [nil, :text].each { |options| assert_raises(TypeError) { MP::Factory.new.register_type(1, Money, options) } }
+  end
+
+  def test_a_class_without_a_name_a_module_and_an_objects_own_class_are_found
+    named = Module.new
+    made = MP::Factory.new
+    made.register_type(1, Class.new(Money).tap { |klass| @klass = klass }, packer: ->(_) { "class" })
+    made.register_type(2, named, packer: ->(_) { "module" })
+    alone = Object.new.extend(named)
+    assert_equal %w[class class module], [@klass.new(1), Class.new(@klass).new(1), alone].map { |one|
+      MP.unpack(made.dump(one), allow_unknown_ext: true).payload
+    }
+    assert_raises(NoMethodError) { made.dump(Object.new) }
+  end
+
   # ---- the registry ----
 
   def test_types_are_those_of_a_byte

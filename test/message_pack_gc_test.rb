@@ -98,6 +98,100 @@ class MessagePackGCTest < MessagePackTestCase
     end
   end
 
+  # ---- packing around each boundary, with a collection at each allocation ----
+
+  # What a Packer has within itself, a Buffer holds, and a call keeps aside, has on its stack, or has grown to.
+  BOUNDARIES = [256, 4_096, 8_192, 16_384, 131_072].freeze
+
+  Own = Struct.new(:value) { def to_msgpack(packer) = packer.write(value) }
+  Late = Struct.new(:value) do
+    def to_msgpack(packer)
+      packer.buffer # now it has one
+      packer.write([value, Own.new("é".encode("UTF-16LE"))])
+    end
+  end
+
+  # Each with something before it of `size` bytes, what is written in the middle, and something after it.
+  AROUND = {
+    a_long_string: ->(size) { ["x" * size, "y" * 9_000, "z"] },
+    transcoded: ->(size) { ["x" * size, "é".encode("UTF-16LE") * 9_000, 1] },
+    own: ->(size) { ["x" * size, Own.new("y"), "z" * 300] },
+    own_of_long_strings: ->(size) { ["y" * 9_000, Own.new("x" * size), "z" * 9_000] },
+    late_buffer: ->(size) { ["x" * size, Late.new("y"), Own.new("z")] }, binary: ->(size) { ["x".b * size, "y".b * 9_000] },
+    recursive: ->(size) { ["x" * size, Tree.new("y" * 9_000, [Tree.new(Point.new(1, 2), ["z" * size])]), 1] },
+    nested: ->(size) { 40.times.inject("x" * size) { |inner, i| i.odd? ? Tree.new(i, [inner]) : Own.new([inner]) } },
+    short: ->(size) { Array.new(size / 16) { |i| "text #{i}" } },
+    a_map: ->(size) { { "x" * size => Point.new(1, 2), [1] => "y" * 9_000 } }
+  }.freeze
+
+  AROUND.each do |name, document|
+    define_method("test_packing_#{name}_around_each_boundary_with_a_collection_at_each_allocation") do
+      factory = MessagePackGCTest.factory
+      BOUNDARIES.map { |size| document[size - 3] }.each do |value| # of that length a str has a header of 3 bytes
+        expected = factory.dump(value)
+        assert MP.unpack(expected, allow_unknown_ext: true)
+        found = GCPressure.under_stress(true) do
+          io = StringIO.new("".b)
+          [factory.dump(value), factory.packer.write(value).to_s, factory.packer(io).write(value).flush && io.string]
+        end
+        assert_equal [expected] * 3, found
+      end
+    end
+  end
+
+  # At each level only its header is new.
+  def test_120_payloads_within_each_other_are_not_copied_at_each_level
+    factory = MessagePackGCTest.factory
+    value = 120.times.inject("x" * 10_000_000) { |inner, _| Tree.new(nil, inner) }
+    GC.start
+    before = resident
+    packed = factory.dump(value)
+    assert_operator resident - before, :<, 60 * (2**20)
+    assert_equal 10_000_000 + 5 + (120 * 7), packed.bytesize
+  end
+
+  # ---- random documents, whole, damaged and in pieces, with a collection at each allocation ----
+
+  RANDOM = <<~'RUBY'
+    MP = Penstock::MessagePack
+    require ARGV[0]
+    count, seed = ARGV.drop(1).map { |number| Integer(number) }
+    Point = Struct.new(:payload)
+    Tree = Struct.new(:all)
+    TYPES = MP::Factory.new
+    TYPES.register_type(1, Point, packer: nil, unpacker: ->(data) { Point.new(data) })
+    TYPES.register_type(2, Tree, recursive: true, packer: nil, unpacker: ->(unpacker) { Tree.new(unpacker.each.to_a) })
+    random = MessagePackRandom.new(seed)
+    wrapped = ->(type, data) { "\xC9".b + [data.bytesize, type].pack("NC") + data }
+    outcome = lambda do |pieces, options|
+      one = TYPES.unpacker(allow_unknown_ext: true, max_elements: 10_000, **options)
+      pieces.flat_map { |piece| one.feed_each(piece).to_a }
+    rescue MP::UnpackError, EOFError => e
+      e.class
+    end
+    count.times do |number|
+      data = MP.pack(random.object).b
+      data = random.damaged(data).b if number % 3 == 2
+      data = "\x92".b + wrapped[2, data + wrapped[1, data[0, 40]]] + "\xC0".b if number.even?
+      options = [{}, { freeze: true }, { symbolize_keys: true }][number % 3]
+      third = data.size / 3
+      [[data], [data[0, third], data[third, third], data[(third * 2)..]]].each do |pieces|
+        expected = outcome[pieces, options].inspect
+        GC.stress = 1
+        found = outcome[pieces, options]
+        GC.stress = false
+        found.inspect == expected or abort "seed #{seed}, number #{number}: #{data.unpack1("H*")}"
+      end
+    end
+    print "the same"
+  RUBY
+
+  def test_random_documents_are_the_same_with_a_collection_at_each_allocation
+    seed = Integer(ENV.fetch("MESSAGE_PACK_SEED") { Random.new_seed % (2**32) })
+    support = File.expand_path("support/message_pack_random", __dir__)
+    assert_equal "the same", ruby!(RANDOM, support, ENV.fetch("ROUNDS", "60"), seed.to_s, seconds: 300)
+  end
+
   # ---- what is begun and not finished ----
 
   SUSPENDED = <<~'RUBY'

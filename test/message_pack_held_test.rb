@@ -61,8 +61,41 @@ class MessagePackHeldTest < MessagePackTestCase
     assert_kept { |klass| MP::Buffer.new(klass.new) }
   end
 
+  # Objects that pack themselves, each of a class that has no name and is marked with the key.
+  def write_own_objects(packers, key)
+    packers.each_with_index do |one, i|
+      klass = Class.new { define_method(:to_msgpack) { |packer| packer.write(i) } }
+      klass.instance_variable_set(:@key, key)
+      one.write(klass.new)
+    end
+  end
+
+  # Ruby itself keeps the classes whose methods native code has called lately.
+  def call_others = aside { write_own_objects(Array.new(5_000, MP::Packer.new), nil) && nil }
+
+  def classes_with(key) = ObjectSpace.each_object(Class).count { |klass| klass.instance_variable_get(:@key).equal?(key) }
+
+  def test_a_packer_keeps_the_class_that_it_packed_last
+    key = Object.new
+    packers = aside { write_own_objects(many { MP::Packer.new }, key) }
+    call_others
+    replace_garbage
+    assert_equal MANY, classes_with(key)
+    assert_equal((0...MANY).map { |i| MP.pack(i) }, packers.map(&:to_s))
+  end
+
+  def test_an_old_packer_keeps_a_young_class
+    key = Object.new
+    packers = many { MP::Packer.new }
+    grow_old
+    aside { write_own_objects(packers, key) && nil }
+    call_others
+    replace_young_garbage
+    assert_equal MANY, classes_with(key)
+  end
+
   def test_a_packer_keeps_its_buffer
-    packers = aside { many { |i| MP::Packer.new.write(text(i)) } }
+    packers = aside { many { |i| MP::Packer.new.write(text(i)).tap(&:buffer) } }
     replace_garbage { MP::Buffer.new << "another" }
     assert_equal(texts.map { |text| MP.pack(text) }, packers.map(&:to_s))
   end
@@ -77,6 +110,16 @@ class MessagePackHeldTest < MessagePackTestCase
     unpackers = aside { many { |i| MP::Unpacker.new.feed(MP.pack(text(i))) } }
     replace_garbage { MP::Buffer.new << "another" }
     assert_equal texts, unpackers.map(&:read)
+  end
+
+  def test_an_unpacker_keeps_a_buffer_that_was_asked_for
+    unpackers = aside { many { |i| MP::Unpacker.new.feed(MP.pack(text(i))).tap(&:buffer) } }
+    replace_garbage { MP::Buffer.new << "another" }
+    assert_equal texts, unpackers.map(&:read)
+  end
+
+  def test_an_unpacker_keeps_its_io
+    assert_kept { |klass| MP::Unpacker.new(klass.new) }
   end
 
   def test_an_unpacker_keeps_its_registry
@@ -129,8 +172,14 @@ class MessagePackHeldTest < MessagePackTestCase
   end
 
   def test_an_old_packer_keeps_a_young_buffer
+    packers = old { MP::Packer.new }
+    written_to { packers.each_with_index { |one, i| one.write(text(i)).buffer } }
+    assert_equal(texts, packers.map { |one| MP.unpack(one.to_s) })
+  end
+
+  def test_an_old_packer_keeps_the_young_buffer_of_its_io
     packers = old { MP::Packer.allocate }
-    written_to { packers.each_with_index { |one, i| one.send(:initialize) && one.write(text(i)) } }
+    written_to { packers.each_with_index { |one, i| one.send(:initialize, StringIO.new) && one.write(text(i)) } }
     assert_equal(texts, packers.map { |one| MP.unpack(one.to_s) })
   end
 
@@ -141,9 +190,22 @@ class MessagePackHeldTest < MessagePackTestCase
   end
 
   def test_an_old_unpacker_keeps_a_young_buffer
-    unpackers = old { MP::Unpacker.allocate }
-    written_to { unpackers.each_with_index { |one, i| one.send(:initialize) && one.feed(MP.pack(text(i))) } }
+    unpackers = old { MP::Unpacker.new }
+    written_to { unpackers.each_with_index { |one, i| one.buffer << MP.pack(text(i)) } }
     assert_equal texts, unpackers.map(&:read)
+  end
+
+  def test_an_old_unpacker_keeps_a_young_string_that_was_fed
+    unpackers = old { MP::Unpacker.new }
+    written_to { unpackers.each_with_index { |one, i| one.feed(MP.pack(text(i))) } }
+    assert_equal texts, unpackers.map(&:read)
+  end
+
+  def test_an_old_unpacker_keeps_a_young_io
+    klass = Class.new
+    unpackers = old { MP::Unpacker.allocate }
+    written_to { unpackers.each { |one| one.send(:initialize, klass.new) } }
+    assert_equal [klass] * MANY, (unpackers.map { |one| one.buffer.io.class })
   end
 
   def test_an_old_unpacker_keeps_types_of_its_own
@@ -211,8 +273,10 @@ class MessagePackHeldTest < MessagePackTestCase
 
   def test_what_a_packer_holds_moves_with_it
     moved(<<~'RUBY')
-      packers = many { |i| by_proc(i).packer.write(i) }
+      packers = many { |i| by_proc(i).packer.write(i).tap(&:buffer) }
+      own = many { |i| MP::Packer.new.write(Class.new { define_method(:to_msgpack) { |packer| packer.write(i) } }.new) }
       move_everything
+      same Array.new(MANY) { |i| MP.pack(i) }, own.map(&:to_s)
       same Array.new(MANY) { |i| MP.pack(i) }, packers.map { |one| one.buffer.read }
       same Array.new(MANY) { |i| packed(i) }, packers.map { |one| one.write(Object.new).to_s }
     RUBY
@@ -222,8 +286,23 @@ class MessagePackHeldTest < MessagePackTestCase
     moved(<<~'RUBY')
       unpackers = many { |i| by_proc(i).unpacker.tap { |one| one.feed_each("\x93".b + MP.pack("value #{i}")) { abort } } }
       move_everything
-      found = unpackers.each_with_index.map { |one, i| one.buffer && one.feed(PACKED + MP.pack(i)).read }
+      found = unpackers.each_with_index.map { |one, i| one.feed(PACKED + MP.pack(i)).read }
       same Array.new(MANY) { |i| ["value #{i}", ["ab", i], i] }, found
+    RUBY
+  end
+
+  def test_what_an_unpacker_reads_from_moves_with_it
+    moved(<<~'RUBY')
+      class NamedIO
+        attr_reader :number
+
+        def initialize(number) = @number = number
+      end
+      unpackers = many { |i| MP::Unpacker.new(NamedIO.new(i)) }
+      with_buffers = many { |i| MP::Unpacker.new.feed(text(i)).tap(&:buffer) }
+      move_everything
+      same (0...MANY).to_a, unpackers.map { |one| one.buffer.io.number }
+      same Array.new(MANY) { |i| text(i) }, with_buffers.map { |one| one.buffer.to_s }
     RUBY
   end
 

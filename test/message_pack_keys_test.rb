@@ -36,6 +36,25 @@ class MessagePackKeysTest < MessagePackTestCase
     end
   end
 
+  # As Ruby's literals are, and whatever was unpacked without it before.
+  def test_keys_that_are_frozen_are_the_same_object_as_equal_strings
+    packed = MP.pack([{ "a key and a value" => 1 }, "a key and a value"])
+    MP.unpack(packed)
+    2.times do
+      map, value = MP.unpack(packed, freeze: true)
+      assert_same value, map.keys[0]
+      assert_same(-"a key and a value", value)
+    end
+  end
+
+  def test_a_key_that_comes_again_is_ruby_s_own_string
+    packed = MP.pack({ "a key that comes again" => 1 })
+    others = MP.pack(Array.new(5_000) { |i| ["another key #{i}", i] }.to_h) # they take its place
+    found = Array.new(2) { MP.unpack(packed).keys[0].tap { MP.unpack(others) } }
+    refute_same(-"a key that comes again", found[0])
+    assert_same(-"a key that comes again", found[1])
+  end
+
   def test_the_same_key_is_a_string_or_a_symbol_as_it_is_asked_for
     packed = MP.pack({ "name" => 1 })
     3.times do

@@ -347,7 +347,7 @@ class MessagePackPackerTest < MessagePackTestCase
     refusing.define_singleton_method(:write) { |text| text.clear && raise(KeyError) }
     text = "x" * 10_000
     { flush: [], full_pack: [], write_to: [refusing], write: [text], write_nil: [] }.each do |method, arguments|
-      one = packer(refusing, io_buffer_size: 20_000).write(text)
+      one = packer(refusing, io_buffer_size: 21_000).write(text)
       assert_raises(KeyError) { one.buffer.write("y" * 9_000) && one.public_send(method, *arguments).write(text) }
       assert one.to_s.start_with?("\xDA\x27\x10#{text}#{"y" * 9_000}".b), method
     end
@@ -381,6 +381,79 @@ class MessagePackPackerTest < MessagePackTestCase
     assert_equal "\x03\x04", one.to_s
   end
 
+  # ---- a long String goes to the IO without a copy ----
+
+  # Calls the block with each text that it gets, and keeps the text as it was.
+  def recording(&block)
+    got = []
+    io = Object.new
+    io.define_singleton_method(:write) do |text|
+      got << text.dup
+      block&.call(text, got.size)
+      text.bytesize
+    end
+    [io, got]
+  end
+
+  LONG_TEXT = "é" * 10_000
+  LONG_HEADER = "\xDA\x4E\x20".b
+
+  def test_a_long_string_goes_to_the_io_by_itself_and_in_its_order
+    { write: LONG_TEXT, write_string: LONG_TEXT, write_symbol: LONG_TEXT.to_sym, write_bin: LONG_TEXT.b }.each do |method, text|
+      io, got = recording
+      packer(io).write(1).public_send(method, text).write(2).flush
+      header = method == :write_bin ? "\xC5\x4E\x20".b : LONG_HEADER
+      assert_equal ["\x01".b + header, LONG_TEXT.b, "\x02"], got, method
+      assert_equal [Encoding::BINARY], got.map(&:encoding).uniq, method
+    end
+  end
+
+  def test_an_io_that_changes_a_long_string_changes_only_its_own
+    texts = [LONG_TEXT.dup, LONG_TEXT.dup.freeze]
+    texts.each do |text|
+      io, got = recording { |given| given.upcase! && given.clear }
+      packer(io).write(text)
+      assert_equal [LONG_HEADER, LONG_TEXT.b, LONG_TEXT], [*got, text]
+    end
+  end
+
+  def test_a_long_string_that_the_io_changes_meanwhile_is_written_as_it_was
+    text = LONG_TEXT.dup
+    io, got = recording { text.replace("x" * 20_000) }
+    packer(io).write(text)
+    assert_equal [LONG_HEADER, LONG_TEXT.b], got
+  end
+
+  def test_what_an_io_writes_to_the_packer_comes_after_a_long_string
+    %i[itself flush].each do |then_call|
+      one = nil
+      io, got = recording { |_, count| one.write(2).public_send(then_call) if count == 1 }
+      one = packer(io)
+      one.write(LONG_TEXT).flush
+      assert_equal "#{LONG_HEADER}#{LONG_TEXT.b}\x02".b, got.join, then_call
+      assert_empty one
+    end
+  end
+
+  def test_a_long_string_that_an_io_did_not_take_stays
+    [1, 2].each do |failing|
+      io, got = recording { |text, count| text.clear && raise(KeyError) if count == failing }
+      one = packer(io).write(1)
+      assert_raises(KeyError) { one.write(LONG_TEXT) }
+      assert_equal failing == 1 ? "\x01#{LONG_HEADER}#{LONG_TEXT.b}".b : LONG_TEXT.b, one.to_s
+      one.write(2).flush
+      got.delete_at(failing - 1)
+      assert_equal "\x01#{LONG_HEADER}#{LONG_TEXT.b}\x02".b, got.join
+    end
+  end
+
+  def test_within_another_object_a_long_string_stays_in_the_buffer
+    io, got = recording
+    failing = own { |to| to.write(LONG_TEXT) && raise(KeyError) }
+    assert_raises(KeyError) { packer(io).write([failing]) }
+    assert_empty got
+  end
+
   def test_pack_with_an_io_writes_to_it_and_gives_nil
     io = StringIO.new
     assert_nil MP.pack([1, 2], io)
@@ -405,7 +478,7 @@ class MessagePackPackerTest < MessagePackTestCase
   end
 
   def test_options_of_something_else_are_refused
-    [-> { packer(freeze: true) }, -> { MP.pack(1, io_buffer_size: 4096) }, -> { MP.unpack("\x01", compatibility_mode: true) },
+    [-> { packer(freeze: true) }, -> { MP.pack(1, symbolize_keys: true) }, -> { MP.unpack("\x01", compatibility_mode: true) },
      -> { MP::Buffer.new(max_depth: 5) }].each { |call| assert_match(/unknown/, assert_raises(ArgumentError, &call).message) }
   end
 
@@ -414,6 +487,8 @@ class MessagePackPackerTest < MessagePackTestCase
     assert_equal "\x01", one.write(1).to_s
     %i[io_buffer_size read_reference_threshold write_reference_threshold].each do |option|
       assert_raises(TypeError, ArgumentError, option.to_s) { packer(option => "many") }
+      assert_raises(TypeError, ArgumentError, option.to_s) { MP.pack(1, option => "many") }
+      assert_equal ["\x01".b, 1], [MP.pack(1, option => 4096), MP.unpack("\x01", option => 4096)], option
     end
   end
 
@@ -442,7 +517,174 @@ class MessagePackPackerTest < MessagePackTestCase
     assert_equal [[1, Range]], by_block.registered_types.map { |type| type.values_at(:type, :class) }
   end
 
+  def test_register_type_takes_not_both_a_method_name_and_a_block
+    assert_raises(ArgumentError) { packer.register_type(1, Range, :to_s) { "a" } }
+    assert_raises(ArgumentError) { MP::Unpacker.new.register_type(1, Range, :new) { "a" } }
+  end
+
+  def test_an_unpackers_register_type_requires_a_class_or_a_block
+    [[], [nil], [nil, :from_msgpack_ext]].each do |arguments|
+      one = MP::Unpacker.new
+      assert_raises(ArgumentError, arguments.inspect) { one.register_type(1, *arguments) }
+      assert_raises(MP::UnknownExtTypeError) { one.feed("\xD4\x01a").read }
+    end
+  end
+
   def test_one_that_is_frozen_takes_no_types
     assert_raises(FrozenError) { packer.freeze.register_type(1, Range, :to_s) }
+  end
+
+  # ---- payloads of recursive types ----
+
+  Shell = Struct.new(:doing)
+
+  # The packer of a Shell calls what is in it.
+  def with_shells(io = nil)
+    one = packer(io)
+    one.send(:registry=, MP::Factory.new.tap do |made|
+      made.register_type(1, Shell, recursive: true, packer: ->(shell, to) { shell.doing.call(to) })
+    end.send(:registry))
+    one
+  end
+
+  SIZES = [0, 1, 2, 3, 4, 5, 8, 15, 16, 17, 255, 256, 65_535, 65_536].freeze
+
+  def test_a_payload_of_each_size_has_its_header_and_what_encloses_it_stays
+    SIZES.each do |size|
+      value = ["before", Shell.new(->(to) { to.buffer << ("p" * size) }), "after"]
+      expected = MP.pack(["before", MP::ExtensionValue.new(1, "p" * size), "after"])
+      assert_equal expected, with_shells.write(value).to_s, size
+      assert_equal expected, with_shells.send(:registry).pack(value), size
+    end
+  end
+
+  def test_only_the_payload_can_be_seen_and_taken_while_it_is_written
+    seen = []
+    meddling = lambda do |to|
+      to.write("abc")
+      seen << to.to_s << to.size << to.buffer.read(2) << to.buffer.to_s << to.flush.size << to.full_pack << to.empty?
+      to.write(7)
+    end
+    io = StringIO.new
+    [with_shells, with_shells(io)].each do |one|
+      one.write([nil, Shell.new(meddling)])
+      assert_equal "\x92\xC0\xD4\x01\x07".b, io.equal?(one.buffer.io) ? one.flush && io.string.b : one.to_s
+    end
+    assert_equal ["\xA3abc".b, 4, "\xA3a".b, "bc".b, 2, "bc".b, true], seen.first(7)
+  end
+
+  def test_what_a_payload_encloses_is_taken_back_with_it
+    [->(to) { to.write("x" * 10_000) && raise(KeyError) }, ->(to) { to.write([1, 2**64]) },
+     ->(to) { to.write(Shell.new(proc { raise KeyError })) }, ->(to) { to.buffer.read && raise(KeyError) }].each do |failing|
+      one = with_shells.write("before")
+      2.times { assert_raises(KeyError, RangeError) { one.write([1, Shell.new(failing)]) } }
+      assert_equal "\xA6before\x05".b, one.write(5).to_s
+    end
+  end
+
+  def test_a_reset_within_a_payload_gives_up_the_whole_object
+    one = with_shells.write("before")
+    assert_raises(RuntimeError) { one.write([1, Shell.new(->(to) { to.write(2).reset })]) }
+    assert_equal "\x05", one.write(5).to_s
+  end
+
+  def test_an_error_that_an_object_rescues_leaves_nothing_of_its_part
+    one = with_shells
+    fallback = lambda do |to|
+      to.write(["half", 2**64])
+    rescue RangeError
+      to.write("whole")
+    end
+    assert_equal "\x92\x00\xC7\x06\x01\xA5whole".b, one.write([0, Shell.new(fallback)]).to_s
+    silent = lambda do |to|
+      to.write(1).write([2, 2**64])
+    rescue RangeError
+      nil
+    end
+    one.reset
+    assert_equal "\xD4\x01\x01".b, one.write(Shell.new(silent)).to_s
+  end
+
+  def test_an_error_of_an_object_that_another_rescues_leaves_nothing_of_it
+    failing = Doing.new { |to| to.write("half") && raise(KeyError) }
+    rescuing = Doing.new do |to|
+      to.write([1, failing])
+    rescue KeyError
+      to.write("whole")
+    end
+    assert_equal "\x92\xA5whole\x02".b, MP.pack([rescuing, 2])
+    assert_equal "\x92\xA5whole\x02".b, packer.write([rescuing, 2]).to_s
+  end
+
+  def test_its_buffer_shows_nothing_of_a_write_that_raised
+    one = packer.write("before")
+    buffer = one.buffer
+    assert_raises(RangeError) { one.write([1, 2**64]) }
+    assert_equal "\xA6before".b, buffer.to_s
+  end
+
+  def test_a_type_that_is_registered_later_is_used_from_then_on
+    one = packer
+    object = Doing.new { |to| to.write("own") }
+    one.write(object).register_type(1, Doing) { "ext" }
+    assert_equal "\xA3own\xC7\x03\x01ext".b, one.write(object).to_s
+  end
+
+  def test_a_registered_module_that_is_included_later_is_found
+    named = Module.new
+    made = MP::Factory.new.tap { |factory| factory.register_type(1, named, packer: ->(_) { "ext" }) }
+    type = Class.new { def to_msgpack(packer) = packer.write("own") }
+    one = made.packer.write(type.new)
+    type.include(named)
+    assert_equal "\xA3own\xC7\x03\x01ext".b, one.write(type.new).to_s
+  end
+
+  def test_after_a_fiber_was_abandoned_in_a_payload_a_packer_goes_on_when_it_is_reset
+    one = with_shells
+    fiber = Fiber.new { one.write([1, Shell.new(->(to) { to.write(2) && Fiber.yield })]) }
+    fiber.resume
+    one.reset
+    assert_equal "\x07", one.write(7).full_pack
+    assert_raises(RuntimeError) { fiber.resume }
+    assert_equal "\x08", one.write(8).full_pack
+  end
+
+  def test_fibers_that_pack_with_the_same_packer_in_turns_raise_and_leave_nothing
+    one = with_shells
+    waiting = Shell.new(->(to) { to.write("x" * 300) && Fiber.yield && to.write(2) })
+    fibers = Array.new(3) do
+      Fiber.new do
+        one.write([1, waiting, Shell.new(->(to) { to.write(3) })])
+      rescue RuntimeError => e
+        e.class
+      end
+    end
+    ended = 4.times.flat_map { fibers.select(&:alive?).map { |fiber| fiber.resume(true) } }
+    assert_operator ended.count(RuntimeError), :>=, 2
+    one.reset
+    assert_equal "\x07", one.write(7).full_pack
+  end
+
+  def test_its_buffer_may_be_asked_for_in_the_middle
+    [1, 100, 300, 5_000].each do |size|
+      value = ["x" * size, Shell.new(->(to) { to.buffer << MP.pack(2) }), Doing.new { |to| to.buffer << MP.pack(3) }, "y" * size]
+      one = with_shells
+      expected = MP.pack(["x" * size, MP::ExtensionValue.new(1, "\x02"), 3, "y" * size])
+      assert_equal expected, one.write(value).to_s, size
+      assert_equal expected, one.buffer.to_s
+    end
+  end
+
+  Doing = Struct.new(:block) do
+    def initialize(&block) = super(block)
+    def to_msgpack(packer) = block.call(packer)
+  end
+
+  def test_what_is_packed_into_a_packer_is_not_packed_twice
+    one = packer.write_array_header(3)
+    MP.pack([1], one)
+    packer(one).write({}).flush
+    packer.write(nil).write_to(one)
+    assert_equal "\x93\x91\x01\x80\xC0".b, one.to_s
   end
 end

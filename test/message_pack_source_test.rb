@@ -101,36 +101,45 @@ class MessagePackSourceTest < MessagePackTestCase
     RUBY
   end
 
-  # Small Hashes compare what they have a byte of first, so one of 256 gets so far.
-  def test_comparing_symbols_with_strings_may_change_it
-    ran, wrong = ruby!(CHANGING + <<~'RUBY', seconds: 60).split.map { |number| Integer(number) }
-      class Symbol
-        def eql?(other)
-          if $armed
-            $armed = false
-            $ran += 1
-            change
-          end
-          equal?(other)
-        end
+  # Small Hashes compare a byte of the hashes first, so one of 256 gets so far.
+  COMPARING = <<~'RUBY'
+    $ran = 0
+    TYPE, METHOD, SECOND = Object.const_get(ARGV[0]), ARGV[1], ARGV[2]
+    numbers = Random.new(1)
+    documents = (1..3_000).map do |i|
+      second = SECOND == "Symbol" ? MP.pack("k#{i}") : MP.pack(numbers.rand(2**20) + 3_001)
+      "\x92\x82".b + MP.pack(i) + "\xC0".b + second + "\xC0".b + MP.pack("value #{i} " * 50)
+    end
+    values = (1..3_000).map { |i| "value #{i} " * 50 }
+    TYPE.alias_method :as_before, METHOD
+    TYPE.define_method(METHOD) do |other|
+      if $armed
+        $armed = false
+        $ran += 1
+        change
       end
-      $ran = 0
+      as_before(other)
+    end
+    wrong = documents.zip(values).reject do |document, value|
+      $data = String.new << document # memory of its own
       $armed = true
-      wrong = (1..3_000).reject do |i|
-        $data = "\x92\x82\xC4\x04".b + [i].pack("N") + "\xC0".b + MP.pack("k#{i}") + "\xC0".b + MP.pack("value #{i} " * 50)
-        begin
-          $armed = true
-          MP.unpack($data, symbolize_keys: true).last == "value #{i} " * 50
-        rescue MP::UnpackError, MP::LimitError, EOFError
-          false
-        ensure
-          $armed = false
-        end
-      end
-      puts $ran, wrong.size
-    RUBY
-    assert_operator ran, :>, 0
-    assert_equal 0, wrong
+      found = MP.unpack($data, symbolize_keys: true).last
+      $armed = false
+      found.eql?(value)
+    rescue MP::UnpackError, EOFError
+      false
+    ensure
+      $armed = false
+    end
+    puts $ran, wrong.size
+  RUBY
+
+  { "integers" => %w[Integer == Integer], "a_symbol_with_an_integer" => %w[Symbol eql? Symbol] }.each do |name, arguments|
+    define_method("test_comparing_#{name}_may_change_it") do
+      ran, wrong = ruby!(CHANGING + COMPARING, *arguments, seconds: 60).split.map { |number| Integer(number) }
+      assert_operator ran, :>, 0
+      assert_equal 0, wrong
+    end
   end
 
   def test_what_is_short_may_be_changed_too
@@ -181,7 +190,7 @@ class MessagePackSourceTest < MessagePackTestCase
     puts calls
   RUBY
 
-  REFUSED = "a continuation came back to where unpacking had gone on\n"
+  REFUSED = "a read that a continuation or Unpacker#reset had ended cannot go on\n"
 
   ["small", "wide", "deep", "deep later"].product(%w[load feed piecewise]) do |document, way|
     define_method("test_a_continuation_does_not_come_back_to_a_#{document.tr(" ", "_")}_document_of_#{way}") do
@@ -227,17 +236,34 @@ class MessagePackSourceTest < MessagePackTestCase
     document = coming_back = nil
     calls = 0
     factory = MP::Factory.new
-    factory.register_type(1, Point, packer: lambda { |point|
+    meet = lambda do
       calls += 1
       callcc { |here| coming_back = here } if calls == document.size / 2
+    end
+    factory.register_type(1, Point, packer: lambda { |point|
+      meet.call
       "p" * 100
     })
+    Shell = Struct.new(:x)
+    factory.register_type(2, Shell, recursive: true, packer: lambda { |shell, packer|
+      packer.write("s" * 100)
+      meet.call
+      packer.write(shell.x)
+    })
+    Own = Struct.new(:x)
+    Own.define_method(:to_msgpack) do |packer|
+      meet.call
+      packer.write("o" * 100)
+    end
     long = "y" * 9_000
     document = { "many" => Array.new(400) { |i| [Point.new(i), "x" * i] },
-                 "long Strings" => [long, *Array.new(100) { |i| Point.new(i) }, long] }.fetch(ARGV[0])
+                 "long Strings" => [long, *Array.new(100) { |i| Point.new(i) }, long],
+                 "payloads" => Array.new(100) { |i| Shell.new(Shell.new("x" * i)) },
+                 "own methods" => Array.new(100) { |i| [Own.new(i), "x" * i] } }.fetch(ARGV[0])
     times = 0
+    packer = factory.packer
     begin
-      factory.dump(document)
+      ARGV[1] == "dump" ? factory.dump(document) : packer.write(document).full_pack
     rescue RuntimeError => e
       puts e.message
     end
@@ -247,9 +273,10 @@ class MessagePackSourceTest < MessagePackTestCase
     coming_back.call if times < 4
   RUBY
 
-  ["many", "long Strings"].each do |document|
-    define_method("test_a_continuation_does_not_come_back_to_packing_#{document.tr(" ", "_").downcase}") do
-      output = ruby!(PACKED_AGAIN, document, seconds: 60)
+  ["many", "long Strings", "payloads", "own methods"].product(%w[dump write]) do |document, way|
+    way_too = "_by_a_packer" if way == "write"
+    define_method("test_a_continuation_does_not_come_back_to_packing_#{document.tr(" ", "_").downcase}#{way_too}") do
+      output = ruby!(PACKED_AGAIN, document, way, seconds: 60)
       assert_equal "a continuation came back to where packing had gone on\n" * 3, output
     end
   end

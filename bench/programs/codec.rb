@@ -4,6 +4,7 @@
 # used. LIBRARY is penstock or msgpack (the gem).
 
 require "json"
+require_relative "codec_packing"
 
 DOCUMENTS = {
   "a small map" => { "id" => 12_345, "name" => "Alice", "active" => true },
@@ -20,6 +21,27 @@ DOCUMENTS = {
     end
   }
 }.freeze
+# What is only unpacked, with types and with options: one document after the other.
+TREE = Struct.new(:value, :children)
+UNPACKED = {
+  "recursive ext types" => [Array.new(20) { |i| 5.times.inject(TREE.new(i, [])) { |inner, n| TREE.new(n, [inner]) } }],
+  "ext types" => [Array.new(100) { |i| i..i }],
+  "deep nesting" => [100.times.inject("x") { |inner, i| i.even? ? [inner] : { "k" => inner } }],
+  "unique keys" => Array.new(200) { |n| Array.new(100) { |i| ["unique #{n} #{i} key", i] }.to_h },
+  "integer keys" => [Array.new(1_000) { |i| [i, i] }.to_h, Array.new(100) { |i| { 1 => i, 2 => i } }],
+  "symbol keys" => [Array.new(100) { |i| { "id" => i, "name" => "x#{i}", "active" => true } }],
+  "frozen" => [Array.new(100) { |i| { "id" => i, "name" => "x#{i % 5}", "tags" => %w[a b] } }]
+}.freeze
+OPTIONS = { "symbol keys" => { symbolize_keys: true }, "frozen" => { freeze: true } }.freeze
+
+# @return [MessagePack::Factory] the library's, with types
+def factory(library)
+  library::Factory.new.tap do |made|
+    made.register_type(1, Range, packer: ->(range) { [range.begin].pack("N") }, unpacker: ->(data) { data.unpack1("N")..nil })
+    made.register_type(2, TREE, recursive: true, packer: ->(tree, packer) { packer.write(tree.value).write(tree.children) },
+                                unpacker: ->(unpacker) { TREE.new(unpacker.read, unpacker.read) })
+  end
+end
 SECONDS = 0.25 # about, for each of the two in a round
 
 def cpu = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
@@ -57,16 +79,24 @@ _servers, _topic, library, name = ARGV
 require library
 codec = library == "penstock" ? Penstock::MessagePack : MessagePack
 version = library == "penstock" ? Penstock::VERSION : MessagePack::VERSION
-document = DOCUMENTS.fetch(name)
+CodecPacking.run(name, codec, "#{library} #{version}") if CodecPacking::CASES.key?(name)
 codec.unpack(codec.pack(1)) # what is only made once
-memory = memory(codec, document)
-packed = codec.pack(document)
+if UNPACKED.key?(name)
+  codec = factory(codec)
+  packed = UNPACKED[name].map { |document| codec.dump(document) }
+  options = OPTIONS.fetch(name, {})
+  place = 0
+else
+  document = DOCUMENTS.fetch(name)
+  memory = memory(codec, document)
+  packed = codec.pack(document)
+end
 
 $stdout.sync = true
 puts JSON.generate(ready: "#{library} #{version}, Ruby #{RUBY_VERSION}", differs: [])
 while $stdin.gets
   GC.start
-  packing = cost { codec.pack(document) }
-  unpacking = cost { codec.unpack(packed) }
-  puts JSON.generate(seconds: (packing + unpacking) / 1e6, delivered: 1, failed: 0, packing:, unpacking:, memory:)
+  packing = document ? cost { codec.pack(document) } : nil
+  unpacking = document ? cost { codec.unpack(packed) } : cost { codec.load(packed[(place += 1) % packed.size], options) }
+  puts JSON.generate(seconds: (packing.to_f + unpacking) / 1e6, delivered: 1, failed: 0, packing:, unpacking:, memory:)
 end

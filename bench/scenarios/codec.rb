@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../programs/codec_packing"
+
 # MessagePack without Kafka.
 class Codec < Bench::Scenario
   title "MessagePack: packing and unpacking"
@@ -14,19 +16,25 @@ class Codec < Bench::Scenario
   cases = ["a small map", "a big array", "a big map", "long strings", "short strings", "integers", "floats", "a nested document"]
   cases.product(%w[packing unpacking]) { |name, table| bar 1.0, case: name, table: }
   ["a big array", "long strings"].each { |name| bar 1.0, case: name, table: "memory" } # of the others it is a few pages
-  CASES = cases.to_h { |name| [name, name] }.freeze
-  private_constant :CASES
+  CodecPacking::CASES.each_key { |name| bar 1.0, case: name, table: "packing" }
+  unpacked = ["recursive ext types", "ext types", "deep nesting", "unique keys", "integer keys", "symbol keys", "frozen"]
+  unpacked.each { |name| bar 1.0, case: name, table: "unpacking" }
+  CASES = [*cases, *CodecPacking::CASES.keys, *unpacked].to_h { |name| [name, name] }.freeze
+  SINCE = { **CodecPacking::SINCE, "recursive ext types" => "1.5" }.freeze # the gem's version that has it
+  private_constant :CASES, :SINCE
 
   def cases = CASES
 
   def sides(document)
-    gem = Gem::Specification.find_all_by_name("msgpack").any?
-    leave_out("msgpack gem", "gem msgpack is not installed") unless gem
+    installed = Gem::Specification.find_all_by_name("msgpack").map(&:version).max
+    gem = installed && installed >= Gem::Version.new(SINCE.fetch(document, "0"))
+    leave_out("msgpack gem", installed ? "gem msgpack #{installed} has no such thing" : "gem msgpack is not installed") unless gem
     libraries = { "msgpack gem" => ("msgpack" if gem), "Penstock" => "penstock" }.compact
     libraries.to_h { |side, library| [side, program(side, "codec.rb", 1, library, document)] }
   end
 
+  # Some cases only pack.
   def figures(round)
-    { "packing" => round[:packing], "unpacking" => round[:unpacking], "memory" => round[:memory] }
+    { "packing" => round[:packing], "unpacking" => round[:unpacking], "memory" => round[:memory] }.compact
   end
 end

@@ -148,8 +148,8 @@ static VALUE pack(VALUE registry, int argc, const VALUE *argv)
     VALUE io, given;
     rb_check_arity(argc, 1, 3);
     penstock_io_and_options(argc - 1, argv + 1, &io, &given);
-    struct penstock_mp_options options = penstock_mp_options(given, PENSTOCK_MP_PACK);
-    VALUE packed = penstock_pack_to_string(argv[0], registry, options);
+    struct penstock_mp_options options = penstock_mp_options(given, PENSTOCK_MP_PACK | PENSTOCK_MP_BUFFER);
+    VALUE packed = penstock_pack_to_string(argv[0], registry, &options);
     if (NIL_P(io)) return packed;
     penstock_io_write(io, packed);
     return Qnil;
@@ -158,7 +158,7 @@ static VALUE pack(VALUE registry, int argc, const VALUE *argv)
 static VALUE unpack(VALUE registry, int argc, const VALUE *argv)
 {
     rb_check_arity(argc, 1, 2);
-    struct penstock_mp_options options = penstock_mp_options(argc > 1 ? argv[1] : Qnil, PENSTOCK_MP_UNPACK);
+    struct penstock_mp_options options = penstock_mp_options(argc > 1 ? argv[1] : Qnil, PENSTOCK_MP_UNPACK | PENSTOCK_MP_BUFFER);
     VALUE source = argv[0], string = rb_check_string_type(source);
     if (!NIL_P(string)) return penstock_unpack_string(string, registry, &options);
     return penstock_unpacker_full(penstock_unpacker_new(source, registry, &options));

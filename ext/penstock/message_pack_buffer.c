@@ -4,19 +4,19 @@
  */
 #include "message_pack.h"
 
-enum { HELD_FROM = 4096 };
+enum { HELD_FROM = 4096, SMALLEST = 128 };
 
 static VALUE buffer_class;
-static ID id_write, id_append, id_readpartial, id_read, id_close;
+static ID id_write, id_append, id_readpartial, id_read, id_close, id_write_array_header, id_buffer;
 
-static void buffer_mark(void *data)
+void penstock_buffer_mark(void *data)
 {
     struct penstock_buffer *buffer = data;
     rb_gc_mark(buffer->held); /* not movable: what it holds is read where it is */
     rb_gc_mark_movable(buffer->io);
 }
 
-static void buffer_compact(void *data)
+void penstock_buffer_compact(void *data)
 {
     struct penstock_buffer *buffer = data;
     buffer->io = rb_gc_location(buffer->io);
@@ -24,9 +24,8 @@ static void buffer_compact(void *data)
 
 static void buffer_free(void *data)
 {
-    struct penstock_buffer *buffer = data;
-    if (buffer->writer.capacity > 0) xfree(buffer->writer.data);
-    xfree(buffer);
+    penstock_buffer_release(data);
+    xfree(data);
 }
 
 static size_t buffer_size(const void *data)
@@ -38,22 +37,32 @@ static size_t buffer_size(const void *data)
 static const rb_data_type_t buffer_type = {
     .wrap_struct_name = "Penstock::MessagePack::Buffer",
     .function = {
-        .dmark = buffer_mark,
+        .dmark = penstock_buffer_mark,
         .dfree = buffer_free,
         .dsize = buffer_size,
-        .dcompact = buffer_compact,
+        .dcompact = penstock_buffer_compact,
     },
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
-struct penstock_buffer *penstock_buffer_get(VALUE buffer)
+struct penstock_buffer *penstock_buffer_get(VALUE self)
 {
-    return rb_check_typeddata(buffer, &buffer_type);
+    struct penstock_buffer *buffer = rb_check_typeddata(self, &buffer_type);
+    penstock_buffer_settle(buffer);
+    return buffer;
+}
+
+void penstock_buffer_take_back(struct penstock_buffer *buffer, uint64_t began)
+{
+    uint64_t before = began > buffer->gone ? began - buffer->gone : 0; /* bytes of others that are there still */
+    if (before < penstock_buffer_size(buffer)) buffer->writer.size = buffer->at + (size_t)before;
+    buffer->unfinished = false;
 }
 
 void penstock_buffer_check(const struct penstock_buffer *buffer)
 {
-    if (buffer->locked) rb_raise(rb_eRuntimeError, "an object is being read from it: what that calls may not use it");
+    if (buffer->locked) rb_raise(rb_eRuntimeError, "an object is being read from it: what that calls may not use it "
+                                  "(reset an Unpacker that a Fiber has left so)");
 }
 
 /* ---- its memory ---- */
@@ -70,48 +79,85 @@ void penstock_buffer_clear(struct penstock_buffer *buffer)
     penstock_buffer_check(buffer);
     buffer->gone += penstock_buffer_size(buffer);
     if (buffer->writer.capacity == 0) let_go(buffer);
-    buffer->writer.size = buffer->at = 0;
+    buffer->writer.size = buffer->at = buffer->base;
 }
 
-/* What was read makes room first. What a held String has left is copied. */
+static void release_memory(struct penstock_buffer *buffer)
+{
+    if (buffer->writer.capacity > 0 && !buffer->first) xfree(buffer->writer.data);
+    buffer->first = false;
+    buffer->writer.capacity = 0;
+}
+
+void penstock_buffer_release(struct penstock_buffer *buffer)
+{
+    release_memory(buffer);
+    let_go(buffer);
+}
+
+/* What was read makes room first, unless something encloses what is there. What a held String has left is copied. */
 static void grow(struct ps_writer *writer, size_t more)
 {
     struct penstock_buffer *buffer = (struct penstock_buffer *)writer;
-    size_t left = penstock_buffer_size(buffer);
+    size_t from = buffer->base > 0 ? 0 : buffer->at, at = buffer->at - from, left = writer->size - from;
     char *data = writer->data;
-    if (writer->capacity > 0 && buffer->at >= left && writer->capacity - left >= more) {
-        memmove(data, data + buffer->at, left);
+    if (writer->capacity > 0 && from > 0 && from >= left && writer->capacity - left >= more) {
+        memmove(data, data + from, left);
     } else {
-        size_t capacity = left * 2 < 512 ? 512 : left * 2;
+        size_t least = NIL_P(buffer->io) ? 512 : 4096; /* most of those with an io get more than one object */
+        size_t capacity = left * 2 < least ? least : left * 2;
         if (more > SIZE_MAX / 4 - left) rb_memerror();
         if (capacity - left < more) capacity = left + more;
         char *larger = xmalloc(capacity);
-        if (left > 0) memcpy(larger, data + buffer->at, left);
-        if (writer->capacity > 0) xfree(data);
+        if (left > 0) memcpy(larger, data + from, left);
+        release_memory(buffer);
         let_go(buffer);
         writer->data = larger;
         writer->capacity = capacity;
     }
-    buffer->at = 0;
+    buffer->at = at;
     writer->size = left;
+}
+
+struct penstock_buffer penstock_buffer_empty(void)
+{
+    return (struct penstock_buffer){ .writer = { .grow = grow }, .held = Qnil, .io = Qnil };
+}
+
+/* Memory for a document that is fed whole; most are short-lived, and memory counts towards the next collection. */
+static void begin_small(struct penstock_buffer *buffer, size_t size)
+{
+    if (size == 0 || size > SMALLEST) return;
+    let_go(buffer);
+    buffer->writer.data = xmalloc(SMALLEST);
+    buffer->writer.capacity = SMALLEST;
+}
+
+void penstock_buffer_put(VALUE owner, struct penstock_buffer *buffer, VALUE string)
+{
+    penstock_buffer_check(buffer);
+    if (penstock_buffer_size(buffer) == 0 && buffer->base == 0 && RSTRING_LEN(string) >= HELD_FROM) {
+        VALUE held = rb_str_new_frozen(string);
+        penstock_buffer_over(owner, buffer, held, RSTRING_PTR(held), (size_t)RSTRING_LEN(held));
+        return;
+    }
+    if (buffer->writer.capacity == 0 && penstock_buffer_size(buffer) == 0) begin_small(buffer, (size_t)RSTRING_LEN(string));
+    ps_write_bytes(&buffer->writer, RSTRING_PTR(string), (size_t)RSTRING_LEN(string));
+    RB_GC_GUARD(string);
 }
 
 void penstock_buffer_append(VALUE self, VALUE string)
 {
-    struct penstock_buffer *buffer = penstock_buffer_get(self);
-    penstock_buffer_check(buffer);
-    if (penstock_buffer_size(buffer) == 0 && RSTRING_LEN(string) >= HELD_FROM) {
-        VALUE held = rb_str_new_frozen(string);
-        if (buffer->writer.capacity > 0) xfree(buffer->writer.data);
-        buffer->writer.capacity = 0;
-        let_go(buffer);
-        RB_OBJ_WRITE(self, &buffer->held, held);
-        buffer->writer.data = RSTRING_PTR(held);
-        buffer->writer.size = (size_t)RSTRING_LEN(held);
-        return;
-    }
-    ps_write_bytes(&buffer->writer, RSTRING_PTR(string), (size_t)RSTRING_LEN(string));
-    RB_GC_GUARD(string);
+    penstock_buffer_put(self, penstock_buffer_get(self), string);
+}
+
+void penstock_buffer_over(VALUE owner, struct penstock_buffer *buffer, VALUE holder, const void *bytes, size_t size)
+{
+    penstock_buffer_release(buffer);
+    RB_OBJ_WRITE(owner, &buffer->held, holder);
+    buffer->writer.data = (char *)bytes;
+    buffer->writer.size = size;
+    buffer->locked = false;
 }
 
 VALUE penstock_buffer_to_s(const struct penstock_buffer *buffer)
@@ -127,17 +173,26 @@ static void drop(struct penstock_buffer *buffer, size_t size)
     if (penstock_buffer_size(buffer) == 0) penstock_buffer_clear(buffer);
 }
 
+/* A held String of which nothing was read is shared, not copied: Ruby copies it before the new String's owner changes that. */
 static VALUE take(struct penstock_buffer *buffer, size_t size)
 {
-    VALUE taken = rb_str_new(buffer->writer.data + buffer->at, (long)size);
+    VALUE taken, held = buffer->held;
+    if (RB_TYPE_P(held, T_STRING) && size == (size_t)RSTRING_LEN(held) && buffer->writer.data + buffer->at == RSTRING_PTR(held)) {
+        taken = rb_str_subseq(held, 0, (long)size);
+        rb_enc_associate_index(taken, rb_ascii8bit_encindex());
+    } else {
+        taken = rb_str_new(buffer->writer.data + buffer->at, (long)size);
+    }
     drop(buffer, size);
     return taken;
 }
 
 /* ---- its io ---- */
 
+/* A Packer, ours or the msgpack gem's, would pack the bytes as a String: they go to its buffer. */
 void penstock_io_write(VALUE io, VALUE string)
 {
+    if (rb_respond_to(io, id_write_array_header)) io = rb_funcall(io, id_buffer, 0);
     rb_funcall(io, rb_respond_to(io, id_write) ? id_write : id_append, 1, string);
 }
 
@@ -161,11 +216,9 @@ static void put_back(VALUE self, VALUE bytes)
     penstock_buffer_append(self, newer);
 }
 
-/* They are not in it meanwhile: the io may use it, too. */
-VALUE penstock_buffer_give(VALUE self, VALUE io)
+static VALUE give_taken(VALUE self, VALUE io, VALUE taken)
 {
-    struct penstock_buffer *buffer = penstock_buffer_get(self);
-    struct giving giving = { .io = io, .bytes = take(buffer, penstock_buffer_size(buffer)) };
+    struct giving giving = { .io = io, .bytes = taken };
     VALUE bytes = rb_str_new_frozen(giving.bytes); /* the io may change what it gets */
     int state;
     rb_protect(give, (VALUE)&giving, &state);
@@ -176,10 +229,28 @@ VALUE penstock_buffer_give(VALUE self, VALUE io)
     return LONG2NUM(RSTRING_LEN(bytes));
 }
 
+/* They are not in it meanwhile: the io may use it, too. */
+VALUE penstock_buffer_give(VALUE self, VALUE io)
+{
+    struct penstock_buffer *buffer = penstock_buffer_get(self);
+    return give_taken(self, io, take(buffer, penstock_buffer_size(buffer)));
+}
+
+/* While the io writes what comes before the String, the buffer already holds the String: whatever the io's code writes to the same
+ * buffer comes after it, and a flush by that code writes the String first. */
+void penstock_buffer_give_with(VALUE self, VALUE string)
+{
+    struct penstock_buffer *buffer = penstock_buffer_get(self);
+    VALUE before = take(buffer, penstock_buffer_size(buffer));
+    penstock_buffer_put(self, buffer, string);
+    give_taken(self, buffer->io, before);
+    penstock_buffer_flush(self);
+}
+
 void penstock_buffer_flush(VALUE self)
 {
     const struct penstock_buffer *buffer = penstock_buffer_get(self);
-    if (!NIL_P(buffer->io) && penstock_buffer_size(buffer) > 0) penstock_buffer_give(self, buffer->io);
+    if (!NIL_P(buffer->io) && buffer->base == 0 && penstock_buffer_size(buffer) > 0) penstock_buffer_give(self, buffer->io);
 }
 
 struct reading {
@@ -199,15 +270,22 @@ static VALUE at_its_end(VALUE arg, VALUE error)
     return Qnil;
 }
 
-bool penstock_buffer_fill(VALUE self)
+VALUE penstock_io_read(VALUE io, size_t size)
+{
+    if (NIL_P(io)) return Qnil;
+    struct reading reading = { .io = io, .size = size };
+    VALUE bytes = rb_rescue2(read_some, (VALUE)&reading, at_its_end, Qnil, rb_eEOFError, (VALUE)0);
+    if (NIL_P(bytes)) return Qnil;
+    StringValue(bytes);
+    return RSTRING_LEN(bytes) == 0 ? Qnil : bytes;
+}
+
+/* From the io; false at its end, or without one. */
+static bool fill(VALUE self)
 {
     const struct penstock_buffer *buffer = penstock_buffer_get(self);
-    if (NIL_P(buffer->io)) return false;
-    struct reading reading = { .io = buffer->io, .size = buffer->io_size };
-    VALUE bytes = rb_rescue2(read_some, (VALUE)&reading, at_its_end, Qnil, rb_eEOFError, (VALUE)0);
+    VALUE bytes = penstock_io_read(buffer->io, buffer->io_size);
     if (NIL_P(bytes)) return false;
-    StringValue(bytes);
-    if (RSTRING_LEN(bytes) == 0) return false;
     penstock_buffer_append(self, bytes);
     return true;
 }
@@ -218,8 +296,22 @@ static VALUE buffer_allocate(VALUE klass)
 {
     struct penstock_buffer *buffer;
     VALUE self = TypedData_Make_Struct(klass, struct penstock_buffer, &buffer_type, buffer);
-    buffer->writer.grow = grow;
-    buffer->held = buffer->io = Qnil;
+    *buffer = penstock_buffer_empty();
+    return self;
+}
+
+VALUE penstock_buffer_wrap(struct penstock_buffer *from)
+{
+    VALUE self = buffer_allocate(buffer_class);
+    struct penstock_buffer *buffer = penstock_buffer_get(self);
+    char *data = from->writer.data;
+    if (from->first) data = memcpy(xmalloc(from->writer.capacity), data, from->writer.size);
+    *buffer = *from;
+    buffer->writer.data = data;
+    buffer->first = false;
+    *from = penstock_buffer_empty();
+    RB_OBJ_WRITTEN(self, Qundef, buffer->held);
+    RB_OBJ_WRITTEN(self, Qundef, buffer->io);
     return self;
 }
 
@@ -259,7 +351,7 @@ static VALUE buffer_append(VALUE self, VALUE string)
 static size_t fill_up(VALUE self, size_t size)
 {
     const struct penstock_buffer *buffer = penstock_buffer_get(self);
-    while (penstock_buffer_size(buffer) < size && penstock_buffer_fill(self)) continue;
+    while (penstock_buffer_size(buffer) < size && fill(self)) continue;
     return penstock_buffer_size(buffer) < size ? penstock_buffer_size(buffer) : size;
 }
 
@@ -367,6 +459,8 @@ void penstock_buffer_init(void)
     id_readpartial = rb_intern("readpartial");
     id_read = rb_intern("read");
     id_close = rb_intern("close");
+    id_write_array_header = rb_intern("write_array_header");
+    id_buffer = rb_intern("buffer");
 
     buffer_class = rb_define_class_under(penstock_message_pack, "Buffer", rb_cObject);
     rb_gc_register_mark_object(buffer_class);

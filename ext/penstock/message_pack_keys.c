@@ -1,17 +1,22 @@
 /*
  * The keys of Hashes that a Ractor unpacked lately. Documents repeat them, and Ruby looks each of them up in a table that all
- * Ractors share, under a lock of theirs.
+ * Ractors share, under a lock of theirs. A key goes into that table when it comes for the second time: keys that never come again,
+ * such as ids, would cost more to put there and to take out again than they do by themselves.
  */
 #include "message_pack.h"
 #include <ruby/ractor.h>
 
 enum {
     KEYS_BITS = 9, /* of their number: 512, which the GC visits each time */
-    LONGEST_KEY = 64 /* bytes of one that is kept */
+    LONGEST_KEY = 64, /* bytes of one that is kept */
+    SEEN_BITS = 12 /* how many more are only known to have come */
 };
 
 struct penstock_keys {
-    VALUE kept[1 << KEYS_BITS]; /* frozen Strings and Symbols, or 0 */
+    VALUE kept[1 << KEYS_BITS];    /* frozen Strings and Symbols, or 0 */
+    uint32_t part[1 << KEYS_BITS]; /* of the hash of each, so that another key is not looked at */
+    bool alone[1 << KEYS_BITS];    /* Strings that are not in Ruby's table */
+    uint16_t seen[1 << SEEN_BITS]; /* a part of the hash of the last key that belongs there */
 };
 
 static rb_ractor_local_key_t keys_of_ractor;
@@ -64,10 +69,31 @@ VALUE penstock_symbol(const char *bytes, size_t size)
     return NIL_P(symbol) ? rb_str_intern(rb_utf8_str_new(bytes, (long)size)) : symbol; /* one that the GC may take again */
 }
 
-static VALUE new_key(const uint8_t *bytes, size_t size, bool symbolize)
+/* A Symbol of a bin: whatever bytes there are, as Ruby makes one of a binary String. */
+VALUE penstock_binary_symbol(const char *bytes, size_t size)
 {
-    if (symbolize) return penstock_symbol((const char *)bytes, size);
+    VALUE symbol = rb_check_symbol_cstr(bytes, (long)size, rb_ascii8bit_encoding());
+    return NIL_P(symbol) ? rb_str_intern(rb_str_new(bytes, (long)size)) : symbol;
+}
+
+static VALUE interned(const uint8_t *bytes, size_t size)
+{
     return rb_enc_interned_str((const char *)bytes, (long)size, rb_utf8_encoding());
+}
+
+static VALUE alone(const uint8_t *bytes, size_t size)
+{
+    VALUE string = rb_str_new((const char *)bytes, (long)size);
+    RB_ENCODING_SET_INLINED(string, rb_utf8_encindex());
+    return rb_obj_freeze(string);
+}
+
+static bool seen_before(struct penstock_keys *keys, uint64_t hash)
+{
+    uint16_t *place = &keys->seen[hash >> (64 - KEYS_BITS - SEEN_BITS) & ((1 << SEEN_BITS) - 1)], part = (uint16_t)(hash >> 16);
+    bool seen = *place == part;
+    *place = part;
+    return seen;
 }
 
 static bool is_key(VALUE key, const uint8_t *bytes, size_t size, bool symbolize)
@@ -77,12 +103,21 @@ static bool is_key(VALUE key, const uint8_t *bytes, size_t size, bool symbolize)
     return (size_t)RSTRING_LEN(string) == size && memcmp(RSTRING_PTR(string), bytes, size) == 0;
 }
 
-VALUE penstock_key(struct penstock_keys *keys, const uint8_t *bytes, size_t size, bool symbolize)
+VALUE penstock_key(struct penstock_keys *keys, const uint8_t *bytes, size_t size, bool symbolize, bool shared)
 {
-    if (size > LONGEST_KEY) return new_key(bytes, size, symbolize);
-    VALUE *place = &keys->kept[mixed(bytes, size, symbolize) >> (64 - KEYS_BITS)];
-    if (!is_key(*place, bytes, size, symbolize)) *place = new_key(bytes, size, symbolize);
-    return *place;
+    if (size > LONGEST_KEY) return symbolize ? penstock_symbol((const char *)bytes, size) : interned(bytes, size);
+    uint64_t hash = mixed(bytes, size, symbolize);
+    size_t place = hash >> (64 - KEYS_BITS);
+    VALUE found = keys->kept[place];
+    if (keys->part[place] == (uint32_t)hash && is_key(found, bytes, size, symbolize) && !(shared && keys->alone[place])) return found;
+
+    bool by_itself = !symbolize && !shared && !seen_before(keys, hash);
+    if (symbolize) found = penstock_symbol((const char *)bytes, size);
+    else if (!by_itself) found = interned(bytes, size);
+    else found = alone(bytes, size);
+    keys->alone[place] = by_itself;
+    keys->part[place] = (uint32_t)hash;
+    return keys->kept[place] = found;
 }
 
 void penstock_message_pack_keys_init(void)

@@ -1,201 +1,299 @@
 /*
  * Penstock::MessagePack::Packer: packs one object after the other into its Buffer. One thread's at a time; an object's own
- * to_msgpack(packer) may use it in the middle of another object. A write that raises leaves nothing of itself behind.
+ * to_msgpack(packer) may use it in the middle of another object. A write that raises leaves nothing of itself behind. Its bytes
+ * are its own until its Buffer is asked for; an io needs one at once.
  */
 #include "message_pack.h"
-
-struct packer {
-    VALUE buffer;
-    struct penstock_buffer *bytes; /* its */
-    VALUE registry;
-    struct penstock_mp_options options;
-    uint32_t depth; /* of what is being packed */
-};
 
 static VALUE packer_class;
 
 static void packer_mark(void *data)
 {
-    struct packer *packer = data;
+    struct penstock_packer *packer = data;
     rb_gc_mark_movable(packer->buffer);
     rb_gc_mark_movable(packer->registry);
+    for (int i = 0; i < PENSTOCK_FOUND; i++) rb_gc_mark(packer->own_classes[i]); /* not movable: they are compared */
 }
 
 static void packer_compact(void *data)
 {
-    struct packer *packer = data;
+    struct penstock_packer *packer = data;
     packer->buffer = rb_gc_location(packer->buffer);
     packer->registry = rb_gc_location(packer->registry);
 }
 
+static void packer_free(void *data)
+{
+    struct penstock_packer *packer = data;
+    penstock_buffer_release(&packer->own);
+    xfree(packer);
+}
+
 static size_t packer_size(const void *data)
 {
-    return sizeof(struct packer);
+    const struct penstock_packer *packer = data;
+    return sizeof(*packer) + (packer->own.first ? 0 : packer->own.writer.capacity);
 }
 
 static const rb_data_type_t packer_type = {
     .wrap_struct_name = "Penstock::MessagePack::Packer",
     .function = {
         .dmark = packer_mark,
-        .dfree = RUBY_TYPED_DEFAULT_FREE,
+        .dfree = packer_free,
         .dsize = packer_size,
         .dcompact = packer_compact,
     },
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
-static struct packer *packer_get(VALUE self)
+static struct penstock_packer *packer_get(VALUE self)
 {
-    struct packer *packer = rb_check_typeddata(self, &packer_type);
+    struct penstock_packer *packer = RTYPEDDATA_DATA(self); /* of a Packer, as its methods are for no other */
     if (!packer->bytes) rb_raise(rb_eArgError, "the Packer has not been initialized");
+    penstock_buffer_settle(packer->bytes);
     return packer;
 }
 
 static VALUE packer_allocate(VALUE klass)
 {
-    struct packer *packer;
-    VALUE self = TypedData_Make_Struct(klass, struct packer, &packer_type, packer);
+    struct penstock_packer *packer = xmalloc(sizeof(*packer));
+    memset(packer, 0, offsetof(struct penstock_packer, first));
     packer->buffer = packer->registry = Qnil;
-    return self;
+    packer->own = penstock_buffer_empty();
+    return TypedData_Wrap_Struct(klass, &packer_type, packer);
 }
 
-static void set_up(VALUE self, VALUE io, VALUE registry, struct penstock_mp_options options)
+static void set_up(VALUE self, struct penstock_packer *packer, VALUE io, VALUE registry, const struct penstock_mp_options *options)
 {
-    struct packer *packer = rb_check_typeddata(self, &packer_type);
-    if (packer->bytes) rb_raise(rb_eRuntimeError, "a Packer is initialized once"); /* its buffer may be in use */
-    penstock_registry_get(registry);
+    packer->options = *options;
+    packer->types = penstock_registry_get(registry);
     RB_OBJ_WRITE(self, &packer->registry, registry);
-    RB_OBJ_WRITE(self, &packer->buffer, penstock_buffer_new(io, options.io_buffer_size));
-    packer->bytes = penstock_buffer_get(packer->buffer);
-    packer->options = options;
+    if (NIL_P(io)) {
+        packer->own.writer.data = packer->first;
+        packer->own.writer.capacity = sizeof(packer->first);
+        packer->own.first = true;
+        packer->own.io_size = options->io_buffer_size;
+        packer->bytes = &packer->own;
+    } else {
+        RB_OBJ_WRITE(self, &packer->buffer, penstock_buffer_new(io, options->io_buffer_size));
+        packer->bytes = penstock_buffer_get(packer->buffer);
+    }
 }
 
-VALUE penstock_packer_new(VALUE registry, struct penstock_mp_options options, uint32_t depth)
+/* What it has written goes there once: most Packers never have one. */
+static VALUE buffer_of(VALUE self, struct penstock_packer *packer)
+{
+    if (NIL_P(packer->buffer)) {
+        RB_OBJ_WRITE(self, &packer->buffer, penstock_buffer_wrap(&packer->own));
+        packer->bytes = penstock_buffer_get(packer->buffer);
+    }
+    return packer->buffer;
+}
+
+VALUE penstock_packer_new(VALUE registry, const struct penstock_mp_options *options, struct penstock_packer **packer)
 {
     VALUE self = packer_allocate(packer_class);
-    set_up(self, Qnil, registry, options);
-    penstock_packer_depth(self, depth);
+    *packer = RTYPEDDATA_DATA(self);
+    set_up(self, *packer, Qnil, registry, options);
     return self;
 }
 
-void penstock_packer_bytes(VALUE self, const char **bytes, size_t *size)
+VALUE penstock_packer_take(struct penstock_packer *packer)
 {
-    const struct penstock_buffer *buffer = packer_get(self)->bytes;
-    *bytes = buffer->writer.data + buffer->at;
-    *size = penstock_buffer_size(buffer);
+    VALUE bytes = penstock_buffer_to_s(packer->bytes);
+    penstock_buffer_clear(packer->bytes);
+    penstock_buffer_release(packer->bytes);
+    return bytes;
 }
 
-uint64_t penstock_packer_written(VALUE self)
+static VALUE initialize(int argc, const VALUE *argv, VALUE self, VALUE registry)
 {
-    const struct penstock_buffer *buffer = packer_get(self)->bytes;
-    return buffer->gone + penstock_buffer_size(buffer);
-}
-
-void penstock_packer_depth(VALUE self, uint32_t depth)
-{
-    packer_get(self)->depth = depth;
+    struct penstock_packer *packer = rb_check_typeddata(self, &packer_type);
+    VALUE io, given;
+    penstock_io_and_options(argc, argv, &io, &given);
+    struct penstock_mp_options options = penstock_mp_options(given, PENSTOCK_MP_PACK | PENSTOCK_MP_BUFFER);
+    if (packer->bytes) rb_raise(rb_eRuntimeError, "a Packer is initialized once"); /* its buffer may be in use */
+    set_up(self, packer, io, registry, &options);
+    return self;
 }
 
 static VALUE packer_initialize(int argc, VALUE *argv, VALUE self)
 {
-    VALUE io, options, registry = penstock_empty_registry;
-    if (argc > 0 && rb_typeddata_is_kind_of(argv[0], RTYPEDDATA_TYPE(penstock_empty_registry))) { /* a Factory's */
-        registry = *argv++;
-        argc--;
-    }
-    penstock_io_and_options(argc, argv, &io, &options);
-    set_up(self, io, registry, penstock_mp_options(options, PENSTOCK_MP_PACK | PENSTOCK_MP_BUFFER));
-    return self;
+    return initialize(argc, argv, self, penstock_empty_registry);
+}
+
+static VALUE registry_packer(int argc, VALUE *argv, VALUE registry)
+{
+    return initialize(argc, argv, packer_allocate(packer_class), registry);
 }
 
 /* ---- writing ---- */
 
 struct writing {
-    struct packer *packer;
+    struct penstock_packing packing; /* first */
     void (*write)(struct penstock_packing *packing, VALUE object);
-    VALUE self, object;
+    VALUE object;
     uint64_t began; /* after so many bytes of all that there were in the buffer */
+    uint64_t turn;  /* of code of users' that it is in itself */
     uint32_t depth;
     bool done;
 };
 
+static inline void begin(struct penstock_packing *packing, VALUE self, struct penstock_packer *packer)
+{
+    packing->writer = &packer->bytes->writer;
+    packing->registry = packer->types;
+    packing->registry_value = packer->registry;
+    packing->options = &packer->options;
+    packing->depth = packer->depth;
+    packing->looked = packing->unprotected = false;
+    packing->calls = 0;
+    packing->guard_from = PENSTOCK_GUARD_FROM;
+    packing->packer_value = self;
+    packing->packer = packer;
+    packing->long_strings = NULL;
+    packing->payloads = 0;
+}
+
 static VALUE write_it(VALUE arg)
 {
     struct writing *writing = (struct writing *)arg;
-    struct packer *packer = writing->packer;
-    struct penstock_packing packing = {
-        .writer = &packer->bytes->writer,
-        .registry_value = packer->registry,
-        .registry = penstock_registry_get(packer->registry),
-        .options = packer->options,
-        .depth = packer->depth,
-        .packer = writing->self,
-    };
-    writing->write(&packing, writing->object);
+    writing->write(&writing->packing, writing->object);
     writing->done = true;
-    RB_GC_GUARD(packing.registry_value);
     return Qnil;
 }
 
+/* What was written is nothing any more; what encloses it is as it was. */
 static VALUE take_back(VALUE arg)
 {
     struct writing *writing = (struct writing *)arg;
-    struct penstock_buffer *bytes = writing->packer->bytes;
-    writing->packer->depth = writing->depth;
+    struct penstock_packer *packer = writing->packing.packer;
+    struct penstock_buffer *bytes = packer->bytes;
+    packer->depth = writing->depth;
     if (writing->done) return Qnil;
-    uint64_t before = writing->began > bytes->gone ? writing->began - bytes->gone : 0; /* bytes of others that are there still */
-    if (before < penstock_buffer_size(bytes)) bytes->writer.size = bytes->at + (size_t)before;
+    packer->turn = writing->turn;
+    if (writing->packing.payloads > 0 && bytes->base > 0) penstock_pack_outer(bytes, &writing->packing.outer);
+    penstock_buffer_take_back(bytes, writing->began);
     return Qnil;
 }
 
-static VALUE written(VALUE self, const struct packer *packer)
+static void protect(struct writing *writing, void (*write)(struct penstock_packing *packing, VALUE object), VALUE object)
 {
-    if (!NIL_P(packer->bytes->io) && packer->depth == 0 && penstock_buffer_size(packer->bytes) >= packer->bytes->io_size)
+    writing->write = write;
+    writing->object = object;
+    writing->done = false;
+    rb_ensure(write_it, (VALUE)writing, take_back, (VALUE)writing);
+}
+
+void penstock_packer_protect(struct penstock_packing *packing, void (*write)(struct penstock_packing *packing, VALUE object),
+                             VALUE object)
+{
+    struct penstock_packer *packer = packing->packer;
+    packing->unprotected = packer->bytes->unfinished = false;
+    protect((struct writing *)packing, write, object);
+    packing->unprotected = packer->bytes->unfinished = true;
+    packer->bytes->began = ((struct writing *)packing)->began;
+}
+
+static VALUE written(VALUE self, const struct penstock_packer *packer)
+{
+    if (!NIL_P(packer->buffer) && !NIL_P(packer->bytes->io) && packer->depth == 0 &&
+        penstock_buffer_size(packer->bytes) >= packer->bytes->io_size)
         penstock_buffer_flush(packer->buffer);
     return self;
 }
 
-static VALUE write_with(VALUE self, void (*write)(struct penstock_packing *packing, VALUE object), VALUE object)
+/*
+ * `string` belongs after all that the buffer has. The io gets it without a copy if a flush is due, or if it is so long that two
+ * writes cost less than the copies into the buffer and out of it.
+ */
+static void add_long_string(struct penstock_packer *packer, VALUE string)
 {
-    struct packer *packer = packer_get(self);
-    struct writing writing = {
-        .packer = packer,
-        .write = write,
-        .self = self,
-        .object = object,
-        .began = packer->bytes->gone + penstock_buffer_size(packer->bytes),
-        .depth = packer->depth,
-    };
-    rb_ensure(write_it, (VALUE)&writing, take_back, (VALUE)&writing);
+    struct penstock_buffer *bytes = packer->bytes;
+    size_t size = (size_t)RSTRING_LEN(string);
+    if (size >= bytes->io_size / 2 || penstock_buffer_size(bytes) + size >= bytes->io_size)
+        penstock_buffer_give_with(packer->buffer, string);
+    else
+        ps_write_bytes(&bytes->writer, RSTRING_PTR(string), size);
+    RB_GC_GUARD(string);
+}
+
+/* Most containers have nothing in them that calls code of users': they are protected when that is found. */
+static bool looks_plain(VALUE object)
+{
+    if (RB_TYPE_P(object, T_ARRAY)) object = RARRAY_LEN(object) > 0 ? RARRAY_AREF(object, 0) : Qnil;
+    if (RB_SPECIAL_CONST_P(object)) return true;
+    enum ruby_value_type type = RB_BUILTIN_TYPE(object);
+    return type == T_HASH || type == T_STRING || type == T_ARRAY || type == T_FLOAT || type == T_BIGNUM;
+}
+
+static VALUE write_with(VALUE self, struct penstock_packer *packer,
+                        void (*write)(struct penstock_packing *packing, VALUE object), VALUE object)
+{
+    struct writing writing;
+    begin(&writing.packing, self, packer);
+    writing.began = penstock_packer_written(packer);
+    writing.turn = packer->turn;
+    writing.depth = packer->depth;
+    if (looks_plain(object)) {
+        writing.packing.unprotected = packer->bytes->unfinished = true;
+        packer->bytes->began = writing.began;
+        write(&writing.packing, object);
+        packer->bytes->unfinished = false;
+    } else {
+        protect(&writing, write, object);
+    }
+    RB_GC_GUARD(writing.packing.registry_value);
     return written(self, packer);
 }
 
-static VALUE packer_write(VALUE self, VALUE object)
+/* What raises before it writes anything, and calls nothing of users': nothing has to be taken back. */
+static VALUE write_plain(VALUE self, struct penstock_packer *packer,
+                         void (*write)(struct penstock_packing *packing, VALUE object), VALUE object)
 {
-    return write_with(self, penstock_pack, object);
+    struct penstock_packing packing;
+    VALUE long_strings = Qnil;
+    begin(&packing, self, packer);
+    if (!NIL_P(packer->bytes->io) && packer->depth == 0) packing.long_strings = &long_strings;
+    write(&packing, object);
+    if (!NIL_P(long_strings)) add_long_string(packer, RARRAY_AREF(long_strings, 0));
+    return written(self, packer);
 }
 
-static struct ps_writer *writer_of(VALUE self)
+/* In general; what is written most often is not looked at twice. */
+static VALUE packer_write(VALUE self, VALUE object)
 {
-    return &packer_get(self)->bytes->writer;
+    struct penstock_packer *packer = packer_get(self);
+    if (FIXNUM_P(object)) ps_write_int(&packer->bytes->writer, FIX2LONG(object));
+    else if (RB_FLOAT_TYPE_P(object)) ps_write_double(&packer->bytes->writer, RFLOAT_VALUE(object));
+    else if (NIL_P(object)) ps_write_nil(&packer->bytes->writer);
+    else if (object == Qtrue || object == Qfalse) ps_write_bool(&packer->bytes->writer, object == Qtrue);
+    else if (SYMBOL_P(object) && !packer->types->symbols) return write_plain(self, packer, penstock_pack_symbol, object);
+    else if (RB_TYPE_P(object, T_STRING) && RBASIC_CLASS(object) == rb_cString)
+        return write_plain(self, packer, penstock_pack_string, object);
+    else return write_with(self, packer, penstock_pack, object);
+    return written(self, packer);
 }
 
 static VALUE packer_write_nil(VALUE self)
 {
-    ps_write_nil(writer_of(self));
-    return written(self, packer_get(self));
+    struct penstock_packer *packer = packer_get(self);
+    ps_write_nil(&packer->bytes->writer);
+    return written(self, packer);
 }
 
 static VALUE packer_write_true(VALUE self)
 {
-    ps_write_bool(writer_of(self), true);
-    return written(self, packer_get(self));
+    struct penstock_packer *packer = packer_get(self);
+    ps_write_bool(&packer->bytes->writer, true);
+    return written(self, packer);
 }
 
 static VALUE packer_write_false(VALUE self)
 {
-    ps_write_bool(writer_of(self), false);
-    return written(self, packer_get(self));
+    struct penstock_packer *packer = packer_get(self);
+    ps_write_bool(&packer->bytes->writer, false);
+    return written(self, packer);
 }
 
 static void check(VALUE object, VALUE klass)
@@ -206,6 +304,7 @@ static void check(VALUE object, VALUE klass)
 
 static double to_double(VALUE number)
 {
+    if (RB_FLOAT_TYPE_P(number)) return RFLOAT_VALUE(number);
     check(number, rb_cNumeric);
     return NUM2DBL(number);
 }
@@ -213,108 +312,129 @@ static double to_double(VALUE number)
 static VALUE packer_write_float(VALUE self, VALUE number)
 {
     double value = to_double(number);
-    ps_write_double(writer_of(self), value);
-    return written(self, packer_get(self));
+    struct penstock_packer *packer = packer_get(self);
+    ps_write_double(&packer->bytes->writer, value);
+    return written(self, packer);
 }
 
 static VALUE packer_write_float32(VALUE self, VALUE number)
 {
     double value = to_double(number);
-    ps_write_float(writer_of(self), (float)value);
-    return written(self, packer_get(self));
+    struct penstock_packer *packer = packer_get(self);
+    ps_write_float(&packer->bytes->writer, (float)value);
+    return written(self, packer);
 }
 
 static VALUE packer_write_int(VALUE self, VALUE integer)
 {
-    return write_with(self, penstock_pack_integer, integer);
+    struct penstock_packer *packer = packer_get(self);
+    if (!FIXNUM_P(integer)) return write_with(self, packer, penstock_pack_integer, integer);
+    ps_write_int(&packer->bytes->writer, FIX2LONG(integer));
+    return written(self, packer);
 }
 
 static VALUE packer_write_string(VALUE self, VALUE string)
 {
     Check_Type(string, T_STRING);
-    return write_with(self, penstock_pack_string, string);
+    return write_plain(self, packer_get(self), penstock_pack_string, string);
 }
 
 static VALUE packer_write_bin(VALUE self, VALUE string)
 {
     Check_Type(string, T_STRING);
-    return write_with(self, penstock_pack_bin, string);
+    return write_plain(self, packer_get(self), penstock_pack_bin, string);
 }
 
 static VALUE packer_write_symbol(VALUE self, VALUE symbol)
 {
+    struct penstock_packer *packer = packer_get(self);
     Check_Type(symbol, T_SYMBOL);
-    return write_with(self, penstock_pack_symbol, symbol);
+    return (packer->types->symbols ? write_with : write_plain)(self, packer, penstock_pack_symbol, symbol);
 }
 
 static VALUE packer_write_array(VALUE self, VALUE array)
 {
     Check_Type(array, T_ARRAY);
-    return write_with(self, penstock_pack_array, array);
+    return write_with(self, packer_get(self), penstock_pack_array, array);
 }
 
 static VALUE packer_write_hash(VALUE self, VALUE hash)
 {
     Check_Type(hash, T_HASH);
-    return write_with(self, penstock_pack_hash, hash);
+    return write_with(self, packer_get(self), penstock_pack_hash, hash);
 }
 
-static void pack_extension(struct penstock_packing *packing, VALUE extension)
+/* Of ours, or what has the same two parts: the msgpack gem's. */
+static bool is_extension(VALUE object)
 {
-    penstock_pack_ext(packing, rb_struct_aref(extension, INT2FIX(0)), rb_struct_aref(extension, INT2FIX(1)));
+    if (!RB_TYPE_P(object, T_STRUCT)) return false;
+    if (RTEST(rb_obj_is_kind_of(object, penstock_extension_value))) return true;
+    VALUE names = rb_struct_members(object), expected = rb_struct_s_members(penstock_extension_value);
+    return RARRAY_LEN(names) == 2 && RARRAY_AREF(names, 0) == RARRAY_AREF(expected, 0) &&
+           RARRAY_AREF(names, 1) == RARRAY_AREF(expected, 1);
 }
 
 static VALUE packer_write_extension(VALUE self, VALUE extension)
 {
-    check(extension, penstock_extension_value);
-    return write_with(self, pack_extension, extension);
+    if (!is_extension(extension)) check(extension, penstock_extension_value);
+    return write_plain(self, packer_get(self), penstock_pack_extension, extension);
 }
 
 static VALUE packer_write_ext(VALUE self, VALUE type, VALUE payload)
 {
-    return packer_write_extension(self, rb_struct_new(penstock_extension_value, type, payload));
+    struct penstock_packing packing;
+    struct penstock_packer *packer = packer_get(self);
+    begin(&packing, self, packer);
+    penstock_pack_ext(&packing, type, payload);
+    return written(self, packer);
 }
 
-static uint32_t header_count(VALUE number)
+static VALUE write_header(VALUE self, void (*write)(struct ps_writer *writer, uint32_t count), VALUE number)
 {
-    check(number, rb_cInteger);
-    if (FIXNUM_P(number) && FIX2LONG(number) < 0)
+    struct penstock_packer *packer = packer_get(self);
+    if (!FIXNUM_P(number)) check(number, rb_cInteger);
+    else if (FIX2LONG(number) < 0)
         rb_raise(rb_eRangeError, "a header's count is not negative: %" PRIsVALUE, number);
-    return NUM2UINT(number);
+    write(&packer->bytes->writer, NUM2UINT(number));
+    return written(self, packer);
 }
 
 static VALUE packer_write_array_header(VALUE self, VALUE number)
 {
-    uint32_t count = header_count(number);
-    ps_write_array_header(writer_of(self), count);
-    return written(self, packer_get(self));
+    return write_header(self, ps_write_array_header, number);
 }
 
 static VALUE packer_write_map_header(VALUE self, VALUE number)
 {
-    uint32_t count = header_count(number);
-    ps_write_map_header(writer_of(self), count);
-    return written(self, packer_get(self));
+    return write_header(self, ps_write_map_header, number);
 }
 
 static VALUE packer_write_bin_header(VALUE self, VALUE number)
 {
-    uint32_t count = header_count(number);
-    ps_write_bin_header(writer_of(self), count);
-    return written(self, packer_get(self));
+    return write_header(self, ps_write_bin_header, number);
 }
 
 /* ---- what was written ---- */
 
 static VALUE packer_flush(VALUE self)
 {
-    penstock_buffer_flush(packer_get(self)->buffer);
+    struct penstock_packer *packer = packer_get(self);
+    if (!NIL_P(packer->buffer)) penstock_buffer_flush(packer->buffer);
     return self;
 }
 
+/* A payload that is being written is given up with all that encloses it, and the write raises if it ever goes on: it may be in a
+ * Fiber that nobody resumes. */
 static VALUE packer_reset(VALUE self)
 {
-    penstock_buffer_clear(packer_get(self)->bytes);
+    struct penstock_packer *packer = packer_get(self);
+    struct penstock_buffer *bytes = packer->bytes;
+    penstock_buffer_check(bytes);
+    if (bytes->base > 0) {
+        bytes->base = 0;
+        packer->turn = packer->depth = 0;
+    }
+    penstock_buffer_clear(bytes);
     return Qnil;
 }
 
@@ -340,8 +460,8 @@ static VALUE packer_to_a(VALUE self)
 
 static VALUE packer_full_pack(VALUE self)
 {
-    struct packer *packer = packer_get(self);
-    if (!NIL_P(packer->bytes->io)) {
+    struct penstock_packer *packer = packer_get(self);
+    if (!NIL_P(packer->bytes->io) && packer->bytes->base == 0) {
         penstock_buffer_flush(packer->buffer); /* what the io adds meanwhile stays */
         return Qnil;
     }
@@ -352,12 +472,12 @@ static VALUE packer_full_pack(VALUE self)
 
 static VALUE packer_write_to(VALUE self, VALUE io)
 {
-    return penstock_buffer_give(packer_get(self)->buffer, io);
+    return penstock_buffer_give(buffer_of(self, packer_get(self)), io);
 }
 
 static VALUE packer_buffer(VALUE self)
 {
-    return packer_get(self)->buffer;
+    return buffer_of(self, packer_get(self));
 }
 
 static VALUE packer_compatibility_mode_p(VALUE self)
@@ -372,9 +492,12 @@ static VALUE packer_registry(VALUE self)
 
 static VALUE packer_registry_set(VALUE self, VALUE registry)
 {
-    penstock_registry_get(registry);
+    struct penstock_packer *packer = packer_get(self);
+    const struct penstock_registry *types = penstock_registry_get(registry);
     rb_check_frozen(self);
-    RB_OBJ_WRITE(self, &packer_get(self)->registry, registry);
+    packer->types = types;
+    memset(packer->own_classes, 0, sizeof(packer->own_classes));
+    RB_OBJ_WRITE(self, &packer->registry, registry);
     return registry;
 }
 
@@ -415,6 +538,7 @@ void penstock_packer_init(void)
     rb_define_method(packer_class, "write_to", packer_write_to, 1);
     rb_define_method(packer_class, "buffer", packer_buffer, 0);
     rb_define_method(packer_class, "compatibility_mode?", packer_compatibility_mode_p, 0);
+    rb_define_method(rb_obj_class(penstock_empty_registry), "packer", registry_packer, -1);
     rb_define_private_method(packer_class, "registry", packer_registry, 0);
     rb_define_private_method(packer_class, "registry=", packer_registry_set, 1);
 }

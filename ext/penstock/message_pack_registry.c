@@ -93,6 +93,7 @@ static int add_packer(VALUE klass, VALUE values, VALUE arg)
     registry->packer_count++;
     RB_OBJ_WRITE(adding->self, &packer->klass, klass);
     RB_OBJ_WRITE(adding->self, &packer->callable, part(values, 1));
+    if (RB_TYPE_P(klass, T_MODULE)) registry->modules = true;
     if (klass == rb_cSymbol) registry->symbols = packer;
     if (RTEST(part(values, 3))) registry->oversized = packer;
     return ST_CONTINUE;
@@ -148,6 +149,10 @@ const struct penstock_ext_packer *penstock_registry_find(const struct penstock_r
     if (registry->packer_count == 0) return NULL;
     const struct penstock_ext_packer *packer = find_exactly(registry, klass);
     if (packer) return packer;
+    if (!registry->modules) { /* what modules there are among the classes above it is nothing that is registered */
+        for (VALUE above = RCLASS_SUPER(klass); above && !packer; above = RCLASS_SUPER(above)) packer = find_exactly(registry, above);
+        return packer;
+    }
     VALUE ancestors = rb_mod_ancestors(klass);
     for (long i = 0; i < RARRAY_LEN(ancestors) && !packer; i++) packer = find_exactly(registry, RARRAY_AREF(ancestors, i));
     return packer;

@@ -7,7 +7,8 @@
 
 enum {
     LONG_STRING = 8192, /* bytes of one that is copied once, into a result of the right size */
-    GUARDED_DEPTH = 32
+    CONTAINERS = 8, /* in one another, between two looks whether the stack ends */
+    EXT_HEADER = 6      /* bytes of the longest */
 };
 
 static ID id_to_msgpack;
@@ -29,14 +30,28 @@ NORETURN(static void too_deep(const struct penstock_packing *packing));
 
 static void too_deep(const struct penstock_packing *packing)
 {
-    if (packing->depth >= packing->options.max_depth)
-        penstock_message_pack_raise("StackError", "nested more than %u deep (max_depth)", packing->options.max_depth);
+    if (packing->depth >= packing->options->max_depth)
+        penstock_message_pack_raise("StackError", "nested more than %u deep (max_depth)", packing->options->max_depth);
     rb_raise(rb_eSysStackError, "stack level too deep"); /* Ruby would raise the same at the next call */
 }
 
 static void enter(struct penstock_packing *packing)
 {
-    if (packing->depth >= packing->options.max_depth || ruby_stack_check()) too_deep(packing);
+    if (packing->depth >= packing->options->max_depth || ruby_stack_check()) too_deep(packing);
+    packing->depth++;
+}
+
+/* The same for containers, which take so little of the stack that what is left when Ruby says that it ends is enough for some. */
+static void enter_container(struct penstock_packing *packing)
+{
+    if (packing->depth % CONTAINERS == CONTAINERS - 1 || packing->depth >= packing->options->max_depth) enter(packing);
+    else packing->depth++;
+}
+
+/* The same for code of users': Ruby itself looks whether the stack ends when it calls that. */
+static void enter_call(struct penstock_packing *packing)
+{
+    if (packing->depth >= packing->options->max_depth) too_deep(packing);
     packing->depth++;
 }
 
@@ -51,6 +66,68 @@ static uint32_t size_of(const char *what, size_t size)
     return (uint32_t)size;
 }
 
+/* ---- code of users' ---- */
+
+static long long_strings_so_far(const struct penstock_packing *packing)
+{
+    return !packing->long_strings || NIL_P(*packing->long_strings) ? 0 : RARRAY_LEN(*packing->long_strings);
+}
+
+struct turn {
+    uint64_t mine, outer;
+    long long_strings;
+};
+
+static inline void begin_turn(struct penstock_packing *packing, struct turn *turn)
+{
+    struct penstock_packer *packer = packing->packer;
+    packing->calls++;
+    if (packer) {
+        turn->outer = packer->turn;
+        turn->mine = packer->turn = ++packer->turns;
+        packer->depth = packing->depth;
+    } else {
+        turn->long_strings = long_strings_so_far(packing);
+    }
+}
+
+/*
+ * After code of users', which may have been a continuation's that comes back when this has gone on or ended, or another Fiber that
+ * is packing with the same Packer. Without a Packer: to a String that has another place since, or to more long ones than there were.
+ */
+static bool has_moved(const struct penstock_packing *packing, long long_strings)
+{
+    const struct to_string *to = (const struct to_string *)packing->writer;
+    bool moved = !NIL_P(to->more) && RSTRING_PTR(to->more) != to->writer.data;
+    return moved || long_strings_so_far(packing) != long_strings;
+}
+
+static inline void end_turn(struct penstock_packing *packing, const struct turn *turn)
+{
+    struct penstock_packer *packer = packing->packer;
+    if (packer ? packer->turn != turn->mine : has_moved(packing, turn->long_strings))
+        rb_raise(rb_eRuntimeError, "a continuation came back to where packing had gone on");
+    if (!packer) return;
+    penstock_buffer_settle(packer->bytes);
+    packer->turn = turn->outer;
+    packing->writer = &packer->bytes->writer; /* another, if its Buffer was asked for */
+}
+
+static void copy_parts(struct ps_writer *to, const struct ps_writer *from, VALUE long_strings);
+
+/* Code of users' is to write, too. From then on all goes to the Packer that it gets, and long Strings with it. */
+NOINLINE(static void make_packer(struct penstock_packing *packing));
+
+static void make_packer(struct penstock_packing *packing)
+{
+    struct to_string *to = (struct to_string *)packing->writer;
+    packing->packer_value = penstock_packer_new(packing->registry_value, packing->options, &packing->packer);
+    packing->writer = &packing->packer->bytes->writer;
+    copy_parts(packing->writer, &to->writer, *packing->long_strings);
+    packing->long_strings = NULL;
+    if (!NIL_P(to->more)) rb_str_resize(to->more, 0);
+}
+
 /* ---- objects that pack themselves, and ext types ---- */
 
 static VALUE call(VALUE callable, VALUE object, int argc, VALUE packer)
@@ -60,93 +137,132 @@ static VALUE call(VALUE callable, VALUE object, int argc, VALUE packer)
     return rb_funcallv(callable, penstock_id_call, argc, arguments);
 }
 
-static long long_strings_so_far(const struct penstock_packing *packing)
+void penstock_pack_outer(struct penstock_buffer *bytes, const struct penstock_outer *outer)
 {
-    return !packing->long_strings || NIL_P(*packing->long_strings) ? 0 : RARRAY_LEN(*packing->long_strings);
+    bytes->at = outer->at < bytes->writer.size ? outer->at : bytes->writer.size;
+    bytes->base = outer->base < bytes->at ? outer->base : bytes->at;
+    bytes->gone = outer->gone;
 }
 
-/* After code of users', a continuation of which may come back when this has gone on or ended: to a String that has another place
- * since, or to more long ones than there were. A Packer has its bytes for ever. */
-static void check_turn(const struct penstock_packing *packing, long before)
+/* Room is left for the header, and what is before it is out of reach until the payload has ended; it is moved if its header is a
+ * shorter one. */
+static void pack_recursive(struct penstock_packing *packing, const struct penstock_ext_packer *type, VALUE object)
 {
-    if (!packing->long_strings) return;
-    const struct to_string *to = (const struct to_string *)packing->writer;
-    bool moved = !NIL_P(to->more) && RSTRING_PTR(to->more) != to->writer.data;
-    if (moved || long_strings_so_far(packing) != before)
-        rb_raise(rb_eRuntimeError, "a continuation came back to where packing had gone on");
+    struct turn turn = { 0 };
+    uint8_t header[16];
+    struct ps_writer to_header = { .data = (char *)header, .capacity = sizeof(header) };
+
+    if (!packing->packer) make_packer(packing);
+    struct penstock_buffer *bytes = packing->packer->bytes;
+    ps_write_room(&bytes->writer, EXT_HEADER);
+    const struct penstock_outer outer = { .base = bytes->base, .at = bytes->at, .gone = bytes->gone };
+    if (packing->payloads++ == 0) packing->outer = outer;
+    size_t start = bytes->writer.size;
+    bytes->writer.size = bytes->base = bytes->at = start + EXT_HEADER;
+
+    begin_turn(packing, &turn);
+    call(type->callable, object, 2, packing->packer_value);
+    end_turn(packing, &turn);
+
+    bytes = packing->packer->bytes;
+    size_t size = penstock_buffer_size(bytes);
+    ps_write_ext_header(&to_header, type->type, size_of("a payload", size));
+    if (start + to_header.size != bytes->at) memmove(bytes->writer.data + start + to_header.size, bytes->writer.data + bytes->at, size);
+    memcpy(bytes->writer.data + start, header, to_header.size);
+    bytes->writer.size = start + to_header.size + size;
+    penstock_pack_outer(bytes, &outer);
+    packing->payloads--;
 }
 
-static VALUE packer_beside(const struct penstock_packing *packing)
-{
-    return penstock_packer_new(packing->registry_value, packing->options, packing->depth);
-}
+NOINLINE(static void pack_registered(struct penstock_packing *packing, const struct penstock_ext_packer *type, VALUE object));
 
-static void pack_registered(struct penstock_packing *packing, const struct penstock_ext_packer *packer, VALUE object)
+static void pack_registered(struct penstock_packing *packing, const struct penstock_ext_packer *type, VALUE object)
 {
-    struct penstock_ext_packer kept = *packer;
-    VALUE payload, beside = Qnil;
-    const char *bytes;
-    size_t size;
-    long before = long_strings_so_far(packing);
-
-    enter(packing);
-    if (!NIL_P(packing->packer)) penstock_packer_depth(packing->packer, packing->depth);
-    if (kept.recursive) {
-        beside = packer_beside(packing);
-        payload = call(kept.callable, object, 2, beside);
-        penstock_packer_bytes(beside, &bytes, &size);
-    } else {
-        payload = call(kept.callable, object, 1, Qnil);
-        StringValue(payload);
-        bytes = RSTRING_PTR(payload);
-        size = (size_t)RSTRING_LEN(payload);
+    if (packing->unprotected) {
+        penstock_packer_protect(packing, penstock_pack, object);
+        return;
     }
-    check_turn(packing, before);
-    ps_write_ext_header(packing->writer, kept.type, size_of("a payload", size));
-    ps_write_bytes(packing->writer, bytes, size);
-    RB_GC_GUARD(payload);
-    RB_GC_GUARD(beside);
+    enter_call(packing);
+    if (type->recursive) {
+        pack_recursive(packing, type, object);
+    } else {
+        struct turn turn = { 0 };
+        begin_turn(packing, &turn);
+        VALUE payload = call(type->callable, object, 1, Qnil);
+        StringValue(payload);
+        end_turn(packing, &turn);
+        uint32_t size = size_of("a payload", (size_t)RSTRING_LEN(payload));
+        ps_write_ext_header(packing->writer, type->type, size);
+        ps_write_bytes(packing->writer, RSTRING_PTR(payload), size);
+        RB_GC_GUARD(payload);
+    }
     leave(packing);
 }
 
-static const struct penstock_ext_packer *find(struct penstock_packing *packing, VALUE object)
+/* Classes are at least as far apart as most objects are large. */
+static inline size_t place_of(VALUE klass)
 {
-    if (packing->registry->packer_count == 0) return NULL;
+    return (klass >> 6) % PENSTOCK_FOUND;
+}
+
+NOINLINE(static void look(const struct penstock_packing *packing, VALUE object, struct penstock_found *found));
+
+static void look(const struct penstock_packing *packing, VALUE object, struct penstock_found *found)
+{
     VALUE klass = CLASS_OF(object);
-    if (klass != packing->found_class) {
-        packing->found = penstock_registry_find(packing->registry, klass);
-        packing->found_class = klass;
-    }
-    return packing->found;
+    struct penstock_packer *packer = packing->packer;
+    found->packer = penstock_registry_find(packing->registry, klass);
+    found->extension = !found->packer && klass == penstock_extension_value; /* of a subclass to_msgpack is called, which may be its own */
+    found->own = !found->packer && !found->extension && rb_method_boundp(klass, id_to_msgpack, 0);
+    found->klass = klass;
+    if (found->own && packer && packer->types == packing->registry && !packer->types->modules) /* else one may be included later */
+        RB_OBJ_WRITE(packing->packer_value, &packer->own_classes[place_of(klass)], klass);
+}
+
+static inline const struct penstock_found *find(struct penstock_packing *packing, VALUE object)
+{
+    VALUE klass = CLASS_OF(object);
+    struct penstock_found *found = &packing->found[place_of(klass)];
+    if (!packing->looked) memset(packing->found, 0, sizeof(packing->found));
+    packing->looked = true;
+    if (found->klass != klass) look(packing, object, found);
+    return found;
 }
 
 static bool pack_if_registered(struct penstock_packing *packing, VALUE object)
 {
-    const struct penstock_ext_packer *packer = find(packing, object);
+    if (packing->registry->packer_count == 0) return false;
+    const struct penstock_ext_packer *packer = find(packing, object)->packer;
     if (packer) pack_registered(packing, packer, object);
     return packer != NULL;
 }
 
-static void pack_by_itself(struct penstock_packing *packing, VALUE object)
+NOINLINE(static void call_if_there(struct penstock_packing *packing, VALUE object));
+
+/* What has no such method may have a method_missing. */
+static void call_if_there(struct penstock_packing *packing, VALUE object)
 {
-    VALUE packer = NIL_P(packing->packer) ? packer_beside(packing) : packing->packer;
-    enter(packing);
-    penstock_packer_depth(packer, packing->depth);
-    uint64_t before = penstock_packer_written(packer);
-    long long_strings = long_strings_so_far(packing);
-    if (rb_check_funcall(object, id_to_msgpack, 1, &packer) == Qundef)
-        rb_raise(rb_eNoMethodError, "%" PRIsVALUE " objects cannot be packed: register a type for them with a "
-                 "Penstock::MessagePack::Factory, or give them a method to_msgpack(packer)", rb_obj_class(object));
-    if (penstock_packer_written(packer) == before)
-        rb_raise(rb_eRuntimeError, "%" PRIsVALUE "#to_msgpack wrote nothing to its packer", rb_obj_class(object));
-    if (NIL_P(packing->packer)) {
-        const char *bytes;
-        size_t size;
-        penstock_packer_bytes(packer, &bytes, &size);
-        check_turn(packing, long_strings);
-        ps_write_bytes(packing->writer, bytes, size);
+    if (rb_check_funcall(object, id_to_msgpack, 1, &packing->packer_value) != Qundef) return;
+    rb_raise(rb_eNoMethodError, "%" PRIsVALUE " objects cannot be packed: register a type for them with a "
+             "Penstock::MessagePack::Factory, or give them a method to_msgpack(packer)", rb_obj_class(object));
+}
+
+static void pack_by_itself(struct penstock_packing *packing, VALUE object, bool has_method)
+{
+    struct turn turn = { 0 };
+    if (packing->unprotected) {
+        penstock_packer_protect(packing, penstock_pack, object);
+        return;
     }
-    RB_GC_GUARD(packer);
+    if (!packing->packer) make_packer(packing);
+    enter_call(packing);
+    uint64_t before = penstock_packer_written(packing->packer);
+    begin_turn(packing, &turn);
+    if (has_method) rb_funcallv(object, id_to_msgpack, 1, &packing->packer_value);
+    else call_if_there(packing, object);
+    end_turn(packing, &turn);
+    if (penstock_packer_written(packing->packer) == before)
+        rb_raise(rb_eRuntimeError, "%" PRIsVALUE "#to_msgpack wrote nothing to its packer", rb_obj_class(object));
     leave(packing);
 }
 
@@ -155,22 +271,39 @@ void penstock_pack_ext(struct penstock_packing *packing, VALUE type, VALUE paylo
     if (!RB_INTEGER_TYPE_P(type)) rb_raise(rb_eTypeError, "an ext type is an Integer, not a %" PRIsVALUE, rb_obj_class(type));
     if (!FIXNUM_P(type) || FIX2LONG(type) < -128 || FIX2LONG(type) > 127)
         rb_raise(rb_eRangeError, "%" PRIsVALUE " is no ext type: they are from -128 to 127", type);
-    StringValue(payload);
+    if (!RB_TYPE_P(payload, T_STRING)) {
+        struct turn turn = { 0 };
+        begin_turn(packing, &turn);
+        StringValue(payload);
+        end_turn(packing, &turn);
+    }
     uint32_t size = size_of("a payload", (size_t)RSTRING_LEN(payload));
+    ps_write_room(packing->writer, (size_t)size + EXT_HEADER);
     ps_write_ext_header(packing->writer, (int8_t)FIX2LONG(type), size);
     ps_write_bytes(packing->writer, RSTRING_PTR(payload), size);
     RB_GC_GUARD(payload);
+}
+
+void penstock_pack_extension(struct penstock_packing *packing, VALUE extension)
+{
+    VALUE type = rb_struct_aref(extension, INT2FIX(0)), payload = rb_struct_aref(extension, INT2FIX(1));
+    if (packing->unprotected && !RB_TYPE_P(payload, T_STRING)) penstock_packer_protect(packing, penstock_pack_extension, extension);
+    else penstock_pack_ext(packing, type, payload);
 }
 
 NOINLINE(static void pack_other(struct penstock_packing *packing, VALUE object));
 
 static void pack_other(struct penstock_packing *packing, VALUE object)
 {
-    if (pack_if_registered(packing, object)) return;
-    if (rb_obj_class(object) == penstock_extension_value)
-        penstock_pack_ext(packing, rb_struct_aref(object, INT2FIX(0)), rb_struct_aref(object, INT2FIX(1)));
-    else
-        pack_by_itself(packing, object);
+    VALUE klass = CLASS_OF(object);
+    if (packing->packer && packing->packer->own_classes[place_of(klass)] == klass) {
+        pack_by_itself(packing, object, true);
+        return;
+    }
+    const struct penstock_found *found = find(packing, object);
+    if (found->packer) pack_registered(packing, found->packer, object);
+    else if (found->extension) penstock_pack_extension(packing, object);
+    else pack_by_itself(packing, object, found->own);
 }
 
 /* ---- each class of Ruby's ---- */
@@ -217,10 +350,16 @@ NOINLINE(static void write_long_str(struct penstock_packing *packing, VALUE stri
 static void write_long_str(struct penstock_packing *packing, VALUE string, size_t long_size)
 {
     uint32_t size = size_of("a String", long_size);
-    if (size < LONG_STRING) {
-        ps_write_str(packing->writer, RSTRING_PTR(string), size, packing->options.compatibility_mode);
+    if (size <= UINT8_MAX && !packing->options->compatibility_mode) {
+        uint8_t *at = ps_write_room(packing->writer, (size_t)size + 2);
+        *at++ = 0xd9;
+        *at++ = (uint8_t)size;
+        memcpy(at, RSTRING_PTR(string), size);
+        packing->writer->size += (size_t)size + 2;
+    } else if (size < LONG_STRING) {
+        ps_write_str(packing->writer, RSTRING_PTR(string), size, packing->options->compatibility_mode);
     } else {
-        ps_write_str_header(packing->writer, size, packing->options.compatibility_mode);
+        ps_write_str_header(packing->writer, size, packing->options->compatibility_mode);
         write_bytes(packing, string, size);
     }
     RB_GC_GUARD(string);
@@ -240,7 +379,7 @@ static void write_str(struct penstock_packing *packing, VALUE string)
 void penstock_pack_bin(struct penstock_packing *packing, VALUE string)
 {
     uint32_t size = size_of("a String", (size_t)RSTRING_LEN(string));
-    if (packing->options.compatibility_mode) ps_write_str_header(packing->writer, size, true);
+    if (packing->options->compatibility_mode) ps_write_str_header(packing->writer, size, true);
     else ps_write_bin_header(packing->writer, size);
     write_bytes(packing, string, size);
     RB_GC_GUARD(string);
@@ -271,36 +410,39 @@ void penstock_pack_array(struct penstock_packing *packing, VALUE array)
     uint32_t count = size_of("an Array", (size_t)RARRAY_LEN(array));
     ps_write_array_header(packing->writer, count);
     if (count == 0) return;
-    enter(packing);
-    for (uint32_t i = 0; i < count && i < (size_t)RARRAY_LEN(array); i++) penstock_pack(packing, RARRAY_AREF(array, i));
+    enter_container(packing);
+    for (uint32_t i = 0; i < count && i < (size_t)RARRAY_LEN(array); i++) {
+        VALUE object = RARRAY_AREF(array, i);
+        if (FIXNUM_P(object)) ps_write_int(packing->writer, FIX2LONG(object));
+        else penstock_pack(packing, object);
+    }
     if ((size_t)RARRAY_LEN(array) != count) rb_raise(rb_eRuntimeError, "an Array changed its size while it was packed");
     leave(packing);
 }
 
-struct pairs {
-    struct penstock_packing *packing;
-    uint32_t left;
-};
-
 static int pack_pair(VALUE key, VALUE value, VALUE arg)
 {
-    struct pairs *pairs = (struct pairs *)arg;
-    if (pairs->left == 0) return ST_STOP;
-    pairs->left--;
-    penstock_pack(pairs->packing, key);
-    penstock_pack(pairs->packing, value);
+    struct penstock_packing *packing = (struct penstock_packing *)arg;
+    uint32_t left = packing->pairs;
+    if (left == 0) return ST_STOP;
+    if (RB_TYPE_P(key, T_STRING) && RBASIC_CLASS(key) == rb_cString) penstock_pack_string(packing, key);
+    else penstock_pack(packing, key);
+    if (FIXNUM_P(value)) ps_write_int(packing->writer, FIX2LONG(value));
+    else penstock_pack(packing, value);
+    packing->pairs = left - 1;
     return ST_CONTINUE;
 }
 
 void penstock_pack_hash(struct penstock_packing *packing, VALUE hash)
 {
-    uint32_t size = size_of("a Hash", RHASH_SIZE(hash));
-    struct pairs pairs = { .packing = packing, .left = size };
-    ps_write_map_header(packing->writer, pairs.left);
-    if (pairs.left == 0) return;
-    enter(packing);
-    rb_hash_foreach(hash, pack_pair, (VALUE)&pairs);
-    if (pairs.left > 0 || RHASH_SIZE(hash) != size) rb_raise(rb_eRuntimeError, "a Hash changed its size while it was packed");
+    uint32_t size = size_of("a Hash", RHASH_SIZE(hash)), calls = packing->calls;
+    ps_write_map_header(packing->writer, size);
+    if (size == 0) return;
+    enter_container(packing);
+    packing->pairs = size;
+    rb_hash_foreach(hash, pack_pair, (VALUE)packing);
+    if (packing->pairs > 0 || (packing->calls != calls && RHASH_SIZE(hash) != size))
+        rb_raise(rb_eRuntimeError, "a Hash changed its size while it was packed");
     leave(packing);
 }
 
@@ -355,14 +497,14 @@ NOINLINE(static void pack_guarded(struct penstock_packing *packing, VALUE object
 static void pack_guarded(struct penstock_packing *packing, VALUE object)
 {
     struct guarded guarded = { .packing = packing, .object = object };
-    packing->guarded = true;
+    packing->guard_from = UINT32_MAX;
     penstock_guard_stack(pack_it, (VALUE)&guarded);
-    packing->guarded = false;
+    packing->guard_from = PENSTOCK_GUARD_FROM;
 }
 
 void penstock_pack(struct penstock_packing *packing, VALUE object)
 {
-    if (packing->depth >= GUARDED_DEPTH && !packing->guarded) {
+    if (packing->depth >= packing->guard_from) {
         pack_guarded(packing, object);
         return;
     }
@@ -386,7 +528,7 @@ void penstock_pack(struct penstock_packing *packing, VALUE object)
 static void grow(struct ps_writer *writer, size_t more)
 {
     struct to_string *to = (struct to_string *)writer;
-    size_t capacity = writer->capacity * 4;
+    size_t capacity = writer->capacity * (NIL_P(to->more) ? 8 : 4);
     if (capacity - writer->size < more) capacity = writer->size + more;
     if (NIL_P(to->more)) {
         to->more = rb_str_buf_new((long)capacity);
@@ -399,40 +541,56 @@ static void grow(struct ps_writer *writer, size_t more)
     writer->capacity = capacity;
 }
 
-/* What was written, with the long Strings where they belong. */
+/* With the long Strings where they belong. */
+static void copy_parts(struct ps_writer *to, const struct ps_writer *from, VALUE long_strings)
+{
+    size_t done = 0;
+    for (long i = 0; !NIL_P(long_strings) && i < RARRAY_LEN(long_strings); i += 2) {
+        VALUE string = RARRAY_AREF(long_strings, i);
+        size_t place = NUM2SIZET(RARRAY_AREF(long_strings, i + 1));
+        ps_write_bytes(to, from->data + done, place - done);
+        ps_write_bytes(to, RSTRING_PTR(string), (size_t)RSTRING_LEN(string));
+        done = place;
+    }
+    ps_write_bytes(to, from->data + done, from->size - done);
+}
+
 static VALUE assemble(const struct ps_writer *writer, VALUE long_strings)
 {
-    size_t size = writer->size, from = 0;
+    size_t size = writer->size;
     for (long i = 0; i < RARRAY_LEN(long_strings); i += 2) size += (size_t)RSTRING_LEN(RARRAY_AREF(long_strings, i));
     VALUE result = rb_str_new(NULL, (long)size);
-    char *at = RSTRING_PTR(result);
-    for (long i = 0; i < RARRAY_LEN(long_strings); i += 2) {
-        VALUE string = RARRAY_AREF(long_strings, i);
-        size_t to = NUM2SIZET(RARRAY_AREF(long_strings, i + 1));
-        at = (char *)memcpy(at, writer->data + from, to - from) + (to - from);
-        at = (char *)memcpy(at, RSTRING_PTR(string), (size_t)RSTRING_LEN(string)) + RSTRING_LEN(string);
-        from = to;
-    }
-    memcpy(at, writer->data + from, writer->size - from);
+    struct ps_writer to = { .data = RSTRING_PTR(result), .capacity = size };
+    copy_parts(&to, writer, long_strings);
     return result;
 }
 
-VALUE penstock_pack_to_string(VALUE object, VALUE registry, struct penstock_mp_options options)
+VALUE penstock_pack_to_string(VALUE object, VALUE registry, const struct penstock_mp_options *options)
 {
     struct to_string to;
     VALUE long_strings = Qnil;
     to.more = Qnil;
     to.writer = (struct ps_writer){ .data = to.first, .capacity = sizeof(to.first), .grow = grow };
-    struct penstock_packing packing = {
-        .writer = &to.writer,
-        .registry_value = registry,
-        .registry = penstock_registry_get(registry),
-        .options = options,
-        .packer = Qnil,
-        .long_strings = &long_strings,
-    };
+    struct penstock_packing packing;
+    packing.writer = &to.writer;
+    packing.registry = penstock_registry_get(registry);
+    packing.registry_value = registry;
+    packing.options = options;
+    packing.depth = 0;
+    packing.looked = packing.unprotected = false;
+    packing.calls = 0;
+    packing.guard_from = PENSTOCK_GUARD_FROM;
+    packing.packer_value = Qnil;
+    packing.packer = NULL;
+    packing.long_strings = &long_strings;
+    packing.payloads = 0;
     penstock_pack(&packing, object);
     RB_GC_GUARD(registry);
+    if (packing.packer) {
+        VALUE taken = penstock_packer_take(packing.packer);
+        RB_GC_GUARD(packing.packer_value);
+        return taken;
+    }
     VALUE packed = NIL_P(long_strings) ? rb_str_new(to.writer.data, (long)to.writer.size) : assemble(&to.writer, long_strings);
     if (!NIL_P(to.more)) rb_str_resize(to.more, 0);
     return packed;

@@ -38,7 +38,8 @@ module Penstock
     #   @param object [Object] what is to be packed
     #   @param io [#write, #<<, nil] where to; nil: a String is returned
     #   @param options [Hash, nil] `max_depth` (Integer; nil, the default: as the thread's stack allows); `compatibility_mode`
-    #     (Boolean, default false: without bin and str8, which MessagePack's first edition lacks)
+    #     (Boolean, default false: without bin and str8, which MessagePack's first edition lacks); those of {Buffer#initialize},
+    #     which make no difference here
     #   @return [String, nil] binary; nil with an io
     #   @raise [NoMethodError] an object is of a class that is not registered, and has no `to_msgpack`
     #   @raise [RuntimeError] a `to_msgpack` wrote nothing, or an Array or Hash changed its size meanwhile

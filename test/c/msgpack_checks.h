@@ -160,7 +160,7 @@ static void check_refusal(struct feed *feed, enum ps_read result, uint64_t count
     if (!right) die("something is refused for no reason");
 
     const uint8_t *at = reader->at;
-    if (ps_read_value(reader, &token) != result || reader->at != at) die("what was refused is not refused again");
+    if (ps_read_next(reader, &token) != result || reader->at != at) die("what was refused is not refused again");
     if (reader->awaited != awaited_in(reader)) die("what was refused is not awaited");
 }
 
@@ -174,7 +174,7 @@ static struct reading read_some(struct feed *feed, struct limits limits, size_t 
         struct ps_token token;
         uint32_t depth = reader->depth;
         size_t at = feed_at(feed);
-        reading.result = ps_read_value(reader, &token);
+        reading.result = ps_read_next(reader, &token);
         if (reading.result == PS_READ_MORE && feed_more(feed)) continue;
         if (depth == 0) counted = reader->skipping > 0 ? reader->elements : 0; /* the rest of a skip was not there */
         if (reading.result != PS_READ_OK) {

@@ -47,6 +47,9 @@ MessagePackMutations.in_file("message_pack_registry.c") do
         "a type that is packed is an Integer" => "    Check_Type(part(values, 0), T_FIXNUM); /* it may only have said so */\n",
         "a type that is unpacked is an Integer" => "    Check_Type(type, T_FIXNUM);\n"
 
+  shown :factory, "test_a_class_without_a_name_a_module_and_an_objects_own_class_are_found",
+        "modules are looked for among all ancestors" => "    if (RB_TYPE_P(klass, T_MODULE)) registry->modules = true;\n"
+
   shown :factory, "test_all_types_but_one_may_be_registered",
         "no more types than there are places" => ["if (RHASH_SIZE(unpackers) > 255)", "if (false)"]
 end
@@ -63,7 +66,7 @@ MessagePackMutations.in_file("message_pack_buffer.c") do
         "the mark of io" => "    rb_gc_mark_movable(buffer->io);\n"
 
   shown :held, "test_an_old_buffer_keeps_a_young_long_string",
-        "the write barrier of held" => ["RB_OBJ_WRITE(self, &buffer->held, held);", "buffer->held = held;"]
+        "the write barrier of held" => ["RB_OBJ_WRITE(owner, &buffer->held, holder);", "buffer->held = holder;"]
 
   shown :held, "test_an_old_buffer_keeps_a_young_io",
         "the write barrier of io" =>
@@ -83,7 +86,7 @@ MessagePackMutations.in_file("message_pack_buffer.c") do
         "an io gives Strings" => "    StringValue(bytes);\n"
 
   shown :io, "test_an_empty_answer_is_the_end_or_a_pause_but_no_endless_loop",
-        "an io that gives nothing is at its end" => "    if (RSTRING_LEN(bytes) == 0) return false;\n"
+        "an io that gives nothing is at its end" => ["return RSTRING_LEN(bytes) == 0 ? Qnil : bytes;", "return bytes;"]
 
   shown :packer, "test_after_an_error_only_what_was_there_before_and_was_not_taken_is_left",
         "what is dropped at once is counted" => "    buffer->gone += penstock_buffer_size(buffer);\n",
@@ -92,9 +95,42 @@ MessagePackMutations.in_file("message_pack_buffer.c") do
   shown :packer, "test_what_an_io_did_not_take_stays",
         "what an io did not take stays" => "        put_back(self, bytes);\n"
 
+  shown :buffer, "test_a_long_text_that_was_read_may_change_afterwards",
+        "a held String is not given itself" =>
+          ["rb_str_subseq(held, 0, (long)size);\n        rb_enc_associate_index(taken, rb_ascii8bit_encindex())", "held"],
+        "a held String is shared only as a whole" =>
+          [" && size == (size_t)RSTRING_LEN(held) && buffer->writer.data + buffer->at == RSTRING_PTR(held)", ""]
+
+  shown :packer, "test_what_an_io_writes_to_the_packer_comes_after_a_long_string",
+        "a long String is in the buffer while the io writes what comes before it" =>
+          ["    penstock_buffer_put(self, buffer, string);\n    give_taken(self, buffer->io, before);",
+           "    give_taken(self, buffer->io, before);\n    penstock_buffer_put(self, buffer, string);"]
+
   shown :buffer, "test_what_cannot_be_filled_is_refused_and_nothing_is_taken",
         "what is filled is a String" => "        Check_Type(out, T_STRING);\n",
         "what is filled is not frozen" => "        rb_str_modify(out);\n"
+
+  shown :packer, "test_only_the_payload_can_be_seen_and_taken_while_it_is_written",
+        "what encloses a payload is not cleared" =>
+          ["buffer->writer.size = buffer->at = buffer->base;", "buffer->writer.size = buffer->at = 0;"],
+        "what encloses a payload is not flushed" =>
+          ["buffer->base == 0 && penstock_buffer_size(buffer) > 0", "penstock_buffer_size(buffer) > 0"]
+
+  shown :packer, "test_a_payload_of_each_size_has_its_header_and_what_encloses_it_stays",
+        "what encloses a payload stays when it grows" => ["buffer->base > 0 ? 0 : buffer->at", "buffer->at"],
+        "what encloses a payload is not replaced by a long String" =>
+          ["buffer->base == 0 && RSTRING_LEN(string) >= HELD_FROM", "RSTRING_LEN(string) >= HELD_FROM"]
+
+  shown :packer, "test_its_buffer_may_be_asked_for_in_the_middle",
+        "a Packer's own memory is copied to its Buffer" =>
+          "    if (from->first) data = memcpy(xmalloc(from->writer.capacity), data, from->writer.size);\n",
+        "a Packer's own memory is not freed as a Buffer's" => [" && !buffer->first) xfree", ") xfree"]
+
+  shown :packer, "test_its_buffer_shows_nothing_of_a_write_that_raised",
+        "a Buffer shows nothing of a write that raised" => "    penstock_buffer_settle(buffer);\n"
+
+  shown :packer, "test_after_an_error_only_what_was_there_before_and_was_not_taken_is_left",
+        "what was taken meanwhile is not older than the write" => ["began > buffer->gone ? began - buffer->gone : 0", "began"]
 
   shown :buffer, "test_a_buffer_is_not_copied",
         "it is not copied" => "    rb_undef_method(buffer_class, \"initialize_copy\");\n"
@@ -112,39 +148,60 @@ MessagePackMutations.in_file("message_pack_packer.c") do
         "the relocation of registry" => ["packer->registry = rb_gc_location(packer->registry);", ";"]
 
   shown :held, "test_an_old_packer_keeps_a_young_buffer",
-        "the write barrier of buffer" =>
-          ["RB_OBJ_WRITE(self, &packer->buffer, penstock_buffer_new(io, options.io_buffer_size));",
-           "packer->buffer = penstock_buffer_new(io, options.io_buffer_size);"]
+        "the write barrier of buffer" => ["RB_OBJ_WRITE(self, &packer->buffer, penstock_buffer_wrap(&packer->own));",
+                                          "packer->buffer = penstock_buffer_wrap(&packer->own);"]
+
+  shown :held, "test_an_old_packer_keeps_the_young_buffer_of_its_io",
+        "the write barrier of an io's buffer" =>
+          ["RB_OBJ_WRITE(self, &packer->buffer, penstock_buffer_new(io, options->io_buffer_size));",
+           "packer->buffer = penstock_buffer_new(io, options->io_buffer_size);"]
 
   shown :held, "test_an_old_packer_keeps_types_of_its_own",
         "the write barrier of a later registry" =>
-          ["RB_OBJ_WRITE(self, &packer_get(self)->registry, registry);", "packer_get(self)->registry = registry;"]
+          ["    RB_OBJ_WRITE(self, &packer->registry, registry);\n    return registry;",
+           "    packer->registry = registry;\n    return registry;"]
 
   shown :packer, "test_one_without_its_initialize_is_refused",
         "it has been initialized" => ["if (!packer->bytes)", "if (false)"]
+
+  shown :packer, "test_within_another_object_a_long_string_stays_in_the_buffer",
+        "no part of an object goes to the io" => [" && packer->depth == 0) packing.long", ") packing.long"]
 
   shown :packer, "test_a_packer_is_not_copied",
         "it is not copied" => "    rb_undef_method(packer_class, \"initialize_copy\");\n"
 
   shown :packer, "test_after_an_error_the_packer_has_what_it_had_before_and_goes_on",
-        "what a failed write has added is taken back" =>
-          "    if (before < penstock_buffer_size(bytes)) bytes->writer.size = bytes->at + (size_t)before;\n"
+        "what a failed write of plain data has added is taken back" => "    penstock_buffer_settle(packer->bytes);\n"
 
-  shown :packer, "test_after_an_error_only_what_was_there_before_and_was_not_taken_is_left",
-        "what was taken meanwhile is not older than the write" =>
-          ["writing->began > bytes->gone ? writing->began - bytes->gone : 0", "writing->began"]
+  shown :packer, "test_an_error_of_an_object_that_another_rescues_leaves_nothing_of_it",
+        "what a failed write has added is taken back" => "    penstock_buffer_take_back(bytes, writing->began);\n",
+        "a write that raised is no turn any more" => "    packer->turn = writing->turn;\n"
+
+  shown :packer, "test_what_a_payload_encloses_is_taken_back_with_it",
+        "what encloses a payload that raised can be reached again" =>
+          "    if (writing->packing.payloads > 0 && bytes->base > 0) penstock_pack_outer(bytes, &writing->packing.outer);\n"
+
+  shown :packer, "test_after_a_fiber_was_abandoned_in_a_payload_a_packer_goes_on_when_it_is_reset",
+        "a reset gives up a payload" => ["    if (bytes->base > 0) {", "    if (false) {"]
+
+  shown :packer, "test_a_type_that_is_registered_later_is_used_from_then_on",
+        "classes are looked for anew in another registry" =>
+          "    memset(packer->own_classes, 0, sizeof(packer->own_classes));\n"
+
+  shown :held, "test_a_packer_keeps_the_class_that_it_packed_last",
+        "the mark of classes" => ["rb_gc_mark(packer->own_classes[i]);", ";"]
+
+  shown :held, "test_what_a_packer_holds_moves_with_it",
+        "classes stay where they are" => ["rb_gc_mark(packer->own_classes[i]);", "rb_gc_mark_movable(packer->own_classes[i]);"]
 
   shown :packer, "test_a_packer_is_initialized_once",
         "it is initialized once" => ["if (packer->bytes)", "if (false)"]
 
   shown :packer, "test_headers_refuse_more_than_32_bits_and_negative_counts",
-        "a header's count is not negative" => ["if (FIXNUM_P(number) && FIX2LONG(number) < 0)", "if (false)"]
+        "a header's count is not negative" => ["else if (FIX2LONG(number) < 0)", "else if (false)"]
 
   shown :packer, "test_how_deep_it_is_counts_anew_for_each_write_whatever_became_of_the_one_before",
-        "how deep it is counts anew for each write" => "    writing->packer->depth = writing->depth;\n"
-
-  shown :deep, "test_max_depth_counts_objects_that_write_themselves_and_registered_types",
-        "a Packer beside goes on at the same depth" => "    penstock_packer_depth(self, depth);\n"
+        "how deep it is counts anew for each write" => "    packer->depth = writing->depth;\n"
 
   shown :packer, "test_one_that_is_frozen_takes_no_types",
         "a frozen one takes no types" => "    rb_check_frozen(self);\n"
@@ -152,9 +209,12 @@ end
 
 MessagePackMutations.in_file("message_pack_unpacker.c") do
   shown :source, "test_a_continuation_does_not_come_back_to_a_small_document_of_feed",
-        "what has ended is not ended again" => "    if (!penstock_build_turn(reading->building)) return Qnil;\n"
+        "what has ended is not ended again" => "    if (!penstock_build_turn(building)) return Qnil;\n"
 
   shown :held, "test_an_unpacker_keeps_its_buffer",
+        "the mark of what was fed" => "    penstock_buffer_mark(&unpacker->own);\n"
+
+  shown :held, "test_an_unpacker_keeps_a_buffer_that_was_asked_for",
         "the mark of buffer" => "    rb_gc_mark_movable(unpacker->buffer);\n"
 
   shown :held, "test_an_unpacker_keeps_its_registry",
@@ -162,26 +222,29 @@ MessagePackMutations.in_file("message_pack_unpacker.c") do
 
   shown :held, "test_an_unpacker_keeps_the_values_of_an_object_that_is_not_whole",
         "the mark of values of an object that is not whole" =>
-          "    for (size_t i = 0; i < unpacker->kept_count; i++) rb_gc_mark_movable(unpacker->kept[i]);\n"
+          "    rb_gc_mark(unpacker->kept.items);\n"
 
   shown :held, "test_what_an_unpacker_holds_moves_with_it",
-        "the relocation of buffer" => ["unpacker->buffer = rb_gc_location(unpacker->buffer);", ";"],
         "the relocation of registry" => ["unpacker->registry = rb_gc_location(unpacker->registry);", ";"],
-        "the relocation of kept[i]" => ["unpacker->kept[i] = rb_gc_location(unpacker->kept[i]);", ";"]
+        "the values of an object that is not whole stay where they are" =>
+          ["rb_gc_mark(unpacker->kept.items);", "rb_gc_mark_movable(unpacker->kept.items);"]
+
+  shown :held, "test_what_an_unpacker_reads_from_moves_with_it",
+        "the relocation of its io" => "    penstock_buffer_compact(&unpacker->own);\n",
+        "the relocation of buffer" => ["unpacker->buffer = rb_gc_location(unpacker->buffer);", ";"]
+
+  shown :held, "test_an_old_unpacker_keeps_a_young_io",
+        "the write barrier of io" => ["RB_OBJ_WRITE(self, &unpacker->own.io, io);", "unpacker->own.io = io;"]
 
   shown :held, "test_an_old_unpacker_keeps_a_young_buffer",
         "the write barrier of buffer" =>
-          ["RB_OBJ_WRITE(self, &unpacker->buffer, penstock_buffer_new(io, options->io_buffer_size));",
-           "unpacker->buffer = penstock_buffer_new(io, options->io_buffer_size);"]
+          ["RB_OBJ_WRITE(self, &unpacker->buffer, penstock_buffer_wrap(&unpacker->own));",
+           "unpacker->buffer = penstock_buffer_wrap(&unpacker->own);"]
 
   shown :held, "test_an_old_unpacker_keeps_types_of_its_own",
         "the write barrier of a later registry" =>
           ["penstock_buffer_check(unpacker->bytes);\n    RB_OBJ_WRITE(self, &unpacker->registry, registry);",
            "penstock_buffer_check(unpacker->bytes);\n    unpacker->registry = registry;"]
-
-  shown :held, "test_an_old_unpacker_keeps_young_values",
-        "the write barrier of values of an object that is not whole" =>
-          "        RB_OBJ_WRITTEN(self, Qundef, building->items[i]);\n"
 
   shown :unpacker, "test_one_without_its_initialize_is_refused",
         "it has been initialized" => ["if (!unpacker->bytes)", "if (false)"]
@@ -206,7 +269,7 @@ MessagePackMutations.in_file("message_pack_unpacker.c") do
         "a frozen one takes no types" => "    rb_check_frozen(self);\n"
 
   shown :unpacker, "test_what_was_begun_is_dropped_when_an_unpacker_of_ones_own_raises",
-        "after an error what was begun is forgotten" => "    if (!reading->kept) forget(reading->unpacker);\n"
+        "after an error what was begun is forgotten" => "    if (reading->done) return Qnil;\n    forget(unpacker);"
 
   shown :unpacker, "test_what_cannot_be_skipped_to_its_end_is_forgotten",
         "after an error in skipping, too" => ["    forget(unpacker);\n    if (result", "    if (result"]
@@ -218,7 +281,8 @@ MessagePackMutations.in_file("message_pack_unpacker.c") do
         "who goes on meets a byte that begins nothing once" => "    if (result == PS_READ_INVALID) unpacker->bytes->at++;"
 
   shown :unpacker, "test_what_is_being_skipped_is_skipped_before_anything_else",
-        "a skip is ended before anything else" => "with_bytes(self, finish_skipping, value) && "
+        "a skip is ended before anything else" =>
+          "    if (unpacker->reader.skipping > 0 && !with_bytes(self, unpacker, skip_object, value)) return false;\n"
 
   shown :unpacker, "test_in_the_middle_of_an_object_there_is_no_header_and_no_nil_to_skip",
         "no header in the middle of an object" => ["reader.depth == 0 && token.kind", "token.kind"],
@@ -229,19 +293,54 @@ MessagePackMutations.in_file("message_pack_unpacker.c") do
 
   shown :io, "test_an_io_that_ends_within_an_object_is_an_error_and_if_it_grows_it_goes_on",
         "an io may not end within a container" =>
-          ["unpacker->reader.depth == 0 && unpacker->reader.skipping", "unpacker->reader.skipping"]
+          ["return unpacker->reader.depth == 0 && unpacker", "return unpacker"]
 
   shown :io, "test_an_io_that_ends_within_a_header_a_text_or_what_is_skipped_is_an_error",
-        "an io may not end within what is skipped" => "unpacker->reader.skipping == 0 && ",
+        "an io may not end within what is skipped" => " && unpacker->reader.skipping == 0",
         "an io may not end within a header or a text" => [" && penstock_buffer_size(unpacker->bytes) == 0;", ";"]
 
-  shown :gc, "test_after_the_end_of_an_object_an_unpacker_keeps_nothing_of_it",
-        "what was kept of an object is let go when it is whole" =>
-          "    unpacker->kept_count = 0; /* while memory is made */\n"
-
   shown :limits, "test_recursive_types_count_as_levels",
-        "a payload is a level" => "    deeper.max_depth -= depth + 1; /* it is a level itself */\n",
-        "a payload at the last level" => "    if (depth >= deeper.max_depth) penstock_unread(PS_READ_TOO_DEEP, options);\n"
+        "a payload is a level" => ["unpacker->depth_before = depth + 1;", "unpacker->depth_before = depth;"],
+        "a payload at the last level" =>
+          "    if (depth >= building->options->max_depth) penstock_unread(PS_READ_TOO_DEEP, building->options);\n"
+
+  shown :payload, "test_the_bytes_around_a_payload_that_was_reset_live_for_as_long_as_its_unpacker",
+        "what is around a payload is kept again" =>
+          ["RB_OBJ_WRITE(owner(self, unpacker), &bytes->held, building->window_held);", ";"]
+
+  shown :payload, "test_a_reset_ends_payloads_in_what_a_payload_was_fed",
+        "a reset ends what is in what a payload was fed" =>
+          ["    shut_payloads(unpacker);\n    unpacker->turns", "    unpacker->turns"]
+
+  shown :payload, "test_a_payload_that_ends_ends_those_in_what_it_was_fed",
+        "a payload ends what is in what it was fed" =>
+          "        shut_payloads(unpacker); /* one may be open in its bytes still, in a Fiber that was left */\n"
+
+  shown :payload, "test_a_payload_that_is_not_read_to_its_end_is_malformed",
+        "a payload is read to its end" => ["if (left > 0 || !ended)", "if (false)"]
+
+  shown :payload, "test_a_payload_that_ends_early_is_malformed",
+        "a payload that ends early is malformed" =>
+          ["if (unpacker->window) penstock_message_pack", "if (false) penstock_message_pack"],
+        "a payload has ended where each ends in it" => [" && !unpacker->window; /* what is fed", "; /* what is fed"]
+
+  shown :payload, "test_what_a_payload_within_raises_may_be_rescued",
+        "after an error in it a payload is where it was" => "    if (unpacker->window) put_back_window(reading);\n"
+
+  shown :payload, "test_max_elements_is_one_budget_for_all_payloads",
+        "what is read of a payload counts" => "    building->reader.elements = unpacker->reader.elements;\n",
+        "what was read before a payload counts" => "    unpacker->reader.elements = building->reader.elements;\n"
+
+  shown :payload, "test_an_unpacker_may_be_fed_and_what_it_was_fed_is_read_too",
+        "memory of what was fed is not another payload's" => " && reader->bytes->writer.capacity == 0"
+
+  shown :payload, "test_reset_frees_an_unpacker_that_a_fiber_left_in_a_payload",
+        "an abandoned read is refused" =>
+          ["    unpacker->bytes->locked = false;\n    unpacker->turns.current = 0;", "    unpacker->bytes->locked = false;"],
+        "a reset frees it" => "    abandon(unpacker);\n"
+
+  shown :payload, "test_a_fiber_that_comes_back_to_an_unpacker_after_reset_reads_nothing_of_the_next_object",
+        "payloads of an abandoned read are shut" => "    unpacker->fiber = Qfalse;\n    shut_payloads(unpacker);\n"
 
   shown :unpacker, "test_bytes_behind_the_document_are_malformed",
         "no bytes behind the only object" => ["if (extra > 0)", "if (false)"]
@@ -255,8 +354,10 @@ MessagePackMutations.in_file("message_pack_keys.c") do
         "keys stay where they are" => ["rb_gc_mark(keys->kept[i])", "rb_gc_mark_movable(keys->kept[i])"]
 
   shown :keys, "test_keys_that_are_alike_are_not_mixed_up",
-        "a String is no Symbol" => ["SYMBOL_P(key) != symbolize", "false"],
         "keys are compared" => [" == size && memcmp(RSTRING_PTR(string), bytes, size) == 0", " == size"]
+
+  shown :keys, "test_keys_that_are_frozen_are_the_same_object_as_equal_strings",
+        "keys of frozen objects are Ruby's own" => [" && !(shared && keys->alone[place])", ""]
 
   shown :factory, "test_bytes_that_are_no_utf_8_are_no_symbol",
         "a Symbol is UTF-8" => ["if (range != ENC_CODERANGE_7BIT && range != ENC_CODERANGE_VALID)", "if (false)"]
@@ -271,18 +372,23 @@ MessagePackMutations.in_file("message_pack_read.c") do
         "more values wait where the collector looks" =>
           ["rb_alloc_tmp_buffer(&larger, (long)wanted)", "(larger = Qfalse, xmalloc(wanted))"]
 
+  shown :boundaries, "test_own_keys_under_stress_where_memory_grows",
+        "values stay referenced while they move to more memory" =>
+          ["    void *moved = rb_alloc_tmp_buffer", "    *more = Qfalse;\n    void *moved = rb_alloc_tmp_buffer"]
+
   shown :held, "test_the_string_that_is_unpacked_may_change_meanwhile",
         "the string is held as it was" => ["building->source = rb_str_new_frozen(building->source);", ";"]
 
   shown :source, "test_methods_of_keys_may_change_it",
-        "it is held before a key's methods run" => ["if (as_key && !plain_key(building, &token))", "if (false)"]
+        "it is held before a key's methods run" =>
+          ["    if (users_code) before_users_code(building);\n    rb_hash_bulk", "    rb_hash_bulk"]
 
   shown :source, "test_what_is_short_may_be_changed_too",
         "what is read is where the held one's bytes are" => "    reader->at = reader->end - left;\n"
 
   shown :source, "test_a_continuation_does_not_come_back_to_a_deep_document_of_load",
         "a continuation does not come back into it" =>
-          ["    after_users_code(building);\n    return value;\n", "    return value;\n"]
+          ["    after_users_code(building);\n    if (recursive)", "    if (recursive)"]
 
   shown :source, "test_a_small_part_keeps_no_large_source",
         "what is shared is a good part of the source" =>
@@ -298,18 +404,20 @@ MessagePackMutations.in_file("message_pack_read.c") do
         "it is held before initialize runs" =>
           "    before_users_code(building); /* `initialize`, which may be prepended to, or traced */\n"
 
-  shown :source, "test_comparing_symbols_with_strings_may_change_it",
-        "it is held before a Symbol is compared with a String" => [" && !building->options->symbolize_keys)", ")"]
+  shown :source, "test_comparing_integers_may_change_it",
+        "it is held before Integers are compared" => ["    return !building->plain_integers;", "    return false;"]
 
-  shown :source, "test_a_continuation_does_not_come_back_to_a_key_that_was_read_before",
-        "keys that were read before are keys" => "    if (size > 0) before_users_code(building); /* keys may be among them */\n"
+  shown :source, "test_comparing_a_symbol_with_an_integer_may_change_it",
+        "it is held before a Symbol is compared with an Integer" => ["    if (kinds != INTEGERS) return true;\n", ""]
 
   shown :source, "test_what_was_not_said_to_be_valid_is_not",
         "what was known of the source is not said of its parts" => "    RB_ENC_CODERANGE_CLEAR(string);\n"
 
-  shown :unpacker, "test_what_is_deep_is_read_byte_by_byte",
-        "what is deep when it goes on has frames" =>
-          "    if (reader->depth > reader->max_depth) make_deeper(building, reader->depth);\n"
+  shown :payload, "test_freeze_freezes_what_unpackers_return_by_its_freeze",
+        "what unpackers return is frozen" => "    if (building->options->freeze) frozen(value);\n"
+
+  shown :payload, "test_freeze_leaves_classes_and_modules_alone",
+        "classes are not frozen" => " || RB_TYPE_P(value, T_CLASS) || RB_TYPE_P(value, T_MODULE)"
 
   shown :limits, "test_arrays_may_be_128_deep_and_no_deeper_unless_told_so",
         "no more frames than allowed" => "    if (depth == limit) return false;\n"
@@ -331,32 +439,51 @@ MessagePackMutations.in_file("message_pack_write.c") do
           ["!NIL_P(to->more) && RSTRING_PTR(to->more) != to->writer.data", "false"]
 
   shown :source, "test_a_continuation_does_not_come_back_to_packing_long_strings",
-        "a continuation does not come back to more long Strings" => [" || long_strings_so_far(packing) != before", ""]
+        "a continuation does not come back to more long Strings" => [" || long_strings_so_far(packing) != long_strings", ""]
+
+  shown :source, "test_a_continuation_does_not_come_back_to_packing_payloads",
+        "a continuation does not come back to a Packer that has gone on" => ["packer->turn != turn->mine", "false"]
+
+  shown :packer, "test_fibers_that_pack_with_the_same_packer_in_turns_raise_and_leave_nothing",
+        "a Fiber does not go on in what another writes" => ["packer->turn != turn->mine", "false"]
+
+  shown :packer, "test_an_error_that_an_object_rescues_leaves_nothing_of_its_part",
+        "what an object left half-written is taken back when its method ends" => "    penstock_buffer_settle(packer->bytes);\n"
+
+  shown :packer, "test_its_buffer_may_be_asked_for_in_the_middle",
+        "the writer is looked at anew" =>
+          "    packing->writer = &packer->bytes->writer; /* another, if its Buffer was asked for */\n"
+
+  shown :packer, "test_a_registered_module_that_is_included_later_is_found",
+        "a class that may get a registered module is looked for anew" => " && !packer->types->modules"
+
+  shown :held, "test_an_old_packer_keeps_a_young_class",
+        "the write barrier of classes" =>
+          ["RB_OBJ_WRITE(packing->packer_value, &packer->own_classes[place_of(klass)], klass);",
+           "packer->own_classes[place_of(klass)] = klass;"]
 
   shown :deep, "test_max_depth_bounds_what_is_packed",
-        "max_depth" => ["packing->depth >= packing->options.max_depth || ruby_stack_check()", "ruby_stack_check()"]
+        "max_depth" => [" || packing->depth >= packing->options->max_depth) enter(packing);", ") enter(packing);"]
 
   shown :deep, "test_a_collection_at_the_end_of_the_stack_has_room",
         "the end of the stack is looked for" => " || ruby_stack_check()"
 
   shown :packer, "test_an_object_that_writes_nothing_to_its_packer_is_refused",
-        "who writes itself writes something" => ["if (penstock_packer_written(packer) == before)", "if (false)"]
+        "who writes itself writes something" => ["if (penstock_packer_written(packing->packer) == before)", "if (false)"]
 
   shown :deep, "test_what_writes_itself_without_end_is_refused_wherever_it_stands",
         "the end of the stack is seen to wherever an object begins" =>
-          ["if (packing->depth >= GUARDED_DEPTH &&", "if (packing->depth == GUARDED_DEPTH &&"]
+          ["if (packing->depth >= packing->guard_from) {", "if (packing->depth == packing->guard_from) {"]
 
   shown :deep, "test_what_is_too_deep_for_the_stack_of_a_thread_is_an_error",
-        "the end of the stack is a StackError" => ["if (packing->depth >= GUARDED_DEPTH && !packing->guarded)", "if (false)"]
+        "the end of the stack is a StackError" => ["if (packing->depth >= packing->guard_from) {", "if (false) {"]
 
   shown :deep, "test_max_depth_counts_objects_that_write_themselves_and_registered_types",
-        "objects that write themselves are a level" =>
-          [": packing->packer;\n    enter(packing);", ": packing->packer;\n    packing->depth++;"],
-        "registered types are a level" => ["    enter(packing);\n    if (!NIL_P", "    packing->depth++;\n    if (!NIL_P"]
+        "calls of users' code are a level" => ["    if (packing->depth >= packing->options->max_depth) too_deep(packing);\n", ""],
+        "what they write goes on at the same depth" => "        packer->depth = packing->depth;\n"
 
   shown :deep, "test_max_depth_counts_types_that_write_to_the_packer_that_packs_them",
-        "what is written to the same Packer goes on at the same depth" =>
-          "    if (!NIL_P(packing->packer)) penstock_packer_depth(packing->packer, packing->depth);\n"
+        "what is written to the same Packer goes on at the same depth" => "        packer->depth = packing->depth;\n"
 
   shown :deep, "test_an_array_that_changes_its_size_is_refused_and_leaves_nothing",
         "an Array has as many elements as it said" => ["if ((size_t)RARRAY_LEN(array) != count)", "if (false)"]
@@ -365,10 +492,11 @@ MessagePackMutations.in_file("message_pack_write.c") do
         "an Array is not read behind its end" => " && i < (size_t)RARRAY_LEN(array)"
 
   shown :deep, "test_a_hash_that_changes_its_size_is_refused_and_leaves_nothing",
-        "a Hash has no fewer pairs than it said" => ["pairs.left > 0 || RHASH_SIZE(hash) != size", "false"]
+        "a Hash has no fewer pairs than it said" =>
+          ["packing->pairs > 0 || (packing->calls != calls && RHASH_SIZE(hash) != size)", "false"]
 
   shown :factory, "test_a_packer_that_gives_no_string_is_refused_and_leaves_nothing",
-        "a payload is a String" => "        StringValue(payload);\n"
+        "a payload is a String" => ["Qnil);\n        StringValue(payload);\n", "Qnil);\n"]
 
   shown :deep, "test_a_long_string_that_changes_later_is_written_as_it_was",
         "a long String is held as it was" =>

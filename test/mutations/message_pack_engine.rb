@@ -35,11 +35,10 @@ Mutation.define "messagepack: elements that are skipped are counted", **reader,
                 from: "    reader->elements += values;\n    reader->skipping", to: "    reader->skipping"
 
 Mutation.define "messagepack: elements of what is read count anew for each outermost value", **reader,
-                from: "    if (reader->depth == 0) reader->elements = 0;\n    else reader->awaited--;",
-                to: "    if (reader->depth > 0) reader->awaited--;"
+                from: "    if (!reader->part) reader->elements = 0;\n    else if", to: "    if"
 
 Mutation.define "messagepack: elements of what is skipped count anew for each outermost value", **reader,
-                from: "        reader->elements = 0;\n        reader->skipping = 1;", to: "        reader->skipping = 1;"
+                from: "        result = begin_value(reader);\n", to: ""
 
 Mutation.define "messagepack: what cannot fit into the bytes that there are ends at its header", **reader,
                 from: "    if (reader->whole && reader->awaited + values > there(reader)) return PS_READ_MORE;"
@@ -48,7 +47,7 @@ Mutation.define "messagepack: what is still to come of containers around takes b
                 from: "reader->awaited + values > there(reader)", to: "values > there(reader)"
 
 Mutation.define "messagepack: a value that has begun is awaited no more", **reader,
-                from: "    else reader->awaited--;\n"
+                from: "    if (reader->depth > 0) reader->awaited--;\n    else result", to: "    if (reader->depth == 0) result"
 
 Mutation.define "messagepack: a refused container is awaited still", **reader,
                 from: "    if (reader->depth > 0) reader->awaited++;\n"

@@ -119,8 +119,20 @@ void ps_write_float(struct ps_writer *writer, float value);
 void ps_write_str_header(struct ps_writer *writer, uint32_t size, bool old);
 void ps_write_bin_header(struct ps_writer *writer, uint32_t size);
 void ps_write_ext_header(struct ps_writer *writer, int8_t type, uint32_t size);
-void ps_write_array_header(struct ps_writer *writer, uint32_t count);
-void ps_write_map_header(struct ps_writer *writer, uint32_t count);
+void ps_write_long_array_header(struct ps_writer *writer, uint32_t count);
+void ps_write_long_map_header(struct ps_writer *writer, uint32_t count);
+
+static inline void ps_write_array_header(struct ps_writer *writer, uint32_t count)
+{
+    if (count < 16) ps_write_byte(writer, (uint8_t)(0x90 | count));
+    else ps_write_long_array_header(writer, count);
+}
+
+static inline void ps_write_map_header(struct ps_writer *writer, uint32_t count)
+{
+    if (count < 16) ps_write_byte(writer, (uint8_t)(0x80 | count));
+    else ps_write_long_map_header(writer, count);
+}
 
 /* The same with the bytes. */
 void ps_write_str(struct ps_writer *writer, const void *bytes, uint32_t size, bool old);
@@ -176,8 +188,9 @@ enum ps_read {
 /* A container that is being read. */
 struct ps_frame {
     uint64_t left; /* values that have not ended yet; a pair is two */
-    uint32_t base; /* the caller's own, and so is the next */
+    uint32_t base; /* the caller's own, and so are the next two */
     bool direct;
+    uint8_t keys;
     bool map;
 };
 
@@ -191,13 +204,43 @@ struct ps_reader {
     uint64_t awaited;  /* values of open containers that have not begun */
     uint64_t skipping; /* values left of a skip that the bytes ended in */
     bool whole;        /* no more bytes will come: what cannot fit into those that are there ends early at its header */
+    bool part;         /* of a larger value: `elements` goes on counting, and each value that is read adds one */
 };
+
+/* Whether a value that begins with this byte may be something else than a container with values or an ext type. */
+static inline bool ps_read_is_plain(uint8_t format)
+{
+    if (format < 0xc0) return format < 0x80 || format >= 0xa0 || (format & 0x0f) == 0;
+    return format >= 0xe0 || (UINT32_C(0x0e0ffc7d) >> (format - 0xc0) & 1);
+}
 
 /* A value, or a container's header, by itself. */
 enum ps_read ps_read_token(struct ps_reader *reader, struct ps_token *token);
 /* The same as a part of the outermost value: opens a frame for a container that is not empty. Of any other value, and when a
  * frame was closed, the caller says that it has ended. */
 enum ps_read ps_read_value(struct ps_reader *reader, struct ps_token *token);
+/* The same, without a call for what is most frequent in a container: small numbers and short Strings. */
+static inline enum ps_read ps_read_next(struct ps_reader *reader, struct ps_token *token)
+{
+    if (reader->depth == 0 || reader->skipping > 0 || reader->at == reader->end) return ps_read_value(reader, token);
+    uint8_t format = *reader->at;
+    size_t size = 0;
+    if (format < 0x80 || format >= 0xe0) {
+        token->kind = PS_INT;
+        token->i = (int8_t)format;
+    } else {
+        size = format & 0x1f;
+        if (format < 0xa0 || format >= 0xc0 || size >= (size_t)(reader->end - reader->at) || size > reader->max_bytes)
+            return ps_read_value(reader, token);
+        token->kind = PS_STR;
+        token->size = (uint32_t)size;
+        token->bytes = reader->at + 1;
+    }
+    reader->at += 1 + size;
+    reader->awaited--;
+    return PS_READ_OK;
+}
+
 /* Whole values without looking at them, of any depth. What it has begun and ended for lack of bytes is gone on with, by
  * ps_read_value too, before that reads anything. */
 enum ps_read ps_read_skip(struct ps_reader *reader);

@@ -169,6 +169,14 @@ static enum ps_read open_container(struct ps_reader *reader, bool map, uint64_t 
     return PS_READ_OK;
 }
 
+static enum ps_read begin_value(struct ps_reader *reader)
+{
+    if (!reader->part) reader->elements = 0;
+    else if (reader->elements == reader->max_elements) return PS_READ_TOO_MANY;
+    else reader->elements++;
+    return PS_READ_OK;
+}
+
 enum ps_read ps_read_value(struct ps_reader *reader, struct ps_token *token)
 {
     enum ps_read result = reader->skipping > 0 ? ps_read_skip(reader) : PS_READ_OK;
@@ -176,14 +184,15 @@ enum ps_read ps_read_value(struct ps_reader *reader, struct ps_token *token)
     const uint8_t *began = reader->at;
     result = ps_read_token(reader, token);
     if (result != PS_READ_OK) return result;
-    if (reader->depth == 0) reader->elements = 0;
-    else reader->awaited--;
+    uint64_t before = reader->elements;
+    if (reader->depth > 0) reader->awaited--;
+    else result = begin_value(reader);
     uint64_t values = values_in(token);
-    if (values == 0) return PS_READ_OK;
-
-    result = open_container(reader, token->kind == PS_MAP, values);
+    if (result == PS_READ_OK && values > 0) result = open_container(reader, token->kind == PS_MAP, values);
     if (result == PS_READ_OK) return PS_READ_OK;
+
     if (reader->depth > 0) reader->awaited++;
+    reader->elements = before;
     reader->at = began;
     return result;
 }
@@ -213,7 +222,8 @@ enum ps_read ps_read_skip(struct ps_reader *reader)
         ps_read_reset(reader);
         reader->skipping = rest;
     } else if (reader->skipping == 0) {
-        reader->elements = 0;
+        result = begin_value(reader);
+        if (result != PS_READ_OK) return result;
         reader->skipping = 1;
         result = skip_token(reader);
         if (result != PS_READ_OK) reader->skipping = 0; /* nothing was taken: there is nothing to go on with */

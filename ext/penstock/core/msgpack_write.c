@@ -52,16 +52,14 @@ void ps_write_ext_header(struct ps_writer *writer, int8_t type, uint32_t size)
     ps_write_byte(writer, (uint8_t)type);
 }
 
-void ps_write_array_header(struct ps_writer *writer, uint32_t count)
+void ps_write_long_array_header(struct ps_writer *writer, uint32_t count)
 {
-    if (count < 16) ps_write_byte(writer, (uint8_t)(0x90 | count));
-    else if (count <= UINT16_MAX) ps_write_number(writer, 0xdc, count, 2);
+    if (count <= UINT16_MAX) ps_write_number(writer, 0xdc, count, 2);
     else ps_write_number(writer, 0xdd, count, 4);
 }
 
-void ps_write_map_header(struct ps_writer *writer, uint32_t count)
+void ps_write_long_map_header(struct ps_writer *writer, uint32_t count)
 {
-    if (count < 16) ps_write_byte(writer, (uint8_t)(0x80 | count));
-    else if (count <= UINT16_MAX) ps_write_number(writer, 0xde, count, 2);
+    if (count <= UINT16_MAX) ps_write_number(writer, 0xde, count, 2);
     else ps_write_number(writer, 0xdf, count, 4);
 }

@@ -6,19 +6,26 @@ module Penstock
   module MessagePack
     # `to_msgpack` for Ruby's own classes, as the msgpack gem gives them; only with
     # `require "penstock/message_pack/core_ext"`, as it changes them for the whole program. With the gem in the same program
-    # the later of the two is in force.
+    # the later of the two is in force; either writes to either library's Packer.
     module CoreExt
-      # @param packer_or_io [Packer, #write, #<<, nil]
+      # @param packer_or_io [Packer, #write, #<<, nil] the msgpack gem's Packer, too
       # @return [String, Packer, nil] packed; the Packer it was given; nil with an io
       def to_msgpack(packer_or_io = nil)
-        return packer_or_io.write(self) if packer_or_io.is_a?(Packer)
+        return MessagePack.pack(self, packer_or_io) unless packer_or_io.respond_to?(:write_array_header)
 
-        MessagePack.pack(self, packer_or_io)
+        case self
+        when Hash then packer_or_io.write_hash(self)
+        when Array then packer_or_io.write_array(self)
+        when String then packer_or_io.write_string(self)
+        when Symbol then packer_or_io.write_symbol(self)
+        when Integer then packer_or_io.write_int(self)
+        when Float then packer_or_io.write_float(self)
+        else packer_or_io.write(self)
+        end
+        packer_or_io
       end
 
-      [NilClass, TrueClass, FalseClass, Integer, Float, String, Symbol, Array, Hash, ExtensionValue].each do |klass|
-        klass.include(CoreExt)
-      end
+      [NilClass, TrueClass, FalseClass, Integer, Float, String, Symbol, Array, Hash].each { |klass| klass.include(CoreExt) }
     end
   end
 end

@@ -22,11 +22,12 @@ module Penstock
       # @param type [Integer] from -128 to 127; the format keeps the negative ones for itself
       # @param klass [Module]
       # @param options [Hash]
-      #   `packer`: gives the payload of an object: a method's name, or anything with a method call, that takes the object
-      #   (default :to_msgpack_ext); `unpacker`: a method's name of the class, or anything with a method call, that takes the
-      #   payload (default :from_msgpack_ext); nil: only the other way. `recursive`: the packer takes the object and a {Packer}
-      #   to write the payload to, the unpacker an {Unpacker} to read it from. `oversized_integer_extension_type`: for Integers
-      #   beyond 64 bits. `optimized_symbols_parsing`: the payload is a Symbol's text
+      #   `packer`: gives the payload of an object: a method's name, or anything with a method call, that takes the object;
+      #   `unpacker`: a method's name of the class, or anything with a method call, that takes the payload. With one of them
+      #   the type goes one way only. Their defaults are the methods to_msgpack_ext and from_msgpack_ext; nil leaves one out.
+      #   `recursive`: the packer takes the object and a {Packer} to write the payload to, the unpacker an {Unpacker} to read all
+      #   of it from. `oversized_integer_extension_type`: for Integers beyond 64 bits.
+      #   `optimized_symbols_parsing`: the payload is a Symbol's text
       # @return [nil]
       # @raise [ArgumentError, ::TypeError, RangeError] what is wrong with it
       # @raise [FrozenError]
@@ -41,7 +42,7 @@ module Penstock
 
       # @param arguments see {Packer#initialize}
       # @return [Packer]
-      def packer(*arguments) = Packer.new(registry, *arguments)
+      def packer(*arguments) = registry.packer(*arguments)
 
       # @param arguments see {Unpacker#initialize}
       # @return [Unpacker]
@@ -65,7 +66,7 @@ module Penstock
       def pool(size = 1, **options)
         raise ArgumentError, "size is a positive Integer, not #{size.inspect}" unless size.is_a?(Integer) && size.positive?
 
-        Pool.new(self, options)
+        Pool.new(registry, options)
       end
 
       # @param selector [:both, :packer, :unpacker]

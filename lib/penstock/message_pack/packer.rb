@@ -69,11 +69,12 @@ module Penstock
       #   @return [self]
       # @!method flush
       #   Gives what was written to the io, if there is one. When the io raises, all of it stays; so it does when a write
-      #   had to give it away.
+      #   had to give it away. Within a recursive type's packer it does nothing.
       #   Blocks: as the io does.
       #   @return [self]
       # @!method reset
-      #   Drops what was written and not flushed.
+      #   Drops what was written and not flushed. Within a recursive type's packer it drops the whole object, whose write raises
+      #   RuntimeError then.
       # @!method clear
       #   The same as {reset}.
       # @!method size
@@ -97,13 +98,22 @@ module Penstock
       # @!method compatibility_mode?
       #   @return [Boolean]
 
+      # The msgpack gem's `to_msgpack` of Array, Hash and so on asks whether it was given the gem's Packer, and takes anything
+      # else for an io. This class has the methods that it calls then.
+      # @param type [Module]
+      # @return [Boolean] true for the gem's `MessagePack::Packer`, too
+      def is_a?(type) = super || (defined?(::MessagePack::Packer) && ::MessagePack::Packer.equal?(type)) || false
+      alias kind_of? is_a?
+
       # Registers a type with this Packer alone.
       # @param type [Integer] from -128 to 127
       # @param klass [Module]
-      # @param method_name [Symbol, String, nil] a method of the object, that gives the payload; or a block that takes the object
+      # @param method_name [Symbol, String, nil] a method of the object, that gives the payload (default :to_msgpack_ext);
+      #   or a block that takes the object
       # @return [nil]
+      # @raise [ArgumentError] both a method's name and a block
       def register_type(type, klass, method_name = nil, &block)
-        self.registry = registry.with_packer(type, klass, method_name || block || :to_msgpack_ext)
+        self.registry = registry.packing(type, klass, method_name, block)
         nil
       end
 

@@ -6,11 +6,11 @@ module Penstock
     # so there is no limit to how many are in use. Frozen, and shareable if its Factory can be.
     class Pool
       # @api private
-      def initialize(factory, options)
-        @factory = factory.dup.freeze
-        @pack_options = options.slice(*PACKING).freeze
-        @unpack_options = options.except(*(PACKING - %i[max_depth])).freeze
-        packer(&:itself) # unknown options are refused here
+      def initialize(registry, options)
+        @registry = registry
+        @pack_options = given(options.slice(*PACKING))
+        @unpack_options = given(options.except(*(PACKING - %i[max_depth])))
+        packer(&:itself) # raises for unknown options
         unpacker(&:itself)
         freeze
       end
@@ -20,19 +20,23 @@ module Penstock
 
       # @param object [Object]
       # @return [String]
-      def dump(object) = @factory.dump(object, @pack_options)
+      def dump(object) = @registry.pack(object, @pack_options)
 
       # @param source [String, #readpartial, #read]
       # @return [Object]
-      def load(source) = @factory.load(source, @unpack_options)
+      def load(source) = @registry.unpack(source, @unpack_options)
 
       # @yieldparam packer [Packer]
       # @return [Object] what the block gives
-      def packer = yield(@factory.packer(@pack_options))
+      def packer = yield(@registry.packer(@pack_options))
 
       # @yieldparam unpacker [Unpacker]
       # @return [Object] what the block gives
-      def unpacker = yield(@factory.unpacker(@unpack_options))
+      def unpacker = yield(Unpacker.new(@registry, @unpack_options))
+
+      private
+
+      def given(options) = options.empty? ? nil : options.freeze
     end
   end
 end

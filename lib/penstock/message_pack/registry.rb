@@ -9,13 +9,13 @@ module Penstock
       OPTIONS = %i[packer unpacker recursive oversized_integer_extension_type optimized_symbols_parsing].freeze
       private_constant :METHODS, :OPTIONS
 
-      # @return [Registry] with one more type; a packer or unpacker that is nil is left out
+      # @return [Registry] with one more type. A packer or unpacker is left out when it is nil, or only the other is given
       def with(type, klass, options)
         check(type, klass)
         check_options(klass, options)
         recursive, oversized, symbols = options.values_at(*OPTIONS.last(3))
-        symbols ||= klass == Symbol && !options.key?(:unpacker)
-        callables = (klass == Symbol ? SYMBOLS : METHODS).merge(options)
+        callables = callables(klass, options)
+        symbols ||= callables[:unpacker].equal?(SYMBOLS[:unpacker])
         registry = self
         registry = registry.with_packer(type, klass, callables[:packer], recursive:, oversized:) if callables[:packer]
         registry = registry.with_unpacker(type, klass, callables[:unpacker], recursive:, symbols:) if callables[:unpacker]
@@ -56,6 +56,22 @@ module Penstock
         unpackers.key?(klass_or_type) || unpackers.each_value.any? { |klass,| !klass.nil? && klass == klass_or_type }
       end
 
+      # What the methods of a Packer and of an Unpacker take.
+      # @return [Registry]
+      # @raise [ArgumentError] there are both a method's name and a block
+      def packing(type, klass, method_name, block)
+        with_packer(type, klass, either(method_name, block) || METHODS[:packer])
+      end
+
+      # @return [Registry]
+      # @raise [ArgumentError] there are both, or neither a class nor a block
+      def unpacking(type, klass, method_name, block)
+        given = either(method_name, block)
+        raise ArgumentError, "a type is registered with a class, or with a block that takes the payload" unless klass || block
+
+        with_unpacker(type, klass, given || METHODS[:unpacker])
+      end
+
       private
 
       def check(type, klass)
@@ -76,16 +92,34 @@ module Penstock
         raise ArgumentError, "#{klass_or_type.inspect} is neither a class or module nor an ext type"
       end
 
+      def callables(klass, options)
+        return (klass == Symbol ? SYMBOLS : METHODS).merge(options) unless options[:packer] || options[:unpacker]
+
+        options[:optimized_symbols_parsing] ? SYMBOLS.slice(:unpacker).merge(options) : options
+      end
+
       def check_options(klass, options)
+        raise ::TypeError, "options are a Hash, not #{options.inspect}" unless options.is_a?(Hash)
+
         unknown = options.keys - OPTIONS
         raise ArgumentError, "unknown option #{unknown[0].inspect}; known: #{OPTIONS.join(", ")}" if unknown.any?
 
         refuse(:oversized_integer_extension_type, options, Integer, klass)
         refuse(:optimized_symbols_parsing, options, Symbol, klass)
+        return if !options[:oversized_integer_extension_type] || options[:packer]
+
+        raise ArgumentError, "oversized_integer_extension_type requires a packer, such as Bigint.method(:to_msgpack_ext)"
       end
 
       def refuse(option, options, right, klass)
         raise ArgumentError, "#{option} is for #{right}, not #{klass}" if options[option] && klass != right
+      end
+
+      # @return [Symbol, String, #call, nil] either of the two that a method can be given
+      def either(method_name, block)
+        raise ArgumentError, "either a method's name or a block, not both" if method_name && block
+
+        method_name || block
       end
 
       # @return [Symbol, #call] a method's name or what is called

@@ -12,18 +12,25 @@ module Penstock
     # For one thread at a time; what it calls while it reads an object (unpackers that were registered) may not use it.
     #
     # After an UnpackError, or when an unpacker has raised, what follows in the data cannot be told from the rest of the object:
-    # {#reset}.
+    # {#reset}. The next read begins behind the value that failed; of an ext type, behind its payload.
+    #
+    # The unpacker of a recursive ext type gets an Unpacker over the payload, which is empty once that unpacker has returned. It
+    # must read or {#skip} all of the payload. Otherwise, and if the payload ends within an object, a MalformedFormatError is
+    # raised.
     class Unpacker
       include Enumerable
 
       # @!method initialize(io = nil, options = nil)
       #   @param io [#readpartial, #read, nil] where bytes come from, besides those that are fed
       #   @param options [Hash, nil]
-      #     `symbolize_keys` (Boolean): a map's keys that are str become Symbols;
-      #     `freeze` (Boolean): all that is made is frozen, and equal Strings are the same object;
+      #     `symbolize_keys` (Boolean): a map's keys that are str or bin become Symbols;
+      #     `freeze` (Boolean): everything that unpacking makes is frozen, and equal Strings are the same object. What a
+      #     registered unpacker returns is frozen by its method `freeze`, except classes and modules; what it refers to
+      #     stays as it is;
       #     `allow_unknown_ext` (Boolean): an ext type that is not registered becomes an {ExtensionValue};
-      #     `key_cache` (Boolean): no difference here, keys are always shared;
-      #     `max_depth` (Integer, default 128), `max_elements` (Integer, default 16,777,216: values in one object), `max_bytes`
+      #     `key_cache` (Boolean): no difference here, keys are always shared between documents that a Ractor unpacked lately;
+      #     `max_depth` (Integer, default 128), `max_elements` (Integer, default 16,777,216: values in one object,
+      #     payloads of recursive ext types included), `max_bytes`
       #     (Integer, default 268,435,456: of a String or payload), nil for none;
       #     `io_buffer_size` (bytes read at a time, from 1024 on, default 32,768)
       #   @raise [ArgumentError] an unknown option
@@ -67,7 +74,11 @@ module Penstock
       #   @return [Object]
       #   @raise [MalformedFormatError] bytes follow it
       # @!method reset
-      #   Drops all bytes, and an object that is not whole yet.
+      #   Drops all bytes, and an object that is not whole yet. Also frees an Unpacker whose Fiber was abandoned within a
+      #   registered unpacker. Until then every other method raises a RuntimeError; afterwards that Fiber gets one if it is
+      #   resumed.
+      #   @return [nil]
+      #   @raise [RuntimeError] it is called by an unpacker, in the Fiber that reads
       # @!method buffer
       #   @return [Buffer]
       # @!method symbolize_keys?
@@ -80,10 +91,12 @@ module Penstock
       # Registers a type with this Unpacker alone.
       # @param type [Integer] from -128 to 127
       # @param klass [Module, nil]
-      # @param method_name [Symbol, String, nil] a method of the class, that takes the payload; or a block that does
+      # @param method_name [Symbol, String, nil] a method of the class, that takes the payload (default :from_msgpack_ext);
+      #   or a block that does
       # @return [nil]
+      # @raise [ArgumentError] neither a class nor a block, or both a method's name and a block
       def register_type(type, klass = nil, method_name = nil, &block)
-        self.registry = registry.with_unpacker(type, klass, block || method_name || :from_msgpack_ext)
+        self.registry = registry.unpacking(type, klass, method_name, block)
         nil
       end
 

@@ -1,13 +1,19 @@
 # frozen_string_literal: true
 
 require_relative "penstock/version"
+require_relative "penstock/text"
+require_relative "penstock/as_json"
 require_relative "penstock/error"
 require_relative "penstock/single"
 require_relative "penstock/whole"
 require_relative "penstock/refusals"
 require_relative "penstock/signal_trap"
 require_relative "penstock/threads"
+require_relative "penstock/async_one"
+require_relative "penstock/seconds"
+require_relative "penstock/secret"
 require_relative "penstock/settings"
+require_relative "penstock/bootstrap_servers"
 require_relative "penstock/kafka_checks"
 require_relative "penstock/oauth"
 require_relative "penstock/credential_checks"
@@ -44,6 +50,7 @@ require_relative "penstock/errors"
 require_relative "penstock/message_pack/errors"
 require_relative "penstock/message_pack/extension_value"
 require "penstock/penstock"
+require_relative "penstock/setting_aliases"
 require_relative "penstock/message_pack"
 
 # Kafka for Ruby with a native core over librdkafka.

@@ -68,6 +68,7 @@ static VALUE bearer_set_token(VALUE self, VALUE token, VALUE expires_ms, VALUE p
         strings[i] = RARRAY_AREF(extensions, i);
         pairs[i] = rb_string_value_cstr(&strings[i]); /* may allocate, for UTF-16 */
     }
+    ps_redaction_add(&open->redaction, token_text);
     rd_kafka_t *rk = ps_tokens_enter(open);
     if (!rk) penstock_raise_closed(open);
     rd_kafka_resp_err_t err = rd_kafka_oauthbearer_set_token(rk, token_text, expires, principal_text, pairs,
@@ -77,7 +78,7 @@ static VALUE bearer_set_token(VALUE self, VALUE token, VALUE expires_ms, VALUE p
     RB_GC_GUARD(token);
     RB_GC_GUARD(principal);
     RB_GC_GUARD(extensions);
-    return err ? rb_utf8_str_new_cstr(*errstr ? errstr : rd_kafka_err2str(err)) : Qnil;
+    return err ? penstock_text(*errstr ? errstr : rd_kafka_err2str(err)) : Qnil;
 }
 
 /* set_failure(reason): there is none now; librdkafka says so as an error, and asks again in a while. */
@@ -104,8 +105,11 @@ void penstock_attach_refresher(VALUE refresher, uint64_t address, struct ps_open
 void penstock_set_credentials(struct ps_open *open, const struct penstock_error_context *context, VALUE user, VALUE password)
 {
     char errstr[256] = "";
-    if (!ps_set_credentials(open, rb_string_value_cstr(&user), rb_string_value_cstr(&password), errstr, sizeof(errstr)))
+    const char *text = penstock_is_secret(password) ? penstock_secret_text(password) : rb_string_value_cstr(&password);
+    if (!text) penstock_raise(penstock_config_error, context, "the password must be UTF-8 without a zero byte");
+    if (!ps_set_credentials(open, rb_string_value_cstr(&user), text, errstr, sizeof(errstr)))
         penstock_raise(penstock_config_error, context, "%s", errstr);
+    RB_GC_GUARD(password);
 }
 
 void penstock_bearer_init(void)

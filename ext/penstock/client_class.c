@@ -109,7 +109,7 @@ static bool client_open(VALUE self, struct ps_client *client)
 
 static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, VALUE logger, VALUE max_payload_size,
                                VALUE close_timeout, VALUE max_time, VALUE periodic_poll_interval, VALUE queue_full_ms,
-                               VALUE drop_when_full, VALUE abort_wait, VALUE refusal_timeout)
+                               VALUE drop_when_full, VALUE abort_wait, VALUE refusal_timeout, VALUE unreachable_timeout)
 {
     struct client_object *object = rb_check_typeddata(self, &client_type);
     if (atomic_load(&object->client)) rb_raise(rb_eTypeError, "already initialized");
@@ -121,6 +121,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
         .open = {
             .close_timeout_ms = NUM2LL(close_timeout),
             .refusal_us = NIL_P(refusal_timeout) ? -1 : NUM2LL(refusal_timeout) * 1000,
+            .unreachable_us = NUM2LL(unreachable_timeout) * 1000,
             .logs_to_mailbox = !NIL_P(logger),
         },
         .max_time_us = NUM2LL(max_time) * 1000,
@@ -295,6 +296,14 @@ static VALUE insist(VALUE arg)
     return Qnil;
 }
 
+/* The result of what librdkafka does not get, and the caller is to find in its handles; no error: the caller gets an exception. */
+static rd_kafka_resp_err_t result_at_once(const struct rest *rest)
+{
+    if (penstock_handover_unreachable(rest->handover)) return ps_refusal_code(PS_UNREACHABLE);
+    if (rest->drop && penstock_handover_queue_full(rest->handover)) return RD_KAFKA_RESP_ERR__QUEUE_FULL;
+    return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
 /* For their listeners. */
 static void name_dropped(const struct penstock_handover *handover)
 {
@@ -314,10 +323,10 @@ static VALUE give_up(VALUE arg)
     struct penstock_handover *handover = rest->handover;
     count(rest->tally, handover);
     if (handover->sent == handover->batch->size) return Qnil;
-    bool drop = rest->drop && penstock_handover_queue_full(handover);
-    if (drop) name_dropped(handover);
-    penstock_handover_give_up(handover, drop ? RD_KAFKA_RESP_ERR__QUEUE_FULL : RD_KAFKA_RESP_ERR__CONFLICT);
-    if (drop) handover->sent = handover->batch->size; /* as far as the caller is concerned: all have a verdict to come */
+    rd_kafka_resp_err_t result = result_at_once(rest);
+    if (result) name_dropped(handover);
+    penstock_handover_give_up(handover, result ? result : RD_KAFKA_RESP_ERR__CONFLICT);
+    if (result) handover->sent = handover->batch->size; /* as far as the caller is concerned: all have a verdict to come */
     count(rest->tally, handover);
     struct ps_poller *poller = handover->client->poller; /* we may be about to raise, so a fiber cannot be had */
     uintptr_t here = (uintptr_t)pthread_self();
@@ -344,6 +353,7 @@ VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash)
 
     check_sender(sender);
     parse(sender, &message, hash, -1, Qnil);
+    while (message.foreign_timestamp) parse(sender, &message, hash = penstock_message_plain(hash, -1), -1, Qnil);
     if (open_sender(sender)) parse(sender, &message, hash, -1, Qnil);
 
     VALUE handle = penstock_delivery_handle_new();
@@ -417,8 +427,15 @@ static VALUE parsed_end(VALUE holder)
 
 static void parse_all(const struct penstock_sender *sender, VALUE hashes, struct penstock_message *messages)
 {
-    for (long i = 0; i < RARRAY_LEN(hashes); i++)
+    bool foreign = false;
+    for (long i = 0; i < RARRAY_LEN(hashes); i++) {
         parse(sender, &messages[i], RARRAY_AREF(hashes, i), i, i > 0 ? messages[i - 1].topic : Qnil);
+        foreign |= messages[i].foreign_timestamp;
+    }
+    if (!foreign) return;
+    for (long i = 0; i < RARRAY_LEN(hashes); i++)
+        if (messages[i].foreign_timestamp) rb_ary_store(hashes, i, penstock_message_plain(RARRAY_AREF(hashes, i), i));
+    parse_all(sender, hashes, messages);
 }
 
 static VALUE new_handle(struct ps_batch *batch, const struct penstock_message *messages, uint32_t i)
@@ -483,8 +500,10 @@ static VALUE produce_many(VALUE arg)
     parsed_end(many->holder);
 
     if (handover.client->poller->driven) penstock_attend(handover.client->poller);
-    if (many->wait && penstock_wait(&batch->completion, NULL, many->deadline_us))
+    if (many->wait && penstock_wait(&batch->completion, NULL, many->deadline_us)) {
         verdict = atomic_load(&batch->failed) == 0 ? Qtrue : Qfalse;
+        ps_unnoticed_read_all(batch); /* the caller raises */
+    }
     RB_GC_GUARD(first);
     RB_GC_GUARD(kept);
     return rb_ary_new_from_args(3, handles, error, verdict);
@@ -536,7 +555,9 @@ static VALUE s_check(VALUE self, VALUE hash, VALUE index, VALUE max_payload_size
         .payload = NUM2SIZET(max_payload_size), .total = NUM2SIZET(message_max_bytes), .queue = SIZE_MAX, /* there is none */
     };
     struct penstock_message message;
-    penstock_message_parse(&message, hash, NIL_P(index) ? -1 : NUM2LONG(index), &limits, Qnil);
+    long place = NIL_P(index) ? -1 : NUM2LONG(index);
+    penstock_message_parse(&message, hash, place, &limits, Qnil);
+    if (message.foreign_timestamp) penstock_message_plain(hash, place);
     return message.topic;
 }
 
@@ -599,8 +620,9 @@ static VALUE client_close(VALUE self, VALUE timeout_ms)
     penstock_close(&client->open, penstock_timeout_ms(timeout_ms), 500); /* to purge what could not be flushed, and to destroy */
     struct ps_close_counts counts;
     ps_client_close_counts(client, &counts);
-    VALUE result[] = { ULL2NUM(counts.delivered), ULL2NUM(counts.failed), ULL2NUM(counts.purged), ULL2NUM(counts.pending) };
-    return rb_ary_new_from_values(4, result);
+    VALUE result[] = { ULL2NUM(counts.delivered), ULL2NUM(counts.failed), ULL2NUM(counts.purged), ULL2NUM(counts.pending),
+                       ULL2NUM(counts.unnoticed) };
+    return rb_ary_new_from_values(5, result);
 }
 
 /* Closing begins, and goes on by itself. */
@@ -725,9 +747,9 @@ static VALUE brokers_to_ruby(VALUE arg)
     VALUE brokers = rb_ary_new();
     for (int i = 0; i < query->metadata->broker_cnt; i++) {
         const struct rd_kafka_metadata_broker *broker = &query->metadata->brokers[i];
-        rb_ary_push(brokers, rb_ary_new_from_args(3, INT2NUM(broker->id), rb_utf8_str_new_cstr(broker->host), INT2NUM(broker->port)));
+        rb_ary_push(brokers, rb_ary_new_from_args(3, INT2NUM(broker->id), penstock_text(broker->host), INT2NUM(broker->port)));
     }
-    VALUE cluster_id = query->cluster_id ? rb_utf8_str_new_cstr(query->cluster_id) : Qnil;
+    VALUE cluster_id = penstock_text(query->cluster_id);
     return rb_ary_new_from_args(3, cluster_id, INT2NUM(query->controller_id), brokers);
 }
 
@@ -764,7 +786,7 @@ void penstock_client_init(void)
     client_class = rb_const_get(penstock_module, rb_intern("Client"));
     rb_gc_register_mark_object(client_class);
     rb_define_alloc_func(client_class, client_allocate);
-    rb_define_method(client_class, "initialize", client_initialize, 12);
+    rb_define_method(client_class, "initialize", client_initialize, 13);
     rb_define_method(client_class, "produce", client_produce, 1);
     rb_define_method(client_class, "produce_many", client_produce_many, -1);
     rb_define_method(client_class, "flush", client_flush, 1);

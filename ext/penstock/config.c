@@ -1,6 +1,7 @@
 /*
  * From a Ruby Hash to an rd_kafka_conf_t. librdkafka judges names and values; we add which names exist
- * (for "did you mean"), refuse what has no clear meaning, and never repeat a secret in an error.
+ * (for "did you mean"), refuse what has no clear meaning, and never repeat a secret in an error. What librdkafka makes of a
+ * value is asked of librdkafka (Settings.read): there is no other parser of them.
  */
 #include "penstock.h"
 #include <math.h>
@@ -13,32 +14,44 @@ struct filling {
     VALUE settings;
 };
 
-static bool secret(const char *name)
+static VALUE settings_module(void)
 {
-    static const char *const words[] = { "password", "secret", ".pem", "oauthbearer.config", "token", "jaas" }; /* as in settings.rb */
-    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
-        if (strstr(name, words[i])) return true;
-    return false;
+    return rb_const_get(penstock_module, rb_intern("Settings"));
 }
 
-static VALUE config_class(void)
+static bool is_hidden(const char *name, VALUE value)
 {
-    return rb_const_get(penstock_module, rb_intern("Config"));
+    return ps_secret_setting(name) || penstock_is_secret(value);
 }
 
-static VALUE setting_name(VALUE key, VALUE settings)
+/* What it is called in errors; who has mixed up name and value, or both, gets to see neither. */
+static VALUE shown_name(VALUE name)
+{
+    VALUE text = rb_inspect(name);
+    return ps_secret_text(RSTRING_PTR(text), (size_t)RSTRING_LEN(text)) ? rb_str_new_cstr("[hidden]") : text;
+}
+
+static VALUE setting_name(VALUE key)
 {
     VALUE name = SYMBOL_P(key) ? rb_sym2str(key) : key;
     if (!RB_TYPE_P(name, T_STRING))
         penstock_raise(penstock_config_error, &penstock_no_context,
-                       "config.kafka: the names of settings are Symbols or Strings, not %" PRIsVALUE, rb_inspect(key));
+                       "config.kafka: the names of settings are Symbols or Strings, not %" PRIsVALUE, rb_obj_class(key));
+    if (!penstock_is_text(name))
+        penstock_raise(penstock_config_error, &penstock_no_context,
+                       "config.kafka: the name of a setting must be UTF-8 without a zero byte, not %" PRIsVALUE, shown_name(name));
+    return name;
+}
+
+static void check_twin(VALUE key, VALUE name, VALUE settings)
+{
     VALUE twin = SYMBOL_P(key) ? name : rb_str_intern(rb_str_dup(name));
     if (RTEST(rb_funcall(settings, rb_intern("key?"), 1, twin)))
         penstock_raise(penstock_config_error, &penstock_no_context,
                        "config.kafka: %" PRIsVALUE " is given twice, as a Symbol and as a String", name);
-    return name;
 }
 
+/* A String, or a secret as it is. */
 static VALUE setting_value(VALUE name, VALUE value)
 {
     switch (TYPE(value)) {
@@ -51,6 +64,9 @@ static VALUE setting_value(VALUE name, VALUE value)
         return rb_String(value);
     case T_FIXNUM:
     case T_BIGNUM: return rb_String(value);
+    case T_DATA:
+        if (penstock_is_secret(value)) return value;
+        /* falls through */
     default:
         penstock_raise(penstock_config_error, &penstock_no_context,
                        "config.kafka: %" PRIsVALUE " takes an Integer, Float, String, true or false, not %" PRIsVALUE,
@@ -58,11 +74,16 @@ static VALUE setting_value(VALUE name, VALUE value)
     }
 }
 
-static const char *text_of(VALUE string, VALUE name)
+/* The bytes of a String or a secret, which has to stay alive. */
+static const char *value_text(VALUE name, VALUE *value)
 {
-    if (memchr(RSTRING_PTR(string), '\0', RSTRING_LEN(string)))
-        penstock_raise(penstock_config_error, &penstock_no_context, "config.kafka: %+" PRIsVALUE " holds a zero byte", name);
-    return rb_string_value_cstr(&string);
+    const char *text = NULL;
+    if (penstock_is_secret(*value)) text = penstock_secret_text(*value);
+    else if (penstock_is_text(*value)) text = rb_string_value_cstr(value);
+    if (!text)
+        penstock_raise(penstock_config_error, &penstock_no_context,
+                       "config.kafka: %" PRIsVALUE " must be UTF-8 without a zero byte", name);
+    return text;
 }
 
 static VALUE get(rd_kafka_conf_t *conf, const char *name)
@@ -70,33 +91,36 @@ static VALUE get(rd_kafka_conf_t *conf, const char *name)
     char value[2048] = "";
     size_t size = sizeof(value);
     rd_kafka_conf_get(conf, name, value, &size);
-    return rb_str_new_cstr(value);
+    return penstock_setting(value);
 }
 
 /* librdkafka reads "100 seconds", 1.5 or 2**40 as another number than was meant where it wants a small whole one. */
-static void check_effect(rd_kafka_conf_t *conf, VALUE name, const char *name_text, VALUE given)
+static void check_effect(rd_kafka_conf_t *conf, VALUE name, const char *text, VALUE given)
 {
-    if (!secret(name_text)) rb_funcall(config_class(), rb_intern("check_effect"), 3, name, given, get(conf, name_text));
+    if (!is_hidden(text, given)) rb_funcall(settings_module(), rb_intern("check_effect"), 3, name, given, get(conf, text));
 }
 
 static int fill_one(VALUE key, VALUE value, VALUE arg)
 {
     struct filling *filling = (struct filling *)arg;
     char errstr[512] = "";
-    VALUE name = setting_name(key, filling->settings);
-    VALUE string = setting_value(name, value);
-    const char *name_text = text_of(name, name);
+    VALUE name = setting_name(key);
+    check_twin(key, name, filling->settings);
+    const char *text = rb_string_value_cstr(&name);
+    VALUE given = setting_value(name, value);
 
-    switch (rd_kafka_conf_set(filling->conf, name_text, text_of(string, name), errstr, sizeof(errstr))) {
+    switch (rd_kafka_conf_set(filling->conf, text, value_text(name, &given), errstr, sizeof(errstr))) {
     case RD_KAFKA_CONF_OK: break;
     case RD_KAFKA_CONF_UNKNOWN:
-        rb_funcall(config_class(), rb_intern("refuse_setting"), 1, name);
+        rb_funcall(settings_module(), rb_intern("refuse_setting"), 1, name);
         break;
     case RD_KAFKA_CONF_INVALID:
-        penstock_raise(penstock_config_error, &penstock_no_context, "config.kafka: %s: %s", name_text,
-                       secret(name_text) ? "the value is not valid" : errstr);
+        penstock_raise(penstock_config_error, &penstock_no_context, "config.kafka: %s: %s", text,
+                       is_hidden(text, given) ? "the value is not valid" : errstr);
     }
-    check_effect(filling->conf, name, name_text, string);
+    check_effect(filling->conf, name, text, given);
+    RB_GC_GUARD(given);
+    RB_GC_GUARD(name);
     return ST_CONTINUE;
 }
 
@@ -239,9 +263,27 @@ VALUE penstock_setting_lines(VALUE self)
 
     VALUE lines = rb_ary_new();
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
-        if (strchr(line, '|') && strncmp(line, "Property", 8) != 0 && *line != '-') rb_ary_push(lines, rb_utf8_str_new_cstr(line));
+        if (strchr(line, '|') && strncmp(line, "Property", 8) != 0 && *line != '-') rb_ary_push(lines, penstock_text(line));
     free(text);
     return lines;
+}
+
+/*
+ * Settings.read(name, value): what librdkafka makes of it, in the one spelling that it uses itself: "true" of "T" and of 1,
+ * "ssl" of " SSL". nil: it does not take the value, or nobody may see it.
+ */
+VALUE penstock_setting_read(VALUE self, VALUE name, VALUE value)
+{
+    char errstr[512];
+    VALUE read = Qnil, string = setting_name(name), given = setting_value(string, value);
+    const char *text = rb_string_value_cstr(&string), *bytes = value_text(string, &given);
+    if (is_hidden(text, given)) return Qnil;
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    if (rd_kafka_conf_set(conf, text, bytes, errstr, sizeof(errstr)) == RD_KAFKA_CONF_OK) read = get(conf, text);
+    rd_kafka_conf_destroy(conf);
+    RB_GC_GUARD(given);
+    RB_GC_GUARD(string);
+    return read;
 }
 
 /* What librdkafka was built with, such as "ssl" and "zstd". */

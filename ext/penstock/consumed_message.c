@@ -4,6 +4,7 @@
  */
 #include "penstock.h"
 #include <ruby/encoding.h>
+#include <ruby/ractor.h>
 
 static VALUE message_class, no_headers;
 static VALUE sym_create_time, sym_log_append_time;
@@ -77,7 +78,7 @@ static VALUE headers_of(const rd_kafka_headers_t *native)
     if (!native) return no_headers;
     VALUE headers = rb_hash_new();
     for (size_t i = 0; rd_kafka_header_get_all(native, i, &name, &value, &size) == RD_KAFKA_RESP_ERR_NO_ERROR; i++) {
-        VALUE key = rb_enc_interned_str_cstr(name, rb_utf8_encoding()), one = bytes(value, size);
+        VALUE key = penstock_header_name(name), one = bytes(value, size);
         VALUE before = rb_hash_lookup2(headers, key, Qundef);
         if (before == Qundef) {
             rb_hash_aset(headers, key, one);
@@ -109,6 +110,33 @@ VALUE penstock_consumed_message_new(const rd_kafka_message_t *native, const rd_k
     RB_OBJ_WRITE(self, &message->payload, bytes(native->payload, native->len));
     RB_OBJ_WRITE(self, &message->headers, headers_of(headers));
     return rb_obj_freeze(self);
+}
+
+/* build(topic, partition, offset, timestamp, timestamp_type, key, payload, headers, leader_epoch): made by the program. All of
+ * it was checked, and is frozen deeply (lib/penstock/message.rb). */
+static VALUE s_build(int argc, VALUE *argv, VALUE self)
+{
+    struct consumed_message *message;
+    rb_check_arity(argc, 9, 9);
+    int32_t partition = NUM2INT(argv[1]), leader_epoch = NIL_P(argv[8]) ? -1 : NUM2INT(argv[8]);
+    int64_t offset = NUM2LL(argv[2]), timestamp = NIL_P(argv[3]) ? -1 : NUM2LL(argv[3]);
+    for (int i = 0; i < 9; i++)
+        if (!rb_ractor_shareable_p(argv[i])) rb_raise(rb_eArgError, "a message consists of frozen objects");
+    VALUE made = TypedData_Make_Struct(self, struct consumed_message, &message_type, message);
+    message->topic = message->key = message->payload = message->headers = Qnil;
+    message->partition = partition;
+    message->offset = offset;
+    message->timestamp = timestamp;
+    message->timestamp_type = RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
+    if (timestamp >= 0)
+        message->timestamp_type =
+            argv[4] == sym_log_append_time ? RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME : RD_KAFKA_TIMESTAMP_CREATE_TIME;
+    message->leader_epoch = leader_epoch;
+    RB_OBJ_WRITE(made, &message->topic, argv[0]);
+    RB_OBJ_WRITE(made, &message->key, argv[5]);
+    RB_OBJ_WRITE(made, &message->payload, argv[6]);
+    RB_OBJ_WRITE(made, &message->headers, argv[7]);
+    return rb_obj_freeze(made);
 }
 
 VALUE penstock_consumed_message_place(VALUE self, int32_t *partition, int64_t *offset)
@@ -185,6 +213,8 @@ void penstock_consumed_message_init(void)
     sym_log_append_time = ID2SYM(rb_intern("log_append_time"));
 
     rb_undef_alloc_func(message_class);
+    rb_define_singleton_method(message_class, "build", s_build, -1);
+    rb_funcall(message_class, rb_intern("private_class_method"), 1, ID2SYM(rb_intern("build")));
     rb_define_method(message_class, "topic", message_topic, 0);
     rb_define_method(message_class, "partition", message_partition, 0);
     rb_define_method(message_class, "offset", message_offset, 0);

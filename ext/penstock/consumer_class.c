@@ -161,6 +161,12 @@ struct problem {
     char text[512];
 };
 
+/*
+ * A batch ends with the message that brings it to so many headers. Making Strings of 100,000 takes a tenth of a second with the
+ * GVL, and librdkafka accepts as many in each message, so a batch of such messages would stop every thread for its whole length.
+ */
+enum { MOST_HEADERS = 100000 };
+
 struct taking {
     VALUE self;
     struct ps_consumer *consumer;
@@ -168,6 +174,7 @@ struct taking {
     VALUE messages;          /* Array, or nil: one is wanted */
     VALUE message;           /* the latest */
     long count, max;
+    size_t headers;
     struct problem problem;
 };
 
@@ -187,7 +194,7 @@ static void read_problem(struct taking *taking)
         rd_kafka_topic_partition_destroy(place);
     }
     if (!text) return;
-    snprintf(problem->text, sizeof(problem->text), "%s", text);
+    ps_open_quote(&taking->consumer->open, problem->text, sizeof(problem->text), text);
     const char *description = rd_kafka_err2str(problem->err); /* which the error's message ends with anyway */
     size_t size = strlen(problem->text), tail = strlen(description) + 2;
     if (size > tail && strcmp(problem->text + size - tail + 2, description) == 0) problem->text[size - tail] = '\0';
@@ -201,7 +208,7 @@ static VALUE topic_name(VALUE self, const rd_kafka_message_t *message)
     VALUE last = object->last_topic;
     size_t size = strlen(name);
     if (!NIL_P(last) && (size_t)RSTRING_LEN(last) == size && memcmp(RSTRING_PTR(last), name, size) == 0) return last;
-    VALUE topic = rb_enc_interned_str(name, (long)size, rb_utf8_encoding());
+    VALUE topic = penstock_name(name);
     RB_OBJ_WRITE(self, &object->last_topic, topic);
     return topic;
 }
@@ -226,6 +233,7 @@ static void take_message(struct taking *taking)
     taking->message = penstock_consumed_message_new(message, headers, topic_name(taking->self, message));
     if (!NIL_P(taking->messages)) rb_ary_push(taking->messages, taking->message);
     taking->count++;
+    if (headers) taking->headers += rd_kafka_header_cnt(headers);
 }
 
 static void read_damaged(struct taking *taking)
@@ -251,7 +259,7 @@ static void *rebalance_nogvl(void *arg)
 static VALUE take_body(VALUE arg)
 {
     struct taking *taking = (struct taking *)arg;
-    while (taking->count < taking->max) {
+    while (taking->count < taking->max && taking->headers < MOST_HEADERS) {
         if (taking->consumer->damaged.waits) { /* as below: the messages first */
             if (taking->count == 0) read_damaged(taking);
             break;
@@ -290,7 +298,7 @@ static void raise_problem(const struct taking *taking)
     struct penstock_error_context context = {
         .err = problem->fatal ? atomic_load(&taking->consumer->fatal) : problem->err,
         .open = &taking->consumer->open,
-        .topic = *problem->topic ? rb_utf8_str_new_cstr(problem->topic) : Qnil,
+        .topic = *problem->topic ? penstock_text(problem->topic) : Qnil,
         .partition = problem->partition,
         .offset = problem->offset >= 0 ? &problem->offset : NULL,
         .fatal = problem->fatal,
@@ -400,7 +408,7 @@ static VALUE places_from(const rd_kafka_topic_partition_list_t *list)
     VALUE places = rb_ary_new();
     for (int i = 0; list && i < list->cnt; i++) {
         const rd_kafka_topic_partition_t *place = &list->elems[i];
-        VALUE topic = rb_enc_interned_str_cstr(place->topic, rb_utf8_encoding());
+        VALUE topic = penstock_name(place->topic);
         rb_ary_push(places, rb_ary_new_from_args(3, topic, INT2NUM(place->partition), offset_or_nil(place->offset)));
     }
     return places;
@@ -453,7 +461,7 @@ static VALUE ask_body(VALUE arg)
     for (int i = 0; list && i < list->cnt; i++) {
         if (!list->elems[i].err) continue;
         context.err = list->elems[i].err;
-        context.topic = rb_utf8_str_new_cstr(list->elems[i].topic);
+        context.topic = penstock_text(list->elems[i].topic);
         context.partition = list->elems[i].partition;
         break;
     }

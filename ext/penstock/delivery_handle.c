@@ -99,7 +99,9 @@ static VALUE handle_label(VALUE self)
 static VALUE handle_error(VALUE self)
 {
     struct ps_delivery *delivery = handle_get(self);
-    return ps_delivery_settled(delivery) ? penstock_delivery_error_new(delivery, (VALUE)delivery->topic) : Qnil;
+    if (!ps_delivery_settled(delivery)) return Qnil;
+    ps_unnoticed_read(delivery);
+    return penstock_delivery_error_new(delivery, (VALUE)delivery->topic);
 }
 
 static VALUE status_symbol(const struct ps_delivery *delivery)
@@ -128,6 +130,7 @@ VALUE penstock_delivery_report_new(const struct ps_delivery *delivery, VALUE top
 
 static VALUE report_of(const struct ps_delivery *delivery, VALUE self)
 {
+    ps_unnoticed_read(delivery);
     VALUE report = penstock_delivery_report_new(delivery, (VALUE)delivery->topic, (VALUE)delivery->label);
     RB_GC_GUARD(self); /* the delivery is its handle's */
     return report;
@@ -179,6 +182,7 @@ static VALUE s_await_all(VALUE self, VALUE handles, VALUE timeout_ms)
             if (!penstock_wait(&delivery->batch->completion, delivery, deadline_us)) return Qnil;
         }
         if (delivery->err) delivered = false;
+        ps_unnoticed_read(delivery);
     }
     RB_GC_GUARD(handles);
     return delivered ? Qtrue : Qfalse;

@@ -8,7 +8,7 @@ static VALUE s_next_mail(VALUE self)
     while (!(mail = ps_mailbox_take())) penstock_mailbox_wait();
 
     VALUE address = ULL2NUM(mail->address), level = mail->level == PS_MAIL_LAST ? Qnil : INT2FIX(mail->level);
-    VALUE text = rb_utf8_str_new(mail->text, mail->size);
+    VALUE text = penstock_text_sized(mail->text, mail->size);
     free(mail);
     return rb_ary_new_from_args(3, address, level, text);
 }

@@ -224,7 +224,7 @@ static VALUE cluster_bootstrap_servers(VALUE self)
     struct cluster_call call = { .operation = BOOTSTRAPS };
     cluster_call(self, &call, Qnil);
     if (!call.answer) rb_memerror();
-    VALUE servers = rb_utf8_str_new_cstr(call.answer);
+    VALUE servers = penstock_text(call.answer);
     free(call.answer);
     return servers;
 }
@@ -301,7 +301,7 @@ static VALUE s_error_codes(VALUE self)
     rd_kafka_get_err_descs(&descriptions, &count);
     for (size_t i = 0; i < count; i++) {
         if (!descriptions[i].name || descriptions[i].code == RD_KAFKA_RESP_ERR_NO_ERROR) continue;
-        VALUE name = rb_funcall(rb_str_new_cstr(descriptions[i].name), rb_intern("downcase"), 0);
+        VALUE name = rb_funcall(penstock_text(descriptions[i].name), rb_intern("downcase"), 0);
         rb_hash_aset(codes, rb_str_intern(name), INT2NUM(descriptions[i].code));
     }
     return codes;

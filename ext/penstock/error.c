@@ -9,7 +9,7 @@
 VALUE penstock_error, penstock_config_error, penstock_message_error, penstock_closed_error, penstock_forked_error,
     penstock_queue_full_error, penstock_produce_error, penstock_delivery_error, penstock_message_timed_out_error,
     penstock_timeout_error, penstock_transaction_error, penstock_committed_error, penstock_fatal_error;
-static VALUE tls_error, authentication_error, security_protocol_error;
+static VALUE tls_error, authentication_error, security_protocol_error, unreachable_error;
 VALUE penstock_consumer_closed_error, penstock_consume_error, penstock_commit_error, penstock_consume_timeout_error;
 VALUE penstock_not_shareable_error;
 VALUE penstock_listener_deadlock_error;
@@ -18,9 +18,9 @@ const struct penstock_error_context penstock_no_context = { .topic = Qnil, .part
 
 static ID id_build;
 
-static VALUE utf8(const char *text)
+static VALUE text_or_nil(const char *text)
 {
-    return text && *text ? rb_utf8_str_new_cstr(text) : Qnil;
+    return text && *text ? penstock_text(text) : Qnil;
 }
 
 /* Error.build(text, number, name, description, [producer, consumer], brokers, problem, [topic, partition, offset],
@@ -34,11 +34,11 @@ VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context 
     VALUE arguments[] = {
         text,
         INT2FIX(context->err),
-        context->err ? utf8(rd_kafka_err2name(context->err)) : Qnil,
-        context->err ? utf8(rd_kafka_err2str(context->err)) : Qnil,
-        rb_ary_new_from_args(2, open && !consumer ? utf8(open->name) : Qnil, consumer ? utf8(open->name) : Qnil),
-        open ? utf8(open->brokers) : Qnil,
-        utf8(problem),
+        context->err ? text_or_nil(rd_kafka_err2name(context->err)) : Qnil,
+        context->err ? text_or_nil(rd_kafka_err2str(context->err)) : Qnil,
+        rb_ary_new_from_args(2, open && !consumer ? text_or_nil(open->name) : Qnil, consumer ? text_or_nil(open->name) : Qnil),
+        open ? text_or_nil(open->brokers) : Qnil,
+        text_or_nil(problem),
         rb_ary_new_from_args(3, context->topic, context->partition >= 0 ? INT2NUM(context->partition) : Qnil,
                              context->offset ? LL2NUM(*context->offset) : Qnil),
         context->fatal ? Qtrue : Qfalse,
@@ -70,8 +70,15 @@ VALUE penstock_refused_error_class(enum ps_refused kind)
     switch (kind) {
     case PS_REFUSED_TLS: return tls_error;
     case PS_REFUSED_AUTHENTICATION: return authentication_error;
+    case PS_UNREACHABLE: return unreachable_error;
     default: return security_protocol_error;
     }
+}
+
+void penstock_raise_refused(enum ps_refused kind, const struct penstock_error_context *context, const char *text)
+{
+    const char *format = kind == PS_UNREACHABLE ? "%s" : "the brokers refuse this client (%s)";
+    penstock_raise(penstock_refused_error_class(kind), context, format, text);
 }
 
 void penstock_raise_if_refused(struct ps_open *open, VALUE topic)
@@ -82,7 +89,7 @@ void penstock_raise_if_refused(struct ps_open *open, VALUE topic)
     struct penstock_error_context context = {
         .err = ps_refusal_code(kind), .open = open, .topic = topic, .partition = -1, .retriable = true,
     };
-    penstock_raise(penstock_refused_error_class(kind), &context, "the brokers refuse this client (%s)", text);
+    penstock_raise_refused(kind, &context, text);
 }
 
 static const char *whereabouts(const struct ps_delivery *delivery)
@@ -105,8 +112,8 @@ VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topi
         .partition = delivery->partition,
         .retriable = delivery->status == RD_KAFKA_MSG_STATUS_NOT_PERSISTED,
     };
-    VALUE text = rb_utf8_str_new_cstr(whereabouts(delivery));
-    if (delivery->reason) rb_str_catf(text, " (%s)", delivery->reason);
+    VALUE text = penstock_text(whereabouts(delivery));
+    if (delivery->reason) text = rb_sprintf("%" PRIsVALUE " (%" PRIsVALUE ")", text, penstock_text(delivery->reason));
     if (delivery->refused) return penstock_error_new(penstock_refused_error_class(delivery->refused), &context, text);
     bool timed_out = delivery->err == RD_KAFKA_RESP_ERR__MSG_TIMED_OUT;
     return penstock_error_new(timed_out ? penstock_message_timed_out_error : penstock_delivery_error, &context, text);
@@ -145,6 +152,7 @@ void penstock_error_init(void)
         { &tls_error, "TlsError" },
         { &authentication_error, "AuthenticationError" },
         { &security_protocol_error, "SecurityProtocolError" },
+        { &unreachable_error, "BrokersUnreachableError" },
         { &penstock_consumer_closed_error, "ConsumerClosedError" },
         { &penstock_consume_error, "ConsumeError" },
         { &penstock_commit_error, "CommitError" },

@@ -130,7 +130,7 @@ static VALUE report_of(struct ps_events *events, struct ps_event *event)
 {
     const struct ps_delivery *delivery = (const struct ps_delivery *)event;
     const char *name = delivery->topic_name->text;
-    VALUE topic = rb_enc_interned_str_cstr(name, rb_utf8_encoding());
+    VALUE topic = penstock_name(name);
     return penstock_delivery_report_new(delivery, topic, give_label(events, event->label));
 }
 
@@ -141,7 +141,7 @@ static VALUE error_of(const struct ps_notice *notice)
     context.open = &notice->client->open;
     context.fatal = notice->fatal;
     return penstock_error_new(notice->fatal ? penstock_fatal_error : penstock_error, &context,
-                              rb_utf8_str_new_cstr(notice->text));
+                              penstock_text(notice->text));
 }
 
 struct taking {
@@ -155,7 +155,7 @@ static VALUE item_of(VALUE arg)
     const struct ps_notice *notice = (const struct ps_notice *)taking->event;
     switch (taking->event->kind) {
     case PS_EVENT_ERROR: return error_of(notice);
-    case PS_EVENT_STATISTICS: return rb_obj_freeze(rb_utf8_str_new(notice->text, notice->size));
+    case PS_EVENT_STATISTICS: return penstock_json(notice->text, notice->size);
     case PS_EVENT_CLOSED: return Qnil;
     default: return report_of(taking->events, taking->event);
     }

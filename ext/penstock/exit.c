@@ -20,8 +20,11 @@ static VALUE wait_for_close(VALUE arg)
 
     bool closed = penstock_wait(&closing->job->completion, NULL, deadline_us);
     unsigned long long pending = open->kind->pending(open);
-    if (!closed && pending > 0)
-        fprintf(stderr, "penstock: [%s] %llu messages had no verdict yet when the process ended\n", open->name, pending);
+    if (!closed && pending > 0) {
+        VALUE name = penstock_text(open->name);
+        fprintf(stderr, "penstock: [%s] %llu messages had no verdict yet when the process ended\n", RSTRING_PTR(name), pending);
+        RB_GC_GUARD(name);
+    }
     return closed ? Qtrue : Qfalse;
 }
 
@@ -46,7 +49,7 @@ static bool await(struct ps_closing *closing, int *interrupted, VALUE *error)
     }
 }
 
-/* Bounded by the clients' close_timeout; what is closing already is waited for too. Interruptible. */
+/* Bounded by the clients' close_timeout, also for what is closing already. Interruptible. */
 static void close_all(void)
 {
     VALUE buffer, error = Qnil;
@@ -55,7 +58,7 @@ static void close_all(void)
     int interrupted = 0;
     bool all_closed = true;
     do {
-        count = ps_registry_close_all(closing, CLOSE_AT_ONCE, "still open when the process ended");
+        count = ps_registry_close_all(closing, CLOSE_AT_ONCE);
         for (unsigned i = 0; i < count; i++) {
             struct ps_open *open = closing[i].open;
             if (!interrupted && !await(&closing[i], &interrupted, &error)) all_closed = false;
@@ -71,12 +74,23 @@ static void close_all(void)
     if (!NIL_P(error)) rb_exc_raise(error);
 }
 
-static void at_exit(VALUE dispatcher)
+static VALUE log_unsent(VALUE unused)
 {
-    atomic_store(&armed, false);
+    return rb_funcall(rb_const_get(penstock_module, rb_intern("Producer")), rb_intern("log_unsent"), 0);
+}
+
+static VALUE close_and_finish(VALUE dispatcher)
+{
     close_all();
     rb_funcall(rb_const_get(penstock_module, rb_intern("EventDispatcher")), rb_intern("finish"), 1, INT2FIX(1));
     rb_funcall(dispatcher, rb_intern("finish"), 1, INT2FIX(1));
+    return Qnil;
+}
+
+static void at_exit(VALUE dispatcher)
+{
+    atomic_store(&armed, false);
+    rb_ensure(log_unsent, Qnil, close_and_finish, dispatcher);
 }
 
 /*

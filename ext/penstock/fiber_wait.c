@@ -15,7 +15,7 @@
 #include <ruby/io.h>
 #include <errno.h>
 
-static ID id_group, id_for_fd, id_autoclose;
+static ID id_group, id_for_fd, id_autoclose, id_wait_readable;
 static VALUE group_class;
 
 struct fiber_wait {
@@ -31,6 +31,7 @@ struct group {
     struct ps_fibers *fibers;
     VALUE io;    /* reads fibers->wakeup */
     VALUE mutex; /* can be taken anywhere but in a trap */
+    VALUE async_one; /* the module that waits for `io`; nil: the scheduler's io_wait does */
     struct fiber_wait *first;
     struct fiber_wait *leader; /* waits for `io` */
     struct ps_waiter *to_call; /* were woken, and are to go on */
@@ -45,6 +46,7 @@ static void group_mark(void *data)
     const struct group *group = data;
     rb_gc_mark(group->io);
     rb_gc_mark(group->mutex);
+    rb_gc_mark(group->async_one);
     for (const struct fiber_wait *wait = group->first; wait; wait = wait->next) rb_gc_mark(wait->fiber);
 }
 
@@ -91,14 +93,22 @@ VALUE penstock_wakeup_io(const struct ps_wakeup *wakeup)
     return rb_funcallv_kw(rb_cIO, id_for_fd, 3, arguments, RB_PASS_KEYWORDS);
 }
 
-static VALUE group_new(void)
+/* Async 1's io_wait keeps the program's timeouts from the leader: see lib/penstock/async_one.rb. */
+static VALUE async_one(VALUE scheduler)
+{
+    VALUE module = rb_const_get(penstock_module, rb_intern("AsyncOne"));
+    return RTEST(rb_funcall(module, rb_intern("scheduler?"), 1, scheduler)) ? module : Qnil;
+}
+
+static VALUE group_new(VALUE scheduler)
 {
     struct group *group;
     VALUE self = TypedData_Make_Struct(group_class, struct group, &group_type, group);
-    group->io = Qnil;
+    group->io = group->mutex = group->async_one = Qnil;
     group->next_deadline_us = PS_FOREVER;
     group->generation = ps_generation();
     group->mutex = rb_mutex_new();
+    group->async_one = async_one(scheduler);
     group->fibers = ps_fibers_new();
     if (!group->fibers) rb_syserr_fail(errno, "waiting in a fiber");
     group->io = penstock_wakeup_io(&group->fibers->wakeup);
@@ -110,7 +120,7 @@ static VALUE group_of(VALUE scheduler)
 {
     VALUE group = rb_attr_get(scheduler, id_group);
     if (!NIL_P(group) && ((struct group *)rb_check_typeddata(group, &group_type))->generation == ps_generation()) return group;
-    group = group_new();
+    group = group_new(scheduler);
     rb_ivar_set(scheduler, id_group, group);
     return group;
 }
@@ -198,6 +208,14 @@ static void call_the_woken(const struct fiber_sleep *sleep)
     }
 }
 
+/* Returns at the group's next deadline at the latest. Raises what ends the leader's own wait. */
+static void wait_for_signal(const struct fiber_sleep *sleep)
+{
+    const struct group *group = sleep->group;
+    VALUE seconds = penstock_seconds_until(group->next_deadline_us);
+    if (NIL_P(group->async_one)) rb_fiber_scheduler_io_wait(sleep->scheduler, group->io, INT2FIX(RUBY_IO_READABLE), seconds);
+    else rb_funcall(group->async_one, id_wait_readable, 2, group->io, seconds);
+}
 
 static VALUE lead(VALUE arg)
 {
@@ -206,8 +224,7 @@ static VALUE lead(VALUE arg)
     unsigned generation = group->generation;
     if (group->to_call) call_the_woken(sleep); /* the leader before was interrupted */
     while (!is_over(sleep->wait)) {
-        rb_fiber_scheduler_io_wait(sleep->scheduler, group->io, INT2FIX(RUBY_IO_READABLE),
-                                   penstock_seconds_until(group->next_deadline_us));
+        wait_for_signal(sleep);
         penstock_check_forked(generation);
         wake_the_late(group);
         call_the_woken(sleep);
@@ -350,6 +367,7 @@ void penstock_fiber_wait_init(void)
     id_group = rb_intern("penstock_group"); /* no @: not to be seen from Ruby */
     id_for_fd = rb_intern("for_fd");
     id_autoclose = rb_intern("autoclose");
+    id_wait_readable = rb_intern("wait_readable");
     group_class = rb_class_new(rb_cObject);
     rb_undef_alloc_func(group_class);
     rb_gc_register_mark_object(group_class);

@@ -122,10 +122,23 @@ static void enqueue(struct ps_client *client, struct penstock_message *message, 
     rd_kafka_error_destroy(error);
 }
 
+/*
+ * Nothing is handed to librdkafka while no broker can be reached and that has lasted for longer than it may: the messages fail at
+ * once. But for a transaction's, which librdkafka has to see fail, so that it does not commit without them: those are purged later.
+ */
+static bool reject_unreachable(struct penstock_handover *handover)
+{
+    struct ps_client *client = handover->client;
+    if (client->settings.transactional || !ps_refusal_unreachable(&client->open.refusal)) return false;
+    refuse(&handover->refusal, ps_refusal_code(PS_UNREACHABLE), "no broker can be reached");
+    return true;
+}
+
 /* Hands messages over up to the first refusal. */
 static void hand_over(struct penstock_handover *handover)
 {
     struct ps_client *client = handover->client;
+    if (reject_unreachable(handover)) return;
     struct ps_delivery *deliveries = handover->batch->deliveries;
     uint32_t size = handover->prepared, i = handover->sent, served = i;
     bool serving = size - i >= 2 * SERVE_EVERY && ps_poller_borrow(client);
@@ -213,6 +226,11 @@ bool penstock_handover_queue_full(const struct penstock_handover *handover)
     return handover->sent < handover->batch->size && handover->refusal.err == RD_KAFKA_RESP_ERR__QUEUE_FULL;
 }
 
+bool penstock_handover_unreachable(const struct penstock_handover *handover)
+{
+    return handover->sent < handover->batch->size && handover->refusal.err == ps_refusal_code(PS_UNREACHABLE);
+}
+
 bool penstock_handover_place_unknown(const struct penstock_handover *handover)
 {
     rd_kafka_resp_err_t err = handover->refusal.err;
@@ -244,5 +262,5 @@ VALUE penstock_handover_error(const struct penstock_handover *handover)
     if (refusal->err == RD_KAFKA_RESP_ERR__QUEUE_FULL) error_class = penstock_queue_full_error;
     if (refusal->err == RD_KAFKA_RESP_ERR__DESTROY) error_class = penstock_closed_error;
     if (refusal->err == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE) error_class = penstock_message_error;
-    return penstock_error_new(error_class, &context, rb_utf8_str_new_cstr(refusal->text));
+    return penstock_error_new(error_class, &context, penstock_text(refusal->text));
 }

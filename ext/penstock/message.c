@@ -59,10 +59,18 @@ static void parse_topic(VALUE value, struct parsing *parsing)
     parsing->message->topic = rb_enc_interned_str(RSTRING_PTR(name), RSTRING_LEN(name), rb_utf8_encoding());
 }
 
+/* How what is no String becomes one. */
+static const char *remedy(VALUE value)
+{
+    if (RB_TYPE_P(value, T_HASH) || RB_TYPE_P(value, T_ARRAY)) return "use to_json, or set config.serializer for payloads";
+    return "use to_s";
+}
+
 static struct penstock_bytes parse_string(VALUE value, const char *name, long index)
 {
     if (NIL_P(value)) return (struct penstock_bytes){ .string = Qnil };
-    if (!RB_TYPE_P(value, T_STRING)) refuse(index, ":%s is a String or nil, not %" PRIsVALUE, name, rb_obj_class(value));
+    if (!RB_TYPE_P(value, T_STRING))
+        refuse(index, ":%s is a String or nil, not %" PRIsVALUE "; %s", name, rb_obj_class(value), remedy(value));
     return (struct penstock_bytes){ .string = value, .size = RSTRING_LEN(value) };
 }
 
@@ -96,6 +104,28 @@ static void parse_partition(VALUE value, struct parsing *parsing)
     parsing->message->partition = (int32_t)FIX2LONG(value);
 }
 
+static int64_t milliseconds(VALUE time, long index)
+{
+    struct timespec parts = rb_time_timespec(time);
+    if (parts.tv_sec > INT64_MAX / 1000 - 1) refuse(index, ":timestamp %" PRIsVALUE " is too far off", rb_inspect(time));
+    return (int64_t)parts.tv_sec * 1000 + parts.tv_nsec / 1000000;
+}
+
+VALUE penstock_message_plain(VALUE hash, long index)
+{
+    unsigned generation = ps_generation();
+    VALUE key = ID2SYM(rb_intern("timestamp")), value = rb_hash_lookup(hash, key), time = Qnil;
+    if (RTEST(rb_funcall(value, rb_intern("is_a?"), 1, rb_cTime)) && rb_respond_to(value, rb_intern("to_time")))
+        time = rb_funcall(value, rb_intern("to_time"), 0);
+    if (!rb_obj_is_kind_of(time, rb_cTime))
+        refuse(index, ":timestamp is a Time or an Integer of milliseconds since the epoch, not %" PRIsVALUE, rb_inspect(value));
+    penstock_check_forked(generation); /* by that code */
+    VALUE plain = rb_hash_new();
+    rb_funcall(plain, rb_intern("update"), 1, hash);
+    rb_hash_aset(plain, key, LL2NUM(milliseconds(time, index)));
+    return plain;
+}
+
 /* Kafka's timestamps are ms since the epoch. */
 static void parse_timestamp(VALUE value, struct parsing *parsing)
 {
@@ -105,11 +135,10 @@ static void parse_timestamp(VALUE value, struct parsing *parsing)
     if (FIXNUM_P(value)) {
         timestamp = FIX2LONG(value);
     } else if (rb_obj_is_kind_of(value, rb_cTime)) {
-        struct timespec time = rb_time_timespec(value);
-        if (time.tv_sec > INT64_MAX / 1000 - 1) refuse(index, ":timestamp %" PRIsVALUE " is too far off", rb_inspect(value));
-        timestamp = (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+        timestamp = milliseconds(value, index);
     } else {
-        refuse(index, ":timestamp is a Time or an Integer of milliseconds since the epoch, not %" PRIsVALUE, rb_inspect(value));
+        parsing->message->foreign_timestamp = true;
+        return;
     }
     if (timestamp < 0) refuse(index, ":timestamp %" PRIsVALUE " lies before 1970", rb_inspect(value));
     parsing->message->timestamp = timestamp;
@@ -131,8 +160,9 @@ static size_t size_with_length(VALUE string)
 static void check_header_value(VALUE name, VALUE value, struct parsing *parsing)
 {
     if (!RB_TYPE_P(value, T_STRING))
-        refuse(parsing->index, ":headers maps a String to a String or an Array of Strings; %+" PRIsVALUE " maps to %" PRIsVALUE,
-               name, rb_obj_class(value));
+        refuse(parsing->index,
+               ":headers maps a String to a String or an Array of Strings; %+" PRIsVALUE " maps to %" PRIsVALUE "; use to_s", name,
+               rb_obj_class(value));
     parsing->size += size_with_length(name) + size_with_length(value);
 }
 
@@ -140,7 +170,7 @@ static int check_header(VALUE name, VALUE value, VALUE arg)
 {
     struct parsing *parsing = (struct parsing *)arg;
     if (!RB_TYPE_P(name, T_STRING))
-        refuse(parsing->index, ":headers has the name %" PRIsVALUE ", which is not a String", rb_inspect(name));
+        refuse(parsing->index, ":headers has the name %" PRIsVALUE ", which is not a String; use to_s", rb_inspect(name));
     if (RB_TYPE_P(value, T_ARRAY)) {
         for (long i = 0; i < RARRAY_LEN(value); i++) check_header_value(name, RARRAY_AREF(value, i), parsing);
     } else {

@@ -49,7 +49,7 @@ bool penstock_open(struct ps_open *open, VALUE logger, VALUE token_refresher, VA
     if (atomic_load(&open->state) != PS_NEW) return false;
     struct open_call call = { .open = open };
     VALUE trap = rb_const_get(penstock_module, rb_intern("SignalTrap"));
-    rb_funcall(trap, rb_intern("refuse"), 1, rb_utf8_str_new_cstr("connecting")); /* what is attached below takes locks of Ruby's */
+    rb_funcall(trap, rb_intern("refuse"), 1, penstock_text("connecting")); /* what is attached below takes locks of Ruby's */
     penstock_exit_arm();
     attach_dispatcher(open, logger);
     penstock_attach_refresher(token_refresher, open->address, open);

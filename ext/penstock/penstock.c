@@ -6,7 +6,7 @@ VALUE penstock_module;
 
 static VALUE s_librdkafka_version(VALUE self)
 {
-    return rb_str_new_cstr(rd_kafka_version_str());
+    return penstock_text(rd_kafka_version_str());
 }
 
 static VALUE s_librdkafka_compiled_version(VALUE self)
@@ -26,7 +26,9 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     rb_gc_register_mark_object(penstock_module);
     rb_define_singleton_method(penstock_module, "librdkafka_version", s_librdkafka_version, 0);
     rb_define_singleton_method(penstock_module, "librdkafka_compiled_version", s_librdkafka_compiled_version, 0);
+    penstock_foreign_text_init();
     penstock_error_init();
+    penstock_secret_init();
     penstock_fiber_wait_init();
     penstock_attendant_init();
     penstock_message_init();

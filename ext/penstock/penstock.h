@@ -47,8 +47,21 @@ NORETURN(void penstock_raise(VALUE error_class, const struct penstock_error_cont
 NORETURN(void penstock_raise_closed(const struct ps_open *open));
 VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topic);
 VALUE penstock_refused_error_class(enum ps_refused kind);
+NORETURN(void penstock_raise_refused(enum ps_refused kind, const struct penstock_error_context *context, const char *text));
 void penstock_raise_if_refused(struct ps_open *open, VALUE topic); /* by brokers, just now; else returns */
 void penstock_error_init(void);
+
+/* ---- foreign_text.c: the only place that makes Strings of text from outside ---------------------- */
+
+/* Each returns valid UTF-8, whatever the bytes are. */
+VALUE penstock_text(const char *text); /* to be shown: control characters are escaped; NULL: nil */
+VALUE penstock_text_sized(const char *text, size_t size);
+VALUE penstock_name(const char *name);        /* the same, frozen and one for each name */
+VALUE penstock_header_name(const char *name); /* frozen; only made valid, as programs look it up */
+VALUE penstock_setting(const char *value);  /* what librdkafka has for a setting; only made valid */
+VALUE penstock_json(const char *text, size_t size); /* frozen; stays JSON */
+VALUE penstock_printable(VALUE object);       /* a String of any encoding, or an object's to_s, to be shown; may raise what that does */
+void penstock_foreign_text_init(void);
 
 /* ---- nogvl.c: the only place that releases the GVL ------------------------------------------------ */
 
@@ -123,6 +136,7 @@ void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mail
 /* Then librdkafka asks for tokens. */
 void penstock_conf_ask_for_tokens(rd_kafka_conf_t *conf, bool consumer, bool logs_to_mailbox);
 VALUE penstock_setting_lines(VALUE self);
+VALUE penstock_setting_read(VALUE self, VALUE name, VALUE value); /* Settings.read */
 VALUE penstock_features(VALUE self);
 
 struct penstock_consumer_conf_facts {
@@ -133,6 +147,13 @@ struct penstock_consumer_conf_facts {
 
 void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox,
                                  struct penstock_consumer_conf_facts *facts); /* the same for a consumer */
+
+/* ---- secret.c: values of settings that nobody may see ---------------------------------------------- */
+
+bool penstock_is_text(VALUE string);              /* the bytes of UTF-8, and none of them zero */
+bool penstock_is_secret(VALUE value);
+const char *penstock_secret_text(VALUE secret);   /* as long as the secret lives; NULL: it is no text */
+void penstock_secret_init(void);
 
 /* ---- message.c: Hash to one record ----------------------------------------------------------------- */
 
@@ -158,12 +179,16 @@ struct penstock_message {
     struct ps_topic *native_topic;      /* between ps_open_enter and exit only: closing frees it */
     int64_t timestamp; /* ms since the epoch; 0: the time it is handed over */
     int32_t partition;
+    bool foreign_timestamp; /* parsed without it: penstock_message_plain has to make it a number first */
 };
 
 /* `index`: in produce_many's Array, -1 for a single message. `last_topic`: that of another message, which is likely to be
  * this one's too; or nil. Raises MessageInvalidError. */
 void penstock_message_parse(struct penstock_message *message, VALUE hash, long index,
                             const struct ps_terms *limits, VALUE last_topic);
+/* A copy of a message's Hash whose timestamp is an Integer. Of one with an object that says that it is a Time, such as
+ * ActiveSupport::TimeWithZone. Runs that object's Ruby code, so it comes before the messages are parsed that are sent. */
+VALUE penstock_message_plain(VALUE hash, long index);
 NORETURN(void penstock_message_refuse_label(VALUE label, long index)); /* of a message from a Ractor: it is not shareable */
 /* For handing over without the GVL, in two steps: the first may raise, and says how many bytes the second copies;
  * what that does not copy is in the Array `kept`, which has to stay alive. */
@@ -201,6 +226,7 @@ void *penstock_handover_nogvl(void *handover);
 bool penstock_handover_keep_bytes(struct penstock_handover *handover); /* for while the GVL is released; false: no memory */
 void penstock_handover_give_up(struct penstock_handover *handover, rd_kafka_resp_err_t err);
 bool penstock_handover_queue_full(const struct penstock_handover *handover);
+bool penstock_handover_unreachable(const struct penstock_handover *handover); /* no broker can be reached */
 bool penstock_handover_place_unknown(const struct penstock_handover *handover); /* librdkafka knows no such topic or partition */
 VALUE penstock_handover_error(const struct penstock_handover *handover); /* why messages[sent] was not taken */
 

@@ -41,8 +41,7 @@ static void raise_error(const struct ps_client *client, const struct ps_transact
 {
     if (error->err == RD_KAFKA_RESP_ERR__DESTROY || error->retriable) penstock_check_open(&client->open); /* closing cut it short */
     struct penstock_error_context context = context_of(client, error);
-    if (error->refused)
-        penstock_raise(penstock_refused_error_class(error->refused), &context, "the brokers refuse this client (%s)", error->text);
+    if (error->refused) penstock_raise_refused(error->refused, &context, error->text);
     penstock_raise(penstock_transaction_error, &context, "%s", error->text);
 }
 
@@ -232,7 +231,7 @@ static VALUE client_fatal_error(VALUE self)
     error.err = ps_client_fatal_error(client, error.text, sizeof(error.text));
     if (!error.err) return Qnil;
     struct penstock_error_context context = context_of(client, &error);
-    return penstock_error_new(penstock_fatal_error, &context, rb_utf8_str_new_cstr(error.text));
+    return penstock_error_new(penstock_fatal_error, &context, penstock_text(error.text));
 }
 
 static VALUE client_call_test_fatal_error(VALUE self, VALUE number, VALUE reason)

@@ -5,7 +5,8 @@ require "optparse"
 require_relative "version"
 
 module Penstock
-  # The `penstock` executable: finds the command, and makes an exit status of what it says.
+  # The `penstock` executable: finds the command, and makes an exit status of what it says. Errors about its usage repeat nothing
+  # but names of options: what somebody typed may be a password.
   # @api private
   module CLI
     # What somebody typed cannot be meant.
@@ -22,14 +23,32 @@ module Penstock
     # @param arguments [Array<String>]
     # @return [Integer] the exit status: 0 fine, 1 not, 2 when it could not be understood
     def self.start(arguments, out: $stdout, err: $stderr)
-      dispatch(arguments, out, err).tap { out.flush }
-    rescue UsageError, OptionParser::ParseError => e
+      dispatch(utf8(arguments), out, err).tap { out.flush }
+    rescue OptionParser::ParseError => e
+      err.puts "penstock: #{e.reason}: #{option_in(e.args.first)}"
+      USAGE
+    rescue UsageError => e
       err.puts "penstock: #{e.message}"
       USAGE
     rescue Interrupt
       INTERRUPTED
     rescue Errno::EPIPE
       1 # who was reading, such as `head`, has seen enough
+    end
+
+    # In a locale without UTF-8, too.
+    # @return [Array<String>]
+    def self.utf8(arguments)
+      arguments.map.with_index(1) do |argument, number|
+        text = argument.dup.force_encoding(Encoding::UTF_8)
+        text.valid_encoding? ? text : raise(UsageError, "argument #{number} is no valid UTF-8")
+      end
+    end
+
+    # @return [String] the name of the option: of "-Xname=value" only "-X", as nothing says where the name ends
+    def self.option_in(argument)
+      name = argument.to_s[/\A(?:--[\w-]+|-\w)/]
+      name || "an option without a name"
     end
 
     # @return [Integer]
@@ -46,7 +65,7 @@ module Penstock
 
     # @return [Integer]
     def self.run(name, arguments, out)
-      raise UsageError, "there is no option #{name}; see penstock --help" if name.start_with?("-")
+      raise UsageError, "there is no option #{option_in(name)}; see penstock --help" if name.start_with?("-")
       raise UsageError, unknown(name) unless COMMANDS.key?(name)
 
       require_relative "cli/#{name}"
@@ -56,8 +75,7 @@ module Penstock
     # @return [String]
     def self.unknown(name)
       nearest = DidYouMean::SpellChecker.new(dictionary: COMMANDS.keys).correct(name).first
-      hint = nearest ? "did you mean #{nearest}?" : "see penstock --help"
-      "there is no command #{name}; #{hint}"
+      "there is no such command; #{nearest ? "did you mean #{nearest}?" : "see penstock --help"}"
     end
 
     # @return [Integer] the status
@@ -73,6 +91,6 @@ module Penstock
       out.puts "penstock #{VERSION}"
       0
     end
-    private_class_method :dispatch, :run, :unknown, :help, :version
+    private_class_method :utf8, :option_in, :dispatch, :run, :unknown, :help, :version
   end
 end

@@ -12,6 +12,7 @@ module Penstock
   # @!method flush(timeout_ms)
   # @!method timeout_error(text, topic)
   # @!method close(timeout_ms)
+  #   @return [Array<Integer>] delivered, failed, purged, pending, unnoticed: see {CloseReport}
   # @!method begin_closing(timeout_ms)
   #   Like {#close}, without waiting for it.
   # @!method hurry(timeout_ms)
@@ -89,6 +90,7 @@ module Penstock
   # @api private
   class Client
     include Single
+    include AsJson
 
     # Lets librdkafka behave as if a fatal error had occurred, for tests of what a program does then. Opens the client.
     # @param code [Symbol, Integer] Kafka's or librdkafka's code, such as :out_of_order_sequence_number

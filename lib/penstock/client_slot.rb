@@ -26,6 +26,7 @@ module Penstock
   # @api private
   class ClientSlot
     include Single
+    include AsJson
 
     # Keeps the producer, by its connection, as long as there are handles.
     # @param connection [Producer::Connection]

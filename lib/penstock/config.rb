@@ -10,6 +10,7 @@ module Penstock
   # Durations are in milliseconds, like Kafka's own.
   class Config
     include ConfigChecks
+    include AsJson
 
     # What a message Hash may hold.
     MESSAGE_KEYS = %i[topic payload key partition partition_key timestamp headers label].freeze
@@ -45,6 +46,12 @@ module Penstock
     # `message.timeout.ms`. The producer goes on: once brokers accept it, new messages are delivered.
     # @return [Integer, nil] ms; nil: messages wait for their timeout; default 10_000
     attr_accessor :refusal_timeout
+    # How long messages wait while no broker can be reached: no connection works, counted from the first attempt to connect after
+    # the last working one was lost. Then the messages in flight fail ({BrokersUnreachableError}), and so do waits and flushes.
+    # Messages that are sent afterwards fail at once, without being queued. As soon as one broker can be reached, all this ends by
+    # itself. The setting has an effect if it is below `message.timeout.ms`. See docs/waiting.md, "While Kafka is away".
+    # @return [Integer] ms, looked at every `polling.fd.periodic_poll_interval`; 0: messages wait for their timeout; default 0
+    attr_accessor :unreachable_timeout
     # @return [Integer] ms to go on delivering when a producer is closed without a timeout of its own, dropped, or
     #   still open at the end of the process; default 30_000
     attr_accessor :close_timeout
@@ -140,6 +147,8 @@ module Penstock
 
     # Settings of {Config#polling}.
     class Polling
+      include AsJson
+
       # Who takes this producer's events (docs/waiting.md compares them):
       # - `:fd`: {#poller}, one native thread for many producers
       # - `:thread`: a poller, and so a native thread, of the producer's own
@@ -176,6 +185,8 @@ module Penstock
 
     # Settings of {Polling#fd}, in any mode.
     class Fd
+      include AsJson
+
       # @return [Integer] ms the poller serves one producer at a time while others wait; default 100, at least 1
       attr_accessor :max_time
       # @return [Integer] ms after which the poller looks at a producer that gave no sign; default 1000, at least 100
@@ -195,6 +206,7 @@ module Penstock
       @max_wait_timeout = 180_000
       @close_timeout = 30_000
       @refusal_timeout = 10_000
+      @unreachable_timeout = 0
       @on_queue_full = :wait
       @wait_timeout_on_queue_full = 10_000
       @wait_backoff_on_queue_full = 0
@@ -232,6 +244,7 @@ module Penstock
       check_oauth
       check_kafka
       @kafka = checked(with_defaults(defaults), role: :producer, token_provider: oauth.token_provider_listener)
+      check_unreachable_timeout
       polling.freeze
       freeze
     end
@@ -241,7 +254,7 @@ module Penstock
     def native_settings
       [max_payload_size, close_timeout, polling.fd.max_time, polling.fd.periodic_poll_interval,
        on_queue_full == :wait ? wait_timeout_on_queue_full : 0, on_queue_full == :drop, wait_timeout_on_transaction_abort,
-       refusal_timeout]
+       refusal_timeout, unreachable_timeout]
     end
 
     # @return [Boolean] whether a setting of {#kafka} is the user's and not a default of ours
@@ -253,28 +266,16 @@ module Penstock
       "#<#{self.class} id=#{id.inspect} kafka=#{kafka.respond_to?(:keys) ? kafka.keys.inspect : "?"}>"
     end
 
-    # @raise [ConfigurationInvalidError] saying that librdkafka has no such setting, and which one is nearest
-    # @api private
-    def self.refuse_setting(name)
-      message = "config.kafka: librdkafka #{Penstock.librdkafka_version} has no setting #{name.inspect}"
-      raise ConfigurationInvalidError, message + hint(name, Client.setting_names)
-    end
-
-    # @raise [ConfigurationInvalidError] when a number was given, and librdkafka made another one of it
-    # @api private
-    def self.check_effect(name, given, effective)
-      return unless given.match?(/\A\s*[-+]?\d/) && effective.match?(/\A-?\d+(\.\d+)?\z/)
-      return if Rational(given, exception: false) == Rational(effective)
-
-      raise ConfigurationInvalidError, "config.kafka: #{name} cannot be #{given}; librdkafka would make #{effective} of it"
-    end
+    # (see AsJson#as_json)
+    def as_json(_options = nil) = json(id:)
 
     # @return [String] " (did you mean ...?)", or nothing
     # @api private
     def self.hint(name, known)
-      return " (the keys of a message are Symbols)" if name.is_a?(String) && known.include?(name.to_sym)
+      text = Text.printable(name)
+      return " (the keys of a message are Symbols)" if name.is_a?(String) && known.include?(text.to_sym)
 
-      nearest = DidYouMean::SpellChecker.new(dictionary: known).correct(name.to_s).first
+      nearest = DidYouMean::SpellChecker.new(dictionary: known).correct(text).first
       nearest ? " (did you mean #{nearest.inspect}?)" : ""
     end
 
@@ -297,6 +298,7 @@ module Penstock
       check_integer("max_wait_timeout", max_wait_timeout, 0) unless max_wait_timeout.nil?
       check_integer("close_timeout", close_timeout, 0)
       check_refusal_timeout
+      check_integer("unreachable_timeout", unreachable_timeout, 0)
     end
 
     def check_queue
@@ -322,7 +324,7 @@ module Penstock
 
     def check_parts
       check("idle_disconnect_timeout", idle_disconnect_timeout, "0 or an Integer of at least 30000") do
-        idle_disconnect_timeout.is_a?(Integer) && (idle_disconnect_timeout.zero? || idle_disconnect_timeout >= 30_000)
+        Seconds.integer?(idle_disconnect_timeout) && (idle_disconnect_timeout.zero? || idle_disconnect_timeout >= 30_000)
       end
       check("client_class", client_class, "a Class or nil") { client_class.nil? || client_class.respond_to?(:new) }
       check("monitor", monitor, "a Penstock::Monitor or nil") { monitor.nil? || monitor.respond_to?(:instrument) }
@@ -358,7 +360,7 @@ module Penstock
     end
 
     def defaults
-      given = kafka.transform_keys { |name| name.to_s.to_sym }
+      given = Settings.by_symbols(kafka)
       @given = given.keys.freeze
       without = []
       without << :"enable.idempotence" if contradicts_idempotence?(given)
@@ -369,11 +371,16 @@ module Penstock
 
     # Then it is not turned on by default; librdkafka would refuse the combination.
     def contradicts_idempotence?(given)
-      acks = given.values_at(:acks, :"request.required.acks").compact.first
+      acks = read(given, :acks, :"request.required.acks")
       in_flight = given.values_at(:"max.in.flight", :"max.in.flight.requests.per.connection").compact.first
       retries = given.values_at(:retries, :"message.send.max.retries").compact.first
-      (acks && !%w[all -1].include?(acks.to_s)) || in_flight.to_i > 5 || retries.to_s == "0" ||
-        given[:"queuing.strategy"].to_s == "lifo"
+      (acks && acks != "-1") || in_flight.to_i > 5 || retries.to_s == "0" || read(given, :"queuing.strategy") == "lifo"
+    end
+
+    # @return [String, nil] what librdkafka makes of the one that is given
+    def read(given, *names)
+      name = names.find { |one| given.key?(one) }
+      name && Settings.read(name, given[name])
     end
   end
 end

@@ -7,7 +7,8 @@ module Penstock
     # Says what is no error, and yet not what somebody may think: to the logger, or on stderr.
     # @param sentence [String]
     def caution(sentence)
-      logger ? logger.add(2, "[#{id}] #{sentence}", "penstock") : warn("penstock: [#{id}] #{sentence}")
+      line = Text.printable("[#{id}] #{sentence}")
+      logger ? logger.add(2, line, "penstock") : warn("penstock: #{line}")
     end
 
     private
@@ -15,11 +16,17 @@ module Penstock
     def check(name, value, expected)
       return if yield
 
-      raise ConfigurationInvalidError, "config.#{name} must be #{expected}, not #{value.inspect}"
+      raise ConfigurationInvalidError, "config.#{name} must be #{expected}, not #{shown(value)}"
+    end
+
+    # A key or certificate in the wrong place is not repeated.
+    def shown(value)
+      text = value.inspect
+      Settings.pem?(text) ? "one that looks like a key or certificate" : text
     end
 
     def check_integer(name, value, least, most = 2**53)
-      check(name, value, "an Integer of at least #{least}") { value.is_a?(Integer) && value.between?(least, most) }
+      check(name, value, "an Integer of at least #{least}") { Seconds.integer?(value) && value.between?(least, most) }
     end
 
     def check_one_of(name, value, choices)
@@ -27,7 +34,7 @@ module Penstock
     end
 
     def check_identity
-      check("id", id, "a String that is not empty") { id.is_a?(String) && !id.empty? && !id.include?("\0") }
+      check("id", id, "a String that is not empty, in UTF-8 without a zero byte") { Settings.text?(id) && !id.empty? }
       check("logger", logger, "a Logger or nil") { logger.nil? || logger.respond_to?(:add) }
     end
 
@@ -43,16 +50,41 @@ module Penstock
       check_integer("refusal_timeout", refusal_timeout, 0) unless refusal_timeout.nil?
     end
 
+    def check_unreachable_timeout
+      name = %i[delivery.timeout.ms message.timeout.ms].find { |each| kafka.key?(each) } or return
+      limit = Integer(kafka[name], exception: false)
+      return unless limit&.positive? && unreachable_timeout >= limit
+
+      caution("config.unreachable_timeout (#{unreachable_timeout} ms) has no effect: it must be below #{name} (#{limit})")
+    end
+
     def check_kafka
       check("kafka", kafka.class, "a Hash") { kafka.is_a?(Hash) }
+      check_names(kafka.keys)
+      kafka.each do |name, value|
+        next if !value.is_a?(String) || Settings.text?(value)
+
+        raise ConfigurationInvalidError, "config.kafka: #{name} must be UTF-8 without a zero byte"
+      end
+    end
+
+    # What config.c finds of names it finds too late: Symbols are made of them before.
+    def check_names(names)
+      names.each do |name|
+        next if (name.is_a?(Symbol) || name.is_a?(String)) && Settings.text?(name.to_s)
+
+        wrong = name.respond_to?(:to_sym) ? "in UTF-8 without a zero byte, not #{shown(name)}" : "not #{name.class}"
+        raise ConfigurationInvalidError, "config.kafka: the names of settings are Symbols or Strings, #{wrong}"
+      end
+      twice = names.map(&:to_sym).tally.key(2)
+      raise ConfigurationInvalidError, "config.kafka: #{twice} is given twice, as a Symbol and as a String" if twice
     end
 
     # @param effective [Hash] config.kafka with our defaults
-    # @return [Settings] frozen
+    # @return [Hash{Symbol => Object}] frozen, with a {Secret} in place of each value that nobody may see
     def checked(effective, **how)
-      return effective.freeze unless effective.keys.all?(Symbol) # refused when it is used
-
-      settings = Settings[effective.to_h { |name, value| [name, pem(name, value)] }].freeze
+      BootstrapServers.check(effective)
+      settings = effective.to_h { |name, value| [name, Settings.hide(name, pem(name, value))] }.freeze
       given = settings.slice(*kafka.keys.map(&:to_sym))
       KafkaChecks.new(given, settings, **how).call.each { |sentence| caution("config.kafka: #{sentence}") }
       settings
@@ -63,13 +95,11 @@ module Penstock
       name.end_with?(".pem") && value.is_a?(String) && !value.include?("\n") ? value.gsub("\\n", "\n") : value
     end
 
-    # @return [Hash{Symbol=>Object}] config.kafka with what it does not say itself
+    # @return [Hash{Symbol=>Object}] config.kafka with what it does not set itself, under any name
     def with_defaults(defaults)
-      names = kafka.keys
-      return kafka unless names.all? { |name| name.is_a?(String) || name.is_a?(Symbol) } # refused when it is used
-      return kafka if names.map(&:to_s).uniq! # this too
-
-      defaults.merge(kafka.transform_keys(&:to_sym))
+      given = Settings.by_symbols(kafka)
+      set = given.keys.map { |name| Settings.proper(name) }
+      defaults.reject { |name, _| set.include?(Settings.proper(name)) }.merge(given)
     end
   end
 end

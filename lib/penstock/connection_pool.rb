@@ -20,6 +20,7 @@ module Penstock
   class ConnectionPool
     extend Whole
     include Single
+    include AsJson
 
     # The gem's pool, and its producers that were given back after it was shut down and are to be closed.
     Generation = Struct.new(:pool, :retired, :timeout, :pid)
@@ -178,6 +179,7 @@ module Penstock
     # @return [CloseReport] what became of messages in flight, except of producers in use
     # @raise [ProducerClosedError] the pool was shut down
     def reload(timeout: nil)
+      timeout = Seconds.of(timeout)
       tell("connection_pool.reload")
       retire(replace { generation }, timeout).tap { tell("connection_pool.reloaded") }
     end
@@ -189,6 +191,7 @@ module Penstock
     # @param timeout [Numeric, nil] seconds for closing each; nil: its `config.close_timeout`
     # @return [CloseReport] what became of messages in flight, except of producers in use
     def shutdown(timeout: nil)
+      timeout = Seconds.of(timeout)
       ended = @lock.synchronize do
         next if @shut_down
 
@@ -204,6 +207,9 @@ module Penstock
 
     # @return [String]
     def inspect = "#<#{self.class} size=#{size}#{" shut down" if @shut_down}>"
+
+    # (see AsJson#as_json)
+    def as_json(_options = nil) = json(size:)
 
     private
 

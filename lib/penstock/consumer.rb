@@ -40,6 +40,7 @@ module Penstock
     include Single
     include Enumerable
     include CredentialChecks
+    include AsJson
 
     # Where to begin reading, for {#assign} and {#seek}: librdkafka's numbers.
     OFFSETS = { beginning: -2, end: -1, stored: -1000 }.freeze
@@ -136,7 +137,7 @@ module Penstock
 
     # @!method poll_batch(max_messages = 100, timeout_ms = 1_000)
     #   Waits for a message, then takes what else is there without waiting. A batch ends before a change of the assignment
-    #   and before an error, which come with the next call.
+    #   and before an error, which come with the next call. It also ends with the message that brings it to 100,000 headers.
     #
     #   Blocks: like {#poll}.
     #   @param max_messages [Integer] at least 1
@@ -248,7 +249,7 @@ module Penstock
     # a consumer that is refused tries again at once. Never blocks.
     #
     # @param username [String]
-    # @param password [String]
+    # @param password [String, Secret]
     # @return [nil]
     # @raise [ConfigurationInvalidError] the consumer does not log in with a password
     # @raise [ConsumerClosedError, ForkedError]
@@ -270,13 +271,20 @@ module Penstock
     # @param timeout [Numeric, nil] seconds to leave the group in; nil: without limit; default: `config.close_timeout`. When
     #   it is up, the group has to notice by itself (`session.timeout.ms`) that its member is gone.
     # @return [Boolean] false: the time was up, and it goes on by itself
-    def close(timeout: config.close_timeout / 1000.0) = call_close(timeout && (timeout * 1000))
+    # @raise [ArgumentError] the timeout is none; or an Integer above an hour, which looks like milliseconds (a Float is taken)
+    def close(timeout: config.close_timeout / 1000.0)
+      timeout = Seconds.of(timeout)
+      call_close(timeout && (timeout * 1000).to_f)
+    end
 
     # @return [Boolean] whether {#close} was called; also true in a forked child of the process that used it. Never blocks.
     def closed? = %i[closing closed inherited].include?(state)
 
     # Never blocks, never shows settings.
-    def inspect = "#<#{self.class} #{id} #{state}>"
+    def inspect = "#<#{self.class} #{Text.printable(id)} #{state}>"
+
+    # (see AsJson#as_json)
+    def as_json(_options = nil) = json(id:, state: state.to_s)
 
     # @!method group_metadata
     #   @return [String] librdkafka's bytes for it: what a transactional producer commits this consumer's offsets with
@@ -326,7 +334,8 @@ module Penstock
       partitions.flat_map do |topic, list|
         name = topic_name(topic)
         unless list.is_a?(Hash) || (default && list.is_a?(Array))
-          raise ArgumentError, "expected the partitions of #{name} as a Hash#{" or Array" if default}, not #{list.inspect}"
+          raise ArgumentError, "expected the partitions of #{Text.printable(name)} as a Hash#{" or Array" if default}, " \
+                               "not #{list.inspect}"
         end
 
         list.map { |partition, offset| place(name, partition, offset || default, default) }
@@ -341,7 +350,7 @@ module Penstock
 
     def topic_name(topic)
       name = topic.is_a?(Symbol) ? topic.name : topic
-      return name if name.is_a?(String) && !name.empty? && !name.include?("\0")
+      return name if name.is_a?(String) && !name.empty? && !name.b.include?("\0") # UTF-16 has some
 
       raise ArgumentError, "a topic is a String or Symbol, not #{topic.inspect}"
     end

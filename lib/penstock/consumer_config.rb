@@ -9,6 +9,7 @@ module Penstock
   # Durations are in milliseconds, like Kafka's own.
   class ConsumerConfig
     include ConfigChecks
+    include AsJson
 
     # librdkafka settings that differ from its defaults unless they are given.
     KAFKA_DEFAULTS = {
@@ -77,12 +78,16 @@ module Penstock
       "#<#{self.class} id=#{id.inspect} kafka=#{kafka.respond_to?(:keys) ? kafka.keys.inspect : "?"}>"
     end
 
+    # (see AsJson#as_json)
+    def as_json(_options = nil) = json(id:)
+
     private
 
-    def given(name) = kafka[name.to_sym] || kafka[name]
+    def given(name) = kafka.fetch(name.to_sym) { kafka[name] }
 
     def check_commits
-      return unless given("enable.auto.commit").to_s == "true"
+      commits = given("enable.auto.commit")
+      return if commits.nil? || Settings.read("enable.auto.commit", commits) != "true"
 
       raise ConfigurationInvalidError, "config.kafka: enable.auto.commit needs a \"group.id\" to commit to"
     end

@@ -7,15 +7,16 @@ module Penstock
     private
 
     # @param whose [String] such as "producer penstock-1"
-    def check_credentials(*credentials, whose:)
+    def check_credentials(username, password, whose:)
       mechanism = config.kafka[:"sasl.mechanism"] || config.kafka[:"sasl.mechanisms"]
       unless /\A(PLAIN|SCRAM-SHA-\d+)\z/i.match?(mechanism.to_s)
         raise ConfigurationInvalidError, "set_credentials: user name and password are for sasl.mechanism PLAIN and SCRAM, " \
                                          "not #{mechanism.inspect} [#{whose}]"
       end
-      return if credentials.all? { |one| one.is_a?(String) && !one.empty? && !one.include?("\0") }
+      return if username.is_a?(String) && [username, password].all? { |one| Settings.text?(one) && !one.empty? }
 
-      raise ConfigurationInvalidError, "set_credentials: user name and password are Strings that are not empty [#{whose}]"
+      raise ConfigurationInvalidError, "set_credentials: user name and password must be Strings of UTF-8 that are not empty, " \
+                                       "without a zero byte [#{whose}]"
     end
   end
 end

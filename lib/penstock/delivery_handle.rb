@@ -6,6 +6,8 @@ module Penstock
   # Any thread and fiber of the process that produced the message may use it. After a fork the child can read
   # verdicts that were in before; waiting for one that was not raises {ForkedError}.
   class DeliveryHandle
+    include AsJson
+
     # Waits until the message has its verdict.
     #
     # Blocks: this thread, without the GVL, or this fiber if it has a scheduler, until the verdict or the timeout.
@@ -47,5 +49,8 @@ module Penstock
       state = pending? ? "pending" : report.status
       "#<#{self.class} topic=#{topic} #{state}>"
     end
+
+    # (see AsJson#as_json)
+    def as_json(_options = nil) = json(topic:, status: pending? ? "pending" : report.status.to_s)
   end
 end

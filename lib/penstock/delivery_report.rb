@@ -3,6 +3,8 @@
 module Penstock
   # The verdict on one message. Immutable.
   class DeliveryReport
+    include AsJson
+
     # @return [String]
     attr_reader :topic
     # @return [Integer] -1 if the message failed before it had one
@@ -47,10 +49,21 @@ module Penstock
     # @return [Boolean] it is not in the topic
     def not_persisted? = status == :not_persisted
 
+    # @return [Hash{Symbol => Object}] all attributes
+    def to_h = { topic:, partition:, offset:, timestamp:, latency:, status:, label:, error: }
+
+    # @return [Hash] what pattern matching sees
+    def deconstruct_keys(_keys) = to_h
+
     # @return [String] without the label
     def inspect
       verdict = error ? "error=#{error.code}" : "offset=#{offset}"
       "#<#{self.class} topic=#{topic} partition=#{partition} #{verdict} status=#{status}>"
+    end
+
+    # (see AsJson#as_json)
+    def as_json(_options = nil)
+      json(topic:, partition:, offset:, timestamp:, latency:, status: status.to_s, error: error&.as_json)
     end
   end
 end

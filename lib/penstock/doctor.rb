@@ -7,6 +7,7 @@ require_relative "doctor/machine"
 require_relative "doctor/clock"
 require_relative "doctor/library"
 require_relative "doctor/neighbours"
+require_relative "doctor/steps"
 require_relative "doctor/cluster"
 
 module Penstock
@@ -20,7 +21,7 @@ module Penstock
     # Blocks: without servers for some ms; with servers for the timeout and each step at most. Any thread.
     #
     # @param servers [Array<String>] "HOST:PORT" of brokers; none: the cluster is left out
-    # @param settings [Hash{Symbol, String => Object}] librdkafka's, such as `security.protocol`. No value is ever shown
+    # @param settings [Hash{Symbol, String => Object}] librdkafka's, such as `security.protocol`. No secret is ever shown
     # @param timeout [Numeric] seconds for each step
     # @param directory [String] where a Gemfile.lock is looked for if Bundler does not know one
     # @return [Report]

@@ -15,6 +15,7 @@ module Penstock
   class EmbeddedCluster
     extend Whole
     include Single
+    include AsJson
 
     # Kafka's numbers of its requests (protocol "API keys").
     API_KEYS = {
@@ -95,6 +96,9 @@ module Penstock
     # @return [String] its address, or that it is closed
     def inspect = closed? ? "#<#{self.class} closed>" : "#<#{self.class} #{bootstrap_servers}>"
 
+    # (see AsJson#as_json)
+    def as_json(_options = nil) = json(brokers:, bootstrap_servers: closed? ? nil : bootstrap_servers)
+
     private
 
     # @see Whole
@@ -118,7 +122,7 @@ module Penstock
       return integer(:error, error, -2**15..2**15 - 1) if error.is_a?(Integer)
 
       codes = self.class.error_codes
-      codes[error] || codes[:"_#{error}"] or
+      codes[error] || codes[:"_#{Text.printable(error)}"] or
         raise ArgumentError, "no error #{error.inspect}#{Config.hint(error, codes.keys)}"
     end
   end

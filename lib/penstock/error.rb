@@ -3,6 +3,8 @@
 module Penstock
   # What every error of Penstock is. Pattern matching works: `rescue Penstock::Error => e; case e; in {code: :queue_full}`.
   class Error < StandardError
+    include AsJson
+
     # Kafka's or librdkafka's name of the error, such as :msg_timed_out; nil when it has none.
     # @return [Symbol, nil]
     attr_reader :code
@@ -52,7 +54,7 @@ module Penstock
     # @api private
     def initialize(message = nil, code: nil, number: 0, name: nil, producer_id: nil, topic: nil, partition: nil,
                    fatal: false, retriable: false, abortable: false, consumer_id: nil, offset: nil)
-      super(message)
+      super(message.nil? ? nil : Text.printable(message))
       @code = code
       @number = number
       @name = name
@@ -86,6 +88,11 @@ module Penstock
         consumer_id:, offset: }
     end
 
+    # (see AsJson#as_json)
+    def as_json(_options = nil)
+      json(code: code&.to_s, message:, producer_id:, consumer_id:, topic:, partition:, fatal: fatal?, retriable: retriable?)
+    end
+
     # Called by error.c, the only place errors come from.
     # @api private
     def self.build(text, number, name, description, owner, brokers, problem, place, fatal, retriable, abortable)
@@ -93,8 +100,8 @@ module Penstock
       topic, partition, offset = place
       code = name&.delete_prefix("_")&.downcase&.to_sym
       message = [
-        sentence(text, description, code),
-        context(producer, consumer, place, network?(code) ? brokers : nil),
+        sentence(text && Text.printable(text), description, code),
+        context(producer, consumer, [topic && Text.printable(topic), partition, offset], network?(code) ? brokers : nil),
         network?(code) && problem ? "Last problem: #{problem}." : nil,
         consequence(fatal, retriable, abortable),
         advice(code)
@@ -249,7 +256,7 @@ module Penstock
     # @api private
     def self.build(text, *)
       error = super
-      new([error.message, Refusals.advice(text)].compact.join(" "), **error.deconstruct_keys(nil))
+      new([error.message, Refusals.advice(Text.printable(text))].compact.join(" "), **error.deconstruct_keys(nil))
     end
 
     class << self
@@ -270,6 +277,20 @@ module Penstock
 
   # The broker hangs up without a word: it expects another `security.protocol` on this port.
   class SecurityProtocolError < RefusedError; end
+
+  # No broker could be reached for `config.unreachable_timeout`. {#retriable?} says whether the message certainly is not in the
+  # topic. A message that was sent before the connection was lost may be there.
+  #
+  # New messages fail in the same way, at once, until a broker can be reached again. The producer keeps trying by itself.
+  class BrokersUnreachableError < ProduceError
+    class << self
+      private
+
+      def advice(code)
+        "#{super} The producer keeps trying: send the message again later, or keep it elsewhere."
+      end
+    end
+  end
 
   # A batch failed in part.
   class ProduceManyError < ProduceError

@@ -5,6 +5,12 @@ require "json"
 module Penstock
   # Something that happened, as the listeners of a {Monitor} get it. Immutable.
   class Event
+    include AsJson
+
+    # What {#as_json} shows of the payload, where it is there.
+    PLAIN = %i[producer_id consumer_id type topic partition offset time attempt].freeze
+    private_constant :PLAIN
+
     # @return [String] its name, such as "message.acknowledged"
     attr_reader :id
     # @return [Hash{Symbol => Object}] frozen; an event that a block was timed for also has `time`, a Float of ms
@@ -27,6 +33,14 @@ module Penstock
 
     # @return [String] without the values: a message may be secret, and is long
     def inspect = "#<#{self.class} #{id} #{payload.keys.join(" ")}>"
+
+    # (see AsJson#as_json)
+    def as_json(_options = nil)
+      values = payload
+      plain = values.slice(*PLAIN).transform_values { |value| value.is_a?(Symbol) ? value.to_s : value }
+      plain = plain.select { |_, value| value.nil? || value.is_a?(String) || value.is_a?(Numeric) }
+      json(id:, **plain, error: values[:error].is_a?(Error) ? values[:error].as_json : values[:error]&.class&.name)
+    end
   end
 
   # What became of a message. The Hash is made when somebody asks for it: there may be hundreds of thousands a second.
@@ -109,5 +123,8 @@ module Penstock
 
     # @return [String]
     def inspect = "#<#{self.class} #{id} #{@json.bytesize} bytes>"
+
+    # (see AsJson#as_json)
+    def as_json(_options = nil) = json(id:, producer_id: @producer_id)
   end
 end

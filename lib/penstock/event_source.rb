@@ -96,7 +96,7 @@ module Penstock
       listeners_of("listener.slow").each { |other| notify(other, slow) unless other.same?(listener) }
     end
 
-    def inspect = "#<#{self.class} #{producer_id}>"
+    def inspect = "#<#{self.class} #{Text.printable(producer_id)}>"
 
     private
 

@@ -1,10 +1,14 @@
 # frozen_string_literal: true
 
+require_relative "kafka_warnings"
+
 module Penstock
   # What is wrong with settings of librdkafka that it would find only when it connects, or never: settings that contradict each
   # other, that do nothing, or that need what this librdkafka was built without. Each with a sentence.
   # @api private
   class KafkaChecks
+    include KafkaWarnings
+
     # Pairs of which the first must not be above the second, where the user has set the first or both.
     ORDERED = [
       [%i[linger.ms queue.buffering.max.ms], %i[message.timeout.ms delivery.timeout.ms],
@@ -25,9 +29,19 @@ module Penstock
     }.freeze
 
     SYNONYMS = { "sasl.mechanism": :"sasl.mechanisms", "compression.codec": :"compression.type" }.freeze
-    PASSWORDS = /\A(PLAIN|SCRAM-)/
+    PASSWORDS = /\A(PLAIN|SCRAM-SHA-(256|512))\z/
     NO_TLS_NEEDED = %i[ssl.endpoint.identification.algorithm].freeze
-    private_constant :ORDERED, :FEATURES, :SYNONYMS, :PASSWORDS, :NO_TLS_NEEDED
+    # Of these the value counts that librdkafka reads, in whatever spelling they are given.
+    READ = %i[
+      security.protocol ssl.endpoint.identification.algorithm enable.ssl.certificate.verification sasl.oauthbearer.method
+      enable.sasl.oauthbearer.unsecure.jwt compression.codec compression.type
+    ].freeze
+    FILES = %i[
+      ssl.ca.location ssl.certificate.location ssl.key.location ssl.keystore.location ssl.crl.location https.ca.location
+      sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.jwt.template.file
+    ].freeze
+    PEMS = %i[ssl.ca.pem ssl.certificate.pem ssl.key.pem https.ca.pem sasl.oauthbearer.assertion.private.key.pem].freeze
+    private_constant :ORDERED, :FEATURES, :SYNONYMS, :PASSWORDS, :NO_TLS_NEEDED, :READ, :FILES, :PEMS
 
     # The table that librdkafka prints of its settings.
     # @return [Hash{Symbol => Array<Array(String, String)>}] by name: "P", "C" or "*" for both, and the description
@@ -54,6 +68,9 @@ module Penstock
     # @raise [ConfigurationInvalidError] the first thing that cannot be meant
     # @return [Array<String>] what is harmless, and yet not what somebody may think
     def call
+      check_aliases
+      return [] if READ.any? { |name| @effective.key?(name) && read(name).nil? } # which librdkafka refuses, saying why
+
       check_order
       check_tls
       check_login
@@ -69,15 +86,26 @@ module Penstock
     end
 
     def value(name)
-      @effective.values_at(name, *SYNONYMS[name]).compact.first&.to_s
+      given = [name, *SYNONYMS[name]].find { |one| !@effective[one].nil? } or return
+      READ.include?(given) ? read(given) : @effective[given].to_s
     end
 
+    def read(name) = Settings.read(name, @effective[name])
+
     def given?(name) = [name, *SYNONYMS[name]].any? { |one| @given.key?(one) }
-    def protocol = (value(:"security.protocol") || "plaintext").downcase
+    def protocol = value(:"security.protocol") || "plaintext"
     def tls? = protocol.end_with?("ssl")
     def login? = protocol.start_with?("sasl")
     def mechanism = (value(:"sasl.mechanism") || "GSSAPI").upcase
-    def true?(name) = value(name)&.downcase == "true"
+    def true?(name) = value(name) == "true"
+
+    # ---- names ----
+
+    # librdkafka would take the later one.
+    def check_aliases
+      twins = Settings.twins(@given.keys) or return
+      refuse "#{twins.join(" and ")} are two names of one setting: give one of them"
+    end
 
     # ---- times ----
 
@@ -131,12 +159,12 @@ module Penstock
     end
 
     def check_password
-      missing = %i[sasl.username sasl.password].find { |name| value(name).to_s.empty? }
+      missing = %i[sasl.username sasl.password].find { |name| @effective[name].nil? || blank?(@effective[name]) }
       refuse "sasl.mechanism #{mechanism} needs #{missing}" if missing
     end
 
     def check_token
-      others = [("sasl.oauthbearer.method=oidc" if value(:"sasl.oauthbearer.method")&.downcase == "oidc"),
+      others = [("sasl.oauthbearer.method=oidc" if value(:"sasl.oauthbearer.method") == "oidc"),
                 ("enable.sasl.oauthbearer.unsecure.jwt" if true?(:"enable.sasl.oauthbearer.unsecure.jwt"))].compact
       if @token_provider && others.any?
         refuse "#{others.first} and config.oauth.token_provider_listener would both bring tokens: choose one"
@@ -154,18 +182,37 @@ module Penstock
                                        "and security.protocol \"sasl_ssl\" or \"sasl_plaintext\""
     end
 
-    def check_files
-      %i[ssl.ca.location ssl.certificate.location ssl.key.location ssl.keystore.location ssl.crl.location].each do |name|
-        file = value(name)
-        next if file.nil? || file.empty? || (name == :"ssl.ca.location" && file == "probe")
+    def blank?(value) = value.is_a?(Secret) ? value.empty? : value.to_s.empty?
 
-        refuse "#{name}: there is no readable file #{file.inspect}" unless File.readable?(file)
-      end
-      %i[ssl.ca.pem ssl.certificate.pem ssl.key.pem].each do |name|
-        next if value(name).nil? || value(name).include?("-----BEGIN ")
+    # What is in their place may be a key, so no value is repeated.
+    def check_files
+      FILES.each { |name| check_file(name) }
+      PEMS.each do |name|
+        next if @effective[name].nil? || Settings.pem?(@effective[name])
 
         refuse "#{name} is no PEM: it has no line such as -----BEGIN CERTIFICATE-----"
       end
+    end
+
+    def check_file(name)
+      file = @effective[name]
+      if Settings.pem?(file)
+        pem = :"#{name.to_s.delete_suffix(".location").delete_suffix(".file")}.pem"
+        refuse "#{name} takes the name of a file, and got a PEM#{": that is for #{pem}" if PEMS.include?(pem)}"
+      end
+      file = file.to_s
+      return if file.empty? || (name.end_with?(".ca.location") && file == "probe") || File.readable?(file)
+
+      refuse "#{name}: #{File.exist?(file) ? "this process may not read the file" : "there is no such file#{where(file)}"}"
+    end
+
+    # As far as it is there, it is certainly the name of a directory.
+    def where(file)
+      directory = File.dirname(file)
+      directory = File.dirname(directory) until File.directory?(directory)
+      file.start_with?("/") ? " (#{directory} exists)" : " (from #{Dir.pwd})"
+    rescue SystemCallError
+      nil
     end
 
     # ---- what librdkafka was built with ----
@@ -183,37 +230,6 @@ module Penstock
 
       refuse "#{name} #{value} needs a librdkafka that was built with #{feature}; this one, " \
              "#{Penstock.librdkafka_version}, has #{@features.join(", ")}"
-    end
-
-    # ---- what is harmless ----
-
-    def warnings
-      [*@given.keys.filter_map { |name| about(name) }, *about_verification, *about_statistics]
-    end
-
-    def about(name)
-      rows = (@table ||= self.class.table)[name] or return
-      deprecated = rows.all? { |_, description| description.include?("DEPRECATED") }
-      return "#{name} is deprecated: #{plain(rows.first.last)}" if deprecated
-
-      other = { producer: "C", consumer: "P" }.fetch(@role)
-      "#{name} has no effect on a #{@role}: it is a setting of the other kind of client" if rows.all? { |use, _| use == other }
-    end
-
-    def plain(description)
-      description.gsub(/\*\*\w+\*\*:?|<br>.*|`/, "").strip
-    end
-
-    def about_verification
-      return [] unless tls? && value(:"enable.ssl.certificate.verification")&.downcase == "false"
-
-      ["enable.ssl.certificate.verification is false: anybody may pretend to be a broker"]
-    end
-
-    def about_statistics
-      return [] unless @role == :consumer && given?(:"statistics.interval.ms") && value(:"statistics.interval.ms") != "0"
-
-      ["statistics.interval.ms has no effect on a consumer: nobody can listen to its statistics"]
     end
   end
 end

@@ -2,7 +2,87 @@
 
 module Penstock
   # A message as a consumer got it. Immutable, and shareable between Ractors; it stays good when its consumer has gone.
+  #
+  # `new` makes one without a cluster, for tests of the code that handles messages:
+  #
+  #     message = Penstock::Message.new(topic: "orders", payload: '{"id":1}', headers: { "trace" => "abc" })
+  #     OrderHandler.new.call(message)
   class Message
+    include AsJson
+
+    class << self
+      # A message that equals one that a consumer got: the Strings are copied, binary and frozen. Never blocks.
+      #
+      # @param topic [String, Symbol]
+      # @param payload [String, nil] nil: a tombstone
+      # @param key [String, nil]
+      # @param partition [Integer] from 0
+      # @param offset [Integer] from 0
+      # @param timestamp [Time, Integer, nil] or ms since the epoch; nil: the message has none
+      # @param timestamp_type [:create_time, :log_append_time]
+      # @param headers [Hash{String=>String, nil, Array<String, nil>}]
+      # @param leader_epoch [Integer, nil]
+      # @return [Message]
+      # @raise [ArgumentError] a value that a consumed message cannot have
+      def new(topic:, payload: nil, key: nil, partition: 0, offset: 0, timestamp: nil, timestamp_type: :create_time,
+              headers: {}, leader_epoch: nil)
+        build(topic_name(topic), integer(:partition, partition, 31), integer(:offset, offset, 63), milliseconds(timestamp),
+              type(timestamp_type), bytes(:key, key), bytes(:payload, payload), frozen_headers(headers),
+              leader_epoch && integer(:leader_epoch, leader_epoch, 31))
+      end
+
+      private
+
+      def topic_name(topic)
+        name = topic.is_a?(Symbol) ? topic.name : topic
+        return -name.b.force_encoding(Encoding::UTF_8) if name.is_a?(String) && name.b.match?(/\A[a-zA-Z0-9._-]{1,249}\z/)
+
+        raise ArgumentError, ":topic is a String or Symbol of 1 to 249 of the characters a-z A-Z 0-9 . _ -, not #{topic.inspect}"
+      end
+
+      def integer(name, value, bits)
+        return value if value.is_a?(Integer) && value.between?(0, (2**bits) - 1)
+
+        raise ArgumentError, ":#{name} is an Integer from 0 to #{(2**bits) - 1}, not #{value.inspect}"
+      end
+
+      def milliseconds(timestamp)
+        return timestamp if timestamp.nil?
+
+        timestamp = (timestamp.to_r * 1000).floor if timestamp.is_a?(Time)
+        integer(:timestamp, timestamp, 63)
+      end
+
+      def type(timestamp_type)
+        return timestamp_type if %i[create_time log_append_time].include?(timestamp_type)
+
+        raise ArgumentError, ":timestamp_type is :create_time or :log_append_time, not #{timestamp_type.inspect}"
+      end
+
+      def bytes(name, value)
+        return value if value.nil?
+        return value.b.freeze if value.is_a?(String)
+
+        raise ArgumentError, ":#{name} is a String or nil, not #{value.class}; use to_s"
+      end
+
+      def frozen_headers(headers)
+        headers.is_a?(Hash) or raise ArgumentError, ":headers is a Hash, not #{headers.class}"
+        headers.to_h { |name, value| [header_name(name), header_value(name, value)] }.freeze
+      end
+
+      def header_name(name)
+        return -name.b.force_encoding(Encoding::UTF_8) if name.is_a?(String)
+
+        raise ArgumentError, ":headers has the name #{name.inspect}, which is not a String; use to_s"
+      end
+
+      def header_value(name, value)
+        shown = "headers[#{name.inspect}]"
+        value.is_a?(Array) ? value.map { |part| bytes(shown, part) }.freeze : bytes(shown, value)
+      end
+    end
+
     # @!method topic
     #   @return [String] UTF-8, frozen; the same object for the same topic
     # @!method partition
@@ -18,8 +98,9 @@ module Penstock
     # @!method payload
     #   @return [String, nil] binary and frozen; nil: a tombstone
     # @!method headers
-    #   @return [Hash{String=>String, nil, Array<String, nil>}] frozen, names UTF-8 (not valid if the bytes that another client
-    #     wrote are not), values binary; an Array where a name comes more than once; empty if there are none
+    #   @return [Hash{String=>String, nil, Array<String, nil>}] frozen, names valid UTF-8 (bytes of another client that are not
+    #     become U+FFFD, as with Java's client), values binary and unchanged; an Array where a name
+    #     comes more than once; empty if there are none
     # @!method leader_epoch
     #   @return [Integer, nil] of the broker that stored it; nil if unknown (librdkafka 2.1 or newer tells it)
 
@@ -43,5 +124,10 @@ module Penstock
 
     # @return [String] without payload and key
     def inspect = "#<#{self.class} topic=#{topic} partition=#{partition} offset=#{offset}>"
+
+    # (see AsJson#as_json)
+    def as_json(_options = nil)
+      json(topic:, partition:, offset:, timestamp:, timestamp_type: timestamp_type&.to_s, leader_epoch:)
+    end
   end
 end

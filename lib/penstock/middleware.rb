@@ -15,6 +15,7 @@ module Penstock
   # Without steps it costs nothing. Never blocks, apart from what the steps do.
   class Middleware
     extend Whole
+    include AsJson
 
     def initialize
       @lock = Mutex.new

@@ -26,6 +26,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
   # signal trap.
   class Monitor
     extend Whole
+    include AsJson
 
     # The names of all events.
     EVENTS = %w[
@@ -217,8 +218,8 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # @api private
     def self.complain(error, event)
       news = event.payload[:error]
-      news &&= ", when told of #{news.class}: #{news.message}"
-      warn "penstock: a listener of #{event.id} raised #{error.class}: #{error.message} (#{error.backtrace&.first})#{news}"
+      news &&= ", when told of #{Text.describe(news)}"
+      warn "penstock: a listener of #{event.id} raised #{Text.describe(error)} (#{error.backtrace&.first})#{news}"
     rescue IOError, SystemCallError
       nil # there is no stderr: nobody is left to tell
     end

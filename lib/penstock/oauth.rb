@@ -3,6 +3,8 @@
 module Penstock
   # Settings of {Config#oauth} and {ConsumerConfig#oauth}, for `sasl.mechanism` OAUTHBEARER.
   class OAuth
+    include AsJson
+
     # Brings the tokens: its `on_oauthbearer_token_refresh(event)` gives one to `event[:bearer]`, a {Bearer}. It is called on a
     # thread of that producer's or consumer's own, before it first connects, and again before each token expires, whether or
     # not a consumer is polled.

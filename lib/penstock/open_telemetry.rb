@@ -20,6 +20,8 @@ module Penstock
   #
   # Any thread and fiber may use it, and it may be the hook of any number of producers.
   class OpenTelemetry
+    include AsJson
+
     # Reads the headers of a consumed message, for propagators.
     # @api private
     module Getter
@@ -108,7 +110,7 @@ module Penstock
     def common_attributes(sending)
       topics = sending.messages.map { |message| message[:topic] }.uniq
       attributes = OPERATION.dup
-      attributes["messaging.destination.name"] = topics[0].to_s if topics.size == 1
+      attributes["messaging.destination.name"] = Text.printable(topics[0]) if topics.size == 1
       server = SERVER.match(sending.producer.config.kafka[:"bootstrap.servers"].to_s) # of several, nobody knows which it is
       attributes.update("server.address" => server[:host], "server.port" => (server[:port] || 9092).to_i) if server
       attributes
@@ -117,7 +119,7 @@ module Penstock
     def start_span(sending, common)
       attributes = common.merge(sending.many? ? { "messaging.batch.message_count" => sending.messages.size } : about(sending))
       client = sending.producer.config.kafka[:"client.id"]
-      attributes["messaging.client.id"] = client.to_s if client
+      attributes["messaging.client.id"] = Text.printable(client) if client
       @tracer.start_span(["send", common["messaging.destination.name"]].compact.join(" "), attributes:, kind: :producer)
     end
 
@@ -161,7 +163,7 @@ module Penstock
       span.record_exception(error) if error
       if error_type
         span.set_attribute("error.type", error_type)
-        span.status = ::OpenTelemetry::Trace::Status.error(error&.message || error_type)
+        span.status = ::OpenTelemetry::Trace::Status.error(error ? Text.message(error) : error_type)
       end
     ensure
       span.finish
@@ -181,7 +183,7 @@ module Penstock
     def verdicts(messages, error, error_type)
       handles = error.is_a?(ProduceManyError) ? error.dispatched : []
       taken = handles.map { |handle| [handle.topic, handle.error && type_of(handle.error)] }
-      taken + messages.drop(handles.size).map { |message| [message[:topic].to_s, error_type] }
+      taken + messages.drop(handles.size).map { |message| [Text.printable(message[:topic]), error_type] }
     end
 
     # @return [String] where there is no error, the call was left by a throw

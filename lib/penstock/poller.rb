@@ -12,6 +12,7 @@ module Penstock
   # itself, in a fiber of the running scheduler (`config.polling.mode`).
   class Poller
     include Single
+    include AsJson
 
     # @!method id
     #   @return [Integer] counts the pollers of the process from 0
@@ -65,5 +66,8 @@ module Penstock
 
     # @return [String] its name and how many clients it serves
     def inspect = "#<#{self.class} #{name} clients=#{count}>"
+
+    # (see AsJson#as_json)
+    def as_json(_options = nil) = json(name:, clients: count)
   end
 end

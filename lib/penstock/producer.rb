@@ -36,7 +36,7 @@ module Penstock
   # - `key` (String): also decides the partition, as the `partitioner` setting says
   # - `partition` (Integer): goes there; -1 or absent: the partitioner decides
   # - `partition_key` (String): decides the partition in place of `key`
-  # - `timestamp` (Time, or Integer of ms since the epoch; absent or 0: now)
+  # - `timestamp` (Time, ActiveSupport::TimeWithZone, or Integer of ms since the epoch; absent or 0: now)
   # - `headers` (Hash of String to String or Array of Strings)
   # - `label` (anything): handed back in the handle and the report, not sent
   #
@@ -69,6 +69,7 @@ module Penstock
     include Listening
     include Sharing
     include Credentials
+    include AsJson
 
     # @return [Config, nil] frozen; nil before {#setup}
     attr_reader :config
@@ -92,6 +93,13 @@ module Penstock
     # Itself as the value: with true, Ruby 3.1 shows what is gone, and crashes.
     # @api private
     def self.remember(producer) = @all[producer] = producer
+
+    # At the end of the process. A logger that does not return holds up nothing for longer than a second.
+    # @api private
+    def self.log_unsent
+      unsent = all.select(&:buffer_left?)
+      Thread.new { unsent.each(&:log_unsent) }.join(1) if unsent.any?
+    end
 
     # Without a block, {#setup} configures it.
     # @yieldparam config [Config]
@@ -208,12 +216,15 @@ module Penstock
     #
     # Blocks: this thread, until then or until the timeout, without the GVL; interruptible at once.
     #
-    # @param timeout [Numeric, nil] seconds; nil: without limit; default: `config.max_wait_timeout`
+    # @param timeout [Numeric, nil] seconds, as a Float if it is more than an hour; nil: without limit; default:
+    #   `config.max_wait_timeout`
     # @return [true]
     # @raise [WaitTimeoutError] the time was up first; the messages stay on their way
+    # @raise [RefusedError, BrokersUnreachableError] messages failed for that meanwhile; nothing is in flight any more
+    # @raise [ArgumentError] the timeout is none; or an Integer above an hour, which looks like milliseconds
     def flush(timeout: default_flush_timeout)
       check_usable
-      check_timeout(timeout)
+      timeout = Seconds.of(timeout)
       deadline = timeout && (now + timeout)
       @connections.each_value.flat_map(&:clients).each do |client|
         next if flushed?(client, deadline && [(deadline - now) * 1000, 0].max)
@@ -265,7 +276,10 @@ module Penstock
 
     # Never blocks, never shows settings.
     # @return [String]
-    def inspect = "#<#{[self.class, id, status].compact.join(" ")}>"
+    def inspect = "#<#{[self.class, id && Text.printable(id), status].compact.join(" ")}>"
+
+    # (see AsJson#as_json)
+    def as_json(_options = nil) = json(id:, status: status.to_s)
 
     # @return [Client] or what stands in for it
     # @api private
@@ -349,7 +363,7 @@ module Penstock
       client.flush(timeout_ms)
     rescue ProducerClosedError
       check_usable
-      client.close(timeout_ms).last.zero?
+      client.close(timeout_ms)[3].zero?
     end
 
     def unless_given_up(otherwise)

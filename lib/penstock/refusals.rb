@@ -32,7 +32,8 @@ module Penstock
         "\"sasl_plaintext\".",
       /hang up without a word|in state UP/ =>
         "The port may want TLS or SASL, or do without: check the port in bootstrap.servers, and security.protocol.",
-      /unexpected eof|wrong version number|packet length too long|disconnected|connection reset/i =>
+      /(no\ answer\ to\ the\ tls\ |state\ ssl_)handshake|unexpected\ eof|wrong\ version|packet\ length\ too\ long|disconnected|
+       connection\ reset/xi =>
         "The port may speak another protocol, without TLS: check the port in bootstrap.servers, and security.protocol."
     }.freeze
     private_constant :CHECKS

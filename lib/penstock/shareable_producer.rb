@@ -21,6 +21,7 @@ module Penstock
   class ShareableProducer
     include Producer::Resending
     include Producer::Tombstones
+    include AsJson
 
     # @!method id
     #   @return [String] the producer's
@@ -87,7 +88,10 @@ module Penstock
     def tombstone_many_async(messages) = produce_many_async(tombstones(messages))
 
     # @return [String]
-    def inspect = "#<#{self.class} #{id}>"
+    def inspect = "#<#{self.class} #{Text.printable(id)}>"
+
+    # (see AsJson#as_json)
+    def as_json(_options = nil) = json(id:)
 
     private
 

@@ -9,6 +9,8 @@ module Penstock
   #
   # Symbols and Strings mean the same. Any thread and fiber may use them. Never blocks.
   class Tags
+    include AsJson
+
     def initialize
       @lock = Mutex.new
       @tags = {}.freeze # by name; replaced as a whole, so that reading needs no lock
@@ -44,7 +46,10 @@ module Penstock
     def include?(tag) = @tags.value?(tag.to_s)
 
     # @return [String]
-    def inspect = "#<#{self.class} #{to_a.join(", ")}>"
+    def inspect = "#<#{self.class} #{to_a.map { |tag| Text.printable(tag) }.join(", ")}>"
+
+    # (see AsJson#as_json)
+    def as_json(_options = nil) = json(tags: to_a)
 
     private
 

@@ -8,6 +8,9 @@ module Penstock
   # expires.
   # @api private
   class TokenRefresher
+    # The type of "error.occurred" when a token provider raises.
+    EVENT_TYPE = "callbacks.oauthbearer_token_refresh.error"
+
     @lock = Mutex.new
     @threads = {} # by the address of a client
     @pid = nil
@@ -49,19 +52,19 @@ module Penstock
       @owner = WeakRef.new(owner) # the thread must not keep it alive
     end
 
-    # Whatever the provider does, the client learns of it.
+    # Whatever the provider does, the client gets a token or a failure: without either librdkafka would never ask again.
     # @param bearer [Bearer]
     def refresh(bearer)
-      bearer.answered?
+      bearer.expect_answer
+      reason = "the token provider has ended its thread"
       ask(bearer)
-      over = true
-    rescue ProducerClosedError, ConsumerClosedError
-      over = true # nobody needs a token any more
-    rescue StandardError, ScriptError, SystemStackError => e
-      over = true
-      report(bearer, e)
+      reason = "the token provider has given no token"
+    rescue Exception => e # rubocop:disable Lint/RescueException -- whatever it is, librdkafka waits for an answer
+      reason = sentence_on(e)
+      report(bearer, e, reason) unless closed?(e)
+      raise if e.is_a?(SystemExit) || e.is_a?(SignalException)
     ensure
-      bearer.oauthbearer_set_token_failure("the token provider has ended its thread") unless over || bearer.answered?
+      bearer.oauthbearer_set_token_failure(reason) unless bearer.answered? # does nothing when the client is closed
     end
 
     private
@@ -70,7 +73,14 @@ module Penstock
       event = Event.new("oauthbearer.token_refresh", { **@about, bearer:, caller: @owner })
       @provider.on_oauthbearer_token_refresh(event)
       tell("oauthbearer.token_refresh", event.payload)
-      bearer.oauthbearer_set_token_failure("the token provider has given no token") unless bearer.answered?
+    end
+
+    # Nobody needs a token any more.
+    def closed?(error)
+      case error
+      when ProducerClosedError, ConsumerClosedError then [error.producer_id, error.consumer_id].include?(@about.values.first)
+      else false
+      end
     end
 
     # Nobody, when the producer has gone; a consumer has no listeners.
@@ -80,12 +90,31 @@ module Penstock
       nil
     end
 
-    def report(bearer, error)
-      bearer.oauthbearer_set_token_failure("the token provider raised #{error.class}: #{error.message}")
-      @logger&.add(3, "[#{@about.values.first}] the token provider raised #{error.class}: #{error.message}", "penstock")
-      tell("error.occurred", { type: "callbacks.oauthbearer_token_refresh.error", error:, caller: @owner, **@about })
-    rescue StandardError => e
-      warn "penstock: #{e.class}: #{e.message}, when told of #{error.class}: #{error.message}"
+    # The provider's own words may hold the token. They are in the event's `error`, and nowhere else.
+    def sentence_on(error)
+      place = error.backtrace_locations&.first
+      Text.printable("the token provider raised #{error.class}#{" at #{place.path}:#{place.lineno}" if place}; its message is " \
+                     "not shown here, as it may hold the token")
+    rescue StandardError
+      "the token provider raised an error"
+    end
+
+    def report(bearer, error, sentence)
+      each_by_itself(
+        -> { bearer.oauthbearer_set_token_failure(sentence) unless bearer.answered? },
+        -> { @logger&.add(3, "[#{id}] #{sentence}", "penstock") },
+        -> { tell("error.occurred", { type: EVENT_TYPE, error:, caller: @owner, **@about }) }
+      )
+    end
+
+    def id = Text.printable(@about.values.first)
+
+    def each_by_itself(*steps)
+      steps.each do |step|
+        step.call
+      rescue StandardError => e
+        warn "penstock: [#{id}] #{e.class} when a failure of the token provider was reported"
+      end
     end
   end
 end

@@ -17,6 +17,7 @@ struct ps_client *ps_client_new(rd_kafka_conf_t *conf, const char *name, struct 
     ps_open_init(&client->open, &ps_client_kind, conf, name, &client->settings.open);
     ps_completion_init(&client->space, &client->open.lock, 1);
     client->space.client = client;
+    client->unnoticed.line = 1;
     pthread_mutex_init(&client->topics.lock, NULL);
     ps_transactions_init(&client->transactions);
     client->poller = poller;
@@ -41,31 +42,9 @@ void ps_client_set_events(struct ps_client *client, struct ps_events *events)
     client->events = events;
 }
 
-/*
- * Older librdkafkas (2.0.2; not 2.14) free the interceptors of a configuration that they cannot make a client of, and
- * destroying it would free them again. So it stays; once for a client, as what fails again is found out without interceptors.
- */
-enum { FREES_INTERCEPTORS_ONCE = 0x020e0000 };
-
-static rd_kafka_t *client_make(struct ps_open *open, char *errstr, size_t errstr_size)
+static void client_intercept(struct ps_open *open, rd_kafka_conf_t *conf)
 {
-    struct ps_client *client = (struct ps_client *)open;
-    rd_kafka_conf_t *conf = ps_open_configure(open);
-    if (client->wasted_conf) {
-        rd_kafka_t *trial = rd_kafka_new(RD_KAFKA_PRODUCER, conf, errstr, errstr_size);
-        if (!trial) {
-            rd_kafka_conf_destroy(conf);
-            return NULL;
-        }
-        rd_kafka_destroy(trial);
-        conf = ps_open_configure(open);
-    }
-    ps_requests_count(client, conf);
-    rd_kafka_t *rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, errstr, errstr_size);
-    if (rk) return rk;
-    if (rd_kafka_version() >= FREES_INTERCEPTORS_ONCE) rd_kafka_conf_destroy(conf);
-    else client->wasted_conf = true;
-    return NULL;
+    ps_requests_count((struct ps_client *)open, conf);
 }
 
 static int client_begin(struct ps_open *open, char *errstr, size_t errstr_size)
@@ -100,7 +79,8 @@ static uint64_t client_pending(const struct ps_open *open)
 }
 
 const struct ps_open_kind ps_client_kind = {
-    .make = client_make,
+    .type = RD_KAFKA_PRODUCER,
+    .intercept = client_intercept,
     .begin = client_begin,
     .pending = client_pending,
     .closing = ps_client_closing,

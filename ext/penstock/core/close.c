@@ -53,11 +53,12 @@ static void report_losses(struct ps_client *client)
 {
     struct ps_close_counts counts;
     ps_client_close_counts(client, &counts);
-    if (!client->open.closed_because || counts.failed + counts.purged == 0) return;
+    const char *reason = atomic_load(&client->open.closed_because);
+    if (!reason || counts.failed + counts.purged == 0) return;
 
     char text[256];
     snprintf(text, sizeof(text), "%llu messages were not delivered in time: the producer was %s",
-             (unsigned long long)(counts.failed + counts.purged), client->open.closed_because);
+             (unsigned long long)(counts.failed + counts.purged), reason);
     ps_open_log(&client->open, 3, "CLOSE", text);
 }
 
@@ -69,7 +70,7 @@ void ps_client_closing(struct ps_open *open)
         .failed = atomic_load(&client->failed),
         .purged = atomic_load(&client->purged),
     };
-    atomic_store(&open->refusal.purging, false); /* what is purged from here on is so for being closed */
+    atomic_store(&open->refusal.purging, PS_NOT_REFUSED); /* what is purged from here on is so for being closed */
 }
 
 void ps_client_close(struct ps_open *open)
@@ -85,6 +86,7 @@ void ps_client_close(struct ps_open *open)
     settle_everything(client); /* what a call in progress still handed over */
     destroy(client);
     ps_poller_dismiss(client->poller);
+    ps_unnoticed_log(client);
     report_losses(client);
 }
 
@@ -95,7 +97,7 @@ void ps_client_closed(struct ps_open *open)
 
 void ps_client_close_counts(struct ps_client *client, struct ps_close_counts *counts)
 {
-    *counts = (struct ps_close_counts){ .pending = ps_client_in_flight(client) };
+    *counts = (struct ps_close_counts){ .pending = ps_client_in_flight(client), .unnoticed = ps_unnoticed_count(client) };
     if (!client->open.close_job) return;
     counts->delivered = atomic_load(&client->delivered) - client->before_close.delivered;
     counts->failed = atomic_load(&client->failed) - client->before_close.failed;
@@ -184,7 +186,7 @@ static void purge_release(struct ps_job *job)
 struct ps_job *ps_client_purge(struct ps_client *client)
 {
     if (!ps_open_enter(&client->open)) return NULL;
-    atomic_store(&client->open.refusal.purging, false);
+    atomic_store(&client->open.refusal.purging, PS_NOT_REFUSED);
     struct purge_job *purge = calloc(1, sizeof(*purge));
     if (purge) {
         ps_job_init(&purge->job, purge_run, purge_release);

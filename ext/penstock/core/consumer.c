@@ -43,21 +43,6 @@ static void notice_cb(rd_kafka_t *rk, void *arg)
     ps_bell_ring_cb(rk, &consumer->bell);
 }
 
-/* At once, with leaf locks only, whatever librdkafka holds: as events, the lines would pile up while nobody polls. */
-static void log_cb(const rd_kafka_t *rk, int level, const char *facility, const char *text)
-{
-    ps_open_log(rd_kafka_opaque(rk), level, facility, text);
-}
-
-static rd_kafka_t *consumer_make(struct ps_open *open, char *errstr, size_t errstr_size)
-{
-    rd_kafka_conf_t *conf = ps_open_configure(open);
-    if (open->settings->logs_to_mailbox) rd_kafka_conf_set_log_cb(conf, log_cb);
-    rd_kafka_t *rk = rd_kafka_new(RD_KAFKA_CONSUMER, conf, errstr, errstr_size);
-    if (!rk) rd_kafka_conf_destroy(conf);
-    return rk;
-}
-
 static int consumer_begin(struct ps_open *open, char *errstr, size_t errstr_size)
 {
     struct ps_consumer *consumer = (struct ps_consumer *)open;
@@ -129,7 +114,7 @@ int64_t ps_consumer_position(const struct ps_consumer *consumer, const rd_kafka_
 static void note_and_log(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text)
 {
     ps_open_note_error(&consumer->open, err, text);
-    ps_open_log(&consumer->open, 4, rd_kafka_err2name(err), text);
+    ps_open_log_error(&consumer->open, 4, err, text);
 }
 
 static bool cooperative(struct ps_consumer *consumer)
@@ -209,7 +194,8 @@ static bool of_connections(rd_kafka_resp_err_t err)
 static bool absorb_error(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
     rd_kafka_resp_err_t err = rd_kafka_event_error(event);
-    const char *text = rd_kafka_event_error_string(event);
+    char text[1024];
+    ps_open_quote(&consumer->open, text, sizeof(text), rd_kafka_event_error_string(event));
     if (err == RD_KAFKA_RESP_ERR__FATAL || rd_kafka_event_error_is_fatal(event)) {
         char reason[256] = "";
         rd_kafka_resp_err_t fatal = rd_kafka_fatal_error(consumer->open.rk, reason, sizeof(reason));
@@ -270,7 +256,7 @@ static void from_error(struct ps_consumer_job *query, rd_kafka_error_t *error)
 {
     if (!error) return;
     query->err = rd_kafka_error_code(error);
-    snprintf(query->text, sizeof(query->text), "%s", rd_kafka_error_string(error));
+    ps_open_quote(&query->consumer->open, query->text, sizeof(query->text), rd_kafka_error_string(error));
     rd_kafka_error_destroy(error);
 }
 
@@ -538,7 +524,7 @@ static uint64_t no_pending(const struct ps_open *open)
 }
 
 static const struct ps_open_kind consumer_kind = {
-    .make = consumer_make,
+    .type = RD_KAFKA_CONSUMER,
     .begin = consumer_begin,
     .pending = no_pending,
     .close = consumer_close,

@@ -9,8 +9,8 @@
  * it only does atomics and one write(2) or futex(2), or rings a bell.
  *
  * Lock order, outermost first: poller.turn, then open.lock, then registry.lock or poller.lock, then librdkafka's own. topics.lock
- * and consumer.assigning may be held while calling librdkafka too. job.lock, bell.lock, log.lock, refusal.lock, mailbox.lock,
- * events.lock, slot.lock and the office's (events.c) are leaves.
+ * and consumer.assigning may be held while calling librdkafka too. job.lock, bell.lock, log.lock, redaction.lock, refusal.lock,
+ * mailbox.lock, events.lock, slot.lock and the office's (events.c) are leaves.
  */
 #ifndef PENSTOCK_CORE_H
 #define PENSTOCK_CORE_H
@@ -37,6 +37,18 @@ void ps_generation_init(void);
 unsigned ps_generation(void); /* which process of a family of forks this is */
 
 int ps_thread_start(const char *name, void *(*body)(void *), void *arg); /* detached; 0, or errno set too */
+
+/* ---- text.c: text that others have written ------------------------------------------------------- */
+
+enum ps_text_use {
+    PS_TEXT_SHOWN, /* for people: control characters and marks of direction are escaped, as \n, \x1B or \u202E */
+    PS_TEXT_NAME,  /* for programs: only made valid */
+    PS_TEXT_JSON   /* made valid, and control characters in its Strings are escaped, which JSON demands */
+};
+
+/* Makes valid UTF-8 of any bytes; what is none becomes U+FFFD. Writes whole characters and a NUL behind them, as far as there is
+ * room. How many bytes all of it has, as snprintf returns it; that is `size` for text that is clean. */
+size_t ps_text_clean(char *out, size_t room, const char *text, size_t size, enum ps_text_use use);
 
 /* ---- blocks.c: large blocks of memory, kept for a moment for whoever needs one next ----------------- */
 
@@ -273,6 +285,7 @@ struct ps_delivery {
     int16_t err;                      /* rd_kafka_resp_err_t */
     uint8_t status;                   /* rd_kafka_msg_status_t */
     uint8_t refused;                  /* enum ps_refused: err is for that */
+    _Atomic uint16_t unnoticed;       /* the line of the log that counts it; 0: it was delivered, or its failure was noticed */
     _Atomic bool settled;             /* written last; the fields above are final once it is true */
 };
 
@@ -325,7 +338,13 @@ struct ps_topic *ps_client_topic(struct ps_client *client, const char *name, siz
 void ps_topics_destroy(struct ps_topics *topics);
 bool ps_topic_name_valid(const char *name, size_t length);
 
-enum ps_refused { PS_NOT_REFUSED, PS_REFUSED_TLS, PS_REFUSED_AUTHENTICATION, PS_REFUSED_PROTOCOL }; /* see refusal.c */
+enum ps_refused { /* see refusal.c */
+    PS_NOT_REFUSED,
+    PS_REFUSED_TLS,
+    PS_REFUSED_AUTHENTICATION,
+    PS_REFUSED_PROTOCOL,
+    PS_UNREACHABLE, /* no broker can be reached */
+};
 
 /* ---- transaction.c: also fatal errors ------------------------------------------------------------- */
 
@@ -390,22 +409,43 @@ void ps_transaction_close(struct ps_client *client);        /* closing thread, w
 rd_kafka_resp_err_t ps_client_fatal_error(struct ps_client *client, char *text, size_t size); /* 0: none, or not open */
 rd_kafka_resp_err_t ps_client_test_fatal_error(struct ps_client *client, rd_kafka_resp_err_t err, const char *reason);
 
-/* ---- refusal.c: brokers that do not want this client or consumer ------------------------------------ */
+/* ---- connections.c: how many connections work, and since when none does ----------------------------- */
+
+struct ps_connections { /* in the ps_open; written by librdkafka's broker threads */
+    _Atomic uint32_t working;
+    _Atomic uint32_t outages;     /* how often the last of them was lost */
+    _Atomic int64_t tried_us;     /* the first attempt since then; 0: none */
+    _Atomic int64_t handshake_us; /* since when a broker has not answered TLS's handshake; 0: none is being made */
+    _Atomic uint32_t rejecting;   /* brokers that took a connection, and ended it before they answered a request */
+};
+
+void ps_connections_watch(struct ps_connections *connections, rd_kafka_conf_t *conf); /* before an rd_kafka_t is made of it */
+bool ps_connections_none_for(const struct ps_connections *connections, int64_t time_us);
+bool ps_connections_rejected(const struct ps_connections *connections); /* by some broker, of late; false: or not watched */
+bool ps_connections_handshake_for(const struct ps_connections *connections, int64_t time_us);
+
+/* ---- refusal.c: brokers that do not want this client or consumer, or cannot be reached --------------- */
+
+struct ps_open_settings;
 
 struct ps_refusal { /* in the ps_open */
+    const struct ps_connections *connections;
     int64_t patience_us;        /* how long brokers may refuse; -1: for ever */
+    int64_t unreachable_us;     /* a client's only: how long there may be no connection; 0: for ever */
     _Atomic int64_t due_us;     /* when to give up what waits for brokers; 0: not refused */
     _Atomic int kind;           /* enum ps_refused: of the latest refusal, with nothing better since */
     _Atomic int x509_error;     /* why the latest certificate was not accepted, until it is told; 0: none */
     _Atomic uint32_t given_up;  /* how often */
     _Atomic bool unreachable;   /* the latest error was another one, such as a connection that failed */
     _Atomic bool worked;        /* a broker has answered once: never given up any more */
-    _Atomic bool purging;       /* a client's only: what is purged is so for the refusal, not because anybody asked */
+    _Atomic int64_t again_us;   /* when to give up once more what no broker could be reached for */
+    _Atomic int purging;        /* a client's only, enum ps_refused: what is purged is so for that, not because anybody asked */
     pthread_mutex_t lock;       /* of the text; a leaf */
     char text[512];
 };
 
-void ps_refusal_init(struct ps_refusal *refusal, int64_t patience_us);
+void ps_refusal_init(struct ps_refusal *refusal, const struct ps_connections *connections,
+                     const struct ps_open_settings *settings);
 void ps_refusal_destroy(struct ps_refusal *refusal);
 /* Of each error; by who serves. True: it is a refusal, and counted as one. */
 bool ps_refusal_error(struct ps_refusal *refusal, rd_kafka_t *rk, rd_kafka_resp_err_t err, const char *text);
@@ -413,12 +453,15 @@ void ps_refusal_forget(struct ps_refusal *refusal);      /* something has change
 bool ps_refusal_due(const struct ps_refusal *refusal, int64_t now);
 bool ps_refusal_give_up(struct ps_refusal *refusal, rd_kafka_t *rk); /* when due; false: a broker has answered after all */
 enum ps_refused ps_refusal_now(struct ps_refusal *refusal, char *text, size_t size); /* why, if it is refused just now */
+bool ps_refusal_unreachable(const struct ps_refusal *refusal); /* for longer than it may be: what is sent fails at once */
+void ps_refusal_unreachable_text(const struct ps_refusal *refusal, char *text, size_t size);
 rd_kafka_resp_err_t ps_refusal_code(enum ps_refused kind);
 int ps_certificate_cb(rd_kafka_t *rk, const char *broker_name, int32_t broker_id, int *x509_error, int depth,
                       const char *certificate, size_t size, char *errstr, size_t errstr_size, void *open);
 /* A client's: */
 void ps_refusal_act(struct ps_client *client);                                       /* who serves, when it is due */
-bool ps_refusal_is_verdict(const struct ps_client *client, rd_kafka_resp_err_t err); /* this purge was ours */
+/* Why we have purged this message; PS_NOT_REFUSED: we have not. */
+enum ps_refused ps_refusal_verdict(struct ps_client *client, rd_kafka_resp_err_t err, char *text, size_t size);
 
 /* ---- login.c: tokens that expire, and passwords that change ------------------------------------------ */
 
@@ -442,10 +485,10 @@ bool ps_set_credentials(struct ps_open *open, const char *user, const char *pass
 
 /* ---- log.c: what a client has to say ----------------------------------------------------------------- */
 
-enum { PS_LOG_KINDS = 16 };
+enum { PS_LOG_KINDS = 16, PS_LOG_PROBLEMS = 32 };
 
 struct ps_log { /* in the client or consumer */
-    pthread_mutex_t lock; /* of `kinds`; a leaf */
+    pthread_mutex_t lock; /* of `kinds` and `problems`; a leaf */
     const char *name;
     uint64_t address;
     bool to_mailbox;      /* else to stderr */
@@ -455,12 +498,40 @@ struct ps_log { /* in the client or consumer */
         int level;
         char facility[32];
     } kinds[PS_LOG_KINDS];
+    struct ps_log_problem {
+        uint32_t hash;
+        int64_t until_us; /* until when it is not logged again; 0: there is none here */
+        unsigned left_out;
+        int level;
+        char facility[32];
+    } problems[PS_LOG_PROBLEMS];
 };
 
 void ps_log_init(struct ps_log *log, const char *name, uint64_t address, bool to_mailbox);
 void ps_log_destroy(struct ps_log *log);
 void ps_log_line(struct ps_log *log, int level, const char *facility, const char *text); /* unless there were too many */
+/* What librdkafka writes into its log, and reports as an error: often the same. `outage`: a problem of another one is another. */
+void ps_log_librdkafka(struct ps_log *log, uint32_t outage, int level, const char *facility, const char *text);
+bool ps_log_error(struct ps_log *log, uint32_t outage, int level, rd_kafka_resp_err_t err, const char *text); /* false: it was there */
 void ps_log_end(struct ps_log *log);                                                     /* says what was left out */
+
+/* ---- redact.c: keeps a client's secrets out of texts that others wrote ---------------------------------- */
+
+enum { PS_SECRETS_GIVEN = 4, PS_SECRETS = 32 };
+
+struct ps_redaction { /* in the client or consumer */
+    pthread_mutex_t lock;     /* a leaf */
+    char *words[PS_SECRETS];  /* the first PS_SECRETS_GIVEN were given since it was configured */
+    size_t next;              /* which of those is the oldest */
+};
+
+bool ps_secret_setting(const char *name);              /* nobody may see its value */
+bool ps_secret_text(const char *text, size_t size);    /* nor this one, whatever setting it is in: a PEM */
+void ps_redaction_init(struct ps_redaction *redaction);
+void ps_redaction_destroy(struct ps_redaction *redaction);
+void ps_redaction_of_conf(struct ps_redaction *redaction, rd_kafka_conf_t *conf); /* its secret settings */
+void ps_redaction_add(struct ps_redaction *redaction, const char *secret);        /* a password or token given since */
+void ps_redact(struct ps_redaction *redaction, char *text);                       /* in place: it becomes no longer */
 
 /* ---- open.c: what producing clients and consumers have in common -------------------------------------- */
 
@@ -474,6 +545,7 @@ enum ps_state {
 struct ps_open_settings {
     int64_t close_timeout_ms; /* when it is dropped without close, and at the end of the process */
     int64_t refusal_us;       /* how long brokers may refuse it before who waits is told; -1: for ever */
+    int64_t unreachable_us;   /* how long no broker may be reached before messages fail; 0: for ever */
     bool logs_to_mailbox;     /* else librdkafka's log goes to stderr */
     bool token_provider;      /* somebody brings tokens to log in with */
 };
@@ -494,16 +566,20 @@ struct ps_open { /* first in a ps_client or ps_consumer, so that one is the othe
     pthread_cond_t calls_ended;
     rd_kafka_conf_t *conf;       /* a template; each rd_kafka_t gets a copy */
     struct ps_job *close_job;
-    const char *closed_because;  /* nobody is there to read what became of it; NULL: somebody is */
+    _Atomic(const char *) closed_because; /* nobody is there to read what became of it; NULL: somebody is */
     char *name, *brokers;
     char last_error[512];
     struct ps_log log;
+    struct ps_connections connections;
+    struct ps_redaction redaction;
     struct ps_refusal refusal;
     struct ps_tokens tokens;
+    bool wasted_conf;            /* lock held: see open.c */
 };
 
 struct ps_open_kind {
-    rd_kafka_t *(*make)(struct ps_open *open, char *errstr, size_t errstr_size);  /* lock held; NULL: see errstr */
+    rd_kafka_type_t type;
+    void (*intercept)(struct ps_open *open, rd_kafka_conf_t *conf);               /* adds interceptors; may be NULL */
     int (*begin)(struct ps_open *open, char *errstr, size_t errstr_size);         /* lock held, rk made; -1: see errstr */
     uint64_t (*pending)(const struct ps_open *open);                              /* messages without a verdict */
     void (*closing)(struct ps_open *open); /* lock held: closing begins; may be NULL */
@@ -518,7 +594,6 @@ void ps_open_retain(struct ps_open *open);
 void ps_open_unref(struct ps_open *open);
 bool ps_open_inherited(const struct ps_open *open);                   /* made before a fork: librdkafka must not see it */
 void ps_open_set_brokers(struct ps_open *open, const char *brokers);  /* before it is opened */
-rd_kafka_conf_t *ps_open_configure(struct ps_open *open);             /* for `make` */
 /* Blocks for some ms at the first call (threads are made, certificates read). 0, or -1 with `errstr`. */
 int ps_open_once(struct ps_open *open, char *errstr, size_t errstr_size);
 
@@ -534,6 +609,9 @@ void ps_open_await_long_calls(struct ps_open *open);
 void ps_open_note_error(struct ps_open *open, rd_kafka_resp_err_t err, const char *text);
 void ps_open_last_error(struct ps_open *open, char *text, size_t size);
 void ps_open_log(struct ps_open *open, int level, const char *facility, const char *text);
+void ps_open_log_librdkafka(struct ps_open *open, int level, const char *facility, const char *text);
+bool ps_open_log_error(struct ps_open *open, int level, rd_kafka_resp_err_t err, const char *text);
+void ps_open_quote(struct ps_open *open, char *copy, size_t size, const char *text); /* a copy of what others wrote, without secrets */
 
 struct ps_close_job {
     struct ps_job job;
@@ -543,6 +621,10 @@ struct ps_close_job {
 /* Starts closing unless it has been. Returns the job to wait for, retained. NULL: there is nothing to do, or, when it
  * is still open then, no thread to do it (errno). Reason: why nobody is there to hear what was lost by it, or NULL. */
 struct ps_job *ps_open_close(struct ps_open *open, int64_t timeout_ms, const char *reason);
+
+/* At the end of the process: like ps_open_close. A closing that goes on already gets no more time than one that begins now,
+ * and its caller cannot read its report any more. */
+struct ps_job *ps_open_end(struct ps_open *open);
 void ps_open_hurry(struct ps_open *open, int64_t deadline_us); /* of a closing that goes on; never makes it later */
 void ps_open_abandon(struct ps_open *open);                    /* dfree: never blocks */
 
@@ -564,6 +646,7 @@ struct ps_client_settings {
 
 struct ps_close_counts {
     uint64_t delivered, failed, purged, pending;
+    uint64_t unnoticed; /* failed before the closing began; see unnoticed.c */
 };
 
 /* Log-linear: 8 buckets for each power of two microseconds, so that a percentile is right within 12 %. */
@@ -571,6 +654,16 @@ enum { PS_LATENCY_BUCKETS = 8 * 36 };
 
 uint32_t ps_latency_bucket(int64_t latency_us);
 int64_t ps_latency_of_bucket(uint32_t bucket); /* us, its upper end */
+
+struct ps_unnoticed { /* unnoticed.c's; under open.lock */
+    uint64_t total;
+    uint32_t unlogged;
+    uint16_t line;           /* the next line's number, from 1 to 65535, and again */
+    int16_t first_err;       /* of those unlogged */
+    char first_topic[256];
+    int64_t logged_us;
+    _Atomic int64_t due_us;  /* when the next line is; 0: none */
+};
 
 struct ps_client {
     struct ps_open open;
@@ -589,13 +682,13 @@ struct ps_client {
     int64_t visited_us;
 
     struct ps_completion space;      /* never settled: who waits for room in librdkafka's queue */
-    bool wasted_conf;                /* under open.lock: see client.c */
     rd_kafka_queue_t *queue;
     struct ps_poller *poller;        /* retained */
     struct ps_events *events;        /* retained; NULL: nobody can listen */
     struct ps_topics topics;
     struct ps_transactions transactions;
     struct ps_close_counts before_close; /* the counters when closing began */
+    struct ps_unnoticed unnoticed;
     struct ps_client_settings settings;
 
     /* Producing threads write the first, who serves the client the others: on cache lines of their own. */
@@ -675,6 +768,15 @@ bool ps_slot_renewed(struct ps_slot *slot, uint64_t failed, uint64_t *question, 
 /* Then whoever waited for another client would wait for itself. */
 bool ps_slot_changed_by(struct ps_slot *slot, uint64_t thread);
 void ps_slot_trouble(struct ps_slot *slot, char *text, size_t size); /* "": none */
+
+/* ---- unnoticed.c: failed messages that the program has not noticed ----------------------------------- */
+
+void ps_unnoticed_add(struct ps_delivery *delivery, const char *topic); /* before it is settled; topic: NULL, if not known */
+void ps_unnoticed_read(const struct ps_delivery *delivery);             /* the program has read why it failed */
+void ps_unnoticed_read_all(const struct ps_batch *batch);
+bool ps_unnoticed_due(const struct ps_client *client, int64_t now);
+void ps_unnoticed_log(struct ps_client *client);
+uint64_t ps_unnoticed_count(struct ps_client *client);
 
 /* ---- close.c: flush, purge, leave the poller, destroy; and the same for all clients at exit ------- */
 
@@ -810,7 +912,7 @@ struct ps_closing { /* both retained */
 };
 
 /* Starts closing everything that is open; fills `closing` with at most `max` of them, whose job to wait for. */
-unsigned ps_registry_close_all(struct ps_closing *closing, unsigned max, const char *reason);
+unsigned ps_registry_close_all(struct ps_closing *closing, unsigned max);
 /* Closing threads that still run: one may be about to free things after its client has left the registry. */
 void ps_registry_closing(int change);
 unsigned ps_registry_closing_count(void);

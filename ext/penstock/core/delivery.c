@@ -51,14 +51,16 @@ bool ps_delivery_settled(const struct ps_delivery *delivery)
     return atomic_load(&delivery->settled);
 }
 
-static void read_refusal(struct ps_delivery *delivery)
+/* True: we have purged it ourselves, and why is its result. What librdkafka knows of where it is stays as it is. */
+static bool read_refusal(struct ps_delivery *delivery, rd_kafka_resp_err_t err)
 {
     char text[512];
-    enum ps_refused kind = ps_refusal_now(&delivery->batch->client->open.refusal, text, sizeof(text));
-    if (kind == PS_NOT_REFUSED) return; /* a broker has just answered: the purge is all there is to tell */
+    enum ps_refused kind = ps_refusal_verdict(delivery->batch->client, err, text, sizeof(text));
+    if (kind == PS_NOT_REFUSED) return false;
     delivery->refused = kind;
     delivery->err = ps_refusal_code(kind);
     delivery->reason = strdup(text);
+    return true;
 }
 
 static void read_verdict(struct ps_delivery *delivery, const rd_kafka_message_t *message, int64_t now)
@@ -69,10 +71,7 @@ static void read_verdict(struct ps_delivery *delivery, const rd_kafka_message_t 
     delivery->latency_us = now - delivery->latency_us; /* rd_kafka_message_latency would read the clock for each */
     delivery->err = message->err;
     delivery->status = rd_kafka_message_status(message);
-    if (message->err && ps_refusal_is_verdict(delivery->batch->client, message->err)) {
-        read_refusal(delivery);
-        return;
-    }
+    if (message->err && read_refusal(delivery, message->err)) return;
 #ifdef HAVE_RD_KAFKA_MESSAGE_PRODUCE_ERRSTR
     const char *reason = message->err ? rd_kafka_message_produce_errstr(message) : NULL;
     if (reason) delivery->reason = strdup(reason);
@@ -124,6 +123,13 @@ static uint32_t event_kind(const struct ps_client *client, const struct ps_deliv
     return purged(delivery) && client->settings.transactional ? 0 : kind;
 }
 
+/* Before it is settled: from then on its handle may be read. */
+static void note_failure(const struct ps_client *client, struct ps_delivery *delivery, const char *topic)
+{
+    if (purged(delivery) || ps_events_wanted(client->events, PS_EVENT_FAILED)) return;
+    ps_unnoticed_add(delivery, topic);
+}
+
 /* Of a delivery that is being settled, whose batch lives until that is done. True: it is an event now. */
 static bool becomes_event(struct ps_client *client, struct ps_delivery *delivery)
 {
@@ -148,6 +154,9 @@ static void link_told(struct ps_event ***last, struct ps_delivery *delivery)
 void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_err_t err)
 {
     struct ps_client *client = batch->client;
+    bool unreachable = err == ps_refusal_code(PS_UNREACHABLE), in_handles = unreachable || err == RD_KAFKA_RESP_ERR__QUEUE_FULL;
+    char text[512];
+    if (unreachable) ps_refusal_unreachable_text(&client->open.refusal, text, sizeof(text));
     struct ps_event *told = NULL, **last_told = &told;
     uint32_t count = batch->size - from;
     if (!count) return;
@@ -155,10 +164,15 @@ void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_er
         struct ps_delivery *delivery = &batch->deliveries[i];
         delivery->err = err;
         delivery->status = RD_KAFKA_MSG_STATUS_NOT_PERSISTED;
+        if (unreachable) {
+            delivery->refused = PS_UNREACHABLE;
+            delivery->reason = strdup(text);
+        }
         if (becomes_event(client, delivery)) link_told(&last_told, delivery);
+        if (in_handles) note_failure(client, delivery, NULL); /* else the error is raised */
         atomic_store(&delivery->settled, true);
     }
-    if (err == RD_KAFKA_RESP_ERR__QUEUE_FULL) atomic_fetch_add(&client->dropped, count);
+    if (in_handles) atomic_fetch_add(&client->dropped, count);
     atomic_fetch_add(&batch->failed, count);
     ps_batch_settle(batch, count);
     if (told) ps_events_append(client->events, told); /* which hold the batch, and so the client */
@@ -185,7 +199,8 @@ void ps_deliveries_settle(struct ps_client *client, rd_kafka_event_t *event)
             name = ps_events_name(client->events, rd_kafka_topic_name(named));
         }
         delivery->topic_name = name;
-        if (!message->err) count_latency(client, delivery);
+        if (message->err) note_failure(client, delivery, rd_kafka_topic_name(message->rkt));
+        else count_latency(client, delivery);
         delivery->event.next = NULL;
         *last = &delivery->event;
         last = &delivery->event.next;

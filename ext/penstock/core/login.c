@@ -78,11 +78,12 @@ bool ps_set_credentials(struct ps_open *open, const char *user, const char *pass
     bool done = set(open->conf, "sasl.username", user, errstr, size) &&
                 set(open->conf, "sasl.password", password, errstr, size);
     pthread_mutex_unlock(&open->lock);
+    ps_redaction_add(&open->redaction, password);
     rd_kafka_t *rk = done ? enter(open) : NULL;
     if (!rk) return done;
     rd_kafka_error_t *error = rd_kafka_sasl_set_credentials(rk, user, password);
     if (error) {
-        snprintf(errstr, size, "%s", rd_kafka_error_string(error));
+        ps_open_quote(open, errstr, size, rd_kafka_error_string(error));
         rd_kafka_error_destroy(error);
         done = false;
     } else {

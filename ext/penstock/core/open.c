@@ -27,7 +27,8 @@ void ps_open_init(struct ps_open *open, const struct ps_open_kind *kind, rd_kafk
     open->settings = settings;
     ps_log_init(&open->log, open->name, open->address, settings->logs_to_mailbox);
     ps_bell_init(&open->tokens.bell);
-    ps_refusal_init(&open->refusal, settings->refusal_us);
+    ps_redaction_init(&open->redaction);
+    ps_refusal_init(&open->refusal, &open->connections, settings);
 }
 
 void ps_open_retain(struct ps_open *open)
@@ -42,6 +43,7 @@ void ps_open_unref(struct ps_open *open)
     if (open->close_job) ps_job_unref(open->close_job);
     rd_kafka_conf_destroy(open->conf);
     ps_refusal_destroy(&open->refusal);
+    ps_redaction_destroy(&open->redaction);
     ps_bell_destroy(&open->tokens.bell);
     ps_log_destroy(&open->log);
     open->kind->dispose(open);
@@ -83,19 +85,68 @@ static int resolve_cb(const char *node, const char *service, const struct addrin
     return getaddrinfo(node, service, hints, result);
 }
 
-rd_kafka_conf_t *ps_open_configure(struct ps_open *open)
+/* At once and with leaf locks only, whatever librdkafka holds. */
+static void log_cb(const rd_kafka_t *rk, int level, const char *facility, const char *text)
+{
+    if (rk) ps_open_log_librdkafka(rd_kafka_opaque(rk), level, facility, text);
+}
+
+/* As events, a consumer's lines would pile up while nobody polls; and those for stderr need nobody to take them. */
+static bool logs_at_once(const struct ps_open *open)
+{
+    return open->kind->type == RD_KAFKA_CONSUMER || !open->settings->logs_to_mailbox;
+}
+
+static rd_kafka_conf_t *configure(struct ps_open *open)
 {
     rd_kafka_conf_t *conf = rd_kafka_conf_dup(open->conf);
+    ps_redaction_of_conf(&open->redaction, conf);
     rd_kafka_conf_set_resolve_cb(conf, resolve_cb);
     rd_kafka_conf_set_opaque(conf, open);
     rd_kafka_conf_set_ssl_cert_verify_cb(conf, ps_certificate_cb); /* refused by a librdkafka without TLS, which needs none */
     ps_tokens_enable(conf, open->settings->token_provider);
+    if (logs_at_once(open)) rd_kafka_conf_set_log_cb(conf, log_cb);
     return conf;
+}
+
+/*
+ * What interceptors take is lost when librdkafka cannot make a client of their configuration. Older librdkafkas (2.0.2; not 2.14)
+ * free them, and destroying the configuration would free them again, so it stays; 2.14 forgets two lists, of 173 bytes each. Once
+ * for a client: what fails again is found out without interceptors.
+ */
+enum { FREES_INTERCEPTORS_ONCE = 0x020e0000 };
+
+static bool can_be_made(struct ps_open *open, char *errstr, size_t errstr_size)
+{
+    rd_kafka_conf_t *conf = configure(open);
+    rd_kafka_t *trial = rd_kafka_new(open->kind->type, conf, errstr, errstr_size);
+    if (trial) rd_kafka_destroy(trial);
+    else rd_kafka_conf_destroy(conf);
+    return trial != NULL;
+}
+
+/* Of a consumer only refusal.c needs interceptors, and can do without: those are not worth a configuration. */
+static bool has_interceptors(const struct ps_open *open)
+{
+    return open->kind->type == RD_KAFKA_PRODUCER || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE;
+}
+
+static rd_kafka_t *make(struct ps_open *open, char *errstr, size_t errstr_size)
+{
+    if (open->wasted_conf && !can_be_made(open, errstr, errstr_size)) return NULL;
+    rd_kafka_conf_t *conf = configure(open);
+    if (has_interceptors(open)) ps_connections_watch(&open->connections, conf);
+    if (open->kind->intercept) open->kind->intercept(open, conf);
+    rd_kafka_t *rk = rd_kafka_new(open->kind->type, conf, errstr, errstr_size);
+    if (rk) return rk;
+    open->wasted_conf = has_interceptors(open);
+    if (!open->wasted_conf || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE) rd_kafka_conf_destroy(conf);
+    return NULL;
 }
 
 static int open_locked(struct ps_open *open, char *errstr, size_t errstr_size)
 {
-    open->rk = open->kind->make(open, errstr, errstr_size);
+    open->rk = make(open, errstr, errstr_size);
     if (!open->rk) return -1;
     if (open->kind->begin(open, errstr, errstr_size) != 0) {
         rd_kafka_destroy(open->rk);
@@ -113,6 +164,7 @@ int ps_open_once(struct ps_open *open, char *errstr, size_t errstr_size)
     int result = 0;
     pthread_mutex_lock(&open->lock);
     if (atomic_load(&open->state) == PS_NEW) result = open_locked(open, errstr, errstr_size);
+    if (result != 0) ps_redact(&open->redaction, errstr);
     pthread_mutex_unlock(&open->lock);
     if (result == 0) ps_bell_ring(&open->tokens.bell); /* a token may have been asked for before it was open */
     return result;
@@ -178,6 +230,7 @@ void ps_open_note_error(struct ps_open *open, rd_kafka_resp_err_t err, const cha
     /* That all brokers are down says less than why the last one is. */
     if (err != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || !*open->last_error)
         snprintf(open->last_error, sizeof(open->last_error), "%s (%s)", text, rd_kafka_err2name(err));
+    ps_redact(&open->redaction, open->last_error);
     pthread_mutex_unlock(&open->lock);
 }
 
@@ -190,7 +243,34 @@ void ps_open_last_error(struct ps_open *open, char *text, size_t size)
 
 void ps_open_log(struct ps_open *open, int level, const char *facility, const char *text)
 {
-    ps_log_line(&open->log, level, facility, text);
+    char copy[1024];
+    ps_open_quote(open, copy, sizeof(copy), text);
+    ps_log_line(&open->log, level, facility, copy);
+}
+
+void ps_open_quote(struct ps_open *open, char *copy, size_t size, const char *text)
+{
+    snprintf(copy, size, "%s", text);
+    ps_redact(&open->redaction, copy);
+}
+
+static uint32_t outage(const struct ps_open *open)
+{
+    return atomic_load(&open->connections.outages);
+}
+
+void ps_open_log_librdkafka(struct ps_open *open, int level, const char *facility, const char *text)
+{
+    char copy[1024];
+    ps_open_quote(open, copy, sizeof(copy), text);
+    ps_log_librdkafka(&open->log, outage(open), level, facility, copy);
+}
+
+bool ps_open_log_error(struct ps_open *open, int level, rd_kafka_resp_err_t err, const char *text)
+{
+    char copy[1024];
+    ps_open_quote(open, copy, sizeof(copy), text);
+    return ps_log_error(&open->log, outage(open), level, err, copy);
 }
 
 /* ---- closing ---- */
@@ -231,7 +311,7 @@ static void start_closing(struct ps_open *open, int64_t timeout_ms, const char *
     if (!closing) return;
     ps_job_init(&closing->job, close_run, close_release);
     closing->open = open;
-    open->closed_because = reason;
+    atomic_store(&open->closed_because, reason);
     if (open->kind->closing) open->kind->closing(open);
     atomic_store(&open->close_by_us, ps_deadline_us(timeout_ms));
     ps_open_retain(open);
@@ -256,6 +336,17 @@ struct ps_job *ps_open_close(struct ps_open *open, int64_t timeout_ms, const cha
     struct ps_job *job = open->close_job;
     if (job) ps_job_retain(job);
     pthread_mutex_unlock(&open->lock);
+    return job;
+}
+
+struct ps_job *ps_open_end(struct ps_open *open)
+{
+    int64_t timeout_ms = open->settings->close_timeout_ms;
+    struct ps_job *job = ps_open_close(open, timeout_ms, "still open when the process ended");
+    const char *somebody_reads = NULL;
+    if (!job) return NULL;
+    atomic_compare_exchange_strong(&open->closed_because, &somebody_reads, "still closing when the process ended");
+    ps_open_hurry(open, ps_deadline_us(timeout_ms));
     return job;
 }
 

@@ -163,18 +163,22 @@ static void handle_log(struct ps_client *client, rd_kafka_event_t *event)
 {
     const char *facility, *text;
     int level;
-    if (rd_kafka_event_log(event, &facility, &text, &level) == 0) ps_open_log(&client->open, level, facility, text);
+    if (rd_kafka_event_log(event, &facility, &text, &level) == 0)
+        ps_open_log_librdkafka(&client->open, level, facility, text);
 }
 
+/* Newer librdkafkas (2.14) say each second that all brokers are down, as long as they are: listeners hear of it once. */
 static void handle_error(struct ps_client *client, rd_kafka_event_t *event)
 {
     rd_kafka_resp_err_t err = rd_kafka_event_error(event);
-    const char *text = rd_kafka_event_error_string(event);
+    char text[1024];
+    ps_open_quote(&client->open, text, sizeof(text), rd_kafka_event_error_string(event));
+    bool fatal = rd_kafka_event_error_is_fatal(event);
     ps_open_note_error(&client->open, err, text);
-    ps_events_error(client, err, text, rd_kafka_event_error_is_fatal(event));
+    bool news = ps_open_log_error(&client->open, fatal ? 2 : 4, err, text);
+    if (news || err != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) ps_events_error(client, err, text, fatal);
     if (atomic_load(&client->delivered) > 0) atomic_store(&client->open.refusal.worked, true);
     ps_refusal_error(&client->open.refusal, client->open.rk, err, text);
-    ps_open_log(&client->open, rd_kafka_event_error_is_fatal(event) ? 2 : 4, rd_kafka_err2name(err), text);
 }
 
 static void handle(struct ps_poller *poller, struct ps_client *client, rd_kafka_event_t *event)
@@ -213,6 +217,7 @@ static bool serve(struct ps_client *client, int64_t now, const struct ps_waiter 
     int64_t slice_us = now + client->settings.max_time_us;
     bool empty = drain(client, slice_us < deadline_us ? slice_us : deadline_us, waiter);
     if (ps_refusal_due(&client->open.refusal, now)) ps_refusal_act(client);
+    if (ps_unnoticed_due(client, now)) ps_unnoticed_log(client);
     return empty;
 }
 
@@ -261,7 +266,7 @@ static void sweep(struct ps_poller *poller, int64_t now)
     pthread_mutex_lock(&poller->lock);
     for (struct ps_client *client = poller->clients; client; client = client->next) {
         if (client->settings.sweep_us < shortest) shortest = client->settings.sweep_us;
-        if (ps_refusal_due(&client->open.refusal, now)) ps_poller_mark_ready(client);
+        if (ps_refusal_due(&client->open.refusal, now) || ps_unnoticed_due(client, now)) ps_poller_mark_ready(client);
         if (now - client->visited_us < client->settings.sweep_us) continue;
         client->visited_us = now;
         if (!ps_poller_borrow(client)) continue;

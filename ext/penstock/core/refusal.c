@@ -5,9 +5,13 @@
  * what is in flight, with the refusal for a verdict; and so again, each second, with what comes later, until one works. Of a
  * consumer, who polls it or waits for an answer of brokers is told instead.
  *
+ * A client whose brokers cannot be reached for refusal.unreachable_us gives up what is in flight in the same way, whether or not a
+ * connection ever worked, and until one works (connections.c). What is sent meanwhile is not handed to librdkafka (handover.c).
+ *
  * Written by who serves the client, or who takes the consumer's events; the text under refusal->lock.
  */
 #include "core.h"
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -54,8 +58,9 @@ static bool mentions(const char *text, const char *const *words)
  * sent, who expects something else. How it ends, and which librdkafka it is, changes the rest of the words. */
 static bool hung_up(const char *text)
 {
-    static const char *const ends[] = { "Broken pipe", "closed by peer", "reset by peer", NULL };
-    if (strstr(text, "in state SSL_HANDSHAKE")) return strstr(text, "Disconnected");
+    static const char *const ends[] = { "Broken pipe", "closed by peer", "reset by peer", NULL },
+                      *const handshake[] = { "Disconnected", "timed out in state", NULL };
+    if (strstr(text, "in state SSL_HANDSHAKE")) return mentions(text, handshake) || mentions(text, ends);
     return strstr(text, "in state UP") && mentions(text, ends);
 }
 
@@ -73,9 +78,12 @@ static enum ps_refused kind_of(rd_kafka_resp_err_t err, const char *text)
     }
 }
 
-void ps_refusal_init(struct ps_refusal *refusal, int64_t patience_us)
+void ps_refusal_init(struct ps_refusal *refusal, const struct ps_connections *connections,
+                     const struct ps_open_settings *settings)
 {
-    refusal->patience_us = patience_us;
+    refusal->connections = connections;
+    refusal->patience_us = settings->refusal_us;
+    refusal->unreachable_us = settings->unreachable_us;
     pthread_mutex_init(&refusal->lock, NULL);
 }
 
@@ -104,11 +112,17 @@ static void note(struct ps_refusal *refusal, enum ps_refused kind, const char *t
     if (atomic_load(&refusal->due_us) == 0) atomic_store(&refusal->due_us, ps_now_us() + refusal->patience_us);
 }
 
+/* No broker can be reached, as far as is known: what had rejected the client may be gone, and others may not reject it. */
+static bool only_unreachable(const struct ps_refusal *refusal)
+{
+    return atomic_load(&refusal->unreachable) && !ps_connections_rejected(refusal->connections);
+}
+
 /* Newer librdkafkas (2.14) tell of a broker that hangs up in their log only: when all are said to be down and no other error
  * has come, that is what they have done. */
 static void brokers_down(struct ps_refusal *refusal, rd_kafka_t *rk)
 {
-    if (atomic_load(&refusal->kind) != PS_NOT_REFUSED || atomic_load(&refusal->unreachable)) return;
+    if (atomic_load(&refusal->kind) != PS_NOT_REFUSED || !ps_connections_rejected(refusal->connections)) return;
     if (!has_worked(refusal, rk)) note(refusal, PS_REFUSED_PROTOCOL, "all brokers hang up without a word");
 }
 
@@ -126,7 +140,7 @@ bool ps_refusal_error(struct ps_refusal *refusal, rd_kafka_t *rk, rd_kafka_resp_
         return true;
     }
     atomic_store(&refusal->unreachable, true);
-    ps_refusal_forget(refusal); /* a broker that is down may be one that will not refuse */
+    if (only_unreachable(refusal)) ps_refusal_forget(refusal);
     return false;
 }
 
@@ -138,15 +152,40 @@ void ps_refusal_forget(struct ps_refusal *refusal)
 
 /* ---- giving up ---- */
 
-bool ps_refusal_due(const struct ps_refusal *refusal, int64_t now)
+/* A port that leaves TLS's handshake unanswered, as one does that takes it for a very long request. */
+static bool handshake_unanswered(const struct ps_refusal *refusal)
+{
+    return refusal->patience_us >= 0 && !atomic_load(&refusal->worked) &&
+           ps_connections_handshake_for(refusal->connections, refusal->patience_us);
+}
+
+bool ps_refusal_unreachable(const struct ps_refusal *refusal)
+{
+    return refusal->unreachable_us > 0 && ps_connections_none_for(refusal->connections, refusal->unreachable_us);
+}
+
+void ps_refusal_unreachable_text(const struct ps_refusal *refusal, char *text, size_t size)
+{
+    snprintf(text, size, "no broker could be reached for %" PRId64 " ms", refusal->unreachable_us / 1000);
+}
+
+static bool refused_for_too_long(const struct ps_refusal *refusal, int64_t now)
 {
     int64_t due_us = atomic_load(&refusal->due_us);
-    return due_us != 0 && now >= due_us;
+    return due_us ? now >= due_us : handshake_unanswered(refusal);
+}
+
+bool ps_refusal_due(const struct ps_refusal *refusal, int64_t now)
+{
+    return refused_for_too_long(refusal, now) ||
+           (ps_refusal_unreachable(refusal) && now >= atomic_load(&refusal->again_us));
 }
 
 bool ps_refusal_give_up(struct ps_refusal *refusal, rd_kafka_t *rk)
 {
-    if (has_worked(refusal, rk) || atomic_load(&refusal->kind) == PS_NOT_REFUSED) { /* or forgotten just when it was noted */
+    if (atomic_load(&refusal->kind) == PS_NOT_REFUSED && handshake_unanswered(refusal) && !has_worked(refusal, rk))
+        note(refusal, PS_REFUSED_PROTOCOL, "no answer to the TLS handshake");
+    if (has_worked(refusal, rk) || only_unreachable(refusal) || atomic_load(&refusal->kind) == PS_NOT_REFUSED) { /* or forgotten just when it was noted */
         ps_refusal_forget(refusal);
         return false;
     }
@@ -155,38 +194,64 @@ bool ps_refusal_give_up(struct ps_refusal *refusal, rd_kafka_t *rk)
 }
 
 /* With the client's lock held. */
-static void give_up(struct ps_client *client)
+static void give_up(struct ps_client *client, enum ps_refused kind)
 {
     struct ps_refusal *refusal = &client->open.refusal;
     atomic_fetch_add(&refusal->given_up, 1);
     if (ps_client_in_flight(client) == 0) return;
-    atomic_store(&refusal->purging, true);
+    atomic_store(&refusal->purging, kind);
     rd_kafka_purge(client->open.rk, PS_PURGE_ALL | RD_KAFKA_PURGE_F_NON_BLOCKING);
+}
+
+/* What is to be given up just now, if anything: brokers that refuse say more than that none can be reached. */
+static enum ps_refused reason(struct ps_client *client, int64_t now)
+{
+    struct ps_refusal *refusal = &client->open.refusal;
+    if (refused_for_too_long(refusal, now) && ps_refusal_give_up(refusal, client->open.rk)) return atomic_load(&refusal->kind);
+    if (!ps_refusal_unreachable(refusal)) return PS_NOT_REFUSED;
+    atomic_store(&refusal->again_us, now + AGAIN_US);
+    enum ps_refused kind = atomic_load(&refusal->kind);
+    return kind == PS_NOT_REFUSED ? PS_UNREACHABLE : kind;
 }
 
 void ps_refusal_act(struct ps_client *client)
 {
     struct ps_refusal *refusal = &client->open.refusal;
     if (atomic_load(&client->delivered) > 0) atomic_store(&refusal->worked, true);
-    if (!ps_refusal_give_up(refusal, client->open.rk)) return;
+    enum ps_refused kind = reason(client, ps_now_us());
+    if (kind == PS_NOT_REFUSED) return;
     pthread_mutex_lock(&client->open.lock); /* who begins to close it meanwhile has said how long it may take */
-    if (atomic_load(&client->open.state) == PS_OPEN) give_up(client);
+    if (atomic_load(&client->open.state) == PS_OPEN) give_up(client, kind);
     pthread_mutex_unlock(&client->open.lock);
 }
 
-bool ps_refusal_is_verdict(const struct ps_client *client, rd_kafka_resp_err_t err)
+static void copy_text(struct ps_refusal *refusal, char *text, size_t size)
 {
-    return (err == RD_KAFKA_RESP_ERR__PURGE_QUEUE || err == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT) &&
-           atomic_load(&client->open.refusal.purging);
+    pthread_mutex_lock(&refusal->lock);
+    snprintf(text, size, "%s", refusal->text);
+    pthread_mutex_unlock(&refusal->lock);
 }
 
 enum ps_refused ps_refusal_now(struct ps_refusal *refusal, char *text, size_t size)
 {
     enum ps_refused kind = atomic_load(&refusal->kind);
-    if (kind == PS_NOT_REFUSED) return kind;
-    pthread_mutex_lock(&refusal->lock);
-    snprintf(text, size, "%s", refusal->text);
-    pthread_mutex_unlock(&refusal->lock);
+    if (kind != PS_NOT_REFUSED) {
+        copy_text(refusal, text, size);
+    } else if (ps_refusal_unreachable(refusal)) {
+        kind = PS_UNREACHABLE;
+        ps_refusal_unreachable_text(refusal, text, size);
+    }
+    return kind;
+}
+
+/* A broker may have answered since the purge began: what it was for is its result all the same. */
+enum ps_refused ps_refusal_verdict(struct ps_client *client, rd_kafka_resp_err_t err, char *text, size_t size)
+{
+    struct ps_refusal *refusal = &client->open.refusal;
+    bool purged = err == RD_KAFKA_RESP_ERR__PURGE_QUEUE || err == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT;
+    enum ps_refused kind = purged ? atomic_load(&refusal->purging) : PS_NOT_REFUSED;
+    if (kind == PS_UNREACHABLE) ps_refusal_unreachable_text(refusal, text, size);
+    else if (kind != PS_NOT_REFUSED) copy_text(refusal, text, size);
     return kind;
 }
 
@@ -196,6 +261,7 @@ rd_kafka_resp_err_t ps_refusal_code(enum ps_refused kind)
     case PS_REFUSED_TLS: return RD_KAFKA_RESP_ERR__SSL;
     case PS_REFUSED_AUTHENTICATION: return RD_KAFKA_RESP_ERR__AUTHENTICATION;
     case PS_REFUSED_PROTOCOL: return RD_KAFKA_RESP_ERR__TRANSPORT;
+    case PS_UNREACHABLE: return RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN;
     case PS_NOT_REFUSED: break;
     }
     return RD_KAFKA_RESP_ERR_NO_ERROR;

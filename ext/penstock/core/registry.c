@@ -83,7 +83,7 @@ void ps_registry_hurry(void)
     pthread_mutex_unlock(&registry->lock);
 }
 
-unsigned ps_registry_close_all(struct ps_closing *closing, unsigned max, const char *reason)
+unsigned ps_registry_close_all(struct ps_closing *closing, unsigned max)
 {
     struct registry *registry = registry_get();
     unsigned found = 0, started = 0;
@@ -97,7 +97,7 @@ unsigned ps_registry_close_all(struct ps_closing *closing, unsigned max, const c
 
     for (unsigned i = 0; i < found; i++) { /* outside the lock: closing takes the client's, and that comes first */
         struct ps_open *open = closing[i].open;
-        struct ps_job *job = ps_open_close(open, open->settings->close_timeout_ms, reason);
+        struct ps_job *job = ps_open_end(open);
         if (job) closing[started++] = (struct ps_closing){ .open = open, .job = job };
         else ps_open_unref(open);
     }

@@ -48,7 +48,7 @@ static void take_error(struct ps_client *client, rd_kafka_error_t *error, struct
     taken->fatal = rd_kafka_error_is_fatal(error);
     taken->retriable = rd_kafka_error_is_retriable(error);
     taken->abortable = rd_kafka_error_txn_requires_abort(error);
-    snprintf(taken->text, sizeof(taken->text), "%s", rd_kafka_error_string(error));
+    ps_open_quote(&client->open, taken->text, sizeof(taken->text), rd_kafka_error_string(error));
     rd_kafka_error_destroy(error);
 
     /* After the first time, librdkafka says only that there was a fatal error. Which one matters. */
@@ -61,7 +61,7 @@ static void fail(struct ps_transaction_error *error, rd_kafka_resp_err_t err, co
     snprintf(error->text, sizeof(error->text), "%s", text);
 }
 
-/* Brokers have refused the client for long enough. */
+/* Brokers have refused the client for long enough, or cannot be reached. */
 static bool refused(struct ps_client *client, struct ps_transaction_error *error)
 {
     char text[sizeof(error->text)];
@@ -70,6 +70,17 @@ static bool refused(struct ps_client *client, struct ps_transaction_error *error
     if (kind == PS_NOT_REFUSED) return false;
     fail(error, ps_refusal_code(kind), text);
     error->refused = kind;
+    return true;
+}
+
+/* Of a call in an open transaction: whether the coordinator has got it, nobody knows, but making the same call again resumes it. */
+static bool unreachable(struct ps_client *client, struct ps_transaction_error *error)
+{
+    char text[sizeof(error->text)];
+    if (!ps_refusal_unreachable(&client->open.refusal)) return false;
+    ps_refusal_unreachable_text(&client->open.refusal, text, sizeof(text));
+    fail(error, ps_refusal_code(PS_UNREACHABLE), text);
+    error->retriable = true;
     return true;
 }
 
@@ -100,6 +111,7 @@ static void call(struct ps_transaction_job *job, enum ps_transaction_call call, 
 {
     bool sliced = call != PS_TRANSACTION_OFFSETS;
     if (take_fatal_error(job->client, &job->error)) return; /* librdkafka forgets to look for one made for a test */
+    if (!sliced && unreachable(job->client, &job->error)) return;
     for (;;) {
         int remaining_ms = ps_remaining_ms(job->deadline_us);
         int slice_ms = sliced && remaining_ms > SLICE_MS ? SLICE_MS : remaining_ms;
@@ -108,7 +120,7 @@ static void call(struct ps_transaction_job *job, enum ps_transaction_call call, 
         if (job->error.abortable) job->client->transactions.failed = true;
         bool ran_out = job->error.err && job->error.retriable && ps_now_us() >= slice_end_us;
         if (!ran_out || !sliced) return;
-        if (call == PS_TRANSACTIONS_INIT && refused(job->client, &job->error)) return;
+        if (call == PS_TRANSACTIONS_INIT ? refused(job->client, &job->error) : unreachable(job->client, &job->error)) return;
         if (slice_ms == remaining_ms) return;
         if (!closing && closing_gave_up(job->client)) return;
     }

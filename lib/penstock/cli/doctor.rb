@@ -21,7 +21,7 @@ module Penstock
       def run(arguments)
         rest = parser.parse(arguments)
         return 0 if @helped
-        raise UsageError, "doctor takes no #{rest.first}; see penstock doctor --help" unless rest.empty?
+        raise UsageError, "doctor takes options only; see penstock doctor --help" unless rest.empty?
 
         check_usage
         report = Penstock::Doctor.examine(servers: @kafka.servers, settings: @kafka.settings, timeout: @timeout)
@@ -34,9 +34,11 @@ module Penstock
       def check_usage
         raise UsageError, "--timeout takes a number of seconds above 0" unless @timeout.positive?
 
-        @kafka.servers.each { |server| Penstock::Doctor::Address.parse(server) }
-      rescue ArgumentError => e
-        raise UsageError, "--bootstrap: #{e.message}"
+        @kafka.servers.each.with_index(1) do |server, number|
+          Penstock::Doctor::Address.parse(server)
+        rescue ArgumentError
+          raise UsageError, "--bootstrap: server #{number} is no HOST:PORT"
+        end
       end
 
       def parser
@@ -67,7 +69,8 @@ module Penstock
       def load_file(file)
         require File.exist?(file) ? File.expand_path(file) : file
       rescue LoadError => e
-        raise UsageError, "--require #{file}: #{e.message}"
+        missing = e.path && e.path != file ? "#{e.path} that it requires" : "it"
+        raise UsageError, "--require: #{missing} cannot be loaded"
       end
     end
   end

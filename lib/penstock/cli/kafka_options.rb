@@ -6,6 +6,10 @@ module Penstock
     # Never repeats a value: it may be a password.
     # @api private
     class KafkaOptions
+      # Nothing else is repeated as a name: of "sasl.password:c2VjcmV0==" the part before the "=" is no name.
+      NAME = /\A[a-zA-Z][\w.-]*\z/
+      private_constant :NAME
+
       def initialize
         @bootstrap = nil
         @from_files = {}
@@ -37,14 +41,16 @@ module Penstock
       def read(file)
         lines = File.readlines(file, chomp: true, encoding: "UTF-8").map(&:strip)
         lines.each_with_index.reject { |line, _| line.empty? || line.start_with?("#", ";") }
-             .to_h { |line, i| pair(line, "#{file}, line #{i + 1}") }
-      rescue SystemCallError, ArgumentError => e
-        raise UsageError, "--config #{file}: #{e.message}"
+             .to_h { |line, i| pair(line, "--config, line #{i + 1}") }
+      rescue SystemCallError => e
+        raise UsageError, "--config: #{SystemCallError.new(e.errno).message}" # without the file's name: it may be a setting
+      rescue ArgumentError
+        raise UsageError, "--config: the file is no valid UTF-8"
       end
 
       def pair(text, where)
         name, value = text.split("=", 2).map(&:strip)
-        raise UsageError, "#{where}: what is wanted is NAME=VALUE" if value.nil? || name.empty?
+        raise UsageError, "#{where}: what is wanted is NAME=VALUE" unless value && name.match?(NAME)
 
         name = "bootstrap.servers" if name == "metadata.broker.list"
         [name.to_sym, value]

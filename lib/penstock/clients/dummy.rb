@@ -24,6 +24,8 @@ module Penstock
     #
     # Any thread and fiber may use it, and a forked child. Never blocks.
     class Dummy
+      include AsJson
+
       # What librdkafka's setting is unless given
       MESSAGE_MAX_BYTES = 1_000_000
       private_constant :MESSAGE_MAX_BYTES
@@ -131,7 +133,7 @@ module Penstock
       # @api private
       def close(_timeout_ms = nil)
         @closed = true
-        [0, 0, 0, 0]
+        [0, 0, 0, 0, 0]
       end
 
       # It tells its monitor itself.
@@ -233,6 +235,9 @@ module Penstock
 
       # @return [String]
       def inspect = "#<#{self.class} #{state}>"
+
+      # (see AsJson#as_json)
+      def as_json(_options = nil) = json(state: state.to_s)
 
       private
 

@@ -5,6 +5,8 @@ module Penstock
     # Makes the errors of clients that send nothing, so that they read and behave like those of a real one.
     # @api private
     class Failure
+      include AsJson
+
       # What can be asked for by code: librdkafka's number, name and description of it, and whether such a message may
       # be in the topic all the same.
       CODES = {

@@ -5,6 +5,8 @@ module Penstock
     # What a client that sends nothing returns in place of a {DeliveryHandle}, whose public methods it has: the verdict
     # is in from the start. Immutable; any thread, fiber and process may use it.
     class Handle
+      include AsJson
+
       # @return [DeliveryReport] the verdict
       attr_reader :report
 
@@ -44,6 +46,9 @@ module Penstock
 
       # @return [String] the topic and the verdict
       def inspect = "#<#{self.class} topic=#{topic} #{report.status}>"
+
+      # (see AsJson#as_json)
+      def as_json(_options = nil) = json(topic:, status: report.status.to_s)
     end
   end
 end

@@ -13,6 +13,21 @@ module Penstock
     # @!attribute advice
     #   @return [String, nil] what to do about a problem
     Fact = Struct.new(:name, :status, :value, :advice) do
+      # What is found out may quote brokers and other programs: it is printable, on one line, and JSON takes it.
+      # @api private
+      def initialize(name, status, value, advice)
+        super(Fact.printable(name), status, Fact.printable(value), advice && Fact.printable(advice))
+      end
+
+      # Without the extension, of which this asks too, no broker is heard of.
+      # @return [String]
+      # @api private
+      def self.printable(text)
+        return Text.printable(text) if defined?(Text) && Text.respond_to?(:printable)
+
+        text.scrub.gsub(/[[:cntrl:]]/) { |char| char.dump[1..-2] }
+      end
+
       # @return [Fact] all is well
       def self.ok(name, value) = new(name, :ok, value, nil)
 
@@ -26,7 +41,7 @@ module Penstock
       def problem? = status == :problem
 
       # @return [String] the sentences, on one line
-      def to_s = [value.sub(/\.\z/, ""), advice].compact.join(". ").gsub(/\s+/, " ")
+      def to_s = [value.sub(/\.\z/, ""), advice].compact.join(". ")
     end
 
     # All that was found out.

@@ -14,6 +14,8 @@ module Penstock
     #
     # Any thread may use it, and it may be subscribed to any number of monitors.
     class ActiveSupportNotifications
+      include AsJson
+
       # @param events [Array<String, Symbol>] which; default: all, so also "statistics.emitted", which makes librdkafka count
       # @raise [LoadError] the gem activesupport is missing
       # @raise [EventUnknownError] there is no such event

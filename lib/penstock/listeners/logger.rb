@@ -10,32 +10,39 @@ module Penstock
     #
     #     penstock producer=orders event=messages.produced_sync messages=3 topics=bills:2,mails:1 ms=4.1
     #
-    # Levels: info for what was done, warn for reloads and slow listeners, error for errors; debug for the messages
-    # themselves, which have `details=` in place of `event=`. An error's text is written if it is Penstock's own; others'
-    # errors may quote what is not for a log, so their class and place are, and their text on debug.
+    # Levels: info for what was done, warn for reloads and slow listeners, error for errors, unless `levels` has another for the
+    # event; debug for the messages themselves, which have `details=` in place of `event=`. An error's text is written if it is
+    # Penstock's own; others' errors may quote what is not for a log, so their class and place are, and their text on debug.
     #
     # Blocks as long as the logger does: what is told of a call holds up the caller. Any thread may call it.
     class Logger
+      include AsJson
+
       # Bytes that are written of a payload and of a key.
       SHOWN_BYTES = 200
       # Messages of a batch that are written, and topics that are named.
       SHOWN = 10
       # What may stand in a line without quotes.
       PLAIN = %r{\A[\w.:/@,+()?-]+\z}
-      private_constant :SHOWN_BYTES, :SHOWN, :PLAIN
+      LEVELS = %i[debug info warn error].freeze
+      private_constant :SHOWN_BYTES, :SHOWN, :PLAIN, :LEVELS
 
       # @param logger [Logger] or anything with `debug`, `info`, `warn` and `error`
       # @param log_messages [Boolean] whether messages' contents are written, on debug: of at most 10 messages of a call, and
       #   200 bytes of each payload and key
-      # @raise [ArgumentError] the logger has not these methods
-      def initialize(logger, log_messages: true)
-        missing = %i[debug info warn error].reject { |level| logger.respond_to?(level) }
+      # @param levels [Hash{String, Symbol => Symbol, nil}] the level of an event's lines, by the event's name: :debug, :info,
+      #   :warn or :error; nil: none are written. Other events keep the level above
+      # @raise [ArgumentError] the logger has not these methods, or there is no such level
+      # @raise [EventUnknownError] there is no such event
+      def initialize(logger, log_messages: true, levels: {})
+        missing = LEVELS.reject { |level| logger.respond_to?(level) }
         unless missing.empty?
           raise ArgumentError, "a logger has the methods debug, info, warn and error; #{logger.class} lacks #{missing.join(", ")}"
         end
 
         @logger = logger
         @log_messages = log_messages
+        @levels = checked(levels)
       end
 
       # @return [Boolean] whether messages' contents are written
@@ -71,14 +78,18 @@ module Penstock
 
       # @api private
       def on_error_occurred(event)
+        return unless level_of(event, :error)
+
         payload = event.payload
         error = payload[:error]
         line(:error, event, type: payload[:type], topic: payload[:topic], partition: payload[:partition],
                             event_of: payload[:event], attempt: payload[:attempt], retry: payload[:retry],
-                            **counted(payload), **about(error))
+                            **counted(payload), **(token?(payload) ? place(error) : about(error)))
+        return if !@log_messages || token?(payload)
+
         case error
         when Error then nil
-        when Exception then details(event, error: error.class.name, text: Words.message(error)) if @log_messages
+        when Exception then details(event, error: error.class.name, text: Words.message(error))
         end
       end
 
@@ -88,8 +99,23 @@ module Penstock
 
       private
 
+      def checked(levels)
+        levels.to_h do |name, level|
+          unless respond_to?(Monitor.method_for(name.to_s))
+            raise ArgumentError, "no line is written of #{name}, so it has no level"
+          end
+          unless level.nil? || LEVELS.include?(level)
+            raise ArgumentError, "the level of #{name} is :debug, :info, :warn, :error or nil, not #{level.inspect}"
+          end
+
+          [name.to_s, level]
+        end.freeze
+      end
+
+      def level_of(event, usual) = @levels.fetch(event.id, usual)
+
       def single(event)
-        return unless wanted?(:info)
+        return unless wanted?(level_of(event, :info))
 
         message = event.payload[:message]
         line(:info, event, topic: Words.topic(message))
@@ -97,7 +123,7 @@ module Penstock
       end
 
       def several(event)
-        return unless wanted?(:info) # before topics are counted
+        return unless wanted?(level_of(event, :info)) # before topics are counted
 
         messages = event.payload[:messages]
         line(:info, event, **counts_of(messages))
@@ -109,7 +135,7 @@ module Penstock
         ms = case time
              when Integer, Float then time.round(3)
              end
-        write(level, producer: event.payload[:producer_id], event: event.id, **about, ms:)
+        write(level_of(event, level), producer: event.payload[:producer_id], event: event.id, **about, ms:)
       end
 
       # Not named `event`, so that counting those counts none twice.
@@ -121,8 +147,10 @@ module Penstock
         @logger.public_send(level, ["penstock", *words.filter_map { |key, value| word(key, value) }].join(" "))
       end
 
-      # A logger that does not say wants all.
+      # A logger that does not say wants all; nil: not written at all.
       def wanted?(level)
+        return false if level.nil?
+
         question = :"#{level}?"
         !@logger.respond_to?(question) || @logger.public_send(question)
       end
@@ -131,7 +159,7 @@ module Penstock
         return if nil.equal?(value) # it may be a BasicObject
 
         text = Words.text(value, 1_000)
-        "#{key}=#{text.match?(PLAIN) ? text : text.inspect}"
+        "#{key}=#{text.match?(PLAIN) ? text : Text.printable(text.inspect)}" # what turns the direction of text, inspect leaves
       end
 
       # What the event of a call that failed carries.
@@ -156,10 +184,15 @@ module Penstock
       end
 
       # Ours never show secrets or payloads.
+      # What token providers raise may hold the token.
+      def token?(payload) = payload[:type] == TokenRefresher::EVENT_TYPE
+
+      def place(error) = { error: error.class.name, at: error.backtrace&.first }
+
       def about(error)
         case error
         when Error then { error: error.class.name, code: error.code, text: Words.message(error) }
-        when Exception then { error: error.class.name, at: error.backtrace&.first }
+        when Exception then place(error)
         else { error: Words.text(error) }
         end
       end

@@ -5,6 +5,8 @@ module Penstock
     # What the listeners for metrics share: which producers they read, and books of their own in each process.
     # @api private
     class Measuring
+      include AsJson
+
       # Events of a call in which messages were sent.
       PRODUCED = %i[on_message_produced_sync on_message_produced_async on_messages_produced_sync
                     on_messages_produced_async].freeze

@@ -58,9 +58,7 @@ module Penstock
 
       # @return [String] an error's text, unless it makes it up when asked, and fails
       def message(error)
-        text(error.message, 1_000)
-      rescue StandardError => e
-        "(no text: #{e.class})"
+        text(Text.message(error), 1_000)
       end
 
       # @return [String] an error's code, else its class

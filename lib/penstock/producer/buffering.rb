@@ -54,6 +54,21 @@ module Penstock
         @buffer
       end
 
+      # @api private
+      def buffer_left? = status.active? && unsent_count.positive?
+
+      # At the end of the process, before everything that is open is closed: nobody flushes the buffer any more. Logged like the
+      # messages that a closing gives up.
+      # @api private
+      def log_unsent
+        count = unsent_count
+        text = "[#{id}] CLOSE: #{count} messages in the buffer were not sent: the producer was still open when the process " \
+               "ended. Call flush_sync or close before."
+        config.logger ? config.logger.add(3, text, "penstock") : $stderr.write("penstock: #{text}\n")
+      rescue StandardError => e
+        warn "penstock: the logger raised #{e.class}: #{e.message}"
+      end
+
       private
 
       def add_to_buffer(messages)

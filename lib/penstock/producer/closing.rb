@@ -10,18 +10,21 @@ module Penstock
       # once, and all wait for it. A transaction of another fiber is waited for.
       #
       # Blocks: this thread, until then, at most a tenth and a second longer than the timeout; interruptible at once, and
-      # closing then goes on by itself, on a thread of its own. May be called from a signal trap, an `at_exit` block and a forked
+      # closing then goes on by itself, on a thread of its own. When the process ends meanwhile, it gets `config.close_timeout`
+      # from then on, and what was not delivered is logged. May be called from a signal trap, an `at_exit` block and a forked
       # child. A transaction or flush that cannot go on before close returns is given up: one that the trap has interrupted,
       # or that is in another fiber of the same thread without a scheduler. Listeners that cannot go on then, as they need a
       # lock that the interrupted thread has (a logger's), are waited for as long as `config.listener_budget`, and told when the
       # trap has ended.
       #
-      # @param timeout [Numeric, nil] seconds to go on delivering; nil: without limit; default: `config.close_timeout`
+      # @param timeout [Numeric, nil] seconds to go on delivering, as a Float if it is more than an hour; nil: without limit;
+      #   default: `config.close_timeout`
       # @param force [Boolean] changes nothing: what is left when the time is up is always purged
       # @return [CloseReport] what became of the messages in flight
+      # @raise [ArgumentError] the timeout is none; or an Integer above an hour, which looks like milliseconds
       # @raise [ProducerTransactionalCloseAttemptError] this fiber is inside a transaction: nothing was closed
       def close(timeout: default_close_timeout, force: false) # rubocop:disable Lint/UnusedMethodArgument -- see there
-        check_timeout(timeout)
+        timeout = Seconds.of(timeout)
         trapped = SignalTrap.here?
         refuse_inside_transaction("close") unless trapped
         return @close_report if @close_report
@@ -68,12 +71,6 @@ module Penstock
       end
 
       private
-
-      def check_timeout(timeout)
-        return if timeout.nil? || (timeout.is_a?(Numeric) && timeout >= 0)
-
-        raise ArgumentError, "a timeout is a number of seconds, not negative, or nil: #{timeout.inspect}"
-      end
 
       def default_close_timeout = config ? config.close_timeout / 1000.0 : 0
 
@@ -170,7 +167,7 @@ module Penstock
           @events.await_told(deadline) unless stuck || listening
           status.closed!
           apart { IdleDisconnector.forget(self) }
-          CloseReport.new(*parts, unsent_count).freeze
+          CloseReport.new(*parts.first(4), unsent_count, parts[4]).freeze
         end
       end
 
@@ -185,7 +182,7 @@ module Penstock
         parts = @connections.values.filter_map do |connection|
           connection.close(deadline && [(deadline - now) * 1000, 0].max)
         end
-        parts.reduce([0, 0, 0, 0]) { |sums, part| sums.zip(part).map(&:sum) }
+        parts.reduce([0] * 5) { |sums, part| sums.zip(part).map { |sum, count| sum + count } }
       end
 
       # Only hands them over: closing waits for the verdicts. In a thread of its own, as a transaction would wait for the

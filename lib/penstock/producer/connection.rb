@@ -82,7 +82,7 @@ module Penstock
       rescue ProducerClosedError
         @slot.close # also when it was closed by itself, as the process ends
       rescue StandardError => e
-        e.message.to_s.scrub.delete("\0").byteslice(0, 500).scrub("")
+        Text.message(e).byteslice(0, 500).scrub("")
       end
 
       # What is in flight may have to be told, whoever has sent it.

@@ -11,20 +11,20 @@ module Penstock
       #
       # Blocks: no.
       # @param username [String]
-      # @param password [String]
+      # @param password [String, Secret]
       # @return [nil]
       # @raise [ConfigurationInvalidError] the producer does not log in with a password
       def set_credentials(username, password)
         check_usable
         check_credentials(username, password, whose: "producer #{id}")
-        @credentials = Settings["sasl.username": username.dup.freeze, "sasl.password": password.dup.freeze].freeze # shows none
+        @credentials = [username.dup.freeze, password.is_a?(Secret) ? password : Secret.new(password)].freeze
         @connections.each_value { |connection| connection.clients.each { |client| log_in(client) } }
         nil
       end
 
       # @api private
       def log_in(client)
-        client.set_credentials(*@credentials.values) if @credentials && client.respond_to?(:set_credentials)
+        client.set_credentials(*@credentials) if @credentials && client.respond_to?(:set_credentials)
       end
     end
   end

@@ -5,6 +5,8 @@ module Penstock
     # One call that sends, as the hooks of {Around#around} get it. It belongs to the fiber that sends; use it there, and only
     # while the hook runs.
     class Sending
+      include AsJson
+
       # @return [Producer]
       attr_reader :producer
       # @return [:produce_sync, :produce_async, :produce_many_sync, :produce_many_async] a tombstone is produced like another
@@ -78,7 +80,10 @@ module Penstock
       end
 
       # @return [String] without the messages
-      def inspect = "#<#{self.class} #{producer.id} #{operation} messages=#{messages.size}>"
+      def inspect = "#<#{self.class} #{Text.printable(producer.id)} #{operation} messages=#{messages.size}>"
+
+      # (see AsJson#as_json)
+      def as_json(_options = nil) = json(producer: producer.id, operation: operation.to_s, messages: messages.size)
     end
   end
 end

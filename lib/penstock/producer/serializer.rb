@@ -60,13 +60,19 @@ module Penstock
       def made_of(payload, topic, index)
         @dumps ? @given.dump(payload) : @given.call(payload)
       rescue StandardError, ScriptError, SystemStackError => e
-        refuse("raised #{e.class}", payload, topic, index, e.message.lines.first)
+        refuse("raised #{e.class}", payload, topic, index, first_line_of(e))
+      end
+
+      def first_line_of(error)
+        text = error.message
+        line = text.encoding.dummy? ? text : text.lines.first # Ruby cannot look into a UTF-7 String
+        line && Text.printable(line).delete_suffix("\\n")
       end
 
       def refuse(what, payload, topic, index, why = nil)
         kind = Kernel.instance_method(:class).bind_call(payload)
         text = "#{"message #{index} of the batch: " if index}the serializer #{name} #{what} for a payload of the class #{kind}"
-        text << ": " << why.dup.force_encoding(text.encoding).scrub.chomp.delete_suffix(".") if why
+        text << ": " << why.delete_suffix(".") if why
         place = topic.is_a?(String) || topic.is_a?(Symbol) ? [topic.to_s] : []
         raise SerializationError.build(text, 0, nil, nil, [@producer_id], nil, nil, place, false, false, false)
       end

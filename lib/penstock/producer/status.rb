@@ -9,6 +9,8 @@ module Penstock
     #
     # Any thread and signal trap may ask.
     class Status
+      include AsJson
+
       # What {#to_sym} may be.
       STATES = %i[initial configured connected disconnecting disconnected closing closed].freeze
 
@@ -45,6 +47,9 @@ module Penstock
 
       # @return [String]
       def inspect = "#<#{self.class} #{self}>"
+
+      # (see AsJson#as_json)
+      def as_json(_options = nil) = json(status: to_s)
     end
   end
 end

@@ -251,6 +251,7 @@ module Penstock
         rescue TransactionError => e
           pause = config.wait_backoff_on_transaction_command * attempt / 1000.0
           again = e.retriable? && !e.fatal? && attempt < config.max_attempts_on_transaction_command
+          again &&= e.code != :all_brokers_down # that has lasted for config.unreachable_timeout already
           again &&= deadline.nil? || now + pause < deadline
           instrument("error.occurred") { { type: "transaction.#{name}", error: e, caller: self, retry: again, attempt: } }
           raise unless again

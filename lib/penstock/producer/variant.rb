@@ -13,6 +13,8 @@ module Penstock
     # Any thread and fiber may use it. While one of its methods runs, what the same fiber sends through the producer
     # itself goes through the variant too.
     class Variant
+      include AsJson
+
       # What topic_config may hold: librdkafka's topic settings that concern sending.
       TOPIC_SETTINGS = %i[
         acks request.required.acks compression.codec compression.type compression.level delivery.timeout.ms
@@ -34,7 +36,7 @@ module Penstock
       # @api private
       def self.override(kafka, others)
         synonyms = SYNONYMS.select { |names| others.keys.intersect?(names) }.flatten
-        Settings[kafka.except(*synonyms).merge(others)]
+        kafka.except(*synonyms).merge(others)
       end
 
       # @return [Producer]
@@ -65,7 +67,14 @@ module Penstock
       end
 
       # @return [String]
-      def inspect = "#<#{self.class} of #{producer.id} max_wait_timeout=#{max_wait_timeout.inspect} #{topic_config}>"
+      def inspect
+        "#<#{self.class} of #{Text.printable(producer.id)} max_wait_timeout=#{max_wait_timeout.inspect} #{topic_config}>"
+      end
+
+      # (see AsJson#as_json)
+      def as_json(_options = nil)
+        json(producer: producer.id, max_wait_timeout:, topic_config: topic_config.to_h { |name, value| [name.to_s, value.to_s] })
+      end
     end
   end
 end

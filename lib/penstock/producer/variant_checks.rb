@@ -8,7 +8,7 @@ module Penstock
       private
 
       def check_variant(max_wait_timeout, topic_config)
-        unless max_wait_timeout.nil? || (max_wait_timeout.is_a?(Integer) && !max_wait_timeout.negative?)
+        unless max_wait_timeout.nil? || (Seconds.integer?(max_wait_timeout) && !max_wait_timeout.negative?)
           raise VariantInvalidError, "max_wait_timeout is an Integer of ms or nil, not #{max_wait_timeout.inspect}"
         end
 
@@ -20,11 +20,16 @@ module Penstock
 
       def check_topic_config(topic_config)
         unless topic_config.is_a?(Hash) && topic_config.keys.all? { |name| name.is_a?(Symbol) || name.is_a?(String) }
-          raise VariantInvalidError, "topic_config is a Hash of settings by name, a Symbol, not #{topic_config.inspect}"
+          raise VariantInvalidError, "topic_config is a Hash of settings by name, a Symbol, not #{what_else(topic_config)}"
         end
 
-        topic_config.each_key { |name| check_topic_setting(name.to_sym) }
+        topic_config.each_key { |name| check_topic_setting(Text.printable(name).to_sym) }
+        twins = Settings.twins(topic_config.keys.map(&:to_sym)) or return
+        raise VariantInvalidError, "topic_config: #{twins.join(" and ")} are two names of one setting: give one of them"
       end
+
+      # Values of a Hash may be secret.
+      def what_else(given) = given.is_a?(Hash) ? "one with #{given.keys.grep_v(Symbol).grep_v(String).first.class}" : given.class
 
       def check_topic_setting(name)
         unless Variant::TOPIC_SETTINGS.include?(name)
@@ -50,8 +55,8 @@ module Penstock
       # An idempotence that nobody asked for gives way to an acks that somebody did.
       def overrides(topic_config)
         names = %i[acks request.required.acks]
-        given = topic_config.values_at(*names).compact.first
-        return topic_config if given.nil? || %w[all -1].include?(given.to_s)
+        name = names.find { |one| topic_config.key?(one) }
+        return topic_config if name.nil? || Settings.read(name, topic_config[name]) == "-1"
 
         { "enable.idempotence": false, **topic_config }
       end

@@ -70,9 +70,9 @@ module Penstock
         end
 
         # Without tags what they say is a part of the name.
-        def part(tag) = tag.to_s.gsub(/[^\w-]/, "_")
+        def part(tag) = Words.text(tag).gsub(/[^\w-]/, "_")
 
-        def tag_value(content) = content.to_s.gsub(/[,|#\n]/, "_")
+        def tag_value(content) = Words.text(content, 1_000).gsub(/[,|#[:cntrl:]]/, "_")
 
         def send_datagram
           return if @buffer.empty?

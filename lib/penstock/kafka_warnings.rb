@@ -1,0 +1,70 @@
+# frozen_string_literal: true
+
+module Penstock
+  # Part of {KafkaChecks}: settings that work, but not as their author may think, and those that give others a chance.
+  # @api private
+  module KafkaWarnings
+    LOOPBACK = /\A(localhost|.*\.localhost|127\.[\d.]+|\[?::1\]?)\z/i
+    private_constant :LOOPBACK
+
+    private
+
+    def warnings
+      [*@given.keys.filter_map { |name| about(name) }, *about_verification, *about_login, *about_statistics]
+    end
+
+    def about(name)
+      rows = (@table ||= self.class.table)[name] or return
+      deprecated = rows.all? { |_, description| description.include?("DEPRECATED") }
+      return "#{name} is deprecated: #{plain(rows.first.last)}" if deprecated
+
+      other = { producer: "C", consumer: "P" }.fetch(@role)
+      "#{name} has no effect on a #{@role}: it is a setting of the other kind of client" if rows.all? { |use, _| use == other }
+    end
+
+    def plain(description)
+      description.gsub(/\*\*\w+\*\*:?|<br>.*|`/, "").strip
+    end
+
+    def about_verification
+      return [] unless tls?
+      return ["enable.ssl.certificate.verification is off: anybody may pretend to be a broker"] unless verified?
+      return [] unless value(:"ssl.endpoint.identification.algorithm") == "none"
+
+      ["ssl.endpoint.identification.algorithm is none: anybody with a certificate of the same authority may pretend to be " \
+       "a broker"]
+    end
+
+    def verified? = (value(:"enable.ssl.certificate.verification") || "true") == "true"
+
+    def about_login
+      return [] unless login?
+
+      [about_clear_text, about_unsecured_tokens].compact
+    end
+
+    def about_clear_text
+      return if tls? || !%w[PLAIN OAUTHBEARER].include?(mechanism) || hosts.all?(LOOPBACK)
+
+      what = mechanism == "PLAIN" ? "the password" : "tokens"
+      "security.protocol is sasl_plaintext: #{what} can be read by everybody on the way to the brokers; set it to \"sasl_ssl\""
+    end
+
+    def about_unsecured_tokens
+      return unless mechanism == "OAUTHBEARER" && true?(:"enable.sasl.oauthbearer.unsecure.jwt")
+
+      "enable.sasl.oauthbearer.unsecure.jwt: tokens without a signature, which anybody can make; for tests only"
+    end
+
+    def hosts
+      servers = @effective[:"bootstrap.servers"] || @effective[:"metadata.broker.list"]
+      servers.to_s.split(",").map { |server| server.strip.sub(%r{\A\w+://}, "").sub(/:\d*\z/, "") }.reject(&:empty?)
+    end
+
+    def about_statistics
+      return [] unless @role == :consumer && given?(:"statistics.interval.ms") && value(:"statistics.interval.ms") != "0"
+
+      ["statistics.interval.ms has no effect on a consumer: nobody can listen to its statistics"]
+    end
+  end
+end

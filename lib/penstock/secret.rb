@@ -1,0 +1,62 @@
+# frozen_string_literal: true
+
+module Penstock
+  # The value of a setting that nobody may see: in place of each password, key and token, {Config#kafka} of a producer that was
+  # made, and {ConsumerConfig#kafka}, hold one. It says "[hidden]" in every text that is made of it, into whatever Hash it is
+  # copied, and only librdkafka gets the value itself.
+  #
+  # It can be given to another producer or consumer, and to `set_credentials`, in place of the value. It cannot be dumped by
+  # Marshal: what it were loaded from would have to hold the value. Immutable; any Ractor may have it.
+  # @!method ==(other)
+  #   Blocks: no; takes as long wherever the first difference is.
+  #   @param other [Secret, String, Object]
+  #   @return [Boolean] whether the other has the same value
+  # @!method eql?(other)
+  #   @param other [Object]
+  #   @return [Boolean] whether it is a Secret with the same value
+  # @!method hash
+  #   @return [Integer] the same for the same value, in this process
+  # @!method empty?
+  #   @return [Boolean]
+  # @!method text?
+  #   @return [Boolean] whether librdkafka gets what is meant: see {Settings.text?}
+  #   @api private
+  # @!method pem?
+  #   @return [Boolean] whether it looks like a certificate or a key
+  #   @api private
+  class Secret
+    # What stands for the value.
+    HIDDEN = "[hidden]"
+
+    # @return [String] {HIDDEN}
+    def to_s = HIDDEN
+    alias inspect to_s
+
+    # @return [String] {HIDDEN}; for ActiveSupport's JSON
+    def as_json(*) = HIDDEN
+
+    # @return [String] {HIDDEN} as JSON
+    def to_json(*) = "\"#{HIDDEN}\""
+
+    # @return [self] there is nothing to change in one
+    def dup = self
+
+    # @return [self] there is nothing to change in one
+    def clone(**) = self
+
+    # {HIDDEN} as YAML.
+    # @api private
+    def encode_with(coder)
+      coder.represent_scalar(nil, HIDDEN)
+    end
+
+    # @api private
+    def pretty_print(printer) = printer.text(HIDDEN)
+
+    # @raise [TypeError]
+    # @api private
+    def marshal_dump
+      raise TypeError, "a #{self.class} cannot be dumped: a password, key or token must not be stored by accident"
+    end
+  end
+end

@@ -1,0 +1,25 @@
+# frozen_string_literal: true
+
+module Penstock
+  # Text that others have written, such as brokers, or the exceptions of users' callbacks: made fit for a sentence, a log line
+  # or a terminal. See foreign_text.c.
+  # @api private
+  module Text
+    # @!method self.printable(object)
+    #   Any thread and Ractor; blocks nothing.
+    #   @param object [String, Object] in any encoding and with any bytes; of an object that is no String, its `to_s`
+    #   @return [String] valid UTF-8 with control characters escaped; the String itself if it is that already
+
+    # @param error [Exception] also one whose `message` raises
+    # @return [String] its printable message
+    def self.message(error)
+      printable(error.message)
+    rescue StandardError, SystemStackError => e
+      "(no text: #{e.class})"
+    end
+
+    # @param error [Exception]
+    # @return [String] its class and its printable message
+    def self.describe(error) = "#{printable(error.class)}: #{message(error)}"
+  end
+end

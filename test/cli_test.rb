@@ -45,8 +45,8 @@ class CLITest < PenstockTest
   end
 
   def test_commands_and_options_that_there_are_not_are_refused_in_one_line_with_the_nearest
-    assert_equal [2, "", "penstock: there is no command docter; did you mean doctor?\n"], cli("docter")
-    assert_equal [2, "", "penstock: there is no command xyz; see penstock --help\n"], cli("xyz")
+    assert_equal [2, "", "penstock: there is no such command; did you mean doctor?\n"], cli("docter")
+    assert_equal [2, "", "penstock: there is no such command; see penstock --help\n"], cli("xyz")
     assert_equal [2, "", "penstock: there is no option --nonsense; see penstock --help\n"], cli("--nonsense")
   end
 
@@ -121,12 +121,12 @@ class CLITest < PenstockTest
     Dir.mktmpdir do |directory|
       file = File.join(directory, "broken")
       File.write(file, "fine=1\nsasl.password #{SECRET}\n")
-      { ["--nonsense"] => /invalid option: --nonsense/, ["more"] => /doctor takes no more/,
+      { ["--nonsense"] => /invalid option: --nonsense/, ["more"] => /doctor takes options only/,
         ["-X", "a"] => /-X: what is wanted is NAME/,
-        ["-b", "a:b"] => /--bootstrap: "a:b" is no HOST:PORT/, ["--timeout", "0"] => /--timeout takes/,
-        ["--timeout", "soon"] => /invalid argument: --timeout soon/,
-        ["--config", "/no/such"] => %r{--config /no/such: No such file},
-        ["--config", file] => /broken, line 2: what is wanted/, ["-r", "no_such_file"] => /--require no_such_file: cannot load/ }
+        ["-b", "a,a:b"] => /--bootstrap: server 2 is no HOST:PORT/, ["--timeout", "0"] => /--timeout takes/,
+        ["--timeout", "soon"] => /invalid argument: --timeout$/,
+        ["--config", "/no/such"] => /--config: No such file/,
+        ["--config", file] => /--config, line 2: what is wanted/, ["-r", "no_such_file"] => /--require: it cannot be loaded/ }
         .each do |arguments, message|
           status, out, err = cli("doctor", *arguments)
           assert_equal [2, "", 1], [status, out, err.lines.size], err
@@ -135,6 +135,29 @@ class CLITest < PenstockTest
           refute_includes err, SECRET
         end
     end
+  end
+
+  # Wherever somebody may have put a value, in whatever order: only names of options are repeated.
+  def test_errors_about_usage_repeat_no_value
+    values = [SECRET, "a=#{SECRET}", "sasl.password:#{SECRET}==", "sasl.password=#{SECRET}", "#{SECRET} b=c",
+              "user:#{SECRET}@host", "\xFF#{SECRET}"]
+    options = lambda do |value|
+      [["--password=#{value}"], ["--password", value], ["-p#{value}"], ["-Z", value], ["--json=#{value}"], [value]]
+    end
+    usage = values.flat_map do |value|
+      [*options.call(value), *options.call(value).map { |given| ["doctor", *given] }, ["doctor", "--boot=#{value}"],
+       *["-b", "--bootstrap", "--config", "--timeout", "-r"].map { |option| ["doctor", option, value] },
+       *["--config=", "--timeout=", "--require=", "--bootstrap=#{SECRET}:"].map { |option| ["doctor", "#{option}#{value}"] }]
+    end
+    usage += [["doctor", "-X", SECRET], ["doctor", "-X#{SECRET}"], ["doctor", "-X", "sasl.password:#{SECRET}=="]]
+    usage.each do |arguments|
+      status, _, err = cli(*arguments)
+      refute_equal 0, status, arguments.inspect
+      refute_includes err, SECRET, arguments.inspect
+      assert_predicate err, :valid_encoding?
+    end
+    assert_equal "penstock: invalid option: --password\n", cli("doctor", "--password=#{SECRET}").last
+    assert_equal "penstock: there is no option --password; see penstock --help\n", cli("--password=#{SECRET}").last
   end
 
   def test_doctor_looks_at_what_it_was_told_to_load

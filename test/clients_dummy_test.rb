@@ -271,9 +271,9 @@ class ClientsDummyTest < ClientTestCase
   def test_it_is_configured_then_open_then_closed
     client = self.client
     states = [client.state, client.connect.state]
-    assert_equal [0, 0, 0, 0], client.close(1_000)
+    assert_equal [0, 0, 0, 0, 0], client.close(1_000)
     assert_equal %i[configured open closed], [*states, client.state]
-    assert_equal [[0, 0, 0, 0], 0, 0], [client.close(nil), client.purge, client.queue_size]
+    assert_equal [[0, 0, 0, 0, 0], 0, 0], [client.close(nil), client.purge, client.queue_size]
     assert_includes client.inspect, "closed"
   end
 

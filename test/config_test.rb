@@ -208,9 +208,44 @@ class ConfigTest < PenstockTest
   end
 
   def test_zero_bytes_are_refused
-    assert_includes invalid("linger.ms\0" => 1), "holds a zero byte"
-    assert_match(/"client\.id" holds a zero byte/, invalid("client.id": "a\0b"))
-    assert_match(/"client\.id" holds a zero byte/, invalid("client.id": "ab".encode("UTF-16LE")))
+    assert_match(/names.*zero byte.*"linger\.ms/, invalid("linger.ms\0" => 1))
+    assert_match(/name.*zero byte.*"linger\.ms/, invalid("linger.ms\0": 1))
+    assert_match(/client\.id must be UTF-8 without a zero byte/, invalid("client.id": "a\0b"))
+  end
+
+  NO_TEXT = ["a\xffb", "\xe9".b, "caf\xe9".dup.force_encoding("ISO-8859-1"), "ab".encode("UTF-16LE"), "ab".encode("UTF-16"),
+             "ab".encode("UTF-32BE"), "\u00c3\u00a9".encode("ISO-8859-1"), "a\0b"].freeze
+
+  def test_values_and_names_that_are_not_utf_8_are_refused_as_settings_that_are_wrong
+    names = %i[client.id linger.ms acks retries sasl.password transaction.timeout.ms security.protocol ssl.ca.pem
+               ssl.key.location queuing.strategy max.in.flight bootstrap.servers group.id enable.auto.commit]
+    NO_TEXT.each do |value|
+      names.each do |name|
+        assert_match(/#{Regexp.escape(name)} must be UTF-8 without a zero byte/, refused({ name => value }), value.inspect)
+        error = assert_raises(Penstock::ConfigurationInvalidError) { Penstock::Consumer.new { |c| c.kafka = { name => value } } }
+        assert_match(/#{Regexp.escape(name)} must be UTF-8/, error.message)
+      end
+      assert_match(/names of settings are .* in UTF-8 without a zero byte/, refused({ value => 1 }))
+      assert_match(/config\.id must be/, invalid { |config| config.id = value })
+      assert_raises(Penstock::VariantInvalidError) { producer.with(topic_config: { acks: value }) }
+      assert_raises(Penstock::VariantInvalidError) { producer.with(topic_config: { value => 1 }) }
+      assert_raises(Penstock::ConfigurationInvalidError) { Penstock::Settings.read("acks", value) }
+    end
+  end
+
+  def test_values_of_utf_8_in_any_encoding_that_is_meant_so_are_taken
+    ["caf\u00e9", "caf\u00e9".b, "cafe".encode("US-ASCII"), "cafe".encode("ISO-8859-1"), "\u{1f600}"].each do |value|
+      assert_equal value, producer("client.id": value).config.kafka[:"client.id"]
+    end
+  end
+
+  def test_credentials_that_are_no_text_are_refused
+    one = producer("security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": "x")
+    NO_TEXT.each do |value|
+      [[value, "x"], ["me", value], ["me", Penstock::Secret.new(value)]].each do |credentials|
+        assert_raises(Penstock::ConfigurationInvalidError) { one.set_credentials(*credentials) }
+      end
+    end
   end
 
   SECRET_SETTINGS.each do |name|
@@ -269,6 +304,22 @@ class ConfigTest < PenstockTest
     assert_raises(FrozenError) { config.polling.fd.max_time = 5 }
   end
 
+  # As ActiveSupport's HashWithIndifferentAccess does.
+  class StringsOnly < Hash
+    def transform_keys(*) = StringsOnly[to_h.transform_keys(&:to_s)]
+    def merge(other) = StringsOnly[super.transform_keys(&:to_s)]
+  end
+
+  def test_a_hash_that_knows_strings_only_is_read_like_any
+    given = StringsOnly["bootstrap.servers" => "127.0.0.1:1", "log_level" => 3, "sasl.mechanism" => "PLAIN",
+                        "security.protocol" => "sasl_ssl", "sasl.username" => "me", "sasl.password" => SECRET]
+    kafka = with_kafka(given).config.kafka
+    assert_instance_of Hash, kafka
+    assert_equal [3, true], kafka.values_at(:log_level, :"enable.idempotence")
+    refute_includes kafka.inspect, SECRET
+    assert_match(/needs sasl\.password/, refused(StringsOnly[given.except("sasl.password")]))
+  end
+
   def test_the_users_hash_stays_his_own
     kafka = { "bootstrap.servers": cluster.bootstrap_servers }
     config = with_kafka(kafka).config
@@ -296,6 +347,7 @@ class ConfigTest < PenstockTest
 
   def test_new_connects_nothing_and_starts_no_thread
     cluster
+    producer # the first makes the process's poller, which stays
     assert_leaves_nothing_open { 10.times { producer { |config| config.logger = Logger.new(nil) } } }
   end
 

@@ -319,7 +319,7 @@ class ConnectionPoolTest < PenstockTest
       report = pool.shutdown(timeout: 5)
       [available, offset, @made, report.to_a]
     end
-    assert_equal [1, 1, [1, 1], [0, 0, 0, 0, 0]], in_child
+    assert_equal [1, 1, [1, 1], [0] * 6], in_child
     refute_predicate borrower.producer, :closed?
     borrower.give_back
     assert_equal 2, pool.with { |producer| producer.produce_sync(topic:, payload: "parent").offset }
@@ -329,7 +329,7 @@ class ConnectionPoolTest < PenstockTest
     pool = self.pool(size: 1)
     topic = topic(partitions: 1)
     pool.with { |producer| producer.produce_sync(topic:, payload: "") }
-    assert_equal([0, 0, 0, 0, 0], in_child { pool.shutdown.to_a })
+    assert_equal([0] * 6, in_child { pool.shutdown.to_a })
     assert_equal 1, pool.with { |producer| producer.produce_sync(topic:, payload: "").offset }
   end
 

@@ -45,7 +45,7 @@ class ConsumerTest < ConsumerTestCase
     headers = RawRecords.headers(["none", nil], ["", "nameless"], ["\xFF\xFE", "no UTF-8"], *many)
     RawRecords.write(embedded_cluster, name, [RawRecords.record(0, headers)])
     message = embedded(name).poll(10_000)
-    assert_equal({ "none" => nil, "" => "nameless", "\xFF\xFE" => "no UTF-8", "many" => ["1", nil, ""] }, message.headers)
+    assert_equal({ "none" => nil, "" => "nameless", "\uFFFD\uFFFD" => "no UTF-8", "many" => ["1", nil, ""] }, message.headers)
     assert_equal [Encoding::UTF_8], message.headers.keys.map(&:encoding).uniq
     assert Ractor.shareable?(message)
   end
@@ -60,7 +60,7 @@ class ConsumerTest < ConsumerTestCase
     assert_same first.topic, second.topic
     assert_raises(FrozenError) { first.payload << "x" }
     assert_raises(FrozenError) { first.instance_variable_set(:@a, 1) }
-    assert_raises(TypeError) { Penstock::Message.new }
+    assert_raises(TypeError) { Penstock::Message.allocate }
     case first
     in { topic: ^name, payload: "p", headers: }
       assert_equal [{ "a" => %w[1 2] }, "offset=0"], [headers, first.inspect[/offset=0/]]
@@ -532,7 +532,7 @@ class ConsumerTest < ConsumerTestCase
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.close_timeout = -1 } }
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.kafka = nil } }
     error = assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.kafka = { 5 => 1 } } }
-    assert_match(/Symbols or Strings, not 5/, error.message)
+    assert_match(/Symbols or Strings, not Integer/, error.message)
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.id = "" } }
   end
 

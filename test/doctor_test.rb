@@ -353,6 +353,68 @@ class DoctorTest < PenstockTest
     assert_problem examined.facts, "broker 1 address", /advertises 127\.0\.0\.1:9, which is this machine/, /advertised\.listeners/
   end
 
+  # ---- hostile clusters ----
+
+  HOSTILE = "no \xFF \e[2J\nPROBLEM forged \u202E"
+
+  # As it is printed, and as JSON.
+  def assert_harmless(facts)
+    report = Doctor::Report.new(facts)
+    [*report.to_s.lines(chomp: true), *JSON.parse(JSON.generate(report.to_h)).fetch("facts").flat_map(&:values)].each do |text|
+      assert_predicate text, :valid_encoding?
+      refute_match(/[[:cntrl:]\u202E]/, text)
+    end
+    refute_match(/^PROBLEM forged/, report.to_s)
+  end
+
+  def test_hosts_and_a_cluster_id_that_steer_terminals_are_escaped
+    broker = advertising(cluster_id: HOSTILE) { |own| [own, [7, HOSTILE, 9092]] }
+    facts = cluster_facts(broker.address, timeout: 2)
+    assert_harmless facts
+    assert_ok facts, "#{broker.address} kafka", /cluster no \uFFFD \\x1B\[2J\\nPROBLEM forged \\u202E, 2 brokers/
+    assert_problem facts, "broker 7 name", /forged/, /advertised\.listeners/
+  end
+
+  def test_what_a_broker_says_of_a_login_is_escaped
+    broker = advertising(sasl_error: HOSTILE)
+    facts = cluster_facts(broker.address, "security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "u",
+                                          "sasl.password": SECRET)
+    assert_harmless facts
+    assert_problem facts, "#{broker.address} sasl", /SASL authentication error: no .*\\nPROBLEM forged/, /sasl\.password/
+  end
+
+  # What is done with the answer of the given broker, which librdkafka 2.14 may ask for one of the silent ones instead.
+  def advertised_facts(brokers, timeout:)
+    cluster = Doctor::Cluster.new([], {}, timeout:)
+    cluster.instance_variable_set(:@local, true)
+    cluster.send(:advertised, [Struct.new(:brokers).new(brokers)])
+    cluster.instance_variable_get(:@facts)
+  end
+
+  def test_brokers_that_never_answer_are_asked_together_and_what_is_left_out_is_noted
+    silent = []
+    host, port = listening { |socket| silent << socket }.split(":")
+    facts = nil
+    took = seconds_of { facts = advertised_facts((1..80).map { |id| [id, host, port.to_i] }, timeout: 0.5) }
+    assert_operator took, :<, GCLevel.slow? ? 60 : 12 # 80 times 0.5 s and more one by one
+    assert_problem facts, "broker 2 kafka", /no answer/, /Kafka listens/
+    left_out = fact(facts, "brokers")
+    assert_equal :note, left_out.status
+    assert_match(/\A(\d+) of 80 advertised brokers were looked at, at most 50 in/, left_out.value)
+    assert_includes 10..50, left_out.value.to_i # all that begin before the time is up
+  ensure
+    silent.each(&:close)
+  end
+
+  # In a cluster of that size each of our clients would start thousands of threads.
+  def test_of_thousands_of_advertised_brokers_50_are_looked_at_and_none_is_asked
+    broker = advertising { |own| [own, *(2..2_000).map { |id| [id, "127.0.0.1", 1] }] }
+    facts = cluster_facts(broker.address)
+    assert_match(/\A50 of 2000 advertised brokers/, fact(facts, "brokers").value)
+    assert_equal (2..50).map { |id| "broker #{id} tcp" }, facts.select(&:problem?).map(&:name)
+    assert_match(/only their names and ports/, facts.last.value)
+  end
+
   # ---- settings ----
 
   SECRET = "geheim-4711"
@@ -388,7 +450,7 @@ class DoctorTest < PenstockTest
     facts = [Doctor::Fact.ok("a", "fine"), Doctor::Fact.note("long name", "well\nknown."),
              Doctor::Fact.problem("b", "bad.", "Mend it.")]
     report = Doctor::Report.new(facts)
-    expected = ["         a          fine", "note     long name  well known", "PROBLEM  b          bad. Mend it.", "",
+    expected = ["         a          fine", "note     long name  well\\nknown", "PROBLEM  b          bad. Mend it.", "",
                 "1 problem"]
     assert_equal expected, report.to_s.lines(chomp: true)
     refute_predicate report, :fine?

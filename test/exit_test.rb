@@ -120,6 +120,45 @@ class ExitTest < PenstockTest
     assert_equal 2, errors.lines.size, errors
   end
 
+  # A close that goes on by itself has more time than the end of the process gives it, and nobody reads its report.
+  {
+    "that_was_interrupted" => "Timeout.timeout(0.2) { $one.close(timeout: 100) } rescue nil",
+    "without_limit_that_was_interrupted" => "Timeout.timeout(0.2) { $one.close(timeout: nil) } rescue nil",
+    "of_a_thread" => "Thread.new { $one.close(timeout: 100) }; sleep 0.01 until $one.closed?; sleep 0.1",
+    "that_ctrl_c_interrupted" => "Thread.new { sleep 0.2; Process.kill(:INT, Process.pid) }; $one.close(timeout: 100)"
+  }.each do |name, ending|
+    define_method("test_a_close_#{name}_delays_the_end_by_close_timeout_only_and_its_losses_are_logged") do
+      program = "require 'timeout'\n#{HEAD}$one = producer('one', 'message.timeout.ms': 25_000); produce($one, 3)\n#{ending}"
+      errors = nil
+      assert_operator seconds_of { _, errors, = ruby(program, "127.0.0.1:1", "test") }, :<, GCLevel.slow? ? 15 : 8
+      assert_match(/\[one\].*\b3 \D*messages were not delivered/, errors)
+    end
+  end
+
+  def test_a_consumers_close_without_limit_that_was_interrupted_delays_the_end_by_close_timeout_only
+    name = topic(partitions: 1)
+    program = <<~RUBY
+      require "timeout"
+      consumer = Penstock::Consumer.new do |config|
+        config.kafka = { "bootstrap.servers": ARGV[0], "group.id": "group-\#{ARGV[1]}" }
+        config.close_timeout = 400
+      end
+      consumer.subscribe(ARGV[1])
+      sleep 0.01 until (consumer.poll(100); consumer.assignment.any?)
+      puts "assigned"
+      $stdout.flush
+      $stdin.gets # the brokers are slow now
+      begin
+        Timeout.timeout(0.1) { consumer.close(timeout: nil) }
+      rescue Timeout::Error
+        nil
+      end
+    RUBY
+    slow = own_cluster
+    slow.create_topic(name)
+    assert_operator seconds_of_the_end(program, slow, name), :<, GCLevel.slow? ? 12 : 5
+  end
+
   # As at the end of any program, and not when Ruby frees it.
   def test_a_producer_first_used_inside_at_exit_after_others_were_closed_is_closed_by_the_end_of_the_process
     program = "at_exit { produce($late, 3) }\nrequire 'penstock'\n#{HEAD}$late = producer('late'); produce(producer)"
@@ -348,6 +387,21 @@ class ExitTest < PenstockTest
   end
 
   private
+
+  # The program writes a line when it may end, and reads one before it does. Meanwhile the cluster becomes slow.
+  def seconds_of_the_end(program, slow, name)
+    command = [RbConfig.ruby, "-w", "-I", Subprocess::LIBRARY, "-r", "penstock", "-e", program, slow.bootstrap_servers, name]
+    IO.popen(command, "r+") do |io|
+      assert_equal "assigned\n", io.gets
+      slow.set_round_trip_time(20_000)
+      seconds_of do
+        io.puts
+        io.read
+      end
+    end
+  ensure
+    slow.set_round_trip_time(0)
+  end
 
   # @return [Integer] how many messages partition 0 has, of a topic that only this test uses
   def arrived(topic) = producer.produce_sync(topic:, payload: "probe", partition: 0).offset

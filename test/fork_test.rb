@@ -305,7 +305,7 @@ class ForkTest < PenstockTest
       end
       [sent, one.close(timeout: 0).purged, busy.transaction?, busy.disconnectable?, busy.close(timeout: 5).to_a]
     end
-    assert_equal [:handed_over, 1, false, true, [0, 0, 0, 0, 0]], result
+    assert_equal [:handed_over, 1, false, true, [0] * 6], result
     leave << true
     transaction.join
     one.close(timeout: 0)

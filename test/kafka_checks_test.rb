@@ -1,8 +1,6 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
-require "yaml"
-require "pp"
 
 # What is refused, or warned of, before anything is made or connected.
 class KafkaChecksTest < PenstockTest
@@ -33,7 +31,7 @@ class KafkaChecksTest < PenstockTest
       [{ "ssl.ca.location": __FILE__ }, /ssl\.ca\.location has no effect without TLS.*security\.protocol/],
     "a_key_without_its_certificate" => [{ **TLS, "ssl.key.location": __FILE__ }, /the certificate is missing/],
     "a_certificate_without_its_key" => [{ **TLS, "ssl.certificate.location": __FILE__ }, /the key is missing/],
-    "a_file_that_is_not_there" => [{ **TLS, "ssl.ca.location": "/nonexistent" }, %r{no readable file "/nonexistent"}],
+    "a_file_that_is_not_there" => [{ **TLS, "ssl.ca.location": "/nonexistent/secret" }, /ssl\.ca\.location.*no such file/],
     "a_pem_that_is_none" => [{ **TLS, "ssl.ca.pem": "/etc/ca.pem" }, /ssl\.ca\.pem is no PEM/],
     "a_password_without_sasl" => [{ "sasl.password": "secret" }, /sasl\.password has no effect without SASL.*security\.protocol/],
     "a_password_with_tls_only" => [{ **TLS, "sasl.username": "me" }, /sasl\.username has no effect without SASL/],
@@ -56,7 +54,9 @@ class KafkaChecksTest < PenstockTest
     { "linger.ms": 10, "message.timeout.ms": 0 }, { "linger.ms": 10, "message.timeout.ms": 10 }, { "message.timeout.ms": 2_000 },
     { "linger.ms": "never", "message.timeout.ms": 1 }, { "ssl.endpoint.identification.algorithm": "none" },
     { **TLS, "ssl.ca.location": "probe" }, LOGIN, { **LOGIN, "security.protocol": "SASL_PLAINTEXT" },
-    { **OAUTH, "enable.sasl.oauthbearer.unsecure.jwt": true }, { **OAUTH, "sasl.oauthbearer.method": "OIDC" }
+    { **OAUTH, "bootstrap.servers": "localhost:9092,127.0.0.2,[::1]:9092", "sasl.oauthbearer.method": "OIDC" },
+    { **LOGIN, "bootstrap.servers": "kafka.example:9092", "security.protocol": "sasl_ssl" },
+    { **LOGIN, "bootstrap.servers": "kafka.example:9092", "sasl.mechanism": "SCRAM-SHA-256" }
   ].freeze
 
   VALID.each_with_index do |settings, i|
@@ -101,31 +101,114 @@ class KafkaChecksTest < PenstockTest
     assert_match(/penstock: \[\S+\] config\.kafka: socket\.blocking\.max\.ms is deprecated/, errors)
   end
 
-  def test_certificates_that_are_not_verified_are_warned_of
-    assert_match(/anybody may pretend/, checks({ **TLS, "enable.ssl.certificate.verification": false }).first)
-  end
-
   def test_a_pem_may_come_in_one_line
     pem = "-----BEGIN CERTIFICATE-----\\nabc\\n-----END CERTIFICATE-----\\n"
-    assert_equal pem.gsub("\\n", "\n"), producer(**TLS, "ssl.ca.pem": pem).config.kafka[:"ssl.ca.pem"]
+    assert_equal Penstock::Secret.new(pem.gsub("\\n", "\n")), producer(**TLS, "ssl.ca.pem": pem).config.kafka[:"ssl.ca.pem"]
+  end
+
+  # ---- booleans and other words: as librdkafka reads them ----
+
+  TRUE = [true, "true", "TRUE", "tRuE", "t", "T", 1, "1"].freeze
+  FALSE = [false, "false", "FALSE", "fAlSe", "f", "F", 0, "0"].freeze
+  NEITHER = ["yes", "no", "on", "off", "", "2", 2, -1, "-1", "01", "1.0", 1.0, "true ", " true", "tru", "truex", "t\n"].freeze
+
+  def booleans = Penstock::Client.setting_lines.grep(/Type: boolean/).map { |line| line[/\A\S+/] }.uniq
+
+  def test_every_boolean_is_read_as_librdkafka_reads_it
+    assert_operator booleans.size, :>, 15
+    booleans.each do |name|
+      assert_equal ["true"], TRUE.map { |value| Penstock::Settings.read(name, value) }.uniq, name
+      assert_equal ["false"], FALSE.map { |value| Penstock::Settings.read(name, value) }.uniq, name
+      assert_empty NEITHER.filter_map { |value| Penstock::Settings.read(name, value) }, name
+    end
+  end
+
+  FALSE.each_with_index do |value, i|
+    define_method("test_verification_turned_off_in_spelling_#{i}_is_warned_of") do
+      assert_match(/anybody may pretend/, checks({ **TLS, "enable.ssl.certificate.verification": value }).first)
+    end
+  end
+
+  TRUE.each_with_index do |value, i|
+    define_method("test_unsecured_tokens_in_spelling_#{i}_do_not_override_the_token_provider_unseen") do
+      unsecure = { **OAUTH, "enable.sasl.oauthbearer.unsecure.jwt": value }
+      error = assert_raises(Penstock::ConfigurationInvalidError) { checks(unsecure, token_provider: PROVIDER) }
+      assert_match(/choose one/, error.message)
+      assert_match(/unsecure\.jwt.*without a signature/, checks(unsecure).first)
+      assert_empty checks({ **TLS, "enable.ssl.certificate.verification": value })
+    end
+
+    define_method("test_committing_without_a_group_in_spelling_#{i}_is_refused") do
+      error = assert_raises(Penstock::ConfigurationInvalidError) do
+        Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": "a", "enable.auto.commit" => value } }
+      end
+      assert_match(/enable\.auto\.commit needs a "group\.id"/, error.message)
+    end
+  end
+
+  def test_what_librdkafka_does_not_read_is_its_own_error
+    { "enable.ssl.certificate.verification": "yes", "security.protocol": "tls",
+      "ssl.endpoint.identification.algorithm": "http" }.each do |name, value|
+      error = assert_raises(Penstock::ConfigurationInvalidError) { producer(name => value) }
+      assert_match(/config\.kafka: #{name}: /, error.message)
+    end
+  end
+
+  def test_words_are_read_as_librdkafka_reads_them_too
+    assert_match(/anybody may pretend/, checks({ "security.protocol": " SSL", "enable.ssl.certificate.verification": 0 }).first)
+    assert_equal true, producer(acks: "ALL").idempotent?
+    assert_equal false, producer("queuing.strategy": "LIFO").idempotent?
+    assert_raises(Penstock::ConfigurationInvalidError) { producer(acks: "ALL", "enable.idempotence": "T", retries: 0) }
+  end
+
+  def test_host_names_that_are_not_checked_are_warned_of_with_tls_only
+    off = { "ssl.endpoint.identification.algorithm": "NONE" }
+    assert_match(/identification\.algorithm is none/, checks({ **TLS, **off }).first)
+    assert_empty checks({ **TLS, "ssl.endpoint.identification.algorithm": "https" })
+    assert_empty checks(off)
+  end
+
+  def test_passwords_and_tokens_in_the_clear_are_warned_of_unless_all_brokers_are_on_this_machine
+    { LOGIN => /the password can be read/, { **OAUTH, "enable.sasl.oauthbearer.unsecure.jwt": 1 } => /tokens can be read/ }
+      .each do |settings, sentence|
+        ["kafka.example:9092", "localhost:9092,10.0.0.1:9092", "127.example", "sasl_plaintext://kafka.example:9092",
+         "localhost.example:9092"].each do |servers|
+          assert_match sentence, checks({ **settings, "bootstrap.servers": servers }).join, servers
+          assert_match sentence, checks({ **settings, "metadata.broker.list": servers }).join, servers
+        end
+      end
+    ["localhost", "LOCALHOST:9092", "127.0.0.1:9092, 127.1.2.3", "[::1]:9092", "a.localhost:1"].each do |servers|
+      assert_empty checks({ **LOGIN, "bootstrap.servers": servers })
+    end
+  end
+
+  # ---- two names of one setting ----
+
+  def test_two_names_of_one_setting_are_refused_by_both_names
+    aliases = Penstock::Settings::ALIASES
+    assert_operator aliases.size, :>=, 10
+    assert_equal :"sasl.mechanisms", aliases[:"sasl.mechanism"]
+    aliases.each do |one, other|
+      [[one, other], [other, one]].each do |names|
+        error = assert_raises(Penstock::ConfigurationInvalidError) { checks(names.to_h { |name| [name, 1] }) }
+        assert_match(/#{Regexp.escape(names[0])} and #{Regexp.escape(names[1])} are two names of one setting/, error.message)
+      end
+    end
+    error = assert_raises(Penstock::ConfigurationInvalidError) do
+      producer("sasl.mechanism" => "PLAIN", "sasl.mechanisms": "PLAIN")
+    end
+    assert_match(/sasl\.mechanism and sasl\.mechanisms/, error.message)
+    error = assert_raises(Penstock::ConfigurationInvalidError) do
+      Penstock::Consumer.new { |c| c.kafka = { "bootstrap.servers" => "a:1", "metadata.broker.list": "b:1" } }
+    end
+    assert_match(/bootstrap\.servers and metadata\.broker\.list/, error.message)
+    error = assert_raises(Penstock::VariantInvalidError) { producer.with(topic_config: { acks: 1, "request.required.acks": 1 }) }
+    assert_match(/acks and request\.required\.acks/, error.message)
   end
 
   # ---- secrets ----
 
   SECRETS = { **LOGIN, "sasl.password": "hunter2", "ssl.key.password": "hunter2" }.freeze
-
-  def test_settings_show_no_secrets_however_they_are_written
-    settings = producer(**SECRETS, "security.protocol": "sasl_ssl").config.kafka
-    assert_equal "hunter2", settings[:"sasl.password"]
-    others = [settings.dup, settings.merge(a: 1), { inside: settings },
-              Penstock::Producer::Variant.override(settings, { acks: 1 })]
-    [settings, *others].each do |shown|
-      [shown.inspect, shown.to_s, shown.to_json, shown.pretty_inspect, shown.to_yaml, "as #{shown}"].each do |text|
-        refute_includes text, "hunter2"
-        assert_includes text, "[hidden]"
-      end
-    end
-  end
 
   def test_secrets_are_in_no_inspect_log_line_event_or_error_of_a_producer_that_fails
     log = StringIO.new

@@ -30,6 +30,32 @@ class ListenersLoggerTest < MetricsTestCase
     lines(event).first.then { |severity, text| [severity, text.sub(/ ms=\d+\.\d+\z/, " ms=T")] }
   end
 
+  def test_an_event_has_the_level_that_was_given_for_it
+    levels = { "message.produced_sync" => :warn, :"producer.connected" => nil, "error.occurred" => :info }
+    one = producer
+    one.monitor.subscribe(listener(Logger::INFO, levels:))
+    one.produce_sync(topic: "bills", payload: "x")
+    one.monitor.instrument("error.occurred", { type: "test", error: RuntimeError.new("x") })
+    one.produce_async(topic: "bills", payload: "x").wait
+    assert_equal %w[WARN INFO INFO], @lines.map(&:first)
+    assert_empty lines("producer.connected")
+  end
+
+  def test_an_event_without_a_level_has_no_line_for_its_details_either
+    one = producer
+    one.monitor.subscribe(listener(Logger::DEBUG, levels: { "message.produced_sync" => nil, "error.occurred" => nil }))
+    one.produce_sync(topic: "bills", payload: "x")
+    one.monitor.instrument("error.occurred", { type: "test", error: RuntimeError.new("x") })
+    assert_equal [["INFO", "producer.connected"]], @lines.map { |level, line| [level, line[/event=(\S+)/, 1]] }
+  end
+
+  def test_levels_are_checked
+    assert_raises(Penstock::EventUnknownError) { listener(levels: { "message.produce_sync" => :info }) }
+    [["message.produced_sync", :fatal], ["message.produced_sync", "info"], ["message.acknowledged", :info]].each do |event, level|
+      assert_raises(ArgumentError) { listener(levels: { event => level }) }
+    end
+  end
+
   def test_a_producers_life_is_a_line_for_each_step_on_info
     one = producer { |config| config.id = "orders" }
     one.monitor.subscribe(listener(Logger::INFO))
@@ -147,6 +173,14 @@ class ListenersLoggerTest < MetricsTestCase
     refute_includes text, SECRET
     assert_equal "DEBUG", debug
     assert_match(/error=RuntimeError text="bad hunter2"/, quoted)
+  end
+
+  # What turns the direction of text would show another line than there is; inspect leaves it.
+  def test_no_value_steers_a_terminal_or_begins_another_line
+    tell(listener, "error.occurred", type: "a\e[2J\nb\u202Ec\xFF\u2066", error: Penstock::Error.new("x\e\u202E\ny"))
+    text = @lines.map(&:last).join
+    assert_match(/type="a\\e\[2J\\nb\\u202Ec\?\\u2066"/, text)
+    refute_match(/[[:cntrl:]\u202E\u2066]/, text)
   end
 
   # Neither a message nor anything in it has to be what it should be.

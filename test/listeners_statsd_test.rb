@@ -56,6 +56,14 @@ class ListenersStatsdTest < MetricsTestCase
 
   # ---- counts ----
 
+  def test_tags_that_are_no_utf8_or_hold_control_characters_are_sent_all_the_same
+    listener = statsd(tags: { env: "a\xFF\r\n\e|b" })
+    tell(listener, "error.occurred", type: "x\xFF\e", error: RuntimeError.new("y"))
+    listener.close
+    env = lines.find { |line| line.name.end_with?("errors") }.tags
+    assert_equal ["a?____b", "x?_"], env.values_at("env", "type").map { |tag| tag.dup.force_encoding(Encoding::UTF_8) }
+  end
+
   def test_calls_verdicts_and_bytes_are_counted
     listener = statsd(tags: { env: "test" })
     one = producer { |config| config.id = "orders" }

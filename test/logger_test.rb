@@ -50,7 +50,7 @@ class LoggerTest < PenstockTest
     refused = logging_unreachable_producer(lines)
     refused.produce_async(topic: "test", payload: "x")
     eventually { lines.to_a.any? { |severity, text| severity == Logger::ERROR && text.include?("FAIL") } }
-    eventually { lines.to_a.any? { |severity, text| severity == Logger::WARN && text.include?("TRANSPORT") } }
+    eventually { lines.to_a.any? { |severity, text| severity == Logger::WARN && text.include?("ALL_BROKERS_DOWN") } }
     refused.close(timeout: 0)
   end
 
@@ -104,6 +104,66 @@ class LoggerTest < PenstockTest
     producer { |config| config.id = "without" }.produce_sync(topic: "logged", payload: "x")
     eventually { lines.texts.any? }
     assert lines.texts.none? { |text| text.include?("without") }
+  end
+
+  def test_without_a_logger_lines_on_stderr_name_the_producer_and_the_consumer
+    _, errors, = ruby(<<~RUBY)
+      kafka = { "bootstrap.servers": "127.0.0.1:1" }
+      producer = Penstock::Producer.new { |config| [config.id = "orders", config.kafka = kafka] }
+      producer.produce_async(topic: "test", payload: "x")
+      consumer = Penstock::Consumer.new { |config| [config.id = "billing", config.kafka = kafka] }
+      consumer.assign("test" => [0]).poll(500)
+      [producer, consumer].each { |one| one.close(timeout: 0.1) }
+    RUBY
+    %w[orders billing].each { |id| assert_match(/^penstock: \[#{id}\] FAIL: .*127\.0\.0\.1:1/, errors) }
+    refute_match(/^%\d\|/, errors, "librdkafka's own lines")
+  end
+
+  # ---- problems that last ----
+
+  # librdkafka repeats a broker's error after a second, and both times as a line of its log and as an error. Newer ones report
+  # each second that all brokers are down.
+  def test_a_problem_that_lasts_is_logged_once
+    lines = Lines.new
+    errors = Queue.new
+    one = logging_unreachable_producer(lines, "reconnect.backoff.ms": 50)
+    one.monitor.subscribe("error.occurred") { |event| errors << event }
+    one.produce_async(topic: "test", payload: "x")
+    eventually { errors.size >= 3 }
+    one.close(timeout: 0)
+    codes = Array.new(errors.size) { errors.pop[:error].code }
+    assert_equal 1, codes.count(:all_brokers_down), "listeners hear of it once"
+    eventually { lines.texts.grep(/ALL_BROKERS_DOWN: \d/).any? }
+    problems = lines.texts.grep_v(/left out|CLOSE/).map { |text| text[/(refused|brokers are down)/] }
+    assert_equal ["brokers are down", "refused"], problems.sort
+    eventually { lines.texts.grep(/FAIL: \d more lines of this kind were left out/).any? }
+  end
+
+  def test_a_consumers_problem_that_lasts_is_logged_once
+    lines = Lines.new
+    consumer = Penstock::Consumer.new do |config|
+      config.kafka = { "bootstrap.servers": "127.0.0.1:1", "reconnect.backoff.ms": 50 }
+      config.logger = lines
+    end
+    consumer.assign("test" => [0])
+    eventually { consumer.poll(100) || lines.texts.grep(/ALL_BROKERS_DOWN/).any? }
+    consumer.poll(1_500)
+    consumer.close(timeout: 0.1)
+    eventually { lines.texts.grep(/left out/).any? }
+    assert_equal 1, lines.texts.grep(/refused/).size, lines.texts.join("\n")
+  end
+
+  def test_a_later_outage_is_logged_again
+    own = own_cluster
+    own.create_topic("logged", partitions: 1)
+    lines = Lines.new
+    one = producer(servers: own.bootstrap_servers, "reconnect.backoff.max.ms": 100) { |config| config.logger = lines }
+    1.upto(2) do |outages|
+      one.produce_sync(topic: "logged", payload: "x")
+      own.broker_down(1)
+      eventually { lines.texts.grep(/FAIL: .*refused/).size == outages }
+      own.broker_up(1)
+    end
   end
 
   # ---- too many lines ----
@@ -210,7 +270,7 @@ class LoggerTest < PenstockTest
     end
   end
 
-  def logging_unreachable_producer(logger)
-    producer(servers: "127.0.0.1:1") { |config| config.logger = logger }
+  def logging_unreachable_producer(logger, **kafka)
+    producer(servers: "127.0.0.1:1", **kafka) { |config| config.logger = logger }
   end
 end

@@ -30,6 +30,11 @@ class MessageTest < PenstockTest
   ILLEGAL_TOPICS.each_with_index do |name, i|
     REFUSED[:"illegal_topic_name_#{i}"] = [->(_) { { topic: name, payload: "" } }, /is no legal topic name/]
   end
+  { key: 5, payload: :symbol, headers: { "a" => 1 }, partition_key: 7 }.each do |name, value|
+    REFUSED[:"#{name}_that_to_s_would_mend"] = [->(topic) { { topic:, payload: "", name => value } }, /:#{name}\b.*use to_s/]
+  end
+  REFUSED[:a_symbol_as_header_name] = [->(topic) { { topic:, payload: "", headers: { a: "1" } } }, /:headers\b.*use to_s/]
+  REFUSED[:a_hash_as_payload] = [->(topic) { { topic:, payload: { a: 1 } } }, /:payload\b.*config\.serializer/]
   REFUSED.merge!(
     an_illegal_symbol_as_topic: [->(_) { { topic: :"a b", payload: "" } }, /"a b" is no legal topic name/],
     an_unknown_key: [->(topic) { { topic:, payload: "", colour: 1 } }, /unknown message key :colour/],
@@ -140,6 +145,43 @@ class MessageTest < PenstockTest
   def test_a_default_proc_of_a_message_is_not_asked
     message = Hash.new { flunk "asked" }.merge!(topic: topic(partitions: 1), payload: "")
     assert_equal 0, producer.produce_sync(message).offset
+  end
+
+  # As ActiveSupport::TimeWithZone: no Time, and answers as if it were one.
+  class Zoned
+    def initialize(time, &block)
+      @time = time
+      @block = block
+    end
+
+    def is_a?(type) = type == ::Time || super
+
+    def to_time
+      @block&.call
+      @time
+    end
+  end
+
+  # Its code may do anything: nothing that was read of the messages before is used afterwards.
+  def test_what_a_timestamps_code_does_to_the_messages_is_seen_or_not_and_harms_nothing
+    payload = "a" * 100_000
+    grown = Array.new(200) { |i| { topic: "t#{i}", payload: +"x" } }
+    time = Zoned.new(Time.at(1)) do
+      payload.replace("short")
+      grown.each { |one| one[:payload].replace("y" * 10_000) }
+      GC.start
+    end
+    stuck = unreachable_producer
+    assert_predicate stuck.produce_async(topic: "test", payload:, timestamp: time), :pending?
+    assert_equal 201, stuck.produce_many_async([*grown, { topic: "test", payload:, timestamp: time }]).size
+    stuck.close(timeout: 0)
+  end
+
+  def test_a_timestamp_that_only_claims_to_be_a_time_is_refused
+    error = assert_raises(Penstock::MessageInvalidError) do
+      producer.produce_async(topic:, payload: "", timestamp: Struct.new(:to_time) { def is_a?(_type) = true }.new("12:00"))
+    end
+    assert_match(/:timestamp is a Time/, error.message)
   end
 
   def test_nil_is_as_good_as_absent

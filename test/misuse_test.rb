@@ -46,7 +46,7 @@ class MisuseTest < PenstockTest
                            set_credentials state token_refresher= transactional?],
     Penstock::Poller => %i[alive? count drain id inspect name stats thread?],
     Penstock::ClientSlot => %i[answer attend await barred= changing= client= close handle inherited? inspect serve]
-  }.freeze
+  }.transform_values { |methods| methods + %i[as_json to_json] }.freeze
 
   # ---- closed ----
 
@@ -136,7 +136,7 @@ class MisuseTest < PenstockTest
     end
     [Penstock::Bearer, Penstock::Message, Penstock::DeliveryHandle, Penstock::ShareableProducer].each do |type|
       assert_raises(TypeError) { type.allocate }
-      assert_raises(TypeError, NoMethodError) { type.new }
+      assert_raises(TypeError, NoMethodError) { type.new } unless type == Penstock::Message # which a test may make
     end
   end
 

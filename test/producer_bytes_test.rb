@@ -81,6 +81,45 @@ class ProducerBytesTest < ProducerTestCase
     assert_equal [ms, ms, 1, 1_700_000_000_123, 2**40], stored(topic).map(&:timestamp)
   end
 
+  # As ActiveSupport::TimeWithZone: no Time, and answers as if it were one.
+  class Zoned
+    def initialize(time) = @time = time
+    def is_a?(type) = type == Time || super
+    def to_time = @time
+  end
+
+  def test_an_object_that_says_that_it_is_a_time_is_a_timestamp_alone_and_in_a_batch
+    name = topic(partitions: 1)
+    time = Time.at(1_700_000_000, 123, :millisecond)
+    message = { topic: name, payload: "x", timestamp: Zoned.new(time) }
+    producer.produce_sync(message)
+    producer.produce_many_sync([message, { **message, timestamp: time }, message])
+    assert_equal [1_700_000_000_123] * 4, stored(name).map(&:timestamp)
+  end
+
+  def test_such_an_object_is_no_timestamp_if_it_is_later_than_a_timestamp_can_be
+    far = { topic:, payload: "x", timestamp: Zoned.new(Time.at(5_000_000_000_000_000)) }
+    assert_raises(Penstock::MessageInvalidError) { producer.produce_async(far) }
+    assert_raises(Penstock::MessageInvalidError) { producer.produce_many_async([far]) }
+  end
+
+  def test_active_supports_own_times_are_timestamps
+    name = topic(partitions: 1)
+    output = ruby!(<<~RUBY, cluster.bootstrap_servers, name)
+      begin
+        require "active_support"
+        require "active_support/time"
+      rescue LoadError
+        exit
+      end
+      one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
+      time = ActiveSupport::TimeZone["Tokyo"].at(1_700_000_000, 123, :millisecond)
+      puts one.produce_sync(topic: ARGV[1], payload: "x", timestamp: time).offset
+    RUBY
+    skip "there is no ActiveSupport here" if output.empty?
+    assert_equal [1_700_000_000_123], stored(name).map(&:timestamp)
+  end
+
   # A real Kafka refuses them by default from an hour ahead on: message.timestamp.after.max.ms.
   def test_timestamps_of_the_future_are_stored_where_the_cluster_takes_them
     topic = topic(partitions: 1, on: embedded_cluster)

@@ -47,6 +47,64 @@ class RefusalTest < PenstockTest
     end
   end
 
+  # A port that takes a TLS handshake for the beginning of a long request, say. librdkafka waits for an answer for
+  # socket.connection.setup.timeout.ms, 30 seconds.
+  def with_a_port_that_says_nothing
+    server = TCPServer.new("127.0.0.1", 0) # the system takes the connections
+    yield "127.0.0.1:#{server.local_address.ip_port}"
+  ensure
+    server.close
+  end
+
+  def test_a_port_that_leaves_the_tls_handshake_unanswered_counts_as_a_rejection
+    with_a_port_that_says_nothing do |servers|
+      one = refused_producer(servers, "security.protocol": "ssl")
+      2.times do
+        start = now
+        error = assert_raises(Penstock::SecurityProtocolError) { one.produce_sync(topic: "refused", payload: "x") }
+        assert_operator now - start, :<, GCLevel.slow? ? 25 : 8
+        assert_match(/no answer to the TLS handshake.*may speak another protocol, without TLS/, error.message)
+      end
+    end
+  end
+
+  def test_a_slow_answer_to_the_tls_handshake_is_no_rejection
+    with_a_port_that_says_nothing do |servers|
+      one = refused_producer(servers, timeout: 60_000, "security.protocol": "ssl")
+      handle = one.produce_async(topic: "refused", payload: "x")
+      assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: 1_500) }
+      one.close(timeout: 0)
+    end
+  end
+
+  # librdkafka 2.14 reports such a port in its log only, and that all brokers are down.
+  def test_a_port_that_nobody_listens_to_is_no_rejection_however_librdkafka_reports_it
+    one = refused_producer("127.0.0.1:1", "security.protocol": "ssl")
+    handle = one.produce_async(topic: "refused", payload: "x")
+    assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: 2_500) }
+    one.close(timeout: 0)
+  end
+
+  # As with localhost where nobody listens on ::1.
+  def test_an_address_that_nobody_listens_to_does_not_hide_that_a_broker_rejects
+    with_a_port_that_hangs_up do |servers|
+      one = refused_producer("127.0.0.1:1,#{servers}", timeout: 2_000)
+      took = seconds_of { assert_raises(Penstock::SecurityProtocolError) { one.produce_sync(topic: "refused", payload: "x") } }
+      assert_operator took, :<, GCLevel.slow? ? 60 : 15
+    end
+  end
+
+  def test_a_broker_that_has_gone_since_it_hung_up_does_not_reject
+    one = handle = nil
+    with_a_port_that_hangs_up do |servers|
+      one = refused_producer(servers, timeout: 6_000, "reconnect.backoff.max.ms": 200)
+      handle = one.produce_async(topic: "refused", payload: "x")
+      assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: 1_000) }
+    end
+    assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: 7_000) }
+    one.close(timeout: 0)
+  end
+
   def test_without_a_limit_messages_wait_for_their_timeout
     with_a_port_that_hangs_up do |servers|
       one = refused_producer(servers, timeout: nil, "message.timeout.ms": 2_000, "transaction.timeout.ms": 5_000)
@@ -152,6 +210,15 @@ class RefusalTest < PenstockTest
     end
   end
 
+  # Older librdkafkas report it to a consumer only after socket.connection.setup.timeout.ms.
+  def test_a_consumer_learns_of_a_tls_handshake_that_is_not_answered
+    with_a_port_that_says_nothing do |servers|
+      setup = { "socket.connection.setup.timeout.ms": 1_000 }
+      one = refused_consumer(servers, "security.protocol": "ssl", **setup).assign("refused" => [0])
+      assert_raises(Penstock::SecurityProtocolError) { one.poll(60_000) }
+    end
+  end
+
   OAUTH = { "security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER" }.freeze
 
   def test_a_token_that_a_consumer_does_not_get_is_an_error_of_its_poll
@@ -162,7 +229,7 @@ class RefusalTest < PenstockTest
       config.oauth.token_provider_listener = provider
       config.logger = Logger.new(log)
     end
-    assert_match(/no #{one.id}/, assert_raises(Penstock::AuthenticationError) { one.poll(60_000) }.message)
+    assert_match(/token provider raised RuntimeError/, assert_raises(Penstock::AuthenticationError) { one.poll(60_000) }.message)
     eventually { log.string.match?(/ERROR.*#{one.id}.*the token provider raised RuntimeError/) }
     assert_equal %i[consumer_id bearer caller], provider.instance_variable_get(:@events).first.payload.keys
   end

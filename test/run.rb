@@ -26,8 +26,9 @@ class Run
 
   LONGEST = 1_200 # seconds for one process
   # Started first, the longest before all others: by what they take with the newer librdkafka.
-  LONG = %w[integration/broker_failures conformance consumer fork integration/security producer_recovery core close exit
-            integration/producer_transaction integration/consumer ractor gc interrupt poller producer_transaction].freeze
+  LONG = %w[integration/broker_failures conformance consumer fork integration/security producer_recovery core hostile_broker
+            close exit integration/producer_transaction integration/consumer ractor gc interrupt poller
+            producer_transaction].freeze
   ROOT = File.expand_path("..", __dir__)
   COMMAND = [RbConfig.ruby, "-w", "-Ilib", "-Itest", "-e", "ARGV.each { |file| require File.expand_path(file) }"].freeze
 

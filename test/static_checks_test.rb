@@ -96,11 +96,39 @@ class StaticChecksTest < Minitest::Test
     checks("a.c" => source) { |found| assert_match(/\Aa.c: twice: .*\[-Wanalyzer-double-free\]/, found.analyzer.first) }
   end
 
+  def test_a_string_of_foreign_text_made_elsewhere_is_found
+    source = <<~C
+      #include <ruby/encoding.h>
+      VALUE host(const char *text)
+      {
+          return rb_utf8_str_new_cstr(text); /* rb_str_new_cstr(text) in a comment is none */
+      }
+      VALUE topic(const char *text, long size)
+      {
+          return rb_enc_interned_str(text, size, NULL);
+      }
+      VALUE sentence(const char *text)
+      {
+          rb_str_catf(made, "%ld: %s", 1L, text);
+          return rb_sprintf("%ld of %" PRIsVALUE, 1L, rb_str_new_frozen(made));
+      }
+      VALUE literal(void)
+      {
+          return rb_str_new_cstr("ours");
+      }
+    C
+    found = ["a.c: host: rb_utf8_str_new_cstr", "a.c: topic: rb_enc_interned_str", "a.c: sentence: rb_str_catf"]
+    allowed = source.gsub(/(host|topic|sentence|literal)\(/, '\1_of(')
+    checks("a.c" => FACE + source, "foreign_text.c" => FACE + allowed) do |checked|
+      assert_equal found, checked.foreign_text
+    end
+  end
+
   # All but the analyzer, which says something else with each gcc: rake test:static runs that too.
   def test_our_own_sources
     library = File.join(ROOT, "lib/penstock/penstock.#{RbConfig::CONFIG["DLEXT"]}")
     ours = StaticChecks.new(File.join(ROOT, "ext/penstock"), library)
-    assert_empty ours.exported_symbols + ours.ruby_in_core + ours.unnamed_callbacks + ours.ruby_reached
+    assert_empty ours.foreign_text + ours.exported_symbols + ours.ruby_in_core + ours.unnamed_callbacks + ours.ruby_reached
   end
 
   def test_nothing_is_found_where_nothing_is_wrong

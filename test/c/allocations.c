@@ -17,7 +17,8 @@
 
 #define KINDS(kind) \
     kind(conf) kind(topic_conf) kind(client) kind(topic) kind(queue) kind(list) kind(partition) kind(headers) kind(event) \
-    kind(error) kind(metadata) kind(group) kind(mock_cluster) kind(memory)
+    kind(error) kind(metadata) kind(group) kind(mock_cluster) kind(memory) \
+    kind(dump)
 
 #define CONSTANT(name) kind_##name,
 #define STRING(name) #name,
@@ -89,6 +90,8 @@ static void *next_of(const char *name)
 MAKES(conf, rd_kafka_conf_t *, rd_kafka_conf_new, (void), ())
 MAKES(conf, rd_kafka_conf_t *, rd_kafka_conf_dup, (const rd_kafka_conf_t *conf), (conf))
 DESTROYS(conf, rd_kafka_conf_destroy, (rd_kafka_conf_t *conf), (conf), conf)
+MAKES(dump, const char **, rd_kafka_conf_dump, (rd_kafka_conf_t *conf, size_t *count), (conf, count))
+DESTROYS(dump, rd_kafka_conf_dump_free, (const char **dump, size_t count), (dump, count), dump)
 MAKES(topic_conf, rd_kafka_topic_conf_t *, rd_kafka_default_topic_conf_dup, (rd_kafka_t *rk), (rk))
 DESTROYS(topic_conf, rd_kafka_topic_conf_destroy, (rd_kafka_topic_conf_t *conf), (conf), conf)
 

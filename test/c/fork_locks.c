@@ -333,7 +333,7 @@ static void abandon_and_hurry(void)
     now.client = NULL;
     ps_open_abandon(&client->open);
     struct ps_closing closing[4];
-    for (unsigned i = ps_registry_close_all(closing, 4, NULL); i-- > 0;) {
+    for (unsigned i = ps_registry_close_all(closing, 4); i-- > 0;) {
         ps_job_unref(closing[i].job);
         ps_open_unref(closing[i].open);
     }
@@ -422,7 +422,7 @@ static void live(bool fork_again)
     struct ps_closing closing[4];
     *stage = 1;
     if (ps_registry_count() != 0 || ps_registry_closing_count() != 0) die("a registry that is the parent's");
-    if (ps_registry_close_all(closing, 4, NULL) != 0) die("something to close that is the parent's");
+    if (ps_registry_close_all(closing, 4) != 0) die("something to close that is the parent's");
     *stage = 2;
     rd_kafka_conf_t *conf = now.client ? rd_kafka_conf_dup(now.client->open.conf) : conf_with(NULL, NULL);
     rd_kafka_conf_set(conf, "bootstrap.servers", bootstraps, NULL, 0);

@@ -56,6 +56,23 @@ class DoctorOnKafkaTest < PenstockTest
     end
   end
 
+  [0, "0", "f", "F", "FALSE", false].each_with_index do |off, i|
+    define_method("test_a_certificate_that_is_not_verified_in_spelling_#{i}_is_told_to_be_so") do
+      facts = examine(SSL, "security.protocol": " SSL", "enable.ssl.certificate.verification": off)
+      assert_match(/nobody has verified/, facts.find { |fact| fact.name == "#{SSL} tls" }.value)
+    end
+  end
+
+  def test_names_and_values_that_are_no_text_are_a_problem_of_the_settings
+    [{ "sasl.password\xff" => "my-secret" }, { "client.id": "my-secret\xff" },
+     { "sasl.password\0" => "my-secret" }].each do |settings|
+      facts = Penstock::Doctor::Cluster.new([Penstock::Doctor::Address.parse(PLAINTEXT)], settings, timeout: 20).facts
+      assert_equal ["settings"], facts.map(&:name)
+      assert_match(/UTF-8/, facts.first.value)
+      refute_match(/secret/, facts.join)
+    end
+  end
+
   def test_tls_that_was_agreed_on_is_told_even_if_the_password_was_wrong
     facts = examine(SASL_SSL, **TLS_LOGIN, "sasl.password": "wrong-secret")
     assert_equal %i[ok problem], facts.last(2).map(&:status)

@@ -22,7 +22,7 @@ Mutation.define "doctor: shuts nobody with the same transactional.id out",
                 test: "test/doctor_test.rb", only: "test_a_transactional_id_in_the_settings_is_left_alone"
 
 Mutation.define "doctor: each step has its time",
-                file: "lib/penstock/doctor/cluster.rb", from: "now < deadline ? retry : raise", to: "retry",
+                file: "lib/penstock/doctor/steps.rb", from: "now < deadline ? retry : raise", to: "retry",
                 test: "test/doctor_test.rb", only: "test_a_port_that_says_nothing_is_a_problem_when_the_time_is_up"
 
 Mutation.define "doctor: follows what brokers advertise",
@@ -38,3 +38,17 @@ Mutation.define "doctor: tells of gems that bring their own librdkafka",
                 file: "lib/penstock/doctor/neighbours.rb", from: "*gems_with_librdkafka, ",
                 test: "test/doctor_test.rb",
                 only: "test_gems_that_bring_a_librdkafka_or_a_zstd_of_their_own_are_told_of"
+
+Mutation.define "doctor: of any number of advertised brokers, 50 are looked at",
+                file: "lib/penstock/doctor/cluster.rb", from: "brokers.first(AT_MOST)", to: "brokers",
+                test: "test/doctor_test.rb",
+                only: "test_of_thousands_of_advertised_brokers_50_are_looked_at_and_none_is_asked"
+
+Mutation.define "doctor: advertised brokers are looked at together",
+                file: "lib/penstock/doctor/cluster.rb", from: ".clamp(1, TOGETHER)", to: ".clamp(1, 1)",
+                test: "test/doctor_test.rb",
+                only: "test_brokers_that_never_answer_are_asked_together_and_what_is_left_out_is_noted"
+
+Mutation.define "doctor: of an option in a usage error only the name is repeated",
+                file: "lib/penstock/cli.rb", from: '[/\A(?:--[\w-]+|-\w)/]', to: "",
+                test: "test/cli_test.rb", only: "test_errors_about_usage_repeat_no_value"

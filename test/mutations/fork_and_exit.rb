@@ -97,7 +97,7 @@ Mutation.define("overload: a full queue waits for room",
                 only: "test_a_full_queue_loses_nothing_and_tells_nothing_twice_with_any_policy")
 Mutation.define("overload: what is dropped has one verdict, and is told",
                 file: "ext/penstock/client_class.c",
-                from: "    if (drop) name_dropped(handover);\n", to: "    (void)name_dropped;\n",
+                from: "    if (result) name_dropped(handover);\n", to: "    (void)name_dropped;\n",
                 test: "test/overload_test.rb", only: "test_a_full_queue_loses_nothing_and_tells_nothing_twice_with_any_policy")
 Mutation.define("overload: a consumer's statistics are off",
                 file: "ext/penstock/config.c",
@@ -109,9 +109,10 @@ Mutation.define("overload: statistics that nobody listens to are freed",
                 test: "test/overload_test.rb",
                 only: "test_what_comes_by_itself_and_nobody_wants_takes_no_memory")
 Mutation.define("overload: a consumer's log lines wait in no queue of librdkafka's",
-                file: "ext/penstock/core/consumer.c",
-                from: "    if (open->settings->logs_to_mailbox) rd_kafka_conf_set_log_cb(conf, log_cb);\n",
-                to: "    (void)log_cb;\n", test: "test/consumer_test.rb", only: "test_log_lines_come_while_nobody_polls")
+                file: "ext/penstock/core/open.c",
+                from: "    return open->kind->type == RD_KAFKA_CONSUMER || !open->settings->logs_to_mailbox;\n",
+                to: "    return !open->settings->logs_to_mailbox;\n",
+                test: "test/consumer_test.rb", only: "test_log_lines_come_while_nobody_polls")
 Mutation.define("overload: log lines that nobody takes are dropped and counted",
                 file: "ext/penstock/core/mailbox.c",
                 from: "mail && (mailbox->size < MAILBOX_LIMIT || level == PS_MAIL_LAST);",

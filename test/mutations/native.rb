@@ -75,7 +75,10 @@ Mutation.define "native: librdkafka's errors are destroyed",
                 to: "    refusal->fatal = rd_kafka_error_is_fatal(error);\n", **allocations
 
 Mutation.define "native: the configuration of a consumer that is refused is destroyed",
-                file: "ext/penstock/core/consumer.c", from: "    if (!rk) rd_kafka_conf_destroy(conf);\n", **allocations
+                file: "ext/penstock/core/open.c",
+                from: "    if (!open->wasted_conf || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE) " \
+                      "rd_kafka_conf_destroy(conf);\n",
+                **allocations
 
 Mutation.define "native: the offsets of a transaction's call that is refused are destroyed",
                 file: "ext/penstock/core/transaction.c",

@@ -101,7 +101,7 @@ module FiberSchedulers
     def strays = 0
 
     # Timeout.timeout knows nothing of the old one's fibers.
-    def timeout(seconds, &block) = (old? ? Async::Task.current.with_timeout(seconds, &block) : Timeout.timeout(seconds, &block))
+    def timeout(...) = (old? ? Async::Task.current.with_timeout(...) : Timeout.timeout(...))
     def timeout_error = old? ? Async::TimeoutError : Timeout::Error
 
     private

@@ -10,7 +10,7 @@ require_relative "plain_scheduler"
 # producer or a consumer and connects it: that is mostly Ruby, which would take a minute; gc_test.rb does it once.
 class GCExercises
   CLASSES = %i[attendant bearer client client_slot consumer delivery_handle embedded_cluster event_source fiber_group message
-               poller shareable_producer].freeze
+               poller secret shareable_producer].freeze
   PRESSURES = %i[stress auto_compact verify_compaction].freeze
   ROUNDS = 20
   STRESSED = 3 # rounds: each allocation costs a whole collection
@@ -83,6 +83,15 @@ class GCExercises
       same [*0...@rounds * 5], made.map(&:label)
       same true, one.partition_count(@topic) >= 1
       one.close
+    end
+  end
+
+  def secret
+    made = each_round { |i| Penstock::Secret.new("secret number #{i} is longer than what is embedded") }
+    lambda do
+      same made, each_round { |i| +"secret number #{i} is longer than what is embedded" }
+      same made, made.map { |each| { each => each }.keys.first }
+      same ["[hidden]"], made.map(&:inspect).uniq
     end
   end
 

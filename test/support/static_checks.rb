@@ -30,9 +30,22 @@ class StaticChecks
   HARMLESS = %w[rb_nogvl rb_errno_ptr].freeze # the second: where errno is, as newer Rubies write it
   RELEASES = "penstock_nogvl" # called with the GVL, to give it up
   RUBYS_INCLUDE = /^\s*#\s*include.*(?:ruby|penstock\.h)/
-  CHECKS = { "exported symbols" => :exported_symbols, "Ruby in the core" => :ruby_in_core,
-             "callbacks without a suffix" => :unnamed_callbacks, "Ruby without the GVL" => :ruby_reached,
-             "gcc -fanalyzer" => :analyzer }.freeze
+  # Text from outside becomes a String in this file only.
+  TEXT = "foreign_text.c"
+  # What makes a String of bytes, or puts a C String into one; and of what in our sources: literals are ours.
+  MAKES_TEXT = /\b(?:rb_(?:utf8_|usascii_|external_|locale_|filesystem_|interned_|enc_|enc_interned_|tainted_)?str_(?:new|cat)\w*|
+                   rb_(?:enc_)?interned_str\w*|rb_str_buf_new_cstr|rb_str_buf_cat\w*|rb_str_cat\w*)\((?!\s*(?:"|NULL))/x
+  FORMATS_TEXT = /\b(?:rb_sprintf|rb_raise|rb_exc_raise|rb_warn\w*|rb_enc_raise|rb_sys_fail\w*)\([^;]*%(?:[-\d.*]*)s/
+  # Functions that make Strings of what is no text from outside: [file, function] and why. MessagePack's documents are data.
+  DATA = {
+    ["config.c", "given"] => "names of settings in our source", ["config.c", "is"] => "values of settings in our source",
+    ["consumed_message.c", "bytes"] => "keys, payloads and values of headers",
+    ["consumer_class.c", "consumer_group_metadata"] => "librdkafka's own form of it, in bytes",
+    ["message.c", "parse_topic"] => "a topic name that was checked", ["shareable_producer.c", "slot_handle"] => "an id"
+  }.freeze
+  CHECKS = { "exported symbols" => :exported_symbols, "Strings of foreign text" => :foreign_text,
+             "Ruby in the core" => :ruby_in_core, "callbacks without a suffix" => :unnamed_callbacks,
+             "Ruby without the GVL" => :ruby_reached, "gcc -fanalyzer" => :analyzer }.freeze
 
   attr_reader :notes, :sources
 
@@ -64,6 +77,17 @@ class StaticChecks
       graph.called_in(file).grep(CallGraph::RUBY).map { |name| "#{file} calls #{name}" }
     end
     included + called
+  end
+
+  # Nothing else makes Strings of C's text, whose bytes may be no UTF-8 and may steer terminals. What Ruby makes anew of a VALUE
+  # (rb_str_new_frozen) is no concern of this; nor are penstock_raise and the like, as error.rb makes every message printable.
+  def foreign_text
+    (@face - [TEXT]).grep_v(/\Amessage_pack/).flat_map do |file|
+      functions(text(file)).flat_map do |name, body|
+        made = body.scan(MAKES_TEXT).grep_v(/_frozen\(|_to_interned/) + body.scan(FORMATS_TEXT)
+        DATA.key?([file, name]) ? [] : made.map { |call| "#{file}: #{name}: #{call.delete_suffix("(")[/\A\w+/]}" }
+      end
+    end
   end
 
   # Functions of ours that are given to who calls them without the GVL have a name that says so, or belong to the core.
@@ -102,6 +126,11 @@ class StaticChecks
     object = File.join(objects, "#{file.tr("/", "_")}.o")
     run("gcc", *flags, "-O0", "-fcallgraph-info", "-c", file, "-o", object)
     CallGraph::Unit.new(file, File.readlines(object.sub(/\.o\z/, ".ci")))
+  end
+
+  # @return [Array<Array(String, String)>] names of functions, and the text up to the end of each: the brace that begins a line
+  def functions(source)
+    source.gsub(%r{/\*.*?\*/}m, "").split(/^\}/).map { |part| [part[/^\w[^;={}()]*?(\w+)\([^;{}]*\)\n\{/m, 1], part] }
   end
 
   # The bare names among the arguments of those who take functions, and of calls among these.

@@ -1,0 +1,18 @@
+# frozen_string_literal: true
+
+# What proves rather than tests: it takes hours, finds what a test finds once in a thousand runs, and is run before a release.
+# docs/safety.md has what each printed last. Further proofs are rake tasks of their own, named here.
+PROOFS = %w[
+  mutations fuzz msgpack_engine asan tsan ubsan valgrind message_pack_storm message_pack_rounds ractors fork_and_exit overload
+  allocations gc gvl ffi hostile_broker
+].freeze
+
+desc "Everything that proves rather than tests, one after the other: rake proofs [ONLY=asan,hostile_broker]"
+task proofs: :compile do
+  require_relative "../test/support/proofs"
+
+  $stdout.sync = true
+  proofs = Proofs.new(PROOFS.to_h { |name| [name, [RbConfig.ruby, "-S", "rake", "test:#{name}"]] })
+  only = ENV.delete("ONLY").to_s.split(",") # what is left of it would choose within a proof
+  exit 1 unless proofs.run(only)
+end

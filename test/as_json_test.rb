@@ -1,0 +1,144 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+
+# Objects of Penstock's as JSON: small, without secrets and payloads, with ActiveSupport, with the json gem, and with neither.
+class AsJsonTest < PenstockTest
+  # What ActiveSupport does to every object, for where the gem is missing.
+  STAND_IN = <<~RUBY
+    begin
+      require "active_support"
+      require "active_support/json"
+    rescue LoadError
+      require "json"
+      class Object
+        def as_json(options = nil)
+          return to_hash.as_json(options) if respond_to?(:to_hash)
+          instance_variables.to_h { |name| [name[1..], instance_variable_get(name)] }.as_json(options)
+        end
+      end
+      class Hash; def as_json(options = nil) = to_h { |name, value| [name.to_s, value.as_json(options)] }; end
+      module Enumerable; def as_json(options = nil) = to_a.as_json(options); end
+      class Array; def as_json(options = nil) = map { |value| value.as_json(options) }; end
+      class Struct; def as_json(options = nil) = to_h.as_json(options); end
+      [String, Symbol, Numeric, NilClass, TrueClass, FalseClass].each do |type|
+        type.class_eval { def as_json(_options = nil) = is_a?(Symbol) ? to_s : self }
+      end
+      module AsJsonFirst; def to_json(*) = JSON.generate(as_json); end
+      [Penstock::AsJson, Object].each { |type| type.prepend(AsJsonFirst) }
+    end
+  RUBY
+
+  # Each public class, by an object of it.
+  OBJECTS = <<~'RUBY'
+    require "logger"
+    cluster = Penstock::EmbeddedCluster.new
+    kafka = { "bootstrap.servers": cluster.bootstrap_servers, "security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN",
+              "sasl.username": "HIDDEN", "sasl.password": "HIDDEN", "group.id": "g" }
+    plain = { "bootstrap.servers": cluster.bootstrap_servers }
+    cluster.create_topic("t")
+    producer = Penstock::Producer.new { |config| config.kafka = plain }
+    shareable = Penstock::Producer.new { |config| config.kafka = plain }.shareable
+    secret = Penstock::Producer.new { |config| config.kafka = kafka.except(:"group.id") }
+    consumer = Penstock::Consumer.new { |config| config.kafka = kafka }
+    message = { topic: "t", payload: "HIDDEN", key: "HIDDEN", headers: { "h" => "HIDDEN" }, label: producer }
+    events = Queue.new
+    producer.monitor.subscribe("message.produced_sync") { |event| events << event }
+    producer.monitor.subscribe("message.acknowledged") { |event| events << event }
+    producer.monitor.subscribe("error.occurred") { |event| events << event }
+    report = producer.produce_sync(message)
+    handle = producer.produce_async(message)
+    error = begin; producer.produce_sync(topic: "t", payload: 5); rescue Penstock::Error => e; e; end
+    many = begin; producer.produce_many_sync([message, { **message, partition: 99 }]); rescue Penstock::Error => e; e; end
+    sleep 0.01 until events.size >= 3
+    sending = nil
+    producer.around("produce_sync") { |given, &send| sending = given; send.call } rescue nil
+    dummy = Penstock::Clients::Dummy.new(Penstock::Config.new.tap { |c| c.kafka = plain; c.finish }, Penstock::Monitor.new)
+    objects = [cluster, producer, secret, consumer, report, handle, error, many, *Array.new(events.size) { events.pop }, dummy,
+               producer.client, producer.config, secret.config, consumer.config, producer.config.polling,
+               producer.config.polling.fd, producer.config.oauth, producer.status, producer.tags, producer.middleware,
+               producer.monitor, Penstock.monitor, producer.with(topic_config: { acks: 1 }), shareable,
+               Penstock::Poller.instance, Penstock::Message.new(**message.except(:label)), producer.close,
+               Penstock::ConnectionPool.new(size: 1) { |config| config.kafka = kafka }, dummy.produce(message),
+               Penstock::OpenTelemetry.allocate, Penstock::Listeners::Logger.new(Logger.new(nil)),
+               Penstock::Listeners::Statsd.new(port: 9), Penstock::Listeners::Prometheus.new,
+               Penstock::Listeners::ActiveSupportNotifications.allocate,
+               Penstock::MessagePack::Factory.new, Penstock::MessagePack::Timestamp.new(1, 2), *sending].compact
+  RUBY
+
+  def test_every_object_is_small_and_without_secrets_under_active_support
+    assert_small(ruby!("#{STAND_IN}#{OBJECTS}" \
+                       "objects.each { |one| puts [one.class, one.to_json.size, one.as_json.inspect, one.to_json].join(' ') }"))
+  end
+
+  def test_every_object_is_small_and_without_secrets_with_the_json_gem_alone
+    assert_small(ruby!("require 'json'\n#{OBJECTS}" \
+                       "objects.each { |one| puts [one.class, JSON.generate(one).size, JSON.generate([one])].join(' ') }"))
+  end
+
+  def test_as_json_consists_of_plain_values
+    odd = ruby!(<<~RUBY)
+      #{OBJECTS}
+      plain = lambda do |value|
+        case value
+        when Hash then value.all? { |name, one| name.is_a?(String) && plain.call(one) }
+        when Array then value.all?(&plain)
+        else [String, Integer, Float, NilClass, TrueClass, FalseClass].include?(value.class)
+        end
+      end
+      objects.grep(Penstock::AsJson).each { |one| puts one.class unless plain.call(one.as_json) && one.as_json["class"] == one.class.name }
+    RUBY
+    assert_empty odd
+  end
+
+  # In a program of its own: a process that has had a Ractor is another one from then on, and Ruby calls them experimental.
+  def test_other_ractors_may_ask_reports_and_messages
+    assert_equal "Penstock::DeliveryReport Penstock::Message\n", ruby!(<<~RUBY, cluster.bootstrap_servers, topic)
+      Warning[:experimental] = false
+      one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
+      objects = [one.produce_sync(topic: ARGV[1], payload: "x"), Penstock::Message.new(topic: "t")]
+      asked = Ractor.new(*objects) { |*given| given.map { |object| object.as_json["class"] } }
+      puts (asked.respond_to?(:value) ? asked.value : asked.take).join(" ")
+    RUBY
+  end
+
+  # Those that a program gets to see. What is left out belongs to Penstock alone.
+  def test_every_class_with_a_connection_or_a_configuration_answers_by_itself
+    own = public_classes.reject do |type|
+      type.method_defined?(:as_json) && type.instance_method(:as_json).owner.name.start_with?("Penstock")
+    end
+    assert_empty own - APART.map { |name| Object.const_get("Penstock::#{name}") }
+  end
+
+  APART = %w[EventSource TokenRefresher KafkaChecks EventDispatcher::Worker Producer::Connection Producer::Serializer
+             Producer::TransactionLock Producer::Totals Monitor::Listener Settings StatisticsEvent::Parsed].freeze
+
+  def test_the_report_of_a_delivery_is_a_hash_of_its_attributes
+    report = producer.produce_sync(topic: topic(partitions: 1), payload: "x", label: :mine)
+    assert_equal({ topic: report.topic, partition: 0, offset: 0, timestamp: report.timestamp, latency: report.latency,
+                   status: :persisted, label: :mine, error: nil }, report.to_h)
+    assert(case report
+           in { offset: 0, status: :persisted } then true
+           end)
+  end
+
+  private
+
+  def assert_small(lines)
+    assert_operator lines.lines.size, :>, 35
+    refute_match(/HIDDEN/, lines)
+    lines.each_line { |line| assert_operator line.bytesize, :<, 3_000, line[0, 300] }
+  end
+
+  def public_classes(within = Penstock, seen = [])
+    within.constants(false).each do |name|
+      found = within.const_get(name)
+      next if !found.is_a?(Module) || seen.include?(found) || !found.name.to_s.start_with?("Penstock::") ||
+              found.name.match?(/\APenstock::(MessagePack|Doctor|CLI|Listeners::Statsd::)/)
+
+      seen << found
+      public_classes(found, seen)
+    end
+    seen.grep(Class)
+  end
+end

@@ -1,0 +1,248 @@
+# frozen_string_literal: true
+
+require "json"
+require "penstock"
+require "penstock/doctor"
+
+# The program under attack: reads orders (a line of JSON each), does what an application does, and reports what its
+# application code saw. It judges nothing but text; test/hostile_broker_test.rb judges the report.
+class HostileBroker
+  class Client
+    TOPIC = "attacked"
+    QUICK = {
+      "socket.timeout.ms": 400, "socket.connection.setup.timeout.ms": 1_000, "reconnect.backoff.ms": 5,
+      "reconnect.backoff.max.ms": 20, "retry.backoff.ms": 5, "topic.metadata.refresh.fast.interval.ms": 10,
+      "allow.auto.create.topics": false
+    }.freeze
+    PRODUCING = { **QUICK, "linger.ms": 0, "message.timeout.ms": 700, "request.timeout.ms": 300 }.freeze
+    CONSUMING = {
+      **QUICK,
+      "fetch.wait.max.ms": 10, "fetch.error.backoff.ms": 5, "session.timeout.ms": 6_000, "heartbeat.interval.ms": 50,
+      "check.crcs": true, "auto.offset.reset": "earliest"
+    }.freeze
+    SASL = { "security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p" }.freeze
+    IDEMPOTENT_MS = 1_500 # librdkafka 2.14 waits half a second before the first message
+    MESSAGES = 3
+    CLOSING = 1 # second
+    LISTENING = 3 # seconds
+
+    # Whatever an application logs goes here.
+    class Texts
+      def initialize
+        @texts = Queue.new
+      end
+
+      def add(_severity, message = nil, _program = nil) = @texts << message
+      def to_a = Array.new(@texts.size) { @texts.pop }
+    end
+
+    def self.run(input, output)
+      input.each_line do |line|
+        output.puts(JSON.generate(new(**JSON.parse(line, symbolize_names: true)).call))
+        output.flush
+      end
+    end
+
+    # @param what [String] one of the private methods below
+    # @param seconds [Numeric] how long a consumer polls if nothing comes
+    def initialize(what:, server:, seconds:, settings: {})
+      @what = what
+      @server = server
+      @settings = settings
+      @seconds = seconds
+      @texts = Texts.new
+      @seen = { accepted: 0, settled: 0, published: 0, consumed: 0, errors: Hash.new(0), foreign: [] }
+    end
+
+    # @return [Hash] what was seen
+    def call
+      GC.start
+      before = memory("VmRSS")
+      forget_peak
+      start = now
+      send(@what)
+      @seen.merge(seconds: now - start, grown_kb: [memory("VmHWM") - before, 0].max, kept_kb: memory("VmRSS"), unclean:)
+    end
+
+    private
+
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    def memory(name) = File.read("/proc/self/status")[/^#{name}:\s+(\d+)/, 1].to_i
+    def forget_peak = File.write("/proc/self/clear_refs", "5")
+
+    # @return [Array<String>] texts that neither a terminal nor a log file should get
+    def unclean = @texts.to_a.reject { |text| clean?(text) }.uniq.first(3).map(&:inspect)
+
+    def clean?(text)
+      text = text.encode(Encoding::UTF_8)
+      text.valid_encoding? && !text.match?(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/)
+    rescue EncodingError
+      false
+    end
+
+    # Only errors of Penstock's may come out.
+    def attempt
+      yield
+    rescue Penstock::Error => e
+      note(e)
+      nil
+    rescue StandardError, SystemStackError, NoMemoryError => e
+      @seen[:foreign] << "#{e.class}: #{e.message.inspect[0, 300]} #{e.backtrace.first(3)}"
+      nil
+    end
+
+    def note(error)
+      @seen[:errors][error.class.name] += 1
+      @texts.add(nil, error.message)
+      @texts.add(nil, error.inspect)
+      @texts.add(nil, error.full_message(highlight: false).force_encoding(Encoding::UTF_8)) # Ruby calls it binary
+    end
+
+    # ---- a producer ----
+
+    def producer(**settings)
+      made = Penstock::Producer.new do |config|
+        config.kafka = { "bootstrap.servers": @server, **PRODUCING, **settings, **@settings }
+        config.logger = @texts
+        config.refusal_timeout = 500
+        config.max_wait_timeout = 2_000
+        config.max_attempts_on_transaction_command = 2
+        config.wait_backoff_on_transaction_command = 10
+        config.wait_backoff_on_idempotent_fatal_error = 10
+        config.wait_backoff_on_transaction_fatal_error = 10
+        config.max_attempts_on_idempotent_fatal_error = 1
+        config.max_attempts_on_transaction_fatal_error = 1
+      end
+      listen(made)
+      made
+    end
+
+    def listen(producer)
+      @published = Queue.new
+      %w[message.acknowledged message.purged].each { |name| producer.monitor.subscribe(name) { @published << name } }
+      producer.monitor.subscribe("error.occurred") do |event|
+        @published << event[:type] if event[:type] == "librdkafka.dispatch_error"
+        @texts.add(nil, event[:error].message)
+      end
+    end
+
+    def with_producer(**settings)
+      producer = attempt { producer(**settings) } or return
+      yield producer
+    ensure
+      attempt { finish(producer) } if producer
+    end
+
+    # When the producer is closed, every message has its result, which was published once.
+    def finish(producer)
+      close(producer)
+      @seen[:accepted] = @handles&.size || 0
+      @seen[:published] = published
+      @handles&.each { |handle| look_at(handle) }
+    end
+
+    # close waits for listeners no longer than its timeout, which a busy machine may exceed; more than one each is wrong, too.
+    def published
+      deadline = now + LISTENING
+      sleep 0.01 while @published.size < @seen[:accepted] && now < deadline
+      @published.size
+    end
+
+    def look_at(handle)
+      @seen[:settled] += 1 unless handle.pending?
+      @texts.add(nil, handle.inspect)
+      report = handle.report or return
+      @texts.add(nil, report.inspect)
+      note(report.error) if report.error
+    end
+
+    def close(client)
+      start = now
+      client.close(timeout: CLOSING)
+      @seen[:closing] = now - start
+    end
+
+    def send_messages(producer)
+      @handles = []
+      attempt do
+        @handles = producer.produce_many_async(Array.new(MESSAGES) { |i| { topic: TOPIC, payload: "p#{i}", partition: 0 } })
+      rescue Penstock::ProduceManyError => e
+        @handles = e.dispatched # librdkafka accepted these before it rejected one
+        raise
+      end
+      @handles.each { |handle| attempt { handle.wait(max_wait_timeout_ms: 4_000) } }
+    end
+
+    def produce(**settings)
+      with_producer("enable.idempotence": false, **settings) do |producer|
+        send_messages(producer)
+        attempt { producer.partition_count(TOPIC) } if @seen[:errors].empty? # else it takes its 5 seconds
+      end
+    end
+
+    def produce_idempotently
+      with_producer("message.timeout.ms": IDEMPOTENT_MS) { |producer| send_messages(producer) }
+    end
+
+    def produce_sasl = produce(**SASL)
+
+    def transact
+      with_producer("transactional.id": "attacked", "transaction.timeout.ms": 1_000) do |producer|
+        attempt { producer.transaction { send_messages(producer) } }
+      end
+    end
+
+    # ---- a consumer ----
+
+    def with_consumer(**settings)
+      consumer = attempt { consumer(**settings) } or return
+      yield consumer
+    ensure
+      attempt { close(consumer) } if consumer
+    end
+
+    def consumer(**settings)
+      Penstock::Consumer.new do |config|
+        config.kafka = { "bootstrap.servers": @server, **CONSUMING, **settings, **@settings }
+        config.logger = @texts
+        config.refusal_timeout = 500
+      end
+    end
+
+    def take(consumer)
+      deadline = now + @seconds
+      while @seen[:consumed] < 12 && now < deadline
+        attempt { consumer.poll_batch(100, 100) }&.each do |message|
+          @seen[:consumed] += 1
+          @texts.add(nil, message.inspect)
+        end
+      end
+    end
+
+    def assign
+      with_consumer do |consumer|
+        attempt { consumer.assign(TOPIC => { 0 => :beginning }) }
+        take(consumer)
+        attempt { consumer.watermarks(TOPIC, 0, 500) }
+      end
+    end
+
+    def subscribe
+      with_consumer("group.id": "attacked", "enable.auto.commit": false) do |consumer|
+        attempt { consumer.subscribe(TOPIC) }
+        take(consumer)
+        attempt { consumer.commit(timeout_ms: 500) } if @seen[:consumed].positive?
+      end
+    end
+
+    # ---- the doctor ----
+
+    def examine
+      report = attempt { Penstock::Doctor.examine(servers: [@server], settings: QUICK.merge(@settings), timeout: 1) } or return
+      report.to_s.each_line(chomp: true) { |line| @texts.add(nil, line) }
+      @texts.add(nil, JSON.generate(report.to_h))
+    end
+  end
+end
+
+HostileBroker::Client.run($stdin, $stdout) if $PROGRAM_NAME == __FILE__

@@ -1,0 +1,31 @@
+# frozen_string_literal: true
+
+class HostileBroker
+  # What ends the process inside of librdkafka, 2.0.2 or 2.14, and what no setting prevents. A client written in C (PlainClient)
+  # ends in the same way. docs/security.md tells users. When a newer librdkafka survives one of these, take it out here.
+  Fault = Struct.new(:what, :pattern, :example)
+
+  NEGATIVE = /(null|of a negative count|of the least count)/
+  private_constant :NEGATIVE
+
+  FAULTS = [
+    Fault.new("null where a name has to be is read as text",
+              /\A\w+ \(\w+\): (brokers\.host|topics\.name|leader|member|members\.id) is null\z/,
+              "metadata (produce): topics.name is null"),
+    Fault.new("a negative count of partitions or brokers makes a table of negative size",
+              /\Ametadata \(\w+\): ((brokers|topics\.partitions) is #{NEGATIVE}|a body of zeros)\z/,
+              "metadata (produce): topics.partitions is null"),
+    Fault.new("a negative count of versions is allocated (2.14)",
+              /\Aapi_versions \(\w+\): (apis is null|a body of zeros)\z/,
+              "api_versions (produce): apis is null"),
+    Fault.new("a negative count of members is allocated, and an empty subscription is an assertion",
+              /\Ajoin_group \(\w+\): (members is #{NEGATIVE}|members\.subscription is (null|empty))\z/,
+              "join_group (subscribe): members.subscription is empty"),
+    Fault.new("when committed offsets are asked for and the answer cannot be read, the missing list of partitions is",
+              /\A(offset_fetch|heartbeat|sync_group) \(subscribe\): (an?|the|another|no|half) /,
+              "offset_fetch (subscribe): no body"),
+    Fault.new("a batch that LZ4 decompresses to nothing is an assertion",
+              /\Afetch \(assign\): lz4 (cut in the middle|that is empty)\z/,
+              "fetch (assign): lz4 that is empty")
+  ].freeze
+end

@@ -140,14 +140,7 @@ class ForkAndExit
       Fiber.schedule { $own.produce_sync(message("promised", 4)).then { done << true } }
       Fiber.schedule { $pending.wait rescue $lost = $! }
     end
-    $driven = Thread.new do
-      Fiber.set_scheduler(PlainScheduler.new)
-      Fiber.schedule do
-        $reactor = producer { |config| config.polling.mode = :reactor }
-        $reactor.produce_sync(message("other", 0)).then { done << true }
-      end
-    end
-    2.times { done.pop }
+    done.pop
     ($fiber = Fiber.new { $own.produce_sync(message("other", 1)).then { Fiber.yield } }).resume
     puts "promised"
     $handles = Array.new(5) { |i| $own.produce_async(message("flight", i)) }

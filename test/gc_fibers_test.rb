@@ -87,27 +87,6 @@ class GCFibersTest < PenstockTest
     RUBY
   end
 
-  { "that_is_just_being_made" => true, "that_grows_old_while_it_is_made" => 1 }.each do |name, level|
-    define_method("test_a_fiber_#{name}_has_what_it_drains_a_poller_by") do
-      program(<<~RUBY)
-        offsets = []
-        Fiber.set_scheduler(PlainScheduler.new)
-        5.times do
-          one = producer("linger.ms": 0) { |config| config.polling.mode = :reactor }
-          client = one.build_client(one.config.kafka).tap(&:connect)
-          Fiber.schedule do
-            handle = under_stress(#{level}) { client.produce({ topic: TOPIC, payload: "x" }) }
-            offsets << handle.wait.offset
-            client.close(1_000)
-            one.close
-          end
-        end
-        Fiber.set_scheduler(nil)
-        same [0, 1, 2, 3, 4], offsets.sort
-      RUBY
-    end
-  end
-
   private
 
   def program(text)

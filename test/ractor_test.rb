@@ -427,7 +427,6 @@ class RactorTest < PenstockTest
   REFUSED = {
     "transactions" => ['make_producer("transactional.id": "t")', "transactional.id"],
     "a client that sends nothing" => ["make_producer { |config| config.deliver = false }", "config.deliver"],
-    "a poller without a thread" => ["make_producer { |config| config.polling.mode = :reactor }", ":reactor"],
     "hooks" => ["make_producer.around { |sending| sending.call }", "around"],
     "middleware" => ["make_producer.tap { |one| one.middleware.append { |message| message } }", "middleware"],
     "listeners" => ['make_producer.tap { |one| one.monitor.subscribe("message.produced_sync") { } }', "message.produced_sync"]

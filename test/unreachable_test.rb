@@ -53,7 +53,7 @@ class UnreachableTest < ProducerTestCase
   end
 
   def test_it_is_so_in_every_polling_mode_and_in_fibers
-    %i[thread reactor].each do |mode|
+    %i[fd thread].each do |mode|
       one = impatient_producer("127.0.0.1:1") { |config| config.polling.mode = mode }
       unreachable { one.produce_sync(topic: "away", payload: "x") }
       other = impatient_producer("127.0.0.1:1") { |config| config.polling.mode = mode }

@@ -194,17 +194,6 @@ class WatchTest < PenstockTest
     thread.join
   end
 
-  def test_a_driven_poller_is_handed_the_client_back
-    @poller = Penstock::Poller.new(thread: false)
-    io = @poller.io
-    @one = watched_producer { |config| config.polling.mode = :reactor }
-    2.times do |i|
-      assert_equal 1 + (2 * i), @one.produce_sync(topic: @near, payload: "x").offset
-      handle = @one.produce_async(topic: @near, payload: "x")
-      eventually { !handle.pending? || (io.wait_readable(0.1) && @poller.drain && nil) }
-    end
-  end
-
   def test_other_ractors_threads_serve_too
     handle = @one.shareable
     before = wakeups

@@ -2,7 +2,7 @@
 
 # Penstock: a peer, see bench/README.md. Besides what is said there:
 #
-#   --mode fd|thread|reactor  who polls: one poller for all producers (the default), a thread for each, the fiber scheduler
+#   --mode fd|thread  who polls: one poller for all producers (the default), or a thread for each
 #   --listener                async: a listener of message.acknowledged; the round ends when it has been told of all
 #   --step                    a middleware step that changes nothing
 #
@@ -142,7 +142,7 @@ class PenstockPeer
 end
 
 options = Bench::Protocol.options(ARGV, { mode: :fd, transactions: 20 }) do |parser, more|
-  parser.on("--mode MODE", %i[fd thread reactor]) { |value| more[:mode] = value }
+  parser.on("--mode MODE", %i[fd thread]) { |value| more[:mode] = value }
   parser.on("--transactions T", Integer) { |value| more[:transactions] = value }
   %i[listener step].each { |name| parser.on("--#{name}") { more[name] = true } }
 end

@@ -19,7 +19,7 @@ module BenchProgram
       config.polling.mode = mode
       yield config if block_given?
     end
-    producer.tap { |one| one.produce_sync(MESSAGE) unless mode == :reactor }
+    producer.tap { |one| one.produce_sync(MESSAGE) }
   end
 
   # Says that it is ready and then runs the block, which gives what the round found, for each line that is read.

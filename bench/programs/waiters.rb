@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Messages one by one in so many waiters: ruby waiters.rb SERVERS TOPIC MESSAGES KIND WAITERS PRODUCERS MODE [SETTING=VALUE...]
+# Messages one by one in so many waiters: ruby waiters.rb SERVERS TOPIC MESSAGES KIND WAITERS PRODUCERS [SETTING=VALUE...]
 #
 # KIND is thread, async (fibers of the async gem) or plain (fibers of ../plain_scheduler.rb).
 
@@ -8,9 +8,9 @@ require_relative "program"
 require_relative "../fibers"
 include BenchProgram # rubocop:disable Style/MixinUsage -- a program
 
-kind, mode = ARGUMENTS.values_at(1, 4).map(&:to_sym)
+kind = ARGUMENTS[1].to_sym
 messages, waiters, size = ARGUMENTS.values_at(0, 2, 3).map { |text| Integer(text) }
-producers = Array.new(size) { producer(mode:) }
+producers = Array.new(size) { producer }
 
 share = ->(index) { (messages / waiters) + (index < messages % waiters ? 1 : 0) }
 work = lambda do |index|

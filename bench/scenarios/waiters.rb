@@ -10,16 +10,13 @@ class Waiters < Bench::Scenario
   rounds 5
 
   MESSAGES = 10_000
-  KINDS = { "threads" => %w[thread fd], "fibers, async" => %w[async fd], "fibers, plain" => %w[plain fd],
-            "fibers, async, :reactor" => %w[async reactor] }.freeze
+  KINDS = { "threads" => "thread", "fibers, async" => "async", "fibers, plain" => "plain" }.freeze
 
   # @return [Hash] with the numbers of waiters and of producers
   def cases = { "one" => [1, 1], "three" => [3, 1], "100" => [100, 1], "1,000" => [1_000, 1], "100, 10 producers" => [100, 10] }
 
   def sides(numbers)
     waiters, producers = numbers
-    KINDS.to_h do |side, (kind, mode)|
-      [side, program(side, "waiters.rb", MESSAGES, MESSAGES, kind, waiters, producers, mode)]
-    end
+    KINDS.to_h { |side, kind| [side, program(side, "waiters.rb", MESSAGES, MESSAGES, kind, waiters, producers)] }
   end
 end

@@ -328,9 +328,6 @@ static VALUE give_up(VALUE arg)
     penstock_handover_give_up(handover, result ? result : RD_KAFKA_RESP_ERR__CONFLICT);
     if (result) handover->sent = handover->batch->size; /* as far as the caller is concerned: all have a verdict to come */
     count(rest->tally, handover);
-    struct ps_poller *poller = handover->client->poller; /* we may be about to raise, so a fiber cannot be had */
-    uintptr_t here = (uintptr_t)pthread_self();
-    if (poller->driven && ps_poller_attend(poller, here) == 0) ps_poller_desert(poller, here);
     return Qnil;
 }
 
@@ -366,7 +363,6 @@ VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash)
     penstock_handover_nogvl(&handover); /* with the GVL: giving it up costs more than this takes */
     if (!handover.sent) hand_over_the_rest(sender, &handover, Qnil);
     RB_GC_GUARD(hash);
-    if (handover.client->poller->driven) penstock_attend(handover.client->poller);
     if (!handover.sent) rb_exc_raise(penstock_handover_error(&handover));
     RB_GC_GUARD(handle);
     return handle;
@@ -499,7 +495,6 @@ static VALUE produce_many(VALUE arg)
     if (handover.sent < size) error = penstock_handover_error(&handover);
     parsed_end(many->holder);
 
-    if (handover.client->poller->driven) penstock_attend(handover.client->poller);
     if (many->wait && penstock_wait(&batch->completion, NULL, many->deadline_us)) {
         verdict = atomic_load(&batch->failed) == 0 ? Qtrue : Qfalse;
         ps_unnoticed_read_all(batch); /* the caller raises */

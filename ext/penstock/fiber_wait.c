@@ -85,7 +85,7 @@ static const rb_data_type_t group_type = {
 
 /* ---- the group of a scheduler ---- */
 
-VALUE penstock_wakeup_io(const struct ps_wakeup *wakeup)
+static VALUE wakeup_io(const struct ps_wakeup *wakeup)
 {
     VALUE options = rb_hash_new();
     rb_hash_aset(options, ID2SYM(id_autoclose), Qfalse); /* the descriptor is the core's */
@@ -111,7 +111,7 @@ static VALUE group_new(VALUE scheduler)
     group->async_one = async_one(scheduler);
     group->fibers = ps_fibers_new();
     if (!group->fibers) rb_syserr_fail(errno, "waiting in a fiber");
-    group->io = penstock_wakeup_io(&group->fibers->wakeup);
+    group->io = wakeup_io(&group->fibers->wakeup);
     return self;
 }
 
@@ -136,7 +136,7 @@ struct fiber_sleep {
     bool done;
 };
 
-VALUE penstock_seconds_until(int64_t deadline_us)
+static VALUE seconds_until(int64_t deadline_us)
 {
     if (deadline_us == PS_FOREVER) return Qnil;
     int64_t left_us = deadline_us - ps_now_us();
@@ -212,7 +212,7 @@ static void call_the_woken(const struct fiber_sleep *sleep)
 static void wait_for_signal(const struct fiber_sleep *sleep)
 {
     const struct group *group = sleep->group;
-    VALUE seconds = penstock_seconds_until(group->next_deadline_us);
+    VALUE seconds = seconds_until(group->next_deadline_us);
     if (NIL_P(group->async_one)) rb_fiber_scheduler_io_wait(sleep->scheduler, group->io, INT2FIX(RUBY_IO_READABLE), seconds);
     else rb_funcall(group->async_one, id_wait_readable, 2, group->io, seconds);
 }

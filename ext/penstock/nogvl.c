@@ -161,37 +161,10 @@ static bool wait_as_thread(const struct penstock_wait *wait)
     }
 }
 
-static bool wait_here(const struct penstock_wait *wait)
+static bool wait_for(const struct penstock_wait *wait)
 {
     VALUE scheduler = penstock_fiber_scheduler();
     return NIL_P(scheduler) ? wait_as_thread(wait) : penstock_wait_as_fiber(scheduler, wait);
-}
-
-static VALUE wait_body(VALUE wait)
-{
-    return wait_here((const struct penstock_wait *)wait) ? Qtrue : Qfalse;
-}
-
-static VALUE wait_ensure(VALUE poller)
-{
-    ps_poller_dismiss((struct ps_poller *)poller);
-    return Qnil;
-}
-
-/* Who attends to the poller may be a fiber of this very thread, or of one that waits for us. */
-static bool wait_with_a_thread(const struct penstock_wait *wait, struct ps_poller *poller)
-{
-    int failed = ps_poller_call(poller);
-    if (failed) rb_syserr_fail(failed, "cannot start a thread for the poller");
-    return RTEST(rb_ensure(wait_body, (VALUE)wait, wait_ensure, (VALUE)poller));
-}
-
-static bool wait_for(const struct penstock_wait *wait)
-{
-    struct ps_client *client = wait->completion->client;
-    if (!client || !client->poller->driven) return wait_here(wait);
-    if (!NIL_P(penstock_fiber_scheduler()) && penstock_attend(client->poller)) return wait_here(wait);
-    return wait_with_a_thread(wait, client->poller);
 }
 
 bool penstock_wait(struct ps_completion *completion, const struct ps_delivery *delivery, int64_t deadline_us)

@@ -30,7 +30,6 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     penstock_error_init();
     penstock_secret_init();
     penstock_fiber_wait_init();
-    penstock_attendant_init();
     penstock_message_init();
     penstock_poller_init();
     penstock_delivery_handle_init();

@@ -101,16 +101,7 @@ struct penstock_wait {
 VALUE penstock_fiber_scheduler(void); /* who is asked to wait here; nil: nobody, the thread has to block */
 bool penstock_wait_as_fiber(VALUE scheduler, const struct penstock_wait *wait);
 void penstock_check_forked(unsigned generation); /* raises if the process was forked since */
-VALUE penstock_wakeup_io(const struct ps_wakeup *wakeup); /* an IO that reads it; the wakeup has to live longer */
-VALUE penstock_seconds_until(int64_t deadline_us);        /* Float; nil for PS_FOREVER */
 void penstock_fiber_wait_init(void);
-
-/* ---- attendant.c: a fiber that takes the turns of a poller without a thread ----------------------- */
-
-/* Sees to it that somebody takes them while messages are in flight; to be called when some are. False: a thread does for a
- * while, or another thread's fiber, so that who waits here has to call for one. Raises only what interrupts the thread. */
-bool penstock_attend(struct ps_poller *poller);
-void penstock_attendant_init(void);
 
 /* ---- opening.c: opening and closing, of a Client and a Consumer ---------------------------------- */
 

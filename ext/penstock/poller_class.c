@@ -11,7 +11,6 @@ static _Atomic unsigned next_number;
 struct poller_object {
     _Atomic(struct ps_poller *) poller;
     unsigned number;
-    bool driven; /* no thread of its own */
 };
 
 /* ---- GC ---- */
@@ -49,7 +48,7 @@ struct ps_poller *penstock_poller_get(VALUE self)
     struct ps_poller *poller = atomic_load(&object->poller);
     if (poller && poller->generation == ps_generation()) return poller;
 
-    struct ps_poller *fresh = ps_poller_new(object->number, object->driven);
+    struct ps_poller *fresh = ps_poller_new(object->number);
     if (!fresh) rb_syserr_fail(errno, "Penstock::Poller");
     if (atomic_compare_exchange_strong(&object->poller, &poller, fresh)) {
         if (poller) ps_poller_unref(poller); /* the parent's: closes our copy of its descriptor when nobody holds it */
@@ -65,56 +64,6 @@ static VALUE poller_id(VALUE self)
 {
     const struct poller_object *object = rb_check_typeddata(self, &poller_type);
     return UINT2NUM(object->number);
-}
-
-static VALUE poller_drive(VALUE self)
-{
-    struct poller_object *object = rb_check_typeddata(self, &poller_type);
-    object->driven = true;
-    return self;
-}
-
-static VALUE poller_thread_p(VALUE self)
-{
-    const struct poller_object *object = rb_check_typeddata(self, &poller_type);
-    return object->driven ? Qfalse : Qtrue;
-}
-
-static struct ps_poller *driven_poller(VALUE self)
-{
-    struct ps_poller *poller = penstock_poller_get(self);
-    if (!poller->driven)
-        penstock_raise(penstock_error, &penstock_no_context, "this poller has a thread; Poller.new(thread: false) has none");
-    return poller;
-}
-
-static VALUE poller_io(VALUE self)
-{
-    struct ps_poller *poller = driven_poller(self);
-    VALUE io = penstock_wakeup_io(&poller->wakeup);
-    rb_ivar_set(io, rb_intern("penstock_poller"), self); /* whose descriptor it is */
-    atomic_store(&poller->attended, PS_ATTENDED_BY_USER); /* for good: whoever asks for it means to */
-    return io;
-}
-
-struct drain_call {
-    struct ps_poller *poller;
-    bool more;
-};
-
-static void *drain_nogvl(void *arg)
-{
-    struct drain_call *call = arg;
-    call->more = ps_poller_drain(call->poller);
-    return NULL;
-}
-
-static VALUE poller_drain(VALUE self)
-{
-    struct drain_call call = { .poller = driven_poller(self) };
-    penstock_nogvl_now(drain_nogvl, &call);
-    RB_GC_GUARD(self);
-    return call.more ? Qtrue : Qfalse;
 }
 
 static void put(VALUE hash, const char *name, VALUE value)
@@ -147,9 +96,5 @@ void penstock_poller_init(void)
     rb_gc_register_mark_object(poller_class);
     rb_define_alloc_func(poller_class, poller_allocate);
     rb_define_method(poller_class, "id", poller_id, 0);
-    rb_define_method(poller_class, "thread?", poller_thread_p, 0);
-    rb_define_method(poller_class, "io", poller_io, 0);
-    rb_define_method(poller_class, "drain", poller_drain, 0);
-    rb_define_private_method(poller_class, "drive", poller_drive, 0);
     rb_define_method(poller_class, "stats", poller_stats, 0);
 }

@@ -152,12 +152,10 @@ module Penstock
       # Who takes this producer's events (docs/waiting.md compares them):
       # - `:fd`: {#poller}, one native thread for many producers
       # - `:thread`: a poller, and so a native thread, of the producer's own
-      # - `:reactor`: no thread; a fiber of the scheduler that runs where messages are sent or waited for (Async, Falcon).
-      #   Where none runs, a native thread for as long as messages are in flight
-      # @return [:fd, :thread, :reactor] default :fd
+      # @return [:fd, :thread] default :fd
       attr_accessor :mode
-      # @return [Poller, nil] who serves this producer; nil: in mode :fd {Poller.instance}, else one of its own. One with a
-      #   thread in mode :fd, one without in mode :reactor, none in mode :thread
+      # @return [Poller, nil] the poller that serves this producer; nil: in mode :fd {Poller.instance}, in mode :thread one of
+      #   the producer's own. Mode :thread requires nil
       attr_accessor :poller
       # @return [Fd]
       attr_reader :fd
@@ -173,7 +171,7 @@ module Penstock
       def made_poller
         return poller || Poller.instance if mode == :fd
 
-        poller || Poller.new(thread: mode == :thread)
+        Poller.new
       end
 
       # @api private
@@ -341,7 +339,9 @@ module Penstock
     end
 
     def check_polling
-      check_one_of("polling.mode", polling.mode, %i[fd thread reactor])
+      modes = "one of :fd, :thread"
+      modes += " (:fd does for fibers, too: their waits yield to the scheduler)" if polling.mode == :reactor
+      check("polling.mode", polling.mode, modes) { %i[fd thread].include?(polling.mode) }
       check_poller
       check_integer("polling.fd.max_time", polling.fd.max_time, 1)
       check_integer("polling.fd.periodic_poll_interval", polling.fd.periodic_poll_interval, 100)
@@ -352,11 +352,7 @@ module Penstock
       check("polling.poller", poller, "a Penstock::Poller or nil") { poller.nil? || poller.is_a?(Poller) }
       return if poller.nil?
 
-      fits = { fd: "a Penstock::Poller with a thread", reactor: "a Penstock::Poller without a thread (thread: false)",
-               thread: "nil: each producer has one of its own" }
-      check("polling.poller", poller, "in mode #{polling.mode.inspect} #{fits.fetch(polling.mode)}") do
-        { fd: true, reactor: false }[polling.mode] == poller.thread?
-      end
+      check("polling.poller", poller, "nil in mode :thread, where each producer has a poller of its own") { polling.mode == :fd }
     end
 
     def defaults

@@ -369,7 +369,7 @@ static void mailbox_part(void)
 
 /* ---- clients and consumers ---- */
 
-static struct ps_poller *poller, *driven;
+static struct ps_poller *poller, *other_poller;
 static struct ps_client_settings client_settings = {
     .max_time_us = 100000, .sweep_us = 1000000, .sticky_ms = 10, .transaction_timeout_ms = 3000, .open.close_timeout_ms = 500,
     .open.refusal_us = 1000000,
@@ -413,7 +413,7 @@ static void await_empty_registry(void)
         if (ps_now_us() > deadline_us) die("what was dropped, and never closed");
 }
 
-/* ---- ready list: who is marked is visited, whoever takes the turns ---- */
+/* ---- ready list: each client that is marked is visited ---- */
 
 enum { CLIENTS = 6 };
 
@@ -438,46 +438,32 @@ static void *mark(void *unused)
     return NULL;
 }
 
-/* As fibers do it: attends, drains, goes away; or calls for the poller's thread, and dismisses it. */
-static void *take_turns(void *unused)
+static void *read_stats(void *unused)
 {
     (void)unused;
-    uintptr_t me = (uintptr_t)pthread_self();
     while (atomic_load(&markers) > 0) {
         struct ps_poller_stats stats;
-        if (random_below(8) == 0 && ps_poller_call(driven) == 0) {
-            usleep(random_below(300));
-            ps_poller_dismiss(driven);
-        }
-        if (ps_poller_attend(driven, me) != 0) continue;
-        for (int i = random_below(50); i > 0; i--) {
-            ps_wakeup_wait(&driven->wakeup, ps_now_us() + 1000);
-            ps_poller_drain(driven);
-        }
-        ps_poller_busy(driven);
-        ps_poller_desert(driven, me);
-        ps_poller_stats(driven, &stats);
         ps_poller_stats(poller, &stats);
+        ps_poller_stats(other_poller, &stats);
+        usleep(random_below(300));
     }
     return NULL;
 }
 
 static void ready_part(void)
 {
-    static void *(*const bodies[])(void *) = { mark, mark, mark, take_turns, take_turns };
+    static void *(*const bodies[])(void *) = { mark, mark, mark, read_stats };
     char errstr[256];
     for (int i = 0; i < CLIENTS; i++) {
-        marked[i] = ps_client_new(conf_for(bootstraps, NULL), "marked", i % 2 ? driven : poller, &client_settings);
+        marked[i] = ps_client_new(conf_for(bootstraps, NULL), "marked", i % 2 ? other_poller : poller, &client_settings);
         if (ps_open_once(&marked[i]->open, errstr, sizeof(errstr)) < 0) die(errstr);
     }
     markers = 3;
-    run_threads(5, bodies, NULL);
-    ps_poller_insist(driven);
+    run_threads(4, bodies, NULL);
     int64_t deadline_us = ps_now_us() + PATIENCE_US;
     for (int i = 0; i < CLIENTS; i++)
         for (; atomic_load(&marked[i]->ready); usleep(1000))
             if (ps_now_us() > deadline_us) die("a client that was marked, and never visited");
-    ps_poller_dismiss(driven);
     for (int i = 0; i < CLIENTS; i++) ps_open_abandon(&marked[i]->open);
     await_empty_registry();
 }
@@ -684,16 +670,14 @@ static void watch_part(void)
     for (int i = 0; i < WATCHERS; i++) pthread_mutex_init(&watches[i].lock, NULL);
     for (int i = 0; i < WATCHED; i++) {
         settings.max_time_us = i ? 100000 : 0;
-        watched[i] = ps_client_new(conf_for(bootstraps, NULL), "watched", i == 2 ? driven : poller, &settings);
+        watched[i] = ps_client_new(conf_for(bootstraps, NULL), "watched", i == 2 ? other_poller : poller, &settings);
         if (ps_open_once(&watched[i]->open, errstr, sizeof(errstr)) < 0) die(errstr);
     }
-    ps_poller_insist(driven);
     run_threads(5, bodies, NULL);
     int64_t deadline_us = ps_now_us() + PATIENCE_US;
     for (int i = 0; i < WATCHED; i++)
         for (; ps_client_in_flight(watched[i]) > 0; usleep(1000))
             if (ps_now_us() > deadline_us) die("messages that were left to the poller");
-    ps_poller_dismiss(driven);
     for (int i = 0; i < WATCHED; i++) ps_open_abandon(&watched[i]->open);
     await_empty_registry();
     for (int i = 0; i < WATCHERS; i++) pthread_mutex_destroy(&watches[i].lock);
@@ -938,7 +922,7 @@ static struct ps_open *new_open(const struct shared *shared)
     if (!shared->consumer) {
         struct ps_client_settings settings = client_settings;
         settings.transactional = settings.idempotent = shared->transactional;
-        return &ps_client_new(conf_for(bootstraps, shared->transactional ? id : NULL), id, count % 4 ? poller : driven, &settings)->open;
+        return &ps_client_new(conf_for(bootstraps, shared->transactional ? id : NULL), id, count % 4 ? poller : other_poller, &settings)->open;
     }
     rd_kafka_conf_t *conf = conf_for(bootstraps, NULL);
     set(conf, "group.id", id); /* one of several that asks the mock cluster of 2.0.2 a second time ends the process: an assertion */
@@ -1370,8 +1354,8 @@ int main(int argc, char **argv)
     rd_kafka_t *rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf_for("127.0.0.1:1", NULL), NULL, 0);
     rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(rk, 1);
     snprintf(bootstraps, sizeof(bootstraps), "%s", rd_kafka_mock_cluster_bootstraps(cluster));
-    poller = ps_poller_new(1, false);
-    driven = ps_poller_new(2, true);
+    poller = ps_poller_new(1);
+    other_poller = ps_poller_new(2);
 
     length_us = (int64_t)(atof(argv[1]) * 1e6);
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
@@ -1386,10 +1370,10 @@ int main(int argc, char **argv)
 
     struct ps_poller_stats stats[2];
     ps_poller_stats(poller, &stats[0]);
-    ps_poller_stats(driven, &stats[1]);
+    ps_poller_stats(other_poller, &stats[1]);
     if (stats[0].missed_wakeups + stats[1].missed_wakeups > 0) die("missed wake-ups");
     ps_poller_unref(poller);
-    ps_poller_unref(driven);
+    ps_poller_unref(other_poller);
     rd_kafka_mock_cluster_destroy(cluster);
     rd_kafka_destroy(rk);
     return 0;

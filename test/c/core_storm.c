@@ -2,11 +2,10 @@
  * The native core alone, without Ruby: clients come and go on one poller while threads produce, flush, ask for
  * metadata and wait. Built with sanitizers and run by test/core_test.rb.
  *
- *   core_storm MAX_TIME_US CLIENTS THREADS SECONDS CHURN DRIVEN LISTENED
+ *   core_storm MAX_TIME_US CLIENTS THREADS SECONDS CHURN LISTENED
  *
  * MAX_TIME_US 0 cuts every drain after one event, which puts a client on the poller's run list and its stack in every
- * order. CHURN 1 closes and makes clients all the time, borrows them and flushes. DRIVEN 1 leaves the
- * poller to a thread that drains it, while others call for its own and dismiss it. LISTENED 1 gives the clients queues of
+ * order. CHURN 1 closes and makes clients all the time, borrows them and flushes. LISTENED 1 gives the clients queues of
  * events, told by threads that are quick, slow, interrupted and called; every event and label has to come out once. Each
  * second wait is a fiber's; threads that wait for a batch keep watch. Prints "batches N missed N", or says what got stuck.
  */
@@ -85,11 +84,8 @@ static void wait_as_fiber(struct ps_completion *completion, const char *what)
 
 static void wait_either_way(struct ps_client *client, struct ps_completion *completion, const char *what)
 {
-    bool call = waits++ % 4 < 2;
-    if (call && ps_poller_call(poller) != 0) die("a call for a thread");
-    if (waits % 2) wait_as_fiber(completion, what);
+    if (waits++ % 2) wait_as_fiber(completion, what);
     else wait_for(client, completion, what);
-    if (call) ps_poller_dismiss(poller);
 }
 
 /* ---- listeners ---- */
@@ -315,19 +311,9 @@ static void *storm(void *shared)
     return NULL;
 }
 
-static void *drain(void *stopped)
-{
-    while (!atomic_load((_Atomic bool *)stopped)) {
-        struct pollfd readable = { .fd = poller->wakeup.reader, .events = POLLIN };
-        poll(&readable, 1, 100);
-        ps_poller_drain(poller);
-    }
-    return NULL;
-}
-
 int main(int argc, char **argv)
 {
-    if (argc != 8) return 2;
+    if (argc != 7) return 2;
     settings.max_time_us = atol(argv[1]);
     int client_count = atoi(argv[2]), thread_count = atoi(argv[3]);
     churn = atoi(argv[5]);
@@ -336,14 +322,10 @@ int main(int argc, char **argv)
     rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(rk, 1);
     snprintf(bootstraps, sizeof(bootstraps), "%s", rd_kafka_mock_cluster_bootstraps(cluster));
 
-    bool driven = atoi(argv[6]);
-    _Atomic bool stopped = false;
-    pthread_t drainer;
-    poller = ps_poller_new(0, driven);
-    if (driven && ps_poller_attend(poller, 1) == 0) pthread_create(&drainer, NULL, drain, (void *)&stopped);
+    poller = ps_poller_new(0);
     struct ps_client *clients[64];
     pthread_t threads[256], dispatchers[DISPATCHERS], disturber;
-    if (atoi(argv[7])) {
+    if (atoi(argv[6])) {
         listen_to();
         for (int i = 0; i < DISPATCHERS; i++) pthread_create(&dispatchers[i], NULL, dispatch, &event_waits[i]);
         pthread_create(&disturber, NULL, disturb, NULL);
@@ -362,8 +344,6 @@ int main(int argc, char **argv)
         await_told();
         stop_listening(dispatchers);
     }
-    atomic_store(&stopped, true);
-    if (driven) pthread_join(drainer, NULL);
     if (fibers) ps_fibers_forget(fibers);
 
     struct ps_poller_stats stats;

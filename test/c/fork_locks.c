@@ -32,7 +32,7 @@ static const struct ps_consumer_settings consumer_settings = { .nap_us = 100000,
 
 /* What a child inherits, as far as it has been made. */
 static struct {
-    struct ps_poller *poller, *driven;
+    struct ps_poller *poller;
     struct ps_events *events;
     struct ps_client *client;
     struct ps_consumer *consumer;
@@ -300,21 +300,6 @@ static void refuse(struct ps_client *client)
     ps_refusal_forget(refusal);
 }
 
-static void drive(struct ps_poller *poller)
-{
-    struct ps_client *client = new_client(poller, conf_with(NULL, NULL));
-    open_it(&client->open);
-    ps_poller_attend(poller, 1);
-    ps_poller_drain(poller);
-    ps_poller_busy(poller);
-    ps_poller_desert(poller, 1);
-    ps_poller_call(poller);
-    produce(client, 2);
-    ps_poller_dismiss(poller);
-    close_it(&client->open);
-    done_with(client);
-}
-
 static void transact(void)
 {
     struct ps_client *client = new_client(now.poller, conf_with("transactional.id", "locks"));
@@ -365,7 +350,6 @@ static void *act(void *unused)
         refuse(client);
         close_it(&client->open);
         done_with(client);
-        drive(now.driven);
         transact();
         abandon_and_hurry();
         struct ps_consumer *consumer = ps_consumer_new(conf_with("group.id", "locks"), "locks", &consumer_settings);
@@ -410,10 +394,6 @@ static void drop_what_is_inherited(void)
     if (now.client) ps_open_abandon(&now.client->open);
     if (now.consumer) ps_open_abandon(&now.consumer->open);
     if (now.events) ps_events_unref(now.events);
-    ps_poller_dismiss(now.driven);
-    ps_poller_desert(now.driven, 1);
-    ps_poller_call(now.driven);
-    ps_poller_unref(now.driven);
     ps_poller_unref(now.poller);
 }
 
@@ -511,8 +491,7 @@ int main(int argc, char **argv)
     rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(rk, 1);
     snprintf(bootstraps, sizeof(bootstraps), "%s", rd_kafka_mock_cluster_bootstraps(cluster));
     rd_kafka_mock_topic_create(cluster, "locks", 1, 1);
-    now.poller = ps_poller_new(0, false);
-    now.driven = ps_poller_new(1, true);
+    now.poller = ps_poller_new(0);
     pthread_create(&actor, NULL, act, NULL);
     for (int64_t deadline_us = ps_now_us() + 3 * PATIENCE_US; atomic_load(&cycles) < 2; usleep(1000))
         if (ps_now_us() > deadline_us) die("before anything was forked");

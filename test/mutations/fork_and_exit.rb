@@ -28,10 +28,6 @@ Mutation.define("fork: the office of events is made anew",
                 file: "ext/penstock/core/events.c",
                 from: "if (office && office->generation == ps_generation()) return office;",
                 to: "if (office) return office;", **locks)
-Mutation.define("fork: a driven poller's lock is left alone",
-                file: "ext/penstock/core/poller.c",
-                from: "    if (!poller->driven || poller->generation != ps_generation()) return 0;",
-                to: "    if (!poller->driven) return 0;", **locks)
 Mutation.define("fork: the poller is made anew",
                 file: "ext/penstock/poller_class.c",
                 from: "if (poller && poller->generation == ps_generation()) return poller;",

@@ -113,13 +113,6 @@ module GCMutations
     mark "waiting fibers", "test_a_waiting_fiber_stays", from: "rb_gc_mark(wait->fiber);", to: "(void)wait;", **FIBERS
   end
 
-  in_file("attendant.c") do
-    mark "io", "test_a_fiber_that_is_just_being_made_has_what_it_drains_a_poller_by",
-         from: "    rb_gc_mark(((struct attendant *)data)->io);\n", **FIBERS
-    barrier "io", "test_a_fiber_that_grows_old_while_it_is_made_has_what_it_drains_a_poller_by",
-            object: "attendant", value: "penstock_wakeup_io(&attendant->poller->wakeup)", **FIBERS
-  end
-
   in_file("message.c") do
     take_out "large payloads, kept", "    rb_ary_push(kept, bytes->string);\n", **HELD,
              only: "test_large_payloads_that_wait_for_room_stay_as_they_were_given"

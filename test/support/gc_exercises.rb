@@ -9,7 +9,7 @@ require_relative "plain_scheduler"
 # the pressure, a cluster's address and a topic of its. The cluster's process is under no pressure, and neither is what makes a
 # producer or a consumer and connects it: that is mostly Ruby, which would take a minute; gc_test.rb does it once.
 class GCExercises
-  CLASSES = %i[attendant bearer client client_slot consumer delivery_handle embedded_cluster event_source fiber_group message
+  CLASSES = %i[bearer client client_slot consumer delivery_handle embedded_cluster event_source fiber_group message
                poller secret shareable_producer].freeze
   PRESSURES = %i[stress auto_compact verify_compaction].freeze
   ROUNDS = 20
@@ -194,7 +194,6 @@ class GCExercises
   end
 
   def fiber_group = in_fibers(making)
-  def attendant = in_fibers(making { |config| config.polling.mode = :reactor })
 
   def in_fibers(one)
     offsets = []

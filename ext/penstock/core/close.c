@@ -77,7 +77,6 @@ void ps_client_close(struct ps_open *open)
 {
     struct ps_client *client = (struct ps_client *)open;
     ps_completion_wake(&client->space);
-    ps_poller_insist(client->poller);
     settle_everything(client);
     ps_tokens_shut(&open->tokens);
     ps_open_await_calls(open); /* a metadata request may take some seconds */
@@ -85,7 +84,6 @@ void ps_client_close(struct ps_open *open)
     ps_transaction_close(client);
     settle_everything(client); /* what a call in progress still handed over */
     destroy(client);
-    ps_poller_dismiss(client->poller);
     ps_unnoticed_log(client);
     report_losses(client);
 }
@@ -123,14 +121,12 @@ static void flush_run(struct ps_job *job)
     struct ps_flush_job *flush = (struct ps_flush_job *)job;
     struct ps_client *client = flush->client;
 
-    ps_poller_insist(client->poller);
     while (!atomic_load(&job->abandoned) && atomic_load(&client->open.state) == PS_OPEN) {
         int remaining_ms = ps_remaining_ms(flush->deadline_us);
         flush->flushed = flush_slice(client, remaining_ms);
         if (flush->flushed || remaining_ms == 0) break;
     }
     if (flush->flushed) flush->flushed = ps_client_await_verdicts(client, flush->deadline_us);
-    ps_poller_dismiss(client->poller);
     ps_open_exit(&client->open);
 }
 

@@ -8,7 +8,7 @@
  * GVL, never raises, and can be built and tested alone. Suffix `_cb`: called by a librdkafka thread, so
  * it only does atomics and one write(2) or futex(2), or rings a bell.
  *
- * Lock order, outermost first: poller.turn, then open.lock, then registry.lock or poller.lock, then librdkafka's own. topics.lock
+ * Lock order, outermost first: open.lock, then registry.lock or poller.lock, then librdkafka's own. topics.lock
  * and consumer.assigning may be held while calling librdkafka too. job.lock, bell.lock, log.lock, redaction.lock, refusal.lock,
  * mailbox.lock, events.lock, slot.lock and the office's (events.c) are leaves.
  */
@@ -917,7 +917,7 @@ unsigned ps_registry_close_all(struct ps_closing *closing, unsigned max);
 void ps_registry_closing(int change);
 unsigned ps_registry_closing_count(void);
 
-/* ---- poller.c: the one thread that serves every client, or the turns that others take ------------- */
+/* ---- poller.c: the one thread that serves every client --------------------------------------------- */
 
 struct ps_poller_stats {
     uint64_t clients, wakeups, drains, events, messages, slices_cut, sweeps, missed_wakeups, starts;
@@ -931,9 +931,7 @@ struct ps_poller {
     _Atomic uint32_t refs;
     unsigned generation;
     unsigned number;
-    bool driven; /* has a thread only while nobody else takes its turns; see ps_poller_call */
 
-    pthread_mutex_t turn; /* held by whoever takes a turn; outside of `lock` */
     pthread_mutex_t lock;
     pthread_cond_t left;
     struct ps_client *clients; /* under lock */
@@ -942,36 +940,18 @@ struct ps_poller {
     bool running;              /* under lock */
     pthread_t thread;
     int thread_id;
-    unsigned callers;          /* under lock; driven: wait for what it does and cannot take turns themselves */
-    bool deserted;             /* under lock; driven: what is in flight is left to a thread */
-    _Atomic uintptr_t attended; /* driven: who waits for its wakeup and takes its turns; 0: nobody */
 
-    struct ps_client *run_head, *run_tail; /* under turn: whom to visit next */
-    _Atomic int64_t swept_us;
+    struct ps_client *run_head, *run_tail; /* its thread's: whom to visit next */
+    int64_t swept_us;                      /* its thread's */
     _Atomic int64_t sweep_us;              /* shortest of its clients */
     _Atomic uint64_t count, wakeups, drains, events, messages, slices_cut, sweeps, missed_wakeups, starts;
 };
 
-struct ps_poller *ps_poller_new(unsigned number, bool driven); /* NULL: see errno */
+struct ps_poller *ps_poller_new(unsigned number); /* NULL: see errno */
 void ps_poller_retain(struct ps_poller *poller);
 void ps_poller_unref(struct ps_poller *poller);
 int ps_poller_join(struct ps_poller *poller, struct ps_client *client);   /* starts the thread; 0 or errno */
 void ps_poller_leave(struct ps_poller *poller, struct ps_client *client); /* blocks until the poller let go */
-/*
- * A driven poller has no thread of its own: somebody attends to it, waits until its wakeup can be read, and drains. Who has
- * to wait for what it does and does not know that somebody does so calls for a thread, for as long as it waits. Nothing
- * happens for a poller that has its thread anyway.
- */
-int ps_poller_call(struct ps_poller *poller);        /* 0 or errno */
-void ps_poller_insist(struct ps_poller *poller);     /* the same, trying until there is a thread to be had: may block */
-void ps_poller_dismiss(struct ps_poller *poller);
-/* `who`: a number of the caller's, not 0. 0: nobody has attended, and `who` does from here on; else who does. */
-uintptr_t ps_poller_attend(struct ps_poller *poller, uintptr_t who);
-#define PS_ATTENDED_BY_USER 1
-void ps_poller_desert(struct ps_poller *poller, uintptr_t who); /* `who` does no more: a thread does until nothing is in flight */
-bool ps_poller_drain(struct ps_poller *poller);      /* one turn; true: there is more to do at once, and it can be read */
-bool ps_poller_busy(struct ps_poller *poller);       /* messages are in flight */
-int64_t ps_poller_next_sweep_us(struct ps_poller *poller); /* drain by then, whether or not it can be read */
 void ps_poller_ready_cb(rd_kafka_t *rk, void *client);
 void ps_poller_push(struct ps_client *client);       /* to be visited */
 void ps_poller_mark_ready(struct ps_client *client); /* to be looked at by who keeps watch, else visited */

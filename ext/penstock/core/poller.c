@@ -1,6 +1,5 @@
 /*
- * The one native thread that serves every client. It never holds the GVL and never calls Ruby. (A driven poller has none:
- * what follows is then done by whoever drains it.)
+ * The one native thread that serves every client. It never holds the GVL and never calls Ruby.
  *
  * librdkafka says that a client's queue stopped being empty by calling ps_poller_ready_cb on a thread of
  * its own, with its locks held: the callback pushes the client on a lock-free stack and writes an
@@ -15,7 +14,7 @@
  * The sweep looks at everybody now and then all the same, and counts what it finds: that count is the
  * number of defects in the above.
  *
- * Leaving is asked for under the lock, after the callback was disabled, and done by who has the turn.
+ * Leaving is asked for under the lock, after the callback was disabled, and done by the poller's thread.
  *
  * A thread that produces a big batch borrows its client: it takes the events itself every now and then,
  * between two messages, instead of fighting the poller for librdkafka's locks and the allocator (a third
@@ -44,7 +43,7 @@ static void count(_Atomic uint64_t *counter)
 
 /* ---- life ---- */
 
-struct ps_poller *ps_poller_new(unsigned number, bool driven)
+struct ps_poller *ps_poller_new(unsigned number)
 {
     struct ps_poller *poller = calloc(1, sizeof(*poller));
     if (!poller) return NULL;
@@ -57,9 +56,7 @@ struct ps_poller *ps_poller_new(unsigned number, bool driven)
     atomic_init(&poller->refs, 1);
     poller->generation = ps_generation();
     poller->number = number;
-    poller->driven = driven;
     poller->sweep_us = 1000000;
-    pthread_mutex_init(&poller->turn, NULL);
     pthread_mutex_init(&poller->lock, NULL);
     pthread_cond_init(&poller->left, NULL);
     return poller;
@@ -77,7 +74,6 @@ void ps_poller_unref(struct ps_poller *poller)
     if (poller->generation != ps_generation()) return;
     pthread_cond_destroy(&poller->left);
     pthread_mutex_destroy(&poller->lock);
-    pthread_mutex_destroy(&poller->turn);
     free(poller);
 }
 
@@ -105,7 +101,7 @@ void ps_poller_ready_cb(rd_kafka_t *rk, void *client)
     ps_poller_mark_ready(client);
 }
 
-/* ---- the run list: who has the turn ---- */
+/* ---- the run list: the poller's thread ---- */
 
 static void run_append(struct ps_poller *poller, struct ps_client *client)
 {
@@ -157,7 +153,7 @@ static void take_ready(struct ps_poller *poller)
     }
 }
 
-/* ---- one visit: who has the turn ---- */
+/* ---- one visit ---- */
 
 static void handle_log(struct ps_client *client, rd_kafka_event_t *event)
 {
@@ -257,7 +253,7 @@ void ps_poller_hand_back(struct ps_client *client)
     if (atomic_load(&client->passed_over)) ps_poller_mark_ready(client);
 }
 
-/* ---- the sweep: who has the turn ---- */
+/* ---- the sweep: the poller's thread ---- */
 
 static void sweep(struct ps_poller *poller, int64_t now)
 {
@@ -280,7 +276,7 @@ static void sweep(struct ps_poller *poller, int64_t now)
         ps_poller_mark_ready(client);
     }
     if (shortest != PS_FOREVER) atomic_store(&poller->sweep_us, shortest);
-    atomic_store(&poller->swept_us, now);
+    poller->swept_us = now;
     pthread_mutex_unlock(&poller->lock);
     ps_blocks_sweep();
 }
@@ -321,32 +317,16 @@ static void let_go(struct ps_poller *poller)
     pthread_mutex_unlock(&poller->lock);
 }
 
-/* With the lock held. */
-static bool in_flight(const struct ps_poller *poller)
-{
-    for (const struct ps_client *client = poller->clients; client; client = client->next)
-        if (ps_client_in_flight(client) > 0) return true;
-    return false;
-}
-
-static bool needs_no_thread(struct ps_poller *poller)
-{
-    if (!poller->clients) return true;
-    if (!poller->driven || poller->callers > 0) return false;
-    poller->deserted = poller->deserted && in_flight(poller);
-    return !poller->deserted;
-}
-
 /*
- * The thread's. Deciding to stop and saying so happen in one section under the lock: a client that joins meanwhile, and who
- * calls, either is seen here or starts a new thread.
+ * Deciding to stop and saying so happen in one section under the lock: a client that joins meanwhile either is seen here or
+ * starts a new thread.
  */
 static bool stop(struct ps_poller *poller)
 {
     let_go(poller);
-    if (!poller->driven && atomic_load(&poller->count) > 0) return false;
+    if (atomic_load(&poller->count) > 0) return false;
     pthread_mutex_lock(&poller->lock);
-    bool stop = needs_no_thread(poller);
+    bool stop = !poller->clients;
     if (stop) {
         poller->running = false;
         poller->thread_id = 0;
@@ -356,10 +336,15 @@ static bool stop(struct ps_poller *poller)
     return stop;
 }
 
+static int64_t next_sweep_us(const struct ps_poller *poller)
+{
+    return poller->swept_us + atomic_load(&poller->sweep_us);
+}
+
 static void sweep_if_due(struct ps_poller *poller)
 {
     int64_t now = ps_now_us();
-    if (now >= ps_poller_next_sweep_us(poller)) sweep(poller, now);
+    if (now >= next_sweep_us(poller)) sweep(poller, now);
 }
 
 static void *poller_main(void *arg)
@@ -373,20 +358,13 @@ static void *poller_main(void *arg)
 #endif
     pthread_mutex_unlock(&poller->lock);
 
-    pthread_mutex_lock(&poller->turn);
-    if (!poller->driven) atomic_store(&poller->swept_us, ps_now_us());
+    poller->swept_us = ps_now_us();
     while (!stop(poller)) {
-        if (!poller->run_head) {
-            pthread_mutex_unlock(&poller->turn);
-            if (ps_wakeup_wait(&poller->wakeup, ps_poller_next_sweep_us(poller))) count(&poller->wakeups);
-            pthread_mutex_lock(&poller->turn);
-        }
+        if (!poller->run_head && ps_wakeup_wait(&poller->wakeup, next_sweep_us(poller))) count(&poller->wakeups);
         take_ready(poller);
         if (poller->run_head) visit(poller, run_shift(poller));
         sweep_if_due(poller);
     }
-    if (poller->run_head) ps_wakeup_signal(&poller->wakeup); /* somebody else's from here on */
-    pthread_mutex_unlock(&poller->turn);
     ps_poller_unref(poller);
     return NULL;
 }
@@ -408,82 +386,10 @@ static int start_thread(struct ps_poller *poller)
     return 0;
 }
 
-/* ---- a poller without a thread of its own ---- */
-
-bool ps_poller_drain(struct ps_poller *poller)
-{
-    pthread_mutex_lock(&poller->turn); /* somebody's who called for a thread, for a time slice at most */
-    if (ps_wakeup_take(&poller->wakeup)) count(&poller->wakeups);
-    let_go(poller);
-    take_ready(poller);
-    for (struct ps_client *last = poller->run_tail, *client = NULL; poller->run_head && client != last;) {
-        client = run_shift(poller); /* each once */
-        visit(poller, client);
-    }
-    sweep_if_due(poller);
-    bool more = poller->run_head != NULL;
-    pthread_mutex_unlock(&poller->turn);
-    if (more) ps_wakeup_signal(&poller->wakeup);
-    return more;
-}
-
-bool ps_poller_busy(struct ps_poller *poller)
-{
-    pthread_mutex_lock(&poller->lock);
-    bool busy = in_flight(poller);
-    pthread_mutex_unlock(&poller->lock);
-    return busy;
-}
-
-int64_t ps_poller_next_sweep_us(struct ps_poller *poller)
-{
-    return atomic_load(&poller->swept_us) + atomic_load(&poller->sweep_us);
-}
-
-uintptr_t ps_poller_attend(struct ps_poller *poller, uintptr_t who)
-{
-    uintptr_t before = 0;
-    atomic_compare_exchange_strong(&poller->attended, &before, who);
-    return before;
-}
-
-int ps_poller_call(struct ps_poller *poller)
-{
-    if (!poller->driven || poller->generation != ps_generation()) return 0;
-    pthread_mutex_lock(&poller->lock);
-    int failed = poller->clients ? start_thread(poller) : 0; /* else the first client to join starts it */
-    if (!failed) poller->callers++;
-    pthread_mutex_unlock(&poller->lock);
-    return failed;
-}
-
-void ps_poller_insist(struct ps_poller *poller)
-{
-    while (ps_poller_call(poller) != 0) usleep(10000);
-}
-
-void ps_poller_dismiss(struct ps_poller *poller)
-{
-    if (!poller->driven || poller->generation != ps_generation()) return;
-    pthread_mutex_lock(&poller->lock);
-    if (--poller->callers == 0) ps_wakeup_signal(&poller->wakeup); /* for the thread to see that */
-    pthread_mutex_unlock(&poller->lock);
-}
-
-/* Without a thread to be had, what is in flight waits for the next who calls. */
-void ps_poller_desert(struct ps_poller *poller, uintptr_t who)
-{
-    if (poller->generation != ps_generation() || !atomic_compare_exchange_strong(&poller->attended, &who, 0)) return;
-    pthread_mutex_lock(&poller->lock);
-    poller->deserted = in_flight(poller) && start_thread(poller) == 0;
-    pthread_mutex_unlock(&poller->lock);
-}
-
 /* ---- for the clients' owners ---- */
 
 int ps_poller_join(struct ps_poller *poller, struct ps_client *client)
 {
-    int failed = 0;
     pthread_mutex_lock(&poller->lock);
     int64_t sweep_us = atomic_load(&poller->sweep_us);
     if (!poller->clients || client->settings.sweep_us < sweep_us)
@@ -496,13 +402,12 @@ int ps_poller_join(struct ps_poller *poller, struct ps_client *client)
     poller->clients = client;
     atomic_fetch_add(&poller->count, 1);
 
-    if (!poller->driven || poller->callers > 0) failed = start_thread(poller);
+    int failed = start_thread(poller);
     if (failed) list_remove(poller, client);
     pthread_mutex_unlock(&poller->lock);
     return failed;
 }
 
-/* A driven poller has been called. */
 void ps_poller_leave(struct ps_poller *poller, struct ps_client *client)
 {
     pthread_mutex_lock(&poller->lock);

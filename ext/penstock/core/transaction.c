@@ -237,7 +237,6 @@ static void run(struct ps_job *base)
     struct ps_client *client = job->client;
 
     await_turn(&client->transactions, &client->open.lock, job->ticket);
-    ps_poller_insist(client->poller);
     if (set_stage(job, PS_TRANSACTION_RUNNING)) {
         if (atomic_load(&client->open.state) != PS_OPEN) {
             fail(&job->error, RD_KAFKA_RESP_ERR__DESTROY, "the producer was closed before the call began");
@@ -251,7 +250,6 @@ static void run(struct ps_job *base)
             }
         }
     }
-    ps_poller_dismiss(client->poller);
     end_turn(&client->transactions, &client->open.lock);
     ps_open_exit(&client->open);
 }

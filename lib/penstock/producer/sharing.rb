@@ -11,7 +11,7 @@ module Penstock
       #     Ractor.new(shareable) { |events| events.produce_sync(topic: "events", payload: "from a Ractor").offset }
       #
       # What needs Ruby code of the main Ractor for each call cannot go along: transactions, middleware, hooks
-      # ({Around#around}), listeners of "message.produced_sync" and the like, a client that sends nothing, mode :reactor. What
+      # ({Around#around}), listeners of "message.produced_sync" and the like, a client that sends nothing. What
       # of it comes later makes the handles' calls raise, until it is gone. A {Config#serializer} goes along if it is shareable.
       #
       # Also of a {Variant}, then with its settings. Only in the main Ractor; not in a signal trap. Blocks: like a first use.
@@ -65,8 +65,6 @@ module Penstock
           "a transaction belongs to the fiber that has begun it, so a producer with a transactional.id is not shareable"
         elsif !config.deliver || config.client_class
           "only librdkafka's own client is shareable, and this producer has another (config.deliver, config.client_class)"
-        elsif !poller.thread?
-          "a poller without a thread is its event loop's (config.polling.mode :reactor), so its producers are not shareable"
         end
       end
 

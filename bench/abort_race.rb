@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # What an abort right after the first produce does to a transactional producer (librdkafka's issue 4849), with
-# librdkafka alone and with Penstock, which sends what is in flight before it aborts (core/transaction.c). Each round
+# librdkafka alone and with Penstock, which sends what is in flight before it aborts (core/produce/transaction.c). Each round
 # begins, produces and aborts, at once or some ms later; every tenth is committed instead. A producer that is lost
 # (fatal) is replaced. Readers are asked at the end: what of the aborted is visible, what of the committed is not?
 #   PENSTOCK_KAFKA=host:9092 ruby -Ilib bench/abort_race.rb [ROUNDS]           # some minutes

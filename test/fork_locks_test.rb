@@ -10,7 +10,7 @@ class ForkLocksTest < PenstockTest
 
   def build
     FileUtils.mkdir_p(File.dirname(PROGRAM))
-    sources = Dir[File.join(ROOT, "ext/penstock/core/*.c"), File.join(__dir__, "c/fork_locks.c")]
+    sources = Dir[File.join(ROOT, "ext/penstock/core/**/*.c"), File.join(__dir__, "c/fork_locks.c")]
     flags = `pkg-config --cflags --libs rdkafka`.split
     output, status = Limited.capture2e(
       "cc", "-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-include", File.join(__dir__, "c/held.h"),

@@ -41,7 +41,7 @@ class GCClassesTest < PenstockTest
     said = ruby!(SIZES, File.expand_path("support/gc_exercises", __dir__), cluster.bootstrap_servers, *topics)
     sizes = said.lines.to_h { |line| line.split.then { |name, count, more| [name.to_sym, [count.to_i, more.to_i]] } }
     assert_operator sizes.size, :>=, 10
-    code = Dir[File.expand_path("../ext/penstock/*.c", __dir__)].map { |file| File.read(file) }.join
+    code = Dir[File.expand_path("../ext/penstock/**/*.c", __dir__)].map { |file| File.read(file) }.join
     types = code.scan(/^static const rb_data_type_t \w+ = \{.*?^\};/m)
     types = types.grep_v(%r{wrap_struct_name = "[\w:]+/}) # no class: what one holds for the length of a call
     types = types.grep_v(/"Penstock::MessagePack::/) # see message_pack_gc_test.rb
@@ -115,7 +115,9 @@ class GCClassesTest < PenstockTest
 
   # None is forgotten.
   def test_each_native_class_is_exercised
-    types = Dir[File.expand_path("../ext/penstock/*.c", __dir__)].flat_map { |file| File.read(file).scan(/"Penstock::(\w+)",$/) }
+    types = Dir[File.expand_path("../ext/penstock/**/*.c", __dir__)].flat_map do |file|
+      File.read(file).scan(/"Penstock::(\w+)",$/)
+    end
     names = types.flatten.map { |type| type.gsub(/(?<=[a-z])(?=[A-Z])/, "_").downcase.to_sym }
     assert_equal names.sort, GCExercises::CLASSES
   end

@@ -112,7 +112,7 @@ class Instrumented
 
   # Memcheck.
   class Valgrind < Instrumented
-    OURS = /\((?:#{Dir.glob("ext/penstock/{,core/}*.c", base: ROOT).map { |file| File.basename(file) }.join("|")}):\d+\)/
+    OURS = /\((?:#{Dir.glob("ext/penstock/**/*.c", base: ROOT).map { |file| File.basename(file) }.join("|")}):\d+\)/
 
     def name = "valgrind"
     def title = "valgrind"

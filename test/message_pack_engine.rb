@@ -6,7 +6,7 @@ require_relative "support/native_program"
 #
 #   ruby test/message_pack_engine.rb [SECONDS]      for each part of test/c/msgpack_parts.c that goes by time
 module MessagePackEngine
-  ENGINES = "msgpack_*.c"
+  ENGINES = "message_pack/engine_*.c"
   PARTS = %w[borders limits documents beginnings mutants noise].freeze
   CORPUS = File.join(NativeProgram::ROOT, "test/corpus/msgpack")
 

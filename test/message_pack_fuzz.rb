@@ -12,7 +12,7 @@ require_relative "message_pack_engine"
 module MessagePackFuzz
   OUTPUT = File.join(NativeProgram::ROOT, "tmp/fuzz")
   PROGRAM = File.join(OUTPUT, "msgpack_fuzz")
-  FLAGS = %w[-std=gnu11 -g -O1 -Wall -Wextra -Werror -fno-omit-frame-pointer -Iext/penstock/core -DLIBFUZZER
+  FLAGS = %w[-std=gnu11 -g -O1 -Wall -Wextra -Werror -fno-omit-frame-pointer -Iext/penstock -DLIBFUZZER
              -fsanitize=address,undefined -fno-sanitize-recover=all].freeze
   LIMITS = %w[-timeout=5 -rss_limit_mb=1024 -malloc_limit_mb=64 -max_len=512].freeze # seconds and memory of one input; its bytes
 
@@ -21,7 +21,7 @@ module MessagePackFuzz
   def build
     system("bin/setup", "--fuzz", "--no-build", "--quiet", chdir: NativeProgram::ROOT) or exit 1
     FileUtils.mkdir_p(OUTPUT)
-    engines = Dir["ext/penstock/core/#{MessagePackEngine::ENGINES}", base: NativeProgram::ROOT]
+    engines = Dir["ext/penstock/#{MessagePackEngine::ENGINES}", base: NativeProgram::ROOT]
     objects = engines.map { |source| object(source, "-fsanitize=fuzzer-no-link") } # what is covered is the engines alone
     run("clang", *FLAGS, "-fsanitize=fuzzer", *objects, object("test/c/msgpack_fuzz.c"), "-o", PROGRAM, within: 100)
   end

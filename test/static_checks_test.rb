@@ -17,17 +17,19 @@ class StaticChecksTest < Minitest::Test
   # @param files [Hash{String => String}] what the C files consist of
   def checks(files)
     Dir.mktmpdir do |directory|
-      FileUtils.mkdir_p(File.join(directory, "core"))
-      files.each { |name, text| File.write(File.join(directory, name), text) }
+      files.each do |name, text|
+        FileUtils.mkdir_p(File.join(directory, File.dirname(name)))
+        File.write(File.join(directory, name), text)
+      end
       yield StaticChecks.new(directory, library(directory, files.keys))
     end
   end
 
   def library(directory, names)
-    objects = names.map { |name| File.join(directory, name) }
+    objects = names.grep(/c\z/).map { |name| File.join(directory, name) }
     config = RbConfig::CONFIG
     File.join(directory, "penstock.so").tap do |path|
-      system("gcc", "-w", "-shared", "-fPIC", "-fvisibility=hidden", "-I", config["rubyhdrdir"], "-I", config["rubyarchhdrdir"],
+      system("gcc", "-w", "-shared", "-fPIC", "-fvisibility=hidden", "-I", directory, "-I", File.join(directory, "core"), "-I", config["rubyhdrdir"], "-I", config["rubyarchhdrdir"],
              *objects, "-o", path, exception: true)
     end
   end
@@ -82,6 +84,17 @@ class StaticChecksTest < Minitest::Test
     end
   end
 
+  def test_calls_and_includes_of_higher_layers_are_found
+    wait = "#include \"base/base.h\"\nvoid ps_low(void);\nvoid ps_high(void);\nvoid ps_wait(void) { ps_low(); ps_high(); }\n"
+    files = { "core/base/base.c" => "void ps_low(void) {}\n", "core/wait/wait.c" => wait,
+              "core/produce/high.c" => "#include \"consume/consume.h\"\nvoid ps_wait(void);\nvoid ps_high(void) { ps_wait(); }\n",
+              "core/base/base.h" => "", "core/consume/consume.h" => "" }
+    checks(files) do |found|
+      assert_equal ["core/produce/high.c: consume/consume.h is in core/consume", "core/wait/wait.c: ps_high is in core/produce"],
+                   found.upwards.sort
+    end
+  end
+
   def test_what_is_exported_besides_init_is_found
     source = <<~C
       __attribute__((visibility("default"))) void Init_penstock(void) {}
@@ -119,7 +132,7 @@ class StaticChecksTest < Minitest::Test
     C
     found = ["a.c: host: rb_utf8_str_new_cstr", "a.c: topic: rb_enc_interned_str", "a.c: sentence: rb_str_catf"]
     allowed = source.gsub(/(host|topic|sentence|literal)\(/, '\1_of(')
-    checks("a.c" => FACE + source, "foreign_text.c" => FACE + allowed) do |checked|
+    checks("a.c" => FACE + source, "ruby/foreign_text.c" => FACE + allowed) do |checked|
       assert_equal found, checked.foreign_text
     end
   end
@@ -128,7 +141,7 @@ class StaticChecksTest < Minitest::Test
   def test_our_own_sources
     library = File.join(ROOT, "lib/penstock/penstock.#{RbConfig::CONFIG["DLEXT"]}")
     ours = StaticChecks.new(File.join(ROOT, "ext/penstock"), library)
-    assert_empty ours.foreign_text + ours.exported_symbols + ours.ruby_in_core + ours.unnamed_callbacks + ours.ruby_reached
+    assert_empty ours.foreign_text + ours.exported_symbols + ours.ruby_in_core + ours.unnamed_callbacks + ours.ruby_reached + ours.upwards
   end
 
   def test_nothing_is_found_where_nothing_is_wrong

@@ -2,7 +2,7 @@
 
 require_relative "test_helper"
 
-# A thread that waits for a message serves its client itself meanwhile (ext/penstock/core/watch.c). What may happen to it then,
+# A thread that waits for a message serves its client itself meanwhile (ext/penstock/core/client/watch.c). What may happen to it then,
 # and what becomes of all that others wait for. How that goes natively, with races: core_test.rb.
 class WatchTest < PenstockTest
   MUCH = 200

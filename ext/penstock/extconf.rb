@@ -38,10 +38,13 @@ def detect_features
   abort "librdkafka's mock cluster (rdkafka_mock.h), which Penstock::EmbeddedCluster stands on, is missing."
 end
 
-def add_core_directory
-  $VPATH << "$(srcdir)/core"
-  $srcs = Dir[File.join(__dir__, "*.c"), File.join(__dir__, "core", "*.c")].sort.map { |path| File.basename(path) }
-  $headers = Dir[File.join(__dir__, "*.h"), File.join(__dir__, "core", "*.h")]
+# The rooms of the sources. make finds a file by its name alone, so no two may have the same.
+def add_rooms
+  rooms = Dir[File.join(__dir__, "**/*.c")].map { |path| File.dirname(path) }.uniq.sort
+  $VPATH.concat(rooms.map { |room| room.sub(__dir__, "$(srcdir)") })
+  $INCFLAGS << " -I$(srcdir) -I$(srcdir)/core"
+  $srcs = Dir[File.join(__dir__, "**/*.c")].sort.map { |path| File.basename(path) }
+  $headers = Dir[File.join(__dir__, "**/*.h")]
 end
 
 def set_flags
@@ -55,6 +58,6 @@ end
 find_librdkafka
 check_librdkafka_version
 detect_features
-add_core_directory
+add_rooms
 set_flags
 create_makefile("penstock/penstock")

@@ -1,6 +1,6 @@
 /* Where Ruby enters: lib/penstock.rb has defined the module and the errors before it loads this. */
-#include "penstock.h"
-#include "message_pack.h"
+#include "ruby/penstock.h"
+#include "message_pack/message_pack.h"
 
 VALUE penstock_module;
 

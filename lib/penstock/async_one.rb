@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Penstock
-  # How a leading fiber (ext/penstock/fiber_wait.c) waits for its descriptor under Async 1.
+  # How a leading fiber (ext/penstock/ruby/fiber_wait.c) waits for its descriptor under Async 1.
   #
   # Async 1 ends a `task.with_timeout` by raising in the fiber, and its scheduler's `io_wait` rescues that TimeoutError: it
   # takes every one for its own and returns as if nothing had come. The leader could not learn that the program's timeout is

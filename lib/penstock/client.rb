@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Penstock
-  # One librdkafka producer; see ext/penstock/client_class.c. {Producer} is its only user.
+  # One librdkafka producer; see ext/penstock/ruby/client_class.c. {Producer} is its only user.
   #
   # In a forked child, the first use replaces the parent's client, which is left alone, by a fresh one with the same
   # configuration; one that was closed stays closed.

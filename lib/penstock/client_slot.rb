@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Penstock
-  # Where the {ShareableProducer}s of a connection find its client; see ext/penstock/core/slot.c. While there are any, a Ruby
+  # Where the {ShareableProducer}s of a connection find its client; see ext/penstock/core/produce/slot.c. While there are any, a Ruby
   # thread of the main Ractor waits for one that has no client, or one that can do nothing more: it connects, or replaces
   # the client as the producer itself would.
   #

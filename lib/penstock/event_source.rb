@@ -2,7 +2,7 @@
 
 module Penstock
   # A producer's events that happen in the native core, in order: what becomes of its messages, librdkafka's errors and
-  # statistics. They wait in a native queue (ext/penstock/core/events.c) until a thread of {EventDispatcher} tells the
+  # statistics. They wait in a native queue (ext/penstock/core/client/events.c) until a thread of {EventDispatcher} tells the
   # producer's listeners.
   #
   # @!method address

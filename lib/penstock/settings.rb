@@ -5,7 +5,7 @@ module Penstock
   # makes of a value.
   # @!method self.secret?(name)
   #   @param name [Symbol, String]
-  #   @return [Boolean] whether nobody may see its value; the one list of such names is in core/redact.c
+  #   @return [Boolean] whether nobody may see its value; the one list of such names is in core/base/redact.c
   # @!method self.text?(string)
   #   @param string [Object] a {Secret} too
   #   @return [Boolean] whether librdkafka gets what is meant: a String of UTF-8 without a zero byte

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define KINDS(kind) \
-    kind(conf) kind(topic_conf) kind(client) kind(topic) kind(queue) kind(list) kind(partition) kind(headers) kind(event) \
+    kind(conf) kind(topic_conf) kind(producer) kind(topic) kind(queue) kind(list) kind(partition) kind(headers) kind(event) \
     kind(error) kind(metadata) kind(group) kind(mock_cluster) kind(memory) \
     kind(dump)
 
@@ -101,13 +101,13 @@ rd_kafka_t *rd_kafka_new(rd_kafka_type_t type, rd_kafka_conf_t *conf, char *errs
 {
     REAL(rd_kafka_new);
     rd_kafka_t *rk = real(type, conf, errstr, errstr_size);
-    MADE(client, rk);
+    MADE(producer, rk);
     GONE(conf, rk); /* else it stays the caller's */
     return rk;
 }
 
-DESTROYS(client, rd_kafka_destroy, (rd_kafka_t *rk), (rk), rk)
-DESTROYS(client, rd_kafka_destroy_flags, (rd_kafka_t *rk, int flags), (rk, flags), rk)
+DESTROYS(producer, rd_kafka_destroy, (rd_kafka_t *rk), (rk), rk)
+DESTROYS(producer, rd_kafka_destroy_flags, (rd_kafka_t *rk, int flags), (rk, flags), rk)
 
 rd_kafka_topic_t *rd_kafka_topic_new(rd_kafka_t *rk, const char *topic, rd_kafka_topic_conf_t *conf)
 {

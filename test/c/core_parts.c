@@ -9,7 +9,8 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "core.h"
+#include "consume/consume.h"
+#include "produce/produce.h"
 #include <errno.h>
 #include <librdkafka/rdkafka_mock.h>
 #include <stdio.h>
@@ -192,7 +193,7 @@ static void *await_promises(void *unused)
         int64_t deadline_us = ps_now_us() + PATIENCE_US;
         bool patient = true, done = false;
         while (patient && !done) {
-            done = !ps_waiter_join(&waiter, &promise->completion, delivery);
+            done = !ps_waiter_join(&waiter, &promise->completion, delivery ? &delivery->settled : NULL);
             if (done) break;
             bool brief = random_below(3) == 0;
             ps_waiter_sleep(&waiter, brief ? ps_now_us() + random_below(100) : deadline_us);
@@ -370,11 +371,11 @@ static void mailbox_part(void)
 /* ---- clients and consumers ---- */
 
 static struct ps_poller *poller, *other_poller;
-static struct ps_client_settings client_settings = {
-    .max_time_us = 100000, .sweep_us = 1000000, .sticky_ms = 10, .transaction_timeout_ms = 3000, .open.close_timeout_ms = 500,
-    .open.refusal_us = 1000000,
+static struct ps_producer_settings client_settings = {
+    .max_time_us = 100000, .sweep_us = 1000000, .sticky_ms = 10, .transaction_timeout_ms = 3000, .client.close_timeout_ms = 500,
+    .client.refusal_us = 1000000,
 };
-static struct ps_consumer_settings consumer_settings = { .nap_us = 1000, .open.close_timeout_ms = 300, .open.refusal_us = 1000000 };
+static struct ps_consumer_settings consumer_settings = { .nap_us = 1000, .client.close_timeout_ms = 300, .client.refusal_us = 1000000 };
 
 static void set(rd_kafka_conf_t *conf, const char *name, const char *value)
 {
@@ -417,20 +418,20 @@ static void await_empty_registry(void)
 
 enum { CLIENTS = 6 };
 
-static struct ps_client *marked[CLIENTS];
+static struct ps_producer *marked[CLIENTS];
 static _Atomic unsigned markers;
 
 static void *mark(void *unused)
 {
     (void)unused;
     while (!time_is_up()) {
-        struct ps_client *client = marked[random_below(CLIENTS)];
-        ps_poller_mark_ready(client);
+        struct ps_producer *producer = marked[random_below(CLIENTS)];
+        ps_poller_mark_ready(&producer->polled);
         rounds++;
-        if (random_below(4) == 0 && ps_poller_borrow(client)) {
-            ps_poller_serve(client, NULL, PS_FOREVER);
+        if (random_below(4) == 0 && ps_poller_borrow(&producer->polled)) {
+            ps_poller_serve(&producer->polled, NULL, PS_FOREVER);
             if (random_below(4) == 0) usleep(random_below(200));
-            ps_poller_hand_back(client);
+            ps_poller_hand_back(&producer->polled);
         }
         if (random_below(16) == 0) usleep(random_below(300));
     }
@@ -455,16 +456,16 @@ static void ready_part(void)
     static void *(*const bodies[])(void *) = { mark, mark, mark, read_stats };
     char errstr[256];
     for (int i = 0; i < CLIENTS; i++) {
-        marked[i] = ps_client_new(conf_for(bootstraps, NULL), "marked", i % 2 ? other_poller : poller, &client_settings);
-        if (ps_open_once(&marked[i]->open, errstr, sizeof(errstr)) < 0) die(errstr);
+        marked[i] = ps_producer_new(conf_for(bootstraps, NULL), "marked", i % 2 ? other_poller : poller, &client_settings);
+        if (ps_client_open(&marked[i]->client, errstr, sizeof(errstr)) < 0) die(errstr);
     }
     markers = 3;
     run_threads(4, bodies, NULL);
     int64_t deadline_us = ps_now_us() + PATIENCE_US;
     for (int i = 0; i < CLIENTS; i++)
-        for (; atomic_load(&marked[i]->ready); usleep(1000))
+        for (; atomic_load(&marked[i]->polled.ready); usleep(1000))
             if (ps_now_us() > deadline_us) die("a client that was marked, and never visited");
-    for (int i = 0; i < CLIENTS; i++) ps_open_abandon(&marked[i]->open);
+    for (int i = 0; i < CLIENTS; i++) ps_client_abandon(&marked[i]->client);
     await_empty_registry();
 }
 
@@ -472,24 +473,24 @@ static void ready_part(void)
 
 enum { WATCHED = 3, WATCHERS = 3 };
 
-static struct ps_client *watched[WATCHED];
+static struct ps_producer *watched[WATCHED];
 static _Atomic unsigned watchers, next_watcher;
 static struct {
     pthread_mutex_t lock;
     struct ps_waiter *waiter; /* under lock */
 } watches[WATCHERS];
 
-static void send_batch(struct ps_client *client, struct ps_batch *batch)
+static void send_batch(struct ps_producer *producer, struct ps_batch *batch)
 {
     uint32_t sent = 0;
-    if (ps_open_enter(&client->open)) {
-        struct ps_topic *topic = ps_client_topic(client, "parts", 5);
-        atomic_fetch_add(&client->accepted, batch->size);
+    if (ps_client_enter(&producer->client)) {
+        struct ps_topic *topic = ps_producer_topic(producer, "parts", 5);
+        atomic_fetch_add(&producer->accepted, batch->size);
         while (sent < batch->size && rd_kafka_produce(topic->rkt, RD_KAFKA_PARTITION_UA, RD_KAFKA_MSG_F_COPY, "x", 1, NULL, 0,
                                                       &batch->deliveries[sent]) == 0)
             sent++;
-        atomic_fetch_sub(&client->accepted, batch->size - sent);
-        ps_open_exit(&client->open);
+        atomic_fetch_sub(&producer->accepted, batch->size - sent);
+        ps_client_exit(&producer->client);
     }
     ps_batch_never_sent(batch, sent, RD_KAFKA_RESP_ERR__CONFLICT);
 }
@@ -502,20 +503,20 @@ static void show(unsigned me, struct ps_waiter *waiter)
 }
 
 /* As nogvl.c does it. It gives up now and then, at its deadline or for an interrupt, and waits again. */
-static void await_watching(unsigned me, struct ps_client *client, struct ps_batch *batch)
+static void await_watching(unsigned me, struct ps_producer *producer, struct ps_batch *batch)
 {
     struct ps_waiter waiter = { 0 };
     int64_t deadline_us = ps_now_us() + PATIENCE_US;
     for (bool done = false; !done;) {
         int64_t until_us = random_below(4) ? deadline_us : ps_now_us() + random_below(1000);
-        bool watching = random_below(8) && ps_watch_begin(client, &waiter);
-        bool joined = ps_waiter_join(&waiter, &batch->completion, &batch->deliveries[batch->size - 1]);
+        bool watching = random_below(8) && ps_watch_begin(&producer->polled, &waiter);
+        bool joined = ps_waiter_join(&waiter, &batch->completion, &batch->deliveries[batch->size - 1].settled);
         show(me, &waiter);
         if (joined && random_below(16)) {
-            if (watching) ps_watch_sleep(client, &waiter, until_us);
+            if (watching) ps_watch_sleep(&producer->polled, &waiter, until_us);
             else ps_waiter_sleep(&waiter, until_us);
         }
-        if (watching) ps_watch_end(client);
+        if (watching) ps_watch_end(&producer->polled);
         show(me, NULL);
         if (joined) ps_waiter_leave(&waiter, &batch->completion);
         done = !joined || atomic_load(&waiter.state) == PS_DONE;
@@ -529,10 +530,10 @@ static void *keep_watch(void *unused)
     (void)unused;
     unsigned me = atomic_fetch_add(&next_watcher, 1) % WATCHERS;
     while (!time_is_up()) {
-        struct ps_client *client = watched[random_below(WATCHED)];
-        struct ps_batch *batch = ps_batch_new(client, random_below(4) ? 1 : 5);
-        send_batch(client, batch);
-        await_watching(me, client, batch);
+        struct ps_producer *producer = watched[random_below(WATCHED)];
+        struct ps_batch *batch = ps_batch_new(producer, random_below(4) ? 1 : 5);
+        send_batch(producer, batch);
+        await_watching(me, producer, batch);
         if (!ps_delivery_settled(&batch->deliveries[batch->size - 1])) die("a wait that ended too early");
         ps_batch_unref(batch);
         rounds++;
@@ -559,16 +560,16 @@ static void *meddle(void *unused)
 {
     (void)unused;
     while (atomic_load(&watchers) > 0) {
-        struct ps_client *client = watched[random_below(WATCHED)];
-        struct ps_batch *batch = ps_batch_new(client, 3);
-        bool serving = random_below(2) && ps_poller_borrow(client);
-        send_batch(client, batch);
-        if (serving && random_below(2)) ps_poller_serve(client, NULL, PS_FOREVER);
+        struct ps_producer *producer = watched[random_below(WATCHED)];
+        struct ps_batch *batch = ps_batch_new(producer, 3);
+        bool serving = random_below(2) && ps_poller_borrow(&producer->polled);
+        send_batch(producer, batch);
+        if (serving && random_below(2)) ps_poller_serve(&producer->polled, NULL, PS_FOREVER);
         if (serving && random_below(4) == 0) usleep(random_below(300));
-        if (serving) ps_poller_hand_back(client);
-        if (random_below(4) == 0) ps_poller_mark_ready(client);
+        if (serving) ps_poller_hand_back(&producer->polled);
+        if (random_below(4) == 0) ps_poller_mark_ready(&producer->polled);
         ps_batch_unref(batch);
-        if (random_below(4) == 0) ps_poller_push(client); /* whoever keeps watch, the poller looks too */
+        if (random_below(4) == 0) ps_poller_push(&producer->polled); /* whoever keeps watch, the poller looks too */
         usleep(random_below(500));
     }
     return NULL;
@@ -584,73 +585,73 @@ static uint64_t drains(void)
 /* The poller, held up while it settles a message, looks again for who was turned away meanwhile. */
 static void turn_away(void)
 {
-    struct ps_client_settings settings = client_settings;
+    struct ps_producer_settings settings = client_settings;
     struct ps_waiter waiter = { 0 };
     char errstr[256];
     settings.sweep_us = 60 * 1000 * 1000;
-    struct ps_client *client = ps_client_new(conf_for(bootstraps, NULL), "turned away", poller, &settings);
-    if (ps_open_once(&client->open, errstr, sizeof(errstr)) < 0) die(errstr);
-    struct ps_batch *batch = ps_batch_new(client, 1);
+    struct ps_producer *producer = ps_producer_new(conf_for(bootstraps, NULL), "turned away", poller, &settings);
+    if (ps_client_open(&producer->client, errstr, sizeof(errstr)) < 0) die(errstr);
+    struct ps_batch *batch = ps_batch_new(producer, 1);
     ps_waiter_join(&waiter, &batch->completion, NULL);
-    pthread_mutex_lock(&client->open.lock);
-    send_batch(client, batch);
+    pthread_mutex_lock(&producer->client.lock);
+    send_batch(producer, batch);
     int64_t deadline_us = ps_now_us() + PATIENCE_US;
     for (; !ps_delivery_settled(&batch->deliveries[0]); usleep(1000))
         if (ps_now_us() > deadline_us) die("a message that the poller settles");
-    if (ps_poller_claim(client)) die("two that serve a client");
+    if (ps_poller_claim(&producer->polled)) die("two that serve a client");
     uint64_t before = drains();
-    pthread_mutex_unlock(&client->open.lock);
+    pthread_mutex_unlock(&producer->client.lock);
     for (; drains() == before; usleep(1000))
         if (ps_now_us() > deadline_us) die("a client that the poller did not look at again");
     ps_waiter_leave(&waiter, &batch->completion);
     ps_batch_unref(batch);
-    ps_open_abandon(&client->open);
+    ps_client_abandon(&producer->client);
     await_empty_registry();
 }
 
-static void await_queued(struct ps_client *client, size_t count)
+static void await_queued(struct ps_producer *producer, size_t count)
 {
     int64_t deadline_us = ps_now_us() + PATIENCE_US;
-    for (; rd_kafka_queue_length(client->queue) < count; usleep(1000))
+    for (; rd_kafka_queue_length(producer->polled.queue) < count; usleep(1000))
         if (ps_now_us() > deadline_us) die("a verdict that nobody takes");
 }
 
 /* However much there is to serve, a wait whose time is up ends. */
 static void run_out_of_time(void)
 {
-    struct ps_client_settings settings = client_settings;
+    struct ps_producer_settings settings = client_settings;
     struct ps_waiter waiter = { 0 };
     char errstr[256];
     settings.max_time_us = PATIENCE_US;
-    struct ps_client *client = ps_client_new(conf_for(bootstraps, NULL), "out of time", poller, &settings);
-    if (ps_open_once(&client->open, errstr, sizeof(errstr)) < 0) die(errstr);
-    while (!ps_poller_claim(client)) usleep(1000);
+    struct ps_producer *producer = ps_producer_new(conf_for(bootstraps, NULL), "out of time", poller, &settings);
+    if (ps_client_open(&producer->client, errstr, sizeof(errstr)) < 0) die(errstr);
+    while (!ps_poller_claim(&producer->polled)) usleep(1000);
     for (size_t count = 1; count <= 2; count++) {
-        struct ps_batch *batch = ps_batch_new(client, 1);
-        send_batch(client, batch);
+        struct ps_batch *batch = ps_batch_new(producer, 1);
+        send_batch(producer, batch);
         ps_batch_unref(batch);
-        await_queued(client, count);
+        await_queued(producer, count);
     }
-    ps_poller_serve(client, &waiter, ps_now_us());
-    if (rd_kafka_queue_length(client->queue) == 0) die("a wait whose time was up");
-    ps_poller_hand_back(client);
-    ps_open_abandon(&client->open);
+    ps_poller_serve(&producer->polled, &waiter, ps_now_us());
+    if (rd_kafka_queue_length(producer->polled.queue) == 0) die("a wait whose time was up");
+    ps_poller_hand_back(&producer->polled);
+    ps_client_abandon(&producer->client);
     await_empty_registry();
 }
 
 /* What still comes while a client leaves the poller is not what a wake-up was missed for. */
 static void leave_amid_events(void)
 {
-    struct ps_client_settings settings = client_settings;
+    struct ps_producer_settings settings = client_settings;
     char errstr[256];
     settings.sweep_us = 100;
     for (int i = 0; i < 40; i++) {
         rd_kafka_conf_t *conf = conf_for(bootstraps, NULL);
         set(conf, "statistics.interval.ms", "1");
-        struct ps_client *client = ps_client_new(conf, "leaving", poller, &settings);
-        if (ps_open_once(&client->open, errstr, sizeof(errstr)) < 0) die(errstr);
+        struct ps_producer *producer = ps_producer_new(conf, "leaving", poller, &settings);
+        if (ps_client_open(&producer->client, errstr, sizeof(errstr)) < 0) die(errstr);
         usleep(3000);
-        ps_open_abandon(&client->open);
+        ps_client_abandon(&producer->client);
         await_empty_registry();
     }
 }
@@ -659,7 +660,7 @@ static void leave_amid_events(void)
 static void watch_part(void)
 {
     static void *(*const bodies[])(void *) = { keep_watch, keep_watch, keep_watch, interrupt_watchers, meddle };
-    struct ps_client_settings settings = client_settings;
+    struct ps_producer_settings settings = client_settings;
     char errstr[256];
     turn_away();
     run_out_of_time();
@@ -670,15 +671,15 @@ static void watch_part(void)
     for (int i = 0; i < WATCHERS; i++) pthread_mutex_init(&watches[i].lock, NULL);
     for (int i = 0; i < WATCHED; i++) {
         settings.max_time_us = i ? 100000 : 0;
-        watched[i] = ps_client_new(conf_for(bootstraps, NULL), "watched", i == 2 ? other_poller : poller, &settings);
-        if (ps_open_once(&watched[i]->open, errstr, sizeof(errstr)) < 0) die(errstr);
+        watched[i] = ps_producer_new(conf_for(bootstraps, NULL), "watched", i == 2 ? other_poller : poller, &settings);
+        if (ps_client_open(&watched[i]->client, errstr, sizeof(errstr)) < 0) die(errstr);
     }
     run_threads(5, bodies, NULL);
     int64_t deadline_us = ps_now_us() + PATIENCE_US;
     for (int i = 0; i < WATCHED; i++)
-        for (; ps_client_in_flight(watched[i]) > 0; usleep(1000))
+        for (; ps_producer_in_flight(watched[i]) > 0; usleep(1000))
             if (ps_now_us() > deadline_us) die("messages that were left to the poller");
-    for (int i = 0; i < WATCHED; i++) ps_open_abandon(&watched[i]->open);
+    for (int i = 0; i < WATCHED; i++) ps_client_abandon(&watched[i]->client);
     await_empty_registry();
     for (int i = 0; i < WATCHERS; i++) pthread_mutex_destroy(&watches[i].lock);
 }
@@ -689,7 +690,7 @@ enum { QUEUES = 2, TELLERS = 3 };
 
 static struct {
     struct ps_events *events;
-    struct ps_client *client;
+    struct ps_producer *producer;
     unsigned long latest[TELLERS]; /* by who serves the queue */
     _Atomic unsigned long told;
 } told_queues[QUEUES];
@@ -703,7 +704,7 @@ static void *tell(void *unused)
         int queue = random_below(QUEUES);
         char text[64];
         snprintf(text, sizeof(text), "%u %lu", me, i);
-        ps_events_statistics(told_queues[queue].client, text);
+        ps_events_statistics(told_queues[queue].events, &told_queues[queue].producer->client, text);
         if (random_below(8) == 0) {
             ps_events_release_label(told_queues[queue].events, ps_events_keep_label(told_queues[queue].events, i));
             snprintf(text, sizeof(text), "topic-%d", random_below(200));
@@ -725,7 +726,7 @@ static void hear_one(int queue)
     if (number <= told_queues[queue].latest[teller]) die("events out of order");
     told_queues[queue].latest[teller] = number;
     told_queues[queue].told++;
-    ps_event_free(event);
+    ps_event_free(told_queues[queue].events, event);
     rounds++;
 }
 
@@ -751,10 +752,10 @@ static void events_part(void)
 {
     static void *(*const bodies[])(void *) = { tell, tell, tell, hear, hear };
     for (int i = 0; i < QUEUES; i++) {
-        told_queues[i].events = ps_events_new(i ? 1000000 : 20, false);
+        told_queues[i].events = ps_events_new(i ? 1000000 : 20, false, ps_delivery_release);
         atomic_store(&told_queues[i].events->wanted, PS_EVENT_STATISTICS);
-        told_queues[i].client = ps_client_new(conf_for(bootstraps, NULL), "told", poller, &client_settings);
-        ps_client_set_events(told_queues[i].client, told_queues[i].events);
+        told_queues[i].producer = ps_producer_new(conf_for(bootstraps, NULL), "told", poller, &client_settings);
+        ps_producer_set_events(told_queues[i].producer, told_queues[i].events);
     }
     tellers = TELLERS;
     run_threads(5, bodies, NULL);
@@ -763,7 +764,7 @@ static void events_part(void)
         if (atomic_load(&events->queued) != told_queues[i].told + atomic_load(&events->dropped)) die("events told twice, or never");
         if (ps_events_take_label(events, ps_events_keep_label(events, 4711)) != 4711) die("a label"); /* drops the released */
         if (ps_events_labels(events) != 0) die("labels that nobody has given back");
-        ps_open_abandon(&told_queues[i].client->open);
+        ps_client_abandon(&told_queues[i].producer->client);
         ps_events_unref(events);
     }
 }
@@ -771,41 +772,41 @@ static void events_part(void)
 /* ---- open.c: opened, used, closed and dropped by all at once ---- */
 
 struct shared { /* a client or a consumer; each thread has a reference */
-    struct ps_open *open;
+    struct ps_client *client;
     bool consumer, transactional;
     pthread_mutex_t gvl; /* who takes a consumer's events, one at a time */
 };
 
-static void use_client(struct ps_client *client, bool transactional)
+static void use_client(struct ps_producer *producer, bool transactional)
 {
     char text[256];
     switch (random_below(9)) {
     case 0: {
-        struct ps_batch *batch = ps_batch_new(client, 4);
-        send_batch(client, batch);
+        struct ps_batch *batch = ps_batch_new(producer, 4);
+        send_batch(producer, batch);
         ps_batch_unref(batch);
         break;
     }
     case 1: {
-        struct ps_flush_job *flush = ps_client_flush(client, random_below(50));
+        struct ps_flush_job *flush = ps_producer_flush(producer, random_below(50));
         if (flush) ps_job_abandon(&flush->job);
         break;
     }
     case 2: {
-        struct ps_job *purge = ps_client_purge(client);
+        struct ps_job *purge = ps_producer_purge(producer);
         if (purge) ps_job_unref(purge);
         break;
     }
     case 3: {
         snprintf(text, sizeof(text), "parts-%d", random_below(40));
-        struct ps_metadata_job *query = ps_client_metadata(client, text, strlen(text), 100);
+        struct ps_metadata_job *query = ps_producer_metadata(producer, text, strlen(text), 100);
         if (query) ps_job_abandon(&query->job);
-        ps_client_known_partitions(client, text, strlen(text), 1000000);
-        ps_client_asked_lately(client, text, strlen(text));
+        ps_producer_known_partitions(producer, text, strlen(text), 1000000);
+        ps_producer_asked_lately(producer, text, strlen(text));
         break;
     }
-    case 4: ps_client_fatal_error(client, text, sizeof(text)); break;
-    case 5: ps_client_in_flight(client); break;
+    case 4: ps_producer_fatal_error(producer, text, sizeof(text)); break;
+    case 5: ps_producer_in_flight(producer); break;
     default: {
         if (!transactional) break;
         rd_kafka_topic_partition_list_t *offsets = NULL;
@@ -816,7 +817,7 @@ static void use_client(struct ps_client *client, bool transactional)
             rd_kafka_topic_partition_list_add(offsets, "parts", 0)->offset = 1;
             group = rd_kafka_consumer_group_metadata_new("parts");
         }
-        struct ps_transaction_job *job = ps_transaction_start(client, call, 300, offsets, group);
+        struct ps_transaction_job *job = ps_transaction_start(producer, call, 300, offsets, group);
         if (!job) break;
         if (random_below(3) == 0) ps_transaction_cancel(job);
         if (random_below(2)) await_job(&job->job, "a transaction's call");
@@ -829,7 +830,7 @@ static void use_consumer(struct ps_consumer *consumer, struct shared *shared)
 {
     if (random_below(3) == 0) { /* as polling does it */
         pthread_mutex_lock(&shared->gvl);
-        if (ps_open_enter(&consumer->open)) {
+        if (ps_client_enter(&consumer->client)) {
             rd_kafka_event_t *event = ps_consumer_take(consumer);
             if (event && random_below(8) == 0) {
                 ps_consumer_hold(consumer, event);
@@ -839,7 +840,7 @@ static void use_consumer(struct ps_consumer *consumer, struct shared *shared)
             else if (event && rd_kafka_event_type(event) != RD_KAFKA_EVENT_FETCH) ps_consumer_absorb(consumer, event);
             if (event) rd_kafka_event_destroy(event);
             ps_consumer_notice(consumer);
-            ps_open_exit(&consumer->open);
+            ps_client_exit(&consumer->client);
         }
         pthread_mutex_unlock(&shared->gvl);
         return;
@@ -858,26 +859,26 @@ static void use_consumer(struct ps_consumer *consumer, struct shared *shared)
 
 static void use(struct shared *shared)
 {
-    struct ps_open *open = shared->open;
+    struct ps_client *client = shared->client;
     char text[512];
     switch (random_below(16)) {
-    case 0: ps_open_last_error(open, text, sizeof(text)); break;
-    case 1: ps_open_note_error(open, RD_KAFKA_RESP_ERR__TRANSPORT, "an error"); break;
-    case 2: ps_open_log(open, 6, "FACILITY", "a line"); break;
-    case 3: ps_set_credentials(open, "user", "password", text, sizeof(text)); break;
-    case 4: ps_tokens_wanted(open); break;
+    case 0: ps_client_last_error(client, text, sizeof(text)); break;
+    case 1: ps_client_note_error(client, RD_KAFKA_RESP_ERR__TRANSPORT, "an error"); break;
+    case 2: ps_client_log(client, 6, "FACILITY", "a line"); break;
+    case 3: ps_set_credentials(client, "user", "password", text, sizeof(text)); break;
+    case 4: ps_tokens_wanted(client); break;
     case 5:
-        if (ps_tokens_enter(open)) ps_open_exit_long(open);
+        if (ps_tokens_enter(client)) ps_client_exit_long(client);
         break;
-    case 6: ps_refusal_now(&open->refusal, text, sizeof(text)); break;
+    case 6: ps_refusal_now(&client->refusal, text, sizeof(text)); break;
     case 7: ps_registry_close_by_us(); break;
     default:
-        if (shared->consumer) use_consumer((struct ps_consumer *)open, shared);
-        else use_client((struct ps_client *)open, shared->transactional);
+        if (shared->consumer) use_consumer((struct ps_consumer *)client, shared);
+        else use_client((struct ps_producer *)client, shared->transactional);
     }
 }
 
-static struct ps_job *close_somehow(struct ps_open *open)
+static struct ps_job *close_somehow(struct ps_client *client)
 {
     struct ps_job *closing = NULL;
     struct ps_closing all[16];
@@ -885,44 +886,44 @@ static struct ps_job *close_somehow(struct ps_open *open)
     case 0:
         for (unsigned i = 0, count = ps_registry_close_all(all, 16); i < count; i++) {
             ps_job_unref(all[i].job);
-            ps_open_unref(all[i].open);
+            ps_client_unref(all[i].client);
         }
         break;
     case 1: ps_registry_hurry(); break;
-    default: closing = ps_open_close(open, random_below(300), random_below(2) ? "closed" : NULL);
+    default: closing = ps_client_close(client, random_below(300), random_below(2) ? "closed" : NULL);
     }
-    if (random_below(2)) ps_open_hurry(open, ps_now_us() + random_below(50000));
+    if (random_below(2)) ps_client_hurry(client, ps_now_us() + random_below(50000));
     return closing;
 }
 
 static void *handle_open(void *arg)
 {
     struct shared *shared = arg;
-    struct ps_open *open = shared->open;
+    struct ps_client *client = shared->client;
     char errstr[512];
     if (random_below(4)) usleep(random_below(3000));
-    if (random_below(16) && ps_open_once(open, errstr, sizeof(errstr)) < 0) die(errstr);
+    if (random_below(16) && ps_client_open(client, errstr, sizeof(errstr)) < 0) die(errstr);
     for (int i = random_below(30); i > 0; i--) use(shared);
-    struct ps_job *closing = close_somehow(open);
+    struct ps_job *closing = close_somehow(client);
     for (int i = random_below(10); i > 0; i--) use(shared);
     if (closing) {
         if (random_below(2)) await_job(closing, "a closing");
         ps_job_unref(closing);
     }
-    ps_open_unref(open);
+    ps_client_unref(client);
     return NULL;
 }
 
-static struct ps_open *new_open(const struct shared *shared)
+static struct ps_client *new_open(const struct shared *shared)
 {
     static _Atomic unsigned made;
     unsigned count = made++;
     char id[32];
     snprintf(id, sizeof(id), "parts-%u", count);
     if (!shared->consumer) {
-        struct ps_client_settings settings = client_settings;
+        struct ps_producer_settings settings = client_settings;
         settings.transactional = settings.idempotent = shared->transactional;
-        return &ps_client_new(conf_for(bootstraps, shared->transactional ? id : NULL), id, count % 4 ? poller : other_poller, &settings)->open;
+        return &ps_producer_new(conf_for(bootstraps, shared->transactional ? id : NULL), id, count % 4 ? poller : other_poller, &settings)->client;
     }
     rd_kafka_conf_t *conf = conf_for(bootstraps, NULL);
     set(conf, "group.id", id); /* one of several that asks the mock cluster of 2.0.2 a second time ends the process: an assertion */
@@ -932,7 +933,7 @@ static struct ps_open *new_open(const struct shared *shared)
     rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_OFFSET_COMMIT | RD_KAFKA_EVENT_ERROR);
     struct ps_consumer_settings settings = consumer_settings;
     settings.grouped = true;
-    return &ps_consumer_new(conf, id, &settings)->open;
+    return &ps_consumer_new(conf, id, &settings)->client;
 }
 
 static void *open_and_close(void *unused)
@@ -941,19 +942,19 @@ static void *open_and_close(void *unused)
     (void)unused;
     for (int kind = random_below(3); !time_is_up(); kind++, rounds++) {
         struct shared shared = { .consumer = kind % 3 == 1, .transactional = kind % 3 == 2 };
-        struct ps_open *open = shared.open = new_open(&shared);
+        struct ps_client *client = shared.client = new_open(&shared);
         pthread_mutex_init(&shared.gvl, NULL);
-        for (int i = 0; i < 3; i++) ps_open_retain(open);
+        for (int i = 0; i < 3; i++) ps_client_retain(client);
         run_threads(3, bodies, &shared);
-        struct ps_job *closing = ps_open_close(open, 0, NULL);
+        struct ps_job *closing = ps_client_close(client, 0, NULL);
         if (closing) {
             await_job(closing, "the last closing");
             ps_job_unref(closing);
         }
-        if (atomic_load(&open->state) != PS_CLOSED) die("what was closed is not");
-        if (atomic_load(&open->calls) > 0 || atomic_load(&open->long_calls) > 0) die("calls that never left");
-        if (open->kind->pending(open) > 0) die("messages of what was closed");
-        ps_open_abandon(open);
+        if (atomic_load(&client->state) != PS_CLOSED) die("what was closed is not");
+        if (atomic_load(&client->calls) > 0 || atomic_load(&client->long_calls) > 0) die("calls that never left");
+        if (client->kind->pending(client) > 0) die("messages of what was closed");
+        ps_client_abandon(client);
         pthread_mutex_destroy(&shared.gvl);
     }
     return NULL;
@@ -971,33 +972,33 @@ static void open_part(void)
 static struct {
     struct ps_slot *slot;
     pthread_mutex_t connecting; /* as a Connection's: of client */
-    struct ps_client *client;
+    struct ps_producer *producer;
     _Atomic int servers, users;
 } slotted;
 
 static void give_client_up(void)
 {
-    struct ps_client *client = slotted.client;
-    slotted.client = NULL;
+    struct ps_producer *producer = slotted.producer;
+    slotted.producer = NULL;
     ps_slot_put(slotted.slot, NULL, NULL);
-    if (!client) return;
-    struct ps_job *closing = ps_open_close(&client->open, 0, NULL);
+    if (!producer) return;
+    struct ps_job *closing = ps_client_close(&producer->client, 0, NULL);
     if (closing) ps_job_unref(closing);
-    ps_open_abandon(&client->open);
+    ps_client_abandon(&producer->client);
 }
 
 static void see_to_a_client(void)
 {
     static const struct ps_terms terms = { .payload = 1000, .total = 1000, .queue = 1000 };
     char text[512];
-    if (slotted.client && ps_client_fatal_error(slotted.client, text, sizeof(text))) give_client_up();
-    if (!slotted.client) {
-        struct ps_client_settings settings = client_settings;
+    if (slotted.producer && ps_producer_fatal_error(slotted.producer, text, sizeof(text))) give_client_up();
+    if (!slotted.producer) {
+        struct ps_producer_settings settings = client_settings;
         settings.idempotent = true;
-        slotted.client = ps_client_new(conf_for(bootstraps, NULL), "slot", poller, &settings);
-        if (ps_open_once(&slotted.client->open, text, sizeof(text)) < 0) die(text);
+        slotted.producer = ps_producer_new(conf_for(bootstraps, NULL), "slot", poller, &settings);
+        if (ps_client_open(&slotted.producer->client, text, sizeof(text)) < 0) die(text);
     }
-    ps_slot_put(slotted.slot, slotted.client, &terms);
+    ps_slot_put(slotted.slot, slotted.producer, &terms);
 }
 
 static void *answer_questions(void *unused) /* the penstock.ractors thread */
@@ -1035,7 +1036,7 @@ static void *own_slot(void *unused) /* the main Ractor's calls */
         case 0: give_client_up(); break;
         case 1: see_to_a_client(); break;
         case 2:
-            if (slotted.client) ps_client_test_fatal_error(slotted.client, RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER, "a test");
+            if (slotted.producer) ps_producer_test_fatal_error(slotted.producer, RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER, "a test");
             break;
         default:
             ps_slot_bar(slotted.slot, "barred");
@@ -1082,13 +1083,13 @@ static void *use_slot(void *unused) /* as the producer's `shareable`, and then t
             pthread_detach(server);
         }
         for (int i = random_below(30); i > 0; i--) {
-            struct ps_client *client = ps_slot_take(slotted.slot);
-            uint64_t failed = client && random_below(4) ? client->open.address : 0;
-            if (client) {
-                use_client(client, false);
-                ps_open_unref(&client->open);
+            struct ps_producer *producer = ps_slot_take(slotted.slot);
+            uint64_t failed = producer && random_below(4) ? producer->client.address : 0;
+            if (producer) {
+                use_client(producer, false);
+                ps_client_unref(&producer->client);
             }
-            if (!client || random_below(8) == 0) renew_client(failed);
+            if (!producer || random_below(8) == 0) renew_client(failed);
         }
         ps_slot_handle_gone(slotted.slot);
     } while (!time_is_up());
@@ -1116,11 +1117,11 @@ static void slot_part(void)
 void __lsan_disable(void) __attribute__((weak));
 void __lsan_enable(void) __attribute__((weak));
 
-static int open_in_vain(struct ps_open *open, char *errstr, size_t size, bool first)
+static int open_in_vain(struct ps_client *client, char *errstr, size_t size, bool first)
 {
     bool loses = first && rd_kafka_version() >= 0x020e0000 && __lsan_disable;
     if (loses) __lsan_disable();
-    int result = ps_open_once(open, errstr, size);
+    int result = ps_client_open(client, errstr, size);
     if (loses) __lsan_enable();
     return result;
 }
@@ -1131,19 +1132,19 @@ static void refused_part(void)
     memset(name, 'a', sizeof(name));
     name[sizeof(name) - 1] = '\0';
     while (!time_is_up()) {
-        struct ps_client *client = ps_client_new(conf_for(bootstraps, NULL), "refused", poller, &client_settings);
-        if (ps_open_once(&client->open, errstr, sizeof(errstr)) < 0) die(errstr);
+        struct ps_producer *producer = ps_producer_new(conf_for(bootstraps, NULL), "refused", poller, &client_settings);
+        if (ps_client_open(&producer->client, errstr, sizeof(errstr)) < 0) die(errstr);
         for (int i = 0; i < 10; i++)
-            if (ps_client_topic(client, name, strlen(name))) die("a topic's name of 599 characters");
-        ps_open_abandon(&client->open);
+            if (ps_producer_topic(producer, name, strlen(name))) die("a topic's name of 599 characters");
+        ps_client_abandon(&producer->client);
 
         rd_kafka_conf_t *conf = conf_for(bootstraps, NULL);
         set(conf, "ssl.ca.location", "/nowhere");
         set(conf, "security.protocol", "ssl");
         struct ps_consumer *consumer = ps_consumer_new(conf, "refused", &consumer_settings);
         for (int i = 0; i < 3; i++)
-            if (open_in_vain(&consumer->open, errstr, sizeof(errstr), i == 0) == 0) die("an authority that is nowhere");
-        ps_open_abandon(&consumer->open);
+            if (open_in_vain(&consumer->client, errstr, sizeof(errstr), i == 0) == 0) die("an authority that is nowhere");
+        ps_client_abandon(&consumer->client);
         rounds++;
     }
     await_empty_registry();

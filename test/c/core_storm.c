@@ -12,7 +12,8 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* pthread_tryjoin_np */
 #endif
-#include "core.h"
+#include "consume/consume.h"
+#include "produce/produce.h"
 #include <librdkafka/rdkafka_mock.h>
 #include <poll.h>
 #include <stdio.h>
@@ -23,7 +24,7 @@
 enum { PATIENCE_US = 10 * 1000 * 1000 };
 
 static char bootstraps[512];
-static struct ps_client_settings settings = { .sweep_us = 1000 * 1000, .open.close_timeout_ms = 5000, .sticky_ms = 10 };
+static struct ps_producer_settings settings = { .sweep_us = 1000 * 1000, .client.close_timeout_ms = 5000, .sticky_ms = 10 };
 static struct ps_poller *poller;
 static _Atomic bool stop;
 static _Atomic long batches;
@@ -42,15 +43,15 @@ static void die(const char *what)
 }
 
 /* Keeps watch over the client meanwhile, if there is one. */
-static void wait_for(struct ps_client *client, struct ps_completion *completion, const char *what)
+static void wait_for(struct ps_producer *producer, struct ps_completion *completion, const char *what)
 {
     struct ps_waiter waiter = { 0 }; /* no fiber's */
     int64_t deadline_us = ps_now_us() + PATIENCE_US;
     for (bool done = false; !done;) {
-        bool watching = client && ps_watch_begin(client, &waiter), joined = ps_waiter_join(&waiter, completion, NULL);
-        if (joined && watching) ps_watch_sleep(client, &waiter, deadline_us);
+        bool watching = producer && ps_watch_begin(&producer->polled, &waiter), joined = ps_waiter_join(&waiter, completion, NULL);
+        if (joined && watching) ps_watch_sleep(&producer->polled, &waiter, deadline_us);
         else if (joined) ps_waiter_sleep(&waiter, deadline_us);
-        if (watching) ps_watch_end(client);
+        if (watching) ps_watch_end(&producer->polled);
         if (joined) ps_waiter_leave(&waiter, completion);
         done = !joined || atomic_load(&waiter.state) == PS_DONE;
         if (!done && ps_now_us() >= deadline_us) die(what);
@@ -82,10 +83,10 @@ static void wait_as_fiber(struct ps_completion *completion, const char *what)
     ps_waiter_unref(waiter);
 }
 
-static void wait_either_way(struct ps_client *client, struct ps_completion *completion, const char *what)
+static void wait_either_way(struct ps_producer *producer, struct ps_completion *completion, const char *what)
 {
     if (waits++ % 2) wait_as_fiber(completion, what);
-    else wait_for(client, completion, what);
+    else wait_for(producer, completion, what);
 }
 
 /* ---- listeners ---- */
@@ -107,7 +108,7 @@ static void tell_some(struct ps_events *events)
     for (int i = 0; i < TURN && (event = ps_events_take(events)); i++) {
         if (event->label && !ps_events_take_label(events, event->label)) die("a label that was given back before");
         told++;
-        ps_event_free(event);
+        ps_event_free(events, event);
     }
 }
 
@@ -182,7 +183,7 @@ static void *disturb(void *unused)
 static void listen_to(void)
 {
     for (int i = 0; i < QUEUES; i++) {
-        queues[i].events = ps_events_new(i == 0 ? 50 : 1000000, i == 1);
+        queues[i].events = ps_events_new(i == 0 ? 50 : 1000000, i == 1, ps_delivery_release);
         atomic_store(&queues[i].events->wanted, i == 2 ? PS_EVENT_FAILED : PS_EVENT_DELIVERED | PS_EVENT_FAILED | PS_EVENT_ERROR);
         atomic_store(&queues[i].events->attached, i != 1);
     }
@@ -230,30 +231,30 @@ static rd_kafka_conf_t *quiet_conf(void)
     return conf;
 }
 
-static struct ps_client *open_client(void)
+static struct ps_producer *open_client(void)
 {
     char errstr[256];
     rd_kafka_conf_t *conf = quiet_conf();
     rd_kafka_conf_set(conf, "bootstrap.servers", bootstraps, NULL, 0);
     rd_kafka_conf_set(conf, "linger.ms", "0", NULL, 0);
     rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR);
-    struct ps_client *client = ps_client_new(conf, "storm", poller, &settings);
+    struct ps_producer *producer = ps_producer_new(conf, "storm", poller, &settings);
     static _Atomic unsigned opened;
-    if (listened) ps_client_set_events(client, queues[opened++ % QUEUES].events);
-    if (ps_open_once(&client->open, errstr, sizeof(errstr)) < 0) die(errstr);
-    return client;
+    if (listened) ps_producer_set_events(producer, queues[opened++ % QUEUES].events);
+    if (ps_client_open(&producer->client, errstr, sizeof(errstr)) < 0) die(errstr);
+    return producer;
 }
 
-static void close_client(struct ps_client *client)
+static void close_client(struct ps_producer *producer)
 {
-    struct ps_job *closing = ps_open_close(&client->open, 5000, NULL);
+    struct ps_job *closing = ps_client_close(&producer->client, 5000, NULL);
     wait_either_way(NULL, &closing->completion, "a close");
     ps_job_unref(closing);
-    if (ps_client_in_flight(client)) die("a message of a closed client");
-    ps_open_unref(&client->open);
+    if (ps_producer_in_flight(producer)) die("a message of a closed client");
+    ps_client_unref(&producer->client);
 }
 
-static bool produce_one(struct ps_client *client, struct ps_topic *topic, struct ps_delivery *delivery)
+static bool produce_one(struct ps_producer *producer, struct ps_topic *topic, struct ps_delivery *delivery)
 {
     rd_kafka_vu_t arguments[] = {
         { .vtype = RD_KAFKA_VTYPE_RKT, .u.rkt = topic->rkt },
@@ -261,36 +262,36 @@ static bool produce_one(struct ps_client *client, struct ps_topic *topic, struct
         { .vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = delivery },
         { .vtype = RD_KAFKA_VTYPE_VALUE, .u.mem = { "x", 1 } },
     };
-    rd_kafka_error_t *error = rd_kafka_produceva(client->open.rk, arguments, 4);
+    rd_kafka_error_t *error = rd_kafka_produceva(producer->client.rk, arguments, 4);
     if (error) rd_kafka_error_destroy(error);
     return !error;
 }
 
-static void produce(struct ps_client *client, uint32_t size, bool borrow)
+static void produce(struct ps_producer *producer, uint32_t size, bool borrow)
 {
-    struct ps_batch *batch = ps_batch_new(client, size);
+    struct ps_batch *batch = ps_batch_new(producer, size);
     uint32_t sent = 0;
     for (uint32_t i = 0; listened && i < size; i += 3)
-        batch->deliveries[i].event.label = ps_events_keep_label(client->events, ++labels_given);
-    if (ps_open_enter(&client->open)) {
-        struct ps_topic *topic = ps_client_topic(client, "storm", 5);
-        bool serving = borrow && ps_poller_borrow(client);
-        atomic_fetch_add(&client->accepted, size);
-        for (; sent < size && produce_one(client, topic, &batch->deliveries[sent]); sent++)
-            if (serving && sent % 4 == 3) ps_poller_serve(client, NULL, PS_FOREVER);
-        atomic_fetch_sub(&client->accepted, size - sent);
-        if (serving) ps_poller_hand_back(client);
-        ps_open_exit(&client->open);
+        batch->deliveries[i].event.label = ps_events_keep_label(producer->events, ++labels_given);
+    if (ps_client_enter(&producer->client)) {
+        struct ps_topic *topic = ps_producer_topic(producer, "storm", 5);
+        bool serving = borrow && ps_poller_borrow(&producer->polled);
+        atomic_fetch_add(&producer->accepted, size);
+        for (; sent < size && produce_one(producer, topic, &batch->deliveries[sent]); sent++)
+            if (serving && sent % 4 == 3) ps_poller_serve(&producer->polled, NULL, PS_FOREVER);
+        atomic_fetch_sub(&producer->accepted, size - sent);
+        if (serving) ps_poller_hand_back(&producer->polled);
+        ps_client_exit(&producer->client);
     }
     ps_batch_never_sent(batch, sent, RD_KAFKA_RESP_ERR__CONFLICT);
-    wait_either_way(client, &batch->completion, "a batch");
+    wait_either_way(producer, &batch->completion, "a batch");
     ps_batch_unref(batch);
     batches++;
 }
 
-static void flush(struct ps_client *client)
+static void flush(struct ps_producer *producer)
 {
-    struct ps_flush_job *flush = ps_client_flush(client, 1000);
+    struct ps_flush_job *flush = ps_producer_flush(producer, 1000);
     if (!flush) return;
     wait_either_way(NULL, &flush->job.completion, "a flush");
     ps_job_abandon(&flush->job);
@@ -300,12 +301,12 @@ static void *storm(void *shared)
 {
     unsigned seed = (unsigned)(uintptr_t)&seed;
     while (!stop) {
-        struct ps_client *client = churn && rand_r(&seed) % 8 == 0 ? open_client() : shared;
-        produce(client, 1 + rand_r(&seed) % 16, churn && rand_r(&seed) % 2);
-        if (churn && rand_r(&seed) % 16 == 0) flush(client);
-        if (client == shared) continue;
-        if (rand_r(&seed) % 2) close_client(client);
-        else ps_open_abandon(&client->open);
+        struct ps_producer *producer = churn && rand_r(&seed) % 8 == 0 ? open_client() : shared;
+        produce(producer, 1 + rand_r(&seed) % 16, churn && rand_r(&seed) % 2);
+        if (churn && rand_r(&seed) % 16 == 0) flush(producer);
+        if (producer == shared) continue;
+        if (rand_r(&seed) % 2) close_client(producer);
+        else ps_client_abandon(&producer->client);
     }
     if (fibers) ps_fibers_forget(fibers);
     return NULL;
@@ -323,7 +324,7 @@ int main(int argc, char **argv)
     snprintf(bootstraps, sizeof(bootstraps), "%s", rd_kafka_mock_cluster_bootstraps(cluster));
 
     poller = ps_poller_new(0);
-    struct ps_client *clients[64];
+    struct ps_producer *clients[64];
     pthread_t threads[256], dispatchers[DISPATCHERS], disturber;
     if (atoi(argv[6])) {
         listen_to();

@@ -7,7 +7,8 @@
  *
  * Prints a line for each place, "lock function", and at last "children N hung N wrong N unmet N".
  */
-#include "core.h"
+#include "consume/consume.h"
+#include "produce/produce.h"
 #include <errno.h>
 #include <librdkafka/rdkafka_mock.h>
 #include <semaphore.h>
@@ -24,17 +25,17 @@
 enum { PLACES = 256, PATIENCE_US = 20 * 1000 * 1000, CHILD_SECONDS = 20, UNMET_SECONDS = 5, ENOUGH = 2 };
 
 static char bootstraps[512];
-static struct ps_client_settings settings = {
+static struct ps_producer_settings settings = {
     .max_time_us = 100000, .sweep_us = 1000, .sticky_ms = 10, .transaction_timeout_ms = 10000,
-    .open = { .close_timeout_ms = 5000, .refusal_us = 60000000, .logs_to_mailbox = true },
+    .client = { .close_timeout_ms = 5000, .refusal_us = 60000000, .logs_to_mailbox = true },
 };
-static const struct ps_consumer_settings consumer_settings = { .nap_us = 100000, .open = { .close_timeout_ms = 5000, .refusal_us = -1 } };
+static const struct ps_consumer_settings consumer_settings = { .nap_us = 100000, .client = { .close_timeout_ms = 5000, .refusal_us = -1 } };
 
 /* What a child inherits, as far as it has been made. */
 static struct {
     struct ps_poller *poller;
     struct ps_events *events;
-    struct ps_client *client;
+    struct ps_producer *producer;
     struct ps_consumer *consumer;
     struct ps_slot *slot; /* with a reference, and a handle */
     struct ps_batch *batch;
@@ -53,17 +54,17 @@ static sem_t stopped, go;
 static _Atomic bool child;
 static _Thread_local bool forks;
 
-static bool is_lock_of(const struct ps_open *open, const pthread_mutex_t *mutex)
+static bool is_lock_of(const struct ps_client *client, const pthread_mutex_t *mutex)
 {
-    return open && mutex == &open->lock;
+    return client && mutex == &client->lock;
 }
 
 /* A completion's lock is its owner's. */
 static const char *owner_of(const pthread_mutex_t *mutex)
 {
-    const struct ps_client *client = now.client;
+    const struct ps_producer *producer = now.producer;
     const struct ps_consumer *consumer = now.consumer;
-    if (is_lock_of(client ? &client->open : NULL, mutex) || is_lock_of(consumer ? &consumer->open : NULL, mutex)) return "open.lock";
+    if (is_lock_of(producer ? &producer->client : NULL, mutex) || is_lock_of(consumer ? &consumer->client : NULL, mutex)) return "client.lock";
     if (consumer && mutex == &consumer->bell.lock) return "bell.lock";
     return "job.lock";
 }
@@ -71,9 +72,9 @@ static const char *owner_of(const pthread_mutex_t *mutex)
 static void name_place(char name[64], const pthread_mutex_t *mutex, const char *what)
 {
     if (!strcmp(what, "completion->lock")) what = owner_of(mutex);
-    if (!strcmp(what, "lock")) what = "open.lock"; /* transaction.c */
+    if (!strcmp(what, "lock")) what = "client.lock"; /* transaction.c */
     if (*what == '&') what++;
-    if (!strncmp(what, "client->", 8)) what += 8;
+    if (!strncmp(what, "producer->", 10)) what += 10;
     char *end = name;
     for (; *what && end < name + 60; what++) {
         if (what[0] == '-' && what[1] == '>') {
@@ -144,15 +145,15 @@ static rd_kafka_conf_t *conf_with(const char *name, const char *value)
     return conf;
 }
 
-static void open_it(struct ps_open *open)
+static void open_it(struct ps_client *client)
 {
     char errstr[512];
-    if (ps_open_once(open, errstr, sizeof(errstr)) < 0) die(errstr);
+    if (ps_client_open(client, errstr, sizeof(errstr)) < 0) die(errstr);
 }
 
-static void close_it(struct ps_open *open)
+static void close_it(struct ps_client *client)
 {
-    struct ps_job *closing = ps_open_close(open, 5000, NULL);
+    struct ps_job *closing = ps_client_close(client, 5000, NULL);
     if (!closing) return;
     now.job = closing;
     wait_for(&closing->completion, "a close");
@@ -160,14 +161,14 @@ static void close_it(struct ps_open *open)
     ps_job_unref(closing);
 }
 
-static void produce(struct ps_client *client, uint32_t size)
+static void produce(struct ps_producer *producer, uint32_t size)
 {
     uint32_t sent = 0;
-    struct ps_batch *batch = ps_batch_new(client, size);
+    struct ps_batch *batch = ps_batch_new(producer, size);
     if (!atomic_load(&child)) now.batch = batch;
-    if (!ps_open_enter(&client->open)) die("entering");
-    struct ps_topic *topic = ps_client_topic(client, "locks", 5);
-    atomic_fetch_add(&client->accepted, size);
+    if (!ps_client_enter(&producer->client)) die("entering");
+    struct ps_topic *topic = ps_producer_topic(producer, "locks", 5);
+    atomic_fetch_add(&producer->accepted, size);
     for (; sent < size; sent++) {
         rd_kafka_vu_t arguments[] = {
             { .vtype = RD_KAFKA_VTYPE_RKT, .u.rkt = topic->rkt },
@@ -175,10 +176,10 @@ static void produce(struct ps_client *client, uint32_t size)
             { .vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = &batch->deliveries[sent] },
             { .vtype = RD_KAFKA_VTYPE_VALUE, .u.mem = { "x", 1 } },
         };
-        rd_kafka_error_t *error = rd_kafka_produceva(client->open.rk, arguments, 4);
+        rd_kafka_error_t *error = rd_kafka_produceva(producer->client.rk, arguments, 4);
         if (error) die(rd_kafka_error_string(error));
     }
-    ps_open_exit(&client->open);
+    ps_client_exit(&producer->client);
     wait_for(&batch->completion, "verdicts");
     if (atomic_load(&batch->failed)) die("messages that were not delivered");
     now.batch = NULL;
@@ -199,44 +200,44 @@ static void tell(struct ps_events *events)
     ps_events_next(&wait);
     if (!wait.found) return;
     ps_events_release_label(events, ps_events_keep_label(events, 7));
-    for (struct ps_event *event; (event = ps_events_take(wait.found));) ps_event_free(event);
+    for (struct ps_event *event; (event = ps_events_take(wait.found));) ps_event_free(wait.found, event);
     ps_events_take_label(events, ps_events_keep_label(events, 8));
     ps_events_discard(wait.found->address);
     ps_events_done(wait.found->address, false);
 }
 
-static void use_mailbox(struct ps_open *open)
+static void use_mailbox(struct ps_client *client)
 {
-    ps_open_log(open, 5, "TEST", "a line");
+    ps_client_log(client, 5, "TEST", "a line");
     ps_mailbox_interrupt(NULL);
     ps_mailbox_wait();
     for (struct ps_mail *mail; (mail = ps_mailbox_take());) free(mail);
     ps_mailbox_dropped();
 }
 
-static void use_client(struct ps_client *client, struct ps_events *events)
+static void use_client(struct ps_producer *producer, struct ps_events *events)
 {
     char text[600];
     struct ps_poller_stats stats;
-    if (ps_tokens_enter(&client->open)) die("a token before it is open");
-    open_it(&client->open);
-    ps_set_credentials(&client->open, "me", "secret", text, sizeof(text));
-    ps_open_last_error(&client->open, text, sizeof(text));
-    produce(client, 8);
+    if (ps_tokens_enter(&producer->client)) die("a token before it is open");
+    open_it(&producer->client);
+    ps_set_credentials(&producer->client, "me", "secret", text, sizeof(text));
+    ps_client_last_error(&producer->client, text, sizeof(text));
+    produce(producer, 8);
     tell(events);
-    use_mailbox(&client->open);
-    run_job(&ps_client_metadata(client, "locks", 5, 5000)->job, "metadata");
-    run_job(&ps_client_flush(client, 5000)->job, "a flush");
-    run_job(ps_client_purge(client), "a purge");
-    ps_poller_stats(client->poller, &stats);
+    use_mailbox(&producer->client);
+    run_job(&ps_producer_metadata(producer, "locks", 5, 5000)->job, "metadata");
+    run_job(&ps_producer_flush(producer, 5000)->job, "a flush");
+    run_job(ps_producer_purge(producer), "a purge");
+    ps_poller_stats(producer->polled.poller, &stats);
     if (stats.clients == 0 || !stats.thread_id) die("the poller");
     if (ps_registry_count() == 0) die("the registry");
     ps_registry_close_by_us();
-    close_it(&client->open);
+    close_it(&producer->client);
 }
 
 /* As the producer's `shareable`, its handle and the thread that serves it. */
-static void use_slot(struct ps_slot *slot, struct ps_client *client)
+static void use_slot(struct ps_slot *slot, struct ps_producer *producer)
 {
     static const struct ps_terms terms = { .payload = 1000, .total = 1000, .queue = 1000 };
     struct ps_terms found;
@@ -246,15 +247,15 @@ static void use_slot(struct ps_slot *slot, struct ps_client *client)
     ps_slot_attend(slot, true);
     if (ps_slot_renewed(slot, 0, &question, &answered)) die("a client that nobody put into the slot");
     if (ps_slot_question(slot, &over) != question || over) die("a question");
-    ps_slot_put(slot, client, &terms);
+    ps_slot_put(slot, producer, &terms);
     ps_slot_answer(slot, question, "");
     ps_slot_trouble(slot, text, sizeof(text));
     ps_slot_bar(slot, "barred");
     if (ps_slot_enter(slot, &found, text, sizeof(text)) != PS_SLOT_BARRED) die("a bar");
     ps_slot_bar(slot, "");
-    struct ps_client *taken = ps_slot_take(slot);
-    if (taken != client) die("what was put into the slot");
-    ps_open_unref(&taken->open);
+    struct ps_producer *taken = ps_slot_take(slot);
+    if (taken != producer) die("what was put into the slot");
+    ps_client_unref(&taken->client);
     ps_slot_close(slot);
 }
 
@@ -263,64 +264,64 @@ static void use_consumer(struct ps_consumer *consumer)
     struct ps_waiter waiter = { 0 };
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
     rd_kafka_topic_partition_list_add(list, "locks", 0)->offset = 0;
-    open_it(&consumer->open);
+    open_it(&consumer->client);
     run_job(&ps_consumer_start(consumer, PS_CONSUMER_ASSIGN, list, 5000)->job, "an assignment");
     if (ps_waiter_join(&waiter, &consumer->bell.sleepers, NULL)) {
         ps_bell_ring(&consumer->bell);
         ps_waiter_sleep(&waiter, ps_now_us() + 1000000);
         ps_waiter_leave(&waiter, &consumer->bell.sleepers);
     }
-    close_it(&consumer->open);
+    close_it(&consumer->client);
 }
 
 /* ---- the parent's thread, which is stopped ---- */
 
-static struct ps_client *new_client(struct ps_poller *poller, rd_kafka_conf_t *conf)
+static struct ps_producer *new_client(struct ps_poller *poller, rd_kafka_conf_t *conf)
 {
-    struct ps_client *client = ps_client_new(conf, "locks", poller, &settings);
-    ps_client_set_events(client, now.events);
-    now.client = client;
-    return client;
+    struct ps_producer *producer = ps_producer_new(conf, "locks", poller, &settings);
+    ps_producer_set_events(producer, now.events);
+    now.producer = producer;
+    return producer;
 }
 
-static void done_with(struct ps_client *client)
+static void done_with(struct ps_producer *producer)
 {
-    now.client = NULL;
-    ps_open_unref(&client->open);
+    now.producer = NULL;
+    ps_client_unref(&producer->client);
 }
 
-static void refuse(struct ps_client *client)
+static void refuse(struct ps_producer *producer)
 {
     char text[600];
-    struct ps_refusal *refusal = &client->open.refusal;
-    if (ps_refusal_error(refusal, client->open.rk, RD_KAFKA_RESP_ERR__SSL, "refused"))
+    struct ps_refusal *refusal = &producer->client.refusal;
+    if (ps_refusal_error(refusal, producer->client.rk, RD_KAFKA_RESP_ERR__SSL, "refused"))
         ps_refusal_now(refusal, text, sizeof(text));
-    ps_open_note_error(&client->open, RD_KAFKA_RESP_ERR__SSL, "refused");
+    ps_client_note_error(&producer->client, RD_KAFKA_RESP_ERR__SSL, "refused");
     atomic_store(&refusal->worked, false);
     ps_refusal_forget(refusal);
 }
 
 static void transact(void)
 {
-    struct ps_client *client = new_client(now.poller, conf_with("transactional.id", "locks"));
-    client->settings.transactional = client->settings.idempotent = true;
-    open_it(&client->open);
-    struct ps_transaction_job *job = ps_transaction_start(client, PS_TRANSACTIONS_INIT, 10000, NULL, NULL);
+    struct ps_producer *producer = new_client(now.poller, conf_with("transactional.id", "locks"));
+    producer->settings.transactional = producer->settings.idempotent = true;
+    open_it(&producer->client);
+    struct ps_transaction_job *job = ps_transaction_start(producer, PS_TRANSACTIONS_INIT, 10000, NULL, NULL);
     run_job(job ? &job->job : NULL, "a transaction's call");
-    close_it(&client->open);
-    done_with(client);
+    close_it(&producer->client);
+    done_with(producer);
 }
 
 static void abandon_and_hurry(void)
 {
-    struct ps_client *client = new_client(now.poller, conf_with(NULL, NULL));
-    open_it(&client->open);
-    now.client = NULL;
-    ps_open_abandon(&client->open);
+    struct ps_producer *producer = new_client(now.poller, conf_with(NULL, NULL));
+    open_it(&producer->client);
+    now.producer = NULL;
+    ps_client_abandon(&producer->client);
     struct ps_closing closing[4];
     for (unsigned i = ps_registry_close_all(closing, 4); i-- > 0;) {
         ps_job_unref(closing[i].job);
-        ps_open_unref(closing[i].open);
+        ps_client_unref(closing[i].client);
     }
     ps_registry_hurry();
     while (ps_registry_count() > 0) usleep(1000);
@@ -333,30 +334,30 @@ static void *act(void *unused)
 {
     (void)unused;
     while (!atomic_load(&finished)) {
-        now.events = ps_events_new(100, false);
+        now.events = ps_events_new(100, false, ps_delivery_release);
         atomic_store(&now.events->wanted, PS_EVENT_DELIVERED | PS_EVENT_FAILED | PS_EVENT_ERROR);
-        struct ps_client *client = new_client(now.poller, conf_with(NULL, NULL));
-        use_client(client, now.events);
+        struct ps_producer *producer = new_client(now.poller, conf_with(NULL, NULL));
+        use_client(producer, now.events);
         now.slot = ps_slot_new();
         ps_slot_handle_made(now.slot);
-        use_slot(now.slot, client);
+        use_slot(now.slot, producer);
         struct ps_slot *slot = now.slot;
         now.slot = NULL;
         ps_slot_handle_gone(slot);
         ps_slot_unref(slot);
-        done_with(client);
-        client = new_client(now.poller, conf_with("bootstrap.servers", "127.0.0.1:1"));
-        open_it(&client->open);
-        refuse(client);
-        close_it(&client->open);
-        done_with(client);
+        done_with(producer);
+        producer = new_client(now.poller, conf_with("bootstrap.servers", "127.0.0.1:1"));
+        open_it(&producer->client);
+        refuse(producer);
+        close_it(&producer->client);
+        done_with(producer);
         transact();
         abandon_and_hurry();
         struct ps_consumer *consumer = ps_consumer_new(conf_with("group.id", "locks"), "locks", &consumer_settings);
         now.consumer = consumer;
         use_consumer(consumer);
         now.consumer = NULL;
-        ps_open_unref(&consumer->open);
+        ps_client_unref(&consumer->client);
         tell(now.events);
         ps_events_busy(now.events);
         ps_events_call_all();
@@ -391,8 +392,8 @@ static void drop_what_is_inherited(void)
     if (now.slot) drop_slot(now.slot);
     if (now.batch) ps_batch_unref(now.batch);
     if (now.job) ps_job_abandon(now.job);
-    if (now.client) ps_open_abandon(&now.client->open);
-    if (now.consumer) ps_open_abandon(&now.consumer->open);
+    if (now.producer) ps_client_abandon(&now.producer->client);
+    if (now.consumer) ps_client_abandon(&now.consumer->client);
     if (now.events) ps_events_unref(now.events);
     ps_poller_unref(now.poller);
 }
@@ -404,26 +405,26 @@ static void live(bool fork_again)
     if (ps_registry_count() != 0 || ps_registry_closing_count() != 0) die("a registry that is the parent's");
     if (ps_registry_close_all(closing, 4) != 0) die("something to close that is the parent's");
     *stage = 2;
-    rd_kafka_conf_t *conf = now.client ? rd_kafka_conf_dup(now.client->open.conf) : conf_with(NULL, NULL);
+    rd_kafka_conf_t *conf = now.producer ? rd_kafka_conf_dup(now.producer->client.conf) : conf_with(NULL, NULL);
     rd_kafka_conf_set(conf, "bootstrap.servers", bootstraps, NULL, 0);
     rd_kafka_conf_set(conf, "transactional.id", NULL, NULL, 0);
     drop_what_is_inherited();
     *stage = 3;
-    struct ps_poller *poller = ps_poller_new(0, false);
-    struct ps_events *events = ps_events_new(100, false);
+    struct ps_poller *poller = ps_poller_new(0);
+    struct ps_events *events = ps_events_new(100, false, ps_delivery_release);
     atomic_store(&events->wanted, PS_EVENT_DELIVERED);
-    struct ps_client *client = ps_client_new(conf, "child", poller, &settings);
-    ps_client_set_events(client, events);
-    use_client(client, events);
-    ps_open_abandon(&client->open);
+    struct ps_producer *producer = ps_producer_new(conf, "child", poller, &settings);
+    ps_producer_set_events(producer, events);
+    use_client(producer, events);
+    ps_client_abandon(&producer->client);
     *stage = 4;
     struct ps_consumer *consumer = ps_consumer_new(conf_with("group.id", "child"), "child", &consumer_settings);
     use_consumer(consumer);
-    ps_open_unref(&consumer->open);
+    ps_client_unref(&consumer->client);
     *stage = 5;
     pid_t pid = fork_again ? fork() : -1;
     if (pid == 0) {
-        now.client = NULL;
+        now.producer = NULL;
         now.consumer = NULL;
         now.events = NULL;
         now.slot = NULL;

@@ -5,7 +5,7 @@
 #ifndef MSGPACK_CHECKS_H
 #define MSGPACK_CHECKS_H
 
-#include "msgpack.h"
+#include "message_pack/engine.h"
 #include <stdio.h>
 #include <stdlib.h>
 

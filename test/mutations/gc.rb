@@ -12,7 +12,7 @@ module GCMutations
   class Part
     def initialize(file)
       @name = file.delete_suffix(".c")
-      @file = "ext/penstock/#{file}"
+      @file = Dir.glob("ext/penstock/{,ruby/}#{file}", base: Mutation::ROOT).first
     end
 
     def take_out(what, from, to = "", **options)

@@ -4,7 +4,7 @@
 module ListenerMutations
   DISPATCHER = "lib/penstock/event_dispatcher.rb"
   SOURCE = "lib/penstock/event_source.rb"
-  EVENTS = "ext/penstock/core/events.c"
+  EVENTS = "ext/penstock/core/client/events.c"
 
   def self.define(name, only, **options) = Mutation.define("listeners: #{name}", test: "test/listeners_test.rb", only:, **options)
 

@@ -6,7 +6,7 @@ module MessagePackMutations
   class Part
     def initialize(file)
       @name = file[/message_pack_(\w+)\.c/, 1] || "options"
-      @file = "ext/penstock/#{file}"
+      @file = "ext/penstock/message_pack/#{file}"
     end
 
     # @param test [Symbol] of which file: test/message_pack_..._test.rb

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # docs/safety.md, "MessagePack".
-reader = { file: "ext/penstock/core/msgpack_read.c", test: "test/message_pack_engine_test.rb",
+reader = { file: "ext/penstock/message_pack/engine_read.c", test: "test/message_pack_engine_test.rb",
            only: "test_what_is_written_is_read_and_no_bytes_do_any_harm" }
 
 Mutation.define "messagepack: the bytes of a token are there before it is taken", **reader,
@@ -75,4 +75,4 @@ Mutation.define "messagepack: a map is known for one while it is open", **reader
                 from: "open_container(reader, token->kind == PS_MAP, values)", to: "open_container(reader, false, values)"
 
 Mutation.define "messagepack: there is room for a header before it is written", **reader,
-                file: "ext/penstock/core/msgpack.h", from: "ps_write_room(writer, 9)", to: "ps_write_room(writer, 1)"
+                file: "ext/penstock/message_pack/engine.h", from: "ps_write_room(writer, 9)", to: "ps_write_room(writer, 1)"

@@ -7,18 +7,18 @@ allocations = { test: "test/allocations_test.rb", only: "test_what_is_made_on_an
 sources = { test: "test/static_checks_test.rb", only: "test_our_own_sources" }
 
 Mutation.define "native: a refused topic's configuration is freed once",
-                file: "ext/penstock/core/topic.c", from: "    if (!topic->rkt) {\n",
+                file: "ext/penstock/core/produce/topic.c", from: "    if (!topic->rkt) {\n",
                 to: "    if (!topic->rkt) {\n        rd_kafka_topic_conf_destroy(conf);\n",
                 **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
 
 Mutation.define "native: partitions are assigned when those before have stopped",
-                file: "ext/penstock/core/consumer.c", from: "STEPS_OF_STOPPING = 10", to: "STEPS_OF_STOPPING = 0",
+                file: "ext/penstock/core/consume/consumer.c", from: "STEPS_OF_STOPPING = 10", to: "STEPS_OF_STOPPING = 0",
                 test: "test/consumer_test.rb", only: "test_partitions_may_be_assigned_anew_at_any_moment", runs: 3
 
 Mutation.define "native: the ready list is read before a client can be pushed again",
-                file: "ext/penstock/core/poller.c",
+                file: "ext/penstock/core/client/poller.c",
                 from: <<-BEFORE, to: <<-AFTER, **races
-        struct ps_client *next = queue->ready_next; /* read first: from the next line on it may be pushed again */
+        struct ps_polled *next = queue->ready_next; /* read first: from the next line on it may be pushed again */
         atomic_store(&queue->ready, false);
         run_append(poller, queue);
         queue = next;
@@ -29,64 +29,64 @@ Mutation.define "native: the ready list is read before a client can be pushed ag
                 AFTER
 
 Mutation.define "native: a block has one owner",
-                file: "ext/penstock/core/blocks.c",
+                file: "ext/penstock/core/base/blocks.c",
                 from: "atomic_exchange(&places[place].block, NULL)", to: "atomic_load(&places[place].block)",
                 **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
 
 Mutation.define "native: blocks that nobody takes are freed",
-                file: "ext/penstock/core/blocks.c", from: "if (all || idle || ", to: "if (all || ",
+                file: "ext/penstock/core/base/blocks.c", from: "if (all || idle || ", to: "if (all || ",
                 **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
 
 Mutation.define "native: without a poller no block is kept",
-                file: "ext/penstock/core/blocks.c", from: "    atomic_store(&swept_us, INT64_MIN / 2);\n", to: "",
+                file: "ext/penstock/core/base/blocks.c", from: "    atomic_store(&swept_us, INT64_MIN / 2);\n", to: "",
                 **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
 
 Mutation.define "native: waiters are unlinked under their lock",
-                file: "ext/penstock/core/completion.c",
+                file: "ext/penstock/core/wait/completion.c",
                 from: "wake_satisfied(struct ps_completion *completion)\n{\n    pthread_mutex_lock",
                 to: "wake_satisfied(struct ps_completion *completion)\n{\n    pthread_mutex_trylock",
                 **races
 
 Mutation.define "native: a client's last error has a lock",
-                file: "ext/penstock/core/open.c",
-                from: "last_error(struct ps_open *open, char *text, size_t size)\n{\n",
-                to: "last_error(struct ps_open *open, char *text, size_t size)\n{\n    memcpy(text, open->last_error, size);\n",
+                file: "ext/penstock/core/client/client.c",
+                from: "last_error(struct ps_client *client, char *text, size_t size)\n{\n",
+                to: "last_error(struct ps_client *client, char *text, size_t size)\n{\n    memcpy(text, client->last_error, size);\n",
                 **races
 
 Mutation.define "native: a handle has a reference to the client it takes from the slot",
-                file: "ext/penstock/core/slot.c",
-                from: "slot->client;\n    if (client) ps_open_retain(&client->open);\n", to: "slot->client;\n",
+                file: "ext/penstock/core/produce/slot.c",
+                from: "slot->producer;\n    if (producer) ps_client_retain(&producer->client);\n", to: "slot->producer;\n",
                 **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
 
 Mutation.define "native: the answer to a handle's question has a lock",
-                file: "ext/penstock/core/slot.c",
+                file: "ext/penstock/core/produce/slot.c",
                 from: "pthread_mutex_lock(&slot->lock);\n    slot->answered = question;\n    snprintf(slot->trouble, " \
                       "sizeof(slot->trouble), \"%s\", trouble);\n    pthread_mutex_unlock(&slot->lock);\n",
                 to: "slot->answered = question;\n", **races
 
 Mutation.define "native: headers of messages that are not taken are destroyed",
-                file: "ext/penstock/handover.c",
+                file: "ext/penstock/ruby/handover.c",
                 from: "if (handover->messages[i].native_headers) rd_kafka_headers_destroy(handover->messages[i].native_headers);",
                 to: ";", **allocations
 
 Mutation.define "native: librdkafka's errors are destroyed",
-                file: "ext/penstock/handover.c",
+                file: "ext/penstock/ruby/handover.c",
                 from: "    refusal->fatal = rd_kafka_error_is_fatal(error);\n    rd_kafka_error_destroy(error);\n",
                 to: "    refusal->fatal = rd_kafka_error_is_fatal(error);\n", **allocations
 
 Mutation.define "native: the configuration of a consumer that is refused is destroyed",
-                file: "ext/penstock/core/open.c",
-                from: "    if (!open->wasted_conf || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE) " \
+                file: "ext/penstock/core/client/client.c",
+                from: "    if (!client->wasted_conf || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE) " \
                       "rd_kafka_conf_destroy(conf);\n",
                 **allocations
 
 Mutation.define "native: the offsets of a transaction's call that is refused are destroyed",
-                file: "ext/penstock/core/transaction.c",
+                file: "ext/penstock/core/produce/transaction.c",
                 from: "    if (job->offsets) rd_kafka_topic_partition_list_destroy(job->offsets);\n    if (job->group)",
                 to: "    if (job->group)", **allocations
 
 Mutation.define "native: nothing of Ruby is called without the GVL",
-                file: "ext/penstock/penstock.h",
+                file: "ext/penstock/ruby/penstock.h",
                 from: "#undef snprintf", to: "#define SNPRINTF_IS_RUBYS", **sources
 
 Mutation.define "native: nothing is exported but Init_penstock",

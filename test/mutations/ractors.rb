@@ -7,7 +7,7 @@ Mutation.define("ractors: the extension says that it may be called from them", *
                 from: "    rb_ext_ractor_safe(true);\n",
                 only: "test_ractors_send_through_one_producer_and_each_message_is_in_the_topic_once")
 Mutation.define("ractors: a handle is a frozen native object", **RACTORS,
-                file: "ext/penstock/shareable_producer.c",
+                file: "ext/penstock/ruby/shareable_producer.c",
                 from: " | RUBY_TYPED_FROZEN_SHAREABLE",
                 only: "test_configuration_errors_reports_and_messages_are_shareable_when_frozen")
 Mutation.define("ractors: constants are deeply frozen", **RACTORS,
@@ -15,35 +15,35 @@ Mutation.define("ractors: constants are deeply frozen", **RACTORS,
                 from: "    Ractor.make_shareable(ORDERED)\n",
                 only: "test_a_ractor_has_consumers_of_its_own_and_hands_messages_on")
 Mutation.define("ractors: an error that is frozen keeps no backtrace object", **RACTORS,
-                file: "ext/penstock/error.c",
+                file: "ext/penstock/ruby/error.c",
                 from: "        rb_ivar_set(self, rb_intern(\"bt_locations\"), Qnil);",
                 to: "        (void)0;",
                 only: "test_configuration_errors_reports_and_messages_are_shareable_when_frozen")
 Mutation.define("ractors: a label of a Ractor's has to be shareable", **RACTORS,
-                file: "ext/penstock/client_class.c",
+                file: "ext/penstock/ruby/client_class.c",
                 from: "if (!rb_ractor_shareable_p(message->label))",
                 to: "if (0)",
                 only: "test_a_label_that_is_not_shareable_is_refused_and_nothing_is_sent")
 Mutation.define("ractors: labels that listeners are to be told are marked", **RACTORS,
-                file: "ext/penstock/event_source.c",
+                file: "ext/penstock/ruby/event_source.c",
                 from: "        if (events->labels[i]) rb_gc_mark_movable(events->labels[i]);",
                 to: "        (void)0;",
                 only: "test_labels_of_a_ractor_that_has_ended_are_kept_and_moved_for_listeners")
 Mutation.define("ractors: labels that listeners are to be told are found again when they were moved", **RACTORS,
-                file: "ext/penstock/event_source.c",
+                file: "ext/penstock/ruby/event_source.c",
                 from: "        if (events->labels[i]) events->labels[i] = rb_gc_location(events->labels[i]);",
                 to: "        (void)0;",
                 only: "test_labels_of_a_ractor_that_has_ended_are_kept_and_moved_for_listeners")
 Mutation.define("ractors: a call has a reference to its client", **RACTORS,
                 runs: 5,
-                file: "ext/penstock/core/slot.c",
-                from: "    if (client) ps_open_retain(&client->open);\n    pthread_mutex_unlock",
+                file: "ext/penstock/core/produce/slot.c",
+                from: "    if (producer) ps_client_retain(&producer->client);\n    pthread_mutex_unlock",
                 to: "    pthread_mutex_unlock",
                 only: "test_a_storm_of_ractors_loses_no_message")
 Mutation.define("ractors: a slot has a reference to its client", **RACTORS,
                 runs: 5,
-                file: "ext/penstock/core/slot.c",
-                from: "    if (client) ps_open_retain(&client->open);\n    pthread_mutex_lock",
+                file: "ext/penstock/core/produce/slot.c",
+                from: "    if (producer) ps_client_retain(&producer->client);\n    pthread_mutex_lock",
                 to: "    pthread_mutex_lock",
                 only: "test_a_storm_of_ractors_loses_no_message")
 Mutation.define("ractors: the slot has the client that the connection has", **RACTORS,
@@ -60,12 +60,12 @@ Mutation.define("ractors: a close closes the handles, and ends the thread that s
                 from: "        @connections.each_value { |connection| connection.slot&.close }\n",
                 only: "test_when_the_producer_is_closed_its_handles_are_and_nothing_is_left_of_them")
 Mutation.define("ractors: handles keep their producer", **RACTORS,
-                file: "ext/penstock/core/slot.c",
+                file: "ext/penstock/core/produce/slot.c",
                 from: "    *over = slot->closed || slot->handles == 0;",
                 to: "    *over = true;",
                 only: "test_a_producer_is_kept_while_there_are_handles_and_no_longer")
 Mutation.define("ractors: a producer without handles is collected", **RACTORS,
-                file: "ext/penstock/core/slot.c",
+                file: "ext/penstock/core/produce/slot.c",
                 from: "        if (last) ps_bell_ring(&slot->asks);\n",
                 to: "        (void)last;\n",
                 only: "test_a_producer_is_kept_while_there_are_handles_and_no_longer")
@@ -74,7 +74,7 @@ Mutation.define("ractors: a thread that serves Ractors is replaced when it is ki
                 from: "      go_on(connection) unless over\n",
                 only: "test_a_killed_helper_is_replaced")
 Mutation.define("ractors: an inherited slot is left alone", **RACTORS,
-                file: "ext/penstock/core/slot.c",
+                file: "ext/penstock/core/produce/slot.c",
                 from: "    if (inherited(slot)) return PS_SLOT_FORKED;\n",
                 only: "test_in_a_forked_child_a_handle_raises_and_a_new_one_works")
 Mutation.define("ractors: a hook that comes later bars the handles", **RACTORS,

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 Mutation.define "text: what brokers say is made valid and harmless where it becomes a String",
-                file: "ext/penstock/foreign_text.c",
+                file: "ext/penstock/ruby/foreign_text.c",
                 from: "    size_t needed = ps_text_clean(NULL, 0, text, size, use);\n",
                 to: "    size_t needed = ps_text_clean(NULL, 0, text, size, use);\n" \
                     "    if (size > 0) return rb_utf8_str_new(text, (long)size);\n",
@@ -9,24 +9,24 @@ Mutation.define "text: what brokers say is made valid and harmless where it beco
                 only: "test_every_call_of_a_producer_that_a_broker_rejects_raises_what_it_documents"
 
 Mutation.define "text: failed messages are published whatever the broker's text is",
-                file: "ext/penstock/foreign_text.c",
+                file: "ext/penstock/ruby/foreign_text.c",
                 from: "    size_t needed = ps_text_clean(NULL, 0, text, size, use);\n",
                 to: "    size_t needed = ps_text_clean(NULL, 0, text, size, use);\n" \
                     "    if (size > 0) return rb_utf8_str_new(text, (long)size);\n",
                 test: "test/foreign_text_test.rb", only: "test_all_100_failed_messages_are_published_as_errors"
 
 Mutation.define "text: control characters are escaped",
-                file: "ext/penstock/core/text.c", from: "    return code < 0x20 || (code >= 0x7F", to: "    return (code >= 0x7F",
+                file: "ext/penstock/core/base/text.c", from: "    return code < 0x20 || (code >= 0x7F", to: "    return (code >= 0x7F",
                 test: "test/foreign_text_test.rb", only: "test_a_broker_forges_no_line_of_a_log"
 
 Mutation.define "text: librdkafka's lines on stderr are escaped",
-                file: "ext/penstock/core/log.c",
+                file: "ext/penstock/core/base/log.c",
                 from: "    ps_text_clean(clean, sizeof(clean), line, strlen(line), PS_TEXT_SHOWN);\n",
                 to: "    snprintf(clean, sizeof(clean), \"%s\", line);\n",
                 test: "test/foreign_text_test.rb", only: "test_a_broker_forges_no_line_on_stderr"
 
 Mutation.define "text: control characters in statistics are escaped as JSON demands",
-                file: "ext/penstock/core/text.c", from: "json.inside && code < 0x20", to: "false",
+                file: "ext/penstock/core/base/text.c", from: "json.inside && code < 0x20", to: "false",
                 test: "test/foreign_text_test.rb",
                 only: "test_statistics_stay_json_when_a_brokers_name_holds_control_characters"
 

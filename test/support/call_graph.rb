@@ -13,12 +13,14 @@ class CallGraph
     attr_reader :defined, :rubys, :calls
 
     NODE = /^node: \{ title: "(.*?)" label: "\S+?\\n([^"]*)"/
+    DECLARED = /^node: .*shape : ellipse/ # and defined elsewhere
     EDGE = /^edge: \{ sourcename: "(.*?)" targetname: "(.*?)"/
 
     # @param lines [Array<String>] gcc's
     def initialize(file, lines)
       places, edges = [NODE, EDGE].map { |pattern| lines.grep(pattern).map { |line| line.match(pattern).captures } }
-      @defined = places.filter_map { |title, place| title if place.start_with?("#{file}:") }
+      declared = lines.grep(DECLARED).map { |line| line[NODE, 1] }
+      @defined = places.filter_map { |title, place| title if place.start_with?("#{file}:") } - declared
       @rubys = places.filter_map { |title, place| title if rubys?(title, place) }
       @calls = edges.group_by(&:first).transform_values { |pairs| pairs.map(&:last).uniq }
     end

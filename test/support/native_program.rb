@@ -10,6 +10,7 @@ class NativeProgram
   ROOT = File.expand_path("../..", __dir__)
   OUTPUT = File.join(ROOT, "tmp", "native-#{RUBY_VERSION}") # the tree may be shared with another system
   FLAGS = %w[-std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-tsan -fno-omit-frame-pointer -pthread].freeze
+  INCLUDES = %w[ext/penstock ext/penstock/core].flat_map { |directory| ["-I", File.join(ROOT, directory)] }.freeze
   ADDRESS = { "ASAN_OPTIONS" => "detect_leaks=1:detect_stack_use_after_return=1" }.freeze
   UNDEFINED = { "UBSAN_OPTIONS" => "print_stacktrace=1" }.freeze
   SANITIZERS = {
@@ -26,11 +27,11 @@ class NativeProgram
 
   class Failed < StandardError; end
 
-  # @param alone [String, nil] the core's sources that it needs, without librdkafka; all of them, with it, unless told
+  # @param alone [String, nil] the sources that it needs, without librdkafka; nil: all of the core, with librdkafka
   def initialize(name, sanitizer, alone: nil)
     @sanitizer = sanitizer
     more, @env = SANITIZERS.fetch(sanitizer)
-    core = Dir[File.join(ROOT, "ext/penstock/core", alone || "*.c")]
+    core = Dir[File.join(ROOT, "ext/penstock", alone || "core/**/*.c")]
     @sources = core + ["test/c/#{name}.c", *more].map { |file| File.join(ROOT, file) }
     @libraries = alone ? [] : `pkg-config --cflags --libs rdkafka`.split
     @program = File.join(OUTPUT, "#{name}-#{sanitizer}")
@@ -49,13 +50,13 @@ class NativeProgram
   def build
     FileUtils.mkdir_p(OUTPUT)
     flags = ["-fsanitize=#{@sanitizer}", *(["-fno-sanitize-recover=all"] if @sanitizer.end_with?("undefined"))]
-    command = ["cc", *FLAGS, *flags, "-I", File.join(ROOT, "ext/penstock/core"), *@sources, "-o", @program, *@libraries]
+    command = ["cc", *FLAGS, *flags, *INCLUDES, *@sources, "-o", @program, *@libraries]
     output, status = Limited.capture2e(*command)
     raise Failed, output unless status.success?
   end
 
   def built?
-    headers = Dir[File.join(ROOT, "{ext/penstock/core,test/c}/*.h")]
+    headers = Dir[File.join(ROOT, "{ext/penstock/**,test/c}/*.h")]
     File.exist?(@program) && File.mtime(@program) > (@sources + headers).map { |file| File.mtime(file) }.max
   end
 

@@ -12,17 +12,17 @@ require_relative "limited"
 class StaticChecks
   # What gcc's analyzer says that is not so: [file, function, option] and why.
   ACCEPTED = {
-    ["client_class.c", "client_produce_many", "-Wanalyzer-use-of-uninitialized-value"] => "rb_scan_args fills them in",
+    ["ruby/client_class.c", "client_produce_many", "-Wanalyzer-use-of-uninitialized-value"] => "rb_scan_args fills them in",
     ["special_consts.h", "RB_NIL_P", "-Wanalyzer-use-of-uninitialized-value"] => "the same, inlined",
-    ["handover.c", "prepare", "-Wanalyzer-malloc-leak"] => "partition_key is in the batch, which frees it",
-    ["core/blocks.c", "ps_block_take", "-Wanalyzer-malloc-leak"] => "ps_block_give finds the block by its data",
-    ["core/delivery.c", "ps_deliveries_settle", "-Wanalyzer-malloc-leak"] => "reason, too",
-    ["core/events.c", "ps_events_statistics", "-Wanalyzer-malloc-leak"] => "is in the queue, which is emptied before it goes",
-    ["core/open.c", "ps_open_close", "-Wanalyzer-use-after-free"] => "who closes has a reference of its own",
-    ["core/poller.c", "ps_poller_call", "-Wanalyzer-use-after-free"] => "who calls has a reference of its own",
-    ["core/poller.c", "ps_poller_desert", "-Wanalyzer-use-after-free"] => "the same",
-    ["core/poller.c", "ps_poller_join", "-Wanalyzer-use-after-free"] => "the same",
-    ["core/poller.c", "list_remove", "-Wanalyzer-use-after-free"] => "the same"
+    ["ruby/handover.c", "prepare", "-Wanalyzer-malloc-leak"] => "partition_key is in the batch, which frees it",
+    ["core/base/blocks.c", "ps_block_take", "-Wanalyzer-malloc-leak"] => "ps_block_give finds the block by its data",
+    ["core/produce/delivery.c", "ps_deliveries_settle", "-Wanalyzer-malloc-leak"] => "reason, too",
+    ["core/client/events.c", "ps_events_statistics",
+     "-Wanalyzer-malloc-leak"] => "is in the queue, which is emptied before it goes",
+    ["core/client/events.c", "ps_events_closed", "-Wanalyzer-malloc-leak"] => "the same",
+    ["core/client/client.c", "ps_client_close", "-Wanalyzer-use-after-free"] => "who closes has a reference of its own",
+    ["core/client/poller.c", "ps_poller_join", "-Wanalyzer-use-after-free"] => "who joins has a reference of its own",
+    ["core/client/poller.c", "list_remove", "-Wanalyzer-use-after-free"] => "the same"
   }.freeze
   SUFFIXES = /_(cb|nogvl|unblock)\z/
   # Who calls the functions they are given without the GVL, or hands them on to who does.
@@ -30,32 +30,39 @@ class StaticChecks
   HARMLESS = %w[rb_nogvl rb_errno_ptr].freeze # the second: where errno is, as newer Rubies write it
   RELEASES = "penstock_nogvl" # called with the GVL, to give it up
   RUBYS_INCLUDE = /^\s*#\s*include.*(?:ruby|penstock\.h)/
+  # What knows no Ruby.
+  CORE = %r{\Acore/|\Amessage_pack/engine}
+  # The layers, and those below each: a file includes and calls what is in its own and in these.
+  BELOW = { "core/base" => [], "core/wait" => %w[core/base], "core/client" => %w[core/base core/wait],
+            "core/produce" => %w[core/base core/wait core/client], "core/consume" => %w[core/base core/wait core/client],
+            "ruby" => %w[core/base core/wait core/client core/produce core/consume],
+            "message_pack" => %w[core/base core/wait core/client core/produce core/consume ruby] }.freeze
   # Text from outside becomes a String in this file only.
-  TEXT = "foreign_text.c"
+  TEXT = "ruby/foreign_text.c"
   # What makes a String of bytes, or puts a C String into one; and of what in our sources: literals are ours.
   MAKES_TEXT = /\b(?:rb_(?:utf8_|usascii_|external_|locale_|filesystem_|interned_|enc_|enc_interned_|tainted_)?str_(?:new|cat)\w*|
                    rb_(?:enc_)?interned_str\w*|rb_str_buf_new_cstr|rb_str_buf_cat\w*|rb_str_cat\w*)\((?!\s*(?:"|NULL))/x
   FORMATS_TEXT = /\b(?:rb_sprintf|rb_raise|rb_exc_raise|rb_warn\w*|rb_enc_raise|rb_sys_fail\w*)\([^;]*%(?:[-\d.*]*)s/
   # Functions that make Strings of what is no text from outside: [file, function] and why. MessagePack's documents are data.
   DATA = {
-    ["config.c", "given"] => "names of settings in our source", ["config.c", "is"] => "values of settings in our source",
-    ["consumed_message.c", "bytes"] => "keys, payloads and values of headers",
-    ["consumer_class.c", "consumer_group_metadata"] => "librdkafka's own form of it, in bytes",
-    ["message.c", "parse_topic"] => "a topic name that was checked", ["shareable_producer.c", "slot_handle"] => "an id"
+    ["ruby/config.c", "given"] => "names of settings in our source", ["ruby/config.c", "is"] => "values of settings in our source",
+    ["ruby/consumed_message.c", "bytes"] => "keys, payloads and values of headers",
+    ["ruby/consumer_class.c", "consumer_group_metadata"] => "librdkafka's own form of it, in bytes",
+    ["ruby/message.c", "parse_topic"] => "a topic name that was checked", ["ruby/shareable_producer.c", "slot_handle"] => "an id"
   }.freeze
   CHECKS = { "exported symbols" => :exported_symbols, "Strings of foreign text" => :foreign_text,
-             "Ruby in the core" => :ruby_in_core, "callbacks without a suffix" => :unnamed_callbacks,
+             "Ruby in the core" => :ruby_in_core, "calls and includes upwards" => :upwards, "callbacks without a suffix" => :unnamed_callbacks,
              "Ruby without the GVL" => :ruby_reached, "gcc -fanalyzer" => :analyzer }.freeze
 
   attr_reader :notes, :sources
 
-  # @param directory [String] with the Ruby face's C files, and those of the core in core/
+  # @param directory [String] of the sources: the core's in core/, with a folder and a header for each layer
   # @param library [String] the extension, built
   def initialize(directory, library)
     @directory = File.expand_path(directory)
     @library = library
-    @sources = Dir.glob("{,core/}*.c", base: @directory).sort
-    @core, @face = @sources.partition { |file| file.start_with?("core/") }
+    @sources = Dir.glob("**/*.c", base: @directory).sort
+    @core, @face = @sources.partition { |file| file.match?(CORE) }
     @notes = []
   end
 
@@ -70,7 +77,7 @@ class StaticChecks
 
   # The core includes none of Ruby's headers, and calls nothing of it.
   def ruby_in_core
-    included = (@core + Dir.glob("core/*.h", base: @directory)).flat_map do |file|
+    included = (@core + Dir.glob("**/*.h", base: @directory).grep(CORE)).flat_map do |file|
       text(file).lines.grep(RUBYS_INCLUDE).map { |line| "#{file}: #{line.strip}" }
     end
     called = @core.flat_map do |file|
@@ -82,12 +89,24 @@ class StaticChecks
   # Nothing else makes Strings of C's text, whose bytes may be no UTF-8 and may steer terminals. What Ruby makes anew of a VALUE
   # (rb_str_new_frozen) is no concern of this; nor are penstock_raise and the like, as error.rb makes every message printable.
   def foreign_text
-    (@face - [TEXT]).grep_v(/\Amessage_pack/).flat_map do |file|
+    (@face - [TEXT]).grep_v(%r{\Amessage_pack/}).flat_map do |file|
       functions(text(file)).flat_map do |name, body|
         made = body.scan(MAKES_TEXT).grep_v(/_frozen\(|_to_interned/) + body.scan(FORMATS_TEXT)
         DATA.key?([file, name]) ? [] : made.map { |call| "#{file}: #{name}: #{call.delete_suffix("(")[/\A\w+/]}" }
       end
     end
+  end
+
+  # Layers know only themselves and those below. penstock.c, which sets everything up, is above all.
+  def upwards
+    includes = Dir.glob("**/*.{c,h}", base: @directory).flat_map do |file|
+      text(file).scan(/^#include "(.*?)"/).flatten.map { |path| [file, path, layer_of(path) || layer_of("core/#{path}")] }
+    end
+    calls = @sources.flat_map { |file| graph.called_in(file).filter_map { |name| [file, name, layer_of(places[name])] } }
+    (includes + calls).filter_map do |file, what, layer|
+      own = layer_of(file)
+      "#{file}: #{what} is in #{layer}" if own && layer && layer != own && !BELOW.fetch(own).include?(layer)
+    end.uniq
   end
 
   # Functions of ours that are given to who calls them without the GVL have a name that says so, or belong to the core.
@@ -117,6 +136,11 @@ class StaticChecks
   private
 
   def text(file) = File.read(File.join(@directory, file))
+
+  def layer_of(file) = file && BELOW.keys.find { |layer| file.start_with?("#{layer}/") }
+
+  # @return [Hash{String => String}] the file of each function that is no static one
+  def places = @places ||= @sources.flat_map { |file| graph.defined([file]).map { |name| [name, file] } }.to_h
 
   def graph
     @graph ||= Dir.mktmpdir { |objects| CallGraph.new(parallel(@sources) { |file| [file, unit(file, objects)] }.to_h) }
@@ -162,7 +186,7 @@ class StaticChecks
 
   def flags
     config = RbConfig::CONFIG
-    @flags ||= ["-std=gnu11", "-I", ".", "-isystem", config["rubyhdrdir"], "-isystem", config["rubyarchhdrdir"],
+    @flags ||= ["-std=gnu11", "-I", ".", "-I", "core", "-isystem", config["rubyhdrdir"], "-isystem", config["rubyarchhdrdir"],
                 *`pkg-config --cflags rdkafka`.split]
   end
 

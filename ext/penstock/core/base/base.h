@@ -1,0 +1,151 @@
+/*
+ * core/base: what needs neither a client nor a wait: clock, fork generation, threads, text, memory, the futex word, the eventfd, the log.
+ *
+ * The native core: everything of Penstock that knows librdkafka and threads but not Ruby.
+ *
+ *   Ruby says what is wanted. C moves bytes between Ruby objects and librdkafka.
+ *   One poller turns librdkafka's events into resolved handles and full mailboxes.
+ *
+ * Nothing below this directory includes ruby.h: it may be called from any thread, with or without the
+ * GVL, never raises, and can be built and tested alone. Suffix `_cb`: called by a librdkafka thread, so
+ * it only does atomics and one write(2) or futex(2), or rings a bell.
+ *
+ * Lock order, outermost first: client.lock, then registry.lock or poller.lock, then librdkafka's own. topics.lock
+ * and consumer.assigning may be held while calling librdkafka too. job.lock, bell.lock, log.lock, redaction.lock, refusal.lock,
+ * mailbox.lock, events.lock, slot.lock and the office's (events.c) are leaves.
+ */
+#ifndef PENSTOCK_BASE_H
+#define PENSTOCK_BASE_H
+
+#include <librdkafka/rdkafka.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- platform.c: clock, fork, threads ------------------------------------------------------------- */
+
+#define PS_FOREVER INT64_MAX /* a deadline that never comes */
+
+int64_t ps_now_us(void);                     /* monotonic */
+int64_t ps_about_now_us(void);               /* the same, some ms behind and several times cheaper */
+int64_t ps_wall_clock_ms(void);              /* since the epoch, Kafka's timestamps */
+int64_t ps_deadline_us(int64_t timeout_ms);  /* now + timeout; negative: PS_FOREVER */
+int ps_remaining_ms(int64_t deadline_us);    /* rounded up, never negative, -1 for PS_FOREVER */
+
+void ps_generation_init(void);
+unsigned ps_generation(void); /* which process of a family of forks this is */
+
+int ps_thread_start(const char *name, void *(*body)(void *), void *arg); /* detached; 0, or errno set too */
+
+/* ---- text.c: text that others have written ------------------------------------------------------- */
+
+enum ps_text_use {
+    PS_TEXT_SHOWN, /* for people: control characters and marks of direction are escaped, as \n, \x1B or \u202E */
+    PS_TEXT_NAME,  /* for programs: only made valid */
+    PS_TEXT_JSON   /* made valid, and control characters in its Strings are escaped, which JSON demands */
+};
+
+/* Makes valid UTF-8 of any bytes; what is none becomes U+FFFD. Writes whole characters and a NUL behind them, as far as there is
+ * room. How many bytes all of it has, as snprintf returns it; that is `size` for text that is clean. */
+size_t ps_text_clean(char *out, size_t room, const char *text, size_t size, enum ps_text_use use);
+
+/* ---- blocks.c: large blocks of memory, kept for a moment for whoever needs one next ----------------- */
+
+void *ps_block_take(size_t size); /* not cleared; NULL: out of memory */
+void ps_block_give(void *block);
+size_t ps_block_size(const void *block); /* at least what was asked for */
+void ps_blocks_sweep(void);       /* frees what has lain there since the last sweep */
+void ps_blocks_end(void);         /* a poller stops: frees all, and keeps none until another has swept */
+size_t ps_blocks_kept(void);      /* bytes, about */
+
+/* ---- wakeup.c: wakes one thread that sleeps in poll(2) ------------------------------------------- */
+
+struct ps_wakeup {
+    int reader;
+    int writer; /* the same eventfd on Linux, the other end of a pipe elsewhere */
+};
+
+int ps_wakeup_open(struct ps_wakeup *wakeup);
+void ps_wakeup_close(struct ps_wakeup *wakeup);
+void ps_wakeup_signal(struct ps_wakeup *wakeup);                       /* async-signal-safe */
+bool ps_wakeup_wait(struct ps_wakeup *wakeup, int64_t deadline_us);    /* true: was signalled */
+bool ps_wakeup_take(struct ps_wakeup *wakeup);                         /* the same, without waiting */
+
+/* ---- word.c: threads that sleep until a word changes -------------------------------------------- */
+
+bool ps_word_sleep(_Atomic uint32_t *word, uint32_t value, int64_t deadline_us); /* false: a signal came in between */
+void ps_word_wake(_Atomic uint32_t *word);                                       /* everybody who sleeps on it */
+
+/* ---- mailbox.c: what the core has to say to Ruby, until the dispatcher takes it -------------------- */
+
+struct ps_mail {
+    struct ps_mail *next;
+    uint64_t address;   /* whose logger; see Penstock::Dispatcher */
+    int level;          /* syslog's 0..7; -1: this address sends no more */
+    size_t size;
+    char text[];
+};
+
+#define PS_MAIL_LAST (-1)
+
+uint64_t ps_mailbox_address(void); /* one that nobody has had */
+bool ps_mailbox_post(uint64_t address, int level, const char *text); /* false: full or no memory, counted */
+struct ps_mail *ps_mailbox_take(void);                               /* NULL: empty */
+uint64_t ps_mailbox_dropped(void);                                   /* and sets it back to 0 */
+/* Sleeps until there is mail, or until interrupted. */
+void ps_mailbox_wait(void);
+void ps_mailbox_interrupt(void *unused);
+
+/* ---- redact.c: keeps a client's secrets out of texts that others wrote ---------------------------------- */
+
+enum { PS_SECRETS_GIVEN = 4, PS_SECRETS = 32 };
+
+struct ps_redaction { /* in the client or consumer */
+    pthread_mutex_t lock;     /* a leaf */
+    char *words[PS_SECRETS];  /* the first PS_SECRETS_GIVEN were given since it was configured */
+    size_t next;              /* which of those is the oldest */
+};
+
+bool ps_secret_setting(const char *name);              /* nobody may see its value */
+bool ps_secret_text(const char *text, size_t size);    /* nor this one, whatever setting it is in: a PEM */
+void ps_redaction_init(struct ps_redaction *redaction);
+void ps_redaction_destroy(struct ps_redaction *redaction);
+void ps_redaction_of_conf(struct ps_redaction *redaction, rd_kafka_conf_t *conf); /* its secret settings */
+void ps_redaction_add(struct ps_redaction *redaction, const char *secret);        /* a password or token given since */
+void ps_redact(struct ps_redaction *redaction, char *text);                       /* in place: it becomes no longer */
+
+/* ---- log.c: what a client has to say ----------------------------------------------------------------- */
+
+enum { PS_LOG_KINDS = 16, PS_LOG_PROBLEMS = 32 };
+
+struct ps_log { /* in the client or consumer */
+    pthread_mutex_t lock; /* of `kinds` and `problems`; a leaf */
+    const char *name;
+    uint64_t address;
+    bool to_mailbox;      /* else to stderr */
+    struct ps_log_kind {
+        int64_t ends_us;  /* when the period ends in which these were counted */
+        unsigned lines, left_out;
+        int level;
+        char facility[32];
+    } kinds[PS_LOG_KINDS];
+    struct ps_log_problem {
+        uint32_t hash;
+        int64_t until_us; /* until when it is not logged again; 0: there is none here */
+        unsigned left_out;
+        int level;
+        char facility[32];
+    } problems[PS_LOG_PROBLEMS];
+};
+
+void ps_log_init(struct ps_log *log, const char *name, uint64_t address, bool to_mailbox);
+void ps_log_destroy(struct ps_log *log);
+void ps_log_line(struct ps_log *log, int level, const char *facility, const char *text); /* unless there were too many */
+/* What librdkafka writes into its log, and reports as an error: often the same. `outage`: a problem of another one is another. */
+void ps_log_librdkafka(struct ps_log *log, uint32_t outage, int level, const char *facility, const char *text);
+bool ps_log_error(struct ps_log *log, uint32_t outage, int level, rd_kafka_resp_err_t err, const char *text); /* false: it was there */
+void ps_log_end(struct ps_log *log);                                                     /* says what was left out */
+
+#endif

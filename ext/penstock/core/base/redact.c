@@ -1,0 +1,148 @@
+/*
+ * Keeps secrets out of texts that librdkafka or a broker wrote. librdkafka quotes some of its settings in errors and log lines
+ * (sasl.oauthbearer.config, the URL of a token endpoint), a broker may quote what a client sent to log in, and a file that
+ * cannot be found is quoted even if it is a private key. Each client and consumer knows its own secrets: those of its
+ * configuration, and the passwords and tokens that it was given since.
+ *
+ * Any thread, librdkafka's too; the lock is a leaf and held for as long as it takes to look through one text.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* memmem, strcasestr */
+#endif
+#include "base/base.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Shorter secrets are not looked for: texts would lose words that are no secrets. */
+enum { SHORTEST = 4, SHORTEST_PART = 8 };
+
+static const char hidden[] = "***", pem[] = "-----BEGIN ";
+
+bool ps_secret_setting(const char *name)
+{
+    static const char *const words[] = { "pass", "secret", "token", "pem", "jaas", "oauthbearer.config" };
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+        if (strcasestr(name, words[i])) return true;
+    return false;
+}
+
+bool ps_secret_text(const char *text, size_t size)
+{
+    return memmem(text, size, pem, sizeof(pem) - 1);
+}
+
+void ps_redaction_init(struct ps_redaction *redaction)
+{
+    pthread_mutex_init(&redaction->lock, NULL);
+}
+
+static void release(char *word)
+{
+    if (!word) return;
+    for (volatile char *c = word; *c; c++) *c = 0; /* which no compiler leaves out */
+    free(word);
+}
+
+void ps_redaction_destroy(struct ps_redaction *redaction)
+{
+    for (size_t i = 0; i < PS_SECRETS; i++) release(redaction->words[i]);
+    pthread_mutex_destroy(&redaction->lock);
+}
+
+/* With the lock held. */
+static bool known(const struct ps_redaction *redaction, const char *word, size_t size)
+{
+    for (size_t i = 0; i < PS_SECRETS; i++)
+        if (redaction->words[i] && strlen(redaction->words[i]) == size && memcmp(redaction->words[i], word, size) == 0) return true;
+    return false;
+}
+
+/* With the lock held. In what was there the new word takes the old one's place. */
+static void put(struct ps_redaction *redaction, size_t place, const char *word, size_t size)
+{
+    char *copy = strndup(word, size);
+    if (!copy) return;
+    release(redaction->words[place]);
+    redaction->words[place] = copy;
+}
+
+void ps_redaction_add(struct ps_redaction *redaction, const char *secret)
+{
+    size_t size = strlen(secret);
+    pthread_mutex_lock(&redaction->lock);
+    if (size >= SHORTEST && !known(redaction, secret, size)) {
+        put(redaction, redaction->next, secret, size);
+        redaction->next = (redaction->next + 1) % PS_SECRETS_GIVEN;
+    }
+    pthread_mutex_unlock(&redaction->lock);
+}
+
+/* With the lock held. From which place on there is one for the next. */
+static size_t add_setting(struct ps_redaction *redaction, size_t place, const char *value, size_t size)
+{
+    if (size < SHORTEST || known(redaction, value, size) || place >= PS_SECRETS) return place;
+    put(redaction, place, value, size);
+    return place + 1;
+}
+
+/* librdkafka quotes the rest of a list from the first word on that it does not know, so each word counts by itself. */
+static size_t add_words(struct ps_redaction *redaction, size_t place, const char *value)
+{
+    place = add_setting(redaction, place, value, strlen(value));
+    for (const char *word = value; *(word += strspn(word, " \t,")); word += strcspn(word, " \t,"))
+        place = add_setting(redaction, place, word, strcspn(word, " \t,"));
+    return place;
+}
+
+/* The longest first: a secret may be part of another one. */
+static int by_length(const void *one, const void *other)
+{
+    const char *left = *(char *const *)one, *right = *(char *const *)other;
+    size_t length = left ? strlen(left) : 0, than = right ? strlen(right) : 0;
+    return length < than ? 1 : length > than ? -1 : 0;
+}
+
+void ps_redaction_of_conf(struct ps_redaction *redaction, rd_kafka_conf_t *conf)
+{
+    size_t count, place = PS_SECRETS_GIVEN;
+    const char **dump = rd_kafka_conf_dump(conf, &count);
+    pthread_mutex_lock(&redaction->lock);
+    for (size_t i = 0; dump && i + 1 < count; i += 2)
+        if (ps_secret_setting(dump[i]) && !strstr(dump[i + 1], pem)) place = add_words(redaction, place, dump[i + 1]);
+    qsort(redaction->words + PS_SECRETS_GIVEN, PS_SECRETS - PS_SECRETS_GIVEN, sizeof(char *), by_length);
+    pthread_mutex_unlock(&redaction->lock);
+    if (dump) rd_kafka_conf_dump_free(dump, count);
+}
+
+static void hide(char *text, const char *word)
+{
+    size_t size = strlen(word);
+    for (char *at = text; (at = strstr(at, word)); at += sizeof(hidden) - 1) {
+        memcpy(at, hidden, sizeof(hidden) - 1);
+        memmove(at + sizeof(hidden) - 1, at + size, strlen(at + size) + 1);
+    }
+}
+
+/* A text that was too long may end within the secret. */
+static void hide_part(char *text, const char *word)
+{
+    size_t size = strlen(text), most = strlen(word) - 1;
+    for (size_t part = most < size ? most : size; part >= SHORTEST_PART; part--)
+        if (memcmp(text + size - part, word, part) == 0) {
+            memcpy(text + size - part, hidden, sizeof(hidden));
+            return;
+        }
+}
+
+void ps_redact(struct ps_redaction *redaction, char *text)
+{
+    pthread_mutex_lock(&redaction->lock);
+    for (size_t i = 0; i < PS_SECRETS; i++) {
+        if (!redaction->words[i]) continue;
+        hide(text, redaction->words[i]);
+        hide_part(text, redaction->words[i]);
+    }
+    pthread_mutex_unlock(&redaction->lock);
+    char *key = strstr(text, pem);
+    if (key) memcpy(key, hidden, sizeof(hidden));
+}

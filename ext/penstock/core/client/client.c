@@ -1,0 +1,367 @@
+/*
+ * What a producing client and a consumer have in common: a ps_client, the first member of both. Its references, its state,
+ * who is inside, what it has to say, and how closing begins and ends; what is particular to one is behind its ps_client_kind.
+ * Any thread, except where core.h says otherwise.
+ *
+ * Nobody touches `rk` but between enter and exit, so closing knows when the last call has left. In a forked child what is
+ * inherited is left alone altogether: its threads are gone, its locks may be held for ever, and destroying it would hang.
+ */
+#include "client/client.h"
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void ps_client_init(struct ps_client *client, const struct ps_client_kind *kind, rd_kafka_conf_t *conf, const char *name,
+                  const struct ps_client_settings *settings)
+{
+    client->kind = kind;
+    atomic_init(&client->refs, 1);
+    client->generation = ps_generation();
+    client->address = ps_mailbox_address();
+    pthread_mutex_init(&client->lock, NULL);
+    pthread_cond_init(&client->calls_ended, NULL);
+    client->conf = conf;
+    client->name = strdup(name);
+    client->brokers = strdup("");
+    client->settings = settings;
+    ps_log_init(&client->log, client->name, client->address, settings->logs_to_mailbox);
+    ps_bell_init(&client->tokens.bell);
+    ps_redaction_init(&client->redaction);
+    ps_refusal_init(&client->refusal, &client->connections, settings);
+}
+
+void ps_client_retain(struct ps_client *client)
+{
+    atomic_fetch_add_explicit(&client->refs, 1, memory_order_relaxed);
+}
+
+void ps_client_unref(struct ps_client *client)
+{
+    if (atomic_fetch_sub(&client->refs, 1) != 1) return;
+    if (ps_client_inherited(client)) return; /* left as it is on purpose */
+    if (client->close_job) ps_job_unref(client->close_job);
+    rd_kafka_conf_destroy(client->conf);
+    ps_refusal_destroy(&client->refusal);
+    ps_redaction_destroy(&client->redaction);
+    ps_bell_destroy(&client->tokens.bell);
+    ps_log_destroy(&client->log);
+    client->kind->dispose(client);
+    pthread_cond_destroy(&client->calls_ended);
+    pthread_mutex_destroy(&client->lock);
+    free(client->name);
+    free(client->brokers);
+    free(client);
+}
+
+bool ps_client_inherited(const struct ps_client *client)
+{
+    return client->generation != ps_generation();
+}
+
+void ps_client_set_brokers(struct ps_client *client, const char *brokers)
+{
+    free(client->brokers);
+    client->brokers = strdup(brokers);
+}
+
+/* ---- opening ---- */
+
+/*
+ * Asks for the address of a broker, on a librdkafka thread that may block. An IP address needs no lookup, and so
+ * none of the C library's locks: one that is held while another thread forks is held in the child for ever.
+ */
+static int resolve_cb(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **result,
+                      void *opaque)
+{
+    (void)opaque;
+    if (!node) { /* librdkafka's way to say that it is done with the addresses */
+        freeaddrinfo(*result);
+        return 0;
+    }
+    struct addrinfo numeric = *hints;
+    numeric.ai_flags = (numeric.ai_flags & ~AI_ADDRCONFIG) | AI_NUMERICHOST;
+    if (getaddrinfo(node, service, &numeric, result) == 0) return 0;
+    return getaddrinfo(node, service, hints, result);
+}
+
+/* At once and with leaf locks only, whatever librdkafka holds. */
+static void log_cb(const rd_kafka_t *rk, int level, const char *facility, const char *text)
+{
+    if (rk) ps_client_log_librdkafka(rd_kafka_opaque(rk), level, facility, text);
+}
+
+/* As events, a consumer's lines would pile up while nobody polls; and those for stderr need nobody to take them. */
+static bool logs_at_once(const struct ps_client *client)
+{
+    return client->kind->type == RD_KAFKA_CONSUMER || !client->settings->logs_to_mailbox;
+}
+
+static rd_kafka_conf_t *configure(struct ps_client *client)
+{
+    rd_kafka_conf_t *conf = rd_kafka_conf_dup(client->conf);
+    ps_redaction_of_conf(&client->redaction, conf);
+    rd_kafka_conf_set_resolve_cb(conf, resolve_cb);
+    rd_kafka_conf_set_opaque(conf, client);
+    rd_kafka_conf_set_ssl_cert_verify_cb(conf, ps_certificate_cb); /* refused by a librdkafka without TLS, which needs none */
+    ps_tokens_enable(conf, client->settings->token_provider);
+    if (logs_at_once(client)) rd_kafka_conf_set_log_cb(conf, log_cb);
+    return conf;
+}
+
+/*
+ * What interceptors take is lost when librdkafka cannot make a client of their configuration. Older librdkafkas (2.0.2; not 2.14)
+ * free them, and destroying the configuration would free them again, so it stays; 2.14 forgets two lists, of 173 bytes each. Once
+ * for a client: what fails again is found out without interceptors.
+ */
+enum { FREES_INTERCEPTORS_ONCE = 0x020e0000 };
+
+static bool can_be_made(struct ps_client *client, char *errstr, size_t errstr_size)
+{
+    rd_kafka_conf_t *conf = configure(client);
+    rd_kafka_t *trial = rd_kafka_new(client->kind->type, conf, errstr, errstr_size);
+    if (trial) rd_kafka_destroy(trial);
+    else rd_kafka_conf_destroy(conf);
+    return trial != NULL;
+}
+
+/* Of a consumer only refusal.c needs interceptors, and can do without: those are not worth a configuration. */
+static bool has_interceptors(const struct ps_client *client)
+{
+    return client->kind->type == RD_KAFKA_PRODUCER || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE;
+}
+
+static rd_kafka_t *make(struct ps_client *client, char *errstr, size_t errstr_size)
+{
+    if (client->wasted_conf && !can_be_made(client, errstr, errstr_size)) return NULL;
+    rd_kafka_conf_t *conf = configure(client);
+    if (has_interceptors(client)) ps_connections_watch(&client->connections, conf);
+    if (client->kind->intercept) client->kind->intercept(client, conf);
+    rd_kafka_t *rk = rd_kafka_new(client->kind->type, conf, errstr, errstr_size);
+    if (rk) return rk;
+    client->wasted_conf = has_interceptors(client);
+    if (!client->wasted_conf || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE) rd_kafka_conf_destroy(conf);
+    return NULL;
+}
+
+static int open_locked(struct ps_client *client, char *errstr, size_t errstr_size)
+{
+    client->rk = make(client, errstr, errstr_size);
+    if (!client->rk) return -1;
+    if (client->kind->begin(client, errstr, errstr_size) != 0) {
+        rd_kafka_destroy(client->rk);
+        client->rk = NULL;
+        return -1;
+    }
+    ps_tokens_begin(&client->tokens, client->rk);
+    ps_registry_add(client);
+    atomic_store(&client->state, PS_OPEN);
+    return 0;
+}
+
+int ps_client_open(struct ps_client *client, char *errstr, size_t errstr_size)
+{
+    int result = 0;
+    pthread_mutex_lock(&client->lock);
+    if (atomic_load(&client->state) == PS_NEW) result = open_locked(client, errstr, errstr_size);
+    if (result != 0) ps_redact(&client->redaction, errstr);
+    pthread_mutex_unlock(&client->lock);
+    if (result == 0) ps_bell_ring(&client->tokens.bell); /* a token may have been asked for before it was open */
+    return result;
+}
+
+/* ---- who is inside ---- */
+
+bool ps_client_enter(struct ps_client *client)
+{
+    atomic_fetch_add(&client->calls, 1);
+    if (atomic_load(&client->state) == PS_OPEN) return true;
+    ps_client_exit(client);
+    return false;
+}
+
+static void leave(struct ps_client *client, _Atomic uint32_t *counter)
+{
+    if (atomic_fetch_sub(counter, 1) != 1) return;
+    if (atomic_load(&client->state) != PS_CLOSING) return;
+    pthread_mutex_lock(&client->lock);
+    pthread_cond_broadcast(&client->calls_ended);
+    pthread_mutex_unlock(&client->lock);
+}
+
+void ps_client_exit(struct ps_client *client)
+{
+    leave(client, &client->calls);
+}
+
+void ps_client_enter_long(struct ps_client *client)
+{
+    atomic_fetch_add(&client->long_calls, 1);
+}
+
+void ps_client_exit_long(struct ps_client *client)
+{
+    leave(client, &client->long_calls);
+}
+
+/* New ones are refused since the state changed, or will not come any more. */
+static void await_none(struct ps_client *client, _Atomic uint32_t *counter)
+{
+    pthread_mutex_lock(&client->lock);
+    while (atomic_load(counter) > 0) pthread_cond_wait(&client->calls_ended, &client->lock);
+    pthread_mutex_unlock(&client->lock);
+}
+
+void ps_client_await_calls(struct ps_client *client)
+{
+    await_none(client, &client->calls);
+}
+
+void ps_client_await_long_calls(struct ps_client *client)
+{
+    await_none(client, &client->long_calls);
+}
+
+/* ---- what it has to say ---- */
+
+void ps_client_note_error(struct ps_client *client, rd_kafka_resp_err_t err, const char *text)
+{
+    pthread_mutex_lock(&client->lock);
+    /* That all brokers are down says less than why the last one is. */
+    if (err != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || !*client->last_error)
+        snprintf(client->last_error, sizeof(client->last_error), "%s (%s)", text, rd_kafka_err2name(err));
+    ps_redact(&client->redaction, client->last_error);
+    pthread_mutex_unlock(&client->lock);
+}
+
+void ps_client_last_error(struct ps_client *client, char *text, size_t size)
+{
+    pthread_mutex_lock(&client->lock);
+    snprintf(text, size, "%s", client->last_error);
+    pthread_mutex_unlock(&client->lock);
+}
+
+void ps_client_log(struct ps_client *client, int level, const char *facility, const char *text)
+{
+    char copy[1024];
+    ps_client_quote(client, copy, sizeof(copy), text);
+    ps_log_line(&client->log, level, facility, copy);
+}
+
+void ps_client_quote(struct ps_client *client, char *copy, size_t size, const char *text)
+{
+    snprintf(copy, size, "%s", text);
+    ps_redact(&client->redaction, copy);
+}
+
+static uint32_t outage(const struct ps_client *client)
+{
+    return atomic_load(&client->connections.outages);
+}
+
+void ps_client_log_librdkafka(struct ps_client *client, int level, const char *facility, const char *text)
+{
+    char copy[1024];
+    ps_client_quote(client, copy, sizeof(copy), text);
+    ps_log_librdkafka(&client->log, outage(client), level, facility, copy);
+}
+
+bool ps_client_log_error(struct ps_client *client, int level, rd_kafka_resp_err_t err, const char *text)
+{
+    char copy[1024];
+    ps_client_quote(client, copy, sizeof(copy), text);
+    return ps_log_error(&client->log, outage(client), level, err, copy);
+}
+
+/* ---- closing ---- */
+
+/* In this order: who has read CLOSED reads no mail that was sent before. */
+static void closed(struct ps_client *client)
+{
+    atomic_store(&client->state, PS_CLOSED);
+    ps_bell_ring(&client->tokens.bell);
+    ps_log_end(&client->log);
+    if (client->settings->logs_to_mailbox) ps_mailbox_post(client->address, PS_MAIL_LAST, "");
+}
+
+static void close_run(struct ps_job *job)
+{
+    struct ps_client *client = ((struct ps_close_job *)job)->client;
+
+    pthread_mutex_lock(&client->lock); /* until whoever started this has said so in `state` */
+    pthread_mutex_unlock(&client->lock);
+
+    client->kind->close(client);
+    ps_registry_remove(client);
+    closed(client);
+    if (client->kind->closed) client->kind->closed(client);
+    ps_client_unref(client); /* the thread's; what is closed owns its job, which has none */
+    ps_registry_closing(-1);
+}
+
+static void close_release(struct ps_job *job)
+{
+    free(job);
+}
+
+/* With the lock held. */
+static void start_closing(struct ps_client *client, int64_t timeout_ms, const char *reason)
+{
+    struct ps_close_job *closing = calloc(1, sizeof(*closing));
+    if (!closing) return;
+    ps_job_init(&closing->job, close_run, close_release);
+    closing->client = client;
+    atomic_store(&client->closed_because, reason);
+    if (client->kind->closing) client->kind->closing(client);
+    atomic_store(&client->close_by_us, ps_deadline_us(timeout_ms));
+    ps_client_retain(client);
+    ps_registry_closing(+1);
+    if (ps_job_start(&closing->job, "penstock.close") != 0) { /* no thread to be had now; asking again tries again */
+        ps_registry_closing(-1);
+        atomic_store(&client->close_by_us, 0);
+        ps_job_unref(&closing->job);
+        ps_client_unref(client);
+        return;
+    }
+    client->close_job = &closing->job;
+    atomic_store(&client->state, PS_CLOSING);
+}
+
+struct ps_job *ps_client_close(struct ps_client *client, int64_t timeout_ms, const char *reason)
+{
+    pthread_mutex_lock(&client->lock);
+    int state = atomic_load(&client->state);
+    if (state == PS_NEW) closed(client);
+    else if (state == PS_OPEN) start_closing(client, timeout_ms, reason);
+    struct ps_job *job = client->close_job;
+    if (job) ps_job_retain(job);
+    pthread_mutex_unlock(&client->lock);
+    return job;
+}
+
+struct ps_job *ps_client_end(struct ps_client *client)
+{
+    int64_t timeout_ms = client->settings->close_timeout_ms;
+    struct ps_job *job = ps_client_close(client, timeout_ms, "still open when the process ended");
+    const char *somebody_reads = NULL;
+    if (!job) return NULL;
+    atomic_compare_exchange_strong(&client->closed_because, &somebody_reads, "still closing when the process ended");
+    ps_client_hurry(client, ps_deadline_us(timeout_ms));
+    return job;
+}
+
+void ps_client_hurry(struct ps_client *client, int64_t deadline_us)
+{
+    int64_t before = atomic_load(&client->close_by_us);
+    while (before != 0 && deadline_us < before)
+        if (atomic_compare_exchange_weak(&client->close_by_us, &before, deadline_us)) break;
+}
+
+void ps_client_abandon(struct ps_client *client)
+{
+    if (ps_client_inherited(client)) return;
+    struct ps_job *job = ps_client_close(client, client->settings->close_timeout_ms, "dropped without close");
+    if (job) ps_job_unref(job);
+    else if (atomic_load(&client->state) == PS_OPEN) return; /* no thread: left to the end of the process */
+    ps_client_unref(client);
+}

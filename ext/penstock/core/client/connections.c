@@ -1,0 +1,156 @@
+/*
+ * How many connections of a client work, and since when none does. librdkafka reports a broker's errors once in 30 seconds, so they
+ * cannot be counted. Its interceptors report every change of a connection's state and every answer.
+ *
+ * A connection works when librdkafka calls its broker UP and the broker has answered something on it: a port that takes connections
+ * and hangs up, or stays silent, may be UP for a moment. The first answer may be to ApiVersions, as librdkafka may ask for nothing
+ * else until there is something to send. But a broker that wants SASL answers that, too, before it hangs up: a connection that ends
+ * without another answer counts as rejected, as far as that matters (refusal.c: until a broker has served this client once).
+ *
+ * The time without a connection counts from the first attempt after the last working connection has gone. So it does not count while
+ * nobody tries to connect, after a broker has closed idle connections.
+ *
+ * The callbacks run on librdkafka's broker threads. Each such thread has one connection, so what is known of that one is
+ * thread-local; what all have in common is atomic.
+ */
+#include "client/client.h"
+#include <string.h>
+
+static _Thread_local struct {
+    bool up;         /* librdkafka takes it for usable */
+    bool answered;   /* the broker has, since the connection was made */
+    bool works;      /* both: it is counted */
+    bool served;     /* the broker has answered more than what begins a connection */
+    bool made;       /* TCP's part is done */
+    bool handshakes; /* TLS's part is not */
+    bool rejects;    /* what was made has ended before it served, of late: it is counted */
+    unsigned failed; /* attempts in a row that made no connection */
+} connection;
+
+/* A name may have several addresses, and nobody listens on one of them: localhost's is ::1 and 127.0.0.1. */
+enum { ATTEMPTS = 4 };
+
+static void rejects(struct ps_connections *connections, bool rejects)
+{
+    if (rejects == connection.rejects) return;
+    connection.rejects = rejects;
+    if (rejects) atomic_fetch_add(&connections->rejecting, 1);
+    else atomic_fetch_sub(&connections->rejecting, 1);
+}
+
+/* Before it is forgotten what it was. */
+static void ended(struct ps_connections *connections)
+{
+    connection.failed = connection.made ? 0 : connection.failed + 1;
+    if (connection.made && !connection.served) rejects(connections, true);
+    else if (connection.failed >= ATTEMPTS) rejects(connections, false);
+}
+
+static void works(struct ps_connections *connections, bool works)
+{
+    if (works == connection.works) return;
+    connection.works = works;
+    if (works) {
+        atomic_fetch_add(&connections->working, 1);
+        atomic_store(&connections->tried_us, 0);
+    } else if (atomic_fetch_sub(&connections->working, 1) == 1) {
+        /* Another thread may have seen no connection and stored its attempt after a connection worked again: that is forgotten
+         * here, where it would count, and the next attempt is a moment away. */
+        atomic_store(&connections->tried_us, 0);
+        atomic_fetch_add(&connections->outages, 1);
+    }
+}
+
+static void store_first(_Atomic int64_t *us)
+{
+    int64_t none = 0;
+    atomic_compare_exchange_strong(us, &none, ps_now_us());
+}
+
+static bool is_one_of(const char *state, const char *const *states)
+{
+    for (; *states; states++)
+        if (strcmp(state, *states) == 0) return true;
+    return false;
+}
+
+static void handshakes(struct ps_connections *connections, bool handshakes)
+{
+    if (handshakes) store_first(&connections->handshake_us);
+    else if (connection.handshakes) atomic_store(&connections->handshake_us, 0);
+    connection.handshakes = handshakes;
+}
+
+static rd_kafka_resp_err_t state_cb(rd_kafka_t *rk, int32_t broker_id, const char *protocol, const char *name, int port,
+                                    const char *state, void *arg)
+{
+    static const char *const begun[] = { "TRY_CONNECT", "CONNECT", NULL }, *const none[] = { "INIT", "DOWN", NULL },
+                      *const up[] = { "UP", "UPDATE", "REAUTH", NULL };
+    struct ps_connections *connections = arg;
+    (void)rk, (void)broker_id, (void)protocol, (void)port;
+    if (!*name) return RD_KAFKA_RESP_ERR_NO_ERROR; /* librdkafka's own queue of requests, which is no broker */
+
+    bool begins = is_one_of(state, begun), ends = is_one_of(state, none);
+    if (strcmp(state, "DOWN") == 0) ended(connections);
+    connection.up = is_one_of(state, up);
+    connection.made = !begins && !ends;
+    if (!connection.made) connection.answered = connection.served = false;
+    handshakes(connections, strcmp(state, "SSL_HANDSHAKE") == 0);
+    works(connections, connection.up && connection.answered);
+    if (begins && atomic_load(&connections->working) == 0) store_first(&connections->tried_us);
+    return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+static bool begins_connection(int16_t api_key)
+{
+    enum { SASL_HANDSHAKE = 17, API_VERSIONS = 18, SASL_AUTHENTICATE = 36 };
+    return api_key == SASL_HANDSHAKE || api_key == API_VERSIONS || api_key == SASL_AUTHENTICATE;
+}
+
+static rd_kafka_resp_err_t answered_cb(rd_kafka_t *rk, int socket, const char *broker_name, int32_t broker_id,
+                                       int16_t api_key, int16_t api_version, int32_t correlation_id, size_t size,
+                                       int64_t round_trip_us, rd_kafka_resp_err_t err, void *arg)
+{
+    (void)rk, (void)socket, (void)broker_name, (void)broker_id, (void)api_version, (void)correlation_id, (void)size;
+    (void)round_trip_us;
+    if (err || connection.served) return RD_KAFKA_RESP_ERR_NO_ERROR;
+    connection.answered = true;
+    works(arg, connection.up);
+    if (begins_connection(api_key)) return RD_KAFKA_RESP_ERR_NO_ERROR;
+    connection.served = true;
+    rejects(arg, false);
+    return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+static rd_kafka_resp_err_t new_cb(rd_kafka_t *rk, const rd_kafka_conf_t *conf, void *arg, char *errstr, size_t size)
+{
+    (void)conf, (void)errstr, (void)size;
+    rd_kafka_interceptor_add_on_response_received(rk, "penstock.connections", answered_cb, arg);
+    return rd_kafka_interceptor_add_on_broker_state_change(rk, "penstock.connections", state_cb, arg);
+}
+
+void ps_connections_watch(struct ps_connections *connections, rd_kafka_conf_t *conf)
+{
+    rd_kafka_conf_interceptor_add_on_new(conf, "penstock.connections", new_cb, connections);
+}
+
+static bool passed(const _Atomic int64_t *since_us, int64_t time_us, int64_t now)
+{
+    int64_t since = atomic_load(since_us);
+    return since != 0 && now - since >= time_us;
+}
+
+bool ps_connections_none_for(const struct ps_connections *connections, int64_t time_us)
+{
+    return atomic_load(&connections->working) == 0 && passed(&connections->tried_us, time_us, ps_now_us());
+}
+
+bool ps_connections_rejected(const struct ps_connections *connections)
+{
+    return atomic_load(&connections->rejecting) > 0;
+}
+
+bool ps_connections_handshake_for(const struct ps_connections *connections, int64_t time_us)
+{
+    return passed(&connections->handshake_us, time_us, ps_now_us());
+}

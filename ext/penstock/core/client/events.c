@@ -1,0 +1,483 @@
+/*
+ * What happened to a producer's messages and client, for its listeners: one queue per producer, filled by who serves its
+ * clients (no GVL), emptied by one dispatcher at a time (a Ruby thread, lib/penstock/event_dispatcher.rb), so that a
+ * producer's events stay in order. Bounded: what does not fit is dropped and counted, never memory.
+ *
+ * The office knows which queues have something and who is at work. A dispatcher that is back soon takes the next queue
+ * itself; one that stays away for longer than PATIENCE_US does not count any more, and the next who sleeps goes on in its
+ * place. So one thread does all the work while listeners are quick, and a slow one delays its own producer only.
+ *
+ * Locks: a queue's and the office's are leaves. Made anew in a forked child, like the registry.
+ */
+#include "client/client.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATIENCE_US = 3000 };
+
+struct office {
+    unsigned generation;
+    pthread_mutex_t lock;
+    _Atomic uint32_t rings;                /* whoever sleeps looks again when it is another */
+    struct ps_events *ready, **last_ready; /* first come, first served */
+    struct ps_events *served;
+    unsigned idle;
+    uint32_t calls;   /* how often all were called out of their sleep */
+    int64_t alarm_us; /* somebody looks again by then */
+};
+
+static _Atomic(struct office *) current;
+
+static struct office *office_get(void)
+{
+    struct office *office = atomic_load(&current);
+    if (office && office->generation == ps_generation()) return office;
+
+    struct office *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) abort();
+    fresh->generation = ps_generation();
+    fresh->last_ready = &fresh->ready;
+    fresh->alarm_us = PS_FOREVER;
+    pthread_mutex_init(&fresh->lock, NULL);
+    if (atomic_compare_exchange_strong(&current, &office, fresh)) return fresh;
+    free(fresh);
+    return office;
+}
+
+/* ---- life of a queue ---- */
+
+struct ps_events *ps_events_new(uint32_t limit, bool drop_newest, void (*release_delivery)(struct ps_event *))
+{
+    struct ps_events *events = calloc(1, sizeof(*events));
+    if (!events) return NULL;
+    atomic_init(&events->refs, 1);
+    events->generation = ps_generation();
+    events->address = ps_mailbox_address();
+    events->limit = limit;
+    events->drop_newest = drop_newest;
+    events->release_delivery = release_delivery;
+    events->last = &events->first;
+    pthread_mutex_init(&events->lock, NULL);
+    return events;
+}
+
+void ps_events_retain(struct ps_events *events)
+{
+    atomic_fetch_add_explicit(&events->refs, 1, memory_order_relaxed);
+}
+
+static void free_chain(const struct ps_events *events, struct ps_event *event)
+{
+    while (event) {
+        struct ps_event *next = event->next;
+        ps_event_free(events, event);
+        event = next;
+    }
+}
+
+/* Events hold batches, those their client, and that this queue: so it is emptied before, by ps_events_clear. */
+void ps_events_unref(struct ps_events *events)
+{
+    if (!events || atomic_fetch_sub(&events->refs, 1) != 1) return;
+    if (events->generation != ps_generation()) return; /* its lock may be held for ever */
+    for (size_t i = 0; i < PS_EVENT_NAME_BUCKETS; i++)
+        for (struct ps_name *name = events->names[i], *next; name; name = next) {
+            next = name->next;
+            free(name);
+        }
+    free(events->released);
+    free(events->labels);
+    free(events->unused_labels);
+    pthread_mutex_destroy(&events->lock);
+    free(events);
+}
+
+void ps_event_free(const struct ps_events *events, struct ps_event *event)
+{
+    if (event->kind == PS_EVENT_DELIVERED || event->kind == PS_EVENT_FAILED) {
+        events->release_delivery(event);
+        return;
+    }
+    struct ps_client *client = ((struct ps_notice *)event)->client;
+    free(event);
+    ps_client_unref(client);
+}
+
+/* ---- labels and names ---- */
+
+/* With the queue's lock held. Out of memory: the label stays alive as long as its producer. */
+static void release_label(struct ps_events *events, uint32_t label)
+{
+    if (!label) return;
+    if (events->released_count == events->released_capacity) {
+        uint32_t capacity = events->released_capacity ? events->released_capacity * 2 : 64;
+        uint32_t *larger = realloc(events->released, capacity * sizeof(*larger));
+        if (!larger) return;
+        events->released = larger;
+        events->released_capacity = capacity;
+    }
+    events->released[events->released_count++] = label;
+}
+
+void ps_events_release_label(struct ps_events *events, uint32_t label)
+{
+    pthread_mutex_lock(&events->lock);
+    release_label(events, label);
+    pthread_mutex_unlock(&events->lock);
+}
+
+/* With the lock held. Each number is dropped once: taken, or released. */
+static uintptr_t drop_label(struct ps_events *events, uint32_t number)
+{
+    uintptr_t label = events->labels[number - 1];
+    events->labels[number - 1] = 0; /* which nobody has to mark */
+    events->unused_labels[events->unused_label_count++] = number;
+    return label;
+}
+
+static void drop_released(struct ps_events *events)
+{
+    while (events->released_count > 0) drop_label(events, events->released[--events->released_count]);
+}
+
+static bool room_for_labels(struct ps_events *events)
+{
+    uint32_t capacity = events->label_capacity ? events->label_capacity * 2 : 64;
+    uint32_t *unused = realloc(events->unused_labels, capacity * sizeof(*unused));
+    if (unused) events->unused_labels = unused;
+    uintptr_t *labels = realloc(events->labels, capacity * sizeof(*labels));
+    if (labels) events->labels = labels;
+    if (labels && unused) events->label_capacity = capacity;
+    return labels && unused;
+}
+
+uint32_t ps_events_keep_label(struct ps_events *events, uintptr_t label)
+{
+    uint32_t number = 0;
+    pthread_mutex_lock(&events->lock);
+    drop_released(events);
+    if (events->unused_label_count > 0) number = events->unused_labels[--events->unused_label_count];
+    else if (events->label_count < events->label_capacity || room_for_labels(events)) number = ++events->label_count;
+    if (number) events->labels[number - 1] = label;
+    pthread_mutex_unlock(&events->lock);
+    return number;
+}
+
+uintptr_t ps_events_take_label(struct ps_events *events, uint32_t number)
+{
+    pthread_mutex_lock(&events->lock);
+    drop_released(events);
+    uintptr_t label = drop_label(events, number);
+    pthread_mutex_unlock(&events->lock);
+    return label;
+}
+
+uint32_t ps_events_labels(struct ps_events *events)
+{
+    pthread_mutex_lock(&events->lock);
+    uint32_t count = events->label_count - events->unused_label_count;
+    pthread_mutex_unlock(&events->lock);
+    return count;
+}
+
+const struct ps_name *ps_events_name(struct ps_events *events, const char *text)
+{
+    uint32_t hash = 2166136261u;
+    for (const char *c = text; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
+    struct ps_name **bucket = &events->names[hash % PS_EVENT_NAME_BUCKETS];
+
+    pthread_mutex_lock(&events->lock);
+    struct ps_name *name = *bucket;
+    while (name && strcmp(name->text, text) != 0) name = name->next;
+    if (!name) {
+        size_t size = strlen(text);
+        name = malloc(sizeof(*name) + size + 1);
+        if (name) {
+            memcpy(name->text, text, size + 1);
+            name->next = *bucket;
+            *bucket = name;
+        }
+    }
+    pthread_mutex_unlock(&events->lock);
+    return name;
+}
+
+/* ---- the office ---- */
+
+static void ring(struct office *office)
+{
+    atomic_fetch_add(&office->rings, 1);
+    ps_word_wake(&office->rings);
+}
+
+/* With its lock held. Whether somebody is at work who will soon be back; until when that is to be believed. */
+static bool expected_back(const struct office *office, int64_t now, int64_t *until_us)
+{
+    bool expected = false;
+    for (const struct ps_events *events = office->served; events; events = events->office_next) {
+        int64_t until = events->since_us + PATIENCE_US;
+        if (until <= now) continue;
+        if (!expected || until > *until_us) *until_us = until;
+        expected = true;
+    }
+    return expected;
+}
+
+/* With its lock held. */
+static void push_ready(struct office *office, struct ps_events *events, int64_t now)
+{
+    events->ready = true;
+    events->since_us = now;
+    events->office_next = NULL;
+    *office->last_ready = events;
+    office->last_ready = &events->office_next;
+}
+
+static struct ps_events *shift_ready(struct office *office)
+{
+    struct ps_events *events = office->ready;
+    office->ready = events->office_next;
+    if (!office->ready) office->last_ready = &office->ready;
+    events->ready = false;
+    return events;
+}
+
+static void mark_ready(struct ps_events *events)
+{
+    struct office *office = office_get();
+    int64_t now = ps_now_us(), until = 0;
+    bool sleepers = false;
+    pthread_mutex_lock(&office->lock);
+    if (!events->ready && !events->served) {
+        ps_events_retain(events); /* the office's */
+        push_ready(office, events, now);
+        sleepers = office->idle > 0 && (!expected_back(office, now, &until) || office->alarm_us > now + PATIENCE_US);
+    }
+    pthread_mutex_unlock(&office->lock);
+    if (sleepers) ring(office);
+}
+
+uint32_t ps_events_calls(void)
+{
+    struct office *office = office_get();
+    pthread_mutex_lock(&office->lock);
+    uint32_t calls = office->calls;
+    pthread_mutex_unlock(&office->lock);
+    return calls;
+}
+
+void ps_events_call_all(void)
+{
+    struct office *office = office_get();
+    pthread_mutex_lock(&office->lock);
+    office->calls++;
+    pthread_mutex_unlock(&office->lock);
+    ring(office);
+}
+
+void ps_events_interrupt(void *wait)
+{
+    struct office *office = atomic_load(&current);
+    atomic_store(&((struct ps_events_wait *)wait)->interrupted, true);
+    if (office) ring(office);
+}
+
+/* With its lock held. Those found are served from here on. NULL: `until_us` says when to look again. */
+static struct ps_events *next_for_me(struct office *office, int64_t now, int64_t *until_us)
+{
+    if (!office->ready || expected_back(office, now, until_us)) return NULL;
+    struct ps_events *events = shift_ready(office);
+    events->served = true;
+    events->since_us = now;
+    events->office_next = office->served;
+    office->served = events;
+    return events;
+}
+
+void ps_events_next(struct ps_events_wait *wait)
+{
+    struct office *office = office_get();
+    pthread_mutex_lock(&office->lock);
+    office->idle++;
+    for (;;) {
+        uint32_t rings = atomic_load(&office->rings);
+        int64_t now = ps_now_us(), until_us = wait->deadline_us;
+        wait->found = next_for_me(office, now, &until_us);
+        if (wait->found || now >= wait->deadline_us || office->calls != wait->calls || atomic_load(&wait->interrupted)) break;
+        if (until_us > wait->deadline_us) until_us = wait->deadline_us;
+        office->alarm_us = until_us;
+        pthread_mutex_unlock(&office->lock);
+        ps_word_sleep(&office->rings, rings, until_us);
+        pthread_mutex_lock(&office->lock);
+    }
+    office->alarm_us = PS_FOREVER; /* another who sleeps may keep a later one: the next to push rings */
+    wait->idle = --office->idle;
+    bool more = office->ready && office->idle > 0;
+    pthread_mutex_unlock(&office->lock);
+    if (more) ring(office); /* for them to keep an eye on us; or because we may not come back, and were to look again soon */
+}
+
+void ps_events_discard(uint64_t address)
+{
+    struct office *office = office_get();
+    pthread_mutex_lock(&office->lock);
+    struct ps_events *found = office->served;
+    while (found && found->address != address) found = found->office_next;
+    pthread_mutex_unlock(&office->lock);
+    if (found) ps_events_clear(found); /* who serves it is who calls us */
+}
+
+void ps_events_done(uint64_t address, bool more)
+{
+    struct office *office = office_get();
+    struct ps_events *found = NULL;
+    bool sleepers = false;
+    pthread_mutex_lock(&office->lock);
+    for (struct ps_events **link = &office->served; *link; link = &(*link)->office_next) {
+        if ((*link)->address != address) continue;
+        found = *link;
+        *link = found->office_next;
+        found->served = false;
+        break;
+    }
+    if (found && (more || atomic_load(&found->size) > 0)) {
+        int64_t now = ps_now_us();
+        push_ready(office, found, now);
+        found = NULL;
+        sleepers = office->idle > 0 && office->alarm_us > now + PATIENCE_US;
+    }
+    pthread_mutex_unlock(&office->lock);
+    ps_events_unref(found);
+    if (sleepers) ring(office);
+}
+
+bool ps_events_busy(struct ps_events *events)
+{
+    struct office *office = office_get();
+    pthread_mutex_lock(&office->lock);
+    bool busy = events->served || events->ready || atomic_load(&events->size) > 0;
+    pthread_mutex_unlock(&office->lock);
+    return busy;
+}
+
+/* ---- filling: who serves a client ---- */
+
+bool ps_events_wanted(const struct ps_events *events, uint32_t kinds)
+{
+    return events && (atomic_load_explicit(&events->wanted, memory_order_relaxed) & kinds);
+}
+
+/* With the queue's lock held: the first that may be dropped. That a client has closed is never forgotten. */
+static struct ps_event *drop_oldest(struct ps_events *events)
+{
+    struct ps_event **link = &events->first;
+    while (*link && (*link)->kind == PS_EVENT_CLOSED) link = &(*link)->next;
+    struct ps_event *event = *link;
+    if (!event) return NULL;
+    *link = event->next;
+    if (!*link) events->last = link;
+    return event;
+}
+
+/* The events from `first` on, linked, are the queue's from here on. */
+void ps_events_append(struct ps_events *events, struct ps_event *first)
+{
+    struct ps_event *dropped = NULL;
+    uint64_t queued = 0, lost = 0;
+
+    pthread_mutex_lock(&events->lock);
+    uint32_t size = atomic_load(&events->size);
+    for (struct ps_event *event = first, *next; event; event = next) {
+        struct ps_event *victim = NULL;
+        next = event->next;
+        event->next = NULL;
+        queued++;
+        if (size >= events->limit && event->kind != PS_EVENT_CLOSED)
+            victim = events->drop_newest ? event : drop_oldest(events);
+        if (victim != event) {
+            *events->last = event;
+            events->last = &event->next;
+            size++;
+        }
+        if (!victim) continue;
+        if (victim != event) size--;
+        lost++;
+        release_label(events, victim->label);
+        victim->next = dropped;
+        dropped = victim;
+    }
+    atomic_store(&events->size, size);
+    pthread_mutex_unlock(&events->lock);
+
+    atomic_fetch_add(&events->queued, queued);
+    if (lost) atomic_fetch_add(&events->dropped, lost);
+    free_chain(events, dropped);
+    mark_ready(events);
+}
+
+static struct ps_notice *notice_new(struct ps_client *client, uint32_t kind, const char *text, size_t size)
+{
+    struct ps_notice *notice = malloc(sizeof(*notice) + size + 1);
+    if (!notice) return NULL;
+    memset(notice, 0, sizeof(*notice));
+    notice->event.kind = kind;
+    notice->client = client;
+    ps_client_retain(client);
+    notice->size = size;
+    memcpy(notice->text, text, size);
+    notice->text[size] = '\0';
+    return notice;
+}
+
+void ps_events_error(struct ps_events *events, struct ps_client *client, rd_kafka_resp_err_t err, const char *text, bool fatal)
+{
+    if (!ps_events_wanted(events, PS_EVENT_ERROR)) return;
+    struct ps_notice *notice = notice_new(client, PS_EVENT_ERROR, text, strlen(text));
+    if (!notice) return;
+    notice->err = err;
+    notice->fatal = fatal;
+    ps_events_append(events, &notice->event);
+}
+
+void ps_events_statistics(struct ps_events *events, struct ps_client *client, const char *json)
+{
+    if (!ps_events_wanted(events, PS_EVENT_STATISTICS)) return;
+    struct ps_notice *notice = notice_new(client, PS_EVENT_STATISTICS, json, strlen(json));
+    if (notice) ps_events_append(events, &notice->event);
+}
+
+void ps_events_closed(struct ps_events *events, struct ps_client *client)
+{
+    if (!events) return;
+    atomic_fetch_sub(&events->client, 1); /* before we look: who attaches looks at it after having said so */
+    if (!atomic_load(&events->attached)) return;
+    struct ps_notice *notice = notice_new(client, PS_EVENT_CLOSED, "", 0);
+    if (notice) ps_events_append(events, &notice->event);
+}
+
+/* ---- emptying: a dispatcher ---- */
+
+struct ps_event *ps_events_take(struct ps_events *events)
+{
+    pthread_mutex_lock(&events->lock);
+    struct ps_event *event = events->first;
+    if (event) {
+        events->first = event->next;
+        if (!events->first) events->last = &events->first;
+        atomic_fetch_sub(&events->size, 1);
+    }
+    pthread_mutex_unlock(&events->lock);
+    return event;
+}
+
+void ps_events_clear(struct ps_events *events)
+{
+    pthread_mutex_lock(&events->lock);
+    struct ps_event *all = events->first;
+    events->first = NULL;
+    events->last = &events->first;
+    atomic_store(&events->size, 0);
+    for (struct ps_event *event = all; event; event = event->next) release_label(events, event->label);
+    pthread_mutex_unlock(&events->lock);
+    free_chain(events, all);
+}

@@ -1,0 +1,94 @@
+/* How clients and consumers log in while they are running: tokens that expire, and passwords that change. */
+#include "client/client.h"
+#include <stdio.h>
+
+/*
+ * ---- tokens: librdkafka asks for them, a Ruby thread brings them ----
+ *
+ * It asks in a queue of its own, so that a consumer that is not polled, or a client whose poller is busy, is not thrown out
+ * for want of one.
+ */
+
+void ps_tokens_enable(rd_kafka_conf_t *conf, bool provided)
+{
+    if (provided) rd_kafka_conf_enable_sasl_queue(conf, 1);
+}
+
+void ps_tokens_begin(struct ps_tokens *tokens, rd_kafka_t *rk)
+{
+    tokens->queue = rd_kafka_queue_get_sasl(rk);
+    if (tokens->queue) rd_kafka_queue_cb_event_enable(tokens->queue, ps_bell_ring_cb, &tokens->bell);
+}
+
+/* One of the long calls: leaving a group may take a login, and waits for none. */
+static rd_kafka_t *enter(struct ps_client *client)
+{
+    ps_client_enter_long(client);
+    int state = atomic_load(&client->state);
+    if (state == PS_OPEN || (state == PS_CLOSING && !atomic_load(&client->tokens.shut))) return client->rk;
+    ps_client_exit_long(client);
+    return NULL;
+}
+
+rd_kafka_t *ps_tokens_enter(struct ps_client *client)
+{
+    if (atomic_load(&client->state) == PS_NEW) { /* librdkafka asks as soon as it is made: let who opens it finish */
+        pthread_mutex_lock(&client->lock);
+        pthread_mutex_unlock(&client->lock);
+    }
+    return enter(client);
+}
+
+bool ps_tokens_wanted(struct ps_client *client)
+{
+    rd_kafka_event_t *event;
+    bool wanted = false;
+    if (!enter(client)) return false;
+    while (client->tokens.queue && (event = rd_kafka_queue_poll(client->tokens.queue, 0))) {
+        wanted = wanted || rd_kafka_event_type(event) == RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH;
+        rd_kafka_event_destroy(event);
+    }
+    ps_client_exit_long(client);
+    return wanted;
+}
+
+void ps_tokens_shut(struct ps_tokens *tokens)
+{
+    atomic_store(&tokens->shut, true);
+}
+
+void ps_tokens_end(struct ps_tokens *tokens)
+{
+    if (!tokens->queue) return;
+    rd_kafka_queue_cb_event_enable(tokens->queue, NULL, NULL); /* after this no callback runs or will run */
+    rd_kafka_queue_destroy(tokens->queue);
+    tokens->queue = NULL;
+}
+
+/* ---- user name and password ---- */
+
+static bool set(rd_kafka_conf_t *conf, const char *name, const char *value, char *errstr, size_t size)
+{
+    return rd_kafka_conf_set(conf, name, value, errstr, size) == RD_KAFKA_CONF_OK;
+}
+
+bool ps_set_credentials(struct ps_client *client, const char *user, const char *password, char *errstr, size_t size)
+{
+    pthread_mutex_lock(&client->lock); /* it may be about to be opened with a copy of this */
+    bool done = set(client->conf, "sasl.username", user, errstr, size) &&
+                set(client->conf, "sasl.password", password, errstr, size);
+    pthread_mutex_unlock(&client->lock);
+    ps_redaction_add(&client->redaction, password);
+    rd_kafka_t *rk = done ? enter(client) : NULL;
+    if (!rk) return done;
+    rd_kafka_error_t *error = rd_kafka_sasl_set_credentials(rk, user, password);
+    if (error) {
+        ps_client_quote(client, errstr, size, rd_kafka_error_string(error));
+        rd_kafka_error_destroy(error);
+        done = false;
+    } else {
+        ps_refusal_forget(&client->refusal);
+    }
+    ps_client_exit_long(client);
+    return done;
+}

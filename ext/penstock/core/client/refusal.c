@@ -1,0 +1,243 @@
+/*
+ * Brokers that refuse a client: a certificate that does not verify, a password that is wrong, a port that speaks another
+ * protocol. librdkafka tries again for ever, and messages would wait for message.timeout.ms to learn no more than "timed
+ * out". A client that has met nothing but refusals for refusal.patience_us, and never had a connection that worked, gives up
+ * what is in flight, with the refusal for a verdict; and so again, each second, with what comes later, until one works. Of a
+ * consumer, who polls it or waits for an answer of brokers is told instead.
+ *
+ * A client whose brokers cannot be reached for refusal.unreachable_us gives up what is in flight in the same way, whether or not a
+ * connection ever worked, and until one works (connections.c). What is sent meanwhile is not handed to librdkafka (handover.c).
+ *
+ * Written by who serves the client, or who takes the consumer's events; the text under refusal->lock.
+ */
+#include "client/client.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { AGAIN_US = 1000000 };
+
+/* ---- why a certificate was not accepted: OpenSSL's numbers, which are part of its interface ---- */
+
+static const char *certificate_problem(int x509_error)
+{
+    switch (x509_error) {
+    case 0: return NULL;
+    case 9: return "the certificate is not yet valid";
+    case 10: return "the certificate has expired";
+    case 18: return "the certificate is self-signed";
+    case 19: case 20: case 21: return "the certificate is signed by an authority that is not known here";
+    case 23: return "the certificate has been revoked";
+    case 62: return "the certificate is for another host name";
+    case 64: return "the certificate is for another IP address";
+    default: return "the certificate was not accepted";
+    }
+}
+
+/* Accepts and refuses what OpenSSL does; only remembers why. librdkafka reports all of these in the same words. */
+int ps_certificate_cb(rd_kafka_t *rk, const char *broker_name, int32_t broker_id, int *x509_error, int depth,
+                      const char *certificate, size_t size, char *errstr, size_t errstr_size, void *client)
+{
+    (void)rk, (void)broker_name, (void)broker_id, (void)depth, (void)certificate, (void)size;
+    if (*x509_error == 0) return 1;
+    snprintf(errstr, errstr_size, "%s", certificate_problem(*x509_error));
+    atomic_store(&((struct ps_client *)client)->refusal.x509_error, *x509_error);
+    return 0;
+}
+
+/* ---- noticing ---- */
+
+static bool mentions(const char *text, const char *const *words)
+{
+    for (; *words; words++)
+        if (strstr(text, *words)) return true;
+    return false;
+}
+
+/* The connection was made, and ended by the broker: in the handshake, who speaks no TLS; while the first requests are being
+ * sent, who expects something else. How it ends, and which librdkafka it is, changes the rest of the words. */
+static bool hung_up(const char *text)
+{
+    static const char *const ends[] = { "Broken pipe", "closed by peer", "reset by peer", NULL },
+                      *const handshake[] = { "Disconnected", "timed out in state", NULL };
+    if (strstr(text, "in state SSL_HANDSHAKE")) return mentions(text, handshake) || mentions(text, ends);
+    return strstr(text, "in state UP") && mentions(text, ends);
+}
+
+static enum ps_refused kind_of(rd_kafka_resp_err_t err, const char *text)
+{
+    /* A broker that does not like our certificate says so after the handshake; one that wants another protocol hangs up. */
+    static const char *const tls[] = { "SSL routines", "SSL alert", NULL }, *const protocol[] = { "security.protocol", NULL };
+    switch (err) {
+    case RD_KAFKA_RESP_ERR__AUTHENTICATION: return PS_REFUSED_AUTHENTICATION;
+    case RD_KAFKA_RESP_ERR__SSL: return PS_REFUSED_TLS;
+    case RD_KAFKA_RESP_ERR__TRANSPORT:
+        if (mentions(text, tls)) return PS_REFUSED_TLS;
+        return mentions(text, protocol) || hung_up(text) ? PS_REFUSED_PROTOCOL : PS_NOT_REFUSED;
+    default: return PS_NOT_REFUSED;
+    }
+}
+
+void ps_refusal_init(struct ps_refusal *refusal, const struct ps_connections *connections,
+                     const struct ps_client_settings *settings)
+{
+    refusal->connections = connections;
+    refusal->patience_us = settings->refusal_us;
+    refusal->unreachable_us = settings->unreachable_us;
+    pthread_mutex_init(&refusal->lock, NULL);
+}
+
+void ps_refusal_destroy(struct ps_refusal *refusal)
+{
+    pthread_mutex_destroy(&refusal->lock);
+}
+
+static bool has_worked(struct ps_refusal *refusal, rd_kafka_t *rk)
+{
+    if (atomic_load(&refusal->worked)) return true;
+    char *cluster = rd_kafka_clusterid(rk, 0); /* of the first metadata that a broker has given us */
+    if (!cluster) return false;
+    rd_kafka_mem_free(rk, cluster);
+    atomic_store(&refusal->worked, true);
+    return true;
+}
+
+static void note(struct ps_refusal *refusal, enum ps_refused kind, const char *text)
+{
+    const char *problem = certificate_problem(atomic_exchange(&refusal->x509_error, 0));
+    pthread_mutex_lock(&refusal->lock);
+    snprintf(refusal->text, sizeof(refusal->text), "%s%s%s", problem ? problem : "", problem ? ": " : "", text);
+    pthread_mutex_unlock(&refusal->lock);
+    atomic_store(&refusal->kind, kind);
+    if (atomic_load(&refusal->due_us) == 0) atomic_store(&refusal->due_us, ps_now_us() + refusal->patience_us);
+}
+
+/* No broker can be reached, as far as is known: what had rejected the client may be gone, and others may not reject it. */
+static bool only_unreachable(const struct ps_refusal *refusal)
+{
+    return atomic_load(&refusal->unreachable) && !ps_connections_rejected(refusal->connections);
+}
+
+/* Newer librdkafkas (2.14) tell of a broker that hangs up in their log only: when all are said to be down and no other error
+ * has come, that is what they have done. */
+static void brokers_down(struct ps_refusal *refusal, rd_kafka_t *rk)
+{
+    if (atomic_load(&refusal->kind) != PS_NOT_REFUSED || !ps_connections_rejected(refusal->connections)) return;
+    if (!has_worked(refusal, rk)) note(refusal, PS_REFUSED_PROTOCOL, "all brokers hang up without a word");
+}
+
+bool ps_refusal_error(struct ps_refusal *refusal, rd_kafka_t *rk, rd_kafka_resp_err_t err, const char *text)
+{
+    enum ps_refused kind = kind_of(err, text);
+    if (refusal->patience_us < 0) return false;
+    if (err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) {
+        brokers_down(refusal, rk);
+        return false;
+    }
+    if (kind != PS_NOT_REFUSED && !has_worked(refusal, rk)) {
+        atomic_store(&refusal->unreachable, false);
+        note(refusal, kind, text);
+        return true;
+    }
+    atomic_store(&refusal->unreachable, true);
+    if (only_unreachable(refusal)) ps_refusal_forget(refusal);
+    return false;
+}
+
+void ps_refusal_forget(struct ps_refusal *refusal)
+{
+    atomic_store(&refusal->due_us, 0);
+    atomic_store(&refusal->kind, PS_NOT_REFUSED);
+}
+
+/* ---- giving up ---- */
+
+/* A port that leaves TLS's handshake unanswered, as one does that takes it for a very long request. */
+static bool handshake_unanswered(const struct ps_refusal *refusal)
+{
+    return refusal->patience_us >= 0 && !atomic_load(&refusal->worked) &&
+           ps_connections_handshake_for(refusal->connections, refusal->patience_us);
+}
+
+bool ps_refusal_unreachable(const struct ps_refusal *refusal)
+{
+    return refusal->unreachable_us > 0 && ps_connections_none_for(refusal->connections, refusal->unreachable_us);
+}
+
+void ps_refusal_unreachable_text(const struct ps_refusal *refusal, char *text, size_t size)
+{
+    snprintf(text, size, "no broker could be reached for %" PRId64 " ms", refusal->unreachable_us / 1000);
+}
+
+static bool refused_for_too_long(const struct ps_refusal *refusal, int64_t now)
+{
+    int64_t due_us = atomic_load(&refusal->due_us);
+    return due_us ? now >= due_us : handshake_unanswered(refusal);
+}
+
+bool ps_refusal_due(const struct ps_refusal *refusal, int64_t now)
+{
+    return refused_for_too_long(refusal, now) ||
+           (ps_refusal_unreachable(refusal) && now >= atomic_load(&refusal->again_us));
+}
+
+bool ps_refusal_give_up(struct ps_refusal *refusal, rd_kafka_t *rk)
+{
+    if (atomic_load(&refusal->kind) == PS_NOT_REFUSED && handshake_unanswered(refusal) && !has_worked(refusal, rk))
+        note(refusal, PS_REFUSED_PROTOCOL, "no answer to the TLS handshake");
+    if (has_worked(refusal, rk) || only_unreachable(refusal) || atomic_load(&refusal->kind) == PS_NOT_REFUSED) { /* or forgotten just when it was noted */
+        ps_refusal_forget(refusal);
+        return false;
+    }
+    atomic_store(&refusal->due_us, ps_now_us() + AGAIN_US);
+    return true;
+}
+
+enum ps_refused ps_refusal_reason(struct ps_refusal *refusal, rd_kafka_t *rk, int64_t now)
+{
+    if (refused_for_too_long(refusal, now) && ps_refusal_give_up(refusal, rk)) return atomic_load(&refusal->kind);
+    if (!ps_refusal_unreachable(refusal)) return PS_NOT_REFUSED;
+    atomic_store(&refusal->again_us, now + AGAIN_US);
+    enum ps_refused kind = atomic_load(&refusal->kind);
+    return kind == PS_NOT_REFUSED ? PS_UNREACHABLE : kind;
+}
+
+static void copy_text(struct ps_refusal *refusal, char *text, size_t size)
+{
+    pthread_mutex_lock(&refusal->lock);
+    snprintf(text, size, "%s", refusal->text);
+    pthread_mutex_unlock(&refusal->lock);
+}
+
+enum ps_refused ps_refusal_now(struct ps_refusal *refusal, char *text, size_t size)
+{
+    enum ps_refused kind = atomic_load(&refusal->kind);
+    if (kind != PS_NOT_REFUSED) {
+        copy_text(refusal, text, size);
+    } else if (ps_refusal_unreachable(refusal)) {
+        kind = PS_UNREACHABLE;
+        ps_refusal_unreachable_text(refusal, text, size);
+    }
+    return kind;
+}
+
+/* A broker may have answered since the purge began: what it was for is its result all the same. */
+enum ps_refused ps_refusal_purged_for(struct ps_refusal *refusal, char *text, size_t size)
+{
+    enum ps_refused kind = atomic_load(&refusal->purging);
+    if (kind == PS_UNREACHABLE) ps_refusal_unreachable_text(refusal, text, size);
+    else if (kind != PS_NOT_REFUSED) copy_text(refusal, text, size);
+    return kind;
+}
+
+rd_kafka_resp_err_t ps_refusal_code(enum ps_refused kind)
+{
+    switch (kind) {
+    case PS_REFUSED_TLS: return RD_KAFKA_RESP_ERR__SSL;
+    case PS_REFUSED_AUTHENTICATION: return RD_KAFKA_RESP_ERR__AUTHENTICATION;
+    case PS_REFUSED_PROTOCOL: return RD_KAFKA_RESP_ERR__TRANSPORT;
+    case PS_UNREACHABLE: return RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN;
+    case PS_NOT_REFUSED: break;
+    }
+    return RD_KAFKA_RESP_ERR_NO_ERROR;
+}

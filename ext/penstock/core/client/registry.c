@@ -1,0 +1,115 @@
+/*
+ * The producing clients and consumers that are open in this process, so that all can be closed when it ends. Made anew
+ * in a forked child: there the inherited list, and perhaps its lock, belong to threads that are gone.
+ */
+#include "client/client.h"
+#include <stdlib.h>
+
+struct registry {
+    unsigned generation;
+    pthread_mutex_t lock;
+    struct ps_client *first;
+    unsigned count;
+    _Atomic unsigned closing;
+};
+
+static _Atomic(struct registry *) current;
+
+static struct registry *registry_get(void)
+{
+    struct registry *registry = atomic_load(&current);
+    if (registry && registry->generation == ps_generation()) return registry;
+
+    struct registry *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) abort(); /* a few bytes: the process is past saving */
+    fresh->generation = ps_generation();
+    pthread_mutex_init(&fresh->lock, NULL);
+    if (atomic_compare_exchange_strong(&current, &registry, fresh)) return fresh;
+    free(fresh);
+    return registry; /* another thread was first */
+}
+
+void ps_registry_add(struct ps_client *client)
+{
+    struct registry *registry = registry_get();
+    pthread_mutex_lock(&registry->lock);
+    client->prev = NULL;
+    client->next = registry->first;
+    if (client->next) client->next->prev = client;
+    registry->first = client;
+    registry->count++;
+    pthread_mutex_unlock(&registry->lock);
+}
+
+void ps_registry_remove(struct ps_client *client)
+{
+    struct registry *registry = registry_get();
+    pthread_mutex_lock(&registry->lock);
+    if (client->prev) client->prev->next = client->next;
+    else registry->first = client->next;
+    if (client->next) client->next->prev = client->prev;
+    registry->count--;
+    pthread_mutex_unlock(&registry->lock);
+}
+
+unsigned ps_registry_count(void)
+{
+    struct registry *registry = registry_get();
+    pthread_mutex_lock(&registry->lock);
+    unsigned count = registry->count;
+    pthread_mutex_unlock(&registry->lock);
+    return count;
+}
+
+int64_t ps_registry_close_by_us(void)
+{
+    struct registry *registry = registry_get();
+    int64_t latest = 0;
+    pthread_mutex_lock(&registry->lock);
+    for (struct ps_client *client = registry->first; client; client = client->next) {
+        int64_t close_by_us = atomic_load(&client->close_by_us);
+        if (close_by_us > latest) latest = close_by_us;
+    }
+    pthread_mutex_unlock(&registry->lock);
+    return latest;
+}
+
+void ps_registry_hurry(void)
+{
+    struct registry *registry = registry_get();
+    pthread_mutex_lock(&registry->lock);
+    for (struct ps_client *client = registry->first; client; client = client->next)
+        ps_client_hurry(client, ps_now_us());
+    pthread_mutex_unlock(&registry->lock);
+}
+
+unsigned ps_registry_close_all(struct ps_closing *closing, unsigned max)
+{
+    struct registry *registry = registry_get();
+    unsigned found = 0, started = 0;
+
+    pthread_mutex_lock(&registry->lock);
+    for (struct ps_client *client = registry->first; client && found < max; client = client->next) {
+        ps_client_retain(client);
+        closing[found++].client = client;
+    }
+    pthread_mutex_unlock(&registry->lock);
+
+    for (unsigned i = 0; i < found; i++) { /* outside the lock: closing takes the client's, and that comes first */
+        struct ps_client *client = closing[i].client;
+        struct ps_job *job = ps_client_end(client);
+        if (job) closing[started++] = (struct ps_closing){ .client = client, .job = job };
+        else ps_client_unref(client);
+    }
+    return started;
+}
+
+void ps_registry_closing(int change)
+{
+    atomic_fetch_add(&registry_get()->closing, change);
+}
+
+unsigned ps_registry_closing_count(void)
+{
+    return atomic_load(&registry_get()->closing);
+}

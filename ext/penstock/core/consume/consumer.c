@@ -1,0 +1,532 @@
+/*
+ * The life of one consuming rd_kafka_t, and what is done with its events. Owned by the Ruby object, its jobs and its
+ * closing thread; counted references. Any thread, except where core.h says otherwise.
+ *
+ * No native thread takes a consumer's events while it is open: whoever wants messages does, so that librdkafka sees
+ * when nobody does (max.poll.interval.ms). The consumer queue's callback only rings the bell.
+ *
+ * As with producing clients, nobody touches `rk` outside enter/exit, and what a forked child inherits is left alone.
+ */
+#include "consume/consume.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct ps_client_kind consumer_kind;
+
+/* ---- life ---- */
+
+struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name, const struct ps_consumer_settings *settings)
+{
+    struct ps_consumer *consumer = calloc(1, sizeof(*consumer));
+    if (!consumer) return NULL;
+    consumer->settings = *settings;
+    ps_client_init(&consumer->client, &consumer_kind, conf, name, &consumer->settings.client);
+    ps_bell_init(&consumer->bell);
+    pthread_mutex_init(&consumer->assigning, NULL);
+    return consumer;
+}
+
+static void consumer_dispose(struct ps_client *client)
+{
+    struct ps_consumer *consumer = (struct ps_consumer *)client;
+    ps_bell_destroy(&consumer->bell);
+    pthread_mutex_destroy(&consumer->assigning);
+}
+
+static void notice_cb(rd_kafka_t *rk, void *arg)
+{
+    struct ps_consumer *consumer = arg;
+    atomic_store(&consumer->noticed, true);
+    ps_bell_ring_cb(rk, &consumer->bell);
+}
+
+static int consumer_begin(struct ps_client *client, char *errstr, size_t errstr_size)
+{
+    struct ps_consumer *consumer = (struct ps_consumer *)client;
+    (void)errstr, (void)errstr_size;
+    consumer->queue = rd_kafka_queue_get_consumer(client->rk);
+    consumer->notices = rd_kafka_queue_get_main(client->rk);
+    /* What is in the queues already needs no ring: who takes looks before it sleeps. */
+    rd_kafka_queue_cb_event_enable(consumer->queue, ps_bell_ring_cb, &consumer->bell);
+    rd_kafka_queue_cb_event_enable(consumer->notices, notice_cb, consumer);
+    atomic_store(&consumer->noticed, true);
+    return 0;
+}
+
+/* ---- events ---- */
+
+/*
+ * No wake-up is lost however many threads take: a thread sleeps only after it has read the bell's count and then found
+ * the queue empty. When the queue stops being empty after that, the bell rings, and all who heard less look again.
+ */
+
+/* The notices are apart from the messages, so that who waits for something else can hear of them. */
+static rd_kafka_event_t *take_notice(struct ps_consumer *consumer)
+{
+    if (!atomic_load(&consumer->noticed)) return NULL;
+    atomic_store(&consumer->noticed, false); /* before we look: the callback comes when the queue stops being empty */
+    rd_kafka_event_t *event = rd_kafka_queue_poll(consumer->notices, 0);
+    if (event) atomic_store(&consumer->noticed, true); /* there may be more */
+    return event;
+}
+
+rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer)
+{
+    rd_kafka_event_t *event = consumer->held;
+    consumer->held = NULL;
+    if (!event) event = take_notice(consumer);
+    return event ? event : rd_kafka_queue_poll(consumer->queue, 0);
+}
+
+void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event)
+{
+    consumer->held = event;
+    ps_bell_ring(&consumer->bell); /* another thread may sleep, having seen the queue empty */
+}
+
+/*
+ * librdkafka stores the offset behind a message when it hands it out, and would commit that by itself. So the message's own
+ * is stored again: the partition's next message moves it on, and without one a restart begins with the damaged one. Were
+ * offsets committed in the microseconds between, it would be passed over.
+ */
+void ps_consumer_damaged(struct ps_consumer *consumer, const rd_kafka_message_t *message)
+{
+    struct ps_damaged *damaged = &consumer->damaged;
+    if (consumer->settings.stores_offsets) rd_kafka_offset_store(message->rkt, message->partition, message->offset - 1);
+    damaged->waits = true;
+    damaged->partition = message->partition;
+    damaged->offset = message->offset;
+    snprintf(damaged->topic, sizeof(damaged->topic), "%s", rd_kafka_topic_name(message->rkt));
+    ps_bell_ring(&consumer->bell); /* as with what is held */
+}
+
+int64_t ps_consumer_position(const struct ps_consumer *consumer, const rd_kafka_topic_partition_t *place)
+{
+    const struct ps_damaged *damaged = &consumer->damaged;
+    bool latest = damaged->waits && damaged->offset + 1 == place->offset && damaged->partition == place->partition &&
+                  strcmp(damaged->topic, place->topic) == 0;
+    return latest ? damaged->offset : place->offset;
+}
+
+static void note_and_log(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text)
+{
+    ps_client_note_error(&consumer->client, err, text);
+    ps_client_log_error(&consumer->client, 4, err, text);
+}
+
+static bool cooperative(struct ps_consumer *consumer)
+{
+    const char *protocol = rd_kafka_rebalance_protocol(consumer->client.rk);
+    return protocol && strcmp(protocol, "COOPERATIVE") == 0;
+}
+
+void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
+{
+    rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(event);
+    bool assigned = rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+    rd_kafka_resp_err_t err;
+
+    if (cooperative(consumer)) {
+        rd_kafka_error_t *error = assigned ? rd_kafka_incremental_assign(consumer->client.rk, partitions)
+                                           : rd_kafka_incremental_unassign(consumer->client.rk, partitions);
+        err = error ? rd_kafka_error_code(error) : RD_KAFKA_RESP_ERR_NO_ERROR;
+        if (error) rd_kafka_error_destroy(error);
+    } else {
+        err = rd_kafka_assign(consumer->client.rk, assigned ? partitions : NULL);
+    }
+    if (err) note_and_log(consumer, err, assigned ? "the group's assignment was not taken on" : "partitions were not given up");
+}
+
+/* These come with every broker that restarts, and librdkafka goes on trying. */
+static bool transient(rd_kafka_resp_err_t err)
+{
+    switch (err) {
+    case RD_KAFKA_RESP_ERR__TRANSPORT:
+    case RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN:
+    case RD_KAFKA_RESP_ERR__RESOLVE:
+    case RD_KAFKA_RESP_ERR__SSL:
+    case RD_KAFKA_RESP_ERR__TIMED_OUT:
+    case RD_KAFKA_RESP_ERR__TIMED_OUT_QUEUE:
+    case RD_KAFKA_RESP_ERR__WAIT_COORD:
+    case RD_KAFKA_RESP_ERR__WAIT_CACHE:
+    case RD_KAFKA_RESP_ERR__IN_PROGRESS:
+    case RD_KAFKA_RESP_ERR__DESTROY:
+    case RD_KAFKA_RESP_ERR__PARTITION_EOF: /* not an error at all */
+    case RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST:
+    case RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT:
+    case RD_KAFKA_RESP_ERR_NETWORK_EXCEPTION:
+    case RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE:
+    case RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION:
+    case RD_KAFKA_RESP_ERR_BROKER_NOT_AVAILABLE:
+    case RD_KAFKA_RESP_ERR_REPLICA_NOT_AVAILABLE:
+    case RD_KAFKA_RESP_ERR_KAFKA_STORAGE_ERROR:
+    case RD_KAFKA_RESP_ERR_FENCED_LEADER_EPOCH:
+    case RD_KAFKA_RESP_ERR_UNKNOWN_LEADER_EPOCH:
+    case RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS:
+    case RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE:
+    case RD_KAFKA_RESP_ERR_NOT_COORDINATOR:
+    case RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS:
+    case RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION:
+    case RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Without a group of its own, a consumer has no use for one, and need not hear what is wrong with it. */
+static bool of_no_concern(const struct ps_consumer *consumer, rd_kafka_resp_err_t err)
+{
+    return !consumer->settings.grouped && (err == RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED ||
+                                           err == RD_KAFKA_RESP_ERR_INVALID_GROUP_ID);
+}
+
+/* Those that say something of whether brokers take us. */
+static bool of_connections(rd_kafka_resp_err_t err)
+{
+    return err == RD_KAFKA_RESP_ERR__TRANSPORT || err == RD_KAFKA_RESP_ERR__RESOLVE || err == RD_KAFKA_RESP_ERR__SSL ||
+           err == RD_KAFKA_RESP_ERR__AUTHENTICATION || err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN;
+}
+
+static bool absorb_error(struct ps_consumer *consumer, rd_kafka_event_t *event)
+{
+    rd_kafka_resp_err_t err = rd_kafka_event_error(event);
+    char text[1024];
+    ps_client_quote(&consumer->client, text, sizeof(text), rd_kafka_event_error_string(event));
+    if (err == RD_KAFKA_RESP_ERR__FATAL || rd_kafka_event_error_is_fatal(event)) {
+        char reason[256] = "";
+        rd_kafka_resp_err_t fatal = rd_kafka_fatal_error(consumer->client.rk, reason, sizeof(reason));
+        ps_client_note_error(&consumer->client, fatal, reason);
+        ps_client_log(&consumer->client, 2, rd_kafka_err2name(fatal), reason);
+        atomic_store(&consumer->fatal, fatal);
+        return false;
+    }
+    if (err == RD_KAFKA_RESP_ERR__PARTITION_EOF) return true;
+    bool refused = of_connections(err) && ps_refusal_error(&consumer->client.refusal, consumer->client.rk, err, text);
+    if (!refused && !transient(err) && !of_no_concern(consumer, err)) return false;
+    note_and_log(consumer, err, text);
+    return true;
+}
+
+static void absorb_commit(struct ps_consumer *consumer, rd_kafka_event_t *event)
+{
+    rd_kafka_resp_err_t err = rd_kafka_event_error(event);
+    const rd_kafka_topic_partition_list_t *offsets = rd_kafka_event_topic_partition_list(event);
+    char text[256];
+    if (err == RD_KAFKA_RESP_ERR__NO_OFFSET) return; /* there was nothing new to commit */
+    if (err) {
+        snprintf(text, sizeof(text), "offsets were not committed: %s", rd_kafka_err2str(err));
+        note_and_log(consumer, err, text);
+        return;
+    }
+    for (int i = 0; offsets && i < offsets->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &offsets->elems[i];
+        if (!place->err) continue;
+        snprintf(text, sizeof(text), "offset %lld of %s [%d] was not committed: %s", (long long)place->offset, place->topic,
+                 (int)place->partition, rd_kafka_err2str(place->err));
+        note_and_log(consumer, place->err, text);
+    }
+}
+
+bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event)
+{
+    switch (rd_kafka_event_type(event)) {
+    case RD_KAFKA_EVENT_ERROR: return absorb_error(consumer, event);
+    case RD_KAFKA_EVENT_OFFSET_COMMIT: absorb_commit(consumer, event); break;
+    default: break; /* nobody can have asked for it yet */
+    }
+    return true;
+}
+
+void ps_consumer_notice(struct ps_consumer *consumer)
+{
+    rd_kafka_event_t *event;
+    while (!consumer->held && (event = take_notice(consumer))) {
+        if (ps_consumer_absorb(consumer, event)) rd_kafka_event_destroy(event);
+        else ps_consumer_hold(consumer, event);
+    }
+}
+
+/* ---- blocking calls: a job's thread ---- */
+
+static void from_error(struct ps_consumer_job *query, rd_kafka_error_t *error)
+{
+    if (!error) return;
+    query->err = rd_kafka_error_code(error);
+    ps_client_quote(&query->consumer->client, query->text, sizeof(query->text), rd_kafka_error_string(error));
+    rd_kafka_error_destroy(error);
+}
+
+/*
+ * What is asked of librdkafka's group handler has no time limit, and once the group is left there is no answer (or, to a
+ * commit, an assertion that ends the process; 2.0.2 and 2.14). So closing first waits for the calls, and a job counts
+ * there until it has asked. One whose answer may take long goes on as one of the long calls, which do not keep
+ * closing from leaving the group, and look for themselves whether there is still something to wait for.
+ */
+enum { SLICE_MS = 10000, UNANSWERED_MS = 500, ANSWER_MS = 50 };
+
+static void go_on_as_long_call(struct ps_consumer *consumer)
+{
+    ps_client_enter_long(&consumer->client);
+    ps_client_exit(&consumer->client);
+}
+
+static bool closing_gave_up(const struct ps_consumer *consumer)
+{
+    int64_t close_by_us = atomic_load(&consumer->client.close_by_us);
+    return close_by_us != 0 && ps_now_us() >= close_by_us;
+}
+
+/* rd_kafka_commit in two steps. Without a coordinator it waits for session.timeout.ms, closing or not. */
+static rd_kafka_resp_err_t commit(const struct ps_consumer_job *query)
+{
+    struct ps_consumer *consumer = query->consumer;
+    rd_kafka_event_t *answer = NULL;
+    rd_kafka_queue_t *answers = rd_kafka_queue_new(consumer->client.rk);
+    rd_kafka_resp_err_t err = rd_kafka_commit_queue(consumer->client.rk, query->list, answers, NULL, NULL);
+    go_on_as_long_call(consumer);
+    for (bool closed = false; !err && !answer && !closed;) {
+        /* Looked at first: what was answered before is in the queue then. */
+        closed = rd_kafka_consumer_closed(consumer->client.rk) || closing_gave_up(consumer) || atomic_load(&query->job.abandoned);
+        answer = rd_kafka_queue_poll(answers, ANSWER_MS);
+    }
+    if (!err) err = answer ? rd_kafka_event_error(answer) : RD_KAFKA_RESP_ERR__DESTROY;
+    if (answer) rd_kafka_event_destroy(answer);
+    rd_kafka_queue_destroy(answers);
+    return err;
+}
+
+static rd_kafka_resp_err_t ask_once(struct ps_consumer_job *query, int timeout_ms)
+{
+    rd_kafka_t *rk = query->consumer->client.rk;
+    if (query->call == PS_CONSUMER_COMMITTED) return rd_kafka_committed(rk, query->list, timeout_ms);
+    const rd_kafka_topic_partition_t *place = &query->list->elems[0];
+    return rd_kafka_query_watermark_offsets(rk, place->topic, place->partition, &query->low, &query->high, timeout_ms);
+}
+
+/* Before a broker has answered anything, there is no answer on its way that asking anew would miss. */
+static int slice_ms(rd_kafka_t *rk)
+{
+    char *cluster = rd_kafka_clusterid(rk, 0);
+    if (!cluster) return UNANSWERED_MS;
+    rd_kafka_mem_free(rk, cluster);
+    return SLICE_MS;
+}
+
+/* In slices, each of which asks anew, so that a question with much time does not keep the consumer from being destroyed. */
+static rd_kafka_resp_err_t ask_again_and_again(struct ps_consumer_job *query)
+{
+    int64_t deadline_us = ps_deadline_us(query->timeout_ms);
+    go_on_as_long_call(query->consumer);
+    for (;;) {
+        int remaining_ms = ps_remaining_ms(deadline_us);
+        int slice = slice_ms(query->consumer->client.rk);
+        bool last = remaining_ms >= 0 && remaining_ms <= slice;
+        rd_kafka_resp_err_t err = ask_once(query, last ? remaining_ms : slice);
+        if (last || err != RD_KAFKA_RESP_ERR__TIMED_OUT) return err;
+        if (atomic_load(&query->consumer->client.state) != PS_OPEN || atomic_load(&query->job.abandoned))
+            return RD_KAFKA_RESP_ERR__DESTROY;
+    }
+}
+
+/* librdkafka's own lists hold on to its partitions, and it cannot be destroyed before they are. Ours are only text. */
+static rd_kafka_topic_partition_list_t *plain_copy(rd_kafka_topic_partition_list_t *list)
+{
+    rd_kafka_topic_partition_list_t *copy = rd_kafka_topic_partition_list_new(list->cnt);
+    for (int i = 0; i < list->cnt; i++) {
+        const rd_kafka_topic_partition_t *from = &list->elems[i];
+        rd_kafka_topic_partition_t *to = rd_kafka_topic_partition_list_add(copy, from->topic, from->partition);
+        to->offset = from->offset;
+        to->err = from->err;
+    }
+    rd_kafka_topic_partition_list_destroy(list);
+    return copy;
+}
+
+/* Until 2.1.0 librdkafka takes what is left of the time, which is in ms, for microseconds. */
+enum { SEEKS_IN_MS = 0x02010000, LONGEST_SEEK_MS = 1000 * 1000 };
+
+static int seek_timeout_ms(int timeout_ms)
+{
+    if (rd_kafka_version() >= SEEKS_IN_MS || timeout_ms < 0) return timeout_ms;
+    return (timeout_ms < LONGEST_SEEK_MS ? timeout_ms : LONGEST_SEEK_MS) * 1000;
+}
+
+static void seek(struct ps_consumer_job *query)
+{
+    int timeout_ms = seek_timeout_ms(query->timeout_ms);
+    from_error(query, rd_kafka_seek_partitions(query->consumer->client.rk, query->list, timeout_ms));
+}
+
+/*
+ * rd_kafka_assign comes back while librdkafka's main thread is still stopping what was assigned before. Told to stop the same
+ * partition once more before it has, it fails an assertion (rktp_started; 2.0.2 and 2.14), which ends the process. It does not
+ * say when it has. So one who assigns is at it at a time, and asks the same thread something afterwards, whose answer comes
+ * after what it had to do by then: three times were enough with 2.0.2, and almost always with 2.14.
+ */
+enum { STEPS_OF_STOPPING = 10, STEP_US = 1000 };
+
+static rd_kafka_resp_err_t assign(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *list)
+{
+    pthread_mutex_lock(&consumer->assigning);
+    rd_kafka_resp_err_t err = rd_kafka_assign(consumer->client.rk, list);
+    for (int i = 0; i < STEPS_OF_STOPPING; i++) {
+        rd_kafka_topic_partition_list_t *assigned = NULL;
+        if (rd_kafka_assignment(consumer->client.rk, &assigned) == 0) rd_kafka_topic_partition_list_destroy(assigned);
+        usleep(STEP_US);
+    }
+    pthread_mutex_unlock(&consumer->assigning);
+    return err;
+}
+
+static bool answered_later(enum ps_consumer_call call)
+{
+    return call == PS_CONSUMER_COMMIT || call == PS_CONSUMER_COMMITTED || call == PS_CONSUMER_WATERMARKS;
+}
+
+static void job_run(struct ps_job *job)
+{
+    struct ps_consumer_job *query = (struct ps_consumer_job *)job;
+    rd_kafka_t *rk = query->consumer->client.rk;
+    bool nothing = !query->list || query->list->cnt == 0;
+
+    switch (query->call) {
+    case PS_CONSUMER_SUBSCRIBE: query->err = query->list ? rd_kafka_subscribe(rk, query->list) : rd_kafka_unsubscribe(rk); break;
+    case PS_CONSUMER_ASSIGN: query->err = assign(query->consumer, nothing ? NULL : query->list); break;
+    case PS_CONSUMER_ASSIGNMENT: query->err = rd_kafka_assignment(rk, &query->list); break;
+    case PS_CONSUMER_COMMIT: query->err = commit(query); break;
+    case PS_CONSUMER_COMMITTED:
+    case PS_CONSUMER_WATERMARKS: query->err = ask_again_and_again(query); break;
+    case PS_CONSUMER_SEEK: seek(query); break;
+    }
+    if (query->list) query->list = plain_copy(query->list);
+    if (answered_later(query->call)) ps_client_exit_long(&query->consumer->client);
+    else ps_client_exit(&query->consumer->client);
+}
+
+static void job_release(struct ps_job *job)
+{
+    struct ps_consumer_job *query = (struct ps_consumer_job *)job;
+    if (query->list) rd_kafka_topic_partition_list_destroy(query->list);
+    ps_client_unref(&query->consumer->client);
+    free(query);
+}
+
+struct ps_consumer_job *ps_consumer_start(struct ps_consumer *consumer, enum ps_consumer_call call,
+                                          rd_kafka_topic_partition_list_t *list, int timeout_ms)
+{
+    struct ps_consumer_job *query = calloc(1, sizeof(*query));
+    errno = query ? 0 : ENOMEM;
+    if (!query || !ps_client_enter(&consumer->client)) {
+        if (list) rd_kafka_topic_partition_list_destroy(list);
+        free(query);
+        return NULL;
+    }
+    ps_job_init(&query->job, job_run, job_release);
+    ps_client_retain(&consumer->client);
+    query->consumer = consumer;
+    query->call = call;
+    query->list = list;
+    query->timeout_ms = timeout_ms;
+    int failed = ps_job_start(&query->job, "penstock.consumer");
+    if (failed) {
+        ps_client_exit(&consumer->client);
+        ps_job_unref(&query->job);
+        errno = failed;
+        return NULL;
+    }
+    return query;
+}
+
+/* ---- closing ---- */
+
+static void serve_while_closing(struct ps_consumer *consumer, rd_kafka_event_t *event)
+{
+    if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) ps_consumer_rebalance(consumer, event);
+    else if (!ps_consumer_absorb(consumer, event))
+        note_and_log(consumer, rd_kafka_event_error(event), rd_kafka_event_error_string(event));
+    rd_kafka_event_destroy(event); /* a message that nobody took: its offset is not stored */
+}
+
+enum { SERVE_FIRST_US = 200000 };
+
+/*
+ * Told to close while the program has not yet heard that the group is rebalancing, librdkafka leaves the group before it commits
+ * (2.0.2 and 2.14), which brokers refuse then: what was polled since the latest commit would come again. So that is served
+ * first; it stands behind the messages, and these are fetched as fast as they are taken, so not for long.
+ */
+static void serve_what_waits(struct ps_consumer *consumer)
+{
+    rd_kafka_event_t *event;
+    int64_t until_us = ps_now_us() + SERVE_FIRST_US;
+    while (ps_now_us() < until_us && (event = rd_kafka_queue_poll(consumer->queue, 0))) serve_while_closing(consumer, event);
+}
+
+/*
+ * Commits what is to be committed and leaves the group. False when the time was up first, or there is no use in it. Not
+ * while there is something in the queue, however late: librdkafka waits for ever for the answer to a rebalance event,
+ * also in rd_kafka_destroy.
+ */
+static bool leave_group(struct ps_consumer *consumer)
+{
+    rd_kafka_event_t *event;
+    int64_t begun_us = ps_now_us();
+    serve_what_waits(consumer);
+    rd_kafka_error_t *error = rd_kafka_consumer_close_queue(consumer->client.rk, consumer->queue);
+    if (error) { /* a fatal error: there is no group to leave any more */
+        rd_kafka_error_destroy(error);
+        return false;
+    }
+    while (!rd_kafka_consumer_closed(consumer->client.rk)) {
+        int remaining_ms = ps_remaining_ms(atomic_load(&consumer->client.close_by_us)); /* may be brought forward meanwhile */
+        bool late = remaining_ms == 0 && ps_now_us() - begun_us > 100000; /* a tenth of a second even when in a hurry */
+        event = rd_kafka_queue_poll(consumer->queue, remaining_ms < 0 || remaining_ms > 50 ? 50 : 5);
+        if (event) serve_while_closing(consumer, event);
+        else if (late) return false;
+    }
+    while ((event = rd_kafka_queue_poll(consumer->queue, 0))) serve_while_closing(consumer, event);
+    return true;
+}
+
+static void destroy(struct ps_consumer *consumer, bool left_group)
+{
+    rd_kafka_event_t *event;
+    while ((event = rd_kafka_queue_poll(consumer->notices, 0))) serve_while_closing(consumer, event);
+    rd_kafka_queue_destroy(consumer->queue);
+    rd_kafka_queue_destroy(consumer->notices);
+    ps_tokens_end(&consumer->client.tokens);
+    rd_kafka_destroy_flags(consumer->client.rk, left_group ? 0 : RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
+    consumer->queue = consumer->notices = NULL;
+    consumer->client.rk = NULL;
+}
+
+static void consumer_close(struct ps_client *client)
+{
+    struct ps_consumer *consumer = (struct ps_consumer *)client;
+    ps_bell_ring(&consumer->bell);
+    ps_client_await_calls(client);
+    rd_kafka_queue_cb_event_enable(consumer->queue, NULL, NULL); /* after this no callback runs or will run */
+    rd_kafka_queue_cb_event_enable(consumer->notices, NULL, NULL);
+    if (consumer->held) serve_while_closing(consumer, ps_consumer_take(consumer));
+    bool left_group = leave_group(consumer);
+    ps_tokens_shut(&client->tokens);
+    ps_client_await_long_calls(client);
+    destroy(consumer, left_group);
+}
+
+static uint64_t no_pending(const struct ps_client *client)
+{
+    (void)client;
+    return 0;
+}
+
+static const struct ps_client_kind consumer_kind = {
+    .type = RD_KAFKA_CONSUMER,
+    .begin = consumer_begin,
+    .pending = no_pending,
+    .close = consumer_close,
+    .dispose = consumer_dispose,
+};

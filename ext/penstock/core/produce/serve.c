@@ -1,0 +1,89 @@
+/*
+ * What the poller does for a producing client when it serves it: delivery reports, log lines, errors, statistics; and messages
+ * that are purged because brokers reject the client or cannot be reached. Called by the poller's thread, or by a thread that
+ * has borrowed the client (poller.c).
+ */
+#include "produce/produce.h"
+
+struct ps_producer *ps_polled_producer(const struct ps_polled *polled)
+{
+    return (struct ps_producer *)((char *)polled - offsetof(struct ps_producer, polled));
+}
+
+static void handle_log(struct ps_producer *producer, rd_kafka_event_t *event)
+{
+    const char *facility, *text;
+    int level;
+    if (rd_kafka_event_log(event, &facility, &text, &level) == 0)
+        ps_client_log_librdkafka(&producer->client, level, facility, text);
+}
+
+/* Newer librdkafkas (2.14) say each second that all brokers are down, as long as they are: listeners hear of it once. */
+static void handle_error(struct ps_producer *producer, rd_kafka_event_t *event)
+{
+    rd_kafka_resp_err_t err = rd_kafka_event_error(event);
+    char text[1024];
+    ps_client_quote(&producer->client, text, sizeof(text), rd_kafka_event_error_string(event));
+    bool fatal = rd_kafka_event_error_is_fatal(event);
+    ps_client_note_error(&producer->client, err, text);
+    bool news = ps_client_log_error(&producer->client, fatal ? 2 : 4, err, text);
+    if (news || err != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) ps_events_error(producer->events, &producer->client, err, text, fatal);
+    if (atomic_load(&producer->delivered) > 0) atomic_store(&producer->client.refusal.worked, true);
+    ps_refusal_error(&producer->client.refusal, producer->client.rk, err, text);
+}
+
+static void producer_handle(struct ps_polled *polled, rd_kafka_event_t *event)
+{
+    struct ps_producer *producer = ps_polled_producer(polled);
+    switch (rd_kafka_event_type(event)) {
+    case RD_KAFKA_EVENT_DR:
+        atomic_fetch_add_explicit(&polled->poller->messages, rd_kafka_event_message_count(event), memory_order_relaxed);
+        ps_deliveries_settle(producer, event);
+        return;
+    case RD_KAFKA_EVENT_LOG: handle_log(producer, event); break;
+    case RD_KAFKA_EVENT_ERROR: handle_error(producer, event); break;
+    case RD_KAFKA_EVENT_STATS: ps_events_statistics(producer->events, &producer->client, rd_kafka_event_stats(event)); break;
+    default: break; /* nobody can have asked for it yet */
+    }
+    rd_kafka_event_destroy(event);
+}
+
+/* With the client's lock held. */
+static void give_up(struct ps_producer *producer, enum ps_refused kind)
+{
+    struct ps_refusal *refusal = &producer->client.refusal;
+    atomic_fetch_add(&refusal->given_up, 1);
+    if (ps_producer_in_flight(producer) == 0) return;
+    atomic_store(&refusal->purging, kind);
+    rd_kafka_purge(producer->client.rk, PS_PURGE_ALL | RD_KAFKA_PURGE_F_NON_BLOCKING);
+}
+
+static void give_up_if_rejected(struct ps_producer *producer, int64_t now)
+{
+    struct ps_refusal *refusal = &producer->client.refusal;
+    if (atomic_load(&producer->delivered) > 0) atomic_store(&refusal->worked, true);
+    enum ps_refused kind = ps_refusal_reason(refusal, producer->client.rk, now);
+    if (kind == PS_NOT_REFUSED) return;
+    pthread_mutex_lock(&producer->client.lock); /* a thread that begins to close it meanwhile has said how long it may take */
+    if (atomic_load(&producer->client.state) == PS_OPEN) give_up(producer, kind);
+    pthread_mutex_unlock(&producer->client.lock);
+}
+
+static bool producer_work_due(const struct ps_polled *polled, int64_t now)
+{
+    const struct ps_producer *producer = ps_polled_producer(polled);
+    return ps_refusal_due(&producer->client.refusal, now) || ps_unnoticed_due(producer, now);
+}
+
+static void producer_work(struct ps_polled *polled, int64_t now)
+{
+    struct ps_producer *producer = ps_polled_producer(polled);
+    if (ps_refusal_due(&producer->client.refusal, now)) give_up_if_rejected(producer, ps_now_us());
+    if (ps_unnoticed_due(producer, now)) ps_unnoticed_log(producer);
+}
+
+const struct ps_polled_kind ps_producer_polled_kind = {
+    .handle = producer_handle,
+    .work_due = producer_work_due,
+    .work = producer_work,
+};

@@ -1,0 +1,201 @@
+/*
+ * A slot: where all Ractors find the client that a producer uses at the moment. The main Ractor puts clients in and takes them
+ * out, as it connects, disconnects and replaces them; handles in any Ractor take a reference for the time of a call. A handle
+ * that finds no client, or one that can do nothing more, asks, and sleeps until a thread of the main Ractor has answered.
+ *
+ * Owned by the main Ractor's Ruby object and by each handle. Any thread. In a forked child an inherited slot is left alone.
+ */
+#include "produce/produce.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+struct ps_slot *ps_slot_new(void)
+{
+    struct ps_slot *slot = calloc(1, sizeof(*slot));
+    if (!slot) return NULL;
+    atomic_init(&slot->refs, 1);
+    slot->generation = ps_generation();
+    pthread_mutex_init(&slot->lock, NULL);
+    ps_bell_init(&slot->asks);
+    ps_bell_init(&slot->answers);
+    return slot;
+}
+
+void ps_slot_retain(struct ps_slot *slot)
+{
+    atomic_fetch_add_explicit(&slot->refs, 1, memory_order_relaxed);
+}
+
+static bool inherited(const struct ps_slot *slot)
+{
+    return slot->generation != ps_generation();
+}
+
+void ps_slot_unref(struct ps_slot *slot)
+{
+    if (atomic_fetch_sub(&slot->refs, 1) != 1) return;
+    if (inherited(slot)) return; /* left as it is on purpose */
+    if (slot->producer) ps_client_unref(&slot->producer->client);
+    ps_bell_destroy(&slot->answers);
+    ps_bell_destroy(&slot->asks);
+    pthread_mutex_destroy(&slot->lock);
+    free(slot);
+}
+
+/* ---- the main Ractor's ---- */
+
+void ps_slot_put(struct ps_slot *slot, struct ps_producer *producer, const struct ps_terms *terms)
+{
+    if (inherited(slot)) return;
+    if (producer) ps_client_retain(&producer->client);
+    pthread_mutex_lock(&slot->lock);
+    struct ps_producer *before = slot->producer;
+    slot->producer = producer;
+    if (producer) slot->terms = *terms;
+    pthread_mutex_unlock(&slot->lock);
+    if (before) ps_client_unref(&before->client);
+    ps_bell_ring(&slot->answers);
+}
+
+void ps_slot_bar(struct ps_slot *slot, const char *why)
+{
+    if (inherited(slot)) return;
+    pthread_mutex_lock(&slot->lock);
+    snprintf(slot->why, sizeof(slot->why), "%s", why);
+    pthread_mutex_unlock(&slot->lock);
+}
+
+void ps_slot_close(struct ps_slot *slot)
+{
+    if (inherited(slot)) return;
+    pthread_mutex_lock(&slot->lock);
+    slot->closed = true;
+    pthread_mutex_unlock(&slot->lock);
+    ps_slot_put(slot, NULL, NULL);
+    ps_bell_ring(&slot->asks);
+}
+
+void ps_slot_change(struct ps_slot *slot, uint64_t thread)
+{
+    if (inherited(slot)) return;
+    pthread_mutex_lock(&slot->lock);
+    slot->changer = thread;
+    pthread_mutex_unlock(&slot->lock);
+}
+
+bool ps_slot_attend(struct ps_slot *slot, bool attend)
+{
+    if (inherited(slot)) return false;
+    pthread_mutex_lock(&slot->lock);
+    bool changed = slot->attended != attend;
+    slot->attended = attend;
+    pthread_mutex_unlock(&slot->lock);
+    return changed;
+}
+
+uint64_t ps_slot_question(struct ps_slot *slot, bool *over)
+{
+    *over = true;
+    if (inherited(slot)) return 0;
+    pthread_mutex_lock(&slot->lock);
+    uint64_t question = slot->asked > slot->answered ? slot->asked : 0;
+    *over = slot->closed || slot->handles == 0;
+    if (*over) slot->attended = false; /* whoever makes a handle from now on sees to it that it is */
+    pthread_mutex_unlock(&slot->lock);
+    return question;
+}
+
+void ps_slot_answer(struct ps_slot *slot, uint64_t question, const char *trouble)
+{
+    if (inherited(slot)) return;
+    pthread_mutex_lock(&slot->lock);
+    slot->answered = question;
+    snprintf(slot->trouble, sizeof(slot->trouble), "%s", trouble);
+    pthread_mutex_unlock(&slot->lock);
+    ps_bell_ring(&slot->answers);
+}
+
+/* ---- the handles', in any Ractor ---- */
+
+void ps_slot_handle_made(struct ps_slot *slot)
+{
+    ps_slot_retain(slot);
+    pthread_mutex_lock(&slot->lock);
+    slot->handles++;
+    pthread_mutex_unlock(&slot->lock);
+}
+
+/* By the GC: whoever else holds the lock does so for a moment, and calls nothing of Ruby's. */
+void ps_slot_handle_gone(struct ps_slot *slot)
+{
+    if (!inherited(slot)) {
+        pthread_mutex_lock(&slot->lock);
+        bool last = --slot->handles == 0;
+        pthread_mutex_unlock(&slot->lock);
+        if (last) ps_bell_ring(&slot->asks);
+    }
+    ps_slot_unref(slot);
+}
+
+enum ps_slot_state ps_slot_enter(struct ps_slot *slot, struct ps_terms *terms, char *why, size_t why_size)
+{
+    if (inherited(slot)) return PS_SLOT_FORKED;
+    pthread_mutex_lock(&slot->lock);
+    enum ps_slot_state state = slot->closed ? PS_SLOT_CLOSED : *slot->why ? PS_SLOT_BARRED : PS_SLOT_OPEN;
+    if (state == PS_SLOT_BARRED) snprintf(why, why_size, "%s", slot->why);
+    *terms = slot->terms;
+    pthread_mutex_unlock(&slot->lock);
+    return state;
+}
+
+struct ps_producer *ps_slot_take(struct ps_slot *slot)
+{
+    if (inherited(slot)) return NULL;
+    pthread_mutex_lock(&slot->lock);
+    struct ps_producer *producer = slot->closed || *slot->why ? NULL : slot->producer;
+    if (producer) ps_client_retain(&producer->client);
+    pthread_mutex_unlock(&slot->lock);
+    return producer;
+}
+
+static bool can_go_on(struct ps_producer *producer)
+{
+    char text[256];
+    return atomic_load(&producer->client.state) == PS_OPEN && !ps_producer_fatal_error(producer, text, sizeof(text));
+}
+
+bool ps_slot_renewed(struct ps_slot *slot, uint64_t failed, uint64_t *question, bool *answered)
+{
+    struct ps_producer *producer = ps_slot_take(slot);
+    bool able = producer && can_go_on(producer), renewed = able && producer->client.address != failed, ask = false;
+    *answered = able && !renewed; /* what failed there was no fault of the client's */
+    if (!able) {
+        pthread_mutex_lock(&slot->lock);
+        bool replaced = producer && slot->producer != producer; /* just now: a ring is to come */
+        if (!replaced) {
+            *answered = *question && slot->answered >= *question && (producer || *slot->trouble);
+            ask = !*question || (!*answered && slot->answered >= *question); /* or it was taken out again at once */
+            if (ask) *question = ++slot->asked;
+        }
+        pthread_mutex_unlock(&slot->lock);
+    }
+    if (producer) ps_client_unref(&producer->client);
+    if (ask) ps_bell_ring(&slot->asks);
+    return renewed;
+}
+
+bool ps_slot_changed_by(struct ps_slot *slot, uint64_t thread)
+{
+    if (inherited(slot)) return false;
+    pthread_mutex_lock(&slot->lock);
+    bool here = slot->changer == thread;
+    pthread_mutex_unlock(&slot->lock);
+    return here;
+}
+
+void ps_slot_trouble(struct ps_slot *slot, char *text, size_t size)
+{
+    pthread_mutex_lock(&slot->lock);
+    snprintf(text, size, "%s", slot->trouble);
+    pthread_mutex_unlock(&slot->lock);
+}

@@ -1,0 +1,363 @@
+/*
+ * Transactions: librdkafka's calls for them, one at a time for each client, in the order they were asked for. Each runs
+ * on a native thread of its own (job.c), between ps_client_enter and exit; whoever asked may stop waiting.
+ *
+ * librdkafka ends a call that runs out of time and goes on in the background: the same call, made again, resumes it,
+ * and until then no other is taken. That is used twice. A call is made in slices, so that closing, once it has given
+ * up delivering, need not wait for the rest of the call's time. And who wants to abort what an earlier commit left
+ * unfinished has to learn first how that commit ended.
+ *
+ * `producer->transactions` belongs to the call whose turn it is, and to the closing thread when all calls have ended.
+ */
+#include "produce/produce.h"
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* SLICE: closing waits that much longer at most. AT_LEAST: what an open transaction's abort gets when closing. */
+enum { SLICE_MS = 500, CLOCKS_DIFFER_US = 20000, AT_LEAST_MS = 1000, SEND_SLICE_MS = 100 };
+
+void ps_transactions_init(struct ps_transactions *transactions)
+{
+    pthread_cond_init(&transactions->turn, NULL);
+}
+
+void ps_transactions_destroy(struct ps_transactions *transactions)
+{
+    pthread_cond_destroy(&transactions->turn);
+}
+
+/* ---- errors ---- */
+
+/* False: there was none. */
+static bool take_fatal_error(struct ps_producer *producer, struct ps_transaction_error *taken)
+{
+    rd_kafka_resp_err_t first = rd_kafka_fatal_error(producer->client.rk, taken->text, sizeof(taken->text));
+    if (!first) return false;
+    taken->err = first;
+    taken->fatal = true;
+    return true;
+}
+
+static void take_error(struct ps_producer *producer, rd_kafka_error_t *error, struct ps_transaction_error *taken)
+{
+    memset(taken, 0, sizeof(*taken));
+    if (!error) return;
+    taken->err = rd_kafka_error_code(error);
+    taken->fatal = rd_kafka_error_is_fatal(error);
+    taken->retriable = rd_kafka_error_is_retriable(error);
+    taken->abortable = rd_kafka_error_txn_requires_abort(error);
+    ps_client_quote(&producer->client, taken->text, sizeof(taken->text), rd_kafka_error_string(error));
+    rd_kafka_error_destroy(error);
+
+    /* After the first time, librdkafka says only that there was a fatal error. Which one matters. */
+    if (taken->err == RD_KAFKA_RESP_ERR__FATAL || taken->fatal) take_fatal_error(producer, taken);
+}
+
+static void fail(struct ps_transaction_error *error, rd_kafka_resp_err_t err, const char *text)
+{
+    *error = (struct ps_transaction_error){ .err = err, .retriable = err == RD_KAFKA_RESP_ERR__TIMED_OUT };
+    snprintf(error->text, sizeof(error->text), "%s", text);
+}
+
+/* Brokers have refused the client for long enough, or cannot be reached. */
+static bool refused(struct ps_producer *producer, struct ps_transaction_error *error)
+{
+    char text[sizeof(error->text)];
+    if (atomic_load(&producer->client.refusal.given_up) == 0) return false;
+    enum ps_refused kind = ps_refusal_now(&producer->client.refusal, text, sizeof(text));
+    if (kind == PS_NOT_REFUSED) return false;
+    fail(error, ps_refusal_code(kind), text);
+    error->refused = kind;
+    return true;
+}
+
+/* Of a call in an open transaction: whether the coordinator has got it, nobody knows, but making the same call again resumes it. */
+static bool unreachable(struct ps_producer *producer, struct ps_transaction_error *error)
+{
+    char text[sizeof(error->text)];
+    if (!ps_refusal_unreachable(&producer->client.refusal)) return false;
+    ps_refusal_unreachable_text(&producer->client.refusal, text, sizeof(text));
+    fail(error, ps_refusal_code(PS_UNREACHABLE), text);
+    error->retriable = true;
+    return true;
+}
+
+/* ---- librdkafka's calls ---- */
+
+static rd_kafka_error_t *make_call(const struct ps_transaction_job *job, enum ps_transaction_call call, int timeout_ms)
+{
+    rd_kafka_t *rk = job->producer->client.rk;
+    switch (call) {
+    case PS_TRANSACTIONS_INIT: return rd_kafka_init_transactions(rk, timeout_ms);
+    case PS_TRANSACTION_BEGIN: return rd_kafka_begin_transaction(rk);
+    case PS_TRANSACTION_COMMIT: return rd_kafka_commit_transaction(rk, timeout_ms);
+    case PS_TRANSACTION_ABORT: return rd_kafka_abort_transaction(rk, timeout_ms);
+    case PS_TRANSACTION_OFFSETS:
+        return rd_kafka_send_offsets_to_transaction(rk, job->offsets, job->group, timeout_ms);
+    }
+    return NULL;
+}
+
+static bool closing_gave_up(struct ps_producer *producer)
+{
+    int64_t close_by_us = atomic_load(&producer->client.close_by_us);
+    return close_by_us != 0 && ps_now_us() >= close_by_us;
+}
+
+/* To the deadline. Offsets are sent in one go: librdkafka cannot resume that, and would send them again. */
+static void call(struct ps_transaction_job *job, enum ps_transaction_call call, bool closing)
+{
+    bool sliced = call != PS_TRANSACTION_OFFSETS;
+    if (take_fatal_error(job->producer, &job->error)) return; /* librdkafka forgets to look for one made for a test */
+    if (!sliced && unreachable(job->producer, &job->error)) return;
+    for (;;) {
+        int remaining_ms = ps_remaining_ms(job->deadline_us);
+        int slice_ms = sliced && remaining_ms > SLICE_MS ? SLICE_MS : remaining_ms;
+        int64_t slice_end_us = ps_deadline_us(slice_ms) - CLOCKS_DIFFER_US;
+        take_error(job->producer, make_call(job, call, slice_ms), &job->error);
+        if (job->error.abortable) job->producer->transactions.failed = true;
+        bool ran_out = job->error.err && job->error.retriable && ps_now_us() >= slice_end_us;
+        if (!ran_out || !sliced) return;
+        if (call == PS_TRANSACTIONS_INIT ? refused(job->producer, &job->error) : unreachable(job->producer, &job->error)) return;
+        if (slice_ms == remaining_ms) return;
+        if (!closing && closing_gave_up(job->producer)) return;
+    }
+}
+
+static void init(struct ps_transaction_job *job)
+{
+    struct ps_transactions *transactions = &job->producer->transactions;
+    if (transactions->state != PS_TRANSACTIONS_NEW) return; /* by a call whose asker did not learn of it */
+    call(job, PS_TRANSACTIONS_INIT, false);
+    if (!job->error.err) transactions->state = PS_TRANSACTIONS_READY;
+}
+
+static uint64_t failures(const struct ps_producer *producer)
+{
+    return atomic_load(&producer->failed) + atomic_load(&producer->purged);
+}
+
+static void begin(struct ps_transaction_job *job)
+{
+    struct ps_transactions *transactions = &job->producer->transactions;
+    call(job, PS_TRANSACTION_BEGIN, false);
+    if (job->error.err) return;
+    transactions->state = PS_TRANSACTION_OPEN;
+    transactions->failed = false;
+    transactions->failures_before = failures(job->producer);
+}
+
+static void ended(struct ps_transaction_job *job, enum ps_transaction_state how)
+{
+    job->producer->transactions.state = how;
+    ps_producer_await_verdicts(job->producer, job->deadline_us); /* who sees it ended also sees what became of its messages */
+}
+
+static void commit(struct ps_transaction_job *job, bool closing)
+{
+    struct ps_transactions *transactions = &job->producer->transactions;
+    if (transactions->state == PS_TRANSACTION_COMMITTED) return; /* by a call whose asker did not learn of it */
+    call(job, PS_TRANSACTION_COMMIT, closing);
+    if (!job->error.err) ended(job, PS_TRANSACTION_COMMITTED);
+    else if (transactions->state == PS_TRANSACTION_OPEN || transactions->state == PS_TRANSACTION_COMMITTING)
+        transactions->state = job->error.retriable ? PS_TRANSACTION_COMMITTING : PS_TRANSACTION_OPEN;
+}
+
+/*
+ * librdkafka ends an aborted transaction with the coordinator as soon as it has asked to add a partition to it, not when
+ * the coordinator has agreed. While it is still busy with the transaction before, it has not, finds that there is
+ * nothing to end, and the producer is lost (invalid_txn_state, fatal; measured in bench/abort_race.rb: up to every
+ * second abort that follows a commit at once). And messages that are purged between others leave gaps that fail a
+ * transaction after it. So what is in flight is sent first, for abort_wait_ms at most. Not when something has failed already:
+ * librdkafka sends nothing more then, and knows what it does.
+ */
+static void let_it_be_sent(struct ps_transaction_job *job)
+{
+    struct ps_producer *producer = job->producer;
+    int64_t patience_us = ps_now_us() + producer->settings.abort_wait_ms * 1000, half_us = (ps_now_us() + job->deadline_us) / 2;
+    if (half_us < patience_us) patience_us = half_us;
+    while (ps_producer_in_flight(producer) > 0 && failures(producer) == producer->transactions.failures_before) {
+        int remaining_ms = ps_remaining_ms(patience_us);
+        if (remaining_ms == 0 || closing_gave_up(producer)) return;
+        rd_kafka_flush(producer->client.rk, remaining_ms > SEND_SLICE_MS ? SEND_SLICE_MS : remaining_ms);
+        ps_producer_await_verdicts(producer, patience_us);
+    }
+}
+
+static void abort_transaction(struct ps_transaction_job *job, bool closing)
+{
+    struct ps_transactions *transactions = &job->producer->transactions;
+    if (transactions->state == PS_TRANSACTION_ABORTED) return;
+    if (transactions->state == PS_TRANSACTION_COMMITTING) {
+        /* What the commit still waits for is not sent any more, so that it comes to its end. */
+        rd_kafka_purge(job->producer->client.rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_NON_BLOCKING);
+        commit(job, closing);
+        if (job->error.err && job->error.retriable) return; /* still undecided */
+    }
+    job->committed = transactions->state == PS_TRANSACTION_COMMITTED;
+    if (job->committed) return;
+    if (transactions->state == PS_TRANSACTION_OPEN && !transactions->failed && !closing) let_it_be_sent(job);
+    call(job, PS_TRANSACTION_ABORT, closing);
+    if (!job->error.err) ended(job, PS_TRANSACTION_ABORTED);
+}
+
+/* ---- taking turns ---- */
+
+static void await_turn(struct ps_transactions *transactions, pthread_mutex_t *lock, uint64_t ticket)
+{
+    pthread_mutex_lock(lock);
+    while (transactions->serving != ticket) pthread_cond_wait(&transactions->turn, lock);
+    pthread_mutex_unlock(lock);
+}
+
+static void end_turn(struct ps_transactions *transactions, pthread_mutex_t *lock)
+{
+    pthread_mutex_lock(lock);
+    transactions->serving++;
+    pthread_cond_broadcast(&transactions->turn);
+    pthread_mutex_unlock(lock);
+}
+
+static bool set_stage(struct ps_transaction_job *job, int stage)
+{
+    int queued = PS_TRANSACTION_QUEUED;
+    return atomic_compare_exchange_strong(&job->stage, &queued, stage);
+}
+
+bool ps_transaction_cancel(struct ps_transaction_job *job)
+{
+    return set_stage(job, PS_TRANSACTION_CANCELLED);
+}
+
+static void run(struct ps_job *base)
+{
+    struct ps_transaction_job *job = (struct ps_transaction_job *)base;
+    struct ps_producer *producer = job->producer;
+
+    await_turn(&producer->transactions, &producer->client.lock, job->ticket);
+    if (set_stage(job, PS_TRANSACTION_RUNNING)) {
+        if (atomic_load(&producer->client.state) != PS_OPEN) {
+            fail(&job->error, RD_KAFKA_RESP_ERR__DESTROY, "the producer was closed before the call began");
+        } else {
+            switch (job->call) {
+            case PS_TRANSACTIONS_INIT: init(job); break;
+            case PS_TRANSACTION_BEGIN: begin(job); break;
+            case PS_TRANSACTION_COMMIT: commit(job, false); break;
+            case PS_TRANSACTION_ABORT: abort_transaction(job, false); break;
+            case PS_TRANSACTION_OFFSETS: call(job, PS_TRANSACTION_OFFSETS, false); break;
+            }
+        }
+    }
+    end_turn(&producer->transactions, &producer->client.lock);
+    ps_client_exit(&producer->client);
+}
+
+static void release(struct ps_job *base)
+{
+    struct ps_transaction_job *job = (struct ps_transaction_job *)base;
+    if (job->offsets) rd_kafka_topic_partition_list_destroy(job->offsets);
+    if (job->group) rd_kafka_consumer_group_metadata_destroy(job->group);
+    ps_client_unref(&job->producer->client);
+    free(job);
+}
+
+/* ---- for the Ruby face ---- */
+
+static int64_t bounded(const struct ps_producer *producer, enum ps_transaction_call call, int64_t timeout_ms)
+{
+    int64_t longest = producer->settings.transaction_timeout_ms * (call == PS_TRANSACTIONS_INIT ? 2 : 1);
+    if (timeout_ms < 0 || (call == PS_TRANSACTIONS_INIT && timeout_ms > longest)) timeout_ms = longest;
+    return timeout_ms > INT_MAX ? INT_MAX : timeout_ms;
+}
+
+struct ps_transaction_job *ps_transaction_start(struct ps_producer *producer, enum ps_transaction_call call,
+                                                int64_t timeout_ms, rd_kafka_topic_partition_list_t *offsets,
+                                                rd_kafka_consumer_group_metadata_t *group)
+{
+    struct ps_transaction_job *job = calloc(1, sizeof(*job));
+    if (!job) {
+        if (offsets) rd_kafka_topic_partition_list_destroy(offsets);
+        if (group) rd_kafka_consumer_group_metadata_destroy(group);
+        return NULL;
+    }
+    ps_job_init(&job->job, run, release);
+    ps_client_retain(&producer->client);
+    atomic_init(&job->stage, PS_TRANSACTION_QUEUED);
+    job->producer = producer;
+    job->call = call;
+    job->deadline_us = ps_deadline_us(bounded(producer, call, timeout_ms));
+    job->offsets = offsets;
+    job->group = group;
+
+    if (!ps_client_enter(&producer->client)) {
+        ps_job_unref(&job->job);
+        return NULL;
+    }
+    pthread_mutex_lock(&producer->client.lock); /* the ticket is drawn only if there is a thread to hand it back */
+    job->ticket = producer->transactions.next;
+    int failed = ps_job_start(&job->job, "penstock.txn");
+    if (!failed) producer->transactions.next++;
+    pthread_mutex_unlock(&producer->client.lock);
+    if (failed) {
+        ps_client_exit(&producer->client);
+        ps_job_unref(&job->job);
+        return NULL;
+    }
+    return job;
+}
+
+/* ---- for closing ---- */
+
+/*
+ * After some fatal errors (those made for a test, at least) librdkafka's transaction goes on: its timer adds partitions
+ * to it while the client is being destroyed, and the answer that it gives itself fails an assertion, which ends the
+ * process (rd_kafka_txn_handle_AddPartitionsToTxn, txn_req_cnt; 2.0.2 and 2.14). To begin an abort stops that; when it is
+ * given no time, it may not begin.
+ */
+static void stop_adding_partitions(struct ps_producer *producer)
+{
+    rd_kafka_error_t *error = rd_kafka_abort_transaction(producer->client.rk, SLICE_MS);
+    if (error) rd_kafka_error_destroy(error);
+}
+
+/* Else the cluster would keep it open until transaction.timeout.ms, and readers behind it would wait for as long. */
+void ps_transaction_close(struct ps_producer *producer)
+{
+    char text[800] = "a transaction was still open and was aborted";
+    int state = producer->transactions.state;
+    if (state != PS_TRANSACTION_OPEN && state != PS_TRANSACTION_COMMITTING) return;
+    if (rd_kafka_fatal_error(producer->client.rk, text, sizeof(text))) { /* fenced, for instance: whoever fenced it has aborted it */
+        stop_adding_partitions(producer);
+        return;
+    }
+
+    int64_t deadline_us = ps_deadline_us(AT_LEAST_MS), close_by_us = atomic_load(&producer->client.close_by_us);
+    if (close_by_us > deadline_us) deadline_us = close_by_us;
+    if (close_by_us == PS_FOREVER) deadline_us = ps_deadline_us(bounded(producer, PS_TRANSACTION_ABORT, -1));
+    struct ps_transaction_job job = { .producer = producer, .deadline_us = deadline_us };
+    abort_transaction(&job, true);
+    if (job.error.err)
+        snprintf(text, sizeof(text), "a transaction was still open and could not be aborted; the cluster does it when "
+                 "transaction.timeout.ms is over, and its readers wait until then: %s", job.error.text);
+    if (!job.committed) ps_client_log(&producer->client, job.error.err ? 3 : 4, "CLOSE", text);
+}
+
+/* ---- fatal errors: between ps_client_enter and exit, never block ---- */
+
+rd_kafka_resp_err_t ps_producer_fatal_error(struct ps_producer *producer, char *text, size_t size)
+{
+    if (!ps_client_enter(&producer->client)) return RD_KAFKA_RESP_ERR_NO_ERROR;
+    rd_kafka_resp_err_t err = rd_kafka_fatal_error(producer->client.rk, text, size);
+    ps_client_exit(&producer->client);
+    return err;
+}
+
+rd_kafka_resp_err_t ps_producer_test_fatal_error(struct ps_producer *producer, rd_kafka_resp_err_t err, const char *reason)
+{
+    if (!ps_client_enter(&producer->client)) return RD_KAFKA_RESP_ERR__DESTROY;
+    rd_kafka_resp_err_t result = rd_kafka_test_fatal_error(producer->client.rk, err, reason);
+    ps_client_exit(&producer->client);
+    return result;
+}

@@ -1,0 +1,123 @@
+/*
+ * Penstock::Bearer: how tokens come to a producing client or a consumer that logs in with OAUTHBEARER. A Ruby thread
+ * (token_refresher.rb) waits here until one is wanted, which is when it is opened and before each token expires, and gives it.
+ *
+ * It keeps the native client or consumer and not the Ruby object, so that what is dropped can be collected.
+ */
+#include "ruby/penstock.h"
+#include <ruby/encoding.h>
+
+static VALUE bearer_class;
+
+static void bearer_free(void *data)
+{
+    struct ps_client *client = data;
+    if (client) ps_client_unref(client);
+}
+
+/* What it keeps: its client or consumer may be gone. */
+static size_t bearer_size(const void *data)
+{
+    return data ? sizeof(struct ps_client) : 0;
+}
+
+static const rb_data_type_t bearer_type = {
+    .wrap_struct_name = "Penstock::Bearer",
+    .function = { .dfree = bearer_free, .dsize = bearer_size },
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
+};
+
+VALUE penstock_bearer_new(struct ps_client *client)
+{
+    ps_client_retain(client);
+    return TypedData_Wrap_Struct(bearer_class, &bearer_type, client);
+}
+
+static struct ps_client *bearer_open(VALUE self)
+{
+    struct ps_client *client = rb_check_typeddata(self, &bearer_type);
+    if (ps_client_inherited(client))
+        penstock_raise(penstock_forked_error, &penstock_no_context, "the tokens are for a client of the parent process");
+    return client;
+}
+
+/* await: true when a token is wanted, nil when none ever will be. Blocks without the GVL. */
+static VALUE bearer_await(VALUE self)
+{
+    for (;;) {
+        struct ps_client *client = bearer_open(self); /* a trap may have forked */
+        uint32_t heard = atomic_load(&client->tokens.bell.rings);
+        if (ps_tokens_wanted(client)) return Qtrue;
+        if (atomic_load(&client->state) == PS_CLOSED) return Qnil;
+        penstock_wait_bell(&client->tokens.bell, heard, PS_FOREVER);
+    }
+}
+
+/* set_token(token, expires at ms since the epoch, principal, [name, value, ...]): nil, or what is wrong. */
+static VALUE bearer_set_token(VALUE self, VALUE token, VALUE expires_ms, VALUE principal, VALUE extensions)
+{
+    struct ps_client *client = bearer_open(self);
+    char errstr[512] = "";
+    VALUE buffer = Qnil;
+    int64_t expires = NUM2LL(expires_ms);
+    const char *token_text = rb_string_value_cstr(&token), *principal_text = rb_string_value_cstr(&principal);
+    long count = RARRAY_LEN(extensions);
+    VALUE *strings = ALLOCV_N(VALUE, buffer, 2 * count + 1); /* on the stack or in what the GC takes for one: none moves */
+    const char **pairs = (const char **)(strings + count);
+    for (long i = 0; i < count; i++) {
+        strings[i] = RARRAY_AREF(extensions, i);
+        pairs[i] = rb_string_value_cstr(&strings[i]); /* may allocate, for UTF-16 */
+    }
+    ps_redaction_add(&client->redaction, token_text);
+    rd_kafka_t *rk = ps_tokens_enter(client);
+    if (!rk) penstock_raise_closed(client);
+    rd_kafka_resp_err_t err = rd_kafka_oauthbearer_set_token(rk, token_text, expires, principal_text, pairs,
+                                                             (size_t)count, errstr, sizeof(errstr));
+    ps_client_exit_long(client);
+    ALLOCV_END(buffer);
+    RB_GC_GUARD(token);
+    RB_GC_GUARD(principal);
+    RB_GC_GUARD(extensions);
+    return err ? penstock_text(*errstr ? errstr : rd_kafka_err2str(err)) : Qnil;
+}
+
+/* set_failure(reason): there is none now; librdkafka says so as an error, and asks again in a while. */
+static VALUE bearer_set_failure(VALUE self, VALUE reason)
+{
+    struct ps_client *client = bearer_open(self);
+    const char *text = rb_string_value_cstr(&reason);
+    rd_kafka_t *rk = ps_tokens_enter(client);
+    if (!rk) return Qnil;
+    rd_kafka_oauthbearer_set_token_failure(rk, text);
+    ps_client_exit_long(client);
+    return Qnil;
+}
+
+/* ---- what Client and Consumer share ---- */
+
+void penstock_attach_refresher(VALUE refresher, uint64_t address, struct ps_client *client)
+{
+    if (NIL_P(refresher)) return;
+    VALUE refreshers = rb_const_get(penstock_module, rb_intern("TokenRefresher"));
+    rb_funcall(refreshers, rb_intern("attach"), 3, ULL2NUM(address), refresher, penstock_bearer_new(client));
+}
+
+void penstock_set_credentials(struct ps_client *client, const struct penstock_error_context *context, VALUE user, VALUE password)
+{
+    char errstr[256] = "";
+    const char *text = penstock_is_secret(password) ? penstock_secret_text(password) : rb_string_value_cstr(&password);
+    if (!text) penstock_raise(penstock_config_error, context, "the password must be UTF-8 without a zero byte");
+    if (!ps_set_credentials(client, rb_string_value_cstr(&user), text, errstr, sizeof(errstr)))
+        penstock_raise(penstock_config_error, context, "%s", errstr);
+    RB_GC_GUARD(password);
+}
+
+void penstock_bearer_init(void)
+{
+    bearer_class = rb_const_get(penstock_module, rb_intern("Bearer"));
+    rb_gc_register_mark_object(bearer_class);
+    rb_undef_alloc_func(bearer_class);
+    rb_define_method(bearer_class, "await", bearer_await, 0);
+    rb_define_private_method(bearer_class, "set_token", bearer_set_token, 4);
+    rb_define_private_method(bearer_class, "set_failure", bearer_set_failure, 1);
+}

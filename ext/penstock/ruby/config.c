@@ -1,0 +1,296 @@
+/*
+ * From a Ruby Hash to an rd_kafka_conf_t. librdkafka judges names and values; we add which names exist
+ * (for "did you mean"), refuse what has no clear meaning, and never repeat a secret in an error. What librdkafka makes of a
+ * value is asked of librdkafka (Settings.read): there is no other parser of them.
+ */
+#include "ruby/penstock.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct filling {
+    rd_kafka_conf_t *conf;
+    VALUE settings;
+};
+
+static VALUE settings_module(void)
+{
+    return rb_const_get(penstock_module, rb_intern("Settings"));
+}
+
+static bool is_hidden(const char *name, VALUE value)
+{
+    return ps_secret_setting(name) || penstock_is_secret(value);
+}
+
+/* What it is called in errors; who has mixed up name and value, or both, gets to see neither. */
+static VALUE shown_name(VALUE name)
+{
+    VALUE text = rb_inspect(name);
+    return ps_secret_text(RSTRING_PTR(text), (size_t)RSTRING_LEN(text)) ? rb_str_new_cstr("[hidden]") : text;
+}
+
+static VALUE setting_name(VALUE key)
+{
+    VALUE name = SYMBOL_P(key) ? rb_sym2str(key) : key;
+    if (!RB_TYPE_P(name, T_STRING))
+        penstock_raise(penstock_config_error, &penstock_no_context,
+                       "config.kafka: the names of settings are Symbols or Strings, not %" PRIsVALUE, rb_obj_class(key));
+    if (!penstock_is_text(name))
+        penstock_raise(penstock_config_error, &penstock_no_context,
+                       "config.kafka: the name of a setting must be UTF-8 without a zero byte, not %" PRIsVALUE, shown_name(name));
+    return name;
+}
+
+static void check_twin(VALUE key, VALUE name, VALUE settings)
+{
+    VALUE twin = SYMBOL_P(key) ? name : rb_str_intern(rb_str_dup(name));
+    if (RTEST(rb_funcall(settings, rb_intern("key?"), 1, twin)))
+        penstock_raise(penstock_config_error, &penstock_no_context,
+                       "config.kafka: %" PRIsVALUE " is given twice, as a Symbol and as a String", name);
+}
+
+/* A String, or a secret as it is. */
+static VALUE setting_value(VALUE name, VALUE value)
+{
+    switch (TYPE(value)) {
+    case T_STRING: return value;
+    case T_TRUE: return rb_str_new_cstr("true");
+    case T_FALSE: return rb_str_new_cstr("false");
+    case T_FLOAT:
+        if (!isfinite(RFLOAT_VALUE(value)))
+            penstock_raise(penstock_config_error, &penstock_no_context, "config.kafka: %" PRIsVALUE " cannot be %" PRIsVALUE, name, value);
+        return rb_String(value);
+    case T_FIXNUM:
+    case T_BIGNUM: return rb_String(value);
+    case T_DATA:
+        if (penstock_is_secret(value)) return value;
+        /* falls through */
+    default:
+        penstock_raise(penstock_config_error, &penstock_no_context,
+                       "config.kafka: %" PRIsVALUE " takes an Integer, Float, String, true or false, not %" PRIsVALUE,
+                       name, rb_obj_class(value));
+    }
+}
+
+/* The bytes of a String or a secret, which has to stay alive. */
+static const char *value_text(VALUE name, VALUE *value)
+{
+    const char *text = NULL;
+    if (penstock_is_secret(*value)) text = penstock_secret_text(*value);
+    else if (penstock_is_text(*value)) text = rb_string_value_cstr(value);
+    if (!text)
+        penstock_raise(penstock_config_error, &penstock_no_context,
+                       "config.kafka: %" PRIsVALUE " must be UTF-8 without a zero byte", name);
+    return text;
+}
+
+static VALUE get(rd_kafka_conf_t *conf, const char *name)
+{
+    char value[2048] = "";
+    size_t size = sizeof(value);
+    rd_kafka_conf_get(conf, name, value, &size);
+    return penstock_setting(value);
+}
+
+/* librdkafka reads "100 seconds", 1.5 or 2**40 as another number than was meant where it wants a small whole one. */
+static void check_effect(rd_kafka_conf_t *conf, VALUE name, const char *text, VALUE given)
+{
+    if (!is_hidden(text, given)) rb_funcall(settings_module(), rb_intern("check_effect"), 3, name, given, get(conf, text));
+}
+
+static int fill_one(VALUE key, VALUE value, VALUE arg)
+{
+    struct filling *filling = (struct filling *)arg;
+    char errstr[512] = "";
+    VALUE name = setting_name(key);
+    check_twin(key, name, filling->settings);
+    const char *text = rb_string_value_cstr(&name);
+    VALUE given = setting_value(name, value);
+
+    switch (rd_kafka_conf_set(filling->conf, text, value_text(name, &given), errstr, sizeof(errstr))) {
+    case RD_KAFKA_CONF_OK: break;
+    case RD_KAFKA_CONF_UNKNOWN:
+        rb_funcall(settings_module(), rb_intern("refuse_setting"), 1, name);
+        break;
+    case RD_KAFKA_CONF_INVALID:
+        penstock_raise(penstock_config_error, &penstock_no_context, "config.kafka: %s: %s", text,
+                       is_hidden(text, given) ? "the value is not valid" : errstr);
+    }
+    check_effect(filling->conf, name, text, given);
+    RB_GC_GUARD(given);
+    RB_GC_GUARD(name);
+    return ST_CONTINUE;
+}
+
+static int64_t get_integer(rd_kafka_conf_t *conf, const char *name)
+{
+    return NUM2LL(rb_str_to_inum(get(conf, name), 10, 0));
+}
+
+static void set(rd_kafka_conf_t *conf, const char *name, const char *value)
+{
+    char errstr[256];
+    if (rd_kafka_conf_set(conf, name, value, errstr, sizeof(errstr)) != RD_KAFKA_CONF_OK)
+        penstock_raise(penstock_config_error, &penstock_no_context, "config.kafka: %s", errstr);
+}
+
+/* ---- settings that contradict each other ---- */
+
+static bool is(rd_kafka_conf_t *conf, const char *name, const char *value)
+{
+    return RTEST(rb_str_equal(get(conf, name), rb_str_new_cstr(value)));
+}
+
+/* Whether it was given, under the one name or the other: librdkafka adapts what was not. */
+static bool given(VALUE settings, const char *name, const char *alias)
+{
+    const char *const names[] = { name, alias };
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        if (!names[i]) continue;
+        VALUE string = rb_str_new_cstr(names[i]);
+        if (RTEST(rb_funcall(settings, rb_intern("key?"), 1, string))) return true;
+        if (RTEST(rb_funcall(settings, rb_intern("key?"), 1, rb_str_intern(string)))) return true;
+    }
+    return false;
+}
+
+NORETURN(static void conflict(const char *text));
+
+static void conflict(const char *text)
+{
+    penstock_raise(penstock_config_error, &penstock_no_context, "config.kafka: %s", text);
+}
+
+/*
+ * librdkafka looks at these only when the client is made, at the first use. All that it refuses then for being
+ * transactional or idempotent, as of 2.0.2 and 2.14.
+ */
+static void check_conflicts(rd_kafka_conf_t *conf, VALUE settings, const struct penstock_conf_facts *facts)
+{
+    if (given(settings, "transactional.id", NULL) && !facts->transactional) conflict("transactional.id is empty");
+    if (facts->transactional) {
+        if (given(settings, "enable.idempotence", NULL) && is(conf, "enable.idempotence", "false"))
+            conflict("transactional.id needs enable.idempotence, which is set to false");
+        if (given(settings, "socket.timeout.ms", NULL) &&
+            get_integer(conf, "socket.timeout.ms") > facts->transaction_timeout_ms + 100)
+            conflict("socket.timeout.ms must not be above transaction.timeout.ms");
+        if (given(settings, "message.timeout.ms", "delivery.timeout.ms") &&
+            get_integer(conf, "message.timeout.ms") > facts->transaction_timeout_ms)
+            conflict("message.timeout.ms must not be above transaction.timeout.ms");
+    }
+    if (facts->idempotent) {
+        if (given(settings, "acks", "request.required.acks") && !is(conf, "acks", "-1"))
+            conflict("acks must be all (-1) for an idempotent or transactional producer");
+        if (given(settings, "max.in.flight", "max.in.flight.requests.per.connection") && get_integer(conf, "max.in.flight") > 5)
+            conflict("max.in.flight must be 5 at most for an idempotent or transactional producer");
+        if (given(settings, "retries", "message.send.max.retries") && get_integer(conf, "retries") < 1)
+            conflict("retries must be 1 at least for an idempotent or transactional producer");
+        if (given(settings, "queuing.strategy", NULL) && !is(conf, "queuing.strategy", "fifo"))
+            conflict("queuing.strategy must be fifo for an idempotent or transactional producer");
+        if (given(settings, "queue.buffering.backpressure.threshold", NULL) &&
+            get_integer(conf, "queue.buffering.backpressure.threshold") > 1)
+            conflict("queue.buffering.backpressure.threshold must be 1 for an idempotent or transactional producer");
+    } else if (is(conf, "enable.gapless.guarantee", "true")) {
+        conflict("enable.gapless.guarantee needs enable.idempotence");
+    }
+}
+
+/* ---- filling ---- */
+
+/* Nobody takes a consumer's events while it is not polled, so what comes by itself must not be one: log lines (consumer.c). */
+static void set_events(rd_kafka_conf_t *conf, bool consumer, bool logs_to_mailbox, int more)
+{
+    int events = consumer ? RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_OFFSET_COMMIT : RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_STATS;
+    rd_kafka_conf_set_events(conf, events | more | RD_KAFKA_EVENT_ERROR | (logs_to_mailbox && !consumer ? RD_KAFKA_EVENT_LOG : 0));
+}
+
+void penstock_conf_ask_for_tokens(rd_kafka_conf_t *conf, bool consumer, bool logs_to_mailbox)
+{
+    set_events(conf, consumer, logs_to_mailbox, RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH);
+}
+
+/* What producers and consumers have in common. */
+static void fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, bool consumer, VALUE *brokers)
+{
+    struct filling filling = { .conf = conf, .settings = settings };
+    rb_hash_foreach(settings, fill_one, (VALUE)&filling);
+
+    *brokers = get(conf, "bootstrap.servers");
+    if (RSTRING_LEN(*brokers) == 0)
+        penstock_raise(penstock_config_error, &penstock_no_context,
+                       "config.kafka must say \"bootstrap.servers\", such as \"localhost:9092\"");
+    set(conf, "log.queue", logs_to_mailbox && !consumer ? "true" : "false");
+    set_events(conf, consumer, logs_to_mailbox, 0);
+}
+
+void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, struct penstock_conf_facts *facts)
+{
+    fill(conf, settings, logs_to_mailbox, false, &facts->brokers);
+    facts->message_max_bytes = (size_t)get_integer(conf, "message.max.bytes");
+    facts->queue_max_bytes = (size_t)get_integer(conf, "queue.buffering.max.kbytes") * 1024;
+    facts->transaction_timeout_ms = get_integer(conf, "transaction.timeout.ms");
+    facts->transactional = RSTRING_LEN(get(conf, "transactional.id")) > 0;
+    facts->idempotent = facts->transactional || is(conf, "enable.idempotence", "true"); /* the one switches on the other */
+    check_conflicts(conf, settings, facts);
+    facts->sticky_ms = get_integer(conf, "sticky.partitioning.linger.ms");
+    set(conf, "sticky.partitioning.linger.ms", "0"); /* topic.c does it, so that partition_key is heard */
+
+    if (RTEST(rb_str_equal(get(conf, "delivery.report.only.error"), rb_str_new_cstr("true"))))
+        penstock_raise(penstock_config_error, &penstock_no_context,
+                       "config.kafka: delivery.report.only.error would leave delivered messages without a verdict");
+}
+
+void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox,
+                                 struct penstock_consumer_conf_facts *facts)
+{
+    fill(conf, settings, logs_to_mailbox, true, &facts->brokers);
+    set(conf, "statistics.interval.ms", "0"); /* nobody can listen to them, and unread they pile up */
+    facts->max_poll_interval_ms = get_integer(conf, "max.poll.interval.ms");
+    facts->stores_offsets = is(conf, "enable.auto.offset.store", "true");
+}
+
+/* The table of all settings that librdkafka prints, line by line: "name | C/P | range | ... | description" */
+VALUE penstock_setting_lines(VALUE self)
+{
+    char *text = NULL, *rest = NULL;
+    size_t size = 0;
+    FILE *stream = open_memstream(&text, &size);
+    if (!stream) rb_sys_fail("open_memstream");
+    rd_kafka_conf_properties_show(stream);
+    fclose(stream);
+
+    VALUE lines = rb_ary_new();
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        if (strchr(line, '|') && strncmp(line, "Property", 8) != 0 && *line != '-') rb_ary_push(lines, penstock_text(line));
+    free(text);
+    return lines;
+}
+
+/*
+ * Settings.read(name, value): what librdkafka makes of it, in the one spelling that it uses itself: "true" of "T" and of 1,
+ * "ssl" of " SSL". nil: it does not take the value, or nobody may see it.
+ */
+VALUE penstock_setting_read(VALUE self, VALUE name, VALUE value)
+{
+    char errstr[512];
+    VALUE read = Qnil, string = setting_name(name), given = setting_value(string, value);
+    const char *text = rb_string_value_cstr(&string), *bytes = value_text(string, &given);
+    if (is_hidden(text, given)) return Qnil;
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    if (rd_kafka_conf_set(conf, text, bytes, errstr, sizeof(errstr)) == RD_KAFKA_CONF_OK) read = get(conf, text);
+    rd_kafka_conf_destroy(conf);
+    RB_GC_GUARD(given);
+    RB_GC_GUARD(string);
+    return read;
+}
+
+/* What librdkafka was built with, such as "ssl" and "zstd". */
+VALUE penstock_features(VALUE self)
+{
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    VALUE features = get(conf, "builtin.features");
+    rd_kafka_conf_destroy(conf);
+    return rb_str_split(features, ",");
+}

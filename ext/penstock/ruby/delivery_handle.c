@@ -1,0 +1,210 @@
+/*
+ * Penstock::DeliveryHandle: Ruby's hold on one ps_delivery. The object's data pointer is the delivery
+ * itself, whose batch it keeps alive; `topic` and `label` are Ruby objects that the delivery stores for
+ * the handle and that only the handle touches, marks and moves. Any thread of the process that made it.
+ */
+#include "ruby/penstock.h"
+
+static VALUE handle_class, report_class;
+static VALUE sym_not_persisted, sym_possibly_persisted, sym_persisted;
+
+/* ---- GC ---- */
+
+static void handle_mark(void *data) /* none of these is called before a delivery is attached */
+{
+    struct ps_delivery *delivery = data;
+    rb_gc_mark_movable(delivery->topic);
+    rb_gc_mark_movable(delivery->label);
+}
+
+static void handle_compact(void *data)
+{
+    struct ps_delivery *delivery = data;
+    delivery->topic = rb_gc_location(delivery->topic);
+    delivery->label = rb_gc_location(delivery->label);
+}
+
+static void handle_free(void *data)
+{
+    struct ps_delivery *delivery = data;
+    ps_batch_unref(delivery->batch);
+}
+
+static size_t handle_size(const void *data)
+{
+    const struct ps_delivery *delivery = data;
+    return sizeof(*delivery) + (delivery->partition_key ? delivery->partition_key->size : 0);
+}
+
+static const rb_data_type_t handle_type = {
+    .wrap_struct_name = "Penstock::DeliveryHandle",
+    .function = { .dmark = handle_mark, .dfree = handle_free, .dsize = handle_size, .dcompact = handle_compact },
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
+};
+
+/* In two steps: only the first can raise, so nothing native is in hand when it does. */
+VALUE penstock_delivery_handle_new(void)
+{
+    return TypedData_Wrap_Struct(handle_class, &handle_type, NULL);
+}
+
+/* Takes a reference to the batch of its own. */
+void penstock_delivery_handle_attach(VALUE self, struct ps_delivery *delivery, VALUE topic, VALUE label)
+{
+    ps_batch_retain(delivery->batch);
+    RTYPEDDATA_DATA(self) = delivery;
+    RB_OBJ_WRITE(self, &delivery->topic, topic);
+    RB_OBJ_WRITE(self, &delivery->label, label);
+}
+
+static struct ps_delivery *handle_get(VALUE self)
+{
+    return rb_check_typeddata(self, &handle_type);
+}
+
+const struct ps_producer *penstock_delivery_handle_client(VALUE self)
+{
+    return handle_get(self)->batch->producer;
+}
+
+/* In a forked child a message that was in flight at the fork stays pending: its verdict is the parent's. */
+static void check_not_inherited(const struct ps_delivery *delivery)
+{
+    const struct ps_producer *producer = delivery->batch->producer;
+    if (ps_delivery_settled(delivery) || !ps_client_inherited(&producer->client)) return;
+    struct penstock_error_context context = penstock_no_context;
+    context.client = &producer->client;
+    context.topic = (VALUE)delivery->topic;
+    penstock_raise(penstock_forked_error, &context,
+                   "the message was produced before this process was forked; only the parent learns its verdict");
+}
+
+/* ---- methods; documented in lib/penstock/delivery_handle.rb ---- */
+
+static VALUE handle_pending_p(VALUE self)
+{
+    return ps_delivery_settled(handle_get(self)) ? Qfalse : Qtrue;
+}
+
+static VALUE handle_topic(VALUE self)
+{
+    return (VALUE)handle_get(self)->topic;
+}
+
+static VALUE handle_label(VALUE self)
+{
+    return (VALUE)handle_get(self)->label;
+}
+
+static VALUE handle_error(VALUE self)
+{
+    struct ps_delivery *delivery = handle_get(self);
+    if (!ps_delivery_settled(delivery)) return Qnil;
+    ps_unnoticed_read(delivery);
+    return penstock_delivery_error_new(delivery, (VALUE)delivery->topic);
+}
+
+static VALUE status_symbol(const struct ps_delivery *delivery)
+{
+    switch (delivery->status) {
+    case RD_KAFKA_MSG_STATUS_PERSISTED: return sym_persisted;
+    case RD_KAFKA_MSG_STATUS_POSSIBLY_PERSISTED: return sym_possibly_persisted;
+    default: return sym_not_persisted;
+    }
+}
+
+VALUE penstock_delivery_report_new(const struct ps_delivery *delivery, VALUE topic, VALUE label)
+{
+    VALUE arguments[] = {
+        topic,
+        INT2NUM(delivery->partition),
+        LL2NUM(delivery->offset),
+        delivery->timestamp < 0 ? Qnil : LL2NUM(delivery->timestamp),
+        delivery->err ? Qnil : DBL2NUM((double)delivery->latency_us / 1000),
+        status_symbol(delivery),
+        label,
+        penstock_delivery_error_new(delivery, topic),
+    };
+    return rb_class_new_instance(sizeof(arguments) / sizeof(*arguments), arguments, report_class);
+}
+
+static VALUE report_of(const struct ps_delivery *delivery, VALUE self)
+{
+    ps_unnoticed_read(delivery);
+    VALUE report = penstock_delivery_report_new(delivery, (VALUE)delivery->topic, (VALUE)delivery->label);
+    RB_GC_GUARD(self); /* the delivery is its handle's */
+    return report;
+}
+
+static VALUE handle_report(VALUE self)
+{
+    const struct ps_delivery *delivery = handle_get(self);
+    return ps_delivery_settled(delivery) ? report_of(delivery, self) : Qnil;
+}
+
+/* The report, or nil when the time was up first. */
+static VALUE handle_await(VALUE self, VALUE timeout_ms)
+{
+    struct ps_delivery *delivery = handle_get(self);
+    int64_t timeout = penstock_timeout_ms(timeout_ms);
+    if (!ps_delivery_settled(delivery)) {
+        check_not_inherited(delivery);
+        if (!penstock_wait_delivery(delivery, ps_deadline_us(timeout))) return Qnil;
+    }
+    return report_of(delivery, self);
+}
+
+static VALUE handle_timeout_error(VALUE self, VALUE waited_ms)
+{
+    const struct ps_delivery *delivery = handle_get(self);
+    struct penstock_error_context context = penstock_no_context;
+    context.err = RD_KAFKA_RESP_ERR__TIMED_OUT;
+    context.client = &delivery->batch->producer->client;
+    context.topic = (VALUE)delivery->topic;
+    return penstock_error_new(penstock_timeout_error, &context,
+                              rb_sprintf("no verdict within %" PRIsVALUE " ms", waited_ms));
+}
+
+/*
+ * Waits until each of the handles has its verdict: nil when the time was up first, else whether all were
+ * delivered.
+ */
+static VALUE s_await_all(VALUE self, VALUE handles, VALUE timeout_ms)
+{
+    int64_t deadline_us = ps_deadline_us(penstock_timeout_ms(timeout_ms));
+    bool delivered = true;
+    Check_Type(handles, T_ARRAY);
+    handles = rb_ary_dup(handles); /* ours alone while we sleep */
+    for (long i = 0; i < RARRAY_LEN(handles); i++) {
+        struct ps_delivery *delivery = handle_get(RARRAY_AREF(handles, i));
+        if (!ps_delivery_settled(delivery)) {
+            check_not_inherited(delivery);
+            if (!penstock_wait_delivery(delivery, deadline_us)) return Qnil;
+        }
+        if (delivery->err) delivered = false;
+        ps_unnoticed_read(delivery);
+    }
+    RB_GC_GUARD(handles);
+    return delivered ? Qtrue : Qfalse;
+}
+
+void penstock_delivery_handle_init(void)
+{
+    handle_class = rb_const_get(penstock_module, rb_intern("DeliveryHandle"));
+    report_class = rb_const_get(penstock_module, rb_intern("DeliveryReport"));
+    rb_gc_register_mark_object(handle_class);
+    rb_gc_register_mark_object(report_class);
+    sym_not_persisted = ID2SYM(rb_intern("not_persisted"));
+    sym_possibly_persisted = ID2SYM(rb_intern("possibly_persisted"));
+    sym_persisted = ID2SYM(rb_intern("persisted"));
+
+    rb_undef_alloc_func(handle_class);
+    rb_define_method(handle_class, "pending?", handle_pending_p, 0);
+    rb_define_method(handle_class, "topic", handle_topic, 0);
+    rb_define_method(handle_class, "label", handle_label, 0);
+    rb_define_method(handle_class, "error", handle_error, 0);
+    rb_define_method(handle_class, "report", handle_report, 0);
+    rb_define_private_method(handle_class, "await", handle_await, 1);
+    rb_define_private_method(handle_class, "timeout_error", handle_timeout_error, 1);
+    rb_define_singleton_method(handle_class, "await_all", s_await_all, 2);
+}

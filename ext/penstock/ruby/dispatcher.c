@@ -1,0 +1,26 @@
+/* The dispatcher thread's side of the mailbox; the thread itself is lib/penstock/dispatcher.rb. */
+#include "ruby/penstock.h"
+
+/* The next mail as [address, level, text], waiting for it without the GVL; level nil: no more from there. */
+static VALUE s_next_mail(VALUE self)
+{
+    struct ps_mail *mail;
+    while (!(mail = ps_mailbox_take())) penstock_mailbox_wait();
+
+    VALUE address = ULL2NUM(mail->address), level = mail->level == PS_MAIL_LAST ? Qnil : INT2FIX(mail->level);
+    VALUE text = penstock_text_sized(mail->text, mail->size);
+    free(mail);
+    return rb_ary_new_from_args(3, address, level, text);
+}
+
+static VALUE s_dropped_mail(VALUE self)
+{
+    return ULL2NUM(ps_mailbox_dropped());
+}
+
+void penstock_dispatcher_init(void)
+{
+    VALUE dispatcher = rb_const_get(penstock_module, rb_intern("Dispatcher"));
+    rb_define_singleton_method(dispatcher, "next_mail", s_next_mail, 0);
+    rb_define_singleton_method(dispatcher, "dropped_mail", s_dropped_mail, 0);
+}

@@ -1,0 +1,169 @@
+/*
+ * The only file that makes and raises Penstock's errors. The classes, their wording and the advice they
+ * give stand in lib/penstock/error.rb; here a librdkafka code and its context become the arguments.
+ */
+#include "ruby/penstock.h"
+#include <ruby/encoding.h>
+#include <stdarg.h>
+
+VALUE penstock_error, penstock_config_error, penstock_message_error, penstock_closed_error, penstock_forked_error,
+    penstock_queue_full_error, penstock_produce_error, penstock_delivery_error, penstock_message_timed_out_error,
+    penstock_timeout_error, penstock_transaction_error, penstock_committed_error, penstock_fatal_error;
+static VALUE tls_error, authentication_error, security_protocol_error, unreachable_error;
+VALUE penstock_consumer_closed_error, penstock_consume_error, penstock_commit_error, penstock_consume_timeout_error;
+VALUE penstock_not_shareable_error;
+VALUE penstock_listener_deadlock_error;
+
+const struct penstock_error_context penstock_no_context = { .topic = Qnil, .partition = -1 };
+
+static ID id_build;
+
+static VALUE text_or_nil(const char *text)
+{
+    return text && *text ? penstock_text(text) : Qnil;
+}
+
+/* Error.build(text, number, name, description, [producer, consumer], brokers, problem, [topic, partition, offset],
+ * fatal, retriable, abortable) */
+VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context *context, VALUE text)
+{
+    char problem[256] = "";
+    const struct ps_client *client = context->client;
+    bool consumer = client && client->kind != &ps_producer_kind;
+    if (client && !ps_client_inherited(client)) ps_client_last_error((struct ps_client *)client, problem, sizeof(problem));
+    VALUE arguments[] = {
+        text,
+        INT2FIX(context->err),
+        context->err ? text_or_nil(rd_kafka_err2name(context->err)) : Qnil,
+        context->err ? text_or_nil(rd_kafka_err2str(context->err)) : Qnil,
+        rb_ary_new_from_args(2, client && !consumer ? text_or_nil(client->name) : Qnil, consumer ? text_or_nil(client->name) : Qnil),
+        client ? text_or_nil(client->brokers) : Qnil,
+        text_or_nil(problem),
+        rb_ary_new_from_args(3, context->topic, context->partition >= 0 ? INT2NUM(context->partition) : Qnil,
+                             context->offset ? LL2NUM(*context->offset) : Qnil),
+        context->fatal ? Qtrue : Qfalse,
+        context->retriable ? Qtrue : Qfalse,
+        context->abortable ? Qtrue : Qfalse,
+    };
+    return rb_funcallv(error_class, id_build, sizeof(arguments) / sizeof(*arguments), arguments);
+}
+
+void penstock_raise(VALUE error_class, const struct penstock_error_context *context, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    VALUE text = rb_enc_vsprintf(rb_utf8_encoding(), format, arguments);
+    va_end(arguments);
+    rb_exc_raise(penstock_error_new(error_class, context, text));
+}
+
+void penstock_raise_closed(const struct ps_client *client)
+{
+    struct penstock_error_context context = penstock_no_context;
+    context.client = client;
+    if (client->kind == &ps_producer_kind) penstock_raise(penstock_closed_error, &context, "the producer is closed");
+    penstock_raise(penstock_consumer_closed_error, &context, "the consumer is closed");
+}
+
+VALUE penstock_refused_error_class(enum ps_refused kind)
+{
+    switch (kind) {
+    case PS_REFUSED_TLS: return tls_error;
+    case PS_REFUSED_AUTHENTICATION: return authentication_error;
+    case PS_UNREACHABLE: return unreachable_error;
+    default: return security_protocol_error;
+    }
+}
+
+void penstock_raise_refused(enum ps_refused kind, const struct penstock_error_context *context, const char *text)
+{
+    const char *format = kind == PS_UNREACHABLE ? "%s" : "the brokers refuse this client (%s)";
+    penstock_raise(penstock_refused_error_class(kind), context, format, text);
+}
+
+void penstock_raise_if_refused(struct ps_client *client, VALUE topic)
+{
+    char text[512];
+    enum ps_refused kind = ps_refusal_now(&client->refusal, text, sizeof(text));
+    if (kind == PS_NOT_REFUSED) return;
+    struct penstock_error_context context = {
+        .err = ps_refusal_code(kind), .client = client, .topic = topic, .partition = -1, .retriable = true,
+    };
+    penstock_raise_refused(kind, &context, text);
+}
+
+static const char *whereabouts(const struct ps_delivery *delivery)
+{
+    switch (delivery->status) {
+    case RD_KAFKA_MSG_STATUS_NOT_PERSISTED: return "the message was not delivered and is not in the topic";
+    case RD_KAFKA_MSG_STATUS_PERSISTED: return "the message is in the topic, but something else failed";
+    default: return "the message was not acknowledged; it may be in the topic all the same";
+    }
+}
+
+/* A verdict that is a failure; nil for a message that was delivered. */
+VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topic)
+{
+    if (!delivery->err) return Qnil;
+    struct penstock_error_context context = {
+        .err = delivery->err,
+        .client = &delivery->batch->producer->client,
+        .topic = topic,
+        .partition = delivery->partition,
+        .retriable = delivery->status == RD_KAFKA_MSG_STATUS_NOT_PERSISTED,
+    };
+    VALUE text = penstock_text(whereabouts(delivery));
+    if (delivery->reason) text = rb_sprintf("%" PRIsVALUE " (%" PRIsVALUE ")", text, penstock_text(delivery->reason));
+    if (delivery->refused) return penstock_error_new(penstock_refused_error_class(delivery->refused), &context, text);
+    bool timed_out = delivery->err == RD_KAFKA_RESP_ERR__MSG_TIMED_OUT;
+    return penstock_error_new(timed_out ? penstock_message_timed_out_error : penstock_delivery_error, &context, text);
+}
+
+/* What Ruby keeps of where an error was raised is no object that Ractors can share; as Strings it is. */
+static VALUE error_freeze(VALUE self)
+{
+    VALUE lines = OBJ_FROZEN(self) ? Qnil : rb_funcall(self, rb_intern("backtrace"), 0);
+    if (!NIL_P(lines)) {
+        rb_funcall(self, rb_intern("set_backtrace"), 1, lines);
+        rb_ivar_set(self, rb_intern("bt_locations"), Qnil); /* Ruby's name for it, which no Ruby code can write */
+    }
+    return rb_call_super(0, NULL);
+}
+
+void penstock_error_init(void)
+{
+    static const struct {
+        VALUE *error_class;
+        const char *name;
+    } classes[] = {
+        { &penstock_error, "Error" },
+        { &penstock_config_error, "ConfigurationInvalidError" },
+        { &penstock_message_error, "MessageInvalidError" },
+        { &penstock_closed_error, "ProducerClosedError" },
+        { &penstock_forked_error, "ForkedError" },
+        { &penstock_queue_full_error, "QueueFullError" },
+        { &penstock_produce_error, "ProduceError" },
+        { &penstock_delivery_error, "DeliveryError" },
+        { &penstock_message_timed_out_error, "MessageTimedOutError" },
+        { &penstock_timeout_error, "WaitTimeoutError" },
+        { &penstock_transaction_error, "TransactionError" },
+        { &penstock_committed_error, "TransactionCommittedError" },
+        { &penstock_fatal_error, "FatalError" },
+        { &tls_error, "TlsError" },
+        { &authentication_error, "AuthenticationError" },
+        { &security_protocol_error, "SecurityProtocolError" },
+        { &unreachable_error, "BrokersUnreachableError" },
+        { &penstock_consumer_closed_error, "ConsumerClosedError" },
+        { &penstock_consume_error, "ConsumeError" },
+        { &penstock_commit_error, "CommitError" },
+        { &penstock_consume_timeout_error, "ConsumeTimeoutError" },
+        { &penstock_not_shareable_error, "NotShareableError" },
+        { &penstock_listener_deadlock_error, "ListenerDeadlockError" },
+    };
+    for (size_t i = 0; i < sizeof(classes) / sizeof(*classes); i++) {
+        *classes[i].error_class = rb_const_get(penstock_module, rb_intern(classes[i].name));
+        rb_gc_register_mark_object(*classes[i].error_class);
+    }
+    id_build = rb_intern("build");
+    rb_define_method(penstock_error, "freeze", error_freeze, 0);
+}

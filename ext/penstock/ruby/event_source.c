@@ -1,0 +1,296 @@
+/*
+ * Penstock::EventSource: Ruby's hold on a producer's queue of events (core/events.c), with the labels of messages in flight
+ * whose events somebody wants. The rest of it is lib/penstock/event_source.rb. Any thread of the main Ractor, in any process
+ * of the family; labels are put in from all Ractors.
+ */
+#include "ruby/penstock.h"
+#include <ruby/encoding.h>
+#include <string.h>
+
+static VALUE source_class;
+
+struct source_object {
+    _Atomic(struct ps_events *) events; /* owns a reference */
+    _Atomic bool held; /* nobody has to be told that something is about to happen */
+};
+
+/* In a forked child too: the parent's are there, until its queue has been replaced. */
+static void source_mark(void *data)
+{
+    const struct ps_events *events = atomic_load(&((struct source_object *)data)->events);
+    for (uint32_t i = 0; events && i < events->label_count; i++)
+        if (events->labels[i]) rb_gc_mark_movable(events->labels[i]);
+}
+
+static void source_compact(void *data)
+{
+    const struct ps_events *events = atomic_load(&((struct source_object *)data)->events);
+    for (uint32_t i = 0; events && i < events->label_count; i++)
+        if (events->labels[i]) events->labels[i] = rb_gc_location(events->labels[i]);
+}
+
+static void leave(struct ps_events *events)
+{
+    if (!events || events->generation != ps_generation()) return;
+    atomic_store(&events->wanted, 0);
+    atomic_store(&events->attached, false);
+    ps_events_clear(events);
+    ps_events_unref(events);
+}
+
+static void source_free(void *data)
+{
+    struct source_object *object = data;
+    leave(atomic_load(&object->events));
+    xfree(object);
+}
+
+static size_t source_size(const void *data)
+{
+    return sizeof(struct source_object) + sizeof(struct ps_events);
+}
+
+/* Not write-barrier protected: other Ractors put labels in, and have no hold on this object. */
+static const rb_data_type_t source_type = {
+    .wrap_struct_name = "Penstock::EventSource",
+    .function = { .dmark = source_mark, .dfree = source_free, .dsize = source_size, .dcompact = source_compact },
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static VALUE source_allocate(VALUE klass)
+{
+    struct source_object *object;
+    return TypedData_Make_Struct(klass, struct source_object, &source_type, object);
+}
+
+/* In a forked child an empty one takes the place of the parent's, whose events are the parent's to tell. */
+struct ps_events *penstock_event_source_get(VALUE self)
+{
+    struct source_object *object = rb_check_typeddata(self, &source_type);
+    struct ps_events *events = atomic_load(&object->events);
+    if (!events) rb_raise(rb_eTypeError, "uninitialized %" PRIsVALUE, rb_obj_class(self));
+    if (events->generation == ps_generation()) return events;
+
+    struct ps_events *fresh = ps_events_new(events->limit, events->drop_newest, ps_delivery_release);
+    if (!fresh) rb_memerror();
+    atomic_store(&fresh->wanted, atomic_load(&events->wanted));
+    if (!atomic_compare_exchange_strong(&object->events, &events, fresh)) {
+        ps_events_unref(fresh);
+        return events;
+    }
+    return fresh;
+}
+
+static VALUE source_initialize_queue(VALUE self, VALUE limit, VALUE drop_newest)
+{
+    struct source_object *object = rb_check_typeddata(self, &source_type);
+    if (atomic_load(&object->events)) rb_raise(rb_eTypeError, "already initialized");
+    struct ps_events *events = ps_events_new(NUM2UINT(limit), RTEST(drop_newest), ps_delivery_release);
+    if (!events) rb_memerror();
+    atomic_store(&object->events, events);
+    return self;
+}
+
+/* ---- labels ---- */
+
+void penstock_keep_label(struct ps_delivery *delivery, VALUE label)
+{
+    struct ps_events *events = NIL_P(label) ? NULL : delivery->batch->producer->events;
+    if (!ps_events_wanted(events, PS_EVENT_DELIVERED | PS_EVENT_FAILED)) return;
+    delivery->event.label = ps_events_keep_label(events, label);
+    if (!delivery->event.label) rb_memerror();
+}
+
+static VALUE give_label(struct ps_events *events, uint32_t number)
+{
+    return number ? (VALUE)ps_events_take_label(events, number) : Qnil;
+}
+
+/* ---- staying alive ---- */
+
+/* Before messages are sent whose verdicts somebody may have to be told of. Runs Ruby code, if it was not held. */
+void penstock_event_source_hold(VALUE self)
+{
+    const struct source_object *object = rb_check_typeddata(self, &source_type);
+    if (atomic_load(&object->held)) return;
+    if (!ps_events_wanted(penstock_event_source_get(self), PS_EVENT_DELIVERED | PS_EVENT_FAILED)) return;
+    rb_funcall(self, rb_intern("hold"), 0);
+}
+
+static VALUE source_set_held(VALUE self, VALUE held)
+{
+    struct source_object *object = rb_check_typeddata(self, &source_type);
+    atomic_store(&object->held, RTEST(held));
+    return held;
+}
+
+/* ---- taking ---- */
+
+static VALUE report_of(struct ps_events *events, struct ps_event *event)
+{
+    const struct ps_delivery *delivery = (const struct ps_delivery *)event;
+    const char *name = delivery->topic_name->text;
+    VALUE topic = penstock_name(name);
+    return penstock_delivery_report_new(delivery, topic, give_label(events, event->label));
+}
+
+static VALUE error_of(const struct ps_notice *notice)
+{
+    struct penstock_error_context context = penstock_no_context;
+    context.err = notice->err;
+    context.client = notice->client;
+    context.fatal = notice->fatal;
+    return penstock_error_new(notice->fatal ? penstock_fatal_error : penstock_error, &context,
+                              penstock_text(notice->text));
+}
+
+struct taking {
+    struct ps_events *events;
+    struct ps_event *event;
+};
+
+static VALUE item_of(VALUE arg)
+{
+    const struct taking *taking = (const struct taking *)arg;
+    const struct ps_notice *notice = (const struct ps_notice *)taking->event;
+    switch (taking->event->kind) {
+    case PS_EVENT_ERROR: return error_of(notice);
+    case PS_EVENT_STATISTICS: return penstock_json(notice->text, notice->size);
+    case PS_EVENT_CLOSED: return Qnil;
+    default: return report_of(taking->events, taking->event);
+    }
+}
+
+/*
+ * The next events, at most `max`: a DeliveryReport, an Error, statistics as a String, or nil: a client has ended.
+ * One that cannot be built (no memory) is lost, and what is wrong is raised.
+ */
+static VALUE source_take(VALUE self, VALUE max)
+{
+    struct ps_events *events = penstock_event_source_get(self);
+    VALUE items = rb_ary_new();
+    for (long i = NUM2LONG(max); i > 0; i--) {
+        struct taking taking = { .events = events, .event = ps_events_take(events) };
+        int state = 0;
+        if (!taking.event) break;
+        VALUE item = rb_protect(item_of, (VALUE)&taking, &state);
+        ps_event_free(events, taking.event);
+        if (state) rb_jump_tag(state);
+        rb_ary_push(items, item);
+    }
+    RB_GC_GUARD(self);
+    return items;
+}
+
+/* ---- asking and setting ---- */
+
+static VALUE source_address(VALUE self)
+{
+    return ULL2NUM(penstock_event_source_get(self)->address);
+}
+
+static VALUE source_set_wanted(VALUE self, VALUE kinds)
+{
+    struct ps_events *events = penstock_event_source_get(self);
+    atomic_store(&events->wanted, NUM2UINT(kinds));
+    return kinds;
+}
+
+static VALUE source_set_attached(VALUE self, VALUE attached)
+{
+    atomic_store(&penstock_event_source_get(self)->attached, RTEST(attached));
+    return attached;
+}
+
+static VALUE source_open_clients(VALUE self)
+{
+    return UINT2NUM(atomic_load(&penstock_event_source_get(self)->client));
+}
+
+static VALUE source_clear(VALUE self)
+{
+    ps_events_clear(penstock_event_source_get(self));
+    return self;
+}
+
+static VALUE source_busy_p(VALUE self)
+{
+    return ps_events_busy(penstock_event_source_get(self)) ? Qtrue : Qfalse;
+}
+
+/* [queued so far, dropped so far, waiting, labels kept] */
+static VALUE source_counts(VALUE self)
+{
+    struct ps_events *events = penstock_event_source_get(self);
+    return rb_ary_new_from_args(4, ULL2NUM(atomic_load(&events->queued)), ULL2NUM(atomic_load(&events->dropped)),
+                                UINT2NUM(atomic_load(&events->size)), UINT2NUM(ps_events_labels(events)));
+}
+
+enum { STALE_BYTES = 16384 };
+
+/*
+ * The collector takes for a reference whatever looks like one on a thread's stack, also what calls that are over have left
+ * there. Who waits in `next` for long would keep the last listener alive, and by it its producer (seen with Ruby 3.4). So
+ * listeners run in `apart`, where Ruby's interpreter has a frame of its own, and `next` wipes what was below.
+ */
+static VALUE s_apart(VALUE self)
+{
+    return rb_yield(Qnil);
+}
+
+static __attribute__((noinline)) void wipe_the_stack_below(void)
+{
+    char stale[STALE_BYTES];
+    memset(stale, 0, sizeof(stale));
+    __asm__ volatile("" : : "r"(stale) : "memory"); /* it has an effect */
+}
+
+/* next(calls, timeout_ms): waits for a source that has something to tell: [its address, how many others wait]; nil: none
+ * within the time, or called out of the wait. */
+static VALUE s_next(VALUE self, VALUE calls, VALUE timeout_ms)
+{
+    struct ps_events_wait wait = { .deadline_us = ps_deadline_us(NUM2LL(timeout_ms)), .calls = NUM2UINT(calls) };
+    wipe_the_stack_below();
+    penstock_events_wait(&wait);
+    return wait.found ? rb_ary_new_from_args(2, ULL2NUM(wait.found->address), UINT2NUM(wait.idle)) : Qnil;
+}
+
+static VALUE s_done(VALUE self, VALUE address, VALUE more)
+{
+    if (NIL_P(more)) ps_events_discard(NUM2ULL(address));
+    ps_events_done(NUM2ULL(address), RTEST(more));
+    return Qnil;
+}
+
+static VALUE s_calls(VALUE self)
+{
+    return UINT2NUM(ps_events_calls());
+}
+
+static VALUE s_call_all(VALUE self)
+{
+    ps_events_call_all();
+    return Qnil;
+}
+
+void penstock_event_source_init(void)
+{
+    source_class = rb_const_get(penstock_module, rb_intern("EventSource"));
+    rb_gc_register_mark_object(source_class);
+    rb_define_alloc_func(source_class, source_allocate);
+    rb_define_private_method(source_class, "initialize_queue", source_initialize_queue, 2);
+    rb_define_method(source_class, "address", source_address, 0);
+    rb_define_method(source_class, "wanted=", source_set_wanted, 1);
+    rb_define_method(source_class, "attached=", source_set_attached, 1);
+    rb_define_method(source_class, "held=", source_set_held, 1);
+    rb_define_method(source_class, "take", source_take, 1);
+    rb_define_method(source_class, "open_clients", source_open_clients, 0);
+    rb_define_method(source_class, "discard", source_clear, 0);
+    rb_define_method(source_class, "busy?", source_busy_p, 0);
+    rb_define_method(source_class, "counts", source_counts, 0);
+    rb_define_singleton_method(source_class, "apart", s_apart, 0);
+    rb_define_singleton_method(source_class, "next", s_next, 2);
+    rb_define_singleton_method(source_class, "done", s_done, 2);
+    rb_define_singleton_method(source_class, "calls", s_calls, 0);
+    rb_define_singleton_method(source_class, "call_all", s_call_all, 0);
+}

@@ -1,0 +1,121 @@
+/*
+ * The end of the process: closes what is still open, all at the same time, while Ruby can still wait for
+ * it. Armed when the library is loaded, so that it runs after the program's own at_exit blocks, which may
+ * still produce; and again when a client is opened after it ran, as in a test suite that runs at exit.
+ */
+#include "ruby/penstock.h"
+#include <ruby/vm.h>
+#include <unistd.h>
+
+enum { CLOSE_AT_ONCE = 1024, DESTROY_MS = 2000 };
+
+static _Atomic bool armed;
+
+static VALUE wait_for_close(VALUE arg)
+{
+    const struct ps_closing *closing = (const struct ps_closing *)arg;
+    const struct ps_client *client = closing->client;
+    int64_t close_by_us = atomic_load(&client->close_by_us);
+    int64_t deadline_us = close_by_us == PS_FOREVER ? PS_FOREVER : close_by_us + DESTROY_MS * 1000;
+
+    bool closed = penstock_wait(&closing->job->completion, deadline_us);
+    unsigned long long pending = client->kind->pending(client);
+    if (!closed && pending > 0) {
+        VALUE name = penstock_text(client->name);
+        fprintf(stderr, "penstock: [%s] %llu messages had no verdict yet when the process ended\n", RSTRING_PTR(name), pending);
+        RB_GC_GUARD(name);
+    }
+    return closed ? Qtrue : Qfalse;
+}
+
+/*
+ * An error of another thread that is raised here (Thread.abort_on_exception: it may be that a consumer it polls has just been
+ * closed) ends the program, which it is doing, and not the delivering. What else interrupts does: a signal, an exit, a kill.
+ */
+static bool await(struct ps_closing *closing, int *interrupted, VALUE *error)
+{
+    VALUE before = rb_errinfo();
+    for (;;) {
+        VALUE closed = rb_protect(wait_for_close, (VALUE)closing, interrupted);
+        if (!*interrupted) return RTEST(closed);
+        if (!rb_obj_is_kind_of(rb_errinfo(), rb_eStandardError)) return false;
+        if (ps_client_inherited(closing->client)) { /* a trap has forked: it is the parent that closes it */
+            rb_set_errinfo(before);
+            *interrupted = 0;
+            return false;
+        }
+        *error = rb_errinfo();
+        rb_set_errinfo(before);
+    }
+}
+
+/* Bounded by the clients' close_timeout, also for what is closing already. Interruptible. */
+static void close_all(void)
+{
+    VALUE buffer, error = Qnil;
+    struct ps_closing *closing = ALLOCV_N(struct ps_closing, buffer, CLOSE_AT_ONCE);
+    unsigned count;
+    int interrupted = 0;
+    bool all_closed = true;
+    do {
+        count = ps_registry_close_all(closing, CLOSE_AT_ONCE);
+        for (unsigned i = 0; i < count; i++) {
+            struct ps_client *client = closing[i].client;
+            if (!interrupted && !await(&closing[i], &interrupted, &error)) all_closed = false;
+            ps_job_abandon(closing[i].job);
+            ps_client_unref(client);
+        }
+    } while (count > 0 && all_closed && !interrupted);
+    ALLOCV_END(buffer);
+    if (interrupted) {
+        ps_registry_hurry(); /* await_closing sees to the rest */
+        rb_jump_tag(interrupted);
+    }
+    if (!NIL_P(error)) rb_exc_raise(error);
+}
+
+static VALUE log_unsent(VALUE unused)
+{
+    return rb_funcall(rb_const_get(penstock_module, rb_intern("Producer")), rb_intern("log_unsent"), 0);
+}
+
+static VALUE close_and_finish(VALUE dispatcher)
+{
+    close_all();
+    rb_funcall(rb_const_get(penstock_module, rb_intern("EventDispatcher")), rb_intern("finish"), 1, INT2FIX(1));
+    rb_funcall(dispatcher, rb_intern("finish"), 1, INT2FIX(1));
+    return Qnil;
+}
+
+static void at_exit(VALUE dispatcher)
+{
+    atomic_store(&armed, false);
+    rb_ensure(log_unsent, Qnil, close_and_finish, dispatcher);
+}
+
+/*
+ * When Ruby is gone: what was interrupted above, and what threads opened after the last at_exit block (it has been
+ * collected a moment ago), is still closing. Native threads must not run on while the process tears down what they use.
+ */
+static void await_closing(ruby_vm_t *vm)
+{
+    int64_t patience_us = ps_now_us() + DESTROY_MS * 1000;
+    while (ps_registry_closing_count() > 0) {
+        int64_t close_by_us = ps_registry_close_by_us();
+        bool delivering = close_by_us == PS_FOREVER || ps_now_us() < close_by_us + DESTROY_MS * 1000;
+        if (!delivering && ps_now_us() > patience_us) return;
+        usleep(1000);
+    }
+}
+
+void penstock_exit_init(void)
+{
+    ruby_vm_at_exit(await_closing);
+    penstock_exit_arm();
+}
+
+void penstock_exit_arm(void)
+{
+    if (atomic_exchange(&armed, true)) return;
+    rb_set_end_proc(at_exit, rb_const_get(penstock_module, rb_intern("Dispatcher")));
+}

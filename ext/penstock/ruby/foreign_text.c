@@ -1,0 +1,96 @@
+/*
+ * The only file that makes Ruby Strings of text from outside: the words of brokers and librdkafka, names of brokers, clusters and
+ * topics, statistics, log lines, and users' own Strings that become a part of a sentence. core/text.c says what happens to the
+ * bytes. `rake test:static` checks that no other file does this. Payloads, keys and the values of headers are data, which
+ * consumed_message.c copies as they are.
+ *
+ * With the GVL. Runs no Ruby code and acts on no interrupt, so that an event that is being taken meanwhile cannot get lost. The
+ * exception is penstock_printable, which may call an object's `to_s`.
+ */
+#include "ruby/penstock.h"
+#include <ruby/encoding.h>
+#include <string.h>
+
+static VALUE clean(const char *text, size_t size, enum ps_text_use use)
+{
+    size_t needed = ps_text_clean(NULL, 0, text, size, use);
+    VALUE string = rb_utf8_str_new(NULL, (long)needed);
+    ps_text_clean(RSTRING_PTR(string), needed + 1, text, size, use);
+    return string;
+}
+
+VALUE penstock_text_sized(const char *text, size_t size)
+{
+    return clean(text, size, PS_TEXT_SHOWN);
+}
+
+VALUE penstock_text(const char *text)
+{
+    return text ? penstock_text_sized(text, strlen(text)) : Qnil;
+}
+
+VALUE penstock_json(const char *text, size_t size)
+{
+    return rb_obj_freeze(clean(text, size, PS_TEXT_JSON));
+}
+
+/* Nearly all names are; an interned String of such a name is found without making one first. */
+static bool plain(const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (text[i] < ' ' || text[i] > '~') return false;
+    return true;
+}
+
+static VALUE interned(const char *text, enum ps_text_use use)
+{
+    size_t size = strlen(text);
+    if (plain(text, size)) return rb_enc_interned_str(text, (long)size, rb_utf8_encoding());
+    return rb_str_to_interned_str(clean(text, size, use));
+}
+
+VALUE penstock_name(const char *name)
+{
+    return interned(name, PS_TEXT_SHOWN);
+}
+
+VALUE penstock_header_name(const char *name)
+{
+    return interned(name, PS_TEXT_NAME);
+}
+
+VALUE penstock_setting(const char *value)
+{
+    return clean(value, strlen(value), PS_TEXT_NAME);
+}
+
+/* ---- Ruby's Strings ---- */
+
+static VALUE to_utf8(VALUE string)
+{
+    rb_encoding *encoding = rb_enc_get(string), *utf8 = rb_utf8_encoding();
+    if (encoding == utf8 || encoding == rb_ascii8bit_encoding() || encoding == rb_usascii_encoding()) return string;
+    /* Returns the String itself if there is no way from its encoding, such as UTF-7: then its bytes have to do. */
+    return rb_str_conv_enc_opts(string, encoding, utf8, ECONV_INVALID_REPLACE | ECONV_UNDEF_REPLACE, Qnil);
+}
+
+VALUE penstock_printable(VALUE object)
+{
+    VALUE given = SYMBOL_P(object) ? rb_sym2str(object) : rb_obj_as_string(object);
+    VALUE text = to_utf8(given);
+    VALUE string = clean(RSTRING_PTR(text), RSTRING_LEN(text), PS_TEXT_SHOWN);
+    RB_GC_GUARD(text);
+    bool same = rb_enc_get(given) == rb_utf8_encoding() && RSTRING_LEN(given) == RSTRING_LEN(string) &&
+                memcmp(RSTRING_PTR(given), RSTRING_PTR(string), RSTRING_LEN(given)) == 0;
+    return same ? given : string;
+}
+
+static VALUE s_printable(VALUE self, VALUE object)
+{
+    return penstock_printable(object);
+}
+
+void penstock_foreign_text_init(void)
+{
+    rb_define_singleton_method(rb_const_get(penstock_module, rb_intern("Text")), "printable", s_printable, 1);
+}

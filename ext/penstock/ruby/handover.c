@@ -1,0 +1,266 @@
+/*
+ * Handing checked messages to librdkafka, with or without the GVL: prepared with it, handed over by
+ * whichever thread produces, in one go or, when the queue is full, in several. What librdkafka has taken
+ * is the core's; what it does not take gets a verdict at once.
+ */
+#include "ruby/penstock.h"
+#include <string.h>
+
+static void refuse(struct penstock_refusal *refusal, rd_kafka_resp_err_t err, const char *text)
+{
+    refusal->err = err;
+    snprintf(refusal->text, sizeof(refusal->text), "%s", text);
+}
+
+/* ---- preparing: with the GVL ---- */
+
+static bool copy_partition_key(struct ps_delivery *delivery, const struct penstock_bytes *key)
+{
+    if (NIL_P(key->string)) return true;
+    struct ps_bytes *bytes = malloc(sizeof(*bytes) + key->size);
+    if (!bytes) return false;
+    bytes->size = key->size;
+    memcpy(bytes->data, RSTRING_PTR(key->string), bytes->size);
+    delivery->partition_key = bytes;
+    return true;
+}
+
+static bool prepare(struct penstock_handover *handover, uint32_t i, char **copies)
+{
+    struct penstock_message *message = &handover->messages[i];
+    const struct penstock_message *last = i > 0 ? message - 1 : NULL;
+
+    message->native_topic = last && last->topic == message->topic
+                                ? last->native_topic
+                                : ps_producer_topic(handover->producer, RSTRING_PTR(message->topic), RSTRING_LEN(message->topic));
+    if (!message->native_topic || !copy_partition_key(&handover->batch->deliveries[i], &message->partition_key)) return false;
+    penstock_message_to_bytes(message, copies);
+    return true;
+}
+
+bool penstock_handover_prepare(struct penstock_handover *handover, bool release, size_t copies_size)
+{
+    char *copies = NULL;
+    if (release) {
+        handover->copies = copies = ps_block_take(copies_size);
+        if (!copies) return false;
+    }
+    if (!ps_client_enter(&handover->producer->client)) return true; /* the next step will say so */
+    while (handover->prepared < handover->batch->size && prepare(handover, handover->prepared, release ? &copies : NULL))
+        handover->prepared++;
+    ps_client_exit(&handover->producer->client); /* a client that can be entered again is still open, and has its topics */
+    return true;
+}
+
+/* ---- handing over ---- */
+
+/* RUN: messages for which librdkafka is called, and clocks are read, once. A batch of twice SERVE_EVERY serves its own
+ * client. */
+enum { RUN = 64, SERVE_EVERY = 1024 };
+
+/* Says no more than rd_kafka_produce_batch can. */
+static bool is_plain(const struct penstock_message *message)
+{
+    return message->partition == RD_KAFKA_PARTITION_UA && !message->timestamp && !message->native_headers;
+}
+
+/*
+ * Hands over plain messages of one topic from the first of `messages` on, a tenth faster than one by one. Returns how
+ * many were taken. After the first that is not, librdkafka takes none: a full queue, a fatal error and an unknown topic
+ * (its state is locked for the call) concern all that follow, and message.c has refused what is too large.
+ */
+static uint32_t enqueue_run(const struct penstock_message *messages, struct ps_delivery *deliveries, uint32_t limit)
+{
+    rd_kafka_message_t run[RUN];
+    uint32_t length = 0, taken = 0;
+    while (length < limit && is_plain(&messages[length]) && messages[length].native_topic == messages->native_topic) {
+        const struct penstock_message *message = &messages[length];
+        run[length] = (rd_kafka_message_t){
+            .payload = (void *)message->payload.data,
+            .len = message->payload.size,
+            .key = (void *)message->key.data,
+            .key_len = message->key.size,
+            ._private = &deliveries[length],
+        };
+        length++;
+    }
+    if (length == 0) return 0;
+    int64_t now_us = ps_now_us();
+    for (uint32_t i = 0; i < length; i++) deliveries[i].latency_us = now_us;
+    rd_kafka_produce_batch(messages->native_topic->rkt, RD_KAFKA_PARTITION_UA, RD_KAFKA_MSG_F_COPY, run, (int)length);
+    while (taken < length && !run[taken].err) taken++;
+    return taken;
+}
+
+static rd_kafka_vu_t bytes_vu(rd_kafka_vtype_t type, const struct penstock_bytes *bytes)
+{
+    return (rd_kafka_vu_t){ .vtype = type, .u.mem = { (void *)bytes->data, bytes->size } };
+}
+
+/* Any message, and if librdkafka does not take it, why. */
+static void enqueue(struct ps_producer *producer, struct penstock_message *message, struct ps_delivery *delivery,
+                    struct penstock_refusal *refusal)
+{
+    rd_kafka_vu_t arguments[8] = {
+        { .vtype = RD_KAFKA_VTYPE_RKT, .u.rkt = message->native_topic->rkt },
+        { .vtype = RD_KAFKA_VTYPE_PARTITION, .u.i32 = message->partition },
+        { .vtype = RD_KAFKA_VTYPE_MSGFLAGS, .u.i = RD_KAFKA_MSG_F_COPY },
+        { .vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = delivery },
+        { .vtype = RD_KAFKA_VTYPE_TIMESTAMP, .u.i64 = message->timestamp },
+        bytes_vu(RD_KAFKA_VTYPE_VALUE, &message->payload),
+        bytes_vu(RD_KAFKA_VTYPE_KEY, &message->key),
+        { .vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = message->native_headers },
+    };
+    delivery->latency_us = ps_now_us();
+    rd_kafka_error_t *error = rd_kafka_produceva(producer->client.rk, arguments, message->native_headers ? 8 : 7);
+    if (!error) {
+        message->native_headers = NULL;
+        return;
+    }
+    refuse(refusal, rd_kafka_error_code(error), rd_kafka_error_string(error));
+    refusal->fatal = rd_kafka_error_is_fatal(error);
+    rd_kafka_error_destroy(error);
+}
+
+/*
+ * Nothing is handed to librdkafka while no broker can be reached and that has lasted for longer than it may: the messages fail at
+ * once. But for a transaction's, which librdkafka has to see fail, so that it does not commit without them: those are purged later.
+ */
+static bool reject_unreachable(struct penstock_handover *handover)
+{
+    struct ps_producer *producer = handover->producer;
+    if (producer->settings.transactional || !ps_refusal_unreachable(&producer->client.refusal)) return false;
+    refuse(&handover->refusal, ps_refusal_code(PS_UNREACHABLE), "no broker can be reached");
+    return true;
+}
+
+/* Hands messages over up to the first refusal. */
+static void hand_over(struct penstock_handover *handover)
+{
+    struct ps_producer *producer = handover->producer;
+    if (reject_unreachable(handover)) return;
+    struct ps_delivery *deliveries = handover->batch->deliveries;
+    uint32_t size = handover->prepared, i = handover->sent, served = i;
+    bool serving = size - i >= 2 * SERVE_EVERY && ps_poller_borrow(&producer->polled);
+
+    while (i < size) {
+        uint32_t limit = size - i < RUN ? size - i : RUN;
+        uint32_t taken = enqueue_run(&handover->messages[i], &deliveries[i], limit);
+        i += taken;
+        if (taken < limit) {
+            struct penstock_refusal refusal = { 0 };
+            enqueue(producer, &handover->messages[i], &deliveries[i], &refusal);
+            if (refusal.err) {
+                handover->refusal = refusal;
+                if (refusal.err != RD_KAFKA_RESP_ERR__QUEUE_FULL) ps_completion_wake(&producer->space); /* took some for a moment */
+                break;
+            }
+            i++;
+        }
+        if (serving && i - served >= SERVE_EVERY) {
+            ps_poller_serve(&producer->polled, NULL, PS_FOREVER);
+            served = i;
+        }
+    }
+    if (serving) ps_poller_hand_back(&producer->polled);
+    handover->sent = i;
+}
+
+static uint64_t handed_over_bytes(const struct penstock_handover *handover, uint32_t from)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = from; i < handover->sent; i++)
+        bytes += handover->messages[i].payload.size + handover->messages[i].key.size;
+    return bytes;
+}
+
+void *penstock_handover_nogvl(void *arg)
+{
+    struct penstock_handover *handover = arg;
+    struct ps_producer *producer = handover->producer;
+
+    if (ps_client_enter(&producer->client)) {
+        uint32_t rest = handover->prepared - handover->sent;
+        atomic_fetch_add(&producer->accepted, rest); /* before: a verdict may be in before its message's turn is over */
+        hand_over(handover);
+        atomic_fetch_sub(&producer->accepted, handover->prepared - handover->sent);
+        atomic_fetch_add_explicit(&producer->accepted_bytes, handed_over_bytes(handover, handover->prepared - rest),
+                                  memory_order_relaxed);
+        ps_client_exit(&producer->client);
+        if (handover->sent == handover->prepared && handover->prepared < handover->batch->size)
+            refuse(&handover->refusal, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "librdkafka refused the topic, or out of memory");
+    } else {
+        refuse(&handover->refusal, RD_KAFKA_RESP_ERR__DESTROY, "the producer is closed");
+    }
+    if (handover->sent == handover->batch->size) {
+        ps_block_give(handover->copies); /* librdkafka has its own */
+        handover->copies = NULL;
+    }
+    return NULL;
+}
+
+static void keep(struct penstock_bytes *bytes, char **copies)
+{
+    if (!bytes->data) return;
+    bytes->data = memcpy(*copies, bytes->data, bytes->size);
+    *copies += bytes->size;
+}
+
+bool penstock_handover_keep_bytes(struct penstock_handover *handover)
+{
+    if (handover->copies) return true; /* prepared for it */
+    size_t size = 0;
+    for (uint32_t i = handover->sent; i < handover->prepared; i++)
+        size += handover->messages[i].payload.size + handover->messages[i].key.size;
+    char *copies = handover->copies = ps_block_take(size);
+    if (!copies) return false;
+    for (uint32_t i = handover->sent; i < handover->prepared; i++) {
+        keep(&handover->messages[i].payload, &copies);
+        keep(&handover->messages[i].key, &copies);
+    }
+    return true;
+}
+
+bool penstock_handover_queue_full(const struct penstock_handover *handover)
+{
+    return handover->sent < handover->batch->size && handover->refusal.err == RD_KAFKA_RESP_ERR__QUEUE_FULL;
+}
+
+bool penstock_handover_unreachable(const struct penstock_handover *handover)
+{
+    return handover->sent < handover->batch->size && handover->refusal.err == ps_refusal_code(PS_UNREACHABLE);
+}
+
+bool penstock_handover_place_unknown(const struct penstock_handover *handover)
+{
+    rd_kafka_resp_err_t err = handover->refusal.err;
+    return handover->sent < handover->batch->size &&
+           (err == RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION || err == RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC);
+}
+
+void penstock_handover_give_up(struct penstock_handover *handover, rd_kafka_resp_err_t err)
+{
+    for (uint32_t i = handover->sent; i < handover->prepared; i++)
+        if (handover->messages[i].native_headers) rd_kafka_headers_destroy(handover->messages[i].native_headers);
+    ps_block_give(handover->copies);
+    handover->copies = NULL;
+    ps_batch_never_sent(handover->batch, handover->sent, err);
+}
+
+VALUE penstock_handover_error(const struct penstock_handover *handover)
+{
+    const struct penstock_refusal *refusal = &handover->refusal;
+    struct penstock_error_context context = {
+        .err = refusal->err,
+        .client = &handover->producer->client,
+        .topic = handover->messages[handover->sent].topic,
+        .partition = handover->messages[handover->sent].partition,
+        .fatal = refusal->fatal,
+        .retriable = refusal->err == RD_KAFKA_RESP_ERR__QUEUE_FULL,
+    };
+    VALUE error_class = penstock_produce_error;
+    if (refusal->err == RD_KAFKA_RESP_ERR__QUEUE_FULL) error_class = penstock_queue_full_error;
+    if (refusal->err == RD_KAFKA_RESP_ERR__DESTROY) error_class = penstock_closed_error;
+    if (refusal->err == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE) error_class = penstock_message_error;
+    return penstock_error_new(error_class, &context, penstock_text(refusal->text));
+}

@@ -1,0 +1,278 @@
+/*
+ * The only file that releases the GVL. RB_NOGVL_INTR_FAIL everywhere: Ruby then neither runs the body
+ * while an interrupt is pending nor acts on one before we have put our things in order; we ask for
+ * interrupts ourselves (rb_thread_check_ints), at points where nothing is held.
+ */
+#include "ruby/penstock.h"
+
+#ifdef __linux__
+/* Our unblock function is one atomic and one futex(2). Saying so spares Ruby 3.1 a helper thread per wait. */
+#define WAIT_FLAGS (RB_NOGVL_INTR_FAIL | RB_NOGVL_UBF_ASYNC_SAFE)
+#else
+#define WAIT_FLAGS RB_NOGVL_INTR_FAIL
+#endif
+
+/* When nothing is held. A trap may have forked: what is waited for is the parent's then, and its locks may be held for
+ * ever. */
+static void check_ints(unsigned generation)
+{
+    rb_thread_check_ints();
+    penstock_check_forked(generation);
+}
+
+void penstock_check_forked(unsigned generation)
+{
+    if (generation == ps_generation()) return;
+    penstock_raise(penstock_forked_error, &penstock_no_context,
+                   "the process was forked while this thread waited; only the parent learns what it waited for");
+}
+
+struct call {
+    void *(*body)(void *);
+    void *arg;
+    bool done;
+};
+
+static void *call_nogvl(void *arg)
+{
+    struct call *call = arg;
+    call->body(call->arg);
+    call->done = true;
+    return NULL;
+}
+
+/* ---- calls ---- */
+
+struct call_job {
+    struct ps_job job;
+    struct call call;
+};
+
+static void call_run_nogvl(struct ps_job *job)
+{
+    call_nogvl(&((struct call_job *)job)->call);
+}
+
+static void call_release_nogvl(struct ps_job *job)
+{
+    free(job);
+}
+
+static VALUE await_call(VALUE job)
+{
+    penstock_wait(&((struct ps_job *)job)->completion, PS_FOREVER);
+    return Qnil;
+}
+
+static void *await_call_nogvl(void *arg)
+{
+    struct ps_job *job = arg;
+    struct ps_waiter waiter = { 0 };
+    while (ps_waiter_join(&waiter, &job->completion, NULL)) {
+        ps_waiter_sleep(&waiter, PS_FOREVER);
+        ps_waiter_leave(&waiter, &job->completion);
+    }
+    return NULL;
+}
+
+/* On a thread of its own, while other fibers go on. The call uses what is on our stack, so who is interrupted waits for its
+ * end all the same; but not in a forked child, which has no such thread. False: there is none to be had. */
+static bool call_beside(void *(*body)(void *), void *arg)
+{
+    unsigned generation = ps_generation();
+    struct call_job *beside = calloc(1, sizeof(*beside));
+    if (!beside) return false;
+    beside->call = (struct call){ .body = body, .arg = arg };
+    ps_job_init(&beside->job, call_run_nogvl, call_release_nogvl);
+    bool started = ps_job_start(&beside->job, "penstock.call") == 0;
+    int interrupted = 0;
+    if (started) rb_protect(await_call, (VALUE)&beside->job, &interrupted);
+    if (interrupted && generation == ps_generation()) penstock_nogvl_now(await_call_nogvl, &beside->job);
+    ps_job_unref(&beside->job);
+    if (interrupted) rb_jump_tag(interrupted);
+    return started;
+}
+
+void penstock_nogvl(void *(*body)(void *), void *arg)
+{
+    if (!NIL_P(penstock_fiber_scheduler()) && call_beside(body, arg)) return;
+    struct call call = { .body = body, .arg = arg };
+    unsigned generation = ps_generation();
+    for (;;) {
+        rb_nogvl(call_nogvl, &call, NULL, NULL, WAIT_FLAGS);
+        if (call.done) return;
+        check_ints(generation);
+    }
+}
+
+void penstock_nogvl_now(void *(*body)(void *), void *arg)
+{
+    struct call call = { .body = body, .arg = arg };
+    rb_nogvl(call_nogvl, &call, NULL, NULL, WAIT_FLAGS);
+    if (!call.done) body(arg);
+}
+
+/* ---- waiting ---- */
+
+struct sleep {
+    struct ps_waiter waiter;
+    struct ps_polled *watched; /* NULL: none */
+    int64_t deadline_us;
+};
+
+static void end_watch(struct sleep *sleep)
+{
+    if (sleep->watched) ps_watch_end(sleep->watched);
+    sleep->watched = NULL;
+}
+
+static void *sleep_nogvl(void *arg)
+{
+    struct sleep *sleep = arg;
+    if (sleep->watched) ps_watch_sleep(sleep->watched, &sleep->waiter, sleep->deadline_us);
+    else ps_waiter_sleep(&sleep->waiter, sleep->deadline_us);
+    end_watch(sleep); /* others need not wait until we have the GVL */
+    return NULL;
+}
+
+static void begin_watch(struct sleep *sleep, const struct penstock_wait *wait)
+{
+    if (wait->watched && ps_watch_begin(wait->watched, &sleep->waiter)) sleep->watched = wait->watched;
+}
+
+/* Joined before the attempt: what would make it succeed after that interrupts the sleep. */
+static bool wait_as_thread(const struct penstock_wait *wait)
+{
+    struct sleep sleep = { .deadline_us = wait->deadline_us }; /* a waiter of no fiber's */
+    unsigned generation = ps_generation();
+    check_ints(generation); /* those deferred until a blocking call: this is one */
+    for (;;) {
+        begin_watch(&sleep, wait);
+        bool joined = ps_waiter_join(&sleep.waiter, wait->completion, wait->settled);
+        bool done = wait->attempt ? wait->attempt(wait->arg) : !joined;
+        if (!done) rb_nogvl(sleep_nogvl, &sleep, ps_waiter_interrupt, &sleep.waiter, WAIT_FLAGS);
+        end_watch(&sleep);
+        if (joined) ps_waiter_leave(&sleep.waiter, wait->completion);
+        if (done || atomic_load(&sleep.waiter.state) == PS_DONE) return true;
+        check_ints(generation); /* may raise; the waiter is no longer linked */
+        if (wait->deadline_us != PS_FOREVER && ps_now_us() >= wait->deadline_us) return false;
+    }
+}
+
+static bool wait_for(const struct penstock_wait *wait)
+{
+    VALUE scheduler = penstock_fiber_scheduler();
+    return NIL_P(scheduler) ? wait_as_thread(wait) : penstock_wait_as_fiber(scheduler, wait);
+}
+
+bool penstock_wait(struct ps_completion *completion, int64_t deadline_us)
+{
+    struct penstock_wait wait = { .completion = completion, .deadline_us = deadline_us };
+    return wait_for(&wait);
+}
+
+static bool wait_for_verdicts(struct ps_batch *batch, const _Atomic bool *settled, int64_t deadline_us)
+{
+    struct penstock_wait wait = {
+        .completion = &batch->completion, .settled = settled, .watched = &batch->producer->polled, .deadline_us = deadline_us,
+    };
+    return wait_for(&wait);
+}
+
+bool penstock_wait_batch(struct ps_batch *batch, int64_t deadline_us)
+{
+    return wait_for_verdicts(batch, NULL, deadline_us);
+}
+
+bool penstock_wait_delivery(const struct ps_delivery *delivery, int64_t deadline_us)
+{
+    return wait_for_verdicts(delivery->batch, &delivery->settled, deadline_us);
+}
+
+/* It watches no client: each event would interrupt it. */
+
+bool penstock_wait_for_space(struct ps_producer *producer, bool (*attempt)(void *), void *arg, int64_t deadline_us)
+{
+    struct penstock_wait wait = {
+        .completion = &producer->space, .attempt = attempt, .arg = arg, .deadline_us = deadline_us,
+    };
+    return wait_for(&wait);
+}
+
+struct job_wait {
+    struct ps_job *job;
+    int64_t deadline_us;
+};
+
+static VALUE job_wait_body(VALUE arg)
+{
+    struct job_wait *wait = (struct job_wait *)arg;
+    return penstock_wait(&wait->job->completion, wait->deadline_us) ? Qtrue : Qfalse;
+}
+
+static VALUE job_wait_ensure(VALUE arg)
+{
+    ps_job_abandon(((struct job_wait *)arg)->job);
+    return Qnil;
+}
+
+/* The job outlives an asker that is interrupted; see ps_job.abandoned. */
+bool penstock_wait_job(struct ps_job *job, int64_t deadline_us)
+{
+    struct job_wait wait = { .job = job, .deadline_us = deadline_us };
+    return RTEST(rb_ensure(job_wait_body, (VALUE)&wait, job_wait_ensure, (VALUE)&wait));
+}
+
+static void *mailbox_wait_nogvl(void *unused)
+{
+    ps_mailbox_wait();
+    return NULL;
+}
+
+void penstock_mailbox_wait(void)
+{
+    rb_nogvl(mailbox_wait_nogvl, NULL, ps_mailbox_interrupt, NULL, RB_NOGVL_INTR_FAIL);
+    rb_thread_check_ints();
+}
+
+static void *events_wait_nogvl(void *wait)
+{
+    ps_events_next(wait);
+    return NULL;
+}
+
+static VALUE check_interrupts(VALUE unused)
+{
+    rb_thread_check_ints();
+    return Qnil;
+}
+
+void penstock_events_wait(struct ps_events_wait *wait)
+{
+    int interrupted = 0;
+    rb_nogvl(events_wait_nogvl, wait, ps_events_interrupt, wait, WAIT_FLAGS);
+    rb_protect(check_interrupts, Qnil, &interrupted);
+    if (!interrupted) return;
+    if (wait->found) ps_events_done(wait->found->address, true);
+    rb_jump_tag(interrupted);
+}
+
+struct bell_wait {
+    struct ps_bell *bell;
+    uint32_t heard;
+};
+
+static bool has_rung(void *arg)
+{
+    const struct bell_wait *wait = arg;
+    return atomic_load(&wait->bell->rings) != wait->heard;
+}
+
+void penstock_wait_bell(struct ps_bell *bell, uint32_t heard, int64_t deadline_us)
+{
+    struct bell_wait bell_wait = { .bell = bell, .heard = heard };
+    struct penstock_wait wait = {
+        .completion = &bell->sleepers, .attempt = has_rung, .arg = &bell_wait, .deadline_us = deadline_us,
+    };
+    wait_for(&wait);
+}

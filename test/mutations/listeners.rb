@@ -2,8 +2,8 @@
 
 # What keeps a listener from hurting anybody but its own producer (docs/events.md).
 module ListenerMutations
-  DISPATCHER = "lib/penstock/event_dispatcher.rb"
-  SOURCE = "lib/penstock/event_source.rb"
+  DISPATCHER = "lib/penstock/instrumentation/event_dispatcher.rb"
+  SOURCE = "lib/penstock/native/event_source.rb"
   EVENTS = "ext/penstock/core/events.c"
 
   def self.define(name, only, **options) = Mutation.define("listeners: #{name}", test: "test/listeners_test.rb", only:, **options)

@@ -3,6 +3,7 @@
 require "logger"
 require "stringio"
 require_relative "gc_pressure"
+require_relative "internal"
 require_relative "plain_scheduler"
 
 # Each native class in full use, while the garbage collector does what it can; for programs of their own, whose ARGV is a class,
@@ -190,7 +191,7 @@ class GCExercises
     one = making(connect: false, "bootstrap.servers": "127.0.0.1:1", log_level: 0, "security.protocol": "sasl_plaintext",
                  "sasl.mechanism": "OAUTHBEARER") { |config| config.oauth.token_provider_listener = provider }
     relieved { one.produce_async(topic: @topic, payload: "x") && taken.push(taken.pop) }
-    -> { same Penstock::Bearer, taken.pop.class }
+    -> { same Internal::Bearer, taken.pop.class }
   end
 
   def fiber_group = in_fibers(making)

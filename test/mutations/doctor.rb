@@ -2,8 +2,8 @@
 
 Mutation.define "doctor: tells of an ffi below 1.17",
                 file: "lib/penstock/doctor/conflicting_libraries.rb",
-                from: "next Fact.ok(\"ffi\", text) if Gem::Version.new(version).release >= FFI_MENDED",
-                to: "next Fact.ok(\"ffi\", text) if version >= FFI_MENDED.to_s",
+                from: "next Fact.ok(\"ffi\", text) if Gem::Version.new(version).release >= Gem::Version.new(FFI_MENDED)",
+                to: "next Fact.ok(\"ffi\", text) if version >= FFI_MENDED",
                 test: "test/doctor_test.rb", only: "test_an_old_ffi_in_the_process_or_the_bundle_is_a_problem"
 
 Mutation.define "doctor: a second librdkafka is found by what it exports",

@@ -115,12 +115,12 @@ Mutation.define("ractors: producers that have gone are not found any more",
 Mutation.define("ractors: middleware bars the handles of producers that are disconnected too", **RACTORS,
                 file: "lib/penstock/producer/middleware.rb",
                 from: "def tell_producers = Producer",
-                to: "def tell_producers = Client.open_count.zero? ? [] : Producer",
+                to: "def tell_producers = Native::Client.open_count.zero? ? [] : Producer",
                 only: "test_middleware_that_comes_while_nothing_is_connected_makes_calls_raise")
 Mutation.define("ractors: so do listeners to all producers", **RACTORS,
                 file: "lib/penstock/instrumentation/monitor.rb",
                 from: "      Producer.all.each(&:listeners_changed)\n",
-                to: "      Producer.all.each(&:listeners_changed) unless Client.open_count.zero?\n",
+                to: "      Producer.all.each(&:listeners_changed) unless Native::Client.open_count.zero?\n",
                 only: "test_a_listener_to_all_that_comes_while_nothing_is_connected_makes_calls_raise")
 Mutation.define("ractors: what bars the handles is looked at and said by one thread at a time", **RACTORS,
                 file: "lib/penstock/producer/ractor_support.rb",
@@ -129,8 +129,8 @@ Mutation.define("ractors: what bars the handles is looked at and said by one thr
                 only: "test_what_stands_in_the_way_is_looked_at_by_one_thread_at_a_time")
 Mutation.define("ractors: a close takes no handles of what was sent", **RACTORS,
                 file: "lib/penstock/producer/resending.rb",
-                from: "        raise if handles.empty?\n\n        false\n",
-                to: "        raise\n",
+                from: "      raise if handles.empty?\n\n      false\n",
+                to: "      raise\n",
                 only: "test_a_batch_that_is_half_sent_when_the_producer_closes_keeps_the_handles_of_what_was_sent")
 Mutation.define("ractors: a handle made beside a close is closed", **RACTORS,
                 file: "lib/penstock/producer/connection.rb",

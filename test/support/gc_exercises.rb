@@ -10,7 +10,7 @@ require_relative "plain_scheduler"
 # the pressure, a cluster's address and a topic of its. The cluster's process is under no pressure, and neither is what makes a
 # producer or a consumer and connects it: that is mostly Ruby, which would take a minute; gc_test.rb does it once.
 class GCExercises
-  CLASSES = %i[attendant bearer client client_slot consumer delivery_handle embedded_cluster event_source fiber_group message
+  CLASSES = %i[attendant bearer client client_reference consumer delivery_handle embedded_cluster event_source fiber_group message
                poller secret shareable_producer].freeze
   PRESSURES = %i[stress auto_compact verify_compaction].freeze
   ROUNDS = 20
@@ -97,7 +97,7 @@ class GCExercises
   end
 
   # The client it has is given up, and another one asked for.
-  def client_slot
+  def client_reference
     one = making
     handles = each_round { one.shareable }
     one.disconnect

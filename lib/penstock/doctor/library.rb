@@ -52,6 +52,7 @@ module Penstock
       def sasl
         mechanisms = MECHANISMS.select { |_, feature| @features.include?(feature) }.keys
         return Fact.note("sasl", "librdkafka was built without it") if mechanisms.empty?
+
         mended = number(@linked) >= Gem::Version.new(SCRAM_MENDED)
         return Fact.ok("sasl", mechanisms.join(", ")) if mended || !@features.include?("sasl_scram")
 

@@ -4,6 +4,7 @@ require_relative "support/advertising_broker"
 require_relative "support/allocation_counts"
 AllocationCounts.preload
 require "penstock"
+require_relative "support/internal"
 require "timeout"
 
 # Goes through every error path many times, and looks whether all that was made of librdkafka's has been destroyed, and whether
@@ -321,7 +322,7 @@ class Allocations
     # What was kept from loop to loop.
     def close
       instance_variables.map { |name| instance_variable_get(name) }.each do |kept|
-        kept.close(0) if kept.is_a?(Penstock::Client)
+        kept.close(0) if kept.is_a?(Internal::Client)
         kept.close(timeout: 2) if kept.is_a?(Penstock::Consumer)
       end
     end
@@ -399,7 +400,7 @@ class Allocations
     deadline = now + PATIENCE
     loop do
       3.times { GC.start }
-      break if Penstock::Client.open_count.zero? || now > deadline
+      break if Internal::Client.open_count.zero? || now > deadline
 
       sleep 0.02
     end

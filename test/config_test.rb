@@ -230,7 +230,7 @@ class ConfigTest < PenstockTest
       assert_match(/config\.id must be/, invalid { |config| config.id = value })
       assert_raises(Penstock::VariantInvalidError) { producer.with(topic_config: { acks: value }) }
       assert_raises(Penstock::VariantInvalidError) { producer.with(topic_config: { value => 1 }) }
-      assert_raises(Penstock::ConfigurationInvalidError) { Penstock::Settings.read("acks", value) }
+      assert_raises(Penstock::ConfigurationInvalidError) { Internal::Settings.read("acks", value) }
     end
   end
 
@@ -343,7 +343,7 @@ class ConfigTest < PenstockTest
     before = held
     yield
     eventually(20, "#{before} became #{held}") { held.all? { |what, count| count <= before[what] } }
-    assert_equal 0, Penstock::Client.open_count
+    assert_equal 0, Internal::Client.open_count
   end
 
   def test_new_connects_nothing_and_starts_no_thread

@@ -225,7 +225,7 @@ class ConsumerTest < ConsumerTestCase
     assert_match(/at least 1/, assert_raises(ArgumentError) { one.poll_batch(0) }.message)
     assert_match(/not negative/, assert_raises(ArgumentError) { one.poll(-1) }.message)
     assert_match(/Integer, Float or nil/, assert_raises(ArgumentError) { one.poll("1") }.message)
-    assert_equal 0, Penstock::Client.open_count, "nothing was opened for it" if @producers.empty?
+    assert_equal 0, Internal::Client.open_count, "nothing was opened for it" if @producers.empty?
   end
 
   # ---- groups ----
@@ -552,7 +552,7 @@ class ConsumerTest < ConsumerTestCase
   def test_making_a_consumer_connects_nothing_and_inspect_shows_no_settings
     one = consumer("security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "me",
                    "sasl.password": "hunter2") { |config| config.id = "reader" }
-    assert_equal 0, Penstock::Client.open_count
+    assert_equal 0, Internal::Client.open_count
     assert_equal "#<Penstock::Consumer reader configured>", one.inspect
     refute_includes one.config.inspect, "hunter2"
     assert_predicate one.config, :frozen?
@@ -710,7 +710,7 @@ class ConsumerTest < ConsumerTestCase
     Array.new(3) { Thread.new { reading(name).poll(10_000) && @consumers.clear } }.each(&:join)
     eventually(20) do
       GC.start
-      Penstock::Client.open_count == @producers.size
+      Internal::Client.open_count == @producers.size
     end
   end
 

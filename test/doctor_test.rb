@@ -123,7 +123,7 @@ class DoctorTest < PenstockTest
     Dir.mktmpdir do |directory|
       File.write(File.join(directory, file), lock) if lock
       with_environment("BUNDLE_GEMFILE" => nil) do
-        return Doctor::Neighbours.new(Doctor::SharedObjects.new(lines), directory:, loaded:).facts
+        return Doctor::ConflictingLibraries.new(Doctor::SharedObjects.new(lines), directory:, loaded:).facts
       end
     end
   end
@@ -188,7 +188,7 @@ class DoctorTest < PenstockTest
         require "penstock/doctor"
         ARGV.each { |path| Fiddle::Handle.new(path, Fiddle::RTLD_LAZY) }
         objects = Penstock::Doctor::SharedObjects.of_process
-        puts Penstock::Doctor::Neighbours.new(objects, directory: "/").facts.map(&:to_a).to_json
+        puts Penstock::Doctor::ConflictingLibraries.new(objects, directory: "/").facts.map(&:to_a).to_json
       RUBY
       facts = rows.map { |name, status, value, advice| Doctor::Fact.new(name, status.to_sym, value, advice) }
       assert_problem facts, "librdkafka loaded", /\A2 times: .*librdkafka.*second\.so|second\.so.*librdkafka/, /Load one only/
@@ -198,7 +198,7 @@ class DoctorTest < PenstockTest
   end
 
   def test_what_is_in_the_process_now_is_one_of_each
-    facts = Doctor::Neighbours.new(Doctor::SharedObjects.of_process, directory: "/", loaded: {}).facts
+    facts = Doctor::ConflictingLibraries.new(Doctor::SharedObjects.of_process, directory: "/", loaded: {}).facts
     assert_ok facts, "librdkafka loaded", /\Aonce: .*librdkafka/
     refute_equal :problem, fact(facts, "zstd loaded").status
   end

@@ -3,7 +3,7 @@
 require_relative "test_helper"
 
 class ErrorTest < PenstockTest
-  SOURCE = File.readlines(File.expand_path("../lib/penstock/error.rb", __dir__))
+  SOURCE = File.readlines(File.expand_path("../lib/penstock/errors/error.rb", __dir__))
   CLASSES = Penstock.constants.map { |name| Penstock.const_get(name) }.select { |it| it.is_a?(Class) && it <= Exception }
 
   # Made once, as it takes a while: the error of a message that never found its broker.

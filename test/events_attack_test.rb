@@ -37,7 +37,7 @@ class EventsAttackTest < ListenerTestCase
 
   def test_a_listener_that_never_ends_and_that_nobody_wants_any_more_delays_nobody
     stuck.monitor.clear
-    eventually { Penstock::EventDispatcher.threads == 1 } # the one that stood by had nothing left to do
+    eventually { Internal::EventDispatcher.threads == 1 } # the one that stood by had nothing left to do
     told_by_others
   end
 

@@ -70,7 +70,7 @@ class EventsTest < PenstockTest
     name = topic
     producer.produce_many_sync(Array.new(500) { { topic: name, payload: "x", label: Object.new } })
     eventually(30) { seen.size == 500 }
-    source = ObjectSpace.each_object(Penstock::EventSource).find { |one| one.producer.equal?(producer) }
+    source = ObjectSpace.each_object(Internal::EventSource).find { |one| one.producer.equal?(producer) }
     eventually { source.counts.last.zero? }
   end
 
@@ -179,7 +179,7 @@ class EventsTest < PenstockTest
   end
 
   def test_without_a_listener_there_are_no_statistics_and_a_late_one_gets_them
-    interval = Penstock::Producer::Listening::STATISTICS_INTERVAL
+    interval = Penstock::Producer::Metrics::STATISTICS_INTERVAL
     change_interval(100)
     producer = self.producer
     producer.produce_sync(topic: topic, payload: "x")
@@ -205,8 +205,8 @@ class EventsTest < PenstockTest
   end
 
   def change_interval(value)
-    Penstock::Producer::Listening.send(:remove_const, :STATISTICS_INTERVAL)
-    Penstock::Producer::Listening.const_set(:STATISTICS_INTERVAL, value)
+    Penstock::Producer::Metrics.send(:remove_const, :STATISTICS_INTERVAL)
+    Penstock::Producer::Metrics.const_set(:STATISTICS_INTERVAL, value)
   end
 
   def test_who_listens_to_statistics_that_were_turned_off_is_warned_once
@@ -251,7 +251,7 @@ class EventsTest < PenstockTest
     quiet_thread { send_and_forget(name, seen) }.join
     eventually { seen.size == 2 || GC.start }
     assert_equal([1, 2], Array.new(2) { seen.pop })
-    eventually { Penstock::Client.open_count == @open_before || GC.start }
+    eventually { Internal::Client.open_count == @open_before || GC.start }
   end
 
   # The last, when the producer has been quiet for long enough to be let go of, and is in flight for long enough to be lost.
@@ -259,7 +259,7 @@ class EventsTest < PenstockTest
     one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 300 } }
     one.monitor.subscribe(ACKNOWLEDGED) { |event| seen << event[:label] }
     one.produce_sync(topic:, payload: "x", label: 1)
-    sources = Penstock::EventDispatcher.instance_variable_get(:@sources)
+    sources = Internal::EventDispatcher.instance_variable_get(:@sources)
     eventually { sources.each_value.none? { |listened| listened.instance_variable_get(:@held) } }
     one.produce_async(topic:, payload: "x", label: 2)
     5.times { GC.start }
@@ -269,7 +269,7 @@ class EventsTest < PenstockTest
     producer = self.producer
     producer.monitor.subscribe("producer.closed") { nil }
     producer.produce_sync(topic: topic, payload: "x")
-    assert_equal 0, Penstock::EventDispatcher.threads
+    assert_equal 0, Internal::EventDispatcher.threads
     assert_equal({ queued: 0, dropped: 0, waiting: 0 }, producer.metrics[:events])
   end
 

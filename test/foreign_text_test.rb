@@ -5,7 +5,7 @@ require_relative "support/advertising_broker"
 
 # Text from outside (brokers, users' exceptions) is valid UTF-8 and steers nothing wherever it is shown.
 class ForeignTextTest < PenstockTest
-  Text = Penstock::Text
+  Text = Internal::Text
 
   # Clears the screen, names the window, forges a line, turns the direction of text; and is no UTF-8.
   HOSTILE = "no \xFF\xE2\x82 \e[2J\e]0;owned\a\r\nERROR forged\u2028line \u202E\u009B1m \u007F end"

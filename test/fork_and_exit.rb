@@ -10,6 +10,7 @@ require_relative "support/limited"
 #   rake test:fork_and_exit [RUNS=500] [BESIDE=2] [ONLY=regular expression]
 class ForkAndExit
   LIBRARY = File.expand_path("../lib", __dir__)
+  INTERNAL = File.expand_path("support/internal.rb", __dir__)
   HEAD = <<~'RUBY'
     require "logger"
     SERVERS, TOPIC, RUN = ARGV
@@ -89,7 +90,7 @@ class ForkAndExit
       consumer.assign(TOPIC => { 0 => :beginning }).poll(5_000)
       nil
     end
-    def held = [Penstock::Client.open_count, Dir.children("/proc/self/task").size, Dir.children("/proc/self/fd").size]
+    def held = [Internal::Client.open_count, Dir.children("/proc/self/task").size, Dir.children("/proc/self/fd").size]
     def deep(depth) = depth.zero? ? 0 : deep(depth - 1) + 1
     Penstock::Poller.instance.stats # has a descriptor, which stays
     before = held
@@ -224,7 +225,7 @@ class ForkAndExit
   end
 
   def capture(program, topic, run, environment)
-    command = [RbConfig.ruby, "-w", "-I", LIBRARY, "-r", "penstock", "-e", program, @servers, topic, run]
+    command = [RbConfig.ruby, "-w", "-I", LIBRARY, "-r", "penstock", "-r", INTERNAL, "-e", program, @servers, topic, run]
     Limited.capture3(environment, *command, seconds: LONGEST)
   end
 

@@ -359,7 +359,7 @@ class ForkTest < PenstockTest
       senders = [variant, one, one.with(topic_config: { acks: "all" })]
       offsets = senders.map { |sender| sender.produce_sync(topic: name, payload: "x").offset }
       [offsets, one.purge, one.disconnect, one.status.to_sym, variant.produce_sync(topic: name, payload: "x").offset,
-       one.close.complete?, Penstock::Client.open_count]
+       one.close.complete?, Internal::Client.open_count]
     end
     assert_equal [[3, 4, 5], 0, true, :disconnected, 6, true, 0], result
     assert_equal 7, variant.produce_sync(topic: name, payload: "x").offset
@@ -466,7 +466,7 @@ class ForkTest < PenstockTest
     end
 
     def every_lock
-      modules = [Penstock::EventDispatcher, Penstock::Dispatcher, Penstock::TokenRefresher, Penstock::ConnectionPool,
+      modules = [Internal::EventDispatcher, Internal::LogDispatcher, Internal::TokenRefresher, Penstock::ConnectionPool,
                  Penstock::Producer.const_get(:IdleDisconnector)]
       objects = [ONE, STATSD, Penstock.monitor, Penstock::ConnectionPool.default_pool].compact
       modules.flat_map { |one| locks_of(one, "\#{one.name}.") } + objects.flat_map { |one| locks_of(one, one.class.name) }
@@ -502,7 +502,7 @@ class ForkTest < PenstockTest
   # @return [Integer] places in our code that make one, but for a client that has no Kafka
   def mutexes
     root = File.expand_path("../lib/penstock", __dir__)
-    files = Dir["#{root}/**/*.rb"] - ["#{root}/clients/dummy.rb"]
+    files = Dir["#{root}/**/*.rb"] - ["#{root}/testing/clients/dummy.rb"]
     files.sum { |file| File.read(file).scan(/^ *@\w+ = Mutex\.new$/).size } # one more is made after a fork
   end
 

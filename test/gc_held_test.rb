@@ -28,7 +28,7 @@ class GCHeldTest < ConsumerTestCase
   end
 
   def test_a_client_keeps_its_event_source
-    assert_kept(Class.new(Penstock::EventSource)) { |klass| new_client.tap { |client| client.event_source = new_source(klass) } }
+    assert_kept(Class.new(Internal::EventSource)) { |klass| new_client.tap { |client| client.event_source = new_source(klass) } }
   end
 
   def test_a_client_keeps_its_token_refresher
@@ -108,17 +108,17 @@ class GCHeldTest < ConsumerTestCase
   # ---- write barriers: the one is old, the other young ----
 
   def test_an_old_client_keeps_a_young_poller
-    assert_young_kept(Class.new(Penstock::Poller), -> { Penstock::Client.allocate }) do |client, klass|
+    assert_young_kept(Class.new(Penstock::Poller), -> { Internal::Client.allocate }) do |client, klass|
       new_client(client, poller: klass.new)
     end
   end
 
   def test_an_old_client_keeps_a_young_logger
-    assert_young_kept(Class.new, -> { Penstock::Client.allocate }) { |client, klass| new_client(client, logger: klass.new) }
+    assert_young_kept(Class.new, -> { Internal::Client.allocate }) { |client, klass| new_client(client, logger: klass.new) }
   end
 
   def test_an_old_client_keeps_a_young_event_source
-    assert_young_kept(Class.new(Penstock::EventSource), -> { new_client }) do |client, klass|
+    assert_young_kept(Class.new(Internal::EventSource), -> { new_client }) do |client, klass|
       client.event_source = new_source(klass)
     end
   end
@@ -240,7 +240,7 @@ class GCHeldTest < ConsumerTestCase
   # Without its initialize, which Ruby's side of it refuses.
   def bare(klass) = Class.instance_method(:allocate).bind_call(klass)
 
-  def new_client(made = Penstock::Client.allocate, poller: Penstock::Poller.instance, logger: nil)
+  def new_client(made = Internal::Client.allocate, poller: Penstock::Poller.instance, logger: nil)
     made.send(:initialize, "client", @kafka, poller, logger, *@settings)
     made
   end

@@ -22,7 +22,7 @@ class GCMovedTest < PenstockTest
     end
     def consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": SERVERS } }
     def bare(type) = Class.instance_method(:allocate).bind_call(type)
-    def source = bare(Penstock::EventSource).tap { |made| made.send(:initialize_queue, 10, false) }
+    def source = bare(Internal::EventSource).tap { |made| made.send(:initialize_queue, 10, false) }
     def same(expected, actual) = expected == actual || abort("expected \#{expected.inspect}, got \#{actual.inspect}")
     def fill
       one = producer
@@ -43,13 +43,13 @@ class GCMovedTest < PenstockTest
     moved(<<~RUBY)
       settings = producer.config.native_settings
       clients = Array.new(MANY) do
-        Penstock::Client.new("client", KAFKA, Penstock::Poller.new, Logger.new(nil), *settings).tap do |client|
+        Internal::Client.new("client", KAFKA, Penstock::Poller.new, Logger.new(nil), *settings).tap do |client|
           client.event_source = source
           client.token_refresher = Object.new
         end
       end
       named = Array.new(MANY) do |i|
-        Penstock::Client.new("client", KAFKA, Penstock::Poller.instance, nil, *settings).tap do |client|
+        Internal::Client.new("client", KAFKA, Penstock::Poller.instance, nil, *settings).tap do |client|
           client.produce({ topic: "topic-\#{i}-of-many", payload: "x" })
         end
       end
@@ -124,7 +124,7 @@ class GCMovedTest < PenstockTest
       same [Penstock::DeliveryHandle, Penstock::DeliveryReport, "label"], [handle.class, handle.wait.class, handle.label]
       message = reader.poll(500) until message
       same Penstock::Message, message.class
-      same Penstock::EventSource, source.class
+      same Internal::EventSource, source.class
       one.close
       reader.close
     RUBY
@@ -156,7 +156,7 @@ class GCMovedTest < PenstockTest
       end
       move_everything
       one.produce_async(topic: "t", payload: "x")
-      same Penstock::Bearer, answers.pop
+      same Internal::Bearer, answers.pop
       one.close(timeout: 0)
     RUBY
   end

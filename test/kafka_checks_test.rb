@@ -11,7 +11,7 @@ class KafkaChecksTest < PenstockTest
   OAUTH = { **SASL, "sasl.mechanism": "OAUTHBEARER" }.freeze
 
   def checks(settings, role: :producer, **how)
-    Penstock::KafkaChecks.new(settings, settings, role:, **how).call
+    Internal::KafkaChecks.new(settings, settings, role:, **how).call
   end
 
   REFUSED = {
@@ -77,11 +77,11 @@ class KafkaChecksTest < PenstockTest
   def test_what_librdkafka_was_built_without_is_refused_by_name
     { TLS => "ssl", LOGIN => "sasl", { "compression.codec": "zstd" } => "zstd", { "compression.type": "lz4" } => "lz4" }
       .each do |settings, feature|
-        features = Penstock::Client.features - [feature]
+        features = Internal::Client.features - [feature]
         error = assert_raises(Penstock::ConfigurationInvalidError) { checks(settings, features:) }
         assert_match(/built with #{feature};.*#{Regexp.escape(Penstock.librdkafka_version)}/, error.message)
       end
-    assert_includes Penstock::Client.features, "ssl"
+    assert_includes Internal::Client.features, "ssl"
   end
 
   def test_what_is_deprecated_or_of_the_other_kind_of_client_is_told_by_the_logger
@@ -112,14 +112,14 @@ class KafkaChecksTest < PenstockTest
   FALSE = [false, "false", "FALSE", "fAlSe", "f", "F", 0, "0"].freeze
   NEITHER = ["yes", "no", "on", "off", "", "2", 2, -1, "-1", "01", "1.0", 1.0, "true ", " true", "tru", "truex", "t\n"].freeze
 
-  def booleans = Penstock::Client.setting_lines.grep(/Type: boolean/).map { |line| line[/\A\S+/] }.uniq
+  def booleans = Internal::Client.setting_lines.grep(/Type: boolean/).map { |line| line[/\A\S+/] }.uniq
 
   def test_every_boolean_is_read_as_librdkafka_reads_it
     assert_operator booleans.size, :>, 15
     booleans.each do |name|
-      assert_equal ["true"], TRUE.map { |value| Penstock::Settings.read(name, value) }.uniq, name
-      assert_equal ["false"], FALSE.map { |value| Penstock::Settings.read(name, value) }.uniq, name
-      assert_empty NEITHER.filter_map { |value| Penstock::Settings.read(name, value) }, name
+      assert_equal ["true"], TRUE.map { |value| Internal::Settings.read(name, value) }.uniq, name
+      assert_equal ["false"], FALSE.map { |value| Internal::Settings.read(name, value) }.uniq, name
+      assert_empty NEITHER.filter_map { |value| Internal::Settings.read(name, value) }, name
     end
   end
 
@@ -185,7 +185,7 @@ class KafkaChecksTest < PenstockTest
   # ---- two names of one setting ----
 
   def test_two_names_of_one_setting_are_refused_by_both_names
-    aliases = Penstock::Settings::ALIASES
+    aliases = Internal::Settings::ALIASES
     assert_operator aliases.size, :>=, 10
     assert_equal :"sasl.mechanisms", aliases[:"sasl.mechanism"]
     aliases.each do |one, other|

@@ -107,7 +107,7 @@ class ListenersPrometheusTest < MetricsTestCase
   Client = Struct.new(:counters, :measures, :state)
 
   def test_a_client_that_ends_just_now_is_counted_once
-    connection = Penstock::Producer::Connection.new(nil)
+    connection = Penstock::Producer.const_get(:Connection).new(nil)
     others = connection.instance_variable_get(:@others) << Client.new([5, 5, 0, 0, 0], [0, [], 0, 0], :closed)
     read = []
     others.define_singleton_method(:delete) do |client|
@@ -126,9 +126,9 @@ class ListenersPrometheusTest < MetricsTestCase
   end
 
   def test_a_disconnected_producer_is_looked_at_until_all_its_verdicts_are_there
-    books = Penstock::Listeners.const_get(:Books).new
-    so_far, in_the_end = [4, 5].map { |number| Penstock::Producer::Totals.new(5, number, *[0] * 6, {}.freeze) }
-    one = Disconnected.new(so_far, Penstock::Producer::Totals::NONE)
+    books = Penstock::Listeners.const_get(:MetricsLedger).new
+    so_far, in_the_end = [4, 5].map { |number| Internal::CounterSnapshot.new(5, number, *[0] * 6, {}.freeze) }
+    one = Disconnected.new(so_far, Internal::CounterSnapshot::NONE)
     books.watch(one)
     assert_equal [4, 0], (Array.new(2) { books.collect.sum { |_, grown| grown.delivered } })
     one.totals = one.past_totals = in_the_end
@@ -141,13 +141,13 @@ class ListenersPrometheusTest < MetricsTestCase
     def initialize(*totals) = @totals = totals
     def totals = @totals.size > 1 ? @totals.shift : @totals.first
     def over? = @totals.size == 1
-    def past_totals = Penstock::Producer::Totals::NONE
+    def past_totals = Internal::CounterSnapshot::NONE
     def without_client? = over?
   end
 
   def test_a_producer_that_is_closed_while_it_is_read_is_read_once_more
-    books = Penstock::Listeners.const_get(:Books).new
-    books.watch(ClosedMeanwhile.new(*[4, 5].map { |number| Penstock::Producer::Totals.new(5, number, *[0] * 6, {}.freeze) }))
+    books = Penstock::Listeners.const_get(:MetricsLedger).new
+    books.watch(ClosedMeanwhile.new(*[4, 5].map { |number| Internal::CounterSnapshot.new(5, number, *[0] * 6, {}.freeze) }))
     assert_equal [4, 1], (Array.new(2) { books.collect.sum { |_, grown| grown.delivered } })
     assert_empty books.producers
   end

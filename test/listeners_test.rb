@@ -67,7 +67,7 @@ class ListenersTest < ListenerTestCase
     results = good.map { |producer| latencies(producer, 40) }
     assert_operator p99(results.flat_map(&:first)), :<, FAST
     assert_operator p99(results.flat_map(&:last)), :<, FAST
-    assert_operator Penstock::EventDispatcher.threads, :<=, 8
+    assert_operator Internal::EventDispatcher.threads, :<=, 8
   end
 
   # ---- each kind ----

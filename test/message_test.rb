@@ -116,7 +116,7 @@ class MessageTest < PenstockTest
   def test_nothing_connects_for_a_message_that_is_refused
     producer = self.producer
     assert_raises(Penstock::MessageInvalidError) { producer.produce_async({}) }
-    assert_equal 0, Penstock::Client.open_count
+    assert_equal 0, Internal::Client.open_count
   end
 
   LEGAL_TOPICS.each_with_index do |name, i|

@@ -42,10 +42,10 @@ class MisuseTest < PenstockTest
     Penstock::ShareableProducer => %i[closed? id inspect max_wait_timeout],
     Penstock::ConnectionPool => %i[available close inspect shutdown size stats],
     Penstock::DeliveryHandle => %i[error inspect label pending? report topic wait delivered?],
-    Penstock::Client => %i[begin_closing close counters fatal_error hurry idempotent? inspect measures queue_size
+    Internal::Client => %i[begin_closing close counters fatal_error hurry idempotent? inspect measures queue_size
                            set_credentials state token_refresher= transactional?],
     Penstock::Poller => %i[alive? count drain id inspect name stats thread?],
-    Penstock::ClientSlot => %i[answer attend await barred= changing= client= close handle inherited? inspect serve]
+    Internal::ClientReference => %i[answer attend await barred= changing= client= close handle inherited? inspect serve]
   }.transform_values { |methods| methods + %i[as_json to_json] }.freeze
 
   # ---- closed ----
@@ -101,7 +101,7 @@ class MisuseTest < PenstockTest
   # ---- never initialized ----
 
   WHOLE = [Penstock::Producer, Penstock::Consumer, Penstock::EmbeddedCluster, Penstock::ConnectionPool, Penstock::Monitor,
-           Penstock::Middleware, Penstock::EventSource].freeze
+           Penstock::Middleware, Internal::EventSource].freeze
 
   def test_what_was_only_allocated_cannot_be_had
     WHOLE.each do |type|
@@ -131,10 +131,10 @@ class MisuseTest < PenstockTest
 
   # As far as Ruby lets anybody have one.
   def test_the_native_classes_that_were_only_allocated
-    [Penstock::Client, Penstock::Poller, Penstock::ClientSlot].each do |type|
+    [Internal::Client, Penstock::Poller, Internal::ClientReference].each do |type|
       assert_empty wrong(type.allocate, anew: -> { type.allocate }), type.name
     end
-    [Penstock::Bearer, Penstock::Message, Penstock::DeliveryHandle, Penstock::ShareableProducer].each do |type|
+    [Internal::Bearer, Penstock::Message, Penstock::DeliveryHandle, Penstock::ShareableProducer].each do |type|
       assert_raises(TypeError) { type.allocate }
       assert_raises(TypeError, NoMethodError) { type.new } unless type == Penstock::Message # which a test may make
     end

@@ -136,7 +136,7 @@ class ProducerBackpressureTest < ProducerTestCase
     assert_equal ["librdkafka.dispatch_error", producer.id, :queue_full, :not_persisted],
                  [event[:type], event[:producer_id], event[:error].code, event[:delivery_report].status]
     assert_equal [10, 203, 10], producer.metrics.values_at(:messages, :failed, :queue_depth)
-    source = ObjectSpace.each_object(Penstock::EventSource).find { |one| one.producer.equal?(producer) }
+    source = ObjectSpace.each_object(Internal::EventSource).find { |one| one.producer.equal?(producer) }
     assert_equal 0, source.counts.last, "no label is kept"
     producer.monitor.clear
     producer.produce_async(topic:, payload: "x", label: :late)

@@ -23,7 +23,7 @@ class ProducerIdleTest < ProducerTestCase
       assert_equal i, one.produce_sync(topic: name, payload: "x").offset
       hasten(one)
       eventually { one.status.disconnected? }
-      assert_equal 0, Penstock::Client.open_count
+      assert_equal 0, Internal::Client.open_count
     end
     assert_equal ["penstock.idle"] * 2, heard
     eventually { idle_threads.empty? }
@@ -141,7 +141,7 @@ class ProducerIdleTest < ProducerTestCase
     producer(**kafka) { |config| config.idle_disconnect_timeout = 30_000 }
   end
 
-  def hasten(one, timeout_ms = 100) = Penstock::Producer::IdleDisconnector.watch(one, timeout_ms)
+  def hasten(one, timeout_ms = 100) = Penstock::Producer.const_get(:IdleDisconnector).watch(one, timeout_ms)
 
   def count(one, event) = [].tap { |seen| one.monitor.subscribe(event) { |happened| seen << happened } }
 

@@ -277,6 +277,6 @@ class RefusalTest < PenstockTest
     "SSL handshake failed: Disconnected: SSL connection closed by peer: connecting to a PLAINTEXT broker listener?" =>
       /without TLS/,
     "Send failed: Broken pipe (after 0ms in state UP)" => /may want TLS or SASL/ }.each_with_index do |(text, advice), i|
-    define_method("test_cause_#{i}_is_told_with_what_to_check") { assert_match advice, Penstock::Refusals.advice(text) }
+    define_method("test_cause_#{i}_is_told_with_what_to_check") { assert_match advice, Internal::RejectionAdvice.advice(text) }
   end
 end

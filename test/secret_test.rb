@@ -140,18 +140,18 @@ class SecretTest < PenstockTest
   # ---- which settings ----
 
   def test_every_setting_whose_name_sounds_secret_is
-    names = Penstock::Client.setting_names.uniq
+    names = Internal::Client.setting_names.uniq
     expected = names.grep(WORDS) | (names & ALSO_SECRET)
-    assert_equal expected.sort, names.select { |name| Penstock::Settings.secret?(name) }.sort
+    assert_equal expected.sort, names.select { |name| Internal::Settings.secret?(name) }.sort
     assert_operator expected.size, :>, 8
-    assert Penstock::Settings.secret?(:"sasl.oauthbearer.token.endpoint.url"), "it may have a password or a key in it"
+    assert Internal::Settings.secret?(:"sasl.oauthbearer.token.endpoint.url"), "it may have a password or a key in it"
   end
 
   # Each in turn, with a value that librdkafka takes or does not.
   def test_the_value_of_no_such_setting_is_in_an_error_or_a_text_of_the_settings
-    Penstock::Client.setting_names.uniq.select { |name| Penstock::Settings.secret?(name) }.each do |name|
+    Internal::Client.setting_names.uniq.select { |name| Internal::Settings.secret?(name) }.each do |name|
       texts = ["#{VALUE}\0", [VALUE], VALUE.to_sym, VALUE, VALUE.encode("UTF-16LE"), "#{VALUE}\xff", PEM].map do |value|
-        Penstock::Settings.read(name, value) if value.is_a?(String) && Penstock::Settings.text?(value)
+        Internal::Settings.read(name, value) if value.is_a?(String) && Internal::Settings.text?(value)
         made = producer(name => value, "security.protocol": "sasl_ssl", "sasl.mechanism": "SCRAM-SHA-256", log_level: 0)
         made.config.kafka.inspect + made.inspect
       rescue Penstock::ConfigurationInvalidError => e
@@ -162,7 +162,7 @@ class SecretTest < PenstockTest
   end
 
   def test_a_key_in_the_place_of_any_setting_is_in_no_error
-    Penstock::Client.setting_names.uniq.each do |name|
+    Internal::Client.setting_names.uniq.each do |name|
       error = assert_raises(Penstock::ConfigurationInvalidError, name) do
         tls = { "security.protocol": "ssl" } if name.match?(/\A(ssl|https)\./)
         made = producer(servers: "127.0.0.1:1", name => PEM, **tls.to_h, log_level: 0) do |config|
@@ -212,7 +212,7 @@ class SecretTest < PenstockTest
     "sasl.oauthbearer.token.endpoint.url": "http://me:#{VALUE}@127.0.0.1:1/?key=#{VALUE}"
   }.freeze
 
-  def oidc? = Penstock::Settings.read("sasl.oauthbearer.method", "oidc")
+  def oidc? = Internal::Settings.read("sasl.oauthbearer.method", "oidc")
 
   # What was logged and raised while a message was in vain.
   def told(**settings)

@@ -1,12 +1,13 @@
 # frozen_string_literal: true
 
+require_relative "support/room_checks"
 require_relative "support/static_checks"
 
-# Static checks of ext/penstock; a line for each that found something, and one at the end.
+# Static checks of ext/penstock and of lib; a line for each that found something, and one at the end.
 root = File.expand_path("..", __dir__)
 library = File.join(root, "lib/penstock/penstock.#{RbConfig::CONFIG["DLEXT"]}")
 checks = StaticChecks.new(File.join(root, "ext/penstock"), library)
-findings = checks.call
+findings = checks.call.merge(RoomChecks.new(File.join(root, "lib")).call)
 findings.each { |name, lines| lines.each { |line| puts "#{name}: #{line}" } }
 puts "static checks: #{findings.values.sum(&:size)} findings of #{findings.size} checks in #{checks.sources.size} files " \
      "(#{checks.notes.join(", ")})"

@@ -7,6 +7,7 @@ require "logger"
 require "stringio"
 require "penstock"
 require_relative "support/gc_level"
+require_relative "support/internal"
 require_relative "support/no_leftovers"
 require_relative "support/shared_cluster"
 require_relative "support/subprocess"
@@ -88,7 +89,7 @@ class PenstockTest < Minitest::Test
   end
 
   # A client configured like that producer, and apart from it; closed after the test.
-  # @return [Penstock::Client]
+  # @return [Internal::Client]
   def native_client(producer = self.producer)
     producer.build_client(producer.config.kafka).tap { |client| @clients << client }
   end

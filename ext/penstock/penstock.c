@@ -3,6 +3,7 @@
 #include "message_pack/message_pack.h"
 
 VALUE penstock_module;
+VALUE penstock_native;
 
 static VALUE s_librdkafka_version(VALUE self)
 {
@@ -24,6 +25,8 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     ps_generation_init();
     penstock_module = rb_const_get(rb_cObject, rb_intern("Penstock"));
     rb_gc_register_mark_object(penstock_module);
+    penstock_native = rb_const_get(penstock_module, rb_intern("Native"));
+    rb_gc_register_mark_object(penstock_native);
     rb_define_singleton_method(penstock_module, "librdkafka_version", s_librdkafka_version, 0);
     rb_define_singleton_method(penstock_module, "librdkafka_compiled_version", s_librdkafka_compiled_version, 0);
     penstock_foreign_text_init();

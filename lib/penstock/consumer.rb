@@ -1,5 +1,9 @@
 # frozen_string_literal: true
 
+require_relative "native"
+require_relative "consumer/config"
+require_relative "consumer/message"
+
 module Penstock
   # Reads messages from Kafka, as a member of a group ({#subscribe}) or from partitions of its own choice ({#assign}).
   #
@@ -36,8 +40,8 @@ module Penstock
   # {#poll} and of what waits for their answers ({#commit}, {#committed}, {#watermarks}), within `config.refusal_timeout`;
   # {#subscribe} and {#assign} ask nobody. See docs/security.md.
   class Consumer
-    extend Whole
-    include Single
+    extend RequiresSuper
+    include Uncopyable
     include Enumerable
     include CredentialChecks
     include AsJson
@@ -57,7 +61,7 @@ module Penstock
       yield @config if block_given?
       @config.finish
       refuse_in_other_ractors
-      refresher = TokenRefresher.new(self, :consumer_id) if config.oauth.token_provider_listener
+      refresher = Native::TokenRefresher.new(self, :consumer_id) if config.oauth.token_provider_listener
       call_configure(id, config.kafka, config.logger, config.close_timeout, config.group?, config.refusal_timeout, refresher)
     end
 
@@ -292,12 +296,12 @@ module Penstock
 
     private
 
-    # @see Whole
+    # @see RequiresSuper
     def initialized? = !@config.nil?
 
     # What would run on a thread of the main Ractor.
     def refuse_in_other_ractors
-      return if Penstock.main_ractor? || (config.logger.nil? && config.oauth.token_provider_listener.nil?)
+      return if Ractor.current == Ractor.main || (config.logger.nil? && config.oauth.token_provider_listener.nil?)
 
       raise NotShareableError, "config.logger and config.oauth are for consumers of the main Ractor [consumer #{id}]"
     end

@@ -6,7 +6,7 @@ require_relative "doctor/shared_objects"
 require_relative "doctor/machine"
 require_relative "doctor/clock"
 require_relative "doctor/library"
-require_relative "doctor/neighbours"
+require_relative "doctor/conflicting_libraries"
 require_relative "doctor/steps"
 require_relative "doctor/cluster"
 
@@ -35,7 +35,7 @@ module Penstock
       objects = SharedObjects.of_process
       facts = Machine.new(objects).facts
       facts += loaded ? [loaded] : Library.new(objects).facts
-      facts += Neighbours.new(objects, directory:).facts
+      facts += ConflictingLibraries.new(objects, directory:).facts
       facts += Cluster.new(addresses, settings, timeout:).facts unless addresses.empty? || loaded
       Report.new(facts + clock.facts)
     end

@@ -1,16 +1,10 @@
 # frozen_string_literal: true
 
-module Penstock
-  # The error classes once more, by the names a program has that comes from another client: `Penstock::Errors::ProduceError`.
-  module Errors
-    # What all have in common.
-    BaseError = Error
-    # What a producer raises that belongs to the process this one was forked from.
-    ProducerUsedInParentProcess = ForkedError
+require_relative "base"
+require_relative "errors/error"
+require_relative "errors/rejection_advice"
+require_relative "errors/aliases"
 
-    Penstock.constants.each do |name|
-      constant = Penstock.const_get(name)
-      const_set(name, constant) if constant.is_a?(Class) && constant <= Error
-    end
-  end
+module Penstock
+  private_constant :RejectionAdvice
 end

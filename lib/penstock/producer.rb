@@ -1,16 +1,21 @@
 # frozen_string_literal: true
 
+require_relative "native"
+require_relative "producer/close_report"
+require_relative "producer/delivery_report"
+require_relative "producer/delivery_handle"
+require_relative "producer/config"
+require_relative "producer/middleware"
 require_relative "producer/status"
-require_relative "producer/totals"
 require_relative "producer/connection"
-require_relative "producer/sending"
-require_relative "producer/around"
+require_relative "producer/send_context"
+require_relative "producer/send_hooks"
 require_relative "producer/resending"
 require_relative "producer/tombstones"
 require_relative "producer/serializer"
-require_relative "producer/dispatch"
-require_relative "producer/listening"
-require_relative "producer/sharing"
+require_relative "producer/publishing"
+require_relative "producer/metrics"
+require_relative "producer/ractor_support"
 require_relative "producer/buffering"
 require_relative "producer/transactions"
 require_relative "producer/transaction_lock"
@@ -20,8 +25,9 @@ require_relative "producer/variants"
 require_relative "producer/closing"
 require_relative "producer/credentials"
 require_relative "producer/idle_disconnector"
+require_relative "producer/shareable_producer"
 
-module Penstock
+module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
   # Sends messages to Kafka.
   #
   #     producer = Penstock::Producer.new do |config|
@@ -57,19 +63,21 @@ module Penstock
   # Every message that is taken gets exactly one verdict, also when the producer is closed, dropped or still open
   # when the process ends.
   class Producer
-    extend Whole
-    include Single
-    include Dispatch
-    include Around
+    extend RequiresSuper
+    include Uncopyable
+    include Publishing
+    include SendHooks
     include Buffering
     include Transactions
     include Closing
     include VariantChecks
     include Variants
-    include Listening
-    include Sharing
+    include Metrics
+    include RactorSupport
     include Credentials
     include AsJson
+
+    private_constant :Connection, :TransactionLock, :IdleDisconnector, :VariantChecks, :Variants
 
     # @return [Config, nil] frozen; nil before {#setup}
     attr_reader :config
@@ -148,7 +156,7 @@ module Penstock
       @monitor = config.monitor || @monitor
       @middleware = config.middleware || @middleware
       @config = config
-      @events = EventSource.new(self, config)
+      @events = Native::EventSource.new(self, config)
       @poller = config.polling.made_poller
       probe = build_client(config.kafka) # finds what is wrong with the settings
       @transactional = probe.transactional?
@@ -171,7 +179,7 @@ module Penstock
     def idempotent? = @idempotent
 
     # The librdkafka client, connected at need. For `config.client_class` and tests.
-    # @return [Client]
+    # @return [Native::Client]
     # @raise [ProducerNotConfiguredError, ProducerClosedError]
     def client
       check_usable
@@ -281,15 +289,15 @@ module Penstock
     # (see AsJson#as_json)
     def as_json(_options = nil) = json(id:, status: status.to_s)
 
-    # @return [Client] or what stands in for it
+    # @return [Native::Client] or what stands in for it
     # @api private
     def build_client(kafka)
       stand_in = config.deliver ? config.client_class : Clients::Dummy
       return stand_in.new(config, monitor).tap { |client| client.producer = self } if stand_in
 
-      Client.new(id, kafka, poller, config.logger, *config.native_settings).tap do |client|
+      Native::Client.new(id, kafka, poller, config.logger, *config.native_settings).tap do |client|
         client.event_source = @events
-        client.token_refresher = TokenRefresher.new(self, :producer_id) if config.oauth.token_provider_listener
+        client.token_refresher = Native::TokenRefresher.new(self, :producer_id) if config.oauth.token_provider_listener
       end
     end
 
@@ -331,7 +339,7 @@ module Penstock
 
     private
 
-    # @see Whole
+    # @see RequiresSuper
     def initialized? = !@status.nil?
 
     def timed(event, payload = {}, &block)
@@ -375,4 +383,6 @@ module Penstock
 
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
   end
+
+  private_constant :Resending, :Tombstones, :Serializer
 end

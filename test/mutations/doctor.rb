@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
 Mutation.define "doctor: tells of an ffi below 1.17",
-                file: "lib/penstock/doctor/neighbours.rb",
-                from: "next Fact.ok(\"ffi\", text) if Gem::Version.new(version).release >= FFI_MENDED",
-                to: "next Fact.ok(\"ffi\", text) if version >= FFI_MENDED.to_s",
+                file: "lib/penstock/doctor/conflicting_libraries.rb",
+                from: "next Fact.ok(\"ffi\", text) if Gem::Version.new(version).release >= Gem::Version.new(FFI_MENDED)",
+                to: "next Fact.ok(\"ffi\", text) if version >= FFI_MENDED",
                 test: "test/doctor_test.rb", only: "test_an_old_ffi_in_the_process_or_the_bundle_is_a_problem"
 
 Mutation.define "doctor: a second librdkafka is found by what it exports",
-                file: "lib/penstock/doctor/neighbours.rb", from: '@objects.defining("rd_kafka_new")',
+                file: "lib/penstock/doctor/conflicting_libraries.rb", from: '@objects.defining("rd_kafka_new")',
                 to: "@objects.named(/librdkafka/)",
                 test: "test/doctor_test.rb",
                 only: "test_a_second_librdkafka_or_zstd_in_the_process_is_a_problem_whatever_its_name"
@@ -35,7 +35,7 @@ Mutation.define "doctor: repeats no value it was given",
                 test: "test/cli_test.rb", only: "test_doctor_never_prints_a_secret"
 
 Mutation.define "doctor: tells of gems that bring their own librdkafka",
-                file: "lib/penstock/doctor/neighbours.rb", from: "*gems_with_librdkafka, ",
+                file: "lib/penstock/doctor/conflicting_libraries.rb", from: "*gems_with_librdkafka, ",
                 test: "test/doctor_test.rb",
                 only: "test_gems_that_bring_a_librdkafka_or_a_zstd_of_their_own_are_told_of"
 

@@ -62,7 +62,7 @@ Mutation.define("exit: another thread's error does not cut it short",
                 to: "if (closing) return false;", test: "test/exit_test.rb",
                 only: "test_an_error_of_another_thread_does_not_end_the_closing_at_the_end_of_the_process")
 Mutation.define("exit: listeners that never end are interrupted",
-                file: "lib/penstock/threads.rb", from: "Thread.handle_interrupt(Object => :immediate, &block)", to: "yield",
+                file: "lib/penstock/base/threads.rb", from: "Thread.handle_interrupt(Object => :immediate, &block)", to: "yield",
                 test: "test/exit_test.rb", only: "test_a_listener_that_never_ends_does_not_keep_the_process_from_ending")
 Mutation.define("exit: a signal cuts it short",
                 file: "ext/penstock/ruby/exit.c",
@@ -73,7 +73,7 @@ Mutation.define("dropped: it is closed by a thread of its own",
                 from: "    if (producer) ps_client_abandon(&producer->client);\n", to: "    (void)producer;\n",
                 test: "test/exit_test.rb", only: "test_a_producer_dropped_without_close_delivers_and_its_threads_go_away")
 Mutation.define("dropped: its listeners do not keep it",
-                file: "lib/penstock/event_dispatcher.rb",
+                file: "lib/penstock/instrumentation/event_dispatcher.rb",
                 from: "          @held = nil\n", test: "test/fork_and_exit_test.rb",
                 only: "test_a_program_that_drops_without_close_ends_well_and_keeps_its_promises")
 Mutation.define("dropped: its listeners keep it while something is on its way",

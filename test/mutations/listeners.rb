@@ -2,8 +2,8 @@
 
 # What keeps a listener from hurting anybody but its own producer (docs/events.md).
 module ListenerMutations
-  DISPATCHER = "lib/penstock/event_dispatcher.rb"
-  SOURCE = "lib/penstock/event_source.rb"
+  DISPATCHER = "lib/penstock/instrumentation/event_dispatcher.rb"
+  SOURCE = "lib/penstock/native/event_source.rb"
   EVENTS = "ext/penstock/core/client/events.c"
 
   def self.define(name, only, **options) = Mutation.define("listeners: #{name}", test: "test/listeners_test.rb", only:, **options)
@@ -22,11 +22,11 @@ module ListenerMutations
   define "an error is told", "test_a_listener_that_raises_is_told_once_and_the_others_and_the_next_events_are_told",
          file: SOURCE, from: "Monitor.report(e, event, listener, listeners_of(\"error.occurred\"))"
   define "a thread that is ended is replaced", "test_a_listener_that_ends_its_thread_loses_no_event_and_no_other_listener",
-         file: DISPATCHER, from: "          EventSource.done(worker.address, true) if worker.address\n"
+         file: DISPATCHER, from: "          Native::EventSource.done(worker.address, true) if worker.address\n"
   define "the next thread goes on behind the listener that ended it",
          "test_a_listener_that_ends_its_thread_loses_no_event_and_no_other_listener",
-         file: SOURCE, from: "        @index += 1\n        notify(listener, event)\n",
-         to: "        notify(listener, event)\n        @index += 1\n"
+         file: SOURCE, from: "          @index += 1\n          notify(listener, event)\n",
+         to: "          notify(listener, event)\n          @index += 1\n"
   define "closing from a listener waits for no listener", "test_a_listener_may_close_its_producer",
          file: "lib/penstock/producer/closing.rb", from: "listening: EventDispatcher.here?", to: "listening: false"
   define "closing waits for a listener for its budget at most",

@@ -11,7 +11,7 @@ Mutation.define("ractors: a handle is a frozen native object", **RACTORS,
                 from: " | RUBY_TYPED_FROZEN_SHAREABLE",
                 only: "test_configuration_errors_reports_and_messages_are_shareable_when_frozen")
 Mutation.define("ractors: constants are deeply frozen", **RACTORS,
-                file: "lib/penstock/kafka_checks.rb",
+                file: "lib/penstock/config/kafka_checks.rb",
                 from: "    Ractor.make_shareable(ORDERED)\n",
                 only: "test_a_ractor_has_consumers_of_its_own_and_hands_messages_on")
 Mutation.define("ractors: an error that is frozen keeps no backtrace object", **RACTORS,
@@ -70,7 +70,7 @@ Mutation.define("ractors: a producer without handles is collected", **RACTORS,
                 to: "        (void)last;\n",
                 only: "test_a_producer_is_kept_while_there_are_handles_and_no_longer")
 Mutation.define("ractors: a thread that serves Ractors is replaced when it is killed", **RACTORS,
-                file: "lib/penstock/client_slot.rb",
+                file: "lib/penstock/native/client_reference.rb",
                 from: "      go_on(connection) unless over\n",
                 only: "test_a_killed_helper_is_replaced")
 Mutation.define("ractors: an inherited slot is left alone", **RACTORS,
@@ -78,15 +78,15 @@ Mutation.define("ractors: an inherited slot is left alone", **RACTORS,
                 from: "    if (inherited(slot)) return PS_SLOT_FORKED;\n",
                 only: "test_in_a_forked_child_a_handle_raises_and_a_new_one_works")
 Mutation.define("ractors: a hook that comes later bars the handles", **RACTORS,
-                file: "lib/penstock/producer/around.rb",
+                file: "lib/penstock/producer/send_hooks.rb",
                 from: "        sharing_changed\n",
                 only: "test_around_that_comes_later_makes_calls_raise")
 Mutation.define("ractors: middleware that comes later bars the handles", **RACTORS,
-                file: "lib/penstock/middleware.rb",
+                file: "lib/penstock/producer/middleware.rb",
                 from: "      tell_producers if first\n",
                 only: "test_middleware_that_comes_later_makes_calls_raise")
 Mutation.define("ractors: a listener of calls that comes later bars the handles", **RACTORS,
-                file: "lib/penstock/monitor.rb",
+                file: "lib/penstock/instrumentation/monitor.rb",
                 from: "WATCHED = [*NATIVE, *PER_CALL].freeze",
                 to: "WATCHED = NATIVE",
                 only: "test_a_listener_that_comes_later_makes_calls_raise")
@@ -113,24 +113,24 @@ Mutation.define("ractors: producers that have gone are not found any more",
                 to: "@all.keys\n\n    # @api private\n    def self.remember(producer) = @all[producer] = true",
                 only: "/test_/")
 Mutation.define("ractors: middleware bars the handles of producers that are disconnected too", **RACTORS,
-                file: "lib/penstock/middleware.rb",
+                file: "lib/penstock/producer/middleware.rb",
                 from: "def tell_producers = Producer",
-                to: "def tell_producers = Client.open_count.zero? ? [] : Producer",
+                to: "def tell_producers = Native::Client.open_count.zero? ? [] : Producer",
                 only: "test_middleware_that_comes_while_nothing_is_connected_makes_calls_raise")
 Mutation.define("ractors: so do listeners to all producers", **RACTORS,
-                file: "lib/penstock/monitor.rb",
+                file: "lib/penstock/instrumentation/monitor.rb",
                 from: "      Producer.all.each(&:listeners_changed)\n",
-                to: "      Producer.all.each(&:listeners_changed) unless Client.open_count.zero?\n",
+                to: "      Producer.all.each(&:listeners_changed) unless Native::Client.open_count.zero?\n",
                 only: "test_a_listener_to_all_that_comes_while_nothing_is_connected_makes_calls_raise")
 Mutation.define("ractors: what bars the handles is looked at and said by one thread at a time", **RACTORS,
-                file: "lib/penstock/producer/sharing.rb",
+                file: "lib/penstock/producer/ractor_support.rb",
                 from: "        @sharing.synchronize do # else who has looked before us might say so after us\n",
                 to: "        true.then do\n",
                 only: "test_what_stands_in_the_way_is_looked_at_by_one_thread_at_a_time")
 Mutation.define("ractors: a close takes no handles of what was sent", **RACTORS,
                 file: "lib/penstock/producer/resending.rb",
-                from: "        raise if handles.empty?\n\n        false\n",
-                to: "        raise\n",
+                from: "      raise if handles.empty?\n\n      false\n",
+                to: "      raise\n",
                 only: "test_a_batch_that_is_half_sent_when_the_producer_closes_keeps_the_handles_of_what_was_sent")
 Mutation.define("ractors: a handle made beside a close is closed", **RACTORS,
                 file: "lib/penstock/producer/connection.rb",
@@ -141,6 +141,6 @@ Mutation.define("ractors: nobody waits for the end of the listener it is in", **
                 from: "          slot&.changing = true\n",
                 only: "test_a_handle_in_a_listener_that_its_producers_reload_waits_for_is_refused")
 Mutation.define("ractors: what the last handle has sent is told", **RACTORS,
-                file: "lib/penstock/client_slot.rb",
+                file: "lib/penstock/native/client_reference.rb",
                 from: "      connection.hold_events # while", to: "      # while",
                 only: "test_what_the_last_handle_has_sent_is_told_when_the_producer_is_dropped")

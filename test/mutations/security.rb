@@ -20,11 +20,11 @@ Mutation.define "security: a secret keeps its value while librdkafka reads it",
                 test: "test/gc_classes_test.rb", only: "test_secret_under_stress"
 
 Mutation.define "security: librdkafka gets its answer whatever a token provider does",
-                file: "lib/penstock/token_refresher.rb",
+                file: "lib/penstock/native/token_refresher.rb",
                 from: "set_token_failure(reason) unless bearer.answered? #", to: "set_token_failure(reason) if false #", **tokens
 
 Mutation.define "security: librdkafka gets no reason that it does not take",
-                file: "lib/penstock/bearer.rb", from: "set_failure(safe(reason))", to: "set_failure(reason.to_s)", **tokens
+                file: "lib/penstock/native/bearer.rb", from: "set_failure(safe(reason))", to: "set_failure(reason.to_s)", **tokens
 
 Mutation.define "security: errors of librdkafka have no secrets",
                 file: "ext/penstock/core/client/client.c", from: "    ps_redact(&client->redaction, copy);\n",

@@ -31,10 +31,12 @@ Mutation.define "text: control characters in statistics are escaped as JSON dema
                 only: "test_statistics_stay_json_when_a_brokers_name_holds_control_characters"
 
 Mutation.define "text: messages of errors are printable whatever text of users they quote",
-                file: "lib/penstock/error.rb", from: "super(message.nil? ? nil : Text.printable(message))", to: "super(message)",
+                file: "lib/penstock/errors/error.rb",
+                from: "super(message.nil? ? nil : Text.printable(message))", to: "super(message)",
                 test: "test/foreign_text_test.rb", only: "test_an_id_that_is_no_utf8_is_invalid_and_any_other_steers_nothing"
 
 Mutation.define "text: a logger's exception in any encoding does not end the thread of the loggers",
-                file: "lib/penstock/dispatcher.rb", from: "\#{Text.describe(e)}", to: "\#{e.class}: \#{e.message}",
+                file: "lib/penstock/instrumentation/log_dispatcher.rb",
+                from: "\#{Text.describe(e)}", to: "\#{e.class}: \#{e.message}",
                 test: "test/foreign_text_test.rb",
                 only: "test_a_logger_whose_exception_has_any_text_is_reported_and_asked_again"

@@ -3,13 +3,14 @@
 require "logger"
 require "stringio"
 require_relative "gc_pressure"
+require_relative "internal"
 require_relative "plain_scheduler"
 
 # Each native class in full use, while the garbage collector does what it can; for programs of their own, whose ARGV is a class,
 # the pressure, a cluster's address and a topic of its. The cluster's process is under no pressure, and neither is what makes a
 # producer or a consumer and connects it: that is mostly Ruby, which would take a minute; gc_test.rb does it once.
 class GCExercises
-  CLASSES = %i[bearer client client_slot consumer delivery_handle embedded_cluster event_source fiber_group message
+  CLASSES = %i[bearer client client_reference consumer delivery_handle embedded_cluster event_source fiber_group message
                poller secret shareable_producer].freeze
   PRESSURES = %i[stress auto_compact verify_compaction].freeze
   ROUNDS = 20
@@ -96,7 +97,7 @@ class GCExercises
   end
 
   # The client it has is given up, and another one asked for.
-  def client_slot
+  def client_reference
     one = making
     handles = each_round { one.shareable }
     one.disconnect
@@ -190,7 +191,7 @@ class GCExercises
     one = making(connect: false, "bootstrap.servers": "127.0.0.1:1", log_level: 0, "security.protocol": "sasl_plaintext",
                  "sasl.mechanism": "OAUTHBEARER") { |config| config.oauth.token_provider_listener = provider }
     relieved { one.produce_async(topic: @topic, payload: "x") && taken.push(taken.pop) }
-    -> { same Penstock::Bearer, taken.pop.class }
+    -> { same Internal::Bearer, taken.pop.class }
   end
 
   def fiber_group = in_fibers(making)

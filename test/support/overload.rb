@@ -8,6 +8,7 @@ require_relative "limited"
 # takes once, it takes in the first.
 class Overload
   LIBRARY = File.expand_path("../../lib", __dir__)
+  INTERNAL = File.expand_path("internal.rb", __dir__)
   SCHEDULER = File.expand_path("plain_scheduler", __dir__)
 
   HEAD = <<~'RUBY'
@@ -197,7 +198,7 @@ class Overload
       counts << objects.call
     end
     more = counts.each_cons(2).map { |before, after| after - before }
-    tell(topics: number, fibers: fibers * (phases + 1), clients: Penstock::Client.open_count, grown_kb: grown.join(","),
+    tell(topics: number, fibers: fibers * (phases + 1), clients: Internal::Client.open_count, grown_kb: grown.join(","),
          least_kb: grown.min, half_kb: grown.last(phases / 2).sum, objects: more.join(","), least_objects: more.min,
          half_objects: more.last(phases / 2).sum)
   RUBY
@@ -210,7 +211,7 @@ class Overload
   # @return [Hash{Symbol => String}]
   def run(program, topic, *numbers, seconds: 120)
     arguments = [@servers, topic, *numbers.map(&:to_s)]
-    ruby = [RbConfig.ruby, "-w", "-I", LIBRARY, "-r", "penstock", "-e", "#{HEAD}#{program}", *arguments]
+    ruby = [RbConfig.ruby, "-w", "-I", LIBRARY, "-r", "penstock", "-r", INTERNAL, "-e", "#{HEAD}#{program}", *arguments]
     output, errors, status = Limited.capture3({ "SCHEDULER" => SCHEDULER }, *ruby, seconds:)
     raise "#{status}: #{output} #{errors}" unless status.success?
 

@@ -8,10 +8,13 @@ module Subprocess
   LIBRARY = File.expand_path("../../lib", __dir__)
   LIBRARIES = [ENV.fetch("PENSTOCK_INSTRUMENTED", nil), LIBRARY].compact.freeze # see test/instrumented.rb
 
+  INTERNAL = File.join(__dir__, "internal.rb")
+
   # Runs a Ruby program with Penstock loaded; `arguments` are its ARGV.
   # @return [Array(String, String, Process::Status)] what it wrote on stdout and stderr, and how it ended
   def ruby(program, *arguments, seconds: 30)
-    command = [RbConfig.ruby, "-w", *LIBRARIES.flat_map { |path| ["-I", path] }, "-r", "penstock", "-e", program, *arguments]
+    includes = LIBRARIES.flat_map { |path| ["-I", path] }
+    command = [RbConfig.ruby, "-w", *includes, "-r", "penstock", "-r", INTERNAL, "-e", program, *arguments]
     Limited.capture3(*command, seconds:)
   end
 

@@ -98,7 +98,7 @@ static VALUE bearer_set_failure(VALUE self, VALUE reason)
 void penstock_attach_refresher(VALUE refresher, uint64_t address, struct ps_client *client)
 {
     if (NIL_P(refresher)) return;
-    VALUE refreshers = rb_const_get(penstock_module, rb_intern("TokenRefresher"));
+    VALUE refreshers = rb_const_get(penstock_native, rb_intern("TokenRefresher"));
     rb_funcall(refreshers, rb_intern("attach"), 3, ULL2NUM(address), refresher, penstock_bearer_new(client));
 }
 
@@ -114,7 +114,7 @@ void penstock_set_credentials(struct ps_client *client, const struct penstock_er
 
 void penstock_bearer_init(void)
 {
-    bearer_class = rb_const_get(penstock_module, rb_intern("Bearer"));
+    bearer_class = rb_const_get(penstock_native, rb_intern("Bearer"));
     rb_gc_register_mark_object(bearer_class);
     rb_undef_alloc_func(bearer_class);
     rb_define_method(bearer_class, "await", bearer_await, 0);

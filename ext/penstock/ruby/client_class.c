@@ -778,7 +778,7 @@ static VALUE client_brokers(VALUE self, VALUE timeout_ms)
 
 void penstock_client_init(void)
 {
-    client_class = rb_const_get(penstock_module, rb_intern("Client"));
+    client_class = rb_const_get(penstock_native, rb_intern("Client"));
     rb_gc_register_mark_object(client_class);
     rb_define_alloc_func(client_class, client_allocate);
     rb_define_method(client_class, "initialize", client_initialize, 13);

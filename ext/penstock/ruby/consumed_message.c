@@ -113,7 +113,7 @@ VALUE penstock_consumed_message_new(const rd_kafka_message_t *native, const rd_k
 }
 
 /* build(topic, partition, offset, timestamp, timestamp_type, key, payload, headers, leader_epoch): made by the program. All of
- * it was checked, and is frozen deeply (lib/penstock/message.rb). */
+ * it was checked, and is frozen deeply (lib/penstock/consumer/message.rb). */
 static VALUE s_build(int argc, VALUE *argv, VALUE self)
 {
     struct consumed_message *message;
@@ -147,7 +147,7 @@ VALUE penstock_consumed_message_place(VALUE self, int32_t *partition, int64_t *o
     return message->topic;
 }
 
-/* ---- methods; documented in lib/penstock/message.rb ---- */
+/* ---- methods; documented in lib/penstock/consumer/message.rb ---- */
 
 static VALUE message_topic(VALUE self)
 {

@@ -79,7 +79,7 @@ static void check_not_inherited(const struct ps_delivery *delivery)
                    "the message was produced before this process was forked; only the parent learns its verdict");
 }
 
-/* ---- methods; documented in lib/penstock/delivery_handle.rb ---- */
+/* ---- methods; documented in lib/penstock/producer/delivery_handle.rb ---- */
 
 static VALUE handle_pending_p(VALUE self)
 {

@@ -1,4 +1,4 @@
-/* The dispatcher thread's side of the mailbox; the thread itself is lib/penstock/dispatcher.rb. */
+/* The dispatcher thread's side of the mailbox; the thread itself is lib/penstock/instrumentation/log_dispatcher.rb. */
 #include "ruby/penstock.h"
 
 /* The next mail as [address, level, text], waiting for it without the GVL; level nil: no more from there. */
@@ -20,7 +20,7 @@ static VALUE s_dropped_mail(VALUE self)
 
 void penstock_dispatcher_init(void)
 {
-    VALUE dispatcher = rb_const_get(penstock_module, rb_intern("Dispatcher"));
+    VALUE dispatcher = rb_const_get(penstock_module, rb_intern("LogDispatcher"));
     rb_define_singleton_method(dispatcher, "next_mail", s_next_mail, 0);
     rb_define_singleton_method(dispatcher, "dropped_mail", s_dropped_mail, 0);
 }

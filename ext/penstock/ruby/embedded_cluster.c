@@ -209,7 +209,7 @@ static void cluster_call(VALUE self, struct cluster_call *call, VALUE topic)
     }
 }
 
-/* ---- methods; documented in lib/penstock/embedded_cluster.rb, which checks the arguments ---- */
+/* ---- methods; documented in lib/penstock/testing/embedded_cluster.rb, which checks the arguments ---- */
 
 static VALUE cluster_start(VALUE self, VALUE brokers)
 {

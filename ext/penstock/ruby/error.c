@@ -1,6 +1,6 @@
 /*
  * The only file that makes and raises Penstock's errors. The classes, their wording and the advice they
- * give stand in lib/penstock/error.rb; here a librdkafka code and its context become the arguments.
+ * give stand in lib/penstock/errors/error.rb; here a librdkafka code and its context become the arguments.
  */
 #include "ruby/penstock.h"
 #include <ruby/encoding.h>

@@ -1,6 +1,6 @@
 /*
  * Penstock::EventSource: Ruby's hold on a producer's queue of events (core/events.c), with the labels of messages in flight
- * whose events somebody wants. The rest of it is lib/penstock/event_source.rb. Any thread of the main Ractor, in any process
+ * whose events somebody wants. The rest of it is lib/penstock/native/event_source.rb. Any thread of the main Ractor, in any process
  * of the family; labels are put in from all Ractors.
  */
 #include "ruby/penstock.h"
@@ -275,7 +275,7 @@ static VALUE s_call_all(VALUE self)
 
 void penstock_event_source_init(void)
 {
-    source_class = rb_const_get(penstock_module, rb_intern("EventSource"));
+    source_class = rb_const_get(penstock_native, rb_intern("EventSource"));
     rb_gc_register_mark_object(source_class);
     rb_define_alloc_func(source_class, source_allocate);
     rb_define_private_method(source_class, "initialize_queue", source_initialize_queue, 2);

@@ -117,5 +117,5 @@ void penstock_exit_init(void)
 void penstock_exit_arm(void)
 {
     if (atomic_exchange(&armed, true)) return;
-    rb_set_end_proc(at_exit, rb_const_get(penstock_module, rb_intern("Dispatcher")));
+    rb_set_end_proc(at_exit, rb_const_get(penstock_module, rb_intern("LogDispatcher")));
 }

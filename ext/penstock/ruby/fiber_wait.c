@@ -93,10 +93,10 @@ static VALUE wakeup_io(const struct ps_wakeup *wakeup)
     return rb_funcallv_kw(rb_cIO, id_for_fd, 3, arguments, RB_PASS_KEYWORDS);
 }
 
-/* Async 1's io_wait keeps the program's timeouts from the leader: see lib/penstock/async_one.rb. */
+/* Async 1's io_wait keeps the program's timeouts from the leader: see lib/penstock/native/async_one.rb. */
 static VALUE async_one(VALUE scheduler)
 {
-    VALUE module = rb_const_get(penstock_module, rb_intern("AsyncOne"));
+    VALUE module = rb_const_get(penstock_native, rb_intern("AsyncOne"));
     return RTEST(rb_funcall(module, rb_intern("scheduler?"), 1, scheduler)) ? module : Qnil;
 }
 

@@ -39,7 +39,7 @@ static VALUE tell_source(VALUE source)
 static void attach_dispatcher(const struct ps_client *client, VALUE logger)
 {
     if (NIL_P(logger)) return;
-    VALUE dispatcher = rb_const_get(penstock_module, rb_intern("Dispatcher"));
+    VALUE dispatcher = rb_const_get(penstock_module, rb_intern("LogDispatcher"));
     rb_funcall(dispatcher, rb_intern("attach"), 2, ULL2NUM(client->address), logger);
 }
 

@@ -21,6 +21,7 @@
 #undef snprintf /* ruby.h puts Ruby's own in its place, which is not for threads without the GVL */
 
 extern VALUE penstock_module;
+extern VALUE penstock_native; /* Penstock::Native: the classes that users never name */
 
 /* ---- error.c: the only place that makes and raises Penstock's errors ------------------------------ */
 

@@ -58,7 +58,7 @@ struct ps_poller *penstock_poller_get(VALUE self)
     return poller;
 }
 
-/* ---- methods; documented in lib/penstock/poller.rb ---- */
+/* ---- methods; documented in lib/penstock/native/poller.rb ---- */
 
 static VALUE poller_id(VALUE self)
 {

@@ -1,5 +1,5 @@
 /*
- * Penstock::ShareableProducer: a producer's handle for any Ractor, and Penstock::ClientSlot: the main Ractor's side of it. Both
+ * Penstock::ShareableProducer: a producer's handle for any Ractor, and Penstock::Native::ClientReference: the main Ractor's side of it. Both
  * hold the same ps_slot (core/slot.c), which has the client that the producer uses at the moment. The handle is frozen and
  * holds nothing of Ruby's but what is shareable: it goes to any number of Ractors, threads and fibers.
  */
@@ -28,7 +28,7 @@ static size_t slot_size(const void *data)
 }
 
 static const rb_data_type_t slot_type = {
-    .wrap_struct_name = "Penstock::ClientSlot",
+    .wrap_struct_name = "Penstock::Native::ClientReference",
     .function = { .dfree = slot_free, .dsize = slot_size },
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
@@ -266,7 +266,7 @@ static VALUE shareable_timeout_error(VALUE self, VALUE text, VALUE topic)
 
 void penstock_shareable_producer_init(void)
 {
-    slot_class = rb_const_get(penstock_module, rb_intern("ClientSlot"));
+    slot_class = rb_const_get(penstock_native, rb_intern("ClientReference"));
     rb_gc_register_mark_object(slot_class);
     rb_define_alloc_func(slot_class, slot_allocate);
     rb_define_method(slot_class, "inherited?", slot_inherited_p, 0);

@@ -8,12 +8,12 @@ module Penstock
       CODECS = %w[gzip snappy lz4 zstd].freeze
       MECHANISMS = { "PLAIN" => "sasl_plain", "SCRAM-SHA-256, SCRAM-SHA-512" => "sasl_scram", "GSSAPI" => "sasl_gssapi",
                      "OAUTHBEARER" => "sasl_oauthbearer" }.freeze
-      SCRAM_MENDED = Gem::Version.new("2.6.1")
+      SCRAM_MENDED = "2.6.1"
       private_constant :CODECS, :MECHANISMS, :SCRAM_MENDED
 
       # @param objects [SharedObjects]
       def initialize(objects, linked: Penstock.librdkafka_version, compiled: Penstock.librdkafka_compiled_version,
-                     features: Client.features)
+                     features: Native::Client.features)
         @objects = objects
         @linked = linked
         @compiled = compiled
@@ -52,7 +52,9 @@ module Penstock
       def sasl
         mechanisms = MECHANISMS.select { |_, feature| @features.include?(feature) }.keys
         return Fact.note("sasl", "librdkafka was built without it") if mechanisms.empty?
-        return Fact.ok("sasl", mechanisms.join(", ")) if number(@linked) >= SCRAM_MENDED || !@features.include?("sasl_scram")
+
+        mended = number(@linked) >= Gem::Version.new(SCRAM_MENDED)
+        return Fact.ok("sasl", mechanisms.join(", ")) if mended || !@features.include?("sasl_scram")
 
         Fact.note("sasl", "#{mechanisms.join(", ")}; " \
                           "brokers of 2024 and newer refuse the SCRAM of librdkafka older than #{SCRAM_MENDED}")

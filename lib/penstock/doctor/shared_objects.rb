@@ -7,7 +7,7 @@ module Penstock
     class SharedObjects
       # Which functions a file exports, as far as it is an ELF file of 64 bits, little-endian.
       class Elf
-        MAGIC = "\x7fELF\x02\x01".b
+        MAGIC = "\x7fELF\x02\x01".b.freeze
         DYNSYM = 11
         SECTION = "LLQQQQLLQQ"
         SECTION_SIZE = 64

@@ -126,7 +126,7 @@ module Penstock
       end
 
       def refused(name, error)
-        advice = Refusals.advice(error.message)
+        advice = RejectionAdvice.advice(error.message)
         cause = error.message.delete_suffix(advice.to_s).sub(/ \[producer [^\]]*\]\.? *\z/, "")
         problem(name, cause, advice || "Check security.protocol and what belongs to it.")
       end

@@ -29,9 +29,9 @@ module Penstock
 
       # Sends what was put aside, and waits for all verdicts.
       #
-      # Blocks: like {Dispatch#produce_many_sync}, and while another thread flushes.
+      # Blocks: like {Publishing#produce_many_sync}, and while another thread flushes.
       # @return [Array<DeliveryHandle>] [] when the buffer is empty
-      # @raise [Error] see {Dispatch#produce_many_sync}. Whatever it is, an interrupt too: messages that were not taken are put
+      # @raise [Error] see {Publishing#produce_many_sync}. Whatever it is, an interrupt too: messages that were not taken are put
       #   back, in order, at the front of the buffer; so is the whole buffer when one of its messages is invalid, or when
       #   the transaction that a transactional producer gives them was aborted.
       # @raise [SignalTrapError] this is a signal trap; the buffer is left alone
@@ -41,7 +41,7 @@ module Penstock
 
       # Sends what was put aside without waiting for the verdicts.
       #
-      # Blocks: like {Dispatch#produce_many_async}, and while another thread flushes.
+      # Blocks: like {Publishing#produce_many_async}, and while another thread flushes.
       # @return [Array<DeliveryHandle>] [] when the buffer is empty
       # @raise [Error] see {#flush_sync}
       def flush_async
@@ -111,7 +111,7 @@ module Penstock
       end
 
       # The places of the messages that are being sent, and how many of these have been handed over: for a flush whose thread
-      # may end anywhere. Client#produce_many counts.
+      # may end anywhere. Native::Client#produce_many counts.
       # @api private
       Tally = Struct.new(:places, :counted) do
         def initialize(size) = super((0...size).to_a, [0])

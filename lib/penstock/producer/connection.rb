@@ -10,9 +10,9 @@ module Penstock
       Past = Struct.new(:totals, :clients, :pid)
       private_constant :Past
 
-      # @return [Client, nil] nil while there is none
+      # @return [Native::Client, nil] nil while there is none
       attr_reader :client
-      # @return [ClientSlot, nil] nil: no other Ractor uses it
+      # @return [Native::ClientReference, nil] nil: no other Ractor uses it
       attr_reader :slot
 
       # @param producer [Producer]
@@ -27,7 +27,7 @@ module Penstock
         @unready = nil # could not be made ready, and may be closing still
         @reloads = 0
         @not_before = 0
-        @past = Past.new(Totals::NONE, [], Process.pid)
+        @past = Past.new(CounterSnapshot::NONE, [], Process.pid)
         @forgetting = Mutex.new
       end
 
@@ -37,13 +37,13 @@ module Penstock
         new(producer).tap { |made| made.inherit(others.map(&:past_totals)) }
       end
 
-      # @param totals [Array<Totals>] what was done elsewhere in this process
+      # @param totals [Array<CounterSnapshot>] what was done elsewhere in this process
       def inherit(totals)
         @past = Past.new(totals.reduce(past_totals, :+), [], Process.pid)
       end
 
       # Blocks while another thread connects, and for a transactional producer's first round trips.
-      # @return [Client] that was open a moment ago
+      # @return [Native::Client] that was open a moment ago
       def use = @client || connect
 
       # @return [Integer] messages without a verdict
@@ -63,7 +63,7 @@ module Penstock
       def share(id, timeout_ms, serializer)
         use
         handle = exclusively do
-          @slot = ClientSlot.new if @slot.nil? || @slot.inherited?
+          @slot = Native::ClientReference.new if @slot.nil? || @slot.inherited?
           publish
           @slot.handle(id, timeout_ms, serializer)
         end
@@ -95,20 +95,20 @@ module Penstock
       def clients = [@client, *@others].compact.uniq
 
       # Of all clients there were in this process. A client that ends just now is counted once.
-      # @return [Totals]
+      # @return [CounterSnapshot]
       def totals
         loop do
           past = @past
-          totals = (clients - last_of(past)).map { |client| Totals.of(client) }.reduce(past_totals(past), :+)
+          totals = (clients - last_of(past)).map { |client| CounterSnapshot.of(client) }.reduce(past_totals(past), :+)
           return totals if past.equal?(@past)
         end
       end
 
-      # @return [Totals] of those that have ended
-      def past_totals(past = @past) = past.pid == Process.pid ? past.totals : Totals::NONE
+      # @return [CounterSnapshot] of those that have ended
+      def past_totals(past = @past) = past.pid == Process.pid ? past.totals : CounterSnapshot::NONE
 
       # For good: nobody may use it any more. A client that is being given up just now takes no longer than this, either.
-      # @return [Array(Integer, Integer, Integer, Integer), nil] see Client#close; nil: there was no client
+      # @return [Array(Integer, Integer, Integer, Integer), nil] see Native::Client#close; nil: there was no client
       def close(timeout_ms)
         closed = clients.map { |client| close_within(timeout_ms, client) }
         closed.each { @producer.instrument("poller.producer_unregistered") { {} } }
@@ -127,7 +127,7 @@ module Penstock
       # One thread replaces a client that cannot go on; the others that met the same error wait here for it. Does not
       # wait for the backoff: the next use does.
       #
-      # @param failed [Client]
+      # @param failed [Native::Client]
       # @param error [Error] why
       # @param limit [Integer] times in a row, with no success in between
       # @param backoff_ms [Integer]
@@ -205,7 +205,7 @@ module Penstock
           gone = @others.select { |client| client.state == :closed }
           next if gone.empty?
 
-          totals = gone.map { |client| Totals.of(client) }.reduce(past_totals, :+)
+          totals = gone.map { |client| CounterSnapshot.of(client) }.reduce(past_totals, :+)
           @past = Past.new(totals, gone, Process.pid)
           gone.each { |client| @others.delete(client) }
         end

@@ -1,81 +1,79 @@
 # frozen_string_literal: true
 
 module Penstock
-  class Producer
-    # What `config.serializer` makes of payloads: for a producer, and for its handles in other Ractors. Frozen; shareable if what
-    # it was given is.
-    # @api private
-    class Serializer
-      # Those that objects have for this. One whose name fits and that takes something else, as String#dump, does not count.
-      METHODS = %i[dump call].freeze
+  # What `config.serializer` makes of payloads: for a producer, and for its handles in other Ractors. Frozen; shareable if what
+  # it was given is.
+  # @api private
+  class Serializer
+    # Those that objects have for this. One whose name fits and that takes something else, as String#dump, does not count.
+    METHODS = %i[dump call].freeze
 
-      # @return [Symbol, nil] what will be called
-      def self.method_of(given)
-        METHODS.find { |name| given.respond_to?(name) && [1, -1, -2].include?(given.method(name).arity) }
-      end
+    # @return [Symbol, nil] what will be called
+    def self.method_of(given)
+      METHODS.find { |name| given.respond_to?(name) && [1, -1, -2].include?(given.method(name).arity) }
+    end
 
-      # @param given [#dump, #call]
-      # @param producer_id [String] for errors
-      def initialize(given, producer_id)
-        @given = given
-        @dumps = Serializer.method_of(given) == :dump
-        @producer_id = producer_id.dup.freeze
-        freeze
-      end
+    # @param given [#dump, #call]
+    # @param producer_id [String] for errors
+    def initialize(given, producer_id)
+      @given = given
+      @dumps = Serializer.method_of(given) == :dump
+      @producer_id = producer_id.dup.freeze
+      freeze
+    end
 
-      # @param message [Hash, Object] left unchanged; what is no message is refused when it is produced
-      # @param index [Integer, nil] its place in the batch
-      # @return [Hash, Object] a copy with a String as payload; the message itself if it has none
-      # @raise [SerializationError]
-      def run(message, index = nil)
-        return message unless message.is_a?(Hash)
+    # @param message [Hash, Object] left unchanged; what is no message is refused when it is produced
+    # @param index [Integer, nil] its place in the batch
+    # @return [Hash, Object] a copy with a String as payload; the message itself if it has none
+    # @raise [SerializationError]
+    def run(message, index = nil)
+      return message unless message.is_a?(Hash)
 
-        payload = message.fetch(:payload, nil)
-        return message if nil.equal?(payload) # whatever it is: it need not even have nil?
+      payload = message.fetch(:payload, nil)
+      return message if nil.equal?(payload) # whatever it is: it need not even have nil?
 
-        { **message, payload: serialized(payload, message[:topic], index) }
-      end
+      { **message, payload: serialized(payload, message[:topic], index) }
+    end
 
-      # @param messages [Array<Hash>, Object]
-      # @return [Array<Hash>, Object]
-      # @raise [SerializationError] of the first message that has no String; the error says which that is
-      def run_many(messages)
-        return messages unless messages.is_a?(Array)
+    # @param messages [Array<Hash>, Object]
+    # @return [Array<Hash>, Object]
+    # @raise [SerializationError] of the first message that has no String; the error says which that is
+    def run_many(messages)
+      return messages unless messages.is_a?(Array)
 
-        messages.each_with_index.map { |message, index| run(message, index) }
-      end
+      messages.each_with_index.map { |message, index| run(message, index) }
+    end
 
-      # @return [String] for messages
-      def name = Middleware.name_of(@given)
+    # @return [String] for messages
+    def name = Middleware.name_of(@given)
 
-      private
+    private
 
-      def serialized(payload, topic, index)
-        string = made_of(payload, topic, index)
-        return string if string.is_a?(String)
+    def serialized(payload, topic, index)
+      string = made_of(payload, topic, index)
+      return string if string.is_a?(String)
 
-        refuse("returned no String, but #{string.class},", payload, topic, index)
-      end
+      refuse("returned no String, but #{string.class},", payload, topic, index)
+    end
 
-      def made_of(payload, topic, index)
-        @dumps ? @given.dump(payload) : @given.call(payload)
-      rescue StandardError, ScriptError, SystemStackError => e
-        refuse("raised #{e.class}", payload, topic, index, first_line_of(e))
-      end
+    def made_of(payload, topic, index)
+      @dumps ? @given.dump(payload) : @given.call(payload)
+    rescue StandardError, ScriptError, SystemStackError => e
+      refuse("raised #{e.class}", payload, topic, index, first_line_of(e))
+    end
 
-      def first_line_of(error)
-        text = error.message
-        line = text.encoding.dummy? ? text : text.lines.first # Ruby cannot look into a UTF-7 String
-        line && Text.printable(line).delete_suffix("\\n")
-      end
+    def first_line_of(error)
+      text = error.message
+      line = text.encoding.dummy? ? text : text.lines.first # Ruby cannot look into a UTF-7 String
+      line && Text.printable(line).delete_suffix("\\n")
+    end
 
-      def refuse(what, payload, topic, index, why = nil)
-        kind = Kernel.instance_method(:class).bind_call(payload)
-        text = "#{"message #{index} of the batch: " if index}the serializer #{name} #{what} for a payload of the class #{kind}"
-        text << ": " << why.delete_suffix(".") if why
-        place = topic.is_a?(String) || topic.is_a?(Symbol) ? [topic.to_s] : []
-        raise SerializationError.build(text, 0, nil, nil, [@producer_id], nil, nil, place, false, false, false)
-      end
+    def refuse(what, payload, topic, index, why = nil)
+      kind = Kernel.instance_method(:class).bind_call(payload)
+      text = "#{"message #{index} of the batch: " if index}the serializer #{name} #{what} for a payload of the class #{kind}"
+      text << ": " << why.delete_suffix(".") if why
+      place = topic.is_a?(String) || topic.is_a?(Symbol) ? [topic.to_s] : []
+      raise SerializationError.build(text, 0, nil, nil, [@producer_id], nil, nil, place, false, false, false)
     end
   end
 end

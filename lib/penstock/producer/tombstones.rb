@@ -1,29 +1,27 @@
 # frozen_string_literal: true
 
 module Penstock
-  class Producer
-    # Messages without payload, made of others. In any Ractor.
-    # @api private
-    module Tombstones
-      private
+  # Messages without payload, made of others. In any Ractor.
+  # @api private
+  module Tombstones
+    private
 
-      def tombstones(messages)
-        return messages unless messages.is_a?(Array)
+    def tombstones(messages)
+      return messages unless messages.is_a?(Array)
 
-        messages.each_with_index.map { |message, index| tombstone(message, "message #{index} of the batch: ") }
+      messages.each_with_index.map { |message, index| tombstone(message, "message #{index} of the batch: ") }
+    end
+
+    def tombstone(message, where = "")
+      raise MessageInvalidError, "#{where}a message is a Hash, not #{message.class}" unless message.is_a?(Hash)
+
+      key, partition = message.values_at(:key, :partition)
+      raise MessageInvalidError, "#{where}a tombstone needs a :key that is not empty" unless key.is_a?(String) && !key.empty?
+      unless partition.is_a?(Integer) && !partition.negative?
+        raise MessageInvalidError, "#{where}a tombstone needs the :partition that its key's messages are in"
       end
 
-      def tombstone(message, where = "")
-        raise MessageInvalidError, "#{where}a message is a Hash, not #{message.class}" unless message.is_a?(Hash)
-
-        key, partition = message.values_at(:key, :partition)
-        raise MessageInvalidError, "#{where}a tombstone needs a :key that is not empty" unless key.is_a?(String) && !key.empty?
-        unless partition.is_a?(Integer) && !partition.negative?
-          raise MessageInvalidError, "#{where}a tombstone needs the :partition that its key's messages are in"
-        end
-
-        message.merge(payload: nil)
-      end
+      message.merge(payload: nil)
     end
   end
 end

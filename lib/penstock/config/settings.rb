@@ -1,0 +1,67 @@
+# frozen_string_literal: true
+
+module Penstock
+  # What is known of librdkafka's settings by their names: which are secret, which are two names of one, and what librdkafka
+  # makes of a value.
+  # @!method self.secret?(name)
+  #   @param name [Symbol, String]
+  #   @return [Boolean] whether nobody may see its value; the one list of such names is in core/base/redact.c
+  # @!method self.text?(string)
+  #   @param string [Object] a {Secret} too
+  #   @return [Boolean] whether librdkafka gets what is meant: a String of UTF-8 without a zero byte
+  # @!method self.read(name, value)
+  #   What librdkafka makes of a value, in its own spelling: "true" of "T" and of 1, "ssl" of " SSL".
+  #   @param name [Symbol, String]
+  #   @param value [Object]
+  #   @return [String, nil] nil: librdkafka does not take it, or it is secret
+  #   @raise [ConfigurationInvalidError] it is no value for a setting
+  # @api private
+  module Settings
+    # @param name [Symbol, String]
+    # @param value [Object]
+    # @return [Object] the value, or a {Secret} in its place
+    def self.hide(name, value)
+      return value unless secret?(name) || pem?(value)
+
+      case value
+      when String then Secret.new(value)
+      when Integer, Float, true, false then Secret.new(value.to_s)
+      else value # which config.c refuses by its class
+      end
+    end
+
+    # @return [Boolean] whether it looks like a certificate or a key
+    def self.pem?(value) = value.is_a?(Secret) ? value.pem? : value.is_a?(String) && value.b.include?("-----BEGIN ")
+
+    # @return [Symbol] the one of a setting's names that is no alias
+    def self.proper(name) = ALIASES.fetch(name, name)
+
+    # Symbols for names, and a plain Hash for any that behaves otherwise.
+    # @param kafka [Hash{Symbol, String => Object}]
+    # @return [Hash{Symbol => Object}]
+    def self.by_symbols(kafka)
+      kafka.keys.to_h { |name| [name.to_sym, kafka[name]] } # transform_keys of a subclass may keep its Strings
+    end
+
+    # @param names [Array<Symbol>]
+    # @return [Array(Symbol, Symbol), nil] the first two that name one setting
+    def self.twins(names)
+      names.group_by { |name| proper(name) }.each_value.find { |same| same.size > 1 }&.first(2)
+    end
+
+    # @raise [ConfigurationInvalidError] saying that librdkafka has no such setting, and which one is nearest
+    def self.refuse_setting(name)
+      shown = pem?(name) ? Secret::HIDDEN : name.inspect
+      message = "config.kafka: librdkafka #{Penstock.librdkafka_version} has no setting #{shown}"
+      raise ConfigurationInvalidError, message + Config.hint(name, Native::Client.setting_names)
+    end
+
+    # @raise [ConfigurationInvalidError] when a number was given, and librdkafka made another one of it
+    def self.check_effect(name, given, effective)
+      return unless given.match?(/\A\s*[-+]?\d/) && effective.match?(/\A-?\d+(\.\d+)?\z/)
+      return if Rational(given, exception: false) == Rational(effective)
+
+      raise ConfigurationInvalidError, "config.kafka: #{name} cannot be #{given}; librdkafka would make #{effective} of it"
+    end
+  end
+end

@@ -1,0 +1,94 @@
+# frozen_string_literal: true
+
+require "securerandom"
+
+module Penstock
+  # The settings of one consumer, set in the block of {Consumer#initialize} and frozen after it.
+  #
+  # Durations are in milliseconds, like Kafka's own.
+  class ConsumerConfig
+    include ConfigChecks
+    include AsJson
+
+    # librdkafka settings that differ from its defaults unless they are given.
+    KAFKA_DEFAULTS = {
+      "client.id": "penstock",
+      "log_level": 4, # warnings and worse
+      "socket.nagle.disable": true
+    }.freeze
+
+    # librdkafka wants a group even where none is used; nothing is ever committed to this one.
+    WITHOUT_GROUP = { "group.id": "penstock.none", "enable.auto.commit": false }.freeze
+    private_constant :WITHOUT_GROUP
+
+    # @return [String] names the consumer in errors and logs; default "penstock-consumer-" and 12 hex digits
+    attr_accessor :id
+    # librdkafka's settings by name: Symbol or String to Integer, Float, String, true or false.
+    # "bootstrap.servers" is required, and "group.id" for everything but {Consumer#assign}.
+    # @return [Hash]
+    attr_accessor :kafka
+    # Gets librdkafka's log lines, and errors while the consumer is polled, on the dispatcher thread. Default nil: they go
+    # to stderr, and no Ruby thread is needed.
+    # @return [Logger, nil]
+    attr_accessor :logger
+    # @return [Integer] ms to leave the group in when a consumer is closed without a timeout of its own, dropped, or still
+    #   open at the end of the process; default 10_000
+    attr_accessor :close_timeout
+
+    # What brokers may refuse: a certificate, a password, the protocol. After so long without a connection that worked,
+    # {Consumer#poll} and what waits for an answer of brokers raise the cause ({RefusedError}), and again each second while
+    # it lasts. The consumer goes on trying, and reads once brokers accept it.
+    # @return [Integer, nil] ms; nil: they wait, or find nothing; default 10_000
+    attr_accessor :refusal_timeout
+    # @return [OAuth]
+    attr_reader :oauth
+
+    def initialize
+      @id = "penstock-consumer-#{SecureRandom.hex(6)}"
+      @kafka = {}
+      @logger = nil
+      @close_timeout = 10_000
+      @refusal_timeout = 10_000
+      @oauth = OAuth.new
+    end
+
+    # @return [Boolean] whether a "group.id" was given
+    def group? = @group
+
+    # @raise [ConfigurationInvalidError] naming the first setting that is wrong
+    # @return [self] frozen
+    # @api private
+    def finish
+      check_identity
+      check_integer("close_timeout", close_timeout, 0)
+      check_refusal_timeout
+      check_oauth
+      check_kafka
+      @group = !given("group.id").to_s.empty?
+      check_commits unless @group
+      @kafka = with_defaults(KAFKA_DEFAULTS)
+      @kafka = @kafka.reject { |name, _| WITHOUT_GROUP.key?(name.to_s.to_sym) }.merge(WITHOUT_GROUP) unless @group
+      @kafka = checked(@kafka, role: :consumer, token_provider: oauth.token_provider_listener)
+      freeze
+    end
+
+    # @return [String] without the values of settings: they may be secret
+    def inspect
+      "#<#{self.class} id=#{id.inspect} kafka=#{kafka.respond_to?(:keys) ? kafka.keys.inspect : "?"}>"
+    end
+
+    # (see AsJson#as_json)
+    def as_json(_options = nil) = json(id:)
+
+    private
+
+    def given(name) = kafka.fetch(name.to_sym) { kafka[name] }
+
+    def check_commits
+      commits = given("enable.auto.commit")
+      return if commits.nil? || Settings.read("enable.auto.commit", commits) != "true"
+
+      raise ConfigurationInvalidError, "config.kafka: enable.auto.commit needs a \"group.id\" to commit to"
+    end
+  end
+end

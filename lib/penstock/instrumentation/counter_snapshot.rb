@@ -1,0 +1,48 @@
+# frozen_string_literal: true
+
+module Penstock
+  # What clients have done: `messages` and `bytes` taken, verdicts, Produce requests and those of them that settled nothing,
+  # events dropped, and how many deliveries took how many microseconds. Frozen; can be added and subtracted.
+  # @api private
+  CounterSnapshot = Struct.new(:messages, :delivered, :failed, :purged, :bytes, :requests, :retries, :events_dropped,
+                               :latencies) do
+    # @param client [Native::Client] or what stands in for it
+    # @return [CounterSnapshot] in this process
+    def self.of(client)
+      messages, delivered, failed, purged, dropped = client.counters
+      bytes, latencies, requests, retries = client.measures
+      new(messages, delivered, failed + dropped, purged, bytes, requests, retries, 0,
+          latencies.each_slice(2).to_h.freeze).freeze
+    end
+
+    def +(other) = combine(other, :+)
+
+    def -(other) = combine(other, :-)
+
+    # @return [Hash{Symbol => Float, nil}] ms, right within an eighth; nil: nothing was delivered
+    def percentiles
+      counts = latencies.sort
+      total = latencies.each_value.sum
+      { p50: 0.5, p95: 0.95, p99: 0.99, max: 1.0 }.transform_values { |share| percentile(counts, total * share) }
+    end
+
+    private
+
+    def combine(other, operator)
+      numbers = to_a[0..-2].zip(other.to_a).map { |mine, its| mine.public_send(operator, its) }
+      latencies = self.latencies.dup
+      other.latencies.each { |us, count| latencies[us] = latencies.fetch(us, 0).public_send(operator, count) }
+      self.class.new(*numbers, latencies.reject { |_, count| count.zero? }.freeze).freeze
+    end
+
+    def percentile(counts, rank)
+      seen = 0
+      us, = counts.find { |_, count| (seen += count) >= rank }
+      us && (us / 1000.0)
+    end
+  end
+
+  # Nothing yet.
+  # @api private
+  CounterSnapshot::NONE = CounterSnapshot.new(0, 0, 0, 0, 0, 0, 0, 0, {}.freeze).freeze
+end

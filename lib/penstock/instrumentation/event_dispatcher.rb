@@ -1,0 +1,252 @@
+# frozen_string_literal: true
+
+require "weakref"
+
+module Penstock
+  # The Ruby threads that tell listeners what happens in the native core. There are none while no connected producer has
+  # such a listener; else one works and one stands by. When a listener stays away for some ms, whoever stands by serves the
+  # other producers at once, and another thread takes its place: so a listener delays its own producer's events only.
+  # @api private
+  module EventDispatcher
+    MAX_THREADS = 64
+
+    # One thread, and what it is doing.
+    class Worker
+      # @return [Integer, nil] whom it serves
+      attr_accessor :address
+      attr_accessor :thread
+      # @return [Native::EventSource, nil]
+      attr_accessor :source
+      # @return [Boolean] whether it looks after others, which may run listeners of "listener.slow"
+      attr_writer :looking
+
+      def initialize
+        @calls = @seen = @told = 0
+        @seen_at = 0.0
+        @looking = false
+      end
+
+      # @return [Boolean] whether it serves nobody and is soon ready to
+      def standing_by? = @address.nil? && !@looking
+
+      # Called for each event and listener, so it does as little as can be.
+      def running(listener, event)
+        @calls += 1
+        @listener = listener
+        @event = event
+      end
+
+      # It has served. The address goes first: a thread that is killed from then on has nothing to give back.
+      def rest
+        @address = nil
+        @source = @listener = @event = nil
+      end
+
+      # For another thread, now and then. Tells the source once of a listener that has been at it for too long.
+      def look(now)
+        source = @source
+        listener = @listener
+        event = @event
+        calls = @calls
+        return unless source && listener && event
+
+        if @seen != calls
+          @seen = calls
+          @seen_at = now
+        elsif @told != calls && now - @seen_at >= source.budget
+          @told = calls
+          source.tell_slow(listener, event, now - @seen_at)
+        end
+      end
+    end
+
+    # A source that is attached: held while something may be told, else not, so that a producer that nobody has any more is
+    # collected. What it sends next holds it again ({Native::EventSource#hold}).
+    class Listened
+      QUIET = 2 # looks in a row: between a verdict and its event nothing is in flight, for a moment
+      private_constant :QUIET
+
+      attr_reader :budget
+
+      def initialize(source)
+        @weak = WeakRef.new(source)
+        @budget = source.budget
+        hold(source)
+      end
+
+      # @return [Native::EventSource, nil] nil: it was collected
+      def source
+        @held || @weak.__getobj__
+      rescue WeakRef::RefError
+        nil
+      end
+
+      # Without a lock: a trap may send.
+      def hold(source)
+        @quiet = 0
+        @held = source
+        source.held = true
+      end
+
+      # @return [Boolean] without having it on the stack, where the garbage collector would find it
+      def alive? = !@held.nil? || @weak.weakref_alive?
+
+      # Now and then. In this order: who sends meanwhile either is seen here, or holds it after us.
+      def look
+        one = @held or return
+        @quiet += 1
+        if @quiet > QUIET
+          one.held = false
+          @held = nil
+        end
+        hold(one) unless one.quiet?
+      end
+    end
+    private_constant :Listened
+
+    @lock = Mutex.new
+    @sources = {} # Listened, by address
+    @workers = []
+    @pid = nil
+    @look_at = 0.0
+    @watch_ms = 1000 # how soon a thread that stands by looks after those at work
+
+    class << self
+      def attach(source)
+        @lock.synchronize do
+          forget_parent unless @pid == Process.pid
+          @sources[source.address] = Listened.new(source)
+          look_as_often_as_needed
+          hire_one_to_stand_by # those at work may never come back
+        end
+      end
+
+      def detach(source)
+        return unless @pid == Process.pid
+
+        @lock.synchronize do
+          gone = @sources.delete(source.address)
+          look_as_often_as_needed
+          Native::EventSource.call_all if gone && @sources.empty?
+        end
+      end
+
+      # Something is about to happen to it that it may have to tell.
+      def hold(source)
+        @sources[source.address]&.hold(source) if @pid == Process.pid
+      end
+
+      # @return [Boolean] whether this is one of the threads: then a listener is being run
+      def here? = Thread.current.thread_variable?(:penstock_events)
+
+      # @return [Boolean] whether what happens to it is told at all
+      def serving?(source) = @pid == Process.pid && @sources.key?(source.address)
+
+      # Waits until all that happened to closed producers has been told. For the end of the process.
+      # @param timeout [Numeric] seconds
+      def finish(timeout)
+        return if here?
+
+        deadline = now + timeout
+        sleep 0.002 while @pid == Process.pid && @lock.synchronize { anybody_left? } && now < deadline
+        Listeners.finish
+      end
+
+      # @return [Integer] threads
+      def threads = @pid == Process.pid ? @workers.size : 0
+
+      private
+
+      def forget_parent
+        @sources = {}
+        @workers = []
+        @pid = Process.pid
+      end
+
+      # With the lock held.
+      def anybody_left?
+        @sources.delete_if { |_, listened| !listened.alive? }
+        !@sources.empty?
+      end
+
+      # With the lock held. Others may add sources at any other time, and that cannot be done while somebody goes through them.
+      def look_as_often_as_needed
+        shortest = @sources.each_value.map(&:budget).min || 1
+        @watch_ms = (shortest * 500).clamp(20, 1000).to_i
+      end
+
+      # With the lock held. Not to be interrupted in between: a worker without a thread would stand by for ever.
+      def hire_one_to_stand_by
+        Thread.handle_interrupt(Object => :never) { hire if @workers.none?(&:standing_by?) }
+      end
+
+      def hire
+        return if @workers.size >= MAX_THREADS
+
+        worker = Worker.new
+        @workers << worker
+        worker.thread = Threads.start("penstock.events") { work(worker) }
+      rescue ThreadError
+        @workers.delete(worker) # the process is ending, or has no more threads to give: those that are there go on
+      end
+
+      def work(worker)
+        Thread.current.thread_variable_set(:penstock_events, true)
+        Thread.current.report_on_exception = false
+        loop do
+          calls = Native::EventSource.calls
+          break if leave?(worker)
+
+          worker.address, standing_by = Native::EventSource.next(calls, @watch_ms) # at once: who is killed gives it back
+          if worker.address
+            @lock.synchronize { hire_one_to_stand_by } if standing_by.zero?
+            Native::EventSource.apart { serve(worker) }
+          end
+          Native::EventSource.apart { look_after_others(worker) }
+        end
+      ensure
+        dismiss(worker)
+      end
+
+      def serve(worker)
+        source = worker.source = @sources[worker.address]&.source
+        more = source&.serve(worker) # nil: nobody wants to know
+        Native::EventSource.done(worker.address, more)
+        worker.rest
+      end
+
+      # A listener may have ended the thread, and there are others to serve.
+      def dismiss(worker)
+        Thread.handle_interrupt(Object => :never) do
+          Native::EventSource.done(worker.address, true) if worker.address
+          @lock.synchronize { hire_one_to_stand_by if @workers.delete(worker) && !@sources.empty? }
+        end
+      end
+
+      def leave?(worker)
+        @lock.synchronize do
+          spare = @workers.count(&:standing_by?) > 2
+          (@sources.empty? || spare) && @workers.delete(worker)
+        end
+      end
+
+      def look_after_others(worker)
+        time = now
+        return if time < @look_at
+
+        @look_at = time + (@watch_ms / 1000.0)
+        @lock.synchronize { @sources.each_value(&:look) if anybody_left? }
+        busy = @workers.select { |other| other.address && !other.equal?(worker) }
+        return if busy.empty?
+
+        worker.looking = true
+        @lock.synchronize { hire_one_to_stand_by } # while listeners are told
+        busy.each { |other| other.look(time) }
+      ensure
+        worker.looking = false
+      end
+
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+  end
+end

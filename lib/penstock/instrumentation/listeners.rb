@@ -1,0 +1,30 @@
+# frozen_string_literal: true
+
+module Penstock
+  # Ready listeners, for `producer.monitor.subscribe` and `Penstock.monitor.subscribe`. Loaded when they are first named.
+  module Listeners
+    autoload :ActiveSupportNotifications, "penstock/instrumentation/listeners/active_support_notifications"
+    autoload :EventFormatter, "penstock/instrumentation/listeners/event_formatter"
+    autoload :Logger, "penstock/instrumentation/listeners/logger"
+    autoload :MetricsLedger, "penstock/instrumentation/listeners/metrics_ledger"
+    autoload :MetricsListener, "penstock/instrumentation/listeners/metrics_listener"
+    autoload :Prometheus, "penstock/instrumentation/listeners/prometheus"
+    autoload :Statsd, "penstock/instrumentation/listeners/statsd"
+    private_constant :MetricsLedger, :MetricsListener, :EventFormatter
+
+    @reporting = {}.compare_by_identity # listener => process
+
+    class << self
+      # Has the listener send what it has when the process ends.
+      # @api private
+      def reporting(listener) = @reporting[listener] = Process.pid
+
+      # @api private
+      def reported(listener) = @reporting.delete(listener)
+
+      # When all producers are closed, and the process ends.
+      # @api private
+      def finish = @reporting.select { |_, pid| pid == Process.pid }.each_key(&:flush)
+    end
+  end
+end

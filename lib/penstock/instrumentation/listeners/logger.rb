@@ -1,0 +1,227 @@
+# frozen_string_literal: true
+
+module Penstock
+  module Listeners
+    # Writes a line for what producers do. See docs/listeners-logger.md.
+    #
+    #     producer.monitor.subscribe(Penstock::Listeners::Logger.new(Logger.new($stdout)))
+    #
+    # A line is made of words `key=value`, the producer and the event first:
+    #
+    #     penstock producer=orders event=messages.produced_sync messages=3 topics=bills:2,mails:1 ms=4.1
+    #
+    # Levels: info for what was done, warn for reloads and slow listeners, error for errors, unless `levels` has another for the
+    # event; debug for the messages themselves, which have `details=` in place of `event=`. An error's text is written if it is
+    # Penstock's own; others' errors may quote what is not for a log, so their class and place are, and their text on debug.
+    #
+    # Blocks as long as the logger does: what is told of a call holds up the caller. Any thread may call it.
+    class Logger
+      include AsJson
+
+      # Bytes that are written of a payload and of a key.
+      SHOWN_BYTES = 200
+      # Messages of a batch that are written, and topics that are named.
+      SHOWN = 10
+      # What may stand in a line without quotes.
+      PLAIN = %r{\A[\w.:/@,+()?-]+\z}
+      LEVELS = %i[debug info warn error].freeze
+      private_constant :SHOWN_BYTES, :SHOWN, :PLAIN, :LEVELS
+
+      # @param logger [Logger] or anything with `debug`, `info`, `warn` and `error`
+      # @param log_messages [Boolean] whether messages' contents are written, on debug: of at most 10 messages of a call, and
+      #   200 bytes of each payload and key
+      # @param levels [Hash{String, Symbol => Symbol, nil}] the level of an event's lines, by the event's name: :debug, :info,
+      #   :warn or :error; nil: none are written. Other events keep the level above
+      # @raise [ArgumentError] the logger has not these methods, or there is no such level
+      # @raise [EventUnknownError] there is no such event
+      def initialize(logger, log_messages: true, levels: {})
+        missing = LEVELS.reject { |level| logger.respond_to?(level) }
+        unless missing.empty?
+          raise ArgumentError, "a logger has the methods debug, info, warn and error; #{logger.class} lacks #{missing.join(", ")}"
+        end
+
+        @logger = logger
+        @log_messages = log_messages
+        @levels = checked(levels)
+      end
+
+      # @return [Boolean] whether messages' contents are written
+      def log_messages? = @log_messages ? true : false
+
+      # Of an event: what is counted and timed.
+      %w[message.produced_sync message.produced_async message.buffered transaction.marked_as_consumed].each do |name|
+        define_method(:"on_#{name.tr(".", "_")}") { |event| single(event) }
+      end
+
+      %w[messages.produced_sync messages.produced_async messages.buffered buffer.flushed_sync buffer.flushed_async
+         buffer.purged].each do |name|
+        define_method(:"on_#{name.tr(".", "_")}") { |event| several(event) }
+      end
+
+      %w[producer.connected producer.closing producer.closed producer.disconnected transaction.started transaction.committed
+         transaction.aborted transaction.finished].each do |name|
+        define_method(:"on_#{name.tr(".", "_")}") { |event| line(:info, event) }
+      end
+
+      # @api private
+      def on_producer_reload(event)
+        line(:warn, event, attempt: event.payload[:attempt], **about(event.payload[:error]))
+      end
+
+      # @api private
+      def on_producer_reloaded(event) = line(:warn, event, attempt: event.payload[:attempt])
+
+      # @api private
+      def on_listener_slow(event)
+        line(:warn, event, listener: event.payload[:listener], of: event.payload[:event])
+      end
+
+      # @api private
+      def on_error_occurred(event)
+        return unless level_of(event, :error)
+
+        payload = event.payload
+        error = payload[:error]
+        line(:error, event, type: payload[:type], topic: payload[:topic], partition: payload[:partition],
+                            event_of: payload[:event], attempt: payload[:attempt], retry: payload[:retry],
+                            **counted(payload), **(token?(payload) ? place(error) : about(error)))
+        return if !@log_messages || token?(payload)
+
+        case error
+        when Error then nil
+        when Exception then details(event, error: error.class.name, text: EventFormatter.message(error))
+        end
+      end
+
+      # Never shows the logger.
+      # @return [String]
+      def inspect = "#<#{self.class}#{" log_messages" if @log_messages}>"
+
+      private
+
+      def checked(levels)
+        levels.to_h do |name, level|
+          unless respond_to?(Monitor.method_for(name.to_s))
+            raise ArgumentError, "no line is written of #{name}, so it has no level"
+          end
+          unless level.nil? || LEVELS.include?(level)
+            raise ArgumentError, "the level of #{name} is :debug, :info, :warn, :error or nil, not #{level.inspect}"
+          end
+
+          [name.to_s, level]
+        end.freeze
+      end
+
+      def level_of(event, usual) = @levels.fetch(event.id, usual)
+
+      def single(event)
+        return unless wanted?(level_of(event, :info))
+
+        message = event.payload[:message]
+        line(:info, event, topic: EventFormatter.topic(message))
+        contents(event, [message])
+      end
+
+      def several(event)
+        return unless wanted?(level_of(event, :info)) # before topics are counted
+
+        messages = event.payload[:messages]
+        line(:info, event, **counts_of(messages))
+        contents(event, messages)
+      end
+
+      def line(level, event, **about)
+        time = event.payload[:time]
+        ms = case time
+             when Integer, Float then time.round(3)
+             end
+        write(level_of(event, level), producer: event.payload[:producer_id], event: event.id, **about, ms:)
+      end
+
+      # Not named `event`, so that counting those counts none twice.
+      def details(event, **about) = write(:debug, producer: event.payload[:producer_id], details: event.id, **about)
+
+      def write(level, **words)
+        return unless wanted?(level)
+
+        @logger.public_send(level, ["penstock", *words.filter_map { |key, value| word(key, value) }].join(" "))
+      end
+
+      # A logger that does not say wants all; nil: not written at all.
+      def wanted?(level)
+        return false if level.nil?
+
+        question = :"#{level}?"
+        !@logger.respond_to?(question) || @logger.public_send(question)
+      end
+
+      def word(key, value)
+        return if nil.equal?(value) # it may be a BasicObject
+
+        text = EventFormatter.text(value, 1_000)
+        "#{key}=#{text.match?(PLAIN) ? text : Text.printable(text.inspect)}" # what turns the direction of text, inspect leaves
+      end
+
+      # What the event of a call that failed carries.
+      def counted(payload)
+        return { topic: EventFormatter.topic(payload[:message]) } if payload.key?(:message)
+        return {} unless payload.key?(:messages)
+
+        { **counts_of(payload[:messages]), dispatched: size_of(payload[:dispatched]) }
+      end
+
+      def size_of(dispatched)
+        case dispatched
+        when Array then dispatched.size
+        end
+      end
+
+      def counts_of(messages)
+        topics = EventFormatter.topics(messages)
+        named = topics.first(SHOWN).map { |topic, count| "#{topic}:#{count}" }
+        named << "+#{topics.size - SHOWN}" if topics.size > SHOWN
+        { messages: topics.each_value.sum, topics: named.empty? ? nil : named.join(",") }
+      end
+
+      # Ours never show secrets or payloads.
+      # What token providers raise may hold the token.
+      def token?(payload) = payload[:type] == Native::TokenRefresher::EVENT_TYPE
+
+      def place(error) = { error: error.class.name, at: error.backtrace&.first }
+
+      def about(error)
+        case error
+        when Error then { error: error.class.name, code: error.code, text: EventFormatter.message(error) }
+        when Exception then place(error)
+        else { error: EventFormatter.text(error) }
+        end
+      end
+
+      def contents(event, messages)
+        return unless @log_messages && wanted?(:debug)
+
+        shown_of(messages).each do |message|
+          key, payload, partition = %i[key payload partition].map { |name| message.fetch(name, nil) }
+          details(event, topic: EventFormatter.topic(message), partition:, key: bytes(key), payload: bytes(payload))
+        end
+      end
+
+      def shown_of(messages)
+        case messages
+        when Array then messages.first(SHOWN).grep(Hash)
+        else []
+        end
+      end
+
+      def bytes(value)
+        case value
+        when nil then nil
+        when String
+          more = value.bytesize - SHOWN_BYTES
+          EventFormatter.text(value.byteslice(0, SHOWN_BYTES)) + (more.positive? ? "... #{more} bytes more" : "")
+        else EventFormatter.text(value)
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,77 @@
+# frozen_string_literal: true
+
+module Penstock
+  module Listeners
+    # What a listener has counted in one process, and the producers whose native counters it reads. Any thread may use it;
+    # {#add} also a signal trap, which can take no lock.
+    # @api private
+    class MetricsLedger
+      # @return [Integer] whose they are
+      attr_reader :pid
+
+      # @param producers [Array<Producer>] that are known from the parent process: here they begin at nothing
+      def initialize(producers = [])
+        @pid = Process.pid
+        @lock = Mutex.new
+        @producers = producers.to_h { |producer| [producer, CounterSnapshot::NONE] }.compare_by_identity # as last read
+        @counts = Hash.new(0)
+        @trapped = Thread::Queue.new
+      end
+
+      # @return [Array<Producer>] that are connected
+      def producers = @producers.keys
+
+      # To be called when a producer is connected. What it has done by earlier connections was counted when they ended.
+      def watch(producer)
+        @lock.synchronize { @producers[producer] ||= producer.past_totals }
+      end
+
+      # @param key [Object]
+      # @param number [Numeric]
+      def add(key, number = 1)
+        locked { @counts[key] += number }
+      rescue ThreadError # a signal trap
+        @trapped << [key, number]
+      end
+
+      # Reads the producers' counters. Those that are closed, or have no client, are forgotten; but not while a client that
+      # could not be closed in time may have verdicts to come. The next connection brings the producer back.
+      # @return [Array<Array(Producer, CounterSnapshot)>] what each has done since it was last read
+      def collect
+        @lock.synchronize do
+          @producers.keys.map do |producer|
+            over = producer.over? # asked first: what is over afterwards may have counted on
+            totals = producer.totals
+            grown = totals - @producers[producer]
+            @producers[producer] = totals
+            @producers.delete(producer) if over || (producer.without_client? && totals == producer.past_totals)
+            [producer, grown]
+          end
+        end
+      end
+
+      # @return [Hash{Object => Numeric}] a copy
+      def counts = locked { @counts.dup }
+
+      # @return [Hash{Object => Numeric}] which begin anew
+      def take
+        locked { @counts.tap { @counts = Hash.new(0) } }
+      end
+
+      # @yieldparam key [Object] is not counted any more if the block says so
+      def forget(&block) = locked { @counts.delete_if { |key, _| block.call(key) } }
+
+      private
+
+      def locked
+        @lock.synchronize do
+          until @trapped.empty?
+            key, number = @trapped.pop
+            @counts[key] += number
+          end
+          yield
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,62 @@
+# frozen_string_literal: true
+
+module Penstock
+  module Listeners
+    # What the listeners for metrics share: which producers they read, and books of their own in each process.
+    # @api private
+    class MetricsListener
+      include AsJson
+
+      # Events of a call in which messages were sent.
+      PRODUCED = %i[on_message_produced_sync on_message_produced_async on_messages_produced_sync
+                    on_messages_produced_async].freeze
+      private_constant :PRODUCED
+
+      # @param topics [Integer] so many are told by name
+      # @raise [ArgumentError]
+      def initialize(topics:)
+        unless topics.is_a?(Integer) && !topics.negative?
+          raise ArgumentError, "topics is an Integer of at least 0, not #{topics.inspect}"
+        end
+
+        @topic_limit = topics
+        @topics = {}
+        @books = new_books([])
+        @all_books = [@books]
+      end
+
+      # Called by the monitor it is subscribed to.
+      # @api private
+      def subscribed_to(monitor) = monitor.connected_producers.each { |producer| watch(producer) }
+
+      # @api private
+      def on_producer_connected(event) = watch(event[:caller])
+
+      private
+
+      # Of this process. Of several threads that come first in a forked child, all get the same.
+      def books
+        books = @books
+        return books if books.pid == Process.pid
+
+        @all_books << new_books(books.producers)
+        @books = @all_books.find { |one| one.pid == Process.pid }
+      end
+
+      def new_books(producers) = MetricsLedger.new(producers)
+
+      def watch(producer) = books.watch(producer)
+
+      # @return [String] its name, of the first topics; later ones are all one
+      def topic_label(topic)
+        return topic if @topics.key?(topic)
+        return EventFormatter::OTHER if @topics.size >= @topic_limit
+
+        @topics[topic] = true
+        topic
+      end
+
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+  end
+end

@@ -1,0 +1,222 @@
+# frozen_string_literal: true
+
+require_relative "prometheus/page"
+
+module Penstock
+  module Listeners
+    # Metrics for Prometheus, and the page it scrapes, as a Rack application. See docs/listeners-prometheus.md.
+    #
+    #     metrics = Penstock::Listeners::Prometheus.new
+    #     Penstock.monitor.subscribe(metrics)
+    #     # config.ru: map("/metrics") { run metrics }
+    #
+    # What is counted natively is read when the page is asked for; of events only those that are rare are listened to, so
+    # that a message costs nothing. No thread. Counters never go back while the process lives: what a connection counted is
+    # kept when it ends. A forked child begins at nothing.
+    #
+    # Any thread may call it, and a signal trap what events are told by.
+    class Prometheus < MetricsListener
+      # Upper ends of the buckets of times, in seconds.
+      BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0].freeze
+
+      FAMILIES = {
+        "messages_total" => [:counter, "Messages that librdkafka has taken."],
+        "message_bytes_total" => [:counter, "Bytes of the payloads and keys of the messages taken."],
+        "messages_delivered_total" => [:counter, "Messages that were delivered."],
+        "messages_failed_total" => [:counter, "Messages that were not delivered, without those that were purged."],
+        "messages_purged_total" => [:counter, "Messages that were dropped on purpose: by purge, an abort or a close."],
+        "requests_total" => [:counter, "Produce requests that were sent."],
+        "retries_total" => [:counter, "Produce requests that brought no verdict, so that their messages are sent again."],
+        "messages_by_topic_total" => [:counter, "Messages of calls that succeeded, by topic and mode, sync or async."],
+        "errors_total" => [:counter, "Events error.occurred, by type and the error's code."],
+        "transactions_total" => [:counter, "Transactions that were committed or aborted."],
+        "connections_total" => [:counter, "Times that the producer has connected."],
+        "reloads_total" => [:counter, "Clients that were replaced after a fatal error."],
+        "slow_listeners_total" => [:counter, "Events listener.slow."],
+        "events_dropped_total" => [:counter, "Events that were not told, as too many were waiting."],
+        "delivery_seconds" => [:histogram, "From produce to the verdict of delivered messages."],
+        "transaction_seconds" => [:histogram, "Transactions, from beginning to end."],
+        "queue_messages" => [:gauge, "Messages without a verdict."],
+        "buffer_messages" => [:gauge, "Messages in the buffer."],
+        "events_waiting" => [:gauge, "Events that wait for their listeners."],
+        "connected" => [:gauge, "Producers of this id that are connected."],
+        "info" => [:gauge, "Versions; always 1."]
+      }.freeze
+      Ractor.make_shareable(FAMILIES)
+      private_constant :FAMILIES
+
+      # @param namespace [String] what all names begin with
+      # @param labels [Hash{Symbol, String => Object}] of every metric
+      # @param topics [Integer] so many topics are counted by name, and those that come later together; 0: topics are not
+      #   counted, and the events of messages not listened to
+      # @param max_closed [Integer] so many closed producers stay on the page; of older ones the series end
+      # @raise [ArgumentError] an argument is not what it has to be
+      def initialize(namespace: "penstock", labels: {}, topics: 0, max_closed: 100)
+        unless namespace.to_s.match?(/\A[a-zA-Z_:][\w:]*\z/)
+          raise ArgumentError, "namespace is a word of letters, digits and underscores, not #{namespace.inspect}"
+        end
+        unless labels.is_a?(Hash) && labels.each_key.all? { |name| name.to_s.match?(/\A(?!__)[a-zA-Z_]\w*\z/) }
+          raise ArgumentError, "labels is a Hash whose keys are words of letters, digits and underscores, not #{labels.inspect}"
+        end
+
+        @namespace = namespace.to_s
+        @labels = labels.transform_keys(&:to_s)
+        @max_closed = max_closed
+        @closed = {} # ids, the oldest first
+        super(topics:)
+      end
+
+      # Answers a request with the page, whatever its path.
+      #
+      # Blocks: never.
+      # @param env [Hash{String => Object}] Rack's; only REQUEST_METHOD is looked at
+      # @return [Array(Integer, Hash{String => String}, Array<String>)]
+      def call(env)
+        method = env["REQUEST_METHOD"] || "GET"
+        unless %w[GET HEAD].include?(method)
+          return [405, { "content-type" => "text/plain", "allow" => "GET, HEAD" }, ["GET it\n"]]
+        end
+
+        page = to_s
+        [200, { "content-type" => Page::TYPE, "content-length" => page.bytesize.to_s }, method == "HEAD" ? [] : [page]]
+      end
+
+      # The page: what is known now, in Prometheus' text format 0.0.4.
+      #
+      # Blocks: never. Not in a signal trap.
+      # @return [String]
+      def to_s
+        books = self.books
+        live = settle(books)
+        page = Page.new(@namespace, @labels)
+        series = counted(books.counts)
+        series["info"] = { { "version" => VERSION, "librdkafka" => Penstock.librdkafka_version } => 1 }
+        gauges(live, series)
+        FAMILIES.each { |name, (type, help)| page.family(name, type, help, series.fetch(name, {})) }
+        page.to_s
+      end
+
+      # Without topics it does not listen to each message.
+      # @api private
+      def respond_to?(name, *) = @topic_limit.zero? && PRODUCED.include?(name.to_sym) ? false : super
+
+      %w[sync async].each do |mode|
+        define_method(:"on_message_produced_#{mode}") do |event|
+          by_topic(event, EventFormatter.topic(event.payload[:message]), mode, 1)
+        end
+
+        define_method(:"on_messages_produced_#{mode}") do |event|
+          EventFormatter.topics(event.payload[:messages]).each { |topic, number| by_topic(event, topic, mode, number) }
+        end
+      end
+
+      %w[committed aborted].each do |outcome|
+        define_method(:"on_transaction_#{outcome}") { |event| add(event, "transactions_total", "outcome" => outcome) }
+      end
+
+      # @api private
+      def on_transaction_finished(event)
+        ms = event.payload[:time]
+        observe("transaction_seconds", about(event.payload[:producer_id]), ms / 1000.0) if ms
+      end
+
+      # @api private
+      def on_producer_connected(event)
+        super
+        add(event, "connections_total")
+      end
+
+      # @api private
+      def on_producer_disconnected(_event) = settle(books)
+
+      # @api private
+      def on_producer_reloaded(event) = add(event, "reloads_total")
+
+      # @api private
+      def on_producer_closed(_event) = settle(books)
+
+      # @api private
+      def on_listener_slow(event) = add(event, "slow_listeners_total")
+
+      # @api private
+      def on_error_occurred(event)
+        payload = event.payload
+        add(event, "errors_total", "type" => EventFormatter.text(payload[:type]), "code" => EventFormatter.code(payload[:error]))
+      end
+
+      # @return [String]
+      def inspect = "#<#{self.class} #{@namespace}_*>"
+
+      private
+
+      def about(id) = { "producer_id" => EventFormatter.text(id) }
+
+      def add(event, name, labels = {}) = books.add([name, { **about(event.payload[:producer_id]), **labels }])
+
+      def by_topic(event, topic, mode, number)
+        books.add(["messages_by_topic_total",
+                   { **about(event.payload[:producer_id]), "topic" => topic_label(topic), "mode" => mode }], number)
+      end
+
+      def observe(name, labels, seconds, times = 1)
+        place = BUCKETS.index { |bucket| seconds <= bucket } || BUCKETS.size
+        books.add([name, labels, place], times)
+        books.add([name, labels, :sum], seconds * times)
+      end
+
+      # Adds what producers have counted since they were last looked at.
+      # @return [Array<Producer>]
+      def settle(books)
+        books.collect.map do |producer, grown|
+          labels = about(producer.id)
+          { "messages_total" => grown.messages, "message_bytes_total" => grown.bytes,
+            "messages_delivered_total" => grown.delivered, "messages_failed_total" => grown.failed,
+            "messages_purged_total" => grown.purged, "requests_total" => grown.requests, "retries_total" => grown.retries,
+            "events_dropped_total" => grown.events_dropped }.each do |name, number|
+            books.add([name, labels], number)
+          end
+          grown.latencies.each { |us, times| observe("delivery_seconds", labels, us / 1_000_000.0, times) }
+          closed(books, producer.id) if producer.status.closed?
+          producer
+        end
+      end
+
+      def watch(producer)
+        super
+        @closed.delete(producer.id)
+      end
+
+      def closed(books, id)
+        @closed.delete(id)
+        @closed[id] = true
+        while @closed.size > @max_closed
+          oldest, = @closed.shift
+          gone = about(oldest)["producer_id"]
+          books.forget { |_, labels| labels["producer_id"] == gone }
+        end
+      end
+
+      # @return [Hash{String => Hash{Hash => Numeric, Hash}}] values by name and labels; of histograms, by place too
+      def counted(counts)
+        counts.each_with_object({}) do |((name, labels, place), number), series|
+          of_name = series[name] ||= {}
+          place ? (of_name[labels] ||= Hash.new(0))[place] = number : of_name[labels] = number
+        end
+      end
+
+      # Of producers that are disconnected or closed only this is said.
+      def gauges(live, series)
+        connected = series.fetch("messages_total", {}).transform_values { 0 }
+        series.merge!("connected" => connected, "queue_messages" => Hash.new(0), "buffer_messages" => Hash.new(0),
+                      "events_waiting" => Hash.new(0))
+        live.reject(&:closed?).each do |producer|
+          labels = about(producer.id)
+          connected[labels] += 1 if producer.status.connected?
+          series["queue_messages"][labels] += producer.queue_size
+          series["buffer_messages"][labels] += producer.messages.size
+          series["events_waiting"][labels] += producer.metrics[:events][:waiting]
+        end
+      end
+    end
+  end
+end

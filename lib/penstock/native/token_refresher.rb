@@ -1,0 +1,123 @@
+# frozen_string_literal: true
+
+require "weakref"
+
+module Penstock
+  module Native
+    # The Ruby threads that ask token providers for tokens: one for each connected client and consumer with a provider, so
+    # that a slow one delays nobody else. It asks before the first connection, which needs a token, and again before each token
+    # expires.
+    # @api private
+    class TokenRefresher
+      # The type of "error.occurred" when a token provider raises.
+      EVENT_TYPE = "callbacks.oauthbearer_token_refresh.error"
+
+      @lock = Mutex.new
+      @threads = {} # by the address of a client
+      @pid = nil
+
+      class << self
+        # @param address [Integer] of the client, unique in this process
+        def attach(address, refresher, bearer)
+          @lock.synchronize do
+            @threads = {} unless @pid == Process.pid
+            @pid = Process.pid
+            @threads[address] ||= Threads.start("penstock.tokens") { run(address, refresher, bearer) }
+          end
+        end
+
+        private
+
+        def run(address, refresher, bearer)
+          refresher.refresh(bearer) while bearer.await
+          over = true
+        ensure
+          @lock.synchronize { @threads.delete(address) }
+          go_on(address, refresher, bearer) unless over
+        end
+
+        # A provider may have ended the thread, and the next token will be wanted too.
+        def go_on(...)
+          attach(...)
+        rescue ThreadError
+          nil # the process is ending
+        end
+      end
+
+      # @param owner [Producer, Consumer]
+      # @param key [:producer_id, :consumer_id] what events call its id
+      def initialize(owner, key)
+        @provider = owner.config.oauth.token_provider_listener
+        @logger = owner.config.logger
+        @about = { key => owner.id }.freeze
+        @owner = WeakRef.new(owner) # the thread must not keep it alive
+      end
+
+      # Whatever the provider does, the client gets a token or a failure: without either librdkafka would never ask again.
+      # @param bearer [Bearer]
+      def refresh(bearer)
+        bearer.expect_answer
+        reason = "the token provider has ended its thread"
+        ask(bearer)
+        reason = "the token provider has given no token"
+      rescue Exception => e # rubocop:disable Lint/RescueException -- whatever it is, librdkafka waits for an answer
+        reason = sentence_on(e)
+        report(bearer, e, reason) unless closed?(e)
+        raise if e.is_a?(SystemExit) || e.is_a?(SignalException)
+      ensure
+        bearer.oauthbearer_set_token_failure(reason) unless bearer.answered? # does nothing when the client is closed
+      end
+
+      private
+
+      def ask(bearer)
+        event = Event.new("oauthbearer.token_refresh", { **@about, bearer:, caller: @owner })
+        @provider.on_oauthbearer_token_refresh(event)
+        tell("oauthbearer.token_refresh", event.payload)
+      end
+
+      # Nobody needs a token any more.
+      def closed?(error)
+        case error
+        when ProducerClosedError, ConsumerClosedError then [error.producer_id, error.consumer_id].include?(@about.values.first)
+        else false
+        end
+      end
+
+      # Nobody, when the producer has gone; a consumer has no listeners.
+      def tell(event, payload)
+        @owner.monitor.instrument(event, payload) if @about.key?(:producer_id)
+      rescue WeakRef::RefError
+        nil
+      end
+
+      # The provider's own words may hold the token. They are in the event's `error`, and nowhere else.
+      def sentence_on(error)
+        place = error.backtrace_locations&.first
+        where = " at #{place.path}:#{place.lineno}" if place
+        Text.printable("the token provider raised #{error.class}#{where}; its message is not shown here, as it may hold the " \
+                       "token")
+      rescue StandardError
+        "the token provider raised an error"
+      end
+
+      def report(bearer, error, sentence)
+        each_by_itself(
+          -> { bearer.oauthbearer_set_token_failure(sentence) unless bearer.answered? },
+          -> { @logger&.add(3, "[#{id}] #{sentence}", "penstock") },
+          -> { tell("error.occurred", { type: EVENT_TYPE, error:, caller: @owner, **@about }) }
+        )
+      end
+
+      def id = Text.printable(@about.values.first)
+
+      def each_by_itself(*steps)
+        steps.each do |step|
+          step.call
+        rescue StandardError => e
+          warn "penstock: [#{id}] #{e.class} when a failure of the token provider was reported"
+        end
+      end
+    end
+  end
+end

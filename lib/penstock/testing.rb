@@ -1,0 +1,7 @@
+# frozen_string_literal: true
+
+# What programs use in their tests: `require "penstock/testing"` loads all of it at once. Without it each part is loaded when
+# it is first named.
+require "penstock"
+require_relative "testing/embedded_cluster"
+require_relative "testing/clients"

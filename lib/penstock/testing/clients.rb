@@ -1,0 +1,6 @@
+# frozen_string_literal: true
+
+require_relative "clients/handle"
+require_relative "clients/failure"
+require_relative "clients/dummy"
+require_relative "clients/buffered"

@@ -1,0 +1,367 @@
+# frozen_string_literal: true
+
+module Penstock
+  # Clients that send nothing, for tests and for programs that are to run without a Kafka.
+  module Clients
+    # Stands in for the connection to Kafka: takes and checks messages as the real one does, and says at once that they
+    # were delivered. No I/O, no threads, nothing is kept.
+    #
+    # Reports have offsets that count from 0 in each partition; a message that names no partition goes to 0. Whoever
+    # listens to "message.acknowledged" is told, on the thread that produces, before the call returns.
+    #
+    # Messages can be made to fail:
+    #
+    #     producer.client.fail_next(:msg_timed_out, times: 2)
+    #     producer.client.script { |message| :topic_authorization_failed if message[:topic] == "secret" }
+    #
+    # with a code, or an error of one's own. A code becomes what a real producer would make of it: `:queue_full`, `:fatal`
+    # and `:state` are raised when the message is produced, which is not taken then; the others become the verdict on it,
+    # a {DeliveryError}, and an "error.occurred" of the type "librdkafka.dispatch_error". Of a {Penstock::Error}, a
+    # {DeliveryError} becomes the verdict, and others are raised.
+    #
+    # Transactions are checked as librdkafka does: a transactional producer takes messages only in one, and after a
+    # message failed the transaction can only be aborted.
+    #
+    # Any thread and fiber may use it, and a forked child. Never blocks.
+    class Dummy
+      include AsJson
+
+      # What librdkafka's setting is unless given
+      MESSAGE_MAX_BYTES = 1_000_000
+      private_constant :MESSAGE_MAX_BYTES
+
+      # What listeners are told as `caller`.
+      # @return [Object] this client, unless the producer put itself here
+      # @api private
+      attr_writer :producer
+
+      # @param config [Config]
+      # @param monitor [Monitor]
+      # @raise [ConfigurationInvalidError] message.max.bytes is no number
+      # @api private
+      def initialize(config, monitor)
+        settings = config.kafka.transform_keys(&:to_s)
+        @id = config.id
+        @monitor = monitor
+        @limits = [config.max_payload_size, message_max_bytes(settings)].freeze
+        @transactional = !settings["transactional.id"].to_s.empty?
+        @idempotent = @transactional || %w[true t 1].include?(settings["enable.idempotence"].to_s.downcase)
+        @failure = Failure.new(@id, settings["bootstrap.servers"]&.to_s)
+        @producer = self
+        @lock = Mutex.new
+        @accepted = @failed = 0
+        @connected = @closed = false # apart, so that nothing reopens what a signal trap closes
+        @transaction = nil # :ready, :running or :failed
+        forget
+      end
+
+      # ---- making messages fail ----
+
+      # The next messages fail, after those that were to fail already, and before {#script} is asked.
+      # @param error [Symbol, Error] see {Dummy}
+      # @param times [Integer] so many messages
+      # @return [self]
+      # @raise [ArgumentError] it is no such thing
+      def fail_next(error, times: 1)
+        Failure.checked(error)
+        raise ArgumentError, "times is an Integer of at least 0, not #{times.inspect}" unless times.is_a?(Integer) && times >= 0
+
+        @lock.synchronize { times.times { @failures << error } }
+        self
+      end
+
+      # Decides on each message from now on, in place of an earlier script; without a block none does. It runs on the
+      # thread that produces, and what it raises goes to the one who produces; no message is taken then.
+      # @yieldparam message [Hash] as it would be sent
+      # @yieldreturn [nil, Symbol, Error] nil: the message is delivered; else see {Dummy}
+      # @return [self]
+      def script(&block)
+        @lock.synchronize { @script = block }
+        self
+      end
+
+      # Begins anew: forgets what is to fail, and offsets begin at 0.
+      # @return [self]
+      def reset
+        @lock.synchronize { forget }
+        self
+      end
+
+      # ---- what the producer calls, as of Penstock::Client ----
+
+      # @return [self]
+      # @api private
+      def connect
+        refuse_closed
+        @connected = true
+        self
+      end
+
+      # @return [Handle]
+      # @api private
+      def produce(message)
+        connect
+        topic = check(message, nil)
+        handles, error = take([message], [topic])
+        raise error if error
+
+        handles.first
+      end
+
+      # @return [Array(Array<Handle>, Error, Boolean)] see client_class.c
+      # @api private
+      def produce_many(messages, timeout_ms, tally = nil)
+        connect
+        raise MessageInvalidError, "produce_many takes an Array of messages, not #{messages.class}." unless messages.is_a?(Array)
+
+        messages = messages.dup
+        topics = messages.each_with_index.map { |message, index| check(message, index) }
+        handles, error = take(messages, topics)
+        tally[0] = handles.size if tally
+        [handles, error, timeout_ms == false ? nil : error.nil? && Handle.await_all(handles)]
+      end
+
+      # @return [true]
+      # @api private
+      def flush(_timeout_ms = nil)
+        refuse_closed
+        true
+      end
+
+      # Takes no lock, so that it may be called from a signal trap.
+      # @return [Array<Integer>] see {CloseReport}: nothing is ever in flight
+      # @api private
+      def close(_timeout_ms = nil)
+        @closed = true
+        [0, 0, 0, 0, 0]
+      end
+
+      # It tells its monitor itself.
+      # @api private
+      def event_source=(_source); end
+
+      # It logs in nowhere.
+      # @api private
+      def token_refresher=(_refresher); end
+
+      # @api private
+      def set_credentials(_username, _password); end
+
+      # @return [Array(Integer, Array, Integer, Integer)] bytes, which it does not count, latencies, requests and retries:
+      #   there are none
+      # @api private
+      def measures = [0, [], 0, 0]
+
+      # @api private
+      def begin_closing(_timeout_ms) = @closed = true
+
+      # @api private
+      def hurry(_timeout_ms); end
+
+      # @return [Integer] 0: nothing is ever in flight
+      # @api private
+      def purge = 0
+
+      # @return [Integer] 0: nothing is ever in flight
+      # @api private
+      def queue_size = 0
+
+      # @return [Array(Integer, Integer, Integer, Integer)] see {Native::Client}
+      # @api private
+      def counters = [@accepted, @accepted - @failed, @failed, 0, 0]
+
+      # @return [Integer] 1
+      # @api private
+      def partition_count(topic, _timeout_ms = nil, _max_age_ms = nil)
+        connect
+        check({ topic:, payload: nil }, nil)
+        1
+      end
+
+      # @return [Array(nil, Integer, Array)] no cluster, no controller and no brokers, see {Native::Client}
+      # @api private
+      def brokers(_timeout_ms) = connect && [nil, -1, []]
+
+      # @return [:configured, :open, :closed]
+      # @api private
+      def state
+        return :closed if @closed
+
+        @connected ? :open : :configured
+      end
+
+      # @return [WaitTimeoutError]
+      # @api private
+      def timeout_error(text, topic) = @failure.build(WaitTimeoutError, :timed_out, text, topic:)
+
+      # @return [nil] there is none, whatever is made to fail
+      # @api private
+      def fatal_error = nil
+
+      # @return [Boolean]
+      # @api private
+      def transactional? = @transactional
+
+      # @return [Boolean]
+      # @api private
+      def idempotent? = @idempotent
+
+      # @api private
+      def init_transactions(_timeout_ms = nil)
+        connect
+        transaction_step("initialize transactions", nil, :ready)
+      end
+
+      # @api private
+      def begin_transaction(_timeout_ms = nil)
+        transaction_step("begin a transaction", :ready, :running) { transaction_begun }
+      end
+
+      # @raise [Error] abortable, if a message of the transaction failed
+      # @api private
+      def commit_transaction(_timeout_ms = nil)
+        transaction_step("commit", :running, :ready) { transaction_ended(true) }
+      end
+
+      # @api private
+      def abort_transaction(_timeout_ms = nil)
+        transaction_step("abort", %i[running failed], :ready) { transaction_ended(false) }
+      end
+
+      # @api private
+      def send_offsets_to_transaction(_offsets, _group, _timeout_ms = nil)
+        transaction_step("commit offsets", :running, :running)
+      end
+
+      # @return [String]
+      def inspect = "#<#{self.class} #{state}>"
+
+      # (see AsJson#as_json)
+      def as_json(_options = nil) = json(state: state.to_s)
+
+      private
+
+      # For a subclass, with the lock held: a message was delivered, a transaction began or ended.
+      def keep(message, topic); end
+      def transaction_begun; end
+      def transaction_ended(committed); end
+
+      def forget
+        @offsets = Hash.new(0) # the next one, by [topic, partition]
+        @failures = []
+        @script = nil
+      end
+
+      def message_max_bytes(settings)
+        given = settings.fetch("message.max.bytes", MESSAGE_MAX_BYTES)
+        Integer(given, exception: false) or
+          raise ConfigurationInvalidError, "config.kafka: message.max.bytes is an Integer, not #{given.inspect}"
+      end
+
+      def refuse_closed
+        raise @failure.build(ProducerClosedError, nil, "the producer is closed") if @closed
+      end
+
+      def check(message, index) = Native::Client.check(message, index, *@limits)
+
+      # @return [Array(Array<Handle>, Error)] one for each message that was taken, and why the next one was not
+      def take(messages, topics)
+        messages = messages.zip(topics)
+        errors, refusal = decide(messages)
+        handles = @lock.synchronize do
+          messages.first(errors.size).zip(errors).map { |(message, topic), error| settle(message, topic, error) }
+        end
+        handles.each { |handle| tell(handle.report) } # without the lock: a listener may produce
+        [handles, refusal]
+      end
+
+      # @return [Array(Array<DeliveryError, nil>, Error)] verdicts, up to the first message that is refused
+      def decide(messages)
+        errors = []
+        messages.each do |message, topic|
+          wanted = wanted_for(message)
+          error = wanted && @failure.of(wanted, topic, chosen_partition(message))
+          return [errors, error] if error && !error.is_a?(DeliveryError)
+
+          errors << error
+        end
+        [errors, nil]
+      end
+
+      def wanted_for(message)
+        return :state if transactional? && !in_transaction?
+
+        failure, script = @lock.synchronize { [@failures.shift, @script] }
+        wanted = failure || script&.call(message)
+        wanted && Failure.checked(wanted)
+      end
+
+      def settle(message, topic, error)
+        @transaction = :failed if error && @transaction == :running
+        @accepted += 1
+        @failed += 1 if error
+        keep(message, topic) unless error
+        Handle.new(error ? failed_report(message, topic, error) : delivered_report(message, topic))
+      end
+
+      def delivered_report(message, topic)
+        partition = chosen_partition(message) || 0
+        offset = @offsets[[topic, partition]]
+        @offsets[[topic, partition]] += 1
+        DeliveryReport.new(topic, partition, offset, timestamp(message), 0.0, :persisted, message[:label], nil)
+      end
+
+      def failed_report(message, topic, error)
+        status = error.retriable? ? :not_persisted : :possibly_persisted
+        DeliveryReport.new(topic, chosen_partition(message) || -1, -1001, nil, nil, status, message[:label], error)
+      end
+
+      def chosen_partition(message)
+        partition = message[:partition]
+        partition if partition && partition >= 0
+      end
+
+      # Like librdkafka: ms, and none or 0 means now.
+      def timestamp(message)
+        given = message[:timestamp]
+        given = (given.to_r * 1000).floor if given.is_a?(Time)
+        given.nil? || given.zero? ? Process.clock_gettime(Process::CLOCK_REALTIME, :millisecond) : given
+      end
+
+      def tell(report)
+        event = report.error ? "error.occurred" : "message.acknowledged"
+        return unless @monitor.listening?(event)
+
+        payload = { producer_id: @id, topic: report.topic, partition: report.partition, offset: report.offset,
+                    delivery_report: report, label: report.label, caller: @producer }
+        payload = { type: "librdkafka.dispatch_error", error: report.error, **payload } if report.error
+        @monitor.instrument(event, payload)
+      end
+
+      def in_transaction? = @transaction == :running || @transaction == :failed
+
+      def transaction_step(name, from, to)
+        refuse_closed
+        raise transaction_error(name, :not_configured, "the producer has no transactional.id") unless transactional?
+
+        @lock.synchronize do
+          if @transaction == :failed && from == :running
+            raise transaction_error(name, :inconsistent, "a message of the transaction failed, so it has to be aborted",
+                                    abortable: true)
+          end
+          unless Array(from || [nil, :ready]).include?(@transaction)
+            raise transaction_error(name, :state, "the transaction is #{@transaction || "not initialized"}")
+          end
+
+          @transaction = to
+          yield if block_given?
+        end
+        nil
+      end
+
+      def transaction_error(name, code, why, **traits)
+        @failure.build(TransactionError, code, "cannot #{name}: #{why}", **traits)
+      end
+    end
+  end
+end

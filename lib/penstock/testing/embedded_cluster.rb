@@ -1,0 +1,129 @@
+# frozen_string_literal: true
+
+module Penstock
+  # A Kafka cluster inside this process, for demos and tests: librdkafka's mock brokers, on 127.0.0.1. Other processes
+  # can connect to it. It knows produce, fetch, groups and transactions, keeps about 5 MB a partition in memory, and
+  # makes a topic that is produced to, with 4 partitions. It has no admin API, no read_committed isolation, no security.
+  #
+  #     cluster = Penstock::EmbeddedCluster.new(brokers: 3)
+  #     cluster.create_topic("events", partitions: 6)
+  #     cluster.inject_errors(:produce, :not_leader_for_partition)
+  #     cluster.close
+  #
+  # Every method blocks for a ms or so, rarely for a second, without the GVL; any thread may call it. A forked child
+  # cannot use it, but can connect to it. After {#close} every method but {#close} and {#closed?} raises {ProducerClosedError}.
+  class EmbeddedCluster
+    extend RequiresSuper
+    include Uncopyable
+    include AsJson
+
+    # Kafka's numbers of its requests (protocol "API keys").
+    API_KEYS = {
+      produce: 0, fetch: 1, list_offsets: 2, metadata: 3, offset_commit: 8, offset_fetch: 9, find_coordinator: 10,
+      join_group: 11, heartbeat: 12, leave_group: 13, sync_group: 14, sasl_handshake: 17, api_versions: 18,
+      init_producer_id: 22, add_partitions_to_txn: 24, add_offsets_to_txn: 25, end_txn: 26, txn_offset_commit: 28
+    }.freeze
+
+    # @return [Integer] how many brokers; their ids are 1 to this
+    attr_reader :brokers
+
+    # @param brokers [Integer] 1 to 100
+    # @raise [ArgumentError]
+    def initialize(brokers: 1)
+      @brokers = integer(:brokers, brokers, 1..100)
+      call_start(brokers)
+    end
+
+    # @!method bootstrap_servers
+    #   @return [String] "127.0.0.1:port,..." for `config.kafka["bootstrap.servers"]`
+    # @!method close
+    #   Stops the brokers. Producers still connected lose them. Closing again does nothing.
+    #   @return [nil]
+    # @!method closed?
+    #   @return [Boolean]
+
+    # @param topic [String]
+    # @param partitions [Integer] 1 to 10_000
+    # @param replication_factor [Integer] 1 to {#brokers}
+    # @return [nil]
+    # @raise [Error] a topic of that name exists
+    def create_topic(topic, partitions: 1, replication_factor: 1)
+      call_create_topic(topic.to_s, integer(:partitions, partitions, 1..10_000),
+                        integer(:replication_factor, replication_factor, 1..brokers))
+    end
+
+    # Makes the next requests of a kind fail, one for each error, in that order.
+    #
+    # @param api [Symbol, Integer] one of {API_KEYS}
+    # @param errors [Array<Symbol, Integer>] such as :not_leader_for_partition, :request_timed_out, or
+    #   :transport, which drops the connection
+    # @return [nil]
+    # @raise [ArgumentError] no such request or error
+    def inject_errors(api, *errors)
+      call_inject_errors(api_key(api), errors.flatten.map { |error| error_code(error) })
+    end
+
+    # Forgets the errors injected for a kind of request that have not come up yet.
+    # @return [nil]
+    def clear_errors(api) = call_clear_errors(api_key(api))
+
+    # Delays every answer.
+    # @param milliseconds [Integer] 0: no delay
+    # @param broker [Integer, nil] its id; nil: all
+    # @return [nil]
+    def set_round_trip_time(milliseconds, broker: nil)
+      time = integer(:milliseconds, milliseconds, 0..600_000)
+      (broker ? [broker_id(broker)] : 1..brokers).each { |id| call_set_rtt(id, time) }
+      nil
+    end
+
+    # Takes a broker down: connections are closed and refused until {#broker_up}.
+    # @param broker [Integer] its id
+    # @return [nil]
+    def broker_down(broker) = call_broker_down(broker_id(broker))
+
+    # @param broker [Integer] its id
+    # @return [nil]
+    def broker_up(broker) = call_broker_up(broker_id(broker))
+
+    # Makes another broker the leader of a partition. Clients learn it when they are told NOT_LEADER.
+    # @return [nil]
+    # @raise [Error] the topic has no such partition; a topic that does not exist is made
+    def move_leader(topic, partition, broker)
+      call_move_leader(topic.to_s, integer(:partition, partition, 0..2**31 - 1), broker_id(broker))
+    end
+
+    # @return [String] its address, or that it is closed
+    def inspect = closed? ? "#<#{self.class} closed>" : "#<#{self.class} #{bootstrap_servers}>"
+
+    # (see AsJson#as_json)
+    def as_json(_options = nil) = json(brokers:, bootstrap_servers: closed? ? nil : bootstrap_servers)
+
+    private
+
+    # @see RequiresSuper
+    def initialized? = !@brokers.nil?
+
+    def integer(name, value, range)
+      return value if value.is_a?(Integer) && range.cover?(value)
+
+      raise ArgumentError, "#{name} must be an Integer from #{range.first} to #{range.last}, not #{value.inspect}"
+    end
+
+    def broker_id(value) = integer(:broker, value, 1..brokers)
+
+    def api_key(api)
+      return integer(:api, api, 0..2**15 - 1) if api.is_a?(Integer)
+
+      API_KEYS.fetch(api) { raise ArgumentError, "no request #{api.inspect}; known: #{API_KEYS.keys.join(", ")}" }
+    end
+
+    def error_code(error)
+      return integer(:error, error, -2**15..2**15 - 1) if error.is_a?(Integer)
+
+      codes = self.class.error_codes
+      codes[error] || codes[:"_#{Text.printable(error)}"] or
+        raise ArgumentError, "no error #{error.inspect}#{Config.hint(error, codes.keys)}"
+    end
+  end
+end

@@ -1,0 +1,60 @@
+# frozen_string_literal: true
+
+# Whether each file of lib/penstock is in one of its rooms, and whether the rooms load each other downwards only. Each check
+# returns what it found, as lines. Works on a directory like lib, so that tests can show it faulty ones.
+class RoomChecks
+  # A room may load rooms of a lower level, and itself. A room is a folder of lib/penstock with an entry file of the same name.
+  # That of the listeners is instrumentation/listeners.rb, which only has autoloads, and belongs to the instrumentation.
+  LEVELS = {
+    "base" => 0, "errors" => 1, "config" => 2, "instrumentation" => 3, "native" => 4, "producer" => 5, "consumer" => 5,
+    "message_pack" => 5, "instrumentation/listeners" => 6, "testing" => 6, "doctor" => 6, "cli" => 7
+  }.freeze
+  FILES = %w[version.rb].freeze # of no room; every room may load them
+  REQUIRED = /^\s*require(?<relative>_relative)? "(?<path>[^"\#]+)"/
+
+  # @param directory [String] lib
+  def initialize(directory)
+    @directory = File.expand_path(directory)
+    @files = Dir.glob("penstock/**/*.rb", base: @directory).sort
+  end
+
+  # @return [Hash{String => Array<String>}] the findings of each check
+  def call = { "Ruby files outside of rooms" => strays, "Ruby files that load upwards" => upward_requires }
+
+  def strays
+    @files.reject { |file| FILES.include?(inner(file)) || room_of(file) }.map { |file| "#{file} is in no room" }
+  end
+
+  def upward_requires
+    @files.flat_map do |file|
+      own = room_of(file)
+      next [] unless own
+
+      loaded_by(file).filter_map do |other|
+        room = room_of(other)
+        "#{file} loads #{other}" unless room.nil? || room == own || LEVELS[room] < LEVELS[own]
+      end
+    end
+  end
+
+  private
+
+  def inner(file) = file.delete_prefix("penstock/")
+
+  # @return [String, nil] the innermost room that it is in, or that it is the entry of
+  def room_of(file)
+    return "instrumentation" if inner(file) == "instrumentation/listeners.rb"
+
+    LEVELS.keys.select { |room| inner(file).start_with?("#{room}/") || inner(file) == "#{room}.rb" }.max_by(&:size)
+  end
+
+  # @return [Array<String>] files of lib, by require_relative and by require
+  def loaded_by(file)
+    File.read(File.join(@directory, file)).to_enum(:scan, REQUIRED).filter_map do
+      match = Regexp.last_match
+      base = match[:relative] ? File.dirname(file) : ""
+      path = "#{File.expand_path(match[:path], "/#{base}").delete_prefix("/").delete_suffix(".rb")}.rb"
+      path if @files.include?(path)
+    end
+  end
+end

@@ -120,6 +120,19 @@ class UnnoticedTest < PenstockTest
     assert_empty @lines.undelivered
   end
 
+  # The poller settles thousands of messages that fail at once. When the first one has its result, the producer begins to close,
+  # often before the last one has. In each round it does so or not, and the counts add up.
+  def test_a_close_amid_failing_messages_counts_each_of_them_once
+    4.times do
+      one = failing_producer("message.timeout.ms": 500, "queue.buffering.max.messages": 100_000)
+      handles = Array.new(50_000) { one.produce_async(MESSAGE) }
+      nil while handles.first.pending?
+      report = one.close
+      assert_equal handles.size, report.unnoticed + report.failed, report.inspect
+      assert_equal [0, 0, 0], report.to_h.values_at(:delivered, :purged, :pending)
+    end
+  end
+
   def test_messages_dropped_for_want_of_space_are_counted
     one = failing_producer("message.timeout.ms": 60_000, "queue.buffering.max.messages": 1) do |config|
       config.on_queue_full = :drop

@@ -3,6 +3,7 @@
  * verdict. Verdicts are written without the GVL by whoever serves the client (poller.c), nobody else.
  */
 #include "core.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,11 +124,10 @@ static uint32_t event_kind(const struct ps_client *client, const struct ps_deliv
     return purged(delivery) && client->settings.transactional ? 0 : kind;
 }
 
-/* Before it is settled: from then on its handle may be read. */
-static void note_failure(const struct ps_client *client, struct ps_delivery *delivery, const char *topic)
+/* Whether the program may never learn that it failed; see unnoticed.c. */
+static bool may_be_unnoticed(const struct ps_client *client, const struct ps_delivery *delivery)
 {
-    if (purged(delivery) || ps_events_wanted(client->events, PS_EVENT_FAILED)) return;
-    ps_unnoticed_add(delivery, topic);
+    return delivery->err && !purged(delivery) && !ps_events_wanted(client->events, PS_EVENT_FAILED);
 }
 
 /* Of a delivery that is being settled, whose batch lives until that is done. True: it is an event now. */
@@ -169,13 +169,41 @@ void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_er
             delivery->reason = strdup(text);
         }
         if (becomes_event(client, delivery)) link_told(&last_told, delivery);
-        if (in_handles) note_failure(client, delivery, NULL); /* else the error is raised */
+        if (in_handles && may_be_unnoticed(client, delivery)) { /* else the error is raised */
+            pthread_mutex_lock(&client->open.lock);
+            ps_unnoticed_add(delivery, NULL);
+            pthread_mutex_unlock(&client->open.lock);
+        }
         atomic_store(&delivery->settled, true);
     }
     if (in_handles) atomic_fetch_add(&client->dropped, count);
     atomic_fetch_add(&batch->failed, count);
     ps_batch_settle(batch, count);
     if (told) ps_events_append(client->events, told); /* which hold the batch, and so the client */
+}
+
+static void settle(struct ps_client *client, struct ps_delivery *delivery)
+{
+    atomic_store_explicit(&delivery->settled, true, memory_order_release);
+    count_verdict(client, delivery->err); /* after `settled`: nothing in flight means all verdicts are in */
+}
+
+/*
+ * A failure enters `unnoticed` and `failed` under one lock, which the thread that begins to close holds while it reads `failed`.
+ * So the CloseReport counts it as unnoticed if it came before that, else as failed, and never as both.
+ */
+static void settle_unnoticed(struct ps_client *client, struct ps_delivery *delivery, const char *topic)
+{
+    pthread_mutex_lock(&client->open.lock);
+    ps_unnoticed_add(delivery, topic);
+    settle(client, delivery);
+    pthread_mutex_unlock(&client->open.lock);
+}
+
+/* Of the first failure that is counted as unnoticed, for the line of the log. Its rd_kafka_topic_t goes with the event. */
+static void copy_topic(char *copy, size_t size, const rd_kafka_message_t *message)
+{
+    if (!*copy) snprintf(copy, size, "%s", rd_kafka_topic_name(message->rkt));
 }
 
 /*
@@ -188,6 +216,7 @@ void ps_deliveries_settle(struct ps_client *client, rd_kafka_event_t *event)
     const rd_kafka_message_t *message;
     int64_t now = ps_now_us();
     bool heard = ps_events_wanted(client->events, PS_EVENT_DELIVERED | PS_EVENT_FAILED);
+    char failed_topic[PS_TOPIC_SIZE] = "";
     const struct ps_name *name = NULL;
     const rd_kafka_topic_t *named = NULL;
 
@@ -199,8 +228,8 @@ void ps_deliveries_settle(struct ps_client *client, rd_kafka_event_t *event)
             name = ps_events_name(client->events, rd_kafka_topic_name(named));
         }
         delivery->topic_name = name;
-        if (message->err) note_failure(client, delivery, rd_kafka_topic_name(message->rkt));
-        else count_latency(client, delivery);
+        if (!message->err) count_latency(client, delivery);
+        else if (may_be_unnoticed(client, delivery)) copy_topic(failed_topic, sizeof(failed_topic), message);
         delivery->event.next = NULL;
         *last = &delivery->event;
         last = &delivery->event.next;
@@ -217,10 +246,11 @@ void ps_deliveries_settle(struct ps_client *client, rd_kafka_event_t *event)
             first = first->next;
             bool tell = (heard || settled->event.label) && becomes_event(client, settled);
             if (tell) link_told(&last_told, settled);
-            atomic_store_explicit(&settled->settled, true, memory_order_release);
-            count_verdict(client, settled->err); /* after `settled`: nothing in flight means all verdicts are in */
+            bool fails = settled->err;
+            if (may_be_unnoticed(client, settled)) settle_unnoticed(client, settled, failed_topic);
+            else settle(client, settled);
             count++;
-            failed += settled->err != RD_KAFKA_RESP_ERR_NO_ERROR;
+            failed += fails;
         } while (first && ((struct ps_delivery *)first)->batch == batch);
         if (failed) atomic_fetch_add(&batch->failed, failed);
         ps_batch_settle(batch, count);

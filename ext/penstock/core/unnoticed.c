@@ -28,17 +28,14 @@ void ps_unnoticed_add(struct ps_delivery *delivery, const char *topic)
 {
     struct ps_client *client = delivery->batch->client;
     struct ps_unnoticed *unnoticed = &client->unnoticed;
-    pthread_mutex_lock(&client->open.lock);
-    if (atomic_load(&client->open.close_by_us) == 0) { /* else the closing reports it */
-        if (unnoticed->unlogged++ == 0) {
-            unnoticed->first_err = delivery->err;
-            snprintf(unnoticed->first_topic, sizeof(unnoticed->first_topic), "%s", topic ? topic : "");
-            schedule(unnoticed);
-        }
-        unnoticed->total++;
-        atomic_store(&delivery->unnoticed, unnoticed->line);
+    if (atomic_load(&client->open.close_by_us) != 0) return; /* the closing reports it */
+    if (unnoticed->unlogged++ == 0) {
+        unnoticed->first_err = delivery->err;
+        snprintf(unnoticed->first_topic, sizeof(unnoticed->first_topic), "%s", topic ? topic : "");
+        schedule(unnoticed);
     }
-    pthread_mutex_unlock(&client->open.lock);
+    unnoticed->total++;
+    atomic_store(&delivery->unnoticed, unnoticed->line);
 }
 
 void ps_unnoticed_read(const struct ps_delivery *read)

@@ -77,6 +77,7 @@ class UnnoticedTest < PenstockTest
     "wait" => ->(one, test) { test.assert_raises(Penstock::MessageTimedOutError) { one.produce_async(MESSAGE).wait } },
     "await_all" => ->(one, _) { Penstock::DeliveryHandle.await_all(one.produce_many_async([MESSAGE] * 3), nil) },
     "report" => ->(one, test) { one.produce_async(MESSAGE).then { |handle| test.eventually { handle.report } } },
+    "status" => ->(one, test) { one.produce_async(MESSAGE).then { |handle| test.eventually { handle.status } } },
     "delivered" => lambda do |one, test|
       handle = one.produce_async(MESSAGE)
       test.eventually { !handle.pending? }
@@ -97,6 +98,15 @@ class UnnoticedTest < PenstockTest
     one = failing_producer("message.timeout.ms": 300)
     assert_raises(Penstock::WaitTimeoutError) { one.produce_async(MESSAGE).wait(max_wait_timeout_ms: 1) }
     eventually { one.metrics[:failed] == 1 }
+    assert_equal 1, one.close.unnoticed
+  end
+
+  def test_a_failure_whose_handle_is_only_printed_stays_unnoticed
+    one = failing_producer
+    handle = one.produce_async(MESSAGE)
+    eventually { !handle.pending? }
+    assert_includes handle.inspect, "not_persisted"
+    assert_includes "#{[handle].to_json} #{handle.as_json}", "not_persisted"
     assert_equal 1, one.close.unnoticed
   end
 

@@ -70,7 +70,7 @@ void ps_client_closing(struct ps_open *open)
         .failed = atomic_load(&client->failed),
         .purged = atomic_load(&client->purged),
     };
-    atomic_store(&open->refusal.purging, PS_NOT_REFUSED); /* what is purged from here on is so for being closed */
+    ps_refusal_purges(&open->refusal, PS_NOT_REFUSED); /* what is purged from here on is so for being closed */
 }
 
 void ps_client_close(struct ps_open *open)
@@ -186,7 +186,7 @@ static void purge_release(struct ps_job *job)
 struct ps_job *ps_client_purge(struct ps_client *client)
 {
     if (!ps_open_enter(&client->open)) return NULL;
-    atomic_store(&client->open.refusal.purging, PS_NOT_REFUSED);
+    ps_refusal_purges(&client->open.refusal, PS_NOT_REFUSED);
     struct purge_job *purge = calloc(1, sizeof(*purge));
     if (purge) {
         ps_job_init(&purge->job, purge_run, purge_release);

@@ -428,6 +428,14 @@ bool ps_connections_handshake_for(const struct ps_connections *connections, int6
 
 struct ps_open_settings;
 
+struct ps_purge { /* one or more in a row, for the same reason */
+    int64_t at_us; /* the last of them; 0: there was none */
+    int kind;      /* enum ps_refused; PS_NOT_REFUSED: the program asked for it */
+    char text[512];
+};
+
+enum { PS_PURGES = 4 };
+
 struct ps_refusal { /* in the ps_open */
     const struct ps_connections *connections;
     int64_t patience_us;        /* how long brokers may refuse; -1: for ever */
@@ -439,9 +447,10 @@ struct ps_refusal { /* in the ps_open */
     _Atomic bool unreachable;   /* the latest error was another one, such as a connection that failed */
     _Atomic bool worked;        /* a broker has answered once: never given up any more */
     _Atomic int64_t again_us;   /* when to give up once more what no broker could be reached for */
-    _Atomic int purging;        /* a client's only, enum ps_refused: what is purged is so for that, not because anybody asked */
-    pthread_mutex_t lock;       /* of the text; a leaf */
+    pthread_mutex_t lock;       /* of what follows; a leaf */
     char text[512];
+    struct ps_purge purges[PS_PURGES]; /* a client's only: the latest, in order */
+    unsigned latest_purge;
 };
 
 void ps_refusal_init(struct ps_refusal *refusal, const struct ps_connections *connections,
@@ -455,13 +464,14 @@ bool ps_refusal_give_up(struct ps_refusal *refusal, rd_kafka_t *rk); /* when due
 enum ps_refused ps_refusal_now(struct ps_refusal *refusal, char *text, size_t size); /* why, if it is refused just now */
 bool ps_refusal_unreachable(const struct ps_refusal *refusal); /* for longer than it may be: what is sent fails at once */
 void ps_refusal_unreachable_text(const struct ps_refusal *refusal, char *text, size_t size);
+void ps_refusal_purges(struct ps_refusal *refusal, enum ps_refused kind); /* before each purge of a client's messages */
 rd_kafka_resp_err_t ps_refusal_code(enum ps_refused kind);
 int ps_certificate_cb(rd_kafka_t *rk, const char *broker_name, int32_t broker_id, int *x509_error, int depth,
                       const char *certificate, size_t size, char *errstr, size_t errstr_size, void *open);
 /* A client's: */
 void ps_refusal_act(struct ps_client *client);                                       /* who serves, when it is due */
 /* Why we have purged this message; PS_NOT_REFUSED: we have not. */
-enum ps_refused ps_refusal_verdict(struct ps_client *client, rd_kafka_resp_err_t err, char *text, size_t size);
+enum ps_refused ps_refusal_verdict(struct ps_client *client, rd_kafka_resp_err_t err, int64_t produced_us, char *text, size_t size);
 
 /* ---- login.c: tokens that expire, and passwords that change ------------------------------------------ */
 

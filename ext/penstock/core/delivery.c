@@ -53,10 +53,10 @@ bool ps_delivery_settled(const struct ps_delivery *delivery)
 }
 
 /* True: we have purged it ourselves, and why is its result. What librdkafka knows of where it is stays as it is. */
-static bool read_refusal(struct ps_delivery *delivery, rd_kafka_resp_err_t err)
+static bool read_refusal(struct ps_delivery *delivery, rd_kafka_resp_err_t err, int64_t produced_us)
 {
     char text[512];
-    enum ps_refused kind = ps_refusal_verdict(delivery->batch->client, err, text, sizeof(text));
+    enum ps_refused kind = ps_refusal_verdict(delivery->batch->client, err, produced_us, text, sizeof(text));
     if (kind == PS_NOT_REFUSED) return false;
     delivery->refused = kind;
     delivery->err = ps_refusal_code(kind);
@@ -66,13 +66,14 @@ static bool read_refusal(struct ps_delivery *delivery, rd_kafka_resp_err_t err)
 
 static void read_verdict(struct ps_delivery *delivery, const rd_kafka_message_t *message, int64_t now)
 {
+    int64_t produced_us = delivery->latency_us;
     delivery->partition = message->partition;
     if (!message->err) delivery->offset = message->offset;
     delivery->timestamp = rd_kafka_message_timestamp(message, NULL);
-    delivery->latency_us = now - delivery->latency_us; /* rd_kafka_message_latency would read the clock for each */
+    delivery->latency_us = now - produced_us; /* rd_kafka_message_latency would read the clock for each */
     delivery->err = message->err;
     delivery->status = rd_kafka_message_status(message);
-    if (message->err && read_refusal(delivery, message->err)) return;
+    if (message->err && read_refusal(delivery, message->err, produced_us)) return;
 #ifdef HAVE_RD_KAFKA_MESSAGE_PRODUCE_ERRSTR
     const char *reason = message->err ? rd_kafka_message_produce_errstr(message) : NULL;
     if (reason) delivery->reason = strdup(reason);

@@ -93,7 +93,9 @@ static rd_kafka_error_t *make_call(const struct ps_transaction_job *job, enum ps
     case PS_TRANSACTIONS_INIT: return rd_kafka_init_transactions(rk, timeout_ms);
     case PS_TRANSACTION_BEGIN: return rd_kafka_begin_transaction(rk);
     case PS_TRANSACTION_COMMIT: return rd_kafka_commit_transaction(rk, timeout_ms);
-    case PS_TRANSACTION_ABORT: return rd_kafka_abort_transaction(rk, timeout_ms);
+    case PS_TRANSACTION_ABORT:
+        ps_refusal_purges(&job->client->open.refusal, PS_NOT_REFUSED); /* librdkafka purges what was not sent */
+        return rd_kafka_abort_transaction(rk, timeout_ms);
     case PS_TRANSACTION_OFFSETS:
         return rd_kafka_send_offsets_to_transaction(rk, job->offsets, job->group, timeout_ms);
     }
@@ -192,6 +194,7 @@ static void abort_transaction(struct ps_transaction_job *job, bool closing)
     if (transactions->state == PS_TRANSACTION_ABORTED) return;
     if (transactions->state == PS_TRANSACTION_COMMITTING) {
         /* What the commit still waits for is not sent any more, so that it comes to its end. */
+        ps_refusal_purges(&job->client->open.refusal, PS_NOT_REFUSED);
         rd_kafka_purge(job->client->open.rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_NON_BLOCKING);
         commit(job, closing);
         if (job->error.err && job->error.retriable) return; /* still undecided */

@@ -235,6 +235,19 @@ class SecretTest < PenstockTest
     refute_includes text, VALUE
   end
 
+  # A broker's text may quote what the client sent to log in.
+  def test_a_secret_in_the_text_of_a_fatal_error_is_left_out
+    one = producer(servers: "127.0.0.1:1", log_level: 0, **LOGIN.except(:"ssl.key.password"), "transactional.id": "secret")
+    client = native_client(one)
+    client.connect
+    client.test_fatal_error(:producer_fenced, "refused #{VALUE}")
+    errors = [client.fatal_error, *[-> { client.begin_transaction }, -> { client.produce({ topic: "a", payload: "x" }) }].map do |call|
+      assert_raises(Penstock::Error, &call)
+    end]
+    assert(errors.first(2).all? { |error| error.message.include?("refused ***") }, errors.inspect)
+    errors.each { |error| refute_includes error.full_message, VALUE }
+  end
+
   # What librdkafka prints by itself. Only its OIDC quotes a secret there, which some librdkafkas lack.
   def test_without_a_logger_it_is_left_out_of_what_goes_to_stderr
     tokens = oidc? ? OIDC : { **OAUTH, "sasl.oauthbearer.config": "principal=me #{VALUE}=x" }

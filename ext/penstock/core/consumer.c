@@ -198,7 +198,7 @@ static bool absorb_error(struct ps_consumer *consumer, rd_kafka_event_t *event)
     ps_open_quote(&consumer->open, text, sizeof(text), rd_kafka_event_error_string(event));
     if (err == RD_KAFKA_RESP_ERR__FATAL || rd_kafka_event_error_is_fatal(event)) {
         char reason[256] = "";
-        rd_kafka_resp_err_t fatal = rd_kafka_fatal_error(consumer->open.rk, reason, sizeof(reason));
+        rd_kafka_resp_err_t fatal = ps_open_fatal_error(&consumer->open, reason, sizeof(reason));
         ps_open_note_error(&consumer->open, fatal, reason);
         ps_open_log(&consumer->open, 2, rd_kafka_err2name(fatal), reason);
         atomic_store(&consumer->fatal, fatal);

@@ -621,6 +621,8 @@ void ps_open_last_error(struct ps_open *open, char *text, size_t size);
 void ps_open_log(struct ps_open *open, int level, const char *facility, const char *text);
 void ps_open_log_librdkafka(struct ps_open *open, int level, const char *facility, const char *text);
 bool ps_open_log_error(struct ps_open *open, int level, rd_kafka_resp_err_t err, const char *text);
+/* The first fatal error, whose text librdkafka keeps, without secrets; between enter and exit. */
+rd_kafka_resp_err_t ps_open_fatal_error(struct ps_open *open, char *text, size_t size);
 void ps_open_quote(struct ps_open *open, char *copy, size_t size, const char *text); /* a copy of what others wrote, without secrets */
 
 struct ps_close_job {

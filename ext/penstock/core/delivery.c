@@ -76,7 +76,9 @@ static void read_verdict(struct ps_delivery *delivery, const rd_kafka_message_t 
     if (message->err && read_refusal(delivery, message->err, produced_us)) return;
 #ifdef HAVE_RD_KAFKA_MESSAGE_PRODUCE_ERRSTR
     const char *reason = message->err ? rd_kafka_message_produce_errstr(message) : NULL;
-    if (reason) delivery->reason = strdup(reason);
+    if (!reason) return;
+    delivery->reason = strdup(reason);
+    if (delivery->reason) ps_redact(&delivery->batch->client->open.redaction, delivery->reason);
 #endif
 }
 

@@ -254,6 +254,13 @@ void ps_open_quote(struct ps_open *open, char *copy, size_t size, const char *te
     ps_redact(&open->redaction, copy);
 }
 
+rd_kafka_resp_err_t ps_open_fatal_error(struct ps_open *open, char *text, size_t size)
+{
+    rd_kafka_resp_err_t err = rd_kafka_fatal_error(open->rk, text, size);
+    if (err) ps_redact(&open->redaction, text);
+    return err;
+}
+
 static uint32_t outage(const struct ps_open *open)
 {
     return atomic_load(&open->connections.outages);

@@ -33,7 +33,7 @@ void ps_transactions_destroy(struct ps_transactions *transactions)
 /* False: there was none. */
 static bool take_fatal_error(struct ps_client *client, struct ps_transaction_error *taken)
 {
-    rd_kafka_resp_err_t first = rd_kafka_fatal_error(client->open.rk, taken->text, sizeof(taken->text));
+    rd_kafka_resp_err_t first = ps_open_fatal_error(&client->open, taken->text, sizeof(taken->text));
     if (!first) return false;
     taken->err = first;
     taken->fatal = true;
@@ -333,7 +333,7 @@ void ps_transaction_close(struct ps_client *client)
     char text[800] = "a transaction was still open and was aborted";
     int state = client->transactions.state;
     if (state != PS_TRANSACTION_OPEN && state != PS_TRANSACTION_COMMITTING) return;
-    if (rd_kafka_fatal_error(client->open.rk, text, sizeof(text))) { /* fenced, for instance: whoever fenced it has aborted it */
+    if (ps_open_fatal_error(&client->open, text, sizeof(text))) { /* fenced, for instance: whoever fenced it has aborted it */
         stop_adding_partitions(client);
         return;
     }
@@ -354,7 +354,7 @@ void ps_transaction_close(struct ps_client *client)
 rd_kafka_resp_err_t ps_client_fatal_error(struct ps_client *client, char *text, size_t size)
 {
     if (!ps_open_enter(&client->open)) return RD_KAFKA_RESP_ERR_NO_ERROR;
-    rd_kafka_resp_err_t err = rd_kafka_fatal_error(client->open.rk, text, size);
+    rd_kafka_resp_err_t err = ps_open_fatal_error(&client->open, text, size);
     ps_open_exit(&client->open);
     return err;
 }

@@ -420,6 +420,7 @@ struct ps_connections { /* in the ps_open; written by librdkafka's broker thread
 };
 
 void ps_connections_watch(struct ps_connections *connections, rd_kafka_conf_t *conf); /* before an rd_kafka_t is made of it */
+void ps_connections_forget(struct ps_connections *connections); /* when the rd_kafka_t was destroyed, and another may be made */
 bool ps_connections_none_for(const struct ps_connections *connections, int64_t time_us);
 bool ps_connections_rejected(const struct ps_connections *connections); /* by some broker, of late; false: or not watched */
 bool ps_connections_handshake_for(const struct ps_connections *connections, int64_t time_us);

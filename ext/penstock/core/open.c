@@ -151,6 +151,7 @@ static int open_locked(struct ps_open *open, char *errstr, size_t errstr_size)
     if (open->kind->begin(open, errstr, errstr_size) != 0) {
         rd_kafka_destroy(open->rk);
         open->rk = NULL;
+        ps_connections_forget(&open->connections); /* else the next client's time without a broker would have begun with this one's */
         return -1;
     }
     ps_tokens_begin(&open->tokens, open->rk);

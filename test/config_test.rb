@@ -65,6 +65,18 @@ class ConfigTest < PenstockTest
     end
   end
 
+  # Too short to be meant in ms; 0 is meant.
+  def test_a_timeout_that_looks_like_seconds_is_warned_of
+    [Penstock::Config.new, Penstock::ConsumerConfig.new].each do |config|
+      config.kafka = { "bootstrap.servers": "127.0.0.1:1" }
+      config.logger = Logger.new(log = StringIO.new)
+      [0, 100, 30_000].each { |ms| config.dup.tap { |one| one.close_timeout = one.refusal_timeout = ms }.finish }
+      assert_empty log.string
+      config.dup.tap { |one| one.close_timeout = one.refusal_timeout = 20 }.finish
+      %w[close refusal].each { |name| assert_includes log.string, "config.#{name}_timeout is 20 ms. If you mean 20 seconds, write 20_000" }
+    end
+  end
+
   def test_refuses_wrong_polling
     assert_match(/config\.polling\.mode must be one of :fd, :thread, :reactor, not :fast/, invalid { _1.polling.mode = :fast })
     assert_match(/config\.polling\.poller must be a Penstock::Poller or nil/, invalid { _1.polling.poller = "default" })

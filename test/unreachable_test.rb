@@ -283,11 +283,16 @@ class UnreachableTest < ProducerTestCase
   end
 
   def test_values
-    [0, 1, 5_000, 150_000].each { |value| assert_equal value, config_with(value).unreachable_timeout }
-    [nil, -1, 1.5, "5000", true, 2**60].each do |value|
+    [0, 100, 5_000, 150_000].each { |value| assert_equal value, config_with(value).unreachable_timeout }
+    [nil, -1, 1, 3, 99, 1.5, "5000", true, 2**60].each do |value|
       error = assert_raises(Penstock::ConfigurationInvalidError) { config_with(value) }
       assert_match(/config\.unreachable_timeout must be/, error.message)
     end
+  end
+
+  def test_a_value_that_looks_like_seconds_says_what_to_write
+    error = assert_raises(Penstock::ConfigurationInvalidError) { config_with(3) }
+    assert_match(/must be 0 or an Integer of at least 100 \(ms\), not 3; for 3 seconds, write 3_000/, error.message)
   end
 
   def test_a_value_that_message_timeout_ms_makes_useless_is_warned_of

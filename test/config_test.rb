@@ -58,8 +58,10 @@ class ConfigTest < PenstockTest
     max_wait_timeout: [-1, 1.5, "1", 2**64], close_timeout: [nil, -1, 1.5, "1", 2**64]
   }.each do |name, values|
     values.each_with_index do |value, i|
+      shown = { id: { 4 => "String" }, logger: { 1 => "String", 2 => "Object" } }.dig(name, i) # else the value itself
+      shown = shown ? "a value of the class #{shown}" : value.inspect
       define_method("test_refuses_wrong_#{name}_#{i}") do
-        assert_match(/\Aconfig\.#{name} must be .+, not #{Regexp.escape(value.inspect)}/,
+        assert_match(/\Aconfig\.#{name} must be .+, not #{Regexp.escape(shown)}/,
                      invalid { |config| config.public_send("#{name}=", value) })
       end
     end

@@ -19,9 +19,23 @@ module Penstock
       raise ConfigurationInvalidError, "config.#{name} must be #{expected}, not #{shown(value)}#{hint}"
     end
 
-    # A key or certificate in the wrong place is not repeated.
+    # A value may be a password or a key in the wrong place. So only numbers and Symbols are repeated, and what has few values.
     def shown(value)
-      text = value.inspect
+      case value
+      when nil, true, false, Numeric, Symbol, Module, "" then value.inspect
+      when String then shown_text(value)
+      else "a value of the class #{value.class}"
+      end
+    end
+
+    def shown_text(value)
+      return value.inspect if value.b.match?(/\A[-+]?\d[\d._]{0,15}\z/)
+
+      Settings.pem?(value) ? "one that looks like a key or certificate" : "a value of the class String"
+    end
+
+    def shown_name(name)
+      text = name.inspect
       Settings.pem?(text) ? "one that looks like a key or certificate" : text
     end
 
@@ -100,7 +114,7 @@ module Penstock
       names.each do |name|
         next if (name.is_a?(Symbol) || name.is_a?(String)) && Settings.text?(name.to_s)
 
-        wrong = name.respond_to?(:to_sym) ? "in UTF-8 without a zero byte, not #{shown(name)}" : "not #{name.class}"
+        wrong = name.respond_to?(:to_sym) ? "in UTF-8 without a zero byte, not #{shown_name(name)}" : "not #{name.class}"
         raise ConfigurationInvalidError, "config.kafka: the names of settings are Symbols or Strings, #{wrong}"
       end
       twice = names.map(&:to_sym).tally.key(2)

@@ -75,7 +75,9 @@ class ConfigTest < PenstockTest
       [0, 100, 30_000].each { |ms| config.dup.tap { |one| one.close_timeout = one.refusal_timeout = ms }.finish }
       assert_empty log.string
       config.dup.tap { |one| one.close_timeout = one.refusal_timeout = 20 }.finish
-      %w[close refusal].each { |name| assert_includes log.string, "config.#{name}_timeout is 20 ms. If you mean 20 seconds, write 20_000" }
+      %w[close refusal].each do |name|
+        assert_includes log.string, "config.#{name}_timeout is 20 ms. If you mean 20 seconds, write 20_000"
+      end
     end
   end
 

@@ -237,7 +237,7 @@ class SecretTest < PenstockTest
 
   # A password in the place of another setting's value: the error names the setting, and what it takes.
   MISPLACED = {
-    "security.protocol": /security\.protocol: the value is not valid; librdkafka accepts plaintext, ssl, sasl_plaintext, sasl_ssl/,
+    "security.protocol": /security\.protocol: the value is not valid; librdkafka accepts plaintext, ssl, sasl_plaintext,/,
     debug: /debug: the value is not valid; librdkafka accepts generic,/, partitioner: /partitioner: the value is not valid/,
     "sasl.mechanism": /sasl\.mechanism is none that librdkafka knows: set it to one of PLAIN,/, acks: /acks/,
     "linger.ms": /linger\.ms/, "plugin.library.paths": /plugin\.library\.paths/, "compression.codec": /none, gzip/,
@@ -248,7 +248,8 @@ class SecretTest < PenstockTest
     MISPLACED.each do |name, expected|
       [VALUE, "7#{VALUE}", "broker,#{VALUE}"].each do |value|
         sasl = name == :"sasl.mechanism" ? { "security.protocol": "sasl_plaintext" } : {}
-        error = assert_raises(Penstock::ConfigurationInvalidError) { producer(servers: "127.0.0.1:1", **sasl, name => value) }
+        settings = { servers: "127.0.0.1:1", **sasl, name => value }
+        error = assert_raises(Penstock::ConfigurationInvalidError) { producer(**settings) }
         refute_includes error.full_message, VALUE
         assert_match(expected, error.message)
       end
@@ -271,9 +272,8 @@ class SecretTest < PenstockTest
     client = native_client(one)
     client.connect
     client.test_fatal_error(:producer_fenced, "refused #{VALUE}")
-    errors = [client.fatal_error, *[-> { client.begin_transaction }, -> { client.produce({ topic: "a", payload: "x" }) }].map do |call|
-      assert_raises(Penstock::Error, &call)
-    end]
+    calls = [-> { client.begin_transaction }, -> { client.produce({ topic: "a", payload: "x" }) }]
+    errors = [client.fatal_error, *calls.map { |call| assert_raises(Penstock::Error, &call) }]
     assert(errors.first(2).all? { |error| error.message.include?("refused ***") }, errors.inspect)
     errors.each { |error| refute_includes error.full_message, VALUE }
   end

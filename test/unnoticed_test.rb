@@ -6,7 +6,7 @@ require_relative "test_helper"
 class UnnoticedTest < PenstockTest
   SOON = { "message.timeout.ms": 50, "linger.ms": 0 }.freeze
   MESSAGE = { topic: "events", payload: "hidden payload", key: "hidden key" }.freeze
-  LINE = /(\d+) messages were not delivered/
+  LINE = /(\d+) messages? (?:was|were) not delivered/
 
   # A logger that keeps the lines.
   class Lines
@@ -61,7 +61,7 @@ class UnnoticedTest < PenstockTest
       sleep 0.01 until (one.close(timeout: 1) || true)
       puts Thread.list.size - before
     RUBY
-    assert_match(/\Apenstock: \[quiet\].*1 messages were not delivered.*topic events/, errors)
+    assert_match(/\Apenstock: \[quiet\].*1 message was not delivered.*topic events/, errors)
     refute_match(/hidden/, errors)
     assert_equal "0\n", output
   end
@@ -179,14 +179,20 @@ class UnnoticedTest < PenstockTest
         config.kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 }
       end
       3.times { one.buffer(topic: "events", payload: "hidden") }
+      single = Penstock::Producer.new do |config|
+        config.id = "single"
+        config.kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 }
+      end
+      single.buffer(topic: "events", payload: "hidden")
       closed = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 } }
       closed.buffer(topic: "events", payload: "x")
       closed.close(timeout: 0)
       Process.wait(fork { nil }) # the child has no buffer
     RUBY
     assert_predicate status, :success?
-    assert_match(/\Apenstock: \[full\].*\b3 messages in the buffer were not sent/, errors)
-    assert_equal 1, errors.lines.size, errors
+    assert_match(/^penstock: \[full\].*\b3 messages in the buffer were not sent/, errors)
+    assert_match(/^penstock: \[single\] CLOSE: 1 message in the buffer was not sent/, errors)
+    assert_equal 2, errors.lines.size, errors
     refute_match(/hidden/, errors)
   end
 

@@ -251,7 +251,8 @@ class UnreachableTest < ProducerTestCase
     own = own_cluster
     own.create_topic("away", partitions: 1)
     settings = { "transactional.id": "after-#{rand(2**32)}", "reconnect.backoff.max.ms": 200, "linger.ms": 10_000 }
-    client = native_client(impatient_producer(own.bootstrap_servers, **settings) { |config| config.wait_timeout_on_transaction_abort = 0 })
+    one = impatient_producer(own.bootstrap_servers, **settings) { |config| config.wait_timeout_on_transaction_abort = 0 }
+    client = native_client(one)
     client.init_transactions(nil)
     client.begin_transaction
     own.broker_down(1)

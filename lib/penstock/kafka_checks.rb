@@ -70,6 +70,7 @@ module Penstock
     # @return [Array<String>] what is harmless, and yet not what somebody may think
     def call
       check_aliases
+      check_names
       return [] if READ.any? { |name| @effective.key?(name) && read(name).nil? } # which librdkafka refuses, saying why
 
       check_order
@@ -107,6 +108,12 @@ module Penstock
     def check_aliases
       twins = Settings.twins(@given.keys) or return
       refuse "#{twins.join(" and ")} are two names of one setting: give one of them"
+    end
+
+    # Before a name that is not known is said to have no effect.
+    def check_names
+      unknown = (@given.keys.map(&:to_s) - Client.setting_names).find { |name| name.start_with?("ssl.", "sasl.") }
+      Settings.refuse_setting(unknown) if unknown
     end
 
     # ---- times ----

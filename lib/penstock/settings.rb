@@ -72,20 +72,23 @@ module Penstock
       raise ConfigurationInvalidError, "config.kafka: #{name} cannot be #{shown}; librdkafka would make #{effective} of it"
     end
 
-    # Of a value that librdkafka rejects. librdkafka quotes it, and it may be a password in the wrong place. So it is repeated only
-    # if it is a number.
+    # For a value that librdkafka rejects. librdkafka quotes it, and it may be a password in the wrong place. So the error repeats
+    # it only if it is a number.
     # @param name [String]
     # @param given [String]
     # @param reason [String] librdkafka's words
     # @raise [ConfigurationInvalidError] always
     def self.refuse_value(name, given, reason)
-      quoted = [given, *given.split(SEPARATOR)].any? { |word| !word.empty? && !word.match?(QUANTITY) && reason.include?(word) }
-      raise ConfigurationInvalidError, "config.kafka: #{name}: #{quoted ? "the value is not valid#{accepted(name, given)}" : reason.delete_suffix("\\n")}"
+      words = [given, *given.split(SEPARATOR)].reject { |word| word.empty? || word.match?(QUANTITY) }
+      quoted = words.any? { |word| reason.include?(word) }
+      problem = quoted ? "the value is not valid#{accepted(name, given)}" : reason.delete_suffix("\\n")
+      raise ConfigurationInvalidError, "config.kafka: #{name}: #{problem}"
     end
 
     # @return [String] "; librdkafka accepts ... (did you mean ...?)", or nothing if librdkafka does not say
     def self.accepted(name, given)
-      range = Client.setting_lines.map { |line| line.split("|").map(&:strip) }.find { |row| row[0] == name && row[3] }&.at(2).to_s
+      rows = Client.setting_lines.map { |line| line.split("|").map(&:strip) }
+      range = rows.find { |row| row[0] == name && row[3] }&.at(2).to_s
       return "" if range.empty? || range.match?(NUMBERS)
 
       hints = given.split(SEPARATOR).map { |word| Config.hint(word, range.split(SEPARATOR)) }

@@ -57,8 +57,9 @@ static void report_losses(struct ps_client *client)
     if (!reason || counts.failed + counts.purged == 0) return;
 
     char text[256];
-    snprintf(text, sizeof(text), "%llu messages were not delivered in time: the producer was %s",
-             (unsigned long long)(counts.failed + counts.purged), reason);
+    unsigned long long lost = counts.failed + counts.purged;
+    snprintf(text, sizeof(text), "%llu message%s not delivered in time: the producer was %s", lost,
+             lost == 1 ? " was" : "s were", reason);
     ps_open_log(&client->open, 3, "CLOSE", text);
 }
 

@@ -80,9 +80,9 @@ void ps_unnoticed_log(struct ps_client *client)
     bool named = *unnoticed->first_topic;
     atomic_store(&unnoticed->due_us, 0);
     snprintf(text, sizeof(text),
-             "%u messages were not delivered, and nothing in the program has noticed: there is no listener of error.occurred, and "
+             "%u message%s not delivered, and nothing in the program has noticed: there is no listener of error.occurred, and "
              "their handles were not read. The first: %s%s%s%s.",
-             count, named ? "topic " : "", unnoticed->first_topic, named ? ", " : "", rd_kafka_err2str(unnoticed->first_err));
+             count, count == 1 ? " was" : "s were", named ? "topic " : "", unnoticed->first_topic, named ? ", " : "", rd_kafka_err2str(unnoticed->first_err));
     if (count) { /* else all that this line was for have been read */
         unnoticed->logged_us = ps_now_us();
         unnoticed->unlogged = 0;

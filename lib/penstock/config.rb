@@ -25,7 +25,8 @@ module Penstock
       "transaction.timeout.ms": 165_000 # librdkafka wants it above message.timeout.ms
     }.freeze
 
-    # @return [String] names the producer in errors and logs; default "penstock-" and 12 hex digits
+    # Names the producer in errors, logs and metrics. Several producers and processes may share an id (docs/forking.md).
+    # @return [String] default "penstock-" and 12 hex digits
     attr_accessor :id
     # librdkafka's settings by name: Symbol or String to Integer, Float, String, true or false.
     # "bootstrap.servers" is required.

@@ -41,7 +41,7 @@ class MisuseTest < PenstockTest
     Penstock::EmbeddedCluster => %i[brokers close closed? inspect],
     Penstock::ShareableProducer => %i[closed? id inspect max_wait_timeout],
     Penstock::ConnectionPool => %i[available close inspect shutdown size stats],
-    Penstock::DeliveryHandle => %i[error inspect label pending? report topic wait delivered?],
+    Penstock::DeliveryHandle => %i[error inspect label pending? report status topic wait delivered?],
     Penstock::Client => %i[begin_closing close counters fatal_error hurry idempotent? inspect measures queue_size
                            set_credentials state token_refresher= transactional?],
     Penstock::Poller => %i[alive? count drain id inspect name stats thread?],

@@ -20,6 +20,17 @@ class BootstrapServersTest < PenstockTest
     made("kafka:9092", name: "bootstrap.servers")
   end
 
+  def test_an_array_says_what_to_write
+    [%w[a:9092 b:9092], [], [:a]].each do |servers|
+      assert_match(/bootstrap\.servers must be a String such as "kafka-1:9092.*not Array: join the brokers with commas/,
+                   message_of(servers))
+    end
+    error = assert_raises(Penstock::ConfigurationInvalidError) do
+      Penstock::Consumer.new { |config| config.kafka = { "metadata.broker.list" => %w[a:9092] } }
+    end
+    assert_match(/metadata\.broker\.list must be a String/, error.message)
+  end
+
   { "kafka+ssl://k.example:9092" => ["k.example:9092", "security.protocol to \"ssl\""],
     "ssl://k.example:9092" => ["k.example:9092", "security.protocol to \"ssl\""],
     "TLS://k.example:9092" => ["k.example:9092", "security.protocol to \"ssl\""],

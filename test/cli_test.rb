@@ -117,13 +117,21 @@ class CLITest < PenstockTest
     end
   end
 
+  def test_doctor_names_the_setting_that_a_misspelt_one_is_nearest_to
+    _, out, = cli("doctor", "-b", first_server, "-X", "sasl.passwrd=#{SECRET}")
+    assert_match(/^PROBLEM +settings .*has no setting "sasl\.passwrd" \(did you mean "sasl\.password"\?\)/, out)
+    refute_includes out, SECRET
+  end
+
   def test_what_doctor_does_not_understand_is_told_in_one_line
     Dir.mktmpdir do |directory|
       file = File.join(directory, "broken")
       File.write(file, "fine=1\nsasl.password #{SECRET}\n")
       { ["--nonsense"] => /invalid option: --nonsense/, ["more"] => /doctor takes options only/,
         ["-X", "a"] => /-X: what is wanted is NAME/,
-        ["-b", "a,a:b"] => /--bootstrap: server 2 is no HOST:PORT/, ["--timeout", "0"] => /--timeout takes/,
+        ["-b", "a,a:b"] => /--bootstrap: broker 2 has a port that is not a number from 1 to 65535, after the host$/,
+        ["-b", "kafka+ssl://a:9092"] => %r{broker 1 is a URL \(kafka\+ssl://\): write host:port, and set security.protocol},
+        ["--timeout", "0"] => /--timeout takes/,
         ["--timeout", "soon"] => /invalid argument: --timeout$/,
         ["--config", "/no/such"] => /--config: No such file/,
         ["--config", file] => /--config, line 2: what is wanted/, ["-r", "no_such_file"] => /--require: it cannot be loaded/ }

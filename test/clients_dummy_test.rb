@@ -152,6 +152,7 @@ class ClientsDummyTest < ClientTestCase
     assert_equal(facts.map { |fact| expected.report.public_send(fact) }, facts.map { |fact| handle.report.public_send(fact) })
     assert_same handle.error, assert_raises(Penstock::DeliveryError) { handle.wait }
     refute_predicate handle, :delivered?
+    assert_equal [expected.status, expected.inspect[/ .*/]], [handle.status, handle.inspect[/ .*/]]
   end
 
   def test_a_message_that_failed_has_no_place

@@ -58,9 +58,25 @@ class ConfigTest < PenstockTest
     max_wait_timeout: [-1, 1.5, "1", 2**64], close_timeout: [nil, -1, 1.5, "1", 2**64]
   }.each do |name, values|
     values.each_with_index do |value, i|
+      shown = { id: { 4 => "String" }, logger: { 1 => "String", 2 => "Object" } }.dig(name, i) # else the value itself
+      shown = shown ? "a value of the class #{shown}" : value.inspect
       define_method("test_refuses_wrong_#{name}_#{i}") do
-        assert_match(/\Aconfig\.#{name} must be .+, not #{Regexp.escape(value.inspect)}/,
+        assert_match(/\Aconfig\.#{name} must be .+, not #{Regexp.escape(shown)}/,
                      invalid { |config| config.public_send("#{name}=", value) })
+      end
+    end
+  end
+
+  # Too short to be meant in ms; 0 is meant.
+  def test_a_timeout_that_looks_like_seconds_is_warned_of
+    [Penstock::Config.new, Penstock::ConsumerConfig.new].each do |config|
+      config.kafka = { "bootstrap.servers": "127.0.0.1:1" }
+      config.logger = Logger.new(log = StringIO.new)
+      [0, 100, 30_000].each { |ms| config.dup.tap { |one| one.close_timeout = one.refusal_timeout = ms }.finish }
+      assert_empty log.string
+      config.dup.tap { |one| one.close_timeout = one.refusal_timeout = 20 }.finish
+      %w[close refusal].each do |name|
+        assert_includes log.string, "config.#{name}_timeout is 20 ms. If you mean 20 seconds, write 20_000"
       end
     end
   end

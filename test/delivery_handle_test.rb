@@ -28,18 +28,20 @@ class DeliveryHandleTest < PenstockTest
   def test_a_pending_handle_has_neither_report_nor_error
     handle = pending(label: 1)
     assert_equal [true, nil, nil, false, 1], [handle.pending?, handle.report, handle.error, handle.delivered?, handle.label]
+    assert_nil handle.status
     assert_includes handle.inspect, "topic=#{handle.topic} pending"
   end
 
   def test_a_delivered_handle_has_a_report_and_no_error
     handle = delivered
     assert_equal [false, nil, true, 0], [handle.pending?, handle.error, handle.delivered?, handle.report.offset]
+    assert_equal :persisted, handle.status
     assert_includes handle.inspect, "topic=#{handle.topic} persisted"
   end
 
   def test_a_failed_handle_has_a_report_and_the_error_that_wait_raises
     handle = failed
-    assert_equal [false, false], [handle.pending?, handle.delivered?]
+    assert_equal [false, false, :not_persisted], [handle.pending?, handle.delivered?, handle.status]
     assert_equal [:not_persisted, nil, 1], [handle.report.status, handle.report.latency, handle.report.label]
     raised = assert_raises(Penstock::MessageTimedOutError) { handle.wait }
     assert_equal [raised.message] * 2, [handle.error.message, handle.report.error.message]

@@ -466,11 +466,11 @@ class DoctorTest < PenstockTest
     assert_match(/^ +\S+ kafka +cluster /, report.to_s)
   end
 
-  def test_addresses_are_taken_as_librdkafka_does_and_others_refused
-    { "kafka" => ["kafka", 9092], "kafka:1" => ["kafka", 1], "PLAINTEXT://a.b:9" => ["a.b", 9], "[::1]:9093" => ["::1", 9093],
+  def test_addresses_are_accepted_as_in_the_setting_and_others_rejected
+    { "kafka" => ["kafka", 9092], "kafka:1" => ["kafka", 1], "[::1]:9093" => ["::1", 9093],
       " 10.0.0.1:9092 " => ["10.0.0.1", 9092] }.each { |text, parts| assert_equal parts, Doctor::Address.parse(text).to_a }
     assert_equal "[::1]:1", Doctor::Address.new("::1", 1).to_s
-    ["", ":9092", "a:b", "a:70000", "a:0", "::1", "a b:1"].each do |text|
+    ["", ":9092", "a:b", "a:70000", "a:0", "::1", "a b:1", "ssl://a.b:9"].each do |text|
       assert_raises(ArgumentError, text) { Doctor.examine(servers: [text]) }
     end
     assert_raises(ArgumentError) { Doctor.examine(timeout: 0) }

@@ -174,7 +174,7 @@ class ErrorTest < PenstockTest
     assert_equal [0, 1, 2], error.dispatched.map(&:label)
     assert(error.dispatched.all? { |handle| handle.error.is_a?(Penstock::MessageTimedOutError) })
     assert_equal error.dispatched.first.error.deconstruct_keys(nil), error.deconstruct_keys(nil)
-    assert_includes error.message, "3 of 3 messages were taken"
+    assert_includes error.message, "accepted 3 of 3 messages"
   end
 
   def test_an_error_can_be_marshalled

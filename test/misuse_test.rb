@@ -41,10 +41,10 @@ class MisuseTest < PenstockTest
     Penstock::EmbeddedCluster => %i[brokers close closed? inspect],
     Penstock::ShareableProducer => %i[closed? id inspect max_wait_timeout],
     Penstock::ConnectionPool => %i[available close inspect shutdown size stats],
-    Penstock::DeliveryHandle => %i[error inspect label pending? report topic wait delivered?],
+    Penstock::DeliveryHandle => %i[error inspect label pending? report status topic wait delivered?],
     Internal::Client => %i[begin_closing close counters fatal_error hurry idempotent? inspect measures queue_size
                            set_credentials state token_refresher= transactional?],
-    Penstock::Poller => %i[alive? count drain id inspect name stats thread?],
+    Penstock::Poller => %i[alive? count id inspect name stats],
     Internal::ClientReference => %i[answer attend await barred= changing= client= close handle inherited? inspect serve]
   }.transform_values { |methods| methods + %i[as_json to_json] }.freeze
 

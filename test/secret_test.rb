@@ -235,6 +235,49 @@ class SecretTest < PenstockTest
     refute_includes text, VALUE
   end
 
+  # A password in the place of another setting's value: the error names the setting, and what it takes.
+  MISPLACED = {
+    "security.protocol": /security\.protocol: the value is not valid; librdkafka accepts plaintext, ssl, sasl_plaintext,/,
+    debug: /debug: the value is not valid; librdkafka accepts generic,/, partitioner: /partitioner: the value is not valid/,
+    "sasl.mechanism": /sasl\.mechanism is none that librdkafka knows: set it to one of PLAIN,/, acks: /acks/,
+    "linger.ms": /linger\.ms/, "plugin.library.paths": /plugin\.library\.paths/, "compression.codec": /none, gzip/,
+    "partition.assignment.strategy": /takes range, roundrobin/, "enable.idempotence": /true or false/
+  }.freeze
+
+  def test_a_password_in_the_place_of_another_value_is_in_no_error
+    MISPLACED.each do |name, expected|
+      [VALUE, "7#{VALUE}", "broker,#{VALUE}"].each do |value|
+        sasl = name == :"sasl.mechanism" ? { "security.protocol": "sasl_plaintext" } : {}
+        settings = { servers: "127.0.0.1:1", **sasl, name => value }
+        error = assert_raises(Penstock::ConfigurationInvalidError) { producer(**settings) }
+        refute_includes error.full_message, VALUE
+        assert_match(expected, error.message)
+      end
+    end
+    %i[logger on_queue_full close_timeout serializer monitor client_class middleware].each do |name|
+      error = assert_raises(Penstock::ConfigurationInvalidError) { producer { |config| config.public_send(:"#{name}=", VALUE) } }
+      refute_includes error.full_message, VALUE
+      assert_match(/config\.#{name} must be .*, not a value of the class String/, error.message)
+    end
+  end
+
+  def test_an_error_about_a_value_names_the_nearest_one
+    error = assert_raises(Penstock::ConfigurationInvalidError) { producer("security.protocol": "sasl-ssl") }
+    assert_match(/librdkafka accepts .*\(did you mean "sasl_ssl"\?\)/, error.message)
+  end
+
+  # A broker's text may quote what the client sent to log in.
+  def test_a_secret_in_the_text_of_a_fatal_error_is_left_out
+    one = producer(servers: "127.0.0.1:1", log_level: 0, **LOGIN.except(:"ssl.key.password"), "transactional.id": "secret")
+    client = native_client(one)
+    client.connect
+    client.test_fatal_error(:producer_fenced, "refused #{VALUE}")
+    calls = [-> { client.begin_transaction }, -> { client.produce({ topic: "a", payload: "x" }) }]
+    errors = [client.fatal_error, *calls.map { |call| assert_raises(Penstock::Error, &call) }]
+    assert(errors.first(2).all? { |error| error.message.include?("refused ***") }, errors.inspect)
+    errors.each { |error| refute_includes error.full_message, VALUE }
+  end
+
   # What librdkafka prints by itself. Only its OIDC quotes a secret there, which some librdkafkas lack.
   def test_without_a_logger_it_is_left_out_of_what_goes_to_stderr
     tokens = oidc? ? OIDC : { **OAUTH, "sasl.oauthbearer.config": "principal=me #{VALUE}=x" }

@@ -133,11 +133,12 @@ class SerializerTest < ProducerTestCase
     assert_equal %w[call], sent(one)
   end
 
-  ["json", :json, Object.new, 5, [], String].each_with_index do |wrong, i|
+  { "json" => "a value of the class String", :json => ":json", Object.new => "a value of the class Object", 5 => "5",
+    [] => "a value of the class Array", String => "String" }.each_with_index do |(wrong, shown), i|
     define_method(:"test_what_is_no_serializer_is_refused_when_a_producer_is_made_#{i}") do
       error = assert_raises(Penstock::ConfigurationInvalidError) { producer { |config| config.serializer = wrong } }
       assert_equal "config.serializer must be nil or an object with a method dump or call that takes the payload, " \
-                   "not #{wrong.inspect}", error.message
+                   "not #{shown}", error.message
     end
   end
 

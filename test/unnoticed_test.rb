@@ -6,7 +6,7 @@ require_relative "test_helper"
 class UnnoticedTest < PenstockTest
   SOON = { "message.timeout.ms": 50, "linger.ms": 0 }.freeze
   MESSAGE = { topic: "events", payload: "hidden payload", key: "hidden key" }.freeze
-  LINE = /(\d+) messages were not delivered/
+  LINE = /(\d+) messages? (?:was|were) not delivered/
 
   # A logger that keeps the lines.
   class Lines
@@ -61,7 +61,7 @@ class UnnoticedTest < PenstockTest
       sleep 0.01 until (one.close(timeout: 1) || true)
       puts Thread.list.size - before
     RUBY
-    assert_match(/\Apenstock: \[quiet\].*1 messages were not delivered.*topic events/, errors)
+    assert_match(/\Apenstock: \[quiet\].*1 message was not delivered.*topic events/, errors)
     refute_match(/hidden/, errors)
     assert_equal "0\n", output
   end
@@ -77,6 +77,7 @@ class UnnoticedTest < PenstockTest
     "wait" => ->(one, test) { test.assert_raises(Penstock::MessageTimedOutError) { one.produce_async(MESSAGE).wait } },
     "await_all" => ->(one, _) { Penstock::DeliveryHandle.await_all(one.produce_many_async([MESSAGE] * 3), nil) },
     "report" => ->(one, test) { one.produce_async(MESSAGE).then { |handle| test.eventually { handle.report } } },
+    "status" => ->(one, test) { one.produce_async(MESSAGE).then { |handle| test.eventually { handle.status } } },
     "delivered" => lambda do |one, test|
       handle = one.produce_async(MESSAGE)
       test.eventually { !handle.pending? }
@@ -100,6 +101,15 @@ class UnnoticedTest < PenstockTest
     assert_equal 1, one.close.unnoticed
   end
 
+  def test_a_failure_whose_handle_is_only_printed_stays_unnoticed
+    one = failing_producer
+    handle = one.produce_async(MESSAGE)
+    eventually { !handle.pending? }
+    assert_includes handle.inspect, "not_persisted"
+    assert_includes "#{[handle].to_json} #{handle.as_json}", "not_persisted"
+    assert_equal 1, one.close.unnoticed
+  end
+
   def test_a_handle_that_is_read_late_takes_its_message_out_of_the_report
     one = failing_producer
     handles = one.produce_many_async([MESSAGE] * 3)
@@ -118,6 +128,19 @@ class UnnoticedTest < PenstockTest
     one.produce_async(MESSAGE)
     assert_equal Penstock::CloseReport.new(0, 0, 1, 0), one.close(timeout: 0)
     assert_empty @lines.undelivered
+  end
+
+  # The poller settles thousands of messages that fail at once. When the first one has its result, the producer begins to close,
+  # often before the last one has. In each round it does so or not, and the counts add up.
+  def test_a_close_amid_failing_messages_counts_each_of_them_once
+    4.times do
+      one = failing_producer("message.timeout.ms": 500, "queue.buffering.max.messages": 100_000)
+      handles = Array.new(50_000) { one.produce_async(MESSAGE) }
+      nil while handles.first.pending?
+      report = one.close
+      assert_equal handles.size, report.unnoticed + report.failed, report.inspect
+      assert_equal [0, 0, 0], report.to_h.values_at(:delivered, :purged, :pending)
+    end
   end
 
   def test_messages_dropped_for_want_of_space_are_counted
@@ -156,14 +179,20 @@ class UnnoticedTest < PenstockTest
         config.kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 }
       end
       3.times { one.buffer(topic: "events", payload: "hidden") }
+      single = Penstock::Producer.new do |config|
+        config.id = "single"
+        config.kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 }
+      end
+      single.buffer(topic: "events", payload: "hidden")
       closed = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 } }
       closed.buffer(topic: "events", payload: "x")
       closed.close(timeout: 0)
       Process.wait(fork { nil }) # the child has no buffer
     RUBY
     assert_predicate status, :success?
-    assert_match(/\Apenstock: \[full\].*\b3 messages in the buffer were not sent/, errors)
-    assert_equal 1, errors.lines.size, errors
+    assert_match(/^penstock: \[full\].*\b3 messages in the buffer were not sent/, errors)
+    assert_match(/^penstock: \[single\] CLOSE: 1 message in the buffer was not sent/, errors)
+    assert_equal 2, errors.lines.size, errors
     refute_match(/hidden/, errors)
   end
 

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "version"
+require_relative "config/bootstrap_servers"
 require_relative "doctor/report"
 require_relative "doctor/shared_objects"
 require_relative "doctor/machine"

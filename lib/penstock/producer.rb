@@ -237,7 +237,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       @connections.each_value.flat_map(&:clients).each do |client|
         next if flushed?(client, deadline && [(deadline - now) * 1000, 0].max)
 
-        raise client.timeout_error("#{queue_size} messages have no verdict after #{timeout} s", nil)
+        raise client.timeout_error("no verdict after #{timeout} s for #{Text.count(queue_size, "message")}", nil)
       end
       true
     end

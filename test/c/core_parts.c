@@ -1126,9 +1126,37 @@ static int open_in_vain(struct ps_client *client, char *errstr, size_t size, boo
     return result;
 }
 
+/* As when no thread can be had for the poller: librdkafka has tried to connect by then. */
+static int begin_in_vain(struct ps_client *client, char *errstr, size_t size)
+{
+    const struct rd_kafka_metadata *metadata;
+    int64_t deadline_us = ps_now_us() + PATIENCE_US;
+    while (atomic_load(&client->connections.tried_us) == 0) {
+        if (ps_now_us() > deadline_us) die("librdkafka does not try to connect");
+        if (!rd_kafka_metadata(client->rk, 0, NULL, &metadata, 10)) die("nobody listens there");
+    }
+    snprintf(errstr, size, "in vain");
+    return -1;
+}
+
+static void begin_again(void)
+{
+    char errstr[512];
+    struct ps_client_kind kind = ps_producer_kind;
+    struct ps_producer *producer = ps_producer_new(conf_for("127.0.0.1:1", NULL), "refused", poller, &client_settings);
+    kind.begin = begin_in_vain;
+    producer->client.kind = &kind;
+    if (ps_client_open(&producer->client, errstr, sizeof(errstr)) == 0 || strcmp(errstr, "in vain") != 0) die("a beginning in vain");
+    if (atomic_load(&producer->client.connections.tried_us) != 0) die("the attempts of a client that is gone count on");
+    producer->client.kind = &ps_producer_kind;
+    if (ps_client_open(&producer->client, errstr, sizeof(errstr)) < 0) die(errstr);
+    ps_client_abandon(&producer->client);
+}
+
 static void refused_part(void)
 {
     char errstr[512], name[600];
+    begin_again();
     memset(name, 'a', sizeof(name));
     name[sizeof(name) - 1] = '\0';
     while (!time_is_up()) {

@@ -118,7 +118,7 @@ module FiberSchedulers
 
   def run_fibers(fibers, seconds: 30)
     thread = quiet_thread { fibers.run { yield fibers } }
-    thread.join(seconds) or flunk "the fibers still wait after #{seconds} s:\n#{thread.backtrace&.first(10)&.join("\n")}"
+    thread.join(seconds) or flunk "the fibers still wait after #{seconds} s:\n#{hang_of(thread, fibers.scheduler)}"
     value = thread.value
     assert_equal 0, fibers.strays, "fibers let go on that did not wait"
     assert_equal 0, waiters(fibers.scheduler), "waiters left behind"
@@ -134,6 +134,16 @@ module FiberSchedulers
   end
 
   private
+
+  # Whether the thread sleeps in the scheduler, and then what the scheduler knows of its fibers; else what the thread, and the
+  # native threads beside it, are in.
+  def hang_of(thread, scheduler)
+    natives = Dir["/proc/self/task/*"].map { |task| %w[comm wchan].map { |name| File.read("#{task}/#{name}").chomp }.join(" ") }
+    ["#{thread.status}: #{thread.backtrace&.first(20)&.join("\n  ")}", (scheduler.describe if scheduler.respond_to?(:describe)),
+     "native threads: #{natives.tally}"].compact.join("\n")
+  rescue SystemCallError
+    thread.backtrace&.first(20)&.join("\n")
+  end
 
   def group_of(scheduler)
     ObjectSpace.reachable_objects_from(scheduler)&.find do |object|

@@ -82,6 +82,18 @@ class PlainScheduler
     timed { fiber.raise(...) }
   end
 
+  # For the report of a test that hangs; from another thread.
+  # @return [String] each fiber that waits: for what, how long still, and where
+  def describe
+    waits = @waits.map do |fiber, at|
+      kind = @blocked.key?(fiber) && "blocked"
+      kind ||= @readers.key(fiber) ? "reads" : "sleeps"
+      due = at ? "due in #{(at - now).round(3)} s" : "without a deadline"
+      "#{kind}, #{due}#{", unblocked" if @unblocked.include?(fiber)}:\n    #{fiber.backtrace&.first(12)&.join("\n    ")}"
+    end
+    "#{waits.size} fibers wait\n  #{waits.join("\n  ")}"
+  end
+
   # @return [Boolean] whether it has given way, and has not gone on
   def waiting?(fiber) = @waits.key?(fiber)
 

@@ -115,8 +115,9 @@ static int fill_one(VALUE key, VALUE value, VALUE arg)
         rb_funcall(settings_module(), rb_intern("refuse_setting"), 1, name);
         break;
     case RD_KAFKA_CONF_INVALID:
-        penstock_raise(penstock_config_error, &penstock_no_context, "config.kafka: %s: %s", text,
-                       is_hidden(text, given) ? "the value is not valid" : errstr);
+        if (is_hidden(text, given))
+            penstock_raise(penstock_config_error, &penstock_no_context, "config.kafka: %s: the value is not valid", text);
+        rb_funcall(settings_module(), rb_intern("refuse_value"), 3, name, given, penstock_text(errstr));
     }
     check_effect(filling->conf, name, text, given);
     RB_GC_GUARD(given);

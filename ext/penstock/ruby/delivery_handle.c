@@ -113,6 +113,21 @@ static VALUE status_symbol(const struct ps_delivery *delivery)
     }
 }
 
+static VALUE handle_status(VALUE self)
+{
+    const struct ps_delivery *delivery = handle_get(self);
+    if (!ps_delivery_settled(delivery)) return Qnil;
+    ps_unnoticed_read(delivery);
+    return status_symbol(delivery);
+}
+
+/* For inspect and as_json. A debugger or a logger that prints a handle decides nothing by it, so its failure stays unnoticed. */
+static VALUE handle_printed_status(VALUE self)
+{
+    const struct ps_delivery *delivery = handle_get(self);
+    return ps_delivery_settled(delivery) ? status_symbol(delivery) : Qnil;
+}
+
 VALUE penstock_delivery_report_new(const struct ps_delivery *delivery, VALUE topic, VALUE label)
 {
     VALUE arguments[] = {
@@ -204,6 +219,8 @@ void penstock_delivery_handle_init(void)
     rb_define_method(handle_class, "label", handle_label, 0);
     rb_define_method(handle_class, "error", handle_error, 0);
     rb_define_method(handle_class, "report", handle_report, 0);
+    rb_define_method(handle_class, "status", handle_status, 0);
+    rb_define_private_method(handle_class, "printed_status", handle_printed_status, 0);
     rb_define_private_method(handle_class, "await", handle_await, 1);
     rb_define_private_method(handle_class, "timeout_error", handle_timeout_error, 1);
     rb_define_singleton_method(handle_class, "await_all", s_await_all, 2);

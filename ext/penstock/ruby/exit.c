@@ -22,7 +22,8 @@ static VALUE wait_for_close(VALUE arg)
     unsigned long long pending = client->kind->pending(client);
     if (!closed && pending > 0) {
         VALUE name = penstock_text(client->name);
-        fprintf(stderr, "penstock: [%s] %llu messages had no verdict yet when the process ended\n", RSTRING_PTR(name), pending);
+        fprintf(stderr, "penstock: [%s] %llu message%s had no verdict yet when the process ended\n", RSTRING_PTR(name), pending,
+                pending == 1 ? "" : "s");
         RB_GC_GUARD(name);
     }
     return closed ? Qtrue : Qfalse;

@@ -118,6 +118,7 @@ static void enqueue(struct ps_producer *producer, struct penstock_message *messa
         return;
     }
     refuse(refusal, rd_kafka_error_code(error), rd_kafka_error_string(error));
+    ps_redact(&producer->client.redaction, refusal->text); /* it may repeat a fatal error's text, which a broker wrote */
     refusal->fatal = rd_kafka_error_is_fatal(error);
     rd_kafka_error_destroy(error);
 }

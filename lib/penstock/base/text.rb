@@ -5,6 +5,9 @@ module Penstock
   # or a terminal. See foreign_text.c.
   # @api private
   module Text
+    # @return [String] such as "1 message" and "2 messages"
+    def self.count(number, noun) = "#{number} #{noun}#{"s" unless number == 1}"
+
     # @!method self.printable(object)
     #   Any thread and Ractor; blocks nothing.
     #   @param object [String, Object] in any encoding and with any bytes; of an object that is no String, its `to_s`

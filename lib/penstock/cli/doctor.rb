@@ -2,6 +2,7 @@
 
 require "json"
 require_relative "kafka_options"
+require_relative "../config/bootstrap_servers"
 require_relative "../doctor"
 
 module Penstock
@@ -35,9 +36,8 @@ module Penstock
         raise UsageError, "--timeout takes a number of seconds above 0" unless @timeout.positive?
 
         @kafka.servers.each.with_index(1) do |server, number|
-          Penstock::Doctor::Address.parse(server)
-        rescue ArgumentError
-          raise UsageError, "--bootstrap: server #{number} is no HOST:PORT"
+          problem = BootstrapServers.problem_of(server) or next
+          raise UsageError, "--bootstrap: broker #{number} #{problem}"
         end
       end
 

@@ -29,44 +29,58 @@ module Penstock
       def check(settings)
         NAMES.each do |name|
           servers = settings[name]
-          next unless servers.is_a?(String) && !servers.empty? && servers.valid_encoding?
-
-          brokers = servers.split(",")
-          raise ConfigurationInvalidError, "config.kafka: #{name} is blank" if brokers.all? { |broker| broker.strip.empty? }
-
-          brokers.each.with_index(1) do |broker, number|
-            problem = problem_of(broker) or next
-            where = brokers.size > 1 ? "broker #{number} of #{name}" : name
-            raise ConfigurationInvalidError, "config.kafka: #{where} #{problem}"
-          end
+          refuse_list(name, servers) if servers.is_a?(Array)
+          check_list(name, servers) if servers.is_a?(String) && !servers.empty? && servers.valid_encoding?
         end
+      end
+
+      # @param broker [String] of a list
+      # @param shown [Boolean] whether its scheme and its host may be repeated if they are well-formed
+      # @return [String, nil] what is wrong, and what to write, such as "is a URL (ssl://): write host:port, ..."
+      def problem_of(broker, shown: false)
+        match = BROKER.match(broker)
+        return if match ? (match[:port] || 9092).to_i.between?(1, 65_535) : broker.match?(/\A *\z/)
+        return about_url(*URL.match(broker).captures, shown) if URL.match?(broker)
+        return "has a space or line end within it: write host:port" if broker.strip.match?(/\s/) || HOST.match?(broker.strip)
+
+        about_port(*broker.rpartition(":").values_at(0, 2), shown)
       end
 
       private
 
-      # @return [String, nil]
-      def problem_of(broker)
-        match = BROKER.match(broker)
-        return if match ? (match[:port] || 9092).to_i.between?(1, 65_535) : broker.match?(/\A *\z/)
-        return about_url(*URL.match(broker).captures) if URL.match?(broker)
-        return "has a space or line end within it: write host:port" if broker.strip.match?(/\s/) || HOST.match?(broker.strip)
+      def check_list(name, servers)
+        brokers = servers.split(",")
+        raise ConfigurationInvalidError, "config.kafka: #{name} is blank" if brokers.all? { |broker| broker.strip.empty? }
 
-        about_port(broker)
+        brokers.each.with_index(1) do |broker, number|
+          problem = problem_of(broker, shown: true) or next
+          where = brokers.size > 1 ? "broker #{number} of #{name}" : name
+          raise ConfigurationInvalidError, "config.kafka: #{where} #{problem}"
+        end
       end
 
-      def about_port(broker)
-        host, port = broker.rpartition(":").values_at(0, 2)
-        return "has no port after #{host}: write #{host}:9092 (or the port of your brokers)" if HOST.match?(host) && port.empty?
-        return "has a port that is not a number from 1 to 65535, after #{host}" if HOST.match?(host) && port.match?(/\A[\w-]+\z/)
+      def refuse_list(name, servers)
+        example = servers.size > 1 ? "kafka-1:9092,kafka-2:9092" : "kafka-1:9092"
+        raise ConfigurationInvalidError, "config.kafka: #{name} must be a String such as #{example.inspect}, not Array: " \
+                                         "join the brokers with commas (servers.join(\",\"))"
+      end
+
+      def about_port(host, port, shown)
+        if HOST.match?(host)
+          name = shown ? host : "the host"
+          return "has no port after #{name}: write #{shown ? host : "host"}:9092 (or the port of your brokers)" if port.empty?
+          return "has a port that is not a number from 1 to 65535, after #{name}" if port.match?(/\A[\w-]+\z/)
+        end
 
         "is not of the form host:port, such as kafka.example:9092 or [::1]:9092"
       end
 
-      def about_url(scheme, rest)
+      def about_url(scheme, rest, shown)
         user, place = rest.rpartition("@").values_at(0, 2)
         place = place[%r{\A[^\s/?#]*}]
-        place = BROKER.match?(place) ? place : "host:port"
-        "is a URL (#{scheme}://): write #{place}#{about_protocol(PROTOCOLS[scheme.downcase], user)}"
+        place = shown && BROKER.match?(place) ? place : "host:port"
+        protocol = PROTOCOLS[scheme.downcase]
+        "is a URL#{" (#{scheme}://)" if shown || protocol}: write #{place}#{about_protocol(protocol, user)}"
       end
 
       def about_protocol(protocol, user)

@@ -13,15 +13,29 @@ module Penstock
 
     private
 
-    def check(name, value, expected)
+    def check(name, value, expected, hint = "")
       return if yield
 
-      raise ConfigurationInvalidError, "config.#{name} must be #{expected}, not #{shown(value)}"
+      raise ConfigurationInvalidError, "config.#{name} must be #{expected}, not #{shown(value)}#{hint}"
     end
 
-    # A key or certificate in the wrong place is not repeated.
+    # A value may be a password or a key in the wrong place. So only numbers and Symbols are repeated, and what has few values.
     def shown(value)
-      text = value.inspect
+      case value
+      when nil, true, false, Numeric, Symbol, Module, "" then value.inspect
+      when String then shown_text(value)
+      else "a value of the class #{value.class}"
+      end
+    end
+
+    def shown_text(value)
+      return value.inspect if value.b.match?(/\A[-+]?\d[\d._]{0,15}\z/)
+
+      Settings.pem?(value) ? "one that looks like a key or certificate" : "a value of the class String"
+    end
+
+    def shown_name(name)
+      text = name.inspect
       Settings.pem?(text) ? "one that looks like a key or certificate" : text
     end
 
@@ -46,11 +60,38 @@ module Penstock
       oauth.freeze
     end
 
-    def check_refusal_timeout
-      check_integer("refusal_timeout", refusal_timeout, 0) unless refusal_timeout.nil?
+    # A shorter time is more likely a number of seconds.
+    SHORTEST_MS = 100
+    private_constant :SHORTEST_MS
+
+    def check_close_timeout
+      check_integer("close_timeout", close_timeout, 0)
+      caution_if_short("close_timeout", close_timeout)
     end
 
+    def check_refusal_timeout
+      return if refusal_timeout.nil?
+
+      check_integer("refusal_timeout", refusal_timeout, 0)
+      caution_if_short("refusal_timeout", refusal_timeout)
+    end
+
+    def caution_if_short(name, value)
+      return unless value.between?(1, SHORTEST_MS - 1)
+
+      caution("config.#{name} is #{value} ms. If you mean #{value} seconds, write #{value}_000")
+    end
+
+    # A connection takes longer than some ms, so each message would fail.
     def check_unreachable_timeout
+      value = unreachable_timeout
+      hint = Seconds.integer?(value) && value.between?(1, SHORTEST_MS - 1) ? "; for #{value} seconds, write #{value}_000" : ""
+      check("unreachable_timeout", value, "0 or an Integer of at least #{SHORTEST_MS} (ms)", hint) do
+        Seconds.integer?(value) && (value.zero? || value.between?(SHORTEST_MS, 2**53))
+      end
+    end
+
+    def check_unreachable_timeout_has_effect
       name = %i[delivery.timeout.ms message.timeout.ms].find { |each| kafka.key?(each) } or return
       limit = Integer(kafka[name], exception: false)
       return unless limit&.positive? && unreachable_timeout >= limit
@@ -73,7 +114,7 @@ module Penstock
       names.each do |name|
         next if (name.is_a?(Symbol) || name.is_a?(String)) && Settings.text?(name.to_s)
 
-        wrong = name.respond_to?(:to_sym) ? "in UTF-8 without a zero byte, not #{shown(name)}" : "not #{name.class}"
+        wrong = name.respond_to?(:to_sym) ? "in UTF-8 without a zero byte, not #{shown_name(name)}" : "not #{name.class}"
         raise ConfigurationInvalidError, "config.kafka: the names of settings are Symbols or Strings, #{wrong}"
       end
       twice = names.map(&:to_sym).tally.key(2)

@@ -11,7 +11,7 @@ module Penstock
       mechanism = config.kafka[:"sasl.mechanism"] || config.kafka[:"sasl.mechanisms"]
       unless /\A(PLAIN|SCRAM-SHA-\d+)\z/i.match?(mechanism.to_s)
         raise ConfigurationInvalidError, "set_credentials: user name and password are for sasl.mechanism PLAIN and SCRAM, " \
-                                         "not #{mechanism.inspect} [#{whose}]"
+                                         "which is #{mechanism ? "another one" : "not set"} [#{whose}]"
       end
       return if username.is_a?(String) && [username, password].all? { |one| Settings.text?(one) && !one.empty? }
 

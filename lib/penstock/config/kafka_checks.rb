@@ -39,7 +39,8 @@ module Penstock
       sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.jwt.template.file
     ].freeze
     PEMS = %i[ssl.ca.pem ssl.certificate.pem ssl.key.pem https.ca.pem sasl.oauthbearer.assertion.private.key.pem].freeze
-    private_constant :ORDERED, :FEATURES, :SYNONYMS, :PASSWORDS, :NO_TLS_NEEDED, :READ, :FILES, :PEMS
+    ASSIGNORS = %w[range roundrobin cooperative-sticky].freeze
+    private_constant :ASSIGNORS, :ORDERED, :FEATURES, :SYNONYMS, :PASSWORDS, :NO_TLS_NEEDED, :READ, :FILES, :PEMS
 
     # The table that librdkafka prints of its settings.
     # @return [Hash{Symbol => Array<Array(String, String)>}] by name: "P", "C" or "*" for both, and the description
@@ -67,6 +68,7 @@ module Penstock
     # @return [Array<String>] what is harmless, and yet not what somebody may think
     def call
       check_aliases
+      check_names
       return [] if READ.any? { |name| @effective.key?(name) && read(name).nil? } # which librdkafka refuses, saying why
 
       check_order
@@ -74,6 +76,7 @@ module Penstock
       check_login
       check_files
       check_features
+      check_assignment
       warnings
     end
 
@@ -103,6 +106,12 @@ module Penstock
     def check_aliases
       twins = Settings.twins(@given.keys) or return
       refuse "#{twins.join(" and ")} are two names of one setting: give one of them"
+    end
+
+    # Before a name that is not known is said to have no effect.
+    def check_names
+      unknown = (@given.keys.map(&:to_s) - Native::Client.setting_names).find { |name| name.start_with?("ssl.", "sasl.") }
+      Settings.refuse_setting(unknown) if unknown
     end
 
     # ---- times ----
@@ -146,6 +155,7 @@ module Penstock
       if given?(:"sasl.username") && !given?(:"sasl.mechanism")
         refuse "sasl.mechanism is missing: librdkafka would take GSSAPI (Kerberos), which has no use for sasl.username"
       end
+      check_mechanism
       check_password if PASSWORDS.match?(mechanism)
       mechanism == "OAUTHBEARER" ? check_token : refuse_provider
     end
@@ -154,6 +164,14 @@ module Penstock
       useless = @given.keys.find { |name| name.start_with?("sasl.") }
       refuse "#{useless} has no effect without SASL: set security.protocol to \"sasl_ssl\" or \"sasl_plaintext\"" if useless
       refuse_provider
+    end
+
+    # librdkafka would quote it when it connects, and it may be a password in the wrong place.
+    def check_mechanism
+      known = FEATURES.keys.grep(/\A[A-Z]/)
+      return if known.include?(mechanism)
+
+      refuse "sasl.mechanism is none that librdkafka knows: set it to one of #{known.join(", ")}#{Config.hint(mechanism, known)}"
     end
 
     def check_password
@@ -211,6 +229,14 @@ module Penstock
       file.start_with?("/") ? " (#{directory} exists)" : " (from #{Dir.pwd})"
     rescue SystemCallError
       nil
+    end
+
+    # ---- values that librdkafka would quote when it connects ----
+
+    def check_assignment
+      words = @given[:"partition.assignment.strategy"].to_s.split(",").map(&:strip)
+      wrong = words.find { |word| !ASSIGNORS.include?(word) } or return
+      refuse "partition.assignment.strategy takes #{ASSIGNORS.join(", ")}#{Config.hint(wrong, ASSIGNORS)}"
     end
 
     # ---- what librdkafka was built with ----

@@ -56,12 +56,44 @@ module Penstock
       raise ConfigurationInvalidError, message + Config.hint(name, Native::Client.setting_names)
     end
 
+    # A number, perhaps with a unit.
+    QUANTITY = /\A\s*[-+]?\d[\d._]*(e[-+]?\d+)?\s*([a-z]{1,2}|sec|min|(second|minute|hour|day|byte)s?)?\s*\z/i
+    # What separates the words of a value, and what librdkafka calls a range of numbers in its table.
+    SEPARATOR = /[\s,;:]+/
+    NUMBERS = /\A-?\d+ \.\. -?\d+\z/
+    private_constant :QUANTITY, :SEPARATOR, :NUMBERS
+
     # @raise [ConfigurationInvalidError] when a number was given, and librdkafka made another one of it
     def self.check_effect(name, given, effective)
       return unless given.match?(/\A\s*[-+]?\d/) && effective.match?(/\A-?\d+(\.\d+)?\z/)
       return if Rational(given, exception: false) == Rational(effective)
 
-      raise ConfigurationInvalidError, "config.kafka: #{name} cannot be #{given}; librdkafka would make #{effective} of it"
+      shown = given.match?(QUANTITY) ? given : "what it was set to"
+      raise ConfigurationInvalidError, "config.kafka: #{name} cannot be #{shown}; librdkafka would make #{effective} of it"
     end
+
+    # For a value that librdkafka rejects. librdkafka quotes it, and it may be a password in the wrong place. So the error repeats
+    # it only if it is a number.
+    # @param name [String]
+    # @param given [String]
+    # @param reason [String] librdkafka's words
+    # @raise [ConfigurationInvalidError] always
+    def self.refuse_value(name, given, reason)
+      words = [given, *given.split(SEPARATOR)].reject { |word| word.empty? || word.match?(QUANTITY) }
+      quoted = words.any? { |word| reason.include?(word) }
+      problem = quoted ? "the value is not valid#{accepted(name, given)}" : reason.delete_suffix("\\n")
+      raise ConfigurationInvalidError, "config.kafka: #{name}: #{problem}"
+    end
+
+    # @return [String] "; librdkafka accepts ... (did you mean ...?)", or nothing if librdkafka does not say
+    def self.accepted(name, given)
+      rows = Native::Client.setting_lines.map { |line| line.split("|").map(&:strip) }
+      range = rows.find { |row| row[0] == name && row[3] }&.at(2).to_s
+      return "" if range.empty? || range.match?(NUMBERS)
+
+      hints = given.split(SEPARATOR).map { |word| Config.hint(word, range.split(SEPARATOR)) }
+      "; librdkafka accepts #{range}#{hints.find { |hint| !hint.empty? }}"
+    end
+    private_class_method :accepted
   end
 end

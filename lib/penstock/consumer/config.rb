@@ -60,7 +60,7 @@ module Penstock
     # @api private
     def finish
       check_identity
-      check_integer("close_timeout", close_timeout, 0)
+      check_close_timeout
       check_refusal_timeout
       check_oauth
       check_kafka

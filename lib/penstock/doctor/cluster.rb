@@ -5,15 +5,15 @@ module Penstock
     # Where a broker is.
     # @api private
     Address = Struct.new(:host, :port) do
-      # @param text [String] HOST, HOST:PORT, [IPv6]:PORT, also behind a protocol and "://"
+      # @param text [String] HOST, HOST:PORT, [IPv6]:PORT
       # @return [Address]
       # @raise [ArgumentError] without the text: somebody may have put a password into it
       def self.parse(text)
-        match = text.to_s.strip.match(%r{\A(?:\w+://)?(?:\[([\h:.]+)\]|([^\s:/\[\]]+))(?::(\d{1,5}))?\z})
-        port = Integer(match&.[](3) || "9092", 10)
-        raise ArgumentError, "a server must be HOST:PORT" unless match && port.between?(1, 65_535)
+        problem = BootstrapServers.problem_of(text.to_s)
+        match = text.to_s.strip.match(%r{\A(?:\[([\h:.]+)\]|([^\s:/\[\]]+))(?::(\d{1,5}))?\z})
+        raise ArgumentError, "a server #{problem || "is not of the form host:port"}" if problem || !match
 
-        new(match[1] || match[2], port)
+        new(match[1] || match[2], Integer(match[3] || "9092", 10))
       end
 
       # @return [String]

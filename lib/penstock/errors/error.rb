@@ -299,7 +299,7 @@ module Penstock
 
     # @api private
     def self.from(error, dispatched, size)
-      message = "#{dispatched.size} of #{size} messages were taken. First error: #{error.message}"
+      message = "accepted #{dispatched.size} of #{Text.count(size, "message")}. First error: #{error.message}"
       new(message, **error.deconstruct_keys(nil)).tap { |made| made.instance_variable_set(:@dispatched, dispatched) }
     end
   end

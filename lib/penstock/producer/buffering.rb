@@ -62,8 +62,8 @@ module Penstock
       # @api private
       def log_unsent
         count = unsent_count
-        text = "[#{id}] CLOSE: #{count} messages in the buffer were not sent: the producer was still open when the process " \
-               "ended. Call flush_sync or close before."
+        text = "[#{id}] CLOSE: #{Text.count(count, "message")} in the buffer #{count == 1 ? "was" : "were"} not sent: the " \
+               "producer was still open when the process ended. Call flush_sync or close before."
         config.logger ? config.logger.add(3, text, "penstock") : $stderr.write("penstock: #{text}\n")
       rescue StandardError => e
         warn "penstock: the logger raised #{e.class}: #{e.message}"

@@ -1,12 +1,16 @@
 # frozen_string_literal: true
 
 module Penstock
-  # What became of the messages that were in flight when a producer began to close.
+  # What became of the messages that were in flight or in the buffer when a producer began to close. All numbers are Integers.
   #
-  # `delivered`, `failed` (with an error of the broker or a timeout), `purged` (dropped because the time was up),
-  # `pending`: without a verdict when the call returned, because it was interrupted by its own timeout; `unsent`: from the
-  # buffer, not taken in time. And of earlier messages, since the producer last connected, `unnoticed`: those that failed
-  # while there was no listener of `error.occurred`, and whose handles the program has not read. All Integers.
+  # - `delivered`: messages that were delivered after the producer began to close. What it delivered before is not counted:
+  #   {Producer#metrics} counts all messages.
+  # - `failed`: messages that failed after that, with an error of the broker or a timeout
+  # - `purged`: messages that close dropped because its time was up
+  # - `pending`: messages without a delivery result when the call returned, because its own timeout interrupted it
+  # - `unsent`: messages of the buffer that librdkafka did not accept in time
+  # - `unnoticed`: messages that failed before, since the producer last connected, while no listener of `error.occurred` got them,
+  #   and whose handles the program has not read. A message is counted as `failed` or as `unnoticed`, never as both.
   CloseReport = Struct.new(:delivered, :failed, :purged, :pending, :unsent, :unnoticed) do
     include AsJson
 

@@ -24,7 +24,8 @@ module Penstock
       "transaction.timeout.ms": 165_000 # librdkafka wants it above message.timeout.ms
     }.freeze
 
-    # @return [String] names the producer in errors and logs; default "penstock-" and 12 hex digits
+    # Names the producer in errors, logs and metrics. Several producers and processes may share an id (docs/forking.md).
+    # @return [String] default "penstock-" and 12 hex digits
     attr_accessor :id
     # librdkafka's settings by name: Symbol or String to Integer, Float, String, true or false.
     # "bootstrap.servers" is required.
@@ -49,7 +50,8 @@ module Penstock
     # the last working one was lost. Then the messages in flight fail ({BrokersUnreachableError}), and so do waits and flushes.
     # Messages that are sent afterwards fail at once, without being queued. As soon as one broker can be reached, all this ends by
     # itself. The setting has an effect if it is below `message.timeout.ms`. See docs/waiting.md, "While Kafka is away".
-    # @return [Integer] ms, looked at every `polling.fd.periodic_poll_interval`; 0: messages wait for their timeout; default 0
+    # @return [Integer] ms, at least 100, looked at every `polling.fd.periodic_poll_interval`; 0: messages wait for their timeout;
+    #   default 0
     attr_accessor :unreachable_timeout
     # @return [Integer] ms to go on delivering when a producer is closed without a timeout of its own, dropped, or
     #   still open at the end of the process; default 30_000
@@ -241,7 +243,7 @@ module Penstock
       check_oauth
       check_kafka
       @kafka = checked(with_defaults(defaults), role: :producer, token_provider: oauth.token_provider_listener)
-      check_unreachable_timeout
+      check_unreachable_timeout_has_effect
       polling.freeze
       freeze
     end
@@ -293,9 +295,9 @@ module Penstock
     def check_limits
       check_integer("max_payload_size", max_payload_size, 0)
       check_integer("max_wait_timeout", max_wait_timeout, 0) unless max_wait_timeout.nil?
-      check_integer("close_timeout", close_timeout, 0)
+      check_close_timeout
       check_refusal_timeout
-      check_integer("unreachable_timeout", unreachable_timeout, 0)
+      check_unreachable_timeout
     end
 
     def check_queue

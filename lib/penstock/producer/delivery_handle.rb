@@ -31,6 +31,10 @@ module Penstock
     #   @return [DeliveryReport, nil] the verdict, nil while pending; never blocks
     # @!method error
     #   @return [DeliveryError, nil] why it failed; nil while pending and when it was delivered; never blocks
+    # @!method status
+    #   Whether the message is in the topic, as {DeliveryReport#status}. Only a message that is not persisted can be sent again
+    #   without risking a duplicate.
+    #   @return [:persisted, :possibly_persisted, :not_persisted, nil] nil while pending; never blocks
     # @!method topic
     #   @return [String]
     # @!method label
@@ -44,13 +48,12 @@ module Penstock
     # @return [Boolean] delivered for good
     def delivered? = !pending? && error.nil?
 
-    # @return [String] the topic, and "pending" or the verdict
-    def inspect
-      state = pending? ? "pending" : report.status
-      "#<#{self.class} topic=#{topic} #{state}>"
-    end
+    # A failure that was only printed stays unnoticed ({CloseReport}).
+    # @return [String] the topic, and "pending" or the {#status}
+    def inspect = "#<#{self.class} topic=#{topic} #{printed_status || "pending"}>"
 
+    # A failure that was only serialized stays unnoticed, like with {#inspect}.
     # (see AsJson#as_json)
-    def as_json(_options = nil) = json(topic:, status: pending? ? "pending" : report.status.to_s)
+    def as_json(_options = nil) = json(topic:, status: (printed_status || "pending").to_s)
   end
 end

@@ -79,7 +79,8 @@ module Penstock
     end
 
     def unfinished(client, late, size, timeout_ms)
-      client.timeout_error("#{late.size} of #{size} messages have no verdict after #{timeout_ms} ms", late.first.topic)
+      text = "no verdict after #{timeout_ms} ms for #{late.size} of #{Text.count(size, "message")}"
+      client.timeout_error(text, late.first.topic)
     end
   end
 end

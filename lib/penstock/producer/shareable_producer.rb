@@ -136,7 +136,7 @@ module Penstock
     def goes_on?(_connection, handle, error) = unsent?(error) && renew(handle)
 
     def unfinished(_handle, late, size, timeout_ms)
-      timeout_error("#{late.size} of #{size} messages have no verdict after #{timeout_ms} ms", late.first.topic)
+      timeout_error("no verdict after #{timeout_ms} ms for #{late.size} of #{Text.count(size, "message")}", late.first.topic)
     end
   end
 end

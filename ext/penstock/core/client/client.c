@@ -151,6 +151,7 @@ static int open_locked(struct ps_client *client, char *errstr, size_t errstr_siz
     if (client->kind->begin(client, errstr, errstr_size) != 0) {
         rd_kafka_destroy(client->rk);
         client->rk = NULL;
+        ps_connections_forget(&client->connections); /* else the next client's time without a broker would have begun with this one's */
         return -1;
     }
     ps_tokens_begin(&client->tokens, client->rk);
@@ -252,6 +253,13 @@ void ps_client_quote(struct ps_client *client, char *copy, size_t size, const ch
 {
     snprintf(copy, size, "%s", text);
     ps_redact(&client->redaction, copy);
+}
+
+rd_kafka_resp_err_t ps_client_fatal_error(struct ps_client *client, char *text, size_t size)
+{
+    rd_kafka_resp_err_t err = rd_kafka_fatal_error(client->rk, text, size);
+    if (err) ps_redact(&client->redaction, text);
+    return err;
 }
 
 static uint32_t outage(const struct ps_client *client)

@@ -15,6 +15,7 @@ struct ps_connections { /* in the ps_client; written by librdkafka's broker thre
 };
 
 void ps_connections_watch(struct ps_connections *connections, rd_kafka_conf_t *conf); /* before an rd_kafka_t is made of it */
+void ps_connections_forget(struct ps_connections *connections); /* when the rd_kafka_t was destroyed, and another may be made */
 bool ps_connections_none_for(const struct ps_connections *connections, int64_t time_us);
 bool ps_connections_rejected(const struct ps_connections *connections); /* by some broker, of late; false: or not watched */
 bool ps_connections_handshake_for(const struct ps_connections *connections, int64_t time_us);
@@ -31,6 +32,14 @@ enum ps_refused { /* see refusal.c */
     PS_UNREACHABLE, /* no broker can be reached */
 };
 
+struct ps_purge { /* one or more in a row, for the same reason */
+    int64_t at_us; /* the last of them; 0: there was none */
+    int kind;      /* enum ps_refused; PS_NOT_REFUSED: the program asked for it */
+    char text[512];
+};
+
+enum { PS_PURGES = 4 };
+
 struct ps_refusal { /* in the ps_client */
     const struct ps_connections *connections;
     int64_t patience_us;        /* how long brokers may refuse; -1: for ever */
@@ -42,9 +51,10 @@ struct ps_refusal { /* in the ps_client */
     _Atomic bool unreachable;   /* the latest error was another one, such as a connection that failed */
     _Atomic bool worked;        /* a broker has answered once: never given up any more */
     _Atomic int64_t again_us;   /* when to give up once more what no broker could be reached for */
-    _Atomic int purging;        /* a client's only, enum ps_refused: what is purged is so for that, not because anybody asked */
-    pthread_mutex_t lock;       /* of the text; a leaf */
+    pthread_mutex_t lock;       /* of what follows; a leaf */
     char text[512];
+    struct ps_purge purges[PS_PURGES]; /* a producer's only: the latest, in order */
+    unsigned latest_purge;
 };
 
 void ps_refusal_init(struct ps_refusal *refusal, const struct ps_connections *connections,
@@ -63,7 +73,9 @@ int ps_certificate_cb(rd_kafka_t *rk, const char *broker_name, int32_t broker_id
                       const char *certificate, size_t size, char *errstr, size_t errstr_size, void *client);
 /* To give up just now, if anything: brokers that refuse say more than that none can be reached. */
 enum ps_refused ps_refusal_reason(struct ps_refusal *refusal, rd_kafka_t *rk, int64_t now);
-enum ps_refused ps_refusal_purged_for(struct ps_refusal *refusal, char *text, size_t size); /* why we have purged; see `purging` */
+/* Why we have purged the message that was produced then; PS_NOT_REFUSED: we have not. */
+enum ps_refused ps_refusal_purged_for(struct ps_refusal *refusal, int64_t produced_us, char *text, size_t size);
+void ps_refusal_purges(struct ps_refusal *refusal, enum ps_refused kind); /* before each purge of a producer's messages */
 
 /* ---- login.c: tokens that expire, and passwords that change ------------------------------------------ */
 
@@ -163,6 +175,8 @@ void ps_client_last_error(struct ps_client *client, char *text, size_t size);
 void ps_client_log(struct ps_client *client, int level, const char *facility, const char *text);
 void ps_client_log_librdkafka(struct ps_client *client, int level, const char *facility, const char *text);
 bool ps_client_log_error(struct ps_client *client, int level, rd_kafka_resp_err_t err, const char *text);
+/* The first fatal error, whose text librdkafka keeps, without secrets; between enter and exit. */
+rd_kafka_resp_err_t ps_client_fatal_error(struct ps_client *client, char *text, size_t size);
 void ps_client_quote(struct ps_client *client, char *copy, size_t size, const char *text); /* a copy of what others wrote, without secrets */
 
 struct ps_close_job {

@@ -134,6 +134,15 @@ void ps_connections_watch(struct ps_connections *connections, rd_kafka_conf_t *c
     rd_kafka_conf_interceptor_add_on_new(conf, "penstock.connections", new_cb, connections);
 }
 
+/* The client was destroyed, and its connections with it: each of its threads has ended. */
+void ps_connections_forget(struct ps_connections *connections)
+{
+    atomic_store(&connections->tried_us, 0);
+    atomic_store(&connections->handshake_us, 0);
+    atomic_store(&connections->working, 0);
+    atomic_store(&connections->rejecting, 0);
+}
+
 static bool passed(const _Atomic int64_t *since_us, int64_t time_us, int64_t now)
 {
     int64_t since = atomic_load(since_us);

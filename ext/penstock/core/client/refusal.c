@@ -193,6 +193,45 @@ bool ps_refusal_give_up(struct ps_refusal *refusal, rd_kafka_t *rk)
     return true;
 }
 
+static void copy_text(struct ps_refusal *refusal, char *text, size_t size)
+{
+    pthread_mutex_lock(&refusal->lock);
+    snprintf(text, size, "%s", refusal->text);
+    pthread_mutex_unlock(&refusal->lock);
+}
+
+/*
+ * Any thread. The serving thread reads a purged message's result later, perhaps when another purge has begun. A purge reaches each
+ * message that was produced before it. So the reason for a message is the first purge since it was produced.
+ */
+void ps_refusal_purges(struct ps_refusal *refusal, enum ps_refused kind)
+{
+    char text[512] = "";
+    if (kind == PS_UNREACHABLE) ps_refusal_unreachable_text(refusal, text, sizeof(text));
+    else if (kind != PS_NOT_REFUSED) copy_text(refusal, text, sizeof(text));
+
+    pthread_mutex_lock(&refusal->lock);
+    struct ps_purge *purge = &refusal->purges[refusal->latest_purge];
+    if (purge->kind != (int)kind || strcmp(purge->text, text) != 0) {
+        refusal->latest_purge = (refusal->latest_purge + 1) % PS_PURGES;
+        purge = &refusal->purges[refusal->latest_purge];
+        purge->kind = kind;
+        snprintf(purge->text, sizeof(purge->text), "%s", text);
+    }
+    purge->at_us = ps_now_us();
+    pthread_mutex_unlock(&refusal->lock);
+}
+
+/* With the lock held. A broker's thread that is late may also purge what was produced after the latest purge began. */
+static const struct ps_purge *purge_of(const struct ps_refusal *refusal, int64_t produced_us)
+{
+    for (unsigned i = 1; i <= PS_PURGES; i++) {
+        const struct ps_purge *purge = &refusal->purges[(refusal->latest_purge + i) % PS_PURGES];
+        if (purge->at_us >= produced_us) return purge;
+    }
+    return &refusal->purges[refusal->latest_purge];
+}
+
 enum ps_refused ps_refusal_reason(struct ps_refusal *refusal, rd_kafka_t *rk, int64_t now)
 {
     if (refused_for_too_long(refusal, now) && ps_refusal_give_up(refusal, rk)) return atomic_load(&refusal->kind);
@@ -200,13 +239,6 @@ enum ps_refused ps_refusal_reason(struct ps_refusal *refusal, rd_kafka_t *rk, in
     atomic_store(&refusal->again_us, now + AGAIN_US);
     enum ps_refused kind = atomic_load(&refusal->kind);
     return kind == PS_NOT_REFUSED ? PS_UNREACHABLE : kind;
-}
-
-static void copy_text(struct ps_refusal *refusal, char *text, size_t size)
-{
-    pthread_mutex_lock(&refusal->lock);
-    snprintf(text, size, "%s", refusal->text);
-    pthread_mutex_unlock(&refusal->lock);
 }
 
 enum ps_refused ps_refusal_now(struct ps_refusal *refusal, char *text, size_t size)
@@ -222,11 +254,13 @@ enum ps_refused ps_refusal_now(struct ps_refusal *refusal, char *text, size_t si
 }
 
 /* A broker may have answered since the purge began: what it was for is its result all the same. */
-enum ps_refused ps_refusal_purged_for(struct ps_refusal *refusal, char *text, size_t size)
+enum ps_refused ps_refusal_purged_for(struct ps_refusal *refusal, int64_t produced_us, char *text, size_t size)
 {
-    enum ps_refused kind = atomic_load(&refusal->purging);
-    if (kind == PS_UNREACHABLE) ps_refusal_unreachable_text(refusal, text, size);
-    else if (kind != PS_NOT_REFUSED) copy_text(refusal, text, size);
+    pthread_mutex_lock(&refusal->lock);
+    const struct ps_purge *purge = purge_of(refusal, produced_us);
+    enum ps_refused kind = purge->kind;
+    snprintf(text, size, "%s", purge->text);
+    pthread_mutex_unlock(&refusal->lock);
     return kind;
 }
 

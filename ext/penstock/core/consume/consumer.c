@@ -198,7 +198,7 @@ static bool absorb_error(struct ps_consumer *consumer, rd_kafka_event_t *event)
     ps_client_quote(&consumer->client, text, sizeof(text), rd_kafka_event_error_string(event));
     if (err == RD_KAFKA_RESP_ERR__FATAL || rd_kafka_event_error_is_fatal(event)) {
         char reason[256] = "";
-        rd_kafka_resp_err_t fatal = rd_kafka_fatal_error(consumer->client.rk, reason, sizeof(reason));
+        rd_kafka_resp_err_t fatal = ps_client_fatal_error(&consumer->client, reason, sizeof(reason));
         ps_client_note_error(&consumer->client, fatal, reason);
         ps_client_log(&consumer->client, 2, rd_kafka_err2name(fatal), reason);
         atomic_store(&consumer->fatal, fatal);

@@ -57,8 +57,9 @@ static void report_losses(struct ps_producer *producer)
     if (!reason || counts.failed + counts.purged == 0) return;
 
     char text[256];
-    snprintf(text, sizeof(text), "%llu messages were not delivered in time: the producer was %s",
-             (unsigned long long)(counts.failed + counts.purged), reason);
+    unsigned long long lost = counts.failed + counts.purged;
+    snprintf(text, sizeof(text), "%llu message%s not delivered in time: the producer was %s", lost,
+             lost == 1 ? " was" : "s were", reason);
     ps_client_log(&producer->client, 3, "CLOSE", text);
 }
 
@@ -70,7 +71,7 @@ void ps_producer_closing(struct ps_client *client)
         .failed = atomic_load(&producer->failed),
         .purged = atomic_load(&producer->purged),
     };
-    atomic_store(&client->refusal.purging, PS_NOT_REFUSED); /* what is purged from here on is so for being closed */
+    ps_refusal_purges(&client->refusal, PS_NOT_REFUSED); /* what is purged from here on is so for being closed */
 }
 
 void ps_producer_close(struct ps_client *client)
@@ -182,7 +183,7 @@ static void purge_release(struct ps_job *job)
 struct ps_job *ps_producer_purge(struct ps_producer *producer)
 {
     if (!ps_client_enter(&producer->client)) return NULL;
-    atomic_store(&producer->client.refusal.purging, PS_NOT_REFUSED);
+    ps_refusal_purges(&producer->client.refusal, PS_NOT_REFUSED);
     struct purge_job *purge = calloc(1, sizeof(*purge));
     if (purge) {
         ps_job_init(&purge->job, purge_run, purge_release);

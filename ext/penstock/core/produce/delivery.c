@@ -3,6 +3,7 @@
  * verdict. Verdicts are written without the GVL by whoever serves the client (poller.c), nobody else.
  */
 #include "produce/produce.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,11 +57,11 @@ bool ps_delivery_settled(const struct ps_delivery *delivery)
 }
 
 /* True: we have purged it ourselves, and why is its result. What librdkafka knows of where it is stays as it is. */
-static bool read_refusal(struct ps_delivery *delivery, rd_kafka_resp_err_t err)
+static bool read_refusal(struct ps_delivery *delivery, rd_kafka_resp_err_t err, int64_t produced_us)
 {
     char text[512];
     if (err != RD_KAFKA_RESP_ERR__PURGE_QUEUE && err != RD_KAFKA_RESP_ERR__PURGE_INFLIGHT) return false;
-    enum ps_refused kind = ps_refusal_purged_for(&delivery->batch->producer->client.refusal, text, sizeof(text));
+    enum ps_refused kind = ps_refusal_purged_for(&delivery->batch->producer->client.refusal, produced_us, text, sizeof(text));
     if (kind == PS_NOT_REFUSED) return false;
     delivery->refused = kind;
     delivery->err = ps_refusal_code(kind);
@@ -70,16 +71,19 @@ static bool read_refusal(struct ps_delivery *delivery, rd_kafka_resp_err_t err)
 
 static void read_verdict(struct ps_delivery *delivery, const rd_kafka_message_t *message, int64_t now)
 {
+    int64_t produced_us = delivery->latency_us;
     delivery->partition = message->partition;
     if (!message->err) delivery->offset = message->offset;
     delivery->timestamp = rd_kafka_message_timestamp(message, NULL);
-    delivery->latency_us = now - delivery->latency_us; /* rd_kafka_message_latency would read the clock for each */
+    delivery->latency_us = now - produced_us; /* rd_kafka_message_latency would read the clock for each */
     delivery->err = message->err;
     delivery->status = rd_kafka_message_status(message);
-    if (message->err && read_refusal(delivery, message->err)) return;
+    if (message->err && read_refusal(delivery, message->err, produced_us)) return;
 #ifdef HAVE_RD_KAFKA_MESSAGE_PRODUCE_ERRSTR
     const char *reason = message->err ? rd_kafka_message_produce_errstr(message) : NULL;
-    if (reason) delivery->reason = strdup(reason);
+    if (!reason) return;
+    delivery->reason = strdup(reason);
+    if (delivery->reason) ps_redact(&delivery->batch->producer->client.redaction, delivery->reason);
 #endif
 }
 
@@ -128,11 +132,10 @@ static uint32_t event_kind(const struct ps_producer *producer, const struct ps_d
     return purged(delivery) && producer->settings.transactional ? 0 : kind;
 }
 
-/* Before it is settled: from then on its handle may be read. */
-static void note_failure(const struct ps_producer *producer, struct ps_delivery *delivery, const char *topic)
+/* Whether the program may never learn that it failed; see unnoticed.c. */
+static bool may_be_unnoticed(const struct ps_producer *producer, const struct ps_delivery *delivery)
 {
-    if (purged(delivery) || ps_events_wanted(producer->events, PS_EVENT_FAILED)) return;
-    ps_unnoticed_add(delivery, topic);
+    return delivery->err && !purged(delivery) && !ps_events_wanted(producer->events, PS_EVENT_FAILED);
 }
 
 /* Of a delivery that is being settled, whose batch lives until that is done. True: it is an event now. */
@@ -174,13 +177,41 @@ void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_er
             delivery->reason = strdup(text);
         }
         if (becomes_event(producer, delivery)) link_told(&last_told, delivery);
-        if (in_handles) note_failure(producer, delivery, NULL); /* else the error is raised */
+        if (in_handles && may_be_unnoticed(producer, delivery)) { /* else the error is raised */
+            pthread_mutex_lock(&producer->client.lock);
+            ps_unnoticed_add(delivery, NULL);
+            pthread_mutex_unlock(&producer->client.lock);
+        }
         atomic_store(&delivery->settled, true);
     }
     if (in_handles) atomic_fetch_add(&producer->dropped, count);
     atomic_fetch_add(&batch->failed, count);
     ps_batch_settle(batch, count);
     if (told) ps_events_append(producer->events, told); /* which hold the batch, and so the client */
+}
+
+static void settle(struct ps_producer *producer, struct ps_delivery *delivery)
+{
+    atomic_store_explicit(&delivery->settled, true, memory_order_release);
+    count_verdict(producer, delivery->err); /* after `settled`: nothing in flight means all verdicts are in */
+}
+
+/*
+ * A failure enters `unnoticed` and `failed` under one lock, which the thread that begins to close holds while it reads `failed`.
+ * So the CloseReport counts it as unnoticed if it came before that, else as failed, and never as both.
+ */
+static void settle_unnoticed(struct ps_producer *producer, struct ps_delivery *delivery, const char *topic)
+{
+    pthread_mutex_lock(&producer->client.lock);
+    ps_unnoticed_add(delivery, topic);
+    settle(producer, delivery);
+    pthread_mutex_unlock(&producer->client.lock);
+}
+
+/* Of the first failure that is counted as unnoticed, for the line of the log. Its rd_kafka_topic_t goes with the event. */
+static void copy_topic(char *copy, size_t size, const rd_kafka_message_t *message)
+{
+    if (!*copy) snprintf(copy, size, "%s", rd_kafka_topic_name(message->rkt));
 }
 
 /*
@@ -193,6 +224,7 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
     const rd_kafka_message_t *message;
     int64_t now = ps_now_us();
     bool heard = ps_events_wanted(producer->events, PS_EVENT_DELIVERED | PS_EVENT_FAILED);
+    char failed_topic[PS_TOPIC_SIZE] = "";
     const struct ps_name *name = NULL;
     const rd_kafka_topic_t *named = NULL;
 
@@ -204,8 +236,8 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
             name = ps_events_name(producer->events, rd_kafka_topic_name(named));
         }
         delivery->topic_name = name;
-        if (message->err) note_failure(producer, delivery, rd_kafka_topic_name(message->rkt));
-        else count_latency(producer, delivery);
+        if (!message->err) count_latency(producer, delivery);
+        else if (may_be_unnoticed(producer, delivery)) copy_topic(failed_topic, sizeof(failed_topic), message);
         delivery->event.next = NULL;
         *last = &delivery->event;
         last = &delivery->event.next;
@@ -222,10 +254,11 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
             first = first->next;
             bool tell = (heard || settled->event.label) && becomes_event(producer, settled);
             if (tell) link_told(&last_told, settled);
-            atomic_store_explicit(&settled->settled, true, memory_order_release);
-            count_verdict(producer, settled->err); /* after `settled`: nothing in flight means all verdicts are in */
+            bool fails = settled->err;
+            if (may_be_unnoticed(producer, settled)) settle_unnoticed(producer, settled, failed_topic);
+            else settle(producer, settled);
             count++;
-            failed += settled->err != RD_KAFKA_RESP_ERR_NO_ERROR;
+            failed += fails;
         } while (first && ((struct ps_delivery *)first)->batch == batch);
         if (failed) atomic_fetch_add(&batch->failed, failed);
         ps_batch_settle(batch, count);

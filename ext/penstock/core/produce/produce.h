@@ -171,12 +171,14 @@ enum { PS_LATENCY_BUCKETS = 8 * 36 };
 uint32_t ps_latency_bucket(int64_t latency_us);
 int64_t ps_latency_of_bucket(uint32_t bucket); /* us, its upper end */
 
+enum { PS_TOPIC_SIZE = 256 }; /* of a topic's name, which has at most 249 characters */
+
 struct ps_unnoticed { /* unnoticed.c's; under client.lock */
     uint64_t total;
     uint32_t unlogged;
     uint16_t line;           /* the next line's number, from 1 to 65535, and again */
     int16_t first_err;       /* of those unlogged */
-    char first_topic[256];
+    char first_topic[PS_TOPIC_SIZE];
     int64_t logged_us;
     _Atomic int64_t due_us;  /* when the next line is; 0: none */
 };
@@ -278,7 +280,8 @@ void ps_slot_trouble(struct ps_slot *slot, char *text, size_t size); /* "": none
 
 /* ---- unnoticed.c: failed messages that the program has not noticed ----------------------------------- */
 
-void ps_unnoticed_add(struct ps_delivery *delivery, const char *topic); /* before it is settled; topic: NULL, if not known */
+/* With client.lock, before it is settled; topic: NULL, if not known. */
+void ps_unnoticed_add(struct ps_delivery *delivery, const char *topic);
 void ps_unnoticed_read(const struct ps_delivery *delivery);             /* the program has read why it failed */
 void ps_unnoticed_read_all(const struct ps_batch *batch);
 bool ps_unnoticed_due(const struct ps_producer *producer, int64_t now);

@@ -54,7 +54,7 @@ static void give_up(struct ps_producer *producer, enum ps_refused kind)
     struct ps_refusal *refusal = &producer->client.refusal;
     atomic_fetch_add(&refusal->given_up, 1);
     if (ps_producer_in_flight(producer) == 0) return;
-    atomic_store(&refusal->purging, kind);
+    ps_refusal_purges(refusal, kind);
     rd_kafka_purge(producer->client.rk, PS_PURGE_ALL | RD_KAFKA_PURGE_F_NON_BLOCKING);
 }
 

@@ -33,7 +33,7 @@ void ps_transactions_destroy(struct ps_transactions *transactions)
 /* False: there was none. */
 static bool take_fatal_error(struct ps_producer *producer, struct ps_transaction_error *taken)
 {
-    rd_kafka_resp_err_t first = rd_kafka_fatal_error(producer->client.rk, taken->text, sizeof(taken->text));
+    rd_kafka_resp_err_t first = ps_client_fatal_error(&producer->client, taken->text, sizeof(taken->text));
     if (!first) return false;
     taken->err = first;
     taken->fatal = true;
@@ -93,7 +93,9 @@ static rd_kafka_error_t *make_call(const struct ps_transaction_job *job, enum ps
     case PS_TRANSACTIONS_INIT: return rd_kafka_init_transactions(rk, timeout_ms);
     case PS_TRANSACTION_BEGIN: return rd_kafka_begin_transaction(rk);
     case PS_TRANSACTION_COMMIT: return rd_kafka_commit_transaction(rk, timeout_ms);
-    case PS_TRANSACTION_ABORT: return rd_kafka_abort_transaction(rk, timeout_ms);
+    case PS_TRANSACTION_ABORT:
+        ps_refusal_purges(&job->producer->client.refusal, PS_NOT_REFUSED); /* librdkafka purges what was not sent */
+        return rd_kafka_abort_transaction(rk, timeout_ms);
     case PS_TRANSACTION_OFFSETS:
         return rd_kafka_send_offsets_to_transaction(rk, job->offsets, job->group, timeout_ms);
     }
@@ -192,6 +194,7 @@ static void abort_transaction(struct ps_transaction_job *job, bool closing)
     if (transactions->state == PS_TRANSACTION_ABORTED) return;
     if (transactions->state == PS_TRANSACTION_COMMITTING) {
         /* What the commit still waits for is not sent any more, so that it comes to its end. */
+        ps_refusal_purges(&job->producer->client.refusal, PS_NOT_REFUSED);
         rd_kafka_purge(job->producer->client.rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_NON_BLOCKING);
         commit(job, closing);
         if (job->error.err && job->error.retriable) return; /* still undecided */
@@ -328,7 +331,7 @@ void ps_transaction_close(struct ps_producer *producer)
     char text[800] = "a transaction was still open and was aborted";
     int state = producer->transactions.state;
     if (state != PS_TRANSACTION_OPEN && state != PS_TRANSACTION_COMMITTING) return;
-    if (rd_kafka_fatal_error(producer->client.rk, text, sizeof(text))) { /* fenced, for instance: whoever fenced it has aborted it */
+    if (ps_client_fatal_error(&producer->client, text, sizeof(text))) { /* fenced, for instance: whoever fenced it has aborted it */
         stop_adding_partitions(producer);
         return;
     }
@@ -349,7 +352,7 @@ void ps_transaction_close(struct ps_producer *producer)
 rd_kafka_resp_err_t ps_producer_fatal_error(struct ps_producer *producer, char *text, size_t size)
 {
     if (!ps_client_enter(&producer->client)) return RD_KAFKA_RESP_ERR_NO_ERROR;
-    rd_kafka_resp_err_t err = rd_kafka_fatal_error(producer->client.rk, text, size);
+    rd_kafka_resp_err_t err = ps_client_fatal_error(&producer->client, text, size);
     ps_client_exit(&producer->client);
     return err;
 }

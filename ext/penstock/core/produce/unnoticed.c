@@ -28,17 +28,14 @@ void ps_unnoticed_add(struct ps_delivery *delivery, const char *topic)
 {
     struct ps_producer *producer = delivery->batch->producer;
     struct ps_unnoticed *unnoticed = &producer->unnoticed;
-    pthread_mutex_lock(&producer->client.lock);
-    if (atomic_load(&producer->client.close_by_us) == 0) { /* else the closing reports it */
-        if (unnoticed->unlogged++ == 0) {
-            unnoticed->first_err = delivery->err;
-            snprintf(unnoticed->first_topic, sizeof(unnoticed->first_topic), "%s", topic ? topic : "");
-            schedule(unnoticed);
-        }
-        unnoticed->total++;
-        atomic_store(&delivery->unnoticed, unnoticed->line);
+    if (atomic_load(&producer->client.close_by_us) != 0) return; /* the closing reports it */
+    if (unnoticed->unlogged++ == 0) {
+        unnoticed->first_err = delivery->err;
+        snprintf(unnoticed->first_topic, sizeof(unnoticed->first_topic), "%s", topic ? topic : "");
+        schedule(unnoticed);
     }
-    pthread_mutex_unlock(&producer->client.lock);
+    unnoticed->total++;
+    atomic_store(&delivery->unnoticed, unnoticed->line);
 }
 
 void ps_unnoticed_read(const struct ps_delivery *read)
@@ -83,9 +80,9 @@ void ps_unnoticed_log(struct ps_producer *producer)
     bool named = *unnoticed->first_topic;
     atomic_store(&unnoticed->due_us, 0);
     snprintf(text, sizeof(text),
-             "%u messages were not delivered, and nothing in the program has noticed: there is no listener of error.occurred, and "
+             "%u message%s not delivered, and nothing in the program has noticed: there is no listener of error.occurred, and "
              "their handles were not read. The first: %s%s%s%s.",
-             count, named ? "topic " : "", unnoticed->first_topic, named ? ", " : "", rd_kafka_err2str(unnoticed->first_err));
+             count, count == 1 ? " was" : "s were", named ? "topic " : "", unnoticed->first_topic, named ? ", " : "", rd_kafka_err2str(unnoticed->first_err));
     if (count) { /* else all that this line was for have been read */
         unnoticed->logged_us = ps_now_us();
         unnoticed->unlogged = 0;

@@ -35,6 +35,9 @@ module Penstock
       # @return [DeliveryError, nil] why it failed
       def error = report.error
 
+      # @return [:persisted, :possibly_persisted, :not_persisted] (see DeliveryReport#status)
+      def status = report.status
+
       # @return [String]
       def topic = report.topic
 
@@ -45,10 +48,10 @@ module Penstock
       def delivered? = error.nil?
 
       # @return [String] the topic and the verdict
-      def inspect = "#<#{self.class} topic=#{topic} #{report.status}>"
+      def inspect = "#<#{self.class} topic=#{topic} #{status}>"
 
       # (see AsJson#as_json)
-      def as_json(_options = nil) = json(topic:, status: report.status.to_s)
+      def as_json(_options = nil) = json(topic:, status: status.to_s)
     end
   end
 end

@@ -17,6 +17,13 @@ class HostileBrokerTest < PenstockTest
   # Requests whose frames are attacked in each way; with the others it is the same code of librdkafka's.
   FRAMED = %i[api_versions metadata produce fetch join_group sasl_authenticate].freeze
 
+  ABORT = "seed 1, round 2 (assign): died, pid 3 SIGABRT (signal 6)\n" \
+          "ruby3.1: rd.h:351: rd_refcnt_sub0: Assertion `!*\"refcnt sub-zero\"' failed.\n"
+  HANG = "seed 1, round 2 (transact): hung: still ran after 10 s, its threads in\n" \
+         "ruby3.1  futex_do_wait  202 0x7ffcefc75728 0x89 0x0 0x0 0x0 0xffffffffffffffff 0x7ffcefc75618 0x7f070563f829\n" \
+         "rdk:main  futex_do_wait  202 0x560a97443ca8 0x189 0x2 0x0 0x0 0xffffffff 0x7f07013fd610 0x7f07055c3e96\n" \
+         "penstock.txn  futex_do_wait  202 0x560a9742f290 0x189 0x3 0x0 0x0 0xffffffff 0x7f06fa7fbcb0 0x7f07055c3e96\n"
+
   @victims = Queue.new
 
   class << self
@@ -56,6 +63,32 @@ class HostileBrokerTest < PenstockTest
     assert_predicate victim, :died?
   ensure
     victim.close
+  end
+
+  def test_the_judge_recognises_only_the_defects_that_it_knows
+    fetched, added = [%i[assign fetch], %i[transact add_partitions_to_txn]].map { |client, api| changed(client, api) }
+    {
+      "a partition released twice" => [fetched, [ABORT], "2.0.2"], "a topic left locked" => [added, [HANG], "2.14.2"]
+    }.each { |name, (attack, found, version)| assert_equal name, HostileBroker.defect(attack, found, version)&.name }
+  end
+
+  def test_other_ends_of_a_client_are_findings
+    fetched, added = [%i[assign fetch], %i[transact add_partitions_to_txn]].map { |client, api| changed(client, api) }
+    {
+      "another version" => [fetched, [ABORT], "2.14.2"], "another role" => [changed(:produce, :fetch), [ABORT], "2.0.2"],
+      "good answers to Fetch" => [changed(:assign, :metadata), [ABORT], "2.0.2"],
+      "no random round" => [HostileBroker::Batches.cut_with_error, [ABORT], "2.0.2"],
+      "another assertion" => [fetched, [ABORT.sub("refcnt sub-zero", "refcnt")], "2.0.2"],
+      "another place" => [fetched, [ABORT.sub("rd.h:351", "rd.h:352")], "2.0.2"],
+      "another function" => [fetched, [ABORT.sub("rd_refcnt_sub0", "rd_refcnt_add0")], "2.0.2"],
+      "another signal" => [fetched, [ABORT.sub("SIGABRT (signal 6)", "SIGSEGV (signal 11)")], "2.0.2"],
+      "two problems" => [fetched, [ABORT, "an error that is not Penstock's"], "2.0.2"],
+      "a main thread that does something else" => [added, [HANG.sub("0x2 0x0", "0x0 0x0")], "2.0.2"],
+      "a main thread that waits for a time" => [added, [HANG.sub("0x2 0x0", "0x2 0x7f0700bfc9e0")], "2.0.2"],
+      "a call that waits for something else" => [added, [HANG.sub("0x3 0x0", "0x0 0x0")], "2.0.2"],
+      "a hang of another role" => [changed(:produce, :add_partitions_to_txn), [HANG], "2.0.2"],
+      "good answers to AddPartitionsToTxn" => [changed(:transact, :metadata), [HANG], "2.0.2"]
+    }.each { |what, (attack, found, version)| assert_nil HostileBroker.defect(attack, found, version), what }
   end
 
   def test_answers_to_api_versions_that_lie = assert_survived(short(:api_versions))
@@ -102,7 +135,41 @@ class HostileBrokerTest < PenstockTest
     end
   end
 
+  # The answer is cut where librdkafka has locked the topic. The next Metadata hangs the client.
+  def test_a_cut_answer_to_add_partitions_to_txn_hangs_a_client_without_penstock
+    attack = HostileBroker::Frames.attacks(:add_partitions_to_txn).find { |each| each.name.end_with?(": a body without its last byte") }
+    broker = HostileBroker.new { |exchange| attack.call(exchange) }
+    assert HostileBroker::PlainClient.hangs?(:transact, broker), "librdkafka survives it: take it out of faults.rb and docs/security.md"
+  ensure
+    broker&.close
+  end
+
+  # -1 brokers and no topics: the copy of the metadata needs more than what was read.
+  def test_metadata_that_ends_the_doctor_ends_a_client_without_penstock
+    attack = HostileBroker::Mutations.new(77, 1_080)
+    assert_equal :examine, attack.client
+    return unless with_victim { |victim| victim.suffer(attack) && victim.died? }
+
+    assert dies_without_penstock?(attack)
+  end
+
   private
+
+  # @return [HostileBroker::Mutations] a round that has changed an answer to one kind of request
+  def changed(client, api)
+    round = (0..).lazy.map { |number| HostileBroker::Mutations.new(SEED, number) }.find { |each| each.client == client }
+    exchange = Struct.new(:api, :request, :answer) do
+      def respond(_body) = nil
+      def send(_bytes) = nil
+      def ignore = nil
+      def cut = nil
+      def frame = +"a frame of a body"
+    end
+    (1..).each do |count|
+      round.call(exchange.new(api, HostileBroker::Request.new(api, 1, 1, "", count), "a body"))
+      return round if round.changed?(api)
+    end
+  end
 
   # @return [Array<HostileBroker::Attack>]
   def short(*apis)
@@ -131,7 +198,7 @@ class HostileBrokerTest < PenstockTest
     problems = []
     while (attack = queue.pop)
       found = victim.suffer(attack)
-      problems.concat(found) unless victim.died? && librdkafkas_own?(attack)
+      problems.concat(found) unless HostileBroker.defect(attack, found) || (victim.died? && librdkafkas_own?(attack))
     end
     problems
   end

@@ -65,6 +65,10 @@ class HostileBroker
       end
     end
 
+    # @param api [Symbol]
+    # @return [Boolean] whether the body of an answer to it was changed
+    def changed?(api) = @lock.synchronize { @bodies.key?(api) }
+
     def delivered = @counts.values.sum
 
     def call(exchange)

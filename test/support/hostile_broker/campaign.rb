@@ -44,7 +44,8 @@ class HostileBroker
       "hostile broker: seed #{@seed}, #{@catalogue} attacks of the catalogue and #{@rounds} random rounds in " \
         "#{(now - @start).round} s: #{@counts[:connections]} connections, #{requests} requests, " \
         "#{@mutations.values.sum} answers changed (#{kinds}), #{@own} ended by a fault of " \
-        "librdkafka's own, #{@defects.values.sum} by a recognised defect of librdkafka#{known}, clients at most #{@kept} MB; findings #{@findings}; " \
+        "librdkafka's own, #{@defects.values.sum} by a recognised defect of librdkafka#{known}, " \
+        "clients at most #{@kept} MB; findings #{@findings}; " \
         "Ruby #{RUBY_VERSION}, librdkafka #{Penstock.librdkafka_version}"
     end
 

@@ -13,5 +13,5 @@ Mutation.define "hostile broker: a message whose headers cannot be read is no me
 
 Mutation.define "hostile broker: the wait for a transaction's call ends when librdkafka hangs",
                 file: "ext/penstock/transaction_methods.c",
-                from: "penstock_wait(completion, NULL, latest_us + OVERRUN_US)", to: "penstock_wait(completion, NULL, PS_FOREVER)",
+                from: "latest_us + OVERRUN_US)", to: "PS_FOREVER)",
                 test: "test/hostile_broker_test.rb", only: "test_a_transaction_ends_when_librdkafka_hangs_in_it"

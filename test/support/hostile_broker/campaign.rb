@@ -12,7 +12,7 @@ class HostileBroker
     ATTACKERS = 8
     ROUNDS_OF_A_CHILD = 200
     KEPT = 250 # MB that a child may still have after them
-    TRIES = 25 # of the plain client; some faults are a matter of microseconds
+    TRIES = 45 # of the plain client; some faults are a matter of microseconds
 
     attr_reader :findings
 

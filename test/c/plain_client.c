@@ -2,7 +2,7 @@
  * A client of librdkafka's as its documentation has it: no Ruby, and nothing of Penstock. It shows that what a broker's answer
  * does to a process (test/hostile_broker_test.rb) is librdkafka's own doing.
  *
- * plain_client produce|produce_idempotently|transact|assign|subscribe HOST:PORT [name=value...]
+ * plain_client produce|produce_idempotently|transact|assign|subscribe|examine HOST:PORT [name=value...]
  */
 #include <librdkafka/rdkafka.h>
 #include <stdbool.h>
@@ -64,6 +64,16 @@ static void produce(rd_kafka_conf_t *conf, const char *what)
     rd_kafka_destroy(rk);
 }
 
+/* What the doctor asks: the brokers. librdkafka has no call for them alone, so the answer has all topics, too. */
+static void examine(rd_kafka_conf_t *conf)
+{
+    rd_kafka_t *rk = make(RD_KAFKA_PRODUCER, conf);
+    const struct rd_kafka_metadata *metadata;
+    for (int i = 0; i < ASKS; i++)
+        if (rd_kafka_metadata(rk, 0, NULL, &metadata, CALL_MS) == 0) rd_kafka_metadata_destroy(metadata);
+    rd_kafka_destroy(rk);
+}
+
 static void rebalance_cb(rd_kafka_t *rk, rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *partitions, void *opaque)
 {
     (void)opaque;
@@ -108,6 +118,7 @@ int main(int argc, char **argv)
         set(conf, argv[i], value + 1);
     }
     if (strcmp(argv[1], "assign") == 0 || strcmp(argv[1], "subscribe") == 0) consume(conf, argv[1]);
+    else if (strcmp(argv[1], "examine") == 0) examine(conf);
     else produce(conf, argv[1]);
     return 0;
 }

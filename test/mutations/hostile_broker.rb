@@ -10,3 +10,8 @@ Mutation.define "hostile broker: a message whose headers cannot be read is no me
                 file: "ext/penstock/ruby/consumer_class.c",
                 from: "    if (!read_headers(message, &headers)) {", to: "    if (!read_headers(message, &headers) && false) {",
                 test: "test/consumer_test.rb", only: "test_a_damaged_message_is_told_in_its_place_and_not_committed_by_itself"
+
+Mutation.define "hostile broker: the wait for a transaction's call ends when librdkafka hangs",
+                file: "ext/penstock/ruby/transaction_methods.c",
+                from: "latest_us + OVERRUN_US)", to: "PS_FOREVER)",
+                test: "test/hostile_broker_test.rb", only: "test_a_transaction_ends_when_librdkafka_hangs_in_it"

@@ -11,9 +11,16 @@
 
 /* ---- one call ---- */
 
+/*
+ * How long librdkafka may overrun a call's deadline. It keeps deadlines to some milliseconds, unless a lock is never released: a cut
+ * answer to AddPartitionsToTxn leaves a topic locked (2.0.2, 2.14.2), and then each call of that client waits for ever.
+ */
+enum { OVERRUN_US = 5000000 };
+
 struct transaction_wait {
     struct ps_transaction_job *job;
     bool cancelled;
+    bool hangs;
 };
 
 static VALUE wait_body(VALUE arg)
@@ -22,7 +29,10 @@ static VALUE wait_body(VALUE arg)
     struct ps_completion *completion = &wait->job->job.completion;
     if (penstock_wait(completion, wait->job->deadline_us)) return Qnil;
     wait->cancelled = ps_transaction_cancel(wait->job);
-    if (!wait->cancelled) penstock_wait(completion, PS_FOREVER); /* it has begun, and keeps its deadline itself */
+    if (wait->cancelled) return Qnil;
+    /* It has begun, and keeps its deadline itself. */
+    int64_t latest_us = wait->job->deadline_us > ps_now_us() ? wait->job->deadline_us : ps_now_us();
+    wait->hangs = !penstock_wait(completion, latest_us + OVERRUN_US);
     return Qnil;
 }
 
@@ -73,7 +83,7 @@ static VALUE make_call(const struct ps_producer *borrowed, enum ps_transaction_c
 
     struct ps_transaction_error error = { 0 };
     bool committed = false;
-    if (!interrupted && !wait.cancelled) {
+    if (!interrupted && !wait.cancelled && !wait.hangs) {
         error = job->error;
         committed = job->committed;
     }
@@ -84,6 +94,13 @@ static VALUE make_call(const struct ps_producer *borrowed, enum ps_transaction_c
         error = (struct ps_transaction_error){
             .err = RD_KAFKA_RESP_ERR__TIMED_OUT, .retriable = true,
             .text = "another transaction call of this producer has not ended yet, so this one did not begin",
+        };
+    }
+    if (wait.hangs) {
+        error = (struct ps_transaction_error){
+            .err = RD_KAFKA_RESP_ERR__TIMED_OUT,
+            .text = "librdkafka has not returned from the call 5 s after its deadline, so this client hangs; what became of the "
+                    "transaction is unknown",
         };
     }
     if (committed) {

@@ -13,7 +13,8 @@ class HostileBroker
       # @return [Array<Attack>]
       def attacks
         wrong_batches.map { |name, bytes| attack(name, bytes) } + wrong_records.map { |name, bytes| attack(name, bytes) } +
-          wrong_headers.map { |name, bytes| attack(name, bytes) } + garbage.map { |name, bytes| attack(name, bytes) }
+          wrong_headers.map { |name, bytes| attack(name, bytes) } + garbage.map { |name, bytes| attack(name, bytes) } +
+          [cut_with_error]
       end
 
       # @param bytes [String, Proc] a batch; a Proc gets the offset that is asked for
@@ -24,6 +25,17 @@ class HostileBroker
           index = exchange.answer.fields.index { |field| field.type == :records }
           batch = bytes.respond_to?(:call) ? bytes.call(exchange.request.fetch_offset) : bytes
           exchange.respond(exchange.answer.with(index, [batch.bytesize].pack("l>") + batch))
+        end
+      end
+
+      # librdkafka skips the records of a partition that has an error.
+      def cut_with_error
+        Attack.new("an error and half of its records", :fetch, times: Attack::ALWAYS) do |exchange|
+          next exchange.respond unless exchange.request.fetches
+
+          index = exchange.answer.fields.index { |field| field.name == "topics.partitions.error" }
+          records = exchange.answer.fields.last.bytes.bytesize
+          exchange.respond(exchange.answer.with(index, [29].pack("s>"))[0...-(records / 2)]) # not authorized
         end
       end
 

@@ -12,7 +12,7 @@ class HostileBroker
     ATTACKERS = 8
     ROUNDS_OF_A_CHILD = 200
     KEPT = 250 # MB that a child may still have after them
-    TRIES = 25 # of the plain client; some faults are a matter of microseconds
+    TRIES = 45 # of the plain client; some faults are a matter of microseconds
 
     attr_reader :findings
 
@@ -22,6 +22,7 @@ class HostileBroker
       @rounds = @findings = @own = @catalogue = @kept = 0
       @counts = Hash.new(0)
       @mutations = Hash.new(0)
+      @defects = Hash.new(0)
       @start = now
     end
 
@@ -43,12 +44,14 @@ class HostileBroker
       "hostile broker: seed #{@seed}, #{@catalogue} attacks of the catalogue and #{@rounds} random rounds in " \
         "#{(now - @start).round} s: #{@counts[:connections]} connections, #{requests} requests, " \
         "#{@mutations.values.sum} answers changed (#{kinds}), #{@own} ended by a fault of " \
-        "librdkafka's own, clients at most #{@kept} MB; findings #{@findings}; " \
+        "librdkafka's own, #{@defects.values.sum} by a recognised defect of librdkafka#{known}, " \
+        "clients at most #{@kept} MB; findings #{@findings}; " \
         "Ruby #{RUBY_VERSION}, librdkafka #{Penstock.librdkafka_version}"
     end
 
     private
 
+    def known = @defects.empty? ? "" : " (#{@defects.map { |name, count| "#{name} #{count}" }.join(", ")})"
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     def next_round = @lock.synchronize { (@rounds += 1) - 1 }
 
@@ -76,8 +79,12 @@ class HostileBroker
 
     def suffer(victim, attack)
       found = victim.suffer(attack)
-      own = victim.died? && librdkafkas_own?(attack)
-      @lock.synchronize { count(victim, attack, own ? [] : found, own) }
+      defect = HostileBroker.defect(attack, found)
+      own = !defect && victim.died? && librdkafkas_own?(attack)
+      @lock.synchronize do
+        @defects[defect.name] += 1 if defect
+        count(victim, attack, own || defect ? [] : found, own)
+      end
       replace(victim)
     end
 

@@ -51,19 +51,23 @@ class HostileBroker
 
     def optional? = true
 
-    # The same for another client, whose requests come in another order: at first by the same seed, then every changed answer
+    # The same for another client, whose requests come in another order: by turns by the same seed, and every changed answer
     # again, from the latest or the first one on, to the next request of its kind.
     #
     # @param try [Integer]
     def again(try)
-      return self.class.new(@seed, @round) if try.zero?
+      return self.class.new(@seed, @round) if (try % 3).zero?
 
-      left = @bodies.transform_values { |bodies| try.odd? ? bodies.reverse : bodies.dup }
+      left = @bodies.transform_values { |bodies| try % 3 == 1 ? bodies.reverse : bodies.dup }
       lambda do |exchange|
         body = @lock.synchronize { left[exchange.api]&.shift }
         exchange.respond(body) if body
       end
     end
+
+    # @param api [Symbol]
+    # @return [Boolean] whether the body of an answer to it was changed
+    def changed?(api) = @lock.synchronize { @bodies.key?(api) }
 
     def delivered = @counts.values.sum
 

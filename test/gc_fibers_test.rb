@@ -94,7 +94,7 @@ class GCFibersTest < PenstockTest
         Fiber.set_scheduler(PlainScheduler.new)
         5.times do
           one = producer("linger.ms": 0) { |config| config.polling.mode = :reactor }
-          client = one.build_client(one.config.kafka).tap(&:connect)
+          client = Internal.of(one).build_client(one.config.kafka).tap(&:connect)
           Fiber.schedule do
             handle = under_stress(#{level}) { client.produce({ topic: TOPIC, payload: "x" }) }
             offsets << handle.wait.offset

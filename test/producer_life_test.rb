@@ -466,7 +466,7 @@ class ProducerLifeTest < ProducerTestCase
     [producer, producer.tap { |one| one.monitor.subscribe("statistics.emitted") { nil } }].each do |one|
       message = { topic:, payload: "x" }
       one.monitor.define_singleton_method(:instrument) { |event, *| raise "told of #{event}" }
-      one.instrument("error.occurred") { raise "built" }
+      Internal.of(one).notifier.instrument("error.occurred") { raise "built" }
       one.produce_sync(message)
       one.buffer(message)
       one.flush_sync

@@ -28,7 +28,7 @@ module ListenerMutations
          file: SOURCE, from: "          @index += 1\n          notify(listener, event)\n",
          to: "          notify(listener, event)\n          @index += 1\n"
   define "closing from a listener waits for no listener", "test_a_listener_may_close_its_producer",
-         file: "lib/penstock/producer/closing.rb", from: "listening: EventDispatcher.here?", to: "listening: false"
+         file: "lib/penstock/producer/closer.rb", from: "listening: EventDispatcher.here?", to: "listening: false"
   define "closing waits for a listener for its budget at most",
          "test_a_close_in_another_thread_that_a_listener_waits_for_gives_the_listener_up_after_its_budget",
          file: SOURCE, from: "return if now > give_up ||", to: "return if"

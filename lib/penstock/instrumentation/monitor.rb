@@ -85,16 +85,6 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       @producer = nil
     end
 
-    # For who begins to listen when producers are at work already.
-    # @return [Array<Producer>] those whose events it hears and that are connected
-    # @api private
-    def connected_producers
-      producers = @producer ? [@producer] : Producer.all
-      producers.select do |producer|
-        producer.status&.connected? && producer.monitor.respond_to?(:heard_by?) && producer.monitor.heard_by?(self)
-      end
-    end
-
     # @param monitor [Monitor]
     # @return [Boolean] whether that one hears what is told to this one
     # @api private
@@ -269,7 +259,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     def tell_producers
       return @producer.listeners_changed if @producer
 
-      Producer.all.each(&:listeners_changed)
+      ProducerRegistry.all.each(&:listeners_changed)
     end
 
     def emit(name, payload, listeners)

@@ -115,7 +115,7 @@ module Penstock
     end
 
     # Other Ractors produce without it, until now; and those that are disconnected would when they connect again.
-    def tell_producers = Producer.all.each { |one| one.sharing_changed if one.middleware.equal?(self) }
+    def tell_producers = ProducerRegistry.all.each { |one| one.ractor_handles.refresh if one.middleware.equal?(self) }
 
     def copy(message) = { **message, headers: message[:headers].dup }
 

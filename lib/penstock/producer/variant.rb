@@ -47,8 +47,9 @@ module Penstock
       attr_reader :topic_config
 
       # @api private
-      def initialize(producer, max_wait_timeout:, topic_config:)
-        @producer = producer
+      def initialize(internals, max_wait_timeout:, topic_config:)
+        @internals = internals
+        @producer = internals.producer
         @max_wait_timeout = max_wait_timeout
         @topic_config = topic_config
         freeze
@@ -62,7 +63,7 @@ module Penstock
         tombstone_many_async buffer buffer_many flush_sync flush_async transaction shareable
       ].each do |name|
         define_method(name) do |*arguments, &block|
-          producer.as(self) { producer.public_send(name, *arguments, &block) }
+          @internals.variants.as(self) { producer.public_send(name, *arguments, &block) }
         end
       end
 

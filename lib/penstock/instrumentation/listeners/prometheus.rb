@@ -213,8 +213,8 @@ module Penstock
           labels = about(producer.id)
           connected[labels] += 1 if producer.status.connected?
           series["queue_messages"][labels] += producer.queue_size
-          series["buffer_messages"][labels] += producer.messages.size
-          series["events_waiting"][labels] += producer.metrics[:events][:waiting]
+          series["buffer_messages"][labels] += producer.buffer.messages.size
+          series["events_waiting"][labels] += producer.metrics.to_h[:events][:waiting]
         end
       end
     end

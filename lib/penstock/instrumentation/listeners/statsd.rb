@@ -375,8 +375,8 @@ module Penstock
 
       def send_gauges(producers, output, tags)
         output.gauge("#{@namespace}queue.messages", producers.sum(&:queue_size), tags)
-        output.gauge("#{@namespace}buffer.messages", producers.sum { |producer| producer.messages.size }, tags)
-        output.gauge("#{@namespace}events.waiting", producers.sum { |producer| producer.metrics[:events][:waiting] }, tags)
+        output.gauge("#{@namespace}buffer.messages", producers.sum { |producer| producer.buffer.messages.size }, tags)
+        output.gauge("#{@namespace}events.waiting", producers.sum { |producer| producer.metrics.to_h[:events][:waiting] }, tags)
         output.gauge("#{@namespace}producers.connected", producers.count { |producer| producer.status.connected? }, tags)
       end
     end

@@ -90,7 +90,7 @@ class ProducerLifeTest < ProducerTestCase
   end
 
   def test_a_thread_that_is_connecting_does_not_take_a_producer_back_from_its_end
-    status = Penstock::Producer::Status.new
+    status = Penstock::Producer::Status.new.extend(Penstock::Producer.const_get(:StatusChanges))
     status.configured!
     status.closing!
     status.connected!

@@ -599,7 +599,7 @@ class RactorTest < PenstockTest
   # Each says in DESIGN.md, "Every static", why it may be there.
   MAIN_ONLY = {
     "Penstock" => [:@monitor], "Penstock::ConnectionPool" => [:@lock], "Penstock::LogDispatcher" => %i[@lock @loggers],
-    "Penstock::EventDispatcher" => %i[@lock @sources @workers], "Penstock::Listeners" => [:@reporting],
+    "Penstock::EventDispatcher" => %i[@lock @sources @workers], "Penstock::ExitReports" => [:@reporting],
     "Penstock::ProducerRegistry" => [:@all], "Penstock::Producer::IdleDisconnector" => %i[@changed @lock @watched],
     "Penstock::Native::TokenRefresher" => %i[@lock @threads]
   }.freeze

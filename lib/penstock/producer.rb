@@ -72,7 +72,8 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     include AsJson
 
     private_constant :Buffer, :Closer, :Connection, :Credentials, :IdleDisconnector, :Internals, :Metrics, :Notifier, :Publisher,
-                     :RactorHandles, :SendHooks, :Statistics, :TransactionLock, :TransactionRunner, :VariantChecks, :Variants
+                     :RactorHandles, :SendHooks, :Statistics, :StatusChanges, :TransactionLock, :TransactionRunner,
+                     :VariantChecks, :Variants
 
     # Without a block, {#setup} configures it.
     # @yieldparam config [Config]

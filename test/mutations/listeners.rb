@@ -20,7 +20,7 @@ module ListenerMutations
   define "an error reaches nobody else", "test_a_listener_that_raises_is_told_once_and_the_others_and_the_next_events_are_told",
          file: SOURCE, from: "rescue Exception => e #", to: "rescue NoMemoryError => e #"
   define "an error is told", "test_a_listener_that_raises_is_told_once_and_the_others_and_the_next_events_are_told",
-         file: SOURCE, from: "Monitor.report(e, event, listener, listeners_of(\"error.occurred\"))"
+         file: SOURCE, from: "listener.failed(e, event, listeners_of(\"error.occurred\"))"
   define "a thread that is ended is replaced", "test_a_listener_that_ends_its_thread_loses_no_event_and_no_other_listener",
          file: DISPATCHER, from: "          Native::EventSource.done(worker.address, true) if worker.address\n"
   define "the next thread goes on behind the listener that ended it",

@@ -221,7 +221,7 @@ module Penstock
           await_unready
           wait_out_the_backoff
           @internals.check_usable
-          @kafka ||= Variant.override(@internals.config.kafka, @overrides)
+          @kafka ||= VariantChecks.override(@internals.config.kafka, @overrides)
           client = @internals.build_client(@internals.statistics.settings(@kafka))
           @others << client # so that closing ends what making it ready waits for
           @internals.credentials.log_in(client)

@@ -48,9 +48,9 @@ module Penstock
       def initialize(producer)
         RactorHandles.refuse_other_ractors
         @producer = producer
-        @status = Status.new
+        @status = Status.new.extend(StatusChanges)
         @tags = Tags.new
-        @monitor = Monitor.new.tap { |monitor| monitor.producer = self }
+        @monitor = Monitor.new.tap { |monitor| monitor.__send__(:producer=, self) }
         @middleware = Middleware.new
         @config = @poller = @events = nil
         @transactional = @idempotent = false
@@ -70,12 +70,12 @@ module Penstock
 
         config = Config.new
         yield config
-        config.finish
+        config.__send__(:finish)
         @monitor = config.monitor || @monitor
         @middleware = config.middleware || @middleware
         @config = config
         @events = Native::EventSource.new(@producer, config)
-        @poller = config.polling.made_poller
+        @poller = made_poller(config.polling)
         probe = build_client(config.kafka) # finds what is wrong with the settings
         @transactional = probe.transactional?
         @publisher.configure(config.serializer && Serializer.new(config.serializer, id))
@@ -157,7 +157,7 @@ module Penstock
         stand_in = config.deliver ? config.client_class : Clients::Dummy
         return stand_in.new(config, monitor).tap { |client| client.producer = @producer } if stand_in
 
-        Native::Client.new(id, kafka, poller, config.logger, *config.native_settings).tap do |client|
+        Native::Client.new(id, kafka, poller, config.logger, *Native::Client.settings_of(config)).tap do |client|
           client.event_source = @events
           client.token_refresher = Native::TokenRefresher.new(@producer, :producer_id) if config.oauth.token_provider_listener
         end
@@ -225,6 +225,13 @@ module Penstock
         @metrics = Metrics.new(self)
         @ractor_handles = RactorHandles.new(self)
         @credentials = Credentials.new(self)
+      end
+
+      # @return [Poller] the one that was given, or that the mode implies
+      def made_poller(polling)
+        return polling.poller || Poller.instance if polling.mode == :fd
+
+        polling.poller || Poller.new(thread: polling.mode == :thread)
       end
 
       # A client that was given up meanwhile delivers what it has: closing it again waits for that.

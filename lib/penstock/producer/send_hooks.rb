@@ -63,16 +63,16 @@ module Penstock
 
           tell_of_hook(hook, e) unless e.equal?(sending.error)
         end
-        sending.outcome(hook)
+        sending.__send__(:outcome, hook)
       end
 
       def tell_of_hook(hook, error)
         if @internals.monitor.listening?("error.occurred")
           @internals.notifier.instrument("error.occurred") do
-            { type: "around.error", error:, hook: Middleware.name_of(hook), caller: @internals.producer }
+            { type: "around.error", error:, hook: Text.name_of(hook), caller: @internals.producer }
           end
         else
-          warn "penstock: the hook #{Middleware.name_of(hook)} raised #{error.class}: #{error.message} " \
+          warn "penstock: the hook #{Text.name_of(hook)} raised #{error.class}: #{error.message} " \
                "(#{error.backtrace&.first}), after the messages were sent"
         end
       rescue IOError, SystemCallError

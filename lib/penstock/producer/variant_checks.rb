@@ -5,6 +5,19 @@ module Penstock
     # What {Producer#with} refuses.
     # @api private
     class VariantChecks
+      SYNONYMS = [
+        %i[acks request.required.acks], %i[compression.codec compression.type], %i[message.timeout.ms delivery.timeout.ms]
+      ].freeze
+      Ractor.make_shareable(SYNONYMS)
+      private_constant :SYNONYMS
+
+      # librdkafka takes the later one of two names of a setting, in a Hash's order.
+      # @return [Hash] the settings with others in place of some
+      def self.override(kafka, others)
+        synonyms = SYNONYMS.select { |names| others.keys.intersect?(names) }.flatten
+        kafka.except(*synonyms).merge(others)
+      end
+
       # An idempotence that nobody asked for gives way to an acks that somebody did.
       # @return [Hash] librdkafka's settings in place of the producer's
       def self.overrides(topic_config)
@@ -51,7 +64,7 @@ module Penstock
       def check_name(name)
         unless Variant::TOPIC_SETTINGS.include?(name)
           raise VariantInvalidError,
-                "topic_config: no setting of a topic: #{name.inspect}#{Config.hint(name, Variant::TOPIC_SETTINGS)}"
+                "topic_config: no setting of a topic: #{name.inspect}#{Suggestion.hint(name, Variant::TOPIC_SETTINGS)}"
         end
 
         if @internals.transactional?
@@ -66,7 +79,7 @@ module Penstock
       def idempotence_asked_for? = @internals.idempotent? && @internals.config.given?(:"enable.idempotence")
 
       def check_values(topic_config)
-        @internals.build_client(Variant.override(@internals.config.kafka, VariantChecks.overrides(topic_config)))
+        @internals.build_client(VariantChecks.override(@internals.config.kafka, VariantChecks.overrides(topic_config)))
       rescue ConfigurationInvalidError => e
         raise VariantInvalidError, e.message.sub("config.kafka", "topic_config")
       end

@@ -26,10 +26,9 @@ module Penstock
       end
 
       # Called by the monitor it is subscribed to.
-      # @api private
       def subscribed_to(monitor) = ProducerRegistry.connected_to(monitor).each { |producer| watch(producer) }
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_producer_connected(event) = watch(ProducerRegistry.of(event[:caller]))
 
       private

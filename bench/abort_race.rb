@@ -94,8 +94,8 @@ class Ours
   def initialize(topic, settings)
     @topic = topic
     client = Penstock.const_get(:Native)::Client
-    @client = client.new("abort-race", settings, Penstock::Poller.instance, Logger.new(nil), 1_000_000, 5_000, 100, 1_000, 0, false,
-                         Integer(ENV.fetch("ABORT_WAIT_MS", "1000")), 10_000, 0)
+    @client = client.new("abort-race", settings, Penstock::Poller.instance, Logger.new(nil), 1_000_000, 5_000, 100, 1_000, 0,
+                         false, Integer(ENV.fetch("ABORT_WAIT_MS", "1000")), 10_000, 0)
   end
 
   def init_transactions = @client.init_transactions(30_000)

@@ -282,7 +282,7 @@ class Allocations
         config.kafka[:"enable.idempotence"] = kafka.key?(:"transactional.id")
         block&.call(config)
       end
-      producer.build_client(producer.config.kafka)
+      Internal.of(producer).build_client(producer.config.kafka)
     end
 
     def new_consumer(servers, **kafka)

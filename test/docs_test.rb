@@ -198,7 +198,7 @@ class DocsTest < PenstockTest
     one.monitor.subscribe(listener)
     one.produce_sync(topic:, payload: "x")
     tell_everything(one.monitor)
-    one.define_singleton_method(:totals) { super() + Internal::CounterSnapshot.new(*[1] * 8, {}) }
+    Internal.of(one).define_singleton_method(:totals) { super() + Internal::CounterSnapshot.new(*[1] * 8, {}) }
     listener.flush
     listener.close
     names.uniq

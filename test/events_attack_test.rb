@@ -22,7 +22,7 @@ class EventsAttackTest < ListenerTestCase
     end
   end
 
-  def source_of(producer) = producer.instance_variable_get(:@events)
+  def source_of(producer) = Internal.of(producer).events
 
   def dispatchers = Thread.list.select { |thread| thread.name == "penstock.events" }
 
@@ -175,9 +175,9 @@ class EventsAttackTest < ListenerTestCase
 
   def test_who_listens_to_statistics_while_the_producer_connects_gets_them
     producer = self.producer
-    producer.define_singleton_method(:log_in) do |client|
+    Internal.of(producer).credentials.define_singleton_method(:log_in) do |client|
       super(client)
-      monitor.subscribe("statistics.emitted") { nil } unless @subscribed
+      producer.monitor.subscribe("statistics.emitted") { nil } unless @subscribed
       @subscribed = true
     end
     before = producer.client

@@ -179,7 +179,7 @@ class EventsTest < PenstockTest
   end
 
   def test_without_a_listener_there_are_no_statistics_and_a_late_one_gets_them
-    interval = Penstock::Producer::Metrics::STATISTICS_INTERVAL
+    interval = STATISTICS::INTERVAL
     change_interval(100)
     producer = self.producer
     producer.produce_sync(topic: topic, payload: "x")
@@ -198,15 +198,17 @@ class EventsTest < PenstockTest
     producers.each { |one| one.produce_sync(topic: name, payload: "x") }
     eventually { seen.all?(&:any?) }
     producers.first.disconnect
-    count = eventually { !producers.first.instance_variable_get(:@events).busy? } && seen.map(&:size)
+    count = eventually { !Internal.of(producers.first).events.busy? } && seen.map(&:size)
     eventually { seen.last.size > count.last + 2 }
     assert_equal count.first, seen.first.size
     assert_equal(producers.map { |one| [one.id] }, seen.map { |all| all.map { |event| event[:producer_id] }.uniq })
   end
 
+  STATISTICS = Penstock::Producer.const_get(:Statistics)
+
   def change_interval(value)
-    Penstock::Producer::Metrics.send(:remove_const, :STATISTICS_INTERVAL)
-    Penstock::Producer::Metrics.const_set(:STATISTICS_INTERVAL, value)
+    STATISTICS.send(:remove_const, :INTERVAL)
+    STATISTICS.const_set(:INTERVAL, value)
   end
 
   def test_who_listens_to_statistics_that_were_turned_off_is_warned_once

@@ -14,7 +14,7 @@ class GCHeldTest < ConsumerTestCase
     super
     GC.stress = false # each chooses when to collect
     @kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 }
-    @settings = unreachable_producer.config.native_settings
+    @settings = Internal::Client.settings_of(unreachable_producer.config)
   end
 
   # ---- marks: nobody else has it, and all is collected ----

@@ -41,7 +41,7 @@ class GCMovedTest < PenstockTest
 
   def test_what_clients_hold_moves_with_them
     moved(<<~RUBY)
-      settings = producer.config.native_settings
+      settings = Internal::Client.settings_of(producer.config)
       clients = Array.new(MANY) do
         Internal::Client.new("client", KAFKA, Penstock::Poller.new, Logger.new(nil), *settings).tap do |client|
           client.event_source = source

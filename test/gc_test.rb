@@ -304,7 +304,7 @@ class GCTest < PenstockTest
     consumer: ->(_) { Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": "127.0.0.1:1" } } },
     delivery_handle: ->(one) { one.produce_async(topic: "copied", payload: "x") },
     embedded_cluster: ->(_) { embedded_cluster },
-    event_source: ->(one) { one.instance_variable_get(:@events) },
+    event_source: ->(one) { Internal.of(one).events },
     poller: ->(_) { Penstock::Poller.new },
     shareable_producer: :shareable.to_proc,
     message: ->(one) { first_message(one) },

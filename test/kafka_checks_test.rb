@@ -227,7 +227,7 @@ class KafkaChecksTest < PenstockTest
     one.close(timeout: 0)
     eventually { log.string.include?("sasl.username") }
     told = Array.new(events.size) { events.pop }
-    parts = one.instance_variables.map { |name| one.instance_variable_get(name).inspect }
+    parts = Internal.inspected(one)
     [log.string, error.full_message, one.inspect, one.config.inspect, *parts, *told].each do |text|
       refute_includes text, "hunter2"
     end

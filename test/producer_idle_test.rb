@@ -141,7 +141,7 @@ class ProducerIdleTest < ProducerTestCase
     producer(**kafka) { |config| config.idle_disconnect_timeout = 30_000 }
   end
 
-  def hasten(one, timeout_ms = 100) = Penstock::Producer.const_get(:IdleDisconnector).watch(one, timeout_ms)
+  def hasten(one, timeout_ms = 100) = Penstock::Producer.const_get(:IdleDisconnector).watch(Internal.of(one), timeout_ms)
 
   def count(one, event) = [].tap { |seen| one.monitor.subscribe(event) { |happened| seen << happened } }
 

@@ -90,7 +90,7 @@ class ProducerLifeTest < ProducerTestCase
   end
 
   def test_a_thread_that_is_connecting_does_not_take_a_producer_back_from_its_end
-    status = Penstock::Producer::Status.new
+    status = Penstock::Producer::Status.new.extend(Penstock::Producer.const_get(:StatusChanges))
     status.configured!
     status.closing!
     status.connected!
@@ -466,7 +466,7 @@ class ProducerLifeTest < ProducerTestCase
     [producer, producer.tap { |one| one.monitor.subscribe("statistics.emitted") { nil } }].each do |one|
       message = { topic:, payload: "x" }
       one.monitor.define_singleton_method(:instrument) { |event, *| raise "told of #{event}" }
-      one.instrument("error.occurred") { raise "built" }
+      Internal.of(one).notifier.instrument("error.occurred") { raise "built" }
       one.produce_sync(message)
       one.buffer(message)
       one.flush_sync

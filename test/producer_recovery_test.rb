@@ -114,7 +114,7 @@ class ProducerRecoveryTest < TransactionTestCase
     producer.client.define_singleton_method(:produce) { |_| handle }
     yield
   ensure
-    producer.instance_variable_get(:@connection).client&.singleton_class&.send(:remove_method, :produce)
+    Internal.of(producer).variants.own.client&.singleton_class&.send(:remove_method, :produce)
   end
 
   def test_a_batch_with_a_message_that_may_be_in_the_topic_is_not_sent_again
@@ -153,7 +153,7 @@ class ProducerRecoveryTest < TransactionTestCase
       client.script { |message| :purge_queue if message[:payload].start_with?("lost") }
     end
     broken.call(producer.client)
-    producer.monitor.subscribe("producer.connected") { broken.call(producer.instance_variable_get(:@connection).client) }
+    producer.monitor.subscribe("producer.connected") { broken.call(Internal.of(producer).variants.own.client) }
     error = assert_raises(Penstock::ProduceManyError) do
       producer.produce_many_sync(%w[lost1 good lost2].map { |payload| { topic: "t", payload:, label: payload } })
     end
@@ -305,9 +305,9 @@ class ProducerRecoveryTest < TransactionTestCase
     variant = producer.with(topic_config: { "compression.type": "gzip" })
     [producer, variant].each { |one| one.produce_sync(topic: name, payload: "1") }
     own = producer.client
-    failed = producer.as(variant) { break_down(producer) }
+    failed = Internal.of(producer).variants.as(variant) { break_down(producer) }
     variant.produce_sync(topic: name, payload: "2")
-    refute_same failed, producer.as(variant) { producer.client }
+    refute_same failed, Internal.of(producer).variants.as(variant) { producer.client }
     assert_same own, producer.client
   end
 
@@ -340,7 +340,7 @@ class ProducerRecoveryTest < TransactionTestCase
     break_down(producer)
     producer.produce_sync(topic: name, payload: "x")
     assert_nil producer.config.kafka[:"max.in.flight"]
-    assert_equal 1, producer.instance_variable_get(:@connection).instance_variable_get(:@kafka)[:"max.in.flight"]
+    assert_equal 1, Internal.of(producer).variants.own.instance_variable_get(:@kafka)[:"max.in.flight"]
   end
 
   def test_a_listener_that_asks_for_what_waits_for_its_own_end_is_refused_by_name

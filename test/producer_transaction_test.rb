@@ -633,7 +633,7 @@ class ProducerTransactionTest < TransactionTestCase
       config.wait_backoff_on_transaction_command = 20
       block&.call(config)
     end
-    producer.define_singleton_method(:sleep) { |seconds| pauses << seconds.round(3) }
+    Internal.of(producer).transactions.define_singleton_method(:sleep) { |seconds| pauses << seconds.round(3) }
     [producer, pauses]
   end
 

@@ -208,12 +208,12 @@ class ProducerVariantTest < ProducerTestCase
         nil
       end
       most = [most, Internal::Client.open_count].max
-      counted << one.totals.delivered
+      counted << Internal.of(one).totals.delivered
     end
     assert_operator most, :<=, Penstock::Producer::Variant::MOST + 1
     assert_equal Array.new(8) { |i| 20 * (i + 1) }, counted
     one.close
-    assert_equal 160, one.totals.delivered
+    assert_equal 160, Internal.of(one).totals.delivered
   end
 
   def test_too_many_variants_are_refused_and_those_there_are_go_on
@@ -246,7 +246,7 @@ class ProducerVariantTest < ProducerTestCase
       aside { one.with(topic_config: settings(rand(1_000..1_000_000))) && nil }
       Internal::Client.open_count.zero?
     end
-    assert_equal 1, one.totals.delivered
+    assert_equal 1, Internal.of(one).totals.delivered
   end
 
   def test_queue_size_flush_purge_disconnect_and_close_cover_the_clients_of_variants

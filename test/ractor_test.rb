@@ -240,7 +240,7 @@ class RactorTest < PenstockTest
       before = shareable.closed?
       producer.client.test_fatal_error(:out_of_order_sequence_number, "test")
       waiting = Ractor.new(shareable, TOPIC) { |one, topic| one.produce_sync(topic:, payload: "x") rescue $!.class.name }
-      sleep 0.01 until producer.without_client?
+      sleep 0.01 until Internal.of(producer).without_client?
       producer.close
       waited = value_of(waiting)
       [waited, shareable.closed?, value_of(Ractor.new(shareable) { |one| one.produce_async(topic: "t", payload: "x") rescue $!.class.name }), before]
@@ -334,7 +334,7 @@ class RactorTest < PenstockTest
   def test_a_handle_that_is_made_while_the_producer_closes_is_closed
     assert_equal [true, "Penstock::ProducerClosedError"], ractors(<<~'RUBY')
       producer = make_producer
-      connection = producer.instance_variable_get(:@connection)
+      connection = Internal.of(producer).variants.own
       connection.define_singleton_method(:use) { super().tap { Thread.new { producer.status.closing! }.join } } # the moment
       refused = begin; producer.shareable; rescue Penstock::Error => e; e.class.name; end
       [connection.slot.handle("a", nil, nil).closed?, refused]
@@ -390,7 +390,7 @@ class RactorTest < PenstockTest
       GC.start
       made.each { |ractor| value_of(ractor) }
       labels = Array.new(300) { told.pop }
-      [labels.sort, producer.metrics[:events][:queued], producer.instance_variable_get(:@events).counts.last]
+      [labels.sort, producer.metrics[:events][:queued], Internal.of(producer).events.counts.last]
     RUBY
   end
 
@@ -485,10 +485,12 @@ class RactorTest < PenstockTest
     one = producer
     one.shareable
     slow = Queue.new
-    one.define_singleton_method(:unshareable_for_now) { super().tap { slow.pop if Thread.current[:slow] } }
+    Internal.of(one).ractor_handles.define_singleton_method(:unshareable_for_now) do
+      super().tap { slow.pop if Thread.current[:slow] }
+    end
     late = Thread.new do
       Thread.current[:slow] = true
-      one.sharing_changed
+      Internal.of(one).ractor_handles.refresh
     end
     Thread.pass until late.status == "sleep"
     adding = Thread.new { one.around(&:call) }
@@ -496,7 +498,7 @@ class RactorTest < PenstockTest
     slow << 1
     [late, adding].each(&:join)
     assert_raises(Penstock::NotShareableError) { one.shareable }
-    barred = one.instance_variable_get(:@connection).slot.handle("", nil, nil)
+    barred = Internal.of(one).variants.own.slot.handle("", nil, nil)
     assert_raises(Penstock::NotShareableError) { barred.produce_async(topic:, payload: "x") }
   end
 
@@ -529,8 +531,8 @@ class RactorTest < PenstockTest
       kept = Array.new(3) { make_producer }
       100.times { Thread.new { 5.times { make_producer } }.join }
       4.times { GC.start }
-      all = Penstock::Producer.all
-      [(all & kept).size, all.size < 100]
+      all = Internal::ProducerRegistry.all
+      [(all.map(&:producer) & kept).size, all.size < 100]
     RUBY
   end
 
@@ -596,8 +598,8 @@ class RactorTest < PenstockTest
   # Each says in DESIGN.md, "Every static", why it may be there.
   MAIN_ONLY = {
     "Penstock" => [:@monitor], "Penstock::ConnectionPool" => [:@lock], "Penstock::LogDispatcher" => %i[@lock @loggers],
-    "Penstock::EventDispatcher" => %i[@lock @sources @workers], "Penstock::Listeners" => [:@reporting],
-    "Penstock::Producer" => [:@all], "Penstock::Producer::IdleDisconnector" => %i[@changed @lock @watched],
+    "Penstock::EventDispatcher" => %i[@lock @sources @workers], "Penstock::ExitReports" => [:@reporting],
+    "Penstock::ProducerRegistry" => [:@all], "Penstock::Producer::IdleDisconnector" => %i[@changed @lock @watched],
     "Penstock::Native::TokenRefresher" => %i[@lock @threads]
   }.freeze
 

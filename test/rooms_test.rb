@@ -21,7 +21,7 @@ class RoomsTest < Minitest::Test
 
   def test_lib_has_no_file_outside_of_rooms_and_none_that_loads_upwards
     found = RoomChecks.new(File.expand_path("../lib", __dir__)).call
-    assert_equal 2, found.size
+    assert_equal 3, found.size
     assert_empty found.values.flatten
   end
 
@@ -51,5 +51,10 @@ class RoomsTest < Minitest::Test
     files = { "instrumentation/monitor.rb" => "require_relative \"listeners/logger\"\n",
               "instrumentation/listeners/logger.rb" => "" }
     assert_equal ["penstock/instrumentation/monitor.rb loads penstock/instrumentation/listeners/logger.rb"], findings(files)
+  end
+
+  def test_a_method_that_is_marked_as_private_and_is_public_is_found
+    source = "# For us.\n# @api private\nclass Part\n  # @return [nil]\n  # @api private\n  # or so\n  def call = nil\nend\n"
+    assert_equal ["penstock/base/part.rb marks def call = nil"], findings("base/part.rb" => source)
   end
 end

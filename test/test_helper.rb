@@ -91,7 +91,7 @@ class PenstockTest < Minitest::Test
   # A client configured like that producer, and apart from it; closed after the test.
   # @return [Internal::Client]
   def native_client(producer = self.producer)
-    producer.build_client(producer.config.kafka).tap { |client| @clients << client }
+    Internal.of(producer).build_client(producer.config.kafka).tap { |client| @clients << client }
   end
 
   # A producer whose brokers do not exist: the port is one that nobody listens to.

@@ -168,7 +168,7 @@ class TokensTest < PenstockTest
     report = one.close(timeout: 0)
     [log.string, error.full_message, error.inspect, one.inspect, one.config.inspect, report.inspect,
      raised&.full_message.to_s, provider.calls.pop[:bearer].inspect, *Array.new(events.size) { events.pop.inspect },
-     *one.instance_variables.map { |variable| one.instance_variable_get(variable).inspect }]
+     *Internal.inspected(one)]
   end
 
   def test_a_token_that_was_accepted_is_in_no_log_line

@@ -279,7 +279,7 @@ class UnreachableTest < ProducerTestCase
       config.kafka = { "bootstrap.servers": "127.0.0.1:1", **kafka }
       config.unreachable_timeout = value
       config.logger = Logger.new(@log = StringIO.new)
-      config.finish
+      config.send(:finish)
     end
   end
 

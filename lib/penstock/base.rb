@@ -8,8 +8,9 @@ require_relative "base/requires_super"
 require_relative "base/signal_trap"
 require_relative "base/threads"
 require_relative "base/seconds"
+require_relative "base/suggestion"
 
 # Helpers that know nothing of Kafka.
 module Penstock
-  private_constant :Text, :AsJson, :Uncopyable, :RequiresSuper, :SignalTrap, :Threads, :Seconds
+  private_constant :Text, :AsJson, :Uncopyable, :RequiresSuper, :SignalTrap, :Threads, :Seconds, :Suggestion
 end

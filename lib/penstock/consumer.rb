@@ -59,7 +59,7 @@ module Penstock
     def initialize
       @config = ConsumerConfig.new
       yield @config if block_given?
-      @config.finish
+      @config.__send__(:finish)
       refuse_in_other_ractors
       refresher = Native::TokenRefresher.new(self, :consumer_id) if config.oauth.token_provider_listener
       call_configure(id, config.kafka, config.logger, config.close_timeout, config.group?, config.refusal_timeout, refresher)
@@ -292,7 +292,6 @@ module Penstock
 
     # @!method group_metadata
     #   @return [String] librdkafka's bytes for it: what a transactional producer commits this consumer's offsets with
-    #   @api private
 
     private
 

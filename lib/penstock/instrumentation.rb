@@ -2,7 +2,9 @@
 
 require_relative "config"
 require_relative "instrumentation/event"
+require_relative "instrumentation/subscription"
 require_relative "instrumentation/monitor"
+require_relative "instrumentation/exit_reports"
 require_relative "instrumentation/tags"
 require_relative "instrumentation/counter_snapshot"
 require_relative "instrumentation/listeners"
@@ -11,5 +13,5 @@ require_relative "instrumentation/event_dispatcher"
 
 module Penstock
   autoload :OpenTelemetry, "penstock/instrumentation/open_telemetry"
-  private_constant :CounterSnapshot, :LogDispatcher, :EventDispatcher
+  private_constant :CounterSnapshot, :EventDispatcher, :ExitReports, :LogDispatcher, :Subscription
 end

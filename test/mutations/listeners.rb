@@ -20,7 +20,7 @@ module ListenerMutations
   define "an error reaches nobody else", "test_a_listener_that_raises_is_told_once_and_the_others_and_the_next_events_are_told",
          file: SOURCE, from: "rescue Exception => e #", to: "rescue NoMemoryError => e #"
   define "an error is told", "test_a_listener_that_raises_is_told_once_and_the_others_and_the_next_events_are_told",
-         file: SOURCE, from: "Monitor.report(e, event, listener, listeners_of(\"error.occurred\"))"
+         file: SOURCE, from: "listener.failed(e, event, listeners_of(\"error.occurred\"))"
   define "a thread that is ended is replaced", "test_a_listener_that_ends_its_thread_loses_no_event_and_no_other_listener",
          file: DISPATCHER, from: "          Native::EventSource.done(worker.address, true) if worker.address\n"
   define "the next thread goes on behind the listener that ended it",
@@ -28,7 +28,7 @@ module ListenerMutations
          file: SOURCE, from: "          @index += 1\n          notify(listener, event)\n",
          to: "          notify(listener, event)\n          @index += 1\n"
   define "closing from a listener waits for no listener", "test_a_listener_may_close_its_producer",
-         file: "lib/penstock/producer/closing.rb", from: "listening: EventDispatcher.here?", to: "listening: false"
+         file: "lib/penstock/producer/closer.rb", from: "listening: EventDispatcher.here?", to: "listening: false"
   define "closing waits for a listener for its budget at most",
          "test_a_close_in_another_thread_that_a_listener_waits_for_gives_the_listener_up_after_its_budget",
          file: SOURCE, from: "return if now > give_up ||", to: "return if"

@@ -53,11 +53,11 @@ Mutation.define("ractors: the slot has the client that the connection has", **RA
                 only: "test_after_a_disconnect_the_next_call_of_a_ractor_connects_again")
 Mutation.define("ractors: the main Ractor replaces a client after a fatal error", **RACTORS,
                 file: "lib/penstock/producer/connection.rb",
-                from: "        @producer.replace_failed(self, @client) if @client\n",
+                from: "        @internals.publisher.replace_failed(self, @client) if @client\n",
                 only: "test_after_a_fatal_error_the_message_is_sent_by_another_client_and_once")
 Mutation.define("ractors: a close closes the handles, and ends the thread that serves them", **RACTORS,
-                file: "lib/penstock/producer/closing.rb",
-                from: "        @connections.each_value { |connection| connection.slot&.close }\n",
+                file: "lib/penstock/producer/closer.rb",
+                from: "        connections.each { |connection| connection.slot&.close }\n",
                 only: "test_when_the_producer_is_closed_its_handles_are_and_nothing_is_left_of_them")
 Mutation.define("ractors: handles keep their producer", **RACTORS,
                 file: "ext/penstock/core/produce/slot.c",
@@ -78,8 +78,8 @@ Mutation.define("ractors: an inherited slot is left alone", **RACTORS,
                 from: "    if (inherited(slot)) return PS_SLOT_FORKED;\n",
                 only: "test_in_a_forked_child_a_handle_raises_and_a_new_one_works")
 Mutation.define("ractors: a hook that comes later bars the handles", **RACTORS,
-                file: "lib/penstock/producer/send_hooks.rb",
-                from: "        sharing_changed\n",
+                file: "lib/penstock/producer/publisher.rb",
+                from: "        @internals.ractor_handles.refresh\n",
                 only: "test_around_that_comes_later_makes_calls_raise")
 Mutation.define("ractors: middleware that comes later bars the handles", **RACTORS,
                 file: "lib/penstock/producer/middleware.rb",
@@ -91,26 +91,26 @@ Mutation.define("ractors: a listener of calls that comes later bars the handles"
                 to: "WATCHED = NATIVE",
                 only: "test_a_listener_that_comes_later_makes_calls_raise")
 Mutation.define("ractors: producers are found without looking at all objects", **RACTORS,
-                file: "lib/penstock/producer.rb",
+                file: "lib/penstock/producer/registry.rb",
                 from: "def self.all = @all.values",
-                to: "def self.all = ObjectSpace.each_object(self).to_a",
+                to: "def self.all = ObjectSpace.each_object(Producer).map { |one| of(one) }",
                 only: "test_a_listener_to_all_producers_that_comes_after_a_ractor_hears_those_that_are_connected")
 Mutation.define("ractors: a producer is made in the main one", **RACTORS,
-                file: "lib/penstock/producer.rb",
-                from: "      refuse_other_ractors\n",
+                file: "lib/penstock/producer/internals.rb",
+                from: "        RactorHandles.refuse_other_ractors\n",
                 only: "test_a_producer_is_made_and_shared_in_the_main_ractor_and_not_in_a_trap")
 Mutation.define("ractors: producers are known without being kept", **RACTORS,
-                file: "lib/penstock/producer.rb",
+                file: "lib/penstock/producer/registry.rb",
                 from: "@all = ObjectSpace::WeakMap.new",
                 to: "@all = {}.compare_by_identity",
                 only: "test_that_all_producers_are_known_keeps_none_of_them_alive")
 Mutation.define("ractors: producers that have gone are not found any more",
                 test: "test/events_test.rb",
                 runs: 5,
-                file: "lib/penstock/producer.rb",
+                file: "lib/penstock/producer/registry.rb",
                 from: "@all.values\n\n    # Itself as the value: with true, Ruby 3.1 shows what is gone, and crashes.\n" \
-                      "    # @api private\n    def self.remember(producer) = @all[producer] = producer",
-                to: "@all.keys\n\n    # @api private\n    def self.remember(producer) = @all[producer] = true",
+                      "    def self.remember(internals) = @all[internals] = internals",
+                to: "@all.keys\n\n    def self.remember(internals) = @all[internals] = true",
                 only: "/test_/")
 Mutation.define("ractors: middleware bars the handles of producers that are disconnected too", **RACTORS,
                 file: "lib/penstock/producer/middleware.rb",
@@ -119,12 +119,12 @@ Mutation.define("ractors: middleware bars the handles of producers that are disc
                 only: "test_middleware_that_comes_while_nothing_is_connected_makes_calls_raise")
 Mutation.define("ractors: so do listeners to all producers", **RACTORS,
                 file: "lib/penstock/instrumentation/monitor.rb",
-                from: "      Producer.all.each(&:listeners_changed)\n",
-                to: "      Producer.all.each(&:listeners_changed) unless Native::Client.open_count.zero?\n",
+                from: "      ProducerRegistry.all.each(&:listeners_changed)\n",
+                to: "      ProducerRegistry.all.each(&:listeners_changed) unless Native::Client.open_count.zero?\n",
                 only: "test_a_listener_to_all_that_comes_while_nothing_is_connected_makes_calls_raise")
 Mutation.define("ractors: what bars the handles is looked at and said by one thread at a time", **RACTORS,
-                file: "lib/penstock/producer/ractor_support.rb",
-                from: "        @sharing.synchronize do # else who has looked before us might say so after us\n",
+                file: "lib/penstock/producer/ractor_handles.rb",
+                from: "        @refreshing.synchronize do # else who has looked before us might say so after us\n",
                 to: "        true.then do\n",
                 only: "test_what_stands_in_the_way_is_looked_at_by_one_thread_at_a_time")
 Mutation.define("ractors: a close takes no handles of what was sent", **RACTORS,
@@ -134,7 +134,7 @@ Mutation.define("ractors: a close takes no handles of what was sent", **RACTORS,
                 only: "test_a_batch_that_is_half_sent_when_the_producer_closes_keeps_the_handles_of_what_was_sent")
 Mutation.define("ractors: a handle made beside a close is closed", **RACTORS,
                 file: "lib/penstock/producer/connection.rb",
-                from: "unless @producer.status.active? # who closes", to: "if false # who closes",
+                from: "unless @internals.status.active? # who closes", to: "if false # who closes",
                 only: "test_a_handle_that_is_made_while_the_producer_closes_is_closed")
 Mutation.define("ractors: nobody waits for the end of the listener it is in", **RACTORS,
                 file: "lib/penstock/producer/connection.rb",

@@ -12,7 +12,7 @@ class ClientTestCase < PenstockTest
       config.id = "dummy"
       config.kafka = { "bootstrap.servers": "127.0.0.1:1", **kafka }
       yield config if block_given?
-      config.finish
+      config.send(:finish)
     end
   end
 

@@ -7,4 +7,20 @@ module Internal
     owner = [Penstock.const_get(:Native), Penstock].find { |room| room.const_defined?(name, false) }
     owner ? owner.const_get(name, false) : super
   end
+
+  # @param producer [Penstock::Producer]
+  # @return [Penstock::Producer::Internals]
+  def self.of(producer) = ProducerRegistry.of(producer)
+
+  # @param object [Object] such as a producer
+  # @return [Array<String>] what inspect says of each instance variable: its own, and those of the parts of a producer
+  def self.inspected(object, seen = {}.compare_by_identity)
+    return [] if seen[object]
+
+    seen[object] = true
+    object.instance_variables.flat_map do |name|
+      value = object.instance_variable_get(name)
+      [value.inspect, *(inspected(value, seen) if value.class.name.to_s.start_with?("Penstock::Producer::"))]
+    end
+  end
 end

@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
-# Whether each file of lib/penstock is in one of its rooms, and whether the rooms load each other downwards only. Each check
-# returns what it found, as lines. Works on a directory like lib, so that tests can show it faulty ones.
+# Whether each file of lib/penstock is in one of its rooms, whether the rooms load each other downwards only, and whether methods
+# that are not for users are out of their reach. Each check returns what it found, as lines. It works on a directory like lib, so
+# that tests can show it faulty ones.
 class RoomChecks
   # A room may load rooms of a lower level, and itself. A room is a folder of lib/penstock with an entry file of the same name.
   # That of the listeners is instrumentation/listeners.rb, which only has autoloads, and belongs to the instrumentation.
@@ -10,6 +11,8 @@ class RoomChecks
     "message_pack" => 5, "instrumentation/listeners" => 6, "testing" => 6, "doctor" => 6, "cli" => 7
   }.freeze
   FILES = %w[version.rb].freeze # of no room; every room may load them
+  MARKED = /^ *# *@api private\n(?: *#.*\n)* *(?:def |attr_|define_method).*/
+  ERRORS = "penstock/errors/error.rb" # which C calls
   REQUIRED = /^\s*require(?<relative>_relative)? "(?<path>[^"\#]+)"/
 
   # @param directory [String] lib
@@ -19,7 +22,10 @@ class RoomChecks
   end
 
   # @return [Hash{String => Array<String>}] the findings of each check
-  def call = { "Ruby files outside of rooms" => strays, "Ruby files that load upwards" => upward_requires }
+  def call
+    { "Ruby files outside of rooms" => strays, "Ruby files that load upwards" => upward_requires,
+      "methods marked @api private" => marked_methods }
+  end
 
   def strays
     @files.reject { |file| FILES.include?(inner(file)) || room_of(file) }.map { |file| "#{file} is in no room" }
@@ -34,6 +40,13 @@ class RoomChecks
         room = room_of(other)
         "#{file} loads #{other}" unless room.nil? || room == own || LEVELS[room] < LEVELS[own]
       end
+    end
+  end
+
+  # What is not for users is private, or is in a class that they cannot name; such a class may be marked.
+  def marked_methods
+    (@files - [ERRORS]).flat_map do |file|
+      File.read(File.join(@directory, file)).scan(MARKED).map { |text| "#{file} marks #{text.lines.last.strip}" }
     end
   end
 

@@ -77,7 +77,7 @@ static void close_all(void)
 
 static VALUE log_unsent(VALUE unused)
 {
-    return rb_funcall(rb_const_get(penstock_module, rb_intern("Producer")), rb_intern("log_unsent"), 0);
+    return rb_funcall(rb_const_get(penstock_module, rb_intern("ProducerRegistry")), rb_intern("log_unsent"), 0);
 }
 
 static VALUE close_and_finish(VALUE dispatcher)

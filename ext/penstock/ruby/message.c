@@ -208,7 +208,7 @@ static int refuse_unknown_key(VALUE key, VALUE value, VALUE index)
     for (int i = 0; i < FIELDS; i++)
         if (key == fields[i].symbol) return ST_CONTINUE;
     VALUE config = rb_const_get(penstock_module, rb_intern("Config"));
-    VALUE hint = rb_funcall(config, rb_intern("hint"), 2, key, rb_const_get(config, rb_intern("MESSAGE_KEYS")));
+    VALUE hint = rb_funcall(rb_const_get(penstock_module, rb_intern("Suggestion")), rb_intern("hint"), 2, key, rb_const_get(config, rb_intern("MESSAGE_KEYS")));
     refuse((long)index, "unknown message key %" PRIsVALUE "%" PRIsVALUE, rb_inspect(key), hint);
 }
 

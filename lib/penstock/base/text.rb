@@ -21,6 +21,15 @@ module Penstock
       "(no text: #{e.class})"
     end
 
+    # @param step [#call] such as a hook
+    # @return [String] what to call it in a sentence
+    def self.name_of(step)
+      return step.name || step.inspect if step.is_a?(Module)
+      return step.class.name || step.class.inspect unless step.respond_to?(:source_location)
+
+      "#{step.class} at #{step.source_location&.join(":") || "?"}"
+    end
+
     # @param error [Exception]
     # @return [String] its class and its printable message
     def self.describe(error) = "#{printable(error.class)}: #{message(error)}"

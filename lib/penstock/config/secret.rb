@@ -20,10 +20,8 @@ module Penstock
   #   @return [Boolean]
   # @!method text?
   #   @return [Boolean] whether librdkafka gets what is meant: see {Settings.text?}
-  #   @api private
   # @!method pem?
   #   @return [Boolean] whether it looks like a certificate or a key
-  #   @api private
   class Secret
     # What stands for the value.
     HIDDEN = "[hidden]"
@@ -45,16 +43,14 @@ module Penstock
     def clone(**) = self
 
     # {HIDDEN} as YAML.
-    # @api private
     def encode_with(coder)
       coder.represent_scalar(nil, HIDDEN)
     end
 
-    # @api private
+    # {HIDDEN} for pp.
     def pretty_print(printer) = printer.text(HIDDEN)
 
     # @raise [TypeError]
-    # @api private
     def marshal_dump
       raise TypeError, "a #{self.class} cannot be dumped: a password, key or token must not be stored by accident"
     end

@@ -53,7 +53,7 @@ module Penstock
     def self.refuse_setting(name)
       shown = pem?(name) ? Secret::HIDDEN : name.inspect
       message = "config.kafka: librdkafka #{Penstock.librdkafka_version} has no setting #{shown}"
-      raise ConfigurationInvalidError, message + Config.hint(name, Native::Client.setting_names)
+      raise ConfigurationInvalidError, message + Suggestion.hint(name, Native::Client.setting_names)
     end
 
     # A number, perhaps with a unit.

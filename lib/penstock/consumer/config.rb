@@ -55,9 +55,18 @@ module Penstock
     # @return [Boolean] whether a "group.id" was given
     def group? = @group
 
+    # @return [String] without the values of settings: they may be secret
+    def inspect
+      "#<#{self.class} id=#{id.inspect} kafka=#{kafka.respond_to?(:keys) ? kafka.keys.inspect : "?"}>"
+    end
+
+    # (see AsJson#as_json)
+    def as_json(_options = nil) = json(id:)
+
+    private
+
     # @raise [ConfigurationInvalidError] naming the first setting that is wrong
     # @return [self] frozen
-    # @api private
     def finish
       check_identity
       check_close_timeout
@@ -71,16 +80,6 @@ module Penstock
       @kafka = checked(@kafka, role: :consumer, token_provider: oauth.token_provider_listener)
       freeze
     end
-
-    # @return [String] without the values of settings: they may be secret
-    def inspect
-      "#<#{self.class} id=#{id.inspect} kafka=#{kafka.respond_to?(:keys) ? kafka.keys.inspect : "?"}>"
-    end
-
-    # (see AsJson#as_json)
-    def as_json(_options = nil) = json(id:)
-
-    private
 
     def given(name) = kafka.fetch(name.to_sym) { kafka[name] }
 

@@ -14,14 +14,12 @@ module Penstock
     #   @return [String, nil] what to do about a problem
     Fact = Struct.new(:name, :status, :value, :advice) do
       # What is found out may quote brokers and other programs: it is printable, on one line, and JSON takes it.
-      # @api private
       def initialize(name, status, value, advice)
         super(Fact.printable(name), status, Fact.printable(value), advice && Fact.printable(advice))
       end
 
       # Without the extension, of which this asks too, no broker is heard of.
       # @return [String]
-      # @api private
       def self.printable(text)
         return Text.printable(text) if defined?(Text) && Text.respond_to?(:printable)
 
@@ -53,7 +51,6 @@ module Penstock
       attr_reader :facts
 
       # @param facts [Array<Fact>]
-      # @api private
       def initialize(facts)
         @facts = facts.freeze
       end

@@ -152,7 +152,7 @@ module Penstock
         log = Log.new
         start = now
         producer = producer(address, log)
-        client = producer.build_client(producer.config.kafka)
+        client = ProducerRegistry.of(producer).build_client(producer.config.kafka)
         cluster_id, controller, brokers = patiently { |ms| client.brokers(ms) }
         took = ms_since(start)
         client.close(1_000) # after which all is logged

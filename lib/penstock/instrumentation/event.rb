@@ -16,7 +16,7 @@ module Penstock
     # @return [Hash{Symbol => Object}] frozen; an event that a block was timed for also has `time`, a Float of ms
     attr_reader :payload
 
-    # @api private
+    # Penstock makes them.
     def initialize(id, payload)
       @id = id
       @payload = payload.frozen? ? payload : payload.dup.freeze
@@ -92,7 +92,7 @@ module Penstock
       def value = @value ||= JSON.parse(@json, freeze: true)
     end
 
-    # @api private
+    # Penstock makes them.
     def initialize(json, parsed, producer_id) # rubocop:disable Lint/MissingSuper -- that makes the payload
       @id = "statistics.emitted"
       @json = json

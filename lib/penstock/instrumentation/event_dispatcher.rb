@@ -149,7 +149,7 @@ module Penstock
 
         deadline = now + timeout
         sleep 0.002 while @pid == Process.pid && @lock.synchronize { anybody_left? } && now < deadline
-        Listeners.finish
+        ExitReports.finish
       end
 
       # @return [Integer] threads

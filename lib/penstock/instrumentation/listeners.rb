@@ -11,20 +11,5 @@ module Penstock
     autoload :Prometheus, "penstock/instrumentation/listeners/prometheus"
     autoload :Statsd, "penstock/instrumentation/listeners/statsd"
     private_constant :MetricsLedger, :MetricsListener, :EventFormatter
-
-    @reporting = {}.compare_by_identity # listener => process
-
-    class << self
-      # Has the listener send what it has when the process ends.
-      # @api private
-      def reporting(listener) = @reporting[listener] = Process.pid
-
-      # @api private
-      def reported(listener) = @reporting.delete(listener)
-
-      # When all producers are closed, and the process ends.
-      # @api private
-      def finish = @reporting.select { |_, pid| pid == Process.pid }.each_key(&:flush)
-    end
   end
 end

@@ -46,35 +46,13 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
 
     NOBODY = EVENTS.to_h { |event| [event, [].freeze] }.freeze
 
-    # One subscription: `name` is the method to call; nil: a block, which is called itself.
-    Listener = Struct.new(:target, :name) do
-      # @api private
-      def notify(event) = name ? target.public_send(name, event) : target.call(event)
-
-      # @api private
-      def same?(other) = target.equal?(other.target)
-
-      # @return [String] its name: a class, or where a block begins
-      def to_s
-        return target.is_a?(Module) ? target.name.to_s : target.class.name.to_s if name
-
-        target.source_location ? target.source_location.join(":") : target.inspect
-      end
-    end
-
     # Which events the native core finds out, so that it has to know whether somebody listens.
     NATIVE = %w[message.acknowledged error.occurred statistics.emitted].freeze
     # Events of a call: whoever listens to one keeps other Ractors from producing.
     PER_CALL = %w[message.produced_sync message.produced_async messages.produced_sync messages.produced_async].freeze
     # Producers have to know of who listens to these.
     WATCHED = [*NATIVE, *PER_CALL].freeze
-    # What "error.occurred" says of a listener that has failed, by its event.
-    FAILURES = { "message.acknowledged" => "callbacks.delivery.error", "statistics.emitted" => "callbacks.statistics.error",
-                 "oauthbearer.token_refresh" => "callbacks.oauthbearer_token_refresh.error",
-                 "error.occurred" => "callbacks.error.error" }.freeze
-
-    private_constant :METHODS, :NOBODY, :NATIVE, :WATCHED, :FAILURES
-    public_constant :Listener
+    private_constant :METHODS, :NOBODY, :NATIVE, :WATCHED
 
     # @param above [Monitor, nil] who hears the same events; default {Penstock.monitor}
     def initialize(above: Penstock.monitor)
@@ -85,24 +63,9 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       @producer = nil
     end
 
-    # For who begins to listen when producers are at work already.
-    # @return [Array<Producer>] those whose events it hears and that are connected
-    # @api private
-    def connected_producers
-      producers = @producer ? [@producer] : Producer.all
-      producers.select do |producer|
-        producer.status&.connected? && producer.monitor.respond_to?(:heard_by?) && producer.monitor.heard_by?(self)
-      end
-    end
-
     # @param monitor [Monitor]
     # @return [Boolean] whether that one hears what is told to this one
-    # @api private
     def heard_by?(monitor) = equal?(monitor) || (!@above.nil? && @above.heard_by?(monitor))
-
-    # Whose it is alone, to be told when somebody begins to listen; nil: it may be many producers'.
-    # @api private
-    attr_writer :producer
 
     # Listens to one event with a block, or to all that an object has methods for: `on_message_acknowledged(event)` for
     # "message.acknowledged". What subscribes twice is called twice. An object with a method `subscribed_to(monitor)` is told.
@@ -120,7 +83,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       return subscribe_object(event, block) unless event.is_a?(String) || event.is_a?(Symbol)
       raise ArgumentError, "to listen to #{event} takes a block" unless block
 
-      add(known(event) => Listener.new(block))
+      add(known(event) => Subscription.new(block))
       block
     end
 
@@ -148,8 +111,8 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     def silent? = @silent && (@above.nil? || @above.silent)
 
     # @return [Boolean] whether it has no listeners of its own
-    # @api private
     attr_reader :silent
+    protected :silent
 
     # So that a payload need only be built when somebody wants it. Costs one Hash lookup.
     # @param event [String, Symbol]
@@ -181,14 +144,12 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # @param event [String]
     # @return [Symbol] the method of a listener that is an object
     # @raise [EventUnknownError] there is no such event
-    # @api private
     def self.method_for(event)
-      METHODS[event] or raise EventUnknownError, "there is no event #{event.inspect}#{Config.hint(event, EVENTS)}"
+      METHODS[event] or raise EventUnknownError, "there is no event #{event.inspect}#{Suggestion.hint(event, EVENTS)}"
     end
 
     # @param event [String, Symbol]
-    # @return [Array<Listener>] those of {Penstock.monitor} too
-    # @api private
+    # @return [Array<Subscription>] those of {Penstock.monitor} too
     def listeners_of(event)
       own = @listeners[event] || @listeners[known(event)]
       return own unless @above
@@ -197,38 +158,15 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       above.empty? ? own : own + above
     end
 
-    # Tells of a listener that raised, once; who listens to errors and raises itself is not told.
-    # @api private
-    def self.report(error, event, listener, others)
-      others = others.reject { |other| other.same?(listener) } if event.id == "error.occurred"
-      return complain(error, event) if others.empty?
-
-      about = { type: FAILURES.fetch(event.id, "listener.error"), error:, event: event.id,
-                producer_id: event.payload[:producer_id] }
-      news = Event.new("error.occurred", about)
-      others.each do |other|
-        other.notify(news)
-      rescue StandardError, ScriptError, SystemStackError => e
-        complain(e, news)
-      end
-    end
-
-    # @api private
-    def self.complain(error, event)
-      news = event.payload[:error]
-      news &&= ", when told of #{Text.describe(news)}"
-      warn "penstock: a listener of #{event.id} raised #{Text.describe(error)} (#{error.backtrace&.first})#{news}"
-    rescue IOError, SystemCallError
-      nil # there is no stderr: nobody is left to tell
-    end
-    private_class_method :complain
-
     # @return [String]
     def inspect
       "#<#{self.class} #{@listeners.filter_map { |event, all| "#{event}=#{all.size}" unless all.empty? }.join(" ")}>"
     end
 
     private
+
+    # Whose it is alone, to be told when somebody begins to listen; nil: it may be many producers'.
+    attr_writer :producer
 
     # @see RequiresSuper
     def initialized? = !@listeners.nil?
@@ -237,7 +175,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       name = event.to_s
       return name if NOBODY.key?(name)
 
-      raise EventUnknownError, "there is no event #{event.inspect}#{Config.hint(name, EVENTS)}"
+      raise EventUnknownError, "there is no event #{event.inspect}#{Suggestion.hint(name, EVENTS)}"
     end
 
     def subscribe_object(listener, block)
@@ -248,7 +186,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
         raise ArgumentError, "a listener needs at least one method such as on_message_acknowledged; #{listener.class} has none"
       end
 
-      add(heard.transform_values { |method| Listener.new(listener, method) })
+      add(heard.transform_values { |method| Subscription.new(listener, method) })
       listener.subscribed_to(self) if listener.respond_to?(:subscribed_to)
       listener
     end
@@ -269,7 +207,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     def tell_producers
       return @producer.listeners_changed if @producer
 
-      Producer.all.each(&:listeners_changed)
+      ProducerRegistry.all.each(&:listeners_changed)
     end
 
     def emit(name, payload, listeners)
@@ -279,7 +217,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       listeners.each do |listener|
         listener.notify(event)
       rescue StandardError, ScriptError, SystemStackError => e
-        Monitor.report(e, event, listener, listeners_of("error.occurred"))
+        listener.failed(e, event, listeners_of("error.occurred"))
       end
     end
 

@@ -5,7 +5,7 @@ module Penstock
     # A {Factory} as it was, with options. Packers and Unpackers are made anew for each block, which costs less than sharing them:
     # so there is no limit to how many are in use. Frozen, and shareable if its Factory can be.
     class Pool
-      # @api private
+      # Penstock makes them.
       def initialize(registry, options)
         @registry = registry
         @pack_options = given(options.slice(*PACKING))

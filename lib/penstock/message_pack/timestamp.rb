@@ -36,7 +36,6 @@ module Penstock
       end
 
       # @return [Array<Integer>] seconds and nanoseconds
-      # @api private
       def self.parts(payload)
         sec, nsec =
           case payload.bytesize

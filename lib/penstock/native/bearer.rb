@@ -5,7 +5,6 @@ module Penstock
     # Takes the tokens of a client that logs in with OAUTHBEARER: `event[:bearer]` for a token provider, see {OAuth}.
     # Any thread may use it, also after `on_oauthbearer_token_refresh` has returned.
     # @!method await
-    #   @api private
     class Bearer
       include AsJson
 
@@ -51,13 +50,11 @@ module Penstock
       end
 
       # A token is wanted: what was given before does not count.
-      # @api private
       def expect_answer
         @answered = false
       end
 
       # @return [Boolean] whether a token or a failure was given since {#expect_answer}
-      # @api private
       def answered? = @answered
 
       # @return [String]

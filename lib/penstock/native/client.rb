@@ -93,6 +93,15 @@ module Penstock
       include Uncopyable
       include AsJson
 
+      # @param config [Config]
+      # @return [Array] what {.new} takes last
+      def self.settings_of(config)
+        fd = config.polling.fd
+        [config.max_payload_size, config.close_timeout, fd.max_time, fd.periodic_poll_interval,
+         config.on_queue_full == :wait ? config.wait_timeout_on_queue_full : 0, config.on_queue_full == :drop,
+         config.wait_timeout_on_transaction_abort, config.refusal_timeout, config.unreachable_timeout]
+      end
+
       # Lets librdkafka behave as if a fatal error had occurred, for tests of what a program does then. Opens the client.
       # @param code [Symbol, Integer] Kafka's or librdkafka's code, such as :out_of_order_sequence_number
       # @param reason [String]

@@ -89,7 +89,7 @@ module Penstock
       # @return [Boolean] whether there is nothing to tell, and nothing on its way that would be
       def quiet? = producer.queue_size.zero? && !busy?
 
-      # @param listener [Monitor::Listener]
+      # @param listener [Subscription]
       # @param event [Event]
       # @param seconds [Float] so far
       def tell_slow(listener, event, seconds)
@@ -136,7 +136,7 @@ module Penstock
       def listeners_of(event)
         return monitor.listeners_of(event) if monitor.is_a?(Monitor)
 
-        [Monitor::Listener.new(->(happened) { monitor.instrument(happened.id, happened.payload) }),
+        [Subscription.new(->(happened) { monitor.instrument(happened.id, happened.payload) }),
          *Penstock.monitor.listeners_of(event)]
       end
 
@@ -182,7 +182,7 @@ module Penstock
       rescue SystemExit, SignalException
         raise
       rescue Exception => e # rubocop:disable Lint/RescueException -- the thread serves other producers too
-        Monitor.report(e, event, listener, listeners_of("error.occurred"))
+        listener.failed(e, event, listeners_of("error.occurred"))
       end
 
       # Of each client, which is named at the beginning of the text.

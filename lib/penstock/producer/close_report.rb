@@ -14,7 +14,7 @@ module Penstock
   CloseReport = Struct.new(:delivered, :failed, :purged, :pending, :unsent, :unnoticed) do
     include AsJson
 
-    # @api private
+    # Penstock makes them.
     def initialize(delivered, failed, purged, pending, unsent = 0, unnoticed = 0) = super
 
     # @return [Boolean] whether every message was delivered, as far as the program could not know otherwise

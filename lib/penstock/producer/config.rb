@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require "did_you_mean"
 require "securerandom"
 
 module Penstock
@@ -167,15 +166,7 @@ module Penstock
         @fd = Fd.new
       end
 
-      # @return [Poller] {#poller}, or the one that the mode implies
-      # @api private
-      def made_poller
-        return poller || Poller.instance if mode == :fd
-
-        Poller.new
-      end
-
-      # @api private
+      # With all its settings.
       def freeze
         fd.freeze
         super
@@ -229,9 +220,21 @@ module Penstock
       @on_queue_full = wait ? :wait : :raise
     end
 
+    # @return [Boolean] whether a setting of {#kafka} is the user's and not a default of ours
+    def given?(name) = @given.include?(name)
+
+    # @return [String] without the values of settings: they may be secret
+    def inspect
+      "#<#{self.class} id=#{id.inspect} kafka=#{kafka.respond_to?(:keys) ? kafka.keys.inspect : "?"}>"
+    end
+
+    # (see AsJson#as_json)
+    def as_json(_options = nil) = json(id:)
+
+    private
+
     # @raise [ConfigurationInvalidError] naming the first setting that is wrong
     # @return [self] frozen
-    # @api private
     def finish
       check_identity
       check_limits
@@ -247,38 +250,6 @@ module Penstock
       polling.freeze
       freeze
     end
-
-    # @return [Array] what Native::Client.new takes last
-    # @api private
-    def native_settings
-      [max_payload_size, close_timeout, polling.fd.max_time, polling.fd.periodic_poll_interval,
-       on_queue_full == :wait ? wait_timeout_on_queue_full : 0, on_queue_full == :drop, wait_timeout_on_transaction_abort,
-       refusal_timeout, unreachable_timeout]
-    end
-
-    # @return [Boolean] whether a setting of {#kafka} is the user's and not a default of ours
-    # @api private
-    def given?(name) = @given.include?(name)
-
-    # @return [String] without the values of settings: they may be secret
-    def inspect
-      "#<#{self.class} id=#{id.inspect} kafka=#{kafka.respond_to?(:keys) ? kafka.keys.inspect : "?"}>"
-    end
-
-    # (see AsJson#as_json)
-    def as_json(_options = nil) = json(id:)
-
-    # @return [String] " (did you mean ...?)", or nothing
-    # @api private
-    def self.hint(name, known)
-      text = Text.printable(name)
-      return " (the keys of a message are Symbols)" if name.is_a?(String) && known.include?(text.to_sym)
-
-      nearest = DidYouMean::SpellChecker.new(dictionary: known).correct(text).first
-      nearest ? " (did you mean #{nearest.inspect}?)" : ""
-    end
-
-    private
 
     def defaults_of_recovery
       @reload_on_idempotent_fatal_error = @reload_on_transaction_fatal_error = true

@@ -15,10 +15,10 @@ module Penstock
       # @return [Native::ClientReference, nil] nil: no other Ractor uses it
       attr_reader :slot
 
-      # @param producer [Producer]
+      # @param internals [Internals]
       # @param overrides [Hash] librdkafka settings that differ from the producer's
-      def initialize(producer, overrides = {})
-        @producer = producer
+      def initialize(internals, overrides = {})
+        @internals = internals
         @overrides = overrides
         @kafka = nil
         @lock = Mutex.new
@@ -33,8 +33,8 @@ module Penstock
 
       # One that nobody uses, and has done what others have, which have ended.
       # @param others [Array<Connection>]
-      def self.remains(producer, others)
-        new(producer).tap { |made| made.inherit(others.map(&:past_totals)) }
+      def self.remains(internals, others)
+        new(internals).tap { |made| made.inherit(others.map(&:past_totals)) }
       end
 
       # @param totals [Array<CounterSnapshot>] what was done elsewhere in this process
@@ -68,14 +68,14 @@ module Penstock
           @slot.handle(id, timeout_ms, serializer)
         end
         @slot.serve(self)
-        @slot.close unless @producer.status.active? # who closes has looked for one before there was any, perhaps
+        @slot.close unless @internals.status.active? # who closes has looked for one before there was any, perhaps
         handle
       end
 
       # What other Ractors have asked for: a client that can go on, if the producer may have one.
       # @return [String, nil] what is wrong
       def help
-        @producer.replace_failed(self, @client) if @client
+        @internals.publisher.replace_failed(self, @client) if @client
         use
         exclusively { publish }
         nil
@@ -86,7 +86,7 @@ module Penstock
       end
 
       # What is in flight may have to be told, whoever has sent it.
-      def hold_events = @producer.hold_events
+      def hold_events = @internals.events.hold
 
       # @return [Boolean] whether this thread is making a client just now
       def connecting_here? = @lock.owned?
@@ -111,7 +111,7 @@ module Penstock
       # @return [Array(Integer, Integer, Integer, Integer), nil] see Native::Client#close; nil: there was no client
       def close(timeout_ms)
         closed = clients.map { |client| close_within(timeout_ms, client) }
-        closed.each { @producer.instrument("poller.producer_unregistered") { {} } }
+        closed.each { @internals.notifier.instrument("poller.producer_unregistered") { {} } }
         closed.reduce { |sums, part| sums.zip(part).map(&:sum) }
       end
 
@@ -119,7 +119,7 @@ module Penstock
       def give_up(timeout_ms)
         client = exclusively { leave }
         client&.close(timeout_ms)
-        @producer.instrument("poller.producer_unregistered") { {} } if client
+        @internals.notifier.instrument("poller.producer_unregistered") { {} } if client
       ensure
         forget_closed
       end
@@ -152,8 +152,8 @@ module Penstock
           leave
           failed.close(drain_ms) # what has no verdict gets one
           forget_closed
-          @producer.instrument("poller.producer_unregistered") { {} }
-          @producer.instrument("producer.reloaded") { { attempt: @reloads, time: (now - start) * 1000 } }
+          @internals.notifier.instrument("poller.producer_unregistered") { {} }
+          @internals.notifier.instrument("producer.reloaded") { { attempt: @reloads, time: (now - start) * 1000 } }
         end
         true
       end
@@ -167,7 +167,7 @@ module Penstock
 
       def exclusively
         if connecting_here?
-          raise ListenerDeadlockError, "a listener asked producer #{@producer.id} for something that has to wait for the " \
+          raise ListenerDeadlockError, "a listener asked producer #{@internals.id} for something that has to wait for the " \
                                        "listener's end; do it in another thread, or when \"producer.connected\" is told"
         end
         @lock.synchronize do
@@ -220,11 +220,11 @@ module Penstock
 
           await_unready
           wait_out_the_backoff
-          @producer.check_usable
-          @kafka ||= Variant.override(@producer.config.kafka, @overrides)
-          client = @producer.build_client(@producer.with_statistics(@kafka))
+          @internals.check_usable
+          @kafka ||= VariantChecks.override(@internals.config.kafka, @overrides)
+          client = @internals.build_client(@internals.statistics.settings(@kafka))
           @others << client # so that closing ends what making it ready waits for
-          @producer.log_in(client)
+          @internals.credentials.log_in(client)
           prepare(client)
           @pid = Process.pid
           @client = client
@@ -232,13 +232,13 @@ module Penstock
           publish
         end
         refuse_if_closed_meanwhile
-        @producer.connected
+        @internals.connected
         @client || use
       end
 
       # Looks around while it sleeps, as a close must not wait for it.
       def wait_out_the_backoff
-        while (left = @not_before - now).positive? && @producer.status.active?
+        while (left = @not_before - now).positive? && @internals.status.active?
           sleep([left, 0.05].min)
         end
       end
@@ -246,8 +246,8 @@ module Penstock
       # Who is interrupted meanwhile does not wait for the client's end: the next who connects does.
       def prepare(client)
         @unready = client
-        @producer.check_usable # closing looks at the others after it has forbidden new ones
-        @producer.initialize_transactions(client) if client.transactional?
+        @internals.check_usable # closing looks at the others after it has forbidden new ones
+        @internals.transactions.prepare(client) if client.transactional?
         client.connect if @slot # as who puts it there does: what fails has to fail before it is in use
         @unready = nil
       ensure
@@ -264,16 +264,16 @@ module Penstock
       # Closing looks at the client after it has forbidden new ones; we look at that after we have set ours. Others may
       # have used it already, so it closes like any.
       def refuse_if_closed_meanwhile
-        @producer.check_usable
+        @internals.check_usable
       rescue ProducerClosedError
-        close(@producer.config.close_timeout)
+        close(@internals.config.close_timeout)
         raise
       end
 
       def announce_reload(error)
-        @producer.instrument("producer.reload") do
+        @internals.notifier.instrument("producer.reload") do
           @kafka = @kafka.dup # a listener may change what the next client gets
-          { error:, attempt: @reloads, caller: @producer, kafka: @kafka }
+          { error:, attempt: @reloads, caller: @internals.producer, kafka: @kafka }
         end
       end
 

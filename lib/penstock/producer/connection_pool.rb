@@ -46,7 +46,7 @@ module Penstock
       def setup(size: 5, timeout: 5_000, &block)
         made = new(size:, timeout:, &block)
         replace(made)&.shutdown
-        made.tell("connection_pool.setup", size:, timeout:)
+        Penstock.monitor.instrument("connection_pool.setup", { pool: made, size:, timeout: })
         made
       end
 
@@ -123,9 +123,6 @@ module Penstock
       @current = generation
       tell("connection_pool.created", size:, timeout:)
     end
-
-    # @api private
-    def tell(event, **about) = Penstock.monitor.instrument(event, { pool: self, **about })
 
     # Lends a producer for the time of the block. Do not close it.
     #
@@ -212,6 +209,8 @@ module Penstock
     def as_json(_options = nil) = json(size:)
 
     private
+
+    def tell(event, **about) = Penstock.monitor.instrument(event, { pool: self, **about })
 
     # @see RequiresSuper
     def initialized? = !@current.nil?

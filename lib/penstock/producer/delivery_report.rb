@@ -26,7 +26,7 @@ module Penstock
 
     alias topic_name topic
 
-    # @api private
+    # Penstock makes them.
     def initialize(topic, partition, offset, timestamp, latency, status, label, error)
       @topic = topic
       @partition = partition

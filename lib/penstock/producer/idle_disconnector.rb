@@ -17,7 +17,7 @@ module Penstock
 
       @lock = Mutex.new
       @changed = ConditionVariable.new
-      @watched = {}.compare_by_identity # Producer => Watch
+      @watched = {}.compare_by_identity # Internals => Watch
       @thread = nil
       @pid = nil
 
@@ -76,16 +76,16 @@ module Penstock
 
         def due?(producer, watch)
           taken = producer.accepted_count
-          busy = taken != watch.taken || producer.queue_size.positive? || !producer.disconnectable?
+          busy = taken != watch.taken || producer.queue_size.positive? || !producer.closer.disconnectable?
           watch.taken = taken
           watch.since = now if busy
           watch.since + watch.timeout <= now
         end
 
         def disconnect(producer)
-          start_anew(producer) unless producer.disconnect
+          start_anew(producer) unless producer.producer.disconnect
         rescue StandardError => e # one producer's trouble is not the others'
-          producer.instrument("error.occurred") { { type: "producer.disconnect.error", error: e } }
+          producer.notifier.instrument("error.occurred") { { type: "producer.disconnect.error", error: e } }
           start_anew(producer)
         end
 

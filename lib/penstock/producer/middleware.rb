@@ -75,15 +75,6 @@ module Penstock
       messages
     end
 
-    # @return [String] for messages
-    # @api private
-    def self.name_of(step)
-      return step.name || step.inspect if step.is_a?(Module)
-      return step.class.name || step.class.inspect unless step.respond_to?(:source_location)
-
-      "#{step.class} at #{step.source_location&.join(":") || "?"}"
-    end
-
     # @return [Boolean] whether there are no steps
     def empty? = @steps.empty?
 
@@ -91,7 +82,7 @@ module Penstock
     def to_a = @steps.dup
 
     # @return [String]
-    def inspect = "#<#{self.class} #{@steps.map { |step| Middleware.name_of(step) }.join(", ")}>"
+    def inspect = "#<#{self.class} #{@steps.map { |step| Text.name_of(step) }.join(", ")}>"
 
     private
 
@@ -115,7 +106,7 @@ module Penstock
     end
 
     # Other Ractors produce without it, until now; and those that are disconnected would when they connect again.
-    def tell_producers = Producer.all.each { |one| one.sharing_changed if one.middleware.equal?(self) }
+    def tell_producers = ProducerRegistry.all.each { |one| one.ractor_handles.refresh if one.middleware.equal?(self) }
 
     def copy(message) = { **message, headers: message[:headers].dup }
 
@@ -125,7 +116,7 @@ module Penstock
     end
 
     def refuse(step, result, where = "")
-      name = Middleware.name_of(step)
+      name = Text.name_of(step)
       raise MessageInvalidError, "#{where}the middleware step #{name} returned no message Hash, but #{result.class}."
     end
   end

@@ -19,7 +19,7 @@ module Penstock
       # @return [Exception, nil] what {#call} raised
       attr_reader :error
 
-      # @api private
+      # Penstock makes them.
       def initialize(producer, operation, messages, &onward)
         @producer = producer
         @operation = operation
@@ -69,21 +69,22 @@ module Penstock
         end
       end
 
-      # What the caller gets, whatever the hook has made of it.
-      # @api private
-      def outcome(hook)
-        return @value if @returned
-        raise @error if @error
-        raise HookError, "the hook #{Middleware.name_of(hook)} did not call the sending: nothing was sent." unless @called
-
-        raise HookError, "the hook #{Middleware.name_of(hook)} kept a throw from leaving: what was sent is unknown."
-      end
-
       # @return [String] without the messages
       def inspect = "#<#{self.class} #{Text.printable(producer.id)} #{operation} messages=#{messages.size}>"
 
       # (see AsJson#as_json)
       def as_json(_options = nil) = json(producer: producer.id, operation: operation.to_s, messages: messages.size)
+
+      private
+
+      # What the caller gets, whatever the hook has made of it.
+      def outcome(hook)
+        return @value if @returned
+        raise @error if @error
+        raise HookError, "the hook #{Text.name_of(hook)} did not call the sending: nothing was sent." unless @called
+
+        raise HookError, "the hook #{Text.name_of(hook)} kept a throw from leaving: what was sent is unknown."
+      end
     end
   end
 end

@@ -2,36 +2,28 @@
 
 module Penstock
   class Producer
-    # Code around everything that is sent: what has to begin before and end after it, or has to be current meanwhile, as a span
-    # of {Penstock::OpenTelemetry}.
-    module SendHooks
-      # Adds a hook around each call that sends: one message, a batch, the buffer when it is flushed or the producer closed;
-      # with its variants and in transactions too.
-      #
-      #     producer.around do |sending|
-      #       sending.messages = sending.messages.map { |message| message.merge(headers: { "team" => "billing" }) }
-      #       report = sending.call # sends
-      #       puts report.offset if sending.operation == :produce_sync
-      #     end
-      #
-      # It runs in the thread and fiber that sends, after middleware and serializer, around the transaction of its own that a
-      # message has outside of one, and has to call {SendContext#call} there, once. The first hook is the outermost. What is
-      # refused before, as the producer is closed or the message is no Hash, passes no hook, nor does an empty batch.
-      #
-      # What a hook raises before it called goes to the caller, and nothing was sent, of a batch neither; with a hook that
-      # neither calls nor raises it is {HookError}. Afterwards a hook changes nothing: the caller gets what
-      # {SendContext#call} returned or raised, whatever the hook does with it. What the hook itself raises then is told as
-      # "error.occurred" of the type "around.error", or as a warning on stderr when nobody listens to that; what is no
-      # StandardError, ScriptError or SystemStackError goes through, such as Interrupt, though the messages were sent.
-      #
-      # Any thread and fiber may add hooks while others send: a call uses the hooks there were when it began. They
-      # cannot be removed. Without hooks sending costs nothing more. Never blocks.
-      #
-      # @param hook [#call, nil] or a block
-      # @yieldparam sending [SendContext]
-      # @return [self]
-      # @raise [ArgumentError] it is not callable, or both or none were given
-      def around(hook = nil, &block)
+    # The hooks of {Producer#around}: code around everything that is sent.
+    # @api private
+    class SendHooks
+      OPERATIONS = { "message.produce_sync" => :produce_sync, "message.produce_async" => :produce_async,
+                     "messages.produce_many_sync" => :produce_many_sync,
+                     "messages.produce_many_async" => :produce_many_async }.freeze
+      private_constant :OPERATIONS
+
+      # @return [Array<#call>] frozen
+      attr_reader :all
+
+      # @param internals [Internals]
+      def initialize(internals)
+        @internals = internals
+        @all = [].freeze
+        @adding = Mutex.new
+      end
+
+      # @param hook [#call, nil]
+      # @param block [Proc, nil]
+      # @yield once it is added, with the lock
+      def add(hook, block)
         raise ArgumentError, "give a hook or a block, not both" if hook && block
 
         hook ||= block
@@ -39,21 +31,13 @@ module Penstock
           raise ArgumentError, "a hook has to respond to call(sending), which #{hook.inspect} does not"
         end
 
-        @adding_hooks.synchronize do
-          @hooks = [*@hooks, hook].freeze # replaced as a whole, so that reading needs no lock
-          @direct = false
+        @adding.synchronize do
+          @all = [*@all, hook].freeze # replaced as a whole, so that reading needs no lock
+          yield
         end
-        sharing_changed
-        self
       end
 
-      private
-
-      OPERATIONS = { "message.produce_sync" => :produce_sync, "message.produce_async" => :produce_async,
-                     "messages.produce_many_sync" => :produce_many_sync,
-                     "messages.produce_many_async" => :produce_many_async }.freeze
-      private_constant :OPERATIONS
-
+      # @param hooks [Array<#call>] what {#all} was when the call began
       # @param ready [Hash, Array<Hash>, Object] what is no message is refused when it is produced
       def through(hooks, type, ready, &send)
         return pass(hooks, 0, OPERATIONS.fetch(type), [ready]) { |messages| send.call(messages[0]) } if ready.is_a?(Hash)
@@ -62,9 +46,16 @@ module Penstock
         pass(hooks, 0, OPERATIONS.fetch(type), ready, &send)
       end
 
+      # @return [String]
+      def inspect = "#<#{self.class} #{@all.size}>"
+
+      private
+
       def pass(hooks, place, operation, messages, &send)
         hook = hooks[place] or return yield(messages)
-        sending = SendContext.new(self, operation, messages) { |sent| pass(hooks, place + 1, operation, sent, &send) }
+        sending = SendContext.new(@internals.producer, operation, messages) do |sent|
+          pass(hooks, place + 1, operation, sent, &send)
+        end
         begin
           hook.call(sending)
         rescue StandardError, ScriptError, SystemStackError => e
@@ -72,14 +63,16 @@ module Penstock
 
           tell_of_hook(hook, e) unless e.equal?(sending.error)
         end
-        sending.outcome(hook)
+        sending.__send__(:outcome, hook)
       end
 
       def tell_of_hook(hook, error)
-        if @monitor.listening?("error.occurred")
-          instrument("error.occurred") { { type: "around.error", error:, hook: Middleware.name_of(hook), caller: self } }
+        if @internals.monitor.listening?("error.occurred")
+          @internals.notifier.instrument("error.occurred") do
+            { type: "around.error", error:, hook: Text.name_of(hook), caller: @internals.producer }
+          end
         else
-          warn "penstock: the hook #{Middleware.name_of(hook)} raised #{error.class}: #{error.message} " \
+          warn "penstock: the hook #{Text.name_of(hook)} raised #{error.class}: #{error.message} " \
                "(#{error.backtrace&.first}), after the messages were sent"
         end
       rescue IOError, SystemCallError

@@ -45,7 +45,7 @@ module Penstock
     end
 
     # @return [String] for messages
-    def name = Middleware.name_of(@given)
+    def name = Text.name_of(@given)
 
     private
 

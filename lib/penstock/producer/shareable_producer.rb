@@ -30,7 +30,7 @@ module Penstock
     # @!method closed?
     #   @return [Boolean] whether the producer is closed, or was left to the parent process; never blocks
     # @!method timeout_error(text, topic)
-    #   @api private
+    #   @return [WaitTimeoutError] of a call whose time is up
 
     # Sends a message and waits for its verdict.
     #

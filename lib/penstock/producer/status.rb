@@ -18,23 +18,10 @@ module Penstock
         define_method("#{state}?") { to_sym == state }
       end
 
-      %i[configured connected disconnecting disconnected].each do |state|
-        # @api private
-        define_method("#{state}!") { @state = state }
-      end
-
       def initialize
         @state = :initial
         @ending = nil # apart, so that no thread that is just connecting takes a producer back from its end
       end
-
-      # @api private
-      def closing!
-        @ending = :closing unless closed?
-      end
-
-      # @api private
-      def closed! = @ending = :closed
 
       # @return [Boolean] whether it takes messages, connecting at need
       def active? = @ending.nil? && @state != :initial
@@ -50,6 +37,20 @@ module Penstock
 
       # (see AsJson#as_json)
       def as_json(_options = nil) = json(status: to_s)
+    end
+
+    # How a producer changes its {Status}, which has this for the producer alone.
+    # @api private
+    module StatusChanges
+      %i[configured connected disconnecting disconnected].each do |state|
+        define_method("#{state}!") { @state = state }
+      end
+
+      def closing!
+        @ending = :closing unless closed?
+      end
+
+      def closed! = @ending = :closed
     end
   end
 end

@@ -25,20 +25,6 @@ module Penstock
       # have messages in flight.
       MOST = 100
 
-      SYNONYMS = [
-        %i[acks request.required.acks], %i[compression.codec compression.type], %i[message.timeout.ms delivery.timeout.ms]
-      ].freeze
-      Ractor.make_shareable(SYNONYMS)
-      private_constant :SYNONYMS
-
-      # librdkafka takes the later one of two names of a setting, in a Hash's order.
-      # @return [Hash] the settings with others in place of some
-      # @api private
-      def self.override(kafka, others)
-        synonyms = SYNONYMS.select { |names| others.keys.intersect?(names) }.flatten
-        kafka.except(*synonyms).merge(others)
-      end
-
       # @return [Producer]
       attr_reader :producer
       # @return [Integer, nil] ms
@@ -46,9 +32,10 @@ module Penstock
       # @return [Hash{Symbol=>Object}] frozen
       attr_reader :topic_config
 
-      # @api private
-      def initialize(producer, max_wait_timeout:, topic_config:)
-        @producer = producer
+      # Penstock makes them.
+      def initialize(internals, max_wait_timeout:, topic_config:)
+        @internals = internals
+        @producer = internals.producer
         @max_wait_timeout = max_wait_timeout
         @topic_config = topic_config
         freeze
@@ -62,7 +49,7 @@ module Penstock
         tombstone_many_async buffer buffer_many flush_sync flush_async transaction shareable
       ].each do |name|
         define_method(name) do |*arguments, &block|
-          producer.as(self) { producer.public_send(name, *arguments, &block) }
+          @internals.variants.as(self) { producer.public_send(name, *arguments, &block) }
         end
       end
 

@@ -123,7 +123,7 @@ module Penstock
 
       codes = self.class.error_codes
       codes[error] || codes[:"_#{Text.printable(error)}"] or
-        raise ArgumentError, "no error #{error.inspect}#{Config.hint(error, codes.keys)}"
+        raise ArgumentError, "no error #{error.inspect}#{Suggestion.hint(error, codes.keys)}"
     end
   end
 end

@@ -20,7 +20,7 @@ module Penstock
       # @raise [LoadError] the gem activesupport is missing
       # @raise [EventUnknownError] there is no such event
       def initialize(events: Monitor::EVENTS)
-        self.class.load_gem
+        self.class.__send__(:load_gem)
         @id = SecureRandom.hex(10) # whose events these are, as of one of ActiveSupport's instrumenters
         @names = events.to_h { |event| [event.to_s, "#{event}.penstock"] }.freeze
         @names.each_key { |event| define_singleton_method(Monitor.method_for(event)) { |happened| publish(happened) } }
@@ -29,7 +29,7 @@ module Penstock
       # @return [String]
       def inspect = "#<#{self.class} events=#{@names.size}>"
 
-      # @api private
+      # Loads what it needs of activesupport.
       def self.load_gem
         require "active_support"
         require "active_support/notifications"
@@ -39,6 +39,7 @@ module Penstock
 
         raise LoadError, "#{self} needs the gem activesupport: add gem \"activesupport\" to the Gemfile"
       end
+      private_class_method :load_gem
 
       private
 

@@ -63,20 +63,20 @@ module Penstock
         define_method(:"on_#{name.tr(".", "_")}") { |event| line(:info, event) }
       end
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_producer_reload(event)
         line(:warn, event, attempt: event.payload[:attempt], **about(event.payload[:error]))
       end
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_producer_reloaded(event) = line(:warn, event, attempt: event.payload[:attempt])
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_listener_slow(event)
         line(:warn, event, listener: event.payload[:listener], of: event.payload[:event])
       end
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_error_occurred(event)
         return unless level_of(event, :error)
 

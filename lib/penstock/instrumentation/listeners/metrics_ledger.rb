@@ -9,7 +9,7 @@ module Penstock
       # @return [Integer] whose they are
       attr_reader :pid
 
-      # @param producers [Array<Producer>] that are known from the parent process: here they begin at nothing
+      # @param producers [Array<Producer::Internals>] that are known from the parent process: here they begin at nothing
       def initialize(producers = [])
         @pid = Process.pid
         @lock = Mutex.new
@@ -18,7 +18,7 @@ module Penstock
         @trapped = Thread::Queue.new
       end
 
-      # @return [Array<Producer>] that are connected
+      # @return [Array<Producer::Internals>] that are connected
       def producers = @producers.keys
 
       # To be called when a producer is connected. What it has done by earlier connections was counted when they ended.
@@ -36,7 +36,7 @@ module Penstock
 
       # Reads the producers' counters. Those that are closed, or have no client, are forgotten; but not while a client that
       # could not be closed in time may have verdicts to come. The next connection brings the producer back.
-      # @return [Array<Array(Producer, CounterSnapshot)>] what each has done since it was last read
+      # @return [Array<Array(Producer::Internals, CounterSnapshot)>] what each has done since it was last read
       def collect
         @lock.synchronize do
           @producers.keys.map do |producer|

@@ -26,11 +26,10 @@ module Penstock
       end
 
       # Called by the monitor it is subscribed to.
-      # @api private
-      def subscribed_to(monitor) = monitor.connected_producers.each { |producer| watch(producer) }
+      def subscribed_to(monitor) = ProducerRegistry.connected_to(monitor).each { |producer| watch(producer) }
 
-      # @api private
-      def on_producer_connected(event) = watch(event[:caller])
+      # Called by the monitor that it is subscribed to.
+      def on_producer_connected(event) = watch(ProducerRegistry.of(event[:caller]))
 
       private
 

@@ -97,7 +97,6 @@ module Penstock
       end
 
       # Without topics it does not listen to each message.
-      # @api private
       def respond_to?(name, *) = @topic_limit.zero? && PRODUCED.include?(name.to_sym) ? false : super
 
       %w[sync async].each do |mode|
@@ -114,31 +113,31 @@ module Penstock
         define_method(:"on_transaction_#{outcome}") { |event| add(event, "transactions_total", "outcome" => outcome) }
       end
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_transaction_finished(event)
         ms = event.payload[:time]
         observe("transaction_seconds", about(event.payload[:producer_id]), ms / 1000.0) if ms
       end
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_producer_connected(event)
         super
         add(event, "connections_total")
       end
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_producer_disconnected(_event) = settle(books)
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_producer_reloaded(event) = add(event, "reloads_total")
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_producer_closed(_event) = settle(books)
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_listener_slow(event) = add(event, "slow_listeners_total")
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_error_occurred(event)
         payload = event.payload
         add(event, "errors_total", "type" => EventFormatter.text(payload[:type]), "code" => EventFormatter.code(payload[:error]))
@@ -213,8 +212,8 @@ module Penstock
           labels = about(producer.id)
           connected[labels] += 1 if producer.status.connected?
           series["queue_messages"][labels] += producer.queue_size
-          series["buffer_messages"][labels] += producer.messages.size
-          series["events_waiting"][labels] += producer.metrics[:events][:waiting]
+          series["buffer_messages"][labels] += producer.buffer.messages.size
+          series["events_waiting"][labels] += producer.metrics.to_h[:events][:waiting]
         end
       end
     end

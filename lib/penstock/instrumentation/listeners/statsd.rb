@@ -81,12 +81,12 @@ module Penstock
           @lock.synchronize do
             next if @thread&.alive?
 
-            Listeners.reporting(listener)
+            ExitReports.add(listener)
             @ending = false
             @thread = Threads.start("penstock.statsd") { run(listener, interval, &report) }
           end
         rescue ThreadError
-          nil # a signal trap, or the end of the process: another event starts it, or Listeners.finish sends
+          nil # a signal trap, or the end of the process: another event starts it, or ExitReports.finish sends
         end
 
         # Does not wait for the interval's end.
@@ -127,7 +127,7 @@ module Penstock
             idle = @producers.empty? && @counts.empty? && @trapped.empty? && @times.empty?
             next false unless idle || @ending
 
-            Listeners.reported(listener)
+            ExitReports.delete(listener)
             @thread = nil
             true
           end
@@ -185,7 +185,6 @@ module Penstock
       end
 
       # Without metrics of librdkafka's there are no statistics to listen to.
-      # @api private
       def respond_to?(name, *) = name.to_sym == :on_statistics_emitted && @picks.empty? ? false : super
 
       { sync: "produced_sync", async: "produced_async" }.each do |how, produced|
@@ -207,10 +206,10 @@ module Penstock
         end
       end
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_message_buffered(event) = add(event, "buffer.added")
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_messages_buffered(event) = add(event, "buffer.added", size_of(event))
 
       { flushed_sync: "buffer.flushed_sync", flushed_async: "buffer.flushed_async", purged: "buffer.purged" }.each do |what, name|
@@ -221,37 +220,37 @@ module Penstock
         define_method(:"on_transaction_#{what}") { |event| add(event, "transactions.#{what}") }
       end
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_transaction_finished(event) = time(event, "transaction.time")
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_producer_connected(event)
         super
         add(event, "connections")
       end
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_producer_disconnected(event)
         add(event, "disconnections")
         settle
       end
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_producer_reloaded(event) = add(event, "reloads")
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_producer_closed(_event) = settle
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_listener_slow(event) = add(event, "listeners.slow")
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_error_occurred(event)
         payload = event.payload
         add(event, "errors", 1, :type, EventFormatter.text(payload[:type]), :code, EventFormatter.code(payload[:error]))
       end
 
-      # @api private
+      # Called by the monitor that it is subscribed to.
       def on_statistics_emitted(event)
         books = self.books
         @picks.each(event) do |type, name, number, tags|
@@ -375,8 +374,8 @@ module Penstock
 
       def send_gauges(producers, output, tags)
         output.gauge("#{@namespace}queue.messages", producers.sum(&:queue_size), tags)
-        output.gauge("#{@namespace}buffer.messages", producers.sum { |producer| producer.messages.size }, tags)
-        output.gauge("#{@namespace}events.waiting", producers.sum { |producer| producer.metrics[:events][:waiting] }, tags)
+        output.gauge("#{@namespace}buffer.messages", producers.sum { |producer| producer.buffer.messages.size }, tags)
+        output.gauge("#{@namespace}events.waiting", producers.sum { |producer| producer.metrics.to_h[:events][:waiting] }, tags)
         output.gauge("#{@namespace}producers.connected", producers.count { |producer| producer.status.connected? }, tags)
       end
     end

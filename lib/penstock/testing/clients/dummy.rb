@@ -32,13 +32,11 @@ module Penstock
 
       # What listeners are told as `caller`.
       # @return [Object] this client, unless the producer put itself here
-      # @api private
       attr_writer :producer
 
       # @param config [Config]
       # @param monitor [Monitor]
       # @raise [ConfigurationInvalidError] message.max.bytes is no number
-      # @api private
       def initialize(config, monitor)
         settings = config.kafka.transform_keys(&:to_s)
         @id = config.id
@@ -90,7 +88,6 @@ module Penstock
       # ---- what the producer calls, as of Penstock::Client ----
 
       # @return [self]
-      # @api private
       def connect
         refuse_closed
         @connected = true
@@ -98,7 +95,6 @@ module Penstock
       end
 
       # @return [Handle]
-      # @api private
       def produce(message)
         connect
         topic = check(message, nil)
@@ -109,7 +105,6 @@ module Penstock
       end
 
       # @return [Array(Array<Handle>, Error, Boolean)] see client_class.c
-      # @api private
       def produce_many(messages, timeout_ms, tally = nil)
         connect
         raise MessageInvalidError, "produce_many takes an Array of messages, not #{messages.class}." unless messages.is_a?(Array)
@@ -122,7 +117,6 @@ module Penstock
       end
 
       # @return [true]
-      # @api private
       def flush(_timeout_ms = nil)
         refuse_closed
         true
@@ -130,48 +124,40 @@ module Penstock
 
       # Takes no lock, so that it may be called from a signal trap.
       # @return [Array<Integer>] see {CloseReport}: nothing is ever in flight
-      # @api private
       def close(_timeout_ms = nil)
         @closed = true
         [0, 0, 0, 0, 0]
       end
 
       # It tells its monitor itself.
-      # @api private
       def event_source=(_source); end
 
       # It logs in nowhere.
-      # @api private
       def token_refresher=(_refresher); end
 
-      # @api private
+      # Called by the producer.
       def set_credentials(_username, _password); end
 
       # @return [Array(Integer, Array, Integer, Integer)] bytes, which it does not count, latencies, requests and retries:
       #   there are none
-      # @api private
       def measures = [0, [], 0, 0]
 
-      # @api private
+      # Called by the producer.
       def begin_closing(_timeout_ms) = @closed = true
 
-      # @api private
+      # Called by the producer.
       def hurry(_timeout_ms); end
 
       # @return [Integer] 0: nothing is ever in flight
-      # @api private
       def purge = 0
 
       # @return [Integer] 0: nothing is ever in flight
-      # @api private
       def queue_size = 0
 
       # @return [Array(Integer, Integer, Integer, Integer)] see {Native::Client}
-      # @api private
       def counters = [@accepted, @accepted - @failed, @failed, 0, 0]
 
       # @return [Integer] 1
-      # @api private
       def partition_count(topic, _timeout_ms = nil, _max_age_ms = nil)
         connect
         check({ topic:, payload: nil }, nil)
@@ -179,11 +165,9 @@ module Penstock
       end
 
       # @return [Array(nil, Integer, Array)] no cluster, no controller and no brokers, see {Native::Client}
-      # @api private
       def brokers(_timeout_ms) = connect && [nil, -1, []]
 
       # @return [:configured, :open, :closed]
-      # @api private
       def state
         return :closed if @closed
 
@@ -191,44 +175,39 @@ module Penstock
       end
 
       # @return [WaitTimeoutError]
-      # @api private
       def timeout_error(text, topic) = @failure.build(WaitTimeoutError, :timed_out, text, topic:)
 
       # @return [nil] there is none, whatever is made to fail
-      # @api private
       def fatal_error = nil
 
       # @return [Boolean]
-      # @api private
       def transactional? = @transactional
 
       # @return [Boolean]
-      # @api private
       def idempotent? = @idempotent
 
-      # @api private
+      # Called by the producer.
       def init_transactions(_timeout_ms = nil)
         connect
         transaction_step("initialize transactions", nil, :ready)
       end
 
-      # @api private
+      # Called by the producer.
       def begin_transaction(_timeout_ms = nil)
         transaction_step("begin a transaction", :ready, :running) { transaction_begun }
       end
 
       # @raise [Error] abortable, if a message of the transaction failed
-      # @api private
       def commit_transaction(_timeout_ms = nil)
         transaction_step("commit", :running, :ready) { transaction_ended(true) }
       end
 
-      # @api private
+      # Called by the producer.
       def abort_transaction(_timeout_ms = nil)
         transaction_step("abort", %i[running failed], :ready) { transaction_ended(false) }
       end
 
-      # @api private
+      # Called by the producer.
       def send_offsets_to_transaction(_offsets, _group, _timeout_ms = nil)
         transaction_step("commit offsets", :running, :running)
       end

@@ -54,7 +54,7 @@ module Penstock
       def self.checked(wanted)
         return wanted if wanted.is_a?(Error) || CODES.key?(wanted)
 
-        hint = Config.hint(wanted, CODES.keys) if wanted.is_a?(Symbol)
+        hint = Suggestion.hint(wanted, CODES.keys) if wanted.is_a?(Symbol)
         raise ArgumentError, "a message cannot be made to fail with #{wanted.inspect}#{hint}: give a Penstock::Error, or a " \
                              "code such as :msg_timed_out (Penstock::Clients::Failure::CODES has them all)"
       end

@@ -14,7 +14,7 @@ module Penstock
       # @return [Boolean] whether all were delivered; never blocks
       def self.await_all(handles, _timeout_ms = nil) = handles.all?(&:delivered?)
 
-      # @api private
+      # Penstock makes them.
       def initialize(report)
         @report = report
         freeze

@@ -1,0 +1,195 @@
+# frozen_string_literal: true
+
+module Penstock
+  class Producer
+    # Ends a producer: for good ({Producer#close}), or until the next message ({Producer#disconnect}).
+    # @api private
+    class Closer
+      AFTERMATH = 0.3 # seconds
+      private_constant :AFTERMATH
+
+      # @param internals [Internals]
+      def initialize(internals)
+        @internals = internals
+        # Threads that close hold it, and no others.
+        @lock = Mutex.new
+        @thread = nil # the one that is closing
+        @telling = nil # the one that runs listeners meanwhile, when a trap waits
+        @report = nil
+      end
+
+      # @return [Boolean] whether a thread is closing just now
+      def closing? = !@thread.nil?
+
+      # @return [Numeric] seconds
+      def default_timeout = config ? config.close_timeout / 1000.0 : 0
+
+      # See {Producer#close}.
+      # @return [CloseReport]
+      def close(timeout)
+        timeout = Seconds.of(timeout)
+        trapped = SignalTrap.here?
+        refuse_inside_transaction unless trapped
+        return @report if @report
+        return report_so_far if [@thread, @telling].include?(Thread.current) # a listener of what happens while closing
+
+        stuck = holds_a_lock?(trapped)
+        limit = timeout && ((timeout * 1.1) + (status.active? ? 1 : 0.1))
+        await(start(timeout && (now + timeout), stuck, trapped, listening: EventDispatcher.here?), limit)
+      end
+
+      # See {Producer#disconnect}.
+      # @return [Boolean]
+      def disconnect
+        SignalTrap.refuse("disconnecting")
+        return false unless disconnectable? && transactions.lock.acquire(0)
+
+        begin
+          notifier.timed("producer.disconnecting")
+          status.disconnecting!
+          notifier.timed("producer.disconnected") { connections.each { |connection| connection.give_up(config.close_timeout) } }
+          true
+        ensure
+          status.disconnected! if status.disconnecting? # not when another thread has connected anew
+          transactions.lock.release
+        end
+      end
+
+      # See {Producer#disconnectable?}.
+      def disconnectable? = status.connected? && buffer.messages.empty? && !transactions.lock.taken?
+
+      # @return [String]
+      def inspect = "#<#{self.class} #{status}>"
+
+      private
+
+      def config = @internals.config
+      def status = @internals.status
+      def notifier = @internals.notifier
+      def buffer = @internals.buffer
+      def transactions = @internals.transactions
+      def connections = @internals.variants.connections
+
+      def refuse_inside_transaction
+        return unless transactions.running?
+
+        raise ProducerTransactionalCloseAttemptError,
+              "close inside the producer's own transaction; leave the block first [producer #{@internals.id}]"
+      end
+
+      # Nobody who is interrupted in the wait leaves it half done: it goes on on this thread. The lock is only ever held by
+      # such threads, so a trap may wait for one of them.
+      def start(deadline, stuck, trapped, listening:)
+        Thread.new do
+          Thread.current.name = "penstock.closing"
+          @lock.synchronize do
+            @thread = Thread.current
+            @report ||= telling_apart(trapped) { close_everything(deadline, stuck, listening:) }
+          end
+        rescue Exception => e # rubocop:disable Lint/RescueException -- raised where it is waited for
+          e
+        ensure
+          @thread = nil
+        end
+      end
+
+      def await(thread, limit)
+        return @report || report_so_far unless thread.join(limit)
+        raise thread.value if thread.value.is_a?(Exception)
+
+        thread.value
+      end
+
+      def report_so_far = CloseReport.new(0, 0, 0, @internals.queue_size, buffer.unsent_count).freeze
+
+      # What a trap has interrupted may hold any lock, such as a logger's that a listener needs. So listeners are told on a
+      # thread of their own, and waited for no longer than one may take; they go on when the trap has ended.
+      def telling_apart(trapped)
+        return yield unless trapped
+
+        deferred = Thread::Queue.new
+        telling = @telling = Thread.new do
+          Thread.current.name = "penstock.closing"
+          while (event = deferred.pop)
+            event.call
+          end
+        end
+        begin
+          notifier.defer_here(deferred)
+          @report = yield
+        ensure
+          deferred.close
+          telling.join(config ? config.listener_budget / 1000.0 : 0)
+        end
+      end
+
+      # @param stuck [Boolean] who waits for us is who we would have to wait for: a trap, another fiber, a listener
+      # @param listening [Boolean] who waits for us is a listener, of this producer or of one whose close waits for it
+      def close_everything(deadline, stuck, listening:)
+        if status.initial?
+          status.closed!
+          return CloseReport.new(0, 0, 0, 0).freeze
+        end
+
+        flushing = flush_buffer_until(deadline) unless stuck
+        notifier.timed("producer.closed") do
+          notifier.timed("producer.closing")
+          take_no_more(deadline, stuck)
+          parts = close_connections(deadline)
+          await_flushes(flushing, stuck)
+          @internals.events.await_told(deadline) unless stuck || listening
+          status.closed!
+          notifier.apart { IdleDisconnector.forget(@internals) }
+          CloseReport.new(*parts.first(4), buffer.unsent_count, parts[4]).freeze
+        end
+      end
+
+      def take_no_more(deadline, stuck)
+        waited = @internals.transactional? && !stuck && transactions.lock.acquire(deadline && [deadline - now, 0].max)
+        status.closing!
+        connections.each { |connection| connection.slot&.close }
+        transactions.lock.release if waited
+      end
+
+      def close_connections(deadline)
+        parts = connections.filter_map { |connection| connection.close(deadline && [(deadline - now) * 1000, 0].max) }
+        parts.reduce([0] * 5) { |sums, part| sums.zip(part).map { |sum, count| sum + count } }
+      end
+
+      # Only hands them over: closing waits for the verdicts. In a thread of its own, as a transaction would wait for the
+      # cluster longer than we may. What is not taken comes back into the buffer.
+      # @return [Thread, nil]
+      def flush_buffer_until(deadline)
+        return if buffer.messages.empty?
+
+        deferred = notifier.deferred_here
+        flush = Thread.new do
+          notifier.defer_here(deferred) if deferred
+          @internals.producer.flush_async
+        rescue Error
+          nil # listeners of error.occurred know; the report says how many
+        rescue StandardError => e # the middleware's
+          notifier.instrument("error.occurred") do
+            { type: "messages.produce_many_async", error: e, messages: buffer.messages }
+          end
+        end
+        flush.join(deadline && [deadline - now, 0.1].max)
+        flush
+      end
+
+      # Those that still wait for room or for their turn are refused now, and put their messages back. What waits for us
+      # cannot.
+      def await_flushes(flush, stuck)
+        flush&.join(AFTERMATH) or flush&.kill&.join
+        buffer.await_flush(AFTERMATH) unless stuck
+      end
+
+      # @return [Boolean] whether this thread has what closing would wait for
+      def holds_a_lock?(trapped)
+        transactions.lock.hopeless?(trapped) || buffer.hopeless?(trapped) || connections.any?(&:connecting_here?)
+      end
+
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+  end
+end

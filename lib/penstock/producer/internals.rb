@@ -1,0 +1,255 @@
+# frozen_string_literal: true
+
+module Penstock
+  class Producer
+    # What a producer consists of, for its parts and for the rest of the library: {Producer} is what users see of it. Each part
+    # has its own state, and reaches the others through this.
+    # @api private
+    class Internals
+      # @return [Producer] whose they are
+      attr_reader :producer
+      # @return [Config, nil] frozen; nil before {#setup}
+      attr_reader :config
+      # @return [Status]
+      attr_reader :status
+      # @return [Tags]
+      attr_reader :tags
+      # @return [Monitor]
+      attr_reader :monitor
+      # @return [Middleware]
+      attr_reader :middleware
+      # @return [Poller, nil] who serves it; nil before {#setup}
+      attr_reader :poller
+      # @return [Native::EventSource, nil] nil before {#setup}
+      attr_reader :events
+
+      # @return [Notifier]
+      attr_reader :notifier
+      # @return [Variants]
+      attr_reader :variants
+      # @return [TransactionRunner]
+      attr_reader :transactions
+      # @return [Publisher]
+      attr_reader :publisher
+      # @return [Buffer]
+      attr_reader :buffer
+      # @return [Statistics]
+      attr_reader :statistics
+      # @return [Metrics]
+      attr_reader :metrics
+      # @return [RactorHandles]
+      attr_reader :ractor_handles
+      # @return [Credentials]
+      attr_reader :credentials
+      # @return [Closer]
+      attr_reader :closer
+
+      # @param producer [Producer]
+      def initialize(producer)
+        RactorHandles.refuse_other_ractors
+        @producer = producer
+        @status = Status.new.extend(StatusChanges)
+        @tags = Tags.new
+        @monitor = Monitor.new.tap { |monitor| monitor.__send__(:producer=, self) }
+        @middleware = Middleware.new
+        @config = @poller = @events = nil
+        @transactional = @idempotent = false
+        make_parts
+      end
+
+      # To be called when the producer has them.
+      def announce
+        ProducerRegistry.remember(self)
+        @notifier.tell_everybody("producer.created", nil)
+      end
+
+      # See {Producer#setup}.
+      def setup
+        raise ProducerClosedError, "the producer was closed before it was configured" if config.nil? && closed?
+        raise ProducerAlreadyConfiguredError, "the producer is configured already [producer #{id}]" unless status.initial?
+
+        config = Config.new
+        yield config
+        config.__send__(:finish)
+        @monitor = config.monitor || @monitor
+        @middleware = config.middleware || @middleware
+        @config = config
+        @events = Native::EventSource.new(@producer, config)
+        @poller = made_poller(config.polling)
+        probe = build_client(config.kafka) # finds what is wrong with the settings
+        @transactional = probe.transactional?
+        @publisher.configure(config.serializer && Serializer.new(config.serializer, id))
+        @idempotent = probe.idempotent?
+        @events.refresh
+        status.configured!
+        @notifier.tell_everybody("producer.configured", id, config:)
+      end
+
+      # @return [String, nil]
+      def id = config&.id
+
+      # @return [Boolean] whether it has a transactional.id
+      def transactional? = @transactional
+
+      # @return [Boolean] whether librdkafka removes the duplicates that sending again makes
+      def idempotent? = @idempotent
+
+      # @return [Boolean] whether it is closing or closed
+      def closed? = status.closing? || status.closed?
+
+      # See {Producer#client}.
+      def client
+        check_usable
+        @variants.connection.use
+      end
+
+      # See {Producer#with}.
+      def with(max_wait_timeout, topic_config)
+        check_usable
+        SignalTrap.refuse("making a variant")
+        @variants.make(max_wait_timeout, topic_config)
+      end
+
+      # See {Producer#current_variant}.
+      def current_variant
+        check_usable unless config
+        @variants.current
+      end
+
+      # @return [Float, nil] seconds
+      def default_flush_timeout = config&.max_wait_timeout && (config.max_wait_timeout / 1000.0)
+
+      # See {Producer#flush}.
+      def flush(timeout)
+        check_usable
+        timeout = Seconds.of(timeout)
+        deadline = timeout && (now + timeout)
+        @variants.connections.flat_map(&:clients).each do |client|
+          next if flushed?(client, deadline && [(deadline - now) * 1000, 0].max)
+
+          raise client.timeout_error("no verdict after #{timeout} s for #{Text.count(queue_size, "message")}", nil)
+        end
+        true
+      end
+
+      # See {Producer#purge}.
+      def purge
+        check_usable
+        dropped = []
+        @notifier.timed("buffer.purged", messages: dropped) { dropped.concat(@buffer.take) }
+        @variants.clients.sum { |client| unless_given_up(0) { client.purge } }
+      end
+
+      # See {Producer#queue_size}.
+      def queue_size = status.initial? ? 0 : @variants.connections.sum(&:queue_size)
+
+      # See {Producer#partition_count}.
+      def partition_count(topic)
+        asked = client
+        asked.partition_count(topic.is_a?(Symbol) ? topic.name : topic, 5_000, 30_000)
+      rescue ProducerClosedError
+        retry unless asked.nil? || @variants.connection.client.equal?(asked) # a disconnect came in between
+        raise
+      end
+
+      # @return [Native::Client] or what stands in for it
+      def build_client(kafka)
+        stand_in = config.deliver ? config.client_class : Clients::Dummy
+        return stand_in.new(config, monitor).tap { |client| client.producer = @producer } if stand_in
+
+        Native::Client.new(id, kafka, poller, config.logger, *Native::Client.settings_of(config)).tap do |client|
+          client.event_source = @events
+          client.token_refresher = Native::TokenRefresher.new(@producer, :producer_id) if config.oauth.token_provider_listener
+        end
+      end
+
+      # @raise [ProducerNotConfiguredError, ProducerClosedError] it takes nothing
+      def check_usable
+        return if @status.active?
+        raise ProducerNotConfiguredError, "the producer has no configuration yet: call setup" if @status.initial?
+
+        raise ProducerClosedError.new("the producer is closed [producer #{id}]", producer_id: id)
+      end
+
+      # To be called when a client is in use.
+      def connected
+        status.connected!
+        @statistics.refresh
+        IdleDisconnector.watch(self, config.idle_disconnect_timeout) if config.idle_disconnect_timeout.positive?
+        @notifier.instrument("poller.producer_registered") { {} }
+        @notifier.instrument("producer.connected") { { caller: @producer } }
+      end
+
+      # To be called when somebody has begun to listen, or has stopped.
+      def listeners_changed
+        return unless @events
+
+        @events.refresh
+        @ractor_handles.refresh
+        @statistics.listeners_changed
+      end
+
+      # In a forked child. What has a transactional.id stays known as the parent's, to be refused.
+      def leave_to_parent
+        @variants.connections.each(&:leave_to_parent) unless @transactional
+      end
+
+      # @return [Integer] messages that its clients have taken so far
+      def accepted_count = @variants.clients.sum { |client| client.counters[0] }
+
+      # @return [CounterSnapshot] what it has done in this process
+      def totals = @metrics.totals
+
+      # @return [CounterSnapshot] the part of it that was done by connections that have ended
+      def past_totals = @metrics.past_totals
+
+      # @return [Boolean] whether the next use has to connect
+      def without_client? = @variants.connections.none?(&:client)
+
+      # @return [Boolean] whether it is closed, and all its messages have their verdicts: then nothing is counted any more
+      def over? = status.closed? && queue_size.zero?
+
+      # @return [String] without what may be secret, or long
+      def inspect = "#<#{self.class} #{id && Text.printable(id)}>"
+
+      private
+
+      def make_parts
+        @notifier = Notifier.new(self)
+        @closer = Closer.new(self)
+        @variants = Variants.new(self)
+        @transactions = TransactionRunner.new(self)
+        @publisher = Publisher.new(self)
+        @buffer = Buffer.new(self)
+        @statistics = Statistics.new(self)
+        @metrics = Metrics.new(self)
+        @ractor_handles = RactorHandles.new(self)
+        @credentials = Credentials.new(self)
+      end
+
+      # @return [Poller] the one that was given, or that the mode implies
+      def made_poller(polling)
+        return polling.poller || Poller.instance if polling.mode == :fd
+
+        Poller.new
+      end
+
+      # A client that was given up meanwhile delivers what it has: closing it again waits for that.
+      def flushed?(client, timeout_ms)
+        client.flush(timeout_ms)
+      rescue ProducerClosedError
+        check_usable
+        client.close(timeout_ms)[3].zero?
+      end
+
+      def unless_given_up(otherwise)
+        yield
+      rescue ProducerClosedError
+        check_usable
+        otherwise
+      end
+
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+  end
+end

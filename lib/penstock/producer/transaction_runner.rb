@@ -1,0 +1,274 @@
+# frozen_string_literal: true
+
+module Penstock
+  class Producer
+    # Runs a producer's transactions over its client's calls: one at a time, of any fiber. See {Producer#transaction}.
+    # @api private
+    class TransactionRunner
+      # @param internals [Internals]
+      def initialize(internals)
+        @internals = internals
+        @lock = TransactionLock.new
+        @staged = nil # the client that has begun one
+        @stage = nil # how far it is: nil, :beginning, :open, :committing, or :undecided, after a commit whose end nobody knows
+        @handed_over = nil # handles of the running one, where somebody wants to know what is purged
+        @late_commit = nil # the fiber whose commit was interrupted, and has gone through all the same
+      end
+
+      # @return [TransactionLock] the running transaction has it
+      attr_reader :lock
+
+      # @return [Boolean] whether this fiber is inside a transaction
+      def running? = @internals.transactional? && @lock.owned?
+
+      # @return [Object, nil] the block's value; nil after {AbortTransaction}
+      def run(&block)
+        @internals.check_usable
+        unless @internals.transactional?
+          raise ProducerNotTransactionalError, "config.kafka has no transactional.id [producer #{@internals.id}]"
+        end
+        raise LocalJumpError, "a transaction needs a block" unless block
+        return without_leaving_early(&block) if running?
+
+        @lock.synchronize { notifier.timed("transaction.finished") { run_alone(&block) } }
+      end
+
+      # Runs the block in a transaction, if the producer's messages need one.
+      def around_message(&block) = @internals.transactional? && !running? ? run(&block) : yield
+
+      # See {Producer#transaction_mark_as_consumed}.
+      def mark_as_consumed(consumer, message, offset_metadata)
+        @internals.check_usable
+        raise TransactionRequiredError, "offsets are marked inside a transaction [producer #{@internals.id}]" unless running?
+
+        unless consumer.is_a?(Consumer)
+          raise TransactionalOffsetInvalidError, "the offsets of a Penstock::Consumer can be marked, not of #{consumer.class}"
+        end
+
+        place = place_of(message)
+        unless offset_metadata.nil? || offset_metadata.is_a?(String)
+          raise TransactionalOffsetInvalidError, "offset_metadata is a String or nil, not #{offset_metadata.class}"
+        end
+
+        notifier.timed("transaction.marked_as_consumed", message:, offset_metadata:) do
+          offsets = [[place[0], place[1], place[2] + 1, offset_metadata]]
+          client = connection.use
+          command("store_offset") { client.send_offsets_to_transaction(offsets, consumer, nil) }
+          nil
+        end
+      end
+
+      # Makes a new client ready for transactions: in `config.max_wait_timeout`, all attempts together.
+      def prepare(client)
+        limit = @internals.config.max_wait_timeout
+        deadline = limit && (now + (limit / 1000.0))
+        command("init", deadline) { client.init_transactions(deadline && [(deadline - now) * 1000, 0].max.ceil) }
+      end
+
+      # @param handles [DeliveryHandle, Array<DeliveryHandle>] of what was sent in the running transaction
+      def sent(handles) = @handed_over&.concat([*handles])
+
+      # Forgets that a commit which was interrupted went through.
+      def forget_late_commit = @late_commit = nil
+
+      # @return [Boolean] whether the commit of this fiber was interrupted, and has gone through
+      def late_commit? = @late_commit.equal?(Fiber.current)
+
+      # @return [String]
+      def inspect = "#<#{self.class} #{@stage.inspect}>"
+
+      private
+
+      def connection = @internals.variants.own
+
+      def notifier = @internals.notifier
+
+      def place_of(message)
+        place = %i[topic partition offset].map { |name| message.public_send(name) if message.respond_to?(name) }
+        return place if place[0].is_a?(String) && place.drop(1).all? { |number| number.is_a?(Integer) && !number.negative? }
+
+        refuse_place(message)
+      rescue ArgumentError # it has methods of these names that are something else, as String#partition
+        refuse_place(message)
+      end
+
+      def refuse_place(message)
+        raise TransactionalOffsetInvalidError, "a consumed message has topic, partition and offset; this is #{message.inspect}"
+      end
+
+      def refuse_inherited
+        return unless connection.inherited?
+
+        raise ForkedError, "the producer was used before this process was forked; make one with another transactional.id here " \
+                           "[producer #{@internals.id}]"
+      end
+
+      # The instance variables belong to the thread that has the lock. What an interrupt leaves behind there, because it comes
+      # twice, the next transaction sees to.
+      def run_alone(&block)
+        client = client_without_transaction
+        open_transaction(client)
+        @handed_over = [] if @internals.monitor.listening?("message.purged")
+        value = without_leaving_early(&block)
+        commit(client)
+        value
+      rescue AbortTransaction
+        roll_back(client)
+        nil
+      ensure
+        roll_back_quietly(client) unless client.nil? || @stage.nil? || @stage == :undecided
+        tell_of_purged
+      end
+
+      def client_without_transaction
+        refuse_inherited
+        client = connection.use
+        roll_back_quietly(client) if @stage && @staged.equal?(client)
+        @stage = nil
+        client
+      end
+
+      def open_transaction(client)
+        @staged = client
+        @stage = :beginning
+        notifier.timed("transaction.started") do
+          command("begin") { client.begin_transaction }
+          @stage = :open
+        end
+      rescue TransactionError => e
+        @stage = nil
+        reload_after(client, e)
+        raise
+      end
+
+      # Neither returned nor raised is what return, break and throw have in common; and the end of the thread, which nobody
+      # may stop by raising something.
+      def without_leaving_early
+        returned = raised = false
+        value = yield
+        returned = true
+        value
+      rescue Exception # rubocop:disable Lint/RescueException -- whatever it is
+        raised = true
+        raise
+      ensure
+        unless returned || raised || Thread.current.status == "aborting"
+          raise EarlyTransactionExitNotAllowedError,
+                "a transaction's block was left by return, break or throw (Timeout.timeout without an error class throws, " \
+                "too); use next, or raise Penstock::AbortTransaction"
+        end
+      end
+
+      def commit(client)
+        refuse_inherited
+        @stage = :committing
+        notifier.timed("transaction.committed") do
+          command("commit") { client.commit_transaction(nil) }
+          @stage = nil
+          connection.proven
+        end
+      rescue TransactionError => e
+        unless e.abortable?
+          @stage = e.fatal? ? nil : :undecided
+          reload_after(client, e)
+        end
+        raise
+      end
+
+      # @raise [TransactionError] it could not be aborted
+      def roll_back(client)
+        notifier.timed("transaction.aborted") do
+          command("abort") { client.abort_transaction(nil) }
+          @stage = nil
+        end
+      rescue TransactionCommittedError # the commit that was interrupted has gone through
+        raise if @stage == :open
+
+        @stage = nil
+        @late_commit = Fiber.current
+        notifier.timed("transaction.committed") { nil }
+      rescue TransactionError => e
+        @stage = e.fatal? ? nil : :undecided
+        reload_after(client, e)
+        raise
+      end
+
+      # For when the caller gets another error, or none because its thread ends; listeners know of what comes up here. A
+      # client that was closed meanwhile has seen to its transaction itself.
+      def roll_back_quietly(client)
+        return if connection.inherited? # it is the parent's
+        return undo_begin(client) if @stage == :beginning
+
+        roll_back(client)
+      rescue TransactionError, ProducerClosedError
+        nil
+      end
+
+      # It may have begun, or not.
+      def undo_begin(client)
+        client.abort_transaction(nil)
+      rescue TransactionError
+        nil # it had not; or the client is lost, which its next use tells
+      ensure
+        @stage = nil
+      end
+
+      # To listeners that want to know what an abort has dropped.
+      def tell_of_purged
+        handles = @handed_over or return
+        @handed_over = nil
+        return if connection.inherited? # they are the parent's
+
+        handles.each do |handle|
+          report = handle.report
+          next unless report && %i[purge_queue purge_inflight].include?(report.error&.code)
+
+          notifier.instrument("message.purged") do
+            { type: "librdkafka.dispatch_error", error: report.error, topic: report.topic, partition: report.partition,
+              offset: report.offset, delivery_report: report, label: report.label, caller: @internals.producer }
+          end
+        end
+      end
+
+      # Repeats what the cluster asks to repeat, until the deadline at most.
+      def command(name, deadline = nil)
+        attempt = 1
+        begin
+          yield
+        rescue TransactionCommittedError
+          raise # an answer
+        rescue TransactionError => e
+          pause = @internals.config.wait_backoff_on_transaction_command * attempt / 1000.0
+          again = again?(e, attempt) && (deadline.nil? || now + pause < deadline)
+          notifier.instrument("error.occurred") do
+            { type: "transaction.#{name}", error: e, caller: @internals.producer, retry: again, attempt: }
+          end
+          raise unless again
+
+          sleep(pause)
+          attempt += 1
+          retry
+        end
+      end
+
+      # @return [Boolean] not after config.unreachable_timeout without any broker: that was long enough
+      def again?(error, attempt)
+        error.retriable? && !error.fatal? && attempt < @internals.config.max_attempts_on_transaction_command &&
+          error.code != :all_brokers_down
+      end
+
+      # A client whose transaction is in no known state, or that cannot go on at all, makes room for a new one; that one's
+      # first request has the cluster abort what the old one left.
+      def reload_after(client, error)
+        config = @internals.config
+        return unless config.reload_on_transaction_fatal_error
+        return if config.non_reloadable_errors.include?((client.fatal_error || error).code)
+
+        connection.replace(client, error, limit: config.max_attempts_on_transaction_fatal_error,
+                                          backoff_ms: config.wait_backoff_on_transaction_fatal_error)
+      end
+
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+  end
+end

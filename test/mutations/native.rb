@@ -47,6 +47,10 @@ Mutation.define "native: waiters are unlinked under their lock",
                 to: "wake_satisfied(struct ps_completion *completion)\n{\n    pthread_mutex_trylock",
                 **races
 
+Mutation.define "native: an object without its struct raises",
+                file: "ext/penstock/ruby/penstock.h", from: "    if (!data) penstock_raise_uninitialized(object);\n",
+                test: "test/misuse_test.rb", only: "test_a_delivery_handle_without_a_message_raises_a_type_error"
+
 Mutation.define "native: a client's last error has a lock",
                 file: "ext/penstock/core/client/client.c",
                 from: "last_error(struct ps_client *client, char *text, size_t size)\n{\n",

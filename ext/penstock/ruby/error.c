@@ -65,6 +65,11 @@ void penstock_raise_closed(const struct ps_client *client)
     penstock_raise(penstock_consumer_closed_error, &context, "the consumer is closed");
 }
 
+void penstock_raise_uninitialized(VALUE object)
+{
+    rb_raise(rb_eTypeError, "uninitialized %" PRIsVALUE, rb_obj_class(object));
+}
+
 VALUE penstock_refused_error_class(enum ps_refused kind)
 {
     switch (kind) {

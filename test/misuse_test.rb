@@ -140,6 +140,28 @@ class MisuseTest < PenstockTest
     end
   end
 
+  WITHOUT_MESSAGE = <<~'RUBY'
+    servers, topic = ARGV
+    producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": servers } }
+    times = 0
+    time = Object.new
+    time.define_singleton_method(:is_a?) { |type| type == Time || super(type) }
+    time.define_singleton_method(:to_time) { Time.now.tap { producer.disconnect if (times += 1) == 1 } }
+    GC.disable
+    producer.shareable.produce_sync(topic:, payload: "x", timestamp: time)
+    shareable = producer.shareable
+    handles = ObjectSpace.each_object(Penstock::DeliveryHandle).to_a
+    calls = %i[inspect pending? topic label error report delivered? as_json wait].map { |name| name.to_proc }
+    calls << ->(handle) { Penstock::DeliveryHandle.await_all([handle], 0) } << ->(handle) { shareable.send(:renew, handle) }
+    raised = ->(handle, call) { (call.call(handle) and false) rescue $!.message == "uninitialized Penstock::DeliveryHandle" }
+    p handles.map { |handle| calls.count { |call| raised.(handle, call) } }.sort, calls.size
+  RUBY
+
+  # The client goes away after the handle was made, and before the handle gets its message: the heap keeps such a handle.
+  def test_a_delivery_handle_without_a_message_raises_a_type_error
+    assert_equal "[0, 11]\n11\n", ruby!(WITHOUT_MESSAGE, cluster.bootstrap_servers, topic)
+  end
+
   # ---- the parent process's ----
 
   # A producer, its variant and a pool begin anew in a child; a poller has a thread of its own there.

@@ -197,7 +197,7 @@ class ProducerRecoveryTest < TransactionTestCase
       errors = in_8_threads { |i| 2.times { |j| producer.produce_sync(topic: name, payload: "#{i}-#{j}") } }
       assert_same failed, breaking.value
       assert_empty errors.compact
-      assert_equal [["error.occurred", code, 1], ["producer.reload", :purge_queue, 1]],
+      assert_equal [["error.occurred", code, 1], ["producer.reload", code, 1]],
                    taken(reloads).map { |event| [event.id, event[:error].code, event[:attempt]] }
       refute_same failed, producer.client
       assert_equal (0..7).flat_map { |i| ["#{i}-0", "#{i}-1"] }, stored(name, partitions: 4).map(&:payload).sort
@@ -214,7 +214,7 @@ class ProducerRecoveryTest < TransactionTestCase
             -> { producer.produce_many_sync([{ topic: name, payload: "x" }]) }]
     3.times do
       in_8_threads { |i| ways[i % 3].call }.each do |error|
-        assert_kind_of Penstock::ProduceError, error
+        assert_instance_of Penstock::ProducerFencedError, error
         assert_equal [:fenced, true], [error.code, error.fatal?]
         assert_match(/for a test.*taken over; this one must not go on/, error.message)
       end
@@ -478,6 +478,72 @@ class ProducerRecoveryTest < TransactionTestCase
       assert_match(/taken over; this one must not go on/, error.message)
     end
     assert_empty taken(seen)
+  end
+
+  # What was in the queue, what is sent later, in each way, and the transaction itself.
+  def test_every_call_on_a_fenced_producer_raises_that_it_is_fenced
+    producer = transactional("linger.ms": 60_000)
+    message = { topic: topic, payload: "x", partition: 0 }
+    producer.transaction { nil }
+    purged = events(producer, "message.purged")
+    failed = Thread::Queue.new
+    producer.monitor.subscribe("error.occurred") { |event| failed << event if event[:type] == "librdkafka.dispatch_error" }
+    handles = nil
+    fence = lambda do |&use|
+      producer.transaction do
+        handles ||= producer.produce_many_async([message] * 3)
+        break_down(producer, :fenced) unless producer.client.fatal_error
+        use.call
+      end
+    end
+    ways = [-> { handles[0].wait }, -> { producer.produce_sync(message) }, -> { producer.produce_async(message) },
+            -> { producer.produce_many_sync([message]) }, -> { producer.produce_many_async([message]) }, -> {}]
+    errors = ways.map { |way| assert_raises(Penstock::ProducerFencedError) { fence.call(&way) } }
+    [*errors, *handles.map(&:error), *handles.map { |handle| handle.report.error }, producer.client.fatal_error].each do |error|
+      assert_fenced(error)
+    end
+    assert_match(/not delivered and is not in the topic/, handles[0].error.message)
+    assert_fenced(Array.new(3) { failed.pop[:error] }.last)
+    assert_empty taken(purged)
+  end
+
+  # The batch is in the queue when another producer takes over.
+  def test_a_batch_that_waits_when_its_producer_is_fenced_raises_that_it_is_fenced
+    producer = transactional("linger.ms": 60_000)
+    name = topic
+    client = producer.client
+    fencing = quiet_thread { eventually { client.queue_size == 3 } && break_down(producer, :fenced) }
+    assert_fenced(assert_raises(Penstock::ProducerFencedError) do
+      producer.transaction { producer.produce_many_sync([{ topic: name, payload: "x" }] * 3) }
+    end)
+    fencing.join
+  end
+
+  def assert_fenced(error)
+    assert_instance_of Penstock::ProducerFencedError, error
+    assert_kind_of Penstock::TransactionError, error
+    assert_equal [:fenced, true, false, false], [error.code, error.fatal?, error.retriable?, error.abortable?]
+    assert_match(/taken over; this one must not go on\. Do not send again from here/, error.message)
+    refute_match(/purged|send it again/i, error.message)
+  end
+
+  # The idempotent producer's queue: nobody sends it again where the program does not allow a new client.
+  def test_a_message_that_a_fatal_error_kept_from_being_sent_fails_with_that_error
+    producer = impatient("linger.ms": 60_000) { |config| config.reload_on_idempotent_fatal_error = false }
+    handle = producer.produce_async(topic: topic, payload: "x")
+    break_down(producer)
+    error = assert_raises(Penstock::DeliveryError) { handle.wait(max_wait_timeout_ms: 10_000) }
+    assert_equal [:out_of_order_sequence_number, true, true], [error.code, error.fatal?, error.retriable?]
+    assert_match(/is not in the topic \(.*for a test.*The producer met a fatal error before it sent the message/, error.message)
+    refute_match(/purged|send it again/i, error.message)
+  end
+
+  # Without a fatal error, what is dropped is said to be dropped.
+  def test_a_message_that_the_program_purges_is_still_reported_as_purged
+    producer = impatient("linger.ms": 60_000)
+    handle = producer.produce_async(topic: topic, payload: "x")
+    producer.purge
+    assert_equal [:purge_queue, false], [handle.error.code, handle.error.fatal?]
   end
 
   # Brokers have two more names for it, which need not be in `non_reloadable_errors`.

@@ -139,6 +139,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # @raise [MessageInvalidError] the message cannot be sent as it is; nothing was sent
     # @raise [QueueFullError] librdkafka's queue has no room; nothing was sent
     # @raise [DeliveryError] the verdict is a failure
+    # @raise [ProducerFencedError] another producer with the same `transactional.id` has taken over; do not send again from here
     # @raise [WaitTimeoutError] no verdict in time; the message may still be delivered
     # @raise [ProducerClosedError] nothing was sent
     def produce_sync(message) = @publisher.produce_sync(message)
@@ -163,6 +164,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # @raise [MessageInvalidError] one of them cannot be sent as it is; nothing was sent
     # @raise [ProduceManyError] at least one was not taken or not delivered; `dispatched` has the handles of those
     #   that were taken, and they have their verdicts
+    # @raise [ProducerFencedError] see {#produce_sync}
     # @raise [WaitTimeoutError] not all verdicts came in time
     def produce_many_sync(messages) = @publisher.produce_many_sync(messages)
 

@@ -805,7 +805,11 @@ static void use_client(struct ps_producer *producer, bool transactional)
         ps_producer_asked_lately(producer, text, strlen(text));
         break;
     }
-    case 4: ps_producer_fatal_error(producer, text, sizeof(text)); break;
+    case 4: {
+        struct ps_transaction_error fatal;
+        ps_producer_fatal_error(producer, &fatal);
+        break;
+    }
     case 5: ps_producer_in_flight(producer); break;
     default: {
         if (!transactional) break;
@@ -990,8 +994,8 @@ static void give_client_up(void)
 static void see_to_a_client(void)
 {
     static const struct ps_terms terms = { .payload = 1000, .total = 1000, .queue = 1000 };
-    char text[512];
-    if (slotted.producer && ps_producer_fatal_error(slotted.producer, text, sizeof(text))) give_client_up();
+    struct ps_transaction_error fatal;
+    if (slotted.producer && ps_producer_fatal_error(slotted.producer, &fatal)) give_client_up();
     if (!slotted.producer) {
         struct ps_producer_settings settings = client_settings;
         settings.idempotent = true;

@@ -47,6 +47,15 @@ Mutation.define "native: waiters are unlinked under their lock",
                 to: "wake_satisfied(struct ps_completion *completion)\n{\n    pthread_mutex_trylock",
                 **races
 
+Mutation.define "native: an object without its struct raises",
+                file: "ext/penstock/ruby/penstock.h", from: "    if (!data) penstock_raise_uninitialized(object);\n",
+                test: "test/misuse_test.rb", only: "test_a_delivery_handle_without_a_message_raises_a_type_error"
+
+Mutation.define "native: a message that a fatal error kept from being sent has that error",
+                file: "ext/penstock/core/produce/delivery.c",
+                from: "(read_fatal_error(delivery) || ", to: "(",
+                test: "test/producer_recovery_test.rb", only: "test_every_call_on_a_fenced_producer_raises_that_it_is_fenced"
+
 Mutation.define "native: a client's last error has a lock",
                 file: "ext/penstock/core/client/client.c",
                 from: "last_error(struct ps_client *client, char *text, size_t size)\n{\n",

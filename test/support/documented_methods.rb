@@ -6,9 +6,7 @@ module DocumentedMethods
 
   # Whose methods a file has. A connection pool's waiting is the gem's, and its own tests see to it.
   FILES = {
-    "producer.rb" => "Producer", "producer/delivery_handle.rb" => "DeliveryHandle", "consumer.rb" => "Consumer",
-    "producer/publishing.rb" => "Producer", "producer/buffering.rb" => "Producer", "producer/transactions.rb" => "Producer",
-    "producer/closing.rb" => "Producer"
+    "producer.rb" => "Producer", "producer/delivery_handle.rb" => "DeliveryHandle", "consumer.rb" => "Consumer"
   }.freeze
 
   BLOCKS = /\bBlocks(?::| like)/

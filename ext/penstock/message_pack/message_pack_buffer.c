@@ -47,7 +47,7 @@ static const rb_data_type_t buffer_type = {
 
 struct penstock_buffer *penstock_buffer_get(VALUE self)
 {
-    struct penstock_buffer *buffer = rb_check_typeddata(self, &buffer_type);
+    struct penstock_buffer *buffer = penstock_data(self, &buffer_type);
     penstock_buffer_settle(buffer);
     return buffer;
 }

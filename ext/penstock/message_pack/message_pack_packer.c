@@ -49,7 +49,7 @@ static const rb_data_type_t packer_type = {
 static struct penstock_packer *packer_get(VALUE self)
 {
     struct penstock_packer *packer = RTYPEDDATA_DATA(self); /* of a Packer, as its methods are for no other */
-    if (!packer->bytes) rb_raise(rb_eArgError, "the Packer has not been initialized");
+    if (!packer || !packer->bytes) rb_raise(rb_eArgError, "the Packer has not been initialized");
     penstock_buffer_settle(packer->bytes);
     return packer;
 }
@@ -108,7 +108,7 @@ VALUE penstock_packer_take(struct penstock_packer *packer)
 
 static VALUE initialize(int argc, const VALUE *argv, VALUE self, VALUE registry)
 {
-    struct penstock_packer *packer = rb_check_typeddata(self, &packer_type);
+    struct penstock_packer *packer = penstock_data(self, &packer_type);
     VALUE io, given;
     penstock_io_and_options(argc, argv, &io, &given);
     struct penstock_mp_options options = penstock_mp_options(given, PENSTOCK_MP_PACK | PENSTOCK_MP_BUFFER);

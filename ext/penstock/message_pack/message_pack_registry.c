@@ -65,7 +65,7 @@ static const rb_data_type_t registry_type = {
 
 const struct penstock_registry *penstock_registry_get(VALUE registry)
 {
-    return rb_check_typeddata(registry, &registry_type);
+    return penstock_data(registry, &registry_type);
 }
 
 /* ---- making one: Ruby has checked what it gives ---- */

@@ -75,7 +75,7 @@ static const rb_data_type_t unpacker_type = {
 
 static struct unpacker *unpacker_get(VALUE self)
 {
-    struct unpacker *unpacker = rb_check_typeddata(self, &unpacker_type);
+    struct unpacker *unpacker = penstock_data(self, &unpacker_type);
     if (!unpacker->bytes) rb_raise(rb_eArgError, "the Unpacker has not been initialized");
     return unpacker;
 }
@@ -104,7 +104,7 @@ static void set_options(struct unpacker *unpacker, const struct penstock_mp_opti
 
 static void set_up(VALUE self, VALUE io, VALUE registry, const struct penstock_mp_options *options)
 {
-    struct unpacker *unpacker = rb_check_typeddata(self, &unpacker_type);
+    struct unpacker *unpacker = penstock_data(self, &unpacker_type);
     if (unpacker->bytes) rb_raise(rb_eRuntimeError, "an Unpacker is initialized once"); /* its buffer may be in use */
     penstock_registry_get(registry);
     set_options(unpacker, options);

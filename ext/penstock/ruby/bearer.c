@@ -35,7 +35,7 @@ VALUE penstock_bearer_new(struct ps_client *client)
 
 static struct ps_client *bearer_open(VALUE self)
 {
-    struct ps_client *client = rb_check_typeddata(self, &bearer_type);
+    struct ps_client *client = penstock_data(self, &bearer_type);
     if (ps_client_inherited(client))
         penstock_raise(penstock_forked_error, &penstock_no_context, "the tokens are for a client of the parent process");
     return client;

@@ -92,16 +92,16 @@ static struct ps_producer *renew(struct client_object *object, struct ps_produce
 
 static struct ps_producer *client_get(VALUE self)
 {
-    struct client_object *object = rb_check_typeddata(self, &client_type);
+    struct client_object *object = penstock_data(self, &client_type);
     struct ps_producer *producer = atomic_load(&object->producer);
-    if (!producer) rb_raise(rb_eTypeError, "uninitialized %" PRIsVALUE, rb_obj_class(self));
+    if (!producer) penstock_raise_uninitialized(self);
     return ps_client_inherited(&producer->client) ? renew(object, producer) : producer;
 }
 
 /* Releases the GVL when it has to open: what was read from Ruby objects before must be read again. True: it did. */
 static bool client_open(VALUE self, struct ps_producer *producer)
 {
-    const struct client_object *object = rb_check_typeddata(self, &client_type);
+    const struct client_object *object = penstock_data(self, &client_type);
     return penstock_open(&producer->client, object->logger, object->token_refresher, object->source);
 }
 
@@ -111,7 +111,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
                                VALUE close_timeout, VALUE max_time, VALUE periodic_poll_interval, VALUE queue_full_ms,
                                VALUE drop_when_full, VALUE abort_wait, VALUE refusal_timeout, VALUE unreachable_timeout)
 {
-    struct client_object *object = rb_check_typeddata(self, &client_type);
+    struct client_object *object = penstock_data(self, &client_type);
     if (atomic_load(&object->producer)) rb_raise(rb_eTypeError, "already initialized");
     struct ps_poller *native_poller = penstock_poller_get(poller);
     StringValueCStr(id);
@@ -157,7 +157,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
 /* Before it is opened: this refresher brings its tokens. */
 static VALUE client_set_token_refresher(VALUE self, VALUE refresher)
 {
-    struct client_object *object = rb_check_typeddata(self, &client_type);
+    struct client_object *object = penstock_data(self, &client_type);
     struct ps_producer *producer = client_get(self);
     RB_OBJ_WRITE(self, &object->token_refresher, refresher);
     penstock_conf_ask_for_tokens(producer->client.conf, false, producer->settings.client.logs_to_mailbox);
@@ -192,7 +192,7 @@ struct ps_producer *penstock_client_open(VALUE self)
 
 const struct ps_terms *penstock_client_terms(VALUE self)
 {
-    const struct client_object *object = rb_check_typeddata(self, &client_type);
+    const struct client_object *object = penstock_data(self, &client_type);
     return &object->terms;
 }
 
@@ -205,7 +205,7 @@ static void parse(const struct penstock_sender *sender, struct penstock_message 
         if (!rb_ractor_shareable_p(message->label)) penstock_message_refuse_label(message->label, index);
         return;
     }
-    struct client_object *object = rb_check_typeddata(sender->self, &client_type);
+    struct client_object *object = penstock_data(sender->self, &client_type);
     penstock_message_parse(message, hash, index, &sender->terms, object->last_topic);
     if (message->topic != object->last_topic) RB_OBJ_WRITE(sender->self, &object->last_topic, message->topic);
 }
@@ -371,7 +371,7 @@ VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash)
 /* Runs Ruby code now and then, so nothing may have been read from Ruby objects before; and a trap may fork meanwhile. */
 static struct penstock_sender sender_of(VALUE self)
 {
-    const struct client_object *object = rb_check_typeddata(self, &client_type);
+    const struct client_object *object = penstock_data(self, &client_type);
     if (!NIL_P(object->source)) penstock_event_source_hold(object->source);
     return (struct penstock_sender){ .self = self, .producer = client_get(self), .terms = object->terms };
 }
@@ -640,7 +640,7 @@ static VALUE client_set_event_source(VALUE self, VALUE source)
     struct ps_producer *producer = client_get(self);
     if (atomic_load(&producer->client.state) != PS_NEW)
         penstock_raise(penstock_error, &penstock_no_context, "the client was opened already");
-    struct client_object *object = rb_check_typeddata(self, &client_type);
+    struct client_object *object = penstock_data(self, &client_type);
     ps_producer_set_events(producer, penstock_event_source_get(source));
     RB_OBJ_WRITE(self, &object->source, source);
     return source;

@@ -51,7 +51,7 @@ static const rb_data_type_t message_type = {
 
 static const struct consumed_message *message_get(VALUE self)
 {
-    return rb_check_typeddata(self, &message_type);
+    return penstock_data(self, &message_type);
 }
 
 /* ---- copying; may raise only NoMemoryError ---- */

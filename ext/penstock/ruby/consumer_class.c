@@ -71,15 +71,15 @@ static VALUE consumer_allocate(VALUE klass)
 
 static struct ps_consumer *any_consumer(VALUE self) /* perhaps the parent's */
 {
-    struct consumer_object *object = rb_check_typeddata(self, &consumer_type);
+    struct consumer_object *object = penstock_data(self, &consumer_type);
     struct ps_consumer *consumer = atomic_load(&object->consumer);
-    if (!consumer) rb_raise(rb_eTypeError, "uninitialized %" PRIsVALUE, rb_obj_class(self));
+    if (!consumer) penstock_raise_uninitialized(self);
     return consumer;
 }
 
 static struct ps_consumer *renew(VALUE self, struct ps_consumer *inherited)
 {
-    struct consumer_object *object = rb_check_typeddata(self, &consumer_type);
+    struct consumer_object *object = penstock_data(self, &consumer_type);
     struct ps_consumer *fresh = ps_consumer_new(rd_kafka_conf_dup(inherited->client.conf), inherited->client.name, &inherited->settings);
     if (!fresh) rb_memerror();
     ps_client_set_brokers(&fresh->client, inherited->client.brokers);
@@ -104,7 +104,7 @@ static struct ps_consumer *open_consumer(VALUE self)
 {
     struct ps_consumer *consumer = consumer_get(self);
     if (atomic_load(&consumer->client.state) == PS_OPEN) return consumer;
-    const struct consumer_object *object = rb_check_typeddata(self, &consumer_type);
+    const struct consumer_object *object = penstock_data(self, &consumer_type);
     penstock_open(&consumer->client, object->logger, object->token_refresher, Qnil);
     return consumer;
 }
@@ -117,7 +117,7 @@ enum { LONGEST_NAP_MS = 1000 };
 static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger, VALUE close_timeout, VALUE grouped,
                                 VALUE refusal_timeout, VALUE token_refresher)
 {
-    struct consumer_object *object = rb_check_typeddata(self, &consumer_type);
+    struct consumer_object *object = penstock_data(self, &consumer_type);
     if (atomic_load(&object->consumer)) rb_raise(rb_eTypeError, "already initialized");
     StringValueCStr(id);
     struct ps_consumer_settings settings = {
@@ -203,7 +203,7 @@ static void read_problem(struct taking *taking)
 /* One frozen String for each name, which messages mostly share with the one before them. */
 static VALUE topic_name(VALUE self, const rd_kafka_message_t *message)
 {
-    struct consumer_object *object = rb_check_typeddata(self, &consumer_type);
+    struct consumer_object *object = penstock_data(self, &consumer_type);
     const char *name = rd_kafka_topic_name(message->rkt);
     VALUE last = object->last_topic;
     size_t size = strlen(name);

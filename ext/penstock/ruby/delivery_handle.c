@@ -59,7 +59,7 @@ void penstock_delivery_handle_attach(VALUE self, struct ps_delivery *delivery, V
 
 static struct ps_delivery *handle_get(VALUE self)
 {
-    return rb_check_typeddata(self, &handle_type);
+    return penstock_data(self, &handle_type);
 }
 
 const struct ps_producer *penstock_delivery_handle_client(VALUE self)

@@ -82,7 +82,7 @@ static VALUE cluster_allocate(VALUE klass)
 
 static struct cluster_object *cluster_get(VALUE self)
 {
-    return rb_check_typeddata(self, &cluster_type);
+    return penstock_data(self, &cluster_type);
 }
 
 /* ---- one call into the cluster ---- */

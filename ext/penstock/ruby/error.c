@@ -9,7 +9,7 @@
 VALUE penstock_error, penstock_config_error, penstock_message_error, penstock_closed_error, penstock_forked_error,
     penstock_queue_full_error, penstock_produce_error, penstock_delivery_error, penstock_message_timed_out_error,
     penstock_timeout_error, penstock_transaction_error, penstock_committed_error, penstock_fatal_error;
-static VALUE tls_error, authentication_error, security_protocol_error, unreachable_error;
+static VALUE tls_error, authentication_error, security_protocol_error, unreachable_error, fenced_error;
 VALUE penstock_consumer_closed_error, penstock_consume_error, penstock_commit_error, penstock_consume_timeout_error;
 VALUE penstock_not_shareable_error;
 VALUE penstock_listener_deadlock_error;
@@ -24,12 +24,13 @@ static VALUE text_or_nil(const char *text)
 }
 
 /* Error.build(text, number, name, description, [producer, consumer], brokers, problem, [topic, partition, offset],
- * fatal, retriable, abortable) */
+ * fatal, retriable, abortable). A producer that is fenced has one class of errors, whatever was called. */
 VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context *context, VALUE text)
 {
     char problem[256] = "";
     const struct ps_client *client = context->client;
     bool consumer = client && client->kind != &ps_producer_kind;
+    bool fenced = context->fatal && context->err == RD_KAFKA_RESP_ERR__FENCED && !consumer;
     if (client && !ps_client_inherited(client)) ps_client_last_error((struct ps_client *)client, problem, sizeof(problem));
     VALUE arguments[] = {
         text,
@@ -42,10 +43,10 @@ VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context 
         rb_ary_new_from_args(3, context->topic, context->partition >= 0 ? INT2NUM(context->partition) : Qnil,
                              context->offset ? LL2NUM(*context->offset) : Qnil),
         context->fatal ? Qtrue : Qfalse,
-        context->retriable ? Qtrue : Qfalse,
+        context->retriable && !fenced ? Qtrue : Qfalse,
         context->abortable ? Qtrue : Qfalse,
     };
-    return rb_funcallv(error_class, id_build, sizeof(arguments) / sizeof(*arguments), arguments);
+    return rb_funcallv(fenced ? fenced_error : error_class, id_build, sizeof(arguments) / sizeof(*arguments), arguments);
 }
 
 void penstock_raise(VALUE error_class, const struct penstock_error_context *context, const char *format, ...)
@@ -63,6 +64,11 @@ void penstock_raise_closed(const struct ps_client *client)
     context.client = client;
     if (client->kind == &ps_producer_kind) penstock_raise(penstock_closed_error, &context, "the producer is closed");
     penstock_raise(penstock_consumer_closed_error, &context, "the consumer is closed");
+}
+
+void penstock_raise_uninitialized(VALUE object)
+{
+    rb_raise(rb_eTypeError, "uninitialized %" PRIsVALUE, rb_obj_class(object));
 }
 
 VALUE penstock_refused_error_class(enum ps_refused kind)
@@ -110,6 +116,7 @@ VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topi
         .client = &delivery->batch->producer->client,
         .topic = topic,
         .partition = delivery->partition,
+        .fatal = delivery->fatal,
         .retriable = delivery->status == RD_KAFKA_MSG_STATUS_NOT_PERSISTED,
     };
     VALUE text = penstock_text(whereabouts(delivery));
@@ -153,6 +160,7 @@ void penstock_error_init(void)
         { &authentication_error, "AuthenticationError" },
         { &security_protocol_error, "SecurityProtocolError" },
         { &unreachable_error, "BrokersUnreachableError" },
+        { &fenced_error, "ProducerFencedError" },
         { &penstock_consumer_closed_error, "ConsumerClosedError" },
         { &penstock_consume_error, "ConsumeError" },
         { &penstock_commit_error, "CommitError" },

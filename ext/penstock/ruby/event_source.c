@@ -66,9 +66,9 @@ static VALUE source_allocate(VALUE klass)
 /* In a forked child an empty one takes the place of the parent's, whose events are the parent's to tell. */
 struct ps_events *penstock_event_source_get(VALUE self)
 {
-    struct source_object *object = rb_check_typeddata(self, &source_type);
+    struct source_object *object = penstock_data(self, &source_type);
     struct ps_events *events = atomic_load(&object->events);
-    if (!events) rb_raise(rb_eTypeError, "uninitialized %" PRIsVALUE, rb_obj_class(self));
+    if (!events) penstock_raise_uninitialized(self);
     if (events->generation == ps_generation()) return events;
 
     struct ps_events *fresh = ps_events_new(events->limit, events->drop_newest, ps_delivery_release);
@@ -83,7 +83,7 @@ struct ps_events *penstock_event_source_get(VALUE self)
 
 static VALUE source_initialize_queue(VALUE self, VALUE limit, VALUE drop_newest)
 {
-    struct source_object *object = rb_check_typeddata(self, &source_type);
+    struct source_object *object = penstock_data(self, &source_type);
     if (atomic_load(&object->events)) rb_raise(rb_eTypeError, "already initialized");
     struct ps_events *events = ps_events_new(NUM2UINT(limit), RTEST(drop_newest), ps_delivery_release);
     if (!events) rb_memerror();
@@ -111,7 +111,7 @@ static VALUE give_label(struct ps_events *events, uint32_t number)
 /* Before messages are sent whose verdicts somebody may have to be told of. Runs Ruby code, if it was not held. */
 void penstock_event_source_hold(VALUE self)
 {
-    const struct source_object *object = rb_check_typeddata(self, &source_type);
+    const struct source_object *object = penstock_data(self, &source_type);
     if (atomic_load(&object->held)) return;
     if (!ps_events_wanted(penstock_event_source_get(self), PS_EVENT_DELIVERED | PS_EVENT_FAILED)) return;
     rb_funcall(self, rb_intern("hold"), 0);
@@ -119,7 +119,7 @@ void penstock_event_source_hold(VALUE self)
 
 static VALUE source_set_held(VALUE self, VALUE held)
 {
-    struct source_object *object = rb_check_typeddata(self, &source_type);
+    struct source_object *object = penstock_data(self, &source_type);
     atomic_store(&object->held, RTEST(held));
     return held;
 }

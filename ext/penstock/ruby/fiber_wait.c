@@ -119,7 +119,7 @@ static VALUE group_new(VALUE scheduler)
 static VALUE group_of(VALUE scheduler)
 {
     VALUE group = rb_attr_get(scheduler, id_group);
-    if (!NIL_P(group) && ((struct group *)rb_check_typeddata(group, &group_type))->generation == ps_generation()) return group;
+    if (!NIL_P(group) && ((struct group *)penstock_data(group, &group_type))->generation == ps_generation()) return group;
     group = group_new(scheduler);
     rb_ivar_set(scheduler, id_group, group);
     return group;
@@ -318,7 +318,7 @@ bool penstock_wait_as_fiber(VALUE scheduler, const struct penstock_wait *what)
     rb_thread_check_ints(); /* those deferred until a blocking call: this is one */
     penstock_check_forked(generation); /* by a trap */
     struct fiber_sleep sleep = { .scheduler = scheduler, .group_object = group_of(scheduler), .what = what };
-    struct group *group = sleep.group = rb_check_typeddata(sleep.group_object, &group_type);
+    struct group *group = sleep.group = penstock_data(sleep.group_object, &group_type);
     struct fiber_wait *wait = sleep.wait = (struct fiber_wait *)ps_fibers_waiter(group->fibers, sizeof(*wait));
     if (!wait) rb_memerror();
     wait->fiber = rb_fiber_current();
@@ -348,7 +348,7 @@ static VALUE lock_and_unlock(VALUE mutex)
 static bool trapped(VALUE scheduler)
 {
     if (rb_thread_current() != rb_thread_main()) return false;
-    const struct group *group = rb_check_typeddata(group_of(scheduler), &group_type);
+    const struct group *group = penstock_data(group_of(scheduler), &group_type);
     VALUE before = rb_errinfo();
     int state = 0;
     rb_protect(lock_and_unlock, group->mutex, &state);

@@ -47,11 +47,23 @@ extern const struct penstock_error_context penstock_no_context;
 VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context *context, VALUE text);
 NORETURN(void penstock_raise(VALUE error_class, const struct penstock_error_context *context, const char *format, ...));
 NORETURN(void penstock_raise_closed(const struct ps_client *client));
+NORETURN(void penstock_raise_uninitialized(VALUE object));
 VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topic);
 VALUE penstock_refused_error_class(enum ps_refused kind);
 NORETURN(void penstock_raise_refused(enum ps_refused kind, const struct penstock_error_context *context, const char *text));
 void penstock_raise_if_refused(struct ps_client *client, VALUE topic); /* by brokers, just now; else returns */
 void penstock_error_init(void);
+
+/*
+ * An object's struct. Raises TypeError for an object of another type, and for an object that has no struct yet: a thread that
+ * searches the heap (ObjectSpace.each_object) finds objects that another thread is making.
+ */
+static inline void *penstock_data(VALUE object, const rb_data_type_t *type)
+{
+    void *data = rb_check_typeddata(object, type);
+    if (!data) penstock_raise_uninitialized(object);
+    return data;
+}
 
 /* ---- foreign_text.c: the only place that makes Strings of text from outside ---------------------- */
 

@@ -44,7 +44,7 @@ static VALUE poller_allocate(VALUE klass)
 
 struct ps_poller *penstock_poller_get(VALUE self)
 {
-    struct poller_object *object = rb_check_typeddata(self, &poller_type);
+    struct poller_object *object = penstock_data(self, &poller_type);
     struct ps_poller *poller = atomic_load(&object->poller);
     if (poller && poller->generation == ps_generation()) return poller;
 
@@ -62,7 +62,7 @@ struct ps_poller *penstock_poller_get(VALUE self)
 
 static VALUE poller_id(VALUE self)
 {
-    const struct poller_object *object = rb_check_typeddata(self, &poller_type);
+    const struct poller_object *object = penstock_data(self, &poller_type);
     return UINT2NUM(object->number);
 }
 

@@ -33,7 +33,7 @@ static const rb_data_type_t secret_type = {
 
 static const struct secret *secret_get(VALUE self)
 {
-    return rb_check_typeddata(self, &secret_type);
+    return penstock_data(self, &secret_type);
 }
 
 /* ---- texts ---- */

@@ -44,7 +44,8 @@ static VALUE slot_allocate(VALUE klass)
 
 static struct ps_slot *slot_get(VALUE self)
 {
-    const struct slot_object *object = rb_check_typeddata(self, &slot_type);
+    const struct slot_object *object = penstock_data(self, &slot_type);
+    if (!object->slot) penstock_raise_uninitialized(self);
     return object->slot;
 }
 
@@ -148,7 +149,9 @@ static const rb_data_type_t shareable_type = {
 
 static const struct shareable_object *shareable_get(VALUE self)
 {
-    return rb_check_typeddata(self, &shareable_type);
+    const struct shareable_object *object = penstock_data(self, &shareable_type);
+    if (!object->slot) penstock_raise_uninitialized(self);
+    return object;
 }
 
 /* handle(id, timeout_ms, serializer) */
@@ -156,13 +159,14 @@ static VALUE slot_handle(VALUE self, VALUE id, VALUE timeout_ms, VALUE serialize
 {
     struct shareable_object *object;
     Check_Type(id, T_STRING);
+    struct ps_slot *slot = slot_get(self);
     VALUE handle = TypedData_Make_Struct(shareable_class, struct shareable_object, &shareable_type, object);
     object->id = object->timeout_ms = object->serializer = Qnil;
     RB_OBJ_WRITE(handle, &object->id, rb_enc_interned_str(RSTRING_PTR(id), RSTRING_LEN(id), rb_enc_get(id)));
     RB_OBJ_WRITE(handle, &object->timeout_ms, timeout_ms);
     RB_OBJ_WRITE(handle, &object->serializer, serializer);
-    object->slot = slot_get(self);
-    ps_slot_handle_made(object->slot);
+    object->slot = slot;
+    ps_slot_handle_made(slot);
     return rb_obj_freeze(handle);
 }
 

@@ -244,9 +244,8 @@ static VALUE client_send_offsets(VALUE self, VALUE offsets, VALUE group, VALUE t
 static VALUE client_fatal_error(VALUE self)
 {
     struct ps_producer *producer = penstock_client_get(self);
-    struct ps_transaction_error error = { .fatal = true };
-    error.err = ps_producer_fatal_error(producer, error.text, sizeof(error.text));
-    if (!error.err) return Qnil;
+    struct ps_transaction_error error;
+    if (!ps_producer_fatal_error(producer, &error)) return Qnil;
     struct penstock_error_context context = context_of(producer, &error);
     return penstock_error_new(penstock_fatal_error, &context, penstock_text(error.text));
 }

@@ -24,6 +24,7 @@ module Penstock
     attr_reader :offset
 
     FENCED = "Another producer with the same transactional.id has taken over; this one must not go on. " \
+             "Do not send again from here, and give each producer a transactional.id of its own. " \
              "A transaction that lasts longer than transaction.timeout.ms ends in the same way."
     private_constant :FENCED
 
@@ -230,7 +231,15 @@ module Penstock
   end
 
   # The message was taken, and its verdict is a failure. {#retriable?} says whether it is certain not to be in the topic.
-  class DeliveryError < ProduceError; end
+  # With {#fatal?} the producer's fatal error is why, and {#code} is that error's; a producer that was fenced gives
+  # {ProducerFencedError} instead.
+  class DeliveryError < ProduceError
+    class << self
+      private
+
+      def consequence(fatal, *) = fatal ? "The producer met a fatal error before it sent the message." : super
+    end
+  end
 
   # message.timeout.ms passed before a broker acknowledged the message.
   #
@@ -321,6 +330,13 @@ module Penstock
       end
     end
   end
+
+  # Another producer with the same `transactional.id` has taken over, or the cluster has ended a transaction that lasted longer than
+  # `transaction.timeout.ms`. The code is `:fenced`. Every call on the producer raises it: `produce_*`, waiting for a handle, and
+  # `transaction`. {DeliveryHandle#error} returns it for messages that the producer had not delivered.
+  #
+  # Nothing of the transaction is visible to readers of committed messages. Do not send again from this producer.
+  class ProducerFencedError < TransactionError; end
 
   # Too late to abort: the transaction has been committed, by a call that was interrupted or out of time, perhaps.
   class TransactionCommittedError < TransactionError

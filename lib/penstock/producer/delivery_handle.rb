@@ -17,6 +17,7 @@ module Penstock
     # @param max_wait_timeout_ms [Integer, Float, nil] ms to wait; nil: without limit; default: 180_000
     # @return [DeliveryReport] when the message was delivered
     # @raise [DeliveryError] when it was not; `retriable?` says whether it is certain not to be in the topic
+    # @raise [ProducerFencedError] another producer with the same `transactional.id` has taken over
     # @raise [WaitTimeoutError] no verdict yet; the message may still be delivered
     def wait(max_wait_timeout_ms: 180_000)
       report = await(max_wait_timeout_ms) or raise timeout_error(max_wait_timeout_ms)
@@ -30,7 +31,7 @@ module Penstock
     # @!method report
     #   @return [DeliveryReport, nil] the verdict, nil while pending; never blocks
     # @!method error
-    #   @return [DeliveryError, nil] why it failed; nil while pending and when it was delivered; never blocks
+    #   @return [DeliveryError, ProducerFencedError, nil] why it failed; nil while pending and when it was delivered; never blocks
     # @!method status
     #   Whether the message is in the topic, as {DeliveryReport#status}. Only a message that is not persisted can be sent again
     #   without risking a duplicate.

@@ -21,7 +21,7 @@ module Penstock
     attr_reader :status
     # @return [Object, nil] what was given as the message's label
     attr_reader :label
-    # @return [DeliveryError, nil] nil when it was delivered
+    # @return [DeliveryError, ProducerFencedError, nil] nil when it was delivered
     attr_reader :error
 
     alias topic_name topic

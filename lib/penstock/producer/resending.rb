@@ -16,6 +16,7 @@ module Penstock
       again = [] unless again.empty? || may_go_on?(handles, connection, client, error)
       return send_again(again, handles, messages, timeout_ms, tally) if again.any?
       raise error if handles.empty? && unsent?(error) # one error for all of them
+      raise error if error.is_a?(ProducerFencedError) # nothing of the transaction will be visible, whatever was accepted
 
       raise ProduceManyError.from(error, handles, messages.size)
     end

@@ -103,7 +103,7 @@ module Penstock
       handle = nil
       handle = send_one(message)
       handle.wait(max_wait_timeout_ms: max_wait_timeout)
-    rescue DeliveryError => e
+    rescue DeliveryError, ProducerFencedError => e
       retry if goes_on?(nil, handle, e)
       raise
     end

@@ -69,6 +69,37 @@ static bool read_refusal(struct ps_delivery *delivery, rd_kafka_resp_err_t err, 
     return true;
 }
 
+/*
+ * Which results a fatal error may have caused. At a fatal error librdkafka purges its queue, and only then; what it has sent
+ * gets its own result. Of a transactional producer that stays without effect, whatever the result: the transaction is lost.
+ */
+static bool fatal_error_may_cause(const struct ps_producer *producer, const struct ps_delivery *delivery)
+{
+    switch (delivery->err) {
+    case RD_KAFKA_RESP_ERR__PURGE_QUEUE:
+    case RD_KAFKA_RESP_ERR__FATAL:
+        return producer->settings.transactional || delivery->status == RD_KAFKA_MSG_STATUS_NOT_PERSISTED;
+    case RD_KAFKA_RESP_ERR__PURGE_INFLIGHT:
+    case RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH:
+    case RD_KAFKA_RESP_ERR_PRODUCER_FENCED:
+        return producer->settings.transactional;
+    default:
+        return false;
+    }
+}
+
+/* True: the producer's fatal error is why it failed, and is its result. */
+static bool read_fatal_error(struct ps_delivery *delivery)
+{
+    struct ps_producer *producer = delivery->batch->producer;
+    struct ps_transaction_error fatal;
+    if (!fatal_error_may_cause(producer, delivery) || !ps_producer_read_fatal_error(producer, &fatal)) return false;
+    delivery->err = (int16_t)fatal.err;
+    delivery->fatal = true;
+    delivery->reason = strdup(fatal.text);
+    return true;
+}
+
 static void read_verdict(struct ps_delivery *delivery, const rd_kafka_message_t *message, int64_t now)
 {
     int64_t produced_us = delivery->latency_us;
@@ -78,7 +109,7 @@ static void read_verdict(struct ps_delivery *delivery, const rd_kafka_message_t 
     delivery->latency_us = now - produced_us; /* rd_kafka_message_latency would read the clock for each */
     delivery->err = message->err;
     delivery->status = rd_kafka_message_status(message);
-    if (message->err && read_refusal(delivery, message->err, produced_us)) return;
+    if (message->err && (read_fatal_error(delivery) || read_refusal(delivery, message->err, produced_us))) return;
 #ifdef HAVE_RD_KAFKA_MESSAGE_PRODUCE_ERRSTR
     const char *reason = message->err ? rd_kafka_message_produce_errstr(message) : NULL;
     if (!reason) return;

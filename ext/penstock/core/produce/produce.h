@@ -28,6 +28,7 @@ struct ps_delivery {
     int16_t err;                      /* rd_kafka_resp_err_t */
     uint8_t status;                   /* rd_kafka_msg_status_t */
     uint8_t refused;                  /* enum ps_refused: err is for that */
+    bool fatal;                       /* err is the producer's fatal error, which kept the message from being sent */
     _Atomic uint16_t unnoticed;       /* the line of the log that counts it; 0: it was delivered, or its failure was noticed */
     _Atomic bool settled;             /* written last; the fields above are final once it is true */
 };
@@ -142,7 +143,9 @@ struct ps_transaction_job *ps_transaction_start(struct ps_producer *producer, en
 bool ps_transaction_cancel(struct ps_transaction_job *job); /* true: it has not begun and never will */
 void ps_transaction_close(struct ps_producer *producer);        /* closing thread, when no call is in progress: may block */
 
-rd_kafka_resp_err_t ps_producer_fatal_error(struct ps_producer *producer, char *text, size_t size); /* 0: none, or not open */
+/* What has ended the producer for good. False: nothing has, or it is not open. */
+bool ps_producer_fatal_error(struct ps_producer *producer, struct ps_transaction_error *fatal);
+bool ps_producer_read_fatal_error(struct ps_producer *producer, struct ps_transaction_error *fatal); /* between enter and exit, or who serves */
 rd_kafka_resp_err_t ps_producer_test_fatal_error(struct ps_producer *producer, rd_kafka_resp_err_t err, const char *reason);
 
 /* ---- requests.c: how often messages had to be sent --------------------------------------------------- */

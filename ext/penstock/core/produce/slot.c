@@ -160,8 +160,8 @@ struct ps_producer *ps_slot_take(struct ps_slot *slot)
 
 static bool can_go_on(struct ps_producer *producer)
 {
-    char text[256];
-    return atomic_load(&producer->client.state) == PS_OPEN && !ps_producer_fatal_error(producer, text, sizeof(text));
+    struct ps_transaction_error fatal;
+    return atomic_load(&producer->client.state) == PS_OPEN && !ps_producer_fatal_error(producer, &fatal);
 }
 
 bool ps_slot_renewed(struct ps_slot *slot, uint64_t failed, uint64_t *question, bool *answered)

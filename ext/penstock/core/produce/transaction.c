@@ -30,13 +30,13 @@ void ps_transactions_destroy(struct ps_transactions *transactions)
 
 /* ---- errors ---- */
 
-/* False: there was none. */
-static bool take_fatal_error(struct ps_producer *producer, struct ps_transaction_error *taken)
+bool ps_producer_read_fatal_error(struct ps_producer *producer, struct ps_transaction_error *fatal)
 {
-    rd_kafka_resp_err_t first = ps_client_fatal_error(&producer->client, taken->text, sizeof(taken->text));
+    char text[sizeof(fatal->text)];
+    rd_kafka_resp_err_t first = ps_client_fatal_error(&producer->client, text, sizeof(text));
     if (!first) return false;
-    taken->err = first;
-    taken->fatal = true;
+    *fatal = (struct ps_transaction_error){ .err = first, .fatal = true };
+    snprintf(fatal->text, sizeof(fatal->text), "%s", text);
     return true;
 }
 
@@ -52,7 +52,7 @@ static void take_error(struct ps_producer *producer, rd_kafka_error_t *error, st
     rd_kafka_error_destroy(error);
 
     /* After the first time, librdkafka says only that there was a fatal error. Which one matters. */
-    if (taken->err == RD_KAFKA_RESP_ERR__FATAL || taken->fatal) take_fatal_error(producer, taken);
+    if (taken->err == RD_KAFKA_RESP_ERR__FATAL || taken->fatal) ps_producer_read_fatal_error(producer, taken);
 }
 
 static void fail(struct ps_transaction_error *error, rd_kafka_resp_err_t err, const char *text)
@@ -112,7 +112,7 @@ static bool closing_gave_up(struct ps_producer *producer)
 static void call(struct ps_transaction_job *job, enum ps_transaction_call call, bool closing)
 {
     bool sliced = call != PS_TRANSACTION_OFFSETS;
-    if (take_fatal_error(job->producer, &job->error)) return; /* librdkafka forgets to look for one made for a test */
+    if (ps_producer_read_fatal_error(job->producer, &job->error)) return; /* librdkafka forgets to look for one made for a test */
     if (!sliced && unreachable(job->producer, &job->error)) return;
     for (;;) {
         int remaining_ms = ps_remaining_ms(job->deadline_us);
@@ -349,12 +349,12 @@ void ps_transaction_close(struct ps_producer *producer)
 
 /* ---- fatal errors: between ps_client_enter and exit, never block ---- */
 
-rd_kafka_resp_err_t ps_producer_fatal_error(struct ps_producer *producer, char *text, size_t size)
+bool ps_producer_fatal_error(struct ps_producer *producer, struct ps_transaction_error *fatal)
 {
-    if (!ps_client_enter(&producer->client)) return RD_KAFKA_RESP_ERR_NO_ERROR;
-    rd_kafka_resp_err_t err = ps_client_fatal_error(&producer->client, text, size);
+    if (!ps_client_enter(&producer->client)) return false;
+    bool found = ps_producer_read_fatal_error(producer, fatal);
     ps_client_exit(&producer->client);
-    return err;
+    return found;
 }
 
 rd_kafka_resp_err_t ps_producer_test_fatal_error(struct ps_producer *producer, rd_kafka_resp_err_t err, const char *reason)

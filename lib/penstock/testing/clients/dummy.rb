@@ -17,7 +17,7 @@ module Penstock
     # with a code, or an error of one's own. A code becomes what a real producer would make of it: `:queue_full`, `:fatal`
     # and `:state` are raised when the message is produced, which is not taken then; the others become the verdict on it,
     # a {DeliveryError}, and an "error.occurred" of the type "librdkafka.dispatch_error". Of a {Penstock::Error}, a
-    # {DeliveryError} becomes the verdict, and others are raised.
+    # {DeliveryError} or {ProducerFencedError} becomes the verdict, and others are raised.
     #
     # Transactions are checked as librdkafka does: a transactional producer takes messages only in one, and after a
     # message failed the transaction can only be aborted.
@@ -254,13 +254,13 @@ module Penstock
         [handles, refusal]
       end
 
-      # @return [Array(Array<DeliveryError, nil>, Error)] verdicts, up to the first message that is refused
+      # @return [Array(Array<DeliveryError, ProducerFencedError, nil>, Error)] verdicts, up to the first message that is refused
       def decide(messages)
         errors = []
         messages.each do |message, topic|
           wanted = wanted_for(message)
           error = wanted && @failure.of(wanted, topic, chosen_partition(message))
-          return [errors, error] if error && !error.is_a?(DeliveryError)
+          return [errors, error] if error && !Failure.verdict?(error)
 
           errors << error
         end

@@ -59,15 +59,19 @@ module Penstock
                              "code such as :msg_timed_out (Penstock::Clients::Failure::CODES has them all)"
       end
 
+      # @return [Boolean] whether the message was accepted and then failed; else it was not accepted
+      def self.verdict?(error) = error.is_a?(DeliveryError) || error.is_a?(ProducerFencedError)
+
       def initialize(producer_id, brokers)
         @producer_id = producer_id
         @brokers = brokers
       end
 
-      # @return [Error] for one message: raised unless it is a {DeliveryError}, which is a verdict
+      # @return [Error] for one message: raised unless {.verdict?}
       def of(wanted, topic, partition)
         return wanted if wanted.is_a?(Error)
         return refusal(wanted, topic, partition) if REFUSALS.key?(wanted)
+        return build(ProducerFencedError, wanted, NOT_PERSISTED, topic:, partition:, fatal: true) if wanted == :fenced
 
         possibly = CODES.fetch(wanted)[3]
         build(wanted == :msg_timed_out ? MessageTimedOutError : DeliveryError, wanted,

@@ -32,7 +32,7 @@ module Penstock
       # @return [Boolean] false: the verdict is in
       def pending? = false
 
-      # @return [DeliveryError, nil] why it failed
+      # @return [DeliveryError, ProducerFencedError, nil] why it failed
       def error = report.error
 
       # @return [:persisted, :possibly_persisted, :not_persisted] (see DeliveryReport#status)

@@ -72,9 +72,9 @@ class ConfigTest < PenstockTest
     [Penstock::Config.new, Penstock::ConsumerConfig.new].each do |config|
       config.kafka = { "bootstrap.servers": "127.0.0.1:1" }
       config.logger = Logger.new(log = StringIO.new)
-      [0, 100, 30_000].each { |ms| config.dup.tap { |one| one.close_timeout = one.refusal_timeout = ms }.finish }
+      [0, 100, 30_000].each { |ms| config.dup.tap { |one| one.close_timeout = one.refusal_timeout = ms }.__send__(:finish) }
       assert_empty log.string
-      config.dup.tap { |one| one.close_timeout = one.refusal_timeout = 20 }.finish
+      config.dup.tap { |one| one.close_timeout = one.refusal_timeout = 20 }.__send__(:finish)
       %w[close refusal].each do |name|
         assert_includes log.string, "config.#{name}_timeout is 20 ms. If you mean 20 seconds, write 20_000"
       end

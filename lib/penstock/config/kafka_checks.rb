@@ -171,7 +171,7 @@ module Penstock
       known = FEATURES.keys.grep(/\A[A-Z]/)
       return if known.include?(mechanism)
 
-      refuse "sasl.mechanism is none that librdkafka knows: set it to one of #{known.join(", ")}#{Config.hint(mechanism, known)}"
+      refuse "sasl.mechanism is none that librdkafka knows: set it to one of #{known.join(", ")}#{Suggestion.hint(mechanism, known)}"
     end
 
     def check_password
@@ -236,7 +236,7 @@ module Penstock
     def check_assignment
       words = @given[:"partition.assignment.strategy"].to_s.split(",").map(&:strip)
       wrong = words.find { |word| !ASSIGNORS.include?(word) } or return
-      refuse "partition.assignment.strategy takes #{ASSIGNORS.join(", ")}#{Config.hint(wrong, ASSIGNORS)}"
+      refuse "partition.assignment.strategy takes #{ASSIGNORS.join(", ")}#{Suggestion.hint(wrong, ASSIGNORS)}"
     end
 
     # ---- what librdkafka was built with ----

@@ -91,7 +91,7 @@ module Penstock
       range = rows.find { |row| row[0] == name && row[3] }&.at(2).to_s
       return "" if range.empty? || range.match?(NUMBERS)
 
-      hints = given.split(SEPARATOR).map { |word| Config.hint(word, range.split(SEPARATOR)) }
+      hints = given.split(SEPARATOR).map { |word| Suggestion.hint(word, range.split(SEPARATOR)) }
       "; librdkafka accepts #{range}#{hints.find { |hint| !hint.empty? }}"
     end
     private_class_method :accepted

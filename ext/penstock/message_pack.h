@@ -64,9 +64,17 @@ struct penstock_registry {
     const struct penstock_ext_packer *symbols, *oversized; /* of Symbols; of Integers that no format has room for */
 };
 
-const struct penstock_registry *penstock_registry_get(VALUE registry);
+const struct penstock_registry *penstock_registry_get(VALUE registry); /* raises if it is none */
+static inline const struct penstock_registry *penstock_registry_of(VALUE registry) /* of one that is known to be one */
+{
+    return RTYPEDDATA_DATA(registry);
+}
 const struct penstock_ext_packer *penstock_registry_find(const struct penstock_registry *registry, VALUE klass);
-const struct penstock_ext_unpacker *penstock_registry_unpacker(const struct penstock_registry *registry, int8_t type);
+static inline const struct penstock_ext_unpacker *penstock_registry_unpacker(const struct penstock_registry *registry, int8_t type)
+{
+    uint8_t place = registry->places[type + 128];
+    return place ? &registry->by_place[place - 1] : NULL;
+}
 extern VALUE penstock_empty_registry;
 void penstock_registry_init(void);
 
@@ -96,7 +104,11 @@ void penstock_io_write(VALUE io, VALUE string); /* all of it, or raises */
 VALUE penstock_io_read(VALUE io, size_t size); /* nil at its end, or without one */
 VALUE penstock_buffer_new(VALUE io, size_t io_size);
 struct penstock_buffer *penstock_buffer_get(VALUE buffer);
-void penstock_buffer_check(const struct penstock_buffer *buffer); /* raises when it is locked: before any change */
+NORETURN(void penstock_buffer_locked(void));
+static inline void penstock_buffer_check(const struct penstock_buffer *buffer) /* raises when it is locked: before any change */
+{
+    if (buffer->locked) penstock_buffer_locked();
+}
 void penstock_buffer_append(VALUE self, VALUE string);
 
 /* One that is a part of a Packer or Unpacker, until its Ruby object is asked for. */
@@ -260,14 +272,17 @@ struct penstock_kept {
 void penstock_build_begin(struct penstock_building *building, const struct penstock_room *room,
                           const struct penstock_mp_options *options, VALUE registry, uint32_t depth_before);
 void penstock_build_begin_turn(struct penstock_building *building);
-/* Goes on with what was kept of an object, and leaves nothing there. */
+/* Goes on with what was kept of an object, if anything was, and leaves nothing there. */
 void penstock_build_restore(struct penstock_building *building, struct penstock_kept *kept);
 /* Keeps what is there, for the Unpacker that owns `kept`. */
 void penstock_build_keep(struct penstock_building *building, VALUE unpacker, struct penstock_kept *kept);
 enum ps_read penstock_build(struct penstock_building *building, VALUE *value);
-/* False: the read that comes back was ended meanwhile, and may touch nothing. */
 VALUE penstock_plain_value(const struct ps_token *token, bool freeze); /* of all but ext types and containers with values */
-bool penstock_build_turn(struct penstock_building *building);
+/* False: the read that comes back was ended meanwhile, and may touch nothing. */
+static inline bool penstock_build_turn(const struct penstock_building *building)
+{
+    return !building->turns || building->turns->current == building->turn;
+}
 void penstock_build_end(struct penstock_building *building); /* need not be called when something is raised */
 VALUE penstock_unpack_string(VALUE string, VALUE registry, const struct penstock_mp_options *options);
 void penstock_message_pack_read_init(void);

@@ -38,7 +38,7 @@ void penstock_build_begin(struct penstock_building *building, const struct penst
     building->reader.max_bytes = options->max_bytes;
     building->reader.max_elements = options->max_elements;
     building->registry_value = registry;
-    building->registry = penstock_registry_get(registry);
+    building->registry = penstock_registry_of(registry);
     building->items = room->items;
     building->size = 0;
     building->capacity = room->item_count;
@@ -51,7 +51,7 @@ void penstock_build_begin(struct penstock_building *building, const struct penst
 }
 
 /* What a continuation may come back to is left to the GC. */
-static void release(const struct penstock_building *building, VALUE *memory)
+static inline void release(const struct penstock_building *building, VALUE *memory)
 {
     if (*memory && !building->users_code) rb_free_tmp_buffer(memory);
     *memory = Qfalse;
@@ -109,7 +109,6 @@ static bool deeper(struct penstock_building *building)
 
 void penstock_build_restore(struct penstock_building *building, struct penstock_kept *kept)
 {
-    if (!kept->items) return;
     building->more_items = kept->items;
     building->items = kept->item;
     building->size = kept->size;
@@ -149,11 +148,6 @@ void penstock_build_begin_turn(struct penstock_building *building)
 {
     building->turn_before = building->turns->current;
     take_turn(building);
-}
-
-bool penstock_build_turn(struct penstock_building *building)
-{
-    return !building->turns || building->turns->current == building->turn;
 }
 
 /* For a load; Unpackers have their own. */

@@ -573,7 +573,7 @@ VALUE penstock_pack_to_string(VALUE object, VALUE registry, const struct penstoc
     to.writer = (struct ps_writer){ .data = to.first, .capacity = sizeof(to.first), .grow = grow };
     struct penstock_packing packing;
     packing.writer = &to.writer;
-    packing.registry = penstock_registry_get(registry);
+    packing.registry = penstock_registry_of(registry);
     packing.registry_value = registry;
     packing.options = options;
     packing.depth = 0;

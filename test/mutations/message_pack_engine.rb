@@ -38,7 +38,7 @@ Mutation.define "messagepack: elements of what is read count anew for each outer
                 from: "    if (!reader->part) reader->elements = 0;\n    else if", to: "    if"
 
 Mutation.define "messagepack: elements of what is skipped count anew for each outermost value", **reader,
-                from: "        result = begin_value(reader);\n", to: ""
+                from: "        result = ps_read_begin(reader);\n", to: ""
 
 Mutation.define "messagepack: what cannot fit into the bytes that there are ends at its header", **reader,
                 from: "    if (reader->whole && reader->awaited + values > there(reader)) return PS_READ_MORE;"

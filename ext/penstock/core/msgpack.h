@@ -207,11 +207,26 @@ struct ps_reader {
     bool part;         /* of a larger value: `elements` goes on counting, and each value that is read adds one */
 };
 
+/* Whether a value that begins with this byte is an Integer that has no more bytes. */
+static inline bool ps_read_is_small(uint8_t format)
+{
+    return format < 0x80 || format >= 0xe0;
+}
+
 /* Whether a value that begins with this byte may be something else than a container with values or an ext type. */
 static inline bool ps_read_is_plain(uint8_t format)
 {
     if (format < 0xc0) return format < 0x80 || format >= 0xa0 || (format & 0x0f) == 0;
     return format >= 0xe0 || (UINT32_C(0x0e0ffc7d) >> (format - 0xc0) & 1);
+}
+
+/* Counts an outermost value, which is about to be read. Anything but PS_READ_OK: nothing was counted. */
+static inline enum ps_read ps_read_begin(struct ps_reader *reader)
+{
+    if (!reader->part) reader->elements = 0;
+    else if (reader->elements == reader->max_elements) return PS_READ_TOO_MANY;
+    else reader->elements++;
+    return PS_READ_OK;
 }
 
 /* A value, or a container's header, by itself. */
@@ -225,7 +240,7 @@ static inline enum ps_read ps_read_next(struct ps_reader *reader, struct ps_toke
     if (reader->depth == 0 || reader->skipping > 0 || reader->at == reader->end) return ps_read_value(reader, token);
     uint8_t format = *reader->at;
     size_t size = 0;
-    if (format < 0x80 || format >= 0xe0) {
+    if (ps_read_is_small(format)) {
         token->kind = PS_INT;
         token->i = (int8_t)format;
     } else {
@@ -244,7 +259,14 @@ static inline enum ps_read ps_read_next(struct ps_reader *reader, struct ps_toke
 /* Whole values without looking at them, of any depth. What it has begun and ended for lack of bytes is gone on with, by
  * ps_read_value too, before that reads anything. */
 enum ps_read ps_read_skip(struct ps_reader *reader);
-void ps_read_reset(struct ps_reader *reader); /* forgets the value that is being read, not the bytes */
+
+/* Forgets the value that is being read, not the bytes. */
+static inline void ps_read_reset(struct ps_reader *reader)
+{
+    reader->depth = 0;
+    reader->awaited = 0;
+    reader->skipping = 0;
+}
 
 static inline struct ps_frame *ps_read_frame(struct ps_reader *reader)
 {

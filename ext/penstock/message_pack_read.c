@@ -13,6 +13,7 @@ enum {
     LARGEST_HASH = 8192, /* pairs that wait there; of a larger one, each goes into it at once */
     SHORTEST_SHARED = 1024, /* bytes of a String that shares those of the source, */
     LEAST_PART = 16, /* of which it is a sixteenth or more */
+    SHORTEST_HELD = 128, /* bytes of a source that are copied before users' code runs */
     GUARDED_LEVEL = 8 /* of payloads in payloads, from which the end of the stack is seen to */
 };
 
@@ -157,6 +158,13 @@ static void make_turns(struct penstock_building *building)
     *building->turns = (struct penstock_turns){ 0 };
 }
 
+/* A frozen String with its bytes. Of a few bytes a copy of them costs less than what Ruby does to share them. */
+static VALUE held(VALUE source)
+{
+    if (RSTRING_LEN(source) > SHORTEST_HELD) return rb_str_new_frozen(source);
+    return rb_obj_freeze(rb_str_new(RSTRING_PTR(source), RSTRING_LEN(source)));
+}
+
 /*
  * Users' code runs between these two. A String that it may change is not read any further, but a frozen one with its bytes. A
  * continuation of that code may come back when the read has gone on or ended; a Fiber may, when the Unpacker has been reset.
@@ -171,7 +179,7 @@ static void before_users_code(struct penstock_building *building)
     if (building->unpacker) penstock_unpacker_reads(building->unpacker);
     if (!building->source || OBJ_FROZEN(building->source)) return;
     size_t left = (size_t)(reader->end - reader->at);
-    building->source = rb_str_new_frozen(building->source);
+    building->source = held(building->source);
     reader->end = (const uint8_t *)RSTRING_END(building->source);
     reader->at = reader->end - left;
 }

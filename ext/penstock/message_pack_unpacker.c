@@ -104,9 +104,8 @@ static void set_options(struct unpacker *unpacker, const struct penstock_mp_opti
 
 static void set_up(VALUE self, VALUE io, VALUE registry, const struct penstock_mp_options *options)
 {
-    struct unpacker *unpacker = rb_check_typeddata(self, &unpacker_type);
+    struct unpacker *unpacker = RTYPEDDATA_DATA(self);
     if (unpacker->bytes) rb_raise(rb_eRuntimeError, "an Unpacker is initialized once"); /* its buffer may be in use */
-    penstock_registry_get(registry);
     set_options(unpacker, options);
     RB_OBJ_WRITE(self, &unpacker->registry, registry);
     RB_OBJ_WRITE(self, &unpacker->own.io, io);

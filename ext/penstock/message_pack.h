@@ -194,8 +194,21 @@ VALUE penstock_packer_new(VALUE registry, const struct penstock_mp_options *opti
 /* For what calls code of users', of a write that is not protected: whatever is raised, the write is taken back. */
 void penstock_packer_protect(struct penstock_packing *packing, void (*write)(struct penstock_packing *packing, VALUE object),
                              VALUE object);
+/* Lets an object write itself, whose class is known to have a to_msgpack and not to be registered. */
+void penstock_packer_call(struct penstock_packer *packer, const VALUE *self, VALUE object);
 /* All that it has written. It is empty then, and whatever comes back to that write raises. */
 VALUE penstock_packer_take(struct penstock_packer *packer);
+
+/* Where a class is among `own_classes` and `found`. Classes are at least as far apart as most objects are large. */
+static inline size_t penstock_place_of(VALUE klass)
+{
+    return (klass >> 6) % PENSTOCK_FOUND;
+}
+
+static inline bool penstock_packer_knows(const struct penstock_packer *packer, VALUE klass)
+{
+    return packer->own_classes[penstock_place_of(klass)] == klass;
+}
 
 static inline uint64_t penstock_packer_written(const struct penstock_packer *packer) /* bytes, ever */
 {

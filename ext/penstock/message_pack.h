@@ -116,6 +116,7 @@ struct penstock_buffer penstock_buffer_empty(void);
 void penstock_buffer_mark(void *buffer);
 void penstock_buffer_compact(void *buffer);
 void penstock_buffer_release(struct penstock_buffer *buffer); /* its memory and what it holds */
+void penstock_buffer_free(struct penstock_buffer *buffer); /* its memory: it is empty */
 VALUE penstock_buffer_wrap(struct penstock_buffer *buffer); /* a Ruby Buffer with all that it has; it is empty then */
 void penstock_buffer_put(VALUE owner, struct penstock_buffer *buffer, VALUE string);
 /* Instead of what it has, not copied. */
@@ -184,6 +185,7 @@ struct penstock_packer {
     uint32_t depth; /* of what is being packed: at which its methods go on */
     uint64_t turn;  /* of the code of users' that runs within a write: a number that no other has had. 0: none */
     uint64_t turns;
+    bool flushed; /* once, by its method */
     VALUE own_classes[PENSTOCK_FOUND]; /* not registered, and with a to_msgpack; they do not move */
     struct penstock_buffer own;
     char first[256]; /* of `own` */

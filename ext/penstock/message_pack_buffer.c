@@ -95,6 +95,12 @@ void penstock_buffer_release(struct penstock_buffer *buffer)
     let_go(buffer);
 }
 
+void penstock_buffer_free(struct penstock_buffer *buffer)
+{
+    penstock_buffer_check(buffer);
+    penstock_buffer_release(buffer);
+}
+
 /* What was read makes room first, unless something encloses what is there. What a held String has left is copied. */
 static void grow(struct ps_writer *writer, size_t more)
 {

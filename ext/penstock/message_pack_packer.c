@@ -500,10 +500,14 @@ static VALUE packer_write_bin_header(VALUE self, VALUE number)
 
 /* ---- what was written ---- */
 
+/* Most Packers with an io are flushed once: their memory is freed then, so that it does not count towards the next collection. */
 static VALUE packer_flush(VALUE self)
 {
     struct penstock_packer *packer = packer_get(self);
-    if (!NIL_P(packer->buffer)) penstock_buffer_flush(packer->buffer);
+    if (NIL_P(packer->buffer)) return self;
+    penstock_buffer_flush(packer->buffer);
+    if (!packer->flushed && packer->bytes->base == 0 && penstock_buffer_size(packer->bytes) == 0) penstock_buffer_free(packer->bytes);
+    packer->flushed = true;
     return self;
 }
 

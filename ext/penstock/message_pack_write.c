@@ -426,8 +426,8 @@ static void write_str(struct penstock_packing *packing, VALUE string)
         write_long_str(packing, string, size);
         return;
     }
-    ps_write_short_str(packing->writer, RSTRING_PTR(string), size);
-    RB_GC_GUARD(string);
+    uint8_t *to = ps_write_room(packing->writer, PS_SHORT);
+    ps_put_short_str(packing->writer, to, RSTRING_PTR(string), size); /* no collection between the two */
 }
 
 void penstock_pack_bin(struct penstock_packing *packing, VALUE string)

@@ -139,10 +139,9 @@ void ps_write_str(struct ps_writer *writer, const void *bytes, uint32_t size, bo
 
 enum { PS_SHORT = 32 }; /* shorter ones have a header of one byte */
 
-/* Most Strings: copied without a call, with two moves that overlap. */
-static inline void ps_write_short_str(struct ps_writer *writer, const void *bytes, size_t size)
+/* Most Strings: copied without a call, with two moves that overlap, to where the writer has room for PS_SHORT bytes. */
+static inline void ps_put_short_str(struct ps_writer *writer, uint8_t *to, const void *bytes, size_t size)
 {
-    uint8_t *to = ps_write_room(writer, PS_SHORT);
     const uint8_t *from = bytes;
     *to++ = (uint8_t)(0xa0 | size);
     writer->size += 1 + size;
@@ -155,8 +154,10 @@ static inline void ps_write_short_str(struct ps_writer *writer, const void *byte
     } else if (size >= 4) {
         memcpy(to, from, 4);
         memcpy(to + size - 4, from + size - 4, 4);
-    } else {
-        for (size_t i = 0; i < size; i++) to[i] = from[i];
+    } else if (size > 0) {
+        to[0] = from[0];
+        to[size / 2] = from[size / 2];
+        to[size - 1] = from[size - 1];
     }
 }
 

@@ -490,7 +490,7 @@ static VALUE unpacker_read(VALUE self)
     VALUE value = Qnil;
     struct unpacker *unpacker = unpacker_get(self);
     if (read_plain(unpacker, &value)) return value;
-    if (unpacker->window && unpacker->reader.skipping == 0) {
+    if (unpacker->window && !unpacker->reader.skipping) {
         enum ps_read result = read_payload(self, unpacker, &value);
         if (result != PS_READ_OK) need(go_on(self, unpacker, read_payload, &value, result), unpacker);
         return value;

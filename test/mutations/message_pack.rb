@@ -184,8 +184,9 @@ MessagePackMutations.in_file("message_pack_packer.c") do
         "how deep it is counts anew after a known class" => "    packer->depth = calling->depth;\n"
 
   shown :deep, "test_max_depth_counts_objects_of_a_class_that_was_packed_before",
-        "what is a level for a known class, too" => ["    if (penstock_packer_knows(packer, klass)) return write_own",
-                                                     "    if (packer->depth = 0, penstock_packer_knows(packer, klass)) return write_own"],
+        "a known class is a level, too" =>
+          ["    if (penstock_packer_knows(packer, klass)) return",
+           "    packer->depth = 0;\n    if (penstock_packer_knows(packer, klass)) return"],
         "a short Array of Integers is a level" => " || packer->depth >= packer->options.max_depth"
 
   shown :packer, "test_an_array_with_something_else_behind_integers_is_written_once",
@@ -222,6 +223,9 @@ MessagePackMutations.in_file("message_pack_packer.c") do
 end
 
 MessagePackMutations.in_file("message_pack_unpacker.c") do
+  shown :payload, "test_max_elements_is_one_budget_for_all_payloads",
+        "a small Integer in a payload is counted" => "        if (ps_read_begin(reader) != PS_READ_OK) return false;\n"
+
   shown :source, "test_a_continuation_does_not_come_back_to_a_small_document_of_feed",
         "what has ended is not ended again" => "    if (!penstock_build_turn(building)) return Qnil;\n"
 

@@ -223,7 +223,7 @@ MessagePackMutations.in_file("message_pack_packer.c") do
 end
 
 MessagePackMutations.in_file("message_pack_unpacker.c") do
-  shown :payload, "test_max_elements_is_one_budget_for_all_payloads",
+  shown :payload, "test_each_value_of_a_payload_counts",
         "a small Integer in a payload is counted" => "        if (ps_read_begin(reader) != PS_READ_OK) return false;\n"
 
   shown :source, "test_a_continuation_does_not_come_back_to_a_small_document_of_feed",

@@ -46,6 +46,18 @@ class MessagePackDeepTest < MessagePackTestCase
     end
   end
 
+  # From the second time on it is packed in a shorter way.
+  def test_max_depth_counts_objects_of_a_class_that_was_packed_before
+    [1, [1, 2]].each do |innermost|
+      levels = innermost.is_a?(Array) ? 5 : 4
+      deep = 4.times.inject(innermost) { |inner, _| Written.new(inner) }
+      one = MP::Packer.new(max_depth: levels)
+      2.times { one.write(deep) }
+      one = MP::Packer.new(max_depth: levels - 1)
+      3.times { assert_match(/max_depth/, assert_raises(MP::StackError) { one.write(Written.new(nil)).write(deep) }.message) }
+    end
+  end
+
   def test_max_depth_counts_types_that_write_to_the_packer_that_packs_them
     one = MP::Packer.new(max_depth: 50)
     one.register_type(1, Shell) { |shell| one.write(shell).to_s }

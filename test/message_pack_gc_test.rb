@@ -23,6 +23,11 @@ class MessagePackGCTest < MessagePackTestCase
     end
   end
 
+  def teardown
+    GCPressure.release
+    super
+  end
+
   def self.fed(data, **options) = MP::Unpacker.new(**options).feed(data)
 
   # ---- each entry point, with a collection at each allocation ----
@@ -104,10 +109,11 @@ class MessagePackGCTest < MessagePackTestCase
   BOUNDARIES = [256, 4_096, 8_192, 16_384, 131_072].freeze
 
   Own = Struct.new(:value) { def to_msgpack(packer) = packer.write(value) }
+  TRANSCODED = "é".encode("UTF-16LE").freeze
   Late = Struct.new(:value) do
     def to_msgpack(packer)
       packer.buffer # now it has one
-      packer.write([value, Own.new("é".encode("UTF-16LE"))])
+      packer.write([value, Own.new(TRANSCODED)])
     end
   end
 

@@ -616,6 +616,29 @@ class MessagePackPackerTest < MessagePackTestCase
     assert_equal "\x92\xA5whole\x02".b, packer.write([rescuing, 2]).to_s
   end
 
+  # From the second time on it is packed in a shorter way.
+  def test_objects_of_a_class_that_was_packed_before_leave_nothing_when_they_raise
+    failing = Doing.new { |to| to.write("half") && raise(KeyError) }
+    rescuing = Doing.new do |to|
+      to.write(failing)
+    rescue KeyError
+      to.write("whole")
+    end
+    one = packer(max_depth: 2)
+    5.times do
+      one.write("before")
+      assert_raises(KeyError) { one.write(failing) }
+      assert_equal "\xA6before\xA5whole".b, one.write(rescuing).to_s
+      one.reset
+    end
+  end
+
+  def test_an_array_with_something_else_behind_integers_is_written_once
+    [[1, 2, "x"], [-1, nil], [[]], [1, [2]], [2**40, 1.5], []].each do |value|
+      assert_equal MP.pack(value), packer.write(value).to_s
+    end
+  end
+
   def test_its_buffer_shows_nothing_of_a_write_that_raised
     one = packer.write("before")
     buffer = one.buffer

@@ -35,10 +35,11 @@ Mutation.define "messagepack: elements that are skipped are counted", **reader,
                 from: "    reader->elements += values;\n    reader->skipping", to: "    reader->skipping"
 
 Mutation.define "messagepack: elements of what is read count anew for each outermost value", **reader,
+                file: "ext/penstock/core/msgpack.h",
                 from: "    if (!reader->part) reader->elements = 0;\n    else if", to: "    if"
 
 Mutation.define "messagepack: elements of what is skipped count anew for each outermost value", **reader,
-                from: "        result = begin_value(reader);\n", to: ""
+                from: "        result = ps_read_begin(reader);\n", to: ""
 
 Mutation.define "messagepack: what cannot fit into the bytes that there are ends at its header", **reader,
                 from: "    if (reader->whole && reader->awaited + values > there(reader)) return PS_READ_MORE;"
@@ -66,6 +67,7 @@ Mutation.define "messagepack: a skip that took nothing is not gone on with", **r
                 from: "        if (result != PS_READ_OK) reader->skipping = 0;"
 
 Mutation.define "messagepack: a reset forgets what was being skipped", **reader,
+                file: "ext/penstock/core/msgpack.h",
                 from: "    reader->awaited = 0;\n    reader->skipping = 0;\n", to: "    reader->awaited = 0;\n"
 
 Mutation.define "messagepack: a number's bytes count up to 64 bits", **reader,

@@ -139,10 +139,9 @@ void ps_write_str(struct ps_writer *writer, const void *bytes, uint32_t size, bo
 
 enum { PS_SHORT = 32 }; /* shorter ones have a header of one byte */
 
-/* Most Strings: copied without a call, with two moves that overlap. */
-static inline void ps_write_short_str(struct ps_writer *writer, const void *bytes, size_t size)
+/* Most Strings: copied without a call, with two moves that overlap, to where the writer has room for PS_SHORT bytes. */
+static inline void ps_put_short_str(struct ps_writer *writer, uint8_t *to, const void *bytes, size_t size)
 {
-    uint8_t *to = ps_write_room(writer, PS_SHORT);
     const uint8_t *from = bytes;
     *to++ = (uint8_t)(0xa0 | size);
     writer->size += 1 + size;
@@ -155,8 +154,10 @@ static inline void ps_write_short_str(struct ps_writer *writer, const void *byte
     } else if (size >= 4) {
         memcpy(to, from, 4);
         memcpy(to + size - 4, from + size - 4, 4);
-    } else {
-        for (size_t i = 0; i < size; i++) to[i] = from[i];
+    } else if (size > 0) {
+        to[0] = from[0];
+        to[size / 2] = from[size / 2];
+        to[size - 1] = from[size - 1];
     }
 }
 
@@ -207,11 +208,26 @@ struct ps_reader {
     bool part;         /* of a larger value: `elements` goes on counting, and each value that is read adds one */
 };
 
+/* Whether a value that begins with this byte is an Integer that has no more bytes. */
+static inline bool ps_read_is_small(uint8_t format)
+{
+    return format < 0x80 || format >= 0xe0;
+}
+
 /* Whether a value that begins with this byte may be something else than a container with values or an ext type. */
 static inline bool ps_read_is_plain(uint8_t format)
 {
     if (format < 0xc0) return format < 0x80 || format >= 0xa0 || (format & 0x0f) == 0;
     return format >= 0xe0 || (UINT32_C(0x0e0ffc7d) >> (format - 0xc0) & 1);
+}
+
+/* Counts an outermost value, which is about to be read. Anything but PS_READ_OK: nothing was counted. */
+static inline enum ps_read ps_read_begin(struct ps_reader *reader)
+{
+    if (!reader->part) reader->elements = 0;
+    else if (reader->elements == reader->max_elements) return PS_READ_TOO_MANY;
+    else reader->elements++;
+    return PS_READ_OK;
 }
 
 /* A value, or a container's header, by itself. */
@@ -225,7 +241,7 @@ static inline enum ps_read ps_read_next(struct ps_reader *reader, struct ps_toke
     if (reader->depth == 0 || reader->skipping > 0 || reader->at == reader->end) return ps_read_value(reader, token);
     uint8_t format = *reader->at;
     size_t size = 0;
-    if (format < 0x80 || format >= 0xe0) {
+    if (ps_read_is_small(format)) {
         token->kind = PS_INT;
         token->i = (int8_t)format;
     } else {
@@ -244,7 +260,14 @@ static inline enum ps_read ps_read_next(struct ps_reader *reader, struct ps_toke
 /* Whole values without looking at them, of any depth. What it has begun and ended for lack of bytes is gone on with, by
  * ps_read_value too, before that reads anything. */
 enum ps_read ps_read_skip(struct ps_reader *reader);
-void ps_read_reset(struct ps_reader *reader); /* forgets the value that is being read, not the bytes */
+
+/* Forgets the value that is being read, not the bytes. */
+static inline void ps_read_reset(struct ps_reader *reader)
+{
+    reader->depth = 0;
+    reader->awaited = 0;
+    reader->skipping = 0;
+}
 
 static inline struct ps_frame *ps_read_frame(struct ps_reader *reader)
 {

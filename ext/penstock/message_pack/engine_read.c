@@ -139,7 +139,7 @@ static enum ps_read read_other(struct ps_reader *reader, struct ps_token *token,
     return PS_READ_OK;
 }
 
-enum ps_read ps_read_token(struct ps_reader *reader, struct ps_token *token)
+static inline enum ps_read read_token(struct ps_reader *reader, struct ps_token *token)
 {
     if (reader->at == reader->end) return PS_READ_MORE;
     uint8_t format = *reader->at;
@@ -149,6 +149,11 @@ enum ps_read ps_read_token(struct ps_reader *reader, struct ps_token *token)
     if (format < 0xc0) return take_bytes(reader, token, PS_STR, 1, format & 0x1f);
     if (format >= 0xe0) return take_int(reader, token, (int8_t)format, 1);
     return read_other(reader, token, format);
+}
+
+enum ps_read ps_read_token(struct ps_reader *reader, struct ps_token *token)
+{
+    return read_token(reader, token);
 }
 
 /* Of a container; none: 0. */
@@ -169,24 +174,16 @@ static enum ps_read open_container(struct ps_reader *reader, bool map, uint64_t 
     return PS_READ_OK;
 }
 
-static enum ps_read begin_value(struct ps_reader *reader)
-{
-    if (!reader->part) reader->elements = 0;
-    else if (reader->elements == reader->max_elements) return PS_READ_TOO_MANY;
-    else reader->elements++;
-    return PS_READ_OK;
-}
-
 enum ps_read ps_read_value(struct ps_reader *reader, struct ps_token *token)
 {
     enum ps_read result = reader->skipping > 0 ? ps_read_skip(reader) : PS_READ_OK;
     if (result != PS_READ_OK) return result;
     const uint8_t *began = reader->at;
-    result = ps_read_token(reader, token);
+    result = read_token(reader, token);
     if (result != PS_READ_OK) return result;
     uint64_t before = reader->elements;
     if (reader->depth > 0) reader->awaited--;
-    else result = begin_value(reader);
+    else result = ps_read_begin(reader);
     uint64_t values = values_in(token);
     if (result == PS_READ_OK && values > 0) result = open_container(reader, token->kind == PS_MAP, values);
     if (result == PS_READ_OK) return PS_READ_OK;
@@ -222,7 +219,7 @@ enum ps_read ps_read_skip(struct ps_reader *reader)
         ps_read_reset(reader);
         reader->skipping = rest;
     } else if (reader->skipping == 0) {
-        result = begin_value(reader);
+        result = ps_read_begin(reader);
         if (result != PS_READ_OK) return result;
         reader->skipping = 1;
         result = skip_token(reader);
@@ -230,11 +227,4 @@ enum ps_read ps_read_skip(struct ps_reader *reader)
     }
     while (reader->skipping > 0 && result == PS_READ_OK) result = skip_token(reader);
     return result;
-}
-
-void ps_read_reset(struct ps_reader *reader)
-{
-    reader->depth = 0;
-    reader->awaited = 0;
-    reader->skipping = 0;
 }

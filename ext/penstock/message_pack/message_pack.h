@@ -64,9 +64,17 @@ struct penstock_registry {
     const struct penstock_ext_packer *symbols, *oversized; /* of Symbols; of Integers that no format has room for */
 };
 
-const struct penstock_registry *penstock_registry_get(VALUE registry);
+const struct penstock_registry *penstock_registry_get(VALUE registry); /* raises if it is none */
+static inline const struct penstock_registry *penstock_registry_of(VALUE registry) /* of one that is known to be one */
+{
+    return RTYPEDDATA_DATA(registry);
+}
 const struct penstock_ext_packer *penstock_registry_find(const struct penstock_registry *registry, VALUE klass);
-const struct penstock_ext_unpacker *penstock_registry_unpacker(const struct penstock_registry *registry, int8_t type);
+static inline const struct penstock_ext_unpacker *penstock_registry_unpacker(const struct penstock_registry *registry, int8_t type)
+{
+    uint8_t place = registry->places[type + 128];
+    return place ? &registry->by_place[place - 1] : NULL;
+}
 extern VALUE penstock_empty_registry;
 void penstock_registry_init(void);
 
@@ -96,7 +104,11 @@ void penstock_io_write(VALUE io, VALUE string); /* all of it, or raises */
 VALUE penstock_io_read(VALUE io, size_t size); /* nil at its end, or without one */
 VALUE penstock_buffer_new(VALUE io, size_t io_size);
 struct penstock_buffer *penstock_buffer_get(VALUE buffer);
-void penstock_buffer_check(const struct penstock_buffer *buffer); /* raises when it is locked: before any change */
+NORETURN(void penstock_buffer_locked(void));
+static inline void penstock_buffer_check(const struct penstock_buffer *buffer) /* raises when it is locked: before any change */
+{
+    if (buffer->locked) penstock_buffer_locked();
+}
 void penstock_buffer_append(VALUE self, VALUE string);
 
 /* One that is a part of a Packer or Unpacker, until its Ruby object is asked for. */
@@ -104,6 +116,7 @@ struct penstock_buffer penstock_buffer_empty(void);
 void penstock_buffer_mark(void *buffer);
 void penstock_buffer_compact(void *buffer);
 void penstock_buffer_release(struct penstock_buffer *buffer); /* its memory and what it holds */
+void penstock_buffer_free(struct penstock_buffer *buffer); /* its memory: it is empty */
 VALUE penstock_buffer_wrap(struct penstock_buffer *buffer); /* a Ruby Buffer with all that it has; it is empty then */
 void penstock_buffer_put(VALUE owner, struct penstock_buffer *buffer, VALUE string);
 /* Instead of what it has, not copied. */
@@ -172,6 +185,7 @@ struct penstock_packer {
     uint32_t depth; /* of what is being packed: at which its methods go on */
     uint64_t turn;  /* of the code of users' that runs within a write: a number that no other has had. 0: none */
     uint64_t turns;
+    bool flushed; /* once, by its method */
     VALUE own_classes[PENSTOCK_FOUND]; /* not registered, and with a to_msgpack; they do not move */
     struct penstock_buffer own;
     char first[256]; /* of `own` */
@@ -182,8 +196,21 @@ VALUE penstock_packer_new(VALUE registry, const struct penstock_mp_options *opti
 /* For what calls code of users', of a write that is not protected: whatever is raised, the write is taken back. */
 void penstock_packer_protect(struct penstock_packing *packing, void (*write)(struct penstock_packing *packing, VALUE object),
                              VALUE object);
+/* Lets an object write itself, whose class is known to have a to_msgpack and not to be registered. */
+void penstock_packer_call(struct penstock_packer *packer, const VALUE *self, VALUE object);
 /* All that it has written. It is empty then, and whatever comes back to that write raises. */
 VALUE penstock_packer_take(struct penstock_packer *packer);
+
+/* Where a class is among `own_classes` and `found`. Classes are at least as far apart as most objects are large. */
+static inline size_t penstock_place_of(VALUE klass)
+{
+    return (klass >> 6) % PENSTOCK_FOUND;
+}
+
+static inline bool penstock_packer_knows(const struct penstock_packer *packer, VALUE klass)
+{
+    return packer->own_classes[penstock_place_of(klass)] == klass;
+}
 
 static inline uint64_t penstock_packer_written(const struct penstock_packer *packer) /* bytes, ever */
 {
@@ -260,14 +287,17 @@ struct penstock_kept {
 void penstock_build_begin(struct penstock_building *building, const struct penstock_room *room,
                           const struct penstock_mp_options *options, VALUE registry, uint32_t depth_before);
 void penstock_build_begin_turn(struct penstock_building *building);
-/* Goes on with what was kept of an object, and leaves nothing there. */
+/* Goes on with what was kept of an object, if anything was, and leaves nothing there. */
 void penstock_build_restore(struct penstock_building *building, struct penstock_kept *kept);
 /* Keeps what is there, for the Unpacker that owns `kept`. */
 void penstock_build_keep(struct penstock_building *building, VALUE unpacker, struct penstock_kept *kept);
 enum ps_read penstock_build(struct penstock_building *building, VALUE *value);
-/* False: the read that comes back was ended meanwhile, and may touch nothing. */
 VALUE penstock_plain_value(const struct ps_token *token, bool freeze); /* of all but ext types and containers with values */
-bool penstock_build_turn(struct penstock_building *building);
+/* False: the read that comes back was ended meanwhile, and may touch nothing. */
+static inline bool penstock_build_turn(const struct penstock_building *building)
+{
+    return !building->turns || building->turns->current == building->turn;
+}
 void penstock_build_end(struct penstock_building *building); /* need not be called when something is raised */
 VALUE penstock_unpack_string(VALUE string, VALUE registry, const struct penstock_mp_options *options);
 void penstock_message_pack_read_init(void);

@@ -59,10 +59,10 @@ void penstock_buffer_take_back(struct penstock_buffer *buffer, uint64_t began)
     buffer->unfinished = false;
 }
 
-void penstock_buffer_check(const struct penstock_buffer *buffer)
+void penstock_buffer_locked(void)
 {
-    if (buffer->locked) rb_raise(rb_eRuntimeError, "an object is being read from it: what that calls may not use it "
-                                  "(reset an Unpacker that a Fiber has left so)");
+    rb_raise(rb_eRuntimeError, "an object is being read from it: what that calls may not use it (reset an Unpacker that a Fiber has "
+             "left so)");
 }
 
 /* ---- its memory ---- */
@@ -93,6 +93,12 @@ void penstock_buffer_release(struct penstock_buffer *buffer)
 {
     release_memory(buffer);
     let_go(buffer);
+}
+
+void penstock_buffer_free(struct penstock_buffer *buffer)
+{
+    penstock_buffer_check(buffer);
+    penstock_buffer_release(buffer);
 }
 
 /* What was read makes room first, unless something encloses what is there. What a held String has left is copied. */

@@ -247,6 +247,50 @@ static VALUE write_with(VALUE self, struct penstock_packer *packer,
     return written(self, packer);
 }
 
+/*
+ * An object whose class is known to have a to_msgpack and not to be registered, without a `struct penstock_packing` of its own: the
+ * same as penstock_pack does with it, and the same protection.
+ */
+struct calling {
+    VALUE self, object;
+    struct penstock_packer *packer;
+    uint64_t began; /* as in `struct writing` */
+    uint64_t turn;
+    uint32_t depth;
+    bool done;
+};
+
+static VALUE call_own(VALUE arg)
+{
+    struct calling *calling = (struct calling *)arg;
+    penstock_packer_call(calling->packer, &calling->self, calling->object);
+    calling->done = true;
+    return Qnil;
+}
+
+static VALUE own_ended(VALUE arg)
+{
+    const struct calling *calling = (const struct calling *)arg;
+    struct penstock_packer *packer = calling->packer;
+    packer->depth = calling->depth;
+    if (calling->done) return Qnil;
+    packer->turn = calling->turn;
+    penstock_buffer_take_back(packer->bytes, calling->began);
+    return Qnil;
+}
+
+NOINLINE(static VALUE write_own(VALUE self, struct penstock_packer *packer, VALUE object));
+
+static VALUE write_own(VALUE self, struct penstock_packer *packer, VALUE object)
+{
+    struct calling calling = {
+        .self = self, .object = object, .packer = packer,
+        .began = penstock_packer_written(packer), .turn = packer->turn, .depth = packer->depth
+    };
+    rb_ensure(call_own, (VALUE)&calling, own_ended, (VALUE)&calling);
+    return written(self, packer);
+}
+
 /* What raises before it writes anything, and calls nothing of users': nothing has to be taken back. */
 static VALUE write_plain(VALUE self, struct penstock_packer *packer,
                          void (*write)(struct penstock_packing *packing, VALUE object), VALUE object)
@@ -260,6 +304,39 @@ static VALUE write_plain(VALUE self, struct penstock_packer *packer,
     return written(self, packer);
 }
 
+enum { FEW = 16 }; /* elements of an Array whose header has one byte */
+
+/* A short Array of Integers, as coordinates are, with room for it made first: nothing raises in the middle. False: it is none. */
+static bool write_integers(struct penstock_packer *packer, VALUE array)
+{
+    struct ps_writer *writer = &packer->bytes->writer;
+    long count = RARRAY_LEN(array);
+    if (count >= FEW || packer->depth >= packer->options.max_depth) return false;
+    ps_write_room(writer, 1 + (FEW - 1) * 9);
+    size_t before = writer->size;
+    ps_write_byte(writer, (uint8_t)(0x90 | count));
+    for (long i = 0; i < count; i++) {
+        VALUE object = RARRAY_AREF(array, i);
+        if (!FIXNUM_P(object)) {
+            writer->size = before;
+            return false;
+        }
+        ps_write_int(writer, FIX2LONG(object));
+    }
+    return true;
+}
+
+/* Not so deep that the end of the stack is to be seen to. */
+static VALUE write_object(VALUE self, struct penstock_packer *packer, VALUE object)
+{
+    VALUE klass = CLASS_OF(object);
+    if (penstock_packer_knows(packer, klass)) return write_own(self, packer, object);
+    if (klass == rb_cHash) return write_with(self, packer, penstock_pack_hash, object);
+    if (klass == rb_cArray && write_integers(packer, object)) return written(self, packer);
+    if (klass == rb_cArray) return write_with(self, packer, penstock_pack_array, object);
+    return write_with(self, packer, penstock_pack, object);
+}
+
 /* In general; what is written most often is not looked at twice. */
 static VALUE packer_write(VALUE self, VALUE object)
 {
@@ -271,6 +348,7 @@ static VALUE packer_write(VALUE self, VALUE object)
     else if (SYMBOL_P(object) && !packer->types->symbols) return write_plain(self, packer, penstock_pack_symbol, object);
     else if (RB_TYPE_P(object, T_STRING) && RBASIC_CLASS(object) == rb_cString)
         return write_plain(self, packer, penstock_pack_string, object);
+    else if (packer->depth < PENSTOCK_GUARD_FROM) return write_object(self, packer, object);
     else return write_with(self, packer, penstock_pack, object);
     return written(self, packer);
 }
@@ -389,13 +467,19 @@ static VALUE packer_write_ext(VALUE self, VALUE type, VALUE payload)
     return written(self, packer);
 }
 
-static VALUE write_header(VALUE self, void (*write)(struct ps_writer *writer, uint32_t count), VALUE number)
+static uint32_t header_count(VALUE number)
 {
-    struct penstock_packer *packer = packer_get(self);
     if (!FIXNUM_P(number)) check(number, rb_cInteger);
     else if (FIX2LONG(number) < 0)
         rb_raise(rb_eRangeError, "a header's count is not negative: %" PRIsVALUE, number);
-    write(&packer->bytes->writer, NUM2UINT(number));
+    return NUM2UINT(number);
+}
+
+static inline VALUE write_header(VALUE self, void (*write)(struct ps_writer *writer, uint32_t count), VALUE number)
+{
+    struct penstock_packer *packer = packer_get(self);
+    bool small = FIXNUM_P(number) && FIX2LONG(number) >= 0 && FIX2LONG(number) < 16; /* most are */
+    write(&packer->bytes->writer, small ? (uint32_t)FIX2LONG(number) : header_count(number));
     return written(self, packer);
 }
 
@@ -416,10 +500,14 @@ static VALUE packer_write_bin_header(VALUE self, VALUE number)
 
 /* ---- what was written ---- */
 
+/* Most Packers with an io are flushed once: their memory is freed then, so that it does not count towards the next collection. */
 static VALUE packer_flush(VALUE self)
 {
     struct penstock_packer *packer = packer_get(self);
-    if (!NIL_P(packer->buffer)) penstock_buffer_flush(packer->buffer);
+    if (NIL_P(packer->buffer)) return self;
+    penstock_buffer_flush(packer->buffer);
+    if (!packer->flushed && packer->bytes->base == 0 && penstock_buffer_size(packer->bytes) == 0) penstock_buffer_free(packer->bytes);
+    packer->flushed = true;
     return self;
 }
 

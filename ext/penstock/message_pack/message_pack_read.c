@@ -13,6 +13,7 @@ enum {
     LARGEST_HASH = 8192, /* pairs that wait there; of a larger one, each goes into it at once */
     SHORTEST_SHARED = 1024, /* bytes of a String that shares those of the source, */
     LEAST_PART = 16, /* of which it is a sixteenth or more */
+    SHORTEST_HELD = 128, /* bytes of a source that are copied before users' code runs */
     GUARDED_LEVEL = 8 /* of payloads in payloads, from which the end of the stack is seen to */
 };
 
@@ -38,7 +39,7 @@ void penstock_build_begin(struct penstock_building *building, const struct penst
     building->reader.max_bytes = options->max_bytes;
     building->reader.max_elements = options->max_elements;
     building->registry_value = registry;
-    building->registry = penstock_registry_get(registry);
+    building->registry = penstock_registry_of(registry);
     building->items = room->items;
     building->size = 0;
     building->capacity = room->item_count;
@@ -51,7 +52,7 @@ void penstock_build_begin(struct penstock_building *building, const struct penst
 }
 
 /* What a continuation may come back to is left to the GC. */
-static void release(const struct penstock_building *building, VALUE *memory)
+static inline void release(const struct penstock_building *building, VALUE *memory)
 {
     if (*memory && !building->users_code) rb_free_tmp_buffer(memory);
     *memory = Qfalse;
@@ -109,7 +110,6 @@ static bool deeper(struct penstock_building *building)
 
 void penstock_build_restore(struct penstock_building *building, struct penstock_kept *kept)
 {
-    if (!kept->items) return;
     building->more_items = kept->items;
     building->items = kept->item;
     building->size = kept->size;
@@ -151,16 +151,18 @@ void penstock_build_begin_turn(struct penstock_building *building)
     take_turn(building);
 }
 
-bool penstock_build_turn(struct penstock_building *building)
-{
-    return !building->turns || building->turns->current == building->turn;
-}
-
 /* For a load; Unpackers have their own. */
 static void make_turns(struct penstock_building *building)
 {
     building->turns = rb_alloc_tmp_buffer(&building->turns_held, sizeof(*building->turns));
     *building->turns = (struct penstock_turns){ 0 };
+}
+
+/* A frozen String with its bytes. Of a few bytes a copy of them costs less than what Ruby does to share them. */
+static VALUE held(VALUE source)
+{
+    if (RSTRING_LEN(source) > SHORTEST_HELD) return rb_str_new_frozen(source);
+    return rb_obj_freeze(rb_str_new(RSTRING_PTR(source), RSTRING_LEN(source)));
 }
 
 /*
@@ -177,7 +179,7 @@ static void before_users_code(struct penstock_building *building)
     if (building->unpacker) penstock_unpacker_reads(building->unpacker);
     if (!building->source || OBJ_FROZEN(building->source)) return;
     size_t left = (size_t)(reader->end - reader->at);
-    building->source = rb_str_new_frozen(building->source);
+    building->source = held(building->source);
     reader->end = (const uint8_t *)RSTRING_END(building->source);
     reader->at = reader->end - left;
 }

@@ -158,12 +158,6 @@ const struct penstock_ext_packer *penstock_registry_find(const struct penstock_r
     return packer;
 }
 
-const struct penstock_ext_unpacker *penstock_registry_unpacker(const struct penstock_registry *registry, int8_t type)
-{
-    uint8_t place = registry->places[type + 128];
-    return place ? &registry->by_place[place - 1] : NULL;
-}
-
 static VALUE registry_packers(VALUE self)
 {
     return penstock_registry_get(self)->packers;

@@ -75,8 +75,8 @@ static const rb_data_type_t unpacker_type = {
 
 static struct unpacker *unpacker_get(VALUE self)
 {
-    struct unpacker *unpacker = penstock_data(self, &unpacker_type);
-    if (!unpacker->bytes) rb_raise(rb_eArgError, "the Unpacker has not been initialized");
+    struct unpacker *unpacker = RTYPEDDATA_DATA(self); /* of an Unpacker, as its methods are for no other */
+    if (!unpacker || !unpacker->bytes) rb_raise(rb_eArgError, "the Unpacker has not been initialized");
     return unpacker;
 }
 
@@ -106,7 +106,6 @@ static void set_up(VALUE self, VALUE io, VALUE registry, const struct penstock_m
 {
     struct unpacker *unpacker = penstock_data(self, &unpacker_type);
     if (unpacker->bytes) rb_raise(rb_eRuntimeError, "an Unpacker is initialized once"); /* its buffer may be in use */
-    penstock_registry_get(registry);
     set_options(unpacker, options);
     RB_OBJ_WRITE(self, &unpacker->registry, registry);
     RB_OBJ_WRITE(self, &unpacker->own.io, io);
@@ -226,7 +225,8 @@ void penstock_unpacker_close(struct penstock_building *building, VALUE self, int
     if (!bytes->locked) {
         unpacker->turns.current = 0;
     } else {
-        RB_OBJ_WRITE(owner(self, unpacker), &bytes->held, building->window_held); /* which a reset or a feed let go */
+        if (bytes->held != building->window_held) /* a reset or a feed let it go */
+            RB_OBJ_WRITE(owner(self, unpacker), &bytes->held, building->window_held);
         if (!fed) { /* the window around it again */
             bytes->writer.data = building->window;
             bytes->writer.size = building->window_size;
@@ -284,7 +284,7 @@ static VALUE read_it(VALUE arg)
 {
     struct reading *reading = (struct reading *)arg;
     struct unpacker *unpacker = reading->unpacker;
-    penstock_build_restore(reading->building, &unpacker->kept);
+    if (unpacker->kept.items) penstock_build_restore(reading->building, &unpacker->kept);
     reading->result = penstock_build(reading->building, &reading->value);
     if (reading->result == PS_READ_MORE) penstock_build_keep(reading->building, reading->self, &unpacker->kept);
     penstock_build_end(reading->building);
@@ -326,13 +326,11 @@ void penstock_unpacker_reads(VALUE self)
     if (!unpacker->window) RB_OBJ_WRITE(self, &unpacker->fiber, rb_fiber_current());
 }
 
-/* A value that is no container and no ext type: no code of users' runs, and nothing is kept. False: it is not one, or not there. */
-static bool read_plain(struct unpacker *unpacker, VALUE *value)
+NOINLINE(static bool read_longer(struct unpacker *unpacker, VALUE *value));
+
+static bool read_longer(struct unpacker *unpacker, VALUE *value)
 {
     struct penstock_buffer *bytes = unpacker->bytes;
-    penstock_buffer_check(bytes);
-    if (penstock_buffer_size(bytes) == 0 || !between_objects(unpacker)) return false;
-    if (!ps_read_is_plain((uint8_t)bytes->writer.data[bytes->at])) return false;
     struct ps_reader *reader = &unpacker->reader;
     struct ps_token token;
     reader->at = (const uint8_t *)bytes->writer.data + bytes->at;
@@ -340,7 +338,26 @@ static bool read_plain(struct unpacker *unpacker, VALUE *value)
     if (ps_read_value(reader, &token) != PS_READ_OK) return false;
     *value = token.kind == PS_INT ? LONG2NUM(token.i) : penstock_plain_value(&token, unpacker->options.freeze);
     bytes->at = bytes->writer.size - (size_t)(reader->end - reader->at);
-    if (reader->at == reader->end) clear(unpacker);
+    return true;
+}
+
+/* A value that is no container and no ext type: no code of users' runs, and nothing is kept. False: it is not one, or not there. */
+static bool read_plain(struct unpacker *unpacker, VALUE *value)
+{
+    struct penstock_buffer *bytes = unpacker->bytes;
+    penstock_buffer_check(bytes);
+    if (penstock_buffer_size(bytes) == 0 || !between_objects(unpacker)) return false;
+    uint8_t format = (uint8_t)bytes->writer.data[bytes->at];
+    if (!ps_read_is_plain(format)) return false;
+    struct ps_reader *reader = &unpacker->reader;
+    if (ps_read_is_small(format)) {
+        if (ps_read_begin(reader) != PS_READ_OK) return false;
+        *value = INT2FIX((int8_t)format);
+        bytes->at++;
+    } else if (!read_longer(unpacker, value)) {
+        return false;
+    }
+    if (bytes->at == bytes->writer.size) clear(unpacker);
     return true;
 }
 
@@ -382,10 +399,14 @@ static enum ps_read read_outermost(VALUE self, struct unpacker *unpacker, VALUE 
     return read_with(self, unpacker, value, &room);
 }
 
+static enum ps_read read_other(VALUE self, struct unpacker *unpacker, VALUE *value)
+{
+    return (unpacker->window ? read_payload : read_outermost)(self, unpacker, value);
+}
+
 static enum ps_read read_object(VALUE self, struct unpacker *unpacker, VALUE *value)
 {
-    if (read_plain(unpacker, value)) return PS_READ_OK;
-    return (unpacker->window ? read_payload : read_outermost)(self, unpacker, value);
+    return read_plain(unpacker, value) ? PS_READ_OK : read_other(self, unpacker, value);
 }
 
 static enum ps_read skip_object(VALUE self, struct unpacker *unpacker, VALUE *value)
@@ -434,17 +455,22 @@ static bool fill(VALUE self, struct unpacker *unpacker)
     return true;
 }
 
-/* Does one of the above with as many bytes as it takes. False: they are not there (yet). */
-static bool with_bytes(VALUE self, struct unpacker *unpacker,
-                       enum ps_read (*step)(VALUE self, struct unpacker *unpacker, VALUE *value), VALUE *value)
+/* `result` is of `step`, which is repeated with as many bytes as it takes. False: they are not there (yet). */
+static bool go_on(VALUE self, struct unpacker *unpacker,
+                  enum ps_read (*step)(VALUE self, struct unpacker *unpacker, VALUE *value), VALUE *value, enum ps_read result)
 {
-    enum ps_read result;
-    while ((result = step(self, unpacker, value)) == PS_READ_MORE)
+    for (; result == PS_READ_MORE; result = step(self, unpacker, value))
         if (!fill(self, unpacker)) return false;
     if (result == PS_READ_OK) return true;
     forget(unpacker);
     if (result == PS_READ_INVALID) unpacker->bytes->at++; /* so that who goes on after it does not meet it for ever */
     penstock_unread(result, &unpacker->options);
+}
+
+static bool with_bytes(VALUE self, struct unpacker *unpacker,
+                       enum ps_read (*step)(VALUE self, struct unpacker *unpacker, VALUE *value), VALUE *value)
+{
+    return go_on(self, unpacker, step, value, step(self, unpacker, value));
 }
 
 static bool try(VALUE self, struct unpacker *unpacker,
@@ -463,7 +489,13 @@ static VALUE unpacker_read(VALUE self)
 {
     VALUE value = Qnil;
     struct unpacker *unpacker = unpacker_get(self);
-    if (!read_plain(unpacker, &value)) need(try(self, unpacker, read_object, &value), unpacker);
+    if (read_plain(unpacker, &value)) return value;
+    if (unpacker->window && !unpacker->reader.skipping) {
+        enum ps_read result = read_payload(self, unpacker, &value);
+        if (result != PS_READ_OK) need(go_on(self, unpacker, read_payload, &value, result), unpacker);
+        return value;
+    }
+    need(try(self, unpacker, read_other, &value), unpacker);
     return value;
 }
 

@@ -26,12 +26,17 @@ struct to_string {
 
 /* ---- depth ---- */
 
+NORETURN(static void beyond_max_depth(const struct penstock_mp_options *options));
 NORETURN(static void too_deep(const struct penstock_packing *packing));
+
+static void beyond_max_depth(const struct penstock_mp_options *options)
+{
+    penstock_message_pack_raise("StackError", "nested more than %u deep (max_depth)", options->max_depth);
+}
 
 static void too_deep(const struct penstock_packing *packing)
 {
-    if (packing->depth >= packing->options->max_depth)
-        penstock_message_pack_raise("StackError", "nested more than %u deep (max_depth)", packing->options->max_depth);
+    if (packing->depth >= packing->options->max_depth) beyond_max_depth(packing->options);
     rb_raise(rb_eSysStackError, "stack level too deep"); /* Ruby would raise the same at the next call */
 }
 
@@ -102,14 +107,29 @@ static bool has_moved(const struct penstock_packing *packing, long long_strings)
     return moved || long_strings_so_far(packing) != long_strings;
 }
 
+NORETURN(static void gone_on(void));
+
+static void gone_on(void)
+{
+    rb_raise(rb_eRuntimeError, "a continuation came back to where packing had gone on");
+}
+
+/* What the object left half-written is taken back. */
+static inline void end_turn_of(struct penstock_packer *packer, uint64_t mine, uint64_t outer)
+{
+    if (packer->turn != mine) gone_on();
+    penstock_buffer_settle(packer->bytes);
+    packer->turn = outer;
+}
+
 static inline void end_turn(struct penstock_packing *packing, const struct turn *turn)
 {
     struct penstock_packer *packer = packing->packer;
-    if (packer ? packer->turn != turn->mine : has_moved(packing, turn->long_strings))
-        rb_raise(rb_eRuntimeError, "a continuation came back to where packing had gone on");
-    if (!packer) return;
-    penstock_buffer_settle(packer->bytes);
-    packer->turn = turn->outer;
+    if (!packer) {
+        if (has_moved(packing, turn->long_strings)) gone_on();
+        return;
+    }
+    end_turn_of(packer, turn->mine, turn->outer);
     packing->writer = &packer->bytes->writer; /* another, if its Buffer was asked for */
 }
 
@@ -199,10 +219,12 @@ static void pack_registered(struct penstock_packing *packing, const struct penst
     leave(packing);
 }
 
-/* Classes are at least as far apart as most objects are large. */
-static inline size_t place_of(VALUE klass)
+/* That objects of the class pack themselves. */
+static void remember(const struct penstock_packing *packing, VALUE klass)
 {
-    return (klass >> 6) % PENSTOCK_FOUND;
+    struct penstock_packer *packer = packing->packer;
+    if (packer->types == packing->registry && !packer->types->modules) /* else one may be included later */
+        RB_OBJ_WRITE(packing->packer_value, &packer->own_classes[penstock_place_of(klass)], klass);
 }
 
 NOINLINE(static void look(const struct penstock_packing *packing, VALUE object, struct penstock_found *found));
@@ -210,19 +232,17 @@ NOINLINE(static void look(const struct penstock_packing *packing, VALUE object, 
 static void look(const struct penstock_packing *packing, VALUE object, struct penstock_found *found)
 {
     VALUE klass = CLASS_OF(object);
-    struct penstock_packer *packer = packing->packer;
     found->packer = penstock_registry_find(packing->registry, klass);
     found->extension = !found->packer && klass == penstock_extension_value; /* of a subclass to_msgpack is called, which may be its own */
     found->own = !found->packer && !found->extension && rb_method_boundp(klass, id_to_msgpack, 0);
     found->klass = klass;
-    if (found->own && packer && packer->types == packing->registry && !packer->types->modules) /* else one may be included later */
-        RB_OBJ_WRITE(packing->packer_value, &packer->own_classes[place_of(klass)], klass);
+    if (found->own && packing->packer) remember(packing, klass);
 }
 
 static inline const struct penstock_found *find(struct penstock_packing *packing, VALUE object)
 {
     VALUE klass = CLASS_OF(object);
-    struct penstock_found *found = &packing->found[place_of(klass)];
+    struct penstock_found *found = &packing->found[penstock_place_of(klass)];
     if (!packing->looked) memset(packing->found, 0, sizeof(packing->found));
     packing->looked = true;
     if (found->klass != klass) look(packing, object, found);
@@ -247,6 +267,12 @@ static void call_if_there(struct penstock_packing *packing, VALUE object)
              "Penstock::MessagePack::Factory, or give them a method to_msgpack(packer)", rb_obj_class(object));
 }
 
+static inline void check_written(const struct penstock_packer *packer, uint64_t before, VALUE object)
+{
+    if (penstock_packer_written(packer) == before)
+        rb_raise(rb_eRuntimeError, "%" PRIsVALUE "#to_msgpack wrote nothing to its packer", rb_obj_class(object));
+}
+
 static void pack_by_itself(struct penstock_packing *packing, VALUE object, bool has_method)
 {
     struct turn turn = { 0 };
@@ -254,16 +280,38 @@ static void pack_by_itself(struct penstock_packing *packing, VALUE object, bool 
         penstock_packer_protect(packing, penstock_pack, object);
         return;
     }
-    if (!packing->packer) make_packer(packing);
+    if (!packing->packer) {
+        make_packer(packing);
+        if (has_method) remember(packing, CLASS_OF(object));
+    }
     enter_call(packing);
     uint64_t before = penstock_packer_written(packing->packer);
     begin_turn(packing, &turn);
     if (has_method) rb_funcallv(object, id_to_msgpack, 1, &packing->packer_value);
     else call_if_there(packing, object);
     end_turn(packing, &turn);
-    if (penstock_packer_written(packing->packer) == before)
-        rb_raise(rb_eRuntimeError, "%" PRIsVALUE "#to_msgpack wrote nothing to its packer", rb_obj_class(object));
+    check_written(packing->packer, before, object);
     leave(packing);
+}
+
+void penstock_packer_call(struct penstock_packer *packer, const VALUE *self, VALUE object)
+{
+    if (packer->depth >= packer->options.max_depth) beyond_max_depth(&packer->options);
+    uint64_t before = penstock_packer_written(packer), outer = packer->turn, mine = ++packer->turns;
+    packer->depth++;
+    packer->turn = mine;
+    rb_funcallv(object, id_to_msgpack, 1, self);
+    end_turn_of(packer, mine, outer);
+    check_written(packer, before, object);
+}
+
+/* The same as pack_by_itself, with less ado. */
+static inline void pack_known(struct penstock_packing *packing, struct penstock_packer *packer, VALUE object)
+{
+    packing->calls++;
+    packer->depth = packing->depth;
+    penstock_packer_call(packer, &packing->packer_value, object);
+    packing->writer = &packer->bytes->writer;
 }
 
 void penstock_pack_ext(struct penstock_packing *packing, VALUE type, VALUE payload)
@@ -292,14 +340,20 @@ void penstock_pack_extension(struct penstock_packing *packing, VALUE extension)
 }
 
 NOINLINE(static void pack_other(struct penstock_packing *packing, VALUE object));
+NOINLINE(static void pack_found(struct penstock_packing *packing, VALUE object));
 
 static void pack_other(struct penstock_packing *packing, VALUE object)
 {
     VALUE klass = CLASS_OF(object);
-    if (packing->packer && packing->packer->own_classes[place_of(klass)] == klass) {
-        pack_by_itself(packing, object, true);
+    if (packing->packer && penstock_packer_knows(packing->packer, klass) && !packing->unprotected) {
+        pack_known(packing, packing->packer, object);
         return;
     }
+    pack_found(packing, object);
+}
+
+static void pack_found(struct penstock_packing *packing, VALUE object)
+{
     const struct penstock_found *found = find(packing, object);
     if (found->packer) pack_registered(packing, found->packer, object);
     else if (found->extension) penstock_pack_extension(packing, object);
@@ -372,8 +426,8 @@ static void write_str(struct penstock_packing *packing, VALUE string)
         write_long_str(packing, string, size);
         return;
     }
-    ps_write_short_str(packing->writer, RSTRING_PTR(string), size);
-    RB_GC_GUARD(string);
+    uint8_t *to = ps_write_room(packing->writer, PS_SHORT);
+    ps_put_short_str(packing->writer, to, RSTRING_PTR(string), size); /* no collection between the two */
 }
 
 void penstock_pack_bin(struct penstock_packing *packing, VALUE string)
@@ -405,18 +459,29 @@ void penstock_pack_symbol(struct penstock_packing *packing, VALUE symbol)
     else penstock_pack_string(packing, rb_sym2str(symbol));
 }
 
+/* Whether it is an Integer of one byte; most in Arrays are. */
+static inline bool is_small(VALUE object)
+{
+    return FIXNUM_P(object) && (unsigned long)FIX2LONG(object) < 0x80;
+}
+
 void penstock_pack_array(struct penstock_packing *packing, VALUE array)
 {
     uint32_t count = size_of("an Array", (size_t)RARRAY_LEN(array));
     ps_write_array_header(packing->writer, count);
     if (count == 0) return;
     enter_container(packing);
-    for (uint32_t i = 0; i < count && i < (size_t)RARRAY_LEN(array); i++) {
+    for (uint32_t i = 0; i < count; i++) {
         VALUE object = RARRAY_AREF(array, i);
-        if (FIXNUM_P(object)) ps_write_int(packing->writer, FIX2LONG(object));
-        else penstock_pack(packing, object);
+        if (is_small(object)) {
+            ps_write_byte(packing->writer, (uint8_t)FIX2LONG(object));
+        } else if (FIXNUM_P(object)) {
+            ps_write_int(packing->writer, FIX2LONG(object));
+        } else {
+            penstock_pack(packing, object);
+            if ((size_t)RARRAY_LEN(array) != count) rb_raise(rb_eRuntimeError, "an Array changed its size while it was packed");
+        }
     }
-    if ((size_t)RARRAY_LEN(array) != count) rb_raise(rb_eRuntimeError, "an Array changed its size while it was packed");
     leave(packing);
 }
 
@@ -573,7 +638,7 @@ VALUE penstock_pack_to_string(VALUE object, VALUE registry, const struct penstoc
     to.writer = (struct ps_writer){ .data = to.first, .capacity = sizeof(to.first), .grow = grow };
     struct penstock_packing packing;
     packing.writer = &to.writer;
-    packing.registry = penstock_registry_get(registry);
+    packing.registry = penstock_registry_of(registry);
     packing.registry_value = registry;
     packing.options = options;
     packing.depth = 0;

@@ -2,8 +2,8 @@
 
 module Penstock
   module MessagePack
-    # A {Factory} as it was, with options. Packers and Unpackers are made anew for each block, which costs less than sharing them:
-    # so there is no limit to how many are in use. Frozen, and shareable if its Factory can be.
+    # A {Factory} as it was, with options. Packers and Unpackers are made anew for each block: a block may keep its own without
+    # another getting the same, and there is no limit to how many are in use. Frozen, and shareable if its Factory can be.
     class Pool
       # Penstock makes them.
       def initialize(registry, options)

@@ -363,7 +363,7 @@ class MessagePackGCTest < MessagePackTestCase
 
   # None is forgotten.
   def test_each_native_class_says_how_much_memory_it_takes
-    code = Dir[File.expand_path("../ext/penstock/message_pack*.c", __dir__)].map { |file| File.read(file) }.join
+    code = Dir[File.expand_path("../ext/penstock/message_pack/*.c", __dir__)].map { |file| File.read(file) }.join
     types = code.scan(/^static const rb_data_type_t \w+ = \{.*?^\};/m)
     assert_equal %w[Buffer Packer Registry Unpacker], types.map { |type| type[/"Penstock::MessagePack::(\w+)"/, 1] }.sort
     assert types.all? { |type| type.include?(".dsize = ") }

@@ -29,8 +29,9 @@ class StaticChecksTest < Minitest::Test
     objects = names.grep(/c\z/).map { |name| File.join(directory, name) }
     config = RbConfig::CONFIG
     File.join(directory, "penstock.so").tap do |path|
-      system("gcc", "-w", "-shared", "-fPIC", "-fvisibility=hidden", "-I", directory, "-I", File.join(directory, "core"), "-I", config["rubyhdrdir"], "-I", config["rubyarchhdrdir"],
-             *objects, "-o", path, exception: true)
+      included = [directory, File.join(directory, "core"), config["rubyhdrdir"], config["rubyarchhdrdir"]]
+      system("gcc", "-w", "-shared", "-fPIC", "-fvisibility=hidden", *included.flat_map { |folder| ["-I", folder] }, *objects,
+             "-o", path, exception: true)
     end
   end
 
@@ -141,7 +142,8 @@ class StaticChecksTest < Minitest::Test
   def test_our_own_sources
     library = File.join(ROOT, "lib/penstock/penstock.#{RbConfig::CONFIG["DLEXT"]}")
     ours = StaticChecks.new(File.join(ROOT, "ext/penstock"), library)
-    assert_empty ours.foreign_text + ours.exported_symbols + ours.ruby_in_core + ours.unnamed_callbacks + ours.ruby_reached + ours.upwards
+    assert_empty ours.foreign_text + ours.exported_symbols + ours.ruby_in_core + ours.unnamed_callbacks +
+                 ours.ruby_reached + ours.upwards
   end
 
   def test_nothing_is_found_where_nothing_is_wrong

@@ -2,8 +2,8 @@
 
 require_relative "test_helper"
 
-# A thread that waits for a message serves its client itself meanwhile (ext/penstock/core/client/watch.c). What may happen to it then,
-# and what becomes of all that others wait for. How that goes natively, with races: core_test.rb.
+# A thread that waits for a message serves its client itself meanwhile (ext/penstock/core/client/watch.c). What may happen to
+# it then, and what becomes of all that others wait for. How that goes natively, with races: core_test.rb.
 class WatchTest < PenstockTest
   MUCH = 200
 

@@ -362,7 +362,8 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # ({#around}), listeners of "message.produced_sync" and the like, a client that sends nothing. What
     # of it comes later makes the handles' calls raise, until it is gone. A {Config#serializer} goes along if it is shareable.
     #
-    # Also of a {Variant}, then with its settings. Only in the main Ractor; not in a signal trap. Blocks: like a first use.
+    # Also of a {Variant}, then with its settings. Only in the main Ractor; not in a signal trap. Blocks: no; a first use makes
+    # the threads of its client, which takes some ms.
     #
     # @return [ShareableProducer] frozen, and shareable
     # @raise [NotShareableError] naming what cannot go along

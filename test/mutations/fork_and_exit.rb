@@ -10,7 +10,8 @@ Mutation.define("fork: forks are counted",
                 only: "test_a_child_uses_producers_that_the_parent_had_configured_used_or_closed")
 Mutation.define("fork: a client is replaced in a child",
                 file: "ext/penstock/ruby/client_class.c",
-                from: "return ps_client_inherited(&producer->client) ? renew(object, producer) : producer;", to: "return producer;",
+                from: "return ps_client_inherited(&producer->client) ? renew(object, producer) : producer;",
+                to: "return producer;",
                 test: "test/fork_test.rb", only: "test_a_child_uses_producers_that_the_parent_had_configured_used_or_closed")
 Mutation.define("fork: what is inherited is not closed",
                 file: "ext/penstock/core/client/client.c",
@@ -101,7 +102,8 @@ Mutation.define("overload: a consumer's statistics are off",
                 test: "test/overload_test.rb", only: "test_what_comes_by_itself_and_nobody_wants_takes_no_memory")
 Mutation.define("overload: statistics that nobody listens to are freed",
                 file: "ext/penstock/core/produce/serve.c",
-                from: "ps_events_statistics(producer->events, &producer->client, rd_kafka_event_stats(event)); break;", to: "return;",
+                from: "ps_events_statistics(producer->events, &producer->client, rd_kafka_event_stats(event)); break;",
+                to: "return;",
                 test: "test/overload_test.rb",
                 only: "test_what_comes_by_itself_and_nobody_wants_takes_no_memory")
 Mutation.define("overload: a consumer's log lines wait in no queue of librdkafka's",

@@ -35,7 +35,7 @@ Mutation.define "messagepack: elements that are skipped are counted", **reader,
                 from: "    reader->elements += values;\n    reader->skipping", to: "    reader->skipping"
 
 Mutation.define "messagepack: elements of what is read count anew for each outermost value", **reader,
-                file: "ext/penstock/core/msgpack.h",
+                file: "ext/penstock/message_pack/engine.h",
                 from: "    if (!reader->part) reader->elements = 0;\n    else if", to: "    if"
 
 Mutation.define "messagepack: elements of what is skipped count anew for each outermost value", **reader,
@@ -67,7 +67,7 @@ Mutation.define "messagepack: a skip that took nothing is not gone on with", **r
                 from: "        if (result != PS_READ_OK) reader->skipping = 0;"
 
 Mutation.define "messagepack: a reset forgets what was being skipped", **reader,
-                file: "ext/penstock/core/msgpack.h",
+                file: "ext/penstock/message_pack/engine.h",
                 from: "    reader->awaited = 0;\n    reader->skipping = 0;\n", to: "    reader->awaited = 0;\n"
 
 Mutation.define "messagepack: a number's bytes count up to 64 bits", **reader,

@@ -59,7 +59,8 @@ Mutation.define "native: a message that a fatal error kept from being sent has t
 Mutation.define "native: a client's last error has a lock",
                 file: "ext/penstock/core/client/client.c",
                 from: "last_error(struct ps_client *client, char *text, size_t size)\n{\n",
-                to: "last_error(struct ps_client *client, char *text, size_t size)\n{\n    memcpy(text, client->last_error, size);\n",
+                to: "last_error(struct ps_client *client, char *text, size_t size)\n{\n" \
+                    "    memcpy(text, client->last_error, size);\n",
                 **races
 
 Mutation.define "native: a handle has a reference to the client it takes from the slot",

@@ -16,7 +16,8 @@ Mutation.define "text: failed messages are published whatever the broker's text 
                 test: "test/foreign_text_test.rb", only: "test_all_100_failed_messages_are_published_as_errors"
 
 Mutation.define "text: control characters are escaped",
-                file: "ext/penstock/core/base/text.c", from: "    return code < 0x20 || (code >= 0x7F", to: "    return (code >= 0x7F",
+                file: "ext/penstock/core/base/text.c",
+                from: "    return code < 0x20 || (code >= 0x7F", to: "    return (code >= 0x7F",
                 test: "test/foreign_text_test.rb", only: "test_a_broker_forges_no_line_of_a_log"
 
 Mutation.define "text: librdkafka's lines on stderr are escaped",

@@ -22,23 +22,26 @@ Mutation.define "watch: what is rung while it ends is pushed again",
 
 Mutation.define "watch: a ring is forgotten before the queue is looked at",
                 **watch, from: "    ps_poller_serve(polled, waiter, deadline_us);\n",
-                         to: "    ps_poller_serve(polled, waiter, deadline_us);\n    atomic_store(&polled->watch, PS_WATCH_LOOKS);\n",
+                         to: "    ps_poller_serve(polled, waiter, deadline_us);\n" \
+                             "    atomic_store(&polled->watch, PS_WATCH_LOOKS);\n",
                          **parts
 
 Mutation.define "watch: who is turned away says so",
                 **watch, from: "if (!ps_poller_claim(polled)) return;", to: "if (!ps_poller_borrow(polled)) return;", **parts
 
-Mutation.define "watch: who interrupts or ends the wait wakes who keeps it", file: "ext/penstock/core/wait/completion.c",
-                                                                             from: "if (atomic_compare_exchange_strong(watch, &sleeps, PS_WATCH_LOOKS)) ps_word_wake(watch);",
-                                                                             to: "(void)watch, (void)sleeps;", test: "test/watch_test.rb",
-                                                                             only: "test_after_thread_kill_of_the_thread_that_serves_the_others_get_their_verdicts"
+Mutation.define "watch: who interrupts or ends the wait wakes who keeps it",
+                file: "ext/penstock/core/wait/completion.c",
+                from: "if (atomic_compare_exchange_strong(watch, &sleeps, PS_WATCH_LOOKS)) ps_word_wake(watch);",
+                to: "(void)watch, (void)sleeps;", test: "test/watch_test.rb",
+                only: "test_after_thread_kill_of_the_thread_that_serves_the_others_get_their_verdicts"
 
 Mutation.define "watch: one thread at a time", **watch,
                 from: "!atomic_compare_exchange_strong(&polled->watch, &none, PS_WATCH_LOOKS)",
                 to: "none == PS_WATCH_NONE && (atomic_store(&polled->watch, PS_WATCH_LOOKS), false)", **parts
 
 Mutation.define "watch: what is left in the queue when its own wait is over is left to the poller",
-                file: "ext/penstock/core/client/poller.c", from: "return rd_kafka_queue_length(polled->queue) == 0;", to: "return true;",
+                file: "ext/penstock/core/client/poller.c",
+                from: "return rd_kafka_queue_length(polled->queue) == 0;", to: "return true;",
                 **parts
 
 Mutation.define "watch: the poller's own serving is handed back as others' is",

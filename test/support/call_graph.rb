@@ -19,13 +19,14 @@ class CallGraph
     # @param lines [Array<String>] gcc's
     def initialize(file, lines)
       places, edges = [NODE, EDGE].map { |pattern| lines.grep(pattern).map { |line| line.match(pattern).captures } }
-      declared = lines.grep(DECLARED).map { |line| line[NODE, 1] }
-      @defined = places.filter_map { |title, place| title if place.start_with?("#{file}:") } - declared
+      @defined = places.filter_map { |title, place| title if place.start_with?("#{file}:") } - declared(lines)
       @rubys = places.filter_map { |title, place| title if rubys?(title, place) }
       @calls = edges.group_by(&:first).transform_values { |pairs| pairs.map(&:last).uniq }
     end
 
     private
+
+    def declared(lines) = lines.grep(DECLARED).map { |line| line[NODE, 1] }
 
     def rubys?(title, place) = title.split(":").last.match?(RUBY) || place.match?(RUBYS_HEADER)
   end

@@ -10,7 +10,7 @@ module DocumentedMethods
   }.freeze
 
   BLOCKS = /\bBlocks(?::| like)/
-  NEVER = /Blocks: (?:never|no;)/
+  NEVER = /Blocks: (?:never|no[;.])/
   private_constant :FILES, :BLOCKS, :NEVER
 
   # @return [Array<String>] such as "Producer#close"

@@ -45,13 +45,15 @@ class StaticChecks
   FORMATS_TEXT = /\b(?:rb_sprintf|rb_raise|rb_exc_raise|rb_warn\w*|rb_enc_raise|rb_sys_fail\w*)\([^;]*%(?:[-\d.*]*)s/
   # Functions that make Strings of what is no text from outside: [file, function] and why. MessagePack's documents are data.
   DATA = {
-    ["ruby/config.c", "given"] => "names of settings in our source", ["ruby/config.c", "is"] => "values of settings in our source",
+    ["ruby/config.c", "given"] => "names of settings in our source",
+    ["ruby/config.c", "is"] => "values of settings in our source",
     ["ruby/consumed_message.c", "bytes"] => "keys, payloads and values of headers",
     ["ruby/consumer_class.c", "consumer_group_metadata"] => "librdkafka's own form of it, in bytes",
     ["ruby/message.c", "parse_topic"] => "a topic name that was checked", ["ruby/shareable_producer.c", "slot_handle"] => "an id"
   }.freeze
   CHECKS = { "exported symbols" => :exported_symbols, "Strings of foreign text" => :foreign_text,
-             "Ruby in the core" => :ruby_in_core, "calls and includes upwards" => :upwards, "callbacks without a suffix" => :unnamed_callbacks,
+             "Ruby in the core" => :ruby_in_core, "calls and includes upwards" => :upwards,
+             "callbacks without a suffix" => :unnamed_callbacks,
              "Ruby without the GVL" => :ruby_reached, "gcc -fanalyzer" => :analyzer }.freeze
 
   attr_reader :notes, :sources
@@ -99,13 +101,9 @@ class StaticChecks
 
   # Layers know only themselves and those below. penstock.c, which sets everything up, is above all.
   def upwards
-    includes = Dir.glob("**/*.{c,h}", base: @directory).flat_map do |file|
-      text(file).scan(/^#include "(.*?)"/).flatten.map { |path| [file, path, layer_of(path) || layer_of("core/#{path}")] }
-    end
-    calls = @sources.flat_map { |file| graph.called_in(file).filter_map { |name| [file, name, layer_of(places[name])] } }
-    (includes + calls).filter_map do |file, what, layer|
+    (included + called).filter_map do |file, what, layer|
       own = layer_of(file)
-      "#{file}: #{what} is in #{layer}" if own && layer && layer != own && !BELOW.fetch(own).include?(layer)
+      "#{file}: #{what} is in #{layer}" unless own.nil? || layer.nil? || [own, *BELOW.fetch(own)].include?(layer)
     end.uniq
   end
 
@@ -136,6 +134,18 @@ class StaticChecks
   private
 
   def text(file) = File.read(File.join(@directory, file))
+
+  # @return [Array<Array(String, String, String)>] file, header and its layer
+  def included
+    Dir.glob("**/*.{c,h}", base: @directory).flat_map do |file|
+      text(file).scan(/^#include "(.*?)"/).flatten.map { |path| [file, path, layer_of(path) || layer_of("core/#{path}")] }
+    end
+  end
+
+  # @return [Array<Array(String, String, String)>] file, function and its layer
+  def called
+    @sources.flat_map { |file| graph.called_in(file).map { |name| [file, name, layer_of(places[name])] } }
+  end
 
   def layer_of(file) = file && BELOW.keys.find { |layer| file.start_with?("#{layer}/") }
 

@@ -171,7 +171,8 @@ module Penstock
       known = FEATURES.keys.grep(/\A[A-Z]/)
       return if known.include?(mechanism)
 
-      refuse "sasl.mechanism is none that librdkafka knows: set it to one of #{known.join(", ")}#{Suggestion.hint(mechanism, known)}"
+      refuse "sasl.mechanism is none that librdkafka knows: set it to one of #{known.join(", ")}#{Suggestion.hint(mechanism,
+                                                                                                                  known)}"
     end
 
     def check_password

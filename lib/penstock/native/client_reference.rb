@@ -2,8 +2,8 @@
 
 module Penstock
   module Native
-    # Where the {ShareableProducer}s of a connection find its client; see ext/penstock/core/produce/slot.c. While there are any, a Ruby
-    # thread of the main Ractor waits for one that has no client, or one that can do nothing more: it connects, or replaces
+    # Where the {ShareableProducer}s of a connection find its client; see ext/penstock/core/produce/slot.c. While there are any, a
+    # Ruby thread of the main Ractor waits for one that has no client, or one that can do nothing more: it connects, or replaces
     # the client as the producer itself would.
     #
     # @!method client=(client)

@@ -62,7 +62,8 @@ module Penstock
       # messages that a closing gives up.
       def log_unsent
         count = unsent_count
-        text = "[#{@internals.id}] CLOSE: #{Text.count(count, "message")} in the buffer #{count == 1 ? "was" : "were"} not sent: " \
+        text = "[#{@internals.id}] CLOSE: #{Text.count(count,
+                                                       "message")} in the buffer #{count == 1 ? "was" : "were"} not sent: " \
                "the producer was still open when the process ended. Call flush_sync or close before."
         logger = @internals.config.logger
         logger ? logger.add(3, text, "penstock") : $stderr.write("penstock: #{text}\n")

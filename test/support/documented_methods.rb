@@ -5,12 +5,11 @@ module DocumentedMethods
   LIB = File.expand_path("../../lib/penstock", __dir__)
 
   # Whose methods a file has. A connection pool's waiting is the gem's, and its own tests see to it.
-  FILES = {
-    "producer.rb" => "Producer", "producer/delivery_handle.rb" => "DeliveryHandle", "consumer.rb" => "Consumer"
-  }.freeze
+  FILES = { "producer.rb" => "Producer", "producer/delivery_handle.rb" => "DeliveryHandle", "consumer.rb" => "Consumer" }.freeze
 
   BLOCKS = /\bBlocks(?::| like)/
-  NEVER = /Blocks: (?:never|no[;.])/
+  # What only connects does not block once that is done.
+  NEVER = /Blocks: (?:never|no[;.]|like a first use)/
   private_constant :FILES, :BLOCKS, :NEVER
 
   # @return [Array<String>] such as "Producer#close"
@@ -26,17 +25,8 @@ module DocumentedMethods
     methods = Penstock.const_get(type).public_instance_methods.select do |name|
       Penstock.const_get(type).instance_method(name).owner.name.to_s.start_with?("Penstock")
     end
-    methods.map { |name| "#{type}##{name}" } - blocking - internal(type)
+    methods.map { |name| "#{type}##{name}" } - blocking
   end
-
-  # @return [Array<String>] what the gem only calls itself
-  def self.internal(type)
-    Dir[File.join(LIB, "{#{type.downcase},#{type.downcase}/*}.rb")].flat_map do |file|
-      File.read(file).scan(/((?:^ *#.*\n)+) *def ([\w?!]+)/).select { |comment, _| comment.include?("@api private") }
-          .map { |_, name| "#{type}##{name}" }
-    end
-  end
-  private_class_method :internal
 
   # @param code [String] of a file
   # @param type [String] whose methods these are

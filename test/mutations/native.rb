@@ -56,6 +56,15 @@ Mutation.define "native: a message that a fatal error kept from being sent has t
                 from: "(read_fatal_error(delivery) || ", to: "(",
                 test: "test/producer_recovery_test.rb", only: "test_every_call_on_a_fenced_producer_raises_that_it_is_fenced"
 
+Mutation.define "native: a call's answer is freed when its fiber is interrupted",
+                file: "ext/penstock/ruby/nogvl.c", from: "    ps_job_unref(job);\n    rb_jump_tag(interrupted);\n",
+                to: "    rb_jump_tag(interrupted);\n",
+                test: "test/call_test.rb", only: "test_the_answer_of_a_call_whose_fiber_is_interrupted_is_freed"
+
+Mutation.define "native: a call's answer is freed when its fiber is dropped",
+                file: "ext/penstock/ruby/nogvl.c", from: "    DATA_PTR(holder) = job;\n",
+                test: "test/call_test.rb", only: "test_the_answer_of_a_call_whose_fiber_is_dropped_by_its_scheduler_is_freed"
+
 Mutation.define "native: a client's last error has a lock",
                 file: "ext/penstock/core/client/client.c",
                 from: "last_error(struct ps_client *client, char *text, size_t size)\n{\n",

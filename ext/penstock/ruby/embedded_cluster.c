@@ -19,25 +19,24 @@ struct cluster_object {
     rd_kafka_t *rk;
     rd_kafka_mock_cluster_t *cluster; /* NULL: closed */
     unsigned generation;
+    _Atomic uint32_t refs;            /* the Ruby object's, and those of calls */
 };
 
 /* ---- GC ---- */
 
-static void *destroy_nogvl(void *arg)
+static void destroy(struct cluster_object *object)
 {
-    struct cluster_object *object = arg;
     pthread_mutex_lock(&object->lock);
     if (object->cluster) rd_kafka_mock_cluster_destroy(object->cluster);
     if (object->rk) rd_kafka_destroy(object->rk);
     object->cluster = NULL;
     object->rk = NULL;
     pthread_mutex_unlock(&object->lock);
-    return NULL;
 }
 
 static void *destroy_and_free_nogvl(void *arg)
 {
-    destroy_nogvl(arg);
+    destroy(arg);
     pthread_mutex_destroy(&((struct cluster_object *)arg)->lock);
     free(arg);
     ps_registry_closing(-1);
@@ -45,10 +44,10 @@ static void *destroy_and_free_nogvl(void *arg)
 }
 
 /* Destroying blocks, so a thread of its own does it; the end of the process waits for it. What a forked child inherits is left
- * alone. */
-static void cluster_free(void *data)
+ * alone. Any thread. */
+static void cluster_unref(struct cluster_object *object)
 {
-    struct cluster_object *object = data;
+    if (atomic_fetch_sub(&object->refs, 1) != 1) return;
     if (!object->rk) {
         pthread_mutex_destroy(&object->lock);
         free(object);
@@ -56,6 +55,11 @@ static void cluster_free(void *data)
         ps_registry_closing(+1);
         if (ps_thread_start("penstock.cluster", destroy_and_free_nogvl, object) != 0) ps_registry_closing(-1);
     }
+}
+
+static void cluster_free(void *object)
+{
+    cluster_unref(object);
 }
 
 static size_t cluster_size(const void *data)
@@ -76,6 +80,7 @@ static VALUE cluster_allocate(VALUE klass)
     if (!object) rb_memerror();
     pthread_mutex_init(&object->lock, NULL);
     object->generation = ps_generation();
+    atomic_init(&object->refs, 1);
     RTYPEDDATA_DATA(self) = object;
     return self;
 }
@@ -87,19 +92,20 @@ static struct cluster_object *cluster_get(VALUE self)
 
 /* ---- one call into the cluster ---- */
 
-enum operation { START, CREATE_TOPIC, INJECT_ERRORS, CLEAR_ERRORS, SET_RTT, BROKER_DOWN, BROKER_UP, MOVE_LEADER, BOOTSTRAPS };
+enum operation { START, CREATE_TOPIC, INJECT_ERRORS, CLEAR_ERRORS, SET_RTT, BROKER_DOWN, BROKER_UP, MOVE_LEADER, BOOTSTRAPS, CLOSE };
 
 struct cluster_call {
-    struct cluster_object *object;
+    struct ps_job job;
+    struct cluster_object *object; /* retained */
     enum operation operation;
     char topic[256];
     int numbers[3];
-    const rd_kafka_resp_err_t *errors;
-    size_t error_count;
     bool closed;
     rd_kafka_resp_err_t err;
     char text[512]; /* START: why it failed */
     char *answer;   /* BOOTSTRAPS; malloc'ed */
+    size_t error_count;
+    rd_kafka_resp_err_t errors[]; /* INJECT_ERRORS */
 };
 
 static bool listens_on(int fd, int port)
@@ -163,12 +169,16 @@ static void start(struct cluster_call *call)
     else call->err = RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE;
 }
 
-static void *call_nogvl(void *arg)
+static void call_run_nogvl(struct ps_job *job)
 {
-    struct cluster_call *call = arg;
+    struct cluster_call *call = (struct cluster_call *)job;
     struct cluster_object *object = call->object;
     const int *numbers = call->numbers;
 
+    if (call->operation == CLOSE) {
+        destroy(object);
+        return;
+    }
     pthread_mutex_lock(&object->lock);
     rd_kafka_mock_cluster_t *cluster = object->cluster;
     call->closed = !cluster && call->operation != START;
@@ -185,73 +195,99 @@ static void *call_nogvl(void *arg)
         case BROKER_DOWN: call->err = rd_kafka_mock_broker_set_down(cluster, numbers[0]); break;
         case BROKER_UP: call->err = rd_kafka_mock_broker_set_up(cluster, numbers[0]); break;
         case MOVE_LEADER: call->err = rd_kafka_mock_partition_set_leader(cluster, call->topic, numbers[0], numbers[1]); break;
+        case CLOSE: break;
         }
     }
     pthread_mutex_unlock(&object->lock);
-    return NULL;
 }
 
-static void cluster_call(VALUE self, struct cluster_call *call, VALUE topic)
+static void call_release_nogvl(struct ps_job *job)
 {
-    call->object = cluster_get(self);
-    if (call->object->generation != ps_generation())
+    struct cluster_call *call = (struct cluster_call *)job;
+    cluster_unref(call->object);
+    free(call->answer);
+    free(call);
+}
+
+/* A call that nothing has been asked of yet; until penstock_call, nothing may raise. */
+static struct cluster_call *new_call(VALUE self, enum operation operation, long error_count)
+{
+    struct cluster_object *object = cluster_get(self);
+    if (object->generation != ps_generation())
         penstock_raise(penstock_forked_error, &penstock_no_context, "the embedded cluster runs in the parent process only");
-    if (!NIL_P(topic)) {
-        penstock_check_topic_name(topic, -1);
-        snprintf(call->topic, sizeof(call->topic), "%s", rb_string_value_cstr(&topic)); /* at most 249 characters */
-    }
-    penstock_nogvl(call_nogvl, call);
-    RB_GC_GUARD(self);
-    if (call->closed) penstock_raise(penstock_closed_error, &penstock_no_context, "the embedded cluster is closed");
-    if (call->err) {
-        struct penstock_error_context context = { .err = call->err, .topic = topic, .partition = -1 };
-        penstock_raise(penstock_error, &context, "the embedded cluster refused%s%s", *call->text ? ": " : "", call->text);
-    }
+    struct cluster_call *call = calloc(1, sizeof(*call) + (size_t)error_count * sizeof(*call->errors));
+    if (!call) rb_memerror();
+    ps_job_init(&call->job, call_run_nogvl, call_release_nogvl);
+    atomic_fetch_add(&object->refs, 1);
+    call->object = object;
+    call->operation = operation;
+    call->error_count = (size_t)error_count;
+    return call;
+}
+
+/* Makes the call and raises what it failed with, else returns its answer: the caller's to free, or NULL. */
+static char *make_call(struct cluster_call *call, VALUE topic)
+{
+    penstock_call(&call->job);
+    bool closed = call->closed;
+    struct penstock_error_context context = { .err = call->err, .topic = topic, .partition = -1 };
+    char *answer = call->answer, text[sizeof(call->text)];
+    memcpy(text, call->text, sizeof(text));
+    call->answer = NULL;
+    ps_job_unref(&call->job);
+    if (closed) penstock_raise(penstock_closed_error, &penstock_no_context, "the embedded cluster is closed");
+    if (context.err)
+        penstock_raise(penstock_error, &context, "the embedded cluster refused%s%s", *text ? ": " : "", text);
+    return answer;
 }
 
 /* ---- methods; documented in lib/penstock/testing/embedded_cluster.rb, which checks the arguments ---- */
 
+static VALUE cluster_call_numbers(VALUE self, enum operation operation, VALUE topic, VALUE first, VALUE second)
+{
+    int numbers[] = { NUM2INT(first), NUM2INT(second) };
+    const char *name = "";
+    if (!NIL_P(topic)) {
+        penstock_check_topic_name(topic, -1);
+        name = rb_string_value_cstr(&topic);
+    }
+    struct cluster_call *call = new_call(self, operation, 0);
+    snprintf(call->topic, sizeof(call->topic), "%s", name); /* at most 249 characters */
+    memcpy(call->numbers, numbers, sizeof(numbers));
+    make_call(call, topic);
+    return Qnil;
+}
+
 static VALUE cluster_start(VALUE self, VALUE brokers)
 {
-    struct cluster_call call = { .operation = START, .numbers = { NUM2INT(brokers) } };
     if (cluster_get(self)->rk) rb_raise(rb_eTypeError, "already started");
-    cluster_call(self, &call, Qnil);
+    cluster_call_numbers(self, START, Qnil, brokers, INT2FIX(0));
     return self;
 }
 
 static VALUE cluster_bootstrap_servers(VALUE self)
 {
-    struct cluster_call call = { .operation = BOOTSTRAPS };
-    cluster_call(self, &call, Qnil);
-    if (!call.answer) rb_memerror();
-    VALUE servers = penstock_text(call.answer);
-    free(call.answer);
+    char *answer = make_call(new_call(self, BOOTSTRAPS, 0), Qnil);
+    if (!answer) rb_memerror();
+    VALUE servers = penstock_text(answer);
+    free(answer);
     return servers;
 }
 
 static VALUE cluster_call_create_topic(VALUE self, VALUE topic, VALUE partitions, VALUE replication_factor)
 {
-    struct cluster_call call = { .operation = CREATE_TOPIC, .numbers = { NUM2INT(partitions), NUM2INT(replication_factor) } };
-    cluster_call(self, &call, topic);
-    return Qnil;
+    return cluster_call_numbers(self, CREATE_TOPIC, topic, partitions, replication_factor);
 }
 
 static VALUE cluster_call_inject_errors(VALUE self, VALUE api, VALUE codes)
 {
-    VALUE buffer;
+    int number = NUM2INT(api);
     long count = RARRAY_LEN(codes);
-    rd_kafka_resp_err_t *errors = ALLOCV_N(rd_kafka_resp_err_t, buffer, count + 1);
-    for (long i = 0; i < count; i++) errors[i] = NUM2INT(RARRAY_AREF(codes, i));
-    struct cluster_call call = { .operation = INJECT_ERRORS, .numbers = { NUM2INT(api) }, .errors = errors, .error_count = count };
-    cluster_call(self, &call, Qnil);
-    ALLOCV_END(buffer);
-    return Qnil;
-}
-
-static VALUE cluster_call_numbers(VALUE self, enum operation operation, VALUE topic, VALUE first, VALUE second)
-{
-    struct cluster_call call = { .operation = operation, .numbers = { NUM2INT(first), NUM2INT(second) } };
-    cluster_call(self, &call, topic);
+    for (long i = 0; i < count; i++) NUM2INT(RARRAY_AREF(codes, i)); /* may raise: not below */
+    struct cluster_call *call = new_call(self, INJECT_ERRORS, count);
+    call->numbers[0] = number;
+    for (long i = 0; i < count; i++) call->errors[i] = NUM2INT(RARRAY_AREF(codes, i));
+    make_call(call, Qnil);
     return Qnil;
 }
 
@@ -282,8 +318,7 @@ static VALUE cluster_call_move_leader(VALUE self, VALUE topic, VALUE partition, 
 
 static VALUE cluster_close(VALUE self)
 {
-    struct cluster_object *object = cluster_get(self);
-    if (object->generation == ps_generation()) penstock_nogvl(destroy_nogvl, object);
+    if (cluster_get(self)->generation == ps_generation()) make_call(new_call(self, CLOSE, 0), Qnil);
     return Qnil;
 }
 

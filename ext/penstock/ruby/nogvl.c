@@ -27,6 +27,8 @@ void penstock_check_forked(unsigned generation)
                    "the process was forked while this thread waited; only the parent learns what it waited for");
 }
 
+/* ---- calls ---- */
+
 struct call {
     void *(*body)(void *);
     void *arg;
@@ -41,30 +43,14 @@ static void *call_nogvl(void *arg)
     return NULL;
 }
 
-/* ---- calls ---- */
-
-struct call_job {
-    struct ps_job job;
-    struct call call;
-};
-
-static void call_run_nogvl(struct ps_job *job)
+static void *run_nogvl(void *arg)
 {
-    call_nogvl(&((struct call_job *)job)->call);
+    struct ps_job *job = arg;
+    job->run(job);
+    return NULL;
 }
 
-static void call_release_nogvl(struct ps_job *job)
-{
-    free(job);
-}
-
-static VALUE await_call(VALUE job)
-{
-    penstock_wait(&((struct ps_job *)job)->completion, PS_FOREVER);
-    return Qnil;
-}
-
-static void *await_call_nogvl(void *arg)
+static void *await_job_nogvl(void *arg)
 {
     struct ps_job *job = arg;
     struct ps_waiter waiter = { 0 };
@@ -75,34 +61,61 @@ static void *await_call_nogvl(void *arg)
     return NULL;
 }
 
-/* On a thread of its own, while other fibers go on. The call uses what is on our stack, so who is interrupted waits for its
- * end all the same; but not in a forked child, which has no such thread. False: there is none to be had. */
-static bool call_beside(void *(*body)(void *), void *arg)
+/* Holds the caller's reference while a fiber waits: the GC releases the reference of a fiber that is dropped by its scheduler. */
+static void holder_free(void *job)
 {
-    unsigned generation = ps_generation();
-    struct call_job *beside = calloc(1, sizeof(*beside));
-    if (!beside) return false;
-    beside->call = (struct call){ .body = body, .arg = arg };
-    ps_job_init(&beside->job, call_run_nogvl, call_release_nogvl);
-    bool started = ps_job_start(&beside->job, "penstock.call") == 0;
-    int interrupted = 0;
-    if (started) rb_protect(await_call, (VALUE)&beside->job, &interrupted);
-    if (interrupted && generation == ps_generation()) penstock_nogvl_now(await_call_nogvl, &beside->job);
-    ps_job_unref(&beside->job);
-    if (interrupted) rb_jump_tag(interrupted);
-    return started;
+    ps_job_unref(job);
 }
 
-void penstock_nogvl(void *(*body)(void *), void *arg)
+static const rb_data_type_t holder_type = {
+    .wrap_struct_name = "Penstock::Client/call",
+    .function = { .dfree = holder_free },
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static VALUE await_call(VALUE job)
 {
-    if (!NIL_P(penstock_fiber_scheduler()) && call_beside(body, arg)) return;
-    struct call call = { .body = body, .arg = arg };
+    penstock_wait(&((struct ps_job *)job)->completion, PS_FOREVER);
+    return Qnil;
+}
+
+/* On a thread of its own, while other fibers go on. A fiber that is interrupted waits for the call's end all the same, as its
+ * caller goes on with what the call has changed; but not in a forked child, which has no such thread. False: there is no thread. */
+static bool call_beside(struct ps_job *job)
+{
+    unsigned generation = ps_generation();
+    int interrupted = 0;
+    VALUE holder = TypedData_Wrap_Struct(0, &holder_type, NULL);
+    if (ps_job_start(job, "penstock.call") != 0) return false;
+    DATA_PTR(holder) = job;
+    rb_protect(await_call, (VALUE)job, &interrupted);
+    if (interrupted && generation == ps_generation()) penstock_nogvl_now(await_job_nogvl, job);
+    DATA_PTR(holder) = NULL;
+    RB_GC_GUARD(holder);
+    if (interrupted) rb_jump_tag(interrupted);
+    return true;
+}
+
+static VALUE call_body(VALUE arg)
+{
+    struct ps_job *job = (struct ps_job *)arg;
+    if (!NIL_P(penstock_fiber_scheduler()) && call_beside(job)) return Qnil;
+    struct call call = { .body = run_nogvl, .arg = job };
     unsigned generation = ps_generation();
     for (;;) {
         rb_nogvl(call_nogvl, &call, NULL, NULL, WAIT_FLAGS);
-        if (call.done) return;
+        if (call.done) return Qnil;
         check_ints(generation);
     }
+}
+
+void penstock_call(struct ps_job *job)
+{
+    int interrupted = 0;
+    rb_protect(call_body, (VALUE)job, &interrupted);
+    if (!interrupted) return;
+    ps_job_unref(job);
+    rb_jump_tag(interrupted);
 }
 
 void penstock_nogvl_now(void *(*body)(void *), void *arg)

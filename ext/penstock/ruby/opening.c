@@ -1,8 +1,9 @@
 /*
- * Opening and closing, which a Client and a Consumer do alike: what Ruby has to see to around core/open.c.
+ * Opening and closing, which a Client and a Consumer do alike: what Ruby has to see to around core/client/client.c.
  */
 #include "ruby/penstock.h"
 #include <errno.h>
+#include <string.h>
 
 void penstock_check_open(const struct ps_client *client)
 {
@@ -12,21 +13,42 @@ void penstock_check_open(const struct ps_client *client)
 /* ---- opening ---- */
 
 struct open_call {
+    struct ps_job job;
+    struct ps_client *client; /* retained */
+    int result;
+    char errstr[512];
+};
+
+static void open_run_nogvl(struct ps_job *job)
+{
+    struct open_call *call = (struct open_call *)job;
+    call->result = ps_client_open(call->client, call->errstr, sizeof(call->errstr));
+}
+
+static void open_release_nogvl(struct ps_job *job)
+{
+    ps_client_unref(((struct open_call *)job)->client);
+    free(job);
+}
+
+struct opening {
     struct ps_client *client;
     int result;
     char errstr[512];
 };
 
-static void *open_nogvl(void *arg)
+static VALUE open_body(VALUE arg)
 {
-    struct open_call *call = arg;
-    call->result = ps_client_open(call->client, call->errstr, sizeof(call->errstr));
-    return NULL;
-}
-
-static VALUE open_body(VALUE call)
-{
-    penstock_nogvl(open_nogvl, (void *)call);
+    struct opening *opening = (struct opening *)arg;
+    struct open_call *call = calloc(1, sizeof(*call));
+    if (!call) rb_memerror();
+    ps_job_init(&call->job, open_run_nogvl, open_release_nogvl);
+    call->client = opening->client;
+    ps_client_retain(call->client);
+    penstock_call(&call->job);
+    opening->result = call->result;
+    memcpy(opening->errstr, call->errstr, sizeof(call->errstr));
+    ps_job_unref(&call->job);
     return Qnil;
 }
 
@@ -47,22 +69,22 @@ bool penstock_open(struct ps_client *client, VALUE logger, VALUE token_refresher
 {
     penstock_check_open(client);
     if (atomic_load(&client->state) != PS_NEW) return false;
-    struct open_call call = { .client = client };
+    struct opening opening = { .client = client };
     VALUE trap = rb_const_get(penstock_module, rb_intern("SignalTrap"));
     rb_funcall(trap, rb_intern("refuse"), 1, penstock_text("connecting")); /* what is attached below takes locks of Ruby's */
     penstock_exit_arm();
     attach_dispatcher(client, logger);
     penstock_attach_refresher(token_refresher, client->address, client);
     penstock_check_forked(client->generation); /* by a trap: it is the parent's then */
-    rb_ensure(open_body, (VALUE)&call, tell_source, source);
+    rb_ensure(open_body, (VALUE)&opening, tell_source, source);
     penstock_check_forked(client->generation);
     int state = atomic_load(&client->state);
     if (client->settings->logs_to_mailbox && (state == PS_NEW || state == PS_CLOSED))
         ps_mailbox_post(client->address, PS_MAIL_LAST, ""); /* it did not open, or was closed meanwhile */
-    if (call.result < 0) {
+    if (opening.result < 0) {
         struct penstock_error_context context = penstock_no_context;
         context.client = client;
-        penstock_raise(penstock_config_error, &context, "%s", call.errstr);
+        penstock_raise(penstock_config_error, &context, "%s", opening.errstr);
     }
     penstock_check_open(client);
     return true;
@@ -71,33 +93,56 @@ bool penstock_open(struct ps_client *client, VALUE logger, VALUE token_refresher
 /* ---- closing ---- */
 
 struct close_call {
-    struct ps_client *client;
+    struct ps_job job;
+    struct ps_client *client; /* retained */
     int64_t timeout_ms;
-    struct ps_job *closing;
+    struct ps_job *closing;   /* retained */
     int failed;
 };
 
-static void *close_nogvl(void *arg) /* may wait for another thread that is just opening it */
+static void close_run_nogvl(struct ps_job *job) /* may wait for another thread that is just opening it */
 {
-    struct close_call *call = arg;
+    struct close_call *call = (struct close_call *)job;
     call->closing = ps_client_close(call->client, call->timeout_ms, NULL);
     call->failed = errno;
-    return NULL;
+}
+
+static void close_release_nogvl(struct ps_job *job)
+{
+    struct close_call *call = (struct close_call *)job;
+    if (call->closing) ps_job_unref(call->closing);
+    ps_client_unref(call->client);
+    free(call);
 }
 
 bool penstock_close(struct ps_client *client, int64_t timeout_ms, int64_t margin_ms)
 {
-    struct close_call call = { .client = client, .timeout_ms = timeout_ms };
     int64_t deadline_us = timeout_ms < 0 ? PS_FOREVER : ps_deadline_us(timeout_ms + timeout_ms / 10 + margin_ms);
-    penstock_nogvl(close_nogvl, &call);
-    if (call.closing) return penstock_wait_job(call.closing, deadline_us);
-    if (atomic_load(&client->state) == PS_OPEN) rb_syserr_fail(call.failed ? call.failed : EAGAIN, "cannot start a thread to close");
+    struct close_call *call = calloc(1, sizeof(*call));
+    if (!call) rb_memerror();
+    ps_job_init(&call->job, close_run_nogvl, close_release_nogvl);
+    call->client = client;
+    call->timeout_ms = timeout_ms;
+    ps_client_retain(client);
+    penstock_call(&call->job);
+    struct ps_job *closing = call->closing;
+    int failed = call->failed;
+    call->closing = NULL; /* ours now */
+    ps_job_unref(&call->job);
+    if (closing) return penstock_wait_job(closing, deadline_us);
+    if (atomic_load(&client->state) == PS_OPEN) rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread to close");
     return true;
+}
+
+static void *close_now_nogvl(void *call)
+{
+    close_run_nogvl(call);
+    return NULL;
 }
 
 void penstock_begin_closing(struct ps_client *client, int64_t timeout_ms)
 {
     struct close_call call = { .client = client, .timeout_ms = timeout_ms };
-    penstock_nogvl_now(close_nogvl, &call);
+    penstock_nogvl_now(close_now_nogvl, &call);
     if (call.closing) ps_job_unref(call.closing);
 }

@@ -79,9 +79,13 @@ void penstock_foreign_text_init(void);
 
 /* ---- nogvl.c: the only place that releases the GVL ------------------------------------------------ */
 
-/* Runs a call that takes some ms at most; of a fiber with a scheduler, on a thread of its own. */
-void penstock_nogvl(void *(*body)(void *), void *arg);
-/* The same, never raising: when an interrupt is pending, the call is made with the GVL. */
+/*
+ * Runs a job that takes some ms at most, without the GVL; of a fiber with a scheduler, on a thread of its own. The job owns all that it
+ * reads and writes: a scheduler may drop the fiber, and its stack with it, before the call ends. Whoever calls has a reference,
+ * reads the results and drops it. When this raises, it has dropped it.
+ */
+void penstock_call(struct ps_job *job);
+/* Runs a body on this thread, which may use its stack. Never raises: when an interrupt is pending, the call is made with the GVL. */
 void penstock_nogvl_now(void *(*body)(void *), void *arg);
 
 /*

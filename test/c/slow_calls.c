@@ -1,0 +1,46 @@
+/*
+ * Makes calls of librdkafka's slow: preloaded, it stands between them and the extension. test/support/slow_calls.rb builds it.
+ *
+ * SLOW_NEW_MS: what rd_kafka_new takes for the client whose client.id is "slow", as reading a large CA bundle does.
+ * SLOW_BOOTSTRAPS_MS: what rd_kafka_mock_cluster_bootstraps takes, which then gives 4 MiB, so that an answer that is lost shows in
+ * the process's size. It begins when the file SLOW_FROM exists.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <librdkafka/rdkafka.h>
+#include <librdkafka/rdkafka_mock.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ANSWER = 4 << 20 };
+
+static long sleep_for(const char *variable)
+{
+    const char *text = getenv(variable);
+    long ms = text ? atol(text) : 0;
+    struct timespec time = { ms / 1000, ms % 1000 * 1000000 };
+    if (ms > 0) nanosleep(&time, NULL);
+    return ms;
+}
+
+rd_kafka_t *rd_kafka_new(rd_kafka_type_t type, rd_kafka_conf_t *conf, char *errstr, size_t size)
+{
+    rd_kafka_t *(*next)(rd_kafka_type_t, rd_kafka_conf_t *, char *, size_t) = dlsym(RTLD_NEXT, "rd_kafka_new");
+    char id[64];
+    size_t id_size = sizeof(id);
+    if (rd_kafka_conf_get(conf, "client.id", id, &id_size) == RD_KAFKA_CONF_OK && strcmp(id, "slow") == 0) sleep_for("SLOW_NEW_MS");
+    return next(type, conf, errstr, size);
+}
+
+const char *rd_kafka_mock_cluster_bootstraps(const rd_kafka_mock_cluster_t *cluster)
+{
+    const char *(*next)(const rd_kafka_mock_cluster_t *) = dlsym(RTLD_NEXT, "rd_kafka_mock_cluster_bootstraps");
+    const char *from = getenv("SLOW_FROM"), *answer = next(cluster);
+    static char large[ANSWER + 1];
+    if (!from || access(from, F_OK) != 0) return answer;
+    sleep_for("SLOW_BOOTSTRAPS_MS");
+    memset(large, ',', ANSWER);
+    return large;
+}

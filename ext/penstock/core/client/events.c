@@ -1,6 +1,6 @@
 /*
  * What happened to a producer's messages and client, for its listeners: one queue per producer, filled by who serves its
- * clients (no GVL), emptied by one dispatcher at a time (a Ruby thread, lib/penstock/event_dispatcher.rb), so that a
+ * clients (no GVL), emptied by one dispatcher at a time (a Ruby thread, lib/penstock/instrumentation/event_dispatcher.rb), so that a
  * producer's events stay in order. Bounded: what does not fit is dropped and counted, never memory.
  *
  * The office knows which queues have something and who is at work. A dispatcher that is back soon takes the next queue

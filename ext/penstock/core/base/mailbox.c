@@ -12,10 +12,10 @@ enum { MAILBOX_LIMIT = 10000 };
 struct mailbox {
     unsigned generation;
     pthread_mutex_t lock;
-    pthread_cond_t changed;
+    _Atomic uint32_t changes; /* the dispatcher thread sleeps until it is another */
     struct ps_mail *first, **last;
     unsigned size;
-    bool interrupted;
+    _Atomic bool interrupted;
     uint64_t dropped;
 };
 
@@ -37,10 +37,15 @@ static struct mailbox *mailbox_get(void)
     fresh->generation = ps_generation();
     fresh->last = &fresh->first;
     pthread_mutex_init(&fresh->lock, NULL);
-    pthread_cond_init(&fresh->changed, NULL);
     if (atomic_compare_exchange_strong(&current, &mailbox, fresh)) return fresh;
     free(fresh);
     return mailbox;
+}
+
+static void change(struct mailbox *mailbox)
+{
+    atomic_fetch_add(&mailbox->changes, 1);
+    ps_word_wake(&mailbox->changes);
 }
 
 bool ps_mailbox_post(uint64_t address, int level, const char *text)
@@ -61,12 +66,12 @@ bool ps_mailbox_post(uint64_t address, int level, const char *text)
         *mailbox->last = mail;
         mailbox->last = &mail->next;
         mailbox->size++;
-        pthread_cond_signal(&mailbox->changed);
     } else {
         mailbox->dropped++;
     }
     pthread_mutex_unlock(&mailbox->lock);
-    if (!fits) free(mail);
+    if (fits) change(mailbox);
+    else free(mail);
     return fits;
 }
 
@@ -94,21 +99,29 @@ uint64_t ps_mailbox_dropped(void)
     return dropped;
 }
 
+static bool is_empty(struct mailbox *mailbox)
+{
+    pthread_mutex_lock(&mailbox->lock);
+    bool empty = !mailbox->first;
+    pthread_mutex_unlock(&mailbox->lock);
+    return empty;
+}
+
+/* The number of changes is read before the mailbox is looked at: a line that is posted in between ends the sleep. */
 void ps_mailbox_wait(void)
 {
     struct mailbox *mailbox = mailbox_get();
-    pthread_mutex_lock(&mailbox->lock);
-    while (!mailbox->first && !mailbox->interrupted) pthread_cond_wait(&mailbox->changed, &mailbox->lock);
-    mailbox->interrupted = false;
-    pthread_mutex_unlock(&mailbox->lock);
+    uint32_t changes = atomic_load(&mailbox->changes);
+    while (!atomic_exchange(&mailbox->interrupted, false) && is_empty(mailbox)) {
+        ps_word_sleep(&mailbox->changes, changes, PS_FOREVER);
+        changes = atomic_load(&mailbox->changes);
+    }
 }
 
 void ps_mailbox_interrupt(void *unused)
 {
     (void)unused;
     struct mailbox *mailbox = mailbox_get();
-    pthread_mutex_lock(&mailbox->lock);
-    mailbox->interrupted = true;
-    pthread_cond_broadcast(&mailbox->changed);
-    pthread_mutex_unlock(&mailbox->lock);
+    atomic_store(&mailbox->interrupted, true);
+    change(mailbox);
 }

@@ -20,7 +20,6 @@ void ps_client_init(struct ps_client *client, const struct ps_client_kind *kind,
     client->generation = ps_generation();
     client->address = ps_mailbox_address();
     pthread_mutex_init(&client->lock, NULL);
-    pthread_cond_init(&client->calls_ended, NULL);
     client->conf = conf;
     client->name = strdup(name);
     client->brokers = strdup("");
@@ -47,7 +46,6 @@ void ps_client_unref(struct ps_client *client)
     ps_bell_destroy(&client->tokens.bell);
     ps_log_destroy(&client->log);
     client->kind->dispose(client);
-    pthread_cond_destroy(&client->calls_ended);
     pthread_mutex_destroy(&client->lock);
     free(client->name);
     free(client->brokers);
@@ -184,10 +182,7 @@ bool ps_client_enter(struct ps_client *client)
 static void leave(struct ps_client *client, _Atomic uint32_t *counter)
 {
     if (atomic_fetch_sub(counter, 1) != 1) return;
-    if (atomic_load(&client->state) != PS_CLOSING) return;
-    pthread_mutex_lock(&client->lock);
-    pthread_cond_broadcast(&client->calls_ended);
-    pthread_mutex_unlock(&client->lock);
+    if (atomic_load(&client->state) == PS_CLOSING) ps_word_wake(counter); /* else the closing thread has yet to read it */
 }
 
 void ps_client_exit(struct ps_client *client)
@@ -206,21 +201,20 @@ void ps_client_exit_long(struct ps_client *client)
 }
 
 /* New ones are refused since the state changed, or will not come any more. */
-static void await_none(struct ps_client *client, _Atomic uint32_t *counter)
+static void await_none(_Atomic uint32_t *counter)
 {
-    pthread_mutex_lock(&client->lock);
-    while (atomic_load(counter) > 0) pthread_cond_wait(&client->calls_ended, &client->lock);
-    pthread_mutex_unlock(&client->lock);
+    uint32_t calls;
+    while ((calls = atomic_load(counter)) > 0) ps_word_sleep(counter, calls, PS_FOREVER);
 }
 
 void ps_client_await_calls(struct ps_client *client)
 {
-    await_none(client, &client->calls);
+    await_none(&client->calls);
 }
 
 void ps_client_await_long_calls(struct ps_client *client)
 {
-    await_none(client, &client->long_calls);
+    await_none(&client->long_calls);
 }
 
 /* ---- what it has to say ---- */

@@ -127,7 +127,6 @@ struct ps_client { /* first in a ps_producer or ps_consumer, so that one is the 
     rd_kafka_t *rk;
     _Atomic int64_t close_by_us; /* when closing gives up delivering, or leaving its group; 0: not closing */
     pthread_mutex_t lock;        /* state changes, waiters of batches and of space, last_error, close_job, turns */
-    pthread_cond_t calls_ended;
     rd_kafka_conf_t *conf;       /* a template; each rd_kafka_t gets a copy */
     struct ps_job *close_job;
     _Atomic(const char *) closed_because; /* nobody is there to read what became of it; NULL: somebody is */
@@ -220,7 +219,8 @@ struct ps_polled { /* in a client: what the poller serves it by */
     _Atomic bool retry_requested;    /* another thread was turned away meanwhile */
     _Atomic bool callback_disabled;  /* it leaves the poller, which then looks once more */
     _Atomic uint32_t watch;          /* watch.c's: see there */
-    bool in_run, left;
+    _Atomic uint32_t left;           /* 1: the poller has let go of it, and its owner may free it */
+    bool in_run;
     int64_t visited_us;
 };
 
@@ -238,7 +238,6 @@ struct ps_poller {
     unsigned number;
 
     pthread_mutex_t lock;
-    pthread_cond_t left;
     struct ps_polled *clients; /* under lock */
     struct ps_polled *leaving; /* under lock */
     _Atomic bool has_leaving;
@@ -392,5 +391,6 @@ unsigned ps_registry_close_all(struct ps_closing *closing, unsigned max);
 /* Closing threads that still run: one may be about to free things after its client has left the registry. */
 void ps_registry_closing(int change);
 unsigned ps_registry_closing_count(void);
+bool ps_registry_await_closing(int64_t deadline_us); /* false: some still run */
 
 #endif

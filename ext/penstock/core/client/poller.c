@@ -58,7 +58,6 @@ struct ps_poller *ps_poller_new(unsigned number)
     poller->number = number;
     poller->sweep_us = 1000000;
     pthread_mutex_init(&poller->lock, NULL);
-    pthread_cond_init(&poller->left, NULL);
     return poller;
 }
 
@@ -72,7 +71,6 @@ void ps_poller_unref(struct ps_poller *poller)
     if (atomic_fetch_sub(&poller->refs, 1) != 1) return;
     ps_wakeup_close(&poller->wakeup); /* in a forked child too: this closes only the child's descriptor */
     if (poller->generation != ps_generation()) return;
-    pthread_cond_destroy(&poller->left);
     pthread_mutex_destroy(&poller->lock);
     free(poller);
 }
@@ -273,9 +271,9 @@ static void let_go(struct ps_poller *poller)
     for (struct ps_polled *polled = leaving, *next; polled; polled = next) {
         next = polled->leaving_next; /* read first: `left` lets its owner free it */
         list_remove(poller, polled);
-        polled->left = true;
+        atomic_store(&polled->left, 1);
+        ps_word_wake(&polled->left); /* its owner may have freed it: only the address is used */
     }
-    pthread_cond_broadcast(&poller->left);
     pthread_mutex_unlock(&poller->lock);
 }
 
@@ -377,8 +375,8 @@ void ps_poller_leave(struct ps_poller *poller, struct ps_polled *polled)
     poller->leaving = polled;
     atomic_store(&poller->has_leaving, true);
     ps_wakeup_signal(&poller->wakeup);
-    while (!polled->left) pthread_cond_wait(&poller->left, &poller->lock);
     pthread_mutex_unlock(&poller->lock);
+    while (!atomic_load(&polled->left)) ps_word_sleep(&polled->left, 0, PS_FOREVER);
 }
 
 static double thread_cpu_seconds(pthread_t thread)

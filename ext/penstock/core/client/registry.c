@@ -10,7 +10,7 @@ struct registry {
     pthread_mutex_t lock;
     struct ps_client *first;
     unsigned count;
-    _Atomic unsigned closing;
+    _Atomic uint32_t closing;
 };
 
 static _Atomic(struct registry *) current;
@@ -106,7 +106,20 @@ unsigned ps_registry_close_all(struct ps_closing *closing, unsigned max)
 
 void ps_registry_closing(int change)
 {
-    atomic_fetch_add(&registry_get()->closing, change);
+    struct registry *registry = registry_get();
+    atomic_fetch_add(&registry->closing, (uint32_t)change);
+    if (change < 0) ps_word_wake(&registry->closing);
+}
+
+bool ps_registry_await_closing(int64_t deadline_us)
+{
+    _Atomic uint32_t *closing = &registry_get()->closing;
+    uint32_t count;
+    while ((count = atomic_load(closing)) > 0) {
+        if (deadline_us != PS_FOREVER && ps_now_us() >= deadline_us) return false;
+        ps_word_sleep(closing, count, deadline_us);
+    }
+    return true;
 }
 
 unsigned ps_registry_closing_count(void)

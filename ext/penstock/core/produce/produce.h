@@ -103,8 +103,8 @@ enum ps_transaction_state {
 };
 
 struct ps_transactions { /* in the client */
-    pthread_cond_t turn;
-    uint64_t next, serving; /* tickets, under client.lock */
+    uint32_t next;            /* ticket, under client.lock */
+    _Atomic uint32_t serving; /* the ticket whose turn it is */
     /* only whose turn it is: */
     int state;
     bool failed;              /* librdkafka has said that the open one can only be aborted */
@@ -125,7 +125,7 @@ struct ps_transaction_job {
     struct ps_producer *producer;
     enum ps_transaction_call call;
     int64_t deadline_us;
-    uint64_t ticket;
+    uint32_t ticket;
     _Atomic int stage;
     rd_kafka_topic_partition_list_t *offsets;  /* OFFSETS only: owned */
     rd_kafka_consumer_group_metadata_t *group; /* OFFSETS only: owned */
@@ -133,8 +133,6 @@ struct ps_transaction_job {
     bool committed; /* ABORT only: too late, an earlier commit has gone through */
 };
 
-void ps_transactions_init(struct ps_transactions *transactions);
-void ps_transactions_destroy(struct ps_transactions *transactions);
 /* timeout_ms < 0: transaction.timeout.ms, twice that for INIT. Owns `offsets` and `group` from here on, whatever becomes
  * of the call. NULL: not open, or no thread. */
 struct ps_transaction_job *ps_transaction_start(struct ps_producer *producer, enum ps_transaction_call call,

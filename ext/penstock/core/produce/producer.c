@@ -18,7 +18,6 @@ struct ps_producer *ps_producer_new(rd_kafka_conf_t *conf, const char *name, str
     ps_completion_init(&producer->space, &producer->client.lock, 1);
     producer->unnoticed.line = 1;
     pthread_mutex_init(&producer->topics.lock, NULL);
-    ps_transactions_init(&producer->transactions);
     producer->polled = (struct ps_polled){
         .kind = &ps_producer_polled_kind,
         .client = &producer->client,
@@ -36,7 +35,6 @@ static void producer_dispose(struct ps_client *client)
     ps_poller_unref(producer->polled.poller);
     ps_events_unref(producer->events);
     ps_completion_drop(&producer->space);
-    ps_transactions_destroy(&producer->transactions);
     pthread_mutex_destroy(&producer->topics.lock);
 }
 

@@ -18,16 +18,6 @@
 /* SLICE: closing waits that much longer at most. AT_LEAST: what an open transaction's abort gets when closing. */
 enum { SLICE_MS = 500, CLOCKS_DIFFER_US = 20000, AT_LEAST_MS = 1000, SEND_SLICE_MS = 100 };
 
-void ps_transactions_init(struct ps_transactions *transactions)
-{
-    pthread_cond_init(&transactions->turn, NULL);
-}
-
-void ps_transactions_destroy(struct ps_transactions *transactions)
-{
-    pthread_cond_destroy(&transactions->turn);
-}
-
 /* ---- errors ---- */
 
 bool ps_producer_read_fatal_error(struct ps_producer *producer, struct ps_transaction_error *fatal)
@@ -208,19 +198,17 @@ static void abort_transaction(struct ps_transaction_job *job, bool closing)
 
 /* ---- taking turns ---- */
 
-static void await_turn(struct ps_transactions *transactions, pthread_mutex_t *lock, uint64_t ticket)
+static void await_turn(struct ps_transactions *transactions, uint32_t ticket)
 {
-    pthread_mutex_lock(lock);
-    while (transactions->serving != ticket) pthread_cond_wait(&transactions->turn, lock);
-    pthread_mutex_unlock(lock);
+    uint32_t serving;
+    while ((serving = atomic_load(&transactions->serving)) != ticket)
+        ps_word_sleep(&transactions->serving, serving, PS_FOREVER);
 }
 
-static void end_turn(struct ps_transactions *transactions, pthread_mutex_t *lock)
+static void end_turn(struct ps_transactions *transactions)
 {
-    pthread_mutex_lock(lock);
-    transactions->serving++;
-    pthread_cond_broadcast(&transactions->turn);
-    pthread_mutex_unlock(lock);
+    atomic_fetch_add(&transactions->serving, 1);
+    ps_word_wake(&transactions->serving);
 }
 
 static bool set_stage(struct ps_transaction_job *job, int stage)
@@ -239,7 +227,7 @@ static void run(struct ps_job *base)
     struct ps_transaction_job *job = (struct ps_transaction_job *)base;
     struct ps_producer *producer = job->producer;
 
-    await_turn(&producer->transactions, &producer->client.lock, job->ticket);
+    await_turn(&producer->transactions, job->ticket);
     if (set_stage(job, PS_TRANSACTION_RUNNING)) {
         if (atomic_load(&producer->client.state) != PS_OPEN) {
             fail(&job->error, RD_KAFKA_RESP_ERR__DESTROY, "the producer was closed before the call began");
@@ -253,7 +241,7 @@ static void run(struct ps_job *base)
             }
         }
     }
-    end_turn(&producer->transactions, &producer->client.lock);
+    end_turn(&producer->transactions);
     ps_client_exit(&producer->client);
 }
 

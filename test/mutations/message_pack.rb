@@ -162,7 +162,7 @@ MessagePackMutations.in_file("message_pack_packer.c") do
            "    packer->registry = registry;\n    return registry;"]
 
   shown :packer, "test_one_without_its_initialize_is_refused",
-        "it has been initialized" => ["if (!packer->bytes)", "if (false)"]
+        "it has been initialized" => ["if (!packer || !packer->bytes)", "if (false)"]
 
   shown :packer, "test_within_another_object_a_long_string_stays_in_the_buffer",
         "no part of an object goes to the io" => [" && packer->depth == 0) packing.long", ") packing.long"]

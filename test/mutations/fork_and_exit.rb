@@ -16,6 +16,9 @@ Mutation.define("fork: what is inherited is not closed",
                 file: "ext/penstock/core/client/client.c",
                 from: "    if (ps_client_inherited(client)) return;\n    if (leave_to_opener",
                 to: "    if (leave_to_opener", **locks)
+Mutation.define("fork: what is inherited is not given up",
+                file: "ext/penstock/core/produce/delivery.c",
+                from: "    if (ps_client_inherited(&producer->client)) return;\n", to: "", **locks)
 Mutation.define("fork: the registry is made anew",
                 file: "ext/penstock/core/client/registry.c",
                 from: "if (registry && registry->generation == ps_generation()) return registry;",

@@ -69,7 +69,7 @@ class GCTest < PenstockTest
   end
 
   def test_automatic_compaction_moves_what_handles_and_producers_hold
-    skip "no compaction here" unless GC.respond_to?(:auto_compact=)
+    skip "no automatic compaction here, or Ruby itself dies of it" unless GCLevel.auto_compacts?
     name = topic(partitions: 1)
     poller = Penstock::Poller.new
     one = producer { |config| config.polling.poller = poller }

@@ -203,7 +203,7 @@ class MessagePackGCTest < MessagePackTestCase
   SUSPENDED = <<~'RUBY'
     require ARGV[0]
     MP = Penstock::MessagePack
-    GC.auto_compact = true if RUBY_VERSION >= "3.2"
+    GC.auto_compact = true if RUBY_VERSION >= "3.2" # see GCLevel
     Tree = Struct.new(:value, :children)
     factory = MP::Factory.new
     seen = ["kept by the unpacker"]

@@ -21,7 +21,7 @@ module Penstock
     }.freeze
 
     # @param arguments [Array<String>]
-    # @return [Integer] the exit status: 0 fine, 1 not, 2 when it could not be understood
+    # @return [Integer] the exit status: 0 fine, also when the reader of `out` closes it early; 1 not; 2 when it could not be understood
     def self.start(arguments, out: $stdout, err: $stderr)
       dispatch(utf8(arguments), out, err).tap { out.flush }
     rescue OptionParser::ParseError => e
@@ -33,7 +33,7 @@ module Penstock
     rescue Interrupt
       INTERRUPTED
     rescue Errno::EPIPE
-      1 # who was reading, such as `head`, has seen enough
+      0 # the reader, such as `head`, has seen enough
     end
 
     # In a locale without UTF-8, too.

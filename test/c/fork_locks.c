@@ -386,11 +386,21 @@ static void drop_slot(struct ps_slot *slot)
     ps_slot_unref(slot);
 }
 
+/* As a call that was interrupted by the trap that forked: what it had not handed over is not told to listeners, either. */
+static void drop_batch(struct ps_batch *batch)
+{
+    struct ps_name *topic = calloc(1, sizeof(*topic) + 8);
+    for (uint32_t i = 0; i < batch->size; i++) batch->deliveries[i].topic_name = topic;
+    ps_batch_never_sent(batch, 0, RD_KAFKA_RESP_ERR__QUEUE_FULL);
+    ps_batch_unref(batch);
+    free(topic);
+}
+
 /* As client_class.c, consumer_class.c, event_source.c, shareable_producer.c and poller_class.c do it. */
 static void drop_what_is_inherited(void)
 {
     if (now.slot) drop_slot(now.slot);
-    if (now.batch) ps_batch_unref(now.batch);
+    if (now.batch) drop_batch(now.batch);
     if (now.job) ps_job_abandon(now.job);
     if (now.producer) ps_client_abandon(&now.producer->client);
     if (now.consumer) ps_client_abandon(&now.consumer->client);

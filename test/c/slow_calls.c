@@ -9,6 +9,9 @@
 #include <dlfcn.h>
 #include <librdkafka/rdkafka.h>
 #include <librdkafka/rdkafka_mock.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -23,6 +26,30 @@ static long sleep_for(const char *variable)
     struct timespec time = { ms / 1000, ms % 1000 * 1000000 };
     if (ms > 0) nanosleep(&time, NULL);
     return ms;
+}
+
+static _Atomic bool closes;
+
+/* SLOW_PROTOCOL: the file that gets a line each time. Once the consumer is told to close, it does not come back, as it may not with
+ * librdkafka (#4041, #4884). */
+const char *rd_kafka_rebalance_protocol(rd_kafka_t *rk)
+{
+    const char *(*next)(rd_kafka_t *) = dlsym(RTLD_NEXT, "rd_kafka_rebalance_protocol");
+    const char *path = getenv("SLOW_PROTOCOL");
+    FILE *file = path ? fopen(path, "a") : NULL;
+    if (file) {
+        fputs(closes ? "closing\n" : "asked\n", file);
+        fclose(file);
+    }
+    if (file && closes) pause();
+    return next(rk);
+}
+
+rd_kafka_error_t *rd_kafka_consumer_close_queue(rd_kafka_t *rk, rd_kafka_queue_t *queue)
+{
+    rd_kafka_error_t *(*next)(rd_kafka_t *, rd_kafka_queue_t *) = dlsym(RTLD_NEXT, "rd_kafka_consumer_close_queue");
+    closes = true;
+    return next(rk, queue);
 }
 
 rd_kafka_t *rd_kafka_new(rd_kafka_type_t type, rd_kafka_conf_t *conf, char *errstr, size_t size)

@@ -15,8 +15,11 @@ Mutation.define("fork: a client is replaced in a child",
                 test: "test/fork_test.rb", only: "test_a_child_uses_producers_that_the_parent_had_configured_used_or_closed")
 Mutation.define("fork: what is inherited is not closed",
                 file: "ext/penstock/core/client/client.c",
-                from: "    if (ps_client_inherited(client)) return;\n    struct ps_job *job",
-                to: "    struct ps_job *job", **locks)
+                from: "    if (ps_client_inherited(client)) return;\n    if (leave_to_opener",
+                to: "    if (leave_to_opener", **locks)
+Mutation.define("fork: what is inherited is not given up",
+                file: "ext/penstock/core/produce/delivery.c",
+                from: "    if (ps_client_inherited(&producer->client)) return;\n", to: "", **locks)
 Mutation.define("fork: the registry is made anew",
                 file: "ext/penstock/core/client/registry.c",
                 from: "if (registry && registry->generation == ps_generation()) return registry;",

@@ -65,6 +65,11 @@ Mutation.define "native: a call's answer is freed when its fiber is dropped",
                 file: "ext/penstock/ruby/nogvl.c", from: "    DATA_PTR(holder) = job;\n",
                 test: "test/call_test.rb", only: "test_the_answer_of_a_call_whose_fiber_is_dropped_by_its_scheduler_is_freed"
 
+Mutation.define "native: a consumer that leaves its group does not ask for the protocol",
+                file: "ext/penstock/core/consume/consumer.c", from: "if (assigned && !consumer->leaving) {", to: "{",
+                test: "test/rebalance_protocol_test.rb",
+                only: "test_librdkafka_is_asked_for_the_protocol_once_for_an_assignment_and_not_while_closing_range"
+
 Mutation.define "native: a client's last error has a lock",
                 file: "ext/penstock/core/client/client.c",
                 from: "last_error(struct ps_client *client, char *text, size_t size)\n{\n",

@@ -41,6 +41,23 @@ static struct ps_client *bearer_open(VALUE self)
     return client;
 }
 
+/* Until no other thread is opening it; without the GVL. May raise. */
+static void await_opening(struct ps_client *client)
+{
+    for (;;) {
+        uint32_t heard = atomic_load(&client->tokens.bell.rings);
+        if (!ps_client_opening(client)) return;
+        penstock_wait_bell(&client->tokens.bell, heard, PS_FOREVER);
+    }
+}
+
+/* librdkafka asks for a token as soon as it is made: the thread that opens it finishes first. */
+static struct ps_client *bearer_opened(VALUE self)
+{
+    await_opening(bearer_open(self));
+    return bearer_open(self); /* a trap may have forked */
+}
+
 /* await: true when a token is wanted, nil when none ever will be. Blocks without the GVL. */
 static VALUE bearer_await(VALUE self)
 {
@@ -56,7 +73,7 @@ static VALUE bearer_await(VALUE self)
 /* set_token(token, expires at ms since the epoch, principal, [name, value, ...]): nil, or what is wrong. */
 static VALUE bearer_set_token(VALUE self, VALUE token, VALUE expires_ms, VALUE principal, VALUE extensions)
 {
-    struct ps_client *client = bearer_open(self);
+    struct ps_client *client = bearer_opened(self); /* before anything is read from Strings */
     char errstr[512] = "";
     VALUE buffer = Qnil;
     int64_t expires = NUM2LL(expires_ms);
@@ -84,7 +101,7 @@ static VALUE bearer_set_token(VALUE self, VALUE token, VALUE expires_ms, VALUE p
 /* set_failure(reason): there is none now; librdkafka says so as an error, and asks again in a while. */
 static VALUE bearer_set_failure(VALUE self, VALUE reason)
 {
-    struct ps_client *client = bearer_open(self);
+    struct ps_client *client = bearer_opened(self);
     const char *text = rb_string_value_cstr(&reason);
     rd_kafka_t *rk = ps_tokens_enter(client);
     if (!rk) return Qnil;
@@ -105,10 +122,14 @@ void penstock_attach_refresher(VALUE refresher, uint64_t address, struct ps_clie
 void penstock_set_credentials(struct ps_client *client, const struct penstock_error_context *context, VALUE user, VALUE password)
 {
     char errstr[256] = "";
-    const char *text = penstock_is_secret(password) ? penstock_secret_text(password) : rb_string_value_cstr(&password);
-    if (!text) penstock_raise(penstock_config_error, context, "the password must be UTF-8 without a zero byte");
-    if (!ps_set_credentials(client, rb_string_value_cstr(&user), text, errstr, sizeof(errstr)))
-        penstock_raise(penstock_config_error, context, "%s", errstr);
+    for (;;) {
+        const char *text = penstock_is_secret(password) ? penstock_secret_text(password) : rb_string_value_cstr(&password);
+        if (!text) penstock_raise(penstock_config_error, context, "the password must be UTF-8 without a zero byte");
+        if (ps_set_credentials(client, rb_string_value_cstr(&user), text, errstr, sizeof(errstr))) break;
+        if (*errstr) penstock_raise(penstock_config_error, context, "%s", errstr);
+        await_opening(client);
+        penstock_check_forked(client->generation);
+    }
     RB_GC_GUARD(password);
 }
 

@@ -322,7 +322,7 @@ static VALUE give_up(VALUE arg)
     const struct rest *rest = (struct rest *)arg;
     struct penstock_handover *handover = rest->handover;
     count(rest->tally, handover);
-    if (handover->sent == handover->batch->size) return Qnil;
+    if (handover->sent == handover->batch->size || ps_client_inherited(&handover->producer->client)) return Qnil;
     rd_kafka_resp_err_t result = result_at_once(rest);
     if (result) name_dropped(handover);
     penstock_handover_give_up(handover, result ? result : RD_KAFKA_RESP_ERR__CONFLICT);

@@ -97,7 +97,9 @@ static bool logs_at_once(const struct ps_client *client)
 
 static rd_kafka_conf_t *configure(struct ps_client *client)
 {
+    pthread_mutex_lock(&client->lock); /* another thread may set credentials */
     rd_kafka_conf_t *conf = rd_kafka_conf_dup(client->conf);
+    pthread_mutex_unlock(&client->lock);
     ps_redaction_of_conf(&client->redaction, conf);
     rd_kafka_conf_set_resolve_cb(conf, resolve_cb);
     rd_kafka_conf_set_opaque(conf, client);
@@ -142,7 +144,11 @@ static rd_kafka_t *make(struct ps_client *client, char *errstr, size_t errstr_si
     return NULL;
 }
 
-static int open_locked(struct ps_client *client, char *errstr, size_t errstr_size)
+/*
+ * Without a lock: rd_kafka_new reads certificates and makes threads, which takes from some ms to seconds, and Ruby threads take the
+ * lock with the GVL held. `opening` keeps other threads from opening or closing the client meanwhile.
+ */
+static int open_alone(struct ps_client *client, char *errstr, size_t errstr_size)
 {
     client->rk = make(client, errstr, errstr_size);
     if (!client->rk) return -1;
@@ -153,20 +159,47 @@ static int open_locked(struct ps_client *client, char *errstr, size_t errstr_siz
         return -1;
     }
     ps_tokens_begin(&client->tokens, client->rk);
-    ps_registry_add(client);
-    atomic_store(&client->state, PS_OPEN);
     return 0;
+}
+
+/* With the lock held, which it releases while it sleeps. */
+static void await_opening(struct ps_client *client)
+{
+    while (atomic_load(&client->opening)) {
+        pthread_mutex_unlock(&client->lock);
+        ps_word_sleep(&client->opening, true, PS_FOREVER);
+        pthread_mutex_lock(&client->lock);
+    }
 }
 
 int ps_client_open(struct ps_client *client, char *errstr, size_t errstr_size)
 {
-    int result = 0;
     pthread_mutex_lock(&client->lock);
-    if (atomic_load(&client->state) == PS_NEW) result = open_locked(client, errstr, errstr_size);
-    if (result != 0) ps_redact(&client->redaction, errstr);
+    await_opening(client);
+    bool opens = atomic_load(&client->state) == PS_NEW;
+    atomic_store(&client->opening, opens);
     pthread_mutex_unlock(&client->lock);
-    if (result == 0) ps_bell_ring(&client->tokens.bell); /* a token may have been asked for before it was open */
+    if (!opens) return 0;
+
+    int result = open_alone(client, errstr, errstr_size);
+    if (result != 0) ps_redact(&client->redaction, errstr);
+    pthread_mutex_lock(&client->lock);
+    if (result == 0) {
+        ps_registry_add(client);
+        atomic_store(&client->state, PS_OPEN);
+    }
+    atomic_store(&client->opening, false);
+    bool abandoned = client->abandoned;
+    pthread_mutex_unlock(&client->lock);
+    ps_word_wake(&client->opening);
+    ps_bell_ring(&client->tokens.bell); /* a token may have been asked for before it was open; credentials may have been set */
+    if (abandoned) ps_client_abandon(client);
     return result;
+}
+
+bool ps_client_opening(const struct ps_client *client)
+{
+    return atomic_load(&client->opening);
 }
 
 /* ---- who is inside ---- */
@@ -332,6 +365,7 @@ static void start_closing(struct ps_client *client, int64_t timeout_ms, const ch
 struct ps_job *ps_client_close(struct ps_client *client, int64_t timeout_ms, const char *reason)
 {
     pthread_mutex_lock(&client->lock);
+    await_opening(client);
     int state = atomic_load(&client->state);
     if (state == PS_NEW) closed(client);
     else if (state == PS_OPEN) start_closing(client, timeout_ms, reason);
@@ -359,9 +393,20 @@ void ps_client_hurry(struct ps_client *client, int64_t deadline_us)
         if (atomic_compare_exchange_weak(&client->close_by_us, &before, deadline_us)) break;
 }
 
+/* True: a thread is opening it, and abandons it when that is done. */
+static bool leave_to_opener(struct ps_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    bool opening = atomic_load(&client->opening);
+    client->abandoned = opening;
+    pthread_mutex_unlock(&client->lock);
+    return opening;
+}
+
 void ps_client_abandon(struct ps_client *client)
 {
     if (ps_client_inherited(client)) return;
+    if (leave_to_opener(client)) return;
     struct ps_job *job = ps_client_close(client, client->settings->close_timeout_ms, "dropped without close");
     if (job) ps_job_unref(job);
     else if (atomic_load(&client->state) == PS_OPEN) return; /* no thread: left to the end of the process */

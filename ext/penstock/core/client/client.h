@@ -90,11 +90,12 @@ struct ps_client;
 void ps_tokens_enable(rd_kafka_conf_t *conf, bool provided);      /* before an rd_kafka_t is made of it */
 void ps_tokens_begin(struct ps_tokens *tokens, rd_kafka_t *rk);   /* when it was made; who opens it rings when that is done */
 bool ps_tokens_wanted(struct ps_client *client);                      /* since this was asked last; never blocks */
-/* Like the owner's enter, also while it is closing and may yet log in. NULL: it is not open; else leave it again. */
+/* Like the owner's enter, also while it is closing and may yet log in. NULL: it is not open, or not yet; else leave it again. */
 rd_kafka_t *ps_tokens_enter(struct ps_client *client);
 void ps_tokens_shut(struct ps_tokens *tokens);                    /* closing thread, before it waits for those who have entered */
 void ps_tokens_end(struct ps_tokens *tokens);                     /* and after that, before the rd_kafka_t is destroyed */
-/* From the next login on; any thread. False: see errstr. */
+/* From the next login on; any thread. False: see errstr; when the client is being opened, errstr stays empty, and the caller sets
+ * them again afterwards, as they may have come too late. */
 bool ps_set_credentials(struct ps_client *client, const char *user, const char *password, char *errstr, size_t size);
 
 /* ---- open.c: what producing clients and consumers have in common -------------------------------------- */
@@ -127,6 +128,8 @@ struct ps_client { /* first in a ps_producer or ps_consumer, so that one is the 
     rd_kafka_t *rk;
     _Atomic int64_t close_by_us; /* when closing gives up delivering, or leaving its group; 0: not closing */
     pthread_mutex_t lock;        /* state changes, waiters of batches and of space, last_error, close_job, turns */
+    _Atomic uint32_t opening;    /* 1: a thread is in ps_client_open; the state is PS_NEW until it is done */
+    bool abandoned;              /* lock held: nobody wants it any more, which the opening thread sees to */
     rd_kafka_conf_t *conf;       /* a template; each rd_kafka_t gets a copy */
     struct ps_job *close_job;
     _Atomic(const char *) closed_because; /* nobody is there to read what became of it; NULL: somebody is */
@@ -137,13 +140,13 @@ struct ps_client { /* first in a ps_producer or ps_consumer, so that one is the 
     struct ps_redaction redaction;
     struct ps_refusal refusal;
     struct ps_tokens tokens;
-    bool wasted_conf;            /* lock held: see open.c */
+    bool wasted_conf;            /* the opening thread's: see client.c */
 };
 
 struct ps_client_kind {
     rd_kafka_type_t type;
     void (*intercept)(struct ps_client *client, rd_kafka_conf_t *conf);               /* adds interceptors; may be NULL */
-    int (*begin)(struct ps_client *client, char *errstr, size_t errstr_size);         /* lock held, rk made; -1: see errstr */
+    int (*begin)(struct ps_client *client, char *errstr, size_t errstr_size);         /* opening, rk made; -1: see errstr */
     uint64_t (*pending)(const struct ps_client *client);                              /* messages without a verdict */
     void (*closing)(struct ps_client *client); /* lock held: closing begins; may be NULL */
     void (*close)(struct ps_client *client);   /* closing thread: all that is to be done before the state is CLOSED */
@@ -159,6 +162,7 @@ bool ps_client_inherited(const struct ps_client *client);                   /* m
 void ps_client_set_brokers(struct ps_client *client, const char *brokers);  /* before it is opened */
 /* Blocks for some ms at the first call (threads are made, certificates read). 0, or -1 with `errstr`. */
 int ps_client_open(struct ps_client *client, char *errstr, size_t errstr_size);
+bool ps_client_opening(const struct ps_client *client); /* tokens.bell is rung when that is over */
 
 /* Every use of `rk` stands between these two. Enter is false when it is not open. */
 bool ps_client_enter(struct ps_client *client);
@@ -183,7 +187,7 @@ struct ps_close_job {
     struct ps_client *client;
 };
 
-/* Starts closing unless it has been. Returns the job to wait for, retained. NULL: there is nothing to do, or, when it
+/* Starts closing unless it has been, and waits for a thread that is opening it. Returns the job to wait for, retained. NULL: there is nothing to do, or, when it
  * is still open then, no thread to do it (errno). Reason: why nobody is there to hear what was lost by it, or NULL. */
 struct ps_job *ps_client_close(struct ps_client *client, int64_t timeout_ms, const char *reason);
 

@@ -32,10 +32,6 @@ static rd_kafka_t *enter(struct ps_client *client)
 
 rd_kafka_t *ps_tokens_enter(struct ps_client *client)
 {
-    if (atomic_load(&client->state) == PS_NEW) { /* librdkafka asks as soon as it is made: let who opens it finish */
-        pthread_mutex_lock(&client->lock);
-        pthread_mutex_unlock(&client->lock);
-    }
     return enter(client);
 }
 
@@ -74,11 +70,13 @@ static bool set(rd_kafka_conf_t *conf, const char *name, const char *value, char
 
 bool ps_set_credentials(struct ps_client *client, const char *user, const char *password, char *errstr, size_t size)
 {
-    pthread_mutex_lock(&client->lock); /* it may be about to be opened with a copy of this */
+    pthread_mutex_lock(&client->lock); /* another thread may copy this to open it */
+    bool late = ps_client_opening(client);
     bool done = set(client->conf, "sasl.username", user, errstr, size) &&
                 set(client->conf, "sasl.password", password, errstr, size);
     pthread_mutex_unlock(&client->lock);
     ps_redaction_add(&client->redaction, password);
+    if (done && late) return false;
     rd_kafka_t *rk = done ? enter(client) : NULL;
     if (!rk) return done;
     rd_kafka_error_t *error = rd_kafka_sasl_set_credentials(rk, user, password);

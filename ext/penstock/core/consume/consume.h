@@ -31,6 +31,8 @@ struct ps_consumer {
     pthread_mutex_t assigning; /* held while librdkafka's main thread is waited for */
     rd_kafka_event_t *held;    /* is yet to be served, such as for ending a batch: who takes, one at a time */
     struct ps_damaged damaged; /* the same, before `held` */
+    bool cooperative;          /* who takes, one at a time, then the closing thread: how the group assigns, as of the latest assignment */
+    bool leaving;              /* the closing thread's: it has told librdkafka to leave the group */
     struct ps_consumer_settings settings;
 };
 

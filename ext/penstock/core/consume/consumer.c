@@ -117,10 +117,17 @@ static void note_and_log(struct ps_consumer *consumer, rd_kafka_resp_err_t err, 
     ps_client_log_error(&consumer->client, 4, err, text);
 }
 
-static bool cooperative(struct ps_consumer *consumer)
+/*
+ * Asks librdkafka at an assignment, and remembers the answer for the revocations after it. Never once closing has told librdkafka to
+ * leave the group: librdkafka's main thread may have gone then, and the call waits for its answer for ever (librdkafka #4041, #4884).
+ */
+static bool cooperative(struct ps_consumer *consumer, bool assigned)
 {
-    const char *protocol = rd_kafka_rebalance_protocol(consumer->client.rk);
-    return protocol && strcmp(protocol, "COOPERATIVE") == 0;
+    if (assigned && !consumer->leaving) {
+        const char *protocol = rd_kafka_rebalance_protocol(consumer->client.rk);
+        consumer->cooperative = protocol && strcmp(protocol, "COOPERATIVE") == 0;
+    }
+    return consumer->cooperative;
 }
 
 void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
@@ -129,7 +136,7 @@ void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event
     bool assigned = rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
     rd_kafka_resp_err_t err;
 
-    if (cooperative(consumer)) {
+    if (cooperative(consumer, assigned)) {
         rd_kafka_error_t *error = assigned ? rd_kafka_incremental_assign(consumer->client.rk, partitions)
                                            : rd_kafka_incremental_unassign(consumer->client.rk, partitions);
         err = error ? rd_kafka_error_code(error) : RD_KAFKA_RESP_ERR_NO_ERROR;
@@ -475,6 +482,7 @@ static bool leave_group(struct ps_consumer *consumer)
     rd_kafka_event_t *event;
     int64_t begun_us = ps_now_us();
     serve_what_waits(consumer);
+    consumer->leaving = true;
     rd_kafka_error_t *error = rd_kafka_consumer_close_queue(consumer->client.rk, consumer->queue);
     if (error) { /* a fatal error: there is no group to leave any more */
         rd_kafka_error_destroy(error);

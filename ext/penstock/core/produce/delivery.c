@@ -189,10 +189,12 @@ static void link_told(struct ps_event ***last, struct ps_delivery *delivery)
     *last = &delivery->event.next;
 }
 
-/* Those that have a topic_name may be told. */
+/* Those that have a topic_name may be told. An inherited batch stays as it is: a thread of the parent may have held the locks of its
+ * client and of its events at the fork. */
 void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_err_t err)
 {
     struct ps_producer *producer = batch->producer;
+    if (ps_client_inherited(&producer->client)) return;
     bool unreachable = err == ps_refusal_code(PS_UNREACHABLE), in_handles = unreachable || err == RD_KAFKA_RESP_ERR__QUEUE_FULL;
     char text[512];
     if (unreachable) ps_refusal_unreachable_text(&producer->client.refusal, text, sizeof(text));

@@ -48,7 +48,7 @@ static void producer_handle(struct ps_polled *polled, rd_kafka_event_t *event)
     rd_kafka_event_destroy(event);
 }
 
-/* With the client's lock held. */
+/* Between ps_client_enter and exit. */
 static void give_up(struct ps_producer *producer, enum ps_refused kind)
 {
     struct ps_refusal *refusal = &producer->client.refusal;
@@ -64,9 +64,9 @@ static void give_up_if_rejected(struct ps_producer *producer, int64_t now)
     if (atomic_load(&producer->delivered) > 0) atomic_store(&refusal->worked, true);
     enum ps_refused kind = ps_refusal_reason(refusal, producer->client.rk, now);
     if (kind == PS_NOT_REFUSED) return;
-    pthread_mutex_lock(&producer->client.lock); /* a thread that begins to close it meanwhile has said how long it may take */
-    if (atomic_load(&producer->client.state) == PS_OPEN) give_up(producer, kind);
-    pthread_mutex_unlock(&producer->client.lock);
+    if (!ps_client_enter(&producer->client)) return; /* a thread that closes it has said how long that may take */
+    give_up(producer, kind);
+    ps_client_exit(&producer->client);
 }
 
 static bool producer_work_due(const struct ps_polled *polled, int64_t now)

@@ -996,7 +996,6 @@ static void see_to_a_client(void)
     static const struct ps_terms terms = { .payload = 1000, .total = 1000, .queue = 1000 };
     char text[512];
     struct ps_transaction_error fatal;
-    char text[256];
     if (slotted.producer && ps_producer_fatal_error(slotted.producer, &fatal)) give_client_up();
     if (!slotted.producer) {
         struct ps_producer_settings settings = client_settings;

@@ -195,6 +195,7 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
     bool heard = ps_events_wanted(producer->events, PS_EVENT_DELIVERED | PS_EVENT_FAILED);
     const struct ps_name *name = NULL;
     const rd_kafka_topic_t *named = NULL;
+    uint32_t freed = 0;
 
     while ((message = rd_kafka_event_message_next(event))) {
         struct ps_delivery *delivery = message->_private;
@@ -204,6 +205,7 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
             name = ps_events_name(producer->events, rd_kafka_topic_name(named));
         }
         delivery->topic_name = name;
+        freed++;
         if (message->err) note_failure(producer, delivery, rd_kafka_topic_name(message->rkt));
         else count_latency(producer, delivery);
         delivery->event.next = NULL;
@@ -231,6 +233,6 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
         ps_batch_settle(batch, count);
         if (shared) ps_batch_unref(batch);
     }
-    ps_completion_wake(&producer->space);
+    ps_space_freed(&producer->space, freed);
     if (told) ps_events_append(producer->events, told);
 }

@@ -57,6 +57,18 @@ class FiberLifeTest < FiberTestCase
     assert_equal [*0..4], handles.map { |handle| handle.wait.offset }
   end
 
+  # A fiber that has its turn to use space in the queue, and never runs again.
+  def test_dropped_fibers_that_wait_for_space_keep_it_from_nobody
+    full = producer("queue.buffering.max.messages": 1, "linger.ms": 60_000)
+    message = { topic: topic(partitions: 1), payload: "x" }
+    full.produce_async(message)
+    assert drop_scheduler_with_waiting([full] * 5) { |producer| producer.produce_async(message) }
+    waiting = Thread.new { full.produce_async(message) }
+    eventually { waiting.stop? }
+    full.flush
+    assert waiting.join(10), "the space was a dropped fiber's"
+  end
+
   def test_a_thread_that_is_killed_with_waiting_fibers_leaves_the_verdicts_alone
     held = producer("linger.ms": 60_000)
     handle = held.produce_async(topic: topic(partitions: 1), payload: "x")
@@ -140,12 +152,13 @@ class FiberLifeTest < FiberTestCase
   def collect = 3.times { GC.start }
 
   # @return [Boolean] whether the fibers waited when it was dropped
-  def drop_scheduler_with_waiting(handles)
+  def drop_scheduler_with_waiting(handles, &block)
+    block ||= :wait.to_proc
     scheduler = PlainScheduler.new
     def scheduler.close = nil
     Thread.new do
       Fiber.set_scheduler(scheduler)
-      fibers = handles.map { |handle| Fiber.new(blocking: false) { handle.wait }.tap(&:resume) }
+      fibers = handles.map { |handle| Fiber.new(blocking: false) { block.call(handle) }.tap(&:resume) }
       fibers.all? { |fiber| scheduler.waiting?(fiber) } && waiters(scheduler) == handles.size
     end.value
   end

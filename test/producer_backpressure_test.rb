@@ -59,6 +59,57 @@ class ProducerBackpressureTest < ProducerTestCase
     assert_equal 4_000, stored.size
   end
 
+  def test_threads_that_wait_for_space_get_it_in_the_order_in_which_they_came
+    own = own_cluster(brokers: 1)
+    topic = topic(partitions: 1, on: own)
+    producer = producer(servers: own.bootstrap_servers, **SMALL)
+    producer.produce_sync(topic:, payload: "first")
+    own.broker_down(1)
+    10.times { producer.produce_async(topic:, payload: "full") }
+    waiting = Array.new(40) do |i|
+      Thread.new { producer.produce_async(topic:, payload: i.to_s) }.tap { |thread| eventually { thread.stop? } }
+    end
+    own.broker_up(1)
+    waiting.map(&:value).each(&:wait)
+    order = stored(topic, on: own).filter_map { |record| Integer(record.payload, exception: false) }
+    assert_equal [*0...40], order.sort
+    moved = order.each_with_index.map { |number, place| (number - place).abs }.max
+    assert_operator moved, :<=, 10 # those that are woken together, as many as there are slots, may run in any order
+  end
+
+  # A thread that comes while others wait queues behind them. Counted in messages of others that are handed over during a wait.
+  def test_no_thread_waits_for_space_while_each_other_one_gets_it_several_times
+    count = 30
+    topic = topic(partitions: 1)
+    producer = producer("queue.buffering.max.messages": 10, "linger.ms": 2) { |c| c.wait_timeout_on_queue_full = nil }
+    passed = 0
+    ready = 0
+    threads = Array.new(count) do
+      Thread.new do
+        ready += 1
+        Thread.pass until ready == count
+        Array.new(100) do
+          before = passed
+          producer.produce_async(topic:, payload: "x")
+          (passed += 1) - before
+        end
+      end
+    end
+    worst = threads.flat_map(&:value).max
+    assert_operator worst, :<=, 3 * count
+    assert_equal 3000, passed
+  end
+
+  def test_a_thread_that_is_interrupted_passes_its_turn_on
+    message = { topic: topic(partitions: 1), payload: "x" }
+    producer = producer("queue.buffering.max.messages": 1, "linger.ms": 0) { |c| c.wait_timeout_on_queue_full = 60_000 }
+    victims = Thread.new { loop { interrupt_soon(Thread.new { loop { producer.produce_async(message) } }) } }
+    steady = Array.new(4) { Thread.new { 300.times { producer.produce_async(message) } } }
+    steady.each { |thread| assert thread.join(30), "a turn that was lost" }
+  ensure
+    victims&.kill&.join
+  end
+
   # It takes its room for a moment, and no verdict tells of the moment's end.
   def test_a_message_that_is_refused_keeps_nobody_waiting_for_its_room
     topic = topic(partitions: 1)
@@ -144,6 +195,13 @@ class ProducerBackpressureTest < ProducerTestCase
   end
 
   private
+
+  def interrupt_soon(thread)
+    thread.report_on_exception = false
+    sleep 0.002
+    thread.raise(IOError)
+    assert_raises(IOError) { thread.value }
+  end
 
   # Its ten messages stay in the queue.
   def full_producer(topic, &)

@@ -1362,6 +1362,135 @@ static void redaction_part(void)
     rd_kafka_conf_destroy(conf);
 }
 
+/* ---- space: calls that wait for space in a queue, whoever frees it, and calls that give up ---- */
+
+enum { QUEUERS = 6 };
+
+static struct {
+    struct ps_producer *producer;
+    _Atomic int free, in_use, ended;
+} queue;
+
+/* As librdkafka takes a message, or does not. */
+static bool take_space(void)
+{
+    int space = atomic_load(&queue.free);
+    while (space > 0)
+        if (atomic_compare_exchange_weak(&queue.free, &space, space - 1)) return true;
+    return false;
+}
+
+static bool has_turn(const struct ps_place *place)
+{
+    return ps_completion_done(&place->turn);
+}
+
+/* Which call gets a turn when: nothing here depends on time. */
+static void turns_in_order(void)
+{
+    struct ps_space *space = &queue.producer->space;
+    struct ps_place *places[6];
+    ps_place_leave(ps_place_join(queue.producer, 1), false);
+    for (int i = 0; i < 6; i++) {
+        if (ps_space_line(space) != (i > 0)) die("a line that nobody stands in, or none where a call waits");
+        places[i] = ps_place_join(queue.producer, i == 3 ? 5 : 1);
+    }
+    if (!has_turn(places[0]) || has_turn(places[1])) die("the first of all, and only that, looks at the queue");
+    if (!ps_place_try(places[0])) die("the first comes first");
+    ps_space_freed(space, 1);
+    if (ps_place_full(places[0])) die("what was freed while it was trying");
+    if (!ps_place_full(places[0]) || has_turn(places[0])) die("a full queue");
+    if (!has_turn(places[1])) die("space that was freed while another was trying");
+    if (ps_place_try(places[1])) die("a call that overtakes the first, which found the queue full");
+    if (!has_turn(places[0])) die("space that is left to the first");
+    if (!ps_place_try(places[0]) || !ps_place_full(places[0])) die("a full queue");
+    ps_space_freed(space, 4);
+    if (!has_turn(places[0]) || !has_turn(places[1]) || has_turn(places[2])) die("turns for the first two");
+    ps_place_leave(places[0], true);
+    if (!has_turn(places[2]) || has_turn(places[3])) die("the third's turn, when one of two has ended");
+    ps_place_leave(places[1], false);
+    if (!has_turn(places[3]) || has_turn(places[4])) die("the fourth's turn");
+    if (!ps_place_try(places[2])) die("nobody is before the third");
+    ps_place_leave(places[2], true);
+    if (has_turn(places[4])) die("more turns than messages were freed");
+    ps_place_leave(places[3], false); /* as one that is interrupted */
+    if (!has_turn(places[4]) || has_turn(places[5])) die("the turn of one that gave up");
+    if (!ps_place_try(places[4]) || !ps_place_full(places[4])) die("a full queue");
+    ps_place_leave(places[4], false); /* as one that is out of time */
+    if (!has_turn(places[5])) die("less may do for the second than for the first");
+    if (ps_space_stuck(space, ps_now_us() + 2000000)) die("stuck, with nobody behind");
+    struct ps_place *behind = ps_place_join(queue.producer, 1);
+    if (ps_space_stuck(space, ps_now_us()) || !ps_space_stuck(space, ps_now_us() + 2000000)) die("a turn that is not taken");
+    ps_space_unstick(space);
+    if (!has_turn(behind)) die("a turn beside one that is not taken");
+    struct ps_place *last = ps_place_join(queue.producer, 1);
+    ps_place_leave(behind, true);
+    if (!has_turn(last)) die("turns go on beside one that is not taken");
+    ps_place_leave(places[5], true);
+    ps_place_leave(last, true);
+    if (ps_space_line(space)) die("a line that nobody stands in");
+}
+
+static void *queue_for_space(void *unused)
+{
+    (void)unused;
+    struct ps_space *space = &queue.producer->space;
+    while (!time_is_up()) {
+        struct ps_place *place = ps_place_join(queue.producer, 1 + (uint32_t)random_below(3));
+        int64_t deadline_us = ps_now_us() + (random_below(8) ? PATIENCE_US : random_below(300));
+        bool done = false, patient = true;
+        while (!done && patient) {
+            struct ps_waiter waiter = { 0 };
+            if (ps_waiter_join(&waiter, &place->turn, NULL)) {
+                patient = ps_waiter_sleep(&waiter, deadline_us) == PS_DONE;
+                ps_waiter_leave(&waiter, &place->turn);
+            }
+            if (!patient && ps_now_us() - deadline_us >= 0 && deadline_us > end_us + PATIENCE_US / 2) die("a turn that was lost");
+            if (!patient || !ps_place_try(place)) continue;
+            do done = take_space();
+            while (!done && !ps_place_full(place));
+        }
+        ps_place_leave(place, done);
+        if (!done) continue;
+        rounds++;
+        if (random_below(16) == 0) { /* one that is rejected holds space for a moment */
+            atomic_fetch_add(&queue.free, 1);
+            ps_space_freed(space, 1);
+        } else {
+            atomic_fetch_add(&queue.in_use, 1);
+        }
+    }
+    atomic_fetch_add(&queue.ended, 1);
+    return NULL;
+}
+
+static void *free_space(void *unused)
+{
+    (void)unused;
+    while (atomic_load(&queue.ended) < QUEUERS) {
+        int count = atomic_exchange(&queue.in_use, 0);
+        if (count) {
+            atomic_fetch_add(&queue.free, count);
+            ps_space_freed(&queue.producer->space, random_below(4) ? (uint32_t)count : 1);
+        }
+        if (random_below(4) == 0) usleep(random_below(100));
+    }
+    return NULL;
+}
+
+static void space_part(void)
+{
+    queue.producer = ps_producer_new(conf_for(bootstraps, NULL), "space", poller, &client_settings);
+    turns_in_order();
+    queue.free = 3;
+    begin();
+    void *(*const bodies[])(void *) = { queue_for_space, queue_for_space, queue_for_space, queue_for_space, queue_for_space,
+                                        queue_for_space, free_space };
+    run_threads(QUEUERS + 1, bodies, NULL);
+    if (queue.free + queue.in_use != 3 || ps_space_line(&queue.producer->space)) die("space that is lost");
+    ps_client_unref(&queue.producer->client);
+}
+
 /* ---- all of them ---- */
 
 static const struct part {
@@ -1371,7 +1500,7 @@ static const struct part {
     { "wakeup", wakeup_part }, { "completion", completion_part }, { "bell", bell_part },       { "mailbox", mailbox_part },
     { "ready", ready_part },   { "watch", watch_part },           { "events", events_part },   { "refused", refused_part },
     { "open", open_part },     { "slot", slot_part },             { "blocks", blocks_part }, { "text", text_part },
-    { "redaction", redaction_part },
+    { "redaction", redaction_part }, { "space", space_part },
 };
 
 static bool chosen(const char *name, int argc, char **argv)

@@ -39,6 +39,7 @@ static struct {
     struct ps_consumer *consumer;
     struct ps_slot *slot; /* with a reference, and a handle */
     struct ps_batch *batch;
+    struct ps_place *place;
     struct ps_job *job;
 } volatile now;
 
@@ -206,6 +207,19 @@ static void tell(struct ps_events *events)
     ps_events_done(wait.found->address, false);
 }
 
+static void queue_for_space(struct ps_producer *producer)
+{
+    struct ps_waiter waiter = { 0 };
+    now.place = ps_place_join(producer, 1);
+    struct ps_place *place = now.place;
+    if (ps_waiter_join(&waiter, &place->turn, NULL)) die("a turn that is not the first's");
+    ps_place_try(place);
+    ps_place_full(place);
+    ps_space_freed(&producer->space, 1);
+    now.place = NULL;
+    ps_place_leave(place, true);
+}
+
 static void use_mailbox(struct ps_client *client)
 {
     ps_client_log(client, 5, "TEST", "a line");
@@ -224,6 +238,7 @@ static void use_client(struct ps_producer *producer, struct ps_events *events)
     ps_set_credentials(&producer->client, "me", "secret", text, sizeof(text));
     ps_client_last_error(&producer->client, text, sizeof(text));
     produce(producer, 8);
+    queue_for_space(producer);
     tell(events);
     use_mailbox(&producer->client);
     run_job(&ps_producer_metadata(producer, "locks", 5, 5000)->job, "metadata");
@@ -400,6 +415,7 @@ static void drop_batch(struct ps_batch *batch)
 static void drop_what_is_inherited(void)
 {
     if (now.slot) drop_slot(now.slot);
+    if (now.place) ps_place_leave(now.place, false);
     if (now.batch) drop_batch(now.batch);
     if (now.job) ps_job_abandon(now.job);
     if (now.producer) ps_client_abandon(&now.producer->client);
@@ -439,6 +455,7 @@ static void live(bool fork_again)
         now.events = NULL;
         now.slot = NULL;
         now.batch = NULL;
+        now.place = NULL;
         now.job = NULL;
         if (ps_registry_count() != 0) _exit(9);
         _exit(0);

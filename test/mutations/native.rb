@@ -116,3 +116,32 @@ Mutation.define "native: nothing of Ruby is called without the GVL",
 Mutation.define "native: nothing is exported but Init_penstock",
                 file: "ext/penstock/penstock.c", from: "VALUE penstock_module;\n",
                 to: "RUBY_FUNC_EXPORTED VALUE penstock_module;\n", **sources
+
+space = { file: "ext/penstock/core/produce/space.c" }
+
+Mutation.define "space: a call that gives up passes its turn on",
+                **space, to: "    (void)used, (void)first;\n",
+                         from: "    if (had_turn && !used) space->due++;\n    if (had_turn || first) go_on(space);\n",
+                         **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
+
+Mutation.define "space: what is freed while a call tries is seen",
+                **space, from: "bool again = space->freed != place->freed;", to: "bool again = false;",
+                         **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
+
+Mutation.define "space: a call leaves the space to the first",
+                **space, from: "bool may = !space->first || space->first->ticket > place->ticket;", to: "bool may = true;",
+                         **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
+
+Mutation.define "space: turns go on until the queue is full",
+                **space, from: "    if (active_turns(space) == 0 && space->first) give_turn(space, space->first);\n", to: "",
+                         **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
+
+Mutation.define "space: a new call queues behind those that wait",
+                file: "ext/penstock/ruby/queue_space.c",
+                from: "return ps_space_line(&producer->space) && ", to: "return false && ",
+                test: "test/producer_backpressure_test.rb",
+                only: "test_no_thread_waits_for_space_while_each_other_one_gets_it_several_times"
+
+Mutation.define "space: a turn that is not taken does not hold up the others",
+                file: "ext/penstock/core/produce/serve.c", from: "ps_space_unstick(&producer->space);", to: "(void)0;",
+                test: "test/fiber_life_test.rb", only: "test_dropped_fibers_that_wait_for_space_keep_it_from_nobody"

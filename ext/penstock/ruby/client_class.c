@@ -261,7 +261,8 @@ static bool wait_for_space(struct rest *rest)
 {
     if (rest->queue_full_ms == 0 || !penstock_handover_keep_bytes(rest->handover)) return false;
     rest->sent_before = rest->handover->sent;
-    return penstock_wait_for_space(rest->handover->producer, some_more, rest, ps_deadline_us(rest->queue_full_ms));
+    uint32_t want = rest->handover->batch->size - rest->handover->sent;
+    return penstock_wait_for_space(rest->handover->producer, want, some_more, rest, ps_deadline_us(rest->queue_full_ms));
 }
 
 enum { LOOK_AGAIN_MS = 1000 };
@@ -343,6 +344,14 @@ static void hand_over_the_rest(const struct penstock_sender *sender, struct pens
     rb_ensure(insist, (VALUE)&rest, give_up, (VALUE)&rest);
 }
 
+/* A call that does not wait for space tries its luck. */
+static bool has_to_queue(const struct penstock_sender *sender, struct penstock_handover *handover)
+{
+    if (sender->terms.queue_full_ms == 0 || !penstock_has_to_queue(handover)) return false;
+    penstock_handover_find_full(handover);
+    return true;
+}
+
 VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash)
 {
     struct penstock_message message;
@@ -360,7 +369,7 @@ VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash)
     penstock_keep_label(&handover.batch->deliveries[0], message.label);
 
     penstock_handover_prepare(&handover, false, 0);
-    penstock_handover_nogvl(&handover); /* with the GVL: giving it up costs more than this takes */
+    if (!has_to_queue(sender, &handover)) penstock_handover_nogvl(&handover); /* giving up the GVL costs more than this takes */
     if (!handover.sent) hand_over_the_rest(sender, &handover, Qnil);
     RB_GC_GUARD(hash);
     if (!handover.sent) rb_exc_raise(penstock_handover_error(&handover));
@@ -484,8 +493,10 @@ static VALUE produce_many(VALUE arg)
         ps_batch_never_sent(batch, 0, RD_KAFKA_RESP_ERR__CONFLICT);
         rb_memerror();
     }
-    if (release) penstock_nogvl_now(penstock_handover_nogvl, &handover);
-    else penstock_handover_nogvl(&handover);
+    if (!has_to_queue(sender, &handover)) {
+        if (release) penstock_nogvl_now(penstock_handover_nogvl, &handover);
+        else penstock_handover_nogvl(&handover);
+    }
     count(many->tally, &handover);
     if (handover.sent < size) hand_over_the_rest(sender, &handover, many->tally);
 

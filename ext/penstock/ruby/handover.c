@@ -153,7 +153,7 @@ static void hand_over(struct penstock_handover *handover)
             enqueue(producer, &handover->messages[i], &deliveries[i], &refusal);
             if (refusal.err) {
                 handover->refusal = refusal;
-                if (refusal.err != RD_KAFKA_RESP_ERR__QUEUE_FULL) ps_completion_wake(&producer->space); /* took some for a moment */
+                if (refusal.err != RD_KAFKA_RESP_ERR__QUEUE_FULL) ps_space_freed(&producer->space, 1); /* it held some for a moment */
                 break;
             }
             i++;
@@ -220,6 +220,14 @@ bool penstock_handover_keep_bytes(struct penstock_handover *handover)
         keep(&handover->messages[i].key, &copies);
     }
     return true;
+}
+
+void penstock_handover_find_full(struct penstock_handover *handover)
+{
+    rd_kafka_resp_err_t full = RD_KAFKA_RESP_ERR__QUEUE_FULL;
+    char text[sizeof(handover->refusal.text)];
+    snprintf(text, sizeof(text), "Unable to produce message: %s", rd_kafka_err2str(full));
+    refuse(&handover->refusal, full, text);
 }
 
 bool penstock_handover_queue_full(const struct penstock_handover *handover)

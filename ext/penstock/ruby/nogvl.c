@@ -202,16 +202,6 @@ bool penstock_wait_delivery(const struct ps_delivery *delivery, int64_t deadline
     return wait_for_verdicts(delivery->batch, &delivery->settled, deadline_us);
 }
 
-/* It watches no client: each event would interrupt it. */
-
-bool penstock_wait_for_space(struct ps_producer *producer, bool (*attempt)(void *), void *arg, int64_t deadline_us)
-{
-    struct penstock_wait wait = {
-        .completion = &producer->space, .attempt = attempt, .arg = arg, .deadline_us = deadline_us,
-    };
-    return wait_for(&wait);
-}
-
 struct job_wait {
     struct ps_job *job;
     int64_t deadline_us;

@@ -101,7 +101,6 @@ bool penstock_wait_delivery(const struct ps_delivery *delivery, int64_t deadline
 bool penstock_wait_job(struct ps_job *job, int64_t deadline_us);
 /* Tries until there is no need to try again (true) or the deadline passed, whenever there is new room in the client's
  * queue. `attempt` runs with the GVL and must not raise. */
-bool penstock_wait_for_space(struct ps_producer *producer, bool (*attempt)(void *), void *arg, int64_t deadline_us);
 void penstock_mailbox_wait(void);
 void penstock_events_wait(struct ps_events_wait *wait); /* whoever is interrupted gives back what was found */
 /* Sleeps until the bell has been rung since it was `heard`, or until the deadline. May run a trap that closes what the bell
@@ -237,10 +236,17 @@ bool penstock_handover_prepare(struct penstock_handover *handover, bool release,
 void *penstock_handover_nogvl(void *handover);
 bool penstock_handover_keep_bytes(struct penstock_handover *handover); /* for while the GVL is released; false: no memory */
 void penstock_handover_give_up(struct penstock_handover *handover, rd_kafka_resp_err_t err);
+void penstock_handover_find_full(struct penstock_handover *handover); /* as if librdkafka had said that the queue is full */
 bool penstock_handover_queue_full(const struct penstock_handover *handover);
 bool penstock_handover_unreachable(const struct penstock_handover *handover); /* no broker can be reached */
 bool penstock_handover_place_unknown(const struct penstock_handover *handover); /* librdkafka knows no such topic or partition */
 VALUE penstock_handover_error(const struct penstock_handover *handover); /* why messages[sent] was not taken */
+
+/* ---- queue_space.c ---------------------------------------------------------------------------------- */
+
+bool penstock_has_to_queue(const struct penstock_handover *handover); /* others wait for space, and it may not overtake them */
+/* Until the attempt succeeds, made in its turn and with the GVL, for a call with so many messages. False: not in time. */
+bool penstock_wait_for_space(struct ps_producer *producer, uint32_t want, bool (*attempt)(void *), void *arg, int64_t deadline_us);
 
 /* ---- delivery_handle.c ------------------------------------------------------------------------------ */
 

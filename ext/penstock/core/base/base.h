@@ -10,7 +10,7 @@
  * GVL, never raises, and can be built and tested alone. Suffix `_cb`: called by a librdkafka thread, so
  * it only does atomics and one write(2) or futex(2), or rings a bell.
  *
- * Lock order, outermost first: client.lock, then registry.lock or poller.lock. None of them is held over a call of librdkafka that
+ * Lock order, outermost first: client.lock, then registry.lock or poller.lock; space.lock, then place.lock. None of them is held over a call of librdkafka that
  * does more than copy a configuration, as Ruby threads take them with the GVL held. topics.lock and consumer.assigning may be
  * held while calling librdkafka. job.lock, bell.lock, log.lock, redaction.lock, refusal.lock,
  * mailbox.lock, events.lock, slot.lock and the office's (events.c) are leaves.

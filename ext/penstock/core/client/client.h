@@ -127,7 +127,7 @@ struct ps_client { /* first in a ps_producer or ps_consumer, so that one is the 
     _Atomic uint32_t long_calls; /* those that closing has to go on beside: a consumer's that wait for brokers, and logins */
     rd_kafka_t *rk;
     _Atomic int64_t close_by_us; /* when closing gives up delivering, or leaving its group; 0: not closing */
-    pthread_mutex_t lock;        /* state changes, waiters of batches and of space, last_error, close_job, turns */
+    pthread_mutex_t lock;        /* state changes, waiters of batches, last_error, close_job, turns */
     _Atomic uint32_t opening;    /* 1: a thread is in ps_client_open; the state is PS_NEW until it is done */
     bool abandoned;              /* lock held: nobody wants it any more, which the opening thread sees to */
     rd_kafka_conf_t *conf;       /* a template; each rd_kafka_t gets a copy */

@@ -77,7 +77,7 @@ void ps_producer_closing(struct ps_client *client)
 void ps_producer_close(struct ps_client *client)
 {
     struct ps_producer *producer = (struct ps_producer *)client;
-    ps_completion_wake(&producer->space);
+    ps_space_freed(&producer->space, UINT32_MAX); /* who waits finds the client closed */
     settle_everything(producer);
     ps_tokens_shut(&client->tokens);
     ps_client_await_calls(client); /* a metadata request may take some seconds */

@@ -260,6 +260,7 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
     char failed_topic[PS_TOPIC_SIZE] = "";
     const struct ps_name *name = NULL;
     const rd_kafka_topic_t *named = NULL;
+    uint32_t freed = 0;
 
     while ((message = rd_kafka_event_message_next(event))) {
         struct ps_delivery *delivery = message->_private;
@@ -269,6 +270,7 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
             name = ps_events_name(producer->events, rd_kafka_topic_name(named));
         }
         delivery->topic_name = name;
+        freed++;
         if (!message->err) count_latency(producer, delivery);
         else if (may_be_unnoticed(producer, delivery)) copy_topic(failed_topic, sizeof(failed_topic), message);
         delivery->event.next = NULL;
@@ -297,6 +299,6 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
         ps_batch_settle(batch, count);
         if (shared) ps_batch_unref(batch);
     }
-    ps_completion_wake(&producer->space);
+    ps_space_freed(&producer->space, freed);
     if (told) ps_events_append(producer->events, told);
 }

@@ -55,6 +55,44 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
 bool ps_delivery_settled(const struct ps_delivery *delivery);
 void ps_delivery_release(struct ps_event *event); /* the reference of a delivery that was an event */
 
+/* ---- space.c: who waits for space in librdkafka's queue, first in, first out ------------------------- */
+
+struct ps_place { /* of one call that waits; owned by the call, or by the garbage collector if its fiber is dropped */
+    struct ps_place *next, *prev;  /* in space.first, unless it has a turn */
+    struct ps_producer *producer;  /* retained */
+    struct ps_completion turn;     /* settled: the call may try */
+    pthread_mutex_t lock;          /* of the turn's waiter; a leaf */
+    uint64_t ticket;               /* its place in the line */
+    uint64_t freed;                /* space.freed when the call began to try */
+    int64_t turn_us;               /* when it got its turn */
+    uint32_t want;                 /* how many messages wait with it */
+    bool has_turn;
+};
+
+struct ps_space {
+    pthread_mutex_t lock;          /* of what follows; then places' locks */
+    struct ps_place *first, *last; /* without a turn, by their tickets */
+    uint64_t last_ticket, freed;
+    uint64_t due;                  /* messages that were freed, and for which nobody has got a turn yet */
+    uint32_t stuck;                /* turns that their calls seem unable to take */
+    bool slow;                     /* the latest turn was taken late */
+    _Atomic uint32_t present;      /* in the list or with a turn */
+    _Atomic uint32_t turns;        /* given and not ended */
+    _Atomic int64_t turn_us;       /* when the latest was given */
+};
+
+void ps_space_init(struct ps_space *space);
+void ps_space_destroy(struct ps_space *space);
+bool ps_space_line(const struct ps_space *space); /* somebody waits: a new call has to queue behind */
+void ps_space_freed(struct ps_space *space, uint32_t messages);
+bool ps_space_stuck(const struct ps_space *space, int64_t now); /* a turn that was given is not taken */
+void ps_space_unstick(struct ps_space *space);
+struct ps_place *ps_place_join(struct ps_producer *producer, uint32_t want); /* NULL: no memory */
+/* When `turn` is settled. False: another call comes first, and this one waits for another turn. */
+bool ps_place_try(struct ps_place *place);
+bool ps_place_full(struct ps_place *place); /* it found the queue full. False: space was freed meanwhile, it tries again */
+void ps_place_leave(struct ps_place *place, bool used); /* frees it; `used`: it has tried, and waits no more */
+
 /* ---- topic.c: one librdkafka topic handle per client and name ------------------------------------- */
 
 typedef int32_t ps_partitioner(const rd_kafka_topic_t *, const void *, size_t, int32_t, void *, void *);
@@ -188,7 +226,7 @@ struct ps_producer {
     struct ps_client client;
 
     struct ps_polled polled;         /* how the poller serves it */
-    struct ps_completion space;      /* never settled: who waits for room in librdkafka's queue */
+    struct ps_space space;           /* in librdkafka's queue */
     struct ps_events *events;        /* retained; NULL: nobody can listen */
     struct ps_topics topics;
     struct ps_transactions transactions;

@@ -15,7 +15,7 @@ struct ps_producer *ps_producer_new(rd_kafka_conf_t *conf, const char *name, str
     memset(producer, 0, sizeof(*producer));
     producer->settings = *settings;
     ps_client_init(&producer->client, &ps_producer_kind, conf, name, &producer->settings.client);
-    ps_completion_init(&producer->space, &producer->client.lock, 1);
+    ps_space_init(&producer->space);
     producer->unnoticed.line = 1;
     pthread_mutex_init(&producer->topics.lock, NULL);
     producer->polled = (struct ps_polled){
@@ -34,7 +34,7 @@ static void producer_dispose(struct ps_client *client)
     struct ps_producer *producer = (struct ps_producer *)client;
     ps_poller_unref(producer->polled.poller);
     ps_events_unref(producer->events);
-    ps_completion_drop(&producer->space);
+    ps_space_destroy(&producer->space);
     pthread_mutex_destroy(&producer->topics.lock);
 }
 

@@ -72,7 +72,8 @@ static void give_up_if_rejected(struct ps_producer *producer, int64_t now)
 static bool producer_work_due(const struct ps_polled *polled, int64_t now)
 {
     const struct ps_producer *producer = ps_polled_producer(polled);
-    return ps_refusal_due(&producer->client.refusal, now) || ps_unnoticed_due(producer, now);
+    return ps_refusal_due(&producer->client.refusal, now) || ps_unnoticed_due(producer, now) ||
+           ps_space_stuck(&producer->space, now);
 }
 
 static void producer_work(struct ps_polled *polled, int64_t now)
@@ -80,6 +81,7 @@ static void producer_work(struct ps_polled *polled, int64_t now)
     struct ps_producer *producer = ps_polled_producer(polled);
     if (ps_refusal_due(&producer->client.refusal, now)) give_up_if_rejected(producer, ps_now_us());
     if (ps_unnoticed_due(producer, now)) ps_unnoticed_log(producer);
+    if (ps_space_stuck(&producer->space, now)) ps_space_unstick(&producer->space);
 }
 
 const struct ps_polled_kind ps_producer_polled_kind = {

@@ -1,0 +1,219 @@
+/*
+ * The space in librdkafka's queue, first in, first out. A call that finds the queue full takes a place in the line and waits
+ * for a turn. When n messages are settled, the first places get turns, as many as want n messages together: AT_ONCE of
+ * them from the thread that settles, each of the others when an earlier turn ends. A call with a turn tries to hand over its
+ * messages. A call that comes while others stand in line joins them and tries nothing before its turn (`ps_space_line`).
+ *
+ * A place is either in the list or has a turn; `present` counts both, `turns` the second kind. No turn may be lost: "places are
+ * in the list, none has a turn" must imply that the queue was full for the first place, and that nothing was freed since. The
+ * interleavings that this rests on:
+ *
+ *   - The settling thread frees space while a call joins. The call counts itself in `present` before it looks at the queue; the
+ *     settling thread looks at `present` after it has freed. With the two fences at least one of them sees the other.
+ *   - Space is freed while a call with a turn is trying, and before it says that it failed: the call is not in the list, so it is
+ *     given nothing. It sees that `freed` has changed since it began, keeps its turn, and tries again.
+ *   - A call with a turn is interrupted, runs out of time, or its fiber is dropped, before it tries: its place is left with the
+ *     turn (`ps_place_leave`), and the turn goes to the first in the list. The place of a dropped fiber is left by the garbage
+ *     collector, which may come late; see the last point.
+ *   - More fits than the freed messages say: they were larger than those that wait, or a rejected message held space for a
+ *     moment. Whenever the last turn ends other than by finding the queue full, the first in the list gets one more. So turns go
+ *     on until a call finds the queue full: one wasted attempt for each event of librdkafka's at most.
+ *   - The first in line needs more bytes than were freed. It goes back to its place, by its ticket. A call behind it that has a
+ *     turn leaves the space to it, and goes back too. If the first gives up its place, the next one gets a turn at once, as less
+ *     may be enough for it.
+ *   - The call that has a turn cannot run: its thread is in a trap that waits for space itself, or nobody can run its fiber any
+ *     more. Once that has lasted for STUCK_US, the poller's sweep counts all turns that are out as `stuck`, and gives as many to
+ *     the next ones. Otherwise they count for nothing until they end.
+ *
+ * Any thread; without the GVL or with it, as nothing is called with the lock held but the waking of a waiter.
+ */
+#include "produce/produce.h"
+#include <stdlib.h>
+
+/* AT_ONCE: Ruby threads that wake together wait for the GVL a second time, each: 22 us a message instead of 12 with 400 threads.
+ * SLOW_US: if a thread that was woken takes longer, a busy thread has the GVL, which it gives up every 100 ms for all that wait
+ * for it by then; so all turns are given at once. */
+enum { AT_ONCE = 2, SLOW_US = 5000, STUCK_US = 1000000 };
+
+void ps_space_init(struct ps_space *space)
+{
+    pthread_mutex_init(&space->lock, NULL);
+}
+
+void ps_space_destroy(struct ps_space *space)
+{
+    pthread_mutex_destroy(&space->lock);
+}
+
+/* ---- with the lock held ---- */
+
+static void list_remove(struct ps_space *space, struct ps_place *place)
+{
+    if (place->prev) place->prev->next = place->next;
+    else space->first = place->next;
+    if (place->next) place->next->prev = place->prev;
+    else space->last = place->prev;
+    place->next = place->prev = NULL;
+}
+
+/* By its ticket: behind all others if it is new, near the front if it had a turn. */
+static void list_insert(struct ps_space *space, struct ps_place *place)
+{
+    struct ps_place *next = space->first;
+    if (space->last && space->last->ticket < place->ticket) next = NULL;
+    while (next && next->ticket < place->ticket) next = next->next;
+    place->next = next;
+    place->prev = next ? next->prev : space->last;
+    if (place->prev) place->prev->next = place;
+    else space->first = place;
+    if (next) next->prev = place;
+    else space->last = place;
+}
+
+static void give_turn(struct ps_space *space, struct ps_place *place)
+{
+    list_remove(space, place);
+    place->has_turn = true;
+    place->turn_us = ps_now_us();
+    atomic_fetch_add(&space->turns, 1);
+    atomic_store(&space->turn_us, place->turn_us);
+    ps_completion_settle(&place->turn, 1);
+}
+
+static uint32_t active_turns(const struct ps_space *space)
+{
+    uint32_t turns = atomic_load(&space->turns);
+    return turns > space->stuck ? turns - space->stuck : 0;
+}
+
+static void end_turn(struct ps_space *space)
+{
+    uint32_t turns = atomic_fetch_sub(&space->turns, 1) - 1;
+    if (space->stuck > turns) space->stuck = turns;
+}
+
+/* Turns for what was freed; and one more, if no call is about to look whether the queue is full. */
+static void go_on(struct ps_space *space)
+{
+    while (space->due > 0 && space->first && (space->slow || active_turns(space) < AT_ONCE)) {
+        space->due -= space->first->want < space->due ? space->first->want : space->due;
+        give_turn(space, space->first);
+    }
+    if (active_turns(space) == 0 && space->first) give_turn(space, space->first);
+    if (!space->first) space->due = 0;
+}
+
+static void go_back(struct ps_space *space, struct ps_place *place)
+{
+    place->has_turn = false;
+    end_turn(space);
+    atomic_store(&place->turn.pending, 1); /* its owner is here, so nobody waits for it */
+    list_insert(space, place);
+}
+
+/* ---- the calls that wait ---- */
+
+bool ps_space_line(const struct ps_space *space)
+{
+    return atomic_load(&space->present) > 0;
+}
+
+struct ps_place *ps_place_join(struct ps_producer *producer, uint32_t want)
+{
+    struct ps_space *space = &producer->space;
+    struct ps_place *place = calloc(1, sizeof(*place));
+    if (!place) return NULL;
+    ps_client_retain(&producer->client);
+    place->producer = producer;
+    place->want = want;
+    pthread_mutex_init(&place->lock, NULL);
+    ps_completion_init(&place->turn, &place->lock, 1);
+
+    pthread_mutex_lock(&space->lock);
+    place->ticket = ++space->last_ticket;
+    atomic_fetch_add(&space->present, 1);
+    atomic_thread_fence(memory_order_seq_cst);
+    list_insert(space, place);
+    go_on(space); /* if nobody else waits, this call tries at once */
+    pthread_mutex_unlock(&space->lock);
+    return place;
+}
+
+bool ps_place_try(struct ps_place *place)
+{
+    struct ps_space *space = &place->producer->space;
+    pthread_mutex_lock(&space->lock);
+    bool may = !space->first || space->first->ticket > place->ticket;
+    place->freed = space->freed;
+    space->slow = ps_now_us() - place->turn_us > SLOW_US;
+    if (!may) go_back(space, place);
+    if (!may || space->slow) go_on(space);
+    pthread_mutex_unlock(&space->lock);
+    return may;
+}
+
+bool ps_place_full(struct ps_place *place)
+{
+    struct ps_space *space = &place->producer->space;
+    pthread_mutex_lock(&space->lock);
+    bool again = space->freed != place->freed;
+    place->freed = space->freed;
+    if (!again) {
+        space->due = 0;
+        go_back(space, place);
+    }
+    pthread_mutex_unlock(&space->lock);
+    return !again;
+}
+
+static void leave(struct ps_space *space, struct ps_place *place, bool used)
+{
+    bool first = space->first == place, had_turn = place->has_turn;
+    if (had_turn) end_turn(space);
+    else list_remove(space, place);
+    atomic_fetch_sub(&space->present, 1);
+    if (had_turn && !used) space->due++;
+    if (had_turn || first) go_on(space);
+}
+
+void ps_place_leave(struct ps_place *place, bool used)
+{
+    struct ps_producer *producer = place->producer;
+    if (!ps_client_inherited(&producer->client)) { /* else the lock may be held for ever */
+        pthread_mutex_lock(&producer->space.lock);
+        leave(&producer->space, place, used);
+        pthread_mutex_unlock(&producer->space.lock);
+        ps_completion_drop(&place->turn); /* the waiter of a dropped fiber */
+        pthread_mutex_destroy(&place->lock);
+        free(place);
+    }
+    ps_client_unref(&producer->client);
+}
+
+/* ---- the threads that free space ---- */
+
+void ps_space_freed(struct ps_space *space, uint32_t messages)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!ps_space_line(space)) return;
+    pthread_mutex_lock(&space->lock);
+    space->freed++;
+    space->due += messages;
+    go_on(space);
+    pthread_mutex_unlock(&space->lock);
+}
+
+bool ps_space_stuck(const struct ps_space *space, int64_t now)
+{
+    return atomic_load(&space->turns) > 0 && atomic_load(&space->present) > atomic_load(&space->turns) &&
+           now - atomic_load(&space->turn_us) > STUCK_US;
+}
+
+void ps_space_unstick(struct ps_space *space)
+{
+    pthread_mutex_lock(&space->lock);
+    space->stuck = atomic_load(&space->turns);
+    space->due += space->stuck;
+    go_on(space);
+    pthread_mutex_unlock(&space->lock);
+}

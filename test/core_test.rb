@@ -8,16 +8,16 @@ require_relative "support/native_program"
 class CoreTest < PenstockTest
   PARTS = %w[wakeup completion bell mailbox ready watch events refused open slot blocks text redaction space].freeze
 
-  def storm(*arguments, sanitizer: "address")
-    result = NativeProgram.new("core_storm", sanitizer).run(*arguments)
+  def storm(*arguments, sanitizer: "address", portable: false)
+    result = NativeProgram.new("core_storm", sanitizer, portable:).run(*arguments)
     assert_predicate result, :passed?, result.reports.first || result.output[-3_000..] || result.output
     batches, missed, clients = result.output.match(/^batches (\d+) missed (\d+) clients (\d+)$/).captures.map(&:to_i)
     assert_equal [0, 0], [missed, clients]
     assert_operator batches, :>, 100
   end
 
-  def parts(sanitizer)
-    result = NativeProgram.new("core_parts", sanitizer).run(1)
+  def parts(sanitizer, portable: false)
+    result = NativeProgram.new("core_parts", sanitizer, portable:).run(1)
     assert_predicate result, :passed?, result.reports.first || result.output[-3_000..] || result.output
     assert_equal PARTS, result.output.scan(/^([a-z]+) [1-9]\d*$/).flatten
   end
@@ -46,6 +46,14 @@ class CoreTest < PenstockTest
 
   def test_each_part_by_itself_does_nothing_undefined
     parts("undefined")
+  end
+
+  def test_each_part_does_the_same_without_futex_and_eventfd
+    parts("address,undefined", portable: true)
+  end
+
+  def test_the_storm_loses_nothing_without_futex_and_eventfd
+    storm(100_000, 4, 8, 3, 1, 1, portable: true)
   end
 
   def test_the_storm_has_no_data_race

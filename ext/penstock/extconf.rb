@@ -4,8 +4,16 @@
 #   ruby extconf.rb [--with-rdkafka-dir=PREFIX] [--enable-debug] [--enable-werror]
 
 require "mkmf"
+require "rbconfig/sizeof"
 
 OLDEST_LIBRDKAFKA = "2.0.2"
+
+# Times, futexes and counters of 64 bits are written for 64-bit systems only, and tested there only.
+def check_word_size
+  return if RbConfig::SIZEOF.fetch("void*") >= 8
+
+  abort "Penstock needs a 64-bit Ruby; this one is 32-bit (#{RbConfig::CONFIG["arch"]})."
+end
 
 def find_librdkafka
   dir_config("rdkafka")
@@ -55,6 +63,7 @@ def set_flags
   $LDFLAGS << " -pthread"
 end
 
+check_word_size
 find_librdkafka
 check_librdkafka_version
 detect_features

@@ -67,6 +67,7 @@ static const char *owner_of(const pthread_mutex_t *mutex)
     const struct ps_consumer *consumer = now.consumer;
     if (is_lock_of(producer ? &producer->client : NULL, mutex) || is_lock_of(consumer ? &consumer->client : NULL, mutex)) return "client.lock";
     if (consumer && mutex == &consumer->bell.lock) return "bell.lock";
+    if (now.place && mutex == &now.place->lock) return "place.lock";
     return "job.lock";
 }
 

@@ -32,6 +32,10 @@ Mutation.define("fork: the office of events is made anew",
                 file: "ext/penstock/core/client/events.c",
                 from: "if (office && office->generation == ps_generation()) return office;",
                 to: "if (office) return office;", **locks)
+Mutation.define("fork: the locks in place of a futex are made anew",
+                file: "ext/penstock/core/base/word.c",
+                from: "while (!found || found->generation != generation) {", to: "while (!found) {",
+                test: "test/fork_locks_test.rb", only: "test_the_same_on_a_system_without_futex_and_eventfd", runs: 3)
 Mutation.define("fork: the poller is made anew",
                 file: "ext/penstock/ruby/poller_class.c",
                 from: "if (poller && poller->generation == ps_generation()) return poller;",

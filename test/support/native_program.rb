@@ -28,13 +28,15 @@ class NativeProgram
   class Failed < StandardError; end
 
   # @param alone [String, nil] the sources that it needs, without librdkafka; nil: all of the core, with librdkafka
-  def initialize(name, sanitizer, alone: nil)
+  # @param portable [Boolean] as on a system that is not Linux: without futex and eventfd
+  def initialize(name, sanitizer, alone: nil, portable: false)
     @sanitizer = sanitizer
     more, @env = SANITIZERS.fetch(sanitizer)
     core = Dir[File.join(ROOT, "ext/penstock", alone || "core/**/*.c")]
     @sources = core + ["test/c/#{name}.c", *more].map { |file| File.join(ROOT, file) }
     @libraries = alone ? [] : `pkg-config --cflags --libs rdkafka`.split
-    @program = File.join(OUTPUT, "#{name}-#{sanitizer}")
+    @macros = portable ? ["-DPENSTOCK_PORTABLE"] : []
+    @program = File.join(OUTPUT, "#{name}-#{sanitizer}#{"-portable" if portable}")
   end
 
   # @param within [Numeric] seconds
@@ -50,7 +52,7 @@ class NativeProgram
   def build
     FileUtils.mkdir_p(OUTPUT)
     flags = ["-fsanitize=#{@sanitizer}", *(["-fno-sanitize-recover=all"] if @sanitizer.end_with?("undefined"))]
-    command = ["cc", *FLAGS, *flags, *INCLUDES, *@sources, "-o", @program, *@libraries]
+    command = ["cc", *FLAGS, *@macros, *flags, *INCLUDES, *@sources, "-o", @program, *@libraries]
     output, status = Limited.capture2e(*command)
     raise Failed, output unless status.success?
   end

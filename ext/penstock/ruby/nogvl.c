@@ -5,7 +5,7 @@
  */
 #include "ruby/penstock.h"
 
-#ifdef __linux__
+#ifdef PS_LINUX
 /* Our unblock function is one atomic and one futex(2). Saying so spares Ruby 3.1 a helper thread per wait. */
 #define WAIT_FLAGS (RB_NOGVL_INTR_FAIL | RB_NOGVL_UBF_ASYNC_SAFE)
 #else

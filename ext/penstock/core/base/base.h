@@ -25,6 +25,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#if defined(__linux__) && !defined(PENSTOCK_PORTABLE) /* the macro builds on Linux what other systems get, for tests */
+#define PS_LINUX
+#endif
+
 /* ---- platform.c: clock, fork, threads ------------------------------------------------------------- */
 
 #define PS_FOREVER INT64_MAX /* a deadline that never comes */

@@ -8,13 +8,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
-#ifdef __linux__
+#ifdef PS_LINUX
 #include <sys/eventfd.h>
 #endif
 
 int ps_wakeup_open(struct ps_wakeup *wakeup)
 {
-#ifdef __linux__
+#ifdef PS_LINUX
     wakeup->reader = wakeup->writer = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     return wakeup->reader < 0 ? errno : 0;
 #else
@@ -52,6 +52,13 @@ bool ps_wakeup_wait(struct ps_wakeup *wakeup, int64_t deadline_us)
 
 bool ps_wakeup_take(struct ps_wakeup *wakeup)
 {
-    uint64_t counts[32]; /* an eventfd gives one; a pipe may hold more, and the rest wakes us again */
-    return read(wakeup->reader, counts, wakeup->reader == wakeup->writer ? sizeof(*counts) : sizeof(counts)) > 0;
+    uint64_t counts[128]; /* an eventfd gives one; a pipe as many as were written since */
+    if (wakeup->reader == wakeup->writer) return read(wakeup->reader, counts, sizeof(*counts)) > 0;
+    bool taken = false;
+    ssize_t size;
+    do {
+        size = read(wakeup->reader, counts, sizeof(counts));
+        taken |= size > 0;
+    } while (size == sizeof(counts));
+    return taken;
 }

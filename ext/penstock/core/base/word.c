@@ -1,11 +1,12 @@
 /*
  * A word that threads sleep on until somebody changes it: a futex where there is one. Waking is async-signal-safe there.
+ * PENSTOCK_PORTABLE builds what other systems get.
  */
 #include "base/base.h"
 #include <errno.h>
 #include <limits.h>
 #include <time.h>
-#ifdef __linux__
+#ifdef PS_LINUX
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -30,36 +31,99 @@ void ps_word_wake(_Atomic uint32_t *word)
 
 #else
 
-/* Without a futex, all sleepers of the process share one condition variable. Rare systems, few sleepers. */
-static pthread_mutex_t sleep_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t sleep_changed = PTHREAD_COND_INITIALIZER;
+#include <stdlib.h>
+
+/*
+ * Without a futex: a table of locks and conditions, chosen by the word's address. A sleeping thread looks at the word with the
+ * lock held, and the waking thread, which has changed the word before, takes the lock: so no wake-up comes in between. Threads
+ * whose words share a place wake for nothing, and look again.
+ *
+ * A lock that a thread holds while another one forks is held in the child for ever. So each generation makes a table of its own,
+ * and never frees one: a thread may still be in it. Threads of a child that sleep in the table of its parent do not exist.
+ */
+enum { PLACES = 64 };
+
+struct table {
+    unsigned generation;
+    struct sleepers {
+        _Alignas(64) pthread_mutex_t lock;
+        pthread_cond_t changed;
+    } of[PLACES];
+};
+
+static _Atomic(struct table *) current;
+
+#ifdef __APPLE__
+#define HAS_MONOTONIC_CONDITIONS 0
+#else
+#define HAS_MONOTONIC_CONDITIONS 1
+#endif
+
+static struct table *new_table(unsigned generation)
+{
+    struct table *made = aligned_alloc(_Alignof(struct table), sizeof(*made));
+    if (!made) abort(); /* nobody could sleep or be woken */
+    made->generation = generation;
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+#if HAS_MONOTONIC_CONDITIONS
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+#endif
+    for (int i = 0; i < PLACES; i++) {
+        pthread_mutex_init(&made->of[i].lock, NULL);
+        pthread_cond_init(&made->of[i].changed, &attributes);
+    }
+    pthread_condattr_destroy(&attributes);
+    return made;
+}
+
+static struct sleepers *sleepers_of(const _Atomic uint32_t *word)
+{
+    unsigned generation = ps_generation();
+    struct table *found = atomic_load(&current);
+    while (!found || found->generation != generation) {
+        struct table *made = new_table(generation);
+        if (atomic_compare_exchange_strong(&current, &found, made)) found = made;
+        else free(made); /* another thread was first */
+    }
+    return &found->of[((uintptr_t)word >> 2) * 2654435761u % PLACES];
+}
+
+static void sleep_until(struct sleepers *sleepers, int64_t deadline_us)
+{
+    struct timespec until;
+#if HAS_MONOTONIC_CONDITIONS
+    until.tv_sec = deadline_us / 1000000;
+    until.tv_nsec = deadline_us % 1000000 * 1000;
+    pthread_cond_timedwait(&sleepers->changed, &sleepers->lock, &until);
+#else
+    int64_t left_us = deadline_us - ps_now_us();
+    if (left_us < 0) left_us = 0;
+    until.tv_sec = left_us / 1000000;
+    until.tv_nsec = left_us % 1000000 * 1000;
+    pthread_cond_timedwait_relative_np(&sleepers->changed, &sleepers->lock, &until);
+#endif
+}
 
 bool ps_word_sleep(_Atomic uint32_t *word, uint32_t value, int64_t deadline_us)
 {
-    pthread_mutex_lock(&sleep_lock);
+    struct sleepers *sleepers = sleepers_of(word);
+    pthread_mutex_lock(&sleepers->lock);
     if (atomic_load(word) == value) {
-        if (deadline_us == PS_FOREVER) {
-            pthread_cond_wait(&sleep_changed, &sleep_lock);
-        } else {
-            struct timespec until;
-            clock_gettime(CLOCK_REALTIME, &until);
-            int64_t nanoseconds = until.tv_nsec + (deadline_us - ps_now_us()) * 1000;
-            if (nanoseconds < 0) nanoseconds = 0;
-            until.tv_sec += nanoseconds / 1000000000;
-            until.tv_nsec = nanoseconds % 1000000000;
-            pthread_cond_timedwait(&sleep_changed, &sleep_lock, &until);
-        }
+        if (deadline_us == PS_FOREVER) pthread_cond_wait(&sleepers->changed, &sleepers->lock);
+        else sleep_until(sleepers, deadline_us);
     }
-    pthread_mutex_unlock(&sleep_lock);
+    pthread_mutex_unlock(&sleepers->lock);
     return true;
 }
 
+/* Uses no more than the word's address. */
 void ps_word_wake(_Atomic uint32_t *word)
 {
-    (void)word;
-    pthread_mutex_lock(&sleep_lock);
-    pthread_cond_broadcast(&sleep_changed);
-    pthread_mutex_unlock(&sleep_lock);
+    struct sleepers *sleepers = sleepers_of(word);
+    pthread_mutex_lock(&sleepers->lock);
+    pthread_cond_broadcast(&sleepers->changed);
+    pthread_mutex_unlock(&sleepers->lock);
 }
 
 #endif

@@ -32,7 +32,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#ifdef __linux__
+#ifdef PS_LINUX
 #include <sys/syscall.h>
 #endif
 
@@ -313,8 +313,10 @@ static void *poller_main(void *arg)
 
     pthread_mutex_lock(&poller->lock);
     poller->thread = pthread_self();
-#ifdef __linux__
+#ifdef PS_LINUX
     poller->thread_id = (int)syscall(SYS_gettid);
+#else
+    poller->thread_id = (int)getpid(); /* not 0: it runs */
 #endif
     pthread_mutex_unlock(&poller->lock);
 

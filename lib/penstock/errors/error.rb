@@ -331,9 +331,9 @@ module Penstock
     end
   end
 
-  # Another producer with the same `transactional.id` has taken over, or the cluster has ended a transaction that lasted longer than
-  # `transaction.timeout.ms`. The code is `:fenced`. Every call on the producer raises it: `produce_*`, waiting for a handle, and
-  # `transaction`. {DeliveryHandle#error} returns it for messages that the producer had not delivered.
+  # Another producer with the same `transactional.id` has taken over, or the cluster has ended a transaction that lasted longer
+  # than `transaction.timeout.ms`. The code is `:fenced`. Every call on the producer raises it: `produce_*`, waiting for a handle,
+  # and `transaction`. {DeliveryHandle#error} returns it for messages that the producer had not delivered.
   #
   # Nothing of the transaction is visible to readers of committed messages. Do not send again from this producer.
   class ProducerFencedError < TransactionError; end

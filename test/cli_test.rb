@@ -42,7 +42,8 @@ class CLITest < PenstockTest
 
   # As with `| head -1`, which reads a line and closes the pipe. Here it is closed before anything is written.
   def test_a_reader_that_closes_the_pipe_is_no_failure
-    [%w[--version], ["doctor", "--bootstrap", first_server], ["doctor", "--bootstrap", first_server, "--json"]].each do |arguments|
+    doctor = ["doctor", "--bootstrap", first_server]
+    [%w[--version], doctor, [*doctor, "--json"]].each do |arguments|
       reader, writer = IO.pipe
       reader.close
       pid = spawn(RbConfig.ruby, "-w", "-I", File.join(ROOT, "lib"), File.join(ROOT, "exe/penstock"), *arguments,

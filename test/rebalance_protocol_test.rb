@@ -23,7 +23,7 @@ class RebalanceProtocolTest < PenstockTest
   RUBY
 
   %w[range cooperative-sticky].each do |strategy|
-    define_method("test_librdkafka_is_asked_for_the_protocol_once_for_an_assignment_and_not_while_closing_#{strategy.tr("-", "_")}") do
+    define_method("test_the_protocol_is_asked_for_once_for_an_assignment_and_not_while_closing_#{strategy.tr("-", "_")}") do
       name = topic(partitions: 2)
       producer.produce_sync(topic: name, payload: "x")
       Dir.mktmpdir do |path|

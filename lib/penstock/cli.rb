@@ -21,7 +21,8 @@ module Penstock
     }.freeze
 
     # @param arguments [Array<String>]
-    # @return [Integer] the exit status: 0 fine, also when the reader of `out` closes it early; 1 not; 2 when it could not be understood
+    # @return [Integer] the exit status: 0 fine, or the reader of `out` has closed it early; 1 not; 2 when it could not
+    #   be understood
     def self.start(arguments, out: $stdout, err: $stderr)
       dispatch(utf8(arguments), out, err).tap { out.flush }
     rescue OptionParser::ParseError => e

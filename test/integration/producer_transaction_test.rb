@@ -231,7 +231,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     new.produce_sync(topic: @topic, payload: "new", partition: 0)
     reloads = events(old, "producer.reload")
     2.times do
-      error = assert_raises(Penstock::TransactionError) { old.transaction { send_to(old, "never") } }
+      error = assert_raises(Penstock::ProducerFencedError) { old.transaction { send_to(old, "never") } }
       assert_equal [:fenced, true], [error.code, error.fatal?]
     end
     assert_empty taken(reloads)
@@ -242,7 +242,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
   def test_a_producer_fenced_inside_its_transaction_aborts_it_and_the_newer_one_is_not_fenced
     old = transactional(id: @topic)
     new = transactional(id: @topic)
-    assert_raises(Penstock::TransactionError, Penstock::ProduceError) do
+    assert_raises(Penstock::ProducerFencedError) do
       old.transaction do
         old.produce_sync(topic: @topic, payload: "hidden", partition: 0)
         new.produce_sync(topic: @topic, payload: "new", partition: 0)
@@ -251,6 +251,19 @@ class KafkaProducerTransactionTest < TransactionTestCase
     end
     new.produce_sync(topic: @topic, payload: "newer", partition: 0)
     assert_equal %w[new newer], visible
+  end
+
+  # The message that waits when the cluster says so, the batch, and the handle.
+  def test_each_way_to_send_says_that_the_producer_is_fenced
+    send = { topic: @topic, payload: "never", partition: 0 }
+    [->(old) { old.produce_sync(send) }, ->(old) { old.produce_many_sync([send] * 3) },
+     ->(old) { old.transaction { old.produce_async(send).wait } }].each_with_index do |way, i|
+      old, new = Array.new(2) { transactional(id: "#{@topic}-#{i}").tap { |made| made.transaction { nil } } }
+      error = assert_raises(Penstock::ProducerFencedError) { way.call(old) }
+      assert_equal [:fenced, true, false], [error.code, error.fatal?, error.retriable?]
+      refute_match(/purged|send it again/i, error.message)
+      new.close
+    end
   end
 
   def test_without_fenced_among_the_codes_that_do_not_reload_the_older_one_takes_over_again

@@ -60,7 +60,7 @@ class TransactionKafkaTest < PenstockTest
     assert_equal [:fenced, true, false, false], [error.code, error.fatal?, error.retriable?, error.abortable?]
     assert_match(/same transactional.id has taken over; this one must not go on/, error.message)
     assert_equal :fenced, first.fatal_error.code
-    assert_predicate assert_raises(Penstock::ProduceError) { produce(first, "more") }, :fatal?
+    assert_predicate assert_raises(Penstock::ProducerFencedError) { produce(first, "more") }, :fatal?
     assert_operator seconds_of { first.close(10_000) }, :<, 3
 
     second.begin_transaction

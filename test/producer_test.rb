@@ -49,7 +49,7 @@ class ProducerTest < ProducerTestCase
     handles = producer("linger.ms": 300).produce_many_async(Array.new(50) { |i| { topic: topic, payload: "", label: i } })
     assert(handles.any?(&:pending?))
     assert_equal (0...50).to_a, handles.map(&:label)
-    assert_equal true, Penstock::DeliveryHandle.await_all(handles, 10_000)
+    assert_equal true, Penstock::DeliveryHandle.await_all(handles, timeout: 10)
   end
 
   def test_every_message_of_a_batch_is_stored_where_its_report_says

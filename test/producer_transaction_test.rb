@@ -464,7 +464,7 @@ class ProducerTransactionTest < TransactionTestCase
     name = topic(partitions: 1)
     producer.produce_sync(topic: name, payload: "in")
     consumer = member(name)
-    message = eventually(20) { consumer.poll(100) }
+    message = eventually(20) { consumer.poll(timeout: 0.1) }
     seen = events(producer, "transaction.marked_as_consumed", "transaction.committed")
     value = producer.transaction do
       producer.produce_async(topic: name, payload: "out")

@@ -33,7 +33,7 @@ class RactorTest < PenstockTest
       consumer.assign(TOPIC => { 0 => :beginning })
       left = consumer.watermarks(TOPIC, 0).last
       found = []
-      found.concat(consumer.poll_batch(100, 10_000)) while found.size < left
+      found.concat(consumer.poll_batch(max: 100, timeout: 10)) while found.size < left
       consumer.close
       found.map(&:payload)
     end
@@ -544,7 +544,7 @@ class RactorTest < PenstockTest
       reading = Ractor.new(SERVERS, TOPIC) do |servers, topic|
         consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": servers } }
         consumer.assign(topic => { 0 => :beginning })
-        consumer.each(timeout_ms: 20_000).first(3).tap { consumer.close }
+        consumer.each(timeout: 20).first(3).tap { consumer.close }
       end
       messages = value_of(reading)
       refused = [{ logger: true }, { setting: true }].map do |what|
@@ -570,7 +570,7 @@ class RactorTest < PenstockTest
         consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": servers } }
         consumer.assign(topic => { 0 => :beginning })
         Array.new(3) do
-          consumer.poll(20_000).offset
+          consumer.poll(timeout: 20).offset
         rescue Penstock::ConsumeError => e
           [e.topic, e.partition, e.offset, Ractor.shareable?(Ractor.make_shareable(e))]
         end.tap { consumer.close }

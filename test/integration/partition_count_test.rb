@@ -114,7 +114,7 @@ class PartitionCountTest < ConsumerTestCase
     got = []
     eventually(30) do
       begin
-        got.concat(consumer.poll_batch(100, 100).map(&:payload))
+        got.concat(consumer.poll_batch(max: 100, timeout: 0.1).map(&:payload))
       rescue Penstock::ConsumeError => e
         errors ? errors << e : raise
       end

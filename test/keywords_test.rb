@@ -52,6 +52,46 @@ class KeywordsTest < ConsumerTestCase
     unreachable_producer { |config| config.client_class = client_class }
   end
 
+  # Where each of them is, how it is called, and a keyword that is nearly right.
+  OTHERS = {
+    "flush(timeout: 5)" => %i[of_producer flush tiemout],
+    "close(timeout: 30)" => %i[of_producer close tiemout],
+    "close!(timeout: 30)" => %i[of_producer close! timeout_ms],
+    "with(max_wait_timeout: 5_000, topic_config: { acks: 1 })" => %i[of_producer with topic_configs],
+    "close(timeout: 10)" => %i[of_consumer close time_out],
+    "new(size: 5, timeout: 5_000) { |config| ... }" => %i[pools new sizes],
+    "setup(size: 5, timeout: 5_000) { |config| ... }" => %i[pools setup timeouts],
+    "shutdown(timeout: 30)" => %i[pools shutdown timeouts],
+    "new(brokers: 1)" => %i[clusters new broker],
+    "new(topic: \"orders\", payload: \"...\")" => %i[messages new paylod]
+  }.freeze
+
+  def of_producer = handle && @unreachable
+  def of_consumer = one
+  def pools = Penstock::ConnectionPool
+  def clusters = Penstock::EmbeddedCluster
+  def messages = Penstock::Message
+
+  def test_every_other_method_with_keywords_names_the_nearest_right_one_too
+    OTHERS.each do |form, (owner, name, nearly)|
+      nearest = message_of { send(owner).public_send(name, nearly => 1) }
+      assert_match(/\Aunknown keyword: #{nearly.inspect} \(did you mean :\w+\?\); write /, nearest)
+      assert nearest.end_with?("; write #{form}"), nearest
+      assert_equal "1 positional argument too many; write #{form}", message_of { send(owner).public_send(name, 5) }
+    end
+    refute_predicate of_producer, :closed?
+  end
+
+  def test_a_cluster_and_a_pool_name_the_nearest_right_keyword
+    assert_match(/:partition \(did you mean :partitions\?\)/, message_of { cluster.create_topic("test", partition: 3) })
+    pool = pools.new { flunk }
+    %i[reload shutdown close].each do |name|
+      assert_match(/did you mean :timeout/, message_of { pool.public_send(name, timout: 1) })
+    end
+  ensure
+    pool&.shutdown
+  end
+
   def message_of(&call) = assert_raises(ArgumentError, &call).message
 
   def test_a_positional_timeout_shows_the_right_form

@@ -291,7 +291,9 @@ module Penstock
     #   it is up, the group has to notice by itself (`session.timeout.ms`) that its member is gone.
     # @return [Boolean] false: the time was up, and it goes on by itself
     # @raise [ArgumentError] the timeout is none; or an Integer above an hour, which looks like milliseconds (a Float is taken)
-    def close(timeout: config.close_timeout / 1000.0)
+    # @overload close(timeout: config.close_timeout / 1000.0)
+    def close(*more, timeout: config.close_timeout / 1000.0, **wrong)
+      Keywords.check("close(timeout: 10)", TIMEOUT, more, wrong)
       timeout = Seconds.of(timeout)
       call_close(timeout && (timeout * 1000).to_f)
     end

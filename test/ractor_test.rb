@@ -129,7 +129,7 @@ class RactorTest < PenstockTest
   end
 
   def test_a_variant_is_shareable_with_its_settings
-    assert_equal [-1001, 50, "Penstock::WaitTimeoutError"], ractors(<<~'RUBY')
+    assert_equal [nil, 50, "Penstock::WaitTimeoutError"], ractors(<<~'RUBY')
       variant = make_producer("linger.ms": 0).with(topic_config: { acks: 0 }).shareable
       patient = make_producer("linger.ms": 60_000)
       hasty = patient.with(max_wait_timeout: 50).shareable

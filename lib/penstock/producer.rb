@@ -423,7 +423,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # Blocks: this thread, for a round trip if the answer is not known, without the GVL; interruptible at once.
     #
     # @param topic [String, Symbol]
-    # @return [Integer] -1 if the cluster does not know the topic
+    # @return [Integer, nil] nil if the cluster does not know the topic
     # @raise [Error] the cluster did not answer within 5 seconds
     def partition_count(topic) = @internals.partition_count(topic)
 

@@ -132,8 +132,8 @@ VALUE penstock_delivery_report_new(const struct ps_delivery *delivery, VALUE top
 {
     VALUE arguments[] = {
         topic,
-        INT2NUM(delivery->partition),
-        LL2NUM(delivery->offset),
+        delivery->partition < 0 ? Qnil : INT2NUM(delivery->partition),
+        delivery->offset < 0 ? Qnil : LL2NUM(delivery->offset),
         delivery->timestamp < 0 ? Qnil : LL2NUM(delivery->timestamp),
         delivery->err ? Qnil : DBL2NUM((double)delivery->latency_us / 1000),
         status_symbol(delivery),

@@ -27,7 +27,7 @@ end
 def read(consumer, count)
   found = []
   while found.size < count
-    batch = consumer.poll_batch(count, 30_000)
+    batch = consumer.poll_batch(max: count, timeout: 30)
     abort "no more messages came within 30 s" if batch.empty?
     found.concat(batch.map(&:payload))
   end

@@ -184,35 +184,36 @@ class Allocations
     refused(ArgumentError) { @plain.assign("known" => { 0 => "first" }) }
     refused(Penstock::ConfigurationInvalidError) { @groupless.group_metadata }
     refused(Penstock::ConfigurationInvalidError) { @groupless.commit({ "known" => { 0 => 1 } }) }
-    refused(Penstock::ConsumeError) { @plain.seek("elsewhere", 0, 0, 100) }
+    refused(Penstock::ConsumeError) { @plain.seek("elsewhere", 0, 0, timeout: 0.1) }
     expect(@plain.group_metadata.is_a?(String))
     @plain.position("known", 0)
-    @plain.poll(0)
+    @plain.poll(timeout: 0)
   end
 
   path("what a consumer is waiting for in vain, or interrupted", divisor: 20) do |loop, _|
     @lone ||= new_consumer(NOBODY, "group.id": "lone", "session.timeout.ms": 1_000).subscribe("x")
-    refused(Penstock::ConsumeError, Penstock::ConsumeTimeoutError) { @lone.committed("known", [0], 1) }
-    refused(Penstock::ConsumeError, Penstock::ConsumeTimeoutError) { @lone.watermarks("known", 0, 1) }
-    interrupted { @lone.poll(10_000) }
-    interrupted { @lone.committed("known", [0], 1_000) }
+    refused(Penstock::ConsumeError, Penstock::ConsumeTimeoutError) { @lone.committed("known", [0], timeout: 0.001) }
+    refused(Penstock::ConsumeError, Penstock::ConsumeTimeoutError) { @lone.watermarks("known", 0, timeout: 0.001) }
+    interrupted { @lone.poll(timeout: 10) }
+    interrupted { @lone.committed("known", [0], timeout: 1) }
     interrupted { @lone.assignment } if loop.even?
   end
 
   path("polling what does not exist", divisor: 100) do |_, servers|
     consumer = new_consumer(servers, "auto.offset.reset": "error").assign("known" => { 0 => 5_000 })
-    refused(Penstock::ConsumeError) { 50.times { consumer.poll(200) } }
+    refused(Penstock::ConsumeError) { 50.times { consumer.poll(timeout: 0.2) } }
     consumer.close(timeout: 2)
   end
 
   path("messages that are consumed, and polls that are interrupted", divisor: 10) do |loop, servers|
     @sender ||= opened(new_client(servers))
-    @reader ||= new_consumer(servers, "fetch.wait.max.ms": 5).assign("known" => { 0 => :end }).tap { |one| one.poll(100) }
+    @reader ||= new_consumer(servers, "fetch.wait.max.ms": 5).assign("known" => { 0 => :end })
+                                                             .tap { |one| one.poll(timeout: 0.1) }
     @sender.produce_many([WITH_HEADERS, { topic: "known", payload: nil }, { topic: "known", payload: "x", key: "k" }], 10_000)
-    interrupted { @reader.poll(10_000) }
-    interrupted { @reader.poll_batch(100, 10_000) } if loop.even?
-    @reader.poll_batch(100, 20).each(&:headers)
-    @reader.seek("known", 0, :beginning).poll(20) if (loop % 100).zero?
+    interrupted { @reader.poll(timeout: 10) }
+    interrupted { @reader.poll_batch(max: 100, timeout: 10) } if loop.even?
+    @reader.poll_batch(max: 100, timeout: 0.02).each(&:headers)
+    @reader.seek("known", 0, :beginning).poll(timeout: 0.02) if (loop % 100).zero?
   end
 
   # The embedded cluster lets the first member of each wait for 3 seconds.
@@ -222,8 +223,8 @@ class Allocations
         .subscribe("known")
     end
     members.each do |one|
-      interrupted { one.poll(1_000) } until one.assignment.any?
-      one.poll(0)
+      interrupted { one.poll(timeout: 1) } until one.assignment.any?
+      one.poll(timeout: 0)
     end
     members.first(3).each(&:unsubscribe)
     members.each { |one| one.close(timeout: 5) }
@@ -248,7 +249,7 @@ class Allocations
     @consumer ||= new_consumer(servers).tap(&:close)
     refused(Penstock::ProducerClosedError) { @client.produce(WITH_HEADERS) }
     refused(Penstock::ProducerClosedError) { @client.partition_count("known", 10, 0) }
-    refused(Penstock::ConsumerClosedError) { @consumer.poll(0) }
+    refused(Penstock::ConsumerClosedError) { @consumer.poll(timeout: 0) }
     refused(Penstock::ConsumerClosedError) { @consumer.assign("known" => [0]) }
   end
 

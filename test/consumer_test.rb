@@ -11,7 +11,7 @@ class ConsumerTest < ConsumerTestCase
     name = topic(partitions: 1)
     payload = Random.bytes(70_000)
     producer.produce_sync(topic: name, payload:, key: "\x00ключ".b, timestamp: 1_600_000_000_123)
-    message = reading(name).poll(10_000)
+    message = reading(name).poll(timeout: 10)
     assert_equal [name, 0, 0, 1_600_000_000_123, :create_time, "\x00ключ".b, payload, {}],
                  [message.topic, message.partition, message.offset, message.timestamp, message.timestamp_type, message.key,
                   message.payload, message.headers]
@@ -44,7 +44,7 @@ class ConsumerTest < ConsumerTestCase
     many = ["1", nil, ""].map { |value| ["many", value] }
     headers = RawRecords.headers(["none", nil], ["", "nameless"], ["\xFF\xFE", "no UTF-8"], *many)
     RawRecords.write(embedded_cluster, name, [RawRecords.record(0, headers)])
-    message = embedded(name).poll(10_000)
+    message = embedded(name).poll(timeout: 10)
     assert_equal({ "none" => nil, "" => "nameless", "\uFFFD\uFFFD" => "no UTF-8", "many" => ["1", nil, ""] }, message.headers)
     assert_equal [Encoding::UTF_8], message.headers.keys.map(&:encoding).uniq
     assert Ractor.shareable?(message)
@@ -88,25 +88,25 @@ class ConsumerTest < ConsumerTestCase
   def test_a_batch_waits_for_the_first_message_only
     name = topic(partitions: 1)
     one = reading(name)
-    assert_empty one.poll_batch(10, 0)
+    assert_empty one.poll_batch(max: 10, timeout: 0)
     produce(name, %w[a])
-    assert_operator(seconds_of { assert_equal %w[a], one.poll_batch(1_000, 60_000).map(&:payload) }, :<, 20)
+    assert_operator(seconds_of { assert_equal %w[a], one.poll_batch(max: 1_000, timeout: 60).map(&:payload) }, :<, 20)
   end
 
   def test_poll_returns_nil_when_nothing_comes_in_time
     one = reading(topic(partitions: 1))
-    assert_operator(seconds_of { assert_nil one.poll(300) }, :>=, 0.3)
-    assert_nil one.poll(0)
-    assert_empty one.poll_batch(5, 0.5)
+    assert_operator(seconds_of { assert_nil one.poll(timeout: 0.3) }, :>=, 0.3)
+    assert_nil one.poll(timeout: 0)
+    assert_empty one.poll_batch(max: 5, timeout: 0.0005)
   end
 
   def test_messages_that_come_while_a_thread_waits_wake_it
     name = topic(partitions: 1)
     sender = producer("linger.ms": 0)
     one = reading(name)
-    assert_nil one.poll(100)
+    assert_nil one.poll(timeout: 0.1)
     taken = Queue.new
-    waiting = Thread.new { 200.times { taken << one.poll(nil).payload } }
+    waiting = Thread.new { 200.times { taken << one.poll(timeout: nil).payload } }
     duration = seconds_of do
       200.times do |i|
         sender.produce_sync(topic: name, payload: i.to_s, partition: 0)
@@ -125,7 +125,7 @@ class ConsumerTest < ConsumerTestCase
     threads = Array.new(4) do |i|
       Thread.new do
         while taken.size < 4_000
-          messages = i.even? ? one.poll_batch(50, 100) : [one.poll(100)].compact
+          messages = i.even? ? one.poll_batch(max: 50, timeout: 0.1) : [one.poll(timeout: 0.1)].compact
           messages.each { |message| taken << message }
         end
       end
@@ -141,11 +141,11 @@ class ConsumerTest < ConsumerTestCase
     name = topic(partitions: 1)
     sender = producer
     one = reading(name)
-    assert_nil one.poll(100)
+    assert_nil one.poll(timeout: 0.1)
     taken = Queue.new
     duration = seconds_of do
       15.times do
-        threads = Array.new(2) { Thread.new { taken << one.poll(nil) } }
+        threads = Array.new(2) { Thread.new { taken << one.poll(timeout: nil) } }
         eventually { threads.all? { |thread| thread.status == "sleep" } }
         produce(name, %w[a b], on: sender)
         2.times { refute_nil taken.pop }
@@ -168,7 +168,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal [0, 1, 2], take(one, 3).map(&:offset)
     one.assign({})
     assert_empty one.assignment
-    assert_nil one.poll(100)
+    assert_nil one.poll(timeout: 0.1)
   end
 
   # librdkafka 2.0.2 fails an assertion, which ends the process, when it is to stop a partition that it is still stopping.
@@ -222,9 +222,9 @@ class ConsumerTest < ConsumerTestCase
     assert_match(/an offset .* :begin\b/, assert_raises(ArgumentError) { one.assign("a" => { 0 => :begin }) }.message)
     assert_match(/Hash or Array/, assert_raises(ArgumentError) { one.assign("a" => 0) }.message)
     assert_match(/Hash of topics/, assert_raises(ArgumentError) { one.assign("a") }.message)
-    assert_match(/at least 1/, assert_raises(ArgumentError) { one.poll_batch(0) }.message)
-    assert_match(/not negative/, assert_raises(ArgumentError) { one.poll(-1) }.message)
-    assert_match(/Integer, Float or nil/, assert_raises(ArgumentError) { one.poll("1") }.message)
+    assert_match(/at least 1/, assert_raises(ArgumentError) { one.poll_batch(max: 0) }.message)
+    assert_match(/not negative/, assert_raises(ArgumentError) { one.poll(timeout: -1) }.message)
+    assert_match(/number of seconds/, assert_raises(ArgumentError) { one.poll(timeout: "1") }.message)
     assert_equal 0, Internal::Client.open_count, "nothing was opened for it" if @producers.empty?
   end
 
@@ -242,7 +242,7 @@ class ConsumerTest < ConsumerTestCase
     one.commit({ name => { 0 => 2 } })
     assert_equal({ 0 => 2 }, one.committed(name, [0]))
     assert_nil one.commit(messages[5], async: true)
-    eventually { one.poll(10) || one.committed(name, 0) == { 0 => 6 } }
+    eventually { one.poll(timeout: 0.01) || one.committed(name, 0) == { 0 => 6 } }
     assert_equal 10, one.position(name, 0)
     one.commit
     assert_equal({ 0 => 10 }, one.committed(name, 0))
@@ -261,7 +261,7 @@ class ConsumerTest < ConsumerTestCase
     two = group_consumer("closing-#{name}", "enable.auto.commit": false).subscribe(name)
     assert_equal %w[c], take(two, 1).map(&:payload)
     two.unsubscribe
-    eventually(30) { two.poll(50) || two.assignment.empty? }
+    eventually(30) { two.poll(timeout: 0.05) || two.assignment.empty? }
   end
 
   def test_what_needs_a_group_says_so
@@ -286,7 +286,7 @@ class ConsumerTest < ConsumerTestCase
       reading(name, servers:, "statistics.interval.ms": 601 + i, log_level: 0) { |config| config.logger = Logger.new(nil) }
     end
     threads = readers.each_with_index.map do |one, i|
-      Thread.new { got << one.poll([nil, 5_000][i % 2]) until over }
+      Thread.new { got << one.poll(timeout: [nil, 5][i % 2]) until over }
     end
     seconds = Array.new(101) do
       sleep rand * 0.02 # most of them are asleep then
@@ -313,7 +313,7 @@ class ConsumerTest < ConsumerTestCase
     errors = []
     eventually(20) do
       begin
-        messages.concat(one.poll_batch(1_000, 100))
+        messages.concat(one.poll_batch(max: 1_000, timeout: 0.1))
       rescue Penstock::ConsumeError => e
         errors << e
       end
@@ -346,7 +346,7 @@ class ConsumerTest < ConsumerTestCase
   end
 
   def payloads(one, at_most: 100)
-    eventually { (batch = one.poll_batch(at_most, 500)).any? && batch }.map(&:payload)
+    eventually { (batch = one.poll_batch(max: at_most, timeout: 0.5)).any? && batch }.map(&:payload)
   end
 
   def assert_damaged(one, name, offset, &)
@@ -361,7 +361,7 @@ class ConsumerTest < ConsumerTestCase
     name = damaged_topic([3])
     one = embedded(name, "auto.commit.interval.ms": 20)
     assert_equal %w[p0 p1 p2], payloads(one)
-    assert_damaged(one, name, 3) { one.poll_batch(100, 10_000) }
+    assert_damaged(one, name, 3) { one.poll_batch(max: 100, timeout: 10) }
     2.times do
       sleep 0.2 # it commits meanwhile
       assert_equal({ 0 => 3 }, one.committed(name, 0))
@@ -378,10 +378,10 @@ class ConsumerTest < ConsumerTestCase
     assert_equal [2, { 0 => 2 }], [one.position(name, 0), one.committed(name, 0)]
     one.close
     again = embedded(name, "enable.auto.commit": false)
-    assert_damaged(again, name, 2) { again.poll(10_000) }
+    assert_damaged(again, name, 2) { again.poll(timeout: 10) }
     again.commit
     assert_equal [3, { 0 => 3 }], [again.position(name, 0), again.committed(name, 0)]
-    assert_equal "p3", again.poll(10_000).payload
+    assert_equal "p3", again.poll(timeout: 10).payload
   end
 
   def test_closing_commits_no_damaged_message
@@ -389,7 +389,7 @@ class ConsumerTest < ConsumerTestCase
       name = damaged_topic([offset], count: offset + 1)
       one = embedded(name)
       assert_equal Array.new(offset) { |i| "p#{i}" }, payloads(one) if offset.positive?
-      assert_damaged(one, name, offset) { one.poll(10_000) }
+      assert_damaged(one, name, offset) { one.poll(timeout: 10) }
       one.close
       assert_equal({ 0 => offset }, embedded(name).committed(name, 0))
     end
@@ -399,14 +399,14 @@ class ConsumerTest < ConsumerTestCase
     name = damaged_topic([1])
     one = embedded(name, "enable.auto.offset.store": false)
     assert_equal %w[p0], payloads(one)
-    assert_damaged(one, name, 1) { one.poll(10_000) }
+    assert_damaged(one, name, 1) { one.poll(timeout: 10) }
     one.close
     assert_equal({ 0 => nil }, embedded(name).committed(name, 0))
   end
 
   POLLING = {
-    "poll" => ->(one, got) { got << one.poll(20_000)&.payload until got.size > 2 },
-    "poll_batch" => ->(one, got) { got.concat(one.poll_batch(100, 20_000).map(&:payload)) until got.size > 2 },
+    "poll" => ->(one, got) { got << one.poll(timeout: 20)&.payload until got.size > 2 },
+    "poll_batch" => ->(one, got) { got.concat(one.poll_batch(max: 100, timeout: 20).map(&:payload)) until got.size > 2 },
     "each" => ->(one, got) { one.each { |message| (got << message.payload).size > 2 && break } }
   }.freeze
 
@@ -428,7 +428,8 @@ class ConsumerTest < ConsumerTestCase
       quiet_thread do
         while got.size < 300
           begin
-            (i.even? ? one.poll_batch(50, 50) : [one.poll(50)].compact).each { |message| got << message.offset }
+            messages = i.even? ? one.poll_batch(max: 50, timeout: 0.05) : [one.poll(timeout: 0.05)].compact
+            messages.each { |message| got << message.offset }
           rescue Penstock::ConsumeError => e
             got << -e.offset
           end
@@ -447,7 +448,7 @@ class ConsumerTest < ConsumerTestCase
     10.times do |round|
       3.times { |partition| produce(name, Array.new(20) { |i| "#{round}-#{i}" }, partition:) }
       assert_equal (0...20).flat_map { |i| ["#{round}-#{i}"] * 3 }.sort, take(one, 60).map(&:payload).sort
-      assert_nil one.poll(20)
+      assert_nil one.poll(timeout: 0.02)
     end
   end
 
@@ -460,10 +461,10 @@ class ConsumerTest < ConsumerTestCase
     take(one, 1, batch: 1)
     own.inject_errors(:heartbeat, :fenced_instance_id)
     first = nil
-    eventually { first = fatal_error_of { one.poll(10) } }
-    later = [-> { one.poll(0) }, -> { one.poll_batch(10, 60_000) }, -> { one.each { flunk } }] * 2
+    eventually { first = fatal_error_of { one.poll(timeout: 0.01) } }
+    later = [-> { one.poll(timeout: 0) }, -> { one.poll_batch(max: 10, timeout: 60) }, -> { one.each { flunk } }] * 2
     later.map! { |polling| fatal_error_of(&polling) }
-    threads = Array.new(8) { quiet_thread { fatal_error_of { one.poll(60_000) } } }
+    threads = Array.new(8) { quiet_thread { fatal_error_of { one.poll(timeout: 60) } } }
     [first, *later, *threads.map(&:value)].each do |error|
       assert_equal [:fenced_instance_id, true, one.id], [error.code, error.fatal?, error.consumer_id]
       assert_match(/Another consumer with the same group\.instance\.id/, error.message)
@@ -485,8 +486,8 @@ class ConsumerTest < ConsumerTestCase
       config.logger = Logger.new(text)
     end
     one.assign("test" => { 0 => 0 })
-    eventually { one.poll(50).nil? && text.string.match?(/\[#{one.id}\] .*127\.0\.0\.1:1/) }
-    error = assert_raises(Penstock::ConsumeError) { one.watermarks("test", 0, 300) }
+    eventually { one.poll(timeout: 0.05).nil? && text.string.match?(/\[#{one.id}\] .*127\.0\.0\.1:1/) }
+    error = assert_raises(Penstock::ConsumeError) { one.watermarks("test", 0, timeout: 0.3) }
     assert_includes error.message, "127.0.0.1:1"
     assert one.close
   end
@@ -504,16 +505,16 @@ class ConsumerTest < ConsumerTestCase
     one = consumer(servers: own.bootstrap_servers)
     assert_equal [0, 0], one.watermarks("slow", 0)
     own.set_round_trip_time(3_000)
-    error = assert_raises(Penstock::ConsumeTimeoutError) { one.watermarks("slow", 0, 200) }
+    error = assert_raises(Penstock::ConsumeTimeoutError) { one.watermarks("slow", 0, timeout: 0.2) }
     assert_kind_of Penstock::TimeoutError, error
     assert_equal [:timed_out, one.id], [error.code, error.consumer_id]
   end
 
   def test_a_commit_without_brokers_times_out_and_a_close_ends_it
     one = unreachable_consumer("group.id": "g", "session.timeout.ms": 5_000, "heartbeat.interval.ms": 1_000)
-    error = assert_raises(Penstock::ConsumeTimeoutError) { one.commit({ "test" => { 0 => 1 } }, timeout_ms: 100) }
+    error = assert_raises(Penstock::ConsumeTimeoutError) { one.commit({ "test" => { 0 => 1 } }, timeout: 0.1) }
     assert_equal :timed_out, error.code
-    committing = Thread.new { one.commit({ "test" => { 0 => 1 } }, timeout_ms: nil) }
+    committing = Thread.new { one.commit({ "test" => { 0 => 1 } }, timeout: nil) }
     committing.report_on_exception = false
     eventually { committing.status == "sleep" }
     one.close(timeout: 0)
@@ -565,12 +566,12 @@ class ConsumerTest < ConsumerTestCase
 
   def test_waiting_is_interrupted_at_once
     one = reading(topic(partitions: 1))
-    thread = Thread.new { one.poll(nil) }
+    thread = Thread.new { one.poll(timeout: nil) }
     thread.report_on_exception = false
     eventually { thread.status == "sleep" }
     thread.raise("enough")
     assert_operator(seconds_of { assert_equal "enough", assert_raises(RuntimeError) { thread.value }.message }, :<, 5)
-    assert_raises(Timeout::Error) { Timeout.timeout(0.2) { one.poll_batch(10, nil) } }
+    assert_raises(Timeout::Error) { Timeout.timeout(0.2) { one.poll_batch(max: 10, timeout: nil) } }
     killed = Thread.new { one.each {} }
     eventually { killed.status == "sleep" }
     killed.kill
@@ -580,16 +581,17 @@ class ConsumerTest < ConsumerTestCase
   def test_a_consumer_goes_on_after_it_was_interrupted
     name = topic(partitions: 1)
     one = reading(name)
-    20.times { assert_raises(Timeout::Error) { Timeout.timeout(0.01) { one.poll(nil) } } }
+    20.times { assert_raises(Timeout::Error) { Timeout.timeout(0.01) { one.poll(timeout: nil) } } }
     produce(name, %w[a])
-    assert_equal "a", one.poll(10_000).payload
+    assert_equal "a", one.poll(timeout: 10).payload
   end
 
   # ---- closing ----
 
   def test_closing_wakes_the_threads_that_poll
     one = reading(topic(partitions: 1))
-    threads = [Thread.new { one.poll(nil) }, Thread.new { one.poll_batch(5, nil) }, Thread.new { one.each { flunk } }]
+    threads = [Thread.new { one.poll(timeout: nil) }, Thread.new { one.poll_batch(max: 5, timeout: nil) },
+               Thread.new { one.each { flunk } }]
     eventually { threads.all? { |thread| thread.status == "sleep" } }
     assert one.close
     assert_equal [nil, [], one], threads.map(&:value)
@@ -650,9 +652,10 @@ class ConsumerTest < ConsumerTestCase
     produce(name, Array.new(500, &:to_s))
     Integer(ENV.fetch("PENSTOCK_ROUNDS", "8")).times do |round|
       one = group_consumer("shared-#{name}", "enable.auto.commit": false).assign(name => { 0 => 0 })
-      uses = [-> { one.poll(20) }, -> { one.poll_batch(50, 20) }, -> { one.commit({ name => { 0 => 5 } }, timeout_ms: 2_000) },
+      uses = [-> { one.poll(timeout: 0.02) }, -> { one.poll_batch(max: 50, timeout: 0.02) },
+              -> { one.commit({ name => { 0 => 5 } }, timeout: 2) },
               -> { one.commit({ name => { 0 => 7 } }, async: true) }, -> { one.position(name, 0) }, -> { one.assignment },
-              -> { one.poll(0) }, -> { one.poll_batch(5, 1) }]
+              -> { one.poll(timeout: 0) }, -> { one.poll_batch(max: 5, timeout: 0.001) }]
       start = Queue.new
       threads = uses.map { |use| quiet_thread { start.pop && use_until_closed(use) } }
       uses.size.times { start << true }
@@ -662,7 +665,7 @@ class ConsumerTest < ConsumerTestCase
       results = threads.map { |thread| thread.join(20) ? thread.value : flunk("a thread hangs: #{thread.backtrace}") }
       offsets = results.flatten.grep(Penstock::Message).map(&:offset)
       assert_equal offsets.uniq.size, offsets.size, "polled twice"
-      assert_raises(Penstock::ConsumerClosedError) { one.poll(0) }
+      assert_raises(Penstock::ConsumerClosedError) { one.poll(timeout: 0) }
     end
   end
 
@@ -688,7 +691,7 @@ class ConsumerTest < ConsumerTestCase
 
   def test_closing_without_a_broker_is_bounded
     one = unreachable_consumer("group.id": "g").subscribe("test")
-    assert_nil one.poll(100)
+    assert_nil one.poll(timeout: 0.1)
     assert_operator(seconds_of { one.close(timeout: 1) }, :<, 10)
   end
 
@@ -707,7 +710,7 @@ class ConsumerTest < ConsumerTestCase
   def test_a_consumer_that_is_dropped_is_closed
     name = topic(partitions: 1)
     produce(name, %w[a])
-    Array.new(3) { Thread.new { reading(name).poll(10_000) && @consumers.clear } }.each(&:join)
+    Array.new(3) { Thread.new { reading(name).poll(timeout: 10) && @consumers.clear } }.each(&:join)
     eventually(20) do
       GC.start
       Internal::Client.open_count == @producers.size
@@ -736,11 +739,11 @@ class ConsumerTest < ConsumerTestCase
     produce(name, %w[a b])
     one = reading(name)
     fresh = consumer
-    assert_equal "a", one.poll(10_000).payload
+    assert_equal "a", one.poll(timeout: 10).payload
     result = in_child do
       refused = [-> { one.poll }, -> { one.each {} }, -> { one.assignment }, -> { one.commit({}) }]
                 .map { |use| refusal(&use) }
-      payload = fresh.assign(name => { 0 => 1 }).poll(10_000).payload
+      payload = fresh.assign(name => { 0 => 1 }).poll(timeout: 10).payload
       state = [refused, payload, one.close, one.closed?, one.inspect.include?("inherited"), fresh.close]
       one = nil
       3.times { GC.start }
@@ -748,7 +751,7 @@ class ConsumerTest < ConsumerTestCase
     end
     forked = Penstock::ForkedError
     assert_equal [[forked, nil, forked, Penstock::ConfigurationInvalidError], "b", true, true, true, true], result
-    assert_equal "b", one.poll(10_000).payload
+    assert_equal "b", one.poll(timeout: 10).payload
   end
 
   def refusal
@@ -762,7 +765,7 @@ class ConsumerTest < ConsumerTestCase
     name = topic(partitions: 1)
     sender = producer
     one = reading(name)
-    polling = Thread.new { Array.new(20) { one.poll(10_000).payload } }
+    polling = Thread.new { Array.new(20) { one.poll(timeout: 10).payload } }
     5.times do |i|
       assert in_child { one.closed? && 2.times { GC.start } }
       4.times { |j| sender.produce_sync(topic: name, payload: "#{i}#{j}", partition: 0) }
@@ -777,10 +780,10 @@ class ConsumerTest < ConsumerTestCase
     sender = producer
     5.times { |i| sender.produce_sync(topic: name, payload: "p#{i}", key: "k#{i}", headers: { "a" => %w[1 2], "b" => "3" }) }
     one = reading(name)
-    assert_equal "p0", one.poll(10_000).payload
+    assert_equal "p0", one.poll(timeout: 10).payload
     GC.stress = true
-    messages = [one.poll(10_000)]
-    messages.concat(one.poll_batch(10, 10_000)) until messages.size == 4
+    messages = [one.poll(timeout: 10)]
+    messages.concat(one.poll_batch(max: 10, timeout: 10)) until messages.size == 4
     assert_equal({ name => [0] }, one.assignment)
     GC.stress = false
     assert_equal %w[p1 p2 p3 p4], messages.map(&:payload)
@@ -866,7 +869,7 @@ class ConsumerTest < ConsumerTestCase
     writer = producer("transactional.id": name)
     writer.transaction { writer.transaction_mark_as_consumed(one, message) }
     one.unsubscribe
-    eventually { one.poll(20) || one.assignment.empty? }
+    eventually { one.poll(timeout: 0.02) || one.assignment.empty? }
     stale = [-> { writer.transaction_mark_as_consumed(one, message) },
              -> { writer.client.send_offsets_to_transaction([[name, 0, 1, nil]], metadata, 5_000) }]
     stale.each { |use| assert_harmless(writer, use) }

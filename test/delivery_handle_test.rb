@@ -108,7 +108,7 @@ class DeliveryHandleTest < PenstockTest
     producer = producer("linger.ms": 60_000)
     handles = producer.produce_many_async(Array.new(40) { { topic:, payload: "" } })
     threads = handles.map { |handle| Thread.new { handle.wait.offset } }
-    threads += Array.new(5) { Thread.new { Penstock::DeliveryHandle.await_all(handles, nil) } }
+    threads += Array.new(5) { Thread.new { Penstock::DeliveryHandle.await_all(handles, timeout: nil) } }
     eventually { threads.all?(&:stop?) }
     producer.flush
     assert_equal [*0...40, *[true] * 5], threads.map(&:value)
@@ -140,23 +140,23 @@ class DeliveryHandleTest < PenstockTest
   def test_await_all_is_true_when_all_were_delivered_and_false_when_one_was_not
     good = delivered
     bad = failed
-    await = ->(*handles) { Penstock::DeliveryHandle.await_all(handles, 0) }
+    await = ->(*handles) { Penstock::DeliveryHandle.await_all(handles, timeout: 0) }
     assert_equal [true, true, false, false, true], [await[], await[good, good], await[good, bad], await[bad, good], await[good]]
   end
 
   def test_await_all_is_nil_when_the_time_is_up_first
     handles = [delivered, pending]
-    assert_nil Penstock::DeliveryHandle.await_all(handles, 10)
-    assert_nil Penstock::DeliveryHandle.await_all(handles, 0)
+    assert_nil Penstock::DeliveryHandle.await_all(handles, timeout: 0.01)
+    assert_nil Penstock::DeliveryHandle.await_all(handles, timeout: 0)
     @held.flush
-    assert_equal true, Penstock::DeliveryHandle.await_all(handles, 0)
+    assert_equal true, Penstock::DeliveryHandle.await_all(handles, timeout: 0)
   end
 
   def test_await_all_of_one_handle_judges_that_one
     topic = topic(partitions: 1)
     producer = producer("message.timeout.ms": 2_000, log_level: 0)
     good, = producer.produce_many_sync([{ topic:, payload: "" }] * 2)
-    assert_equal true, Penstock::DeliveryHandle.await_all([good], 0)
+    assert_equal true, Penstock::DeliveryHandle.await_all([good], timeout: 0)
   end
 
   def test_await_all_judges_a_batch_of_which_one_partition_does_not_exist
@@ -165,19 +165,19 @@ class DeliveryHandleTest < PenstockTest
     own.set_round_trip_time(300) # until then nobody knows how many partitions there are
     producer = producer(servers: own.bootstrap_servers)
     good, bad = producer.produce_many_async([{ topic:, payload: "", partition: 0 }, { topic:, payload: "", partition: 9 }])
-    assert_equal false, Penstock::DeliveryHandle.await_all([good, bad], 20_000)
-    assert_equal [true, true, false], [[good], [good, good], [bad]].map { Penstock::DeliveryHandle.await_all(_1, 0) }
+    assert_equal false, Penstock::DeliveryHandle.await_all([good, bad], timeout: 20)
+    assert_equal [true, true, false], [[good], [good, good], [bad]].map { Penstock::DeliveryHandle.await_all(_1, timeout: 0) }
   end
 
   def test_await_all_refuses_what_is_no_handle
     [[nil], [1], ["a"], [Object.new]].each do |handles|
-      assert_raises(TypeError) { Penstock::DeliveryHandle.await_all(handles, 0) }
+      assert_raises(TypeError) { Penstock::DeliveryHandle.await_all(handles, timeout: 0) }
     end
   end
 
   def test_await_all_refuses_what_is_no_array
     ["nil", "5", '"a"', "{}"].each do |handles|
-      program = "begin Penstock::DeliveryHandle.await_all(#{handles}, 0); rescue TypeError; print :refused; end"
+      program = "begin Penstock::DeliveryHandle.await_all(#{handles}, timeout: 0); rescue TypeError; print :refused; end"
       output, _, status = ruby(program)
       assert_equal ["refused", true], [output, status.success?], "#{handles}: #{status}"
     end

@@ -144,7 +144,7 @@ class ExitTest < PenstockTest
         config.close_timeout = 400
       end
       consumer.subscribe(ARGV[1])
-      sleep 0.01 until (consumer.poll(100); consumer.assignment.any?)
+      sleep 0.01 until (consumer.poll(timeout: 0.1); consumer.assignment.any?)
       puts "assigned"
       $stdout.flush
       $stdin.gets # the brokers are slow now
@@ -201,7 +201,7 @@ class ExitTest < PenstockTest
       Thread.abort_on_exception = true
       consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": servers } }
       consumer.assign(read => { 0 => :beginning })
-      polling = Thread.new { loop { consumer.poll(60_000) } }
+      polling = Thread.new { loop { consumer.poll(timeout: 60) } }
       Thread.pass until polling.stop?
       $one = producer
       produce($one)

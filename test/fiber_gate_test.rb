@@ -52,7 +52,7 @@ class FiberGateTest < ConsumerTestCase
       one = gated_producer
       handles = one.produce_many_async([record] * 10)
       strands = Array.new(5) { fibers.start { handles.sum { |handle| handle.wait ? 1 : 0 } } }
-      strands << fibers.start { Penstock::DeliveryHandle.await_all(handles, nil) }
+      strands << fibers.start { Penstock::DeliveryHandle.await_all(handles, timeout: nil) }
       assert_equal [10] * 5 << true, strands.map(&:join)
     end
   end
@@ -117,7 +117,7 @@ class FiberGateTest < ConsumerTestCase
       reader = gated_consumer
       reader.assign(@topic => { 0 => :beginning })
       batch = []
-      batch.concat(reader.poll_batch(3, 100)) while batch.size < 3
+      batch.concat(reader.poll_batch(max: 3, timeout: 0.1)) while batch.size < 3
       assert_equal %w[a b c], batch.map(&:payload)
       reader.assign(@topic => { 0 => 1 })
       assert_equal %w[b c], reader.first(2).map(&:payload)
@@ -136,7 +136,7 @@ class FiberGateTest < ConsumerTestCase
   end
 
   def poll_until(reader)
-    message = reader.poll(100) until message
+    message = reader.poll(timeout: 0.1) until message
     message
   end
 

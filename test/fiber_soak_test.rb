@@ -31,7 +31,7 @@ class FiberSoakTest < PenstockTest
     others = [*schedulers, *interrupted_threads]
     (senders + others).each { |thread| assert thread.join(SECONDS + 60), "it still waits:\n#{thread.backtrace&.join("\n")}" }
     handles = Array.new(@handles.size) { @handles.pop }
-    assert_equal true, Penstock::DeliveryHandle.await_all(handles, 20_000)
+    assert_equal true, Penstock::DeliveryHandle.await_all(handles, timeout: 20)
     assert_equal %i[cancelled interrupted timed_out verdict], Array.new(@happened.size) { @happened.pop }.uniq.sort
   rescue Minitest::Assertion => e
     raise e.class, "#{e.message} (seed #{@seed})", e.backtrace
@@ -85,7 +85,7 @@ class FiberSoakTest < PenstockTest
       case random.rand(4)
       when 0 then limited(handle, random.rand * 3)
       when 1 then timed(fibers, handle, random.rand / 300)
-      when 2 then count(:verdict) if Penstock::DeliveryHandle.await_all(@recent, nil)
+      when 2 then count(:verdict) if Penstock::DeliveryHandle.await_all(@recent, timeout: nil)
       else count(:verdict) if handle.wait
       end
     end

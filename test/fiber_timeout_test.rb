@@ -16,7 +16,7 @@ class FiberTimeoutTest < FiberTestCase
     produce_sync: ->(made) { made.produce_sync(MESSAGE) },
     produce_many_sync: ->(made) { made.produce_many_sync([MESSAGE] * 3) },
     handle_wait: ->(made) { made.produce_async(MESSAGE).wait },
-    await_all: ->(made) { Penstock::DeliveryHandle.await_all(made.produce_many_async([MESSAGE] * 3), nil) },
+    await_all: ->(made) { Penstock::DeliveryHandle.await_all(made.produce_many_async([MESSAGE] * 3), timeout: nil) },
     flush: ->(made) { made.produce_async(MESSAGE) && made.flush },
     flush_sync: ->(made) { made.buffer(MESSAGE) && made.flush_sync },
     partition_count: ->(made) { made.partition_count("test") },
@@ -27,12 +27,12 @@ class FiberTimeoutTest < FiberTestCase
   }.freeze
   KAFKA = { queue_space: { "queue.buffering.max.messages": 1 }, transaction: { "transactional.id": "tx" } }.freeze
   CONSUMER = {
-    poll: ->(made) { made.assign("test" => [0]).poll(nil) },
-    poll_batch: ->(made) { made.assign("test" => [0]).poll_batch(10, nil) },
-    subscribed_poll: ->(made) { made.subscribe("test").poll(nil) },
-    each: ->(made) { made.assign("test" => [0]).each(timeout_ms: nil) { flunk "there are no messages" } },
-    committed: ->(made) { made.committed("test", [0], nil) },
-    watermarks: ->(made) { made.watermarks("test", 0, nil) }
+    poll: ->(made) { made.assign("test" => [0]).poll(timeout: nil) },
+    poll_batch: ->(made) { made.assign("test" => [0]).poll_batch(max: 10, timeout: nil) },
+    subscribed_poll: ->(made) { made.subscribe("test").poll(timeout: nil) },
+    each: ->(made) { made.assign("test" => [0]).each(timeout: nil) { flunk "there are no messages" } },
+    committed: ->(made) { made.committed("test", [0], timeout: nil) },
+    watermarks: ->(made) { made.watermarks("test", 0, timeout: nil) }
   }.freeze
 
   def teardown

@@ -117,10 +117,10 @@ class ForeignTextTest < PenstockTest
       config.refusal_timeout = 100
     end
     one.assign("rejected" => [0])
-    error = assert_raises(Penstock::AuthenticationError) { one.poll(60_000) }
+    error = assert_raises(Penstock::AuthenticationError) { one.poll(timeout: 60) }
     assert_harmless error.message
     assert_match(/SASL authentication error.*\\x1B\[2J/, error.message)
-    assert_harmless assert_raises(Penstock::AuthenticationError) { one.watermarks("rejected", 0, 60_000) }.message
+    assert_harmless assert_raises(Penstock::AuthenticationError) { one.watermarks("rejected", 0, timeout: 60) }.message
   ensure
     one&.close(timeout: 20)
   end
@@ -154,7 +154,7 @@ class ForeignTextTest < PenstockTest
       config.logger = Logger.new(log)
     end
     one.assign("rejected" => [0])
-    eventually { one.poll(10) || log.string.match?(/FAIL.*forged/) }
+    eventually { one.poll(timeout: 0.01) || log.string.match?(/FAIL.*forged/) }
     one.close(timeout: 20)
     assert_harmless_lines(log.string.dup)
   end
@@ -198,7 +198,7 @@ class ForeignTextTest < PenstockTest
     producer.produce_sync(topic:, payload: "\xFF\n".b, key: "\e\xFE".b, headers: { "caf\xE9\n" => "\xFF\e".b })
     one = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": cluster.bootstrap_servers } }
     one.assign(topic => { 0 => :beginning })
-    message = eventually { one.poll(1_000) }
+    message = eventually { one.poll(timeout: 1) }
     assert_equal [{ "caf\uFFFD\n" => "\xFF\e".b }, "\xFF\n".b, "\e\xFE".b], [message.headers, message.payload, message.key]
     assert_equal Encoding::UTF_8, message.headers.keys.first.encoding
   ensure

@@ -42,7 +42,7 @@ class ForkAndExit
     Array.new(2) { |i| one.produce_async(message("promised", 3 + i)) }.each(&:wait)
     puts "promised"
     RUN.to_i % 10 == 5 ? (reading = consumer("group.id": "g#{RUN}")).subscribe(TOPIC) : reading.assign(TOPIC => { 0 => first.offset })
-    Thread.new { loop { reading.poll(1_000) } }
+    Thread.new { loop { reading.poll(timeout: 1) } }
     $handles = Array.new(5) { |i| one.produce_async(message("flight", i)) }
     Thread.new { $handles.last.wait }
   RUBY
@@ -50,7 +50,7 @@ class ForkAndExit
   CHILDREN = <<~'RUBY'
     one = producer
     reading = consumer.assign(TOPIC => { 0 => one.produce_sync(message("promised", 0)).offset })
-    reading.poll(1_000)
+    reading.poll(timeout: 1)
     count = 1
     done = false
     busy = Thread.new { until done do one.produce_sync(message("promised", count)); count += 1; sleep 0.005 end }
@@ -58,7 +58,7 @@ class ForkAndExit
       other = producer
       [one, other].each_with_index { |made, i| made.produce_sync(message("promised", "#{name}#{i}")) }
       own = consumer.assign(TOPIC => { 0 => :beginning })
-      own.poll(5_000) or exit!(8)
+      own.poll(timeout: 5) or exit!(8)
       own.close
     end
     endings = {
@@ -87,7 +87,7 @@ class ForkAndExit
       one = producer
       one.produce_sync(message("promised", round))
       one.produce_async(message("flight", round))
-      consumer.assign(TOPIC => { 0 => :beginning }).poll(5_000)
+      consumer.assign(TOPIC => { 0 => :beginning }).poll(timeout: 5)
       nil
     end
     def held = [Internal::Client.open_count, Dir.children("/proc/self/task").size, Dir.children("/proc/self/fd").size]
@@ -134,7 +134,7 @@ class ForkAndExit
     offset = $sent.wait.offset
     $many = $own.produce_many_sync(Array.new(3) { |i| message("promised", 1 + i) })
     $reader = consumer.assign(TOPIC => { 0 => offset })
-    $message = $reader.poll(10_000) or abort "nothing was read"
+    $message = $reader.poll(timeout: 10) or abort "nothing was read"
     done = Queue.new
     $fibers = Thread.new do
       Fiber.set_scheduler($scheduler = PlainScheduler.new)

@@ -118,7 +118,7 @@ class ForkTest < PenstockTest
     slow.set_round_trip_time(60_000, broker: 2)
     handles = one.produce_many_async(Array.new(2) { |partition| { topic: name, payload: "x", partition: } })
     eventually { handles.map(&:pending?) == [false, true] }
-    assert_equal Penstock::ForkedError, in_child { refusal { Penstock::DeliveryHandle.await_all(handles, 1_000) } }
+    assert_equal Penstock::ForkedError, in_child { refusal { Penstock::DeliveryHandle.await_all(handles, timeout: 1) } }
   ensure
     one&.close(timeout: 0)
   end

@@ -96,7 +96,7 @@ class GCHeldTest < ConsumerTestCase
       consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": servers } }
       consumer.assign(name => { 0 => :beginning })
       GCPressure.replace_garbage { { 1 => 2 } }
-      message = consumer.poll(500) until message
+      message = consumer.poll(timeout: 0.5) until message
       abort(message.headers.inspect) unless message.headers == {}
       consumer.close
     RUBY

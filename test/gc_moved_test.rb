@@ -69,9 +69,9 @@ class GCMovedTest < PenstockTest
       end
       fill
       readers = Array.new(5) { consumer.tap { |one| one.assign(TOPIC => { 0 => :beginning }) } }
-      readers.each { |one| nil until one.poll(500) }
+      readers.each { |one| nil until one.poll(timeout: 0.5) }
       move_everything
-      same [[TOPIC, true]] * 5, readers.map { |one| one.poll(5_000).topic }.map { |topic| [topic, topic.frozen?] }
+      same [[TOPIC, true]] * 5, readers.map { |one| one.poll(timeout: 5).topic }.map { |topic| [topic, topic.frozen?] }
       same MANY, consumers.size
       readers.each(&:close)
     RUBY
@@ -82,7 +82,7 @@ class GCMovedTest < PenstockTest
       fill
       reader = consumer.tap { |one| one.assign(TOPIC => { 0 => :beginning }) }
       messages = []
-      messages << reader.poll(500) until messages.compact.size == 50
+      messages << reader.poll(timeout: 0.5) until messages.compact.size == 50
       move_everything
       same(Array.new(50) { |i| [TOPIC, "key \#{i}", "payload \#{i}", { "name" => "value \#{i}", "more" => [i.to_s, "x"] }] },
            messages.compact.map { |message| [message.topic, message.key, message.payload, message.headers] })
@@ -122,7 +122,7 @@ class GCMovedTest < PenstockTest
       move_everything
       handle = one.produce_async(topic: TOPIC, payload: "x", label: "label")
       same [Penstock::DeliveryHandle, Penstock::DeliveryReport, "label"], [handle.class, handle.wait.class, handle.label]
-      message = reader.poll(500) until message
+      message = reader.poll(timeout: 0.5) until message
       same Penstock::Message, message.class
       same Internal::EventSource, source.class
       one.close

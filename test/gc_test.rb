@@ -173,7 +173,7 @@ class GCTest < PenstockTest
       one = Penstock::Producer.new { |config| config.kafka = { **kafka, "linger.ms": 5 } }
       5.times { |i| one.produce_async(topic: TOPIC, payload: "#{number} #{i}", partition: 0, label: one.id) }
       reader = Penstock::Consumer.new { |config| config.kafka = { **kafka, "fetch.wait.max.ms": 20 } }
-      reader.assign(TOPIC => { 0 => :beginning }).poll(number % 20)
+      reader.assign(TOPIC => { 0 => :beginning }).poll(timeout: (number % 20) / 1000.0)
       DROPPED << WeakRef.new(one) << WeakRef.new(reader)
     end
     def drop(numbers) = numbers.map { |number| Thread.new { use_and_drop(number) } }.each(&:join)
@@ -383,7 +383,7 @@ class GCTest < PenstockTest
     producer.produce_sync(topic: name, payload: "x")
     consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": cluster.bootstrap_servers } }
     consumer.assign(name => { 0 => :beginning })
-    eventually { consumer.poll(500) }
+    eventually { consumer.poll(timeout: 0.5) }
   ensure
     consumer&.close
   end

@@ -139,9 +139,9 @@ class HostileBrokerTest < PenstockTest
     broker = HostileBroker.new { |exchange| attack.call(exchange) }
     consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": broker.address, "fetch.wait.max.ms": 10 } }
     consumer.assign(HostileBroker::GoodAnswers::TOPIC => { 0 => :beginning })
-    eventually { !consumer.poll_batch(1, 1_000).empty? }
-    assert_equal [1, 2, 3], (consumer.poll_batch(100, 5_000).map(&:offset))
-    assert_equal 4, consumer.poll(5_000).offset
+    eventually { !consumer.poll_batch(max: 1, timeout: 1).empty? }
+    assert_equal [1, 2, 3], (consumer.poll_batch(max: 100, timeout: 5).map(&:offset))
+    assert_equal 4, consumer.poll(timeout: 5).offset
   ensure
     consumer&.close
     broker&.close

@@ -17,7 +17,9 @@ class InterruptTest < PenstockTest
     produce_sync: ->(producer) { producer.produce_sync(MESSAGE) },
     produce_many_sync: ->(producer) { producer.produce_many_sync([MESSAGE] * 3) },
     wait: ->(producer) { producer.produce_async(MESSAGE).wait },
-    await_all: ->(producer) { Penstock::DeliveryHandle.await_all(Array.new(3) { producer.produce_async(MESSAGE) }, nil) },
+    await_all: lambda do |producer|
+      Penstock::DeliveryHandle.await_all(Array.new(3) { producer.produce_async(MESSAGE) }, timeout: nil)
+    end,
     flush: ->(producer) { producer.produce_async(MESSAGE) && producer.flush },
     close: ->(producer) { producer.produce_async(MESSAGE) && producer.close },
     partition_count: ->(producer) { producer.partition_count("test") }

@@ -112,7 +112,7 @@ class LoggerTest < PenstockTest
       producer = Penstock::Producer.new { |config| [config.id = "orders", config.kafka = kafka] }
       producer.produce_async(topic: "test", payload: "x")
       consumer = Penstock::Consumer.new { |config| [config.id = "billing", config.kafka = kafka] }
-      consumer.assign("test" => [0]).poll(500)
+      consumer.assign("test" => [0]).poll(timeout: 0.5)
       [producer, consumer].each { |one| one.close(timeout: 0.1) }
     RUBY
     %w[orders billing].each { |id| assert_match(/^penstock: \[#{id}\] FAIL: .*127\.0\.0\.1:1/, errors) }
@@ -146,8 +146,8 @@ class LoggerTest < PenstockTest
       config.logger = lines
     end
     consumer.assign("test" => [0])
-    eventually { consumer.poll(100) || lines.texts.grep(/ALL_BROKERS_DOWN/).any? }
-    consumer.poll(1_500)
+    eventually { consumer.poll(timeout: 0.1) || lines.texts.grep(/ALL_BROKERS_DOWN/).any? }
+    consumer.poll(timeout: 1.5)
     consumer.close(timeout: 0.1)
     eventually { lines.texts.grep(/left out/).any? }
     assert_equal 1, lines.texts.grep(/refused/).size, lines.texts.join("\n")

@@ -79,7 +79,7 @@ class MisuseTest < PenstockTest
 
   def test_a_closed_consumer
     used = consumer
-    used.assign(topic(partitions: 1) => [0]).poll(10)
+    used.assign(topic(partitions: 1) => [0]).poll(timeout: 0.01)
     [used, consumer].each do |one|
       one.close
       assert_named(one)
@@ -152,7 +152,7 @@ class MisuseTest < PenstockTest
     shareable = producer.shareable
     handles = ObjectSpace.each_object(Penstock::DeliveryHandle).to_a
     calls = %i[inspect pending? topic label error report delivered? as_json wait].map { |name| name.to_proc }
-    calls << ->(handle) { Penstock::DeliveryHandle.await_all([handle], 0) } << ->(handle) { shareable.send(:renew, handle) }
+    calls << ->(handle) { Penstock::DeliveryHandle.await_all([handle], timeout: 0) } << ->(handle) { shareable.send(:renew, handle) }
     raised = ->(handle, call) { (call.call(handle) and false) rescue $!.message == "uninitialized Penstock::DeliveryHandle" }
     p handles.map { |handle| calls.count { |call| raised.(handle, call) } }.sort, calls.size
   RUBY
@@ -177,7 +177,7 @@ class MisuseTest < PenstockTest
   def test_what_is_the_parents_alone
     one = producer
     consumer = self.consumer.assign(topic => [0])
-    consumer.poll(10)
+    consumer.poll(timeout: 0.01)
     unreachable = unreachable_producer
     objects = [one.shareable, consumer, own_cluster, unreachable.produce_async(MESSAGE)]
     assert_empty in_child(60) { objects.flat_map { |object| wrong(object) } }

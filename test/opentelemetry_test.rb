@@ -262,7 +262,7 @@ class OpenTelemetryTest < ProducerTestCase
     producer.produce_sync(MESSAGE.merge(topic: name))
     consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": cluster.bootstrap_servers } }
     consumer.assign(name => { 0 => :beginning })
-    message = consumer.poll(20_000)
+    message = consumer.poll(timeout: 20)
     context = @telemetry.extract(message)
     assert_equal span.context, OpenTelemetry::Trace.current_span(context).context
     OpenTelemetry::Context.with_current(context) { OpenTelemetry.tracer_provider.tracer.in_span("process") { nil } }

@@ -80,7 +80,7 @@ class PollerTest < PenstockTest
       one = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": SERVERS, "fetch.wait.max.ms": 20 } }
       one.assign(TOPIC => PARTITIONS.to_h { |partition| [partition, :beginning] })
       seen = []
-      seen |= [one.poll(1_000)&.partition].compact until seen.size == PARTITIONS.size
+      seen |= [one.poll(timeout: 1)&.partition].compact until seen.size == PARTITIONS.size
       one
     end
     def held = [Dir.children("/proc/self/task").size, Dir.children("/proc/self/fd").size]
@@ -188,7 +188,7 @@ class PollerTest < PenstockTest
       one.produce_many_async(Array.new(100_000) { { topic: name, payload: "" } })
     end
     3.times { other.produce_sync(topic: "other", payload: "x") } while handles.any? { |list| list.last.pending? }
-    handles.each { |list| assert_equal true, Penstock::DeliveryHandle.await_all(list, 20_000) }
+    handles.each { |list| assert_equal true, Penstock::DeliveryHandle.await_all(list, timeout: 20) }
     stats = poller.stats
     assert_operator stats[:slices_cut], :>, 0
     assert_equal 0, stats[:missed_wakeups]

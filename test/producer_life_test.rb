@@ -294,7 +294,7 @@ class ProducerLifeTest < ProducerTestCase
     1_000.times do
       purged = send_six.call
       assert_equal 6, one.purge
-      Penstock::DeliveryHandle.await_all(purged, 10_000)
+      Penstock::DeliveryHandle.await_all(purged, timeout: 10)
       sent = send_six.call
       one.flush
       assert sent.all?(&:delivered?)

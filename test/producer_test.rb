@@ -49,7 +49,7 @@ class ProducerTest < ProducerTestCase
     handles = producer("linger.ms": 300).produce_many_async(Array.new(50) { |i| { topic: topic, payload: "", label: i } })
     assert(handles.any?(&:pending?))
     assert_equal (0...50).to_a, handles.map(&:label)
-    assert_equal true, Penstock::DeliveryHandle.await_all(handles, 10_000)
+    assert_equal true, Penstock::DeliveryHandle.await_all(handles, timeout: 10)
   end
 
   def test_every_message_of_a_batch_is_stored_where_its_report_says
@@ -135,7 +135,7 @@ class ProducerTest < ProducerTestCase
 
   def test_without_acknowledgements_a_message_is_possibly_persisted_and_has_no_offset
     report = producer(acks: 0).produce_sync(topic: topic, payload: "")
-    assert_equal [:possibly_persisted, -1001, nil], [report.status, report.offset, report.error]
+    assert_equal [:possibly_persisted, nil, nil], [report.status, report.offset, report.error]
   end
 
   def test_an_idempotent_producer_delivers
@@ -162,7 +162,7 @@ class ProducerTest < ProducerTestCase
   def test_partition_count_makes_an_unknown_topic_where_the_cluster_does_so
     producer = self.producer
     name = "unknown-#{rand(2**32)}"
-    assert_includes [-1, 4], producer.partition_count(name) # a real Kafka makes it after it has answered
+    assert_includes [nil, 4], producer.partition_count(name) # a real Kafka makes it after it has answered
     eventually(20) { producer.partition_count(name) == 4 }
   end
 

@@ -33,7 +33,7 @@ class RactorTest < PenstockTest
       consumer.assign(TOPIC => { 0 => :beginning })
       left = consumer.watermarks(TOPIC, 0).last
       found = []
-      found.concat(consumer.poll_batch(100, 10_000)) while found.size < left
+      found.concat(consumer.poll_batch(max: 100, timeout: 10)) while found.size < left
       consumer.close
       found.map(&:payload)
     end
@@ -129,7 +129,7 @@ class RactorTest < PenstockTest
   end
 
   def test_a_variant_is_shareable_with_its_settings
-    assert_equal [-1001, 50, "Penstock::WaitTimeoutError"], ractors(<<~'RUBY')
+    assert_equal [nil, 50, "Penstock::WaitTimeoutError"], ractors(<<~'RUBY')
       variant = make_producer("linger.ms": 0).with(topic_config: { acks: 0 }).shareable
       patient = make_producer("linger.ms": 60_000)
       hasty = patient.with(max_wait_timeout: 50).shareable
@@ -544,7 +544,7 @@ class RactorTest < PenstockTest
       reading = Ractor.new(SERVERS, TOPIC) do |servers, topic|
         consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": servers } }
         consumer.assign(topic => { 0 => :beginning })
-        consumer.each(timeout_ms: 20_000).first(3).tap { consumer.close }
+        consumer.each(timeout: 20).first(3).tap { consumer.close }
       end
       messages = value_of(reading)
       refused = [{ logger: true }, { setting: true }].map do |what|
@@ -570,7 +570,7 @@ class RactorTest < PenstockTest
         consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": servers } }
         consumer.assign(topic => { 0 => :beginning })
         Array.new(3) do
-          consumer.poll(20_000).offset
+          consumer.poll(timeout: 20).offset
         rescue Penstock::ConsumeError => e
           [e.topic, e.partition, e.offset, Ractor.shareable?(Ractor.make_shareable(e))]
         end.tap { consumer.close }

@@ -185,11 +185,11 @@ class RefusalTest < PenstockTest
     with_a_port_that_hangs_up do |servers|
       one = refused_consumer(servers).assign("refused" => [0])
       3.times do
-        error = assert_raises(Penstock::SecurityProtocolError) { one.poll(60_000) }
+        error = assert_raises(Penstock::SecurityProtocolError) { one.poll(timeout: 60) }
         assert_equal [one.id, nil, true], [error.consumer_id, error.producer_id, error.retriable?]
         assert_match(/security\.protocol/, error.message)
       end
-      assert_nil one.poll(0), "once in a while only"
+      assert_nil one.poll(timeout: 0), "once in a while only"
     end
   end
 
@@ -197,16 +197,16 @@ class RefusalTest < PenstockTest
     with_a_port_that_hangs_up do |servers|
       # librdkafka is not destroyed before a commit has found no coordinator for so long
       one = refused_consumer(servers, "group.id": "refused", "session.timeout.ms": 1_000, "heartbeat.interval.ms": 500)
-      assert_raises(Penstock::SecurityProtocolError) { one.watermarks("refused", 0, 60_000) }
-      assert_raises(Penstock::SecurityProtocolError) { one.committed("refused", 0, 60_000) }
-      assert_raises(Penstock::SecurityProtocolError) { one.commit({ "refused" => { 0 => 1 } }, timeout_ms: 60_000) }
+      assert_raises(Penstock::SecurityProtocolError) { one.watermarks("refused", 0, timeout: 60) }
+      assert_raises(Penstock::SecurityProtocolError) { one.committed("refused", 0, timeout: 60) }
+      assert_raises(Penstock::SecurityProtocolError) { one.commit({ "refused" => { 0 => 1 } }, timeout: 60) }
     end
   end
 
   def test_a_consumer_without_a_limit_and_one_that_reaches_nobody_find_nothing
     with_a_port_that_hangs_up do |servers|
-      assert_nil refused_consumer(servers, timeout: nil).assign("refused" => [0]).poll(1_500)
-      assert_nil refused_consumer("127.0.0.1:1").assign("refused" => [0]).poll(1_500)
+      assert_nil refused_consumer(servers, timeout: nil).assign("refused" => [0]).poll(timeout: 1.5)
+      assert_nil refused_consumer("127.0.0.1:1").assign("refused" => [0]).poll(timeout: 1.5)
     end
   end
 
@@ -215,7 +215,7 @@ class RefusalTest < PenstockTest
     with_a_port_that_says_nothing do |servers|
       setup = { "socket.connection.setup.timeout.ms": 1_000 }
       one = refused_consumer(servers, "security.protocol": "ssl", **setup).assign("refused" => [0])
-      assert_raises(Penstock::SecurityProtocolError) { one.poll(60_000) }
+      assert_raises(Penstock::SecurityProtocolError) { one.poll(timeout: 60) }
     end
   end
 
@@ -229,7 +229,8 @@ class RefusalTest < PenstockTest
       config.oauth.token_provider_listener = provider
       config.logger = Logger.new(log)
     end
-    assert_match(/token provider raised RuntimeError/, assert_raises(Penstock::AuthenticationError) { one.poll(60_000) }.message)
+    error = assert_raises(Penstock::AuthenticationError) { one.poll(timeout: 60) }
+    assert_match(/token provider raised RuntimeError/, error.message)
     eventually { log.string.match?(/ERROR.*#{one.id}.*the token provider raised RuntimeError/) }
     assert_equal %i[consumer_id bearer caller], provider.instance_variable_get(:@events).first.payload.keys
   end

@@ -212,7 +212,7 @@ class TokensTest < PenstockTest
         config.logger = Logger.new(log)
         config.refusal_timeout = 100
       end
-      error = assert_raises(Penstock::AuthenticationError) { one.assign("a" => [0]).poll(10_000) }
+      error = assert_raises(Penstock::AuthenticationError) { one.assign("a" => [0]).poll(timeout: 10) }
       one.close(timeout: 0)
       assert_match(/RuntimeError/, error.message)
       [error.full_message, log.string].each { |shown| refute_includes shown, TOKEN }

@@ -75,7 +75,7 @@ class UnnoticedTest < PenstockTest
       test.assert_raises(Penstock::ProduceManyError) { one.produce_many_sync([MESSAGE] * 3) }
     end,
     "wait" => ->(one, test) { test.assert_raises(Penstock::MessageTimedOutError) { one.produce_async(MESSAGE).wait } },
-    "await_all" => ->(one, _) { Penstock::DeliveryHandle.await_all(one.produce_many_async([MESSAGE] * 3), nil) },
+    "await_all" => ->(one, _) { Penstock::DeliveryHandle.await_all(one.produce_many_async([MESSAGE] * 3), timeout: nil) },
     "report" => ->(one, test) { one.produce_async(MESSAGE).then { |handle| test.eventually { handle.report } } },
     "status" => ->(one, test) { one.produce_async(MESSAGE).then { |handle| test.eventually { handle.status } } },
     "delivered" => lambda do |one, test|

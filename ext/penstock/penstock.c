@@ -31,6 +31,7 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     rb_define_singleton_method(penstock_module, "librdkafka_compiled_version", s_librdkafka_compiled_version, 0);
     penstock_foreign_text_init();
     penstock_error_init();
+    penstock_keywords_init();
     penstock_secret_init();
     penstock_fiber_wait_init();
     penstock_message_init();

@@ -49,7 +49,8 @@ module Penstock
     # Where to begin reading, for {#assign} and {#seek}: librdkafka's numbers.
     OFFSETS = { beginning: -2, end: -1, stored: -1000 }.freeze
     INVALID_OFFSET = -1001
-    private_constant :OFFSETS, :INVALID_OFFSET
+    TIMEOUT = %i[timeout].freeze
+    private_constant :OFFSETS, :INVALID_OFFSET, :TIMEOUT
 
     # @return [ConsumerConfig] frozen
     attr_reader :config
@@ -127,42 +128,46 @@ module Penstock
       call_assignment.group_by(&:first).transform_values { |places| places.map { |place| place[1] }.sort }
     end
 
-    # @!method poll(timeout_ms = 1_000)
+    # @!method poll(timeout: 1)
     #   The next message. Also does what the group asks for, so a consumer has to be polled even if nothing is expected.
     #
     #   Blocks: this thread, until there is a message or the time is up, without the GVL. `Thread#raise`, `Timeout` and
     #   Ctrl-C interrupt it at once.
-    #   @param timeout_ms [Integer, Float, nil] ms to wait; 0: takes only what is there; nil: without limit
+    #   @param timeout [Numeric, nil] seconds to wait, as a Float if it is more than an hour; 0: takes only what is there;
+    #     nil: without limit
     #   @return [Message, nil] nil: nothing came in time, or another thread closed the consumer meanwhile
     #   @raise [ConsumeError] see {Consumer}
     #   @raise [RefusedError] brokers do not want this client; see {ConsumerConfig#refusal_timeout}
     #   @raise [ConsumerClosedError] it was closed before
     #   @raise [ForkedError] it is the parent process's
+    #   @raise [ArgumentError] the timeout is none; or an Integer above an hour, which looks like milliseconds
 
-    # @!method poll_batch(max_messages = 100, timeout_ms = 1_000)
+    # @!method poll_batch(max: 100, timeout: 1)
     #   Waits for a message, then takes what else is there without waiting. A batch ends before a change of the assignment
     #   and before an error, which come with the next call. It also ends with the message that brings it to 100,000 headers.
     #
     #   Blocks: like {#poll}.
-    #   @param max_messages [Integer] at least 1
-    #   @param timeout_ms [Integer, Float, nil] see {#poll}
+    #   @param max [Integer] messages at most; at least 1
+    #   @param timeout [Numeric, nil] seconds; see {#poll}
     #   @return [Array<Message>] in order within a partition; empty: nothing came in time, or see {#poll}
-    #   @raise [ConsumeError, ConsumerClosedError, ForkedError] see {#poll}
+    #   @raise [ConsumeError, ConsumerClosedError, ForkedError, ArgumentError] see {#poll}
 
     # Polls until the consumer is closed, by the block or by another thread, and yields each message. Without a block, an
     # Enumerator; Enumerable's methods work, those that end by themselves, such as `first` and `take_while`.
     #
     # Blocks: like {#poll}, again and again.
     #
-    # @param timeout_ms [Integer, Float, nil] ms that each of its polls waits at most
-    # @yieldparam message [Message]
-    # @return [self] when the consumer is closed
-    # @raise [ConsumeError, ForkedError] see {#poll}; calling it again goes on with the next message
-    def each(timeout_ms: 1_000)
-      return to_enum(:each, timeout_ms:) unless block_given?
+    # @overload each(timeout: 1)
+    #   @param timeout [Numeric, nil] seconds that each of its polls waits at most; see {#poll}
+    #   @yieldparam message [Message]
+    #   @return [self] when the consumer is closed
+    #   @raise [ConsumeError, ForkedError, ArgumentError] see {#poll}; calling it again goes on with the next message
+    def each(*more, timeout: 1, **wrong)
+      Keywords.check("each(timeout: 1) { |message| ... }", TIMEOUT, more, wrong)
+      return to_enum(:each, timeout:) unless block_given?
 
       until closed?
-        message = poll_unless_closed(timeout_ms)
+        message = poll_unless_closed(timeout)
         yield message if message
       end
       self
@@ -173,41 +178,47 @@ module Penstock
     # Blocks: this thread, until the group's coordinator has answered, without the GVL; interruptible at once, and the
     # offsets may be committed all the same. With `async`, not at all: what goes wrong is logged.
     #
-    # @param what [Message, Hash{String => Hash{Integer => Integer}}, nil] a message: it and all before it in its
-    #   partition were dealt with; a Hash: the offset to go on with, by topic and partition; nil: everything polled so far
-    #   from the partitions that are assigned
-    # @param async [Boolean]
-    # @param timeout_ms [Integer, Float, nil] ms to wait for the answer; nil: without limit
-    # @return [nil]
-    # @raise [CommitError] they were not committed, such as because the partition is another member's now
-    # @raise [ConsumeTimeoutError] no answer in time; they may still be committed
-    # @raise [RefusedError] brokers do not want this client; see {ConsumerConfig#refusal_timeout}
-    # @raise [ConfigurationInvalidError] there is no "group.id"
-    # @raise [ConsumerClosedError, ForkedError]
-    def commit(what = nil, async: false, timeout_ms: 30_000)
+    # @overload commit(what = nil, async: false, timeout: 30)
+    #   @param what [Message, Hash{String => Hash{Integer => Integer}}, nil] a message: it and all before it in its
+    #     partition were dealt with; a Hash, in braces: the offset to go on with, by topic and partition; nil: everything
+    #     polled so far from the partitions that are assigned
+    #   @param async [Boolean]
+    #   @param timeout [Numeric, nil] seconds to wait for the answer, as a Float if it is more than an hour; nil: without limit
+    #   @return [nil]
+    #   @raise [CommitError] they were not committed, such as because the partition is another member's now
+    #   @raise [ConsumeTimeoutError] no answer in time; they may still be committed
+    #   @raise [RefusedError] brokers do not want this client; see {ConsumerConfig#refusal_timeout}
+    #   @raise [ConfigurationInvalidError] there is no "group.id"
+    #   @raise [ConsumerClosedError, ForkedError]
+    #   @raise [ArgumentError] the timeout is none; or an Integer above an hour, which looks like milliseconds
+    def commit(what = nil, *more, async: false, timeout: 30, **wrong)
+      offsets = "{ \"topic\" => { 0 => 5 } }" if wrong.keys.first.is_a?(String)
+      Keywords.check("commit(#{offsets || "message"}, async: false, timeout: 30)", %i[async timeout], more, wrong)
       need_group("commit")
       offsets = offsets_to_commit(what)
       return if offsets.empty?
 
-      async ? call_commit_async(offsets) : call_commit(offsets, timeout_ms)
+      async ? call_commit_async(offsets) : call_commit(offsets, timeout)
     end
 
     # The group's committed offsets.
     #
     # Blocks: this thread, until the coordinator has answered, without the GVL; interruptible at once.
     #
-    # @param topic [String, Symbol]
-    # @param partitions [Array<Integer>, Integer]
-    # @param timeout_ms [Integer, Float, nil] ms to wait for the answer
-    # @return [Hash{Integer=>Integer, nil}] by partition: the offset the group goes on with; nil: none was committed
-    # @raise [ConsumeError, ConsumeTimeoutError, ConfigurationInvalidError, ConsumerClosedError, ForkedError] see {#commit}
-    def committed(topic, partitions, timeout_ms = 5_000)
+    # @overload committed(topic, partitions, timeout: 5)
+    #   @param topic [String, Symbol]
+    #   @param partitions [Array<Integer>, Integer]
+    #   @param timeout [Numeric, nil] seconds to wait for the answer; see {#commit}
+    #   @return [Hash{Integer=>Integer, nil}] by partition: the offset the group goes on with; nil: none was committed
+    #   @raise [ConsumeError, ConsumeTimeoutError, ConfigurationInvalidError, ConsumerClosedError, ForkedError] see {#commit}
+    def committed(topic, partitions, *more, timeout: 5, **wrong)
+      Keywords.check("committed(topic, partitions, timeout: 5)", TIMEOUT, more, wrong)
       need_group("committed")
       name = topic_name(topic)
       asked = Array(partitions).map { |partition| [name, partition_number(partition), INVALID_OFFSET] }
       return {} if asked.empty?
 
-      call_committed(asked, timeout_ms).to_h { |_, partition, offset| [partition, offset] }
+      call_committed(asked, timeout).to_h { |_, partition, offset| [partition, offset] }
     end
 
     # Never blocks.
@@ -224,28 +235,32 @@ module Penstock
     #
     # Blocks: like {#committed}.
     #
-    # @param topic [String, Symbol]
-    # @param partition [Integer]
-    # @param timeout_ms [Integer, Float, nil] ms to wait for the answer
-    # @return [Array(Integer, Integer)] the offset of its first message, and the one its next message will have
-    # @raise [ConsumeError, ConsumeTimeoutError, ConsumerClosedError, ForkedError]
-    def watermarks(topic, partition, timeout_ms = 5_000)
-      call_watermarks([[topic_name(topic), partition_number(partition), INVALID_OFFSET]], timeout_ms)
+    # @overload watermarks(topic, partition, timeout: 5)
+    #   @param topic [String, Symbol]
+    #   @param partition [Integer]
+    #   @param timeout [Numeric, nil] seconds to wait for the answer; see {#commit}
+    #   @return [Array(Integer, Integer)] the offset of its first message, and the one its next message will have
+    #   @raise [ConsumeError, ConsumeTimeoutError, ConsumerClosedError, ForkedError]
+    def watermarks(topic, partition, *more, timeout: 5, **wrong)
+      Keywords.check("watermarks(topic, partition, timeout: 5)", TIMEOUT, more, wrong)
+      call_watermarks([[topic_name(topic), partition_number(partition), INVALID_OFFSET]], timeout)
     end
 
     # Goes on reading a partition that is assigned somewhere else. Messages from before are not polled any more.
     #
     # Blocks: like {#subscribe}.
     #
-    # @param topic [String, Symbol]
-    # @param partition [Integer]
-    # @param offset [Integer, Symbol] a number, :beginning or :end
-    # @param timeout_ms [Integer, Float, nil] ms to wait until it is done
-    # @return [self]
-    # @raise [ConsumeError] such as with the code :state, when the partition is not assigned
-    # @raise [ConsumeTimeoutError, ConsumerClosedError, ForkedError]
-    def seek(topic, partition, offset, timeout_ms = 5_000)
-      call_seek([[topic_name(topic), partition_number(partition), offset_number(offset)]], timeout_ms)
+    # @overload seek(topic, partition, offset, timeout: 5)
+    #   @param topic [String, Symbol]
+    #   @param partition [Integer]
+    #   @param offset [Integer, Symbol] a number, :beginning or :end
+    #   @param timeout [Numeric, nil] seconds to wait until it is done; see {#commit}
+    #   @return [self]
+    #   @raise [ConsumeError] such as with the code :state, when the partition is not assigned
+    #   @raise [ConsumeTimeoutError, ConsumerClosedError, ForkedError]
+    def seek(topic, partition, offset, *more, timeout: 5, **wrong)
+      Keywords.check("seek(topic, partition, offset, timeout: 5)", TIMEOUT, more, wrong)
+      call_seek([[topic_name(topic), partition_number(partition), offset_number(offset)]], timeout)
       self
     end
 
@@ -276,7 +291,9 @@ module Penstock
     #   it is up, the group has to notice by itself (`session.timeout.ms`) that its member is gone.
     # @return [Boolean] false: the time was up, and it goes on by itself
     # @raise [ArgumentError] the timeout is none; or an Integer above an hour, which looks like milliseconds (a Float is taken)
-    def close(timeout: config.close_timeout / 1000.0)
+    # @overload close(timeout: config.close_timeout / 1000.0)
+    def close(*more, timeout: config.close_timeout / 1000.0, **wrong)
+      Keywords.check("close(timeout: 10)", TIMEOUT, more, wrong)
       timeout = Seconds.of(timeout)
       call_close(timeout && (timeout * 1000).to_f)
     end
@@ -305,8 +322,8 @@ module Penstock
       raise NotShareableError, "config.logger and config.oauth are for consumers of the main Ractor [consumer #{id}]"
     end
 
-    def poll_unless_closed(timeout_ms)
-      poll(timeout_ms)
+    def poll_unless_closed(timeout)
+      poll(timeout:)
     rescue ConsumerClosedError
       nil
     end

@@ -343,7 +343,9 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # @return [Variant]
     # @raise [VariantInvalidError] a setting is unknown, has a wrong value, or does not go together with the producer's; or there
     #   are {Variant::MOST} variants with different topic settings already
-    def with(max_wait_timeout: config&.max_wait_timeout, topic_config: {})
+    # @overload with(max_wait_timeout: config.max_wait_timeout, topic_config: {})
+    def with(*more, max_wait_timeout: config&.max_wait_timeout, topic_config: {}, **wrong)
+      Keywords.check("with(max_wait_timeout: 5_000, topic_config: { acks: 1 })", %i[max_wait_timeout topic_config], more, wrong)
       @internals.with(max_wait_timeout, topic_config)
     end
     alias variant with
@@ -383,7 +385,11 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # @raise [WaitTimeoutError] the time was up first; the messages stay on their way
     # @raise [RefusedError, BrokersUnreachableError] messages failed for that meanwhile; nothing is in flight any more
     # @raise [ArgumentError] the timeout is none; or an Integer above an hour, which looks like milliseconds
-    def flush(timeout: @internals.default_flush_timeout) = @internals.flush(timeout)
+    # @overload flush(timeout: config.max_wait_timeout / 1000.0)
+    def flush(*more, timeout: @internals.default_flush_timeout, **wrong)
+      Keywords.check("flush(timeout: 5)", %i[timeout], more, wrong)
+      @internals.flush(timeout)
+    end
 
     # Drops what is in the buffer and in flight: messages that no broker has get the verdict purge_queue and are not
     # sent, those on their way to one get purge_inflight and may be in the topic. The producer goes on.
@@ -417,7 +423,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # Blocks: this thread, for a round trip if the answer is not known, without the GVL; interruptible at once.
     #
     # @param topic [String, Symbol]
-    # @return [Integer] -1 if the cluster does not know the topic
+    # @return [Integer, nil] nil if the cluster does not know the topic
     # @raise [Error] the cluster did not answer within 5 seconds
     def partition_count(topic) = @internals.partition_count(topic)
 
@@ -463,7 +469,9 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # @return [CloseReport] what became of the messages in flight
     # @raise [ArgumentError] the timeout is none; or an Integer above an hour, which looks like milliseconds
     # @raise [ProducerTransactionalCloseAttemptError] this fiber is inside a transaction: nothing was closed
-    def close(timeout: @internals.closer.default_timeout, force: false) # rubocop:disable Lint/UnusedMethodArgument -- see there
+    # @overload close(timeout: config.close_timeout / 1000.0, force: false)
+    def close(*more, timeout: @internals.closer.default_timeout, force: false, **wrong) # rubocop:disable Lint/UnusedMethodArgument
+      Keywords.check("close(timeout: 30)", %i[timeout force], more, wrong)
       @internals.closer.close(timeout)
     end
 
@@ -471,7 +479,11 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # @param timeout [Numeric, nil] see {#close}
     # @return [CloseReport]
     # @raise [Error] see {#close}
-    def close!(timeout: @internals.closer.default_timeout) = close(timeout:, force: true)
+    # @overload close!(timeout: config.close_timeout / 1000.0)
+    def close!(*more, timeout: @internals.closer.default_timeout, **wrong)
+      Keywords.check("close!(timeout: 30)", %i[timeout], more, wrong)
+      close(timeout:)
+    end
 
     # @return [Boolean] whether {#close} was called; never blocks
     def closed? = @internals.closed?

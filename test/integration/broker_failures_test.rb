@@ -54,10 +54,10 @@ class BrokerFailuresTest < ConsumerTestCase
   def stored(topic, kafka)
     partitions = 0...PARTITIONS
     reader = reading(topic, partitions:, servers: kafka.servers, log_level: 0)
-    ends = partitions.to_h { |partition| [partition, reader.watermarks(topic, partition, 30_000).last] }
+    ends = partitions.to_h { |partition| [partition, reader.watermarks(topic, partition, timeout: 30).last] }
     messages = []
     eventually(60) do
-      messages.concat(reader.poll_batch(10_000, 500))
+      messages.concat(reader.poll_batch(max: 10_000, timeout: 0.5))
       messages.size >= ends.values.sum
     end
     assert_equal ends, messages.to_h { |message| [message.partition, message.offset + 1] }

@@ -30,7 +30,7 @@ class KafkaConsumerTest < ConsumerTestCase
   def poll_until(*consumers, seconds: 40)
     taken = consumers.map { [] }
     eventually(seconds) do
-      consumers.each_with_index { |one, i| taken[i].concat(one.poll_batch(1_000, 20)) }
+      consumers.each_with_index { |one, i| taken[i].concat(one.poll_batch(max: 1_000, timeout: 0.02)) }
       yield taken
     end
     taken
@@ -42,7 +42,7 @@ class KafkaConsumerTest < ConsumerTestCase
     name = new_topic
     @sender.produce_sync(topic: name, payload: "\x00\xFF".b, key: "ключ", headers: { "one" => "1", "many" => %w[2 3] },
                          partition: 1, timestamp: 1_600_000_000_123)
-    message = reading(name, partitions: [1]).poll(10_000)
+    message = reading(name, partitions: [1]).poll(timeout: 10)
     assert_equal ["\x00\xFF".b, "ключ".b, { "one" => "1", "many" => %w[2 3] }, 1_600_000_000_123, :create_time],
                  [message.payload, message.key, message.headers, message.timestamp, message.timestamp_type]
   end
@@ -153,7 +153,7 @@ class KafkaConsumerTest < ConsumerTestCase
   def member_thread(consumer, got, slow: false)
     quiet_thread do
       until Thread.current[:stopped]
-        batch = consumer.poll_batch(1_000, 50)
+        batch = consumer.poll_batch(max: 1_000, timeout: 0.05)
         sleep 0.3 if slow
         batch.each { |message| got << [message.partition, message.offset] }
         sleep 0.3 unless slow
@@ -177,7 +177,7 @@ class KafkaConsumerTest < ConsumerTestCase
     name = new_topic
     one = member(name, "max.poll.interval.ms": 6_000, "enable.auto.commit": false)
     poll_until(one) { |(taken)| taken.size == 1 }
-    waiting = Thread.new { one.poll(nil) }
+    waiting = Thread.new { one.poll(timeout: nil) }
     refute waiting.join(9)
     @sender.produce_sync(topic: name, payload: "late", partition: 3)
     assert_equal "late", waiting.value.payload

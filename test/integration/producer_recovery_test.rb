@@ -71,7 +71,7 @@ class KafkaProducerRecoveryTest < TransactionTestCase
   # One batch; every second transaction fails, and its messages are read again.
   # @return [Integer] the offset to go on with
   def transform(producer, consumer, position)
-    batch = consumer.poll_batch(4, 200)
+    batch = consumer.poll_batch(max: 4, timeout: 0.2)
     return position if batch.empty?
 
     @turn = @turn.to_i + 1

@@ -179,7 +179,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     dies = crash == "true" ? rand(1..12) : nil
     done = 0
     loop do
-      batch = consumer.poll_batch(3, 20_000)
+      batch = consumer.poll_batch(max: 3, timeout: 20)
       break if batch.empty?
       producer.transaction do
         batch.each do |message|
@@ -207,13 +207,13 @@ class KafkaProducerTransactionTest < TransactionTestCase
     message = take(first, 1).first
     second = member
     eventually(30) do # the partitions are shared, then the first leaves
-      [first, second].each { |one| one.poll(50) }
+      [first, second].each { |one| one.poll(timeout: 0.05) }
       second.assignment.any?
     end
     stale = first.group_metadata
     refute_nil stale
     first.unsubscribe
-    eventually(30) { first.poll(50) || first.assignment.empty? }
+    eventually(30) { first.poll(timeout: 0.05) || first.assignment.empty? }
     error = assert_raises(Penstock::Error) do
       producer.transaction { producer.transaction_mark_as_consumed(first, message) }
     end
@@ -383,7 +383,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
 
   def take(consumer, count)
     taken = []
-    eventually(30) { taken.concat(consumer.poll_batch(count - taken.size, 100)).size == count }
+    eventually(30) { taken.concat(consumer.poll_batch(max: count - taken.size, timeout: 0.1)).size == count }
     taken
   end
 

@@ -294,14 +294,14 @@ class SecurityTest < PenstockTest
   end
 
   def read(one, topic)
-    eventually(20) { one.poll(200) }.tap { |message| assert_equal [topic, "x"], [message.topic, message.payload] }
+    eventually(20) { one.poll(timeout: 0.2) }.tap { |message| assert_equal [topic, "x"], [message.topic, message.payload] }
   end
 
   REFUSED.each do |cause, (error_class, servers, settings, message)|
     define_method("test_#{cause}_is_an_error_of_a_consumers_poll_too") do
       one = consumer(servers, **settings).assign("refused" => [0])
       error = nil
-      took = seconds_of { error = assert_raises(error_class) { one.poll(60_000) } }
+      took = seconds_of { error = assert_raises(error_class) { one.poll(timeout: 60) } }
       assert_operator took, :<, 10
       assert_match message, error.message
       refute_match(/secret/, error.full_message)
@@ -311,9 +311,9 @@ class SecurityTest < PenstockTest
   def test_a_consumer_that_was_refused_goes_on_when_its_credentials_are_mended
     topic = written
     one = consumer(SASL, **LOGIN, "sasl.password": "wrong-secret", "group.id": topic).subscribe(topic)
-    assert_raises(Penstock::AuthenticationError) { one.poll(60_000) }
-    assert_raises(Penstock::AuthenticationError) { one.commit({ topic => { 0 => 0 } }, timeout_ms: 60_000) }
-    assert_raises(Penstock::AuthenticationError) { one.watermarks(topic, 0, 60_000) }
+    assert_raises(Penstock::AuthenticationError) { one.poll(timeout: 60) }
+    assert_raises(Penstock::AuthenticationError) { one.commit({ topic => { 0 => 0 } }, timeout: 60) }
+    assert_raises(Penstock::AuthenticationError) { one.watermarks(topic, 0, timeout: 60) }
     one.set_credentials(USER, PASSWORD)
     read(one, topic)
     assert_nil one.commit
@@ -351,7 +351,7 @@ class SecurityTest < PenstockTest
 
   def test_a_consumers_provider_that_fails_is_an_error_of_its_poll_in_time
     one = oauth_consumer(Provider.new { |event| event[:bearer].oauthbearer_set_token_failure("the vault is shut") })
-    error = assert_raises(Penstock::AuthenticationError) { one.assign("refused" => [0]).poll(60_000) }
+    error = assert_raises(Penstock::AuthenticationError) { one.assign("refused" => [0]).poll(timeout: 60) }
     assert_match(/the vault is shut.*token_provider_listener/m, error.message)
   end
 
@@ -390,7 +390,9 @@ class SecurityTest < PenstockTest
     define_method("test_snippet_#{i + 1}_of_the_page_about_security_delivers") do
       { "KAFKA_CA" => CA, "KAFKA_CERTIFICATE" => CERT, "KAFKA_KEY" => KEY }.each { |name, file| ENV[name] = File.read(file) }
       ENV["KAFKA_PASSWORD"] = PASSWORD
-      reading = "consumer.assign(topic => { 0 => :beginning }).poll(20_000) or abort('nothing was read')" if snippet["consumer ="]
+      if snippet["consumer ="]
+        reading = "consumer.assign(topic => { 0 => :beginning }).poll(timeout: 20) or abort('nothing was read')"
+      end
       output = ruby!(<<~RUBY)
         require "json"
         #{snippet.gsub(Regexp.union(REAL.keys), REAL)}

@@ -50,22 +50,22 @@ module BlockingCalls
     Call.new(name: "DeliveryHandle#wait", stuck: :handle, ends: LATE,
              call: ->(handle, seconds) { handle.wait(max_wait_timeout_ms: seconds * 1000) }),
     Call.new(name: "DeliveryHandle.await_all", stuck: :handle, ends: NilClass,
-             call: ->(handle, seconds) { Penstock::DeliveryHandle.await_all([handle], seconds * 1000) })
+             call: ->(handle, seconds) { Penstock::DeliveryHandle.await_all([handle], timeout: seconds) })
   ].freeze
 
   LATE_CONSUMER = Penstock::ConsumeTimeoutError
 
   CONSUMER = [
-    Call.new(name: "Consumer#poll", stuck: :reader, call: ->(one, seconds) { one.poll(seconds * 1000) }, ends: NilClass),
-    Call.new(name: "Consumer#poll_batch", stuck: :reader, call: ->(one, seconds) { one.poll_batch(5, seconds * 1000) },
+    Call.new(name: "Consumer#poll", stuck: :reader, call: ->(one, seconds) { one.poll(timeout: seconds) }, ends: NilClass),
+    Call.new(name: "Consumer#poll_batch", stuck: :reader, call: ->(one, seconds) { one.poll_batch(max: 5, timeout: seconds) },
              ends: Array),
-    Call.new(name: "Consumer#each", stuck: :reader, call: ->(one, seconds) { one.each(timeout_ms: seconds * 1000) { next } }),
+    Call.new(name: "Consumer#each", stuck: :reader, call: ->(one, seconds) { one.each(timeout: seconds) { next } }),
     Call.new(name: "Consumer#commit", stuck: :committer, ends: LATE_CONSUMER,
-             call: ->(one, seconds) { one.commit({ "test" => { 0 => 1 } }, timeout_ms: seconds * 1000) }),
+             call: ->(one, seconds) { one.commit({ "test" => { 0 => 1 } }, timeout: seconds) }),
     Call.new(name: "Consumer#committed", stuck: :reader, ends: LATE_CONSUMER,
-             call: ->(one, seconds) { one.committed("test", 0, seconds * 1000) }),
+             call: ->(one, seconds) { one.committed("test", 0, timeout: seconds) }),
     Call.new(name: "Consumer#watermarks", stuck: :reader, ends: Penstock::ConsumeError, # in time, or all brokers are down
-             call: ->(one, seconds) { one.watermarks("test", 0, seconds * 1000) }),
+             call: ->(one, seconds) { one.watermarks("test", 0, timeout: seconds) }),
     Call.new(name: "Consumer#close", stuck: :member, call: ->(one, seconds) { one.close(timeout: seconds) }, ends: FalseClass),
     Call.new(name: "Consumer#subscribe", stuck: :reader, call: ->(one, _) { one.subscribe("test") }, brief: true),
     Call.new(name: "Consumer#unsubscribe", stuck: :reader, call: ->(one, _) { one.unsubscribe }, brief: true),
@@ -154,7 +154,7 @@ module BlockingCalls
     def stuck_member(_)
       stop_answering(FOREVER_MS) do |one|
         one.subscribe("test")
-        one.poll(50) while one.assignment.empty?
+        one.poll(timeout: 0.05) while one.assignment.empty?
       end
     end
 
@@ -162,7 +162,7 @@ module BlockingCalls
     def stuck_committer(long)
       stop_answering([WHILE_MS * 2, (long * 1000).to_i].max) do |one|
         one.assign("test" => { 0 => 0 })
-        one.committed("test", 0, 10_000)
+        one.committed("test", 0, timeout: 10)
       end
     end
 

@@ -38,7 +38,9 @@ class ConsumerTestCase < PenstockTest
   def take(consumer, count, batch: 100, seconds: 30)
     deadline = now + seconds
     messages = []
-    messages.concat(consumer.poll_batch([batch, count - messages.size].min, 500)) while messages.size < count && now < deadline
+    while messages.size < count && now < deadline
+      messages.concat(consumer.poll_batch(max: [batch, count - messages.size].min, timeout: 0.5))
+    end
     assert_equal count, messages.size, "messages within #{seconds} s"
     messages
   end

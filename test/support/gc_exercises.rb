@@ -68,7 +68,7 @@ class GCExercises
 
   def first_message(from)
     message = nil
-    message = from.poll(500) until message
+    message = from.poll(timeout: 0.5) until message
     message
   end
 

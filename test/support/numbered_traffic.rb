@@ -137,7 +137,7 @@ class NumberedTraffic
   end
 
   def verdicts_of(handles)
-    raise "messages without a verdict" if Penstock::DeliveryHandle.await_all(handles, 60_000).nil?
+    raise "messages without a verdict" if Penstock::DeliveryHandle.await_all(handles, timeout: 60).nil?
 
     handles.map do |handle|
       report = handle.report

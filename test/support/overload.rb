@@ -106,7 +106,7 @@ class Overload
         config.logger = nowhere if i > 0
       end
     end
-    consumers.each { |one| one.assign(TOPIC => { 0 => :end }).poll(100) }
+    consumers.each { |one| one.assign(TOPIC => { 0 => :end }).poll(timeout: 0.1) }
     seconds = phase * phases.to_i
     events = Penstock::Poller.instance.stats[:events]
     sizes = growth(phases.to_i) { sleep phase }
@@ -130,7 +130,7 @@ class Overload
     producers = Array.new(4) { producer("queue.buffering.max.messages": 10_000) { |config| config.on_queue_full = :drop } }
     # Connected, and each consumer at work, before anything is measured.
     producers.each_with_index { |one, partition| one.produce_sync(topic: TOPIC, payload: "x", partition:) }
-    consumers.each { |one| nil until one.poll(1_000) }
+    consumers.each { |one| nil until one.poll(timeout: 1) }
     over = false
     sending = producers.each_with_index.map do |one, partition|
       Thread.new do
@@ -143,7 +143,7 @@ class Overload
     # Of each producer and consumer: how many, since when, and the longest time for which it was that many.
     counts = Array.new(8) { [0, start, 0] }
     while time < start + seconds
-      250.times { consumers.each_with_index { |one, of| consumed[of] += 1 if one.poll(0) } }
+      250.times { consumers.each_with_index { |one, of| consumed[of] += 1 if one.poll(timeout: 0) } }
       polls += 1_000
       time = now
       counts = [*producers.map { |one| one.metrics[:delivered] }, *consumed].zip(counts).map do |many, (count, since, longest)|
@@ -175,7 +175,7 @@ class Overload
         topic = "names-#{number += 1}"
         lonely.produce_async(topic:, payload: "x", partition: 0, label: topic)
         reader.assign(topic => [0]) if (number % 100).zero?
-        reader.poll(0)
+        reader.poll(timeout: 0)
       end
       lonely.purge
       lonely.close(timeout: 0)

@@ -173,7 +173,7 @@ class RactorStorm
     consumer.assign(TOPIC => (0...PARTITIONS).to_h { |partition| [partition, :beginning] })
     left = (0...PARTITIONS).sum { |partition| consumer.watermarks(TOPIC, partition).last }
     found = Hash.new(0)
-    while left.positive? && (batch = consumer.poll_batch(1_000, 10_000)).any?
+    while left.positive? && (batch = consumer.poll_batch(max: 1_000, timeout: 10)).any?
       batch.each { |message| found[message.payload.split.map(&:to_i)] += 1 }
       left -= batch.size
     end

@@ -713,7 +713,12 @@ static VALUE await_job(VALUE job)
     return penstock_wait(&((struct ps_job *)job)->completion, PS_FOREVER) ? Qtrue : Qfalse; /* librdkafka keeps the deadline */
 }
 
-/* -1: the cluster does not know the topic. */
+static VALUE count_or_nil(int32_t count)
+{
+    return count < 0 ? Qnil : INT2NUM(count);
+}
+
+/* nil: the cluster does not know the topic. */
 static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VALUE max_age_ms)
 {
     struct ps_producer *producer = client_get(self);
@@ -724,7 +729,7 @@ static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VA
     client_open(self, producer);
 
     int32_t known = ps_producer_known_partitions(producer, RSTRING_PTR(name), RSTRING_LEN(name), max_age_us);
-    if (known) return INT2NUM(known);
+    if (known) return count_or_nil(known);
 
     struct ps_metadata_job *query = ps_producer_metadata(producer, RSTRING_PTR(name), RSTRING_LEN(name), (int)timeout);
     if (!query) {
@@ -744,7 +749,7 @@ static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VA
         penstock_raise_if_refused(&producer->client, name);
         penstock_raise(penstock_error, &context, "the partitions of the topic could not be learnt");
     }
-    return INT2NUM(count);
+    return count_or_nil(count);
 }
 
 static VALUE brokers_to_ruby(VALUE arg)

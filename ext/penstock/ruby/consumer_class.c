@@ -13,6 +13,7 @@
 #include <string.h>
 
 static VALUE consumer_class;
+static VALUE sym_timeout, sym_max;
 
 struct consumer_object {
     _Atomic(struct ps_consumer *) consumer; /* owns a reference */
@@ -332,9 +333,9 @@ static int64_t earlier(int64_t one_us, int64_t other_us)
 }
 
 /* Waits for the first message, then takes what is there. False: nothing in time, or the consumer was closed meanwhile. */
-static bool take(struct taking *taking, VALUE timeout_ms)
+static bool take(struct taking *taking, VALUE timeout)
 {
-    int64_t deadline_us = ps_deadline_us(penstock_timeout_ms(timeout_ms));
+    int64_t deadline_us = ps_deadline_us(penstock_seconds(timeout));
     open_consumer(taking->self);
     for (;;) {
         struct ps_consumer *consumer = taking->consumer = consumer_get(taking->self); /* a trap may have forked */
@@ -354,20 +355,25 @@ static bool take(struct taking *taking, VALUE timeout_ms)
     }
 }
 
+enum { DEFAULT_TIMEOUT_S = 1 };
+
 static VALUE consumer_poll(int argc, VALUE *argv, VALUE self)
 {
-    rb_check_arity(argc, 0, 1);
+    VALUE timeout = INT2FIX(DEFAULT_TIMEOUT_S);
+    penstock_keywords(argc, argv, 0, "poll(timeout: 1)", 1, &sym_timeout, &timeout);
     struct taking taking = { .self = self, .messages = Qnil, .message = Qnil, .max = 1 };
-    return take(&taking, argc > 0 ? argv[0] : INT2FIX(LONGEST_NAP_MS)) ? taking.message : Qnil;
+    return take(&taking, timeout) ? taking.message : Qnil;
 }
 
 static VALUE consumer_poll_batch(int argc, VALUE *argv, VALUE self)
 {
-    rb_check_arity(argc, 0, 2);
-    long max = argc > 0 ? NUM2LONG(argv[0]) : 100;
+    const VALUE names[] = { sym_max, sym_timeout };
+    VALUE values[] = { INT2FIX(100), INT2FIX(DEFAULT_TIMEOUT_S) };
+    penstock_keywords(argc, argv, 0, "poll_batch(max: 100, timeout: 1)", 2, names, values);
+    long max = NUM2LONG(values[0]);
     if (max < 1) rb_raise(rb_eArgError, "a batch has at least 1 message, not %ld", max);
     struct taking taking = { .self = self, .messages = rb_ary_new(), .message = Qnil, .max = max };
-    take(&taking, argc > 1 ? argv[1] : INT2FIX(LONGEST_NAP_MS));
+    take(&taking, values[1]);
     return taking.messages;
 }
 
@@ -490,9 +496,9 @@ static VALUE ask_ensure(VALUE arg)
  * The places it answered with, or a pair of watermarks. librdkafka keeps the time of most of these, but not all of it
  * (a request that was sent has until socket.timeout.ms), so we do too, a little later: its answer says more.
  */
-static VALUE ask(VALUE self, enum ps_consumer_call call, VALUE places, VALUE timeout_ms, const char *what)
+static VALUE ask(VALUE self, enum ps_consumer_call call, VALUE places, VALUE seconds, const char *what)
 {
-    int64_t timeout = penstock_timeout_ms(timeout_ms);
+    int64_t timeout = penstock_seconds(seconds);
     struct ps_consumer *consumer = open_consumer(self);
     rd_kafka_topic_partition_list_t *list = NIL_P(places) ? NULL : list_from(places);
     bool commit = call == PS_CONSUMER_COMMIT;
@@ -531,9 +537,9 @@ static VALUE consumer_call_assignment(VALUE self)
     return ask(self, PS_CONSUMER_ASSIGNMENT, Qnil, Qnil, "the assignment could not be read");
 }
 
-static VALUE consumer_call_commit(VALUE self, VALUE places, VALUE timeout_ms)
+static VALUE consumer_call_commit(VALUE self, VALUE places, VALUE timeout)
 {
-    ask(self, PS_CONSUMER_COMMIT, places, timeout_ms, "the offsets were not committed");
+    ask(self, PS_CONSUMER_COMMIT, places, timeout, "the offsets were not committed");
     return Qnil;
 }
 
@@ -555,19 +561,19 @@ static VALUE consumer_call_commit_async(VALUE self, VALUE places)
     return Qnil;
 }
 
-static VALUE consumer_call_committed(VALUE self, VALUE places, VALUE timeout_ms)
+static VALUE consumer_call_committed(VALUE self, VALUE places, VALUE timeout)
 {
-    return ask(self, PS_CONSUMER_COMMITTED, places, timeout_ms, "the committed offsets could not be read");
+    return ask(self, PS_CONSUMER_COMMITTED, places, timeout, "the committed offsets could not be read");
 }
 
-static VALUE consumer_call_watermarks(VALUE self, VALUE places, VALUE timeout_ms)
+static VALUE consumer_call_watermarks(VALUE self, VALUE places, VALUE timeout)
 {
-    return ask(self, PS_CONSUMER_WATERMARKS, places, timeout_ms, "the watermarks could not be read");
+    return ask(self, PS_CONSUMER_WATERMARKS, places, timeout, "the watermarks could not be read");
 }
 
-static VALUE consumer_call_seek(VALUE self, VALUE places, VALUE timeout_ms)
+static VALUE consumer_call_seek(VALUE self, VALUE places, VALUE timeout)
 {
-    ask(self, PS_CONSUMER_SEEK, places, timeout_ms, "the position was not changed");
+    ask(self, PS_CONSUMER_SEEK, places, timeout, "the position was not changed");
     return Qnil;
 }
 
@@ -680,6 +686,8 @@ static VALUE consumer_state(VALUE self)
 
 void penstock_consumer_init(void)
 {
+    sym_timeout = ID2SYM(rb_intern("timeout"));
+    sym_max = ID2SYM(rb_intern("max"));
     consumer_class = rb_const_get(penstock_module, rb_intern("Consumer"));
     rb_gc_register_mark_object(consumer_class);
     rb_define_alloc_func(consumer_class, consumer_allocate);

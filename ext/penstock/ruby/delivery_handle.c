@@ -6,7 +6,7 @@
 #include "ruby/penstock.h"
 
 static VALUE handle_class, report_class;
-static VALUE sym_not_persisted, sym_possibly_persisted, sym_persisted;
+static VALUE sym_not_persisted, sym_possibly_persisted, sym_persisted, sym_timeout, sym_max_wait_timeout_ms;
 
 /* ---- GC ---- */
 
@@ -132,8 +132,8 @@ VALUE penstock_delivery_report_new(const struct ps_delivery *delivery, VALUE top
 {
     VALUE arguments[] = {
         topic,
-        INT2NUM(delivery->partition),
-        LL2NUM(delivery->offset),
+        delivery->partition < 0 ? Qnil : INT2NUM(delivery->partition),
+        delivery->offset < 0 ? Qnil : LL2NUM(delivery->offset),
         delivery->timestamp < 0 ? Qnil : LL2NUM(delivery->timestamp),
         delivery->err ? Qnil : DBL2NUM((double)delivery->latency_us / 1000),
         status_symbol(delivery),
@@ -157,39 +157,51 @@ static VALUE handle_report(VALUE self)
     return ps_delivery_settled(delivery) ? report_of(delivery, self) : Qnil;
 }
 
-/* The report, or nil when the time was up first. */
-static VALUE handle_await(VALUE self, VALUE timeout_ms)
+NORETURN(static void raise_timeout(const struct ps_delivery *delivery, VALUE waited, const char *unit));
+static void raise_timeout(const struct ps_delivery *delivery, VALUE waited, const char *unit)
 {
-    struct ps_delivery *delivery = handle_get(self);
-    int64_t timeout = penstock_timeout_ms(timeout_ms);
-    if (!ps_delivery_settled(delivery)) {
-        check_not_inherited(delivery);
-        if (!penstock_wait_delivery(delivery, ps_deadline_us(timeout))) return Qnil;
-    }
-    return report_of(delivery, self);
-}
-
-static VALUE handle_timeout_error(VALUE self, VALUE waited_ms)
-{
-    const struct ps_delivery *delivery = handle_get(self);
     struct penstock_error_context context = penstock_no_context;
     context.err = RD_KAFKA_RESP_ERR__TIMED_OUT;
     context.client = &delivery->batch->producer->client;
     context.topic = (VALUE)delivery->topic;
-    return penstock_error_new(penstock_timeout_error, &context,
-                              rb_sprintf("no verdict within %" PRIsVALUE " ms", waited_ms));
+    penstock_raise(penstock_timeout_error, &context, "no verdict within %" PRIsVALUE " %s", waited, unit);
+}
+
+enum { DEFAULT_WAIT_S = 180 };
+
+static VALUE handle_wait(int argc, VALUE *argv, VALUE self)
+{
+    struct ps_delivery *delivery = handle_get(self);
+    const VALUE names[] = { sym_timeout, sym_max_wait_timeout_ms };
+    VALUE values[] = { Qundef, Qundef };
+    penstock_keywords(argc, argv, 0, "wait(timeout: 180)", 2, names, values);
+    bool in_ms = values[1] != Qundef;
+    if (in_ms && values[0] != Qundef) rb_raise(rb_eArgError, "give timeout: or max_wait_timeout_ms:, not both");
+    VALUE limit = in_ms ? values[1] : values[0] == Qundef ? INT2FIX(DEFAULT_WAIT_S) : values[0];
+    int64_t timeout_ms = in_ms ? penstock_timeout_ms(limit) : penstock_seconds(limit);
+
+    if (!ps_delivery_settled(delivery)) {
+        check_not_inherited(delivery);
+        if (!penstock_wait_delivery(delivery, ps_deadline_us(timeout_ms))) raise_timeout(delivery, limit, in_ms ? "ms" : "s");
+    }
+    VALUE report = report_of(delivery, self);
+    if (delivery->err) rb_exc_raise(rb_funcall(report, rb_intern("error"), 0));
+    RB_GC_GUARD(self);
+    return report;
 }
 
 /*
  * Waits until each of the handles has its verdict: nil when the time was up first, else whether all were
  * delivered.
  */
-static VALUE s_await_all(VALUE self, VALUE handles, VALUE timeout_ms)
+static VALUE s_await_all(int argc, VALUE *argv, VALUE self)
 {
-    int64_t deadline_us = ps_deadline_us(penstock_timeout_ms(timeout_ms));
+    VALUE timeout = INT2FIX(DEFAULT_WAIT_S);
+    penstock_keywords(argc, argv, 1, "await_all(handles, timeout: 180)", 1, &sym_timeout, &timeout);
+    int64_t deadline_us = ps_deadline_us(penstock_seconds(timeout));
     bool delivered = true;
-    Check_Type(handles, T_ARRAY);
-    handles = rb_ary_dup(handles); /* ours alone while we sleep */
+    Check_Type(argv[0], T_ARRAY);
+    VALUE handles = rb_ary_dup(argv[0]); /* ours alone while we sleep */
     for (long i = 0; i < RARRAY_LEN(handles); i++) {
         struct ps_delivery *delivery = handle_get(RARRAY_AREF(handles, i));
         if (!ps_delivery_settled(delivery)) {
@@ -212,6 +224,8 @@ void penstock_delivery_handle_init(void)
     sym_not_persisted = ID2SYM(rb_intern("not_persisted"));
     sym_possibly_persisted = ID2SYM(rb_intern("possibly_persisted"));
     sym_persisted = ID2SYM(rb_intern("persisted"));
+    sym_timeout = ID2SYM(rb_intern("timeout"));
+    sym_max_wait_timeout_ms = ID2SYM(rb_intern("max_wait_timeout_ms"));
 
     rb_undef_alloc_func(handle_class);
     rb_define_method(handle_class, "pending?", handle_pending_p, 0);
@@ -221,7 +235,6 @@ void penstock_delivery_handle_init(void)
     rb_define_method(handle_class, "report", handle_report, 0);
     rb_define_method(handle_class, "status", handle_status, 0);
     rb_define_private_method(handle_class, "printed_status", handle_printed_status, 0);
-    rb_define_private_method(handle_class, "await", handle_await, 1);
-    rb_define_private_method(handle_class, "timeout_error", handle_timeout_error, 1);
-    rb_define_singleton_method(handle_class, "await_all", s_await_all, 2);
+    rb_define_method(handle_class, "wait", handle_wait, -1);
+    rb_define_singleton_method(handle_class, "await_all", s_await_all, -1);
 }

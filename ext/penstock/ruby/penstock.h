@@ -275,6 +275,15 @@ void penstock_poller_init(void);
 void penstock_exit_init(void);
 void penstock_exit_arm(void); /* sees to it that what is open when the process ends gets closed */
 
+/* ---- keywords.c ------------------------------------------------------------------------------------- */
+
+/* Reads the keywords `names` of a method's arguments into `values`, which keep what is not given. Anything but so many
+ * positional arguments before them is an ArgumentError, and so is another keyword; it shows `form`. */
+void penstock_keywords(int argc, const VALUE *argv, int positional, const char *form, int count, const VALUE *names, VALUE *values);
+/* A `timeout:` in ms (-1: no limit), by the rules of Penstock::Seconds; raises ArgumentError. */
+int64_t penstock_seconds(VALUE seconds);
+void penstock_keywords_init(void);
+
 /* ---- consumer_class.c, consumed_message.c ---------------------------------------------------------- */
 
 /* What a transactional producer needs to commit this consumer's offsets; whoever asked destroys it. Raises when the

@@ -10,6 +10,9 @@ module Penstock
   class Message
     include AsJson
 
+    KEYWORDS = %i[topic payload key partition offset timestamp timestamp_type headers leader_epoch].freeze
+    private_constant :KEYWORDS
+
     class << self
       # A message that equals one that a consumer got: the Strings are copied, binary and frozen. Never blocks.
       #
@@ -24,8 +27,11 @@ module Penstock
       # @param leader_epoch [Integer, nil]
       # @return [Message]
       # @raise [ArgumentError] a value that a consumed message cannot have
-      def new(topic:, payload: nil, key: nil, partition: 0, offset: 0, timestamp: nil, timestamp_type: :create_time,
-              headers: {}, leader_epoch: nil)
+      # @overload new(topic:, payload: nil, key: nil, partition: 0, offset: 0, timestamp: nil, timestamp_type: :create_time,
+      #   headers: {}, leader_epoch: nil)
+      def new(*more, topic: nil, payload: nil, key: nil, partition: 0, offset: 0, timestamp: nil, timestamp_type: :create_time,
+              headers: {}, leader_epoch: nil, **wrong)
+        Keywords.check("new(topic: \"orders\", payload: \"...\")", KEYWORDS, more, wrong)
         build(topic_name(topic), integer(:partition, partition, 31), integer(:offset, offset, 63), milliseconds(timestamp),
               type(timestamp_type), bytes(:key, key), bytes(:payload, payload), frozen_headers(headers),
               leader_epoch && integer(:leader_epoch, leader_epoch, 31))

@@ -157,8 +157,8 @@ module Penstock
 
     def finish(span, value, error, error_type)
       if value.is_a?(DeliveryReport)
-        span.set_attribute("messaging.destination.partition.id", value.partition.to_s) if value.partition >= 0
-        span.set_attribute("messaging.kafka.offset", value.offset) if value.offset >= 0
+        span.set_attribute("messaging.destination.partition.id", value.partition.to_s) if value.partition
+        span.set_attribute("messaging.kafka.offset", value.offset) if value.offset
       end
       span.record_exception(error) if error
       if error_type

@@ -43,7 +43,9 @@ module Penstock
       # @return [ConnectionPool]
       # @raise [LoadError] the connection_pool gem is missing
       # @raise [ArgumentError] see {#initialize}
-      def setup(size: 5, timeout: 5_000, &block)
+      # @overload setup(size: 5, timeout: 5_000)
+      def setup(*more, size: 5, timeout: 5_000, **wrong, &block)
+        Keywords.check("setup(size: 5, timeout: 5_000) { |config| ... }", %i[size timeout], more, wrong)
         made = new(size:, timeout:, &block)
         replace(made)&.shutdown
         Penstock.monitor.instrument("connection_pool.setup", { pool: made, size:, timeout: })
@@ -70,12 +72,21 @@ module Penstock
       # @param timeout [Numeric, nil] seconds
       # @return [CloseReport]
       # @raise [PoolNotConfiguredError] {setup} was not called
-      def reload(timeout: nil) = needed.reload(timeout:)
+      # @overload reload(timeout: nil)
+      def reload(*more, timeout: nil, **wrong)
+        Keywords.check("reload(timeout: 30)", %i[timeout], more, wrong)
+        needed.reload(timeout:)
+      end
 
       # See {ConnectionPool#shutdown}. Afterwards there is no pool until {setup} is called again.
       # @param timeout [Numeric, nil] seconds
       # @return [CloseReport, nil] nil when there was none
-      def shutdown(timeout: nil) = replace(nil)&.shutdown(timeout:)
+      # @overload shutdown(timeout: nil)
+      def shutdown(*more, timeout: nil, **wrong)
+        Keywords.check("shutdown(timeout: 30)", %i[timeout], more, wrong)
+        timeout = Seconds.of(timeout)
+        replace(nil)&.shutdown(timeout:)
+      end
 
       alias close shutdown
 
@@ -106,7 +117,9 @@ module Penstock
     # @yieldparam index [Integer] its number; see {ConnectionPool}
     # @raise [LoadError] the connection_pool gem is missing
     # @raise [ArgumentError] a number is out of range, or there is no block
-    def initialize(size: 5, timeout: 5_000, &configure)
+    # @overload initialize(size: 5, timeout: 5_000)
+    def initialize(*more, size: 5, timeout: 5_000, **wrong, &configure)
+      Keywords.check("new(size: 5, timeout: 5_000) { |config| ... }", %i[size timeout], more, wrong)
       raise ArgumentError, "a pool needs a block that configures its producers" unless configure
       raise ArgumentError, "size is an Integer of at least 1, not #{size.inspect}" unless size.is_a?(Integer) && size >= 1
       unless timeout.is_a?(Numeric) && timeout >= 0
@@ -175,7 +188,9 @@ module Penstock
     # @param timeout [Numeric, nil] seconds for closing each; nil: its `config.close_timeout`
     # @return [CloseReport] what became of messages in flight, except of producers in use
     # @raise [ProducerClosedError] the pool was shut down
-    def reload(timeout: nil)
+    # @overload reload(timeout: nil)
+    def reload(*more, timeout: nil, **wrong)
+      Keywords.check("reload(timeout: 30)", %i[timeout], more, wrong)
       timeout = Seconds.of(timeout)
       tell("connection_pool.reload")
       retire(replace { generation }, timeout).tap { tell("connection_pool.reloaded") }
@@ -187,7 +202,9 @@ module Penstock
     # Blocks: like {#reload}. A signal trap has to call it in a thread.
     # @param timeout [Numeric, nil] seconds for closing each; nil: its `config.close_timeout`
     # @return [CloseReport] what became of messages in flight, except of producers in use
-    def shutdown(timeout: nil)
+    # @overload shutdown(timeout: nil)
+    def shutdown(*more, timeout: nil, **wrong)
+      Keywords.check("shutdown(timeout: 30)", %i[timeout], more, wrong)
       timeout = Seconds.of(timeout)
       ended = @lock.synchronize do
         next if @shut_down

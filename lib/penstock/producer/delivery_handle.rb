@@ -8,24 +8,18 @@ module Penstock
   class DeliveryHandle
     include AsJson
 
-    # Waits until the message has its verdict.
+    # @!method wait(timeout: 180)
+    #   Waits until the message has its verdict. `wait(max_wait_timeout_ms: 5_000)`, with ms, works too.
     #
-    # Blocks: this thread, without the GVL, or this fiber if it has a scheduler, until the verdict or the timeout.
-    # `Thread#raise`, `Timeout` and Ctrl-C interrupt it at once; the message then stays on its way, and the handle can be
-    # waited for again.
-    #
-    # @param max_wait_timeout_ms [Integer, Float, nil] ms to wait; nil: without limit; default: 180_000
-    # @return [DeliveryReport] when the message was delivered
-    # @raise [DeliveryError] when it was not; `retriable?` says whether it is certain not to be in the topic
-    # @raise [ProducerFencedError] another producer with the same `transactional.id` has taken over
-    # @raise [WaitTimeoutError] no verdict yet; the message may still be delivered
-    def wait(max_wait_timeout_ms: 180_000)
-      report = await(max_wait_timeout_ms) or raise timeout_error(max_wait_timeout_ms)
-      raise report.error if report.error
-
-      report
-    end
-
+    #   Blocks: this thread, without the GVL, or this fiber if it has a scheduler, until the verdict or the timeout.
+    #   `Thread#raise`, `Timeout` and Ctrl-C interrupt it at once; the message then stays on its way, and the handle can be
+    #   waited for again.
+    #   @param timeout [Numeric, nil] seconds to wait, as a Float if it is more than an hour; nil: without limit
+    #   @return [DeliveryReport] when the message was delivered
+    #   @raise [DeliveryError] when it was not; `retriable?` says whether it is certain not to be in the topic
+    #   @raise [ProducerFencedError] another producer with the same `transactional.id` has taken over
+    #   @raise [WaitTimeoutError] no verdict yet; the message may still be delivered
+    #   @raise [ArgumentError] the timeout is none; or an Integer above an hour, which looks like milliseconds
     # @!method pending?
     #   @return [Boolean] whether the verdict is still to come; never blocks
     # @!method report
@@ -40,10 +34,10 @@ module Penstock
     #   @return [String]
     # @!method label
     #   @return [Object, nil] what was given as the message's label
-    # @!method self.await_all(handles, timeout_ms)
+    # @!method self.await_all(handles, timeout: 180)
     #   Waits until each handle has its verdict, or the time is up. Blocks like {#wait}.
     #   @param handles [Array<DeliveryHandle>]
-    #   @param timeout_ms [Integer, Float, nil] for all together; nil: without limit
+    #   @param timeout [Numeric, nil] seconds for all together; see {#wait}
     #   @return [Boolean, nil] whether all were delivered; nil when the time was up first
 
     # @return [Boolean] delivered for good

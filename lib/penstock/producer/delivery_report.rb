@@ -7,9 +7,9 @@ module Penstock
 
     # @return [String]
     attr_reader :topic
-    # @return [Integer] -1 if the message failed before it had one
+    # @return [Integer, nil] nil if the message failed before it had one
     attr_reader :partition
-    # @return [Integer] its position in the partition; -1001 if it has none (failed, or acks=0)
+    # @return [Integer, nil] its position in the partition; nil if it has none (failed, or acks=0)
     attr_reader :offset
     # @return [Integer, nil] ms since the epoch, as stored: the message's own, or the broker's if the topic says so
     attr_reader :timestamp

@@ -29,7 +29,9 @@ module Penstock
 
     # @param brokers [Integer] 1 to 100
     # @raise [ArgumentError]
-    def initialize(brokers: 1)
+    # @overload initialize(brokers: 1)
+    def initialize(*more, brokers: 1, **wrong)
+      Keywords.check("new(brokers: 1)", %i[brokers], more, wrong)
       @brokers = integer(:brokers, brokers, 1..100)
       call_start(brokers)
     end
@@ -47,7 +49,9 @@ module Penstock
     # @param replication_factor [Integer] 1 to {#brokers}
     # @return [nil]
     # @raise [Error] a topic of that name exists
-    def create_topic(topic, partitions: 1, replication_factor: 1)
+    # @overload create_topic(topic, partitions: 1, replication_factor: 1)
+    def create_topic(topic, *more, partitions: 1, replication_factor: 1, **wrong)
+      Keywords.check("create_topic(topic, partitions: 1, replication_factor: 1)", %i[partitions replication_factor], more, wrong)
       call_create_topic(topic.to_s, integer(:partitions, partitions, 1..10_000),
                         integer(:replication_factor, replication_factor, 1..brokers))
     end

@@ -104,11 +104,11 @@ class PenstockChurning < Churn
 
   # A part of the topic's, from the beginning again and again.
   def messages(thread)
-    found = @readers[thread].poll_batch(50, 0)
+    found = @readers[thread].poll_batch(max: 50, timeout: 0)
     return found unless found.empty?
 
     @readers[thread].assign("read" => { 0 => :beginning })
-    found = @readers[thread].poll_batch(50, 1_000) while found.empty?
+    found = @readers[thread].poll_batch(max: 50, timeout: 1) while found.empty?
     found
   end
 

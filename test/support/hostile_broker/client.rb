@@ -212,7 +212,7 @@ class HostileBroker
     def take(consumer)
       deadline = now + @seconds
       while @seen[:consumed] < 12 && now < deadline
-        attempt { consumer.poll_batch(100, 100) }&.each do |message|
+        attempt { consumer.poll_batch(max: 100, timeout: 0.1) }&.each do |message|
           @seen[:consumed] += 1
           @texts.add(nil, message.inspect)
         end
@@ -223,7 +223,7 @@ class HostileBroker
       with_consumer do |consumer|
         attempt { consumer.assign(TOPIC => { 0 => :beginning }) }
         take(consumer)
-        attempt { consumer.watermarks(TOPIC, 0, 500) }
+        attempt { consumer.watermarks(TOPIC, 0, timeout: 0.5) }
       end
     end
 
@@ -231,7 +231,7 @@ class HostileBroker
       with_consumer("group.id": "attacked", "enable.auto.commit": false) do |consumer|
         attempt { consumer.subscribe(TOPIC) }
         take(consumer)
-        attempt { consumer.commit(timeout_ms: 500) } if @seen[:consumed].positive?
+        attempt { consumer.commit(timeout: 0.5) } if @seen[:consumed].positive?
       end
     end
 

@@ -292,7 +292,7 @@ module Penstock
 
       def failed_report(message, topic, error)
         status = error.retriable? ? :not_persisted : :possibly_persisted
-        DeliveryReport.new(topic, chosen_partition(message) || -1, -1001, nil, nil, status, message[:label], error)
+        DeliveryReport.new(topic, chosen_partition(message), nil, nil, nil, status, message[:label], error)
       end
 
       def chosen_partition(message)

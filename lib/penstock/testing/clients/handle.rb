@@ -11,8 +11,15 @@ module Penstock
       attr_reader :report
 
       # @param handles [Array<Handle>]
+      # @param more [Array] none: raises ArgumentError
+      # @param timeout [Numeric, nil] seconds; changes nothing
+      # @param wrong [Hash] none: raises ArgumentError
       # @return [Boolean] whether all were delivered; never blocks
-      def self.await_all(handles, _timeout_ms = nil) = handles.all?(&:delivered?)
+      def self.await_all(handles, *more, timeout: 180, **wrong)
+        Keywords.check("await_all(handles, timeout: 180)", %i[timeout], more, wrong)
+        Seconds.of(timeout)
+        handles.all?(&:delivered?)
+      end
 
       # Penstock makes them.
       def initialize(report)
@@ -21,9 +28,14 @@ module Penstock
       end
 
       # Never blocks.
+      # @param more [Array] none: raises ArgumentError
+      # @param timeout [Numeric, nil] seconds; changes nothing
+      # @param wrong [Hash] `max_wait_timeout_ms` changes nothing either; others raise ArgumentError
       # @return [DeliveryReport] when the message was delivered
       # @raise [DeliveryError] when it was to fail
-      def wait(max_wait_timeout_ms: nil) # rubocop:disable Lint/UnusedMethodArgument -- the real one waits
+      def wait(*more, timeout: 180, **wrong)
+        Keywords.check("wait(timeout: 180)", %i[timeout max_wait_timeout_ms], more, wrong.except(:max_wait_timeout_ms))
+        Seconds.of(timeout)
         raise error if error
 
         report

@@ -1,0 +1,165 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require_relative "support/consumer_test_case"
+
+# Times of calls are keywords in seconds; what a method does not have is an error that shows how it is called.
+class KeywordsTest < ConsumerTestCase
+  def teardown
+    @unreachable&.close(timeout: 0)
+    super
+  end
+
+  def handle
+    @unreachable ||= unreachable_producer
+    @handle ||= @unreachable.produce_async(topic: "test", payload: "x")
+  end
+
+  def one = @one ||= unreachable_consumer("group.id": "g")
+
+  CONSUMER = {
+    "poll" => [->(one, *more, **given) { one.poll(*more, **given) }, "poll(timeout: 1)"],
+    "poll_batch" => [->(one, *more, **given) { one.poll_batch(*more, **given) }, "poll_batch(max: 100, timeout: 1)"],
+    "each" => [->(one, *more, **given) { one.each(*more, **given) {} }, "each(timeout: 1) { |message| ... }"],
+    "commit" => [->(one, *more, **given) { one.commit({ "test" => { 0 => 1 } }, *more, **given) },
+                 "commit(message, async: false, timeout: 30)"],
+    "committed" => [->(one, *more, **given) { one.committed("test", 0, *more, **given) },
+                    "committed(topic, partitions, timeout: 5)"],
+    "watermarks" => [->(one, *more, **given) { one.watermarks("test", 0, *more, **given) },
+                     "watermarks(topic, partition, timeout: 5)"],
+    "seek" => [->(one, *more, **given) { one.seek("test", 0, 0, *more, **given) },
+               "seek(topic, partition, offset, timeout: 5)"]
+  }.freeze
+
+  HANDLE = {
+    "wait" => [->(handle, *more, **given) { handle.wait(*more, **given) }, "wait(timeout: 180)"],
+    "await_all" => [->(handle, *more, **given) { handle.class.await_all([handle], *more, **given) },
+                    "await_all(handles, timeout: 180)"]
+  }.freeze
+
+  def each_one
+    CONSUMER.each_value { |call, form| yield ->(*more, **given) { call.call(one, *more, **given) }, form }
+    HANDLE.each_value do |call, form|
+      [handle, dummy_handle].each { |made| yield ->(*more, **given) { call.call(made, *more, **given) }, form }
+    end
+  end
+
+  def dummy_handle
+    @dummy_handle ||= producer_of(Penstock::Clients::Dummy).produce_async(topic: "test", payload: "x")
+  end
+
+  def producer_of(client_class)
+    unreachable_producer { |config| config.client_class = client_class }
+  end
+
+  # Where each of them is, how it is called, and a keyword that is nearly right.
+  OTHERS = {
+    "flush(timeout: 5)" => %i[of_producer flush tiemout],
+    "close(timeout: 30)" => %i[of_producer close tiemout],
+    "close!(timeout: 30)" => %i[of_producer close! timeout_ms],
+    "with(max_wait_timeout: 5_000, topic_config: { acks: 1 })" => %i[of_producer with topic_configs],
+    "close(timeout: 10)" => %i[of_consumer close time_out],
+    "new(size: 5, timeout: 5_000) { |config| ... }" => %i[pools new sizes],
+    "setup(size: 5, timeout: 5_000) { |config| ... }" => %i[pools setup timeouts],
+    "shutdown(timeout: 30)" => %i[pools shutdown timeouts],
+    "new(brokers: 1)" => %i[clusters new broker],
+    "new(topic: \"orders\", payload: \"...\")" => %i[messages new paylod]
+  }.freeze
+
+  def of_producer = handle && @unreachable
+  def of_consumer = one
+  def pools = Penstock::ConnectionPool
+  def clusters = Penstock::EmbeddedCluster
+  def messages = Penstock::Message
+
+  def test_every_other_method_with_keywords_names_the_nearest_right_one_too
+    OTHERS.each do |form, (owner, name, nearly)|
+      nearest = message_of { send(owner).public_send(name, nearly => 1) }
+      assert_match(/\Aunknown keyword: #{nearly.inspect} \(did you mean :\w+\?\); write /, nearest)
+      assert nearest.end_with?("; write #{form}"), nearest
+      assert_equal "1 positional argument too many; write #{form}", message_of { send(owner).public_send(name, 5) }
+    end
+    refute_predicate of_producer, :closed?
+  end
+
+  def test_a_cluster_and_a_pool_name_the_nearest_right_keyword
+    assert_match(/:partition \(did you mean :partitions\?\)/, message_of { cluster.create_topic("test", partition: 3) })
+    pool = pools.new { flunk }
+    %i[reload shutdown close].each do |name|
+      assert_match(/did you mean :timeout/, message_of { pool.public_send(name, timout: 1) })
+    end
+  ensure
+    pool&.shutdown
+  end
+
+  def message_of(&call) = assert_raises(ArgumentError, &call).message
+
+  def test_a_positional_timeout_shows_the_right_form
+    each_one do |call, form|
+      assert_equal "1 positional argument too many; write #{form}", message_of { call.call(1_000) }
+    end
+    assert_equal "2 positional arguments too many; write poll_batch(max: 100, timeout: 1)",
+                 message_of { one.poll_batch(10, 100) }
+    assert_equal "1 positional argument too many; write poll(timeout: 1)", message_of { one.poll({ timeout: 1 }) }
+  end
+
+  def test_a_wrong_keyword_names_the_nearest_right_one
+    each_one do |call, form|
+      assert_equal "unknown keyword: :timout (did you mean :timeout?); write #{form}", message_of { call.call(timout: 1) }
+      assert_equal "unknown keyword: :timeout_ms (did you mean :timeout?); write #{form}",
+                   message_of { call.call(timeout: 1, timeout_ms: 1) }
+      assert_equal "unknown keyword: :elephants; write #{form}", message_of { call.call(elephants: 1) }
+    end
+    assert_match(/unknown keyword: :maxx \(did you mean :max\?\)/, message_of { one.poll_batch(maxx: 1) })
+  end
+
+  def test_a_topic_in_place_of_a_keyword_shows_the_braces
+    assert_equal "unknown keyword: \"test\"; write commit({ \"topic\" => { 0 => 5 } }, async: false, timeout: 30)",
+                 message_of { one.commit("test" => { 0 => 1 }) }
+  end
+
+  def test_what_a_call_cannot_do_without_is_an_argument_error_as_ever
+    assert_match(/given 0, expected 1/, message_of { Penstock::DeliveryHandle.await_all })
+    assert_match(/given 0, expected 1/, message_of { Penstock::DeliveryHandle.await_all(timeout: 1) })
+  end
+
+  def test_every_timeout_is_in_seconds
+    each_one do |call, _|
+      assert_match(/5000 seconds: did you mean milliseconds \(timeout: 5\.0\)/, message_of { call.call(timeout: 5_000) })
+      [-1, -0.5, "1", Float::NAN, 1i, Object.new].each do |timeout|
+        assert_match(/number of seconds/, message_of { call.call(timeout:) })
+      end
+    end
+  end
+
+  def test_a_wait_ends_after_its_seconds
+    [0.2, 0.2r, BigDecimalLike.new(0.2)].each do |timeout|
+      took = seconds_of { assert_nil one.poll(timeout:) }
+      assert_includes 0.2..5, took
+      took = seconds_of { assert_raises(Penstock::WaitTimeoutError) { handle.wait(timeout:) } }
+      assert_includes 0.2..5, took
+    end
+  end
+
+  class BigDecimalLike < Numeric
+    def initialize(value) # rubocop:disable Lint/MissingSuper -- Numeric has none
+      @value = value
+    end
+
+    def to_f = @value
+    def real? = true
+  end
+
+  def test_a_wait_says_how_long_it_was_in_the_unit_that_it_was_given_in
+    assert_match(/no verdict within 0\.01 s:/, assert_raises(Penstock::WaitTimeoutError) { handle.wait(timeout: 0.01) }.message)
+    error = assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: 10) }
+    assert_match(/no verdict within 10 ms:/, error.message)
+  end
+
+  def test_waterdrops_keyword_is_in_milliseconds_and_not_beside_the_other
+    [10, 0.5, 0].each { |limit| assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: limit) } }
+    assert_match(/not both/, message_of { handle.wait(timeout: 1, max_wait_timeout_ms: 1_000) })
+    assert dummy_handle.wait(max_wait_timeout_ms: 5_000).delivered?
+    assert dummy_handle.wait(timeout: nil).delivered?
+  end
+end

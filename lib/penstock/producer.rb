@@ -47,7 +47,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
   # - `partition` (Integer): goes there; -1 or absent: the partitioner decides
   # - `partition_key` (String): decides the partition in place of `key`
   # - `timestamp` (Time, ActiveSupport::TimeWithZone, or Integer of ms since the epoch; absent or 0: now)
-  # - `headers` (Hash of String to String or Array of Strings)
+  # - `headers` (Hash of String or Symbol to String or Array of Strings); a Symbol is sent as its name
   # - `label` (anything): handed back in the handle and the report, not sent
   #
   # Strings are sent as their bytes, whatever their encoding, and are copied before the call returns.

@@ -39,6 +39,16 @@ class ConsumerTest < ConsumerTestCase
     assert(([first, second] + first.values + first["many"]).all?(&:frozen?))
   end
 
+  def test_symbols_as_names_of_headers_are_sent_as_their_text
+    name = topic(partitions: 1)
+    dynamic = "made #{rand}".to_sym
+    headers = { trace: "1", "é": %w[2 3], dynamic => "4", "same" => "5", same: "6", "": "7" }
+    producer.produce_sync(topic: name, payload: "x", headers:)
+    producer.produce_many_sync([{ topic: name, payload: "x", headers: }])
+    expected = { "trace" => "1", "é" => %w[2 3], dynamic.name => "4", "same" => %w[5 6], "" => "7" }
+    assert_equal [expected] * 2, take(reading(name), 2).map(&:headers)
+  end
+
   def test_headers_as_other_clients_may_write_them
     name = topic(partitions: 1, on: embedded_cluster)
     many = ["1", nil, ""].map { |value| ["many", value] }

@@ -29,6 +29,12 @@ class MessageNewTest < ConsumerTestCase
     assert_equal(*encodings)
   end
 
+  def test_symbols_as_names_of_headers_become_their_text
+    message = Penstock::Message.new(topic: "orders", headers: { a: "1", "é": %w[2 3] })
+    assert_equal({ "a" => "1", "é" => %w[2 3] }, message.headers)
+    assert_equal [true, Encoding::UTF_8], [message.headers.keys.all?(&:frozen?), message.headers.keys.last.encoding]
+  end
+
   def test_it_is_frozen_shareable_and_independent_of_what_was_given
     payload = +"before"
     headers = { "a" => [+"x"] }
@@ -53,7 +59,7 @@ class MessageNewTest < ConsumerTestCase
     { offset: 1.0 } => /offset/,
     { timestamp: "now" } => /timestamp/, { timestamp: -1 } => /timestamp/, { timestamp_type: :late } => /timestamp_type/,
     { key: 5 } => /key.*use to_s/, { payload: { a: 1 } } => /payload/, { headers: [] } => /headers/,
-    { headers: { a: "1" } } => /headers.*use to_s/, { headers: { "a" => 1 } } => /headers.*use to_s/,
+    { headers: { 1 => "1" } } => /headers.*use to_s/, { headers: { "a" => 1 } } => /headers.*use to_s/,
     { leader_epoch: -1 } => /epoch/
   }.each do |wrong, pattern|
     define_method("test_it_cannot_be_made_with_#{wrong}") do

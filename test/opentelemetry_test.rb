@@ -248,8 +248,9 @@ class OpenTelemetryTest < ProducerTestCase
   def test_a_message_that_brings_a_context_keeps_it_and_the_others_of_its_batch_get_one
     producer = traced
     own = { "traceparent" => "of my own" }.freeze
-    producer.produce_many_sync([MESSAGE.merge(headers: own), MESSAGE])
-    assert_equal [own, { "traceparent" => traceparent(span) }], headers(producer)
+    by_symbol = own.transform_keys(&:to_sym)
+    producer.produce_many_sync([MESSAGE.merge(headers: own), MESSAGE, MESSAGE.merge(headers: by_symbol)])
+    assert_equal [own, { "traceparent" => traceparent(span) }, by_symbol], headers(producer)
   end
 
   def test_wrong_headers_are_refused_as_ever

@@ -55,10 +55,19 @@ module Penstock
     # @return [ConsumerConfig] frozen
     attr_reader :config
 
-    # @yieldparam config [ConsumerConfig]
-    # @raise [ConfigurationInvalidError] naming the setting that is wrong
-    def initialize
+    # Librdkafka's settings are keywords, or the block sets them with everything else; with both, the block finds in
+    # {ConsumerConfig#kafka} what was given, and may change it.
+    #
+    #     Penstock::Consumer.new("bootstrap.servers": "localhost:9092", "group.id": "billing")
+    #
+    # @overload initialize(**kafka)
+    #   @param kafka [Hash] librdkafka's settings; see {ConsumerConfig#kafka}
+    #   @yieldparam config [ConsumerConfig]
+    #   @raise [ConfigurationInvalidError] naming the setting that is wrong
+    def initialize(*more, **kafka)
+      Keywords.check("new(\"bootstrap.servers\": \"localhost:9092\", \"group.id\": \"billing\")", [], more, {})
       @config = ConsumerConfig.new
+      @config.__send__(:begin_with, kafka)
       yield @config if block_given?
       @config.__send__(:finish)
       refuse_in_other_ractors

@@ -47,7 +47,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
   # - `partition` (Integer): goes there; -1 or absent: the partitioner decides
   # - `partition_key` (String): decides the partition in place of `key`
   # - `timestamp` (Time, ActiveSupport::TimeWithZone, or Integer of ms since the epoch; absent or 0: now)
-  # - `headers` (Hash of String to String or Array of Strings)
+  # - `headers` (Hash of String or Symbol to String or Array of Strings); a Symbol is sent as its name
   # - `label` (anything): handed back in the handle and the report, not sent
   #
   # Strings are sent as their bytes, whatever their encoding, and are copied before the call returns.
@@ -75,23 +75,32 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
                      :RactorHandles, :SendHooks, :Statistics, :StatusChanges, :TransactionLock, :TransactionRunner,
                      :VariantChecks, :Variants
 
-    # Without a block, {#setup} configures it.
-    # @yieldparam config [Config]
-    # @raise [ConfigurationInvalidError] naming the setting that is wrong
-    def initialize(&block)
+    # Librdkafka's settings are keywords, or the block sets them with everything else; with both, the block finds in
+    # {Config#kafka} what was given, and may change it. Without either, {#setup} configures the producer. Connects nothing.
+    #
+    #     Penstock::Producer.new("bootstrap.servers": "localhost:9092")
+    #     Penstock::Producer.new("bootstrap.servers": "localhost:9092") { |config| config.logger = Logger.new($stdout) }
+    #
+    # @overload initialize(**kafka)
+    #   @param kafka [Hash] librdkafka's settings; see {Config#kafka}
+    #   @yieldparam config [Config]
+    #   @raise [ConfigurationInvalidError] naming the setting that is wrong
+    def initialize(*more, **kafka, &block)
+      Keywords.check("new(\"bootstrap.servers\": \"localhost:9092\")", [], more, {})
       @internals = Internals.new(self)
       @publisher = @internals.publisher
       @internals.announce
-      setup(&block) if block
+      setup(**kafka, &block) if block || !kafka.empty?
     end
 
-    # Configures a producer that was made without a block. Connects nothing.
+    # Configures a producer that was made without settings and block. Connects nothing.
+    # @param kafka [Hash] librdkafka's settings; see {#initialize}
     # @yieldparam config [Config]
     # @return [self]
     # @raise [ProducerAlreadyConfiguredError] for the second time
     # @raise [ConfigurationInvalidError] naming the setting that is wrong
-    def setup(&block)
-      @internals.setup(&block)
+    def setup(**kafka, &block)
+      @internals.setup(kafka, &block)
       self
     end
 

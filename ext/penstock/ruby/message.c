@@ -157,20 +157,26 @@ static size_t size_with_length(VALUE string)
     return varint_size(RSTRING_LEN(string)) + RSTRING_LEN(string);
 }
 
+/* A header's name, which is a String or a Symbol, as a String. Allocates and raises nothing. */
+static VALUE header_name(VALUE name)
+{
+    return SYMBOL_P(name) ? rb_sym2str(name) : name;
+}
+
 static void check_header_value(VALUE name, VALUE value, struct parsing *parsing)
 {
     if (!RB_TYPE_P(value, T_STRING))
         refuse(parsing->index,
                ":headers maps a String to a String or an Array of Strings; %+" PRIsVALUE " maps to %" PRIsVALUE "; use to_s", name,
                rb_obj_class(value));
-    parsing->size += size_with_length(name) + size_with_length(value);
+    parsing->size += size_with_length(header_name(name)) + size_with_length(value);
 }
 
 static int check_header(VALUE name, VALUE value, VALUE arg)
 {
     struct parsing *parsing = (struct parsing *)arg;
-    if (!RB_TYPE_P(name, T_STRING))
-        refuse(parsing->index, ":headers has the name %" PRIsVALUE ", which is not a String; use to_s", rb_inspect(name));
+    if (!RB_TYPE_P(name, T_STRING) && !SYMBOL_P(name))
+        refuse(parsing->index, ":headers has the name %" PRIsVALUE ", which is no String or Symbol; use to_s", rb_inspect(name));
     if (RB_TYPE_P(value, T_ARRAY)) {
         for (long i = 0; i < RARRAY_LEN(value); i++) check_header_value(name, RARRAY_AREF(value, i), parsing);
     } else {
@@ -290,6 +296,7 @@ static void add_header(rd_kafka_headers_t *headers, VALUE name, VALUE value)
 static int add_headers(VALUE name, VALUE value, VALUE arg)
 {
     rd_kafka_headers_t *headers = (rd_kafka_headers_t *)arg;
+    name = header_name(name);
     if (RB_TYPE_P(value, T_ARRAY)) {
         for (long i = 0; i < RARRAY_LEN(value); i++) add_header(headers, name, RARRAY_AREF(value, i));
     } else {

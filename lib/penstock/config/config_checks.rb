@@ -13,6 +13,14 @@ module Penstock
 
     private
 
+    # What was given as keywords: librdkafka's settings. The others are set in the block.
+    def begin_with(kafka)
+      ours = kafka.each_key.find { |name| name.to_s.match?(/\A\w+\z/) && respond_to?("#{name}=") }
+      raise ConfigurationInvalidError, "#{ours} is no setting of librdkafka: set it in the block, as config.#{ours}" if ours
+
+      @kafka = kafka
+    end
+
     def check(name, value, expected, hint = "")
       return if yield
 

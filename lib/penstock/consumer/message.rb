@@ -23,7 +23,7 @@ module Penstock
       # @param offset [Integer] from 0
       # @param timestamp [Time, Integer, nil] or ms since the epoch; nil: the message has none
       # @param timestamp_type [:create_time, :log_append_time]
-      # @param headers [Hash{String=>String, nil, Array<String, nil>}]
+      # @param headers [Hash{String, Symbol=>String, nil, Array<String, nil>}]
       # @param leader_epoch [Integer, nil]
       # @return [Message]
       # @raise [ArgumentError] a value that a consumed message cannot have
@@ -78,9 +78,10 @@ module Penstock
       end
 
       def header_name(name)
-        return -name.b.force_encoding(Encoding::UTF_8) if name.is_a?(String)
+        text = name.is_a?(Symbol) ? name.name : name
+        return -text.b.force_encoding(Encoding::UTF_8) if text.is_a?(String)
 
-        raise ArgumentError, ":headers has the name #{name.inspect}, which is not a String; use to_s"
+        raise ArgumentError, ":headers has the name #{name.inspect}, which is no String or Symbol; use to_s"
       end
 
       def header_value(name, value)

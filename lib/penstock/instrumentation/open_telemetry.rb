@@ -149,7 +149,7 @@ module Penstock
 
       sending.messages = sending.messages.map do |message|
         headers = message[:headers] || {}
-        next message if !headers.is_a?(Hash) || context.each_key.any? { |name| headers.key?(name) }
+        next message if !headers.is_a?(Hash) || context.each_key.any? { |name| headers.key?(name) || headers.key?(name.to_sym) }
 
         message.merge(headers: headers.merge(context))
       end

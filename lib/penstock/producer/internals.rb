@@ -64,12 +64,13 @@ module Penstock
       end
 
       # See {Producer#setup}.
-      def setup
+      def setup(kafka)
         raise ProducerClosedError, "the producer was closed before it was configured" if config.nil? && closed?
         raise ProducerAlreadyConfiguredError, "the producer is configured already [producer #{id}]" unless status.initial?
 
         config = Config.new
-        yield config
+        config.__send__(:begin_with, kafka)
+        yield config if block_given?
         config.__send__(:finish)
         @monitor = config.monitor || @monitor
         @middleware = config.middleware || @middleware

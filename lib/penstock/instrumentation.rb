@@ -11,6 +11,7 @@ require_relative "instrumentation/listeners"
 require_relative "instrumentation/log_dispatcher"
 require_relative "instrumentation/event_dispatcher"
 
+# Events, and the threads that hand them to loggers and listeners.
 module Penstock
   autoload :OpenTelemetry, "penstock/instrumentation/open_telemetry"
   private_constant :CounterSnapshot, :EventDispatcher, :ExitReports, :LogDispatcher, :Subscription

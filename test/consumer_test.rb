@@ -632,6 +632,13 @@ class ConsumerTest < ConsumerTestCase
     assert_equal %w[a b c], reading(name).each.first(3).map(&:payload)
   end
 
+  def test_a_consumer_is_not_enumerable_as_its_messages_never_end
+    one = unreachable_consumer
+    assert_respond_to one, :each
+    refute_kind_of Enumerable, one
+    %i[count to_a map lazy each_entry each_slice first sort].each { |name| refute_respond_to one, name }
+  end
+
   # librdkafka drops what it is asked once the group is left, so whoever has asked then waits for ever.
   %w[assignment group_metadata].each do |call|
     define_method("test_#{call}_asked_for_while_the_consumer_is_closed_ends") do

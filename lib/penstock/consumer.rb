@@ -43,7 +43,6 @@ module Penstock
   class Consumer
     extend RequiresSuper
     include Uncopyable
-    include Enumerable
     include CredentialChecks
     include AsJson
 
@@ -166,7 +165,7 @@ module Penstock
     #   @raise [ConsumeError, ConsumerClosedError, ForkedError, ArgumentError] see {#poll}
 
     # Polls until the consumer is closed, by the block or by another thread, and yields each message. Without a block, an
-    # Enumerator; Enumerable's methods work, those that end by themselves, such as `first` and `take_while`.
+    # Enumerator. A consumer itself is no Enumerable: most of its methods, such as `count` and `to_a`, would never end.
     #
     # Blocks: like {#poll}, again and again.
     #

@@ -267,7 +267,7 @@ class ConsumerTest < ConsumerTestCase
     produce(name, %w[a b c])
     one = group_consumer("closing-#{name}").subscribe(name)
     take(one, 2, batch: 1)
-    assert one.close
+    assert_predicate one.close, :complete?
     two = group_consumer("closing-#{name}", "enable.auto.commit": false).subscribe(name)
     assert_equal %w[c], take(two, 1).map(&:payload)
     two.unsubscribe
@@ -479,7 +479,7 @@ class ConsumerTest < ConsumerTestCase
       assert_equal [:fenced_instance_id, true, one.id], [error.code, error.fatal?, error.consumer_id]
       assert_match(/Another consumer with the same group\.instance\.id/, error.message)
     end
-    assert_operator(seconds_of { assert one.close }, :<, 10)
+    assert_operator(seconds_of { assert_predicate one.close, :complete? }, :<, 10)
   end
 
   # @return [Penstock::Error, nil]
@@ -499,7 +499,7 @@ class ConsumerTest < ConsumerTestCase
     eventually { one.poll(timeout: 0.05).nil? && text.string.match?(/\[#{one.id}\] .*127\.0\.0\.1:1/) }
     error = assert_raises(Penstock::ConsumeError) { one.watermarks("test", 0, timeout: 0.3) }
     assert_includes error.message, "127.0.0.1:1"
-    assert one.close
+    assert_predicate one.close, :complete?
   end
 
   # As events they would pile up in a queue of librdkafka's.
@@ -567,7 +567,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal "#<Penstock::Consumer reader configured>", one.inspect
     refute_includes one.config.inspect, "hunter2"
     assert_predicate one.config, :frozen?
-    assert one.close
+    assert_predicate one.close, :complete?
     assert_equal "#<Penstock::Consumer reader closed>", one.inspect
     assert_match(/\Apenstock-consumer-\h{12}\z/, consumer.id)
   end
@@ -603,19 +603,19 @@ class ConsumerTest < ConsumerTestCase
     threads = [Thread.new { one.poll(timeout: nil) }, Thread.new { one.poll_batch(max: 5, timeout: nil) },
                Thread.new { one.each { flunk } }]
     eventually { threads.all? { |thread| thread.status == "sleep" } }
-    assert one.close
+    assert_predicate one.close, :complete?
     assert_equal [nil, [], one], threads.map(&:value)
   end
 
   def test_nothing_works_after_close_but_close
     one = reading(topic(partitions: 1))
-    assert one.close
+    assert_predicate one.close, :complete?
     [-> { one.poll }, -> { one.poll_batch }, -> { one.assign({}) }, -> { one.assignment }, -> { one.watermarks("a", 0) },
      -> { one.position("a", 0) }, -> { one.seek("a", 0, 0) }, -> { one.unsubscribe }].each do |use|
       assert_match(/consumer is closed.*#{one.id}/, assert_raises(Penstock::ConsumerClosedError, &use).message)
     end
     assert_same(one, one.each { flunk })
-    assert one.close
+    assert_predicate one.close, :complete?
     assert_predicate one, :closed?
   end
 
@@ -632,6 +632,13 @@ class ConsumerTest < ConsumerTestCase
     assert_equal %w[a b c], reading(name).each.first(3).map(&:payload)
   end
 
+  def test_a_consumer_is_not_enumerable_as_its_messages_never_end
+    one = unreachable_consumer
+    assert_respond_to one, :each
+    refute_kind_of Enumerable, one
+    %i[count to_a map lazy each_entry each_slice first sort].each { |name| refute_respond_to one, name }
+  end
+
   # librdkafka drops what it is asked once the group is left, so whoever has asked then waits for ever.
   %w[assignment group_metadata].each do |call|
     define_method("test_#{call}_asked_for_while_the_consumer_is_closed_ends") do
@@ -641,7 +648,7 @@ class ConsumerTest < ConsumerTestCase
           consumer.assign("test" => [0])
           asking = Array.new(8) { Thread.new { consumer.public_send(ARGV[1]) rescue Penstock::Error } }
           closed = Thread.new { consumer.close(timeout: 10) }.value
-          exit!(1) unless closed && asking.all? { |thread| thread.join(10) }
+          exit!(1) unless closed.complete? && asking.all? { |thread| thread.join(10) }
         end
       RUBY
     end
@@ -652,7 +659,7 @@ class ConsumerTest < ConsumerTestCase
     produce(name, Array.new(1_000, "x"))
     one = reading(name)
     polling = Array.new(3) { Thread.new { one.each { Thread.pass } } }
-    assert_equal [true] * 8, Array.new(8) { Thread.new { one.close } }.map(&:value)
+    assert_equal [true] * 8, Array.new(8) { Thread.new { one.close } }.map { |thread| thread.value.complete? }
     polling.each(&:join)
   end
 
@@ -671,7 +678,7 @@ class ConsumerTest < ConsumerTestCase
       uses.size.times { start << true }
       sleep rand * 0.1
       closed = Array.new(1 + (round % 3)) { quiet_thread { one.close(timeout: 10) } }
-      assert_equal [true], closed.map(&:value).uniq
+      assert_equal [[true, nil]], closed.map { |thread| thread.value.to_a }.uniq
       results = threads.map { |thread| thread.join(20) ? thread.value : flunk("a thread hangs: #{thread.backtrace}") }
       offsets = results.flatten.grep(Penstock::Message).map(&:offset)
       assert_equal offsets.uniq.size, offsets.size, "polled twice"
@@ -696,7 +703,32 @@ class ConsumerTest < ConsumerTestCase
     2.times { |partition| produce(name, Array.new(1_000, "x"), partition:) }
     one = reading(name, partitions: [0, 1])
     take(one, 10, batch: 1)
-    assert one.close
+    assert_predicate one.close, :complete?
+  end
+
+  def test_closing_reports_whether_it_was_in_time_and_the_group_left
+    name = topic(partitions: 1)
+    produce(name, %w[a])
+    one = group_consumer.subscribe(name)
+    take(one, 1)
+    report = one.close(timeout: 30)
+    assert_equal [true, true, true], [*report, report.complete?]
+    assert_predicate report, :frozen?
+    assert_equal report, one.close
+    assert_equal [true, nil], reading(name).close.to_a, "without a group"
+    assert_equal [true, nil], group_consumer.subscribe(name).unsubscribe.close.to_a, "not in it any more"
+    assert_equal [true, nil], consumer.close.to_a, "never used"
+  end
+
+  def test_closing_that_takes_too_long_reports_that_it_goes_on
+    name = topic(partitions: 1, on: embedded_cluster)
+    one = consumer(servers: embedded_cluster.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest").subscribe(name)
+    eventually { one.poll(timeout: 0.05) || one.assignment.any? }
+    embedded_cluster.set_round_trip_time(2_000)
+    report = one.close(timeout: 0)
+    assert_equal [false, false, false], [*report, report.complete?]
+  ensure
+    embedded_cluster.set_round_trip_time(0)
   end
 
   def test_closing_without_a_broker_is_bounded
@@ -712,9 +744,9 @@ class ConsumerTest < ConsumerTestCase
       trap("TERM") { $closed = consumer.close }
       Thread.new { Thread.pass until Thread.main.status == "sleep"; Process.kill(:TERM, Process.pid) }
       consumer.each { abort }
-      print $closed
+      print $closed.to_a
     RUBY
-    assert_equal "true", output
+    assert_equal "[true, nil]", output
   end
 
   def test_a_consumer_that_is_dropped_is_closed
@@ -831,7 +863,7 @@ class ConsumerTest < ConsumerTestCase
       end
       assert_equal Array.new(60, &:to_s), seen
       assert_equal 60, one.position(name_of, 0)
-      assert_equal true, one.close(timeout: 5)
+      assert_predicate one.close(timeout: 5), :complete?
     end
   end
 
@@ -854,7 +886,7 @@ class ConsumerTest < ConsumerTestCase
       metadata = one.group_metadata
       error = assert_raises(Penstock::ConsumeError) { one.seek(name, 99, 0) }
       sleep 0.5 # the rest is fetched
-      assert_operator(seconds_of { assert_equal true, one.close(timeout: 30) }, :<, GCLevel.slow? ? 20 : 5)
+      assert_operator(seconds_of { assert_predicate one.close(timeout: 30), :complete? }, :<, GCLevel.slow? ? 20 : 5)
       @consumers.delete(one)
       [messages.select.with_index { |_, i| i.odd? }, metadata, error]
     end

@@ -107,7 +107,7 @@ class FiberGateTest < ConsumerTestCase
       reader.seek(@topic, 0, 2)
       assert_equal "c", poll_until(reader).payload
       reader.unsubscribe
-      assert_equal true, reader.close
+      assert_predicate reader.close, :complete?
     end
   end
 
@@ -120,8 +120,8 @@ class FiberGateTest < ConsumerTestCase
       batch.concat(reader.poll_batch(max: 3, timeout: 0.1)) while batch.size < 3
       assert_equal %w[a b c], batch.map(&:payload)
       reader.assign(@topic => { 0 => 1 })
-      assert_equal %w[b c], reader.first(2).map(&:payload)
-      assert_equal true, reader.close
+      assert_equal %w[b c], reader.each.first(2).map(&:payload)
+      assert_predicate reader.close, :complete?
     end
   end
 

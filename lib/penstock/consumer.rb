@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "native"
+require_relative "consumer/close_report"
 require_relative "consumer/config"
 require_relative "consumer/message"
 
@@ -42,7 +43,6 @@ module Penstock
   class Consumer
     extend RequiresSuper
     include Uncopyable
-    include Enumerable
     include CredentialChecks
     include AsJson
 
@@ -66,6 +66,7 @@ module Penstock
     #   @raise [ConfigurationInvalidError] naming the setting that is wrong
     def initialize(*more, **kafka)
       Keywords.check("new(\"bootstrap.servers\": \"localhost:9092\", \"group.id\": \"billing\")", [], more, {})
+      @subscribed = false
       @config = ConsumerConfig.new
       @config.__send__(:begin_with, kafka)
       yield @config if block_given?
@@ -93,6 +94,7 @@ module Penstock
       raise ArgumentError, "subscribe takes at least one topic" if topics.empty?
 
       call_subscribe(topics.map { |topic| [topic_name(topic), -1, INVALID_OFFSET] })
+      @subscribed = true
       self
     end
 
@@ -104,6 +106,7 @@ module Penstock
     # @raise [ConsumerClosedError, ForkedError]
     def unsubscribe
       call_subscribe(nil)
+      @subscribed = false
       self
     end
 
@@ -162,7 +165,7 @@ module Penstock
     #   @raise [ConsumeError, ConsumerClosedError, ForkedError, ArgumentError] see {#poll}
 
     # Polls until the consumer is closed, by the block or by another thread, and yields each message. Without a block, an
-    # Enumerator; Enumerable's methods work, those that end by themselves, such as `first` and `take_while`.
+    # Enumerator. A consumer itself is no Enumerable: most of its methods, such as `count` and `to_a`, would never end.
     #
     # Blocks: like {#poll}, again and again.
     #
@@ -298,13 +301,14 @@ module Penstock
     #
     # @param timeout [Numeric, nil] seconds to leave the group in; nil: without limit; default: `config.close_timeout`. When
     #   it is up, the group has to notice by itself (`session.timeout.ms`) that its member is gone.
-    # @return [Boolean] false: the time was up, and it goes on by itself
+    # @return [ConsumerCloseReport] frozen: whether it was done in the time, and the group left
     # @raise [ArgumentError] the timeout is none; or an Integer above an hour, which looks like milliseconds (a Float is taken)
     # @overload close(timeout: config.close_timeout / 1000.0)
     def close(*more, timeout: config.close_timeout / 1000.0, **wrong)
       Keywords.check("close(timeout: 10)", TIMEOUT, more, wrong)
       timeout = Seconds.of(timeout)
-      call_close(timeout && (timeout * 1000).to_f)
+      in_time = call_close(timeout && (timeout * 1000).to_f)
+      ConsumerCloseReport.new(in_time, in_group? ? in_time : nil).freeze
     end
 
     # @return [Boolean] whether {#close} was called; also true in a forked child of the process that used it. Never blocks.
@@ -323,6 +327,9 @@ module Penstock
 
     # @see RequiresSuper
     def initialized? = !@config.nil?
+
+    # A forked child is in no group: its parent is.
+    def in_group? = @subscribed && state != :inherited
 
     # What would run on a thread of the main Ractor.
     def refuse_in_other_ractors

@@ -63,7 +63,7 @@ class KafkaConsumerTest < ConsumerTestCase
     one.commit(half)
     one.commit({ name => { 2 => 10, 3 => 10 } })
     assert_equal({ 0 => nil, 1 => 5, 2 => 10, 3 => 10 }, one.committed(name, [0, 1, 2, 3]))
-    assert one.close
+    assert_predicate one.close, :complete?
     two = member(name, "enable.auto.commit": false)
     again = poll_until(two) { |(taken)| taken.size == 16 }.first
     assert_equal({ 0 => 11, 1 => 5 }, again.map(&:partition).tally)
@@ -88,7 +88,7 @@ class KafkaConsumerTest < ConsumerTestCase
       assert_equal assigned(one), first.map(&:partition).uniq.sort
       got.concat(first, second)
 
-      assert one.close
+      assert_predicate one.close, :complete?
       assert_equal [0, 1, 2, 3], poll_until(two) { assigned(two).size == 4 } && assigned(two)
       produce(name, %w[last], partition: first.first.partition, on: @sender)
       got.concat(poll_until(two) { |(taken)| taken.any? }.first)
@@ -212,7 +212,7 @@ class KafkaConsumerTest < ConsumerTestCase
     name = new_topic(3)
     one = member(name, "auto.commit.interval.ms": 60_000)
     poll_until(one) { |(taken)| taken.size == 13 }
-    assert one.close
+    assert_predicate one.close, :complete?
     assert_equal({ 0 => 4, 1 => 3, 2 => 3, 3 => 3 }, group_consumer(group).committed(name, 0..3))
   end
 
@@ -227,7 +227,7 @@ class KafkaConsumerTest < ConsumerTestCase
       @sender.produce_sync(topic: name, payload: "nobody takes it", partition: 0)
       staying = member_thread(two = member(name, **settings), got = Queue.new)
       sleep 3 # `one` hears of it by a heartbeat each half second, and does not poll
-      assert one.close
+      assert_predicate one.close, :complete?
       eventually(30) { assigned(two).size == 4 && got.size.positive? }
       assert stop(staying)
       assert_equal [[0, 101]], Array.new(got.size) { got.pop }

@@ -337,7 +337,7 @@ class SecurityTest < PenstockTest
     read(one, topic)
     event, thread = provider.events.pop
     assert_equal ["penstock.tokens", one.id], [thread.name, event[:consumer_id]]
-    assert one.close(timeout: 10)
+    assert_predicate one.close(timeout: 10), :complete?
     assert thread.join(5), "the thread ends with its consumer"
   end
 
@@ -361,7 +361,7 @@ class SecurityTest < PenstockTest
     one = oauth_consumer(provider)
     child = fork do
       read(one.assign(topic => { 0 => :beginning }), topic)
-      exit!(provider.events.size == 1 && one.close(timeout: 5) ? 0 : 1)
+      exit!(provider.events.size == 1 && one.close(timeout: 5).complete? ? 0 : 1)
     end
     assert_predicate Process.wait2(child).last, :success?
     assert_predicate provider.events, :empty?

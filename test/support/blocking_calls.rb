@@ -66,7 +66,8 @@ module BlockingCalls
              call: ->(one, seconds) { one.committed("test", 0, timeout: seconds) }),
     Call.new(name: "Consumer#watermarks", stuck: :reader, ends: Penstock::ConsumeError, # in time, or all brokers are down
              call: ->(one, seconds) { one.watermarks("test", 0, timeout: seconds) }),
-    Call.new(name: "Consumer#close", stuck: :member, call: ->(one, seconds) { one.close(timeout: seconds) }, ends: FalseClass),
+    Call.new(name: "Consumer#close", stuck: :member, call: ->(one, seconds) { one.close(timeout: seconds) },
+             ends: Penstock::ConsumerCloseReport),
     Call.new(name: "Consumer#subscribe", stuck: :reader, call: ->(one, _) { one.subscribe("test") }, brief: true),
     Call.new(name: "Consumer#unsubscribe", stuck: :reader, call: ->(one, _) { one.unsubscribe }, brief: true),
     Call.new(name: "Consumer#assign", stuck: :reader, call: ->(one, _) { one.assign("test" => [1]) }, brief: true),

@@ -75,7 +75,7 @@ class ClientsDummyTest < ClientTestCase
 
   BAD = [
     "text", {}, { topic: "t" }, { topic: "no such name", payload: "" }, { topic: 5, payload: "" }, { topic: "t", payload: 5 },
-    { topic: "t", payload: "", partition: -2 }, { topic: "t", payload: "", headers: { a: "b" } },
+    { topic: "t", payload: "", partition: -2 }, { topic: "t", payload: "", headers: { 5 => "b" } },
     { topic: "t", payload: "", partition: 1, partition_key: "k" }, { topic: "t", payload: "", timestamp: -1 },
     { topic: "t", payload: "", topik: 1 }, { "topic" => "t" }, { topic: "t", payload: "x" * 101 },
     { topic: "t", payload: "", key: "k" * 2_000 }

@@ -10,7 +10,7 @@ class OpeningTest < PenstockTest
   PROGRAM = <<~'RUBY'
     servers, what = ARGV
     one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": servers, "client.id": "slow" } }
-    client = one.build_client(one.config.kafka)
+    client = Internal.of(one).build_client(one.config.kafka)
 
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 

@@ -16,7 +16,7 @@ class RebalanceProtocolTest < PenstockTest
     end
     consumer.subscribe(topic)
     message = nil
-    message = consumer.poll(1_000) until message
+    message = consumer.poll(timeout: 1) until message
     started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     consumer.close
     puts Process.clock_gettime(Process::CLOCK_MONOTONIC) - started

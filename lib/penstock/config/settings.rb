@@ -85,10 +85,15 @@ module Penstock
       raise ConfigurationInvalidError, "config.kafka: #{name}: #{problem}"
     end
 
+    # What librdkafka accepts, and does not list.
+    UNLISTED = { "partitioner" => "random, consistent, consistent_random, murmur2, murmur2_random, fnv1a, fnv1a_random" }.freeze
+    private_constant :UNLISTED
+
     # @return [String] "; librdkafka accepts ... (did you mean ...?)", or nothing if librdkafka does not say
     def self.accepted(name, given)
       rows = Native::Client.setting_lines.map { |line| line.split("|").map(&:strip) }
       range = rows.find { |row| row[0] == name && row[3] }&.at(2).to_s
+      range = UNLISTED.fetch(name, "") if range.empty?
       return "" if range.empty? || range.match?(NUMBERS)
 
       hints = given.split(SEPARATOR).map { |word| Suggestion.hint(word, range.split(SEPARATOR)) }

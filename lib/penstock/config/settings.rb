@@ -91,14 +91,19 @@ module Penstock
 
     # @return [String] "; librdkafka accepts ... (did you mean ...?)", or nothing if librdkafka does not say
     def self.accepted(name, given)
-      rows = Native::Client.setting_lines.map { |line| line.split("|").map(&:strip) }
-      range = rows.find { |row| row[0] == name && row[3] }&.at(2).to_s
-      range = UNLISTED.fetch(name, "") if range.empty?
+      range = range_of(name)
       return "" if range.empty? || range.match?(NUMBERS)
 
       hints = given.split(SEPARATOR).map { |word| Suggestion.hint(word, range.split(SEPARATOR)) }
       "; librdkafka accepts #{range}#{hints.find { |hint| !hint.empty? }}"
     end
-    private_class_method :accepted
+
+    # @return [String] as librdkafka lists it; "": it does not
+    def self.range_of(name)
+      rows = Native::Client.setting_lines.map { |line| line.split("|").map(&:strip) }
+      range = rows.find { |row| row[0] == name && row[3] }&.at(2).to_s
+      range.empty? ? UNLISTED.fetch(name, "") : range
+    end
+    private_class_method :accepted, :range_of
   end
 end

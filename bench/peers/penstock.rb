@@ -2,7 +2,7 @@
 
 # Penstock: a peer, see bench/README.md. Besides what is said there:
 #
-#   --mode fd|thread  who polls: one poller for all producers (the default), or a thread for each
+#   --mode fd|thread  one poller for all producers (the default), or a polling thread for each
 #   --listener                async: a listener of message.acknowledged; the round ends when it has been told of all
 #   --step                    a middleware step that changes nothing
 #

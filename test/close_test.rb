@@ -4,6 +4,8 @@ require_relative "test_helper"
 require_relative "support/reader"
 
 class CloseTest < PenstockTest
+  include FreshCluster
+
   # ---- delivering ----
 
   def test_close_delivers_what_is_in_flight

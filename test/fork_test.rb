@@ -4,6 +4,8 @@ require_relative "test_helper"
 require_relative "support/reader"
 
 class ForkTest < PenstockTest
+  include FreshCluster
+
   def test_a_child_uses_producers_that_the_parent_had_configured_used_or_closed
     name = topic(partitions: 1)
     configured, used, closed = Array.new(3) { producer }

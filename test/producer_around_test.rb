@@ -5,6 +5,8 @@ require_relative "support/producer_test_case"
 
 # Hooks around everything that is sent.
 class ProducerAroundTest < ProducerTestCase
+  include FreshCluster
+
   MESSAGE = { topic: "events", payload: "x" }.freeze
   WAYS = {
     produce_sync: [MESSAGE, :produce_sync, 1, true], produce_async: [MESSAGE, :produce_async, 1, false],

@@ -543,7 +543,8 @@ class ProducerRecoveryTest < TransactionTestCase
     producer = impatient("linger.ms": 60_000)
     handle = producer.produce_async(topic: topic, payload: "x")
     producer.purge
-    assert_equal [:purge_queue, false], [handle.error.code, handle.error.fatal?]
+    error = assert_raises(Penstock::DeliveryError) { handle.wait(max_wait_timeout_ms: 10_000) }
+    assert_equal [:purge_queue, false], [error.code, error.fatal?]
   end
 
   # Brokers have two more names for it, which need not be in `non_reloadable_errors`.

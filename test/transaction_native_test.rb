@@ -5,6 +5,8 @@ require_relative "test_helper"
 # Internal::Client's transactions, fatal errors and purge. The mock brokers make the calls but isolate no reader:
 # test/integration/transaction_native_test.rb looks at what readers see.
 class TransactionNativeTest < PenstockTest
+  include FreshCluster
+
   def setup
     super
     @log = StringIO.new

@@ -5,6 +5,10 @@ module Penstock
   # can connect to it. It knows produce, fetch, groups and transactions, keeps about 5 MB a partition in memory, and
   # makes a topic that is produced to, with 4 partitions. It has no admin API, no read_committed isolation, no security.
   #
+  # librdkafka's mock brokers draw producer ids at random from 900,000. If a transactional producer draws the id of another
+  # producer, its transaction fails (`:invalid_producer_id_mapping`) after `config.max_wait_timeout`. With 100 producers that
+  # happens to about one cluster in 200: give tests with many transactions a cluster each.
+  #
   #     cluster = Penstock::EmbeddedCluster.new(brokers: 3)
   #     cluster.create_topic("events", partitions: 6)
   #     cluster.inject_errors(:produce, :not_leader_for_partition)

@@ -287,7 +287,7 @@ class ConnectionPoolTest < PenstockTest
   def test_without_setup_the_error_says_what_to_call
     pool = Penstock::ConnectionPool
     [-> { pool.with { nil } }, -> { pool.transaction { nil } }, -> { pool.stats }, -> { pool.reload }].each do |call|
-      assert_includes assert_raises(Penstock::PoolNotConfiguredError, &call).message, "call Penstock::ConnectionPool.setup first"
+      assert_includes assert_raises(Penstock::PoolNotConfiguredError, &call).message, "Call ConnectionPool.setup first"
     end
   end
 

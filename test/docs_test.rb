@@ -125,6 +125,11 @@ class DocsTest < PenstockTest
     assert_equal ["events took a while", "message.produced_sync.penstock true"], output.lines(chomp: true)
   end
 
+  def test_the_ruby_snippet_about_errors_runs_as_it_stands
+    output = ruby!("#{snippets_of("errors.md")}\n[producer, cluster].each(&:close)")
+    assert_equal ["wrong partition 99 of events"], output.lines(chomp: true)
+  end
+
   def test_the_ruby_snippets_about_ractors_run_as_they_stand
     output = ruby!("#{snippets_of("ractors.md")}\n[producer, cluster].each(&:close)")
     assert_equal ["404 stored", "Penstock::NotShareableError", "true"], output.lines(chomp: true)

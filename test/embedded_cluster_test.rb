@@ -63,7 +63,7 @@ class EmbeddedClusterTest < PenstockTest
     [0, 4, nil].each { |n| refused(/replication_factor must be.*1 to 3/) { cluster.create_topic("a", replication_factor: n) } }
     ["", "a b", "a" * 250, nil, ".."].each do |name|
       error = assert_raises(Penstock::MessageInvalidError) { cluster.create_topic(name) }
-      assert_includes error.message, "no legal topic name"
+      assert_includes error.message, "not a valid topic name"
     end
   end
 
@@ -234,7 +234,7 @@ class EmbeddedClusterTest < PenstockTest
     [-> { own.bootstrap_servers }, -> { own.create_topic("a") }, -> { own.inject_errors(:produce, :transport) },
      -> { own.clear_errors(:produce) }, -> { own.set_round_trip_time(1) }, -> { own.broker_down(1) }, -> { own.broker_up(1) },
      -> { own.move_leader("a", 0, 1) }].each do |call|
-      assert_includes assert_raises(Penstock::ProducerClosedError, &call).message, "the embedded cluster is closed"
+      assert_includes assert_raises(Penstock::ProducerClosedError, &call).message, "The embedded cluster is closed."
     end
   end
 

@@ -610,7 +610,7 @@ class ProducerRecoveryTest < TransactionTestCase
       elapsed = seconds_of { error = assert_raises(Penstock::TransactionError, &call) }
       assert_includes 1.4..10, elapsed
       assert_equal [:timed_out, true], [error.code, error.retriable?]
-      assert_match(/the cluster could not be reached.*brokers 127\.0\.0\.1:1.*refused/, error.message)
+      assert_match(/The cluster could not be reached.*brokers 127\.0\.0\.1:1.*refused/, error.message)
       eventually { Internal::Client.open_count.zero? }
     end
   end

@@ -27,7 +27,7 @@ class ProducerRefusalsTest < ProducerTestCase
       messages = Array.new(size) { |i| { topic:, payload: i.to_s, label: i } }
       error = assert_raises(Penstock::ProduceManyError) { producer.produce_many_async(messages) }
       assert_equal [:queue_full, (0...10).to_a], [error.code, error.dispatched.map(&:label)]
-      assert_includes error.message, "accepted 10 of #{size} messages"
+      assert_includes error.message, "Accepted 10 of #{size} messages"
       assert_equal 10, producer.queue_size
       producer.flush
       assert_equal (0...10).map { |i| [topic, 0, i] }, places(error.dispatched)

@@ -145,7 +145,8 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # @return [Symbol] the method of a listener that is an object
     # @raise [EventUnknownError] there is no such event
     def self.method_for(event)
-      METHODS[event] or raise EventUnknownError, "there is no event #{event.inspect}#{Suggestion.hint(event, EVENTS)}"
+      METHODS[event] or
+        raise ErrorFactory.build(EventUnknownError, "there is no event #{event.inspect}#{Suggestion.hint(event, EVENTS)}")
     end
 
     # @param event [String, Symbol]
@@ -175,7 +176,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       name = event.to_s
       return name if NOBODY.key?(name)
 
-      raise EventUnknownError, "there is no event #{event.inspect}#{Suggestion.hint(name, EVENTS)}"
+      raise ErrorFactory.build(EventUnknownError, "there is no event #{event.inspect}#{Suggestion.hint(name, EVENTS)}")
     end
 
     def subscribe_object(listener, block)

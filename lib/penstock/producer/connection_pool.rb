@@ -104,7 +104,8 @@ module Penstock
       end
 
       def needed
-        default_pool or raise PoolNotConfiguredError, "there is no connection pool: call Penstock::ConnectionPool.setup first"
+        default_pool or
+          raise ErrorFactory.build(PoolNotConfiguredError, "there is no connection pool", "Call ConnectionPool.setup first.")
       end
     end
 
@@ -281,7 +282,7 @@ module Penstock
     end
 
     def refuse_shut_down
-      raise ProducerClosedError, "the connection pool was shut down" if @shut_down
+      raise ErrorFactory.build(ProducerClosedError, "the connection pool was shut down") if @shut_down
     end
 
     def build

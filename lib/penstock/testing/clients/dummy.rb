@@ -107,7 +107,7 @@ module Penstock
       # @return [Array(Array<Handle>, Error, Boolean)] see client_class.c
       def produce_many(messages, timeout_ms, tally = nil)
         connect
-        raise MessageInvalidError, "produce_many takes an Array of messages, not #{messages.class}." unless messages.is_a?(Array)
+        raise Failure.not_an_array(messages) unless messages.is_a?(Array)
 
         messages = messages.dup
         topics = messages.each_with_index.map { |message, index| check(message, index) }
@@ -234,7 +234,7 @@ module Penstock
       def message_max_bytes(settings)
         given = settings.fetch("message.max.bytes", MESSAGE_MAX_BYTES)
         Integer(given, exception: false) or
-          raise ConfigurationInvalidError, "config.kafka: message.max.bytes is an Integer, not #{given.inspect}"
+          raise ErrorFactory.build(ConfigurationInvalidError, "config.kafka: message.max.bytes is no Integer: #{given.inspect}")
       end
 
       def refuse_closed

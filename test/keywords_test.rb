@@ -59,8 +59,8 @@ class KeywordsTest < ConsumerTestCase
     "close!(timeout: 30)" => %i[of_producer close! timeout_ms],
     "with(max_wait_timeout: 5_000, topic_config: { acks: 1 })" => %i[of_producer with topic_configs],
     "close(timeout: 10)" => %i[of_consumer close time_out],
-    "new(size: 5, timeout: 5_000) { |config| ... }" => %i[pools new sizes],
-    "setup(size: 5, timeout: 5_000) { |config| ... }" => %i[pools setup timeouts],
+    "new(size: 5, timeout: 5) { |config| ... }" => %i[pools new sizes],
+    "setup(size: 5, timeout: 5) { |config| ... }" => %i[pools setup timeouts],
     "shutdown(timeout: 30)" => %i[pools shutdown timeouts],
     "new(brokers: 1)" => %i[clusters new broker],
     "new(topic: \"orders\", payload: \"...\")" => %i[messages new paylod]

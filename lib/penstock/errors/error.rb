@@ -27,14 +27,19 @@ module Penstock
     # @return [Integer, nil] where in the partition a consumer met it
     attr_reader :offset
 
+    KEYWORDS = %i[code number name producer_id topic partition fatal retriable abortable consumer_id offset].freeze
+    private_constant :KEYWORDS
+
     # Penstock builds its errors itself. A program makes one in its own tests: a client of {Clients} can fail with it.
     #
     # @example
     #   Penstock::QueueFullError.new("The queue is full.", code: :queue_full, topic: "events", retriable: true)
     # @param message [String, nil] nil: the name of the class
     # @param code [Symbol, nil] see {#code}; each other keyword has a reader or a predicate of its name too
+    # @raise [ArgumentError] there is no such keyword
     def initialize(message = nil, code: nil, number: 0, name: nil, producer_id: nil, topic: nil, partition: nil,
-                   fatal: false, retriable: false, abortable: false, consumer_id: nil, offset: nil)
+                   fatal: false, retriable: false, abortable: false, consumer_id: nil, offset: nil, **wrong)
+      Keywords.check("new(message, code: :queue_full)", KEYWORDS, [], wrong)
       super(message.nil? ? nil : Text.printable(message))
       @code = code
       @number = number

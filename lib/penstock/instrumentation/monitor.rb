@@ -55,7 +55,9 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     private_constant :METHODS, :NOBODY, :NATIVE, :WATCHED
 
     # @param above [Monitor, nil] who hears the same events; default {Penstock.monitor}
-    def initialize(above: Penstock.monitor)
+    # @overload initialize(above: Penstock.monitor)
+    def initialize(*more, above: Penstock.monitor, **wrong)
+      Keywords.check("new(above: Penstock.monitor)", %i[above], more, wrong)
       @lock = Mutex.new
       @listeners = NOBODY # by event; replaced as a whole, so that reading needs no lock
       @silent = true

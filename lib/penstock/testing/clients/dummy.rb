@@ -60,10 +60,11 @@ module Penstock
       # @param times [Integer] so many messages
       # @return [self]
       # @raise [ArgumentError] it is no such thing
-      def fail_next(error, times: 1)
+      # @overload fail_next(error, times: 1)
+      def fail_next(error, *more, times: 1, **wrong)
+        Keywords.check("fail_next(:msg_timed_out, times: 1)", %i[times], more, wrong)
         Failure.checked(error)
-        raise ArgumentError, "times is an Integer of at least 0, not #{times.inspect}" unless times.is_a?(Integer) && times >= 0
-
+        times.is_a?(Integer) && times >= 0 or raise ArgumentError, "times is an Integer of at least 0, not #{times.inspect}"
         @lock.synchronize { times.times { @failures << error } }
         self
       end
@@ -237,9 +238,7 @@ module Penstock
           raise ErrorFactory.build(ConfigurationInvalidError, "config.kafka: message.max.bytes is no Integer: #{given.inspect}")
       end
 
-      def refuse_closed
-        raise @failure.build(ProducerClosedError, nil, "the producer is closed") if @closed
-      end
+      def refuse_closed = @closed && raise(@failure.build(ProducerClosedError, nil, "the producer is closed"))
 
       def check(message, index) = Native::Client.check(message, index, *@limits)
 

@@ -137,7 +137,7 @@ class DocsTest < PenstockTest
 
   def test_the_ruby_snippets_about_message_pack_run_as_they_stand
     output = ruby!("#{snippets_of("message-pack.md")}\n[consumer, producer, cluster].each(&:close)")
-    expected = ['["a", "b"]', "7", '[["id", 7]]', "[#<struct Point x=1, y=2>]", "1", "nested more than 128 deep (max_depth)",
+    expected = ['["a", "b"]', "7", '[["id", 7]]', "[#<struct Point x=1, y=2>]", "1", "Nested more than 128 deep (max_depth).",
                 "this Factory is frozen, as DefaultFactory always is: register types with one of your own " \
                 "(Penstock::MessagePack::Factory.new)", "unknown option :symbolise_keys", "7", "EOFError"]
     assert_equal expected, output.lines(chomp: true)

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 module Penstock
-  # The base of every error that Penstock raises. Six groups are below it, and each other class is in one of them:
-  # {UsageError}, {ConfigurationError}, {ProduceError}, {TransactionError}, {ConsumeError} and {ClusterError}. docs/errors.md
-  # has the table.
+  # The base of every error that Penstock raises. Seven groups are below it, and each other class is in one of them:
+  # {UsageError}, {ConfigurationError}, {ProduceError}, {TransactionError}, {ConsumeError}, {ClusterError}, and
+  # {MessagePack::UnpackError}. docs/errors.md has the table.
   #
   # Pattern matching works: `rescue Penstock::Error => e; case e; in {code: :queue_full}`.
   class Error < StandardError

@@ -12,7 +12,7 @@ module Penstock
     OPENINGS = {
       VariantInvalidError => "Invalid variant", ConfigurationError => "Invalid configuration",
       MessageInvalidError => "Invalid message", TransactionalOffsetInvalidError => "Invalid offset",
-      UsageError => "Wrong use", Error => "Reported by librdkafka"
+      UsageError => "Wrong use", MessagePack::UnpackError => "Invalid data", Error => "Reported by librdkafka"
     }.freeze
 
     # What follows from an error of these classes whatever its code is: the first that fits.

@@ -237,7 +237,7 @@ class ProducerAroundTest < ProducerTestCase
     producer.around { :nothing }
     told = errors(producer)
     error = assert_raises(Penstock::HookError) { producer.produce_sync(MESSAGE) }
-    assert_match(/Proc at \S+producer_around_test\.rb:\d+ did not call the sending: nothing was sent/, error.message)
+    assert_match(/Proc at \S+producer_around_test\.rb:\d+ did not call the sending\. Nothing was sent\./, error.message)
     assert_empty producer.client.messages
     assert_equal [error], (told.map { |event| event[:error] })
   end

@@ -130,7 +130,7 @@ class ProducerBackpressureTest < ProducerTestCase
   def test_without_room_in_time_the_queue_full_error_says_that_the_message_was_not_taken
     producer = full_producer(topic = topic(partitions: 1)) { |config| config.wait_timeout_on_queue_full = 50 }
     error = assert_raises(Penstock::QueueFullError) { producer.produce_async(topic:, payload: "too many") }
-    assert_includes error.message, "The message was not taken."
+    assert_includes error.message, "The message was not accepted."
   end
 
   def test_a_payload_that_the_empty_queue_has_no_room_for_is_refused_at_once

@@ -98,6 +98,7 @@ module GCMutations
   in_file("error.c") do
     take_out "the classes, registered", "        rb_gc_register_mark_object(*classes[i].error_class);\n",
              **MOVED, only: "test_errors_are_made_after_everything_has_moved"
+    registered "error_factory", "test_errors_are_made_after_everything_has_moved"
   end
 
   in_file("bearer.c") { registered "bearer_class", "test_tokens_are_taken_after_everything_has_moved" }

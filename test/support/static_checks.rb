@@ -88,7 +88,7 @@ class StaticChecks
   end
 
   # Nothing else makes Strings of C's text, whose bytes may be no UTF-8 and may steer terminals. What Ruby makes anew of a VALUE
-  # (rb_str_new_frozen) is no concern of this; nor are penstock_raise and the like, as error.rb makes every message printable.
+  # (rb_str_new_frozen) is no concern of this; nor are penstock_raise and the like, as Error makes every message printable.
   def foreign_text
     (@face - [TEXT]).grep_v(%r{\Amessage_pack/}).flat_map do |file|
       functions(text(file)).flat_map do |name, body|

@@ -650,7 +650,7 @@ static VALUE client_set_event_source(VALUE self, VALUE source)
 {
     struct ps_producer *producer = client_get(self);
     if (atomic_load(&producer->client.state) != PS_NEW)
-        penstock_raise(penstock_error, &penstock_no_context, "the client was opened already");
+        penstock_raise(penstock_usage_error, &penstock_no_context, "the client was opened already");
     struct client_object *object = penstock_data(self, &client_type);
     ps_producer_set_events(producer, penstock_event_source_get(source));
     RB_OBJ_WRITE(self, &object->source, source);
@@ -747,7 +747,7 @@ static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VA
     if (state) rb_jump_tag(state);
     if (context.err) {
         penstock_raise_if_refused(&producer->client, name);
-        penstock_raise(penstock_error, &context, "the partitions of the topic could not be learnt");
+        penstock_raise(penstock_cluster_error, &context, "the partitions of the topic could not be learnt");
     }
     return count_or_nil(count);
 }
@@ -787,7 +787,7 @@ static VALUE client_brokers(VALUE self, VALUE timeout_ms)
     if (state) rb_jump_tag(state);
     if (context.err) {
         penstock_raise_if_refused(&producer->client, Qnil);
-        penstock_raise(penstock_error, &context, "the brokers could not be learnt");
+        penstock_raise(penstock_cluster_error, &context, "the brokers could not be learnt");
     }
     return answer;
 }

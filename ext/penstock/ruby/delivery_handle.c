@@ -76,7 +76,7 @@ static void check_not_inherited(const struct ps_delivery *delivery)
     context.client = &producer->client;
     context.topic = (VALUE)delivery->topic;
     penstock_raise(penstock_forked_error, &context,
-                   "the message was produced before this process was forked; only the parent learns its verdict");
+                   "the message was produced before this process was forked; only the parent learns its delivery result");
 }
 
 /* ---- methods; documented in lib/penstock/producer/delivery_handle.rb ---- */
@@ -164,7 +164,7 @@ static void raise_timeout(const struct ps_delivery *delivery, VALUE waited, cons
     context.err = RD_KAFKA_RESP_ERR__TIMED_OUT;
     context.client = &delivery->batch->producer->client;
     context.topic = (VALUE)delivery->topic;
-    penstock_raise(penstock_timeout_error, &context, "no verdict within %" PRIsVALUE " %s", waited, unit);
+    penstock_raise(penstock_timeout_error, &context, "no delivery result within %" PRIsVALUE " %s", waited, unit);
 }
 
 enum { DEFAULT_WAIT_S = 180 };

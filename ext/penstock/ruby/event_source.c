@@ -140,7 +140,7 @@ static VALUE error_of(const struct ps_notice *notice)
     context.err = notice->err;
     context.client = notice->client;
     context.fatal = notice->fatal;
-    return penstock_error_new(notice->fatal ? penstock_fatal_error : penstock_error, &context,
+    return penstock_error_new(notice->fatal ? penstock_fatal_error : penstock_cluster_error, &context,
                               penstock_text(notice->text));
 }
 

@@ -189,7 +189,7 @@ void *penstock_handover_nogvl(void *arg)
                                   memory_order_relaxed);
         ps_client_exit(&producer->client);
         if (handover->sent == handover->prepared && handover->prepared < handover->batch->size)
-            refuse(&handover->refusal, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "librdkafka refused the topic, or out of memory");
+            refuse(&handover->refusal, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "the topic was refused by librdkafka, or there is no memory left");
     } else {
         refuse(&handover->refusal, RD_KAFKA_RESP_ERR__DESTROY, "the producer is closed");
     }

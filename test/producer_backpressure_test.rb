@@ -174,6 +174,16 @@ class ProducerBackpressureTest < ProducerTestCase
     assert_equal 10, producer.queue_size
   end
 
+  def test_messages_of_a_large_batch_that_are_settled_before_their_handles_are_made_keep_their_results
+    producer = full_producer(topic = topic(partitions: 1)) { |config| config.on_queue_full = :drop }
+    handles = producer.produce_many_async(Array.new(1_000) { |i| { topic:, payload: "x", label: i, partition_key: i.to_s } })
+    handles.select! { |handle| (handle.label % 300).zero? }
+    3.times { GC.start }
+    producer.produce_many_async([{ topic:, payload: "y" }] * 1_000) # uses the memory of those that were freed
+    assert_equal [0, 300, 600, 900].map { |label| [label, :queue_full, topic] },
+                 (handles.map { |one| [one.label, one.error.code, one.topic] })
+  end
+
   def test_dropped_messages_are_told_in_order_with_their_labels_and_counted_as_failed
     producer = full_producer(topic = topic(partitions: 1)) { |config| config.on_queue_full = :drop }
     other = "penstock-other"

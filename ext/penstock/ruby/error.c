@@ -113,7 +113,7 @@ VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topi
     if (!delivery->err) return Qnil;
     struct penstock_error_context context = {
         .err = delivery->err,
-        .client = &delivery->batch->producer->client,
+        .client = &ps_delivery_producer(delivery)->client,
         .topic = topic,
         .partition = delivery->partition,
         .fatal = delivery->fatal,

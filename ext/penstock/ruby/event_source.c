@@ -95,7 +95,7 @@ static VALUE source_initialize_queue(VALUE self, VALUE limit, VALUE drop_newest)
 
 void penstock_keep_label(struct ps_delivery *delivery, VALUE label)
 {
-    struct ps_events *events = NIL_P(label) ? NULL : delivery->batch->producer->events;
+    struct ps_events *events = NIL_P(label) ? NULL : ps_delivery_producer(delivery)->events;
     if (!ps_events_wanted(events, PS_EVENT_DELIVERED | PS_EVENT_FAILED)) return;
     delivery->event.label = ps_events_keep_label(events, label);
     if (!delivery->event.label) rb_memerror();

@@ -224,7 +224,7 @@ struct penstock_handover {
     struct ps_producer *producer;
     struct ps_batch *batch;
     struct penstock_message *messages;
-    char *copies;                    /* of Strings, when the GVL is released; a block */
+    char *copies;                    /* of Strings, when the GVL is released; owned */
     uint32_t prepared, sent;         /* so many of the batch */
     struct penstock_refusal refusal; /* of messages[sent], if that is not the last */
 };

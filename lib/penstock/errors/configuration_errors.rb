@@ -10,7 +10,4 @@ module Penstock
   # A setting of {Producer#with} is unknown, has a wrong value, or contradicts the producer's; or there are too
   # many. Nothing was made.
   class VariantInvalidError < ConfigurationError; end
-
-  # The librdkafka in use lacks what was asked for.
-  class UnsupportedError < ConfigurationError; end
 end

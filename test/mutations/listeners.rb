@@ -5,6 +5,7 @@ module ListenerMutations
   DISPATCHER = "lib/penstock/instrumentation/event_dispatcher.rb"
   SOURCE = "lib/penstock/native/event_source.rb"
   EVENTS = "ext/penstock/core/client/events.c"
+  DISPATCH = "ext/penstock/core/client/dispatch.c"
 
   def self.define(name, only, **options) = Mutation.define("listeners: #{name}", test: "test/listeners_test.rb", only:, **options)
 
@@ -22,7 +23,7 @@ module ListenerMutations
   define "an error is told", "test_a_listener_that_raises_is_told_once_and_the_others_and_the_next_events_are_told",
          file: SOURCE, from: "listener.failed(e, event, listeners_of(\"error.occurred\"))"
   define "a thread that is ended is replaced", "test_a_listener_that_ends_its_thread_loses_no_event_and_no_other_listener",
-         file: DISPATCHER, from: "          Native::EventSource.done(worker.address, true) if worker.address\n"
+         file: DISPATCHER, from: "          worker.end_turn(true)\n"
   define "the next thread goes on behind the listener that ended it",
          "test_a_listener_that_ends_its_thread_loses_no_event_and_no_other_listener",
          file: SOURCE, from: "          @index += 1\n          notify(listener, event)\n",
@@ -36,5 +37,5 @@ module ListenerMutations
          file: EVENTS, from: "if (size >= events->limit && event->kind != PS_EVENT_CLOSED)", to: "if (size >= UINT32_MAX)"
   define "one thread at a time tells a producer's events",
          "test_a_producers_events_are_told_one_at_a_time_whoever_has_the_time",
-         file: EVENTS, from: "if (!events->ready && !events->served) {", to: "if (!events->ready) {", runs: 3
+         file: DISPATCH, from: "if (!events->ready && !events->served) {", to: "if (!events->ready) {", runs: 3
 end

@@ -26,7 +26,7 @@ class StaticChecks
   }.freeze
   SUFFIXES = /_(cb|nogvl|unblock)\z/
   # Who calls the functions they are given without the GVL, or hands them on to who does.
-  TAKERS = /\b(?:rb_nogvl|rb_thread_call_without_gvl2?|penstock_nogvl_now|pthread_\w+|ps_\w+|rd_kafka_\w+)\(/
+  TAKERS = /\b(?:rb_nogvl|rb_thread_call_without_gvl2?|penstock_nogvl_now|penstock_sleep|pthread_\w+|ps_\w+|rd_kafka_\w+)\(/
   HARMLESS = %w[rb_nogvl rb_errno_ptr].freeze # the second: where errno is, as newer Rubies write it
   RUBYS_INCLUDE = /^\s*#\s*include.*(?:ruby|penstock\.h)/
   # What knows no Ruby.

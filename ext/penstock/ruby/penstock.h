@@ -99,10 +99,8 @@ bool penstock_wait_batch(struct ps_batch *batch, int64_t deadline_us);
 bool penstock_wait_delivery(const struct ps_delivery *delivery, int64_t deadline_us);
 /* The same for a job; abandons it, which drops the caller's reference, also when it raises. */
 bool penstock_wait_job(struct ps_job *job, int64_t deadline_us);
-/* Tries until there is no need to try again (true) or the deadline passed, whenever there is new room in the client's
- * queue. `attempt` runs with the GVL and must not raise. */
-void penstock_mailbox_wait(void);
-void penstock_events_wait(struct ps_events_wait *wait); /* whoever is interrupted gives back what was found */
+/* Runs a body that sleeps, once; `interrupt`, which is async-signal-safe, makes it return early. For threads that run no fibers. */
+void penstock_sleep(void *(*body)(void *), void *arg, void (*interrupt)(void *), void *sleeper);
 /* Sleeps until the bell has been rung since it was `heard`, or until the deadline. May run a trap that closes what the bell
  * belongs to. */
 void penstock_wait_bell(struct ps_bell *bell, uint32_t heard, int64_t deadline_us);
@@ -318,14 +316,15 @@ const struct ps_terms *penstock_client_terms(VALUE producer);
 
 void penstock_shareable_producer_init(void);
 
-/* ---- client_class.c, embedded_cluster.c, dispatcher.c ------------------------------------------------ */
+/* ---- client_class.c, embedded_cluster.c, log_dispatcher.c, event_dispatcher.c ------------------------------------------------ */
 
 struct ps_producer *penstock_client_get(VALUE producer);  /* of this process; borrowed from the object */
 struct ps_producer *penstock_client_open(VALUE producer); /* the same, opened if need be; raises when it is closed */
 int64_t penstock_timeout_ms(VALUE milliseconds); /* Numeric or nil (-1: no limit); raises ArgumentError */
 void penstock_client_init(void);
 void penstock_embedded_cluster_init(void);
-void penstock_dispatcher_init(void);
+void penstock_log_dispatcher_init(void);
+void penstock_event_dispatcher_init(void);
 
 /* ---- bearer.c ---------------------------------------------------------------------------------------- */
 

@@ -4,16 +4,30 @@ require "weakref"
 
 module Penstock
   # The Ruby threads that tell listeners what happens in the native core. There are none while no connected producer has
-  # such a listener; else one works and one stands by. When a listener stays away for some ms, whoever stands by serves the
-  # other producers at once, and another thread takes its place: so a listener delays its own producer's events only.
+  # such a listener; else one works and one stands by. When a listener takes longer than some ms, the thread that stands by serves
+  # the other producers, and another thread takes its place: so a listener delays its own producer's events only.
+  #
+  # Which thread serves which producer is decided natively (ext/penstock/core/client/dispatch.c).
   # @api private
   module EventDispatcher
     MAX_THREADS = 64
 
     # One thread, and what it is doing.
+    #
+    # @!method next(timeout_ms)
+    #   Ends its turn, and waits for the next one.
+    #   @return [Boolean] whether there is one; false also after {#interrupt}
+    # @!method address
+    #   @return [Integer, nil] of the source that it serves; nil: it has no turn
+    # @!method discard
+    #   Nobody wants the events of that source.
+    # @!method end_turn(more)
+    #   @param more [Boolean] whether the source has events that the native queue knows nothing of
+    # @!method interrupt
+    #   Makes {#next} return, now or at its next call.
+    # @!method apart
+    #   Yields. What the block leaves on the stack, {#next} wipes.
     class Worker
-      # @return [Integer, nil] whom it serves
-      attr_accessor :address
       attr_accessor :thread
       # @return [Native::EventSource, nil]
       attr_accessor :source
@@ -27,7 +41,7 @@ module Penstock
       end
 
       # @return [Boolean] whether it serves nobody and is soon ready to
-      def standing_by? = @address.nil? && !@looking
+      def standing_by? = address.nil? && !@looking
 
       # Called for each event and listener, so it does as little as can be.
       def running(listener, event)
@@ -36,9 +50,8 @@ module Penstock
         @event = event
       end
 
-      # It has served. The address goes first: a thread that is killed from then on has nothing to give back.
+      # It has served, and keeps nothing alive.
       def rest
-        @address = nil
         @source = @listener = @event = nil
       end
 
@@ -127,7 +140,7 @@ module Penstock
         @lock.synchronize do
           gone = @sources.delete(source.address)
           look_as_often_as_needed
-          Native::EventSource.call_all if gone && @sources.empty?
+          @workers.each(&:interrupt) if gone && @sources.empty? # they have nothing to wait for
         end
       end
 
@@ -177,7 +190,7 @@ module Penstock
 
       # With the lock held. Not to be interrupted in between: a worker without a thread would stand by for ever.
       def hire_one_to_stand_by
-        Thread.handle_interrupt(Object => :never) { hire if @workers.none?(&:standing_by?) }
+        Thread.handle_interrupt(Object => :never) { hire } if @workers.none?(&:standing_by?)
       end
 
       def hire
@@ -194,15 +207,13 @@ module Penstock
         Thread.current.thread_variable_set(:penstock_events, true)
         Thread.current.report_on_exception = false
         loop do
-          calls = Native::EventSource.calls
-          break if leave?(worker)
-
-          worker.address, standing_by = Native::EventSource.next(calls, @watch_ms) # at once: who is killed gives it back
-          if worker.address
-            @lock.synchronize { hire_one_to_stand_by } if standing_by.zero?
-            Native::EventSource.apart { serve(worker) }
+          if worker.next(@watch_ms)
+            @lock.synchronize { hire_one_to_stand_by }
+            worker.apart { serve(worker) }
+          elsif leave?(worker)
+            break
           end
-          Native::EventSource.apart { look_after_others(worker) }
+          worker.apart { look_after_others(worker) }
         end
       ensure
         dismiss(worker)
@@ -210,19 +221,19 @@ module Penstock
 
       def serve(worker)
         source = worker.source = @sources[worker.address]&.source
-        more = source&.serve(worker) # nil: nobody wants to know
-        Native::EventSource.done(worker.address, more)
+        source ? source.serve(worker) : worker.discard
         worker.rest
       end
 
       # A listener may have ended the thread, and there are others to serve.
       def dismiss(worker)
         Thread.handle_interrupt(Object => :never) do
-          Native::EventSource.done(worker.address, true) if worker.address
+          worker.end_turn(true)
           @lock.synchronize { hire_one_to_stand_by if @workers.delete(worker) && !@sources.empty? }
         end
       end
 
+      # @return [Boolean] whether there is nobody to serve, or others stand by
       def leave?(worker)
         @lock.synchronize do
           spare = @workers.count(&:standing_by?) > 2
@@ -235,12 +246,13 @@ module Penstock
         return if time < @look_at
 
         @look_at = time + (@watch_ms / 1000.0)
+        worker.end_turn(false) # listeners of "listener.slow" may never end
         @lock.synchronize { @sources.each_value(&:look) if anybody_left? }
-        busy = @workers.select { |other| other.address && !other.equal?(worker) }
+        busy = @workers.select { |other| other.source && !other.equal?(worker) }
         return if busy.empty?
 
         worker.looking = true
-        @lock.synchronize { hire_one_to_stand_by } # while listeners are told
+        @lock.synchronize { hire_one_to_stand_by }
         busy.each { |other| other.look(time) }
       ensure
         worker.looking = false

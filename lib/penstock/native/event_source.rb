@@ -64,11 +64,9 @@ module Penstock
 
       # Tells what waits. One thread at a time; when a listener ends that thread, the next goes on behind that listener.
       # @param worker [EventDispatcher::Worker] is told which listener it runs
-      # @return [Boolean] whether there is more
       def serve(worker)
         Thread.handle_interrupt(Object => :never) { @left.concat(take(BATCH)) }
         tell(worker) until @left.empty?
-        false
       end
 
       # Waits until all that has happened has been told, or no listener ends for the length of its budget.

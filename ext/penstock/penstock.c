@@ -44,7 +44,7 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     penstock_consumed_message_init();
     penstock_consumer_init();
     penstock_log_dispatcher_init();
-    penstock_event_dispatcher_init();
+    penstock_event_worker_init();
     penstock_embedded_cluster_init();
     penstock_message_pack_init();
     penstock_exit_init();

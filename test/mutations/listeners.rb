@@ -3,6 +3,7 @@
 # What keeps a listener from hurting anybody but its own producer (docs/events.md).
 module ListenerMutations
   DISPATCHER = "lib/penstock/instrumentation/event_dispatcher.rb"
+  WORKER = "lib/penstock/native/event_worker.rb"
   SOURCE = "lib/penstock/native/event_source.rb"
   EVENTS = "ext/penstock/core/client/events.c"
   DISPATCH = "ext/penstock/core/client/dispatch.c"
@@ -15,9 +16,9 @@ module ListenerMutations
   define "as many threads as there are bad listeners", "test_five_bad_listeners_of_different_kinds_delay_none_of_fifteen_others",
          file: DISPATCHER, from: "MAX_THREADS = 64", to: "MAX_THREADS = 3"
   define "a slow listener is named", "test_a_listener_over_its_budget_is_told_by_name_once_and_while_it_still_runs",
-         file: DISPATCHER, from: "source.tell_slow(listener, event, now - @seen_at)"
+         file: WORKER, from: "source.tell_slow(listener, event, now - @seen_at)"
   define "it is named once", "test_a_listener_over_its_budget_is_told_by_name_once_and_while_it_still_runs",
-         file: DISPATCHER, from: "          @told = calls\n"
+         file: WORKER, from: "          @told = calls\n"
   define "an error reaches nobody else", "test_a_listener_that_raises_is_told_once_and_the_others_and_the_next_events_are_told",
          file: SOURCE, from: "rescue Exception => e #", to: "rescue NoMemoryError => e #"
   define "an error is told", "test_a_listener_that_raises_is_told_once_and_the_others_and_the_next_events_are_told",

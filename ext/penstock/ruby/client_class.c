@@ -356,19 +356,20 @@ VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash)
 {
     struct penstock_message message;
     struct penstock_handover handover = { .messages = &message };
+    VALUE handle;
 
     check_sender(sender);
-    parse(sender, &message, hash, -1, Qnil);
-    while (message.foreign_timestamp) parse(sender, &message, hash = penstock_message_plain(hash, -1), -1, Qnil);
-    if (open_sender(sender)) parse(sender, &message, hash, -1, Qnil);
+    do {
+        parse(sender, &message, hash, -1, Qnil);
+        while (message.foreign_timestamp) parse(sender, &message, hash = penstock_message_plain(hash, -1), -1, Qnil);
+        if (open_sender(sender)) parse(sender, &message, hash, -1, Qnil);
 
-    VALUE handle = penstock_delivery_handle_new();
-    if (!begin_batch(sender, &handover, 1)) return Qnil;
-    penstock_delivery_handle_attach(handle, &handover.batch->deliveries[0], message.topic, message.label);
-    ps_batch_unref(handover.batch); /* the handle has its own */
-    penstock_keep_label(&handover.batch->deliveries[0], message.label);
-
-    penstock_handover_prepare(&handover, false, 0);
+        handle = penstock_delivery_handle_new();
+        if (!begin_batch(sender, &handover, 1)) return Qnil;
+        penstock_delivery_handle_attach(handle, &handover.batch->deliveries[0], message.topic, message.label);
+        ps_batch_unref(handover.batch); /* the handle has its own */
+        penstock_keep_label(&handover.batch->deliveries[0], message.label);
+    } while (penstock_handover_prepare(&handover, false, 0) == PENSTOCK_READ_AGAIN);
     if (!has_to_queue(sender, &handover)) penstock_handover_nogvl(&handover); /* giving up the GVL costs more than this takes */
     if (!handover.sent) hand_over_the_rest(sender, &handover, Qnil);
     RB_GC_GUARD(hash);
@@ -471,25 +472,30 @@ static VALUE produce_many(VALUE arg)
     const struct many *many = (struct many *)arg;
     const struct penstock_sender *sender = many->sender;
     long size = RARRAY_LEN(many->hashes);
-    VALUE error = Qnil, verdict = Qnil;
-
-    struct penstock_message *messages = parsed_new(many->holder, size);
-    parse_all(sender, many->hashes, messages);
-    if (open_sender(sender)) parse_all(sender, many->hashes, messages);
     bool release = size >= RELEASE_FROM;
-    size_t copies_size = 0;
-    VALUE kept = rb_ary_new(), handles = rb_ary_new_capa(size), first = penstock_delivery_handle_new();
-    if (release)
-        for (long i = 0; i < size; i++) copies_size += penstock_message_freeze(&messages[i], kept);
-
+    VALUE error = Qnil, verdict = Qnil, handles = rb_ary_new_capa(size), kept, first;
+    struct penstock_message *messages = parsed_new(many->holder, size);
     struct penstock_handover handover = { .messages = messages };
-    if (!begin_batch(sender, &handover, (uint32_t)size)) return Qnil;
-    struct ps_batch *batch = handover.batch;
-    penstock_delivery_handle_attach(first, &batch->deliveries[0], messages[0].topic, messages[0].label);
-    ps_batch_unref(batch); /* the handles own it */
-    for (uint32_t i = 0; i < size; i++) penstock_keep_label(&batch->deliveries[i], messages[i].label);
+    struct ps_batch *batch;
+    enum penstock_prepared prepared;
 
-    if (!penstock_handover_prepare(&handover, release, copies_size)) {
+    do {
+        parse_all(sender, many->hashes, messages);
+        if (open_sender(sender)) parse_all(sender, many->hashes, messages);
+        size_t copies_size = 0;
+        kept = rb_ary_new();
+        first = penstock_delivery_handle_new();
+        if (release)
+            for (long i = 0; i < size; i++) copies_size += penstock_message_freeze(&messages[i], kept);
+
+        if (!begin_batch(sender, &handover, (uint32_t)size)) return Qnil;
+        batch = handover.batch;
+        penstock_delivery_handle_attach(first, &batch->deliveries[0], messages[0].topic, messages[0].label);
+        ps_batch_unref(batch); /* the handles own it */
+        for (uint32_t i = 0; i < size; i++) penstock_keep_label(&batch->deliveries[i], messages[i].label);
+        prepared = penstock_handover_prepare(&handover, release, copies_size);
+    } while (prepared == PENSTOCK_READ_AGAIN);
+    if (prepared == PENSTOCK_NO_MEMORY) {
         ps_batch_never_sent(batch, 0, RD_KAFKA_RESP_ERR__CONFLICT);
         rb_memerror();
     }

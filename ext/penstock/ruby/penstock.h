@@ -222,6 +222,7 @@ struct penstock_handover {
     struct penstock_message *messages;
     char *copies;                    /* of Strings, when the GVL is released; a block */
     uint32_t prepared, sent;         /* so many of the batch */
+    bool topic_refused;              /* by librdkafka, in an earlier attempt too: not tried again */
     struct penstock_refusal refusal; /* of messages[sent], if that is not the last */
 };
 
@@ -230,7 +231,13 @@ struct penstock_handover {
  * The second goes on where it stopped when it is called again. The third is for when not all were taken: the others
  * get `err` for a verdict.
  */
-bool penstock_handover_prepare(struct penstock_handover *handover, bool release, size_t copies_size); /* false: no memory */
+enum penstock_prepared {
+    PENSTOCK_PREPARED,
+    PENSTOCK_READ_AGAIN, /* new topics were made without the GVL: the batch is given up, and what was read of Ruby's objects is stale */
+    PENSTOCK_NO_MEMORY
+};
+
+enum penstock_prepared penstock_handover_prepare(struct penstock_handover *handover, bool release, size_t copies_size);
 void *penstock_handover_nogvl(void *handover);
 bool penstock_handover_keep_bytes(struct penstock_handover *handover); /* for while the GVL is released; false: no memory */
 void penstock_handover_give_up(struct penstock_handover *handover, rd_kafka_resp_err_t err);
@@ -316,7 +323,7 @@ const struct ps_terms *penstock_client_terms(VALUE producer);
 
 void penstock_shareable_producer_init(void);
 
-/* ---- client_class.c, embedded_cluster.c, log_dispatcher.c, event_dispatcher.c ------------------------------------------------ */
+/* ---- client_class.c, embedded_cluster.c, log_dispatcher.c, event_worker.c ------------------------ */
 
 struct ps_producer *penstock_client_get(VALUE producer);  /* of this process; borrowed from the object */
 struct ps_producer *penstock_client_open(VALUE producer); /* the same, opened if need be; raises when it is closed */
@@ -324,7 +331,7 @@ int64_t penstock_timeout_ms(VALUE milliseconds); /* Numeric or nil (-1: no limit
 void penstock_client_init(void);
 void penstock_embedded_cluster_init(void);
 void penstock_log_dispatcher_init(void);
-void penstock_event_dispatcher_init(void);
+void penstock_event_worker_init(void);
 
 /* ---- bearer.c ---------------------------------------------------------------------------------------- */
 

@@ -63,7 +63,7 @@ module Penstock
       def statistics_wanted? = listening?("statistics.emitted")
 
       # Tells what waits. One thread at a time; when a listener ends that thread, the next goes on behind that listener.
-      # @param worker [EventDispatcher::Worker] is told which listener it runs
+      # @param worker [EventWorker] is told which listener it runs
       def serve(worker)
         Thread.handle_interrupt(Object => :never) { @left.concat(take(BATCH)) }
         tell(worker) until @left.empty?

@@ -11,8 +11,8 @@
  * it only does atomics and one write(2) or futex(2), or rings a bell.
  *
  * Lock order, outermost first: client.lock, then registry.lock or poller.lock; space.lock, then place.lock. None of them is held over a call of librdkafka that
- * does more than copy a configuration, as Ruby threads take them with the GVL held. topics.lock and consumer.assigning may be
- * held while calling librdkafka. job.lock, bell.lock, log.lock, redaction.lock, refusal.lock,
+ * does more than copy a configuration, as Ruby threads take them with the GVL held. topics.making, which comes before
+ * topics.lock, a leaf, and consumer.assigning are held while calling librdkafka. job.lock, bell.lock, log.lock, redaction.lock, refusal.lock,
  * mailbox.lock, events.lock, dispatch.lock and slot.lock are leaves.
  */
 #ifndef PENSTOCK_BASE_H

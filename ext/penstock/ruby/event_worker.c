@@ -1,6 +1,6 @@
 /*
- * The native part of Penstock::EventDispatcher::Worker: a thread's place at the dispatch queue (core/client/dispatch.c). The rest
- * is lib/penstock/instrumentation/event_dispatcher.rb. In a forked child the turn of an inherited worker is nobody's.
+ * Penstock::Native::EventWorker: the place of a thread that runs listeners at the dispatch queue (core/client/dispatch.c). The rest is
+ * lib/penstock/native/event_worker.rb. Threads of the main Ractor; in a forked child the turn of an inherited one is over.
  */
 #include "ruby/penstock.h"
 #include <string.h>
@@ -18,7 +18,7 @@ static size_t worker_size(const void *data)
 }
 
 static const rb_data_type_t worker_type = {
-    .wrap_struct_name = "Penstock::EventDispatcher::Worker",
+    .wrap_struct_name = "Penstock::EventWorker",
     .function = { .dfree = worker_free, .dsize = worker_size },
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
@@ -101,10 +101,9 @@ static VALUE worker_interrupt(VALUE self)
     return Qnil;
 }
 
-void penstock_event_dispatcher_init(void)
+void penstock_event_worker_init(void)
 {
-    VALUE dispatcher = rb_const_get(penstock_module, rb_intern("EventDispatcher"));
-    VALUE worker_class = rb_const_get(dispatcher, rb_intern("Worker"));
+    VALUE worker_class = rb_const_get(penstock_native, rb_intern("EventWorker"));
     rb_define_alloc_func(worker_class, worker_allocate);
     rb_define_method(worker_class, "next", worker_next, 1);
     rb_define_method(worker_class, "apart", worker_apart, 0);

@@ -89,12 +89,12 @@ Mutation.define("signals: native threads take none",
                 to: "    pthread_sigmask(SIG_SETMASK, NULL, &before);\n", test: "test/exit_test.rb",
                 only: "test_native_threads_have_every_signal_blocked")
 Mutation.define("overload: a full queue waits for room",
-                file: "ext/penstock/ruby/client_class.c",
+                file: "ext/penstock/ruby/produce_methods.c",
                 from: "    if (rest->queue_full_ms == 0 || !penstock_handover_keep_bytes(rest->handover)) return false;\n",
                 to: "    if (rest) return false;\n", test: "test/overload_test.rb",
                 only: "test_a_full_queue_loses_nothing_and_tells_nothing_twice_with_any_policy")
 Mutation.define("overload: what is dropped has one verdict, and is told",
-                file: "ext/penstock/ruby/client_class.c",
+                file: "ext/penstock/ruby/produce_methods.c",
                 from: "    if (result) name_dropped(handover);\n", to: "    (void)name_dropped;\n",
                 test: "test/overload_test.rb", only: "test_a_full_queue_loses_nothing_and_tells_nothing_twice_with_any_policy")
 Mutation.define("overload: a consumer's statistics are off",

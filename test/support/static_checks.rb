@@ -12,7 +12,7 @@ require_relative "limited"
 class StaticChecks
   # What gcc's analyzer says that is not so: [file, function, option] and why.
   ACCEPTED = {
-    ["ruby/client_class.c", "client_produce_many", "-Wanalyzer-use-of-uninitialized-value"] => "rb_scan_args fills them in",
+    ["ruby/produce_methods.c", "client_produce_many", "-Wanalyzer-use-of-uninitialized-value"] => "rb_scan_args fills them in",
     ["special_consts.h", "RB_NIL_P", "-Wanalyzer-use-of-uninitialized-value"] => "the same, inlined",
     ["ruby/handover.c", "prepare", "-Wanalyzer-malloc-leak"] => "partition_key is in the batch, which frees it",
     ["core/base/blocks.c", "ps_block_take", "-Wanalyzer-malloc-leak"] => "ps_block_give finds the block by its data",
@@ -47,7 +47,7 @@ class StaticChecks
     ["ruby/config.c", "given"] => "names of settings in our source",
     ["ruby/config.c", "is"] => "values of settings in our source",
     ["ruby/consumed_message.c", "bytes"] => "keys, payloads and values of headers",
-    ["ruby/consumer_class.c", "consumer_group_metadata"] => "librdkafka's own form of it, in bytes",
+    ["ruby/consumer_calls.c", "consumer_group_metadata"] => "librdkafka's own form of it, in bytes",
     ["ruby/message.c", "parse_topic"] => "a topic name that was checked", ["ruby/shareable_producer.c", "slot_handle"] => "an id"
   }.freeze
   CHECKS = { "exported symbols" => :exported_symbols, "Strings of foreign text" => :foreign_text,

@@ -104,7 +104,7 @@ module Penstock
         handles.first
       end
 
-      # @return [Array(Array<Handle>, Error, Boolean)] see client_class.c
+      # @return [Array(Array<Handle>, Error, Boolean)] see produce_methods.c
       def produce_many(messages, timeout_ms, tally = nil)
         connect
         raise MessageInvalidError, "produce_many takes an Array of messages, not #{messages.class}." unless messages.is_a?(Array)

@@ -3,8 +3,8 @@
 require_relative "test_helper"
 require_relative "support/slow_calls"
 
-# librdkafka makes a handle for each topic at its first use in a client. It needs a lock for that, which it may not get for long. Other
-# Ruby threads go on meanwhile, whatever they ask of that client.
+# librdkafka makes a handle for each topic at its first use in a client. It needs a lock for that, which it may not get for long.
+# Other Ruby threads go on meanwhile, whatever they ask of that client.
 class TopicTest < PenstockTest
   include SlowCalls
 

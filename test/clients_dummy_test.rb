@@ -177,7 +177,7 @@ class ClientsDummyTest < ClientTestCase
     client = self.client.fail_next(:queue_full)
     error = assert_raises(Penstock::QueueFullError) { client.produce({ topic: "t", payload: "" }) }
     assert_equal [:queue_full, -184, "_QUEUE_FULL", true], [error.code, error.number, error.name, error.retriable?]
-    assert_includes error.message, "The message was not taken."
+    assert_includes error.message, "The message was not accepted."
     assert_equal 0, client.produce({ topic: "t", payload: "" }).report.offset
   end
 
@@ -283,7 +283,7 @@ class ClientsDummyTest < ClientTestCase
     client.close(1_000)
     [-> { client.produce({ topic: "t", payload: "" }) }, -> { client.produce_many([], false) }, -> { client.connect },
      -> { client.flush(5) }, -> { client.partition_count("t", 1, 1) }, -> { client.init_transactions(1) }].each do |call|
-      assert_includes assert_raises(Penstock::ProducerClosedError, &call).message, "the producer is closed. [producer dummy]"
+      assert_includes assert_raises(Penstock::ProducerClosedError, &call).message, "The producer is closed [producer dummy]."
     end
     assert_equal :closed, client.state
   end

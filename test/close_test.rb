@@ -4,6 +4,8 @@ require_relative "test_helper"
 require_relative "support/reader"
 
 class CloseTest < PenstockTest
+  include FreshCluster
+
   # ---- delivering ----
 
   def test_close_delivers_what_is_in_flight
@@ -126,7 +128,7 @@ class CloseTest < PenstockTest
     name = topic(on: silent, partitions: 1)
     leaving = producer(servers: silent.bootstrap_servers)
     leaving.produce_sync(topic: name, payload: "answered")
-    silent.set_round_trip_time(60_000)
+    silent.set_round_trip_time(seconds: 60)
     handle = leaving.produce_async(topic: name, payload: "not answered")
     report = nil
     assert_includes 0.5..longest(0.5), seconds_of { report = leaving.close(timeout: 0.5) }
@@ -452,7 +454,7 @@ class CloseTest < PenstockTest
     name = topic(on: slow, partitions: 1)
     leaving = producer(servers: slow.bootstrap_servers)
     leaving.produce_sync(topic: name, payload: "x")
-    slow.set_round_trip_time(500)
+    slow.set_round_trip_time(seconds: 0.5)
     handle = leaving.produce_async(topic: name, payload: "y")
     disconnecting = Thread.new { leaving.disconnect }
     eventually { leaving.status.disconnecting? }

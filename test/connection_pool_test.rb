@@ -31,7 +31,7 @@ class ConnectionPoolTest < PenstockTest
     end
   end
 
-  def pool(size: 2, timeout: 5_000, **kafka)
+  def pool(size: 2, timeout: 5, **kafka)
     Penstock::ConnectionPool.new(size:, timeout:, &configure(**kafka)).tap { |made| @pools << made }
   end
 
@@ -100,7 +100,7 @@ class ConnectionPoolTest < PenstockTest
   end
 
   def test_who_waits_too_long_gets_an_error
-    pool = self.pool(size: 1, timeout: 20)
+    pool = self.pool(size: 1, timeout: 0.02)
     borrower = Borrower.new(pool)
     assert_raises(::ConnectionPool::TimeoutError) { pool.with { flunk "lent" } }
     borrower.give_back
@@ -108,7 +108,7 @@ class ConnectionPoolTest < PenstockTest
   end
 
   def test_a_producer_comes_back_when_the_block_raises
-    pool = self.pool(size: 1, timeout: 20)
+    pool = self.pool(size: 1, timeout: 0.02)
     assert_raises(KeyError) { pool.with { raise KeyError } }
     catch(:out) { pool.with { throw :out } }
     assert_raises(StopIteration) { pool.with { raise StopIteration } }
@@ -116,7 +116,7 @@ class ConnectionPoolTest < PenstockTest
   end
 
   def test_who_waits_can_be_interrupted_at_once
-    pool = self.pool(size: 1, timeout: 300_000)
+    pool = self.pool(size: 1, timeout: 300.0)
     borrower = Borrower.new(pool)
     waiting = Thread.new { assert_raises(KeyError) { pool.with { flunk "lent" } } }
     eventually { waiting.status == "sleep" }
@@ -127,7 +127,7 @@ class ConnectionPoolTest < PenstockTest
   end
 
   def test_an_interrupted_block_gives_its_producer_back
-    pool = self.pool(size: 1, timeout: 20)
+    pool = self.pool(size: 1, timeout: 0.02)
     5.times { assert_raises(Timeout::Error) { Timeout.timeout(0.01) { pool.with { sleep } } } }
     assert_equal({ size: 1, available: 1 }, pool.stats)
   end
@@ -160,7 +160,7 @@ class ConnectionPoolTest < PenstockTest
 
   def test_a_producer_that_cannot_be_made_gives_its_number_back
     wrong = true
-    pool = Penstock::ConnectionPool.new(size: 1, timeout: 20) do |config, index|
+    pool = Penstock::ConnectionPool.new(size: 1, timeout: 0.02) do |config, index|
       config.id = "p#{index}"
       config.kafka = wrong ? {} : { "bootstrap.servers": "127.0.0.1:1" }
     end
@@ -184,7 +184,7 @@ class ConnectionPoolTest < PenstockTest
 
   def test_a_producer_in_use_outlives_a_reload_and_keeps_its_number
     topic = topic(partitions: 1)
-    pool = self.pool(size: 1, timeout: 100)
+    pool = self.pool(size: 1, timeout: 0.1)
     borrower = Borrower.new(pool)
     pool.reload
     refute_predicate borrower.producer, :closed?
@@ -287,7 +287,7 @@ class ConnectionPoolTest < PenstockTest
   def test_without_setup_the_error_says_what_to_call
     pool = Penstock::ConnectionPool
     [-> { pool.with { nil } }, -> { pool.transaction { nil } }, -> { pool.stats }, -> { pool.reload }].each do |call|
-      assert_includes assert_raises(Penstock::PoolNotConfiguredError, &call).message, "call Penstock::ConnectionPool.setup first"
+      assert_includes assert_raises(Penstock::PoolNotConfiguredError, &call).message, "Call ConnectionPool.setup first"
     end
   end
 
@@ -309,7 +309,7 @@ class ConnectionPoolTest < PenstockTest
   # ---- forks, the missing gem ----
 
   def test_a_forked_child_begins_with_an_empty_pool
-    pool = self.pool(size: 1, timeout: 1_000)
+    pool = self.pool(size: 1, timeout: 1)
     topic = topic(partitions: 1)
     pool.with { |producer| producer.produce_sync(topic:, payload: "parent") }
     borrower = Borrower.new(pool) # its thread does not exist in the child

@@ -315,7 +315,7 @@ class ConsumerTest < ConsumerTestCase
     own = own_cluster(brokers: 2)
     own.create_topic(name = "erring", partitions: 2)
     produce(name, Array.new(500, &:to_s), on: producer(servers: own.bootstrap_servers))
-    own.set_round_trip_time(50)
+    own.set_round_trip_time(seconds: 0.05)
     one = consumer(servers: own.bootstrap_servers, "auto.offset.reset": "error").assign(name => { 0 => 0, 1 => 1_000 })
     # On the same connections as the fetches, so when these are answered, the messages and the error wait to be polled.
     2.times { |partition| 5.times { one.watermarks(name, partition) } }
@@ -514,7 +514,7 @@ class ConsumerTest < ConsumerTestCase
     own.create_topic("slow", partitions: 1)
     one = consumer(servers: own.bootstrap_servers)
     assert_equal [0, 0], one.watermarks("slow", 0)
-    own.set_round_trip_time(3_000)
+    own.set_round_trip_time(seconds: 3)
     error = assert_raises(Penstock::ConsumeTimeoutError) { one.watermarks("slow", 0, timeout: 0.2) }
     assert_kind_of Penstock::TimeoutError, error
     assert_equal [:timed_out, one.id], [error.code, error.consumer_id]
@@ -724,11 +724,11 @@ class ConsumerTest < ConsumerTestCase
     name = topic(partitions: 1, on: embedded_cluster)
     one = consumer(servers: embedded_cluster.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest").subscribe(name)
     eventually { one.poll(timeout: 0.05) || one.assignment.any? }
-    embedded_cluster.set_round_trip_time(2_000)
+    embedded_cluster.set_round_trip_time(seconds: 2)
     report = one.close(timeout: 0)
     assert_equal [false, false, false], [*report, report.complete?]
   ensure
-    embedded_cluster.set_round_trip_time(0)
+    embedded_cluster.set_round_trip_time(seconds: 0)
   end
 
   def test_closing_without_a_broker_is_bounded

@@ -6,7 +6,7 @@ require_relative "support/native_program"
 # The native core without Ruby, under sanitizers: test/c/core_storm.c, and its parts one by one, test/c/core_parts.c. Longer:
 # rake test:tsan, test:ubsan.
 class CoreTest < PenstockTest
-  PARTS = %w[wakeup completion bell mailbox ready watch events refused open slot blocks text redaction space].freeze
+  PARTS = %w[wakeup completion bell mailbox ready watch events refused open slot chunks text redaction space].freeze
 
   def storm(*arguments, sanitizer: "address", portable: false)
     result = NativeProgram.new("core_storm", sanitizer, portable:).run(*arguments)

@@ -120,7 +120,7 @@ class DeliveryHandleTest < PenstockTest
     2.times { |partition| own.move_leader("events", partition, partition + 1) }
     producer = producer(servers: own.bootstrap_servers)
     producer.produce_many_sync(Array.new(2) { |partition| { topic: "events", payload: "", partition: } })
-    own.set_round_trip_time(1_000, broker: 2)
+    own.set_round_trip_time(seconds: 1, broker: 2)
     fast, slow = producer.produce_many_async(Array.new(2) { |partition| { topic: "events", payload: "", partition: } })
     assert_equal [1, true], [fast.wait.offset, slow.pending?]
     assert_equal 1, slow.wait.offset
@@ -162,7 +162,7 @@ class DeliveryHandleTest < PenstockTest
   def test_await_all_judges_a_batch_of_which_one_partition_does_not_exist
     own = own_cluster
     topic = topic(partitions: 1, on: own)
-    own.set_round_trip_time(300) # until then nobody knows how many partitions there are
+    own.set_round_trip_time(seconds: 0.3) # until then nobody knows how many partitions there are
     producer = producer(servers: own.bootstrap_servers)
     good, bad = producer.produce_many_async([{ topic:, payload: "", partition: 0 }, { topic:, payload: "", partition: 9 }])
     assert_equal false, Penstock::DeliveryHandle.await_all([good, bad], timeout: 20)

@@ -78,7 +78,7 @@ class DocsTest < PenstockTest
   def test_the_ruby_snippets_about_waiting_run_as_they_stand
     skip "the async gem is not to be had for this Ruby" unless FiberSchedulers::KINDS.include?(:async)
     first, *others = WAITING.scan(/^```ruby\n(.*?)^```/m).flatten
-    slow = "cluster.set_round_trip_time(20)" # so that no verdict comes before its wait, whatever the machine does
+    slow = "cluster.set_round_trip_time(seconds: 0.02)" # so that no verdict comes before its wait, whatever the machine does
     output = ruby!([first, slow, *others, "[producer, cluster].each(&:close)"].join("\n"))
     expected = ["a thread: offset 0", "fibers: 1000 stored", "no verdict yet: persisted"]
     assert_equal expected, output.lines(chomp: true)
@@ -125,6 +125,11 @@ class DocsTest < PenstockTest
     assert_equal ["events took a while", "message.produced_sync.penstock true"], output.lines(chomp: true)
   end
 
+  def test_the_ruby_snippet_about_errors_runs_as_it_stands
+    output = ruby!("#{snippets_of("errors.md")}\n[producer, cluster].each(&:close)")
+    assert_equal ["wrong partition 99 of events"], output.lines(chomp: true)
+  end
+
   def test_the_ruby_snippets_about_ractors_run_as_they_stand
     output = ruby!("#{snippets_of("ractors.md")}\n[producer, cluster].each(&:close)")
     assert_equal ["404 stored", "Penstock::NotShareableError", "true"], output.lines(chomp: true)
@@ -132,7 +137,7 @@ class DocsTest < PenstockTest
 
   def test_the_ruby_snippets_about_message_pack_run_as_they_stand
     output = ruby!("#{snippets_of("message-pack.md")}\n[consumer, producer, cluster].each(&:close)")
-    expected = ['["a", "b"]', "7", '[["id", 7]]', "[#<struct Point x=1, y=2>]", "1", "nested more than 128 deep (max_depth)",
+    expected = ['["a", "b"]', "7", '[["id", 7]]', "[#<struct Point x=1, y=2>]", "1", "Nested more than 128 deep (max_depth).",
                 "this Factory is frozen, as DefaultFactory always is: register types with one of your own " \
                 "(Penstock::MessagePack::Factory.new)", "unknown option :symbolise_keys", "7", "EOFError"]
     assert_equal expected, output.lines(chomp: true)

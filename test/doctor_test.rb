@@ -262,7 +262,7 @@ class DoctorTest < PenstockTest
     address = listening(&:close)
     facts = cluster_facts(address)
     assert_ok facts, "#{address} tcp", /connected/
-    assert_problem facts, "#{address} kafka", /refuse this client|no answer/, /security\.protocol/
+    assert_problem facts, "#{address} kafka", /reject this client|no answer/, /security\.protocol/
   end
 
   def test_a_port_that_says_nothing_is_a_problem_when_the_time_is_up
@@ -281,7 +281,7 @@ class DoctorTest < PenstockTest
     end
     last = cluster_facts(address, "security.protocol": "ssl").last
     assert_includes ["#{address} tls", "#{address} kafka"], last.name # which of them, librdkafkas see differently
-    assert_problem [last], last.name, /refuse this client/, /another protocol, without TLS|The port may/
+    assert_problem [last], last.name, /reject this client/, /another protocol, without TLS|The port may/
   end
 
   # ---- the question behind it ----
@@ -431,7 +431,7 @@ class DoctorTest < PenstockTest
     broker = advertising
     facts = cluster_facts(broker.address, "security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "u",
                                           "sasl.password": SECRET)
-    assert_problem facts, "#{broker.address} sasl", /refuse/, /SASL/
+    assert_problem facts, "#{broker.address} sasl", /reject/, /SASL/
     refute_includes facts.join, SECRET
   end
 

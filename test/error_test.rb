@@ -3,8 +3,14 @@
 require_relative "test_helper"
 
 class ErrorTest < PenstockTest
-  SOURCE = File.readlines(File.expand_path("../lib/penstock/errors/error.rb", __dir__))
-  CLASSES = Penstock.constants.map { |name| Penstock.const_get(name) }.select { |it| it.is_a?(Class) && it <= Exception }
+  SOURCES = Dir.glob("{error,*_errors}.rb", base: folder = File.expand_path("../lib/penstock/errors", __dir__))
+               .to_h { |file| [file, File.readlines(File.join(folder, file), chomp: true)] }
+  # Each error is in exactly one of them, but for the one that reports no failure.
+  GROUPS = [Penstock::UsageError, Penstock::ConfigurationError, Penstock::ProduceError, Penstock::TransactionError,
+            Penstock::ConsumeError, Penstock::ClusterError, Penstock::MessagePack::UnpackError].freeze
+  # All below Penstock: test classes of other files have another name.
+  def self.below(error) = error.subclasses.flat_map { |sub| [sub, *below(sub)] }
+  CLASSES = [Penstock::Error, *below(Penstock::Error)].select { |error| error.name.to_s.start_with?("Penstock::") }.freeze
 
   # Made once, as it takes a while: the error of a message that never found its broker.
   def self.timed_out
@@ -35,12 +41,92 @@ class ErrorTest < PenstockTest
     assert_same Penstock::ForkedError, Penstock::Errors::ProducerUsedInParentProcess
   end
 
-  def test_every_error_is_named_in_one_file_with_a_comment_above_it
-    CLASSES.each do |error|
-      line = SOURCE.index { |text| text.match?(/\A  class #{error.name.split("::").last}\b/) }
-      assert line, "error.rb does not name #{error}"
-      assert_match(/\A  # \S/, SOURCE[line - 1], "#{error} has no comment")
+  def test_every_error_is_in_exactly_one_group
+    (CLASSES - [Penstock::Error, Penstock::AbortTransaction]).each do |error|
+      assert_equal 1, GROUPS.count { |group| error <= group }, error.name
     end
+    below = CLASSES.select { |error| error.superclass == Penstock::Error }
+    assert_equal [*GROUPS, Penstock::AbortTransaction].sort_by(&:name), below.sort_by(&:name)
+  end
+
+  def test_every_error_is_in_the_file_of_its_group_with_a_comment_above_it
+    CLASSES.each do |error|
+      definition = /\A +class #{error.name.split("::").last}\b/
+      file, lines = SOURCES.find { |_, text| text.grep(definition).any? }
+      assert file, "no file names #{error}"
+      assert_match(/\A +# \S/, lines[lines.index { |text| text.match?(definition) } - 1], "#{error} has no comment")
+      group = GROUPS.find { |one| error <= one } or next
+      assert_equal "#{group.name.split("::").last.delete_suffix("Error").downcase}_errors.rb", file, error.name
+    end
+  end
+
+  def test_what_is_wrong_with_the_connection_can_be_rescued_together
+    including = CLASSES.select { |error| error.include?(Penstock::ConnectionError) }
+    assert_equal [Penstock::AuthenticationError, Penstock::BrokersUnreachableError, Penstock::RefusedError,
+                  Penstock::SecurityProtocolError, Penstock::TlsError], including.sort_by(&:name)
+    including.each { |error| assert_operator error, :<, Penstock::ProduceError }
+    assert_same Penstock::ConnectionError, Penstock::Errors::ConnectionError
+  end
+
+  # The table of docs/errors.md: a row for each class, in the section of its group.
+  def test_the_guide_has_every_error_in_its_group
+    rows = []
+    File.foreach(File.expand_path("../docs/errors.md", __dir__), chomp: true) do |line|
+      group = line[/\A### .*`([\w:]+)`/, 1]
+      rows << [group, []] if group
+      if rows.any? && line.start_with?("| `")
+        rows.last[1] << [*line.match(/\A\| `([\w:]+)` \| `([\w:]+)` \| [^|]*[^| ][^|]* \|\z/)&.captures]
+      end
+    end
+    expected = GROUPS.map do |group|
+      members = CLASSES.select { |error| error < group }
+      [short(group), members.map { |error| [short(error), short(error.superclass)] }.sort]
+    end
+    assert_equal expected.sort, rows.map { |group, members| [group, members.sort] }.sort
+  end
+
+  def short(error) = error.name.delete_prefix("Penstock::")
+
+  # Code that builds errors by itself could give their messages another form.
+  def test_only_the_factory_builds_errors
+    names = CLASSES.map { |error| error.name.split("::").last }.join("|")
+    elsewhere = Dir.glob("**/*.rb", base: folder = File.expand_path("../lib/penstock", __dir__)).flat_map do |file|
+      next [] if file == "errors/error_factory.rb" || file.match?(/\Acli\b/) # which has a UsageError of its own
+
+      File.readlines(File.join(folder, file)).grep_v(/\A *#/).grep(/\braise[ (](#{names})\b|\b(#{names})\.new\b/)
+          .map { |line| "#{file}: #{line.strip}" }
+    end
+    assert_empty elsewhere
+  end
+
+  def test_a_message_of_the_factory_has_the_form_whatever_its_text_begins_with
+    factory = Internal::ErrorFactory
+    texts = [[Penstock::ConfigurationInvalidError, "config.kafka: acks is wrong"],
+             [Penstock::MessageInvalidError, ":topic is missing"], [Penstock::ProducerClosedError, "the producer is closed."],
+             [Penstock::HookError, "don't do that"], [Penstock::ClusterError, "127.0.0.1:1/bootstrap: failed"],
+             [Penstock::MessageInvalidError, "librdkafka is full"], [Penstock::VariantInvalidError, "topic_config: no"]]
+    made = texts.map { |error, text| factory.build(error, text, producer_id: "p", topic: "t").message }
+    made.each { |message| assert_nil ErrorFormat.problem(message) }
+    assert_equal ["Invalid configuration: config.kafka: acks is wrong [producer p, topic t].",
+                  "Invalid message: :topic is missing [producer p, topic t]. Nothing was sent.",
+                  "The producer is closed [producer p, topic t].", "Don't do that [producer p, topic t].",
+                  "Reported by librdkafka: 127.0.0.1:1/bootstrap: failed [producer p, topic t]."], made.first(5)
+  end
+
+  def test_a_message_of_another_form_is_noticed
+    ["", "the end.", "The end", "The end. [producer a]", "The \xff.", "The end [producer a]. Or [topic b]."].each do |message|
+      assert ErrorFormat.problem(message), message
+    end
+    assert_nil ErrorFormat.problem("The end [producer a, topic b]. Begin again.")
+  end
+
+  def test_a_program_makes_errors_for_its_tests
+    error = Penstock::QueueFullError.new("mine", code: :queue_full, retriable: true)
+    assert_equal ["mine", :queue_full, true, nil], [error.message, error.code, error.retriable?, error.topic]
+    many = Penstock::ProduceManyError.new("mine", dispatched: [:handle], code: :timed_out)
+    assert_equal [[:handle], :timed_out], [many.dispatched, many.code]
+    bare = Penstock::ProduceManyError.new
+    assert_equal ["Penstock::ProduceManyError", []], [bare.message, bare.dispatched]
   end
 
   def test_what_went_wrong_with_a_message_is_a_produce_error
@@ -108,7 +194,7 @@ class ErrorTest < PenstockTest
       -> { 2.times { embedded_cluster.create_topic("made-twice") } }
     ]
     errors = calls.map { |call| assert_raises(Penstock::Error, &call) }
-    errors.each { |error| assert_match(/\A\S.{15,}[.)\]]\z/m, error.message, error.class.name) }
+    errors.each { |error| assert_match(/\A\p{Lu}.{15,}\.\z/m, error.message, error.class.name) }
     assert_equal 8, errors.map(&:class).uniq.size
   end
 
@@ -174,7 +260,7 @@ class ErrorTest < PenstockTest
     assert_equal [0, 1, 2], error.dispatched.map(&:label)
     assert(error.dispatched.all? { |handle| handle.error.is_a?(Penstock::MessageTimedOutError) })
     assert_equal error.dispatched.first.error.deconstruct_keys(nil), error.deconstruct_keys(nil)
-    assert_includes error.message, "accepted 3 of 3 messages"
+    assert_includes error.message, "Accepted 3 of 3 messages"
   end
 
   def test_an_error_can_be_marshalled

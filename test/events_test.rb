@@ -98,12 +98,12 @@ class EventsTest < PenstockTest
     %w[created setup reload reloaded shutdown].each do |step|
       Penstock.monitor.subscribe("connection_pool.#{step}") { |event| seen << event }
     end
-    pool = Penstock::ConnectionPool.setup(size: 2, timeout: 100) { flunk }
+    pool = Penstock::ConnectionPool.setup(size: 2, timeout: 0.1) { flunk }
     pool.reload
     Penstock::ConnectionPool.shutdown
     assert_equal(%w[created setup reload reloaded shutdown], seen.map { |event| event.id.delete_prefix("connection_pool.") })
     assert_equal([pool], seen.map { |event| event[:pool] }.uniq)
-    assert_equal([[2, 100]], seen.first(2).map { |event| event.payload.values_at(:size, :timeout) }.uniq)
+    assert_equal([[2, 0.1]], seen.first(2).map { |event| event.payload.values_at(:size, :timeout) }.uniq)
   end
 
   def test_one_monitor_of_many_producers_hears_all_also_when_it_is_listened_to_late

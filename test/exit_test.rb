@@ -193,7 +193,7 @@ class ExitTest < PenstockTest
   def test_an_error_of_another_thread_does_not_end_the_closing_at_the_end_of_the_process
     slow = own_cluster
     name = topic(partitions: 1, on: slow)
-    slow.set_round_trip_time(500)
+    slow.set_round_trip_time(seconds: 0.5)
     read = topic(partitions: 1)
     _, errors, status = ruby(<<~RUBY, slow.bootstrap_servers, name, cluster.bootstrap_servers, read)
       servers, read = ARGV.pop(2)
@@ -207,7 +207,7 @@ class ExitTest < PenstockTest
       produce($one)
     RUBY
     assert_equal [false, true], [status.success?, errors.include?("ConsumerClosedError")], errors
-    slow.set_round_trip_time(0)
+    slow.set_round_trip_time(seconds: 0)
     assert_equal 10, producer(servers: slow.bootstrap_servers).produce_sync(topic: name, payload: "probe", partition: 0).offset
   end
 
@@ -393,14 +393,14 @@ class ExitTest < PenstockTest
     command = [RbConfig.ruby, "-w", "-I", Subprocess::LIBRARY, "-r", "penstock", "-e", program, slow.bootstrap_servers, name]
     IO.popen(command, "r+") do |io|
       assert_equal "assigned\n", io.gets
-      slow.set_round_trip_time(20_000)
+      slow.set_round_trip_time(seconds: 20)
       seconds_of do
         io.puts
         io.read
       end
     end
   ensure
-    slow.set_round_trip_time(0)
+    slow.set_round_trip_time(seconds: 0)
   end
 
   # @return [Integer] how many messages partition 0 has, of a topic that only this test uses

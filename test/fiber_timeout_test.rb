@@ -57,7 +57,7 @@ class FiberTimeoutTest < FiberTestCase
     # A commit that no coordinator answers would hold up librdkafka's end for 45 s; this one answers late.
     define_method("test_a_timeout_ends_a_consumers_commit_under_#{kind}") do
       slow = own_cluster.tap { |made| made.create_topic("test") }
-      slow.set_round_trip_time(500)
+      slow.set_round_trip_time(seconds: 0.5)
       assert_ended_in_every_place(kind) { stuck_consumer(slow.bootstrap_servers).commit(PLACE) }
     end
 

@@ -241,6 +241,9 @@ class ForeignTextTest < PenstockTest
     one = unreachable_producer { |config| config.id = "größe\e\nERROR forged" }
     assert_equal '#<Penstock::Producer größe\x1B\nERROR forged configured>', one.inspect
     assert_harmless assert_raises(Penstock::MessageInvalidError) { one.produce_async(1) }.message
+    never_connected = unreachable_producer { |config| config.id = one.id }.tap(&:close)
+    error = assert_raises(Penstock::ProducerClosedError) { never_connected.produce_async(topic: "a", payload: "x") }
+    assert_equal 'The producer is closed [producer größe\x1B\nERROR forged].', error.message
   end
 
   def test_a_serializers_exception_with_any_text_becomes_an_error

@@ -4,6 +4,8 @@ require_relative "test_helper"
 require_relative "support/reader"
 
 class ForkTest < PenstockTest
+  include FreshCluster
+
   def test_a_child_uses_producers_that_the_parent_had_configured_used_or_closed
     name = topic(partitions: 1)
     configured, used, closed = Array.new(3) { producer }
@@ -115,7 +117,7 @@ class ForkTest < PenstockTest
     2.times { |i| slow.move_leader(name, i, i + 1) }
     one = producer(servers: slow.bootstrap_servers)
     2.times { |partition| one.produce_sync(topic: name, payload: "x", partition:) }
-    slow.set_round_trip_time(60_000, broker: 2)
+    slow.set_round_trip_time(seconds: 60, broker: 2)
     handles = one.produce_many_async(Array.new(2) { |partition| { topic: name, payload: "x", partition: } })
     eventually { handles.map(&:pending?) == [false, true] }
     assert_equal Penstock::ForkedError, in_child { refusal { Penstock::DeliveryHandle.await_all(handles, timeout: 1) } }
@@ -561,7 +563,7 @@ class ForkTest < PenstockTest
   # @return [Proc, nil] nil: the gem is not here
   def pool_used_before_the_fork(name)
     servers = cluster.bootstrap_servers
-    @pool = pool = Penstock::ConnectionPool.new(size: 2, timeout: 20_000) do |config, index|
+    @pool = pool = Penstock::ConnectionPool.new(size: 2, timeout: 20) do |config, index|
       config.kafka = { "bootstrap.servers": servers, "transactional.id": "fork-#{Process.pid}-#{index}" }
     end
     pool.with { |one| one.produce_sync(topic: name, payload: "before", partition: 0) }
@@ -592,7 +594,7 @@ class ForkTest < PenstockTest
     name = topic(on: slow, partitions: 1)
     one = producer(servers: slow.bootstrap_servers)
     settled = one.produce_async(topic: name, payload: "x", label: :mine).tap(&:wait)
-    slow.set_round_trip_time(60_000)
+    slow.set_round_trip_time(seconds: 60)
     [one, settled, one.produce_async(topic: name, payload: "x")]
   end
 end

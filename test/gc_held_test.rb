@@ -201,7 +201,7 @@ class GCHeldTest < ConsumerTestCase
     define_method("test_#{name}_payloads_that_wait_for_room_stay_as_they_were_given") do
       own = own_cluster
       own.create_topic("slow", partitions: 1)
-      own.set_round_trip_time(100)
+      own.set_round_trip_time(seconds: 0.1)
       one = producer(servers: own.bootstrap_servers, "queue.buffering.max.messages": 10, "linger.ms": 0)
       one.partition_count("slow")
       expected = Array.new(count) { |i| "#{i} ".ljust(size, "abcdefgh"[i % 8]) }
@@ -211,7 +211,7 @@ class GCHeldTest < ConsumerTestCase
       sent.each { |message| message[:payload].replace("!" * size) }
       replace_garbage(20_000) { "?" * size }
       sending.value
-      own.set_round_trip_time(0)
+      own.set_round_trip_time(seconds: 0)
       messages = take(consumer(servers: own.bootstrap_servers).assign("slow" => { 0 => :beginning }), count)
       assert_equal expected, messages.map(&:payload)
     end

@@ -153,6 +153,27 @@ class GCTest < PenstockTest
     assert_operator output.to_i, :<, 20_000_000 # leaking handles alone would take 100,000 times 200 bytes
   end
 
+  # The memory of all deliveries of a batch went with the last of their handles.
+  def test_one_handle_that_is_kept_keeps_no_more_than_its_part_of_a_large_batch
+    skip "no /proc here" unless File.exist?("/proc/self/statm")
+    output = ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 60)
+      one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
+      messages = Array.new(20_000) { { topic: ARGV[1], payload: "x" } }
+      kept = []
+      keep = proc do
+        kept << one.produce_many_sync(messages)[rand(20_000)]
+        GC.start
+      end
+      resident = -> { File.read("/proc/self/statm").split[1].to_i * 4096 }
+      5.times(&keep)
+      before = resident.call
+      25.times(&keep)
+      abort "not delivered" unless kept.all? { |handle| handle.report.offset }
+      puts resident.call - before
+    RUBY
+    assert_operator output.to_i, :<, 15_000_000 # 25 times 20,000 deliveries have 52 MB
+  end
+
   def test_200_producers_dropped_without_close_give_their_threads_and_descriptors_back
     skip "no /proc here" unless File.directory?("/proc/self/task")
     drop_producers(5)

@@ -137,7 +137,7 @@ class InterruptTest < PenstockTest
     name = topic(on: slow, partitions: 1)
     one = producer(servers: slow.bootstrap_servers)
     one.produce_sync(topic: name, payload: "x")
-    slow.set_round_trip_time(2_000)
+    slow.set_round_trip_time(seconds: 2)
     handle = one.produce_async(topic: name, payload: "x")
     2.times { assert_raises(Timeout::Error) { Timeout.timeout(0.05) { handle.wait } } }
     assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: 10) }
@@ -150,7 +150,7 @@ class InterruptTest < PenstockTest
     name = topic(on: slow, partitions: 1)
     one = producer(servers: slow.bootstrap_servers)
     one.produce_sync(topic: name, payload: "x")
-    slow.set_round_trip_time(300)
+    slow.set_round_trip_time(seconds: 0.3)
     handle = one.produce_async(topic: name, payload: "x")
     threads = Array.new(6) { Thread.new { handle.wait.offset } }
     eventually { threads.all?(&:stop?) }

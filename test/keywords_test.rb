@@ -59,11 +59,17 @@ class KeywordsTest < ConsumerTestCase
     "close!(timeout: 30)" => %i[of_producer close! timeout_ms],
     "with(max_wait_timeout: 5_000, topic_config: { acks: 1 })" => %i[of_producer with topic_configs],
     "close(timeout: 10)" => %i[of_consumer close time_out],
-    "new(size: 5, timeout: 5_000) { |config| ... }" => %i[pools new sizes],
-    "setup(size: 5, timeout: 5_000) { |config| ... }" => %i[pools setup timeouts],
+    "new(size: 5, timeout: 5) { |config| ... }" => %i[pools new sizes],
+    "setup(size: 5, timeout: 5) { |config| ... }" => %i[pools setup timeouts],
     "shutdown(timeout: 30)" => %i[pools shutdown timeouts],
     "new(brokers: 1)" => %i[clusters new broker],
-    "new(topic: \"orders\", payload: \"...\")" => %i[messages new paylod]
+    "new(topic: \"orders\", payload: \"...\")" => %i[messages new paylod],
+    "set_round_trip_time(seconds: 0.3, broker: 1)" => %i[cluster set_round_trip_time second],
+    "new(host: \"127.0.0.1\", port: 8125)" => %i[statsd new hots],
+    "new(namespace: \"penstock\", labels: {}, topics: 0, max_closed: 100)" => %i[prometheus new topic],
+    "new(tracer_provider: nil, meter_provider: nil, keys: true)" => %i[telemetry new key],
+    "new(above: Penstock.monitor)" => %i[monitors new abov],
+    "examine(servers: [\"kafka:9092\"], settings: {}, timeout: 5)" => %i[doctor examine server]
   }.freeze
 
   def of_producer = handle && @unreachable
@@ -71,6 +77,47 @@ class KeywordsTest < ConsumerTestCase
   def pools = Penstock::ConnectionPool
   def clusters = Penstock::EmbeddedCluster
   def messages = Penstock::Message
+  def cluster = embedded_cluster
+  def statsd = Penstock::Listeners::Statsd
+  def prometheus = Penstock::Listeners::Prometheus
+  def telemetry = Penstock::OpenTelemetry
+  def monitors = Penstock::Monitor
+  def doctor = Penstock::Doctor
+
+  def test_what_takes_a_first_argument_too_names_the_nearest_right_keyword
+    form = "new(logger, log_messages: true, levels: {})"
+    assert_equal "unknown keyword: :level (did you mean :levels?); write #{form}",
+                 message_of { Penstock::Listeners::Logger.new(::Logger.new(nil), level: {}) }
+    assert_match(/positional argument too many; write #{Regexp.escape(form)}/,
+                 message_of { Penstock::Listeners::Logger.new(::Logger.new(nil), true) })
+    dummy = producer_of(Penstock::Clients::Dummy).client
+    assert_match(/:time \(did you mean :times\?\); write fail_next/, message_of { dummy.fail_next(:fatal, time: 1) })
+    [Penstock::Error, Penstock::ProduceManyError].each do |error|
+      assert_match(/:cod \(did you mean :code\?\)/, message_of { error.new("mine", cod: :fatal) })
+    end
+  end
+
+  # What programs may call, by its owner.
+  def methods_with_keywords
+    owners = [Penstock, Penstock::Listeners, Penstock::Clients].flat_map do |room|
+      room.constants.map { |name| room.const_get(name) }.grep(Module)
+    end
+    owners.uniq.flat_map { |owner| methods_of(owner) }.select do |method|
+      method.source_location.to_a.first.to_s.include?("/lib/penstock/") && method.parameters.assoc(:key)
+    end
+  end
+
+  def methods_of(owner)
+    names = owner.public_instance_methods(false) + owner.private_instance_methods(false).grep(:initialize)
+    names.map { |name| owner.instance_method(name) } + owner.singleton_methods(false).map { |name| owner.method(name) }
+  end
+
+  def test_every_method_with_keywords_has_the_hint
+    found = methods_with_keywords
+    assert_operator found.size, :>, 30
+    without = found.reject { |method| method.parameters.assoc(:keyrest) }
+    assert_empty without.map { |method| "#{method.owner}##{method.name} #{method.source_location.join(":")}" }
+  end
 
   def test_every_other_method_with_keywords_names_the_nearest_right_one_too
     OTHERS.each do |form, (owner, name, nearly)|
@@ -151,9 +198,10 @@ class KeywordsTest < ConsumerTestCase
   end
 
   def test_a_wait_says_how_long_it_was_in_the_unit_that_it_was_given_in
-    assert_match(/no verdict within 0\.01 s:/, assert_raises(Penstock::WaitTimeoutError) { handle.wait(timeout: 0.01) }.message)
+    error = assert_raises(Penstock::WaitTimeoutError) { handle.wait(timeout: 0.01) }
+    assert_match(/No delivery result within 0\.01 s:/, error.message)
     error = assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: 10) }
-    assert_match(/no verdict within 10 ms:/, error.message)
+    assert_match(/No delivery result within 10 ms:/, error.message)
   end
 
   def test_waterdrops_keyword_is_in_milliseconds_and_not_beside_the_other

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "objspace"
 require_relative "test_helper"
 require_relative "support/message_pack_test_case"
 
@@ -83,12 +84,70 @@ class MessagePackPoolTest < MessagePackTestCase
     assert_equal 0, wrong.sum(&:value)
   end
 
-  def test_later_registrations_do_not_touch_it_and_it_is_frozen
+  def test_a_returned_packer_raises_until_it_is_lent_again
+    pool = factory.pool(1)
+    kept = pool.packer { |packer| packer.write("x" * 100_000) }
+    %i[to_s size flush reset buffer].each { |name| assert_raises(ArgumentError) { kept.public_send(name) } }
+    assert_match(/in its Pool/, assert_raises(ArgumentError) { kept.write(1) }.message)
+    assert_equal "\x02", pool.packer { |packer| assert_same(kept, packer) && packer.write(2).to_s }
+    assert_operator ObjectSpace.memsize_of(kept), :<, 100_000
+  end
+
+  # What the block may have kept, or what may still be writing, must not reach the next block.
+  def test_a_packer_is_not_lent_again_if_something_of_it_may_be_in_use
+    pool = factory.pool(1)
+    {
+      buffer: ->(packer) { packer.write(1).buffer },
+      own_types: ->(packer) { packer.register_type(2, Range, :to_s) },
+      frozen: :freeze.to_proc,
+      user_code: ->(packer) { packer.write(Point.new(1, 2)) }
+    }.each do |name, use|
+      kept = pool.packer { |packer| packer.tap(&use) }
+      pool.packer { |packer| refute_same kept, packer, name }
+    end
+  end
+
+  def test_a_fiber_left_in_a_write_does_not_write_into_the_next_block
+    pool = factory.pool(1)
+    writes = Struct.new(:go) { def to_msgpack(packer) = go.call && packer.write("late") }
+    fiber = nil
+    pool.packer do |packer|
+      fiber = Fiber.new { packer.write([1, writes.new(-> { Fiber.yield || true })]) }
+      fiber.resume
+      packer.reset
+    end
+    pool.packer do |packer|
+      packer.write(1)
+      fiber.resume
+      assert_equal "\x01", packer.to_s
+    end
+  end
+
+  def test_a_pool_keeps_no_more_packers_than_its_size
+    pool = factory.pool(2)
+    made = []
+    nest = ->(depth) { pool.packer { |packer| made << packer and depth > 1 && nest.call(depth - 1) } }
+    nest.call(4)
+    lent = []
+    again = ->(depth) { pool.packer { |packer| lent << packer and depth > 1 && again.call(depth - 1) } }
+    again.call(4)
+    assert_equal 2, (made & lent).size
+  end
+
+  def test_a_shareable_pool_keeps_no_packers
+    pool = MP::Factory.new.pool(1)
+    kept = pool.packer(&:itself)
+    Ractor.make_shareable(pool)
+    assert_equal [true, true], [pool.frozen?, Ractor.shareable?(pool)]
+    pool.packer { |packer| refute_same kept, packer }
+  end
+
+  def test_later_registrations_do_not_touch_it_and_the_pool_of_a_frozen_factory_is_frozen
     made = factory
     pool = made.pool(1)
     made.register_type(2, Range, packer: :to_s, unpacker: ->(data) { data })
     assert_raises(NoMethodError) { pool.dump(1..2) }
-    assert_predicate pool, :frozen?
+    assert_equal [false, true], [pool.frozen?, made.freeze.pool(1).frozen?]
     assert_equal VALUE, pool.load(pool.dump(VALUE))
   end
 

@@ -68,7 +68,7 @@ class MiddlewareTest < PenstockTest
     assert_includes error.message, "step MiddlewareTest::Forgetful returned no message Hash, but NilClass"
     message = { topic: "t", payload: "" }
     error = assert_raises(Penstock::MessageInvalidError) { @middleware.run_many([message, message]) }
-    assert_includes error.message, "message 0 of the batch: "
+    assert_includes error.message, "Message 0 of the batch: "
   end
 
   def test_a_block_that_returns_no_hash_is_named_by_its_place

@@ -25,10 +25,16 @@ class MisuseTest < PenstockTest
     produce_many_sync: [[MESSAGE]], produce_many_async: [[MESSAGE]], tombstone_many_sync: [[MESSAGE]],
     tombstone_many_async: [[MESSAGE]], buffer: [MESSAGE], buffer_many: [[MESSAGE]], partition_count: ["test"],
     set_credentials: %w[me secret], subscribe: ["test"], assign: [{ "test" => [0] }], seek: ["test", 0, 0],
-    committed: ["test", 0, 500], watermarks: ["test", 0, 500], position: ["test", 0], poll: [10], poll_batch: [5, 10],
+    committed: ["test", 0], watermarks: ["test", 0], position: ["test", 0], poll: [], poll_batch: [],
     commit: [GIVEN], create_topic: ["test"], inject_errors: %i[produce transport], clear_errors: [:produce],
-    set_round_trip_time: [0], broker_down: [1], broker_up: [1], move_leader: ["test", 0, 1], produce: [MESSAGE],
+    set_round_trip_time: [], broker_down: [1], broker_up: [1], move_leader: ["test", 0, 1], produce: [MESSAGE],
     produce_many: [[MESSAGE], 100], oauthbearer_set_token_failure: ["none"]
+  }.freeze
+
+  # Beside them.
+  KEYWORDS = {
+    committed: { timeout: 0.5 }, watermarks: { timeout: 0.5 }, poll: { timeout: 0.01 }, poll_batch: { max: 5, timeout: 0.01 },
+    set_round_trip_time: { seconds: 0 }
   }.freeze
 
   # What may return, by class: what is known, what is there already, and closing again.
@@ -236,7 +242,10 @@ class MisuseTest < PenstockTest
   end
 
   def outcome(object, name, arguments)
-    without_words_about_blocks { Timeout.timeout(LIMIT, RuntimeError) { object.public_send(name, *arguments) { :block } } }
+    keywords = arguments.equal?(ARGUMENTS[name]) ? KEYWORDS.fetch(name, {}) : {}
+    without_words_about_blocks do
+      Timeout.timeout(LIMIT, RuntimeError) { object.public_send(name, *arguments, **keywords) { :block } }
+    end
   rescue StandardError, ScriptError, SystemStackError => e
     e
   end

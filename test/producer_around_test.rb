@@ -5,6 +5,8 @@ require_relative "support/producer_test_case"
 
 # Hooks around everything that is sent.
 class ProducerAroundTest < ProducerTestCase
+  include FreshCluster
+
   MESSAGE = { topic: "events", payload: "x" }.freeze
   WAYS = {
     produce_sync: [MESSAGE, :produce_sync, 1, true], produce_async: [MESSAGE, :produce_async, 1, false],
@@ -235,7 +237,7 @@ class ProducerAroundTest < ProducerTestCase
     producer.around { :nothing }
     told = errors(producer)
     error = assert_raises(Penstock::HookError) { producer.produce_sync(MESSAGE) }
-    assert_match(/Proc at \S+producer_around_test\.rb:\d+ did not call the sending: nothing was sent/, error.message)
+    assert_match(/Proc at \S+producer_around_test\.rb:\d+ did not call the sending\. Nothing was sent\./, error.message)
     assert_empty producer.client.messages
     assert_equal [error], (told.map { |event| event[:error] })
   end

@@ -73,8 +73,10 @@ class ProducerBackpressureTest < ProducerTestCase
     waiting.map(&:value).each(&:wait)
     order = stored(topic, on: own).filter_map { |record| Integer(record.payload, exception: false) }
     assert_equal [*0...40], order.sort
-    moved = order.each_with_index.map { |number, place| (number - place).abs }.max
-    assert_operator moved, :<=, 10 # those that are woken together, as many as there are slots, may run in any order
+    # The threads that are woken together, one for each slot, run in any order, and the machine may delay one of them for longer. In
+    # an order by chance a message would be 13 places away from its own on average, in the opposite order 20.
+    moved = order.each_with_index.sum { |number, place| (number - place).abs } / 40.0
+    assert_operator moved, :<=, 6
   end
 
   # A thread that comes while others wait queues behind them. Counted in messages of others that are handed over during a wait.
@@ -128,7 +130,7 @@ class ProducerBackpressureTest < ProducerTestCase
   def test_without_room_in_time_the_queue_full_error_says_that_the_message_was_not_taken
     producer = full_producer(topic = topic(partitions: 1)) { |config| config.wait_timeout_on_queue_full = 50 }
     error = assert_raises(Penstock::QueueFullError) { producer.produce_async(topic:, payload: "too many") }
-    assert_includes error.message, "The message was not taken."
+    assert_includes error.message, "The message was not accepted."
   end
 
   def test_a_payload_that_the_empty_queue_has_no_room_for_is_refused_at_once
@@ -170,6 +172,16 @@ class ProducerBackpressureTest < ProducerTestCase
     handles = producer.produce_many_async([{ topic:, payload: "x", headers: { "a" => "b" } }] * 3)
     assert_equal [:queue_full] * 3, handles.map { |one| one.error.code }
     assert_equal 10, producer.queue_size
+  end
+
+  def test_messages_of_a_large_batch_that_are_settled_before_their_handles_are_made_keep_their_results
+    producer = full_producer(topic = topic(partitions: 1)) { |config| config.on_queue_full = :drop }
+    handles = producer.produce_many_async(Array.new(1_000) { |i| { topic:, payload: "x", label: i, partition_key: i.to_s } })
+    handles.select! { |handle| (handle.label % 300).zero? }
+    3.times { GC.start }
+    producer.produce_many_async([{ topic:, payload: "y" }] * 1_000) # uses the memory of those that were freed
+    assert_equal [0, 300, 600, 900].map { |label| [label, :queue_full, topic] },
+                 (handles.map { |one| [one.label, one.error.code, one.topic] })
   end
 
   def test_dropped_messages_are_told_in_order_with_their_labels_and_counted_as_failed

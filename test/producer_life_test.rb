@@ -220,7 +220,7 @@ class ProducerLifeTest < ProducerTestCase
     %i[produce_many_sync produce_many_async].each do |call|
       one = producer(servers: slow.bootstrap_servers, "queue.buffering.max.messages": 10, "linger.ms": 0)
       one.client
-      slow.set_round_trip_time(100)
+      slow.set_round_trip_time(seconds: 0.1)
       batch = Array.new(50) { |i| { topic: name, payload: i.to_s } }
       sending = Thread.new { one.public_send(call, batch) }
       eventually { one.queue_size == 10 && sending.stop? }
@@ -238,7 +238,7 @@ class ProducerLifeTest < ProducerTestCase
     name = topic(on: slow, partitions: 1)
     one = producer(servers: slow.bootstrap_servers)
     one.produce_sync(topic: name, payload: "x")
-    slow.set_round_trip_time(300)
+    slow.set_round_trip_time(seconds: 0.3)
     handle = one.produce_async(topic: name, payload: "y")
     leaving = Thread.new { one.disconnect }
     eventually { one.status.disconnecting? }
@@ -252,7 +252,7 @@ class ProducerLifeTest < ProducerTestCase
     name = topic(on: slow, partitions: 1)
     one = producer(servers: slow.bootstrap_servers)
     one.produce_sync(topic: name, payload: "x")
-    slow.set_round_trip_time(500)
+    slow.set_round_trip_time(seconds: 0.5)
     handle = one.produce_async(topic: name, payload: "y")
     leaving = Thread.new { one.disconnect }
     eventually { one.status.disconnecting? && leaving.stop? }

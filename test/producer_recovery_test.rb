@@ -271,12 +271,12 @@ class ProducerRecoveryTest < TransactionTestCase
       c.wait_timeout_on_queue_full = nil
     end
     producer.produce_sync(topic: name, payload: "first")
-    cluster.set_round_trip_time(60_000)
+    cluster.set_round_trip_time(seconds: 60)
     stuck = Array.new(5) { producer.produce_async(topic: name, payload: "stuck") }
     one = Thread.new { producer.produce_async(topic: name, payload: "one") }
     many = Thread.new { producer.produce_many_async(Array.new(4) { { topic: name, payload: "many" } }) }
     eventually { one.stop? && many.stop? }
-    cluster.set_round_trip_time(0)
+    cluster.set_round_trip_time(seconds: 0)
     break_down(producer)
     trigger = producer.produce_sync(topic: name, payload: "trigger")
     assert [one, many].all? { |thread| thread.join(20) }
@@ -543,7 +543,8 @@ class ProducerRecoveryTest < TransactionTestCase
     producer = impatient("linger.ms": 60_000)
     handle = producer.produce_async(topic: topic, payload: "x")
     producer.purge
-    assert_equal [:purge_queue, false], [handle.error.code, handle.error.fatal?]
+    error = assert_raises(Penstock::DeliveryError) { handle.wait(max_wait_timeout_ms: 10_000) }
+    assert_equal [:purge_queue, false], [error.code, error.fatal?]
   end
 
   # Brokers have two more names for it, which need not be in `non_reloadable_errors`.
@@ -610,7 +611,7 @@ class ProducerRecoveryTest < TransactionTestCase
       elapsed = seconds_of { error = assert_raises(Penstock::TransactionError, &call) }
       assert_includes 1.4..10, elapsed
       assert_equal [:timed_out, true], [error.code, error.retriable?]
-      assert_match(/the cluster could not be reached.*brokers 127\.0\.0\.1:1.*refused/, error.message)
+      assert_match(/The cluster could not be reached.*brokers 127\.0\.0\.1:1.*refused/, error.message)
       eventually { Internal::Client.open_count.zero? }
     end
   end
@@ -667,7 +668,7 @@ class ProducerRecoveryTest < TransactionTestCase
   def test_connects_that_are_interrupted_and_tried_again_do_not_fence_each_other
     slow = own_cluster
     name = topic(on: slow)
-    slow.set_round_trip_time(100)
+    slow.set_round_trip_time(seconds: 0.1)
     producer = transactional(on: slow.bootstrap_servers)
     most = 0
     6.times do |i|

@@ -27,7 +27,7 @@ class ProducerRefusalsTest < ProducerTestCase
       messages = Array.new(size) { |i| { topic:, payload: i.to_s, label: i } }
       error = assert_raises(Penstock::ProduceManyError) { producer.produce_many_async(messages) }
       assert_equal [:queue_full, (0...10).to_a], [error.code, error.dispatched.map(&:label)]
-      assert_includes error.message, "accepted 10 of #{size} messages"
+      assert_includes error.message, "Accepted 10 of #{size} messages"
       assert_equal 10, producer.queue_size
       producer.flush
       assert_equal (0...10).map { |i| [topic, 0, i] }, places(error.dispatched)
@@ -129,10 +129,10 @@ class ProducerRefusalsTest < ProducerTestCase
     topic = topic(partitions: 2, on: own)
     producer = producer(servers: own.bootstrap_servers, log_level: 0)
     producer.produce_sync(topic:, payload: "")
-    own.set_round_trip_time(30_000)
+    own.set_round_trip_time(seconds: 30)
     yield producer, { topic:, payload: "", partition: 2 }
   ensure
-    own.set_round_trip_time(0)
+    own.set_round_trip_time(seconds: 0)
   end
 
   def test_a_cluster_is_asked_of_an_unknown_partition_for_a_second_at_most_and_once_in_a_while

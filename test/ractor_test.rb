@@ -93,7 +93,7 @@ class RactorTest < PenstockTest
       end
       [*value_of(made), payloads]
     RUBY
-    assert_equal [(0..5).to_a, "a tombstone needs a :key that is not empty", [nil] * 6], sent
+    assert_equal [(0..5).to_a, "A tombstone needs a :key that is not empty. Nothing was sent.", [nil] * 6], sent
   end
 
   def test_threads_of_a_ractor_wait_without_holding_each_other_up
@@ -418,7 +418,7 @@ class RactorTest < PenstockTest
       made = Ractor.new(make_producer.shareable, TOPIC) do |one, topic|
         single = begin; one.produce_sync(topic:, payload: "x", label: +"mine"); rescue => e; e; end
         many = begin; one.produce_many_sync([{ topic:, payload: "x" }, { topic:, payload: "x", label: [] }]); rescue => e; e; end
-        [single.class, single.message.include?("make_shareable"), many.class, many.message.include?("message 1 of the batch")]
+        [single.class, single.message.include?("make_shareable"), many.class, many.message.include?("Message 1 of the batch")]
       end
       [*value_of(made), payloads]
     RUBY

@@ -26,6 +26,20 @@ class SecondsTest < PenstockTest
     end
   end
 
+  # WaterDrop's takes milliseconds by the same name.
+  def test_a_pools_timeout_is_taken_for_milliseconds_above_a_minute
+    [Penstock::ConnectionPool.method(:new), Penstock::ConnectionPool.method(:setup)].each do |make|
+      error = assert_raises(ArgumentError) { make.call(timeout: 5_000) { flunk } }
+      assert_equal "a timeout of 5000 seconds: did you mean milliseconds (timeout: 5.0)? For more than 60 seconds, give a " \
+                   "Float (timeout: 5000.0)", error.message
+      assert_raises(ArgumentError) { make.call(timeout: 61) { flunk } }
+      ["5", Float::NAN, nil, -1].each { |timeout| assert_raises(ArgumentError) { make.call(timeout:) { flunk } } }
+      [0, 60, 61.0, 1r, Duration.new(300)].each { |timeout| make.call(timeout:) { flunk }.shutdown }
+    end
+  ensure
+    Penstock::ConnectionPool.shutdown
+  end
+
   def test_a_longer_wait_takes_a_float_or_nil
     [3_600, 7_200.0, 86_400r, nil].each do |timeout|
       each_call { |call| call.call(timeout) }

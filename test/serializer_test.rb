@@ -137,8 +137,8 @@ class SerializerTest < ProducerTestCase
     [] => "a value of the class Array", String => "String" }.each_with_index do |(wrong, shown), i|
     define_method(:"test_what_is_no_serializer_is_refused_when_a_producer_is_made_#{i}") do
       error = assert_raises(Penstock::ConfigurationInvalidError) { producer { |config| config.serializer = wrong } }
-      assert_equal "config.serializer must be nil or an object with a method dump or call that takes the payload, " \
-                   "not #{shown}", error.message
+      assert_equal "Invalid configuration: config.serializer must be nil or an object with a method dump or call that " \
+                   "takes the payload, not #{shown}.", error.message
     end
   end
 
@@ -207,8 +207,8 @@ class SerializerTest < ProducerTestCase
     one = buffered(PACK) { |config| config.id = "mine" }
     error = assert_raises(Penstock::SerializationError) { one.produce_sync(record(Object.new)) }
     assert_kind_of Penstock::MessageInvalidError, error
-    assert_match(/\Athe serializer #{PACK} raised NoMethodError for a payload of the class Object: Object objects/, error.message)
-    assert error.message.end_with?(". [producer mine, topic events]"), error.message
+    assert_match(/\AThe serializer #{PACK} raised NoMethodError for a payload of the class Object: Object objects/, error.message)
+    assert error.message.end_with?(" [producer mine, topic events]. Nothing was sent."), error.message
     assert_kind_of NoMethodError, error.cause
     assert_equal %w[mine events], [error.producer_id, error.topic]
     assert_empty one.client.messages
@@ -220,7 +220,7 @@ class SerializerTest < ProducerTestCase
       error = assert_raises(Penstock::SerializationError) do
         one.public_send(name, [record, record(2**70), record(Object.new)])
       end
-      assert_match(/\Amessage 1 of the batch: the serializer #{PACK} raised RangeError for a payload of the class Integer: /,
+      assert_match(/\AMessage 1 of the batch: the serializer #{PACK} raised RangeError for a payload of the class Integer: /,
                    error.message)
       assert_kind_of RangeError, error.cause
       assert_empty one.client.messages
@@ -231,7 +231,7 @@ class SerializerTest < ProducerTestCase
     define_method(:"test_a_serializer_that_returns_#{wrong.class}_is_told_so_and_nothing_is_sent") do
       one = buffered(->(_object) { wrong })
       error = assert_raises(Penstock::SerializationError) { one.produce_sync(record) }
-      assert_match(/\Athe serializer Proc at .*:\d+ returned no String, but #{wrong.class}, for a payload of the class Hash\. /,
+      assert_match(/\AThe serializer Proc at .*:\d+ returned no String, but #{wrong.class}, for a payload of the class Hash \[/,
                    error.message)
       assert_nil error.cause
       assert_empty one.client.messages
@@ -243,7 +243,7 @@ class SerializerTest < ProducerTestCase
       one = buffered(->(_object) { raise raised, "mine\nand more" })
       error = assert_raises(Penstock::SerializationError) { one.produce_sync(record) }
       assert_instance_of raised, error.cause
-      assert_includes error.message, "Hash: mine. ["
+      assert_includes error.message, "Hash: mine ["
     end
   end
 
@@ -262,7 +262,7 @@ class SerializerTest < ProducerTestCase
 
   def test_what_is_no_message_is_refused_beside_objects_as_ever
     one = buffered
-    assert_match(/message 1 of the batch: a message is a Hash/,
+    assert_match(/Message 1 of the batch: a message is a Hash/,
                  assert_raises(Penstock::MessageInvalidError) { one.produce_many_sync([record, 5]) }.message)
     assert_raises(Penstock::MessageInvalidError) { one.produce_many_sync(5) }
     assert_raises(Penstock::MessageInvalidError) { one.produce_sync(5) }
@@ -469,11 +469,11 @@ class SerializerTest < ProducerTestCase
       producer.close
       puts JSON.generate(found)
     RUBY
-    name = "the serializer Penstock::MessagePack raised"
+    name = "serializer Penstock::MessagePack raised"
     expected = [["Penstock::SerializationError", "NoMethodError",
-                 "#{name} NoMethodError for a payload of the class Object", true],
+                 "The #{name} NoMethodError for a payload of the class Object", true],
                 ["Penstock::SerializationError", "RangeError",
-                 "message 1 of the batch: #{name} RangeError for a payload of the class Integer", true]]
+                 "Message 1 of the batch: the #{name} RangeError for a payload of the class Integer", true]]
     assert_equal [expected] * 3, raised
     payloads = stored(topic).map(&:payload)
     assert_equal 6, payloads.count(nil)
@@ -528,9 +528,9 @@ class SerializerTest < ProducerTestCase
       puts JSON.generate(refused)
     RUBY
     assert_equal ["Penstock::NotShareableError"] * 2, found.map(&:first)
-    assert_match(/\Aits serializer \(Proc at -e:\d+\) is not shareable; .*Ractor\.make_shareable.* \[producer mine\]\z/,
+    assert_match(/\AIts serializer \(Proc at -e:\d+\) is not shareable; .*Ractor\.make_shareable.* \[producer mine\]\.\z/,
                  found[0][1])
-    assert_match(/\Aits serializer \(Penstock::MessagePack::Factory\) is not shareable; /, found[1][1])
+    assert_match(/\AIts serializer \(Penstock::MessagePack::Factory\) is not shareable; /, found[1][1])
   end
 
   def test_asking_for_a_handle_freezes_nobodys_serializer

@@ -5,6 +5,8 @@ require_relative "test_helper"
 # Internal::Client's transactions, fatal errors and purge. The mock brokers make the calls but isolate no reader:
 # test/integration/transaction_native_test.rb looks at what readers see.
 class TransactionNativeTest < PenstockTest
+  include FreshCluster
+
   def setup
     super
     @log = StringIO.new
@@ -161,7 +163,7 @@ class TransactionNativeTest < PenstockTest
     assert_equal [:timed_out, false, true, false], flags(error)
     assert_match(/make the same call again/, error.message)
     assert_raises(Penstock::TransactionError) { client.begin_transaction }
-    cluster.set_round_trip_time(0)
+    cluster.set_round_trip_time(seconds: 0)
     assert_nil client.commit_transaction(20_000)
     client.begin_transaction
     client.abort_transaction(nil)
@@ -170,7 +172,7 @@ class TransactionNativeTest < PenstockTest
   def test_a_commit_out_of_time_can_be_given_up_unless_it_goes_through_after_all
     cluster, client = slow(3_000)
     assert_raises(Penstock::TransactionError) { client.commit_transaction(300) }
-    cluster.set_round_trip_time(0)
+    cluster.set_round_trip_time(seconds: 0)
     begin
       client.abort_transaction(20_000)
     rescue Penstock::TransactionCommittedError
@@ -222,7 +224,7 @@ class TransactionNativeTest < PenstockTest
   def test_an_interrupted_init_goes_on_and_can_be_repeated
     cluster = own_cluster
     client = client("transactional.id": "t", servers: cluster.bootstrap_servers)
-    cluster.set_round_trip_time(700)
+    cluster.set_round_trip_time(seconds: 0.7)
     assert_raises(Timeout::Error) { Timeout.timeout(0.1) { client.init_transactions(nil) } }
     assert_nil client.init_transactions(20_000)
     client.begin_transaction
@@ -378,13 +380,13 @@ class TransactionNativeTest < PenstockTest
       name = topic(on: cluster, partitions: 1)
       client = client(servers: cluster.bootstrap_servers, "enable.idempotence": idempotent)
       client.produce({ topic: name, payload: "first" }).wait
-      cluster.set_round_trip_time(3_000)
+      cluster.set_round_trip_time(seconds: 3)
       handle = client.produce({ topic: name, payload: "not answered" })
       refute client.flush(500) # it has been sent
       assert_equal 1, client.purge
       eventually { !handle.pending? }
       assert_equal :purge_inflight, handle.error.code
-      cluster.set_round_trip_time(0)
+      cluster.set_round_trip_time(seconds: 0)
       later = Array.new(10) { |i| client.produce({ topic: name, payload: i.to_s }) }
       offsets = later.map { |sent| sent.wait.offset }
       assert_equal offsets.sort, offsets
@@ -494,7 +496,7 @@ class TransactionNativeTest < PenstockTest
     client = transactional(on: cluster)
     client.begin_transaction
     client.produce({ topic: topic(on: cluster), payload: "x" }).wait
-    cluster.set_round_trip_time(milliseconds)
+    cluster.set_round_trip_time(seconds: milliseconds / 1000.0)
     [cluster, client]
   end
 

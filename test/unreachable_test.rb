@@ -111,7 +111,7 @@ class UnreachableTest < ProducerTestCase
   def test_a_message_that_was_sent_may_be_in_the_topic
     own, one = with_a_cluster_that_goes("linger.ms": 0)
     one.produce_sync(topic: "away", payload: "before", partition: 0)
-    own.set_round_trip_time(60_000)
+    own.set_round_trip_time(seconds: 60)
     sent = one.produce_async(topic: "away", payload: "sent", partition: 0)
     eventually { one.metrics[:requests] == 2 }
     own.broker_down(1)
@@ -120,7 +120,7 @@ class UnreachableTest < ProducerTestCase
     assert_match(/may be in the topic/, error.message)
     never = unreachable { one.produce_sync(topic: "away", payload: "never sent", partition: 0) }
     assert_predicate never, :retriable?
-    own.set_round_trip_time(0)
+    own.set_round_trip_time(seconds: 0)
     own.broker_up(1)
     deliver_again(one)
     assert_equal %w[before back], stored("away", on: own).map(&:payload) - %w[sent]

@@ -32,7 +32,7 @@ class WatchTest < PenstockTest
 
   # A thread that waits for a message to the broker that takes its time, and serves meanwhile.
   def serving_thread(milliseconds = 1_000)
-    @slow.set_round_trip_time(milliseconds, broker: 2)
+    @slow.set_round_trip_time(seconds: milliseconds / 1000.0, broker: 2)
     @served = @one.produce_async(topic: @far, payload: "x")
     quiet_thread { @served.wait }.tap { |thread| eventually { thread.stop? } }
   end
@@ -96,7 +96,7 @@ class WatchTest < PenstockTest
   end
 
   def test_a_wait_that_runs_out_of_time_leaves_the_client_to_the_poller
-    @slow.set_round_trip_time(500, broker: 2)
+    @slow.set_round_trip_time(seconds: 0.5, broker: 2)
     handle = @one.produce_async(topic: @far, payload: "x")
     assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: 20) }
     assert_predicate handle, :pending?

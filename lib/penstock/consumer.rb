@@ -285,9 +285,10 @@ module Penstock
     # @raise [ConfigurationInvalidError] the consumer does not log in with a password
     # @raise [ConsumerClosedError, ForkedError]
     def set_credentials(username, password)
-      raise ConsumerClosedError, "the consumer is closed [consumer #{id}]" if %i[closing closed].include?(state)
+      closed = %i[closing closed].include?(state)
+      raise ErrorFactory.build(ConsumerClosedError, "the consumer is closed", consumer_id: id) if closed
 
-      check_credentials(username, password, whose: "consumer #{id}")
+      check_credentials(username, password, consumer_id: id)
       call_set_credentials(username, password)
     end
 
@@ -335,7 +336,8 @@ module Penstock
     def refuse_in_other_ractors
       return if Ractor.current == Ractor.main || (config.logger.nil? && config.oauth.token_provider_listener.nil?)
 
-      raise NotShareableError, "config.logger and config.oauth are for consumers of the main Ractor [consumer #{id}]"
+      raise ErrorFactory.build(NotShareableError, "a consumer of another Ractor cannot have config.logger or config.oauth",
+                               consumer_id: id)
     end
 
     def poll_unless_closed(timeout)
@@ -345,7 +347,7 @@ module Penstock
     end
 
     def need_group(method)
-      config.group? or raise ConfigurationInvalidError, "#{method} needs config.kafka[\"group.id\"]"
+      config.group? or raise ErrorFactory.build(ConfigurationInvalidError, "#{method} needs config.kafka[\"group.id\"]")
     end
 
     def offsets_to_commit(what)

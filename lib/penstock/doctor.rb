@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "version"
+require_relative "base"
 require_relative "config/bootstrap_servers"
 require_relative "doctor/report"
 require_relative "doctor/shared_objects"
@@ -27,12 +27,15 @@ module Penstock
     # @param directory [String] where a Gemfile.lock is looked for if Bundler does not know one
     # @return [Report]
     # @raise [ArgumentError] a server or the timeout cannot be meant
-    def self.examine(servers: [], settings: {}, timeout: 5, directory: Dir.pwd)
+    # @overload examine(servers: [], settings: {}, timeout: 5, directory: Dir.pwd)
+    def self.examine(*more, servers: [], settings: {}, timeout: 5, directory: Dir.pwd, **wrong)
+      loaded = load_penstock
+      Keywords.check("examine(servers: [\"kafka:9092\"], settings: {}, timeout: 5)", %i[servers settings timeout directory], more,
+                     wrong)
       raise ArgumentError, "the timeout is a number of seconds above 0" unless timeout.is_a?(Numeric) && timeout.positive?
 
       addresses = servers.map { |server| Address.parse(server) }
       clock = Clock.new
-      loaded = load_penstock
       objects = SharedObjects.of_process
       facts = Machine.new(objects).facts
       facts += loaded ? [loaded] : Library.new(objects).facts

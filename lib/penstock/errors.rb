@@ -2,10 +2,19 @@
 
 require_relative "base"
 require_relative "errors/error"
+require_relative "errors/usage_errors"
+require_relative "errors/configuration_errors"
+require_relative "errors/produce_errors"
+require_relative "errors/transaction_errors"
+require_relative "errors/consume_errors"
+require_relative "errors/cluster_errors"
+require_relative "errors/unpack_errors"
 require_relative "errors/rejection_advice"
+require_relative "errors/advice"
+require_relative "errors/error_factory"
 require_relative "errors/aliases"
 
-# The error classes, and what to check when brokers reject a client.
+# The error classes, a file for each group, and what builds them.
 module Penstock
-  private_constant :RejectionAdvice
+  private_constant :RejectionAdvice, :Advice, :ErrorFactory
 end

@@ -17,6 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
 
 enum { PATIENCE_US = 20 * 1000 * 1000 };
 
@@ -487,7 +490,7 @@ static void send_batch(struct ps_producer *producer, struct ps_batch *batch)
         struct ps_topic *topic = ps_producer_topic(producer, "parts", 5);
         atomic_fetch_add(&producer->accepted, batch->size);
         while (sent < batch->size && rd_kafka_produce(topic->rkt, RD_KAFKA_PARTITION_UA, RD_KAFKA_MSG_F_COPY, "x", 1, NULL, 0,
-                                                      &batch->deliveries[sent]) == 0)
+                                                      ps_batch_delivery(batch, sent)) == 0)
             sent++;
         atomic_fetch_sub(&producer->accepted, batch->size - sent);
         ps_client_exit(&producer->client);
@@ -510,7 +513,7 @@ static void await_watching(unsigned me, struct ps_producer *producer, struct ps_
     for (bool done = false; !done;) {
         int64_t until_us = random_below(4) ? deadline_us : ps_now_us() + random_below(1000);
         bool watching = random_below(8) && ps_watch_begin(&producer->polled, &waiter);
-        bool joined = ps_waiter_join(&waiter, &batch->completion, &batch->deliveries[batch->size - 1].settled);
+        bool joined = ps_waiter_join(&waiter, &batch->completion, &ps_batch_delivery(batch, batch->size - 1)->settled);
         show(me, &waiter);
         if (joined && random_below(16)) {
             if (watching) ps_watch_sleep(&producer->polled, &waiter, until_us);
@@ -534,8 +537,8 @@ static void *keep_watch(void *unused)
         struct ps_batch *batch = ps_batch_new(producer, random_below(4) ? 1 : 5);
         send_batch(producer, batch);
         await_watching(me, producer, batch);
-        if (!ps_delivery_settled(&batch->deliveries[batch->size - 1])) die("a wait that ended too early");
-        ps_batch_unref(batch);
+        if (!ps_delivery_settled(ps_batch_delivery(batch, batch->size - 1))) die("a wait that ended too early");
+        ps_batch_release(batch);
         rounds++;
     }
     atomic_fetch_sub(&watchers, 1);
@@ -568,7 +571,7 @@ static void *meddle(void *unused)
         if (serving && random_below(4) == 0) usleep(random_below(300));
         if (serving) ps_poller_hand_back(&producer->polled);
         if (random_below(4) == 0) ps_poller_mark_ready(&producer->polled);
-        ps_batch_unref(batch);
+        ps_batch_release(batch);
         if (random_below(4) == 0) ps_poller_push(&producer->polled); /* whoever keeps watch, the poller looks too */
         usleep(random_below(500));
     }
@@ -596,7 +599,7 @@ static void turn_away(void)
     pthread_mutex_lock(&producer->client.lock);
     send_batch(producer, batch);
     int64_t deadline_us = ps_now_us() + PATIENCE_US;
-    for (; !ps_delivery_settled(&batch->deliveries[0]); usleep(1000))
+    for (; !ps_delivery_settled(ps_batch_delivery(batch, 0)); usleep(1000))
         if (ps_now_us() > deadline_us) die("a message that the poller settles");
     if (ps_poller_claim(&producer->polled)) die("two that serve a client");
     uint64_t before = drains();
@@ -604,7 +607,7 @@ static void turn_away(void)
     for (; drains() == before; usleep(1000))
         if (ps_now_us() > deadline_us) die("a client that the poller did not look at again");
     ps_waiter_leave(&waiter, &batch->completion);
-    ps_batch_unref(batch);
+    ps_batch_release(batch);
     ps_client_abandon(&producer->client);
     await_empty_registry();
 }
@@ -629,7 +632,7 @@ static void run_out_of_time(void)
     for (size_t count = 1; count <= 2; count++) {
         struct ps_batch *batch = ps_batch_new(producer, 1);
         send_batch(producer, batch);
-        ps_batch_unref(batch);
+        ps_batch_release(batch);
         await_queued(producer, count);
     }
     ps_poller_serve(&producer->polled, &waiter, ps_now_us());
@@ -682,6 +685,123 @@ static void watch_part(void)
     for (int i = 0; i < WATCHED; i++) ps_client_abandon(&watched[i]->client);
     await_empty_registry();
     for (int i = 0; i < WATCHERS; i++) pthread_mutex_destroy(&watches[i].lock);
+}
+
+/* ---- chunks: each is freed with its last delivery, whichever thread is the last to settle it, to drop it or to send ---- */
+
+enum { HANDLES = 64, SENDERS = 3 };
+
+static _Atomic(struct ps_delivery *) handles[HANDLES]; /* each has a reference, as a DeliveryHandle has */
+static struct ps_producer *chunked[2];
+static _Atomic unsigned senders;
+
+static bool freed(const void *memory)
+{
+#ifdef __SANITIZE_ADDRESS__
+    return __asan_address_is_poisoned(memory);
+#else
+    (void)memory;
+    return true;
+#endif
+}
+
+/* As the GC frees a handle, whether or not its message is settled. */
+static void drop_handle(struct ps_delivery *delivery)
+{
+    if (!delivery) return;
+    if (delivery->chunk->batch->producer != chunked[0] && delivery->chunk->batch->producer != chunked[1]) die("a chunk without its batch");
+    ps_delivery_unref(delivery);
+}
+
+static void *send_in_chunks(void *unused)
+{
+    static const uint32_t sizes[] = { 1, 2, PS_CHUNK - 1, PS_CHUNK, PS_CHUNK + 1, 2 * PS_CHUNK, 3 * PS_CHUNK - 5 };
+    (void)unused;
+    while (!time_is_up()) {
+        struct ps_producer *producer = chunked[random_below(2)];
+        uint32_t size = sizes[random_below(sizeof(sizes) / sizeof(*sizes))];
+        struct ps_batch *batch = ps_batch_new(producer, size);
+        bool serving = random_below(2) && ps_poller_borrow(&producer->polled);
+        if (random_below(8)) send_batch(producer, batch);
+        else ps_batch_never_sent(batch, 0, RD_KAFKA_RESP_ERR__QUEUE_FULL);
+        for (int i = random_below(8); i > 0; i--) {
+            struct ps_delivery *delivery = ps_batch_delivery(batch, (uint32_t)random_below((int)size));
+            ps_delivery_retain(delivery);
+            drop_handle(atomic_exchange(&handles[random_below(HANDLES)], delivery));
+        }
+        if (random_below(2)) ps_unnoticed_read_all(batch);
+        ps_batch_release(batch);
+        if (serving) ps_poller_serve(&producer->polled, NULL, PS_FOREVER);
+        if (serving) ps_poller_hand_back(&producer->polled);
+        rounds++;
+    }
+    atomic_fetch_sub(&senders, 1);
+    return NULL;
+}
+
+static void *wait_and_drop(void *unused)
+{
+    (void)unused;
+    while (atomic_load(&senders) > 0) {
+        struct ps_delivery *delivery = atomic_exchange(&handles[random_below(HANDLES)], NULL);
+        if (!delivery) {
+            usleep(random_below(100));
+            continue;
+        }
+        struct ps_completion *completion = &delivery->chunk->batch->completion;
+        struct ps_waiter waiter = { 0 };
+        if (random_below(2) && ps_waiter_join(&waiter, completion, random_below(2) ? &delivery->settled : NULL)) {
+            ps_waiter_sleep(&waiter, ps_now_us() + random_below(1000));
+            ps_waiter_leave(&waiter, completion);
+        }
+        drop_handle(delivery);
+    }
+    return NULL;
+}
+
+static void await_nothing_in_flight(const struct ps_producer *producer)
+{
+    int64_t deadline_us = ps_now_us() + PATIENCE_US;
+    for (; ps_producer_in_flight(producer) > 0; usleep(1000))
+        if (ps_now_us() > deadline_us) die("messages of a batch that are not settled");
+}
+
+/* One handle of a large batch keeps its own chunk, and no other. */
+static void keep_one(struct ps_producer *producer)
+{
+    enum { COUNT = 80 };
+    struct ps_chunk *chunks[COUNT];
+    struct ps_batch *batch = ps_batch_new(producer, COUNT * PS_CHUNK);
+    memcpy(chunks, batch->chunks, sizeof(chunks));
+    struct ps_delivery *kept = ps_batch_delivery(batch, 7 * PS_CHUNK + 7);
+    ps_delivery_retain(kept);
+    ps_batch_never_sent(batch, 0, RD_KAFKA_RESP_ERR__QUEUE_FULL);
+    for (int i = 0; i < COUNT; i++)
+        if (chunks[i]->size != PS_CHUNK) die("a chunk that is freed before the call that made its batch has ended");
+    ps_batch_release(batch);
+    for (int i = 0; i < COUNT; i++)
+        if (i != 7 && !freed(chunks[i])) die("a chunk that outlives its last delivery");
+    if (!ps_delivery_settled(kept) || kept->chunk->batch != batch) die("a handle without its delivery");
+    ps_delivery_unref(kept);
+    if (!freed(chunks[7]) || !freed(batch)) die("a batch that outlives its last chunk");
+}
+
+static void chunks_part(void)
+{
+    static void *(*const bodies[])(void *) = { send_in_chunks, send_in_chunks, send_in_chunks, wait_and_drop, wait_and_drop };
+    char errstr[256];
+    for (int i = 0; i < 2; i++) {
+        chunked[i] = ps_producer_new(conf_for(bootstraps, NULL), "chunked", i ? other_poller : poller, &client_settings);
+        if (ps_client_open(&chunked[i]->client, errstr, sizeof(errstr)) < 0) die(errstr);
+    }
+    keep_one(chunked[0]);
+    begin();
+    senders = SENDERS;
+    run_threads(SENDERS + 2, bodies, NULL);
+    for (int i = 0; i < HANDLES; i++) drop_handle(atomic_exchange(&handles[i], NULL));
+    for (int i = 0; i < 2; i++) await_nothing_in_flight(chunked[i]);
+    for (int i = 0; i < 2; i++) ps_client_abandon(&chunked[i]->client);
+    await_empty_registry();
 }
 
 /* ---- events: in order, told once or counted as dropped ---- */
@@ -791,7 +911,7 @@ static void use_client(struct ps_producer *producer, bool transactional)
     case 0: {
         struct ps_batch *batch = ps_batch_new(producer, 4);
         send_batch(producer, batch);
-        ps_batch_unref(batch);
+        ps_batch_release(batch);
         break;
     }
     case 1: {
@@ -1190,61 +1310,6 @@ static void refused_part(void)
     await_empty_registry();
 }
 
-/* ---- blocks: one owner at a time, and none is kept for long ---- */
-
-static _Atomic unsigned long takers;
-
-static void *take_and_give(void *unused)
-{
-    static _Atomic uint64_t next_owner = 1;
-    (void)unused;
-    while (!time_is_up()) {
-        size_t size = 1 + (size_t)random_below(1 << random_below(20)), words = size / sizeof(uint64_t);
-        uint64_t owner = atomic_fetch_add(&next_owner, 1), *data = ps_block_take(size);
-        if (!data || ps_block_size(data) < size) die("a block that is too small");
-        if (ps_blocks_kept() > 72 * 1024 * 1024) die("too much is kept");
-        if (words) data[0] = data[words - 1] = owner;
-        if (random_below(4) == 0) usleep(random_below(100));
-        if (words && (data[0] != owner || data[words - 1] != owner)) die("a block with two owners");
-        ps_block_give(data);
-        rounds++;
-    }
-    atomic_fetch_sub(&takers, 1);
-    return NULL;
-}
-
-static void *sweep_blocks(void *unused)
-{
-    (void)unused;
-    while (atomic_load(&takers) > 0) {
-        ps_blocks_sweep();
-        usleep(random_below(500));
-    }
-    return NULL;
-}
-
-static void blocks_part(void)
-{
-    static void *(*const bodies[])(void *) = { take_and_give, take_and_give, take_and_give, take_and_give, sweep_blocks };
-    atomic_store(&takers, 4);
-    run_threads(5, bodies, NULL);
-    ps_blocks_sweep();
-    void *given = ps_block_take(1000000);
-    ps_block_give(given);
-    if (ps_blocks_kept() < 1000000) die("a large block that is not kept");
-    void *taken = ps_block_take(900000);
-    if (taken != given) die("a block that is kept and not used");
-    ps_block_give(taken);
-    ps_blocks_sweep();
-    if (ps_blocks_kept() < 1000000) die("a block that nobody had a chance to take");
-    ps_blocks_sweep();
-    if (ps_blocks_kept() != 0) die("a block that nobody takes is kept");
-    ps_block_give(ps_block_take(1000000));
-    ps_blocks_end();
-    ps_block_give(ps_block_take(1000000));
-    if (ps_blocks_kept() != 0) die("a block that nobody would sweep is kept");
-}
-
 /* ---- text: any bytes, into any room ---- */
 
 static size_t random_text(char *text, size_t most, unsigned *seed)
@@ -1506,7 +1571,7 @@ static const struct part {
 } parts[] = {
     { "wakeup", wakeup_part }, { "completion", completion_part }, { "bell", bell_part },       { "mailbox", mailbox_part },
     { "ready", ready_part },   { "watch", watch_part },           { "events", events_part },   { "refused", refused_part },
-    { "open", open_part },     { "slot", slot_part },             { "blocks", blocks_part }, { "text", text_part },
+    { "open", open_part },     { "slot", slot_part },             { "chunks", chunks_part },   { "text", text_part },
     { "redaction", redaction_part }, { "space", space_part },
 };
 

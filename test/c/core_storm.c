@@ -274,12 +274,12 @@ static void produce(struct ps_producer *producer, uint32_t size, bool borrow)
     struct ps_batch *batch = ps_batch_new(producer, size);
     uint32_t sent = 0;
     for (uint32_t i = 0; listened && i < size; i += 3)
-        batch->deliveries[i].event.label = ps_events_keep_label(producer->events, ++labels_given);
+        ps_batch_delivery(batch, i)->event.label = ps_events_keep_label(producer->events, ++labels_given);
     if (ps_client_enter(&producer->client)) {
         struct ps_topic *topic = ps_producer_topic(producer, "storm", 5);
         bool serving = borrow && ps_poller_borrow(&producer->polled);
         atomic_fetch_add(&producer->accepted, size);
-        for (; sent < size && produce_one(producer, topic, &batch->deliveries[sent]); sent++)
+        for (; sent < size && produce_one(producer, topic, ps_batch_delivery(batch, sent)); sent++)
             if (serving && sent % 4 == 3) ps_poller_serve(&producer->polled, NULL, PS_FOREVER);
         atomic_fetch_sub(&producer->accepted, size - sent);
         if (serving) ps_poller_hand_back(&producer->polled);
@@ -287,7 +287,7 @@ static void produce(struct ps_producer *producer, uint32_t size, bool borrow)
     }
     ps_batch_never_sent(batch, sent, RD_KAFKA_RESP_ERR__CONFLICT);
     wait_either_way(producer, &batch->completion, "a batch");
-    ps_batch_unref(batch);
+    ps_batch_release(batch);
     batches++;
 }
 
@@ -304,7 +304,7 @@ static void *storm(void *shared)
     unsigned seed = (unsigned)(uintptr_t)&seed;
     while (!stop) {
         struct ps_producer *producer = churn && rand_r(&seed) % 8 == 0 ? open_client() : shared;
-        produce(producer, 1 + rand_r(&seed) % 16, churn && rand_r(&seed) % 2);
+        produce(producer, rand_r(&seed) % 64 ? 1 + rand_r(&seed) % 16 : 2 * PS_CHUNK + 3, churn && rand_r(&seed) % 2);
         if (churn && rand_r(&seed) % 16 == 0) flush(producer);
         if (producer == shared) continue;
         if (rand_r(&seed) % 2) close_client(producer);

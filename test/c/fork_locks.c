@@ -176,7 +176,7 @@ static void produce(struct ps_producer *producer, uint32_t size)
         rd_kafka_vu_t arguments[] = {
             { .vtype = RD_KAFKA_VTYPE_RKT, .u.rkt = topic->rkt },
             { .vtype = RD_KAFKA_VTYPE_MSGFLAGS, .u.i = RD_KAFKA_MSG_F_COPY },
-            { .vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = &batch->deliveries[sent] },
+            { .vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = ps_batch_delivery(batch, sent) },
             { .vtype = RD_KAFKA_VTYPE_VALUE, .u.mem = { "x", 1 } },
         };
         rd_kafka_error_t *error = rd_kafka_produceva(producer->client.rk, arguments, 4);
@@ -186,7 +186,7 @@ static void produce(struct ps_producer *producer, uint32_t size)
     wait_for(&batch->completion, "verdicts");
     if (atomic_load(&batch->failed)) die("messages that were not delivered");
     now.batch = NULL;
-    ps_batch_unref(batch);
+    ps_batch_release(batch);
 }
 
 static void run_job(struct ps_job *job, const char *what)
@@ -406,9 +406,9 @@ static void drop_slot(struct ps_slot *slot)
 static void drop_batch(struct ps_batch *batch)
 {
     struct ps_name *topic = calloc(1, sizeof(*topic) + 8);
-    for (uint32_t i = 0; i < batch->size; i++) batch->deliveries[i].topic_name = topic;
+    for (uint32_t i = 0; i < batch->size; i++) ps_batch_delivery(batch, i)->topic_name = topic;
     ps_batch_never_sent(batch, 0, RD_KAFKA_RESP_ERR__QUEUE_FULL);
-    ps_batch_unref(batch);
+    ps_batch_release(batch);
     free(topic);
 }
 

@@ -41,8 +41,8 @@ class DoctorOnKafkaTest < PenstockTest
     "a_wrong_password" => [SASL, { **LOGIN, "sasl.password": "wrong-secret" }, "sasl", /Invalid username/, /sasl\.password/],
     "a_wrong_password_over_tls" =>
       [SASL_SSL, { **TLS_LOGIN, "sasl.password": "wrong-secret" }, "sasl", /Invalid username/, /sasl\.password/],
-    "no_tls_on_a_tls_port" => [SSL, {}, "kafka", /refuse this client/, /may want TLS/],
-    "sasl_where_there_is_none" => [PLAINTEXT, LOGIN, "sasl", /refuse this client/, /does not ask for SASL/]
+    "no_tls_on_a_tls_port" => [SSL, {}, "kafka", /reject this client/, /may want TLS/],
+    "sasl_where_there_is_none" => [PLAINTEXT, LOGIN, "sasl", /reject this client/, /does not ask for SASL/]
   }.freeze
 
   WRONG.each do |what, (server, settings, step, value, advice)|

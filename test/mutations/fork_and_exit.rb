@@ -124,5 +124,5 @@ Mutation.define("overload: events that nobody takes are dropped and counted",
                 only: "test_a_full_queue_costs_no_memory_and_with_drop_oldest_counts_what_is_lost")
 Mutation.define("overload: handles free what they hold",
                 file: "ext/penstock/ruby/delivery_handle.c",
-                from: "    ps_batch_unref(delivery->batch);\n", to: "    (void)delivery;\n",
+                from: "    ps_delivery_unref(data);\n", to: "    (void)data;\n",
                 test: "test/overload_test.rb", only: "test_handles_that_nobody_waits_for_leave_no_memory_behind")

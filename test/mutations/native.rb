@@ -46,18 +46,28 @@ Mutation.define "native: the ready list is read before a client can be pushed ag
         queue = queue->ready_next;
                 AFTER
 
-Mutation.define "native: a block has one owner",
-                file: "ext/penstock/core/base/blocks.c",
-                from: "atomic_exchange(&places[place].block, NULL)", to: "atomic_load(&places[place].block)",
-                **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
+chunks = { file: "ext/penstock/core/produce/delivery.c", test: "test/core_test.rb",
+           only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing", runs: 3 }
 
-Mutation.define "native: blocks that nobody takes are freed",
-                file: "ext/penstock/core/base/blocks.c", from: "if (all || idle || ", to: "if (all || ",
-                **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
+Mutation.define "native: a handle keeps no more of a batch than its chunk",
+                file: "ext/penstock/core/produce/produce.h", from: "PS_CHUNK = 256", to: "PS_CHUNK = 65536",
+                test: "test/gc_test.rb", only: "test_one_handle_that_is_kept_keeps_no_more_than_its_part_of_a_large_batch"
 
-Mutation.define "native: without a poller no block is kept",
-                file: "ext/penstock/core/base/blocks.c", from: "    atomic_store(&swept_us, INT64_MIN / 2);\n", to: "",
-                **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
+Mutation.define "native: a chunk is freed with its last delivery",
+                from: "    if (!within_batch(chunk)) free(chunk);\n", to: "    (void)within_batch;\n", **chunks
+
+Mutation.define "native: a chunk stays until the waiters of its batch are woken",
+                from: "        ps_completion_settle(&chunk->batch->completion, count);\n        chunk_unref(chunk, count);",
+                to: "        chunk_unref(chunk, count);\n        ps_completion_settle(&chunk->batch->completion, count);",
+                **chunks
+
+Mutation.define "native: the deliveries of a batch stay until their handles are made",
+                file: "ext/penstock/ruby/produce_methods.c",
+                from: "        if (prepared != PENSTOCK_READ_AGAIN) break;\n",
+                to: "        if (prepared != PENSTOCK_READ_AGAIN) {\n            many->batch_call->batch = NULL;\n" \
+                    "            ps_batch_release(batch);\n            break;\n        }\n",
+                test: "test/producer_backpressure_test.rb", runs: 3,
+                only: "test_messages_of_a_large_batch_that_are_settled_before_their_handles_are_made_keep_their_results"
 
 Mutation.define "native: waiters are unlinked under their lock",
                 file: "ext/penstock/core/wait/completion.c",

@@ -143,7 +143,7 @@ module BlockingCalls
       one = stuck_producer(seconds, "bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "stuck",
                                     "transaction.timeout.ms": 10_000)
       one.transaction { nil }
-      cluster.set_round_trip_time([WHILE_MS, (long * 500).to_i].max)
+      cluster.set_round_trip_time(seconds: [WHILE_MS / 1000.0, long * 0.5].max)
       Marking.new(one, stuck_reader(seconds))
     end
 
@@ -174,7 +174,7 @@ module BlockingCalls
       group = { "session.timeout.ms": 3_000, "heartbeat.interval.ms": 1_000 }
       one = stuck_consumer(cluster.bootstrap_servers, "enable.auto.commit": false, **group)
       yield one
-      cluster.set_round_trip_time(round_trip_ms)
+      cluster.set_round_trip_time(seconds: round_trip_ms / 1000.0)
       one
     end
 

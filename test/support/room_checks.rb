@@ -12,7 +12,6 @@ class RoomChecks
   }.freeze
   FILES = %w[version.rb].freeze # of no room; every room may load them
   MARKED = /^ *# *@api private\n(?: *#.*\n)* *(?:def |attr_|define_method).*/
-  ERRORS = "penstock/errors/error.rb" # which C calls
   REQUIRED = /^\s*require(?<relative>_relative)? "(?<path>[^"\#]+)"/
 
   # @param directory [String] lib
@@ -45,7 +44,7 @@ class RoomChecks
 
   # What is not for users is private, or is in a class that they cannot name; such a class may be marked.
   def marked_methods
-    (@files - [ERRORS]).flat_map do |file|
+    @files.flat_map do |file|
       File.read(File.join(@directory, file)).scan(MARKED).map { |text| "#{file} marks #{text.lines.last.strip}" }
     end
   end

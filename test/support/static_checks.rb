@@ -14,9 +14,9 @@ class StaticChecks
   ACCEPTED = {
     ["ruby/produce_methods.c", "client_produce_many", "-Wanalyzer-use-of-uninitialized-value"] => "rb_scan_args fills them in",
     ["special_consts.h", "RB_NIL_P", "-Wanalyzer-use-of-uninitialized-value"] => "the same, inlined",
-    ["ruby/handover.c", "prepare", "-Wanalyzer-malloc-leak"] => "partition_key is in the batch, which frees it",
-    ["core/base/blocks.c", "ps_block_take", "-Wanalyzer-malloc-leak"] => "ps_block_give finds the block by its data",
+    ["ruby/handover.c", "prepare", "-Wanalyzer-malloc-leak"] => "partition_key is in a chunk, which frees it",
     ["core/produce/delivery.c", "ps_deliveries_settle", "-Wanalyzer-malloc-leak"] => "reason, too",
+    ["core/produce/delivery.c", "ps_batch_never_sent", "-Wanalyzer-malloc-leak"] => "reason, too",
     ["core/client/events.c", "ps_events_statistics",
      "-Wanalyzer-malloc-leak"] => "is in the queue, which is emptied before it goes",
     ["core/client/events.c", "ps_events_closed", "-Wanalyzer-malloc-leak"] => "the same",
@@ -88,7 +88,7 @@ class StaticChecks
   end
 
   # Nothing else makes Strings of C's text, whose bytes may be no UTF-8 and may steer terminals. What Ruby makes anew of a VALUE
-  # (rb_str_new_frozen) is no concern of this; nor are penstock_raise and the like, as error.rb makes every message printable.
+  # (rb_str_new_frozen) is no concern of this; nor are penstock_raise and the like, as Error makes every message printable.
   def foreign_text
     (@face - [TEXT]).grep_v(%r{\Amessage_pack/}).flat_map do |file|
       functions(text(file)).flat_map do |name, body|

@@ -4,6 +4,8 @@ require_relative "producer_test_case"
 
 # What the tests of transactions and of recovery share.
 class TransactionTestCase < ProducerTestCase
+  include FreshCluster
+
   # A failure somewhere else than in the cluster.
   class Mishap < StandardError; end
 

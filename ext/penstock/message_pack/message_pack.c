@@ -12,7 +12,8 @@ void penstock_message_pack_raise(const char *class_name, const char *format, ...
     va_start(arguments, format);
     VALUE text = rb_vsprintf(format, arguments);
     va_end(arguments);
-    rb_exc_raise(rb_exc_new_str(rb_const_get(penstock_message_pack, rb_intern(class_name)), text));
+    VALUE error_class = rb_const_get(penstock_message_pack, rb_intern(class_name));
+    rb_exc_raise(penstock_error_new(error_class, &penstock_no_context, text));
 }
 
 void penstock_unread(enum ps_read why, const struct penstock_mp_options *options)

@@ -46,10 +46,19 @@ static const rb_data_type_t packer_type = {
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
+NORETURN(static void not_usable(const struct penstock_packer *packer));
+
+static void not_usable(const struct penstock_packer *packer)
+{
+    if (packer && packer->types)
+        rb_raise(rb_eArgError, "the Packer is in its Pool again: use it only within the block that `pool.packer` calls with it");
+    rb_raise(rb_eArgError, "the Packer has not been initialized");
+}
+
 static struct penstock_packer *packer_get(VALUE self)
 {
     struct penstock_packer *packer = RTYPEDDATA_DATA(self); /* of a Packer, as its methods are for no other */
-    if (!packer || !packer->bytes) rb_raise(rb_eArgError, "the Packer has not been initialized");
+    if (!packer || !packer->bytes) not_usable(packer);
     penstock_buffer_settle(packer->bytes);
     return packer;
 }
@@ -63,15 +72,20 @@ static VALUE packer_allocate(VALUE klass)
     return TypedData_Wrap_Struct(klass, &packer_type, packer);
 }
 
+static void use_first_memory(struct penstock_packer *packer)
+{
+    packer->own.writer.data = packer->first;
+    packer->own.writer.capacity = sizeof(packer->first);
+    packer->own.first = true;
+}
+
 static void set_up(VALUE self, struct penstock_packer *packer, VALUE io, VALUE registry, const struct penstock_mp_options *options)
 {
     packer->options = *options;
     packer->types = penstock_registry_get(registry);
     RB_OBJ_WRITE(self, &packer->registry, registry);
     if (NIL_P(io)) {
-        packer->own.writer.data = packer->first;
-        packer->own.writer.capacity = sizeof(packer->first);
-        packer->own.first = true;
+        use_first_memory(packer);
         packer->own.io_size = options->io_buffer_size;
         packer->bytes = &packer->own;
     } else {
@@ -125,6 +139,37 @@ static VALUE packer_initialize(int argc, VALUE *argv, VALUE self)
 static VALUE registry_packer(int argc, VALUE *argv, VALUE registry)
 {
     return initialize(argc, argv, packer_allocate(packer_class), registry);
+}
+
+/* ---- of a Pool ---- */
+
+/* A Pool lends a Packer to one block after the other. In between `bytes` is NULL, so that all methods raise. */
+static VALUE registry_lend(RB_UNUSED_VAR(VALUE registry), VALUE self)
+{
+    struct penstock_packer *packer = penstock_data(self, &packer_type);
+    packer->bytes = &packer->own;
+    return self;
+}
+
+enum { KEPT = 16 * 1024 }; /* bytes of memory that a Packer keeps in its Pool */
+
+/*
+ * False: the Packer must not be lent again, and stays usable for whatever kept it. It is frozen, has a Buffer, which the block may
+ * have kept, has types of its own, or is in the Pool already (a continuation came back). Or its writes called code of users': a
+ * Fiber or thread may still be in the middle of such a write, and would go on writing when the Packer belongs to another block.
+ */
+static VALUE registry_take_back(VALUE registry, VALUE self)
+{
+    struct penstock_packer *packer = penstock_data(self, &packer_type);
+    if (packer->bytes != &packer->own || packer->registry != registry || packer->turns > 0 || OBJ_FROZEN(self)) return Qfalse;
+    penstock_buffer_settle(&packer->own);
+    if (packer->own.writer.capacity > KEPT) {
+        penstock_buffer_release(&packer->own);
+        use_first_memory(packer);
+    }
+    penstock_buffer_clear(&packer->own);
+    packer->bytes = NULL;
+    return Qtrue;
 }
 
 /* ---- writing ---- */
@@ -627,6 +672,8 @@ void penstock_packer_init(void)
     rb_define_method(packer_class, "buffer", packer_buffer, 0);
     rb_define_method(packer_class, "compatibility_mode?", packer_compatibility_mode_p, 0);
     rb_define_method(rb_obj_class(penstock_empty_registry), "packer", registry_packer, -1);
+    rb_define_method(rb_obj_class(penstock_empty_registry), "lend", registry_lend, 1);
+    rb_define_method(rb_obj_class(penstock_empty_registry), "take_back", registry_take_back, 1);
     rb_define_private_method(packer_class, "registry", packer_registry, 0);
     rb_define_private_method(packer_class, "registry=", packer_registry_set, 1);
 }

@@ -263,7 +263,7 @@ static VALUE client_set_event_source(VALUE self, VALUE source)
 {
     struct ps_producer *producer = client_get(self);
     if (atomic_load(&producer->client.state) != PS_NEW)
-        penstock_raise(penstock_error, &penstock_no_context, "the client was opened already");
+        penstock_raise(penstock_usage_error, &penstock_no_context, "the client was opened already");
     struct penstock_client *object = penstock_data(self, &client_type);
     ps_producer_set_events(producer, penstock_event_source_get(source));
     RB_OBJ_WRITE(self, &object->source, source);

@@ -221,7 +221,7 @@ static void fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, bo
     *brokers = get(conf, "bootstrap.servers");
     if (RSTRING_LEN(*brokers) == 0)
         penstock_raise(penstock_config_error, &penstock_no_context,
-                       "config.kafka must say \"bootstrap.servers\", such as \"localhost:9092\"");
+                       "config.kafka requires \"bootstrap.servers\", such as \"localhost:9092\"");
     set(conf, "log.queue", logs_to_mailbox && !consumer ? "true" : "false");
     set_events(conf, consumer, logs_to_mailbox, 0);
 }
@@ -240,7 +240,7 @@ void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mail
 
     if (RTEST(rb_str_equal(get(conf, "delivery.report.only.error"), rb_str_new_cstr("true"))))
         penstock_raise(penstock_config_error, &penstock_no_context,
-                       "config.kafka: delivery.report.only.error would leave delivered messages without a verdict");
+                       "config.kafka: delivery.report.only.error would leave delivered messages without a delivery result");
 }
 
 void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox,

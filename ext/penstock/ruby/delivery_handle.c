@@ -1,6 +1,6 @@
 /*
  * Penstock::DeliveryHandle: Ruby's hold on one ps_delivery. The object's data pointer is the delivery
- * itself, whose batch it keeps alive; `topic` and `label` are Ruby objects that the delivery stores for
+ * itself, whose chunk it keeps alive; `topic` and `label` are Ruby objects that the delivery stores for
  * the handle and that only the handle touches, marks and moves. Any thread of the process that made it.
  */
 #include "ruby/penstock.h"
@@ -26,8 +26,7 @@ static void handle_compact(void *data)
 
 static void handle_free(void *data)
 {
-    struct ps_delivery *delivery = data;
-    ps_batch_unref(delivery->batch);
+    ps_delivery_unref(data);
 }
 
 static size_t handle_size(const void *data)
@@ -48,10 +47,10 @@ VALUE penstock_delivery_handle_new(void)
     return TypedData_Wrap_Struct(handle_class, &handle_type, NULL);
 }
 
-/* Takes a reference to the batch of its own. */
+/* Takes a reference of its own. */
 void penstock_delivery_handle_attach(VALUE self, struct ps_delivery *delivery, VALUE topic, VALUE label)
 {
-    ps_batch_retain(delivery->batch);
+    ps_delivery_retain(delivery);
     RTYPEDDATA_DATA(self) = delivery;
     RB_OBJ_WRITE(self, &delivery->topic, topic);
     RB_OBJ_WRITE(self, &delivery->label, label);
@@ -64,19 +63,19 @@ static struct ps_delivery *handle_get(VALUE self)
 
 const struct ps_producer *penstock_delivery_handle_client(VALUE self)
 {
-    return handle_get(self)->batch->producer;
+    return ps_delivery_producer(handle_get(self));
 }
 
 /* In a forked child a message that was in flight at the fork stays pending: its verdict is the parent's. */
 static void check_not_inherited(const struct ps_delivery *delivery)
 {
-    const struct ps_producer *producer = delivery->batch->producer;
+    const struct ps_producer *producer = ps_delivery_producer(delivery);
     if (ps_delivery_settled(delivery) || !ps_client_inherited(&producer->client)) return;
     struct penstock_error_context context = penstock_no_context;
     context.client = &producer->client;
     context.topic = (VALUE)delivery->topic;
     penstock_raise(penstock_forked_error, &context,
-                   "the message was produced before this process was forked; only the parent learns its verdict");
+                   "the message was produced before this process was forked; only the parent learns its delivery result");
 }
 
 /* ---- methods; documented in lib/penstock/producer/delivery_handle.rb ---- */
@@ -162,9 +161,9 @@ static void raise_timeout(const struct ps_delivery *delivery, VALUE waited, cons
 {
     struct penstock_error_context context = penstock_no_context;
     context.err = RD_KAFKA_RESP_ERR__TIMED_OUT;
-    context.client = &delivery->batch->producer->client;
+    context.client = &ps_delivery_producer(delivery)->client;
     context.topic = (VALUE)delivery->topic;
-    penstock_raise(penstock_timeout_error, &context, "no verdict within %" PRIsVALUE " %s", waited, unit);
+    penstock_raise(penstock_timeout_error, &context, "no delivery result within %" PRIsVALUE " %s", waited, unit);
 }
 
 enum { DEFAULT_WAIT_S = 180 };

@@ -237,7 +237,7 @@ static char *make_call(struct cluster_call *call, VALUE topic)
     ps_job_unref(&call->job);
     if (closed) penstock_raise(penstock_closed_error, &penstock_no_context, "the embedded cluster is closed");
     if (context.err)
-        penstock_raise(penstock_error, &context, "the embedded cluster refused%s%s", *text ? ": " : "", text);
+        penstock_raise(penstock_cluster_error, &context, "the embedded cluster refused%s%s", *text ? ": " : "", text);
     return answer;
 }
 

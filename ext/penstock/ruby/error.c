@@ -1,12 +1,12 @@
 /*
- * The only file that makes and raises Penstock's errors. The classes, their wording and the advice they
- * give stand in lib/penstock/errors/error.rb; here a librdkafka code and its context become the arguments.
+ * The only C file that makes and raises Penstock's errors. The classes, the form of their messages and the advice stand in
+ * lib/penstock/errors/; here a librdkafka code and its context become the arguments of ErrorFactory.build_native.
  */
 #include "ruby/penstock.h"
 #include <ruby/encoding.h>
 #include <stdarg.h>
 
-VALUE penstock_error, penstock_config_error, penstock_message_error, penstock_closed_error, penstock_forked_error,
+VALUE penstock_usage_error, penstock_cluster_error, penstock_config_error, penstock_message_error, penstock_closed_error, penstock_forked_error,
     penstock_queue_full_error, penstock_produce_error, penstock_delivery_error, penstock_message_timed_out_error,
     penstock_timeout_error, penstock_transaction_error, penstock_committed_error, penstock_fatal_error;
 static VALUE tls_error, authentication_error, security_protocol_error, unreachable_error, fenced_error;
@@ -14,17 +14,17 @@ VALUE penstock_consumer_closed_error, penstock_consume_error, penstock_commit_er
 VALUE penstock_not_shareable_error;
 VALUE penstock_listener_deadlock_error;
 
-const struct penstock_error_context penstock_no_context = { .topic = Qnil, .partition = -1 };
+const struct penstock_error_context penstock_no_context = { .producer_id = Qnil, .topic = Qnil, .partition = -1 };
 
-static ID id_build;
+static VALUE error_factory;
+static ID id_build_native;
 
 static VALUE text_or_nil(const char *text)
 {
     return text && *text ? penstock_text(text) : Qnil;
 }
 
-/* Error.build(text, number, name, description, [producer, consumer], brokers, problem, [topic, partition, offset],
- * fatal, retriable, abortable). A producer that is fenced has one class of errors, whatever was called. */
+/* A producer that is fenced has one class of errors, whatever was called. */
 VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context *context, VALUE text)
 {
     char problem[256] = "";
@@ -32,21 +32,21 @@ VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context 
     bool consumer = client && client->kind != &ps_producer_kind;
     bool fenced = context->fatal && context->err == RD_KAFKA_RESP_ERR__FENCED && !consumer;
     if (client && !ps_client_inherited(client)) ps_client_last_error((struct ps_client *)client, problem, sizeof(problem));
+    VALUE producer_id = client && !consumer ? text_or_nil(client->name) : RTEST(context->producer_id) ? context->producer_id : Qnil;
     VALUE arguments[] = {
+        fenced ? fenced_error : error_class,
         text,
-        INT2FIX(context->err),
-        context->err ? text_or_nil(rd_kafka_err2name(context->err)) : Qnil,
-        context->err ? text_or_nil(rd_kafka_err2str(context->err)) : Qnil,
-        rb_ary_new_from_args(2, client && !consumer ? text_or_nil(client->name) : Qnil, consumer ? text_or_nil(client->name) : Qnil),
-        client ? text_or_nil(client->brokers) : Qnil,
+        rb_ary_new_from_args(3, INT2FIX(context->err), context->err ? text_or_nil(rd_kafka_err2name(context->err)) : Qnil,
+                             context->err ? text_or_nil(rd_kafka_err2str(context->err)) : Qnil),
+        rb_ary_new_from_args(3, producer_id, consumer ? text_or_nil(client->name) : Qnil,
+                             client ? text_or_nil(client->brokers) : Qnil),
         text_or_nil(problem),
         rb_ary_new_from_args(3, context->topic, context->partition >= 0 ? INT2NUM(context->partition) : Qnil,
                              context->offset ? LL2NUM(*context->offset) : Qnil),
-        context->fatal ? Qtrue : Qfalse,
-        context->retriable && !fenced ? Qtrue : Qfalse,
-        context->abortable ? Qtrue : Qfalse,
+        rb_ary_new_from_args(3, context->fatal ? Qtrue : Qfalse, context->retriable && !fenced ? Qtrue : Qfalse,
+                             context->abortable ? Qtrue : Qfalse),
     };
-    return rb_funcallv(fenced ? fenced_error : error_class, id_build, sizeof(arguments) / sizeof(*arguments), arguments);
+    return rb_funcallv(error_factory, id_build_native, sizeof(arguments) / sizeof(*arguments), arguments);
 }
 
 void penstock_raise(VALUE error_class, const struct penstock_error_context *context, const char *format, ...)
@@ -83,7 +83,7 @@ VALUE penstock_refused_error_class(enum ps_refused kind)
 
 void penstock_raise_refused(enum ps_refused kind, const struct penstock_error_context *context, const char *text)
 {
-    const char *format = kind == PS_UNREACHABLE ? "%s" : "the brokers refuse this client (%s)";
+    const char *format = kind == PS_UNREACHABLE ? "%s" : "the brokers reject this client (%s)";
     penstock_raise(penstock_refused_error_class(kind), context, format, text);
 }
 
@@ -113,7 +113,7 @@ VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topi
     if (!delivery->err) return Qnil;
     struct penstock_error_context context = {
         .err = delivery->err,
-        .client = &delivery->batch->producer->client,
+        .client = &ps_delivery_producer(delivery)->client,
         .topic = topic,
         .partition = delivery->partition,
         .fatal = delivery->fatal,
@@ -143,7 +143,8 @@ void penstock_error_init(void)
         VALUE *error_class;
         const char *name;
     } classes[] = {
-        { &penstock_error, "Error" },
+        { &penstock_cluster_error, "ClusterError" },
+        { &penstock_usage_error, "UsageError" },
         { &penstock_config_error, "ConfigurationInvalidError" },
         { &penstock_message_error, "MessageInvalidError" },
         { &penstock_closed_error, "ProducerClosedError" },
@@ -172,6 +173,8 @@ void penstock_error_init(void)
         *classes[i].error_class = rb_const_get(penstock_module, rb_intern(classes[i].name));
         rb_gc_register_mark_object(*classes[i].error_class);
     }
-    id_build = rb_intern("build");
-    rb_define_method(penstock_error, "freeze", error_freeze, 0);
+    error_factory = rb_const_get(penstock_module, rb_intern("ErrorFactory"));
+    rb_gc_register_mark_object(error_factory);
+    id_build_native = rb_intern("build_native");
+    rb_define_method(rb_const_get(penstock_module, rb_intern("Error")), "freeze", error_freeze, 0);
 }

@@ -93,7 +93,7 @@ static VALUE source_initialize_queue(VALUE self, VALUE limit, VALUE drop_newest)
 
 void penstock_keep_label(struct ps_delivery *delivery, VALUE label)
 {
-    struct ps_events *events = NIL_P(label) ? NULL : delivery->batch->producer->events;
+    struct ps_events *events = NIL_P(label) ? NULL : ps_delivery_producer(delivery)->events;
     if (!ps_events_wanted(events, PS_EVENT_DELIVERED | PS_EVENT_FAILED)) return;
     delivery->event.label = ps_events_keep_label(events, label);
     if (!delivery->event.label) rb_memerror();
@@ -138,7 +138,7 @@ static VALUE error_of(const struct ps_notice *notice)
     context.err = notice->err;
     context.client = notice->client;
     context.fatal = notice->fatal;
-    return penstock_error_new(notice->fatal ? penstock_fatal_error : penstock_error, &context,
+    return penstock_error_new(notice->fatal ? penstock_fatal_error : penstock_cluster_error, &context,
                               penstock_text(notice->text));
 }
 

@@ -37,7 +37,7 @@ static bool prepare(struct penstock_handover *handover, uint32_t i, char **copie
     const struct penstock_message *last = i > 0 ? message - 1 : NULL;
 
     message->native_topic = last && last->topic == message->topic ? last->native_topic : known_topic(handover, i);
-    if (!message->native_topic || !copy_partition_key(&handover->batch->deliveries[i], &message->partition_key)) return false;
+    if (!message->native_topic || !copy_partition_key(ps_batch_delivery(handover->batch, i), &message->partition_key)) return false;
     penstock_message_to_bytes(message, copies);
     return true;
 }
@@ -73,7 +73,7 @@ enum penstock_prepared penstock_handover_prepare(struct penstock_handover *hando
 {
     char *copies = NULL;
     if (release) {
-        handover->copies = copies = ps_block_take(copies_size);
+        handover->copies = copies = malloc(copies_size + 1);
         if (!copies) return PENSTOCK_NO_MEMORY;
     }
     if (!ps_client_enter(&handover->producer->client)) return PENSTOCK_PREPARED; /* the next step will say so */
@@ -94,6 +94,7 @@ enum penstock_prepared penstock_handover_prepare(struct penstock_handover *hando
 /* RUN: messages for which librdkafka is called, and clocks are read, once. A batch of twice SERVE_EVERY serves its own
  * client. */
 enum { RUN = 64, SERVE_EVERY = 1024 };
+_Static_assert(PS_CHUNK % RUN == 0, "a run's deliveries are in one chunk");
 
 /* Says no more than rd_kafka_produce_batch can. */
 static bool is_plain(const struct penstock_message *message)
@@ -177,17 +178,17 @@ static void hand_over(struct penstock_handover *handover)
 {
     struct ps_producer *producer = handover->producer;
     if (reject_unreachable(handover)) return;
-    struct ps_delivery *deliveries = handover->batch->deliveries;
     uint32_t size = handover->prepared, i = handover->sent, served = i;
     bool serving = size - i >= 2 * SERVE_EVERY && ps_poller_borrow(&producer->polled);
 
     while (i < size) {
-        uint32_t limit = size - i < RUN ? size - i : RUN;
-        uint32_t taken = enqueue_run(&handover->messages[i], &deliveries[i], limit);
+        uint32_t limit = RUN - i % RUN; /* up to the end of a chunk */
+        if (limit > size - i) limit = size - i;
+        uint32_t taken = enqueue_run(&handover->messages[i], ps_batch_delivery(handover->batch, i), limit);
         i += taken;
         if (taken < limit) {
             struct penstock_refusal refusal = { 0 };
-            enqueue(producer, &handover->messages[i], &deliveries[i], &refusal);
+            enqueue(producer, &handover->messages[i], ps_batch_delivery(handover->batch, i), &refusal);
             if (refusal.err) {
                 handover->refusal = refusal;
                 if (refusal.err != RD_KAFKA_RESP_ERR__QUEUE_FULL) ps_space_freed(&producer->space, 1); /* it held some for a moment */
@@ -226,12 +227,12 @@ void *penstock_handover_nogvl(void *arg)
                                   memory_order_relaxed);
         ps_client_exit(&producer->client);
         if (handover->sent == handover->prepared && handover->prepared < handover->batch->size)
-            refuse(&handover->refusal, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "librdkafka refused the topic, or out of memory");
+            refuse(&handover->refusal, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "the topic was refused by librdkafka, or there is no memory left");
     } else {
         refuse(&handover->refusal, RD_KAFKA_RESP_ERR__DESTROY, "the producer is closed");
     }
     if (handover->sent == handover->batch->size) {
-        ps_block_give(handover->copies); /* librdkafka has its own */
+        free(handover->copies); /* librdkafka has its own */
         handover->copies = NULL;
     }
     return NULL;
@@ -250,7 +251,7 @@ bool penstock_handover_keep_bytes(struct penstock_handover *handover)
     size_t size = 0;
     for (uint32_t i = handover->sent; i < handover->prepared; i++)
         size += handover->messages[i].payload.size + handover->messages[i].key.size;
-    char *copies = handover->copies = ps_block_take(size);
+    char *copies = handover->copies = malloc(size + 1);
     if (!copies) return false;
     for (uint32_t i = handover->sent; i < handover->prepared; i++) {
         keep(&handover->messages[i].payload, &copies);
@@ -288,7 +289,7 @@ void penstock_handover_give_up(struct penstock_handover *handover, rd_kafka_resp
 {
     for (uint32_t i = handover->sent; i < handover->prepared; i++)
         if (handover->messages[i].native_headers) rd_kafka_headers_destroy(handover->messages[i].native_headers);
-    ps_block_give(handover->copies);
+    free(handover->copies);
     handover->copies = NULL;
     ps_batch_never_sent(handover->batch, handover->sent, err);
 }

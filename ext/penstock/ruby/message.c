@@ -32,12 +32,12 @@ void penstock_check_topic_name(VALUE name, long index)
 {
     if (!RB_TYPE_P(name, T_STRING)) refuse(index, ":topic is a String or Symbol, not %" PRIsVALUE, rb_obj_class(name));
     if (!ps_topic_name_valid(RSTRING_PTR(name), RSTRING_LEN(name)))
-        refuse(index, ":topic %+" PRIsVALUE " is no legal topic name: 1 to 249 of the characters a-z A-Z 0-9 . _ -", name);
+        refuse(index, ":topic %+" PRIsVALUE " is not a valid topic name: 1 to 249 of the characters a-z A-Z 0-9 . _ -", name);
 }
 
 void penstock_message_refuse_label(VALUE label, long index)
 {
-    refuse(index, ":label has to be shareable (Ractor.make_shareable) for a shareable producer; this %" PRIsVALUE " is not",
+    refuse(index, ":label must be shareable (Ractor.make_shareable) for a shareable producer; this %" PRIsVALUE " is not",
            rb_obj_class(label));
 }
 
@@ -237,7 +237,7 @@ void penstock_message_parse(struct penstock_message *message, VALUE hash, long i
     if (left > 0) rb_hash_foreach(hash, refuse_unknown_key, (VALUE)index);
 
     if (NIL_P(message->topic)) refuse(index, ":topic is missing");
-    if (message->payload.string == Qundef) refuse(index, ":payload is missing (nil makes a tombstone, and has to be said)");
+    if (message->payload.string == Qundef) refuse(index, ":payload is missing; pass payload: nil for a tombstone");
     if (message->partition >= 0 && !NIL_P(message->partition_key.string))
         refuse(index, ":partition and :partition_key contradict each other; give one");
 

@@ -44,7 +44,7 @@ static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VA
     if (state) rb_jump_tag(state);
     if (context.err) {
         penstock_raise_if_refused(&producer->client, name);
-        penstock_raise(penstock_error, &context, "the partitions of the topic could not be learnt");
+        penstock_raise(penstock_cluster_error, &context, "the partitions of the topic could not be learnt");
     }
     return count_or_nil(count);
 }
@@ -84,7 +84,7 @@ static VALUE client_brokers(VALUE self, VALUE timeout_ms)
     if (state) rb_jump_tag(state);
     if (context.err) {
         penstock_raise_if_refused(&producer->client, Qnil);
-        penstock_raise(penstock_error, &context, "the brokers could not be learnt");
+        penstock_raise(penstock_cluster_error, &context, "the brokers could not be learnt");
     }
     return answer;
 }

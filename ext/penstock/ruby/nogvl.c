@@ -199,7 +199,7 @@ bool penstock_wait_batch(struct ps_batch *batch, int64_t deadline_us)
 
 bool penstock_wait_delivery(const struct ps_delivery *delivery, int64_t deadline_us)
 {
-    return wait_for_verdicts(delivery->batch, &delivery->settled, deadline_us);
+    return wait_for_verdicts(delivery->chunk->batch, &delivery->settled, deadline_us);
 }
 
 struct job_wait {

@@ -23,9 +23,9 @@
 extern VALUE penstock_module;
 extern VALUE penstock_native; /* Penstock::Native: the classes that users never name */
 
-/* ---- error.c: the only place that makes and raises Penstock's errors ------------------------------ */
+/* ---- error.c: the only C file that makes and raises Penstock's errors ------------------------------ */
 
-extern VALUE penstock_error, penstock_config_error, penstock_message_error, penstock_closed_error,
+extern VALUE penstock_usage_error, penstock_cluster_error, penstock_config_error, penstock_message_error, penstock_closed_error,
     penstock_forked_error, penstock_queue_full_error, penstock_produce_error, penstock_delivery_error,
     penstock_message_timed_out_error, penstock_timeout_error, penstock_transaction_error, penstock_committed_error,
     penstock_fatal_error;
@@ -36,6 +36,7 @@ extern VALUE penstock_listener_deadlock_error;
 struct penstock_error_context {
     rd_kafka_resp_err_t err;
     const struct ps_client *client; /* the client or consumer; may be NULL */
+    VALUE producer_id;          /* where there is no client at hand: String, or nil or false */
     VALUE topic;                /* String or nil */
     int32_t partition;          /* -1: unknown */
     const int64_t *offset;      /* NULL: unknown */
@@ -44,6 +45,7 @@ struct penstock_error_context {
 
 extern const struct penstock_error_context penstock_no_context;
 
+/* The text is one sentence without its full stop, and does not name what the context has: ErrorFactory adds that. */
 VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context *context, VALUE text);
 NORETURN(void penstock_raise(VALUE error_class, const struct penstock_error_context *context, const char *format, ...));
 NORETURN(void penstock_raise_closed(const struct ps_client *client));
@@ -225,7 +227,7 @@ struct penstock_handover {
     struct ps_producer *producer;
     struct ps_batch *batch;
     struct penstock_message *messages;
-    char *copies;                    /* of Strings, when the GVL is released; a block */
+    char *copies;                    /* of Strings, when the GVL is released; owned */
     uint32_t prepared, sent;         /* so many of the batch */
     bool topic_refused;              /* by librdkafka, in an earlier attempt too: not tried again */
     struct penstock_refusal refusal; /* of messages[sent], if that is not the last */

@@ -125,7 +125,7 @@ static void name_dropped(const struct penstock_handover *handover)
         VALUE topic = handover->messages[i].topic;
         char name[256]; /* a topic's has 249 at most */
         snprintf(name, sizeof(name), "%.*s", (int)RSTRING_LEN(topic), RSTRING_PTR(topic));
-        handover->batch->deliveries[i].topic_name = ps_events_name(events, name);
+        ps_batch_delivery(handover->batch, i)->topic_name = ps_events_name(events, name);
     }
 }
 
@@ -177,9 +177,10 @@ VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash)
 
         handle = penstock_delivery_handle_new();
         if (!begin_batch(sender, &handover, 1)) return Qnil;
-        penstock_delivery_handle_attach(handle, &handover.batch->deliveries[0], message.topic, message.label);
-        ps_batch_unref(handover.batch); /* the handle has its own */
-        penstock_keep_label(&handover.batch->deliveries[0], message.label);
+        struct ps_delivery *delivery = ps_batch_delivery(handover.batch, 0);
+        penstock_delivery_handle_attach(handle, delivery, message.topic, message.label);
+        ps_batch_release(handover.batch); /* the handle has its own reference */
+        penstock_keep_label(delivery, message.label);
     } while (penstock_handover_prepare(&handover, false, 0) == PENSTOCK_READ_AGAIN);
     if (!has_to_queue(sender, &handover)) penstock_handover_nogvl(&handover); /* giving up the GVL costs more than this takes */
     if (!handover.sent) hand_over_the_rest(sender, &handover, Qnil);
@@ -203,41 +204,58 @@ static VALUE client_produce(VALUE self, VALUE hash)
     return penstock_produce(&sender, hash);
 }
 
-/* A batch's messages while they are checked and handed over. Marked word by word, as a stack is: some are VALUEs, some not
- * written yet. */
-static void parsed_mark(void *messages)
+/* What a call owns that produces a batch. The call frees it, however it ends. The GC frees it if the call's fiber is dropped. */
+struct batch_call {
+    struct penstock_message *messages; /* while they are checked and handed over */
+    size_t size;                       /* of messages, in bytes */
+    struct ps_batch *batch;            /* not released: its deliveries stay, also those that are settled and have no handle yet */
+};
+
+/* Word by word, as a stack is marked: some are VALUEs, some not written yet. */
+static void batch_call_mark(void *data)
 {
-    const VALUE *first = messages;
-    rb_gc_mark_locations(first, first + ps_block_size(messages) / sizeof(VALUE));
+    const struct batch_call *batch_call = data;
+    const VALUE *first = (const VALUE *)batch_call->messages;
+    if (first) rb_gc_mark_locations(first, first + batch_call->size / sizeof(VALUE));
 }
 
-static void parsed_free(void *messages)
+static void free_messages(struct batch_call *batch_call)
 {
-    ps_block_give(messages);
+    free(batch_call->messages);
+    batch_call->messages = NULL;
 }
 
-static size_t parsed_memsize(const void *messages)
+static void batch_call_free(void *data)
 {
-    return ps_block_size(messages);
+    struct batch_call *batch_call = data;
+    free_messages(batch_call);
+    if (batch_call->batch) ps_batch_release(batch_call->batch);
+    xfree(batch_call);
 }
 
-static const rb_data_type_t parsed_type = {
+static size_t batch_call_memsize(const void *data)
+{
+    const struct batch_call *batch_call = data;
+    return sizeof(*batch_call) + (batch_call->messages ? batch_call->size : 0);
+}
+
+static const rb_data_type_t batch_call_type = {
     .wrap_struct_name = "Penstock::Client/messages",
-    .function = { .dmark = parsed_mark, .dfree = parsed_free, .dsize = parsed_memsize },
+    .function = { .dmark = batch_call_mark, .dfree = batch_call_free, .dsize = batch_call_memsize },
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };
 
-static struct penstock_message *parsed_new(VALUE holder, long size)
+static void allocate_messages(struct batch_call *batch_call, long size)
 {
     if ((size_t)size > SIZE_MAX / 4 / sizeof(struct penstock_message)) rb_memerror(); /* their deliveries fit, too */
-    if (!(DATA_PTR(holder) = ps_block_take((size_t)size * sizeof(struct penstock_message)))) rb_memerror();
-    return DATA_PTR(holder);
+    batch_call->size = (size_t)size * sizeof(struct penstock_message);
+    if (!(batch_call->messages = malloc(batch_call->size))) rb_memerror();
 }
 
 /* The GC, which does not know how much it is, may come late. */
-static VALUE parsed_end(VALUE holder)
+static VALUE batch_call_end(VALUE holder)
 {
-    ps_block_give(DATA_PTR(holder));
+    batch_call_free(DATA_PTR(holder));
     DATA_PTR(holder) = NULL;
     return Qnil;
 }
@@ -258,7 +276,7 @@ static void parse_all(const struct penstock_sender *sender, VALUE hashes, struct
 static VALUE new_handle(struct ps_batch *batch, const struct penstock_message *messages, uint32_t i)
 {
     VALUE handle = penstock_delivery_handle_new();
-    penstock_delivery_handle_attach(handle, &batch->deliveries[i], messages[i].topic, messages[i].label);
+    penstock_delivery_handle_attach(handle, ps_batch_delivery(batch, i), messages[i].topic, messages[i].label);
     return handle;
 }
 
@@ -273,7 +291,8 @@ void penstock_before_producing_many(VALUE timeout_ms)
 
 struct many {
     const struct penstock_sender *sender;
-    VALUE hashes, tally, holder;
+    VALUE hashes, tally;
+    struct batch_call *batch_call;
     bool wait;
     int64_t deadline_us;
 };
@@ -284,28 +303,29 @@ static VALUE produce_many(VALUE arg)
     const struct penstock_sender *sender = many->sender;
     long size = RARRAY_LEN(many->hashes);
     bool release = size >= RELEASE_FROM;
-    VALUE error = Qnil, verdict = Qnil, handles = rb_ary_new_capa(size), kept, first;
-    struct penstock_message *messages = parsed_new(many->holder, size);
+    VALUE error = Qnil, verdict = Qnil, handles = rb_ary_new_capa(size), kept;
+    allocate_messages(many->batch_call, size);
+    struct penstock_message *messages = many->batch_call->messages;
     struct penstock_handover handover = { .messages = messages };
     struct ps_batch *batch;
     enum penstock_prepared prepared;
 
-    do {
+    for (;;) {
         parse_all(sender, many->hashes, messages);
         if (open_sender(sender)) parse_all(sender, many->hashes, messages);
         size_t copies_size = 0;
         kept = rb_ary_new();
-        first = penstock_delivery_handle_new();
         if (release)
             for (long i = 0; i < size; i++) copies_size += penstock_message_freeze(&messages[i], kept);
 
         if (!begin_batch(sender, &handover, (uint32_t)size)) return Qnil;
-        batch = handover.batch;
-        penstock_delivery_handle_attach(first, &batch->deliveries[0], messages[0].topic, messages[0].label);
-        ps_batch_unref(batch); /* the handles own it */
-        for (uint32_t i = 0; i < size; i++) penstock_keep_label(&batch->deliveries[i], messages[i].label);
+        batch = many->batch_call->batch = handover.batch;
+        for (uint32_t i = 0; i < size; i++) penstock_keep_label(ps_batch_delivery(batch, i), messages[i].label);
         prepared = penstock_handover_prepare(&handover, release, copies_size);
-    } while (prepared == PENSTOCK_READ_AGAIN);
+        if (prepared != PENSTOCK_READ_AGAIN) break;
+        many->batch_call->batch = NULL;
+        ps_batch_release(batch);
+    }
     if (prepared == PENSTOCK_NO_MEMORY) {
         ps_batch_never_sent(batch, 0, RD_KAFKA_RESP_ERR__CONFLICT);
         rb_memerror();
@@ -317,17 +337,15 @@ static VALUE produce_many(VALUE arg)
     count(many->tally, &handover);
     if (handover.sent < size) hand_over_the_rest(sender, &handover, many->tally);
 
-    /* The other handles are made while the broker is at work. */
-    if (handover.sent > 0) rb_ary_push(handles, first);
-    for (uint32_t i = 1; i < handover.sent; i++) rb_ary_push(handles, new_handle(batch, messages, i));
+    /* The handles are made while the broker is at work. */
+    for (uint32_t i = 0; i < handover.sent; i++) rb_ary_push(handles, new_handle(batch, messages, i));
     if (handover.sent < size) error = penstock_handover_error(&handover);
-    parsed_end(many->holder);
+    free_messages(many->batch_call);
 
     if (many->wait && penstock_wait_batch(batch, many->deadline_us)) {
         verdict = atomic_load(&batch->failed) == 0 ? Qtrue : Qfalse;
         ps_unnoticed_read_all(batch); /* the caller raises */
     }
-    RB_GC_GUARD(first);
     RB_GC_GUARD(kept);
     return rb_ary_new_from_args(3, handles, error, verdict);
 }
@@ -354,9 +372,10 @@ VALUE penstock_produce_many(const struct penstock_sender *sender, VALUE hashes, 
     if (size == 0) return rb_ary_new_from_args(3, hashes, Qnil, Qtrue);
     if (size > INT32_MAX) rb_raise(rb_eArgError, "too many messages for one batch");
 
-    VALUE holder = TypedData_Wrap_Struct(0, &parsed_type, NULL);
-    struct many many = { sender, hashes, tally, holder, wait, deadline_us };
-    VALUE result = rb_ensure(produce_many, (VALUE)&many, parsed_end, holder);
+    struct batch_call *batch_call;
+    VALUE holder = TypedData_Make_Struct(0, struct batch_call, &batch_call_type, batch_call);
+    struct many many = { sender, hashes, tally, batch_call, wait, deadline_us };
+    VALUE result = rb_ensure(produce_many, (VALUE)&many, batch_call_end, holder);
     RB_GC_GUARD(holder);
     return result;
 }

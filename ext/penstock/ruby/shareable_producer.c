@@ -170,23 +170,27 @@ static VALUE slot_handle(VALUE self, VALUE id, VALUE timeout_ms, VALUE serialize
     return rb_obj_freeze(handle);
 }
 
+static struct penstock_error_context context_of(const struct shareable_object *object)
+{
+    struct penstock_error_context context = penstock_no_context;
+    context.producer_id = object->id;
+    return context;
+}
+
 /* Raises whatever keeps its calls from going through. */
 static struct penstock_sender enter(VALUE self)
 {
     const struct shareable_object *object = shareable_get(self);
     struct penstock_sender sender = { .self = Qnil, .slot = object->slot };
+    struct penstock_error_context context = context_of(object);
     char why[256];
     switch (ps_slot_enter(object->slot, &sender.terms, why, sizeof(why))) {
     case PS_SLOT_OPEN: return sender;
-    case PS_SLOT_BARRED:
-        penstock_raise(penstock_not_shareable_error, &penstock_no_context, "%s [producer %" PRIsVALUE "]", why, object->id);
-    case PS_SLOT_CLOSED:
-        penstock_raise(penstock_closed_error, &penstock_no_context, "the producer is closed [producer %" PRIsVALUE "]",
-                       object->id);
+    case PS_SLOT_BARRED: penstock_raise(penstock_not_shareable_error, &context, "%s", why);
+    case PS_SLOT_CLOSED: penstock_raise(penstock_closed_error, &context, "the producer is closed");
     default:
-        penstock_raise(penstock_forked_error, &penstock_no_context,
-                       "this handle is the parent process's; ask the producer for another one here [producer %" PRIsVALUE "]",
-                       object->id);
+        penstock_raise(penstock_forked_error, &context,
+                       "this handle is the parent process's; ask the producer for another one here");
     }
 }
 
@@ -237,6 +241,7 @@ static VALUE shareable_hand_over_many(VALUE self, VALUE messages, VALUE timeout_
 static VALUE shareable_renew(VALUE self, VALUE handle)
 {
     struct ps_slot *slot = shareable_get(self)->slot;
+    struct penstock_error_context context = context_of(shareable_get(self));
     uint64_t failed = NIL_P(handle) ? 0 : penstock_delivery_handle_client(handle)->client.address, question = 0;
     bool answered = false, renewed;
     for (;;) {
@@ -245,27 +250,25 @@ static VALUE shareable_renew(VALUE self, VALUE handle)
         renewed = ps_slot_renewed(slot, failed, &question, &answered);
         if (renewed || answered) break;
         if (ps_slot_changed_by(slot, this_thread()))
-            penstock_raise(penstock_listener_deadlock_error, &penstock_no_context,
-                           "a listener has used a handle of producer %" PRIsVALUE ", which is replacing its client and waits for the "
-                           "listener's end; do it in another thread, or when \"producer.connected\" is told",
-                           shareable_get(self)->id);
+            penstock_raise(penstock_listener_deadlock_error, &context,
+                           "a listener has used a handle of a producer that is replacing its client and waits for the "
+                           "listener's end; do it in another thread, or on \"producer.connected\"");
         penstock_wait_bell(&slot->answers, heard, PS_FOREVER);
     }
     RB_GC_GUARD(handle);
     char trouble[512] = "";
     if (!renewed && question) ps_slot_trouble(slot, trouble, sizeof(trouble));
-    if (*trouble) penstock_raise(penstock_error, &penstock_no_context, "%s", trouble);
+    if (*trouble) penstock_raise(penstock_produce_error, &penstock_no_context, "%s", trouble); /* it names the producer */
     RB_GC_GUARD(self);
     return renewed ? Qtrue : Qfalse;
 }
 
 static VALUE shareable_timeout_error(VALUE self, VALUE text, VALUE topic)
 {
-    struct penstock_error_context context = penstock_no_context;
+    struct penstock_error_context context = context_of(shareable_get(self));
     context.err = RD_KAFKA_RESP_ERR__TIMED_OUT;
     context.topic = topic;
-    return penstock_error_new(penstock_timeout_error, &context, rb_sprintf("%" PRIsVALUE " [producer %" PRIsVALUE "]", text,
-                                                                           shareable_get(self)->id));
+    return penstock_error_new(penstock_timeout_error, &context, text);
 }
 
 void penstock_shareable_producer_init(void)

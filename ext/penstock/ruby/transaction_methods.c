@@ -261,7 +261,7 @@ static VALUE client_call_test_fatal_error(VALUE self, VALUE number, VALUE reason
     context.err = ps_producer_test_fatal_error(producer, err, text);
     RB_GC_GUARD(reason);
     if (context.err == RD_KAFKA_RESP_ERR__DESTROY) penstock_raise_closed(&producer->client);
-    if (context.err) penstock_raise(penstock_error, &context, "the producer has a fatal error already");
+    if (context.err) penstock_raise(penstock_usage_error, &context, "the producer has a fatal error already");
     return Qnil;
 }
 

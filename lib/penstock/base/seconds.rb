@@ -10,12 +10,13 @@ module Penstock
     LONGEST = 3_600
 
     # @param timeout [Object] what was given; 7_200.0, a Float, says that seconds are meant, and so does a duration
+    # @param longest [Integer] what an Integer may be
     # @return [Integer, Float, nil]
     # @raise [ArgumentError]
-    def self.of(timeout)
+    def self.of(timeout, longest: LONGEST)
       case timeout
       when nil then nil
-      when Integer then check_size(positive(timeout))
+      when Integer then check_size(positive(timeout), longest)
       when Float then positive(timeout)
       else positive(number(timeout))
       end
@@ -44,11 +45,13 @@ module Penstock
         raise ArgumentError, "a timeout is a number of seconds, not negative, or nil: #{timeout.inspect}"
       end
 
-      def check_size(timeout)
-        return timeout if timeout <= LONGEST
+      def check_size(timeout, longest)
+        return timeout if timeout <= longest
 
+        more = longest == LONGEST ? "an hour" : "#{longest} seconds"
         raise ArgumentError, "a timeout of #{timeout} seconds: did you mean milliseconds (timeout: #{timeout / 1000.0})? " \
-                             "For more than an hour, give a Float (timeout: #{timeout.to_f}), or nil to wait without limit"
+                             "For more than #{more}, give a Float (timeout: #{timeout.to_f})" \
+                             "#{", or nil to wait without limit" if longest == LONGEST}"
       end
     end
   end

@@ -16,8 +16,8 @@ module Penstock
     def self.refuse(what)
       return unless here?
 
-      raise SignalTrapError, "#{what} is not possible in a signal trap, where Ruby takes no Mutex; do it in a thread that " \
-                             "the trap does not wait for"
+      raise ErrorFactory.build(SignalTrapError, "#{what} is not possible in a signal trap, where Ruby takes no Mutex",
+                               "Do it in a thread that the trap does not wait for.")
     end
   end
 end

@@ -50,20 +50,22 @@ module Penstock
 
       def check_list(name, servers)
         brokers = servers.split(",")
-        raise ConfigurationInvalidError, "config.kafka: #{name} is blank" if brokers.all? { |broker| broker.strip.empty? }
+        refuse("#{name} is blank") if brokers.all? { |broker| broker.strip.empty? }
 
         brokers.each.with_index(1) do |broker, number|
           problem = problem_of(broker, shown: true) or next
           where = brokers.size > 1 ? "broker #{number} of #{name}" : name
-          raise ConfigurationInvalidError, "config.kafka: #{where} #{problem}"
+          refuse("#{where} #{problem}")
         end
       end
 
       def refuse_list(name, servers)
         example = servers.size > 1 ? "kafka-1:9092,kafka-2:9092" : "kafka-1:9092"
-        raise ConfigurationInvalidError, "config.kafka: #{name} must be a String such as #{example.inspect}, not Array: " \
-                                         "join the brokers with commas (servers.join(\",\"))"
+        refuse("#{name} must be a String such as #{example.inspect}, not Array: join the brokers with commas " \
+               "(servers.join(\",\"))")
       end
+
+      def refuse(sentence) = raise(ErrorFactory.build(ConfigurationInvalidError, "config.kafka: #{sentence}"))
 
       def about_port(host, port, shown)
         if HOST.match?(host)
@@ -84,7 +86,7 @@ module Penstock
       end
 
       def about_protocol(protocol, user)
-        return ". Brokers speak Kafka's protocol on a port of their own" unless protocol
+        return "; brokers speak Kafka's protocol on a port of their own" unless protocol
 
         protocol = "sasl_#{protocol}" if !user.empty? && !protocol.start_with?("sasl")
         advice = ", and set security.protocol to #{protocol.inspect}"

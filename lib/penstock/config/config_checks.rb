@@ -16,7 +16,7 @@ module Penstock
     # What was given as keywords: librdkafka's settings. The others are set in the block.
     def begin_with(kafka)
       ours = kafka.each_key.find { |name| name.to_s.match?(/\A\w+\z/) && respond_to?("#{name}=") }
-      raise ConfigurationInvalidError, "#{ours} is no setting of librdkafka: set it in the block, as config.#{ours}" if ours
+      refuse("config.#{ours} is no setting of librdkafka: set it in the block") if ours
 
       @kafka = kafka
     end
@@ -24,8 +24,10 @@ module Penstock
     def check(name, value, expected, hint = "")
       return if yield
 
-      raise ConfigurationInvalidError, "config.#{name} must be #{expected}, not #{shown(value)}#{hint}"
+      refuse("config.#{name} must be #{expected}, not #{shown(value)}#{hint}")
     end
+
+    def refuse(text) = raise(ErrorFactory.build(ConfigurationInvalidError, text))
 
     # A value may be a password or a key in the wrong place. So only numbers and Symbols are repeated, and what has few values.
     def shown(value)
@@ -113,7 +115,7 @@ module Penstock
       kafka.each do |name, value|
         next if !value.is_a?(String) || Settings.text?(value)
 
-        raise ConfigurationInvalidError, "config.kafka: #{name} must be UTF-8 without a zero byte"
+        refuse("config.kafka: #{name} must be UTF-8 without a zero byte")
       end
     end
 
@@ -123,10 +125,10 @@ module Penstock
         next if (name.is_a?(Symbol) || name.is_a?(String)) && Settings.text?(name.to_s)
 
         wrong = name.respond_to?(:to_sym) ? "in UTF-8 without a zero byte, not #{shown_name(name)}" : "not #{name.class}"
-        raise ConfigurationInvalidError, "config.kafka: the names of settings are Symbols or Strings, #{wrong}"
+        refuse("config.kafka: the names of settings are Symbols or Strings, #{wrong}")
       end
       twice = names.map(&:to_sym).tally.key(2)
-      raise ConfigurationInvalidError, "config.kafka: #{twice} is given twice, as a Symbol and as a String" if twice
+      refuse("config.kafka: #{twice} is given twice, as a Symbol and as a String") if twice
     end
 
     # @param effective [Hash] config.kafka with our defaults

@@ -6,17 +6,19 @@ module Penstock
   module CredentialChecks
     private
 
-    # @param whose [String] such as "producer penstock-1"
-    def check_credentials(username, password, whose:)
+    # @param owner [Hash] `producer_id` or `consumer_id`
+    def check_credentials(username, password, **owner)
       mechanism = config.kafka[:"sasl.mechanism"] || config.kafka[:"sasl.mechanisms"]
       unless /\A(PLAIN|SCRAM-SHA-\d+)\z/i.match?(mechanism.to_s)
-        raise ConfigurationInvalidError, "set_credentials: user name and password are for sasl.mechanism PLAIN and SCRAM, " \
-                                         "which is #{mechanism ? "another one" : "not set"} [#{whose}]"
+        refuse_credentials("are for sasl.mechanism PLAIN and SCRAM, which is #{mechanism ? "another one" : "not set"}", owner)
       end
       return if username.is_a?(String) && [username, password].all? { |one| Settings.text?(one) && !one.empty? }
 
-      raise ConfigurationInvalidError, "set_credentials: user name and password must be Strings of UTF-8 that are not empty, " \
-                                       "without a zero byte [#{whose}]"
+      refuse_credentials("must be Strings of UTF-8 that are not empty, without a zero byte", owner)
+    end
+
+    def refuse_credentials(problem, owner)
+      raise ErrorFactory.build(ConfigurationInvalidError, "set_credentials: user name and password #{problem}", **owner)
     end
   end
 end

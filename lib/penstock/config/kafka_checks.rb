@@ -83,7 +83,7 @@ module Penstock
     private
 
     def refuse(sentence)
-      raise ConfigurationInvalidError, "config.kafka: #{sentence}"
+      raise ErrorFactory.build(ConfigurationInvalidError, "config.kafka: #{sentence}")
     end
 
     def value(name)
@@ -195,8 +195,9 @@ module Penstock
     def refuse_provider
       return unless @token_provider
 
-      raise ConfigurationInvalidError, "config.oauth.token_provider_listener is only asked with sasl.mechanism \"OAUTHBEARER\" " \
-                                       "and security.protocol \"sasl_ssl\" or \"sasl_plaintext\""
+      raise ErrorFactory.build(ConfigurationInvalidError,
+                               "config.oauth.token_provider_listener is only asked with sasl.mechanism \"OAUTHBEARER\" and " \
+                               "security.protocol \"sasl_ssl\" or \"sasl_plaintext\"")
     end
 
     def blank?(value) = value.is_a?(Secret) ? value.empty? : value.to_s.empty?

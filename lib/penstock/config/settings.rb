@@ -52,8 +52,8 @@ module Penstock
     # @raise [ConfigurationInvalidError] saying that librdkafka has no such setting, and which one is nearest
     def self.refuse_setting(name)
       shown = pem?(name) ? Secret::HIDDEN : name.inspect
-      message = "config.kafka: librdkafka #{Penstock.librdkafka_version} has no setting #{shown}"
-      raise ConfigurationInvalidError, message + Suggestion.hint(name, Native::Client.setting_names)
+      hint = Suggestion.hint(name, Native::Client.setting_names)
+      refuse("librdkafka #{Penstock.librdkafka_version} has no setting #{shown}#{hint}")
     end
 
     # A number, perhaps with a unit.
@@ -69,7 +69,7 @@ module Penstock
       return if Rational(given, exception: false) == Rational(effective)
 
       shown = given.match?(QUANTITY) ? given : "what it was set to"
-      raise ConfigurationInvalidError, "config.kafka: #{name} cannot be #{shown}; librdkafka would make #{effective} of it"
+      refuse("#{name} cannot be #{shown}; librdkafka would make #{effective} of it")
     end
 
     # For a value that librdkafka rejects. librdkafka quotes it, and it may be a password in the wrong place. So the error repeats
@@ -82,7 +82,7 @@ module Penstock
       words = [given, *given.split(SEPARATOR)].reject { |word| word.empty? || word.match?(QUANTITY) }
       quoted = words.any? { |word| reason.include?(word) }
       problem = quoted ? "the value is not valid#{accepted(name, given)}" : reason.delete_suffix("\\n")
-      raise ConfigurationInvalidError, "config.kafka: #{name}: #{problem}"
+      refuse("#{name}: #{problem}")
     end
 
     # What librdkafka accepts, and does not list.
@@ -104,6 +104,8 @@ module Penstock
       range = rows.find { |row| row[0] == name && row[3] }&.at(2).to_s
       range.empty? ? UNLISTED.fetch(name, "") : range
     end
-    private_class_method :accepted, :range_of
+
+    def self.refuse(sentence) = raise(ErrorFactory.build(ConfigurationInvalidError, "config.kafka: #{sentence}"))
+    private_class_method :accepted, :range_of, :refuse
   end
 end

@@ -87,7 +87,7 @@ module Penstock
       commits = given("enable.auto.commit")
       return if commits.nil? || Settings.read("enable.auto.commit", commits) != "true"
 
-      raise ConfigurationInvalidError, "config.kafka: enable.auto.commit needs a \"group.id\" to commit to"
+      raise ErrorFactory.build(ConfigurationInvalidError, "config.kafka: enable.auto.commit needs a \"group.id\" to commit to")
     end
   end
 end

@@ -55,7 +55,9 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     private_constant :METHODS, :NOBODY, :NATIVE, :WATCHED
 
     # @param above [Monitor, nil] who hears the same events; default {Penstock.monitor}
-    def initialize(above: Penstock.monitor)
+    # @overload initialize(above: Penstock.monitor)
+    def initialize(*more, above: Penstock.monitor, **wrong)
+      Keywords.check("new(above: Penstock.monitor)", %i[above], more, wrong)
       @lock = Mutex.new
       @listeners = NOBODY # by event; replaced as a whole, so that reading needs no lock
       @silent = true
@@ -145,7 +147,8 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # @return [Symbol] the method of a listener that is an object
     # @raise [EventUnknownError] there is no such event
     def self.method_for(event)
-      METHODS[event] or raise EventUnknownError, "there is no event #{event.inspect}#{Suggestion.hint(event, EVENTS)}"
+      METHODS[event] or
+        raise ErrorFactory.build(EventUnknownError, "there is no event #{event.inspect}#{Suggestion.hint(event, EVENTS)}")
     end
 
     # @param event [String, Symbol]
@@ -175,7 +178,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       name = event.to_s
       return name if NOBODY.key?(name)
 
-      raise EventUnknownError, "there is no event #{event.inspect}#{Suggestion.hint(name, EVENTS)}"
+      raise ErrorFactory.build(EventUnknownError, "there is no event #{event.inspect}#{Suggestion.hint(name, EVENTS)}")
     end
 
     def subscribe_object(listener, block)

@@ -46,7 +46,10 @@ module Penstock
     #   `OpenTelemetry.meter_provider` if there is one
     # @param keys [Boolean] whether a message's key, if it is text, is in its span; default true
     # @raise [LoadError] the gem opentelemetry-api is missing
-    def initialize(tracer_provider: nil, meter_provider: nil, keys: true)
+    # @overload initialize(tracer_provider: nil, meter_provider: nil, keys: true)
+    def initialize(*more, tracer_provider: nil, meter_provider: nil, keys: true, **wrong)
+      Keywords.check("new(tracer_provider: nil, meter_provider: nil, keys: true)", %i[tracer_provider meter_provider keys], more,
+                     wrong)
       load_gem
       @tracer = (tracer_provider || ::OpenTelemetry.tracer_provider).tracer("penstock", VERSION)
       @keys = keys

@@ -22,7 +22,8 @@ module Penstock
       # @raise [MalformedFormatError] it is empty, or ends within 32 bits
       def self.from_msgpack_ext(payload)
         unless payload.bytesize % 4 == 1
-          raise MalformedFormatError, "an Integer's payload has 1 byte and any number of 4, not #{payload.bytesize}"
+          raise ErrorFactory.build(MalformedFormatError,
+                                   "an Integer's payload has 1 byte and any number of 4, not #{payload.bytesize}")
         end
 
         sign, *chunks = payload.unpack("CL>*")

@@ -60,13 +60,14 @@ module Penstock
       def load(source, *arguments) = registry.unpack(source, *arguments)
       alias unpack load
 
-      # @param size [Integer] taken for who moves over; there is nothing to be limited
+      # @param size [Integer] Packers that the Pool keeps; more may be in use
       # @param options see {MessagePack.pack} and {Unpacker#initialize}
-      # @return [Pool] of the types that are registered now
+      # @return [Pool] of the types that are registered now; frozen if this Factory is
       def pool(size = 1, **options)
         raise ArgumentError, "size is a positive Integer, not #{size.inspect}" unless size.is_a?(Integer) && size.positive?
 
-        Pool.new(registry, options)
+        pool = Pool.new(registry, size, options)
+        frozen? ? pool.freeze : pool
       end
 
       # @param selector [:both, :packer, :unpacker]

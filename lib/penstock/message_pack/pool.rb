@@ -2,17 +2,27 @@
 
 module Penstock
   module MessagePack
-    # A {Factory} as it was, with options. Packers and Unpackers are made anew for each block: a block may keep its own without
-    # another getting the same, and there is no limit to how many are in use. Frozen, and shareable if its Factory can be.
+    # A {Factory} as it was, with options, for any number of threads. A Pool keeps Packers for later blocks. If all are in use, a
+    # block gets a new one: no block waits. Unpackers are made anew for each block.
+    #
+    # The Pool of a frozen Factory is frozen, and shareable if the Factory is. `Ractor.make_shareable` makes a Pool shareable too. A
+    # frozen Pool keeps no Packers: each block gets a new one.
     class Pool
-      # Penstock makes them.
-      def initialize(registry, options)
+      # Use {Factory#pool}.
+      def initialize(registry, size, options)
         @registry = registry
+        @size = size
         @pack_options = given(options.slice(*PACKING))
         @unpack_options = given(options.except(*(PACKING - %i[max_depth])))
+        @packers = []
         packer(&:itself) # raises for unknown options
         unpacker(&:itself)
-        freeze
+      end
+
+      # @return [self] without Packers, which no Ractor may share
+      def freeze
+        @packers = nil unless frozen?
+        super
       end
 
       PACKING = %i[compatibility_mode max_depth].freeze
@@ -26,9 +36,18 @@ module Penstock
       # @return [Object]
       def load(source) = @registry.unpack(source, @unpack_options)
 
-      # @yieldparam packer [Packer]
+      # @yieldparam packer [Packer] of this block alone. After the block, a Packer that the Pool keeps raises ArgumentError from
+      #   every method, until it is lent to another block: do not keep it
       # @return [Object] what the block gives
-      def packer = yield(@registry.packer(@pack_options))
+      def packer
+        kept = @packers&.pop
+        packer = kept ? @registry.lend(kept) : @registry.packer(@pack_options)
+        begin
+          yield packer
+        ensure
+          @packers << packer if @packers && @packers.size < @size && @registry.take_back(packer)
+        end
+      end
 
       # @yieldparam unpacker [Unpacker]
       # @return [Object] what the block gives

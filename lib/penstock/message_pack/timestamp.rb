@@ -42,9 +42,9 @@ module Penstock
           when 4 then [payload.unpack1("L>"), 0]
           when 8 then payload.unpack1("Q>").then { |bits| [bits & ((1 << 34) - 1), bits >> 34] }
           when 12 then payload.unpack("L>q>").reverse
-          else raise MalformedFormatError, "a timestamp has 4, 8 or 12 bytes, not #{payload.bytesize}"
+          else raise ErrorFactory.build(MalformedFormatError, "a timestamp has 4, 8 or 12 bytes, not #{payload.bytesize}")
           end
-        raise MalformedFormatError, "nanoseconds are from 0 to 999,999,999, not #{nsec}" if nsec > 999_999_999
+        raise ErrorFactory.build(MalformedFormatError, "nanoseconds are from 0 to 999,999,999, not #{nsec}") if nsec > 999_999_999
 
         [sec, nsec]
       end

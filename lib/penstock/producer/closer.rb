@@ -73,8 +73,8 @@ module Penstock
       def refuse_inside_transaction
         return unless transactions.running?
 
-        raise ProducerTransactionalCloseAttemptError,
-              "close inside the producer's own transaction; leave the block first [producer #{@internals.id}]"
+        raise ErrorFactory.build(ProducerTransactionalCloseAttemptError, "close was called inside the producer's own transaction",
+                                 "Nothing was closed. Leave the transaction's block first.", producer_id: @internals.id)
       end
 
       # Nobody who is interrupted in the wait leaves it half done: it goes on on this thread. The lock is only ever held by

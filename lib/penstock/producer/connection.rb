@@ -167,8 +167,9 @@ module Penstock
 
       def exclusively
         if connecting_here?
-          raise ListenerDeadlockError, "a listener asked producer #{@internals.id} for something that has to wait for the " \
-                                       "listener's end; do it in another thread, or when \"producer.connected\" is told"
+          raise ErrorFactory.build(ListenerDeadlockError, "a listener called a method that has to wait for the listener's end",
+                                   "Nothing was sent or begun. Call it in another thread, or on \"producer.connected\".",
+                                   producer_id: @internals.id)
         end
         @lock.synchronize do
           slot = @slot

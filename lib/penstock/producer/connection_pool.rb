@@ -37,15 +37,15 @@ module Penstock
       #
       # Blocks: like {shutdown} if there was one.
       # @param size [Integer] producers at most
-      # @param timeout [Integer] ms to wait for one that is free
+      # @param timeout [Numeric] seconds to wait for one that is free
       # @yieldparam config [Config] of a producer that is made
       # @yieldparam index [Integer] its number; see {ConnectionPool}
       # @return [ConnectionPool]
       # @raise [LoadError] the connection_pool gem is missing
       # @raise [ArgumentError] see {#initialize}
-      # @overload setup(size: 5, timeout: 5_000)
-      def setup(*more, size: 5, timeout: 5_000, **wrong, &block)
-        Keywords.check("setup(size: 5, timeout: 5_000) { |config| ... }", %i[size timeout], more, wrong)
+      # @overload setup(size: 5, timeout: 5)
+      def setup(*more, size: 5, timeout: 5, **wrong, &block)
+        Keywords.check("setup(size: 5, timeout: 5) { |config| ... }", %i[size timeout], more, wrong)
         made = new(size:, timeout:, &block)
         replace(made)&.shutdown
         Penstock.monitor.instrument("connection_pool.setup", { pool: made, size:, timeout: })
@@ -104,7 +104,8 @@ module Penstock
       end
 
       def needed
-        default_pool or raise PoolNotConfiguredError, "there is no connection pool: call Penstock::ConnectionPool.setup first"
+        default_pool or
+          raise ErrorFactory.build(PoolNotConfiguredError, "there is no connection pool", "Call ConnectionPool.setup first.")
       end
     end
 
@@ -112,20 +113,20 @@ module Penstock
     attr_reader :size
 
     # @param size [Integer] producers at most, at least 1
-    # @param timeout [Integer] ms to wait for one that is free
+    # @param timeout [Numeric] seconds to wait for one that is free. An Integer above a minute raises, as WaterDrop's pool takes
+    #   milliseconds here; for longer waits give a Float
     # @yieldparam config [Config] of a producer that is made
     # @yieldparam index [Integer] its number; see {ConnectionPool}
     # @raise [LoadError] the connection_pool gem is missing
     # @raise [ArgumentError] a number is out of range, or there is no block
-    # @overload initialize(size: 5, timeout: 5_000)
-    def initialize(*more, size: 5, timeout: 5_000, **wrong, &configure)
-      Keywords.check("new(size: 5, timeout: 5_000) { |config| ... }", %i[size timeout], more, wrong)
+    # @overload initialize(size: 5, timeout: 5)
+    def initialize(*more, size: 5, timeout: 5, **wrong, &configure)
+      Keywords.check("new(size: 5, timeout: 5) { |config| ... }", %i[size timeout], more, wrong)
       raise ArgumentError, "a pool needs a block that configures its producers" unless configure
       raise ArgumentError, "size is an Integer of at least 1, not #{size.inspect}" unless size.is_a?(Integer) && size >= 1
-      unless timeout.is_a?(Numeric) && timeout >= 0
-        raise ArgumentError, "timeout is a number of ms of at least 0, not #{timeout.inspect}"
-      end
+      raise ArgumentError, "a timeout is a number of seconds, not nil" if timeout.nil? # the gem knows no such thing
 
+      timeout = Seconds.of(timeout, longest: 60)
       load_gem
       @size = size
       @timeout = timeout
@@ -242,7 +243,7 @@ module Penstock
 
     # The gem is told to leave forks alone where it sees to them itself: it would close the parent's producers.
     def generation
-      pool = ::ConnectionPool.new(size: @size, timeout: @timeout / 1000.0, auto_reload_after_fork: false) { build }
+      pool = ::ConnectionPool.new(size: @size, timeout: @timeout, auto_reload_after_fork: false) { build }
       Generation.new(pool, Thread::Queue.new, nil, Process.pid)
     end
 
@@ -281,7 +282,7 @@ module Penstock
     end
 
     def refuse_shut_down
-      raise ProducerClosedError, "the connection pool was shut down" if @shut_down
+      raise ErrorFactory.build(ProducerClosedError, "the connection pool was shut down") if @shut_down
     end
 
     def build

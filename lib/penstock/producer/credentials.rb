@@ -16,7 +16,7 @@ module Penstock
       # @return [nil]
       def set(username, password)
         @internals.check_usable
-        check_credentials(username, password, whose: "producer #{@internals.id}")
+        check_credentials(username, password, producer_id: @internals.id)
         @given = [username.dup.freeze, password.is_a?(Secret) ? password : Secret.new(password)].freeze
         @internals.variants.connections.each { |connection| connection.clients.each { |client| log_in(client) } }
         nil

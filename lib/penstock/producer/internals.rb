@@ -65,8 +65,7 @@ module Penstock
 
       # See {Producer#setup}.
       def setup(kafka)
-        raise ProducerClosedError, "the producer was closed before it was configured" if config.nil? && closed?
-        raise ProducerAlreadyConfiguredError, "the producer is configured already [producer #{id}]" unless status.initial?
+        refuse_setup unless status.initial?
 
         config = Config.new
         config.__send__(:begin_with, kafka)
@@ -128,7 +127,7 @@ module Penstock
         @variants.connections.flat_map(&:clients).each do |client|
           next if flushed?(client, deadline && [(deadline - now) * 1000, 0].max)
 
-          raise client.timeout_error("no verdict after #{timeout} s for #{Text.count(queue_size, "message")}", nil)
+          raise client.timeout_error("no delivery result after #{timeout} s for #{Text.count(queue_size, "message")}", nil)
         end
         true
       end
@@ -164,12 +163,14 @@ module Penstock
         end
       end
 
-      # @raise [ProducerNotConfiguredError, ProducerClosedError] it takes nothing
+      # @raise [ProducerNotConfiguredError, ProducerClosedError] it accepts nothing
       def check_usable
         return if @status.active?
-        raise ProducerNotConfiguredError, "the producer has no configuration yet: call setup" if @status.initial?
+        if @status.initial?
+          raise ErrorFactory.build(ProducerNotConfiguredError, "the producer has no configuration yet", "Call setup.")
+        end
 
-        raise ProducerClosedError.new("the producer is closed [producer #{id}]", producer_id: id)
+        raise ErrorFactory.build(ProducerClosedError, "the producer is closed", producer_id: id)
       end
 
       # To be called when a client is in use.
@@ -214,6 +215,14 @@ module Penstock
       def inspect = "#<#{self.class} #{id && Text.printable(id)}>"
 
       private
+
+      def refuse_setup
+        if config.nil? && closed?
+          raise ErrorFactory.build(ProducerClosedError, "the producer was closed before it was configured", producer_id: id)
+        end
+
+        raise ErrorFactory.build(ProducerAlreadyConfiguredError, "the producer is configured already", producer_id: id)
+      end
 
       def make_parts
         @notifier = Notifier.new(self)

@@ -116,8 +116,8 @@ module Penstock
     end
 
     def refuse(step, result, where = "")
-      name = Text.name_of(step)
-      raise MessageInvalidError, "#{where}the middleware step #{name} returned no message Hash, but #{result.class}."
+      text = "the middleware step #{Text.name_of(step)} returned no message Hash, but #{result.class}"
+      raise ErrorFactory.build(MessageInvalidError, "#{where}#{text}")
     end
   end
 end

@@ -9,7 +9,7 @@ module Penstock
       def self.refuse_other_ractors
         return if Ractor.current == Ractor.main
 
-        raise NotShareableError, "a producer is made in the main Ractor, and others use what its shareable gives"
+        raise ErrorFactory.build(NotShareableError, "a producer is made in the main Ractor", "Others use its shareable handles.")
       end
 
       # @param internals [Internals]
@@ -24,7 +24,7 @@ module Penstock
         @internals.check_usable
         SignalTrap.refuse("making a shareable handle")
         reason = unshareable_for_good || unshareable_for_now
-        raise NotShareableError, "#{reason} [producer #{@internals.id}]" if reason
+        raise ErrorFactory.build(NotShareableError, reason, producer_id: @internals.id) if reason
 
         variants = @internals.variants
         handle = variants.connection.share(@internals.id, variants.max_wait_timeout, @internals.publisher.serializer)

@@ -18,7 +18,7 @@ module Penstock
       raise error if handles.empty? && unsent?(error) # one error for all of them
       raise error if error.is_a?(ProducerFencedError) # nothing of the transaction will be visible, whatever was accepted
 
-      raise ProduceManyError.from(error, handles, messages.size)
+      raise ErrorFactory.build_many(error, handles, messages.size)
     end
 
     # What keeps the rest from being sent costs nobody the handles of what was.
@@ -60,7 +60,7 @@ module Penstock
       taken = e.is_a?(ProduceManyError) ? with_replaced(handles, places, e.dispatched) : handles
       raise if taken.empty?
 
-      raise ProduceManyError.from(taken.find(&:error)&.error || e, taken, messages.size)
+      raise ErrorFactory.build_many(taken.find(&:error)&.error || e, taken, messages.size)
     end
 
     def with_replaced(handles, places, newer)
@@ -80,7 +80,7 @@ module Penstock
     end
 
     def unfinished(client, late, size, timeout_ms)
-      text = "no verdict after #{timeout_ms} ms for #{late.size} of #{Text.count(size, "message")}"
+      text = "no delivery result after #{timeout_ms} ms for #{late.size} of #{Text.count(size, "message")}"
       client.timeout_error(text, late.first.topic)
     end
   end

@@ -32,9 +32,9 @@ module Penstock
       # @param messages [Array<Hash>] one for each, in the same order
       # @raise [HookError] they are not; or {#call} was called
       def messages=(messages)
-        raise HookError, "the messages were sent already; they cannot be replaced any more" if @called
+        raise ErrorFactory.build(HookError, "the messages were sent already; they cannot be replaced any more") if @called
         unless messages.is_a?(Array) && messages.size == @messages.size && messages.all?(Hash)
-          raise HookError, "a hook replaces #{@messages.size} messages by as many Hashes, in the same order"
+          raise ErrorFactory.build(HookError, "a hook replaces #{@messages.size} messages by as many Hashes, in the same order")
         end
 
         @messages = messages.dup.freeze
@@ -56,7 +56,7 @@ module Penstock
       # @raise [Error] what the caller gets
       # @raise [HookError] it was called before; nothing more was sent
       def call
-        raise HookError, "the messages were sent already; a hook calls once" if @called
+        raise ErrorFactory.build(HookError, "the messages were sent already; a hook calls once") if @called
 
         @called = true
         begin
@@ -81,9 +81,11 @@ module Penstock
       def outcome(hook)
         return @value if @returned
         raise @error if @error
-        raise HookError, "the hook #{Text.name_of(hook)} did not call the sending: nothing was sent." unless @called
 
-        raise HookError, "the hook #{Text.name_of(hook)} kept a throw from leaving: what was sent is unknown."
+        name = Text.name_of(hook)
+        raise ErrorFactory.build(HookError, "the hook #{name} did not call the sending", "Nothing was sent.") unless @called
+
+        raise ErrorFactory.build(HookError, "the hook #{name} kept a throw from leaving", "What was sent is unknown.")
       end
     end
   end

@@ -72,8 +72,8 @@ module Penstock
       kind = Kernel.instance_method(:class).bind_call(payload)
       text = "#{"message #{index} of the batch: " if index}the serializer #{name} #{what} for a payload of the class #{kind}"
       text << ": " << why.delete_suffix(".") if why
-      place = topic.is_a?(String) || topic.is_a?(Symbol) ? [topic.to_s] : []
-      raise SerializationError.build(text, 0, nil, nil, [@producer_id], nil, nil, place, false, false, false)
+      topic = topic.is_a?(String) || topic.is_a?(Symbol) ? topic.to_s : nil
+      raise ErrorFactory.build(SerializationError, text, producer_id: @producer_id, topic:)
     end
   end
 end

@@ -119,7 +119,7 @@ module Penstock
     end
 
     def connect
-      renew(nil) or raise ProducerClosedError.new("the producer has no connection [producer #{id}]", producer_id: id)
+      renew(nil) or raise ErrorFactory.build(ProducerClosedError, "the producer has no connection", producer_id: id)
     end
 
     def send_many(messages, timeout_ms, tally = nil)
@@ -136,7 +136,8 @@ module Penstock
     def goes_on?(_connection, handle, error) = unsent?(error) && renew(handle)
 
     def unfinished(_handle, late, size, timeout_ms)
-      timeout_error("no verdict after #{timeout_ms} ms for #{late.size} of #{Text.count(size, "message")}", late.first.topic)
+      text = "no delivery result after #{timeout_ms} ms for #{late.size} of #{Text.count(size, "message")}"
+      timeout_error(text, late.first.topic)
     end
   end
 end

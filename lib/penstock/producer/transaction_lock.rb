@@ -75,7 +75,9 @@ module Penstock
       def refuse_trap = SignalTrap.refuse(@what)
 
       def synchronize_outside_traps
-        acquire(nil) or raise TransactionDeadlockError, "#{why_hopeless || "there was a deadlock"}; waiting would never end"
+        acquire(nil) or
+          raise ErrorFactory.build(TransactionDeadlockError, "#{why_hopeless || "there was a deadlock"}; waiting would never end",
+                                   "Nothing was sent or begun.")
         yield
       ensure
         release if owned? # also if an interrupt came just after it was acquired

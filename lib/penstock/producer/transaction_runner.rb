@@ -25,7 +25,7 @@ module Penstock
       def run(&block)
         @internals.check_usable
         unless @internals.transactional?
-          raise ProducerNotTransactionalError, "config.kafka has no transactional.id [producer #{@internals.id}]"
+          refuse(ProducerNotTransactionalError, "the producer has no transactional.id", "Set it in config.kafka.")
         end
         raise LocalJumpError, "a transaction needs a block" unless block
         return without_leaving_early(&block) if running?
@@ -39,15 +39,15 @@ module Penstock
       # See {Producer#transaction_mark_as_consumed}.
       def mark_as_consumed(consumer, message, offset_metadata)
         @internals.check_usable
-        raise TransactionRequiredError, "offsets are marked inside a transaction [producer #{@internals.id}]" unless running?
+        refuse(TransactionRequiredError, "offsets are marked inside a transaction", "Nothing was marked.") unless running?
 
         unless consumer.is_a?(Consumer)
-          raise TransactionalOffsetInvalidError, "the offsets of a Penstock::Consumer can be marked, not of #{consumer.class}"
+          refuse_offset("the offsets of a Penstock::Consumer can be marked, not of #{consumer.class}")
         end
 
         place = place_of(message)
         unless offset_metadata.nil? || offset_metadata.is_a?(String)
-          raise TransactionalOffsetInvalidError, "offset_metadata is a String or nil, not #{offset_metadata.class}"
+          refuse_offset("offset_metadata is a String or nil, not #{offset_metadata.class}")
         end
 
         notifier.timed("transaction.marked_as_consumed", message:, offset_metadata:) do
@@ -92,15 +92,16 @@ module Penstock
         refuse_place(message)
       end
 
-      def refuse_place(message)
-        raise TransactionalOffsetInvalidError, "a consumed message has topic, partition and offset; this is #{message.inspect}"
-      end
+      def refuse_place(other) = refuse_offset("a consumed message has topic, partition and offset; this is #{other.inspect}")
+
+      def refuse_offset(problem) = refuse(TransactionalOffsetInvalidError, problem, "Nothing was marked.")
+
+      def refuse(error_class, *about) = raise(ErrorFactory.build(error_class, *about, producer_id: @internals.id))
 
       def refuse_inherited
         return unless connection.inherited?
 
-        raise ForkedError, "the producer was used before this process was forked; make one with another transactional.id here " \
-                           "[producer #{@internals.id}]"
+        refuse(ForkedError, "the producer was used before this process forked", "Make one here with another transactional.id.")
       end
 
       # The instance variables belong to the thread that has the lock. What an interrupt leaves behind there, because it comes
@@ -153,9 +154,9 @@ module Penstock
         raise
       ensure
         unless returned || raised || Thread.current.status == "aborting"
-          raise EarlyTransactionExitNotAllowedError,
-                "a transaction's block was left by return, break or throw (Timeout.timeout without an error class throws, " \
-                "too); use next, or raise Penstock::AbortTransaction"
+          refuse(EarlyTransactionExitNotAllowedError,
+                 "a transaction's block was left by return, break or throw (Timeout.timeout without an error class throws, too)",
+                 "The transaction was aborted. Use next, or raise Penstock::AbortTransaction.")
         end
       end
 

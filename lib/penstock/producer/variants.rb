@@ -111,10 +111,11 @@ module Penstock
       end
 
       def refuse_more
-        raise VariantInvalidError,
-              "topic_config: #{Variant::MOST} variants with other topic settings are in use, each with a client of its own; " \
-              "make one for each combination of settings that there is, and keep it, instead of settings for each message " \
-              "[producer #{@internals.id}]"
+        raise ErrorFactory.build(VariantInvalidError,
+                                 "topic_config: #{Variant::MOST} variants with other topic settings are in use, " \
+                                 "each with a client of its own",
+                                 "Make one for each combination of settings that there is, and keep it, instead of settings " \
+                                 "for each message.", producer_id: @internals.id)
       end
     end
   end

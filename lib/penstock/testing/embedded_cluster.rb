@@ -5,6 +5,10 @@ module Penstock
   # can connect to it. It knows produce, fetch, groups and transactions, keeps about 5 MB a partition in memory, and
   # makes a topic that is produced to, with 4 partitions. It has no admin API, no read_committed isolation, no security.
   #
+  # librdkafka's mock brokers draw producer ids at random from 900,000. If a transactional producer draws the id of another
+  # producer, its transaction fails (`:invalid_producer_id_mapping`) after `config.max_wait_timeout`. With 100 producers that
+  # happens to about one cluster in 200: give tests with many transactions a cluster each.
+  #
   #     cluster = Penstock::EmbeddedCluster.new(brokers: 3)
   #     cluster.create_topic("events", partitions: 6)
   #     cluster.inject_errors(:produce, :not_leader_for_partition)
@@ -72,11 +76,18 @@ module Penstock
     def clear_errors(api) = call_clear_errors(api_key(api))
 
     # Delays every answer.
-    # @param milliseconds [Integer] 0: no delay
+    # @param seconds [Numeric] 0 to 600; 0: no delay
     # @param broker [Integer, nil] its id; nil: all
     # @return [nil]
-    def set_round_trip_time(milliseconds, broker: nil)
-      time = integer(:milliseconds, milliseconds, 0..600_000)
+    # @raise [ArgumentError] no such time or broker
+    # @overload set_round_trip_time(seconds:, broker: nil)
+    def set_round_trip_time(*more, seconds: nil, broker: nil, **wrong)
+      Keywords.check("set_round_trip_time(seconds: 0.3, broker: 1)", %i[seconds broker], more, wrong)
+      unless seconds.is_a?(Numeric) && seconds.real? && seconds >= 0 && seconds <= 600
+        raise ArgumentError, "seconds must be a number from 0 to 600, not #{seconds.inspect}"
+      end
+
+      time = (seconds * 1000).ceil
       (broker ? [broker_id(broker)] : 1..brokers).each { |id| call_set_rtt(id, time) }
       nil
     end

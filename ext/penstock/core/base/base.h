@@ -1,5 +1,5 @@
 /*
- * core/base: what needs neither a client nor a wait: clock, fork generation, threads, what a process has one of, text, memory, the futex word, the eventfd, the log.
+ * core/base: what needs neither a client nor a wait: clock, fork generation, threads, what a process has one of, text, the futex word, the eventfd, the log.
  *
  * The native core: everything of Penstock that knows librdkafka and threads but not Ruby.
  *
@@ -55,15 +55,6 @@ enum ps_text_use {
 /* Makes valid UTF-8 of any bytes; what is none becomes U+FFFD. Writes whole characters and a NUL behind them, as far as there is
  * room. How many bytes all of it has, as snprintf returns it; that is `size` for text that is clean. */
 size_t ps_text_clean(char *out, size_t room, const char *text, size_t size, enum ps_text_use use);
-
-/* ---- blocks.c: large blocks of memory, kept for a moment for whoever needs one next ----------------- */
-
-void *ps_block_take(size_t size); /* not cleared; NULL: out of memory */
-void ps_block_give(void *block);
-size_t ps_block_size(const void *block); /* at least what was asked for */
-void ps_blocks_sweep(void);       /* frees what has lain there since the last sweep */
-void ps_blocks_end(void);         /* a poller stops: frees all, and keeps none until another has swept */
-size_t ps_blocks_kept(void);      /* bytes, about */
 
 /* ---- wakeup.c: wakes one thread that sleeps in poll(2) ------------------------------------------- */
 

@@ -291,7 +291,7 @@ enum ps_event_kind {
 
 enum { PS_EVENT_NAME_BUCKETS = 64 };
 
-struct ps_event { /* the head of a ps_delivery, which then owns a reference to its batch, or of a ps_notice */
+struct ps_event { /* the head of a ps_delivery, which then owns a reference to its chunk, or of a ps_notice */
     struct ps_event *next;
     uint32_t kind;
     uint32_t label; /* which of the labels kept for listeners is its own; 0: it has none */

@@ -38,7 +38,7 @@ static void free_chain(const struct ps_events *events, struct ps_event *event)
     }
 }
 
-/* Events hold batches, those their client, and that this queue: so it is emptied before, by ps_events_clear. */
+/* Events hold chunks of batches, those their client, and that this queue: so it is emptied before, by ps_events_clear. */
 void ps_events_unref(struct ps_events *events)
 {
     if (!events || atomic_fetch_sub(&events->refs, 1) != 1) return;

@@ -238,7 +238,6 @@ static void sweep(struct ps_poller *poller, int64_t now)
     if (shortest != PS_FOREVER) atomic_store(&poller->sweep_us, shortest);
     poller->swept_us = now;
     pthread_mutex_unlock(&poller->lock);
-    ps_blocks_sweep();
 }
 
 /* ---- leaving and stopping ---- */
@@ -292,7 +291,6 @@ static bool stop(struct ps_poller *poller)
         poller->thread_id = 0;
     }
     pthread_mutex_unlock(&poller->lock);
-    if (stop) ps_blocks_end();
     return stop;
 }
 

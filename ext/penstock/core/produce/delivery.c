@@ -7,49 +7,91 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- batches and their chunks ---- */
+
+/* The only chunk of a batch is allocated together with it. For a single message a second malloc(3) would add 7 % to the call. */
+static bool within_batch(const struct ps_chunk *chunk)
+{
+    return chunk->size == chunk->batch->size;
+}
+
+static void chunk_unref(struct ps_chunk *chunk, uint32_t count)
+{
+    if (atomic_fetch_sub(&chunk->refs, count) != count) return;
+    struct ps_batch *batch = chunk->batch;
+    for (uint32_t i = 0; i < chunk->size; i++) {
+        free(chunk->deliveries[i].partition_key);
+        free(chunk->deliveries[i].reason);
+    }
+    if (!within_batch(chunk)) free(chunk);
+    if (atomic_fetch_sub(&batch->refs, 1) != 1) return;
+    ps_client_unref(&batch->producer->client);
+    free(batch);
+}
+
+static size_t chunk_bytes(uint32_t size)
+{
+    return sizeof(struct ps_chunk) + size * sizeof(struct ps_delivery);
+}
+
+static void chunk_init(struct ps_chunk *chunk, struct ps_batch *batch, uint32_t size)
+{
+    chunk->batch = batch;
+    chunk->size = size;
+    atomic_init(&chunk->refs, size + 1); /* its deliveries', and that of the call that makes the batch */
+    for (uint32_t i = 0; i < size; i++)
+        chunk->deliveries[i] = (struct ps_delivery){
+            .chunk = chunk, .partition = RD_KAFKA_PARTITION_UA, .offset = RD_KAFKA_OFFSET_INVALID, .timestamp = -1,
+        };
+}
+
 struct ps_batch *ps_batch_new(struct ps_producer *producer, uint32_t size)
 {
-    struct ps_batch *batch = ps_block_take(sizeof(*batch) + size * sizeof(struct ps_delivery));
+    uint32_t count = size / PS_CHUNK + (size % PS_CHUNK > 0);
+    size_t bytes = sizeof(struct ps_batch) + count * sizeof(struct ps_chunk *);
+    struct ps_batch *batch = malloc(bytes + (count == 1 ? chunk_bytes(size) : 0));
     if (!batch) return NULL;
-    memset(batch, 0, sizeof(*batch));
     ps_completion_init(&batch->completion, &producer->client.lock, size);
-    atomic_init(&batch->refs, size > 0 ? 2 : 1); /* the caller's, and that of the messages in flight */
+    atomic_init(&batch->refs, count);
+    atomic_init(&batch->failed, 0);
     batch->size = size;
     batch->producer = producer;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t rest = size - i * PS_CHUNK, part = rest < PS_CHUNK ? rest : PS_CHUNK;
+        struct ps_chunk *chunk = count == 1 ? (struct ps_chunk *)((char *)batch + bytes) : malloc(chunk_bytes(part));
+        if (!chunk) {
+            while (i > 0) free(batch->chunks[--i]);
+            free(batch);
+            return NULL;
+        }
+        chunk_init(batch->chunks[i] = chunk, batch, part);
+    }
     ps_client_retain(&producer->client);
-    for (uint32_t i = 0; i < size; i++)
-        batch->deliveries[i] = (struct ps_delivery){
-            .batch = batch, .partition = RD_KAFKA_PARTITION_UA, .offset = RD_KAFKA_OFFSET_INVALID, .timestamp = -1,
-        };
     return batch;
 }
 
-void ps_batch_retain(struct ps_batch *batch)
+void ps_batch_release(struct ps_batch *batch)
 {
-    atomic_fetch_add_explicit(&batch->refs, 1, memory_order_relaxed);
+    uint32_t size = batch->size; /* read first: the batch goes with its last chunk */
+    for (uint32_t i = 0; i < size; i += PS_CHUNK) chunk_unref(batch->chunks[i / PS_CHUNK], 1);
 }
 
-void ps_batch_unref(struct ps_batch *batch)
+void ps_delivery_retain(struct ps_delivery *delivery)
 {
-    if (atomic_fetch_sub(&batch->refs, 1) != 1) return;
-    for (uint32_t i = 0; i < batch->size; i++) {
-        free(batch->deliveries[i].partition_key);
-        free(batch->deliveries[i].reason);
-    }
-    ps_client_unref(&batch->producer->client);
-    ps_block_give(batch);
+    atomic_fetch_add_explicit(&delivery->chunk->refs, 1, memory_order_relaxed);
 }
 
-/* The last message's settling also drops the reference that those in flight own together. */
-void ps_batch_settle(struct ps_batch *batch, uint32_t count)
+void ps_delivery_unref(struct ps_delivery *delivery)
 {
-    if (ps_completion_settle(&batch->completion, count)) ps_batch_unref(batch);
+    chunk_unref(delivery->chunk, 1);
 }
 
 void ps_delivery_release(struct ps_event *event)
 {
-    ps_batch_unref(((struct ps_delivery *)event)->batch);
+    ps_delivery_unref((struct ps_delivery *)event);
 }
+
+/* ---- verdicts ---- */
 
 bool ps_delivery_settled(const struct ps_delivery *delivery)
 {
@@ -61,7 +103,7 @@ static bool read_refusal(struct ps_delivery *delivery, rd_kafka_resp_err_t err, 
 {
     char text[512];
     if (err != RD_KAFKA_RESP_ERR__PURGE_QUEUE && err != RD_KAFKA_RESP_ERR__PURGE_INFLIGHT) return false;
-    enum ps_refused kind = ps_refusal_purged_for(&delivery->batch->producer->client.refusal, produced_us, text, sizeof(text));
+    enum ps_refused kind = ps_refusal_purged_for(&ps_delivery_producer(delivery)->client.refusal, produced_us, text, sizeof(text));
     if (kind == PS_NOT_REFUSED) return false;
     delivery->refused = kind;
     delivery->err = ps_refusal_code(kind);
@@ -91,7 +133,7 @@ static bool fatal_error_may_cause(const struct ps_producer *producer, const stru
 /* True: the producer's fatal error is why it failed, and is its result. */
 static bool read_fatal_error(struct ps_delivery *delivery)
 {
-    struct ps_producer *producer = delivery->batch->producer;
+    struct ps_producer *producer = ps_delivery_producer(delivery);
     struct ps_transaction_error fatal;
     if (!fatal_error_may_cause(producer, delivery) || !ps_producer_read_fatal_error(producer, &fatal)) return false;
     delivery->err = (int16_t)fatal.err;
@@ -114,7 +156,7 @@ static void read_verdict(struct ps_delivery *delivery, const rd_kafka_message_t 
     const char *reason = message->err ? rd_kafka_message_produce_errstr(message) : NULL;
     if (!reason) return;
     delivery->reason = strdup(reason);
-    if (delivery->reason) ps_redact(&delivery->batch->producer->client.redaction, delivery->reason);
+    if (delivery->reason) ps_redact(&ps_delivery_producer(delivery)->client.redaction, delivery->reason);
 #endif
 }
 
@@ -169,13 +211,13 @@ static bool may_be_unnoticed(const struct ps_producer *producer, const struct ps
     return delivery->err && !purged(delivery) && !ps_events_wanted(producer->events, PS_EVENT_FAILED);
 }
 
-/* Of a delivery that is being settled, whose batch lives until that is done. True: it is an event now. */
+/* Of a delivery that is being settled, whose chunk lives until that is done. True: it is an event now. */
 static bool becomes_event(struct ps_producer *producer, struct ps_delivery *delivery)
 {
     uint32_t kind = event_kind(producer, delivery);
     if (kind) {
         delivery->event.kind = kind;
-        ps_batch_retain(delivery->batch);
+        ps_delivery_retain(delivery);
     } else if (delivery->event.label) {
         ps_events_release_label(producer->events, delivery->event.label);
     }
@@ -199,10 +241,10 @@ void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_er
     char text[512];
     if (unreachable) ps_refusal_unreachable_text(&producer->client.refusal, text, sizeof(text));
     struct ps_event *told = NULL, **last_told = &told;
-    uint32_t count = batch->size - from;
+    uint32_t size = batch->size, count = size - from; /* read first: the batch may go with the last delivery */
     if (!count) return;
-    for (uint32_t i = from; i < batch->size; i++) {
-        struct ps_delivery *delivery = &batch->deliveries[i];
+    for (uint32_t i = from; i < size; i++) {
+        struct ps_delivery *delivery = ps_batch_delivery(batch, i);
         delivery->err = err;
         delivery->status = RD_KAFKA_MSG_STATUS_NOT_PERSISTED;
         if (unreachable) {
@@ -219,8 +261,9 @@ void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_er
     }
     if (in_handles) atomic_fetch_add(&producer->dropped, count);
     atomic_fetch_add(&batch->failed, count);
-    ps_batch_settle(batch, count);
-    if (told) ps_events_append(producer->events, told); /* which hold the batch, and so the client */
+    ps_completion_settle(&batch->completion, count);
+    for (uint32_t i = from; i < size; i++) ps_delivery_unref(ps_batch_delivery(batch, i));
+    if (told) ps_events_append(producer->events, told); /* which hold their chunks, and so the client */
 }
 
 static void settle(struct ps_producer *producer, struct ps_delivery *delivery)
@@ -279,11 +322,9 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
     }
     rd_kafka_event_destroy(event);
 
-    while (first) { /* a run of one batch is settled, and its waiters looked at, once */
-        struct ps_batch *batch = ((struct ps_delivery *)first)->batch;
+    while (first) { /* a run of one chunk is settled, and its batch's waiters looked at, once */
+        struct ps_chunk *chunk = ((struct ps_delivery *)first)->chunk;
         uint32_t count = 0, failed = 0;
-        bool shared = batch->size > 1; /* another thread may settle its last message while we look for waiters */
-        if (shared) ps_batch_retain(batch);
         do {
             struct ps_delivery *settled = (struct ps_delivery *)first;
             first = first->next;
@@ -294,10 +335,10 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
             else settle(producer, settled);
             count++;
             failed += fails;
-        } while (first && ((struct ps_delivery *)first)->batch == batch);
-        if (failed) atomic_fetch_add(&batch->failed, failed);
-        ps_batch_settle(batch, count);
-        if (shared) ps_batch_unref(batch);
+        } while (first && ((struct ps_delivery *)first)->chunk == chunk);
+        if (failed) atomic_fetch_add(&chunk->batch->failed, failed);
+        ps_completion_settle(&chunk->batch->completion, count);
+        chunk_unref(chunk, count); /* last: until here a linked waiter may look at its delivery's `settled`, and the batch is needed */
     }
     ps_space_freed(&producer->space, freed);
     if (told) ps_events_append(producer->events, told);

@@ -6,7 +6,15 @@
 
 /* ---- delivery.c: messages on their way ----------------------------------------------------------- */
 
-struct ps_batch;
+/*
+ * How many deliveries one allocation has. A handle that the program keeps keeps its chunk: 26 kB at most. malloc(3) maps
+ * allocations of 128 kB and more, and unmaps them when they are freed. It uses the pages of smaller ones again, so the next batch
+ * causes no page faults. Chunks of 64 and of 1,024 are no faster (CPU time of the call for 100,000 messages: 39.5 and 38.8 ms; 38.4 ms
+ * with 256).
+ */
+enum { PS_CHUNK = 256 };
+
+struct ps_chunk;
 
 struct ps_bytes { /* an owned copy of a String */
     size_t size;
@@ -16,7 +24,7 @@ struct ps_bytes { /* an owned copy of a String */
 /* One message's promise and verdict: librdkafka's per-message opaque. */
 struct ps_delivery {
     struct ps_event event;            /* first; links those of one librdkafka event, then those that are to be told */
-    struct ps_batch *batch;
+    struct ps_chunk *chunk;           /* the one it lies in */
     const struct ps_name *topic_name; /* its event's; NULL: nobody listened */
     struct ps_bytes *partition_key;   /* read by the partitioner on any thread; NULL if none */
     char *reason;                     /* why it failed, in the broker's or librdkafka's words; NULL if none */
@@ -34,26 +42,45 @@ struct ps_delivery {
 };
 
 /*
- * Messages that were handed over together and share one completion. References: one by all messages in
- * flight together, one by each DeliveryHandle, one by the call that made it.
+ * Up to PS_CHUNK deliveries of a batch. References: one by each delivery until it is settled, one by each DeliveryHandle, one by
+ * each delivery that waits as an event, one by the call that made the batch.
  */
+struct ps_chunk {
+    struct ps_batch *batch; /* retained */
+    _Atomic uint32_t refs;
+    uint32_t size;
+    struct ps_delivery deliveries[];
+};
+
+/* Messages that were handed over together and share one completion. References: one by each chunk. */
 struct ps_batch {
     struct ps_completion completion;
     _Atomic uint32_t refs;
     uint32_t size;
-    _Atomic uint32_t failed;  /* how many of those settled were not delivered */
+    _Atomic uint32_t failed;      /* how many of those settled were not delivered */
     struct ps_producer *producer; /* retained */
-    struct ps_delivery deliveries[];
+    struct ps_chunk *chunks[];    /* each is freed with its last reference, whichever others live */
 };
 
-struct ps_batch *ps_batch_new(struct ps_producer *producer, uint32_t size); /* NULL: out of memory */
-void ps_batch_retain(struct ps_batch *batch);
-void ps_batch_unref(struct ps_batch *batch);
-void ps_batch_settle(struct ps_batch *batch, uint32_t count);
+struct ps_batch *ps_batch_new(struct ps_producer *producer, uint32_t size); /* of at least 1; NULL: out of memory */
+void ps_batch_release(struct ps_batch *batch); /* the references of the call that made it, one to each chunk */
 void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_err_t err); /* settles [from, size) at once */
 void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event); /* who serves; destroys event */
-bool ps_delivery_settled(const struct ps_delivery *delivery);
+void ps_delivery_retain(struct ps_delivery *delivery);
+void ps_delivery_unref(struct ps_delivery *delivery);
 void ps_delivery_release(struct ps_event *event); /* the reference of a delivery that was an event */
+bool ps_delivery_settled(const struct ps_delivery *delivery);
+
+/* The chunk has to live: until ps_batch_release, or until the delivery is settled. */
+static inline struct ps_delivery *ps_batch_delivery(const struct ps_batch *batch, uint32_t i)
+{
+    return &batch->chunks[i / PS_CHUNK]->deliveries[i % PS_CHUNK];
+}
+
+static inline struct ps_producer *ps_delivery_producer(const struct ps_delivery *delivery)
+{
+    return delivery->chunk->batch->producer;
+}
 
 /* ---- space.c: who waits for space in librdkafka's queue, first in, first out ------------------------- */
 
@@ -326,7 +353,7 @@ void ps_slot_trouble(struct ps_slot *slot, char *text, size_t size); /* "": none
 /* With client.lock, before it is settled; topic: NULL, if not known. */
 void ps_unnoticed_add(struct ps_delivery *delivery, const char *topic);
 void ps_unnoticed_read(const struct ps_delivery *delivery);             /* the program has read why it failed */
-void ps_unnoticed_read_all(const struct ps_batch *batch);
+void ps_unnoticed_read_all(const struct ps_batch *batch);               /* before ps_batch_release */
 bool ps_unnoticed_due(const struct ps_producer *producer, int64_t now);
 void ps_unnoticed_log(struct ps_producer *producer);
 uint64_t ps_unnoticed_count(struct ps_producer *producer);

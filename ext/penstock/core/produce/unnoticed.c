@@ -26,7 +26,7 @@ static void schedule(struct ps_unnoticed *unnoticed)
 
 void ps_unnoticed_add(struct ps_delivery *delivery, const char *topic)
 {
-    struct ps_producer *producer = delivery->batch->producer;
+    struct ps_producer *producer = ps_delivery_producer(delivery);
     struct ps_unnoticed *unnoticed = &producer->unnoticed;
     if (atomic_load(&producer->client.close_by_us) != 0) return; /* the closing reports it */
     if (unnoticed->unlogged++ == 0) {
@@ -41,7 +41,7 @@ void ps_unnoticed_add(struct ps_delivery *delivery, const char *topic)
 void ps_unnoticed_read(const struct ps_delivery *read)
 {
     struct ps_delivery *delivery = (struct ps_delivery *)read; /* what it says of itself stays as it is */
-    struct ps_producer *producer = delivery->batch->producer;
+    struct ps_producer *producer = ps_delivery_producer(delivery);
     if (atomic_load(&delivery->unnoticed) == 0 || ps_client_inherited(&producer->client)) return;
     pthread_mutex_lock(&producer->client.lock);
     uint16_t line = atomic_exchange(&delivery->unnoticed, 0);
@@ -53,7 +53,7 @@ void ps_unnoticed_read(const struct ps_delivery *read)
 void ps_unnoticed_read_all(const struct ps_batch *batch)
 {
     if (atomic_load(&batch->failed) == 0) return;
-    for (uint32_t i = 0; i < batch->size; i++) ps_unnoticed_read(&batch->deliveries[i]);
+    for (uint32_t i = 0; i < batch->size; i++) ps_unnoticed_read(ps_batch_delivery(batch, i));
 }
 
 bool ps_unnoticed_due(const struct ps_producer *producer, int64_t now)

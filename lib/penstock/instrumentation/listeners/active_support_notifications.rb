@@ -19,7 +19,9 @@ module Penstock
       # @param events [Array<String, Symbol>] which; default: all, so also "statistics.emitted", which makes librdkafka count
       # @raise [LoadError] the gem activesupport is missing
       # @raise [EventUnknownError] there is no such event
-      def initialize(events: Monitor::EVENTS)
+      # @overload initialize(events: Monitor::EVENTS)
+      def initialize(*more, events: Monitor::EVENTS, **wrong)
+        Keywords.check("new(events: [\"message.acknowledged\"])", %i[events], more, wrong)
         self.class.__send__(:load_gem)
         @id = SecureRandom.hex(10) # whose events these are, as of one of ActiveSupport's instrumenters
         @names = events.to_h { |event| [event.to_s, "#{event}.penstock"] }.freeze

@@ -34,7 +34,9 @@ module Penstock
       #   :warn or :error; nil: none are written. Other events keep the level above
       # @raise [ArgumentError] the logger has not these methods, or there is no such level
       # @raise [EventUnknownError] there is no such event
-      def initialize(logger, log_messages: true, levels: {})
+      # @overload initialize(logger, log_messages: true, levels: {})
+      def initialize(logger, *more, log_messages: true, levels: {}, **wrong)
+        Keywords.check("new(logger, log_messages: true, levels: {})", %i[log_messages levels], more, wrong)
         missing = LEVELS.reject { |level| logger.respond_to?(level) }
         unless missing.empty?
           raise ArgumentError, "a logger has the methods debug, info, warn and error; #{logger.class} lacks #{missing.join(", ")}"

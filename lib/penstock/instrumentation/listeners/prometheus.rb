@@ -51,7 +51,10 @@ module Penstock
       #   counted, and the events of messages not listened to
       # @param max_closed [Integer] so many closed producers stay on the page; of older ones the series end
       # @raise [ArgumentError] an argument is not what it has to be
-      def initialize(namespace: "penstock", labels: {}, topics: 0, max_closed: 100)
+      # @overload initialize(namespace: "penstock", labels: {}, topics: 0, max_closed: 100)
+      def initialize(*more, namespace: "penstock", labels: {}, topics: 0, max_closed: 100, **wrong)
+        Keywords.check("new(namespace: \"penstock\", labels: {}, topics: 0, max_closed: 100)",
+                       %i[namespace labels topics max_closed], more, wrong)
         unless namespace.to_s.match?(/\A[a-zA-Z_:][\w:]*\z/)
           raise ArgumentError, "namespace is a word of letters, digits and underscores, not #{namespace.inspect}"
         end

@@ -32,7 +32,8 @@ module Penstock
         "broker.retries" => [:count, "brokers", "*", "txretries"].freeze,
         "broker.errors" => [:count, "brokers", "*", "txerrs"].freeze
       }.freeze
-      private_constant :SAMPLES
+      KEYWORDS = %i[host port namespace tags client dogstatsd distribution interval producer_id topics rd_kafka].freeze
+      private_constant :SAMPLES, :KEYWORDS
 
       # Those of one process, and the thread that sends them.
       # @api private
@@ -150,8 +151,11 @@ module Penstock
       #   `name => [:gauge, key, ...]` or `[:count, key, ...]`, where "*" stands for every broker or topic. {}: none; then it
       #   does not listen to statistics
       # @raise [ArgumentError] an argument is not what it has to be
-      def initialize(host: "127.0.0.1", port: 8125, namespace: "penstock", tags: {}, client: nil, dogstatsd: true,
-                     distribution: false, interval: 10, producer_id: true, topics: 100, rd_kafka: RD_KAFKA)
+      # @overload initialize(host: "127.0.0.1", port: 8125, namespace: "penstock", tags: {}, client: nil, dogstatsd: true,
+      #   distribution: false, interval: 10, producer_id: true, topics: 100, rd_kafka: RD_KAFKA)
+      def initialize(*more, host: "127.0.0.1", port: 8125, namespace: "penstock", tags: {}, client: nil, dogstatsd: true,
+                     distribution: false, interval: 10, producer_id: true, topics: 100, rd_kafka: RD_KAFKA, **wrong)
+        Keywords.check("new(host: \"127.0.0.1\", port: 8125)", KEYWORDS, more, wrong)
         check(host, port, tags, dogstatsd, interval)
         @namespace = namespace.to_s.empty? ? "" : "#{namespace}."
         @interval = interval

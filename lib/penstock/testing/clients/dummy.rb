@@ -60,10 +60,11 @@ module Penstock
       # @param times [Integer] so many messages
       # @return [self]
       # @raise [ArgumentError] it is no such thing
-      def fail_next(error, times: 1)
+      # @overload fail_next(error, times: 1)
+      def fail_next(error, *more, times: 1, **wrong)
+        Keywords.check("fail_next(:msg_timed_out, times: 1)", %i[times], more, wrong)
         Failure.checked(error)
-        raise ArgumentError, "times is an Integer of at least 0, not #{times.inspect}" unless times.is_a?(Integer) && times >= 0
-
+        times.is_a?(Integer) && times >= 0 or raise ArgumentError, "times is an Integer of at least 0, not #{times.inspect}"
         @lock.synchronize { times.times { @failures << error } }
         self
       end
@@ -107,7 +108,7 @@ module Penstock
       # @return [Array(Array<Handle>, Error, Boolean)] see produce_methods.c
       def produce_many(messages, timeout_ms, tally = nil)
         connect
-        raise MessageInvalidError, "produce_many takes an Array of messages, not #{messages.class}." unless messages.is_a?(Array)
+        raise Failure.not_an_array(messages) unless messages.is_a?(Array)
 
         messages = messages.dup
         topics = messages.each_with_index.map { |message, index| check(message, index) }
@@ -234,12 +235,10 @@ module Penstock
       def message_max_bytes(settings)
         given = settings.fetch("message.max.bytes", MESSAGE_MAX_BYTES)
         Integer(given, exception: false) or
-          raise ConfigurationInvalidError, "config.kafka: message.max.bytes is an Integer, not #{given.inspect}"
+          raise ErrorFactory.build(ConfigurationInvalidError, "config.kafka: message.max.bytes is no Integer: #{given.inspect}")
       end
 
-      def refuse_closed
-        raise @failure.build(ProducerClosedError, nil, "the producer is closed") if @closed
-      end
+      def refuse_closed = @closed && raise(@failure.build(ProducerClosedError, nil, "the producer is closed"))
 
       def check(message, index) = Native::Client.check(message, index, *@limits)
 

@@ -62,6 +62,11 @@ module Penstock
       # @return [Boolean] whether the message was accepted and then failed; else it was not accepted
       def self.verdict?(error) = error.is_a?(DeliveryError) || error.is_a?(ProducerFencedError)
 
+      # @return [MessageInvalidError]
+      def self.not_an_array(messages)
+        ErrorFactory.build(MessageInvalidError, "produce_many takes an Array of messages, not #{messages.class}")
+      end
+
       def initialize(producer_id, brokers)
         @producer_id = producer_id
         @brokers = brokers
@@ -81,9 +86,9 @@ module Penstock
       # @param text [String, nil] nil: librdkafka's description of the code
       # @return [Error]
       def build(error_class, code, text = nil, topic: nil, partition: nil, **traits)
-        number, name, description = code ? CODES.fetch(code) : [0, nil, nil]
-        error_class.build(text || description, number, name, description, @producer_id, @brokers, nil, [topic, partition],
-                          *traits.values_at(:fatal, :retriable, :abortable).map { |trait| trait || false })
+        cause = code ? CODES.fetch(code).first(3) : [0, nil, nil]
+        ErrorFactory.build_native(error_class, text || cause.last, cause, [@producer_id, nil, @brokers], nil, [topic, partition],
+                                  traits.values_at(:fatal, :retriable, :abortable).map { |trait| trait || false })
       end
 
       private

@@ -2,7 +2,7 @@
 
 module Penstock
   module MessagePack
-    # Data that cannot be unpacked. What ends too early is an EOFError instead, as more of it may come.
+    # Group: data cannot be unpacked. What ends too early is an EOFError instead, as more of it may come.
     class UnpackError < Error; end
 
     # Data that is no MessagePack, or has more behind the object that was asked for.

@@ -1,0 +1,16 @@
+# frozen_string_literal: true
+
+module Penstock
+  # Group: a setting is wrong. Nothing was made or connected.
+  class ConfigurationError < Error; end
+
+  # A setting is unknown, contradicts another, or has a value it cannot have. Nothing was made or connected.
+  class ConfigurationInvalidError < ConfigurationError; end
+
+  # A setting of {Producer#with} is unknown, has a wrong value, or contradicts the producer's; or there are too
+  # many. Nothing was made.
+  class VariantInvalidError < ConfigurationError; end
+
+  # The librdkafka in use lacks what was asked for.
+  class UnsupportedError < ConfigurationError; end
+end

@@ -1,0 +1,122 @@
+# frozen_string_literal: true
+
+module Penstock
+  # The one place that builds the errors of Penstock, for C (error.c) and Ruby. Every message has one form:
+  #
+  #     What happened [producer, consumer, topic, partition, offset, brokers]. Whether the message may be stored. What to do.
+  #
+  # It begins with a capital letter and ends with a full stop. The context is at the end of the first sentence. Any Ractor.
+  # @api private
+  module ErrorFactory
+    # The first words of a message whose text begins with a name of code, which has no capital letter: the first class that fits.
+    OPENINGS = {
+      VariantInvalidError => "Invalid variant", ConfigurationError => "Invalid configuration",
+      MessageInvalidError => "Invalid message", TransactionalOffsetInvalidError => "Invalid offset",
+      UsageError => "Wrong use", MessagePack::UnpackError => "Invalid data", Error => "Reported by librdkafka"
+    }.freeze
+
+    # What follows from an error of these classes whatever its code is: the first that fits.
+    CONSEQUENCES = {
+      MessageInvalidError => "Nothing was sent.",
+      QueueFullError => "The message was not accepted.",
+      WaitTimeoutError => "What has no delivery result is still on its way and may be delivered later.",
+      FatalError => "The producer can do nothing more; what it has in flight still gets its delivery results.",
+      TransactionCommittedError => "Its messages and offsets are there for everybody; nothing was aborted."
+    }.freeze
+    # A word that can have a capital letter, at the beginning: not topic_config or config.kafka.
+    WORD = /\A(?!librdkafka)\p{Ll}[\p{Ll}'-]*(?=[,:]? |\z)/
+    private_constant :OPENINGS, :CONSEQUENCES, :WORD
+
+    class << self
+      # @param error_class [Class]
+      # @param text [String] one sentence, without its full stop
+      # @param following [String, nil] whole sentences: what follows from it, and what to do
+      # @param attributes [Hash] see {Error#initialize}
+      # @return [Error]
+      def build(error_class, text, following = nil, **attributes)
+        attributes[:topic] &&= Text.printable(attributes[:topic])
+        message = compose(error_class, Text.printable(text), nil, following, attributes)
+        error_class.new(message, **attributes)
+      end
+
+      # For error.c.
+      # @param text [String, nil] nil: the description
+      # @param cause [Array] librdkafka's code as a number, its name and its description
+      # @param owner [Array] the ids of producer and consumer, and the brokers
+      # @param problem [String, nil] the last one with a connection
+      # @param place [Array] topic, partition and offset
+      # @param traits [Array<Boolean>] fatal, retriable, abortable
+      # @return [Error]
+      def build_native(error_class, text, cause, owner, problem, place, traits)
+        number, name, description = cause
+        producer_id, consumer_id, brokers = owner
+        topic, partition, offset = place
+        fatal, retriable, abortable = traits
+        code = name&.delete_prefix("_")&.downcase&.to_sym
+        attributes = { code:, number:, name:, producer_id:, topic: topic && Text.printable(topic), partition:,
+                       fatal:, retriable:, abortable:, consumer_id:, offset: }
+        brokers = problem = nil unless Advice.network?(error_class, code)
+        message = compose(error_class, with_cause(text && Text.printable(text), description, code), brokers,
+                          problem && "Last problem: #{stopped(problem)}", attributes)
+        error_class.new(message, **attributes)
+      end
+
+      # @param error [Error] the first of a batch
+      # @param dispatched [Array<DeliveryHandle>]
+      # @param size [Integer] of the batch
+      # @return [ProduceManyError]
+      def build_many(error, dispatched, size)
+        message = "Accepted #{dispatched.size} of #{Text.count(size, "message")}. First error: #{error.message}"
+        ProduceManyError.new(message, dispatched:, **error.deconstruct_keys(nil))
+      end
+
+      private
+
+      def compose(error_class, text, brokers, following, attributes)
+        first = [beginning(error_class, text.delete_suffix(".")), context(brokers, **attributes)].compact.join(" ")
+        [stopped(first), following, consequence(error_class, **attributes),
+         Advice.of(error_class, attributes[:code], text)].compact.join(" ")
+      end
+
+      def with_cause(text, description, code)
+        cause = description && "#{description} (#{code})"
+        (text == description ? [cause] : [text, cause]).compact.join(": ")
+      end
+
+      def beginning(error_class, text)
+        return text if text.match?(/\A\p{Lu}/)
+        return text.sub(/\A\p{Ll}/, &:upcase) if text.match?(WORD)
+
+        _, opening = OPENINGS.find { |known, _| error_class <= known }
+        "#{opening}: #{text}"
+      end
+
+      def stopped(text) = text.match?(/[.!?]\z/) ? text : "#{text}."
+
+      def context(brokers, producer_id: nil, consumer_id: nil, topic: nil, partition: nil, offset: nil, **)
+        known = { producer: producer_id, consumer: consumer_id, topic:, partition:, offset:, brokers: }
+        parts = known.filter_map { |name, value| "#{name} #{value}" unless value.nil? || value == "" }
+        "[#{parts.join(", ")}]" unless parts.empty?
+      end
+
+      def consequence(error_class, code: nil, fatal: false, retriable: false, abortable: false, **)
+        _, known = CONSEQUENCES.find { |owner, _| error_class <= owner }
+        return "The message was not accepted." if error_class <= MessageInvalidError && code
+        return known if known
+        return after_transaction_call(fatal, retriable, abortable) if error_class <= TransactionError
+
+        "The producer met a fatal error before it sent the message." if error_class <= DeliveryError && fatal
+      end
+
+      def after_transaction_call(fatal, retriable, abortable)
+        if fatal
+          "The producer can do nothing more; the cluster aborts a transaction that was not being committed."
+        elsif abortable
+          "The transaction cannot be committed any more; abort it, then begin another."
+        elsif retriable
+          "It may still succeed; make the same call again."
+        end
+      end
+    end
+  end
+end

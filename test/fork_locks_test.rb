@@ -22,7 +22,7 @@ class ForkLocksTest < PenstockTest
   # @return [Array<String>] of the design
   def locks
     text = File.read(File.join(ROOT, "DESIGN.md"))[/^## Lock order\n(.*?)^## /m, 1] if File.exist?(File.join(ROOT, "DESIGN.md"))
-    [*text.to_s.scan(/`(\w+\.(?:lock|turn))`/).flatten, "events.lock", "office.lock", "slot.lock"].uniq
+    [*text.to_s.scan(/`(\w+\.(?:lock|turn))`/).flatten, "events.lock", "slot.lock"].uniq
   end
 
   # A lock of the C library or of OpenSSL that a thread of librdkafka holds may hang a child anywhere (DESIGN.md, "Fork"), one of

@@ -326,6 +326,7 @@ class GCTest < PenstockTest
     delivery_handle: ->(one) { one.produce_async(topic: "copied", payload: "x") },
     embedded_cluster: ->(_) { embedded_cluster },
     event_source: ->(one) { Internal.of(one).events },
+    event_worker: ->(_) { Internal::EventWorker.new },
     poller: ->(_) { Penstock::Poller.new },
     shareable_producer: :shareable.to_proc,
     message: ->(one) { first_message(one) },

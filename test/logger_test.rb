@@ -237,7 +237,11 @@ class LoggerTest < PenstockTest
     closed = Queue.new
     lines = Lines.new { closed << one.close(timeout: 5) if closed.empty? }
     one = talkative_producer(lines)
-    one.produce_sync(topic:, payload: "x")
+    begin
+      one.produce_sync(topic:, payload: "x")
+    rescue Penstock::ProducerClosedError
+      nil # the logger's first line comes while the producer connects and makes its topic
+    end
     assert_predicate closed.pop, :complete?
     assert_predicate one, :closed?
   end

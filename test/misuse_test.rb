@@ -163,9 +163,10 @@ class MisuseTest < PenstockTest
     p handles.map { |handle| calls.count { |call| raised.(handle, call) } }.sort, calls.size
   RUBY
 
-  # The client goes away after the handle was made, and before the handle gets its message: the heap keeps such a handle.
+  # The client goes away after the handle was made, and before the handle gets its message: the heap keeps such a handle. It also
+  # keeps one of the batch that was given up when the next client's topic was made.
   def test_a_delivery_handle_without_a_message_raises_a_type_error
-    assert_equal "[0, 11]\n11\n", ruby!(WITHOUT_MESSAGE, cluster.bootstrap_servers, topic)
+    assert_equal "[0, 0, 11]\n11\n", ruby!(WITHOUT_MESSAGE, cluster.bootstrap_servers, topic)
   end
 
   # ---- the parent process's ----

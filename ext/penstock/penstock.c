@@ -17,7 +17,7 @@ static VALUE s_librdkafka_compiled_version(VALUE self)
 
 /*
  * Every static of this extension is a class, an ID, a symbol or a table set here once; a counter that is
- * atomic; or a pointer to something with a lock of its own (registry.c, mailbox.c, events.c).
+ * atomic; or a pointer to something with a lock of its own (singleton.c).
  */
 RUBY_FUNC_EXPORTED void Init_penstock(void)
 {
@@ -43,7 +43,8 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     penstock_bearer_init();
     penstock_consumed_message_init();
     penstock_consumer_init();
-    penstock_dispatcher_init();
+    penstock_log_dispatcher_init();
+    penstock_event_worker_init();
     penstock_embedded_cluster_init();
     penstock_message_pack_init();
     penstock_exit_init();

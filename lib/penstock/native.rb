@@ -13,6 +13,7 @@ end
 require_relative "native/poller"
 require_relative "native/async_one"
 require_relative "native/event_source"
+require_relative "native/event_worker"
 require_relative "native/client"
 require_relative "native/client_reference"
 require_relative "native/bearer"

@@ -806,7 +806,7 @@ static void chunks_part(void)
 
 /* ---- events: in order, told once or counted as dropped ---- */
 
-enum { QUEUES = 2, TELLERS = 3 };
+enum { QUEUES = 2, TELLERS = 3, HEARERS = 2 };
 
 static struct {
     struct ps_events *events;
@@ -815,6 +815,8 @@ static struct {
     _Atomic unsigned long told;
 } told_queues[QUEUES];
 static _Atomic unsigned tellers, next_teller;
+static struct ps_dispatcher hearers[HEARERS];
+static _Atomic unsigned next_hearer;
 
 static void *tell(void *unused)
 {
@@ -832,7 +834,8 @@ static void *tell(void *unused)
         }
         if (random_below(8) == 0) usleep(random_below(200));
     }
-    if (atomic_fetch_sub(&tellers, 1) == 1) ps_events_call_all();
+    if (atomic_fetch_sub(&tellers, 1) == 1)
+        for (int i = 0; i < HEARERS; i++) ps_dispatcher_interrupt(&hearers[i]);
     return NULL;
 }
 
@@ -850,20 +853,24 @@ static void hear_one(int queue)
     rounds++;
 }
 
+static bool all_heard(void)
+{
+    bool heard = atomic_load(&tellers) == 0;
+    for (int i = 0; i < QUEUES; i++) heard = heard && !ps_dispatch_busy(told_queues[i].events);
+    return heard;
+}
+
 static void *hear(void *unused)
 {
     (void)unused;
-    for (bool last = false; !last;) {
-        last = atomic_load(&tellers) == 0 && !ps_events_busy(told_queues[0].events) && !ps_events_busy(told_queues[1].events);
-        struct ps_events_wait wait = { .calls = ps_events_calls(), .deadline_us = ps_now_us() + (tellers ? PATIENCE_US : 2000) };
-        if (last) break;
-        if (tellers == 0) wait.deadline_us = ps_now_us() + 2000;
-        ps_events_next(&wait);
-        if (!wait.found) continue;
-        int queue = wait.found == told_queues[1].events;
+    struct ps_dispatcher *me = &hearers[atomic_fetch_add(&next_hearer, 1) % HEARERS];
+    while (!all_heard()) {
+        int64_t patience_us = atomic_load(&tellers) ? PATIENCE_US : 2000; /* then the other one may have the last turn */
+        if (!ps_dispatcher_next(me, ps_now_us() + patience_us)) continue;
+        int queue = atomic_load(&me->events) == told_queues[1].events;
         if (random_below(32) == 0) usleep(random_below(6000)); /* others go on */
         for (int i = random_below(20); i >= 0; i--) hear_one(queue);
-        ps_events_done(told_queues[queue].events->address, false);
+        if (random_below(8) == 0) ps_dispatcher_end(me, false);
     }
     return NULL;
 }

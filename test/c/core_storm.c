@@ -98,7 +98,7 @@ static struct {
     _Atomic bool served;
     _Atomic unsigned turns;
 } queues[QUEUES];
-static struct ps_events_wait event_waits[DISPATCHERS];
+static struct ps_dispatcher dispatchers_of_events[DISPATCHERS];
 static _Atomic bool listened, quiet, told_all;
 static _Atomic unsigned long told, labels_given;
 
@@ -120,36 +120,39 @@ static int queue_of(const struct ps_events *events)
     return i;
 }
 
-/* None has a deadline that would find what no ring tells of, but the first, which so leaves when others rely on it; and it
- * stays away while it is quiet. */
+/* None has a deadline that would find what no change tells of, but the first, which so leaves when others rely on it; and it
+ * stays away while it is quiet. Turns end with the call for the next one, or before, and then the dispatcher may stay away. */
 static void *dispatch(void *slot)
 {
-    struct ps_events_wait *wait = slot;
-    unsigned seed = (unsigned)(wait - event_waits) + 1;
+    struct ps_dispatcher *dispatcher = slot;
+    bool first = dispatcher == dispatchers_of_events;
+    unsigned seed = (unsigned)(dispatcher - dispatchers_of_events) + 1;
     while (!atomic_load(&told_all)) {
-        while (wait == event_waits && quiet && !told_all) usleep(100);
-        atomic_store(&wait->interrupted, false);
-        wait->calls = ps_events_calls();
-        wait->deadline_us = wait == event_waits ? ps_now_us() + rand_r(&seed) % 4000 : PS_FOREVER;
-        ps_events_next(wait);
-        if (!wait->found) {
+        if (first && quiet) ps_dispatcher_end(dispatcher, false);
+        while (first && quiet && !told_all) usleep(100);
+        bool found = ps_dispatcher_next(dispatcher, first ? ps_now_us() + rand_r(&seed) % 4000 : PS_FOREVER);
+        struct ps_events *events = atomic_load(&dispatcher->events);
+        if (found != (events != NULL)) die("a turn");
+        if (!found) {
             if (rand_r(&seed) % 4 == 0) usleep(rand_r(&seed) % 5000);
             continue;
         }
-        int queue = queue_of(wait->found);
+        int queue = queue_of(events);
         if (atomic_exchange(&queues[queue].served, true)) die("a queue that two serve");
         queues[queue].turns++;
         if (rand_r(&seed) % 50 == 0) usleep(rand_r(&seed) % 8000);
-        tell_some(wait->found);
+        tell_some(events);
         atomic_store(&queues[queue].served, false);
-        ps_events_done(queues[queue].events->address, rand_r(&seed) % 8 == 0);
+        if (rand_r(&seed) % 8 == 0) ps_dispatcher_end(dispatcher, rand_r(&seed) % 2);
+        if (first && rand_r(&seed) % 8 == 0) usleep(rand_r(&seed) % 5000);
     }
+    ps_dispatcher_end(dispatcher, false);
     return NULL;
 }
 
 static bool is_waiting(int queue, unsigned turns)
 {
-    return queues[queue].turns == turns && !queues[queue].served && ps_events_busy(queues[queue].events);
+    return queues[queue].turns == turns && !queues[queue].served && ps_dispatch_busy(queues[queue].events);
 }
 
 /* While nobody wakes them for other reasons, each queue that has something has to have its turn. */
@@ -171,8 +174,7 @@ static void *disturb(void *unused)
     while (!stop) {
         for (int i = 0; i < 10; i++) {
             usleep(rand_r(&seed) % 3000);
-            if (rand_r(&seed) % 2) ps_events_interrupt(&event_waits[rand_r(&seed) % DISPATCHERS]);
-            else ps_events_call_all();
+            ps_dispatcher_interrupt(&dispatchers_of_events[rand_r(&seed) % DISPATCHERS]);
         }
         watch();
     }
@@ -195,7 +197,7 @@ static void await_told(void)
 {
     int64_t deadline_us = ps_now_us() + PATIENCE_US;
     for (int i = 0; i < QUEUES; i++)
-        for (; ps_events_busy(queues[i].events); usleep(1000))
+        for (; ps_dispatch_busy(queues[i].events); usleep(1000))
             if (ps_now_us() > deadline_us) die("an event");
     atomic_store(&told_all, true);
 }
@@ -206,7 +208,7 @@ static void stop_listening(pthread_t *dispatchers)
     for (int i = 0; i < DISPATCHERS; i++) {
         int64_t deadline_us = ps_now_us() + PATIENCE_US;
         while (pthread_tryjoin_np(dispatchers[i], NULL) != 0) {
-            ps_events_call_all(); /* one may just have asked for the number of calls */
+            ps_dispatcher_interrupt(&dispatchers_of_events[i]);
             usleep(1000);
             if (ps_now_us() > deadline_us) die("a dispatcher");
         }
@@ -328,7 +330,7 @@ int main(int argc, char **argv)
     pthread_t threads[256], dispatchers[DISPATCHERS], disturber;
     if (atoi(argv[6])) {
         listen_to();
-        for (int i = 0; i < DISPATCHERS; i++) pthread_create(&dispatchers[i], NULL, dispatch, &event_waits[i]);
+        for (int i = 0; i < DISPATCHERS; i++) pthread_create(&dispatchers[i], NULL, dispatch, &dispatchers_of_events[i]);
         pthread_create(&disturber, NULL, disturb, NULL);
     }
     for (int i = 0; i < client_count; i++) clients[i] = open_client();

@@ -82,6 +82,7 @@ static void name_place(char name[64], const pthread_mutex_t *mutex, const char *
         if (what[0] == '-' && what[1] == '>') {
             *end++ = '.';
             what++;
+            if (!strncmp(what + 1, "singleton.", 10)) what += 10;
         } else {
             *end++ = *what;
         }
@@ -198,14 +199,14 @@ static void run_job(struct ps_job *job, const char *what)
 /* What somebody listens to, told by this thread. */
 static void tell(struct ps_events *events)
 {
-    struct ps_events_wait wait = { .calls = ps_events_calls(), .deadline_us = ps_now_us() + 1000 };
-    ps_events_next(&wait);
-    if (!wait.found) return;
+    struct ps_dispatcher dispatcher = { 0 };
+    if (!ps_dispatcher_next(&dispatcher, ps_now_us() + 1000)) return;
+    struct ps_events *found = atomic_load(&dispatcher.events);
     ps_events_release_label(events, ps_events_keep_label(events, 7));
-    for (struct ps_event *event; (event = ps_events_take(wait.found));) ps_event_free(wait.found, event);
+    for (struct ps_event *event; (event = ps_events_take(found));) ps_event_free(found, event);
     ps_events_take_label(events, ps_events_keep_label(events, 8));
-    ps_events_discard(wait.found->address);
-    ps_events_done(wait.found->address, false);
+    ps_events_clear(found);
+    ps_dispatcher_end(&dispatcher, false);
 }
 
 static void queue_for_space(struct ps_producer *producer)
@@ -375,8 +376,7 @@ static void *act(void *unused)
         now.consumer = NULL;
         ps_client_unref(&consumer->client);
         tell(now.events);
-        ps_events_busy(now.events);
-        ps_events_call_all();
+        ps_dispatch_busy(now.events);
         struct ps_events *events = now.events;
         now.events = NULL;
         atomic_store(&events->wanted, 0);

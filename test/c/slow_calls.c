@@ -2,6 +2,7 @@
  * Makes calls of librdkafka's slow: preloaded, it stands between them and the extension. test/support/slow_calls.rb builds it.
  *
  * SLOW_NEW_MS: what rd_kafka_new takes for the client whose client.id is "slow", as reading a large CA bundle does.
+ * SLOW_TOPIC_MS: what rd_kafka_topic_new takes for topics whose name begins with "slow", as it may when librdkafka holds its lock.
  * SLOW_BOOTSTRAPS_MS: what rd_kafka_mock_cluster_bootstraps takes, which then gives 4 MiB, so that an answer that is lost shows in
  * the process's size. It begins when the file SLOW_FROM exists.
  */
@@ -59,6 +60,13 @@ rd_kafka_t *rd_kafka_new(rd_kafka_type_t type, rd_kafka_conf_t *conf, char *errs
     size_t id_size = sizeof(id);
     if (rd_kafka_conf_get(conf, "client.id", id, &id_size) == RD_KAFKA_CONF_OK && strcmp(id, "slow") == 0) sleep_for("SLOW_NEW_MS");
     return next(type, conf, errstr, size);
+}
+
+rd_kafka_topic_t *rd_kafka_topic_new(rd_kafka_t *rk, const char *topic, rd_kafka_topic_conf_t *conf)
+{
+    rd_kafka_topic_t *(*next)(rd_kafka_t *, const char *, rd_kafka_topic_conf_t *) = dlsym(RTLD_NEXT, "rd_kafka_topic_new");
+    if (strncmp(topic, "slow", 4) == 0) sleep_for("SLOW_TOPIC_MS");
+    return next(rk, topic, conf);
 }
 
 const char *rd_kafka_mock_cluster_bootstraps(const rd_kafka_mock_cluster_t *cluster)

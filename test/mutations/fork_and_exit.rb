@@ -20,21 +20,15 @@ Mutation.define("fork: what is inherited is not closed",
 Mutation.define("fork: what is inherited is not given up",
                 file: "ext/penstock/core/produce/delivery.c",
                 from: "    if (ps_client_inherited(&producer->client)) return;\n", to: "", **locks)
-Mutation.define("fork: the registry is made anew",
-                file: "ext/penstock/core/client/registry.c",
-                from: "if (registry && registry->generation == ps_generation()) return registry;",
-                to: "if (registry) return registry;", **locks)
-Mutation.define("fork: the mailbox is made anew",
-                file: "ext/penstock/core/base/mailbox.c",
-                from: "if (mailbox && mailbox->generation == ps_generation()) return mailbox;",
-                to: "if (mailbox) return mailbox;", **locks)
-Mutation.define("fork: the office of events is made anew",
-                file: "ext/penstock/core/client/events.c",
-                from: "if (office && office->generation == ps_generation()) return office;",
-                to: "if (office) return office;", **locks)
+Mutation.define("fork: what a process has one of is made anew",
+                file: "ext/penstock/core/base/singleton.c",
+                from: "if (found && found->generation == ps_generation()) return found;",
+                to: "if (found) return found;", **locks)
+# The table of these locks is larger than anything else of the kind.
 Mutation.define("fork: the locks in place of a futex are made anew",
-                file: "ext/penstock/core/base/word.c",
-                from: "while (!found || found->generation != generation) {", to: "while (!found) {",
+                file: "ext/penstock/core/base/singleton.c",
+                from: "if (found && found->generation == ps_generation()) return found;",
+                to: "if (found && (kind->size > 2048 || found->generation == ps_generation())) return found;",
                 test: "test/fork_locks_test.rb", only: "test_the_same_on_a_system_without_futex_and_eventfd", runs: 3)
 Mutation.define("fork: the poller is made anew",
                 file: "ext/penstock/ruby/poller_class.c",
@@ -95,12 +89,12 @@ Mutation.define("signals: native threads take none",
                 to: "    pthread_sigmask(SIG_SETMASK, NULL, &before);\n", test: "test/exit_test.rb",
                 only: "test_native_threads_have_every_signal_blocked")
 Mutation.define("overload: a full queue waits for room",
-                file: "ext/penstock/ruby/client_class.c",
+                file: "ext/penstock/ruby/produce_methods.c",
                 from: "    if (rest->queue_full_ms == 0 || !penstock_handover_keep_bytes(rest->handover)) return false;\n",
                 to: "    if (rest) return false;\n", test: "test/overload_test.rb",
                 only: "test_a_full_queue_loses_nothing_and_tells_nothing_twice_with_any_policy")
 Mutation.define("overload: what is dropped has one verdict, and is told",
-                file: "ext/penstock/ruby/client_class.c",
+                file: "ext/penstock/ruby/produce_methods.c",
                 from: "    if (result) name_dropped(handover);\n", to: "    (void)name_dropped;\n",
                 test: "test/overload_test.rb", only: "test_a_full_queue_loses_nothing_and_tells_nothing_twice_with_any_policy")
 Mutation.define("overload: a consumer's statistics are off",

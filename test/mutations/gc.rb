@@ -51,12 +51,15 @@ module GCMutations
     barrier "logger", "test_an_old_client_keeps_a_young_logger"
     barrier "source", "test_an_old_client_keeps_a_young_event_source"
     barrier "token_refresher", "test_an_old_client_keeps_a_young_token_refresher", value: "refresher"
-    take_out "the write barrier of last_topic", "RB_OBJ_WRITE(sender->self, &object->last_topic, message->topic);",
-             "object->last_topic = message->topic;",
-             **HELD, only: "test_an_old_client_keeps_the_young_name_of_the_latest_topic"
     %w[poller logger source token_refresher last_topic].each do |field|
       relocation field, "test_what_clients_hold_moves_with_them"
     end
+  end
+
+  in_file("produce_methods.c") do
+    take_out "the write barrier of last_topic", "RB_OBJ_WRITE(sender->self, &object->last_topic, message->topic);",
+             "object->last_topic = message->topic;",
+             **HELD, only: "test_an_old_client_keeps_the_young_name_of_the_latest_topic"
     take_out "the batch in a buffer that the GC sees",
              "    if (first) rb_gc_mark_locations(first, first + batch_call->size / sizeof(VALUE));\n", "    (void)first;\n",
              **HELD, only: "test_a_batch_keeps_the_names_of_its_topics_while_it_is_made"

@@ -3,8 +3,10 @@
 # What keeps a listener from hurting anybody but its own producer (docs/events.md).
 module ListenerMutations
   DISPATCHER = "lib/penstock/instrumentation/event_dispatcher.rb"
+  WORKER = "lib/penstock/native/event_worker.rb"
   SOURCE = "lib/penstock/native/event_source.rb"
   EVENTS = "ext/penstock/core/client/events.c"
+  DISPATCH = "ext/penstock/core/client/dispatch.c"
 
   def self.define(name, only, **options) = Mutation.define("listeners: #{name}", test: "test/listeners_test.rb", only:, **options)
 
@@ -14,15 +16,15 @@ module ListenerMutations
   define "as many threads as there are bad listeners", "test_five_bad_listeners_of_different_kinds_delay_none_of_fifteen_others",
          file: DISPATCHER, from: "MAX_THREADS = 64", to: "MAX_THREADS = 3"
   define "a slow listener is named", "test_a_listener_over_its_budget_is_told_by_name_once_and_while_it_still_runs",
-         file: DISPATCHER, from: "source.tell_slow(listener, event, now - @seen_at)"
+         file: WORKER, from: "source.tell_slow(listener, event, now - @seen_at)"
   define "it is named once", "test_a_listener_over_its_budget_is_told_by_name_once_and_while_it_still_runs",
-         file: DISPATCHER, from: "          @told = calls\n"
+         file: WORKER, from: "          @told = calls\n"
   define "an error reaches nobody else", "test_a_listener_that_raises_is_told_once_and_the_others_and_the_next_events_are_told",
          file: SOURCE, from: "rescue Exception => e #", to: "rescue NoMemoryError => e #"
   define "an error is told", "test_a_listener_that_raises_is_told_once_and_the_others_and_the_next_events_are_told",
          file: SOURCE, from: "listener.failed(e, event, listeners_of(\"error.occurred\"))"
   define "a thread that is ended is replaced", "test_a_listener_that_ends_its_thread_loses_no_event_and_no_other_listener",
-         file: DISPATCHER, from: "          Native::EventSource.done(worker.address, true) if worker.address\n"
+         file: DISPATCHER, from: "          worker.end_turn(true)\n"
   define "the next thread goes on behind the listener that ended it",
          "test_a_listener_that_ends_its_thread_loses_no_event_and_no_other_listener",
          file: SOURCE, from: "          @index += 1\n          notify(listener, event)\n",
@@ -36,5 +38,5 @@ module ListenerMutations
          file: EVENTS, from: "if (size >= events->limit && event->kind != PS_EVENT_CLOSED)", to: "if (size >= UINT32_MAX)"
   define "one thread at a time tells a producer's events",
          "test_a_producers_events_are_told_one_at_a_time_whoever_has_the_time",
-         file: EVENTS, from: "if (!events->ready && !events->served) {", to: "if (!events->ready) {", runs: 3
+         file: DISPATCH, from: "if (!events->ready && !events->served) {", to: "if (!events->ready) {", runs: 3
 end

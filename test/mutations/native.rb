@@ -7,9 +7,27 @@ allocations = { test: "test/allocations_test.rb", only: "test_what_is_made_on_an
 sources = { test: "test/static_checks_test.rb", only: "test_our_own_sources" }
 
 Mutation.define "native: a refused topic's configuration is freed once",
-                file: "ext/penstock/core/produce/topic.c", from: "    if (!topic->rkt) {\n",
-                to: "    if (!topic->rkt) {\n        rd_kafka_topic_conf_destroy(conf);\n",
+                file: "ext/penstock/core/produce/topic.c", from: "    if (topic->rkt) return topic;\n",
+                to: "    if (topic->rkt) return topic;\n    rd_kafka_topic_conf_destroy(conf);\n",
                 **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
+
+Mutation.define "native: a new topic's handle is made without the GVL",
+                file: "ext/penstock/ruby/handover.c", from: "penstock_nogvl_now(make_topic_nogvl, &topic);",
+                to: "make_topic_nogvl(&topic);", test: "test/topic_test.rb",
+                only: "test_other_threads_go_on_while_a_new_topic_takes_its_time_in_produce_beside_known"
+Mutation.define "native: messages are read again after that",
+                file: "ext/penstock/ruby/handover.c",
+                from: "    if (!again) return PENSTOCK_PREPARED;\n",
+                to: "    if (again) return penstock_handover_prepare(handover, release, copies_size);\n" \
+                    "    if (!again) return PENSTOCK_PREPARED;\n",
+                test: "test/topic_test.rb",
+                only: "test_a_payload_that_changes_while_a_new_topic_takes_its_time_is_sent_whole_as_it_is_then"
+Mutation.define "native: a topic is looked up without waiting for one that is being made",
+                file: "ext/penstock/core/produce/topic.c",
+                from: "    return look_up(&producer->topics, name, length, hash_of(name, length));\n",
+                to: "    pthread_mutex_lock(&producer->topics.making);\n    pthread_mutex_unlock(&producer->topics.making);\n" \
+                    "    return look_up(&producer->topics, name, length, hash_of(name, length));\n", test: "test/topic_test.rb",
+                only: "test_other_threads_go_on_while_a_new_topic_takes_its_time_in_produce_beside_known"
 
 Mutation.define "native: partitions are assigned when those before have stopped",
                 file: "ext/penstock/core/consume/consumer.c", from: "STEPS_OF_STOPPING = 10", to: "STEPS_OF_STOPPING = 0",
@@ -44,9 +62,10 @@ Mutation.define "native: a chunk stays until the waiters of its batch are woken"
                 **chunks
 
 Mutation.define "native: the deliveries of a batch stay until their handles are made",
-                file: "ext/penstock/ruby/client_class.c",
-                from: "    struct ps_batch *batch = many->batch_call->batch = handover.batch;\n",
-                to: "    struct ps_batch *batch = handover.batch;\n    ps_batch_release(batch);\n",
+                file: "ext/penstock/ruby/produce_methods.c",
+                from: "        if (prepared != PENSTOCK_READ_AGAIN) break;\n",
+                to: "        if (prepared != PENSTOCK_READ_AGAIN) {\n            many->batch_call->batch = NULL;\n" \
+                    "            ps_batch_release(batch);\n            break;\n        }\n",
                 test: "test/producer_backpressure_test.rb", runs: 3,
                 only: "test_messages_of_a_large_batch_that_are_settled_before_their_handles_are_made_keep_their_results"
 

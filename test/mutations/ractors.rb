@@ -20,7 +20,7 @@ Mutation.define("ractors: an error that is frozen keeps no backtrace object", **
                 to: "        (void)0;",
                 only: "test_configuration_errors_reports_and_messages_are_shareable_when_frozen")
 Mutation.define("ractors: a label of a Ractor's has to be shareable", **RACTORS,
-                file: "ext/penstock/ruby/client_class.c",
+                file: "ext/penstock/ruby/produce_methods.c",
                 from: "if (!rb_ractor_shareable_p(message->label))",
                 to: "if (0)",
                 only: "test_a_label_that_is_not_shareable_is_refused_and_nothing_is_sent")

@@ -10,8 +10,8 @@ require_relative "plain_scheduler"
 # the pressure, a cluster's address and a topic of its. The cluster's process is under no pressure, and neither is what makes a
 # producer or a consumer and connects it: that is mostly Ruby, which would take a minute; gc_test.rb does it once.
 class GCExercises
-  CLASSES = %i[bearer client client_reference consumer delivery_handle embedded_cluster event_source fiber_group message
-               poller secret shareable_producer].freeze
+  CLASSES = %i[bearer client client_reference consumer delivery_handle embedded_cluster event_source event_worker fiber_group
+               message poller secret shareable_producer].freeze
   PRESSURES = %i[stress auto_compact verify_compaction].freeze
   ROUNDS = 20
   STRESSED = 3 # rounds: each allocation costs a whole collection
@@ -155,6 +155,12 @@ class GCExercises
     one.monitor.subscribe("message.acknowledged") { |event| seen << event[:label] }
     each_round { |i| one.produce_async(topic: @topic, payload: "x", label: "label #{i}") }
     -> { same(each_round { |i| "label #{i}" }, each_round { seen.pop }) }
+  end
+
+  # Turns that it gets are other exercises'.
+  def event_worker
+    workers = each_round { Penstock.const_get(:Native)::EventWorker.new.tap { |one| one.next(0) && one.end_turn(true) } }
+    -> { workers.each { |one| same [nil, true], [one.address, one.standing_by?] } }
   end
 
   def poller

@@ -12,7 +12,7 @@ require_relative "limited"
 class StaticChecks
   # What gcc's analyzer says that is not so: [file, function, option] and why.
   ACCEPTED = {
-    ["ruby/client_class.c", "client_produce_many", "-Wanalyzer-use-of-uninitialized-value"] => "rb_scan_args fills them in",
+    ["ruby/produce_methods.c", "client_produce_many", "-Wanalyzer-use-of-uninitialized-value"] => "rb_scan_args fills them in",
     ["special_consts.h", "RB_NIL_P", "-Wanalyzer-use-of-uninitialized-value"] => "the same, inlined",
     ["ruby/handover.c", "prepare", "-Wanalyzer-malloc-leak"] => "partition_key is in a chunk, which frees it",
     ["core/produce/delivery.c", "ps_deliveries_settle", "-Wanalyzer-malloc-leak"] => "reason, too",
@@ -26,7 +26,7 @@ class StaticChecks
   }.freeze
   SUFFIXES = /_(cb|nogvl|unblock)\z/
   # Who calls the functions they are given without the GVL, or hands them on to who does.
-  TAKERS = /\b(?:rb_nogvl|rb_thread_call_without_gvl2?|penstock_nogvl_now|pthread_\w+|ps_\w+|rd_kafka_\w+)\(/
+  TAKERS = /\b(?:rb_nogvl|rb_thread_call_without_gvl2?|penstock_nogvl_now|penstock_sleep|pthread_\w+|ps_\w+|rd_kafka_\w+)\(/
   HARMLESS = %w[rb_nogvl rb_errno_ptr].freeze # the second: where errno is, as newer Rubies write it
   RUBYS_INCLUDE = /^\s*#\s*include.*(?:ruby|penstock\.h)/
   # What knows no Ruby.
@@ -47,7 +47,7 @@ class StaticChecks
     ["ruby/config.c", "given"] => "names of settings in our source",
     ["ruby/config.c", "is"] => "values of settings in our source",
     ["ruby/consumed_message.c", "bytes"] => "keys, payloads and values of headers",
-    ["ruby/consumer_class.c", "consumer_group_metadata"] => "librdkafka's own form of it, in bytes",
+    ["ruby/consumer_calls.c", "consumer_group_metadata"] => "librdkafka's own form of it, in bytes",
     ["ruby/message.c", "parse_topic"] => "a topic name that was checked", ["ruby/shareable_producer.c", "slot_handle"] => "an id"
   }.freeze
   CHECKS = { "exported symbols" => :exported_symbols, "Strings of foreign text" => :foreign_text,

@@ -6,28 +6,16 @@
  * Any thread and fiber of any process of the family; methods that wait release the GVL.
  */
 #include "ruby/penstock.h"
-#include <ruby/encoding.h>
-#include <ruby/ractor.h>
 #include <errno.h>
 #include <string.h>
 
 static VALUE client_class;
 
-struct client_object {
-    _Atomic(struct ps_producer *) producer; /* owns a reference */
-    VALUE poller;                       /* Penstock::Poller */
-    VALUE logger;                       /* nil: librdkafka's log goes to stderr */
-    VALUE source;                       /* Penstock::EventSource, or nil: nobody can listen */
-    struct ps_terms terms;
-    VALUE token_refresher;              /* Penstock::TokenRefresher, or nil */
-    VALUE last_topic;                   /* the latest message's, or nil */
-};
-
 /* ---- GC ---- */
 
 static void client_mark(void *data)
 {
-    struct client_object *object = data;
+    struct penstock_client *object = data;
     rb_gc_mark_movable(object->poller);
     rb_gc_mark_movable(object->logger);
     rb_gc_mark_movable(object->source);
@@ -37,7 +25,7 @@ static void client_mark(void *data)
 
 static void client_compact(void *data)
 {
-    struct client_object *object = data;
+    struct penstock_client *object = data;
     object->poller = rb_gc_location(object->poller);
     object->logger = rb_gc_location(object->logger);
     object->source = rb_gc_location(object->source);
@@ -48,7 +36,7 @@ static void client_compact(void *data)
 /* Never blocks: a client that was not closed goes on, on native threads, until its messages have a verdict. */
 static void client_free(void *data)
 {
-    struct client_object *object = data;
+    struct penstock_client *object = data;
     struct ps_producer *producer = atomic_load(&object->producer);
     if (producer) ps_client_abandon(&producer->client);
     xfree(object);
@@ -56,7 +44,7 @@ static void client_free(void *data)
 
 static size_t client_size(const void *data)
 {
-    return sizeof(struct client_object) + sizeof(struct ps_producer);
+    return sizeof(struct penstock_client) + sizeof(struct ps_producer);
 }
 
 static const rb_data_type_t client_type = {
@@ -67,15 +55,15 @@ static const rb_data_type_t client_type = {
 
 static VALUE client_allocate(VALUE klass)
 {
-    struct client_object *object;
-    VALUE self = TypedData_Make_Struct(klass, struct client_object, &client_type, object);
+    struct penstock_client *object;
+    VALUE self = TypedData_Make_Struct(klass, struct penstock_client, &client_type, object);
     object->poller = object->logger = object->source = object->token_refresher = object->last_topic = Qnil;
     return self;
 }
 
 /* ---- which native client: this process's, open if need be ---- */
 
-static struct ps_producer *renew(struct client_object *object, struct ps_producer *inherited)
+static struct ps_producer *renew(struct penstock_client *object, struct ps_producer *inherited)
 {
     struct ps_poller *poller = penstock_poller_get(object->poller); /* may raise, so before there is anything to lose */
     struct ps_events *events = NIL_P(object->source) ? NULL : penstock_event_source_get(object->source);
@@ -92,16 +80,15 @@ static struct ps_producer *renew(struct client_object *object, struct ps_produce
 
 static struct ps_producer *client_get(VALUE self)
 {
-    struct client_object *object = penstock_data(self, &client_type);
+    struct penstock_client *object = penstock_data(self, &client_type);
     struct ps_producer *producer = atomic_load(&object->producer);
     if (!producer) penstock_raise_uninitialized(self);
     return ps_client_inherited(&producer->client) ? renew(object, producer) : producer;
 }
 
-/* Releases the GVL when it has to open: what was read from Ruby objects before must be read again. True: it did. */
-static bool client_open(VALUE self, struct ps_producer *producer)
+bool penstock_client_open_if_new(VALUE self, struct ps_producer *producer)
 {
-    const struct client_object *object = penstock_data(self, &client_type);
+    const struct penstock_client *object = penstock_data(self, &client_type);
     return penstock_open(&producer->client, object->logger, object->token_refresher, object->source);
 }
 
@@ -111,7 +98,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
                                VALUE close_timeout, VALUE max_time, VALUE periodic_poll_interval, VALUE queue_full_ms,
                                VALUE drop_when_full, VALUE abort_wait, VALUE refusal_timeout, VALUE unreachable_timeout)
 {
-    struct client_object *object = penstock_data(self, &client_type);
+    struct penstock_client *object = penstock_data(self, &client_type);
     if (atomic_load(&object->producer)) rb_raise(rb_eTypeError, "already initialized");
     struct ps_poller *native_poller = penstock_poller_get(poller);
     StringValueCStr(id);
@@ -157,7 +144,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
 /* Before it is opened: this refresher brings its tokens. */
 static VALUE client_set_token_refresher(VALUE self, VALUE refresher)
 {
-    struct client_object *object = penstock_data(self, &client_type);
+    struct penstock_client *object = penstock_data(self, &client_type);
     struct ps_producer *producer = client_get(self);
     RB_OBJ_WRITE(self, &object->token_refresher, refresher);
     penstock_conf_ask_for_tokens(producer->client.conf, false, producer->settings.client.logs_to_mailbox);
@@ -176,6 +163,11 @@ static VALUE client_set_credentials(VALUE self, VALUE user, VALUE password)
 
 /* ---- for client methods in files of their own ---- */
 
+struct penstock_client *penstock_client_data(VALUE self)
+{
+    return penstock_data(self, &client_type);
+}
+
 struct ps_producer *penstock_client_get(VALUE self)
 {
     return client_get(self);
@@ -184,404 +176,8 @@ struct ps_producer *penstock_client_get(VALUE self)
 struct ps_producer *penstock_client_open(VALUE self)
 {
     struct ps_producer *producer = client_get(self);
-    client_open(self, producer);
+    penstock_client_open_if_new(self, producer);
     return producer;
-}
-
-/* ---- producing ---- */
-
-const struct ps_terms *penstock_client_terms(VALUE self)
-{
-    const struct client_object *object = penstock_data(self, &client_type);
-    return &object->terms;
-}
-
-/* `last_topic`: of the message before, in the same call; or nil. */
-static void parse(const struct penstock_sender *sender, struct penstock_message *message, VALUE hash, long index,
-                  VALUE last_topic)
-{
-    if (NIL_P(sender->self)) {
-        penstock_message_parse(message, hash, index, &sender->terms, last_topic);
-        if (!rb_ractor_shareable_p(message->label)) penstock_message_refuse_label(message->label, index);
-        return;
-    }
-    struct client_object *object = penstock_data(sender->self, &client_type);
-    penstock_message_parse(message, hash, index, &sender->terms, object->last_topic);
-    if (message->topic != object->last_topic) RB_OBJ_WRITE(sender->self, &object->last_topic, message->topic);
-}
-
-static void check_sender(const struct penstock_sender *sender)
-{
-    if (sender->producer) penstock_check_open(&sender->producer->client);
-}
-
-/* True: it had to be opened, and what was read from Ruby objects before must be read again. */
-static bool open_sender(const struct penstock_sender *sender)
-{
-    return sender->producer && client_open(sender->self, sender->producer);
-}
-
-/* A new batch, which keeps its client. False: the slot has none. */
-static bool begin_batch(const struct penstock_sender *sender, struct penstock_handover *handover, uint32_t size)
-{
-    struct ps_producer *taken = sender->slot ? ps_slot_take(sender->slot) : NULL;
-    struct ps_producer *producer = sender->slot ? taken : sender->producer;
-    if (!producer) return false;
-    handover->producer = producer;
-    handover->batch = ps_batch_new(producer, size);
-    if (taken) ps_client_unref(&taken->client); /* the batch has its own */
-    if (!handover->batch) rb_memerror();
-    return true;
-}
-
-/* What librdkafka did not take at once. */
-struct rest {
-    struct penstock_handover *handover;
-    uint32_t sent_before;
-    int64_t queue_full_ms;
-    bool drop;
-    VALUE tally;
-};
-
-/* How many have been handed over, for a caller whose thread may be interrupted or killed before it is told. */
-static void count(VALUE tally, const struct penstock_handover *handover)
-{
-    if (!NIL_P(tally)) rb_ary_store(tally, 0, UINT2NUM(handover->sent));
-}
-
-static bool some_more(void *arg)
-{
-    const struct rest *rest = arg;
-    penstock_handover_nogvl(rest->handover); /* with the GVL: it is about a few messages at a time */
-    return rest->handover->sent > rest->sent_before || !penstock_handover_queue_full(rest->handover);
-}
-
-/* False: there was none in time. The time counts anew whenever there was room for a message. */
-static bool wait_for_space(struct rest *rest)
-{
-    if (rest->queue_full_ms == 0 || !penstock_handover_keep_bytes(rest->handover)) return false;
-    rest->sent_before = rest->handover->sent;
-    uint32_t want = rest->handover->batch->size - rest->handover->sent;
-    return penstock_wait_for_space(rest->handover->producer, want, some_more, rest, ps_deadline_us(rest->queue_full_ms));
-}
-
-enum { LOOK_AGAIN_MS = 1000 };
-
-/*
- * librdkafka looks at a topic every topic.metadata.refresh.interval.ms, 5 minutes. It would refuse a topic that was made
- * since, or a partition that was added, without asking anybody. False: there is nothing new to be learnt.
- */
-static bool look_again(struct rest *rest)
-{
-    struct penstock_handover *handover = rest->handover;
-    VALUE topic = handover->messages[handover->sent].topic; /* native_topic may have gone with a client that was closed */
-    const char *name = RSTRING_PTR(topic);
-    size_t length = RSTRING_LEN(topic);
-    if (ps_producer_asked_lately(handover->producer, name, length) || !penstock_handover_keep_bytes(handover)) return false;
-
-    struct ps_metadata_job *query = ps_producer_metadata(handover->producer, name, length, LOOK_AGAIN_MS);
-    if (!query) return false;
-    penstock_wait_job(&query->job, PS_FOREVER); /* librdkafka keeps the deadline */
-    penstock_nogvl_now(penstock_handover_nogvl, handover);
-    return true;
-}
-
-static VALUE insist(VALUE arg)
-{
-    struct rest *rest = (struct rest *)arg;
-    bool more = true;
-    while (more) {
-        if (penstock_handover_queue_full(rest->handover)) more = wait_for_space(rest);
-        else more = penstock_handover_place_unknown(rest->handover) && look_again(rest);
-    }
-    return Qnil;
-}
-
-/* The result of what librdkafka does not get, and the caller is to find in its handles; no error: the caller gets an exception. */
-static rd_kafka_resp_err_t result_at_once(const struct rest *rest)
-{
-    if (penstock_handover_unreachable(rest->handover)) return ps_refusal_code(PS_UNREACHABLE);
-    if (rest->drop && penstock_handover_queue_full(rest->handover)) return RD_KAFKA_RESP_ERR__QUEUE_FULL;
-    return RD_KAFKA_RESP_ERR_NO_ERROR;
-}
-
-/* For their listeners. */
-static void name_dropped(const struct penstock_handover *handover)
-{
-    struct ps_events *events = handover->producer->events;
-    if (!ps_events_wanted(events, PS_EVENT_FAILED)) return;
-    for (uint32_t i = handover->sent; i < handover->batch->size; i++) {
-        VALUE topic = handover->messages[i].topic;
-        char name[256]; /* a topic's has 249 at most */
-        snprintf(name, sizeof(name), "%.*s", (int)RSTRING_LEN(topic), RSTRING_PTR(topic));
-        ps_batch_delivery(handover->batch, i)->topic_name = ps_events_name(events, name);
-    }
-}
-
-static VALUE give_up(VALUE arg)
-{
-    const struct rest *rest = (struct rest *)arg;
-    struct penstock_handover *handover = rest->handover;
-    count(rest->tally, handover);
-    if (handover->sent == handover->batch->size || ps_client_inherited(&handover->producer->client)) return Qnil;
-    rd_kafka_resp_err_t result = result_at_once(rest);
-    if (result) name_dropped(handover);
-    penstock_handover_give_up(handover, result ? result : RD_KAFKA_RESP_ERR__CONFLICT);
-    if (result) handover->sent = handover->batch->size; /* as far as the caller is concerned: all have a verdict to come */
-    count(rest->tally, handover);
-    return Qnil;
-}
-
-/* Tries again if that may help, and sees to it that all have a verdict. */
-static void hand_over_the_rest(const struct penstock_sender *sender, struct penstock_handover *handover, VALUE tally)
-{
-    struct rest rest = {
-        .handover = handover,
-        .queue_full_ms = sender->terms.queue_full_ms,
-        .drop = sender->terms.drop_when_full,
-        .tally = tally,
-    };
-    rb_ensure(insist, (VALUE)&rest, give_up, (VALUE)&rest);
-}
-
-/* A call that does not wait for space tries its luck. */
-static bool has_to_queue(const struct penstock_sender *sender, struct penstock_handover *handover)
-{
-    if (sender->terms.queue_full_ms == 0 || !penstock_has_to_queue(handover)) return false;
-    penstock_handover_find_full(handover);
-    return true;
-}
-
-VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash)
-{
-    struct penstock_message message;
-    struct penstock_handover handover = { .messages = &message };
-
-    check_sender(sender);
-    parse(sender, &message, hash, -1, Qnil);
-    while (message.foreign_timestamp) parse(sender, &message, hash = penstock_message_plain(hash, -1), -1, Qnil);
-    if (open_sender(sender)) parse(sender, &message, hash, -1, Qnil);
-
-    VALUE handle = penstock_delivery_handle_new();
-    if (!begin_batch(sender, &handover, 1)) return Qnil;
-    struct ps_delivery *delivery = ps_batch_delivery(handover.batch, 0);
-    penstock_delivery_handle_attach(handle, delivery, message.topic, message.label);
-    ps_batch_release(handover.batch); /* the handle has its own reference */
-    penstock_keep_label(delivery, message.label);
-
-    penstock_handover_prepare(&handover, false, 0);
-    if (!has_to_queue(sender, &handover)) penstock_handover_nogvl(&handover); /* giving up the GVL costs more than this takes */
-    if (!handover.sent) hand_over_the_rest(sender, &handover, Qnil);
-    RB_GC_GUARD(hash);
-    if (!handover.sent) rb_exc_raise(penstock_handover_error(&handover));
-    RB_GC_GUARD(handle);
-    return handle;
-}
-
-/* Runs Ruby code now and then, so nothing may have been read from Ruby objects before; and a trap may fork meanwhile. */
-static struct penstock_sender sender_of(VALUE self)
-{
-    const struct client_object *object = penstock_data(self, &client_type);
-    if (!NIL_P(object->source)) penstock_event_source_hold(object->source);
-    return (struct penstock_sender){ .self = self, .producer = client_get(self), .terms = object->terms };
-}
-
-static VALUE client_produce(VALUE self, VALUE hash)
-{
-    struct penstock_sender sender = sender_of(self);
-    return penstock_produce(&sender, hash);
-}
-
-/* What a call owns that produces a batch. The call frees it, however it ends. The GC frees it if the call's fiber is dropped. */
-struct batch_call {
-    struct penstock_message *messages; /* while they are checked and handed over */
-    size_t size;                       /* of messages, in bytes */
-    struct ps_batch *batch;            /* not released: its deliveries stay, also those that are settled and have no handle yet */
-};
-
-/* Word by word, as a stack is marked: some are VALUEs, some not written yet. */
-static void batch_call_mark(void *data)
-{
-    const struct batch_call *batch_call = data;
-    const VALUE *first = (const VALUE *)batch_call->messages;
-    if (first) rb_gc_mark_locations(first, first + batch_call->size / sizeof(VALUE));
-}
-
-static void free_messages(struct batch_call *batch_call)
-{
-    free(batch_call->messages);
-    batch_call->messages = NULL;
-}
-
-static void batch_call_free(void *data)
-{
-    struct batch_call *batch_call = data;
-    free_messages(batch_call);
-    if (batch_call->batch) ps_batch_release(batch_call->batch);
-    xfree(batch_call);
-}
-
-static size_t batch_call_memsize(const void *data)
-{
-    const struct batch_call *batch_call = data;
-    return sizeof(*batch_call) + (batch_call->messages ? batch_call->size : 0);
-}
-
-static const rb_data_type_t batch_call_type = {
-    .wrap_struct_name = "Penstock::Client/messages",
-    .function = { .dmark = batch_call_mark, .dfree = batch_call_free, .dsize = batch_call_memsize },
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
-};
-
-static void allocate_messages(struct batch_call *batch_call, long size)
-{
-    if ((size_t)size > SIZE_MAX / 4 / sizeof(struct penstock_message)) rb_memerror(); /* their deliveries fit, too */
-    batch_call->size = (size_t)size * sizeof(struct penstock_message);
-    if (!(batch_call->messages = malloc(batch_call->size))) rb_memerror();
-}
-
-/* The GC, which does not know how much it is, may come late. */
-static VALUE batch_call_end(VALUE holder)
-{
-    batch_call_free(DATA_PTR(holder));
-    DATA_PTR(holder) = NULL;
-    return Qnil;
-}
-
-static void parse_all(const struct penstock_sender *sender, VALUE hashes, struct penstock_message *messages)
-{
-    bool foreign = false;
-    for (long i = 0; i < RARRAY_LEN(hashes); i++) {
-        parse(sender, &messages[i], RARRAY_AREF(hashes, i), i, i > 0 ? messages[i - 1].topic : Qnil);
-        foreign |= messages[i].foreign_timestamp;
-    }
-    if (!foreign) return;
-    for (long i = 0; i < RARRAY_LEN(hashes); i++)
-        if (messages[i].foreign_timestamp) rb_ary_store(hashes, i, penstock_message_plain(RARRAY_AREF(hashes, i), i));
-    parse_all(sender, hashes, messages);
-}
-
-static VALUE new_handle(struct ps_batch *batch, const struct penstock_message *messages, uint32_t i)
-{
-    VALUE handle = penstock_delivery_handle_new();
-    penstock_delivery_handle_attach(handle, ps_batch_delivery(batch, i), messages[i].topic, messages[i].label);
-    return handle;
-}
-
-/* Below this, giving up the GVL would cost more than it gives to others. */
-enum { RELEASE_FROM = 100 };
-
-/* Before the sender is made. What waits for a blocking call comes now: the handing over must not be cut short. */
-void penstock_before_producing_many(VALUE timeout_ms)
-{
-    if (timeout_ms != Qfalse) rb_thread_check_ints();
-}
-
-struct many {
-    const struct penstock_sender *sender;
-    VALUE hashes, tally;
-    struct batch_call *batch_call;
-    bool wait;
-    int64_t deadline_us;
-};
-
-static VALUE produce_many(VALUE arg)
-{
-    const struct many *many = (struct many *)arg;
-    const struct penstock_sender *sender = many->sender;
-    long size = RARRAY_LEN(many->hashes);
-    VALUE error = Qnil, verdict = Qnil;
-
-    allocate_messages(many->batch_call, size);
-    struct penstock_message *messages = many->batch_call->messages;
-    parse_all(sender, many->hashes, messages);
-    if (open_sender(sender)) parse_all(sender, many->hashes, messages);
-    bool release = size >= RELEASE_FROM;
-    size_t copies_size = 0;
-    VALUE kept = rb_ary_new(), handles = rb_ary_new_capa(size);
-    if (release)
-        for (long i = 0; i < size; i++) copies_size += penstock_message_freeze(&messages[i], kept);
-
-    struct penstock_handover handover = { .messages = messages };
-    if (!begin_batch(sender, &handover, (uint32_t)size)) return Qnil;
-    struct ps_batch *batch = many->batch_call->batch = handover.batch;
-    for (uint32_t i = 0; i < size; i++) penstock_keep_label(ps_batch_delivery(batch, i), messages[i].label);
-
-    if (!penstock_handover_prepare(&handover, release, copies_size)) {
-        ps_batch_never_sent(batch, 0, RD_KAFKA_RESP_ERR__CONFLICT);
-        rb_memerror();
-    }
-    if (!has_to_queue(sender, &handover)) {
-        if (release) penstock_nogvl_now(penstock_handover_nogvl, &handover);
-        else penstock_handover_nogvl(&handover);
-    }
-    count(many->tally, &handover);
-    if (handover.sent < size) hand_over_the_rest(sender, &handover, many->tally);
-
-    /* The handles are made while the broker is at work. */
-    for (uint32_t i = 0; i < handover.sent; i++) rb_ary_push(handles, new_handle(batch, messages, i));
-    if (handover.sent < size) error = penstock_handover_error(&handover);
-    free_messages(many->batch_call);
-
-    if (many->wait && penstock_wait_batch(batch, many->deadline_us)) {
-        verdict = atomic_load(&batch->failed) == 0 ? Qtrue : Qfalse;
-        ps_unnoticed_read_all(batch); /* the caller raises */
-    }
-    RB_GC_GUARD(kept);
-    return rb_ary_new_from_args(3, handles, error, verdict);
-}
-
-/*
- * produce_many(messages, timeout_ms, tally = nil): checks all messages, then hands them over, many without the GVL.
- * timeout_ms false: does not wait. tally: an Array whose first element becomes the number of messages that were handed
- * over, also when the call is interrupted. Returns
- *   [handles of the messages that were taken, why the next one was not or nil, verdict]
- * where the verdict is true: all delivered, false: not all, nil: unknown yet.
- */
-VALUE penstock_produce_many(const struct penstock_sender *sender, VALUE hashes, VALUE timeout_ms, VALUE tally)
-{
-    if (!NIL_P(tally)) Check_Type(tally, T_ARRAY);
-    bool wait = timeout_ms != Qfalse;
-    int64_t deadline_us = wait ? ps_deadline_us(penstock_timeout_ms(timeout_ms)) : 0;
-
-    check_sender(sender);
-    if (!RB_TYPE_P(hashes, T_ARRAY))
-        penstock_raise(penstock_message_error, &penstock_no_context, "produce_many takes an Array of messages, not %" PRIsVALUE,
-                       rb_obj_class(hashes));
-    hashes = rb_ary_dup(hashes);
-    long size = RARRAY_LEN(hashes);
-    if (size == 0) return rb_ary_new_from_args(3, hashes, Qnil, Qtrue);
-    if (size > INT32_MAX) rb_raise(rb_eArgError, "too many messages for one batch");
-
-    struct batch_call *batch_call;
-    VALUE holder = TypedData_Make_Struct(0, struct batch_call, &batch_call_type, batch_call);
-    struct many many = { sender, hashes, tally, batch_call, wait, deadline_us };
-    VALUE result = rb_ensure(produce_many, (VALUE)&many, batch_call_end, holder);
-    RB_GC_GUARD(holder);
-    return result;
-}
-
-static VALUE client_produce_many(int argc, VALUE *argv, VALUE self)
-{
-    VALUE hashes, timeout_ms, tally;
-    rb_scan_args(argc, argv, "21", &hashes, &timeout_ms, &tally);
-    penstock_before_producing_many(timeout_ms);
-    struct penstock_sender sender = sender_of(self);
-    return penstock_produce_many(&sender, hashes, timeout_ms, tally);
-}
-
-/* check(message, index or nil, max_payload_size, message_max_bytes): checks a message as producing it would, and returns
- * its topic; for clients that send nothing. */
-static VALUE s_check(VALUE self, VALUE hash, VALUE index, VALUE max_payload_size, VALUE message_max_bytes)
-{
-    struct ps_terms limits = {
-        .payload = NUM2SIZET(max_payload_size), .total = NUM2SIZET(message_max_bytes), .queue = SIZE_MAX, /* there is none */
-    };
-    struct penstock_message message;
-    long place = NIL_P(index) ? -1 : NUM2LONG(index);
-    penstock_message_parse(&message, hash, place, &limits, Qnil);
-    if (message.foreign_timestamp) penstock_message_plain(hash, place);
-    return message.topic;
 }
 
 /* ---- flush, close ---- */
@@ -668,7 +264,7 @@ static VALUE client_set_event_source(VALUE self, VALUE source)
     struct ps_producer *producer = client_get(self);
     if (atomic_load(&producer->client.state) != PS_NEW)
         penstock_raise(penstock_usage_error, &penstock_no_context, "the client was opened already");
-    struct client_object *object = penstock_data(self, &client_type);
+    struct penstock_client *object = penstock_data(self, &client_type);
     ps_producer_set_events(producer, penstock_event_source_get(source));
     RB_OBJ_WRITE(self, &object->source, source);
     return source;
@@ -720,93 +316,9 @@ static VALUE client_state(VALUE self)
 static VALUE client_connect(VALUE self)
 {
     struct ps_producer *producer = client_get(self);
-    client_open(self, producer);
+    penstock_client_open_if_new(self, producer);
     penstock_check_open(&producer->client);
     return self;
-}
-
-static VALUE await_job(VALUE job)
-{
-    return penstock_wait(&((struct ps_job *)job)->completion, PS_FOREVER) ? Qtrue : Qfalse; /* librdkafka keeps the deadline */
-}
-
-static VALUE count_or_nil(int32_t count)
-{
-    return count < 0 ? Qnil : INT2NUM(count);
-}
-
-/* nil: the cluster does not know the topic. */
-static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VALUE max_age_ms)
-{
-    struct ps_producer *producer = client_get(self);
-    int64_t timeout = penstock_timeout_ms(timeout_ms), max_age_us = NUM2LL(max_age_ms) * 1000;
-    penstock_check_open(&producer->client);
-    penstock_check_topic_name(name, -1);
-    name = rb_str_new_frozen(name); /* opening releases the GVL */
-    client_open(self, producer);
-
-    int32_t known = ps_producer_known_partitions(producer, RSTRING_PTR(name), RSTRING_LEN(name), max_age_us);
-    if (known) return count_or_nil(known);
-
-    struct ps_metadata_job *query = ps_producer_metadata(producer, RSTRING_PTR(name), RSTRING_LEN(name), (int)timeout);
-    if (!query) {
-        int failed = errno;
-        penstock_check_open(&producer->client);
-        rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread to ask for metadata");
-    }
-    int state = 0;
-    rb_protect(await_job, (VALUE)&query->job, &state);
-    struct penstock_error_context context = {
-        .err = query->err, .client = &producer->client, .topic = name, .partition = -1, .retriable = true,
-    };
-    int32_t count = query->partition_count;
-    ps_job_abandon(&query->job);
-    if (state) rb_jump_tag(state);
-    if (context.err) {
-        penstock_raise_if_refused(&producer->client, name);
-        penstock_raise(penstock_cluster_error, &context, "the partitions of the topic could not be learnt");
-    }
-    return count_or_nil(count);
-}
-
-static VALUE brokers_to_ruby(VALUE arg)
-{
-    const struct ps_brokers_job *query = (const struct ps_brokers_job *)arg;
-    VALUE brokers = rb_ary_new();
-    for (int i = 0; i < query->metadata->broker_cnt; i++) {
-        const struct rd_kafka_metadata_broker *broker = &query->metadata->brokers[i];
-        rb_ary_push(brokers, rb_ary_new_from_args(3, INT2NUM(broker->id), penstock_text(broker->host), INT2NUM(broker->port)));
-    }
-    VALUE cluster_id = penstock_text(query->cluster_id);
-    return rb_ary_new_from_args(3, cluster_id, INT2NUM(query->controller_id), brokers);
-}
-
-static VALUE client_brokers(VALUE self, VALUE timeout_ms)
-{
-    struct ps_producer *producer = client_get(self);
-    int64_t timeout = penstock_timeout_ms(timeout_ms);
-    client_open(self, producer);
-
-    struct ps_brokers_job *query = ps_producer_brokers(producer, (int)timeout);
-    if (!query) {
-        int failed = errno;
-        penstock_check_open(&producer->client);
-        rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread to ask for the brokers");
-    }
-    int state = 0;
-    VALUE answer = Qnil;
-    rb_protect(await_job, (VALUE)&query->job, &state);
-    struct penstock_error_context context = {
-        .err = query->err, .client = &producer->client, .topic = Qnil, .partition = -1, .retriable = true,
-    };
-    if (!state && !context.err) answer = rb_protect(brokers_to_ruby, (VALUE)query, &state);
-    ps_job_abandon(&query->job);
-    if (state) rb_jump_tag(state);
-    if (context.err) {
-        penstock_raise_if_refused(&producer->client, Qnil);
-        penstock_raise(penstock_cluster_error, &context, "the brokers could not be learnt");
-    }
-    return answer;
 }
 
 void penstock_client_init(void)
@@ -815,8 +327,6 @@ void penstock_client_init(void)
     rb_gc_register_mark_object(client_class);
     rb_define_alloc_func(client_class, client_allocate);
     rb_define_method(client_class, "initialize", client_initialize, 13);
-    rb_define_method(client_class, "produce", client_produce, 1);
-    rb_define_method(client_class, "produce_many", client_produce_many, -1);
     rb_define_method(client_class, "flush", client_flush, 1);
     rb_define_method(client_class, "close", client_close, 1);
     rb_define_method(client_class, "begin_closing", client_begin_closing, 1);
@@ -830,10 +340,9 @@ void penstock_client_init(void)
     rb_define_method(client_class, "state", client_state, 0);
     rb_define_method(client_class, "queue_size", client_queue_size, 0);
     rb_define_method(client_class, "counters", client_counters, 0);
-    rb_define_method(client_class, "partition_count", client_partition_count, 3);
-    rb_define_method(client_class, "brokers", client_brokers, 1);
+    penstock_produce_methods_init(client_class);
+    penstock_metadata_methods_init(client_class);
     penstock_transaction_methods_init(client_class);
-    rb_define_singleton_method(client_class, "check", s_check, 4);
     rb_define_singleton_method(client_class, "setting_lines", penstock_setting_lines, 0);
     rb_define_singleton_method(client_class, "features", penstock_features, 0);
     rb_define_singleton_method(client_class, "open_count", s_open_count, 0);

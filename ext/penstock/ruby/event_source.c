@@ -4,8 +4,6 @@
  * of the family; labels are put in from all Ractors.
  */
 #include "ruby/penstock.h"
-#include <ruby/encoding.h>
-#include <string.h>
 
 static VALUE source_class;
 
@@ -215,7 +213,7 @@ static VALUE source_clear(VALUE self)
 
 static VALUE source_busy_p(VALUE self)
 {
-    return ps_events_busy(penstock_event_source_get(self)) ? Qtrue : Qfalse;
+    return ps_dispatch_busy(penstock_event_source_get(self)) ? Qtrue : Qfalse;
 }
 
 /* [queued so far, dropped so far, waiting, labels kept] */
@@ -224,53 +222,6 @@ static VALUE source_counts(VALUE self)
     struct ps_events *events = penstock_event_source_get(self);
     return rb_ary_new_from_args(4, ULL2NUM(atomic_load(&events->queued)), ULL2NUM(atomic_load(&events->dropped)),
                                 UINT2NUM(atomic_load(&events->size)), UINT2NUM(ps_events_labels(events)));
-}
-
-enum { STALE_BYTES = 16384 };
-
-/*
- * The collector takes for a reference whatever looks like one on a thread's stack, also what calls that are over have left
- * there. Who waits in `next` for long would keep the last listener alive, and by it its producer (seen with Ruby 3.4). So
- * listeners run in `apart`, where Ruby's interpreter has a frame of its own, and `next` wipes what was below.
- */
-static VALUE s_apart(VALUE self)
-{
-    return rb_yield(Qnil);
-}
-
-static __attribute__((noinline)) void wipe_the_stack_below(void)
-{
-    char stale[STALE_BYTES];
-    memset(stale, 0, sizeof(stale));
-    __asm__ volatile("" : : "r"(stale) : "memory"); /* it has an effect */
-}
-
-/* next(calls, timeout_ms): waits for a source that has something to tell: [its address, how many others wait]; nil: none
- * within the time, or called out of the wait. */
-static VALUE s_next(VALUE self, VALUE calls, VALUE timeout_ms)
-{
-    struct ps_events_wait wait = { .deadline_us = ps_deadline_us(NUM2LL(timeout_ms)), .calls = NUM2UINT(calls) };
-    wipe_the_stack_below();
-    penstock_events_wait(&wait);
-    return wait.found ? rb_ary_new_from_args(2, ULL2NUM(wait.found->address), UINT2NUM(wait.idle)) : Qnil;
-}
-
-static VALUE s_done(VALUE self, VALUE address, VALUE more)
-{
-    if (NIL_P(more)) ps_events_discard(NUM2ULL(address));
-    ps_events_done(NUM2ULL(address), RTEST(more));
-    return Qnil;
-}
-
-static VALUE s_calls(VALUE self)
-{
-    return UINT2NUM(ps_events_calls());
-}
-
-static VALUE s_call_all(VALUE self)
-{
-    ps_events_call_all();
-    return Qnil;
 }
 
 void penstock_event_source_init(void)
@@ -288,9 +239,4 @@ void penstock_event_source_init(void)
     rb_define_method(source_class, "discard", source_clear, 0);
     rb_define_method(source_class, "busy?", source_busy_p, 0);
     rb_define_method(source_class, "counts", source_counts, 0);
-    rb_define_singleton_method(source_class, "apart", s_apart, 0);
-    rb_define_singleton_method(source_class, "next", s_next, 2);
-    rb_define_singleton_method(source_class, "done", s_done, 2);
-    rb_define_singleton_method(source_class, "calls", s_calls, 0);
-    rb_define_singleton_method(source_class, "call_all", s_call_all, 0);
 }

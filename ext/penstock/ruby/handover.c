@@ -25,31 +25,68 @@ static bool copy_partition_key(struct ps_delivery *delivery, const struct pensto
     return true;
 }
 
+static struct ps_topic *known_topic(const struct penstock_handover *handover, uint32_t i)
+{
+    VALUE name = handover->messages[i].topic;
+    return ps_producer_known_topic(handover->producer, RSTRING_PTR(name), RSTRING_LEN(name));
+}
+
 static bool prepare(struct penstock_handover *handover, uint32_t i, char **copies)
 {
     struct penstock_message *message = &handover->messages[i];
     const struct penstock_message *last = i > 0 ? message - 1 : NULL;
 
-    message->native_topic = last && last->topic == message->topic
-                                ? last->native_topic
-                                : ps_producer_topic(handover->producer, RSTRING_PTR(message->topic), RSTRING_LEN(message->topic));
+    message->native_topic = last && last->topic == message->topic ? last->native_topic : known_topic(handover, i);
     if (!message->native_topic || !copy_partition_key(ps_batch_delivery(handover->batch, i), &message->partition_key)) return false;
     penstock_message_to_bytes(message, copies);
     return true;
 }
 
-bool penstock_handover_prepare(struct penstock_handover *handover, bool release, size_t copies_size)
+struct new_topic {
+    struct ps_producer *producer;
+    bool made;
+    size_t length;
+    char name[256];
+};
+
+static void *make_topic_nogvl(void *arg)
+{
+    struct new_topic *topic = arg;
+    topic->made = ps_producer_topic(topic->producer, topic->name, topic->length);
+    return NULL;
+}
+
+/* Those that librdkafka has no handle of. Its lock may not be had for long, so other Ruby threads go on meanwhile. */
+static void make_topics(struct penstock_handover *handover)
+{
+    for (uint32_t i = handover->prepared; i < handover->batch->size && !handover->topic_refused; i++) {
+        if (known_topic(handover, i)) continue;
+        VALUE name = handover->messages[i].topic;
+        struct new_topic topic = { .producer = handover->producer, .length = RSTRING_LEN(name) }; /* 249 bytes at most */
+        memcpy(topic.name, RSTRING_PTR(name), topic.length);
+        penstock_nogvl_now(make_topic_nogvl, &topic);
+        handover->topic_refused = !topic.made;
+    }
+}
+
+enum penstock_prepared penstock_handover_prepare(struct penstock_handover *handover, bool release, size_t copies_size)
 {
     char *copies = NULL;
     if (release) {
         handover->copies = copies = malloc(copies_size + 1);
-        if (!copies) return false;
+        if (!copies) return PENSTOCK_NO_MEMORY;
     }
-    if (!ps_client_enter(&handover->producer->client)) return true; /* the next step will say so */
+    if (!ps_client_enter(&handover->producer->client)) return PENSTOCK_PREPARED; /* the next step will say so */
     while (handover->prepared < handover->batch->size && prepare(handover, handover->prepared, release ? &copies : NULL))
         handover->prepared++;
+    bool again = handover->prepared < handover->batch->size && !handover->messages[handover->prepared].native_topic &&
+                 !handover->topic_refused;
+    if (again) make_topics(handover);
     ps_client_exit(&handover->producer->client); /* a client that can be entered again is still open, and has its topics */
-    return true;
+    if (!again) return PENSTOCK_PREPARED;
+    penstock_handover_give_up(handover, RD_KAFKA_RESP_ERR__CONFLICT);
+    handover->prepared = 0;
+    return PENSTOCK_READ_AGAIN;
 }
 
 /* ---- handing over ---- */

@@ -226,38 +226,13 @@ bool penstock_wait_job(struct ps_job *job, int64_t deadline_us)
     return RTEST(rb_ensure(job_wait_body, (VALUE)&wait, job_wait_ensure, (VALUE)&wait));
 }
 
-static void *mailbox_wait_nogvl(void *unused)
+void penstock_sleep(void *(*body)(void *), void *arg, void (*interrupt)(void *), void *sleeper)
 {
-    ps_mailbox_wait();
-    return NULL;
-}
-
-void penstock_mailbox_wait(void)
-{
-    rb_nogvl(mailbox_wait_nogvl, NULL, ps_mailbox_interrupt, NULL, RB_NOGVL_INTR_FAIL);
-    rb_thread_check_ints();
-}
-
-static void *events_wait_nogvl(void *wait)
-{
-    ps_events_next(wait);
-    return NULL;
-}
-
-static VALUE check_interrupts(VALUE unused)
-{
-    rb_thread_check_ints();
-    return Qnil;
-}
-
-void penstock_events_wait(struct ps_events_wait *wait)
-{
-    int interrupted = 0;
-    rb_nogvl(events_wait_nogvl, wait, ps_events_interrupt, wait, WAIT_FLAGS);
-    rb_protect(check_interrupts, Qnil, &interrupted);
-    if (!interrupted) return;
-    if (wait->found) ps_events_done(wait->found->address, true);
-    rb_jump_tag(interrupted);
+    struct call call = { .body = body, .arg = arg };
+    while (!call.done) {
+        rb_nogvl(call_nogvl, &call, interrupt, sleeper, WAIT_FLAGS);
+        rb_thread_check_ints();
+    }
 }
 
 struct bell_wait {

@@ -101,13 +101,16 @@ bool penstock_wait_batch(struct ps_batch *batch, int64_t deadline_us);
 bool penstock_wait_delivery(const struct ps_delivery *delivery, int64_t deadline_us);
 /* The same for a job; abandons it, which drops the caller's reference, also when it raises. */
 bool penstock_wait_job(struct ps_job *job, int64_t deadline_us);
-/* Tries until there is no need to try again (true) or the deadline passed, whenever there is new room in the client's
- * queue. `attempt` runs with the GVL and must not raise. */
-void penstock_mailbox_wait(void);
-void penstock_events_wait(struct ps_events_wait *wait); /* whoever is interrupted gives back what was found */
+/* Runs a body that sleeps, once; `interrupt`, which is async-signal-safe, makes it return early. For threads that run no fibers. */
+void penstock_sleep(void *(*body)(void *), void *arg, void (*interrupt)(void *), void *sleeper);
 /* Sleeps until the bell has been rung since it was `heard`, or until the deadline. May run a trap that closes what the bell
  * belongs to. */
 void penstock_wait_bell(struct ps_bell *bell, uint32_t heard, int64_t deadline_us);
+
+static inline int64_t penstock_earlier(int64_t one_us, int64_t other_us)
+{
+    return one_us < other_us ? one_us : other_us;
+}
 
 /* ---- fiber_wait.c: the same for fibers ------------------------------------------------------------ */
 
@@ -179,7 +182,7 @@ struct penstock_bytes {
     size_t size;
 };
 
-/* Holds VALUEs: keep it on the stack or where client_class.c keeps a batch, so that the GC sees and pins them. */
+/* Holds VALUEs: keep it on the stack or where produce_methods.c keeps a batch, so that the GC sees and pins them. */
 struct penstock_message {
     VALUE topic;                        /* frozen, the same for the same name */
     VALUE label;
@@ -226,6 +229,7 @@ struct penstock_handover {
     struct penstock_message *messages;
     char *copies;                    /* of Strings, when the GVL is released; owned */
     uint32_t prepared, sent;         /* so many of the batch */
+    bool topic_refused;              /* by librdkafka, in an earlier attempt too: not tried again */
     struct penstock_refusal refusal; /* of messages[sent], if that is not the last */
 };
 
@@ -234,7 +238,13 @@ struct penstock_handover {
  * The second goes on where it stopped when it is called again. The third is for when not all were taken: the others
  * get `err` for a verdict.
  */
-bool penstock_handover_prepare(struct penstock_handover *handover, bool release, size_t copies_size); /* false: no memory */
+enum penstock_prepared {
+    PENSTOCK_PREPARED,
+    PENSTOCK_READ_AGAIN, /* new topics were made without the GVL: the batch is given up, and what was read of Ruby's objects is stale */
+    PENSTOCK_NO_MEMORY
+};
+
+enum penstock_prepared penstock_handover_prepare(struct penstock_handover *handover, bool release, size_t copies_size);
 void *penstock_handover_nogvl(void *handover);
 bool penstock_handover_keep_bytes(struct penstock_handover *handover); /* for while the GVL is released; false: no memory */
 void penstock_handover_give_up(struct penstock_handover *handover, rd_kafka_resp_err_t err);
@@ -286,7 +296,16 @@ void penstock_keywords(int argc, const VALUE *argv, int positional, const char *
 int64_t penstock_seconds(VALUE seconds);
 void penstock_keywords_init(void);
 
-/* ---- consumer_class.c, consumed_message.c ---------------------------------------------------------- */
+/* ---- consumer_class.c; poll_methods.c and consumer_calls.c: more methods of Consumer; consumed_message.c ------- */
+
+struct ps_consumer *penstock_consumer_get(VALUE consumer);  /* of this process, perhaps not open; raises ForkedError */
+struct ps_consumer *penstock_consumer_open(VALUE consumer); /* the same, opened if need be; raises when it is closed */
+/* One frozen String for each name, which messages mostly share with the one before them. */
+VALUE penstock_consumer_topic_name(VALUE consumer, const rd_kafka_message_t *message);
+/* Raises if brokers have rejected the consumer for long enough: to each thread that waits for them, and again each second. */
+void penstock_consumer_check_refused(struct ps_consumer *consumer);
+void penstock_poll_methods_init(VALUE consumer_class);
+void penstock_consumer_calls_init(VALUE consumer_class);
 
 /* What a transactional producer needs to commit this consumer's offsets; whoever asked destroys it. Raises when the
  * consumer is closed, inherited, or has no group. */
@@ -300,7 +319,7 @@ VALUE penstock_consumed_message_new(const rd_kafka_message_t *message, const rd_
 VALUE penstock_consumed_message_place(VALUE message, int32_t *partition, int64_t *offset);
 void penstock_consumed_message_init(void);
 
-/* ---- client_class.c: producing -------------------------------------------------------------------- */
+/* ---- produce_methods.c ----------------------------------------------------------------------------- */
 
 /* Who produces: a Penstock::Client, or the client that a slot has. */
 struct penstock_sender {
@@ -314,20 +333,38 @@ struct penstock_sender {
 VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash);
 void penstock_before_producing_many(VALUE timeout_ms);
 VALUE penstock_produce_many(const struct penstock_sender *sender, VALUE hashes, VALUE timeout_ms, VALUE tally);
-const struct ps_terms *penstock_client_terms(VALUE producer);
 
 /* ---- shareable_producer.c -------------------------------------------------------------------------- */
 
 void penstock_shareable_producer_init(void);
 
-/* ---- client_class.c, embedded_cluster.c, dispatcher.c ------------------------------------------------ */
+/* ---- client_class.c ---------------------------------------------------------------------------------- */
 
-struct ps_producer *penstock_client_get(VALUE producer);  /* of this process; borrowed from the object */
-struct ps_producer *penstock_client_open(VALUE producer); /* the same, opened if need be; raises when it is closed */
+struct penstock_client { /* what a Client holds */
+    _Atomic(struct ps_producer *) producer; /* owns a reference */
+    VALUE poller;                       /* Penstock::Poller */
+    VALUE logger;                       /* nil: librdkafka's log goes to stderr */
+    VALUE source;                       /* Penstock::EventSource, or nil: nobody can listen */
+    struct ps_terms terms;
+    VALUE token_refresher;              /* Penstock::TokenRefresher, or nil */
+    VALUE last_topic;                   /* the latest message's, or nil */
+};
+
+struct penstock_client *penstock_client_data(VALUE client);
+struct ps_producer *penstock_client_get(VALUE client);  /* of this process; borrowed from the object */
+struct ps_producer *penstock_client_open(VALUE client); /* the same, opened if need be; raises when it is closed */
+/* Releases the GVL when it has to open: what was read from Ruby objects before must be read again. True: it did. */
+bool penstock_client_open_if_new(VALUE client, struct ps_producer *producer);
 int64_t penstock_timeout_ms(VALUE milliseconds); /* Numeric or nil (-1: no limit); raises ArgumentError */
 void penstock_client_init(void);
+void penstock_produce_methods_init(VALUE client_class);
+void penstock_metadata_methods_init(VALUE client_class);
+
+/* ---- embedded_cluster.c, log_dispatcher.c, event_worker.c --------------------------------------------- */
+
 void penstock_embedded_cluster_init(void);
-void penstock_dispatcher_init(void);
+void penstock_log_dispatcher_init(void);
+void penstock_event_worker_init(void);
 
 /* ---- bearer.c ---------------------------------------------------------------------------------------- */
 

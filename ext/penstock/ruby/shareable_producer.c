@@ -58,7 +58,7 @@ static VALUE slot_inherited_p(VALUE self)
 static VALUE slot_set_client(VALUE self, VALUE producer)
 {
     if (NIL_P(producer)) ps_slot_put(slot_get(self), NULL, NULL);
-    else ps_slot_put(slot_get(self), penstock_client_open(producer), penstock_client_terms(producer));
+    else ps_slot_put(slot_get(self), penstock_client_open(producer), &penstock_client_data(producer)->terms);
     return producer;
 }
 

@@ -4,61 +4,13 @@ require "weakref"
 
 module Penstock
   # The Ruby threads that tell listeners what happens in the native core. There are none while no connected producer has
-  # such a listener; else one works and one stands by. When a listener stays away for some ms, whoever stands by serves the
-  # other producers at once, and another thread takes its place: so a listener delays its own producer's events only.
+  # such a listener; else one works and one stands by. When a listener takes longer than some ms, the thread that stands by serves
+  # the other producers, and another thread takes its place: so a listener delays its own producer's events only.
+  #
+  # Which thread serves which producer is decided natively (ext/penstock/core/client/dispatch.c).
   # @api private
   module EventDispatcher
     MAX_THREADS = 64
-
-    # One thread, and what it is doing.
-    class Worker
-      # @return [Integer, nil] whom it serves
-      attr_accessor :address
-      attr_accessor :thread
-      # @return [Native::EventSource, nil]
-      attr_accessor :source
-      # @return [Boolean] whether it looks after others, which may run listeners of "listener.slow"
-      attr_writer :looking
-
-      def initialize
-        @calls = @seen = @told = 0
-        @seen_at = 0.0
-        @looking = false
-      end
-
-      # @return [Boolean] whether it serves nobody and is soon ready to
-      def standing_by? = @address.nil? && !@looking
-
-      # Called for each event and listener, so it does as little as can be.
-      def running(listener, event)
-        @calls += 1
-        @listener = listener
-        @event = event
-      end
-
-      # It has served. The address goes first: a thread that is killed from then on has nothing to give back.
-      def rest
-        @address = nil
-        @source = @listener = @event = nil
-      end
-
-      # For another thread, now and then. Tells the source once of a listener that has been at it for too long.
-      def look(now)
-        source = @source
-        listener = @listener
-        event = @event
-        calls = @calls
-        return unless source && listener && event
-
-        if @seen != calls
-          @seen = calls
-          @seen_at = now
-        elsif @told != calls && now - @seen_at >= source.budget
-          @told = calls
-          source.tell_slow(listener, event, now - @seen_at)
-        end
-      end
-    end
 
     # A source that is attached: held while something may be told, else not, so that a producer that nobody has any more is
     # collected. What it sends next holds it again ({Native::EventSource#hold}).
@@ -127,7 +79,7 @@ module Penstock
         @lock.synchronize do
           gone = @sources.delete(source.address)
           look_as_often_as_needed
-          Native::EventSource.call_all if gone && @sources.empty?
+          @workers.each(&:interrupt) if gone && @sources.empty? # they have nothing to wait for
         end
       end
 
@@ -177,13 +129,13 @@ module Penstock
 
       # With the lock held. Not to be interrupted in between: a worker without a thread would stand by for ever.
       def hire_one_to_stand_by
-        Thread.handle_interrupt(Object => :never) { hire if @workers.none?(&:standing_by?) }
+        Thread.handle_interrupt(Object => :never) { hire } if @workers.none?(&:standing_by?)
       end
 
       def hire
         return if @workers.size >= MAX_THREADS
 
-        worker = Worker.new
+        worker = Native::EventWorker.new
         @workers << worker
         worker.thread = Threads.start("penstock.events") { work(worker) }
       rescue ThreadError
@@ -194,15 +146,13 @@ module Penstock
         Thread.current.thread_variable_set(:penstock_events, true)
         Thread.current.report_on_exception = false
         loop do
-          calls = Native::EventSource.calls
-          break if leave?(worker)
-
-          worker.address, standing_by = Native::EventSource.next(calls, @watch_ms) # at once: who is killed gives it back
-          if worker.address
-            @lock.synchronize { hire_one_to_stand_by } if standing_by.zero?
-            Native::EventSource.apart { serve(worker) }
+          if worker.next(@watch_ms)
+            @lock.synchronize { hire_one_to_stand_by }
+            worker.apart { serve(worker) }
+          elsif leave?(worker)
+            break
           end
-          Native::EventSource.apart { look_after_others(worker) }
+          worker.apart { look_after_others(worker) }
         end
       ensure
         dismiss(worker)
@@ -210,19 +160,19 @@ module Penstock
 
       def serve(worker)
         source = worker.source = @sources[worker.address]&.source
-        more = source&.serve(worker) # nil: nobody wants to know
-        Native::EventSource.done(worker.address, more)
+        source ? source.serve(worker) : worker.discard
         worker.rest
       end
 
       # A listener may have ended the thread, and there are others to serve.
       def dismiss(worker)
         Thread.handle_interrupt(Object => :never) do
-          Native::EventSource.done(worker.address, true) if worker.address
+          worker.end_turn(true)
           @lock.synchronize { hire_one_to_stand_by if @workers.delete(worker) && !@sources.empty? }
         end
       end
 
+      # @return [Boolean] whether there is nobody to serve, or others stand by
       def leave?(worker)
         @lock.synchronize do
           spare = @workers.count(&:standing_by?) > 2
@@ -235,12 +185,13 @@ module Penstock
         return if time < @look_at
 
         @look_at = time + (@watch_ms / 1000.0)
+        worker.end_turn(false) # listeners of "listener.slow" may never end
         @lock.synchronize { @sources.each_value(&:look) if anybody_left? }
-        busy = @workers.select { |other| other.address && !other.equal?(worker) }
+        busy = @workers.select { |other| other.source && !other.equal?(worker) }
         return if busy.empty?
 
         worker.looking = true
-        @lock.synchronize { hire_one_to_stand_by } # while listeners are told
+        @lock.synchronize { hire_one_to_stand_by }
         busy.each { |other| other.look(time) }
       ensure
         worker.looking = false

@@ -63,12 +63,10 @@ module Penstock
       def statistics_wanted? = listening?("statistics.emitted")
 
       # Tells what waits. One thread at a time; when a listener ends that thread, the next goes on behind that listener.
-      # @param worker [EventDispatcher::Worker] is told which listener it runs
-      # @return [Boolean] whether there is more
+      # @param worker [EventWorker] is told which listener it runs
       def serve(worker)
         Thread.handle_interrupt(Object => :never) { @left.concat(take(BATCH)) }
         tell(worker) until @left.empty?
-        false
       end
 
       # Waits until all that has happened has been told, or no listener ends for the length of its budget.

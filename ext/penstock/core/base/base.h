@@ -1,5 +1,5 @@
 /*
- * core/base: what needs neither a client nor a wait: clock, fork generation, threads, text, the futex word, the eventfd, the log.
+ * core/base: what needs neither a client nor a wait: clock, fork generation, threads, what a process has one of, text, the futex word, the eventfd, the log.
  *
  * The native core: everything of Penstock that knows librdkafka and threads but not Ruby.
  *
@@ -11,9 +11,9 @@
  * it only does atomics and one write(2) or futex(2), or rings a bell.
  *
  * Lock order, outermost first: client.lock, then registry.lock or poller.lock; space.lock, then place.lock. None of them is held over a call of librdkafka that
- * does more than copy a configuration, as Ruby threads take them with the GVL held. topics.lock and consumer.assigning may be
- * held while calling librdkafka. job.lock, bell.lock, log.lock, redaction.lock, refusal.lock,
- * mailbox.lock, events.lock, slot.lock and the office's (events.c) are leaves.
+ * does more than copy a configuration, as Ruby threads take them with the GVL held. topics.making, which comes before
+ * topics.lock, a leaf, and consumer.assigning are held while calling librdkafka. job.lock, bell.lock, log.lock, redaction.lock, refusal.lock,
+ * mailbox.lock, events.lock, dispatch.lock and slot.lock are leaves.
  */
 #ifndef PENSTOCK_BASE_H
 #define PENSTOCK_BASE_H
@@ -74,11 +74,28 @@ bool ps_wakeup_take(struct ps_wakeup *wakeup);                         /* the sa
 bool ps_word_sleep(_Atomic uint32_t *word, uint32_t value, int64_t deadline_us); /* false: a signal came in between */
 void ps_word_wake(_Atomic uint32_t *word);                                       /* everybody who sleeps on it */
 
-/* ---- mailbox.c: what the core has to say to Ruby, until the dispatcher takes it -------------------- */
+/* ---- singleton.c: what a process has one of; a forked child makes its own ------------------------ */
+
+struct ps_singleton { /* the first member of each */
+    unsigned generation;
+    pthread_mutex_t lock;     /* of what comes behind */
+    _Atomic uint32_t changes; /* threads sleep until it is another number */
+};
+
+struct ps_singleton_kind { /* static */
+    size_t size;
+    void (*init)(void *singleton); /* for what is not 0 at first; NULL: nothing. It may be freed unused */
+    _Atomic(struct ps_singleton *) current;
+};
+
+void *ps_singleton_get(struct ps_singleton_kind *kind);     /* this process's, made at the first use */
+void ps_singleton_changed(struct ps_singleton *singleton);  /* wakes the threads that sleep on `changes` */
+
+/* ---- mailbox.c: log lines for Ruby, until the dispatcher thread takes them --------------------------- */
 
 struct ps_mail {
     struct ps_mail *next;
-    uint64_t address;   /* whose logger; see Penstock::Dispatcher */
+    uint64_t address;   /* whose logger; see Penstock::LogDispatcher */
     int level;          /* syslog's 0..7; -1: this address sends no more */
     size_t size;
     char text[];

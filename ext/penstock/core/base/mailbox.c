@@ -1,7 +1,6 @@
 /*
- * What the core has to say to Ruby (librdkafka's log lines), until the dispatcher thread takes it.
- * Bounded: a dispatcher that cannot keep up costs messages of the log, counted, never memory. Made anew
- * in a forked child, like the registry.
+ * The log lines that the core has for Ruby, until the dispatcher thread takes them. Bounded: a dispatcher that cannot keep up
+ * costs lines of the log, counted, never memory.
  */
 #include "base/base.h"
 #include <stdlib.h>
@@ -10,16 +9,20 @@
 enum { MAILBOX_LIMIT = 10000 };
 
 struct mailbox {
-    unsigned generation;
-    pthread_mutex_t lock;
-    _Atomic uint32_t changes; /* the dispatcher thread sleeps until it is another */
+    struct ps_singleton singleton; /* the dispatcher thread sleeps until it has changed */
     struct ps_mail *first, **last;
     unsigned size;
     _Atomic bool interrupted;
     uint64_t dropped;
 };
 
-static _Atomic(struct mailbox *) current;
+static void mailbox_init(void *made)
+{
+    struct mailbox *mailbox = made;
+    mailbox->last = &mailbox->first;
+}
+
+static struct ps_singleton_kind mailboxes = { .size = sizeof(struct mailbox), .init = mailbox_init };
 static _Atomic uint64_t last_address;
 
 uint64_t ps_mailbox_address(void)
@@ -29,23 +32,7 @@ uint64_t ps_mailbox_address(void)
 
 static struct mailbox *mailbox_get(void)
 {
-    struct mailbox *mailbox = atomic_load(&current);
-    if (mailbox && mailbox->generation == ps_generation()) return mailbox;
-
-    struct mailbox *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) abort();
-    fresh->generation = ps_generation();
-    fresh->last = &fresh->first;
-    pthread_mutex_init(&fresh->lock, NULL);
-    if (atomic_compare_exchange_strong(&current, &mailbox, fresh)) return fresh;
-    free(fresh);
-    return mailbox;
-}
-
-static void change(struct mailbox *mailbox)
-{
-    atomic_fetch_add(&mailbox->changes, 1);
-    ps_word_wake(&mailbox->changes);
+    return ps_singleton_get(&mailboxes);
 }
 
 bool ps_mailbox_post(uint64_t address, int level, const char *text)
@@ -60,7 +47,7 @@ bool ps_mailbox_post(uint64_t address, int level, const char *text)
         mail->size = size;
         memcpy(mail->text, text, size + 1);
     }
-    pthread_mutex_lock(&mailbox->lock);
+    pthread_mutex_lock(&mailbox->singleton.lock);
     bool fits = mail && (mailbox->size < MAILBOX_LIMIT || level == PS_MAIL_LAST);
     if (fits) {
         *mailbox->last = mail;
@@ -69,8 +56,8 @@ bool ps_mailbox_post(uint64_t address, int level, const char *text)
     } else {
         mailbox->dropped++;
     }
-    pthread_mutex_unlock(&mailbox->lock);
-    if (fits) change(mailbox);
+    pthread_mutex_unlock(&mailbox->singleton.lock);
+    if (fits) ps_singleton_changed(&mailbox->singleton);
     else free(mail);
     return fits;
 }
@@ -78,32 +65,32 @@ bool ps_mailbox_post(uint64_t address, int level, const char *text)
 struct ps_mail *ps_mailbox_take(void)
 {
     struct mailbox *mailbox = mailbox_get();
-    pthread_mutex_lock(&mailbox->lock);
+    pthread_mutex_lock(&mailbox->singleton.lock);
     struct ps_mail *mail = mailbox->first;
     if (mail) {
         mailbox->first = mail->next;
         if (!mailbox->first) mailbox->last = &mailbox->first;
         mailbox->size--;
     }
-    pthread_mutex_unlock(&mailbox->lock);
+    pthread_mutex_unlock(&mailbox->singleton.lock);
     return mail;
 }
 
 uint64_t ps_mailbox_dropped(void)
 {
     struct mailbox *mailbox = mailbox_get();
-    pthread_mutex_lock(&mailbox->lock);
+    pthread_mutex_lock(&mailbox->singleton.lock);
     uint64_t dropped = mailbox->dropped;
     mailbox->dropped = 0;
-    pthread_mutex_unlock(&mailbox->lock);
+    pthread_mutex_unlock(&mailbox->singleton.lock);
     return dropped;
 }
 
 static bool is_empty(struct mailbox *mailbox)
 {
-    pthread_mutex_lock(&mailbox->lock);
+    pthread_mutex_lock(&mailbox->singleton.lock);
     bool empty = !mailbox->first;
-    pthread_mutex_unlock(&mailbox->lock);
+    pthread_mutex_unlock(&mailbox->singleton.lock);
     return empty;
 }
 
@@ -111,17 +98,18 @@ static bool is_empty(struct mailbox *mailbox)
 void ps_mailbox_wait(void)
 {
     struct mailbox *mailbox = mailbox_get();
-    uint32_t changes = atomic_load(&mailbox->changes);
+    uint32_t changes = atomic_load(&mailbox->singleton.changes);
     while (!atomic_exchange(&mailbox->interrupted, false) && is_empty(mailbox)) {
-        ps_word_sleep(&mailbox->changes, changes, PS_FOREVER);
-        changes = atomic_load(&mailbox->changes);
+        ps_word_sleep(&mailbox->singleton.changes, changes, PS_FOREVER);
+        changes = atomic_load(&mailbox->singleton.changes);
     }
 }
 
+/* The thread that it interrupts has taken mail before, so the mailbox is there, and nothing is allocated. */
 void ps_mailbox_interrupt(void *unused)
 {
     (void)unused;
     struct mailbox *mailbox = mailbox_get();
     atomic_store(&mailbox->interrupted, true);
-    change(mailbox);
+    ps_singleton_changed(&mailbox->singleton);
 }

@@ -31,27 +31,22 @@ void ps_word_wake(_Atomic uint32_t *word)
 
 #else
 
-#include <stdlib.h>
-
 /*
  * Without a futex: a table of locks and conditions, chosen by the word's address. A sleeping thread looks at the word with the
  * lock held, and the waking thread, which has changed the word before, takes the lock: so no wake-up comes in between. Threads
  * whose words share a place wake for nothing, and look again.
  *
- * A lock that a thread holds while another one forks is held in the child for ever. So each generation makes a table of its own,
- * and never frees one: a thread may still be in it. Threads of a child that sleep in the table of its parent do not exist.
+ * A table is never freed: a thread may still be in it. Threads of a child that sleep in the table of its parent do not exist.
  */
 enum { PLACES = 64 };
 
 struct table {
-    unsigned generation;
+    struct ps_singleton singleton;
     struct sleepers {
         _Alignas(64) pthread_mutex_t lock;
         pthread_cond_t changed;
     } of[PLACES];
 };
-
-static _Atomic(struct table *) current;
 
 #ifdef __APPLE__
 #define HAS_MONOTONIC_CONDITIONS 0
@@ -59,34 +54,27 @@ static _Atomic(struct table *) current;
 #define HAS_MONOTONIC_CONDITIONS 1
 #endif
 
-static struct table *new_table(unsigned generation)
+static void table_init(void *made)
 {
-    struct table *made = aligned_alloc(_Alignof(struct table), sizeof(*made));
-    if (!made) abort(); /* nobody could sleep or be woken */
-    made->generation = generation;
+    struct table *table = made;
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
 #if HAS_MONOTONIC_CONDITIONS
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 #endif
     for (int i = 0; i < PLACES; i++) {
-        pthread_mutex_init(&made->of[i].lock, NULL);
-        pthread_cond_init(&made->of[i].changed, &attributes);
+        pthread_mutex_init(&table->of[i].lock, NULL);
+        pthread_cond_init(&table->of[i].changed, &attributes);
     }
     pthread_condattr_destroy(&attributes);
-    return made;
 }
+
+static struct ps_singleton_kind tables = { .size = sizeof(struct table), .init = table_init };
 
 static struct sleepers *sleepers_of(const _Atomic uint32_t *word)
 {
-    unsigned generation = ps_generation();
-    struct table *found = atomic_load(&current);
-    while (!found || found->generation != generation) {
-        struct table *made = new_table(generation);
-        if (atomic_compare_exchange_strong(&current, &found, made)) found = made;
-        else free(made); /* another thread was first */
-    }
-    return &found->of[((uintptr_t)word >> 2) * 2654435761u % PLACES];
+    struct table *table = ps_singleton_get(&tables);
+    return &table->of[((uintptr_t)word >> 2) * 2654435761u % PLACES];
 }
 
 static void sleep_until(struct sleepers *sleepers, int64_t deadline_us)

@@ -313,7 +313,7 @@ struct ps_notice {
     char text[]; /* the error's, or the statistics as JSON */
 };
 
-struct ps_events { /* refs: of the Ruby object, its clients, the office */
+struct ps_events { /* refs: of the Ruby object, its clients, the dispatch queue */
     _Atomic uint32_t refs;
     unsigned generation;
     uint64_t address;
@@ -335,10 +335,9 @@ struct ps_events { /* refs: of the Ruby object, its clients, the office */
     uintptr_t *labels;
     uint32_t *unused_labels;                      /* their places */
     uint32_t label_count, label_capacity, unused_label_count;
-    /* the office's, under its lock: */
-    struct ps_events *office_next;
+    /* the dispatch queue's, under its lock: */
+    struct ps_events *ready_next;
     bool ready, served;
-    int64_t since_us;
 };
 
 /* NULL: no memory */
@@ -361,21 +360,19 @@ uint32_t ps_events_keep_label(struct ps_events *events, uintptr_t label); /* its
 uintptr_t ps_events_take_label(struct ps_events *events, uint32_t number);
 uint32_t ps_events_labels(struct ps_events *events); /* how many are kept */
 
-struct ps_events_wait {
-    int64_t deadline_us;
-    uint32_t calls;            /* ps_events_calls() as it was: another number ends the wait */
+/* ---- dispatch.c: which thread serves which producer's events -------------------------------------- */
+
+struct ps_dispatcher { /* a thread that runs listeners; all 0 at first */
+    _Atomic(struct ps_events *) events; /* what it serves; NULL: nothing. Its own until its turn ends */
     _Atomic bool interrupted;
-    struct ps_events *found;   /* NULL: none; else it is the caller's until ps_events_done */
-    unsigned idle;             /* others who wait */
 };
 
-void ps_events_next(struct ps_events_wait *wait);
-void ps_events_interrupt(void *wait);  /* async-signal-safe */
-void ps_events_done(uint64_t address, bool more);
-void ps_events_discard(uint64_t address); /* of one that is served: nobody wants to know */
-bool ps_events_busy(struct ps_events *events); /* something is queued or being told */
-uint32_t ps_events_calls(void);
-void ps_events_call_all(void);         /* out of their wait */
+void ps_dispatch(struct ps_events *events);      /* it has something for listeners */
+bool ps_dispatch_busy(struct ps_events *events); /* something is queued, or served */
+/* Ends its turn and waits for the next one. False: there was none in time, or it was interrupted, perhaps before the call. */
+bool ps_dispatcher_next(struct ps_dispatcher *dispatcher, int64_t deadline_us);
+void ps_dispatcher_end(struct ps_dispatcher *dispatcher, bool more); /* its turn, if it has one; more: the queue may seem empty */
+void ps_dispatcher_interrupt(void *dispatcher);                      /* async-signal-safe */
 
 /* ---- registry.c: what is open in this process ------------------------------------------------------ */
 

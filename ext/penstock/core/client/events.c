@@ -1,48 +1,11 @@
 /*
- * What happened to a producer's messages and client, for its listeners: one queue per producer, filled by who serves its
- * clients (no GVL), emptied by one dispatcher at a time (a Ruby thread, lib/penstock/instrumentation/event_dispatcher.rb), so that a
- * producer's events stay in order. Bounded: what does not fit is dropped and counted, never memory.
- *
- * The office knows which queues have something and who is at work. A dispatcher that is back soon takes the next queue
- * itself; one that stays away for longer than PATIENCE_US does not count any more, and the next who sleeps goes on in its
- * place. So one thread does all the work while listeners are quick, and a slow one delays its own producer only.
- *
- * Locks: a queue's and the office's are leaves. Made anew in a forked child, like the registry.
+ * What happened to a producer's messages and client, for its listeners: one queue per producer, filled by the thread that serves
+ * the producer's client (no GVL), emptied by one dispatcher at a time (dispatch.c). Bounded: what does not fit is dropped and
+ * counted, never memory. A queue's lock is a leaf.
  */
 #include "client/client.h"
 #include <stdlib.h>
 #include <string.h>
-
-enum { PATIENCE_US = 3000 };
-
-struct office {
-    unsigned generation;
-    pthread_mutex_t lock;
-    _Atomic uint32_t rings;                /* whoever sleeps looks again when it is another */
-    struct ps_events *ready, **last_ready; /* first come, first served */
-    struct ps_events *served;
-    unsigned idle;
-    uint32_t calls;   /* how often all were called out of their sleep */
-    int64_t alarm_us; /* somebody looks again by then */
-};
-
-static _Atomic(struct office *) current;
-
-static struct office *office_get(void)
-{
-    struct office *office = atomic_load(&current);
-    if (office && office->generation == ps_generation()) return office;
-
-    struct office *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) abort();
-    fresh->generation = ps_generation();
-    fresh->last_ready = &fresh->ready;
-    fresh->alarm_us = PS_FOREVER;
-    pthread_mutex_init(&fresh->lock, NULL);
-    if (atomic_compare_exchange_strong(&current, &office, fresh)) return fresh;
-    free(fresh);
-    return office;
-}
 
 /* ---- life of a queue ---- */
 
@@ -202,164 +165,6 @@ const struct ps_name *ps_events_name(struct ps_events *events, const char *text)
     return name;
 }
 
-/* ---- the office ---- */
-
-static void ring(struct office *office)
-{
-    atomic_fetch_add(&office->rings, 1);
-    ps_word_wake(&office->rings);
-}
-
-/* With its lock held. Whether somebody is at work who will soon be back; until when that is to be believed. */
-static bool expected_back(const struct office *office, int64_t now, int64_t *until_us)
-{
-    bool expected = false;
-    for (const struct ps_events *events = office->served; events; events = events->office_next) {
-        int64_t until = events->since_us + PATIENCE_US;
-        if (until <= now) continue;
-        if (!expected || until > *until_us) *until_us = until;
-        expected = true;
-    }
-    return expected;
-}
-
-/* With its lock held. */
-static void push_ready(struct office *office, struct ps_events *events, int64_t now)
-{
-    events->ready = true;
-    events->since_us = now;
-    events->office_next = NULL;
-    *office->last_ready = events;
-    office->last_ready = &events->office_next;
-}
-
-static struct ps_events *shift_ready(struct office *office)
-{
-    struct ps_events *events = office->ready;
-    office->ready = events->office_next;
-    if (!office->ready) office->last_ready = &office->ready;
-    events->ready = false;
-    return events;
-}
-
-static void mark_ready(struct ps_events *events)
-{
-    struct office *office = office_get();
-    int64_t now = ps_now_us(), until = 0;
-    bool sleepers = false;
-    pthread_mutex_lock(&office->lock);
-    if (!events->ready && !events->served) {
-        ps_events_retain(events); /* the office's */
-        push_ready(office, events, now);
-        sleepers = office->idle > 0 && (!expected_back(office, now, &until) || office->alarm_us > now + PATIENCE_US);
-    }
-    pthread_mutex_unlock(&office->lock);
-    if (sleepers) ring(office);
-}
-
-uint32_t ps_events_calls(void)
-{
-    struct office *office = office_get();
-    pthread_mutex_lock(&office->lock);
-    uint32_t calls = office->calls;
-    pthread_mutex_unlock(&office->lock);
-    return calls;
-}
-
-void ps_events_call_all(void)
-{
-    struct office *office = office_get();
-    pthread_mutex_lock(&office->lock);
-    office->calls++;
-    pthread_mutex_unlock(&office->lock);
-    ring(office);
-}
-
-void ps_events_interrupt(void *wait)
-{
-    struct office *office = atomic_load(&current);
-    atomic_store(&((struct ps_events_wait *)wait)->interrupted, true);
-    if (office) ring(office);
-}
-
-/* With its lock held. Those found are served from here on. NULL: `until_us` says when to look again. */
-static struct ps_events *next_for_me(struct office *office, int64_t now, int64_t *until_us)
-{
-    if (!office->ready || expected_back(office, now, until_us)) return NULL;
-    struct ps_events *events = shift_ready(office);
-    events->served = true;
-    events->since_us = now;
-    events->office_next = office->served;
-    office->served = events;
-    return events;
-}
-
-void ps_events_next(struct ps_events_wait *wait)
-{
-    struct office *office = office_get();
-    pthread_mutex_lock(&office->lock);
-    office->idle++;
-    for (;;) {
-        uint32_t rings = atomic_load(&office->rings);
-        int64_t now = ps_now_us(), until_us = wait->deadline_us;
-        wait->found = next_for_me(office, now, &until_us);
-        if (wait->found || now >= wait->deadline_us || office->calls != wait->calls || atomic_load(&wait->interrupted)) break;
-        if (until_us > wait->deadline_us) until_us = wait->deadline_us;
-        office->alarm_us = until_us;
-        pthread_mutex_unlock(&office->lock);
-        ps_word_sleep(&office->rings, rings, until_us);
-        pthread_mutex_lock(&office->lock);
-    }
-    office->alarm_us = PS_FOREVER; /* another who sleeps may keep a later one: the next to push rings */
-    wait->idle = --office->idle;
-    bool more = office->ready && office->idle > 0;
-    pthread_mutex_unlock(&office->lock);
-    if (more) ring(office); /* for them to keep an eye on us; or because we may not come back, and were to look again soon */
-}
-
-void ps_events_discard(uint64_t address)
-{
-    struct office *office = office_get();
-    pthread_mutex_lock(&office->lock);
-    struct ps_events *found = office->served;
-    while (found && found->address != address) found = found->office_next;
-    pthread_mutex_unlock(&office->lock);
-    if (found) ps_events_clear(found); /* who serves it is who calls us */
-}
-
-void ps_events_done(uint64_t address, bool more)
-{
-    struct office *office = office_get();
-    struct ps_events *found = NULL;
-    bool sleepers = false;
-    pthread_mutex_lock(&office->lock);
-    for (struct ps_events **link = &office->served; *link; link = &(*link)->office_next) {
-        if ((*link)->address != address) continue;
-        found = *link;
-        *link = found->office_next;
-        found->served = false;
-        break;
-    }
-    if (found && (more || atomic_load(&found->size) > 0)) {
-        int64_t now = ps_now_us();
-        push_ready(office, found, now);
-        found = NULL;
-        sleepers = office->idle > 0 && office->alarm_us > now + PATIENCE_US;
-    }
-    pthread_mutex_unlock(&office->lock);
-    ps_events_unref(found);
-    if (sleepers) ring(office);
-}
-
-bool ps_events_busy(struct ps_events *events)
-{
-    struct office *office = office_get();
-    pthread_mutex_lock(&office->lock);
-    bool busy = events->served || events->ready || atomic_load(&events->size) > 0;
-    pthread_mutex_unlock(&office->lock);
-    return busy;
-}
-
 /* ---- filling: who serves a client ---- */
 
 bool ps_events_wanted(const struct ps_events *events, uint32_t kinds)
@@ -412,7 +217,7 @@ void ps_events_append(struct ps_events *events, struct ps_event *first)
     atomic_fetch_add(&events->queued, queued);
     if (lost) atomic_fetch_add(&events->dropped, lost);
     free_chain(events, dropped);
-    mark_ready(events);
+    ps_dispatch(events);
 }
 
 static struct ps_notice *notice_new(struct ps_client *client, uint32_t kind, const char *text, size_t size)

@@ -1,63 +1,50 @@
-/*
- * The producing clients and consumers that are open in this process, so that all can be closed when it ends. Made anew
- * in a forked child: there the inherited list, and perhaps its lock, belong to threads that are gone.
- */
+/* The producing clients and consumers that are open in this process, so that all can be closed when it ends. */
 #include "client/client.h"
 #include <stdlib.h>
 
 struct registry {
-    unsigned generation;
-    pthread_mutex_t lock;
+    struct ps_singleton singleton; /* threads sleep until fewer are closing */
     struct ps_client *first;
     unsigned count;
-    _Atomic uint32_t closing;
+    _Atomic unsigned closing;
 };
 
-static _Atomic(struct registry *) current;
+static struct ps_singleton_kind registries = { .size = sizeof(struct registry) };
 
 static struct registry *registry_get(void)
 {
-    struct registry *registry = atomic_load(&current);
-    if (registry && registry->generation == ps_generation()) return registry;
-
-    struct registry *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) abort(); /* a few bytes: the process is past saving */
-    fresh->generation = ps_generation();
-    pthread_mutex_init(&fresh->lock, NULL);
-    if (atomic_compare_exchange_strong(&current, &registry, fresh)) return fresh;
-    free(fresh);
-    return registry; /* another thread was first */
+    return ps_singleton_get(&registries);
 }
 
 void ps_registry_add(struct ps_client *client)
 {
     struct registry *registry = registry_get();
-    pthread_mutex_lock(&registry->lock);
+    pthread_mutex_lock(&registry->singleton.lock);
     client->prev = NULL;
     client->next = registry->first;
     if (client->next) client->next->prev = client;
     registry->first = client;
     registry->count++;
-    pthread_mutex_unlock(&registry->lock);
+    pthread_mutex_unlock(&registry->singleton.lock);
 }
 
 void ps_registry_remove(struct ps_client *client)
 {
     struct registry *registry = registry_get();
-    pthread_mutex_lock(&registry->lock);
+    pthread_mutex_lock(&registry->singleton.lock);
     if (client->prev) client->prev->next = client->next;
     else registry->first = client->next;
     if (client->next) client->next->prev = client->prev;
     registry->count--;
-    pthread_mutex_unlock(&registry->lock);
+    pthread_mutex_unlock(&registry->singleton.lock);
 }
 
 unsigned ps_registry_count(void)
 {
     struct registry *registry = registry_get();
-    pthread_mutex_lock(&registry->lock);
+    pthread_mutex_lock(&registry->singleton.lock);
     unsigned count = registry->count;
-    pthread_mutex_unlock(&registry->lock);
+    pthread_mutex_unlock(&registry->singleton.lock);
     return count;
 }
 
@@ -65,22 +52,22 @@ int64_t ps_registry_close_by_us(void)
 {
     struct registry *registry = registry_get();
     int64_t latest = 0;
-    pthread_mutex_lock(&registry->lock);
+    pthread_mutex_lock(&registry->singleton.lock);
     for (struct ps_client *client = registry->first; client; client = client->next) {
         int64_t close_by_us = atomic_load(&client->close_by_us);
         if (close_by_us > latest) latest = close_by_us;
     }
-    pthread_mutex_unlock(&registry->lock);
+    pthread_mutex_unlock(&registry->singleton.lock);
     return latest;
 }
 
 void ps_registry_hurry(void)
 {
     struct registry *registry = registry_get();
-    pthread_mutex_lock(&registry->lock);
+    pthread_mutex_lock(&registry->singleton.lock);
     for (struct ps_client *client = registry->first; client; client = client->next)
         ps_client_hurry(client, ps_now_us());
-    pthread_mutex_unlock(&registry->lock);
+    pthread_mutex_unlock(&registry->singleton.lock);
 }
 
 unsigned ps_registry_close_all(struct ps_closing *closing, unsigned max)
@@ -88,12 +75,12 @@ unsigned ps_registry_close_all(struct ps_closing *closing, unsigned max)
     struct registry *registry = registry_get();
     unsigned found = 0, started = 0;
 
-    pthread_mutex_lock(&registry->lock);
+    pthread_mutex_lock(&registry->singleton.lock);
     for (struct ps_client *client = registry->first; client && found < max; client = client->next) {
         ps_client_retain(client);
         closing[found++].client = client;
     }
-    pthread_mutex_unlock(&registry->lock);
+    pthread_mutex_unlock(&registry->singleton.lock);
 
     for (unsigned i = 0; i < found; i++) { /* outside the lock: closing takes the client's, and that comes first */
         struct ps_client *client = closing[i].client;
@@ -107,19 +94,19 @@ unsigned ps_registry_close_all(struct ps_closing *closing, unsigned max)
 void ps_registry_closing(int change)
 {
     struct registry *registry = registry_get();
-    atomic_fetch_add(&registry->closing, (uint32_t)change);
-    if (change < 0) ps_word_wake(&registry->closing);
+    atomic_fetch_add(&registry->closing, (unsigned)change);
+    if (change < 0) ps_singleton_changed(&registry->singleton);
 }
 
 bool ps_registry_await_closing(int64_t deadline_us)
 {
-    _Atomic uint32_t *closing = &registry_get()->closing;
-    uint32_t count;
-    while ((count = atomic_load(closing)) > 0) {
+    struct registry *registry = registry_get();
+    for (;;) {
+        uint32_t changes = atomic_load(&registry->singleton.changes);
+        if (atomic_load(&registry->closing) == 0) return true;
         if (deadline_us != PS_FOREVER && ps_now_us() >= deadline_us) return false;
-        ps_word_sleep(closing, count, deadline_us);
+        ps_word_sleep(&registry->singleton.changes, changes, deadline_us);
     }
-    return true;
 }
 
 unsigned ps_registry_closing_count(void)

@@ -6,22 +6,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void metadata_run(struct ps_job *job)
+static rd_kafka_resp_err_t ask(struct ps_metadata_job *query, struct ps_topic *topic)
 {
-    struct ps_metadata_job *query = (struct ps_metadata_job *)job;
     const struct rd_kafka_metadata *metadata;
-
-    query->err = rd_kafka_metadata(query->producer->client.rk, 0, query->topic->rkt, &metadata, query->timeout_ms);
-    if (!query->err) {
-        const struct rd_kafka_metadata_topic *topic = metadata->topic_cnt == 1 ? &metadata->topics[0] : NULL;
-        if (topic && topic->partition_cnt > 0) query->partition_count = topic->partition_cnt;
+    rd_kafka_resp_err_t err = rd_kafka_metadata(query->producer->client.rk, 0, topic->rkt, &metadata, query->timeout_ms);
+    if (!err) {
+        const struct rd_kafka_metadata_topic *answer = metadata->topic_cnt == 1 ? &metadata->topics[0] : NULL;
+        if (answer && answer->partition_cnt > 0) query->partition_count = answer->partition_cnt;
         rd_kafka_metadata_destroy(metadata);
     }
     if (query->partition_count > 0) { /* that there is no such topic may be over in a moment: not remembered */
-        atomic_store(&query->topic->partition_count, query->partition_count);
-        atomic_store(&query->topic->counted_at_us, ps_now_us());
+        atomic_store(&topic->partition_count, query->partition_count);
+        atomic_store(&topic->counted_at_us, ps_now_us());
     }
-    atomic_store(&query->topic->asked_at_us, ps_now_us());
+    atomic_store(&topic->asked_at_us, ps_now_us());
+    return err;
+}
+
+static void metadata_run(struct ps_job *job)
+{
+    struct ps_metadata_job *query = (struct ps_metadata_job *)job;
+    struct ps_topic *topic = ps_producer_topic(query->producer, query->name, query->length);
+    query->err = topic ? ask(query, topic) : RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE;
     ps_client_exit(&query->producer->client);
 }
 
@@ -33,20 +39,21 @@ static void metadata_release(struct ps_job *job)
 
 struct ps_metadata_job *ps_producer_metadata(struct ps_producer *producer, const char *name, size_t length, int timeout_ms)
 {
-    struct ps_metadata_job *query = calloc(1, sizeof(*query));
+    struct ps_metadata_job *query = calloc(1, sizeof(*query) + length);
     if (!query) return NULL;
     ps_job_init(&query->job, metadata_run, metadata_release);
     ps_client_retain(&producer->client);
     query->producer = producer;
     query->timeout_ms = timeout_ms;
     query->partition_count = -1;
+    query->length = length;
+    memcpy(query->name, name, length);
 
     if (!ps_client_enter(&producer->client)) {
         ps_job_unref(&query->job);
         return NULL;
     }
-    query->topic = ps_producer_topic(producer, name, length);
-    if (!query->topic || ps_job_start(&query->job, "penstock.meta") != 0) {
+    if (ps_job_start(&query->job, "penstock.meta") != 0) {
         ps_client_exit(&producer->client);
         ps_job_unref(&query->job);
         return NULL;
@@ -58,7 +65,7 @@ int32_t ps_producer_known_partitions(struct ps_producer *producer, const char *n
 {
     int32_t count = 0;
     if (!ps_client_enter(&producer->client)) return 0;
-    const struct ps_topic *topic = ps_producer_topic(producer, name, length);
+    const struct ps_topic *topic = ps_producer_known_topic(producer, name, length);
     if (topic && ps_now_us() - atomic_load(&topic->counted_at_us) < max_age_us) count = atomic_load(&topic->partition_count);
     ps_client_exit(&producer->client);
     return count;
@@ -69,7 +76,7 @@ enum { LATELY_US = 1000000 };
 bool ps_producer_asked_lately(struct ps_producer *producer, const char *name, size_t length)
 {
     if (!ps_client_enter(&producer->client)) return false; /* whoever asks then is told so */
-    const struct ps_topic *topic = ps_producer_topic(producer, name, length);
+    const struct ps_topic *topic = ps_producer_known_topic(producer, name, length);
     bool lately = topic && ps_now_us() - atomic_load(&topic->asked_at_us) < LATELY_US;
     ps_client_exit(&producer->client);
     return lately;

@@ -139,12 +139,16 @@ struct ps_topic {
 };
 
 struct ps_topics {
-    pthread_mutex_t lock;
+    pthread_mutex_t making; /* held over calls of librdkafka, and so never waited for with the GVL */
+    pthread_mutex_t lock;   /* of what follows; a leaf */
     struct ps_topic **buckets;
     uint32_t bucket_count, count;
 };
 
-struct ps_topic *ps_producer_topic(struct ps_producer *producer, const char *name, size_t length); /* NULL: see errno */
+/* Both between ps_client_enter and exit. */
+struct ps_topic *ps_producer_known_topic(struct ps_producer *producer, const char *name, size_t length); /* NULL: not made yet */
+/* Made if need be, which may block: without the GVL. NULL: librdkafka refused it, or no memory. */
+struct ps_topic *ps_producer_topic(struct ps_producer *producer, const char *name, size_t length);
 void ps_topics_destroy(struct ps_topics *topics);
 bool ps_topic_name_valid(const char *name, size_t length);
 
@@ -383,13 +387,14 @@ struct ps_job *ps_producer_purge(struct ps_producer *producer);
 struct ps_metadata_job {
     struct ps_job job;
     struct ps_producer *producer;
-    struct ps_topic *topic;
     int timeout_ms;
     rd_kafka_resp_err_t err;
     int32_t partition_count; /* -1: no such topic */
+    size_t length;
+    char name[];             /* the topic's */
 };
 
-/* NULL: not open, no such topic name, or no thread. */
+/* NULL: not open, or no thread. */
 struct ps_metadata_job *ps_producer_metadata(struct ps_producer *producer, const char *topic, size_t length, int timeout_ms);
 /* 0: not known, or longer ago than max_age_us. */
 int32_t ps_producer_known_partitions(struct ps_producer *producer, const char *topic, size_t length, int64_t max_age_us);

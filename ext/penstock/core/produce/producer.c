@@ -17,6 +17,7 @@ struct ps_producer *ps_producer_new(rd_kafka_conf_t *conf, const char *name, str
     ps_client_init(&producer->client, &ps_producer_kind, conf, name, &producer->settings.client);
     ps_space_init(&producer->space);
     producer->unnoticed.line = 1;
+    pthread_mutex_init(&producer->topics.making, NULL);
     pthread_mutex_init(&producer->topics.lock, NULL);
     producer->polled = (struct ps_polled){
         .kind = &ps_producer_polled_kind,
@@ -36,6 +37,7 @@ static void producer_dispose(struct ps_client *client)
     ps_events_unref(producer->events);
     ps_space_destroy(&producer->space);
     pthread_mutex_destroy(&producer->topics.lock);
+    pthread_mutex_destroy(&producer->topics.making);
 }
 
 void ps_producer_set_events(struct ps_producer *producer, struct ps_events *events)

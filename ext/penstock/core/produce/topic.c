@@ -3,11 +3,14 @@
  * cost a linear search under librdkafka's write lock, and up to a second for the first message (2.0.2).
  * Entries live as long as the client. Any thread.
  *
+ * rd_kafka_topic_new takes librdkafka's lock, which it may not get for long, so it is called without `lock`: a thread that looks a
+ * topic up, perhaps with the GVL, never waits for librdkafka. Threads that make topics wait for each other (`making`), so that there
+ * is one entry for each handle of librdkafka's, whose partitioner is given that entry.
+ *
  * The partitioner is ours so that `partition_key` can take the key's place without a metadata request:
  * librdkafka calls it when it knows the topic's partitions, with the message's delivery at hand.
  */
 #include "produce/produce.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,11 +128,8 @@ static bool grow(struct ps_topics *topics)
     return true;
 }
 
-static struct ps_topic *add(struct ps_producer *producer, const char *name, size_t length, uint32_t hash)
+static struct ps_topic *make(struct ps_producer *producer, const char *name, size_t length, uint32_t hash)
 {
-    struct ps_topics *topics = &producer->topics;
-    if (topics->count >= topics->bucket_count && !grow(topics)) return NULL;
-
     struct ps_topic *topic = calloc(1, sizeof(*topic) + length + 1);
     if (!topic) return NULL;
     memcpy(topic->name, name, length);
@@ -142,25 +142,50 @@ static struct ps_topic *add(struct ps_producer *producer, const char *name, size
     rd_kafka_topic_conf_set_partitioner_cb(conf, partition_cb);
     rd_kafka_topic_conf_set_opaque(conf, topic);
     topic->rkt = rd_kafka_topic_new(producer->client.rk, topic->name, conf); /* owns conf, also when it refuses */
-    if (!topic->rkt) {
-        free(topic);
-        errno = EINVAL;
-        return NULL;
+    if (topic->rkt) return topic;
+    free(topic);
+    return NULL;
+}
+
+static bool insert(struct ps_topics *topics, struct ps_topic *topic)
+{
+    pthread_mutex_lock(&topics->lock);
+    bool fits = topics->count < topics->bucket_count || grow(topics);
+    if (fits) {
+        struct ps_topic **bucket = &topics->buckets[topic->hash & (topics->bucket_count - 1)];
+        topic->next = *bucket;
+        *bucket = topic;
+        topics->count++;
     }
-    struct ps_topic **bucket = &topics->buckets[hash & (topics->bucket_count - 1)];
-    topic->next = *bucket;
-    *bucket = topic;
-    topics->count++;
+    pthread_mutex_unlock(&topics->lock);
+    return fits;
+}
+
+static struct ps_topic *look_up(struct ps_topics *topics, const char *name, size_t length, uint32_t hash)
+{
+    pthread_mutex_lock(&topics->lock);
+    struct ps_topic *topic = find(topics, name, length, hash);
+    pthread_mutex_unlock(&topics->lock);
     return topic;
+}
+
+struct ps_topic *ps_producer_known_topic(struct ps_producer *producer, const char *name, size_t length)
+{
+    return look_up(&producer->topics, name, length, hash_of(name, length));
 }
 
 struct ps_topic *ps_producer_topic(struct ps_producer *producer, const char *name, size_t length)
 {
+    struct ps_topics *topics = &producer->topics;
     uint32_t hash = hash_of(name, length);
-    pthread_mutex_lock(&producer->topics.lock);
-    struct ps_topic *topic = find(&producer->topics, name, length, hash);
-    if (!topic) topic = add(producer, name, length, hash);
-    pthread_mutex_unlock(&producer->topics.lock);
+    pthread_mutex_lock(&producer->topics.making);
+    struct ps_topic *topic = look_up(topics, name, length, hash);
+    if (!topic && (topic = make(producer, name, length, hash)) && !insert(topics, topic)) {
+        rd_kafka_topic_destroy(topic->rkt);
+        free(topic);
+        topic = NULL;
+    }
+    pthread_mutex_unlock(&producer->topics.making);
     return topic;
 }
 

@@ -105,7 +105,7 @@ module Penstock
         handles.first
       end
 
-      # @return [Array(Array<Handle>, Error, Boolean)] see client_class.c
+      # @return [Array(Array<Handle>, Error, Boolean)] see produce_methods.c
       def produce_many(messages, timeout_ms, tally = nil)
         connect
         raise Failure.not_an_array(messages) unless messages.is_a?(Array)

@@ -1,0 +1,34 @@
+/*
+ * What a process has one of: the list of open clients, the log lines that wait for Ruby, the events that wait for listeners.
+ *
+ * Each process makes its own at the first use. A forked child does not touch its parent's: a thread that the child does not have
+ * may have left it half changed, with its lock held. None is ever freed, as another thread may have found it a moment ago.
+ */
+#include "base/base.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { CACHE_LINE = 64 }; /* the alignment that the sleepers of word.c ask for */
+
+void *ps_singleton_get(struct ps_singleton_kind *kind)
+{
+    struct ps_singleton *found = atomic_load(&kind->current);
+    if (found && found->generation == ps_generation()) return found;
+
+    size_t size = (kind->size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    struct ps_singleton *fresh = aligned_alloc(CACHE_LINE, size);
+    if (!fresh) abort(); /* a few bytes: the process is past saving */
+    memset(fresh, 0, size);
+    fresh->generation = ps_generation();
+    pthread_mutex_init(&fresh->lock, NULL);
+    if (kind->init) kind->init(fresh);
+    if (atomic_compare_exchange_strong(&kind->current, &found, fresh)) return fresh;
+    free(fresh);
+    return found; /* another thread was first */
+}
+
+void ps_singleton_changed(struct ps_singleton *singleton)
+{
+    atomic_fetch_add(&singleton->changes, 1);
+    ps_word_wake(&singleton->changes);
+}

@@ -1,0 +1,295 @@
+/*
+ * Penstock::Consumer, continued: what it asks librdkafka or brokers for: its subscription or assignment, offsets, positions, and what a
+ * transactional producer needs of its group. Calls that block run on a thread of their own (core/consume/consumer.c), and the Ruby
+ * thread that waits is interruptible at once.
+ */
+#include "ruby/penstock.h"
+#include <errno.h>
+
+/* ---- lists of partitions: [[topic, partition, offset], ...] ---- */
+
+struct place {
+    VALUE topic;
+    int32_t partition;
+    int64_t offset;
+};
+
+static rd_kafka_topic_partition_list_t *list_from(VALUE places)
+{
+    VALUE buffer;
+    Check_Type(places, T_ARRAY);
+    long size = RARRAY_LEN(places);
+    struct place *parsed = ALLOCV_N(struct place, buffer, size + 1);
+    for (long i = 0; i < size; i++) {
+        VALUE place = rb_ary_entry(places, i), topic = rb_ary_entry(place, 0);
+        StringValueCStr(topic);
+        parsed[i] = (struct place){ topic, NUM2INT(rb_ary_entry(place, 1)), NUM2LL(rb_ary_entry(place, 2)) };
+    }
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new((int)size); /* nothing raises from here on */
+    for (long i = 0; i < size; i++)
+        rd_kafka_topic_partition_list_add(list, RSTRING_PTR(parsed[i].topic), parsed[i].partition)->offset = parsed[i].offset;
+    RB_GC_GUARD(places);
+    ALLOCV_END(buffer);
+    return list;
+}
+
+static VALUE offset_or_nil(int64_t offset)
+{
+    return offset < 0 ? Qnil : LL2NUM(offset);
+}
+
+static VALUE places_from(const rd_kafka_topic_partition_list_t *list)
+{
+    VALUE places = rb_ary_new();
+    for (int i = 0; list && i < list->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &list->elems[i];
+        VALUE topic = penstock_name(place->topic);
+        rb_ary_push(places, rb_ary_new_from_args(3, topic, INT2NUM(place->partition), offset_or_nil(place->offset)));
+    }
+    return places;
+}
+
+/* ---- blocking calls ---- */
+
+struct asking {
+    struct ps_consumer *consumer;
+    struct ps_consumer_job *job;
+    int64_t deadline_us;
+    VALUE error_class;
+    const char *what;
+};
+
+enum { LOOK_US = 250000 };
+
+/* What librdkafka says of the connections: nobody else may look while a thread waits for an answer. */
+static void notice(struct ps_consumer *consumer)
+{
+    if (!ps_client_enter(&consumer->client)) return;
+    ps_consumer_notice(consumer);
+    ps_client_exit(&consumer->client);
+}
+
+static bool await_answer(const struct asking *asking)
+{
+    struct ps_consumer *consumer = asking->consumer;
+    for (;;) {
+        int64_t until_us = penstock_earlier(asking->deadline_us, ps_now_us() + LOOK_US);
+        if (penstock_wait(&asking->job->job.completion, until_us)) return true;
+        if (until_us == asking->deadline_us) return false;
+        notice(consumer);
+        penstock_consumer_check_refused(consumer);
+    }
+}
+
+static VALUE ask_body(VALUE arg)
+{
+    struct asking *asking = (struct asking *)arg;
+    const struct ps_consumer_job *job = asking->job;
+    struct penstock_error_context context = penstock_no_context;
+    context.client = &asking->consumer->client;
+
+    bool done = await_answer(asking);
+    context.err = done ? job->err : RD_KAFKA_RESP_ERR__TIMED_OUT;
+    const rd_kafka_topic_partition_list_t *list = done ? job->list : NULL;
+    if (job->call == PS_CONSUMER_COMMIT && context.err == RD_KAFKA_RESP_ERR__NO_OFFSET) return Qnil; /* nothing new */
+
+    for (int i = 0; list && i < list->cnt; i++) {
+        if (!list->elems[i].err) continue;
+        context.err = list->elems[i].err;
+        context.topic = penstock_text(list->elems[i].topic);
+        context.partition = list->elems[i].partition;
+        break;
+    }
+    if (!context.err) {
+        if (job->call == PS_CONSUMER_WATERMARKS) return rb_ary_new_from_args(2, LL2NUM(job->low), LL2NUM(job->high));
+        return places_from(list);
+    }
+    if (context.err == RD_KAFKA_RESP_ERR__DESTROY) penstock_raise_closed(&asking->consumer->client); /* by another thread, meanwhile */
+    bool timed_out = context.err == RD_KAFKA_RESP_ERR__TIMED_OUT;
+    if (timed_out || context.err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || context.err == RD_KAFKA_RESP_ERR__TRANSPORT) {
+        notice(asking->consumer);
+        penstock_raise_if_refused(&asking->consumer->client, Qnil);
+    }
+    context.retriable = timed_out;
+    penstock_raise(timed_out ? penstock_consume_timeout_error : asking->error_class, &context, "%s%s%s", asking->what,
+                   done && *job->text ? ": " : "", done ? job->text : "");
+}
+
+static VALUE ask_ensure(VALUE arg)
+{
+    ps_job_abandon(&((struct asking *)arg)->job->job);
+    return Qnil;
+}
+
+/*
+ * The places it answered with, or a pair of watermarks. librdkafka keeps the time of most of these, but not all of it
+ * (a request that was sent has until socket.timeout.ms), so we do too, a little later: its answer says more.
+ */
+static VALUE ask(VALUE self, enum ps_consumer_call call, VALUE places, VALUE seconds, const char *what)
+{
+    int64_t timeout = penstock_seconds(seconds);
+    struct ps_consumer *consumer = penstock_consumer_open(self);
+    rd_kafka_topic_partition_list_t *list = NIL_P(places) ? NULL : list_from(places);
+    bool commit = call == PS_CONSUMER_COMMIT;
+
+    struct asking asking = {
+        .consumer = consumer,
+        .deadline_us = timeout < 0 ? PS_FOREVER : ps_deadline_us(timeout + (commit ? 0 : 50)),
+        .error_class = commit ? penstock_commit_error : penstock_consume_error,
+        .what = what,
+        .job = ps_consumer_start(consumer, call, list, timeout > INT32_MAX ? -1 : (int)timeout),
+    };
+    if (!asking.job) {
+        int failed = errno;
+        penstock_check_open(&consumer->client);
+        rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread for the consumer");
+    }
+    VALUE answer = rb_ensure(ask_body, (VALUE)&asking, ask_ensure, (VALUE)&asking);
+    RB_GC_GUARD(self);
+    return answer;
+}
+
+static VALUE consumer_call_subscribe(VALUE self, VALUE places)
+{
+    ask(self, PS_CONSUMER_SUBSCRIBE, places, Qnil, "the topics were not subscribed to");
+    return Qnil;
+}
+
+static VALUE consumer_call_assign(VALUE self, VALUE places)
+{
+    ask(self, PS_CONSUMER_ASSIGN, places, Qnil, "the partitions were not assigned");
+    return Qnil;
+}
+
+static VALUE consumer_call_assignment(VALUE self)
+{
+    return ask(self, PS_CONSUMER_ASSIGNMENT, Qnil, Qnil, "the assignment could not be read");
+}
+
+static VALUE consumer_call_commit(VALUE self, VALUE places, VALUE timeout)
+{
+    ask(self, PS_CONSUMER_COMMIT, places, timeout, "the offsets were not committed");
+    return Qnil;
+}
+
+/* What becomes of it comes as an event. */
+static VALUE consumer_call_commit_async(VALUE self, VALUE places)
+{
+    struct ps_consumer *consumer = penstock_consumer_open(self);
+    rd_kafka_topic_partition_list_t *list = list_from(places);
+    bool entered = ps_client_enter(&consumer->client);
+    struct penstock_error_context context = penstock_no_context;
+    context.client = &consumer->client;
+    if (entered) {
+        context.err = rd_kafka_commit(consumer->client.rk, list, 1);
+        ps_client_exit(&consumer->client);
+    }
+    rd_kafka_topic_partition_list_destroy(list);
+    if (!entered) penstock_raise_closed(&consumer->client);
+    if (context.err) penstock_raise(penstock_commit_error, &context, "the offsets were not committed");
+    return Qnil;
+}
+
+static VALUE consumer_call_committed(VALUE self, VALUE places, VALUE timeout)
+{
+    return ask(self, PS_CONSUMER_COMMITTED, places, timeout, "the committed offsets could not be read");
+}
+
+static VALUE consumer_call_watermarks(VALUE self, VALUE places, VALUE timeout)
+{
+    return ask(self, PS_CONSUMER_WATERMARKS, places, timeout, "the watermarks could not be read");
+}
+
+static VALUE consumer_call_seek(VALUE self, VALUE places, VALUE timeout)
+{
+    ask(self, PS_CONSUMER_SEEK, places, timeout, "the position was not changed");
+    return Qnil;
+}
+
+/* Known here, so nothing is asked of anybody. */
+static VALUE consumer_call_positions(VALUE self, VALUE places)
+{
+    struct ps_consumer *consumer = penstock_consumer_open(self);
+    VALUE positions = rb_ary_new();
+    rd_kafka_topic_partition_list_t *list = list_from(places);
+    bool entered = ps_client_enter(&consumer->client);
+    if (entered) {
+        rd_kafka_position(consumer->client.rk, list);
+        ps_client_exit(&consumer->client);
+    }
+    for (int i = 0; i < list->cnt; i++) rb_ary_push(positions, offset_or_nil(ps_consumer_position(consumer, &list->elems[i])));
+    rd_kafka_topic_partition_list_destroy(list);
+    if (!entered) penstock_raise_closed(&consumer->client);
+    return positions;
+}
+
+/* [topic, partition, offset] of a Message */
+static VALUE s_place_of(VALUE klass, VALUE message)
+{
+    int32_t partition;
+    int64_t offset;
+    VALUE topic = penstock_consumed_message_place(message, &partition, &offset);
+    return rb_ary_new_from_args(3, topic, INT2NUM(partition), LL2NUM(offset));
+}
+
+/* ---- for transactional producers ---- */
+
+struct group_call {
+    struct ps_consumer *consumer;
+    rd_kafka_consumer_group_metadata_t *metadata;
+};
+
+static void *group_nogvl(void *arg)
+{
+    struct group_call *call = arg;
+    call->metadata = rd_kafka_consumer_group_metadata(call->consumer->client.rk);
+    return NULL;
+}
+
+rd_kafka_consumer_group_metadata_t *penstock_consumer_group_metadata(VALUE self)
+{
+    struct group_call call = { .consumer = penstock_consumer_open(self) };
+    struct penstock_error_context context = penstock_no_context;
+    context.client = &call.consumer->client;
+    if (!call.consumer->settings.grouped)
+        penstock_raise(penstock_config_error, &context, "committing a consumer's offsets needs config.kafka[\"group.id\"]");
+    if (!ps_client_enter(&call.consumer->client)) penstock_raise_closed(&call.consumer->client);
+    penstock_nogvl_now(group_nogvl, &call);
+    ps_client_exit(&call.consumer->client);
+    if (!call.metadata) penstock_raise(penstock_consume_error, &context, "the consumer's group is not known");
+    return call.metadata;
+}
+
+/* A copy as bytes: librdkafka's own form of them. */
+static VALUE consumer_group_metadata(VALUE self)
+{
+    rd_kafka_consumer_group_metadata_t *metadata = penstock_consumer_group_metadata(self);
+    void *bytes = NULL;
+    size_t size = 0;
+    rd_kafka_error_t *error = rd_kafka_consumer_group_metadata_write(metadata, &bytes, &size);
+    rd_kafka_consumer_group_metadata_destroy(metadata);
+    if (error) {
+        struct penstock_error_context context = penstock_no_context;
+        context.err = rd_kafka_error_code(error);
+        rd_kafka_error_destroy(error);
+        penstock_raise(penstock_consume_error, &context, "the group's metadata could not be written");
+    }
+    VALUE string = rb_str_new(bytes, (long)size);
+    rd_kafka_mem_free(NULL, bytes);
+    return string;
+}
+
+void penstock_consumer_calls_init(VALUE consumer_class)
+{
+    rb_define_method(consumer_class, "group_metadata", consumer_group_metadata, 0);
+    rb_define_private_method(consumer_class, "call_subscribe", consumer_call_subscribe, 1);
+    rb_define_private_method(consumer_class, "call_assign", consumer_call_assign, 1);
+    rb_define_private_method(consumer_class, "call_assignment", consumer_call_assignment, 0);
+    rb_define_private_method(consumer_class, "call_commit", consumer_call_commit, 2);
+    rb_define_private_method(consumer_class, "call_commit_async", consumer_call_commit_async, 1);
+    rb_define_private_method(consumer_class, "call_committed", consumer_call_committed, 2);
+    rb_define_private_method(consumer_class, "call_watermarks", consumer_call_watermarks, 2);
+    rb_define_private_method(consumer_class, "call_seek", consumer_call_seek, 2);
+    rb_define_private_method(consumer_class, "call_positions", consumer_call_positions, 1);
+    rb_define_singleton_method(consumer_class, "place_of", s_place_of, 1);
+}

@@ -1,0 +1,411 @@
+/*
+ * Penstock::Client, continued: produce and produce_many, for the Client itself and for a ShareableProducer. Messages are checked
+ * (message.c), handed over (handover.c), and what librdkafka does not take at once is tried again while that may help.
+ *
+ * Any thread and fiber; a ShareableProducer's calls, any Ractor.
+ */
+#include "ruby/penstock.h"
+#include <ruby/ractor.h>
+
+/* `last_topic`: of the message before, in the same call; or nil. */
+static void parse(const struct penstock_sender *sender, struct penstock_message *message, VALUE hash, long index,
+                  VALUE last_topic)
+{
+    if (NIL_P(sender->self)) {
+        penstock_message_parse(message, hash, index, &sender->terms, last_topic);
+        if (!rb_ractor_shareable_p(message->label)) penstock_message_refuse_label(message->label, index);
+        return;
+    }
+    struct penstock_client *object = penstock_client_data(sender->self);
+    penstock_message_parse(message, hash, index, &sender->terms, object->last_topic);
+    if (message->topic != object->last_topic) RB_OBJ_WRITE(sender->self, &object->last_topic, message->topic);
+}
+
+static void check_sender(const struct penstock_sender *sender)
+{
+    if (sender->producer) penstock_check_open(&sender->producer->client);
+}
+
+/* True: it had to be opened, and what was read from Ruby objects before must be read again. */
+static bool open_sender(const struct penstock_sender *sender)
+{
+    return sender->producer && penstock_client_open_if_new(sender->self, sender->producer);
+}
+
+/* A new batch, which keeps its client. False: the slot has none. */
+static bool begin_batch(const struct penstock_sender *sender, struct penstock_handover *handover, uint32_t size)
+{
+    struct ps_producer *taken = sender->slot ? ps_slot_take(sender->slot) : NULL;
+    struct ps_producer *producer = sender->slot ? taken : sender->producer;
+    if (!producer) return false;
+    handover->producer = producer;
+    handover->batch = ps_batch_new(producer, size);
+    if (taken) ps_client_unref(&taken->client); /* the batch has its own */
+    if (!handover->batch) rb_memerror();
+    return true;
+}
+
+/* What librdkafka did not take at once. */
+struct rest {
+    struct penstock_handover *handover;
+    uint32_t sent_before;
+    int64_t queue_full_ms;
+    bool drop;
+    VALUE tally;
+};
+
+/* How many have been handed over, for a caller whose thread may be interrupted or killed before it is told. */
+static void count(VALUE tally, const struct penstock_handover *handover)
+{
+    if (!NIL_P(tally)) rb_ary_store(tally, 0, UINT2NUM(handover->sent));
+}
+
+static bool some_more(void *arg)
+{
+    const struct rest *rest = arg;
+    penstock_handover_nogvl(rest->handover); /* with the GVL: it is about a few messages at a time */
+    return rest->handover->sent > rest->sent_before || !penstock_handover_queue_full(rest->handover);
+}
+
+/* False: there was none in time. The time counts anew whenever there was room for a message. */
+static bool wait_for_space(struct rest *rest)
+{
+    if (rest->queue_full_ms == 0 || !penstock_handover_keep_bytes(rest->handover)) return false;
+    rest->sent_before = rest->handover->sent;
+    uint32_t want = rest->handover->batch->size - rest->handover->sent;
+    return penstock_wait_for_space(rest->handover->producer, want, some_more, rest, ps_deadline_us(rest->queue_full_ms));
+}
+
+enum { LOOK_AGAIN_MS = 1000 };
+
+/*
+ * librdkafka looks at a topic every topic.metadata.refresh.interval.ms, 5 minutes. It would refuse a topic that was made
+ * since, or a partition that was added, without asking anybody. False: there is nothing new to be learnt.
+ */
+static bool look_again(struct rest *rest)
+{
+    struct penstock_handover *handover = rest->handover;
+    VALUE topic = handover->messages[handover->sent].topic; /* native_topic may have gone with a client that was closed */
+    const char *name = RSTRING_PTR(topic);
+    size_t length = RSTRING_LEN(topic);
+    if (ps_producer_asked_lately(handover->producer, name, length) || !penstock_handover_keep_bytes(handover)) return false;
+
+    struct ps_metadata_job *query = ps_producer_metadata(handover->producer, name, length, LOOK_AGAIN_MS);
+    if (!query) return false;
+    penstock_wait_job(&query->job, PS_FOREVER); /* librdkafka keeps the deadline */
+    penstock_nogvl_now(penstock_handover_nogvl, handover);
+    return true;
+}
+
+static VALUE insist(VALUE arg)
+{
+    struct rest *rest = (struct rest *)arg;
+    bool more = true;
+    while (more) {
+        if (penstock_handover_queue_full(rest->handover)) more = wait_for_space(rest);
+        else more = penstock_handover_place_unknown(rest->handover) && look_again(rest);
+    }
+    return Qnil;
+}
+
+/* The result of what librdkafka does not get, and the caller is to find in its handles; no error: the caller gets an exception. */
+static rd_kafka_resp_err_t result_at_once(const struct rest *rest)
+{
+    if (penstock_handover_unreachable(rest->handover)) return ps_refusal_code(PS_UNREACHABLE);
+    if (rest->drop && penstock_handover_queue_full(rest->handover)) return RD_KAFKA_RESP_ERR__QUEUE_FULL;
+    return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+/* For their listeners. */
+static void name_dropped(const struct penstock_handover *handover)
+{
+    struct ps_events *events = handover->producer->events;
+    if (!ps_events_wanted(events, PS_EVENT_FAILED)) return;
+    for (uint32_t i = handover->sent; i < handover->batch->size; i++) {
+        VALUE topic = handover->messages[i].topic;
+        char name[256]; /* a topic's has 249 at most */
+        snprintf(name, sizeof(name), "%.*s", (int)RSTRING_LEN(topic), RSTRING_PTR(topic));
+        ps_batch_delivery(handover->batch, i)->topic_name = ps_events_name(events, name);
+    }
+}
+
+static VALUE give_up(VALUE arg)
+{
+    const struct rest *rest = (struct rest *)arg;
+    struct penstock_handover *handover = rest->handover;
+    count(rest->tally, handover);
+    if (handover->sent == handover->batch->size || ps_client_inherited(&handover->producer->client)) return Qnil;
+    rd_kafka_resp_err_t result = result_at_once(rest);
+    if (result) name_dropped(handover);
+    penstock_handover_give_up(handover, result ? result : RD_KAFKA_RESP_ERR__CONFLICT);
+    if (result) handover->sent = handover->batch->size; /* as far as the caller is concerned: all have a verdict to come */
+    count(rest->tally, handover);
+    return Qnil;
+}
+
+/* Tries again if that may help, and sees to it that all have a verdict. */
+static void hand_over_the_rest(const struct penstock_sender *sender, struct penstock_handover *handover, VALUE tally)
+{
+    struct rest rest = {
+        .handover = handover,
+        .queue_full_ms = sender->terms.queue_full_ms,
+        .drop = sender->terms.drop_when_full,
+        .tally = tally,
+    };
+    rb_ensure(insist, (VALUE)&rest, give_up, (VALUE)&rest);
+}
+
+/* A call that does not wait for space tries its luck. */
+static bool has_to_queue(const struct penstock_sender *sender, struct penstock_handover *handover)
+{
+    if (sender->terms.queue_full_ms == 0 || !penstock_has_to_queue(handover)) return false;
+    penstock_handover_find_full(handover);
+    return true;
+}
+
+VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash)
+{
+    struct penstock_message message;
+    struct penstock_handover handover = { .messages = &message };
+    VALUE handle;
+
+    check_sender(sender);
+    do {
+        parse(sender, &message, hash, -1, Qnil);
+        while (message.foreign_timestamp) parse(sender, &message, hash = penstock_message_plain(hash, -1), -1, Qnil);
+        if (open_sender(sender)) parse(sender, &message, hash, -1, Qnil);
+
+        handle = penstock_delivery_handle_new();
+        if (!begin_batch(sender, &handover, 1)) return Qnil;
+        struct ps_delivery *delivery = ps_batch_delivery(handover.batch, 0);
+        penstock_delivery_handle_attach(handle, delivery, message.topic, message.label);
+        ps_batch_release(handover.batch); /* the handle has its own reference */
+        penstock_keep_label(delivery, message.label);
+    } while (penstock_handover_prepare(&handover, false, 0) == PENSTOCK_READ_AGAIN);
+    if (!has_to_queue(sender, &handover)) penstock_handover_nogvl(&handover); /* giving up the GVL costs more than this takes */
+    if (!handover.sent) hand_over_the_rest(sender, &handover, Qnil);
+    RB_GC_GUARD(hash);
+    if (!handover.sent) rb_exc_raise(penstock_handover_error(&handover));
+    RB_GC_GUARD(handle);
+    return handle;
+}
+
+/* Runs Ruby code now and then, so nothing may have been read from Ruby objects before; and a trap may fork meanwhile. */
+static struct penstock_sender sender_of(VALUE self)
+{
+    const struct penstock_client *object = penstock_client_data(self);
+    if (!NIL_P(object->source)) penstock_event_source_hold(object->source);
+    return (struct penstock_sender){ .self = self, .producer = penstock_client_get(self), .terms = object->terms };
+}
+
+static VALUE client_produce(VALUE self, VALUE hash)
+{
+    struct penstock_sender sender = sender_of(self);
+    return penstock_produce(&sender, hash);
+}
+
+/* What a call owns that produces a batch. The call frees it, however it ends. The GC frees it if the call's fiber is dropped. */
+struct batch_call {
+    struct penstock_message *messages; /* while they are checked and handed over */
+    size_t size;                       /* of messages, in bytes */
+    struct ps_batch *batch;            /* not released: its deliveries stay, also those that are settled and have no handle yet */
+};
+
+/* Word by word, as a stack is marked: some are VALUEs, some not written yet. */
+static void batch_call_mark(void *data)
+{
+    const struct batch_call *batch_call = data;
+    const VALUE *first = (const VALUE *)batch_call->messages;
+    if (first) rb_gc_mark_locations(first, first + batch_call->size / sizeof(VALUE));
+}
+
+static void free_messages(struct batch_call *batch_call)
+{
+    free(batch_call->messages);
+    batch_call->messages = NULL;
+}
+
+static void batch_call_free(void *data)
+{
+    struct batch_call *batch_call = data;
+    free_messages(batch_call);
+    if (batch_call->batch) ps_batch_release(batch_call->batch);
+    xfree(batch_call);
+}
+
+static size_t batch_call_memsize(const void *data)
+{
+    const struct batch_call *batch_call = data;
+    return sizeof(*batch_call) + (batch_call->messages ? batch_call->size : 0);
+}
+
+static const rb_data_type_t batch_call_type = {
+    .wrap_struct_name = "Penstock::Client/messages",
+    .function = { .dmark = batch_call_mark, .dfree = batch_call_free, .dsize = batch_call_memsize },
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static void allocate_messages(struct batch_call *batch_call, long size)
+{
+    if ((size_t)size > SIZE_MAX / 4 / sizeof(struct penstock_message)) rb_memerror(); /* their deliveries fit, too */
+    batch_call->size = (size_t)size * sizeof(struct penstock_message);
+    if (!(batch_call->messages = malloc(batch_call->size))) rb_memerror();
+}
+
+/* The GC, which does not know how much it is, may come late. */
+static VALUE batch_call_end(VALUE holder)
+{
+    batch_call_free(DATA_PTR(holder));
+    DATA_PTR(holder) = NULL;
+    return Qnil;
+}
+
+static void parse_all(const struct penstock_sender *sender, VALUE hashes, struct penstock_message *messages)
+{
+    bool foreign = false;
+    for (long i = 0; i < RARRAY_LEN(hashes); i++) {
+        parse(sender, &messages[i], RARRAY_AREF(hashes, i), i, i > 0 ? messages[i - 1].topic : Qnil);
+        foreign |= messages[i].foreign_timestamp;
+    }
+    if (!foreign) return;
+    for (long i = 0; i < RARRAY_LEN(hashes); i++)
+        if (messages[i].foreign_timestamp) rb_ary_store(hashes, i, penstock_message_plain(RARRAY_AREF(hashes, i), i));
+    parse_all(sender, hashes, messages);
+}
+
+static VALUE new_handle(struct ps_batch *batch, const struct penstock_message *messages, uint32_t i)
+{
+    VALUE handle = penstock_delivery_handle_new();
+    penstock_delivery_handle_attach(handle, ps_batch_delivery(batch, i), messages[i].topic, messages[i].label);
+    return handle;
+}
+
+/* Below this, giving up the GVL would cost more than it gives to others. */
+enum { RELEASE_FROM = 100 };
+
+/* Before the sender is made. What waits for a blocking call comes now: the handing over must not be cut short. */
+void penstock_before_producing_many(VALUE timeout_ms)
+{
+    if (timeout_ms != Qfalse) rb_thread_check_ints();
+}
+
+struct many {
+    const struct penstock_sender *sender;
+    VALUE hashes, tally;
+    struct batch_call *batch_call;
+    bool wait;
+    int64_t deadline_us;
+};
+
+static VALUE produce_many(VALUE arg)
+{
+    const struct many *many = (struct many *)arg;
+    const struct penstock_sender *sender = many->sender;
+    long size = RARRAY_LEN(many->hashes);
+    bool release = size >= RELEASE_FROM;
+    VALUE error = Qnil, verdict = Qnil, handles = rb_ary_new_capa(size), kept;
+    allocate_messages(many->batch_call, size);
+    struct penstock_message *messages = many->batch_call->messages;
+    struct penstock_handover handover = { .messages = messages };
+    struct ps_batch *batch;
+    enum penstock_prepared prepared;
+
+    for (;;) {
+        parse_all(sender, many->hashes, messages);
+        if (open_sender(sender)) parse_all(sender, many->hashes, messages);
+        size_t copies_size = 0;
+        kept = rb_ary_new();
+        if (release)
+            for (long i = 0; i < size; i++) copies_size += penstock_message_freeze(&messages[i], kept);
+
+        if (!begin_batch(sender, &handover, (uint32_t)size)) return Qnil;
+        batch = many->batch_call->batch = handover.batch;
+        for (uint32_t i = 0; i < size; i++) penstock_keep_label(ps_batch_delivery(batch, i), messages[i].label);
+        prepared = penstock_handover_prepare(&handover, release, copies_size);
+        if (prepared != PENSTOCK_READ_AGAIN) break;
+        many->batch_call->batch = NULL;
+        ps_batch_release(batch);
+    }
+    if (prepared == PENSTOCK_NO_MEMORY) {
+        ps_batch_never_sent(batch, 0, RD_KAFKA_RESP_ERR__CONFLICT);
+        rb_memerror();
+    }
+    if (!has_to_queue(sender, &handover)) {
+        if (release) penstock_nogvl_now(penstock_handover_nogvl, &handover);
+        else penstock_handover_nogvl(&handover);
+    }
+    count(many->tally, &handover);
+    if (handover.sent < size) hand_over_the_rest(sender, &handover, many->tally);
+
+    /* The handles are made while the broker is at work. */
+    for (uint32_t i = 0; i < handover.sent; i++) rb_ary_push(handles, new_handle(batch, messages, i));
+    if (handover.sent < size) error = penstock_handover_error(&handover);
+    free_messages(many->batch_call);
+
+    if (many->wait && penstock_wait_batch(batch, many->deadline_us)) {
+        verdict = atomic_load(&batch->failed) == 0 ? Qtrue : Qfalse;
+        ps_unnoticed_read_all(batch); /* the caller raises */
+    }
+    RB_GC_GUARD(kept);
+    return rb_ary_new_from_args(3, handles, error, verdict);
+}
+
+/*
+ * produce_many(messages, timeout_ms, tally = nil): checks all messages, then hands them over, many without the GVL.
+ * timeout_ms false: does not wait. tally: an Array whose first element becomes the number of messages that were handed
+ * over, also when the call is interrupted. Returns
+ *   [handles of the messages that were taken, why the next one was not or nil, verdict]
+ * where the verdict is true: all delivered, false: not all, nil: unknown yet.
+ */
+VALUE penstock_produce_many(const struct penstock_sender *sender, VALUE hashes, VALUE timeout_ms, VALUE tally)
+{
+    if (!NIL_P(tally)) Check_Type(tally, T_ARRAY);
+    bool wait = timeout_ms != Qfalse;
+    int64_t deadline_us = wait ? ps_deadline_us(penstock_timeout_ms(timeout_ms)) : 0;
+
+    check_sender(sender);
+    if (!RB_TYPE_P(hashes, T_ARRAY))
+        penstock_raise(penstock_message_error, &penstock_no_context, "produce_many takes an Array of messages, not %" PRIsVALUE,
+                       rb_obj_class(hashes));
+    hashes = rb_ary_dup(hashes);
+    long size = RARRAY_LEN(hashes);
+    if (size == 0) return rb_ary_new_from_args(3, hashes, Qnil, Qtrue);
+    if (size > INT32_MAX) rb_raise(rb_eArgError, "too many messages for one batch");
+
+    struct batch_call *batch_call;
+    VALUE holder = TypedData_Make_Struct(0, struct batch_call, &batch_call_type, batch_call);
+    struct many many = { sender, hashes, tally, batch_call, wait, deadline_us };
+    VALUE result = rb_ensure(produce_many, (VALUE)&many, batch_call_end, holder);
+    RB_GC_GUARD(holder);
+    return result;
+}
+
+static VALUE client_produce_many(int argc, VALUE *argv, VALUE self)
+{
+    VALUE hashes, timeout_ms, tally;
+    rb_scan_args(argc, argv, "21", &hashes, &timeout_ms, &tally);
+    penstock_before_producing_many(timeout_ms);
+    struct penstock_sender sender = sender_of(self);
+    return penstock_produce_many(&sender, hashes, timeout_ms, tally);
+}
+
+/* check(message, index or nil, max_payload_size, message_max_bytes): checks a message as producing it would, and returns
+ * its topic; for clients that send nothing. */
+static VALUE s_check(VALUE self, VALUE hash, VALUE index, VALUE max_payload_size, VALUE message_max_bytes)
+{
+    struct ps_terms limits = {
+        .payload = NUM2SIZET(max_payload_size), .total = NUM2SIZET(message_max_bytes), .queue = SIZE_MAX, /* there is none */
+    };
+    struct penstock_message message;
+    long place = NIL_P(index) ? -1 : NUM2LONG(index);
+    penstock_message_parse(&message, hash, place, &limits, Qnil);
+    if (message.foreign_timestamp) penstock_message_plain(hash, place);
+    return message.topic;
+}
+
+void penstock_produce_methods_init(VALUE client_class)
+{
+    rb_define_method(client_class, "produce", client_produce, 1);
+    rb_define_method(client_class, "produce_many", client_produce_many, -1);
+    rb_define_singleton_method(client_class, "check", s_check, 4);
+}

@@ -1,0 +1,69 @@
+# frozen_string_literal: true
+
+module Penstock
+  module Native
+    # A thread of {EventDispatcher}: its turn at the native dispatch queue, and what it is doing.
+    #
+    # @!method next(timeout_ms)
+    #   Ends its turn, and waits for the next one.
+    #   @return [Boolean] whether there is one; false also after {#interrupt}
+    # @!method address
+    #   @return [Integer, nil] of the source that it serves; nil: it has no turn
+    # @!method discard
+    #   Nobody wants the events of that source.
+    # @!method end_turn(more)
+    #   @param more [Boolean] whether the source has events that the native queue knows nothing of
+    # @!method interrupt
+    #   Makes {#next} return, now or at its next call.
+    # @!method apart
+    #   Yields. What the block leaves on the stack, {#next} wipes.
+    # @api private
+    class EventWorker
+      include Uncopyable
+
+      attr_accessor :thread
+      # @return [Native::EventSource, nil]
+      attr_accessor :source
+      # @return [Boolean] whether it looks after others, which may run listeners of "listener.slow"
+      attr_writer :looking
+
+      def initialize
+        @calls = @seen = @told = 0
+        @seen_at = 0.0
+        @looking = false
+      end
+
+      # @return [Boolean] whether it serves nobody and is soon ready to
+      def standing_by? = address.nil? && !@looking
+
+      # Called for each event and listener, so it does as little as can be.
+      def running(listener, event)
+        @calls += 1
+        @listener = listener
+        @event = event
+      end
+
+      # It has served, and keeps nothing alive.
+      def rest
+        @source = @listener = @event = nil
+      end
+
+      # For another thread, now and then. Tells the source once of a listener that has been at it for too long.
+      def look(now)
+        source = @source
+        listener = @listener
+        event = @event
+        calls = @calls
+        return unless source && listener && event
+
+        if @seen != calls
+          @seen = calls
+          @seen_at = now
+        elsif @told != calls && now - @seen_at >= source.budget
+          @told = calls
+          source.tell_slow(listener, event, now - @seen_at)
+        end
+      end
+    end
+  end
+end

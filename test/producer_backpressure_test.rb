@@ -73,8 +73,8 @@ class ProducerBackpressureTest < ProducerTestCase
     waiting.map(&:value).each(&:wait)
     order = stored(topic, on: own).filter_map { |record| Integer(record.payload, exception: false) }
     assert_equal [*0...40], order.sort
-    # The threads that are woken together, one for each slot, run in any order, and the machine may delay one of them for longer. In
-    # an order by chance a message would be 13 places away from its own on average, in the opposite order 20.
+    # The threads that are woken together, one for each slot, run in any order, and the machine may delay one of them for longer.
+    # In an order by chance a message would be 13 places away from its own on average, in the opposite order 20.
     moved = order.each_with_index.sum { |number, place| (number - place).abs } / 40.0
     assert_operator moved, :<=, 6
   end

@@ -5,8 +5,8 @@ module Penstock
     # A {Factory} as it was, with options, for any number of threads. A Pool keeps Packers for later blocks. If all are in use, a
     # block gets a new one: no block waits. Unpackers are made anew for each block.
     #
-    # The Pool of a frozen Factory is frozen, and shareable if the Factory is. `Ractor.make_shareable` makes a Pool shareable too. A
-    # frozen Pool keeps no Packers: each block gets a new one.
+    # The Pool of a frozen Factory is frozen, and shareable if the Factory is. `Ractor.make_shareable` makes a Pool shareable too.
+    # A frozen Pool keeps no Packers: each block gets a new one.
     class Pool
       # Use {Factory#pool}.
       def initialize(registry, size, options)

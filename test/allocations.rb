@@ -323,7 +323,7 @@ class Allocations
     # What was kept from loop to loop.
     def close
       instance_variables.map { |name| instance_variable_get(name) }.each do |kept|
-        kept.close(0) if kept.is_a?(Internal::Client)
+        kept.close(0) if kept.is_a?(Internal::ProducerClient)
         kept.close(timeout: 2) if kept.is_a?(Penstock::Consumer)
       end
     end
@@ -401,7 +401,7 @@ class Allocations
     deadline = now + PATIENCE
     loop do
       3.times { GC.start }
-      break if Internal::Client.open_count.zero? || now > deadline
+      break if Internal::ProducerClient.open_count.zero? || now > deadline
 
       sleep 0.02
     end

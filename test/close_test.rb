@@ -400,17 +400,17 @@ class CloseTest < PenstockTest
     assert_operator seconds_of { report = leaving.close(timeout: 0.5) }, :<, 5
     assert_equal Penstock::CloseReport.new(0, 0, 0, 0, 3), report
     assert_equal 3, leaving.messages.size
-    eventually { Internal::Client.open_count.zero? } # the client that was to be made ready ends by itself
+    eventually { Internal::ProducerClient.open_count.zero? } # the client that was to be made ready ends by itself
   end
 
   def test_close_while_another_thread_makes_a_transactional_connection_ends_that_too
     leaving = unreachable_producer("transactional.id": "tx")
     connecting = quiet_thread { leaving.produce_sync(topic: "test", payload: "x") }
-    eventually { Internal::Client.open_count == 1 && connecting.stop? }
+    eventually { Internal::ProducerClient.open_count == 1 && connecting.stop? }
     assert_operator seconds_of { leaving.close(timeout: 0.3) }, :<, 5
     assert connecting.join(5) rescue nil # rubocop:disable Style/RescueModifier
     assert_raises(Penstock::ProducerClosedError) { connecting.value }
-    eventually { Internal::Client.open_count.zero? }
+    eventually { Internal::ProducerClient.open_count.zero? }
   end
 
   def test_close_of_a_transactional_producer_whose_cluster_has_gone_keeps_its_buffer
@@ -422,7 +422,7 @@ class CloseTest < PenstockTest
     report = nil
     assert_operator seconds_of { report = leaving.close(timeout: 0.5) }, :<, 5
     assert_equal 3, report.unsent
-    assert_equal 0, Internal::Client.open_count
+    assert_equal 0, Internal::ProducerClient.open_count
   end
 
   # ---- while something else is going on ----
@@ -442,7 +442,7 @@ class CloseTest < PenstockTest
     leaving.produce_sync(topic:, payload: "x")
     leaving.client.test_fatal_error(:out_of_order_sequence_number, "test")
     sending = quiet_thread { leaving.produce_sync(topic:, payload: "x") }
-    eventually { Internal::Client.open_count.zero? && sending.stop? }
+    eventually { Internal::ProducerClient.open_count.zero? && sending.stop? }
     assert_operator seconds_of { assert_predicate leaving.close(timeout: 10), :complete? }, :<, 8
     assert_predicate leaving.status, :closed?
     assert_raises(Penstock::ProducerClosedError) { sending.value }
@@ -521,7 +521,7 @@ class CloseTest < PenstockTest
 
   def test_close_from_a_trap_while_the_thread_connects_for_a_transaction
     assert_closed_by_trap(<<~RUBY, "0 0 0 0 0 0", "Penstock::ProducerClosedError", kafka: '"transactional.id": "tx"')
-      ready = -> { Internal::Client.open_count == 1 }
+      ready = -> { Internal::ProducerClient.open_count == 1 }
       work = -> { producer.produce_sync(topic: "test", payload: "x") }
     RUBY
   end
@@ -529,7 +529,7 @@ class CloseTest < PenstockTest
   def test_close_from_a_trap_while_the_thread_connects_to_flush_a_transactional_producers_buffer
     assert_closed_by_trap(<<~RUBY, "0 0 0 0 2 0", "Penstock::ProducerClosedError", kafka: '"transactional.id": "tx"')
       producer.buffer_many([{ topic: "test", payload: "x" }] * 2)
-      ready = -> { Internal::Client.open_count == 1 }
+      ready = -> { Internal::ProducerClient.open_count == 1 }
       work = -> { producer.flush_async }
     RUBY
   end
@@ -626,7 +626,7 @@ class CloseTest < PenstockTest
     unused = unreachable_producer
     assert_equal Penstock::CloseReport.new(0, 0, 0, 0), unused.close
     assert_all_refused(unused)
-    assert_equal 0, Internal::Client.open_count
+    assert_equal 0, Internal::ProducerClient.open_count
   end
 
   def test_state_is_told_by_closed_and_inspect

@@ -72,10 +72,10 @@ class ConfigTest < PenstockTest
     [Penstock::Config.new, Penstock::ConsumerConfig.new].each do |config|
       config.kafka = { "bootstrap.servers": "127.0.0.1:1" }
       config.logger = Logger.new(log = StringIO.new)
-      [0, 100, 30_000].each { |ms| config.dup.tap { |one| one.close_timeout = one.refusal_timeout = ms }.__send__(:finish) }
+      [0, 100, 30_000].each { |ms| config.dup.tap { |one| one.close_timeout = one.rejection_timeout = ms }.__send__(:finish) }
       assert_empty log.string
-      config.dup.tap { |one| one.close_timeout = one.refusal_timeout = 20 }.__send__(:finish)
-      %w[close refusal].each do |name|
+      config.dup.tap { |one| one.close_timeout = one.rejection_timeout = 20 }.__send__(:finish)
+      %w[close rejection].each do |name|
         assert_includes log.string, "config.#{name}_timeout is 20 ms. If you mean 20 seconds, write 20_000"
       end
     end
@@ -359,7 +359,7 @@ class ConfigTest < PenstockTest
     before = held
     yield
     eventually(20, "#{before} became #{held}") { held.all? { |what, count| count <= before[what] } }
-    assert_equal 0, Internal::Client.open_count
+    assert_equal 0, Internal::ProducerClient.open_count
   end
 
   def test_new_connects_nothing_and_starts_no_thread

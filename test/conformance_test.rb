@@ -36,7 +36,7 @@ class ConformanceTest < PenstockTest
   def wait_for_the_end_of_what_is_closing = nil
 
   define_method(LAST) do
-    eventually(30, -> { "left: #{left_open}" }) { Internal::Client.open_count.zero? && native_threads.empty? }
+    eventually(30, -> { "left: #{left_open}" }) { Internal::ProducerClient.open_count.zero? && native_threads.empty? }
     assert_empty Thread.list.filter_map(&:name).grep(/penstock/)
   end
 

@@ -235,7 +235,7 @@ class ConsumerTest < ConsumerTestCase
     assert_match(/at least 1/, assert_raises(ArgumentError) { one.poll_batch(max: 0) }.message)
     assert_match(/not negative/, assert_raises(ArgumentError) { one.poll(timeout: -1) }.message)
     assert_match(/number of seconds/, assert_raises(ArgumentError) { one.poll(timeout: "1") }.message)
-    assert_equal 0, Internal::Client.open_count, "nothing was opened for it" if @producers.empty?
+    assert_equal 0, Internal::ProducerClient.open_count, "nothing was opened for it" if @producers.empty?
   end
 
   # ---- groups ----
@@ -563,7 +563,7 @@ class ConsumerTest < ConsumerTestCase
   def test_making_a_consumer_connects_nothing_and_inspect_shows_no_settings
     one = consumer("security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "me",
                    "sasl.password": "hunter2") { |config| config.id = "reader" }
-    assert_equal 0, Internal::Client.open_count
+    assert_equal 0, Internal::ProducerClient.open_count
     assert_equal "#<Penstock::Consumer reader configured>", one.inspect
     refute_includes one.config.inspect, "hunter2"
     assert_predicate one.config, :frozen?
@@ -755,7 +755,7 @@ class ConsumerTest < ConsumerTestCase
     Array.new(3) { Thread.new { reading(name).poll(timeout: 10) && @consumers.clear } }.each(&:join)
     eventually(20) do
       GC.start
-      Internal::Client.open_count == @producers.size
+      Internal::ProducerClient.open_count == @producers.size
     end
   end
 
@@ -784,7 +784,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal "a", one.poll(timeout: 10).payload
     result = in_child do
       refused = [-> { one.poll }, -> { one.each {} }, -> { one.assignment }, -> { one.commit({}) }]
-                .map { |use| refusal(&use) }
+                .map { |use| rejection(&use) }
       payload = fresh.assign(name => { 0 => 1 }).poll(timeout: 10).payload
       state = [refused, payload, one.close.to_a, one.closed?, one.inspect.include?("inherited"), fresh.close.to_a]
       one = nil
@@ -796,7 +796,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal "b", one.poll(timeout: 10).payload
   end
 
-  def refusal
+  def rejection
     yield
     nil
   rescue Penstock::Error => e

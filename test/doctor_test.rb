@@ -117,9 +117,9 @@ class DoctorTest < PenstockTest
     assert_ok library(linked: "2.6.1", compiled: "2.0.2"), "sasl", /SCRAM/
   end
 
-  # ---- neighbours ----
+  # ---- conflicting_libraries ----
 
-  def neighbours(loaded: {}, lock: nil, file: "Gemfile.lock", lines: [])
+  def libraries(loaded: {}, lock: nil, file: "Gemfile.lock", lines: [])
     Dir.mktmpdir do |directory|
       File.write(File.join(directory, file), lock) if lock
       with_environment("BUNDLE_GEMFILE" => nil) do
@@ -150,20 +150,20 @@ class DoctorTest < PenstockTest
 
   def test_an_old_ffi_in_the_process_or_the_bundle_is_a_problem
     old = /1\.16\.3, in Gemfile\.lock: versions below 1\.17.*undefined method 'default' for String/
-    assert_problem neighbours(lock: format(LOCK, "ffi (1.16.3-x86_64-linux-gnu)")), "ffi", old, /bundle update ffi/
-    assert_problem neighbours(lock: format(LOCK, "ffi (1.15.5)"), file: "gems.locked"), "ffi", /1\.15\.5, in gems\./, /update/
-    assert_problem neighbours(loaded: { "ffi" => "1.9.25" }), "ffi", /1\.9\.25, in this process/, /update/
-    assert_ok neighbours(lock: format(LOCK, "ffi (1.17.0.rc1-java)"), loaded: { "ffi" => "1.17.0.rc1" }), "ffi",
+    assert_problem libraries(lock: format(LOCK, "ffi (1.16.3-x86_64-linux-gnu)")), "ffi", old, /bundle update ffi/
+    assert_problem libraries(lock: format(LOCK, "ffi (1.15.5)"), file: "gems.locked"), "ffi", /1\.15\.5, in gems\./, /update/
+    assert_problem libraries(loaded: { "ffi" => "1.9.25" }), "ffi", /1\.9\.25, in this process/, /update/
+    assert_ok libraries(lock: format(LOCK, "ffi (1.17.0.rc1-java)"), loaded: { "ffi" => "1.17.0.rc1" }), "ffi",
               /\A1\.17\.0\.rc1, in this process and in Gemfile\.lock\z/
-    assert_ok neighbours(lock: format(LOCK, "rake (13.0)")), "ffi", /neither/
-    assert_ok neighbours, "ffi", /neither/
+    assert_ok libraries(lock: format(LOCK, "rake (13.0)")), "ffi", /neither/
+    assert_ok libraries, "ffi", /neither/
   end
 
   def test_gems_that_bring_a_librdkafka_or_a_zstd_of_their_own_are_told_of
     %w[rdkafka karafka-rdkafka].each do |name|
-      assert_problem neighbours(lock: format(LOCK, "#{name} (0.16.0)")), name, /0\.16\.0.*of its own/, /Gemfile/
+      assert_problem libraries(lock: format(LOCK, "#{name} (0.16.0)")), name, /0\.16\.0.*of its own/, /Gemfile/
     end
-    assert_note neighbours(loaded: { "zstd-ruby" => "1.5.6" }), "zstd-ruby", /of its own/
+    assert_note libraries(loaded: { "zstd-ruby" => "1.5.6" }), "zstd-ruby", /of its own/
   end
 
   # A shared object that exports a function, and one that only wants it.

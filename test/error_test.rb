@@ -62,7 +62,7 @@ class ErrorTest < PenstockTest
 
   def test_what_is_wrong_with_the_connection_can_be_rescued_together
     including = CLASSES.select { |error| error.include?(Penstock::ConnectionError) }
-    assert_equal [Penstock::AuthenticationError, Penstock::BrokersUnreachableError, Penstock::RefusedError,
+    assert_equal [Penstock::AuthenticationError, Penstock::BrokerRejectedError, Penstock::BrokersUnreachableError,
                   Penstock::SecurityProtocolError, Penstock::TlsError], including.sort_by(&:name)
     including.each { |error| assert_operator error, :<, Penstock::ProduceError }
     assert_same Penstock::ConnectionError, Penstock::Errors::ConnectionError
@@ -208,7 +208,7 @@ class ErrorTest < PenstockTest
     %w[grüße ü topic prodücer].zip(errors) { |part, error| assert_includes error.message, part }
   end
 
-  def test_a_refusal_of_the_embedded_cluster_reads_well
+  def test_a_rejection_of_the_embedded_cluster_reads_well
     embedded_cluster.create_topic(name = "made-twice-#{rand(2**32)}")
     message = assert_raises(Penstock::Error) { embedded_cluster.create_topic(name) }.message
     refute_match(/: ?:|\(\)/, message)

@@ -208,7 +208,7 @@ class EventsAttackTest < ListenerTestCase
       provider = Ending.new(&ending)
       one = unreachable_producer("security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER") do |config|
         config.oauth.token_provider_listener = provider
-        config.refusal_timeout = 100
+        config.rejection_timeout = 100
         config.polling.fd.periodic_poll_interval = 100
       end
       capture_io do
@@ -223,7 +223,7 @@ class EventsAttackTest < ListenerTestCase
     provider = Ending.new { throw :nowhere }
     one = unreachable_producer("security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER") do |config|
       config.oauth.token_provider_listener = provider
-      config.refusal_timeout = 100
+      config.rejection_timeout = 100
       config.polling.fd.periodic_poll_interval = 100
     end
     errors = Queue.new

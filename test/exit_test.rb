@@ -289,13 +289,13 @@ class ExitTest < PenstockTest
         before = Dir.children("/proc/self/task").size
         1.times { drop }
         deadline = Time.now + 10
-        until Internal::Client.open_count.zero? && Dir.children("/proc/self/task").size <= before
+        until Internal::ProducerClient.open_count.zero? && Dir.children("/proc/self/task").size <= before
           1_000.times { Object.new }
           GC.start
           break if Time.now > deadline
           sleep 0.01
         end
-        p Internal::Client.open_count, Dir.children("/proc/self/task").size - before
+        p Internal::ProducerClient.open_count, Dir.children("/proc/self/task").size - before
       RUBY
     end
     assert_equal "0\n0\n", output
@@ -307,7 +307,7 @@ class ExitTest < PenstockTest
       def drop(depth = 10) = depth.zero? ? produce(producer("forgotten"), 3) : drop(depth - 1)
       drop
       deadline = Time.now + 10
-      until Internal::Client.open_count.zero? || Time.now > deadline
+      until Internal::ProducerClient.open_count.zero? || Time.now > deadline
         GC.start
         sleep 0.01
       end

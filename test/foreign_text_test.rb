@@ -31,7 +31,7 @@ class ForeignTextTest < PenstockTest
 
   def rejected_producer(servers = rejecting.address, **kafka)
     producer(servers:, **SASL, **kafka) do |config|
-      config.refusal_timeout = 100
+      config.rejection_timeout = 100
       config.polling.fd.periodic_poll_interval = 100
       yield config if block_given?
     end
@@ -114,7 +114,7 @@ class ForeignTextTest < PenstockTest
   def test_a_consumer_that_a_broker_rejects_raises_what_it_documents
     one = Penstock::Consumer.new do |config|
       config.kafka = { "bootstrap.servers": rejecting.address, log_level: 0, **SASL }
-      config.refusal_timeout = 100
+      config.rejection_timeout = 100
     end
     one.assign("rejected" => [0])
     error = assert_raises(Penstock::AuthenticationError) { one.poll(timeout: 60) }
@@ -164,7 +164,7 @@ class ForeignTextTest < PenstockTest
     _, errors, = ruby(<<~RUBY, rejecting.address)
       one = Penstock::Producer.new do |config|
         config.kafka = { "bootstrap.servers": ARGV[0], #{SASL.map { |name, value| "#{name.to_s.inspect}: #{value.inspect}" }.join(", ")} }
-        config.refusal_timeout = 100
+        config.rejection_timeout = 100
       end
       one.produce_sync(topic: "rejected", payload: "x") rescue one.close
     RUBY

@@ -90,7 +90,7 @@ class ForkAndExit
       consumer.assign(TOPIC => { 0 => :beginning }).poll(timeout: 5)
       nil
     end
-    def held = [Internal::Client.open_count, Dir.children("/proc/self/task").size, Dir.children("/proc/self/fd").size]
+    def held = [Internal::ProducerClient.open_count, Dir.children("/proc/self/task").size, Dir.children("/proc/self/fd").size]
     def deep(depth) = depth.zero? ? 0 : deep(depth - 1) + 1
     Penstock::Poller.instance.stats # has a descriptor, which stays
     before = held

@@ -13,7 +13,7 @@ class ForkTest < PenstockTest
     closed.close
     result = in_child do
       [configured, used].each { |one| one.produce_sync(topic: name, payload: "child") }
-      refused = refusal { closed.produce_sync(topic: name, payload: "x") }
+      refused = rejection { closed.produce_sync(topic: name, payload: "x") }
       [configured.close.pending, used.close.pending, closed.closed?, closed.close.pending, refused]
     end
     assert_equal [0, 0, true, 0, Penstock::ProducerClosedError], result
@@ -120,7 +120,7 @@ class ForkTest < PenstockTest
     slow.set_round_trip_time(seconds: 60, broker: 2)
     handles = one.produce_many_async(Array.new(2) { |partition| { topic: name, payload: "x", partition: } })
     eventually { handles.map(&:pending?) == [false, true] }
-    assert_equal Penstock::ForkedError, in_child { refusal { Penstock::DeliveryHandle.await_all(handles, timeout: 1) } }
+    assert_equal Penstock::ForkedError, in_child { rejection { Penstock::DeliveryHandle.await_all(handles, timeout: 1) } }
   ensure
     one&.close(timeout: 0)
   end
@@ -170,7 +170,7 @@ class ForkTest < PenstockTest
     shared = embedded_cluster
     servers = shared.bootstrap_servers
     result = in_child do
-      [refusal { shared.bootstrap_servers }, refusal { shared.create_topic("child") }, shared.close, servers]
+      [rejection { shared.bootstrap_servers }, rejection { shared.create_topic("child") }, shared.close, servers]
     end
     assert_equal [Penstock::ForkedError, Penstock::ForkedError, nil, servers], result
     producer(servers:).produce_sync(topic: topic(on: shared), payload: "x")
@@ -321,7 +321,7 @@ class ForkTest < PenstockTest
     refused = in_child do
       message = { topic: name, payload: "x" }
       [-> { one.transaction { one.produce_async(message) } }, -> { one.produce_sync(message) },
-       -> { one.produce_many_async([message]) }, -> { one.buffer(message) && one.flush_sync }].map { |call| refusal(&call) }
+       -> { one.produce_many_async([message]) }, -> { one.buffer(message) && one.flush_sync }].map { |call| rejection(&call) }
     end
     assert_equal [Penstock::ForkedError] * 4, refused
     assert_predicate one.produce_sync(topic: name, payload: "x"), :persisted?
@@ -361,7 +361,7 @@ class ForkTest < PenstockTest
       senders = [variant, one, one.with(topic_config: { acks: "all" })]
       offsets = senders.map { |sender| sender.produce_sync(topic: name, payload: "x").offset }
       [offsets, one.purge, one.disconnect, one.status.to_sym, variant.produce_sync(topic: name, payload: "x").offset,
-       one.close.complete?, Internal::Client.open_count]
+       one.close.complete?, Internal::ProducerClient.open_count]
     end
     assert_equal [[3, 4, 5], 0, true, :disconnected, 6, true, 0], result
     assert_equal 7, variant.produce_sync(topic: name, payload: "x").offset
@@ -582,7 +582,7 @@ class ForkTest < PenstockTest
   end
 
   # @return [Class, nil] of the error the block raises
-  def refusal
+  def rejection
     yield
     nil
   rescue StandardError => e

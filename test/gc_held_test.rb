@@ -14,7 +14,7 @@ class GCHeldTest < ConsumerTestCase
     super
     GC.stress = false # each chooses when to collect
     @kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 }
-    @settings = Internal::Client.settings_of(unreachable_producer.config)
+    @settings = Internal::ProducerClient.settings_of(unreachable_producer.config)
   end
 
   # ---- marks: nobody else has it, and all is collected ----
@@ -108,13 +108,14 @@ class GCHeldTest < ConsumerTestCase
   # ---- write barriers: the one is old, the other young ----
 
   def test_an_old_client_keeps_a_young_poller
-    assert_young_kept(Class.new(Penstock::Poller), -> { Internal::Client.allocate }) do |client, klass|
+    assert_young_kept(Class.new(Penstock::Poller), -> { Internal::ProducerClient.allocate }) do |client, klass|
       new_client(client, poller: klass.new)
     end
   end
 
   def test_an_old_client_keeps_a_young_logger
-    assert_young_kept(Class.new, -> { Internal::Client.allocate }) { |client, klass| new_client(client, logger: klass.new) }
+    allocate = -> { Internal::ProducerClient.allocate }
+    assert_young_kept(Class.new, allocate) { |client, klass| new_client(client, logger: klass.new) }
   end
 
   def test_an_old_client_keeps_a_young_event_source
@@ -240,7 +241,7 @@ class GCHeldTest < ConsumerTestCase
   # Without its initialize, which Ruby's side of it refuses.
   def bare(klass) = Class.instance_method(:allocate).bind_call(klass)
 
-  def new_client(made = Internal::Client.allocate, poller: Penstock::Poller.instance, logger: nil)
+  def new_client(made = Internal::ProducerClient.allocate, poller: Penstock::Poller.instance, logger: nil)
     made.send(:initialize, "client", @kafka, poller, logger, *@settings)
     made
   end

@@ -41,15 +41,15 @@ class GCMovedTest < PenstockTest
 
   def test_what_clients_hold_moves_with_them
     moved(<<~RUBY)
-      settings = Internal::Client.settings_of(producer.config)
+      settings = Internal::ProducerClient.settings_of(producer.config)
       clients = Array.new(MANY) do
-        Internal::Client.new("client", KAFKA, Penstock::Poller.new, Logger.new(nil), *settings).tap do |client|
+        Internal::ProducerClient.new("client", KAFKA, Penstock::Poller.new, Logger.new(nil), *settings).tap do |client|
           client.event_source = source
           client.token_refresher = Object.new
         end
       end
       named = Array.new(MANY) do |i|
-        Internal::Client.new("client", KAFKA, Penstock::Poller.instance, nil, *settings).tap do |client|
+        Internal::ProducerClient.new("client", KAFKA, Penstock::Poller.instance, nil, *settings).tap do |client|
           client.produce({ topic: "topic-\#{i}-of-many", payload: "x" })
         end
       end

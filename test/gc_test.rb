@@ -209,8 +209,8 @@ class GCTest < PenstockTest
     deadline = now + 30
     loop do # a stack may still show some
       alive = refs.count(&:weakref_alive?)
-      break if alive < refs.size / 50 && Internal::Client.open_count <= alive
-      abort "#{alive} of #{refs.size} live, #{Internal::Client.open_count} clients are open" if now > deadline
+      break if alive < refs.size / 50 && Internal::ProducerClient.open_count <= alive
+      abort "#{alive} of #{refs.size} live, #{Internal::ProducerClient.open_count} clients are open" if now > deadline
       GC.start
       sleep 0.05
     end
@@ -234,7 +234,7 @@ class GCTest < PenstockTest
     50.times { fail_to_connect }
     GC.start
     eventually { settled_resources.zip(before).all? { |after, earlier| after <= earlier } }
-    assert_equal 0, Internal::Client.open_count
+    assert_equal 0, Internal::ProducerClient.open_count
   end
 
   # In a program of its own, where every thread and descriptor is theirs.
@@ -260,7 +260,7 @@ class GCTest < PenstockTest
     end
     def left?(before)
       GC.start
-      Internal::Client.open_count.positive? || Thread.list.size > 1 || resources.zip(before).any? { |now, earlier| now > earlier }
+      Internal::ProducerClient.open_count.positive? || Thread.list.size > 1 || resources.zip(before).any? { |now, earlier| now > earlier }
     end
     fail_in_threads(0...8)
     sleep 0.1 while left?([1_000, 1_000])
@@ -269,7 +269,7 @@ class GCTest < PenstockTest
     deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 40
     codes = fail_in_threads(0...200)
     sleep 0.1 while (left = left?(before)) && Process.clock_gettime(Process::CLOCK_MONOTONIC) < deadline
-    left &&= [before, resources, Internal::Client.open_count, Thread.list]
+    left &&= [before, resources, Internal::ProducerClient.open_count, Thread.list]
     p codes.to_a, left
   RUBY
 
@@ -297,12 +297,12 @@ class GCTest < PenstockTest
   # ---- not made as they should be ----
 
   def test_a_client_that_was_only_allocated_raises_in_every_method
-    methods = Internal::Client.public_instance_methods(false)
+    methods = Internal::ProducerClient.public_instance_methods(false)
     assert_includes methods, :produce
     methods.each do |method|
-      arity = Internal::Client.instance_method(method).arity
+      arity = Internal::ProducerClient.instance_method(method).arity
       arguments = Array.new(arity.negative? ? 2 : arity) # produce_many may do without the last of three
-      assert_raises(TypeError, method.to_s) { Internal::Client.allocate.public_send(method, *arguments) }
+      assert_raises(TypeError, method.to_s) { Internal::ProducerClient.allocate.public_send(method, *arguments) }
     end
   end
 
@@ -320,7 +320,7 @@ class GCTest < PenstockTest
 
   # What there is once, of a producer; each class with native state, by the name that the extension gives it.
   COPIED_NEVER = {
-    client: :client.to_proc,
+    producer_client: :client.to_proc,
     client_reference: ->(_) { Internal::ClientReference.new },
     consumer: ->(_) { Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": "127.0.0.1:1" } } },
     delivery_handle: ->(one) { one.produce_async(topic: "copied", payload: "x") },

@@ -77,11 +77,11 @@ class KafkaChecksTest < PenstockTest
   def test_what_librdkafka_was_built_without_is_refused_by_name
     { TLS => "ssl", LOGIN => "sasl", { "compression.codec": "zstd" } => "zstd", { "compression.type": "lz4" } => "lz4" }
       .each do |settings, feature|
-        features = Internal::Client.features - [feature]
+        features = Internal::ProducerClient.features - [feature]
         error = assert_raises(Penstock::ConfigurationInvalidError) { checks(settings, features:) }
         assert_match(/built with #{feature};.*#{Regexp.escape(Penstock.librdkafka_version)}/, error.message)
       end
-    assert_includes Internal::Client.features, "ssl"
+    assert_includes Internal::ProducerClient.features, "ssl"
   end
 
   def test_what_is_deprecated_or_of_the_other_kind_of_client_is_told_by_the_logger
@@ -112,7 +112,7 @@ class KafkaChecksTest < PenstockTest
   FALSE = [false, "false", "FALSE", "fAlSe", "f", "F", 0, "0"].freeze
   NEITHER = ["yes", "no", "on", "off", "", "2", 2, -1, "-1", "01", "1.0", 1.0, "true ", " true", "tru", "truex", "t\n"].freeze
 
-  def booleans = Internal::Client.setting_lines.grep(/Type: boolean/).map { |line| line[/\A\S+/] }.uniq
+  def booleans = Internal::ProducerClient.setting_lines.grep(/Type: boolean/).map { |line| line[/\A\S+/] }.uniq
 
   def test_every_boolean_is_read_as_librdkafka_reads_it
     assert_operator booleans.size, :>, 15

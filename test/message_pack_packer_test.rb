@@ -56,7 +56,7 @@ class MessagePackPackerTest < MessagePackTestCase
     ["x", nil, [1]].each { |value| assert_raises(TypeError, ArgumentError) { packer.write_float32(value) } }
   end
 
-  def test_headers_refuse_more_than_32_bits_and_negative_counts
+  def test_headers_raise_more_than_32_bits_and_negative_counts
     %i[write_array_header write_map_header write_bin_header].product([2**32, 2**64, -1, -(2**31), -(2**64)]) do |method, count|
       assert_raises(RangeError, "#{method} #{count}") { packer.public_send(method, count) }
     end

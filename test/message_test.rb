@@ -93,7 +93,7 @@ class MessageTest < PenstockTest
     end
   RUBY
 
-  def test_refusals_survive_that_the_gc_moves_everything
+  def test_rejections_survive_that_the_gc_moves_everything
     output, errors, status = ruby(MOVING)
     assert_equal "refused " * 10, output, "#{status} #{errors[0, 300]}"
   end
@@ -119,7 +119,7 @@ class MessageTest < PenstockTest
   def test_nothing_connects_for_a_message_that_is_refused
     producer = self.producer
     assert_raises(Penstock::MessageInvalidError) { producer.produce_async({}) }
-    assert_equal 0, Internal::Client.open_count
+    assert_equal 0, Internal::ProducerClient.open_count
   end
 
   LEGAL_TOPICS.each_with_index do |name, i|

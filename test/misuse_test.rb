@@ -48,8 +48,8 @@ class MisuseTest < PenstockTest
     Penstock::ShareableProducer => %i[closed? id inspect max_wait_timeout],
     Penstock::ConnectionPool => %i[available close inspect shutdown size stats],
     Penstock::DeliveryHandle => %i[error inspect label pending? report status topic wait delivered?],
-    Internal::Client => %i[begin_closing close counters fatal_error hurry idempotent? inspect measures queue_size
-                           set_credentials state token_refresher= transactional?],
+    Internal::ProducerClient => %i[begin_closing close counters fatal_error hurry idempotent? inspect measures queue_size
+                                   set_credentials state token_refresher= transactional?],
     Penstock::Poller => %i[alive? count id inspect name stats],
     Internal::ClientReference => %i[answer attend await barred= changing= client= close handle inherited? inspect serve]
   }.transform_values { |methods| methods + %i[as_json to_json] }.freeze
@@ -137,7 +137,7 @@ class MisuseTest < PenstockTest
 
   # As far as Ruby lets anybody have one.
   def test_the_native_classes_that_were_only_allocated
-    [Internal::Client, Penstock::Poller, Internal::ClientReference].each do |type|
+    [Internal::ProducerClient, Penstock::Poller, Internal::ClientReference].each do |type|
       assert_empty wrong(type.allocate, anew: -> { type.allocate }), type.name
     end
     [Internal::Bearer, Penstock::Message, Penstock::DeliveryHandle, Penstock::ShareableProducer].each do |type|

@@ -23,7 +23,7 @@ class ProducerIdleTest < ProducerTestCase
       assert_equal i, one.produce_sync(topic: name, payload: "x").offset
       hasten(one)
       eventually { one.status.disconnected? }
-      assert_equal 0, Internal::Client.open_count
+      assert_equal 0, Internal::ProducerClient.open_count
     end
     assert_equal ["penstock.idle"] * 2, heard
     eventually { idle_threads.empty? }

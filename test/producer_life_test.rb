@@ -119,7 +119,7 @@ class ProducerLifeTest < ProducerTestCase
 
   def test_making_a_producer_connects_nothing
     one = producer
-    assert_equal [0, :configured], [Internal::Client.open_count, one.status.to_sym]
+    assert_equal [0, :configured], [Internal::ProducerClient.open_count, one.status.to_sym]
     assert_empty native_threads - ["penstock.cluster"]
   end
 
@@ -146,7 +146,7 @@ class ProducerLifeTest < ProducerTestCase
     before = one.client
     assert one.disconnect
     assert handles.all?(&:delivered?)
-    assert_equal [0, :disconnected, 0], [Internal::Client.open_count, one.status.to_sym, one.queue_size]
+    assert_equal [0, :disconnected, 0], [Internal::ProducerClient.open_count, one.status.to_sym, one.queue_size]
     again = one.produce_async(topic: name, payload: "again")
     one.flush
     assert_equal 20, again.report.offset
@@ -319,7 +319,7 @@ class ProducerLifeTest < ProducerTestCase
                                "sasl.username": "me", "transactional.id": "tx")
     one.buffer(topic: "test", payload: "secret!")
     flushing = Thread.new { one.flush_sync rescue nil } # rubocop:disable Style/RescueModifier
-    eventually { flushing.stop? && Internal::Client.open_count == 1 }
+    eventually { flushing.stop? && Internal::ProducerClient.open_count == 1 }
     assert_equal "#<Penstock::Producer #{one.id} configured>", one.inspect
     refute_includes one.status.inspect + one.config.inspect + one.monitor.inspect + one.middleware.inspect, "secret!"
     one.close(timeout: 0)
@@ -338,7 +338,7 @@ class ProducerLifeTest < ProducerTestCase
     one = producer(servers: "127.0.0.1:1") { |config| config.deliver = false }
     assert_kind_of Penstock::Clients::Dummy, one.client
     use_everything(one)
-    assert_equal 0, Internal::Client.open_count
+    assert_equal 0, Internal::ProducerClient.open_count
     assert one.disconnect
     assert_equal 0, one.produce_sync(topic: "t", payload: "x", partition: 3).offset
     assert_predicate one.close, :complete?

@@ -597,7 +597,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_equal :timed_out, error.code
     assert_equal [["transaction.init", 1, true], ["transaction.init", 2, false]],
                  taken(seen).map { |event| event.payload.values_at(:type, :attempt, :retry) }
-    eventually { Internal::Client.open_count.zero? }
+    eventually { Internal::ProducerClient.open_count.zero? }
     assert_predicate producer.status, :configured?
   end
 
@@ -612,7 +612,7 @@ class ProducerRecoveryTest < TransactionTestCase
       assert_includes 1.4..10, elapsed
       assert_equal [:timed_out, true], [error.code, error.retriable?]
       assert_match(/The cluster could not be reached.*brokers 127\.0\.0\.1:1.*refused/, error.message)
-      eventually { Internal::Client.open_count.zero? }
+      eventually { Internal::ProducerClient.open_count.zero? }
     end
   end
 
@@ -635,7 +635,7 @@ class ProducerRecoveryTest < TransactionTestCase
     5.times do
       cluster.inject_errors(:init_producer_id, :cluster_authorization_failed)
       assert_raises(Penstock::TransactionError) { producer.transaction { flunk } }
-      eventually { Internal::Client.open_count.zero? }
+      eventually { Internal::ProducerClient.open_count.zero? }
     end
     assert_equal 1, producer.transaction { 1 }
   end
@@ -652,7 +652,7 @@ class ProducerRecoveryTest < TransactionTestCase
       Thread.current.report_on_exception = false
       producer.transaction { flunk }
     end
-    eventually { Internal::Client.open_count == 1 }
+    eventually { Internal::ProducerClient.open_count == 1 }
     assert_operator seconds_of { producer.close(timeout: 1) }, :<, 10
     assert_raises(Penstock::ProducerClosedError) { waiting.join(10) }
   end
@@ -660,9 +660,9 @@ class ProducerRecoveryTest < TransactionTestCase
   def test_interrupting_the_wait_for_a_cluster_leaves_nothing_behind
     producer = transactional(on: "127.0.0.1:1")
     waiting = Thread.new { producer.transaction { flunk } }
-    eventually { Internal::Client.open_count == 1 }
+    eventually { Internal::ProducerClient.open_count == 1 }
     waiting.kill.join(5)
-    eventually(10) { Internal::Client.open_count.zero? }
+    eventually(10) { Internal::ProducerClient.open_count.zero? }
   end
 
   def test_connects_that_are_interrupted_and_tried_again_do_not_fence_each_other
@@ -673,7 +673,7 @@ class ProducerRecoveryTest < TransactionTestCase
     most = 0
     6.times do |i|
       connecting = quiet_thread { producer.transaction { flunk } }
-      eventually { (most = [most, Internal::Client.open_count].max).positive? }
+      eventually { (most = [most, Internal::ProducerClient.open_count].max).positive? }
       sleep 0.03 * i
       connecting.kill.join
     end
@@ -681,7 +681,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_equal 1, most
   end
 
-  # @return [Internal::Client] that can do nothing more
+  # @return [Internal::ProducerClient] that can do nothing more
   def break_down(producer, code = :out_of_order_sequence_number)
     client = producer.client
     client.test_fatal_error(code, "for a test")

@@ -34,7 +34,7 @@ class ProducerVariantTest < ProducerTestCase
     [-1, 1.5, "1", :none].each do |max_wait_timeout|
       assert_raises(Penstock::VariantInvalidError) { producer.with(max_wait_timeout:) }
     end
-    assert_equal 0, Internal::Client.open_count
+    assert_equal 0, Internal::ProducerClient.open_count
   end
 
   def test_acks_cannot_be_changed_where_idempotence_was_asked_for_and_gives_way_where_it_was_not
@@ -65,7 +65,7 @@ class ProducerVariantTest < ProducerTestCase
       assert_raises(Penstock::ProducerClosedError) { variant.buffer(topic: "test", payload: "x") }
     end
     assert_raises(Penstock::ProducerClosedError) { one.with(max_wait_timeout: 1) }
-    assert_equal 0, Internal::Client.open_count
+    assert_equal 0, Internal::ProducerClient.open_count
   end
 
   # ---- its settings take effect ----
@@ -154,11 +154,11 @@ class ProducerVariantTest < ProducerTestCase
     one = producer
     one.produce_sync(topic:, payload: "x")
     [one.with(max_wait_timeout: 9_000), one.with(topic_config: {})].each { |variant| variant.produce_sync(topic:, payload: "x") }
-    assert_equal 1, Internal::Client.open_count
+    assert_equal 1, Internal::ProducerClient.open_count
     2.times { one.with(topic_config: { acks: 1 }).produce_sync(topic:, payload: "x") }
-    assert_equal 2, Internal::Client.open_count
+    assert_equal 2, Internal::ProducerClient.open_count
     one.with(topic_config: { acks: 0 }).produce_sync(topic:, payload: "x")
-    assert_equal 3, Internal::Client.open_count
+    assert_equal 3, Internal::ProducerClient.open_count
   end
 
   def test_threads_that_make_the_same_variant_at_the_same_time_share_its_client
@@ -170,9 +170,9 @@ class ProducerVariantTest < ProducerTestCase
       threads = Array.new(8) { Thread.new { gate.pop && use.call } }
       8.times { gate << true }
       threads.each(&:join)
-      assert_equal 1, Internal::Client.open_count
+      assert_equal 1, Internal::ProducerClient.open_count
       one.close
-      assert_equal 0, Internal::Client.open_count
+      assert_equal 0, Internal::ProducerClient.open_count
     end
   end
 
@@ -207,7 +207,7 @@ class ProducerVariantTest < ProducerTestCase
         Array.new(20) { |j| one.with(topic_config: settings((i * 20) + j)).produce_async(topic: name, payload: "x") }.each(&:wait)
         nil
       end
-      most = [most, Internal::Client.open_count].max
+      most = [most, Internal::ProducerClient.open_count].max
       counted << Internal.of(one).totals.delivered
     end
     assert_operator most, :<=, Penstock::Producer::Variant::MOST + 1
@@ -244,7 +244,7 @@ class ProducerVariantTest < ProducerTestCase
     eventually do
       GC.start
       aside { one.with(topic_config: settings(rand(1_000..1_000_000))) && nil }
-      Internal::Client.open_count.zero?
+      Internal::ProducerClient.open_count.zero?
     end
     assert_equal 1, Internal.of(one).totals.delivered
   end
@@ -267,7 +267,7 @@ class ProducerVariantTest < ProducerTestCase
 
     handles = send_one_each.call
     assert one.disconnect
-    assert_equal 0, Internal::Client.open_count
+    assert_equal 0, Internal::ProducerClient.open_count
     assert_delivered(handles)
 
     handles = send_one_each.call

@@ -79,7 +79,7 @@ class SecondsTest < PenstockTest
   def test_a_duration_is_a_timeout_in_seconds_and_no_setting_in_milliseconds
     [3, 7_200].each { |seconds| each_call { |call| call.call(Duration.new(seconds)) } }
     each_call { |call| assert_raises(ArgumentError) { call.call(Duration.new(-1)) } }
-    %i[unreachable_timeout close_timeout max_wait_timeout refusal_timeout idle_disconnect_timeout].each do |name|
+    %i[unreachable_timeout close_timeout max_wait_timeout rejection_timeout idle_disconnect_timeout].each do |name|
       error = assert_raises(Penstock::ConfigurationInvalidError) do
         unreachable_producer { |config| config.public_send(:"#{name}=", Duration.new(30_000)) }
       end

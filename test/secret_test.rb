@@ -141,7 +141,7 @@ class SecretTest < PenstockTest
   # ---- which settings ----
 
   def test_every_setting_whose_name_sounds_secret_is
-    names = Internal::Client.setting_names.uniq
+    names = Internal::ProducerClient.setting_names.uniq
     expected = names.grep(WORDS) | (names & ALSO_SECRET)
     assert_equal expected.sort, names.select { |name| Internal::Settings.secret?(name) }.sort
     assert_operator expected.size, :>, 8
@@ -150,7 +150,7 @@ class SecretTest < PenstockTest
 
   # Each in turn, with a value that librdkafka takes or does not.
   def test_the_value_of_no_such_setting_is_in_an_error_or_a_text_of_the_settings
-    Internal::Client.setting_names.uniq.select { |name| Internal::Settings.secret?(name) }.each do |name|
+    Internal::ProducerClient.setting_names.uniq.select { |name| Internal::Settings.secret?(name) }.each do |name|
       texts = ["#{VALUE}\0", [VALUE], VALUE.to_sym, VALUE, VALUE.encode("UTF-16LE"), "#{VALUE}\xff", PEM].map do |value|
         Internal::Settings.read(name, value) if value.is_a?(String) && Internal::Settings.text?(value)
         made = producer(name => value, "security.protocol": "sasl_ssl", "sasl.mechanism": "SCRAM-SHA-256", log_level: 0)
@@ -163,7 +163,7 @@ class SecretTest < PenstockTest
   end
 
   def test_a_key_in_the_place_of_any_setting_is_in_no_error
-    Internal::Client.setting_names.uniq.each do |name|
+    Internal::ProducerClient.setting_names.uniq.each do |name|
       error = assert_raises(Penstock::ConfigurationInvalidError, name) do
         tls = { "security.protocol": "ssl" } if name.match?(/\A(ssl|https)\./)
         made = producer(servers: "127.0.0.1:1", name => PEM, **tls.to_h, log_level: 0) do |config|
@@ -221,7 +221,7 @@ class SecretTest < PenstockTest
     one = producer(servers: "127.0.0.1:1", debug: "all", log_level: 7, "message.timeout.ms": 1_000,
                    "transaction.timeout.ms": 5_000, **settings) do |config|
       config.logger = Logger.new(log)
-      config.refusal_timeout = 100
+      config.rejection_timeout = 100
     end
     errors = Queue.new
     one.monitor.subscribe("error.occurred") { |event| errors << event.payload.inspect << event[:error].full_message }
@@ -283,7 +283,7 @@ class SecretTest < PenstockTest
   def test_without_a_logger_it_is_left_out_of_what_goes_to_stderr
     tokens = oidc? ? OIDC : { **OAUTH, "sasl.oauthbearer.config": "principal=me #{VALUE}=x" }
     _, errors = capture_subprocess_io do
-      one = producer(servers: "127.0.0.1:1", log_level: 7, debug: "conf", **tokens) { |config| config.refusal_timeout = 100 }
+      one = producer(servers: "127.0.0.1:1", log_level: 7, debug: "conf", **tokens) { |config| config.rejection_timeout = 100 }
       assert_raises(Penstock::Error) { one.produce_sync(topic: "a", payload: "x") }
       one.close(timeout: 0)
     end

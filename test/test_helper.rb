@@ -107,7 +107,7 @@ class PenstockTest < Minitest::Test
   end
 
   # A client configured like that producer, and apart from it; closed after the test.
-  # @return [Internal::Client]
+  # @return [Internal::ProducerClient]
   def native_client(producer = self.producer)
     Internal.of(producer).build_client(producer.config.kafka).tap { |client| @clients << client }
   end

@@ -43,7 +43,7 @@ class TokensTest < PenstockTest
     one = producer(servers: "127.0.0.1:1", log_level: 7, debug: "all", **OAUTH, **IN_TIME) do |config|
       config.oauth.token_provider_listener = provider
       config.logger = Logger.new(log)
-      config.refusal_timeout = 100
+      config.rejection_timeout = 100
     end
     one.monitor.subscribe(Penstock::Listeners::Logger.new(Logger.new(log)))
     events = Queue.new
@@ -108,7 +108,7 @@ class TokensTest < PenstockTest
     one = producer(servers: "127.0.0.1:1", **OAUTH) do |config|
       config.oauth.token_provider_listener = Provider.new { raise "none" }
       config.logger = Class.new { def add(*) = raise("the disk is full") }.new
-      config.refusal_timeout = 100
+      config.rejection_timeout = 100
     end
     capture_subprocess_io do
       failure(one)
@@ -210,7 +210,7 @@ class TokensTest < PenstockTest
         config.kafka = { "bootstrap.servers": "127.0.0.1:1", **OAUTH }
         config.oauth.token_provider_listener = Provider.new { raise text }
         config.logger = Logger.new(log)
-        config.refusal_timeout = 100
+        config.rejection_timeout = 100
       end
       error = assert_raises(Penstock::AuthenticationError) { one.assign("a" => [0]).poll(timeout: 10) }
       one.close(timeout: 0)

@@ -2,7 +2,7 @@
 
 require_relative "test_helper"
 
-# Internal::Client's transactions, fatal errors and purge. The mock brokers make the calls but isolate no reader:
+# Internal::ProducerClient's transactions, fatal errors and purge. The mock brokers make the calls but isolate no reader:
 # test/integration/transaction_native_test.rb looks at what readers see.
 class TransactionNativeTest < PenstockTest
   include FreshCluster
@@ -266,7 +266,7 @@ class TransactionNativeTest < PenstockTest
     committing = in_thread { assert_raises(Penstock::ProducerClosedError) { client.commit_transaction(50_000) } }
     assert_operator seconds_of { client.close(500) }, :<, 2
     assert committing.join(5), "the commit still waits"
-    eventually { Internal::Client.open_count.zero? }
+    eventually { Internal::ProducerClient.open_count.zero? }
   end
 
   def test_close_during_a_commit_that_succeeds_lets_it_succeed
@@ -316,8 +316,8 @@ class TransactionNativeTest < PenstockTest
       end
       def bury(depth) = depth.zero? ? drop : bury(depth - 1)
       Thread.new { bury(50) && nil }.join
-      100.times { GC.start; break if Internal::Client.open_count.zero?; sleep 0.05 }
-      puts Internal::Client.open_count
+      100.times { GC.start; break if Internal::ProducerClient.open_count.zero?; sleep 0.05 }
+      puts Internal::ProducerClient.open_count
     RUBY
     assert_equal "0\n", output
   end

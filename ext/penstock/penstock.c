@@ -38,7 +38,7 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     penstock_poller_init();
     penstock_delivery_handle_init();
     penstock_event_source_init();
-    penstock_client_init();
+    penstock_producer_init();
     penstock_shareable_producer_init();
     penstock_bearer_init();
     penstock_consumed_message_init();

@@ -37,8 +37,8 @@ module Penstock
   # `partition` and `offset`), after all that is before it in its partition. It is passed over then, but not committed by
   # librdkafka until a later message of its partition is polled; a {#commit} after it does.
   #
-  # Brokers that can be reached and do not want this client (certificate, password, protocol) are a {RefusedError}, of
-  # {#poll} and of what waits for their answers ({#commit}, {#committed}, {#watermarks}), within `config.refusal_timeout`;
+  # Brokers that can be reached and do not want this client (certificate, password, protocol) are a {BrokerRejectedError}, of
+  # {#poll} and of what waits for their answers ({#commit}, {#committed}, {#watermarks}), within `config.rejection_timeout`;
   # {#subscribe} and {#assign} ask nobody. See docs/security.md.
   class Consumer
     extend RequiresSuper
@@ -71,9 +71,9 @@ module Penstock
       @config.__send__(:begin_with, kafka)
       yield @config if block_given?
       @config.__send__(:finish)
-      refuse_in_other_ractors
+      raise_in_other_ractors
       refresher = Native::TokenRefresher.new(self, :consumer_id) if config.oauth.token_provider_listener
-      call_configure(id, config.kafka, config.logger, config.close_timeout, config.group?, config.refusal_timeout, refresher)
+      call_configure(id, config.kafka, config.logger, config.close_timeout, config.group?, config.rejection_timeout, refresher)
     end
 
     # @return [String] the name given as `config.id`
@@ -149,7 +149,7 @@ module Penstock
     #     nil: without limit
     #   @return [Message, nil] nil: nothing came in time, or another thread closed the consumer meanwhile
     #   @raise [ConsumeError] see {Consumer}
-    #   @raise [RefusedError] brokers do not want this client; see {ConsumerConfig#refusal_timeout}
+    #   @raise [BrokerRejectedError] brokers do not want this client; see {ConsumerConfig#rejection_timeout}
     #   @raise [ConsumerClosedError] it was closed before
     #   @raise [ForkedError] it is the parent process's
     #   @raise [ArgumentError] the timeout is none; or an Integer above an hour, which looks like milliseconds
@@ -199,7 +199,7 @@ module Penstock
     #   @return [nil]
     #   @raise [CommitError] they were not committed, such as because the partition is another member's now
     #   @raise [ConsumeTimeoutError] no answer in time; they may still be committed
-    #   @raise [RefusedError] brokers do not want this client; see {ConsumerConfig#refusal_timeout}
+    #   @raise [BrokerRejectedError] brokers do not want this client; see {ConsumerConfig#rejection_timeout}
     #   @raise [ConfigurationInvalidError] there is no "group.id"
     #   @raise [ConsumerClosedError, ForkedError]
     #   @raise [ArgumentError] the timeout is none; or an Integer above an hour, which looks like milliseconds
@@ -333,7 +333,7 @@ module Penstock
     def in_group? = @subscribed && state != :inherited
 
     # What would run on a thread of the main Ractor.
-    def refuse_in_other_ractors
+    def raise_in_other_ractors
       return if Ractor.current == Ractor.main || (config.logger.nil? && config.oauth.token_provider_listener.nil?)
 
       raise ErrorFactory.build(NotShareableError, "a consumer of another Ractor cannot have config.logger or config.oauth",

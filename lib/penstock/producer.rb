@@ -132,7 +132,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     def transactional? = @internals.transactional?
 
     # The librdkafka client, connected at need. For `config.client_class` and tests.
-    # @return [Native::Client]
+    # @return [Native::ProducerClient]
     # @raise [ProducerNotConfiguredError, ProducerClosedError]
     def client = @internals.client
 
@@ -392,7 +392,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     #   `config.max_wait_timeout`
     # @return [true]
     # @raise [WaitTimeoutError] the time was up first; the messages stay on their way
-    # @raise [RefusedError, BrokersUnreachableError] messages failed for that meanwhile; nothing is in flight any more
+    # @raise [BrokerRejectedError, BrokersUnreachableError] messages failed for that meanwhile; nothing is in flight any more
     # @raise [ArgumentError] the timeout is none; or an Integer above an hour, which looks like milliseconds
     # @overload flush(timeout: config.max_wait_timeout / 1000.0)
     def flush(*more, timeout: @internals.default_flush_timeout, **wrong)

@@ -1,5 +1,5 @@
 /*
- * The parts of the native core one by one, without Ruby: several threads do to one of them all that core.h allows, for
+ * The parts of the native core one by one, without Ruby: several threads do to one of them all that the headers allow, for
  * SECONDS each, and what has to hold afterwards is looked at. Built with sanitizers; see rakelib/sanitizers.rake.
  *
  *   core_parts SECONDS [PART...]
@@ -376,9 +376,9 @@ static void mailbox_part(void)
 static struct ps_poller *poller, *other_poller;
 static struct ps_producer_settings client_settings = {
     .max_time_us = 100000, .sweep_us = 1000000, .sticky_ms = 10, .transaction_timeout_ms = 3000, .client.close_timeout_ms = 500,
-    .client.refusal_us = 1000000,
+    .client.rejection_us = 1000000,
 };
-static struct ps_consumer_settings consumer_settings = { .nap_us = 1000, .client.close_timeout_ms = 300, .client.refusal_us = 1000000 };
+static struct ps_consumer_settings consumer_settings = { .nap_us = 1000, .client.close_timeout_ms = 300, .client.rejection_us = 1000000 };
 
 static void set(rd_kafka_conf_t *conf, const char *name, const char *value)
 {
@@ -865,8 +865,8 @@ static void *hear(void *unused)
     (void)unused;
     struct ps_dispatcher *me = &hearers[atomic_fetch_add(&next_hearer, 1) % HEARERS];
     while (!all_heard()) {
-        int64_t patience_us = atomic_load(&tellers) ? PATIENCE_US : 2000; /* then the other one may have the last turn */
-        if (!ps_dispatcher_next(me, ps_now_us() + patience_us)) continue;
+        int64_t rejection_timeout_us = atomic_load(&tellers) ? PATIENCE_US : 2000; /* then the other one may have the last turn */
+        if (!ps_dispatcher_next(me, ps_now_us() + rejection_timeout_us)) continue;
         int queue = atomic_load(&me->events) == told_queues[1].events;
         if (random_below(32) == 0) usleep(random_below(6000)); /* others go on */
         for (int i = random_below(20); i >= 0; i--) hear_one(queue);
@@ -896,7 +896,7 @@ static void events_part(void)
     }
 }
 
-/* ---- open.c: opened, used, closed and dropped by all at once ---- */
+/* ---- client.c: opened, used, closed and dropped by all at once ---- */
 
 struct shared { /* a client or a consumer; each thread has a reference */
     struct ps_client *client;
@@ -1001,7 +1001,7 @@ static void use(struct shared *shared)
     case 5:
         if (ps_tokens_enter(client)) ps_client_exit_long(client);
         break;
-    case 6: ps_refusal_now(&client->refusal, text, sizeof(text)); break;
+    case 6: ps_rejection_now(&client->rejection, text, sizeof(text)); break;
     case 7: ps_registry_close_by_us(); break;
     default:
         if (shared->consumer) use_consumer((struct ps_consumer *)client, shared);
@@ -1120,7 +1120,7 @@ static void give_client_up(void)
 
 static void see_to_a_client(void)
 {
-    static const struct ps_terms terms = { .payload = 1000, .total = 1000, .queue = 1000 };
+    static const struct ps_limits terms = { .payload = 1000, .total = 1000, .queue = 1000 };
     char text[512];
     struct ps_transaction_error fatal;
     if (slotted.producer && ps_producer_fatal_error(slotted.producer, &fatal)) give_client_up();
@@ -1190,7 +1190,7 @@ static void *own_slot(void *unused) /* the main Ractor's calls */
 
 static void renew_client(uint64_t failed)
 {
-    struct ps_terms terms;
+    struct ps_limits terms;
     char why[256];
     uint64_t question = 0;
     bool answered = false, renewed = false;
@@ -1245,7 +1245,7 @@ static void slot_part(void)
 
 /* ---- what librdkafka refuses ---- */
 
-/* Of LeakSanitizer. librdkafka 2.14 loses two lists of interceptors for each client whose first configuration fails (core/open.c). */
+/* Of LeakSanitizer. librdkafka 2.14 loses two lists of interceptors for each client whose first configuration fails (core/client/client.c). */
 void __lsan_disable(void) __attribute__((weak));
 void __lsan_enable(void) __attribute__((weak));
 

@@ -27,9 +27,9 @@ enum { PLACES = 256, PATIENCE_US = 20 * 1000 * 1000, CHILD_SECONDS = 20, UNMET_S
 static char bootstraps[512];
 static struct ps_producer_settings settings = {
     .max_time_us = 100000, .sweep_us = 1000, .sticky_ms = 10, .transaction_timeout_ms = 10000,
-    .client = { .close_timeout_ms = 5000, .refusal_us = 60000000, .logs_to_mailbox = true },
+    .client = { .close_timeout_ms = 5000, .rejection_us = 60000000, .logs_to_mailbox = true },
 };
-static const struct ps_consumer_settings consumer_settings = { .nap_us = 100000, .client = { .close_timeout_ms = 5000, .refusal_us = -1 } };
+static const struct ps_consumer_settings consumer_settings = { .nap_us = 100000, .client = { .close_timeout_ms = 5000, .rejection_us = -1 } };
 
 /* What a child inherits, as far as it has been made. */
 static struct {
@@ -256,8 +256,8 @@ static void use_client(struct ps_producer *producer, struct ps_events *events)
 /* As the producer's `shareable`, its handle and the thread that serves it. */
 static void use_slot(struct ps_slot *slot, struct ps_producer *producer)
 {
-    static const struct ps_terms terms = { .payload = 1000, .total = 1000, .queue = 1000 };
-    struct ps_terms found;
+    static const struct ps_limits terms = { .payload = 1000, .total = 1000, .queue = 1000 };
+    struct ps_limits found;
     char text[512];
     uint64_t question = 0;
     bool answered, over;
@@ -310,12 +310,12 @@ static void done_with(struct ps_producer *producer)
 static void refuse(struct ps_producer *producer)
 {
     char text[600];
-    struct ps_refusal *refusal = &producer->client.refusal;
-    if (ps_refusal_error(refusal, producer->client.rk, RD_KAFKA_RESP_ERR__SSL, "refused"))
-        ps_refusal_now(refusal, text, sizeof(text));
+    struct ps_rejection *rejection = &producer->client.rejection;
+    if (ps_rejection_error(rejection, producer->client.rk, RD_KAFKA_RESP_ERR__SSL, "refused"))
+        ps_rejection_now(rejection, text, sizeof(text));
     ps_client_note_error(&producer->client, RD_KAFKA_RESP_ERR__SSL, "refused");
-    atomic_store(&refusal->worked, false);
-    ps_refusal_forget(refusal);
+    atomic_store(&rejection->worked, false);
+    ps_rejection_forget(rejection);
 }
 
 static void transact(void)
@@ -393,7 +393,7 @@ static _Atomic int *stage; /* shared: how far a child has come */
 
 static void drop_slot(struct ps_slot *slot)
 {
-    struct ps_terms terms;
+    struct ps_limits terms;
     char why[256];
     if (ps_slot_enter(slot, &terms, why, sizeof(why)) != PS_SLOT_FORKED || ps_slot_take(slot)) die("a slot that is the parent's");
     ps_slot_put(slot, NULL, NULL);
@@ -405,14 +405,14 @@ static void drop_slot(struct ps_slot *slot)
 /* As a call that was interrupted by the trap that forked: what it had not handed over is not told to listeners, either. */
 static void drop_batch(struct ps_batch *batch)
 {
-    struct ps_name *topic = calloc(1, sizeof(*topic) + 8);
+    struct ps_topic_name *topic = calloc(1, sizeof(*topic) + 8);
     for (uint32_t i = 0; i < batch->size; i++) ps_batch_delivery(batch, i)->topic_name = topic;
     ps_batch_never_sent(batch, 0, RD_KAFKA_RESP_ERR__QUEUE_FULL);
     ps_batch_release(batch);
     free(topic);
 }
 
-/* As client_class.c, consumer_class.c, event_source.c, shareable_producer.c and poller_class.c do it. */
+/* As producer_class.c, consumer_class.c, event_source.c, shareable_producer.c and poller_class.c do it. */
 static void drop_what_is_inherited(void)
 {
     if (now.slot) drop_slot(now.slot);

@@ -137,7 +137,7 @@ static uint64_t awaited_in(const struct ps_reader *reader)
 }
 
 /* What is said not to be there, or beyond a limit, is that indeed; and is said again, nothing having been taken. */
-static void check_refusal(struct feed *feed, enum ps_read result, uint64_t counted, struct limits limits)
+static void check_rejection(struct feed *feed, enum ps_read result, uint64_t counted, struct limits limits)
 {
     struct ps_reader *reader = &feed->reader;
     struct ps_reader unlimited = { .at = reader->at, .end = reader->end, .max_bytes = UINT32_MAX };
@@ -178,7 +178,7 @@ static struct reading read_some(struct feed *feed, struct limits limits, size_t 
         if (reading.result == PS_READ_MORE && feed_more(feed)) continue;
         if (depth == 0) counted = reader->skipping > 0 ? reader->elements : 0; /* the rest of a skip was not there */
         if (reading.result != PS_READ_OK) {
-            check_refusal(feed, reading.result, counted, limits);
+            check_rejection(feed, reading.result, counted, limits);
             break;
         }
         if (feed_at(feed) == at) die("a value without bytes");

@@ -12,7 +12,7 @@ class SecurityTest < PenstockTest
 
   # How long the messages of these would wait without it: message.timeout.ms, 150 s.
   def impatient(servers, **settings)
-    producer(servers:, log_level: 0, **settings) { |config| config.refusal_timeout = 500 }
+    producer(servers:, log_level: 0, **settings) { |config| config.rejection_timeout = 500 }
   end
 
   def new_topic = "penstock-test-#{SecureRandom.hex(6)}"
@@ -114,7 +114,7 @@ class SecurityTest < PenstockTest
     error
   end
 
-  def test_everything_that_waits_for_brokers_learns_of_the_refusal
+  def test_everything_that_waits_for_brokers_learns_of_the_rejection
     settings = { **LOGIN, "sasl.password": "wrong-secret" }
     one = impatient(SASL, **settings)
     handles = one.produce_many_async(Array.new(3) { { topic: "refused", payload: "x" } })
@@ -178,7 +178,7 @@ class SecurityTest < PenstockTest
   def oauth_producer(provider, **settings)
     producer(servers: SASL, log_level: 0, **OAUTH, **settings) do |config|
       config.oauth.token_provider_listener = provider
-      config.refusal_timeout = 1_000
+      config.rejection_timeout = 1_000
       yield config if block_given?
     end
   end
@@ -282,7 +282,7 @@ class SecurityTest < PenstockTest
   def consumer(servers, **settings)
     made = Penstock::Consumer.new do |config|
       config.kafka = { "bootstrap.servers": servers, "auto.offset.reset": "earliest", log_level: 0, **settings }
-      config.refusal_timeout = 500
+      config.rejection_timeout = 500
       yield config if block_given?
     end
     made.tap { |one| (@consumers ||= []) << one }

@@ -5,7 +5,7 @@ require_relative "../support/reader"
 require "fiddle"
 require "securerandom"
 
-# Internal::Client's transactions on a real Apache Kafka, as its readers see them.
+# Internal::ProducerClient's transactions on a real Apache Kafka, as its readers see them.
 class TransactionKafkaTest < PenstockTest
   SERVERS = ENV.fetch("PENSTOCK_KAFKA") { abort "test/integration needs a Kafka: run bin/test, or set PENSTOCK_KAFKA" }
 

@@ -9,7 +9,7 @@ Mutation.define("fork: forks are counted",
                 to: "(void)generation_forked;", test: "test/fork_test.rb",
                 only: "test_a_child_uses_producers_that_the_parent_had_configured_used_or_closed")
 Mutation.define("fork: a client is replaced in a child",
-                file: "ext/penstock/ruby/client_class.c",
+                file: "ext/penstock/ruby/producer_class.c",
                 from: "return ps_client_inherited(&producer->client) ? renew(object, producer) : producer;",
                 to: "return producer;",
                 test: "test/fork_test.rb", only: "test_a_child_uses_producers_that_the_parent_had_configured_used_or_closed")
@@ -71,7 +71,7 @@ Mutation.define("exit: a signal cuts it short",
                 from: "        ps_registry_hurry(); /* await_closing sees to the rest */\n",
                 test: "test/exit_test.rb", only: "test_control_c_ends_the_closing_at_the_end_of_the_process")
 Mutation.define("dropped: it is closed by a thread of its own",
-                file: "ext/penstock/ruby/client_class.c",
+                file: "ext/penstock/ruby/producer_class.c",
                 from: "    if (producer) ps_client_abandon(&producer->client);\n", to: "    (void)producer;\n",
                 test: "test/exit_test.rb", only: "test_a_producer_dropped_without_close_delivers_and_its_threads_go_away")
 Mutation.define("dropped: its listeners do not keep it",
@@ -113,7 +113,7 @@ Mutation.define("overload: a consumer's log lines wait in no queue of librdkafka
                 to: "    return !client->settings->logs_to_mailbox;\n",
                 test: "test/consumer_test.rb", only: "test_log_lines_come_while_nobody_polls")
 Mutation.define("overload: log lines that nobody takes are dropped and counted",
-                file: "ext/penstock/core/base/mailbox.c",
+                file: "ext/penstock/core/base/log_mailbox.c",
                 from: "mail && (mailbox->size < MAILBOX_LIMIT || level == PS_MAIL_LAST);",
                 to: "mail;", test: "test/logger_test.rb",
                 only: "test_lines_that_a_slow_logger_has_no_room_for_are_dropped_and_counted")

@@ -41,7 +41,7 @@ module GCMutations
 
   def self.in_file(file, &block) = Part.new(file).instance_eval(&block)
 
-  in_file("client_class.c") do
+  in_file("producer_class.c") do
     mark "poller", "test_a_client_keeps_its_poller"
     mark "logger", "test_a_client_keeps_its_logger"
     mark "source", "test_a_client_keeps_its_event_source"

@@ -212,7 +212,7 @@ MessagePackMutations.in_file("message_pack_packer.c") do
   shown :packer, "test_a_packer_is_initialized_once",
         "it is initialized once" => ["if (packer->bytes)", "if (false)"]
 
-  shown :packer, "test_headers_refuse_more_than_32_bits_and_negative_counts",
+  shown :packer, "test_headers_raise_more_than_32_bits_and_negative_counts",
         "a header's count is not negative" => ["else if (FIX2LONG(number) < 0)", "else if (false)"]
 
   shown :packer, "test_how_deep_it_is_counts_anew_for_each_write_whatever_became_of_the_one_before",

@@ -123,12 +123,12 @@ Mutation.define "native: headers of messages that are not taken are destroyed",
 
 Mutation.define "native: librdkafka's errors are destroyed",
                 file: "ext/penstock/ruby/handover.c",
-                from: "    refusal->fatal = rd_kafka_error_is_fatal(error);\n    rd_kafka_error_destroy(error);\n",
-                to: "    refusal->fatal = rd_kafka_error_is_fatal(error);\n", **allocations
+                from: "    rejection->fatal = rd_kafka_error_is_fatal(error);\n    rd_kafka_error_destroy(error);\n",
+                to: "    rejection->fatal = rd_kafka_error_is_fatal(error);\n", **allocations
 
 Mutation.define "native: the configuration of a consumer that is refused is destroyed",
                 file: "ext/penstock/core/client/client.c",
-                from: "    if (!client->wasted_conf || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE) " \
+                from: "    if (!client->conf_leaked || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE) " \
                       "rd_kafka_conf_destroy(conf);\n",
                 **allocations
 

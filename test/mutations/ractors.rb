@@ -97,7 +97,7 @@ Mutation.define("ractors: producers are found without looking at all objects", *
                 only: "test_a_listener_to_all_producers_that_comes_after_a_ractor_hears_those_that_are_connected")
 Mutation.define("ractors: a producer is made in the main one", **RACTORS,
                 file: "lib/penstock/producer/internals.rb",
-                from: "        RactorHandles.refuse_other_ractors\n",
+                from: "        RactorHandles.raise_in_other_ractors\n",
                 only: "test_a_producer_is_made_and_shared_in_the_main_ractor_and_not_in_a_trap")
 Mutation.define("ractors: producers are known without being kept", **RACTORS,
                 file: "lib/penstock/producer/registry.rb",
@@ -115,12 +115,12 @@ Mutation.define("ractors: producers that have gone are not found any more",
 Mutation.define("ractors: middleware bars the handles of producers that are disconnected too", **RACTORS,
                 file: "lib/penstock/producer/middleware.rb",
                 from: "def tell_producers = Producer",
-                to: "def tell_producers = Native::Client.open_count.zero? ? [] : Producer",
+                to: "def tell_producers = Native::ProducerClient.open_count.zero? ? [] : Producer",
                 only: "test_middleware_that_comes_while_nothing_is_connected_makes_calls_raise")
 Mutation.define("ractors: so do listeners to all producers", **RACTORS,
                 file: "lib/penstock/instrumentation/monitor.rb",
                 from: "      ProducerRegistry.all.each(&:listeners_changed)\n",
-                to: "      ProducerRegistry.all.each(&:listeners_changed) unless Native::Client.open_count.zero?\n",
+                to: "      ProducerRegistry.all.each(&:listeners_changed) unless Native::ProducerClient.open_count.zero?\n",
                 only: "test_a_listener_to_all_that_comes_while_nothing_is_connected_makes_calls_raise")
 Mutation.define("ractors: what bars the handles is looked at and said by one thread at a time", **RACTORS,
                 file: "lib/penstock/producer/ractor_handles.rb",

@@ -10,8 +10,8 @@ require_relative "plain_scheduler"
 # the pressure, a cluster's address and a topic of its. The cluster's process is under no pressure, and neither is what makes a
 # producer or a consumer and connects it: that is mostly Ruby, which would take a minute; gc_test.rb does it once.
 class GCExercises
-  CLASSES = %i[bearer client client_reference consumer delivery_handle embedded_cluster event_source event_worker fiber_group
-               message poller secret shareable_producer].freeze
+  CLASSES = %i[bearer client_reference consumer delivery_handle embedded_cluster event_source event_worker fiber_group
+               message poller producer_client secret shareable_producer].freeze
   PRESSURES = %i[stress auto_compact verify_compaction].freeze
   ROUNDS = 20
   STRESSED = 3 # rounds: each allocation costs a whole collection
@@ -76,7 +76,7 @@ class GCExercises
 
   # ---- one for each class: gives what reads later what was made ----
 
-  def client
+  def producer_client
     one = making { |config| config.logger = Logger.new(StringIO.new) }
     same :persisted, one.produce_sync(topic: @topic, payload: "x").status
     made = one.produce_many_sync(Array.new(@rounds * 5) { |i| { topic: @topic, payload: "p#{i}", key: "k", label: i } })

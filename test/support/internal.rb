@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# The constants that users cannot name, for tests: Internal::Client is Penstock::Native::Client, and Internal::Settings is
+# The constants that users cannot name, for tests: Internal::ProducerClient is Penstock::Native::ProducerClient, and
+# Internal::Settings is
 # Penstock::Settings. In any Ractor.
 module Internal
   def self.const_missing(name)

@@ -9,7 +9,7 @@ module NoLeftovers
   def setup
     super
     @threads_before = Thread.list
-    @open_before = Internal::Client.open_count # what a test before this one left, and failed for
+    @open_before = Internal::ProducerClient.open_count # what a test before this one left, and failed for
     @natives_before = native_threads
   end
 
@@ -20,15 +20,15 @@ module NoLeftovers
   end
 
   def wait_for_the_end_of_what_is_closing
-    eventually(10, -> { "left open: #{left_open}" }) { Internal::Client.open_count <= @open_before }
+    eventually(10, -> { "left open: #{left_open}" }) { Internal::ProducerClient.open_count <= @open_before }
     eventually { (Thread.list - @threads_before).none?(&:alive?) }
     eventually(5, -> { "left running: #{native_threads}" }) { (native_threads - @natives_before).empty? }
   end
 
   # What is known of the clients that are open: those whose Ruby object is gone are being closed.
   def left_open
-    clients = ObjectSpace.each_object(Internal::Client).map { |client| describe(client) }
-    "#{Internal::Client.open_count} clients; objects: #{clients.tally}; threads: #{native_threads.tally}"
+    clients = ObjectSpace.each_object(Internal::ProducerClient).map { |client| describe(client) }
+    "#{Internal::ProducerClient.open_count} clients; objects: #{clients.tally}; threads: #{native_threads.tally}"
   end
 
   def describe(client)

@@ -198,7 +198,7 @@ class Overload
       counts << objects.call
     end
     more = counts.each_cons(2).map { |before, after| after - before }
-    tell(topics: number, fibers: fibers * (phases + 1), clients: Internal::Client.open_count, grown_kb: grown.join(","),
+    tell(topics: number, fibers: fibers * (phases + 1), clients: Internal::ProducerClient.open_count, grown_kb: grown.join(","),
          least_kb: grown.min, half_kb: grown.last(phases / 2).sum, objects: more.join(","), least_objects: more.min,
          half_objects: more.last(phases / 2).sum)
   RUBY

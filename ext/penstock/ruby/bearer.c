@@ -1,5 +1,5 @@
 /*
- * Penstock::Bearer: how tokens come to a producing client or a consumer that logs in with OAUTHBEARER. A Ruby thread
+ * Penstock::Native::Bearer: how tokens come to a producing client or a consumer that logs in with OAUTHBEARER. A Ruby thread
  * (token_refresher.rb) waits here until one is wanted, which is when it is opened and before each token expires, and gives it.
  *
  * It keeps the native client or consumer and not the Ruby object, so that what is dropped can be collected.
@@ -22,7 +22,7 @@ static size_t bearer_size(const void *data)
 }
 
 static const rb_data_type_t bearer_type = {
-    .wrap_struct_name = "Penstock::Bearer",
+    .wrap_struct_name = "Penstock::Native::Bearer",
     .function = { .dfree = bearer_free, .dsize = bearer_size },
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };

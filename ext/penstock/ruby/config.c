@@ -112,12 +112,12 @@ static int fill_one(VALUE key, VALUE value, VALUE arg)
     switch (rd_kafka_conf_set(filling->conf, text, value_text(name, &given), errstr, sizeof(errstr))) {
     case RD_KAFKA_CONF_OK: break;
     case RD_KAFKA_CONF_UNKNOWN:
-        rb_funcall(settings_module(), rb_intern("refuse_setting"), 1, name);
+        rb_funcall(settings_module(), rb_intern("raise_invalid_setting"), 1, name);
         break;
     case RD_KAFKA_CONF_INVALID:
         if (is_hidden(text, given))
             penstock_raise(penstock_config_error, &penstock_no_context, "config.kafka: %s: the value is not valid", text);
-        rb_funcall(settings_module(), rb_intern("refuse_value"), 3, name, given, penstock_text(errstr));
+        rb_funcall(settings_module(), rb_intern("raise_invalid_value"), 3, name, given, penstock_text(errstr));
     }
     check_effect(filling->conf, name, text, given);
     RB_GC_GUARD(given);
@@ -236,7 +236,7 @@ void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mail
     facts->idempotent = facts->transactional || is(conf, "enable.idempotence", "true"); /* the one switches on the other */
     check_conflicts(conf, settings, facts);
     facts->sticky_ms = get_integer(conf, "sticky.partitioning.linger.ms");
-    set(conf, "sticky.partitioning.linger.ms", "0"); /* topic.c does it, so that partition_key is heard */
+    set(conf, "sticky.partitioning.linger.ms", "0"); /* partitioner.c does it, so that partition_key is used */
 
     if (RTEST(rb_str_equal(get(conf, "delivery.report.only.error"), rb_str_new_cstr("true"))))
         penstock_raise(penstock_config_error, &penstock_no_context,

@@ -77,7 +77,7 @@ static bool await_answer(const struct asking *asking)
         if (penstock_wait(&asking->job->job.completion, until_us)) return true;
         if (until_us == asking->deadline_us) return false;
         notice(consumer);
-        penstock_consumer_check_refused(consumer);
+        penstock_consumer_check_rejected(consumer);
     }
 }
 
@@ -108,7 +108,7 @@ static VALUE ask_body(VALUE arg)
     bool timed_out = context.err == RD_KAFKA_RESP_ERR__TIMED_OUT;
     if (timed_out || context.err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || context.err == RD_KAFKA_RESP_ERR__TRANSPORT) {
         notice(asking->consumer);
-        penstock_raise_if_refused(&asking->consumer->client, Qnil);
+        penstock_raise_if_rejected(&asking->consumer->client, Qnil);
     }
     context.retriable = timed_out;
     penstock_raise(timed_out ? penstock_consume_timeout_error : asking->error_class, &context, "%s%s%s", asking->what,

@@ -11,7 +11,7 @@ static VALUE consumer_class;
 struct consumer_object {
     _Atomic(struct ps_consumer *) consumer; /* owns a reference */
     VALUE logger;                           /* nil: librdkafka's log goes to stderr */
-    VALUE token_refresher;                  /* Penstock::TokenRefresher, or nil */
+    VALUE token_refresher;                  /* Penstock::Native::TokenRefresher, or nil */
     VALUE last_topic;                       /* the latest message's, or nil */
 };
 
@@ -106,9 +106,9 @@ struct ps_consumer *penstock_consumer_open(VALUE self)
 
 enum { LONGEST_NAP_MS = 1000 };
 
-/* call_configure(id, kafka, logger, close_timeout, grouped, refusal_timeout, token_refresher) */
+/* call_configure(id, kafka, logger, close_timeout, grouped, rejection_timeout, token_refresher) */
 static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger, VALUE close_timeout, VALUE grouped,
-                                VALUE refusal_timeout, VALUE token_refresher)
+                                VALUE rejection_timeout, VALUE token_refresher)
 {
     struct consumer_object *object = penstock_data(self, &consumer_type);
     if (atomic_load(&object->consumer)) rb_raise(rb_eTypeError, "already initialized");
@@ -116,7 +116,7 @@ static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger,
     struct ps_consumer_settings settings = {
         .client = {
             .close_timeout_ms = NUM2LL(close_timeout),
-            .refusal_us = NIL_P(refusal_timeout) ? -1 : NUM2LL(refusal_timeout) * 1000,
+            .rejection_us = NIL_P(rejection_timeout) ? -1 : NUM2LL(rejection_timeout) * 1000,
             .logs_to_mailbox = !NIL_P(logger),
             .token_provider = !NIL_P(token_refresher),
         },
@@ -156,12 +156,12 @@ VALUE penstock_consumer_topic_name(VALUE self, const rd_kafka_message_t *message
     return topic;
 }
 
-void penstock_consumer_check_refused(struct ps_consumer *consumer)
+void penstock_consumer_check_rejected(struct ps_consumer *consumer)
 {
-    if (!ps_refusal_due(&consumer->client.refusal, ps_now_us()) || !ps_client_enter(&consumer->client)) return;
-    bool refused = ps_refusal_give_up(&consumer->client.refusal, consumer->client.rk);
+    if (!ps_rejection_due(&consumer->client.rejection, ps_now_us()) || !ps_client_enter(&consumer->client)) return;
+    bool refused = ps_rejection_give_up(&consumer->client.rejection, consumer->client.rk);
     ps_client_exit(&consumer->client);
-    if (refused) penstock_raise_if_refused(&consumer->client, Qnil);
+    if (refused) penstock_raise_if_rejected(&consumer->client, Qnil);
 }
 
 /* ---- logging in ---- */

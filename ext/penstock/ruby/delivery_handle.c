@@ -61,7 +61,7 @@ static struct ps_delivery *handle_get(VALUE self)
     return penstock_data(self, &handle_type);
 }
 
-const struct ps_producer *penstock_delivery_handle_client(VALUE self)
+const struct ps_producer *penstock_delivery_handle_producer(VALUE self)
 {
     return ps_delivery_producer(handle_get(self));
 }

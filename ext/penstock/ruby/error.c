@@ -71,7 +71,7 @@ void penstock_raise_uninitialized(VALUE object)
     rb_raise(rb_eTypeError, "uninitialized %" PRIsVALUE, rb_obj_class(object));
 }
 
-VALUE penstock_refused_error_class(enum ps_refused kind)
+VALUE penstock_rejected_error_class(enum ps_rejected kind)
 {
     switch (kind) {
     case PS_REFUSED_TLS: return tls_error;
@@ -81,21 +81,21 @@ VALUE penstock_refused_error_class(enum ps_refused kind)
     }
 }
 
-void penstock_raise_refused(enum ps_refused kind, const struct penstock_error_context *context, const char *text)
+void penstock_raise_rejected(enum ps_rejected kind, const struct penstock_error_context *context, const char *text)
 {
     const char *format = kind == PS_UNREACHABLE ? "%s" : "the brokers reject this client (%s)";
-    penstock_raise(penstock_refused_error_class(kind), context, format, text);
+    penstock_raise(penstock_rejected_error_class(kind), context, format, text);
 }
 
-void penstock_raise_if_refused(struct ps_client *client, VALUE topic)
+void penstock_raise_if_rejected(struct ps_client *client, VALUE topic)
 {
     char text[512];
-    enum ps_refused kind = ps_refusal_now(&client->refusal, text, sizeof(text));
-    if (kind == PS_NOT_REFUSED) return;
+    enum ps_rejected kind = ps_rejection_now(&client->rejection, text, sizeof(text));
+    if (kind == PS_NOT_REJECTED) return;
     struct penstock_error_context context = {
-        .err = ps_refusal_code(kind), .client = client, .topic = topic, .partition = -1, .retriable = true,
+        .err = ps_rejection_code(kind), .client = client, .topic = topic, .partition = -1, .retriable = true,
     };
-    penstock_raise_refused(kind, &context, text);
+    penstock_raise_rejected(kind, &context, text);
 }
 
 static const char *whereabouts(const struct ps_delivery *delivery)
@@ -121,7 +121,7 @@ VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topi
     };
     VALUE text = penstock_text(whereabouts(delivery));
     if (delivery->reason) text = rb_sprintf("%" PRIsVALUE " (%" PRIsVALUE ")", text, penstock_text(delivery->reason));
-    if (delivery->refused) return penstock_error_new(penstock_refused_error_class(delivery->refused), &context, text);
+    if (delivery->refused) return penstock_error_new(penstock_rejected_error_class(delivery->refused), &context, text);
     bool timed_out = delivery->err == RD_KAFKA_RESP_ERR__MSG_TIMED_OUT;
     return penstock_error_new(timed_out ? penstock_message_timed_out_error : penstock_delivery_error, &context, text);
 }

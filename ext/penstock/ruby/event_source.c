@@ -1,5 +1,5 @@
 /*
- * Penstock::EventSource: Ruby's hold on a producer's queue of events (core/events.c), with the labels of messages in flight
+ * Penstock::Native::EventSource: Ruby's hold on a producer's queue of events (core/client/events.c), with the labels of messages in flight
  * whose events somebody wants. The rest of it is lib/penstock/native/event_source.rb. Any thread of the main Ractor, in any process
  * of the family; labels are put in from all Ractors.
  */
@@ -50,7 +50,7 @@ static size_t source_size(const void *data)
 
 /* Not write-barrier protected: other Ractors put labels in, and have no hold on this object. */
 static const rb_data_type_t source_type = {
-    .wrap_struct_name = "Penstock::EventSource",
+    .wrap_struct_name = "Penstock::Native::EventSource",
     .function = { .dmark = source_mark, .dfree = source_free, .dsize = source_size, .dcompact = source_compact },
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };

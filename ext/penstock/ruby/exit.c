@@ -97,18 +97,18 @@ static void at_exit(VALUE dispatcher)
  * When Ruby is gone: what was interrupted above, and what threads opened after the last at_exit block (it has been
  * collected a moment ago), is still closing. Native threads must not run on while the process tears down what they use.
  */
-static int64_t give_up_us(int64_t patience_us)
+static int64_t give_up_us(int64_t rejection_timeout_us)
 {
     int64_t close_by_us = ps_registry_close_by_us();
     if (close_by_us == PS_FOREVER) return PS_FOREVER;
-    return close_by_us + DESTROY_MS * 1000 > patience_us ? close_by_us + DESTROY_MS * 1000 : patience_us;
+    return close_by_us + DESTROY_MS * 1000 > rejection_timeout_us ? close_by_us + DESTROY_MS * 1000 : rejection_timeout_us;
 }
 
 static void await_closing(ruby_vm_t *vm)
 {
-    int64_t patience_us = ps_now_us() + DESTROY_MS * 1000, until_us;
-    do until_us = give_up_us(patience_us);
-    while (!ps_registry_await_closing(until_us) && ps_now_us() < give_up_us(patience_us));
+    int64_t rejection_timeout_us = ps_now_us() + DESTROY_MS * 1000, until_us;
+    do until_us = give_up_us(rejection_timeout_us);
+    while (!ps_registry_await_closing(until_us) && ps_now_us() < give_up_us(rejection_timeout_us));
 }
 
 void penstock_exit_init(void)

@@ -1,6 +1,6 @@
 /*
  * How a fiber waits when it has a scheduler. One of a scheduler's waiting fibers leads: it waits, through the scheduler, for
- * the eventfd that whoever wakes writes (core/fibers.c), and lets the fibers go on that were woken. The others are blocked,
+ * the eventfd that whoever wakes writes (core/wait/fibers.c), and lets the fibers go on that were woken. The others are blocked,
  * as far as the scheduler is concerned. A leader whose own wait is over passes the lead on. So there is one descriptor and
  * one waiting IO for each scheduler, however many fibers wait, and no thread between the poller and a fiber.
  *

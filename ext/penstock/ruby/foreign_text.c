@@ -1,6 +1,6 @@
 /*
  * The only file that makes Ruby Strings of text from outside: the words of brokers and librdkafka, names of brokers, clusters and
- * topics, statistics, log lines, and users' own Strings that become a part of a sentence. core/text.c says what happens to the
+ * topics, statistics, log lines, and users' own Strings that become a part of a sentence. core/base/text.c says what happens to the
  * bytes. `rake test:static` checks that no other file does this. Payloads, keys and the values of headers are data, which
  * consumed_message.c copies as they are.
  *

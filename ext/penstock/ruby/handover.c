@@ -6,10 +6,10 @@
 #include "ruby/penstock.h"
 #include <string.h>
 
-static void refuse(struct penstock_refusal *refusal, rd_kafka_resp_err_t err, const char *text)
+static void refuse(struct penstock_handover_error *rejection, rd_kafka_resp_err_t err, const char *text)
 {
-    refusal->err = err;
-    snprintf(refusal->text, sizeof(refusal->text), "%s", text);
+    rejection->err = err;
+    snprintf(rejection->text, sizeof(rejection->text), "%s", text);
 }
 
 /* ---- preparing: with the GVL ---- */
@@ -137,7 +137,7 @@ static rd_kafka_vu_t bytes_vu(rd_kafka_vtype_t type, const struct penstock_bytes
 
 /* Any message, and if librdkafka does not take it, why. */
 static void enqueue(struct ps_producer *producer, struct penstock_message *message, struct ps_delivery *delivery,
-                    struct penstock_refusal *refusal)
+                    struct penstock_handover_error *rejection)
 {
     rd_kafka_vu_t arguments[8] = {
         { .vtype = RD_KAFKA_VTYPE_RKT, .u.rkt = message->native_topic->rkt },
@@ -155,9 +155,9 @@ static void enqueue(struct ps_producer *producer, struct penstock_message *messa
         message->native_headers = NULL;
         return;
     }
-    refuse(refusal, rd_kafka_error_code(error), rd_kafka_error_string(error));
-    ps_redact(&producer->client.redaction, refusal->text); /* it may repeat a fatal error's text, which a broker wrote */
-    refusal->fatal = rd_kafka_error_is_fatal(error);
+    refuse(rejection, rd_kafka_error_code(error), rd_kafka_error_string(error));
+    ps_redact(&producer->client.redaction, rejection->text); /* it may repeat a fatal error's text, which a broker wrote */
+    rejection->fatal = rd_kafka_error_is_fatal(error);
     rd_kafka_error_destroy(error);
 }
 
@@ -168,12 +168,12 @@ static void enqueue(struct ps_producer *producer, struct penstock_message *messa
 static bool reject_unreachable(struct penstock_handover *handover)
 {
     struct ps_producer *producer = handover->producer;
-    if (producer->settings.transactional || !ps_refusal_unreachable(&producer->client.refusal)) return false;
-    refuse(&handover->refusal, ps_refusal_code(PS_UNREACHABLE), "no broker can be reached");
+    if (producer->settings.transactional || !ps_rejection_unreachable(&producer->client.rejection)) return false;
+    refuse(&handover->rejection, ps_rejection_code(PS_UNREACHABLE), "no broker can be reached");
     return true;
 }
 
-/* Hands messages over up to the first refusal. */
+/* Hands messages over up to the first rejection. */
 static void hand_over(struct penstock_handover *handover)
 {
     struct ps_producer *producer = handover->producer;
@@ -187,11 +187,11 @@ static void hand_over(struct penstock_handover *handover)
         uint32_t taken = enqueue_run(&handover->messages[i], ps_batch_delivery(handover->batch, i), limit);
         i += taken;
         if (taken < limit) {
-            struct penstock_refusal refusal = { 0 };
-            enqueue(producer, &handover->messages[i], ps_batch_delivery(handover->batch, i), &refusal);
-            if (refusal.err) {
-                handover->refusal = refusal;
-                if (refusal.err != RD_KAFKA_RESP_ERR__QUEUE_FULL) ps_space_freed(&producer->space, 1); /* it held some for a moment */
+            struct penstock_handover_error rejection = { 0 };
+            enqueue(producer, &handover->messages[i], ps_batch_delivery(handover->batch, i), &rejection);
+            if (rejection.err) {
+                handover->rejection = rejection;
+                if (rejection.err != RD_KAFKA_RESP_ERR__QUEUE_FULL) ps_space_freed(&producer->space, 1); /* it held some for a moment */
                 break;
             }
             i++;
@@ -227,9 +227,9 @@ void *penstock_handover_nogvl(void *arg)
                                   memory_order_relaxed);
         ps_client_exit(&producer->client);
         if (handover->sent == handover->prepared && handover->prepared < handover->batch->size)
-            refuse(&handover->refusal, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "the topic was refused by librdkafka, or there is no memory left");
+            refuse(&handover->rejection, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "the topic was refused by librdkafka, or there is no memory left");
     } else {
-        refuse(&handover->refusal, RD_KAFKA_RESP_ERR__DESTROY, "the producer is closed");
+        refuse(&handover->rejection, RD_KAFKA_RESP_ERR__DESTROY, "the producer is closed");
     }
     if (handover->sent == handover->batch->size) {
         free(handover->copies); /* librdkafka has its own */
@@ -263,24 +263,24 @@ bool penstock_handover_keep_bytes(struct penstock_handover *handover)
 void penstock_handover_find_full(struct penstock_handover *handover)
 {
     rd_kafka_resp_err_t full = RD_KAFKA_RESP_ERR__QUEUE_FULL;
-    char text[sizeof(handover->refusal.text)];
+    char text[sizeof(handover->rejection.text)];
     snprintf(text, sizeof(text), "Unable to produce message: %s", rd_kafka_err2str(full));
-    refuse(&handover->refusal, full, text);
+    refuse(&handover->rejection, full, text);
 }
 
 bool penstock_handover_queue_full(const struct penstock_handover *handover)
 {
-    return handover->sent < handover->batch->size && handover->refusal.err == RD_KAFKA_RESP_ERR__QUEUE_FULL;
+    return handover->sent < handover->batch->size && handover->rejection.err == RD_KAFKA_RESP_ERR__QUEUE_FULL;
 }
 
 bool penstock_handover_unreachable(const struct penstock_handover *handover)
 {
-    return handover->sent < handover->batch->size && handover->refusal.err == ps_refusal_code(PS_UNREACHABLE);
+    return handover->sent < handover->batch->size && handover->rejection.err == ps_rejection_code(PS_UNREACHABLE);
 }
 
 bool penstock_handover_place_unknown(const struct penstock_handover *handover)
 {
-    rd_kafka_resp_err_t err = handover->refusal.err;
+    rd_kafka_resp_err_t err = handover->rejection.err;
     return handover->sent < handover->batch->size &&
            (err == RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION || err == RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC);
 }
@@ -296,18 +296,18 @@ void penstock_handover_give_up(struct penstock_handover *handover, rd_kafka_resp
 
 VALUE penstock_handover_error(const struct penstock_handover *handover)
 {
-    const struct penstock_refusal *refusal = &handover->refusal;
+    const struct penstock_handover_error *rejection = &handover->rejection;
     struct penstock_error_context context = {
-        .err = refusal->err,
+        .err = rejection->err,
         .client = &handover->producer->client,
         .topic = handover->messages[handover->sent].topic,
         .partition = handover->messages[handover->sent].partition,
-        .fatal = refusal->fatal,
-        .retriable = refusal->err == RD_KAFKA_RESP_ERR__QUEUE_FULL,
+        .fatal = rejection->fatal,
+        .retriable = rejection->err == RD_KAFKA_RESP_ERR__QUEUE_FULL,
     };
     VALUE error_class = penstock_produce_error;
-    if (refusal->err == RD_KAFKA_RESP_ERR__QUEUE_FULL) error_class = penstock_queue_full_error;
-    if (refusal->err == RD_KAFKA_RESP_ERR__DESTROY) error_class = penstock_closed_error;
-    if (refusal->err == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE) error_class = penstock_message_error;
-    return penstock_error_new(error_class, &context, penstock_text(refusal->text));
+    if (rejection->err == RD_KAFKA_RESP_ERR__QUEUE_FULL) error_class = penstock_queue_full_error;
+    if (rejection->err == RD_KAFKA_RESP_ERR__DESTROY) error_class = penstock_closed_error;
+    if (rejection->err == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE) error_class = penstock_message_error;
+    return penstock_error_new(error_class, &context, penstock_text(rejection->text));
 }

@@ -35,7 +35,7 @@ void penstock_check_topic_name(VALUE name, long index)
         refuse(index, ":topic %+" PRIsVALUE " is not a valid topic name: 1 to 249 of the characters a-z A-Z 0-9 . _ -", name);
 }
 
-void penstock_message_refuse_label(VALUE label, long index)
+void penstock_message_raise_label(VALUE label, long index)
 {
     refuse(index, ":label must be shareable (Ractor.make_shareable) for a shareable producer; this %" PRIsVALUE " is not",
            rb_obj_class(label));
@@ -208,7 +208,7 @@ static struct field {
 
 enum { FIELDS = sizeof(fields) / sizeof(*fields) };
 
-static int refuse_unknown_key(VALUE key, VALUE value, VALUE index)
+static int raise_unknown_key(VALUE key, VALUE value, VALUE index)
 {
     (void)value;
     for (int i = 0; i < FIELDS; i++)
@@ -219,7 +219,7 @@ static int refuse_unknown_key(VALUE key, VALUE value, VALUE index)
 }
 
 void penstock_message_parse(struct penstock_message *message, VALUE hash, long index,
-                            const struct ps_terms *limits, VALUE last_topic)
+                            const struct ps_limits *limits, VALUE last_topic)
 {
     struct parsing parsing = { .message = message, .last_topic = last_topic, .index = index };
     *message = (struct penstock_message){
@@ -234,7 +234,7 @@ void penstock_message_parse(struct penstock_message *message, VALUE hash, long i
         fields[i].parse(value, &parsing);
         left--;
     }
-    if (left > 0) rb_hash_foreach(hash, refuse_unknown_key, (VALUE)index);
+    if (left > 0) rb_hash_foreach(hash, raise_unknown_key, (VALUE)index);
 
     if (NIL_P(message->topic)) refuse(index, ":topic is missing");
     if (message->payload.string == Qundef) refuse(index, ":payload is missing; pass payload: nil for a tombstone");

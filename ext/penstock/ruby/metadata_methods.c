@@ -1,5 +1,5 @@
 /*
- * Penstock::Client, continued: what the cluster knows (core/produce/metadata.c). A Ruby thread asks and waits, interruptible at once.
+ * Penstock::Native::ProducerClient, continued: what the cluster knows (core/produce/metadata.c). A Ruby thread asks and waits, interruptible at once.
  * Any thread and fiber.
  */
 #include "ruby/penstock.h"
@@ -18,12 +18,12 @@ static VALUE count_or_nil(int32_t count)
 /* nil: the cluster does not know the topic. */
 static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VALUE max_age_ms)
 {
-    struct ps_producer *producer = penstock_client_get(self);
+    struct ps_producer *producer = penstock_producer_get(self);
     int64_t timeout = penstock_timeout_ms(timeout_ms), max_age_us = NUM2LL(max_age_ms) * 1000;
     penstock_check_open(&producer->client);
     penstock_check_topic_name(name, -1);
     name = rb_str_new_frozen(name); /* opening releases the GVL */
-    penstock_client_open_if_new(self, producer);
+    penstock_producer_open_if_new(self, producer);
 
     int32_t known = ps_producer_known_partitions(producer, RSTRING_PTR(name), RSTRING_LEN(name), max_age_us);
     if (known) return count_or_nil(known);
@@ -43,7 +43,7 @@ static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VA
     ps_job_abandon(&query->job);
     if (state) rb_jump_tag(state);
     if (context.err) {
-        penstock_raise_if_refused(&producer->client, name);
+        penstock_raise_if_rejected(&producer->client, name);
         penstock_raise(penstock_cluster_error, &context, "the partitions of the topic could not be learnt");
     }
     return count_or_nil(count);
@@ -63,9 +63,9 @@ static VALUE brokers_to_ruby(VALUE arg)
 
 static VALUE client_brokers(VALUE self, VALUE timeout_ms)
 {
-    struct ps_producer *producer = penstock_client_get(self);
+    struct ps_producer *producer = penstock_producer_get(self);
     int64_t timeout = penstock_timeout_ms(timeout_ms);
-    penstock_client_open_if_new(self, producer);
+    penstock_producer_open_if_new(self, producer);
 
     struct ps_brokers_job *query = ps_producer_brokers(producer, (int)timeout);
     if (!query) {
@@ -83,7 +83,7 @@ static VALUE client_brokers(VALUE self, VALUE timeout_ms)
     ps_job_abandon(&query->job);
     if (state) rb_jump_tag(state);
     if (context.err) {
-        penstock_raise_if_refused(&producer->client, Qnil);
+        penstock_raise_if_rejected(&producer->client, Qnil);
         penstock_raise(penstock_cluster_error, &context, "the brokers could not be learnt");
     }
     return answer;

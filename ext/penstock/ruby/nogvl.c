@@ -68,7 +68,7 @@ static void holder_free(void *job)
 }
 
 static const rb_data_type_t holder_type = {
-    .wrap_struct_name = "Penstock::Client/call",
+    .wrap_struct_name = "Penstock::Native::ProducerClient/call",
     .function = { .dfree = holder_free },
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };

@@ -51,9 +51,9 @@ NORETURN(void penstock_raise(VALUE error_class, const struct penstock_error_cont
 NORETURN(void penstock_raise_closed(const struct ps_client *client));
 NORETURN(void penstock_raise_uninitialized(VALUE object));
 VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topic);
-VALUE penstock_refused_error_class(enum ps_refused kind);
-NORETURN(void penstock_raise_refused(enum ps_refused kind, const struct penstock_error_context *context, const char *text));
-void penstock_raise_if_refused(struct ps_client *client, VALUE topic); /* by brokers, just now; else returns */
+VALUE penstock_rejected_error_class(enum ps_rejected kind);
+NORETURN(void penstock_raise_rejected(enum ps_rejected kind, const struct penstock_error_context *context, const char *text));
+void penstock_raise_if_rejected(struct ps_client *client, VALUE topic); /* by brokers, just now; else returns */
 void penstock_error_init(void);
 
 /*
@@ -201,11 +201,11 @@ struct penstock_message {
 /* `index`: in produce_many's Array, -1 for a single message. `last_topic`: that of another message, which is likely to be
  * this one's too; or nil. Raises MessageInvalidError. */
 void penstock_message_parse(struct penstock_message *message, VALUE hash, long index,
-                            const struct ps_terms *limits, VALUE last_topic);
+                            const struct ps_limits *limits, VALUE last_topic);
 /* A copy of a message's Hash whose timestamp is an Integer. Of one with an object that says that it is a Time, such as
  * ActiveSupport::TimeWithZone. Runs that object's Ruby code, so it comes before the messages are parsed that are sent. */
 VALUE penstock_message_plain(VALUE hash, long index);
-NORETURN(void penstock_message_refuse_label(VALUE label, long index)); /* of a message from a Ractor: it is not shareable */
+NORETURN(void penstock_message_raise_label(VALUE label, long index)); /* of a message from a Ractor: it is not shareable */
 /* For handing over without the GVL, in two steps: the first may raise, and says how many bytes the second copies;
  * what that does not copy is in the Array `kept`, which has to stay alive. */
 size_t penstock_message_freeze(struct penstock_message *message, VALUE kept);
@@ -216,7 +216,7 @@ void penstock_message_init(void);
 
 /* ---- handover.c -------------------------------------------------------------------------------------- */
 
-struct penstock_refusal { /* why librdkafka did not take a message; err 0: it did */
+struct penstock_handover_error { /* why librdkafka did not take a message; err 0: it did */
     rd_kafka_resp_err_t err;
     bool fatal;
     char text[256];
@@ -230,7 +230,7 @@ struct penstock_handover {
     char *copies;                    /* of Strings, when the GVL is released; owned */
     uint32_t prepared, sent;         /* so many of the batch */
     bool topic_refused;              /* by librdkafka, in an earlier attempt too: not tried again */
-    struct penstock_refusal refusal; /* of messages[sent], if that is not the last */
+    struct penstock_handover_error rejection; /* of messages[sent], if that is not the last */
 };
 
 /*
@@ -266,7 +266,7 @@ VALUE penstock_delivery_handle_new(void);
 void penstock_delivery_handle_attach(VALUE handle, struct ps_delivery *delivery, VALUE topic, VALUE label);
 /* `topic` and `label`: those in the delivery are its handle's, which may have gone. */
 VALUE penstock_delivery_report_new(const struct ps_delivery *delivery, VALUE topic, VALUE label);
-const struct ps_producer *penstock_delivery_handle_client(VALUE handle);
+const struct ps_producer *penstock_delivery_handle_producer(VALUE handle);
 void penstock_delivery_handle_init(void);
 
 /* ---- event_source.c --------------------------------------------------------------------------------- */
@@ -303,7 +303,7 @@ struct ps_consumer *penstock_consumer_open(VALUE consumer); /* the same, opened 
 /* One frozen String for each name, which messages mostly share with the one before them. */
 VALUE penstock_consumer_topic_name(VALUE consumer, const rd_kafka_message_t *message);
 /* Raises if brokers have rejected the consumer for long enough: to each thread that waits for them, and again each second. */
-void penstock_consumer_check_refused(struct ps_consumer *consumer);
+void penstock_consumer_check_rejected(struct ps_consumer *consumer);
 void penstock_poll_methods_init(VALUE consumer_class);
 void penstock_consumer_calls_init(VALUE consumer_class);
 
@@ -321,12 +321,12 @@ void penstock_consumed_message_init(void);
 
 /* ---- produce_methods.c ----------------------------------------------------------------------------- */
 
-/* Who produces: a Penstock::Client, or the client that a slot has. */
+/* Who produces: a Penstock::Native::ProducerClient, or the client that a slot has. */
 struct penstock_sender {
-    VALUE self;              /* the Penstock::Client; nil: any Ractor */
+    VALUE self;              /* the Penstock::Native::ProducerClient; nil: any Ractor */
     struct ps_producer *producer;
-    struct ps_slot *slot;    /* NULL: the Penstock::Client knows */
-    struct ps_terms terms;
+    struct ps_slot *slot;    /* NULL: the Penstock::Native::ProducerClient knows */
+    struct ps_limits terms;
 };
 
 /* As Client#produce and #produce_many; nil: the slot is empty. */
@@ -338,25 +338,25 @@ VALUE penstock_produce_many(const struct penstock_sender *sender, VALUE hashes, 
 
 void penstock_shareable_producer_init(void);
 
-/* ---- client_class.c ---------------------------------------------------------------------------------- */
+/* ---- producer_class.c ---------------------------------------------------------------------------------- */
 
-struct penstock_client { /* what a Client holds */
+struct penstock_producer_client { /* what a Client holds */
     _Atomic(struct ps_producer *) producer; /* owns a reference */
     VALUE poller;                       /* Penstock::Poller */
     VALUE logger;                       /* nil: librdkafka's log goes to stderr */
     VALUE source;                       /* Penstock::EventSource, or nil: nobody can listen */
-    struct ps_terms terms;
-    VALUE token_refresher;              /* Penstock::TokenRefresher, or nil */
+    struct ps_limits terms;
+    VALUE token_refresher;              /* Penstock::Native::TokenRefresher, or nil */
     VALUE last_topic;                   /* the latest message's, or nil */
 };
 
-struct penstock_client *penstock_client_data(VALUE client);
-struct ps_producer *penstock_client_get(VALUE client);  /* of this process; borrowed from the object */
-struct ps_producer *penstock_client_open(VALUE client); /* the same, opened if need be; raises when it is closed */
+struct penstock_producer_client *penstock_producer_data(VALUE client);
+struct ps_producer *penstock_producer_get(VALUE client);  /* of this process; borrowed from the object */
+struct ps_producer *penstock_producer_open(VALUE client); /* the same, opened if need be; raises when it is closed */
 /* Releases the GVL when it has to open: what was read from Ruby objects before must be read again. True: it did. */
-bool penstock_client_open_if_new(VALUE client, struct ps_producer *producer);
+bool penstock_producer_open_if_new(VALUE client, struct ps_producer *producer);
 int64_t penstock_timeout_ms(VALUE milliseconds); /* Numeric or nil (-1: no limit); raises ArgumentError */
-void penstock_client_init(void);
+void penstock_producer_init(void);
 void penstock_produce_methods_init(VALUE client_class);
 void penstock_metadata_methods_init(VALUE client_class);
 
@@ -369,7 +369,7 @@ void penstock_event_worker_init(void);
 /* ---- bearer.c ---------------------------------------------------------------------------------------- */
 
 VALUE penstock_bearer_new(struct ps_client *client);
-/* Before it is opened: `refresher` (Penstock::TokenRefresher) brings the tokens that it asks for. nil: nobody does. */
+/* Before it is opened: `refresher` (Penstock::Native::TokenRefresher) brings the tokens that it asks for. nil: nobody does. */
 void penstock_attach_refresher(VALUE refresher, uint64_t address, struct ps_client *client);
 void penstock_set_credentials(struct ps_client *client, const struct penstock_error_context *context, VALUE user, VALUE password);
 void penstock_bearer_init(void);

@@ -177,11 +177,11 @@ static bool take(struct taking *taking, VALUE timeout)
         if (taking->count > 0) return true;
 
         check_fatal(consumer);
-        penstock_consumer_check_refused(consumer);
-        int64_t now = ps_now_us(), refused_us = atomic_load(&consumer->client.refusal.due_us);
+        penstock_consumer_check_rejected(consumer);
+        int64_t now = ps_now_us(), rejected_us = atomic_load(&consumer->client.rejection.due_us);
         if (now >= deadline_us) return false;
         int64_t nap_until_us = now + consumer->settings.nap_us; /* librdkafka wants to see that somebody polls */
-        if (refused_us) nap_until_us = penstock_earlier(nap_until_us, refused_us);
+        if (rejected_us) nap_until_us = penstock_earlier(nap_until_us, rejected_us);
         penstock_wait_bell(&consumer->bell, heard, penstock_earlier(deadline_us, nap_until_us));
     }
 }

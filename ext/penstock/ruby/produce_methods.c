@@ -1,5 +1,5 @@
 /*
- * Penstock::Client, continued: produce and produce_many, for the Client itself and for a ShareableProducer. Messages are checked
+ * Penstock::Native::ProducerClient, continued: produce and produce_many, for the Client itself and for a ShareableProducer. Messages are checked
  * (message.c), handed over (handover.c), and what librdkafka does not take at once is tried again while that may help.
  *
  * Any thread and fiber; a ShareableProducer's calls, any Ractor.
@@ -13,10 +13,10 @@ static void parse(const struct penstock_sender *sender, struct penstock_message 
 {
     if (NIL_P(sender->self)) {
         penstock_message_parse(message, hash, index, &sender->terms, last_topic);
-        if (!rb_ractor_shareable_p(message->label)) penstock_message_refuse_label(message->label, index);
+        if (!rb_ractor_shareable_p(message->label)) penstock_message_raise_label(message->label, index);
         return;
     }
-    struct penstock_client *object = penstock_client_data(sender->self);
+    struct penstock_producer_client *object = penstock_producer_data(sender->self);
     penstock_message_parse(message, hash, index, &sender->terms, object->last_topic);
     if (message->topic != object->last_topic) RB_OBJ_WRITE(sender->self, &object->last_topic, message->topic);
 }
@@ -29,7 +29,7 @@ static void check_sender(const struct penstock_sender *sender)
 /* True: it had to be opened, and what was read from Ruby objects before must be read again. */
 static bool open_sender(const struct penstock_sender *sender)
 {
-    return sender->producer && penstock_client_open_if_new(sender->self, sender->producer);
+    return sender->producer && penstock_producer_open_if_new(sender->self, sender->producer);
 }
 
 /* A new batch, which keeps its client. False: the slot has none. */
@@ -111,7 +111,7 @@ static VALUE insist(VALUE arg)
 /* The result of what librdkafka does not get, and the caller is to find in its handles; no error: the caller gets an exception. */
 static rd_kafka_resp_err_t result_at_once(const struct rest *rest)
 {
-    if (penstock_handover_unreachable(rest->handover)) return ps_refusal_code(PS_UNREACHABLE);
+    if (penstock_handover_unreachable(rest->handover)) return ps_rejection_code(PS_UNREACHABLE);
     if (rest->drop && penstock_handover_queue_full(rest->handover)) return RD_KAFKA_RESP_ERR__QUEUE_FULL;
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
@@ -193,9 +193,9 @@ VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash)
 /* Runs Ruby code now and then, so nothing may have been read from Ruby objects before; and a trap may fork meanwhile. */
 static struct penstock_sender sender_of(VALUE self)
 {
-    const struct penstock_client *object = penstock_client_data(self);
+    const struct penstock_producer_client *object = penstock_producer_data(self);
     if (!NIL_P(object->source)) penstock_event_source_hold(object->source);
-    return (struct penstock_sender){ .self = self, .producer = penstock_client_get(self), .terms = object->terms };
+    return (struct penstock_sender){ .self = self, .producer = penstock_producer_get(self), .terms = object->terms };
 }
 
 static VALUE client_produce(VALUE self, VALUE hash)
@@ -240,7 +240,7 @@ static size_t batch_call_memsize(const void *data)
 }
 
 static const rb_data_type_t batch_call_type = {
-    .wrap_struct_name = "Penstock::Client/messages",
+    .wrap_struct_name = "Penstock::Native::ProducerClient/messages",
     .function = { .dmark = batch_call_mark, .dfree = batch_call_free, .dsize = batch_call_memsize },
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };
@@ -393,7 +393,7 @@ static VALUE client_produce_many(int argc, VALUE *argv, VALUE self)
  * its topic; for clients that send nothing. */
 static VALUE s_check(VALUE self, VALUE hash, VALUE index, VALUE max_payload_size, VALUE message_max_bytes)
 {
-    struct ps_terms limits = {
+    struct ps_limits limits = {
         .payload = NUM2SIZET(max_payload_size), .total = NUM2SIZET(message_max_bytes), .queue = SIZE_MAX, /* there is none */
     };
     struct penstock_message message;

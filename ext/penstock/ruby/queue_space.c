@@ -15,7 +15,7 @@ static size_t place_size(const void *place)
 }
 
 static const rb_data_type_t place_type = {
-    .wrap_struct_name = "Penstock::Client/place",
+    .wrap_struct_name = "Penstock::Native::ProducerClient/place",
     .function = { .dfree = place_free, .dsize = place_size },
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };

@@ -1,6 +1,6 @@
 /*
  * Penstock::ShareableProducer: a producer's handle for any Ractor, and Penstock::Native::ClientReference: the main Ractor's side of it. Both
- * hold the same ps_slot (core/slot.c), which has the client that the producer uses at the moment. The handle is frozen and
+ * hold the same ps_slot (core/produce/slot.c), which has the client that the producer uses at the moment. The handle is frozen and
  * holds nothing of Ruby's but what is shareable: it goes to any number of Ractors, threads and fibers.
  */
 #include "ruby/penstock.h"
@@ -58,7 +58,7 @@ static VALUE slot_inherited_p(VALUE self)
 static VALUE slot_set_client(VALUE self, VALUE producer)
 {
     if (NIL_P(producer)) ps_slot_put(slot_get(self), NULL, NULL);
-    else ps_slot_put(slot_get(self), penstock_client_open(producer), &penstock_client_data(producer)->terms);
+    else ps_slot_put(slot_get(self), penstock_producer_open(producer), &penstock_producer_data(producer)->terms);
     return producer;
 }
 
@@ -211,7 +211,7 @@ static VALUE shareable_serializer(VALUE self)
 
 static VALUE shareable_closed_p(VALUE self)
 {
-    struct ps_terms terms;
+    struct ps_limits terms;
     char why[256];
     return ps_slot_enter(shareable_get(self)->slot, &terms, why, sizeof(why)) >= PS_SLOT_CLOSED ? Qtrue : Qfalse;
 }
@@ -242,7 +242,7 @@ static VALUE shareable_renew(VALUE self, VALUE handle)
 {
     struct ps_slot *slot = shareable_get(self)->slot;
     struct penstock_error_context context = context_of(shareable_get(self));
-    uint64_t failed = NIL_P(handle) ? 0 : penstock_delivery_handle_client(handle)->client.address, question = 0;
+    uint64_t failed = NIL_P(handle) ? 0 : penstock_delivery_handle_producer(handle)->client.address, question = 0;
     bool answered = false, renewed;
     for (;;) {
         uint32_t heard = atomic_load(&slot->answers.rings);

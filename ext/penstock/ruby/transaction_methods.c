@@ -1,5 +1,5 @@
 /*
- * Penstock::Client, continued: transactions, fatal errors, purge. The calls themselves are in core/transaction.c; here
+ * Penstock::Native::ProducerClient, continued: transactions, fatal errors, purge. The calls themselves are in core/produce/transaction.c; here
  * a Ruby thread asks for one and waits for it, interruptible at once.
  *
  * Any thread and fiber; calls of one client are made one after the other, in the order they were asked for.
@@ -51,7 +51,7 @@ static void raise_error(const struct ps_producer *producer, const struct ps_tran
 {
     if (error->err == RD_KAFKA_RESP_ERR__DESTROY || error->retriable) penstock_check_open(&producer->client); /* closing cut it short */
     struct penstock_error_context context = context_of(producer, error);
-    if (error->refused) penstock_raise_refused(error->refused, &context, error->text);
+    if (error->refused) penstock_raise_rejected(error->refused, &context, error->text);
     penstock_raise(penstock_transaction_error, &context, "%s", error->text);
 }
 
@@ -118,8 +118,8 @@ static VALUE make_call(const struct ps_producer *borrowed, enum ps_transaction_c
 static VALUE simple_call(VALUE self, enum ps_transaction_call call, VALUE timeout_ms)
 {
     int64_t timeout = penstock_timeout_ms(timeout_ms);
-    check_transactional(penstock_client_get(self));
-    make_call(penstock_client_open(self), call, timeout, NULL, NULL);
+    check_transactional(penstock_producer_get(self));
+    make_call(penstock_producer_open(self), call, timeout, NULL, NULL);
     RB_GC_GUARD(self);
     return Qnil;
 }
@@ -218,13 +218,13 @@ static rd_kafka_consumer_group_metadata_t *to_group_metadata(VALUE group)
 static VALUE client_send_offsets(VALUE self, VALUE offsets, VALUE group, VALUE timeout_ms)
 {
     int64_t timeout = penstock_timeout_ms(timeout_ms);
-    check_transactional(penstock_client_get(self));
+    check_transactional(penstock_producer_get(self));
     Check_Type(offsets, T_ARRAY);
     group = checked_group(group);
     VALUE rows = rb_ary_new();
     for (long i = 0; i < RARRAY_LEN(offsets); i++) rb_ary_push(rows, checked_offset(RARRAY_AREF(offsets, i)));
 
-    struct ps_producer *producer = penstock_client_open(self);
+    struct ps_producer *producer = penstock_producer_open(self);
     if (RARRAY_LEN(rows) == 0) return Qnil;
     rd_kafka_consumer_group_metadata_t *metadata = to_group_metadata(group);
     rd_kafka_topic_partition_list_t *list = to_partition_list(rows); /* never raises */
@@ -243,7 +243,7 @@ static VALUE client_send_offsets(VALUE self, VALUE offsets, VALUE group, VALUE t
 
 static VALUE client_fatal_error(VALUE self)
 {
-    struct ps_producer *producer = penstock_client_get(self);
+    struct ps_producer *producer = penstock_producer_get(self);
     struct ps_transaction_error error;
     if (!ps_producer_fatal_error(producer, &error)) return Qnil;
     struct penstock_error_context context = context_of(producer, &error);
@@ -255,7 +255,7 @@ static VALUE client_call_test_fatal_error(VALUE self, VALUE number, VALUE reason
     int err = NUM2INT(number);
     reason = rb_str_new_frozen(StringValue(reason)); /* opening releases the GVL */
     const char *text = rb_string_value_cstr(&reason);
-    struct ps_producer *producer = penstock_client_open(self);
+    struct ps_producer *producer = penstock_producer_open(self);
     struct penstock_error_context context = penstock_no_context;
     context.client = &producer->client;
     context.err = ps_producer_test_fatal_error(producer, err, text);
@@ -271,7 +271,7 @@ enum { LONGEST_PURGE_MS = 1000 }; /* a broker's thread may be inside a slow name
 
 static VALUE client_purge(VALUE self)
 {
-    struct ps_producer *producer = penstock_client_get(self);
+    struct ps_producer *producer = penstock_producer_get(self);
     penstock_check_open(&producer->client);
     uint64_t in_flight = ps_producer_in_flight(producer);
     struct ps_job *purge = in_flight > 0 ? ps_producer_purge(producer) : NULL;
@@ -281,12 +281,12 @@ static VALUE client_purge(VALUE self)
 
 static VALUE client_idempotent_p(VALUE self)
 {
-    return penstock_client_get(self)->settings.idempotent ? Qtrue : Qfalse;
+    return penstock_producer_get(self)->settings.idempotent ? Qtrue : Qfalse;
 }
 
 static VALUE client_transactional_p(VALUE self)
 {
-    return penstock_client_get(self)->settings.transactional ? Qtrue : Qfalse;
+    return penstock_producer_get(self)->settings.transactional ? Qtrue : Qfalse;
 }
 
 void penstock_transaction_methods_init(VALUE client_class)

@@ -29,7 +29,7 @@ module Penstock
       def check(settings)
         NAMES.each do |name|
           servers = settings[name]
-          refuse_list(name, servers) if servers.is_a?(Array)
+          raise_invalid_list(name, servers) if servers.is_a?(Array)
           check_list(name, servers) if servers.is_a?(String) && !servers.empty? && servers.valid_encoding?
         end
       end
@@ -59,7 +59,7 @@ module Penstock
         end
       end
 
-      def refuse_list(name, servers)
+      def raise_invalid_list(name, servers)
         example = servers.size > 1 ? "kafka-1:9092,kafka-2:9092" : "kafka-1:9092"
         refuse("#{name} must be a String such as #{example.inspect}, not Array: join the brokers with commas " \
                "(servers.join(\",\"))")

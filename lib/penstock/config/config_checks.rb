@@ -6,7 +6,7 @@ module Penstock
   module ConfigChecks
     # Says what is no error, and yet not what somebody may think: to the logger, or on stderr.
     # @param sentence [String]
-    def caution(sentence)
+    def log_warning(sentence)
       line = Text.printable("[#{id}] #{sentence}")
       logger ? logger.add(2, line, "penstock") : warn("penstock: #{line}")
     end
@@ -79,17 +79,17 @@ module Penstock
       caution_if_short("close_timeout", close_timeout)
     end
 
-    def check_refusal_timeout
-      return if refusal_timeout.nil?
+    def check_rejection_timeout
+      return if rejection_timeout.nil?
 
-      check_integer("refusal_timeout", refusal_timeout, 0)
-      caution_if_short("refusal_timeout", refusal_timeout)
+      check_integer("rejection_timeout", rejection_timeout, 0)
+      caution_if_short("rejection_timeout", rejection_timeout)
     end
 
     def caution_if_short(name, value)
       return unless value.between?(1, SHORTEST_MS - 1)
 
-      caution("config.#{name} is #{value} ms. If you mean #{value} seconds, write #{value}_000")
+      log_warning("config.#{name} is #{value} ms. If you mean #{value} seconds, write #{value}_000")
     end
 
     # A connection takes longer than some ms, so each message would fail.
@@ -106,7 +106,7 @@ module Penstock
       limit = Integer(kafka[name], exception: false)
       return unless limit&.positive? && unreachable_timeout >= limit
 
-      caution("config.unreachable_timeout (#{unreachable_timeout} ms) has no effect: it must be below #{name} (#{limit})")
+      log_warning("config.unreachable_timeout (#{unreachable_timeout} ms) has no effect: it must be below #{name} (#{limit})")
     end
 
     def check_kafka
@@ -137,7 +137,7 @@ module Penstock
       BootstrapServers.check(effective)
       settings = effective.to_h { |name, value| [name, Settings.hide(name, pem(name, value))] }.freeze
       given = settings.slice(*kafka.keys.map(&:to_sym))
-      KafkaChecks.new(given, settings, **how).call.each { |sentence| caution("config.kafka: #{sentence}") }
+      KafkaChecks.new(given, settings, **how).call.each { |sentence| log_warning("config.kafka: #{sentence}") }
       settings
     end
 

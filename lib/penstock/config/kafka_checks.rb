@@ -45,7 +45,7 @@ module Penstock
     # The table that librdkafka prints of its settings.
     # @return [Hash{Symbol => Array<Array(String, String)>}] by name: "P", "C" or "*" for both, and the description
     def self.table
-      Native::Client.setting_lines.each_with_object({}) do |line, table|
+      Native::ProducerClient.setting_lines.each_with_object({}) do |line, table|
         name, use, *, description = line.split("|").map(&:strip)
         (table[name.to_sym] ||= []) << [use, description] if description && !name.match?(/\A-+\z|\AProperty\z/)
       end
@@ -56,7 +56,7 @@ module Penstock
     # @param role [:producer, :consumer]
     # @param token_provider [Object, nil]
     # @param features [Array<String>] what librdkafka was built with
-    def initialize(given, effective, role:, token_provider: nil, features: Native::Client.features)
+    def initialize(given, effective, role:, token_provider: nil, features: Native::ProducerClient.features)
       @given = given
       @effective = effective
       @role = role
@@ -110,8 +110,8 @@ module Penstock
 
     # Before a name that is not known is said to have no effect.
     def check_names
-      unknown = (@given.keys.map(&:to_s) - Native::Client.setting_names).find { |name| name.start_with?("ssl.", "sasl.") }
-      Settings.refuse_setting(unknown) if unknown
+      unknown = (@given.keys.map(&:to_s) - Native::ProducerClient.setting_names).find { |name| name.start_with?("ssl.", "sasl.") }
+      Settings.raise_invalid_setting(unknown) if unknown
     end
 
     # ---- times ----
@@ -157,13 +157,13 @@ module Penstock
       end
       check_mechanism
       check_password if PASSWORDS.match?(mechanism)
-      mechanism == "OAUTHBEARER" ? check_token : refuse_provider
+      mechanism == "OAUTHBEARER" ? check_token : raise_invalid_provider
     end
 
     def check_no_login
       useless = @given.keys.find { |name| name.start_with?("sasl.") }
       refuse "#{useless} has no effect without SASL: set security.protocol to \"sasl_ssl\" or \"sasl_plaintext\"" if useless
-      refuse_provider
+      raise_invalid_provider
     end
 
     # librdkafka would quote it when it connects, and it may be a password in the wrong place.
@@ -192,7 +192,7 @@ module Penstock
              "set config.oauth.token_provider_listener, or sasl.oauthbearer.method to \"oidc\""
     end
 
-    def refuse_provider
+    def raise_invalid_provider
       return unless @token_provider
 
       raise ErrorFactory.build(ConfigurationInvalidError,

@@ -50,9 +50,9 @@ module Penstock
     end
 
     # @raise [ConfigurationInvalidError] saying that librdkafka has no such setting, and which one is nearest
-    def self.refuse_setting(name)
+    def self.raise_invalid_setting(name)
       shown = pem?(name) ? Secret::HIDDEN : name.inspect
-      hint = Suggestion.hint(name, Native::Client.setting_names)
+      hint = Suggestion.hint(name, Native::ProducerClient.setting_names)
       refuse("librdkafka #{Penstock.librdkafka_version} has no setting #{shown}#{hint}")
     end
 
@@ -78,7 +78,7 @@ module Penstock
     # @param given [String]
     # @param reason [String] librdkafka's words
     # @raise [ConfigurationInvalidError] always
-    def self.refuse_value(name, given, reason)
+    def self.raise_invalid_value(name, given, reason)
       words = [given, *given.split(SEPARATOR)].reject { |word| word.empty? || word.match?(QUANTITY) }
       quoted = words.any? { |word| reason.include?(word) }
       problem = quoted ? "the value is not valid#{accepted(name, given)}" : reason.delete_suffix("\\n")
@@ -100,7 +100,7 @@ module Penstock
 
     # @return [String] as librdkafka lists it; "": it does not
     def self.range_of(name)
-      rows = Native::Client.setting_lines.map { |line| line.split("|").map(&:strip) }
+      rows = Native::ProducerClient.setting_lines.map { |line| line.split("|").map(&:strip) }
       range = rows.find { |row| row[0] == name && row[3] }&.at(2).to_s
       range.empty? ? UNLISTED.fetch(name, "") : range
     end

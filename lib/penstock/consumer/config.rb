@@ -36,10 +36,10 @@ module Penstock
     attr_accessor :close_timeout
 
     # What brokers may refuse: a certificate, a password, the protocol. After so long without a connection that worked,
-    # {Consumer#poll} and what waits for an answer of brokers raise the cause ({RefusedError}), and again each second while
+    # {Consumer#poll} and what waits for an answer of brokers raise the cause ({BrokerRejectedError}), and again each second while
     # it lasts. The consumer goes on trying, and reads once brokers accept it.
     # @return [Integer, nil] ms; nil: they wait, or find nothing; default 10_000
-    attr_accessor :refusal_timeout
+    attr_accessor :rejection_timeout
     # @return [OAuth]
     attr_reader :oauth
 
@@ -48,7 +48,7 @@ module Penstock
       @kafka = {}
       @logger = nil
       @close_timeout = 10_000
-      @refusal_timeout = 10_000
+      @rejection_timeout = 10_000
       @oauth = OAuth.new
     end
 
@@ -70,7 +70,7 @@ module Penstock
     def finish
       check_identity
       check_close_timeout
-      check_refusal_timeout
+      check_rejection_timeout
       check_oauth
       check_kafka
       @group = !given("group.id").to_s.empty?

@@ -13,7 +13,7 @@ module Penstock
 
       # @param objects [SharedObjects]
       def initialize(objects, linked: Penstock.librdkafka_version, compiled: Penstock.librdkafka_compiled_version,
-                     features: Native::Client.features)
+                     features: Native::ProducerClient.features)
         @objects = objects
         @linked = linked
         @compiled = compiled

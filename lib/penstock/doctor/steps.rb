@@ -111,7 +111,7 @@ module Penstock
       rescue AuthenticationError => e
         safe(name)
         refused("#{name} sasl", e)
-      rescue RefusedError => e
+      rescue BrokerRejectedError => e
         refused("#{name} kafka", e)
       rescue Error => e
         problem("#{name} kafka", "no answer of a Kafka within #{@timeout} s#{last_problem(e)}",
@@ -167,7 +167,7 @@ module Penstock
         deadline = now + patience
         begin
           yield [[(deadline - now) * 1000, SLICE].min.ceil, 1].max
-        rescue RefusedError
+        rescue BrokerRejectedError
           raise
         rescue Error
           now < deadline ? retry : raise

@@ -57,14 +57,14 @@ module Penstock
       # @param text [String] what happened
       # @return [String, nil]
       def of(error_class, code, text)
-        return RejectionAdvice.advice(text) if error_class <= RefusedError
+        return RejectionAdvice.advice(text) if error_class <= BrokerRejectedError
         return [BY_CODE[code], KEEPS_TRYING].compact.join(" ") if error_class <= BrokersUnreachableError
 
         (FOR_CONSUMERS[code] if error_class <= ConsumeError) || BY_CODE[code]
       end
 
       # @return [Boolean] whether brokers and the last problem belong into the message; the text of a rejection has them already
-      def network?(error_class, code) = NETWORK.include?(code) && !(error_class <= RefusedError)
+      def network?(error_class, code) = NETWORK.include?(code) && !(error_class <= BrokerRejectedError)
     end
   end
 end

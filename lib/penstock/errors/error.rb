@@ -84,8 +84,9 @@ module Penstock
   # ({ConsumeTimeoutError}). These errors of two groups include it, so that one `rescue` catches them all.
   module TimeoutError; end
 
-  # A client has no usable connection: brokers reject it ({RefusedError}), or none can be reached ({BrokersUnreachableError}).
-  # Messages fail with these errors, so they are {ProduceError}s. A consumer raises {RefusedError} too, and one `rescue` of this
+  # A client has no usable connection: brokers reject it ({BrokerRejectedError}), or none can be reached
+  # ({BrokersUnreachableError}). Messages fail with these errors, so they are {ProduceError}s. A consumer raises
+  # {BrokerRejectedError} too, and one `rescue` of this
   # module catches it on both sides.
   module ConnectionError; end
 end

@@ -29,21 +29,21 @@ module Penstock
     include TimeoutError
   end
 
-  # The brokers can be reached and reject this client: nothing else was heard of them for `config.refusal_timeout`.
+  # The brokers can be reached and reject this client: nothing else was heard of them for `config.rejection_timeout`.
   # A producer goes on trying, and new messages are delivered once it is let in; so does a consumer, which raises it too.
-  class RefusedError < ProduceError
+  class BrokerRejectedError < ProduceError
     include ConnectionError
   end
 
   # TLS could not be agreed on: the broker's certificate is not accepted here, or ours is not accepted there, or one of the
   # two does not speak TLS.
-  class TlsError < RefusedError; end
+  class TlsError < BrokerRejectedError; end
 
   # The broker does not believe who we are: user name, password, token or mechanism.
-  class AuthenticationError < RefusedError; end
+  class AuthenticationError < BrokerRejectedError; end
 
   # The broker hangs up without a word: it expects another `security.protocol` on this port.
-  class SecurityProtocolError < RefusedError; end
+  class SecurityProtocolError < BrokerRejectedError; end
 
   # No broker could be reached for `config.unreachable_timeout`. {#retriable?} says whether the message certainly is not in the
   # topic. A message that was sent before the connection was lost may be there.

@@ -38,7 +38,7 @@ module Penstock
     }.freeze
     private_constant :CHECKS
 
-    # @param text [String] what the refusal was told with
+    # @param text [String] what the rejection was told with
     # @return [String, nil]
     def self.advice(text)
       _, advice = CHECKS.find { |cause, _| cause.match?(text) }

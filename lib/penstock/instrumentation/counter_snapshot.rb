@@ -6,7 +6,7 @@ module Penstock
   # @api private
   CounterSnapshot = Struct.new(:messages, :delivered, :failed, :purged, :bytes, :requests, :retries, :events_dropped,
                                :latencies) do
-    # @param client [Native::Client] or what stands in for it
+    # @param client [Native::ProducerClient] or what stands in for it
     # @return [CounterSnapshot] in this process
     def self.of(client)
       messages, delivered, failed, purged, dropped = client.counters

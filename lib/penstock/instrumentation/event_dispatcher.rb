@@ -69,7 +69,7 @@ module Penstock
           forget_parent unless @pid == Process.pid
           @sources[source.address] = Listened.new(source)
           look_as_often_as_needed
-          hire_one_to_stand_by # those at work may never come back
+          spawn_spare_worker # those at work may never come back
         end
       end
 
@@ -128,7 +128,7 @@ module Penstock
       end
 
       # With the lock held. Not to be interrupted in between: a worker without a thread would stand by for ever.
-      def hire_one_to_stand_by
+      def spawn_spare_worker
         Thread.handle_interrupt(Object => :never) { hire } if @workers.none?(&:standing_by?)
       end
 
@@ -147,7 +147,7 @@ module Penstock
         Thread.current.report_on_exception = false
         loop do
           if worker.next(@watch_ms)
-            @lock.synchronize { hire_one_to_stand_by }
+            @lock.synchronize { spawn_spare_worker }
             worker.apart { serve(worker) }
           elsif leave?(worker)
             break
@@ -168,7 +168,7 @@ module Penstock
       def dismiss(worker)
         Thread.handle_interrupt(Object => :never) do
           worker.end_turn(true)
-          @lock.synchronize { hire_one_to_stand_by if @workers.delete(worker) && !@sources.empty? }
+          @lock.synchronize { spawn_spare_worker if @workers.delete(worker) && !@sources.empty? }
         end
       end
 
@@ -191,7 +191,7 @@ module Penstock
         return if busy.empty?
 
         worker.looking = true
-        @lock.synchronize { hire_one_to_stand_by }
+        @lock.synchronize { spawn_spare_worker }
         busy.each { |other| other.look(time) }
       ensure
         worker.looking = false

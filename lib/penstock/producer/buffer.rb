@@ -73,7 +73,7 @@ module Penstock
 
       # @param trapped [Boolean] asked by a signal trap
       # @return [Boolean] whether a flush that this thread would wait for cannot go on meanwhile
-      def hopeless?(trapped) = @flushing.hopeless?(trapped)
+      def deadlocked?(trapped) = @flushing.deadlocked?(trapped)
 
       # Waits for the flush that is running, if there is one.
       # @param timeout [Numeric] seconds
@@ -131,7 +131,7 @@ module Penstock
       end
 
       # The places of the messages that are being sent, and how many of these have been handed over: for a flush whose thread
-      # may end anywhere. Native::Client#produce_many counts.
+      # may end anywhere. Native::ProducerClient#produce_many counts.
       Tally = Struct.new(:places, :counted) do
         def initialize(size) = super((0...size).to_a, [0])
 

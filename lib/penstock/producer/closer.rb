@@ -29,7 +29,7 @@ module Penstock
       def close(timeout)
         timeout = Seconds.of(timeout)
         trapped = SignalTrap.here?
-        refuse_inside_transaction unless trapped
+        raise_inside_transaction unless trapped
         return @report if @report
         return report_so_far if [@thread, @telling].include?(Thread.current) # a listener of what happens while closing
 
@@ -70,7 +70,7 @@ module Penstock
       def transactions = @internals.transactions
       def connections = @internals.variants.connections
 
-      def refuse_inside_transaction
+      def raise_inside_transaction
         return unless transactions.running?
 
         raise ErrorFactory.build(ProducerTransactionalCloseAttemptError, "close was called inside the producer's own transaction",
@@ -186,7 +186,7 @@ module Penstock
 
       # @return [Boolean] whether this thread has what closing would wait for
       def holds_a_lock?(trapped)
-        transactions.lock.hopeless?(trapped) || buffer.hopeless?(trapped) || connections.any?(&:connecting_here?)
+        transactions.lock.deadlocked?(trapped) || buffer.deadlocked?(trapped) || connections.any?(&:connecting_here?)
       end
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

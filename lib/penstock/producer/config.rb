@@ -41,10 +41,10 @@ module Penstock
     #   default 180_000
     attr_accessor :max_wait_timeout
     # What brokers may refuse: a certificate, a password, the protocol. After so long without a connection that worked, the
-    # messages in flight fail with the cause ({RefusedError}), and so do waits and flushes, instead of waiting for
+    # messages in flight fail with the cause ({BrokerRejectedError}), and so do waits and flushes, instead of waiting for
     # `message.timeout.ms`. The producer goes on: once brokers accept it, new messages are delivered.
     # @return [Integer, nil] ms; nil: messages wait for their timeout; default 10_000
-    attr_accessor :refusal_timeout
+    attr_accessor :rejection_timeout
     # How long messages wait while no broker can be reached: no connection works, counted from the first attempt to connect after
     # the last working one was lost. Then the messages in flight fail ({BrokersUnreachableError}), and so do waits and flushes.
     # Messages that are sent afterwards fail at once, without being queued. As soon as one broker can be reached, all this ends by
@@ -107,7 +107,7 @@ module Penstock
     # @return [Boolean] false: messages are checked and acknowledged, and go nowhere ({Clients::Dummy}); default true
     attr_accessor :deliver
     # What stands in for librdkafka, such as {Clients::Buffered}: a class whose `new(config, monitor)` has the methods of
-    # Native::Client.
+    # Native::ProducerClient.
     # @return [Class, nil] default nil
     attr_accessor :client_class
     # @return [Monitor, nil] the producer's events; nil: a monitor of its own
@@ -195,7 +195,7 @@ module Penstock
       @max_payload_size = 1_000_012
       @max_wait_timeout = 180_000
       @close_timeout = 30_000
-      @refusal_timeout = 10_000
+      @rejection_timeout = 10_000
       @unreachable_timeout = 0
       @on_queue_full = :wait
       @wait_timeout_on_queue_full = 10_000
@@ -267,7 +267,7 @@ module Penstock
       check_integer("max_payload_size", max_payload_size, 0)
       check_integer("max_wait_timeout", max_wait_timeout, 0) unless max_wait_timeout.nil?
       check_close_timeout
-      check_refusal_timeout
+      check_rejection_timeout
       check_unreachable_timeout
     end
 

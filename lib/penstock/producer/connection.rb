@@ -10,7 +10,7 @@ module Penstock
       Past = Struct.new(:totals, :clients, :pid)
       private_constant :Past
 
-      # @return [Native::Client, nil] nil while there is none
+      # @return [Native::ProducerClient, nil] nil while there is none
       attr_reader :client
       # @return [Native::ClientReference, nil] nil: no other Ractor uses it
       attr_reader :slot
@@ -43,7 +43,7 @@ module Penstock
       end
 
       # Blocks while another thread connects, and for a transactional producer's first round trips.
-      # @return [Native::Client] that was open a moment ago
+      # @return [Native::ProducerClient] that was open a moment ago
       def use = @client || connect
 
       # @return [Integer] messages without a verdict
@@ -108,7 +108,7 @@ module Penstock
       def past_totals(past = @past) = past.pid == Process.pid ? past.totals : CounterSnapshot::NONE
 
       # For good: nobody may use it any more. A client that is being given up just now takes no longer than this, either.
-      # @return [Array(Integer, Integer, Integer, Integer), nil] see Native::Client#close; nil: there was no client
+      # @return [Array(Integer, Integer, Integer, Integer), nil] see Native::ProducerClient#close; nil: there was no client
       def close(timeout_ms)
         closed = clients.map { |client| close_within(timeout_ms, client) }
         closed.each { @internals.notifier.instrument("poller.producer_unregistered") { {} } }
@@ -127,7 +127,7 @@ module Penstock
       # One thread replaces a client that cannot go on; the others that met the same error wait here for it. Does not
       # wait for the backoff: the next use does.
       #
-      # @param failed [Native::Client]
+      # @param failed [Native::ProducerClient]
       # @param error [Error] why
       # @param limit [Integer] times in a row, with no success in between
       # @param backoff_ms [Integer]
@@ -232,7 +232,7 @@ module Penstock
           @others.delete(client)
           publish
         end
-        refuse_if_closed_meanwhile
+        raise_if_closed_meanwhile
         @internals.connected
         @client || use
       end
@@ -264,7 +264,7 @@ module Penstock
 
       # Closing looks at the client after it has forbidden new ones; we look at that after we have set ours. Others may
       # have used it already, so it closes like any.
-      def refuse_if_closed_meanwhile
+      def raise_if_closed_meanwhile
         @internals.check_usable
       rescue ProducerClosedError
         close(@internals.config.close_timeout)

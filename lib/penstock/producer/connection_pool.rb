@@ -249,7 +249,7 @@ module Penstock
 
     def current
       found = @current
-      refuse_shut_down
+      raise_shut_down
       return found if found.pid == Process.pid
 
       @lock.synchronize do
@@ -274,14 +274,14 @@ module Penstock
     def replace
       current # this process's
       @lock.synchronize do
-        refuse_shut_down
+        raise_shut_down
         before = @current
         @current = yield
         before
       end
     end
 
-    def refuse_shut_down
+    def raise_shut_down
       raise ErrorFactory.build(ProducerClosedError, "the connection pool was shut down") if @shut_down
     end
 

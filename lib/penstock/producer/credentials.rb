@@ -22,7 +22,7 @@ module Penstock
         nil
       end
 
-      # @param client [Native::Client] or what stands in for it
+      # @param client [Native::ProducerClient] or what stands in for it
       def log_in(client)
         client.set_credentials(*@given) if @given && client.respond_to?(:set_credentials)
       end

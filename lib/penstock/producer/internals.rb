@@ -46,7 +46,7 @@ module Penstock
 
       # @param producer [Producer]
       def initialize(producer)
-        RactorHandles.refuse_other_ractors
+        RactorHandles.raise_in_other_ractors
         @producer = producer
         @status = Status.new.extend(StatusChanges)
         @tags = Tags.new
@@ -152,12 +152,12 @@ module Penstock
         raise
       end
 
-      # @return [Native::Client] or what stands in for it
+      # @return [Native::ProducerClient] or what stands in for it
       def build_client(kafka)
         stand_in = config.deliver ? config.client_class : Clients::Dummy
         return stand_in.new(config, monitor).tap { |client| client.producer = @producer } if stand_in
 
-        Native::Client.new(id, kafka, poller, config.logger, *Native::Client.settings_of(config)).tap do |client|
+        Native::ProducerClient.new(id, kafka, poller, config.logger, *Native::ProducerClient.settings_of(config)).tap do |client|
           client.event_source = @events
           client.token_refresher = Native::TokenRefresher.new(@producer, :producer_id) if config.oauth.token_provider_listener
         end

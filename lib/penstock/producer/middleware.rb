@@ -70,7 +70,7 @@ module Penstock
       messages = messages.map { |message| message[:headers].is_a?(Hash) ? copy(message) : Hash[message] }
       steps.each do |step|
         messages.map! { |message| step.call(message) }
-        refuse_one_of(step, messages) unless messages.all?(Hash)
+        raise_one_of(step, messages) unless messages.all?(Hash)
       end
       messages
     end
@@ -110,7 +110,7 @@ module Penstock
 
     def copy(message) = { **message, headers: message[:headers].dup }
 
-    def refuse_one_of(step, results)
+    def raise_one_of(step, results)
       index = results.index { |result| !result.is_a?(Hash) }
       refuse(step, results[index], "message #{index} of the batch: ")
     end

@@ -143,7 +143,7 @@ module Penstock
         @transactions.sent(handle) if @transactional
         handle
       rescue Error => e
-        retry if client && goes_on?(connection, client, e)
+        retry if client && retry_with_new_client?(connection, client, e)
         raise
       end
 
@@ -154,7 +154,7 @@ module Penstock
         @transactions.sent(handle) if @transactional
         handle.wait(max_wait_timeout_ms: @variants.max_wait_timeout)
       rescue Error => e
-        retry if client && goes_on?(connection, client, e)
+        retry if client && retry_with_new_client?(connection, client, e)
         raise
       end
 
@@ -166,7 +166,7 @@ module Penstock
         begin
           handles, refused, delivered = client.produce_many(messages, timeout_ms, tally&.counted)
         rescue Error => e
-          return send_many(messages, timeout_ms, tally) if goes_on?(connection, client, e)
+          return send_many(messages, timeout_ms, tally) if retry_with_new_client?(connection, client, e)
 
           raise
         end
@@ -177,7 +177,7 @@ module Penstock
       end
 
       # Whether the same can be done again with another client.
-      def goes_on?(connection, client, error)
+      def retry_with_new_client?(connection, client, error)
         return false unless unsent?(error) && @internals.status.active?
         return true unless connection.client.equal?(client) # disconnected, or replaced by another thread
 

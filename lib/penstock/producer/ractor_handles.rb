@@ -6,7 +6,7 @@ module Penstock
     # @api private
     class RactorHandles
       # @raise [NotShareableError]
-      def self.refuse_other_ractors
+      def self.raise_in_other_ractors
         return if Ractor.current == Ractor.main
 
         raise ErrorFactory.build(NotShareableError, "a producer is made in the main Ractor", "Others use its shareable handles.")

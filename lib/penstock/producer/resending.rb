@@ -2,7 +2,7 @@
 
 module Penstock
   # What is sent a second time by itself when the first client could not: only what certainly is not in the topic. For whoever
-  # has `send_many` and `goes_on?`, in any Ractor.
+  # has `send_many` and `retry_with_new_client?`, in any Ractor.
   # @api private
   module Resending
     private
@@ -23,7 +23,7 @@ module Penstock
 
     # What keeps the rest from being sent costs nobody the handles of what was.
     def may_go_on?(handles, *failed)
-      goes_on?(*failed)
+      retry_with_new_client?(*failed)
     rescue Error
       raise if handles.empty?
 

@@ -104,7 +104,7 @@ module Penstock
       handle = send_one(message)
       handle.wait(max_wait_timeout_ms: max_wait_timeout)
     rescue DeliveryError, ProducerFencedError => e
-      retry if goes_on?(nil, handle, e)
+      retry if retry_with_new_client?(nil, handle, e)
       raise
     end
 
@@ -114,7 +114,7 @@ module Penstock
       end
       handle
     rescue Error => e
-      retry if goes_on?(nil, nil, e)
+      retry if retry_with_new_client?(nil, nil, e)
       raise
     end
 
@@ -133,7 +133,7 @@ module Penstock
     end
 
     # @param handle [DeliveryHandle, nil] of the client that has failed; nil: the one of the moment
-    def goes_on?(_connection, handle, error) = unsent?(error) && renew(handle)
+    def retry_with_new_client?(_connection, handle, error) = unsent?(error) && renew(handle)
 
     def unfinished(_handle, late, size, timeout_ms)
       text = "no delivery result after #{timeout_ms} ms for #{late.size} of #{Text.count(size, "message")}"

@@ -50,8 +50,8 @@ module Penstock
         return if @warned || kafka[:"statistics.interval.ms"].to_s != "0" || !somebody_listens?
 
         @warned = true
-        @internals.config.caution("\"statistics.emitted\" is listened to, and will never be told: statistics.interval.ms is 0; " \
-                                  "leave it out for every #{INTERVAL} ms, or give a number of ms")
+        @internals.config.log_warning("\"statistics.emitted\" has a subscriber but is never published: " \
+                                      "statistics.interval.ms is 0. Leave it out for every #{INTERVAL} ms, or give a number of ms")
       end
 
       # A monitor of the user's own may have no more than `instrument`, and then nobody knows.

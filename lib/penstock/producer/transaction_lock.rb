@@ -28,7 +28,7 @@ module Penstock
 
       # @param trapped [Boolean] asked by a signal trap, which no scheduler leaves before it is done
       # @return [Boolean] whether it stays locked while this thread waits, in whatever fiber or thread it waits for
-      def hopeless?(trapped)
+      def deadlocked?(trapped)
         thread = @thread
         taken? && thread.equal?(Thread.current) && (trapped || Fiber.current_scheduler.nil?)
       end
@@ -36,7 +36,7 @@ module Penstock
       # @raise [TransactionDeadlockError] it would never become free
       # @raise [SignalTrapError]
       def synchronize(&block)
-        refuse_trap # which may have interrupted the owner: nothing of it is to be released
+        raise_in_trap # which may have interrupted the owner: nothing of it is to be released
         synchronize_outside_traps(&block)
       end
 
@@ -44,7 +44,7 @@ module Penstock
       # @return [Boolean] false: the time was up first, or it would never become free
       # @raise [SignalTrapError]
       def acquire(timeout)
-        refuse_trap
+        raise_in_trap
         deadline = timeout && (now + timeout)
         turn = ConditionVariable.new
         @mutex.synchronize do
@@ -72,7 +72,7 @@ module Penstock
 
       private
 
-      def refuse_trap = SignalTrap.refuse(@what)
+      def raise_in_trap = SignalTrap.refuse(@what)
 
       def synchronize_outside_traps
         acquire(nil) or

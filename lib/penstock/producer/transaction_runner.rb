@@ -42,12 +42,12 @@ module Penstock
         refuse(TransactionRequiredError, "offsets are marked inside a transaction", "Nothing was marked.") unless running?
 
         unless consumer.is_a?(Consumer)
-          refuse_offset("the offsets of a Penstock::Consumer can be marked, not of #{consumer.class}")
+          raise_invalid_offset("the offsets of a Penstock::Consumer can be marked, not of #{consumer.class}")
         end
 
         place = place_of(message)
         unless offset_metadata.nil? || offset_metadata.is_a?(String)
-          refuse_offset("offset_metadata is a String or nil, not #{offset_metadata.class}")
+          raise_invalid_offset("offset_metadata is a String or nil, not #{offset_metadata.class}")
         end
 
         notifier.timed("transaction.marked_as_consumed", message:, offset_metadata:) do
@@ -85,20 +85,19 @@ module Penstock
 
       def place_of(message)
         place = %i[topic partition offset].map { |name| message.public_send(name) if message.respond_to?(name) }
-        return place if place[0].is_a?(String) && place.drop(1).all? { |number| number.is_a?(Integer) && !number.negative? }
-
-        refuse_place(message)
+        valid = place[0].is_a?(String) && place.drop(1).all? { |number| number.is_a?(Integer) && !number.negative? }
+        valid ? place : raise_invalid_place(message)
       rescue ArgumentError # it has methods of these names that are something else, as String#partition
-        refuse_place(message)
+        raise_invalid_place(message)
       end
 
-      def refuse_place(other) = refuse_offset("a consumed message has topic, partition and offset; this is #{other.inspect}")
+      def raise_invalid_place(other) = raise_invalid_offset("a message has topic, partition and offset; this is #{other.inspect}")
 
-      def refuse_offset(problem) = refuse(TransactionalOffsetInvalidError, problem, "Nothing was marked.")
+      def raise_invalid_offset(problem) = refuse(TransactionalOffsetInvalidError, problem, "Nothing was marked.")
 
       def refuse(error_class, *about) = raise(ErrorFactory.build(error_class, *about, producer_id: @internals.id))
 
-      def refuse_inherited
+      def raise_inherited
         return unless connection.inherited?
 
         refuse(ForkedError, "the producer was used before this process forked", "Make one here with another transactional.id.")
@@ -122,7 +121,7 @@ module Penstock
       end
 
       def client_without_transaction
-        refuse_inherited
+        raise_inherited
         client = connection.use
         roll_back_quietly(client) if @stage && @staged.equal?(client)
         @stage = nil
@@ -161,7 +160,7 @@ module Penstock
       end
 
       def commit(client)
-        refuse_inherited
+        raise_inherited
         @stage = :committing
         notifier.timed("transaction.committed") do
           command("commit") { client.commit_transaction(nil) }

@@ -33,7 +33,7 @@ module Penstock
       # @return [Array<Connection>]
       def connections = @connections.values
 
-      # @return [Array<Native::Client>] that are in use
+      # @return [Array<Native::ProducerClient>] that are in use
       def clients = @connections.values.filter_map(&:client)
 
       # @return [Connection] that the current fiber's messages go through
@@ -87,7 +87,7 @@ module Penstock
         if of_variants.size >= Variant::MOST
           GC.start # what is dropped may be there still
           forget_unused
-          refuse_more if of_variants.size >= Variant::MOST
+          raise_more if of_variants.size >= Variant::MOST
         end
         own = topic_config.dup.freeze # the given one is the variants', and may be gone
         @connections = { own => Connection.new(@internals, VariantChecks.overrides(own)), **@connections }
@@ -110,7 +110,7 @@ module Penstock
         @connections = { **@connections.except(*gone.keys), REMAINS => remains }
       end
 
-      def refuse_more
+      def raise_more
         raise ErrorFactory.build(VariantInvalidError,
                                  "topic_config: #{Variant::MOST} variants with other topic settings are in use, " \
                                  "each with a client of its own",

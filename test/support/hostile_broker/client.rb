@@ -104,7 +104,7 @@ class HostileBroker
       made = Penstock::Producer.new do |config|
         config.kafka = { "bootstrap.servers": @server, **PRODUCING, **settings, **@settings }
         config.logger = @texts
-        config.refusal_timeout = 500
+        config.rejection_timeout = 500
         config.max_wait_timeout = 2_000
         config.max_attempts_on_transaction_command = 2
         config.wait_backoff_on_transaction_command = 10
@@ -205,7 +205,7 @@ class HostileBroker
       Penstock::Consumer.new do |config|
         config.kafka = { "bootstrap.servers": @server, **CONSUMING, **settings, **@settings }
         config.logger = @texts
-        config.refusal_timeout = 500
+        config.rejection_timeout = 500
       end
     end
 

@@ -12,7 +12,7 @@
  *
  * Lock order, outermost first: client.lock, then registry.lock or poller.lock; space.lock, then place.lock. None of them is held over a call of librdkafka that
  * does more than copy a configuration, as Ruby threads take them with the GVL held. topics.making, which comes before
- * topics.lock, a leaf, and consumer.assigning are held while calling librdkafka. job.lock, bell.lock, log.lock, redaction.lock, refusal.lock,
+ * topics.lock, a leaf, and consumer.assigning are held while calling librdkafka. job.lock, bell.lock, log.lock, redaction.lock, rejection.lock,
  * mailbox.lock, events.lock, dispatch.lock and slot.lock are leaves.
  */
 #ifndef PENSTOCK_BASE_H
@@ -56,7 +56,7 @@ enum ps_text_use {
  * room. How many bytes all of it has, as snprintf returns it; that is `size` for text that is clean. */
 size_t ps_text_clean(char *out, size_t room, const char *text, size_t size, enum ps_text_use use);
 
-/* ---- wakeup.c: wakes one thread that sleeps in poll(2) ------------------------------------------- */
+/* ---- eventfd.c: wakes one thread that sleeps in poll(2) ------------------------------------------- */
 
 struct ps_wakeup {
     int reader;
@@ -69,7 +69,7 @@ void ps_wakeup_signal(struct ps_wakeup *wakeup);                       /* async-
 bool ps_wakeup_wait(struct ps_wakeup *wakeup, int64_t deadline_us);    /* true: was signalled */
 bool ps_wakeup_take(struct ps_wakeup *wakeup);                         /* the same, without waiting */
 
-/* ---- word.c: threads that sleep until a word changes -------------------------------------------- */
+/* ---- futex_word.c: threads that sleep until a word changes -------------------------------------------- */
 
 bool ps_word_sleep(_Atomic uint32_t *word, uint32_t value, int64_t deadline_us); /* false: a signal came in between */
 void ps_word_wake(_Atomic uint32_t *word);                                       /* everybody who sleeps on it */
@@ -91,7 +91,7 @@ struct ps_singleton_kind { /* static */
 void *ps_singleton_get(struct ps_singleton_kind *kind);     /* this process's, made at the first use */
 void ps_singleton_changed(struct ps_singleton *singleton);  /* wakes the threads that sleep on `changes` */
 
-/* ---- mailbox.c: log lines for Ruby, until the dispatcher thread takes them --------------------------- */
+/* ---- log_mailbox.c: log lines for Ruby, until the dispatcher thread takes them --------------------------- */
 
 struct ps_mail {
     struct ps_mail *next;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CACHE_LINE = 64 }; /* the alignment that the sleepers of word.c ask for */
+enum { CACHE_LINE = 64 }; /* the alignment that the sleepers of futex_word.c ask for */
 
 void *ps_singleton_get(struct ps_singleton_kind *kind)
 {

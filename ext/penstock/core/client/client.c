@@ -1,7 +1,7 @@
 /*
  * What a producing client and a consumer have in common: a ps_client, the first member of both. Its references, its state,
  * who is inside, what it has to say, and how closing begins and ends; what is particular to one is behind its ps_client_kind.
- * Any thread, except where core.h says otherwise.
+ * Any thread, except where client.h says otherwise.
  *
  * Nobody touches `rk` but between enter and exit, so closing knows when the last call has left. In a forked child what is
  * inherited is left alone altogether: its threads are gone, its locks may be held for ever, and destroying it would hang.
@@ -27,7 +27,7 @@ void ps_client_init(struct ps_client *client, const struct ps_client_kind *kind,
     ps_log_init(&client->log, client->name, client->address, settings->logs_to_mailbox);
     ps_bell_init(&client->tokens.bell);
     ps_redaction_init(&client->redaction);
-    ps_refusal_init(&client->refusal, &client->connections, settings);
+    ps_rejection_init(&client->rejection, &client->connections, settings);
 }
 
 void ps_client_retain(struct ps_client *client)
@@ -41,7 +41,7 @@ void ps_client_unref(struct ps_client *client)
     if (ps_client_inherited(client)) return; /* left as it is on purpose */
     if (client->close_job) ps_job_unref(client->close_job);
     rd_kafka_conf_destroy(client->conf);
-    ps_refusal_destroy(&client->refusal);
+    ps_rejection_destroy(&client->rejection);
     ps_redaction_destroy(&client->redaction);
     ps_bell_destroy(&client->tokens.bell);
     ps_log_destroy(&client->log);
@@ -125,7 +125,7 @@ static bool can_be_made(struct ps_client *client, char *errstr, size_t errstr_si
     return trial != NULL;
 }
 
-/* Of a consumer only refusal.c needs interceptors, and can do without: those are not worth a configuration. */
+/* Of a consumer only rejection.c needs interceptors, and can do without: those are not worth a configuration. */
 static bool has_interceptors(const struct ps_client *client)
 {
     return client->kind->type == RD_KAFKA_PRODUCER || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE;
@@ -133,14 +133,14 @@ static bool has_interceptors(const struct ps_client *client)
 
 static rd_kafka_t *make(struct ps_client *client, char *errstr, size_t errstr_size)
 {
-    if (client->wasted_conf && !can_be_made(client, errstr, errstr_size)) return NULL;
+    if (client->conf_leaked && !can_be_made(client, errstr, errstr_size)) return NULL;
     rd_kafka_conf_t *conf = configure(client);
     if (has_interceptors(client)) ps_connections_watch(&client->connections, conf);
     if (client->kind->intercept) client->kind->intercept(client, conf);
     rd_kafka_t *rk = rd_kafka_new(client->kind->type, conf, errstr, errstr_size);
     if (rk) return rk;
-    client->wasted_conf = has_interceptors(client);
-    if (!client->wasted_conf || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE) rd_kafka_conf_destroy(conf);
+    client->conf_leaked = has_interceptors(client);
+    if (!client->conf_leaked || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE) rd_kafka_conf_destroy(conf);
     return NULL;
 }
 

@@ -20,12 +20,12 @@ bool ps_connections_none_for(const struct ps_connections *connections, int64_t t
 bool ps_connections_rejected(const struct ps_connections *connections); /* by some broker, of late; false: or not watched */
 bool ps_connections_handshake_for(const struct ps_connections *connections, int64_t time_us);
 
-/* ---- refusal.c: brokers that do not want this client or consumer, or cannot be reached --------------- */
+/* ---- rejection.c: brokers that do not want this client or consumer, or cannot be reached --------------- */
 
 struct ps_client_settings;
 
-enum ps_refused { /* see refusal.c */
-    PS_NOT_REFUSED,
+enum ps_rejected { /* see rejection.c */
+    PS_NOT_REJECTED,
     PS_REFUSED_TLS,
     PS_REFUSED_AUTHENTICATION,
     PS_REFUSED_PROTOCOL,
@@ -34,18 +34,18 @@ enum ps_refused { /* see refusal.c */
 
 struct ps_purge { /* one or more in a row, for the same reason */
     int64_t at_us; /* the last of them; 0: there was none */
-    int kind;      /* enum ps_refused; PS_NOT_REFUSED: the program asked for it */
+    int kind;      /* enum ps_rejected; PS_NOT_REJECTED: the program asked for it */
     char text[512];
 };
 
 enum { PS_PURGES = 4 };
 
-struct ps_refusal { /* in the ps_client */
+struct ps_rejection { /* in the ps_client */
     const struct ps_connections *connections;
-    int64_t patience_us;        /* how long brokers may refuse; -1: for ever */
+    int64_t rejection_timeout_us;        /* how long brokers may refuse; -1: for ever */
     int64_t unreachable_us;     /* a client's only: how long there may be no connection; 0: for ever */
     _Atomic int64_t due_us;     /* when to give up what waits for brokers; 0: not refused */
-    _Atomic int kind;           /* enum ps_refused: of the latest refusal, with nothing better since */
+    _Atomic int kind;           /* enum ps_rejected: of the latest rejection, with nothing better since */
     _Atomic int x509_error;     /* why the latest certificate was not accepted, until it is told; 0: none */
     _Atomic uint32_t given_up;  /* how often */
     _Atomic bool unreachable;   /* the latest error was another one, such as a connection that failed */
@@ -57,27 +57,27 @@ struct ps_refusal { /* in the ps_client */
     unsigned latest_purge;
 };
 
-void ps_refusal_init(struct ps_refusal *refusal, const struct ps_connections *connections,
+void ps_rejection_init(struct ps_rejection *rejection, const struct ps_connections *connections,
                      const struct ps_client_settings *settings);
-void ps_refusal_destroy(struct ps_refusal *refusal);
-/* Of each error; by who serves. True: it is a refusal, and counted as one. */
-bool ps_refusal_error(struct ps_refusal *refusal, rd_kafka_t *rk, rd_kafka_resp_err_t err, const char *text);
-void ps_refusal_forget(struct ps_refusal *refusal);      /* something has changed: the time counts anew */
-bool ps_refusal_due(const struct ps_refusal *refusal, int64_t now);
-bool ps_refusal_give_up(struct ps_refusal *refusal, rd_kafka_t *rk); /* when due; false: a broker has answered after all */
-enum ps_refused ps_refusal_now(struct ps_refusal *refusal, char *text, size_t size); /* why, if it is refused just now */
-bool ps_refusal_unreachable(const struct ps_refusal *refusal); /* for longer than it may be: what is sent fails at once */
-void ps_refusal_unreachable_text(const struct ps_refusal *refusal, char *text, size_t size);
-rd_kafka_resp_err_t ps_refusal_code(enum ps_refused kind);
+void ps_rejection_destroy(struct ps_rejection *rejection);
+/* Of each error; by who serves. True: it is a rejection, and counted as one. */
+bool ps_rejection_error(struct ps_rejection *rejection, rd_kafka_t *rk, rd_kafka_resp_err_t err, const char *text);
+void ps_rejection_forget(struct ps_rejection *rejection);      /* something has changed: the time counts anew */
+bool ps_rejection_due(const struct ps_rejection *rejection, int64_t now);
+bool ps_rejection_give_up(struct ps_rejection *rejection, rd_kafka_t *rk); /* when due; false: a broker has answered after all */
+enum ps_rejected ps_rejection_now(struct ps_rejection *rejection, char *text, size_t size); /* why, if it is refused just now */
+bool ps_rejection_unreachable(const struct ps_rejection *rejection); /* for longer than it may be: what is sent fails at once */
+void ps_rejection_unreachable_text(const struct ps_rejection *rejection, char *text, size_t size);
+rd_kafka_resp_err_t ps_rejection_code(enum ps_rejected kind);
 int ps_certificate_cb(rd_kafka_t *rk, const char *broker_name, int32_t broker_id, int *x509_error, int depth,
                       const char *certificate, size_t size, char *errstr, size_t errstr_size, void *client);
 /* To give up just now, if anything: brokers that refuse say more than that none can be reached. */
-enum ps_refused ps_refusal_reason(struct ps_refusal *refusal, rd_kafka_t *rk, int64_t now);
-/* Why we have purged the message that was produced then; PS_NOT_REFUSED: we have not. */
-enum ps_refused ps_refusal_purged_for(struct ps_refusal *refusal, int64_t produced_us, char *text, size_t size);
-void ps_refusal_purges(struct ps_refusal *refusal, enum ps_refused kind); /* before each purge of a producer's messages */
+enum ps_rejected ps_rejection_reason(struct ps_rejection *rejection, rd_kafka_t *rk, int64_t now);
+/* Why we have purged the message that was produced then; PS_NOT_REJECTED: we have not. */
+enum ps_rejected ps_rejection_purged_for(struct ps_rejection *rejection, int64_t produced_us, char *text, size_t size);
+void ps_rejection_purges(struct ps_rejection *rejection, enum ps_rejected kind); /* before each purge of a producer's messages */
 
-/* ---- login.c: tokens that expire, and passwords that change ------------------------------------------ */
+/* ---- credentials.c: tokens that expire, and passwords that change ------------------------------------------ */
 
 struct ps_tokens { /* in the ps_client */
     struct ps_bell bell;     /* rung when one is wanted, and when none ever will be */
@@ -98,7 +98,7 @@ void ps_tokens_end(struct ps_tokens *tokens);                     /* and after t
  * them again afterwards, as they may have come too late. */
 bool ps_set_credentials(struct ps_client *client, const char *user, const char *password, char *errstr, size_t size);
 
-/* ---- open.c: what producing clients and consumers have in common -------------------------------------- */
+/* ---- client.c: what producing clients and consumers have in common -------------------------------------- */
 
 enum ps_state {
     PS_NEW,     /* configured; no thread, no connection yet */
@@ -109,7 +109,7 @@ enum ps_state {
 
 struct ps_client_settings {
     int64_t close_timeout_ms; /* when it is dropped without close, and at the end of the process */
-    int64_t refusal_us;       /* how long brokers may refuse it before who waits is told; -1: for ever */
+    int64_t rejection_us;       /* how long brokers may refuse it before who waits is told; -1: for ever */
     int64_t unreachable_us;   /* how long no broker may be reached before messages fail; 0: for ever */
     bool logs_to_mailbox;     /* else librdkafka's log goes to stderr */
     bool token_provider;      /* somebody brings tokens to log in with */
@@ -138,9 +138,9 @@ struct ps_client { /* first in a ps_producer or ps_consumer, so that one is the 
     struct ps_log log;
     struct ps_connections connections;
     struct ps_redaction redaction;
-    struct ps_refusal refusal;
+    struct ps_rejection rejection;
     struct ps_tokens tokens;
-    bool wasted_conf;            /* the opening thread's: see client.c */
+    bool conf_leaked;            /* the opening thread's: see client.c */
 };
 
 struct ps_client_kind {
@@ -297,8 +297,8 @@ struct ps_event { /* the head of a ps_delivery, which then owns a reference to i
     uint32_t label; /* which of the labels kept for listeners is its own; 0: it has none */
 };
 
-struct ps_name { /* of a topic; lives as long as the queue */
-    struct ps_name *next;
+struct ps_topic_name { /* of a topic; lives as long as the queue */
+    struct ps_topic_name *next;
     char text[];
 };
 
@@ -327,7 +327,7 @@ struct ps_events { /* refs: of the Ruby object, its clients, the dispatch queue 
     struct ps_event *first, **last;
     _Atomic uint32_t size;
     _Atomic uint64_t queued, dropped;
-    struct ps_name *names[PS_EVENT_NAME_BUCKETS]; /* under lock */
+    struct ps_topic_name *names[PS_EVENT_NAME_BUCKETS]; /* under lock */
     uint32_t *released;                           /* under lock: labels that nobody needs any more */
     uint32_t released_count, released_capacity;
     /* The labels: Ruby's, opaque here. Changed under lock and by Ruby threads only, with the GVL of their Ractor and nothing
@@ -353,7 +353,7 @@ void ps_events_closed(struct ps_events *events, struct ps_client *client);
 struct ps_event *ps_events_take(struct ps_events *events); /* NULL: empty; else to be freed */
 void ps_events_clear(struct ps_events *events);
 void ps_event_free(const struct ps_events *events, struct ps_event *event);
-const struct ps_name *ps_events_name(struct ps_events *events, const char *text); /* NULL: no memory */
+const struct ps_topic_name *ps_events_name(struct ps_events *events, const char *text); /* NULL: no memory */
 void ps_events_release_label(struct ps_events *events, uint32_t label);
 /* Any Ractor. Both drop what was released: where only failures are listened to, there may never be anything to take. */
 uint32_t ps_events_keep_label(struct ps_events *events, uintptr_t label); /* its number; 0: no memory */

@@ -5,7 +5,7 @@
  * A connection works when librdkafka calls its broker UP and the broker has answered something on it: a port that takes connections
  * and hangs up, or stays silent, may be UP for a moment. The first answer may be to ApiVersions, as librdkafka may ask for nothing
  * else until there is something to send. But a broker that wants SASL answers that, too, before it hangs up: a connection that ends
- * without another answer counts as rejected, as far as that matters (refusal.c: until a broker has served this client once).
+ * without another answer counts as rejected, as far as that matters (rejection.c: until a broker has served this client once).
  *
  * The time without a connection counts from the first attempt after the last working connection has gone. So it does not count while
  * nobody tries to connect, after a broker has closed idle connections.

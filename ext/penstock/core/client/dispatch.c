@@ -19,7 +19,7 @@ struct dispatch {
     struct ps_singleton singleton; /* dispatchers sleep until it has changed */
     struct ps_events *first, **last; /* those with events that nobody serves; first come, first served */
     const struct ps_dispatcher *latest; /* took a turn last, and has not ended it; NULL: it has */
-    int64_t patience_us; /* when that turn is too long */
+    int64_t rejection_timeout_us; /* when that turn is too long */
 };
 
 static void dispatch_init(void *made)
@@ -38,7 +38,7 @@ static struct dispatch *dispatch_get(void)
 /* With the lock held. */
 static bool expected_back(const struct dispatch *dispatch, int64_t now)
 {
-    return dispatch->latest && now < dispatch->patience_us;
+    return dispatch->latest && now < dispatch->rejection_timeout_us;
 }
 
 /* With the lock held. */
@@ -90,7 +90,7 @@ static bool begin_turn(struct dispatch *dispatch, struct ps_dispatcher *dispatch
 {
     struct ps_events *events = dispatch->first;
     if (expected_back(dispatch, now)) {
-        if (dispatch->patience_us < *until_us) *until_us = dispatch->patience_us;
+        if (dispatch->rejection_timeout_us < *until_us) *until_us = dispatch->rejection_timeout_us;
         return false;
     }
     if (!events) return false;
@@ -100,7 +100,7 @@ static bool begin_turn(struct dispatch *dispatch, struct ps_dispatcher *dispatch
     events->served = true;
     atomic_store(&dispatcher->events, events);
     dispatch->latest = dispatcher;
-    dispatch->patience_us = now + PATIENCE_US;
+    dispatch->rejection_timeout_us = now + PATIENCE_US;
     return true;
 }
 

@@ -44,7 +44,7 @@ void ps_events_unref(struct ps_events *events)
     if (!events || atomic_fetch_sub(&events->refs, 1) != 1) return;
     if (events->generation != ps_generation()) return; /* its lock may be held for ever */
     for (size_t i = 0; i < PS_EVENT_NAME_BUCKETS; i++)
-        for (struct ps_name *name = events->names[i], *next; name; name = next) {
+        for (struct ps_topic_name *name = events->names[i], *next; name; name = next) {
             next = name->next;
             free(name);
         }
@@ -143,14 +143,14 @@ uint32_t ps_events_labels(struct ps_events *events)
     return count;
 }
 
-const struct ps_name *ps_events_name(struct ps_events *events, const char *text)
+const struct ps_topic_name *ps_events_name(struct ps_events *events, const char *text)
 {
     uint32_t hash = 2166136261u;
     for (const char *c = text; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
-    struct ps_name **bucket = &events->names[hash % PS_EVENT_NAME_BUCKETS];
+    struct ps_topic_name **bucket = &events->names[hash % PS_EVENT_NAME_BUCKETS];
 
     pthread_mutex_lock(&events->lock);
-    struct ps_name *name = *bucket;
+    struct ps_topic_name *name = *bucket;
     while (name && strcmp(name->text, text) != 0) name = name->next;
     if (!name) {
         size_t size = strlen(text);

@@ -1,6 +1,6 @@
 /*
  * The life of one consuming rd_kafka_t, and what is done with its events. Owned by the Ruby object, its jobs and its
- * closing thread; counted references. Any thread, except where core.h says otherwise.
+ * closing thread; counted references. Any thread, except where consume.h says otherwise.
  *
  * No native thread takes a consumer's events while it is open: whoever wants messages does, so that librdkafka sees
  * when nobody does (max.poll.interval.ms). The consumer queue's callback only rings the bell.
@@ -212,7 +212,7 @@ static bool absorb_error(struct ps_consumer *consumer, rd_kafka_event_t *event)
         return false;
     }
     if (err == RD_KAFKA_RESP_ERR__PARTITION_EOF) return true;
-    bool refused = of_connections(err) && ps_refusal_error(&consumer->client.refusal, consumer->client.rk, err, text);
+    bool refused = of_connections(err) && ps_rejection_error(&consumer->client.rejection, consumer->client.rk, err, text);
     if (!refused && !transient(err) && !of_no_concern(consumer, err)) return false;
     note_and_log(consumer, err, text);
     return true;

@@ -99,14 +99,14 @@ bool ps_delivery_settled(const struct ps_delivery *delivery)
 }
 
 /* True: we have purged it ourselves, and why is its result. What librdkafka knows of where it is stays as it is. */
-static bool read_refusal(struct ps_delivery *delivery, rd_kafka_resp_err_t err, int64_t produced_us)
+static bool read_rejection(struct ps_delivery *delivery, rd_kafka_resp_err_t err, int64_t produced_us)
 {
     char text[512];
     if (err != RD_KAFKA_RESP_ERR__PURGE_QUEUE && err != RD_KAFKA_RESP_ERR__PURGE_INFLIGHT) return false;
-    enum ps_refused kind = ps_refusal_purged_for(&ps_delivery_producer(delivery)->client.refusal, produced_us, text, sizeof(text));
-    if (kind == PS_NOT_REFUSED) return false;
+    enum ps_rejected kind = ps_rejection_purged_for(&ps_delivery_producer(delivery)->client.rejection, produced_us, text, sizeof(text));
+    if (kind == PS_NOT_REJECTED) return false;
     delivery->refused = kind;
-    delivery->err = ps_refusal_code(kind);
+    delivery->err = ps_rejection_code(kind);
     delivery->reason = strdup(text);
     return true;
 }
@@ -151,7 +151,7 @@ static void read_verdict(struct ps_delivery *delivery, const rd_kafka_message_t 
     delivery->latency_us = now - produced_us; /* rd_kafka_message_latency would read the clock for each */
     delivery->err = message->err;
     delivery->status = rd_kafka_message_status(message);
-    if (message->err && (read_fatal_error(delivery) || read_refusal(delivery, message->err, produced_us))) return;
+    if (message->err && (read_fatal_error(delivery) || read_rejection(delivery, message->err, produced_us))) return;
 #ifdef HAVE_RD_KAFKA_MESSAGE_PRODUCE_ERRSTR
     const char *reason = message->err ? rd_kafka_message_produce_errstr(message) : NULL;
     if (!reason) return;
@@ -237,9 +237,9 @@ void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_er
 {
     struct ps_producer *producer = batch->producer;
     if (ps_client_inherited(&producer->client)) return;
-    bool unreachable = err == ps_refusal_code(PS_UNREACHABLE), in_handles = unreachable || err == RD_KAFKA_RESP_ERR__QUEUE_FULL;
+    bool unreachable = err == ps_rejection_code(PS_UNREACHABLE), in_handles = unreachable || err == RD_KAFKA_RESP_ERR__QUEUE_FULL;
     char text[512];
-    if (unreachable) ps_refusal_unreachable_text(&producer->client.refusal, text, sizeof(text));
+    if (unreachable) ps_rejection_unreachable_text(&producer->client.rejection, text, sizeof(text));
     struct ps_event *told = NULL, **last_told = &told;
     uint32_t size = batch->size, count = size - from; /* read first: the batch may go with the last delivery */
     if (!count) return;
@@ -301,7 +301,7 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
     int64_t now = ps_now_us();
     bool heard = ps_events_wanted(producer->events, PS_EVENT_DELIVERED | PS_EVENT_FAILED);
     char failed_topic[PS_TOPIC_SIZE] = "";
-    const struct ps_name *name = NULL;
+    const struct ps_topic_name *name = NULL;
     const rd_kafka_topic_t *named = NULL;
     uint32_t freed = 0;
 

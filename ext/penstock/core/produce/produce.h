@@ -25,7 +25,7 @@ struct ps_bytes { /* an owned copy of a String */
 struct ps_delivery {
     struct ps_event event;            /* first; links those of one librdkafka event, then those that are to be told */
     struct ps_chunk *chunk;           /* the one it lies in */
-    const struct ps_name *topic_name; /* its event's; NULL: nobody listened */
+    const struct ps_topic_name *topic_name; /* its event's; NULL: nobody listened */
     struct ps_bytes *partition_key;   /* read by the partitioner on any thread; NULL if none */
     char *reason;                     /* why it failed, in the broker's or librdkafka's words; NULL if none */
     uintptr_t topic, label;           /* Ruby's, opaque here: only touched and marked by a DeliveryHandle */
@@ -35,7 +35,7 @@ struct ps_delivery {
     int32_t partition;
     int16_t err;                      /* rd_kafka_resp_err_t */
     uint8_t status;                   /* rd_kafka_msg_status_t */
-    uint8_t refused;                  /* enum ps_refused: err is for that */
+    uint8_t refused;                  /* enum ps_rejected: err is for that */
     bool fatal;                       /* err is the producer's fatal error, which kept the message from being sent */
     _Atomic uint16_t unnoticed;       /* the line of the log that counts it; 0: it was delivered, or its failure was noticed */
     _Atomic bool settled;             /* written last; the fields above are final once it is true */
@@ -152,6 +152,10 @@ struct ps_topic *ps_producer_topic(struct ps_producer *producer, const char *nam
 void ps_topics_destroy(struct ps_topics *topics);
 bool ps_topic_name_valid(const char *name, size_t length);
 
+/* ---- partitioner.c: chooses a message's partition ------------------------------------------------- */
+
+void ps_partitioner_set(rd_kafka_topic_conf_t *conf, struct ps_topic *topic, int64_t sticky_ms);
+
 /* ---- transaction.c: also fatal errors ------------------------------------------------------------- */
 
 enum ps_transaction_call {
@@ -183,7 +187,7 @@ struct ps_transactions { /* in the client */
 struct ps_transaction_error {
     rd_kafka_resp_err_t err; /* 0: none */
     bool fatal, retriable, abortable;
-    enum ps_refused refused; /* err is for that */
+    enum ps_rejected refused; /* err is for that */
     char text[512];
 };
 
@@ -215,11 +219,11 @@ bool ps_producer_fatal_error(struct ps_producer *producer, struct ps_transaction
 bool ps_producer_read_fatal_error(struct ps_producer *producer, struct ps_transaction_error *fatal); /* between enter and exit, or who serves */
 rd_kafka_resp_err_t ps_producer_test_fatal_error(struct ps_producer *producer, rd_kafka_resp_err_t err, const char *reason);
 
-/* ---- requests.c: how often messages had to be sent --------------------------------------------------- */
+/* ---- retry_count.c: how often messages had to be sent --------------------------------------------------- */
 
 void ps_requests_count(struct ps_producer *producer, rd_kafka_conf_t *conf); /* before an rd_kafka_t is made of it */
 
-/* ---- client.c: a producing rd_kafka_t ------------------------------------------------------------------ */
+/* ---- producer.c: a producing rd_kafka_t ---------------------------------------------------------------- */
 
 struct ps_producer_settings {
     struct ps_client_settings client;
@@ -290,7 +294,7 @@ struct ps_producer *ps_polled_producer(const struct ps_polled *polled); /* the o
 
 /* ---- slot.c: a producer's client of the moment, for all Ractors ------------------------------------ */
 
-struct ps_terms { /* on which a client takes messages */
+struct ps_limits { /* on which a client takes messages */
     size_t payload; /* max_payload_size */
     size_t total;   /* message.max.bytes, of payload, key, headers and what the protocol adds */
     size_t queue;   /* queue.buffering.max.kbytes, of payload: librdkafka counts no more */
@@ -314,7 +318,7 @@ struct ps_slot { /* refs: of the main Ractor's Ruby object, of each handle */
     unsigned generation;
     pthread_mutex_t lock;      /* a leaf */
     struct ps_producer *producer;  /* retained; NULL: there is none */
-    struct ps_terms terms;     /* the latest client's */
+    struct ps_limits terms;     /* the latest client's */
     bool closed, attended;
     uint64_t changer;          /* the thread that is replacing the client, as Ruby knows it; 0: none */
     uint32_t handles;
@@ -328,7 +332,7 @@ struct ps_slot *ps_slot_new(void); /* NULL: no memory */
 void ps_slot_retain(struct ps_slot *slot);
 void ps_slot_unref(struct ps_slot *slot);
 /* Of the main Ractor's; without effect in a forked child. */
-void ps_slot_put(struct ps_slot *slot, struct ps_producer *producer, const struct ps_terms *terms); /* NULL: takes out */
+void ps_slot_put(struct ps_slot *slot, struct ps_producer *producer, const struct ps_limits *terms); /* NULL: takes out */
 void ps_slot_bar(struct ps_slot *slot, const char *why); /* "": lets calls through again */
 void ps_slot_close(struct ps_slot *slot);
 void ps_slot_change(struct ps_slot *slot, uint64_t thread); /* 0: done */
@@ -339,7 +343,7 @@ void ps_slot_answer(struct ps_slot *slot, uint64_t question, const char *trouble
 /* Of the handles', any Ractor. */
 void ps_slot_handle_made(struct ps_slot *slot);
 void ps_slot_handle_gone(struct ps_slot *slot);
-enum ps_slot_state ps_slot_enter(struct ps_slot *slot, struct ps_terms *terms, char *why, size_t why_size);
+enum ps_slot_state ps_slot_enter(struct ps_slot *slot, struct ps_limits *terms, char *why, size_t why_size);
 struct ps_producer *ps_slot_take(struct ps_slot *slot); /* retained for the caller; NULL: there is none, or none may be had */
 /* Whether there is another client than the one at `failed` (0: any that can go on). False: not yet; then `question` is
  * what to look for in `answered`, asked at the first call (0). */
@@ -358,7 +362,7 @@ bool ps_unnoticed_due(const struct ps_producer *producer, int64_t now);
 void ps_unnoticed_log(struct ps_producer *producer);
 uint64_t ps_unnoticed_count(struct ps_producer *producer);
 
-/* ---- close.c: flush, purge, leave the poller, destroy; and the same for all clients at exit ------- */
+/* ---- producer_close.c: flush, purge, leave the poller, destroy; and the same for all clients at exit ------- */
 
 enum { PS_PURGE_ALL = RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT };
 

@@ -1,6 +1,6 @@
 /*
- * The producing rd_kafka_t: how it is configured and opened (open.c), and what is counted of it. Owned by the Ruby object
- * and by each batch. Any thread, except where core.h says otherwise. How it ends: close.c.
+ * The producing rd_kafka_t: how it is configured and opened (core/client/client.c), and what is counted of it. Owned by the Ruby object
+ * and by each batch. Any thread, except where produce.h says otherwise. How it ends: producer_close.c.
  */
 #include "produce/produce.h"
 #include <stdio.h>

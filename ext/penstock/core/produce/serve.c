@@ -28,8 +28,8 @@ static void handle_error(struct ps_producer *producer, rd_kafka_event_t *event)
     ps_client_note_error(&producer->client, err, text);
     bool news = ps_client_log_error(&producer->client, fatal ? 2 : 4, err, text);
     if (news || err != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) ps_events_error(producer->events, &producer->client, err, text, fatal);
-    if (atomic_load(&producer->delivered) > 0) atomic_store(&producer->client.refusal.worked, true);
-    ps_refusal_error(&producer->client.refusal, producer->client.rk, err, text);
+    if (atomic_load(&producer->delivered) > 0) atomic_store(&producer->client.rejection.worked, true);
+    ps_rejection_error(&producer->client.rejection, producer->client.rk, err, text);
 }
 
 static void producer_handle(struct ps_polled *polled, rd_kafka_event_t *event)
@@ -49,21 +49,21 @@ static void producer_handle(struct ps_polled *polled, rd_kafka_event_t *event)
 }
 
 /* Between ps_client_enter and exit. */
-static void give_up(struct ps_producer *producer, enum ps_refused kind)
+static void give_up(struct ps_producer *producer, enum ps_rejected kind)
 {
-    struct ps_refusal *refusal = &producer->client.refusal;
-    atomic_fetch_add(&refusal->given_up, 1);
+    struct ps_rejection *rejection = &producer->client.rejection;
+    atomic_fetch_add(&rejection->given_up, 1);
     if (ps_producer_in_flight(producer) == 0) return;
-    ps_refusal_purges(refusal, kind);
+    ps_rejection_purges(rejection, kind);
     rd_kafka_purge(producer->client.rk, PS_PURGE_ALL | RD_KAFKA_PURGE_F_NON_BLOCKING);
 }
 
 static void give_up_if_rejected(struct ps_producer *producer, int64_t now)
 {
-    struct ps_refusal *refusal = &producer->client.refusal;
-    if (atomic_load(&producer->delivered) > 0) atomic_store(&refusal->worked, true);
-    enum ps_refused kind = ps_refusal_reason(refusal, producer->client.rk, now);
-    if (kind == PS_NOT_REFUSED) return;
+    struct ps_rejection *rejection = &producer->client.rejection;
+    if (atomic_load(&producer->delivered) > 0) atomic_store(&rejection->worked, true);
+    enum ps_rejected kind = ps_rejection_reason(rejection, producer->client.rk, now);
+    if (kind == PS_NOT_REJECTED) return;
     if (!ps_client_enter(&producer->client)) return; /* a thread that closes it has said how long that may take */
     give_up(producer, kind);
     ps_client_exit(&producer->client);
@@ -72,14 +72,14 @@ static void give_up_if_rejected(struct ps_producer *producer, int64_t now)
 static bool producer_work_due(const struct ps_polled *polled, int64_t now)
 {
     const struct ps_producer *producer = ps_polled_producer(polled);
-    return ps_refusal_due(&producer->client.refusal, now) || ps_unnoticed_due(producer, now) ||
+    return ps_rejection_due(&producer->client.rejection, now) || ps_unnoticed_due(producer, now) ||
            ps_space_stuck(&producer->space, now);
 }
 
 static void producer_work(struct ps_polled *polled, int64_t now)
 {
     struct ps_producer *producer = ps_polled_producer(polled);
-    if (ps_refusal_due(&producer->client.refusal, now)) give_up_if_rejected(producer, ps_now_us());
+    if (ps_rejection_due(&producer->client.rejection, now)) give_up_if_rejected(producer, ps_now_us());
     if (ps_unnoticed_due(producer, now)) ps_unnoticed_log(producer);
     if (ps_space_stuck(&producer->space, now)) ps_space_unstick(&producer->space);
 }

@@ -44,7 +44,7 @@ void ps_slot_unref(struct ps_slot *slot)
 
 /* ---- the main Ractor's ---- */
 
-void ps_slot_put(struct ps_slot *slot, struct ps_producer *producer, const struct ps_terms *terms)
+void ps_slot_put(struct ps_slot *slot, struct ps_producer *producer, const struct ps_limits *terms)
 {
     if (inherited(slot)) return;
     if (producer) ps_client_retain(&producer->client);
@@ -137,7 +137,7 @@ void ps_slot_handle_gone(struct ps_slot *slot)
     ps_slot_unref(slot);
 }
 
-enum ps_slot_state ps_slot_enter(struct ps_slot *slot, struct ps_terms *terms, char *why, size_t why_size)
+enum ps_slot_state ps_slot_enter(struct ps_slot *slot, struct ps_limits *terms, char *why, size_t why_size)
 {
     if (inherited(slot)) return PS_SLOT_FORKED;
     pthread_mutex_lock(&slot->lock);

@@ -55,10 +55,10 @@ static void fail(struct ps_transaction_error *error, rd_kafka_resp_err_t err, co
 static bool refused(struct ps_producer *producer, struct ps_transaction_error *error)
 {
     char text[sizeof(error->text)];
-    if (atomic_load(&producer->client.refusal.given_up) == 0) return false;
-    enum ps_refused kind = ps_refusal_now(&producer->client.refusal, text, sizeof(text));
-    if (kind == PS_NOT_REFUSED) return false;
-    fail(error, ps_refusal_code(kind), text);
+    if (atomic_load(&producer->client.rejection.given_up) == 0) return false;
+    enum ps_rejected kind = ps_rejection_now(&producer->client.rejection, text, sizeof(text));
+    if (kind == PS_NOT_REJECTED) return false;
+    fail(error, ps_rejection_code(kind), text);
     error->refused = kind;
     return true;
 }
@@ -67,9 +67,9 @@ static bool refused(struct ps_producer *producer, struct ps_transaction_error *e
 static bool unreachable(struct ps_producer *producer, struct ps_transaction_error *error)
 {
     char text[sizeof(error->text)];
-    if (!ps_refusal_unreachable(&producer->client.refusal)) return false;
-    ps_refusal_unreachable_text(&producer->client.refusal, text, sizeof(text));
-    fail(error, ps_refusal_code(PS_UNREACHABLE), text);
+    if (!ps_rejection_unreachable(&producer->client.rejection)) return false;
+    ps_rejection_unreachable_text(&producer->client.rejection, text, sizeof(text));
+    fail(error, ps_rejection_code(PS_UNREACHABLE), text);
     error->retriable = true;
     return true;
 }
@@ -84,7 +84,7 @@ static rd_kafka_error_t *make_call(const struct ps_transaction_job *job, enum ps
     case PS_TRANSACTION_BEGIN: return rd_kafka_begin_transaction(rk);
     case PS_TRANSACTION_COMMIT: return rd_kafka_commit_transaction(rk, timeout_ms);
     case PS_TRANSACTION_ABORT:
-        ps_refusal_purges(&job->producer->client.refusal, PS_NOT_REFUSED); /* librdkafka purges what was not sent */
+        ps_rejection_purges(&job->producer->client.rejection, PS_NOT_REJECTED); /* librdkafka purges what was not sent */
         return rd_kafka_abort_transaction(rk, timeout_ms);
     case PS_TRANSACTION_OFFSETS:
         return rd_kafka_send_offsets_to_transaction(rk, job->offsets, job->group, timeout_ms);
@@ -168,13 +168,13 @@ static void commit(struct ps_transaction_job *job, bool closing)
 static void let_it_be_sent(struct ps_transaction_job *job)
 {
     struct ps_producer *producer = job->producer;
-    int64_t patience_us = ps_now_us() + producer->settings.abort_wait_ms * 1000, half_us = (ps_now_us() + job->deadline_us) / 2;
-    if (half_us < patience_us) patience_us = half_us;
+    int64_t rejection_timeout_us = ps_now_us() + producer->settings.abort_wait_ms * 1000, half_us = (ps_now_us() + job->deadline_us) / 2;
+    if (half_us < rejection_timeout_us) rejection_timeout_us = half_us;
     while (ps_producer_in_flight(producer) > 0 && failures(producer) == producer->transactions.failures_before) {
-        int remaining_ms = ps_remaining_ms(patience_us);
+        int remaining_ms = ps_remaining_ms(rejection_timeout_us);
         if (remaining_ms == 0 || closing_gave_up(producer)) return;
         rd_kafka_flush(producer->client.rk, remaining_ms > SEND_SLICE_MS ? SEND_SLICE_MS : remaining_ms);
-        ps_producer_await_verdicts(producer, patience_us);
+        ps_producer_await_verdicts(producer, rejection_timeout_us);
     }
 }
 
@@ -184,7 +184,7 @@ static void abort_transaction(struct ps_transaction_job *job, bool closing)
     if (transactions->state == PS_TRANSACTION_ABORTED) return;
     if (transactions->state == PS_TRANSACTION_COMMITTING) {
         /* What the commit still waits for is not sent any more, so that it comes to its end. */
-        ps_refusal_purges(&job->producer->client.refusal, PS_NOT_REFUSED);
+        ps_rejection_purges(&job->producer->client.rejection, PS_NOT_REJECTED);
         rd_kafka_purge(job->producer->client.rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_NON_BLOCKING);
         commit(job, closing);
         if (job->error.err && job->error.retriable) return; /* still undecided */

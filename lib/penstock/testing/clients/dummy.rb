@@ -86,11 +86,11 @@ module Penstock
         self
       end
 
-      # ---- what the producer calls, as of Penstock::Client ----
+      # ---- what the producer calls, as of Penstock::Native::ProducerClient ----
 
       # @return [self]
       def connect
-        refuse_closed
+        raise_closed
         @connected = true
         self
       end
@@ -119,7 +119,7 @@ module Penstock
 
       # @return [true]
       def flush(_timeout_ms = nil)
-        refuse_closed
+        raise_closed
         true
       end
 
@@ -155,7 +155,7 @@ module Penstock
       # @return [Integer] 0: nothing is ever in flight
       def queue_size = 0
 
-      # @return [Array(Integer, Integer, Integer, Integer)] see {Native::Client}
+      # @return [Array(Integer, Integer, Integer, Integer)] see {Native::ProducerClient}
       def counters = [@accepted, @accepted - @failed, @failed, 0, 0]
 
       # @return [Integer] 1
@@ -165,7 +165,7 @@ module Penstock
         1
       end
 
-      # @return [Array(nil, Integer, Array)] no cluster, no controller and no brokers, see {Native::Client}
+      # @return [Array(nil, Integer, Array)] no cluster, no controller and no brokers, see {Native::ProducerClient}
       def brokers(_timeout_ms) = connect && [nil, -1, []]
 
       # @return [:configured, :open, :closed]
@@ -238,19 +238,19 @@ module Penstock
           raise ErrorFactory.build(ConfigurationInvalidError, "config.kafka: message.max.bytes is no Integer: #{given.inspect}")
       end
 
-      def refuse_closed = @closed && raise(@failure.build(ProducerClosedError, nil, "the producer is closed"))
+      def raise_closed = @closed && raise(@failure.build(ProducerClosedError, nil, "the producer is closed"))
 
-      def check(message, index) = Native::Client.check(message, index, *@limits)
+      def check(message, index) = Native::ProducerClient.check(message, index, *@limits)
 
       # @return [Array(Array<Handle>, Error)] one for each message that was taken, and why the next one was not
       def take(messages, topics)
         messages = messages.zip(topics)
-        errors, refusal = decide(messages)
+        errors, rejection = decide(messages)
         handles = @lock.synchronize do
           messages.first(errors.size).zip(errors).map { |(message, topic), error| settle(message, topic, error) }
         end
         handles.each { |handle| tell(handle.report) } # without the lock: a listener may produce
-        [handles, refusal]
+        [handles, rejection]
       end
 
       # @return [Array(Array<DeliveryError, ProducerFencedError, nil>, Error)] verdicts, up to the first message that is refused
@@ -319,7 +319,7 @@ module Penstock
       def in_transaction? = @transaction == :running || @transaction == :failed
 
       def transaction_step(name, from, to)
-        refuse_closed
+        raise_closed
         raise transaction_error(name, :not_configured, "the producer has no transactional.id") unless transactional?
 
         @lock.synchronize do

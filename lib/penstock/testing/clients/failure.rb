@@ -75,7 +75,7 @@ module Penstock
       # @return [Error] for one message: raised unless {.verdict?}
       def of(wanted, topic, partition)
         return wanted if wanted.is_a?(Error)
-        return refusal(wanted, topic, partition) if REFUSALS.key?(wanted)
+        return rejection(wanted, topic, partition) if REFUSALS.key?(wanted)
         return build(ProducerFencedError, wanted, NOT_PERSISTED, topic:, partition:, fatal: true) if wanted == :fenced
 
         possibly = CODES.fetch(wanted)[3]
@@ -93,7 +93,7 @@ module Penstock
 
       private
 
-      def refusal(code, topic, partition)
+      def rejection(code, topic, partition)
         build(REFUSALS.fetch(code), code, topic:, partition:, fatal: code == :fatal, retriable: code == :queue_full)
       end
     end

@@ -3,7 +3,7 @@
 require_relative "test_helper"
 require_relative "support/producer_test_case"
 
-class ProducerRefusalsTest < ProducerTestCase
+class ProducerRejectionsTest < ProducerTestCase
   FULL = { "queue.buffering.max.messages": 10, "linger.ms": 60_000 }.freeze
 
   def test_a_full_queue_refuses_a_message_and_takes_the_next_after_a_flush
@@ -79,7 +79,7 @@ class ProducerRefusalsTest < ProducerTestCase
     [producer, topic, own]
   end
 
-  def test_a_brokers_refusal_is_a_delivery_error_and_the_message_not_persisted
+  def test_a_brokers_rejection_is_a_delivery_error_and_the_message_not_persisted
     producer, topic, = faulty(:invalid_record)
     handle = producer.produce_async(topic:, payload: "", label: 1)
     error = assert_raises(Penstock::DeliveryError) { handle.wait }

@@ -4,7 +4,7 @@ require_relative "test_helper"
 require "socket"
 
 # Brokers that refuse a client, as far as that can be seen without a Kafka that does: the rest is in integration/security_test.rb.
-class RefusalTest < PenstockTest
+class RejectionTest < PenstockTest
   # Answers nobody: takes connections and ends them, as a port does that expects TLS.
   def with_a_port_that_hangs_up
     server = TCPServer.new("127.0.0.1", 0)
@@ -21,7 +21,7 @@ class RefusalTest < PenstockTest
 
   def refused_producer(servers, timeout: 100, **kafka)
     producer(servers:, log_level: 0, **kafka) do |config|
-      config.refusal_timeout = timeout
+      config.rejection_timeout = timeout
       config.polling.fd.periodic_poll_interval = 100
       yield config if block_given?
     end
@@ -42,7 +42,7 @@ class RefusalTest < PenstockTest
   def test_a_port_that_ends_the_handshake_of_tls_refuses_too
     with_a_port_that_hangs_up do |servers|
       one = refused_producer(servers, "security.protocol": "ssl")
-      error = assert_raises(Penstock::RefusedError) { one.produce_sync(topic: "refused", payload: "x") }
+      error = assert_raises(Penstock::BrokerRejectedError) { one.produce_sync(topic: "refused", payload: "x") }
       assert_match(/may speak another protocol, without TLS/, error.message)
     end
   end
@@ -169,7 +169,7 @@ class RefusalTest < PenstockTest
   def refused_consumer(servers, timeout: 100, **kafka)
     made = Penstock::Consumer.new do |config|
       config.kafka = { "bootstrap.servers": servers, log_level: 0, **kafka }
-      config.refusal_timeout = timeout
+      config.rejection_timeout = timeout
       yield config if block_given?
     end
     made.tap { |one| (@consumers ||= []) << one }

@@ -2,7 +2,7 @@
 
 module Penstock
   module Native
-    # One librdkafka producer; see ext/penstock/ruby/client_class.c. {Producer} is its only user.
+    # One librdkafka producer; see ext/penstock/ruby/producer_class.c. {Producer} is its only user.
     #
     # In a forked child, the first use replaces the parent's client, which is left alone, by a fresh one with the same
     # configuration; one that was closed stays closed.
@@ -27,7 +27,7 @@ module Penstock
     #   Asks the cluster which brokers it has, as they advertise themselves. Blocks for a round trip, without the GVL.
     #   @return [Array(String, Integer, Array<Array(Integer, String, Integer)>)] the cluster's id, or nil; the controller's, or
     #     -1; and of each broker id, host and port
-    #   @raise [RefusedError, Error] the cluster did not let this client in, or did not answer
+    #   @raise [BrokerRejectedError, Error] the cluster did not let this client in, or did not answer
     # @!method state
     #   @return [:configured, :open, :closing, :closed]
     # = Transactions
@@ -89,7 +89,7 @@ module Penstock
     #   what else was sent is answered. In a transaction that then can only be aborted.
     #   @return [Integer] how many messages were in flight
     # @api private
-    class Client
+    class ProducerClient
       include Uncopyable
       include AsJson
 
@@ -99,7 +99,7 @@ module Penstock
         fd = config.polling.fd
         [config.max_payload_size, config.close_timeout, fd.max_time, fd.periodic_poll_interval,
          config.on_queue_full == :wait ? config.wait_timeout_on_queue_full : 0, config.on_queue_full == :drop,
-         config.wait_timeout_on_transaction_abort, config.refusal_timeout, config.unreachable_timeout]
+         config.wait_timeout_on_transaction_abort, config.rejection_timeout, config.unreachable_timeout]
       end
 
       # Lets librdkafka behave as if a fatal error had occurred, for tests of what a program does then. Opens the client.

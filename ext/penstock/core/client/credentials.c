@@ -85,7 +85,7 @@ bool ps_set_credentials(struct ps_client *client, const char *user, const char *
         rd_kafka_error_destroy(error);
         done = false;
     } else {
-        ps_refusal_forget(&client->refusal);
+        ps_rejection_forget(&client->rejection);
     }
     ps_client_exit_long(client);
     return done;

@@ -71,7 +71,7 @@ void ps_producer_closing(struct ps_client *client)
         .failed = atomic_load(&producer->failed),
         .purged = atomic_load(&producer->purged),
     };
-    ps_refusal_purges(&client->refusal, PS_NOT_REFUSED); /* what is purged from here on is so for being closed */
+    ps_rejection_purges(&client->rejection, PS_NOT_REJECTED); /* what is purged from here on is so for being closed */
 }
 
 void ps_producer_close(struct ps_client *client)
@@ -183,7 +183,7 @@ static void purge_release(struct ps_job *job)
 struct ps_job *ps_producer_purge(struct ps_producer *producer)
 {
     if (!ps_client_enter(&producer->client)) return NULL;
-    ps_refusal_purges(&producer->client.refusal, PS_NOT_REFUSED);
+    ps_rejection_purges(&producer->client.rejection, PS_NOT_REJECTED);
     struct purge_job *purge = calloc(1, sizeof(*purge));
     if (purge) {
         ps_job_init(&purge->job, purge_run, purge_release);

@@ -1,5 +1,5 @@
 /*
- * Penstock::Client: one configured librdkafka producer, what Penstock::Producer stands on. It owns a
+ * Penstock::Native::ProducerClient: one configured librdkafka producer, what Penstock::Producer stands on. It owns a
  * ps_producer, made when configured and opened (threads, connections) at its first use. In a forked child
  * the first use finds the parent's client and puts a fresh one, with the same configuration, in its place.
  *
@@ -15,7 +15,7 @@ static VALUE client_class;
 
 static void client_mark(void *data)
 {
-    struct penstock_client *object = data;
+    struct penstock_producer_client *object = data;
     rb_gc_mark_movable(object->poller);
     rb_gc_mark_movable(object->logger);
     rb_gc_mark_movable(object->source);
@@ -25,7 +25,7 @@ static void client_mark(void *data)
 
 static void client_compact(void *data)
 {
-    struct penstock_client *object = data;
+    struct penstock_producer_client *object = data;
     object->poller = rb_gc_location(object->poller);
     object->logger = rb_gc_location(object->logger);
     object->source = rb_gc_location(object->source);
@@ -36,7 +36,7 @@ static void client_compact(void *data)
 /* Never blocks: a client that was not closed goes on, on native threads, until its messages have a verdict. */
 static void client_free(void *data)
 {
-    struct penstock_client *object = data;
+    struct penstock_producer_client *object = data;
     struct ps_producer *producer = atomic_load(&object->producer);
     if (producer) ps_client_abandon(&producer->client);
     xfree(object);
@@ -44,26 +44,26 @@ static void client_free(void *data)
 
 static size_t client_size(const void *data)
 {
-    return sizeof(struct penstock_client) + sizeof(struct ps_producer);
+    return sizeof(struct penstock_producer_client) + sizeof(struct ps_producer);
 }
 
 static const rb_data_type_t client_type = {
-    .wrap_struct_name = "Penstock::Client",
+    .wrap_struct_name = "Penstock::Native::ProducerClient",
     .function = { .dmark = client_mark, .dfree = client_free, .dsize = client_size, .dcompact = client_compact },
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
 static VALUE client_allocate(VALUE klass)
 {
-    struct penstock_client *object;
-    VALUE self = TypedData_Make_Struct(klass, struct penstock_client, &client_type, object);
+    struct penstock_producer_client *object;
+    VALUE self = TypedData_Make_Struct(klass, struct penstock_producer_client, &client_type, object);
     object->poller = object->logger = object->source = object->token_refresher = object->last_topic = Qnil;
     return self;
 }
 
 /* ---- which native client: this process's, open if need be ---- */
 
-static struct ps_producer *renew(struct penstock_client *object, struct ps_producer *inherited)
+static struct ps_producer *renew(struct penstock_producer_client *object, struct ps_producer *inherited)
 {
     struct ps_poller *poller = penstock_poller_get(object->poller); /* may raise, so before there is anything to lose */
     struct ps_events *events = NIL_P(object->source) ? NULL : penstock_event_source_get(object->source);
@@ -80,15 +80,15 @@ static struct ps_producer *renew(struct penstock_client *object, struct ps_produ
 
 static struct ps_producer *client_get(VALUE self)
 {
-    struct penstock_client *object = penstock_data(self, &client_type);
+    struct penstock_producer_client *object = penstock_data(self, &client_type);
     struct ps_producer *producer = atomic_load(&object->producer);
     if (!producer) penstock_raise_uninitialized(self);
     return ps_client_inherited(&producer->client) ? renew(object, producer) : producer;
 }
 
-bool penstock_client_open_if_new(VALUE self, struct ps_producer *producer)
+bool penstock_producer_open_if_new(VALUE self, struct ps_producer *producer)
 {
-    const struct penstock_client *object = penstock_data(self, &client_type);
+    const struct penstock_producer_client *object = penstock_data(self, &client_type);
     return penstock_open(&producer->client, object->logger, object->token_refresher, object->source);
 }
 
@@ -96,9 +96,9 @@ bool penstock_client_open_if_new(VALUE self, struct ps_producer *producer)
 
 static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, VALUE logger, VALUE max_payload_size,
                                VALUE close_timeout, VALUE max_time, VALUE periodic_poll_interval, VALUE queue_full_ms,
-                               VALUE drop_when_full, VALUE abort_wait, VALUE refusal_timeout, VALUE unreachable_timeout)
+                               VALUE drop_when_full, VALUE abort_wait, VALUE rejection_timeout, VALUE unreachable_timeout)
 {
-    struct penstock_client *object = penstock_data(self, &client_type);
+    struct penstock_producer_client *object = penstock_data(self, &client_type);
     if (atomic_load(&object->producer)) rb_raise(rb_eTypeError, "already initialized");
     struct ps_poller *native_poller = penstock_poller_get(poller);
     StringValueCStr(id);
@@ -107,7 +107,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
     struct ps_producer_settings settings = {
         .client = {
             .close_timeout_ms = NUM2LL(close_timeout),
-            .refusal_us = NIL_P(refusal_timeout) ? -1 : NUM2LL(refusal_timeout) * 1000,
+            .rejection_us = NIL_P(rejection_timeout) ? -1 : NUM2LL(rejection_timeout) * 1000,
             .unreachable_us = NUM2LL(unreachable_timeout) * 1000,
             .logs_to_mailbox = !NIL_P(logger),
         },
@@ -144,7 +144,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
 /* Before it is opened: this refresher brings its tokens. */
 static VALUE client_set_token_refresher(VALUE self, VALUE refresher)
 {
-    struct penstock_client *object = penstock_data(self, &client_type);
+    struct penstock_producer_client *object = penstock_data(self, &client_type);
     struct ps_producer *producer = client_get(self);
     RB_OBJ_WRITE(self, &object->token_refresher, refresher);
     penstock_conf_ask_for_tokens(producer->client.conf, false, producer->settings.client.logs_to_mailbox);
@@ -163,20 +163,20 @@ static VALUE client_set_credentials(VALUE self, VALUE user, VALUE password)
 
 /* ---- for client methods in files of their own ---- */
 
-struct penstock_client *penstock_client_data(VALUE self)
+struct penstock_producer_client *penstock_producer_data(VALUE self)
 {
     return penstock_data(self, &client_type);
 }
 
-struct ps_producer *penstock_client_get(VALUE self)
+struct ps_producer *penstock_producer_get(VALUE self)
 {
     return client_get(self);
 }
 
-struct ps_producer *penstock_client_open(VALUE self)
+struct ps_producer *penstock_producer_open(VALUE self)
 {
     struct ps_producer *producer = client_get(self);
-    penstock_client_open_if_new(self, producer);
+    penstock_producer_open_if_new(self, producer);
     return producer;
 }
 
@@ -220,7 +220,7 @@ static VALUE client_flush(VALUE self, VALUE timeout_ms)
         penstock_check_open(&producer->client);
         rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread to flush");
     }
-    uint32_t given_up = atomic_load(&producer->client.refusal.given_up);
+    uint32_t given_up = atomic_load(&producer->client.rejection.given_up);
     ps_job_retain(&flush->job);
     int interrupted = 0;
     rb_protect(wait_for_flush, (VALUE)flush, &interrupted);
@@ -228,7 +228,7 @@ static VALUE client_flush(VALUE self, VALUE timeout_ms)
     ps_job_unref(&flush->job);
     if (interrupted) rb_jump_tag(interrupted);
     if (!flushed) penstock_check_open(&producer->client); /* whoever closed it sees to the messages */
-    if (atomic_load(&producer->client.refusal.given_up) != given_up) penstock_raise_if_refused(&producer->client, Qnil);
+    if (atomic_load(&producer->client.rejection.given_up) != given_up) penstock_raise_if_rejected(&producer->client, Qnil);
     return flushed ? Qtrue : Qfalse;
 }
 
@@ -264,7 +264,7 @@ static VALUE client_set_event_source(VALUE self, VALUE source)
     struct ps_producer *producer = client_get(self);
     if (atomic_load(&producer->client.state) != PS_NEW)
         penstock_raise(penstock_usage_error, &penstock_no_context, "the client was opened already");
-    struct penstock_client *object = penstock_data(self, &client_type);
+    struct penstock_producer_client *object = penstock_data(self, &client_type);
     ps_producer_set_events(producer, penstock_event_source_get(source));
     RB_OBJ_WRITE(self, &object->source, source);
     return source;
@@ -316,14 +316,14 @@ static VALUE client_state(VALUE self)
 static VALUE client_connect(VALUE self)
 {
     struct ps_producer *producer = client_get(self);
-    penstock_client_open_if_new(self, producer);
+    penstock_producer_open_if_new(self, producer);
     penstock_check_open(&producer->client);
     return self;
 }
 
-void penstock_client_init(void)
+void penstock_producer_init(void)
 {
-    client_class = rb_const_get(penstock_native, rb_intern("Client"));
+    client_class = rb_const_get(penstock_native, rb_intern("ProducerClient"));
     rb_gc_register_mark_object(client_class);
     rb_define_alloc_func(client_class, client_allocate);
     rb_define_method(client_class, "initialize", client_initialize, 13);

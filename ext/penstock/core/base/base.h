@@ -1,6 +1,6 @@
 /*
- * core/base: what needs neither a client nor a wait: clock, fork generation, threads, process singletons, text, the futex word, the
- * eventfd, the log.
+ * core/base: what needs neither a client nor a wait: clock, fork generation, threads, process singletons, text, the futex
+ * word, the eventfd, the log.
  *
  * The native core: everything of Penstock that knows librdkafka and threads but not Ruby.
  *

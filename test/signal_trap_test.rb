@@ -66,6 +66,20 @@ class SignalTrapTest < PenstockTest
     RUBY
   end
 
+  def test_the_first_use_of_a_buffer_in_a_fork_child_may_be_in_a_trap
+    assert_equal "ok [1, \"child\"]\n", run_trapped(<<~RUBY)
+      one = producer
+      one.buffer(MESSAGE)
+      Process.wait(fork do
+        print trapped { one.buffer({ topic: TOPIC, payload: "child" }) }, " "
+        p [one.messages.size, one.messages[0][:payload]]
+        $stdout.flush
+        exit!(0)
+      end)
+      exit!(0)
+    RUBY
+  end
+
   def test_a_trap_that_interrupts_a_transaction_may_send_in_it_and_leaves_it_to_its_owner
     assert_equal "ok\nPenstock::SignalTrapError\nPenstock::SignalTrapError\ntrue\nvalue\nfalse\n", run_trapped(<<~RUBY)
       one = producer("transactional.id": TOPIC)

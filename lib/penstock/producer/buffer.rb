@@ -165,8 +165,15 @@ module Penstock
       def forget_inherited
         return if @pid == Process.pid
 
-        @forgetting.synchronize do
-          begin_anew unless @pid == Process.pid # another thread was first
+        # A trap cannot wait for a Mutex. It finds this one taken only if it interrupts another first use in this fork child.
+        unless @forgetting.try_lock
+          SignalTrap.refuse("The first use of the buffer in a fork child, during another one,")
+          @forgetting.lock
+        end
+        begin
+          begin_anew unless @pid == Process.pid # else another thread was first
+        ensure
+          @forgetting.unlock
         end
       end
 

@@ -6,7 +6,7 @@ require_relative "support/fiber_schedulers"
 
 class DocsTest < PenstockTest
   ROOT = File.expand_path("..", __dir__)
-  BEHAVIOURS = File.readlines(File.join(ROOT, "docs/behaviours.md"), chomp: true)
+  BEHAVIOURS = File.readlines(File.join(ROOT, "docs/evidence/behaviours.md"), chomp: true)
   ROWS = BEHAVIOURS.grep(/\A\| .*[^-|]/).map { |line| line.delete_prefix("| ").delete_suffix(" |").split(" | ") }
                    .reject { |row| row.last == "shown by" }
   WAITING = File.read(File.join(ROOT, "docs/waiting.md"))
@@ -39,8 +39,8 @@ class DocsTest < PenstockTest
     assert_empty missing
   end
 
-  # The 34 kinds of defects: docs/defects.md.
-  DEFECTS = File.readlines(File.join(ROOT, "docs/defects.md"), chomp: true).grep(/\A\| \d/)
+  # The 34 kinds of defects: docs/evidence/defects.md.
+  DEFECTS = File.readlines(File.join(ROOT, "docs/evidence/defects.md"), chomp: true).grep(/\A\| \d/)
                 .map { |line| line.delete_prefix("| ").split("|").map(&:strip) }
 
   def test_every_kind_of_defect_is_looked_for_by_tests_that_exist_or_is_to_come

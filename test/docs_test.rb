@@ -135,6 +135,45 @@ class DocsTest < PenstockTest
     assert_equal ["404 stored", "Penstock::NotShareableError", "true"], output.lines(chomp: true)
   end
 
+  def test_the_ruby_snippets_about_producing_run_as_they_stand
+    expected = ["offset 0, persisted", "order 2", "100", "3", "3", "1", "persisted", "10 accepted", "true"]
+    assert_equal expected, ruby!(snippets_of("producing.md")).lines(chomp: true)
+  end
+
+  # The rake task runs before the last snippet, and gets its signal when it has committed.
+  def test_the_ruby_snippets_about_consuming_run_as_they_stand
+    *first, last = File.read(File.join(ROOT, "docs/consuming.md")).scan(/^```ruby\n(.*?)^```/m).flatten
+    invoke = <<~RUBY
+      ENV["KAFKA"] = cluster.bootstrap_servers
+      watcher = Penstock::Consumer.new("bootstrap.servers": cluster.bootstrap_servers, "group.id": "billing")
+      Thread.new { sleep 0.05 until watcher.committed("orders", 0)[0]; Process.kill(:TERM, Process.pid) }
+      Rake::Task["bill"].invoke
+    RUBY
+    output = ruby!(["require 'rake'; extend Rake::DSL", *first, invoke, last].join("\n"))
+    expected = ["order 0 at 0", "order 1 at 1", '["order 2", "order 3"]', "true", "order 3", "[0, 6]",
+                *Array.new(6) { |i| "billed order #{i}" }, "left the group: true"]
+    assert_equal expected, output.lines(chomp: true)
+  end
+
+  def snippets_about_testing
+    File.read(File.join(ROOT, "docs/testing.md")).scan(/^```ruby\n(.*?)^```/m).flatten.partition { |text| text.include?("RSpec") }
+  end
+
+  def test_the_ruby_snippets_about_testing_run_as_they_stand
+    _, snippets = snippets_about_testing
+    output = ruby!(snippets.join("\n"))
+    assert_equal %w[42 persisted], output.lines(chomp: true).first(2)
+    assert_includes output, "2 runs, 4 assertions, 0 failures, 0 errors"
+  end
+
+  def test_the_rspec_snippet_about_testing_runs_as_it_stands
+    skip "the rspec gem is not available" if Gem::Specification.find_all_by_name("rspec").empty?
+    rspec, others = snippets_about_testing
+    snippets = others.grep_v(/minitest|EmbeddedCluster/)
+    output = ruby!(["require 'rspec/autorun'", *snippets, *rspec].join("\n"))
+    assert_includes output, "2 examples, 0 failures"
+  end
+
   def test_the_ruby_snippets_about_message_pack_run_as_they_stand
     output = ruby!("#{snippets_of("message-pack.md")}\n[consumer, producer, cluster].each(&:close)")
     expected = ['["a", "b"]', "7", '[["id", 7]]', "[#<struct Point x=1, y=2>]", "1", "Nested more than 128 deep (max_depth).",

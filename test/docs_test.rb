@@ -256,6 +256,15 @@ class DocsTest < PenstockTest
     events.each { |event| monitor.instrument(event, payload) }
   end
 
+  def test_every_link_between_pages_leads_to_a_file
+    missing = Dir[File.join(ROOT, "{docs/**/*,README,DESIGN,CHANGELOG}.md")].flat_map do |page|
+      links = File.read(page).scan(/\]\(([^)\s]+)\)/).flatten.grep_v(/\A(?:https?:|#)/)
+      links.reject { |link| File.exist?(File.expand_path(link.sub(/#.*/, ""), File.dirname(page))) }
+           .map { |link| "#{File.basename(page)}: #{link}" }
+    end
+    assert_empty missing
+  end
+
   def test_every_setting_that_the_text_about_waiting_names_exists
     named = WAITING.scan(/`config\.([\w.]+)`/).flatten
     assert_operator named.size, :>, 5

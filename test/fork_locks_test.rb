@@ -21,7 +21,7 @@ class ForkLocksTest < PenstockTest
 
   # @return [Array<String>] of the design
   def locks
-    text = File.read(File.join(ROOT, "DESIGN.md"))[/^## Lock order\n(.*?)^## /m, 1] if File.exist?(File.join(ROOT, "DESIGN.md"))
+    text = File.read(File.join(ROOT, "DESIGN.md"))[/^## Locks\n(.*?)^## /m, 1] if File.exist?(File.join(ROOT, "DESIGN.md"))
     [*text.to_s.scan(/`(\w+\.(?:lock|turn))`/).flatten, "events.lock", "slot.lock"].uniq
   end
 

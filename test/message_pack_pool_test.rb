@@ -142,6 +142,14 @@ class MessagePackPoolTest < MessagePackTestCase
     pool.packer { |packer| refute_same kept, packer }
   end
 
+  def test_one_that_is_frozen_while_a_block_ends_keeps_no_packer
+    pool = factory.pool(1)
+    freezing = TracePoint.new(:c_call) { |call| pool.freeze if call.method_id == :take_back }
+    assert_equal(1, freezing.enable { pool.packer { 1 } })
+    assert_predicate pool, :frozen?
+    assert_equal "\x01", pool.packer { |packer| packer.write(1).to_s }
+  end
+
   def test_later_registrations_do_not_touch_it_and_the_pool_of_a_frozen_factory_is_frozen
     made = factory
     pool = made.pool(1)

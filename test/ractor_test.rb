@@ -595,7 +595,7 @@ class RactorTest < PenstockTest
 
   # ---- what is kept for all Ractors ----
 
-  # Each says in DESIGN.md, "Every static", why it may be there.
+  # docs/decisions/0015-process-wide-state.md says of each why it may be there.
   MAIN_ONLY = {
     "Penstock" => [:@monitor], "Penstock::ConnectionPool" => [:@lock], "Penstock::LogDispatcher" => %i[@lock @loggers],
     "Penstock::EventDispatcher" => %i[@lock @sources @workers], "Penstock::ExitReports" => [:@reporting],
@@ -638,7 +638,7 @@ class RactorTest < PenstockTest
 
   def test_every_static_of_the_extension_is_in_the_table_of_the_design
     root = File.expand_path("..", __dir__)
-    table = File.read(File.join(root, "DESIGN.md"))[/^## Every static\n.*?(?=^## )/m]
+    table = File.read(File.join(root, "docs/decisions/0015-process-wide-state.md"))[/^## Every static\n.*?(?=^## )/m]
     statics = Dir[File.join(root, "ext/penstock/**/*.c")].flat_map do |file|
       File.read(file).scan(/^(?:    )?static (?!const\b|inline\b|void\b|NORETURN)([^(){}=;]*?)(?: = [^;{]*)?;/).flatten
           .map { |text| [File.basename(file), text.split(",").map { |name| name[/(\w+)\W*(?:\[\w*\])?\z/, 1] }] }

@@ -6,10 +6,50 @@ class ReadmeTest < PenstockTest
   ROOT = File.expand_path("..", __dir__)
   README = File.read(File.join(ROOT, "README.md"))
 
-  README.scan(/^```ruby\n(.*?)^```/m).flatten.each_with_index do |snippet, i|
-    define_method(:"test_ruby_snippet_#{i + 1}_runs_as_it_stands") do
-      assert_match(/stored at offset 0 .*1000 more, and persisted/m, ruby!(snippet))
-    end
+  # Each is a program of its own. "localhost:9092" becomes an embedded cluster.
+  SNIPPETS = README.scan(/^```ruby\n(.*?)^```/m).flatten.freeze
+  CLUSTER = "require \"penstock\"\ncluster = Penstock::EmbeddedCluster.new\n"
+
+  # @return [String] what the snippet prints, run between these lines
+  def output_of(number, before: CLUSTER, after: "")
+    ruby!([before, SNIPPETS.fetch(number).gsub('"localhost:9092"', "cluster.bootstrap_servers"), after].join("\n"))
+  end
+
+  def test_there_are_no_snippets_without_a_test
+    assert_equal 4, SNIPPETS.size
+  end
+
+  def test_the_quick_start_sends_its_messages
+    assert_match(/\Astored at offset 0 of partition \d\npersisted\n1000 delivered\n\z/, output_of(0))
+  end
+
+  def test_the_consumer_processes_commits_and_ends_at_a_signal
+    before = <<~RUBY
+      #{CLUSTER}
+      producer = Penstock::Producer.new("bootstrap.servers": cluster.bootstrap_servers)
+      producer.produce_many_sync(Array.new(3) { |i| { topic: "events", payload: "message \#{i}", partition: 0 } })
+      $processed = []
+      def process(message)
+        $processed << message.payload
+        Process.kill("TERM", Process.pid) if $processed.size == 3
+      end
+    RUBY
+    after = <<~RUBY
+      puts $processed, consumer.closed?
+      again = Penstock::Consumer.new("bootstrap.servers": cluster.bootstrap_servers, "group.id": "billing")
+      puts again.committed("events", 0)[0]
+    RUBY
+    assert_equal ["message 0", "message 1", "message 2", "true", "3"], output_of(1, before:, after:).lines(chomp: true)
+  end
+
+  def test_the_initializer_for_rails_makes_a_producer_that_delivers
+    before = "#{CLUSTER}ENV[\"KAFKA\"] = cluster.bootstrap_servers"
+    after = "puts PRODUCER.produce_sync(topic: \"events\", payload: \"x\").persisted?"
+    assert_equal "true\n", output_of(2, before:, after:)
+  end
+
+  def test_the_embedded_cluster_needs_nothing_else
+    assert_equal "read hello\n", output_of(3, before: "")
   end
 
   README.scan(%r{bin/\w+}).uniq.each do |command|
@@ -41,6 +81,6 @@ class ReadmeTest < PenstockTest
   end
 
   def test_files_that_the_readme_names_exist
-    README.scan(/\]\((\w+\.md)\)|`(lib\S+?)`/).flatten.compact.each { |file| assert_path_exists File.join(ROOT, file) }
+    README.scan(%r{\]\(([\w/-]+\.md)\)|`(lib/\S+?)`}).flatten.compact.each { |file| assert_path_exists File.join(ROOT, file) }
   end
 end

@@ -10,9 +10,9 @@ class SecurityTest < PenstockTest
 
   NEW_SCRAM = (Penstock.librdkafka_version.split(".").map(&:to_i) <=> [2, 6, 1]) >= 0
 
-  # How long the messages of these would wait without it: message.timeout.ms, 150 s.
+  # Without rejection_timeout the messages would wait for message.timeout.ms, 150 s. A busy machine answers a TLS handshake late.
   def impatient(servers, **settings)
-    producer(servers:, log_level: 0, **settings) { |config| config.rejection_timeout = 500 }
+    producer(servers:, log_level: 0, **settings) { |config| config.rejection_timeout = 1_500 }
   end
 
   def new_topic = "penstock-test-#{SecureRandom.hex(6)}"

@@ -45,7 +45,8 @@ module Penstock
         begin
           yield packer
         ensure
-          @packers << packer if @packers && @packers.size < @size && @registry.take_back(packer)
+          packers = @packers # read once: another thread may freeze the Pool meanwhile
+          packers << packer if packers && packers.size < @size && @registry.take_back(packer)
         end
       end
 

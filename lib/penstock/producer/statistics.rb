@@ -51,7 +51,7 @@ module Penstock
 
         @warned = true
         @internals.config.log_warning("\"statistics.emitted\" has a subscriber but is never published: " \
-                                      "statistics.interval.ms is 0. Leave it out for every #{INTERVAL} ms, or give a number of ms")
+                                      "statistics.interval.ms is 0. Leave it out for every #{INTERVAL} ms, or give milliseconds")
       end
 
       # A monitor of the user's own may have no more than `instrument`, and then nobody knows.

@@ -1,19 +1,15 @@
 /*
- * core/base: what needs neither a client nor a wait: clock, fork generation, threads, what a process has one of, text, the futex word, the eventfd, the log.
+ * core/base: what needs neither a client nor a wait: clock, fork generation, threads, process singletons, text, the futex
+ * word, the eventfd, the log.
  *
  * The native core: everything of Penstock that knows librdkafka and threads but not Ruby.
  *
- *   Ruby says what is wanted. C moves bytes between Ruby objects and librdkafka.
- *   One poller turns librdkafka's events into resolved handles and full mailboxes.
+ *   Ruby describes messages. C moves bytes between Ruby objects and librdkafka.
+ *   One poller turns librdkafka's events into delivery results and full mailboxes.
  *
- * Nothing below this directory includes ruby.h: it may be called from any thread, with or without the
- * GVL, never raises, and can be built and tested alone. Suffix `_cb`: called by a librdkafka thread, so
- * it only does atomics and one write(2) or futex(2), or rings a bell.
- *
- * Lock order, outermost first: client.lock, then registry.lock or poller.lock; space.lock, then place.lock. None of them is held over a call of librdkafka that
- * does more than copy a configuration, as Ruby threads take them with the GVL held. topics.making, which comes before
- * topics.lock, a leaf, and consumer.assigning are held while calling librdkafka. job.lock, bell.lock, log.lock, redaction.lock, rejection.lock,
- * mailbox.lock, events.lock, dispatch.lock and slot.lock are leaves.
+ * Nothing below this directory includes ruby.h: any thread may call it, with or without the GVL. It never raises, and can
+ * be built and tested alone. Suffix `_cb`: a librdkafka thread calls it, so it only does atomics and one write(2) or futex(2),
+ * notifies a bell, or logs (DESIGN.md, "Threads"). The order of all locks: DESIGN.md, "Locks".
  */
 #ifndef PENSTOCK_BASE_H
 #define PENSTOCK_BASE_H

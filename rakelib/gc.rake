@@ -2,7 +2,7 @@
 
 require "open3"
 
-# docs/safety.md, "The garbage collector".
+# docs/evidence/safety.md, "The garbage collector".
 namespace :test do
   desc "The tests of the garbage collector at each of its levels (PENSTOCK_GC)"
   task gc: :compile do

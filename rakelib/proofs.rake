@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # What proves rather than tests: it takes hours, finds what a test finds once in a thousand runs, and is run before a release.
-# docs/safety.md has what each printed last. Further proofs are rake tasks of their own, named here.
+# docs/evidence/safety.md has what each printed last. Further proofs are rake tasks of their own, named here.
 PROOFS = %w[
   mutations fuzz msgpack_engine asan tsan ubsan valgrind message_pack_storm message_pack_rounds message_pack_differential ractors
   fork_and_exit overload allocations gc gvl ffi hostile_broker

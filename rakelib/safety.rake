@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What docs/safety.md tells of: a command for each part of it, each ending in a line with its figure.
+# What docs/evidence/safety.md tells of: a command for each part of it, each ending in a line with its figure.
 
 namespace :test do
   desc "Takes each protection out, and looks whether its test fails: rake test:mutations [ONLY='part of a name']"

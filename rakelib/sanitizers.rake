@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# See docs/safety.md, "Sanitizers". What fits into CI is in test/core_test.rb, test/message_pack_engine_test.rb and
+# See docs/evidence/safety.md, "Sanitizers". What fits into CI is in test/core_test.rb, test/message_pack_engine_test.rb and
 # test/allocations_test.rb.
 
 namespace :test do

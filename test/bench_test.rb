@@ -147,7 +147,7 @@ class BenchTest < PenstockTest
   def test_what_the_documentation_runs_there_is
     help, = command("--help")
     known = Bench::Scenario.all.keys + help.scan(/--[a-z-]+/) + %w[list report guard]
-    lines = %w[README.md docs/benchmarks.md docs/waiting.md bench/README.md].flat_map do |file|
+    lines = %w[README.md docs/evidence/benchmarks.md docs/waiting.md bench/README.md].flat_map do |file|
       File.read(File.join(Bench::ROOT, file)).scan(%r{^bin/bench\b([^#\n]*)|`bin/bench\b([^`]*)`}).map do |texts|
         texts.join.split
       end

@@ -6,7 +6,7 @@ require_relative "support/fiber_schedulers"
 
 class DocsTest < PenstockTest
   ROOT = File.expand_path("..", __dir__)
-  BEHAVIOURS = File.readlines(File.join(ROOT, "docs/behaviours.md"), chomp: true)
+  BEHAVIOURS = File.readlines(File.join(ROOT, "docs/evidence/behaviours.md"), chomp: true)
   ROWS = BEHAVIOURS.grep(/\A\| .*[^-|]/).map { |line| line.delete_prefix("| ").delete_suffix(" |").split(" | ") }
                    .reject { |row| row.last == "shown by" }
   WAITING = File.read(File.join(ROOT, "docs/waiting.md"))
@@ -39,8 +39,8 @@ class DocsTest < PenstockTest
     assert_empty missing
   end
 
-  # The 34 kinds of defects: docs/defects.md.
-  DEFECTS = File.readlines(File.join(ROOT, "docs/defects.md"), chomp: true).grep(/\A\| \d/)
+  # The 34 kinds of defects: docs/evidence/defects.md.
+  DEFECTS = File.readlines(File.join(ROOT, "docs/evidence/defects.md"), chomp: true).grep(/\A\| \d/)
                 .map { |line| line.delete_prefix("| ").split("|").map(&:strip) }
 
   def test_every_kind_of_defect_is_looked_for_by_tests_that_exist_or_is_to_come
@@ -135,6 +135,46 @@ class DocsTest < PenstockTest
     assert_equal ["404 stored", "Penstock::NotShareableError", "true"], output.lines(chomp: true)
   end
 
+  def test_the_ruby_snippets_about_producing_run_as_they_stand
+    expected = ["offset 0, persisted", "order 2", "100", "3", "3", "1", "persisted", "10 accepted", "true"]
+    assert_equal expected, ruby!(snippets_of("producing.md")).lines(chomp: true)
+  end
+
+  # The rake task runs before the last snippet, and gets its signal when it has committed.
+  def test_the_ruby_snippets_about_consuming_run_as_they_stand
+    *first, last = File.read(File.join(ROOT, "docs/consuming.md")).scan(/^```ruby\n(.*?)^```/m).flatten
+    invoke = <<~RUBY
+      ENV["KAFKA"] = cluster.bootstrap_servers
+      watcher = Penstock::Consumer.new("bootstrap.servers": cluster.bootstrap_servers, "group.id": "billing")
+      Thread.new { sleep 0.05 until watcher.committed("orders", 0)[0]; Process.kill(:TERM, Process.pid) }
+      Rake::Task["bill"].invoke
+    RUBY
+    output = ruby!(["require 'rake'; extend Rake::DSL", *first, invoke, last].join("\n"))
+    expected = ["order 0 at 0", "order 1 at 1", '["order 2", "order 3"]', "true", "order 3", "[0, 6]",
+                "billed order 0", "billed order 1", "billed order 2", "billed order 3", "billed order 4", "billed order 5",
+                "left the group: true"]
+    assert_equal expected, output.lines(chomp: true)
+  end
+
+  def snippets_about_testing
+    File.read(File.join(ROOT, "docs/testing.md")).scan(/^```ruby\n(.*?)^```/m).flatten.partition { |text| text.include?("RSpec") }
+  end
+
+  def test_the_ruby_snippets_about_testing_run_as_they_stand
+    _, snippets = snippets_about_testing
+    output = ruby!(snippets.join("\n"))
+    assert_equal %w[42 persisted], output.lines(chomp: true).first(2)
+    assert_includes output, "2 runs, 4 assertions, 0 failures, 0 errors"
+  end
+
+  def test_the_rspec_snippet_about_testing_runs_as_it_stands
+    skip "the rspec gem is not available" if Gem::Specification.find_all_by_name("rspec").empty?
+    rspec, others = snippets_about_testing
+    snippets = others.grep_v(/minitest|EmbeddedCluster/)
+    output = ruby!(["require 'rspec/autorun'", *snippets, *rspec].join("\n"))
+    assert_includes output, "2 examples, 0 failures"
+  end
+
   def test_the_ruby_snippets_about_message_pack_run_as_they_stand
     output = ruby!("#{snippets_of("message-pack.md")}\n[consumer, producer, cluster].each(&:close)")
     expected = ['["a", "b"]', "7", '[["id", 7]]', "[#<struct Point x=1, y=2>]", "1", "Nested more than 128 deep (max_depth).",
@@ -214,6 +254,15 @@ class DocsTest < PenstockTest
     payload = { message:, messages: [message], time: 1.0, type: "x", error: nil }
     events = Penstock::Monitor::EVENTS - ["producer.connected", "statistics.emitted"]
     events.each { |event| monitor.instrument(event, payload) }
+  end
+
+  def test_every_link_between_pages_leads_to_a_file
+    missing = Dir[File.join(ROOT, "{docs/**/,}*.md")].flat_map do |page|
+      links = File.read(page).scan(/\]\(([^)\s]+)\)/).flatten.grep_v(/\A(?:https?:|#)/)
+      links.reject { |link| File.exist?(File.expand_path(link.sub(/#.*/, ""), File.dirname(page))) }
+           .map { |link| "#{File.basename(page)}: #{link}" }
+    end
+    assert_empty missing
   end
 
   def test_every_setting_that_the_text_about_waiting_names_exists

@@ -21,7 +21,7 @@ class Mutation
   class << self
     attr_reader :all
 
-    # @param name [String] the protection, as docs/safety.md calls it
+    # @param name [String] the protection, as docs/evidence/safety.md calls it
     # @param file [String] where it is
     # @param from [String] what is taken out: it stands there once
     # @param to [String] what stands there instead

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# "Fork and exit" and "Overload" of docs/safety.md.
+# "Fork and exit" and "Overload" of docs/evidence/safety.md.
 locks = { test: "test/fork_locks_test.rb", only: "test_children_forked_while_any_lock_is_held_live_and_end_well" }
 
 Mutation.define("fork: forks are counted",

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# The garbage collector: each mark, write barrier, relocation and guard that can be shown, by file. docs/safety.md names those
-# that cannot.
+# The garbage collector: each mark, write barrier, relocation and guard that a test can show, by file. docs/evidence/safety.md
+# names the others.
 module GCMutations
   HELD = { test: "test/gc_held_test.rb" }.freeze
   MOVED = { test: "test/gc_moved_test.rb" }.freeze

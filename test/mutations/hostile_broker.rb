@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# docs/safety.md, "A broker that lies".
+# docs/evidence/safety.md, "A broker that lies".
 Mutation.define "hostile broker: a batch ends when its messages have many headers",
                 file: "ext/penstock/ruby/poll_methods.c", from: " && taking->headers < MOST_HEADERS", to: "",
                 test: "test/hostile_broker_test.rb",

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Penstock::MessagePack between its engines and Ruby's objects: docs/safety.md, "MessagePack".
+# Penstock::MessagePack between its engines and Ruby's objects: docs/evidence/safety.md, "MessagePack".
 module MessagePackMutations
   # Those of one C file.
   class Part

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# docs/safety.md, "MessagePack".
+# docs/evidence/safety.md, "MessagePack".
 reader = { file: "ext/penstock/message_pack/engine_read.c", test: "test/message_pack_engine_test.rb",
            only: "test_what_is_written_is_read_and_no_bytes_do_any_harm" }
 

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# docs/safety.md, "Sanitizers" and "Static checks".
+# docs/evidence/safety.md, "Sanitizers" and "Static checks".
 parts = { test: "test/core_test.rb", runs: 3 }
 races = { **parts, only: "test_each_part_by_itself_has_no_data_race" }
 allocations = { test: "test/allocations_test.rb", only: "test_what_is_made_on_an_error_path_is_destroyed" }

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# docs/safety.md, "Secrets".
+# docs/evidence/safety.md, "Secrets".
 parts = { test: "test/core_test.rb", runs: 3 }
 tokens = { test: "test/tokens_test.rb", only: "test_a_provider_that_fails_in_whatever_way_gives_its_client_a_failure" }
 

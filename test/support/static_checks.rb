@@ -7,8 +7,8 @@ require "tmpdir"
 require_relative "call_graph"
 require_relative "limited"
 
-# What is checked of the C sources without running them; see docs/safety.md, "Static checks". Each check returns what it found,
-# as lines. Works on a directory like ext/penstock, so that tests can show it faulty ones. Needs gcc.
+# Checks the C sources without running them; see docs/evidence/safety.md, "Static checks". Each check returns its findings as
+# lines. It works on any directory like ext/penstock, so that tests can show it faulty ones. Needs gcc.
 class StaticChecks
   # What gcc's analyzer says that is not so: [file, function, option] and why.
   ACCEPTED = {

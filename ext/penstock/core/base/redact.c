@@ -1,10 +1,10 @@
 /*
- * Keeps secrets out of texts that librdkafka or a broker wrote. librdkafka quotes some of its settings in errors and log lines
- * (sasl.oauthbearer.config, the URL of a token endpoint), a broker may quote what a client sent to log in, and a file that
- * cannot be found is quoted even if it is a private key. Each client and consumer knows its own secrets: those of its
- * configuration, and the passwords and tokens that it was given since.
+ * Hides secrets in texts that librdkafka or a broker wrote. librdkafka quotes some settings in errors and log lines
+ * (sasl.oauthbearer.config, the URL of a token endpoint). A broker may quote the credentials that a client sent. And
+ * librdkafka quotes the name of a file that it cannot find, even if that is a private key. Each client knows its own secrets:
+ * those of its configuration, and the passwords and tokens set later.
  *
- * Any thread, librdkafka's too; the lock is a leaf and held for as long as it takes to look through one text.
+ * Any thread, including librdkafka's. The lock is a leaf; a thread holds it while it searches one text.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* memmem, strcasestr */
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Shorter secrets are not looked for: texts would lose words that are no secrets. */
+/* Shorter secrets are not searched for: texts would lose words that are not secret. */
 enum { SHORTEST = 4, SHORTEST_PART = 8 };
 
 static const char hidden[] = "***", pem[] = "-----BEGIN ";
@@ -39,7 +39,7 @@ void ps_redaction_init(struct ps_redaction *redaction)
 static void release(char *word)
 {
     if (!word) return;
-    for (volatile char *c = word; *c; c++) *c = 0; /* which no compiler leaves out */
+    for (volatile char *c = word; *c; c++) *c = 0; /* `volatile` keeps the compiler from removing the store */
     free(word);
 }
 
@@ -57,7 +57,7 @@ static bool known(const struct ps_redaction *redaction, const char *word, size_t
     return false;
 }
 
-/* With the lock held. In what was there the new word takes the old one's place. */
+/* With the lock held. Replaces the word that was at this place. */
 static void put(struct ps_redaction *redaction, size_t place, const char *word, size_t size)
 {
     char *copy = strndup(word, size);
@@ -77,7 +77,7 @@ void ps_redaction_add(struct ps_redaction *redaction, const char *secret)
     pthread_mutex_unlock(&redaction->lock);
 }
 
-/* With the lock held. From which place on there is one for the next. */
+/* With the lock held. Returns the first place for the next setting. */
 static size_t add_setting(struct ps_redaction *redaction, size_t place, const char *value, size_t size)
 {
     if (size < SHORTEST || known(redaction, value, size) || place >= PS_SECRETS) return place;
@@ -85,7 +85,7 @@ static size_t add_setting(struct ps_redaction *redaction, size_t place, const ch
     return place + 1;
 }
 
-/* librdkafka quotes the rest of a list from the first word on that it does not know, so each word counts by itself. */
+/* librdkafka quotes a list from the first word on that it does not know, so each word is a secret by itself. */
 static size_t add_words(struct ps_redaction *redaction, size_t place, const char *value)
 {
     place = add_setting(redaction, place, value, strlen(value));
@@ -94,7 +94,7 @@ static size_t add_words(struct ps_redaction *redaction, size_t place, const char
     return place;
 }
 
-/* The longest first: a secret may be part of another one. */
+/* The longest first: one secret may contain another. */
 static int by_length(const void *one, const void *other)
 {
     const char *left = *(char *const *)one, *right = *(char *const *)other;
@@ -123,7 +123,7 @@ static void hide(char *text, const char *word)
     }
 }
 
-/* A text that was too long may end within the secret. */
+/* A truncated text may end within the secret. */
 static void hide_part(char *text, const char *word)
 {
     size_t size = strlen(text), most = strlen(word) - 1;

@@ -288,7 +288,7 @@ static bool closing_gave_up(const struct ps_consumer *consumer)
 }
 
 /* rd_kafka_commit in two steps. Without a coordinator it waits for session.timeout.ms, closing or not. */
-static rd_kafka_resp_err_t commit(const struct ps_consumer_job *query)
+static rd_kafka_resp_err_t consumer_commit(const struct ps_consumer_job *query)
 {
     struct ps_consumer *consumer = query->consumer;
     rd_kafka_event_t *answer = NULL;
@@ -362,7 +362,7 @@ static int seek_timeout_ms(int timeout_ms)
     return (timeout_ms < LONGEST_SEEK_MS ? timeout_ms : LONGEST_SEEK_MS) * 1000;
 }
 
-static void seek(struct ps_consumer_job *query)
+static void consumer_seek(struct ps_consumer_job *query)
 {
     int timeout_ms = seek_timeout_ms(query->timeout_ms);
     from_error(query, rd_kafka_seek_partitions(query->consumer->client.rk, query->list, timeout_ms));
@@ -376,7 +376,7 @@ static void seek(struct ps_consumer_job *query)
  */
 enum { STEPS_OF_STOPPING = 10, STEP_US = 1000 };
 
-static rd_kafka_resp_err_t assign(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *list)
+static rd_kafka_resp_err_t consumer_assign(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *list)
 {
     pthread_mutex_lock(&consumer->assigning);
     rd_kafka_resp_err_t err = rd_kafka_assign(consumer->client.rk, list);
@@ -402,12 +402,12 @@ static void job_run(struct ps_job *job)
 
     switch (query->call) {
     case PS_CONSUMER_SUBSCRIBE: query->err = query->list ? rd_kafka_subscribe(rk, query->list) : rd_kafka_unsubscribe(rk); break;
-    case PS_CONSUMER_ASSIGN: query->err = assign(query->consumer, nothing ? NULL : query->list); break;
+    case PS_CONSUMER_ASSIGN: query->err = consumer_assign(query->consumer, nothing ? NULL : query->list); break;
     case PS_CONSUMER_ASSIGNMENT: query->err = rd_kafka_assignment(rk, &query->list); break;
-    case PS_CONSUMER_COMMIT: query->err = commit(query); break;
+    case PS_CONSUMER_COMMIT: query->err = consumer_commit(query); break;
     case PS_CONSUMER_COMMITTED:
     case PS_CONSUMER_WATERMARKS: query->err = ask_again_and_again(query); break;
-    case PS_CONSUMER_SEEK: seek(query); break;
+    case PS_CONSUMER_SEEK: consumer_seek(query); break;
     }
     if (query->list) query->list = plain_copy(query->list);
     if (answered_later(query->call)) ps_client_exit_long(&query->consumer->client);
@@ -499,7 +499,7 @@ static bool leave_group(struct ps_consumer *consumer)
     return true;
 }
 
-static void destroy(struct ps_consumer *consumer, bool left_group)
+static void consumer_destroy(struct ps_consumer *consumer, bool left_group)
 {
     rd_kafka_event_t *event;
     while ((event = rd_kafka_queue_poll(consumer->notices, 0))) serve_while_closing(consumer, event);
@@ -522,7 +522,7 @@ static void consumer_close(struct ps_client *client)
     bool left_group = leave_group(consumer);
     ps_tokens_shut(&client->tokens);
     ps_client_await_long_calls(client);
-    destroy(consumer, left_group);
+    consumer_destroy(consumer, left_group);
 }
 
 static uint64_t no_pending(const struct ps_client *client)

@@ -35,7 +35,7 @@ static void settle_everything(struct ps_producer *producer)
     }
 }
 
-static void destroy(struct ps_producer *producer)
+static void producer_destroy(struct ps_producer *producer)
 {
     atomic_store(&producer->polled.callback_disabled, true); /* before: the sweep is not to wonder */
     rd_kafka_queue_cb_event_enable(producer->polled.queue, NULL, NULL); /* after this no callback runs or will run */
@@ -84,7 +84,7 @@ void ps_producer_close(struct ps_client *client)
     ps_client_await_long_calls(client);
     ps_transaction_close(producer);
     settle_everything(producer); /* what a call in progress still handed over */
-    destroy(producer);
+    producer_destroy(producer);
     ps_unnoticed_log(producer);
     report_losses(producer);
 }

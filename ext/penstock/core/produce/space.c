@@ -166,7 +166,7 @@ bool ps_place_full(struct ps_place *place)
     return !again;
 }
 
-static void leave(struct ps_space *space, struct ps_place *place, bool used)
+static void place_leave(struct ps_space *space, struct ps_place *place, bool used)
 {
     bool first = space->first == place, had_turn = place->has_turn;
     if (had_turn) end_turn(space);
@@ -181,7 +181,7 @@ void ps_place_leave(struct ps_place *place, bool used)
     struct ps_producer *producer = place->producer;
     if (!ps_client_inherited(&producer->client)) { /* else the lock may be held for ever */
         pthread_mutex_lock(&producer->space.lock);
-        leave(&producer->space, place, used);
+        place_leave(&producer->space, place, used);
         pthread_mutex_unlock(&producer->space.lock);
         ps_completion_drop(&place->turn); /* the waiter of a dropped fiber */
         pthread_mutex_destroy(&place->lock);

@@ -32,7 +32,7 @@ static uint32_t hash_of(const char *name, size_t length)
     return hash;
 }
 
-static struct ps_topic *find(const struct ps_topics *topics, const char *name, size_t length, uint32_t hash)
+static struct ps_topic *topic_find(const struct ps_topics *topics, const char *name, size_t length, uint32_t hash)
 {
     if (!topics->bucket_count) return NULL;
     struct ps_topic *topic = topics->buckets[hash & (topics->bucket_count - 1)];
@@ -41,7 +41,7 @@ static struct ps_topic *find(const struct ps_topics *topics, const char *name, s
     return topic;
 }
 
-static bool grow(struct ps_topics *topics)
+static bool topics_grow(struct ps_topics *topics)
 {
     uint32_t bucket_count = topics->bucket_count ? topics->bucket_count * 2 : 16;
     struct ps_topic **buckets = calloc(bucket_count, sizeof(*buckets));
@@ -59,7 +59,7 @@ static bool grow(struct ps_topics *topics)
     return true;
 }
 
-static struct ps_topic *make(struct ps_producer *producer, const char *name, size_t length, uint32_t hash)
+static struct ps_topic *topic_make(struct ps_producer *producer, const char *name, size_t length, uint32_t hash)
 {
     struct ps_topic *topic = calloc(1, sizeof(*topic) + length + 1);
     if (!topic) return NULL;
@@ -75,10 +75,10 @@ static struct ps_topic *make(struct ps_producer *producer, const char *name, siz
     return NULL;
 }
 
-static bool insert(struct ps_topics *topics, struct ps_topic *topic)
+static bool topic_insert(struct ps_topics *topics, struct ps_topic *topic)
 {
     pthread_mutex_lock(&topics->lock);
-    bool fits = topics->count < topics->bucket_count || grow(topics);
+    bool fits = topics->count < topics->bucket_count || topics_grow(topics);
     if (fits) {
         struct ps_topic **bucket = &topics->buckets[topic->hash & (topics->bucket_count - 1)];
         topic->next = *bucket;
@@ -92,7 +92,7 @@ static bool insert(struct ps_topics *topics, struct ps_topic *topic)
 static struct ps_topic *look_up(struct ps_topics *topics, const char *name, size_t length, uint32_t hash)
 {
     pthread_mutex_lock(&topics->lock);
-    struct ps_topic *topic = find(topics, name, length, hash);
+    struct ps_topic *topic = topic_find(topics, name, length, hash);
     pthread_mutex_unlock(&topics->lock);
     return topic;
 }
@@ -108,7 +108,7 @@ struct ps_topic *ps_producer_topic(struct ps_producer *producer, const char *nam
     uint32_t hash = hash_of(name, length);
     pthread_mutex_lock(&producer->topics.making);
     struct ps_topic *topic = look_up(topics, name, length, hash);
-    if (!topic && (topic = make(producer, name, length, hash)) && !insert(topics, topic)) {
+    if (!topic && (topic = topic_make(producer, name, length, hash)) && !topic_insert(topics, topic)) {
         rd_kafka_topic_destroy(topic->rkt);
         free(topic);
         topic = NULL;

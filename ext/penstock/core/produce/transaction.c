@@ -45,7 +45,7 @@ static void take_error(struct ps_producer *producer, rd_kafka_error_t *error, st
     if (taken->err == RD_KAFKA_RESP_ERR__FATAL || taken->fatal) ps_producer_read_fatal_error(producer, taken);
 }
 
-static void fail(struct ps_transaction_error *error, rd_kafka_resp_err_t err, const char *text)
+static void transaction_fail(struct ps_transaction_error *error, rd_kafka_resp_err_t err, const char *text)
 {
     *error = (struct ps_transaction_error){ .err = err, .retriable = err == RD_KAFKA_RESP_ERR__TIMED_OUT };
     snprintf(error->text, sizeof(error->text), "%s", text);
@@ -58,7 +58,7 @@ static bool refused(struct ps_producer *producer, struct ps_transaction_error *e
     if (atomic_load(&producer->client.rejection.given_up) == 0) return false;
     enum ps_rejected kind = ps_rejection_now(&producer->client.rejection, text, sizeof(text));
     if (kind == PS_NOT_REJECTED) return false;
-    fail(error, ps_rejection_code(kind), text);
+    transaction_fail(error, ps_rejection_code(kind), text);
     error->refused = kind;
     return true;
 }
@@ -69,7 +69,7 @@ static bool unreachable(struct ps_producer *producer, struct ps_transaction_erro
     char text[sizeof(error->text)];
     if (!ps_rejection_unreachable(&producer->client.rejection)) return false;
     ps_rejection_unreachable_text(&producer->client.rejection, text, sizeof(text));
-    fail(error, ps_rejection_code(PS_UNREACHABLE), text);
+    transaction_fail(error, ps_rejection_code(PS_UNREACHABLE), text);
     error->retriable = true;
     return true;
 }
@@ -99,7 +99,7 @@ static bool closing_gave_up(struct ps_producer *producer)
 }
 
 /* To the deadline. Offsets are sent in one go: librdkafka cannot resume that, and would send them again. */
-static void call(struct ps_transaction_job *job, enum ps_transaction_call call, bool closing)
+static void transaction_call(struct ps_transaction_job *job, enum ps_transaction_call call, bool closing)
 {
     bool sliced = call != PS_TRANSACTION_OFFSETS;
     if (ps_producer_read_fatal_error(job->producer, &job->error)) return; /* librdkafka forgets to look for one made for a test */
@@ -118,11 +118,11 @@ static void call(struct ps_transaction_job *job, enum ps_transaction_call call, 
     }
 }
 
-static void init(struct ps_transaction_job *job)
+static void transaction_init(struct ps_transaction_job *job)
 {
     struct ps_transactions *transactions = &job->producer->transactions;
     if (transactions->state != PS_TRANSACTIONS_NEW) return; /* by a call whose asker did not learn of it */
-    call(job, PS_TRANSACTIONS_INIT, false);
+    transaction_call(job, PS_TRANSACTIONS_INIT, false);
     if (!job->error.err) transactions->state = PS_TRANSACTIONS_READY;
 }
 
@@ -131,28 +131,28 @@ static uint64_t failures(const struct ps_producer *producer)
     return atomic_load(&producer->failed) + atomic_load(&producer->purged);
 }
 
-static void begin(struct ps_transaction_job *job)
+static void transaction_begin(struct ps_transaction_job *job)
 {
     struct ps_transactions *transactions = &job->producer->transactions;
-    call(job, PS_TRANSACTION_BEGIN, false);
+    transaction_call(job, PS_TRANSACTION_BEGIN, false);
     if (job->error.err) return;
     transactions->state = PS_TRANSACTION_OPEN;
     transactions->failed = false;
     transactions->failures_before = failures(job->producer);
 }
 
-static void ended(struct ps_transaction_job *job, enum ps_transaction_state how)
+static void transaction_ended(struct ps_transaction_job *job, enum ps_transaction_state how)
 {
     job->producer->transactions.state = how;
     ps_producer_await_verdicts(job->producer, job->deadline_us); /* who sees it ended also sees what became of its messages */
 }
 
-static void commit(struct ps_transaction_job *job, bool closing)
+static void transaction_commit(struct ps_transaction_job *job, bool closing)
 {
     struct ps_transactions *transactions = &job->producer->transactions;
     if (transactions->state == PS_TRANSACTION_COMMITTED) return; /* by a call whose asker did not learn of it */
-    call(job, PS_TRANSACTION_COMMIT, closing);
-    if (!job->error.err) ended(job, PS_TRANSACTION_COMMITTED);
+    transaction_call(job, PS_TRANSACTION_COMMIT, closing);
+    if (!job->error.err) transaction_ended(job, PS_TRANSACTION_COMMITTED);
     else if (transactions->state == PS_TRANSACTION_OPEN || transactions->state == PS_TRANSACTION_COMMITTING)
         transactions->state = job->error.retriable ? PS_TRANSACTION_COMMITTING : PS_TRANSACTION_OPEN;
 }
@@ -168,17 +168,17 @@ static void commit(struct ps_transaction_job *job, bool closing)
 static void let_it_be_sent(struct ps_transaction_job *job)
 {
     struct ps_producer *producer = job->producer;
-    int64_t rejection_timeout_us = ps_now_us() + producer->settings.abort_wait_ms * 1000, half_us = (ps_now_us() + job->deadline_us) / 2;
-    if (half_us < rejection_timeout_us) rejection_timeout_us = half_us;
+    int64_t send_until_us = ps_now_us() + producer->settings.abort_wait_ms * 1000, half_us = (ps_now_us() + job->deadline_us) / 2;
+    if (half_us < send_until_us) send_until_us = half_us;
     while (ps_producer_in_flight(producer) > 0 && failures(producer) == producer->transactions.failures_before) {
-        int remaining_ms = ps_remaining_ms(rejection_timeout_us);
+        int remaining_ms = ps_remaining_ms(send_until_us);
         if (remaining_ms == 0 || closing_gave_up(producer)) return;
         rd_kafka_flush(producer->client.rk, remaining_ms > SEND_SLICE_MS ? SEND_SLICE_MS : remaining_ms);
-        ps_producer_await_verdicts(producer, rejection_timeout_us);
+        ps_producer_await_verdicts(producer, send_until_us);
     }
 }
 
-static void abort_transaction(struct ps_transaction_job *job, bool closing)
+static void transaction_abort(struct ps_transaction_job *job, bool closing)
 {
     struct ps_transactions *transactions = &job->producer->transactions;
     if (transactions->state == PS_TRANSACTION_ABORTED) return;
@@ -186,14 +186,14 @@ static void abort_transaction(struct ps_transaction_job *job, bool closing)
         /* What the commit still waits for is not sent any more, so that it comes to its end. */
         ps_rejection_purges(&job->producer->client.rejection, PS_NOT_REJECTED);
         rd_kafka_purge(job->producer->client.rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_NON_BLOCKING);
-        commit(job, closing);
+        transaction_commit(job, closing);
         if (job->error.err && job->error.retriable) return; /* still undecided */
     }
     job->committed = transactions->state == PS_TRANSACTION_COMMITTED;
     if (job->committed) return;
     if (transactions->state == PS_TRANSACTION_OPEN && !transactions->failed && !closing) let_it_be_sent(job);
-    call(job, PS_TRANSACTION_ABORT, closing);
-    if (!job->error.err) ended(job, PS_TRANSACTION_ABORTED);
+    transaction_call(job, PS_TRANSACTION_ABORT, closing);
+    if (!job->error.err) transaction_ended(job, PS_TRANSACTION_ABORTED);
 }
 
 /* ---- taking turns ---- */
@@ -222,7 +222,7 @@ bool ps_transaction_cancel(struct ps_transaction_job *job)
     return set_stage(job, PS_TRANSACTION_CANCELLED);
 }
 
-static void run(struct ps_job *base)
+static void transaction_run(struct ps_job *base)
 {
     struct ps_transaction_job *job = (struct ps_transaction_job *)base;
     struct ps_producer *producer = job->producer;
@@ -230,14 +230,14 @@ static void run(struct ps_job *base)
     await_turn(&producer->transactions, job->ticket);
     if (set_stage(job, PS_TRANSACTION_RUNNING)) {
         if (atomic_load(&producer->client.state) != PS_OPEN) {
-            fail(&job->error, RD_KAFKA_RESP_ERR__DESTROY, "the producer was closed before the call began");
+            transaction_fail(&job->error, RD_KAFKA_RESP_ERR__DESTROY, "the producer was closed before the call began");
         } else {
             switch (job->call) {
-            case PS_TRANSACTIONS_INIT: init(job); break;
-            case PS_TRANSACTION_BEGIN: begin(job); break;
-            case PS_TRANSACTION_COMMIT: commit(job, false); break;
-            case PS_TRANSACTION_ABORT: abort_transaction(job, false); break;
-            case PS_TRANSACTION_OFFSETS: call(job, PS_TRANSACTION_OFFSETS, false); break;
+            case PS_TRANSACTIONS_INIT: transaction_init(job); break;
+            case PS_TRANSACTION_BEGIN: transaction_begin(job); break;
+            case PS_TRANSACTION_COMMIT: transaction_commit(job, false); break;
+            case PS_TRANSACTION_ABORT: transaction_abort(job, false); break;
+            case PS_TRANSACTION_OFFSETS: transaction_call(job, PS_TRANSACTION_OFFSETS, false); break;
             }
         }
     }
@@ -245,7 +245,7 @@ static void run(struct ps_job *base)
     ps_client_exit(&producer->client);
 }
 
-static void release(struct ps_job *base)
+static void transaction_release(struct ps_job *base)
 {
     struct ps_transaction_job *job = (struct ps_transaction_job *)base;
     if (job->offsets) rd_kafka_topic_partition_list_destroy(job->offsets);
@@ -273,7 +273,7 @@ struct ps_transaction_job *ps_transaction_start(struct ps_producer *producer, en
         if (group) rd_kafka_consumer_group_metadata_destroy(group);
         return NULL;
     }
-    ps_job_init(&job->job, run, release);
+    ps_job_init(&job->job, transaction_run, transaction_release);
     ps_client_retain(&producer->client);
     atomic_init(&job->stage, PS_TRANSACTION_QUEUED);
     job->producer = producer;
@@ -328,7 +328,7 @@ void ps_transaction_close(struct ps_producer *producer)
     if (close_by_us > deadline_us) deadline_us = close_by_us;
     if (close_by_us == PS_FOREVER) deadline_us = ps_deadline_us(bounded(producer, PS_TRANSACTION_ABORT, -1));
     struct ps_transaction_job job = { .producer = producer, .deadline_us = deadline_us };
-    abort_transaction(&job, true);
+    transaction_abort(&job, true);
     if (job.error.err)
         snprintf(text, sizeof(text), "a transaction was still open and could not be aborted; the cluster does it when "
                  "transaction.timeout.ms is over, and its readers wait until then: %s", job.error.text);

@@ -36,7 +36,7 @@ void ps_redaction_init(struct ps_redaction *redaction)
     pthread_mutex_init(&redaction->lock, NULL);
 }
 
-static void release(char *word)
+static void secret_free(char *word)
 {
     if (!word) return;
     for (volatile char *c = word; *c; c++) *c = 0; /* `volatile` keeps the compiler from removing the store */
@@ -45,24 +45,25 @@ static void release(char *word)
 
 void ps_redaction_destroy(struct ps_redaction *redaction)
 {
-    for (size_t i = 0; i < PS_SECRETS; i++) release(redaction->words[i]);
+    for (size_t i = 0; i < PS_SECRETS; i++) secret_free(redaction->words[i]);
     pthread_mutex_destroy(&redaction->lock);
 }
 
 /* With the lock held. */
-static bool known(const struct ps_redaction *redaction, const char *word, size_t size)
+static bool secret_known(const struct ps_redaction *redaction, const char *word, size_t size)
 {
     for (size_t i = 0; i < PS_SECRETS; i++)
-        if (redaction->words[i] && strlen(redaction->words[i]) == size && memcmp(redaction->words[i], word, size) == 0) return true;
+        if (redaction->words[i] && strlen(redaction->words[i]) == size && memcmp(redaction->words[i], word, size) == 0)
+            return true;
     return false;
 }
 
 /* With the lock held. Replaces the word that was at this place. */
-static void put(struct ps_redaction *redaction, size_t place, const char *word, size_t size)
+static void secret_put(struct ps_redaction *redaction, size_t place, const char *word, size_t size)
 {
     char *copy = strndup(word, size);
     if (!copy) return;
-    release(redaction->words[place]);
+    secret_free(redaction->words[place]);
     redaction->words[place] = copy;
 }
 
@@ -70,8 +71,8 @@ void ps_redaction_add(struct ps_redaction *redaction, const char *secret)
 {
     size_t size = strlen(secret);
     pthread_mutex_lock(&redaction->lock);
-    if (size >= SHORTEST && !known(redaction, secret, size)) {
-        put(redaction, redaction->next, secret, size);
+    if (size >= SHORTEST && !secret_known(redaction, secret, size)) {
+        secret_put(redaction, redaction->next, secret, size);
         redaction->next = (redaction->next + 1) % PS_SECRETS_GIVEN;
     }
     pthread_mutex_unlock(&redaction->lock);
@@ -80,8 +81,8 @@ void ps_redaction_add(struct ps_redaction *redaction, const char *secret)
 /* With the lock held. Returns the first place for the next setting. */
 static size_t add_setting(struct ps_redaction *redaction, size_t place, const char *value, size_t size)
 {
-    if (size < SHORTEST || known(redaction, value, size) || place >= PS_SECRETS) return place;
-    put(redaction, place, value, size);
+    if (size < SHORTEST || secret_known(redaction, value, size) || place >= PS_SECRETS) return place;
+    secret_put(redaction, place, value, size);
     return place + 1;
 }
 
@@ -114,7 +115,7 @@ void ps_redaction_of_conf(struct ps_redaction *redaction, rd_kafka_conf_t *conf)
     if (dump) rd_kafka_conf_dump_free(dump, count);
 }
 
-static void hide(char *text, const char *word)
+static void secret_hide(char *text, const char *word)
 {
     size_t size = strlen(word);
     for (char *at = text; (at = strstr(at, word)); at += sizeof(hidden) - 1) {
@@ -124,7 +125,7 @@ static void hide(char *text, const char *word)
 }
 
 /* A truncated text may end within the secret. */
-static void hide_part(char *text, const char *word)
+static void secret_hide_part(char *text, const char *word)
 {
     size_t size = strlen(text), most = strlen(word) - 1;
     for (size_t part = most < size ? most : size; part >= SHORTEST_PART; part--)
@@ -139,8 +140,8 @@ void ps_redact(struct ps_redaction *redaction, char *text)
     pthread_mutex_lock(&redaction->lock);
     for (size_t i = 0; i < PS_SECRETS; i++) {
         if (!redaction->words[i]) continue;
-        hide(text, redaction->words[i]);
-        hide_part(text, redaction->words[i]);
+        secret_hide(text, redaction->words[i]);
+        secret_hide_part(text, redaction->words[i]);
     }
     pthread_mutex_unlock(&redaction->lock);
     char *key = strstr(text, pem);

@@ -315,7 +315,7 @@ bool ps_client_log_error(struct ps_client *client, int level, rd_kafka_resp_err_
 /* ---- closing ---- */
 
 /* The order matters: a thread that has read CLOSED expects that only mail from before is in the mailbox. */
-static void closed(struct ps_client *client)
+static void client_closed(struct ps_client *client)
 {
     atomic_store(&client->state, PS_CLOSED);
     ps_bell_ring(&client->tokens.bell);
@@ -332,7 +332,7 @@ static void close_run(struct ps_job *job)
 
     client->kind->close(client);
     ps_registry_remove(client);
-    closed(client);
+    client_closed(client);
     if (client->kind->closed) client->kind->closed(client);
     ps_client_unref(client); /* the thread's reference; a closed client owns its job, and the job does not own the client */
     ps_registry_closing(-1);
@@ -371,7 +371,7 @@ struct ps_job *ps_client_close(struct ps_client *client, int64_t timeout_ms, con
     pthread_mutex_lock(&client->lock);
     await_opening(client);
     int state = atomic_load(&client->state);
-    if (state == PS_NEW) closed(client);
+    if (state == PS_NEW) client_closed(client);
     else if (state == PS_OPEN) start_closing(client, timeout_ms, reason);
     struct ps_job *job = client->close_job;
     if (job) ps_job_retain(job);

@@ -31,7 +31,7 @@ static _Thread_local struct {
 /* A name may have several addresses, and a broker may not listen on each: localhost is ::1 and 127.0.0.1. */
 enum { ATTEMPTS = 4 };
 
-static void rejects(struct ps_connections *connections, bool rejects)
+static void set_rejects(struct ps_connections *connections, bool rejects)
 {
     if (rejects == connection.rejects) return;
     connection.rejects = rejects;
@@ -40,14 +40,14 @@ static void rejects(struct ps_connections *connections, bool rejects)
 }
 
 /* Called before `made` and `served` are reset. */
-static void ended(struct ps_connections *connections)
+static void connection_ended(struct ps_connections *connections)
 {
     connection.failed = connection.made ? 0 : connection.failed + 1;
-    if (connection.made && !connection.served) rejects(connections, true);
-    else if (connection.failed >= ATTEMPTS) rejects(connections, false);
+    if (connection.made && !connection.served) set_rejects(connections, true);
+    else if (connection.failed >= ATTEMPTS) set_rejects(connections, false);
 }
 
-static void works(struct ps_connections *connections, bool works)
+static void set_works(struct ps_connections *connections, bool works)
 {
     if (works == connection.works) return;
     connection.works = works;
@@ -75,7 +75,7 @@ static bool is_one_of(const char *state, const char *const *states)
     return false;
 }
 
-static void handshakes(struct ps_connections *connections, bool handshakes)
+static void set_handshakes(struct ps_connections *connections, bool handshakes)
 {
     if (handshakes) store_first(&connections->handshake_us);
     else if (connection.handshakes) atomic_store(&connections->handshake_us, 0);
@@ -92,12 +92,12 @@ static rd_kafka_resp_err_t state_cb(rd_kafka_t *rk, int32_t broker_id, const cha
     if (!*name) return RD_KAFKA_RESP_ERR_NO_ERROR; /* librdkafka's own queue of requests, not a broker */
 
     bool begins = is_one_of(state, begun), ends = is_one_of(state, none);
-    if (strcmp(state, "DOWN") == 0) ended(connections);
+    if (strcmp(state, "DOWN") == 0) connection_ended(connections);
     connection.up = is_one_of(state, up);
     connection.made = !begins && !ends;
     if (!connection.made) connection.answered = connection.served = false;
-    handshakes(connections, strcmp(state, "SSL_HANDSHAKE") == 0);
-    works(connections, connection.up && connection.answered);
+    set_handshakes(connections, strcmp(state, "SSL_HANDSHAKE") == 0);
+    set_works(connections, connection.up && connection.answered);
     if (begins && atomic_load(&connections->working) == 0) store_first(&connections->tried_us);
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
@@ -116,10 +116,10 @@ static rd_kafka_resp_err_t answered_cb(rd_kafka_t *rk, int socket, const char *b
     (void)round_trip_us;
     if (err || connection.served) return RD_KAFKA_RESP_ERR_NO_ERROR;
     connection.answered = true;
-    works(arg, connection.up);
+    set_works(arg, connection.up);
     if (begins_connection(api_key)) return RD_KAFKA_RESP_ERR_NO_ERROR;
     connection.served = true;
-    rejects(arg, false);
+    set_rejects(arg, false);
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
@@ -144,7 +144,7 @@ void ps_connections_forget(struct ps_connections *connections)
     atomic_store(&connections->rejecting, 0);
 }
 
-static bool passed(const _Atomic int64_t *since_us, int64_t time_us, int64_t now)
+static bool time_passed(const _Atomic int64_t *since_us, int64_t time_us, int64_t now)
 {
     int64_t since = atomic_load(since_us);
     return since != 0 && now - since >= time_us;
@@ -152,7 +152,7 @@ static bool passed(const _Atomic int64_t *since_us, int64_t time_us, int64_t now
 
 bool ps_connections_none_for(const struct ps_connections *connections, int64_t time_us)
 {
-    return atomic_load(&connections->working) == 0 && passed(&connections->tried_us, time_us, ps_now_us());
+    return atomic_load(&connections->working) == 0 && time_passed(&connections->tried_us, time_us, ps_now_us());
 }
 
 bool ps_connections_rejected(const struct ps_connections *connections)
@@ -162,5 +162,5 @@ bool ps_connections_rejected(const struct ps_connections *connections)
 
 bool ps_connections_handshake_for(const struct ps_connections *connections, int64_t time_us)
 {
-    return passed(&connections->handshake_us, time_us, ps_now_us());
+    return time_passed(&connections->handshake_us, time_us, ps_now_us());
 }

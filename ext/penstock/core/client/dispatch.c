@@ -43,7 +43,7 @@ static bool expected_back(const struct dispatch *dispatch, int64_t now)
 }
 
 /* With the lock held. */
-static void push(struct dispatch *dispatch, struct ps_events *events)
+static void dispatch_push(struct dispatch *dispatch, struct ps_events *events)
 {
     if (!expected_back(dispatch, ps_now_us())) ps_singleton_changed(&dispatch->singleton);
     events->ready = true;
@@ -58,7 +58,7 @@ void ps_dispatch(struct ps_events *events)
     pthread_mutex_lock(&dispatch->singleton.lock);
     if (!events->ready && !events->served) {
         ps_events_retain(events); /* until a turn finds it empty */
-        push(dispatch, events);
+        dispatch_push(dispatch, events);
     }
     pthread_mutex_unlock(&dispatch->singleton.lock);
 }
@@ -80,7 +80,7 @@ static void end_turn(struct dispatch *dispatch, struct ps_dispatcher *dispatcher
     struct ps_events *events = atomic_exchange(&dispatcher->events, NULL);
     if (events && events->generation == ps_generation()) { /* else a listener has forked, and the queue is the parent process's */
         events->served = false;
-        if (more || atomic_load(&events->size) > 0) push(dispatch, events);
+        if (more || atomic_load(&events->size) > 0) dispatch_push(dispatch, events);
         else ps_events_unref(events);
     }
     if (dispatch->latest == dispatcher) dispatch->latest = NULL; /* after the push, which therefore wakes no thread */

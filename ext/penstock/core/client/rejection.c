@@ -104,7 +104,7 @@ static bool has_worked(struct ps_rejection *rejection, rd_kafka_t *rk)
     return true;
 }
 
-static void note(struct ps_rejection *rejection, enum ps_rejected kind, const char *text)
+static void rejection_note(struct ps_rejection *rejection, enum ps_rejected kind, const char *text)
 {
     const char *problem = certificate_problem(atomic_exchange(&rejection->x509_error, 0));
     pthread_mutex_lock(&rejection->lock);
@@ -125,7 +125,7 @@ static bool only_unreachable(const struct ps_rejection *rejection)
 static void brokers_down(struct ps_rejection *rejection, rd_kafka_t *rk)
 {
     if (atomic_load(&rejection->kind) != PS_NOT_REJECTED || !ps_connections_rejected(rejection->connections)) return;
-    if (!has_worked(rejection, rk)) note(rejection, PS_REFUSED_PROTOCOL, "all brokers hang up without a word");
+    if (!has_worked(rejection, rk)) rejection_note(rejection, PS_REFUSED_PROTOCOL, "all brokers hang up without a word");
 }
 
 bool ps_rejection_error(struct ps_rejection *rejection, rd_kafka_t *rk, rd_kafka_resp_err_t err, const char *text)
@@ -138,7 +138,7 @@ bool ps_rejection_error(struct ps_rejection *rejection, rd_kafka_t *rk, rd_kafka
     }
     if (kind != PS_NOT_REJECTED && !has_worked(rejection, rk)) {
         atomic_store(&rejection->unreachable, false);
-        note(rejection, kind, text);
+        rejection_note(rejection, kind, text);
         return true;
     }
     atomic_store(&rejection->unreachable, true);
@@ -186,7 +186,7 @@ bool ps_rejection_due(const struct ps_rejection *rejection, int64_t now)
 bool ps_rejection_give_up(struct ps_rejection *rejection, rd_kafka_t *rk)
 {
     if (atomic_load(&rejection->kind) == PS_NOT_REJECTED && handshake_unanswered(rejection) && !has_worked(rejection, rk))
-        note(rejection, PS_REFUSED_PROTOCOL, "no answer to the TLS handshake");
+        rejection_note(rejection, PS_REFUSED_PROTOCOL, "no answer to the TLS handshake");
     /* The kind is PS_NOT_REJECTED if another thread has forgotten the rejection meanwhile. */
     if (has_worked(rejection, rk) || only_unreachable(rejection) || atomic_load(&rejection->kind) == PS_NOT_REJECTED) {
         ps_rejection_forget(rejection);

@@ -42,7 +42,7 @@ void ps_watch_end(struct ps_polled *polled)
 }
 
 /* If another thread serves the client, that thread marks it ready again afterwards: see ps_poller_claim. */
-static void look(struct ps_polled *polled, const struct ps_waiter *waiter, int64_t deadline_us)
+static void watch_look(struct ps_polled *polled, const struct ps_waiter *waiter, int64_t deadline_us)
 {
     atomic_store(&polled->watch, PS_WATCH_LOOKS); /* before it looks at the queue: a later event rings again */
     if (!ps_poller_claim(polled)) return;
@@ -54,7 +54,7 @@ void ps_watch_sleep(struct ps_polled *polled, struct ps_waiter *waiter, int64_t 
 {
     while (atomic_load(&waiter->state) == PS_WAITING && (deadline_us == PS_FOREVER || ps_now_us() < deadline_us)) {
         uint32_t word = atomic_load(&polled->watch);
-        if (word == PS_WATCH_RUNG) look(polled, waiter, deadline_us);
+        if (word == PS_WATCH_RUNG) watch_look(polled, waiter, deadline_us);
         else if (word == PS_WATCH_LOOKS) atomic_compare_exchange_strong(&polled->watch, &word, PS_WATCH_SLEEPS);
         else if (!ps_word_sleep(&polled->watch, PS_WATCH_SLEEPS, deadline_us)) ps_waiter_interrupt(waiter);
     }

@@ -1,11 +1,11 @@
 /*
- * One librdkafka topic handle per client and topic name: naming the topic in each produce call would
- * cost a linear search under librdkafka's write lock, and up to a second for the first message (2.0.2).
- * Entries live as long as the client. Any thread.
+ * One librdkafka topic handle per client and topic name. Naming the topic in each produce call would cost a linear search
+ * under librdkafka's write lock, and up to a second for the first message (2.0.2). Entries live as long as the client. Any
+ * thread.
  *
- * rd_kafka_topic_new takes librdkafka's lock, which it may not get for long, so it is called without `lock`: a thread that looks a
- * topic up, perhaps with the GVL, never waits for librdkafka. Threads that make topics wait for each other (`making`), so that there
- * is one entry for each handle of librdkafka's, whose partitioner is given that entry.
+ * rd_kafka_topic_new waits for librdkafka's lock, perhaps for long, so it is called without `lock`. A thread that looks up a
+ * topic, perhaps with the GVL, thus never waits for librdkafka. `making` serializes the threads that make topics, so there is
+ * one entry for each librdkafka handle, and the handle's partitioner gets that entry.
  */
 #include "produce/produce.h"
 #include <stdlib.h>
@@ -27,7 +27,7 @@ bool ps_topic_name_valid(const char *name, size_t length)
 
 static uint32_t hash_of(const char *name, size_t length)
 {
-    uint32_t hash = 2166136261u; /* FNV-1a: names are short and our own */
+    uint32_t hash = 2166136261u; /* FNV-1a: names are short, and not chosen by attackers */
     for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)name[i]) * 16777619u;
     return hash;
 }
@@ -69,7 +69,7 @@ static struct ps_topic *topic_make(struct ps_producer *producer, const char *nam
 
     rd_kafka_topic_conf_t *conf = rd_kafka_default_topic_conf_dup(producer->client.rk);
     ps_partitioner_set(conf, topic, producer->settings.sticky_ms);
-    topic->rkt = rd_kafka_topic_new(producer->client.rk, topic->name, conf); /* owns conf, also when it refuses */
+    topic->rkt = rd_kafka_topic_new(producer->client.rk, topic->name, conf); /* owns conf, even if it fails */
     if (topic->rkt) return topic;
     free(topic);
     return NULL;
@@ -117,7 +117,7 @@ struct ps_topic *ps_producer_topic(struct ps_producer *producer, const char *nam
     return topic;
 }
 
-/* Closing only: librdkafka's topic handles must go before their client does. */
+/* Closing only: librdkafka requires that topic handles are destroyed before their client. */
 void ps_topics_destroy(struct ps_topics *topics)
 {
     for (uint32_t i = 0; i < topics->bucket_count; i++) {

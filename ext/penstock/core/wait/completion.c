@@ -52,16 +52,16 @@ uint32_t ps_waiter_sleep(struct ps_waiter *waiter, int64_t deadline_us)
 }
 
 /* Lets the watching thread look at its own wait before it sleeps again. Another thread may be the watching one by now. */
-static void nudge(_Atomic uint32_t *watch)
+static void watch_nudge(_Atomic uint32_t *watch)
 {
     uint32_t sleeps = PS_WATCH_SLEEPS;
     if (atomic_compare_exchange_strong(watch, &sleeps, PS_WATCH_LOOKS)) ps_word_wake(watch);
 }
 
-static void wake(struct ps_waiter *waiter)
+static void waiter_wake(struct ps_waiter *waiter)
 {
     if (waiter->fibers) ps_fibers_wake(waiter);
-    else if (waiter->watch) nudge(waiter->watch);
+    else if (waiter->watch) watch_nudge(waiter->watch);
     else ps_word_wake(&waiter->state);
 }
 
@@ -70,7 +70,7 @@ void ps_waiter_interrupt(void *arg)
     struct ps_waiter *waiter = arg;
     uint32_t waiting = PS_WAITING;
     atomic_compare_exchange_strong(&waiter->state, &waiting, PS_INTERRUPTED);
-    wake(waiter);
+    waiter_wake(waiter);
 }
 
 /* ---- joining, leaving, settling ---- */
@@ -108,13 +108,13 @@ void ps_waiter_leave(struct ps_waiter *waiter, struct ps_completion *completion)
  * Once a thread's waiter is done, its stack may go away at any time. So only its address is used after that. A thread that
  * sleeps at the same address by then wakes up and looks again, as after any wake-up.
  */
-static void finish(struct ps_waiter *waiter)
+static void waiter_finish(struct ps_waiter *waiter)
 {
     bool counted = waiter->fibers;
     _Atomic uint32_t *state = &waiter->state, *watch = waiter->watch;
     atomic_store(state, PS_DONE);
     if (!counted) {
-        if (watch) nudge(watch);
+        if (watch) watch_nudge(watch);
         else ps_word_wake(state);
         return;
     }
@@ -129,7 +129,7 @@ static void wake_satisfied(struct ps_completion *completion)
         next = waiter->next;
         if (!satisfied(waiter, completion)) continue;
         unlink_waiter(waiter, completion);
-        finish(waiter);
+        waiter_finish(waiter);
     }
     pthread_mutex_unlock(completion->lock);
 }

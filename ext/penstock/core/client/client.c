@@ -314,7 +314,10 @@ bool ps_client_log_error(struct ps_client *client, int level, rd_kafka_resp_err_
 
 /* ---- closing ---- */
 
-/* The order matters: a thread that has read CLOSED expects that only mail from before is in the mailbox. */
+/*
+ * Stores the state before it posts PS_MAIL_LAST, which detaches the client's logger. An opening thread attaches the logger and
+ * then reads the state. If it does not read CLOSED, PS_MAIL_LAST comes after the logger was attached; else it posts one itself.
+ */
 static void client_closed(struct ps_client *client)
 {
     atomic_store(&client->state, PS_CLOSED);

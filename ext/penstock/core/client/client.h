@@ -139,13 +139,13 @@ struct ps_client { /* the first member of ps_producer and ps_consumer, so a poin
     uint64_t address;            /* where its log lines go in the mailbox */
     _Atomic int state;           /* enum ps_state */
     _Atomic uint32_t calls;      /* calls into librdkafka in progress */
-    /* calls that do not delay the begin of closing: a consumer's that wait for brokers, and logins */
+    /* calls that do not delay the start of closing: a consumer's that wait for brokers, and logins */
     _Atomic uint32_t long_calls;
     rd_kafka_t *rk;
     _Atomic int64_t close_by_us; /* when closing stops delivering, or leaving its group; 0: not closing */
     pthread_mutex_t lock;        /* guards state changes, waiters of batches, last_error, close_job, turns */
     _Atomic uint32_t opening;    /* 1: a thread is in ps_client_open; the state stays PS_NEW until it has finished */
-    bool abandoned;              /* lock held: its Ruby object is gone, and the opening thread closes it */
+    bool abandoned;              /* lock held: its Ruby object is gone, so the opening thread abandons it */
     rd_kafka_conf_t *conf;       /* a template; each rd_kafka_t gets a copy */
     struct ps_job *close_job;
     _Atomic(const char *) closed_because; /* why no caller reads the result of closing; NULL: a caller does */

@@ -167,8 +167,8 @@ static bool poller_drain(struct ps_polled *polled, int64_t deadline_us, const st
     return true;
 }
 
-/* Called by the thread that has borrowed the client. Events that made other threads set `retry_requested` are in the queue by
- * now. */
+/* Called by the thread that has borrowed the client. It drains the events that made other threads set `retry_requested`, so it
+ * clears that first. */
 static bool poller_serve(struct ps_polled *polled, int64_t now, const struct ps_waiter *waiter, int64_t deadline_us)
 {
     atomic_store(&polled->retry_requested, false);
@@ -227,9 +227,9 @@ static void poller_sweep(struct ps_poller *poller, int64_t now)
         if (now - polled->visited_us < polled->sweep_us) continue;
         polled->visited_us = now;
         if (!ps_poller_borrow(polled)) continue;
-        /* The callback runs under the queue's lock, so it has already marked the client for each event that this length
-         * counts. ps_watch_looks comes after: a watching thread pushes the client, or sets retry_requested, before it stops
-         * looking. */
+        /* The callback runs under the queue's lock, so it has already marked the client for each event that this length counts.
+         * ps_watch_looks is read before `ready` and `retry_requested`: a watching thread pushes the client, or has found it
+         * served, before it stops looking. */
         bool missed = rd_kafka_queue_length(polled->queue) > 0 && !ps_watch_looks(polled) && !atomic_load(&polled->ready) &&
                       !polled->in_run && !atomic_load(&polled->retry_requested) && !atomic_load(&polled->callback_disabled);
         ps_poller_hand_back(polled);

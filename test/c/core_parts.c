@@ -870,7 +870,7 @@ static void *hear(void *unused)
     (void)unused;
     struct ps_dispatcher *me = &dispatchers[atomic_fetch_add(&next_dispatcher, 1) % DISPATCHERS];
     while (!all_taken()) {
-        /* then the other dispatcher may have the last turn */
+        /* Then the other dispatcher may have the last turn. */
         int64_t patience_us = atomic_load(&publishers) ? PATIENCE_US : 2000;
         if (!ps_dispatcher_next(me, ps_now_us() + patience_us)) continue;
         int queue = atomic_load(&me->events) == event_queues[1].events;
@@ -896,7 +896,7 @@ static void events_part(void)
         struct ps_events *events = event_queues[i].events;
         if (atomic_load(&events->queued) != event_queues[i].published + atomic_load(&events->dropped))
             die("events published twice, or never");
-        /* frees the released ones */
+        /* Frees the released ones. */
         if (ps_events_take_label(events, ps_events_keep_label(events, 4711)) != 4711) die("a label");
         if (ps_events_labels(events) != 0) die("labels that were not released");
         ps_client_abandon(&event_queues[i].producer->client);
@@ -1066,7 +1066,7 @@ static struct ps_client *new_open(const struct shared *shared)
                                 &settings)->client;
     }
     rd_kafka_conf_t *conf = conf_for(bootstraps, NULL);
-    /* one each: a second consumer of a group fails an assertion in the mock cluster of 2.0.2, which ends the process */
+    /* One each: a second consumer of a group fails an assertion in the mock cluster of 2.0.2, which ends the process. */
     set(conf, "group.id", id);
     set(conf, "enable.auto.commit", "false");
     set(conf, "socket.timeout.ms", "1000");

@@ -157,7 +157,7 @@ void ps_log_line(struct ps_log *log, int level, const char *facility, const char
 /* A line of librdkafka's log, and an error that it reports: often the same problem. A problem that returns in another outage
  * counts as a new one. */
 void ps_log_librdkafka(struct ps_log *log, uint32_t outage, int level, const char *facility, const char *text);
-/* false: logged already */
+/* False: logged already. */
 bool ps_log_error(struct ps_log *log, uint32_t outage, int level, rd_kafka_resp_err_t err, const char *text);
 void ps_log_end(struct ps_log *log);                                                     /* logs how many lines were left out */
 

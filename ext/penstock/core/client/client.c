@@ -105,7 +105,7 @@ static rd_kafka_conf_t *configure(struct ps_client *client)
     ps_redaction_of_conf(&client->redaction, conf);
     rd_kafka_conf_set_resolve_cb(conf, resolve_cb);
     rd_kafka_conf_set_opaque(conf, client);
-    /* fails with a librdkafka without TLS, which does not need it */
+    /* Fails with a librdkafka without TLS, which does not need it. */
     rd_kafka_conf_set_ssl_cert_verify_cb(conf, ps_certificate_cb);
     ps_tokens_enable(conf, client->settings->token_provider);
     if (logs_at_once(client)) rd_kafka_conf_set_log_cb(conf, log_cb);
@@ -195,7 +195,7 @@ int ps_client_open(struct ps_client *client, char *errstr, size_t errstr_size)
     bool abandoned = client->abandoned;
     pthread_mutex_unlock(&client->lock);
     ps_word_wake(&client->opening);
-    /* librdkafka may have asked for a token before it was open; a thread may have set credentials */
+    /* librdkafka may have asked for a token before it was open; a thread may have set credentials. */
     ps_bell_ring(&client->tokens.bell);
     if (abandoned) ps_client_abandon(client);
     return result;

@@ -2,14 +2,14 @@
  * core/client: what producing and consuming clients share: their life, settings and log, rejections, tokens, events, the
  * poller.
  *
- * Start at struct ps_client, below. C requires the structs that it embeds before it: ps_connections, ps_rejection, ps_tokens.
+ * Start at struct ps_client, below. C requires the structs that it embeds before it.
  */
 #ifndef PENSTOCK_CLIENT_H
 #define PENSTOCK_CLIENT_H
 
 #include "wait/wait.h"
 
-/* ---- connections.c: how many connections work, and since when none does ----------------------------- */
+/* ---- the structs that a ps_client embeds ------------------------------------------------------------- */
 
 struct ps_connections { /* in the ps_client; written by librdkafka's broker threads */
     _Atomic uint32_t working;
@@ -18,16 +18,6 @@ struct ps_connections { /* in the ps_client; written by librdkafka's broker thre
     _Atomic int64_t handshake_us; /* since when a broker has not answered the TLS handshake; 0: no handshake is in progress */
     _Atomic uint32_t rejecting;   /* brokers that accepted a connection, and ended it before they answered a request */
 };
-
-void ps_connections_watch(struct ps_connections *connections, rd_kafka_conf_t *conf); /* before rd_kafka_new */
-void ps_connections_forget(struct ps_connections *connections); /* after rd_kafka_destroy, when another rd_kafka_t may follow */
-bool ps_connections_none_for(const struct ps_connections *connections, int64_t time_us);
-bool ps_connections_rejected(const struct ps_connections *connections); /* recently, by a broker; false also if not watched */
-bool ps_connections_handshake_for(const struct ps_connections *connections, int64_t time_us);
-
-/* ---- rejection.c: brokers that reject a client, or cannot be reached ---------------------------------- */
-
-struct ps_client_settings;
 
 enum ps_rejected { /* see rejection.c */
     PS_NOT_REJECTED,
@@ -56,62 +46,26 @@ enum { PS_PURGES = 4 };
  */
 struct ps_rejection { /* in the ps_client */
     const struct ps_connections *connections;
-    int64_t rejection_timeout_us;        /* how long brokers may reject it; -1: for ever */
-    int64_t unreachable_us;     /* a producer's only: how long it may have no connection; 0: for ever */
-    _Atomic int64_t due_us;     /* when to give up what waits for brokers; 0: not rejected */
-    _Atomic int kind;           /* enum ps_rejected: the reason of the latest rejection */
-    _Atomic int x509_error;     /* why the latest certificate was not accepted, until it is reported; 0: none */
-    _Atomic uint32_t given_up;  /* counts how often the client has given up */
-    _Atomic bool unreachable;   /* the latest error was no rejection, but for example a failed connection */
-    _Atomic bool worked;        /* a broker has answered once: rejections no longer count */
-    _Atomic int64_t again_us;   /* when to give up again while no broker can be reached */
-    pthread_mutex_t lock;       /* guards what follows; a leaf */
+    int64_t rejection_timeout_us; /* how long brokers may reject it; -1: for ever */
+    int64_t unreachable_us;       /* a producer's only: how long it may have no connection; 0: for ever */
+    _Atomic int64_t due_us;       /* when to give up what waits for brokers; 0: not rejected */
+    _Atomic int kind;             /* enum ps_rejected: the reason of the latest rejection */
+    _Atomic int x509_error;       /* why the latest certificate was not accepted, until it is reported; 0: none */
+    _Atomic uint32_t given_up;    /* counts how often the client has given up */
+    _Atomic bool unreachable;     /* the latest error was no rejection, but for example a failed connection */
+    _Atomic bool worked;          /* a broker has answered once: rejections no longer count */
+    _Atomic int64_t again_us;     /* when to give up again while no broker can be reached */
+    pthread_mutex_t lock;         /* guards what follows; a leaf */
     char text[512];
     struct ps_purge purges[PS_PURGES]; /* a producer's only: the latest ones, in order */
     unsigned latest_purge;
 };
-
-void ps_rejection_init(struct ps_rejection *rejection, const struct ps_connections *connections,
-                     const struct ps_client_settings *settings);
-void ps_rejection_destroy(struct ps_rejection *rejection);
-/* Called for each error by the thread that serves the client. True: it counts as a rejection. */
-bool ps_rejection_error(struct ps_rejection *rejection, rd_kafka_t *rk, rd_kafka_resp_err_t err, const char *text);
-void ps_rejection_forget(struct ps_rejection *rejection);      /* after a change: the time counts anew */
-bool ps_rejection_due(const struct ps_rejection *rejection, int64_t now);
-bool ps_rejection_give_up(struct ps_rejection *rejection, rd_kafka_t *rk); /* when due; false: a broker has answered since */
-enum ps_rejected ps_rejection_now(struct ps_rejection *rejection, char *text, size_t size); /* the current reason */
-bool ps_rejection_unreachable(const struct ps_rejection *rejection); /* for unreachable_us: new messages fail at once */
-void ps_rejection_unreachable_text(const struct ps_rejection *rejection, char *text, size_t size);
-rd_kafka_resp_err_t ps_rejection_code(enum ps_rejected kind);
-int ps_certificate_cb(rd_kafka_t *rk, const char *broker_name, int32_t broker_id, int *x509_error, int depth,
-                      const char *certificate, size_t size, char *errstr, size_t errstr_size, void *client);
-/* The reason to give up now, if any. A rejection takes precedence, as it explains more than PS_UNREACHABLE. */
-enum ps_rejected ps_rejection_reason(struct ps_rejection *rejection, rd_kafka_t *rk, int64_t now);
-/* Why the core purged a message that was produced at that time; PS_NOT_REJECTED: it did not. */
-enum ps_rejected ps_rejection_purged_for(struct ps_rejection *rejection, int64_t produced_us, char *text, size_t size);
-void ps_rejection_purges(struct ps_rejection *rejection, enum ps_rejected kind); /* before each purge of a producer's messages */
-
-/* ---- credentials.c: tokens that expire, and passwords that change ------------------------------------------ */
 
 struct ps_tokens { /* in the ps_client */
     struct ps_bell bell;     /* rung when librdkafka wants a token, and when it never will again */
     rd_kafka_queue_t *queue; /* where librdkafka asks for tokens; NULL: it does not */
     _Atomic bool shut;
 };
-
-struct ps_client;
-
-void ps_tokens_enable(rd_kafka_conf_t *conf, bool provided);      /* before rd_kafka_new */
-void ps_tokens_begin(struct ps_tokens *tokens, rd_kafka_t *rk);   /* after rd_kafka_new; the opening thread rings afterwards */
-bool ps_tokens_wanted(struct ps_client *client);                      /* since the last call; never blocks */
-/* Like ps_client_enter, but also allowed while the client closes, as it may still log in. NULL: not open. Otherwise call
- * ps_client_exit_long. */
-rd_kafka_t *ps_tokens_enter(struct ps_client *client);
-void ps_tokens_shut(struct ps_tokens *tokens);                    /* closing thread, before ps_client_await_long_calls */
-void ps_tokens_end(struct ps_tokens *tokens);                     /* after that, before rd_kafka_destroy */
-/* Takes effect at the next login; any thread. False: see errstr. An empty errstr means that another thread is opening the
- * client, and may have copied the old credentials: the caller then sets them again. */
-bool ps_set_credentials(struct ps_client *client, const char *user, const char *password, char *errstr, size_t size);
 
 /* ---- client.c: what producers and consumers have in common ---------------------------------------------- */
 
@@ -124,7 +78,7 @@ enum ps_state {
 
 struct ps_client_settings {
     int64_t close_timeout_ms; /* when it is dropped without close, and at the end of the process */
-    int64_t rejection_us;       /* how long brokers may reject it before callers get an error; -1: for ever */
+    int64_t rejection_us;     /* how long brokers may reject it before callers get an error; -1: for ever */
     int64_t unreachable_us;   /* how long it may reach no broker before messages fail; 0: for ever */
     bool logs_to_mailbox;     /* else librdkafka's log goes to stderr */
     bool token_provider;      /* the program supplies tokens to log in with */
@@ -139,7 +93,7 @@ struct ps_client { /* the first member of ps_producer and ps_consumer, so a poin
     uint64_t address;            /* where its log lines go in the mailbox */
     _Atomic int state;           /* enum ps_state */
     _Atomic uint32_t calls;      /* calls into librdkafka in progress */
-    /* calls that do not delay the start of closing: a consumer's that wait for brokers, and logins */
+    /* Calls that do not delay the start of closing: a consumer's that wait for brokers, and logins. */
     _Atomic uint32_t long_calls;
     rd_kafka_t *rk;
     _Atomic int64_t close_by_us; /* when closing stops delivering, or leaving its group; 0: not closing */
@@ -162,7 +116,7 @@ struct ps_client { /* the first member of ps_producer and ps_consumer, so a poin
 struct ps_client_kind {
     rd_kafka_type_t type;
     void (*intercept)(struct ps_client *client, rd_kafka_conf_t *conf);               /* adds interceptors; may be NULL */
-    /* opening, after rk is made; -1: see errstr */
+    /* Opening, after rk is made; -1: see errstr. */
     int (*begin)(struct ps_client *client, char *errstr, size_t errstr_size);
     uint64_t (*pending)(const struct ps_client *client);                              /* messages without a delivery result */
     void (*closing)(struct ps_client *client); /* lock held: closing begins; may be NULL */
@@ -175,7 +129,7 @@ void ps_client_init(struct ps_client *client, const struct ps_client_kind *kind,
                   const struct ps_client_settings *settings); /* owns conf */
 void ps_client_retain(struct ps_client *client);
 void ps_client_unref(struct ps_client *client);
-/* made before a fork: do not call librdkafka for it */
+/* Made before a fork: do not call librdkafka for it. */
 bool ps_client_inherited(const struct ps_client *client);
 void ps_client_set_brokers(struct ps_client *client, const char *brokers);  /* before it is opened */
 /* The first call blocks for some ms: it starts threads and reads certificates. Returns 0, or -1 with `errstr`. */
@@ -198,7 +152,7 @@ void ps_client_log_librdkafka(struct ps_client *client, int level, const char *f
 bool ps_client_log_error(struct ps_client *client, int level, rd_kafka_resp_err_t err, const char *text);
 /* Copies the first fatal error without secrets; between enter and exit. librdkafka owns the original text. */
 rd_kafka_resp_err_t ps_client_fatal_error(struct ps_client *client, char *text, size_t size);
-/* copies a text from outside, without secrets */
+/* Copies a text from outside, without secrets. */
 void ps_client_quote(struct ps_client *client, char *copy, size_t size, const char *text);
 
 struct ps_close_job {
@@ -216,6 +170,50 @@ struct ps_job *ps_client_close(struct ps_client *client, int64_t timeout_ms, con
 struct ps_job *ps_client_end(struct ps_client *client);
 void ps_client_hurry(struct ps_client *client, int64_t deadline_us); /* shortens a closing in progress; never prolongs it */
 void ps_client_abandon(struct ps_client *client);                    /* called by dfree: never blocks */
+
+/* ---- connections.c: how many connections work, and since when none does ----------------------------- */
+
+void ps_connections_watch(struct ps_connections *connections, rd_kafka_conf_t *conf); /* before rd_kafka_new */
+void ps_connections_forget(struct ps_connections *connections); /* after rd_kafka_destroy, when another rd_kafka_t may follow */
+bool ps_connections_none_for(const struct ps_connections *connections, int64_t time_us);
+bool ps_connections_rejected(const struct ps_connections *connections); /* recently, by a broker; false also if not watched */
+bool ps_connections_handshake_for(const struct ps_connections *connections, int64_t time_us);
+
+/* ---- rejection.c: brokers that reject a client, or cannot be reached ---------------------------------- */
+
+void ps_rejection_init(struct ps_rejection *rejection, const struct ps_connections *connections,
+                       const struct ps_client_settings *settings);
+void ps_rejection_destroy(struct ps_rejection *rejection);
+/* Called for each error by the thread that serves the client. True: it counts as a rejection. */
+bool ps_rejection_error(struct ps_rejection *rejection, rd_kafka_t *rk, rd_kafka_resp_err_t err, const char *text);
+void ps_rejection_forget(struct ps_rejection *rejection);      /* after a change: the time counts anew */
+bool ps_rejection_due(const struct ps_rejection *rejection, int64_t now);
+bool ps_rejection_give_up(struct ps_rejection *rejection, rd_kafka_t *rk); /* when due; false: a broker has answered since */
+enum ps_rejected ps_rejection_now(struct ps_rejection *rejection, char *text, size_t size); /* the current reason */
+bool ps_rejection_unreachable(const struct ps_rejection *rejection); /* for unreachable_us: new messages fail at once */
+void ps_rejection_unreachable_text(const struct ps_rejection *rejection, char *text, size_t size);
+rd_kafka_resp_err_t ps_rejection_code(enum ps_rejected kind);
+int ps_certificate_cb(rd_kafka_t *rk, const char *broker_name, int32_t broker_id, int *x509_error, int depth,
+                      const char *certificate, size_t size, char *errstr, size_t errstr_size, void *client);
+/* The reason to give up now, if any. A rejection takes precedence, as it explains more than PS_UNREACHABLE. */
+enum ps_rejected ps_rejection_reason(struct ps_rejection *rejection, rd_kafka_t *rk, int64_t now);
+/* Why the core purged a message that was produced at that time; PS_NOT_REJECTED: it did not. */
+enum ps_rejected ps_rejection_purged_for(struct ps_rejection *rejection, int64_t produced_us, char *text, size_t size);
+void ps_rejection_purges(struct ps_rejection *rejection, enum ps_rejected kind); /* before each purge of a producer's messages */
+
+/* ---- credentials.c: tokens that expire, and passwords that change ------------------------------------------ */
+
+void ps_tokens_enable(rd_kafka_conf_t *conf, bool provided);      /* before rd_kafka_new */
+void ps_tokens_begin(struct ps_tokens *tokens, rd_kafka_t *rk);   /* after rd_kafka_new; the opening thread rings afterwards */
+bool ps_tokens_wanted(struct ps_client *client);                      /* since the last call; never blocks */
+/* Like ps_client_enter, but also allowed while the client closes, as it may still log in. NULL: not open. Otherwise call
+ * ps_client_exit_long. */
+rd_kafka_t *ps_tokens_enter(struct ps_client *client);
+void ps_tokens_shut(struct ps_tokens *tokens);                    /* closing thread, before ps_client_await_long_calls */
+void ps_tokens_end(struct ps_tokens *tokens);                     /* after that, before rd_kafka_destroy */
+/* Takes effect at the next login; any thread. False: see errstr. An empty errstr means that another thread is opening the
+ * client, and may have copied the old credentials: the caller then sets them again. */
+bool ps_set_credentials(struct ps_client *client, const char *user, const char *password, char *errstr, size_t size);
 
 /* ---- poller.c: the one thread that serves every client --------------------------------------------- */
 
@@ -356,7 +354,7 @@ struct ps_events { /* refs: one of the Ruby object, one of each client, one of t
     uintptr_t *labels;
     uint32_t *unused_labels;                      /* free places in `labels` */
     uint32_t label_count, label_capacity, unused_label_count;
-    /* under the dispatch queue's lock: */
+    /* Under the dispatch queue's lock: */
     struct ps_events *ready_next;
     bool ready, served;
 };
@@ -393,7 +391,7 @@ void ps_dispatch(struct ps_events *events);      /* it has events for listeners 
 bool ps_dispatch_busy(struct ps_events *events); /* events are queued or being served */
 /* Ends its turn and waits for the next. False: no turn before the deadline, or interrupted, perhaps before the call. */
 bool ps_dispatcher_next(struct ps_dispatcher *dispatcher, int64_t deadline_us);
-/* its turn, if it has one; more: there may be events even if the queue is empty */
+/* Its turn, if it has one; more: there may be events even if the queue is empty. */
 void ps_dispatcher_end(struct ps_dispatcher *dispatcher, bool more);
 void ps_dispatcher_interrupt(void *dispatcher);                      /* async-signal-safe */
 

@@ -254,7 +254,7 @@ void ps_events_statistics(struct ps_events *events, struct ps_client *client, co
 void ps_events_closed(struct ps_events *events, struct ps_client *client)
 {
     if (!events) return;
-    /* before it reads `attached`: a thread that attaches sets that first, and then reads `client` */
+    /* Before it reads `attached`: a thread that attaches sets that first, and then reads `client`. */
     atomic_fetch_sub(&events->client, 1);
     if (!atomic_load(&events->attached)) return;
     struct ps_notice *notice = notice_new(client, PS_EVENT_CLOSED, "", 0);

@@ -10,7 +10,7 @@ struct ps_consumer_settings {
     struct ps_client_settings client;
     int64_t nap_us;      /* longest sleep of a polling thread before it polls again, far below max.poll.interval.ms */
     bool grouped;        /* the program has set a group.id */
-    /* librdkafka stores the offsets of the messages that the consumer takes, and commits them now and then */
+    /* librdkafka stores the offsets of the messages that the consumer takes, and commits them now and then. */
     bool stores_offsets;
 };
 
@@ -30,7 +30,7 @@ struct ps_consumer {
     rd_kafka_queue_t *notices; /* librdkafka's main queue: errors of connections */
     _Atomic bool noticed;      /* there may be events in `notices` */
     pthread_mutex_t assigning; /* held while a thread waits for librdkafka's main thread */
-    /* of the taking thread, one at a time: an event to serve later, for example because it ends a batch */
+    /* Of the taking thread, one at a time: an event to serve later, for example because it ends a batch. */
     rd_kafka_event_t *held;
     struct ps_damaged damaged; /* the same, reported before `held` */
     bool cooperative;          /* of the taking thread, then the closing thread: the group's protocol at the latest assignment */

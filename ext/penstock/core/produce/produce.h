@@ -1,13 +1,103 @@
 /*
  * core/produce: a producing client: messages in flight, topics, transactions, closing.
  *
- * Start at struct ps_producer, below. C requires the structs that it embeds before it: ps_space, ps_topics, ps_transactions
- * and others.
+ * Start at struct ps_producer, below. C requires the structs that it embeds before it.
  */
 #ifndef PENSTOCK_PRODUCE_H
 #define PENSTOCK_PRODUCE_H
 
 #include "client/client.h"
+
+/* ---- the structs that a ps_producer embeds ------------------------------------------------------------ */
+
+struct ps_producer_settings {
+    struct ps_client_settings client;
+    int64_t max_time_us, sweep_us; /* see ps_polled */
+    int64_t sticky_ms;
+    int64_t transaction_timeout_ms;
+    int64_t abort_wait_ms;    /* how long an abort waits for messages in flight; 0: not at all */
+    bool idempotent, transactional;
+};
+
+struct ps_close_counts {
+    uint64_t delivered, failed, purged, pending;
+    uint64_t unnoticed; /* failed before closing began; see unnoticed.c */
+};
+
+/* Log-linear: 8 buckets for each power of two microseconds, so a percentile is exact to 12 %. */
+enum { PS_LATENCY_BUCKETS = 8 * 36 };
+
+enum { PS_TOPIC_SIZE = 256 }; /* a topic's name has at most 249 characters */
+
+struct ps_unnoticed { /* of unnoticed.c; under client.lock */
+    uint64_t total;
+    uint32_t unlogged;
+    uint16_t line;           /* the next line's number, from 1 to 65535, then from 1 again */
+    int16_t first_err;       /* of the unlogged ones */
+    char first_topic[PS_TOPIC_SIZE];
+    int64_t logged_us;
+    _Atomic int64_t due_us;  /* when the next line is due; 0: none */
+};
+
+struct ps_space {
+    pthread_mutex_t lock;          /* guards what follows; places' locks come after it */
+    struct ps_place *first, *last; /* the places without a turn, by their tickets */
+    uint64_t last_ticket, freed;
+    uint64_t due;                  /* freed messages for which no place has got a turn yet */
+    uint32_t stuck;                /* turns that their calls seem unable to use */
+    bool slow;                     /* the latest turn was used late */
+    _Atomic uint32_t present;      /* places in the list or with a turn */
+    _Atomic uint32_t turns;        /* turns that have not ended */
+    _Atomic int64_t turn_us;       /* when the latest turn began */
+};
+
+struct ps_topics {
+    pthread_mutex_t making; /* held over librdkafka calls, so no thread waits for it with the GVL */
+    pthread_mutex_t lock;   /* guards what follows; a leaf */
+    struct ps_topic **buckets;
+    uint32_t bucket_count, count;
+};
+
+struct ps_transactions { /* in the ps_producer */
+    uint32_t next;            /* the next ticket; under client.lock */
+    _Atomic uint32_t serving; /* the ticket whose turn it is */
+    /* Only used by the call whose turn it is: */
+    int state;
+    bool failed;              /* librdkafka has reported that the open transaction can only be aborted */
+    uint64_t failures_before; /* messages that had failed or were purged when it began */
+};
+
+/* ---- producer.c: a producing rd_kafka_t ---------------------------------------------------------------- */
+
+struct ps_producer {
+    struct ps_client client;
+
+    struct ps_polled polled;         /* what the poller needs to serve it */
+    struct ps_space space;           /* the line of calls that wait for space in librdkafka's queue */
+    struct ps_events *events;        /* retained; NULL: it can have no listeners */
+    struct ps_topics topics;
+    struct ps_transactions transactions;
+    struct ps_close_counts before_close; /* the counters when closing began */
+    struct ps_unnoticed unnoticed;
+    struct ps_producer_settings settings;
+
+    /* Producing threads write the first group, the serving thread the second: each has its own cache lines. */
+    _Alignas(64) _Atomic uint64_t accepted;
+    _Atomic uint64_t accepted_bytes; /* of payloads and keys */
+    _Atomic uint64_t dropped;        /* failed because the queue was full, and not accepted */
+    _Alignas(64) _Atomic uint64_t delivered;
+    _Atomic uint64_t failed, purged;
+    _Atomic uint32_t latencies[PS_LATENCY_BUCKETS]; /* of delivered messages */
+    /* Written by librdkafka's broker threads: */
+    _Alignas(64) _Atomic uint64_t requests; /* Produce requests sent */
+    _Atomic uint64_t retries;               /* requests that settled nothing, so their messages are sent again */
+};
+
+struct ps_producer *ps_producer_new(rd_kafka_conf_t *conf, const char *name, struct ps_poller *poller,
+                                const struct ps_producer_settings *settings); /* owns conf; NULL: no memory */
+void ps_producer_set_events(struct ps_producer *producer, struct ps_events *events); /* retained; before it is opened */
+uint64_t ps_producer_in_flight(const struct ps_producer *producer);
+extern const struct ps_client_kind ps_producer_kind;
 
 /* ---- delivery.c: messages in flight ------------------------------------------------------------------ */
 
@@ -69,13 +159,15 @@ struct ps_batch {
 
 struct ps_batch *ps_batch_new(struct ps_producer *producer, uint32_t size); /* `size` is at least 1; NULL: out of memory */
 void ps_batch_release(struct ps_batch *batch); /* releases the references of the call that made it, one to each chunk */
-/* settles [from, size) as failed, at once */
+/* Settles [from, size) as failed, at once. */
 void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_err_t err);
 void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event); /* serving thread; destroys event */
 void ps_delivery_retain(struct ps_delivery *delivery);
 void ps_delivery_unref(struct ps_delivery *delivery);
 void ps_delivery_release(struct ps_event *event); /* releases the reference of a delivery in the event queue */
 bool ps_delivery_settled(const struct ps_delivery *delivery);
+uint32_t ps_latency_bucket(int64_t latency_us);
+int64_t ps_latency_of_bucket(uint32_t bucket); /* in us; the bucket's upper end */
 
 /* The chunk must be alive: it is until ps_batch_release, and until the delivery is settled. */
 static inline struct ps_delivery *ps_batch_delivery(const struct ps_batch *batch, uint32_t i)
@@ -109,18 +201,6 @@ struct ps_place { /* a waiting call's; owned by the call, or by the garbage coll
     bool has_turn;
 };
 
-struct ps_space {
-    pthread_mutex_t lock;          /* guards what follows; places' locks come after it */
-    struct ps_place *first, *last; /* the places without a turn, by their tickets */
-    uint64_t last_ticket, freed;
-    uint64_t due;                  /* freed messages for which no place has got a turn yet */
-    uint32_t stuck;                /* turns that their calls seem unable to use */
-    bool slow;                     /* the latest turn was used late */
-    _Atomic uint32_t present;      /* places in the list or with a turn */
-    _Atomic uint32_t turns;        /* turns that have not ended */
-    _Atomic int64_t turn_us;       /* when the latest turn began */
-};
-
 void ps_space_init(struct ps_space *space);
 void ps_space_destroy(struct ps_space *space);
 bool ps_space_line(const struct ps_space *space); /* true: calls wait, so a new call must join the line */
@@ -130,7 +210,7 @@ void ps_space_unstick(struct ps_space *space);
 struct ps_place *ps_place_join(struct ps_producer *producer, uint32_t want); /* NULL: no memory */
 /* When `turn` is settled. False: another call comes first, and this one waits for another turn. */
 bool ps_place_try(struct ps_place *place);
-/* the queue was full: the place goes back into the line. False: space was freed meanwhile, so the call tries again */
+/* The queue was full: the place goes back into the line. False: space was freed meanwhile, so the call tries again. */
 bool ps_place_full(struct ps_place *place);
 void ps_place_leave(struct ps_place *place, bool used); /* frees the place; `used`: the call has tried, and no longer waits */
 
@@ -150,13 +230,6 @@ struct ps_topic {
     uint32_t hash;
     uint32_t length;
     char name[];
-};
-
-struct ps_topics {
-    pthread_mutex_t making; /* held over librdkafka calls, so no thread waits for it with the GVL */
-    pthread_mutex_t lock;   /* guards what follows; a leaf */
-    struct ps_topic **buckets;
-    uint32_t bucket_count, count;
 };
 
 /* Both between ps_client_enter and exit. */
@@ -187,15 +260,6 @@ enum ps_transaction_state {
     PS_TRANSACTION_COMMITTING, /* a commit ran out of time: librdkafka accepts no other call than the same commit */
     PS_TRANSACTION_COMMITTED,
     PS_TRANSACTION_ABORTED,
-};
-
-struct ps_transactions { /* in the ps_producer */
-    uint32_t next;            /* the next ticket; under client.lock */
-    _Atomic uint32_t serving; /* the ticket whose turn it is */
-    /* only used by the call whose turn it is: */
-    int state;
-    bool failed;              /* librdkafka has reported that the open transaction can only be aborted */
-    uint64_t failures_before; /* messages that had failed or were purged when it began */
 };
 
 struct ps_transaction_error {
@@ -230,77 +294,13 @@ void ps_transaction_close(struct ps_producer *producer);        /* closing threa
 
 /* The fatal error that has ended the producer. False: none, or it is not open. */
 bool ps_producer_fatal_error(struct ps_producer *producer, struct ps_transaction_error *fatal);
-/* between enter and exit, or by the serving thread */
+/* Between enter and exit, or by the serving thread. */
 bool ps_producer_read_fatal_error(struct ps_producer *producer, struct ps_transaction_error *fatal);
 rd_kafka_resp_err_t ps_producer_test_fatal_error(struct ps_producer *producer, rd_kafka_resp_err_t err, const char *reason);
 
 /* ---- retry_count.c: how often messages were sent ------------------------------------------------------ */
 
 void ps_requests_count(struct ps_producer *producer, rd_kafka_conf_t *conf); /* before rd_kafka_new */
-
-/* ---- producer.c: a producing rd_kafka_t ---------------------------------------------------------------- */
-
-struct ps_producer_settings {
-    struct ps_client_settings client;
-    int64_t max_time_us, sweep_us; /* see ps_polled */
-    int64_t sticky_ms;
-    int64_t transaction_timeout_ms;
-    int64_t abort_wait_ms;    /* how long an abort waits for messages in flight; 0: not at all */
-    bool idempotent, transactional;
-};
-
-struct ps_close_counts {
-    uint64_t delivered, failed, purged, pending;
-    uint64_t unnoticed; /* failed before closing began; see unnoticed.c */
-};
-
-/* Log-linear: 8 buckets for each power of two microseconds, so a percentile is exact to 12 %. */
-enum { PS_LATENCY_BUCKETS = 8 * 36 };
-
-uint32_t ps_latency_bucket(int64_t latency_us);
-int64_t ps_latency_of_bucket(uint32_t bucket); /* in us; the bucket's upper end */
-
-enum { PS_TOPIC_SIZE = 256 }; /* a topic's name has at most 249 characters */
-
-struct ps_unnoticed { /* of unnoticed.c; under client.lock */
-    uint64_t total;
-    uint32_t unlogged;
-    uint16_t line;           /* the next line's number, from 1 to 65535, then from 1 again */
-    int16_t first_err;       /* of the unlogged ones */
-    char first_topic[PS_TOPIC_SIZE];
-    int64_t logged_us;
-    _Atomic int64_t due_us;  /* when the next line is due; 0: none */
-};
-
-struct ps_producer {
-    struct ps_client client;
-
-    struct ps_polled polled;         /* what the poller needs to serve it */
-    struct ps_space space;           /* the line of calls that wait for space in librdkafka's queue */
-    struct ps_events *events;        /* retained; NULL: it can have no listeners */
-    struct ps_topics topics;
-    struct ps_transactions transactions;
-    struct ps_close_counts before_close; /* the counters when closing began */
-    struct ps_unnoticed unnoticed;
-    struct ps_producer_settings settings;
-
-    /* Producing threads write the first group, the serving thread the second: each has its own cache lines. */
-    _Alignas(64) _Atomic uint64_t accepted;
-    _Atomic uint64_t accepted_bytes; /* of payloads and keys */
-    _Atomic uint64_t dropped;        /* failed because the queue was full, and not accepted */
-    _Alignas(64) _Atomic uint64_t delivered;
-    _Atomic uint64_t failed, purged;
-    _Atomic uint32_t latencies[PS_LATENCY_BUCKETS]; /* of delivered messages */
-    /* written by librdkafka's broker threads: */
-    _Alignas(64) _Atomic uint64_t requests; /* Produce requests sent */
-    _Atomic uint64_t retries;               /* requests that settled nothing, so their messages are sent again */
-};
-
-struct ps_producer *ps_producer_new(rd_kafka_conf_t *conf, const char *name, struct ps_poller *poller,
-                                const struct ps_producer_settings *settings); /* owns conf; NULL: no memory */
-void ps_producer_set_events(struct ps_producer *producer, struct ps_events *events); /* the same */
-uint64_t ps_producer_in_flight(const struct ps_producer *producer);
-extern const struct ps_client_kind ps_producer_kind;
 
 /* ---- serve.c: a producing client's events --------------------------------------------------------------- */
 
@@ -395,7 +395,7 @@ struct ps_flush_job {
     bool flushed; /* else time ran out, or the client was closed first */
 };
 
-/* waits until no thread settles messages; false: the deadline came first */
+/* Waits until no thread settles messages; false: the deadline came first. */
 bool ps_producer_await_verdicts(struct ps_producer *producer, int64_t deadline_us);
 struct ps_flush_job *ps_producer_flush(struct ps_producer *producer, int64_t timeout_ms); /* NULL: not open, or no thread */
 

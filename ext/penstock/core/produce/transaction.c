@@ -104,7 +104,7 @@ static bool closing_gave_up(struct ps_producer *producer)
 static void transaction_call(struct ps_transaction_job *job, enum ps_transaction_call call, bool closing)
 {
     bool sliced = call != PS_TRANSACTION_OFFSETS;
-    /* librdkafka does not look for a fatal error made for a test */
+    /* librdkafka does not look for a fatal error made for a test. */
     if (ps_producer_read_fatal_error(job->producer, &job->error)) return;
     if (!sliced && unreachable(job->producer, &job->error)) return;
     for (;;) {
@@ -147,7 +147,7 @@ static void transaction_begin(struct ps_transaction_job *job)
 static void transaction_ended(struct ps_transaction_job *job, enum ps_transaction_state how)
 {
     job->producer->transactions.state = how;
-    /* the caller sees the transaction ended only with its messages' results */
+    /* The caller sees the transaction ended only with its messages' results. */
     ps_producer_await_verdicts(job->producer, job->deadline_us);
 }
 

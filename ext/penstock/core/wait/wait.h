@@ -16,9 +16,9 @@ struct ps_waiter {
     const _Atomic bool *settled;         /* the wait ends when this is true; NULL: when nothing is pending */
     _Atomic uint32_t state;
     struct ps_fibers *fibers;            /* retained; NULL: a thread's waiter */
-    /* polled.watch of its client, on which it sleeps instead of `state`; NULL: it does not watch */
+    /* Polled.watch of its client, on which it sleeps instead of `state`; NULL: it does not watch. */
     _Atomic uint32_t *watch;
-    /* of a fiber's waiter only: */
+    /* Of a fiber's waiter only: */
     struct ps_waiter *woken_next;        /* in fibers->woken */
     _Atomic uint32_t refs;
     _Atomic bool woken;                  /* it is in fibers->woken */
@@ -58,7 +58,7 @@ struct ps_fibers { /* refs: one of the scheduler, one of each waiter */
 struct ps_fibers *ps_fibers_new(void); /* NULL: see errno */
 void ps_fibers_unref(struct ps_fibers *fibers);
 void ps_fibers_forget(struct ps_fibers *fibers); /* the same, by the scheduler, which takes no more woken waiters */
-/* zeroed; of `size` bytes, for a struct that begins with it; NULL: no memory */
+/* Zeroed; of `size` bytes, for a struct that begins with it; NULL: no memory. */
 struct ps_waiter *ps_fibers_waiter(struct ps_fibers *fibers, size_t size);
 void ps_waiter_unref(struct ps_waiter *waiter);
 void ps_fibers_wake(struct ps_waiter *waiter);                    /* async-signal-safe */

@@ -1,10 +1,10 @@
 /*
- * The parts of the native core one by one, without Ruby: several threads do to one of them all that the headers allow, for
- * SECONDS each, and what has to hold afterwards is looked at. Built with sanitizers; see rakelib/sanitizers.rake.
+ * Stress tests of the native core's parts, one by one, without Ruby. Several threads do to one part all that the headers
+ * allow, for SECONDS each, and the test checks its invariants. Built with sanitizers; see rakelib/sanitizers.rake.
  *
  *   core_parts SECONDS [PART...]
  *
- * Prints for each part how often it went round, or says what is broken.
+ * Prints for each part how many rounds it made, or what is broken.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -59,7 +59,7 @@ static void run_threads(int count, void *(*const *bodies)(void *), void *arg)
     for (int i = 0; i < count; i++) pthread_join(threads[i], NULL);
 }
 
-/* ---- wake-up: who has been signalled after it looked wakes ---- */
+/* ---- wake-up: a thread that is signalled after it looked wakes up ---- */
 
 static struct {
     struct ps_wakeup wakeup;
@@ -86,18 +86,18 @@ static void *sleep_for_work(void *unused)
         bool last = atomic_load(&woken.signallers) == 0;
         rounds += atomic_exchange(&woken.work, 0) > 0;
         if (last) return NULL;
-        if (!ps_wakeup_wait(&woken.wakeup, ps_now_us() + PATIENCE_US)) die("a signal that woke nobody");
-        if (random_below(4) == 0) ps_wakeup_take(&woken.wakeup); /* then what was signalled meanwhile is looked at, too */
+        if (!ps_wakeup_wait(&woken.wakeup, ps_now_us() + PATIENCE_US)) die("a signal that woke no thread");
+        if (random_below(4) == 0) ps_wakeup_take(&woken.wakeup); /* then it also looks at what was signalled meanwhile */
     }
 }
 
-/* What is written while nobody reads: whoever writes is not held up, and whoever comes then is woken, once. */
+/* While no thread reads, signals do not block the writers; the next reader is woken, once. */
 static void flood(void)
 {
     struct ps_wakeup wakeup;
     if (ps_wakeup_open(&wakeup) != 0) die("no wakeup");
     for (int i = 0; i < 1000000; i++) ps_wakeup_signal(&wakeup);
-    if (!ps_wakeup_wait(&wakeup, ps_now_us() + PATIENCE_US)) die("a million signals that woke nobody");
+    if (!ps_wakeup_wait(&wakeup, ps_now_us() + PATIENCE_US)) die("a million signals that woke no thread");
     if (ps_wakeup_take(&wakeup)) die("signals that were not all taken together");
     ps_wakeup_close(&wakeup);
 }
@@ -105,7 +105,7 @@ static void flood(void)
 static void wakeup_part(void)
 {
     flood();
-    begin(); /* which has taken its time on a busy machine */
+    begin(); /* it may have taken long on a busy machine */
     static void *(*const bodies[])(void *) = { signal_work, signal_work, signal_work, sleep_for_work };
     if (ps_wakeup_open(&woken.wakeup) != 0) die("no wakeup");
     woken.signallers = 3;
@@ -113,15 +113,16 @@ static void wakeup_part(void)
     ps_wakeup_close(&woken.wakeup);
 }
 
-/* ---- completion: threads and fibers that wait, are woken, give up and wait again; and a handle's own verdict ---- */
+/* ---- completion: threads and fibers that wait, are woken, stop waiting and wait again; and a handle's own delivery result
+ * ---- */
 
 enum { PENDING = 8 };
 
-struct promise { /* as a batch holds it */
+struct promise { /* like one in a batch */
     pthread_mutex_t lock;
     struct ps_completion completion;
     struct ps_delivery deliveries[PENDING];
-    int verdicts[PENDING]; /* not atomic: final once `settled` is */
+    int results[PENDING]; /* not atomic: final once `settled` is */
     _Atomic uint32_t refs;
 };
 
@@ -167,7 +168,7 @@ static void *settle_promises(void *unused)
             if (random_below(4) == 0) usleep(random_below(300));
             if (random_below(4) == 0) ps_completion_wake(&promise->completion);
             for (int end = i + count; i < end; i++) {
-                promise->verdicts[i] = i + 1;
+                promise->results[i] = i + 1;
                 atomic_store_explicit(&promise->deliveries[i].settled, true, memory_order_release);
             }
             if (ps_completion_settle(&promise->completion, (uint32_t)count) != (i == PENDING)) die("a settled completion");
@@ -178,11 +179,11 @@ static void *settle_promises(void *unused)
     return NULL;
 }
 
-static void check_verdicts(const struct promise *promise, const struct ps_delivery *delivery)
+static void check_results(const struct promise *promise, const struct ps_delivery *delivery)
 {
     for (int i = 0; i < PENDING; i++)
         if (!delivery || delivery == &promise->deliveries[i])
-            if (promise->verdicts[i] != i + 1) die("a wait that ended before its verdict was there");
+            if (promise->results[i] != i + 1) die("a wait that ended before its delivery result was there");
 }
 
 static void *await_promises(void *unused)
@@ -203,9 +204,9 @@ static void *await_promises(void *unused)
             ps_waiter_leave(&waiter, &promise->completion);
             done = atomic_load(&waiter.state) == PS_DONE;
             patient = !brief || random_below(2);
-            if (ps_now_us() >= deadline_us) die("a waiter that nobody woke");
+            if (ps_now_us() >= deadline_us) die("a waiter that no thread woke");
         }
-        if (done) check_verdicts(promise, delivery);
+        if (done) check_results(promise, delivery);
         promise_unref(promise);
     }
     return NULL;
@@ -226,7 +227,7 @@ static void await_as_fiber(struct ps_fibers *fibers, struct promise *promise)
     int64_t deadline_us = ps_now_us() + PATIENCE_US;
     bool gone = random_below(8) == 0, done = false;
     while (!done && ps_waiter_join(waiter, &promise->completion, NULL)) {
-        if (gone) { /* for good, as a fiber that the collector took */
+        if (gone) { /* for good, like a fiber that the GC freed */
             atomic_store(&waiter->abandoned, true);
             ps_waiter_unref(waiter);
             return;
@@ -234,12 +235,12 @@ static void await_as_fiber(struct ps_fibers *fibers, struct promise *promise)
         while (atomic_load(&waiter->state) == PS_WAITING) {
             ps_wakeup_wait(&fibers->wakeup, deadline_us);
             take_woken(fibers);
-            if (ps_now_us() >= deadline_us) die("a fiber that nobody woke");
+            if (ps_now_us() >= deadline_us) die("a fiber that no thread woke");
         }
         ps_waiter_leave(waiter, &promise->completion);
         done = atomic_load(&waiter->state) == PS_DONE;
     }
-    check_verdicts(promise, NULL);
+    check_results(promise, NULL);
     ps_waiter_unref(waiter);
 }
 
@@ -267,7 +268,7 @@ static void completion_part(void)
     for (int i = 0; i < 4; i++) promise_put(i, NULL);
 }
 
-/* ---- bell: a ring after the last look is heard ---- */
+/* ---- bell: a thread hears a ring that comes after its last look ---- */
 
 static struct {
     struct ps_bell bell;
@@ -324,7 +325,7 @@ static void bell_part(void)
     ps_bell_destroy(&rung.bell);
 }
 
-/* ---- mailbox and log: what was posted is taken once, or counted as dropped ---- */
+/* ---- mailbox and log: every posted line is taken once, or counted as dropped ---- */
 
 static _Atomic unsigned long posted, taken;
 static _Atomic unsigned posters;
@@ -378,7 +379,9 @@ static struct ps_producer_settings client_settings = {
     .max_time_us = 100000, .sweep_us = 1000000, .sticky_ms = 10, .transaction_timeout_ms = 3000, .client.close_timeout_ms = 500,
     .client.rejection_us = 1000000,
 };
-static struct ps_consumer_settings consumer_settings = { .nap_us = 1000, .client.close_timeout_ms = 300, .client.rejection_us = 1000000 };
+static struct ps_consumer_settings consumer_settings = {
+    .nap_us = 1000, .client.close_timeout_ms = 300, .client.rejection_us = 1000000
+};
 
 static void set(rd_kafka_conf_t *conf, const char *name, const char *value)
 {
@@ -413,11 +416,12 @@ static void await_job(struct ps_job *job, const char *what)
 
 static void await_empty_registry(void)
 {
-    for (int64_t deadline_us = ps_now_us() + PATIENCE_US; ps_registry_count() > 0 || ps_registry_closing_count() > 0; usleep(1000))
+    int64_t deadline_us = ps_now_us() + PATIENCE_US;
+    for (; ps_registry_count() > 0 || ps_registry_closing_count() > 0; usleep(1000))
         if (ps_now_us() > deadline_us) die("what was dropped, and never closed");
 }
 
-/* ---- ready list: each client that is marked is visited ---- */
+/* ---- ready list: the poller visits each client that is marked ---- */
 
 enum { CLIENTS = 6 };
 
@@ -472,7 +476,7 @@ static void ready_part(void)
     await_empty_registry();
 }
 
-/* ---- watch: threads that wait, and serve their client meanwhile; whoever settles what, nobody is forgotten ---- */
+/* ---- watch: threads that wait, and serve their client meanwhile; whichever thread settles, every waiter is woken ---- */
 
 enum { WATCHED = 3, WATCHERS = 3 };
 
@@ -505,7 +509,7 @@ static void show(unsigned me, struct ps_waiter *waiter)
     pthread_mutex_unlock(&watches[me].lock);
 }
 
-/* As nogvl.c does it. It gives up now and then, at its deadline or for an interrupt, and waits again. */
+/* Like nogvl.c. It stops waiting now and then, at its deadline or for an interrupt, and waits again. */
 static void await_watching(unsigned me, struct ps_producer *producer, struct ps_batch *batch)
 {
     struct ps_waiter waiter = { 0 };
@@ -524,7 +528,7 @@ static void await_watching(unsigned me, struct ps_producer *producer, struct ps_
         if (joined) ps_waiter_leave(&waiter, &batch->completion);
         done = !joined || atomic_load(&waiter.state) == PS_DONE;
         waiter.watch = NULL;
-        if (!done && ps_now_us() >= deadline_us) die("a message that was waited for by who serves its client");
+        if (!done && ps_now_us() >= deadline_us) die("a thread that waits for a message and serves its client was not woken");
     }
 }
 
@@ -549,16 +553,16 @@ static void *interrupt_watchers(void *unused)
 {
     (void)unused;
     while (atomic_load(&watchers) > 0) {
-        unsigned who = random_below(WATCHERS);
-        pthread_mutex_lock(&watches[who].lock);
-        if (watches[who].waiter) ps_waiter_interrupt(watches[who].waiter);
-        pthread_mutex_unlock(&watches[who].lock);
+        unsigned watcher = random_below(WATCHERS);
+        pthread_mutex_lock(&watches[watcher].lock);
+        if (watches[watcher].waiter) ps_waiter_interrupt(watches[watcher].waiter);
+        pthread_mutex_unlock(&watches[watcher].lock);
         usleep(random_below(500));
     }
     return NULL;
 }
 
-/* What a big batch, a flush and the sweep do; and messages for which nobody keeps watch. */
+/* Does what a big batch, a flush and the sweep do; and settles messages that no thread watches. */
 static void *meddle(void *unused)
 {
     (void)unused;
@@ -572,7 +576,7 @@ static void *meddle(void *unused)
         if (serving) ps_poller_hand_back(&producer->polled);
         if (random_below(4) == 0) ps_poller_mark_ready(&producer->polled);
         ps_batch_release(batch);
-        if (random_below(4) == 0) ps_poller_push(&producer->polled); /* whoever keeps watch, the poller looks too */
+        if (random_below(4) == 0) ps_poller_push(&producer->polled); /* the poller also looks while a thread watches */
         usleep(random_below(500));
     }
     return NULL;
@@ -585,7 +589,7 @@ static uint64_t drains(void)
     return stats.drains;
 }
 
-/* The poller, held up while it settles a message, looks again for who was turned away meanwhile. */
+/* The poller, delayed while it settles a message, looks again for a thread that found the client served. */
 static void turn_away(void)
 {
     struct ps_producer_settings settings = client_settings;
@@ -616,10 +620,10 @@ static void await_queued(struct ps_producer *producer, size_t count)
 {
     int64_t deadline_us = ps_now_us() + PATIENCE_US;
     for (; rd_kafka_queue_length(producer->polled.queue) < count; usleep(1000))
-        if (ps_now_us() > deadline_us) die("a verdict that nobody takes");
+        if (ps_now_us() > deadline_us) die("a delivery result that no thread takes");
 }
 
-/* However much there is to serve, a wait whose time is up ends. */
+/* However much there is to serve, a wait ends at its deadline. */
 static void run_out_of_time(void)
 {
     struct ps_producer_settings settings = client_settings;
@@ -642,7 +646,7 @@ static void run_out_of_time(void)
     await_empty_registry();
 }
 
-/* What still comes while a client leaves the poller is not what a wake-up was missed for. */
+/* An event that comes while a client leaves the poller is not a missed wake-up. */
 static void leave_amid_events(void)
 {
     struct ps_producer_settings settings = client_settings;
@@ -659,7 +663,7 @@ static void leave_amid_events(void)
     }
 }
 
-/* Looked at all the time: a client that nobody looks at, and has something, is seen by the sweep. */
+/* The sweep, which runs all the time here, finds a client with an event that no thread looks at. */
 static void watch_part(void)
 {
     static void *(*const bodies[])(void *) = { keep_watch, keep_watch, keep_watch, interrupt_watchers, meddle };
@@ -687,11 +691,11 @@ static void watch_part(void)
     for (int i = 0; i < WATCHERS; i++) pthread_mutex_destroy(&watches[i].lock);
 }
 
-/* ---- chunks: each is freed with its last delivery, whichever thread is the last to settle it, to drop it or to send ---- */
+/* ---- chunks: each is freed with its last delivery, whichever thread settles, releases or sends last ---- */
 
 enum { HANDLES = 64, SENDERS = 3 };
 
-static _Atomic(struct ps_delivery *) handles[HANDLES]; /* each has a reference, as a DeliveryHandle has */
+static _Atomic(struct ps_delivery *) handles[HANDLES]; /* each owns a reference, like a DeliveryHandle */
 static struct ps_producer *chunked[2];
 static _Atomic unsigned senders;
 
@@ -705,11 +709,12 @@ static bool freed(const void *memory)
 #endif
 }
 
-/* As the GC frees a handle, whether or not its message is settled. */
+/* Like the GC when it frees a handle, whether or not its message is settled. */
 static void drop_handle(struct ps_delivery *delivery)
 {
     if (!delivery) return;
-    if (delivery->chunk->batch->producer != chunked[0] && delivery->chunk->batch->producer != chunked[1]) die("a chunk without its batch");
+    if (delivery->chunk->batch->producer != chunked[0] && delivery->chunk->batch->producer != chunked[1])
+        die("a chunk without its batch");
     ps_delivery_unref(delivery);
 }
 
@@ -766,7 +771,7 @@ static void await_nothing_in_flight(const struct ps_producer *producer)
         if (ps_now_us() > deadline_us) die("messages of a batch that are not settled");
 }
 
-/* One handle of a large batch keeps its own chunk, and no other. */
+/* One handle of a large batch keeps its own chunk alive, and no other. */
 static void keep_one(struct ps_producer *producer)
 {
     enum { COUNT = 80 };
@@ -804,72 +809,73 @@ static void chunks_part(void)
     await_empty_registry();
 }
 
-/* ---- events: in order, told once or counted as dropped ---- */
+/* ---- events: in order, published once or counted as dropped ---- */
 
-enum { QUEUES = 2, TELLERS = 3, HEARERS = 2 };
+enum { QUEUES = 2, PUBLISHERS = 3, DISPATCHERS = 2 };
 
 static struct {
     struct ps_events *events;
     struct ps_producer *producer;
-    unsigned long latest[TELLERS]; /* by who serves the queue */
-    _Atomic unsigned long told;
-} told_queues[QUEUES];
-static _Atomic unsigned tellers, next_teller;
-static struct ps_dispatcher hearers[HEARERS];
-static _Atomic unsigned next_hearer;
+    unsigned long latest[PUBLISHERS]; /* of the thread that serves the queue */
+    _Atomic unsigned long published;
+} event_queues[QUEUES];
+static _Atomic unsigned publishers, next_publisher;
+static struct ps_dispatcher dispatchers[DISPATCHERS];
+static _Atomic unsigned next_dispatcher;
 
 static void *tell(void *unused)
 {
     (void)unused;
-    unsigned me = atomic_fetch_add(&next_teller, 1) % TELLERS;
+    unsigned me = atomic_fetch_add(&next_publisher, 1) % PUBLISHERS;
     for (unsigned long i = 1; !time_is_up(); i++) {
         int queue = random_below(QUEUES);
         char text[64];
         snprintf(text, sizeof(text), "%u %lu", me, i);
-        ps_events_statistics(told_queues[queue].events, &told_queues[queue].producer->client, text);
+        ps_events_statistics(event_queues[queue].events, &event_queues[queue].producer->client, text);
         if (random_below(8) == 0) {
-            ps_events_release_label(told_queues[queue].events, ps_events_keep_label(told_queues[queue].events, i));
+            ps_events_release_label(event_queues[queue].events, ps_events_keep_label(event_queues[queue].events, i));
             snprintf(text, sizeof(text), "topic-%d", random_below(200));
-            if (strcmp(ps_events_name(told_queues[queue].events, text)->text, text) != 0) die("a name");
+            if (strcmp(ps_events_name(event_queues[queue].events, text)->text, text) != 0) die("a name");
         }
         if (random_below(8) == 0) usleep(random_below(200));
     }
-    if (atomic_fetch_sub(&tellers, 1) == 1)
-        for (int i = 0; i < HEARERS; i++) ps_dispatcher_interrupt(&hearers[i]);
+    if (atomic_fetch_sub(&publishers, 1) == 1)
+        for (int i = 0; i < DISPATCHERS; i++) ps_dispatcher_interrupt(&dispatchers[i]);
     return NULL;
 }
 
-static void hear_one(int queue)
+static void take_one_event(int queue)
 {
-    struct ps_event *event = ps_events_take(told_queues[queue].events);
+    struct ps_event *event = ps_events_take(event_queues[queue].events);
     if (!event) return;
-    unsigned teller;
+    unsigned publisher;
     unsigned long number;
-    if (sscanf(((struct ps_notice *)event)->text, "%u %lu", &teller, &number) != 2) die("an event's text");
-    if (number <= told_queues[queue].latest[teller]) die("events out of order");
-    told_queues[queue].latest[teller] = number;
-    told_queues[queue].told++;
-    ps_event_free(told_queues[queue].events, event);
+    if (sscanf(((struct ps_notice *)event)->text, "%u %lu", &publisher, &number) != 2) die("an event's text");
+    if (number <= event_queues[queue].latest[publisher]) die("events out of order");
+    event_queues[queue].latest[publisher] = number;
+    event_queues[queue].published++;
+    ps_event_free(event_queues[queue].events, event);
     rounds++;
 }
 
-static bool all_heard(void)
+static bool all_taken(void)
 {
-    bool heard = atomic_load(&tellers) == 0;
-    for (int i = 0; i < QUEUES; i++) heard = heard && !ps_dispatch_busy(told_queues[i].events);
+    bool heard = atomic_load(&publishers) == 0;
+    for (int i = 0; i < QUEUES; i++) heard = heard && !ps_dispatch_busy(event_queues[i].events);
     return heard;
 }
 
 static void *hear(void *unused)
 {
     (void)unused;
-    struct ps_dispatcher *me = &hearers[atomic_fetch_add(&next_hearer, 1) % HEARERS];
-    while (!all_heard()) {
-        int64_t rejection_timeout_us = atomic_load(&tellers) ? PATIENCE_US : 2000; /* then the other one may have the last turn */
-        if (!ps_dispatcher_next(me, ps_now_us() + rejection_timeout_us)) continue;
-        int queue = atomic_load(&me->events) == told_queues[1].events;
-        if (random_below(32) == 0) usleep(random_below(6000)); /* others go on */
-        for (int i = random_below(20); i >= 0; i--) hear_one(queue);
+    struct ps_dispatcher *me = &dispatchers[atomic_fetch_add(&next_dispatcher, 1) % DISPATCHERS];
+    while (!all_taken()) {
+        /* Then the other dispatcher may have the last turn. */
+        int64_t patience_us = atomic_load(&publishers) ? PATIENCE_US : 2000;
+        if (!ps_dispatcher_next(me, ps_now_us() + patience_us)) continue;
+        int queue = atomic_load(&me->events) == event_queues[1].events;
+        if (random_below(32) == 0) usleep(random_below(6000)); /* so that others take over */
+        for (int i = random_below(20); i >= 0; i--) take_one_event(queue);
         if (random_below(8) == 0) ps_dispatcher_end(me, false);
     }
     return NULL;
@@ -879,29 +885,31 @@ static void events_part(void)
 {
     static void *(*const bodies[])(void *) = { tell, tell, tell, hear, hear };
     for (int i = 0; i < QUEUES; i++) {
-        told_queues[i].events = ps_events_new(i ? 1000000 : 20, false, ps_delivery_release);
-        atomic_store(&told_queues[i].events->wanted, PS_EVENT_STATISTICS);
-        told_queues[i].producer = ps_producer_new(conf_for(bootstraps, NULL), "told", poller, &client_settings);
-        ps_producer_set_events(told_queues[i].producer, told_queues[i].events);
+        event_queues[i].events = ps_events_new(i ? 1000000 : 20, false, ps_delivery_release);
+        atomic_store(&event_queues[i].events->wanted, PS_EVENT_STATISTICS);
+        event_queues[i].producer = ps_producer_new(conf_for(bootstraps, NULL), "told", poller, &client_settings);
+        ps_producer_set_events(event_queues[i].producer, event_queues[i].events);
     }
-    tellers = TELLERS;
+    publishers = PUBLISHERS;
     run_threads(5, bodies, NULL);
     for (int i = 0; i < QUEUES; i++) {
-        struct ps_events *events = told_queues[i].events;
-        if (atomic_load(&events->queued) != told_queues[i].told + atomic_load(&events->dropped)) die("events told twice, or never");
-        if (ps_events_take_label(events, ps_events_keep_label(events, 4711)) != 4711) die("a label"); /* drops the released */
-        if (ps_events_labels(events) != 0) die("labels that nobody has given back");
-        ps_client_abandon(&told_queues[i].producer->client);
+        struct ps_events *events = event_queues[i].events;
+        if (atomic_load(&events->queued) != event_queues[i].published + atomic_load(&events->dropped))
+            die("events published twice, or never");
+        /* Frees the released ones. */
+        if (ps_events_take_label(events, ps_events_keep_label(events, 4711)) != 4711) die("a label");
+        if (ps_events_labels(events) != 0) die("labels that were not released");
+        ps_client_abandon(&event_queues[i].producer->client);
         ps_events_unref(events);
     }
 }
 
-/* ---- client.c: opened, used, closed and dropped by all at once ---- */
+/* ---- client.c: opened, used, closed and dropped by all threads at once ---- */
 
 struct shared { /* a client or a consumer; each thread has a reference */
     struct ps_client *client;
     bool consumer, transactional;
-    pthread_mutex_t gvl; /* who takes a consumer's events, one at a time */
+    pthread_mutex_t gvl; /* of the thread that takes a consumer's events, one at a time */
 };
 
 static void use_client(struct ps_producer *producer, bool transactional)
@@ -959,7 +967,7 @@ static void use_client(struct ps_producer *producer, bool transactional)
 
 static void use_consumer(struct ps_consumer *consumer, struct shared *shared)
 {
-    if (random_below(3) == 0) { /* as polling does it */
+    if (random_below(3) == 0) { /* like a poll */
         pthread_mutex_lock(&shared->gvl);
         if (ps_client_enter(&consumer->client)) {
             rd_kafka_event_t *event = ps_consumer_take(consumer);
@@ -1054,10 +1062,12 @@ static struct ps_client *new_open(const struct shared *shared)
     if (!shared->consumer) {
         struct ps_producer_settings settings = client_settings;
         settings.transactional = settings.idempotent = shared->transactional;
-        return &ps_producer_new(conf_for(bootstraps, shared->transactional ? id : NULL), id, count % 4 ? poller : other_poller, &settings)->client;
+        return &ps_producer_new(conf_for(bootstraps, shared->transactional ? id : NULL), id, count % 4 ? poller : other_poller,
+                                &settings)->client;
     }
     rd_kafka_conf_t *conf = conf_for(bootstraps, NULL);
-    set(conf, "group.id", id); /* one of several that asks the mock cluster of 2.0.2 a second time ends the process: an assertion */
+    /* One each: a second consumer of a group fails an assertion in the mock cluster of 2.0.2, which ends the process. */
+    set(conf, "group.id", id);
     set(conf, "enable.auto.commit", "false");
     set(conf, "socket.timeout.ms", "1000");
     set(conf, "session.timeout.ms", "2000"); /* how long librdkafka waits for a coordinator, closed or not */
@@ -1098,11 +1108,12 @@ static void open_part(void)
     await_empty_registry();
 }
 
-/* ---- slot: who asks for a client gets one that can go on, or an answer; also as handles and those who answer come and go ---- */
+/* ---- slot: a handle that asks for a client gets a usable one, or an answer, while handles and answering threads come and go
+ * ---- */
 
 static struct {
     struct ps_slot *slot;
-    pthread_mutex_t connecting; /* as a Connection's: of client */
+    pthread_mutex_t connecting; /* of client, like a Connection's */
     struct ps_producer *producer;
     _Atomic int servers, users;
 } slotted;
@@ -1163,12 +1174,14 @@ static void *own_slot(void *unused) /* the main Ractor's calls */
     while (!time_is_up()) {
         pthread_mutex_lock(&slotted.connecting);
         ps_slot_change(slotted.slot, 1);
-        if (!ps_slot_changed_by(slotted.slot, 1) || ps_slot_changed_by(slotted.slot, 2)) die("who changes the client");
+        if (!ps_slot_changed_by(slotted.slot, 1) || ps_slot_changed_by(slotted.slot, 2))
+            die("the wrong thread changes the client");
         switch (random_below(4)) {
         case 0: give_client_up(); break;
         case 1: see_to_a_client(); break;
         case 2:
-            if (slotted.producer) ps_producer_test_fatal_error(slotted.producer, RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER, "a test");
+            if (slotted.producer)
+                ps_producer_test_fatal_error(slotted.producer, RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER, "a test");
             break;
         default:
             ps_slot_bar(slotted.slot, "barred");
@@ -1181,7 +1194,7 @@ static void *own_slot(void *unused) /* the main Ractor's calls */
         usleep(random_below(3000));
     }
     while (atomic_load(&slotted.users) > 1) usleep(1000);
-    ps_slot_close(slotted.slot); /* while one is asking perhaps */
+    ps_slot_close(slotted.slot); /* perhaps while a handle asks */
     pthread_mutex_lock(&slotted.connecting);
     give_client_up();
     pthread_mutex_unlock(&slotted.connecting);
@@ -1198,12 +1211,12 @@ static void renew_client(uint64_t failed)
         uint32_t heard = atomic_load(&slotted.slot->answers.rings);
         if (ps_slot_enter(slotted.slot, &terms, why, sizeof(why)) != PS_SLOT_OPEN) return;
         renewed = ps_slot_renewed(slotted.slot, failed, &question, &answered);
-        if (!renewed && !answered) await_ring(&slotted.slot->answers, heard, "a question that nobody answered");
+        if (!renewed && !answered) await_ring(&slotted.slot->answers, heard, "a question without an answer");
     }
     rounds++;
 }
 
-static void *use_slot(void *unused) /* as the producer's `shareable`, and then the handle's calls */
+static void *use_slot(void *unused) /* like the producer's `shareable`, and then the handle's calls */
 {
     pthread_t server;
     (void)unused;
@@ -1243,9 +1256,10 @@ static void slot_part(void)
     await_empty_registry();
 }
 
-/* ---- what librdkafka refuses ---- */
+/* ---- configurations that librdkafka rejects ---- */
 
-/* Of LeakSanitizer. librdkafka 2.14 loses two lists of interceptors for each client whose first configuration fails (core/client/client.c). */
+/* Of LeakSanitizer. librdkafka 2.14 leaks two lists of interceptors for each client whose first configuration fails
+ * (core/client/client.c). */
 void __lsan_disable(void) __attribute__((weak));
 void __lsan_enable(void) __attribute__((weak));
 
@@ -1258,14 +1272,14 @@ static int open_in_vain(struct ps_client *client, char *errstr, size_t size, boo
     return result;
 }
 
-/* As when no thread can be had for the poller: librdkafka has tried to connect by then. */
+/* As when the poller's thread cannot start: librdkafka has tried to connect by then. */
 static int begin_in_vain(struct ps_client *client, char *errstr, size_t size)
 {
     const struct rd_kafka_metadata *metadata;
     int64_t deadline_us = ps_now_us() + PATIENCE_US;
     while (atomic_load(&client->connections.tried_us) == 0) {
         if (ps_now_us() > deadline_us) die("librdkafka does not try to connect");
-        if (!rd_kafka_metadata(client->rk, 0, NULL, &metadata, 10)) die("nobody listens there");
+        if (!rd_kafka_metadata(client->rk, 0, NULL, &metadata, 10)) die("an answer from a port where no broker listens");
     }
     snprintf(errstr, size, "in vain");
     return -1;
@@ -1275,24 +1289,25 @@ static void begin_again(void)
 {
     char errstr[512];
     struct ps_client_kind kind = ps_producer_kind;
-    struct ps_producer *producer = ps_producer_new(conf_for("127.0.0.1:1", NULL), "refused", poller, &client_settings);
+    struct ps_producer *producer = ps_producer_new(conf_for("127.0.0.1:1", NULL), "rejected", poller, &client_settings);
     kind.begin = begin_in_vain;
     producer->client.kind = &kind;
-    if (ps_client_open(&producer->client, errstr, sizeof(errstr)) == 0 || strcmp(errstr, "in vain") != 0) die("a beginning in vain");
+    if (ps_client_open(&producer->client, errstr, sizeof(errstr)) == 0 || strcmp(errstr, "in vain") != 0)
+        die("a failed opening without its error");
     if (atomic_load(&producer->client.connections.tried_us) != 0) die("the attempts of a client that is gone count on");
     producer->client.kind = &ps_producer_kind;
     if (ps_client_open(&producer->client, errstr, sizeof(errstr)) < 0) die(errstr);
     ps_client_abandon(&producer->client);
 }
 
-static void refused_part(void)
+static void rejected_part(void)
 {
     char errstr[512], name[600];
     begin_again();
     memset(name, 'a', sizeof(name));
     name[sizeof(name) - 1] = '\0';
     while (!time_is_up()) {
-        struct ps_producer *producer = ps_producer_new(conf_for(bootstraps, NULL), "refused", poller, &client_settings);
+        struct ps_producer *producer = ps_producer_new(conf_for(bootstraps, NULL), "rejected", poller, &client_settings);
         if (ps_client_open(&producer->client, errstr, sizeof(errstr)) < 0) die(errstr);
         for (int i = 0; i < 10; i++)
             if (ps_producer_topic(producer, name, strlen(name))) die("a topic's name of 599 characters");
@@ -1301,7 +1316,7 @@ static void refused_part(void)
         rd_kafka_conf_t *conf = conf_for(bootstraps, NULL);
         set(conf, "ssl.ca.location", "/nowhere");
         set(conf, "security.protocol", "ssl");
-        struct ps_consumer *consumer = ps_consumer_new(conf, "refused", &consumer_settings);
+        struct ps_consumer *consumer = ps_consumer_new(conf, "rejected", &consumer_settings);
         for (int i = 0; i < 3; i++)
             if (open_in_vain(&consumer->client, errstr, sizeof(errstr), i == 0) == 0) die("an authority that is nowhere");
         ps_client_abandon(&consumer->client);
@@ -1310,7 +1325,7 @@ static void refused_part(void)
     await_empty_registry();
 }
 
-/* ---- text: any bytes, into any room ---- */
+/* ---- text: any bytes, into a buffer of any size ---- */
 
 static size_t random_text(char *text, size_t most, unsigned *seed)
 {
@@ -1327,7 +1342,7 @@ static size_t random_text(char *text, size_t most, unsigned *seed)
     return size;
 }
 
-/* What was written is the start of what all of it would be, ends with a NUL, and cleaning it again changes nothing. */
+/* The output is the start of the complete result and ends with a NUL. Cleaning it again changes nothing. */
 static void text_part(void)
 {
     unsigned seed = 16;
@@ -1335,7 +1350,7 @@ static void text_part(void)
         char bytes[48], all[512], again[512];
         size_t size = random_text(bytes, sizeof(bytes), &seed);
         enum ps_text_use use = (enum ps_text_use)(rand_r(&seed) % 3);
-        char *text = malloc(size + 1); /* of just that size, for the sanitizer */
+        char *text = malloc(size + 1); /* of exactly that size, for the sanitizer */
         memcpy(text, bytes, size);
         size_t needed = ps_text_clean(NULL, 0, text, size, use);
         if (ps_text_clean(all, sizeof(all), text, size, use) != needed || strlen(all) != needed) die("text of another size");
@@ -1353,7 +1368,7 @@ static void text_part(void)
     }
 }
 
-/* ---- redaction: no secret is left in a text, of whatever length, while others are given ---- */
+/* ---- redaction: no secret stays in a text of any length, while threads add others ---- */
 
 static const char *const settings_secret[] = { "sasl.password", "inner-secret", "ssl.key.password", "an-inner-secret-within" };
 
@@ -1365,7 +1380,7 @@ static rd_kafka_conf_t *conf_with_secrets(void)
     return conf;
 }
 
-static char *exactly(const char *text) /* so that a byte too many is seen */
+static char *exactly(const char *text) /* so that the sanitizer sees a byte too many */
 {
     char *copy = malloc(strlen(text) + 1);
     return strcpy(copy, text);
@@ -1415,7 +1430,7 @@ static void redaction_part(void)
     rd_kafka_conf_t *conf = conf_with_secrets();
     ps_redaction_init(&redaction);
     ps_redaction_of_conf(&redaction, conf);
-    ps_redaction_of_conf(&redaction, conf); /* it could not be opened, and is opened again */
+    ps_redaction_of_conf(&redaction, conf); /* opening failed, and is tried again */
     check_redacted(&redaction, "", "");
     check_redacted(&redaction, "an-inner-secret-within", "***");
     check_redacted(&redaction, "inner-secret and inner-secret", "*** and ***");
@@ -1434,7 +1449,7 @@ static void redaction_part(void)
     rd_kafka_conf_destroy(conf);
 }
 
-/* ---- space: calls that wait for space in a queue, whoever frees it, and calls that give up ---- */
+/* ---- space: calls that wait for space in a queue, threads that free it, and calls that stop waiting ---- */
 
 enum { QUEUERS = 6 };
 
@@ -1443,7 +1458,7 @@ static struct {
     _Atomic int free, in_use, ended;
 } queue;
 
-/* As librdkafka takes a message, or does not. */
+/* Like librdkafka when it accepts or rejects a message. */
 static bool take_space(void)
 {
     int space = atomic_load(&queue.free);
@@ -1457,14 +1472,14 @@ static bool has_turn(const struct ps_place *place)
     return ps_completion_done(&place->turn);
 }
 
-/* Which call gets a turn when: nothing here depends on time. */
+/* Which call gets a turn, and when: nothing here depends on time. */
 static void turns_in_order(void)
 {
     struct ps_space *space = &queue.producer->space;
     struct ps_place *places[6];
     ps_place_leave(ps_place_join(queue.producer, 1), false);
     for (int i = 0; i < 6; i++) {
-        if (ps_space_line(space) != (i > 0)) die("a line that nobody stands in, or none where a call waits");
+        if (ps_space_line(space) != (i > 0)) die("an empty line that counts as one, or a waiting call without one");
         places[i] = ps_place_join(queue.producer, i == 3 ? 5 : 1);
     }
     if (!has_turn(places[0]) || has_turn(places[1])) die("the first of all, and only that, looks at the queue");
@@ -1482,15 +1497,15 @@ static void turns_in_order(void)
     if (!has_turn(places[2]) || has_turn(places[3])) die("the third's turn, when one of two has ended");
     ps_place_leave(places[1], false);
     if (!has_turn(places[3]) || has_turn(places[4])) die("the fourth's turn");
-    if (!ps_place_try(places[2])) die("nobody is before the third");
+    if (!ps_place_try(places[2])) die("the third is first, and gets no turn");
     ps_place_leave(places[2], true);
     if (has_turn(places[4])) die("more turns than messages were freed");
-    ps_place_leave(places[3], false); /* as one that is interrupted */
+    ps_place_leave(places[3], false); /* like an interrupted call */
     if (!has_turn(places[4]) || has_turn(places[5])) die("the turn of one that gave up");
     if (!ps_place_try(places[4]) || !ps_place_full(places[4])) die("a full queue");
-    ps_place_leave(places[4], false); /* as one that is out of time */
+    ps_place_leave(places[4], false); /* like a call that ran out of time */
     if (!has_turn(places[5])) die("less may do for the second than for the first");
-    if (ps_space_stuck(space, ps_now_us() + 2000000)) die("stuck, with nobody behind");
+    if (ps_space_stuck(space, ps_now_us() + 2000000)) die("stuck, with no call behind it");
     struct ps_place *behind = ps_place_join(queue.producer, 1);
     if (ps_space_stuck(space, ps_now_us()) || !ps_space_stuck(space, ps_now_us() + 2000000)) die("a turn that is not taken");
     ps_space_unstick(space);
@@ -1500,7 +1515,7 @@ static void turns_in_order(void)
     if (!has_turn(last)) die("turns go on beside one that is not taken");
     ps_place_leave(places[5], true);
     ps_place_leave(last, true);
-    if (ps_space_line(space)) die("a line that nobody stands in");
+    if (ps_space_line(space)) die("an empty line that counts as one");
 }
 
 static void *queue_for_space(void *unused)
@@ -1525,7 +1540,7 @@ static void *queue_for_space(void *unused)
         ps_place_leave(place, done);
         if (!done) continue;
         rounds++;
-        if (random_below(16) == 0) { /* one that is rejected holds space for a moment */
+        if (random_below(16) == 0) { /* a rejected message holds space for a moment */
             atomic_fetch_add(&queue.free, 1);
             ps_space_freed(space, 1);
         } else {
@@ -1570,7 +1585,7 @@ static const struct part {
     void (*run)(void);
 } parts[] = {
     { "wakeup", wakeup_part }, { "completion", completion_part }, { "bell", bell_part },       { "mailbox", mailbox_part },
-    { "ready", ready_part },   { "watch", watch_part },           { "events", events_part },   { "refused", refused_part },
+    { "ready", ready_part },   { "watch", watch_part },           { "events", events_part },   { "refused", rejected_part },
     { "open", open_part },     { "slot", slot_part },             { "chunks", chunks_part },   { "text", text_part },
     { "redaction", redaction_part }, { "space", space_part },
 };

@@ -11,7 +11,7 @@ Mutation.define "security: secrets given later are read under a lock",
                 **parts, only: "test_each_part_by_itself_has_no_data_race"
 
 Mutation.define "security: a text that was cut off has no part of a secret",
-                file: "ext/penstock/core/base/redact.c", from: "        hide_part(text, redaction->words[i]);\n",
+                file: "ext/penstock/core/base/redact.c", from: "        secret_hide_part(text, redaction->words[i]);\n",
                 **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
 
 Mutation.define "security: a secret keeps its value while librdkafka reads it",

@@ -9,7 +9,8 @@ Mutation.define "watch: what nobody looked at when it ends is the poller's",
 
 Mutation.define "watch: what is rung while it ends is pushed again",
                 **watch, from: <<-BEFORE, to: <<-AFTER, **parts
-    while ((word = atomic_load(&polled->watch)) == PS_WATCH_RUNG || !atomic_compare_exchange_strong(&polled->watch, &word, PS_WATCH_NONE)) {
+    while ((word = atomic_load(&polled->watch)) == PS_WATCH_RUNG ||
+           !atomic_compare_exchange_strong(&polled->watch, &word, PS_WATCH_NONE)) {
         atomic_store(&polled->watch, PS_WATCH_LOOKS);
         ps_poller_push(polled);
     }

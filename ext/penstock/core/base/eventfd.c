@@ -1,7 +1,7 @@
 /*
- * Wakes one thread that sleeps in poll(2): an eventfd where there is one, else a pipe.
- * Signalling any number of times before the sleeper looks counts as once and never blocks or fails:
- * an eventfd only adds up, and a full pipe is readable anyway.
+ * Wakes one thread that sleeps in poll(2): through an eventfd on Linux, else through a pipe.
+ * Several signals before the sleeper looks count as one. Signalling never blocks or fails: an eventfd only adds up, and a
+ * full pipe is readable anyway.
  */
 #include "base/base.h"
 #include <errno.h>
@@ -52,7 +52,7 @@ bool ps_wakeup_wait(struct ps_wakeup *wakeup, int64_t deadline_us)
 
 bool ps_wakeup_take(struct ps_wakeup *wakeup)
 {
-    uint64_t counts[128]; /* an eventfd gives one; a pipe as many as were written since */
+    uint64_t counts[128]; /* an eventfd yields one counter; a pipe yields one for each write */
     if (wakeup->reader == wakeup->writer) return read(wakeup->reader, counts, sizeof(*counts)) > 0;
     bool taken = false;
     ssize_t size;

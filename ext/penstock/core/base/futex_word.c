@@ -1,6 +1,6 @@
 /*
- * A word that threads sleep on until somebody changes it: a futex where there is one. Waking is async-signal-safe there.
- * PENSTOCK_PORTABLE builds what other systems get.
+ * A word that threads sleep on until another thread changes it: a futex on Linux. There, waking is async-signal-safe.
+ * PENSTOCK_PORTABLE builds the implementation for other systems.
  */
 #include "base/base.h"
 #include <errno.h>
@@ -32,11 +32,14 @@ void ps_word_wake(_Atomic uint32_t *word)
 #else
 
 /*
- * Without a futex: a table of locks and conditions, chosen by the word's address. A sleeping thread looks at the word with the
- * lock held, and the waking thread, which has changed the word before, takes the lock: so no wake-up comes in between. Threads
- * whose words share a place wake for nothing, and look again.
+ * Without a futex: a table of locks and conditions, indexed by the word's address.
  *
- * A table is never freed: a thread may still be in it. Threads of a child that sleep in the table of its parent do not exist.
+ * No wake-up is lost: a sleeping thread reads the word with the lock held, and the waking thread takes that lock after it has
+ * changed the word. So the change cannot fall between the read and the sleep. Threads whose words share an entry wake up
+ * needlessly, and look again.
+ *
+ * A table is never freed, since a thread may still be in it. A fork child makes its own: the threads that sleep in the
+ * parent's table do not exist in the child.
  */
 enum { PLACES = 64 };
 

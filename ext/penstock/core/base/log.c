@@ -1,10 +1,10 @@
 /*
- * What a client says about itself and what librdkafka says of it: to its logger's mailbox, or to stderr. A broker that is
- * down is told of by each of its connections, again and again: of one kind of line, LINES go through in PERIOD_US, then one
- * that says how many were left out. Lines for debugging were asked for, and all go through.
+ * A client's own log lines and librdkafka's about it: they go to the logger's mailbox, or to stderr. Each connection to a
+ * broker that is down logs the failure again and again. So at most LINES lines of one kind go through in PERIOD_US, then one
+ * line with the number left out. Debug lines have no limit, as the user has asked for them.
  *
- * Problems with connections are logged once, and again when they last for REMIND_US or after an outage that has ended: librdkafka
- * repeats them for as long as they last, in its log and as errors.
+ * librdkafka repeats problems with connections while they last, in its log and as errors. Such a problem is logged once,
+ * again after REMIND_US, and again if it returns after an outage has ended.
  *
  * Ruby threads, the poller and librdkafka's threads write lines; `lock` is a leaf.
  */
@@ -36,7 +36,7 @@ static void write_line(const struct ps_log *log, int level, const char *facility
     else fprintf(stderr, "penstock: %s\n", clean);
 }
 
-/* Of the kinds that meet in one slot the older goes: a kind is told apart well enough by its name and level. */
+/* A new kind replaces an older one of the same hash. Name and level distinguish kinds well enough. */
 static struct ps_log_kind *kind_of(struct ps_log *log, int level, const char *facility)
 {
     uint32_t hash = 5381 + (uint32_t)level;
@@ -44,7 +44,7 @@ static struct ps_log_kind *kind_of(struct ps_log *log, int level, const char *fa
     return &log->kinds[hash % PS_LOG_KINDS];
 }
 
-/* With the lock held. How many lines to say were left out, before this period. */
+/* With the lock held. Returns how many lines the previous period left out. */
 static unsigned begin_period(struct ps_log_kind *kind, int64_t now)
 {
     unsigned left_out = kind->left_out;
@@ -53,7 +53,7 @@ static unsigned begin_period(struct ps_log_kind *kind, int64_t now)
     return left_out;
 }
 
-static void say_left_out(const struct ps_log *log, int level, const char *facility, unsigned count)
+static void write_left_out(const struct ps_log *log, int level, const char *facility, unsigned count)
 {
     char text[64];
     if (count == 0) return;
@@ -77,11 +77,11 @@ static void write_limited(struct ps_log *log, int level, const char *facility, c
         else kind->left_out++;
         pthread_mutex_unlock(&log->lock);
     }
-    say_left_out(log, level, facility, left_out);
+    write_left_out(log, level, facility, left_out);
     if (fits) write_line(log, level, facility, text);
 }
 
-/* Without a logger, only what has been lost or has failed is worth a line on stderr. */
+/* Without a logger, only losses and failures go to stderr. */
 static bool of_interest(const struct ps_log *log, int level)
 {
     return log->to_mailbox || level <= 3;
@@ -94,8 +94,8 @@ void ps_log_line(struct ps_log *log, int level, const char *facility, const char
 
 /* ---- problems with connections ---- */
 
-/* The same for what differs in nothing but the thread's name before it, and how often and how long behind it. Counts differ from time
- * to time where `numbers` is false. */
+/* The same hash for texts that differ only in the thread's name before them, or in the counts and times after them. Without
+ * `numbers`, all digits are ignored, as they change from line to line. */
 static uint32_t hash_of(uint32_t hash, const char *text, bool numbers)
 {
     if (strncmp(text, "[thrd:", 6) == 0 && strstr(text, "]: ")) text = strstr(text, "]: ") + 3;
@@ -105,7 +105,7 @@ static uint32_t hash_of(uint32_t hash, const char *text, bool numbers)
     return hash;
 }
 
-/* With the lock held. Its own, or that of the one that was logged longest ago. */
+/* With the lock held. The problem's entry, or else the one that was logged longest ago. */
 static struct ps_log_problem *place_of(struct ps_log *log, uint32_t hash)
 {
     struct ps_log_problem *oldest = log->problems;
@@ -116,7 +116,7 @@ static struct ps_log_problem *place_of(struct ps_log *log, uint32_t hash)
     return oldest;
 }
 
-/* With the lock held. False: it has been logged, and is counted if it was in the same words. */
+/* With the lock held. False: already logged. A repetition counts as left out if the facility is the same. */
 static bool is_news(struct ps_log_problem *problem, uint32_t hash, const char *facility, int64_t now)
 {
     bool same = problem->hash == hash && problem->until_us > 0;
@@ -131,7 +131,7 @@ static bool is_news(struct ps_log_problem *problem, uint32_t hash, const char *f
     return true;
 }
 
-/* False: it has been logged. */
+/* False: already logged. */
 static bool write_problem(struct ps_log *log, uint32_t outage, int level, const char *facility, const char *text, bool numbers,
                           bool interesting)
 {
@@ -143,7 +143,7 @@ static bool write_problem(struct ps_log *log, uint32_t outage, int level, const 
     if (news) problem->left_out = 0;
     problem->level = level;
     pthread_mutex_unlock(&log->lock);
-    if (interesting) say_left_out(log, level, facility, left_out);
+    if (interesting) write_left_out(log, level, facility, left_out);
     if (interesting && news) write_limited(log, level, facility, text);
     return news;
 }
@@ -165,13 +165,13 @@ bool ps_log_error(struct ps_log *log, uint32_t outage, int level, rd_kafka_resp_
 
 /* ---- the end ---- */
 
-static void say_problem_left_out(struct ps_log *log, int i)
+static void write_problem_left_out(struct ps_log *log, int i)
 {
     pthread_mutex_lock(&log->lock);
     struct ps_log_problem problem = log->problems[i];
     log->problems[i].left_out = 0;
     pthread_mutex_unlock(&log->lock);
-    if (of_interest(log, problem.level)) say_left_out(log, problem.level, problem.facility, problem.left_out);
+    if (of_interest(log, problem.level)) write_left_out(log, problem.level, problem.facility, problem.left_out);
 }
 
 void ps_log_end(struct ps_log *log)
@@ -181,7 +181,7 @@ void ps_log_end(struct ps_log *log)
         struct ps_log_kind kind = log->kinds[i];
         log->kinds[i].left_out = 0;
         pthread_mutex_unlock(&log->lock);
-        say_left_out(log, kind.level, kind.facility, kind.left_out);
+        write_left_out(log, kind.level, kind.facility, kind.left_out);
     }
-    for (int i = 0; i < PS_LOG_PROBLEMS; i++) say_problem_left_out(log, i);
+    for (int i = 0; i < PS_LOG_PROBLEMS; i++) write_problem_left_out(log, i);
 }

@@ -1,6 +1,6 @@
 /*
- * The log lines that the core has for Ruby, until the dispatcher thread takes them. Bounded: a dispatcher that cannot keep up
- * costs lines of the log, counted, never memory.
+ * The core's log lines for Ruby, until the dispatcher thread takes them. Bounded: if the dispatcher cannot keep up, lines are
+ * dropped and counted, and memory does not grow.
  */
 #include "base/base.h"
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 enum { MAILBOX_LIMIT = 10000 };
 
 struct mailbox {
-    struct ps_singleton singleton; /* the dispatcher thread sleeps until it has changed */
+    struct ps_singleton singleton; /* the dispatcher thread sleeps on its `changes` */
     struct ps_mail *first, **last;
     unsigned size;
     _Atomic bool interrupted;
@@ -94,7 +94,7 @@ static bool is_empty(struct mailbox *mailbox)
     return empty;
 }
 
-/* The number of changes is read before the mailbox is looked at: a line that is posted in between ends the sleep. */
+/* Reads the number of changes before it looks at the mailbox: a line that another thread posts in between ends the sleep. */
 void ps_mailbox_wait(void)
 {
     struct mailbox *mailbox = mailbox_get();
@@ -105,7 +105,7 @@ void ps_mailbox_wait(void)
     }
 }
 
-/* The thread that it interrupts has taken mail before, so the mailbox is there, and nothing is allocated. */
+/* Allocates nothing: the thread that it interrupts has already taken mail, so the mailbox exists. */
 void ps_mailbox_interrupt(void *unused)
 {
     (void)unused;

@@ -52,8 +52,8 @@ int ps_remaining_ms(int64_t deadline_us)
 }
 
 /*
- * Counting forks instead of asking getpid(2) on each call. The handler runs in every child, also of
- * Process.daemon and of `system` where Ruby forks for it, so it does nothing else.
+ * Counts forks, which is cheaper than getpid(2) in each call. The handler runs in every child, including those of
+ * Process.daemon and of `system` where Ruby forks for it. So it does nothing else.
  */
 static _Atomic unsigned generation = 1;
 
@@ -90,7 +90,7 @@ static void *thread_main(void *arg)
     return start.body(start.arg);
 }
 
-/* With every signal blocked: Ruby's handlers must run on Ruby's threads. */
+/* Blocks every signal in the new thread: Ruby's handlers must run on Ruby's threads. */
 int ps_thread_start(const char *name, void *(*body)(void *), void *arg)
 {
     struct thread_start *start = malloc(sizeof(*start));

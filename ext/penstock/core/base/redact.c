@@ -1,10 +1,10 @@
 /*
- * Keeps secrets out of texts that librdkafka or a broker wrote. librdkafka quotes some of its settings in errors and log lines
- * (sasl.oauthbearer.config, the URL of a token endpoint), a broker may quote what a client sent to log in, and a file that
- * cannot be found is quoted even if it is a private key. Each client and consumer knows its own secrets: those of its
- * configuration, and the passwords and tokens that it was given since.
+ * Hides secrets in texts that librdkafka or a broker wrote. librdkafka quotes some settings in errors and log lines
+ * (sasl.oauthbearer.config, the URL of a token endpoint). A broker may quote the credentials that a client sent. And
+ * librdkafka quotes the name of a file that it cannot find, even if that is a private key. Each client knows its own secrets:
+ * those of its configuration, and the passwords and tokens set later.
  *
- * Any thread, librdkafka's too; the lock is a leaf and held for as long as it takes to look through one text.
+ * Any thread, including librdkafka's. The lock is a leaf; a thread holds it while it searches one text.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* memmem, strcasestr */
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Shorter secrets are not looked for: texts would lose words that are no secrets. */
+/* Shorter secrets are not searched for: texts would lose words that are not secret. */
 enum { SHORTEST = 4, SHORTEST_PART = 8 };
 
 static const char hidden[] = "***", pem[] = "-----BEGIN ";
@@ -36,33 +36,34 @@ void ps_redaction_init(struct ps_redaction *redaction)
     pthread_mutex_init(&redaction->lock, NULL);
 }
 
-static void release(char *word)
+static void secret_free(char *word)
 {
     if (!word) return;
-    for (volatile char *c = word; *c; c++) *c = 0; /* which no compiler leaves out */
+    for (volatile char *c = word; *c; c++) *c = 0; /* `volatile` keeps the compiler from removing the store */
     free(word);
 }
 
 void ps_redaction_destroy(struct ps_redaction *redaction)
 {
-    for (size_t i = 0; i < PS_SECRETS; i++) release(redaction->words[i]);
+    for (size_t i = 0; i < PS_SECRETS; i++) secret_free(redaction->words[i]);
     pthread_mutex_destroy(&redaction->lock);
 }
 
 /* With the lock held. */
-static bool known(const struct ps_redaction *redaction, const char *word, size_t size)
+static bool secret_known(const struct ps_redaction *redaction, const char *word, size_t size)
 {
     for (size_t i = 0; i < PS_SECRETS; i++)
-        if (redaction->words[i] && strlen(redaction->words[i]) == size && memcmp(redaction->words[i], word, size) == 0) return true;
+        if (redaction->words[i] && strlen(redaction->words[i]) == size && memcmp(redaction->words[i], word, size) == 0)
+            return true;
     return false;
 }
 
-/* With the lock held. In what was there the new word takes the old one's place. */
-static void put(struct ps_redaction *redaction, size_t place, const char *word, size_t size)
+/* With the lock held. Replaces the word that was at this place. */
+static void secret_put(struct ps_redaction *redaction, size_t place, const char *word, size_t size)
 {
     char *copy = strndup(word, size);
     if (!copy) return;
-    release(redaction->words[place]);
+    secret_free(redaction->words[place]);
     redaction->words[place] = copy;
 }
 
@@ -70,22 +71,22 @@ void ps_redaction_add(struct ps_redaction *redaction, const char *secret)
 {
     size_t size = strlen(secret);
     pthread_mutex_lock(&redaction->lock);
-    if (size >= SHORTEST && !known(redaction, secret, size)) {
-        put(redaction, redaction->next, secret, size);
+    if (size >= SHORTEST && !secret_known(redaction, secret, size)) {
+        secret_put(redaction, redaction->next, secret, size);
         redaction->next = (redaction->next + 1) % PS_SECRETS_GIVEN;
     }
     pthread_mutex_unlock(&redaction->lock);
 }
 
-/* With the lock held. From which place on there is one for the next. */
+/* With the lock held. Returns the first place for the next setting. */
 static size_t add_setting(struct ps_redaction *redaction, size_t place, const char *value, size_t size)
 {
-    if (size < SHORTEST || known(redaction, value, size) || place >= PS_SECRETS) return place;
-    put(redaction, place, value, size);
+    if (size < SHORTEST || secret_known(redaction, value, size) || place >= PS_SECRETS) return place;
+    secret_put(redaction, place, value, size);
     return place + 1;
 }
 
-/* librdkafka quotes the rest of a list from the first word on that it does not know, so each word counts by itself. */
+/* librdkafka quotes a list from the first word on that it does not know, so each word is a secret by itself. */
 static size_t add_words(struct ps_redaction *redaction, size_t place, const char *value)
 {
     place = add_setting(redaction, place, value, strlen(value));
@@ -94,7 +95,7 @@ static size_t add_words(struct ps_redaction *redaction, size_t place, const char
     return place;
 }
 
-/* The longest first: a secret may be part of another one. */
+/* The longest first: one secret may contain another. */
 static int by_length(const void *one, const void *other)
 {
     const char *left = *(char *const *)one, *right = *(char *const *)other;
@@ -114,7 +115,7 @@ void ps_redaction_of_conf(struct ps_redaction *redaction, rd_kafka_conf_t *conf)
     if (dump) rd_kafka_conf_dump_free(dump, count);
 }
 
-static void hide(char *text, const char *word)
+static void secret_hide(char *text, const char *word)
 {
     size_t size = strlen(word);
     for (char *at = text; (at = strstr(at, word)); at += sizeof(hidden) - 1) {
@@ -123,8 +124,8 @@ static void hide(char *text, const char *word)
     }
 }
 
-/* A text that was too long may end within the secret. */
-static void hide_part(char *text, const char *word)
+/* A truncated text may end within the secret. */
+static void secret_hide_part(char *text, const char *word)
 {
     size_t size = strlen(text), most = strlen(word) - 1;
     for (size_t part = most < size ? most : size; part >= SHORTEST_PART; part--)
@@ -139,8 +140,8 @@ void ps_redact(struct ps_redaction *redaction, char *text)
     pthread_mutex_lock(&redaction->lock);
     for (size_t i = 0; i < PS_SECRETS; i++) {
         if (!redaction->words[i]) continue;
-        hide(text, redaction->words[i]);
-        hide_part(text, redaction->words[i]);
+        secret_hide(text, redaction->words[i]);
+        secret_hide_part(text, redaction->words[i]);
     }
     pthread_mutex_unlock(&redaction->lock);
     char *key = strstr(text, pem);

@@ -1,14 +1,14 @@
 /*
- * What a process has one of: the list of open clients, the log lines that wait for Ruby, the events that wait for listeners.
+ * Objects that each process has one of: the list of open clients, the mailbox of log lines, the dispatch queue of events.
  *
- * Each process makes its own at the first use. A forked child does not touch its parent's: a thread that the child does not have
- * may have left it half changed, with its lock held. None is ever freed, as another thread may have found it a moment ago.
+ * Each process makes its own at the first use. A fork child does not touch its parent's: a thread that does not exist in the
+ * child may have left it half changed and locked. None is ever freed, as another thread may just have found it.
  */
 #include "base/base.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { CACHE_LINE = 64 }; /* the alignment that the sleepers of futex_word.c ask for */
+enum { CACHE_LINE = 64 }; /* the alignment that futex_word.c requires */
 
 void *ps_singleton_get(struct ps_singleton_kind *kind)
 {
@@ -17,7 +17,7 @@ void *ps_singleton_get(struct ps_singleton_kind *kind)
 
     size_t size = (kind->size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
     struct ps_singleton *fresh = aligned_alloc(CACHE_LINE, size);
-    if (!fresh) abort(); /* a few bytes: the process is past saving */
+    if (!fresh) abort(); /* these are a few bytes: without them the process cannot go on */
     memset(fresh, 0, size);
     fresh->generation = ps_generation();
     pthread_mutex_init(&fresh->lock, NULL);

@@ -1,17 +1,17 @@
 /*
- * Text that others have written: brokers' error messages and host names, and whatever librdkafka quotes of them. Its bytes may be
- * no UTF-8 (a fixed-size buffer may also have cut it within a character), and its control characters would forge lines of a log
- * or steer the terminal that shows it. ps_text_clean is the only place that makes such text fit for use.
+ * Text from outside: brokers' error messages and host names, and librdkafka's quotes of them. Its bytes may be invalid UTF-8,
+ * also because a fixed-size buffer has cut a character. Its control characters could forge lines of a log or control the
+ * terminal that shows it. ps_text_clean is the only function that makes such text safe.
  *
- * No state. Any thread, also librdkafka's callbacks: it neither allocates nor locks.
+ * No state. Any thread, including librdkafka's callbacks: it neither allocates nor locks.
  */
 #include "base/base.h"
 #include <stdio.h>
 #include <string.h>
 
 /*
- * How many bytes the character at `text` has; 0: none starts here, and `*skip` bytes are replaced by one U+FFFD. That is the
- * longest start of a character, as in Unicode's recommendation and in Ruby's String#scrub.
+ * Returns how many bytes the character at `text` has. 0: the bytes are invalid, and one U+FFFD replaces `*skip` of them.
+ * These are the longest valid start of a character, as Unicode recommends and Ruby's String#scrub does.
  */
 static size_t character(const unsigned char *text, size_t left, size_t *skip)
 {
@@ -31,7 +31,7 @@ static size_t character(const unsigned char *text, size_t left, size_t *skip)
     return size;
 }
 
-/* Of a character that needs no more than 3 bytes: all that are escaped. */
+/* For characters of at most 3 bytes: no longer ones are escaped. */
 static unsigned code_point(const unsigned char *text, size_t size)
 {
     switch (size) {
@@ -42,7 +42,7 @@ static unsigned code_point(const unsigned char *text, size_t size)
     }
 }
 
-/* C0, DEL and C1; the marks that change the direction of text; and what ends a line besides. */
+/* True for C0, DEL and C1, marks that change the direction of text, and other line separators. */
 static bool steers(unsigned code)
 {
     return code < 0x20 || (code >= 0x7F && code <= 0x9F) || code == 0x061C || code == 0x200E || code == 0x200F ||
@@ -65,7 +65,7 @@ static struct escape escape_of(unsigned code, enum ps_text_use use)
     return escape;
 }
 
-/* Whether the writer of JSON is inside a String, behind the character `code` (0: an escaped one). */
+/* Whether a position in JSON text is inside a String, and whether the next character is escaped. */
 struct json {
     bool inside, escaped;
 };

@@ -1,10 +1,11 @@
 /*
- * What a producing client and a consumer have in common: a ps_client, the first member of both. Its references, its state,
- * who is inside, what it has to say, and how closing begins and ends; what is particular to one is behind its ps_client_kind.
- * Any thread, except where client.h says otherwise.
+ * What a producer and a consumer have in common: a ps_client, the first member of both. Its references, state, calls in
+ * progress, log lines and errors, and how closing begins and ends. Its ps_client_kind holds what differs. Any thread, except
+ * where client.h says otherwise.
  *
- * Nobody touches `rk` but between enter and exit, so closing knows when the last call has left. In a forked child what is
- * inherited is left alone altogether: its threads are gone, its locks may be held for ever, and destroying it would hang.
+ * Every use of `rk` is between enter and exit, so the closing thread knows when the last call has left. A fork child does not
+ * touch an inherited client at all: its threads do not exist there, its locks may be held for ever, and destroying it would
+ * hang.
  */
 #include "client/client.h"
 #include <netdb.h>
@@ -66,14 +67,14 @@ void ps_client_set_brokers(struct ps_client *client, const char *brokers)
 /* ---- opening ---- */
 
 /*
- * Asks for the address of a broker, on a librdkafka thread that may block. An IP address needs no lookup, and so
- * none of the C library's locks: one that is held while another thread forks is held in the child for ever.
+ * Resolves the address of a broker, on a librdkafka thread, which may block. An IP address needs no lookup, and so none of
+ * the C library's locks. That matters for fork: a lock that a thread holds while another one forks stays locked in the child.
  */
 static int resolve_cb(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **result,
                       void *opaque)
 {
     (void)opaque;
-    if (!node) { /* librdkafka's way to say that it is done with the addresses */
+    if (!node) { /* librdkafka frees the addresses this way */
         freeaddrinfo(*result);
         return 0;
     }
@@ -83,13 +84,14 @@ static int resolve_cb(const char *node, const char *service, const struct addrin
     return getaddrinfo(node, service, hints, result);
 }
 
-/* At once and with leaf locks only, whatever librdkafka holds. */
+/* Writes at once and takes only leaf locks, as librdkafka may hold its own. */
 static void log_cb(const rd_kafka_t *rk, int level, const char *facility, const char *text)
 {
     if (rk) ps_client_log_librdkafka(rd_kafka_opaque(rk), level, facility, text);
 }
 
-/* As events, a consumer's lines would pile up while nobody polls; and those for stderr need nobody to take them. */
+/* As events, a consumer's lines would pile up while the program does not poll. Lines for stderr need no thread that takes
+ * them. */
 static bool logs_at_once(const struct ps_client *client)
 {
     return client->kind->type == RD_KAFKA_CONSUMER || !client->settings->logs_to_mailbox;
@@ -103,16 +105,17 @@ static rd_kafka_conf_t *configure(struct ps_client *client)
     ps_redaction_of_conf(&client->redaction, conf);
     rd_kafka_conf_set_resolve_cb(conf, resolve_cb);
     rd_kafka_conf_set_opaque(conf, client);
-    rd_kafka_conf_set_ssl_cert_verify_cb(conf, ps_certificate_cb); /* refused by a librdkafka without TLS, which needs none */
+    /* Fails with a librdkafka without TLS, which does not need it. */
+    rd_kafka_conf_set_ssl_cert_verify_cb(conf, ps_certificate_cb);
     ps_tokens_enable(conf, client->settings->token_provider);
     if (logs_at_once(client)) rd_kafka_conf_set_log_cb(conf, log_cb);
     return conf;
 }
 
 /*
- * What interceptors take is lost when librdkafka cannot make a client of their configuration. Older librdkafkas (2.0.2; not 2.14)
- * free them, and destroying the configuration would free them again, so it stays; 2.14 forgets two lists, of 173 bytes each. Once
- * for a client: what fails again is found out without interceptors.
+ * If rd_kafka_new fails, the memory of the interceptors is lost. Older librdkafkas (2.0.2; not 2.14) free the interceptors,
+ * and destroying the configuration would free them again, so this code leaks it. 2.14 leaks two lists of 173 bytes each. To
+ * leak at most once for each client, later attempts first try without interceptors.
  */
 enum { FREES_INTERCEPTORS_ONCE = 0x020e0000 };
 
@@ -125,13 +128,13 @@ static bool can_be_made(struct ps_client *client, char *errstr, size_t errstr_si
     return trial != NULL;
 }
 
-/* Of a consumer only rejection.c needs interceptors, and can do without: those are not worth a configuration. */
+/* In a consumer only rejection.c uses interceptors, and can do without. That is not worth a leaked configuration. */
 static bool has_interceptors(const struct ps_client *client)
 {
     return client->kind->type == RD_KAFKA_PRODUCER || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE;
 }
 
-static rd_kafka_t *make(struct ps_client *client, char *errstr, size_t errstr_size)
+static rd_kafka_t *client_make_rk(struct ps_client *client, char *errstr, size_t errstr_size)
 {
     if (client->conf_leaked && !can_be_made(client, errstr, errstr_size)) return NULL;
     rd_kafka_conf_t *conf = configure(client);
@@ -145,17 +148,17 @@ static rd_kafka_t *make(struct ps_client *client, char *errstr, size_t errstr_si
 }
 
 /*
- * Without a lock: rd_kafka_new reads certificates and makes threads, which takes from some ms to seconds, and Ruby threads take the
- * lock with the GVL held. `opening` keeps other threads from opening or closing the client meanwhile.
+ * Without a lock: rd_kafka_new reads certificates and starts threads, which takes from some ms to seconds, and Ruby threads
+ * take the lock with the GVL held. `opening` keeps other threads from opening or closing the client meanwhile.
  */
 static int open_alone(struct ps_client *client, char *errstr, size_t errstr_size)
 {
-    client->rk = make(client, errstr, errstr_size);
+    client->rk = client_make_rk(client, errstr, errstr_size);
     if (!client->rk) return -1;
     if (client->kind->begin(client, errstr, errstr_size) != 0) {
         rd_kafka_destroy(client->rk);
         client->rk = NULL;
-        ps_connections_forget(&client->connections); /* else the next client's time without a broker would have begun with this one's */
+        ps_connections_forget(&client->connections); /* else the next rd_kafka_t would inherit this one's time without a broker */
         return -1;
     }
     ps_tokens_begin(&client->tokens, client->rk);
@@ -192,7 +195,8 @@ int ps_client_open(struct ps_client *client, char *errstr, size_t errstr_size)
     bool abandoned = client->abandoned;
     pthread_mutex_unlock(&client->lock);
     ps_word_wake(&client->opening);
-    ps_bell_ring(&client->tokens.bell); /* a token may have been asked for before it was open; credentials may have been set */
+    /* librdkafka may have asked for a token before it was open; a thread may have set credentials. */
+    ps_bell_ring(&client->tokens.bell);
     if (abandoned) ps_client_abandon(client);
     return result;
 }
@@ -202,7 +206,7 @@ bool ps_client_opening(const struct ps_client *client)
     return atomic_load(&client->opening);
 }
 
-/* ---- who is inside ---- */
+/* ---- calls in progress ---- */
 
 bool ps_client_enter(struct ps_client *client)
 {
@@ -212,7 +216,7 @@ bool ps_client_enter(struct ps_client *client)
     return false;
 }
 
-static void leave(struct ps_client *client, _Atomic uint32_t *counter)
+static void client_leave(struct ps_client *client, _Atomic uint32_t *counter)
 {
     if (atomic_fetch_sub(counter, 1) != 1) return;
     if (atomic_load(&client->state) == PS_CLOSING) ps_word_wake(counter); /* else the closing thread has yet to read it */
@@ -220,7 +224,7 @@ static void leave(struct ps_client *client, _Atomic uint32_t *counter)
 
 void ps_client_exit(struct ps_client *client)
 {
-    leave(client, &client->calls);
+    client_leave(client, &client->calls);
 }
 
 void ps_client_enter_long(struct ps_client *client)
@@ -230,10 +234,10 @@ void ps_client_enter_long(struct ps_client *client)
 
 void ps_client_exit_long(struct ps_client *client)
 {
-    leave(client, &client->long_calls);
+    client_leave(client, &client->long_calls);
 }
 
-/* New ones are refused since the state changed, or will not come any more. */
+/* No new calls enter since the state has changed, or no more can come. */
 static void await_none(_Atomic uint32_t *counter)
 {
     uint32_t calls;
@@ -250,7 +254,7 @@ void ps_client_await_long_calls(struct ps_client *client)
     await_none(&client->long_calls);
 }
 
-/* ---- what it has to say ---- */
+/* ---- log lines and errors ---- */
 
 void ps_client_note_error(struct ps_client *client, rd_kafka_resp_err_t err, const char *text)
 {
@@ -310,8 +314,11 @@ bool ps_client_log_error(struct ps_client *client, int level, rd_kafka_resp_err_
 
 /* ---- closing ---- */
 
-/* In this order: who has read CLOSED reads no mail that was sent before. */
-static void closed(struct ps_client *client)
+/*
+ * Stores the state before it posts PS_MAIL_LAST, which detaches the client's logger. An opening thread attaches the logger and
+ * then reads the state. If it does not read CLOSED, PS_MAIL_LAST comes after the logger was attached; else it posts one itself.
+ */
+static void client_closed(struct ps_client *client)
 {
     atomic_store(&client->state, PS_CLOSED);
     ps_bell_ring(&client->tokens.bell);
@@ -323,14 +330,14 @@ static void close_run(struct ps_job *job)
 {
     struct ps_client *client = ((struct ps_close_job *)job)->client;
 
-    pthread_mutex_lock(&client->lock); /* until whoever started this has said so in `state` */
+    pthread_mutex_lock(&client->lock); /* waits until the starting thread has set `state` */
     pthread_mutex_unlock(&client->lock);
 
     client->kind->close(client);
     ps_registry_remove(client);
-    closed(client);
+    client_closed(client);
     if (client->kind->closed) client->kind->closed(client);
-    ps_client_unref(client); /* the thread's; what is closed owns its job, which has none */
+    ps_client_unref(client); /* the thread's reference; a closed client owns its job, and the job does not own the client */
     ps_registry_closing(-1);
 }
 
@@ -351,7 +358,7 @@ static void start_closing(struct ps_client *client, int64_t timeout_ms, const ch
     atomic_store(&client->close_by_us, ps_deadline_us(timeout_ms));
     ps_client_retain(client);
     ps_registry_closing(+1);
-    if (ps_job_start(&closing->job, "penstock.close") != 0) { /* no thread to be had now; asking again tries again */
+    if (ps_job_start(&closing->job, "penstock.close") != 0) { /* no thread could start; a later call tries again */
         ps_registry_closing(-1);
         atomic_store(&client->close_by_us, 0);
         ps_job_unref(&closing->job);
@@ -367,7 +374,7 @@ struct ps_job *ps_client_close(struct ps_client *client, int64_t timeout_ms, con
     pthread_mutex_lock(&client->lock);
     await_opening(client);
     int state = atomic_load(&client->state);
-    if (state == PS_NEW) closed(client);
+    if (state == PS_NEW) client_closed(client);
     else if (state == PS_OPEN) start_closing(client, timeout_ms, reason);
     struct ps_job *job = client->close_job;
     if (job) ps_job_retain(job);
@@ -393,7 +400,7 @@ void ps_client_hurry(struct ps_client *client, int64_t deadline_us)
         if (atomic_compare_exchange_weak(&client->close_by_us, &before, deadline_us)) break;
 }
 
-/* True: a thread is opening it, and abandons it when that is done. */
+/* True: another thread is opening the client, and abandons it afterwards. */
 static bool leave_to_opener(struct ps_client *client)
 {
     pthread_mutex_lock(&client->lock);

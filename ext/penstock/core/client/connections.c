@@ -1,36 +1,37 @@
 /*
- * How many connections of a client work, and since when none does. librdkafka reports a broker's errors once in 30 seconds, so they
- * cannot be counted. Its interceptors report every change of a connection's state and every answer.
+ * How many connections of a client work, and since when none does. librdkafka reports a broker's errors at most once in 30
+ * seconds, so failures cannot be counted. Its interceptors report every change of a connection's state and every answer.
  *
- * A connection works when librdkafka calls its broker UP and the broker has answered something on it: a port that takes connections
- * and hangs up, or stays silent, may be UP for a moment. The first answer may be to ApiVersions, as librdkafka may ask for nothing
- * else until there is something to send. But a broker that wants SASL answers that, too, before it hangs up: a connection that ends
- * without another answer counts as rejected, as far as that matters (rejection.c: until a broker has served this client once).
+ * A connection works when librdkafka calls its broker UP and the broker has answered something. UP alone is not enough: a
+ * port that accepts connections and hangs up, or stays silent, may be UP for a moment. An answer to ApiVersions is enough, as
+ * librdkafka may send nothing else until it has messages. But a broker that requires SASL answers that too, before it hangs
+ * up. So a connection that ends without another answer counts as rejected (rejection.c uses this until a broker has served
+ * the client once).
  *
- * The time without a connection counts from the first attempt after the last working connection has gone. So it does not count while
- * nobody tries to connect, after a broker has closed idle connections.
+ * The time without a connection starts at the first attempt after the last working connection was lost. So it does not run
+ * while librdkafka does not try to connect, after a broker has closed idle connections.
  *
- * The callbacks run on librdkafka's broker threads. Each such thread has one connection, so what is known of that one is
- * thread-local; what all have in common is atomic.
+ * The callbacks run on librdkafka's broker threads. Each such thread has one connection, whose state is thread-local. The
+ * counters that all threads share are atomic.
  */
 #include "client/client.h"
 #include <string.h>
 
 static _Thread_local struct {
-    bool up;         /* librdkafka takes it for usable */
-    bool answered;   /* the broker has, since the connection was made */
-    bool works;      /* both: it is counted */
-    bool served;     /* the broker has answered more than what begins a connection */
+    bool up;         /* librdkafka considers it usable */
+    bool answered;   /* the broker has answered since the connection was made */
+    bool works;      /* both: it is counted in `working` */
+    bool served;     /* the broker has answered more than the requests that begin a connection */
     bool made;       /* TCP's part is done */
     bool handshakes; /* TLS's part is not */
-    bool rejects;    /* what was made has ended before it served, of late: it is counted */
+    bool rejects;    /* the latest connection ended before `served`: counted in `rejecting` */
     unsigned failed; /* attempts in a row that made no connection */
 } connection;
 
-/* A name may have several addresses, and nobody listens on one of them: localhost's is ::1 and 127.0.0.1. */
+/* A name may have several addresses, and a broker may not listen on each: localhost is ::1 and 127.0.0.1. */
 enum { ATTEMPTS = 4 };
 
-static void rejects(struct ps_connections *connections, bool rejects)
+static void set_rejects(struct ps_connections *connections, bool rejects)
 {
     if (rejects == connection.rejects) return;
     connection.rejects = rejects;
@@ -38,15 +39,15 @@ static void rejects(struct ps_connections *connections, bool rejects)
     else atomic_fetch_sub(&connections->rejecting, 1);
 }
 
-/* Before it is forgotten what it was. */
-static void ended(struct ps_connections *connections)
+/* Called before `made` and `served` are reset. */
+static void connection_ended(struct ps_connections *connections)
 {
     connection.failed = connection.made ? 0 : connection.failed + 1;
-    if (connection.made && !connection.served) rejects(connections, true);
-    else if (connection.failed >= ATTEMPTS) rejects(connections, false);
+    if (connection.made && !connection.served) set_rejects(connections, true);
+    else if (connection.failed >= ATTEMPTS) set_rejects(connections, false);
 }
 
-static void works(struct ps_connections *connections, bool works)
+static void set_works(struct ps_connections *connections, bool works)
 {
     if (works == connection.works) return;
     connection.works = works;
@@ -54,8 +55,8 @@ static void works(struct ps_connections *connections, bool works)
         atomic_fetch_add(&connections->working, 1);
         atomic_store(&connections->tried_us, 0);
     } else if (atomic_fetch_sub(&connections->working, 1) == 1) {
-        /* Another thread may have seen no connection and stored its attempt after a connection worked again: that is forgotten
-         * here, where it would count, and the next attempt is a moment away. */
+        /* Another thread may have seen no connection, and stored its attempt after a connection worked again. That value
+         * would count from here on, so it is reset; the next attempt follows at once. */
         atomic_store(&connections->tried_us, 0);
         atomic_fetch_add(&connections->outages, 1);
     }
@@ -74,7 +75,7 @@ static bool is_one_of(const char *state, const char *const *states)
     return false;
 }
 
-static void handshakes(struct ps_connections *connections, bool handshakes)
+static void set_handshakes(struct ps_connections *connections, bool handshakes)
 {
     if (handshakes) store_first(&connections->handshake_us);
     else if (connection.handshakes) atomic_store(&connections->handshake_us, 0);
@@ -88,15 +89,15 @@ static rd_kafka_resp_err_t state_cb(rd_kafka_t *rk, int32_t broker_id, const cha
                       *const up[] = { "UP", "UPDATE", "REAUTH", NULL };
     struct ps_connections *connections = arg;
     (void)rk, (void)broker_id, (void)protocol, (void)port;
-    if (!*name) return RD_KAFKA_RESP_ERR_NO_ERROR; /* librdkafka's own queue of requests, which is no broker */
+    if (!*name) return RD_KAFKA_RESP_ERR_NO_ERROR; /* librdkafka's own queue of requests, not a broker */
 
     bool begins = is_one_of(state, begun), ends = is_one_of(state, none);
-    if (strcmp(state, "DOWN") == 0) ended(connections);
+    if (strcmp(state, "DOWN") == 0) connection_ended(connections);
     connection.up = is_one_of(state, up);
     connection.made = !begins && !ends;
     if (!connection.made) connection.answered = connection.served = false;
-    handshakes(connections, strcmp(state, "SSL_HANDSHAKE") == 0);
-    works(connections, connection.up && connection.answered);
+    set_handshakes(connections, strcmp(state, "SSL_HANDSHAKE") == 0);
+    set_works(connections, connection.up && connection.answered);
     if (begins && atomic_load(&connections->working) == 0) store_first(&connections->tried_us);
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
@@ -115,10 +116,10 @@ static rd_kafka_resp_err_t answered_cb(rd_kafka_t *rk, int socket, const char *b
     (void)round_trip_us;
     if (err || connection.served) return RD_KAFKA_RESP_ERR_NO_ERROR;
     connection.answered = true;
-    works(arg, connection.up);
+    set_works(arg, connection.up);
     if (begins_connection(api_key)) return RD_KAFKA_RESP_ERR_NO_ERROR;
     connection.served = true;
-    rejects(arg, false);
+    set_rejects(arg, false);
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
@@ -134,7 +135,7 @@ void ps_connections_watch(struct ps_connections *connections, rd_kafka_conf_t *c
     rd_kafka_conf_interceptor_add_on_new(conf, "penstock.connections", new_cb, connections);
 }
 
-/* The client was destroyed, and its connections with it: each of its threads has ended. */
+/* After rd_kafka_destroy: all its broker threads have ended. */
 void ps_connections_forget(struct ps_connections *connections)
 {
     atomic_store(&connections->tried_us, 0);
@@ -143,7 +144,7 @@ void ps_connections_forget(struct ps_connections *connections)
     atomic_store(&connections->rejecting, 0);
 }
 
-static bool passed(const _Atomic int64_t *since_us, int64_t time_us, int64_t now)
+static bool time_passed(const _Atomic int64_t *since_us, int64_t time_us, int64_t now)
 {
     int64_t since = atomic_load(since_us);
     return since != 0 && now - since >= time_us;
@@ -151,7 +152,7 @@ static bool passed(const _Atomic int64_t *since_us, int64_t time_us, int64_t now
 
 bool ps_connections_none_for(const struct ps_connections *connections, int64_t time_us)
 {
-    return atomic_load(&connections->working) == 0 && passed(&connections->tried_us, time_us, ps_now_us());
+    return atomic_load(&connections->working) == 0 && time_passed(&connections->tried_us, time_us, ps_now_us());
 }
 
 bool ps_connections_rejected(const struct ps_connections *connections)
@@ -161,5 +162,5 @@ bool ps_connections_rejected(const struct ps_connections *connections)
 
 bool ps_connections_handshake_for(const struct ps_connections *connections, int64_t time_us)
 {
-    return passed(&connections->handshake_us, time_us, ps_now_us());
+    return time_passed(&connections->handshake_us, time_us, ps_now_us());
 }

@@ -1,12 +1,11 @@
-/* How clients and consumers log in while they are running: tokens that expire, and passwords that change. */
+/* How clients log in while they run: tokens that expire, and passwords that change. */
 #include "client/client.h"
 #include <stdio.h>
 
 /*
- * ---- tokens: librdkafka asks for them, a Ruby thread brings them ----
+ * ---- tokens: librdkafka asks for them, a Ruby thread supplies them ----
  *
- * It asks in a queue of its own, so that a consumer that is not polled, or a client whose poller is busy, is not thrown out
- * for want of one.
+ * librdkafka asks on a separate queue. So a client gets its token even if the program does not poll, or the poller is busy.
  */
 
 void ps_tokens_enable(rd_kafka_conf_t *conf, bool provided)
@@ -20,8 +19,8 @@ void ps_tokens_begin(struct ps_tokens *tokens, rd_kafka_t *rk)
     if (tokens->queue) rd_kafka_queue_cb_event_enable(tokens->queue, ps_bell_ring_cb, &tokens->bell);
 }
 
-/* One of the long calls: leaving a group may take a login, and waits for none. */
-static rd_kafka_t *enter(struct ps_client *client)
+/* One of the long calls: closing does not wait for them before it leaves the group, as leaving may need a login. */
+static rd_kafka_t *credentials_enter(struct ps_client *client)
 {
     ps_client_enter_long(client);
     int state = atomic_load(&client->state);
@@ -32,14 +31,14 @@ static rd_kafka_t *enter(struct ps_client *client)
 
 rd_kafka_t *ps_tokens_enter(struct ps_client *client)
 {
-    return enter(client);
+    return credentials_enter(client);
 }
 
 bool ps_tokens_wanted(struct ps_client *client)
 {
     rd_kafka_event_t *event;
     bool wanted = false;
-    if (!enter(client)) return false;
+    if (!credentials_enter(client)) return false;
     while (client->tokens.queue && (event = rd_kafka_queue_poll(client->tokens.queue, 0))) {
         wanted = wanted || rd_kafka_event_type(event) == RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH;
         rd_kafka_event_destroy(event);
@@ -63,21 +62,21 @@ void ps_tokens_end(struct ps_tokens *tokens)
 
 /* ---- user name and password ---- */
 
-static bool set(rd_kafka_conf_t *conf, const char *name, const char *value, char *errstr, size_t size)
+static bool credentials_set(rd_kafka_conf_t *conf, const char *name, const char *value, char *errstr, size_t size)
 {
     return rd_kafka_conf_set(conf, name, value, errstr, size) == RD_KAFKA_CONF_OK;
 }
 
 bool ps_set_credentials(struct ps_client *client, const char *user, const char *password, char *errstr, size_t size)
 {
-    pthread_mutex_lock(&client->lock); /* another thread may copy this to open it */
+    pthread_mutex_lock(&client->lock); /* a thread that opens the client copies `conf` */
     bool late = ps_client_opening(client);
-    bool done = set(client->conf, "sasl.username", user, errstr, size) &&
-                set(client->conf, "sasl.password", password, errstr, size);
+    bool done = credentials_set(client->conf, "sasl.username", user, errstr, size) &&
+                credentials_set(client->conf, "sasl.password", password, errstr, size);
     pthread_mutex_unlock(&client->lock);
     ps_redaction_add(&client->redaction, password);
     if (done && late) return false;
-    rd_kafka_t *rk = done ? enter(client) : NULL;
+    rd_kafka_t *rk = done ? credentials_enter(client) : NULL;
     if (!rk) return done;
     rd_kafka_error_t *error = rd_kafka_sasl_set_credentials(rk, user, password);
     if (error) {

@@ -1,14 +1,15 @@
 /*
  * The dispatch queue: which producers have events for their listeners, and which dispatcher thread serves which of them. A
- * dispatcher is a Ruby thread (lib/penstock/instrumentation/event_dispatcher.rb), which waits here without the GVL.
+ * dispatcher is a Ruby thread (lib/penstock/instrumentation/event_dispatcher.rb) that waits here without the GVL.
  *
- * A producer's events are served by one dispatcher at a time, so that they stay in order. The dispatcher that took a turn last is
- * expected back within PATIENCE_US, to take the next turn too; others leave it that long. So one thread does all the work
- * while listeners are quick, and a slow listener delays its own producer only: after PATIENCE_US another dispatcher goes on.
+ * One dispatcher at a time serves a producer's events, so they stay in order. The dispatcher that began the latest turn gets
+ * PATIENCE_US to end it and take the next turn too; other dispatchers wait that long. So one thread does all the work while
+ * listeners are quick. A slow listener delays only its own producer: after PATIENCE_US another dispatcher serves the other
+ * producers.
  *
- * No wake-up is lost. While a dispatcher is expected back, those that sleep look at the queue when its PATIENCE_US are over: so what
- * comes meanwhile wakes nobody. What comes at any other time wakes them all, and those that find nothing to do look again when the
- * PATIENCE_US of the one that was first are over.
+ * No wake-up is lost. While a dispatcher has time left from its PATIENCE_US, the sleeping ones wake up at its end and look at
+ * the queue, so new events need not wake them. At any other time, new events wake them all. Those that find no work sleep
+ * until the PATIENCE_US of the dispatcher that got it are over.
  */
 #include "client/client.h"
 #include <stdlib.h>
@@ -16,10 +17,10 @@
 enum { PATIENCE_US = 3000 };
 
 struct dispatch {
-    struct ps_singleton singleton; /* dispatchers sleep until it has changed */
-    struct ps_events *first, **last; /* those with events that nobody serves; first come, first served */
-    const struct ps_dispatcher *latest; /* took a turn last, and has not ended it; NULL: it has */
-    int64_t rejection_timeout_us; /* when that turn is too long */
+    struct ps_singleton singleton; /* dispatchers sleep on its `changes` */
+    struct ps_events *first, **last; /* producers with events that no dispatcher serves; first in, first out */
+    const struct ps_dispatcher *latest; /* began the latest turn, and has not ended it; NULL: it has */
+    int64_t turn_ends_us; /* when the PATIENCE_US of that turn are over */
 };
 
 static void dispatch_init(void *made)
@@ -38,11 +39,11 @@ static struct dispatch *dispatch_get(void)
 /* With the lock held. */
 static bool expected_back(const struct dispatch *dispatch, int64_t now)
 {
-    return dispatch->latest && now < dispatch->rejection_timeout_us;
+    return dispatch->latest && now < dispatch->turn_ends_us;
 }
 
 /* With the lock held. */
-static void push(struct dispatch *dispatch, struct ps_events *events)
+static void dispatch_push(struct dispatch *dispatch, struct ps_events *events)
 {
     if (!expected_back(dispatch, ps_now_us())) ps_singleton_changed(&dispatch->singleton);
     events->ready = true;
@@ -57,7 +58,7 @@ void ps_dispatch(struct ps_events *events)
     pthread_mutex_lock(&dispatch->singleton.lock);
     if (!events->ready && !events->served) {
         ps_events_retain(events); /* until a turn finds it empty */
-        push(dispatch, events);
+        dispatch_push(dispatch, events);
     }
     pthread_mutex_unlock(&dispatch->singleton.lock);
 }
@@ -77,20 +78,20 @@ bool ps_dispatch_busy(struct ps_events *events)
 static void end_turn(struct dispatch *dispatch, struct ps_dispatcher *dispatcher, bool more)
 {
     struct ps_events *events = atomic_exchange(&dispatcher->events, NULL);
-    if (events && events->generation == ps_generation()) { /* else a listener has forked: it is the parent's */
+    if (events && events->generation == ps_generation()) { /* else a listener has forked, and the queue is the parent process's */
         events->served = false;
-        if (more || atomic_load(&events->size) > 0) push(dispatch, events);
+        if (more || atomic_load(&events->size) > 0) dispatch_push(dispatch, events);
         else ps_events_unref(events);
     }
-    if (dispatch->latest == dispatcher) dispatch->latest = NULL; /* after the push, which so wakes nobody */
+    if (dispatch->latest == dispatcher) dispatch->latest = NULL; /* after the push, which therefore wakes no thread */
 }
 
-/* With the lock held. False: there is nothing to do before `until_us`, but for what wakes it. */
+/* With the lock held. False: no work before `until_us`, unless a change wakes the thread. */
 static bool begin_turn(struct dispatch *dispatch, struct ps_dispatcher *dispatcher, int64_t now, int64_t *until_us)
 {
     struct ps_events *events = dispatch->first;
     if (expected_back(dispatch, now)) {
-        if (dispatch->rejection_timeout_us < *until_us) *until_us = dispatch->rejection_timeout_us;
+        if (dispatch->turn_ends_us < *until_us) *until_us = dispatch->turn_ends_us;
         return false;
     }
     if (!events) return false;
@@ -100,11 +101,12 @@ static bool begin_turn(struct dispatch *dispatch, struct ps_dispatcher *dispatch
     events->served = true;
     atomic_store(&dispatcher->events, events);
     dispatch->latest = dispatcher;
-    dispatch->rejection_timeout_us = now + PATIENCE_US;
+    dispatch->turn_ends_us = now + PATIENCE_US;
     return true;
 }
 
-/* The old turn ends and the new one begins under one lock: no other dispatcher takes the rest of the queue in between. */
+/* One section under the lock ends the old turn and begins the new one, so no other dispatcher takes the rest of the queue in
+ * between. */
 bool ps_dispatcher_next(struct ps_dispatcher *dispatcher, int64_t deadline_us)
 {
     struct dispatch *dispatch = dispatch_get();
@@ -131,7 +133,7 @@ void ps_dispatcher_end(struct ps_dispatcher *dispatcher, bool more)
     pthread_mutex_unlock(&dispatch->singleton.lock);
 }
 
-/* Allocates nothing: without a dispatch queue no dispatcher sleeps. */
+/* Allocates nothing: before the dispatch queue exists, no dispatcher sleeps. */
 void ps_dispatcher_interrupt(void *dispatcher)
 {
     struct ps_singleton *dispatch = atomic_load(&dispatches.current);

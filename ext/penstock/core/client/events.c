@@ -1,7 +1,7 @@
 /*
- * What happened to a producer's messages and client, for its listeners: one queue per producer, filled by the thread that serves
- * the producer's client (no GVL), emptied by one dispatcher at a time (dispatch.c). Bounded: what does not fit is dropped and
- * counted, never memory. A queue's lock is a leaf.
+ * What happened to a producer's messages and client, for its listeners. Each producer has one queue. The thread that serves
+ * the producer's client fills it without the GVL; one dispatcher at a time empties it (dispatch.c). It is bounded: events
+ * that do not fit are dropped and counted. A queue's lock is a leaf.
  */
 #include "client/client.h"
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static void free_chain(const struct ps_events *events, struct ps_event *event)
     }
 }
 
-/* Events hold chunks of batches, those their client, and that this queue: so it is emptied before, by ps_events_clear. */
+/* Events keep chunks alive, chunks their client, and the client this queue. So ps_events_clear must empty it first. */
 void ps_events_unref(struct ps_events *events)
 {
     if (!events || atomic_fetch_sub(&events->refs, 1) != 1) return;
@@ -68,7 +68,7 @@ void ps_event_free(const struct ps_events *events, struct ps_event *event)
 
 /* ---- labels and names ---- */
 
-/* With the queue's lock held. Out of memory: the label stays alive as long as its producer. */
+/* With the queue's lock held. Without memory, the label lives as long as its producer. */
 static void release_label(struct ps_events *events, uint32_t label)
 {
     if (!label) return;
@@ -89,11 +89,11 @@ void ps_events_release_label(struct ps_events *events, uint32_t label)
     pthread_mutex_unlock(&events->lock);
 }
 
-/* With the lock held. Each number is dropped once: taken, or released. */
+/* With the lock held. Each number is freed once: by ps_events_take_label, or as released. */
 static uintptr_t drop_label(struct ps_events *events, uint32_t number)
 {
     uintptr_t label = events->labels[number - 1];
-    events->labels[number - 1] = 0; /* which nobody has to mark */
+    events->labels[number - 1] = 0; /* 0 needs no marking */
     events->unused_labels[events->unused_label_count++] = number;
     return label;
 }
@@ -165,14 +165,14 @@ const struct ps_topic_name *ps_events_name(struct ps_events *events, const char 
     return name;
 }
 
-/* ---- filling: who serves a client ---- */
+/* ---- filling: the thread that serves a client ---- */
 
 bool ps_events_wanted(const struct ps_events *events, uint32_t kinds)
 {
     return events && (atomic_load_explicit(&events->wanted, memory_order_relaxed) & kinds);
 }
 
-/* With the queue's lock held: the first that may be dropped. That a client has closed is never forgotten. */
+/* With the queue's lock held: the oldest event that may be dropped. PS_EVENT_CLOSED is never dropped. */
 static struct ps_event *drop_oldest(struct ps_events *events)
 {
     struct ps_event **link = &events->first;
@@ -184,7 +184,7 @@ static struct ps_event *drop_oldest(struct ps_events *events)
     return event;
 }
 
-/* The events from `first` on, linked, are the queue's from here on. */
+/* Takes ownership of the list that starts at `first`. */
 void ps_events_append(struct ps_events *events, struct ps_event *first)
 {
     struct ps_event *dropped = NULL;
@@ -254,7 +254,8 @@ void ps_events_statistics(struct ps_events *events, struct ps_client *client, co
 void ps_events_closed(struct ps_events *events, struct ps_client *client)
 {
     if (!events) return;
-    atomic_fetch_sub(&events->client, 1); /* before we look: who attaches looks at it after having said so */
+    /* Before it reads `attached`: a thread that attaches sets that first, and then reads `client`. */
+    atomic_fetch_sub(&events->client, 1);
     if (!atomic_load(&events->attached)) return;
     struct ps_notice *notice = notice_new(client, PS_EVENT_CLOSED, "", 0);
     if (notice) ps_events_append(events, &notice->event);

@@ -1,26 +1,26 @@
 /*
  * The one native thread that serves every client. It never holds the GVL and never calls Ruby.
  *
- * librdkafka says that a client's queue stopped being empty by calling ps_poller_ready_cb on a thread of
- * its own, with its locks held: the callback pushes the client on a lock-free stack and writes an
- * eventfd. The poller takes the whole stack, and visits the clients round robin, each for at most its
- * time slice. So a turn costs what the ready clients cost, however many idle ones there are.
+ * When a client's queue becomes non-empty, librdkafka calls ps_poller_ready_cb on one of its threads, with its locks held.
+ * The callback pushes the client on a lock-free stack and writes to an eventfd. The poller takes the whole stack and visits
+ * the clients round robin. It serves each for up to one time slice. So a turn's cost depends on the ready clients, not on the
+ * idle ones.
  *
  * No wake-up is lost because
- *   - a client's mark means that it is in the stack. It is cleared when the client is taken from there,
- *     before its queue is drained: what comes later pushes it again;
- *   - a drain goes on until the queue is empty, or puts the client back itself;
+ *   - a client's `ready` mark means that it is in the stack. The poller clears it when it takes the client from there, before it
+ *     drains the queue: a later event pushes the client again;
+ *   - a drain goes on until the queue is empty, or else puts the client back;
  *   - a client is marked once after its callback was enabled.
- * The sweep looks at everybody now and then all the same, and counts what it finds: that count is the
+ * The sweep still looks at every client now and then, and counts the events that it finds unannounced. That count is the
  * number of defects in the above.
  *
- * Leaving is asked for under the lock, after the callback was disabled, and done by the poller's thread.
+ * An owner asks for leaving under the lock, after it has disabled the callback. The poller's thread then removes the client.
  *
- * A thread that produces a big batch borrows its client: it takes the events itself every now and then,
- * between two messages, instead of fighting the poller for librdkafka's locks and the allocator (a third
- * of the time, measured). So does a thread that waits for a message and keeps watch over its client (watch.c):
- * while it does, it is rung instead of the poller. `served` lets one of them at the queue. Who wants to look and
- * is turned away says so in `retry_requested`; whoever hands the client back then marks it again.
+ * A thread that produces a big batch borrows its client. It takes the events itself now and then, between two messages, so it
+ * does not compete with the poller for librdkafka's locks and the allocator (that cost a third of the time, measured). A
+ * thread that waits for a message and watches its client does the same (watch.c): the callback rings it instead of the
+ * poller. `served` admits one of these threads to the queue at a time. A thread that finds it set also sets
+ * `retry_requested`; the thread that hands the client back then marks it ready again.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -36,7 +36,7 @@
 #include <sys/syscall.h>
 #endif
 
-static void count(_Atomic uint64_t *counter)
+static void poller_count(_Atomic uint64_t *counter)
 {
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
@@ -69,7 +69,7 @@ void ps_poller_retain(struct ps_poller *poller)
 void ps_poller_unref(struct ps_poller *poller)
 {
     if (atomic_fetch_sub(&poller->refs, 1) != 1) return;
-    ps_wakeup_close(&poller->wakeup); /* in a forked child too: this closes only the child's descriptor */
+    ps_wakeup_close(&poller->wakeup); /* in a fork child too: this closes only the child's descriptor */
     if (poller->generation != ps_generation()) return;
     pthread_mutex_destroy(&poller->lock);
     free(poller);
@@ -79,13 +79,13 @@ void ps_poller_unref(struct ps_poller *poller)
 
 void ps_poller_push(struct ps_polled *polled)
 {
-    if (atomic_exchange(&polled->ready, true)) return; /* marked already: it will be visited */
+    if (atomic_exchange(&polled->ready, true)) return; /* marked already, so a visit will come */
 
     struct ps_poller *poller = polled->poller;
     struct ps_polled *head = atomic_load(&poller->ready_head);
     do polled->ready_next = head;
     while (!atomic_compare_exchange_weak(&poller->ready_head, &head, polled));
-    if (!head) ps_wakeup_signal(&poller->wakeup); /* else whoever made the stack non-empty has signalled */
+    if (!head) ps_wakeup_signal(&poller->wakeup); /* else the thread that made the stack non-empty has signalled */
 }
 
 void ps_poller_mark_ready(struct ps_polled *polled)
@@ -133,8 +133,8 @@ static void run_remove(struct ps_poller *poller, struct ps_polled *polled)
     polled->in_run = false;
 }
 
-/* The stack gives the latest first; whoever became ready first is visited first. */
-static void take_ready(struct ps_poller *poller)
+/* The stack holds the latest first. The client that became ready first is visited first. */
+static void poller_take_ready(struct ps_poller *poller)
 {
     struct ps_polled *stack = atomic_exchange(&poller->ready_head, NULL), *queue = NULL;
     while (stack) {
@@ -153,13 +153,13 @@ static void take_ready(struct ps_poller *poller)
 
 /* ---- one visit ---- */
 
-/* False when there is more: the time slice ended first, or the wait of `waiter`, which may be NULL. */
-static bool drain(struct ps_polled *polled, int64_t deadline_us, const struct ps_waiter *waiter)
+/* False: there is more. The time slice ended first, or the wait of `waiter`, which may be NULL. */
+static bool poller_drain(struct ps_polled *polled, int64_t deadline_us, const struct ps_waiter *waiter)
 {
     rd_kafka_event_t *event;
-    count(&polled->poller->drains);
+    poller_count(&polled->poller->drains);
     while ((event = rd_kafka_queue_poll(polled->queue, 0))) {
-        count(&polled->poller->events);
+        poller_count(&polled->poller->events);
         polled->kind->handle(polled, event);
         if (waiter && atomic_load(&waiter->state) != PS_WAITING) return rd_kafka_queue_length(polled->queue) == 0;
         if (ps_now_us() >= deadline_us) return false;
@@ -167,24 +167,25 @@ static bool drain(struct ps_polled *polled, int64_t deadline_us, const struct ps
     return true;
 }
 
-/* Who has borrowed it. What others were turned away for is in the queue by now, so they need no mark. */
-static bool serve(struct ps_polled *polled, int64_t now, const struct ps_waiter *waiter, int64_t deadline_us)
+/* Called by the thread that has borrowed the client. It drains the events that made other threads set `retry_requested`, so it
+ * clears that first. */
+static bool poller_serve(struct ps_polled *polled, int64_t now, const struct ps_waiter *waiter, int64_t deadline_us)
 {
     atomic_store(&polled->retry_requested, false);
     int64_t slice_us = now + polled->max_time_us;
-    bool empty = drain(polled, slice_us < deadline_us ? slice_us : deadline_us, waiter);
+    bool empty = poller_drain(polled, slice_us < deadline_us ? slice_us : deadline_us, waiter);
     polled->kind->work(polled, now);
     return empty;
 }
 
-static void visit(struct ps_poller *poller, struct ps_polled *polled)
+static void poller_visit(struct ps_poller *poller, struct ps_polled *polled)
 {
     polled->visited_us = ps_now_us();
     if (!ps_poller_claim(polled)) return;
-    bool empty = serve(polled, polled->visited_us, NULL, PS_FOREVER);
+    bool empty = poller_serve(polled, polled->visited_us, NULL, PS_FOREVER);
     ps_poller_hand_back(polled);
     if (empty) return;
-    count(&poller->slices_cut);
+    poller_count(&poller->slices_cut);
     run_append(poller, polled);
 }
 
@@ -199,12 +200,12 @@ bool ps_poller_claim(struct ps_polled *polled)
 {
     if (ps_poller_borrow(polled)) return true;
     atomic_store(&polled->retry_requested, true);
-    return ps_poller_borrow(polled); /* no: who hands it back sees `retry_requested` */
+    return ps_poller_borrow(polled); /* if not, the thread that hands it back sees `retry_requested` */
 }
 
 void ps_poller_serve(struct ps_polled *polled, const struct ps_waiter *waiter, int64_t deadline_us)
 {
-    if (!serve(polled, ps_now_us(), waiter, deadline_us)) ps_poller_mark_ready(polled);
+    if (!poller_serve(polled, ps_now_us(), waiter, deadline_us)) ps_poller_mark_ready(polled);
 }
 
 void ps_poller_hand_back(struct ps_polled *polled)
@@ -215,10 +216,10 @@ void ps_poller_hand_back(struct ps_polled *polled)
 
 /* ---- the sweep: the poller's thread ---- */
 
-static void sweep(struct ps_poller *poller, int64_t now)
+static void poller_sweep(struct ps_poller *poller, int64_t now)
 {
     int64_t shortest = PS_FOREVER;
-    count(&poller->sweeps);
+    poller_count(&poller->sweeps);
     pthread_mutex_lock(&poller->lock);
     for (struct ps_polled *polled = poller->clients; polled; polled = polled->next) {
         if (polled->sweep_us < shortest) shortest = polled->sweep_us;
@@ -226,13 +227,14 @@ static void sweep(struct ps_poller *poller, int64_t now)
         if (now - polled->visited_us < polled->sweep_us) continue;
         polled->visited_us = now;
         if (!ps_poller_borrow(polled)) continue;
-        /* The callback runs under the queue's lock, so whatever this length counts has already marked its polled. Who kept
-         * watch was asked first: it has pushed the polled, or was turned away, before it stopped looking. */
+        /* The callback runs under the queue's lock, so it has already marked the client for each event that this length counts.
+         * ps_watch_looks is read before `ready` and `retry_requested`: a watching thread pushes the client, or has found it
+         * served, before it stops looking. */
         bool missed = rd_kafka_queue_length(polled->queue) > 0 && !ps_watch_looks(polled) && !atomic_load(&polled->ready) &&
                       !polled->in_run && !atomic_load(&polled->retry_requested) && !atomic_load(&polled->callback_disabled);
         ps_poller_hand_back(polled);
         if (!missed) continue;
-        count(&poller->missed_wakeups);
+        poller_count(&poller->missed_wakeups);
         ps_poller_mark_ready(polled);
     }
     if (shortest != PS_FOREVER) atomic_store(&poller->sweep_us, shortest);
@@ -250,7 +252,7 @@ static void list_remove(struct ps_poller *poller, struct ps_polled *polled)
     atomic_fetch_sub(&poller->count, 1);
 }
 
-static void let_go(struct ps_poller *poller)
+static void poller_let_go(struct ps_poller *poller)
 {
     if (!atomic_load(&poller->has_leaving)) return;
 
@@ -260,10 +262,10 @@ static void let_go(struct ps_poller *poller)
     atomic_store(&poller->has_leaving, false);
     pthread_mutex_unlock(&poller->lock);
 
-    take_ready(poller); /* no callback can push them again, so from here on they are in the run list or nowhere */
+    poller_take_ready(poller); /* no callback can push these clients now, so they are in the run list or nowhere */
     for (struct ps_polled *polled = leaving; polled; polled = polled->leaving_next) {
         run_remove(poller, polled);
-        drain(polled, ps_now_us() + polled->max_time_us, NULL); /* its messages have their verdicts */
+        poller_drain(polled, ps_now_us() + polled->max_time_us, NULL); /* settles its last messages */
     }
 
     pthread_mutex_lock(&poller->lock);
@@ -277,12 +279,12 @@ static void let_go(struct ps_poller *poller)
 }
 
 /*
- * Deciding to stop and saying so happen in one section under the lock: a client that joins meanwhile either is seen here or
+ * One section under the lock both decides to stop and clears `running`. A client that joins meanwhile is either seen here, or
  * starts a new thread.
  */
-static bool stop(struct ps_poller *poller)
+static bool poller_stop(struct ps_poller *poller)
 {
-    let_go(poller);
+    poller_let_go(poller);
     if (atomic_load(&poller->count) > 0) return false;
     pthread_mutex_lock(&poller->lock);
     bool stop = !poller->clients;
@@ -302,7 +304,7 @@ static int64_t next_sweep_us(const struct ps_poller *poller)
 static void sweep_if_due(struct ps_poller *poller)
 {
     int64_t now = ps_now_us();
-    if (now >= next_sweep_us(poller)) sweep(poller, now);
+    if (now >= next_sweep_us(poller)) poller_sweep(poller, now);
 }
 
 static void *poller_main(void *arg)
@@ -319,10 +321,10 @@ static void *poller_main(void *arg)
     pthread_mutex_unlock(&poller->lock);
 
     poller->swept_us = ps_now_us();
-    while (!stop(poller)) {
-        if (!poller->run_head && ps_wakeup_wait(&poller->wakeup, next_sweep_us(poller))) count(&poller->wakeups);
-        take_ready(poller);
-        if (poller->run_head) visit(poller, run_shift(poller));
+    while (!poller_stop(poller)) {
+        if (!poller->run_head && ps_wakeup_wait(&poller->wakeup, next_sweep_us(poller))) poller_count(&poller->wakeups);
+        poller_take_ready(poller);
+        if (poller->run_head) poller_visit(poller, run_shift(poller));
         sweep_if_due(poller);
     }
     ps_poller_unref(poller);
@@ -342,7 +344,7 @@ static int start_thread(struct ps_poller *poller)
         return failed;
     }
     poller->running = true;
-    count(&poller->starts);
+    poller_count(&poller->starts);
     return 0;
 }
 

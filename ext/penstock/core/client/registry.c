@@ -1,9 +1,9 @@
-/* The producing clients and consumers that are open in this process, so that all can be closed when it ends. */
+/* The open producers and consumers of this process, so that all can be closed when it ends. */
 #include "client/client.h"
 #include <stdlib.h>
 
 struct registry {
-    struct ps_singleton singleton; /* threads sleep until fewer are closing */
+    struct ps_singleton singleton; /* threads sleep until fewer clients are closing */
     struct ps_client *first;
     unsigned count;
     _Atomic unsigned closing;
@@ -82,7 +82,7 @@ unsigned ps_registry_close_all(struct ps_closing *closing, unsigned max)
     }
     pthread_mutex_unlock(&registry->singleton.lock);
 
-    for (unsigned i = 0; i < found; i++) { /* outside the lock: closing takes the client's, and that comes first */
+    for (unsigned i = 0; i < found; i++) { /* outside the lock: closing takes the client's lock, which comes first */
         struct ps_client *client = closing[i].client;
         struct ps_job *job = ps_client_end(client);
         if (job) closing[started++] = (struct ps_closing){ .client = client, .job = job };

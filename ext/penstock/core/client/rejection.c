@@ -1,14 +1,16 @@
 /*
- * Brokers that refuse a client: a certificate that does not verify, a password that is wrong, a port that speaks another
- * protocol. librdkafka tries again for ever, and messages would wait for message.timeout.ms to learn no more than "timed
- * out". A client that has met nothing but rejections for rejection.rejection_timeout_us, and never had a connection that worked, gives up
- * what is in flight, with the rejection for a verdict; and so again, each second, with what comes later, until one works. Of a
- * consumer, who polls it or waits for an answer of brokers is told instead.
+ * Brokers that reject a client: its certificate does not verify, its password is wrong, or the port speaks another protocol.
+ * librdkafka retries for ever, and messages would wait for message.timeout.ms, to fail with no more than "timed out". So a
+ * client gives up its messages in flight if it has met only rejections for rejection_timeout_us and has never had a
+ * connection that worked. Their delivery result is the rejection. It gives up later messages each second, until a connection
+ * works. A consumer has no messages in flight: its `poll`, and calls that wait for brokers, raise the rejection.
  *
- * A client whose brokers cannot be reached for rejection.unreachable_us gives up what is in flight in the same way, whether or not a
- * connection ever worked, and until one works (connections.c). What is sent meanwhile is not handed to librdkafka (handover.c).
+ * A client also gives up its messages in flight when it has reached no broker for unreachable_us. This happens whether or not
+ * a connection ever worked, until one works (connections.c). Meanwhile new messages fail without reaching librdkafka
+ * (handover.c).
  *
- * Written by who serves the client, or who takes the consumer's events; the text under rejection->lock.
+ * The thread that serves the producer, or takes the consumer's events, writes this state; the text under rejection->lock. The
+ * states: struct ps_rejection.
  */
 #include "client/client.h"
 #include <inttypes.h>
@@ -34,7 +36,7 @@ static const char *certificate_problem(int x509_error)
     }
 }
 
-/* Accepts and refuses what OpenSSL does; only remembers why. librdkafka reports all of these in the same words. */
+/* Accepts and rejects the certificates that OpenSSL does, and remembers why: librdkafka reports all of them in the same words. */
 int ps_certificate_cb(rd_kafka_t *rk, const char *broker_name, int32_t broker_id, int *x509_error, int depth,
                       const char *certificate, size_t size, char *errstr, size_t errstr_size, void *client)
 {
@@ -54,8 +56,8 @@ static bool mentions(const char *text, const char *const *words)
     return false;
 }
 
-/* The connection was made, and ended by the broker: in the handshake, who speaks no TLS; while the first requests are being
- * sent, who expects something else. How it ends, and which librdkafka it is, changes the rest of the words. */
+/* True if the broker ended a connection: in the handshake, because it does not speak TLS; during the first requests, because
+ * it expects another protocol. The rest of the text depends on how the connection ended and on librdkafka's version. */
 static bool hung_up(const char *text)
 {
     static const char *const ends[] = { "Broken pipe", "closed by peer", "reset by peer", NULL },
@@ -66,7 +68,7 @@ static bool hung_up(const char *text)
 
 static enum ps_rejected kind_of(rd_kafka_resp_err_t err, const char *text)
 {
-    /* A broker that does not like our certificate says so after the handshake; one that wants another protocol hangs up. */
+    /* A broker that rejects our certificate reports it after the handshake. One that expects another protocol hangs up. */
     static const char *const tls[] = { "SSL routines", "SSL alert", NULL }, *const protocol[] = { "security.protocol", NULL };
     switch (err) {
     case RD_KAFKA_RESP_ERR__AUTHENTICATION: return PS_REFUSED_AUTHENTICATION;
@@ -95,14 +97,14 @@ void ps_rejection_destroy(struct ps_rejection *rejection)
 static bool has_worked(struct ps_rejection *rejection, rd_kafka_t *rk)
 {
     if (atomic_load(&rejection->worked)) return true;
-    char *cluster = rd_kafka_clusterid(rk, 0); /* of the first metadata that a broker has given us */
+    char *cluster = rd_kafka_clusterid(rk, 0); /* known since the first metadata that a broker has sent */
     if (!cluster) return false;
     rd_kafka_mem_free(rk, cluster);
     atomic_store(&rejection->worked, true);
     return true;
 }
 
-static void note(struct ps_rejection *rejection, enum ps_rejected kind, const char *text)
+static void rejection_note(struct ps_rejection *rejection, enum ps_rejected kind, const char *text)
 {
     const char *problem = certificate_problem(atomic_exchange(&rejection->x509_error, 0));
     pthread_mutex_lock(&rejection->lock);
@@ -112,18 +114,18 @@ static void note(struct ps_rejection *rejection, enum ps_rejected kind, const ch
     if (atomic_load(&rejection->due_us) == 0) atomic_store(&rejection->due_us, ps_now_us() + rejection->rejection_timeout_us);
 }
 
-/* No broker can be reached, as far as is known: what had rejected the client may be gone, and others may not reject it. */
+/* No broker can be reached, as far as is known. The broker that rejected the client may be gone, and others may accept it. */
 static bool only_unreachable(const struct ps_rejection *rejection)
 {
     return atomic_load(&rejection->unreachable) && !ps_connections_rejected(rejection->connections);
 }
 
-/* Newer librdkafkas (2.14) tell of a broker that hangs up in their log only: when all are said to be down and no other error
- * has come, that is what they have done. */
+/* Newer librdkafkas (2.14) report a broker that hangs up only in their log. If all brokers are down and librdkafka has
+ * reported no other error, they have hung up. */
 static void brokers_down(struct ps_rejection *rejection, rd_kafka_t *rk)
 {
     if (atomic_load(&rejection->kind) != PS_NOT_REJECTED || !ps_connections_rejected(rejection->connections)) return;
-    if (!has_worked(rejection, rk)) note(rejection, PS_REFUSED_PROTOCOL, "all brokers hang up without a word");
+    if (!has_worked(rejection, rk)) rejection_note(rejection, PS_REFUSED_PROTOCOL, "all brokers hang up without a word");
 }
 
 bool ps_rejection_error(struct ps_rejection *rejection, rd_kafka_t *rk, rd_kafka_resp_err_t err, const char *text)
@@ -136,7 +138,7 @@ bool ps_rejection_error(struct ps_rejection *rejection, rd_kafka_t *rk, rd_kafka
     }
     if (kind != PS_NOT_REJECTED && !has_worked(rejection, rk)) {
         atomic_store(&rejection->unreachable, false);
-        note(rejection, kind, text);
+        rejection_note(rejection, kind, text);
         return true;
     }
     atomic_store(&rejection->unreachable, true);
@@ -152,7 +154,7 @@ void ps_rejection_forget(struct ps_rejection *rejection)
 
 /* ---- giving up ---- */
 
-/* A port that leaves TLS's handshake unanswered, as one does that takes it for a very long request. */
+/* A port that does not answer the TLS handshake: it may read the handshake as the start of a very long request. */
 static bool handshake_unanswered(const struct ps_rejection *rejection)
 {
     return rejection->rejection_timeout_us >= 0 && !atomic_load(&rejection->worked) &&
@@ -184,8 +186,9 @@ bool ps_rejection_due(const struct ps_rejection *rejection, int64_t now)
 bool ps_rejection_give_up(struct ps_rejection *rejection, rd_kafka_t *rk)
 {
     if (atomic_load(&rejection->kind) == PS_NOT_REJECTED && handshake_unanswered(rejection) && !has_worked(rejection, rk))
-        note(rejection, PS_REFUSED_PROTOCOL, "no answer to the TLS handshake");
-    if (has_worked(rejection, rk) || only_unreachable(rejection) || atomic_load(&rejection->kind) == PS_NOT_REJECTED) { /* or forgotten just when it was noted */
+        rejection_note(rejection, PS_REFUSED_PROTOCOL, "no answer to the TLS handshake");
+    /* The kind is PS_NOT_REJECTED if another thread has forgotten the rejection meanwhile. */
+    if (has_worked(rejection, rk) || only_unreachable(rejection) || atomic_load(&rejection->kind) == PS_NOT_REJECTED) {
         ps_rejection_forget(rejection);
         return false;
     }
@@ -201,8 +204,8 @@ static void copy_text(struct ps_rejection *rejection, char *text, size_t size)
 }
 
 /*
- * Any thread. The serving thread reads a purged message's result later, perhaps when another purge has begun. A purge reaches each
- * message that was produced before it. So the reason for a message is the first purge since it was produced.
+ * Any thread. The serving thread reads a purged message's result later, perhaps when another purge has begun. A purge reaches
+ * every message produced before it. So the reason for a message is the first purge since it was produced.
  */
 void ps_rejection_purges(struct ps_rejection *rejection, enum ps_rejected kind)
 {
@@ -222,7 +225,7 @@ void ps_rejection_purges(struct ps_rejection *rejection, enum ps_rejected kind)
     pthread_mutex_unlock(&rejection->lock);
 }
 
-/* With the lock held. A broker's thread that is late may also purge what was produced after the latest purge began. */
+/* With the lock held. A late broker thread may also purge a message that was produced after the latest purge began. */
 static const struct ps_purge *purge_of(const struct ps_rejection *rejection, int64_t produced_us)
 {
     for (unsigned i = 1; i <= PS_PURGES; i++) {
@@ -253,7 +256,7 @@ enum ps_rejected ps_rejection_now(struct ps_rejection *rejection, char *text, si
     return kind;
 }
 
-/* A broker may have answered since the purge began: what it was for is its result all the same. */
+/* A broker may have answered since the purge began. The message was purged all the same, so its result is the purge's reason. */
 enum ps_rejected ps_rejection_purged_for(struct ps_rejection *rejection, int64_t produced_us, char *text, size_t size)
 {
     pthread_mutex_lock(&rejection->lock);

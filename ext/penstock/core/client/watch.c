@@ -1,18 +1,17 @@
 /*
- * A thread that waits for verdicts and keeps watch over the client meanwhile: the client's callback then wakes that
- * thread, which takes the events itself, instead of the poller, which would have to wake the thread. So a verdict comes
- * to its waiter with one wake-up, as in a program that polls for itself. One thread keeps watch over a client at a time,
- * and it never needs the GVL for it.
+ * A thread that waits for delivery results may watch its client meanwhile. The client's callback then wakes that thread
+ * instead of the poller, and the thread takes the events itself. So a result costs one wake-up, as in a program that polls
+ * for itself; the poller would need a second one, to wake the thread. One thread at a time watches a client, without the GVL.
  *
- * `watch` says how far it is:
+ * The states of `polled.watch`:
  *
- *   NONE     nobody keeps it: whoever marks the client pushes it to the poller
- *   LOOKS    awake: looks at its own wait, and whether it was rung, before it sleeps
- *   SLEEPS   on this word
- *   RUNG     there may be something in the queue; what was not looked at when the watch ends is left to the poller
+ *   NONE     no thread watches: a thread that marks the client ready pushes it to the poller
+ *   LOOKS    the watching thread is awake: it looks at its own wait, and at this word, before it sleeps
+ *   SLEEPS   the watching thread sleeps on this word
+ *   RUNG     the queue may have events; the poller takes those that are left when the watch ends
  *
- * Only who keeps watch makes anything else of RUNG, and looks at the queue, or pushes the client, after that: so no ring
- * is lost. The word lives in the client, not in the waiter: a callback may use it when the waiter has gone.
+ * Only the watching thread changes RUNG, and after that it looks at the queue or pushes the client. So no ring is lost. The
+ * word lives in the client, not in the waiter: a callback may use it after the waiter has gone.
  */
 #include "client/client.h"
 
@@ -29,22 +28,23 @@ bool ps_watch_begin(struct ps_polled *polled, struct ps_waiter *waiter)
     return true;
 }
 
-/* Pushed before the word is given up, so that the sweep sees one or the other; and again, if it is rung when the poller may
- * have been there already. */
+/* Pushes the client before it stores NONE, so the poller's sweep sees a pushed client or a watching thread. If the client is
+ * rung meanwhile, the poller may already have visited it, so the loop pushes it again. */
 void ps_watch_end(struct ps_polled *polled)
 {
     uint32_t word;
-    while ((word = atomic_load(&polled->watch)) == PS_WATCH_RUNG || !atomic_compare_exchange_strong(&polled->watch, &word, PS_WATCH_NONE)) {
+    while ((word = atomic_load(&polled->watch)) == PS_WATCH_RUNG ||
+           !atomic_compare_exchange_strong(&polled->watch, &word, PS_WATCH_NONE)) {
         atomic_store(&polled->watch, PS_WATCH_LOOKS);
         ps_poller_push(polled);
     }
     ps_client_exit(polled->client);
 }
 
-/* Turned away it need not come again by itself: see ps_poller_claim. */
-static void look(struct ps_polled *polled, const struct ps_waiter *waiter, int64_t deadline_us)
+/* If another thread serves the client, that thread marks it ready again afterwards: see ps_poller_claim. */
+static void watch_look(struct ps_polled *polled, const struct ps_waiter *waiter, int64_t deadline_us)
 {
-    atomic_store(&polled->watch, PS_WATCH_LOOKS); /* before the queue is looked at: what comes later rings again */
+    atomic_store(&polled->watch, PS_WATCH_LOOKS); /* before it looks at the queue: a later event rings again */
     if (!ps_poller_claim(polled)) return;
     ps_poller_serve(polled, waiter, deadline_us);
     ps_poller_hand_back(polled);
@@ -54,9 +54,9 @@ void ps_watch_sleep(struct ps_polled *polled, struct ps_waiter *waiter, int64_t 
 {
     while (atomic_load(&waiter->state) == PS_WAITING && (deadline_us == PS_FOREVER || ps_now_us() < deadline_us)) {
         uint32_t word = atomic_load(&polled->watch);
-        if (word == PS_WATCH_RUNG) look(polled, waiter, deadline_us);
+        if (word == PS_WATCH_RUNG) watch_look(polled, waiter, deadline_us);
         else if (word == PS_WATCH_LOOKS) atomic_compare_exchange_strong(&polled->watch, &word, PS_WATCH_SLEEPS);
-        else if (!ps_word_sleep(&polled->watch, PS_WATCH_SLEEPS, deadline_us)) ps_waiter_interrupt(waiter); /* see ps_waiter_sleep */
+        else if (!ps_word_sleep(&polled->watch, PS_WATCH_SLEEPS, deadline_us)) ps_waiter_interrupt(waiter);
     }
 }
 

@@ -1,11 +1,12 @@
 /*
- * The life of one consuming rd_kafka_t, and what is done with its events. Owned by the Ruby object, its jobs and its
- * closing thread; counted references. Any thread, except where consume.h says otherwise.
+ * The life of one consuming rd_kafka_t, and the handling of its events. Owned by the Ruby object, its jobs and its closing
+ * thread, by reference count. Any thread, except where consume.h says otherwise.
  *
- * No native thread takes a consumer's events while it is open: whoever wants messages does, so that librdkafka sees
- * when nobody does (max.poll.interval.ms). The consumer queue's callback only rings the bell.
+ * No native thread takes a consumer's events while it is open. Only the program's threads do, when they want messages, so
+ * librdkafka notices when the program stops polling (max.poll.interval.ms). The consumer queue's callback only rings the
+ * bell.
  *
- * As with producing clients, nobody touches `rk` outside enter/exit, and what a forked child inherits is left alone.
+ * As with producers, every use of `rk` is between enter and exit, and a fork child leaves an inherited consumer alone.
  */
 #include "consume/consume.h"
 #include <errno.h>
@@ -49,7 +50,7 @@ static int consumer_begin(struct ps_client *client, char *errstr, size_t errstr_
     (void)errstr, (void)errstr_size;
     consumer->queue = rd_kafka_queue_get_consumer(client->rk);
     consumer->notices = rd_kafka_queue_get_main(client->rk);
-    /* What is in the queues already needs no ring: who takes looks before it sleeps. */
+    /* Events that are already in the queues need no ring: a taking thread looks before it sleeps. */
     rd_kafka_queue_cb_event_enable(consumer->queue, ps_bell_ring_cb, &consumer->bell);
     rd_kafka_queue_cb_event_enable(consumer->notices, notice_cb, consumer);
     atomic_store(&consumer->noticed, true);
@@ -59,15 +60,16 @@ static int consumer_begin(struct ps_client *client, char *errstr, size_t errstr_
 /* ---- events ---- */
 
 /*
- * No wake-up is lost however many threads take: a thread sleeps only after it has read the bell's count and then found
- * the queue empty. When the queue stops being empty after that, the bell rings, and all who heard less look again.
+ * No wake-up is lost with any number of taking threads. A thread sleeps only after it has read the bell's count and then
+ * found the queue empty. If the queue stops being empty after that, the bell rings, and the threads that have read an older
+ * count look again.
  */
 
-/* The notices are apart from the messages, so that who waits for something else can hear of them. */
+/* Notices have their own queue, so a thread that waits for something else can read them without taking messages. */
 static rd_kafka_event_t *take_notice(struct ps_consumer *consumer)
 {
     if (!atomic_load(&consumer->noticed)) return NULL;
-    atomic_store(&consumer->noticed, false); /* before we look: the callback comes when the queue stops being empty */
+    atomic_store(&consumer->noticed, false); /* before the poll: the callback comes when the queue stops being empty */
     rd_kafka_event_t *event = rd_kafka_queue_poll(consumer->notices, 0);
     if (event) atomic_store(&consumer->noticed, true); /* there may be more */
     return event;
@@ -84,13 +86,13 @@ rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer)
 void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
     consumer->held = event;
-    ps_bell_ring(&consumer->bell); /* another thread may sleep, having seen the queue empty */
+    ps_bell_ring(&consumer->bell); /* another thread may have found the queue empty, and sleep */
 }
 
 /*
- * librdkafka stores the offset behind a message when it hands it out, and would commit that by itself. So the message's own
- * is stored again: the partition's next message moves it on, and without one a restart begins with the damaged one. Were
- * offsets committed in the microseconds between, it would be passed over.
+ * librdkafka stores the offset after a message when the consumer takes it, and would commit it. So the message's own offset
+ * is stored again. The partition's next message moves it on; without one, a restart begins with the damaged message. If
+ * offsets were committed in the microseconds between, the damaged message would be skipped.
  */
 void ps_consumer_damaged(struct ps_consumer *consumer, const rd_kafka_message_t *message)
 {
@@ -100,7 +102,7 @@ void ps_consumer_damaged(struct ps_consumer *consumer, const rd_kafka_message_t 
     damaged->partition = message->partition;
     damaged->offset = message->offset;
     snprintf(damaged->topic, sizeof(damaged->topic), "%s", rd_kafka_topic_name(message->rkt));
-    ps_bell_ring(&consumer->bell); /* as with what is held */
+    ps_bell_ring(&consumer->bell); /* as for held events */
 }
 
 int64_t ps_consumer_position(const struct ps_consumer *consumer, const rd_kafka_topic_partition_t *place)
@@ -118,8 +120,9 @@ static void note_and_log(struct ps_consumer *consumer, rd_kafka_resp_err_t err, 
 }
 
 /*
- * Asks librdkafka at an assignment, and remembers the answer for the revocations after it. Never once closing has told librdkafka to
- * leave the group: librdkafka's main thread may have gone then, and the call waits for its answer for ever (librdkafka #4041, #4884).
+ * Asks librdkafka at an assignment, and remembers the answer for later revocations. Never after closing has asked librdkafka
+ * to leave the group: librdkafka's main thread may have ended then, and the call would wait for its answer for ever
+ * (librdkafka #4041, #4884).
  */
 static bool cooperative(struct ps_consumer *consumer, bool assigned)
 {
@@ -147,7 +150,7 @@ void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event
     if (err) note_and_log(consumer, err, assigned ? "the group's assignment was not taken on" : "partitions were not given up");
 }
 
-/* These come with every broker that restarts, and librdkafka goes on trying. */
+/* These come with every broker that restarts, and librdkafka keeps trying. */
 static bool transient(rd_kafka_resp_err_t err)
 {
     switch (err) {
@@ -184,14 +187,14 @@ static bool transient(rd_kafka_resp_err_t err)
     }
 }
 
-/* Without a group of its own, a consumer has no use for one, and need not hear what is wrong with it. */
+/* A consumer without a group.id does not use a group, so errors of groups do not concern it. */
 static bool of_no_concern(const struct ps_consumer *consumer, rd_kafka_resp_err_t err)
 {
     return !consumer->settings.grouped && (err == RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED ||
                                            err == RD_KAFKA_RESP_ERR_INVALID_GROUP_ID);
 }
 
-/* Those that say something of whether brokers take us. */
+/* Errors that may be rejections by brokers. */
 static bool of_connections(rd_kafka_resp_err_t err)
 {
     return err == RD_KAFKA_RESP_ERR__TRANSPORT || err == RD_KAFKA_RESP_ERR__RESOLVE || err == RD_KAFKA_RESP_ERR__SSL ||
@@ -212,8 +215,8 @@ static bool absorb_error(struct ps_consumer *consumer, rd_kafka_event_t *event)
         return false;
     }
     if (err == RD_KAFKA_RESP_ERR__PARTITION_EOF) return true;
-    bool refused = of_connections(err) && ps_rejection_error(&consumer->client.rejection, consumer->client.rk, err, text);
-    if (!refused && !transient(err) && !of_no_concern(consumer, err)) return false;
+    bool rejected = of_connections(err) && ps_rejection_error(&consumer->client.rejection, consumer->client.rk, err, text);
+    if (!rejected && !transient(err) && !of_no_concern(consumer, err)) return false;
     note_and_log(consumer, err, text);
     return true;
 }
@@ -243,7 +246,7 @@ bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event)
     switch (rd_kafka_event_type(event)) {
     case RD_KAFKA_EVENT_ERROR: return absorb_error(consumer, event);
     case RD_KAFKA_EVENT_OFFSET_COMMIT: absorb_commit(consumer, event); break;
-    default: break; /* nobody can have asked for it yet */
+    default: break; /* librdkafka has no other such events so far */
     }
     return true;
 }
@@ -268,10 +271,10 @@ static void from_error(struct ps_consumer_job *query, rd_kafka_error_t *error)
 }
 
 /*
- * What is asked of librdkafka's group handler has no time limit, and once the group is left there is no answer (or, to a
- * commit, an assertion that ends the process; 2.0.2 and 2.14). So closing first waits for the calls, and a job counts
- * there until it has asked. One whose answer may take long goes on as one of the long calls, which do not keep
- * closing from leaving the group, and look for themselves whether there is still something to wait for.
+ * Requests to librdkafka's group handler have no timeout. Once the group is left they get no answer; a commit even fails an
+ * assertion that ends the process (2.0.2 and 2.14). So closing first waits for the calls in progress, and a job counts as one
+ * until it has sent its request. If the answer may take long, it then continues as a long call. Long calls do not keep
+ * closing from leaving the group, and check themselves whether an answer can still come.
  */
 enum { SLICE_MS = 10000, UNANSWERED_MS = 500, ANSWER_MS = 50 };
 
@@ -287,8 +290,9 @@ static bool closing_gave_up(const struct ps_consumer *consumer)
     return close_by_us != 0 && ps_now_us() >= close_by_us;
 }
 
-/* rd_kafka_commit in two steps. Without a coordinator it waits for session.timeout.ms, closing or not. */
-static rd_kafka_resp_err_t commit(const struct ps_consumer_job *query)
+/* rd_kafka_commit in two steps. rd_kafka_commit would wait for session.timeout.ms if there is no coordinator, even while
+ * closing. */
+static rd_kafka_resp_err_t consumer_commit(const struct ps_consumer_job *query)
 {
     struct ps_consumer *consumer = query->consumer;
     rd_kafka_event_t *answer = NULL;
@@ -296,7 +300,7 @@ static rd_kafka_resp_err_t commit(const struct ps_consumer_job *query)
     rd_kafka_resp_err_t err = rd_kafka_commit_queue(consumer->client.rk, query->list, answers, NULL, NULL);
     go_on_as_long_call(consumer);
     for (bool closed = false; !err && !answer && !closed;) {
-        /* Looked at first: what was answered before is in the queue then. */
+        /* Read before the poll: an answer from before is in the queue by now. */
         closed = rd_kafka_consumer_closed(consumer->client.rk) || closing_gave_up(consumer) || atomic_load(&query->job.abandoned);
         answer = rd_kafka_queue_poll(answers, ANSWER_MS);
     }
@@ -314,7 +318,7 @@ static rd_kafka_resp_err_t ask_once(struct ps_consumer_job *query, int timeout_m
     return rd_kafka_query_watermark_offsets(rk, place->topic, place->partition, &query->low, &query->high, timeout_ms);
 }
 
-/* Before a broker has answered anything, there is no answer on its way that asking anew would miss. */
+/* Until a broker has answered something, no answer is on its way that a repeated request would miss. */
 static int slice_ms(rd_kafka_t *rk)
 {
     char *cluster = rd_kafka_clusterid(rk, 0);
@@ -323,7 +327,7 @@ static int slice_ms(rd_kafka_t *rk)
     return SLICE_MS;
 }
 
-/* In slices, each of which asks anew, so that a question with much time does not keep the consumer from being destroyed. */
+/* In slices that each ask again, so a request with a long timeout does not delay the consumer's destruction. */
 static rd_kafka_resp_err_t ask_again_and_again(struct ps_consumer_job *query)
 {
     int64_t deadline_us = ps_deadline_us(query->timeout_ms);
@@ -339,7 +343,7 @@ static rd_kafka_resp_err_t ask_again_and_again(struct ps_consumer_job *query)
     }
 }
 
-/* librdkafka's own lists hold on to its partitions, and it cannot be destroyed before they are. Ours are only text. */
+/* librdkafka's own lists hold its partitions, and it cannot be destroyed before they are released. These copies are only text. */
 static rd_kafka_topic_partition_list_t *plain_copy(rd_kafka_topic_partition_list_t *list)
 {
     rd_kafka_topic_partition_list_t *copy = rd_kafka_topic_partition_list_new(list->cnt);
@@ -353,7 +357,7 @@ static rd_kafka_topic_partition_list_t *plain_copy(rd_kafka_topic_partition_list
     return copy;
 }
 
-/* Until 2.1.0 librdkafka takes what is left of the time, which is in ms, for microseconds. */
+/* Before 2.1.0 librdkafka treats the remaining time, which is in ms, as microseconds. */
 enum { SEEKS_IN_MS = 0x02010000, LONGEST_SEEK_MS = 1000 * 1000 };
 
 static int seek_timeout_ms(int timeout_ms)
@@ -362,21 +366,21 @@ static int seek_timeout_ms(int timeout_ms)
     return (timeout_ms < LONGEST_SEEK_MS ? timeout_ms : LONGEST_SEEK_MS) * 1000;
 }
 
-static void seek(struct ps_consumer_job *query)
+static void consumer_seek(struct ps_consumer_job *query)
 {
     int timeout_ms = seek_timeout_ms(query->timeout_ms);
     from_error(query, rd_kafka_seek_partitions(query->consumer->client.rk, query->list, timeout_ms));
 }
 
 /*
- * rd_kafka_assign comes back while librdkafka's main thread is still stopping what was assigned before. Told to stop the same
- * partition once more before it has, it fails an assertion (rktp_started; 2.0.2 and 2.14), which ends the process. It does not
- * say when it has. So one who assigns is at it at a time, and asks the same thread something afterwards, whose answer comes
- * after what it had to do by then: three times were enough with 2.0.2, and almost always with 2.14.
+ * rd_kafka_assign returns while librdkafka's main thread is still stopping the previous assignment. If it has to stop the
+ * same partition again before it has finished, it fails an assertion (rktp_started; 2.0.2 and 2.14), which ends the process.
+ * It does not report when it has finished. So only one thread assigns at a time, and then sends requests to the main thread.
+ * Their answers come after its earlier work: three were enough with 2.0.2, and almost always with 2.14.
  */
 enum { STEPS_OF_STOPPING = 10, STEP_US = 1000 };
 
-static rd_kafka_resp_err_t assign(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *list)
+static rd_kafka_resp_err_t consumer_assign(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *list)
 {
     pthread_mutex_lock(&consumer->assigning);
     rd_kafka_resp_err_t err = rd_kafka_assign(consumer->client.rk, list);
@@ -402,12 +406,12 @@ static void job_run(struct ps_job *job)
 
     switch (query->call) {
     case PS_CONSUMER_SUBSCRIBE: query->err = query->list ? rd_kafka_subscribe(rk, query->list) : rd_kafka_unsubscribe(rk); break;
-    case PS_CONSUMER_ASSIGN: query->err = assign(query->consumer, nothing ? NULL : query->list); break;
+    case PS_CONSUMER_ASSIGN: query->err = consumer_assign(query->consumer, nothing ? NULL : query->list); break;
     case PS_CONSUMER_ASSIGNMENT: query->err = rd_kafka_assignment(rk, &query->list); break;
-    case PS_CONSUMER_COMMIT: query->err = commit(query); break;
+    case PS_CONSUMER_COMMIT: query->err = consumer_commit(query); break;
     case PS_CONSUMER_COMMITTED:
     case PS_CONSUMER_WATERMARKS: query->err = ask_again_and_again(query); break;
-    case PS_CONSUMER_SEEK: seek(query); break;
+    case PS_CONSUMER_SEEK: consumer_seek(query); break;
     }
     if (query->list) query->list = plain_copy(query->list);
     if (answered_later(query->call)) ps_client_exit_long(&query->consumer->client);
@@ -455,15 +459,16 @@ static void serve_while_closing(struct ps_consumer *consumer, rd_kafka_event_t *
     if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) ps_consumer_rebalance(consumer, event);
     else if (!ps_consumer_absorb(consumer, event))
         note_and_log(consumer, rd_kafka_event_error(event), rd_kafka_event_error_string(event));
-    rd_kafka_event_destroy(event); /* a message that nobody took: its offset is not stored */
+    rd_kafka_event_destroy(event); /* a message that no thread took: its offset is not stored */
 }
 
 enum { SERVE_FIRST_US = 200000 };
 
 /*
- * Told to close while the program has not yet heard that the group is rebalancing, librdkafka leaves the group before it commits
- * (2.0.2 and 2.14), which brokers refuse then: what was polled since the latest commit would come again. So that is served
- * first; it stands behind the messages, and these are fetched as fast as they are taken, so not for long.
+ * If librdkafka closes before the program has handled a rebalance, it leaves the group before it commits (2.0.2 and 2.14).
+ * Brokers then reject the commit, and messages polled since the latest commit would come again. So the closing thread first
+ * serves such events. They are in the queue behind messages, which librdkafka fetches as fast as it takes them, so it stops
+ * after SERVE_FIRST_US.
  */
 static void serve_what_waits(struct ps_consumer *consumer)
 {
@@ -473,9 +478,9 @@ static void serve_what_waits(struct ps_consumer *consumer)
 }
 
 /*
- * Commits what is to be committed and leaves the group. False when the time was up first, or there is no use in it. Not
- * while there is something in the queue, however late: librdkafka waits for ever for the answer to a rebalance event,
- * also in rd_kafka_destroy.
+ * Commits the outstanding offsets and leaves the group. False: time ran out first, or the group cannot be left. It does not
+ * stop while the queue has events, however late: librdkafka waits for ever for the answer to a rebalance event, also in
+ * rd_kafka_destroy.
  */
 static bool leave_group(struct ps_consumer *consumer)
 {
@@ -484,13 +489,13 @@ static bool leave_group(struct ps_consumer *consumer)
     serve_what_waits(consumer);
     consumer->leaving = true;
     rd_kafka_error_t *error = rd_kafka_consumer_close_queue(consumer->client.rk, consumer->queue);
-    if (error) { /* a fatal error: there is no group to leave any more */
+    if (error) { /* a fatal error: the group is already left */
         rd_kafka_error_destroy(error);
         return false;
     }
     while (!rd_kafka_consumer_closed(consumer->client.rk)) {
-        int remaining_ms = ps_remaining_ms(atomic_load(&consumer->client.close_by_us)); /* may be brought forward meanwhile */
-        bool late = remaining_ms == 0 && ps_now_us() - begun_us > 100000; /* a tenth of a second even when in a hurry */
+        int remaining_ms = ps_remaining_ms(atomic_load(&consumer->client.close_by_us)); /* another thread may bring it forward */
+        bool late = remaining_ms == 0 && ps_now_us() - begun_us > 100000; /* at least a tenth of a second */
         event = rd_kafka_queue_poll(consumer->queue, remaining_ms < 0 || remaining_ms > 50 ? 50 : 5);
         if (event) serve_while_closing(consumer, event);
         else if (late) return false;
@@ -499,7 +504,7 @@ static bool leave_group(struct ps_consumer *consumer)
     return true;
 }
 
-static void destroy(struct ps_consumer *consumer, bool left_group)
+static void consumer_destroy(struct ps_consumer *consumer, bool left_group)
 {
     rd_kafka_event_t *event;
     while ((event = rd_kafka_queue_poll(consumer->notices, 0))) serve_while_closing(consumer, event);
@@ -522,7 +527,7 @@ static void consumer_close(struct ps_client *client)
     bool left_group = leave_group(consumer);
     ps_tokens_shut(&client->tokens);
     ps_client_await_long_calls(client);
-    destroy(consumer, left_group);
+    consumer_destroy(consumer, left_group);
 }
 
 static uint64_t no_pending(const struct ps_client *client)

@@ -1,6 +1,6 @@
 /*
- * Messages on their way: what librdkafka holds as a message's opaque, and how its report becomes a
- * verdict. Verdicts are written without the GVL by whoever serves the client (poller.c), nobody else.
+ * Messages in flight: what librdkafka holds as a message's opaque, and how its report becomes a delivery result. Only the
+ * thread that serves the client (poller.c) writes results, without the GVL.
  */
 #include "produce/produce.h"
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 /* ---- batches and their chunks ---- */
 
-/* The only chunk of a batch is allocated together with it. For a single message a second malloc(3) would add 7 % to the call. */
+/* A batch's only chunk is allocated together with it. For a single message a second malloc(3) would add 7 % to the call. */
 static bool within_batch(const struct ps_chunk *chunk)
 {
     return chunk->size == chunk->batch->size;
@@ -38,7 +38,7 @@ static void chunk_init(struct ps_chunk *chunk, struct ps_batch *batch, uint32_t 
 {
     chunk->batch = batch;
     chunk->size = size;
-    atomic_init(&chunk->refs, size + 1); /* its deliveries', and that of the call that makes the batch */
+    atomic_init(&chunk->refs, size + 1); /* one of each delivery, one of the call that makes the batch */
     for (uint32_t i = 0; i < size; i++)
         chunk->deliveries[i] = (struct ps_delivery){
             .chunk = chunk, .partition = RD_KAFKA_PARTITION_UA, .offset = RD_KAFKA_OFFSET_INVALID, .timestamp = -1,
@@ -72,7 +72,7 @@ struct ps_batch *ps_batch_new(struct ps_producer *producer, uint32_t size)
 
 void ps_batch_release(struct ps_batch *batch)
 {
-    uint32_t size = batch->size; /* read first: the batch goes with its last chunk */
+    uint32_t size = batch->size; /* read first: the batch is freed with its last chunk */
     for (uint32_t i = 0; i < size; i += PS_CHUNK) chunk_unref(batch->chunks[i / PS_CHUNK], 1);
 }
 
@@ -91,19 +91,20 @@ void ps_delivery_release(struct ps_event *event)
     ps_delivery_unref((struct ps_delivery *)event);
 }
 
-/* ---- verdicts ---- */
+/* ---- delivery results ---- */
 
 bool ps_delivery_settled(const struct ps_delivery *delivery)
 {
     return atomic_load(&delivery->settled);
 }
 
-/* True: we have purged it ourselves, and why is its result. What librdkafka knows of where it is stays as it is. */
+/* True: the core purged it because of a rejection, which is its result. librdkafka's `status` stays. */
 static bool read_rejection(struct ps_delivery *delivery, rd_kafka_resp_err_t err, int64_t produced_us)
 {
     char text[512];
     if (err != RD_KAFKA_RESP_ERR__PURGE_QUEUE && err != RD_KAFKA_RESP_ERR__PURGE_INFLIGHT) return false;
-    enum ps_rejected kind = ps_rejection_purged_for(&ps_delivery_producer(delivery)->client.rejection, produced_us, text, sizeof(text));
+    struct ps_rejection *rejection = &ps_delivery_producer(delivery)->client.rejection;
+    enum ps_rejected kind = ps_rejection_purged_for(rejection, produced_us, text, sizeof(text));
     if (kind == PS_NOT_REJECTED) return false;
     delivery->refused = kind;
     delivery->err = ps_rejection_code(kind);
@@ -112,8 +113,8 @@ static bool read_rejection(struct ps_delivery *delivery, rd_kafka_resp_err_t err
 }
 
 /*
- * Which results a fatal error may have caused. At a fatal error librdkafka purges its queue, and only then; what it has sent
- * gets its own result. Of a transactional producer that stays without effect, whatever the result: the transaction is lost.
+ * Which results a fatal error may have caused. At a fatal error librdkafka purges only its queue; the messages that it has
+ * sent get their own results. For a transactional producer these do not matter: the transaction is lost.
  */
 static bool fatal_error_may_cause(const struct ps_producer *producer, const struct ps_delivery *delivery)
 {
@@ -130,7 +131,7 @@ static bool fatal_error_may_cause(const struct ps_producer *producer, const stru
     }
 }
 
-/* True: the producer's fatal error is why it failed, and is its result. */
+/* True: it failed because of the producer's fatal error, which is its result. */
 static bool read_fatal_error(struct ps_delivery *delivery)
 {
     struct ps_producer *producer = ps_delivery_producer(delivery);
@@ -142,7 +143,7 @@ static bool read_fatal_error(struct ps_delivery *delivery)
     return true;
 }
 
-static void read_verdict(struct ps_delivery *delivery, const rd_kafka_message_t *message, int64_t now)
+static void read_result(struct ps_delivery *delivery, const rd_kafka_message_t *message, int64_t now)
 {
     int64_t produced_us = delivery->latency_us;
     delivery->partition = message->partition;
@@ -182,7 +183,7 @@ static void count_latency(struct ps_producer *producer, const struct ps_delivery
     atomic_store_explicit(bucket, atomic_load_explicit(bucket, memory_order_relaxed) + 1, memory_order_relaxed);
 }
 
-static void count_verdict(struct ps_producer *producer, rd_kafka_resp_err_t err)
+static void count_result(struct ps_producer *producer, rd_kafka_resp_err_t err)
 {
     _Atomic uint64_t *counter = &producer->failed;
     if (!err) counter = &producer->delivered;
@@ -197,7 +198,7 @@ static bool purged(const struct ps_delivery *delivery)
     return delivery->err == RD_KAFKA_RESP_ERR__PURGE_QUEUE || delivery->err == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT;
 }
 
-/* What listeners are told of it; 0: nothing. What an abort purges the transaction itself tells. */
+/* The kind of its event; 0: none. The transaction itself reports what an abort purges. */
 static uint32_t event_kind(const struct ps_producer *producer, const struct ps_delivery *delivery)
 {
     uint32_t kind = delivery->err ? PS_EVENT_FAILED : PS_EVENT_DELIVERED;
@@ -205,13 +206,13 @@ static uint32_t event_kind(const struct ps_producer *producer, const struct ps_d
     return purged(delivery) && producer->settings.transactional ? 0 : kind;
 }
 
-/* Whether the program may never learn that it failed; see unnoticed.c. */
+/* True if the program may never learn that it failed; see unnoticed.c. */
 static bool may_be_unnoticed(const struct ps_producer *producer, const struct ps_delivery *delivery)
 {
     return delivery->err && !purged(delivery) && !ps_events_wanted(producer->events, PS_EVENT_FAILED);
 }
 
-/* Of a delivery that is being settled, whose chunk lives until that is done. True: it is an event now. */
+/* For a delivery that is being settled, while its chunk is alive. True: it is an event now. */
 static bool becomes_event(struct ps_producer *producer, struct ps_delivery *delivery)
 {
     uint32_t kind = event_kind(producer, delivery);
@@ -224,15 +225,15 @@ static bool becomes_event(struct ps_producer *producer, struct ps_delivery *deli
     return kind != 0;
 }
 
-static void link_told(struct ps_event ***last, struct ps_delivery *delivery)
+static void link_event(struct ps_event ***last, struct ps_delivery *delivery)
 {
     delivery->event.next = NULL;
     **last = &delivery->event;
     *last = &delivery->event.next;
 }
 
-/* Those that have a topic_name may be told. An inherited batch stays as it is: a thread of the parent may have held the locks of its
- * client and of its events at the fork. */
+/* Only deliveries with a topic_name can become events. In a fork child, an inherited batch stays as it is: a thread of the
+ * parent process may have held the locks of its client and of its events at the fork. */
 void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_err_t err)
 {
     struct ps_producer *producer = batch->producer;
@@ -240,8 +241,8 @@ void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_er
     bool unreachable = err == ps_rejection_code(PS_UNREACHABLE), in_handles = unreachable || err == RD_KAFKA_RESP_ERR__QUEUE_FULL;
     char text[512];
     if (unreachable) ps_rejection_unreachable_text(&producer->client.rejection, text, sizeof(text));
-    struct ps_event *told = NULL, **last_told = &told;
-    uint32_t size = batch->size, count = size - from; /* read first: the batch may go with the last delivery */
+    struct ps_event *published = NULL, **last_published = &published;
+    uint32_t size = batch->size, count = size - from; /* read first: the batch may be freed with the last delivery */
     if (!count) return;
     for (uint32_t i = from; i < size; i++) {
         struct ps_delivery *delivery = ps_batch_delivery(batch, i);
@@ -251,7 +252,7 @@ void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_er
             delivery->refused = PS_UNREACHABLE;
             delivery->reason = strdup(text);
         }
-        if (becomes_event(producer, delivery)) link_told(&last_told, delivery);
+        if (becomes_event(producer, delivery)) link_event(&last_published, delivery);
         if (in_handles && may_be_unnoticed(producer, delivery)) { /* else the error is raised */
             pthread_mutex_lock(&producer->client.lock);
             ps_unnoticed_add(delivery, NULL);
@@ -263,43 +264,43 @@ void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_er
     atomic_fetch_add(&batch->failed, count);
     ps_completion_settle(&batch->completion, count);
     for (uint32_t i = from; i < size; i++) ps_delivery_unref(ps_batch_delivery(batch, i));
-    if (told) ps_events_append(producer->events, told); /* which hold their chunks, and so the client */
+    if (published) ps_events_append(producer->events, published); /* events keep their chunks alive, and so the client */
 }
 
-static void settle(struct ps_producer *producer, struct ps_delivery *delivery)
+static void delivery_settle(struct ps_producer *producer, struct ps_delivery *delivery)
 {
     atomic_store_explicit(&delivery->settled, true, memory_order_release);
-    count_verdict(producer, delivery->err); /* after `settled`: nothing in flight means all verdicts are in */
+    count_result(producer, delivery->err); /* after `settled`: if nothing is in flight, all delivery results are written */
 }
 
 /*
- * A failure enters `unnoticed` and `failed` under one lock, which the thread that begins to close holds while it reads `failed`.
- * So the CloseReport counts it as unnoticed if it came before that, else as failed, and never as both.
+ * A failure enters `unnoticed` and `failed` under one lock. The thread that begins to close holds that lock while it reads
+ * `failed`. So the CloseReport counts the failure as unnoticed if it came before that, else as failed, and never as both.
  */
 static void settle_unnoticed(struct ps_producer *producer, struct ps_delivery *delivery, const char *topic)
 {
     pthread_mutex_lock(&producer->client.lock);
     ps_unnoticed_add(delivery, topic);
-    settle(producer, delivery);
+    delivery_settle(producer, delivery);
     pthread_mutex_unlock(&producer->client.lock);
 }
 
-/* Of the first failure that is counted as unnoticed, for the line of the log. Its rd_kafka_topic_t goes with the event. */
+/* The topic of the first unnoticed failure, for the log line. Copied, as the event owns the rd_kafka_topic_t. */
 static void copy_topic(char *copy, size_t size, const rd_kafka_message_t *message)
 {
     if (!*copy) snprintf(copy, size, "%s", rd_kafka_topic_name(message->rkt));
 }
 
 /*
- * Two passes with the event destroyed in between, because librdkafka gives the queue's space back only
- * then: whoever sees a message settled can also produce the next one, and who waits for space is woken.
+ * Two passes, and the event is destroyed in between, because only then librdkafka frees the queue space. So a thread that
+ * sees a message settled can also produce the next one, and the calls that wait for space are woken after that.
  */
 void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
 {
-    struct ps_event *first = NULL, **last = &first, *told = NULL, **last_told = &told;
+    struct ps_event *first = NULL, **last = &first, *published = NULL, **last_published = &published;
     const rd_kafka_message_t *message;
     int64_t now = ps_now_us();
-    bool heard = ps_events_wanted(producer->events, PS_EVENT_DELIVERED | PS_EVENT_FAILED);
+    bool has_listeners = ps_events_wanted(producer->events, PS_EVENT_DELIVERED | PS_EVENT_FAILED);
     char failed_topic[PS_TOPIC_SIZE] = "";
     const struct ps_topic_name *name = NULL;
     const rd_kafka_topic_t *named = NULL;
@@ -307,8 +308,8 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
 
     while ((message = rd_kafka_event_message_next(event))) {
         struct ps_delivery *delivery = message->_private;
-        read_verdict(delivery, message, now);
-        if (heard && message->rkt != named) {
+        read_result(delivery, message, now);
+        if (has_listeners && message->rkt != named) {
             named = message->rkt;
             name = ps_events_name(producer->events, rd_kafka_topic_name(named));
         }
@@ -322,24 +323,24 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
     }
     rd_kafka_event_destroy(event);
 
-    while (first) { /* a run of one chunk is settled, and its batch's waiters looked at, once */
+    while (first) { /* a run of deliveries of one chunk is settled, and its batch's waiters are checked, once */
         struct ps_chunk *chunk = ((struct ps_delivery *)first)->chunk;
         uint32_t count = 0, failed = 0;
         do {
             struct ps_delivery *settled = (struct ps_delivery *)first;
             first = first->next;
-            bool tell = (heard || settled->event.label) && becomes_event(producer, settled);
-            if (tell) link_told(&last_told, settled);
+            bool publish = (has_listeners || settled->event.label) && becomes_event(producer, settled);
+            if (publish) link_event(&last_published, settled);
             bool fails = settled->err;
             if (may_be_unnoticed(producer, settled)) settle_unnoticed(producer, settled, failed_topic);
-            else settle(producer, settled);
+            else delivery_settle(producer, settled);
             count++;
             failed += fails;
         } while (first && ((struct ps_delivery *)first)->chunk == chunk);
         if (failed) atomic_fetch_add(&chunk->batch->failed, failed);
         ps_completion_settle(&chunk->batch->completion, count);
-        chunk_unref(chunk, count); /* last: until here a linked waiter may look at its delivery's `settled`, and the batch is needed */
+        chunk_unref(chunk, count); /* last: it may free the batch, and the `settled` that a linked waiter reads */
     }
     ps_space_freed(&producer->space, freed);
-    if (told) ps_events_append(producer->events, told);
+    if (published) ps_events_append(producer->events, published);
 }

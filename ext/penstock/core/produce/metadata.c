@@ -1,6 +1,6 @@
 /*
- * What the cluster knows, asked on a native thread: how many partitions a topic has, which is remembered for a while; and
- * which brokers there are.
+ * Asks the cluster, on a native thread, how many partitions a topic has and which brokers there are. Partition counts are
+ * remembered for a while.
  */
 #include "produce/produce.h"
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static rd_kafka_resp_err_t ask(struct ps_metadata_job *query, struct ps_topic *t
         if (answer && answer->partition_cnt > 0) query->partition_count = answer->partition_cnt;
         rd_kafka_metadata_destroy(metadata);
     }
-    if (query->partition_count > 0) { /* that there is no such topic may be over in a moment: not remembered */
+    if (query->partition_count > 0) { /* a missing topic is not remembered, as it may exist in a moment */
         atomic_store(&topic->partition_count, query->partition_count);
         atomic_store(&topic->counted_at_us, ps_now_us());
     }
@@ -75,7 +75,7 @@ enum { LATELY_US = 1000000 };
 
 bool ps_producer_asked_lately(struct ps_producer *producer, const char *name, size_t length)
 {
-    if (!ps_client_enter(&producer->client)) return false; /* whoever asks then is told so */
+    if (!ps_client_enter(&producer->client)) return false; /* a later call raises that the client is not open */
     const struct ps_topic *topic = ps_producer_known_topic(producer, name, length);
     bool lately = topic && ps_now_us() - atomic_load(&topic->asked_at_us) < LATELY_US;
     ps_client_exit(&producer->client);
@@ -93,7 +93,7 @@ static void brokers_run(struct ps_job *job)
     if (query->err) {
         query->metadata = NULL;
     } else {
-        char *cluster_id = rd_kafka_clusterid(rk, 0); /* known since that answer, if the broker has one */
+        char *cluster_id = rd_kafka_clusterid(rk, 0); /* known from that answer, if the broker has one */
         query->cluster_id = cluster_id ? strdup(cluster_id) : NULL;
         rd_kafka_mem_free(rk, cluster_id);
         query->controller_id = rd_kafka_controllerid(rk, 0);

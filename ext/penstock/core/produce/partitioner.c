@@ -1,9 +1,9 @@
 /*
- * Chooses a message's partition. librdkafka calls partition_cb when it knows the topic's partitions: within the produce call, on the
- * thread that produces, or later on a thread of its own. A message with an explicit partition does not come here.
+ * Chooses a message's partition. librdkafka calls partition_cb when it knows the topic's partitions: within the produce call,
+ * on the producing thread, or later on one of its own. Not for messages with an explicit partition.
  *
- * librdkafka's partitioners do the choosing. The callback is ours so that `partition_key` can take the key's place without a
- * metadata request.
+ * librdkafka's partitioners choose. The callback is Penstock's so that `partition_key` can replace the key without a metadata
+ * request.
  */
 #include "produce/produce.h"
 #include <string.h>
@@ -37,7 +37,7 @@ static bool spreads_messages_without_key(ps_partitioner *function)
            function != rd_kafka_msg_partitioner_fnv1a;
 }
 
-/* What librdkafka's sticky.partitioning.linger.ms does, which it leaves out for a partitioner of one's own. */
+/* Implements sticky.partitioning.linger.ms, which librdkafka ignores for a custom partitioner. */
 static int32_t stick(struct ps_topic *topic, const rd_kafka_topic_t *rkt, int32_t partition_count)
 {
     int64_t now = ps_about_now_us();
@@ -51,7 +51,7 @@ static int32_t stick(struct ps_topic *topic, const rd_kafka_topic_t *rkt, int32_
     return partition;
 }
 
-/* librdkafka's rule: only its default partitioner takes an empty key for none. */
+/* librdkafka's rule: only its default partitioner treats an empty key as no key. */
 static bool no_key(const struct ps_topic *topic, const void *key, size_t key_size)
 {
     return !key || (key_size == 0 && topic->partitioner == rd_kafka_msg_partitioner_consistent_random);

@@ -1,6 +1,6 @@
 /*
- * The producing rd_kafka_t: how it is configured and opened (core/client/client.c), and what is counted of it. Owned by the Ruby object
- * and by each batch. Any thread, except where produce.h says otherwise. How it ends: producer_close.c.
+ * The producing rd_kafka_t: how it is configured and opened (core/client/client.c), and its counters. Owned by the Ruby
+ * object and by each batch. Any thread, except where produce.h says otherwise. Closing: producer_close.c.
  */
 #include "produce/produce.h"
 #include <stdio.h>
@@ -64,7 +64,7 @@ static int producer_begin(struct ps_client *client, char *errstr, size_t errstr_
         return -1;
     }
     if (producer->events) atomic_fetch_add(&producer->events->client, 1);
-    /* The callback comes only when the queue stops being empty, so what is there already needs a mark. */
+    /* The callback only comes when the queue stops being empty. Mark the client once, for events that are already there. */
     rd_kafka_queue_cb_event_enable(producer->polled.queue, ps_poller_ready_cb, &producer->polled);
     ps_poller_mark_ready(&producer->polled);
     return 0;
@@ -72,7 +72,7 @@ static int producer_begin(struct ps_client *client, char *errstr, size_t errstr_
 
 uint64_t ps_producer_in_flight(const struct ps_producer *producer)
 {
-    /* Verdicts first: what is accepted in between makes the answer larger, never negative. */
+    /* Reads the settled ones first: a message accepted in between makes the result larger, never negative. */
     uint64_t settled =
         atomic_load(&producer->delivered) + atomic_load(&producer->failed) + atomic_load(&producer->purged);
     return atomic_load(&producer->accepted) - settled;

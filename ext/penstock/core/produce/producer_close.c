@@ -1,18 +1,17 @@
 /*
- * Closing: refuse new work, flush, purge what is left, leave the poller, destroy. It runs on a native
- * thread of its own, once per client, whoever asks; askers wait for that job, and an asker that is
- * interrupted leaves it running.
+ * Closing: raise on new calls, flush, purge the rest, leave the poller, destroy. It runs once per client, on its own native
+ * thread. All callers of close wait for that job; an interrupted caller leaves it running.
  *
- * A client is destroyed only when every accepted message has its verdict: librdkafka drops the
- * reports of a client that is destroyed earlier, and a waiter would sleep for ever.
+ * A client is destroyed only when every accepted message has its delivery result. librdkafka drops the reports of a client
+ * that is destroyed earlier, and a waiter would sleep for ever.
  */
 #include "produce/produce.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-/* rd_kafka_flush cannot be interrupted, so it is called for a while at a time. Whoever waits for the end
- * of all this is woken by it, not by a slice. */
+/* rd_kafka_flush cannot be interrupted, so it is called in slices. The end of the whole wakes the waiting callers, not the
+ * end of a slice. */
 static bool flush_slice(struct ps_producer *producer, int remaining_ms)
 {
     int slice_ms = remaining_ms < 0 || remaining_ms > 100 ? 100 : remaining_ms;
@@ -24,7 +23,7 @@ static void settle_everything(struct ps_producer *producer)
     int remaining_ms;
     bool settled;
     do {
-        remaining_ms = ps_remaining_ms(atomic_load(&producer->client.close_by_us)); /* may be brought forward meanwhile */
+        remaining_ms = ps_remaining_ms(atomic_load(&producer->client.close_by_us)); /* another thread may bring it forward */
         settled = flush_slice(producer, remaining_ms);
     } while (!settled && remaining_ms != 0);
 
@@ -35,9 +34,10 @@ static void settle_everything(struct ps_producer *producer)
     }
 }
 
-static void destroy(struct ps_producer *producer)
+static void producer_destroy(struct ps_producer *producer)
 {
-    atomic_store(&producer->polled.callback_disabled, true); /* before: the sweep is not to wonder */
+    /* Before the callback is disabled: otherwise the sweep could count the remaining events as missed. */
+    atomic_store(&producer->polled.callback_disabled, true);
     rd_kafka_queue_cb_event_enable(producer->polled.queue, NULL, NULL); /* after this no callback runs or will run */
     ps_poller_leave(producer->polled.poller, &producer->polled);
     ps_topics_destroy(&producer->topics);
@@ -48,7 +48,7 @@ static void destroy(struct ps_producer *producer)
     producer->client.rk = NULL;
 }
 
-/* When nobody asked for this closing, nobody reads its result: what was lost must be said aloud. */
+/* A closing that no caller requested has no caller that reads its result, so losses go to the log. */
 static void report_losses(struct ps_producer *producer)
 {
     struct ps_close_counts counts;
@@ -71,20 +71,20 @@ void ps_producer_closing(struct ps_client *client)
         .failed = atomic_load(&producer->failed),
         .purged = atomic_load(&producer->purged),
     };
-    ps_rejection_purges(&client->rejection, PS_NOT_REJECTED); /* what is purged from here on is so for being closed */
+    ps_rejection_purges(&client->rejection, PS_NOT_REJECTED); /* messages purged from here on are purged because of closing */
 }
 
 void ps_producer_close(struct ps_client *client)
 {
     struct ps_producer *producer = (struct ps_producer *)client;
-    ps_space_freed(&producer->space, UINT32_MAX); /* who waits finds the client closed */
+    ps_space_freed(&producer->space, UINT32_MAX); /* waiting calls find the client closed */
     settle_everything(producer);
     ps_tokens_shut(&client->tokens);
     ps_client_await_calls(client); /* a metadata request may take some seconds */
     ps_client_await_long_calls(client);
     ps_transaction_close(producer);
-    settle_everything(producer); /* what a call in progress still handed over */
-    destroy(producer);
+    settle_everything(producer); /* messages that a call in progress still handed over */
+    producer_destroy(producer);
     ps_unnoticed_log(producer);
     report_losses(producer);
 }
@@ -105,7 +105,7 @@ void ps_producer_close_counts(struct ps_producer *producer, struct ps_close_coun
 
 /* ---- flush ---- */
 
-/* When librdkafka has let go of the messages: once we can serve the client, nobody is still settling them. */
+/* After librdkafka has reported all messages. Once this thread can borrow the client, no other thread is settling them. */
 bool ps_producer_await_verdicts(struct ps_producer *producer, int64_t deadline_us)
 {
     while (!ps_poller_borrow(&producer->polled)) {
@@ -116,7 +116,7 @@ bool ps_producer_await_verdicts(struct ps_producer *producer, int64_t deadline_u
     return true;
 }
 
-/* Ends early when the asker has gone, and when the client is closed. */
+/* Ends early when the caller has stopped waiting, and when the client is closed. */
 static void flush_run(struct ps_job *job)
 {
     struct ps_flush_job *flush = (struct ps_flush_job *)job;
@@ -165,8 +165,8 @@ struct purge_job {
     struct ps_producer *producer;
 };
 
-/* librdkafka asks each broker's thread to purge what that one has, and waits for it. A thread that came to it only later
- * would also purge what was produced in between. */
+/* librdkafka asks each broker's thread to purge its messages, and waits for it. Without waiting, a late thread would also
+ * purge messages produced in between. */
 static void purge_run(struct ps_job *job)
 {
     struct ps_producer *producer = ((struct purge_job *)job)->producer;

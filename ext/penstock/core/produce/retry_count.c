@@ -1,10 +1,10 @@
 /*
- * How often messages had to be sent: counted by librdkafka's interceptors, on its broker threads, as nothing else tells of
- * it (`txretries` of its statistics leaves Produce requests out).
+ * Counts how often messages were sent, with librdkafka's interceptors, on its broker threads. Nothing else reports it:
+ * `txretries` in its statistics leaves out Produce requests.
  *
- * An answer to a Produce request, or the news that there will be none, is told before librdkafka looks into it. If it then
- * settles messages, that happens at once and on the same thread. If nothing was settled when the thread goes on with the
- * next request or answer, the messages are back in librdkafka's queue, to be sent again.
+ * librdkafka calls the interceptor for an answer to a Produce request, or for its failure, before it reads the answer. If it
+ * then settles messages, it does so at once and on the same thread. If nothing was settled by the time the thread handles its
+ * next request or answer, the messages are back in librdkafka's queue, and will be sent again.
  */
 #include "produce/produce.h"
 
@@ -40,7 +40,7 @@ static rd_kafka_resp_err_t answered_cb(rd_kafka_t *rk, int socket, const char *b
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-/* Once for each message, so no more than this. */
+/* Called once for each message, so it does no more than this. */
 static rd_kafka_resp_err_t settled_cb(rd_kafka_t *rk, rd_kafka_message_t *message, void *producer)
 {
     (void)rk, (void)message, (void)producer;
@@ -56,7 +56,7 @@ static rd_kafka_resp_err_t new_cb(rd_kafka_t *rk, const rd_kafka_conf_t *conf, v
     return rd_kafka_interceptor_add_on_acknowledgement(rk, "penstock", settled_cb, producer);
 }
 
-/* `conf` is that of one rd_kafka_t and no template: copies have no interceptors. The client outlives its rd_kafka_t. */
+/* `conf` must be the one of an rd_kafka_t, not a template: copies have no interceptors. The client outlives its rd_kafka_t. */
 void ps_requests_count(struct ps_producer *producer, rd_kafka_conf_t *conf)
 {
     rd_kafka_conf_interceptor_add_on_new(conf, "penstock", new_cb, producer);

@@ -1,7 +1,6 @@
 /*
- * What the poller does for a producing client when it serves it: delivery reports, log lines, errors, statistics; and messages
- * that are purged because brokers reject the client or cannot be reached. Called by the poller's thread, or by a thread that
- * has borrowed the client (poller.c).
+ * How the poller serves a producer: delivery reports, log lines, errors, statistics. It also purges messages if brokers
+ * reject the client or cannot be reached. The poller's thread runs this, or a thread that has borrowed the client (poller.c).
  */
 #include "produce/produce.h"
 
@@ -18,7 +17,7 @@ static void handle_log(struct ps_producer *producer, rd_kafka_event_t *event)
         ps_client_log_librdkafka(&producer->client, level, facility, text);
 }
 
-/* Newer librdkafkas (2.14) say each second that all brokers are down, as long as they are: listeners hear of it once. */
+/* Newer librdkafkas (2.14) report each second that all brokers are down, as long as they are. Listeners get it once. */
 static void handle_error(struct ps_producer *producer, rd_kafka_event_t *event)
 {
     rd_kafka_resp_err_t err = rd_kafka_event_error(event);
@@ -27,7 +26,8 @@ static void handle_error(struct ps_producer *producer, rd_kafka_event_t *event)
     bool fatal = rd_kafka_event_error_is_fatal(event);
     ps_client_note_error(&producer->client, err, text);
     bool news = ps_client_log_error(&producer->client, fatal ? 2 : 4, err, text);
-    if (news || err != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) ps_events_error(producer->events, &producer->client, err, text, fatal);
+    if (news || err != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN)
+        ps_events_error(producer->events, &producer->client, err, text, fatal);
     if (atomic_load(&producer->delivered) > 0) atomic_store(&producer->client.rejection.worked, true);
     ps_rejection_error(&producer->client.rejection, producer->client.rk, err, text);
 }
@@ -43,7 +43,7 @@ static void producer_handle(struct ps_polled *polled, rd_kafka_event_t *event)
     case RD_KAFKA_EVENT_LOG: handle_log(producer, event); break;
     case RD_KAFKA_EVENT_ERROR: handle_error(producer, event); break;
     case RD_KAFKA_EVENT_STATS: ps_events_statistics(producer->events, &producer->client, rd_kafka_event_stats(event)); break;
-    default: break; /* nobody can have asked for it yet */
+    default: break; /* librdkafka has no other events for a producer so far */
     }
     rd_kafka_event_destroy(event);
 }
@@ -64,7 +64,7 @@ static void give_up_if_rejected(struct ps_producer *producer, int64_t now)
     if (atomic_load(&producer->delivered) > 0) atomic_store(&rejection->worked, true);
     enum ps_rejected kind = ps_rejection_reason(rejection, producer->client.rk, now);
     if (kind == PS_NOT_REJECTED) return;
-    if (!ps_client_enter(&producer->client)) return; /* a thread that closes it has said how long that may take */
+    if (!ps_client_enter(&producer->client)) return; /* the client is closing, with its own deadline */
     give_up(producer, kind);
     ps_client_exit(&producer->client);
 }

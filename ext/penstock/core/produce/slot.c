@@ -1,9 +1,9 @@
 /*
- * A slot: where all Ractors find the client that a producer uses at the moment. The main Ractor puts clients in and takes them
- * out, as it connects, disconnects and replaces them; handles in any Ractor take a reference for the time of a call. A handle
- * that finds no client, or one that can do nothing more, asks, and sleeps until a thread of the main Ractor has answered.
+ * A slot: where all Ractors find a producer's current client. The main Ractor puts clients in and takes them out, as it
+ * connects, disconnects and replaces them. Handles in any Ractor take a reference for each call. A handle that finds no
+ * client, or an unusable one, asks for another, and sleeps until a thread of the main Ractor has answered.
  *
- * Owned by the main Ractor's Ruby object and by each handle. Any thread. In a forked child an inherited slot is left alone.
+ * Owned by the main Ractor's Ruby object and by each handle. Any thread. A fork child leaves an inherited slot alone.
  */
 #include "produce/produce.h"
 #include <stdio.h>
@@ -42,7 +42,7 @@ void ps_slot_unref(struct ps_slot *slot)
     free(slot);
 }
 
-/* ---- the main Ractor's ---- */
+/* ---- for the main Ractor ---- */
 
 void ps_slot_put(struct ps_slot *slot, struct ps_producer *producer, const struct ps_limits *terms)
 {
@@ -100,7 +100,7 @@ uint64_t ps_slot_question(struct ps_slot *slot, bool *over)
     pthread_mutex_lock(&slot->lock);
     uint64_t question = slot->asked > slot->answered ? slot->asked : 0;
     *over = slot->closed || slot->handles == 0;
-    if (*over) slot->attended = false; /* whoever makes a handle from now on sees to it that it is */
+    if (*over) slot->attended = false; /* the thread that makes the next handle starts the attending thread again */
     pthread_mutex_unlock(&slot->lock);
     return question;
 }
@@ -115,7 +115,7 @@ void ps_slot_answer(struct ps_slot *slot, uint64_t question, const char *trouble
     ps_bell_ring(&slot->answers);
 }
 
-/* ---- the handles', in any Ractor ---- */
+/* ---- for handles, in any Ractor ---- */
 
 void ps_slot_handle_made(struct ps_slot *slot)
 {
@@ -125,7 +125,7 @@ void ps_slot_handle_made(struct ps_slot *slot)
     pthread_mutex_unlock(&slot->lock);
 }
 
-/* By the GC: whoever else holds the lock does so for a moment, and calls nothing of Ruby's. */
+/* Called by the GC. Another thread holds the lock only for a moment, and calls no Ruby meanwhile, so this cannot deadlock. */
 void ps_slot_handle_gone(struct ps_slot *slot)
 {
     if (!inherited(slot)) {
@@ -168,13 +168,14 @@ bool ps_slot_renewed(struct ps_slot *slot, uint64_t failed, uint64_t *question, 
 {
     struct ps_producer *producer = ps_slot_take(slot);
     bool able = producer && can_go_on(producer), renewed = able && producer->client.address != failed, ask = false;
-    *answered = able && !renewed; /* what failed there was no fault of the client's */
+    *answered = able && !renewed; /* the client is usable, so the failure was not its fault */
     if (!able) {
         pthread_mutex_lock(&slot->lock);
-        bool replaced = producer && slot->producer != producer; /* just now: a ring is to come */
+        bool replaced = producer && slot->producer != producer; /* it was replaced just now, and ps_slot_put rings next */
         if (!replaced) {
             *answered = *question && slot->answered >= *question && (producer || *slot->trouble);
-            ask = !*question || (!*answered && slot->answered >= *question); /* or it was taken out again at once */
+            /* Asks again if the main Ractor's answer was a client that was taken out again at once. */
+            ask = !*question || (!*answered && slot->answered >= *question);
             if (ask) *question = ++slot->asked;
         }
         pthread_mutex_unlock(&slot->lock);

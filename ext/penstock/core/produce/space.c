@@ -1,38 +1,39 @@
 /*
- * The space in librdkafka's queue, first in, first out. A call that finds the queue full takes a place in the line and waits
- * for a turn. When n messages are settled, the first places get turns, as many as want n messages together: AT_ONCE of
- * them from the thread that settles, each of the others when an earlier turn ends. A call with a turn tries to hand over its
- * messages. A call that comes while others stand in line joins them and tries nothing before its turn (`ps_space_line`).
+ * The calls that wait for space in librdkafka's queue, first in, first out. A call that finds the queue full joins the line
+ * with a place and waits for a turn. When n messages are settled, the first places get turns, as many as want n messages
+ * together. The settling thread gives AT_ONCE of them; each of the others follows when an earlier turn ends. A call with a
+ * turn tries to hand over its messages. A new call joins the line behind the waiting ones, and tries nothing before its turn
+ * (`ps_space_line`).
  *
- * A place is either in the list or has a turn; `present` counts both, `turns` the second kind. No turn may be lost: "places are
- * in the list, none has a turn" must imply that the queue was full for the first place, and that nothing was freed since. The
- * interleavings that this rests on:
+ * A place is either in the list or has a turn; `present` counts both, `turns` the second kind. No turn may be lost: "places
+ * are in the list, none has a turn" must imply that the queue was full for the first place, and that nothing was freed since.
+ * The interleavings that this rests on:
  *
- *   - The settling thread frees space while a call joins. The call counts itself in `present` before it looks at the queue; the
+ *   - The settling thread frees space while a call joins. The call adds itself to `present` before it looks at the queue; the
  *     settling thread looks at `present` after it has freed. With the two fences at least one of them sees the other.
- *   - Space is freed while a call with a turn is trying, and before it says that it failed: the call is not in the list, so it is
+ *   - Space is freed while a call with a turn is trying, before it calls ps_place_full. The call is not in the list, so it is
  *     given nothing. It sees that `freed` has changed since it began, keeps its turn, and tries again.
- *   - A call with a turn is interrupted, runs out of time, or its fiber is dropped, before it tries: its place is left with the
- *     turn (`ps_place_leave`), and the turn goes to the first in the list. The place of a dropped fiber is left by the garbage
- *     collector, which may come late; see the last point.
- *   - More fits than the freed messages say: they were larger than those that wait, or a rejected message held space for a
- *     moment. Whenever the last turn ends other than by finding the queue full, the first in the list gets one more. So turns go
- *     on until a call finds the queue full: one wasted attempt for each event of librdkafka's at most.
+ *   - A call with a turn is interrupted, runs out of time, or its fiber is dropped, before it tries. Its place then leaves with
+ *     the turn (`ps_place_leave`), and the first in the list gets a turn instead. For a dropped fiber the garbage collector does
+ *     that, perhaps late; see the last point.
+ *   - More fits than `freed` suggests: the settled messages were larger than the waiting ones, or a rejected message held space
+ *     for a moment. So whenever the last turn ends without ps_place_full, the first in the list gets one more. Turns go on until
+ *     a call finds the queue full: at most one wasted attempt for each librdkafka event.
  *   - The first in line needs more bytes than were freed. It goes back to its place, by its ticket. A call behind it that has a
- *     turn leaves the space to it, and goes back too. If the first gives up its place, the next one gets a turn at once, as less
- *     may be enough for it.
- *   - The call that has a turn cannot run: its thread is in a trap that waits for space itself, or nobody can run its fiber any
- *     more. Once that has lasted for STUCK_US, the poller's sweep counts all turns that are out as `stuck`, and gives as many to
- *     the next ones. Otherwise they count for nothing until they end.
+ *     turn leaves the space to it, and goes back too. If the first gives up its place, the next one gets a turn at once, as it
+ *     may need less.
+ *   - The call with a turn cannot run: its thread is in a trap handler that itself waits for space, or no thread can run its
+ *     fiber any more. After STUCK_US, the poller's sweep counts all current turns as `stuck`, and gives as many to the next
+ *     places. The stuck turns are then ignored until they end.
  *
- * Any thread; without the GVL or with it, as nothing is called with the lock held but the waking of a waiter.
+ * Any thread, with or without the GVL: the only call with the lock held wakes a waiter.
  */
 #include "produce/produce.h"
 #include <stdlib.h>
 
-/* AT_ONCE: Ruby threads that wake together wait for the GVL a second time, each: 22 us a message instead of 12 with 400 threads.
- * SLOW_US: if a thread that was woken takes longer, a busy thread has the GVL, which it gives up every 100 ms for all that wait
- * for it by then; so all turns are given at once. */
+/* AT_ONCE: Ruby threads that wake together each wait for the GVL a second time: 22 us a message instead of 12 with 400
+ * threads. SLOW_US: if a woken thread takes longer, a busy thread holds the GVL, and yields it only every 100 ms, to all
+ * threads that wait for it by then. So all turns are given at once. */
 enum { AT_ONCE = 2, SLOW_US = 5000, STUCK_US = 1000000 };
 
 void ps_space_init(struct ps_space *space)
@@ -56,7 +57,7 @@ static void list_remove(struct ps_space *space, struct ps_place *place)
     place->next = place->prev = NULL;
 }
 
-/* By its ticket: behind all others if it is new, near the front if it had a turn. */
+/* By its ticket: last if it is new, near the front if it had a turn. */
 static void list_insert(struct ps_space *space, struct ps_place *place)
 {
     struct ps_place *next = space->first;
@@ -92,7 +93,7 @@ static void end_turn(struct ps_space *space)
     if (space->stuck > turns) space->stuck = turns;
 }
 
-/* Turns for what was freed; and one more, if no call is about to look whether the queue is full. */
+/* Gives turns for freed messages; and one more if no call with a turn is about to find out whether the queue is full. */
 static void go_on(struct ps_space *space)
 {
     while (space->due > 0 && space->first && (space->slow || active_turns(space) < AT_ONCE)) {
@@ -107,11 +108,11 @@ static void go_back(struct ps_space *space, struct ps_place *place)
 {
     place->has_turn = false;
     end_turn(space);
-    atomic_store(&place->turn.pending, 1); /* its owner is here, so nobody waits for it */
+    atomic_store(&place->turn.pending, 1); /* its owner is the caller, so no thread waits for it */
     list_insert(space, place);
 }
 
-/* ---- the calls that wait ---- */
+/* ---- for the waiting calls ---- */
 
 bool ps_space_line(const struct ps_space *space)
 {
@@ -134,7 +135,7 @@ struct ps_place *ps_place_join(struct ps_producer *producer, uint32_t want)
     atomic_fetch_add(&space->present, 1);
     atomic_thread_fence(memory_order_seq_cst);
     list_insert(space, place);
-    go_on(space); /* if nobody else waits, this call tries at once */
+    go_on(space); /* if no other call waits, this one tries at once */
     pthread_mutex_unlock(&space->lock);
     return place;
 }
@@ -166,7 +167,7 @@ bool ps_place_full(struct ps_place *place)
     return !again;
 }
 
-static void leave(struct ps_space *space, struct ps_place *place, bool used)
+static void place_leave(struct ps_space *space, struct ps_place *place, bool used)
 {
     bool first = space->first == place, had_turn = place->has_turn;
     if (had_turn) end_turn(space);
@@ -181,7 +182,7 @@ void ps_place_leave(struct ps_place *place, bool used)
     struct ps_producer *producer = place->producer;
     if (!ps_client_inherited(&producer->client)) { /* else the lock may be held for ever */
         pthread_mutex_lock(&producer->space.lock);
-        leave(&producer->space, place, used);
+        place_leave(&producer->space, place, used);
         pthread_mutex_unlock(&producer->space.lock);
         ps_completion_drop(&place->turn); /* the waiter of a dropped fiber */
         pthread_mutex_destroy(&place->lock);

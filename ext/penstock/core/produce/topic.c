@@ -1,11 +1,11 @@
 /*
- * One librdkafka topic handle per client and topic name: naming the topic in each produce call would
- * cost a linear search under librdkafka's write lock, and up to a second for the first message (2.0.2).
- * Entries live as long as the client. Any thread.
+ * One librdkafka topic handle per client and topic name. Naming the topic in each produce call would cost a linear search
+ * under librdkafka's write lock, and up to a second for the first message (2.0.2). Entries live as long as the client. Any
+ * thread.
  *
- * rd_kafka_topic_new takes librdkafka's lock, which it may not get for long, so it is called without `lock`: a thread that looks a
- * topic up, perhaps with the GVL, never waits for librdkafka. Threads that make topics wait for each other (`making`), so that there
- * is one entry for each handle of librdkafka's, whose partitioner is given that entry.
+ * rd_kafka_topic_new waits for librdkafka's lock, perhaps for long, so it is called without `lock`. A thread that looks up a
+ * topic, perhaps with the GVL, thus never waits for librdkafka. `making` serializes the threads that make topics, so there is
+ * one entry for each librdkafka handle, and the handle's partitioner gets that entry.
  */
 #include "produce/produce.h"
 #include <stdlib.h>
@@ -27,12 +27,12 @@ bool ps_topic_name_valid(const char *name, size_t length)
 
 static uint32_t hash_of(const char *name, size_t length)
 {
-    uint32_t hash = 2166136261u; /* FNV-1a: names are short and our own */
+    uint32_t hash = 2166136261u; /* FNV-1a: names are short, and not chosen by attackers */
     for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)name[i]) * 16777619u;
     return hash;
 }
 
-static struct ps_topic *find(const struct ps_topics *topics, const char *name, size_t length, uint32_t hash)
+static struct ps_topic *topic_find(const struct ps_topics *topics, const char *name, size_t length, uint32_t hash)
 {
     if (!topics->bucket_count) return NULL;
     struct ps_topic *topic = topics->buckets[hash & (topics->bucket_count - 1)];
@@ -41,7 +41,7 @@ static struct ps_topic *find(const struct ps_topics *topics, const char *name, s
     return topic;
 }
 
-static bool grow(struct ps_topics *topics)
+static bool topics_grow(struct ps_topics *topics)
 {
     uint32_t bucket_count = topics->bucket_count ? topics->bucket_count * 2 : 16;
     struct ps_topic **buckets = calloc(bucket_count, sizeof(*buckets));
@@ -59,7 +59,7 @@ static bool grow(struct ps_topics *topics)
     return true;
 }
 
-static struct ps_topic *make(struct ps_producer *producer, const char *name, size_t length, uint32_t hash)
+static struct ps_topic *topic_make(struct ps_producer *producer, const char *name, size_t length, uint32_t hash)
 {
     struct ps_topic *topic = calloc(1, sizeof(*topic) + length + 1);
     if (!topic) return NULL;
@@ -69,16 +69,16 @@ static struct ps_topic *make(struct ps_producer *producer, const char *name, siz
 
     rd_kafka_topic_conf_t *conf = rd_kafka_default_topic_conf_dup(producer->client.rk);
     ps_partitioner_set(conf, topic, producer->settings.sticky_ms);
-    topic->rkt = rd_kafka_topic_new(producer->client.rk, topic->name, conf); /* owns conf, also when it refuses */
+    topic->rkt = rd_kafka_topic_new(producer->client.rk, topic->name, conf); /* owns conf, even if it fails */
     if (topic->rkt) return topic;
     free(topic);
     return NULL;
 }
 
-static bool insert(struct ps_topics *topics, struct ps_topic *topic)
+static bool topic_insert(struct ps_topics *topics, struct ps_topic *topic)
 {
     pthread_mutex_lock(&topics->lock);
-    bool fits = topics->count < topics->bucket_count || grow(topics);
+    bool fits = topics->count < topics->bucket_count || topics_grow(topics);
     if (fits) {
         struct ps_topic **bucket = &topics->buckets[topic->hash & (topics->bucket_count - 1)];
         topic->next = *bucket;
@@ -92,7 +92,7 @@ static bool insert(struct ps_topics *topics, struct ps_topic *topic)
 static struct ps_topic *look_up(struct ps_topics *topics, const char *name, size_t length, uint32_t hash)
 {
     pthread_mutex_lock(&topics->lock);
-    struct ps_topic *topic = find(topics, name, length, hash);
+    struct ps_topic *topic = topic_find(topics, name, length, hash);
     pthread_mutex_unlock(&topics->lock);
     return topic;
 }
@@ -108,7 +108,7 @@ struct ps_topic *ps_producer_topic(struct ps_producer *producer, const char *nam
     uint32_t hash = hash_of(name, length);
     pthread_mutex_lock(&producer->topics.making);
     struct ps_topic *topic = look_up(topics, name, length, hash);
-    if (!topic && (topic = make(producer, name, length, hash)) && !insert(topics, topic)) {
+    if (!topic && (topic = topic_make(producer, name, length, hash)) && !topic_insert(topics, topic)) {
         rd_kafka_topic_destroy(topic->rkt);
         free(topic);
         topic = NULL;
@@ -117,7 +117,7 @@ struct ps_topic *ps_producer_topic(struct ps_producer *producer, const char *nam
     return topic;
 }
 
-/* Closing only: librdkafka's topic handles must go before their client does. */
+/* Closing only: librdkafka requires that topic handles are destroyed before their client. */
 void ps_topics_destroy(struct ps_topics *topics)
 {
     for (uint32_t i = 0; i < topics->bucket_count; i++) {

@@ -1,11 +1,11 @@
 /*
- * Transactions: librdkafka's calls for them, one at a time for each client, in the order they were asked for. Each runs
- * on a native thread of its own (job.c), between ps_client_enter and exit; whoever asked may stop waiting.
+ * Transactions: librdkafka's calls for them, one at a time for each client, in the order of the requests. Each runs on its
+ * own native thread (job.c), between ps_client_enter and exit; the caller may stop waiting.
  *
- * librdkafka ends a call that runs out of time and goes on in the background: the same call, made again, resumes it,
- * and until then no other is taken. That is used twice. A call is made in slices, so that closing, once it has given
- * up delivering, need not wait for the rest of the call's time. And who wants to abort what an earlier commit left
- * unfinished has to learn first how that commit ended.
+ * If a call runs out of time, librdkafka continues it in the background. The same call, made again, resumes it; until then
+ * librdkafka accepts no other. This file uses that twice. It makes calls in slices, so that closing need not wait for the
+ * rest of a call's time once it has given up delivering. And an abort after an unfinished commit first finds out how that
+ * commit ended.
  *
  * `producer->transactions` belongs to the call whose turn it is, and to the closing thread when all calls have ended.
  */
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* SLICE: closing waits that much longer at most. AT_LEAST: what an open transaction's abort gets when closing. */
+/* SLICE: the longest extra wait of closing. AT_LEAST: the minimum time for the abort of an open transaction when closing. */
 enum { SLICE_MS = 500, CLOCKS_DIFFER_US = 20000, AT_LEAST_MS = 1000, SEND_SLICE_MS = 100 };
 
 /* ---- errors ---- */
@@ -41,42 +41,44 @@ static void take_error(struct ps_producer *producer, rd_kafka_error_t *error, st
     ps_client_quote(&producer->client, taken->text, sizeof(taken->text), rd_kafka_error_string(error));
     rd_kafka_error_destroy(error);
 
-    /* After the first time, librdkafka says only that there was a fatal error. Which one matters. */
+    /* After the first time, librdkafka only reports that there was a fatal error. The caller needs the original one. */
     if (taken->err == RD_KAFKA_RESP_ERR__FATAL || taken->fatal) ps_producer_read_fatal_error(producer, taken);
 }
 
-static void fail(struct ps_transaction_error *error, rd_kafka_resp_err_t err, const char *text)
+static void transaction_fail(struct ps_transaction_error *error, rd_kafka_resp_err_t err, const char *text)
 {
     *error = (struct ps_transaction_error){ .err = err, .retriable = err == RD_KAFKA_RESP_ERR__TIMED_OUT };
     snprintf(error->text, sizeof(error->text), "%s", text);
 }
 
-/* Brokers have refused the client for long enough, or cannot be reached. */
-static bool refused(struct ps_producer *producer, struct ps_transaction_error *error)
+/* True if brokers have rejected the client for long enough, or cannot be reached. */
+static bool rejected(struct ps_producer *producer, struct ps_transaction_error *error)
 {
     char text[sizeof(error->text)];
     if (atomic_load(&producer->client.rejection.given_up) == 0) return false;
     enum ps_rejected kind = ps_rejection_now(&producer->client.rejection, text, sizeof(text));
     if (kind == PS_NOT_REJECTED) return false;
-    fail(error, ps_rejection_code(kind), text);
+    transaction_fail(error, ps_rejection_code(kind), text);
     error->refused = kind;
     return true;
 }
 
-/* Of a call in an open transaction: whether the coordinator has got it, nobody knows, but making the same call again resumes it. */
+/* For a call in an open transaction. It is unknown whether the coordinator has received it, but the same call, made again,
+ * resumes it. */
 static bool unreachable(struct ps_producer *producer, struct ps_transaction_error *error)
 {
     char text[sizeof(error->text)];
     if (!ps_rejection_unreachable(&producer->client.rejection)) return false;
     ps_rejection_unreachable_text(&producer->client.rejection, text, sizeof(text));
-    fail(error, ps_rejection_code(PS_UNREACHABLE), text);
+    transaction_fail(error, ps_rejection_code(PS_UNREACHABLE), text);
     error->retriable = true;
     return true;
 }
 
 /* ---- librdkafka's calls ---- */
 
-static rd_kafka_error_t *make_call(const struct ps_transaction_job *job, enum ps_transaction_call call, int timeout_ms)
+static rd_kafka_error_t *transaction_make_call(const struct ps_transaction_job *job, enum ps_transaction_call call,
+                                               int timeout_ms)
 {
     rd_kafka_t *rk = job->producer->client.rk;
     switch (call) {
@@ -84,7 +86,7 @@ static rd_kafka_error_t *make_call(const struct ps_transaction_job *job, enum ps
     case PS_TRANSACTION_BEGIN: return rd_kafka_begin_transaction(rk);
     case PS_TRANSACTION_COMMIT: return rd_kafka_commit_transaction(rk, timeout_ms);
     case PS_TRANSACTION_ABORT:
-        ps_rejection_purges(&job->producer->client.rejection, PS_NOT_REJECTED); /* librdkafka purges what was not sent */
+        ps_rejection_purges(&job->producer->client.rejection, PS_NOT_REJECTED); /* librdkafka purges what it has not sent */
         return rd_kafka_abort_transaction(rk, timeout_ms);
     case PS_TRANSACTION_OFFSETS:
         return rd_kafka_send_offsets_to_transaction(rk, job->offsets, job->group, timeout_ms);
@@ -98,31 +100,32 @@ static bool closing_gave_up(struct ps_producer *producer)
     return close_by_us != 0 && ps_now_us() >= close_by_us;
 }
 
-/* To the deadline. Offsets are sent in one go: librdkafka cannot resume that, and would send them again. */
-static void call(struct ps_transaction_job *job, enum ps_transaction_call call, bool closing)
+/* Runs until the deadline. Offsets are sent in one slice: librdkafka cannot resume that, and would send them again. */
+static void transaction_call(struct ps_transaction_job *job, enum ps_transaction_call call, bool closing)
 {
     bool sliced = call != PS_TRANSACTION_OFFSETS;
-    if (ps_producer_read_fatal_error(job->producer, &job->error)) return; /* librdkafka forgets to look for one made for a test */
+    /* librdkafka does not look for a fatal error made for a test. */
+    if (ps_producer_read_fatal_error(job->producer, &job->error)) return;
     if (!sliced && unreachable(job->producer, &job->error)) return;
     for (;;) {
         int remaining_ms = ps_remaining_ms(job->deadline_us);
         int slice_ms = sliced && remaining_ms > SLICE_MS ? SLICE_MS : remaining_ms;
         int64_t slice_end_us = ps_deadline_us(slice_ms) - CLOCKS_DIFFER_US;
-        take_error(job->producer, make_call(job, call, slice_ms), &job->error);
+        take_error(job->producer, transaction_make_call(job, call, slice_ms), &job->error);
         if (job->error.abortable) job->producer->transactions.failed = true;
         bool ran_out = job->error.err && job->error.retriable && ps_now_us() >= slice_end_us;
         if (!ran_out || !sliced) return;
-        if (call == PS_TRANSACTIONS_INIT ? refused(job->producer, &job->error) : unreachable(job->producer, &job->error)) return;
+        if (call == PS_TRANSACTIONS_INIT ? rejected(job->producer, &job->error) : unreachable(job->producer, &job->error)) return;
         if (slice_ms == remaining_ms) return;
         if (!closing && closing_gave_up(job->producer)) return;
     }
 }
 
-static void init(struct ps_transaction_job *job)
+static void transaction_init(struct ps_transaction_job *job)
 {
     struct ps_transactions *transactions = &job->producer->transactions;
-    if (transactions->state != PS_TRANSACTIONS_NEW) return; /* by a call whose asker did not learn of it */
-    call(job, PS_TRANSACTIONS_INIT, false);
+    if (transactions->state != PS_TRANSACTIONS_NEW) return; /* done by a call whose caller had stopped waiting */
+    transaction_call(job, PS_TRANSACTIONS_INIT, false);
     if (!job->error.err) transactions->state = PS_TRANSACTIONS_READY;
 }
 
@@ -131,69 +134,70 @@ static uint64_t failures(const struct ps_producer *producer)
     return atomic_load(&producer->failed) + atomic_load(&producer->purged);
 }
 
-static void begin(struct ps_transaction_job *job)
+static void transaction_begin(struct ps_transaction_job *job)
 {
     struct ps_transactions *transactions = &job->producer->transactions;
-    call(job, PS_TRANSACTION_BEGIN, false);
+    transaction_call(job, PS_TRANSACTION_BEGIN, false);
     if (job->error.err) return;
     transactions->state = PS_TRANSACTION_OPEN;
     transactions->failed = false;
     transactions->failures_before = failures(job->producer);
 }
 
-static void ended(struct ps_transaction_job *job, enum ps_transaction_state how)
+static void transaction_ended(struct ps_transaction_job *job, enum ps_transaction_state how)
 {
     job->producer->transactions.state = how;
-    ps_producer_await_verdicts(job->producer, job->deadline_us); /* who sees it ended also sees what became of its messages */
+    /* The caller sees the transaction ended only with its messages' results. */
+    ps_producer_await_verdicts(job->producer, job->deadline_us);
 }
 
-static void commit(struct ps_transaction_job *job, bool closing)
+static void transaction_commit(struct ps_transaction_job *job, bool closing)
 {
     struct ps_transactions *transactions = &job->producer->transactions;
-    if (transactions->state == PS_TRANSACTION_COMMITTED) return; /* by a call whose asker did not learn of it */
-    call(job, PS_TRANSACTION_COMMIT, closing);
-    if (!job->error.err) ended(job, PS_TRANSACTION_COMMITTED);
+    if (transactions->state == PS_TRANSACTION_COMMITTED) return; /* done by a call whose caller had stopped waiting */
+    transaction_call(job, PS_TRANSACTION_COMMIT, closing);
+    if (!job->error.err) transaction_ended(job, PS_TRANSACTION_COMMITTED);
     else if (transactions->state == PS_TRANSACTION_OPEN || transactions->state == PS_TRANSACTION_COMMITTING)
         transactions->state = job->error.retriable ? PS_TRANSACTION_COMMITTING : PS_TRANSACTION_OPEN;
 }
 
 /*
- * librdkafka ends an aborted transaction with the coordinator as soon as it has asked to add a partition to it, not when
- * the coordinator has agreed. While it is still busy with the transaction before, it has not, finds that there is
- * nothing to end, and the producer is lost (invalid_txn_state, fatal; measured in bench/abort_race.rb: up to every
- * second abort that follows a commit at once). And messages that are purged between others leave gaps that fail a
- * transaction after it. So what is in flight is sent first, for abort_wait_ms at most. Not when something has failed already:
- * librdkafka sends nothing more then, and knows what it does.
+ * librdkafka sends the coordinator the end of an aborted transaction once it has asked to add a partition to it, without
+ * waiting for the coordinator's agreement. If the coordinator is still busy with the previous transaction, it has not agreed
+ * and finds no transaction to end, and the producer is lost (invalid_txn_state, fatal; measured in bench/abort_race.rb: up to
+ * every second abort right after a commit). And messages purged between others leave gaps that make a later transaction fail.
+ * So an abort first sends what is in flight, for up to abort_wait_ms. It does not if a message has already failed: librdkafka
+ * then sends nothing more, and handles the abort correctly.
  */
 static void let_it_be_sent(struct ps_transaction_job *job)
 {
     struct ps_producer *producer = job->producer;
-    int64_t rejection_timeout_us = ps_now_us() + producer->settings.abort_wait_ms * 1000, half_us = (ps_now_us() + job->deadline_us) / 2;
-    if (half_us < rejection_timeout_us) rejection_timeout_us = half_us;
+    int64_t send_until_us = ps_now_us() + producer->settings.abort_wait_ms * 1000, half_us = (ps_now_us() + job->deadline_us) / 2;
+    if (half_us < send_until_us) send_until_us = half_us;
     while (ps_producer_in_flight(producer) > 0 && failures(producer) == producer->transactions.failures_before) {
-        int remaining_ms = ps_remaining_ms(rejection_timeout_us);
+        int remaining_ms = ps_remaining_ms(send_until_us);
         if (remaining_ms == 0 || closing_gave_up(producer)) return;
         rd_kafka_flush(producer->client.rk, remaining_ms > SEND_SLICE_MS ? SEND_SLICE_MS : remaining_ms);
-        ps_producer_await_verdicts(producer, rejection_timeout_us);
+        ps_producer_await_verdicts(producer, send_until_us);
     }
 }
 
-static void abort_transaction(struct ps_transaction_job *job, bool closing)
+static void transaction_abort(struct ps_transaction_job *job, bool closing)
 {
     struct ps_transactions *transactions = &job->producer->transactions;
     if (transactions->state == PS_TRANSACTION_ABORTED) return;
     if (transactions->state == PS_TRANSACTION_COMMITTING) {
-        /* What the commit still waits for is not sent any more, so that it comes to its end. */
+        /* The commit no longer waits for messages that are not sent yet, so it can end. */
         ps_rejection_purges(&job->producer->client.rejection, PS_NOT_REJECTED);
         rd_kafka_purge(job->producer->client.rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_NON_BLOCKING);
-        commit(job, closing);
+        transaction_commit(job, closing);
         if (job->error.err && job->error.retriable) return; /* still undecided */
     }
     job->committed = transactions->state == PS_TRANSACTION_COMMITTED;
     if (job->committed) return;
     if (transactions->state == PS_TRANSACTION_OPEN && !transactions->failed && !closing) let_it_be_sent(job);
-    call(job, PS_TRANSACTION_ABORT, closing);
-    if (!job->error.err) ended(job, PS_TRANSACTION_ABORTED);
+    transaction_call(job, PS_TRANSACTION_ABORT, closing);
+    if (!job->error.err) transaction_ended(job, PS_TRANSACTION_ABORTED);
 }
 
 /* ---- taking turns ---- */
@@ -222,7 +226,7 @@ bool ps_transaction_cancel(struct ps_transaction_job *job)
     return set_stage(job, PS_TRANSACTION_CANCELLED);
 }
 
-static void run(struct ps_job *base)
+static void transaction_run(struct ps_job *base)
 {
     struct ps_transaction_job *job = (struct ps_transaction_job *)base;
     struct ps_producer *producer = job->producer;
@@ -230,14 +234,14 @@ static void run(struct ps_job *base)
     await_turn(&producer->transactions, job->ticket);
     if (set_stage(job, PS_TRANSACTION_RUNNING)) {
         if (atomic_load(&producer->client.state) != PS_OPEN) {
-            fail(&job->error, RD_KAFKA_RESP_ERR__DESTROY, "the producer was closed before the call began");
+            transaction_fail(&job->error, RD_KAFKA_RESP_ERR__DESTROY, "the producer was closed before the call began");
         } else {
             switch (job->call) {
-            case PS_TRANSACTIONS_INIT: init(job); break;
-            case PS_TRANSACTION_BEGIN: begin(job); break;
-            case PS_TRANSACTION_COMMIT: commit(job, false); break;
-            case PS_TRANSACTION_ABORT: abort_transaction(job, false); break;
-            case PS_TRANSACTION_OFFSETS: call(job, PS_TRANSACTION_OFFSETS, false); break;
+            case PS_TRANSACTIONS_INIT: transaction_init(job); break;
+            case PS_TRANSACTION_BEGIN: transaction_begin(job); break;
+            case PS_TRANSACTION_COMMIT: transaction_commit(job, false); break;
+            case PS_TRANSACTION_ABORT: transaction_abort(job, false); break;
+            case PS_TRANSACTION_OFFSETS: transaction_call(job, PS_TRANSACTION_OFFSETS, false); break;
             }
         }
     }
@@ -245,7 +249,7 @@ static void run(struct ps_job *base)
     ps_client_exit(&producer->client);
 }
 
-static void release(struct ps_job *base)
+static void transaction_release(struct ps_job *base)
 {
     struct ps_transaction_job *job = (struct ps_transaction_job *)base;
     if (job->offsets) rd_kafka_topic_partition_list_destroy(job->offsets);
@@ -254,7 +258,7 @@ static void release(struct ps_job *base)
     free(job);
 }
 
-/* ---- for the Ruby face ---- */
+/* ---- for the Ruby extension ---- */
 
 static int64_t bounded(const struct ps_producer *producer, enum ps_transaction_call call, int64_t timeout_ms)
 {
@@ -273,7 +277,7 @@ struct ps_transaction_job *ps_transaction_start(struct ps_producer *producer, en
         if (group) rd_kafka_consumer_group_metadata_destroy(group);
         return NULL;
     }
-    ps_job_init(&job->job, run, release);
+    ps_job_init(&job->job, transaction_run, transaction_release);
     ps_client_retain(&producer->client);
     atomic_init(&job->stage, PS_TRANSACTION_QUEUED);
     job->producer = producer;
@@ -286,7 +290,7 @@ struct ps_transaction_job *ps_transaction_start(struct ps_producer *producer, en
         ps_job_unref(&job->job);
         return NULL;
     }
-    pthread_mutex_lock(&producer->client.lock); /* the ticket is drawn only if there is a thread to hand it back */
+    pthread_mutex_lock(&producer->client.lock); /* a ticket is drawn only if there is a thread that returns it */
     job->ticket = producer->transactions.next;
     int failed = ps_job_start(&job->job, "penstock.txn");
     if (!failed) producer->transactions.next++;
@@ -302,10 +306,10 @@ struct ps_transaction_job *ps_transaction_start(struct ps_producer *producer, en
 /* ---- for closing ---- */
 
 /*
- * After some fatal errors (those made for a test, at least) librdkafka's transaction goes on: its timer adds partitions
- * to it while the client is being destroyed, and the answer that it gives itself fails an assertion, which ends the
- * process (rd_kafka_txn_handle_AddPartitionsToTxn, txn_req_cnt; 2.0.2 and 2.14). To begin an abort stops that; when it is
- * given no time, it may not begin.
+ * After some fatal errors (at least those made for a test) librdkafka's transaction goes on. Its timer adds partitions to it
+ * while the client is being destroyed. The answer that librdkafka then creates itself fails an assertion, which ends the
+ * process (rd_kafka_txn_handle_AddPartitionsToTxn, txn_req_cnt; 2.0.2 and 2.14). Beginning an abort prevents that. With a
+ * timeout of 0 it might not begin.
  */
 static void stop_adding_partitions(struct ps_producer *producer)
 {
@@ -313,13 +317,14 @@ static void stop_adding_partitions(struct ps_producer *producer)
     if (error) rd_kafka_error_destroy(error);
 }
 
-/* Else the cluster would keep it open until transaction.timeout.ms, and readers behind it would wait for as long. */
+/* Else the cluster would keep the transaction open until transaction.timeout.ms, and consumers behind it would wait as long. */
 void ps_transaction_close(struct ps_producer *producer)
 {
     char text[800] = "a transaction was still open and was aborted";
     int state = producer->transactions.state;
     if (state != PS_TRANSACTION_OPEN && state != PS_TRANSACTION_COMMITTING) return;
-    if (ps_client_fatal_error(&producer->client, text, sizeof(text))) { /* fenced, for instance: whoever fenced it has aborted it */
+    /* The fatal error may be a fence: then the fencing producer has aborted the transaction. */
+    if (ps_client_fatal_error(&producer->client, text, sizeof(text))) {
         stop_adding_partitions(producer);
         return;
     }
@@ -328,7 +333,7 @@ void ps_transaction_close(struct ps_producer *producer)
     if (close_by_us > deadline_us) deadline_us = close_by_us;
     if (close_by_us == PS_FOREVER) deadline_us = ps_deadline_us(bounded(producer, PS_TRANSACTION_ABORT, -1));
     struct ps_transaction_job job = { .producer = producer, .deadline_us = deadline_us };
-    abort_transaction(&job, true);
+    transaction_abort(&job, true);
     if (job.error.err)
         snprintf(text, sizeof(text), "a transaction was still open and could not be aborted; the cluster does it when "
                  "transaction.timeout.ms is over, and its readers wait until then: %s", job.error.text);

@@ -1,14 +1,14 @@
 /*
- * Failed messages that the program has not noticed: no listener of "error.occurred" gets them, and nobody has read their
- * handles. They are counted, logged and part of the CloseReport, so that a failed produce_async leaves a trace.
+ * Failed messages that the program has not noticed: "error.occurred" has no listener, and the program has not read their
+ * handles. They are counted, logged and part of the CloseReport, so a failed produce_async leaves a trace.
  *
- * The thread that settles a failed message adds it, before anybody can see the failure; whoever reads the failure from the
- * message's handle takes it out again. A line is logged when the oldest has waited for DELAY_US, so a caller that was about
- * to read it causes none, and at most one line each PERIOD_US, with their number and the first of them. The poller's sweep
- * finds that a line is due; the thread that serves the client writes it. What a purge drops is not counted here: the caller
- * of purge, abort_transaction or close asked for it, and close reports it.
+ * The thread that settles a failed message adds it, before any thread can see the failure. A thread that reads the failure
+ * from the message's handle removes it again. A line is logged when the oldest has waited for DELAY_US, so a caller that was
+ * about to read it causes none. There is at most one line each PERIOD_US, with the number of failures and the first of them.
+ * The poller's sweep finds that a line is due; the thread that serves the client writes it. Purged messages are not counted:
+ * the caller of purge, abort_transaction or close requested that, and close reports it.
  *
- * A message that was delivered costs nothing. Guarded by client.lock; the two atomics may be read without it.
+ * A delivered message costs nothing here. Guarded by client.lock; the two atomics may be read without it.
  */
 #include "produce/produce.h"
 #include <stdio.h>
@@ -28,7 +28,7 @@ void ps_unnoticed_add(struct ps_delivery *delivery, const char *topic)
 {
     struct ps_producer *producer = ps_delivery_producer(delivery);
     struct ps_unnoticed *unnoticed = &producer->unnoticed;
-    if (atomic_load(&producer->client.close_by_us) != 0) return; /* the closing reports it */
+    if (atomic_load(&producer->client.close_by_us) != 0) return; /* the CloseReport has it */
     if (unnoticed->unlogged++ == 0) {
         unnoticed->first_err = delivery->err;
         snprintf(unnoticed->first_topic, sizeof(unnoticed->first_topic), "%s", topic ? topic : "");
@@ -40,7 +40,7 @@ void ps_unnoticed_add(struct ps_delivery *delivery, const char *topic)
 
 void ps_unnoticed_read(const struct ps_delivery *read)
 {
-    struct ps_delivery *delivery = (struct ps_delivery *)read; /* what it says of itself stays as it is */
+    struct ps_delivery *delivery = (struct ps_delivery *)read; /* its public fields stay as they are */
     struct ps_producer *producer = ps_delivery_producer(delivery);
     if (atomic_load(&delivery->unnoticed) == 0 || ps_client_inherited(&producer->client)) return;
     pthread_mutex_lock(&producer->client.lock);
@@ -82,8 +82,9 @@ void ps_unnoticed_log(struct ps_producer *producer)
     snprintf(text, sizeof(text),
              "%u message%s not delivered, and nothing in the program has noticed: there is no listener of error.occurred, and "
              "their handles were not read. The first: %s%s%s%s.",
-             count, count == 1 ? " was" : "s were", named ? "topic " : "", unnoticed->first_topic, named ? ", " : "", rd_kafka_err2str(unnoticed->first_err));
-    if (count) { /* else all that this line was for have been read */
+             count, count == 1 ? " was" : "s were", named ? "topic " : "", unnoticed->first_topic,
+             named ? ", " : "", rd_kafka_err2str(unnoticed->first_err));
+    if (count) { /* else the program has read them all */
         unnoticed->logged_us = ps_now_us();
         unnoticed->unlogged = 0;
         unnoticed->line = unnoticed->line % UINT16_MAX + 1; /* never 0 */

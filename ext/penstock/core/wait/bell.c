@@ -1,6 +1,6 @@
 /*
- * A bell: rung from anywhere, also by librdkafka with its locks held, and heard by everybody who sleeps or will sleep
- * having heard less. Who sleeps on one waits for a completion that is never settled, only woken (nogvl.c).
+ * A bell wakes threads and fibers that look for work. Any thread rings it, including librdkafka's with its locks held. A
+ * sleeper waits for a completion that is never settled, only woken (nogvl.c).
  */
 #include "wait/wait.h"
 
@@ -17,7 +17,8 @@ void ps_bell_destroy(struct ps_bell *bell)
     pthread_mutex_destroy(&bell->lock);
 }
 
-/* Counted before it looks for sleepers, who join before they look at the count: one of them sees the other. */
+/* It adds the ring before it looks for sleepers, and a sleeper joins before it reads the count. So one of the two sees the
+ * other. */
 void ps_bell_ring(struct ps_bell *bell)
 {
     atomic_fetch_add(&bell->rings, 1);

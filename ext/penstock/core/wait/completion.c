@@ -1,9 +1,9 @@
 /*
  * "n things are pending", and the threads and fibers that wait until none is.
  *
- * Settling is the hot side: one atomic subtraction when nobody waits. A waiter therefore announces
- * itself (`waited`) before it looks at `pending`, and the settler looks at `waited` after it has
- * subtracted; the two fences make sure that at least one of them sees the other.
+ * Settling is the hot path: one atomic subtraction when there is no waiter. A waiter therefore announces itself (`waited`)
+ * before it reads `pending`, and the settling thread reads `waited` after it has subtracted. The two fences make sure that at
+ * least one of them sees the other.
  */
 #include "wait/wait.h"
 
@@ -33,7 +33,7 @@ static void unlink_waiter(struct ps_waiter *waiter, struct ps_completion *comple
     waiter->next = waiter->prev = NULL;
 }
 
-/* With the lock held; a fiber's waiter may be freed by it. */
+/* With the lock held. This may free a fiber's waiter. */
 static void unlink_and_unref(struct ps_waiter *waiter, struct ps_completion *completion)
 {
     unlink_waiter(waiter, completion);
@@ -45,23 +45,23 @@ uint32_t ps_waiter_sleep(struct ps_waiter *waiter, int64_t deadline_us)
     uint32_t state;
     while ((state = atomic_load(&waiter->state)) == PS_WAITING) {
         if (deadline_us != PS_FOREVER && ps_now_us() >= deadline_us) break;
-        /* Ruby 3.1 does not always call the unblock function for a signal; its handler has run, though. */
+        /* Ruby 3.1 does not always call the unblock function for a signal, but its handler has run by now. */
         if (!ps_word_sleep(&waiter->state, PS_WAITING, deadline_us)) ps_waiter_interrupt(waiter);
     }
     return state;
 }
 
-/* The watching thread looks at its wait before it sleeps; the thread that watches by now need not be the one that did. */
-static void nudge(_Atomic uint32_t *watch)
+/* Lets the watching thread look at its own wait before it sleeps again. Another thread may be the watching one by now. */
+static void watch_nudge(_Atomic uint32_t *watch)
 {
     uint32_t sleeps = PS_WATCH_SLEEPS;
     if (atomic_compare_exchange_strong(watch, &sleeps, PS_WATCH_LOOKS)) ps_word_wake(watch);
 }
 
-static void wake(struct ps_waiter *waiter)
+static void waiter_wake(struct ps_waiter *waiter)
 {
     if (waiter->fibers) ps_fibers_wake(waiter);
-    else if (waiter->watch) nudge(waiter->watch);
+    else if (waiter->watch) watch_nudge(waiter->watch);
     else ps_word_wake(&waiter->state);
 }
 
@@ -70,7 +70,7 @@ void ps_waiter_interrupt(void *arg)
     struct ps_waiter *waiter = arg;
     uint32_t waiting = PS_WAITING;
     atomic_compare_exchange_strong(&waiter->state, &waiting, PS_INTERRUPTED);
-    wake(waiter);
+    waiter_wake(waiter);
 }
 
 /* ---- joining, leaving, settling ---- */
@@ -95,7 +95,7 @@ bool ps_waiter_join(struct ps_waiter *waiter, struct ps_completion *completion, 
     return wait;
 }
 
-/* Who is done is unlinked, and nobody looks at it any more. */
+/* A waiter that is done is already unlinked, and no other thread looks at it. */
 void ps_waiter_leave(struct ps_waiter *waiter, struct ps_completion *completion)
 {
     if (atomic_load(&waiter->state) == PS_DONE) return;
@@ -105,16 +105,16 @@ void ps_waiter_leave(struct ps_waiter *waiter, struct ps_completion *completion)
 }
 
 /*
- * A thread's waiter, once it says done, goes away with its stack at any time: all that is used of it then is its
- * address, and whoever sleeps there by now looks again, as it does after any wake-up.
+ * Once a thread's waiter is done, its stack may go away at any time. So only its address is used after that. A thread that
+ * sleeps at the same address by then wakes up and looks again, as after any wake-up.
  */
-static void finish(struct ps_waiter *waiter)
+static void waiter_finish(struct ps_waiter *waiter)
 {
     bool counted = waiter->fibers;
     _Atomic uint32_t *state = &waiter->state, *watch = waiter->watch;
     atomic_store(state, PS_DONE);
     if (!counted) {
-        if (watch) nudge(watch);
+        if (watch) watch_nudge(watch);
         else ps_word_wake(state);
         return;
     }
@@ -129,7 +129,7 @@ static void wake_satisfied(struct ps_completion *completion)
         next = waiter->next;
         if (!satisfied(waiter, completion)) continue;
         unlink_waiter(waiter, completion);
-        finish(waiter);
+        waiter_finish(waiter);
     }
     pthread_mutex_unlock(completion->lock);
 }

@@ -1,10 +1,9 @@
 /*
- * The fibers of one scheduler that wait, and how they are woken: whoever wakes one pushes its waiter on a lock-free stack
- * and writes an eventfd, as the poller is woken itself. One of the fibers waits for that eventfd, through the scheduler, and
- * hands out what is on the stack (fiber_wait.c). So any number of wake-ups costs one write(2), and any number of fibers
- * one descriptor.
+ * Wakes the waiting fibers of one scheduler. A thread that wakes a fiber pushes its waiter on a lock-free stack and writes to
+ * an eventfd, as the poller is woken. One of the fibers waits for that eventfd through the scheduler, and lets the fibers on
+ * the stack go on (fiber_wait.c). So any number of wake-ups costs one write(2), and any number of fibers one descriptor.
  *
- * A fiber's waiter is counted references: of the fiber, of the completion that it is linked in, of the stack.
+ * A fiber's waiter is reference counted: by the fiber, by the completion that it is linked in, and by the stack.
  */
 #include "wait/wait.h"
 #include <errno.h>
@@ -41,7 +40,7 @@ static void drop_the_woken(struct ps_fibers *fibers)
     }
 }
 
-/* Who pushes later sees `forgotten` and drops it: one of the two takes each. */
+/* A thread that pushes later sees `forgotten` and empties the stack itself. The exchange gives each waiter to one of the two. */
 void ps_fibers_forget(struct ps_fibers *fibers)
 {
     atomic_store(&fibers->forgotten, true);
@@ -76,15 +75,15 @@ void ps_fibers_wake(struct ps_waiter *waiter)
     while (!atomic_compare_exchange_weak(&fibers->woken, &head, waiter));
     /* The completion still has a reference to the waiter, and that one to `fibers`. */
     if (atomic_load(&fibers->forgotten)) drop_the_woken(fibers);
-    else if (!head) ps_wakeup_signal(&fibers->wakeup); /* else whoever made the stack non-empty has signalled */
+    else if (!head) ps_wakeup_signal(&fibers->wakeup); /* else the thread that made the stack non-empty has signalled */
 }
 
-/* The signal is taken first: who pushes after the stack was taken signals again. */
+/* Takes the signal before the stack: a thread that pushes after that signals again. */
 struct ps_waiter *ps_fibers_take(struct ps_fibers *fibers)
 {
     ps_wakeup_take(&fibers->wakeup);
     struct ps_waiter *stack = atomic_exchange(&fibers->woken, NULL), *queue = NULL;
-    while (stack) { /* the stack gives the latest first; whoever was woken first goes on first */
+    while (stack) { /* the stack holds the latest first; the fiber that was woken first goes on first */
         struct ps_waiter *next = stack->woken_next;
         stack->woken_next = queue;
         queue = stack;

@@ -1,7 +1,6 @@
 /*
- * A blocking librdkafka call (flush, close, metadata) on a short-lived native thread, so that the Ruby
- * thread that asked can be interrupted while it waits. The thread and each asker own a reference;
- * whoever drops the last one frees the job.
+ * A blocking librdkafka call (flush, close, metadata) on a short-lived native thread, so that the calling Ruby thread can be
+ * interrupted while it waits. The native thread and each caller own a reference; the last one frees the job.
  */
 #include "wait/wait.h"
 

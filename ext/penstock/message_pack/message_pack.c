@@ -1,4 +1,4 @@
-/* Penstock::MessagePack: what packs and unpacks in one call, and what its classes share: options and errors. */
+/* Penstock::MessagePack: packing and unpacking in one call, and the options and errors that its classes share. */
 #include "message_pack/message_pack.h"
 
 VALUE penstock_message_pack, penstock_extension_value;
@@ -32,7 +32,7 @@ void penstock_unread(enum ps_read why, const struct penstock_mp_options *options
 
 static VALUE beyond_the_stack(VALUE arg, VALUE error)
 {
-    penstock_message_pack_raise("StackError", "nested too deep for this thread's stack, or a part of itself");
+    penstock_message_pack_raise("StackError", "nested too deeply for this thread's stack, or contains itself");
 }
 
 VALUE penstock_guard_stack(VALUE (*function)(VALUE arg), VALUE arg)
@@ -42,21 +42,21 @@ VALUE penstock_guard_stack(VALUE (*function)(VALUE arg), VALUE arg)
 
 /* ---- options ---- */
 
-enum option_kind { FLAG, NUMBER, NUMBER64, SIZE, UNUSED, UNUSED_FLAG }; /* the unused are the msgpack gem's */
+enum option_kind { FLAG, NUMBER, NUMBER64, SIZE, UNUSED, UNUSED_FLAG }; /* unused: accepted, as the msgpack gem has them */
 
 #define PLACE(field) offsetof(struct penstock_mp_options, field)
 
 static const struct option {
     const char *name;
-    unsigned known; /* to which kinds */
+    unsigned known; /* the kinds that have it */
     enum option_kind kind;
     size_t place;
-    uint64_t least, most; /* nil stands for `most` */
+    uint64_t least, most; /* nil means `most` */
 } known_options[] = {
     { "symbolize_keys", PENSTOCK_MP_UNPACK, FLAG, PLACE(symbolize_keys), 0, 0 },
     { "freeze", PENSTOCK_MP_UNPACK, FLAG, PLACE(freeze), 0, 0 },
     { "allow_unknown_ext", PENSTOCK_MP_UNPACK, FLAG, PLACE(allow_unknown_ext), 0, 0 },
-    { "key_cache", PENSTOCK_MP_UNPACK, UNUSED_FLAG, 0, 0, 0 }, /* each key is one String in the process anyway */
+    { "key_cache", PENSTOCK_MP_UNPACK, UNUSED_FLAG, 0, 0, 0 }, /* keys are interned anyway */
     { "max_depth", PENSTOCK_MP_PACK | PENSTOCK_MP_UNPACK, NUMBER, PLACE(max_depth), 1, UINT32_MAX },
     { "max_elements", PENSTOCK_MP_UNPACK, NUMBER64, PLACE(max_elements), 1, INT64_MAX },
     { "max_bytes", PENSTOCK_MP_UNPACK, NUMBER, PLACE(max_bytes), 1, UINT32_MAX },
@@ -142,7 +142,7 @@ void penstock_io_and_options(int argc, const VALUE *argv, VALUE *io, VALUE *opti
     *options = only_options ? argv[0] : argc > 1 ? argv[1] : Qnil;
 }
 
-/* ---- packing and unpacking in one call: the module's with nothing registered, and a Registry's ---- */
+/* ---- packing and unpacking in one call: by the module, with an empty Registry, or by a Registry ---- */
 
 static VALUE pack(VALUE registry, int argc, const VALUE *argv)
 {

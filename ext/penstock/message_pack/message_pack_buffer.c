@@ -1,6 +1,6 @@
 /*
- * Penstock::MessagePack::Buffer: a queue of bytes, for a Packer to write to and an Unpacker to read from, with an io behind it or
- * none. Its memory is its own. A large String that is written to an empty buffer is held instead of copied.
+ * Penstock::MessagePack::Buffer: a queue of bytes. A Packer writes to it, an Unpacker reads from it. It may have an io. It owns
+ * its memory. A large String that is written to an empty buffer is kept instead of copied.
  */
 #include "message_pack/message_pack.h"
 
@@ -12,7 +12,7 @@ static ID id_write, id_append, id_readpartial, id_read, id_close, id_write_array
 void penstock_buffer_mark(void *data)
 {
     struct penstock_buffer *buffer = data;
-    rb_gc_mark(buffer->held); /* not movable: what it holds is read where it is */
+    rb_gc_mark(buffer->held); /* not movable: its bytes are read in place */
     rb_gc_mark_movable(buffer->io);
 }
 
@@ -54,18 +54,18 @@ struct penstock_buffer *penstock_buffer_get(VALUE self)
 
 void penstock_buffer_take_back(struct penstock_buffer *buffer, uint64_t began)
 {
-    uint64_t before = began > buffer->gone ? began - buffer->gone : 0; /* bytes of others that are there still */
+    uint64_t before = began > buffer->gone ? began - buffer->gone : 0; /* older bytes that are still there */
     if (before < penstock_buffer_size(buffer)) buffer->writer.size = buffer->at + (size_t)before;
     buffer->unfinished = false;
 }
 
 void penstock_buffer_locked(void)
 {
-    rb_raise(rb_eRuntimeError, "an object is being read from it: what that calls may not use it (reset an Unpacker that a Fiber has "
-             "left so)");
+    rb_raise(rb_eRuntimeError, "an object is being read from this buffer: code that the read calls must not use it (reset an "
+             "Unpacker whose read a Fiber has abandoned)");
 }
 
-/* ---- its memory ---- */
+/* ---- memory ---- */
 
 static void let_go(struct penstock_buffer *buffer)
 {
@@ -101,7 +101,7 @@ void penstock_buffer_free(struct penstock_buffer *buffer)
     penstock_buffer_release(buffer);
 }
 
-/* What was read makes room first, unless something encloses what is there. What a held String has left is copied. */
+/* Reuses the memory of bytes that were read, unless the bytes enclose a payload. Copies the unread bytes of a kept String. */
 static void grow(struct ps_writer *writer, size_t more)
 {
     struct penstock_buffer *buffer = (struct penstock_buffer *)writer;
@@ -110,7 +110,7 @@ static void grow(struct ps_writer *writer, size_t more)
     if (writer->capacity > 0 && from > 0 && from >= left && writer->capacity - left >= more) {
         memmove(data, data + from, left);
     } else {
-        size_t least = NIL_P(buffer->io) ? 512 : 4096; /* most of those with an io get more than one object */
+        size_t least = NIL_P(buffer->io) ? 512 : 4096; /* a buffer with an io usually gets several objects */
         size_t capacity = left * 2 < least ? least : left * 2;
         if (more > SIZE_MAX / 4 - left) rb_memerror();
         if (capacity - left < more) capacity = left + more;
@@ -130,7 +130,7 @@ struct penstock_buffer penstock_buffer_empty(void)
     return (struct penstock_buffer){ .writer = { .grow = grow }, .held = Qnil, .io = Qnil };
 }
 
-/* Memory for a document that is fed whole; most are short-lived, and memory counts towards the next collection. */
+/* Little memory, for a document that is fed whole. Most such buffers are short-lived, and each byte brings the next GC closer. */
 static void begin_small(struct penstock_buffer *buffer, size_t size)
 {
     if (size == 0 || size > SMALLEST) return;
@@ -179,7 +179,8 @@ static void drop(struct penstock_buffer *buffer, size_t size)
     if (penstock_buffer_size(buffer) == 0) penstock_buffer_clear(buffer);
 }
 
-/* A held String of which nothing was read is shared, not copied: Ruby copies it before the new String's owner changes that. */
+/* Shares a kept String of which nothing was read, instead of copying it: Ruby copies the bytes before a change of either
+ * String. */
 static VALUE take(struct penstock_buffer *buffer, size_t size)
 {
     VALUE taken, held = buffer->held;
@@ -193,9 +194,9 @@ static VALUE take(struct penstock_buffer *buffer, size_t size)
     return taken;
 }
 
-/* ---- its io ---- */
+/* ---- the io ---- */
 
-/* A Packer, ours or the msgpack gem's, would pack the bytes as a String: they go to its buffer. */
+/* If the io is a Packer, Penstock's or the msgpack gem's, the bytes go to its buffer: the Packer would pack them as a String. */
 void penstock_io_write(VALUE io, VALUE string)
 {
     if (rb_respond_to(io, id_write_array_header)) io = rb_funcall(io, id_buffer, 0);
@@ -235,15 +236,15 @@ static VALUE give_taken(VALUE self, VALUE io, VALUE taken)
     return LONG2NUM(RSTRING_LEN(bytes));
 }
 
-/* They are not in it meanwhile: the io may use it, too. */
+/* The buffer does not contain the bytes while the io writes, as the io's code may use the buffer. */
 VALUE penstock_buffer_give(VALUE self, VALUE io)
 {
     struct penstock_buffer *buffer = penstock_buffer_get(self);
     return give_taken(self, io, take(buffer, penstock_buffer_size(buffer)));
 }
 
-/* While the io writes what comes before the String, the buffer already holds the String: whatever the io's code writes to the same
- * buffer comes after it, and a flush by that code writes the String first. */
+/* While the io writes the bytes before the String, the buffer already contains the String. So bytes that the io's code writes
+ * to the same buffer come after it, and a flush by that code writes the String first. */
 void penstock_buffer_give_with(VALUE self, VALUE string)
 {
     struct penstock_buffer *buffer = penstock_buffer_get(self);
@@ -286,7 +287,7 @@ VALUE penstock_io_read(VALUE io, size_t size)
     return RSTRING_LEN(bytes) == 0 ? Qnil : bytes;
 }
 
-/* From the io; false at its end, or without one. */
+/* Reads from the io. False: the io has ended, or there is none. */
 static bool fill(VALUE self)
 {
     const struct penstock_buffer *buffer = penstock_buffer_get(self);
@@ -353,7 +354,7 @@ static VALUE buffer_append(VALUE self, VALUE string)
     return self;
 }
 
-/* So many bytes are there, or all that there are. */
+/* Reads from the io until `size` bytes are there or it ends. Returns how many of the `size` bytes are there. */
 static size_t fill_up(VALUE self, size_t size)
 {
     const struct penstock_buffer *buffer = penstock_buffer_get(self);
@@ -377,7 +378,7 @@ static size_t all_of(VALUE self, VALUE number)
 
 static VALUE read_into(VALUE self, size_t size, VALUE out)
 {
-    if (!NIL_P(out)) { /* before anything is taken */
+    if (!NIL_P(out)) { /* may raise, so it comes first */
         Check_Type(out, T_STRING);
         rb_str_modify(out);
     }

@@ -77,7 +77,7 @@ static struct ps_consumer *renew(VALUE self, struct ps_consumer *inherited)
     struct ps_consumer *fresh = ps_consumer_new(rd_kafka_conf_dup(inherited->client.conf), inherited->client.name, &inherited->settings);
     if (!fresh) rb_memerror();
     ps_client_set_brokers(&fresh->client, inherited->client.brokers);
-    if (atomic_compare_exchange_strong(&object->consumer, &inherited, fresh)) return fresh; /* leaks the inherited one */
+    if (atomic_compare_exchange_strong(&object->consumer, &inherited, fresh)) return fresh; /* the inherited one stays untouched */
     ps_client_unref(&fresh->client);
     return inherited; /* another thread was first: the failed exchange has read that thread's consumer */
 }

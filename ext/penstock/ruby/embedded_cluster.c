@@ -209,7 +209,7 @@ static void call_release_nogvl(struct ps_job *job)
     free(call);
 }
 
-/* A new call. Nothing may raise until penstock_call, which owns the caller's reference. */
+/* A new call. Nothing may raise until penstock_call: that would leak the call. */
 static struct cluster_call *new_call(VALUE self, enum operation operation, long error_count)
 {
     struct cluster_object *object = cluster_get(self);

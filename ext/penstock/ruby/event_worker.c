@@ -1,6 +1,5 @@
 /*
- * Penstock::Native::EventWorker: the registration of a thread that runs listeners with the dispatch queue
- * (core/client/dispatch.c). lib/penstock/native/event_worker.rb has the rest. Threads of the main Ractor. In a fork child, the
+ * Penstock::Native::EventWorker: registers a thread that runs listeners with the dispatch queue (core/client/dispatch.c). lib/penstock/native/event_worker.rb has the rest. Threads of the main Ractor. In a fork child, the
  * turn of an inherited worker is over.
  */
 #include "ruby/penstock.h"

@@ -94,11 +94,6 @@ static void at_exit(VALUE dispatcher)
     rb_ensure(log_unsent, Qnil, close_and_finish, dispatcher);
 }
 
-/*
- * Runs after Ruby has ended. Two kinds of clients are still closing then: those whose close was interrupted above, and those that
- * threads opened after the last at_exit block (Ruby has just collected them). Native threads must not run on while the process
- * tears down what they use.
- */
 static int64_t give_up_us(int64_t rejection_timeout_us)
 {
     int64_t close_by_us = ps_registry_close_by_us();
@@ -106,6 +101,11 @@ static int64_t give_up_us(int64_t rejection_timeout_us)
     return close_by_us + DESTROY_MS * 1000 > rejection_timeout_us ? close_by_us + DESTROY_MS * 1000 : rejection_timeout_us;
 }
 
+/*
+ * Runs after Ruby has ended. Two kinds of clients are still closing then: those whose close was interrupted above, and those that
+ * threads opened after the last at_exit block (Ruby has just collected them). Native threads must not run on while the process
+ * tears down what they use.
+ */
 static void await_closing(ruby_vm_t *vm)
 {
     int64_t rejection_timeout_us = ps_now_us() + DESTROY_MS * 1000, until_us;

@@ -136,7 +136,7 @@ static VALUE secret_pem(VALUE self)
 static VALUE s_settings_secret(VALUE self, VALUE name)
 {
     if (SYMBOL_P(name)) name = rb_sym2str(name);
-    if (!RB_TYPE_P(name, T_STRING) || !penstock_is_text(name)) return Qtrue; /* to be safe */
+    if (!RB_TYPE_P(name, T_STRING) || !penstock_is_text(name)) return Qtrue; /* treats an unreadable name as that of a secret */
     return ps_secret_setting(rb_string_value_cstr(&name)) ? Qtrue : Qfalse;
 }
 

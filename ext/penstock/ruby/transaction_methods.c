@@ -50,7 +50,7 @@ static struct penstock_error_context context_of(const struct ps_producer *produc
 
 static void raise_error(const struct ps_producer *producer, const struct ps_transaction_error *error)
 {
-    if (error->err == RD_KAFKA_RESP_ERR__DESTROY || error->retriable) penstock_check_open(&producer->client); /* closing cut it short */
+    if (error->err == RD_KAFKA_RESP_ERR__DESTROY || error->retriable) penstock_check_open(&producer->client); /* closing ended it */
     struct penstock_error_context context = context_of(producer, error);
     if (error->refused) penstock_raise_rejected(error->refused, &context, error->text);
     penstock_raise(penstock_transaction_error, &context, "%s", error->text);

@@ -99,7 +99,7 @@ Mutation.define("overload: what is dropped has one verdict, and is told",
                 test: "test/overload_test.rb", only: "test_a_full_queue_loses_nothing_and_tells_nothing_twice_with_any_policy")
 Mutation.define("overload: a consumer's statistics are off",
                 file: "ext/penstock/ruby/config.c",
-                from: '    set(conf, "statistics.interval.ms", "0");', to: "    ",
+                from: '    conf_set(conf, "statistics.interval.ms", "0");', to: "    ",
                 test: "test/overload_test.rb", only: "test_what_comes_by_itself_and_nobody_wants_takes_no_memory")
 Mutation.define("overload: statistics that nobody listens to are freed",
                 file: "ext/penstock/core/produce/serve.c",

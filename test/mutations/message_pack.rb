@@ -384,7 +384,7 @@ end
 MessagePackMutations.in_file("message_pack_read.c") do
   shown :deep, "test_what_is_too_deep_for_the_stack_of_a_thread_is_an_error",
         "the end of the stack within ext types is a StackError" =>
-          ["penstock_guard_stack(call, (VALUE)&calling)", "call((VALUE)&calling)"]
+          ["penstock_guard_stack(call_proc, (VALUE)&calling)", "call_proc((VALUE)&calling)"]
 
   shown :held, "test_many_values_of_open_containers_stay_while_it_is_unpacked",
         "more values wait where the collector looks" =>

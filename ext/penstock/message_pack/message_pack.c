@@ -82,7 +82,7 @@ static VALUE known_names(unsigned kinds)
     return rb_ary_join(names, rb_str_new_cstr(", "));
 }
 
-static uint64_t number(const struct option *option, VALUE value)
+static uint64_t option_number(const struct option *option, VALUE value)
 {
     if (NIL_P(value)) return option->most;
     if (!RB_INTEGER_TYPE_P(value))
@@ -93,25 +93,25 @@ static uint64_t number(const struct option *option, VALUE value)
     return (uint64_t)FIX2LONG(value);
 }
 
-static void set(const struct option *option, struct penstock_mp_options *options, VALUE value)
+static void set_option(const struct option *option, struct penstock_mp_options *options, VALUE value)
 {
     char *place = (char *)options + option->place;
     switch (option->kind) {
     case FLAG: *(bool *)place = RTEST(value); break;
-    case NUMBER: *(uint32_t *)place = (uint32_t)number(option, value); break;
-    case NUMBER64: *(uint64_t *)place = number(option, value); break;
-    case SIZE: *(size_t *)place = (size_t)number(option, value); break;
-    case UNUSED: number(option, value); break;
+    case NUMBER: *(uint32_t *)place = (uint32_t)option_number(option, value); break;
+    case NUMBER64: *(uint64_t *)place = option_number(option, value); break;
+    case SIZE: *(size_t *)place = (size_t)option_number(option, value); break;
+    case UNUSED: option_number(option, value); break;
     case UNUSED_FLAG: break;
     }
 }
 
-static int parse(VALUE name, VALUE value, VALUE arg)
+static int parse_option(VALUE name, VALUE value, VALUE arg)
 {
     struct parsing *parsing = (struct parsing *)arg;
     for (int i = 0; i < OPTIONS; i++) {
         if (!(known_options[i].known & parsing->kinds) || !SYMBOL_P(name) || option_ids[i] != SYM2ID(name)) continue;
-        set(&known_options[i], &parsing->options, value);
+        set_option(&known_options[i], &parsing->options, value);
         return ST_CONTINUE;
     }
     rb_raise(rb_eArgError, "unknown option %" PRIsVALUE "; known: %" PRIsVALUE, rb_inspect(name), known_names(parsing->kinds));
@@ -130,7 +130,7 @@ struct penstock_mp_options penstock_mp_options(VALUE options, unsigned kinds)
     };
     if (NIL_P(options)) return parsing.options;
     Check_Type(options, T_HASH);
-    rb_hash_foreach(options, parse, (VALUE)&parsing);
+    rb_hash_foreach(options, parse_option, (VALUE)&parsing);
     return parsing.options;
 }
 

@@ -67,7 +67,7 @@ void penstock_buffer_locked(void)
 
 /* ---- memory ---- */
 
-static void let_go(struct penstock_buffer *buffer)
+static void forget_bytes(struct penstock_buffer *buffer)
 {
     buffer->writer.data = NULL;
     buffer->writer.size = buffer->at = 0;
@@ -78,7 +78,7 @@ void penstock_buffer_clear(struct penstock_buffer *buffer)
 {
     penstock_buffer_check(buffer);
     buffer->gone += penstock_buffer_size(buffer);
-    if (buffer->writer.capacity == 0) let_go(buffer);
+    if (buffer->writer.capacity == 0) forget_bytes(buffer);
     buffer->writer.size = buffer->at = buffer->base;
 }
 
@@ -92,7 +92,7 @@ static void release_memory(struct penstock_buffer *buffer)
 void penstock_buffer_release(struct penstock_buffer *buffer)
 {
     release_memory(buffer);
-    let_go(buffer);
+    forget_bytes(buffer);
 }
 
 void penstock_buffer_free(struct penstock_buffer *buffer)
@@ -117,7 +117,7 @@ static void grow(struct ps_writer *writer, size_t more)
         char *larger = xmalloc(capacity);
         if (left > 0) memcpy(larger, data + from, left);
         release_memory(buffer);
-        let_go(buffer);
+        forget_bytes(buffer);
         writer->data = larger;
         writer->capacity = capacity;
     }
@@ -134,7 +134,7 @@ struct penstock_buffer penstock_buffer_empty(void)
 static void begin_small(struct penstock_buffer *buffer, size_t size)
 {
     if (size == 0 || size > SMALLEST) return;
-    let_go(buffer);
+    forget_bytes(buffer);
     buffer->writer.data = xmalloc(SMALLEST);
     buffer->writer.capacity = SMALLEST;
 }
@@ -171,7 +171,7 @@ VALUE penstock_buffer_to_s(const struct penstock_buffer *buffer)
     return rb_str_new(buffer->writer.data + buffer->at, (long)penstock_buffer_size(buffer));
 }
 
-static void drop(struct penstock_buffer *buffer, size_t size)
+static void drop_bytes(struct penstock_buffer *buffer, size_t size)
 {
     penstock_buffer_check(buffer);
     buffer->at += size;
@@ -181,7 +181,7 @@ static void drop(struct penstock_buffer *buffer, size_t size)
 
 /* Shares a kept String of which nothing was read, instead of copying it: Ruby copies the bytes before a change of either
  * String. */
-static VALUE take(struct penstock_buffer *buffer, size_t size)
+static VALUE take_bytes(struct penstock_buffer *buffer, size_t size)
 {
     VALUE taken, held = buffer->held;
     if (RB_TYPE_P(held, T_STRING) && size == (size_t)RSTRING_LEN(held) && buffer->writer.data + buffer->at == RSTRING_PTR(held)) {
@@ -190,7 +190,7 @@ static VALUE take(struct penstock_buffer *buffer, size_t size)
     } else {
         taken = rb_str_new(buffer->writer.data + buffer->at, (long)size);
     }
-    drop(buffer, size);
+    drop_bytes(buffer, size);
     return taken;
 }
 
@@ -217,7 +217,7 @@ static VALUE give(VALUE arg)
 static void put_back(VALUE self, VALUE bytes)
 {
     struct penstock_buffer *buffer = penstock_buffer_get(self);
-    VALUE newer = take(buffer, penstock_buffer_size(buffer));
+    VALUE newer = take_bytes(buffer, penstock_buffer_size(buffer));
     buffer->gone -= (uint64_t)(RSTRING_LEN(bytes) + RSTRING_LEN(newer));
     penstock_buffer_append(self, bytes);
     penstock_buffer_append(self, newer);
@@ -240,7 +240,7 @@ static VALUE give_taken(VALUE self, VALUE io, VALUE taken)
 VALUE penstock_buffer_give(VALUE self, VALUE io)
 {
     struct penstock_buffer *buffer = penstock_buffer_get(self);
-    return give_taken(self, io, take(buffer, penstock_buffer_size(buffer)));
+    return give_taken(self, io, take_bytes(buffer, penstock_buffer_size(buffer)));
 }
 
 /* While the io writes the bytes before the String, the buffer already contains the String. So bytes that the io's code writes
@@ -248,7 +248,7 @@ VALUE penstock_buffer_give(VALUE self, VALUE io)
 void penstock_buffer_give_with(VALUE self, VALUE string)
 {
     struct penstock_buffer *buffer = penstock_buffer_get(self);
-    VALUE before = take(buffer, penstock_buffer_size(buffer));
+    VALUE before = take_bytes(buffer, penstock_buffer_size(buffer));
     penstock_buffer_put(self, buffer, string);
     give_taken(self, buffer->io, before);
     penstock_buffer_flush(self);
@@ -288,7 +288,7 @@ VALUE penstock_io_read(VALUE io, size_t size)
 }
 
 /* Reads from the io. False: the io has ended, or there is none. */
-static bool fill(VALUE self)
+static bool fill_from_io(VALUE self)
 {
     const struct penstock_buffer *buffer = penstock_buffer_get(self);
     VALUE bytes = penstock_io_read(buffer->io, buffer->io_size);
@@ -358,11 +358,11 @@ static VALUE buffer_append(VALUE self, VALUE string)
 static size_t fill_up(VALUE self, size_t size)
 {
     const struct penstock_buffer *buffer = penstock_buffer_get(self);
-    while (penstock_buffer_size(buffer) < size && fill(self)) continue;
+    while (penstock_buffer_size(buffer) < size && fill_from_io(self)) continue;
     return penstock_buffer_size(buffer) < size ? penstock_buffer_size(buffer) : size;
 }
 
-static size_t count(VALUE number)
+static size_t byte_count(VALUE number)
 {
     long size = NUM2LONG(number);
     if (size < 0) rb_raise(rb_eArgError, "a count of bytes is not negative: %ld", size);
@@ -371,7 +371,7 @@ static size_t count(VALUE number)
 
 static size_t all_of(VALUE self, VALUE number)
 {
-    size_t wanted = count(number);
+    size_t wanted = byte_count(number);
     if (fill_up(self, wanted) < wanted) rb_raise(rb_eEOFError, "the buffer has fewer than %zu bytes", wanted);
     return wanted;
 }
@@ -382,7 +382,7 @@ static VALUE read_into(VALUE self, size_t size, VALUE out)
         Check_Type(out, T_STRING);
         rb_str_modify(out);
     }
-    VALUE bytes = take(penstock_buffer_get(self), size);
+    VALUE bytes = take_bytes(penstock_buffer_get(self), size);
     return NIL_P(out) ? bytes : rb_str_replace(out, bytes);
 }
 
@@ -391,7 +391,7 @@ static VALUE buffer_read(int argc, VALUE *argv, VALUE self)
     rb_check_arity(argc, 0, 2);
     VALUE number = argc > 0 ? argv[0] : Qnil, out = argc > 1 ? argv[1] : Qnil;
     if (NIL_P(number)) return read_into(self, fill_up(self, SIZE_MAX), out);
-    size_t wanted = count(number), there = fill_up(self, wanted);
+    size_t wanted = byte_count(number), there = fill_up(self, wanted);
     return there == 0 && wanted > 0 ? Qnil : read_into(self, there, out);
 }
 
@@ -404,15 +404,15 @@ static VALUE buffer_read_all(int argc, VALUE *argv, VALUE self)
 
 static VALUE buffer_skip(VALUE self, VALUE number)
 {
-    size_t there = fill_up(self, count(number));
-    drop(penstock_buffer_get(self), there);
+    size_t there = fill_up(self, byte_count(number));
+    drop_bytes(penstock_buffer_get(self), there);
     return SIZET2NUM(there);
 }
 
 static VALUE buffer_skip_all(VALUE self, VALUE number)
 {
     size_t wanted = all_of(self, number);
-    drop(penstock_buffer_get(self), wanted);
+    drop_bytes(penstock_buffer_get(self), wanted);
     return self;
 }
 

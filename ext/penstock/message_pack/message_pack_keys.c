@@ -45,8 +45,8 @@ static uint64_t eight(const uint8_t *bytes)
     return word;
 }
 
-/* A hash. */
-static uint64_t mixed(const uint8_t *bytes, size_t size, bool symbolize)
+/* Hashes a key. */
+static uint64_t key_hash(const uint8_t *bytes, size_t size, bool symbolize)
 {
     static const uint64_t factor = UINT64_C(0x9e3779b97f4a7c15); /* odd, with evenly spread bits */
     uint64_t word = size * 2 + symbolize;
@@ -106,7 +106,7 @@ static bool is_key(VALUE key, const uint8_t *bytes, size_t size, bool symbolize)
 VALUE penstock_key(struct penstock_keys *keys, const uint8_t *bytes, size_t size, bool symbolize, bool shared)
 {
     if (size > LONGEST_KEY) return symbolize ? penstock_symbol((const char *)bytes, size) : interned(bytes, size);
-    uint64_t hash = mixed(bytes, size, symbolize);
+    uint64_t hash = key_hash(bytes, size, symbolize);
     size_t place = hash >> (64 - KEYS_BITS);
     VALUE found = keys->kept[place];
     if (keys->part[place] == (uint32_t)hash && is_key(found, bytes, size, symbolize) && !(shared && keys->alone[place])) return found;

@@ -273,7 +273,7 @@ struct calling {
     VALUE callable, klass, argument;
 };
 
-static VALUE call(VALUE arg)
+static VALUE call_proc(VALUE arg)
 {
     struct calling *calling = (struct calling *)arg;
     VALUE callable = calling->callable;
@@ -302,7 +302,7 @@ static VALUE call_unpacker(struct penstock_building *building, const struct pens
     size_t size = token->size;
     before_users_code(building);
     if (recursive) calling.argument = penstock_unpacker_open(building, building->reader.at - size, size);
-    VALUE value = guarded ? penstock_guard_stack(call, (VALUE)&calling) : call((VALUE)&calling);
+    VALUE value = guarded ? penstock_guard_stack(call_proc, (VALUE)&calling) : call_proc((VALUE)&calling);
     if (building->options->freeze) frozen(value);
     after_users_code(building);
     if (recursive) penstock_unpacker_close(building, calling.argument, token->type);

@@ -253,7 +253,7 @@ static void lock(struct unpacker *unpacker, struct ps_reader *reader)
 }
 
 /* A window keeps its holder for the next payload. */
-static void clear(struct unpacker *unpacker)
+static void clear_bytes(struct unpacker *unpacker)
 {
     struct penstock_buffer *bytes = unpacker->bytes;
     if (unpacker->window && bytes->writer.capacity == 0) bytes->at = bytes->writer.size;
@@ -269,7 +269,7 @@ static void unlock(struct unpacker *unpacker, const struct ps_reader *reader)
     unpacker->reader.skipping = reader->skipping;
     bytes->locked = false;
     bytes->at = bytes->writer.size - (size_t)(reader->end - reader->at);
-    if (reader->at == reader->end) clear(unpacker);
+    if (reader->at == reader->end) clear_bytes(unpacker);
 }
 
 struct reading {
@@ -358,7 +358,7 @@ static bool read_plain(struct unpacker *unpacker, VALUE *value)
     } else if (!read_longer(unpacker, value)) {
         return false;
     }
-    if (bytes->at == bytes->writer.size) clear(unpacker);
+    if (bytes->at == bytes->writer.size) clear_bytes(unpacker);
     return true;
 }
 
@@ -449,7 +449,7 @@ static void ends_early(const struct unpacker *unpacker)
 }
 
 /* Reads from the io. The io's code may ask for the Buffer. */
-static bool fill(VALUE self, struct unpacker *unpacker)
+static bool fill_from_io(VALUE self, struct unpacker *unpacker)
 {
     VALUE bytes = penstock_io_read(unpacker->bytes->io, unpacker->bytes->io_size);
     if (NIL_P(bytes)) return false;
@@ -463,7 +463,7 @@ static bool go_on(VALUE self, struct unpacker *unpacker,
                   enum ps_read (*step)(VALUE self, struct unpacker *unpacker, VALUE *value), VALUE *value, enum ps_read result)
 {
     for (; result == PS_READ_MORE; result = step(self, unpacker, value))
-        if (!fill(self, unpacker)) return false;
+        if (!fill_from_io(self, unpacker)) return false;
     if (result == PS_READ_OK) return true;
     forget(unpacker);
     if (result == PS_READ_INVALID) unpacker->bytes->at++; /* so that the next read begins after it */
@@ -476,8 +476,8 @@ static bool with_bytes(VALUE self, struct unpacker *unpacker,
     return go_on(self, unpacker, step, value, step(self, unpacker, value));
 }
 
-static bool try(VALUE self, struct unpacker *unpacker,
-                enum ps_read (*step)(VALUE self, struct unpacker *unpacker, VALUE *value), VALUE *value)
+static bool with_more_bytes(VALUE self, struct unpacker *unpacker,
+                            enum ps_read (*step)(VALUE self, struct unpacker *unpacker, VALUE *value), VALUE *value)
 {
     if (unpacker->reader.skipping > 0 && !with_bytes(self, unpacker, skip_object, value)) return false;
     return with_bytes(self, unpacker, step, value);
@@ -498,7 +498,7 @@ static VALUE unpacker_read(VALUE self)
         if (result != PS_READ_OK) need(go_on(self, unpacker, read_payload, &value, result), unpacker);
         return value;
     }
-    need(try(self, unpacker, read_other, &value), unpacker);
+    need(with_more_bytes(self, unpacker, read_other, &value), unpacker);
     return value;
 }
 
@@ -526,7 +526,7 @@ static VALUE unpacker_skip_nil(VALUE self)
 {
     VALUE value = Qnil;
     struct unpacker *unpacker = unpacker_get(self);
-    need(try(self, unpacker, look_for_nil, &value), unpacker);
+    need(with_more_bytes(self, unpacker, look_for_nil, &value), unpacker);
     return value;
 }
 
@@ -534,7 +534,7 @@ static VALUE unpacker_read_array_header(VALUE self)
 {
     VALUE value = INT2FIX(PS_ARRAY);
     struct unpacker *unpacker = unpacker_get(self);
-    need(try(self, unpacker, read_header, &value), unpacker);
+    need(with_more_bytes(self, unpacker, read_header, &value), unpacker);
     return value;
 }
 
@@ -542,7 +542,7 @@ static VALUE unpacker_read_map_header(VALUE self)
 {
     VALUE value = INT2FIX(PS_MAP);
     struct unpacker *unpacker = unpacker_get(self);
-    need(try(self, unpacker, read_header, &value), unpacker);
+    need(with_more_bytes(self, unpacker, read_header, &value), unpacker);
     return value;
 }
 
@@ -559,7 +559,7 @@ static VALUE unpacker_each(VALUE self)
     VALUE value;
     RETURN_ENUMERATOR(self, 0, 0);
     struct unpacker *unpacker = unpacker_get(self);
-    while (try(self, unpacker, read_object, &value)) rb_yield(value);
+    while (with_more_bytes(self, unpacker, read_object, &value)) rb_yield(value);
     bool whole = between_objects(unpacker) && penstock_buffer_size(unpacker->bytes) == 0;
     bool may_go_on = NIL_P(unpacker->bytes->io) && !unpacker->window; /* more may be fed; an io and a payload have ended */
     need(whole || may_go_on, unpacker);

@@ -150,7 +150,7 @@ static void make_packer(struct penstock_packing *packing)
 
 /* ---- objects that pack themselves, and ext types ---- */
 
-static VALUE call(VALUE callable, VALUE object, int argc, VALUE packer)
+static VALUE call_proc(VALUE callable, VALUE object, int argc, VALUE packer)
 {
     VALUE arguments[2] = { object, packer };
     if (SYMBOL_P(callable)) return rb_funcallv_public(object, SYM2ID(callable), argc - 1, arguments + 1);
@@ -181,7 +181,7 @@ static void pack_recursive(struct penstock_packing *packing, const struct pensto
     bytes->writer.size = bytes->base = bytes->at = start + EXT_HEADER;
 
     begin_turn(packing, &turn);
-    call(type->callable, object, 2, packing->packer_value);
+    call_proc(type->callable, object, 2, packing->packer_value);
     end_turn(packing, &turn);
 
     bytes = packing->packer->bytes;
@@ -208,7 +208,7 @@ static void pack_registered(struct penstock_packing *packing, const struct penst
     } else {
         struct turn turn = { 0 };
         begin_turn(packing, &turn);
-        VALUE payload = call(type->callable, object, 1, Qnil);
+        VALUE payload = call_proc(type->callable, object, 1, Qnil);
         StringValue(payload);
         end_turn(packing, &turn);
         uint32_t size = size_of("a payload", (size_t)RSTRING_LEN(payload));
@@ -227,9 +227,9 @@ static void remember(const struct penstock_packing *packing, VALUE klass)
         RB_OBJ_WRITE(packing->packer_value, &packer->own_classes[penstock_place_of(klass)], klass);
 }
 
-NOINLINE(static void look(const struct penstock_packing *packing, VALUE object, struct penstock_found *found));
+NOINLINE(static void look_up(const struct penstock_packing *packing, VALUE object, struct penstock_found *found));
 
-static void look(const struct penstock_packing *packing, VALUE object, struct penstock_found *found)
+static void look_up(const struct penstock_packing *packing, VALUE object, struct penstock_found *found)
 {
     VALUE klass = CLASS_OF(object);
     found->packer = penstock_registry_find(packing->registry, klass);
@@ -245,7 +245,7 @@ static inline const struct penstock_found *find(struct penstock_packing *packing
     struct penstock_found *found = &packing->found[penstock_place_of(klass)];
     if (!packing->looked) memset(packing->found, 0, sizeof(packing->found));
     packing->looked = true;
-    if (found->klass != klass) look(packing, object, found);
+    if (found->klass != klass) look_up(packing, object, found);
     return found;
 }
 

@@ -24,7 +24,7 @@ struct cluster_object {
 
 /* ---- GC ---- */
 
-static void destroy(struct cluster_object *object)
+static void destroy_cluster(struct cluster_object *object)
 {
     pthread_mutex_lock(&object->lock);
     if (object->cluster) rd_kafka_mock_cluster_destroy(object->cluster);
@@ -36,7 +36,7 @@ static void destroy(struct cluster_object *object)
 
 static void *destroy_and_free_nogvl(void *arg)
 {
-    destroy(arg);
+    destroy_cluster(arg);
     pthread_mutex_destroy(&((struct cluster_object *)arg)->lock);
     free(arg);
     ps_registry_closing(-1);
@@ -153,7 +153,7 @@ static rd_kafka_mock_cluster_t *start_without_signals(rd_kafka_t *rk, int broker
     return cluster;
 }
 
-static void start(struct cluster_call *call)
+static void start_cluster(struct cluster_call *call)
 {
     struct cluster_object *object = call->object;
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
@@ -176,7 +176,7 @@ static void call_run_nogvl(struct ps_job *job)
     const int *numbers = call->numbers;
 
     if (call->operation == CLOSE) {
-        destroy(object);
+        destroy_cluster(object);
         return;
     }
     pthread_mutex_lock(&object->lock);
@@ -184,7 +184,7 @@ static void call_run_nogvl(struct ps_job *job)
     call->closed = !cluster && call->operation != START;
     if (!call->closed) {
         switch (call->operation) {
-        case START: start(call); break;
+        case START: start_cluster(call); break;
         case BOOTSTRAPS: call->answer = strdup(rd_kafka_mock_cluster_bootstraps(cluster)); break;
         case CREATE_TOPIC: call->err = rd_kafka_mock_topic_create(cluster, call->topic, numbers[0], numbers[1]); break;
         case INJECT_ERRORS:

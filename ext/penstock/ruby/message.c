@@ -1,6 +1,6 @@
 /*
- * From a message Hash to one record. All checks happen here, before anything is sent. Afterwards only bytes are read, and nothing
- * raises. Holds no state.
+ * From a message Hash to one record. All checks happen here, before anything is sent. Afterwards only bytes are read.
+ * Holds no state.
  */
 #include "ruby/penstock.h"
 #include <ruby/encoding.h>

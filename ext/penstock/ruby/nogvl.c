@@ -1,7 +1,7 @@
 /*
  * The only file that releases the GVL. All calls use RB_NOGVL_INTR_FAIL. With it, Ruby does not run the body while an interrupt
  * is pending, and does not handle an interrupt before this code has cleaned up. This code handles interrupts itself
- * (rb_thread_check_ints), at points where it holds no lock or reference.
+ * (rb_thread_check_ints), at points where an exception leaks nothing.
  */
 #include "ruby/penstock.h"
 

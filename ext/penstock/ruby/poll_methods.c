@@ -166,7 +166,7 @@ static void check_fatal(const struct ps_consumer *consumer)
 }
 
 /* Waits for the first message, then takes all that is there. False: the time ran out, or the consumer was closed meanwhile. */
-static bool take(struct taking *taking, VALUE timeout)
+static bool take_messages(struct taking *taking, VALUE timeout)
 {
     int64_t deadline_us = ps_deadline_us(penstock_seconds(timeout));
     penstock_consumer_open(taking->self);
@@ -195,7 +195,7 @@ static VALUE consumer_poll(int argc, VALUE *argv, VALUE self)
     VALUE timeout = INT2FIX(DEFAULT_TIMEOUT_S);
     penstock_keywords(argc, argv, 0, "poll(timeout: 1)", 1, &sym_timeout, &timeout);
     struct taking taking = { .self = self, .messages = Qnil, .message = Qnil, .max = 1 };
-    return take(&taking, timeout) ? taking.message : Qnil;
+    return take_messages(&taking, timeout) ? taking.message : Qnil;
 }
 
 static VALUE consumer_poll_batch(int argc, VALUE *argv, VALUE self)
@@ -206,7 +206,7 @@ static VALUE consumer_poll_batch(int argc, VALUE *argv, VALUE self)
     long max = NUM2LONG(values[0]);
     if (max < 1) rb_raise(rb_eArgError, "a batch has at least 1 message, not %ld", max);
     struct taking taking = { .self = self, .messages = rb_ary_new(), .message = Qnil, .max = max };
-    take(&taking, values[1]);
+    take_messages(&taking, values[1]);
     return taking.messages;
 }
 

@@ -44,7 +44,7 @@ MessagePackMutations.in_file("message_pack_registry.c") do
         "it is shareable" => " | RUBY_TYPED_FROZEN_SHAREABLE"
 
   shown :factory, "test_a_type_that_only_says_it_is_an_integer_is_refused",
-        "a type that is packed is an Integer" => "    Check_Type(part(values, 0), T_FIXNUM); /* its is_a? may have been wrong */\n",
+        "a type that is packed is an Integer" => "    Check_Type(part(values, 0), T_FIXNUM); /* is_a? may be wrong */\n",
         "a type that is unpacked is an Integer" => "    Check_Type(type, T_FIXNUM);\n"
 
   shown :factory, "test_a_class_without_a_name_a_module_and_an_objects_own_class_are_found",

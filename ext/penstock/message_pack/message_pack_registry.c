@@ -86,7 +86,7 @@ static int add_packer(VALUE klass, VALUE values, VALUE arg)
     struct adding *adding = (struct adding *)arg;
     struct penstock_registry *registry = adding->registry;
     struct penstock_ext_packer *packer = &registry->by_class[registry->packer_count];
-    Check_Type(part(values, 0), T_FIXNUM); /* its is_a? may have been wrong */
+    Check_Type(part(values, 0), T_FIXNUM); /* is_a? may be wrong */
     packer->klass = packer->callable = Qnil;
     packer->type = (int8_t)FIX2INT(part(values, 0));
     packer->recursive = RTEST(part(values, 2));

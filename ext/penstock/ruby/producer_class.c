@@ -292,7 +292,7 @@ static VALUE client_counters(VALUE self)
 }
 
 /* [bytes accepted, latencies: an Array of upper bound in us, number of deliveries, ..., Produce requests sent, how many of them
- * failed] */
+ * brought no delivery result] */
 static VALUE client_measures(VALUE self)
 {
     const struct ps_producer *producer = client_get(self);

@@ -73,7 +73,7 @@ static struct ps_producer *renew(struct penstock_producer_client *object, struct
     ps_client_set_brokers(&fresh->client, inherited->client.brokers);
     if (events) ps_producer_set_events(fresh, events);
     if (atomic_load(&inherited->client.state) >= PS_CLOSING) atomic_store(&fresh->client.state, PS_CLOSED);
-    if (atomic_compare_exchange_strong(&object->producer, &inherited, fresh)) return fresh; /* the inherited one stays untouched */
+    if (atomic_compare_exchange_strong(&object->producer, &inherited, fresh)) return fresh; /* inherited one: untouched */
     ps_client_unref(&fresh->client);
     return inherited; /* another thread was first: the failed exchange has read that thread's producer */
 }

@@ -277,7 +277,7 @@ class MessagePackSourceTest < MessagePackTestCase
     way_too = "_by_a_packer" if way == "write"
     define_method("test_a_continuation_does_not_come_back_to_packing_#{document.tr(" ", "_").downcase}#{way_too}") do
       output = ruby!(PACKED_AGAIN, document, way, seconds: 60)
-      assert_equal "a continuation came back to where packing had gone on\n" * 3, output
+      assert_match(/\A(a continuation came back .*\n){3}\z/, output)
     end
   end
 end

@@ -138,7 +138,7 @@ class ProducerBackpressureTest < ProducerTestCase
     topic = topic(partitions: 1)
     producer.produce_sync(topic:, payload: "x" * 2048)
     error = assert_raises(Penstock::MessageInvalidError) { producer.produce_sync(topic:, payload: "x" * 2049) }
-    assert_match(/2049 bytes, more than queue\.buffering\.max\.kbytes ever has room for \(2048\)/, error.message)
+    assert_match(/2049 bytes, more than queue\.buffering\.max\.kbytes allows \(2048\)/, error.message)
     assert_raises(Penstock::MessageInvalidError) { producer.produce_many_sync([{ topic:, payload: "x" * 2049 }] * 100) }
     assert_equal [2048], stored(topic).map { |record| record.payload.bytesize }
   end

@@ -8,7 +8,7 @@ require "rbconfig/sizeof"
 
 OLDEST_LIBRDKAFKA = "2.0.2"
 
-# Times, futexes and counters of 64 bits are written for 64-bit systems only, and tested there only.
+# The code for times, futexes and 64-bit counters works on 64-bit systems only, and is tested only there.
 def check_word_size
   return if RbConfig::SIZEOF.fetch("void*") >= 8
 
@@ -26,7 +26,7 @@ def find_librdkafka
       Alpine:          apk add librdkafka-dev pkgconf
       Fedora:          dnf install librdkafka-devel pkgconf
       macOS:           brew install librdkafka pkg-config
-    or say where it is:  gem install penstock -- --with-rdkafka-dir=PREFIX
+    or pass its location:  gem install penstock -- --with-rdkafka-dir=PREFIX
   MESSAGE
 end
 
@@ -43,13 +43,13 @@ def detect_features
   have_func("rb_hash_new_capa", "ruby.h") # Ruby 3.2
   return if have_func("rd_kafka_mock_cluster_new", %w[librdkafka/rdkafka.h librdkafka/rdkafka_mock.h])
 
-  abort "librdkafka's mock cluster (rdkafka_mock.h), which Penstock::EmbeddedCluster stands on, is missing."
+  abort "librdkafka's mock cluster (rdkafka_mock.h) is missing; Penstock::EmbeddedCluster needs it."
 end
 
-# The rooms of the sources. make finds a file by its name alone, so no two may have the same.
-def add_rooms
-  rooms = Dir[File.join(__dir__, "**/*.c")].map { |path| File.dirname(path) }.uniq.sort
-  $VPATH.concat(rooms.map { |room| room.sub(__dir__, "$(srcdir)") })
+# The folders of the sources. make finds a file by its base name alone, so base names must be unique.
+def add_folders
+  folders = Dir[File.join(__dir__, "**/*.c")].map { |path| File.dirname(path) }.uniq.sort
+  $VPATH.concat(folders.map { |folder| folder.sub(__dir__, "$(srcdir)") })
   $INCFLAGS << " -I$(srcdir) -I$(srcdir)/core"
   $srcs = Dir[File.join(__dir__, "**/*.c")].sort.map { |path| File.basename(path) }
   $headers = Dir[File.join(__dir__, "**/*.h")]
@@ -57,7 +57,7 @@ end
 
 def set_flags
   append_cflags(%w[-std=gnu11 -fvisibility=hidden -Wall -Wextra])
-  append_cflags(%w[-Wno-unused-parameter]) # Ruby's own headers have some, and a method's self may be one
+  append_cflags(%w[-Wno-unused-parameter]) # Ruby's own headers have some, and methods often do not use self
   append_cflags(%w[-Werror]) if enable_config("werror")
   append_cflags(%w[-O0 -g3 -fno-omit-frame-pointer]) if enable_config("debug")
   $LDFLAGS << " -pthread"
@@ -67,6 +67,6 @@ check_word_size
 find_librdkafka
 check_librdkafka_version
 detect_features
-add_rooms
+add_folders
 set_flags
 create_makefile("penstock/penstock")

@@ -1,4 +1,4 @@
-/* Where Ruby enters: lib/penstock.rb has defined the module and the errors before it loads this. */
+/* The extension's entry point. lib/penstock.rb defines the module and the errors before it loads this. */
 #include "ruby/penstock.h"
 #include "message_pack/message_pack.h"
 
@@ -16,8 +16,8 @@ static VALUE s_librdkafka_compiled_version(VALUE self)
 }
 
 /*
- * Every static of this extension is a class, an ID, a symbol or a table set here once; a counter that is
- * atomic; or a pointer to something with a lock of its own (singleton.c).
+ * Every static variable of this extension is one of these: a class, an ID, a symbol or a table that is set here once; an
+ * atomic counter; a pointer to something with a lock of its own (singleton.c).
  */
 RUBY_FUNC_EXPORTED void Init_penstock(void)
 {

@@ -68,7 +68,7 @@ Mutation.define("exit: listeners that never end are interrupted",
                 test: "test/exit_test.rb", only: "test_a_listener_that_never_ends_does_not_keep_the_process_from_ending")
 Mutation.define("exit: a signal cuts it short",
                 file: "ext/penstock/ruby/exit.c",
-                from: "        ps_registry_hurry(); /* await_closing sees to the rest */\n",
+                from: "        ps_registry_hurry(); /* await_closing waits for the rest */\n",
                 test: "test/exit_test.rb", only: "test_control_c_ends_the_closing_at_the_end_of_the_process")
 Mutation.define("dropped: it is closed by a thread of its own",
                 file: "ext/penstock/ruby/producer_class.c",
@@ -95,11 +95,11 @@ Mutation.define("overload: a full queue waits for room",
                 only: "test_a_full_queue_loses_nothing_and_tells_nothing_twice_with_any_policy")
 Mutation.define("overload: what is dropped has one verdict, and is told",
                 file: "ext/penstock/ruby/produce_methods.c",
-                from: "    if (result) name_dropped(handover);\n", to: "    (void)name_dropped;\n",
+                from: "    if (result) set_topic_names(handover);\n", to: "    (void)set_topic_names;\n",
                 test: "test/overload_test.rb", only: "test_a_full_queue_loses_nothing_and_tells_nothing_twice_with_any_policy")
 Mutation.define("overload: a consumer's statistics are off",
                 file: "ext/penstock/ruby/config.c",
-                from: '    set(conf, "statistics.interval.ms", "0");', to: "    ",
+                from: '    conf_set(conf, "statistics.interval.ms", "0");', to: "    ",
                 test: "test/overload_test.rb", only: "test_what_comes_by_itself_and_nobody_wants_takes_no_memory")
 Mutation.define("overload: statistics that nobody listens to are freed",
                 file: "ext/penstock/core/produce/serve.c",

@@ -125,7 +125,7 @@ module GCMutations
   end
 
   in_file("handover.c") do
-    take_out "payloads, copied before a wait", "    if (handover->copies) return true; /* prepared for it */\n",
+    take_out "payloads, copied before a wait", "    if (handover->copies) return true; /* prepare has copied them */\n",
              "    return true;\n", **HELD, only: "test_small_payloads_that_wait_for_room_stay_as_they_were_given"
   end
 end

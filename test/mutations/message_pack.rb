@@ -44,7 +44,7 @@ MessagePackMutations.in_file("message_pack_registry.c") do
         "it is shareable" => " | RUBY_TYPED_FROZEN_SHAREABLE"
 
   shown :factory, "test_a_type_that_only_says_it_is_an_integer_is_refused",
-        "a type that is packed is an Integer" => "    Check_Type(part(values, 0), T_FIXNUM); /* it may only have said so */\n",
+        "a type that is packed is an Integer" => "    Check_Type(part(values, 0), T_FIXNUM); /* is_a? may be wrong */\n",
         "a type that is unpacked is an Integer" => "    Check_Type(type, T_FIXNUM);\n"
 
   shown :factory, "test_a_class_without_a_name_a_module_and_an_objects_own_class_are_found",
@@ -56,7 +56,7 @@ end
 
 MessagePackMutations.in_file("message_pack_buffer.c") do
   shown :held, "test_a_buffer_keeps_a_long_string",
-        "the mark of held" => "    rb_gc_mark(buffer->held); /* not movable: what it holds is read where it is */\n"
+        "the mark of held" => "    rb_gc_mark(buffer->held); /* not movable: its bytes are read in place */\n"
 
   shown :held, "test_what_a_buffer_holds_moves_with_it_or_stays_where_it_is",
         "held stays where it is" => ["rb_gc_mark(buffer->held);", "rb_gc_mark_movable(buffer->held);"],
@@ -332,7 +332,7 @@ MessagePackMutations.in_file("message_pack_unpacker.c") do
 
   shown :payload, "test_a_payload_that_ends_ends_those_in_what_it_was_fed",
         "a payload ends what is in what it was fed" =>
-          "        shut_payloads(unpacker); /* one may be open in its bytes still, in a Fiber that was left */\n"
+          "        shut_payloads(unpacker); /* one in its bytes may still be open, in a Fiber that was abandoned */\n"
 
   shown :payload, "test_a_payload_that_is_not_read_to_its_end_is_malformed",
         "a payload is read to its end" => ["if (left > 0 || !ended)", "if (false)"]
@@ -340,7 +340,7 @@ MessagePackMutations.in_file("message_pack_unpacker.c") do
   shown :payload, "test_a_payload_that_ends_early_is_malformed",
         "a payload that ends early is malformed" =>
           ["if (unpacker->window) penstock_message_pack", "if (false) penstock_message_pack"],
-        "a payload has ended where each ends in it" => [" && !unpacker->window; /* what is fed", "; /* what is fed"]
+        "a payload has ended where each ends in it" => [" && !unpacker->window; /* more may be fed", "; /* more may be fed"]
 
   shown :payload, "test_what_a_payload_within_raises_may_be_rescued",
         "after an error in it a payload is where it was" => "    if (unpacker->window) put_back_window(reading);\n"
@@ -384,7 +384,7 @@ end
 MessagePackMutations.in_file("message_pack_read.c") do
   shown :deep, "test_what_is_too_deep_for_the_stack_of_a_thread_is_an_error",
         "the end of the stack within ext types is a StackError" =>
-          ["penstock_guard_stack(call, (VALUE)&calling)", "call((VALUE)&calling)"]
+          ["penstock_guard_stack(call_proc, (VALUE)&calling)", "call_proc((VALUE)&calling)"]
 
   shown :held, "test_many_values_of_open_containers_stay_while_it_is_unpacked",
         "more values wait where the collector looks" =>
@@ -420,7 +420,7 @@ MessagePackMutations.in_file("message_pack_read.c") do
 
   shown :source, "test_an_extension_values_initialize_may_change_it",
         "it is held before initialize runs" =>
-          "    before_users_code(building); /* `initialize`, which may be prepended to, or traced */\n"
+          "    before_users_code(building); /* `initialize` may be overridden or traced */\n"
 
   shown :source, "test_comparing_integers_may_change_it",
         "it is held before Integers are compared" => ["    return !building->plain_integers;", "    return false;"]
@@ -470,7 +470,7 @@ MessagePackMutations.in_file("message_pack_write.c") do
 
   shown :packer, "test_its_buffer_may_be_asked_for_in_the_middle",
         "the writer is looked at anew" =>
-          "    packing->writer = &packer->bytes->writer; /* another, if its Buffer was asked for */\n"
+          "    packing->writer = &packer->bytes->writer; /* user code may have asked for the Buffer */\n"
 
   shown :packer, "test_a_registered_module_that_is_included_later_is_found",
         "a class that may get a registered module is looked for anew" => " && !packer->types->modules"

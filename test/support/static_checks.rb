@@ -44,8 +44,8 @@ class StaticChecks
   FORMATS_TEXT = /\b(?:rb_sprintf|rb_raise|rb_exc_raise|rb_warn\w*|rb_enc_raise|rb_sys_fail\w*)\([^;]*%(?:[-\d.*]*)s/
   # Functions that make Strings of what is no text from outside: [file, function] and why. MessagePack's documents are data.
   DATA = {
-    ["ruby/config.c", "given"] => "names of settings in our source",
-    ["ruby/config.c", "is"] => "values of settings in our source",
+    ["ruby/config.c", "was_given"] => "names of settings in our source",
+    ["ruby/config.c", "conf_is"] => "values of settings in our source",
     ["ruby/consumed_message.c", "bytes"] => "keys, payloads and values of headers",
     ["ruby/consumer_calls.c", "consumer_group_metadata"] => "librdkafka's own form of it, in bytes",
     ["ruby/message.c", "parse_topic"] => "a topic name that was checked", ["ruby/shareable_producer.c", "slot_handle"] => "an id"

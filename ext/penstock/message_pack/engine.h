@@ -1,8 +1,8 @@
 /*
- * The two engines of Penstock::MessagePack: a writer, and a reader over bytes that need not all be there yet. They know the
- * format and nothing of Ruby or Kafka. An engine belongs to one thread at a time; whoever uses it owns the memory.
+ * The two engines of Penstock::MessagePack: a writer, and a reader whose bytes may arrive in parts. They implement the format and
+ * know nothing of Ruby or Kafka. One thread at a time may use an engine. The caller owns the memory.
  *
- * https://github.com/msgpack/msgpack/blob/master/spec.md is the format.
+ * The format: https://github.com/msgpack/msgpack/blob/master/spec.md
  */
 #ifndef PENSTOCK_MSGPACK_H
 #define PENSTOCK_MSGPACK_H
@@ -12,19 +12,19 @@
 #include <stdint.h>
 #include <string.h>
 
-/* ---- msgpack_write.c: the writer ------------------------------------------------------------------- */
+/* ---- engine_write.c: the writer -------------------------------------------------------------------- */
 
-/* Each value is written in the shortest format that has room for it. */
+/* Writes each value in the shortest format that can represent it. */
 struct ps_writer {
     char *data;
     size_t size, capacity;
-    /* Makes room for so many more bytes, or does not return. */
+    /* Makes room for `more` bytes, or does not return. */
     void (*grow)(struct ps_writer *writer, size_t more);
 };
 
 /*
- * Where `more` bytes may be put; whoever puts them there adds them to `size`. What holds another one's bytes has a size, and no
- * capacity.
+ * Returns room for `more` bytes. The caller writes the bytes and adds their number to `size`. A writer without capacity
+ * references bytes that it does not own.
  */
 static inline uint8_t *ps_write_room(struct ps_writer *writer, size_t more)
 {
@@ -57,7 +57,7 @@ static inline void ps_write_bool(struct ps_writer *writer, bool value)
     ps_write_byte(writer, value ? PS_BYTE_TRUE : PS_BYTE_FALSE);
 }
 
-/* Big-endian, as all numbers are; written so that compilers make one store of it. */
+/* All numbers are big-endian. Compilers turn these into a single store. */
 static inline void ps_put16(uint8_t *at, uint64_t value)
 {
     at[0] = (uint8_t)(value >> 8), at[1] = (uint8_t)value;
@@ -75,7 +75,7 @@ static inline void ps_put64(uint8_t *at, uint64_t value)
     ps_put32(at + 4, value);
 }
 
-/* A format's byte, and a number of 1, 2, 4 or 8 bytes. */
+/* Writes a format's byte and a number of 1, 2, 4 or 8 bytes. */
 static inline void ps_write_number(struct ps_writer *writer, uint8_t format, uint64_t value, int bytes)
 {
     uint8_t *at = ps_write_room(writer, 9);
@@ -115,7 +115,7 @@ static inline void ps_write_double(struct ps_writer *writer, double value)
 }
 
 void ps_write_float(struct ps_writer *writer, float value);
-/* What comes before so many bytes, elements or pairs. `old`: without the format that the first edition lacks. */
+/* Headers for the given number of bytes, elements or pairs. `old`: without str 8, which the first edition of the format lacks. */
 void ps_write_str_header(struct ps_writer *writer, uint32_t size, bool old);
 void ps_write_bin_header(struct ps_writer *writer, uint32_t size);
 void ps_write_ext_header(struct ps_writer *writer, int8_t type, uint32_t size);
@@ -134,12 +134,12 @@ static inline void ps_write_map_header(struct ps_writer *writer, uint32_t count)
     else ps_write_long_map_header(writer, count);
 }
 
-/* The same with the bytes. */
+/* Header and bytes. */
 void ps_write_str(struct ps_writer *writer, const void *bytes, uint32_t size, bool old);
 
-enum { PS_SHORT = 32 }; /* shorter ones have a header of one byte */
+enum { PS_SHORT = 32 }; /* Strings with fewer bytes have a header of one byte */
 
-/* Most Strings: copied without a call, with two moves that overlap, to where the writer has room for PS_SHORT bytes. */
+/* For most Strings: copies them without a call, with two overlapping moves. The writer must have room for PS_SHORT bytes. */
 static inline void ps_put_short_str(struct ps_writer *writer, uint8_t *to, const void *bytes, size_t size)
 {
     const uint8_t *from = bytes;
@@ -161,7 +161,7 @@ static inline void ps_put_short_str(struct ps_writer *writer, uint8_t *to, const
     }
 }
 
-/* ---- msgpack_read.c: the reader -------------------------------------------------------------------- */
+/* ---- engine_read.c: the reader --------------------------------------------------------------------- */
 
 enum ps_kind { PS_NIL, PS_FALSE, PS_TRUE, PS_INT, PS_UINT, PS_FLOAT, PS_STR, PS_BIN, PS_EXT, PS_ARRAY, PS_MAP };
 
@@ -171,7 +171,7 @@ struct ps_token {
     uint32_t size; /* bytes of PS_STR, PS_BIN and PS_EXT; elements of PS_ARRAY, pairs of PS_MAP */
     union {
         int64_t i;
-        uint64_t u; /* PS_UINT: beyond what an int64_t has */
+        uint64_t u; /* PS_UINT: above INT64_MAX */
         double f;
         const uint8_t *bytes;
     };
@@ -179,17 +179,17 @@ struct ps_token {
 
 enum ps_read {
     PS_READ_OK,
-    PS_READ_MORE,     /* the bytes end in it; nothing was taken */
-    PS_READ_INVALID,  /* the byte that no value begins with */
-    PS_READ_TOO_DEEP, /* the others are limits that were set */
+    PS_READ_MORE,     /* the bytes end within the value; nothing was taken */
+    PS_READ_INVALID,  /* no value begins with this byte */
+    PS_READ_TOO_DEEP, /* this and the rest: a limit is exceeded */
     PS_READ_TOO_MANY,
     PS_READ_TOO_LONG
 };
 
 /* A container that is being read. */
 struct ps_frame {
-    uint64_t left; /* values that have not ended yet; a pair is two */
-    uint32_t base; /* the caller's own, and so are the next two */
+    uint64_t left; /* values that have not ended yet; a pair counts as two */
+    uint32_t base; /* for the caller, as are `direct` and `keys` */
     bool direct;
     uint8_t keys;
     bool map;
@@ -200,28 +200,28 @@ struct ps_reader {
     struct ps_frame *frames; /* room for max_depth */
     uint32_t depth, max_depth;
     uint32_t max_bytes;
-    uint64_t max_elements; /* of all containers of one outermost value, by what their headers say */
+    uint64_t max_elements; /* limits the counts in the headers of all containers of one outermost value */
     uint64_t elements;
     uint64_t awaited;  /* values of open containers that have not begun */
-    uint64_t skipping; /* values left of a skip that the bytes ended in */
-    bool whole;        /* no more bytes will come: what cannot fit into those that are there ends early at its header */
-    bool part;         /* of a larger value: `elements` goes on counting, and each value that is read adds one */
+    uint64_t skipping; /* values left of a skip for which the bytes did not suffice */
+    bool whole;        /* no more bytes will come: a header whose count cannot fit into the bytes that are there fails at once */
+    bool part;         /* this reads a part of a larger value: `elements` is not reset, and each value that is read adds one */
 };
 
-/* Whether a value that begins with this byte is an Integer that has no more bytes. */
+/* Whether this byte alone is an Integer. */
 static inline bool ps_read_is_small(uint8_t format)
 {
     return format < 0x80 || format >= 0xe0;
 }
 
-/* Whether a value that begins with this byte may be something else than a container with values or an ext type. */
+/* False: a value that begins with this byte is a container with values or an ext type. */
 static inline bool ps_read_is_plain(uint8_t format)
 {
     if (format < 0xc0) return format < 0x80 || format >= 0xa0 || (format & 0x0f) == 0;
     return format >= 0xe0 || (UINT32_C(0x0e0ffc7d) >> (format - 0xc0) & 1);
 }
 
-/* Counts an outermost value, which is about to be read. Anything but PS_READ_OK: nothing was counted. */
+/* Counts an outermost value before it is read. If the result is not PS_READ_OK, nothing was counted. */
 static inline enum ps_read ps_read_begin(struct ps_reader *reader)
 {
     if (!reader->part) reader->elements = 0;
@@ -230,12 +230,12 @@ static inline enum ps_read ps_read_begin(struct ps_reader *reader)
     return PS_READ_OK;
 }
 
-/* A value, or a container's header, by itself. */
+/* Reads a value or a container's header, without frames. */
 enum ps_read ps_read_token(struct ps_reader *reader, struct ps_token *token);
-/* The same as a part of the outermost value: opens a frame for a container that is not empty. Of any other value, and when a
- * frame was closed, the caller says that it has ended. */
+/* Reads the next part of the outermost value. Opens a frame for a container that is not empty. After any other value, and after
+ * closing a frame, the caller calls ps_read_ended. */
 enum ps_read ps_read_value(struct ps_reader *reader, struct ps_token *token);
-/* The same, without a call for what is most frequent in a container: small numbers and short Strings. */
+/* The same, without a call for the most frequent values in containers: small numbers and short Strings. */
 static inline enum ps_read ps_read_next(struct ps_reader *reader, struct ps_token *token)
 {
     if (reader->depth == 0 || reader->skipping > 0 || reader->at == reader->end) return ps_read_value(reader, token);
@@ -257,11 +257,11 @@ static inline enum ps_read ps_read_next(struct ps_reader *reader, struct ps_toke
     return PS_READ_OK;
 }
 
-/* Whole values without looking at them, of any depth. What it has begun and ended for lack of bytes is gone on with, by
- * ps_read_value too, before that reads anything. */
+/* Skips a whole value of any depth. If the bytes end within it, the next call continues the skip; so does ps_read_value before it
+ * reads anything. */
 enum ps_read ps_read_skip(struct ps_reader *reader);
 
-/* Forgets the value that is being read, not the bytes. */
+/* Forgets the value that is being read, but not the bytes. */
 static inline void ps_read_reset(struct ps_reader *reader)
 {
     reader->depth = 0;
@@ -274,7 +274,7 @@ static inline struct ps_frame *ps_read_frame(struct ps_reader *reader)
     return &reader->frames[reader->depth - 1];
 }
 
-/* True when the innermost container has ended with this value: the caller closes it. */
+/* True: the innermost container has ended with this value. The caller closes it. */
 static inline bool ps_read_ended(struct ps_reader *reader)
 {
     return --ps_read_frame(reader)->left == 0;

@@ -1,6 +1,7 @@
 /*
- * MessagePack's bytes as tokens; see msgpack.h. A token is taken when all of it is there, so a reader that ran out of bytes
- * goes on with the same token when more are there. Nothing is allocated: the caller gives the frames.
+ * Turns MessagePack's bytes into tokens; see engine.h. The reader takes a token only when all of its bytes are there. So a reader
+ * that ran out of bytes continues with the same token when more bytes are there. It allocates nothing: the caller provides the
+ * frames.
  */
 #include "message_pack/engine.h"
 
@@ -56,7 +57,7 @@ static enum ps_read take_float(struct ps_reader *reader, struct ps_token *token,
     return PS_READ_OK;
 }
 
-/* PS_STR, PS_BIN, PS_EXT: the bytes begin after `header`. */
+/* For PS_STR, PS_BIN and PS_EXT: the bytes begin after `header` bytes. */
 static enum ps_read take_bytes(struct ps_reader *reader, struct ps_token *token, enum ps_kind kind, size_t header, uint64_t size)
 {
     if (size > reader->max_bytes) return PS_READ_TOO_LONG;
@@ -99,7 +100,7 @@ static double twice(uint64_t bits)
     return value;
 }
 
-/* The formats whose first byte is followed by a number, of 1, 2, 4 or 8 bytes; none: 0. */
+/* The size of the number that follows a format's first byte: 1, 2, 4 or 8 bytes; 0: no number follows. */
 static int number_size(uint8_t format)
 {
     static const uint8_t sizes[32] = {
@@ -156,7 +157,7 @@ enum ps_read ps_read_token(struct ps_reader *reader, struct ps_token *token)
     return read_token(reader, token);
 }
 
-/* Of a container; none: 0. */
+/* How many values follow a container's header; 0 for any other token. */
 static uint64_t values_in(const struct ps_token *token)
 {
     if (token->kind < PS_ARRAY) return 0;
@@ -167,7 +168,7 @@ static enum ps_read open_container(struct ps_reader *reader, bool map, uint64_t 
 {
     if (reader->depth == reader->max_depth) return PS_READ_TOO_DEEP;
     if (values > reader->max_elements - reader->elements) return PS_READ_TOO_MANY;
-    if (reader->whole && reader->awaited + values > there(reader)) return PS_READ_MORE; /* each takes a byte at least */
+    if (reader->whole && reader->awaited + values > there(reader)) return PS_READ_MORE; /* each has at least one byte */
     reader->elements += values;
     reader->awaited += values;
     reader->frames[reader->depth++] = (struct ps_frame){ .left = values, .map = map };
@@ -194,7 +195,7 @@ enum ps_read ps_read_value(struct ps_reader *reader, struct ps_token *token)
     return result;
 }
 
-/* One value less to skip, and those that are in it more. */
+/* Skips one token: one value less to skip, plus the values inside it. */
 static enum ps_read skip_token(struct ps_reader *reader)
 {
     const uint8_t *began = reader->at;
@@ -223,7 +224,7 @@ enum ps_read ps_read_skip(struct ps_reader *reader)
         if (result != PS_READ_OK) return result;
         reader->skipping = 1;
         result = skip_token(reader);
-        if (result != PS_READ_OK) reader->skipping = 0; /* nothing was taken: there is nothing to go on with */
+        if (result != PS_READ_OK) reader->skipping = 0; /* nothing was taken, so there is no skip to continue */
     }
     while (reader->skipping > 0 && result == PS_READ_OK) result = skip_token(reader);
     return result;

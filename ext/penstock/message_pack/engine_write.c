@@ -1,4 +1,4 @@
-/* MessagePack's formats as bytes, but for those that are written most often; see msgpack.h. */
+/* Writes MessagePack's less frequent formats; engine.h has the others. */
 #include "message_pack/engine.h"
 
 void ps_write_float(struct ps_writer *writer, float value)

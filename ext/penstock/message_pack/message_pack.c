@@ -1,4 +1,4 @@
-/* Penstock::MessagePack: what packs and unpacks in one call, and what its classes share: options and errors. */
+/* Penstock::MessagePack: packing and unpacking in one call, and the options and errors that its classes share. */
 #include "message_pack/message_pack.h"
 
 VALUE penstock_message_pack, penstock_extension_value;
@@ -32,7 +32,7 @@ void penstock_unread(enum ps_read why, const struct penstock_mp_options *options
 
 static VALUE beyond_the_stack(VALUE arg, VALUE error)
 {
-    penstock_message_pack_raise("StackError", "nested too deep for this thread's stack, or a part of itself");
+    penstock_message_pack_raise("StackError", "nested too deeply for this thread's stack, or contains itself");
 }
 
 VALUE penstock_guard_stack(VALUE (*function)(VALUE arg), VALUE arg)
@@ -42,21 +42,21 @@ VALUE penstock_guard_stack(VALUE (*function)(VALUE arg), VALUE arg)
 
 /* ---- options ---- */
 
-enum option_kind { FLAG, NUMBER, NUMBER64, SIZE, UNUSED, UNUSED_FLAG }; /* the unused are the msgpack gem's */
+enum option_kind { FLAG, NUMBER, NUMBER64, SIZE, UNUSED, UNUSED_FLAG }; /* unused: accepted, as the msgpack gem has them */
 
 #define PLACE(field) offsetof(struct penstock_mp_options, field)
 
 static const struct option {
     const char *name;
-    unsigned known; /* to which kinds */
+    unsigned known; /* the kinds that have it */
     enum option_kind kind;
     size_t place;
-    uint64_t least, most; /* nil stands for `most` */
+    uint64_t least, most; /* nil means `most` */
 } known_options[] = {
     { "symbolize_keys", PENSTOCK_MP_UNPACK, FLAG, PLACE(symbolize_keys), 0, 0 },
     { "freeze", PENSTOCK_MP_UNPACK, FLAG, PLACE(freeze), 0, 0 },
     { "allow_unknown_ext", PENSTOCK_MP_UNPACK, FLAG, PLACE(allow_unknown_ext), 0, 0 },
-    { "key_cache", PENSTOCK_MP_UNPACK, UNUSED_FLAG, 0, 0, 0 }, /* each key is one String in the process anyway */
+    { "key_cache", PENSTOCK_MP_UNPACK, UNUSED_FLAG, 0, 0, 0 }, /* keys are interned anyway */
     { "max_depth", PENSTOCK_MP_PACK | PENSTOCK_MP_UNPACK, NUMBER, PLACE(max_depth), 1, UINT32_MAX },
     { "max_elements", PENSTOCK_MP_UNPACK, NUMBER64, PLACE(max_elements), 1, INT64_MAX },
     { "max_bytes", PENSTOCK_MP_UNPACK, NUMBER, PLACE(max_bytes), 1, UINT32_MAX },
@@ -82,7 +82,7 @@ static VALUE known_names(unsigned kinds)
     return rb_ary_join(names, rb_str_new_cstr(", "));
 }
 
-static uint64_t number(const struct option *option, VALUE value)
+static uint64_t option_number(const struct option *option, VALUE value)
 {
     if (NIL_P(value)) return option->most;
     if (!RB_INTEGER_TYPE_P(value))
@@ -93,25 +93,25 @@ static uint64_t number(const struct option *option, VALUE value)
     return (uint64_t)FIX2LONG(value);
 }
 
-static void set(const struct option *option, struct penstock_mp_options *options, VALUE value)
+static void set_option(const struct option *option, struct penstock_mp_options *options, VALUE value)
 {
     char *place = (char *)options + option->place;
     switch (option->kind) {
     case FLAG: *(bool *)place = RTEST(value); break;
-    case NUMBER: *(uint32_t *)place = (uint32_t)number(option, value); break;
-    case NUMBER64: *(uint64_t *)place = number(option, value); break;
-    case SIZE: *(size_t *)place = (size_t)number(option, value); break;
-    case UNUSED: number(option, value); break;
+    case NUMBER: *(uint32_t *)place = (uint32_t)option_number(option, value); break;
+    case NUMBER64: *(uint64_t *)place = option_number(option, value); break;
+    case SIZE: *(size_t *)place = (size_t)option_number(option, value); break;
+    case UNUSED: option_number(option, value); break;
     case UNUSED_FLAG: break;
     }
 }
 
-static int parse(VALUE name, VALUE value, VALUE arg)
+static int parse_option(VALUE name, VALUE value, VALUE arg)
 {
     struct parsing *parsing = (struct parsing *)arg;
     for (int i = 0; i < OPTIONS; i++) {
         if (!(known_options[i].known & parsing->kinds) || !SYMBOL_P(name) || option_ids[i] != SYM2ID(name)) continue;
-        set(&known_options[i], &parsing->options, value);
+        set_option(&known_options[i], &parsing->options, value);
         return ST_CONTINUE;
     }
     rb_raise(rb_eArgError, "unknown option %" PRIsVALUE "; known: %" PRIsVALUE, rb_inspect(name), known_names(parsing->kinds));
@@ -130,7 +130,7 @@ struct penstock_mp_options penstock_mp_options(VALUE options, unsigned kinds)
     };
     if (NIL_P(options)) return parsing.options;
     Check_Type(options, T_HASH);
-    rb_hash_foreach(options, parse, (VALUE)&parsing);
+    rb_hash_foreach(options, parse_option, (VALUE)&parsing);
     return parsing.options;
 }
 
@@ -142,7 +142,7 @@ void penstock_io_and_options(int argc, const VALUE *argv, VALUE *io, VALUE *opti
     *options = only_options ? argv[0] : argc > 1 ? argv[1] : Qnil;
 }
 
-/* ---- packing and unpacking in one call: the module's with nothing registered, and a Registry's ---- */
+/* ---- packing and unpacking in one call: by the module, with an empty Registry, or by a Registry ---- */
 
 static VALUE pack(VALUE registry, int argc, const VALUE *argv)
 {

@@ -1,8 +1,10 @@
 /*
- * Penstock::MessagePack: the engines in core/msgpack.h, and what is between them and Ruby's objects.
+ * Penstock::MessagePack: the layer between the engines (engine.h) and Ruby objects.
  *
- * Nothing here is shared by the process but classes and IDs, set once. A Registry never changes; Packers, Unpackers and Buffers
- * belong to the Ractor that made them, and what a single call needs is on its stack.
+ * The process shares only classes and IDs, which are set once. A Registry never changes. Packers, Unpackers and Buffers belong to
+ * the Ractor that made them. The state of a single call is on its stack.
+ *
+ * "User code" is Ruby code of the program that packing or unpacking calls: registered procs, to_msgpack, an io's methods.
  */
 #ifndef PENSTOCK_MESSAGE_PACK_H
 #define PENSTOCK_MESSAGE_PACK_H
@@ -26,20 +28,20 @@ extern ID penstock_id_call;
 
 enum { PENSTOCK_MP_PACK = 1, PENSTOCK_MP_UNPACK = 2, PENSTOCK_MP_BUFFER = 4 };
 
-/* From a Hash or nil; raises for what none of the `kinds` knows. */
+/* Reads a Hash or nil. Raises for an option that none of the `kinds` has. */
 struct penstock_mp_options penstock_mp_options(VALUE options, unsigned kinds);
-/* What the methods take as (io = nil, options = nil), with either left out. */
+/* Reads arguments of the form (io = nil, options = nil), either of which may be left out. */
 void penstock_io_and_options(int argc, const VALUE *argv, VALUE *io, VALUE *options);
 
 NORETURN(void penstock_message_pack_raise(const char *class_name, const char *format, ...));
-/* Raises what it means. */
+/* Raises the error for a read that failed. */
 NORETURN(void penstock_unread(enum ps_read why, const struct penstock_mp_options *options));
-/* Calls it. Ruby can only raise its SystemStackError where the stack ends, which no `rescue` without a class sees: it becomes a
- * StackError here, where there is room again. */
+/* Calls the function. Where the stack ends, Ruby raises SystemStackError, which a `rescue` without a class does not catch. This
+ * function, which has room on the stack again, turns it into a StackError. */
 VALUE penstock_guard_stack(VALUE (*function)(VALUE arg), VALUE arg);
 void penstock_message_pack_init(void);
 
-/* ---- message_pack_registry.c: what is registered, for the life of a Packer ---------------------------- */
+/* ---- message_pack_registry.c: registered classes and ext types ---------------------------------------- */
 
 struct penstock_ext_packer {
     VALUE klass;    /* class or module */
@@ -57,15 +59,15 @@ struct penstock_ext_unpacker {
 struct penstock_registry {
     VALUE packers, unpackers; /* frozen Hashes, as Ruby gave them */
     size_t packer_count, unpacker_count;
-    bool modules; /* there are some among the packers' classes */
+    bool modules; /* some of the packers are registered for modules */
     struct penstock_ext_packer *by_class;
     struct penstock_ext_unpacker *by_place;
-    uint8_t places[256]; /* of a type, from -128 on, in by_place; 0: none, else one more than that */
-    const struct penstock_ext_packer *symbols, *oversized; /* of Symbols; of Integers that no format has room for */
+    uint8_t places[256]; /* for each type from -128 on: 1 + its index in by_place; 0: not registered */
+    const struct penstock_ext_packer *symbols, *oversized; /* for Symbols; for Integers that need more than 64 bits */
 };
 
-const struct penstock_registry *penstock_registry_get(VALUE registry); /* raises if it is none */
-static inline const struct penstock_registry *penstock_registry_of(VALUE registry) /* of one that is known to be one */
+const struct penstock_registry *penstock_registry_get(VALUE registry); /* raises if it is not a Registry */
+static inline const struct penstock_registry *penstock_registry_of(VALUE registry) /* does not check */
 {
     return RTYPEDDATA_DATA(registry);
 }
@@ -81,20 +83,20 @@ void penstock_registry_init(void);
 /* ---- message_pack_buffer.c: bytes in, bytes out --------------------------------------------------------- */
 
 struct penstock_buffer {
-    struct ps_writer writer; /* first; its data up to `at` has been read. Without capacity the data is `held`'s */
+    struct ps_writer writer; /* first; data up to `at` has been read. Without capacity, `held` owns the data */
     size_t at;
-    VALUE held; /* what keeps bytes that are not its own: a frozen String or an Unpacker; or nil */
+    VALUE held; /* owner of bytes that the buffer does not own: a frozen String or an Unpacker; or nil */
     VALUE io;
     size_t io_size;
-    size_t base;    /* data up to here belongs to what encloses a payload that a Packer is writing: it stays until that has ended */
-    uint64_t gone;  /* bytes of a Packer's that were taken or dropped: so it knows which of the rest are older than a write */
-    uint64_t began; /* after so many bytes of all that there were, what is being written */
-    bool unfinished; /* it runs no code of users': whoever uses the buffer and finds it so comes after it has raised */
-    bool first;     /* its memory is a part of its owner */
-    bool locked;    /* an Unpacker reads its bytes where they are */
+    size_t base;    /* data before it encloses the payload that a Packer is writing, and stays until the payload has ended */
+    uint64_t gone;  /* total of bytes taken or discarded: tells a Packer which of the remaining bytes are older than a write */
+    uint64_t began; /* the total of bytes written, ever, when the current write began */
+    bool unfinished; /* a write without user code has not ended; any other use of the buffer sees this only if the write raised */
+    bool first;     /* the memory is a part of the owner's struct */
+    bool locked;    /* an Unpacker reads the bytes in place */
 };
 
-void penstock_buffer_take_back(struct penstock_buffer *buffer, uint64_t began); /* what was written since and is there still */
+void penstock_buffer_take_back(struct penstock_buffer *buffer, uint64_t began); /* removes what was written since and is there */
 static inline void penstock_buffer_settle(struct penstock_buffer *buffer)
 {
     if (buffer->unfinished) penstock_buffer_take_back(buffer, buffer->began);
@@ -105,26 +107,26 @@ VALUE penstock_io_read(VALUE io, size_t size); /* nil at its end, or without one
 VALUE penstock_buffer_new(VALUE io, size_t io_size);
 struct penstock_buffer *penstock_buffer_get(VALUE buffer);
 NORETURN(void penstock_buffer_locked(void));
-static inline void penstock_buffer_check(const struct penstock_buffer *buffer) /* raises when it is locked: before any change */
+static inline void penstock_buffer_check(const struct penstock_buffer *buffer) /* before any change: raises if it is locked */
 {
     if (buffer->locked) penstock_buffer_locked();
 }
 void penstock_buffer_append(VALUE self, VALUE string);
 
-/* One that is a part of a Packer or Unpacker, until its Ruby object is asked for. */
+/* A buffer inside a Packer or Unpacker, until the program asks for the Ruby object. */
 struct penstock_buffer penstock_buffer_empty(void);
 void penstock_buffer_mark(void *buffer);
 void penstock_buffer_compact(void *buffer);
-void penstock_buffer_release(struct penstock_buffer *buffer); /* its memory and what it holds */
-void penstock_buffer_free(struct penstock_buffer *buffer); /* its memory: it is empty */
-VALUE penstock_buffer_wrap(struct penstock_buffer *buffer); /* a Ruby Buffer with all that it has; it is empty then */
+void penstock_buffer_release(struct penstock_buffer *buffer); /* releases its memory and `held` */
+void penstock_buffer_free(struct penstock_buffer *buffer); /* the same for an empty buffer, checked */
+VALUE penstock_buffer_wrap(struct penstock_buffer *buffer); /* moves everything into a new Ruby Buffer */
 void penstock_buffer_put(VALUE owner, struct penstock_buffer *buffer, VALUE string);
-/* Instead of what it has, not copied. */
+/* Replaces the content by these bytes of `holder`, without a copy. */
 void penstock_buffer_over(VALUE owner, struct penstock_buffer *buffer, VALUE holder, const void *bytes, size_t size);
 
-VALUE penstock_buffer_give(VALUE self, VALUE io); /* all of it; how much that was. What the io raises leaves it as it was */
-void penstock_buffer_flush(VALUE self);           /* the same with its own io, if there is one; no part of a payload */
-/* Writes all of it to its io, and then the long String, which is not copied. */
+VALUE penstock_buffer_give(VALUE self, VALUE io); /* moves all bytes to the io, returns how many; if the io raises, they stay */
+void penstock_buffer_flush(VALUE self);           /* the same to its own io, if it has one; does nothing within a payload */
+/* Writes all bytes to its io, and then the long String, without a copy. */
 void penstock_buffer_give_with(VALUE self, VALUE string);
 void penstock_buffer_clear(struct penstock_buffer *buffer);
 VALUE penstock_buffer_to_s(const struct penstock_buffer *buffer);
@@ -138,26 +140,26 @@ enum { PENSTOCK_FOUND = 4, PENSTOCK_GUARD_FROM = 32 };
 struct penstock_packer;
 
 struct penstock_packing {
-    struct ps_writer *writer; /* the Packer's may be another one after code of users' */
+    struct ps_writer *writer; /* user code may replace the Packer's writer */
     const struct penstock_registry *registry;
     const struct penstock_mp_options *options;
     VALUE registry_value;
     uint32_t depth;
-    uint32_t guard_from; /* the depth from which the end of the stack is still to be seen to */
+    uint32_t guard_from; /* from this depth on, packing is guarded against the end of the stack */
     bool looked;  /* `found` is in use */
-    bool unprotected; /* of a Packer's write: what it adds is taken back later, if it raises; code of users' is not called */
-    VALUE packer_value; /* whose writer it is, for code of users'; nil: there is none yet, and `writer` is on the stack */
+    bool unprotected; /* a Packer's write without rb_ensure or user code: if it raises, the next use of the buffer removes it */
+    VALUE packer_value; /* the Packer that owns the writer, for user code; nil: none yet, and `writer` is on the stack */
     struct penstock_packer *packer;
-    VALUE *long_strings; /* an Array for those that are copied in the end, if at all: each, and where it belongs. NULL: none */
-    uint32_t calls; /* of code of users' */
+    VALUE *long_strings; /* Array of long Strings that are copied last or never, each with its place. NULL: copy them at once */
+    uint32_t calls; /* of user code */
     uint32_t pairs; /* of the innermost Hash that are still to be written */
-    uint32_t payloads;   /* of recursive types that are being written, one within the other */
-    struct penstock_outer { size_t base, at; uint64_t gone; } outer; /* the buffer's before the first of them */
+    uint32_t payloads;   /* nested payloads of recursive types that are being written */
+    struct penstock_outer { size_t base, at; uint64_t gone; } outer; /* the buffer's state before the first of them */
     struct penstock_found {
         VALUE klass;
         const struct penstock_ext_packer *packer; /* NULL: not registered */
-        bool own, extension; /* it has a to_msgpack; it is an ExtensionValue */
-    } found[PENSTOCK_FOUND]; /* classes that were looked for lately */
+        bool own, extension; /* its objects have a to_msgpack; it is ExtensionValue */
+    } found[PENSTOCK_FOUND]; /* recently looked up classes */
 };
 
 void penstock_pack(struct penstock_packing *packing, VALUE object);
@@ -170,38 +172,39 @@ void penstock_pack_hash(struct penstock_packing *packing, VALUE hash);
 void penstock_pack_ext(struct penstock_packing *packing, VALUE type, VALUE payload);
 void penstock_pack_extension(struct penstock_packing *packing, VALUE extension);
 VALUE penstock_pack_to_string(VALUE object, VALUE registry, const struct penstock_mp_options *options);
-/* A payload has ended: makes reachable again what encloses it. */
+/* A payload has ended: makes the bytes around it accessible again. */
 void penstock_pack_outer(struct penstock_buffer *bytes, const struct penstock_outer *outer);
 void penstock_message_pack_write_init(void);
 
 /* ---- message_pack_packer.c --------------------------------------------------------------------------------- */
 
 struct penstock_packer {
-    VALUE buffer;                  /* nil until it is asked for, or there is an io */
-    struct penstock_buffer *bytes; /* its, or `own`; NULL: not initialized */
+    VALUE buffer;                  /* a Ruby Buffer; nil until the program asks for it, unless there is an io */
+    struct penstock_buffer *bytes; /* that of `buffer`, or `own`; NULL: not initialized */
     VALUE registry;
-    const struct penstock_registry *types; /* its */
+    const struct penstock_registry *types; /* the registry's struct */
     struct penstock_mp_options options;
-    uint32_t depth; /* of what is being packed: at which its methods go on */
-    uint64_t turn;  /* of the code of users' that runs within a write: a number that no other has had. 0: none */
+    uint32_t depth; /* the depth at which user code's calls of this Packer write */
+    uint64_t turn;  /* unique number of the user code that runs within a write; 0: none runs */
     uint64_t turns;
-    bool flushed; /* once, by its method */
-    VALUE own_classes[PENSTOCK_FOUND]; /* not registered, and with a to_msgpack; they do not move */
+    bool flushed; /* `flush` was called */
+    VALUE own_classes[PENSTOCK_FOUND]; /* classes that are not registered and have a to_msgpack; pinned */
     struct penstock_buffer own;
-    char first[256]; /* of `own` */
+    char first[256]; /* the first memory of `own` */
 };
 
-/* For code of users' that a call without a Packer runs. */
+/* Makes a Packer for user code that a call without a Packer runs. */
 VALUE penstock_packer_new(VALUE registry, const struct penstock_mp_options *options, struct penstock_packer **packer);
-/* For what calls code of users', of a write that is not protected: whatever is raised, the write is taken back. */
+/* For a part of an unprotected write that calls user code: if that raises anything, the whole write is removed. */
 void penstock_packer_protect(struct penstock_packing *packing, void (*write)(struct penstock_packing *packing, VALUE object),
                              VALUE object);
-/* Lets an object write itself, whose class is known to have a to_msgpack and not to be registered. */
+/* Calls to_msgpack of an object whose class is known to have it and not to be registered. */
 void penstock_packer_call(struct penstock_packer *packer, const VALUE *self, VALUE object);
-/* All that it has written. It is empty then, and whatever comes back to that write raises. */
+/* Takes all that the Packer has written. Any code that comes back to that write raises. */
 VALUE penstock_packer_take(struct penstock_packer *packer);
 
-/* Where a class is among `own_classes` and `found`. Classes are at least as far apart as most objects are large. */
+/* A class's index in `own_classes` and `found`: a hash of its address. Addresses of classes differ by at least 64 in most
+ * cases. */
 static inline size_t penstock_place_of(VALUE klass)
 {
     return (klass >> 6) % PENSTOCK_FOUND;
@@ -212,27 +215,27 @@ static inline bool penstock_packer_knows(const struct penstock_packer *packer, V
     return packer->own_classes[penstock_place_of(klass)] == klass;
 }
 
-static inline uint64_t penstock_packer_written(const struct penstock_packer *packer) /* bytes, ever */
+static inline uint64_t penstock_packer_written(const struct penstock_packer *packer) /* total of bytes, ever */
 {
     return packer->bytes->gone + penstock_buffer_size(packer->bytes);
 }
 
 void penstock_packer_init(void);
 
-/* ---- message_pack_keys.c: keys of Hashes that were seen lately -------------------------------------------------- */
+/* ---- message_pack_keys.c: a cache of keys of Hashes ------------------------------------------------------------- */
 
 struct penstock_keys;
 
-struct penstock_keys *penstock_keys(void); /* the Ractor's, for as long as it lives */
-/* `shared`: the same String for the same bytes, always; else for as long as the Ractor keeps it. */
+struct penstock_keys *penstock_keys(void); /* the Ractor's, as long as the Ractor lives */
+/* `shared`: always the same String for the same bytes. Otherwise only while the Ractor's cache keeps the String. */
 VALUE penstock_key(struct penstock_keys *keys, const uint8_t *bytes, size_t size, bool symbolize, bool shared);
 VALUE penstock_symbol(const char *bytes, size_t size);
 VALUE penstock_binary_symbol(const char *bytes, size_t size);
 void penstock_message_pack_keys_init(void);
 
-/* ---- message_pack_read.c: a reader's tokens into Ruby's objects ---------------------------------------------- */
+/* ---- message_pack_read.c: a reader's tokens into Ruby objects ------------------------------------------------- */
 
-/* Where the first values and frames are, on the stack of the thread that reads. A payload has a smaller one: it may be deep in others. */
+/* The first memory of values and frames, on the stack of the reading thread. A payload gets less, as payloads may nest deeply. */
 enum { PENSTOCK_ROOM_ITEMS = 128, PENSTOCK_ROOM_FRAMES = 32, PENSTOCK_SMALL_ITEMS = 32, PENSTOCK_SMALL_FRAMES = 4 };
 
 struct penstock_room {
@@ -242,38 +245,38 @@ struct penstock_room {
 };
 
 /*
- * Which read may go on, where neither a continuation nor an abandoned Fiber sets anything back: reads and the users' code in them take
- * numbers, and a read that comes back from users' code goes on only if its number is the current one.
+ * Decides which read may continue. User code may be left by a continuation or an abandoned Fiber, which run no cleanup. So reads,
+ * and the user code in them, take numbers. A read that returns from user code continues only if its number is the current one.
  */
 struct penstock_turns {
     uint64_t last, current;
 };
 
-/* On the stack of the thread that reads, where the GC finds what it holds. */
+/* Keep it on the stack of the reading thread, where the GC finds its references. */
 struct penstock_building {
-    struct ps_reader reader; /* its max_depth is what there are frames for */
+    struct ps_reader reader; /* its max_depth is the number of frames that there is memory for */
     const struct penstock_mp_options *options;
     const struct penstock_registry *registry;
     VALUE registry_value;
     VALUE *items; /* values of containers that have not ended, and large containers */
     size_t size, capacity;
-    VALUE more_items, more_frames; /* hold them when they do not fit into the room on the stack; else false */
-    VALUE source;   /* the String that is read, and may change when users' code runs; false: the bytes stay where they are */
+    VALUE more_items, more_frames; /* memory for what does not fit on the stack; false: none */
+    VALUE source;   /* the String that is read, which user code may change; false: the bytes stay in place */
     VALUE unpacker; /* the Unpacker that reads, or false */
-    char *window; /* the Unpacker's bytes, which another payload may take the place of */
+    char *window; /* the Unpacker's bytes, which a nested payload may replace */
     size_t window_size;
-    VALUE window_held; /* what keeps them, or nil */
-    uint32_t depth_before, level; /* around the payload that is read; how many payloads that is in */
+    VALUE window_held; /* the owner of these bytes, or nil */
+    uint32_t depth_before, level; /* depth around the payload that is read; number of payloads around it */
     VALUE payloads; /* the Unpacker for recursive ext types, or false */
-    struct penstock_turns *turns; /* NULL: no users' code has run */
+    struct penstock_turns *turns; /* NULL: no user code has run */
     uint64_t turn, turn_before;
-    VALUE turns_held;  /* that memory, or false */
-    bool users_code;   /* has run: its continuations may come back to memory that is left to the GC therefore */
-    bool plain_integers; /* since then nothing has redefined how Integers are compared */
-    struct penstock_keys *keys; /* the Ractor's; NULL until one is needed */
+    VALUE turns_held;  /* memory of `turns`, or false */
+    bool users_code;   /* user code has run: its continuations may come back to this read's memory, so only the GC frees it */
+    bool plain_integers; /* no program has redefined Integer#eql? or #==; checked since user code last ran */
+    struct penstock_keys *keys; /* the Ractor's; NULL until they are needed */
 };
 
-/* Memory of values and frames, which the GC looks into as it does into a stack. It stays as it is between two reads of an object. */
+/* Memory of values and frames, which the GC scans like a stack. It is kept between two reads of one object. */
 struct penstock_kept {
     VALUE items, frames; /* that memory, or false */
     VALUE *item;
@@ -283,33 +286,33 @@ struct penstock_kept {
     bool users_code;
 };
 
-/* After its reader has been set, of which it sets the frames and limits. */
+/* The caller has set the reader's bytes. This sets its frames and limits. */
 void penstock_build_begin(struct penstock_building *building, const struct penstock_room *room,
                           const struct penstock_mp_options *options, VALUE registry, uint32_t depth_before);
 void penstock_build_begin_turn(struct penstock_building *building);
-/* Goes on with what was kept of an object, if anything was, and leaves nothing there. */
+/* Moves what was kept of an unfinished object back into `building`. */
 void penstock_build_restore(struct penstock_building *building, struct penstock_kept *kept);
-/* Keeps what is there, for the Unpacker that owns `kept`. */
+/* Keeps an unfinished object, for the Unpacker that owns `kept`. */
 void penstock_build_keep(struct penstock_building *building, VALUE unpacker, struct penstock_kept *kept);
 enum ps_read penstock_build(struct penstock_building *building, VALUE *value);
-VALUE penstock_plain_value(const struct ps_token *token, bool freeze); /* of all but ext types and containers with values */
-/* False: the read that comes back was ended meanwhile, and may touch nothing. */
+VALUE penstock_plain_value(const struct ps_token *token, bool freeze); /* not for ext types and containers with values */
+/* False: this read was ended while user code ran, and must not touch anything. */
 static inline bool penstock_build_turn(const struct penstock_building *building)
 {
     return !building->turns || building->turns->current == building->turn;
 }
-void penstock_build_end(struct penstock_building *building); /* need not be called when something is raised */
+void penstock_build_end(struct penstock_building *building); /* need not be called after an exception */
 VALUE penstock_unpack_string(VALUE string, VALUE registry, const struct penstock_mp_options *options);
 void penstock_message_pack_read_init(void);
 
 /* ---- message_pack_unpacker.c ----------------------------------------------------------------------------------- */
 
 VALUE penstock_unpacker_new(VALUE io, VALUE registry, const struct penstock_mp_options *options);
-void penstock_unpacker_reads(VALUE unpacker); /* users' code runs in it: notes the Fiber */
-struct penstock_turns *penstock_unpacker_turns(struct penstock_building *building); /* of the Unpacker that the next returns */
-/* The Unpacker over a payload where it is, for a recursive ext type; the bytes have to stay until it is closed. */
+void penstock_unpacker_reads(VALUE unpacker); /* before user code runs in its read: stores the Fiber */
+struct penstock_turns *penstock_unpacker_turns(struct penstock_building *building); /* of the Unpacker that `open` will return */
+/* Returns the Unpacker over a payload in place, for a recursive ext type. The bytes must stay until it is closed. */
 VALUE penstock_unpacker_open(struct penstock_building *building, const uint8_t *bytes, size_t size);
-/* Raises when the payload does not end where the objects end that were read from it. */
+/* Raises if not all of the payload was read, or if an object in it is not complete. */
 void penstock_unpacker_close(struct penstock_building *building, VALUE unpacker, int8_t type);
 VALUE penstock_unpacker_full(VALUE unpacker);
 void penstock_unpacker_init(void);

@@ -1,6 +1,6 @@
 /*
- * Penstock::MessagePack::Buffer: a queue of bytes, for a Packer to write to and an Unpacker to read from, with an io behind it or
- * none. Its memory is its own. A large String that is written to an empty buffer is held instead of copied.
+ * Penstock::MessagePack::Buffer: a queue of bytes. A Packer writes to it, an Unpacker reads from it. It may have an io. It owns
+ * its memory. A large String that is written to an empty buffer is kept instead of copied.
  */
 #include "message_pack/message_pack.h"
 
@@ -12,7 +12,7 @@ static ID id_write, id_append, id_readpartial, id_read, id_close, id_write_array
 void penstock_buffer_mark(void *data)
 {
     struct penstock_buffer *buffer = data;
-    rb_gc_mark(buffer->held); /* not movable: what it holds is read where it is */
+    rb_gc_mark(buffer->held); /* not movable: its bytes are read in place */
     rb_gc_mark_movable(buffer->io);
 }
 
@@ -54,20 +54,20 @@ struct penstock_buffer *penstock_buffer_get(VALUE self)
 
 void penstock_buffer_take_back(struct penstock_buffer *buffer, uint64_t began)
 {
-    uint64_t before = began > buffer->gone ? began - buffer->gone : 0; /* bytes of others that are there still */
+    uint64_t before = began > buffer->gone ? began - buffer->gone : 0; /* older bytes that are still there */
     if (before < penstock_buffer_size(buffer)) buffer->writer.size = buffer->at + (size_t)before;
     buffer->unfinished = false;
 }
 
 void penstock_buffer_locked(void)
 {
-    rb_raise(rb_eRuntimeError, "an object is being read from it: what that calls may not use it (reset an Unpacker that a Fiber has "
-             "left so)");
+    rb_raise(rb_eRuntimeError, "an object is being read from this buffer: code that the read calls must not use it (reset an "
+             "Unpacker whose read a Fiber has abandoned)");
 }
 
-/* ---- its memory ---- */
+/* ---- memory ---- */
 
-static void let_go(struct penstock_buffer *buffer)
+static void forget_bytes(struct penstock_buffer *buffer)
 {
     buffer->writer.data = NULL;
     buffer->writer.size = buffer->at = 0;
@@ -78,7 +78,7 @@ void penstock_buffer_clear(struct penstock_buffer *buffer)
 {
     penstock_buffer_check(buffer);
     buffer->gone += penstock_buffer_size(buffer);
-    if (buffer->writer.capacity == 0) let_go(buffer);
+    if (buffer->writer.capacity == 0) forget_bytes(buffer);
     buffer->writer.size = buffer->at = buffer->base;
 }
 
@@ -92,7 +92,7 @@ static void release_memory(struct penstock_buffer *buffer)
 void penstock_buffer_release(struct penstock_buffer *buffer)
 {
     release_memory(buffer);
-    let_go(buffer);
+    forget_bytes(buffer);
 }
 
 void penstock_buffer_free(struct penstock_buffer *buffer)
@@ -101,7 +101,7 @@ void penstock_buffer_free(struct penstock_buffer *buffer)
     penstock_buffer_release(buffer);
 }
 
-/* What was read makes room first, unless something encloses what is there. What a held String has left is copied. */
+/* Reuses the memory of bytes that were read, unless the bytes enclose a payload. Copies the unread bytes of a kept String. */
 static void grow(struct ps_writer *writer, size_t more)
 {
     struct penstock_buffer *buffer = (struct penstock_buffer *)writer;
@@ -110,14 +110,14 @@ static void grow(struct ps_writer *writer, size_t more)
     if (writer->capacity > 0 && from > 0 && from >= left && writer->capacity - left >= more) {
         memmove(data, data + from, left);
     } else {
-        size_t least = NIL_P(buffer->io) ? 512 : 4096; /* most of those with an io get more than one object */
+        size_t least = NIL_P(buffer->io) ? 512 : 4096; /* a buffer with an io usually gets several objects */
         size_t capacity = left * 2 < least ? least : left * 2;
         if (more > SIZE_MAX / 4 - left) rb_memerror();
         if (capacity - left < more) capacity = left + more;
         char *larger = xmalloc(capacity);
         if (left > 0) memcpy(larger, data + from, left);
         release_memory(buffer);
-        let_go(buffer);
+        forget_bytes(buffer);
         writer->data = larger;
         writer->capacity = capacity;
     }
@@ -130,11 +130,11 @@ struct penstock_buffer penstock_buffer_empty(void)
     return (struct penstock_buffer){ .writer = { .grow = grow }, .held = Qnil, .io = Qnil };
 }
 
-/* Memory for a document that is fed whole; most are short-lived, and memory counts towards the next collection. */
+/* Little memory, for a document that is fed whole. Most such buffers are short-lived, and each byte brings the next GC closer. */
 static void begin_small(struct penstock_buffer *buffer, size_t size)
 {
     if (size == 0 || size > SMALLEST) return;
-    let_go(buffer);
+    forget_bytes(buffer);
     buffer->writer.data = xmalloc(SMALLEST);
     buffer->writer.capacity = SMALLEST;
 }
@@ -171,7 +171,7 @@ VALUE penstock_buffer_to_s(const struct penstock_buffer *buffer)
     return rb_str_new(buffer->writer.data + buffer->at, (long)penstock_buffer_size(buffer));
 }
 
-static void drop(struct penstock_buffer *buffer, size_t size)
+static void drop_bytes(struct penstock_buffer *buffer, size_t size)
 {
     penstock_buffer_check(buffer);
     buffer->at += size;
@@ -179,8 +179,9 @@ static void drop(struct penstock_buffer *buffer, size_t size)
     if (penstock_buffer_size(buffer) == 0) penstock_buffer_clear(buffer);
 }
 
-/* A held String of which nothing was read is shared, not copied: Ruby copies it before the new String's owner changes that. */
-static VALUE take(struct penstock_buffer *buffer, size_t size)
+/* Shares a kept String of which nothing was read, instead of copying it: Ruby copies the bytes before a change of either
+ * String. */
+static VALUE take_bytes(struct penstock_buffer *buffer, size_t size)
 {
     VALUE taken, held = buffer->held;
     if (RB_TYPE_P(held, T_STRING) && size == (size_t)RSTRING_LEN(held) && buffer->writer.data + buffer->at == RSTRING_PTR(held)) {
@@ -189,13 +190,13 @@ static VALUE take(struct penstock_buffer *buffer, size_t size)
     } else {
         taken = rb_str_new(buffer->writer.data + buffer->at, (long)size);
     }
-    drop(buffer, size);
+    drop_bytes(buffer, size);
     return taken;
 }
 
-/* ---- its io ---- */
+/* ---- the io ---- */
 
-/* A Packer, ours or the msgpack gem's, would pack the bytes as a String: they go to its buffer. */
+/* If the io is a Packer, Penstock's or the msgpack gem's, the bytes go to its buffer: the Packer would pack them as a String. */
 void penstock_io_write(VALUE io, VALUE string)
 {
     if (rb_respond_to(io, id_write_array_header)) io = rb_funcall(io, id_buffer, 0);
@@ -216,7 +217,7 @@ static VALUE give(VALUE arg)
 static void put_back(VALUE self, VALUE bytes)
 {
     struct penstock_buffer *buffer = penstock_buffer_get(self);
-    VALUE newer = take(buffer, penstock_buffer_size(buffer));
+    VALUE newer = take_bytes(buffer, penstock_buffer_size(buffer));
     buffer->gone -= (uint64_t)(RSTRING_LEN(bytes) + RSTRING_LEN(newer));
     penstock_buffer_append(self, bytes);
     penstock_buffer_append(self, newer);
@@ -235,19 +236,19 @@ static VALUE give_taken(VALUE self, VALUE io, VALUE taken)
     return LONG2NUM(RSTRING_LEN(bytes));
 }
 
-/* They are not in it meanwhile: the io may use it, too. */
+/* The buffer does not contain the bytes while the io writes, as the io's code may use the buffer. */
 VALUE penstock_buffer_give(VALUE self, VALUE io)
 {
     struct penstock_buffer *buffer = penstock_buffer_get(self);
-    return give_taken(self, io, take(buffer, penstock_buffer_size(buffer)));
+    return give_taken(self, io, take_bytes(buffer, penstock_buffer_size(buffer)));
 }
 
-/* While the io writes what comes before the String, the buffer already holds the String: whatever the io's code writes to the same
- * buffer comes after it, and a flush by that code writes the String first. */
+/* While the io writes the bytes before the String, the buffer already contains the String. So bytes that the io's code writes
+ * to the same buffer come after it, and a flush by that code writes the String first. */
 void penstock_buffer_give_with(VALUE self, VALUE string)
 {
     struct penstock_buffer *buffer = penstock_buffer_get(self);
-    VALUE before = take(buffer, penstock_buffer_size(buffer));
+    VALUE before = take_bytes(buffer, penstock_buffer_size(buffer));
     penstock_buffer_put(self, buffer, string);
     give_taken(self, buffer->io, before);
     penstock_buffer_flush(self);
@@ -286,8 +287,8 @@ VALUE penstock_io_read(VALUE io, size_t size)
     return RSTRING_LEN(bytes) == 0 ? Qnil : bytes;
 }
 
-/* From the io; false at its end, or without one. */
-static bool fill(VALUE self)
+/* Reads from the io. False: the io has ended, or there is none. */
+static bool fill_from_io(VALUE self)
 {
     const struct penstock_buffer *buffer = penstock_buffer_get(self);
     VALUE bytes = penstock_io_read(buffer->io, buffer->io_size);
@@ -353,15 +354,15 @@ static VALUE buffer_append(VALUE self, VALUE string)
     return self;
 }
 
-/* So many bytes are there, or all that there are. */
+/* Reads from the io until `size` bytes are there or it ends. Returns how many of the `size` bytes are there. */
 static size_t fill_up(VALUE self, size_t size)
 {
     const struct penstock_buffer *buffer = penstock_buffer_get(self);
-    while (penstock_buffer_size(buffer) < size && fill(self)) continue;
+    while (penstock_buffer_size(buffer) < size && fill_from_io(self)) continue;
     return penstock_buffer_size(buffer) < size ? penstock_buffer_size(buffer) : size;
 }
 
-static size_t count(VALUE number)
+static size_t byte_count(VALUE number)
 {
     long size = NUM2LONG(number);
     if (size < 0) rb_raise(rb_eArgError, "a count of bytes is not negative: %ld", size);
@@ -370,18 +371,18 @@ static size_t count(VALUE number)
 
 static size_t all_of(VALUE self, VALUE number)
 {
-    size_t wanted = count(number);
+    size_t wanted = byte_count(number);
     if (fill_up(self, wanted) < wanted) rb_raise(rb_eEOFError, "the buffer has fewer than %zu bytes", wanted);
     return wanted;
 }
 
 static VALUE read_into(VALUE self, size_t size, VALUE out)
 {
-    if (!NIL_P(out)) { /* before anything is taken */
+    if (!NIL_P(out)) { /* may raise, so it comes first */
         Check_Type(out, T_STRING);
         rb_str_modify(out);
     }
-    VALUE bytes = take(penstock_buffer_get(self), size);
+    VALUE bytes = take_bytes(penstock_buffer_get(self), size);
     return NIL_P(out) ? bytes : rb_str_replace(out, bytes);
 }
 
@@ -390,7 +391,7 @@ static VALUE buffer_read(int argc, VALUE *argv, VALUE self)
     rb_check_arity(argc, 0, 2);
     VALUE number = argc > 0 ? argv[0] : Qnil, out = argc > 1 ? argv[1] : Qnil;
     if (NIL_P(number)) return read_into(self, fill_up(self, SIZE_MAX), out);
-    size_t wanted = count(number), there = fill_up(self, wanted);
+    size_t wanted = byte_count(number), there = fill_up(self, wanted);
     return there == 0 && wanted > 0 ? Qnil : read_into(self, there, out);
 }
 
@@ -403,15 +404,15 @@ static VALUE buffer_read_all(int argc, VALUE *argv, VALUE self)
 
 static VALUE buffer_skip(VALUE self, VALUE number)
 {
-    size_t there = fill_up(self, count(number));
-    drop(penstock_buffer_get(self), there);
+    size_t there = fill_up(self, byte_count(number));
+    drop_bytes(penstock_buffer_get(self), there);
     return SIZET2NUM(there);
 }
 
 static VALUE buffer_skip_all(VALUE self, VALUE number)
 {
     size_t wanted = all_of(self, number);
-    drop(penstock_buffer_get(self), wanted);
+    drop_bytes(penstock_buffer_get(self), wanted);
     return self;
 }
 

@@ -1,22 +1,22 @@
 /*
- * The keys of Hashes that a Ractor unpacked lately. Documents repeat them, and Ruby looks each of them up in a table that all
- * Ractors share, under a lock of theirs. A key goes into that table when it comes for the second time: keys that never come again,
- * such as ids, would cost more to put there and to take out again than they do by themselves.
+ * A cache of the keys of Hashes that a Ractor has unpacked recently. Documents repeat keys. Ruby interns Strings in a table that
+ * all Ractors share, and locks it for each lookup. A key goes into Ruby's table when it comes for the second time. For a key that
+ * comes only once, such as an id, inserting it there and removing it again would cost more than a separate String.
  */
 #include "message_pack/message_pack.h"
 #include <ruby/ractor.h>
 
 enum {
-    KEYS_BITS = 9, /* of their number: 512, which the GC visits each time */
-    LONGEST_KEY = 64, /* bytes of one that is kept */
-    SEEN_BITS = 12 /* how many more are only known to have come */
+    KEYS_BITS = 9, /* 512 keys, all of which each GC marks */
+    LONGEST_KEY = 64, /* bytes; longer keys are not kept */
+    SEEN_BITS = 12 /* 4096 further keys, of which only a part of the hash is kept */
 };
 
 struct penstock_keys {
     VALUE kept[1 << KEYS_BITS];    /* frozen Strings and Symbols, or 0 */
-    uint32_t part[1 << KEYS_BITS]; /* of the hash of each, so that another key is not looked at */
-    bool alone[1 << KEYS_BITS];    /* Strings that are not in Ruby's table */
-    uint16_t seen[1 << SEEN_BITS]; /* a part of the hash of the last key that belongs there */
+    uint32_t part[1 << KEYS_BITS]; /* a part of each key's hash: most other keys are not compared */
+    bool alone[1 << KEYS_BITS];    /* true: a String that is not in Ruby's table */
+    uint16_t seen[1 << SEEN_BITS]; /* a part of the hash of the last key with this index */
 };
 
 static rb_ractor_local_key_t keys_of_ractor;
@@ -45,10 +45,10 @@ static uint64_t eight(const uint8_t *bytes)
     return word;
 }
 
-/* Nearly each key another number. */
-static uint64_t mixed(const uint8_t *bytes, size_t size, bool symbolize)
+/* Hashes a key. */
+static uint64_t key_hash(const uint8_t *bytes, size_t size, bool symbolize)
 {
-    static const uint64_t factor = UINT64_C(0x9e3779b97f4a7c15); /* odd, and its bits are spread */
+    static const uint64_t factor = UINT64_C(0x9e3779b97f4a7c15); /* odd, with evenly spread bits */
     uint64_t word = size * 2 + symbolize;
     if (size < 8) {
         for (size_t i = 0; i < size; i++) word = word << 8 | bytes[i];
@@ -63,13 +63,13 @@ VALUE penstock_symbol(const char *bytes, size_t size)
 {
     int range = ENC_CODERANGE_UNKNOWN;
     rb_str_coderange_scan_restartable(bytes, bytes + size, rb_utf8_encoding(), &range);
-    if (range != ENC_CODERANGE_7BIT && range != ENC_CODERANGE_VALID) /* unknown: it ends within a character */
-        penstock_message_pack_raise("MalformedFormatError", "a Symbol's bytes are no UTF-8");
+    if (range != ENC_CODERANGE_7BIT && range != ENC_CODERANGE_VALID) /* unknown: the bytes end within a character */
+        penstock_message_pack_raise("MalformedFormatError", "a Symbol's bytes are not valid UTF-8");
     VALUE symbol = rb_check_symbol_cstr(bytes, (long)size, rb_utf8_encoding());
-    return NIL_P(symbol) ? rb_str_intern(rb_utf8_str_new(bytes, (long)size)) : symbol; /* one that the GC may take again */
+    return NIL_P(symbol) ? rb_str_intern(rb_utf8_str_new(bytes, (long)size)) : symbol; /* a Symbol that the GC may free */
 }
 
-/* A Symbol of a bin: whatever bytes there are, as Ruby makes one of a binary String. */
+/* A Symbol of a bin, of any bytes, like Ruby's Symbol of a binary String. */
 VALUE penstock_binary_symbol(const char *bytes, size_t size)
 {
     VALUE symbol = rb_check_symbol_cstr(bytes, (long)size, rb_ascii8bit_encoding());
@@ -106,7 +106,7 @@ static bool is_key(VALUE key, const uint8_t *bytes, size_t size, bool symbolize)
 VALUE penstock_key(struct penstock_keys *keys, const uint8_t *bytes, size_t size, bool symbolize, bool shared)
 {
     if (size > LONGEST_KEY) return symbolize ? penstock_symbol((const char *)bytes, size) : interned(bytes, size);
-    uint64_t hash = mixed(bytes, size, symbolize);
+    uint64_t hash = key_hash(bytes, size, symbolize);
     size_t place = hash >> (64 - KEYS_BITS);
     VALUE found = keys->kept[place];
     if (keys->part[place] == (uint32_t)hash && is_key(found, bytes, size, symbolize) && !(shared && keys->alone[place])) return found;

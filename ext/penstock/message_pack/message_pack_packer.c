@@ -1,7 +1,7 @@
 /*
- * Penstock::MessagePack::Packer: packs one object after the other into its Buffer. One thread's at a time; an object's own
- * to_msgpack(packer) may use it in the middle of another object. A write that raises leaves nothing of itself behind. Its bytes
- * are its own until its Buffer is asked for; an io needs one at once.
+ * Penstock::MessagePack::Packer: packs one object after the other into its Buffer. One thread at a time may use it. An object's
+ * own to_msgpack(packer) may use it while another object is being packed. A write that raises leaves no bytes behind. The Packer
+ * makes the Buffer's Ruby object only if the program asks for it, or if there is an io.
  */
 #include "message_pack/message_pack.h"
 
@@ -12,7 +12,7 @@ static void packer_mark(void *data)
     struct penstock_packer *packer = data;
     rb_gc_mark_movable(packer->buffer);
     rb_gc_mark_movable(packer->registry);
-    for (int i = 0; i < PENSTOCK_FOUND; i++) rb_gc_mark(packer->own_classes[i]); /* not movable: they are compared */
+    for (int i = 0; i < PENSTOCK_FOUND; i++) rb_gc_mark(packer->own_classes[i]); /* not movable: compared by address */
 }
 
 static void packer_compact(void *data)
@@ -57,7 +57,7 @@ static void not_usable(const struct penstock_packer *packer)
 
 static struct penstock_packer *packer_get(VALUE self)
 {
-    struct penstock_packer *packer = RTYPEDDATA_DATA(self); /* of a Packer, as its methods are for no other */
+    struct penstock_packer *packer = RTYPEDDATA_DATA(self); /* unchecked: only a Packer has these methods */
     if (!packer || !packer->bytes) not_usable(packer);
     penstock_buffer_settle(packer->bytes);
     return packer;
@@ -94,7 +94,7 @@ static void set_up(VALUE self, struct penstock_packer *packer, VALUE io, VALUE r
     }
 }
 
-/* What it has written goes there once: most Packers never have one. */
+/* The first call moves what was written into a new Buffer. Most Packers never need one. */
 static VALUE buffer_of(VALUE self, struct penstock_packer *packer)
 {
     if (NIL_P(packer->buffer)) {
@@ -141,9 +141,9 @@ static VALUE registry_packer(int argc, VALUE *argv, VALUE registry)
     return initialize(argc, argv, packer_allocate(packer_class), registry);
 }
 
-/* ---- of a Pool ---- */
+/* ---- for a Pool ---- */
 
-/* A Pool lends a Packer to one block after the other. In between `bytes` is NULL, so that all methods raise. */
+/* A Pool lends a Packer to one block after the other. In between, `bytes` is NULL, so all methods raise. */
 static VALUE registry_lend(RB_UNUSED_VAR(VALUE registry), VALUE self)
 {
     struct penstock_packer *packer = penstock_data(self, &packer_type);
@@ -154,9 +154,10 @@ static VALUE registry_lend(RB_UNUSED_VAR(VALUE registry), VALUE self)
 enum { KEPT = 16 * 1024 }; /* bytes of memory that a Packer keeps in its Pool */
 
 /*
- * False: the Packer must not be lent again, and stays usable for whatever kept it. It is frozen, has a Buffer, which the block may
- * have kept, has types of its own, or is in the Pool already (a continuation came back). Or its writes called code of users': a
- * Fiber or thread may still be in the middle of such a write, and would go on writing when the Packer belongs to another block.
+ * False: the Pool must not lend the Packer again, and the Packer stays usable for code that has kept it. The reasons: it is
+ * frozen; it has a Buffer, which the block may have kept; it has types of its own; it is in the Pool already (a continuation came
+ * back); or its writes called user code. In the last case a Fiber or thread may still be in the middle of such a write, and would
+ * go on writing after the Pool has lent the Packer to another block.
  */
 static VALUE registry_take_back(VALUE registry, VALUE self)
 {
@@ -178,8 +179,8 @@ struct writing {
     struct penstock_packing packing; /* first */
     void (*write)(struct penstock_packing *packing, VALUE object);
     VALUE object;
-    uint64_t began; /* after so many bytes of all that there were in the buffer */
-    uint64_t turn;  /* of code of users' that it is in itself */
+    uint64_t began; /* the total of bytes written before it */
+    uint64_t turn;  /* of the user code that makes this write; 0: none */
     uint32_t depth;
     bool done;
 };
@@ -208,7 +209,7 @@ static VALUE write_it(VALUE arg)
     return Qnil;
 }
 
-/* What was written is nothing any more; what encloses it is as it was. */
+/* Removes what a failed write has written, and restores the state around it. */
 static VALUE take_back(VALUE arg)
 {
     struct writing *writing = (struct writing *)arg;
@@ -249,8 +250,8 @@ static VALUE written(VALUE self, const struct penstock_packer *packer)
 }
 
 /*
- * `string` belongs after all that the buffer has. The io gets it without a copy if a flush is due, or if it is so long that two
- * writes cost less than the copies into the buffer and out of it.
+ * Appends `string`. The io gets it without a copy if a flush is due, or if the String is so long that two writes cost less than
+ * copying it into the buffer and out of it.
  */
 static void add_long_string(struct penstock_packer *packer, VALUE string)
 {
@@ -263,7 +264,7 @@ static void add_long_string(struct penstock_packer *packer, VALUE string)
     RB_GC_GUARD(string);
 }
 
-/* Most containers have nothing in them that calls code of users': they are protected when that is found. */
+/* Most containers hold nothing that calls user code. So these are protected only when an object is found that does. */
 static bool looks_plain(VALUE object)
 {
     if (RB_TYPE_P(object, T_ARRAY)) object = RARRAY_LEN(object) > 0 ? RARRAY_AREF(object, 0) : Qnil;
@@ -293,8 +294,8 @@ static VALUE write_with(VALUE self, struct penstock_packer *packer,
 }
 
 /*
- * An object whose class is known to have a to_msgpack and not to be registered, without a `struct penstock_packing` of its own: the
- * same as penstock_pack does with it, and the same protection.
+ * Writes an object whose class is known to have a to_msgpack and not to be registered. Does the same as penstock_pack, with the
+ * same protection, but needs no `struct penstock_packing`.
  */
 struct calling {
     VALUE self, object;
@@ -336,7 +337,7 @@ static VALUE write_own(VALUE self, struct penstock_packer *packer, VALUE object)
     return written(self, packer);
 }
 
-/* What raises before it writes anything, and calls nothing of users': nothing has to be taken back. */
+/* For writes that call no user code, and raise only before they write: nothing ever has to be removed. */
 static VALUE write_plain(VALUE self, struct penstock_packer *packer,
                          void (*write)(struct penstock_packing *packing, VALUE object), VALUE object)
 {
@@ -351,7 +352,8 @@ static VALUE write_plain(VALUE self, struct penstock_packer *packer,
 
 enum { FEW = 16 }; /* elements of an Array whose header has one byte */
 
-/* A short Array of Integers, as coordinates are, with room for it made first: nothing raises in the middle. False: it is none. */
+/* Writes a short Array of Integers, such as coordinates. Makes room first, so nothing raises in the middle. False: it is another
+ * Array. */
 static bool write_integers(struct penstock_packer *packer, VALUE array)
 {
     struct ps_writer *writer = &packer->bytes->writer;
@@ -371,7 +373,7 @@ static bool write_integers(struct penstock_packer *packer, VALUE array)
     return true;
 }
 
-/* Not so deep that the end of the stack is to be seen to. */
+/* For depths below PENSTOCK_GUARD_FROM, which need no guard against the end of the stack. */
 static VALUE write_object(VALUE self, struct penstock_packer *packer, VALUE object)
 {
     VALUE klass = CLASS_OF(object);
@@ -382,7 +384,7 @@ static VALUE write_object(VALUE self, struct penstock_packer *packer, VALUE obje
     return write_with(self, packer, penstock_pack, object);
 }
 
-/* In general; what is written most often is not looked at twice. */
+/* Writes any object. Checks the most frequent kinds first. */
 static VALUE packer_write(VALUE self, VALUE object)
 {
     struct penstock_packer *packer = packer_get(self);
@@ -487,7 +489,7 @@ static VALUE packer_write_hash(VALUE self, VALUE hash)
     return write_with(self, packer_get(self), penstock_pack_hash, hash);
 }
 
-/* Of ours, or what has the same two parts: the msgpack gem's. */
+/* Whether it is a Penstock ExtensionValue, or a Struct with the same two members, such as the msgpack gem's. */
 static bool is_extension(VALUE object)
 {
     if (!RB_TYPE_P(object, T_STRUCT)) return false;
@@ -543,9 +545,9 @@ static VALUE packer_write_bin_header(VALUE self, VALUE number)
     return write_header(self, ps_write_bin_header, number);
 }
 
-/* ---- what was written ---- */
+/* ---- the written bytes ---- */
 
-/* Most Packers with an io are flushed once: their memory is freed then, so that it does not count towards the next collection. */
+/* Most Packers with an io are flushed once. The first flush frees their memory, so that it does not bring the next GC closer. */
 static VALUE packer_flush(VALUE self)
 {
     struct penstock_packer *packer = packer_get(self);
@@ -556,8 +558,8 @@ static VALUE packer_flush(VALUE self)
     return self;
 }
 
-/* A payload that is being written is given up with all that encloses it, and the write raises if it ever goes on: it may be in a
- * Fiber that nobody resumes. */
+/* Discards also a payload that is being written, and all that encloses it: the write may be in a Fiber that is never resumed. If
+ * such a write goes on, it raises. */
 static VALUE packer_reset(VALUE self)
 {
     struct penstock_packer *packer = packer_get(self);
@@ -595,7 +597,7 @@ static VALUE packer_full_pack(VALUE self)
 {
     struct penstock_packer *packer = packer_get(self);
     if (!NIL_P(packer->bytes->io) && packer->bytes->base == 0) {
-        penstock_buffer_flush(packer->buffer); /* what the io adds meanwhile stays */
+        penstock_buffer_flush(packer->buffer); /* bytes that the io's code adds meanwhile stay */
         return Qnil;
     }
     VALUE packed = packer_to_s(self);

@@ -1,20 +1,20 @@
 /*
- * A reader's tokens as Ruby's objects. Values wait on a stack of their own until their container has ended, which is then made
- * at once, in its right size; of a large one, they go into it one by one. So a header alone allocates nothing but what the
- * bytes behind it can fill.
+ * Turns a reader's tokens into Ruby objects. Values wait on a stack of their own until their container has ended. Then the
+ * container is made in its exact size. Values of a large container go into it one by one. So a header alone never allocates more
+ * than the bytes behind it can fill.
  *
- * Registered procs run in the middle of it and may do anything: what is needed afterwards is on this stack, and the bytes are
- * held by who reads them.
+ * Registered procs run meanwhile and may do anything. What a read needs afterwards is on this stack, and the read keeps its bytes
+ * alive.
  */
 #include "message_pack/message_pack.h"
 
 enum {
-    LARGEST_ARRAY = 64, /* elements that wait on the stack; of a larger one, so many go into it at a time */
-    LARGEST_HASH = 8192, /* pairs that wait there; of a larger one, each goes into it at once */
-    SHORTEST_SHARED = 1024, /* bytes of a String that shares those of the source, */
-    LEAST_PART = 16, /* of which it is a sixteenth or more */
-    SHORTEST_HELD = 128, /* bytes of a source that are copied before users' code runs */
-    GUARDED_LEVEL = 8 /* of payloads in payloads, from which the end of the stack is seen to */
+    LARGEST_ARRAY = 64, /* elements that wait on the stack; elements of a larger Array go into it in groups of this size */
+    LARGEST_HASH = 8192, /* pairs that wait on the stack; pairs of a larger Hash go into it at once */
+    SHORTEST_SHARED = 1024, /* a String of as many bytes may share the source's memory, */
+    LEAST_PART = 16, /* if it is at least a sixteenth of that */
+    SHORTEST_HELD = 128, /* a source of as many bytes is copied before user code runs; a longer one is shared */
+    GUARDED_LEVEL = 8 /* payloads nested this deeply are guarded against the end of the stack */
 };
 
 static int utf8, binary; /* encodings */
@@ -22,7 +22,7 @@ static ID id_eql, id_equal, id_freeze;
 
 /* ---- the stacks of values and frames ---- */
 
-/* How deep this part of the whole may be. */
+/* How deeply the value that is read may be nested. */
 static uint32_t depth_limit(const struct penstock_building *building)
 {
     return building->options->max_depth - building->depth_before;
@@ -51,7 +51,7 @@ void penstock_build_begin(struct penstock_building *building, const struct penst
     building->keys = NULL;
 }
 
-/* What a continuation may come back to is left to the GC. */
+/* Frees memory, except after user code: a continuation may come back to this memory, so the GC frees it. */
 static inline void release(const struct penstock_building *building, VALUE *memory)
 {
     if (*memory && !building->users_code) rb_free_tmp_buffer(memory);
@@ -65,8 +65,8 @@ void penstock_build_end(struct penstock_building *building)
 }
 
 /*
- * Puts them into more memory, which the GC looks into as it does into a stack. The old memory stays referenced until they have been
- * copied, because the allocation may collect.
+ * Moves values or frames into more memory, which the GC scans like a stack. The old memory stays referenced until they are
+ * copied, because the allocation may run the GC.
  */
 static void *enlarge(const struct penstock_building *building, VALUE *more, const void *data, size_t size, size_t wanted)
 {
@@ -99,7 +99,7 @@ static void make_deeper(struct penstock_building *building, uint32_t depth)
     reader->max_depth = depth;
 }
 
-/* False: it is too deep indeed. */
+/* False: the value exceeds max_depth. */
 static bool deeper(struct penstock_building *building)
 {
     uint32_t depth = building->reader.max_depth, limit = depth_limit(building);
@@ -138,7 +138,7 @@ void penstock_build_keep(struct penstock_building *building, VALUE unpacker, str
     building->more_items = building->more_frames = Qfalse;
 }
 
-/* ---- users' code ---- */
+/* ---- user code ---- */
 
 static void take_turn(struct penstock_building *building)
 {
@@ -151,14 +151,14 @@ void penstock_build_begin_turn(struct penstock_building *building)
     take_turn(building);
 }
 
-/* For a load; Unpackers have their own. */
+/* For a read of a String. An Unpacker has its own. */
 static void make_turns(struct penstock_building *building)
 {
     building->turns = rb_alloc_tmp_buffer(&building->turns_held, sizeof(*building->turns));
     *building->turns = (struct penstock_turns){ 0 };
 }
 
-/* A frozen String with its bytes. Of a few bytes a copy of them costs less than what Ruby does to share them. */
+/* A frozen String with the source's bytes. For a few bytes, a copy costs less than sharing. */
 static VALUE held(VALUE source)
 {
     if (RSTRING_LEN(source) > SHORTEST_HELD) return rb_str_new_frozen(source);
@@ -166,8 +166,9 @@ static VALUE held(VALUE source)
 }
 
 /*
- * Users' code runs between these two. A String that it may change is not read any further, but a frozen one with its bytes. A
- * continuation of that code may come back when the read has gone on or ended; a Fiber may, when the Unpacker has been reset.
+ * User code runs between these two functions. It may change a source String that is not frozen, so the read continues with a
+ * frozen String of the same bytes. A continuation of user code may come back after the read has continued or ended. A Fiber may
+ * come back after the Unpacker has been reset.
  */
 static void before_users_code(struct penstock_building *building)
 {
@@ -200,15 +201,16 @@ static VALUE key(struct penstock_building *building, const struct ps_token *toke
 }
 
 /*
- * A long String that ends where its source ends may share the source's bytes, as slices do, if it is a good part of all that lives
- * for as long as it does then. 0: it may not. A frozen source of another class would be changed by it, and may be other Ractors'.
+ * A long String at the end of its source may share the source's bytes, as slices do. It then keeps all of the source's memory
+ * alive, so it must be a good part of it. 0: it does not share. Sharing would change a frozen source of another class, which
+ * other Ractors may be using.
  */
 static VALUE shared(struct penstock_building *building, const struct ps_token *token)
 {
     if (!building->source || token->size < SHORTEST_SHARED || building->reader.at != building->reader.end) return 0;
     if (rb_obj_class(building->source) != rb_cString) return 0;
     VALUE root = rb_str_new_frozen(building->source);
-    bool slice = RB_FL_ANY_RAW(root, RUBY_ELTS_SHARED); /* of something larger */
+    bool slice = RB_FL_ANY_RAW(root, RUBY_ELTS_SHARED); /* a slice of a larger String */
     if (slice || token->size < rb_str_capacity(root) / LEAST_PART) return 0;
     return rb_str_subseq(root, RSTRING_LEN(root) - (long)token->size, (long)token->size);
 }
@@ -260,7 +262,7 @@ static VALUE extension_value(struct penstock_building *building, int8_t type, VA
     if (!building->options->allow_unknown_ext)
         penstock_message_pack_raise("UnknownExtTypeError", "nothing unpacks ext type %d: register it with a Factory, "
                                     "or set allow_unknown_ext", type);
-    before_users_code(building); /* `initialize`, which may be prepended to, or traced */
+    before_users_code(building); /* `initialize` may be overridden or traced */
     VALUE extension = rb_struct_new(penstock_extension_value, INT2FIX(type), payload);
     after_users_code(building);
     if (building->options->freeze) rb_obj_freeze(extension);
@@ -271,7 +273,7 @@ struct calling {
     VALUE callable, klass, argument;
 };
 
-static VALUE call(VALUE arg)
+static VALUE call_proc(VALUE arg)
 {
     struct calling *calling = (struct calling *)arg;
     VALUE callable = calling->callable;
@@ -282,7 +284,7 @@ static VALUE call(VALUE arg)
     return rb_funcallv_public(calling->klass, SYM2ID(calling->callable), 1, &calling->argument);
 }
 
-/* As `freeze: true` asks for. Classes and modules stay as they are: they belong to the program, not to the data. */
+/* For `freeze: true`. Does not freeze classes and modules: they belong to the program, not to the data. */
 static VALUE frozen(VALUE value)
 {
     if (OBJ_FROZEN(value) || RB_TYPE_P(value, T_CLASS) || RB_TYPE_P(value, T_MODULE)) return value;
@@ -300,7 +302,7 @@ static VALUE call_unpacker(struct penstock_building *building, const struct pens
     size_t size = token->size;
     before_users_code(building);
     if (recursive) calling.argument = penstock_unpacker_open(building, building->reader.at - size, size);
-    VALUE value = guarded ? penstock_guard_stack(call, (VALUE)&calling) : call((VALUE)&calling);
+    VALUE value = guarded ? penstock_guard_stack(call_proc, (VALUE)&calling) : call_proc((VALUE)&calling);
     if (building->options->freeze) frozen(value);
     after_users_code(building);
     if (recursive) penstock_unpacker_close(building, calling.argument, token->type);
@@ -324,7 +326,7 @@ static VALUE bin_key(const struct penstock_building *building, const struct ps_t
     return interned(token, binary);
 }
 
-/* Of SHORTEST_SHARED bytes and more. */
+/* For SHORTEST_SHARED bytes and more. */
 static VALUE long_string(struct penstock_building *building, const struct ps_token *token)
 {
     bool freeze = building->options->freeze;
@@ -344,7 +346,7 @@ static inline VALUE value_of(struct penstock_building *building, const struct ps
 
 /* ---- containers ---- */
 
-/* How many elements are worth room at once: no more than the bytes that are there can be. */
+/* For how many elements to allocate at once: none if the bytes that are there cannot contain them. */
 static long room_for(const struct ps_reader *reader, uint32_t count)
 {
     return reader->awaited <= (size_t)(reader->end - reader->at) ? (long)count : 0;
@@ -369,7 +371,7 @@ static void open_container(struct penstock_building *building, const struct ps_t
     push(building, frame->map ? new_hash(room) : rb_ary_new_capa(room));
 }
 
-/* What waits for a large Array. */
+/* Moves the waiting elements of a large Array into it. */
 static void move_into(struct penstock_building *building, const struct ps_frame *frame)
 {
     size_t first = frame->base + 1;
@@ -377,7 +379,7 @@ static void move_into(struct penstock_building *building, const struct ps_frame 
     building->size = first;
 }
 
-/* What keys there are in a Hash. */
+/* The kinds of keys in a Hash. */
 enum { STRINGS = 1, SYMBOLS = 2, INTEGERS = 4, OTHERS = 8 };
 
 static inline uint8_t kind_of_key(VALUE key)
@@ -390,8 +392,8 @@ static inline uint8_t kind_of_key(VALUE key)
 }
 
 /*
- * Whether Ruby may call methods of keys, which a program may have redefined. It hashes and compares Strings itself, Symbols too, and
- * hashes small Integers itself, but compares two of the same hash with `eql?` or `==`.
+ * Whether Ruby may call methods of keys, which a program may have redefined. Ruby hashes and compares Strings and Symbols itself.
+ * It hashes small Integers itself, but compares two with the same hash by `eql?` or `==`.
  */
 static bool calls_methods(struct penstock_building *building, uint8_t kinds)
 {
@@ -403,7 +405,7 @@ static bool calls_methods(struct penstock_building *building, uint8_t kinds)
     return !building->plain_integers;
 }
 
-/* Into a large Hash, at once. */
+/* Puts a pair into a large Hash. */
 static void put_pair(struct penstock_building *building, struct ps_frame *frame, VALUE value)
 {
     VALUE key = building->items[building->size - 1], hash = building->items[frame->base];
@@ -415,7 +417,7 @@ static void put_pair(struct penstock_building *building, struct ps_frame *frame,
     building->size--;
 }
 
-/* True when its container has ended with it. */
+/* True: the container has ended with this value. */
 static inline bool put(struct penstock_building *building, VALUE value)
 {
     struct ps_frame *frame = ps_read_frame(&building->reader);
@@ -484,7 +486,7 @@ enum ps_read penstock_build(struct penstock_building *building, VALUE *value)
     }
 }
 
-/* ---- of a String, without an Unpacker ---- */
+/* ---- reading a String, without an Unpacker ---- */
 
 VALUE penstock_unpack_string(VALUE string, VALUE registry, const struct penstock_mp_options *options)
 {

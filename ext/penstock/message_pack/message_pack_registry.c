@@ -1,6 +1,6 @@
 /*
- * Penstock::MessagePack::Registry: which classes become which ext types, and back. It never changes, so it is shareable when
- * what it holds is, and Packers and Unpackers of any Ractor use it without a lock. Factory makes a new one for each registration.
+ * Penstock::MessagePack::Registry: maps classes to ext types, and ext types to classes. It never changes. So it is shareable if
+ * its contents are, and Packers and Unpackers of any Ractor use it without a lock. Factory makes a new one for each registration.
  */
 #include "message_pack/message_pack.h"
 
@@ -68,7 +68,7 @@ const struct penstock_registry *penstock_registry_get(VALUE registry)
     return penstock_data(registry, &registry_type);
 }
 
-/* ---- making one: Ruby has checked what it gives ---- */
+/* ---- making a Registry: Ruby has checked the arguments ---- */
 
 struct adding {
     VALUE self;
@@ -86,7 +86,7 @@ static int add_packer(VALUE klass, VALUE values, VALUE arg)
     struct adding *adding = (struct adding *)arg;
     struct penstock_registry *registry = adding->registry;
     struct penstock_ext_packer *packer = &registry->by_class[registry->packer_count];
-    Check_Type(part(values, 0), T_FIXNUM); /* it may only have said so */
+    Check_Type(part(values, 0), T_FIXNUM); /* is_a? may be wrong */
     packer->klass = packer->callable = Qnil;
     packer->type = (int8_t)FIX2INT(part(values, 0));
     packer->recursive = RTEST(part(values, 2));
@@ -134,7 +134,7 @@ static VALUE registry_s_new(VALUE klass, VALUE packers, VALUE unpackers)
     return rb_obj_freeze(self);
 }
 
-/* ---- looking into one ---- */
+/* ---- lookup ---- */
 
 static const struct penstock_ext_packer *find_exactly(const struct penstock_registry *registry, VALUE klass)
 {
@@ -143,13 +143,13 @@ static const struct penstock_ext_packer *find_exactly(const struct penstock_regi
     return NULL;
 }
 
-/* The nearest of the class's ancestors that is registered; the class may be an object's own. */
+/* Finds the class's nearest registered ancestor. The class may be a singleton class. */
 const struct penstock_ext_packer *penstock_registry_find(const struct penstock_registry *registry, VALUE klass)
 {
     if (registry->packer_count == 0) return NULL;
     const struct penstock_ext_packer *packer = find_exactly(registry, klass);
     if (packer) return packer;
-    if (!registry->modules) { /* what modules there are among the classes above it is nothing that is registered */
+    if (!registry->modules) { /* no registered module, so classes suffice */
         for (VALUE above = RCLASS_SUPER(klass); above && !packer; above = RCLASS_SUPER(above)) packer = find_exactly(registry, above);
         return packer;
     }

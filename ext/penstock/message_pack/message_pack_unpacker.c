@@ -1,24 +1,24 @@
 /*
- * Penstock::MessagePack::Unpacker: reads objects from bytes that arrive piece by piece, or from an io. One thread's at a time. An
- * object whose bytes end too early is kept as far as it got, and goes on when more have been fed.
+ * Penstock::MessagePack::Unpacker: reads objects from bytes that arrive in parts, or from an io. One thread at a time may use it.
+ * If the bytes end within an object, the Unpacker keeps the part that it has read. It continues when more bytes have been fed.
  *
- * The unpacker of a recursive ext type gets an Unpacker over the payload where it is: a window. One Unpacker serves all payloads of an
- * outermost read, one after the other and one in the other.
+ * The unpacker proc of a recursive ext type gets an Unpacker over the payload in place: a window. One Unpacker serves all payloads
+ * of an outermost read, consecutive and nested ones.
  */
 #include "message_pack/message_pack.h"
 
 struct unpacker {
-    struct penstock_buffer own; /* until a Buffer is asked for */
-    VALUE buffer;               /* that, or false */
-    struct penstock_buffer *bytes; /* of either */
+    struct penstock_buffer own; /* used until the program asks for the Buffer */
+    VALUE buffer;               /* the Ruby Buffer, or false */
+    struct penstock_buffer *bytes; /* that of `buffer`, or `own` */
     VALUE registry;
     VALUE payloads; /* the Unpacker for recursive ext types, or false */
-    VALUE fiber;    /* that reads, or false */
+    VALUE fiber;    /* the Fiber that reads, or false */
     struct penstock_mp_options options;
-    struct ps_reader reader; /* as it stands between two calls: its bytes and frames are set anew for each */
-    struct penstock_kept kept; /* of an object that is not whole yet */
+    struct ps_reader reader; /* the state between two calls; each call sets its bytes and frames */
+    struct penstock_kept kept; /* the part of an unfinished object */
     struct penstock_turns turns;
-    uint32_t depth_before, level; /* of the payload, see struct penstock_building */
+    uint32_t depth_before, level; /* around the payload, see struct penstock_building */
     bool window;
 };
 
@@ -75,12 +75,12 @@ static const rb_data_type_t unpacker_type = {
 
 static struct unpacker *unpacker_get(VALUE self)
 {
-    struct unpacker *unpacker = RTYPEDDATA_DATA(self); /* of an Unpacker, as its methods are for no other */
+    struct unpacker *unpacker = RTYPEDDATA_DATA(self); /* unchecked: only an Unpacker has these methods */
     if (!unpacker || !unpacker->bytes) rb_raise(rb_eArgError, "the Unpacker has not been initialized");
     return unpacker;
 }
 
-/* Whose `bytes` are. */
+/* The Ruby object that owns `bytes`. */
 static VALUE owner(VALUE self, const struct unpacker *unpacker)
 {
     return unpacker->buffer ? unpacker->buffer : self;
@@ -91,7 +91,7 @@ static VALUE unpacker_allocate(VALUE klass)
     struct unpacker *unpacker;
     VALUE self = TypedData_Make_Struct(klass, struct unpacker, &unpacker_type, unpacker);
     unpacker->own = penstock_buffer_empty();
-    unpacker->registry = Qnil; /* the others: false */
+    unpacker->registry = Qnil; /* the other references are false */
     return self;
 }
 
@@ -143,7 +143,7 @@ static void forget(struct unpacker *unpacker)
 
 static void shut_payloads(struct unpacker *unpacker);
 
-/* Nothing reads from it any more: a read in it that comes back is refused. Nor from payloads in bytes that it was fed. */
+/* Ends all reads of this Unpacker, and of payloads in bytes that it was fed. A read that comes back later raises. */
 static void shut(VALUE self)
 {
     struct unpacker *unpacker = RTYPEDDATA_DATA(self);
@@ -158,7 +158,7 @@ static void shut_payloads(struct unpacker *unpacker)
     if (unpacker->payloads) shut(unpacker->payloads);
 }
 
-/* A window's own, unless it has been fed; else one that is kept for the next. */
+/* The Unpacker for a payload: the reading one if it is a window itself and has not been fed; otherwise one that is kept. */
 static VALUE window_for(struct penstock_building *building)
 {
     struct unpacker *reader = building->unpacker ? RTYPEDDATA_DATA(building->unpacker) : NULL;
@@ -184,7 +184,7 @@ VALUE penstock_unpacker_open(struct penstock_building *building, const uint8_t *
     VALUE self = window_for(building), holder = building->unpacker ? building->unpacker : building->source;
     struct unpacker *unpacker = RTYPEDDATA_DATA(self);
     struct penstock_buffer *buffer = unpacker->bytes;
-    if (self != building->unpacker) { /* else it has the same, and the same holder */
+    if (self != building->unpacker) { /* otherwise options, registry and holder are the same */
         set_options(unpacker, building->options);
         if (unpacker->registry != building->registry_value) RB_OBJ_WRITE(self, &unpacker->registry, building->registry_value);
         if (buffer->held != holder) penstock_buffer_over(owner(self, unpacker), buffer, holder, NULL, 0);
@@ -196,7 +196,7 @@ VALUE penstock_unpacker_open(struct penstock_building *building, const uint8_t *
     forget(unpacker);
     unpacker->reader.elements = building->reader.elements;
     unpacker->reader.whole = unpacker->reader.part = unpacker->window = true;
-    unpacker->depth_before = depth + 1; /* it is a level itself */
+    unpacker->depth_before = depth + 1; /* a payload is a level of its own */
     unpacker->level = building->level + 1;
     return self;
 }
@@ -216,7 +216,7 @@ void penstock_unpacker_close(struct penstock_building *building, VALUE self, int
     building->reader.elements = unpacker->reader.elements;
     bool fed = bytes->writer.capacity > 0;
     if (fed) {
-        shut_payloads(unpacker); /* one may be open in its bytes still, in a Fiber that was left */
+        shut_payloads(unpacker); /* one in its bytes may still be open, in a Fiber that was abandoned */
         penstock_buffer_over(owner(self, unpacker), bytes, Qnil, NULL, 0);
     }
     bytes->writer.size = bytes->at = 0;
@@ -225,9 +225,9 @@ void penstock_unpacker_close(struct penstock_building *building, VALUE self, int
     if (!bytes->locked) {
         unpacker->turns.current = 0;
     } else {
-        if (bytes->held != building->window_held) /* a reset or a feed let it go */
+        if (bytes->held != building->window_held) /* a reset or a feed has released it */
             RB_OBJ_WRITE(owner(self, unpacker), &bytes->held, building->window_held);
-        if (!fed) { /* the window around it again */
+        if (!fed) { /* back to the enclosing window */
             bytes->writer.data = building->window;
             bytes->writer.size = building->window_size;
             unpacker->depth_before = building->depth_before;
@@ -241,7 +241,7 @@ void penstock_unpacker_close(struct penstock_building *building, VALUE self, int
 
 /* ---- reading ---- */
 
-/* The bytes stay where they are until `unlock`. */
+/* The bytes stay in place until `unlock`. */
 static void lock(struct unpacker *unpacker, struct ps_reader *reader)
 {
     struct penstock_buffer *bytes = unpacker->bytes;
@@ -253,7 +253,7 @@ static void lock(struct unpacker *unpacker, struct ps_reader *reader)
 }
 
 /* A window keeps its holder for the next payload. */
-static void clear(struct unpacker *unpacker)
+static void clear_bytes(struct unpacker *unpacker)
 {
     struct penstock_buffer *bytes = unpacker->bytes;
     if (unpacker->window && bytes->writer.capacity == 0) bytes->at = bytes->writer.size;
@@ -269,7 +269,7 @@ static void unlock(struct unpacker *unpacker, const struct ps_reader *reader)
     unpacker->reader.skipping = reader->skipping;
     bytes->locked = false;
     bytes->at = bytes->writer.size - (size_t)(reader->end - reader->at);
-    if (reader->at == reader->end) clear(unpacker);
+    if (reader->at == reader->end) clear_bytes(unpacker);
 }
 
 struct reading {
@@ -292,7 +292,7 @@ static VALUE read_it(VALUE arg)
     return Qnil;
 }
 
-/* A payload in the payload raised, or was fed: its window is this one's again. */
+/* If a nested payload raised or was fed, makes its window the window of this read again. */
 static void put_back_window(const struct reading *reading)
 {
     struct unpacker *unpacker = reading->unpacker;
@@ -341,7 +341,8 @@ static bool read_longer(struct unpacker *unpacker, VALUE *value)
     return true;
 }
 
-/* A value that is no container and no ext type: no code of users' runs, and nothing is kept. False: it is not one, or not there. */
+/* Reads a value that is neither a container with values nor an ext type: runs no user code and keeps nothing. False: the next
+ * value is another one, or its bytes are not all there. */
 static bool read_plain(struct unpacker *unpacker, VALUE *value)
 {
     struct penstock_buffer *bytes = unpacker->bytes;
@@ -357,7 +358,7 @@ static bool read_plain(struct unpacker *unpacker, VALUE *value)
     } else if (!read_longer(unpacker, value)) {
         return false;
     }
-    if (bytes->at == bytes->writer.size) clear(unpacker);
+    if (bytes->at == bytes->writer.size) clear_bytes(unpacker);
     return true;
 }
 
@@ -419,7 +420,7 @@ static enum ps_read skip_object(VALUE self, struct unpacker *unpacker, VALUE *va
     return result;
 }
 
-/* The next token without its frame, if it is of the kind that is asked for (in `value`), else it stays. */
+/* Reads the next token without a frame if it is of the kind in `value`. Otherwise the token stays. */
 static enum ps_read read_header(VALUE self, struct unpacker *unpacker, VALUE *value)
 {
     struct ps_token token;
@@ -433,7 +434,8 @@ static enum ps_read read_header(VALUE self, struct unpacker *unpacker, VALUE *va
     if (result != PS_READ_OK) return result;
     if (!fits)
         penstock_message_pack_raise("UnexpectedTypeError", reader.depth > 0 ? "in the middle of an object" :
-                                    FIX2INT(*value) == PS_ARRAY ? "the next object is no array" : "the next object is no map");
+                                    FIX2INT(*value) == PS_ARRAY ? "the next object is not an array" :
+                                    "the next object is not a map");
     *value = UINT2NUM(token.size);
     return PS_READ_OK;
 }
@@ -446,8 +448,8 @@ static void ends_early(const struct unpacker *unpacker)
     penstock_unread(PS_READ_MORE, &unpacker->options);
 }
 
-/* From the io. Its code may ask for the Buffer. */
-static bool fill(VALUE self, struct unpacker *unpacker)
+/* Reads from the io. The io's code may ask for the Buffer. */
+static bool fill_from_io(VALUE self, struct unpacker *unpacker)
 {
     VALUE bytes = penstock_io_read(unpacker->bytes->io, unpacker->bytes->io_size);
     if (NIL_P(bytes)) return false;
@@ -455,15 +457,16 @@ static bool fill(VALUE self, struct unpacker *unpacker)
     return true;
 }
 
-/* `result` is of `step`, which is repeated with as many bytes as it takes. False: they are not there (yet). */
+/* `result` is that of `step`. Repeats `step` with more bytes of the io as long as it needs more. False: there are no more
+ * (yet). */
 static bool go_on(VALUE self, struct unpacker *unpacker,
                   enum ps_read (*step)(VALUE self, struct unpacker *unpacker, VALUE *value), VALUE *value, enum ps_read result)
 {
     for (; result == PS_READ_MORE; result = step(self, unpacker, value))
-        if (!fill(self, unpacker)) return false;
+        if (!fill_from_io(self, unpacker)) return false;
     if (result == PS_READ_OK) return true;
     forget(unpacker);
-    if (result == PS_READ_INVALID) unpacker->bytes->at++; /* so that who goes on after it does not meet it for ever */
+    if (result == PS_READ_INVALID) unpacker->bytes->at++; /* so that the next read begins after it */
     penstock_unread(result, &unpacker->options);
 }
 
@@ -473,8 +476,8 @@ static bool with_bytes(VALUE self, struct unpacker *unpacker,
     return go_on(self, unpacker, step, value, step(self, unpacker, value));
 }
 
-static bool try(VALUE self, struct unpacker *unpacker,
-                enum ps_read (*step)(VALUE self, struct unpacker *unpacker, VALUE *value), VALUE *value)
+static bool with_more_bytes(VALUE self, struct unpacker *unpacker,
+                            enum ps_read (*step)(VALUE self, struct unpacker *unpacker, VALUE *value), VALUE *value)
 {
     if (unpacker->reader.skipping > 0 && !with_bytes(self, unpacker, skip_object, value)) return false;
     return with_bytes(self, unpacker, step, value);
@@ -495,7 +498,7 @@ static VALUE unpacker_read(VALUE self)
         if (result != PS_READ_OK) need(go_on(self, unpacker, read_payload, &value, result), unpacker);
         return value;
     }
-    need(try(self, unpacker, read_other, &value), unpacker);
+    need(with_more_bytes(self, unpacker, read_other, &value), unpacker);
     return value;
 }
 
@@ -523,7 +526,7 @@ static VALUE unpacker_skip_nil(VALUE self)
 {
     VALUE value = Qnil;
     struct unpacker *unpacker = unpacker_get(self);
-    need(try(self, unpacker, look_for_nil, &value), unpacker);
+    need(with_more_bytes(self, unpacker, look_for_nil, &value), unpacker);
     return value;
 }
 
@@ -531,7 +534,7 @@ static VALUE unpacker_read_array_header(VALUE self)
 {
     VALUE value = INT2FIX(PS_ARRAY);
     struct unpacker *unpacker = unpacker_get(self);
-    need(try(self, unpacker, read_header, &value), unpacker);
+    need(with_more_bytes(self, unpacker, read_header, &value), unpacker);
     return value;
 }
 
@@ -539,7 +542,7 @@ static VALUE unpacker_read_map_header(VALUE self)
 {
     VALUE value = INT2FIX(PS_MAP);
     struct unpacker *unpacker = unpacker_get(self);
-    need(try(self, unpacker, read_header, &value), unpacker);
+    need(with_more_bytes(self, unpacker, read_header, &value), unpacker);
     return value;
 }
 
@@ -556,9 +559,9 @@ static VALUE unpacker_each(VALUE self)
     VALUE value;
     RETURN_ENUMERATOR(self, 0, 0);
     struct unpacker *unpacker = unpacker_get(self);
-    while (try(self, unpacker, read_object, &value)) rb_yield(value);
+    while (with_more_bytes(self, unpacker, read_object, &value)) rb_yield(value);
     bool whole = between_objects(unpacker) && penstock_buffer_size(unpacker->bytes) == 0;
-    bool may_go_on = NIL_P(unpacker->bytes->io) && !unpacker->window; /* what is fed; an io and a payload have ended */
+    bool may_go_on = NIL_P(unpacker->bytes->io) && !unpacker->window; /* more may be fed; an io and a payload have ended */
     need(whole || may_go_on, unpacker);
     return Qnil;
 }
@@ -570,7 +573,7 @@ static VALUE unpacker_feed_each(VALUE self, VALUE data)
     return unpacker_each(self);
 }
 
-/* From another Fiber than the one that reads: that one has been abandoned, and is refused if it comes back. */
+/* If another Fiber than this was reading, that Fiber has been abandoned: its read ends, and raises if the Fiber comes back. */
 static void abandon(struct unpacker *unpacker)
 {
     if (!unpacker->bytes->locked || unpacker->window || unpacker->fiber == rb_fiber_current()) return;
@@ -599,7 +602,7 @@ VALUE penstock_unpacker_full(VALUE self)
     return value;
 }
 
-/* ---- what it is like ---- */
+/* ---- attributes ---- */
 
 static VALUE unpacker_buffer(VALUE self)
 {

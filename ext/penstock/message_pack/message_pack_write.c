@@ -1,26 +1,26 @@
 /*
- * Ruby's objects as MessagePack. Objects' own methods and registered procs run in the middle of it and may do anything:
- * pack with the same Packer, change what is being packed, raise. So the writer is looked at anew after each, and a container
- * that does not have as many values as its header said is an error.
+ * Writes Ruby objects as MessagePack. Objects' own methods and registered procs run meanwhile and may do anything: pack with the
+ * same Packer, change the object that is being packed, raise. So the writer is read again after each call of user code. A
+ * container that has another number of values than its header says raises.
  */
 #include "message_pack/message_pack.h"
 
 enum {
-    LONG_STRING = 8192, /* bytes of one that is copied once, into a result of the right size */
-    CONTAINERS = 8, /* in one another, between two looks whether the stack ends */
-    EXT_HEADER = 6      /* bytes of the longest */
+    LONG_STRING = 8192, /* a String of as many bytes is copied once, into a result of the exact size */
+    CONTAINERS = 8, /* each eighth level of containers checks whether the stack ends */
+    EXT_HEADER = 6      /* bytes of the longest header */
 };
 
 static ID id_to_msgpack;
 static int utf8, us_ascii, binary; /* encodings */
 
 /*
- * What is written goes to the stack, then to a String that is thrown away at once, and last into one of the right size: to give
- * back the end of a String that was too large would leave a hole in the heap each time.
+ * The bytes go to the stack first, then to a temporary String, which is freed at once, and last into a String of the exact size.
+ * Shrinking a String that was too large would leave a hole in the heap each time.
  */
 struct to_string {
     struct ps_writer writer; /* first */
-    VALUE more;              /* the String; nil: there is still room in `first` */
+    VALUE more;              /* the temporary String; nil: `first` suffices so far */
     char first[16384];
 };
 
@@ -37,7 +37,7 @@ static void beyond_max_depth(const struct penstock_mp_options *options)
 static void too_deep(const struct penstock_packing *packing)
 {
     if (packing->depth >= packing->options->max_depth) beyond_max_depth(packing->options);
-    rb_raise(rb_eSysStackError, "stack level too deep"); /* Ruby would raise the same at the next call */
+    rb_raise(rb_eSysStackError, "stack level too deep"); /* as Ruby would at the next call */
 }
 
 static void enter(struct penstock_packing *packing)
@@ -46,14 +46,14 @@ static void enter(struct penstock_packing *packing)
     packing->depth++;
 }
 
-/* The same for containers, which take so little of the stack that what is left when Ruby says that it ends is enough for some. */
+/* The same for containers. They need so little stack that a few more fit after Ruby reports its end, so not each level checks. */
 static void enter_container(struct penstock_packing *packing)
 {
     if (packing->depth % CONTAINERS == CONTAINERS - 1 || packing->depth >= packing->options->max_depth) enter(packing);
     else packing->depth++;
 }
 
-/* The same for code of users': Ruby itself looks whether the stack ends when it calls that. */
+/* The same for user code. Ruby itself checks the stack when it calls user code. */
 static void enter_call(struct penstock_packing *packing)
 {
     if (packing->depth >= packing->options->max_depth) too_deep(packing);
@@ -71,7 +71,7 @@ static uint32_t size_of(const char *what, size_t size)
     return (uint32_t)size;
 }
 
-/* ---- code of users' ---- */
+/* ---- user code ---- */
 
 static long long_strings_so_far(const struct penstock_packing *packing)
 {
@@ -97,8 +97,8 @@ static inline void begin_turn(struct penstock_packing *packing, struct turn *tur
 }
 
 /*
- * After code of users', which may have been a continuation's that comes back when this has gone on or ended, or another Fiber that
- * is packing with the same Packer. Without a Packer: to a String that has another place since, or to more long ones than there were.
+ * For use after user code. A continuation may have come back after this packing had continued or ended, or another Fiber may be
+ * packing with the same Packer. Without a Packer, this detects it by a String that has moved, or by additional long Strings.
  */
 static bool has_moved(const struct penstock_packing *packing, long long_strings)
 {
@@ -111,10 +111,10 @@ NORETURN(static void gone_on(void));
 
 static void gone_on(void)
 {
-    rb_raise(rb_eRuntimeError, "a continuation came back to where packing had gone on");
+    rb_raise(rb_eRuntimeError, "a continuation came back to packing that had continued without it");
 }
 
-/* What the object left half-written is taken back. */
+/* Also removes what the object has left half-written. */
 static inline void end_turn_of(struct penstock_packer *packer, uint64_t mine, uint64_t outer)
 {
     if (packer->turn != mine) gone_on();
@@ -130,12 +130,12 @@ static inline void end_turn(struct penstock_packing *packing, const struct turn 
         return;
     }
     end_turn_of(packer, turn->mine, turn->outer);
-    packing->writer = &packer->bytes->writer; /* another, if its Buffer was asked for */
+    packing->writer = &packer->bytes->writer; /* user code may have asked for the Buffer */
 }
 
 static void copy_parts(struct ps_writer *to, const struct ps_writer *from, VALUE long_strings);
 
-/* Code of users' is to write, too. From then on all goes to the Packer that it gets, and long Strings with it. */
+/* User code needs a Packer to write to. From now on all bytes go to that Packer, long Strings included. */
 NOINLINE(static void make_packer(struct penstock_packing *packing));
 
 static void make_packer(struct penstock_packing *packing)
@@ -150,7 +150,7 @@ static void make_packer(struct penstock_packing *packing)
 
 /* ---- objects that pack themselves, and ext types ---- */
 
-static VALUE call(VALUE callable, VALUE object, int argc, VALUE packer)
+static VALUE call_proc(VALUE callable, VALUE object, int argc, VALUE packer)
 {
     VALUE arguments[2] = { object, packer };
     if (SYMBOL_P(callable)) return rb_funcallv_public(object, SYM2ID(callable), argc - 1, arguments + 1);
@@ -164,8 +164,8 @@ void penstock_pack_outer(struct penstock_buffer *bytes, const struct penstock_ou
     bytes->gone = outer->gone;
 }
 
-/* Room is left for the header, and what is before it is out of reach until the payload has ended; it is moved if its header is a
- * shorter one. */
+/* Leaves room for the longest header. The bytes before it are not accessible until the payload has ended. If the header turns out
+ * to be shorter, the payload is moved. */
 static void pack_recursive(struct penstock_packing *packing, const struct penstock_ext_packer *type, VALUE object)
 {
     struct turn turn = { 0 };
@@ -181,7 +181,7 @@ static void pack_recursive(struct penstock_packing *packing, const struct pensto
     bytes->writer.size = bytes->base = bytes->at = start + EXT_HEADER;
 
     begin_turn(packing, &turn);
-    call(type->callable, object, 2, packing->packer_value);
+    call_proc(type->callable, object, 2, packing->packer_value);
     end_turn(packing, &turn);
 
     bytes = packing->packer->bytes;
@@ -208,7 +208,7 @@ static void pack_registered(struct penstock_packing *packing, const struct penst
     } else {
         struct turn turn = { 0 };
         begin_turn(packing, &turn);
-        VALUE payload = call(type->callable, object, 1, Qnil);
+        VALUE payload = call_proc(type->callable, object, 1, Qnil);
         StringValue(payload);
         end_turn(packing, &turn);
         uint32_t size = size_of("a payload", (size_t)RSTRING_LEN(payload));
@@ -219,21 +219,21 @@ static void pack_registered(struct penstock_packing *packing, const struct penst
     leave(packing);
 }
 
-/* That objects of the class pack themselves. */
+/* Remembers that objects of this class pack themselves. */
 static void remember(const struct penstock_packing *packing, VALUE klass)
 {
     struct penstock_packer *packer = packing->packer;
-    if (packer->types == packing->registry && !packer->types->modules) /* else one may be included later */
+    if (packer->types == packing->registry && !packer->types->modules) /* a registered module could be included later */
         RB_OBJ_WRITE(packing->packer_value, &packer->own_classes[penstock_place_of(klass)], klass);
 }
 
-NOINLINE(static void look(const struct penstock_packing *packing, VALUE object, struct penstock_found *found));
+NOINLINE(static void look_up(const struct penstock_packing *packing, VALUE object, struct penstock_found *found));
 
-static void look(const struct penstock_packing *packing, VALUE object, struct penstock_found *found)
+static void look_up(const struct penstock_packing *packing, VALUE object, struct penstock_found *found)
 {
     VALUE klass = CLASS_OF(object);
     found->packer = penstock_registry_find(packing->registry, klass);
-    found->extension = !found->packer && klass == penstock_extension_value; /* of a subclass to_msgpack is called, which may be its own */
+    found->extension = !found->packer && klass == penstock_extension_value; /* a subclass may have its own to_msgpack */
     found->own = !found->packer && !found->extension && rb_method_boundp(klass, id_to_msgpack, 0);
     found->klass = klass;
     if (found->own && packing->packer) remember(packing, klass);
@@ -245,7 +245,7 @@ static inline const struct penstock_found *find(struct penstock_packing *packing
     struct penstock_found *found = &packing->found[penstock_place_of(klass)];
     if (!packing->looked) memset(packing->found, 0, sizeof(packing->found));
     packing->looked = true;
-    if (found->klass != klass) look(packing, object, found);
+    if (found->klass != klass) look_up(packing, object, found);
     return found;
 }
 
@@ -259,7 +259,7 @@ static bool pack_if_registered(struct penstock_packing *packing, VALUE object)
 
 NOINLINE(static void call_if_there(struct penstock_packing *packing, VALUE object));
 
-/* What has no such method may have a method_missing. */
+/* An object without to_msgpack may have a method_missing. */
 static void call_if_there(struct penstock_packing *packing, VALUE object)
 {
     if (rb_check_funcall(object, id_to_msgpack, 1, &packing->packer_value) != Qundef) return;
@@ -305,7 +305,7 @@ void penstock_packer_call(struct penstock_packer *packer, const VALUE *self, VAL
     check_written(packer, before, object);
 }
 
-/* The same as pack_by_itself, with less ado. */
+/* The same as pack_by_itself, for a class that the Packer knows. */
 static inline void pack_known(struct penstock_packing *packing, struct penstock_packer *packer, VALUE object)
 {
     packing->calls++;
@@ -318,7 +318,7 @@ void penstock_pack_ext(struct penstock_packing *packing, VALUE type, VALUE paylo
 {
     if (!RB_INTEGER_TYPE_P(type)) rb_raise(rb_eTypeError, "an ext type is an Integer, not a %" PRIsVALUE, rb_obj_class(type));
     if (!FIXNUM_P(type) || FIX2LONG(type) < -128 || FIX2LONG(type) > 127)
-        rb_raise(rb_eRangeError, "%" PRIsVALUE " is no ext type: they are from -128 to 127", type);
+        rb_raise(rb_eRangeError, "%" PRIsVALUE " is not a valid ext type: -128 to 127", type);
     if (!RB_TYPE_P(payload, T_STRING)) {
         struct turn turn = { 0 };
         begin_turn(packing, &turn);
@@ -360,7 +360,7 @@ static void pack_found(struct penstock_packing *packing, VALUE object)
     else pack_by_itself(packing, object, found->own);
 }
 
-/* ---- each class of Ruby's ---- */
+/* ---- Ruby's classes ---- */
 
 NOINLINE(static void pack_bignum(struct penstock_packing *packing, VALUE integer));
 
@@ -376,7 +376,7 @@ static void pack_bignum(struct penstock_packing *packing, VALUE integer)
     else if (packing->registry->oversized)
         pack_registered(packing, packing->registry->oversized, integer);
     else
-        rb_raise(rb_eRangeError, "%" PRIsVALUE " has no room in 64 bits: register Integer with "
+        rb_raise(rb_eRangeError, "%" PRIsVALUE " does not fit into 64 bits: register Integer with "
                  "oversized_integer_extension_type: true", integer);
 }
 
@@ -387,7 +387,7 @@ void penstock_pack_integer(struct penstock_packing *packing, VALUE integer)
     else rb_raise(rb_eTypeError, "wrong argument type %" PRIsVALUE " (expected Integer)", rb_obj_class(integer));
 }
 
-/* Copies a String's bytes, now or in the end. */
+/* Copies a String's bytes, now or at the end. */
 static void write_bytes(struct penstock_packing *packing, VALUE string, uint32_t size)
 {
     if (size < LONG_STRING || !packing->long_strings) {
@@ -427,7 +427,7 @@ static void write_str(struct penstock_packing *packing, VALUE string)
         return;
     }
     uint8_t *to = ps_write_room(packing->writer, PS_SHORT);
-    ps_put_short_str(packing->writer, to, RSTRING_PTR(string), size); /* no collection between the two */
+    ps_put_short_str(packing->writer, to, RSTRING_PTR(string), size); /* no GC may run between the two lines */
 }
 
 void penstock_pack_bin(struct penstock_packing *packing, VALUE string)
@@ -459,7 +459,7 @@ void penstock_pack_symbol(struct penstock_packing *packing, VALUE symbol)
     else penstock_pack_string(packing, rb_sym2str(symbol));
 }
 
-/* Whether it is an Integer of one byte; most in Arrays are. */
+/* Whether it is an Integer of one byte, as most in Arrays are. */
 static inline bool is_small(VALUE object)
 {
     return FIXNUM_P(object) && (unsigned long)FIX2LONG(object) < 0x80;
@@ -511,7 +511,7 @@ void penstock_pack_hash(struct penstock_packing *packing, VALUE hash)
     leave(packing);
 }
 
-/* Each is called last by penstock_pack, which so takes nothing of the stack: what is deep goes through it at each level. */
+/* penstock_pack calls each of these last, so it needs no stack itself. Deeply nested objects pass through it at each level. */
 NOINLINE(static void pack_fixnum(struct penstock_packing *packing, VALUE object));
 NOINLINE(static void pack_float(struct penstock_packing *packing, VALUE object));
 NOINLINE(static void pack_constant(struct penstock_packing *packing, VALUE object));
@@ -533,7 +533,7 @@ static void pack_constant(struct penstock_packing *packing, VALUE object)
     ps_write_byte(packing->writer, object == Qnil ? PS_BYTE_NIL : object == Qtrue ? PS_BYTE_TRUE : PS_BYTE_FALSE);
 }
 
-/* Of a class of the program's: registered, or as what it is. */
+/* An object of a program's subclass: as its registered type, or as a String, Array or Hash. */
 static void pack_subclass(struct penstock_packing *packing, VALUE object)
 {
     if (pack_if_registered(packing, object)) return;
@@ -544,7 +544,7 @@ static void pack_subclass(struct penstock_packing *packing, VALUE object)
     }
 }
 
-/* What is not so deep does not pay for it. */
+/* For depths from PENSTOCK_GUARD_FROM on, so that other objects do not pay for the guard. */
 struct guarded {
     struct penstock_packing *packing;
     VALUE object;
@@ -588,7 +588,7 @@ void penstock_pack(struct penstock_packing *packing, VALUE object)
     }
 }
 
-/* ---- into a String, without a Packer ---- */
+/* ---- packing into a String, without a Packer ---- */
 
 static void grow(struct ps_writer *writer, size_t more)
 {
@@ -606,7 +606,7 @@ static void grow(struct ps_writer *writer, size_t more)
     writer->capacity = capacity;
 }
 
-/* With the long Strings where they belong. */
+/* Copies the bytes, with each long String in its place. */
 static void copy_parts(struct ps_writer *to, const struct ps_writer *from, VALUE long_strings)
 {
     size_t done = 0;

@@ -1,8 +1,8 @@
 /*
- * Penstock::Native::Bearer: how tokens come to a producing client or a consumer that logs in with OAUTHBEARER. A Ruby thread
- * (token_refresher.rb) waits here until one is wanted, which is when it is opened and before each token expires, and gives it.
+ * Penstock::Native::Bearer: supplies OAUTHBEARER tokens to a producing client or a consumer. A Ruby thread (token_refresher.rb)
+ * waits here until librdkafka wants a token, and sets it. librdkafka wants one when it opens and before each token expires.
  *
- * It keeps the native client or consumer and not the Ruby object, so that what is dropped can be collected.
+ * A Bearer keeps the native client, not the Ruby object, so the GC can free a Producer or Consumer that the program discards.
  */
 #include "ruby/penstock.h"
 #include <ruby/encoding.h>
@@ -15,7 +15,7 @@ static void bearer_free(void *data)
     if (client) ps_client_unref(client);
 }
 
-/* What it keeps: its client or consumer may be gone. */
+/* Counts the client, as the Ruby object that used it may have been freed. */
 static size_t bearer_size(const void *data)
 {
     return data ? sizeof(struct ps_client) : 0;
@@ -41,7 +41,7 @@ static struct ps_client *bearer_open(VALUE self)
     return client;
 }
 
-/* Until no other thread is opening it; without the GVL. May raise. */
+/* Waits, without the GVL, until no other thread is opening the client. May raise. */
 static void await_opening(struct ps_client *client)
 {
     for (;;) {
@@ -51,14 +51,14 @@ static void await_opening(struct ps_client *client)
     }
 }
 
-/* librdkafka asks for a token as soon as it is made: the thread that opens it finishes first. */
+/* librdkafka asks for a token as soon as it is created. This waits until the thread that opens the client has finished. */
 static struct ps_client *bearer_opened(VALUE self)
 {
     await_opening(bearer_open(self));
     return bearer_open(self); /* a trap may have forked */
 }
 
-/* await: true when a token is wanted, nil when none ever will be. Blocks without the GVL. */
+/* await: waits without the GVL until a token is wanted, and returns true. nil: the client is closed. */
 static VALUE bearer_await(VALUE self)
 {
     for (;;) {
@@ -70,7 +70,7 @@ static VALUE bearer_await(VALUE self)
     }
 }
 
-/* set_token(token, expires at ms since the epoch, principal, [name, value, ...]): nil, or what is wrong. */
+/* set_token(token, expires at ms since the epoch, principal, [name, value, ...]): nil, or the problem's text. */
 static VALUE bearer_set_token(VALUE self, VALUE token, VALUE expires_ms, VALUE principal, VALUE extensions)
 {
     struct ps_client *client = bearer_opened(self); /* before anything is read from Strings */
@@ -79,7 +79,7 @@ static VALUE bearer_set_token(VALUE self, VALUE token, VALUE expires_ms, VALUE p
     int64_t expires = NUM2LL(expires_ms);
     const char *token_text = rb_string_value_cstr(&token), *principal_text = rb_string_value_cstr(&principal);
     long count = RARRAY_LEN(extensions);
-    VALUE *strings = ALLOCV_N(VALUE, buffer, 2 * count + 1); /* on the stack or in what the GC takes for one: none moves */
+    VALUE *strings = ALLOCV_N(VALUE, buffer, 2 * count + 1); /* the GC marks and pins these Strings: none moves */
     const char **pairs = (const char **)(strings + count);
     for (long i = 0; i < count; i++) {
         strings[i] = RARRAY_AREF(extensions, i);
@@ -98,7 +98,7 @@ static VALUE bearer_set_token(VALUE self, VALUE token, VALUE expires_ms, VALUE p
     return err ? penstock_text(*errstr ? errstr : rd_kafka_err2str(err)) : Qnil;
 }
 
-/* set_failure(reason): there is none now; librdkafka says so as an error, and asks again in a while. */
+/* set_failure(reason): there is no token now. librdkafka reports an error, and asks again later. */
 static VALUE bearer_set_failure(VALUE self, VALUE reason)
 {
     struct ps_client *client = bearer_opened(self);
@@ -110,7 +110,7 @@ static VALUE bearer_set_failure(VALUE self, VALUE reason)
     return Qnil;
 }
 
-/* ---- what Client and Consumer share ---- */
+/* ---- for ProducerClient and Consumer ---- */
 
 void penstock_attach_refresher(VALUE refresher, uint64_t address, struct ps_client *client)
 {

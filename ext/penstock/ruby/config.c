@@ -1,7 +1,6 @@
 /*
- * From a Ruby Hash to an rd_kafka_conf_t. librdkafka judges names and values; we add which names exist
- * (for "did you mean"), refuse what has no clear meaning, and never repeat a secret in an error. What librdkafka makes of a
- * value is asked of librdkafka (Settings.read): there is no other parser of them.
+ * From a Ruby Hash to an rd_kafka_conf_t. librdkafka checks names and values. Penstock adds suggestions ("did you mean"), rejects
+ * ambiguous settings and hides secrets in errors. librdkafka alone parses values: Settings.read asks it for the result.
  */
 #include "ruby/penstock.h"
 #include <math.h>
@@ -24,7 +23,7 @@ static bool is_hidden(const char *name, VALUE value)
     return ps_secret_setting(name) || penstock_is_secret(value);
 }
 
-/* What it is called in errors; who has mixed up name and value, or both, gets to see neither. */
+/* A setting's name for errors. A program may pass a secret in place of the name, so a text that looks like one is hidden. */
 static VALUE shown_name(VALUE name)
 {
     VALUE text = rb_inspect(name);
@@ -51,7 +50,7 @@ static void check_twin(VALUE key, VALUE name, VALUE settings)
                        "config.kafka: %" PRIsVALUE " is given twice, as a Symbol and as a String", name);
 }
 
-/* A String, or a secret as it is. */
+/* Returns a String, or the secret itself. */
 static VALUE setting_value(VALUE name, VALUE value)
 {
     switch (TYPE(value)) {
@@ -74,7 +73,7 @@ static VALUE setting_value(VALUE name, VALUE value)
     }
 }
 
-/* The bytes of a String or a secret, which has to stay alive. */
+/* The bytes of a String or a secret. The caller keeps it alive. */
 static const char *value_text(VALUE name, VALUE *value)
 {
     const char *text = NULL;
@@ -86,7 +85,7 @@ static const char *value_text(VALUE name, VALUE *value)
     return text;
 }
 
-static VALUE get(rd_kafka_conf_t *conf, const char *name)
+static VALUE conf_get(rd_kafka_conf_t *conf, const char *name)
 {
     char value[2048] = "";
     size_t size = sizeof(value);
@@ -94,10 +93,10 @@ static VALUE get(rd_kafka_conf_t *conf, const char *name)
     return penstock_setting(value);
 }
 
-/* librdkafka reads "100 seconds", 1.5 or 2**40 as another number than was meant where it wants a small whole one. */
+/* For a setting with a small integer, librdkafka reads "100 seconds", 1.5 or 2**40 as another number. This finds that. */
 static void check_effect(rd_kafka_conf_t *conf, VALUE name, const char *text, VALUE given)
 {
-    if (!is_hidden(text, given)) rb_funcall(settings_module(), rb_intern("check_effect"), 3, name, given, get(conf, text));
+    if (!is_hidden(text, given)) rb_funcall(settings_module(), rb_intern("check_effect"), 3, name, given, conf_get(conf, text));
 }
 
 static int fill_one(VALUE key, VALUE value, VALUE arg)
@@ -125,12 +124,12 @@ static int fill_one(VALUE key, VALUE value, VALUE arg)
     return ST_CONTINUE;
 }
 
-static int64_t get_integer(rd_kafka_conf_t *conf, const char *name)
+static int64_t conf_integer(rd_kafka_conf_t *conf, const char *name)
 {
-    return NUM2LL(rb_str_to_inum(get(conf, name), 10, 0));
+    return NUM2LL(rb_str_to_inum(conf_get(conf, name), 10, 0));
 }
 
-static void set(rd_kafka_conf_t *conf, const char *name, const char *value)
+static void conf_set(rd_kafka_conf_t *conf, const char *name, const char *value)
 {
     char errstr[256];
     if (rd_kafka_conf_set(conf, name, value, errstr, sizeof(errstr)) != RD_KAFKA_CONF_OK)
@@ -139,13 +138,13 @@ static void set(rd_kafka_conf_t *conf, const char *name, const char *value)
 
 /* ---- settings that contradict each other ---- */
 
-static bool is(rd_kafka_conf_t *conf, const char *name, const char *value)
+static bool conf_is(rd_kafka_conf_t *conf, const char *name, const char *value)
 {
-    return RTEST(rb_str_equal(get(conf, name), rb_str_new_cstr(value)));
+    return RTEST(rb_str_equal(conf_get(conf, name), rb_str_new_cstr(value)));
 }
 
-/* Whether it was given, under the one name or the other: librdkafka adapts what was not. */
-static bool given(VALUE settings, const char *name, const char *alias)
+/* Whether the program gave the setting, by its name or its alias. librdkafka adapts settings that were not given. */
+static bool was_given(VALUE settings, const char *name, const char *alias)
 {
     const char *const names[] = { name, alias };
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
@@ -165,42 +164,43 @@ static void conflict(const char *text)
 }
 
 /*
- * librdkafka looks at these only when the client is made, at the first use. All that it refuses then for being
- * transactional or idempotent, as of 2.0.2 and 2.14.
+ * librdkafka checks these only when it creates the client, at the first use. This finds them at once: all that 2.0.2 and 2.14
+ * reject because a client is transactional or idempotent.
  */
 static void check_conflicts(rd_kafka_conf_t *conf, VALUE settings, const struct penstock_conf_facts *facts)
 {
-    if (given(settings, "transactional.id", NULL) && !facts->transactional) conflict("transactional.id is empty");
+    if (was_given(settings, "transactional.id", NULL) && !facts->transactional) conflict("transactional.id is empty");
     if (facts->transactional) {
-        if (given(settings, "enable.idempotence", NULL) && is(conf, "enable.idempotence", "false"))
+        if (was_given(settings, "enable.idempotence", NULL) && conf_is(conf, "enable.idempotence", "false"))
             conflict("transactional.id needs enable.idempotence, which is set to false");
-        if (given(settings, "socket.timeout.ms", NULL) &&
-            get_integer(conf, "socket.timeout.ms") > facts->transaction_timeout_ms + 100)
+        if (was_given(settings, "socket.timeout.ms", NULL) &&
+            conf_integer(conf, "socket.timeout.ms") > facts->transaction_timeout_ms + 100)
             conflict("socket.timeout.ms must not be above transaction.timeout.ms");
-        if (given(settings, "message.timeout.ms", "delivery.timeout.ms") &&
-            get_integer(conf, "message.timeout.ms") > facts->transaction_timeout_ms)
+        if (was_given(settings, "message.timeout.ms", "delivery.timeout.ms") &&
+            conf_integer(conf, "message.timeout.ms") > facts->transaction_timeout_ms)
             conflict("message.timeout.ms must not be above transaction.timeout.ms");
     }
     if (facts->idempotent) {
-        if (given(settings, "acks", "request.required.acks") && !is(conf, "acks", "-1"))
+        if (was_given(settings, "acks", "request.required.acks") && !conf_is(conf, "acks", "-1"))
             conflict("acks must be all (-1) for an idempotent or transactional producer");
-        if (given(settings, "max.in.flight", "max.in.flight.requests.per.connection") && get_integer(conf, "max.in.flight") > 5)
-            conflict("max.in.flight must be 5 at most for an idempotent or transactional producer");
-        if (given(settings, "retries", "message.send.max.retries") && get_integer(conf, "retries") < 1)
-            conflict("retries must be 1 at least for an idempotent or transactional producer");
-        if (given(settings, "queuing.strategy", NULL) && !is(conf, "queuing.strategy", "fifo"))
+        if (was_given(settings, "max.in.flight", "max.in.flight.requests.per.connection") &&
+            conf_integer(conf, "max.in.flight") > 5)
+            conflict("max.in.flight must be at most 5 for an idempotent or transactional producer");
+        if (was_given(settings, "retries", "message.send.max.retries") && conf_integer(conf, "retries") < 1)
+            conflict("retries must be at least 1 for an idempotent or transactional producer");
+        if (was_given(settings, "queuing.strategy", NULL) && !conf_is(conf, "queuing.strategy", "fifo"))
             conflict("queuing.strategy must be fifo for an idempotent or transactional producer");
-        if (given(settings, "queue.buffering.backpressure.threshold", NULL) &&
-            get_integer(conf, "queue.buffering.backpressure.threshold") > 1)
+        if (was_given(settings, "queue.buffering.backpressure.threshold", NULL) &&
+            conf_integer(conf, "queue.buffering.backpressure.threshold") > 1)
             conflict("queue.buffering.backpressure.threshold must be 1 for an idempotent or transactional producer");
-    } else if (is(conf, "enable.gapless.guarantee", "true")) {
+    } else if (conf_is(conf, "enable.gapless.guarantee", "true")) {
         conflict("enable.gapless.guarantee needs enable.idempotence");
     }
 }
 
 /* ---- filling ---- */
 
-/* Nobody takes a consumer's events while it is not polled, so what comes by itself must not be one: log lines (consumer.c). */
+/* A consumer's events are taken only while the program polls it. So its log lines must not come as events (consumer.c). */
 static void set_events(rd_kafka_conf_t *conf, bool consumer, bool logs_to_mailbox, int more)
 {
     int events = consumer ? RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_OFFSET_COMMIT : RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_STATS;
@@ -212,33 +212,33 @@ void penstock_conf_ask_for_tokens(rd_kafka_conf_t *conf, bool consumer, bool log
     set_events(conf, consumer, logs_to_mailbox, RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH);
 }
 
-/* What producers and consumers have in common. */
-static void fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, bool consumer, VALUE *brokers)
+/* The part that producers and consumers share. */
+static void conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, bool consumer, VALUE *brokers)
 {
     struct filling filling = { .conf = conf, .settings = settings };
     rb_hash_foreach(settings, fill_one, (VALUE)&filling);
 
-    *brokers = get(conf, "bootstrap.servers");
+    *brokers = conf_get(conf, "bootstrap.servers");
     if (RSTRING_LEN(*brokers) == 0)
         penstock_raise(penstock_config_error, &penstock_no_context,
                        "config.kafka requires \"bootstrap.servers\", such as \"localhost:9092\"");
-    set(conf, "log.queue", logs_to_mailbox && !consumer ? "true" : "false");
+    conf_set(conf, "log.queue", logs_to_mailbox && !consumer ? "true" : "false");
     set_events(conf, consumer, logs_to_mailbox, 0);
 }
 
 void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, struct penstock_conf_facts *facts)
 {
-    fill(conf, settings, logs_to_mailbox, false, &facts->brokers);
-    facts->message_max_bytes = (size_t)get_integer(conf, "message.max.bytes");
-    facts->queue_max_bytes = (size_t)get_integer(conf, "queue.buffering.max.kbytes") * 1024;
-    facts->transaction_timeout_ms = get_integer(conf, "transaction.timeout.ms");
-    facts->transactional = RSTRING_LEN(get(conf, "transactional.id")) > 0;
-    facts->idempotent = facts->transactional || is(conf, "enable.idempotence", "true"); /* the one switches on the other */
+    conf_fill(conf, settings, logs_to_mailbox, false, &facts->brokers);
+    facts->message_max_bytes = (size_t)conf_integer(conf, "message.max.bytes");
+    facts->queue_max_bytes = (size_t)conf_integer(conf, "queue.buffering.max.kbytes") * 1024;
+    facts->transaction_timeout_ms = conf_integer(conf, "transaction.timeout.ms");
+    facts->transactional = RSTRING_LEN(conf_get(conf, "transactional.id")) > 0;
+    facts->idempotent = facts->transactional || conf_is(conf, "enable.idempotence", "true"); /* transactions need it */
     check_conflicts(conf, settings, facts);
-    facts->sticky_ms = get_integer(conf, "sticky.partitioning.linger.ms");
-    set(conf, "sticky.partitioning.linger.ms", "0"); /* partitioner.c does it, so that partition_key is used */
+    facts->sticky_ms = conf_integer(conf, "sticky.partitioning.linger.ms");
+    conf_set(conf, "sticky.partitioning.linger.ms", "0"); /* partitioner.c does this, as librdkafka would ignore partition_key */
 
-    if (RTEST(rb_str_equal(get(conf, "delivery.report.only.error"), rb_str_new_cstr("true"))))
+    if (RTEST(rb_str_equal(conf_get(conf, "delivery.report.only.error"), rb_str_new_cstr("true"))))
         penstock_raise(penstock_config_error, &penstock_no_context,
                        "config.kafka: delivery.report.only.error would leave delivered messages without a delivery result");
 }
@@ -246,10 +246,10 @@ void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mail
 void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox,
                                  struct penstock_consumer_conf_facts *facts)
 {
-    fill(conf, settings, logs_to_mailbox, true, &facts->brokers);
-    set(conf, "statistics.interval.ms", "0"); /* nobody can listen to them, and unread they pile up */
-    facts->max_poll_interval_ms = get_integer(conf, "max.poll.interval.ms");
-    facts->stores_offsets = is(conf, "enable.auto.offset.store", "true");
+    conf_fill(conf, settings, logs_to_mailbox, true, &facts->brokers);
+    conf_set(conf, "statistics.interval.ms", "0"); /* a consumer does not publish statistics, and unread ones accumulate */
+    facts->max_poll_interval_ms = conf_integer(conf, "max.poll.interval.ms");
+    facts->stores_offsets = conf_is(conf, "enable.auto.offset.store", "true");
 }
 
 /* The table of all settings that librdkafka prints, line by line: "name | C/P | range | ... | description" */
@@ -270,8 +270,8 @@ VALUE penstock_setting_lines(VALUE self)
 }
 
 /*
- * Settings.read(name, value): what librdkafka makes of it, in the one spelling that it uses itself: "true" of "T" and of 1,
- * "ssl" of " SSL". nil: it does not take the value, or nobody may see it.
+ * Settings.read(name, value): the value that librdkafka reads, in its own spelling: "true" for "T" and 1, "ssl" for " SSL".
+ * nil: librdkafka rejects the value, or the value is hidden.
  */
 VALUE penstock_setting_read(VALUE self, VALUE name, VALUE value)
 {
@@ -280,7 +280,7 @@ VALUE penstock_setting_read(VALUE self, VALUE name, VALUE value)
     const char *text = rb_string_value_cstr(&string), *bytes = value_text(string, &given);
     if (is_hidden(text, given)) return Qnil;
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
-    if (rd_kafka_conf_set(conf, text, bytes, errstr, sizeof(errstr)) == RD_KAFKA_CONF_OK) read = get(conf, text);
+    if (rd_kafka_conf_set(conf, text, bytes, errstr, sizeof(errstr)) == RD_KAFKA_CONF_OK) read = conf_get(conf, text);
     rd_kafka_conf_destroy(conf);
     RB_GC_GUARD(given);
     RB_GC_GUARD(string);
@@ -291,7 +291,7 @@ VALUE penstock_setting_read(VALUE self, VALUE name, VALUE value)
 VALUE penstock_features(VALUE self)
 {
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
-    VALUE features = get(conf, "builtin.features");
+    VALUE features = conf_get(conf, "builtin.features");
     rd_kafka_conf_destroy(conf);
     return rb_str_split(features, ",");
 }

@@ -1,6 +1,6 @@
 /*
- * Penstock::Message: one message as a consumer got it. Everything is copied out of librdkafka at once and frozen; the
- * object holds only Ruby's own, so any thread of any Ractor may read it, also after the consumer has gone.
+ * Penstock::Message: one consumed message. It copies everything from librdkafka when it is built, and is frozen. It holds only
+ * Ruby objects, so any thread of any Ractor may read it, also after the consumer is closed and freed.
  */
 #include "ruby/penstock.h"
 #include <ruby/encoding.h>
@@ -54,7 +54,7 @@ static const struct consumed_message *message_get(VALUE self)
     return penstock_data(self, &message_type);
 }
 
-/* ---- copying; may raise only NoMemoryError ---- */
+/* ---- copying; raises nothing but NoMemoryError ---- */
 
 static VALUE bytes(const void *data, size_t size)
 {
@@ -67,7 +67,7 @@ static int freeze_values(VALUE name, VALUE value, VALUE unused)
     return ST_CONTINUE;
 }
 
-/* Once: a String or nil. Repeated: an Array of them, in order. */
+/* The value of a name: a String or nil; for a repeated name an Array of its values, in order. */
 static VALUE headers_of(const rd_kafka_headers_t *native)
 {
     const char *name;
@@ -78,15 +78,15 @@ static VALUE headers_of(const rd_kafka_headers_t *native)
     if (!native) return no_headers;
     VALUE headers = rb_hash_new();
     for (size_t i = 0; rd_kafka_header_get_all(native, i, &name, &value, &size) == RD_KAFKA_RESP_ERR_NO_ERROR; i++) {
-        VALUE key = penstock_header_name(name), one = bytes(value, size);
+        VALUE key = penstock_header_name(name), copy = bytes(value, size);
         VALUE before = rb_hash_lookup2(headers, key, Qundef);
         if (before == Qundef) {
-            rb_hash_aset(headers, key, one);
+            rb_hash_aset(headers, key, copy);
             continue;
         }
         repeated = true;
-        if (RB_TYPE_P(before, T_ARRAY)) rb_ary_push(before, one);
-        else rb_hash_aset(headers, key, rb_ary_new_from_args(2, before, one));
+        if (RB_TYPE_P(before, T_ARRAY)) rb_ary_push(before, copy);
+        else rb_hash_aset(headers, key, rb_ary_new_from_args(2, before, copy));
     }
     if (repeated) rb_hash_foreach(headers, freeze_values, Qnil);
     return rb_obj_freeze(headers);
@@ -112,8 +112,8 @@ VALUE penstock_consumed_message_new(const rd_kafka_message_t *native, const rd_k
     return rb_obj_freeze(self);
 }
 
-/* build(topic, partition, offset, timestamp, timestamp_type, key, payload, headers, leader_epoch): made by the program. All of
- * it was checked, and is frozen deeply (lib/penstock/consumer/message.rb). */
+/* build(topic, partition, offset, timestamp, timestamp_type, key, payload, headers, leader_epoch): builds a message for the
+ * program. lib/penstock/consumer/message.rb has checked the arguments and deeply frozen them. */
 static VALUE s_build(int argc, VALUE *argv, VALUE self)
 {
     struct consumed_message *message;

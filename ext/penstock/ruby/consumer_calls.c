@@ -1,7 +1,7 @@
 /*
- * Penstock::Consumer, continued: what it asks librdkafka or brokers for: its subscription or assignment, offsets, positions, and what a
- * transactional producer needs of its group. Calls that block run on a thread of their own (core/consume/consumer.c), and the Ruby
- * thread that waits is interruptible at once.
+ * Penstock::Consumer, continued: subscription, assignment, offsets, positions, and the group's metadata for a transactional
+ * producer. Each call that blocks runs on a thread of its own (core/consume/consumer.c). So an interrupt ends the Ruby thread's
+ * wait at once.
  */
 #include "ruby/penstock.h"
 #include <errno.h>
@@ -61,7 +61,7 @@ struct asking {
 
 enum { LOOK_US = 250000 };
 
-/* What librdkafka says of the connections: nobody else may look while a thread waits for an answer. */
+/* Reads librdkafka's reports about connections. If no thread polls, only the thread that waits for an answer reads them. */
 static void notice(struct ps_consumer *consumer)
 {
     if (!ps_client_enter(&consumer->client)) return;
@@ -104,7 +104,7 @@ static VALUE ask_body(VALUE arg)
         if (job->call == PS_CONSUMER_WATERMARKS) return rb_ary_new_from_args(2, LL2NUM(job->low), LL2NUM(job->high));
         return places_from(list);
     }
-    if (context.err == RD_KAFKA_RESP_ERR__DESTROY) penstock_raise_closed(&asking->consumer->client); /* by another thread, meanwhile */
+    if (context.err == RD_KAFKA_RESP_ERR__DESTROY) penstock_raise_closed(&asking->consumer->client); /* by another thread */
     bool timed_out = context.err == RD_KAFKA_RESP_ERR__TIMED_OUT;
     if (timed_out || context.err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || context.err == RD_KAFKA_RESP_ERR__TRANSPORT) {
         notice(asking->consumer);
@@ -122,8 +122,9 @@ static VALUE ask_ensure(VALUE arg)
 }
 
 /*
- * The places it answered with, or a pair of watermarks. librdkafka keeps the time of most of these, but not all of it
- * (a request that was sent has until socket.timeout.ms), so we do too, a little later: its answer says more.
+ * Returns places, or a pair of watermarks. librdkafka observes the timeout of most of these calls, but a request that was sent
+ * has until socket.timeout.ms. So this function observes the timeout too. It waits 50 ms longer, as librdkafka's error is more
+ * precise.
  */
 static VALUE ask(VALUE self, enum ps_consumer_call call, VALUE places, VALUE seconds, const char *what)
 {
@@ -172,7 +173,7 @@ static VALUE consumer_call_commit(VALUE self, VALUE places, VALUE timeout)
     return Qnil;
 }
 
-/* What becomes of it comes as an event. */
+/* The result comes as an event. */
 static VALUE consumer_call_commit_async(VALUE self, VALUE places)
 {
     struct ps_consumer *consumer = penstock_consumer_open(self);
@@ -206,7 +207,7 @@ static VALUE consumer_call_seek(VALUE self, VALUE places, VALUE timeout)
     return Qnil;
 }
 
-/* Known here, so nothing is asked of anybody. */
+/* librdkafka knows the positions, so this sends no request. */
 static VALUE consumer_call_positions(VALUE self, VALUE places)
 {
     struct ps_consumer *consumer = penstock_consumer_open(self);
@@ -260,7 +261,7 @@ rd_kafka_consumer_group_metadata_t *penstock_consumer_group_metadata(VALUE self)
     return call.metadata;
 }
 
-/* A copy as bytes: librdkafka's own form of them. */
+/* Returns a copy in librdkafka's binary form. */
 static VALUE consumer_group_metadata(VALUE self)
 {
     rd_kafka_consumer_group_metadata_t *metadata = penstock_consumer_group_metadata(self);

@@ -1,7 +1,7 @@
 /*
- * Penstock::Consumer: Ruby's hold on one ps_consumer. Any thread of the process that opened it; several may poll at
- * once, and each message goes to one of them. Methods that wait release the GVL. What a forked child inherits open or
- * closed is of no use there (ForkedError); one that was only configured is put anew in its place at its first use.
+ * Penstock::Consumer: owns one ps_consumer. Any thread of the process that opened it may use it. Several threads may poll at
+ * once, and each message goes to one of them. Methods that wait release the GVL. In a fork child, an inherited consumer that was
+ * opened or closed raises ForkedError. One that was only configured gets a new ps_consumer at its first use.
  */
 #include "ruby/penstock.h"
 #include <string.h>
@@ -33,7 +33,7 @@ static void consumer_compact(void *data)
     object->last_topic = rb_gc_location(object->last_topic);
 }
 
-/* Never blocks: a native thread leaves the group and closes. */
+/* Does not block: a native thread leaves the group and closes the consumer. */
 static void consumer_free(void *data)
 {
     struct consumer_object *object = data;
@@ -63,7 +63,7 @@ static VALUE consumer_allocate(VALUE klass)
 
 /* ---- which native consumer ---- */
 
-static struct ps_consumer *any_consumer(VALUE self) /* perhaps the parent's */
+static struct ps_consumer *any_consumer(VALUE self) /* perhaps the parent process's */
 {
     struct consumer_object *object = penstock_data(self, &consumer_type);
     struct ps_consumer *consumer = atomic_load(&object->consumer);
@@ -77,9 +77,9 @@ static struct ps_consumer *renew(VALUE self, struct ps_consumer *inherited)
     struct ps_consumer *fresh = ps_consumer_new(rd_kafka_conf_dup(inherited->client.conf), inherited->client.name, &inherited->settings);
     if (!fresh) rb_memerror();
     ps_client_set_brokers(&fresh->client, inherited->client.brokers);
-    if (atomic_compare_exchange_strong(&object->consumer, &inherited, fresh)) return fresh; /* the old one stays, untouched */
+    if (atomic_compare_exchange_strong(&object->consumer, &inherited, fresh)) return fresh; /* the inherited one stays untouched */
     ps_client_unref(&fresh->client);
-    return inherited; /* another thread was first; this is what it put there */
+    return inherited; /* another thread was first: the failed exchange has read that thread's consumer */
 }
 
 struct ps_consumer *penstock_consumer_get(VALUE self)
@@ -90,7 +90,8 @@ struct ps_consumer *penstock_consumer_get(VALUE self)
     struct penstock_error_context context = penstock_no_context;
     context.client = &consumer->client;
     penstock_raise(penstock_forked_error, &context,
-                   "the consumer was used before this process was forked, and stays the parent's; make a new one here");
+                   "the consumer was used before this process was forked, and belongs to the parent process; "
+                   "make a new one here");
 }
 
 struct ps_consumer *penstock_consumer_open(VALUE self)
@@ -125,10 +126,10 @@ static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger,
     RB_OBJ_WRITE(self, &object->logger, logger);
     RB_OBJ_WRITE(self, &object->token_refresher, token_refresher);
 
-    /* It owns the configuration from the start, so that an error in it leaks nothing. */
+    /* The consumer owns the configuration from the start, so an error in it leaks nothing. */
     struct ps_consumer *consumer = ps_consumer_new(rd_kafka_conf_new(), RSTRING_PTR(id), &settings);
     if (!consumer) rb_memerror();
-    atomic_store(&consumer->client.state, PS_CLOSED); /* until its configuration has turned out to be right */
+    atomic_store(&consumer->client.state, PS_CLOSED); /* until the configuration is checked */
     atomic_store(&object->consumer, consumer);
 
     struct penstock_consumer_conf_facts facts;
@@ -159,9 +160,9 @@ VALUE penstock_consumer_topic_name(VALUE self, const rd_kafka_message_t *message
 void penstock_consumer_check_rejected(struct ps_consumer *consumer)
 {
     if (!ps_rejection_due(&consumer->client.rejection, ps_now_us()) || !ps_client_enter(&consumer->client)) return;
-    bool refused = ps_rejection_give_up(&consumer->client.rejection, consumer->client.rk);
+    bool rejected = ps_rejection_give_up(&consumer->client.rejection, consumer->client.rk);
     ps_client_exit(&consumer->client);
-    if (refused) penstock_raise_if_rejected(&consumer->client, Qnil);
+    if (rejected) penstock_raise_if_rejected(&consumer->client, Qnil);
 }
 
 /* ---- logging in ---- */
@@ -175,22 +176,22 @@ static VALUE consumer_call_set_credentials(VALUE self, VALUE user, VALUE passwor
     return Qnil;
 }
 
-/* ---- closing, asking ---- */
+/* ---- closing, state ---- */
 
-/* False: the time was up first. */
+/* False: the time ran out first. */
 static VALUE consumer_call_close(VALUE self, VALUE timeout_ms)
 {
     struct ps_consumer *consumer = any_consumer(self);
     if (ps_client_inherited(&consumer->client)) {
-        if (atomic_load(&consumer->client.state) != PS_NEW) return Qtrue; /* the parent's business */
+        if (atomic_load(&consumer->client.state) != PS_NEW) return Qtrue; /* the parent process closes it */
         consumer = penstock_consumer_get(self);
     }
-    bool closed = penstock_close(&consumer->client, penstock_timeout_ms(timeout_ms), 200); /* to destroy */
+    bool closed = penstock_close(&consumer->client, penstock_timeout_ms(timeout_ms), 200); /* margin for destroying */
     RB_GC_GUARD(self);
     return closed ? Qtrue : Qfalse;
 }
 
-/* :inherited in a forked child, where there is nothing left to do with it. */
+/* :inherited in a fork child, which cannot use the consumer. */
 static VALUE consumer_state(VALUE self)
 {
     static const char *const names[] = { "configured", "open", "closing", "closed" };

@@ -1,7 +1,7 @@
 /*
- * Penstock::DeliveryHandle: Ruby's hold on one ps_delivery. The object's data pointer is the delivery
- * itself, whose chunk it keeps alive; `topic` and `label` are Ruby objects that the delivery stores for
- * the handle and that only the handle touches, marks and moves. Any thread of the process that made it.
+ * Penstock::DeliveryHandle: owns a reference to one ps_delivery. The object's data pointer is the delivery itself, and keeps the
+ * delivery's chunk alive. The delivery stores two Ruby objects for its handle, `topic` and `label`. Only the handle reads, marks
+ * and moves them. Any thread of the process that made the handle may use it.
  */
 #include "ruby/penstock.h"
 
@@ -10,7 +10,7 @@ static VALUE sym_not_persisted, sym_possibly_persisted, sym_persisted, sym_timeo
 
 /* ---- GC ---- */
 
-static void handle_mark(void *data) /* none of these is called before a delivery is attached */
+static void handle_mark(void *data) /* Ruby calls none of these functions before a delivery is attached */
 {
     struct ps_delivery *delivery = data;
     rb_gc_mark_movable(delivery->topic);
@@ -41,13 +41,13 @@ static const rb_data_type_t handle_type = {
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
-/* In two steps: only the first can raise, so nothing native is in hand when it does. */
+/* A handle is made in two steps. Only this first step can raise, and the caller owns nothing native yet. */
 VALUE penstock_delivery_handle_new(void)
 {
     return TypedData_Wrap_Struct(handle_class, &handle_type, NULL);
 }
 
-/* Takes a reference of its own. */
+/* Retains the delivery. */
 void penstock_delivery_handle_attach(VALUE self, struct ps_delivery *delivery, VALUE topic, VALUE label)
 {
     ps_delivery_retain(delivery);
@@ -66,7 +66,7 @@ const struct ps_producer *penstock_delivery_handle_producer(VALUE self)
     return ps_delivery_producer(handle_get(self));
 }
 
-/* In a forked child a message that was in flight at the fork stays pending: its verdict is the parent's. */
+/* A message that was in flight at the fork stays pending in a fork child: only the parent process gets its delivery result. */
 static void check_not_inherited(const struct ps_delivery *delivery)
 {
     const struct ps_producer *producer = ps_delivery_producer(delivery);
@@ -75,7 +75,7 @@ static void check_not_inherited(const struct ps_delivery *delivery)
     context.client = &producer->client;
     context.topic = (VALUE)delivery->topic;
     penstock_raise(penstock_forked_error, &context,
-                   "the message was produced before this process was forked; only the parent learns its delivery result");
+                   "the message was produced before this process was forked; only the parent process gets its delivery result");
 }
 
 /* ---- methods; documented in lib/penstock/producer/delivery_handle.rb ---- */
@@ -120,7 +120,7 @@ static VALUE handle_status(VALUE self)
     return status_symbol(delivery);
 }
 
-/* For inspect and as_json. A debugger or a logger that prints a handle decides nothing by it, so its failure stays unnoticed. */
+/* For inspect and as_json. Printing a handle, as a debugger or a logger does, does not count as noticing its failure. */
 static VALUE handle_printed_status(VALUE self)
 {
     const struct ps_delivery *delivery = handle_get(self);
@@ -146,7 +146,7 @@ static VALUE report_of(const struct ps_delivery *delivery, VALUE self)
 {
     ps_unnoticed_read(delivery);
     VALUE report = penstock_delivery_report_new(delivery, (VALUE)delivery->topic, (VALUE)delivery->label);
-    RB_GC_GUARD(self); /* the delivery is its handle's */
+    RB_GC_GUARD(self); /* the handle keeps the delivery alive */
     return report;
 }
 
@@ -190,8 +190,8 @@ static VALUE handle_wait(int argc, VALUE *argv, VALUE self)
 }
 
 /*
- * Waits until each of the handles has its verdict: nil when the time was up first, else whether all were
- * delivered.
+ * Waits until each of the handles has its delivery result. nil: the time ran out first. Otherwise returns whether all messages
+ * were delivered.
  */
 static VALUE s_await_all(int argc, VALUE *argv, VALUE self)
 {
@@ -200,7 +200,7 @@ static VALUE s_await_all(int argc, VALUE *argv, VALUE self)
     int64_t deadline_us = ps_deadline_us(penstock_seconds(timeout));
     bool delivered = true;
     Check_Type(argv[0], T_ARRAY);
-    VALUE handles = rb_ary_dup(argv[0]); /* ours alone while we sleep */
+    VALUE handles = rb_ary_dup(argv[0]); /* a copy that nothing else can change during the waits */
     for (long i = 0; i < RARRAY_LEN(handles); i++) {
         struct ps_delivery *delivery = handle_get(RARRAY_AREF(handles, i));
         if (!ps_delivery_settled(delivery)) {

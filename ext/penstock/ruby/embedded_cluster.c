@@ -1,7 +1,7 @@
 /*
- * Penstock::EmbeddedCluster: librdkafka's mock cluster, real brokers as far as sockets go, on 127.0.0.1
- * in this process. One librdkafka client owns it. Its calls are answered by the cluster's own thread, so
- * they are made without the GVL. Any thread; `lock` keeps close from pulling the cluster from under a call.
+ * Penstock::EmbeddedCluster: librdkafka's mock cluster, in this process. Its brokers listen on real sockets of 127.0.0.1. One
+ * librdkafka client owns the cluster. The cluster's own thread answers calls, so callers release the GVL. Any thread may call;
+ * `lock` keeps `close` from destroying the cluster during a call.
  */
 #include "ruby/penstock.h"
 #include <signal.h>
@@ -19,12 +19,12 @@ struct cluster_object {
     rd_kafka_t *rk;
     rd_kafka_mock_cluster_t *cluster; /* NULL: closed */
     unsigned generation;
-    _Atomic uint32_t refs;            /* the Ruby object's, and those of calls */
+    _Atomic uint32_t refs;            /* of the Ruby object and of calls */
 };
 
 /* ---- GC ---- */
 
-static void destroy(struct cluster_object *object)
+static void destroy_cluster(struct cluster_object *object)
 {
     pthread_mutex_lock(&object->lock);
     if (object->cluster) rd_kafka_mock_cluster_destroy(object->cluster);
@@ -36,15 +36,15 @@ static void destroy(struct cluster_object *object)
 
 static void *destroy_and_free_nogvl(void *arg)
 {
-    destroy(arg);
+    destroy_cluster(arg);
     pthread_mutex_destroy(&((struct cluster_object *)arg)->lock);
     free(arg);
     ps_registry_closing(-1);
     return NULL;
 }
 
-/* Destroying blocks, so a thread of its own does it; the end of the process waits for it. What a forked child inherits is left
- * alone. Any thread. */
+/* Destroying blocks, so a thread of its own does it, and the end of the process waits for that thread. A fork child leaves an
+ * inherited cluster alone. Any thread. */
 static void cluster_unref(struct cluster_object *object)
 {
     if (atomic_fetch_sub(&object->refs, 1) != 1) return;
@@ -76,7 +76,7 @@ static const rb_data_type_t cluster_type = {
 static VALUE cluster_allocate(VALUE klass)
 {
     VALUE self = TypedData_Wrap_Struct(klass, &cluster_type, NULL);
-    struct cluster_object *object = calloc(1, sizeof(*object)); /* not xcalloc: freed on a native thread */
+    struct cluster_object *object = calloc(1, sizeof(*object)); /* not xcalloc, as a native thread frees it */
     if (!object) rb_memerror();
     pthread_mutex_init(&object->lock, NULL);
     object->generation = ps_generation();
@@ -119,9 +119,9 @@ static bool listens_on(int fd, int port)
 }
 
 /*
- * The mock brokers leave Nagle's algorithm on, which with the peer's delayed acknowledgements holds back
- * every other answer by 40 ms, as no real broker does. Connections inherit the option from the socket they
- * were accepted on; librdkafka does not hand that socket out, so it is looked for.
+ * The mock brokers leave Nagle's algorithm on. With the peer's delayed acknowledgements it delays every other answer by 40 ms,
+ * unlike a real broker. Connections inherit the option from their listening socket. librdkafka has no function that returns that
+ * socket, so this searches for it.
  */
 static void answer_at_once(const rd_kafka_mock_cluster_t *cluster)
 {
@@ -142,8 +142,8 @@ static void answer_at_once(const rd_kafka_mock_cluster_t *cluster)
     }
 }
 
-/* The thread it starts gives up when a signal interrupts it, so none may reach that: a thread inherits the mask. */
-static rd_kafka_mock_cluster_t *without_signals(rd_kafka_t *rk, int brokers)
+/* A signal would end the cluster's thread. So all signals are blocked while librdkafka starts it: a thread inherits the mask. */
+static rd_kafka_mock_cluster_t *start_without_signals(rd_kafka_t *rk, int brokers)
 {
     sigset_t all, before;
     sigfillset(&all);
@@ -153,7 +153,7 @@ static rd_kafka_mock_cluster_t *without_signals(rd_kafka_t *rk, int brokers)
     return cluster;
 }
 
-static void start(struct cluster_call *call)
+static void start_cluster(struct cluster_call *call)
 {
     struct cluster_object *object = call->object;
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
@@ -164,7 +164,7 @@ static void start(struct cluster_call *call)
         call->err = RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE;
         return;
     }
-    object->cluster = without_signals(object->rk, call->numbers[0]);
+    object->cluster = start_without_signals(object->rk, call->numbers[0]);
     if (object->cluster) answer_at_once(object->cluster);
     else call->err = RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE;
 }
@@ -176,7 +176,7 @@ static void call_run_nogvl(struct ps_job *job)
     const int *numbers = call->numbers;
 
     if (call->operation == CLOSE) {
-        destroy(object);
+        destroy_cluster(object);
         return;
     }
     pthread_mutex_lock(&object->lock);
@@ -184,7 +184,7 @@ static void call_run_nogvl(struct ps_job *job)
     call->closed = !cluster && call->operation != START;
     if (!call->closed) {
         switch (call->operation) {
-        case START: start(call); break;
+        case START: start_cluster(call); break;
         case BOOTSTRAPS: call->answer = strdup(rd_kafka_mock_cluster_bootstraps(cluster)); break;
         case CREATE_TOPIC: call->err = rd_kafka_mock_topic_create(cluster, call->topic, numbers[0], numbers[1]); break;
         case INJECT_ERRORS:
@@ -209,7 +209,7 @@ static void call_release_nogvl(struct ps_job *job)
     free(call);
 }
 
-/* A call that nothing has been asked of yet; until penstock_call, nothing may raise. */
+/* A new call. Nothing may raise until penstock_call: that would leak the call. */
 static struct cluster_call *new_call(VALUE self, enum operation operation, long error_count)
 {
     struct cluster_object *object = cluster_get(self);
@@ -225,7 +225,7 @@ static struct cluster_call *new_call(VALUE self, enum operation operation, long 
     return call;
 }
 
-/* Makes the call and raises what it failed with, else returns its answer: the caller's to free, or NULL. */
+/* Makes the call and raises its error, or returns its answer, which the caller frees, or NULL. */
 static char *make_call(struct cluster_call *call, VALUE topic)
 {
     penstock_call(&call->job);
@@ -237,7 +237,7 @@ static char *make_call(struct cluster_call *call, VALUE topic)
     ps_job_unref(&call->job);
     if (closed) penstock_raise(penstock_closed_error, &penstock_no_context, "the embedded cluster is closed");
     if (context.err)
-        penstock_raise(penstock_cluster_error, &context, "the embedded cluster refused%s%s", *text ? ": " : "", text);
+        penstock_raise(penstock_cluster_error, &context, "the embedded cluster rejected the call%s%s", *text ? ": " : "", text);
     return answer;
 }
 
@@ -283,7 +283,7 @@ static VALUE cluster_call_inject_errors(VALUE self, VALUE api, VALUE codes)
 {
     int number = NUM2INT(api);
     long count = RARRAY_LEN(codes);
-    for (long i = 0; i < count; i++) NUM2INT(RARRAY_AREF(codes, i)); /* may raise: not below */
+    for (long i = 0; i < count; i++) NUM2INT(RARRAY_AREF(codes, i)); /* raises here, so that it does not raise below */
     struct cluster_call *call = new_call(self, INJECT_ERRORS, count);
     call->numbers[0] = number;
     for (long i = 0; i < count; i++) call->errors[i] = NUM2INT(RARRAY_AREF(codes, i));
@@ -327,7 +327,7 @@ static VALUE cluster_closed_p(VALUE self)
     return cluster_get(self)->cluster ? Qfalse : Qtrue;
 }
 
-/* Kafka's error codes by name, as librdkafka knows them: { not_leader_for_partition: 6, ... } */
+/* Kafka's error codes by librdkafka's names: { not_leader_for_partition: 6, ... } */
 static VALUE s_error_codes(VALUE self)
 {
     const struct rd_kafka_err_desc *descriptions;

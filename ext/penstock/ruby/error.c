@@ -1,6 +1,6 @@
 /*
- * The only C file that makes and raises Penstock's errors. The classes, the form of their messages and the advice stand in
- * lib/penstock/errors/; here a librdkafka code and its context become the arguments of ErrorFactory.build_native.
+ * The only C file that builds and raises Penstock's errors. lib/penstock/errors/ has the classes, the form of messages and the
+ * advice. This file turns a librdkafka code and its context into the arguments of ErrorFactory.build_native.
  */
 #include "ruby/penstock.h"
 #include <ruby/encoding.h>
@@ -24,7 +24,7 @@ static VALUE text_or_nil(const char *text)
     return text && *text ? penstock_text(text) : Qnil;
 }
 
-/* A producer that is fenced has one class of errors, whatever was called. */
+/* Each call on a fenced producer raises the same class. */
 VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context *context, VALUE text)
 {
     char problem[256] = "";
@@ -98,7 +98,7 @@ void penstock_raise_if_rejected(struct ps_client *client, VALUE topic)
     penstock_raise_rejected(kind, &context, text);
 }
 
-static const char *whereabouts(const struct ps_delivery *delivery)
+static const char *outcome_text(const struct ps_delivery *delivery)
 {
     switch (delivery->status) {
     case RD_KAFKA_MSG_STATUS_NOT_PERSISTED: return "the message was not delivered and is not in the topic";
@@ -107,7 +107,7 @@ static const char *whereabouts(const struct ps_delivery *delivery)
     }
 }
 
-/* A verdict that is a failure; nil for a message that was delivered. */
+/* The error of a failed delivery; nil for a message that was delivered. */
 VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topic)
 {
     if (!delivery->err) return Qnil;
@@ -119,20 +119,20 @@ VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topi
         .fatal = delivery->fatal,
         .retriable = delivery->status == RD_KAFKA_MSG_STATUS_NOT_PERSISTED,
     };
-    VALUE text = penstock_text(whereabouts(delivery));
+    VALUE text = penstock_text(outcome_text(delivery));
     if (delivery->reason) text = rb_sprintf("%" PRIsVALUE " (%" PRIsVALUE ")", text, penstock_text(delivery->reason));
     if (delivery->refused) return penstock_error_new(penstock_rejected_error_class(delivery->refused), &context, text);
     bool timed_out = delivery->err == RD_KAFKA_RESP_ERR__MSG_TIMED_OUT;
     return penstock_error_new(timed_out ? penstock_message_timed_out_error : penstock_delivery_error, &context, text);
 }
 
-/* What Ruby keeps of where an error was raised is no object that Ractors can share; as Strings it is. */
+/* Ruby keeps an error's backtrace in an object that is not shareable between Ractors. This replaces it by Strings, which are. */
 static VALUE error_freeze(VALUE self)
 {
     VALUE lines = OBJ_FROZEN(self) ? Qnil : rb_funcall(self, rb_intern("backtrace"), 0);
     if (!NIL_P(lines)) {
         rb_funcall(self, rb_intern("set_backtrace"), 1, lines);
-        rb_ivar_set(self, rb_intern("bt_locations"), Qnil); /* Ruby's name for it, which no Ruby code can write */
+        rb_ivar_set(self, rb_intern("bt_locations"), Qnil); /* Ruby's hidden variable, which Ruby code cannot set */
     }
     return rb_call_super(0, NULL);
 }

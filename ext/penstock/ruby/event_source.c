@@ -1,7 +1,7 @@
 /*
- * Penstock::Native::EventSource: Ruby's hold on a producer's queue of events (core/client/events.c), with the labels of messages in flight
- * whose events somebody wants. The rest of it is lib/penstock/native/event_source.rb. Any thread of the main Ractor, in any process
- * of the family; labels are put in from all Ractors.
+ * Penstock::Native::EventSource: owns a producer's queue of events (core/client/events.c), and the labels of messages in flight
+ * whose events have subscribers. lib/penstock/native/event_source.rb has the rest. Any thread of the main Ractor, in the parent
+ * process and in fork children. Any Ractor may put labels in.
  */
 #include "ruby/penstock.h"
 
@@ -9,10 +9,10 @@ static VALUE source_class;
 
 struct source_object {
     _Atomic(struct ps_events *) events; /* owns a reference */
-    _Atomic bool held; /* nobody has to be told that something is about to happen */
+    _Atomic bool held; /* Ruby's `hold` has been called: it keeps this object alive while events may come */
 };
 
-/* In a forked child too: the parent's are there, until its queue has been replaced. */
+/* Also marks the parent process's labels in a fork child, until the child has replaced the queue. */
 static void source_mark(void *data)
 {
     const struct ps_events *events = atomic_load(&((struct source_object *)data)->events);
@@ -48,7 +48,7 @@ static size_t source_size(const void *data)
     return sizeof(struct source_object) + sizeof(struct ps_events);
 }
 
-/* Not write-barrier protected: other Ractors put labels in, and have no hold on this object. */
+/* Not write-barrier protected: other Ractors put labels in without a reference to this object. */
 static const rb_data_type_t source_type = {
     .wrap_struct_name = "Penstock::Native::EventSource",
     .function = { .dmark = source_mark, .dfree = source_free, .dsize = source_size, .dcompact = source_compact },
@@ -61,7 +61,7 @@ static VALUE source_allocate(VALUE klass)
     return TypedData_Make_Struct(klass, struct source_object, &source_type, object);
 }
 
-/* In a forked child an empty one takes the place of the parent's, whose events are the parent's to tell. */
+/* In a fork child, an empty queue replaces the inherited one: the parent process publishes its own events. */
 struct ps_events *penstock_event_source_get(VALUE self)
 {
     struct source_object *object = penstock_data(self, &source_type);
@@ -106,7 +106,7 @@ static VALUE give_label(struct ps_events *events, uint32_t number)
 
 /* ---- staying alive ---- */
 
-/* Before messages are sent whose verdicts somebody may have to be told of. Runs Ruby code, if it was not held. */
+/* Call it before sending messages whose delivery events may have subscribers. Runs Ruby code unless it is held already. */
 void penstock_event_source_hold(VALUE self)
 {
     const struct source_object *object = penstock_data(self, &source_type);
@@ -160,8 +160,8 @@ static VALUE item_of(VALUE arg)
 }
 
 /*
- * The next events, at most `max`: a DeliveryReport, an Error, statistics as a String, or nil: a client has ended.
- * One that cannot be built (no memory) is lost, and what is wrong is raised.
+ * Returns the next events, at most `max`. Each is a DeliveryReport, an Error, a String of statistics, or nil: a client is closed.
+ * If an event cannot be built (no memory), the event is lost and the error is raised.
  */
 static VALUE source_take(VALUE self, VALUE max)
 {
@@ -180,7 +180,7 @@ static VALUE source_take(VALUE self, VALUE max)
     return items;
 }
 
-/* ---- asking and setting ---- */
+/* ---- readers and writers ---- */
 
 static VALUE source_address(VALUE self)
 {

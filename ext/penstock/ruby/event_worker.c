@@ -1,11 +1,11 @@
 /*
- * Penstock::Native::EventWorker: the place of a thread that runs listeners at the dispatch queue (core/client/dispatch.c). The rest is
- * lib/penstock/native/event_worker.rb. Threads of the main Ractor; in a forked child the turn of an inherited one is over.
+ * Penstock::Native::EventWorker: registers a thread that runs listeners with the dispatch queue (core/client/dispatch.c). lib/penstock/native/event_worker.rb has the rest. Threads of the main Ractor. In a fork child, the
+ * turn of an inherited worker is over.
  */
 #include "ruby/penstock.h"
 #include <string.h>
 
-/* Its turn goes to another thread. */
+/* Passes the worker's turn to another thread. */
 static void worker_free(void *dispatcher)
 {
     ps_dispatcher_end(dispatcher, true);
@@ -37,9 +37,10 @@ static struct ps_dispatcher *worker_get(VALUE self)
 enum { STALE_BYTES = 16384 };
 
 /*
- * The collector takes for a reference whatever looks like one on a thread's stack, also what calls that are over have left
- * there. A worker that waits in `next` for long would keep the last listener alive, and by it its producer (seen with Ruby 3.4). So
- * listeners run in `apart`, where Ruby's interpreter has a frame of its own, and `next` wipes what was below.
+ * The GC treats each word on a thread's stack that looks like a reference as one, including words left by calls that have
+ * returned. So a worker that waits long in `next` would keep its last listener alive, and the listener its producer (seen with
+ * Ruby 3.4). Therefore listeners run in `apart`, where Ruby's interpreter has a frame of its own, and `next` wipes the stack
+ * below.
  */
 static VALUE worker_apart(VALUE self)
 {
@@ -50,7 +51,7 @@ static __attribute__((noinline)) void wipe_the_stack_below(void)
 {
     char stale[STALE_BYTES];
     memset(stale, 0, sizeof(stale));
-    __asm__ volatile("" : : "r"(stale) : "memory"); /* it has an effect */
+    __asm__ volatile("" : : "r"(stale) : "memory"); /* keeps the compiler from removing the memset */
 }
 
 struct next {
@@ -66,7 +67,7 @@ static void *next_nogvl(void *arg)
     return NULL;
 }
 
-/* next(timeout_ms): ends its turn and waits for the next one. False: none within the time, or it was interrupted. */
+/* next(timeout_ms): ends this turn and waits for the next one. False: the time ran out, or it was interrupted. */
 static VALUE worker_next(VALUE self, VALUE timeout_ms)
 {
     struct next next = { .dispatcher = worker_get(self), .deadline_us = ps_deadline_us(NUM2LL(timeout_ms)) };

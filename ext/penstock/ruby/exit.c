@@ -1,7 +1,7 @@
 /*
- * The end of the process: closes what is still open, all at the same time, while Ruby can still wait for
- * it. Armed when the library is loaded, so that it runs after the program's own at_exit blocks, which may
- * still produce; and again when a client is opened after it ran, as in a test suite that runs at exit.
+ * The end of the process: closes all open clients at the same time, while Ruby can still wait for them. It is armed when the
+ * library is loaded, so it runs after the program's own at_exit blocks, which may still produce. It is armed again when a client
+ * is opened after it ran, as in a test suite that runs at exit.
  */
 #include "ruby/penstock.h"
 #include <ruby/vm.h>
@@ -21,16 +21,17 @@ static VALUE wait_for_close(VALUE arg)
     unsigned long long pending = client->kind->pending(client);
     if (!closed && pending > 0) {
         VALUE name = penstock_text(client->name);
-        fprintf(stderr, "penstock: [%s] %llu message%s had no verdict yet when the process ended\n", RSTRING_PTR(name), pending,
-                pending == 1 ? "" : "s");
+        fprintf(stderr, "penstock: [%s] %llu message%s had no delivery result yet when the process ended\n", RSTRING_PTR(name),
+                pending, pending == 1 ? "" : "s");
         RB_GC_GUARD(name);
     }
     return closed ? Qtrue : Qfalse;
 }
 
 /*
- * An error of another thread that is raised here (Thread.abort_on_exception: it may be that a consumer it polls has just been
- * closed) ends the program, which it is doing, and not the delivering. What else interrupts does: a signal, an exit, a kill.
+ * Another thread's error may be raised here (Thread.abort_on_exception), for example because a consumer that it polls has just
+ * been closed. Such an error ends the program, which is ending already, but does not end this wait for deliveries. Any other
+ * interrupt ends it: a signal, an exit, a kill.
  */
 static bool await(struct ps_closing *closing, int *interrupted, VALUE *error)
 {
@@ -39,7 +40,7 @@ static bool await(struct ps_closing *closing, int *interrupted, VALUE *error)
         VALUE closed = rb_protect(wait_for_close, (VALUE)closing, interrupted);
         if (!*interrupted) return RTEST(closed);
         if (!rb_obj_is_kind_of(rb_errinfo(), rb_eStandardError)) return false;
-        if (ps_client_inherited(closing->client)) { /* a trap has forked: it is the parent that closes it */
+        if (ps_client_inherited(closing->client)) { /* a trap has forked: the parent process closes the client */
             rb_set_errinfo(before);
             *interrupted = 0;
             return false;
@@ -49,7 +50,7 @@ static bool await(struct ps_closing *closing, int *interrupted, VALUE *error)
     }
 }
 
-/* Bounded by the clients' close_timeout, also for what is closing already. Interruptible. */
+/* Bounded by the clients' close_timeout, also for clients that are closing already. Interruptible. */
 static void close_all(void)
 {
     VALUE buffer, error = Qnil;
@@ -68,7 +69,7 @@ static void close_all(void)
     } while (count > 0 && all_closed && !interrupted);
     ALLOCV_END(buffer);
     if (interrupted) {
-        ps_registry_hurry(); /* await_closing sees to the rest */
+        ps_registry_hurry(); /* await_closing waits for the rest */
         rb_jump_tag(interrupted);
     }
     if (!NIL_P(error)) rb_exc_raise(error);
@@ -93,10 +94,6 @@ static void at_exit(VALUE dispatcher)
     rb_ensure(log_unsent, Qnil, close_and_finish, dispatcher);
 }
 
-/*
- * When Ruby is gone: what was interrupted above, and what threads opened after the last at_exit block (it has been
- * collected a moment ago), is still closing. Native threads must not run on while the process tears down what they use.
- */
 static int64_t give_up_us(int64_t rejection_timeout_us)
 {
     int64_t close_by_us = ps_registry_close_by_us();
@@ -104,6 +101,11 @@ static int64_t give_up_us(int64_t rejection_timeout_us)
     return close_by_us + DESTROY_MS * 1000 > rejection_timeout_us ? close_by_us + DESTROY_MS * 1000 : rejection_timeout_us;
 }
 
+/*
+ * Runs after Ruby has ended. Two kinds of clients are still closing then: those whose close was interrupted above, and those that
+ * threads opened after the last at_exit block (Ruby has just collected them). Native threads must not run on while the process
+ * tears down what they use.
+ */
 static void await_closing(ruby_vm_t *vm)
 {
     int64_t rejection_timeout_us = ps_now_us() + DESTROY_MS * 1000, until_us;

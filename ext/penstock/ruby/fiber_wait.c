@@ -1,14 +1,14 @@
 /*
- * How a fiber waits when it has a scheduler. One of a scheduler's waiting fibers leads: it waits, through the scheduler, for
- * the eventfd that whoever wakes writes (core/wait/fibers.c), and lets the fibers go on that were woken. The others are blocked,
- * as far as the scheduler is concerned. A leader whose own wait is over passes the lead on. So there is one descriptor and
- * one waiting IO for each scheduler, however many fibers wait, and no thread between the poller and a fiber.
+ * How a fiber with a scheduler waits. One of a scheduler's waiting fibers is the leader. It waits, through the scheduler, for an
+ * eventfd. A settling thread writes to the eventfd when it wakes waiters (core/wait/fibers.c), and the leader then unblocks their
+ * fibers. The other fibers, the followers, are blocked in the scheduler. A leader whose own wait is over passes the lead on. So a
+ * scheduler needs one descriptor and one waiting IO, however many fibers wait, and no thread between the poller and a fiber.
  *
- * The leader also looks after everybody's deadline. Were the scheduler told to, it might let a fiber go on when its time is
- * up while we have asked it to do so too, and the second time would disturb what the fiber waits for next.
+ * The leader also observes the deadlines of all fibers. If the scheduler did, it could resume a fiber at its deadline while the
+ * leader unblocks the same fiber. The second resume would then disturb the fiber's next wait.
  *
- * All of it runs on the scheduler's thread, with the GVL. The group belongs to the scheduler (a hidden instance
- * variable), marks the fibers that wait, and outlives them.
+ * All of it runs on the scheduler's thread, with the GVL. The group belongs to the scheduler (a hidden instance variable), marks
+ * the fibers that wait, and outlives them.
  */
 #include "ruby/penstock.h"
 #include <ruby/fiber/scheduler.h>
@@ -19,23 +19,23 @@ static ID id_group, id_for_fd, id_autoclose, id_wait_readable;
 static VALUE group_class;
 
 struct fiber_wait {
-    struct ps_waiter waiter; /* first: what was woken is one of these */
+    struct ps_waiter waiter; /* first: a woken ps_waiter is cast to its fiber_wait */
     struct fiber_wait *next, *prev; /* in group.first */
     VALUE fiber;
     int64_t deadline_us;
-    bool called; /* the scheduler was asked to let it go on, and it has not yet */
+    bool unblocked; /* the scheduler was asked to resume the fiber, which does not run yet */
     bool left;
 };
 
 struct group {
     struct ps_fibers *fibers;
     VALUE io;    /* reads fibers->wakeup */
-    VALUE mutex; /* can be taken anywhere but in a trap */
+    VALUE mutex; /* can be locked anywhere but in a trap */
     VALUE async_one; /* the module that waits for `io`; nil: the scheduler's io_wait does */
     struct fiber_wait *first;
     struct fiber_wait *leader; /* waits for `io` */
-    struct ps_waiter *to_call; /* were woken, and are to go on */
-    int64_t next_deadline_us;  /* no deadline comes before it; what the leader waits for at most */
+    struct ps_waiter *to_unblock; /* woken waiters whose fibers are still blocked */
+    int64_t next_deadline_us;  /* no deadline comes before it; the leader waits until then at most */
     unsigned generation;
 };
 
@@ -50,7 +50,7 @@ static void group_mark(void *data)
     for (const struct fiber_wait *wait = group->first; wait; wait = wait->next) rb_gc_mark(wait->fiber);
 }
 
-/* The scheduler has gone, and the fibers that still waited with it: nothing unwinds them. */
+/* The scheduler has been freed, and with it the fibers that still waited. Nothing unwinds those fibers. */
 static void group_free(void *data)
 {
     struct group *group = data;
@@ -60,7 +60,7 @@ static void group_free(void *data)
         atomic_store(&wait->waiter.abandoned, true);
         ps_waiter_unref(&wait->waiter);
     }
-    for (struct ps_waiter *waiter = group->to_call, *next; waiter; waiter = next) {
+    for (struct ps_waiter *waiter = group->to_unblock, *next; waiter; waiter = next) {
         next = waiter->woken_next;
         ps_waiter_unref(waiter);
     }
@@ -76,7 +76,7 @@ static size_t group_size(const void *data)
     return size;
 }
 
-/* Not write-barrier protected: it marks what is in C structs that change with each wait. */
+/* Not write-barrier protected: it marks references in C structs that change with each wait. */
 static const rb_data_type_t group_type = {
     .wrap_struct_name = "Penstock::FiberGroup",
     .function = { .dmark = group_mark, .dfree = group_free, .dsize = group_size },
@@ -88,12 +88,12 @@ static const rb_data_type_t group_type = {
 static VALUE wakeup_io(const struct ps_wakeup *wakeup)
 {
     VALUE options = rb_hash_new();
-    rb_hash_aset(options, ID2SYM(id_autoclose), Qfalse); /* the descriptor is the core's */
+    rb_hash_aset(options, ID2SYM(id_autoclose), Qfalse); /* the core owns the descriptor */
     VALUE arguments[] = { INT2FIX(wakeup->reader), rb_str_new_cstr("r"), options };
     return rb_funcallv_kw(rb_cIO, id_for_fd, 3, arguments, RB_PASS_KEYWORDS);
 }
 
-/* Async 1's io_wait keeps the program's timeouts from the leader: see lib/penstock/native/async_one.rb. */
+/* Async 1's io_wait does not pass the program's timeouts on to the leader: see lib/penstock/native/async_one.rb. */
 static VALUE async_one(VALUE scheduler)
 {
     VALUE module = rb_const_get(penstock_native, rb_intern("AsyncOne"));
@@ -115,7 +115,7 @@ static VALUE group_new(VALUE scheduler)
     return self;
 }
 
-/* In a forked child the parent's is left alone: it reads a descriptor that both processes have. */
+/* A fork child leaves the inherited group alone: the group reads a descriptor that both processes share. */
 static VALUE group_of(VALUE scheduler)
 {
     VALUE group = rb_attr_get(scheduler, id_group);
@@ -160,55 +160,55 @@ static VALUE unblock(VALUE arg)
     return rb_fiber_scheduler_unblock(unblocking->sleep->scheduler, unblocking->sleep->group_object, unblocking->wait->fiber);
 }
 
-/* Asks the scheduler to let it go on; once, as it may keep count. Not 0: how that was interrupted, and it has to be asked
- * again. */
-static int call(const struct fiber_sleep *sleep, struct fiber_wait *wait)
+/* Asks the scheduler to resume the fiber. Asks only once per wait, as a scheduler may count. Not 0: the request was interrupted
+ * with this state, and has to be repeated. */
+static int unblock_once(const struct fiber_sleep *sleep, struct fiber_wait *wait)
 {
-    if (wait->left || wait->called || wait == sleep->group->leader) return 0;
+    if (wait->left || wait->unblocked || wait == sleep->group->leader) return 0;
     struct unblocking unblocking = { .sleep = sleep, .wait = wait };
     int interrupted = 0;
-    atomic_fetch_add(&wait->waiter.refs, 1); /* it may go on, and leave, before the scheduler is done with us */
-    wait->called = true;
+    atomic_fetch_add(&wait->waiter.refs, 1); /* the fiber may run and leave before the scheduler returns */
+    wait->unblocked = true;
     rb_protect(unblock, (VALUE)&unblocking, &interrupted);
-    if (interrupted) wait->called = false;
+    if (interrupted) wait->unblocked = false;
     ps_waiter_unref(&wait->waiter);
     return interrupted;
 }
 
-/* Adds them to the woken. Calls nobody: a scheduler may switch fibers when it is asked to let one go on (its lock may be
- * taken), and whoever leaves meanwhile is not in the list any more. */
-static void wake_the_late(struct group *group)
+/* Adds waiters whose deadline has passed to the woken ones. Unblocks no fiber itself: a scheduler may switch fibers when it is
+ * asked to unblock one (its lock may be taken), and a fiber that leaves meanwhile would change the list during the loop. */
+static void wake_expired(struct group *group)
 {
     int64_t now_us = ps_now_us();
     if (now_us < group->next_deadline_us) return;
     group->next_deadline_us = PS_FOREVER;
     for (struct fiber_wait *wait = group->first; wait; wait = wait->next) {
         if (wait->deadline_us > now_us && wait->deadline_us < group->next_deadline_us) group->next_deadline_us = wait->deadline_us;
-        if (wait->deadline_us <= now_us && !wait->called && wait != group->leader) ps_fibers_wake(&wait->waiter);
+        if (wait->deadline_us <= now_us && !wait->unblocked && wait != group->leader) ps_fibers_wake(&wait->waiter);
     }
 }
 
-/* May be interrupted in between by an exception: what is left over is for the next one. */
-static void call_the_woken(const struct fiber_sleep *sleep)
+/* An exception may interrupt it: the rest stays in `to_unblock` for the next leader. */
+static void unblock_woken(const struct fiber_sleep *sleep)
 {
     struct group *group = sleep->group;
-    struct ps_waiter **last = &group->to_call;
+    struct ps_waiter **last = &group->to_unblock;
     while (*last) last = &(*last)->woken_next;
     *last = ps_fibers_take(group->fibers);
 
-    while (group->to_call) {
-        struct ps_waiter *waiter = group->to_call;
-        group->to_call = waiter->woken_next;
+    while (group->to_unblock) {
+        struct ps_waiter *waiter = group->to_unblock;
+        group->to_unblock = waiter->woken_next;
         atomic_store(&waiter->woken, false); /* from here on it may be pushed again */
         struct fiber_wait *wait = (struct fiber_wait *)waiter;
-        int interrupted = call(sleep, wait);
-        if (interrupted) ps_fibers_wake(waiter); /* for the next who leads */
+        int interrupted = unblock_once(sleep, wait);
+        if (interrupted) ps_fibers_wake(waiter); /* the next leader repeats it */
         ps_waiter_unref(waiter);
         if (interrupted) rb_jump_tag(interrupted);
     }
 }
 
-/* Returns at the group's next deadline at the latest. Raises what ends the leader's own wait. */
+/* Returns at the group's next deadline at the latest. Raises the exception that ends the leader's own wait. */
 static void wait_for_signal(const struct fiber_sleep *sleep)
 {
     const struct group *group = sleep->group;
@@ -222,12 +222,12 @@ static VALUE lead(VALUE arg)
     const struct fiber_sleep *sleep = (const struct fiber_sleep *)arg;
     struct group *group = sleep->group;
     unsigned generation = group->generation;
-    if (group->to_call) call_the_woken(sleep); /* the leader before was interrupted */
+    if (group->to_unblock) unblock_woken(sleep); /* the previous leader was interrupted */
     while (!is_over(sleep->wait)) {
         wait_for_signal(sleep);
         penstock_check_forked(generation);
-        wake_the_late(group);
-        call_the_woken(sleep);
+        wake_expired(group);
+        unblock_woken(sleep);
     }
     return Qnil;
 }
@@ -241,7 +241,7 @@ static VALUE resign(VALUE arg)
 static void follow(const struct fiber_sleep *sleep)
 {
     rb_fiber_scheduler_block(sleep->scheduler, sleep->group_object, Qnil);
-    sleep->wait->called = false;
+    sleep->wait->unblocked = false;
 }
 
 static void give_way(const struct fiber_sleep *sleep)
@@ -276,21 +276,22 @@ static VALUE sleep_body(VALUE arg)
     }
 }
 
-/* If nobody leads, somebody has to. One who was called looks for that itself. */
-static int call_a_leader(const struct fiber_sleep *sleep)
+/* If there is no leader, unblocks a fiber that becomes it. Not needed if some fiber is unblocked already: it becomes the
+ * leader, or passes the lead on when it leaves. */
+static int unblock_a_leader(const struct fiber_sleep *sleep)
 {
     const struct group *group = sleep->group;
     if (group->leader || !group->first) return 0;
     for (struct fiber_wait *wait = group->first; wait; wait = wait->next)
-        if (wait->called) return 0;
-    return call(sleep, group->first);
+        if (wait->unblocked) return 0;
+    return unblock_once(sleep, group->first);
 }
 
 static void pass_the_lead_on(const struct fiber_sleep *sleep)
 {
-    int interrupted = call_a_leader(sleep);
+    int interrupted = unblock_a_leader(sleep);
     if (!interrupted) return;
-    call_a_leader(sleep); /* the interrupt has gone */
+    unblock_a_leader(sleep); /* the interrupt is consumed */
     rb_jump_tag(interrupted);
 }
 
@@ -305,7 +306,7 @@ static VALUE sleep_ensure(VALUE arg)
     else group->first = wait->next;
     if (wait->next) wait->next->prev = wait->prev;
 
-    bool forked = group->generation != ps_generation(); /* then the locks may be held for ever */
+    bool forked = group->generation != ps_generation(); /* threads of the parent process may have held the locks at the fork */
     if (sleep->joined && !forked) ps_waiter_leave(&wait->waiter, sleep->what->completion);
     ps_waiter_unref(&wait->waiter);
     if (!forked) pass_the_lead_on(sleep);
@@ -315,7 +316,7 @@ static VALUE sleep_ensure(VALUE arg)
 bool penstock_wait_as_fiber(VALUE scheduler, const struct penstock_wait *what)
 {
     unsigned generation = ps_generation();
-    rb_thread_check_ints(); /* those deferred until a blocking call: this is one */
+    rb_thread_check_ints(); /* raises interrupts deferred until a blocking call, such as this */
     penstock_check_forked(generation); /* by a trap */
     struct fiber_sleep sleep = { .scheduler = scheduler, .group_object = group_of(scheduler), .what = what };
     struct group *group = sleep.group = penstock_data(sleep.group_object, &group_type);
@@ -328,7 +329,7 @@ bool penstock_wait_as_fiber(VALUE scheduler, const struct penstock_wait *what)
     group->first = wait;
     if (wait->deadline_us < group->next_deadline_us) {
         group->next_deadline_us = wait->deadline_us;
-        if (group->leader) ps_wakeup_signal(&group->fibers->wakeup); /* it waits for too long */
+        if (group->leader) ps_wakeup_signal(&group->fibers->wakeup); /* the leader would wait for too long */
     }
     rb_ensure(sleep_body, (VALUE)&sleep, sleep_ensure, (VALUE)&sleep);
     RB_GC_GUARD(sleep.group_object);
@@ -344,8 +345,9 @@ static VALUE lock_and_unlock(VALUE mutex)
     return Qnil;
 }
 
-/* A trap runs in the middle of whatever the main thread does, and has to end before anything else goes on. */
-static bool trapped(VALUE scheduler)
+/* Whether this is a signal trap: there no mutex can be locked. A trap interrupts whatever the main thread does, and has to end
+ * before any fiber can run. */
+static bool in_trap(VALUE scheduler)
 {
     if (rb_thread_current() != rb_thread_main()) return false;
     const struct group *group = penstock_data(group_of(scheduler), &group_type);
@@ -359,12 +361,12 @@ static bool trapped(VALUE scheduler)
 VALUE penstock_fiber_scheduler(void)
 {
     VALUE scheduler = rb_fiber_scheduler_current();
-    return NIL_P(scheduler) || trapped(scheduler) ? Qnil : scheduler;
+    return NIL_P(scheduler) || in_trap(scheduler) ? Qnil : scheduler;
 }
 
 void penstock_fiber_wait_init(void)
 {
-    id_group = rb_intern("penstock_group"); /* no @: not to be seen from Ruby */
+    id_group = rb_intern("penstock_group"); /* without @, so that Ruby code does not see it */
     id_for_fd = rb_intern("for_fd");
     id_autoclose = rb_intern("autoclose");
     id_wait_readable = rb_intern("wait_readable");

@@ -1,11 +1,11 @@
 /*
- * The only file that makes Ruby Strings of text from outside: the words of brokers and librdkafka, names of brokers, clusters and
- * topics, statistics, log lines, and users' own Strings that become a part of a sentence. core/base/text.c says what happens to the
- * bytes. `rake test:static` checks that no other file does this. Payloads, keys and the values of headers are data, which
- * consumed_message.c copies as they are.
+ * The only file that makes Ruby Strings of text from outside: texts of brokers and librdkafka, names of brokers, clusters and
+ * topics, statistics, log lines, and users' Strings that become part of a sentence. core/base/text.c describes how the bytes are
+ * cleaned. `rake test:static` checks that no other file does this. Payloads, keys and values of headers are data:
+ * consumed_message.c copies them unchanged.
  *
- * With the GVL. Runs no Ruby code and acts on no interrupt, so that an event that is being taken meanwhile cannot get lost. The
- * exception is penstock_printable, which may call an object's `to_s`.
+ * These functions need the GVL. They run no Ruby code and handle no interrupts, so a caller that is taking an event cannot lose
+ * it. The exception is penstock_printable, which may call an object's `to_s`.
  */
 #include "ruby/penstock.h"
 #include <ruby/encoding.h>
@@ -34,7 +34,7 @@ VALUE penstock_json(const char *text, size_t size)
     return rb_obj_freeze(clean(text, size, PS_TEXT_JSON));
 }
 
-/* Nearly all names are; an interned String of such a name is found without making one first. */
+/* Nearly all names are plain. Ruby finds the interned String of a plain name without allocating a new String. */
 static bool plain(const char *text, size_t size)
 {
     for (size_t i = 0; i < size; i++)
@@ -70,7 +70,7 @@ static VALUE to_utf8(VALUE string)
 {
     rb_encoding *encoding = rb_enc_get(string), *utf8 = rb_utf8_encoding();
     if (encoding == utf8 || encoding == rb_ascii8bit_encoding() || encoding == rb_usascii_encoding()) return string;
-    /* Returns the String itself if there is no way from its encoding, such as UTF-7: then its bytes have to do. */
+    /* Returns the String itself if Ruby cannot convert its encoding, such as UTF-7: then its bytes are used. */
     return rb_str_conv_enc_opts(string, encoding, utf8, ECONV_INVALID_REPLACE | ECONV_UNDEF_REPLACE, Qnil);
 }
 

@@ -1,12 +1,12 @@
 /*
- * Handing checked messages to librdkafka, with or without the GVL: prepared with it, handed over by
- * whichever thread produces, in one go or, when the queue is full, in several. What librdkafka has taken
- * is the core's; what it does not take gets a verdict at once.
+ * Handing checked messages to librdkafka. A thread that produces prepares them with the GVL. It hands them over with or without
+ * the GVL, at once or, when the queue is full, in several attempts. The core then owns the messages that librdkafka has accepted.
+ * The others get a delivery result when the call gives up.
  */
 #include "ruby/penstock.h"
 #include <string.h>
 
-static void refuse(struct penstock_handover_error *rejection, rd_kafka_resp_err_t err, const char *text)
+static void set_rejection(struct penstock_handover_error *rejection, rd_kafka_resp_err_t err, const char *text)
 {
     rejection->err = err;
     snprintf(rejection->text, sizeof(rejection->text), "%s", text);
@@ -56,16 +56,17 @@ static void *make_topic_nogvl(void *arg)
     return NULL;
 }
 
-/* Those that librdkafka has no handle of. Its lock may not be had for long, so other Ruby threads go on meanwhile. */
+/* Makes librdkafka's handles of new topics. librdkafka's lock may be held for long, so this releases the GVL for other
+ * threads. */
 static void make_topics(struct penstock_handover *handover)
 {
-    for (uint32_t i = handover->prepared; i < handover->batch->size && !handover->topic_refused; i++) {
+    for (uint32_t i = handover->prepared; i < handover->batch->size && !handover->topic_failed; i++) {
         if (known_topic(handover, i)) continue;
         VALUE name = handover->messages[i].topic;
         struct new_topic topic = { .producer = handover->producer, .length = RSTRING_LEN(name) }; /* 249 bytes at most */
         memcpy(topic.name, RSTRING_PTR(name), topic.length);
         penstock_nogvl_now(make_topic_nogvl, &topic);
-        handover->topic_refused = !topic.made;
+        handover->topic_failed = !topic.made;
     }
 }
 
@@ -76,13 +77,13 @@ enum penstock_prepared penstock_handover_prepare(struct penstock_handover *hando
         handover->copies = copies = malloc(copies_size + 1);
         if (!copies) return PENSTOCK_NO_MEMORY;
     }
-    if (!ps_client_enter(&handover->producer->client)) return PENSTOCK_PREPARED; /* the next step will say so */
+    if (!ps_client_enter(&handover->producer->client)) return PENSTOCK_PREPARED; /* handing over reports it */
     while (handover->prepared < handover->batch->size && prepare(handover, handover->prepared, release ? &copies : NULL))
         handover->prepared++;
     bool again = handover->prepared < handover->batch->size && !handover->messages[handover->prepared].native_topic &&
-                 !handover->topic_refused;
+                 !handover->topic_failed;
     if (again) make_topics(handover);
-    ps_client_exit(&handover->producer->client); /* a client that can be entered again is still open, and has its topics */
+    ps_client_exit(&handover->producer->client); /* if it can be entered again, it is still open and still has its topics */
     if (!again) return PENSTOCK_PREPARED;
     penstock_handover_give_up(handover, RD_KAFKA_RESP_ERR__CONFLICT);
     handover->prepared = 0;
@@ -91,21 +92,22 @@ enum penstock_prepared penstock_handover_prepare(struct penstock_handover *hando
 
 /* ---- handing over ---- */
 
-/* RUN: messages for which librdkafka is called, and clocks are read, once. A batch of twice SERVE_EVERY serves its own
- * client. */
+/* RUN: one call of librdkafka and one reading of the clock handle up to so many messages. A batch of at least twice SERVE_EVERY
+ * messages serves its own client in between. */
 enum { RUN = 64, SERVE_EVERY = 1024 };
 _Static_assert(PS_CHUNK % RUN == 0, "a run's deliveries are in one chunk");
 
-/* Says no more than rd_kafka_produce_batch can. */
+/* Whether rd_kafka_produce_batch can express the message. */
 static bool is_plain(const struct penstock_message *message)
 {
     return message->partition == RD_KAFKA_PARTITION_UA && !message->timestamp && !message->native_headers;
 }
 
 /*
- * Hands over plain messages of one topic from the first of `messages` on, a tenth faster than one by one. Returns how
- * many were taken. After the first that is not, librdkafka takes none: a full queue, a fatal error and an unknown topic
- * (its state is locked for the call) concern all that follow, and message.c has refused what is too large.
+ * Hands over plain messages of one topic, beginning with the first of `messages`. This is a tenth faster than one by one. Returns
+ * how many librdkafka accepted. After the first that it does not accept, it accepts none: a full queue, a fatal error and an
+ * unknown topic (its state is locked for the call) concern all that follow, and message.c has raised for messages that are too
+ * large.
  */
 static uint32_t enqueue_run(const struct penstock_message *messages, struct ps_delivery *deliveries, uint32_t limit)
 {
@@ -135,7 +137,7 @@ static rd_kafka_vu_t bytes_vu(rd_kafka_vtype_t type, const struct penstock_bytes
     return (rd_kafka_vu_t){ .vtype = type, .u.mem = { (void *)bytes->data, bytes->size } };
 }
 
-/* Any message, and if librdkafka does not take it, why. */
+/* Hands over one message of any kind. Sets `rejection` if librdkafka does not accept it. */
 static void enqueue(struct ps_producer *producer, struct penstock_message *message, struct ps_delivery *delivery,
                     struct penstock_handover_error *rejection)
 {
@@ -155,21 +157,22 @@ static void enqueue(struct ps_producer *producer, struct penstock_message *messa
         message->native_headers = NULL;
         return;
     }
-    refuse(rejection, rd_kafka_error_code(error), rd_kafka_error_string(error));
-    ps_redact(&producer->client.redaction, rejection->text); /* it may repeat a fatal error's text, which a broker wrote */
+    set_rejection(rejection, rd_kafka_error_code(error), rd_kafka_error_string(error));
+    ps_redact(&producer->client.redaction, rejection->text); /* it may contain a fatal error's text, which a broker wrote */
     rejection->fatal = rd_kafka_error_is_fatal(error);
     rd_kafka_error_destroy(error);
 }
 
 /*
- * Nothing is handed to librdkafka while no broker can be reached and that has lasted for longer than it may: the messages fail at
- * once. But for a transaction's, which librdkafka has to see fail, so that it does not commit without them: those are purged later.
+ * While no broker has been reachable for longer than config.unreachable_timeout, messages fail at once and are not handed to
+ * librdkafka. Messages of a transaction are: librdkafka has to see them fail, so that it does not commit the transaction without
+ * them. They are purged later.
  */
 static bool reject_unreachable(struct penstock_handover *handover)
 {
     struct ps_producer *producer = handover->producer;
     if (producer->settings.transactional || !ps_rejection_unreachable(&producer->client.rejection)) return false;
-    refuse(&handover->rejection, ps_rejection_code(PS_UNREACHABLE), "no broker can be reached");
+    set_rejection(&handover->rejection, ps_rejection_code(PS_UNREACHABLE), "no broker can be reached");
     return true;
 }
 
@@ -191,7 +194,8 @@ static void hand_over(struct penstock_handover *handover)
             enqueue(producer, &handover->messages[i], ps_batch_delivery(handover->batch, i), &rejection);
             if (rejection.err) {
                 handover->rejection = rejection;
-                if (rejection.err != RD_KAFKA_RESP_ERR__QUEUE_FULL) ps_space_freed(&producer->space, 1); /* it held some for a moment */
+                /* librdkafka reserved space for the message, and has freed it again. */
+                if (rejection.err != RD_KAFKA_RESP_ERR__QUEUE_FULL) ps_space_freed(&producer->space, 1);
                 break;
             }
             i++;
@@ -220,19 +224,20 @@ void *penstock_handover_nogvl(void *arg)
 
     if (ps_client_enter(&producer->client)) {
         uint32_t rest = handover->prepared - handover->sent;
-        atomic_fetch_add(&producer->accepted, rest); /* before: a verdict may be in before its message's turn is over */
+        atomic_fetch_add(&producer->accepted, rest); /* first, as a delivery result may come before hand_over returns */
         hand_over(handover);
         atomic_fetch_sub(&producer->accepted, handover->prepared - handover->sent);
         atomic_fetch_add_explicit(&producer->accepted_bytes, handed_over_bytes(handover, handover->prepared - rest),
                                   memory_order_relaxed);
         ps_client_exit(&producer->client);
         if (handover->sent == handover->prepared && handover->prepared < handover->batch->size)
-            refuse(&handover->rejection, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "the topic was refused by librdkafka, or there is no memory left");
+            set_rejection(&handover->rejection, RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE,
+                          "librdkafka rejected the topic, or there is no memory left");
     } else {
-        refuse(&handover->rejection, RD_KAFKA_RESP_ERR__DESTROY, "the producer is closed");
+        set_rejection(&handover->rejection, RD_KAFKA_RESP_ERR__DESTROY, "the producer is closed");
     }
     if (handover->sent == handover->batch->size) {
-        free(handover->copies); /* librdkafka has its own */
+        free(handover->copies); /* librdkafka has copied them */
         handover->copies = NULL;
     }
     return NULL;
@@ -247,7 +252,7 @@ static void keep(struct penstock_bytes *bytes, char **copies)
 
 bool penstock_handover_keep_bytes(struct penstock_handover *handover)
 {
-    if (handover->copies) return true; /* prepared for it */
+    if (handover->copies) return true; /* prepare has copied them */
     size_t size = 0;
     for (uint32_t i = handover->sent; i < handover->prepared; i++)
         size += handover->messages[i].payload.size + handover->messages[i].key.size;
@@ -265,7 +270,7 @@ void penstock_handover_find_full(struct penstock_handover *handover)
     rd_kafka_resp_err_t full = RD_KAFKA_RESP_ERR__QUEUE_FULL;
     char text[sizeof(handover->rejection.text)];
     snprintf(text, sizeof(text), "Unable to produce message: %s", rd_kafka_err2str(full));
-    refuse(&handover->rejection, full, text);
+    set_rejection(&handover->rejection, full, text);
 }
 
 bool penstock_handover_queue_full(const struct penstock_handover *handover)

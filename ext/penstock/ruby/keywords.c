@@ -1,12 +1,12 @@
 /*
- * Arguments of methods in C: their keywords, and times in seconds. A call without keywords costs nothing; a call with some
- * costs the Hash that Ruby makes of them. Any Ractor.
+ * Arguments of methods in C: keywords, and times in seconds. A call without keywords costs nothing. A call with keywords costs
+ * the Hash that Ruby makes of them. Any Ractor.
  */
 #include "ruby/penstock.h"
 
 static VALUE keywords_module, seconds_module;
 
-/* The arguments are not those that `form` shows: raises. */
+/* Raises: the arguments do not fit `form`. */
 static void reject(const char *form, VALUE known, VALUE more, VALUE given)
 {
     VALUE wrong = NIL_P(given) ? rb_hash_new() : rb_hash_dup(given);
@@ -30,14 +30,14 @@ void penstock_keywords(int argc, const VALUE *argv, int positional, const char *
     rb_check_arity(argc, positional, positional);
 }
 
-enum { LONGEST = 3600 }; /* Seconds::LONGEST: more raises */
+enum { LONGEST = 3600 }; /* Seconds::LONGEST; longer times raise */
 
 int64_t penstock_seconds(VALUE seconds)
 {
     if (NIL_P(seconds)) return -1;
     bool plain = FIXNUM_P(seconds) ? FIX2LONG(seconds) >= 0 && FIX2LONG(seconds) <= LONGEST
                                    : RB_FLOAT_TYPE_P(seconds) && RFLOAT_VALUE(seconds) >= 0;
-    if (!plain) seconds = rb_funcall(seconds_module, rb_intern("of"), 1, seconds); /* checks it, or raises */
+    if (!plain) seconds = rb_funcall(seconds_module, rb_intern("of"), 1, seconds); /* checks the value, and may raise */
     double value = NUM2DBL(seconds) * 1000;
     return value > 1e15 ? -1 : (int64_t)(value + 0.999);
 }

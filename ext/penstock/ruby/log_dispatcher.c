@@ -8,7 +8,7 @@ static void *wait_for_mail_nogvl(void *unused)
     return NULL;
 }
 
-/* The next mail as [address, level, text], waiting for it without the GVL; level nil: no more from there. */
+/* Waits without the GVL for the next mail, and returns [address, level, text]. Level nil: no more mail from this address. */
 static VALUE s_next_mail(VALUE self)
 {
     struct ps_mail *mail;

@@ -1,24 +1,24 @@
 /*
- * From a message Hash to one record. Everything that can be wrong is found here, before anything is
- * sent; what remains afterwards is only reading bytes. Holds no state.
+ * From a message Hash to one record. All checks happen here, before anything is sent. Afterwards only bytes are read.
+ * Holds no state.
  */
 #include "ruby/penstock.h"
 #include <ruby/encoding.h>
 #include <string.h>
 
-/* What librdkafka reckons that the record format adds at most: attributes and the lengths, as varints. */
+/* librdkafka's estimate of what the record format adds at most: attributes, and lengths as varints. */
 enum { RECORD_OVERHEAD = 36 };
 
 struct parsing {
     struct penstock_message *message;
     VALUE last_topic;
     long index;
-    size_t size; /* of payload, key and headers, and what the protocol adds to them */
+    size_t size; /* bytes of payload, key and headers, with what the record format adds */
 };
 
-NORETURN(static void refuse(long index, const char *format, ...));
+NORETURN(static void raise_invalid(long index, const char *format, ...));
 
-static void refuse(long index, const char *format, ...)
+static void raise_invalid(long index, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -30,15 +30,16 @@ static void refuse(long index, const char *format, ...)
 
 void penstock_check_topic_name(VALUE name, long index)
 {
-    if (!RB_TYPE_P(name, T_STRING)) refuse(index, ":topic is a String or Symbol, not %" PRIsVALUE, rb_obj_class(name));
+    if (!RB_TYPE_P(name, T_STRING)) raise_invalid(index, ":topic is a String or Symbol, not %" PRIsVALUE, rb_obj_class(name));
     if (!ps_topic_name_valid(RSTRING_PTR(name), RSTRING_LEN(name)))
-        refuse(index, ":topic %+" PRIsVALUE " is not a valid topic name: 1 to 249 of the characters a-z A-Z 0-9 . _ -", name);
+        raise_invalid(index, ":topic %+" PRIsVALUE " is not a valid topic name: 1 to 249 of the characters a-z A-Z 0-9 . _ -",
+                      name);
 }
 
 void penstock_message_raise_label(VALUE label, long index)
 {
-    refuse(index, ":label must be shareable (Ractor.make_shareable) for a shareable producer; this %" PRIsVALUE " is not",
-           rb_obj_class(label));
+    raise_invalid(index, ":label must be shareable (Ractor.make_shareable) for a shareable producer; this %" PRIsVALUE " is not",
+                  rb_obj_class(label));
 }
 
 static bool same_bytes(VALUE one, VALUE other)
@@ -47,7 +48,7 @@ static bool same_bytes(VALUE one, VALUE other)
                             memcmp(RSTRING_PTR(one), RSTRING_PTR(other), RSTRING_LEN(one)) == 0);
 }
 
-/* A frozen String that the caller cannot reach: one for each name, found again while anybody has it. */
+/* Sets a frozen, interned String, which the program cannot change. */
 static void parse_topic(VALUE value, struct parsing *parsing)
 {
     VALUE name = SYMBOL_P(value) ? rb_sym2str(value) : value;
@@ -59,7 +60,7 @@ static void parse_topic(VALUE value, struct parsing *parsing)
     parsing->message->topic = rb_enc_interned_str(RSTRING_PTR(name), RSTRING_LEN(name), rb_utf8_encoding());
 }
 
-/* How what is no String becomes one. */
+/* How the program can turn the value into a String. */
 static const char *remedy(VALUE value)
 {
     if (RB_TYPE_P(value, T_HASH) || RB_TYPE_P(value, T_ARRAY)) return "use to_json, or set config.serializer for payloads";
@@ -70,7 +71,7 @@ static struct penstock_bytes parse_string(VALUE value, const char *name, long in
 {
     if (NIL_P(value)) return (struct penstock_bytes){ .string = Qnil };
     if (!RB_TYPE_P(value, T_STRING))
-        refuse(index, ":%s is a String or nil, not %" PRIsVALUE "; %s", name, rb_obj_class(value), remedy(value));
+        raise_invalid(index, ":%s is a String or nil, not %" PRIsVALUE "; %s", name, rb_obj_class(value), remedy(value));
     return (struct penstock_bytes){ .string = value, .size = RSTRING_LEN(value) };
 }
 
@@ -87,7 +88,7 @@ static void parse_key(VALUE value, struct parsing *parsing)
 static void parse_partition_key(VALUE value, struct parsing *parsing)
 {
     parsing->message->partition_key = parse_string(value, "partition_key", parsing->index);
-    if (!NIL_P(value) && RSTRING_LEN(value) == 0) refuse(parsing->index, ":partition_key is empty");
+    if (!NIL_P(value) && RSTRING_LEN(value) == 0) raise_invalid(parsing->index, ":partition_key is empty");
 }
 
 static void parse_label(VALUE value, struct parsing *parsing)
@@ -98,16 +99,18 @@ static void parse_label(VALUE value, struct parsing *parsing)
 static void parse_partition(VALUE value, struct parsing *parsing)
 {
     long index = parsing->index;
-    if (!RB_INTEGER_TYPE_P(value)) refuse(index, ":partition is an Integer, not %" PRIsVALUE, rb_inspect(value));
+    if (!RB_INTEGER_TYPE_P(value)) raise_invalid(index, ":partition is an Integer, not %" PRIsVALUE, rb_inspect(value));
     if (!FIXNUM_P(value) || FIX2LONG(value) < RD_KAFKA_PARTITION_UA || FIX2LONG(value) > INT32_MAX)
-        refuse(index, ":partition %" PRIsVALUE " is out of range: 0 to 2147483647, or -1 to let the partitioner choose", value);
+        raise_invalid(index, ":partition %" PRIsVALUE " is out of range: 0 to 2147483647, or -1 to let the partitioner choose",
+                      value);
     parsing->message->partition = (int32_t)FIX2LONG(value);
 }
 
 static int64_t milliseconds(VALUE time, long index)
 {
     struct timespec parts = rb_time_timespec(time);
-    if (parts.tv_sec > INT64_MAX / 1000 - 1) refuse(index, ":timestamp %" PRIsVALUE " is too far off", rb_inspect(time));
+    if (parts.tv_sec > INT64_MAX / 1000 - 1)
+        raise_invalid(index, ":timestamp %" PRIsVALUE " is too far in the future", rb_inspect(time));
     return (int64_t)parts.tv_sec * 1000 + parts.tv_nsec / 1000000;
 }
 
@@ -118,8 +121,9 @@ VALUE penstock_message_plain(VALUE hash, long index)
     if (RTEST(rb_funcall(value, rb_intern("is_a?"), 1, rb_cTime)) && rb_respond_to(value, rb_intern("to_time")))
         time = rb_funcall(value, rb_intern("to_time"), 0);
     if (!rb_obj_is_kind_of(time, rb_cTime))
-        refuse(index, ":timestamp is a Time or an Integer of milliseconds since the epoch, not %" PRIsVALUE, rb_inspect(value));
-    penstock_check_forked(generation); /* by that code */
+        raise_invalid(index, ":timestamp is a Time or an Integer of milliseconds since the epoch, not %" PRIsVALUE,
+                      rb_inspect(value));
+    penstock_check_forked(generation); /* the value's Ruby code may have forked */
     VALUE plain = rb_hash_new();
     rb_funcall(plain, rb_intern("update"), 1, hash);
     rb_hash_aset(plain, key, LL2NUM(milliseconds(time, index)));
@@ -140,7 +144,7 @@ static void parse_timestamp(VALUE value, struct parsing *parsing)
         parsing->message->foreign_timestamp = true;
         return;
     }
-    if (timestamp < 0) refuse(index, ":timestamp %" PRIsVALUE " lies before 1970", rb_inspect(value));
+    if (timestamp < 0) raise_invalid(index, ":timestamp %" PRIsVALUE " is before 1970", rb_inspect(value));
     parsing->message->timestamp = timestamp;
 }
 
@@ -157,7 +161,7 @@ static size_t size_with_length(VALUE string)
     return varint_size(RSTRING_LEN(string)) + RSTRING_LEN(string);
 }
 
-/* A header's name, which is a String or a Symbol, as a String. Allocates and raises nothing. */
+/* A header's name, a String or a Symbol, as a String. Does not allocate or raise. */
 static VALUE header_name(VALUE name)
 {
     return SYMBOL_P(name) ? rb_sym2str(name) : name;
@@ -166,9 +170,9 @@ static VALUE header_name(VALUE name)
 static void check_header_value(VALUE name, VALUE value, struct parsing *parsing)
 {
     if (!RB_TYPE_P(value, T_STRING))
-        refuse(parsing->index,
-               ":headers maps a String to a String or an Array of Strings; %+" PRIsVALUE " maps to %" PRIsVALUE "; use to_s", name,
-               rb_obj_class(value));
+        raise_invalid(parsing->index,
+                      ":headers maps a String to a String or an Array of Strings; %+" PRIsVALUE " maps to %" PRIsVALUE "; use to_s",
+                      name, rb_obj_class(value));
     parsing->size += size_with_length(header_name(name)) + size_with_length(value);
 }
 
@@ -176,7 +180,8 @@ static int check_header(VALUE name, VALUE value, VALUE arg)
 {
     struct parsing *parsing = (struct parsing *)arg;
     if (!RB_TYPE_P(name, T_STRING) && !SYMBOL_P(name))
-        refuse(parsing->index, ":headers has the name %" PRIsVALUE ", which is no String or Symbol; use to_s", rb_inspect(name));
+        raise_invalid(parsing->index, ":headers has the name %" PRIsVALUE ", which is not a String or Symbol; use to_s",
+                      rb_inspect(name));
     if (RB_TYPE_P(value, T_ARRAY)) {
         for (long i = 0; i < RARRAY_LEN(value); i++) check_header_value(name, RARRAY_AREF(value, i), parsing);
     } else {
@@ -189,12 +194,12 @@ static void parse_headers(VALUE headers, struct parsing *parsing)
 {
     if (NIL_P(headers)) return;
     if (!RB_TYPE_P(headers, T_HASH))
-        refuse(parsing->index, ":headers is a Hash, not %" PRIsVALUE, rb_obj_class(headers));
+        raise_invalid(parsing->index, ":headers is a Hash, not %" PRIsVALUE, rb_obj_class(headers));
     rb_hash_foreach(headers, check_header, (VALUE)parsing);
     if (RHASH_SIZE(headers) > 0) parsing->message->headers = headers;
 }
 
-/* The ones that most messages have come first: nothing is looked for when as many were found as there are. */
+/* The most common keys come first: the lookup ends when it has found as many keys as the Hash has. */
 static struct field {
     const char *name;
     void (*parse)(VALUE value, struct parsing *parsing);
@@ -214,8 +219,9 @@ static int raise_unknown_key(VALUE key, VALUE value, VALUE index)
     for (int i = 0; i < FIELDS; i++)
         if (key == fields[i].symbol) return ST_CONTINUE;
     VALUE config = rb_const_get(penstock_module, rb_intern("Config"));
-    VALUE hint = rb_funcall(rb_const_get(penstock_module, rb_intern("Suggestion")), rb_intern("hint"), 2, key, rb_const_get(config, rb_intern("MESSAGE_KEYS")));
-    refuse((long)index, "unknown message key %" PRIsVALUE "%" PRIsVALUE, rb_inspect(key), hint);
+    VALUE keys = rb_const_get(config, rb_intern("MESSAGE_KEYS"));
+    VALUE hint = rb_funcall(rb_const_get(penstock_module, rb_intern("Suggestion")), rb_intern("hint"), 2, key, keys);
+    raise_invalid((long)index, "unknown message key %" PRIsVALUE "%" PRIsVALUE, rb_inspect(key), hint);
 }
 
 void penstock_message_parse(struct penstock_message *message, VALUE hash, long index,
@@ -226,7 +232,7 @@ void penstock_message_parse(struct penstock_message *message, VALUE hash, long i
         .topic = Qnil, .payload.string = Qundef, .key.string = Qnil, .partition_key.string = Qnil, .headers = Qnil,
         .label = Qnil, .partition = RD_KAFKA_PARTITION_UA,
     };
-    if (!RB_TYPE_P(hash, T_HASH)) refuse(index, "a message is a Hash, not %" PRIsVALUE, rb_obj_class(hash));
+    if (!RB_TYPE_P(hash, T_HASH)) raise_invalid(index, "a message is a Hash, not %" PRIsVALUE, rb_obj_class(hash));
     size_t left = RHASH_SIZE(hash);
     for (int i = 0; i < FIELDS && left > 0; i++) {
         VALUE value = rb_hash_lookup2(hash, fields[i].symbol, Qundef);
@@ -236,29 +242,29 @@ void penstock_message_parse(struct penstock_message *message, VALUE hash, long i
     }
     if (left > 0) rb_hash_foreach(hash, raise_unknown_key, (VALUE)index);
 
-    if (NIL_P(message->topic)) refuse(index, ":topic is missing");
-    if (message->payload.string == Qundef) refuse(index, ":payload is missing; pass payload: nil for a tombstone");
+    if (NIL_P(message->topic)) raise_invalid(index, ":topic is missing");
+    if (message->payload.string == Qundef) raise_invalid(index, ":payload is missing; pass payload: nil for a tombstone");
     if (message->partition >= 0 && !NIL_P(message->partition_key.string))
-        refuse(index, ":partition and :partition_key contradict each other; give one");
+        raise_invalid(index, ":partition and :partition_key contradict each other; give one");
 
     if (message->payload.size > limits->payload)
-        refuse(index, ":payload has %zu bytes, more than config.max_payload_size allows (%zu)", message->payload.size,
-               limits->payload);
+        raise_invalid(index, ":payload has %zu bytes, more than config.max_payload_size allows (%zu)", message->payload.size,
+                      limits->payload);
     if (message->payload.size > limits->queue)
-        refuse(index, ":payload has %zu bytes, more than queue.buffering.max.kbytes ever has room for (%zu)",
-               message->payload.size, limits->queue);
+        raise_invalid(index, ":payload has %zu bytes, more than queue.buffering.max.kbytes allows (%zu)",
+                      message->payload.size, limits->queue);
     parsing.size += message->payload.size + message->key.size + RECORD_OVERHEAD;
     if (parsing.size > limits->total)
-        refuse(index, "payload, key and headers need %zu bytes, more than message.max.bytes allows (%zu)", parsing.size,
-               limits->total);
+        raise_invalid(index, "payload, key and headers need %zu bytes, more than message.max.bytes allows (%zu)", parsing.size,
+                      limits->total);
 }
 
 /*
  * ---- for handing over without the GVL ----
  *
- * Frozen and pinned is not enough there: while the heap is compacted, Ruby protects its pages, and catches whoever
- * reads one in a way that is made for threads with the GVL. So what may lie in a page of Ruby's heap is copied; the
- * bytes of a String that is larger than any slot are malloc'ed, and need only be kept from changing.
+ * Freezing and pinning a String does not suffice there. While Ruby compacts its heap, it protects the heap's pages, and handles a
+ * read of such a page in a way that only works for threads with the GVL. So bytes that may lie in a page of Ruby's heap are
+ * copied. The bytes of a String that is larger than any slot are malloc'ed: freezing suffices.
  */
 enum { LARGER_THAN_ANY_SLOT = 1024 };
 
@@ -286,7 +292,7 @@ static void to_bytes(struct penstock_bytes *bytes, char **copies)
     bytes->data = data;
 }
 
-/* ---- headers: already checked, so nothing below raises ---- */
+/* ---- headers: they are checked, so nothing below raises ---- */
 
 static void add_header(rd_kafka_headers_t *headers, VALUE name, VALUE value)
 {

@@ -1,13 +1,13 @@
 /*
- * Penstock::Native::ProducerClient, continued: what the cluster knows (core/produce/metadata.c). A Ruby thread asks and waits, interruptible at once.
- * Any thread and fiber.
+ * Penstock::Native::ProducerClient, continued: metadata of the cluster (core/produce/metadata.c). A native thread asks the
+ * brokers. An interrupt ends the Ruby thread's wait at once. Any thread and fiber.
  */
 #include "ruby/penstock.h"
 #include <errno.h>
 
 static VALUE await_job(VALUE job)
 {
-    return penstock_wait(&((struct ps_job *)job)->completion, PS_FOREVER) ? Qtrue : Qfalse; /* librdkafka keeps the deadline */
+    return penstock_wait(&((struct ps_job *)job)->completion, PS_FOREVER) ? Qtrue : Qfalse; /* librdkafka observes the deadline */
 }
 
 static VALUE count_or_nil(int32_t count)
@@ -44,7 +44,7 @@ static VALUE client_partition_count(VALUE self, VALUE name, VALUE timeout_ms, VA
     if (state) rb_jump_tag(state);
     if (context.err) {
         penstock_raise_if_rejected(&producer->client, name);
-        penstock_raise(penstock_cluster_error, &context, "the partitions of the topic could not be learnt");
+        penstock_raise(penstock_cluster_error, &context, "the partitions of the topic could not be read");
     }
     return count_or_nil(count);
 }
@@ -84,7 +84,7 @@ static VALUE client_brokers(VALUE self, VALUE timeout_ms)
     if (state) rb_jump_tag(state);
     if (context.err) {
         penstock_raise_if_rejected(&producer->client, Qnil);
-        penstock_raise(penstock_cluster_error, &context, "the brokers could not be learnt");
+        penstock_raise(penstock_cluster_error, &context, "the brokers could not be read");
     }
     return answer;
 }

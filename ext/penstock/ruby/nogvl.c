@@ -1,19 +1,19 @@
 /*
- * The only file that releases the GVL. RB_NOGVL_INTR_FAIL everywhere: Ruby then neither runs the body
- * while an interrupt is pending nor acts on one before we have put our things in order; we ask for
- * interrupts ourselves (rb_thread_check_ints), at points where nothing is held.
+ * The only file that releases the GVL. All calls use RB_NOGVL_INTR_FAIL. With it, Ruby does not run the body while an interrupt
+ * is pending, and does not handle an interrupt before this code has cleaned up. This code handles interrupts itself
+ * (rb_thread_check_ints), at points where an exception leaks nothing.
  */
 #include "ruby/penstock.h"
 
 #ifdef PS_LINUX
-/* Our unblock function is one atomic and one futex(2). Saying so spares Ruby 3.1 a helper thread per wait. */
+/* The unblock function is one atomic operation and one futex(2). With this flag, Ruby 3.1 needs no helper thread per wait. */
 #define WAIT_FLAGS (RB_NOGVL_INTR_FAIL | RB_NOGVL_UBF_ASYNC_SAFE)
 #else
 #define WAIT_FLAGS RB_NOGVL_INTR_FAIL
 #endif
 
-/* When nothing is held. A trap may have forked: what is waited for is the parent's then, and its locks may be held for
- * ever. */
+/* Call it only where nothing is held. Raises if a trap has forked: the object of the wait then belongs to the parent process, and
+ * its locks may be held for ever in the fork child. */
 static void check_ints(unsigned generation)
 {
     rb_thread_check_ints();
@@ -24,7 +24,7 @@ void penstock_check_forked(unsigned generation)
 {
     if (generation == ps_generation()) return;
     penstock_raise(penstock_forked_error, &penstock_no_context,
-                   "the process was forked while this thread waited; only the parent learns what it waited for");
+                   "the process was forked while this thread waited; only the parent process gets the result");
 }
 
 /* ---- calls ---- */
@@ -61,7 +61,7 @@ static void *await_job_nogvl(void *arg)
     return NULL;
 }
 
-/* Holds the caller's reference while a fiber waits: the GC releases the reference of a fiber that is dropped by its scheduler. */
+/* Holds the caller's reference while a fiber waits. If the scheduler discards the fiber, the GC releases the reference. */
 static void holder_free(void *job)
 {
     ps_job_unref(job);
@@ -79,9 +79,10 @@ static VALUE await_call(VALUE job)
     return Qnil;
 }
 
-/* On a thread of its own, while other fibers go on. A fiber that is interrupted waits for the call's end all the same, as its
- * caller goes on with what the call has changed; but not in a forked child, which has no such thread. False: there is no thread. */
-static bool call_beside(struct ps_job *job)
+/* Runs the job on a thread of its own, while other fibers run. An interrupted fiber still waits for the call's end, as its
+ * caller uses what the call has changed. In a fork child it does not wait, as the thread does not exist there. False: no thread
+ * started. */
+static bool call_on_own_thread(struct ps_job *job)
 {
     unsigned generation = ps_generation();
     int interrupted = 0;
@@ -99,7 +100,7 @@ static bool call_beside(struct ps_job *job)
 static VALUE call_body(VALUE arg)
 {
     struct ps_job *job = (struct ps_job *)arg;
-    if (!NIL_P(penstock_fiber_scheduler()) && call_beside(job)) return Qnil;
+    if (!NIL_P(penstock_fiber_scheduler()) && call_on_own_thread(job)) return Qnil;
     struct call call = { .body = run_nogvl, .arg = job };
     unsigned generation = ps_generation();
     for (;;) {
@@ -144,7 +145,7 @@ static void *sleep_nogvl(void *arg)
     struct sleep *sleep = arg;
     if (sleep->watched) ps_watch_sleep(sleep->watched, &sleep->waiter, sleep->deadline_us);
     else ps_waiter_sleep(&sleep->waiter, sleep->deadline_us);
-    end_watch(sleep); /* others need not wait until we have the GVL */
+    end_watch(sleep); /* now, so that other threads need not wait until this one has the GVL */
     return NULL;
 }
 
@@ -153,12 +154,12 @@ static void begin_watch(struct sleep *sleep, const struct penstock_wait *wait)
     if (wait->watched && ps_watch_begin(wait->watched, &sleep->waiter)) sleep->watched = wait->watched;
 }
 
-/* Joined before the attempt: what would make it succeed after that interrupts the sleep. */
+/* Joins before the attempt. So a settling thread that makes the attempt succeed after it has failed wakes this thread. */
 static bool wait_as_thread(const struct penstock_wait *wait)
 {
-    struct sleep sleep = { .deadline_us = wait->deadline_us }; /* a waiter of no fiber's */
+    struct sleep sleep = { .deadline_us = wait->deadline_us }; /* the waiter belongs to no fiber */
     unsigned generation = ps_generation();
-    check_ints(generation); /* those deferred until a blocking call: this is one */
+    check_ints(generation); /* raises interrupts deferred until a blocking call, such as this */
     for (;;) {
         begin_watch(&sleep, wait);
         bool joined = ps_waiter_join(&sleep.waiter, wait->completion, wait->settled);
@@ -167,7 +168,7 @@ static bool wait_as_thread(const struct penstock_wait *wait)
         end_watch(&sleep);
         if (joined) ps_waiter_leave(&sleep.waiter, wait->completion);
         if (done || atomic_load(&sleep.waiter.state) == PS_DONE) return true;
-        check_ints(generation); /* may raise; the waiter is no longer linked */
+        check_ints(generation); /* may raise, as the waiter is no longer linked */
         if (wait->deadline_us != PS_FOREVER && ps_now_us() >= wait->deadline_us) return false;
     }
 }
@@ -184,7 +185,7 @@ bool penstock_wait(struct ps_completion *completion, int64_t deadline_us)
     return wait_for(&wait);
 }
 
-static bool wait_for_verdicts(struct ps_batch *batch, const _Atomic bool *settled, int64_t deadline_us)
+static bool wait_for_results(struct ps_batch *batch, const _Atomic bool *settled, int64_t deadline_us)
 {
     struct penstock_wait wait = {
         .completion = &batch->completion, .settled = settled, .watched = &batch->producer->polled, .deadline_us = deadline_us,
@@ -194,12 +195,12 @@ static bool wait_for_verdicts(struct ps_batch *batch, const _Atomic bool *settle
 
 bool penstock_wait_batch(struct ps_batch *batch, int64_t deadline_us)
 {
-    return wait_for_verdicts(batch, NULL, deadline_us);
+    return wait_for_results(batch, NULL, deadline_us);
 }
 
 bool penstock_wait_delivery(const struct ps_delivery *delivery, int64_t deadline_us)
 {
-    return wait_for_verdicts(delivery->chunk->batch, &delivery->settled, deadline_us);
+    return wait_for_results(delivery->chunk->batch, &delivery->settled, deadline_us);
 }
 
 struct job_wait {
@@ -219,7 +220,7 @@ static VALUE job_wait_ensure(VALUE arg)
     return Qnil;
 }
 
-/* The job outlives an asker that is interrupted; see ps_job.abandoned. */
+/* The job goes on if the waiting thread is interrupted; see ps_job.abandoned. */
 bool penstock_wait_job(struct ps_job *job, int64_t deadline_us)
 {
     struct job_wait wait = { .job = job, .deadline_us = deadline_us };

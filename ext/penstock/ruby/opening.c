@@ -1,5 +1,5 @@
 /*
- * Opening and closing, which a Client and a Consumer do alike: what Ruby has to see to around core/client/client.c.
+ * Opening and closing of a ProducerClient and a Consumer: the Ruby part around core/client/client.c.
  */
 #include "ruby/penstock.h"
 #include <errno.h>
@@ -52,8 +52,8 @@ static VALUE open_body(VALUE arg)
     return Qnil;
 }
 
-/* Also when whoever opens it was interrupted: nobody would do so later. */
-static VALUE tell_source(VALUE source)
+/* Runs even if the opening thread was interrupted, as no other thread would do it later. */
+static VALUE notify_source(VALUE source)
 {
     return NIL_P(source) ? Qnil : rb_funcall(source, rb_intern("client_opened"), 0);
 }
@@ -71,12 +71,12 @@ bool penstock_open(struct ps_client *client, VALUE logger, VALUE token_refresher
     if (atomic_load(&client->state) != PS_NEW) return false;
     struct opening opening = { .client = client };
     VALUE trap = rb_const_get(penstock_module, rb_intern("SignalTrap"));
-    rb_funcall(trap, rb_intern("refuse"), 1, penstock_text("connecting")); /* what is attached below takes locks of Ruby's */
+    rb_funcall(trap, rb_intern("refuse"), 1, penstock_text("connecting")); /* the calls below lock Ruby mutexes */
     penstock_exit_arm();
     attach_dispatcher(client, logger);
     penstock_attach_refresher(token_refresher, client->address, client);
-    penstock_check_forked(client->generation); /* by a trap: it is the parent's then */
-    rb_ensure(open_body, (VALUE)&opening, tell_source, source);
+    penstock_check_forked(client->generation); /* a trap may have forked: then the client belongs to the parent process */
+    rb_ensure(open_body, (VALUE)&opening, notify_source, source);
     penstock_check_forked(client->generation);
     int state = atomic_load(&client->state);
     if (client->settings->logs_to_mailbox && (state == PS_NEW || state == PS_CLOSED))
@@ -100,7 +100,7 @@ struct close_call {
     int failed;
 };
 
-static void close_run_nogvl(struct ps_job *job) /* may wait for another thread that is just opening it */
+static void close_run_nogvl(struct ps_job *job) /* may wait for another thread that is opening the client */
 {
     struct close_call *call = (struct close_call *)job;
     call->closing = ps_client_close(call->client, call->timeout_ms, NULL);
@@ -127,7 +127,7 @@ bool penstock_close(struct ps_client *client, int64_t timeout_ms, int64_t margin
     penstock_call(&call->job);
     struct ps_job *closing = call->closing;
     int failed = call->failed;
-    call->closing = NULL; /* ours now */
+    call->closing = NULL; /* this function owns the reference now */
     ps_job_unref(&call->job);
     if (closing) return penstock_wait_job(closing, deadline_us);
     if (atomic_load(&client->state) == PS_OPEN) rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread to close");

@@ -1,14 +1,14 @@
 /*
- * The Ruby face of the core: one C file per Ruby class and a few shared ones.
+ * The Ruby layer above the core: one C file per Ruby class, and a few shared files.
  *
- *   Ruby says what is wanted. C moves bytes between Ruby objects and librdkafka.
- *   One poller turns librdkafka's events into resolved handles and full mailboxes.
+ *   Ruby code decides what happens. C moves bytes between Ruby objects and librdkafka.
+ *   The poller thread turns librdkafka's events into settled deliveries and full mailboxes.
  *
- * Names: penstock_x_init() defines class x; penstock_... is used by other files; the rest is static.
- * Suffixes say what a function may do:
- *   (none)    on a Ruby thread with the GVL: may touch VALUEs, may raise, must not block
- *   _nogvl    the same thread without the GVL: may block; no VALUE, no raising
- *   _cb       on a librdkafka thread: atomics and write(2) only
+ * Names: penstock_x_init() defines class x. Other files use penstock_...; all other functions are static.
+ * A function's suffix tells where it runs and what it may do:
+ *   (none)    on a Ruby thread with the GVL: may touch VALUEs and raise; must not block
+ *   _nogvl    on the same thread without the GVL: may block; must not touch VALUEs or raise
+ *   _cb       on a librdkafka thread: may use only atomics and write(2)
  */
 #ifndef PENSTOCK_H
 #define PENSTOCK_H
@@ -18,12 +18,12 @@
 #include "consume/consume.h"
 #include "produce/produce.h"
 
-#undef snprintf /* ruby.h puts Ruby's own in its place, which is not for threads without the GVL */
+#undef snprintf /* ruby.h replaces it with Ruby's own, which threads without the GVL must not call */
 
 extern VALUE penstock_module;
-extern VALUE penstock_native; /* Penstock::Native: the classes that users never name */
+extern VALUE penstock_native; /* Penstock::Native: internal classes */
 
-/* ---- error.c: the only C file that makes and raises Penstock's errors ------------------------------ */
+/* ---- error.c: the only C file that builds and raises Penstock's errors ----------------------------- */
 
 extern VALUE penstock_usage_error, penstock_cluster_error, penstock_config_error, penstock_message_error, penstock_closed_error,
     penstock_forked_error, penstock_queue_full_error, penstock_produce_error, penstock_delivery_error,
@@ -36,7 +36,7 @@ extern VALUE penstock_listener_deadlock_error;
 struct penstock_error_context {
     rd_kafka_resp_err_t err;
     const struct ps_client *client; /* the client or consumer; may be NULL */
-    VALUE producer_id;          /* where there is no client at hand: String, or nil or false */
+    VALUE producer_id;          /* used if `client` is NULL: String, nil or false */
     VALUE topic;                /* String or nil */
     int32_t partition;          /* -1: unknown */
     const int64_t *offset;      /* NULL: unknown */
@@ -45,7 +45,10 @@ struct penstock_error_context {
 
 extern const struct penstock_error_context penstock_no_context;
 
-/* The text is one sentence without its full stop, and does not name what the context has: ErrorFactory adds that. */
+/*
+ * The text is one sentence without its full stop. It does not repeat the context. ErrorFactory adds the capital letter, the
+ * context, the full stop and the advice.
+ */
 VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context *context, VALUE text);
 NORETURN(void penstock_raise(VALUE error_class, const struct penstock_error_context *context, const char *format, ...));
 NORETURN(void penstock_raise_closed(const struct ps_client *client));
@@ -53,12 +56,12 @@ NORETURN(void penstock_raise_uninitialized(VALUE object));
 VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topic);
 VALUE penstock_rejected_error_class(enum ps_rejected kind);
 NORETURN(void penstock_raise_rejected(enum ps_rejected kind, const struct penstock_error_context *context, const char *text));
-void penstock_raise_if_rejected(struct ps_client *client, VALUE topic); /* by brokers, just now; else returns */
+void penstock_raise_if_rejected(struct ps_client *client, VALUE topic); /* returns unless brokers reject the client now */
 void penstock_error_init(void);
 
 /*
- * An object's struct. Raises TypeError for an object of another type, and for an object that has no struct yet: a thread that
- * searches the heap (ObjectSpace.each_object) finds objects that another thread is making.
+ * Returns an object's struct. Raises TypeError for an object of another type, and for an object that has no struct yet: a thread
+ * that searches the heap (ObjectSpace.each_object) finds objects that another thread is still building.
  */
 static inline void *penstock_data(VALUE object, const rb_data_type_t *type)
 {
@@ -67,44 +70,45 @@ static inline void *penstock_data(VALUE object, const rb_data_type_t *type)
     return data;
 }
 
-/* ---- foreign_text.c: the only place that makes Strings of text from outside ---------------------- */
+/* ---- foreign_text.c: the only file that makes Strings of text from outside ------------------------ */
 
 /* Each returns valid UTF-8, whatever the bytes are. */
-VALUE penstock_text(const char *text); /* to be shown: control characters are escaped; NULL: nil */
+VALUE penstock_text(const char *text); /* for display: escapes control characters; NULL: nil */
 VALUE penstock_text_sized(const char *text, size_t size);
-VALUE penstock_name(const char *name);        /* the same, frozen and one for each name */
-VALUE penstock_header_name(const char *name); /* frozen; only made valid, as programs look it up */
-VALUE penstock_setting(const char *value);  /* what librdkafka has for a setting; only made valid */
+VALUE penstock_name(const char *name);        /* for display, frozen and interned */
+VALUE penstock_header_name(const char *name); /* frozen; escapes nothing, as programs look headers up by name */
+VALUE penstock_setting(const char *value);    /* librdkafka's value of a setting; escapes nothing */
 VALUE penstock_json(const char *text, size_t size); /* frozen; stays JSON */
-VALUE penstock_printable(VALUE object);       /* a String of any encoding, or an object's to_s, to be shown; may raise what that does */
+VALUE penstock_printable(VALUE object);       /* for display: a String of any encoding, or an object's to_s, which may raise */
 void penstock_foreign_text_init(void);
 
-/* ---- nogvl.c: the only place that releases the GVL ------------------------------------------------ */
+/* ---- nogvl.c: the only file that releases the GVL ------------------------------------------------- */
 
 /*
- * Runs a job that takes some ms at most, without the GVL; of a fiber with a scheduler, on a thread of its own. The job owns all that it
- * reads and writes: a scheduler may drop the fiber, and its stack with it, before the call ends. Whoever calls has a reference,
- * reads the results and drops it. When this raises, it has dropped it.
+ * Runs a job that takes at most a few ms, without the GVL. In a fiber with a scheduler, the job runs on a thread of its own. The
+ * job owns all that it reads and writes: a scheduler may discard the fiber and its stack before the call ends. The caller holds a
+ * reference, reads the results and releases the reference. If this function raises, it has released the reference.
  */
 void penstock_call(struct ps_job *job);
-/* Runs a body on this thread, which may use its stack. Never raises: when an interrupt is pending, the call is made with the GVL. */
+/* Runs a body on this thread, so the body may use this stack. Never raises: if an interrupt is pending, the body runs with the
+ * GVL. */
 void penstock_nogvl_now(void *(*body)(void *), void *arg);
 
 /*
- * Waiting: a thread sleeps without the GVL, a fiber with a scheduler gives way to others (fiber_wait.c). Each may raise what
- * interrupts it; nothing stays linked then.
+ * Waiting: a thread sleeps without the GVL; a fiber with a scheduler blocks through it (fiber_wait.c). Each function may raise
+ * the exception that interrupts it. It unlinks its waiter first.
  */
 
-/* Sleep until all of the completion, the batch, or one delivery is settled. False: the deadline passed. */
+/* Wait until all of the completion, the batch, or one delivery is settled. False: the deadline passed. */
 bool penstock_wait(struct ps_completion *completion, int64_t deadline_us);
 bool penstock_wait_batch(struct ps_batch *batch, int64_t deadline_us);
 bool penstock_wait_delivery(const struct ps_delivery *delivery, int64_t deadline_us);
-/* The same for a job; abandons it, which drops the caller's reference, also when it raises. */
+/* The same for a job. Abandons the job, which releases the caller's reference, also when it raises. */
 bool penstock_wait_job(struct ps_job *job, int64_t deadline_us);
-/* Runs a body that sleeps, once; `interrupt`, which is async-signal-safe, makes it return early. For threads that run no fibers. */
+/* Runs a body that sleeps, once. `interrupt` is async-signal-safe and makes the body return early. For threads without fibers. */
 void penstock_sleep(void *(*body)(void *), void *arg, void (*interrupt)(void *), void *sleeper);
-/* Sleeps until the bell has been rung since it was `heard`, or until the deadline. May run a trap that closes what the bell
- * belongs to. */
+/* Waits until the bell's count of rings differs from `heard`, or until the deadline. May run a signal trap that closes the owner
+ * of the bell. */
 void penstock_wait_bell(struct ps_bell *bell, uint32_t heard, int64_t deadline_us);
 
 static inline int64_t penstock_earlier(int64_t one_us, int64_t other_us)
@@ -116,30 +120,31 @@ static inline int64_t penstock_earlier(int64_t one_us, int64_t other_us)
 
 struct penstock_wait {
     struct ps_completion *completion;
-    const _Atomic bool *settled; /* of what is waited for; NULL: the whole completion */
-    struct ps_polled *watched;   /* the client whose events settle it, which a thread serves meanwhile; NULL: none */
-    bool (*attempt)(void *); /* if not NULL, true when there is no need to wait (any more); with the GVL, must not raise */
+    const _Atomic bool *settled; /* the flag of the one delivery to wait for; NULL: the whole completion */
+    struct ps_polled *watched;   /* a waiting thread serves this client's events meanwhile; NULL: none */
+    bool (*attempt)(void *); /* NULL, or returns true when the wait is over; runs with the GVL and must not raise */
     void *arg;
     int64_t deadline_us;
 };
 
-VALUE penstock_fiber_scheduler(void); /* who is asked to wait here; nil: nobody, the thread has to block */
+VALUE penstock_fiber_scheduler(void); /* the scheduler to wait through; nil: the thread has to block */
 bool penstock_wait_as_fiber(VALUE scheduler, const struct penstock_wait *wait);
 void penstock_check_forked(unsigned generation); /* raises if the process was forked since */
 void penstock_fiber_wait_init(void);
 
-/* ---- opening.c: opening and closing, of a Client and a Consumer ---------------------------------- */
+/* ---- opening.c: opening and closing, for ProducerClient and Consumer ------------------------------- */
 
 void penstock_check_open(const struct ps_client *client); /* raises if it is closing or closed */
-/* Opens it unless that was done; raises if it cannot be. True: it did, and has released the GVL; who calls keeps the VALUEs. */
+/* Opens the client if it is new; raises if that fails. True: it opened the client, and released the GVL. The caller keeps the
+ * VALUEs alive. */
 bool penstock_open(struct ps_client *client, VALUE logger, VALUE token_refresher, VALUE source);
-/* False: the time was up first, of which a tenth and `margin_ms` more are given: machines are busy. Closing goes on then. */
+/* False: the time ran out, and closing goes on. Waits a tenth and `margin_ms` longer than the timeout, as machines are busy. */
 bool penstock_close(struct ps_client *client, int64_t timeout_ms, int64_t margin_ms);
-void penstock_begin_closing(struct ps_client *client, int64_t timeout_ms); /* waits for nothing */
+void penstock_begin_closing(struct ps_client *client, int64_t timeout_ms); /* does not wait */
 
 /* ---- config.c: Hash to rd_kafka_conf_t ------------------------------------------------------------ */
 
-struct penstock_conf_facts { /* what our own code needs to know of it */
+struct penstock_conf_facts { /* the settings that Penstock's own code needs */
     VALUE brokers;           /* String */
     int64_t sticky_ms;
     size_t message_max_bytes, queue_max_bytes;
@@ -147,9 +152,9 @@ struct penstock_conf_facts { /* what our own code needs to know of it */
     bool idempotent, transactional;
 };
 
-/* Fills `conf`, which stays the caller's, also when it raises. */
+/* Fills `conf`. The caller owns it, also when this raises. */
 void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, struct penstock_conf_facts *facts);
-/* Then librdkafka asks for tokens. */
+/* Makes librdkafka ask for tokens by events. */
 void penstock_conf_ask_for_tokens(rd_kafka_conf_t *conf, bool consumer, bool logs_to_mailbox);
 VALUE penstock_setting_lines(VALUE self);
 VALUE penstock_setting_read(VALUE self, VALUE name, VALUE value); /* Settings.read */
@@ -164,59 +169,60 @@ struct penstock_consumer_conf_facts {
 void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox,
                                  struct penstock_consumer_conf_facts *facts); /* the same for a consumer */
 
-/* ---- secret.c: values of settings that nobody may see ---------------------------------------------- */
+/* ---- secret.c: values of settings that must not be shown ------------------------------------------- */
 
-bool penstock_is_text(VALUE string);              /* the bytes of UTF-8, and none of them zero */
+bool penstock_is_text(VALUE string);              /* valid UTF-8 without a zero byte */
 bool penstock_is_secret(VALUE value);
-const char *penstock_secret_text(VALUE secret);   /* as long as the secret lives; NULL: it is no text */
+const char *penstock_secret_text(VALUE secret);   /* valid while the secret lives; NULL: it is not text */
 void penstock_secret_init(void);
 
 /* ---- message.c: Hash to one record ----------------------------------------------------------------- */
 
-/* A String as it was given, then its bytes. */
+/* First the String of the message, later its bytes. */
 struct penstock_bytes {
     union {
-        VALUE string;     /* nil: there is none */
-        const char *data; /* NULL: there is none */
+        VALUE string;     /* or nil */
+        const char *data; /* or NULL */
     };
     size_t size;
 };
 
-/* Holds VALUEs: keep it on the stack or where produce_methods.c keeps a batch, so that the GC sees and pins them. */
+/* Holds VALUEs: keep it on the stack or where produce_methods.c keeps a batch, so that the GC marks and pins them. */
 struct penstock_message {
-    VALUE topic;                        /* frozen, the same for the same name */
+    VALUE topic;                        /* frozen and interned */
     VALUE label;
     struct penstock_bytes payload, key; /* Strings until penstock_message_to_bytes */
     struct penstock_bytes partition_key;
     union {
         VALUE headers;
-        rd_kafka_headers_t *native_headers; /* librdkafka's once the message was handed over */
+        rd_kafka_headers_t *native_headers; /* librdkafka owns them once it has accepted the message */
     };
-    struct ps_topic *native_topic;      /* between ps_client_enter and exit only: closing frees it */
+    struct ps_topic *native_topic;      /* valid only between ps_client_enter and exit: closing frees it */
     int64_t timestamp; /* ms since the epoch; 0: the time it is handed over */
     int32_t partition;
-    bool foreign_timestamp; /* parsed without it: penstock_message_plain has to make it a number first */
+    bool foreign_timestamp; /* not parsed yet: penstock_message_plain has to make it a number first */
 };
 
-/* `index`: in produce_many's Array, -1 for a single message. `last_topic`: that of another message, which is likely to be
- * this one's too; or nil. Raises MessageInvalidError. */
+/* `index`: in produce_many's Array; -1 for a single message. `last_topic`: the topic of an earlier message, as most messages
+ * share it; or nil. Raises MessageInvalidError. */
 void penstock_message_parse(struct penstock_message *message, VALUE hash, long index,
                             const struct ps_limits *limits, VALUE last_topic);
-/* A copy of a message's Hash whose timestamp is an Integer. Of one with an object that says that it is a Time, such as
- * ActiveSupport::TimeWithZone. Runs that object's Ruby code, so it comes before the messages are parsed that are sent. */
+/* Returns a copy of a message's Hash with the timestamp as an Integer. For timestamps whose is_a?(Time) is true although they
+ * are no Time, such as ActiveSupport::TimeWithZone. Runs the timestamp's Ruby code, so call it before the final parse of the
+ * messages. */
 VALUE penstock_message_plain(VALUE hash, long index);
-NORETURN(void penstock_message_raise_label(VALUE label, long index)); /* of a message from a Ractor: it is not shareable */
-/* For handing over without the GVL, in two steps: the first may raise, and says how many bytes the second copies;
- * what that does not copy is in the Array `kept`, which has to stay alive. */
+NORETURN(void penstock_message_raise_label(VALUE label, long index)); /* the label must be shareable, and is not */
+/* For handing over without the GVL, in two steps. This first step may raise. It returns how many bytes the second step copies,
+ * and puts the Strings that the second step does not copy into `kept`. The caller keeps `kept` alive. */
 size_t penstock_message_freeze(struct penstock_message *message, VALUE kept);
-/* From Strings to bytes, and headers to librdkafka's. `copies` is moved on; NULL: no copies, for while the GVL is held. */
+/* Turns Strings into bytes, and headers into librdkafka's. Advances `copies`; NULL: copies nothing, for use with the GVL held. */
 void penstock_message_to_bytes(struct penstock_message *message, char **copies);
-void penstock_check_topic_name(VALUE name, long index); /* a String and a legal topic name, or raises */
+void penstock_check_topic_name(VALUE name, long index); /* raises unless it is a String with a valid topic name */
 void penstock_message_init(void);
 
 /* ---- handover.c -------------------------------------------------------------------------------------- */
 
-struct penstock_handover_error { /* why librdkafka did not take a message; err 0: it did */
+struct penstock_handover_error { /* why librdkafka did not accept a message; err 0: it did */
     rd_kafka_resp_err_t err;
     bool fatal;
     char text[256];
@@ -227,44 +233,46 @@ struct penstock_handover {
     struct ps_producer *producer;
     struct ps_batch *batch;
     struct penstock_message *messages;
-    char *copies;                    /* of Strings, when the GVL is released; owned */
-    uint32_t prepared, sent;         /* so many of the batch */
-    bool topic_refused;              /* by librdkafka, in an earlier attempt too: not tried again */
-    struct penstock_handover_error rejection; /* of messages[sent], if that is not the last */
+    char *copies;                    /* copies of Strings, for handing over without the GVL; owned */
+    uint32_t prepared, sent;         /* numbers of messages, from the batch's first on */
+    bool topic_failed;               /* librdkafka made no handle of a topic, now or in an earlier attempt: no further attempt */
+    struct penstock_handover_error rejection; /* of messages[sent], if sent < batch->size */
 };
 
 /*
- * In three steps, and nothing may raise before the last. The first needs the GVL; `release`: the second is without it.
- * The second goes on where it stopped when it is called again. The third is for when not all were taken: the others
- * get `err` for a verdict.
+ * Three steps, and nothing may raise before the last. The first, prepare, needs the GVL. If `release` is true, the second,
+ * handing over, runs without the GVL. It continues where it stopped when it is called again. The third, giving up, is for a batch
+ * that librdkafka did not accept completely: the other messages get `err` as their delivery result.
  */
 enum penstock_prepared {
     PENSTOCK_PREPARED,
-    PENSTOCK_READ_AGAIN, /* new topics were made without the GVL: the batch is given up, and what was read of Ruby's objects is stale */
+    PENSTOCK_READ_AGAIN, /* topics were made without the GVL: the batch is discarded; read the Ruby objects again */
     PENSTOCK_NO_MEMORY
 };
 
 enum penstock_prepared penstock_handover_prepare(struct penstock_handover *handover, bool release, size_t copies_size);
 void *penstock_handover_nogvl(void *handover);
-bool penstock_handover_keep_bytes(struct penstock_handover *handover); /* for while the GVL is released; false: no memory */
+bool penstock_handover_keep_bytes(struct penstock_handover *handover); /* call before the GVL is released; false: no memory */
 void penstock_handover_give_up(struct penstock_handover *handover, rd_kafka_resp_err_t err);
-void penstock_handover_find_full(struct penstock_handover *handover); /* as if librdkafka had said that the queue is full */
+void penstock_handover_find_full(struct penstock_handover *handover); /* as if librdkafka had reported a full queue */
 bool penstock_handover_queue_full(const struct penstock_handover *handover);
 bool penstock_handover_unreachable(const struct penstock_handover *handover); /* no broker can be reached */
 bool penstock_handover_place_unknown(const struct penstock_handover *handover); /* librdkafka knows no such topic or partition */
-VALUE penstock_handover_error(const struct penstock_handover *handover); /* why messages[sent] was not taken */
+VALUE penstock_handover_error(const struct penstock_handover *handover); /* why messages[sent] was not accepted */
 
 /* ---- queue_space.c ---------------------------------------------------------------------------------- */
 
-bool penstock_has_to_queue(const struct penstock_handover *handover); /* others wait for space, and it may not overtake them */
-/* Until the attempt succeeds, made in its turn and with the GVL, for a call with so many messages. False: not in time. */
-bool penstock_wait_for_space(struct ps_producer *producer, uint32_t want, bool (*attempt)(void *), void *arg, int64_t deadline_us);
+bool penstock_has_to_queue(const struct penstock_handover *handover); /* true: other calls wait for queue space, and go first */
+/* Waits for queue space for `want` messages. Makes the attempt, with the GVL, whenever it is this call's turn, until the attempt
+ * succeeds. False: the deadline passed. */
+bool penstock_wait_for_space(struct ps_producer *producer, uint32_t want, bool (*attempt)(void *), void *arg,
+                             int64_t deadline_us);
 
 /* ---- delivery_handle.c ------------------------------------------------------------------------------ */
 
 VALUE penstock_delivery_handle_new(void);
 void penstock_delivery_handle_attach(VALUE handle, struct ps_delivery *delivery, VALUE topic, VALUE label);
-/* `topic` and `label`: those in the delivery are its handle's, which may have gone. */
+/* `topic` and `label` are passed, since those in the delivery belong to its handle, which may have been freed. */
 VALUE penstock_delivery_report_new(const struct ps_delivery *delivery, VALUE topic, VALUE label);
 const struct ps_producer *penstock_delivery_handle_producer(VALUE handle);
 void penstock_delivery_handle_init(void);
@@ -272,7 +280,7 @@ void penstock_delivery_handle_init(void);
 /* ---- event_source.c --------------------------------------------------------------------------------- */
 
 struct ps_events *penstock_event_source_get(VALUE source); /* of this process; borrowed from the object */
-/* If somebody wants to be told of the delivery; before it is handed over. Any Ractor. */
+/* Keeps the label if the delivery's events have subscribers. Call it before handing over. Any Ractor. */
 void penstock_keep_label(struct ps_delivery *delivery, VALUE label);
 void penstock_event_source_hold(VALUE source);
 void penstock_event_source_init(void);
@@ -285,12 +293,12 @@ void penstock_poller_init(void);
 /* ---- exit.c ------------------------------------------------------------------------------------------- */
 
 void penstock_exit_init(void);
-void penstock_exit_arm(void); /* sees to it that what is open when the process ends gets closed */
+void penstock_exit_arm(void); /* makes the end of the process close every open client */
 
 /* ---- keywords.c ------------------------------------------------------------------------------------- */
 
-/* Reads the keywords `names` of a method's arguments into `values`, which keep what is not given. Anything but so many
- * positional arguments before them is an ArgumentError, and so is another keyword; it shows `form`. */
+/* Reads the keywords `names` of a method's arguments into `values`. A keyword that is not given leaves its value unchanged.
+ * Raises ArgumentError, with `form` in the message, for other keywords and another number of positional arguments. */
 void penstock_keywords(int argc, const VALUE *argv, int positional, const char *form, int count, const VALUE *names, VALUE *values);
 /* A `timeout:` in ms (-1: no limit), by the rules of Penstock::Seconds; raises ArgumentError. */
 int64_t penstock_seconds(VALUE seconds);
@@ -298,38 +306,38 @@ void penstock_keywords_init(void);
 
 /* ---- consumer_class.c; poll_methods.c and consumer_calls.c: more methods of Consumer; consumed_message.c ------- */
 
-struct ps_consumer *penstock_consumer_get(VALUE consumer);  /* of this process, perhaps not open; raises ForkedError */
-struct ps_consumer *penstock_consumer_open(VALUE consumer); /* the same, opened if need be; raises when it is closed */
-/* One frozen String for each name, which messages mostly share with the one before them. */
+struct ps_consumer *penstock_consumer_get(VALUE consumer);  /* this process's, perhaps not open; raises ForkedError */
+struct ps_consumer *penstock_consumer_open(VALUE consumer); /* the same, opened if it is new; raises if it is closed */
+/* A frozen, interned String. Reuses the String of the message before, whose topic is mostly the same. */
 VALUE penstock_consumer_topic_name(VALUE consumer, const rd_kafka_message_t *message);
-/* Raises if brokers have rejected the consumer for long enough: to each thread that waits for them, and again each second. */
+/* Raises once brokers have rejected the consumer for long enough: in each thread that waits for them, and again each second. */
 void penstock_consumer_check_rejected(struct ps_consumer *consumer);
 void penstock_poll_methods_init(VALUE consumer_class);
 void penstock_consumer_calls_init(VALUE consumer_class);
 
-/* What a transactional producer needs to commit this consumer's offsets; whoever asked destroys it. Raises when the
- * consumer is closed, inherited, or has no group. */
+/* What a transactional producer needs to commit this consumer's offsets. The caller destroys it. Raises when the consumer is
+ * closed, inherited, or has no group. */
 rd_kafka_consumer_group_metadata_t *penstock_consumer_group_metadata(VALUE consumer);
 void penstock_consumer_init(void);
 
-/* A copy of everything, so that librdkafka's message can go. `topic`: the topic's name as a frozen String. `headers`: the
- * message's, parsed; NULL: none. */
+/* Copies everything, so librdkafka's message can be freed. `topic`: the topic's name as a frozen String. `headers`: the message's
+ * parsed headers, or NULL. */
 VALUE penstock_consumed_message_new(const rd_kafka_message_t *message, const rd_kafka_headers_t *headers, VALUE topic);
-/* Where a Message is from; raises TypeError for anything else. */
+/* Returns the topic of a Message, and sets its partition and offset. Raises TypeError for any other object. */
 VALUE penstock_consumed_message_place(VALUE message, int32_t *partition, int64_t *offset);
 void penstock_consumed_message_init(void);
 
 /* ---- produce_methods.c ----------------------------------------------------------------------------- */
 
-/* Who produces: a Penstock::Native::ProducerClient, or the client that a slot has. */
+/* The client to produce through: a Penstock::Native::ProducerClient's, or the one in a slot. */
 struct penstock_sender {
-    VALUE self;              /* the Penstock::Native::ProducerClient; nil: any Ractor */
+    VALUE self;              /* the Penstock::Native::ProducerClient; nil: a call through a slot, from any Ractor */
     struct ps_producer *producer;
-    struct ps_slot *slot;    /* NULL: the Penstock::Native::ProducerClient knows */
+    struct ps_slot *slot;    /* NULL: use `producer` */
     struct ps_limits terms;
 };
 
-/* As Client#produce and #produce_many; nil: the slot is empty. */
+/* Implement ProducerClient#produce and #produce_many. Return nil if the slot is empty. */
 VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash);
 void penstock_before_producing_many(VALUE timeout_ms);
 VALUE penstock_produce_many(const struct penstock_sender *sender, VALUE hashes, VALUE timeout_ms, VALUE tally);
@@ -340,20 +348,20 @@ void penstock_shareable_producer_init(void);
 
 /* ---- producer_class.c ---------------------------------------------------------------------------------- */
 
-struct penstock_producer_client { /* what a Client holds */
+struct penstock_producer_client { /* the data of a ProducerClient */
     _Atomic(struct ps_producer *) producer; /* owns a reference */
     VALUE poller;                       /* Penstock::Poller */
     VALUE logger;                       /* nil: librdkafka's log goes to stderr */
-    VALUE source;                       /* Penstock::EventSource, or nil: nobody can listen */
+    VALUE source;                       /* Penstock::Native::EventSource; nil: the client publishes no events */
     struct ps_limits terms;
     VALUE token_refresher;              /* Penstock::Native::TokenRefresher, or nil */
     VALUE last_topic;                   /* the latest message's, or nil */
 };
 
 struct penstock_producer_client *penstock_producer_data(VALUE client);
-struct ps_producer *penstock_producer_get(VALUE client);  /* of this process; borrowed from the object */
-struct ps_producer *penstock_producer_open(VALUE client); /* the same, opened if need be; raises when it is closed */
-/* Releases the GVL when it has to open: what was read from Ruby objects before must be read again. True: it did. */
+struct ps_producer *penstock_producer_get(VALUE client);  /* this process's; borrowed from the object */
+struct ps_producer *penstock_producer_open(VALUE client); /* the same, opened if it is new; raises if it is closed */
+/* True: it opened the client, and released the GVL meanwhile. Read again what was read from Ruby objects before. */
 bool penstock_producer_open_if_new(VALUE client, struct ps_producer *producer);
 int64_t penstock_timeout_ms(VALUE milliseconds); /* Numeric or nil (-1: no limit); raises ArgumentError */
 void penstock_producer_init(void);
@@ -369,12 +377,12 @@ void penstock_event_worker_init(void);
 /* ---- bearer.c ---------------------------------------------------------------------------------------- */
 
 VALUE penstock_bearer_new(struct ps_client *client);
-/* Before it is opened: `refresher` (Penstock::Native::TokenRefresher) brings the tokens that it asks for. nil: nobody does. */
+/* Call it before the client is opened. `refresher` (Penstock::Native::TokenRefresher, or nil) supplies the client's tokens. */
 void penstock_attach_refresher(VALUE refresher, uint64_t address, struct ps_client *client);
 void penstock_set_credentials(struct ps_client *client, const struct penstock_error_context *context, VALUE user, VALUE password);
 void penstock_bearer_init(void);
 
-/* ---- transaction_methods.c: more methods of Client ------------------------------------------------- */
+/* ---- transaction_methods.c: more methods of ProducerClient ----------------------------------------- */
 
 void penstock_transaction_methods_init(VALUE client_class);
 

@@ -1,16 +1,16 @@
 /*
  * Penstock::Consumer, continued: poll and poll_batch.
  *
- * A thread that polls takes librdkafka's events itself, with the GVL, copies them and lets them go before it returns:
- * one that is held keeps librdkafka from ever being destroyed. It sleeps, and may be interrupted, only in between,
- * while it is not entered: so a trap may close the consumer that the interrupted thread is polling.
+ * A polling thread takes librdkafka's events itself, with the GVL. It copies and destroys them before it returns, as librdkafka
+ * cannot be destroyed while an event exists. It sleeps, and may be interrupted, only between events, when it has not entered the
+ * client. So a trap may close the consumer that the interrupted thread polls.
  */
 #include "ruby/penstock.h"
 #include <string.h>
 
 static VALUE sym_timeout, sym_max;
 
-/* What an ERROR event said, to be raised when nothing is held any more. */
+/* A copy of an ERROR event, raised after everything is released. */
 struct problem {
     rd_kafka_resp_err_t err;
     bool fatal;
@@ -21,16 +21,17 @@ struct problem {
 };
 
 /*
- * A batch ends with the message that brings it to so many headers. Making Strings of 100,000 takes a tenth of a second with the
- * GVL, and librdkafka accepts as many in each message, so a batch of such messages would stop every thread for its whole length.
+ * A batch ends with the message that reaches this number of headers. Making Strings of 100,000 headers takes a tenth of a second
+ * with the GVL, and librdkafka accepts as many in each message. A batch of such messages would stop all threads for as long as it
+ * takes to build.
  */
 enum { MOST_HEADERS = 100000 };
 
 struct taking {
     VALUE self;
     struct ps_consumer *consumer;
-    rd_kafka_event_t *event; /* in hand */
-    VALUE messages;          /* Array, or nil: one is wanted */
+    rd_kafka_event_t *event; /* to be destroyed */
+    VALUE messages;          /* Array; nil for a single message */
     VALUE message;           /* the latest */
     long count, max;
     size_t headers;
@@ -54,12 +55,13 @@ static void read_problem(struct taking *taking)
     }
     if (!text) return;
     ps_client_quote(&taking->consumer->client, problem->text, sizeof(problem->text), text);
-    const char *description = rd_kafka_err2str(problem->err); /* which the error's message ends with anyway */
+    const char *description = rd_kafka_err2str(problem->err); /* the error's message ends with it anyway */
     size_t size = strlen(problem->text), tail = strlen(description) + 2;
     if (size > tail && strcmp(problem->text + size - tail + 2, description) == 0) problem->text[size - tail] = '\0';
 }
 
-/* Other clients write what they like. False: these headers cannot be read, and without them it is not what was sent. */
+/* Other clients may write damaged headers. False: the headers cannot be read. Without them the message is not what was sent,
+ * so the consumer raises an error for it. */
 static bool read_headers(const rd_kafka_message_t *message, rd_kafka_headers_t **headers)
 {
     rd_kafka_resp_err_t err = rd_kafka_message_headers(message, headers);
@@ -86,7 +88,7 @@ static void read_damaged(struct taking *taking)
 {
     struct problem *problem = &taking->problem;
     struct ps_damaged *damaged = &taking->consumer->damaged;
-    problem->err = RD_KAFKA_RESP_ERR__BAD_MSG; /* librdkafka says this or that a read ran short: the same to a program */
+    problem->err = RD_KAFKA_RESP_ERR__BAD_MSG; /* librdkafka's code varies; programs get one */
     problem->partition = damaged->partition;
     problem->offset = damaged->offset;
     memcpy(problem->topic, damaged->topic, sizeof(problem->topic));
@@ -101,12 +103,12 @@ static void *rebalance_nogvl(void *arg)
     return NULL;
 }
 
-/* Entered. Nothing in here acts on interrupts, or runs Ruby code. */
+/* The client is entered. Nothing in here handles interrupts or runs Ruby code. */
 static VALUE take_body(VALUE arg)
 {
     struct taking *taking = (struct taking *)arg;
     while (taking->count < taking->max && taking->headers < MOST_HEADERS) {
-        if (taking->consumer->damaged.waits) { /* as below: the messages first */
+        if (taking->consumer->damaged.waits) { /* messages first, as below */
             if (taking->count == 0) read_damaged(taking);
             break;
         }
@@ -114,7 +116,7 @@ static VALUE take_body(VALUE arg)
         if (!event) break;
         int type = rd_kafka_event_type(event);
         if (taking->count > 0 && (type == RD_KAFKA_EVENT_REBALANCE || type == RD_KAFKA_EVENT_ERROR)) {
-            /* The messages first: whoever gets them should be able to deal with them before the partition is given up. */
+            /* Messages first: the program should be able to process them before the consumer loses the partition. */
             ps_consumer_hold(taking->consumer, event);
             taking->event = NULL;
             break;
@@ -149,10 +151,10 @@ static void raise_problem(const struct taking *taking)
         .offset = problem->offset >= 0 ? &problem->offset : NULL,
         .fatal = problem->fatal,
     };
-    penstock_raise(penstock_consume_error, &context, "%s", *problem->text ? problem->text : "the consumer met an error");
+    penstock_raise(penstock_consume_error, &context, "%s", *problem->text ? problem->text : "the consumer had an error");
 }
 
-/* Once the consumer has met a fatal error, each poll that finds nothing says so. */
+/* After a fatal error, each poll that finds no message raises it. */
 static void check_fatal(const struct ps_consumer *consumer)
 {
     struct penstock_error_context context = penstock_no_context;
@@ -160,11 +162,11 @@ static void check_fatal(const struct ps_consumer *consumer)
     if (!context.err) return;
     context.client = &consumer->client;
     context.fatal = true;
-    penstock_raise(penstock_consume_error, &context, "the consumer has met a fatal error");
+    penstock_raise(penstock_consume_error, &context, "the consumer has had a fatal error");
 }
 
-/* Waits for the first message, then takes what is there. False: nothing in time, or the consumer was closed meanwhile. */
-static bool take(struct taking *taking, VALUE timeout)
+/* Waits for the first message, then takes all that is there. False: the time ran out, or the consumer was closed meanwhile. */
+static bool take_messages(struct taking *taking, VALUE timeout)
 {
     int64_t deadline_us = ps_deadline_us(penstock_seconds(timeout));
     penstock_consumer_open(taking->self);
@@ -180,7 +182,7 @@ static bool take(struct taking *taking, VALUE timeout)
         penstock_consumer_check_rejected(consumer);
         int64_t now = ps_now_us(), rejected_us = atomic_load(&consumer->client.rejection.due_us);
         if (now >= deadline_us) return false;
-        int64_t nap_until_us = now + consumer->settings.nap_us; /* librdkafka wants to see that somebody polls */
+        int64_t nap_until_us = now + consumer->settings.nap_us; /* for librdkafka's max.poll.interval.ms */
         if (rejected_us) nap_until_us = penstock_earlier(nap_until_us, rejected_us);
         penstock_wait_bell(&consumer->bell, heard, penstock_earlier(deadline_us, nap_until_us));
     }
@@ -193,7 +195,7 @@ static VALUE consumer_poll(int argc, VALUE *argv, VALUE self)
     VALUE timeout = INT2FIX(DEFAULT_TIMEOUT_S);
     penstock_keywords(argc, argv, 0, "poll(timeout: 1)", 1, &sym_timeout, &timeout);
     struct taking taking = { .self = self, .messages = Qnil, .message = Qnil, .max = 1 };
-    return take(&taking, timeout) ? taking.message : Qnil;
+    return take_messages(&taking, timeout) ? taking.message : Qnil;
 }
 
 static VALUE consumer_poll_batch(int argc, VALUE *argv, VALUE self)
@@ -204,7 +206,7 @@ static VALUE consumer_poll_batch(int argc, VALUE *argv, VALUE self)
     long max = NUM2LONG(values[0]);
     if (max < 1) rb_raise(rb_eArgError, "a batch has at least 1 message, not %ld", max);
     struct taking taking = { .self = self, .messages = rb_ary_new(), .message = Qnil, .max = max };
-    take(&taking, values[1]);
+    take_messages(&taking, values[1]);
     return taking.messages;
 }
 

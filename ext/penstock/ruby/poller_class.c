@@ -1,6 +1,6 @@
 /*
- * Penstock::Poller: Ruby's hold on a ps_poller. The native poller is made at its first use in each
- * process: a forked child gets one of its own, and leaves the parent's, whose thread it lacks, alone.
+ * Penstock::Poller: owns a ps_poller. Each process makes the native poller at its first use. So a fork child gets its own, and
+ * does not use the parent process's, whose thread does not exist in the child.
  */
 #include "ruby/penstock.h"
 #include <errno.h>
@@ -51,7 +51,7 @@ struct ps_poller *penstock_poller_get(VALUE self)
     struct ps_poller *fresh = ps_poller_new(object->number);
     if (!fresh) rb_syserr_fail(errno, "Penstock::Poller");
     if (atomic_compare_exchange_strong(&object->poller, &poller, fresh)) {
-        if (poller) ps_poller_unref(poller); /* the parent's: closes our copy of its descriptor when nobody holds it */
+        if (poller) ps_poller_unref(poller); /* the parent process's: its last unref closes the copied descriptor */
         return fresh;
     }
     ps_poller_unref(fresh);

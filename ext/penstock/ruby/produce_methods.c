@@ -1,13 +1,14 @@
 /*
- * Penstock::Native::ProducerClient, continued: produce and produce_many, for the Client itself and for a ShareableProducer. Messages are checked
- * (message.c), handed over (handover.c), and what librdkafka does not take at once is tried again while that may help.
+ * Penstock::Native::ProducerClient, continued: produce and produce_many, for a ProducerClient and for a ShareableProducer. A call
+ * checks its messages (message.c) and hands them over (handover.c). It retries messages that librdkafka does not accept at once,
+ * as long as that may help.
  *
- * Any thread and fiber; a ShareableProducer's calls, any Ractor.
+ * Any thread and fiber; for a ShareableProducer, any Ractor.
  */
 #include "ruby/penstock.h"
 #include <ruby/ractor.h>
 
-/* `last_topic`: of the message before, in the same call; or nil. */
+/* `last_topic`: the topic of the previous message of this call, or nil. */
 static void parse(const struct penstock_sender *sender, struct penstock_message *message, VALUE hash, long index,
                   VALUE last_topic)
 {
@@ -26,13 +27,13 @@ static void check_sender(const struct penstock_sender *sender)
     if (sender->producer) penstock_check_open(&sender->producer->client);
 }
 
-/* True: it had to be opened, and what was read from Ruby objects before must be read again. */
+/* True: it opened the client. Read again what was read from Ruby objects before. */
 static bool open_sender(const struct penstock_sender *sender)
 {
     return sender->producer && penstock_producer_open_if_new(sender->self, sender->producer);
 }
 
-/* A new batch, which keeps its client. False: the slot has none. */
+/* Makes a batch, which retains its client. False: the slot has no client. */
 static bool begin_batch(const struct penstock_sender *sender, struct penstock_handover *handover, uint32_t size)
 {
     struct ps_producer *taken = sender->slot ? ps_slot_take(sender->slot) : NULL;
@@ -40,12 +41,12 @@ static bool begin_batch(const struct penstock_sender *sender, struct penstock_ha
     if (!producer) return false;
     handover->producer = producer;
     handover->batch = ps_batch_new(producer, size);
-    if (taken) ps_client_unref(&taken->client); /* the batch has its own */
+    if (taken) ps_client_unref(&taken->client); /* the batch has a reference of its own */
     if (!handover->batch) rb_memerror();
     return true;
 }
 
-/* What librdkafka did not take at once. */
+/* The messages of a call that librdkafka did not accept at once. */
 struct rest {
     struct penstock_handover *handover;
     uint32_t sent_before;
@@ -54,8 +55,8 @@ struct rest {
     VALUE tally;
 };
 
-/* How many have been handed over, for a caller whose thread may be interrupted or killed before it is told. */
-static void count(VALUE tally, const struct penstock_handover *handover)
+/* Stores the number of messages handed over. The thread may be interrupted or killed before the call can return it. */
+static void store_tally(VALUE tally, const struct penstock_handover *handover)
 {
     if (!NIL_P(tally)) rb_ary_store(tally, 0, UINT2NUM(handover->sent));
 }
@@ -63,11 +64,11 @@ static void count(VALUE tally, const struct penstock_handover *handover)
 static bool some_more(void *arg)
 {
     const struct rest *rest = arg;
-    penstock_handover_nogvl(rest->handover); /* with the GVL: it is about a few messages at a time */
+    penstock_handover_nogvl(rest->handover); /* with the GVL, as there is space for a few messages at a time */
     return rest->handover->sent > rest->sent_before || !penstock_handover_queue_full(rest->handover);
 }
 
-/* False: there was none in time. The time counts anew whenever there was room for a message. */
+/* False: there was no space in time. The time starts again each time librdkafka has accepted a message. */
 static bool wait_for_space(struct rest *rest)
 {
     if (rest->queue_full_ms == 0 || !penstock_handover_keep_bytes(rest->handover)) return false;
@@ -79,36 +80,37 @@ static bool wait_for_space(struct rest *rest)
 enum { LOOK_AGAIN_MS = 1000 };
 
 /*
- * librdkafka looks at a topic every topic.metadata.refresh.interval.ms, 5 minutes. It would refuse a topic that was made
- * since, or a partition that was added, without asking anybody. False: there is nothing new to be learnt.
+ * librdkafka refreshes a topic's metadata every topic.metadata.refresh.interval.ms, 5 minutes. Until then it rejects a new topic
+ * or partition without asking a broker. So this asks for the metadata, and retries. False: the metadata is recent, or a retry is
+ * impossible.
  */
-static bool look_again(struct rest *rest)
+static bool refresh_and_retry(struct rest *rest)
 {
     struct penstock_handover *handover = rest->handover;
-    VALUE topic = handover->messages[handover->sent].topic; /* native_topic may have gone with a client that was closed */
+    VALUE topic = handover->messages[handover->sent].topic; /* closing the client may have freed native_topic */
     const char *name = RSTRING_PTR(topic);
     size_t length = RSTRING_LEN(topic);
     if (ps_producer_asked_lately(handover->producer, name, length) || !penstock_handover_keep_bytes(handover)) return false;
 
     struct ps_metadata_job *query = ps_producer_metadata(handover->producer, name, length, LOOK_AGAIN_MS);
     if (!query) return false;
-    penstock_wait_job(&query->job, PS_FOREVER); /* librdkafka keeps the deadline */
+    penstock_wait_job(&query->job, PS_FOREVER); /* librdkafka observes the deadline */
     penstock_nogvl_now(penstock_handover_nogvl, handover);
     return true;
 }
 
-static VALUE insist(VALUE arg)
+static VALUE retry_the_rest(VALUE arg)
 {
     struct rest *rest = (struct rest *)arg;
     bool more = true;
     while (more) {
         if (penstock_handover_queue_full(rest->handover)) more = wait_for_space(rest);
-        else more = penstock_handover_place_unknown(rest->handover) && look_again(rest);
+        else more = penstock_handover_place_unknown(rest->handover) && refresh_and_retry(rest);
     }
     return Qnil;
 }
 
-/* The result of what librdkafka does not get, and the caller is to find in its handles; no error: the caller gets an exception. */
+/* The delivery result of messages that are not handed over but have handles. No error: the call raises instead. */
 static rd_kafka_resp_err_t result_at_once(const struct rest *rest)
 {
     if (penstock_handover_unreachable(rest->handover)) return ps_rejection_code(PS_UNREACHABLE);
@@ -116,34 +118,34 @@ static rd_kafka_resp_err_t result_at_once(const struct rest *rest)
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-/* For their listeners. */
-static void name_dropped(const struct penstock_handover *handover)
+/* Gives deliveries the topic's name, which events of failed messages need. */
+static void set_topic_names(const struct penstock_handover *handover)
 {
     struct ps_events *events = handover->producer->events;
     if (!ps_events_wanted(events, PS_EVENT_FAILED)) return;
     for (uint32_t i = handover->sent; i < handover->batch->size; i++) {
         VALUE topic = handover->messages[i].topic;
-        char name[256]; /* a topic's has 249 at most */
+        char name[256]; /* a topic's name has at most 249 bytes */
         snprintf(name, sizeof(name), "%.*s", (int)RSTRING_LEN(topic), RSTRING_PTR(topic));
         ps_batch_delivery(handover->batch, i)->topic_name = ps_events_name(events, name);
     }
 }
 
-static VALUE give_up(VALUE arg)
+static VALUE settle_the_rest(VALUE arg)
 {
     const struct rest *rest = (struct rest *)arg;
     struct penstock_handover *handover = rest->handover;
-    count(rest->tally, handover);
+    store_tally(rest->tally, handover);
     if (handover->sent == handover->batch->size || ps_client_inherited(&handover->producer->client)) return Qnil;
     rd_kafka_resp_err_t result = result_at_once(rest);
-    if (result) name_dropped(handover);
+    if (result) set_topic_names(handover);
     penstock_handover_give_up(handover, result ? result : RD_KAFKA_RESP_ERR__CONFLICT);
-    if (result) handover->sent = handover->batch->size; /* as far as the caller is concerned: all have a verdict to come */
-    count(rest->tally, handover);
+    if (result) handover->sent = handover->batch->size; /* for the caller: all have handles and delivery results */
+    store_tally(rest->tally, handover);
     return Qnil;
 }
 
-/* Tries again if that may help, and sees to it that all have a verdict. */
+/* Retries as long as that may help. Afterwards every message has been handed over or has its delivery result. */
 static void hand_over_the_rest(const struct penstock_sender *sender, struct penstock_handover *handover, VALUE tally)
 {
     struct rest rest = {
@@ -152,10 +154,10 @@ static void hand_over_the_rest(const struct penstock_sender *sender, struct pens
         .drop = sender->terms.drop_when_full,
         .tally = tally,
     };
-    rb_ensure(insist, (VALUE)&rest, give_up, (VALUE)&rest);
+    rb_ensure(retry_the_rest, (VALUE)&rest, settle_the_rest, (VALUE)&rest);
 }
 
-/* A call that does not wait for space tries its luck. */
+/* Whether the call has to queue behind others. A call that does not wait for space never queues. */
 static bool has_to_queue(const struct penstock_sender *sender, struct penstock_handover *handover)
 {
     if (sender->terms.queue_full_ms == 0 || !penstock_has_to_queue(handover)) return false;
@@ -182,7 +184,7 @@ VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash)
         ps_batch_release(handover.batch); /* the handle has its own reference */
         penstock_keep_label(delivery, message.label);
     } while (penstock_handover_prepare(&handover, false, 0) == PENSTOCK_READ_AGAIN);
-    if (!has_to_queue(sender, &handover)) penstock_handover_nogvl(&handover); /* giving up the GVL costs more than this takes */
+    if (!has_to_queue(sender, &handover)) penstock_handover_nogvl(&handover); /* releasing the GVL would cost more */
     if (!handover.sent) hand_over_the_rest(sender, &handover, Qnil);
     RB_GC_GUARD(hash);
     if (!handover.sent) rb_exc_raise(penstock_handover_error(&handover));
@@ -190,7 +192,7 @@ VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash)
     return handle;
 }
 
-/* Runs Ruby code now and then, so nothing may have been read from Ruby objects before; and a trap may fork meanwhile. */
+/* May run Ruby code, in which a trap may fork. So read nothing from Ruby objects before it. */
 static struct penstock_sender sender_of(VALUE self)
 {
     const struct penstock_producer_client *object = penstock_producer_data(self);
@@ -204,14 +206,15 @@ static VALUE client_produce(VALUE self, VALUE hash)
     return penstock_produce(&sender, hash);
 }
 
-/* What a call owns that produces a batch. The call frees it, however it ends. The GC frees it if the call's fiber is dropped. */
+/* The memory of a call that produces a batch. The call frees it however it ends. If the call's fiber is discarded, the GC
+ * frees it. */
 struct batch_call {
     struct penstock_message *messages; /* while they are checked and handed over */
     size_t size;                       /* of messages, in bytes */
-    struct ps_batch *batch;            /* not released: its deliveries stay, also those that are settled and have no handle yet */
+    struct ps_batch *batch;            /* not released yet, so that settled deliveries without a handle stay */
 };
 
-/* Word by word, as a stack is marked: some are VALUEs, some not written yet. */
+/* Marks each word like a stack's: some words are VALUEs, some are not written yet. */
 static void batch_call_mark(void *data)
 {
     const struct batch_call *batch_call = data;
@@ -247,12 +250,12 @@ static const rb_data_type_t batch_call_type = {
 
 static void allocate_messages(struct batch_call *batch_call, long size)
 {
-    if ((size_t)size > SIZE_MAX / 4 / sizeof(struct penstock_message)) rb_memerror(); /* their deliveries fit, too */
+    if ((size_t)size > SIZE_MAX / 4 / sizeof(struct penstock_message)) rb_memerror(); /* so their deliveries fit, too */
     batch_call->size = (size_t)size * sizeof(struct penstock_message);
     if (!(batch_call->messages = malloc(batch_call->size))) rb_memerror();
 }
 
-/* The GC, which does not know how much it is, may come late. */
+/* Frees the memory now: the GC does not know its size, and might free it late. */
 static VALUE batch_call_end(VALUE holder)
 {
     batch_call_free(DATA_PTR(holder));
@@ -280,10 +283,11 @@ static VALUE new_handle(struct ps_batch *batch, const struct penstock_message *m
     return handle;
 }
 
-/* Below this, giving up the GVL would cost more than it gives to others. */
+/* For smaller batches, releasing the GVL would cost more than other threads gain. */
 enum { RELEASE_FROM = 100 };
 
-/* Before the sender is made. What waits for a blocking call comes now: the handing over must not be cut short. */
+/* Call it before making the sender. Raises interrupts deferred until a blocking call now: they must not cut handing over
+ * short. */
 void penstock_before_producing_many(VALUE timeout_ms)
 {
     if (timeout_ms != Qfalse) rb_thread_check_ints();
@@ -303,7 +307,7 @@ static VALUE produce_many(VALUE arg)
     const struct penstock_sender *sender = many->sender;
     long size = RARRAY_LEN(many->hashes);
     bool release = size >= RELEASE_FROM;
-    VALUE error = Qnil, verdict = Qnil, handles = rb_ary_new_capa(size), kept;
+    VALUE error = Qnil, all_delivered = Qnil, handles = rb_ary_new_capa(size), kept;
     allocate_messages(many->batch_call, size);
     struct penstock_message *messages = many->batch_call->messages;
     struct penstock_handover handover = { .messages = messages };
@@ -334,28 +338,28 @@ static VALUE produce_many(VALUE arg)
         if (release) penstock_nogvl_now(penstock_handover_nogvl, &handover);
         else penstock_handover_nogvl(&handover);
     }
-    count(many->tally, &handover);
+    store_tally(many->tally, &handover);
     if (handover.sent < size) hand_over_the_rest(sender, &handover, many->tally);
 
-    /* The handles are made while the broker is at work. */
+    /* Makes the handles while the broker works. */
     for (uint32_t i = 0; i < handover.sent; i++) rb_ary_push(handles, new_handle(batch, messages, i));
     if (handover.sent < size) error = penstock_handover_error(&handover);
     free_messages(many->batch_call);
 
     if (many->wait && penstock_wait_batch(batch, many->deadline_us)) {
-        verdict = atomic_load(&batch->failed) == 0 ? Qtrue : Qfalse;
-        ps_unnoticed_read_all(batch); /* the caller raises */
+        all_delivered = atomic_load(&batch->failed) == 0 ? Qtrue : Qfalse;
+        ps_unnoticed_read_all(batch); /* the caller raises for failures */
     }
     RB_GC_GUARD(kept);
-    return rb_ary_new_from_args(3, handles, error, verdict);
+    return rb_ary_new_from_args(3, handles, error, all_delivered);
 }
 
 /*
- * produce_many(messages, timeout_ms, tally = nil): checks all messages, then hands them over, many without the GVL.
- * timeout_ms false: does not wait. tally: an Array whose first element becomes the number of messages that were handed
- * over, also when the call is interrupted. Returns
- *   [handles of the messages that were taken, why the next one was not or nil, verdict]
- * where the verdict is true: all delivered, false: not all, nil: unknown yet.
+ * produce_many(messages, timeout_ms, tally = nil): checks all messages, then hands them over; large batches without the GVL.
+ * timeout_ms false: does not wait. tally: an Array whose first element becomes the number of messages handed over, also when the
+ * call is interrupted. Returns
+ *   [handles of the accepted messages, the error of the first that was not accepted or nil, all_delivered]
+ * where all_delivered is true, false, or nil: not known yet.
  */
 VALUE penstock_produce_many(const struct penstock_sender *sender, VALUE hashes, VALUE timeout_ms, VALUE tally)
 {
@@ -389,12 +393,12 @@ static VALUE client_produce_many(int argc, VALUE *argv, VALUE self)
     return penstock_produce_many(&sender, hashes, timeout_ms, tally);
 }
 
-/* check(message, index or nil, max_payload_size, message_max_bytes): checks a message as producing it would, and returns
- * its topic; for clients that send nothing. */
+/* check(message, index or nil, max_payload_size, message_max_bytes): checks a message as produce does, and returns its topic. For
+ * clients that send nothing. */
 static VALUE s_check(VALUE self, VALUE hash, VALUE index, VALUE max_payload_size, VALUE message_max_bytes)
 {
     struct ps_limits limits = {
-        .payload = NUM2SIZET(max_payload_size), .total = NUM2SIZET(message_max_bytes), .queue = SIZE_MAX, /* there is none */
+        .payload = NUM2SIZET(max_payload_size), .total = NUM2SIZET(message_max_bytes), .queue = SIZE_MAX, /* there is no queue */
     };
     struct penstock_message message;
     long place = NIL_P(index) ? -1 : NUM2LONG(index);

@@ -1,9 +1,9 @@
 /*
- * Penstock::Native::ProducerClient: one configured librdkafka producer, what Penstock::Producer stands on. It owns a
- * ps_producer, made when configured and opened (threads, connections) at its first use. In a forked child
- * the first use finds the parent's client and puts a fresh one, with the same configuration, in its place.
+ * Penstock::Native::ProducerClient: one configured librdkafka producer, which Penstock::Producer uses. It owns a ps_producer. The
+ * ps_producer is made with the configuration, and opened (threads, connections) at its first use. In a fork child, the first use
+ * replaces the inherited ps_producer with a new one of the same configuration.
  *
- * Any thread and fiber of any process of the family; methods that wait release the GVL.
+ * Any thread and fiber, in the parent process and in fork children. Methods that wait release the GVL.
  */
 #include "ruby/penstock.h"
 #include <errno.h>
@@ -33,7 +33,7 @@ static void client_compact(void *data)
     object->last_topic = rb_gc_location(object->last_topic);
 }
 
-/* Never blocks: a client that was not closed goes on, on native threads, until its messages have a verdict. */
+/* Does not block. If the client was not closed, native threads keep it until its messages have their delivery results. */
 static void client_free(void *data)
 {
     struct penstock_producer_client *object = data;
@@ -61,11 +61,11 @@ static VALUE client_allocate(VALUE klass)
     return self;
 }
 
-/* ---- which native client: this process's, open if need be ---- */
+/* ---- this process's native client, opened at its first use ---- */
 
 static struct ps_producer *renew(struct penstock_producer_client *object, struct ps_producer *inherited)
 {
-    struct ps_poller *poller = penstock_poller_get(object->poller); /* may raise, so before there is anything to lose */
+    struct ps_poller *poller = penstock_poller_get(object->poller); /* may raise, so it comes first */
     struct ps_events *events = NIL_P(object->source) ? NULL : penstock_event_source_get(object->source);
     struct ps_producer *fresh =
         ps_producer_new(rd_kafka_conf_dup(inherited->client.conf), inherited->client.name, poller, &inherited->settings);
@@ -73,9 +73,9 @@ static struct ps_producer *renew(struct penstock_producer_client *object, struct
     ps_client_set_brokers(&fresh->client, inherited->client.brokers);
     if (events) ps_producer_set_events(fresh, events);
     if (atomic_load(&inherited->client.state) >= PS_CLOSING) atomic_store(&fresh->client.state, PS_CLOSED);
-    if (atomic_compare_exchange_strong(&object->producer, &inherited, fresh)) return fresh; /* the old one stays, untouched */
+    if (atomic_compare_exchange_strong(&object->producer, &inherited, fresh)) return fresh; /* inherited one: untouched */
     ps_client_unref(&fresh->client);
-    return inherited; /* another thread was first; this is what it put there */
+    return inherited; /* another thread was first: the failed exchange has read that thread's producer */
 }
 
 static struct ps_producer *client_get(VALUE self)
@@ -103,7 +103,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
     struct ps_poller *native_poller = penstock_poller_get(poller);
     StringValueCStr(id);
 
-    /* The client owns the configuration from the start, so that an error in it leaks nothing. */
+    /* The client owns the configuration from the start, so an error in it leaks nothing. */
     struct ps_producer_settings settings = {
         .client = {
             .close_timeout_ms = NUM2LL(close_timeout),
@@ -123,7 +123,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
 
     struct ps_producer *producer = ps_producer_new(rd_kafka_conf_new(), RSTRING_PTR(id), native_poller, &settings);
     if (!producer) rb_memerror();
-    atomic_store(&producer->client.state, PS_CLOSED); /* until its configuration has turned out to be right */
+    atomic_store(&producer->client.state, PS_CLOSED); /* until the configuration is checked */
     atomic_store(&object->producer, producer);
 
     struct penstock_conf_facts facts;
@@ -141,7 +141,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
 
 /* ---- logging in ---- */
 
-/* Before it is opened: this refresher brings its tokens. */
+/* Call it before the client is opened. The refresher supplies the client's tokens. */
 static VALUE client_set_token_refresher(VALUE self, VALUE refresher)
 {
     struct penstock_producer_client *object = penstock_data(self, &client_type);
@@ -202,11 +202,11 @@ static VALUE client_timeout_error(VALUE self, VALUE text, VALUE topic)
 
 static VALUE wait_for_flush(VALUE flush)
 {
-    penstock_wait_job(&((struct ps_flush_job *)flush)->job, PS_FOREVER); /* the job itself keeps the deadline */
+    penstock_wait_job(&((struct ps_flush_job *)flush)->job, PS_FOREVER); /* the job observes the deadline */
     return Qnil;
 }
 
-/* True when nothing is in flight any more, false when the time was up. */
+/* True: nothing is in flight any more. False: the time ran out. */
 static VALUE client_flush(VALUE self, VALUE timeout_ms)
 {
     struct ps_producer *producer = client_get(self);
@@ -227,16 +227,16 @@ static VALUE client_flush(VALUE self, VALUE timeout_ms)
     bool flushed = flush->flushed;
     ps_job_unref(&flush->job);
     if (interrupted) rb_jump_tag(interrupted);
-    if (!flushed) penstock_check_open(&producer->client); /* whoever closed it sees to the messages */
+    if (!flushed) penstock_check_open(&producer->client); /* the closing thread settles the messages */
     if (atomic_load(&producer->client.rejection.given_up) != given_up) penstock_raise_if_rejected(&producer->client, Qnil);
     return flushed ? Qtrue : Qfalse;
 }
 
-/* [delivered, failed, purged, pending]: what became of the messages in flight when closing began. */
+/* [delivered, failed, purged, pending, unnoticed]: the outcomes of the messages that were in flight when closing began. */
 static VALUE client_close(VALUE self, VALUE timeout_ms)
 {
     struct ps_producer *producer = client_get(self);
-    penstock_close(&producer->client, penstock_timeout_ms(timeout_ms), 500); /* to purge what could not be flushed, and to destroy */
+    penstock_close(&producer->client, penstock_timeout_ms(timeout_ms), 500); /* margin for purging and destroying */
     struct ps_close_counts counts;
     ps_producer_close_counts(producer, &counts);
     VALUE result[] = { ULL2NUM(counts.delivered), ULL2NUM(counts.failed), ULL2NUM(counts.purged), ULL2NUM(counts.pending),
@@ -244,21 +244,21 @@ static VALUE client_close(VALUE self, VALUE timeout_ms)
     return rb_ary_new_from_values(5, result);
 }
 
-/* Closing begins, and goes on by itself. */
+/* Starts closing, which goes on by itself. */
 static VALUE client_begin_closing(VALUE self, VALUE timeout_ms)
 {
     penstock_begin_closing(&client_get(self)->client, penstock_timeout_ms(timeout_ms));
     return Qnil;
 }
 
-/* A client that is closing gives up delivering after this time, if it would not before. */
+/* Limits how long a closing client goes on delivering. A limit that ends earlier stays. */
 static VALUE client_hurry(VALUE self, VALUE timeout_ms)
 {
     ps_client_hurry(&client_get(self)->client, ps_deadline_us(penstock_timeout_ms(timeout_ms)));
     return Qnil;
 }
 
-/* Whose listeners are told what happens to it; before it is opened. */
+/* Call it before the client is opened. The client publishes its events through this source. */
 static VALUE client_set_event_source(VALUE self, VALUE source)
 {
     struct ps_producer *producer = client_get(self);
@@ -275,7 +275,7 @@ static VALUE s_open_count(VALUE self)
     return UINT2NUM(ps_registry_count());
 }
 
-/* ---- asking ---- */
+/* ---- state and counters ---- */
 
 static VALUE client_queue_size(VALUE self)
 {
@@ -291,8 +291,8 @@ static VALUE client_counters(VALUE self)
                                 ULL2NUM(atomic_load(&producer->dropped)));
 }
 
-/* [bytes accepted, Array of how many deliveries took how long: upper end in us, number, ..., Produce requests sent, of which
- * in vain] */
+/* [bytes accepted, latencies: an Array of upper bound in us, number of deliveries, ..., Produce requests sent, how many of them
+ * brought no delivery result] */
 static VALUE client_measures(VALUE self)
 {
     const struct ps_producer *producer = client_get(self);

@@ -1,6 +1,6 @@
 /*
- * Waiting for space in librdkafka's queue (core/produce/space.c), as a thread or a fiber does. A Ruby object holds the call's place
- * in the line: if a scheduler drops the fiber, which then unwinds nothing, the garbage collector leaves the place.
+ * How threads and fibers wait for space in librdkafka's queue (core/produce/space.c). A Ruby object holds the call's place in the
+ * line. If a scheduler discards the fiber, nothing unwinds it, and the GC frees the place.
  */
 #include "ruby/penstock.h"
 
@@ -21,15 +21,15 @@ static const rb_data_type_t place_type = {
 };
 
 /*
- * A thread that has had its turn may hand over one more message at once, and needs no turn for it: switching threads costs several
- * times what a message does. Turns are given for two messages to a thread that has done so the last time.
+ * A thread that has had its turn may hand over one more message without a turn, if it does so at once: switching threads costs
+ * several times as much as a message. A thread that has used this allowance gets its next turn for two messages.
  */
 enum { ALLOWED_US = 1000 };
 
 static _Thread_local struct {
-    uint64_t client; /* of the turn; 0: none, or it is used */
+    uint64_t client; /* the client of the turn; 0: no allowance, or it is used */
     int64_t until_us;
-    bool used;       /* after the turn before */
+    bool used;       /* the allowance of the previous turn was used */
 } allowance;
 
 static void allow_one(const struct ps_client *client)
@@ -60,7 +60,7 @@ struct space_wait {
     bool done;
 };
 
-/* True: the call waits no more. False: it found the queue full, or another call comes first. */
+/* True: the call need not wait any longer. False: the queue was full, or another call comes first. */
 static bool take_turn(const struct space_wait *wait, struct ps_place *place)
 {
     if (!ps_place_try(place)) return false;
@@ -70,7 +70,7 @@ static bool take_turn(const struct space_wait *wait, struct ps_place *place)
     return false;
 }
 
-/* The turn's waiter watches no client: each event would interrupt it. */
+/* The waiter does not serve the client's events meanwhile: each event would interrupt it. */
 static VALUE space_wait_body(VALUE arg)
 {
     struct space_wait *wait = (struct space_wait *)arg;

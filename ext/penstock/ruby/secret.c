@@ -1,6 +1,6 @@
 /*
- * Penstock::Secret: the value of a setting that nobody may see. Its bytes are in memory of the C library's, where neither a
- * method nor a walk through Ruby's heap finds them; only config.c and bearer.c read them. Immutable, so any Ractor may have it.
+ * Penstock::Secret: the value of a setting that must not be shown. Its bytes are malloc'ed, where neither a method nor a walk
+ * through Ruby's heap finds them. Only config.c and bearer.c read them. Immutable, so any Ractor may use it.
  */
 #include "ruby/penstock.h"
 #include <ruby/encoding.h>
@@ -16,7 +16,7 @@ struct secret {
 static void secret_free(void *data)
 {
     struct secret *secret = data;
-    for (volatile char *c = secret->bytes; c < secret->bytes + secret->size; c++) *c = 0; /* which no compiler leaves out */
+    for (volatile char *c = secret->bytes; c < secret->bytes + secret->size; c++) *c = 0; /* volatile: compilers keep it */
     free(secret);
 }
 
@@ -84,9 +84,9 @@ bool penstock_is_secret(VALUE value)
     return rb_typeddata_is_kind_of(value, &secret_type);
 }
 
-/* ---- what it says about itself ---- */
+/* ---- its methods ---- */
 
-/* Takes as long whatever the first difference is. */
+/* Takes the same time wherever the first difference is. */
 static bool same(const struct secret *secret, const char *bytes, size_t size)
 {
     unsigned char difference = 0;
@@ -95,7 +95,7 @@ static bool same(const struct secret *secret, const char *bytes, size_t size)
     return difference == 0;
 }
 
-/* == of another secret or of a String. */
+/* == with another secret or a String. */
 static VALUE secret_equal(VALUE self, VALUE other)
 {
     if (RB_TYPE_P(other, T_STRING))
@@ -136,7 +136,7 @@ static VALUE secret_pem(VALUE self)
 static VALUE s_settings_secret(VALUE self, VALUE name)
 {
     if (SYMBOL_P(name)) name = rb_sym2str(name);
-    if (!RB_TYPE_P(name, T_STRING) || !penstock_is_text(name)) return Qtrue; /* who knows */
+    if (!RB_TYPE_P(name, T_STRING) || !penstock_is_text(name)) return Qtrue; /* treats an unreadable name as that of a secret */
     return ps_secret_setting(rb_string_value_cstr(&name)) ? Qtrue : Qfalse;
 }
 

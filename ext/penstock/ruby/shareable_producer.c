@@ -1,7 +1,7 @@
 /*
- * Penstock::ShareableProducer: a producer's handle for any Ractor, and Penstock::Native::ClientReference: the main Ractor's side of it. Both
- * hold the same ps_slot (core/produce/slot.c), which has the client that the producer uses at the moment. The handle is frozen and
- * holds nothing of Ruby's but what is shareable: it goes to any number of Ractors, threads and fibers.
+ * Penstock::ShareableProducer: a producer's handle for any Ractor. Penstock::Native::ClientReference: its counterpart in the main
+ * Ractor. Both reference the same ps_slot (core/produce/slot.c), which has the producer's current client. The handle is frozen
+ * and references only shareable objects, so any number of Ractors, threads and fibers may use it.
  */
 #include "ruby/penstock.h"
 #include <ruby/encoding.h>
@@ -54,7 +54,7 @@ static VALUE slot_inherited_p(VALUE self)
     return slot_get(self)->generation == ps_generation() ? Qfalse : Qtrue;
 }
 
-/* A Client, which is opened; or nil. */
+/* client=: a ProducerClient, which this opens; or nil. */
 static VALUE slot_set_client(VALUE self, VALUE producer)
 {
     if (NIL_P(producer)) ps_slot_put(slot_get(self), NULL, NULL);
@@ -62,14 +62,15 @@ static VALUE slot_set_client(VALUE self, VALUE producer)
     return producer;
 }
 
-/* Calls raise NotShareableError from now on; nil: not any more. */
+/* barred=: calls raise NotShareableError with this text from now on; nil: they do not any more. */
 static VALUE slot_set_barred(VALUE self, VALUE why)
 {
     ps_slot_bar(slot_get(self), NIL_P(why) ? "" : StringValueCStr(why));
     return why;
 }
 
-/* Ruby marks threads that live, and never moves what it marks so. Which native thread runs one may change. */
+/* Identifies a Ruby thread by its object: Ruby pins the objects of living threads. The native thread of a Ruby thread may
+ * change. */
 static uint64_t this_thread(void)
 {
     return (uint64_t)rb_thread_current();
@@ -92,7 +93,7 @@ static VALUE slot_attend(VALUE self, VALUE attend)
     return ps_slot_attend(slot_get(self), RTEST(attend)) ? Qtrue : Qfalse;
 }
 
-/* Waits until a handle asks for a client: the question's number; nil: nobody is left to ask. */
+/* Waits until a handle asks for a client, and returns the question's number. nil: no handle is left that could ask. */
 static VALUE slot_await(VALUE self)
 {
     struct ps_slot *slot = slot_get(self);
@@ -177,7 +178,7 @@ static struct penstock_error_context context_of(const struct shareable_object *o
     return context;
 }
 
-/* Raises whatever keeps its calls from going through. */
+/* Raises if the handle cannot produce now. */
 static struct penstock_sender enter(VALUE self)
 {
     const struct shareable_object *object = shareable_get(self);
@@ -190,7 +191,7 @@ static struct penstock_sender enter(VALUE self)
     case PS_SLOT_CLOSED: penstock_raise(penstock_closed_error, &context, "the producer is closed");
     default:
         penstock_raise(penstock_forked_error, &context,
-                       "this handle is the parent process's; ask the producer for another one here");
+                       "this handle belongs to the parent process; ask the producer for a new handle here");
     }
 }
 
@@ -216,7 +217,7 @@ static VALUE shareable_closed_p(VALUE self)
     return ps_slot_enter(shareable_get(self)->slot, &terms, why, sizeof(why)) >= PS_SLOT_CLOSED ? Qtrue : Qfalse;
 }
 
-/* Both: nil when the producer has no client at the moment. */
+/* Both return nil if the producer has no client at the moment. */
 static VALUE shareable_hand_over(VALUE self, VALUE message)
 {
     struct penstock_sender sender = enter(self);
@@ -235,8 +236,8 @@ static VALUE shareable_hand_over_many(VALUE self, VALUE messages, VALUE timeout_
 }
 
 /*
- * renew(handle or nil): sees to it that there is a client other than the one that handle's message went to; nil: any that can
- * go on. False: there is nothing wrong with that client, or the producer does not replace it.
+ * renew(handle or nil): waits until the producer has replaced the client of the handle's message; nil: until it has a client that
+ * works. False: nothing is wrong with the client, or the producer does not replace it.
  */
 static VALUE shareable_renew(VALUE self, VALUE handle)
 {
@@ -246,7 +247,7 @@ static VALUE shareable_renew(VALUE self, VALUE handle)
     bool answered = false, renewed;
     for (;;) {
         uint32_t heard = atomic_load(&slot->answers.rings);
-        enter(self); /* after it: a close rings, and nobody answers any more */
+        enter(self); /* after reading `rings`: a close rings, and afterwards no thread answers */
         renewed = ps_slot_renewed(slot, failed, &question, &answered);
         if (renewed || answered) break;
         if (ps_slot_changed_by(slot, this_thread()))

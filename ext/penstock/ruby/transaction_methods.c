@@ -1,8 +1,8 @@
 /*
- * Penstock::Native::ProducerClient, continued: transactions, fatal errors, purge. The calls themselves are in core/produce/transaction.c; here
- * a Ruby thread asks for one and waits for it, interruptible at once.
+ * Penstock::Native::ProducerClient, continued: transactions, fatal errors, purge. core/produce/transaction.c makes the calls.
+ * Here a Ruby thread starts a call and waits for it. An interrupt ends the wait at once.
  *
- * Any thread and fiber; calls of one client are made one after the other, in the order they were asked for.
+ * Any thread and fiber. A client makes its calls one after the other, in the order in which they were started.
  */
 #include "ruby/penstock.h"
 #include <errno.h>
@@ -12,8 +12,9 @@
 /* ---- one call ---- */
 
 /*
- * How long librdkafka may overrun a call's deadline. It keeps deadlines to some milliseconds, unless a lock is never released: a cut
- * answer to AddPartitionsToTxn leaves a topic locked (2.0.2, 2.14.2), and then each call of that client waits for ever.
+ * How long librdkafka may overrun a call's deadline. It normally observes deadlines to within a few milliseconds, unless a lock
+ * is never released: a truncated answer to AddPartitionsToTxn leaves a topic locked (2.0.2, 2.14.2), and then each call of that
+ * client waits for ever.
  */
 enum { OVERRUN_US = 5000000 };
 
@@ -30,7 +31,7 @@ static VALUE wait_body(VALUE arg)
     if (penstock_wait(completion, wait->job->deadline_us)) return Qnil;
     wait->cancelled = ps_transaction_cancel(wait->job);
     if (wait->cancelled) return Qnil;
-    /* It has begun, and keeps its deadline itself. */
+    /* The call has begun, and observes its deadline itself. */
     int64_t latest_us = wait->job->deadline_us > ps_now_us() ? wait->job->deadline_us : ps_now_us();
     wait->hangs = !penstock_wait(completion, latest_us + OVERRUN_US);
     return Qnil;
@@ -49,7 +50,7 @@ static struct penstock_error_context context_of(const struct ps_producer *produc
 
 static void raise_error(const struct ps_producer *producer, const struct ps_transaction_error *error)
 {
-    if (error->err == RD_KAFKA_RESP_ERR__DESTROY || error->retriable) penstock_check_open(&producer->client); /* closing cut it short */
+    if (error->err == RD_KAFKA_RESP_ERR__DESTROY || error->retriable) penstock_check_open(&producer->client); /* closing ended it */
     struct penstock_error_context context = context_of(producer, error);
     if (error->refused) penstock_raise_rejected(error->refused, &context, error->text);
     penstock_raise(penstock_transaction_error, &context, "%s", error->text);
@@ -64,7 +65,7 @@ static void check_transactional(const struct ps_producer *producer)
     penstock_raise(penstock_transaction_error, &context, "transactions need config.kafka[\"transactional.id\"]");
 }
 
-/* Makes the call and raises what it ends with. Owns `offsets` and `group`. */
+/* Makes the call and raises its error. Owns `offsets` and `group`. */
 static VALUE make_call(const struct ps_producer *borrowed, enum ps_transaction_call call, int64_t timeout_ms,
                        rd_kafka_topic_partition_list_t *offsets, rd_kafka_consumer_group_metadata_t *group)
 {
@@ -78,7 +79,7 @@ static VALUE make_call(const struct ps_producer *borrowed, enum ps_transaction_c
     struct transaction_wait wait = { .job = job };
     int interrupted = 0;
     rb_protect(wait_body, (VALUE)&wait, &interrupted);
-    /* Aborting is what makes a client usable again: it is done also when nobody waits for it. */
+    /* An abort is not cancelled, even if no thread waits for it any more: it makes the client usable again. */
     if (interrupted && call != PS_TRANSACTION_ABORT) ps_transaction_cancel(job);
 
     struct ps_transaction_error error = { 0 };
@@ -99,8 +100,8 @@ static VALUE make_call(const struct ps_producer *borrowed, enum ps_transaction_c
     if (wait.hangs) {
         error = (struct ps_transaction_error){
             .err = RD_KAFKA_RESP_ERR__TIMED_OUT,
-            .text = "librdkafka has not returned from the call 5 s after its deadline, so this client hangs; what became of the "
-                    "transaction is unknown",
+            .text = "librdkafka has not returned from the call 5 s after its deadline, so this client hangs; the transaction's "
+                    "outcome is unknown",
         };
     }
     if (committed) {
@@ -150,7 +151,7 @@ static VALUE client_abort_transaction(VALUE self, VALUE timeout_ms)
 
 enum { TOPIC, PARTITION, OFFSET, METADATA, FIELDS };
 
-/* A copy of one row that the caller cannot change any more, or an error. */
+/* A copy of one row, which the program cannot change any more. Raises if the row is invalid. */
 static VALUE checked_offset(VALUE row)
 {
     if (!RB_TYPE_P(row, T_ARRAY) || RARRAY_LEN(row) != FIELDS)
@@ -158,7 +159,7 @@ static VALUE checked_offset(VALUE row)
     row = rb_ary_dup(row);
     VALUE topic = RARRAY_AREF(row, TOPIC), metadata = RARRAY_AREF(row, METADATA);
     if (!RB_TYPE_P(topic, T_STRING) || !ps_topic_name_valid(RSTRING_PTR(topic), RSTRING_LEN(topic)))
-        rb_raise(rb_eArgError, "%+" PRIsVALUE " is no legal topic name", topic);
+        rb_raise(rb_eArgError, "%+" PRIsVALUE " is not a valid topic name", topic);
     if (!RB_INTEGER_TYPE_P(RARRAY_AREF(row, PARTITION)) || NUM2INT(RARRAY_AREF(row, PARTITION)) < 0)
         rb_raise(rb_eArgError, "a partition is an Integer of 0 or more, not %+" PRIsVALUE, RARRAY_AREF(row, PARTITION));
     if (!RB_INTEGER_TYPE_P(RARRAY_AREF(row, OFFSET)) || NUM2LL(RARRAY_AREF(row, OFFSET)) < 0)
@@ -170,7 +171,7 @@ static VALUE checked_offset(VALUE row)
     return row;
 }
 
-/* Of checked rows: never raises, so nothing can get lost. NULL: no memory. */
+/* The rows are checked, so this does not raise and leaks nothing. NULL: no memory. */
 static rd_kafka_topic_partition_list_t *to_partition_list(VALUE rows)
 {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new((int)RARRAY_LEN(rows));
@@ -194,8 +195,8 @@ static rd_kafka_topic_partition_list_t *to_partition_list(VALUE rows)
 }
 
 /*
- * Whose offsets: a Penstock::Consumer, whose metadata also know the group's generation, so that one that has lost its
- * partitions is refused; or a group's id.
+ * The group of the offsets: a Penstock::Consumer, or a group's id. A consumer's metadata include the group's generation, so
+ * brokers reject a consumer that has lost its partitions.
  */
 static VALUE checked_group(VALUE group)
 {
@@ -208,7 +209,7 @@ static VALUE checked_group(VALUE group)
     return group;
 }
 
-/* The caller's to give away. May raise. */
+/* The caller owns the result. May raise. */
 static rd_kafka_consumer_group_metadata_t *to_group_metadata(VALUE group)
 {
     if (RB_TYPE_P(group, T_STRING)) return rd_kafka_consumer_group_metadata_new(RSTRING_PTR(group));
@@ -227,7 +228,7 @@ static VALUE client_send_offsets(VALUE self, VALUE offsets, VALUE group, VALUE t
     struct ps_producer *producer = penstock_producer_open(self);
     if (RARRAY_LEN(rows) == 0) return Qnil;
     rd_kafka_consumer_group_metadata_t *metadata = to_group_metadata(group);
-    rd_kafka_topic_partition_list_t *list = to_partition_list(rows); /* never raises */
+    rd_kafka_topic_partition_list_t *list = to_partition_list(rows); /* does not raise */
     if (!list) {
         rd_kafka_consumer_group_metadata_destroy(metadata);
         rb_memerror();
@@ -267,7 +268,7 @@ static VALUE client_call_test_fatal_error(VALUE self, VALUE number, VALUE reason
 
 /* ---- purge and facts ---- */
 
-enum { LONGEST_PURGE_MS = 1000 }; /* a broker's thread may be inside a slow name lookup */
+enum { LONGEST_PURGE_MS = 1000 }; /* limits the wait, as a broker's thread may be in a slow name lookup */
 
 static VALUE client_purge(VALUE self)
 {

@@ -229,6 +229,7 @@ struct penstock_handover {
     struct penstock_message *messages;
     char *copies;                    /* of Strings, when the GVL is released; owned */
     uint32_t prepared, sent;         /* so many of the batch */
+    bool given_up;                   /* the others have a delivery result */
     bool topic_refused;              /* by librdkafka, in an earlier attempt too: not tried again */
     struct penstock_handover_error rejection; /* of messages[sent], if that is not the last */
 };
@@ -272,8 +273,8 @@ void penstock_delivery_handle_init(void);
 /* ---- event_source.c --------------------------------------------------------------------------------- */
 
 struct ps_events *penstock_event_source_get(VALUE source); /* of this process; borrowed from the object */
-/* If somebody wants to be told of the delivery; before it is handed over. Any Ractor. */
-void penstock_keep_label(struct ps_delivery *delivery, VALUE label);
+/* If somebody wants to be told of the delivery; before it is handed over. Any Ractor. False: no memory. */
+bool penstock_keep_label(struct ps_delivery *delivery, VALUE label);
 void penstock_event_source_hold(VALUE source);
 void penstock_event_source_init(void);
 

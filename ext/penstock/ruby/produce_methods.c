@@ -45,6 +45,74 @@ static bool begin_batch(const struct penstock_sender *sender, struct penstock_ha
     return true;
 }
 
+/*
+ * What a call owns that produces a batch. The call frees it, however the call ends. If a scheduler drops the call's fiber, nothing
+ * unwinds the fiber's stack: the GC frees the batch_call then, and settles the deliveries of the messages that waited for queue space.
+ */
+struct batch_call {
+    struct penstock_message *messages; /* while they are checked and handed over */
+    size_t size;                       /* of messages, in bytes */
+    struct penstock_handover handover; /* its batch is not released: settled deliveries stay until they have a handle */
+};
+
+/* Word by word, as a stack is marked: some are VALUEs, some not written yet. */
+static void batch_call_mark(void *data)
+{
+    const struct batch_call *batch_call = data;
+    const VALUE *first = (const VALUE *)batch_call->messages;
+    if (first) rb_gc_mark_locations(first, first + batch_call->size / sizeof(VALUE));
+}
+
+static void free_messages(struct batch_call *batch_call)
+{
+    free(batch_call->messages);
+    batch_call->messages = NULL;
+}
+
+static void batch_call_free(void *data)
+{
+    struct batch_call *batch_call = data;
+    struct ps_batch *batch = batch_call->handover.batch;
+    if (batch) {
+        penstock_handover_give_up(&batch_call->handover, RD_KAFKA_RESP_ERR__CONFLICT);
+        ps_batch_release(batch);
+    }
+    free_messages(batch_call);
+    xfree(batch_call);
+}
+
+static size_t batch_call_memsize(const void *data)
+{
+    const struct batch_call *batch_call = data;
+    return sizeof(*batch_call) + (batch_call->messages ? batch_call->size : 0);
+}
+
+static const rb_data_type_t batch_call_type = {
+    .wrap_struct_name = "Penstock::Native::ProducerClient/messages",
+    .function = { .dmark = batch_call_mark, .dfree = batch_call_free, .dsize = batch_call_memsize },
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static VALUE batch_call_new(struct batch_call **batch_call)
+{
+    return TypedData_Make_Struct(0, struct batch_call, &batch_call_type, *batch_call);
+}
+
+static void allocate_messages(struct batch_call *batch_call, long size)
+{
+    if ((size_t)size > SIZE_MAX / 4 / sizeof(struct penstock_message)) rb_memerror(); /* their deliveries fit, too */
+    batch_call->size = (size_t)size * sizeof(struct penstock_message);
+    if (!(batch_call->messages = malloc(batch_call->size))) rb_memerror();
+}
+
+/* The GC, which does not know how much it is, may come late. */
+static VALUE batch_call_end(VALUE holder)
+{
+    batch_call_free(DATA_PTR(holder));
+    DATA_PTR(holder) = NULL;
+    return Qnil;
+}
+
 /* What librdkafka did not take at once. */
 struct rest {
     struct penstock_handover *handover;
@@ -52,6 +120,8 @@ struct rest {
     int64_t queue_full_ms;
     bool drop;
     VALUE tally;
+    VALUE holder; /* of the batch_call; nil: `handover` is on the stack */
+    struct penstock_handover *on_stack; /* `handover` before it moved to the heap; NULL: it has not */
 };
 
 /* How many have been handed over, for a caller whose thread may be interrupted or killed before it is told. */
@@ -67,10 +137,38 @@ static bool some_more(void *arg)
     return rest->handover->sent > rest->sent_before || !penstock_handover_queue_full(rest->handover);
 }
 
+/*
+ * Before a wait. If a scheduler drops the fiber that waits, the GC finds what has to be freed. A thread that ends is unwound, so its
+ * messages stay on its stack.
+ */
+static void move_to_heap(struct rest *rest)
+{
+    if (!NIL_P(rest->holder) || NIL_P(penstock_fiber_scheduler())) return;
+    struct batch_call *batch_call;
+    VALUE holder = batch_call_new(&batch_call);
+    allocate_messages(batch_call, 1);
+    *batch_call->messages = *rest->handover->messages;
+    batch_call->handover = *rest->handover;
+    batch_call->handover.messages = batch_call->messages;
+    ps_delivery_retain(ps_batch_delivery(rest->handover->batch, 0)); /* batch_call_free releases the batch */
+    rest->on_stack = rest->handover;
+    rest->handover = &batch_call->handover;
+    rest->holder = holder;
+}
+
+static void move_back(struct rest *rest)
+{
+    struct penstock_message *message = rest->on_stack->messages;
+    *rest->on_stack = *rest->handover;
+    rest->on_stack->messages = message;
+    batch_call_end(rest->holder);
+}
+
 /* False: there was none in time. The time counts anew whenever there was room for a message. */
 static bool wait_for_space(struct rest *rest)
 {
     if (rest->queue_full_ms == 0 || !penstock_handover_keep_bytes(rest->handover)) return false;
+    move_to_heap(rest);
     rest->sent_before = rest->handover->sent;
     uint32_t want = rest->handover->batch->size - rest->handover->sent;
     return penstock_wait_for_space(rest->handover->producer, want, some_more, rest, ps_deadline_us(rest->queue_full_ms));
@@ -89,6 +187,8 @@ static bool look_again(struct rest *rest)
     const char *name = RSTRING_PTR(topic);
     size_t length = RSTRING_LEN(topic);
     if (ps_producer_asked_lately(handover->producer, name, length) || !penstock_handover_keep_bytes(handover)) return false;
+    move_to_heap(rest);
+    handover = rest->handover;
 
     struct ps_metadata_job *query = ps_producer_metadata(handover->producer, name, length, LOOK_AGAIN_MS);
     if (!query) return false;
@@ -129,28 +229,38 @@ static void name_dropped(const struct penstock_handover *handover)
     }
 }
 
-static VALUE give_up(VALUE arg)
+static void give_up_the_rest(const struct rest *rest)
 {
-    const struct rest *rest = (struct rest *)arg;
     struct penstock_handover *handover = rest->handover;
     count(rest->tally, handover);
-    if (handover->sent == handover->batch->size || ps_client_inherited(&handover->producer->client)) return Qnil;
+    if (handover->sent == handover->batch->size || ps_client_inherited(&handover->producer->client)) return;
     rd_kafka_resp_err_t result = result_at_once(rest);
     if (result) name_dropped(handover);
     penstock_handover_give_up(handover, result ? result : RD_KAFKA_RESP_ERR__CONFLICT);
     if (result) handover->sent = handover->batch->size; /* as far as the caller is concerned: all have a verdict to come */
     count(rest->tally, handover);
+}
+
+static VALUE give_up(VALUE arg)
+{
+    struct rest *rest = (struct rest *)arg;
+    give_up_the_rest(rest);
+    if (rest->on_stack) move_back(rest);
     return Qnil;
 }
 
-/* Tries again if that may help, and sees to it that all have a verdict. */
-static void hand_over_the_rest(const struct penstock_sender *sender, struct penstock_handover *handover, VALUE tally)
+/*
+ * Tries again if that may help, and sees to it that all messages have a delivery result. `holder`: of the batch_call that `handover`
+ * is in, or nil.
+ */
+static void hand_over_the_rest(const struct penstock_sender *sender, struct penstock_handover *handover, VALUE tally, VALUE holder)
 {
     struct rest rest = {
         .handover = handover,
         .queue_full_ms = sender->terms.queue_full_ms,
         .drop = sender->terms.drop_when_full,
         .tally = tally,
+        .holder = holder,
     };
     rb_ensure(insist, (VALUE)&rest, give_up, (VALUE)&rest);
 }
@@ -180,10 +290,13 @@ VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash)
         struct ps_delivery *delivery = ps_batch_delivery(handover.batch, 0);
         penstock_delivery_handle_attach(handle, delivery, message.topic, message.label);
         ps_batch_release(handover.batch); /* the handle has its own reference */
-        penstock_keep_label(delivery, message.label);
+        if (!penstock_keep_label(delivery, message.label)) {
+            penstock_handover_give_up(&handover, RD_KAFKA_RESP_ERR__CONFLICT);
+            rb_memerror();
+        }
     } while (penstock_handover_prepare(&handover, false, 0) == PENSTOCK_READ_AGAIN);
     if (!has_to_queue(sender, &handover)) penstock_handover_nogvl(&handover); /* giving up the GVL costs more than this takes */
-    if (!handover.sent) hand_over_the_rest(sender, &handover, Qnil);
+    if (!handover.sent) hand_over_the_rest(sender, &handover, Qnil, Qnil);
     RB_GC_GUARD(hash);
     if (!handover.sent) rb_exc_raise(penstock_handover_error(&handover));
     RB_GC_GUARD(handle);
@@ -202,62 +315,6 @@ static VALUE client_produce(VALUE self, VALUE hash)
 {
     struct penstock_sender sender = sender_of(self);
     return penstock_produce(&sender, hash);
-}
-
-/* What a call owns that produces a batch. The call frees it, however it ends. The GC frees it if the call's fiber is dropped. */
-struct batch_call {
-    struct penstock_message *messages; /* while they are checked and handed over */
-    size_t size;                       /* of messages, in bytes */
-    struct ps_batch *batch;            /* not released: its deliveries stay, also those that are settled and have no handle yet */
-};
-
-/* Word by word, as a stack is marked: some are VALUEs, some not written yet. */
-static void batch_call_mark(void *data)
-{
-    const struct batch_call *batch_call = data;
-    const VALUE *first = (const VALUE *)batch_call->messages;
-    if (first) rb_gc_mark_locations(first, first + batch_call->size / sizeof(VALUE));
-}
-
-static void free_messages(struct batch_call *batch_call)
-{
-    free(batch_call->messages);
-    batch_call->messages = NULL;
-}
-
-static void batch_call_free(void *data)
-{
-    struct batch_call *batch_call = data;
-    free_messages(batch_call);
-    if (batch_call->batch) ps_batch_release(batch_call->batch);
-    xfree(batch_call);
-}
-
-static size_t batch_call_memsize(const void *data)
-{
-    const struct batch_call *batch_call = data;
-    return sizeof(*batch_call) + (batch_call->messages ? batch_call->size : 0);
-}
-
-static const rb_data_type_t batch_call_type = {
-    .wrap_struct_name = "Penstock::Native::ProducerClient/messages",
-    .function = { .dmark = batch_call_mark, .dfree = batch_call_free, .dsize = batch_call_memsize },
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
-};
-
-static void allocate_messages(struct batch_call *batch_call, long size)
-{
-    if ((size_t)size > SIZE_MAX / 4 / sizeof(struct penstock_message)) rb_memerror(); /* their deliveries fit, too */
-    batch_call->size = (size_t)size * sizeof(struct penstock_message);
-    if (!(batch_call->messages = malloc(batch_call->size))) rb_memerror();
-}
-
-/* The GC, which does not know how much it is, may come late. */
-static VALUE batch_call_end(VALUE holder)
-{
-    batch_call_free(DATA_PTR(holder));
-    DATA_PTR(holder) = NULL;
-    return Qnil;
 }
 
 static void parse_all(const struct penstock_sender *sender, VALUE hashes, struct penstock_message *messages)
@@ -291,8 +348,8 @@ void penstock_before_producing_many(VALUE timeout_ms)
 
 struct many {
     const struct penstock_sender *sender;
-    VALUE hashes, tally;
-    struct batch_call *batch_call;
+    VALUE hashes, tally, holder;
+    struct batch_call *batch_call; /* the holder's */
     bool wait;
     int64_t deadline_us;
 };
@@ -306,8 +363,8 @@ static VALUE produce_many(VALUE arg)
     VALUE error = Qnil, verdict = Qnil, handles = rb_ary_new_capa(size), kept;
     allocate_messages(many->batch_call, size);
     struct penstock_message *messages = many->batch_call->messages;
-    struct penstock_handover handover = { .messages = messages };
-    struct ps_batch *batch;
+    struct penstock_handover *handover = &many->batch_call->handover;
+    handover->messages = messages;
     enum penstock_prepared prepared;
 
     for (;;) {
@@ -318,28 +375,27 @@ static VALUE produce_many(VALUE arg)
         if (release)
             for (long i = 0; i < size; i++) copies_size += penstock_message_freeze(&messages[i], kept);
 
-        if (!begin_batch(sender, &handover, (uint32_t)size)) return Qnil;
-        batch = many->batch_call->batch = handover.batch;
-        for (uint32_t i = 0; i < size; i++) penstock_keep_label(ps_batch_delivery(batch, i), messages[i].label);
-        prepared = penstock_handover_prepare(&handover, release, copies_size);
+        if (!begin_batch(sender, handover, (uint32_t)size)) return Qnil;
+        for (uint32_t i = 0; i < size; i++)
+            if (!penstock_keep_label(ps_batch_delivery(handover->batch, i), messages[i].label)) rb_memerror();
+        prepared = penstock_handover_prepare(handover, release, copies_size);
         if (prepared != PENSTOCK_READ_AGAIN) break;
-        many->batch_call->batch = NULL;
-        ps_batch_release(batch);
+        struct ps_batch *stale = handover->batch;
+        handover->batch = NULL;
+        ps_batch_release(stale);
     }
-    if (prepared == PENSTOCK_NO_MEMORY) {
-        ps_batch_never_sent(batch, 0, RD_KAFKA_RESP_ERR__CONFLICT);
-        rb_memerror();
+    if (prepared == PENSTOCK_NO_MEMORY) rb_memerror();
+    struct ps_batch *batch = handover->batch;
+    if (!has_to_queue(sender, handover)) {
+        if (release) penstock_nogvl_now(penstock_handover_nogvl, handover);
+        else penstock_handover_nogvl(handover);
     }
-    if (!has_to_queue(sender, &handover)) {
-        if (release) penstock_nogvl_now(penstock_handover_nogvl, &handover);
-        else penstock_handover_nogvl(&handover);
-    }
-    count(many->tally, &handover);
-    if (handover.sent < size) hand_over_the_rest(sender, &handover, many->tally);
+    count(many->tally, handover);
+    if (handover->sent < size) hand_over_the_rest(sender, handover, many->tally, many->holder);
 
     /* The handles are made while the broker is at work. */
-    for (uint32_t i = 0; i < handover.sent; i++) rb_ary_push(handles, new_handle(batch, messages, i));
-    if (handover.sent < size) error = penstock_handover_error(&handover);
+    for (uint32_t i = 0; i < handover->sent; i++) rb_ary_push(handles, new_handle(batch, messages, i));
+    if (handover->sent < size) error = penstock_handover_error(handover);
     free_messages(many->batch_call);
 
     if (many->wait && penstock_wait_batch(batch, many->deadline_us)) {
@@ -373,8 +429,8 @@ VALUE penstock_produce_many(const struct penstock_sender *sender, VALUE hashes, 
     if (size > INT32_MAX) rb_raise(rb_eArgError, "too many messages for one batch");
 
     struct batch_call *batch_call;
-    VALUE holder = TypedData_Make_Struct(0, struct batch_call, &batch_call_type, batch_call);
-    struct many many = { sender, hashes, tally, batch_call, wait, deadline_us };
+    VALUE holder = batch_call_new(&batch_call);
+    struct many many = { sender, hashes, tally, holder, batch_call, wait, deadline_us };
     VALUE result = rb_ensure(produce_many, (VALUE)&many, batch_call_end, holder);
     RB_GC_GUARD(holder);
     return result;

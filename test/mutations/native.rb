@@ -133,6 +133,12 @@ Mutation.define "native: dropped messages that were read again have a delivery r
                 test: "test/producer_backpressure_test.rb",
                 only: "test_dropped_messages_of_new_topics_have_a_delivery_result_at_once"
 
+Mutation.define "native: a continuation does not come back to a batch that was handed over",
+                file: "ext/penstock/ruby/produce_methods.c",
+                from: "        check_not_gone_on(many);\n", to: "        (void)check_not_gone_on;\n",
+                test: "test/misuse_test.rb",
+                only: "test_a_continuation_does_not_come_back_to_a_batch_that_was_handed_over_of_1000"
+
 Mutation.define "native: librdkafka's errors are destroyed",
                 file: "ext/penstock/ruby/handover.c",
                 from: "    rejection->fatal = rd_kafka_error_is_fatal(error);\n    rd_kafka_error_destroy(error);\n",

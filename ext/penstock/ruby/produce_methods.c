@@ -105,10 +105,10 @@ static void allocate_messages(struct batch_call *batch_call, long size)
     if (!(batch_call->messages = malloc(batch_call->size))) rb_memerror();
 }
 
-/* The GC, which does not know how much it is, may come late. */
+/* The GC, which does not know how much it is, may come late. A call that a continuation entered again has ended before. */
 static VALUE batch_call_end(VALUE holder)
 {
-    batch_call_free(DATA_PTR(holder));
+    if (DATA_PTR(holder)) batch_call_free(DATA_PTR(holder));
     DATA_PTR(holder) = NULL;
     return Qnil;
 }
@@ -317,17 +317,41 @@ static VALUE client_produce(VALUE self, VALUE hash)
     return penstock_produce(&sender, hash);
 }
 
-static void parse_all(const struct penstock_sender *sender, VALUE hashes, struct penstock_message *messages)
+struct many {
+    const struct penstock_sender *sender;
+    VALUE hashes, tally, holder;
+    struct batch_call *batch_call; /* the holder's */
+    bool wait;
+    int64_t deadline_us;
+};
+
+/*
+ * After users' code, in which a continuation may have been made. The continuation may come back when the call has handed its messages
+ * over, or has ended and freed what it owned.
+ */
+static void check_not_gone_on(const struct many *many)
 {
+    const struct batch_call *batch_call = DATA_PTR(many->holder);
+    if (!batch_call || batch_call->handover.batch)
+        rb_raise(rb_eRuntimeError, "a continuation came back to where produce_many had gone on");
+}
+
+static void parse_all(const struct many *many, struct penstock_message *messages)
+{
+    VALUE hashes = many->hashes;
     bool foreign = false;
     for (long i = 0; i < RARRAY_LEN(hashes); i++) {
-        parse(sender, &messages[i], RARRAY_AREF(hashes, i), i, i > 0 ? messages[i - 1].topic : Qnil);
+        parse(many->sender, &messages[i], RARRAY_AREF(hashes, i), i, i > 0 ? messages[i - 1].topic : Qnil);
         foreign |= messages[i].foreign_timestamp;
     }
     if (!foreign) return;
-    for (long i = 0; i < RARRAY_LEN(hashes); i++)
-        if (messages[i].foreign_timestamp) rb_ary_store(hashes, i, penstock_message_plain(RARRAY_AREF(hashes, i), i));
-    parse_all(sender, hashes, messages);
+    for (long i = 0; i < RARRAY_LEN(hashes); i++) {
+        if (!messages[i].foreign_timestamp) continue;
+        VALUE plain = penstock_message_plain(RARRAY_AREF(hashes, i), i);
+        check_not_gone_on(many);
+        rb_ary_store(hashes, i, plain);
+    }
+    parse_all(many, messages);
 }
 
 static VALUE new_handle(struct ps_batch *batch, const struct penstock_message *messages, uint32_t i)
@@ -346,14 +370,6 @@ void penstock_before_producing_many(VALUE timeout_ms)
     if (timeout_ms != Qfalse) rb_thread_check_ints();
 }
 
-struct many {
-    const struct penstock_sender *sender;
-    VALUE hashes, tally, holder;
-    struct batch_call *batch_call; /* the holder's */
-    bool wait;
-    int64_t deadline_us;
-};
-
 static VALUE produce_many(VALUE arg)
 {
     const struct many *many = (struct many *)arg;
@@ -368,8 +384,8 @@ static VALUE produce_many(VALUE arg)
     enum penstock_prepared prepared;
 
     for (;;) {
-        parse_all(sender, many->hashes, messages);
-        if (open_sender(sender)) parse_all(sender, many->hashes, messages);
+        parse_all(many, messages);
+        if (open_sender(sender)) parse_all(many, messages);
         size_t copies_size = 0;
         kept = rb_ary_new();
         if (release)

@@ -5,6 +5,7 @@ require_relative "support/allocation_counts"
 AllocationCounts.preload
 require "penstock"
 require_relative "support/internal"
+require_relative "support/plain_scheduler"
 require "timeout"
 
 # Goes through every error path many times, and looks whether all that was made of librdkafka's has been destroyed, and whether
@@ -124,6 +125,15 @@ class Allocations
     batch = [WITH_HEADERS] * 2
     interrupted { @client.produce(WITH_HEADERS) }
     interrupted { @client.produce_many(batch, nil) }
+  end
+
+  path("waits for room in fibers that are dropped") do |loop, _|
+    @client ||= filled(new_client(NOBODY, **SMALL))
+    batch = [WITH_HEADERS] * 2
+    dropped { @client.produce(WITH_HEADERS) }
+    dropped { @client.produce_many(batch, nil) }
+    dropped { @client.produce_many(batch * 75, nil) } # handed over without the GVL
+    GC.start if (loop % 5).zero? # fibers are large, and the collector does not know it
   end
 
   path("messages that are purged, and flushes that run out of time or are interrupted") do |_, _|
@@ -318,6 +328,18 @@ class Allocations
       thread.join
     rescue Penstock::Error
       nil
+    end
+
+    # In a fiber whose scheduler ends while it waits.
+    def dropped(&block)
+      scheduler = PlainScheduler.new
+      def scheduler.close = nil
+      Thread.new do
+        Fiber.set_scheduler(scheduler)
+        fiber = Fiber.new(blocking: false, &block)
+        fiber.resume
+        expect(scheduler.waiting?(fiber))
+      end.join
     end
 
     # What was kept from loop to loop.

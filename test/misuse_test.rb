@@ -163,6 +163,39 @@ class MisuseTest < PenstockTest
     p handles.map { |handle| calls.count { |call| raised.(handle, call) } }.sort, calls.size
   RUBY
 
+  CALLED_AGAIN = <<~'RUBY'
+    require "continuation"
+    coming_back = nil
+    time = Object.new
+    time.define_singleton_method(:is_a?) { |_| true }
+    time.define_singleton_method(:to_time) do
+      callcc { |here| coming_back ||= here }
+      Time.now
+    end
+    producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
+    batch = Array.new(Integer(ARGV[2])) { { topic: ARGV[1], payload: "x" * 100 } }
+    batch[1][:timestamp] = time
+    times = 0
+    begin
+      producer.produce_many_async(batch)
+    rescue RuntimeError => e
+      puts e.message
+    end
+    times += 1
+    GC.start
+    replaced = Array.new(2_000) { |i| "x" * (i * 100) }
+    coming_back.call if times < 4
+    producer.close
+    puts producer.metrics.fetch(:delivered), replaced.size
+  RUBY
+
+  [2, 1000].each do |size|
+    define_method("test_a_continuation_does_not_come_back_to_a_batch_that_was_handed_over_of_#{size}") do
+      expected = "a continuation came back to where produce_many had gone on\n" * 3
+      assert_equal "#{expected}#{size}\n2000\n", ruby!(CALLED_AGAIN, cluster.bootstrap_servers, topic, size.to_s)
+    end
+  end
+
   # The client goes away after the handle was made, and before the handle gets its message: the heap keeps such a handle. It also
   # keeps one of the batch that was given up when the next client's topic was made.
   def test_a_delivery_handle_without_a_message_raises_a_type_error

@@ -174,6 +174,18 @@ class ProducerBackpressureTest < ProducerTestCase
     assert_equal 10, producer.queue_size
   end
 
+  # The call makes a new topic's handle, gives its first batch up, and reads the messages again.
+  def test_dropped_messages_of_new_topics_have_a_delivery_result_at_once
+    producer = full_producer(topic(partitions: 1)) { |config| config.on_queue_full = :drop }
+    handles = [producer.produce_async(topic: topic(partitions: 1), payload: "x", headers: { "a" => "b" })]
+    [2, 200].each do |size|
+      message = { topic: topic(partitions: 1), payload: "x", headers: { "a" => "b" } }
+      handles.concat(producer.produce_many_async([message] * size))
+    end
+    handles.each { |handle| refute_predicate handle, :pending? }
+    assert_equal [:queue_full] * 203, handles.map { |handle| handle.error.code }
+  end
+
   def test_messages_of_a_large_batch_that_are_settled_before_their_handles_are_made_keep_their_results
     producer = full_producer(topic = topic(partitions: 1)) { |config| config.on_queue_full = :drop }
     handles = producer.produce_many_async(Array.new(1_000) { |i| { topic:, payload: "x", label: i, partition_key: i.to_s } })

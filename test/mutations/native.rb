@@ -63,9 +63,8 @@ Mutation.define "native: a chunk stays until the waiters of its batch are woken"
 
 Mutation.define "native: the deliveries of a batch stay until their handles are made",
                 file: "ext/penstock/ruby/produce_methods.c",
-                from: "        if (prepared != PENSTOCK_READ_AGAIN) break;\n",
-                to: "        if (prepared != PENSTOCK_READ_AGAIN) {\n            many->batch_call->batch = NULL;\n" \
-                    "            ps_batch_release(batch);\n            break;\n        }\n",
+                from: "    struct ps_batch *batch = handover->batch;\n    if (!has_to_queue",
+                to: "    struct ps_batch *batch = handover->batch;\n    ps_batch_release(batch);\n    if (!has_to_queue",
                 test: "test/producer_backpressure_test.rb", runs: 3,
                 only: "test_messages_of_a_large_batch_that_are_settled_before_their_handles_are_made_keep_their_results"
 
@@ -120,6 +119,25 @@ Mutation.define "native: headers of messages that are not taken are destroyed",
                 file: "ext/penstock/ruby/handover.c",
                 from: "if (handover->messages[i].native_headers) rd_kafka_headers_destroy(handover->messages[i].native_headers);",
                 to: ";", **allocations
+
+Mutation.define "native: a message that waits for queue space in a fiber is given up when the fiber is dropped",
+                file: "ext/penstock/ruby/produce_methods.c", from: "    move_to_heap(rest);\n    rest->sent_before",
+                to: "    rest->sent_before", **allocations
+
+Mutation.define "native: a batch that waits for queue space in a fiber is given up when the fiber is dropped",
+                file: "ext/penstock/ruby/produce_methods.c",
+                from: "        penstock_handover_give_up(&batch_call->handover, RD_KAFKA_RESP_ERR__CONFLICT);\n", **allocations
+
+Mutation.define "native: dropped messages that were read again have a delivery result",
+                file: "ext/penstock/ruby/handover.c", from: "    handover->given_up = false; /* the next batch is not */\n",
+                test: "test/producer_backpressure_test.rb",
+                only: "test_dropped_messages_of_new_topics_have_a_delivery_result_at_once"
+
+Mutation.define "native: a continuation does not come back to a batch that was handed over",
+                file: "ext/penstock/ruby/produce_methods.c",
+                from: "        check_not_gone_on(many);\n", to: "        (void)check_not_gone_on;\n",
+                test: "test/misuse_test.rb",
+                only: "test_a_continuation_does_not_come_back_to_a_batch_that_was_handed_over_of_1000"
 
 Mutation.define "native: librdkafka's errors are destroyed",
                 file: "ext/penstock/ruby/handover.c",

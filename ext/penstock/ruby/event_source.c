@@ -91,12 +91,12 @@ static VALUE source_initialize_queue(VALUE self, VALUE limit, VALUE drop_newest)
 
 /* ---- labels ---- */
 
-void penstock_keep_label(struct ps_delivery *delivery, VALUE label)
+bool penstock_keep_label(struct ps_delivery *delivery, VALUE label)
 {
     struct ps_events *events = NIL_P(label) ? NULL : ps_delivery_producer(delivery)->events;
-    if (!ps_events_wanted(events, PS_EVENT_DELIVERED | PS_EVENT_FAILED)) return;
+    if (!ps_events_wanted(events, PS_EVENT_DELIVERED | PS_EVENT_FAILED)) return true;
     delivery->event.label = ps_events_keep_label(events, label);
-    if (!delivery->event.label) rb_memerror();
+    return delivery->event.label != 0;
 }
 
 static VALUE give_label(struct ps_events *events, uint32_t number)

@@ -87,6 +87,7 @@ enum penstock_prepared penstock_handover_prepare(struct penstock_handover *hando
     if (!again) return PENSTOCK_PREPARED;
     penstock_handover_give_up(handover, RD_KAFKA_RESP_ERR__CONFLICT);
     handover->prepared = 0;
+    handover->given_up = false; /* the next batch is not */
     return PENSTOCK_READ_AGAIN;
 }
 
@@ -292,6 +293,8 @@ bool penstock_handover_place_unknown(const struct penstock_handover *handover)
 
 void penstock_handover_give_up(struct penstock_handover *handover, rd_kafka_resp_err_t err)
 {
+    if (handover->given_up || handover->sent == handover->batch->size || ps_client_inherited(&handover->producer->client)) return;
+    handover->given_up = true;
     for (uint32_t i = handover->sent; i < handover->prepared; i++)
         if (handover->messages[i].native_headers) rd_kafka_headers_destroy(handover->messages[i].native_headers);
     free(handover->copies);

@@ -235,6 +235,7 @@ struct penstock_handover {
     struct penstock_message *messages;
     char *copies;                    /* copies of Strings, for handing over without the GVL; owned */
     uint32_t prepared, sent;         /* numbers of messages, from the batch's first on */
+    bool given_up;                   /* the messages that were not sent have their delivery results */
     bool topic_failed;               /* librdkafka made no handle of a topic, now or in an earlier attempt: no further attempt */
     struct penstock_handover_error rejection; /* of messages[sent], if sent < batch->size */
 };
@@ -280,8 +281,8 @@ void penstock_delivery_handle_init(void);
 /* ---- event_source.c --------------------------------------------------------------------------------- */
 
 struct ps_events *penstock_event_source_get(VALUE source); /* of this process; borrowed from the object */
-/* Keeps the label if the delivery's events have subscribers. Call it before handing over. Any Ractor. */
-void penstock_keep_label(struct ps_delivery *delivery, VALUE label);
+/* Keeps the label if the delivery's events have subscribers. Call it before handing over. Any Ractor. False: no memory. */
+bool penstock_keep_label(struct ps_delivery *delivery, VALUE label);
 void penstock_event_source_hold(VALUE source);
 void penstock_event_source_init(void);
 

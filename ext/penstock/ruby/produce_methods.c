@@ -46,6 +46,77 @@ static bool begin_batch(const struct penstock_sender *sender, struct penstock_ha
     return true;
 }
 
+/*
+ * The memory of a call that produces a batch. The call frees it however it ends. If a scheduler discards the call's fiber, nothing
+ * unwinds the fiber's stack. Then the GC frees the batch_call, and settles the deliveries of the messages that waited for queue space.
+ */
+struct batch_call {
+    struct penstock_message *messages; /* while they are checked and handed over */
+    size_t size;                       /* of messages, in bytes */
+    struct penstock_handover handover; /* its batch is not released yet, so that settled deliveries without a handle stay */
+};
+
+/* Marks each word like a stack's: some words are VALUEs, some are not written yet. */
+static void batch_call_mark(void *data)
+{
+    const struct batch_call *batch_call = data;
+    const VALUE *first = (const VALUE *)batch_call->messages;
+    if (first) rb_gc_mark_locations(first, first + batch_call->size / sizeof(VALUE));
+}
+
+static void free_messages(struct batch_call *batch_call)
+{
+    free(batch_call->messages);
+    batch_call->messages = NULL;
+}
+
+static void batch_call_free(void *data)
+{
+    struct batch_call *batch_call = data;
+    struct ps_batch *batch = batch_call->handover.batch;
+    if (batch) {
+        penstock_handover_give_up(&batch_call->handover, RD_KAFKA_RESP_ERR__CONFLICT);
+        ps_batch_release(batch);
+    }
+    free_messages(batch_call);
+    xfree(batch_call);
+}
+
+static size_t batch_call_memsize(const void *data)
+{
+    const struct batch_call *batch_call = data;
+    return sizeof(*batch_call) + (batch_call->messages ? batch_call->size : 0);
+}
+
+static const rb_data_type_t batch_call_type = {
+    .wrap_struct_name = "Penstock::Native::ProducerClient/messages",
+    .function = { .dmark = batch_call_mark, .dfree = batch_call_free, .dsize = batch_call_memsize },
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static VALUE batch_call_new(struct batch_call **batch_call)
+{
+    return TypedData_Make_Struct(0, struct batch_call, &batch_call_type, *batch_call);
+}
+
+static void allocate_messages(struct batch_call *batch_call, long size)
+{
+    if ((size_t)size > SIZE_MAX / 4 / sizeof(struct penstock_message)) rb_memerror(); /* so their deliveries fit, too */
+    batch_call->size = (size_t)size * sizeof(struct penstock_message);
+    if (!(batch_call->messages = malloc(batch_call->size))) rb_memerror();
+}
+
+/*
+ * Frees the memory now: the GC does not know its size, and might free it late. If a continuation came back into the call, an earlier
+ * end has freed it already.
+ */
+static VALUE batch_call_end(VALUE holder)
+{
+    if (DATA_PTR(holder)) batch_call_free(DATA_PTR(holder));
+    DATA_PTR(holder) = NULL;
+    return Qnil;
+}
+
 /* The messages of a call that librdkafka did not accept at once. */
 struct rest {
     struct penstock_handover *handover;
@@ -53,6 +124,8 @@ struct rest {
     int64_t queue_full_ms;
     bool drop;
     VALUE tally;
+    VALUE holder; /* of the batch_call; nil: `handover` is on the stack */
+    struct penstock_handover *on_stack; /* `handover` before it moved to the heap; NULL: it has not */
 };
 
 /* Stores the number of messages handed over. The thread may be interrupted or killed before the call can return it. */
@@ -68,10 +141,38 @@ static bool some_more(void *arg)
     return rest->handover->sent > rest->sent_before || !penstock_handover_queue_full(rest->handover);
 }
 
+/*
+ * Before a wait: if a scheduler discards the waiting fiber, the GC must find the memory to free. A thread that ends is unwound, so a
+ * thread's messages stay on its stack.
+ */
+static void move_to_heap(struct rest *rest)
+{
+    if (!NIL_P(rest->holder) || NIL_P(penstock_fiber_scheduler())) return;
+    struct batch_call *batch_call;
+    VALUE holder = batch_call_new(&batch_call);
+    allocate_messages(batch_call, 1);
+    *batch_call->messages = *rest->handover->messages;
+    batch_call->handover = *rest->handover;
+    batch_call->handover.messages = batch_call->messages;
+    ps_delivery_retain(ps_batch_delivery(rest->handover->batch, 0)); /* batch_call_free releases the batch */
+    rest->on_stack = rest->handover;
+    rest->handover = &batch_call->handover;
+    rest->holder = holder;
+}
+
+static void move_back(struct rest *rest)
+{
+    struct penstock_message *message = rest->on_stack->messages;
+    *rest->on_stack = *rest->handover;
+    rest->on_stack->messages = message;
+    batch_call_end(rest->holder);
+}
+
 /* False: there was no space in time. The time starts again each time librdkafka has accepted a message. */
 static bool wait_for_space(struct rest *rest)
 {
     if (rest->queue_full_ms == 0 || !penstock_handover_keep_bytes(rest->handover)) return false;
+    move_to_heap(rest);
     rest->sent_before = rest->handover->sent;
     uint32_t want = rest->handover->batch->size - rest->handover->sent;
     return penstock_wait_for_space(rest->handover->producer, want, some_more, rest, ps_deadline_us(rest->queue_full_ms));
@@ -91,6 +192,8 @@ static bool refresh_and_retry(struct rest *rest)
     const char *name = RSTRING_PTR(topic);
     size_t length = RSTRING_LEN(topic);
     if (ps_producer_asked_lately(handover->producer, name, length) || !penstock_handover_keep_bytes(handover)) return false;
+    move_to_heap(rest);
+    handover = rest->handover;
 
     struct ps_metadata_job *query = ps_producer_metadata(handover->producer, name, length, LOOK_AGAIN_MS);
     if (!query) return false;
@@ -131,28 +234,38 @@ static void set_topic_names(const struct penstock_handover *handover)
     }
 }
 
-static VALUE settle_the_rest(VALUE arg)
+static void give_up_the_rest(const struct rest *rest)
 {
-    const struct rest *rest = (struct rest *)arg;
     struct penstock_handover *handover = rest->handover;
     store_tally(rest->tally, handover);
-    if (handover->sent == handover->batch->size || ps_client_inherited(&handover->producer->client)) return Qnil;
+    if (handover->sent == handover->batch->size || ps_client_inherited(&handover->producer->client)) return;
     rd_kafka_resp_err_t result = result_at_once(rest);
     if (result) set_topic_names(handover);
     penstock_handover_give_up(handover, result ? result : RD_KAFKA_RESP_ERR__CONFLICT);
     if (result) handover->sent = handover->batch->size; /* for the caller: all have handles and delivery results */
     store_tally(rest->tally, handover);
+}
+
+static VALUE settle_the_rest(VALUE arg)
+{
+    struct rest *rest = (struct rest *)arg;
+    give_up_the_rest(rest);
+    if (rest->on_stack) move_back(rest);
     return Qnil;
 }
 
-/* Retries as long as that may help. Afterwards every message has been handed over or has its delivery result. */
-static void hand_over_the_rest(const struct penstock_sender *sender, struct penstock_handover *handover, VALUE tally)
+/*
+ * Retries as long as that may help. Afterwards every message has been handed over or has its delivery result. `holder` is the object
+ * of the batch_call that contains `handover`, or nil.
+ */
+static void hand_over_the_rest(const struct penstock_sender *sender, struct penstock_handover *handover, VALUE tally, VALUE holder)
 {
     struct rest rest = {
         .handover = handover,
         .queue_full_ms = sender->terms.queue_full_ms,
         .drop = sender->terms.drop_when_full,
         .tally = tally,
+        .holder = holder,
     };
     rb_ensure(retry_the_rest, (VALUE)&rest, settle_the_rest, (VALUE)&rest);
 }
@@ -182,10 +295,13 @@ VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash)
         struct ps_delivery *delivery = ps_batch_delivery(handover.batch, 0);
         penstock_delivery_handle_attach(handle, delivery, message.topic, message.label);
         ps_batch_release(handover.batch); /* the handle has its own reference */
-        penstock_keep_label(delivery, message.label);
+        if (!penstock_keep_label(delivery, message.label)) {
+            penstock_handover_give_up(&handover, RD_KAFKA_RESP_ERR__CONFLICT);
+            rb_memerror();
+        }
     } while (penstock_handover_prepare(&handover, false, 0) == PENSTOCK_READ_AGAIN);
     if (!has_to_queue(sender, &handover)) penstock_handover_nogvl(&handover); /* releasing the GVL would cost more */
-    if (!handover.sent) hand_over_the_rest(sender, &handover, Qnil);
+    if (!handover.sent) hand_over_the_rest(sender, &handover, Qnil, Qnil);
     RB_GC_GUARD(hash);
     if (!handover.sent) rb_exc_raise(penstock_handover_error(&handover));
     RB_GC_GUARD(handle);
@@ -206,74 +322,41 @@ static VALUE client_produce(VALUE self, VALUE hash)
     return penstock_produce(&sender, hash);
 }
 
-/* The memory of a call that produces a batch. The call frees it however it ends. If the call's fiber is discarded, the GC
- * frees it. */
-struct batch_call {
-    struct penstock_message *messages; /* while they are checked and handed over */
-    size_t size;                       /* of messages, in bytes */
-    struct ps_batch *batch;            /* not released yet, so that settled deliveries without a handle stay */
+struct many {
+    const struct penstock_sender *sender;
+    VALUE hashes, tally, holder;
+    struct batch_call *batch_call; /* the holder's */
+    bool wait;
+    int64_t deadline_us;
 };
 
-/* Marks each word like a stack's: some words are VALUEs, some are not written yet. */
-static void batch_call_mark(void *data)
+/*
+ * After users' code, which may have made a continuation. The continuation may come back after the call has handed its messages over,
+ * or has ended and freed its memory.
+ */
+static void check_not_gone_on(const struct many *many)
 {
-    const struct batch_call *batch_call = data;
-    const VALUE *first = (const VALUE *)batch_call->messages;
-    if (first) rb_gc_mark_locations(first, first + batch_call->size / sizeof(VALUE));
+    const struct batch_call *batch_call = DATA_PTR(many->holder);
+    if (!batch_call || batch_call->handover.batch)
+        rb_raise(rb_eRuntimeError, "a continuation came back to where produce_many had gone on");
 }
 
-static void free_messages(struct batch_call *batch_call)
+static void parse_all(const struct many *many, struct penstock_message *messages)
 {
-    free(batch_call->messages);
-    batch_call->messages = NULL;
-}
-
-static void batch_call_free(void *data)
-{
-    struct batch_call *batch_call = data;
-    free_messages(batch_call);
-    if (batch_call->batch) ps_batch_release(batch_call->batch);
-    xfree(batch_call);
-}
-
-static size_t batch_call_memsize(const void *data)
-{
-    const struct batch_call *batch_call = data;
-    return sizeof(*batch_call) + (batch_call->messages ? batch_call->size : 0);
-}
-
-static const rb_data_type_t batch_call_type = {
-    .wrap_struct_name = "Penstock::Native::ProducerClient/messages",
-    .function = { .dmark = batch_call_mark, .dfree = batch_call_free, .dsize = batch_call_memsize },
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
-};
-
-static void allocate_messages(struct batch_call *batch_call, long size)
-{
-    if ((size_t)size > SIZE_MAX / 4 / sizeof(struct penstock_message)) rb_memerror(); /* so their deliveries fit, too */
-    batch_call->size = (size_t)size * sizeof(struct penstock_message);
-    if (!(batch_call->messages = malloc(batch_call->size))) rb_memerror();
-}
-
-/* Frees the memory now: the GC does not know its size, and might free it late. */
-static VALUE batch_call_end(VALUE holder)
-{
-    batch_call_free(DATA_PTR(holder));
-    DATA_PTR(holder) = NULL;
-    return Qnil;
-}
-
-static void parse_all(const struct penstock_sender *sender, VALUE hashes, struct penstock_message *messages)
-{
+    VALUE hashes = many->hashes;
     bool foreign = false;
     for (long i = 0; i < RARRAY_LEN(hashes); i++) {
-        parse(sender, &messages[i], RARRAY_AREF(hashes, i), i, i > 0 ? messages[i - 1].topic : Qnil);
+        parse(many->sender, &messages[i], RARRAY_AREF(hashes, i), i, i > 0 ? messages[i - 1].topic : Qnil);
         foreign |= messages[i].foreign_timestamp;
     }
     if (!foreign) return;
-    for (long i = 0; i < RARRAY_LEN(hashes); i++)
-        if (messages[i].foreign_timestamp) rb_ary_store(hashes, i, penstock_message_plain(RARRAY_AREF(hashes, i), i));
-    parse_all(sender, hashes, messages);
+    for (long i = 0; i < RARRAY_LEN(hashes); i++) {
+        if (!messages[i].foreign_timestamp) continue;
+        VALUE plain = penstock_message_plain(RARRAY_AREF(hashes, i), i);
+        check_not_gone_on(many);
+        rb_ary_store(hashes, i, plain);
+    }
+    parse_all(many, messages);
 }
 
 static VALUE new_handle(struct ps_batch *batch, const struct penstock_message *messages, uint32_t i)
@@ -293,14 +376,6 @@ void penstock_before_producing_many(VALUE timeout_ms)
     if (timeout_ms != Qfalse) rb_thread_check_ints();
 }
 
-struct many {
-    const struct penstock_sender *sender;
-    VALUE hashes, tally;
-    struct batch_call *batch_call;
-    bool wait;
-    int64_t deadline_us;
-};
-
 static VALUE produce_many(VALUE arg)
 {
     const struct many *many = (struct many *)arg;
@@ -310,40 +385,39 @@ static VALUE produce_many(VALUE arg)
     VALUE error = Qnil, all_delivered = Qnil, handles = rb_ary_new_capa(size), kept;
     allocate_messages(many->batch_call, size);
     struct penstock_message *messages = many->batch_call->messages;
-    struct penstock_handover handover = { .messages = messages };
-    struct ps_batch *batch;
+    struct penstock_handover *handover = &many->batch_call->handover;
+    handover->messages = messages;
     enum penstock_prepared prepared;
 
     for (;;) {
-        parse_all(sender, many->hashes, messages);
-        if (open_sender(sender)) parse_all(sender, many->hashes, messages);
+        parse_all(many, messages);
+        if (open_sender(sender)) parse_all(many, messages);
         size_t copies_size = 0;
         kept = rb_ary_new();
         if (release)
             for (long i = 0; i < size; i++) copies_size += penstock_message_freeze(&messages[i], kept);
 
-        if (!begin_batch(sender, &handover, (uint32_t)size)) return Qnil;
-        batch = many->batch_call->batch = handover.batch;
-        for (uint32_t i = 0; i < size; i++) penstock_keep_label(ps_batch_delivery(batch, i), messages[i].label);
-        prepared = penstock_handover_prepare(&handover, release, copies_size);
+        if (!begin_batch(sender, handover, (uint32_t)size)) return Qnil;
+        for (uint32_t i = 0; i < size; i++)
+            if (!penstock_keep_label(ps_batch_delivery(handover->batch, i), messages[i].label)) rb_memerror();
+        prepared = penstock_handover_prepare(handover, release, copies_size);
         if (prepared != PENSTOCK_READ_AGAIN) break;
-        many->batch_call->batch = NULL;
-        ps_batch_release(batch);
+        struct ps_batch *stale = handover->batch;
+        handover->batch = NULL;
+        ps_batch_release(stale);
     }
-    if (prepared == PENSTOCK_NO_MEMORY) {
-        ps_batch_never_sent(batch, 0, RD_KAFKA_RESP_ERR__CONFLICT);
-        rb_memerror();
+    if (prepared == PENSTOCK_NO_MEMORY) rb_memerror();
+    struct ps_batch *batch = handover->batch;
+    if (!has_to_queue(sender, handover)) {
+        if (release) penstock_nogvl_now(penstock_handover_nogvl, handover);
+        else penstock_handover_nogvl(handover);
     }
-    if (!has_to_queue(sender, &handover)) {
-        if (release) penstock_nogvl_now(penstock_handover_nogvl, &handover);
-        else penstock_handover_nogvl(&handover);
-    }
-    store_tally(many->tally, &handover);
-    if (handover.sent < size) hand_over_the_rest(sender, &handover, many->tally);
+    store_tally(many->tally, handover);
+    if (handover->sent < size) hand_over_the_rest(sender, handover, many->tally, many->holder);
 
     /* Makes the handles while the broker works. */
-    for (uint32_t i = 0; i < handover.sent; i++) rb_ary_push(handles, new_handle(batch, messages, i));
-    if (handover.sent < size) error = penstock_handover_error(&handover);
+    for (uint32_t i = 0; i < handover->sent; i++) rb_ary_push(handles, new_handle(batch, messages, i));
+    if (handover->sent < size) error = penstock_handover_error(handover);
     free_messages(many->batch_call);
 
     if (many->wait && penstock_wait_batch(batch, many->deadline_us)) {
@@ -377,8 +451,8 @@ VALUE penstock_produce_many(const struct penstock_sender *sender, VALUE hashes, 
     if (size > INT32_MAX) rb_raise(rb_eArgError, "too many messages for one batch");
 
     struct batch_call *batch_call;
-    VALUE holder = TypedData_Make_Struct(0, struct batch_call, &batch_call_type, batch_call);
-    struct many many = { sender, hashes, tally, batch_call, wait, deadline_us };
+    VALUE holder = batch_call_new(&batch_call);
+    struct many many = { sender, hashes, tally, holder, batch_call, wait, deadline_us };
     VALUE result = rb_ensure(produce_many, (VALUE)&many, batch_call_end, holder);
     RB_GC_GUARD(holder);
     return result;

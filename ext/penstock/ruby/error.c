@@ -74,8 +74,8 @@ void penstock_raise_uninitialized(VALUE object)
 VALUE penstock_rejected_error_class(enum ps_rejected kind)
 {
     switch (kind) {
-    case PS_REFUSED_TLS: return tls_error;
-    case PS_REFUSED_AUTHENTICATION: return authentication_error;
+    case PS_REJECTED_TLS: return tls_error;
+    case PS_REJECTED_AUTHENTICATION: return authentication_error;
     case PS_UNREACHABLE: return unreachable_error;
     default: return security_protocol_error;
     }
@@ -121,7 +121,7 @@ VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topi
     };
     VALUE text = penstock_text(outcome_text(delivery));
     if (delivery->reason) text = rb_sprintf("%" PRIsVALUE " (%" PRIsVALUE ")", text, penstock_text(delivery->reason));
-    if (delivery->refused) return penstock_error_new(penstock_rejected_error_class(delivery->refused), &context, text);
+    if (delivery->rejected) return penstock_error_new(penstock_rejected_error_class(delivery->rejected), &context, text);
     bool timed_out = delivery->err == RD_KAFKA_RESP_ERR__MSG_TIMED_OUT;
     return penstock_error_new(timed_out ? penstock_message_timed_out_error : penstock_delivery_error, &context, text);
 }

@@ -52,7 +52,7 @@ static void raise_error(const struct ps_producer *producer, const struct ps_tran
 {
     if (error->err == RD_KAFKA_RESP_ERR__DESTROY || error->retriable) penstock_check_open(&producer->client); /* closing ended it */
     struct penstock_error_context context = context_of(producer, error);
-    if (error->refused) penstock_raise_rejected(error->refused, &context, error->text);
+    if (error->rejected) penstock_raise_rejected(error->rejected, &context, error->text);
     penstock_raise(penstock_transaction_error, &context, "%s", error->text);
 }
 

@@ -21,9 +21,9 @@ struct ps_connections { /* in the ps_client; written by librdkafka's broker thre
 
 enum ps_rejected { /* see rejection.c */
     PS_NOT_REJECTED,
-    PS_REFUSED_TLS,
-    PS_REFUSED_AUTHENTICATION,
-    PS_REFUSED_PROTOCOL,
+    PS_REJECTED_TLS,
+    PS_REJECTED_AUTHENTICATION,
+    PS_REJECTED_PROTOCOL,
     PS_UNREACHABLE, /* the client cannot reach any broker */
 };
 

@@ -71,11 +71,11 @@ static enum ps_rejected kind_of(rd_kafka_resp_err_t err, const char *text)
     /* A broker that rejects our certificate reports it after the handshake. One that expects another protocol hangs up. */
     static const char *const tls[] = { "SSL routines", "SSL alert", NULL }, *const protocol[] = { "security.protocol", NULL };
     switch (err) {
-    case RD_KAFKA_RESP_ERR__AUTHENTICATION: return PS_REFUSED_AUTHENTICATION;
-    case RD_KAFKA_RESP_ERR__SSL: return PS_REFUSED_TLS;
+    case RD_KAFKA_RESP_ERR__AUTHENTICATION: return PS_REJECTED_AUTHENTICATION;
+    case RD_KAFKA_RESP_ERR__SSL: return PS_REJECTED_TLS;
     case RD_KAFKA_RESP_ERR__TRANSPORT:
-        if (mentions(text, tls)) return PS_REFUSED_TLS;
-        return mentions(text, protocol) || hung_up(text) ? PS_REFUSED_PROTOCOL : PS_NOT_REJECTED;
+        if (mentions(text, tls)) return PS_REJECTED_TLS;
+        return mentions(text, protocol) || hung_up(text) ? PS_REJECTED_PROTOCOL : PS_NOT_REJECTED;
     default: return PS_NOT_REJECTED;
     }
 }
@@ -125,7 +125,7 @@ static bool only_unreachable(const struct ps_rejection *rejection)
 static void brokers_down(struct ps_rejection *rejection, rd_kafka_t *rk)
 {
     if (atomic_load(&rejection->kind) != PS_NOT_REJECTED || !ps_connections_rejected(rejection->connections)) return;
-    if (!has_worked(rejection, rk)) rejection_note(rejection, PS_REFUSED_PROTOCOL, "all brokers hang up without a word");
+    if (!has_worked(rejection, rk)) rejection_note(rejection, PS_REJECTED_PROTOCOL, "all brokers hang up without a word");
 }
 
 bool ps_rejection_error(struct ps_rejection *rejection, rd_kafka_t *rk, rd_kafka_resp_err_t err, const char *text)
@@ -186,7 +186,7 @@ bool ps_rejection_due(const struct ps_rejection *rejection, int64_t now)
 bool ps_rejection_give_up(struct ps_rejection *rejection, rd_kafka_t *rk)
 {
     if (atomic_load(&rejection->kind) == PS_NOT_REJECTED && handshake_unanswered(rejection) && !has_worked(rejection, rk))
-        rejection_note(rejection, PS_REFUSED_PROTOCOL, "no answer to the TLS handshake");
+        rejection_note(rejection, PS_REJECTED_PROTOCOL, "no answer to the TLS handshake");
     /* The kind is PS_NOT_REJECTED if another thread has forgotten the rejection meanwhile. */
     if (has_worked(rejection, rk) || only_unreachable(rejection) || atomic_load(&rejection->kind) == PS_NOT_REJECTED) {
         ps_rejection_forget(rejection);
@@ -270,9 +270,9 @@ enum ps_rejected ps_rejection_purged_for(struct ps_rejection *rejection, int64_t
 rd_kafka_resp_err_t ps_rejection_code(enum ps_rejected kind)
 {
     switch (kind) {
-    case PS_REFUSED_TLS: return RD_KAFKA_RESP_ERR__SSL;
-    case PS_REFUSED_AUTHENTICATION: return RD_KAFKA_RESP_ERR__AUTHENTICATION;
-    case PS_REFUSED_PROTOCOL: return RD_KAFKA_RESP_ERR__TRANSPORT;
+    case PS_REJECTED_TLS: return RD_KAFKA_RESP_ERR__SSL;
+    case PS_REJECTED_AUTHENTICATION: return RD_KAFKA_RESP_ERR__AUTHENTICATION;
+    case PS_REJECTED_PROTOCOL: return RD_KAFKA_RESP_ERR__TRANSPORT;
     case PS_UNREACHABLE: return RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN;
     case PS_NOT_REJECTED: break;
     }

@@ -106,7 +106,7 @@ static bool read_rejection(struct ps_delivery *delivery, rd_kafka_resp_err_t err
     struct ps_rejection *rejection = &ps_delivery_producer(delivery)->client.rejection;
     enum ps_rejected kind = ps_rejection_purged_for(rejection, produced_us, text, sizeof(text));
     if (kind == PS_NOT_REJECTED) return false;
-    delivery->refused = kind;
+    delivery->rejected = kind;
     delivery->err = ps_rejection_code(kind);
     delivery->reason = strdup(text);
     return true;
@@ -249,7 +249,7 @@ void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_er
         delivery->err = err;
         delivery->status = RD_KAFKA_MSG_STATUS_NOT_PERSISTED;
         if (unreachable) {
-            delivery->refused = PS_UNREACHABLE;
+            delivery->rejected = PS_UNREACHABLE;
             delivery->reason = strdup(text);
         }
         if (becomes_event(producer, delivery)) link_event(&last_published, delivery);

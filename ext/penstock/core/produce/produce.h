@@ -130,7 +130,7 @@ struct ps_delivery {
     int32_t partition;
     int16_t err;                      /* rd_kafka_resp_err_t */
     uint8_t status;                   /* rd_kafka_msg_status_t */
-    uint8_t refused;                  /* enum ps_rejected: the rejection that caused `err` */
+    uint8_t rejected;                  /* enum ps_rejected: the rejection that caused `err` */
     bool fatal;                       /* `err` is the producer's fatal error, and the message was not sent */
     _Atomic uint16_t unnoticed;       /* the log line that counts it; 0: delivered, or its failure was noticed */
     _Atomic bool settled;             /* written last; the fields above are final once it is true */
@@ -265,7 +265,7 @@ enum ps_transaction_state {
 struct ps_transaction_error {
     rd_kafka_resp_err_t err; /* 0: none */
     bool fatal, retriable, abortable;
-    enum ps_rejected refused; /* the rejection that caused `err` */
+    enum ps_rejected rejected; /* the rejection that caused `err` */
     char text[512];
 };
 

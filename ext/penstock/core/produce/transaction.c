@@ -59,7 +59,7 @@ static bool rejected(struct ps_producer *producer, struct ps_transaction_error *
     enum ps_rejected kind = ps_rejection_now(&producer->client.rejection, text, sizeof(text));
     if (kind == PS_NOT_REJECTED) return false;
     transaction_fail(error, ps_rejection_code(kind), text);
-    error->refused = kind;
+    error->rejected = kind;
     return true;
 }
 

@@ -227,7 +227,7 @@ class ConsumerTest < ConsumerTestCase
 
   def test_wrong_arguments_are_named
     one = consumer
-    assert_match(/topic is a String/, assert_raises(ArgumentError) { one.assign(1 => [0]) }.message)
+    assert_match(/must be a String or Symbol/, assert_raises(ArgumentError) { one.assign(1 => [0]) }.message)
     assert_match(/a partition/, assert_raises(ArgumentError) { one.assign("a" => [-1]) }.message)
     assert_match(/an offset .* :begin\b/, assert_raises(ArgumentError) { one.assign("a" => { 0 => :begin }) }.message)
     assert_match(/Hash or Array/, assert_raises(ArgumentError) { one.assign("a" => 0) }.message)

@@ -37,7 +37,7 @@ module Penstock
       # @raise [VariantInvalidError]
       def call(max_wait_timeout, topic_config)
         unless max_wait_timeout.nil? || (Seconds.integer?(max_wait_timeout) && !max_wait_timeout.negative?)
-          refuse("max_wait_timeout is an Integer of ms or nil, not #{max_wait_timeout.inspect}")
+          raise_invalid("max_wait_timeout is an Integer of ms or nil, not #{max_wait_timeout.inspect}")
         end
 
         check_names(topic_config)
@@ -50,12 +50,12 @@ module Penstock
 
       def check_names(topic_config)
         unless topic_config.is_a?(Hash) && topic_config.keys.all? { |name| name.is_a?(Symbol) || name.is_a?(String) }
-          refuse("topic_config is a Hash of settings by name, a Symbol, not #{what_else(topic_config)}")
+          raise_invalid("topic_config is a Hash of settings by name, a Symbol, not #{what_else(topic_config)}")
         end
 
         topic_config.each_key { |name| check_name(Text.printable(name).to_sym) }
         twins = Settings.twins(topic_config.keys.map(&:to_sym)) or return
-        refuse("topic_config: #{twins.join(" and ")} are two names of one setting: give one of them")
+        raise_invalid("topic_config: #{twins.join(" and ")} are two names of one setting: give one of them")
       end
 
       # Values of a Hash may be secret.
@@ -63,16 +63,16 @@ module Penstock
 
       def check_name(name)
         unless Variant::TOPIC_SETTINGS.include?(name)
-          refuse("topic_config: no setting of a topic: #{name.inspect}#{Suggestion.hint(name, Variant::TOPIC_SETTINGS)}")
+          raise_invalid("topic_config: no setting of a topic: #{name.inspect}#{Suggestion.hint(name, Variant::TOPIC_SETTINGS)}")
         end
 
         if @internals.transactional?
-          refuse("topic_config: a transaction has one client, and librdkafka fixes its topics' settings at their first use; " \
+          raise_invalid("topic_config: a transaction has one client, and librdkafka fixes its topics' settings at their first use; " \
                  "set #{name} in config.kafka")
         end
         return unless %i[acks request.required.acks].include?(name) && idempotence_asked_for?
 
-        refuse("topic_config: #{name} cannot be changed for an idempotent producer (enable.idempotence)")
+        raise_invalid("topic_config: #{name} cannot be changed for an idempotent producer (enable.idempotence)")
       end
 
       def idempotence_asked_for? = @internals.idempotent? && @internals.config.given?(:"enable.idempotence")
@@ -80,10 +80,10 @@ module Penstock
       def check_values(topic_config)
         @internals.build_client(VariantChecks.override(@internals.config.kafka, VariantChecks.overrides(topic_config)))
       rescue ConfigurationInvalidError => e
-        refuse(e.message[/config\.kafka.*/m].sub("config.kafka", "topic_config"))
+        raise_invalid(e.message[/config\.kafka.*/m].sub("config.kafka", "topic_config"))
       end
 
-      def refuse(text) = raise(ErrorFactory.build(VariantInvalidError, text, producer_id: @internals.id))
+      def raise_invalid(text) = raise(ErrorFactory.build(VariantInvalidError, text, producer_id: @internals.id))
     end
   end
 end

@@ -108,7 +108,7 @@ Mutation.define("ractors: producers that have gone are not found any more",
                 test: "test/events_test.rb",
                 runs: 5,
                 file: "lib/penstock/producer/registry.rb",
-                from: "@all.values\n\n    # Itself as the value: with true, Ruby 3.1 shows what is gone, and crashes.\n" \
+                from: "@all.values\n\n    # The value is the key: with true, Ruby 3.1 returns freed keys, and crashes.\n" \
                       "    def self.remember(internals) = @all[internals] = internals",
                 to: "@all.keys\n\n    def self.remember(internals) = @all[internals] = true",
                 only: "/test_/")

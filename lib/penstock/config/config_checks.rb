@@ -77,17 +77,17 @@ module Penstock
 
     def check_close_timeout
       check_integer("close_timeout", close_timeout, 0)
-      caution_if_short("close_timeout", close_timeout)
+      warn_if_short("close_timeout", close_timeout)
     end
 
     def check_rejection_timeout
       return if rejection_timeout.nil?
 
       check_integer("rejection_timeout", rejection_timeout, 0)
-      caution_if_short("rejection_timeout", rejection_timeout)
+      warn_if_short("rejection_timeout", rejection_timeout)
     end
 
-    def caution_if_short(name, value)
+    def warn_if_short(name, value)
       return unless value.between?(1, SHORTEST_MS - 1)
 
       log_warning("config.#{name} is #{value} ms. If you mean #{value} seconds, write #{value}_000")

@@ -41,7 +41,7 @@ module Penstock
       # See {Producer#disconnect}.
       # @return [Boolean]
       def disconnect
-        SignalTrap.refuse("disconnecting")
+        SignalTrap.forbid("disconnecting")
         return false unless disconnectable? && transactions.lock.acquire(0)
 
         begin
@@ -84,7 +84,7 @@ module Penstock
           Thread.current.name = "penstock.closing"
           @lock.synchronize do
             @thread = Thread.current
-            @report ||= telling_apart(trapped) { close_everything(deadline, stuck, listening:) }
+            @report ||= with_deferred_events(trapped) { close_everything(deadline, stuck, listening:) }
           end
         rescue Exception => e # rubocop:disable Lint/RescueException -- raised where it is waited for
           e
@@ -104,7 +104,7 @@ module Penstock
 
       # What a trap has interrupted may hold any lock, such as a logger's that a listener needs. So listeners are told on a
       # thread of their own, and waited for no longer than one may take; they go on when the trap has ended.
-      def telling_apart(trapped)
+      def with_deferred_events(trapped)
         return yield unless trapped
 
         deferred = Thread::Queue.new
@@ -134,7 +134,7 @@ module Penstock
         flushing = flush_buffer_until(deadline) unless stuck
         notifier.timed("producer.closed") do
           notifier.timed("producer.closing")
-          take_no_more(deadline, stuck)
+          stop_accepting(deadline, stuck)
           parts = close_connections(deadline)
           await_flushes(flushing, stuck)
           @internals.events.await_told(deadline) unless stuck || listening
@@ -144,7 +144,7 @@ module Penstock
         end
       end
 
-      def take_no_more(deadline, stuck)
+      def stop_accepting(deadline, stuck)
         waited = @internals.transactional? && !stuck && transactions.lock.acquire(deadline && [deadline - now, 0].max)
         status.closing!
         connections.each { |connection| connection.slot&.close }

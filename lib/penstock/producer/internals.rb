@@ -60,12 +60,12 @@ module Penstock
       # To be called when the producer has them.
       def announce
         ProducerRegistry.remember(self)
-        @notifier.tell_everybody("producer.created", nil)
+        @notifier.publish_globally("producer.created", nil)
       end
 
       # See {Producer#setup}.
       def setup(kafka)
-        refuse_setup unless status.initial?
+        raise_configured unless status.initial?
 
         config = Config.new
         config.__send__(:begin_with, kafka)
@@ -82,7 +82,7 @@ module Penstock
         @idempotent = probe.idempotent?
         @events.refresh
         status.configured!
-        @notifier.tell_everybody("producer.configured", id, config:)
+        @notifier.publish_globally("producer.configured", id, config:)
       end
 
       # @return [String, nil]
@@ -106,7 +106,7 @@ module Penstock
       # See {Producer#with}.
       def with(max_wait_timeout, topic_config)
         check_usable
-        SignalTrap.refuse("making a variant")
+        SignalTrap.forbid("making a variant")
         @variants.make(max_wait_timeout, topic_config)
       end
 
@@ -216,7 +216,7 @@ module Penstock
 
       private
 
-      def refuse_setup
+      def raise_configured
         if config.nil? && closed?
           raise ErrorFactory.build(ProducerClosedError, "the producer was closed before it was configured", producer_id: id)
         end

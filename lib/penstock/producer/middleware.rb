@@ -53,7 +53,7 @@ module Penstock
       place = 0
       while (step = steps[place]) # no block: for a short step, it would cost more than the step
         message = step.call(message)
-        refuse(step, message) unless message.is_a?(Hash)
+        raise_invalid(step, message) unless message.is_a?(Hash)
         place += 1
       end
       message
@@ -112,10 +112,10 @@ module Penstock
 
     def raise_one_of(step, results)
       index = results.index { |result| !result.is_a?(Hash) }
-      refuse(step, results[index], "message #{index} of the batch: ")
+      raise_invalid(step, results[index], "message #{index} of the batch: ")
     end
 
-    def refuse(step, result, where = "")
+    def raise_invalid(step, result, where = "")
       text = "the middleware step #{Text.name_of(step)} returned no message Hash, but #{result.class}"
       raise ErrorFactory.build(MessageInvalidError, "#{where}#{text}")
     end

@@ -29,7 +29,7 @@ module Penstock
       end
 
       # Tells those who listen to all producers.
-      def tell_everybody(event, producer_id, **payload)
+      def publish_globally(event, producer_id, **payload)
         return unless Penstock.monitor.listening?(event)
 
         Penstock.monitor.instrument(event, { producer: @internals.producer, producer_id:, **payload })

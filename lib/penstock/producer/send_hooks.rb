@@ -61,12 +61,12 @@ module Penstock
         rescue StandardError, ScriptError, SystemStackError => e
           raise unless sending.called?
 
-          tell_of_hook(hook, e) unless e.equal?(sending.error)
+          report_hook_error(hook, e) unless e.equal?(sending.error)
         end
         sending.__send__(:outcome, hook)
       end
 
-      def tell_of_hook(hook, error)
+      def report_hook_error(hook, error)
         if @internals.monitor.listening?("error.occurred")
           @internals.notifier.instrument("error.occurred") do
             { type: "around.error", error:, hook: Text.name_of(hook), caller: @internals.producer }

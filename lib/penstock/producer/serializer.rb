@@ -53,13 +53,13 @@ module Penstock
       string = made_of(payload, topic, index)
       return string if string.is_a?(String)
 
-      refuse("returned no String, but #{string.class},", payload, topic, index)
+      raise_error("returned no String, but #{string.class},", payload, topic, index)
     end
 
     def made_of(payload, topic, index)
       @dumps ? @given.dump(payload) : @given.call(payload)
     rescue StandardError, ScriptError, SystemStackError => e
-      refuse("raised #{e.class}", payload, topic, index, first_line_of(e))
+      raise_error("raised #{e.class}", payload, topic, index, first_line_of(e))
     end
 
     def first_line_of(error)
@@ -68,7 +68,7 @@ module Penstock
       line && Text.printable(line).delete_suffix("\\n")
     end
 
-    def refuse(what, payload, topic, index, why = nil)
+    def raise_error(what, payload, topic, index, why = nil)
       kind = Kernel.instance_method(:class).bind_call(payload)
       text = "#{"message #{index} of the batch: " if index}the serializer #{name} #{what} for a payload of the class #{kind}"
       text << ": " << why.delete_suffix(".") if why

@@ -124,7 +124,7 @@ Mutation.define("ractors: so do listeners to all producers", **RACTORS,
                 only: "test_a_listener_to_all_that_comes_while_nothing_is_connected_makes_calls_raise")
 Mutation.define("ractors: what bars the handles is looked at and said by one thread at a time", **RACTORS,
                 file: "lib/penstock/producer/ractor_handles.rb",
-                from: "        @refreshing.synchronize do # else who has looked before us might say so after us\n",
+                from: "        @refreshing.synchronize do # else an earlier check could overwrite this result later\n",
                 to: "        true.then do\n",
                 only: "test_what_stands_in_the_way_is_looked_at_by_one_thread_at_a_time")
 Mutation.define("ractors: a close takes no handles of what was sent", **RACTORS,

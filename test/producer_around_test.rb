@@ -92,7 +92,7 @@ class ProducerAroundTest < ProducerTestCase
     producer = buffered
     producer.around do |sending|
       [[MESSAGE], [MESSAGE] * 3, [MESSAGE, "x"], MESSAGE, nil].each do |messages|
-        assert_match(/replaces 2 messages/, assert_raises(Penstock::HookError) { sending.messages = messages }.message)
+        assert_match(/2 Hashes/, assert_raises(Penstock::HookError) { sending.messages = messages }.message)
       end
       assert_raises(FrozenError) { sending.messages << MESSAGE }
       sending.call

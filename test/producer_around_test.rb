@@ -96,7 +96,7 @@ class ProducerAroundTest < ProducerTestCase
       end
       assert_raises(FrozenError) { sending.messages << MESSAGE }
       sending.call
-      assert_match(/sent already/, assert_raises(Penstock::HookError) { sending.messages = [MESSAGE] * 2 }.message)
+      assert_match(/after they were sent/, assert_raises(Penstock::HookError) { sending.messages = [MESSAGE] * 2 }.message)
       @seen << sending.messages
     end
     producer.produce_many_sync([MESSAGE] * 2)

@@ -134,7 +134,7 @@ Mutation.define("ractors: a close takes no handles of what was sent", **RACTORS,
                 only: "test_a_batch_that_is_half_sent_when_the_producer_closes_keeps_the_handles_of_what_was_sent")
 Mutation.define("ractors: a handle made beside a close is closed", **RACTORS,
                 file: "lib/penstock/producer/connection.rb",
-                from: "unless @internals.status.active? # who closes", to: "if false # who closes",
+                from: "unless @internals.status.active? # a closing", to: "if false # a closing",
                 only: "test_a_handle_that_is_made_while_the_producer_closes_is_closed")
 Mutation.define("ractors: nobody waits for the end of the listener it is in", **RACTORS,
                 file: "lib/penstock/producer/connection.rb",

@@ -227,7 +227,7 @@ class SecurityTest < PenstockTest
 
   def test_a_provider_that_gives_none_or_gives_one_up_or_an_expired_one_is_an_error_that_says_so
     answers = {
-      /has given no token/ => ->(_) {},
+      /gave no token/ => ->(_) {},
       /the vault is shut/ => ->(event) { event[:bearer].oauthbearer_set_token_failure("the vault is shut") },
       /raised ArgumentError/ => lambda { |event|
         event[:bearer].oauthbearer_set_token(token: "secret", lifetime_ms: 1, principal_name: "x")

@@ -95,7 +95,7 @@ module Penstock
         return Fact.ok("zstd loaded", paths.empty? ? "none to be seen" : "once: #{paths.first}") if paths.size < 2
 
         Fact.problem("zstd loaded", "#{paths.size} times: #{paths.join(", ")}, each exporting the same symbols",
-                     "Let only one stay, the system's libzstd: whoever is loaded globally, such as by LD_PRELOAD, answers for " \
+                     "Keep only one, the system's libzstd: a library loaded globally, such as by LD_PRELOAD, answers for " \
                      "the other, and compressing crashes or spoils data.")
       end
     end

@@ -57,7 +57,7 @@ module Penstock
         return Fact.ok("sasl", mechanisms.join(", ")) if mended || !@features.include?("sasl_scram")
 
         Fact.note("sasl", "#{mechanisms.join(", ")}; " \
-                          "brokers of 2024 and newer refuse the SCRAM of librdkafka older than #{SCRAM_MENDED}")
+                          "brokers of 2024 and newer reject SCRAM of librdkafka older than #{SCRAM_MENDED}")
       end
 
       def codecs

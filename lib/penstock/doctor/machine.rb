@@ -64,7 +64,7 @@ module Penstock
         nil # another C library
       end
 
-      # musl's loader says its version to who gives it nothing to load.
+      # musl's loader prints its version if it is given nothing to load.
       def musl
         loader = @objects.named(/\Ald-musl/).first or return
         text, = Open3.capture2e(loader)

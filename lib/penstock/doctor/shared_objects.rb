@@ -23,7 +23,7 @@ module Penstock
         def defines?(name)
           File.open(@path, "rb") { |file| defined_in?(file, name) }
         rescue SystemCallError
-          false # gone, or not ours to read
+          false # gone, or not readable
         end
 
         private

@@ -144,7 +144,7 @@ class CLITest < PenstockTest
         ["-X", "a"] => /-X: expected NAME/,
         ["-b", "a,a:b"] => /--bootstrap: broker 2 has a port that is not a number from 1 to 65535, after the host$/,
         ["-b", "kafka+ssl://a:9092"] => %r{broker 1 is a URL \(kafka\+ssl://\): write host:port, and set security.protocol},
-        ["--timeout", "0"] => /--timeout takes/,
+        ["--timeout", "0"] => /--timeout must/,
         ["--timeout", "soon"] => /invalid argument: --timeout$/,
         ["--config", "/no/such"] => /--config: No such file/,
         ["--config", file] => /--config, line 2: expected/, ["-r", "no_such_file"] => /--require: it cannot be loaded/ }

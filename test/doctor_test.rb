@@ -332,7 +332,7 @@ class DoctorTest < PenstockTest
   def test_an_advertised_address_that_is_another_cluster_is_a_problem
     other = advertising(cluster_id: "other")
     broker = advertising { |own| [own, [2, "127.0.0.1", other.address.split(":").last.to_i]] }
-    assert_problem cluster_facts(broker.address), "broker 2 kafka", /of the cluster other, not of advertised/, /advertise/
+    assert_problem cluster_facts(broker.address), "broker 2 kafka", /to the cluster other, not to advertised/, /advertise/
   end
 
   def test_what_another_broker_has_answered_is_asked_for_again

@@ -359,7 +359,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
 
     # The producer with other settings; see {Variant}. Make one for each combination of settings, and keep it.
     #
-    # Blocks: no, except when there are many variants: then it closes the idle clients of variants that are gone, which
+    # Blocks: no; when there are many variants, it closes the idle clients of variants that are gone, which
     # takes a moment.
     #
     # @param max_wait_timeout [Integer, nil] ms, instead of the producer's
@@ -388,7 +388,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # ({#around}), listeners of events of a call ("message.produced_sync"), or a client that sends nothing. If one of these
     # is added later, the handles' calls raise until it is removed. A {Config#serializer} must be shareable.
     #
-    # Works for a {Variant} too, with its settings. Call it in the main Ractor, and not in a signal trap. Blocks: no, but
+    # Works for a {Variant} too, with its settings. Call it in the main Ractor, and not in a signal trap. Blocks: no;
     # the first use makes the threads of the client, which takes some ms.
     #
     # @return [ShareableProducer] frozen, and shareable

@@ -28,7 +28,7 @@ module Penstock
       attr_writer :looking
 
       def initialize
-        @calls = @seen = @told = 0
+        @calls = @seen = @reported = 0
         @seen_at = 0.0
         @looking = false
       end
@@ -59,8 +59,8 @@ module Penstock
         if @seen != calls
           @seen = calls
           @seen_at = now
-        elsif @told != calls && now - @seen_at >= source.budget
-          @told = calls
+        elsif @reported != calls && now - @seen_at >= source.budget
+          @reported = calls
           source.tell_slow(listener, event, now - @seen_at)
         end
       end

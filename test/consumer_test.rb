@@ -233,7 +233,7 @@ class ConsumerTest < ConsumerTestCase
     assert_match(/Hash or Array/, assert_raises(ArgumentError) { one.assign("a" => 0) }.message)
     assert_match(/Hash of topics/, assert_raises(ArgumentError) { one.assign("a") }.message)
     assert_match(/at least 1/, assert_raises(ArgumentError) { one.poll_batch(max: 0) }.message)
-    assert_match(/not negative/, assert_raises(ArgumentError) { one.poll(timeout: -1) }.message)
+    assert_match(/number of seconds from 0, not -1/, assert_raises(ArgumentError) { one.poll(timeout: -1) }.message)
     assert_match(/number of seconds/, assert_raises(ArgumentError) { one.poll(timeout: "1") }.message)
     assert_equal 0, Internal::ProducerClient.open_count, "nothing was opened for it" if @producers.empty?
   end

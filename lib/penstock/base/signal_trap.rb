@@ -17,7 +17,7 @@ module Penstock
       return unless here?
 
       raise ErrorFactory.build(SignalTrapError, "#{what} is not possible in a signal trap, where Ruby locks no Mutex",
-                               "Do it in a new thread, without waiting for the thread in the trap.")
+                               "Do it in a new thread; the trap must not wait for it.")
     end
   end
 end

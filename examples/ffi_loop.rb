@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
-# Looks for the defect of some ffi versions below 1.17, on the ffi that is installed: a struct's layout whose field Hash is freed
-# while it is in use, because it was stored without a write barrier. What then stands in its place answers instead:
+# Looks for a defect of some ffi versions below 1.17, in the installed ffi: the field Hash of a struct's layout is freed
+# while it is in use, because it was stored without a write barrier. Ruby then calls the object that takes its place:
 # "undefined method 'default' for an instance of String", or Ruby crashes.
 #
-#   ruby examples/ffi_loop.rb [PROCESSES [SECONDS]]    the status is 1 if a process saw it
+#   ruby examples/ffi_loop.rb [PROCESSES [SECONDS]]    the status is 1 if the defect occurred
 #   gem install ffi -v 1.16.3 && ruby -e 'gem "ffi", "1.16.3"; load "examples/ffi_loop.rb"' 20 10
 #
-# It may take many processes: the collector has to begin in the moment in which a layout is filled. That a version was not seen
-# to fail shows little.
+# It may take many processes: the garbage collector must begin at the moment in which a layout is filled. So a run without the
+# defect proves little.
 
 require "open3"
 require "rbconfig"
@@ -20,7 +20,7 @@ rescue LoadError
   exit 2
 end
 
-# What one process does: four threads make struct classes, keep them for a while, and use them later.
+# The work of one process: four threads make struct classes, keep them for a while, and use them later.
 module Churn
   FIELDS = { id: :long, size: :int, data: :pointer, next: :pointer }.freeze
   KEPT = 200
@@ -43,7 +43,7 @@ module Churn
   def self.run(seconds)
     ends = Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds
     threads = Array.new(4) { Thread.new { thread(ends) } }
-    threads.each { |one| one.report_on_exception = false }.each(&:join)
+    threads.each { |thread| thread.report_on_exception = false }.each(&:join)
   end
 end
 

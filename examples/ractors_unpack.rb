@@ -1,19 +1,19 @@
 # frozen_string_literal: true
 
-# Documents that a producer packs with MessagePack, and a consumer reads, are unpacked and worked on in parallel: by one Ractor,
-# then by several. The cluster is an embedded one unless brokers are named.
+# A producer packs documents with MessagePack, and a consumer reads them. Then one Ractor unpacks and processes them, and then
+# several Ractors in parallel. Without BROKERS, the cluster is an embedded one.
 #
-#   ruby -Ilib examples/ractors_unpack.rb [RACTORS [MESSAGES [BROKERS]]]    the status is 1 if a sum is not what it has to be
+#   ruby -Ilib examples/ractors_unpack.rb [RACTORS [MESSAGES [BROKERS]]]    the status is 1 if a sum is wrong
 #
-# Unpacking holds no lock of the process. But it makes objects, and each collection stops all Ractors (docs/ractors.md): how much
-# several are faster depends on the Ruby, and on the work.
+# Unpacking holds no lock of the process. But it makes objects, and each garbage collection stops all Ractors (docs/ractors.md).
+# So the speedup depends on the version of Ruby and on the work.
 
 require "penstock"
 require "securerandom"
 
-Warning[:experimental] = false # Ruby's own, about Ractors
+Warning[:experimental] = false # Ruby's warning about Ractors
 
-# What is sent, and what is made of it.
+# The documents, and the work on each.
 module Invoices
   def self.make(number)
     lines = Array.new(20) { |i| { "article" => "article-#{i}", "count" => (number + i) % 7, "price" => 100 + i } }
@@ -23,7 +23,7 @@ module Invoices
   def self.sum(invoice) = invoice["lines"].sum { |line| line["count"] * line["price"] }
 end
 
-# @return [Array<String>] as many payloads, which are frozen: they go to Ractors without a copy
+# @return [Array<String>] this number of payloads; frozen, so that Ractors get them without a copy
 def read(consumer, count)
   found = []
   while found.size < count
@@ -34,7 +34,7 @@ def read(consumer, count)
   found
 end
 
-# Each Ractor has its share. Looks whether all have ended before it takes what they give: docs/ractors.md, "Ruby's own limits".
+# Each Ractor gets a share. Waits until all have ended before it takes their values: docs/ractors.md, "Ruby's own limits".
 # @return [Integer] the sum of all
 def unpack_in_ractors(count, payloads)
   ractors = payloads.each_slice((payloads.size.to_f / count).ceil).map do |share|
@@ -56,12 +56,12 @@ producer = Penstock::Producer.new do |config|
   config.kafka = { "bootstrap.servers": servers }
   config.serializer = Penstock::MessagePack
 end
-producer.produce_sync(topic:, payload: Invoices.make(0)) # so that there is such a topic
+producer.produce_sync(topic:, payload: Invoices.make(0)) # creates the topic
 
 consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": servers } }
 consumer.assign(topic => (0...producer.partition_count(topic)).to_h { |partition| [partition, :beginning] })
 packed = read(consumer, 1)
-(1...messages).each_slice(1_000) do |numbers| # in turns, as an embedded cluster keeps only 5 MB of a partition
+(1...messages).each_slice(1_000) do |numbers| # in batches, because an embedded cluster keeps only 5 MB per partition
   producer.produce_many_sync(numbers.map { |number| { topic:, payload: Invoices.make(number) } })
   packed.concat(read(consumer, numbers.size))
 end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Eager is what C's Init_penstock looks up, which is every class with methods in C (EmbeddedCluster and MessagePack among them),
-# and what other Ractors may name: only the main Ractor can load a file. Everything else is an autoload.
+# These files are loaded eagerly: those of classes with methods in C, which Init_penstock looks up (such as EmbeddedCluster and
+# MessagePack), and of classes that other Ractors may use, as only the main Ractor can load a file. All others are autoloads.
 require_relative "penstock/base"
 require_relative "penstock/errors"
 require_relative "penstock/config"

@@ -58,9 +58,9 @@ class CLITest < PenstockTest
   end
 
   def test_commands_and_options_that_there_are_not_are_refused_in_one_line_with_the_nearest
-    assert_equal [2, "", "penstock: there is no such command; did you mean doctor?\n"], cli("docter")
-    assert_equal [2, "", "penstock: there is no such command; see penstock --help\n"], cli("xyz")
-    assert_equal [2, "", "penstock: there is no option --nonsense; see penstock --help\n"], cli("--nonsense")
+    assert_equal [2, "", "penstock: unknown command; did you mean doctor?\n"], cli("docter")
+    assert_equal [2, "", "penstock: unknown command; see penstock --help\n"], cli("xyz")
+    assert_equal [2, "", "penstock: unknown option --nonsense; see penstock --help\n"], cli("--nonsense")
   end
 
   def test_each_command_explains_itself
@@ -140,14 +140,14 @@ class CLITest < PenstockTest
     Dir.mktmpdir do |directory|
       file = File.join(directory, "broken")
       File.write(file, "fine=1\nsasl.password #{SECRET}\n")
-      { ["--nonsense"] => /invalid option: --nonsense/, ["more"] => /doctor takes options only/,
-        ["-X", "a"] => /-X: what is wanted is NAME/,
+      { ["--nonsense"] => /invalid option: --nonsense/, ["more"] => /doctor accepts only options/,
+        ["-X", "a"] => /-X: expected NAME/,
         ["-b", "a,a:b"] => /--bootstrap: broker 2 has a port that is not a number from 1 to 65535, after the host$/,
         ["-b", "kafka+ssl://a:9092"] => %r{broker 1 is a URL \(kafka\+ssl://\): write host:port, and set security.protocol},
-        ["--timeout", "0"] => /--timeout takes/,
+        ["--timeout", "0"] => /--timeout must/,
         ["--timeout", "soon"] => /invalid argument: --timeout$/,
         ["--config", "/no/such"] => /--config: No such file/,
-        ["--config", file] => /--config, line 2: what is wanted/, ["-r", "no_such_file"] => /--require: it cannot be loaded/ }
+        ["--config", file] => /--config, line 2: expected/, ["-r", "no_such_file"] => /--require: it cannot be loaded/ }
         .each do |arguments, message|
           status, out, err = cli("doctor", *arguments)
           assert_equal [2, "", 1], [status, out, err.lines.size], err
@@ -178,7 +178,7 @@ class CLITest < PenstockTest
       assert_predicate err, :valid_encoding?
     end
     assert_equal "penstock: invalid option: --password\n", cli("doctor", "--password=#{SECRET}").last
-    assert_equal "penstock: there is no option --password; see penstock --help\n", cli("--password=#{SECRET}").last
+    assert_equal "penstock: unknown option --password; see penstock --help\n", cli("--password=#{SECRET}").last
   end
 
   def test_doctor_looks_at_what_it_was_told_to_load

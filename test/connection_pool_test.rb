@@ -335,7 +335,7 @@ class ConnectionPoolTest < PenstockTest
 
   def test_without_the_gem_the_error_names_it
     assert_equal <<~TEXT, ruby!(<<~PROGRAM)
-      Penstock::ConnectionPool needs the connection_pool gem: add gem "connection_pool" to the Gemfile
+      Penstock::ConnectionPool requires the connection_pool gem: add gem "connection_pool" to the Gemfile
     TEXT
       def require(name) = name == "connection_pool" ? raise(LoadError.new("no").tap { |e| e.define_singleton_method(:path) { name } }) : super
       begin

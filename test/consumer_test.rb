@@ -227,13 +227,13 @@ class ConsumerTest < ConsumerTestCase
 
   def test_wrong_arguments_are_named
     one = consumer
-    assert_match(/topic is a String/, assert_raises(ArgumentError) { one.assign(1 => [0]) }.message)
+    assert_match(/must be a String or Symbol/, assert_raises(ArgumentError) { one.assign(1 => [0]) }.message)
     assert_match(/a partition/, assert_raises(ArgumentError) { one.assign("a" => [-1]) }.message)
     assert_match(/an offset .* :begin\b/, assert_raises(ArgumentError) { one.assign("a" => { 0 => :begin }) }.message)
     assert_match(/Hash or Array/, assert_raises(ArgumentError) { one.assign("a" => 0) }.message)
     assert_match(/Hash of topics/, assert_raises(ArgumentError) { one.assign("a") }.message)
     assert_match(/at least 1/, assert_raises(ArgumentError) { one.poll_batch(max: 0) }.message)
-    assert_match(/not negative/, assert_raises(ArgumentError) { one.poll(timeout: -1) }.message)
+    assert_match(/number of seconds from 0, not -1/, assert_raises(ArgumentError) { one.poll(timeout: -1) }.message)
     assert_match(/number of seconds/, assert_raises(ArgumentError) { one.poll(timeout: "1") }.message)
     assert_equal 0, Internal::ProducerClient.open_count, "nothing was opened for it" if @producers.empty?
   end
@@ -537,7 +537,7 @@ class ConsumerTest < ConsumerTestCase
     end
     assert_match(/"group\.idd" \(did you mean "group\.id"\?\)/, refused.call("group.idd": "x"))
     assert_match(/fetch\.min\.bytes/, refused.call("fetch.min.bytes": "many"))
-    assert_match(/enable\.auto\.commit needs a "group\.id"/, refused.call("enable.auto.commit": true))
+    assert_match(/enable\.auto\.commit.*"group\.id"/, refused.call("enable.auto.commit": true))
     error = assert_raises(Penstock::ConfigurationInvalidError) { Penstock::Consumer.new }
     assert_match(/bootstrap\.servers/, error.message)
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.close_timeout = -1 } }

@@ -113,7 +113,7 @@ class DoctorTest < PenstockTest
     assert_ok facts, "sasl", /\APLAIN\z/
     assert_note facts, "compression", /none gzip; built without snappy lz4 zstd/
     assert_note library(features: %w[gzip]), "sasl", /without/
-    assert_note library(linked: "2.6.0", compiled: "2.0.2"), "sasl", /refuse the SCRAM/
+    assert_note library(linked: "2.6.0", compiled: "2.0.2"), "sasl", /reject SCRAM/
     assert_ok library(linked: "2.6.1", compiled: "2.0.2"), "sasl", /SCRAM/
   end
 
@@ -269,7 +269,7 @@ class DoctorTest < PenstockTest
     silent = []
     address = listening { |socket| silent << socket }
     facts = cluster_facts(address, timeout: 0.5)
-    assert_problem facts, "#{address} kafka", /no answer of a Kafka within 0\.5 s/, /\(plaintext\)/
+    assert_problem facts, "#{address} kafka", /no answer from Kafka within 0\.5 s/, /plaintext/
   ensure
     silent.each(&:close)
   end
@@ -332,7 +332,7 @@ class DoctorTest < PenstockTest
   def test_an_advertised_address_that_is_another_cluster_is_a_problem
     other = advertising(cluster_id: "other")
     broker = advertising { |own| [own, [2, "127.0.0.1", other.address.split(":").last.to_i]] }
-    assert_problem cluster_facts(broker.address), "broker 2 kafka", /of the cluster other, not of advertised/, /advertise/
+    assert_problem cluster_facts(broker.address), "broker 2 kafka", /to the cluster other, not to advertised/, /advertise/
   end
 
   def test_what_another_broker_has_answered_is_asked_for_again

@@ -363,7 +363,7 @@ class GCTest < PenstockTest
   def test_a_producer_that_was_not_copied_goes_on
     one = producer
     error = assert_raises(TypeError) { one.dup }
-    assert_match(/a Penstock::Producer cannot be copied: .* make another by new/, error.message)
+    assert_match(/a Penstock::Producer cannot be copied: .* make another with new/, error.message)
     assert_match(/a Penstock::Producer cannot be dumped/, assert_raises(TypeError) { Marshal.dump(one) }.message)
     3.times { GC.start }
     assert_predicate one.produce_sync(topic:, payload: "x"), :persisted?

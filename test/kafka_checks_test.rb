@@ -24,7 +24,7 @@ class KafkaChecksTest < PenstockTest
     "a_reconnect_pause_above_the_longest" =>
       [{ "reconnect.backoff.ms": 200, "reconnect.backoff.max.ms": 100 }, /reconnect\.backoff\.ms/],
     "a_heartbeat_slower_than_the_session" =>
-      [{ "heartbeat.interval.ms": 6_000, "session.timeout.ms": 5_000 }, /heartbeat\.interval\.ms.*thrown out/],
+      [{ "heartbeat.interval.ms": 6_000, "session.timeout.ms": 5_000 }, /heartbeat\.interval\.ms.*between two heartbeats/],
     "a_session_longer_than_the_pause_between_polls" =>
       [{ "session.timeout.ms": 6_000, "max.poll.interval.ms": 5_000 }, /session\.timeout\.ms.*max\.poll\.interval\.ms/],
     "an_authority_without_tls" =>
@@ -32,14 +32,14 @@ class KafkaChecksTest < PenstockTest
     "a_key_without_its_certificate" => [{ **TLS, "ssl.key.location": __FILE__ }, /the certificate is missing/],
     "a_certificate_without_its_key" => [{ **TLS, "ssl.certificate.location": __FILE__ }, /the key is missing/],
     "a_file_that_is_not_there" => [{ **TLS, "ssl.ca.location": "/nonexistent/secret" }, /ssl\.ca\.location.*no such file/],
-    "a_pem_that_is_none" => [{ **TLS, "ssl.ca.pem": "/etc/ca.pem" }, /ssl\.ca\.pem is no PEM/],
+    "a_pem_that_is_none" => [{ **TLS, "ssl.ca.pem": "/etc/ca.pem" }, /ssl\.ca\.pem .*PEM/],
     "a_password_without_sasl" => [{ "sasl.password": "secret" }, /sasl\.password has no effect without SASL.*security\.protocol/],
     "a_password_with_tls_only" => [{ **TLS, "sasl.username": "me" }, /sasl\.username has no effect without SASL/],
     "a_user_without_a_mechanism" => [{ **SASL, "sasl.username": "me" }, /sasl\.mechanism is missing.*GSSAPI/],
-    "plain_without_a_user" => [LOGIN.except(:"sasl.username"), /PLAIN needs sasl\.username/],
+    "plain_without_a_user" => [LOGIN.except(:"sasl.username"), /PLAIN.*sasl\.username/],
     "scram_without_a_password" =>
-      [{ **SASL, "sasl.username": "me", "sasl.mechanisms": "SCRAM-SHA-256" }, /SCRAM-SHA-256 needs sasl\.password/],
-    "oauthbearer_without_tokens" => [OAUTH, /OAUTHBEARER needs somebody who brings tokens.*token_provider_listener/]
+      [{ **SASL, "sasl.username": "me", "sasl.mechanisms": "SCRAM-SHA-256" }, /SCRAM-SHA-256.*sasl\.password/],
+    "oauthbearer_without_tokens" => [OAUTH, /OAUTHBEARER.*token_provider_listener/]
   }.freeze
 
   REFUSED.each do |what, (settings, sentence)|
@@ -66,7 +66,7 @@ class KafkaChecksTest < PenstockTest
   def test_tokens_come_from_one_place_and_where_they_are_wanted
     assert_empty checks(OAUTH, token_provider: PROVIDER)
     unsecure = { **OAUTH, "enable.sasl.oauthbearer.unsecure.jwt": true }
-    { unsecure => /choose one/, LOGIN => /only asked with/, {} => /only asked with/ }.each do |settings, sentence|
+    { unsecure => /only one/, LOGIN => /has an effect only with/, {} => /has an effect only with/ }.each do |settings, sentence|
       error = assert_raises(Penstock::ConfigurationInvalidError) { checks(settings, token_provider: PROVIDER) }
       assert_match sentence, error.message
     end
@@ -125,7 +125,7 @@ class KafkaChecksTest < PenstockTest
 
   FALSE.each_with_index do |value, i|
     define_method("test_verification_turned_off_in_spelling_#{i}_is_warned_of") do
-      assert_match(/anybody may pretend/, checks({ **TLS, "enable.ssl.certificate.verification": value }).first)
+      assert_match(/can pretend/, checks({ **TLS, "enable.ssl.certificate.verification": value }).first)
     end
   end
 
@@ -133,7 +133,7 @@ class KafkaChecksTest < PenstockTest
     define_method("test_unsecured_tokens_in_spelling_#{i}_do_not_override_the_token_provider_unseen") do
       unsecure = { **OAUTH, "enable.sasl.oauthbearer.unsecure.jwt": value }
       error = assert_raises(Penstock::ConfigurationInvalidError) { checks(unsecure, token_provider: PROVIDER) }
-      assert_match(/choose one/, error.message)
+      assert_match(/set only one/, error.message)
       assert_match(/unsecure\.jwt.*without a signature/, checks(unsecure).first)
       assert_empty checks({ **TLS, "enable.ssl.certificate.verification": value })
     end
@@ -142,7 +142,7 @@ class KafkaChecksTest < PenstockTest
       error = assert_raises(Penstock::ConfigurationInvalidError) do
         Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": "a", "enable.auto.commit" => value } }
       end
-      assert_match(/enable\.auto\.commit needs a "group\.id"/, error.message)
+      assert_match(/enable\.auto\.commit.*"group\.id"/, error.message)
     end
   end
 
@@ -155,7 +155,7 @@ class KafkaChecksTest < PenstockTest
   end
 
   def test_words_are_read_as_librdkafka_reads_them_too
-    assert_match(/anybody may pretend/, checks({ "security.protocol": " SSL", "enable.ssl.certificate.verification": 0 }).first)
+    assert_match(/can pretend/, checks({ "security.protocol": " SSL", "enable.ssl.certificate.verification": 0 }).first)
     assert_equal true, producer(acks: "ALL").idempotent?
     assert_equal false, producer("queuing.strategy": "LIFO").idempotent?
     assert_raises(Penstock::ConfigurationInvalidError) { producer(acks: "ALL", "enable.idempotence": "T", retries: 0) }

@@ -162,7 +162,7 @@ class ListenersActiveSupportTest < PenstockTest
         puts e.message
       end
     RUBY
-    assert_equal "Penstock::Listeners::ActiveSupportNotifications needs the gem activesupport: " \
+    assert_equal "Penstock::Listeners::ActiveSupportNotifications requires the gem activesupport: " \
                  "add gem \"activesupport\" to the Gemfile\n", output
   end
 

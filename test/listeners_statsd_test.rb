@@ -449,8 +449,8 @@ class ListenersStatsdTest < MetricsTestCase
 
   def test_wrong_arguments_are_refused
     { { host: nil } => /host is a String/, { port: 0 } => /port is an Integer/, { tags: [] } => /tags is a Hash/,
-      { interval: 0 } => /interval is a number/, { topics: -1 } => /topics is an Integer/,
-      { rd_kafka: [] } => /rd_kafka is a Hash/,
+      { interval: 0 } => /interval is a number/, { topics: -1 } => /topics must be an Integer/,
+      { rd_kafka: [] } => /rd_kafka must be a Hash/,
       { rd_kafka: { "x" => [:sum, "msg_cnt"] } } => /rd_kafka has x => \[:sum, "msg_cnt"\]/,
       { dogstatsd: false, tags: { a: 1 } } => /plain StatsD has no tags/,
       { client: Object.new } => /Object lacks count, gauge, histogram/ }.each do |options, message|

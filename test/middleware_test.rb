@@ -65,7 +65,7 @@ class MiddlewareTest < PenstockTest
   def test_a_step_that_returns_no_hash_is_named
     @middleware.append(trail("a")).append(Forgetful.new)
     error = assert_raises(Penstock::MessageInvalidError) { @middleware.run({ topic: "t", payload: "" }) }
-    assert_includes error.message, "step MiddlewareTest::Forgetful returned no message Hash, but NilClass"
+    assert_includes error.message, "step MiddlewareTest::Forgetful returned NilClass instead of a message Hash"
     message = { topic: "t", payload: "" }
     error = assert_raises(Penstock::MessageInvalidError) { @middleware.run_many([message, message]) }
     assert_includes error.message, "Message 0 of the batch: "
@@ -74,7 +74,7 @@ class MiddlewareTest < PenstockTest
   def test_a_block_that_returns_no_hash_is_named_by_its_place
     @middleware.append { 5 }
     error = assert_raises(Penstock::MessageInvalidError) { @middleware.run({ topic: "t", payload: "" }) }
-    assert_match(/Proc at .*middleware_test\.rb:\d+ returned no message Hash, but Integer/, error.message)
+    assert_match(/Proc at .*middleware_test\.rb:\d+ returned Integer/, error.message)
     assert_match(/middleware_test\.rb:\d+/, @middleware.inspect)
   end
 

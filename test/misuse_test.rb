@@ -111,7 +111,7 @@ class MisuseTest < PenstockTest
 
   def test_what_was_only_allocated_cannot_be_had
     WHOLE.each do |type|
-      assert_match(/#{type.name} is made by new/, assert_raises(TypeError) { type.allocate }.message)
+      assert_match(/#{type.name} must be made by new/, assert_raises(TypeError) { type.allocate }.message)
     end
   end
 
@@ -119,7 +119,7 @@ class MisuseTest < PenstockTest
     WHOLE.each do |type|
       careless = Class.new(type) { def initialize(*, **); end } # rubocop:disable Lint/MissingSuper
       error = assert_raises(TypeError) { careless.new { nil } }
-      assert_match(/initialize of #{type.name} was not called; .* has to call super/, error.message)
+      assert_match(/initialize of #{type.name} was not called; .* must call super/, error.message)
       assert_raises(TypeError) { Class.new(careless).new }
     end
   end

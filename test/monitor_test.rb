@@ -200,7 +200,7 @@ class MonitorTest < PenstockTest
     @monitor.subscribe(ACKNOWLEDGED) { raise KeyError, "first" }
     _, text = capture_io { @monitor.instrument(ACKNOWLEDGED) }
     assert_equal [1, 1], [calls, text.lines.size]
-    assert_match(/a listener of error\.occurred raised RuntimeError: second .*when told of KeyError: first/, text)
+    assert_match(/a listener of error\.occurred raised RuntimeError: second .*when it handled KeyError: first/, text)
   end
 
   def test_every_listener_of_errors_is_told_though_one_raises

@@ -92,11 +92,11 @@ class ProducerAroundTest < ProducerTestCase
     producer = buffered
     producer.around do |sending|
       [[MESSAGE], [MESSAGE] * 3, [MESSAGE, "x"], MESSAGE, nil].each do |messages|
-        assert_match(/replaces 2 messages/, assert_raises(Penstock::HookError) { sending.messages = messages }.message)
+        assert_match(/2 Hashes/, assert_raises(Penstock::HookError) { sending.messages = messages }.message)
       end
       assert_raises(FrozenError) { sending.messages << MESSAGE }
       sending.call
-      assert_match(/sent already/, assert_raises(Penstock::HookError) { sending.messages = [MESSAGE] * 2 }.message)
+      assert_match(/after they were sent/, assert_raises(Penstock::HookError) { sending.messages = [MESSAGE] * 2 }.message)
       @seen << sending.messages
     end
     producer.produce_many_sync([MESSAGE] * 2)
@@ -237,7 +237,7 @@ class ProducerAroundTest < ProducerTestCase
     producer.around { :nothing }
     told = errors(producer)
     error = assert_raises(Penstock::HookError) { producer.produce_sync(MESSAGE) }
-    assert_match(/Proc at \S+producer_around_test\.rb:\d+ did not call the sending\. Nothing was sent\./, error.message)
+    assert_match(/Proc at \S+producer_around_test\.rb:\d+ did not call [^.]*\. Nothing was sent\./, error.message)
     assert_empty producer.client.messages
     assert_equal [error], (told.map { |event| event[:error] })
   end
@@ -264,7 +264,7 @@ class ProducerAroundTest < ProducerTestCase
     assert_equal [:"hook begins", :"hook ends"], @seen
     producer.around(Keeper.new)
     error = assert_raises(Penstock::HookError) { catch(:away) { producer.produce_sync(MESSAGE) } }
-    assert_match(/ProducerAroundTest::Keeper kept a throw/, error.message)
+    assert_match(/ProducerAroundTest::Keeper .*a throw/, error.message)
   end
 
   # Ends every way out of the sending.

@@ -34,11 +34,11 @@ class ProducerTombstoneTest < ProducerTestCase
       good = { topic:, key: "gone", partition: 0 }
       [nil, "", :gone, 5].each do |key|
         error = assert_raises(Penstock::MessageInvalidError) { way.call(producer, { **good, key: }) }
-        assert_match(/[Aa] tombstone needs a :key that is not empty/, error.message)
+        assert_match(/[Aa] tombstone requires a non-empty :key/, error.message)
       end
       [nil, -1, "0", 0.0].each do |partition|
         error = assert_raises(Penstock::MessageInvalidError) { way.call(producer, { **good, partition: }) }
-        assert_match(/[Aa] tombstone needs the :partition/, error.message)
+        assert_match(/[Aa] tombstone requires the :partition/, error.message)
       end
       [good.except(:key), good.except(:partition), good.except(:topic), nil, "gone"].each do |message|
         assert_raises(Penstock::MessageInvalidError) { way.call(producer, message) }

@@ -103,7 +103,7 @@ class ProducerTransactionTest < TransactionTestCase
             -> { catch(:out) { producer.transaction { producer.transaction { throw :out } } } }]
     ways.each do |way|
       error = assert_raises(Penstock::EarlyTransactionExitNotAllowedError, &way)
-      assert_match(/return, break or throw/, error.message)
+      assert_match(/return, break or throw/i, error.message)
       assert_equal %w[started aborted], steps(seen)
       assert_usable producer, name
       steps(seen)

@@ -93,7 +93,7 @@ class RactorTest < PenstockTest
       end
       [*value_of(made), payloads]
     RUBY
-    assert_equal [(0..5).to_a, "A tombstone needs a :key that is not empty. Nothing was sent.", [nil] * 6], sent
+    assert_equal [(0..5).to_a, "A tombstone requires a non-empty :key. Nothing was sent.", [nil] * 6], sent
   end
 
   def test_threads_of_a_ractor_wait_without_holding_each_other_up

@@ -272,12 +272,12 @@ class RejectionTest < PenstockTest
     "SASL X mechanism handshake failed: Broker: Unsupported SASL mechanism: broker's supported mechanisms: PLAIN" =>
       /sasl\.mechanism to one/,
     "Failed to initialize SASL authentication: SASL Handshake not supported by broker (required by mechanism PLAIN)" =>
-      /does not ask for SASL/,
+      /does not use SASL/,
     "Disconnected: verify that security.protocol is correctly configured, broker might require SASL authentication" =>
-      /may want SASL/,
+      /may require SASL/,
     "SSL handshake failed: Disconnected: SSL connection closed by peer: connecting to a PLAINTEXT broker listener?" =>
       /without TLS/,
-    "Send failed: Broken pipe (after 0ms in state UP)" => /may want TLS or SASL/ }.each_with_index do |(text, advice), i|
+    "Send failed: Broken pipe (after 0ms in state UP)" => /may require TLS or SASL/ }.each_with_index do |(text, advice), i|
     define_method("test_cause_#{i}_is_told_with_what_to_check") { assert_match advice, Internal::RejectionAdvice.advice(text) }
   end
 end

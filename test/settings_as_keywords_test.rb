@@ -67,7 +67,7 @@ class SettingsAsKeywordsTest < ConsumerTestCase
     each_client do |make|
       %i[id kafka logger close_timeout].each do |name|
         error = assert_raises(Penstock::ConfigurationInvalidError) { make.call(**SERVERS, name => "secret") }
-        assert_equal "Invalid configuration: config.#{name} is no setting of librdkafka: set it in the block.", error.message
+        assert_equal "Invalid configuration: config.#{name} is not a setting of librdkafka: set it in the block.", error.message
       end
     end
   end

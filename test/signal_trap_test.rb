@@ -52,7 +52,7 @@ class SignalTrapTest < PenstockTest
       one = producer
       trapped { one.produce_sync(MESSAGE) rescue puts $!.message }
     RUBY
-    assert_match(/Connecting is not possible in a signal trap.*in a thread/, output)
+    assert_match(/Connecting is not possible in a signal trap.*in a new thread/, output)
   end
 
   def test_a_connected_producer_sends_waits_flushes_purges_and_answers_in_a_trap

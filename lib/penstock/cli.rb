@@ -5,11 +5,11 @@ require "optparse"
 require_relative "version"
 
 module Penstock
-  # The `penstock` executable: finds the command, and makes an exit status of what it says. Errors about its usage repeat nothing
-  # but names of options: what somebody typed may be a password.
+  # The `penstock` executable: runs the command, and returns its exit status. Errors about its usage repeat only names of options:
+  # any other argument may be a password.
   # @api private
   module CLI
-    # What somebody typed cannot be meant.
+    # The command line is invalid.
     class UsageError < StandardError; end
 
     USAGE = 2
@@ -17,7 +17,7 @@ module Penstock
 
     # Commands by name: the file in cli/, which is loaded when the command is wanted, and what it does.
     COMMANDS = {
-      "doctor" => "looks at Ruby, librdkafka, this machine and a cluster, and says what is wrong"
+      "doctor" => "checks Ruby, librdkafka, this machine and a cluster, and reports problems"
     }.freeze
 
     # @param arguments [Array<String>]
@@ -42,7 +42,7 @@ module Penstock
     def self.utf8(arguments)
       arguments.map.with_index(1) do |argument, number|
         text = argument.dup.force_encoding(Encoding::UTF_8)
-        text.valid_encoding? ? text : raise(UsageError, "argument #{number} is no valid UTF-8")
+        text.valid_encoding? ? text : raise(UsageError, "argument #{number} is not valid UTF-8")
       end
     end
 
@@ -66,7 +66,7 @@ module Penstock
 
     # @return [Integer]
     def self.run(name, arguments, out)
-      raise UsageError, "there is no option #{option_in(name)}; see penstock --help" if name.start_with?("-")
+      raise UsageError, "unknown option #{option_in(name)}; see penstock --help" if name.start_with?("-")
       raise UsageError, unknown(name) unless COMMANDS.key?(name)
 
       require_relative "cli/#{name}"
@@ -76,14 +76,14 @@ module Penstock
     # @return [String]
     def self.unknown(name)
       nearest = DidYouMean::SpellChecker.new(dictionary: COMMANDS.keys).correct(name).first
-      "there is no such command; #{nearest ? "did you mean #{nearest}?" : "see penstock --help"}"
+      "unknown command; #{nearest ? "did you mean #{nearest}?" : "see penstock --help"}"
     end
 
     # @return [Integer] the status
     def self.help(io, status)
       io.puts "Usage: penstock COMMAND [OPTIONS]", "", "Commands:"
       COMMANDS.each { |name, summary| io.puts format("  %-10s %s", name, summary) }
-      io.puts "", "penstock COMMAND --help tells more; penstock --version says which Penstock this is."
+      io.puts "", "penstock COMMAND --help describes a command; penstock --version prints the version."
       status
     end
 

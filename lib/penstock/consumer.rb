@@ -6,7 +6,7 @@ require_relative "consumer/config"
 require_relative "consumer/message"
 
 module Penstock
-  # Reads messages from Kafka, as a member of a group ({#subscribe}) or from partitions of its own choice ({#assign}).
+  # Reads messages from Kafka, as a member of a group ({#subscribe}) or from chosen partitions ({#assign}).
   #
   #     consumer = Penstock::Consumer.new do |config|
   #       config.kafka = { "bootstrap.servers": "localhost:9092", "group.id": "billing", "auto.offset.reset": "earliest" }
@@ -15,31 +15,33 @@ module Penstock
   #     consumer.each { |message| puts message.payload }
   #     consumer.close
   #
-  # Making a consumer checks its configuration and connects nothing; the first use does. Only the thread that polls takes
-  # messages, so librdkafka's `max.poll.interval.ms` means what it says: a member that does not poll for that long loses
-  # its partitions. A wait within {#poll}, however long, counts as polling.
+  # `new` checks the configuration and does not connect. The consumer connects at its first use. Only the thread that polls
+  # takes messages, so `max.poll.interval.ms` measures the program: a member that does not poll for that long loses its
+  # partitions. The time inside {#poll} counts as polling, however long it waits.
   #
-  # librdkafka commits the offsets of messages that were polled every `auto.commit.interval.ms`, unless
-  # `enable.auto.commit` is false; then {#commit} does. Polling a message marks it: what a process that crashes had polled
-  # but not dealt with may be committed. To be sure, set `enable.auto.commit` to false and commit what was dealt with.
+  # librdkafka commits the offsets of polled messages every `auto.commit.interval.ms`. If `enable.auto.commit` is false,
+  # call {#commit}. Polling a message marks it for the next commit. So if a process crashes, offsets of messages that it
+  # polled but did not process may be committed. To exclude that, set `enable.auto.commit` to false and commit what was
+  # processed.
   #
-  # Any thread may use a consumer, several at once; each message goes to one of those that poll. What "blocks this thread"
-  # blocks only the fiber where it has a scheduler. Any Ractor may make a consumer of its own, without logger and token
-  # provider. In a forked child a consumer that the parent had used raises {ForkedError}; one that was only made works there.
+  # Any number of threads may use a consumer at once. Each message goes to one of the polling threads. "Blocks: this thread"
+  # blocks only the fiber if it has a scheduler. Any Ractor may make a consumer of its own, without logger and token
+  # provider. In a fork child a consumer that the parent process used raises {ForkedError}. One that was made but not used
+  # works there.
   #
-  # A subclass whose initialize does not call super is refused with a TypeError when one is made.
+  # If the `initialize` of a subclass does not call super, `new` raises a TypeError.
   #
-  # An error of {#poll} is raised once, when it concerns the caller: the topic is unknown or may not be read, an offset is
-  # out of range, the consumer did not poll in time. Polling can go on after it, unless it is `fatal?`. What comes and
-  # goes with brokers is logged, and librdkafka goes on trying. Ends of partitions (`enable.partition.eof`) are not told.
+  # {#poll} raises an error once, if the caller has to know it: the topic is unknown or may not be read, an offset is out of
+  # range, the consumer did not poll in time. Polling can continue after it, unless it is `fatal?`. Temporary problems with
+  # brokers are logged, and librdkafka retries. The ends of partitions (`enable.partition.eof`) are not reported.
   #
-  # A message that another client wrote with headers that cannot be read is an error in its place (`:bad_msg`, with `topic`,
-  # `partition` and `offset`), after all that is before it in its partition. It is passed over then, but not committed by
-  # librdkafka until a later message of its partition is polled; a {#commit} after it does.
+  # A message of another client may have headers that cannot be read. {#poll} raises an error in its place (`:bad_msg`, with
+  # `topic`, `partition` and `offset`), after the earlier messages of its partition. The next poll skips it. librdkafka
+  # commits it only with a later message of the partition. {#commit} after the error commits it too.
   #
-  # Brokers that can be reached and do not want this client (certificate, password, protocol) are a {BrokerRejectedError}, of
-  # {#poll} and of what waits for their answers ({#commit}, {#committed}, {#watermarks}), within `config.rejection_timeout`;
-  # {#subscribe} and {#assign} ask nobody. See docs/security.md.
+  # If brokers can be reached but reject this client (certificate, password, protocol), {#poll}, {#commit}, {#committed} and
+  # {#watermarks} raise {BrokerRejectedError} within `config.rejection_timeout`. {#subscribe} and {#assign} do not wait for
+  # brokers. See docs/security.md.
   class Consumer
     extend RequiresSuper
     include Uncopyable
@@ -55,15 +57,15 @@ module Penstock
     # @return [ConsumerConfig] frozen
     attr_reader :config
 
-    # Librdkafka's settings are keywords, or the block sets them with everything else; with both, the block finds in
-    # {ConsumerConfig#kafka} what was given, and may change it.
+    # Librdkafka's settings are keywords. The block sets everything else, and may change {ConsumerConfig#kafka}, which
+    # contains the keywords.
     #
     #     Penstock::Consumer.new("bootstrap.servers": "localhost:9092", "group.id": "billing")
     #
     # @overload initialize(**kafka)
     #   @param kafka [Hash] librdkafka's settings; see {ConsumerConfig#kafka}
     #   @yieldparam config [ConsumerConfig]
-    #   @raise [ConfigurationInvalidError] naming the setting that is wrong
+    #   @raise [ConfigurationInvalidError] when a setting is invalid; the message names the setting
     def initialize(*more, **kafka)
       Keywords.check("new(\"bootstrap.servers\": \"localhost:9092\", \"group.id\": \"billing\")", [], more, {})
       @subscribed = false
@@ -76,104 +78,109 @@ module Penstock
       call_configure(id, config.kafka, config.logger, config.close_timeout, config.group?, config.rejection_timeout, refresher)
     end
 
-    # @return [String] the name given as `config.id`
+    # @return [String] `config.id`
     def id = config.id
 
-    # Joins the group of `group.id` and reads what it assigns, in place of what was subscribed to before. Joining happens
-    # while the consumer is polled.
+    # Joins the group of `group.id` and reads the partitions that the group assigns. Replaces an earlier subscription. The
+    # consumer joins while it is polled.
     #
-    # Blocks: this thread, for a ms or so, without the GVL; interruptible at once.
+    # Blocks: this thread, for about a ms, without the GVL; interruptible at once.
     #
     # @param topics [Array<String, Symbol>] names, or regular expressions that begin with "^"
     # @return [self]
-    # @raise [ConfigurationInvalidError] there is no "group.id"
-    # @raise [ConsumerClosedError, ForkedError]
+    # @raise [ConfigurationInvalidError] when "group.id" is missing
+    # @raise [ConsumerClosedError] when the consumer is closed
+    # @raise [ForkedError] when the parent process used the consumer before the fork
     def subscribe(*topics)
       need_group("subscribe")
       topics = topics.flatten
-      raise ArgumentError, "subscribe takes at least one topic" if topics.empty?
+      raise ArgumentError, "subscribe requires at least one topic" if topics.empty?
 
       call_subscribe(topics.map { |topic| [topic_name(topic), -1, INVALID_OFFSET] })
       @subscribed = true
       self
     end
 
-    # Leaves the group; while the consumer is polled, or closed.
+    # Leaves the group, while the consumer is polled or closed.
     #
     # Blocks: like {#subscribe}.
     #
     # @return [self]
-    # @raise [ConsumerClosedError, ForkedError]
+    # @raise [ConsumerClosedError] when the consumer is closed
+    # @raise [ForkedError] when the parent process used the consumer before the fork
     def unsubscribe
       call_subscribe(nil)
       @subscribed = false
       self
     end
 
-    # Reads these partitions, without a group, in place of what was assigned before. A consumer that is subscribed must
-    # not be assigned by hand.
+    # Reads these partitions without joining a group. Replaces an earlier assignment. Do not assign partitions to a consumer
+    # that is subscribed.
     #
     #     consumer.assign("events" => [0, 1])
     #     consumer.assign("events" => { 0 => 1_000, 1 => :beginning })
     #
-    # Blocks: this thread, for some 10 ms, in which librdkafka stops what was assigned before; without the GVL, interruptible
-    # at once. One who assigns waits for another.
+    # Blocks: this thread, for some 10 ms, in which librdkafka stops the earlier assignment; without the GVL, interruptible
+    # at once. Concurrent calls run one after the other.
     #
-    # @param partitions [Hash{String, Symbol => Array<Integer>, Hash{Integer => Integer, Symbol}}] by topic; a list is read
-    #   from the committed offsets if there is a group, and else as `auto.offset.reset` says; an offset is a number,
+    # @param partitions [Hash{String, Symbol => Array<Integer>, Hash{Integer => Integer, Symbol}}] by topic. A list starts
+    #   at the committed offsets if there is a group, otherwise as `auto.offset.reset` says. An offset is a number,
     #   :beginning, :end or :stored (the committed one). Empty: reads nothing.
     # @return [self]
-    # @raise [ConfigurationInvalidError] :stored without a "group.id"
-    # @raise [ConsumerClosedError, ForkedError]
+    # @raise [ConfigurationInvalidError] when :stored is given and "group.id" is missing
+    # @raise [ConsumerClosedError] when the consumer is closed
+    # @raise [ForkedError] when the parent process used the consumer before the fork
     def assign(partitions)
       call_assign(places(partitions, INVALID_OFFSET))
       self
     end
 
-    # What is read at the moment: assigned by the group or by hand.
+    # The partitions that are assigned now, by the group or by {#assign}.
     #
     # Blocks: like {#subscribe}.
     #
     # @return [Hash{String=>Array<Integer>}] partitions by topic
-    # @raise [ConsumerClosedError, ForkedError]
+    # @raise [ConsumerClosedError] when the consumer is closed
+    # @raise [ForkedError] when the parent process used the consumer before the fork
     def assignment
       call_assignment.group_by(&:first).transform_values { |places| places.map { |place| place[1] }.sort }
     end
 
     # @!method poll(timeout: 1)
-    #   The next message. Also does what the group asks for, so a consumer has to be polled even if nothing is expected.
+    #   Returns the next message. It also handles the requests of the group, so poll regularly even if no messages are
+    #   expected.
     #
     #   Blocks: this thread, until there is a message or the time is up, without the GVL. `Thread#raise`, `Timeout` and
     #   Ctrl-C interrupt it at once.
-    #   @param timeout [Numeric, nil] seconds to wait, as a Float if it is more than an hour; 0: takes only what is there;
-    #     nil: without limit
-    #   @return [Message, nil] nil: nothing came in time, or another thread closed the consumer meanwhile
+    #   @param timeout [Numeric, nil] seconds to wait; more than an hour must be a Float; 0: does not wait; nil: no limit
+    #   @return [Message, nil] nil: no message in time, or another thread closed the consumer during the wait
     #   @raise [ConsumeError] see {Consumer}
-    #   @raise [BrokerRejectedError] brokers do not want this client; see {ConsumerConfig#rejection_timeout}
-    #   @raise [ConsumerClosedError] it was closed before
-    #   @raise [ForkedError] it is the parent process's
-    #   @raise [ArgumentError] the timeout is none; or an Integer above an hour, which looks like milliseconds
+    #   @raise [BrokerRejectedError] when brokers reject this client; see {ConsumerConfig#rejection_timeout}
+    #   @raise [ConsumerClosedError] when the consumer was closed before the call
+    #   @raise [ForkedError] when the parent process used the consumer before the fork
+    #   @raise [ArgumentError] when the timeout is invalid, or an Integer above an hour, which looks like milliseconds
 
     # @!method poll_batch(max: 100, timeout: 1)
-    #   Waits for a message, then takes what else is there without waiting. A batch ends before a change of the assignment
-    #   and before an error, which come with the next call. It also ends with the message that brings it to 100,000 headers.
+    #   Waits for a message, then adds the messages that are available without waiting. A batch ends before a change of the
+    #   assignment and before an error; these come with the next call. It also ends with the message that brings it to
+    #   100,000 headers.
     #
     #   Blocks: like {#poll}.
-    #   @param max [Integer] messages at most; at least 1
+    #   @param max [Integer] maximum number of messages; at least 1
     #   @param timeout [Numeric, nil] seconds; see {#poll}
-    #   @return [Array<Message>] in order within a partition; empty: nothing came in time, or see {#poll}
+    #   @return [Array<Message>] in order within a partition; empty where {#poll} returns nil
     #   @raise [ConsumeError, ConsumerClosedError, ForkedError, ArgumentError] see {#poll}
 
-    # Polls until the consumer is closed, by the block or by another thread, and yields each message. Without a block, an
-    # Enumerator. A consumer itself is no Enumerable: most of its methods, such as `count` and `to_a`, would never end.
+    # Polls and yields each message until the block or another thread closes the consumer. Without a block, returns an
+    # Enumerator. A Consumer is no Enumerable: most of its methods, such as `count` and `to_a`, would never return.
     #
-    # Blocks: like {#poll}, again and again.
+    # Blocks: like {#poll}, repeatedly.
     #
     # @overload each(timeout: 1)
-    #   @param timeout [Numeric, nil] seconds that each of its polls waits at most; see {#poll}
+    #   @param timeout [Numeric, nil] seconds for each poll; see {#poll}
     #   @yieldparam message [Message]
     #   @return [self] when the consumer is closed
-    #   @raise [ConsumeError, ForkedError, ArgumentError] see {#poll}; calling it again goes on with the next message
+    #   @raise [ConsumeError, ForkedError, ArgumentError] see {#poll}; call it again to continue with the next message
     def each(*more, timeout: 1, **wrong)
       Keywords.check("each(timeout: 1) { |message| ... }", TIMEOUT, more, wrong)
       return to_enum(:each, timeout:) unless block_given?
@@ -185,24 +192,25 @@ module Penstock
       self
     end
 
-    # Commits offsets: where the group goes on reading after a restart or rebalance.
+    # Commits offsets: where the group continues after a restart or rebalance.
     #
-    # Blocks: this thread, until the group's coordinator has answered, without the GVL; interruptible at once, and the
-    # offsets may be committed all the same. With `async`, not at all: what goes wrong is logged.
+    # Blocks: this thread, until the group's coordinator has answered, without the GVL; interruptible at once, though the
+    # offsets may be committed after an interrupt. With `async: true` it does not block, and errors are logged.
     #
     # @overload commit(what = nil, async: false, timeout: 30)
-    #   @param what [Message, Hash{String => Hash{Integer => Integer}}, nil] a message: it and all before it in its
-    #     partition were dealt with; a Hash, in braces: the offset to go on with, by topic and partition; nil: everything
-    #     polled so far from the partitions that are assigned
+    #   @param what [Message, Hash{String => Hash{Integer => Integer}}, nil] a message: commits it and all earlier messages
+    #     of its partition. A Hash, in braces: the next offset to read, by topic and partition. nil: everything polled so
+    #     far from the assigned partitions
     #   @param async [Boolean]
-    #   @param timeout [Numeric, nil] seconds to wait for the answer, as a Float if it is more than an hour; nil: without limit
+    #   @param timeout [Numeric, nil] seconds to wait for the answer; more than an hour must be a Float; nil: no limit
     #   @return [nil]
-    #   @raise [CommitError] they were not committed, such as because the partition is another member's now
-    #   @raise [ConsumeTimeoutError] no answer in time; they may still be committed
-    #   @raise [BrokerRejectedError] brokers do not want this client; see {ConsumerConfig#rejection_timeout}
-    #   @raise [ConfigurationInvalidError] there is no "group.id"
-    #   @raise [ConsumerClosedError, ForkedError]
-    #   @raise [ArgumentError] the timeout is none; or an Integer above an hour, which looks like milliseconds
+    #   @raise [CommitError] when the offsets were not committed, for example because another member has the partition now
+    #   @raise [ConsumeTimeoutError] when the answer did not come in time; the offsets may still be committed
+    #   @raise [BrokerRejectedError] when brokers reject this client; see {ConsumerConfig#rejection_timeout}
+    #   @raise [ConfigurationInvalidError] when "group.id" is missing
+    #   @raise [ConsumerClosedError] when the consumer is closed
+    #   @raise [ForkedError] when the parent process used the consumer before the fork
+    #   @raise [ArgumentError] when the timeout is invalid, or an Integer above an hour, which looks like milliseconds
     def commit(what = nil, *more, async: false, timeout: 30, **wrong)
       offsets = "{ \"topic\" => { 0 => 5 } }" if wrong.keys.first.is_a?(String)
       Keywords.check("commit(#{offsets || "message"}, async: false, timeout: 30)", %i[async timeout], more, wrong)
@@ -221,7 +229,7 @@ module Penstock
     #   @param topic [String, Symbol]
     #   @param partitions [Array<Integer>, Integer]
     #   @param timeout [Numeric, nil] seconds to wait for the answer; see {#commit}
-    #   @return [Hash{Integer=>Integer, nil}] by partition: the offset the group goes on with; nil: none was committed
+    #   @return [Hash{Integer=>Integer, nil}] by partition: the next offset that the group reads; nil: none was committed
     #   @raise [ConsumeError, ConsumeTimeoutError, ConfigurationInvalidError, ConsumerClosedError, ForkedError] see {#commit}
     def committed(topic, partitions, *more, timeout: 5, **wrong)
       Keywords.check("committed(topic, partitions, timeout: 5)", TIMEOUT, more, wrong)
@@ -237,13 +245,14 @@ module Penstock
     #
     # @param topic [String, Symbol]
     # @param partition [Integer]
-    # @return [Integer, nil] the offset after the latest message polled from this partition; nil: none was
-    # @raise [ConsumerClosedError, ForkedError]
+    # @return [Integer, nil] the offset after the latest message that was polled from this partition; nil: none was polled
+    # @raise [ConsumerClosedError] when the consumer is closed
+    # @raise [ForkedError] when the parent process used the consumer before the fork
     def position(topic, partition)
       call_positions([[topic_name(topic), partition_number(partition), INVALID_OFFSET]]).first
     end
 
-    # Where a partition begins and ends, as its leader says.
+    # The first and the next offset of a partition, from its leader.
     #
     # Blocks: like {#committed}.
     #
@@ -251,14 +260,15 @@ module Penstock
     #   @param topic [String, Symbol]
     #   @param partition [Integer]
     #   @param timeout [Numeric, nil] seconds to wait for the answer; see {#commit}
-    #   @return [Array(Integer, Integer)] the offset of its first message, and the one its next message will have
-    #   @raise [ConsumeError, ConsumeTimeoutError, ConsumerClosedError, ForkedError]
+    #   @return [Array(Integer, Integer)] the offset of its first message, and the offset that its next message will have
+    #   @raise [ConsumeError, ConsumeTimeoutError, ConsumerClosedError, ForkedError] see {#commit}
     def watermarks(topic, partition, *more, timeout: 5, **wrong)
       Keywords.check("watermarks(topic, partition, timeout: 5)", TIMEOUT, more, wrong)
       call_watermarks([[topic_name(topic), partition_number(partition), INVALID_OFFSET]], timeout)
     end
 
-    # Goes on reading a partition that is assigned somewhere else. Messages from before are not polled any more.
+    # Continues reading an assigned partition at another offset. Earlier fetched messages of the partition are not polled
+    # any more.
     #
     # Blocks: like {#subscribe}.
     #
@@ -268,22 +278,23 @@ module Penstock
     #   @param offset [Integer, Symbol] a number, :beginning or :end
     #   @param timeout [Numeric, nil] seconds to wait until it is done; see {#commit}
     #   @return [self]
-    #   @raise [ConsumeError] such as with the code :state, when the partition is not assigned
-    #   @raise [ConsumeTimeoutError, ConsumerClosedError, ForkedError]
+    #   @raise [ConsumeError] when it is not possible, for example with the code :state when the partition is not assigned
+    #   @raise [ConsumeTimeoutError, ConsumerClosedError, ForkedError] see {#commit}
     def seek(topic, partition, offset, *more, timeout: 5, **wrong)
       Keywords.check("seek(topic, partition, offset, timeout: 5)", TIMEOUT, more, wrong)
       call_seek([[topic_name(topic), partition_number(partition), offset_number(offset)]], timeout)
       self
     end
 
-    # Logs in with these from now on: what is connected stays so, until the broker ends it (`connections.max.reauth.ms`), and
-    # a consumer that is refused tries again at once. Never blocks.
+    # Sets user name and password for later logins. Existing connections stay until the broker ends them
+    # (`connections.max.reauth.ms`). If brokers reject the consumer, it tries again at once. Never blocks.
     #
     # @param username [String]
     # @param password [String, Secret]
     # @return [nil]
-    # @raise [ConfigurationInvalidError] the consumer does not log in with a password
-    # @raise [ConsumerClosedError, ForkedError]
+    # @raise [ConfigurationInvalidError] when the consumer does not log in with a password
+    # @raise [ConsumerClosedError] when the consumer is closed
+    # @raise [ForkedError] when the parent process used the consumer before the fork
     def set_credentials(username, password)
       closed = %i[closing closed].include?(state)
       raise ErrorFactory.build(ConsumerClosedError, "the consumer is closed", consumer_id: id) if closed
@@ -292,18 +303,19 @@ module Penstock
       call_set_credentials(username, password)
     end
 
-    # Wakes every thread that polls, commits what librdkafka would have committed, leaves the group and frees everything.
-    # Messages that were polled stay good. While the group is rebalancing, its coordinator may refuse the offsets of one who
-    # leaves; that is logged, and others poll those messages again. Closing again does nothing; closing from several threads
-    # at once closes once, and all wait for it. In a forked child it does nothing.
+    # Wakes every polling thread, commits what librdkafka has to commit, leaves the group and releases all resources. Polled
+    # messages stay valid. While the group rebalances, its coordinator may reject the offsets of the leaving member. That is
+    # logged, and other members read those messages again. Later calls do nothing. If several threads close at once, one
+    # closes and all wait. In a fork child it does nothing.
     #
-    # Blocks: this thread, until then, without the GVL; interruptible at once, and closing then goes on by itself. May be
-    # called from a signal trap, from a block of {#each}, and from an `at_exit` block.
+    # Blocks: this thread, without the GVL; interruptible at once. After an interrupt, closing continues by itself. A signal
+    # trap, a block of {#each} and an `at_exit` block may call it.
     #
-    # @param timeout [Numeric, nil] seconds to leave the group in; nil: without limit; default: `config.close_timeout`. When
-    #   it is up, the group has to notice by itself (`session.timeout.ms`) that its member is gone.
-    # @return [ConsumerCloseReport] frozen: whether it was done in the time, and the group left
-    # @raise [ArgumentError] the timeout is none; or an Integer above an hour, which looks like milliseconds (a Float is taken)
+    # @param timeout [Numeric, nil] seconds to leave the group; nil: no limit; default: `config.close_timeout`. When the
+    #   time is up, the group notices only after `session.timeout.ms` that its member is gone.
+    # @return [ConsumerCloseReport] frozen: whether closing was complete in time, and whether the consumer left the group
+    # @raise [ArgumentError] when the timeout is invalid, or an Integer above an hour, which looks like milliseconds (a
+    #   Float is accepted)
     # @overload close(timeout: config.close_timeout / 1000.0)
     def close(*more, timeout: config.close_timeout / 1000.0, **wrong)
       Keywords.check("close(timeout: 10)", TIMEOUT, more, wrong)
@@ -312,7 +324,7 @@ module Penstock
       ConsumerCloseReport.new(in_time, in_group? ? in_time : nil).freeze
     end
 
-    # @return [Boolean] whether {#close} was called; also true in a forked child of the process that used it. Never blocks.
+    # @return [Boolean] whether {#close} was called; also true in a fork child of the process that used it. Never blocks.
     def closed? = %i[closing closed inherited].include?(state)
 
     # Never blocks, never shows settings.
@@ -322,17 +334,18 @@ module Penstock
     def as_json(_options = nil) = json(id:, state: state.to_s)
 
     # @!method group_metadata
-    #   @return [String] librdkafka's bytes for it: what a transactional producer commits this consumer's offsets with
+    #   @return [String] librdkafka's bytes for the group membership: a transactional producer commits this consumer's
+    #     offsets with them
 
     private
 
     # @see RequiresSuper
     def initialized? = !@config.nil?
 
-    # A forked child is in no group: its parent is.
+    # A fork child is in no group: its parent process is.
     def in_group? = @subscribed && state != :inherited
 
-    # What would run on a thread of the main Ractor.
+    # Logger and token provider run on threads of the main Ractor.
     def raise_in_other_ractors
       return if Ractor.current == Ractor.main || (config.logger.nil? && config.oauth.token_provider_listener.nil?)
 
@@ -347,7 +360,7 @@ module Penstock
     end
 
     def need_group(method)
-      config.group? or raise ErrorFactory.build(ConfigurationInvalidError, "#{method} needs config.kafka[\"group.id\"]")
+      config.group? or raise ErrorFactory.build(ConfigurationInvalidError, "#{method} requires config.kafka[\"group.id\"]")
     end
 
     def offsets_to_commit(what)
@@ -365,7 +378,7 @@ module Penstock
       assigned.zip(call_positions(assigned)).filter_map { |(topic, partition, _), offset| offset && [topic, partition, offset] }
     end
 
-    # @param default [Integer, nil] the offset of partitions given without one; nil: there has to be one, and a number
+    # @param default [Integer, nil] the offset of partitions given without one; nil: the offset is required, and a number
     # @return [Array<Array(String, Integer, Integer)>]
     def places(partitions, default)
       partitions.is_a?(Hash) or raise ArgumentError, "expected a Hash of topics to partitions, not #{partitions.class}"
@@ -390,20 +403,21 @@ module Penstock
       name = topic.is_a?(Symbol) ? topic.name : topic
       return name if name.is_a?(String) && !name.empty? && !name.b.include?("\0") # UTF-16 has some
 
-      raise ArgumentError, "a topic is a String or Symbol, not #{topic.inspect}"
+      raise ArgumentError, "a topic must be a String or Symbol, not #{topic.inspect}"
     end
 
     def partition_number(partition)
       return partition if partition.is_a?(Integer) && partition.between?(0, (2**31) - 1)
 
-      raise ArgumentError, "a partition is an Integer from 0, not #{partition.inspect}"
+      raise ArgumentError, "a partition must be an Integer from 0, not #{partition.inspect}"
     end
 
     def offset_number(offset, symbols: true)
       return offset if offset.is_a?(Integer) && offset.between?(0, (2**63) - 1)
       return OFFSETS.fetch(offset) if symbols && OFFSETS.key?(offset)
 
-      raise ArgumentError, "an offset is an Integer from 0#{", :beginning, :end or :stored" if symbols}, not #{offset.inspect}"
+      kinds = "an Integer from 0#{", :beginning, :end or :stored" if symbols}"
+      raise ArgumentError, "an offset must be #{kinds}, not #{offset.inspect}"
     end
   end
 end

@@ -12,27 +12,27 @@ require_relative "doctor/steps"
 require_relative "doctor/cluster"
 
 module Penstock
-  # Looks for what is wrong around Penstock: what `penstock doctor` prints, for a process to ask about itself.
+  # Finds problems in the environment of Penstock, like `penstock doctor`, but in the running process.
   #
   # @example
   #   puts Penstock::Doctor.examine(servers: ["kafka.example:9092"])
   module Doctor
-    # Changes nothing here or on the cluster, to which it connects as a producer that sends nothing.
+    # Changes nothing on this machine or on the cluster. It connects as a producer that sends nothing.
     #
-    # Blocks: without servers for some ms; with servers for the timeout and each step at most. Any thread.
+    # Blocks: without servers for some ms; with servers up to the timeout for each step. Any thread.
     #
-    # @param servers [Array<String>] "HOST:PORT" of brokers; none: the cluster is left out
+    # @param servers [Array<String>] "HOST:PORT" of brokers; none: the cluster is not checked
     # @param settings [Hash{Symbol, String => Object}] librdkafka's, such as `security.protocol`. No secret is ever shown
     # @param timeout [Numeric] seconds for each step
-    # @param directory [String] where a Gemfile.lock is looked for if Bundler does not know one
+    # @param directory [String] where to look for a Gemfile.lock if Bundler does not know one
     # @return [Report]
-    # @raise [ArgumentError] a server or the timeout cannot be meant
+    # @raise [ArgumentError] when a server or the timeout is invalid
     # @overload examine(servers: [], settings: {}, timeout: 5, directory: Dir.pwd)
     def self.examine(*more, servers: [], settings: {}, timeout: 5, directory: Dir.pwd, **wrong)
       loaded = load_penstock
       Keywords.check("examine(servers: [\"kafka:9092\"], settings: {}, timeout: 5)", %i[servers settings timeout directory], more,
                      wrong)
-      raise ArgumentError, "the timeout is a number of seconds above 0" unless timeout.is_a?(Numeric) && timeout.positive?
+      raise ArgumentError, "the timeout must be a number of seconds above 0" unless timeout.is_a?(Numeric) && timeout.positive?
 
       addresses = servers.map { |server| Address.parse(server) }
       clock = Clock.new

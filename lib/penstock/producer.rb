@@ -42,30 +42,33 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
   #
   # A message is a Hash with Symbol keys:
   # - `topic` (String or Symbol, required)
-  # - `payload` (String, or nil for a tombstone; required; with {Config#serializer} any object)
-  # - `key` (String): also decides the partition, as the `partitioner` setting says
-  # - `partition` (Integer): goes there; -1 or absent: the partitioner decides
+  # - `payload` (required): a String, or nil for a tombstone. With {Config#serializer}: any object
+  # - `key` (String): also decides the partition, according to the `partitioner` setting
+  # - `partition` (Integer): the partition. -1 or absent: the partitioner decides
   # - `partition_key` (String): decides the partition in place of `key`
-  # - `timestamp` (Time, ActiveSupport::TimeWithZone, or Integer of ms since the epoch; absent or 0: now)
-  # - `headers` (Hash of String or Symbol to String or Array of Strings); a Symbol is sent as its name
-  # - `label` (anything): handed back in the handle and the report, not sent
+  # - `timestamp`: Time, ActiveSupport::TimeWithZone, or Integer of ms since the epoch. Absent or 0: now
+  # - `headers` (Hash): names are Strings or Symbols, values Strings or Arrays of Strings. A Symbol is sent as its name
+  # - `label` (any object): returned in the handle and the report, not sent
   #
-  # Strings are sent as their bytes, whatever their encoding, and are copied before the call returns.
+  # The bytes of Strings are sent unchanged, whatever their encoding. They are copied before the call returns.
   #
-  # Making a producer checks its configuration and connects nothing; the first use does. Any thread and fiber may use
-  # a producer, any number at once. In a forked child it connects anew at its first use there, unless it was closed;
-  # what was in its buffer is the parent's to send.
-  # A signal trap may close a producer, put messages into its buffer, purge it and ask it anything; and send with one that is
-  # connected already, has no `transactional.id`, and really delivers. All else, such as {#flush_sync},
-  # {#disconnect}, {#transaction} and the first use, raises {SignalTrapError} there.
+  # `new` checks the configuration and does not connect. The producer connects at its first use.
   #
-  # What "blocks this thread" does so without the GVL; in a fiber with a scheduler it blocks the fiber only, and others go on
-  # (docs/waiting.md). It is interrupted at once by what interrupts a sleep: Thread#raise, Timeout, Ctrl-C, stopping a task.
+  # Any number of threads and fibers may use a producer at once. In a fork child the producer connects again at its first
+  # use there, unless it was closed. Messages in its buffer at the time of the fork are sent by the parent process only.
   #
-  # A subclass whose initialize does not call super is refused with a TypeError when one is made.
+  # A signal trap may close the producer, put messages into its buffer, purge it and read its state. It may send through a
+  # producer that is connected, has no `transactional.id` and delivers for real (`config.deliver`). Everything else raises
+  # {SignalTrapError} there: {#flush_sync}, {#disconnect}, {#transaction}, the first use.
   #
-  # Every message that is taken gets exactly one verdict, also when the producer is closed, dropped or still open
-  # when the process ends.
+  # "Blocks: this thread" means that the call waits without the GVL. In a fiber with a scheduler, only that fiber waits
+  # (docs/waiting.md). Whatever interrupts a sleep interrupts the wait at once: Thread#raise, Timeout, Ctrl-C, stopping a
+  # task.
+  #
+  # If the `initialize` of a subclass does not call super, `new` raises a TypeError.
+  #
+  # Every accepted message gets exactly one delivery result. This holds too when the producer is closed or
+  # garbage-collected, and when it is still open at the end of the process.
   class Producer
     extend RequiresSuper
     include Uncopyable
@@ -75,8 +78,8 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
                      :RactorHandles, :SendHooks, :Statistics, :StatusChanges, :TransactionLock, :TransactionRunner,
                      :VariantChecks, :Variants
 
-    # Librdkafka's settings are keywords, or the block sets them with everything else; with both, the block finds in
-    # {Config#kafka} what was given, and may change it. Without either, {#setup} configures the producer. Connects nothing.
+    # Librdkafka's settings are keywords. The block sets everything else, and may change {Config#kafka}, which contains the
+    # keywords. Without keywords and block, call {#setup} before the first use. Does not connect.
     #
     #     Penstock::Producer.new("bootstrap.servers": "localhost:9092")
     #     Penstock::Producer.new("bootstrap.servers": "localhost:9092") { |config| config.logger = Logger.new($stdout) }
@@ -84,7 +87,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # @overload initialize(**kafka)
     #   @param kafka [Hash] librdkafka's settings; see {Config#kafka}
     #   @yieldparam config [Config]
-    #   @raise [ConfigurationInvalidError] naming the setting that is wrong
+    #   @raise [ConfigurationInvalidError] when a setting is invalid; the message names the setting
     def initialize(*more, **kafka, &block)
       Keywords.check("new(\"bootstrap.servers\": \"localhost:9092\")", [], more, {})
       @internals = Internals.new(self)
@@ -93,12 +96,12 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       setup(**kafka, &block) if block || !kafka.empty?
     end
 
-    # Configures a producer that was made without settings and block. Connects nothing.
+    # Configures a producer that was made without settings. Does not connect.
     # @param kafka [Hash] librdkafka's settings; see {#initialize}
     # @yieldparam config [Config]
     # @return [self]
-    # @raise [ProducerAlreadyConfiguredError] for the second time
-    # @raise [ConfigurationInvalidError] naming the setting that is wrong
+    # @raise [ProducerAlreadyConfiguredError] when the producer is configured already
+    # @raise [ConfigurationInvalidError] when a setting is invalid; the message names the setting
     def setup(**kafka, &block)
       @internals.setup(kafka, &block)
       self
@@ -107,94 +110,98 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # @return [Config, nil] frozen; nil before {#setup}
     def config = @internals.config
 
-    # @return [String, nil] the name given as `config.id`; nil before {#setup}
+    # @return [String, nil] `config.id`; nil before {#setup}
     def id = @internals.id
 
-    # @return [Status] where it is in its life
+    # @return [Status] its state, such as configured, connected or closed
     def status = @internals.status
 
-    # @return [Monitor] its events
+    # @return [Monitor] publishes its events; subscribe here
     def monitor = @internals.monitor
 
-    # @return [Middleware] what each message goes through before it is checked and sent; `append` and `prepend` steps
+    # @return [Middleware] the steps that each message passes before it is checked and sent; add steps with `append` and
+    #   `prepend`
     def middleware = @internals.middleware
 
-    # @return [Tags] anything the application wants to remember about it
+    # @return [Tags] labels of the application for this producer
     def tags = @internals.tags
 
-    # @return [Poller, nil] who serves it; nil before {#setup}
+    # @return [Poller, nil] the poller that serves it; nil before {#setup}
     def poller = @internals.poller
 
-    # @return [Boolean] whether librdkafka removes the duplicates that sending again makes (enable.idempotence)
+    # @return [Boolean] whether retries cannot store a message twice (enable.idempotence)
     def idempotent? = @internals.idempotent?
 
     # @return [Boolean] whether it has a transactional.id
     def transactional? = @internals.transactional?
 
-    # The librdkafka client, connected at need. For `config.client_class` and tests.
+    # The librdkafka client. Connects if necessary. For `config.client_class` and tests.
     # @return [Native::ProducerClient]
-    # @raise [ProducerNotConfiguredError, ProducerClosedError]
+    # @raise [ProducerNotConfiguredError] when {#setup} was not called
+    # @raise [ProducerClosedError] when the producer is closed
     def client = @internals.client
 
     # ---- sending ----
 
-    # Sends a message and waits for its verdict.
+    # Sends a message and waits for its delivery result.
     #
-    # Blocks: this thread, until the verdict or `max_wait_timeout`, without the GVL; interruptible at once. While
-    # librdkafka's queue is full, as `config.on_queue_full` says.
+    # Blocks: this thread, until the delivery result or `max_wait_timeout`, without the GVL; interruptible at once. When
+    # librdkafka's queue is full, also as long as `config.on_queue_full` says.
     #
     # @param message [Hash] see {Producer}
-    # @return [DeliveryReport] of a message that was delivered
-    # @raise [MessageInvalidError] the message cannot be sent as it is; nothing was sent
-    # @raise [QueueFullError] librdkafka's queue has no room; nothing was sent
-    # @raise [DeliveryError] the verdict is a failure
-    # @raise [ProducerFencedError] another producer with the same `transactional.id` has taken over; do not send again from here
-    # @raise [WaitTimeoutError] no verdict in time; the message may still be delivered
-    # @raise [ProducerClosedError] nothing was sent
+    # @return [DeliveryReport] of the delivered message
+    # @raise [MessageInvalidError] when the message cannot be sent as it is; nothing was sent
+    # @raise [QueueFullError] when librdkafka's queue has no space; nothing was sent
+    # @raise [DeliveryError] when the delivery failed
+    # @raise [ProducerFencedError] when another producer with the same `transactional.id` has taken over; do not send again
+    #   from here
+    # @raise [WaitTimeoutError] when the delivery result did not come in time; the message may still be delivered
+    # @raise [ProducerClosedError] when the producer is closed; nothing was sent
     def produce_sync(message) = @publisher.produce_sync(message)
 
-    # Sends a message without waiting for its verdict.
+    # Sends a message without waiting for its delivery result.
     #
-    # Blocks: no, except at the first use, for the ms it takes to make the client's threads; while librdkafka's
-    # queue is full, as `config.on_queue_full` says; and for a topic or partition that librdkafka says does not exist,
-    # while the cluster is asked whether that still holds: once a second for a topic, for a second at most.
+    # Blocks: not in general. Three cases wait: The first use makes the threads of the client, which takes some ms. A full
+    # queue waits as `config.on_queue_full` says. For a topic or partition that does not exist according to librdkafka, the
+    # call asks the cluster again, for up to a second, and once a second for a topic.
     #
     # @param message [Hash] see {Producer}
     # @return [DeliveryHandle]
     # @raise [MessageInvalidError, QueueFullError, ProducerClosedError] see {#produce_sync}; nothing was sent
     def produce_async(message) = @publisher.produce_async(message)
 
-    # Sends messages and waits for all their verdicts. All are checked before the first is sent.
+    # Sends messages and waits for all their delivery results. Checks all messages before it sends the first.
     #
-    # Blocks: like {#produce_sync}, `max_wait_timeout` being for all together.
+    # Blocks: like {#produce_sync}. `max_wait_timeout` is for all messages together.
     #
     # @param messages [Array<Hash>] see {Producer}
-    # @return [Array<DeliveryHandle>] one for each message, in order, each with its verdict: all were delivered
-    # @raise [MessageInvalidError] one of them cannot be sent as it is; nothing was sent
-    # @raise [ProduceManyError] at least one was not taken or not delivered; `dispatched` has the handles of those
-    #   that were taken, and they have their verdicts
+    # @return [Array<DeliveryHandle>] one for each message, in order; all were delivered
+    # @raise [MessageInvalidError] when a message cannot be sent as it is; nothing was sent
+    # @raise [ProduceManyError] when at least one message was not accepted or not delivered. `dispatched` has the handles of
+    #   the accepted messages, with their delivery results
     # @raise [ProducerFencedError] see {#produce_sync}
-    # @raise [WaitTimeoutError] not all verdicts came in time
+    # @raise [WaitTimeoutError] when not all delivery results came in time
     def produce_many_sync(messages) = @publisher.produce_many_sync(messages)
 
-    # Sends messages without waiting for their verdicts. All are checked before the first is sent.
+    # Sends messages without waiting for their delivery results. Checks all messages before it sends the first.
     #
-    # Blocks: like {#produce_async}. The GVL is held while the messages are checked, about a tenth of a microsecond
-    # for each, and released while they are handed to librdkafka.
+    # Blocks: like {#produce_async}. The call holds the GVL while it checks the messages, about a tenth of a microsecond for
+    # each. It releases the GVL while it hands them to librdkafka.
     #
     # @param messages [Array<Hash>] see {Producer}
     # @return [Array<DeliveryHandle>] one for each message, in order
-    # @raise [MessageInvalidError] one of them cannot be sent as it is; nothing was sent
-    # @raise [ProduceManyError] librdkafka did not take all, such as when its queue is full; `dispatched` has the
-    #   handles of those before the first that was not
+    # @raise [MessageInvalidError] when a message cannot be sent as it is; nothing was sent
+    # @raise [ProduceManyError] when librdkafka did not accept all messages, for example because its queue is full.
+    #   `dispatched` has the handles of the messages before the first that was not accepted
     def produce_many_async(messages) = @publisher.produce_many_async(messages)
 
-    # Sends a tombstone, a message without payload that deletes its key from a compacted topic, and waits for its verdict.
-    # A payload given is left out.
+    # Sends a tombstone and waits for its delivery result. A tombstone is a message without payload; it deletes its key from
+    # a compacted topic. Ignores the payload of the message.
     #
     # Blocks: like {#produce_sync}.
     #
-    # @param message [Hash] see {Producer}; with `key` and `partition`, so that it goes where the key's messages are
+    # @param message [Hash] see {Producer}. `key` and `partition` are required, so that it goes to the partition of the
+    #   key's messages
     # @return [DeliveryReport]
     # @raise [Error] see {#produce_sync}
     def tombstone_sync(message) = produce_sync(@publisher.make_tombstone("message.produce_sync", message))
@@ -221,8 +228,8 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       produce_many_async(@publisher.make_tombstones("messages.produce_many_async", messages))
     end
 
-    # Adds a hook around each call that sends: one message, a batch, the buffer when it is flushed or the producer closed;
-    # with its variants and in transactions too.
+    # Adds a hook around each call that sends: one message, a batch, a flush of the buffer (also by {#close}). It runs for
+    # variants and in transactions too.
     #
     #     producer.around do |sending|
     #       sending.messages = sending.messages.map { |message| message.merge(headers: { "team" => "billing" }) }
@@ -230,23 +237,26 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     #       puts report.offset if sending.operation == :produce_sync
     #     end
     #
-    # It runs in the thread and fiber that sends, after middleware and serializer, around the transaction of its own that a
-    # message has outside of one, and has to call {SendContext#call} there, once. The first hook is the outermost. What is
-    # refused before, as the producer is closed or the message is no Hash, passes no hook, nor does an empty batch.
+    # The hook runs in the thread and fiber that sends, after middleware and serializer. A transactional producer gives a
+    # message outside of a transaction one of its own; the hook runs around that. The hook must call {SendContext#call}
+    # there, exactly once. The first hook is the outermost. Hooks do not run for an empty batch, for a message that is no
+    # Hash, and when the producer is closed.
     #
-    # What a hook raises before it called goes to the caller, and nothing was sent, of a batch neither; with a hook that
-    # neither calls nor raises it is {HookError}. Afterwards a hook changes nothing: the caller gets what
-    # {SendContext#call} returned or raised, whatever the hook does with it. What the hook itself raises then is told as
-    # "error.occurred" of the type "around.error", or as a warning on stderr when nobody listens to that; what is no
-    # StandardError, ScriptError or SystemStackError goes through, such as Interrupt, though the messages were sent.
+    # If a hook raises before it calls, the caller gets that error, and nothing was sent, also of a batch. If it neither
+    # calls nor raises, the caller gets a {HookError}.
     #
-    # Any thread and fiber may add hooks while others send: a call uses the hooks there were when it began. They
-    # cannot be removed. Without hooks sending costs nothing more. Never blocks.
+    # After the call a hook cannot change the outcome: the caller gets what {SendContext#call} returned or raised. An error
+    # that the hook raises then is published as "error.occurred" of the type "around.error", or printed as a warning on
+    # stderr if that event has no subscriber. Only an exception that is no StandardError, ScriptError or SystemStackError,
+    # such as Interrupt, reaches the caller although the messages were sent.
+    #
+    # Any thread and fiber may add hooks while others send: a call uses the hooks that existed when it began. Hooks cannot
+    # be removed. Without hooks there is no cost. Never blocks.
     #
     # @param hook [#call, nil] or a block
     # @yieldparam sending [SendContext]
     # @return [self]
-    # @raise [ArgumentError] it is not callable, or both or none were given
+    # @raise [ArgumentError] when the hook is not callable, or when both or neither of hook and block are given
     def around(hook = nil, &block)
       @publisher.around(hook, block)
       self
@@ -254,104 +264,109 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
 
     # ---- the buffer ----
 
-    # Puts a message aside. It is checked, and goes through the middleware and the serializer, when it is flushed.
+    # Adds a message to the buffer. The flush checks it and runs the middleware and the serializer.
     #
     # Blocks: never.
     # @param message [Hash] see {Producer}
     # @return [Array<Hash>] the buffer
-    # @raise [ProducerClosedError]
+    # @raise [ProducerClosedError] when the producer is closed
     def buffer(message) = @internals.buffer.put(message)
 
-    # Puts messages aside.
+    # Adds messages to the buffer.
     #
     # Blocks: never.
     # @param given [Array<Hash>]
-    # @return [Array<Hash>] the given ones
-    # @raise [ProducerClosedError]
+    # @return [Array<Hash>] the given messages
+    # @raise [ProducerClosedError] when the producer is closed
     def buffer_many(given) = @internals.buffer.put_many(given)
 
-    # Sends what was put aside, and waits for all verdicts.
+    # Sends the messages of the buffer and waits for all delivery results.
     #
     # Blocks: like {#produce_many_sync}, and while another thread flushes.
     # @return [Array<DeliveryHandle>] [] when the buffer is empty
-    # @raise [Error] see {#produce_many_sync}. Whatever it is, an interrupt too: messages that were not taken are put
-    #   back, in order, at the front of the buffer; so is the whole buffer when one of its messages is invalid, or when
-    #   the transaction that a transactional producer gives them was aborted.
-    # @raise [SignalTrapError] this is a signal trap; the buffer is left alone
+    # @raise [Error] see {#produce_many_sync}. After any error or interrupt, the messages that were not accepted are at the
+    #   front of the buffer again, in order. The whole buffer is restored when one of its messages is invalid, or when the
+    #   transaction of its own that a transactional producer gives it was aborted.
+    # @raise [SignalTrapError] when called in a signal trap; the buffer is unchanged
     def flush_sync = @internals.buffer.flush_sync
 
-    # Sends what was put aside without waiting for the verdicts.
+    # Sends the messages of the buffer without waiting for their delivery results.
     #
     # Blocks: like {#produce_many_async}, and while another thread flushes.
     # @return [Array<DeliveryHandle>] [] when the buffer is empty
     # @raise [Error] see {#flush_sync}
     def flush_async = @internals.buffer.flush_async
 
-    # @return [Array<Hash>] the buffer itself, what was put aside and not flushed
+    # @return [Array<Hash>] the buffer itself: the messages that no flush has sent yet
     def messages = @internals.buffer.messages
 
     # ---- transactions ----
 
-    # Runs the block in a transaction, which is committed when the block returns and aborted when it does not: any
-    # exception, interrupts and the end of the thread included. Inside the block of the same fiber it joins the
-    # transaction that is running. Outside of one, each message that is sent alone, and each batch, has its own.
+    # Runs the block in a transaction. It commits when the block returns, and aborts when the block is left in any other
+    # way: by any exception, an interrupt, the end of the thread. A call inside the block, in the same fiber, joins the
+    # running transaction. Outside of a transaction, each message that is sent alone and each batch has a transaction of its
+    # own.
     #
-    # Messages that an abort drops before they were sent have the verdict purge_queue, and each is told as "message.purged".
+    # An abort discards messages that were not sent yet. Their delivery result is purge_queue, and each is published as
+    # "message.purged".
     #
-    # It may last for `transaction.timeout.ms` (165 seconds unless set). The cluster then aborts it and fences the producer,
-    # as it does when another one takes over; nobody can tell these apart, so the producer has to be made anew.
+    # A transaction may last for `transaction.timeout.ms` (default: 165 seconds). Then the cluster aborts it and fences the
+    # producer. The cluster reports the same when another producer takes over, so that the two cases cannot be
+    # distinguished: make a new producer.
     #
-    # Do not wait inside the block for another thread or fiber that sends through the same producer: it waits for the
-    # block's end.
+    # Inside the block, do not wait for another thread or fiber that sends through the same producer: it waits for the end
+    # of the block.
     #
-    # Blocks: this thread, for the block and for what other transactions of this producer, and their round trips to the
-    # cluster, take; without the GVL and interruptible at once, which aborts. Commands that the cluster asks to repeat are
-    # repeated `config.max_attempts_on_transaction_command` times. The first use connects, which takes `config.max_wait_timeout`
-    # at most, all attempts together.
+    # Blocks: this thread, for the block, for earlier transactions of this producer and for round trips to the cluster;
+    # without the GVL and interruptible at once. An interrupt aborts the transaction. A command that the cluster asks to
+    # repeat is repeated up to `config.max_attempts_on_transaction_command` times. The first use connects, which takes up to
+    # `config.max_wait_timeout`, all attempts together.
     #
     # @yield sends messages, marks offsets
     # @return [Object, nil] the block's value; nil after {AbortTransaction}
-    # @raise [ProducerNotTransactionalError] there is no transactional.id
-    # @raise [EarlyTransactionExitNotAllowedError] the block was left by return, break or throw: aborted. `Timeout.timeout`
-    #   without an error class of its own throws on Ruby 3.1 to 3.3, so give it one.
-    # @raise [TransactionDeadlockError] another fiber of this thread is inside a transaction, and no scheduler could ever
-    #   let it go on; nothing was begun
-    # @raise [SignalTrapError] this is a signal trap; nothing was begun
-    # @raise [TransactionError] the cluster refused, or could not be reached in time (code :timed_out); nothing of the
-    #   transaction is visible to read_committed readers unless {Error#retriable?}, when the outcome of a commit is unknown
-    # @raise [ForkedError] the producer was used before this process was forked: using its transactional.id here would
+    # @raise [ProducerNotTransactionalError] when the producer has no transactional.id
+    # @raise [EarlyTransactionExitNotAllowedError] when return, break or throw left the block; the transaction was aborted.
+    #   `Timeout.timeout` without an error class throws on Ruby 3.1 to 3.3: pass it a class.
+    # @raise [TransactionDeadlockError] when another fiber of this thread is inside a transaction and no scheduler can
+    #   resume it; nothing was begun
+    # @raise [SignalTrapError] when called in a signal trap; nothing was begun
+    # @raise [TransactionError] when the cluster rejects a command, or cannot be reached in time (code :timed_out). Readers
+    #   of committed messages see nothing of the transaction, except when {Error#retriable?}: then the outcome of a commit
+    #   is unknown.
+    # @raise [ForkedError] when the parent process used the producer before the fork: using its transactional.id here would
     #   fence the parent. Make a producer with an id of its own.
     def transaction(&block) = @internals.transactions.run(&block)
 
     # @return [Boolean] whether this fiber is inside a {#transaction}
     def transaction? = @internals.transactions.running?
 
-    # Makes a consumed message's offset part of the running transaction: the group's committed offset moves to the one
-    # after it when the transaction is committed.
+    # Makes the offset of a consumed message part of the running transaction. The commit of the transaction moves the
+    # group's committed offset to the offset after it.
     #
     # Blocks: this thread, for a round trip, without the GVL; interruptible at once.
     #
     # @param consumer [Consumer] that got the message, with a group.id
-    # @param message [Message] anything with topic, partition and offset
-    # @param offset_metadata [String, nil] kept beside the offset
-    # @raise [TransactionRequiredError] no transaction is running in this fiber
-    # @raise [TransactionalOffsetInvalidError] one of the arguments is not what it has to be
-    # @raise [TransactionError] the cluster refused; the transaction has to be aborted, which leaving the block does
+    # @param message [Message] any object with topic, partition and offset
+    # @param offset_metadata [String, nil] stored beside the offset
+    # @raise [TransactionRequiredError] when no transaction is running in this fiber
+    # @raise [TransactionalOffsetInvalidError] when an argument is invalid; nothing was marked
+    # @raise [TransactionError] when the cluster rejects it. The transaction must be aborted: leave the block
     def transaction_mark_as_consumed(consumer, message, offset_metadata = nil)
       @internals.transactions.mark_as_consumed(consumer, message, offset_metadata)
     end
 
     # ---- variants, and other Ractors ----
 
-    # The producer with other settings; see {Variant}. To be made once for each combination of settings, and kept.
+    # The producer with other settings; see {Variant}. Make one for each combination of settings, and keep it.
     #
-    # Blocks: no; where there are many, it closes the idle clients of those that were dropped, which takes a moment.
+    # Blocks: no; when there are many variants, it closes the idle clients of variants that are gone, which
+    # takes a moment.
     #
     # @param max_wait_timeout [Integer, nil] ms, instead of the producer's
-    # @param topic_config [Hash] librdkafka's topic settings, such as `{ acks: 1 }`, see {Variant::TOPIC_SETTINGS}
+    # @param topic_config [Hash] librdkafka's topic settings, such as `{ acks: 1 }`; see {Variant::TOPIC_SETTINGS}
     # @return [Variant]
-    # @raise [VariantInvalidError] a setting is unknown, has a wrong value, or does not go together with the producer's; or there
-    #   are {Variant::MOST} variants with different topic settings already
+    # @raise [VariantInvalidError] when a setting is unknown, has a wrong value or contradicts the producer's, and when
+    #   there are {Variant::MOST} variants with different topic settings already
     # @overload with(max_wait_timeout: config.max_wait_timeout, topic_config: {})
     def with(*more, max_wait_timeout: config&.max_wait_timeout, topic_config: {}, **wrong)
       Keywords.check("with(max_wait_timeout: 5_000, topic_config: { acks: 1 })", %i[max_wait_timeout topic_config], more, wrong)
@@ -359,132 +374,139 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     end
     alias variant with
 
-    # @return [Variant] what the current fiber's messages go through
-    # @raise [ProducerNotConfiguredError]
+    # @return [Variant] that the messages of the current fiber use
+    # @raise [ProducerNotConfiguredError] when {#setup} was not called
     def current_variant = @internals.current_variant
 
-    # A handle that any Ractor may use: see {ShareableProducer}. Connects, if it has to, so that the Ractors need not. Each call
-    # makes a new one; all of them, and this producer, share its client. While one is in use the producer is kept.
+    # A handle that any Ractor may use; see {ShareableProducer}. Connects if necessary. Each call makes a new handle. All
+    # handles share the client of this producer, and keep the producer alive while they are in use.
     #
     #     shareable = producer.shareable
     #     Ractor.new(shareable) { |events| events.produce_sync(topic: "events", payload: "from a Ractor").offset }
     #
-    # What needs Ruby code of the main Ractor for each call cannot go along: transactions, middleware, hooks
-    # ({#around}), listeners of "message.produced_sync" and the like, a client that sends nothing. What
-    # of it comes later makes the handles' calls raise, until it is gone. A {Config#serializer} goes along if it is shareable.
+    # A handle cannot run Ruby code of the main Ractor. So a producer is not shareable with transactions, middleware, hooks
+    # ({#around}), listeners of events of a call ("message.produced_sync"), or a client that sends nothing. If one of these
+    # is added later, the handles' calls raise until it is removed. A {Config#serializer} must be shareable.
     #
-    # Also of a {Variant}, then with its settings. Only in the main Ractor; not in a signal trap. Blocks: no; a first use makes
-    # the threads of its client, which takes some ms.
+    # Works for a {Variant} too, with its settings. Call it in the main Ractor, and not in a signal trap. Blocks: no;
+    # the first use makes the threads of the client, which takes some ms.
     #
     # @return [ShareableProducer] frozen, and shareable
-    # @raise [NotShareableError] naming what cannot go along
-    # @raise [ProducerNotConfiguredError, ProducerClosedError, SignalTrapError]
+    # @raise [NotShareableError] when the producer cannot be shared; the message names the reason
+    # @raise [ProducerNotConfiguredError] when {#setup} was not called
+    # @raise [ProducerClosedError] when the producer is closed
+    # @raise [SignalTrapError] when called in a signal trap
     def shareable = @internals.ractor_handles.make
 
     # ---- what is in flight ----
 
-    # Waits until no message is in flight any more, sending at once what `linger.ms` would hold back. What is in the
-    # buffer stays there.
+    # Waits until no message is in flight, and sends at once what `linger.ms` would hold back. Messages in the buffer stay
+    # there.
     #
     # Blocks: this thread, until then or until the timeout, without the GVL; interruptible at once.
     #
-    # @param timeout [Numeric, nil] seconds, as a Float if it is more than an hour; nil: without limit; default:
+    # @param timeout [Numeric, nil] seconds; more than an hour must be a Float; nil: no limit; default:
     #   `config.max_wait_timeout`
     # @return [true]
-    # @raise [WaitTimeoutError] the time was up first; the messages stay on their way
-    # @raise [BrokerRejectedError, BrokersUnreachableError] messages failed for that meanwhile; nothing is in flight any more
-    # @raise [ArgumentError] the timeout is none; or an Integer above an hour, which looks like milliseconds
+    # @raise [WaitTimeoutError] when the time ran out; the messages are still in flight
+    # @raise [BrokerRejectedError, BrokersUnreachableError] when messages failed for this reason during the wait; nothing is
+    #   in flight
+    # @raise [ArgumentError] when the timeout is invalid, or an Integer above an hour, which looks like milliseconds
     # @overload flush(timeout: config.max_wait_timeout / 1000.0)
     def flush(*more, timeout: @internals.default_flush_timeout, **wrong)
       Keywords.check("flush(timeout: 5)", %i[timeout], more, wrong)
       @internals.flush(timeout)
     end
 
-    # Drops what is in the buffer and in flight: messages that no broker has get the verdict purge_queue and are not
-    # sent, those on their way to one get purge_inflight and may be in the topic. The producer goes on.
+    # Discards the messages in the buffer and in flight. Messages that were not sent get the delivery result purge_queue and
+    # are not in the topic. Messages on their way to a broker get purge_inflight and may be in the topic. The producer can
+    # be used further.
     #
-    # Blocks: for the fraction of a ms that librdkafka's threads take to let go of the messages, without the GVL; while one
-    # of them is looking up its broker's name, for a second at most, and what is produced until that is done may be dropped
-    # as well. Yields to fibers; a signal trap may call it.
+    # Blocks: for a fraction of a ms, until librdkafka's threads have released the messages, without the GVL. While one of
+    # these threads looks up the name of its broker, up to a second; messages produced until then may be discarded too.
+    # Yields to other fibers. A signal trap may call it.
     # @return [Integer] messages that were in flight
     def purge = @internals.purge
 
-    # @return [Integer] messages that were taken and have no verdict yet, without the buffer's; never blocks
+    # @return [Integer] accepted messages without a delivery result, without those in the buffer; never blocks
     def queue_size = @internals.queue_size
 
     alias queue_length queue_size
 
-    # Numbers that are kept anyway, without librdkafka's statistics; see docs/events.md. Those of messages and requests
-    # count from when the connection was made that is in use now. `retries` are requests, each with messages of one
-    # partition, that have settled nothing, so that librdkafka sends their messages again.
+    # Counters that Penstock keeps without librdkafka's statistics; see docs/events.md. The counters of messages and
+    # requests begin at zero with each connection. `retries` counts requests, each with messages of one partition, that
+    # settled no message: librdkafka sends their messages again.
     #
     # Blocks: no.
     # @return [Hash{Symbol => Integer, Hash}]
     def metrics = @internals.metrics.to_h
 
-    # How many partitions a topic has. Remembered for 30 seconds, so a topic that grows or is made again is seen then;
-    # that there is no such topic is not remembered. On clusters that create topics on demand, asking creates the topic.
+    # The number of partitions of a topic. The answer is cached for 30 seconds, so that a topic that grows or is made again
+    # is noticed after that time. A missing topic is not cached. On a cluster that creates topics on demand, this call
+    # creates the topic.
     #
-    # Keys go by the number that librdkafka knows, which asks every `topic.metadata.refresh.interval.ms`, 5 minutes, and
-    # learns it from this method too. A partition that is named may be used as soon as it is there. What is on its way to
-    # a partition that has gone gets the verdict unknown_partition, and can be sent again.
+    # The partitioner uses the number that librdkafka knows. librdkafka asks for it every
+    # `topic.metadata.refresh.interval.ms` (5 minutes), and learns it from this method too. A message that names a new
+    # partition can be sent as soon as the partition exists. A message in flight to a partition that is gone fails with
+    # unknown_partition, and can be sent again.
     #
-    # Blocks: this thread, for a round trip if the answer is not known, without the GVL; interruptible at once.
+    # Blocks: this thread, for a round trip if the answer is not cached, without the GVL; interruptible at once.
     #
     # @param topic [String, Symbol]
     # @return [Integer, nil] nil if the cluster does not know the topic
-    # @raise [Error] the cluster did not answer within 5 seconds
+    # @raise [Error] when the cluster did not answer within 5 seconds
     def partition_count(topic) = @internals.partition_count(topic)
 
     # ---- the connection ----
 
-    # Logs in with these from now on: what is connected stays so, until the broker ends it (`connections.max.reauth.ms`), and
-    # a producer that is refused tries again at once. Also for clients to come, after a {#disconnect} or a reload.
+    # Sets user name and password for later logins. Existing connections stay until the broker ends them
+    # (`connections.max.reauth.ms`). If brokers reject the producer, it tries again at once. Also applies to later clients,
+    # after a {#disconnect} or a reload.
     #
     # Blocks: no.
     # @param username [String]
     # @param password [String, Secret]
     # @return [nil]
-    # @raise [ConfigurationInvalidError] the producer does not log in with a password
+    # @raise [ConfigurationInvalidError] when the producer does not log in with a password
     def set_credentials(username, password) = @internals.credentials.set(username, password)
 
-    # Gives up the connection and its threads until the next message, which connects anew. Delivers what is in flight
-    # first.
+    # Delivers what is in flight, then closes the connection and ends its threads. The next message connects again.
     #
-    # Blocks: this thread, for at most `config.close_timeout`, without the GVL; interruptible at once.
-    # @return [Boolean] false, and nothing was done, unless {#disconnectable?}
-    # @raise [SignalTrapError] this is a signal trap
+    # Blocks: this thread, up to `config.close_timeout`, without the GVL; interruptible at once.
+    # @return [Boolean] false: not {#disconnectable?}, and nothing was done
+    # @raise [SignalTrapError] when called in a signal trap
     def disconnect = @internals.closer.disconnect
 
-    # @return [Boolean] whether it is connected, and neither in a transaction nor with messages in its buffer
+    # @return [Boolean] whether it is connected, its buffer is empty and no transaction is running
     def disconnectable? = @internals.closer.disconnectable?
 
-    # Flushes the buffer, refuses new messages, delivers those in flight, gives up (purges) what the time does not
-    # suffice for, and frees everything. Every handle has its verdict afterwards; what was left in the buffer is still in
-    # {#messages}. Closing again does nothing and reports the same; closing from several threads at once closes
-    # once, and all wait for it. A transaction of another fiber is waited for.
+    # Closes the producer: flushes the buffer, raises for new messages, delivers those in flight, purges the rest when the
+    # time is up, and releases all resources. Afterwards every handle has its delivery result. Messages that are left in the
+    # buffer are still in {#messages}. Later calls do nothing and return the same report. If several threads close at once,
+    # one closes and all wait. A transaction of another fiber is waited for.
     #
-    # Blocks: this thread, until then, at most a tenth and a second longer than the timeout; interruptible at once, and
-    # closing then goes on by itself, on a thread of its own. When the process ends meanwhile, it gets `config.close_timeout`
-    # from then on, and what was not delivered is logged. May be called from a signal trap, an `at_exit` block and a forked
-    # child. A transaction or flush that cannot go on before close returns is given up: one that the trap has interrupted,
-    # or that is in another fiber of the same thread without a scheduler. Listeners that cannot go on then, as they need a
-    # lock that the interrupted thread has (a logger's), are waited for as long as `config.listener_budget`, and told when the
-    # trap has ended.
+    # Blocks: this thread, at most a tenth and a second longer than the timeout; interruptible at once. After an interrupt,
+    # closing continues on a thread of its own. If the process ends during that, closing gets `config.close_timeout` from
+    # then on, and undelivered messages are logged.
     #
-    # @param timeout [Numeric, nil] seconds to go on delivering, as a Float if it is more than an hour; nil: without limit;
+    # A signal trap, an `at_exit` block and a fork child may call it. It does not wait for a transaction or flush that
+    # cannot continue before close returns: one that the trap interrupted, or one in another fiber of the same thread
+    # without a scheduler. In a trap, a listener may need a lock of the interrupted thread, such as a logger's. Close then
+    # waits for the listener for up to `config.listener_budget`; the listener gets its events when the trap has ended.
+    #
+    # @param timeout [Numeric, nil] seconds to continue delivering; more than an hour must be a Float; nil: no limit;
     #   default: `config.close_timeout`
-    # @param force [Boolean] changes nothing: what is left when the time is up is always purged
-    # @return [CloseReport] what became of the messages in flight
-    # @raise [ArgumentError] the timeout is none; or an Integer above an hour, which looks like milliseconds
-    # @raise [ProducerTransactionalCloseAttemptError] this fiber is inside a transaction: nothing was closed
+    # @param force [Boolean] has no effect: what is left when the time is up is always purged
+    # @return [CloseReport] the results of the messages that were in flight
+    # @raise [ArgumentError] when the timeout is invalid, or an Integer above an hour, which looks like milliseconds
+    # @raise [ProducerTransactionalCloseAttemptError] when this fiber is inside a transaction; nothing was closed
     # @overload close(timeout: config.close_timeout / 1000.0, force: false)
     def close(*more, timeout: @internals.closer.default_timeout, force: false, **wrong) # rubocop:disable Lint/UnusedMethodArgument
       Keywords.check("close(timeout: 30)", %i[timeout force], more, wrong)
       @internals.closer.close(timeout)
     end
 
-    # {#close}.
+    # The same as {#close}.
     # @param timeout [Numeric, nil] see {#close}
     # @return [CloseReport]
     # @raise [Error] see {#close}

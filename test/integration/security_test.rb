@@ -83,7 +83,7 @@ class SecurityTest < PenstockTest
       [Penstock::TlsError, SSL, { "security.protocol": "ssl" }, /authority that is not known here.*ssl\.ca\.location/m],
     "a_certificate_for_another_host" =>
       [Penstock::TlsError, STRANGER, TLS, /another (host name|IP address).*bootstrap\.servers/m],
-    "no_client_certificate" => [Penstock::TlsError, MTLS, TLS, /wants a client certificate.*ssl\.certificate\.location/m],
+    "no_client_certificate" => [Penstock::TlsError, MTLS, TLS, /requires a client certificate.*ssl\.certificate\.location/m],
     "a_wrong_password" =>
       [Penstock::AuthenticationError, SASL, { **LOGIN, "sasl.password": "wrong-secret" }, /Invalid username.*sasl\.password/m],
     "a_wrong_user" =>
@@ -91,11 +91,11 @@ class SecurityTest < PenstockTest
     "a_wrong_password_of_scram" =>
       [Penstock::AuthenticationError, SASL, { **LOGIN, "sasl.mechanism": "SCRAM-SHA-256", "sasl.password": "wrong-secret" },
        /SCRAM-SHA-256.*sasl\.password/m],
-    "sasl_where_there_is_none" => [Penstock::AuthenticationError, PLAINTEXT, LOGIN, /does not ask for SASL.*security\.protocol/m],
-    "no_tls_on_a_tls_port" => [Penstock::SecurityProtocolError, SSL, {}, /may want TLS.*security\.protocol/m],
+    "sasl_where_there_is_none" => [Penstock::AuthenticationError, PLAINTEXT, LOGIN, /does not use SASL.*security\.protocol/m],
+    "no_tls_on_a_tls_port" => [Penstock::SecurityProtocolError, SSL, {}, /may require TLS.*security\.protocol/m],
     "tls_on_a_port_without" => # a librdkafka that is newer tells less
       [NEW_SCRAM ? Penstock::SecurityProtocolError : Penstock::TlsError, PLAINTEXT, TLS, /The port may.*security\.protocol/m],
-    "no_sasl_on_a_sasl_port" => [Penstock::SecurityProtocolError, SASL, {}, /may want (TLS or )?SASL.*security\.protocol/m]
+    "no_sasl_on_a_sasl_port" => [Penstock::SecurityProtocolError, SASL, {}, /may require (TLS or )?SASL.*security\.protocol/m]
   }.freeze
 
   REFUSED.each do |cause, (error_class, servers, settings, message)|
@@ -227,7 +227,7 @@ class SecurityTest < PenstockTest
 
   def test_a_provider_that_gives_none_or_gives_one_up_or_an_expired_one_is_an_error_that_says_so
     answers = {
-      /has given no token/ => ->(_) {},
+      /gave no token/ => ->(_) {},
       /the vault is shut/ => ->(event) { event[:bearer].oauthbearer_set_token_failure("the vault is shut") },
       /raised ArgumentError/ => lambda { |event|
         event[:bearer].oauthbearer_set_token(token: "secret", lifetime_ms: 1, principal_name: "x")

@@ -30,8 +30,8 @@ Mutation.define "doctor: follows what brokers advertise",
                 test: "test/doctor_test.rb", only: "test_an_advertised_name_that_cannot_be_resolved_is_a_problem_of_the_brokers"
 
 Mutation.define "doctor: repeats no value it was given",
-                file: "lib/penstock/cli/kafka_options.rb", from: '"#{where}: what is wanted is NAME=VALUE"', # rubocop:disable Lint/InterpolationCheck
-                to: '"#{where}: #{text}: what is wanted is NAME=VALUE"', # rubocop:disable Lint/InterpolationCheck
+                file: "lib/penstock/cli/kafka_options.rb", from: '"#{where}: expected NAME=VALUE"', # rubocop:disable Lint/InterpolationCheck
+                to: '"#{where}: #{text}: expected NAME=VALUE"', # rubocop:disable Lint/InterpolationCheck
                 test: "test/cli_test.rb", only: "test_doctor_never_prints_a_secret"
 
 Mutation.define "doctor: tells of gems that bring their own librdkafka",

@@ -18,7 +18,7 @@ module ListenerMutations
   define "a slow listener is named", "test_a_listener_over_its_budget_is_told_by_name_once_and_while_it_still_runs",
          file: WORKER, from: "source.tell_slow(listener, event, now - @seen_at)"
   define "it is named once", "test_a_listener_over_its_budget_is_told_by_name_once_and_while_it_still_runs",
-         file: WORKER, from: "          @told = calls\n"
+         file: WORKER, from: "          @reported = calls\n"
   define "an error reaches nobody else", "test_a_listener_that_raises_is_told_once_and_the_others_and_the_next_events_are_told",
          file: SOURCE, from: "rescue Exception => e #", to: "rescue NoMemoryError => e #"
   define "an error is told", "test_a_listener_that_raises_is_told_once_and_the_others_and_the_next_events_are_told",

@@ -108,7 +108,7 @@ Mutation.define("ractors: producers that have gone are not found any more",
                 test: "test/events_test.rb",
                 runs: 5,
                 file: "lib/penstock/producer/registry.rb",
-                from: "@all.values\n\n    # Itself as the value: with true, Ruby 3.1 shows what is gone, and crashes.\n" \
+                from: "@all.values\n\n    # The value is the key: with true, Ruby 3.1 returns freed keys, and crashes.\n" \
                       "    def self.remember(internals) = @all[internals] = internals",
                 to: "@all.keys\n\n    def self.remember(internals) = @all[internals] = true",
                 only: "/test_/")
@@ -124,7 +124,7 @@ Mutation.define("ractors: so do listeners to all producers", **RACTORS,
                 only: "test_a_listener_to_all_that_comes_while_nothing_is_connected_makes_calls_raise")
 Mutation.define("ractors: what bars the handles is looked at and said by one thread at a time", **RACTORS,
                 file: "lib/penstock/producer/ractor_handles.rb",
-                from: "        @refreshing.synchronize do # else who has looked before us might say so after us\n",
+                from: "        @refreshing.synchronize do # else an earlier check could overwrite this result later\n",
                 to: "        true.then do\n",
                 only: "test_what_stands_in_the_way_is_looked_at_by_one_thread_at_a_time")
 Mutation.define("ractors: a close takes no handles of what was sent", **RACTORS,
@@ -134,7 +134,7 @@ Mutation.define("ractors: a close takes no handles of what was sent", **RACTORS,
                 only: "test_a_batch_that_is_half_sent_when_the_producer_closes_keeps_the_handles_of_what_was_sent")
 Mutation.define("ractors: a handle made beside a close is closed", **RACTORS,
                 file: "lib/penstock/producer/connection.rb",
-                from: "unless @internals.status.active? # who closes", to: "if false # who closes",
+                from: "unless @internals.status.active? # a closing", to: "if false # a closing",
                 only: "test_a_handle_that_is_made_while_the_producer_closes_is_closed")
 Mutation.define("ractors: nobody waits for the end of the listener it is in", **RACTORS,
                 file: "lib/penstock/producer/connection.rb",

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 module Penstock
-  # What an object of Penstock's is as JSON: its class and a few plain values, never settings, credentials, payloads, keys or
-  # labels, and never what it is connected with. Without it, ActiveSupport would go through all instance variables: from a
-  # producer to its configuration, its events, and back to the producer.
+  # The JSON of an object of Penstock: its class and a few plain values, never settings, credentials, payloads, keys, labels
+  # or connected objects. Without it, ActiveSupport would follow all instance variables: from a producer to its
+  # configuration, its events, and back to the producer.
   module AsJson
     # Never blocks.
     # @return [Hash{String => String, Numeric, Boolean, Array, Hash, nil}]

@@ -1,15 +1,15 @@
 # frozen_string_literal: true
 
 module Penstock
-  # Arguments that a method does not have: the error shows the right form of the call, and the nearest right keyword.
+  # Raises for unknown arguments. The error shows the correct form of the call, and the most similar keyword.
   module Keywords
     # Raises unless both are empty.
     # @param form [String] how the method is called, such as "poll(timeout: 1)"
     # @param known [Array<Symbol>] the method's keywords
-    # @param more [Array] positional arguments beyond those that it has
-    # @param wrong [Hash] keywords that it does not have
+    # @param more [Array] surplus positional arguments
+    # @param wrong [Hash] unknown keywords
     # @return [nil]
-    # @raise [ArgumentError]
+    # @raise [ArgumentError] when there are any
     def self.check(form, known, more, wrong)
       return if more.empty? && wrong.empty?
 
@@ -24,7 +24,7 @@ module Penstock
         "unknown keyword: #{name.inspect}#{Suggestion.hint(name, known) if name.is_a?(Symbol)}"
       end
 
-      # Not the arguments themselves, which may be secret or long.
+      # Does not show the arguments, which may be secret or long.
       def unexpected(more) = "#{Text.count(more.size, "positional argument")} too many"
     end
   end

@@ -1,18 +1,18 @@
 # frozen_string_literal: true
 
 module Penstock
-  # Timeouts that calls take in seconds, where settings are in milliseconds.
+  # Timeouts of calls, in seconds; settings are in milliseconds.
   #
-  # ActiveSupport's durations answer `is_a?(Integer)` with true and are not; `case` is not deceived.
+  # ActiveSupport's durations return true for `is_a?(Integer)`, and are no Integers. `case` sees the difference.
   # @api private
   module Seconds
-    # An Integer above this is more likely a number of milliseconds: 5 seconds are 5_000.
+    # An Integer above this is probably in milliseconds, such as 5_000 for 5 seconds.
     LONGEST = 3_600
 
-    # @param timeout [Object] what was given; 7_200.0, a Float, says that seconds are meant, and so does a duration
-    # @param longest [Integer] what an Integer may be
+    # @param timeout [Object] the given timeout; a Float such as 7_200.0 and a duration are certainly seconds
+    # @param longest [Integer] the maximum for an Integer
     # @return [Integer, Float, nil]
-    # @raise [ArgumentError]
+    # @raise [ArgumentError] when the timeout is invalid
     def self.of(timeout, longest: LONGEST)
       case timeout
       when nil then nil
@@ -36,13 +36,13 @@ module Penstock
       def number(timeout)
         return timeout.to_f if timeout.is_a?(Numeric) && timeout.real?
 
-        raise ArgumentError, "a timeout is a number of seconds, not negative, or nil: #{timeout.inspect}"
+        raise ArgumentError, "a timeout must be nil or a number of seconds from 0, not #{timeout.inspect}"
       end
 
       def positive(timeout)
         return timeout if timeout >= 0
 
-        raise ArgumentError, "a timeout is a number of seconds, not negative, or nil: #{timeout.inspect}"
+        raise ArgumentError, "a timeout must be nil or a number of seconds from 0, not #{timeout.inspect}"
       end
 
       def check_size(timeout, longest)

@@ -3,7 +3,7 @@
 require "did_you_mean"
 
 module Penstock
-  # The nearest right name, for a sentence about a wrong one.
+  # The most similar correct name, for an error about a wrong one.
   module Suggestion
     # @param name [Symbol, String]
     # @param known [Array<Symbol, String>]

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Penstock
-  # Text that others have written, such as brokers, or the exceptions of users' callbacks: made fit for a sentence, a log line
-  # or a terminal. See foreign_text.c.
+  # Foreign text, such as from brokers or from exceptions of users' callbacks, made fit for a sentence, a log line or a
+  # terminal. See foreign_text.c.
   # @api private
   module Text
     # @return [String] such as "1 message" and "2 messages"
@@ -22,7 +22,7 @@ module Penstock
     end
 
     # @param step [#call] such as a hook
-    # @return [String] what to call it in a sentence
+    # @return [String] its name in a sentence
     def self.name_of(step)
       return step.name || step.inspect if step.is_a?(Module)
       return step.class.name || step.class.inspect unless step.respond_to?(:source_location)

@@ -1,13 +1,14 @@
 # frozen_string_literal: true
 
 module Penstock
-  # Threads of the library's own that go on until nobody needs them.
+  # Threads of Penstock that run for as long as they are needed.
   # @api private
   module Threads
-    # A new thread defers interrupts like the one that makes it. One that did so for ever could not be ended, nor the process.
-    # @param name [String] what debuggers and `top -H` show
+    # A new thread inherits the interrupt mask of the thread that makes it. If it deferred interrupts forever, neither the
+    # thread nor the process could be ended.
+    # @param name [String] shown by debuggers and `top -H`
     # @return [Thread]
-    # @raise [ThreadError] there is none to be had, or the process is ending
+    # @raise [ThreadError] when no thread is available, or the process is ending
     def self.start(name, &block)
       Thread.new { Thread.handle_interrupt(Object => :immediate, &block) }.tap { |thread| thread.name = name }
     end

@@ -22,7 +22,7 @@ module Penstock
       def run(arguments)
         rest = parser.parse(arguments)
         return 0 if @helped
-        raise UsageError, "doctor takes options only; see penstock doctor --help" unless rest.empty?
+        raise UsageError, "doctor accepts only options; see penstock doctor --help" unless rest.empty?
 
         check_usage
         report = Penstock::Doctor.examine(servers: @kafka.servers, settings: @kafka.settings, timeout: @timeout)
@@ -33,7 +33,7 @@ module Penstock
       private
 
       def check_usage
-        raise UsageError, "--timeout takes a number of seconds above 0" unless @timeout.positive?
+        raise UsageError, "--timeout must be a number of seconds above 0" unless @timeout.positive?
 
         @kafka.servers.each.with_index(1) do |server, number|
           problem = BootstrapServers.problem_of(server) or next
@@ -46,19 +46,19 @@ module Penstock
           parser.banner = "Usage: penstock doctor [OPTIONS]"
           parser.separator <<~TEXT
 
-            Looks at Ruby, librdkafka, this machine, and what else is in the process and the bundle; with
-            a cluster, goes to its brokers step by step. The exit status is 0 when nothing is wrong,
-            1 otherwise, 2 for wrong usage.
+            Checks Ruby, librdkafka, this machine, and other libraries of the process and the bundle. With
+            a cluster, it also connects to its brokers step by step. The exit status is 0 when there is no
+            problem, 1 otherwise, 2 for wrong usage.
 
           TEXT
           @kafka.define(parser)
-          parser.on("--timeout SECONDS", Float, "for each step on the way to a broker (default 5)") do |seconds|
+          parser.on("--timeout SECONDS", Float, "for each step of a connection (default 5)") do |seconds|
             @timeout = seconds
           end
-          parser.on("-r", "--require FILE", "load it first, as Ruby's -r does: what it loads is looked at") do |file|
+          parser.on("-r", "--require FILE", "load FILE first, like Ruby's -r, to check what it loads") do |file|
             load_file(file)
           end
-          parser.on("--json", "for programs") { @json = true }
+          parser.on("--json", "print JSON, for programs") { @json = true }
           parser.on("-h", "--help") do
             @out.puts parser
             @helped = true

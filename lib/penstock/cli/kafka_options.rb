@@ -2,7 +2,7 @@
 
 module Penstock
   module CLI
-    # How commands are told of a cluster: --bootstrap, --config and -X, of which the latter are librdkafka's settings.
+    # The options that name a cluster: --bootstrap, --config and -X. The last two are librdkafka's settings.
     # Never repeats a value: it may be a password.
     # @api private
     class KafkaOptions
@@ -22,8 +22,8 @@ module Penstock
         parser.on("--config FILE", "settings of librdkafka, such as security.protocol: lines of NAME=VALUE") do |file|
           @from_files.merge!(read(file))
         end
-        parser.on("-X NAME=VALUE", "one such setting; secrets are better kept in a file,",
-                  "as other users see command lines") do |text|
+        parser.on("-X NAME=VALUE", "one such setting; put secrets into a file,",
+                  "because other users can see command lines") do |text|
           @given.store(*pair(text, "-X"))
         end
       end
@@ -45,12 +45,12 @@ module Penstock
       rescue SystemCallError => e
         raise UsageError, "--config: #{SystemCallError.new(e.errno).message}" # without the file's name: it may be a setting
       rescue ArgumentError
-        raise UsageError, "--config: the file is no valid UTF-8"
+        raise UsageError, "--config: the file is not valid UTF-8"
       end
 
       def pair(text, where)
         name, value = text.split("=", 2).map(&:strip)
-        raise UsageError, "#{where}: what is wanted is NAME=VALUE" unless value && name.match?(NAME)
+        raise UsageError, "#{where}: expected NAME=VALUE" unless value && name.match?(NAME)
 
         name = "bootstrap.servers" if name == "metadata.broker.list"
         [name.to_sym, value]

@@ -25,7 +25,7 @@ module Penstock
 
     class << self
       # @param settings [Hash{Symbol => Object}]
-      # @raise [ConfigurationInvalidError] naming the first broker that is wrong, and what to write
+      # @raise [ConfigurationInvalidError] when a broker is invalid; the message names the first, and what to write
       def check(settings)
         NAMES.each do |name|
           servers = settings[name]
@@ -50,22 +50,22 @@ module Penstock
 
       def check_list(name, servers)
         brokers = servers.split(",")
-        refuse("#{name} is blank") if brokers.all? { |broker| broker.strip.empty? }
+        raise_invalid("#{name} is blank") if brokers.all? { |broker| broker.strip.empty? }
 
         brokers.each.with_index(1) do |broker, number|
           problem = problem_of(broker, shown: true) or next
           where = brokers.size > 1 ? "broker #{number} of #{name}" : name
-          refuse("#{where} #{problem}")
+          raise_invalid("#{where} #{problem}")
         end
       end
 
       def raise_invalid_list(name, servers)
         example = servers.size > 1 ? "kafka-1:9092,kafka-2:9092" : "kafka-1:9092"
-        refuse("#{name} must be a String such as #{example.inspect}, not Array: join the brokers with commas " \
+        raise_invalid("#{name} must be a String such as #{example.inspect}, not Array: join the brokers with commas " \
                "(servers.join(\",\"))")
       end
 
-      def refuse(sentence) = raise(ErrorFactory.build(ConfigurationInvalidError, "config.kafka: #{sentence}"))
+      def raise_invalid(sentence) = raise(ErrorFactory.build(ConfigurationInvalidError, "config.kafka: #{sentence}"))
 
       def about_port(host, port, shown)
         if HOST.match?(host)

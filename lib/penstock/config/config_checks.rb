@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
 module Penstock
-  # What the configurations of producers and consumers check in the same way.
+  # Checks that the configurations of producers and consumers share.
   # @api private
   module ConfigChecks
-    # Says what is no error, and yet not what somebody may think: to the logger, or on stderr.
+    # Logs a warning about a setting that works, but probably not as intended. Without a logger, on stderr.
     # @param sentence [String]
     def log_warning(sentence)
       line = Text.printable("[#{id}] #{sentence}")
@@ -13,10 +13,10 @@ module Penstock
 
     private
 
-    # What was given as keywords: librdkafka's settings. The others are set in the block.
+    # The keywords are librdkafka's settings. The settings of Penstock are set in the block.
     def begin_with(kafka)
-      ours = kafka.each_key.find { |name| name.to_s.match?(/\A\w+\z/) && respond_to?("#{name}=") }
-      refuse("config.#{ours} is no setting of librdkafka: set it in the block") if ours
+      own = kafka.each_key.find { |name| name.to_s.match?(/\A\w+\z/) && respond_to?("#{name}=") }
+      raise_invalid("config.#{own} is not a setting of librdkafka: set it in the block") if own
 
       @kafka = kafka
     end
@@ -24,12 +24,13 @@ module Penstock
     def check(name, value, expected, hint = "")
       return if yield
 
-      refuse("config.#{name} must be #{expected}, not #{shown(value)}#{hint}")
+      raise_invalid("config.#{name} must be #{expected}, not #{shown(value)}#{hint}")
     end
 
-    def refuse(text) = raise(ErrorFactory.build(ConfigurationInvalidError, text))
+    def raise_invalid(text) = raise(ErrorFactory.build(ConfigurationInvalidError, text))
 
-    # A value may be a password or a key in the wrong place. So only numbers and Symbols are repeated, and what has few values.
+    # A value may be a password or a key in the wrong place. So errors repeat only numbers, Symbols, and values from a small
+    # set.
     def shown(value)
       case value
       when nil, true, false, Numeric, Symbol, Module, "" then value.inspect
@@ -58,7 +59,7 @@ module Penstock
     end
 
     def check_identity
-      check("id", id, "a String that is not empty, in UTF-8 without a zero byte") { Settings.text?(id) && !id.empty? }
+      check("id", id, "a non-empty UTF-8 String without a zero byte") { Settings.text?(id) && !id.empty? }
       check("logger", logger, "a Logger or nil") { logger.nil? || logger.respond_to?(:add) }
     end
 
@@ -76,17 +77,17 @@ module Penstock
 
     def check_close_timeout
       check_integer("close_timeout", close_timeout, 0)
-      caution_if_short("close_timeout", close_timeout)
+      warn_if_short("close_timeout", close_timeout)
     end
 
     def check_rejection_timeout
       return if rejection_timeout.nil?
 
       check_integer("rejection_timeout", rejection_timeout, 0)
-      caution_if_short("rejection_timeout", rejection_timeout)
+      warn_if_short("rejection_timeout", rejection_timeout)
     end
 
-    def caution_if_short(name, value)
+    def warn_if_short(name, value)
       return unless value.between?(1, SHORTEST_MS - 1)
 
       log_warning("config.#{name} is #{value} ms. If you mean #{value} seconds, write #{value}_000")
@@ -115,24 +116,24 @@ module Penstock
       kafka.each do |name, value|
         next if !value.is_a?(String) || Settings.text?(value)
 
-        refuse("config.kafka: #{name} must be UTF-8 without a zero byte")
+        raise_invalid("config.kafka: #{name} must be UTF-8 without a zero byte")
       end
     end
 
-    # What config.c finds of names it finds too late: Symbols are made of them before.
+    # config.c checks names too late: Ruby makes Symbols of them before.
     def check_names(names)
       names.each do |name|
         next if (name.is_a?(Symbol) || name.is_a?(String)) && Settings.text?(name.to_s)
 
         wrong = name.respond_to?(:to_sym) ? "in UTF-8 without a zero byte, not #{shown_name(name)}" : "not #{name.class}"
-        refuse("config.kafka: the names of settings are Symbols or Strings, #{wrong}")
+        raise_invalid("config.kafka: the names of settings must be Symbols or Strings, #{wrong}")
       end
       twice = names.map(&:to_sym).tally.key(2)
-      refuse("config.kafka: #{twice} is given twice, as a Symbol and as a String") if twice
+      raise_invalid("config.kafka: #{twice} is set twice, as a Symbol and as a String") if twice
     end
 
-    # @param effective [Hash] config.kafka with our defaults
-    # @return [Hash{Symbol => Object}] frozen, with a {Secret} in place of each value that nobody may see
+    # @param effective [Hash] config.kafka with the defaults of Penstock
+    # @return [Hash{Symbol => Object}] frozen, with a {Secret} in place of each secret value
     def checked(effective, **how)
       BootstrapServers.check(effective)
       settings = effective.to_h { |name, value| [name, Settings.hide(name, pem(name, value))] }.freeze
@@ -141,12 +142,12 @@ module Penstock
       settings
     end
 
-    # From an environment variable it may come in one line.
+    # An environment variable may contain it in one line.
     def pem(name, value)
       name.end_with?(".pem") && value.is_a?(String) && !value.include?("\n") ? value.gsub("\\n", "\n") : value
     end
 
-    # @return [Hash{Symbol=>Object}] config.kafka with what it does not set itself, under any name
+    # @return [Hash{Symbol=>Object}] config.kafka with the defaults for settings that it does not set under any name
     def with_defaults(defaults)
       given = Settings.by_symbols(kafka)
       set = given.keys.map { |name| Settings.proper(name) }

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Penstock
-  # What `set_credentials` of a producer and of a consumer check in the same way.
+  # Checks that `set_credentials` of producers and consumers share.
   # @api private
   module CredentialChecks
     private
@@ -10,14 +10,15 @@ module Penstock
     def check_credentials(username, password, **owner)
       mechanism = config.kafka[:"sasl.mechanism"] || config.kafka[:"sasl.mechanisms"]
       unless /\A(PLAIN|SCRAM-SHA-\d+)\z/i.match?(mechanism.to_s)
-        refuse_credentials("are for sasl.mechanism PLAIN and SCRAM, which is #{mechanism ? "another one" : "not set"}", owner)
+        current = mechanism ? "another one" : "not set"
+        raise_invalid_credentials("require sasl.mechanism PLAIN or SCRAM, which is #{current}", owner)
       end
-      return if username.is_a?(String) && [username, password].all? { |one| Settings.text?(one) && !one.empty? }
+      return if username.is_a?(String) && [username, password].all? { |text| Settings.text?(text) && !text.empty? }
 
-      refuse_credentials("must be Strings of UTF-8 that are not empty, without a zero byte", owner)
+      raise_invalid_credentials("must be non-empty UTF-8 Strings without a zero byte", owner)
     end
 
-    def refuse_credentials(problem, owner)
+    def raise_invalid_credentials(problem, owner)
       raise ErrorFactory.build(ConfigurationInvalidError, "set_credentials: user name and password #{problem}", **owner)
     end
   end

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Penstock
-  # What is wrong with settings of librdkafka that it would find only when it connects, or never: settings that contradict each
-  # other, that do nothing, or that need what this librdkafka was built without. Each with a sentence.
+  # Finds errors in librdkafka's settings that librdkafka itself would find only when it connects, or never: settings that
+  # contradict each other, that have no effect, or that need a feature this librdkafka was built without.
   # @api private
   class KafkaChecks
     include KafkaWarnings
@@ -15,12 +15,12 @@ module Penstock
        "messages would time out before a broker has to answer"],
       [%i[retry.backoff.ms], %i[retry.backoff.max.ms], "the first pause would be longer than the longest"],
       [%i[reconnect.backoff.ms], %i[reconnect.backoff.max.ms], "the first pause would be longer than the longest"],
-      [%i[heartbeat.interval.ms], %i[session.timeout.ms], "the consumer would be thrown out of its group between two heartbeats"],
-      [%i[session.timeout.ms], %i[max.poll.interval.ms], "librdkafka wants it so"]
+      [%i[heartbeat.interval.ms], %i[session.timeout.ms], "the group would remove the consumer between two heartbeats"],
+      [%i[session.timeout.ms], %i[max.poll.interval.ms], "librdkafka requires it"]
     ].freeze
     Ractor.make_shareable(ORDERED)
 
-    # Which feature of librdkafka a value needs.
+    # The feature of librdkafka that a value requires.
     FEATURES = {
       "PLAIN" => "sasl_plain", "SCRAM-SHA-256" => "sasl_scram", "SCRAM-SHA-512" => "sasl_scram", "GSSAPI" => "sasl_gssapi",
       "OAUTHBEARER" => "sasl_oauthbearer", "gzip" => "gzip", "snappy" => "snappy", "lz4" => "lz4", "zstd" => "zstd"
@@ -29,7 +29,7 @@ module Penstock
     SYNONYMS = { "sasl.mechanism": :"sasl.mechanisms", "compression.codec": :"compression.type" }.freeze
     PASSWORDS = /\A(PLAIN|SCRAM-SHA-(256|512))\z/
     NO_TLS_NEEDED = %i[ssl.endpoint.identification.algorithm].freeze
-    # Of these the value counts that librdkafka reads, in whatever spelling they are given.
+    # Compared by the value that librdkafka reads, because they can be spelled in several ways.
     READ = %i[
       security.protocol ssl.endpoint.identification.algorithm enable.ssl.certificate.verification sasl.oauthbearer.method
       enable.sasl.oauthbearer.unsecure.jwt compression.codec compression.type
@@ -42,7 +42,7 @@ module Penstock
     ASSIGNORS = %w[range roundrobin cooperative-sticky].freeze
     private_constant :ASSIGNORS, :ORDERED, :FEATURES, :SYNONYMS, :PASSWORDS, :NO_TLS_NEEDED, :READ, :FILES, :PEMS
 
-    # The table that librdkafka prints of its settings.
+    # The table of settings that librdkafka prints.
     # @return [Hash{Symbol => Array<Array(String, String)>}] by name: "P", "C" or "*" for both, and the description
     def self.table
       Native::ProducerClient.setting_lines.each_with_object({}) do |line, table|
@@ -52,7 +52,7 @@ module Penstock
     end
 
     # @param given [Hash{Symbol => Object}] what the user has set
-    # @param effective [Hash{Symbol => Object}] that and our defaults
+    # @param effective [Hash{Symbol => Object}] that, and the defaults of Penstock
     # @param role [:producer, :consumer]
     # @param token_provider [Object, nil]
     # @param features [Array<String>] what librdkafka was built with
@@ -64,12 +64,12 @@ module Penstock
       @features = features
     end
 
-    # @raise [ConfigurationInvalidError] the first thing that cannot be meant
-    # @return [Array<String>] what is harmless, and yet not what somebody may think
+    # @raise [ConfigurationInvalidError] when a setting is certainly wrong; the message names the first
+    # @return [Array<String>] warnings: settings that work, but probably not as intended
     def call
       check_aliases
       check_names
-      return [] if READ.any? { |name| @effective.key?(name) && read(name).nil? } # which librdkafka refuses, saying why
+      return [] if READ.any? { |name| @effective.key?(name) && read(name).nil? } # librdkafka rejects it and says why
 
       check_order
       check_tls
@@ -82,18 +82,18 @@ module Penstock
 
     private
 
-    def refuse(sentence)
+    def raise_invalid(sentence)
       raise ErrorFactory.build(ConfigurationInvalidError, "config.kafka: #{sentence}")
     end
 
     def value(name)
-      given = [name, *SYNONYMS[name]].find { |one| !@effective[one].nil? } or return
+      given = [name, *SYNONYMS[name]].find { |candidate| !@effective[candidate].nil? } or return
       READ.include?(given) ? read(given) : @effective[given].to_s
     end
 
     def read(name) = Settings.read(name, @effective[name])
 
-    def given?(name) = [name, *SYNONYMS[name]].any? { |one| @given.key?(one) }
+    def given?(name) = [name, *SYNONYMS[name]].any? { |candidate| @given.key?(candidate) }
     def protocol = value(:"security.protocol") || "plaintext"
     def tls? = protocol.end_with?("ssl")
     def login? = protocol.start_with?("sasl")
@@ -102,13 +102,13 @@ module Penstock
 
     # ---- names ----
 
-    # librdkafka would take the later one.
+    # librdkafka would use the later one.
     def check_aliases
       twins = Settings.twins(@given.keys) or return
-      refuse "#{twins.join(" and ")} are two names of one setting: give one of them"
+      raise_invalid "#{twins.join(" and ")} are two names of one setting: set only one of them"
     end
 
-    # Before a name that is not known is said to have no effect.
+    # First, so that an unknown name is not reported as having no effect.
     def check_names
       unknown = (@given.keys.map(&:to_s) - Native::ProducerClient.setting_names).find { |name| name.start_with?("ssl.", "sasl.") }
       Settings.raise_invalid_setting(unknown) if unknown
@@ -124,11 +124,11 @@ module Penstock
 
         next unless above?(*@given.values_at(lesser, greater))
 
-        refuse "#{lesser} (#{@given[lesser]}) must not be above #{greater} (#{@given[greater]}): #{why}"
+        raise_invalid "#{lesser} (#{@given[lesser]}) must not be above #{greater} (#{@given[greater]}): #{why}"
       end
     end
 
-    # What is no number librdkafka refuses; and 0 is no limit.
+    # librdkafka itself rejects a value that is no number. 0 means no limit.
     def above?(*values)
       lesser, greater = values.map { |value| Rational(value.to_s, exception: false) }
       lesser && greater && !greater.zero? && lesser > greater
@@ -138,11 +138,11 @@ module Penstock
 
     def check_tls
       useless = @given.keys.find { |name| name.start_with?("ssl.") && !NO_TLS_NEEDED.include?(name) } unless tls?
-      refuse "#{useless} has no effect without TLS: set security.protocol to \"ssl\" or \"sasl_ssl\"" if useless
+      raise_invalid "#{useless} has no effect without TLS: set security.protocol to \"ssl\" or \"sasl_ssl\"" if useless
       %i[certificate key].permutation do |one, other|
         next unless either?(:"ssl.#{one}") && !either?(:"ssl.#{other}") && !@given.key?(:"ssl.keystore.location")
 
-        refuse "a client certificate takes ssl.certificate.location (or .pem) and ssl.key.location (or .pem); " \
+        raise_invalid "a client certificate requires ssl.certificate.location (or .pem) and ssl.key.location (or .pem); " \
                "the #{other} is missing"
       end
     end
@@ -153,7 +153,7 @@ module Penstock
       return check_no_login unless login?
 
       if given?(:"sasl.username") && !given?(:"sasl.mechanism")
-        refuse "sasl.mechanism is missing: librdkafka would take GSSAPI (Kerberos), which has no use for sasl.username"
+        raise_invalid "sasl.mechanism is missing: librdkafka would use GSSAPI (Kerberos), which does not use sasl.username"
       end
       check_mechanism
       check_password if PASSWORDS.match?(mechanism)
@@ -162,33 +162,36 @@ module Penstock
 
     def check_no_login
       useless = @given.keys.find { |name| name.start_with?("sasl.") }
-      refuse "#{useless} has no effect without SASL: set security.protocol to \"sasl_ssl\" or \"sasl_plaintext\"" if useless
+      if useless
+        raise_invalid "#{useless} has no effect without SASL: set security.protocol to \"sasl_ssl\" or \"sasl_plaintext\""
+      end
+
       raise_invalid_provider
     end
 
-    # librdkafka would quote it when it connects, and it may be a password in the wrong place.
+    # librdkafka would quote the value when it connects, and it may be a password in the wrong place.
     def check_mechanism
       known = FEATURES.keys.grep(/\A[A-Z]/)
       return if known.include?(mechanism)
 
-      refuse "sasl.mechanism is none that librdkafka knows: set it to one of #{known.join(", ")}#{Suggestion.hint(mechanism,
-                                                                                                                  known)}"
+      raise_invalid "sasl.mechanism is unknown to librdkafka: set it to one of " \
+                    "#{known.join(", ")}#{Suggestion.hint(mechanism, known)}"
     end
 
     def check_password
       missing = %i[sasl.username sasl.password].find { |name| @effective[name].nil? || blank?(@effective[name]) }
-      refuse "sasl.mechanism #{mechanism} needs #{missing}" if missing
+      raise_invalid "sasl.mechanism #{mechanism} requires #{missing}" if missing
     end
 
     def check_token
       others = [("sasl.oauthbearer.method=oidc" if value(:"sasl.oauthbearer.method") == "oidc"),
                 ("enable.sasl.oauthbearer.unsecure.jwt" if true?(:"enable.sasl.oauthbearer.unsecure.jwt"))].compact
       if @token_provider && others.any?
-        refuse "#{others.first} and config.oauth.token_provider_listener would both bring tokens: choose one"
+        raise_invalid "#{others.first} and config.oauth.token_provider_listener would both provide tokens: set only one of them"
       end
       return if @token_provider || others.any?
 
-      refuse "sasl.mechanism OAUTHBEARER needs somebody who brings tokens: " \
+      raise_invalid "sasl.mechanism OAUTHBEARER requires a source of tokens: " \
              "set config.oauth.token_provider_listener, or sasl.oauthbearer.method to \"oidc\""
     end
 
@@ -196,19 +199,19 @@ module Penstock
       return unless @token_provider
 
       raise ErrorFactory.build(ConfigurationInvalidError,
-                               "config.oauth.token_provider_listener is only asked with sasl.mechanism \"OAUTHBEARER\" and " \
-                               "security.protocol \"sasl_ssl\" or \"sasl_plaintext\"")
+                               "config.oauth.token_provider_listener has an effect only with " \
+                               "sasl.mechanism \"OAUTHBEARER\" and security.protocol \"sasl_ssl\" or \"sasl_plaintext\"")
     end
 
     def blank?(value) = value.is_a?(Secret) ? value.empty? : value.to_s.empty?
 
-    # What is in their place may be a key, so no value is repeated.
+    # The values may be keys in the wrong place, so errors do not repeat them.
     def check_files
       FILES.each { |name| check_file(name) }
       PEMS.each do |name|
         next if @effective[name].nil? || Settings.pem?(@effective[name])
 
-        refuse "#{name} is no PEM: it has no line such as -----BEGIN CERTIFICATE-----"
+        raise_invalid "#{name} is not a PEM: it has no line such as -----BEGIN CERTIFICATE-----"
       end
     end
 
@@ -216,15 +219,15 @@ module Penstock
       file = @effective[name]
       if Settings.pem?(file)
         pem = :"#{name.to_s.delete_suffix(".location").delete_suffix(".file")}.pem"
-        refuse "#{name} takes the name of a file, and got a PEM#{": that is for #{pem}" if PEMS.include?(pem)}"
+        raise_invalid "#{name} must be the name of a file, not a PEM#{": set #{pem} instead" if PEMS.include?(pem)}"
       end
       file = file.to_s
       return if file.empty? || (name.end_with?(".ca.location") && file == "probe") || File.readable?(file)
 
-      refuse "#{name}: #{File.exist?(file) ? "this process may not read the file" : "there is no such file#{where(file)}"}"
+      raise_invalid "#{name}: #{File.exist?(file) ? "this process may not read the file" : "there is no such file#{where(file)}"}"
     end
 
-    # As far as it is there, it is certainly the name of a directory.
+    # The part of the path that exists is certainly the name of a directory, so the error may show it.
     def where(file)
       directory = File.dirname(file)
       directory = File.dirname(directory) until File.directory?(directory)
@@ -238,7 +241,7 @@ module Penstock
     def check_assignment
       words = @given[:"partition.assignment.strategy"].to_s.split(",").map(&:strip)
       wrong = words.find { |word| !ASSIGNORS.include?(word) } or return
-      refuse "partition.assignment.strategy takes #{ASSIGNORS.join(", ")}#{Suggestion.hint(wrong, ASSIGNORS)}"
+      raise_invalid "partition.assignment.strategy must be one of #{ASSIGNORS.join(", ")}#{Suggestion.hint(wrong, ASSIGNORS)}"
     end
 
     # ---- what librdkafka was built with ----
@@ -254,7 +257,7 @@ module Penstock
     def need(name, value, feature)
       return if feature.nil? || @features.include?(feature)
 
-      refuse "#{name} #{value} needs a librdkafka that was built with #{feature}; this one, " \
+      raise_invalid "#{name} #{value} requires a librdkafka that was built with #{feature}; this one, " \
              "#{Penstock.librdkafka_version}, has #{@features.join(", ")}"
     end
   end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Penstock
-  # Part of {KafkaChecks}: settings that work, but not as their author may think, and those that give others a chance.
+  # Part of {KafkaChecks}: settings that work, but probably not as intended, and settings that are a security risk.
   # @api private
   module KafkaWarnings
     LOOPBACK = /\A(localhost|.*\.localhost|127\.[\d.]+|\[?::1\]?)\z/i
@@ -19,7 +19,7 @@ module Penstock
       return "#{name} is deprecated: #{plain(rows.first.last)}" if deprecated
 
       other = { producer: "C", consumer: "P" }.fetch(@role)
-      "#{name} has no effect on a #{@role}: it is a setting of the other kind of client" if rows.all? { |use, _| use == other }
+      "#{name} has no effect on a #{@role}: it is a setting of the other client type" if rows.all? { |use, _| use == other }
     end
 
     def plain(description)
@@ -28,10 +28,10 @@ module Penstock
 
     def about_verification
       return [] unless tls?
-      return ["enable.ssl.certificate.verification is off: anybody may pretend to be a broker"] unless verified?
+      return ["enable.ssl.certificate.verification is off: anyone can pretend to be a broker"] unless verified?
       return [] unless value(:"ssl.endpoint.identification.algorithm") == "none"
 
-      ["ssl.endpoint.identification.algorithm is none: anybody with a certificate of the same authority may pretend to be " \
+      ["ssl.endpoint.identification.algorithm is none: anyone with a certificate of the same authority can pretend to be " \
        "a broker"]
     end
 
@@ -47,13 +47,13 @@ module Penstock
       return if tls? || !%w[PLAIN OAUTHBEARER].include?(mechanism) || hosts.all?(LOOPBACK)
 
       what = mechanism == "PLAIN" ? "the password" : "tokens"
-      "security.protocol is sasl_plaintext: #{what} can be read by everybody on the way to the brokers; set it to \"sasl_ssl\""
+      "security.protocol is sasl_plaintext: #{what} can be read on the way to the brokers; set it to \"sasl_ssl\""
     end
 
     def about_unsecured_tokens
       return unless mechanism == "OAUTHBEARER" && true?(:"enable.sasl.oauthbearer.unsecure.jwt")
 
-      "enable.sasl.oauthbearer.unsecure.jwt: tokens without a signature, which anybody can make; for tests only"
+      "enable.sasl.oauthbearer.unsecure.jwt: anyone can make tokens without a signature; use it in tests only"
     end
 
     def hosts
@@ -64,7 +64,7 @@ module Penstock
     def about_statistics
       return [] unless @role == :consumer && given?(:"statistics.interval.ms") && value(:"statistics.interval.ms") != "0"
 
-      ["statistics.interval.ms has no effect on a consumer: nobody can listen to its statistics"]
+      ["statistics.interval.ms has no effect on a consumer: consumers do not publish statistics"]
     end
   end
 end

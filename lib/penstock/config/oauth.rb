@@ -5,9 +5,9 @@ module Penstock
   class OAuth
     include AsJson
 
-    # Brings the tokens: its `on_oauthbearer_token_refresh(event)` gives one to `event[:bearer]`, a {Native::Bearer}. It is called
-    # on a thread of that producer's or consumer's own, before it first connects, and again before each token expires, whether or
-    # not a consumer is polled.
+    # Provides the tokens: its method `on_oauthbearer_token_refresh(event)` gives a token to `event[:bearer]`, a
+    # {Native::Bearer}. A thread of this producer or consumer calls it before the first connection, and again before each
+    # token expires. A consumer need not be polled for that.
     # @return [#on_oauthbearer_token_refresh, nil] default nil
     attr_accessor :token_provider_listener
 

@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
 module Penstock
-  # The value of a setting that nobody may see: in place of each password, key and token, {Config#kafka} of a producer that was
-  # made, and {ConsumerConfig#kafka}, hold one. It says "[hidden]" in every text that is made of it, into whatever Hash it is
-  # copied, and only librdkafka gets the value itself.
+  # The value of a secret setting. After the configuration, {Config#kafka} and {ConsumerConfig#kafka} hold a Secret in place
+  # of each password, key and token. Its text is always "[hidden]", into whatever Hash it is copied; only librdkafka gets
+  # the value.
   #
-  # It can be given to another producer or consumer, and to `set_credentials`, in place of the value. It cannot be dumped by
-  # Marshal: what it were loaded from would have to hold the value. Immutable; any Ractor may have it.
+  # It can be given to another producer or consumer, and to `set_credentials`, in place of the value. Marshal cannot dump
+  # it, because the dump would contain the value. Immutable; any Ractor may use it.
   # @!method ==(other)
-  #   Blocks: no; takes as long wherever the first difference is.
+  #   Blocks: no. Takes the same time wherever the first difference is.
   #   @param other [Secret, String, Object]
   #   @return [Boolean] whether the other has the same value
   # @!method eql?(other)
@@ -19,7 +19,7 @@ module Penstock
   # @!method empty?
   #   @return [Boolean]
   # @!method text?
-  #   @return [Boolean] whether librdkafka gets what is meant: see {Settings.text?}
+  #   @return [Boolean] whether librdkafka gets it unchanged: see {Settings.text?}
   # @!method pem?
   #   @return [Boolean] whether it looks like a certificate or a key
   class Secret

@@ -17,28 +17,28 @@ module Penstock
       "socket.nagle.disable": true
     }.freeze
 
-    # librdkafka wants a group even where none is used; nothing is ever committed to this one.
+    # librdkafka requires a group even for a consumer without one. Nothing is ever committed to this group.
     WITHOUT_GROUP = { "group.id": "penstock.none", "enable.auto.commit": false }.freeze
     private_constant :WITHOUT_GROUP
 
-    # @return [String] names the consumer in errors and logs; default "penstock-consumer-" and 12 hex digits
+    # @return [String] identifies the consumer in errors and logs; default "penstock-consumer-" and 12 hex digits
     attr_accessor :id
     # librdkafka's settings by name: Symbol or String to Integer, Float, String, true or false.
     # "bootstrap.servers" is required, and "group.id" for everything but {Consumer#assign}.
     # @return [Hash]
     attr_accessor :kafka
-    # Gets librdkafka's log lines, and errors while the consumer is polled, on the dispatcher thread. Default nil: they go
-    # to stderr, and no Ruby thread is needed.
+    # Receives librdkafka's log lines, and errors while the consumer is polled, on the dispatcher thread. Default nil: they
+    # go to stderr, and no Ruby thread is needed.
     # @return [Logger, nil]
     attr_accessor :logger
-    # @return [Integer] ms to leave the group in when a consumer is closed without a timeout of its own, dropped, or still
+    # @return [Integer] ms to leave the group when a consumer is closed without a timeout, is garbage-collected, or is still
     #   open at the end of the process; default 10_000
     attr_accessor :close_timeout
 
-    # What brokers may refuse: a certificate, a password, the protocol. After so long without a connection that worked,
-    # {Consumer#poll} and what waits for an answer of brokers raise the cause ({BrokerRejectedError}), and again each second while
-    # it lasts. The consumer goes on trying, and reads once brokers accept it.
-    # @return [Integer, nil] ms; nil: they wait, or find nothing; default 10_000
+    # How long brokers may reject the client (certificate, password, protocol) before calls fail. If no connection works for
+    # this time, {Consumer#poll} and calls that wait for brokers raise the cause ({BrokerRejectedError}). They raise again
+    # each second while the rejection lasts. The consumer keeps trying, and reads once brokers accept it.
+    # @return [Integer, nil] ms; nil: calls wait, and polls return nothing; default 10_000
     attr_accessor :rejection_timeout
     # @return [OAuth]
     attr_reader :oauth
@@ -55,7 +55,7 @@ module Penstock
     # @return [Boolean] whether a "group.id" was given
     def group? = @group
 
-    # @return [String] without the values of settings: they may be secret
+    # @return [String] without the values of settings, which may be secret
     def inspect
       "#<#{self.class} id=#{id.inspect} kafka=#{kafka.respond_to?(:keys) ? kafka.keys.inspect : "?"}>"
     end
@@ -65,7 +65,7 @@ module Penstock
 
     private
 
-    # @raise [ConfigurationInvalidError] naming the first setting that is wrong
+    # @raise [ConfigurationInvalidError] when a setting is invalid; the message names the first
     # @return [self] frozen
     def finish
       check_identity
@@ -87,7 +87,7 @@ module Penstock
       commits = given("enable.auto.commit")
       return if commits.nil? || Settings.read("enable.auto.commit", commits) != "true"
 
-      raise ErrorFactory.build(ConfigurationInvalidError, "config.kafka: enable.auto.commit needs a \"group.id\" to commit to")
+      raise ErrorFactory.build(ConfigurationInvalidError, "config.kafka: enable.auto.commit requires \"group.id\"")
     end
   end
 end

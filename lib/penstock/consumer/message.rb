@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 module Penstock
-  # A message as a consumer got it. Immutable, and shareable between Ractors; it stays good when its consumer has gone.
+  # A consumed message. Immutable and shareable between Ractors. It stays valid after its consumer is closed.
   #
-  # `new` makes one without a cluster, for tests of the code that handles messages:
+  # `new` makes one without a cluster, for tests of code that handles messages:
   #
   #     message = Penstock::Message.new(topic: "orders", payload: '{"id":1}', headers: { "trace" => "abc" })
   #     OrderHandler.new.call(message)
@@ -14,19 +14,19 @@ module Penstock
     private_constant :KEYWORDS
 
     class << self
-      # A message that equals one that a consumer got: the Strings are copied, binary and frozen. Never blocks.
+      # Makes a message that equals a consumed one: the Strings are copied, binary and frozen. Never blocks.
       #
       # @param topic [String, Symbol]
       # @param payload [String, nil] nil: a tombstone
       # @param key [String, nil]
       # @param partition [Integer] from 0
       # @param offset [Integer] from 0
-      # @param timestamp [Time, Integer, nil] or ms since the epoch; nil: the message has none
+      # @param timestamp [Time, Integer, nil] an Integer is ms since the epoch; nil: the message has none
       # @param timestamp_type [:create_time, :log_append_time]
       # @param headers [Hash{String, Symbol=>String, nil, Array<String, nil>}]
       # @param leader_epoch [Integer, nil]
       # @return [Message]
-      # @raise [ArgumentError] a value that a consumed message cannot have
+      # @raise [ArgumentError] when a value is impossible for a consumed message
       # @overload new(topic:, payload: nil, key: nil, partition: 0, offset: 0, timestamp: nil, timestamp_type: :create_time,
       #   headers: {}, leader_epoch: nil)
       def new(*more, topic: nil, payload: nil, key: nil, partition: 0, offset: 0, timestamp: nil, timestamp_type: :create_time,
@@ -43,13 +43,13 @@ module Penstock
         name = topic.is_a?(Symbol) ? topic.name : topic
         return -name.b.force_encoding(Encoding::UTF_8) if name.is_a?(String) && name.b.match?(/\A[a-zA-Z0-9._-]{1,249}\z/)
 
-        raise ArgumentError, ":topic is a String or Symbol of 1 to 249 of the characters a-z A-Z 0-9 . _ -, not #{topic.inspect}"
+        raise ArgumentError, ":topic must be a String or Symbol of 1 to 249 characters a-z A-Z 0-9 . _ -, not #{topic.inspect}"
       end
 
       def integer(name, value, bits)
         return value if value.is_a?(Integer) && value.between?(0, (2**bits) - 1)
 
-        raise ArgumentError, ":#{name} is an Integer from 0 to #{(2**bits) - 1}, not #{value.inspect}"
+        raise ArgumentError, ":#{name} must be an Integer from 0 to #{(2**bits) - 1}, not #{value.inspect}"
       end
 
       def milliseconds(timestamp)
@@ -62,18 +62,18 @@ module Penstock
       def type(timestamp_type)
         return timestamp_type if %i[create_time log_append_time].include?(timestamp_type)
 
-        raise ArgumentError, ":timestamp_type is :create_time or :log_append_time, not #{timestamp_type.inspect}"
+        raise ArgumentError, ":timestamp_type must be :create_time or :log_append_time, not #{timestamp_type.inspect}"
       end
 
       def bytes(name, value)
         return value if value.nil?
         return value.b.freeze if value.is_a?(String)
 
-        raise ArgumentError, ":#{name} is a String or nil, not #{value.class}; use to_s"
+        raise ArgumentError, ":#{name} must be a String or nil, not #{value.class}; use to_s"
       end
 
       def frozen_headers(headers)
-        headers.is_a?(Hash) or raise ArgumentError, ":headers is a Hash, not #{headers.class}"
+        headers.is_a?(Hash) or raise ArgumentError, ":headers must be a Hash, not #{headers.class}"
         headers.to_h { |name, value| [header_name(name), header_value(name, value)] }.freeze
       end
 
@@ -81,7 +81,7 @@ module Penstock
         text = name.is_a?(Symbol) ? name.name : name
         return -text.b.force_encoding(Encoding::UTF_8) if text.is_a?(String)
 
-        raise ArgumentError, ":headers has the name #{name.inspect}, which is no String or Symbol; use to_s"
+        raise ArgumentError, "a name of :headers must be a String or Symbol, not #{name.inspect}; use to_s"
       end
 
       def header_value(name, value)
@@ -99,22 +99,22 @@ module Penstock
     # @!method timestamp
     #   @return [Integer, nil] ms since the epoch; nil: the message has none
     # @!method timestamp_type
-    #   @return [Symbol, nil] :create_time, given by the producer, or :log_append_time, by the broker; nil without a timestamp
+    #   @return [Symbol, nil] :create_time, set by the producer, or :log_append_time, set by the broker; nil without a timestamp
     # @!method key
     #   @return [String, nil] binary and frozen; nil: the message has none
     # @!method payload
     #   @return [String, nil] binary and frozen; nil: a tombstone
     # @!method headers
-    #   @return [Hash{String=>String, nil, Array<String, nil>}] frozen, names valid UTF-8 (bytes of another client that are not
-    #     become U+FFFD, as with Java's client), values binary and unchanged; an Array where a name
-    #     comes more than once; empty if there are none
+    #   @return [Hash{String=>String, nil, Array<String, nil>}] frozen; empty if the message has none. Names are valid
+    #     UTF-8: invalid bytes of another client become U+FFFD, as with Java's client. Values are binary and unchanged. The
+    #     value is an Array if the name occurs more than once
     # @!method leader_epoch
-    #   @return [Integer, nil] of the broker that stored it; nil if unknown (librdkafka 2.1 or newer tells it)
+    #   @return [Integer, nil] of the leader that stored it; nil if unknown (requires librdkafka 2.1 or newer)
 
     # @return [Boolean] whether it has no payload
     def tombstone? = payload.nil?
 
-    # @return [Hash] what pattern matching sees
+    # @return [Hash] for pattern matching
     def deconstruct_keys(_keys) = to_h
 
     # @return [Hash]
@@ -122,7 +122,7 @@ module Penstock
       { topic:, partition:, offset:, timestamp:, timestamp_type:, key:, payload:, headers:, leader_epoch: }
     end
 
-    # @return [Boolean] a message that is the same in everything
+    # @return [Boolean] whether the other is a message with equal attributes
     def ==(other) = other.is_a?(Message) && to_h == other.to_h
     alias eql? ==
 

@@ -2,7 +2,7 @@
 
 module Penstock
   module Doctor
-    # The clocks, and whether they went the same way while the examination lasted. Whether the time is right cannot be seen here.
+    # Checks the clocks, and whether they ran at the same rate during the examination. It cannot check whether the time is right.
     # @api private
     class Clock
       SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
@@ -10,8 +10,8 @@ module Penstock
       JUMP = 0.01 # seconds
       private_constant :SOURCE, :SLOW, :JUMP
 
-      # @param read [Proc] gives the monotonic and the wall clock's time, in seconds
-      # @param source [String, nil] what the system has its monotonic time from
+      # @param read [Proc] returns the time of the monotonic and the wall clock, in seconds
+      # @param source [String, nil] the system's source of monotonic time
       def initialize(read: method(:read_both), source: File.exist?(SOURCE) ? File.read(SOURCE).chomp : nil)
         @read = read
         @source = source

@@ -7,7 +7,7 @@ module Penstock
     Address = Struct.new(:host, :port) do
       # @param text [String] HOST, HOST:PORT, [IPv6]:PORT
       # @return [Address]
-      # @raise [ArgumentError] without the text: somebody may have put a password into it
+      # @raise [ArgumentError] when it is invalid; without the text, which may contain a password
       def self.parse(text)
         problem = BootstrapServers.problem_of(text.to_s)
         match = text.to_s.strip.match(%r{\A(?:\[([\h:.]+)\]|([^\s:/\[\]]+))(?::(\d{1,5}))?\z})
@@ -26,7 +26,7 @@ module Penstock
     class Cluster
       include Steps
 
-      # Left out: what would disturb others (a transactional.id shuts out who has it), and what we set.
+      # Leaves out settings that affect others (a transactional.id fences another producer), and those that doctor sets.
       WITHOUT = %i[bootstrap.servers metadata.broker.list transactional.id transaction.timeout.ms enable.idempotence
                    enable.gapless.guarantee debug log_level statistics.interval.ms].freeze
       # Advertised brokers that are looked at, of any number that a cluster tells of.
@@ -64,7 +64,7 @@ module Penstock
 
       private
 
-      # A name of which no Symbol can be made is refused by the producer.
+      # The producer raises for a name that cannot become a Symbol.
       def hidden(settings)
         settings.to_h { |name, value| [Settings.text?(name.to_s) ? name.to_sym : name, Settings.hide(name, value)] }
       end
@@ -123,7 +123,7 @@ module Penstock
         threads.each(&:join)
         visits
       ensure
-        threads&.each { |thread| thread.kill.join } # somebody has pressed Ctrl-C
+        threads&.each { |thread| thread.kill.join } # after Ctrl-C
       end
 
       def tell_left_out(all, looked_at)

@@ -2,18 +2,18 @@
 
 module Penstock
   module Doctor
-    # What is known to be dangerous beside us: gems of the bundle and the process, and what else the process has loaded.
+    # Known conflicts with Penstock: gems of the bundle and the process, and other loaded libraries.
     # @api private
     class ConflictingLibraries
       FFI_MENDED = "1.17"
       OWN_LIBRDKAFKA = %w[rdkafka karafka-rdkafka].freeze
       OWN_ZSTD = %w[zstd-ruby extzstd].freeze
-      # The lines of a lock file's "specs:", and not those about what they depend on, which stand further in.
+      # The lines of a lock file's "specs:", without their dependencies, which are indented further.
       LOCKED = /\A {4}(\S+) \(([^)-]+)(?:-[^)]*)?\)\z/
       private_constant :FFI_MENDED, :OWN_LIBRDKAFKA, :OWN_ZSTD, :LOCKED
 
       # @param objects [SharedObjects]
-      # @param directory [String] where a lock file is looked for if Bundler knows of none
+      # @param directory [String] where to look for a lock file if Bundler does not know one
       # @param loaded [Hash{String => String}] gems of this process, and their versions
       def initialize(objects, directory: Dir.pwd, loaded: Gem.loaded_specs.transform_values { |spec| spec.version.to_s })
         @objects = objects
@@ -95,7 +95,7 @@ module Penstock
         return Fact.ok("zstd loaded", paths.empty? ? "none to be seen" : "once: #{paths.first}") if paths.size < 2
 
         Fact.problem("zstd loaded", "#{paths.size} times: #{paths.join(", ")}, each exporting the same symbols",
-                     "Let only one stay, the system's libzstd: whoever is loaded globally, such as by LD_PRELOAD, answers for " \
+                     "Keep only one, the system's libzstd: a library loaded globally, such as by LD_PRELOAD, answers for " \
                      "the other, and compressing crashes or spoils data.")
       end
     end

@@ -2,7 +2,7 @@
 
 module Penstock
   module Doctor
-    # librdkafka, and what it was built with.
+    # librdkafka, and its features.
     # @api private
     class Library
       CODECS = %w[gzip snappy lz4 zstd].freeze
@@ -32,7 +32,7 @@ module Penstock
         text = "#{@linked}#{", #{file}" if file}; compiled against #{@compiled}"
         return Fact.ok("librdkafka", text) if number(@linked) >= number(@compiled)
 
-        Fact.problem("librdkafka", "#{text}: what is loaded is older than what Penstock was compiled for",
+        Fact.problem("librdkafka", "#{text}: the loaded library is older than the one that Penstock was compiled against",
                      "Compile Penstock again (gem pristine penstock), or install the newer librdkafka here.")
       end
 
@@ -57,7 +57,7 @@ module Penstock
         return Fact.ok("sasl", mechanisms.join(", ")) if mended || !@features.include?("sasl_scram")
 
         Fact.note("sasl", "#{mechanisms.join(", ")}; " \
-                          "brokers of 2024 and newer refuse the SCRAM of librdkafka older than #{SCRAM_MENDED}")
+                          "brokers of 2024 and newer reject SCRAM of librdkafka older than #{SCRAM_MENDED}")
       end
 
       def codecs

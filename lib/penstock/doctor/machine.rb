@@ -6,11 +6,11 @@ require "rbconfig"
 
 module Penstock
   module Doctor
-    # Ruby, the C library, its allocator, and what the process may have.
+    # Ruby, the C library, its allocator, and the limits of the process.
     # @api private
     class Machine
       ALLOCATORS = { "jemalloc" => /jemalloc/, "tcmalloc" => /tcmalloc/, "mimalloc" => /mimalloc/ }.freeze
-      # What a client of a cluster takes, measured: 2 threads and 1 for each broker; 2 descriptors and 3 for each broker.
+      # The resources of a client of a cluster, measured: 2 threads and 1 for each broker; 2 descriptors and 3 for each broker.
       THREADS = "a client takes 2 threads, and 1 for each broker"
       FILES = "a client takes 2, and 3 for each broker"
       FEW_FILES = 128
@@ -19,7 +19,7 @@ module Penstock
 
       # @param objects [SharedObjects]
       # @param open_files [Array(Integer, Integer)] soft and hard limit
-      # @param threads [Array<Array(Integer, Integer, String)>] limits, what is in use (nil: not known), and whose they are
+      # @param threads [Array<Array(Integer, Integer, String)>] limit, number in use (nil: unknown), and owner of each
       def initialize(objects, open_files: Process.getrlimit(:NOFILE), threads: self.class.thread_limits)
         @objects = objects
         @open_files = open_files
@@ -64,7 +64,7 @@ module Penstock
         nil # another C library
       end
 
-      # musl's loader says its version to who gives it nothing to load.
+      # musl's loader prints its version if it is given nothing to load.
       def musl
         loader = @objects.named(/\Ald-musl/).first or return
         text, = Open3.capture2e(loader)

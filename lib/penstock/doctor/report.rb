@@ -2,10 +2,10 @@
 
 module Penstock
   module Doctor
-    # One thing that was found out.
+    # One result of the examination.
     #
     # @!attribute name
-    #   @return [String] what it is about, such as "ffi"
+    #   @return [String] its subject, such as "ffi"
     # @!attribute status
     #   @return [:ok, :note, :problem]
     # @!attribute value
@@ -13,12 +13,12 @@ module Penstock
     # @!attribute advice
     #   @return [String, nil] what to do about a problem
     Fact = Struct.new(:name, :status, :value, :advice) do
-      # What is found out may quote brokers and other programs: it is printable, on one line, and JSON takes it.
+      # The text may quote brokers and other programs: it is made printable, on one line, and valid for JSON.
       def initialize(name, status, value, advice)
         super(Fact.printable(name), status, Fact.printable(value), advice && Fact.printable(advice))
       end
 
-      # Without the extension, of which this asks too, no broker is heard of.
+      # Uses the extension. Without the extension, no text comes from brokers.
       # @return [String]
       def self.printable(text)
         return Text.printable(text) if defined?(Text) && Text.respond_to?(:printable)
@@ -26,13 +26,13 @@ module Penstock
         text.scrub.gsub(/[[:cntrl:]]/) { |char| char.dump[1..-2] }
       end
 
-      # @return [Fact] all is well
+      # @return [Fact] without a problem
       def self.ok(name, value) = new(name, :ok, value, nil)
 
-      # @return [Fact] worth knowing, and not wrong
+      # @return [Fact] worth knowing, but no problem
       def self.note(name, value) = new(name, :note, value, nil)
 
-      # @return [Fact] with what to do about it
+      # @return [Fact] a problem, with advice
       def self.problem(name, value, advice) = new(name, :problem, value, advice)
 
       # @return [Boolean]
@@ -42,7 +42,7 @@ module Penstock
       def to_s = [value.sub(/\.\z/, ""), advice].compact.join(". ")
     end
 
-    # All that was found out.
+    # All results of the examination.
     class Report
       MARKS = { ok: "", note: "note", problem: "PROBLEM" }.freeze
       private_constant :MARKS
@@ -61,7 +61,7 @@ module Penstock
       # @return [Boolean] there are no problems
       def fine? = problems.empty?
 
-      # @return [String] a line for each fact, and one that sums up
+      # @return [String] a line for each fact, and a summary
       def to_s
         width = facts.map { |fact| fact.name.size }.max.to_i
         lines = facts.map { |fact| format("%-7s  %-#{width}s  %s", MARKS.fetch(fact.status), fact.name, fact) }

@@ -2,10 +2,10 @@
 
 module Penstock
   module Doctor
-    # The shared objects of a process, from its map, and what they define. None where there is no /proc.
+    # The shared objects of a process, from its map, and the functions that they define. None without /proc.
     # @api private
     class SharedObjects
-      # Which functions a file exports, as far as it is an ELF file of 64 bits, little-endian.
+      # The functions that a file exports, if it is a 64-bit little-endian ELF file.
       class Elf
         MAGIC = "\x7fELF\x02\x01".b.freeze
         DYNSYM = 11
@@ -19,11 +19,11 @@ module Penstock
           @path = path
         end
 
-        # @return [Boolean] false also for what is no such file
+        # @return [Boolean] false also for other files
         def defines?(name)
           File.open(@path, "rb") { |file| defined_in?(file, name) }
         rescue SystemCallError
-          false # gone, or not ours to read
+          false # gone, or not readable
         end
 
         private

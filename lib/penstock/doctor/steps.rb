@@ -10,15 +10,15 @@ module Penstock
       # What a broker of the cluster says.
       Answer = Struct.new(:cluster_id, :controller, :brokers, :apis, :ms)
       SHOWN = %w[Produce Fetch Metadata InitProducerId].freeze
-      SLICE = 500 # ms between two looks at whether brokers refuse us
+      SLICE = 500 # ms between two checks for a rejection by brokers
       TRIES = 3
       private_constant :SHOWN, :SLICE, :TRIES
 
-      # The time for a server, or for all advertised brokers, is up.
+      # The time for a server, or for all advertised brokers, ran out.
       class OutOfTime < StandardError; end
       private_constant :OutOfTime
 
-      # Keeps what librdkafka logs, which is where it tells the versions of a broker's requests.
+      # Keeps librdkafka's log, which contains the versions of a broker's requests.
       class Log
         def initialize
           @lines = Queue.new
@@ -63,7 +63,7 @@ module Penstock
           "can resolve, or let this machine's DNS or /etc/hosts know it."
       end
 
-      # A look-up cannot be called off: its thread is left behind, and ends by itself.
+      # A look-up cannot be cancelled: its thread continues, and ends by itself.
       def within(&block)
         thread = Thread.new(&block)
         thread.report_on_exception = false
@@ -107,25 +107,25 @@ module Penstock
         describe(answer, name)
         answer
       rescue TlsError => e
-        refused("#{name} tls", e)
+        rejected("#{name} tls", e)
       rescue AuthenticationError => e
         safe(name)
-        refused("#{name} sasl", e)
+        rejected("#{name} sasl", e)
       rescue BrokerRejectedError => e
-        refused("#{name} kafka", e)
+        rejected("#{name} kafka", e)
       rescue Error => e
-        problem("#{name} kafka", "no answer of a Kafka within #{@timeout} s#{last_problem(e)}",
-                "Check that a Kafka listens on this port, and that security.protocol (#{protocol}) is what the port wants.")
+        problem("#{name} kafka", "no answer from Kafka within #{@timeout} s#{last_problem(e)}",
+                "Check that Kafka listens on this port, and that the port expects security.protocol #{protocol}.")
       end
 
       def safe(name)
         return unless tls?
 
         verified = read(:"enable.ssl.certificate.verification") != "false"
-        ok("#{name} tls", verified ? "the broker's certificate was accepted" : "agreed on; nobody has verified the certificate")
+        ok("#{name} tls", verified ? "the broker's certificate was accepted" : "agreed on; the certificate was not verified")
       end
 
-      def refused(name, error)
+      def rejected(name, error)
         advice = RejectionAdvice.advice(error.message)
         cause = error.message.delete_suffix(advice.to_s).sub(/ \[producer [^\]]*\]\.? *\z/, "")
         problem(name, cause, advice || "Check security.protocol and what belongs to it.")
@@ -162,7 +162,7 @@ module Penstock
         producer&.close
       end
 
-      # librdkafka gives a request all its time, also when brokers have refused us.
+      # librdkafka waits for the whole timeout of a request, also when brokers have rejected the client.
       def patiently
         deadline = now + patience
         begin
@@ -196,7 +196,7 @@ module Penstock
 
       def describe(answer, name)
         if @cluster_id && answer.cluster_id != @cluster_id
-          problem("#{name} kafka", "it is of the cluster #{answer.cluster_id}, not of #{@cluster_id}",
+          problem("#{name} kafka", "it belongs to the cluster #{answer.cluster_id}, not to #{@cluster_id}",
                   "Check bootstrap.servers, and what brokers advertise.")
         else
           @cluster_id ||= answer.cluster_id
@@ -207,7 +207,7 @@ module Penstock
       end
 
       def apis_text(apis)
-        return "this librdkafka has not told" if apis.empty?
+        return "unknown to this librdkafka" if apis.empty?
 
         "#{apis.size}: #{apis.slice(*SHOWN).map { |api, versions| "#{api} #{versions}" }.join(", ")}"
       end

@@ -4,9 +4,9 @@ module Penstock
   # What to do about an error, by its code: the last sentence of its message.
   # @api private
   module Advice
-    FENCED = "Another producer with the same transactional.id has taken over; this one must not go on. " \
+    FENCED = "Another producer with the same transactional.id has taken over. " \
              "Do not send again from here, and give each producer a transactional.id of its own. " \
-             "A transaction that lasts longer than transaction.timeout.ms ends in the same way."
+             "A transaction that lasts longer than transaction.timeout.ms causes the same error."
 
     BY_CODE = {
       queue_full: "Produce more slowly, wait for handles, or raise queue.buffering.max.messages.",
@@ -21,33 +21,33 @@ module Penstock
       cluster_authorization_failed: "Grant this client the right to write idempotently, or set enable.idempotence to false.",
       transactional_id_authorization_failed: "Grant this client the right to use and describe the transactional.id.",
       group_authorization_failed: "Grant this client the right to use the group.",
-      msg_size_too_large: "Send less in one message, or raise message.max.bytes here and on the topic.",
-      purge_queue: "It was dropped before it was sent; send it again if it is still wanted.",
-      purge_inflight: "It was dropped after it was sent, so it may be in the topic; sending it again may duplicate it.",
-      fatal: "The producer cannot go on; close it and make a new one.",
+      msg_size_too_large: "Make the message smaller, or raise message.max.bytes here and on the topic.",
+      purge_queue: "It was purged before it was sent. Send it again if it is still needed.",
+      purge_inflight: "It was purged after it was sent and may be in the topic. Sending it again may store it twice.",
+      fatal: "The producer can do nothing more. Close it and make a new one.",
       fenced: FENCED,
       producer_fenced: FENCED,
       invalid_producer_epoch: FENCED
     }.freeze
 
-    # Where that differs from a producer's.
+    # Codes whose advice differs for consumers.
     FOR_CONSUMERS = {
       topic_authorization_failed: "Grant this client the right to read the topic.",
       group_authorization_failed: "Grant this client the right to use the group.",
       max_poll_exceeded: "Poll more often, take fewer messages at a time, or raise max.poll.interval.ms. " \
                          "The next poll joins the group again.",
-      bad_msg: "What was written there is damaged, and is not delivered. The next poll goes on behind it.",
+      bad_msg: "The message is damaged, and is not delivered. The next poll continues after it.",
       auto_offset_reset: "Seek to an offset that exists, or set auto.offset.reset to \"earliest\" or \"latest\".",
-      state: "The partition is not assigned to this consumer, or not any more.",
-      unknown_member_id: "The consumer was thrown out of its group; what it had is others' now.",
-      illegal_generation: "The group has rebalanced meanwhile; what was committed may be another member's now.",
-      fatal: "The consumer cannot go on; close it and make a new one.",
-      fenced_instance_id: "Another consumer with the same group.instance.id has taken over; this one must not go on."
+      state: "The partition is not assigned to this consumer. Check assignment before the call.",
+      unknown_member_id: "The group has removed this consumer. Other members have its partitions now. Poll to join again.",
+      illegal_generation: "The group has rebalanced. Another member may have the partitions now.",
+      fatal: "The consumer can do nothing more. Close it and make a new one.",
+      fenced_instance_id: "Another consumer with the same group.instance.id has taken over. Close this one."
     }.freeze
 
-    KEEPS_TRYING = "The producer keeps trying: send the message again later, or keep it elsewhere."
+    KEEPS_TRYING = "The producer keeps trying to connect: send the message again later, or store it elsewhere."
 
-    # The network, or its absence, is behind them: the message names the brokers, and the last problem with a connection.
+    # Caused by the network, or its absence. The message then names the brokers and the last problem with a connection.
     NETWORK = %i[msg_timed_out timed_out transport all_brokers_down resolve].freeze
     private_constant :FENCED, :BY_CODE, :FOR_CONSUMERS, :KEEPS_TRYING, :NETWORK
 
@@ -63,7 +63,7 @@ module Penstock
         (FOR_CONSUMERS[code] if error_class <= ConsumeError) || BY_CODE[code]
       end
 
-      # @return [Boolean] whether brokers and the last problem belong into the message; the text of a rejection has them already
+      # @return [Boolean] whether the message names brokers and the last problem; the text of a rejection has them already
       def network?(error_class, code) = NETWORK.include?(code) && !(error_class <= BrokerRejectedError)
     end
   end

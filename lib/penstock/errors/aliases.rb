@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 module Penstock
-  # The error classes once more, by the names a program has that comes from another client: `Penstock::Errors::ProduceError`.
+  # The error classes under a second name, for programs that come from another client: `Penstock::Errors::ProduceError`.
   module Errors
-    # The base of all.
+    # The base of all errors.
     BaseError = Error
-    # What a producer raises that belongs to the process this one was forked from.
+    # The object belongs to the parent process.
     ProducerUsedInParentProcess = ForkedError
 
     Penstock.constants.each do |name|

@@ -4,10 +4,10 @@ module Penstock
   # Group: a setting is wrong. Nothing was made or connected.
   class ConfigurationError < Error; end
 
-  # A setting is unknown, contradicts another, or has a value it cannot have. Nothing was made or connected.
+  # A setting is unknown, has a wrong value or contradicts another. Nothing was made or connected.
   class ConfigurationInvalidError < ConfigurationError; end
 
-  # A setting of {Producer#with} is unknown, has a wrong value, or contradicts the producer's; or there are too
-  # many. Nothing was made.
+  # A setting of {Producer#with} is unknown, has a wrong value, or contradicts the producer's; or there are too many
+  # variants. Nothing was made.
   class VariantInvalidError < ConfigurationError; end
 end

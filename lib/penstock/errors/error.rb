@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Penstock
-  # The base of every error that Penstock raises. Seven groups are below it, and each other class is in one of them:
+  # The base of every error that Penstock raises. There are seven groups, and each other class is in one of them:
   # {UsageError}, {ConfigurationError}, {ProduceError}, {TransactionError}, {ConsumeError}, {ClusterError}, and
   # {MessagePack::UnpackError}. docs/errors.md has the table.
   #
@@ -9,34 +9,33 @@ module Penstock
   class Error < StandardError
     include AsJson
 
-    # Kafka's or librdkafka's name of the error, such as :msg_timed_out; nil when it has none.
+    # The name of the error in Kafka or librdkafka, such as :msg_timed_out; nil when it has none.
     # @return [Symbol, nil]
     attr_reader :code
-    # @return [Integer] the same as a number: Kafka's protocol code, or librdkafka's own when negative; 0 when none
+    # @return [Integer] the code as a number: Kafka's protocol code, or librdkafka's own when negative; 0 when there is none
     attr_reader :number
-    # @return [String, nil] the same as librdkafka spells it, such as "_MSG_TIMED_OUT"
+    # @return [String, nil] the code as librdkafka spells it, such as "_MSG_TIMED_OUT"
     attr_reader :name
-    # @return [String, nil] the id of the producer it happened to
+    # @return [String, nil] the id of the producer concerned
     attr_reader :producer_id
-    # @return [String, nil] the id of the consumer it happened to
+    # @return [String, nil] the id of the consumer concerned
     attr_reader :consumer_id
     # @return [String, nil]
     attr_reader :topic
     # @return [Integer, nil]
     attr_reader :partition
-    # @return [Integer, nil] where in the partition a consumer met it
+    # @return [Integer, nil] the offset at which a consumer met the error
     attr_reader :offset
 
     KEYWORDS = %i[code number name producer_id topic partition fatal retriable abortable consumer_id offset].freeze
     private_constant :KEYWORDS
 
-    # Penstock builds its errors itself. A program makes one in its own tests: a client of {Clients} can fail with it.
+    # Penstock builds its errors itself. A program makes errors only in its tests, for example for a client of {Clients}.
     #
-    # @example
-    #   Penstock::QueueFullError.new("The queue is full.", code: :queue_full, topic: "events", retriable: true)
+    # @example Penstock::QueueFullError.new("The queue is full.", code: :queue_full, topic: "events", retriable: true)
     # @param message [String, nil] nil: the name of the class
-    # @param code [Symbol, nil] see {#code}; each other keyword has a reader or a predicate of its name too
-    # @raise [ArgumentError] there is no such keyword
+    # @param code [Symbol, nil] see {#code}; each other keyword has a reader or predicate of the same name
+    # @raise [ArgumentError] when a keyword is unknown
     def initialize(message = nil, code: nil, number: 0, name: nil, producer_id: nil, topic: nil, partition: nil,
                    fatal: false, retriable: false, abortable: false, consumer_id: nil, offset: nil, **wrong)
       Keywords.check("new(message, code: :queue_full)", KEYWORDS, [], wrong)
@@ -54,20 +53,21 @@ module Penstock
       @abortable = abortable
     end
 
-    # @return [Boolean] the producer or consumer can do nothing more
+    # @return [Boolean] whether the producer or consumer can do nothing more
     def fatal? = @fatal
 
-    # @return [Boolean] doing the same again may succeed, and cannot repeat a message
+    # @return [Boolean] whether the same call may succeed and cannot store a message twice
     def retriable? = @retriable
 
-    # @return [Boolean] the running transaction has to be aborted
+    # @return [Boolean] whether the running transaction must be aborted
     def abortable? = @abortable
 
     # @!method freeze
-    #   So that Ractor.make_shareable can: where it was raised is kept as Strings, and `backtrace_locations` is nil then.
+    #   Makes the error suitable for Ractor.make_shareable: keeps the backtrace as Strings, so that `backtrace_locations` is
+    #   nil.
     #   @return [self]
 
-    # @return [Hash] what pattern matching sees
+    # @return [Hash] for pattern matching
     def deconstruct_keys(_keys)
       { code:, number:, name:, producer_id:, topic:, partition:,
         fatal: fatal?, retriable: retriable?, abortable: abortable?,
@@ -80,13 +80,12 @@ module Penstock
     end
   end
 
-  # Time ran out for a wait ({WaitTimeoutError}), for a message ({MessageTimedOutError}) or for a consumer's question
-  # ({ConsumeTimeoutError}). These errors of two groups include it, so that one `rescue` catches them all.
+  # Time ran out: for a wait ({WaitTimeoutError}), for a message ({MessageTimedOutError}) or for a call of a consumer
+  # ({ConsumeTimeoutError}). These errors are in two groups; a `rescue` of this module catches them all.
   module TimeoutError; end
 
-  # A client has no usable connection: brokers reject it ({BrokerRejectedError}), or none can be reached
+  # The client has no usable connection: brokers reject it ({BrokerRejectedError}), or none can be reached
   # ({BrokersUnreachableError}). Messages fail with these errors, so they are {ProduceError}s. A consumer raises
-  # {BrokerRejectedError} too, and one `rescue` of this
-  # module catches it on both sides.
+  # {BrokerRejectedError} too; a `rescue` of this module catches it on both sides.
   module ConnectionError; end
 end

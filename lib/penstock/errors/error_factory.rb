@@ -8,29 +8,30 @@ module Penstock
   # It begins with a capital letter and ends with a full stop. The context is at the end of the first sentence. Any Ractor.
   # @api private
   module ErrorFactory
-    # The first words of a message whose text begins with a name of code, which has no capital letter: the first class that fits.
+    # The beginning of a message whose text starts with a name of code, which has no capital letter. The first class that
+    # matches.
     OPENINGS = {
       VariantInvalidError => "Invalid variant", ConfigurationError => "Invalid configuration",
       MessageInvalidError => "Invalid message", TransactionalOffsetInvalidError => "Invalid offset",
       UsageError => "Wrong use", MessagePack::UnpackError => "Invalid data", Error => "Reported by librdkafka"
     }.freeze
 
-    # What follows from an error of these classes whatever its code is: the first that fits.
+    # The consequence of errors of these classes, whatever their code is. The first class that matches.
     CONSEQUENCES = {
       MessageInvalidError => "Nothing was sent.",
       QueueFullError => "The message was not accepted.",
-      WaitTimeoutError => "What has no delivery result is still on its way and may be delivered later.",
-      FatalError => "The producer can do nothing more; what it has in flight still gets its delivery results.",
-      TransactionCommittedError => "Its messages and offsets are there for everybody; nothing was aborted."
+      WaitTimeoutError => "Messages without a delivery result are still in flight and may be delivered later.",
+      FatalError => "The producer can do nothing more. Messages in flight still get their delivery results.",
+      TransactionCommittedError => "Its messages and offsets are visible to all readers. Nothing was aborted."
     }.freeze
-    # A word that can have a capital letter, at the beginning: not topic_config or config.kafka.
+    # A first word that can be capitalized, unlike topic_config or config.kafka.
     WORD = /\A(?!librdkafka)\p{Ll}[\p{Ll}'-]*(?=[,:]? |\z)/
     private_constant :OPENINGS, :CONSEQUENCES, :WORD
 
     class << self
       # @param error_class [Class]
       # @param text [String] one sentence, without its full stop
-      # @param following [String, nil] whole sentences: what follows from it, and what to do
+      # @param following [String, nil] whole sentences: the consequence, and what to do
       # @param attributes [Hash] see {Error#initialize}
       # @return [Error]
       def build(error_class, text, following = nil, **attributes)
@@ -110,11 +111,11 @@ module Penstock
 
       def after_transaction_call(fatal, retriable, abortable)
         if fatal
-          "The producer can do nothing more; the cluster aborts a transaction that was not being committed."
+          "The producer can do nothing more. The cluster aborts the transaction unless it was being committed."
         elsif abortable
-          "The transaction cannot be committed any more; abort it, then begin another."
+          "The transaction cannot be committed any more. Abort it, then begin another."
         elsif retriable
-          "It may still succeed; make the same call again."
+          "It may still succeed. Make the same call again."
         end
       end
     end

@@ -9,40 +9,39 @@ module Penstock
   # librdkafka holds as many messages or bytes as it may (queue.buffering.max.*). The message was not accepted.
   class QueueFullError < ProduceError; end
 
-  # The message was accepted, and its delivery result is a failure. {#retriable?} says whether it is certain not to be in the
-  # topic. With {#fatal?} the producer's fatal error is why, and {#code} is that error's; a producer that was fenced gives
-  # {ProducerFencedError} instead.
+  # The message was accepted, and its delivery failed. {#retriable?} is true if the message is certainly not in the topic.
+  # With {#fatal?} the cause is the producer's fatal error, and {#code} is the code of that error. A producer that was
+  # fenced raises {ProducerFencedError} instead.
   class DeliveryError < ProduceError; end
 
   # message.timeout.ms passed before a broker acknowledged the message.
   #
-  # For other messages of the producer that are just being sent again it means that they may get into the topic twice, as
-  # librdkafka then begins a new epoch of its producer id (bench/timeout_duplicate.c). That takes an outage of
-  # message.timeout.ms, by default 150 seconds. Who cannot bear it sets message.timeout.ms to 0 (without limit), or uses
-  # transactions, or gives topics with another patience a producer or variant of their own.
+  # Other messages of the producer that librdkafka is just retrying may be stored twice, because librdkafka then begins a
+  # new epoch of its producer id (bench/timeout_duplicate.c). That requires an outage of message.timeout.ms, by default 150
+  # seconds. To exclude it, set message.timeout.ms to 0 (no limit), or use transactions. Give topics with another timeout a
+  # producer or variant of their own.
   class MessageTimedOutError < DeliveryError
     include TimeoutError
   end
 
-  # The wait was over before the delivery result came. The message is still on its way and may be delivered later.
+  # The wait ended before the delivery result came. The message is still in flight and may be delivered later.
   class WaitTimeoutError < ProduceError
     include TimeoutError
   end
 
-  # The brokers can be reached and reject this client: nothing else was heard of them for `config.rejection_timeout`.
-  # A producer goes on trying, and new messages are delivered once it is let in; so does a consumer, which raises it too.
+  # Brokers can be reached and reject this client: for `config.rejection_timeout` they did nothing else. A producer keeps
+  # trying, and delivers new messages once brokers accept it. So does a consumer, which raises this error too.
   class BrokerRejectedError < ProduceError
     include ConnectionError
   end
 
-  # TLS could not be agreed on: the broker's certificate is not accepted here, or ours is not accepted there, or one of the
-  # two does not speak TLS.
+  # TLS failed: one side does not accept the certificate of the other, or does not speak TLS.
   class TlsError < BrokerRejectedError; end
 
-  # The broker does not believe who we are: user name, password, token or mechanism.
+  # The broker rejects the user name, password, token or mechanism.
   class AuthenticationError < BrokerRejectedError; end
 
-  # The broker hangs up without a word: it expects another `security.protocol` on this port.
+  # The broker closes the connection without a reason: it expects another `security.protocol` on this port.
   class SecurityProtocolError < BrokerRejectedError; end
 
   # No broker could be reached for `config.unreachable_timeout`. {#retriable?} says whether the message certainly is not in the
@@ -66,6 +65,6 @@ module Penstock
     end
   end
 
-  # What {#code} and {#message} say has ended the producer for good: it accepts no messages and no transactions any more.
+  # The producer has ended for good: it accepts no messages and no transactions any more. {#code} and {#message} say why.
   class FatalError < ProduceError; end
 end

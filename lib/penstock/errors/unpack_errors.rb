@@ -2,25 +2,27 @@
 
 module Penstock
   module MessagePack
-    # Group: data cannot be unpacked. What ends too early is an EOFError instead, as more of it may come.
+    # Group: data cannot be unpacked. Data that ends too early raises EOFError instead, as more of it may come.
     class UnpackError < Error; end
 
-    # Data that is no MessagePack, or has more behind the object that was asked for.
+    # The data is not valid MessagePack, or more bytes follow the object.
     class MalformedFormatError < UnpackError; end
 
-    # Nested more deeply than `max_depth`; in packing also than the thread's stack allows, as an object is that contains itself.
+    # The object is nested more deeply than `max_depth`. Packing raises it also when the stack of the thread is too small,
+    # for example for an object that contains itself.
     class StackError < UnpackError; end
 
-    # More values in one object than `max_elements`, or a String or payload longer than `max_bytes`.
+    # An object has more values than `max_elements`, or a String or payload is longer than `max_bytes`.
     class LimitError < UnpackError; end
 
-    # An ext type that nothing is registered for. {Unpacker#initialize}'s `allow_unknown_ext` gives an {ExtensionValue} instead.
+    # Nothing is registered for an ext type. With {Unpacker#initialize}'s `allow_unknown_ext` there is an {ExtensionValue}
+    # instead.
     class UnknownExtTypeError < UnpackError; end
 
-    # In every error that says "an object of another kind".
+    # Included in every error about an object of an unexpected kind.
     module TypeError; end
 
-    # The next object is none whose header was asked for.
+    # The next object is not of the kind whose header was requested.
     class UnexpectedTypeError < UnpackError
       include TypeError
     end

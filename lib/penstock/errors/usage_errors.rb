@@ -1,17 +1,17 @@
 # frozen_string_literal: true
 
 module Penstock
-  # Group: the program called something in a way, at a time or in a place that cannot work. The same call fails again until
-  # the program changes.
+  # Group: the program made a call that cannot work in this way, at this time or in this place. The same call fails again
+  # until the program changes.
   class UsageError < Error; end
 
-  # A message cannot be sent as it is. Nothing was sent, of a batch neither.
+  # The message cannot be sent as it is. Nothing was sent, also of a batch.
   class MessageInvalidError < UsageError; end
 
-  # `config.serializer` raised, then that is the `cause`; or it returned no String. Nothing was sent, of a batch neither.
+  # `config.serializer` raised (its error is the `cause`), or did not return a String. Nothing was sent, also of a batch.
   class SerializationError < MessageInvalidError; end
 
-  # The producer or cluster was closed. Nothing was sent.
+  # The producer, pool or embedded cluster is closed. Nothing was sent.
   class ProducerClosedError < UsageError; end
 
   # {Producer#setup} was not called yet. Nothing was sent.
@@ -23,26 +23,26 @@ module Penstock
   # The consumer was closed.
   class ConsumerClosedError < UsageError; end
 
-  # A listener of what a producer does to its own connection ("producer.reload", and "error.occurred" meanwhile) asked it for
-  # something that has to wait for the listener's end. Nothing was sent or begun. Another thread may ask, or a listener of
-  # "producer.connected".
+  # A listener made a call that must wait for the end of the same listener. It listens to the producer's work on its own
+  # connection: "producer.reload", or "error.occurred" during a reload. Nothing was sent or begun. Make the call in another
+  # thread, or in a listener of "producer.connected".
   class ListenerDeadlockError < UsageError; end
 
-  # Something was called in a signal trap that cannot be done there; see {Producer}. Nothing was sent, begun or changed.
+  # The call is not possible in a signal trap; see {Producer}. Nothing was sent, begun or changed.
   class SignalTrapError < UsageError; end
 
-  # Something is for the main Ractor only, or is done by a producer that other Ractors use; see {Producer#shareable}.
-  # Nothing was sent or made.
+  # The call is possible in the main Ractor only, or the producer cannot be shared; see {Producer#shareable}. Nothing was
+  # sent or made.
   class NotShareableError < UsageError; end
 
-  # Something belongs to the process this one was forked from.
+  # The object belongs to the parent process. Make a new one in the fork child.
   class ForkedError < UsageError; end
 
-  # There is no event of this name; the message names the nearest.
+  # There is no event of this name. The message suggests the most similar name.
   class EventUnknownError < UsageError; end
 
-  # A hook of {Producer#around} did not call the {Producer::SendContext} it got, called it twice, or gave it other messages
-  # than it may. The message says whether something was sent.
+  # A hook of {Producer#around} did not call its {Producer::SendContext}, called it twice, or gave it invalid messages. The
+  # error message says whether something was sent.
   class HookError < UsageError; end
 
   # {ConnectionPool} was used before {ConnectionPool.setup}.

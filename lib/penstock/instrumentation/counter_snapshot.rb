@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
 module Penstock
-  # What clients have done: `messages` and `bytes` taken, verdicts, Produce requests and those of them that settled nothing,
-  # events dropped, and how many deliveries took how many microseconds. Frozen; can be added and subtracted.
+  # The counters of clients: accepted `messages` and `bytes`, delivery results, Produce requests and those that settled no
+  # message, dropped events, and a histogram of latencies in microseconds. Frozen; can be added and subtracted.
   # @api private
   CounterSnapshot = Struct.new(:messages, :delivered, :failed, :purged, :bytes, :requests, :retries, :events_dropped,
                                :latencies) do
-    # @param client [Native::ProducerClient] or what stands in for it
+    # @param client [Native::ProducerClient] or its replacement
     # @return [CounterSnapshot] in this process
     def self.of(client)
       messages, delivered, failed, purged, dropped = client.counters
@@ -19,7 +19,7 @@ module Penstock
 
     def -(other) = combine(other, :-)
 
-    # @return [Hash{Symbol => Float, nil}] ms, right within an eighth; nil: nothing was delivered
+    # @return [Hash{Symbol => Float, nil}] ms, accurate to an eighth; nil: nothing was delivered
     def percentiles
       counts = latencies.sort
       total = latencies.each_value.sum
@@ -42,7 +42,7 @@ module Penstock
     end
   end
 
-  # Nothing yet.
+  # All zero.
   # @api private
   CounterSnapshot::NONE = CounterSnapshot.new(0, 0, 0, 0, 0, 0, 0, 0, {}.freeze).freeze
 end

@@ -3,17 +3,17 @@
 require "json"
 
 module Penstock
-  # Something that happened, as the listeners of a {Monitor} get it. Immutable.
+  # An event for the listeners of a {Monitor}. Immutable.
   class Event
     include AsJson
 
-    # What {#as_json} shows of the payload, where it is there.
+    # The keys of the payload that {#as_json} shows.
     PLAIN = %i[producer_id consumer_id type topic partition offset time attempt].freeze
     private_constant :PLAIN
 
     # @return [String] its name, such as "message.acknowledged"
     attr_reader :id
-    # @return [Hash{Symbol => Object}] frozen; an event that a block was timed for also has `time`, a Float of ms
+    # @return [Hash{Symbol => Object}] frozen; with `time`, a Float of ms, if the event has a duration
     attr_reader :payload
 
     # Penstock makes them.
@@ -28,10 +28,10 @@ module Penstock
 
     # @param key [Symbol]
     # @return [Object]
-    # @raise [KeyError] the event has no such key; `payload[key]` is nil then
+    # @raise [KeyError] when the event has no such key; `payload[key]` returns nil instead
     def [](key) = payload.fetch(key)
 
-    # @return [String] without the values: a message may be secret, and is long
+    # @return [String] without the values, which may be secret or long
     def inspect = "#<#{self.class} #{id} #{payload.keys.join(" ")}>"
 
     # (see AsJson#as_json)
@@ -43,7 +43,8 @@ module Penstock
     end
   end
 
-  # What became of a message. The Hash is made when somebody asks for it: there may be hundreds of thousands a second.
+  # The delivery result of a message. The Hash is made only when a listener reads it: there may be hundreds of thousands of
+  # events a second.
   # @api private
   class DeliveryEvent < Event
     def initialize(id, report, source) # rubocop:disable Lint/MissingSuper -- that makes the payload
@@ -72,12 +73,12 @@ module Penstock
     end
   end
 
-  # What librdkafka counts. The text is parsed when somebody asks for the Hash, once.
+  # The statistics of librdkafka. The text is parsed once, when a listener reads the Hash.
   class StatisticsEvent < Event
-    # @return [String] the Hash as librdkafka wrote it; frozen
+    # @return [String] the JSON text of librdkafka; frozen
     attr_reader :json
 
-    # Parsed at most once, also as what the next ones are compared with.
+    # Parsed at most once, also for the comparison with the next statistics.
     # @api private
     class Parsed
       attr_accessor :previous
@@ -108,13 +109,13 @@ module Penstock
     # @return [Object]
     def [](key) = key == :producer_id ? @producer_id : super
 
-    # By how much a number has grown since the statistics before these.
+    # The increase of a number since the previous statistics.
     #
     #     event.delta("txmsgs")
     #     event.delta("brokers", "localhost:9092/1", "txretries")
     #
     # @param path [Array<String>] of keys
-    # @return [Numeric, nil] nil: there is no such number, or there are no statistics before these (any more)
+    # @return [Numeric, nil] nil: there is no such number, or no previous statistics (any more)
     def delta(*path)
       before = @parsed.previous&.value&.dig(*path)
       after = @parsed.value.dig(*path)

@@ -3,19 +3,19 @@
 require "weakref"
 
 module Penstock
-  # The Ruby threads that tell listeners what happens in the native core. There are none while no connected producer has
-  # such a listener; else one works and one stands by. When a listener takes longer than some ms, the thread that stands by serves
-  # the other producers, and another thread takes its place: so a listener delays its own producer's events only.
+  # The Ruby threads that run listeners for events of the native core. They exist while a connected producer has such a
+  # listener: one works and one is spare. If a listener runs longer than some ms, the spare thread serves the other
+  # producers, and a new spare thread starts. So a listener delays only the events of its own producer.
   #
-  # Which thread serves which producer is decided natively (ext/penstock/core/client/dispatch.c).
+  # The native core decides which thread serves which producer (ext/penstock/core/client/dispatch.c).
   # @api private
   module EventDispatcher
     MAX_THREADS = 64
 
-    # A source that is attached: held while something may be told, else not, so that a producer that nobody has any more is
-    # collected. What it sends next holds it again ({Native::EventSource#hold}).
+    # An attached source. It is held (kept alive) while it may have events, and otherwise only referenced weakly, so that a
+    # dropped producer can be collected. Its next send holds it again ({Native::EventSource#hold}).
     class Listened
-      QUIET = 2 # looks in a row: between a verdict and its event nothing is in flight, for a moment
+      QUIET = 2 # looks in a row: between a delivery result and its event, nothing is in flight for a moment
       private_constant :QUIET
 
       attr_reader :budget
@@ -33,25 +33,25 @@ module Penstock
         nil
       end
 
-      # Without a lock: a trap may send.
+      # Without a lock, because a signal trap may send.
       def hold(source)
         @quiet = 0
         @held = source
         source.held = true
       end
 
-      # @return [Boolean] without having it on the stack, where the garbage collector would find it
+      # @return [Boolean] determined without a reference on the stack, where the garbage collector would find it
       def alive? = !@held.nil? || @weak.weakref_alive?
 
-      # Now and then. In this order: who sends meanwhile either is seen here, or holds it after us.
+      # Called regularly. Releases first and checks then: a concurrent sender is seen by the check, or holds the source after it.
       def look
-        one = @held or return
+        source = @held or return
         @quiet += 1
         if @quiet > QUIET
-          one.held = false
+          source.held = false
           @held = nil
         end
-        hold(one) unless one.quiet?
+        hold(source) unless source.quiet?
       end
     end
     private_constant :Listened
@@ -61,7 +61,7 @@ module Penstock
     @workers = []
     @pid = nil
     @look_at = 0.0
-    @watch_ms = 1000 # how soon a thread that stands by looks after those at work
+    @watch_ms = 1000 # how often a spare thread checks the working threads
 
     class << self
       def attach(source)
@@ -69,7 +69,7 @@ module Penstock
           forget_parent unless @pid == Process.pid
           @sources[source.address] = Listened.new(source)
           look_as_often_as_needed
-          spawn_spare_worker # those at work may never come back
+          spawn_spare_worker # the listeners of working threads may never end
         end
       end
 
@@ -79,28 +79,28 @@ module Penstock
         @lock.synchronize do
           gone = @sources.delete(source.address)
           look_as_often_as_needed
-          @workers.each(&:interrupt) if gone && @sources.empty? # they have nothing to wait for
+          @workers.each(&:interrupt) if gone && @sources.empty? # they have no source to wait for
         end
       end
 
-      # Something is about to happen to it that it may have to tell.
+      # Called before an operation of the source that may cause events.
       def hold(source)
         @sources[source.address]&.hold(source) if @pid == Process.pid
       end
 
-      # @return [Boolean] whether this is one of the threads: then a listener is being run
+      # @return [Boolean] whether this is one of the threads: then a listener is running
       def here? = Thread.current.thread_variable?(:penstock_events)
 
-      # @return [Boolean] whether what happens to it is told at all
+      # @return [Boolean] whether the events of the source are published at all
       def serving?(source) = @pid == Process.pid && @sources.key?(source.address)
 
-      # Waits until all that happened to closed producers has been told. For the end of the process.
+      # Waits until all events of closed producers are published. For the end of the process.
       # @param timeout [Numeric] seconds
       def finish(timeout)
         return if here?
 
         deadline = now + timeout
-        sleep 0.002 while @pid == Process.pid && @lock.synchronize { anybody_left? } && now < deadline
+        sleep 0.002 while @pid == Process.pid && @lock.synchronize { sources_left? } && now < deadline
         ExitReports.finish
       end
 
@@ -115,19 +115,19 @@ module Penstock
         @pid = Process.pid
       end
 
-      # With the lock held.
-      def anybody_left?
+      # The caller holds the lock.
+      def sources_left?
         @sources.delete_if { |_, listened| !listened.alive? }
         !@sources.empty?
       end
 
-      # With the lock held. Others may add sources at any other time, and that cannot be done while somebody goes through them.
+      # The caller holds the lock: no other thread may add a source during the iteration.
       def look_as_often_as_needed
         shortest = @sources.each_value.map(&:budget).min || 1
         @watch_ms = (shortest * 500).clamp(20, 1000).to_i
       end
 
-      # With the lock held. Not to be interrupted in between: a worker without a thread would stand by for ever.
+      # The caller holds the lock. Defers interrupts: a worker without a thread would count as spare forever.
       def spawn_spare_worker
         Thread.handle_interrupt(Object => :never) { hire } if @workers.none?(&:standing_by?)
       end
@@ -139,7 +139,7 @@ module Penstock
         @workers << worker
         worker.thread = Threads.start("penstock.events") { work(worker) }
       rescue ThreadError
-        @workers.delete(worker) # the process is ending, or has no more threads to give: those that are there go on
+        @workers.delete(worker) # the process is ending, or can have no more threads: the existing ones continue
       end
 
       def work(worker)
@@ -164,7 +164,7 @@ module Penstock
         worker.rest
       end
 
-      # A listener may have ended the thread, and there are others to serve.
+      # A listener may have ended the thread while there are other sources to serve.
       def dismiss(worker)
         Thread.handle_interrupt(Object => :never) do
           worker.end_turn(true)
@@ -172,7 +172,7 @@ module Penstock
         end
       end
 
-      # @return [Boolean] whether there is nobody to serve, or others stand by
+      # @return [Boolean] whether this thread ends: there is no source, or there are other spare threads
       def leave?(worker)
         @lock.synchronize do
           spare = @workers.count(&:standing_by?) > 2
@@ -185,8 +185,8 @@ module Penstock
         return if time < @look_at
 
         @look_at = time + (@watch_ms / 1000.0)
-        worker.end_turn(false) # listeners of "listener.slow" may never end
-        @lock.synchronize { @sources.each_value(&:look) if anybody_left? }
+        worker.end_turn(false) # before it runs listeners of "listener.slow", which may never end
+        @lock.synchronize { @sources.each_value(&:look) if sources_left? }
         busy = @workers.select { |other| other.source && !other.equal?(worker) }
         return if busy.empty?
 

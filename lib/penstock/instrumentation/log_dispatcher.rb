@@ -1,18 +1,18 @@
 # frozen_string_literal: true
 
 module Penstock
-  # The Ruby thread that runs what users want run in Ruby: today their loggers. It is started when a producer that
-  # has one connects, and ends with the last of them; without any, there is no such thread.
+  # The Ruby thread that calls the loggers of users. It starts when a producer that has a logger connects, and ends with the
+  # last of them.
   #
-  # Nothing waits for it: a logger that is slow or raises delays only later log lines, and when 10,000 have piled
-  # up further ones are dropped and counted.
+  # No other thread waits for it: a logger that is slow or raises delays only later log lines. When 10,000 lines are
+  # waiting, further lines are dropped and counted.
   # @api private
   module LogDispatcher
     # syslog's levels, which librdkafka uses, to Logger's severities
     SEVERITIES = [4, 4, 4, 3, 2, 1, 1, 0].freeze
 
     @lock = Mutex.new
-    @loggers = {} # by the address of a producer's mail
+    @loggers = {} # by the address of a producer's log mailbox
     @thread = nil
     @pid = nil
 
@@ -25,7 +25,7 @@ module Penstock
         end
       end
 
-      # Waits until all mail of closed producers is logged. For the end of the process.
+      # Waits until all log lines of closed producers are logged. For the end of the process.
       # @param timeout [Numeric] seconds
       def finish(timeout)
         thread = @thread
@@ -55,7 +55,7 @@ module Penstock
         replace
       end
 
-      # A logger may have killed the thread, and there are others' loggers to serve.
+      # A logger may have ended the thread while there are other loggers to call.
       def replace
         @lock.synchronize { @thread = start if @thread == Thread.current }
       rescue ThreadError
@@ -74,7 +74,7 @@ module Penstock
         dropped = dropped_mail
         logger.add(2, "#{dropped} log lines were dropped: the logger is too slow", "penstock") if dropped.positive?
         logger.add(SEVERITIES.fetch(level, 1), text, "penstock")
-      rescue Exception => e # rubocop:disable Lint/RescueException -- the thread serves the others' loggers too
+      rescue Exception => e # rubocop:disable Lint/RescueException -- the thread calls other loggers too
         warn "penstock: the logger raised #{Text.describe(e)}"
       end
     end

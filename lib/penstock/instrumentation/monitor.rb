@@ -1,27 +1,26 @@
 # frozen_string_literal: true
 
 module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
-  # Where a producer says what happens, and whoever listens learns of it.
+  # Publishes the events of a producer to subscribers.
   #
   #     monitor.subscribe("message.acknowledged") { |event| puts event[:offset] }
   #     monitor.subscribe(listener) # its methods on_message_acknowledged, on_error_occurred and so on
   #
-  # Listeners run one after the other, in the order they subscribed. Events of a call, such as "message.produced_sync", are
-  # told on the thread that calls. What happens by itself is told on threads of our own, one producer's events in order:
-  # "message.acknowledged", "statistics.emitted", and the "error.occurred" of librdkafka. There a listener that is slow, never
-  # ends, or ends its thread delays the events of its own producer only; see docs/events.md.
+  # Listeners run one after the other, in the order of their subscriptions. Events of a call, such as
+  # "message.produced_sync", run listeners on the calling thread. Other events run them on Penstock's event threads, in
+  # order for each producer: "message.acknowledged", "statistics.emitted", and the "error.occurred" of librdkafka. There a
+  # listener that is slow, never ends, or ends its thread delays only the events of its own producer; see docs/events.md.
   #
-  # One that raises harms neither the others nor the caller: its error becomes an "error.occurred" of
-  # the type "listener.error" (or "callbacks.delivery.error", "callbacks.statistics.error", "callbacks.error.error"), or a
-  # warning on stderr when nobody else listens to that. Of a call, only
-  # what is no StandardError, ScriptError or SystemStackError goes through, such as Interrupt and SystemExit: it is meant
-  # for the thread.
+  # A listener that raises affects neither other listeners nor the caller. Its error is published as "error.occurred" of the
+  # type "listener.error" (or "callbacks.delivery.error", "callbacks.statistics.error", "callbacks.error.error"), or printed
+  # as a warning on stderr if that event has no other subscriber. In an event of a call, only exceptions for the thread
+  # reach the caller: those that are no StandardError, ScriptError or SystemStackError, such as Interrupt and SystemExit.
   #
-  # {Penstock.monitor} hears what is told to any other monitor, after that one's own listeners.
+  # {Penstock.monitor} gets the events of every monitor, after the monitor's own listeners.
   #
-  # Any thread and fiber may use it, and subscribe while others emit events: an event goes to those that listened when
-  # it happened. Never blocks, apart from what the listeners do; {#instrument} and {#listening?} may be called from a
-  # signal trap.
+  # Any thread and fiber may use it, and subscribe while others publish: an event goes to the listeners that were subscribed
+  # when it happened. Never blocks, apart from the listeners themselves. A signal trap may call {#instrument} and
+  # {#listening?}.
   class Monitor
     extend RequiresSuper
     include AsJson
@@ -41,36 +40,37 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       listener.slow error.occurred
     ].freeze
 
-    # Which of a listener's methods an event calls.
+    # The method of a listener that an event calls.
     METHODS = EVENTS.to_h { |event| [event, :"on_#{event.tr(".", "_")}"] }.freeze
 
-    NOBODY = EVENTS.to_h { |event| [event, [].freeze] }.freeze
+    NO_LISTENERS = EVENTS.to_h { |event| [event, [].freeze] }.freeze
 
-    # Which events the native core finds out, so that it has to know whether somebody listens.
+    # Events of the native core, which must know whether they have subscribers.
     NATIVE = %w[message.acknowledged error.occurred statistics.emitted].freeze
-    # Events of a call: whoever listens to one keeps other Ractors from producing.
+    # Events of a call: while one has a subscriber, other Ractors cannot produce.
     PER_CALL = %w[message.produced_sync message.produced_async messages.produced_sync messages.produced_async].freeze
-    # Producers have to know of who listens to these.
+    # Events whose subscriptions producers must know.
     WATCHED = [*NATIVE, *PER_CALL].freeze
-    private_constant :METHODS, :NOBODY, :NATIVE, :WATCHED
+    private_constant :METHODS, :NO_LISTENERS, :NATIVE, :WATCHED
 
-    # @param above [Monitor, nil] who hears the same events; default {Penstock.monitor}
+    # @param above [Monitor, nil] a monitor that gets the same events; default {Penstock.monitor}
     # @overload initialize(above: Penstock.monitor)
     def initialize(*more, above: Penstock.monitor, **wrong)
       Keywords.check("new(above: Penstock.monitor)", %i[above], more, wrong)
       @lock = Mutex.new
-      @listeners = NOBODY # by event; replaced as a whole, so that reading needs no lock
+      @listeners = NO_LISTENERS # by event; replaced as a whole, so that reading needs no lock
       @silent = true
       @above = above
       @producer = nil
     end
 
     # @param monitor [Monitor]
-    # @return [Boolean] whether that one hears what is told to this one
+    # @return [Boolean] whether the given monitor gets the events of this one
     def heard_by?(monitor) = equal?(monitor) || (!@above.nil? && @above.heard_by?(monitor))
 
-    # Listens to one event with a block, or to all that an object has methods for: `on_message_acknowledged(event)` for
-    # "message.acknowledged". What subscribes twice is called twice. An object with a method `subscribed_to(monitor)` is told.
+    # Subscribes a block to one event, or an object to all events for which it has methods: `on_message_acknowledged(event)`
+    # for "message.acknowledged". A listener that subscribes twice is called twice. If the object has a method
+    # `subscribed_to(monitor)`, this calls it.
     #
     # @overload subscribe(event)
     #   @param event [String, Symbol]
@@ -78,57 +78,57 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # @overload subscribe(listener)
     #   @param listener [Object]
     # @return [Proc, Object] the block or object, for {#unsubscribe}
-    # @raise [EventUnknownError] there is no such event
-    # @raise [ArgumentError] the object has a method for none; or an event's name came without a block, or an object
-    #   with one
+    # @raise [EventUnknownError] when there is no such event
+    # @raise [ArgumentError] when the object has no method for any event, when a name is given without a block, or an object
+    #   with a block
     def subscribe(event, &block)
       return subscribe_object(event, block) unless event.is_a?(String) || event.is_a?(Symbol)
-      raise ArgumentError, "to listen to #{event} takes a block" unless block
+      raise ArgumentError, "a subscription to #{event} requires a block" unless block
 
       add(known(event) => Subscription.new(block))
       block
     end
 
-    # @param listener [Proc, Object] what {#subscribe} returned; a block or an object
+    # @param listener [Proc, Object] the value that {#subscribe} returned: a block or an object
     # @return [Boolean] whether it was subscribed
     def unsubscribe(listener)
       change do |listeners|
-        listeners.transform_values { |all| all.reject { |one| one.target.equal?(listener) }.freeze }
+        listeners.transform_values { |all| all.reject { |subscription| subscription.target.equal?(listener) }.freeze }
       end
     end
 
-    # Forgets the listeners.
-    # @param event [String, Symbol, nil] to this event only; nil: to all
+    # Removes listeners.
+    # @param event [String, Symbol, nil] the event whose listeners are removed; nil: all
     # @return [Boolean] whether there were any
-    # @raise [EventUnknownError] there is no such event
+    # @raise [EventUnknownError] when there is no such event
     def clear(event = nil)
       name = event && known(event)
-      change { |listeners| name ? listeners.merge(name => NOBODY[name]) : NOBODY }
+      change { |listeners| name ? listeners.merge(name => NO_LISTENERS[name]) : NO_LISTENERS }
     end
 
     # @return [Array<String>] the names of all events; frozen
     def available_events = EVENTS
 
-    # @return [Boolean] whether nobody listens to anything
+    # @return [Boolean] whether there are no listeners, also in {Penstock.monitor}
     def silent? = @silent && (@above.nil? || @above.silent)
 
     # @return [Boolean] whether it has no listeners of its own
     attr_reader :silent
     protected :silent
 
-    # So that a payload need only be built when somebody wants it. Costs one Hash lookup.
+    # Whether an event has listeners, so that a payload is built only if it is used. Costs one Hash lookup.
     # @param event [String, Symbol]
     # @return [Boolean]
-    # @raise [EventUnknownError] there is no such event
+    # @raise [EventUnknownError] when there is no such event
     def listening?(event) = !listeners_of(event).empty?
 
-    # Tells the listeners of an event. With a block, the event happens when the block returns, and has its duration as
-    # `time`, a Float of ms; when the block raises there is no event.
+    # Publishes an event. With a block, the event happens when the block returns, and its payload has the duration as
+    # `time`, a Float of ms. If the block raises, no event is published.
     #
     # @param event [String, Symbol]
     # @param payload [Hash{Symbol => Object}]
     # @return [Object, nil] the block's value
-    # @raise [EventUnknownError] there is no such event; the block was not called
+    # @raise [EventUnknownError] when there is no such event; the block was not called
     def instrument(event, payload = {})
       listeners = listeners_of(event)
       unless block_given?
@@ -145,14 +145,14 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
 
     # @param event [String]
     # @return [Symbol] the method of a listener that is an object
-    # @raise [EventUnknownError] there is no such event
+    # @raise [EventUnknownError] when there is no such event
     def self.method_for(event)
       METHODS[event] or
         raise ErrorFactory.build(EventUnknownError, "there is no event #{event.inspect}#{Suggestion.hint(event, EVENTS)}")
     end
 
     # @param event [String, Symbol]
-    # @return [Array<Subscription>] those of {Penstock.monitor} too
+    # @return [Array<Subscription>] with those of {Penstock.monitor}
     def listeners_of(event)
       own = @listeners[event] || @listeners[known(event)]
       return own unless @above
@@ -168,7 +168,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
 
     private
 
-    # Whose it is alone, to be told when somebody begins to listen; nil: it may be many producers'.
+    # The producer to which this monitor belongs, which must know of subscriptions; nil: it may have several.
     attr_writer :producer
 
     # @see RequiresSuper
@@ -176,26 +176,26 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
 
     def known(event)
       name = event.to_s
-      return name if NOBODY.key?(name)
+      return name if NO_LISTENERS.key?(name)
 
       raise ErrorFactory.build(EventUnknownError, "there is no event #{event.inspect}#{Suggestion.hint(name, EVENTS)}")
     end
 
     def subscribe_object(listener, block)
-      raise ArgumentError, "a listener brings its own methods; give it no block" if block
+      raise ArgumentError, "a listener has methods of its own; subscribe it without a block" if block
 
-      heard = METHODS.select { |_, method| listener.respond_to?(method) }
-      if heard.empty?
-        raise ArgumentError, "a listener needs at least one method such as on_message_acknowledged; #{listener.class} has none"
+      events = METHODS.select { |_, method| listener.respond_to?(method) }
+      if events.empty?
+        raise ArgumentError, "a listener requires a method such as on_message_acknowledged; #{listener.class} has none"
       end
 
-      add(heard.transform_values { |method| Subscription.new(listener, method) })
+      add(events.transform_values { |method| Subscription.new(listener, method) })
       listener.subscribed_to(self) if listener.respond_to?(:subscribed_to)
       listener
     end
 
     def add(more)
-      change { |listeners| listeners.merge(more) { |_, all, one| [*all, one].freeze } }
+      change { |listeners| listeners.merge(more) { |_, all, added| [*all, added].freeze } }
     end
 
     def change
@@ -206,7 +206,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       before.sum { |_, all| all.size } != after.sum { |_, all| all.size }
     end
 
-    # Whoever kept a list of its own producers would keep those alive that nobody closes.
+    # Does not keep a list of its producers: that would keep producers alive that the program has dropped without closing.
     def tell_producers
       return @producer.listeners_changed if @producer
 
@@ -227,7 +227,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :float_millisecond)
   end
   class << self
-    # Hears what is told to every producer's monitor, and what concerns no single one: "producer.created",
+    # Gets the events of every producer's monitor, and the events that belong to no single producer: "producer.created",
     # "producer.configured", "connection_pool.created" and so on. See {Monitor}.
     # @return [Monitor]
     attr_reader :monitor

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Penstock
-  # Spans and metrics of what producers send, and the context of the trace in the headers of messages, by OpenTelemetry's
+  # Spans and metrics of sent messages, and the trace context in their headers, according to OpenTelemetry's
   # semantic conventions for messaging with Kafka; see docs/opentelemetry.md.
   #
   #     telemetry = Penstock::OpenTelemetry.new
@@ -9,14 +9,14 @@ module Penstock
   #     # where messages are consumed
   #     OpenTelemetry::Context.with_current(telemetry.extract(message)) { work_on(message) }
   #
-  # Needs the gem opentelemetry-api, which opentelemetry-sdk brings; and for metrics opentelemetry-metrics-api, without which
-  # there are none. No payload, header or label gets into a span.
+  # Requires the gem opentelemetry-api, a part of opentelemetry-sdk. Metrics require opentelemetry-metrics-api; without it
+  # there are none. A span contains no payload, header or label.
   #
-  # Each call that sends is one span, a batch too. It lasts until the call returns: of a sync one until the verdict, of an async
-  # one until the messages are handed over, so that no span has their verdicts.
+  # Each sending call is one span, also for a batch. It lasts until the call returns: for a sync call until the delivery result,
+  # for an async call until librdkafka has the messages. So spans of async calls have no delivery results.
   #
-  # Telemetry that fails stops no message. What it raises before sending is given to `OpenTelemetry.handle_error`, and the
-  # message goes without; what it raises afterwards is told as what any hook raises, see {Producer#around}.
+  # An error of the telemetry stops no message. An error before sending goes to `OpenTelemetry.handle_error`, and the
+  # message is sent without a span. An error after sending is published like that of any hook, see {Producer#around}.
   #
   # Any thread and fiber may use it, and it may be the hook of any number of producers.
   class OpenTelemetry
@@ -45,7 +45,7 @@ module Penstock
     # @param meter_provider [OpenTelemetry::Metrics::MeterProvider, false, nil] false: no metrics; nil, the default:
     #   `OpenTelemetry.meter_provider` if there is one
     # @param keys [Boolean] whether a message's key, if it is text, is in its span; default true
-    # @raise [LoadError] the gem opentelemetry-api is missing
+    # @raise [LoadError] when the gem opentelemetry-api is missing
     # @overload initialize(tracer_provider: nil, meter_provider: nil, keys: true)
     def initialize(*more, tracer_provider: nil, meter_provider: nil, keys: true, **wrong)
       Keywords.check("new(tracer_provider: nil, meter_provider: nil, keys: true)", %i[tracer_provider meter_provider keys], more,
@@ -99,7 +99,7 @@ module Penstock
     rescue LoadError => e
       raise unless e.path == "opentelemetry"
 
-      raise LoadError, "#{self.class} needs the gem opentelemetry-api: add gem \"opentelemetry-sdk\" to the Gemfile"
+      raise LoadError, "#{self.class} requires the gem opentelemetry-api: add gem \"opentelemetry-sdk\" to the Gemfile"
     end
 
     def make_instruments(meter)
@@ -114,7 +114,7 @@ module Penstock
       topics = sending.messages.map { |message| message[:topic] }.uniq
       attributes = OPERATION.dup
       attributes["messaging.destination.name"] = Text.printable(topics[0]) if topics.size == 1
-      server = SERVER.match(sending.producer.config.kafka[:"bootstrap.servers"].to_s) # of several, nobody knows which it is
+      server = SERVER.match(sending.producer.config.kafka[:"bootstrap.servers"].to_s) # of several, the broker is unknown
       attributes.update("server.address" => server[:host], "server.port" => (server[:port] || 9092).to_i) if server
       attributes
     end
@@ -144,7 +144,7 @@ module Penstock
       text if text.valid_encoding?
     end
 
-    # A message that has one of the headers is left as it is: its context is somebody's choice.
+    # A message that has one of the headers stays unchanged: the program has chosen its context.
     def inject(sending)
       context = {}
       ::OpenTelemetry.propagation.inject(context)
@@ -176,14 +176,14 @@ module Penstock
       return unless @duration
 
       @duration.record(seconds, attributes: with_error(common, error_type))
-      verdicts(sending.messages, error, error_type).tally.each do |(topic, type), count|
+      outcomes(sending.messages, error, error_type).tally.each do |(topic, type), count|
         @sent.add(count, attributes: with_error(common.merge("messaging.destination.name" => topic), type))
       end
     end
 
     # Of a batch that failed in part, messages have types of their own.
     # @return [Array<Array(String, String)>] topic and error.type of each message
-    def verdicts(messages, error, error_type)
+    def outcomes(messages, error, error_type)
       handles = error.is_a?(ProduceManyError) ? error.dispatched : []
       taken = handles.map { |handle| [handle.topic, handle.error && type_of(handle.error)] }
       taken + messages.drop(handles.size).map { |message| [Text.printable(message[:topic]), error_type] }

@@ -1,49 +1,49 @@
 # frozen_string_literal: true
 
 module Penstock
-  # One subscription to a {Monitor}: `name` is the method to call; nil: a block, which is called itself.
+  # One subscription to a {Monitor}. `name` is the method to call; nil: the target is a block.
   # @api private
   Subscription = Struct.new(:target, :name) do
     def notify(event) = name ? target.public_send(name, event) : target.call(event)
 
     def same?(other) = target.equal?(other.target)
 
-    # @return [String] its name: a class, or where a block begins
+    # @return [String] its name: a class, or the place of a block
     def to_s
       return target.is_a?(Module) ? target.name.to_s : target.class.name.to_s if name
 
       target.source_location ? target.source_location.join(":") : target.inspect
     end
 
-    # Tells of a listener that raised, once; who listens to errors and raises itself is not told.
+    # Publishes the error of a listener, once. A listener of errors that itself raises does not get its own error.
     # @param error [Exception]
     # @param event [Event]
-    # @param others [Array<Subscription>] those of "error.occurred"
+    # @param others [Array<Subscription>] the listeners of "error.occurred"
     def failed(error, event, others)
       others = others.reject { |other| other.same?(self) } if event.id == "error.occurred"
-      return complain(error, event) if others.empty?
+      return print_error(error, event) if others.empty?
 
       news = Event.new("error.occurred", { type: Subscription::FAILURES.fetch(event.id, "listener.error"), error:,
                                            event: event.id, producer_id: event.payload[:producer_id] })
       others.each do |other|
         other.notify(news)
       rescue StandardError, ScriptError, SystemStackError => e
-        complain(e, news)
+        print_error(e, news)
       end
     end
 
     private
 
-    def complain(error, event)
+    def print_error(error, event)
       news = event.payload[:error]
-      news &&= ", when told of #{Text.describe(news)}"
+      news &&= " when it handled #{Text.describe(news)}"
       warn "penstock: a listener of #{event.id} raised #{Text.describe(error)} (#{error.backtrace&.first})#{news}"
     rescue IOError, SystemCallError
-      nil # there is no stderr: nobody is left to tell
+      nil # stderr is closed
     end
   end
 
-  # What "error.occurred" says of a listener that has failed, by its event.
+  # The type of "error.occurred" for a listener that raised, by the event it handled.
   Subscription::FAILURES = { "message.acknowledged" => "callbacks.delivery.error",
                              "statistics.emitted" => "callbacks.statistics.error",
                              "oauthbearer.token_refresh" => "callbacks.oauthbearer_token_refresh.error",

@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
 module Penstock
-  # Words that a user sticks to a producer, to tell it from others in logs and metrics.
+  # Labels that distinguish producers in logs and metrics.
   #
   #     producer.tags.add(:critical)
-  #     producer.tags.add(:kind, "payments") # under a name, so that it can be replaced and deleted by it
+  #     producer.tags.add(:kind, "payments") # with a name, by which it can be replaced and deleted
   #     producer.tags.to_a # => ["critical", "payments"]
   #
-  # Symbols and Strings mean the same. Any thread and fiber may use them. Never blocks.
+  # Symbols and Strings are equivalent. Any thread and fiber may use them. Never blocks.
   class Tags
     include AsJson
 
@@ -16,20 +16,20 @@ module Penstock
       @tags = {}.freeze # by name; replaced as a whole, so that reading needs no lock
     end
 
-    # Adds a tag, in place of one with the same name.
+    # Adds a tag. Replaces the tag of the same name.
     # @param name [String, Symbol]
     # @param tag [String, Symbol] default: the name itself
     # @return [self]
-    # @raise [ArgumentError] one is neither String nor Symbol
+    # @raise [ArgumentError] when an argument is neither String nor Symbol
     def add(name, tag = name)
       name = word(name)
       tag = word(tag)
       change { |tags| tags.merge(name => tag) }
     end
 
-    # @param name [String, Symbol] of a tag; one that is not there is no error
+    # @param name [String, Symbol] of a tag; an unknown name is no error
     # @return [self]
-    # @raise [ArgumentError] it is neither String nor Symbol
+    # @raise [ArgumentError] when it is neither String nor Symbol
     def delete(name)
       name = word(name)
       change { |tags| tags.except(name) }
@@ -38,7 +38,7 @@ module Penstock
     # @return [self]
     def clear = change { {} }
 
-    # @return [Array<String>] each once, in the order their names were added; a copy
+    # @return [Array<String>] unique, in the order in which their names were added; a copy
     def to_a = @tags.values.uniq
 
     # @param tag [String, Symbol]
@@ -54,7 +54,10 @@ module Penstock
     private
 
     def word(value)
-      raise ArgumentError, "a tag is a String or Symbol, not #{value.inspect}" unless value.is_a?(String) || value.is_a?(Symbol)
+      unless value.is_a?(String) || value.is_a?(Symbol)
+        raise ArgumentError,
+              "a tag must be a String or Symbol, not #{value.inspect}"
+      end
 
       value.is_a?(Symbol) ? value.name : value.dup.freeze
     end

@@ -19,11 +19,11 @@ module Penstock
 
       # @param payload [String]
       # @return [Integer]
-      # @raise [MalformedFormatError] it is empty, or ends within 32 bits
+      # @raise [MalformedFormatError] when it is empty, or ends within 32 bits
       def self.from_msgpack_ext(payload)
         unless payload.bytesize % 4 == 1
           raise ErrorFactory.build(MalformedFormatError,
-                                   "an Integer's payload has 1 byte and any number of 4, not #{payload.bytesize}")
+                                   "the payload of an Integer must have 1 byte and a multiple of 4, not #{payload.bytesize}")
         end
 
         sign, *chunks = payload.unpack("CL>*")

@@ -4,12 +4,12 @@ require "penstock"
 
 module Penstock
   module MessagePack
-    # `to_msgpack` for Ruby's own classes, as the msgpack gem gives them; only with
-    # `require "penstock/message_pack/core_ext"`, as it changes them for the whole program. With the gem in the same program
-    # the later of the two is in force; either writes to either library's Packer.
+    # `to_msgpack` for Ruby's own classes, like that of the msgpack gem. Requires
+    # `require "penstock/message_pack/core_ext"`, because it changes these classes for the whole program. If the program also
+    # loads the gem, the one that is loaded later is in force. Each writes to the Packer of either library.
     module CoreExt
       # @param packer_or_io [Packer, #write, #<<, nil] the msgpack gem's Packer, too
-      # @return [String, Packer, nil] packed; the Packer it was given; nil with an io
+      # @return [String, Packer, nil] packed; the given Packer; nil with an io
       def to_msgpack(packer_or_io = nil)
         return MessagePack.pack(self, packer_or_io) unless packer_or_io.respond_to?(:write_array_header)
 

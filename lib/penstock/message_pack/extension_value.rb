@@ -2,8 +2,8 @@
 
 module Penstock
   module MessagePack
-    # A value of an ext type as it is in the data: its type, from -128 to 127, and its payload, a binary String. It can be packed
-    # without being registered; what is unpacked becomes one with `allow_unknown_ext`.
+    # An uninterpreted value of an ext type: its type, from -128 to 127, and its payload, a binary String. Packing it requires no
+    # registration. With `allow_unknown_ext`, unpacking makes one for each unregistered type.
     #
     # @!attribute type
     #   @return [Integer]
@@ -11,7 +11,7 @@ module Penstock
     #   @return [String]
     ExtensionValue = Struct.new(:type, :payload) do
       # @param packer_or_io [Packer, #write, #<<, nil] the msgpack gem's Packer, too
-      # @return [String, Packer, nil] packed; the Packer it was given; nil with an io
+      # @return [String, Packer, nil] packed; the given Packer; nil with an io
       def to_msgpack(packer_or_io = nil)
         return packer_or_io.write_extension(self) if Packer === packer_or_io # rubocop:disable Style/CaseEquality -- see Packer#is_a?
 

@@ -2,35 +2,35 @@
 
 module Penstock
   module MessagePack
-    # Which classes become which ext types, and back.
+    # A registry of classes and their ext types.
     #
     #     factory = Penstock::MessagePack::Factory.new
     #     factory.register_type(0x01, Point, packer: :to_bytes, unpacker: Point.method(:from_bytes))
     #     factory.load(factory.dump(Point.new(1, 2)))
     #
-    # Registering is for one thread at a time; all else can be done by any number of them. With `Ractor.make_shareable` it is
-    # frozen and, if its packers and unpackers can be made shareable too, for all Ractors at once.
+    # Only one thread at a time may register types. Any number of threads may use all other methods. `Ractor.make_shareable`
+    # freezes a Factory, for use by all Ractors, if its packers and unpackers can be made shareable too.
     class Factory
       def initialize
         @registry = Registry::EMPTY
       end
 
-      # Packers and Unpackers that were made before do not learn of it. What was registered before is registered anew.
-      # Objects of a subclass, or with a module, are packed as the nearest of their ancestors that is registered. Of Ruby's own
-      # classes only Symbol, and Integer beyond 64 bits, are looked for; of Strings, Arrays and Hashes subclasses are.
+      # Registers a type. Replaces an earlier registration. Existing Packers and Unpackers do not change.
+      # An object of a subclass, or with a module, is packed like its nearest registered ancestor. Of Ruby's own
+      # classes only Symbol and Integer beyond 64 bits can be registered, and subclasses of String, Array and Hash.
       #
-      # @param type [Integer] from -128 to 127; the format keeps the negative ones for itself
+      # @param type [Integer] from -128 to 127; the format reserves the negative ones
       # @param klass [Module]
       # @param options [Hash]
-      #   `packer`: gives the payload of an object: a method's name, or anything with a method call, that takes the object;
-      #   `unpacker`: a method's name of the class, or anything with a method call, that takes the payload. With one of them
-      #   the type goes one way only. Their defaults are the methods to_msgpack_ext and from_msgpack_ext; nil leaves one out.
+      #   `packer`: returns the payload of an object: the name of its method, or an object with call(object);
+      #   `unpacker`: the name of a method of the class, or an object with call(payload). If only one is given,
+      #   the type is only packed or only unpacked. The defaults are the methods to_msgpack_ext and from_msgpack_ext; nil: none.
       #   `recursive`: the packer takes the object and a {Packer} to write the payload to, the unpacker an {Unpacker} to read all
       #   of it from. `oversized_integer_extension_type`: for Integers beyond 64 bits.
       #   `optimized_symbols_parsing`: the payload is a Symbol's text
       # @return [nil]
-      # @raise [ArgumentError, ::TypeError, RangeError] what is wrong with it
-      # @raise [FrozenError]
+      # @raise [ArgumentError, ::TypeError, RangeError] when an argument is invalid
+      # @raise [FrozenError] when this Factory is frozen
       def register_type(type, klass, options = {})
         if frozen?
           raise FrozenError.new("this Factory is frozen, as DefaultFactory always is: register types with one of your own " \
@@ -60,11 +60,11 @@ module Penstock
       def load(source, *arguments) = registry.unpack(source, *arguments)
       alias unpack load
 
-      # @param size [Integer] Packers that the Pool keeps; more may be in use
+      # @param size [Integer] number of Packers that the Pool keeps; more may be in use
       # @param options see {MessagePack.pack} and {Unpacker#initialize}
       # @return [Pool] of the types that are registered now; frozen if this Factory is
       def pool(size = 1, **options)
-        raise ArgumentError, "size is a positive Integer, not #{size.inspect}" unless size.is_a?(Integer) && size.positive?
+        raise ArgumentError, "size must be a positive Integer, not #{size.inspect}" unless size.is_a?(Integer) && size.positive?
 
         pool = Pool.new(registry, size, options)
         frozen? ? pool.freeze : pool
@@ -77,20 +77,20 @@ module Penstock
         when :packer then registry.packed
         when :unpacker then registry.unpacked
         when :both then both
-        else raise ArgumentError, "selector is :both, :packer or :unpacker, not #{selector.inspect}"
+        else raise ArgumentError, "selector must be :both, :packer or :unpacker, not #{selector.inspect}"
         end
       end
 
       # @param klass_or_type [Module, Integer]
-      # @param selector [:both, :packer, :unpacker] :both: that it is in either
+      # @param selector [:both, :packer, :unpacker] :both: in at least one of them
       # @return [Boolean]
-      # @raise [ArgumentError] an unknown selector, or something else than a class, module or type
+      # @raise [ArgumentError] when the selector is unknown, or the first argument is no class, module or type
       def type_registered?(klass_or_type, selector = :both)
         case selector
         when :packer then registry.packs?(klass_or_type)
         when :unpacker then registry.unpacks?(klass_or_type)
         when :both then registry.packs?(klass_or_type) || registry.unpacks?(klass_or_type)
-        else raise ArgumentError, "selector is :both, :packer or :unpacker, not #{selector.inspect}"
+        else raise ArgumentError, "selector must be :both, :packer or :unpacker, not #{selector.inspect}"
         end
       end
 

@@ -7,12 +7,12 @@ module Penstock
     #     packer = Penstock::MessagePack::Packer.new
     #     packer.write_array_header(2).write("id").write(1).to_s
     #
-    # For one thread at a time. A write that raises leaves nothing half-written: what it had added is taken back.
+    # For one thread at a time. If a write raises, the bytes that it had added are removed.
     class Packer
       # @!method initialize(io = nil, options = nil)
-      #   @param io [#write, #<<, nil] where it goes at {#flush}, and when there is more of it than `io_buffer_size`
+      #   @param io [#write, #<<, nil] destination of {#flush}, and of bytes beyond `io_buffer_size`
       #   @param options [Hash, nil] those of {MessagePack.pack}, and `io_buffer_size` (bytes, from 1024 on, default 32,768)
-      #   @raise [ArgumentError] an unknown option
+      #   @raise [ArgumentError] when an option is unknown
       # @!method write(object)
       #   @param object [Object] see {MessagePack}
       #   @return [self]
@@ -33,23 +33,23 @@ module Penstock
       #   @return [self]
       # @!method write_int(integer)
       #   @return [self]
-      #   @raise [::TypeError] no Integer
+      #   @raise [::TypeError] when it is not an Integer
       # @!method write_string(string)
       #   @return [self]
-      #   @raise [::TypeError] no String
+      #   @raise [::TypeError] when it is not a String
       # @!method write_bin(string)
       #   @param string [String] of any encoding
       #   @return [self]
-      #   @raise [::TypeError] no String
+      #   @raise [::TypeError] when it is not a String
       # @!method write_symbol(symbol)
       #   @return [self]
-      #   @raise [::TypeError] no Symbol
+      #   @raise [::TypeError] when it is not a Symbol
       # @!method write_array(array)
       #   @return [self]
-      #   @raise [::TypeError] no Array
+      #   @raise [::TypeError] when it is not an Array
       # @!method write_hash(hash)
       #   @return [self]
-      #   @raise [::TypeError] no Hash
+      #   @raise [::TypeError] when it is not a Hash
       # @!method write_extension(extension)
       #   @param extension [ExtensionValue]
       #   @return [self]
@@ -57,41 +57,41 @@ module Penstock
       #   @param type [Integer] from -128 to 127
       #   @param payload [String]
       #   @return [self]
-      #   @raise [RangeError] another type
+      #   @raise [RangeError] when the type is out of range
       # @!method write_array_header(count)
-      #   @param count [Integer] how many objects belong to it, that are written next
+      #   @param count [Integer] number of its objects, which are written next
       #   @return [self]
       # @!method write_map_header(count)
-      #   @param count [Integer] how many pairs belong to it: a key and a value each
+      #   @param count [Integer] number of its pairs of key and value, which are written next
       #   @return [self]
       # @!method write_bin_header(size)
-      #   @param size [Integer] bytes, which are written to {#buffer} next
+      #   @param size [Integer] number of bytes, which are written to {#buffer} next
       #   @return [self]
       # @!method flush
-      #   Gives what was written to the io, if there is one. When the io raises, all of it stays; so it does when a write
-      #   had to give it away. Within a recursive type's packer it does nothing.
+      #   Writes the packed bytes to the io, if there is one. If the io raises, all of them stay, also when a write caused
+      #   the flush. Within a recursive type's packer it does nothing.
       #   Blocks: as the io does.
       #   @return [self]
       # @!method reset
-      #   Drops what was written and not flushed. Within a recursive type's packer it drops the whole object, whose write raises
-      #   RuntimeError then.
+      #   Discards the bytes that are not flushed. Within a recursive type's packer it discards the whole object, whose write
+      #   raises RuntimeError then.
       # @!method clear
       #   The same as {reset}.
       # @!method size
-      #   @return [Integer] bytes that were written and not flushed
+      #   @return [Integer] bytes that are not flushed
       # @!method empty?
       #   @return [Boolean]
       # @!method to_s
-      #   @return [String] what was written and not flushed; it stays
+      #   @return [String] the bytes that are not flushed; they stay
       # @!method to_str
       #   The same as {to_s}.
       # @!method to_a
       #   @return [Array<String>]
       # @!method full_pack
-      #   Ends it: {to_s} or, with an io, {flush}; then {reset}.
+      #   Finishes: {to_s} or, with an io, {flush}; then {reset}.
       #   @return [String, nil]
       # @!method write_to(io)
-      #   Gives what was written to another io. When that raises, all of it stays.
+      #   Writes the packed bytes to another io. If that raises, all of them stay.
       #   @return [Integer] bytes
       # @!method buffer
       #   @return [Buffer]
@@ -105,13 +105,13 @@ module Penstock
       def is_a?(type) = super || (defined?(::MessagePack::Packer) && ::MessagePack::Packer.equal?(type)) || false
       alias kind_of? is_a?
 
-      # Registers a type with this Packer alone.
+      # Registers a type with this Packer only.
       # @param type [Integer] from -128 to 127
       # @param klass [Module]
-      # @param method_name [Symbol, String, nil] a method of the object, that gives the payload (default :to_msgpack_ext);
+      # @param method_name [Symbol, String, nil] a method of the object that returns the payload (default :to_msgpack_ext);
       #   or a block that takes the object
       # @return [nil]
-      # @raise [ArgumentError] both a method's name and a block
+      # @raise [ArgumentError] when both a method's name and a block are given
       def register_type(type, klass, method_name = nil, &block)
         self.registry = registry.packing(type, klass, method_name, block)
         nil

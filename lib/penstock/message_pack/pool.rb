@@ -2,7 +2,7 @@
 
 module Penstock
   module MessagePack
-    # A {Factory} as it was, with options, for any number of threads. A Pool keeps Packers for later blocks. If all are in use, a
+    # A copy of a {Factory}, with options, for any number of threads. A Pool keeps Packers for later blocks. If all are in use, a
     # block gets a new one: no block waits. Unpackers are made anew for each block.
     #
     # The Pool of a frozen Factory is frozen, and shareable if the Factory is. `Ractor.make_shareable` makes a Pool shareable too.
@@ -38,7 +38,7 @@ module Penstock
 
       # @yieldparam packer [Packer] of this block alone. After the block, a Packer that the Pool keeps raises ArgumentError from
       #   every method, until it is lent to another block: do not keep it
-      # @return [Object] what the block gives
+      # @return [Object] the value of the block
       def packer
         kept = @packers&.pop
         packer = kept ? @registry.lend(kept) : @registry.packer(@pack_options)
@@ -51,7 +51,7 @@ module Penstock
       end
 
       # @yieldparam unpacker [Unpacker]
-      # @return [Object] what the block gives
+      # @return [Object] the value of the block
       def unpacker = yield(Unpacker.new(@registry, @unpack_options))
 
       private

@@ -2,7 +2,7 @@
 
 module Penstock
   module MessagePack
-    # What is registered, checked and frozen. Shareable if what was given is.
+    # The registered types, checked and frozen. Shareable if the given objects are.
     # @api private
     class Registry
       METHODS = { packer: :to_msgpack_ext, unpacker: :from_msgpack_ext }.freeze
@@ -43,14 +43,14 @@ module Penstock
       def unpacked = unpackers.map { |type, (klass, callable)| { type:, class: klass, unpacker: callable } }
 
       # @param klass_or_type [Module, Integer]
-      # @raise [ArgumentError] it is neither
+      # @raise [ArgumentError] when it is neither
       def packs?(klass_or_type)
         check_either(klass_or_type)
         packers.key?(klass_or_type) || packers.each_value.any? { |type,| type == klass_or_type }
       end
 
       # @param klass_or_type [Module, Integer]
-      # @raise [ArgumentError] it is neither
+      # @raise [ArgumentError] when it is neither
       def unpacks?(klass_or_type)
         check_either(klass_or_type)
         unpackers.key?(klass_or_type) || unpackers.each_value.any? { |klass,| !klass.nil? && klass == klass_or_type }
@@ -58,16 +58,16 @@ module Penstock
 
       # What the methods of a Packer and of an Unpacker take.
       # @return [Registry]
-      # @raise [ArgumentError] there are both a method's name and a block
+      # @raise [ArgumentError] when both a method's name and a block are given
       def packing(type, klass, method_name, block)
         with_packer(type, klass, either(method_name, block) || METHODS[:packer])
       end
 
       # @return [Registry]
-      # @raise [ArgumentError] there are both, or neither a class nor a block
+      # @raise [ArgumentError] when both are given, or neither a class nor a block
       def unpacking(type, klass, method_name, block)
         given = either(method_name, block)
-        raise ArgumentError, "a type is registered with a class, or with a block that takes the payload" unless klass || block
+        raise ArgumentError, "a type requires a class, or a block that takes the payload" unless klass || block
 
         with_unpacker(type, klass, given || METHODS[:unpacker])
       end
@@ -76,12 +76,12 @@ module Penstock
 
       def check(type, klass)
         check_type(type)
-        raise ::TypeError, "#{klass.inspect} is no class and no module" unless klass.is_a?(Module)
+        raise ::TypeError, "#{klass.inspect} is not a class or module" unless klass.is_a?(Module)
       end
 
       def check_type(type)
-        raise ::TypeError, "an ext type is an Integer, not #{type.inspect}" unless type.is_a?(Integer)
-        raise RangeError, "#{type} is no ext type: they are from -128 to 127" unless type.between?(-128, 127)
+        raise ::TypeError, "an ext type must be an Integer, not #{type.inspect}" unless type.is_a?(Integer)
+        raise RangeError, "an ext type must be from -128 to 127, not #{type}" unless type.between?(-128, 127)
 
         true
       end
@@ -99,25 +99,25 @@ module Penstock
       end
 
       def check_options(klass, options)
-        raise ::TypeError, "options are a Hash, not #{options.inspect}" unless options.is_a?(Hash)
+        raise ::TypeError, "options must be a Hash, not #{options.inspect}" unless options.is_a?(Hash)
 
         unknown = options.keys - OPTIONS
         raise ArgumentError, "unknown option #{unknown[0].inspect}; known: #{OPTIONS.join(", ")}" if unknown.any?
 
-        refuse(:oversized_integer_extension_type, options, Integer, klass)
-        refuse(:optimized_symbols_parsing, options, Symbol, klass)
+        check_owner(:oversized_integer_extension_type, options, Integer, klass)
+        check_owner(:optimized_symbols_parsing, options, Symbol, klass)
         return if !options[:oversized_integer_extension_type] || options[:packer]
 
         raise ArgumentError, "oversized_integer_extension_type requires a packer, such as Bigint.method(:to_msgpack_ext)"
       end
 
-      def refuse(option, options, right, klass)
+      def check_owner(option, options, right, klass)
         raise ArgumentError, "#{option} is for #{right}, not #{klass}" if options[option] && klass != right
       end
 
       # @return [Symbol, String, #call, nil] either of the two that a method can be given
       def either(method_name, block)
-        raise ArgumentError, "either a method's name or a block, not both" if method_name && block
+        raise ArgumentError, "give a method's name or a block, not both" if method_name && block
 
         method_name || block
       end
@@ -127,7 +127,7 @@ module Penstock
         return given.to_sym if given.is_a?(String) || given.is_a?(Symbol)
         return given if given.respond_to?(:call)
 
-        raise ::TypeError, "#{name} is a method's name or something with a method call, not #{given.inspect}"
+        raise ::TypeError, "#{name} must be a method's name or an object with a method call, not #{given.inspect}"
       end
 
       # Symbols go as their text by themselves. The unpacker stands for what native code does.

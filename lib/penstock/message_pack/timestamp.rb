@@ -2,8 +2,8 @@
 
 module Penstock
   module MessagePack
-    # A moment as MessagePack's own ext type has it, to the nanosecond and without a time zone. Register it, or {Time}'s procs for
-    # Ruby's Time, with a {Factory}; nothing of it is registered by itself.
+    # MessagePack's own ext type for a point in time, to the nanosecond and without a time zone. It is not registered by default:
+    # register it, or {Time}'s procs for Ruby's Time, with a {Factory}.
     class Timestamp
       # The ext type that the format gives it.
       TYPE = -1
@@ -15,7 +15,7 @@ module Penstock
 
       # @param payload [String] of 4, 8 or 12 bytes
       # @return [Timestamp]
-      # @raise [MalformedFormatError] any other size, or more than 999,999,999 nanoseconds
+      # @raise [MalformedFormatError] when it has another size, or more than 999,999,999 nanoseconds
       def self.from_msgpack_ext(payload)
         new(*parts(payload))
       end
@@ -24,9 +24,9 @@ module Penstock
       # @param sec [Integer]
       # @param nsec [Integer] from 0 to 999,999,999
       # @return [String]
-      # @raise [RangeError] beyond what a timestamp has room for
+      # @raise [RangeError] when a number does not fit
       def self.to_msgpack_ext(sec, nsec)
-        raise RangeError, "nanoseconds are from 0 to 999,999,999, not #{nsec}" unless (0..999_999_999).cover?(nsec)
+        raise RangeError, "nanoseconds must be at most 999,999,999, not #{nsec}" unless (0..999_999_999).cover?(nsec)
 
         if sec.negative? || sec >= 1 << 34 then [nsec, sec].pack("L>q>")
         elsif nsec.positive? || sec >= 1 << 32 then [(nsec << 34) | sec].pack("Q>")
@@ -42,9 +42,12 @@ module Penstock
           when 4 then [payload.unpack1("L>"), 0]
           when 8 then payload.unpack1("Q>").then { |bits| [bits & ((1 << 34) - 1), bits >> 34] }
           when 12 then payload.unpack("L>q>").reverse
-          else raise ErrorFactory.build(MalformedFormatError, "a timestamp has 4, 8 or 12 bytes, not #{payload.bytesize}")
+          else raise ErrorFactory.build(MalformedFormatError, "a timestamp must have 4, 8 or 12 bytes, not #{payload.bytesize}")
           end
-        raise ErrorFactory.build(MalformedFormatError, "nanoseconds are from 0 to 999,999,999, not #{nsec}") if nsec > 999_999_999
+        if nsec > 999_999_999
+          raise ErrorFactory.build(MalformedFormatError,
+                                   "nanoseconds must be at most 999,999,999, not #{nsec}")
+        end
 
         [sec, nsec]
       end
@@ -59,7 +62,7 @@ module Penstock
       # @return [String] its payload
       def to_msgpack_ext = self.class.to_msgpack_ext(sec, nsec)
 
-      # @return [Boolean] whether it is the same moment
+      # @return [Boolean] whether it is the same point in time
       def ==(other) = other.instance_of?(self.class) && sec == other.sec && nsec == other.nsec
       alias eql? ==
 

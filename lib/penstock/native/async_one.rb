@@ -2,11 +2,12 @@
 
 module Penstock
   module Native
-    # How a leading fiber (ext/penstock/ruby/fiber_wait.c) waits for its descriptor under Async 1.
+    # How a leader fiber (ext/penstock/ruby/fiber_wait.c) waits for its descriptor under Async 1.
     #
-    # Async 1 ends a `task.with_timeout` by raising in the fiber, and its scheduler's `io_wait` rescues that TimeoutError: it
-    # takes every one for its own and returns as if nothing had come. The leader could not learn that the program's timeout is
-    # up. So the leader waits one layer below `io_wait`, and its own deadline raises an error that only this module knows.
+    # Async 1 ends a `task.with_timeout` by raising in the fiber. Its scheduler's `io_wait` rescues every TimeoutError as
+    # its own and returns as if the descriptor were not ready. So the leader would not learn that the program's timeout has
+    # expired. Therefore the leader waits one layer below `io_wait`, and its own deadline raises an error that only this
+    # module knows.
     # @api private
     module AsyncOne
       class DeadlineReached < StandardError; end
@@ -21,9 +22,9 @@ module Penstock
       end
 
       # @param io [IO]
-      # @param seconds [Float, nil] nil: without limit
-      # @return [Boolean] whether it is readable; false: the time is up
-      # @raise [Exception] what the program's timeout, or `Task#stop`, raises in this fiber
+      # @param seconds [Float, nil] nil: no limit
+      # @return [Boolean] whether it is readable; false: the time ran out
+      # @raise [Exception] that the program's timeout, or `Task#stop`, raises in this fiber
       def self.wait_readable(io, seconds)
         reactor = ::Async::Task.current.reactor
         wrapper = ::Async::Wrapper.new(io, reactor)

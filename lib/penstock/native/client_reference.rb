@@ -2,26 +2,27 @@
 
 module Penstock
   module Native
-    # Where the {ShareableProducer}s of a connection find its client; see ext/penstock/core/produce/slot.c. While there are any, a
-    # Ruby thread of the main Ractor waits for one that has no client, or one that can do nothing more: it connects, or replaces
-    # the client as the producer itself would.
+    # Where the {ShareableProducer}s of a connection find its client; see ext/penstock/core/produce/slot.c. While there are
+    # handles, a Ruby thread of the main Ractor serves them. If a handle has no client, or one with a fatal error, the
+    # thread connects, or replaces the client as the producer itself would.
     #
     # @!method client=(client)
-    #   @param client [Client, nil] opened if need be; nil: there is none for now
+    #   @param client [Client, nil] connected if necessary; nil: there is none now
     # @!method barred=(why)
-    #   @param why [String, nil] calls raise {NotShareableError} with it; nil: they go through
+    #   @param why [String, nil] calls raise {NotShareableError} with this reason; nil: calls are allowed
     # @!method handle(id, timeout_ms, serializer)
     #   @return [ShareableProducer]
     # @!method changing=(changing)
-    #   @param changing [Boolean] whether this thread is replacing the client: handles that it uses meanwhile would wait for it
+    #   @param changing [Boolean] whether this thread is replacing the client: handles that it uses then would wait for
+    #     itself
     # @!method close
     #   For good: calls raise {ProducerClosedError}.
     # @!method inherited?
-    #   @return [Boolean] whether it is the parent process's
+    #   @return [Boolean] whether it belongs to the parent process
     # @!method attend(flag)
-    #   @return [Boolean] whether that is new
+    #   @return [Boolean] whether the flag changed
     # @!method await
-    #   @return [Integer, nil] the next question; nil: nobody is left to ask
+    #   @return [Integer, nil] the next question; nil: there are no handles any more
     # @!method answer(question, trouble)
     #   @param trouble [String, nil] why there is no client
     # @api private
@@ -29,7 +30,7 @@ module Penstock
       include Uncopyable
       include AsJson
 
-      # Keeps the producer, by its connection, as long as there are handles.
+      # Keeps the producer alive, through its connection, as long as there are handles.
       # @param connection [Producer::Connection]
       def serve(connection)
         start(connection) if attend(true)
@@ -42,7 +43,7 @@ module Penstock
       def start(connection)
         thread = Threads.start("penstock.ractors") { attend_to(connection) }
       ensure
-        attend(false) if thread.nil? # there is none to be had, or this one was interrupted
+        attend(false) if thread.nil? # no thread is available, or this one was interrupted
       end
 
       def attend_to(connection)
@@ -51,12 +52,12 @@ module Penstock
           answer(question, connection.help)
         end
         over = true
-        connection.hold_events # while there is somebody to do so: what the last handle has sent may still have to be told
+        connection.hold_events # while the connection exists: messages of the last handle may still cause events
       ensure
         go_on(connection) unless over
       end
 
-      # The thread was killed, and there are handles to serve.
+      # The thread was killed while there are handles to serve.
       def go_on(connection)
         attend(false)
         serve(connection)

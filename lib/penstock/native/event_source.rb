@@ -2,17 +2,16 @@
 
 module Penstock
   module Native
-    # A producer's events that happen in the native core, in order: what becomes of its messages, librdkafka's errors and
-    # statistics. They wait in a native queue (ext/penstock/core/client/events.c) until a thread of {EventDispatcher} tells the
-    # producer's listeners.
+    # A producer's events of the native core, in order: delivery results, librdkafka's errors and statistics. They wait in a
+    # native queue (ext/penstock/core/client/events.c) until a thread of {EventDispatcher} calls the producer's listeners.
     #
     # @!method address
     #   @return [Integer] of the queue, in this process
     # @!method take(max)
     # @!method busy?
-    #   @return [Boolean] whether something waits to be told, or is being told
+    #   @return [Boolean] whether an event is waiting or being published
     # @!method held=(held)
-    #   @param held [Boolean] whether {EventDispatcher} keeps it: else {#hold} is called when the producer sends
+    #   @param held [Boolean] whether {EventDispatcher} keeps it alive; otherwise {#hold} is called when the producer sends
     # @!method counts
     #   @return [Array(Integer, Integer, Integer, Integer)] queued so far, dropped so far, waiting, labels kept
     # @api private
@@ -21,7 +20,7 @@ module Penstock
       include Uncopyable
 
       KINDS = { "message.acknowledged" => 1, "error.occurred" => 2 | 4, "statistics.emitted" => 8 }.freeze
-      BATCH = 256 # events that a thread tells before it looks whose turn it is
+      BATCH = 256 # events that a thread publishes before its turn may end
       private_constant :KINDS, :BATCH
 
       # @return [Producer]
@@ -39,22 +38,22 @@ module Penstock
         initialize_queue(config.event_queue_limit, config.event_queue_full == :drop_newest)
       end
 
-      # @return [Float] seconds that a listener may take
+      # @return [Float] seconds that a listener may run
       attr_reader :budget
 
-      # To be called when a client has opened, perhaps more than once, and when who listens has changed. Not to be interrupted:
-      # nobody would call it again.
+      # Called when a client has opened, perhaps more than once, and when subscriptions have changed. Not interruptible: no
+      # other call would repeat it.
       def refresh
         exclusively do
           kinds = wanted_kinds
           self.wanted = kinds
-          self.attached = kinds.positive? # before we look at the clients: see ps_events_closed
+          self.attached = kinds.positive? # before the clients are checked: see ps_events_closed
           if kinds.zero?
             EventDispatcher.detach(self)
           elsif open_clients.positive?
             EventDispatcher.attach(self)
           end
-          # Else what its clients have left behind may still wait; see client_ended.
+          # Otherwise events of closed clients may still wait; see client_ended.
         end
       end
       alias client_opened refresh
@@ -62,14 +61,15 @@ module Penstock
       # @return [Boolean]
       def statistics_wanted? = listening?("statistics.emitted")
 
-      # Tells what waits. One thread at a time; when a listener ends that thread, the next goes on behind that listener.
-      # @param worker [EventWorker] is told which listener it runs
+      # Publishes the waiting events. One thread at a time. If a listener ends that thread, the next thread continues after
+      # that listener.
+      # @param worker [EventWorker] notes which listener is running
       def serve(worker)
         Thread.handle_interrupt(Object => :never) { @left.concat(take(BATCH)) }
         tell(worker) until @left.empty?
       end
 
-      # Waits until all that has happened has been told, or no listener ends for the length of its budget.
+      # Waits until all events are published, or until no listener has finished for the length of its budget.
       # @param deadline [Float, nil] by the monotonic clock
       def await_told(deadline)
         progress = @progress
@@ -81,10 +81,10 @@ module Penstock
         end
       end
 
-      # Called by a client that is about to send, unless it is held already.
+      # Called by a client that is about to send, unless the source is held already.
       def hold = EventDispatcher.hold(self)
 
-      # @return [Boolean] whether there is nothing to tell, and nothing on its way that would be
+      # @return [Boolean] whether no event is waiting and no message in flight can cause one
       def quiet? = producer.queue_size.zero? && !busy?
 
       # @param listener [Subscription]
@@ -106,7 +106,7 @@ module Penstock
         Thread.handle_interrupt(Object => :never) do
           unless @pid == Process.pid
             @pid = Process.pid
-            @lock = Mutex.new # the parent's may be held by a thread that is not here
+            @lock = Mutex.new # a thread of the parent process may hold the old one
             start_anew
           end
           @lock.synchronize(&block)
@@ -126,7 +126,7 @@ module Penstock
 
       def monitor = @producer.monitor
 
-      # A monitor of the user's own may have no more than `instrument`.
+      # A monitor of the user may have only `instrument`.
       def listening?(event)
         monitor.respond_to?(:listening?) ? monitor.listening?(event) : true
       end
@@ -138,8 +138,8 @@ module Penstock
          *Penstock.monitor.listeners_of(event)]
       end
 
-      # The first of what waits. A thread may be killed at any point, and the next goes on: so the item stays there until it
-      # was told, and what says how far that has come changes last.
+      # Publishes the first waiting event. A thread may be killed at any point, and the next one continues: so the item stays
+      # in @left until its listeners have run, and the record of the progress changes last.
       def tell(worker)
         event = @event || begin_next
         run_listeners(event, worker) if event
@@ -174,7 +174,7 @@ module Penstock
         @progress += 1
       end
 
-      # What is meant for the process or its main thread goes through.
+      # Exceptions for the process or its main thread are not rescued.
       def notify(listener, event)
         listener.notify(event)
       rescue SystemExit, SignalException
@@ -183,7 +183,7 @@ module Penstock
         listener.failed(e, event, listeners_of("error.occurred"))
       end
 
-      # Of each client, which is named at the beginning of the text.
+      # Statistics of each client. The text begins with the name of the client.
       def statistics(json)
         client = json[/"name":\s*"([^"]*)"/, 1]
         before = @statistics[client]
@@ -192,7 +192,7 @@ module Penstock
         StatisticsEvent.new(json, parsed, producer_id)
       end
 
-      # Told behind all that happened to the client.
+      # Runs after all events of the client.
       def client_ended
         @statistics.clear
         exclusively { EventDispatcher.detach(self) unless open_clients.positive? } # another may be opening just now

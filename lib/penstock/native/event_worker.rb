@@ -2,7 +2,7 @@
 
 module Penstock
   module Native
-    # A thread of {EventDispatcher}: its turn at the native dispatch queue, and what it is doing.
+    # A thread of {EventDispatcher}: its turn at the native dispatch queue, and the listener it runs.
     #
     # @!method next(timeout_ms)
     #   Ends its turn, and waits for the next one.
@@ -10,13 +10,13 @@ module Penstock
     # @!method address
     #   @return [Integer, nil] of the source that it serves; nil: it has no turn
     # @!method discard
-    #   Nobody wants the events of that source.
+    #   Discards the events of that source, which has no listeners any more.
     # @!method end_turn(more)
-    #   @param more [Boolean] whether the source has events that the native queue knows nothing of
+    #   @param more [Boolean] whether the source has events outside of the native queue
     # @!method interrupt
     #   Makes {#next} return, now or at its next call.
     # @!method apart
-    #   Yields. What the block leaves on the stack, {#next} wipes.
+    #   Yields. {#next} wipes what the block leaves on the stack.
     # @api private
     class EventWorker
       include Uncopyable
@@ -24,31 +24,31 @@ module Penstock
       attr_accessor :thread
       # @return [Native::EventSource, nil]
       attr_accessor :source
-      # @return [Boolean] whether it looks after others, which may run listeners of "listener.slow"
+      # @return [Boolean] whether it checks other workers, which may run listeners of "listener.slow"
       attr_writer :looking
 
       def initialize
-        @calls = @seen = @told = 0
+        @calls = @seen = @reported = 0
         @seen_at = 0.0
         @looking = false
       end
 
-      # @return [Boolean] whether it serves nobody and is soon ready to
+      # @return [Boolean] whether it is spare: it serves no source
       def standing_by? = address.nil? && !@looking
 
-      # Called for each event and listener, so it does as little as can be.
+      # Called for each event and listener, so it does as little as possible.
       def running(listener, event)
         @calls += 1
         @listener = listener
         @event = event
       end
 
-      # It has served, and keeps nothing alive.
+      # Called after a turn. Keeps nothing alive.
       def rest
         @source = @listener = @event = nil
       end
 
-      # For another thread, now and then. Tells the source once of a listener that has been at it for too long.
+      # Called regularly by another thread. Publishes "listener.slow" once for each call of a listener beyond its budget.
       def look(now)
         source = @source
         listener = @listener
@@ -59,8 +59,8 @@ module Penstock
         if @seen != calls
           @seen = calls
           @seen_at = now
-        elsif @told != calls && now - @seen_at >= source.budget
-          @told = calls
+        elsif @reported != calls && now - @seen_at >= source.budget
+          @reported = calls
           source.tell_slow(listener, event, now - @seen_at)
         end
       end

@@ -4,9 +4,9 @@ require "weakref"
 
 module Penstock
   module Native
-    # The Ruby threads that ask token providers for tokens: one for each connected client and consumer with a provider, so
-    # that a slow one delays nobody else. It asks before the first connection, which needs a token, and again before each token
-    # expires.
+    # The Ruby threads that ask token providers for tokens: one for each connected producer or consumer with a provider, so
+    # that a slow provider delays no other. It asks before the first connection, which needs a token, and again before each
+    # token expires.
     # @api private
     class TokenRefresher
       # The type of "error.occurred" when a token provider raises.
@@ -36,7 +36,7 @@ module Penstock
           go_on(address, refresher, bearer) unless over
         end
 
-        # A provider may have ended the thread, and the next token will be wanted too.
+        # The provider has ended the thread. The client still needs its next token.
         def go_on(...)
           attach(...)
         rescue ThreadError
@@ -45,7 +45,7 @@ module Penstock
       end
 
       # @param owner [Producer, Consumer]
-      # @param key [:producer_id, :consumer_id] what events call its id
+      # @param key [:producer_id, :consumer_id] the key of its id in events
       def initialize(owner, key)
         @provider = owner.config.oauth.token_provider_listener
         @logger = owner.config.logger
@@ -53,14 +53,14 @@ module Penstock
         @owner = WeakRef.new(owner) # the thread must not keep it alive
       end
 
-      # Whatever the provider does, the client gets a token or a failure: without either librdkafka would never ask again.
+      # Whatever the provider does, the client gets a token or a failure: without either, librdkafka would never ask again.
       # @param bearer [Bearer]
       def refresh(bearer)
         bearer.expect_answer
-        reason = "the token provider has ended its thread"
+        reason = "the token provider ended its thread"
         ask(bearer)
-        reason = "the token provider has given no token"
-      rescue Exception => e # rubocop:disable Lint/RescueException -- whatever it is, librdkafka waits for an answer
+        reason = "the token provider gave no token"
+      rescue Exception => e # rubocop:disable Lint/RescueException -- librdkafka waits for an answer in any case
         reason = sentence_on(e)
         report(bearer, e, reason) unless closed?(e)
         raise if e.is_a?(SystemExit) || e.is_a?(SignalException)
@@ -73,10 +73,10 @@ module Penstock
       def ask(bearer)
         event = Event.new("oauthbearer.token_refresh", { **@about, bearer:, caller: @owner })
         @provider.on_oauthbearer_token_refresh(event)
-        tell("oauthbearer.token_refresh", event.payload)
+        publish("oauthbearer.token_refresh", event.payload)
       end
 
-      # Nobody needs a token any more.
+      # Whether the client is closed, so that no token is needed any more.
       def closed?(error)
         case error
         when ProducerClosedError, ConsumerClosedError then [error.producer_id, error.consumer_id].include?(@about.values.first)
@@ -84,8 +84,8 @@ module Penstock
         end
       end
 
-      # Nobody, when the producer has gone; a consumer has no listeners.
-      def tell(event, payload)
+      # Does nothing if the producer was collected. A consumer has no listeners.
+      def publish(event, payload)
         @owner.monitor.instrument(event, payload) if @about.key?(:producer_id)
       rescue WeakRef::RefError
         nil
@@ -105,7 +105,7 @@ module Penstock
         each_by_itself(
           -> { bearer.oauthbearer_set_token_failure(sentence) unless bearer.answered? },
           -> { @logger&.add(3, "[#{id}] #{sentence}", "penstock") },
-          -> { tell("error.occurred", { type: EVENT_TYPE, error:, caller: @owner, **@about }) }
+          -> { publish("error.occurred", { type: EVENT_TYPE, error:, caller: @owner, **@about }) }
         )
       end
 

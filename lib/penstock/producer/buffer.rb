@@ -2,8 +2,8 @@
 
 module Penstock
   class Producer
-    # Messages put aside, to be sent together by a flush. Array's own operations, each atomic in CRuby, keep the
-    # buffer whole, so that a signal trap can put messages there too; one flush at a time keeps the order.
+    # Messages that a flush will send together. Only atomic operations of Array (in CRuby) change the buffer, so that a
+    # signal trap can add messages too. Only one flush runs at a time, which keeps the order.
     # @api private
     class Buffer
       # @param internals [Internals]
@@ -28,13 +28,14 @@ module Penstock
       end
 
       # See {Producer#buffer_many}.
-      # @return [Array<Hash>] the given ones
+      # @return [Array<Hash>] the given messages
       def put_many(given)
         add(given)
         @internals.notifier.timed("messages.buffered", messages: given, buffer: messages) { given }
       end
 
-      # @return [Array<Hash>] all there were: the buffer is empty
+      # Empties the buffer.
+      # @return [Array<Hash>] the messages that were in it
       def take
         forget_inherited
         @messages.shift(@messages.size)
@@ -52,30 +53,29 @@ module Penstock
         flush("buffer.flushed_async", "messages.produced_async", "messages.produce_many_async", false)
       end
 
-      # @return [Integer] messages in the buffer, and in flushes that have not handed them over
+      # @return [Integer] messages in the buffer, and in flushes that librdkafka has not accepted yet
       def unsent_count = messages.size + @in_hand.sum { |tally| tally.left.size }
 
-      # @return [Boolean] whether the process would end without its having been sent
+      # @return [Boolean] whether messages would be lost if the process ended now
       def left? = @internals.status.active? && unsent_count.positive?
 
-      # At the end of the process, before everything that is open is closed: nobody flushes the buffer any more. Logged like the
-      # messages that a closing gives up.
+      # Called at the end of the process, before everything that is open is closed: after that nothing flushes the buffer.
+      # The messages are logged like those that a close gives up.
       def log_unsent
         count = unsent_count
-        text = "[#{@internals.id}] CLOSE: #{Text.count(count,
-                                                       "message")} in the buffer #{count == 1 ? "was" : "were"} not sent: " \
-               "the producer was still open when the process ended. Call flush_sync or close before."
+        text = "[#{@internals.id}] CLOSE: #{Text.count(count, "message")} in the buffer #{count == 1 ? "was" : "were"} " \
+               "not sent: the producer was still open when the process ended. Call flush_sync or close before."
         logger = @internals.config.logger
         logger ? logger.add(3, text, "penstock") : $stderr.write("penstock: #{text}\n")
       rescue StandardError => e
         warn "penstock: the logger raised #{e.class}: #{e.message}"
       end
 
-      # @param trapped [Boolean] asked by a signal trap
-      # @return [Boolean] whether a flush that this thread would wait for cannot go on meanwhile
+      # @param trapped [Boolean] whether this is a signal trap
+      # @return [Boolean] whether this thread would wait for a flush that cannot continue during the wait
       def deadlocked?(trapped) = @flushing.deadlocked?(trapped)
 
-      # Waits for the flush that is running, if there is one.
+      # Waits for a running flush.
       # @param timeout [Numeric] seconds
       def await_flush(timeout)
         @flushing.release if @flushing.acquire(timeout)
@@ -92,13 +92,14 @@ module Penstock
         @messages.concat(messages)
       end
 
-      # @param event [String] that is told of the flush
+      # @param event [String] published for the flush
       # @param how see {#send_taken}
       # @return [Array<DeliveryHandle>]
       def flush(event, *how)
         @internals.check_usable
         forget_inherited
-        # By a listener or the middleware of a flush; and whoever has the lock may be waiting for our transaction's end.
+        # Owned: a listener or the middleware of a flush calls this. In a transaction: the flush that has the lock may wait for
+        # the end of this transaction.
         return flush_now(event, *how) if @internals.transactions.running? || @flushing.owned?
 
         @flushing.synchronize { flush_now(event, *how) }
@@ -109,7 +110,7 @@ module Penstock
         @internals.notifier.timed(event, messages: taken) { taken.empty? ? [] : send_taken(taken, *how) }
       end
 
-      # @param produced [String] the event of messages that are sent
+      # @param produced [String] the event of the sent messages
       # @param type [String] of "error.occurred"
       # @param timeout_ms [Integer, nil, false] false: not waiting
       def send_taken(taken, produced, type, timeout_ms)
@@ -130,30 +131,30 @@ module Penstock
         @in_hand.delete(tally)
       end
 
-      # The places of the messages that are being sent, and how many of these have been handed over: for a flush whose thread
-      # may end anywhere. Native::ProducerClient#produce_many counts.
+      # Counts how many messages of a flush librdkafka has accepted, because the thread of the flush may end anywhere.
+      # Native::ProducerClient#produce_many counts. `places` are the places of the messages in the flush.
       Tally = Struct.new(:places, :counted) do
         def initialize(size) = super((0...size).to_a, [0])
 
         def left = places.drop(counted[0])
 
-        # The transaction of their own is committed, if they have one; what a hook or a listener raises after it, such as
-        # Interrupt, takes nothing back.
+        # Notes that the transaction of this flush is committed, if it has one. If a hook or listener raises afterwards, for
+        # example Interrupt, no message returns to the buffer.
         def gone_through = @gone_through = true
         def gone_through? = @gone_through || false
 
-        # These are to go to another client.
+        # Counts anew for the messages that another client will send.
         def again(which)
           self.places = places.values_at(*which)
           self.counted = [0]
         end
 
-        # Two that look the same are not.
+        # By identity: two flushes with equal counts are different.
         def ==(other) = equal?(other)
       end
       private_constant :Tally
 
-      # @return [Boolean] whether nobody can read anything of it, as it was in a transaction of its own
+      # @return [Boolean] whether no message of the flush is visible, because its own transaction was aborted
       def aborted?(alone, error)
         return false if !alone || @internals.transactions.late_commit?
 
@@ -161,7 +162,7 @@ module Penstock
         !unknown
       end
 
-      # The parent sends what it had put aside; a child that did so too would repeat it.
+      # The parent process sends the messages of its buffer. The child would send them a second time.
       def forget_inherited
         return if @pid == Process.pid
 

@@ -2,7 +2,7 @@
 
 module Penstock
   class Producer
-    # Ends a producer: for good ({Producer#close}), or until the next message ({Producer#disconnect}).
+    # Ends a producer for good ({Producer#close}), or until the next message ({Producer#disconnect}).
     # @api private
     class Closer
       AFTERMATH = 0.3 # seconds
@@ -11,14 +11,14 @@ module Penstock
       # @param internals [Internals]
       def initialize(internals)
         @internals = internals
-        # Threads that close hold it, and no others.
+        # Only closing threads hold it.
         @lock = Mutex.new
-        @thread = nil # the one that is closing
-        @telling = nil # the one that runs listeners meanwhile, when a trap waits
+        @thread = nil # the closing thread
+        @telling = nil # the thread that runs listeners while a trap waits
         @report = nil
       end
 
-      # @return [Boolean] whether a thread is closing just now
+      # @return [Boolean] whether a thread is closing now
       def closing? = !@thread.nil?
 
       # @return [Numeric] seconds
@@ -31,7 +31,7 @@ module Penstock
         trapped = SignalTrap.here?
         raise_inside_transaction unless trapped
         return @report if @report
-        return report_so_far if [@thread, @telling].include?(Thread.current) # a listener of what happens while closing
+        return report_so_far if [@thread, @telling].include?(Thread.current) # a listener of the close calls it
 
         stuck = holds_a_lock?(trapped)
         limit = timeout && ((timeout * 1.1) + (status.active? ? 1 : 0.1))
@@ -50,7 +50,7 @@ module Penstock
           notifier.timed("producer.disconnected") { connections.each { |connection| connection.give_up(config.close_timeout) } }
           true
         ensure
-          status.disconnected! if status.disconnecting? # not when another thread has connected anew
+          status.disconnected! if status.disconnecting? # not when another thread has connected again
           transactions.lock.release
         end
       end
@@ -77,16 +77,16 @@ module Penstock
                                  "Nothing was closed. Leave the transaction's block first.", producer_id: @internals.id)
       end
 
-      # Nobody who is interrupted in the wait leaves it half done: it goes on on this thread. The lock is only ever held by
-      # such threads, so a trap may wait for one of them.
+      # Closes on a thread of its own, which continues when the waiting thread is interrupted. Only such threads hold the
+      # lock, so a trap may wait for one of them.
       def start(deadline, stuck, trapped, listening:)
         Thread.new do
           Thread.current.name = "penstock.closing"
           @lock.synchronize do
             @thread = Thread.current
-            @report ||= telling_apart(trapped) { close_everything(deadline, stuck, listening:) }
+            @report ||= with_deferred_events(trapped) { close_everything(deadline, stuck, listening:) }
           end
-        rescue Exception => e # rubocop:disable Lint/RescueException -- raised where it is waited for
+        rescue Exception => e # rubocop:disable Lint/RescueException -- await raises it
           e
         ensure
           @thread = nil
@@ -102,9 +102,10 @@ module Penstock
 
       def report_so_far = CloseReport.new(0, 0, 0, @internals.queue_size, buffer.unsent_count).freeze
 
-      # What a trap has interrupted may hold any lock, such as a logger's that a listener needs. So listeners are told on a
-      # thread of their own, and waited for no longer than one may take; they go on when the trap has ended.
-      def telling_apart(trapped)
+      # The code that a trap interrupted may hold any lock, such as a logger's that a listener needs. So listeners run on a
+      # thread of their own. Close waits for it only as long as one listener may take; the thread continues when the trap
+      # has ended.
+      def with_deferred_events(trapped)
         return yield unless trapped
 
         deferred = Thread::Queue.new
@@ -123,8 +124,8 @@ module Penstock
         end
       end
 
-      # @param stuck [Boolean] who waits for us is who we would have to wait for: a trap, another fiber, a listener
-      # @param listening [Boolean] who waits for us is a listener, of this producer or of one whose close waits for it
+      # @param stuck [Boolean] the waiting caller itself blocks what close would wait for: a trap, another fiber, a listener
+      # @param listening [Boolean] the waiting caller is a listener, of this producer or of one whose close waits for it
       def close_everything(deadline, stuck, listening:)
         if status.initial?
           status.closed!
@@ -134,7 +135,7 @@ module Penstock
         flushing = flush_buffer_until(deadline) unless stuck
         notifier.timed("producer.closed") do
           notifier.timed("producer.closing")
-          take_no_more(deadline, stuck)
+          stop_accepting(deadline, stuck)
           parts = close_connections(deadline)
           await_flushes(flushing, stuck)
           @internals.events.await_told(deadline) unless stuck || listening
@@ -144,7 +145,7 @@ module Penstock
         end
       end
 
-      def take_no_more(deadline, stuck)
+      def stop_accepting(deadline, stuck)
         waited = @internals.transactional? && !stuck && transactions.lock.acquire(deadline && [deadline - now, 0].max)
         status.closing!
         connections.each { |connection| connection.slot&.close }
@@ -156,8 +157,8 @@ module Penstock
         parts.reduce([0] * 5) { |sums, part| sums.zip(part).map { |sum, count| sum + count } }
       end
 
-      # Only hands them over: closing waits for the verdicts. In a thread of its own, as a transaction would wait for the
-      # cluster longer than we may. What is not taken comes back into the buffer.
+      # Only hands the messages over: the close waits for their delivery results. In a thread of its own, because a
+      # transaction would wait for the cluster longer than close may. Messages that are not accepted return to the buffer.
       # @return [Thread, nil]
       def flush_buffer_until(deadline)
         return if buffer.messages.empty?
@@ -167,8 +168,8 @@ module Penstock
           notifier.defer_here(deferred) if deferred
           @internals.producer.flush_async
         rescue Error
-          nil # listeners of error.occurred know; the report says how many
-        rescue StandardError => e # the middleware's
+          nil # published as error.occurred; the report has their number
+        rescue StandardError => e # raised by the middleware
           notifier.instrument("error.occurred") do
             { type: "messages.produce_many_async", error: e, messages: buffer.messages }
           end
@@ -177,14 +178,14 @@ module Penstock
         flush
       end
 
-      # Those that still wait for room or for their turn are refused now, and put their messages back. What waits for us
-      # cannot.
+      # Flushes that still wait for queue space or for the lock now raise, and return their messages to the buffer. A flush
+      # of the waiting caller itself cannot.
       def await_flushes(flush, stuck)
         flush&.join(AFTERMATH) or flush&.kill&.join
         buffer.await_flush(AFTERMATH) unless stuck
       end
 
-      # @return [Boolean] whether this thread has what closing would wait for
+      # @return [Boolean] whether this thread holds a lock that closing would wait for
       def holds_a_lock?(trapped)
         transactions.lock.deadlocked?(trapped) || buffer.deadlocked?(trapped) || connections.any?(&:connecting_here?)
       end

@@ -18,126 +18,130 @@ module Penstock
       "client.id": "penstock",
       "enable.idempotence": true, # unless other settings contradict it
       "log_level": 4, # warnings and worse
-      "message.timeout.ms": 150_000, # below max_wait_timeout, so that a wait ends with a verdict
+      "message.timeout.ms": 150_000, # below max_wait_timeout, so that a wait ends with a delivery result
       "socket.nagle.disable": true,
       "transaction.timeout.ms": 165_000 # librdkafka wants it above message.timeout.ms
     }.freeze
 
-    # Names the producer in errors, logs and metrics. Several producers and processes may share an id (docs/forking.md).
+    # Identifies the producer in errors, logs and metrics. Several producers and processes may share an id
+    # (docs/forking.md).
     # @return [String] default "penstock-" and 12 hex digits
     attr_accessor :id
     # librdkafka's settings by name: Symbol or String to Integer, Float, String, true or false.
     # "bootstrap.servers" is required.
     # @return [Hash]
     attr_accessor :kafka
-    # Gets librdkafka's log lines and errors, on the dispatcher thread. Default nil: they go to stderr, and no
-    # Ruby thread is needed.
+    # Receives librdkafka's log lines and errors, on the dispatcher thread. Default nil: they go to stderr, and no Ruby
+    # thread is needed.
     # @return [Logger, nil]
     attr_accessor :logger
-    # @return [Integer] bytes of payload a message may have; default 1_000_012
+    # @return [Integer] maximum bytes of payload in a message; default 1_000_012
     attr_accessor :max_payload_size
-    # Also the time in which a transactional producer has to get its first answers from the cluster when it connects.
-    # @return [Integer, nil] ms that a sync call or {DeliveryHandle#wait} waits for verdicts; nil: without limit;
-    #   default 180_000
+    # How long a sync call or {DeliveryHandle#wait} waits for delivery results. Also the time in which a transactional
+    # producer must get its first answers from the cluster when it connects.
+    # @return [Integer, nil] ms; nil: no limit; default 180_000
     attr_accessor :max_wait_timeout
-    # What brokers may refuse: a certificate, a password, the protocol. After so long without a connection that worked, the
-    # messages in flight fail with the cause ({BrokerRejectedError}), and so do waits and flushes, instead of waiting for
-    # `message.timeout.ms`. The producer goes on: once brokers accept it, new messages are delivered.
+    # How long brokers may reject the client (certificate, password, protocol) before its messages fail. If no connection
+    # works for this time, the messages in flight, waits and flushes fail with the cause ({BrokerRejectedError}), instead of
+    # waiting for `message.timeout.ms`. The producer continues: once brokers accept it, new messages are delivered.
     # @return [Integer, nil] ms; nil: messages wait for their timeout; default 10_000
     attr_accessor :rejection_timeout
-    # How long messages wait while no broker can be reached: no connection works, counted from the first attempt to connect after
-    # the last working one was lost. Then the messages in flight fail ({BrokersUnreachableError}), and so do waits and flushes.
-    # Messages that are sent afterwards fail at once, without being queued. As soon as one broker can be reached, all this ends by
-    # itself. The setting has an effect if it is below `message.timeout.ms`. See docs/waiting.md, "While Kafka is away".
-    # @return [Integer] ms, at least 100, looked at every `polling.fd.periodic_poll_interval`; 0: messages wait for their timeout;
-    #   default 0
+    # How long messages wait while no broker can be reached. The time begins with the first attempt to connect after the
+    # last working connection was lost. Then the messages in flight, waits and flushes fail ({BrokersUnreachableError}).
+    # Later messages fail at once, without being queued. As soon as one broker can be reached, messages are delivered again.
+    # The setting has an effect only if it is below `message.timeout.ms`. See docs/waiting.md, "While Kafka is away".
+    # @return [Integer] ms, at least 100, checked every `polling.fd.periodic_poll_interval`; 0: messages wait for their
+    #   timeout; default 0
     attr_accessor :unreachable_timeout
-    # @return [Integer] ms to go on delivering when a producer is closed without a timeout of its own, dropped, or
+    # @return [Integer] ms to continue delivering when a producer is closed without a timeout, is garbage-collected, or is
     #   still open at the end of the process; default 30_000
     attr_accessor :close_timeout
-    # What happens when librdkafka's queue has no room (`queue.buffering.max.messages`, `queue.buffering.max.kbytes`):
-    # - `:wait`: the call waits, without the GVL, and is woken when there is room; {QueueFullError} when there was none
-    #   for `wait_timeout_on_queue_full`
-    # - `:raise`: {QueueFullError} at once
-    # - `:drop`: the message gets a verdict at once, :queue_full and not persisted, instead of being sent; listeners are told of
-    #   it like of any other that failed ("error.occurred" of the type `librdkafka.dispatch_error`)
+    # What happens when librdkafka's queue has no space (`queue.buffering.max.messages`, `queue.buffering.max.kbytes`):
+    # - `:wait`: the call waits for space, without the GVL. After `wait_timeout_on_queue_full` it raises {QueueFullError}
+    # - `:raise`: the call raises {QueueFullError} at once
+    # - `:drop`: the message is not sent. It gets a delivery result at once: :queue_full, not persisted. This failure is
+    #   published like any other ("error.occurred" of the type `librdkafka.dispatch_error`)
     # @return [:wait, :raise, :drop] default :wait
     attr_accessor :on_queue_full
-    # @return [Integer, nil] ms; nil: without limit; default 10_000
+    # How long a call waits for queue space; see {#on_queue_full}.
+    # @return [Integer, nil] ms; nil: no limit; default 10_000
     attr_accessor :wait_timeout_on_queue_full
-    # Has no effect: who waits is woken when there is room. It is here for configurations that set it for another client.
+    # Has no effect: a waiting call is woken when there is space. It exists for configurations that set it for another
+    # client.
     # @return [Integer] default 0
     attr_accessor :wait_backoff_on_queue_full
-    # Has no effect: nothing is tried again while a call waits for room, so there is nothing to tell. See
-    # {#wait_backoff_on_queue_full}.
+    # Has no effect: a waiting call does not retry, so there is nothing to publish. See {#wait_backoff_on_queue_full}.
     # @return [Boolean] default false
     attr_accessor :instrument_on_wait_queue_full
-    # Whether a fatal error of an idempotent producer (librdkafka lost track of what the broker has) makes it go on with a
-    # new client. The message that met the error is sent again if it certainly is not in the topic; every other one
-    # keeps its verdict.
+    # Whether an idempotent producer makes a new client after a fatal error (librdkafka lost track of what the broker has).
+    # The message that met the error is sent again if it certainly is not in the topic. All other messages keep their
+    # delivery results.
     # @return [Boolean] default true
     attr_accessor :reload_on_idempotent_fatal_error
     # @return [Integer] ms before the new client connects; default 5_000
     attr_accessor :wait_backoff_on_idempotent_fatal_error
-    # @return [Integer] new clients in a row, with no message delivered in between; default 5
+    # @return [Integer] maximum number of new clients in a row with no message delivered in between; default 5
     attr_accessor :max_attempts_on_idempotent_fatal_error
-    # Whether a fatal transactional error makes the producer go on with a new client. The error is raised all the same.
+    # Whether a transactional producer makes a new client after a fatal error. The error is raised in any case.
     # @return [Boolean] default true
     attr_accessor :reload_on_transaction_fatal_error
     # @return [Integer] ms before the new client connects; default 1_000
     attr_accessor :wait_backoff_on_transaction_fatal_error
-    # @return [Integer] new clients in a row, with no message delivered in between; default 10
+    # @return [Integer] maximum number of new clients in a row with no message delivered in between; default 10
     attr_accessor :max_attempts_on_transaction_fatal_error
-    # @return [Integer] ms before a transaction's command is repeated, times the number of the attempt; default 500
+    # @return [Integer] ms before a command of a transaction is repeated, multiplied by the number of the attempt; default
+    #   500
     attr_accessor :wait_backoff_on_transaction_command
-    # @return [Integer] default 5
+    # @return [Integer] maximum number of attempts of a command of a transaction; default 5
     attr_accessor :max_attempts_on_transaction_command
-    # Before a transaction is aborted, its messages in flight are sent and waited for, at most so long: an abort that
-    # overtakes a partition's first message can cost the producer its client (librdkafka issue 4849). 0: not at all; they are
+    # How long an abort waits for the delivery of the messages in flight. An abort that overtakes the first message of a
+    # partition can cost the producer its client (librdkafka issue 4849). 0: the abort does not wait; the messages are
     # purged.
     # @return [Integer] ms; default 1_000
     attr_accessor :wait_timeout_on_transaction_abort
-    # Codes of fatal errors after which no new client is made. What brokers call producer_fenced or invalid_producer_epoch is
-    # told by librdkafka as :fenced.
+    # Codes of fatal errors after which the producer makes no new client. librdkafka reports the brokers' producer_fenced
+    # and invalid_producer_epoch as :fenced.
     # @return [Array<Symbol>] default [:fenced]
     attr_accessor :non_reloadable_errors
-    # @return [Integer] ms without a message after which the producer disconnects, until the next one; at least 30_000; 0,
-    #   the default: never. It takes one Ruby thread for all such producers.
+    # @return [Integer] ms without a message after which the producer disconnects. The next message connects again. At least
+    #   30_000; 0, the default: never. One Ruby thread serves all such producers.
     attr_accessor :idle_disconnect_timeout
-    # @return [Boolean] false: messages are checked and acknowledged, and go nowhere ({Clients::Dummy}); default true
+    # @return [Boolean] false: messages are checked and get a delivery result, but are not sent ({Clients::Dummy}); default
+    #   true
     attr_accessor :deliver
-    # What stands in for librdkafka, such as {Clients::Buffered}: a class whose `new(config, monitor)` has the methods of
+    # Replaces librdkafka, for example by {Clients::Buffered}: a class whose `new(config, monitor)` has the methods of
     # Native::ProducerClient.
     # @return [Class, nil] default nil
     attr_accessor :client_class
-    # @return [Monitor, nil] the producer's events; nil: a monitor of its own
+    # @return [Monitor, nil] publishes the events of the producer; nil: a new monitor
     attr_accessor :monitor
-    # @return [Middleware, nil] nil: one of its own
+    # @return [Middleware, nil] nil: a new one
     attr_accessor :middleware
-    # Makes the bytes of each payload that is not nil, so that a message's payload may be any object:
+    # Makes the bytes of each payload that is not nil, so that the payload of a message may be any object:
     #
     #     config.serializer = Penstock::MessagePack # or a Factory or Pool of it, JSON, ->(object) { ... }
     #
-    # It has `dump(object)` or `call(object)`, of which the first is called if it has both, and returns a new String. A String is
-    # serialized too, so that what unpacks the topic's messages can unpack each of them. nil stays nil, a tombstone. Keys and
+    # It has a method `dump(object)` or `call(object)` that returns a new String. If it has both, `dump` is called. A String
+    # is serialized too, so that a consumer can deserialize every message of the topic. nil stays nil, a tombstone. Keys and
     # headers are not serialized.
     #
-    # It runs once for each message, in the thread and fiber that sends; for what is in the buffer, when that is flushed: so after
-    # the middleware, whose steps get the object, and before hooks ({Producer#around}), listeners and
-    # {#client_class}, which get the String that is sent. A hook that replaces a payload replaces it by a String.
-    # Neither the message Hash nor its payload is changed.
+    # It runs once for each message, in the thread and fiber that sends. Buffered messages are serialized when they are
+    # flushed. The order: middleware (gets the object), serializer, then hooks ({Producer#around}), listeners and
+    # {#client_class}, which get the String that is sent. A hook that replaces a payload must give a String. Neither the
+    # message Hash nor its payload is changed.
     #
-    # What it raises is the cause of a {SerializationError} to who sends, and so is what it returns if that is no String; nothing
-    # was sent, of a batch neither, and the buffer is as it was. For {Producer#shareable} it has to be shareable.
+    # If it raises, or returns something that is no String, the sending call raises {SerializationError}; the serializer's
+    # error is its `cause`. Nothing was sent, also of a batch, and the buffer is unchanged. {Producer#shareable} requires a
+    # shareable serializer.
     # @return [#dump, #call, nil] nil: payloads are Strings; default nil
     attr_accessor :serializer
-    # How long a listener may take before "listener.slow" tells its name.
+    # How long a listener may run before "listener.slow" is published with its name.
     # @return [Integer] ms; default 1_000
     attr_accessor :listener_budget
-    # How many events that happen by themselves may wait for the producer's listeners.
+    # How many events may wait for the listeners of the producer, without those of a call.
     # @return [Integer] default 100_000
     attr_accessor :event_queue_limit
-    # Which events are dropped, and counted, when more happen ({Producer#metrics}).
+    # Which events are dropped and counted ({Producer#metrics}) when that queue is full.
     # @return [:drop_oldest, :drop_newest] default :drop_oldest
     attr_accessor :event_queue_full
     # @return [Polling]
@@ -149,13 +153,13 @@ module Penstock
     class Polling
       include AsJson
 
-      # Who takes this producer's events (docs/waiting.md compares them):
+      # Which poller serves this producer (docs/waiting.md compares them):
       # - `:fd`: {#poller}, one native thread for many producers
       # - `:thread`: a poller, and so a native thread, of the producer's own
       # @return [:fd, :thread] default :fd
       attr_accessor :mode
-      # @return [Poller, nil] the poller that serves this producer; nil: in mode :fd {Poller.instance}, in mode :thread one of
-      #   the producer's own. Mode :thread requires nil
+      # @return [Poller, nil] the poller that serves this producer. nil: {Poller.instance} in mode :fd, a new one in mode
+      #   :thread. Mode :thread requires nil
       attr_accessor :poller
       # @return [Fd]
       attr_reader :fd
@@ -166,7 +170,7 @@ module Penstock
         @fd = Fd.new
       end
 
-      # With all its settings.
+      # Freezes its settings too.
       def freeze
         fd.freeze
         super
@@ -177,9 +181,9 @@ module Penstock
     class Fd
       include AsJson
 
-      # @return [Integer] ms the poller serves one producer at a time while others wait; default 100, at least 1
+      # @return [Integer] ms that the poller serves one producer while others wait; default 100, at least 1
       attr_accessor :max_time
-      # @return [Integer] ms after which the poller looks at a producer that gave no sign; default 1000, at least 100
+      # @return [Integer] ms after which the poller checks a producer without a signal; default 1000, at least 100
       attr_accessor :periodic_poll_interval
 
       def initialize
@@ -220,10 +224,10 @@ module Penstock
       @on_queue_full = wait ? :wait : :raise
     end
 
-    # @return [Boolean] whether a setting of {#kafka} is the user's and not a default of ours
+    # @return [Boolean] whether the user set this setting of {#kafka}; false: it is a default of Penstock
     def given?(name) = @given.include?(name)
 
-    # @return [String] without the values of settings: they may be secret
+    # @return [String] without the values of settings, which may be secret
     def inspect
       "#<#{self.class} id=#{id.inspect} kafka=#{kafka.respond_to?(:keys) ? kafka.keys.inspect : "?"}>"
     end
@@ -233,7 +237,7 @@ module Penstock
 
     private
 
-    # @raise [ConfigurationInvalidError] naming the first setting that is wrong
+    # @raise [ConfigurationInvalidError] when a setting is invalid; the message names the first
     # @return [self] frozen
     def finish
       check_identity
@@ -312,7 +316,7 @@ module Penstock
 
     def check_polling
       modes = "one of :fd, :thread"
-      modes += " (:fd does for fibers, too: their waits yield to the scheduler)" if polling.mode == :reactor
+      modes += " (:fd is suitable for fibers: their waits yield to the scheduler)" if polling.mode == :reactor
       check("polling.mode", polling.mode, modes) { %i[fd thread].include?(polling.mode) }
       check_poller
       check_integer("polling.fd.max_time", polling.fd.max_time, 1)
@@ -337,7 +341,7 @@ module Penstock
       KAFKA_DEFAULTS.except(*without)
     end
 
-    # Then it is not turned on by default; librdkafka would refuse the combination.
+    # Then idempotence is not turned on by default: librdkafka would raise for the combination.
     def contradicts_idempotence?(given)
       acks = read(given, :acks, :"request.required.acks")
       in_flight = given.values_at(:"max.in.flight", :"max.in.flight.requests.per.connection").compact.first
@@ -345,9 +349,9 @@ module Penstock
       (acks && acks != "-1") || in_flight.to_i > 5 || retries.to_s == "0" || read(given, :"queuing.strategy") == "lifo"
     end
 
-    # @return [String, nil] what librdkafka makes of the one that is given
+    # @return [String, nil] the value that librdkafka uses for the first given name
     def read(given, *names)
-      name = names.find { |one| given.key?(one) }
+      name = names.find { |candidate| given.key?(candidate) }
       name && Settings.read(name, given[name])
     end
   end

@@ -2,17 +2,18 @@
 
 module Penstock
   class Producer
-    # Keeps one librdkafka client for a producer: made at its first use, given up by a disconnect, replaced after a fatal
-    # error. A thread that is inside the old client meanwhile is refused there, and goes on with the new one.
+    # Keeps one librdkafka client for a producer. The first use makes the client, a disconnect closes it, a fatal error
+    # replaces it. A thread that is inside the old client at that time gets an error there, and continues with the new
+    # client.
     # @api private
     class Connection
-      # What clients that have ended did, and which were the last of them; replaced as a whole, so that reading needs no lock.
+      # The counters of closed clients, and the last of these clients. Replaced as a whole, so that reading needs no lock.
       Past = Struct.new(:totals, :clients, :pid)
       private_constant :Past
 
       # @return [Native::ProducerClient, nil] nil while there is none
       attr_reader :client
-      # @return [Native::ClientReference, nil] nil: no other Ractor uses it
+      # @return [Native::ClientReference, nil] nil: no other Ractor uses the connection
       attr_reader :slot
 
       # @param internals [Internals]
@@ -23,42 +24,42 @@ module Penstock
         @kafka = nil
         @lock = Mutex.new
         @client = @slot = nil
-        @others = [] # not for use: still being made ready, or given up and not closed yet
-        @unready = nil # could not be made ready, and may be closing still
+        @others = [] # not in use: still being prepared, or not closed completely
+        @unready = nil # could not be prepared, and may still be closing
         @reloads = 0
         @not_before = 0
         @past = Past.new(CounterSnapshot::NONE, [], Process.pid)
         @forgetting = Mutex.new
       end
 
-      # One that nobody uses, and has done what others have, which have ended.
+      # Makes an unused connection that has the counters of closed connections.
       # @param others [Array<Connection>]
       def self.remains(internals, others)
         new(internals).tap { |made| made.inherit(others.map(&:past_totals)) }
       end
 
-      # @param totals [Array<CounterSnapshot>] what was done elsewhere in this process
+      # @param totals [Array<CounterSnapshot>] counters of other connections of this process
       def inherit(totals)
         @past = Past.new(totals.reduce(past_totals, :+), [], Process.pid)
       end
 
-      # Blocks while another thread connects, and for a transactional producer's first round trips.
+      # Blocks while another thread connects, and for the first round trips of a transactional producer.
       # @return [Native::ProducerClient] that was open a moment ago
       def use = @client || connect
 
-      # @return [Integer] messages without a verdict
+      # @return [Integer] messages without a delivery result
       def queue_size = clients.sum(&:queue_size)
 
       # @return [Boolean] whether the client was made before this process was forked
       def inherited? = !@client.nil? && @pid != Process.pid
 
-      # In a forked child, before anything else runs there: the next use connects. (Otherwise a client mends itself.)
+      # Called in a fork child before other code runs there; the next use connects. (Otherwise a client recovers by itself.)
       def leave_to_parent
         @client = @unready = @slot = nil
         @others = []
       end
 
-      # A handle for other Ractors.
+      # Makes a handle for other Ractors.
       # @return [ShareableProducer]
       def share(id, timeout_ms, serializer)
         use
@@ -68,33 +69,33 @@ module Penstock
           @slot.handle(id, timeout_ms, serializer)
         end
         @slot.serve(self)
-        @slot.close unless @internals.status.active? # who closes has looked for one before there was any, perhaps
+        @slot.close unless @internals.status.active? # a closing thread may have looked for the slot before it existed
         handle
       end
 
-      # What other Ractors have asked for: a client that can go on, if the producer may have one.
-      # @return [String, nil] what is wrong
+      # Provides a working client for other Ractors, if the producer may have one.
+      # @return [String, nil] why there is none
       def help
         @internals.publisher.replace_failed(self, @client) if @client
         use
         exclusively { publish }
         nil
       rescue ProducerClosedError
-        @slot.close # also when it was closed by itself, as the process ends
+        @slot.close # also when the end of the process closed it
       rescue StandardError => e
         Text.message(e).byteslice(0, 500).scrub("")
       end
 
-      # What is in flight may have to be told, whoever has sent it.
+      # Keeps the events of the producer alive: messages in flight, also of other Ractors, may cause events.
       def hold_events = @internals.events.hold
 
-      # @return [Boolean] whether this thread is making a client just now
+      # @return [Boolean] whether this thread is making a client now
       def connecting_here? = @lock.owned?
 
-      # @return [Array<Client>] that may have messages without a verdict
+      # @return [Array<Client>] that may have messages without a delivery result
       def clients = [@client, *@others].compact.uniq
 
-      # Of all clients there were in this process. A client that ends just now is counted once.
+      # The counters of all clients in this process. A client that is being closed is counted once.
       # @return [CounterSnapshot]
       def totals
         loop do
@@ -104,10 +105,10 @@ module Penstock
         end
       end
 
-      # @return [CounterSnapshot] of those that have ended
+      # @return [CounterSnapshot] of the closed clients
       def past_totals(past = @past) = past.pid == Process.pid ? past.totals : CounterSnapshot::NONE
 
-      # For good: nobody may use it any more. A client that is being given up just now takes no longer than this, either.
+      # Closes for good. A client that a disconnect is just closing takes no longer than this close, either.
       # @return [Array(Integer, Integer, Integer, Integer), nil] see Native::ProducerClient#close; nil: there was no client
       def close(timeout_ms)
         closed = clients.map { |client| close_within(timeout_ms, client) }
@@ -115,7 +116,7 @@ module Penstock
         closed.reduce { |sums, part| sums.zip(part).map(&:sum) }
       end
 
-      # The next use connects anew, also by who is inside the old client just now.
+      # Closes the client. The next use connects again, also for threads that are inside the old client.
       def give_up(timeout_ms)
         client = exclusively { leave }
         client&.close(timeout_ms)
@@ -124,15 +125,15 @@ module Penstock
         forget_closed
       end
 
-      # One thread replaces a client that cannot go on; the others that met the same error wait here for it. Does not
-      # wait for the backoff: the next use does.
+      # Replaces a client that had a fatal error. One thread does; other threads with the same error wait here for it. Does
+      # not wait for the backoff: the next use does.
       #
       # @param failed [Native::ProducerClient]
       # @param error [Error] why
-      # @param limit [Integer] times in a row, with no success in between
+      # @param limit [Integer] maximum number of replacements in a row without success in between
       # @param backoff_ms [Integer]
-      # @param drain_ms [Integer] how long the failed client may wait for brokers' answers to what it has sent; what it had
-      #   not sent then, librdkafka has given up already
+      # @param drain_ms [Integer] how long the failed client may wait for brokers' answers to sent messages; librdkafka has
+      #   given up the unsent ones already
       # @param proven [Boolean] the failed client has had success; see {#proven}
       # @yieldparam attempt [Integer] before the client is replaced
       # @return [Boolean] false: the limit is reached, or this is a signal trap; the client is still there
@@ -150,7 +151,7 @@ module Penstock
           announce_reload(error)
           @not_before = now + (backoff_ms / 1000.0)
           leave
-          failed.close(drain_ms) # what has no verdict gets one
+          failed.close(drain_ms) # gives each message its delivery result
           forget_closed
           @internals.notifier.instrument("poller.producer_unregistered") { {} }
           @internals.notifier.instrument("producer.reloaded") { { attempt: @reloads, time: (now - start) * 1000 } }
@@ -158,7 +159,7 @@ module Penstock
         true
       end
 
-      # The client has done what it is for: a failure after that is the first one again.
+      # Notes success of the client: the next failure counts as the first in a row.
       def proven
         @reloads = 0
       end
@@ -167,8 +168,8 @@ module Penstock
 
       def exclusively
         if connecting_here?
-          raise ErrorFactory.build(ListenerDeadlockError, "a listener called a method that has to wait for the listener's end",
-                                   "Nothing was sent or begun. Call it in another thread, or on \"producer.connected\".",
+          raise ErrorFactory.build(ListenerDeadlockError, "a listener made a call that must wait for the end of this listener",
+                                   "Nothing was sent or begun. Make the call in another thread, or on \"producer.connected\".",
                                    producer_id: @internals.id)
         end
         @lock.synchronize do
@@ -185,7 +186,7 @@ module Penstock
         client.close(timeout_ms)
       end
 
-      # Whoever reads sees the client, in one place or both.
+      # Adds it first: a concurrent reader finds the client in at least one place.
       def leave
         client = @client
         @others << client if client
@@ -194,13 +195,13 @@ module Penstock
         client
       end
 
-      # With the lock held.
+      # The caller holds the lock.
       def publish
         @slot.client = @client unless @slot.nil? || @slot.inherited?
       end
 
-      # A close that was interrupted goes on by itself; until it is done its messages count.
-      # Their counts are kept before they are gone.
+      # An interrupted close continues by itself, and its messages count until it is done. This keeps the counters of closed
+      # clients.
       def forget_closed
         @forgetting.synchronize do
           gone = @others.select { |client| client.state == :closed }
@@ -224,7 +225,7 @@ module Penstock
           @internals.check_usable
           @kafka ||= VariantChecks.override(@internals.config.kafka, @overrides)
           client = @internals.build_client(@internals.statistics.settings(@kafka))
-          @others << client # so that closing ends what making it ready waits for
+          @others << client # so that close can end the wait of prepare
           @internals.credentials.log_in(client)
           prepare(client)
           @pid = Process.pid
@@ -237,33 +238,33 @@ module Penstock
         @client || use
       end
 
-      # Looks around while it sleeps, as a close must not wait for it.
+      # Checks the status during the sleep, because a close must not wait for it.
       def wait_out_the_backoff
         while (left = @not_before - now).positive? && @internals.status.active?
           sleep([left, 0.05].min)
         end
       end
 
-      # Who is interrupted meanwhile does not wait for the client's end: the next who connects does.
+      # An interrupted thread does not wait until the client is closed. The next thread that connects does.
       def prepare(client)
         @unready = client
-        @internals.check_usable # closing looks at the others after it has forbidden new ones
+        @internals.check_usable # close reads @others after it has set its status
         @internals.transactions.prepare(client) if client.transactional?
-        client.connect if @slot # as who puts it there does: what fails has to fail before it is in use
+        client.connect if @slot # the slot would connect it: an error must come before the client is in use
         @unready = nil
       ensure
         @unready&.begin_closing(0)
       end
 
-      # Both would have the same transactional.id: the later one to be initialised shuts the other one out.
+      # Both clients would have the same transactional.id: the one that initializes later fences the other.
       def await_unready
         @unready&.close(0)
         @unready = nil
         forget_closed
       end
 
-      # Closing looks at the client after it has forbidden new ones; we look at that after we have set ours. Others may
-      # have used it already, so it closes like any.
+      # A closing thread sets its status, then reads @client. This thread sets @client, then reads the status. So at least
+      # one of them sees the other. Other threads may have used the client already, so it is closed like any other.
       def raise_if_closed_meanwhile
         @internals.check_usable
       rescue ProducerClosedError
@@ -273,7 +274,7 @@ module Penstock
 
       def announce_reload(error)
         @internals.notifier.instrument("producer.reload") do
-          @kafka = @kafka.dup # a listener may change what the next client gets
+          @kafka = @kafka.dup # a listener may change the settings of the next client
           { error:, attempt: @reloads, caller: @internals.producer, kafka: @kafka }
         end
       end

@@ -1,28 +1,28 @@
 # frozen_string_literal: true
 
 module Penstock
-  # Producers that are lent to one thread at a time, for what one producer cannot do at once: transactions, of which a
-  # producer has one at a time. (Without transactions any number of threads may share one producer; no pool is needed.)
-  # Built on the connection_pool gem, which has to be in the Gemfile.
+  # Lends producers to one thread at a time. It is for transactions, because a producer runs one transaction at a time.
+  # Without transactions any number of threads may share one producer, and no pool is needed. Requires the connection_pool
+  # gem in the Gemfile.
   #
   #     Penstock::ConnectionPool.setup(size: 10) do |config, index|
   #       config.kafka = { "bootstrap.servers": "localhost:9092", "transactional.id": "billing-#{index}" }
   #     end
   #     Penstock::ConnectionPool.transaction { |producer| producer.produce_async(topic: "events", payload: "hello") }
   #
-  # Producers are made when first needed, `size` at most, by the block, which gets their number: the lowest, from 1 on,
-  # that no other open producer of the pool has. So it is at most `size`, except while a {#reload} waits for the return
-  # of producers that are in use: those that take their place have numbers beyond, for with the same transactional.id
-  # they would fence them.
+  # The block makes up to `size` producers when they are needed. It gets a number: the lowest, from 1, that no other open
+  # producer of the pool has. So the number is at most `size`, with one exception: while a {#reload} waits for the return of
+  # producers in use, their successors get higher numbers. With the same transactional.id they would fence the producers in
+  # use.
   #
-  # A thread or fiber that asks while it has one gets the same. Any thread and fiber may use a pool. In a forked child it
-  # begins empty and calls the block anew, which so can put Process.pid into a transactional.id.
+  # A thread or fiber that already has a producer of the pool gets the same one again. Any thread and fiber may use a pool.
+  # In a fork child the pool is empty at first and calls the block again, which may use Process.pid in a transactional.id.
   class ConnectionPool
     extend RequiresSuper
     include Uncopyable
     include AsJson
 
-    # The gem's pool, and its producers that were given back after it was shut down and are to be closed.
+    # The gem's pool, and its producers that were returned after its shutdown and must be closed.
     Generation = Struct.new(:pool, :retired, :timeout, :pid)
     private_constant :Generation
 
@@ -30,18 +30,18 @@ module Penstock
     @default_pool = nil
 
     class << self
-      # @return [ConnectionPool, nil] what {setup} made
+      # @return [ConnectionPool, nil] the pool that {setup} made
       attr_reader :default_pool
 
-      # Makes the pool of the process, and shuts down the one there was.
+      # Makes the pool of the process, and shuts down the previous one.
       #
-      # Blocks: like {shutdown} if there was one.
-      # @param size [Integer] producers at most
-      # @param timeout [Numeric] seconds to wait for one that is free
-      # @yieldparam config [Config] of a producer that is made
+      # Blocks: like {shutdown} if there was a previous pool.
+      # @param size [Integer] maximum number of producers
+      # @param timeout [Numeric] seconds to wait for a free producer
+      # @yieldparam config [Config] of the new producer
       # @yieldparam index [Integer] its number; see {ConnectionPool}
       # @return [ConnectionPool]
-      # @raise [LoadError] the connection_pool gem is missing
+      # @raise [LoadError] when the connection_pool gem is missing
       # @raise [ArgumentError] see {#initialize}
       # @overload setup(size: 5, timeout: 5)
       def setup(*more, size: 5, timeout: 5, **wrong, &block)
@@ -55,23 +55,23 @@ module Penstock
       # See {ConnectionPool#with}.
       # @yieldparam producer [Producer]
       # @return [Object] the block's value
-      # @raise [PoolNotConfiguredError] {setup} was not called
+      # @raise [PoolNotConfiguredError] when {setup} was not called
       def with(&block) = needed.with(&block)
 
       # See {ConnectionPool#transaction}.
       # @yieldparam producer [Producer]
       # @return [Object] the block's value
-      # @raise [PoolNotConfiguredError] {setup} was not called
+      # @raise [PoolNotConfiguredError] when {setup} was not called
       def transaction(&block) = needed.transaction(&block)
 
       # @return [Hash] see {ConnectionPool#stats}
-      # @raise [PoolNotConfiguredError] {setup} was not called
+      # @raise [PoolNotConfiguredError] when {setup} was not called
       def stats = needed.stats
 
       # See {ConnectionPool#reload}.
       # @param timeout [Numeric, nil] seconds
       # @return [CloseReport]
-      # @raise [PoolNotConfiguredError] {setup} was not called
+      # @raise [PoolNotConfiguredError] when {setup} was not called
       # @overload reload(timeout: nil)
       def reload(*more, timeout: nil, **wrong)
         Keywords.check("reload(timeout: 30)", %i[timeout], more, wrong)
@@ -80,7 +80,7 @@ module Penstock
 
       # See {ConnectionPool#shutdown}. Afterwards there is no pool until {setup} is called again.
       # @param timeout [Numeric, nil] seconds
-      # @return [CloseReport, nil] nil when there was none
+      # @return [CloseReport, nil] nil when there was no pool
       # @overload shutdown(timeout: nil)
       def shutdown(*more, timeout: nil, **wrong)
         Keywords.check("shutdown(timeout: 30)", %i[timeout], more, wrong)
@@ -109,22 +109,22 @@ module Penstock
       end
     end
 
-    # @return [Integer] producers at most
+    # @return [Integer] maximum number of producers
     attr_reader :size
 
-    # @param size [Integer] producers at most, at least 1
-    # @param timeout [Numeric] seconds to wait for one that is free. An Integer above a minute raises, as WaterDrop's pool takes
-    #   milliseconds here; for longer waits give a Float
-    # @yieldparam config [Config] of a producer that is made
+    # @param size [Integer] maximum number of producers, at least 1
+    # @param timeout [Numeric] seconds to wait for a free producer. An Integer above 60 raises, because WaterDrop's pool takes
+    #   milliseconds here; for longer waits use a Float
+    # @yieldparam config [Config] of the new producer
     # @yieldparam index [Integer] its number; see {ConnectionPool}
-    # @raise [LoadError] the connection_pool gem is missing
-    # @raise [ArgumentError] a number is out of range, or there is no block
+    # @raise [LoadError] when the connection_pool gem is missing
+    # @raise [ArgumentError] when a number is out of range, or the block is missing
     # @overload initialize(size: 5, timeout: 5)
     def initialize(*more, size: 5, timeout: 5, **wrong, &configure)
       Keywords.check("new(size: 5, timeout: 5) { |config| ... }", %i[size timeout], more, wrong)
-      raise ArgumentError, "a pool needs a block that configures its producers" unless configure
-      raise ArgumentError, "size is an Integer of at least 1, not #{size.inspect}" unless size.is_a?(Integer) && size >= 1
-      raise ArgumentError, "a timeout is a number of seconds, not nil" if timeout.nil? # the gem knows no such thing
+      raise ArgumentError, "a pool requires a block that configures its producers" unless configure
+      raise ArgumentError, "size must be an Integer of at least 1, not #{size.inspect}" unless size.is_a?(Integer) && size >= 1
+      raise ArgumentError, "a timeout must be a number of seconds, not nil" if timeout.nil? # the gem has no unlimited wait
 
       timeout = Seconds.of(timeout, longest: 60)
       load_gem
@@ -135,19 +135,19 @@ module Penstock
       @indexes = {}.compare_by_identity # of the producers that are open
       @shut_down = false
       @current = generation
-      tell("connection_pool.created", size:, timeout:)
+      publish("connection_pool.created", size:, timeout:)
     end
 
-    # Lends a producer for the time of the block. Do not close it.
+    # Lends a producer to the block. Do not close it.
     #
-    # Blocks: until one is free, at most the pool's timeout; interruptible at once. After a {#reload} or {#shutdown} that
-    # went on meanwhile, also until the producer is closed.
+    # Blocks: until a producer is free, up to the pool's timeout; interruptible at once. If a {#reload} or {#shutdown} ran
+    # during the block, also until the producer is closed.
     #
     # @yieldparam producer [Producer]
     # @return [Object] the block's value
-    # @raise [::ConnectionPool::TimeoutError] none was free in time; the block was not called
-    # @raise [ConfigurationInvalidError] a producer had to be made, and its configuration is wrong
-    # @raise [ProducerClosedError] the pool was shut down
+    # @raise [::ConnectionPool::TimeoutError] when no producer was free in time; the block was not called
+    # @raise [ConfigurationInvalidError] when the configuration of a new producer is invalid
+    # @raise [ProducerClosedError] when the pool was shut down
     def with
       lender = nil
       Thread.handle_interrupt(Exception => :never) do # so that no producer is lost between two lines
@@ -162,7 +162,7 @@ module Penstock
       close_retired(lender) if lender
     end
 
-    # Lends a producer, and runs the block in a transaction of it; see {Producer#transaction}.
+    # Lends a producer, and runs the block in a transaction of that producer; see {Producer#transaction}.
     #
     # Blocks: like {#with}, and for the transaction.
     # @yieldparam producer [Producer]
@@ -179,30 +179,30 @@ module Penstock
     # @return [Integer] producers that are free or not made yet
     def available = @shut_down ? 0 : current.pool.available
 
-    # @return [::ConnectionPool] the gem's pool. After a {#reload} and in a forked child it is another one
+    # @return [::ConnectionPool] the gem's pool; another one after a {#reload} and in a fork child
     def pool = current.pool
 
-    # Closes the producers, all at once, and makes new ones when needed, so that the block can give them other settings.
-    # Those that are in use are closed when they are given back.
+    # Closes all producers concurrently, and makes new ones when needed, for which the block can use other settings.
+    # Producers in use are closed when they are returned.
     #
-    # Blocks: until those that are not in use are closed; see {Producer#close}.
+    # Blocks: until the producers that are not in use are closed; see {Producer#close}.
     # @param timeout [Numeric, nil] seconds for closing each; nil: its `config.close_timeout`
-    # @return [CloseReport] what became of messages in flight, except of producers in use
-    # @raise [ProducerClosedError] the pool was shut down
+    # @return [CloseReport] the results of messages in flight, without producers in use
+    # @raise [ProducerClosedError] when the pool was shut down
     # @overload reload(timeout: nil)
     def reload(*more, timeout: nil, **wrong)
       Keywords.check("reload(timeout: 30)", %i[timeout], more, wrong)
       timeout = Seconds.of(timeout)
-      tell("connection_pool.reload")
-      retire(replace { generation }, timeout).tap { tell("connection_pool.reloaded") }
+      publish("connection_pool.reload")
+      retire(replace { generation }, timeout).tap { publish("connection_pool.reloaded") }
     end
 
-    # Closes the producers, all at once, and lends none any more. Those that are in use are closed when they are given
-    # back. Doing so again does nothing.
+    # Closes all producers concurrently, and lends no more. Producers in use are closed when they are returned. A second call
+    # does nothing.
     #
-    # Blocks: like {#reload}. A signal trap has to call it in a thread.
+    # Blocks: like {#reload}. In a signal trap, call it in a new thread.
     # @param timeout [Numeric, nil] seconds for closing each; nil: its `config.close_timeout`
-    # @return [CloseReport] what became of messages in flight, except of producers in use
+    # @return [CloseReport] the results of messages in flight, without producers in use
     # @overload shutdown(timeout: nil)
     def shutdown(*more, timeout: nil, **wrong)
       Keywords.check("shutdown(timeout: 30)", %i[timeout], more, wrong)
@@ -215,7 +215,7 @@ module Penstock
       end
       return sum([]) unless ended
 
-      retire(ended, timeout).tap { tell("connection_pool.shutdown") }
+      retire(ended, timeout).tap { publish("connection_pool.shutdown") }
     end
 
     alias close shutdown
@@ -228,7 +228,7 @@ module Penstock
 
     private
 
-    def tell(event, **about) = Penstock.monitor.instrument(event, { pool: self, **about })
+    def publish(event, **about) = Penstock.monitor.instrument(event, { pool: self, **about })
 
     # @see RequiresSuper
     def initialized? = !@current.nil?
@@ -238,10 +238,10 @@ module Penstock
     rescue LoadError => e
       raise unless e.path == "connection_pool"
 
-      raise LoadError, "Penstock::ConnectionPool needs the connection_pool gem: add gem \"connection_pool\" to the Gemfile"
+      raise LoadError, "Penstock::ConnectionPool requires the connection_pool gem: add gem \"connection_pool\" to the Gemfile"
     end
 
-    # The gem is told to leave forks alone where it sees to them itself: it would close the parent's producers.
+    # The gem must not handle forks itself: it would close the producers of the parent process.
     def generation
       pool = ::ConnectionPool.new(size: @size, timeout: @timeout, auto_reload_after_fork: false) { build }
       Generation.new(pool, Thread::Queue.new, nil, Process.pid)
@@ -253,7 +253,7 @@ module Penstock
       return found if found.pid == Process.pid
 
       @lock.synchronize do
-        if @current.pid != Process.pid # in a forked child
+        if @current.pid != Process.pid # in a fork child
           @indexes = {}.compare_by_identity
           @current = generation
         end
@@ -266,13 +266,13 @@ module Penstock
       lender = current
       [lender, lender.pool.checkout]
     rescue ::ConnectionPool::PoolShuttingDownError
-      raise if lender.equal?(@current) && !@shut_down # somebody shut the gem's pool down
+      raise if lender.equal?(@current) && !@shut_down # the program shut the gem's pool down itself
 
-      retry # it was replaced just now; or shut down, which `current` says
+      retry # it was replaced just now; or shut down, and `current` raises
     end
 
     def replace
-      current # this process's
+      current # makes one for this process
       @lock.synchronize do
         raise_shut_down
         before = @current
@@ -294,7 +294,7 @@ module Penstock
       @lock.synchronize { @indexes.delete(place) } if place
     end
 
-    # @return [Array(Integer, Object)] the lowest that is free, and what keeps it until there is a producer
+    # @return [Array(Integer, Object)] the lowest free number, and the object that reserves it until there is a producer
     def take_index
       taken = @indexes.values
       index = (1..).find { |number| !taken.include?(number) }
@@ -303,7 +303,7 @@ module Penstock
       [index, place]
     end
 
-    # The gem calls its block with a lock held, so that takes note only; what comes back later is closed in `with`.
+    # The gem calls the block with a lock held, so the block only collects. Producers returned later are closed in `with`.
     def retire(ended, timeout)
       ended.timeout = timeout
       ended.pool.shutdown { |producer| ended.retired << producer }

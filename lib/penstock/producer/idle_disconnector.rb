@@ -6,10 +6,10 @@ module Penstock
     # There is no such thread while no connected producer has one. Not to be called in a signal trap.
     # @api private
     module IdleDisconnector
-      Watch = Struct.new(:timeout, :taken, :since) # seconds; messages taken when we last looked; since when so many
+      Watch = Struct.new(:timeout, :taken, :since) # seconds; accepted messages at the last check; when that number last changed
       private_constant :Watch
 
-      # In a child a client mends itself at its first use, unseen; but there is nobody there to watch it.
+      # In a fork child each client recovers at its first use. Only the watching has to end here.
       module AfterFork
         def _fork = super.tap { |pid| IdleDisconnector.forked if pid.zero? }
       end
@@ -25,7 +25,7 @@ module Penstock
         def watch(producer, timeout_ms)
           @lock.synchronize do
             Process.singleton_class.prepend(AfterFork) unless @pid
-            forget_parent unless @pid == Process.pid # after Process.daemon, which is no fork that can be noticed
+            forget_parent unless @pid == Process.pid # after Process.daemon, which does not call _fork
             @watched[producer] = Watch.new(timeout_ms / 1000.0, producer.accepted_count, now)
             @thread = start unless @thread&.alive?
             @changed.signal
@@ -36,7 +36,7 @@ module Penstock
           @lock.synchronize { @changed.signal if @pid == Process.pid && @watched.delete(producer) }
         end
 
-        # Nothing else runs yet.
+        # No other thread runs yet.
         def forked
           @watched.each_key(&:leave_to_parent)
           forget_parent
@@ -52,7 +52,7 @@ module Penstock
 
         def start = Threads.start("penstock.idle") { run }
 
-        # Ends where no producer can be added unseen.
+        # Ends while it holds the lock, so that no producer is added to a thread that is ending.
         def run
           loop do
             due = @lock.synchronize { await_due } or return
@@ -60,7 +60,7 @@ module Penstock
           end
         end
 
-        # @return [Array<Producer>, nil] nil: none is watched any more
+        # @return [Array<Producer>, nil] nil: no producer is watched any more
         def await_due
           loop do
             @watched.select! { |producer, _| producer.status.connected? }
@@ -70,7 +70,7 @@ module Penstock
             return due if due.any?
 
             next_due = @watched.each_value.map { |watch| watch.since + watch.timeout }.min
-            @changed.wait(@lock, [next_due - now, 0].max) # it may have become due just now
+            @changed.wait(@lock, [next_due - now, 0].max) # not negative: a producer may have become due just now
           end
         end
 
@@ -84,7 +84,7 @@ module Penstock
 
         def disconnect(producer)
           start_anew(producer) unless producer.producer.disconnect
-        rescue StandardError => e # one producer's trouble is not the others'
+        rescue StandardError => e # a failure of one producer must not affect others
           producer.notifier.instrument("error.occurred") { { type: "producer.disconnect.error", error: e } }
           start_anew(producer)
         end

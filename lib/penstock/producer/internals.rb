@@ -2,11 +2,11 @@
 
 module Penstock
   class Producer
-    # What a producer consists of, for its parts and for the rest of the library: {Producer} is what users see of it. Each part
-    # has its own state, and reaches the others through this.
+    # The parts of a producer, for each other and for the rest of the library; {Producer} is the public face. Each part has
+    # its own state, and reaches the others through this object.
     # @api private
     class Internals
-      # @return [Producer] whose they are
+      # @return [Producer] to which the parts belong
       attr_reader :producer
       # @return [Config, nil] frozen; nil before {#setup}
       attr_reader :config
@@ -18,7 +18,7 @@ module Penstock
       attr_reader :monitor
       # @return [Middleware]
       attr_reader :middleware
-      # @return [Poller, nil] who serves it; nil before {#setup}
+      # @return [Poller, nil] the poller that serves it; nil before {#setup}
       attr_reader :poller
       # @return [Native::EventSource, nil] nil before {#setup}
       attr_reader :events
@@ -57,15 +57,15 @@ module Penstock
         make_parts
       end
 
-      # To be called when the producer has them.
+      # Called when the producer has its parts.
       def announce
         ProducerRegistry.remember(self)
-        @notifier.tell_everybody("producer.created", nil)
+        @notifier.publish_globally("producer.created", nil)
       end
 
       # See {Producer#setup}.
       def setup(kafka)
-        refuse_setup unless status.initial?
+        raise_configured unless status.initial?
 
         config = Config.new
         config.__send__(:begin_with, kafka)
@@ -76,13 +76,13 @@ module Penstock
         @config = config
         @events = Native::EventSource.new(@producer, config)
         @poller = made_poller(config.polling)
-        probe = build_client(config.kafka) # finds what is wrong with the settings
+        probe = build_client(config.kafka) # raises for wrong settings
         @transactional = probe.transactional?
         @publisher.configure(config.serializer && Serializer.new(config.serializer, id))
         @idempotent = probe.idempotent?
         @events.refresh
         status.configured!
-        @notifier.tell_everybody("producer.configured", id, config:)
+        @notifier.publish_globally("producer.configured", id, config:)
       end
 
       # @return [String, nil]
@@ -91,7 +91,7 @@ module Penstock
       # @return [Boolean] whether it has a transactional.id
       def transactional? = @transactional
 
-      # @return [Boolean] whether librdkafka removes the duplicates that sending again makes
+      # @return [Boolean] whether retries cannot store a message twice
       def idempotent? = @idempotent
 
       # @return [Boolean] whether it is closing or closed
@@ -148,11 +148,11 @@ module Penstock
         asked = client
         asked.partition_count(topic.is_a?(Symbol) ? topic.name : topic, 5_000, 30_000)
       rescue ProducerClosedError
-        retry unless asked.nil? || @variants.connection.client.equal?(asked) # a disconnect came in between
+        retry unless asked.nil? || @variants.connection.client.equal?(asked) # a disconnect ran in between
         raise
       end
 
-      # @return [Native::ProducerClient] or what stands in for it
+      # @return [Native::ProducerClient] or its replacement, `config.client_class`
       def build_client(kafka)
         stand_in = config.deliver ? config.client_class : Clients::Dummy
         return stand_in.new(config, monitor).tap { |client| client.producer = @producer } if stand_in
@@ -163,17 +163,18 @@ module Penstock
         end
       end
 
-      # @raise [ProducerNotConfiguredError, ProducerClosedError] it accepts nothing
+      # @raise [ProducerNotConfiguredError] when it is not configured
+      # @raise [ProducerClosedError] when it is closed
       def check_usable
         return if @status.active?
         if @status.initial?
-          raise ErrorFactory.build(ProducerNotConfiguredError, "the producer has no configuration yet", "Call setup.")
+          raise ErrorFactory.build(ProducerNotConfiguredError, "the producer is not configured yet", "Call setup.")
         end
 
         raise ErrorFactory.build(ProducerClosedError, "the producer is closed", producer_id: id)
       end
 
-      # To be called when a client is in use.
+      # Called when a client is in use.
       def connected
         status.connected!
         @statistics.refresh
@@ -182,7 +183,7 @@ module Penstock
         @notifier.instrument("producer.connected") { { caller: @producer } }
       end
 
-      # To be called when somebody has begun to listen, or has stopped.
+      # Called when a listener was added or removed.
       def listeners_changed
         return unless @events
 
@@ -191,32 +192,33 @@ module Penstock
         @statistics.listeners_changed
       end
 
-      # In a forked child. What has a transactional.id stays known as the parent's, to be refused.
+      # Called in a fork child. A producer with a transactional.id stays known as the parent's, so that its use raises.
       def leave_to_parent
         @variants.connections.each(&:leave_to_parent) unless @transactional
       end
 
-      # @return [Integer] messages that its clients have taken so far
+      # @return [Integer] messages that its clients have accepted so far
       def accepted_count = @variants.clients.sum { |client| client.counters[0] }
 
-      # @return [CounterSnapshot] what it has done in this process
+      # @return [CounterSnapshot] its counters in this process
       def totals = @metrics.totals
 
-      # @return [CounterSnapshot] the part of it that was done by connections that have ended
+      # @return [CounterSnapshot] the part of them that belongs to closed connections
       def past_totals = @metrics.past_totals
 
-      # @return [Boolean] whether the next use has to connect
+      # @return [Boolean] whether the next use must connect
       def without_client? = @variants.connections.none?(&:client)
 
-      # @return [Boolean] whether it is closed, and all its messages have their verdicts: then nothing is counted any more
+      # @return [Boolean] whether it is closed and all messages have delivery results: then its counters do not change any
+      #   more
       def over? = status.closed? && queue_size.zero?
 
-      # @return [String] without what may be secret, or long
+      # @return [String] without settings, which may be secret or long
       def inspect = "#<#{self.class} #{id && Text.printable(id)}>"
 
       private
 
-      def refuse_setup
+      def raise_configured
         if config.nil? && closed?
           raise ErrorFactory.build(ProducerClosedError, "the producer was closed before it was configured", producer_id: id)
         end
@@ -237,14 +239,14 @@ module Penstock
         @credentials = Credentials.new(self)
       end
 
-      # @return [Poller] the one that was given, or that the mode implies
+      # @return [Poller] the given one, or the one of the mode
       def made_poller(polling)
         return polling.poller || Poller.instance if polling.mode == :fd
 
         Poller.new
       end
 
-      # A client that was given up meanwhile delivers what it has: closing it again waits for that.
+      # A client that was closed during the flush delivers its messages; another close waits for that.
       def flushed?(client, timeout_ms)
         client.flush(timeout_ms)
       rescue ProducerClosedError

@@ -2,7 +2,7 @@
 
 module Penstock
   class Producer
-    # The numbers of a producer that are kept anyway, without librdkafka's statistics. It has no state of its own.
+    # A producer's counters, which exist without librdkafka's statistics. It has no state of its own.
     # @api private
     class Metrics
       # @param internals [Internals]
@@ -20,11 +20,11 @@ module Penstock
           latency: present.percentiles, wakeups: poller ? poller.stats[:wakeups] : 0, events: event_counts }
       end
 
-      # What the producer has done in this process, by all its connections: never less than before.
+      # The counters of all connections of the producer in this process. They never decrease.
       # @return [CounterSnapshot]
       def totals = connections.map(&:totals).reduce(dropped_events, :+)
 
-      # The part of it that was done by connections that have ended.
+      # The part of them that belongs to closed connections.
       # @return [CounterSnapshot]
       def past_totals = connections.map(&:past_totals).reduce(dropped_events, :+)
 

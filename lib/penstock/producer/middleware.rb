@@ -4,15 +4,15 @@ module Penstock
   # Steps that each message passes, in order, before it is checked and sent.
   #
   #     middleware.append { |message| message.merge(headers: { "source" => "billing" }) }
-  #     middleware.prepend(Tracing.new) # anything with call(message)
+  #     middleware.prepend(Tracing.new) # any object with call(message)
   #
-  # A step gets the message Hash and returns it, changed or not, or another one. What it gets is a copy of the caller's
-  # Hash and of its `headers` Hash, so that a step may change either without the caller seeing it; the values in them,
-  # such as the payload String, are the caller's own and must not be changed. What a step raises goes to whoever
-  # produces the message, and nothing is sent, of a batch neither.
+  # A step gets the message Hash and returns a message Hash: the same one, changed or not, or another. It gets a copy of the
+  # caller's Hash and of its `headers` Hash, so that a step may change both. The values in them, such as the payload String,
+  # belong to the caller and must not be changed. If a step raises, the sending call raises its error, and nothing is sent,
+  # also of a batch.
   #
-  # Any thread and fiber may use it, and add steps while others produce: a call uses the steps there were when it began.
-  # Without steps it costs nothing. Never blocks, apart from what the steps do.
+  # Any thread and fiber may use it, and add steps while others produce: a call uses the steps that existed when it began.
+  # Without steps there is no cost. Never blocks, apart from the steps themselves.
   class Middleware
     extend RequiresSuper
     include AsJson
@@ -27,7 +27,7 @@ module Penstock
     # @yieldparam message [Hash]
     # @yieldreturn [Hash] the message to go on with
     # @return [self]
-    # @raise [ArgumentError] it is not callable, or both or none were given
+    # @raise [ArgumentError] when the step is not callable, or when both or neither of step and block are given
     def append(step = nil, &block)
       step = callable(step, block)
       change { |steps| [*steps, step] }
@@ -36,7 +36,7 @@ module Penstock
     # Adds a step before the others; otherwise like {#append}.
     # @param step [#call, nil] or a block
     # @return [self]
-    # @raise [ArgumentError] it is not callable, or both or none were given
+    # @raise [ArgumentError] when the step is not callable, or when both or neither of step and block are given
     def prepend(step = nil, &block)
       step = callable(step, block)
       change { |steps| [step, *steps] }
@@ -44,16 +44,16 @@ module Penstock
 
     # @param message [Hash] left unchanged
     # @return [Hash] what the last step returned; the message itself when there are no steps
-    # @raise [MessageInvalidError] a step returned something that is no Hash; the error names the step
+    # @raise [MessageInvalidError] when a step did not return a Hash; the error names the step
     def run(message)
       steps = @steps
-      return message if steps.empty? || !message.is_a?(Hash) # what is none is refused when it is produced
+      return message if steps.empty? || !message.is_a?(Hash) # produce raises for an object that is no Hash
 
       message = message[:headers].is_a?(Hash) ? copy(message) : Hash[message]
       place = 0
       while (step = steps[place]) # no block: for a short step, it would cost more than the step
         message = step.call(message)
-        refuse(step, message) unless message.is_a?(Hash)
+        raise_invalid(step, message) unless message.is_a?(Hash)
         place += 1
       end
       message
@@ -62,7 +62,7 @@ module Penstock
     # Each step gets all messages before the next one does.
     # @param messages [Array<Hash>] left unchanged
     # @return [Array<Hash>] what the last step returned for each; the Array itself when there are no steps
-    # @raise [MessageInvalidError] a step returned something that is no Hash; the error names the step and the message
+    # @raise [MessageInvalidError] when a step did not return a Hash; the error names the step and the message
     def run_many(messages)
       steps = @steps
       return messages if steps.empty? || !messages.is_a?(Array) || !messages.all?(Hash) # as above
@@ -95,7 +95,7 @@ module Penstock
       step ||= block
       return step if step.respond_to?(:call)
 
-      raise ArgumentError, "a middleware step has to respond to call(message), which #{step.inspect} does not"
+      raise ArgumentError, "a middleware step must respond to call(message), unlike #{step.inspect}"
     end
 
     def change
@@ -105,18 +105,18 @@ module Penstock
       self
     end
 
-    # Other Ractors produce without it, until now; and those that are disconnected would when they connect again.
-    def tell_producers = ProducerRegistry.all.each { |one| one.ractor_handles.refresh if one.middleware.equal?(self) }
+    # Handles in other Ractors must not produce any more, also those of disconnected producers, which would connect again.
+    def tell_producers = ProducerRegistry.all.each { |known| known.ractor_handles.refresh if known.middleware.equal?(self) }
 
     def copy(message) = { **message, headers: message[:headers].dup }
 
     def raise_one_of(step, results)
       index = results.index { |result| !result.is_a?(Hash) }
-      refuse(step, results[index], "message #{index} of the batch: ")
+      raise_invalid(step, results[index], "message #{index} of the batch: ")
     end
 
-    def refuse(step, result, where = "")
-      text = "the middleware step #{Text.name_of(step)} returned no message Hash, but #{result.class}"
+    def raise_invalid(step, result, where = "")
+      text = "the middleware step #{Text.name_of(step)} returned #{result.class} instead of a message Hash"
       raise ErrorFactory.build(MessageInvalidError, "#{where}#{text}")
     end
   end

@@ -2,8 +2,8 @@
 
 module Penstock
   class Producer
-    # Sending, and what stands before it: middleware, serializer, hooks, the transaction of its own that a transactional producer
-    # gives a message outside of one, and the second attempt when the client was replaced.
+    # Sends messages, after middleware, serializer and hooks. Gives a message of a transactional producer its own
+    # transaction when none is running. Sends again when the client was replaced.
     # @api private
     class Publisher
       include Resending
@@ -28,7 +28,7 @@ module Penstock
         @direct = true # no transactions, no hooks and no serializer
       end
 
-      # To be called when the producer was configured.
+      # Called when the producer is configured.
       # @param serializer [Serializer, nil]
       def configure(serializer)
         @monitor = @internals.monitor
@@ -44,8 +44,8 @@ module Penstock
         @internals.ractor_handles.refresh
       end
 
-      # Nobody listens, no transactions, no hooks, no serializer: then a message goes its way with as few method calls as there
-      # can be. The same in the other methods of this name.
+      # The first line is the fast path: without listeners, transactions, hooks and serializer, it makes as few method calls
+      # as possible. So do the other methods of this name.
       def produce_sync(message)
         return send_and_wait(@middleware.run(message)) if @direct && @monitor.silent?
 
@@ -74,21 +74,21 @@ module Penstock
         end
       end
 
-      # What its own checks refuse is told as what the checks of every message refuse.
+      # Publishes errors of its own checks like those of other messages.
       # @param type [String] of "error.occurred"
       # @return [Hash]
-      def make_tombstone(type, message) = telling_failures(type, :message, message) { tombstone(message) }
+      def make_tombstone(type, message) = reporting_failures(type, :message, message) { tombstone(message) }
 
       # @return [Array<Hash>]
-      def make_tombstones(type, messages) = telling_failures(type, :messages, messages) { tombstones(messages) }
+      def make_tombstones(type, messages) = reporting_failures(type, :messages, messages) { tombstones(messages) }
 
-      # Sends what was in the buffer.
-      # @param tally [Buffer::Tally] is told what has been handed over, and when all is done
+      # Sends the messages of a flush.
+      # @param tally [Buffer::Tally] counts the accepted messages, and notes the end
       def flush(event, type, messages, tally, timeout_ms)
         dispatching(event, type, :messages, messages, tally) { |ready| send_many(ready, timeout_ms, tally) }
       end
 
-      # In place of a client that a fatal error has ended, as far as the configuration allows it.
+      # Replaces a client that a fatal error has ended, if the configuration allows it.
       def replace_failed(connection, client)
         fatal = client.fatal_error or return
         reload_after_fatal_error(connection, client, fatal)
@@ -99,7 +99,7 @@ module Penstock
 
       private
 
-      # @param tally [Buffer::Tally, nil] is told when all is done
+      # @param tally [Buffer::Tally, nil] notes the end
       def dispatching(event, type, name, given, tally = nil, &send)
         @internals.check_usable
         ready = name == :message ? @middleware.run(given) : @middleware.run_many(given)
@@ -123,7 +123,7 @@ module Penstock
         end
       end
 
-      def telling_failures(type, name, given)
+      def reporting_failures(type, name, given)
         @internals.check_usable
         yield
       rescue Error => e
@@ -159,21 +159,21 @@ module Penstock
       end
 
       # @param timeout_ms [Integer, nil, false] false: not waiting
-      # @param tally [Buffer::Tally, nil] is told what has been handed over
+      # @param tally [Buffer::Tally, nil] counts the accepted messages
       def send_many(messages, timeout_ms, tally = nil)
         connection = @variants.connection
         client = connection.use
         begin
-          handles, refused, delivered = client.produce_many(messages, timeout_ms, tally&.counted)
+          handles, not_accepted, delivered = client.produce_many(messages, timeout_ms, tally&.counted)
         rescue Error => e
           return send_many(messages, timeout_ms, tally) if retry_with_new_client?(connection, client, e)
 
           raise
         end
         @transactions.sent(handles) if @transactional
-        return handles if delivered || (refused.nil? && timeout_ms == false)
+        return handles if delivered || (not_accepted.nil? && timeout_ms == false)
 
-        after_failure(connection, client, handles, refused, messages, timeout_ms, tally)
+        after_failure(connection, client, handles, not_accepted, messages, timeout_ms, tally)
       end
 
       # Whether the same can be done again with another client.

@@ -2,14 +2,15 @@
 
 module Penstock
   class Producer
-    # Makes the handles of {Producer#shareable}, and bars them while something needs Ruby code of the main Ractor for each call.
+    # Makes the handles of {Producer#shareable}. Bars them while the producer needs Ruby code of the main Ractor for each
+    # call.
     # @api private
     class RactorHandles
-      # @raise [NotShareableError]
+      # @raise [NotShareableError] when called in another Ractor
       def self.raise_in_other_ractors
         return if Ractor.current == Ractor.main
 
-        raise ErrorFactory.build(NotShareableError, "a producer is made in the main Ractor", "Others use its shareable handles.")
+        raise ErrorFactory.build(NotShareableError, "a producer must be made in the main Ractor", "Share its handles.")
       end
 
       # @param internals [Internals]
@@ -28,17 +29,17 @@ module Penstock
 
         variants = @internals.variants
         handle = variants.connection.share(@internals.id, variants.max_wait_timeout, @internals.publisher.serializer)
-        refresh # what has come meanwhile
+        refresh # a hook may have been added since the check
         @internals.check_usable
         handle
       end
 
-      # To be called when what {#make} looks at may have changed.
+      # Called when something that {#make} checks may have changed.
       def refresh
         connections = @internals.variants.connections
         return unless @internals.config && connections.any?(&:slot)
 
-        @refreshing.synchronize do # else who has looked before us might say so after us
+        @refreshing.synchronize do # else an earlier check could overwrite this result later
           reason = unshareable_for_now
           @internals.variants.connections.each { |connection| connection.slot&.barred = reason }
         end
@@ -53,12 +54,12 @@ module Penstock
         config = @internals.config
         serializer = @internals.publisher.serializer
         if !Ractor.shareable?(serializer)
-          "its serializer (#{serializer.name}) is not shareable; a module with a method dump is, " \
-            "and what Ractor.make_shareable gives"
+          "its serializer (#{serializer.name}) is not shareable; use a module with a method dump, " \
+            "or an object that Ractor.make_shareable accepts"
         elsif @internals.transactional?
-          "a transaction belongs to the fiber that has begun it, so a producer with a transactional.id is not shareable"
+          "a transaction belongs to the fiber that began it, so a producer with a transactional.id is not shareable"
         elsif !config.deliver || config.client_class
-          "only librdkafka's own client is shareable, and this producer has another (config.deliver, config.client_class)"
+          "it does not use librdkafka (config.deliver, config.client_class)"
         end
       end
 
@@ -68,7 +69,7 @@ module Penstock
         elsif middleware?
           "its middleware runs in the main Ractor only"
         elsif (event = Monitor::PER_CALL.find { |name| heard?(name) })
-          "a listener of \"#{event}\" runs in the main Ractor only, and would not be told of other Ractors' calls"
+          "a listener of \"#{event}\" runs in the main Ractor only, so that it would miss calls of other Ractors"
         end
       end
 
@@ -77,7 +78,7 @@ module Penstock
         middleware.respond_to?(:empty?) ? !middleware.empty? : true
       end
 
-      # A monitor of the user's own may have no more than `instrument`, and hears everything.
+      # A monitor of the user may have only `instrument`; then every event counts as subscribed.
       def heard?(event)
         monitor = @internals.monitor
         monitor.respond_to?(:listening?) ? monitor.listening?(event) : true

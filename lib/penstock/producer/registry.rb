@@ -1,16 +1,16 @@
 # frozen_string_literal: true
 
 module Penstock
-  # The producers of this process, by their {Producer::Internals}, which the rest of the library needs of them.
+  # The producers of this process, as {Producer::Internals}, which the rest of the library uses.
   module ProducerRegistry
-    # All there are, kept alive by others only. Once there has been a second Ractor, ObjectSpace.each_object shows none.
+    # It does not keep producers alive. ObjectSpace.each_object would find none after a second Ractor was started.
     @all = ObjectSpace::WeakMap.new
 
-    # (WeakMap#keys of Ruby 3.1 looks whether the value lives, and not the key.)
-    # @return [Array<Producer::Internals>] those that the process still has
+    # (WeakMap#keys of Ruby 3.1 checks whether the value is alive, and not the key.)
+    # @return [Array<Producer::Internals>] the producers that are not garbage-collected
     def self.all = @all.values
 
-    # Itself as the value: with true, Ruby 3.1 shows what is gone, and crashes.
+    # The value is the key: with true, Ruby 3.1 returns freed keys, and crashes.
     def self.remember(internals) = @all[internals] = internals
 
     # @param producer [Producer]
@@ -18,7 +18,7 @@ module Penstock
     def self.of(producer) = producer.instance_variable_get(:@internals)
 
     # @param monitor [Monitor]
-    # @return [Array<Producer::Internals>] those that are connected and whose events the monitor hears
+    # @return [Array<Producer::Internals>] the connected producers whose events reach the monitor
     def self.connected_to(monitor)
       all.select do |internals|
         internals.status.connected? && internals.monitor.respond_to?(:heard_by?) && internals.monitor.heard_by?(monitor)

@@ -1,27 +1,27 @@
 # frozen_string_literal: true
 
 module Penstock
-  # What is sent a second time by itself when the first client could not: only what certainly is not in the topic. For whoever
-  # has `send_many` and `retry_with_new_client?`, in any Ractor.
+  # Sends messages a second time with a new client when the first client failed: only messages that certainly are not in the
+  # topic. For classes that have `send_many` and `retry_with_new_client?`, in any Ractor.
   # @api private
   module Resending
     private
 
-    # Some were not taken, or not delivered, or have no verdict yet.
-    def after_failure(connection, client, handles, refused, messages, timeout_ms, tally)
-      error = refused || first_failure(client, handles, timeout_ms)
-      return handles if error.nil? # the last verdicts came in just now
+    # Some messages were not accepted or not delivered, or have no delivery result yet.
+    def after_failure(connection, client, handles, not_accepted, messages, timeout_ms, tally)
+      error = not_accepted || first_failure(client, handles, timeout_ms)
+      return handles if error.nil? # the last delivery results came just now
 
-      again = sendable_again(handles, refused, messages.size, timeout_ms)
+      again = resendable(handles, not_accepted, messages.size, timeout_ms)
       again = [] unless again.empty? || may_go_on?(handles, connection, client, error)
       return send_again(again, handles, messages, timeout_ms, tally) if again.any?
-      raise error if handles.empty? && unsent?(error) # one error for all of them
+      raise error if handles.empty? && unsent?(error) # the same error for all messages
       raise error if error.is_a?(ProducerFencedError) # nothing of the transaction will be visible, whatever was accepted
 
       raise ErrorFactory.build_many(error, handles, messages.size)
     end
 
-    # What keeps the rest from being sent costs nobody the handles of what was.
+    # If the rest cannot be sent, the caller still gets the handles of the accepted messages.
     def may_go_on?(handles, *failed)
       retry_with_new_client?(*failed)
     rescue Error
@@ -37,13 +37,13 @@ module Penstock
       handles.find(&:error)&.error
     end
 
-    # @return [Array<Integer>] the places of those that another client may send: all that failed or were not taken. None
-    #   if one of them may be in the topic: what then is right, only the caller knows.
-    def sendable_again(handles, refused, size, timeout_ms)
-      return [] if refused && !unsent?(refused)
+    # @return [Array<Integer>] the places of the messages that another client may send: those that failed or were not
+    #   accepted. Empty if one of them may be in the topic: then only the caller can decide.
+    def resendable(handles, not_accepted, size, timeout_ms)
+      return [] if not_accepted && !unsent?(not_accepted)
 
       rest = (handles.size...size).to_a
-      return rest if timeout_ms == false # the verdicts of the others are for those who have their handles
+      return rest if timeout_ms == false # the caller gets the results of the others by their handles
 
       failed = handles.each_index.reject { |index| handles[index].delivered? }
       failed.all? { |index| handles[index].error && unsent?(handles[index].error) } ? failed + rest : []
@@ -69,7 +69,7 @@ module Penstock
       handles
     end
 
-    # Certain not to be in the topic: refused, or with a verdict that says so.
+    # Whether the message certainly is not in the topic: it was not accepted, or its delivery result says so.
     def unsent?(error)
       case error
       when ProducerClosedError then true

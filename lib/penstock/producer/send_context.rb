@@ -2,24 +2,24 @@
 
 module Penstock
   class Producer
-    # One call that sends, as the hooks of {SendHooks#around} get it. It belongs to the fiber that sends; use it there, and only
+    # One sending call, as hooks of {SendHooks#around} get it. It belongs to the fiber that sends. Use it there, and only
     # while the hook runs.
     class SendContext
       include AsJson
 
       # @return [Producer]
       attr_reader :producer
-      # @return [:produce_sync, :produce_async, :produce_many_sync, :produce_many_async] a tombstone is produced like another
-      #   message; the buffer is sent with one of the latter two
+      # @return [:produce_sync, :produce_async, :produce_many_sync, :produce_many_async] a tombstone has the operation of
+      #   other messages; a flush of the buffer has one of the last two
       attr_reader :operation
-      # What is about to be sent, as the middleware and the hooks outside of this one left it; one message unless {#many?}.
-      # These may be the caller's own Hashes: give others instead of changing them.
+      # The messages that will be sent, after the middleware and the outer hooks; one message unless {#many?}. They may be
+      # the caller's own Hashes: do not change them, but assign others with {#messages=}.
       # @return [Array<Hash>] frozen, never empty
       attr_reader :messages
       # @return [Exception, nil] what {#call} raised
       attr_reader :error
 
-      # Penstock makes them.
+      # Penstock makes the contexts.
       def initialize(producer, operation, messages, &onward)
         @producer = producer
         @operation = operation
@@ -28,42 +28,42 @@ module Penstock
         @called = @returned = false
       end
 
-      # Sends others in place of {#messages}, such as the same with more headers.
-      # @param messages [Array<Hash>] one for each, in the same order
-      # @raise [HookError] they are not; or {#call} was called
+      # Replaces {#messages}, for example by the same messages with more headers.
+      # @param messages [Array<Hash>] one for each message, in the same order
+      # @raise [HookError] when the number or class is wrong, or after {#call}
       def messages=(messages)
-        raise ErrorFactory.build(HookError, "the messages were sent already; they cannot be replaced any more") if @called
+        raise ErrorFactory.build(HookError, "the hook replaced the messages after they were sent") if @called
         unless messages.is_a?(Array) && messages.size == @messages.size && messages.all?(Hash)
-          raise ErrorFactory.build(HookError, "a hook replaces #{@messages.size} messages by as many Hashes, in the same order")
+          raise ErrorFactory.build(HookError, "a hook must give #{@messages.size} Hashes in the order of the messages")
         end
 
         @messages = messages.dup.freeze
       end
 
-      # @return [Boolean] whether the caller gave a batch, or this is the buffer
+      # @return [Boolean] whether this is a batch or a flush of the buffer
       def many? = %i[produce_many_sync produce_many_async].include?(operation)
 
-      # @return [Boolean] whether the caller waits for the verdicts, and so {#call} does
+      # @return [Boolean] whether {#call} waits for the delivery results
       def sync? = %i[produce_sync produce_many_sync].include?(operation)
 
       # @return [Boolean] whether {#call} was called
       def called? = @called
 
-      # Sends: goes on to the next hook, the last one's to Kafka. To be called once.
+      # Calls the next hook; the last one sends the messages. Call it exactly once.
       #
-      # Blocks: as the method that was called.
-      # @return [DeliveryReport, DeliveryHandle, Array<DeliveryHandle>] what the caller gets
-      # @raise [Error] what the caller gets
-      # @raise [HookError] it was called before; nothing more was sent
+      # Blocks: like the caller's method.
+      # @return [DeliveryReport, DeliveryHandle, Array<DeliveryHandle>] the result for the caller
+      # @raise [Error] the error for the caller
+      # @raise [HookError] when it was called before; nothing more was sent
       def call
-        raise ErrorFactory.build(HookError, "the messages were sent already; a hook calls once") if @called
+        raise ErrorFactory.build(HookError, "the hook called twice", "The messages were sent once.") if @called
 
         @called = true
         begin
           @value = @onward.call(@messages)
           @returned = true
           @value
-        rescue Exception => e # rubocop:disable Lint/RescueException -- whatever it is, it is the caller's too
+        rescue Exception => e # rubocop:disable Lint/RescueException -- every exception reaches the caller
           @error = e
           raise
         end
@@ -77,15 +77,15 @@ module Penstock
 
       private
 
-      # What the caller gets, whatever the hook has made of it.
+      # What the caller gets, independent of what the hook returned or raised.
       def outcome(hook)
         return @value if @returned
         raise @error if @error
 
         name = Text.name_of(hook)
-        raise ErrorFactory.build(HookError, "the hook #{name} did not call the sending", "Nothing was sent.") unless @called
+        raise ErrorFactory.build(HookError, "the hook #{name} did not call SendContext#call", "Nothing was sent.") unless @called
 
-        raise ErrorFactory.build(HookError, "the hook #{name} kept a throw from leaving", "What was sent is unknown.")
+        raise ErrorFactory.build(HookError, "the hook #{name} stopped a throw", "The messages may have been sent.")
       end
     end
   end

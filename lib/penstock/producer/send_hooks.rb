@@ -2,7 +2,7 @@
 
 module Penstock
   class Producer
-    # The hooks of {Producer#around}: code around everything that is sent.
+    # The hooks of {Producer#around}: code around every sending call.
     # @api private
     class SendHooks
       OPERATIONS = { "message.produce_sync" => :produce_sync, "message.produce_async" => :produce_async,
@@ -22,14 +22,12 @@ module Penstock
 
       # @param hook [#call, nil]
       # @param block [Proc, nil]
-      # @yield once it is added, with the lock
+      # @yield with the lock held, after the hook is added
       def add(hook, block)
         raise ArgumentError, "give a hook or a block, not both" if hook && block
 
         hook ||= block
-        unless hook.respond_to?(:call)
-          raise ArgumentError, "a hook has to respond to call(sending), which #{hook.inspect} does not"
-        end
+        raise ArgumentError, "a hook must respond to call(sending), unlike #{hook.inspect}" unless hook.respond_to?(:call)
 
         @adding.synchronize do
           @all = [*@all, hook].freeze # replaced as a whole, so that reading needs no lock
@@ -37,8 +35,8 @@ module Penstock
         end
       end
 
-      # @param hooks [Array<#call>] what {#all} was when the call began
-      # @param ready [Hash, Array<Hash>, Object] what is no message is refused when it is produced
+      # @param hooks [Array<#call>] the value of {#all} when the call began
+      # @param ready [Hash, Array<Hash>, Object] produce raises for an object that is no message
       def through(hooks, type, ready, &send)
         return pass(hooks, 0, OPERATIONS.fetch(type), [ready]) { |messages| send.call(messages[0]) } if ready.is_a?(Hash)
         return yield(ready) unless ready.is_a?(Array) && !ready.empty? && ready.all?(Hash)
@@ -61,12 +59,12 @@ module Penstock
         rescue StandardError, ScriptError, SystemStackError => e
           raise unless sending.called?
 
-          tell_of_hook(hook, e) unless e.equal?(sending.error)
+          report_hook_error(hook, e) unless e.equal?(sending.error)
         end
         sending.__send__(:outcome, hook)
       end
 
-      def tell_of_hook(hook, error)
+      def report_hook_error(hook, error)
         if @internals.monitor.listening?("error.occurred")
           @internals.notifier.instrument("error.occurred") do
             { type: "around.error", error:, hook: Text.name_of(hook), caller: @internals.producer }
@@ -76,7 +74,7 @@ module Penstock
                "(#{error.backtrace&.first}), after the messages were sent"
         end
       rescue IOError, SystemCallError
-        nil # there is no stderr: nobody is left to tell
+        nil # stderr is closed
       end
     end
   end

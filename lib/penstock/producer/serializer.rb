@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
 module Penstock
-  # What `config.serializer` makes of payloads: for a producer, and for its handles in other Ractors. Frozen; shareable if what
-  # it was given is.
+  # Calls `config.serializer` for payloads, for a producer and its handles in other Ractors. Frozen; shareable if the given
+  # object is.
   # @api private
   class Serializer
-    # Those that objects have for this. One whose name fits and that takes something else, as String#dump, does not count.
+    # The possible methods, in order. A method that takes something else, such as String#dump, does not count.
     METHODS = %i[dump call].freeze
 
-    # @return [Symbol, nil] what will be called
+    # @return [Symbol, nil] the method that will be called
     def self.method_of(given)
       METHODS.find { |name| given.respond_to?(name) && [1, -1, -2].include?(given.method(name).arity) }
     end
@@ -22,22 +22,22 @@ module Penstock
       freeze
     end
 
-    # @param message [Hash, Object] left unchanged; what is no message is refused when it is produced
+    # @param message [Hash, Object] left unchanged; produce raises for an object that is no message
     # @param index [Integer, nil] its place in the batch
     # @return [Hash, Object] a copy with a String as payload; the message itself if it has none
-    # @raise [SerializationError]
+    # @raise [SerializationError] when the serializer raises or returns no String
     def run(message, index = nil)
       return message unless message.is_a?(Hash)
 
       payload = message.fetch(:payload, nil)
-      return message if nil.equal?(payload) # whatever it is: it need not even have nil?
+      return message if nil.equal?(payload) # the payload may be a BasicObject without nil?
 
       { **message, payload: serialized(payload, message[:topic], index) }
     end
 
     # @param messages [Array<Hash>, Object]
     # @return [Array<Hash>, Object]
-    # @raise [SerializationError] of the first message that has no String; the error says which that is
+    # @raise [SerializationError] when the serializer fails; the error names the message
     def run_many(messages)
       return messages unless messages.is_a?(Array)
 
@@ -53,13 +53,13 @@ module Penstock
       string = made_of(payload, topic, index)
       return string if string.is_a?(String)
 
-      refuse("returned no String, but #{string.class},", payload, topic, index)
+      raise_error("returned #{string.class} instead of a String", payload, topic, index)
     end
 
     def made_of(payload, topic, index)
       @dumps ? @given.dump(payload) : @given.call(payload)
     rescue StandardError, ScriptError, SystemStackError => e
-      refuse("raised #{e.class}", payload, topic, index, first_line_of(e))
+      raise_error("raised #{e.class}", payload, topic, index, first_line_of(e))
     end
 
     def first_line_of(error)
@@ -68,7 +68,7 @@ module Penstock
       line && Text.printable(line).delete_suffix("\\n")
     end
 
-    def refuse(what, payload, topic, index, why = nil)
+    def raise_error(what, payload, topic, index, why = nil)
       kind = Kernel.instance_method(:class).bind_call(payload)
       text = "#{"message #{index} of the batch: " if index}the serializer #{name} #{what} for a payload of the class #{kind}"
       text << ": " << why.delete_suffix(".") if why

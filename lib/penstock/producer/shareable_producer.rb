@@ -1,23 +1,24 @@
 # frozen_string_literal: true
 
 module Penstock
-  # A producer as other Ractors use it: what {Producer#shareable} gives. Frozen and shareable; any number of Ractors,
-  # threads and fibers may use one at once. Messages go to librdkafka by the calling Ractor's own hand and have their verdicts
-  # from the native poller; no Ruby of the main Ractor is between.
+  # A producer for use in other Ractors; see {Producer#shareable}. Frozen and shareable. Any number of Ractors, threads and
+  # fibers may use it at once. The calling Ractor hands messages to librdkafka itself, and the native poller sets the
+  # delivery results. No Ruby code of the main Ractor runs for a message.
   #
-  # It shares the producer's client, queue, order and numbers. When the producer disconnects, the next call has it connect
-  # again; after a fatal error its client is replaced as for the producer itself, and what certainly is not in the topic is
-  # sent again by itself. Both are done by a Ruby thread of the main Ractor, for which the call waits. When the producer is
-  # closed, calls raise {ProducerClosedError}. In a forked child they raise {ForkedError}: ask the producer there for another.
+  # It shares the producer's client, queue, order and metrics. If the producer has disconnected, the next call makes it
+  # connect again. After a fatal error the client is replaced as for the producer itself, and messages that certainly are
+  # not in the topic are sent again. A Ruby thread of the main Ractor does both, and the call waits for it. When the
+  # producer is closed, calls raise {ProducerClosedError}. In a fork child they raise {ForkedError}: make another handle
+  # there.
   #
-  # Different from the producer: `label` has to be shareable, as listeners in the main Ractor are told it; listeners hear
-  # of verdicts ("message.acknowledged", "error.occurred") and not of what calls raise. The producer's
-  # {Producer#around}, middleware and listeners of "message.produced_sync" and the like would have to run in the main
-  # Ractor: with them calls raise {NotShareableError}, and nothing was sent.
+  # Differences from the producer: A `label` must be shareable, because listeners in the main Ractor get it. Listeners get
+  # delivery results ("message.acknowledged", "error.occurred"), but not the errors that calls raise. {Producer#around},
+  # middleware and listeners of events of a call ("message.produced_sync") would have to run in the main Ractor: while the
+  # producer has one, calls raise {NotShareableError}, and nothing is sent.
   #
-  # Payloads go through the producer's {Config#serializer}, in the Ractor that sends.
+  # The producer's {Config#serializer} runs in the Ractor that sends.
   #
-  # A {DeliveryHandle} stays in the Ractor that has it, and is waited for there; a {DeliveryReport} may be sent to others.
+  # A {DeliveryHandle} stays in its Ractor; wait for it there. A {DeliveryReport} may be sent to other Ractors.
   class ShareableProducer
     include Resending
     include Tombstones
@@ -26,41 +27,42 @@ module Penstock
     # @!method id
     #   @return [String] the producer's
     # @!method max_wait_timeout
-    #   @return [Integer, nil] ms that sync calls wait for verdicts; the producer's, or its variant's
+    #   @return [Integer, nil] ms that sync calls wait for delivery results; the producer's, or its variant's
     # @!method closed?
-    #   @return [Boolean] whether the producer is closed, or was left to the parent process; never blocks
+    #   @return [Boolean] whether the producer is closed, or belongs to the parent process; never blocks
     # @!method timeout_error(text, topic)
-    #   @return [WaitTimeoutError] of a call whose time is up
+    #   @return [WaitTimeoutError] for a call whose time ran out
 
-    # Sends a message and waits for its verdict.
+    # Sends a message and waits for its delivery result.
     #
     # Blocks: this thread, or this fiber if it has a scheduler, like {Producer#produce_sync}; other threads and Ractors
-    # go on.
+    # continue.
     #
-    # @param message [Hash] see {Producer}; its label has to be shareable
-    # @return [DeliveryReport] of a message that was delivered; shareable
-    # @raise [NotShareableError] the producer does what only the main Ractor can; nothing was sent
-    # @raise [ForkedError] this is another process's handle; nothing was sent
+    # @param message [Hash] see {Producer}; its label must be shareable
+    # @return [DeliveryReport] of the delivered message; shareable
+    # @raise [NotShareableError] when the producer needs Ruby code of the main Ractor; nothing was sent
+    # @raise [ForkedError] when the handle belongs to another process; nothing was sent
     # @raise [Error] see {Producer#produce_sync}
     def produce_sync(message) = send_and_wait(ready(message))
 
-    # Sends a message without waiting for its verdict.
+    # Sends a message without waiting for its delivery result.
     #
-    # Blocks: like {Producer#produce_async}; and while the producer has no client, until it has connected.
+    # Blocks: like {Producer#produce_async}. If the producer has no client, until it has connected.
     #
     # @param message [Hash] see {#produce_sync}
     # @return [DeliveryHandle] for this Ractor
     # @raise [Error] see {#produce_sync}, {Producer#produce_async}
     def produce_async(message) = send_one(ready(message))
 
-    # Sends messages and waits for all their verdicts. All are checked before the first is sent. Blocks: like {#produce_sync}.
+    # Sends messages and waits for all their delivery results. Checks all messages before it sends the first.
+    # Blocks: like {#produce_sync}.
     #
     # @param messages [Array<Hash>] see {#produce_sync}
     # @return [Array<DeliveryHandle>] one for each message, in order: all were delivered
     # @raise [Error] see {#produce_sync}, {Producer#produce_many_sync}
     def produce_many_sync(messages) = send_many(ready_many(messages), max_wait_timeout)
 
-    # Sends messages without waiting for their verdicts. Blocks: like {#produce_async}.
+    # Sends messages without waiting for their delivery results. Blocks: like {#produce_async}.
     #
     # @param messages [Array<Hash>] see {#produce_sync}
     # @return [Array<DeliveryHandle>] one for each message, in order
@@ -126,13 +128,13 @@ module Penstock
       until (result = hand_over_many(messages, timeout_ms))
         connect
       end
-      handles, refused, delivered = result
-      return handles if delivered || (refused.nil? && timeout_ms == false)
+      handles, not_accepted, delivered = result
+      return handles if delivered || (not_accepted.nil? && timeout_ms == false)
 
-      after_failure(nil, handles.first, handles, refused, messages, timeout_ms, tally)
+      after_failure(nil, handles.first, handles, not_accepted, messages, timeout_ms, tally)
     end
 
-    # @param handle [DeliveryHandle, nil] of the client that has failed; nil: the one of the moment
+    # @param handle [DeliveryHandle, nil] of the client that has failed; nil: the current client
     def retry_with_new_client?(_connection, handle, error) = unsent?(error) && renew(handle)
 
     def unfinished(_handle, late, size, timeout_ms)

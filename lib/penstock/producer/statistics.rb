@@ -2,7 +2,7 @@
 
 module Penstock
   class Producer
-    # Whether librdkafka's statistics are on: they cost, so only where somebody listens to "statistics.emitted".
+    # Turns librdkafka's statistics on. They are expensive, so only if "statistics.emitted" has a subscriber.
     # @api private
     class Statistics
       # ms between two "statistics.emitted", unless `statistics.interval.ms` is given
@@ -11,7 +11,7 @@ module Penstock
       # @param internals [Internals]
       def initialize(internals)
         @internals = internals
-        @on = false # in the client that was made last
+        @on = false # in the latest client
         @reconnecting = nil # the thread that gives the producer another client
         @warned = false
       end
@@ -25,13 +25,13 @@ module Penstock
         @on ? kafka.merge("statistics.interval.ms": INTERVAL) : kafka
       end
 
-      # To be called when somebody has begun to listen, or has stopped.
+      # Called when a listener was added or removed.
       def listeners_changed
         warn_of_none
         refresh
       end
 
-      # Also once a client is in use: somebody may have begun to listen while it was being made.
+      # Also called when a client comes into use: a listener may have been added while the client was made.
       def refresh
         reconnect if status.connected? && wanted?
       end
@@ -45,19 +45,19 @@ module Penstock
 
       def wanted? = @internals.events.statistics_wanted?
 
-      # Who listens to what was turned off would wait for ever; said once.
+      # A subscriber of statistics that the user turned off would wait forever. Warns once.
       def warn_of_none(kafka = @internals.config.kafka)
-        return if @warned || kafka[:"statistics.interval.ms"].to_s != "0" || !somebody_listens?
+        return if @warned || kafka[:"statistics.interval.ms"].to_s != "0" || !subscribers?
 
         @warned = true
         @internals.config.log_warning("\"statistics.emitted\" has a subscriber but is never published: " \
-                                      "statistics.interval.ms is 0. Leave it out for every #{INTERVAL} ms, or give milliseconds")
+                                      "statistics.interval.ms is 0. Remove the setting for #{INTERVAL} ms, or set it.")
       end
 
-      # A monitor of the user's own may have no more than `instrument`, and then nobody knows.
-      def somebody_listens? = @internals.monitor.respond_to?(:listening?) && wanted?
+      # A monitor of the user may have only `instrument`; then its subscribers are unknown.
+      def subscribers? = @internals.monitor.respond_to?(:listening?) && wanted?
 
-      # librdkafka's interval is fixed when a client is made. So, like an idle producer, this one is given a new client,
+      # librdkafka fixes the interval when a client is made. So the producer gets a new client, as after an idle disconnect:
       # when nothing is in flight or after a second, and not inside a transaction.
       def reconnect
         return if @on || @reconnecting&.alive? || @internals.config.kafka.key?(:"statistics.interval.ms")
@@ -66,7 +66,7 @@ module Penstock
           Thread.current.name = "penstock.statistics"
           replace_when_quiet(now + 1)
         rescue Error
-          nil # it was closed, or cannot connect: the next use says so
+          nil # it was closed, or cannot connect: its next use raises
         ensure
           @reconnecting = nil
         end

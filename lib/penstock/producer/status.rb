@@ -2,16 +2,16 @@
 
 module Penstock
   class Producer
-    # Where a producer is in its life. A predicate for each state: `status.connected?`.
+    # The state of a producer. It has a predicate for each state: `status.connected?`.
     #
     #     initial -> configured -> connected <-> disconnecting, disconnected
     #     any of these -> closing -> closed
     #
-    # Any thread and signal trap may ask.
+    # Any thread and signal trap may read it.
     class Status
       include AsJson
 
-      # What {#to_sym} may be.
+      # The possible values of {#to_sym}.
       STATES = %i[initial configured connected disconnecting disconnected closing closed].freeze
 
       STATES.each do |state|
@@ -20,10 +20,10 @@ module Penstock
 
       def initialize
         @state = :initial
-        @ending = nil # apart, so that no thread that is just connecting takes a producer back from its end
+        @ending = nil # separate, so that a thread that is just connecting cannot reset closing or closed
       end
 
-      # @return [Boolean] whether it takes messages, connecting at need
+      # @return [Boolean] whether it accepts messages, connecting if necessary
       def active? = @ending.nil? && @state != :initial
 
       # @return [Symbol] one of {STATES}
@@ -39,7 +39,7 @@ module Penstock
       def as_json(_options = nil) = json(status: to_s)
     end
 
-    # How a producer changes its {Status}, which has this for the producer alone.
+    # Changes the {Status} of a producer. Only the producer has these methods.
     # @api private
     module StatusChanges
       %i[configured connected disconnecting disconnected].each do |state|

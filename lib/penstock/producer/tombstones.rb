@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Penstock
-  # Messages without payload, made of others. In any Ractor.
+  # Makes tombstones: messages without payload. In any Ractor.
   # @api private
   module Tombstones
     private
@@ -13,17 +13,17 @@ module Penstock
     end
 
     def tombstone(message, where = "")
-      refuse_tombstone(where, "a message is a Hash, not #{message.class}") unless message.is_a?(Hash)
+      raise_invalid_tombstone(where, "a message must be a Hash, not #{message.class}") unless message.is_a?(Hash)
 
       key, partition = message.values_at(:key, :partition)
-      refuse_tombstone(where, "a tombstone needs a :key that is not empty") unless key.is_a?(String) && !key.empty?
+      raise_invalid_tombstone(where, "a tombstone requires a non-empty :key") unless key.is_a?(String) && !key.empty?
       unless partition.is_a?(Integer) && !partition.negative?
-        refuse_tombstone(where, "a tombstone needs the :partition that its key's messages are in")
+        raise_invalid_tombstone(where, "a tombstone requires the :partition of the messages with its key")
       end
 
       message.merge(payload: nil)
     end
 
-    def refuse_tombstone(where, problem) = raise(ErrorFactory.build(MessageInvalidError, "#{where}#{problem}"))
+    def raise_invalid_tombstone(where, problem) = raise(ErrorFactory.build(MessageInvalidError, "#{where}#{problem}"))
   end
 end

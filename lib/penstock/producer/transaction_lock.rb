@@ -2,17 +2,18 @@
 
 module Penstock
   class Producer
-    # A lock that knows which fiber has it, and that can be waited for with a deadline. Who waits longest is next: a thread
-    # that sends one message after the other would otherwise let nobody in, closing neither. In a forked child it is free.
+    # A lock that knows which fiber has it, and that can be acquired with a deadline. The fiber that waits longest is next:
+    # otherwise a thread that sends one message after the other would lock out all others, also closing. In a fork child it
+    # is free.
     #
-    # Any thread and fiber; not in a signal trap. However often and wherever a thread is interrupted, the lock is free when
-    # the thread has left.
+    # Any thread and fiber may use it, but no signal trap. However often and wherever a thread is interrupted, the lock is
+    # free when the thread has left.
     # @api private
     class TransactionLock
-      # How long, in seconds, it takes a waiter at most to notice that the owner's thread has ended, which wakes nobody.
+      # Seconds after which a waiter notices that the thread of the owner has ended, which wakes no waiter.
       CHECK = 1
 
-      # @param what [String] goes on while it is locked
+      # @param what [String] what runs while it is locked, for errors
       def initialize(what = "a transaction")
         @what = what
         @pid = Process.pid
@@ -26,23 +27,23 @@ module Penstock
       # @return [Boolean] whether any fiber has it
       def taken? = !@owner.nil? && @pid == Process.pid
 
-      # @param trapped [Boolean] asked by a signal trap, which no scheduler leaves before it is done
-      # @return [Boolean] whether it stays locked while this thread waits, in whatever fiber or thread it waits for
+      # @param trapped [Boolean] whether this is a signal trap, which no scheduler can leave before its end
+      # @return [Boolean] whether it stays locked for as long as this thread waits
       def deadlocked?(trapped)
         thread = @thread
         taken? && thread.equal?(Thread.current) && (trapped || Fiber.current_scheduler.nil?)
       end
 
-      # @raise [TransactionDeadlockError] it would never become free
-      # @raise [SignalTrapError]
+      # @raise [TransactionDeadlockError] when it would never become free
+      # @raise [SignalTrapError] when called in a signal trap
       def synchronize(&block)
-        raise_in_trap # which may have interrupted the owner: nothing of it is to be released
+        raise_in_trap # before ensure: the trap may have interrupted the owner, whose lock must not be released
         synchronize_outside_traps(&block)
       end
 
       # @param timeout [Numeric, nil] seconds
-      # @return [Boolean] false: the time was up first, or it would never become free
-      # @raise [SignalTrapError]
+      # @return [Boolean] false: the time ran out first, or it would never become free
+      # @raise [SignalTrapError] when called in a signal trap
       def acquire(timeout)
         raise_in_trap
         deadline = timeout && (now + timeout)
@@ -56,7 +57,7 @@ module Penstock
           @thread = Thread.current
         ensure
           @waiting.delete(turn)
-          @waiting.first&.signal unless @owner # we were woken and interrupted
+          @waiting.first&.signal unless @owner # this thread was woken and then interrupted: wake the next
         end
         true
       end
@@ -76,7 +77,7 @@ module Penstock
 
       def synchronize_outside_traps
         acquire(nil) or
-          raise ErrorFactory.build(TransactionDeadlockError, "#{why_hopeless || "there was a deadlock"}; waiting would never end",
+          raise ErrorFactory.build(TransactionDeadlockError, "waiting would never end: #{deadlock_reason || "deadlock"}",
                                    "Nothing was sent or begun.")
         yield
       ensure
@@ -86,25 +87,25 @@ module Penstock
       def await(turn, deadline)
         until @owner.nil? && @waiting.first.equal?(turn)
           left = deadline && (deadline - now)
-          return false if (left && left <= 0) || why_hopeless
+          return false if (left && left <= 0) || deadlock_reason
 
           turn.wait(@mutex, [left, CHECK].compact.min)
         end
         true
       end
 
-      # A thread that waits lets none of its fibers go on, unless a scheduler sees to it; and when it ends, its suspended
-      # fibers are forgotten where they are.
-      def why_hopeless
+      # Without a scheduler, a waiting thread cannot resume its other fibers. When a thread ends, Ruby abandons its
+      # suspended fibers where they are.
+      def deadlock_reason
         owner = @thread
         if owner && !owner.alive?
-          "a fiber that is inside #{@what} can never go on, as its thread has ended"
+          "a fiber is inside #{@what}, and its thread has ended"
         elsif owner.equal?(Thread.current) && Fiber.current_scheduler.nil?
           "another fiber of this thread is inside #{@what}"
         end
       end
 
-      # The owner may be a thread that the fork left behind. Ruby frees that one's mutexes.
+      # The owner may be a thread that exists in the parent process only. Ruby itself frees the mutexes of such threads.
       def forget_parent
         return if @pid == Process.pid
 

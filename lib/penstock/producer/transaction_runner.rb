@@ -2,20 +2,20 @@
 
 module Penstock
   class Producer
-    # Runs a producer's transactions over its client's calls: one at a time, of any fiber. See {Producer#transaction}.
+    # Runs a producer's transactions with the calls of its client: one at a time, of any fiber. See {Producer#transaction}.
     # @api private
     class TransactionRunner
       # @param internals [Internals]
       def initialize(internals)
         @internals = internals
         @lock = TransactionLock.new
-        @staged = nil # the client that has begun one
-        @stage = nil # how far it is: nil, :beginning, :open, :committing, or :undecided, after a commit whose end nobody knows
-        @handed_over = nil # handles of the running one, where somebody wants to know what is purged
-        @late_commit = nil # the fiber whose commit was interrupted, and has gone through all the same
+        @staged = nil # the client that began the transaction
+        @stage = nil # its phase: nil, :beginning, :open, :committing, or :undecided, after a commit with unknown outcome
+        @handed_over = nil # handles of the running transaction, if "message.purged" has subscribers
+        @late_commit = nil # the fiber whose commit succeeded although it was interrupted
       end
 
-      # @return [TransactionLock] the running transaction has it
+      # @return [TransactionLock] held by the running transaction
       attr_reader :lock
 
       # @return [Boolean] whether this fiber is inside a transaction
@@ -25,9 +25,9 @@ module Penstock
       def run(&block)
         @internals.check_usable
         unless @internals.transactional?
-          refuse(ProducerNotTransactionalError, "the producer has no transactional.id", "Set it in config.kafka.")
+          raise_error(ProducerNotTransactionalError, "the producer has no transactional.id", "Set it in config.kafka.")
         end
-        raise LocalJumpError, "a transaction needs a block" unless block
+        raise LocalJumpError, "transaction requires a block" unless block
         return without_leaving_early(&block) if running?
 
         @lock.synchronize { notifier.timed("transaction.finished") { run_alone(&block) } }
@@ -39,15 +39,13 @@ module Penstock
       # See {Producer#transaction_mark_as_consumed}.
       def mark_as_consumed(consumer, message, offset_metadata)
         @internals.check_usable
-        refuse(TransactionRequiredError, "offsets are marked inside a transaction", "Nothing was marked.") unless running?
+        raise_error(TransactionRequiredError, "marking requires a running transaction", "Nothing was marked.") unless running?
 
-        unless consumer.is_a?(Consumer)
-          raise_invalid_offset("the offsets of a Penstock::Consumer can be marked, not of #{consumer.class}")
-        end
+        raise_invalid_offset("the consumer must be a Penstock::Consumer, not #{consumer.class}") unless consumer.is_a?(Consumer)
 
         place = place_of(message)
         unless offset_metadata.nil? || offset_metadata.is_a?(String)
-          raise_invalid_offset("offset_metadata is a String or nil, not #{offset_metadata.class}")
+          raise_invalid_offset("offset_metadata must be a String or nil, not #{offset_metadata.class}")
         end
 
         notifier.timed("transaction.marked_as_consumed", message:, offset_metadata:) do
@@ -58,20 +56,20 @@ module Penstock
         end
       end
 
-      # Makes a new client ready for transactions: in `config.max_wait_timeout`, all attempts together.
+      # Makes a new client ready for transactions, within `config.max_wait_timeout` for all attempts together.
       def prepare(client)
         limit = @internals.config.max_wait_timeout
         deadline = limit && (now + (limit / 1000.0))
         command("init", deadline) { client.init_transactions(deadline && [(deadline - now) * 1000, 0].max.ceil) }
       end
 
-      # @param handles [DeliveryHandle, Array<DeliveryHandle>] of what was sent in the running transaction
+      # @param handles [DeliveryHandle, Array<DeliveryHandle>] of messages that were sent in the running transaction
       def sent(handles) = @handed_over&.concat([*handles])
 
-      # Forgets that a commit which was interrupted went through.
+      # Forgets an interrupted commit that succeeded.
       def forget_late_commit = @late_commit = nil
 
-      # @return [Boolean] whether the commit of this fiber was interrupted, and has gone through
+      # @return [Boolean] whether the commit of this fiber was interrupted and succeeded
       def late_commit? = @late_commit.equal?(Fiber.current)
 
       # @return [String]
@@ -87,24 +85,24 @@ module Penstock
         place = %i[topic partition offset].map { |name| message.public_send(name) if message.respond_to?(name) }
         valid = place[0].is_a?(String) && place.drop(1).all? { |number| number.is_a?(Integer) && !number.negative? }
         valid ? place : raise_invalid_place(message)
-      rescue ArgumentError # it has methods of these names that are something else, as String#partition
+      rescue ArgumentError # its methods of these names are different, such as String#partition
         raise_invalid_place(message)
       end
 
-      def raise_invalid_place(other) = raise_invalid_offset("a message has topic, partition and offset; this is #{other.inspect}")
+      def raise_invalid_place(other) = raise_invalid_offset("a message must have a topic, partition and offset: #{other.inspect}")
 
-      def raise_invalid_offset(problem) = refuse(TransactionalOffsetInvalidError, problem, "Nothing was marked.")
+      def raise_invalid_offset(problem) = raise_error(TransactionalOffsetInvalidError, problem, "Nothing was marked.")
 
-      def refuse(error_class, *about) = raise(ErrorFactory.build(error_class, *about, producer_id: @internals.id))
+      def raise_error(error_class, *about) = raise(ErrorFactory.build(error_class, *about, producer_id: @internals.id))
 
       def raise_inherited
         return unless connection.inherited?
 
-        refuse(ForkedError, "the producer was used before this process forked", "Make one here with another transactional.id.")
+        raise_error(ForkedError, "the parent process has used the producer", "Make one here with another transactional.id.")
       end
 
-      # The instance variables belong to the thread that has the lock. What an interrupt leaves behind there, because it comes
-      # twice, the next transaction sees to.
+      # Only the thread that has the lock uses the instance variables. If an interrupt comes twice, it can leave an open
+      # transaction there; the next transaction aborts that.
       def run_alone(&block)
         client = client_without_transaction
         open_transaction(client)
@@ -117,7 +115,7 @@ module Penstock
         nil
       ensure
         roll_back_quietly(client) unless client.nil? || @stage.nil? || @stage == :undecided
-        tell_of_purged
+        publish_purged
       end
 
       def client_without_transaction
@@ -141,8 +139,8 @@ module Penstock
         raise
       end
 
-      # Neither returned nor raised is what return, break and throw have in common; and the end of the thread, which nobody
-      # may stop by raising something.
+      # return, break and throw neither return nor raise here. Neither does the end of the thread, where raising would stop
+      # it.
       def without_leaving_early
         returned = raised = false
         value = yield
@@ -153,9 +151,9 @@ module Penstock
         raise
       ensure
         unless returned || raised || Thread.current.status == "aborting"
-          refuse(EarlyTransactionExitNotAllowedError,
-                 "a transaction's block was left by return, break or throw (Timeout.timeout without an error class throws, too)",
-                 "The transaction was aborted. Use next, or raise Penstock::AbortTransaction.")
+          raise_error(EarlyTransactionExitNotAllowedError,
+                      "return, break or throw left a transaction (Timeout.timeout without an error class throws too)",
+                      "The transaction was aborted. Use next, or raise Penstock::AbortTransaction.")
         end
       end
 
@@ -175,13 +173,13 @@ module Penstock
         raise
       end
 
-      # @raise [TransactionError] it could not be aborted
+      # @raise [TransactionError] when the abort failed
       def roll_back(client)
         notifier.timed("transaction.aborted") do
           command("abort") { client.abort_transaction(nil) }
           @stage = nil
         end
-      rescue TransactionCommittedError # the commit that was interrupted has gone through
+      rescue TransactionCommittedError # the interrupted commit succeeded
         raise if @stage == :open
 
         @stage = nil
@@ -193,10 +191,10 @@ module Penstock
         raise
       end
 
-      # For when the caller gets another error, or none because its thread ends; listeners know of what comes up here. A
-      # client that was closed meanwhile has seen to its transaction itself.
+      # For the cases where the caller gets another error, or none because its thread ends. Errors here are published only.
+      # If the client was closed during the transaction, it has ended the transaction itself.
       def roll_back_quietly(client)
-        return if connection.inherited? # it is the parent's
+        return if connection.inherited? # the parent process owns it
         return undo_begin(client) if @stage == :beginning
 
         roll_back(client)
@@ -204,20 +202,20 @@ module Penstock
         nil
       end
 
-      # It may have begun, or not.
+      # The begin was interrupted, so the transaction may have begun or not.
       def undo_begin(client)
         client.abort_transaction(nil)
       rescue TransactionError
-        nil # it had not; or the client is lost, which its next use tells
+        nil # it had not begun; or the client is lost, and its next use raises
       ensure
         @stage = nil
       end
 
-      # To listeners that want to know what an abort has dropped.
-      def tell_of_purged
+      # Publishes the messages that an abort has purged.
+      def publish_purged
         handles = @handed_over or return
         @handed_over = nil
-        return if connection.inherited? # they are the parent's
+        return if connection.inherited? # the parent process owns them
 
         handles.each do |handle|
           report = handle.report
@@ -230,13 +228,13 @@ module Penstock
         end
       end
 
-      # Repeats what the cluster asks to repeat, until the deadline at most.
+      # Repeats a command as long as the cluster asks for it, up to the deadline.
       def command(name, deadline = nil)
         attempt = 1
         begin
           yield
         rescue TransactionCommittedError
-          raise # an answer
+          raise # this is a final answer
         rescue TransactionError => e
           pause = @internals.config.wait_backoff_on_transaction_command * attempt / 1000.0
           again = again?(e, attempt) && (deadline.nil? || now + pause < deadline)
@@ -251,14 +249,14 @@ module Penstock
         end
       end
 
-      # @return [Boolean] not after config.unreachable_timeout without any broker: that was long enough
+      # @return [Boolean] false also after config.unreachable_timeout without any broker, which was long enough
       def again?(error, attempt)
         error.retriable? && !error.fatal? && attempt < @internals.config.max_attempts_on_transaction_command &&
           error.code != :all_brokers_down
       end
 
-      # A client whose transaction is in no known state, or that cannot go on at all, makes room for a new one; that one's
-      # first request has the cluster abort what the old one left.
+      # Replaces a client whose transaction is in an unknown state, or that had a fatal error. The first request of the new
+      # client makes the cluster abort the transaction of the old one.
       def reload_after(client, error)
         config = @internals.config
         return unless config.reload_on_transaction_fatal_error

@@ -2,27 +2,27 @@
 
 module Penstock
   class Producer
-    # A producer seen with other settings: {Producer#with}. It has all of the producer's methods that send.
+    # A producer with other settings; see {Producer#with}. It has all sending methods of the producer.
     #
-    # librdkafka fixes the settings of a topic when a client first uses it, so a variant with topic settings has a
-    # client of its own (3 threads and connections), shared by all variants with the same settings; messages that are
-    # sent with different ones are not ordered among each other. So make variants once, and keep them: a producer has at most
-    # {MOST} of those clients. When there are more than a few, those of variants that the program has dropped are closed, once
-    # their messages have their verdicts, as soon as a variant with further settings is made.
+    # librdkafka fixes the settings of a topic when a client first uses the topic. So a variant with topic settings has a
+    # client of its own (3 threads and connections), shared by all variants with the same settings. Messages with different
+    # settings are not ordered among each other. Make variants once and keep them: a producer has at most {MOST} of those
+    # clients. When there are more than a few, making another variant closes the clients of garbage-collected variants whose
+    # messages have all their delivery results.
     #
-    # Any thread and fiber may use it. While one of its methods runs, what the same fiber sends through the producer
-    # itself goes through the variant too.
+    # Any thread and fiber may use it. While one of its methods runs, messages that the same fiber sends through the
+    # producer itself use the variant's settings too.
     class Variant
       include AsJson
 
-      # What topic_config may hold: librdkafka's topic settings that concern sending.
+      # The possible names in topic_config: librdkafka's topic settings for producers.
       TOPIC_SETTINGS = %i[
         acks request.required.acks compression.codec compression.type compression.level delivery.timeout.ms
         message.timeout.ms partitioner request.timeout.ms
       ].freeze
 
-      # Variants with different topic settings that a producer may have at once: those that the program has kept, and those that
-      # have messages in flight.
+      # Maximum number of variants with different topic settings at once. Variants that the program keeps count, and those
+      # with messages in flight.
       MOST = 100
 
       # @return [Producer]
@@ -32,7 +32,7 @@ module Penstock
       # @return [Hash{Symbol=>Object}] frozen
       attr_reader :topic_config
 
-      # Penstock makes them.
+      # Penstock makes the variants.
       def initialize(internals, max_wait_timeout:, topic_config:)
         @internals = internals
         @producer = internals.producer
@@ -41,7 +41,7 @@ module Penstock
         freeze
       end
 
-      # @return [Boolean] whether it is the producer as it was configured
+      # @return [Boolean] whether it has the settings of the producer itself
       def default? = topic_config.empty? && max_wait_timeout == producer.config.max_wait_timeout
 
       %i[

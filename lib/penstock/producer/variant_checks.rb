@@ -2,7 +2,7 @@
 
 module Penstock
   class Producer
-    # What {Producer#with} refuses.
+    # Checks the arguments of {Producer#with}.
     # @api private
     class VariantChecks
       SYNONYMS = [
@@ -11,18 +11,18 @@ module Penstock
       Ractor.make_shareable(SYNONYMS)
       private_constant :SYNONYMS
 
-      # librdkafka takes the later one of two names of a setting, in a Hash's order.
-      # @return [Hash] the settings with others in place of some
+      # librdkafka uses the later one of two names of a setting, in the order of the Hash.
+      # @return [Hash] the settings, some of them replaced
       def self.override(kafka, others)
         synonyms = SYNONYMS.select { |names| others.keys.intersect?(names) }.flatten
         kafka.except(*synonyms).merge(others)
       end
 
-      # An idempotence that nobody asked for gives way to an acks that somebody did.
-      # @return [Hash] librdkafka's settings in place of the producer's
+      # If idempotence is on by default only, a given `acks` turns it off.
+      # @return [Hash] librdkafka's settings that replace the producer's
       def self.overrides(topic_config)
         names = %i[acks request.required.acks]
-        name = names.find { |one| topic_config.key?(one) }
+        name = names.find { |candidate| topic_config.key?(candidate) }
         return topic_config if name.nil? || Settings.read(name, topic_config[name]) == "-1"
 
         { "enable.idempotence": false, **topic_config }
@@ -34,10 +34,10 @@ module Penstock
       end
 
       # @return [Hash{Symbol => Object}] the topic settings, frozen
-      # @raise [VariantInvalidError]
+      # @raise [VariantInvalidError] when a setting is invalid
       def call(max_wait_timeout, topic_config)
         unless max_wait_timeout.nil? || (Seconds.integer?(max_wait_timeout) && !max_wait_timeout.negative?)
-          refuse("max_wait_timeout is an Integer of ms or nil, not #{max_wait_timeout.inspect}")
+          raise_invalid("max_wait_timeout must be an Integer of ms or nil, not #{max_wait_timeout.inspect}")
         end
 
         check_names(topic_config)
@@ -50,12 +50,12 @@ module Penstock
 
       def check_names(topic_config)
         unless topic_config.is_a?(Hash) && topic_config.keys.all? { |name| name.is_a?(Symbol) || name.is_a?(String) }
-          refuse("topic_config is a Hash of settings by name, a Symbol, not #{what_else(topic_config)}")
+          raise_invalid("topic_config must be a Hash with Symbols as names, not #{what_else(topic_config)}")
         end
 
         topic_config.each_key { |name| check_name(Text.printable(name).to_sym) }
         twins = Settings.twins(topic_config.keys.map(&:to_sym)) or return
-        refuse("topic_config: #{twins.join(" and ")} are two names of one setting: give one of them")
+        raise_invalid("topic_config: #{twins.join(" and ")} are two names of one setting: set only one of them")
       end
 
       # Values of a Hash may be secret.
@@ -63,16 +63,17 @@ module Penstock
 
       def check_name(name)
         unless Variant::TOPIC_SETTINGS.include?(name)
-          refuse("topic_config: no setting of a topic: #{name.inspect}#{Suggestion.hint(name, Variant::TOPIC_SETTINGS)}")
+          hint = Suggestion.hint(name, Variant::TOPIC_SETTINGS)
+          raise_invalid("topic_config: #{name.inspect} is not a setting of a topic#{hint}")
         end
 
         if @internals.transactional?
-          refuse("topic_config: a transaction has one client, and librdkafka fixes its topics' settings at their first use; " \
-                 "set #{name} in config.kafka")
+          raise_invalid("topic_config: #{name} cannot be changed for a transactional producer, which has one client; " \
+                        "set it in config.kafka")
         end
         return unless %i[acks request.required.acks].include?(name) && idempotence_asked_for?
 
-        refuse("topic_config: #{name} cannot be changed for an idempotent producer (enable.idempotence)")
+        raise_invalid("topic_config: #{name} cannot be changed for an idempotent producer (enable.idempotence)")
       end
 
       def idempotence_asked_for? = @internals.idempotent? && @internals.config.given?(:"enable.idempotence")
@@ -80,10 +81,10 @@ module Penstock
       def check_values(topic_config)
         @internals.build_client(VariantChecks.override(@internals.config.kafka, VariantChecks.overrides(topic_config)))
       rescue ConfigurationInvalidError => e
-        refuse(e.message[/config\.kafka.*/m].sub("config.kafka", "topic_config"))
+        raise_invalid(e.message[/config\.kafka.*/m].sub("config.kafka", "topic_config"))
       end
 
-      def refuse(text) = raise(ErrorFactory.build(VariantInvalidError, text, producer_id: @internals.id))
+      def raise_invalid(text) = raise(ErrorFactory.build(VariantInvalidError, text, producer_id: @internals.id))
     end
   end
 end

@@ -2,18 +2,19 @@
 
 module Penstock
   class Producer
-    # The connections of a producer: its own, and one for all {Variant}s that have the same topic settings. Each costs threads
-    # once it is used, so there are {Variant::MOST} of variants at most; and those that no variant uses any more make room for
-    # others.
+    # The connections of a producer: its own, and one for all {Variant}s with the same topic settings. Each used connection
+    # costs threads, so there are at most {Variant::MOST} for variants. Connections that no variant uses any more are closed
+    # for others.
     # @api private
     class Variants
-      # Of no client any more, but with what those of others have done.
+      # The key of a connection without a client, which has the counters of closed connections.
       REMAINS = :remains
-      # Those of others are kept up to that many: who makes a variant for each message has few settings, and comes back to them.
+      # Up to this number, connections of garbage-collected variants are kept: a program that makes a variant for each
+      # message has few different settings, and uses them again.
       KEPT = 10
       private_constant :REMAINS, :KEPT
 
-      # @return [Connection] of the producer as it was configured
+      # @return [Connection] with the producer's own settings
       attr_reader :own
       # @return [Boolean] whether a variant was ever made
       attr_reader :any
@@ -23,7 +24,7 @@ module Penstock
       def initialize(internals)
         @internals = internals
         @own = Connection.new(internals)
-        @connections = { {} => @own } # replaced as a whole: others may be going through it
+        @connections = { {} => @own } # replaced as a whole: other threads may be iterating over it
         @making = Mutex.new
         @used_settings = ObjectSpace::WeakMap.new
         @any = false
@@ -33,10 +34,10 @@ module Penstock
       # @return [Array<Connection>]
       def connections = @connections.values
 
-      # @return [Array<Native::ProducerClient>] that are in use
+      # @return [Array<Native::ProducerClient>] in use
       def clients = @connections.values.filter_map(&:client)
 
-      # @return [Connection] that the current fiber's messages go through
+      # @return [Connection] for messages of the current fiber
       def connection
         return @own unless @any
 
@@ -44,7 +45,7 @@ module Penstock
         variant ? @connections.fetch(variant.topic_config) : @own
       end
 
-      # @return [Integer, nil] ms that the current fiber's calls wait for verdicts
+      # @return [Integer, nil] ms that calls of the current fiber wait for delivery results
       def max_wait_timeout
         variant = @any && Thread.current[@key]
         variant ? variant.max_wait_timeout : @internals.config&.max_wait_timeout
@@ -71,7 +72,7 @@ module Penstock
         topic_config = VariantChecks.new(@internals).call(max_wait_timeout, topic_config)
         @making.synchronize do
           add_connection(topic_config) unless @connections.key?(topic_config)
-          @used_settings[topic_config] = topic_config # as long as a variant has them
+          @used_settings[topic_config] = topic_config # the entry lives as long as a variant has them
           @any = true
           Variant.new(@internals, max_wait_timeout:, topic_config:)
         end
@@ -85,18 +86,18 @@ module Penstock
       def add_connection(topic_config)
         forget_unused if of_variants.size >= KEPT
         if of_variants.size >= Variant::MOST
-          GC.start # what is dropped may be there still
+          GC.start # dropped variants may not be collected yet
           forget_unused
-          raise_more if of_variants.size >= Variant::MOST
+          raise_too_many if of_variants.size >= Variant::MOST
         end
-        own = topic_config.dup.freeze # the given one is the variants', and may be gone
+        own = topic_config.dup.freeze # the given Hash belongs to the variants, and may be collected
         @connections = { own => Connection.new(@internals, VariantChecks.overrides(own)), **@connections }
       end
 
       def of_variants = @connections.reject { |settings, _| settings.empty? || settings == REMAINS }
 
-      # Only a variant leads to its connection, so what none leads to stays unused; but it may have messages to deliver, or be
-      # other Ractors'.
+      # A connection is used only through a variant, so without variants it stays unused. But it may have messages to
+      # deliver, or be used by other Ractors.
       def forget_unused
         used = @used_settings.values
         unused = of_variants.select do |settings, connection|
@@ -110,12 +111,12 @@ module Penstock
         @connections = { **@connections.except(*gone.keys), REMAINS => remains }
       end
 
-      def raise_more
+      def raise_too_many
         raise ErrorFactory.build(VariantInvalidError,
                                  "topic_config: #{Variant::MOST} variants with other topic settings are in use, " \
                                  "each with a client of its own",
-                                 "Make one for each combination of settings that there is, and keep it, instead of settings " \
-                                 "for each message.", producer_id: @internals.id)
+                                 "Make one variant for each combination of settings, and keep it, instead of one for " \
+                                 "each message.", producer_id: @internals.id)
       end
     end
   end

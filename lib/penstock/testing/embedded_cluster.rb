@@ -2,8 +2,8 @@
 
 module Penstock
   # A Kafka cluster inside this process, for demos and tests: librdkafka's mock brokers, on 127.0.0.1. Other processes
-  # can connect to it. It knows produce, fetch, groups and transactions, keeps about 5 MB a partition in memory, and
-  # makes a topic that is produced to, with 4 partitions. It has no admin API, no read_committed isolation, no security.
+  # can connect to it. It supports produce, fetch, groups and transactions, and keeps about 5 MB a partition in memory.
+  # Producing to an unknown topic creates it, with 4 partitions. It has no admin API, no read_committed isolation, no security.
   #
   # librdkafka's mock brokers draw producer ids at random from 900,000. If a transactional producer draws the id of another
   # producer, its transaction fails (`:invalid_producer_id_mapping`) after `config.max_wait_timeout`. With 100 producers that
@@ -14,7 +14,7 @@ module Penstock
   #     cluster.inject_errors(:produce, :not_leader_for_partition)
   #     cluster.close
   #
-  # Every method blocks for a ms or so, rarely for a second, without the GVL; any thread may call it. A forked child
+  # Every method blocks for about a ms, rarely for a second, without the GVL. Any thread may call it. A fork child
   # cannot use it, but can connect to it. After {#close} every method but {#close} and {#closed?} raises {ProducerClosedError}.
   class EmbeddedCluster
     extend RequiresSuper
@@ -28,11 +28,11 @@ module Penstock
       init_producer_id: 22, add_partitions_to_txn: 24, add_offsets_to_txn: 25, end_txn: 26, txn_offset_commit: 28
     }.freeze
 
-    # @return [Integer] how many brokers; their ids are 1 to this
+    # @return [Integer] number of brokers; their ids are 1 to this number
     attr_reader :brokers
 
     # @param brokers [Integer] 1 to 100
-    # @raise [ArgumentError]
+    # @raise [ArgumentError] when the number is out of range
     # @overload initialize(brokers: 1)
     def initialize(*more, brokers: 1, **wrong)
       Keywords.check("new(brokers: 1)", %i[brokers], more, wrong)
@@ -52,7 +52,7 @@ module Penstock
     # @param partitions [Integer] 1 to 10_000
     # @param replication_factor [Integer] 1 to {#brokers}
     # @return [nil]
-    # @raise [Error] a topic of that name exists
+    # @raise [Error] when the topic exists already
     # @overload create_topic(topic, partitions: 1, replication_factor: 1)
     def create_topic(topic, *more, partitions: 1, replication_factor: 1, **wrong)
       Keywords.check("create_topic(topic, partitions: 1, replication_factor: 1)", %i[partitions replication_factor], more, wrong)
@@ -66,12 +66,12 @@ module Penstock
     # @param errors [Array<Symbol, Integer>] such as :not_leader_for_partition, :request_timed_out, or
     #   :transport, which drops the connection
     # @return [nil]
-    # @raise [ArgumentError] no such request or error
+    # @raise [ArgumentError] when the request or error is unknown
     def inject_errors(api, *errors)
       call_inject_errors(api_key(api), errors.flatten.map { |error| error_code(error) })
     end
 
-    # Forgets the errors injected for a kind of request that have not come up yet.
+    # Removes the injected errors of a kind of request that have not occurred yet.
     # @return [nil]
     def clear_errors(api) = call_clear_errors(api_key(api))
 
@@ -79,7 +79,7 @@ module Penstock
     # @param seconds [Numeric] 0 to 600; 0: no delay
     # @param broker [Integer, nil] its id; nil: all
     # @return [nil]
-    # @raise [ArgumentError] no such time or broker
+    # @raise [ArgumentError] when the time or broker is invalid
     # @overload set_round_trip_time(seconds:, broker: nil)
     def set_round_trip_time(*more, seconds: nil, broker: nil, **wrong)
       Keywords.check("set_round_trip_time(seconds: 0.3, broker: 1)", %i[seconds broker], more, wrong)
@@ -92,7 +92,7 @@ module Penstock
       nil
     end
 
-    # Takes a broker down: connections are closed and refused until {#broker_up}.
+    # Stops a broker: it closes its connections and accepts none until {#broker_up}.
     # @param broker [Integer] its id
     # @return [nil]
     def broker_down(broker) = call_broker_down(broker_id(broker))
@@ -101,9 +101,9 @@ module Penstock
     # @return [nil]
     def broker_up(broker) = call_broker_up(broker_id(broker))
 
-    # Makes another broker the leader of a partition. Clients learn it when they are told NOT_LEADER.
+    # Makes another broker the leader of a partition. Clients learn it by the error NOT_LEADER.
     # @return [nil]
-    # @raise [Error] the topic has no such partition; a topic that does not exist is made
+    # @raise [Error] when the topic has no such partition; a missing topic is created
     def move_leader(topic, partition, broker)
       call_move_leader(topic.to_s, integer(:partition, partition, 0..2**31 - 1), broker_id(broker))
     end

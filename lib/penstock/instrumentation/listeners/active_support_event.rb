@@ -2,8 +2,8 @@
 
 module Penstock
   module Listeners
-    # What subscribers with one parameter get. ActiveSupport's own looks at its clock when it is told to start and to finish;
-    # this one is made when all is over. Loaded when it is needed, as the gem may not be there.
+    # The event for subscribers with one parameter. ActiveSupport's own class reads its clock at start and finish;
+    # this one is made after the event. Loaded only if needed, because the gem may be missing.
     # @api private
     class ActiveSupportEvent < ActiveSupport::Notifications::Event
       # @return [Time]
@@ -18,7 +18,7 @@ module Penstock
       # @return [Float] ms
       def duration = (@end - @time) * 1000.0
 
-      # Since 7.0 there is a method for events that are over.
+      # Since 7.0 there is a method for finished events.
       def publish(notifier)
         return notifier.publish_event(self) if notifier.respond_to?(:publish_event)
 

@@ -1,29 +1,30 @@
 # frozen_string_literal: true
 
 module Penstock
-  # Listeners that are ready to be subscribed to a {Monitor}.
+  # Ready listeners for a {Monitor}.
   module Listeners
     # Publishes Penstock's events to ActiveSupport::Notifications, "message.produced_sync" as "message.produced_sync.penstock".
     #
     #     Penstock.monitor.subscribe(Penstock::Listeners::ActiveSupportNotifications.new) # every producer's
     #     ActiveSupport::Notifications.subscribe(/\.penstock\z/) { |event| puts "#{event.name} #{event.duration}" }
     #
-    # Needs the gem activesupport, 6.1 or newer. Subscribers get a copy of the event's payload, and Times as start and end,
-    # which are the same for an event without a `time`. They run where Penstock's listeners do (docs/events.md); what they
-    # raise is told as a listener's error. An event that has no subscriber costs no payload.
+    # Requires the gem activesupport, 6.1 or newer. Subscribers get a copy of the event's payload, and Times as start and end,
+    # which are equal for an event without a `time`. They run on the threads of Penstock's listeners (docs/events.md), and
+    # their errors are published like those of listeners. An event without a subscriber costs no payload.
     #
     # Any thread may use it, and it may be subscribed to any number of monitors.
     class ActiveSupportNotifications
       include AsJson
 
-      # @param events [Array<String, Symbol>] which; default: all, so also "statistics.emitted", which makes librdkafka count
-      # @raise [LoadError] the gem activesupport is missing
-      # @raise [EventUnknownError] there is no such event
+      # @param events [Array<String, Symbol>] the events; default: all, also "statistics.emitted", which turns
+      #   librdkafka's statistics on
+      # @raise [LoadError] when the gem activesupport is missing
+      # @raise [EventUnknownError] when there is no such event
       # @overload initialize(events: Monitor::EVENTS)
       def initialize(*more, events: Monitor::EVENTS, **wrong)
         Keywords.check("new(events: [\"message.acknowledged\"])", %i[events], more, wrong)
         self.class.__send__(:load_gem)
-        @id = SecureRandom.hex(10) # whose events these are, as of one of ActiveSupport's instrumenters
+        @id = SecureRandom.hex(10) # the id of the source, like that of ActiveSupport's instrumenters
         @names = events.to_h { |event| [event.to_s, "#{event}.penstock"] }.freeze
         @names.each_key { |event| define_singleton_method(Monitor.method_for(event)) { |happened| publish(happened) } }
       end
@@ -39,7 +40,7 @@ module Penstock
       rescue LoadError => e
         raise unless e.path&.start_with?("active_support")
 
-        raise LoadError, "#{self} needs the gem activesupport: add gem \"activesupport\" to the Gemfile"
+        raise LoadError, "#{self} requires the gem activesupport: add gem \"activesupport\" to the Gemfile"
       end
       private_class_method :load_gem
 

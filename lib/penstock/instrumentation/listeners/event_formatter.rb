@@ -2,11 +2,11 @@
 
 module Penstock
   module Listeners
-    # What events say, whatever they carry: messages are told as they were given, and may be no messages at all. Calls no
+    # Texts for events with any content: messages in events are as the caller gave them, and may be invalid. Calls no
     # method of unknown objects.
     # @api private
     module EventFormatter
-      # What stands for the topics over the limit; no topic can be named so.
+      # Stands for the topics over the limit; not a valid topic name.
       OTHER = "(other)"
 
       # Of any object, a BasicObject too.

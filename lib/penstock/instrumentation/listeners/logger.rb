@@ -2,19 +2,19 @@
 
 module Penstock
   module Listeners
-    # Writes a line for what producers do. See docs/listeners-logger.md.
+    # Writes a log line for each event of producers. See docs/listeners-logger.md.
     #
     #     producer.monitor.subscribe(Penstock::Listeners::Logger.new(Logger.new($stdout)))
     #
-    # A line is made of words `key=value`, the producer and the event first:
+    # A line consists of `key=value` pairs, the producer and the event first:
     #
     #     penstock producer=orders event=messages.produced_sync messages=3 topics=bills:2,mails:1 ms=4.1
     #
-    # Levels: info for what was done, warn for reloads and slow listeners, error for errors, unless `levels` has another for the
-    # event; debug for the messages themselves, which have `details=` in place of `event=`. An error's text is written if it is
-    # Penstock's own; others' errors may quote what is not for a log, so their class and place are, and their text on debug.
+    # Levels: info for operations, warn for reloads and slow listeners, error for errors, unless `levels` has another for the
+    # event. Debug for the messages themselves, with `details=` in place of `event=`. The text of Penstock's own errors is
+    # written. Other errors may quote secrets, so the line has their class and place, and their text on debug.
     #
-    # Blocks as long as the logger does: what is told of a call holds up the caller. Any thread may call it.
+    # Blocks as long as the logger does: a line for an event of a call delays the caller. Any thread may call it.
     class Logger
       include AsJson
 
@@ -32,14 +32,14 @@ module Penstock
       #   200 bytes of each payload and key
       # @param levels [Hash{String, Symbol => Symbol, nil}] the level of an event's lines, by the event's name: :debug, :info,
       #   :warn or :error; nil: none are written. Other events keep the level above
-      # @raise [ArgumentError] the logger has not these methods, or there is no such level
-      # @raise [EventUnknownError] there is no such event
+      # @raise [ArgumentError] when the logger lacks one of these methods, or there is no such level
+      # @raise [EventUnknownError] when there is no such event
       # @overload initialize(logger, log_messages: true, levels: {})
       def initialize(logger, *more, log_messages: true, levels: {}, **wrong)
         Keywords.check("new(logger, log_messages: true, levels: {})", %i[log_messages levels], more, wrong)
         missing = LEVELS.reject { |level| logger.respond_to?(level) }
         unless missing.empty?
-          raise ArgumentError, "a logger has the methods debug, info, warn and error; #{logger.class} lacks #{missing.join(", ")}"
+          raise ArgumentError, "a logger must have debug, info, warn and error; #{logger.class} lacks #{missing.join(", ")}"
         end
 
         @logger = logger
@@ -65,20 +65,20 @@ module Penstock
         define_method(:"on_#{name.tr(".", "_")}") { |event| line(:info, event) }
       end
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_producer_reload(event)
         line(:warn, event, attempt: event.payload[:attempt], **about(event.payload[:error]))
       end
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_producer_reloaded(event) = line(:warn, event, attempt: event.payload[:attempt])
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_listener_slow(event)
         line(:warn, event, listener: event.payload[:listener], of: event.payload[:event])
       end
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_error_occurred(event)
         return unless level_of(event, :error)
 
@@ -103,11 +103,9 @@ module Penstock
 
       def checked(levels)
         levels.to_h do |name, level|
-          unless respond_to?(Monitor.method_for(name.to_s))
-            raise ArgumentError, "no line is written of #{name}, so it has no level"
-          end
+          raise ArgumentError, "#{name} has no log line, and so no level" unless respond_to?(Monitor.method_for(name.to_s))
           unless level.nil? || LEVELS.include?(level)
-            raise ArgumentError, "the level of #{name} is :debug, :info, :warn, :error or nil, not #{level.inspect}"
+            raise ArgumentError, "the level of #{name} must be :debug, :info, :warn, :error or nil, not #{level.inspect}"
           end
 
           [name.to_s, level]
@@ -140,7 +138,7 @@ module Penstock
         write(level_of(event, level), producer: event.payload[:producer_id], event: event.id, **about, ms:)
       end
 
-      # Not named `event`, so that counting those counts none twice.
+      # Not named `event`, so that a program that counts these keys counts no event twice.
       def details(event, **about) = write(:debug, producer: event.payload[:producer_id], details: event.id, **about)
 
       def write(level, **words)
@@ -149,7 +147,7 @@ module Penstock
         @logger.public_send(level, ["penstock", *words.filter_map { |key, value| word(key, value) }].join(" "))
       end
 
-      # A logger that does not say wants all; nil: not written at all.
+      # A logger without `level?` methods gets all lines; nil: no line.
       def wanted?(level)
         return false if level.nil?
 
@@ -185,7 +183,7 @@ module Penstock
         { messages: topics.each_value.sum, topics: named.empty? ? nil : named.join(",") }
       end
 
-      # Ours never show secrets or payloads.
+      # Penstock's errors never show secrets or payloads.
       # What token providers raise may hold the token.
       def token?(payload) = payload[:type] == Native::TokenRefresher::EVENT_TYPE
 

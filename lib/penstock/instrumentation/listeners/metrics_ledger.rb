@@ -2,8 +2,8 @@
 
 module Penstock
   module Listeners
-    # What a listener has counted in one process, and the producers whose native counters it reads. Any thread may use it;
-    # {#add} also a signal trap, which can take no lock.
+    # The counts of a listener in one process, and the producers whose native counters it reads. Any thread may use it;
+    # a signal trap, which can lock no Mutex, may call {#add}.
     # @api private
     class MetricsLedger
       # @return [Integer] whose they are
@@ -21,7 +21,7 @@ module Penstock
       # @return [Array<Producer::Internals>] that are connected
       def producers = @producers.keys
 
-      # To be called when a producer is connected. What it has done by earlier connections was counted when they ended.
+      # Called when a producer is connected. Its earlier connections were counted when they ended.
       def watch(producer)
         @lock.synchronize { @producers[producer] ||= producer.past_totals }
       end
@@ -34,8 +34,8 @@ module Penstock
         @trapped << [key, number]
       end
 
-      # Reads the producers' counters. Those that are closed, or have no client, are forgotten; but not while a client that
-      # could not be closed in time may have verdicts to come. The next connection brings the producer back.
+      # Reads the producers' counters. Forgets producers that are closed or have no client, unless a client that
+      # was not closed in time may still get delivery results. The next connection adds the producer again.
       # @return [Array<Array(Producer::Internals, CounterSnapshot)>] what each has done since it was last read
       def collect
         @lock.synchronize do

@@ -2,7 +2,7 @@
 
 module Penstock
   module Listeners
-    # What the listeners for metrics share: which producers they read, and books of their own in each process.
+    # The common part of the listeners for metrics: the producers that they read, and a ledger for each process.
     # @api private
     class MetricsListener
       include AsJson
@@ -12,11 +12,11 @@ module Penstock
                     on_messages_produced_async].freeze
       private_constant :PRODUCED
 
-      # @param topics [Integer] so many are told by name
-      # @raise [ArgumentError]
+      # @param topics [Integer] maximum number of topics by name
+      # @raise [ArgumentError] when it is invalid
       def initialize(topics:)
         unless topics.is_a?(Integer) && !topics.negative?
-          raise ArgumentError, "topics is an Integer of at least 0, not #{topics.inspect}"
+          raise ArgumentError, "topics must be an Integer of at least 0, not #{topics.inspect}"
         end
 
         @topic_limit = topics
@@ -25,10 +25,10 @@ module Penstock
         @all_books = [@books]
       end
 
-      # Called by the monitor it is subscribed to.
+      # Called by the monitor.
       def subscribed_to(monitor) = ProducerRegistry.connected_to(monitor).each { |producer| watch(producer) }
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_producer_connected(event) = watch(ProducerRegistry.of(event[:caller]))
 
       private

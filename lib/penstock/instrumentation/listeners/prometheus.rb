@@ -10,11 +10,11 @@ module Penstock
     #     Penstock.monitor.subscribe(metrics)
     #     # config.ru: map("/metrics") { run metrics }
     #
-    # What is counted natively is read when the page is asked for; of events only those that are rare are listened to, so
-    # that a message costs nothing. No thread. Counters never go back while the process lives: what a connection counted is
-    # kept when it ends. A forked child begins at nothing.
+    # The page reads the native counters when it is requested. Only rare events have listeners, so that a message costs
+    # nothing. No thread. Counters never decrease while the process lives: the counts of a closed connection are
+    # kept. A fork child begins at zero.
     #
-    # Any thread may call it, and a signal trap what events are told by.
+    # Any thread may call it. A signal trap may call the methods for events.
     class Prometheus < MetricsListener
       # Upper ends of the buckets of times, in seconds.
       BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0].freeze
@@ -26,17 +26,17 @@ module Penstock
         "messages_failed_total" => [:counter, "Messages that were not delivered, without those that were purged."],
         "messages_purged_total" => [:counter, "Messages that were dropped on purpose: by purge, an abort or a close."],
         "requests_total" => [:counter, "Produce requests that were sent."],
-        "retries_total" => [:counter, "Produce requests that brought no verdict, so that their messages are sent again."],
+        "retries_total" => [:counter, "Produce requests without a delivery result, whose messages are sent again."],
         "messages_by_topic_total" => [:counter, "Messages of calls that succeeded, by topic and mode, sync or async."],
         "errors_total" => [:counter, "Events error.occurred, by type and the error's code."],
         "transactions_total" => [:counter, "Transactions that were committed or aborted."],
         "connections_total" => [:counter, "Times that the producer has connected."],
         "reloads_total" => [:counter, "Clients that were replaced after a fatal error."],
         "slow_listeners_total" => [:counter, "Events listener.slow."],
-        "events_dropped_total" => [:counter, "Events that were not told, as too many were waiting."],
-        "delivery_seconds" => [:histogram, "From produce to the verdict of delivered messages."],
+        "events_dropped_total" => [:counter, "Events that were dropped because too many were waiting."],
+        "delivery_seconds" => [:histogram, "From produce to the delivery result of delivered messages."],
         "transaction_seconds" => [:histogram, "Transactions, from beginning to end."],
-        "queue_messages" => [:gauge, "Messages without a verdict."],
+        "queue_messages" => [:gauge, "Messages without a delivery result."],
         "buffer_messages" => [:gauge, "Messages in the buffer."],
         "events_waiting" => [:gauge, "Events that wait for their listeners."],
         "connected" => [:gauge, "Producers of this id that are connected."],
@@ -45,21 +45,21 @@ module Penstock
       Ractor.make_shareable(FAMILIES)
       private_constant :FAMILIES
 
-      # @param namespace [String] what all names begin with
+      # @param namespace [String] prefix of all names
       # @param labels [Hash{Symbol, String => Object}] of every metric
-      # @param topics [Integer] so many topics are counted by name, and those that come later together; 0: topics are not
-      #   counted, and the events of messages not listened to
-      # @param max_closed [Integer] so many closed producers stay on the page; of older ones the series end
-      # @raise [ArgumentError] an argument is not what it has to be
+      # @param topics [Integer] maximum number of topics by name; later topics are counted together; 0: topics are not
+      #   counted, and events of messages have no listener
+      # @param max_closed [Integer] maximum number of closed producers on the page; the series of older ones end
+      # @raise [ArgumentError] when an argument is invalid
       # @overload initialize(namespace: "penstock", labels: {}, topics: 0, max_closed: 100)
       def initialize(*more, namespace: "penstock", labels: {}, topics: 0, max_closed: 100, **wrong)
         Keywords.check("new(namespace: \"penstock\", labels: {}, topics: 0, max_closed: 100)",
                        %i[namespace labels topics max_closed], more, wrong)
         unless namespace.to_s.match?(/\A[a-zA-Z_:][\w:]*\z/)
-          raise ArgumentError, "namespace is a word of letters, digits and underscores, not #{namespace.inspect}"
+          raise ArgumentError, "namespace must be a word of letters, digits and underscores, not #{namespace.inspect}"
         end
         unless labels.is_a?(Hash) && labels.each_key.all? { |name| name.to_s.match?(/\A(?!__)[a-zA-Z_]\w*\z/) }
-          raise ArgumentError, "labels is a Hash whose keys are words of letters, digits and underscores, not #{labels.inspect}"
+          raise ArgumentError, "the keys of labels must be words of letters, digits and underscores, not #{labels.inspect}"
         end
 
         @namespace = namespace.to_s
@@ -116,31 +116,31 @@ module Penstock
         define_method(:"on_transaction_#{outcome}") { |event| add(event, "transactions_total", "outcome" => outcome) }
       end
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_transaction_finished(event)
         ms = event.payload[:time]
         observe("transaction_seconds", about(event.payload[:producer_id]), ms / 1000.0) if ms
       end
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_producer_connected(event)
         super
         add(event, "connections_total")
       end
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_producer_disconnected(_event) = settle(books)
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_producer_reloaded(event) = add(event, "reloads_total")
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_producer_closed(_event) = settle(books)
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_listener_slow(event) = add(event, "slow_listeners_total")
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_error_occurred(event)
         payload = event.payload
         add(event, "errors_total", "type" => EventFormatter.text(payload[:type]), "code" => EventFormatter.code(payload[:error]))

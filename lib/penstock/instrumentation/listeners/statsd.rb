@@ -10,15 +10,15 @@ module Penstock
     #
     #     producer.monitor.subscribe(Penstock::Listeners::Statsd.new(host: "127.0.0.1", port: 8125))
     #
-    # What is counted natively is read every `interval`, what events tell is added up until then, and both go out together: a
-    # message costs no datagram. Messages' verdicts are not listened to at all. A thread, `penstock.statsd`, runs while a
-    # producer is connected; a forked child has its own, and its own socket.
+    # It reads the native counters every `interval`, and adds up events until then. Both are sent together: a message costs
+    # no datagram. Delivery results have no listener. A thread, `penstock.statsd`, runs while a
+    # producer is connected. A fork child has a thread and a socket of its own.
     #
-    # Any thread may call it, and a signal trap what events are told by. No event waits for the network.
+    # Any thread may call it. A signal trap may call the methods for events. No event waits for the network.
     class Statsd < MetricsListener
       # Values of a time that are sent of an interval at most; with the share that they are of all.
       SAMPLES = 100
-      # The metrics of librdkafka's statistics unless told otherwise.
+      # The default metrics of librdkafka's statistics.
       RD_KAFKA = {
         "queue.messages" => [:gauge, "msg_cnt"].freeze,
         "queue.bytes" => [:gauge, "msg_size"].freeze,
@@ -122,7 +122,7 @@ module Penstock
           end
         end
 
-        # Decided where nobody adds anything unseen.
+        # Decided with the lock held, so that nothing is added concurrently.
         def done?(listener)
           @lock.synchronize do
             idle = @producers.empty? && @counts.empty? && @trapped.empty? && @times.empty?
@@ -138,19 +138,19 @@ module Penstock
 
       # @param host [String] of the StatsD server or Datadog agent
       # @param port [Integer]
-      # @param namespace [String] what all names begin with
+      # @param namespace [String] prefix of all names
       # @param tags [Hash{Symbol, String => Object}] of every metric
-      # @param client [Object, nil] sends in place of our own socket: has `count(name, number, tags: [...])`, `gauge` and
-      #   `histogram` (or `distribution`), as Datadog::Statsd of dogstatsd-ruby. It is called on our thread
-      # @param dogstatsd [Boolean] false: plain StatsD, without tags; what they would say is a part of the name
+      # @param client [Object, nil] replaces the socket: has `count(name, number, tags: [...])`, `gauge` and
+      #   `histogram` (or `distribution`), as Datadog::Statsd of dogstatsd-ruby. The thread `penstock.statsd` calls it
+      # @param dogstatsd [Boolean] false: plain StatsD, without tags; their values become a part of the name
       # @param distribution [Boolean] times are Datadog's distributions instead of histograms
       # @param interval [Numeric] seconds between two reports
-      # @param producer_id [Boolean] false: producers are not told apart, and their numbers added up
-      # @param topics [Integer] so many topics are told apart; those that come later are all one; 0: none are
+      # @param producer_id [Boolean] false: producers are not distinguished, and their numbers are added up
+      # @param topics [Integer] maximum number of topics by name; later topics are counted together; 0: none
       # @param rd_kafka [Hash{String => Array}] which of librdkafka's statistics are metrics, see {RD_KAFKA}:
       #   `name => [:gauge, key, ...]` or `[:count, key, ...]`, where "*" stands for every broker or topic. {}: none; then it
       #   does not listen to statistics
-      # @raise [ArgumentError] an argument is not what it has to be
+      # @raise [ArgumentError] when an argument is invalid
       # @overload initialize(host: "127.0.0.1", port: 8125, namespace: "penstock", tags: {}, client: nil, dogstatsd: true,
       #   distribution: false, interval: 10, producer_id: true, topics: 100, rd_kafka: RD_KAFKA)
       def initialize(*more, host: "127.0.0.1", port: 8125, namespace: "penstock", tags: {}, client: nil, dogstatsd: true,
@@ -164,11 +164,11 @@ module Penstock
         @new_output = lambda do
           client ? ExternalClient.new(client, tags, distribution) : Wire.new(host, port, tags, dogstatsd, distribution)
         end
-        @told = nil
+        @reported = nil
         super(topics:)
       end
 
-      # Sends what there is, now.
+      # Sends all collected metrics now.
       #
       # Blocks: while the server's name is looked up. Not in a signal trap.
       # @return [void]
@@ -177,7 +177,7 @@ module Penstock
         books.sending { report(books) }
       end
 
-      # Sends what there is and ends the thread and socket. A producer that connects later begins anew.
+      # Sends all collected metrics, and ends thread and socket. A producer that connects later starts them again.
       #
       # Blocks: while the server's name is looked up. Not in a signal trap.
       # @return [void]
@@ -210,10 +210,10 @@ module Penstock
         end
       end
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_message_buffered(event) = add(event, "buffer.added")
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_messages_buffered(event) = add(event, "buffer.added", size_of(event))
 
       { flushed_sync: "buffer.flushed_sync", flushed_async: "buffer.flushed_async", purged: "buffer.purged" }.each do |what, name|
@@ -224,37 +224,37 @@ module Penstock
         define_method(:"on_transaction_#{what}") { |event| add(event, "transactions.#{what}") }
       end
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_transaction_finished(event) = time(event, "transaction.time")
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_producer_connected(event)
         super
         add(event, "connections")
       end
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_producer_disconnected(event)
         add(event, "disconnections")
         settle
       end
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_producer_reloaded(event) = add(event, "reloads")
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_producer_closed(_event) = settle
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_listener_slow(event) = add(event, "listeners.slow")
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_error_occurred(event)
         payload = event.payload
         add(event, "errors", 1, :type, EventFormatter.text(payload[:type]), :code, EventFormatter.code(payload[:error]))
       end
 
-      # Called by the monitor that it is subscribed to.
+      # Called by the monitor.
       def on_statistics_emitted(event)
         books = self.books
         @picks.each(event) do |type, name, number, tags|
@@ -283,7 +283,7 @@ module Penstock
         expect("interval is a number of seconds", interval) { interval.is_a?(Numeric) && interval.positive? }
         return if dogstatsd || tags.empty?
 
-        raise ArgumentError, "plain StatsD has no tags: put what they say into the namespace"
+        raise ArgumentError, "plain StatsD has no tags: put their values into the namespace"
       end
 
       def expect(what, value)
@@ -341,7 +341,7 @@ module Penstock
       # A producer has ended: what it did is sent soon, not only after the interval.
       def settle = books.hurry
 
-      # A failure is told once, until there is success again.
+      # Warns once about a failure, until there is success again.
       def report(books)
         output = books.output
         send_natives(books, output)
@@ -349,10 +349,10 @@ module Penstock
         books.take_gauges.each { |key, number| output.gauge(*meaning(key).insert(1, number)) }
         send_times(books.take_times, output)
         output.flush
-        @told = nil
+        @reported = nil
       rescue StandardError => e
-        warn "penstock: metrics could not be sent: #{e.class}: #{e.message}" unless @told == e.class
-        @told = e.class
+        warn "penstock: metrics could not be sent: #{e.class}: #{e.message}" unless @reported == e.class
+        @reported = e.class
       end
 
       def send_times(times, output)

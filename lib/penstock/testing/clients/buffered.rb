@@ -2,16 +2,15 @@
 
 module Penstock
   module Clients
-    # A {Dummy} that keeps what it delivered, for tests to look at:
+    # A {Dummy} that keeps the delivered messages, for tests:
     #
     #     producer.client.messages_for("events").map { |message| message[:payload] }
     #     producer.client.reset # between tests
     #
-    # Messages of a transaction appear when it is committed, all at once, and never if it is aborted. Messages that
-    # were made to fail never appear. Any thread and fiber may use it. Never blocks.
+    # Messages of a transaction appear together when it is committed, and never if it is aborted. Messages that were made to
+    # fail never appear. Any thread and fiber may use it. Never blocks.
     class Buffered < Dummy
-      # All messages that were delivered, in order, as they would have been sent: frozen copies, in which the topic is a
-      # String.
+      # All delivered messages, in order, as they would have been sent: frozen copies, in which the topic is a String.
       # @return [Array<Hash>] a copy
       def messages = @lock.synchronize { @messages.dup }
 
@@ -43,7 +42,7 @@ module Penstock
         @uncommitted = []
       end
 
-      # Whoever produced it may go on to change it. The label is handed back, not sent, and stays itself.
+      # The program may change its message later. The label is returned, not sent, and is not copied.
       def copy(message)
         message.to_h { |key, value| [key, key == :label ? value : copy_value(value)] }
       end
@@ -51,8 +50,8 @@ module Penstock
       def copy_value(value)
         case value
         when String then value.frozen? ? value : value.dup.freeze
-        when Array then value.map { |one| copy_value(one) }.freeze
-        when Hash then value.transform_values { |one| copy_value(one) }.freeze
+        when Array then value.map { |element| copy_value(element) }.freeze
+        when Hash then value.transform_values { |element| copy_value(element) }.freeze
         else value
         end
       end

@@ -1,42 +1,42 @@
 # frozen_string_literal: true
 
 module Penstock
-  # Clients that send nothing, for tests and for programs that are to run without a Kafka.
+  # Clients that send nothing, for tests and for programs that run without Kafka.
   module Clients
-    # Stands in for the connection to Kafka: takes and checks messages as the real one does, and says at once that they
-    # were delivered. No I/O, no threads, nothing is kept.
+    # Replaces the connection to Kafka: accepts and checks messages like the real client, and reports at once that they were
+    # delivered. No I/O, no threads, no messages are kept.
     #
-    # Reports have offsets that count from 0 in each partition; a message that names no partition goes to 0. Whoever
-    # listens to "message.acknowledged" is told, on the thread that produces, before the call returns.
+    # Reports have offsets that count from 0 in each partition. A message without a partition goes to partition 0. Listeners
+    # of "message.acknowledged" run on the thread that produces, before the call returns.
     #
-    # Messages can be made to fail:
+    # Messages can be made to fail, with a code or an error object:
     #
     #     producer.client.fail_next(:msg_timed_out, times: 2)
     #     producer.client.script { |message| :topic_authorization_failed if message[:topic] == "secret" }
     #
-    # with a code, or an error of one's own. A code becomes what a real producer would make of it: `:queue_full`, `:fatal`
-    # and `:state` are raised when the message is produced, which is not taken then; the others become the verdict on it,
-    # a {DeliveryError}, and an "error.occurred" of the type "librdkafka.dispatch_error". Of a {Penstock::Error}, a
-    # {DeliveryError} or {ProducerFencedError} becomes the verdict, and others are raised.
+    # A code has the same effect as in a real producer. For `:queue_full`, `:fatal` and `:state`, produce raises and does
+    # not accept the message. The others become its delivery result: a {DeliveryError}, and an "error.occurred" of the type
+    # "librdkafka.dispatch_error". Of the error objects, a {DeliveryError} or {ProducerFencedError} becomes the delivery
+    # result; produce raises the others.
     #
-    # Transactions are checked as librdkafka does: a transactional producer takes messages only in one, and after a
-    # message failed the transaction can only be aborted.
+    # Transactions are checked as in librdkafka: a transactional producer accepts messages only in a transaction, and after
+    # a message failed the transaction can only be aborted.
     #
-    # Any thread and fiber may use it, and a forked child. Never blocks.
+    # Any thread and fiber may use it, also in a fork child. Never blocks.
     class Dummy
       include AsJson
 
-      # What librdkafka's setting is unless given
+      # librdkafka's default
       MESSAGE_MAX_BYTES = 1_000_000
       private_constant :MESSAGE_MAX_BYTES
 
-      # What listeners are told as `caller`.
-      # @return [Object] this client, unless the producer put itself here
+      # The value of `caller` in events.
+      # @return [Object] this client, unless a producer set itself
       attr_writer :producer
 
       # @param config [Config]
       # @param monitor [Monitor]
-      # @raise [ConfigurationInvalidError] message.max.bytes is no number
+      # @raise [ConfigurationInvalidError] when message.max.bytes is no Integer
       def initialize(config, monitor)
         settings = config.kafka.transform_keys(&:to_s)
         @id = config.id
@@ -48,45 +48,45 @@ module Penstock
         @producer = self
         @lock = Mutex.new
         @accepted = @failed = 0
-        @connected = @closed = false # apart, so that nothing reopens what a signal trap closes
+        @connected = @closed = false # separate, so that nothing reopens a client that a signal trap closed
         @transaction = nil # :ready, :running or :failed
         forget
       end
 
       # ---- making messages fail ----
 
-      # The next messages fail, after those that were to fail already, and before {#script} is asked.
+      # Makes the next messages fail, after earlier calls of this method, and before {#script} runs.
       # @param error [Symbol, Error] see {Dummy}
-      # @param times [Integer] so many messages
+      # @param times [Integer] number of messages
       # @return [self]
-      # @raise [ArgumentError] it is no such thing
+      # @raise [ArgumentError] when an argument is invalid
       # @overload fail_next(error, times: 1)
       def fail_next(error, *more, times: 1, **wrong)
         Keywords.check("fail_next(:msg_timed_out, times: 1)", %i[times], more, wrong)
         Failure.checked(error)
-        times.is_a?(Integer) && times >= 0 or raise ArgumentError, "times is an Integer of at least 0, not #{times.inspect}"
+        times.is_a?(Integer) && times >= 0 or raise ArgumentError, "times must be an Integer of at least 0, not #{times.inspect}"
         @lock.synchronize { times.times { @failures << error } }
         self
       end
 
-      # Decides on each message from now on, in place of an earlier script; without a block none does. It runs on the
-      # thread that produces, and what it raises goes to the one who produces; no message is taken then.
+      # Runs the block for each message from now on, in place of an earlier script; without a block, none runs. It runs on
+      # the thread that produces. If it raises, the sending call raises its error and accepts no message.
       # @yieldparam message [Hash] as it would be sent
-      # @yieldreturn [nil, Symbol, Error] nil: the message is delivered; else see {Dummy}
+      # @yieldreturn [nil, Symbol, Error] nil: the message is delivered; otherwise see {Dummy}
       # @return [self]
       def script(&block)
         @lock.synchronize { @script = block }
         self
       end
 
-      # Begins anew: forgets what is to fail, and offsets begin at 0.
+      # Forgets failures and script; offsets begin at 0 again.
       # @return [self]
       def reset
         @lock.synchronize { forget }
         self
       end
 
-      # ---- what the producer calls, as of Penstock::Native::ProducerClient ----
+      # ---- the methods of Penstock::Native::ProducerClient that the producer calls ----
 
       # @return [self]
       def connect
@@ -235,7 +235,8 @@ module Penstock
       def message_max_bytes(settings)
         given = settings.fetch("message.max.bytes", MESSAGE_MAX_BYTES)
         Integer(given, exception: false) or
-          raise ErrorFactory.build(ConfigurationInvalidError, "config.kafka: message.max.bytes is no Integer: #{given.inspect}")
+          raise ErrorFactory.build(ConfigurationInvalidError,
+                                   "config.kafka: message.max.bytes must be an Integer: #{given.inspect}")
       end
 
       def raise_closed = @closed && raise(@failure.build(ProducerClosedError, nil, "the producer is closed"))
@@ -249,17 +250,18 @@ module Penstock
         handles = @lock.synchronize do
           messages.first(errors.size).zip(errors).map { |(message, topic), error| settle(message, topic, error) }
         end
-        handles.each { |handle| tell(handle.report) } # without the lock: a listener may produce
+        handles.each { |handle| publish(handle.report) } # without the lock: a listener may produce
         [handles, rejection]
       end
 
-      # @return [Array(Array<DeliveryError, ProducerFencedError, nil>, Error)] verdicts, up to the first message that is refused
+      # @return [Array(Array<DeliveryError, ProducerFencedError, nil>, Error)] delivery results, up to the first message
+      #   that is not accepted
       def decide(messages)
         errors = []
         messages.each do |message, topic|
           wanted = wanted_for(message)
           error = wanted && @failure.of(wanted, topic, chosen_partition(message))
-          return [errors, error] if error && !Failure.verdict?(error)
+          return [errors, error] if error && !Failure.delivery_result?(error)
 
           errors << error
         end
@@ -306,7 +308,7 @@ module Penstock
         given.nil? || given.zero? ? Process.clock_gettime(Process::CLOCK_REALTIME, :millisecond) : given
       end
 
-      def tell(report)
+      def publish(report)
         event = report.error ? "error.occurred" : "message.acknowledged"
         return unless @monitor.listening?(event)
 

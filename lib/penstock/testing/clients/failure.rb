@@ -2,13 +2,12 @@
 
 module Penstock
   module Clients
-    # Makes the errors of clients that send nothing, so that they read and behave like those of a real one.
+    # Makes the errors of clients that send nothing, equal to those of a real client.
     # @api private
     class Failure
       include AsJson
 
-      # What can be asked for by code: librdkafka's number, name and description of it, and whether such a message may
-      # be in the topic all the same.
+      # The possible codes: librdkafka's number, name and description, and :maybe if such a message may be in the topic.
       CODES = {
         invalid_msg: [2, "INVALID_MSG", "Broker: Invalid message"],
         unknown_topic_or_part: [3, "UNKNOWN_TOPIC_OR_PART", "Broker: Unknown topic or partition"],
@@ -42,25 +41,25 @@ module Penstock
       }.freeze
       Ractor.make_shareable(CODES)
 
-      # Codes that a message is refused with; the others are verdicts on one that was taken.
-      REFUSALS = { queue_full: QueueFullError, fatal: ProduceError, state: ProduceError }.freeze
+      # Codes that produce raises, without accepting the message. The others are delivery results of accepted messages.
+      NOT_ACCEPTED = { queue_full: QueueFullError, fatal: ProduceError, state: ProduceError }.freeze
 
       NOT_PERSISTED = "the message was not delivered and is not in the topic"
       POSSIBLY_PERSISTED = "the message was not acknowledged; it may be in the topic all the same"
       private_constant :NOT_PERSISTED, :POSSIBLY_PERSISTED
 
-      # @return [Symbol, Error] what was asked for
-      # @raise [ArgumentError] it is neither one of {CODES} nor an {Error}
+      # @return [Symbol, Error] the given value
+      # @raise [ArgumentError] when it is neither one of {CODES} nor an {Error}
       def self.checked(wanted)
         return wanted if wanted.is_a?(Error) || CODES.key?(wanted)
 
         hint = Suggestion.hint(wanted, CODES.keys) if wanted.is_a?(Symbol)
-        raise ArgumentError, "a message cannot be made to fail with #{wanted.inspect}#{hint}: give a Penstock::Error, or a " \
-                             "code such as :msg_timed_out (Penstock::Clients::Failure::CODES has them all)"
+        raise ArgumentError, "a message cannot fail with #{wanted.inspect}#{hint}: use a Penstock::Error, or a " \
+                             "code such as :msg_timed_out (all are in Penstock::Clients::Failure::CODES)"
       end
 
       # @return [Boolean] whether the message was accepted and then failed; else it was not accepted
-      def self.verdict?(error) = error.is_a?(DeliveryError) || error.is_a?(ProducerFencedError)
+      def self.delivery_result?(error) = error.is_a?(DeliveryError) || error.is_a?(ProducerFencedError)
 
       # @return [MessageInvalidError]
       def self.not_an_array(messages)
@@ -72,10 +71,10 @@ module Penstock
         @brokers = brokers
       end
 
-      # @return [Error] for one message: raised unless {.verdict?}
+      # @return [Error] for one message: raised unless {.delivery_result?}
       def of(wanted, topic, partition)
         return wanted if wanted.is_a?(Error)
-        return rejection(wanted, topic, partition) if REFUSALS.key?(wanted)
+        return rejection(wanted, topic, partition) if NOT_ACCEPTED.key?(wanted)
         return build(ProducerFencedError, wanted, NOT_PERSISTED, topic:, partition:, fatal: true) if wanted == :fenced
 
         possibly = CODES.fetch(wanted)[3]
@@ -94,7 +93,7 @@ module Penstock
       private
 
       def rejection(code, topic, partition)
-        build(REFUSALS.fetch(code), code, topic:, partition:, fatal: code == :fatal, retriable: code == :queue_full)
+        build(NOT_ACCEPTED.fetch(code), code, topic:, partition:, fatal: code == :fatal, retriable: code == :queue_full)
       end
     end
   end

@@ -2,17 +2,17 @@
 
 module Penstock
   module Clients
-    # What a client that sends nothing returns in place of a {DeliveryHandle}, whose public methods it has: the verdict
-    # is in from the start. Immutable; any thread, fiber and process may use it.
+    # What a client that sends nothing returns in place of a {DeliveryHandle}. It has the same public methods, and the
+    # delivery result from the start. Immutable; any thread, fiber and process may use it.
     class Handle
       include AsJson
 
-      # @return [DeliveryReport] the verdict
+      # @return [DeliveryReport] the delivery result
       attr_reader :report
 
       # @param handles [Array<Handle>]
       # @param more [Array] none: raises ArgumentError
-      # @param timeout [Numeric, nil] seconds; changes nothing
+      # @param timeout [Numeric, nil] seconds; has no effect
       # @param wrong [Hash] none: raises ArgumentError
       # @return [Boolean] whether all were delivered; never blocks
       def self.await_all(handles, *more, timeout: 180, **wrong)
@@ -21,7 +21,7 @@ module Penstock
         handles.all?(&:delivered?)
       end
 
-      # Penstock makes them.
+      # Penstock makes the handles.
       def initialize(report)
         @report = report
         freeze
@@ -29,10 +29,10 @@ module Penstock
 
       # Never blocks.
       # @param more [Array] none: raises ArgumentError
-      # @param timeout [Numeric, nil] seconds; changes nothing
-      # @param wrong [Hash] `max_wait_timeout_ms` changes nothing either; others raise ArgumentError
-      # @return [DeliveryReport] when the message was delivered
-      # @raise [DeliveryError] when it was to fail
+      # @param timeout [Numeric, nil] seconds; has no effect
+      # @param wrong [Hash] `max_wait_timeout_ms` has no effect either; others raise ArgumentError
+      # @return [DeliveryReport] of the delivered message
+      # @raise [DeliveryError] when the message was made to fail
       def wait(*more, timeout: 180, **wrong)
         Keywords.check("wait(timeout: 180)", %i[timeout max_wait_timeout_ms], more, wrong.except(:max_wait_timeout_ms))
         Seconds.of(timeout)
@@ -41,7 +41,7 @@ module Penstock
         report
       end
 
-      # @return [Boolean] false: the verdict is in
+      # @return [Boolean] false: there is a delivery result
       def pending? = false
 
       # @return [DeliveryError, ProducerFencedError, nil] why it failed
@@ -53,13 +53,13 @@ module Penstock
       # @return [String]
       def topic = report.topic
 
-      # @return [Object, nil] what was given as the message's label
+      # @return [Object, nil] the message's label
       def label = report.label
 
       # @return [Boolean]
       def delivered? = error.nil?
 
-      # @return [String] the topic and the verdict
+      # @return [String] the topic and the status
       def inspect = "#<#{self.class} topic=#{topic} #{status}>"
 
       # (see AsJson#as_json)

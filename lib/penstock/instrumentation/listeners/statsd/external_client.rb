@@ -3,7 +3,7 @@
 module Penstock
   module Listeners
     class Statsd < MetricsListener
-      # Hands metrics to a client of the user's, such as dogstatsd-ruby's.
+      # Passes metrics to a client of the user, such as dogstatsd-ruby's.
       # @api private
       class ExternalClient
         def initialize(client, tags, distribution)
@@ -13,7 +13,7 @@ module Penstock
           missing = [:count, :gauge, @timing].reject { |name| client.respond_to?(name) }
           return if missing.empty?
 
-          raise ArgumentError, "a client has the methods count, gauge and #{@timing}; #{client.class} lacks #{missing.join(", ")}"
+          raise ArgumentError, "a client must have count, gauge and #{@timing}; #{client.class} lacks #{missing.join(", ")}"
         end
 
         def count(name, value, tags) = @client.count(name, value, tags: list(tags))

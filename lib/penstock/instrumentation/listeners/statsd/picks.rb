@@ -18,7 +18,7 @@ module Penstock
         # @raise [ArgumentError]
         def initialize(picks)
           unless picks.is_a?(Hash)
-            raise ArgumentError, "rd_kafka is a Hash of name => [:gauge or :count, keys...], not #{picks.inspect}"
+            raise ArgumentError, "rd_kafka must be a Hash of name => [:gauge or :count, keys...], not #{picks.inspect}"
           end
 
           @picks = picks.map { |name, (type, *path)| checked(name.to_s, type, path) }
@@ -64,7 +64,7 @@ module Penstock
           end
         end
 
-        # What librdkafka was told and does not know as one of the cluster's brokers, and what is none.
+        # Addresses of bootstrap.servers that librdkafka has not identified as brokers of the cluster, and its internal broker.
         def bootstrap?(part) = part.is_a?(Hash) && part["nodeid"].is_a?(Integer) && part["nodeid"].negative?
 
         def label(name, part) = part.is_a?(Hash) && part.key?("nodeid") ? part["nodeid"] : name

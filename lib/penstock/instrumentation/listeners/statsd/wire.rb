@@ -86,7 +86,7 @@ module Penstock
           @buffer = +""
         end
 
-        # That nobody listens is what became of the datagram before; somebody may listen now.
+        # ECONNREFUSED is about the previous datagram: a server may listen now.
         def handed_over?(tried: false)
           socket.sendmsg_nonblock(@buffer, exception: false) != :wait_writable
         rescue Errno::ECONNREFUSED

@@ -318,7 +318,7 @@ class ListenersPrometheusTest < MetricsTestCase
   end
 
   def test_wrong_arguments_are_refused
-    { { namespace: "a b" } => /namespace must be a word/, { labels: { "a-b": 1 } } => /labels must be/, { labels: nil } => /labels/,
+    { { namespace: "a b" } => /namespace must be/, { labels: { "a-b": 1 } } => /labels must be/, { labels: nil } => /labels/,
       { topics: nil } => /topics must be an Integer/ }.each do |options, message|
       assert_match message, assert_raises(ArgumentError) { Penstock::Listeners::Prometheus.new(**options) }.message
     end

@@ -290,6 +290,6 @@ class OpenTelemetryTest < ProducerTestCase
   def test_without_the_gem_the_error_says_what_is_missing
     output = ruby!("begin; Penstock::OpenTelemetry.new; rescue LoadError => e; puts e.message; end")
     skip "the gem is there" if output.empty?
-    assert_equal "Penstock::OpenTelemetry requires the gem opentelemetry-api: add gem \"opentelemetry-sdk\" to the Gemfile\n", output
+    assert_match(/\APenstock::OpenTelemetry requires the gem opentelemetry-api: .*opentelemetry-sdk/, output)
   end
 end

@@ -27,7 +27,7 @@ module SlowCalls
     before = ENV.to_h
     calls.each { |name, value| ENV["SLOW_#{name.upcase}"] = value.to_s }
     ENV["MALLOC_MMAP_THRESHOLD_"] = "100000" # memory that is freed goes back to the system
-    ENV["LD_PRELOAD"] = [SlowCalls.shim, before["LD_PRELOAD"]].compact.join(":")
+    ENV["LD_PRELOAD"] = [before["LD_PRELOAD"], SlowCalls.shim].compact.join(":")
     ruby!(program, *arguments, seconds:)
   ensure
     ENV.replace(before)

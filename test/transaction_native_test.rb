@@ -78,7 +78,7 @@ class TransactionNativeTest < PenstockTest
     client.begin_transaction
     client.commit_transaction(nil)
     error = assert_raises(Penstock::TransactionCommittedError) { client.abort_transaction(nil) }
-    assert_match(/has been committed.*there for everybody/, error.message)
+    assert_match(/has been committed/, error.message)
     client.begin_transaction
     client.abort_transaction(nil)
   end
@@ -150,7 +150,7 @@ class TransactionNativeTest < PenstockTest
     handle = produce(client)
     error = assert_raises(Penstock::TransactionError) { client.commit_transaction(10_000) }
     assert_equal [false, false, true], flags(error).drop(1)
-    assert_match(/cannot be committed any more; abort it/, error.message)
+    assert_match(/cannot be committed any more/, error.message)
     assert_operator seconds_of { client.abort_transaction(10_000) }, :<, 4, "it waited for what will not be sent"
     refute_predicate handle, :pending?
     client.begin_transaction

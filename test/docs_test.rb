@@ -78,7 +78,7 @@ class DocsTest < PenstockTest
   def test_the_ruby_snippets_about_waiting_run_as_they_stand
     skip "the async gem is not to be had for this Ruby" unless FiberSchedulers::KINDS.include?(:async)
     first, *others = WAITING.scan(/^```ruby\n(.*?)^```/m).flatten
-    slow = "cluster.set_round_trip_time(seconds: 0.02)" # so that no verdict comes before its wait, whatever the machine does
+    slow = "cluster.set_round_trip_time(seconds: 0.02)" # so each wait begins before its delivery result is there
     output = ruby!([first, slow, *others, "[producer, cluster].each(&:close)"].join("\n"))
     expected = ["a thread: offset 0", "fibers: 1000 stored", "no result yet: persisted"]
     assert_equal expected, output.lines(chomp: true)

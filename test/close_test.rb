@@ -57,7 +57,7 @@ class CloseTest < PenstockTest
     assert_equal :topic_authorization_failed, handle.error.code
   end
 
-  def test_every_message_taken_while_another_thread_closes_has_exactly_one_verdict
+  slow def test_every_message_taken_while_another_thread_closes_has_exactly_one_verdict
     name = topic(partitions: 1)
     leaving = producer("linger.ms": 1)
     threads = Array.new(8) { Thread.new { produce_until_closed(leaving, name) } }
@@ -123,7 +123,7 @@ class CloseTest < PenstockTest
     assert_equal 0, leaving.queue_size
   end
 
-  def test_close_purges_what_a_silent_broker_was_sent_and_says_that_it_may_be_persisted
+  slow def test_close_purges_what_a_silent_broker_was_sent_and_says_that_it_may_be_persisted
     silent = own_cluster
     name = topic(on: silent, partitions: 1)
     leaving = producer(servers: silent.bootstrap_servers)
@@ -150,7 +150,7 @@ class CloseTest < PenstockTest
     assert_includes 0.3..longest(0.3), seconds_of { leaving.close }
   end
 
-  def test_a_second_close_keeps_its_own_shorter_timeout
+  slow def test_a_second_close_keeps_its_own_shorter_timeout
     leaving = unreachable_producer
     handle = leaving.produce_async(topic: "test", payload: "x")
     first = Thread.new { leaving.close(timeout: 4) }
@@ -181,7 +181,7 @@ class CloseTest < PenstockTest
     refute_match(/after 30/, flushing.value.message)
   end
 
-  def test_close_during_partition_count_of_an_unreachable_cluster_ends_in_time_with_every_verdict
+  slow def test_close_during_partition_count_of_an_unreachable_cluster_ends_in_time_with_every_verdict
     leaving = unreachable_producer
     handle = leaving.produce_async(topic: "test", payload: "x")
     asking = Thread.new { assert_raises(Penstock::Error) { leaving.partition_count("test") } }
@@ -194,7 +194,7 @@ class CloseTest < PenstockTest
 
   # ---- interrupted ----
 
-  def test_close_interrupted_by_timeout_goes_on_by_itself
+  slow def test_close_interrupted_by_timeout_goes_on_by_itself
     leaving = unreachable_producer
     handle = leaving.produce_async(topic: "test", payload: "x")
     assert_raises(Timeout::Error) { Timeout.timeout(0.1) { leaving.close(timeout: 3) } }
@@ -204,7 +204,7 @@ class CloseTest < PenstockTest
     assert_equal 1, leaving.close.purged
   end
 
-  def test_close_in_a_killed_thread_goes_on_by_itself
+  slow def test_close_in_a_killed_thread_goes_on_by_itself
     leaving = unreachable_producer
     handle = leaving.produce_async(topic: "test", payload: "x")
     thread = Thread.new { leaving.close(timeout: 3) }
@@ -558,7 +558,7 @@ class CloseTest < PenstockTest
     RUBY
   end
 
-  def test_close_from_a_trap_during_a_disconnect_and_another_close
+  slow def test_close_from_a_trap_during_a_disconnect_and_another_close
     assert_closed_by_trap(<<~RUBY, "0 0 1 0 0 0", "none")
       producer.produce_async(topic: "test", payload: "x")
       ready = -> { producer.status.disconnecting? }
@@ -593,7 +593,7 @@ class CloseTest < PenstockTest
     assert_equal 2, one.close.delivered
   end
 
-  def test_a_child_forked_while_its_parent_closes_may_close_too
+  slow def test_a_child_forked_while_its_parent_closes_may_close_too
     one = unreachable_producer
     one.produce_async(topic: "test", payload: "x")
     closing = Thread.new { one.close(timeout: 3) }

@@ -8,6 +8,8 @@ require_relative "support/gvl_share"
 
 # What holds for every call that waits; support/blocking_calls.rb lists them.
 class ConformanceTest < PenstockTest
+  slow
+
   include BlockingCalls::Stuck
   include FiberSchedulers
 

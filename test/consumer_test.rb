@@ -5,6 +5,8 @@ require_relative "support/consumer_test_case"
 require_relative "support/raw_records"
 
 class ConsumerTest < ConsumerTestCase
+  slow(/_asked_for_while_the_consumer_is_closed_ends/)
+
   # ---- messages ----
 
   def test_a_message_has_the_bytes_that_were_produced
@@ -79,7 +81,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal first, first
   end
 
-  def test_many_messages_come_once_and_in_order_whatever_the_batch_size
+  slow def test_many_messages_come_once_and_in_order_whatever_the_batch_size
     name = topic(partitions: 2)
     payloads = Array.new(5_000, &:to_s)
     2.times { |partition| produce(name, payloads, partition:) }
@@ -110,7 +112,7 @@ class ConsumerTest < ConsumerTestCase
     assert_empty one.poll_batch(max: 5, timeout: 0.0005)
   end
 
-  def test_messages_that_come_while_a_thread_waits_wake_it
+  slow def test_messages_that_come_while_a_thread_waits_wake_it
     name = topic(partitions: 1)
     sender = producer("linger.ms": 0)
     one = reading(name)
@@ -182,7 +184,7 @@ class ConsumerTest < ConsumerTestCase
   end
 
   # librdkafka 2.0.2 fails an assertion, which ends the process, when it is to stop a partition that it is still stopping.
-  def test_partitions_may_be_assigned_anew_at_any_moment
+  slow def test_partitions_may_be_assigned_anew_at_any_moment
     ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 3))
       servers, topic = ARGV
       6.times do |round|
@@ -240,7 +242,7 @@ class ConsumerTest < ConsumerTestCase
 
   # ---- groups ----
 
-  def test_a_group_goes_on_where_it_committed
+  slow def test_a_group_goes_on_where_it_committed
     name = topic(partitions: 1)
     produce(name, Array.new(10, &:to_s))
     one = group_consumer("the-group-#{name}", "enable.auto.commit": false).subscribe(name.to_sym)
@@ -262,7 +264,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal %w[7 8 9], take(group_consumer("the-group-#{name}").subscribe(name), 3).map(&:payload)
   end
 
-  def test_closing_commits_what_was_polled_and_leaves_the_group
+  slow def test_closing_commits_what_was_polled_and_leaves_the_group
     name = topic(partitions: 1)
     produce(name, %w[a b c])
     one = group_consumer("closing-#{name}").subscribe(name)
@@ -285,7 +287,7 @@ class ConsumerTest < ConsumerTestCase
   # ---- waiting ----
 
   # A wake-up that is lost shows after the nap of a second, or when statistics come. A broker that is not there gives errors.
-  def test_consumers_that_wait_get_each_message_soon_while_statistics_and_errors_come_too
+  slow def test_consumers_that_wait_get_each_message_soon_while_statistics_and_errors_come_too
     skip "too slow for it" if GCLevel.slow?
     name = topic(partitions: 1)
     sender = producer("linger.ms": 0)
@@ -311,7 +313,7 @@ class ConsumerTest < ConsumerTestCase
 
   # ---- errors ----
 
-  def test_an_error_of_one_partition_comes_by_itself_and_costs_no_message
+  slow def test_an_error_of_one_partition_comes_by_itself_and_costs_no_message
     own = own_cluster(brokers: 2)
     own.create_topic(name = "erring", partitions: 2)
     produce(name, Array.new(500, &:to_s), on: producer(servers: own.bootstrap_servers))
@@ -462,7 +464,7 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
-  def test_a_fatal_error_is_told_by_every_later_poll
+  slow def test_a_fatal_error_is_told_by_every_later_poll
     own = own_cluster
     own.create_topic(name = "fatal", partitions: 1)
     produce(name, %w[a b c], on: producer(servers: own.bootstrap_servers))
@@ -509,7 +511,7 @@ class ConsumerTest < ConsumerTestCase
     eventually { text.string.scan(/\[#{one.id}\] FETCH/).size > 5 }
   end
 
-  def test_a_question_that_is_not_answered_in_time_is_a_timeout
+  slow def test_a_question_that_is_not_answered_in_time_is_a_timeout
     own = own_cluster
     own.create_topic("slow", partitions: 1)
     one = consumer(servers: own.bootstrap_servers)
@@ -520,7 +522,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal [:timed_out, one.id], [error.code, error.consumer_id]
   end
 
-  def test_a_commit_without_brokers_times_out_and_a_close_ends_it
+  slow def test_a_commit_without_brokers_times_out_and_a_close_ends_it
     one = unreachable_consumer("group.id": "g", "session.timeout.ms": 5_000, "heartbeat.interval.ms": 1_000)
     error = assert_raises(Penstock::ConsumeTimeoutError) { one.commit({ "test" => { 0 => 1 } }, timeout: 0.1) }
     assert_equal :timed_out, error.code
@@ -664,7 +666,7 @@ class ConsumerTest < ConsumerTestCase
   end
 
   # Each message goes to one of those that poll; all that they ask meanwhile is answered or refused. By hand: PENSTOCK_ROUNDS=100
-  def test_eight_threads_use_one_consumer_and_close_it_again_and_again
+  slow def test_eight_threads_use_one_consumer_and_close_it_again_and_again
     name = topic(partitions: 1)
     produce(name, Array.new(500, &:to_s))
     Integer(ENV.fetch("PENSTOCK_ROUNDS", "8")).times do |round|
@@ -706,7 +708,7 @@ class ConsumerTest < ConsumerTestCase
     assert_predicate one.close, :complete?
   end
 
-  def test_closing_reports_whether_it_was_in_time_and_the_group_left
+  slow def test_closing_reports_whether_it_was_in_time_and_the_group_left
     name = topic(partitions: 1)
     produce(name, %w[a])
     one = group_consumer.subscribe(name)
@@ -720,7 +722,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal [true, nil], consumer.close.to_a, "never used"
   end
 
-  def test_closing_that_takes_too_long_reports_that_it_goes_on
+  slow def test_closing_that_takes_too_long_reports_that_it_goes_on
     name = topic(partitions: 1, on: embedded_cluster)
     one = consumer(servers: embedded_cluster.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest").subscribe(name)
     eventually { one.poll(timeout: 0.05) || one.assignment.any? }
@@ -759,7 +761,7 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
-  def test_consumers_that_are_open_when_the_process_ends_commit_and_are_closed
+  slow def test_consumers_that_are_open_when_the_process_ends_commit_and_are_closed
     name = topic(partitions: 1)
     produce(name, %w[a b c])
     ruby!(<<~RUBY, cluster.bootstrap_servers, name)
@@ -877,7 +879,7 @@ class ConsumerTest < ConsumerTestCase
   HELD = 1_000
 
   # Closing does not wait for what a program still has of it, nor for what it has fetched and nobody polled.
-  def test_what_is_held_of_a_consumer_that_closes_with_10_000_messages_prefetched_stays_readable
+  slow def test_what_is_held_of_a_consumer_that_closes_with_10_000_messages_prefetched_stays_readable
     name = topic(partitions: 1)
     produce(name, Array.new(HELD + 10_000) { |i| "payload #{i}" })
     kept = in_thread do # whose stack goes with it
@@ -902,7 +904,7 @@ class ConsumerTest < ConsumerTestCase
   end
 
   # In a transaction: of a group that it has left, of a consumer that is closed, and as bytes.
-  def test_stale_metadata_of_a_group_in_a_transaction_is_an_error_at_most
+  slow def test_stale_metadata_of_a_group_in_a_transaction_is_an_error_at_most
     name = topic(partitions: 1)
     produce(name, %w[a b])
     one = group_consumer("enable.auto.commit": false).subscribe(name)

@@ -159,7 +159,7 @@ class DeliveryHandleTest < PenstockTest
     assert_equal true, Penstock::DeliveryHandle.await_all([good], timeout: 0)
   end
 
-  def test_await_all_judges_a_batch_of_which_one_partition_does_not_exist
+  slow def test_await_all_judges_a_batch_of_which_one_partition_does_not_exist
     own = own_cluster
     topic = topic(partitions: 1, on: own)
     own.set_round_trip_time(seconds: 0.3) # until then nobody knows how many partitions there are

@@ -141,7 +141,7 @@ class DocsTest < PenstockTest
   end
 
   # The rake task runs before the last snippet, and gets its signal when it has committed.
-  def test_the_ruby_snippets_about_consuming_run_as_they_stand
+  slow def test_the_ruby_snippets_about_consuming_run_as_they_stand
     *first, last = File.read(File.join(ROOT, "docs/consuming.md")).scan(/^```ruby\n(.*?)^```/m).flatten
     invoke = <<~RUBY
       ENV["KAFKA"] = cluster.bootstrap_servers

@@ -300,7 +300,7 @@ class DoctorTest < PenstockTest
     GC.stress = false
   end
 
-  def test_asking_for_the_brokers_is_bounded_and_interruptible_and_refused_by_a_closed_client
+  slow def test_asking_for_the_brokers_is_bounded_and_interruptible_and_refused_by_a_closed_client
     one = native_client(unreachable_producer)
     assert_raises(Penstock::Error) { one.brokers(100) }
     thread = quiet_thread { one.brokers(5_000) }
@@ -391,7 +391,7 @@ class DoctorTest < PenstockTest
     cluster.instance_variable_get(:@facts)
   end
 
-  def test_brokers_that_never_answer_are_asked_together_and_what_is_left_out_is_noted
+  slow def test_brokers_that_never_answer_are_asked_together_and_what_is_left_out_is_noted
     silent = []
     host, port = listening { |socket| silent << socket }.split(":")
     facts = nil

@@ -250,7 +250,7 @@ class EmbeddedClusterTest < PenstockTest
     assert_includes own.inspect, "closed"
   end
 
-  def test_a_producer_loses_a_cluster_that_is_closed
+  slow def test_a_producer_loses_a_cluster_that_is_closed
     own = own_cluster
     producer = on(own, "message.timeout.ms": 2_000)
     producer.produce_sync(topic: "events", payload: "")

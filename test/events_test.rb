@@ -130,7 +130,7 @@ class EventsTest < PenstockTest
     assert_equal [:msg_timed_out, event[:error]], [event[:error].code, event[:delivery_report].error]
   end
 
-  def test_an_error_of_librdkafka_is_told
+  slow def test_an_error_of_librdkafka_is_told
     producer = unreachable_producer("message.timeout.ms": 2_000)
     seen = heard(producer, "error.occurred")
     producer.produce_async(topic: "nowhere", payload: "x")
@@ -247,7 +247,7 @@ class EventsTest < PenstockTest
   # ---- what it costs, and its limits ----
 
   # Held while something is on its way, and else weakly.
-  def test_a_producer_that_nobody_has_any_more_tells_what_is_due_and_is_collected
+  slow def test_a_producer_that_nobody_has_any_more_tells_what_is_due_and_is_collected
     name = topic(partitions: 1)
     seen = Queue.new
     quiet_thread { send_and_forget(name, seen) }.join

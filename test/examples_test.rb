@@ -2,7 +2,7 @@
 
 require_relative "test_helper"
 
-# Programs of examples/ that have no test of their own (test/ffi_defect_test.rb).
+# Programs of examples/ that have no test of their own (test/proofs/ffi_defect_test.rb).
 class ExamplesTest < PenstockTest
   ROOT = File.expand_path("..", __dir__)
 
@@ -17,7 +17,7 @@ class ExamplesTest < PenstockTest
     rows.each { |row| assert_operator Integer(row[2]), :>, 0 }
   end
 
-  def test_ractors_unpack_what_was_sent_to_an_embedded_cluster_each_its_share
+  slow def test_ractors_unpack_what_was_sent_to_an_embedded_cluster_each_its_share
     output, errors, status = example("ractors_unpack.rb", "3", "2500")
     assert_equal ["", true], [errors, status.success?]
     assert_unpacked output, "3", "2500"

@@ -92,7 +92,7 @@ class ExitTest < PenstockTest
     assert_in_delta output.to_i, arrived(name), 4 # a thread may be killed between produce and counting
   end
 
-  def test_threads_that_go_on_producing_while_the_process_ends_crash_nothing
+  slow def test_threads_that_go_on_producing_while_the_process_ends_crash_nothing
     10.times do
       _, errors, status = ruby(<<~RUBY, cluster.bootstrap_servers, topic)
         #{HEAD}
@@ -135,7 +135,7 @@ class ExitTest < PenstockTest
     end
   end
 
-  def test_a_consumers_close_without_limit_that_was_interrupted_delays_the_end_by_close_timeout_only
+  slow def test_a_consumers_close_without_limit_that_was_interrupted_delays_the_end_by_close_timeout_only
     name = topic(partitions: 1)
     program = <<~RUBY
       require "timeout"
@@ -190,7 +190,7 @@ class ExitTest < PenstockTest
   end
 
   # The consumer that it polls is closed meanwhile.
-  def test_an_error_of_another_thread_does_not_end_the_closing_at_the_end_of_the_process
+  slow def test_an_error_of_another_thread_does_not_end_the_closing_at_the_end_of_the_process
     slow = own_cluster
     name = topic(partitions: 1, on: slow)
     slow.set_round_trip_time(seconds: 0.5)
@@ -212,7 +212,7 @@ class ExitTest < PenstockTest
   end
 
   # Its thread was made while whoever connects deferred interrupts, and did so for ever.
-  def test_a_listener_that_never_ends_does_not_keep_the_process_from_ending
+  slow def test_a_listener_that_never_ends_does_not_keep_the_process_from_ending
     { "exit 3" => [3, nil], "Process.kill(:TERM, Process.pid); sleep" => [nil, Signal.list["TERM"]] }.each do |ending, expected|
       _, errors, status = ruby(<<~RUBY, cluster.bootstrap_servers, topic)
         #{HEAD}
@@ -335,7 +335,7 @@ class ExitTest < PenstockTest
 
   # ---- again and again ----
 
-  def test_a_hundred_programs_that_end_with_open_producers_end_well
+  slow def test_a_hundred_programs_that_end_with_open_producers_end_well
     programs = [true, false].cycle.first(100).map do |idempotent|
       "#{HEAD}$all = Array.new(3) { producer('x', 'linger.ms': 5, 'enable.idempotence': #{idempotent}) }
        $all.each { |made| produce(made, 2) }"

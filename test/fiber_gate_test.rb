@@ -80,7 +80,7 @@ class FiberGateTest < ConsumerTestCase
     end
   end
 
-  def test_transactions_commit_and_abort_and_take_consumed_offsets_along
+  slow def test_transactions_commit_and_abort_and_take_consumed_offsets_along
     produce(@topic, %w[a], on: producer(servers: embedded_cluster.bootstrap_servers))
     through_the_gate do
       one = gated_producer("transactional.id": @topic)
@@ -94,7 +94,7 @@ class FiberGateTest < ConsumerTestCase
     end
   end
 
-  def test_a_group_consumer_polls_commits_asks_and_leaves
+  slow def test_a_group_consumer_polls_commits_asks_and_leaves
     produce(@topic, %w[a b c], on: producer(servers: embedded_cluster.bootstrap_servers))
     through_the_gate do
       reader = gated_consumer

@@ -30,7 +30,7 @@ class FiberLifeTest < FiberTestCase
   end
 
   # A waiter left behind by each wait would be more than 2 MB.
-  def test_a_finished_wait_leaves_no_memory_behind
+  slow def test_a_finished_wait_leaves_no_memory_behind
     handle = stuck_producer.produce_async(MESSAGE)
     with_scheduler(:plain) do |fibers|
       waits = lambda do |count|
@@ -58,7 +58,7 @@ class FiberLifeTest < FiberTestCase
   end
 
   # A fiber that has its turn to use space in the queue, and never runs again.
-  def test_dropped_fibers_that_wait_for_space_keep_it_from_nobody
+  slow def test_dropped_fibers_that_wait_for_space_keep_it_from_nobody
     full = producer("queue.buffering.max.messages": 1, "linger.ms": 60_000)
     message = { topic: topic(partitions: 1), payload: "x" }
     full.produce_async(message)

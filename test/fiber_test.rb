@@ -5,6 +5,8 @@ require_relative "support/fiber_test_case"
 
 # Fibers of one scheduler that wait for messages: whom a verdict lets go on, and when.
 class FiberTest < FiberTestCase
+  slow(/at_its_own_deadline/)
+
   SLACK = GCLevel.slow? ? 5 : 1.5 # seconds that a fiber may be late, beside other programs
   FiberSchedulers::KINDS.each do |kind|
     define_method("test_many_waiters_of_one_handle_all_go_on_under_#{kind}") do

@@ -6,6 +6,8 @@ require_relative "support/fiber_test_case"
 # The scheduler's own timeouts (Async's `task.with_timeout`): each wait ends when one is up, whether the fiber waits alone,
 # leads other waiting fibers or follows one of them; and no other fiber's wait changes.
 class FiberTimeoutTest < FiberTestCase
+  slow
+
   SECONDS = 0.2
   SLACK = GCLevel.slow? ? 8 : 2 # seconds that a fiber may be late, beside other programs
   PLACE = { "test" => { 0 => 1 } }.freeze

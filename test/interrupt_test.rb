@@ -5,6 +5,8 @@ require_relative "test_helper"
 # How calls that wait for a cluster which is not there are interrupted, and what is left afterwards. That every call lets other
 # threads run and is interrupted by Thread#raise: conformance_test.rb.
 class InterruptTest < PenstockTest
+  slow(/control_c|partition_count_is_interrupted|close_is_interrupted/)
+
   class Cancelled < StandardError; end
 
   # In seconds: between an interrupt and the end of the call, which would last for LONG.
@@ -104,7 +106,7 @@ class InterruptTest < PenstockTest
     end
   end
 
-  def test_partition_count_ends_after_5_seconds_with_an_error_that_names_producer_topic_and_brokers
+  slow def test_partition_count_ends_after_5_seconds_with_an_error_that_names_producer_topic_and_brokers
     stuck = unreachable_producer
     error = nil
     assert_includes 4.9..(5 + SOON), seconds_of { error = assert_raises(Penstock::Error) { stuck.partition_count("missing") } }
@@ -132,7 +134,7 @@ class InterruptTest < PenstockTest
 
   # ---- afterwards ----
 
-  def test_an_interrupted_wait_leaves_the_message_on_its_way_and_can_be_repeated
+  slow def test_an_interrupted_wait_leaves_the_message_on_its_way_and_can_be_repeated
     slow = own_cluster
     name = topic(on: slow, partitions: 1)
     one = producer(servers: slow.bootstrap_servers)

@@ -152,7 +152,7 @@ class ListenersPrometheusTest < MetricsTestCase
     assert_empty books.producers
   end
 
-  def test_verdicts_that_come_while_a_producer_closes_are_counted_however_often_the_page_is_read_then
+  slow def test_verdicts_that_come_while_a_producer_closes_are_counted_however_often_the_page_is_read_then
     slow = own_cluster(brokers: 1).tap { |own| own.set_round_trip_time(seconds: 0.3) }
     one = producer(servers: slow.bootstrap_servers)
     one.monitor.subscribe(@metrics)

@@ -139,7 +139,7 @@ class LoggerTest < PenstockTest
     eventually { lines.texts.grep(/FAIL: \d more lines of this kind were left out/).any? }
   end
 
-  def test_a_consumers_problem_that_lasts_is_logged_once
+  slow def test_a_consumers_problem_that_lasts_is_logged_once
     lines = Lines.new
     consumer = Penstock::Consumer.new do |config|
       config.kafka = { "bootstrap.servers": "127.0.0.1:1", "reconnect.backoff.ms": 50 }
@@ -153,7 +153,7 @@ class LoggerTest < PenstockTest
     assert_equal 1, lines.texts.grep(/refused/).size, lines.texts.join("\n")
   end
 
-  def test_a_later_outage_is_logged_again
+  slow def test_a_later_outage_is_logged_again
     own = own_cluster
     own.create_topic("logged", partitions: 1)
     lines = Lines.new

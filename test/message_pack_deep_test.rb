@@ -5,6 +5,8 @@ require_relative "support/message_pack_test_case"
 
 # Packing what is deep, what contains itself, and what changes meanwhile.
 class MessagePackDeepTest < MessagePackTestCase
+  slow(/too_deep_for_the_stack/)
+
   # ---- depth ----
 
   def test_20_000_levels_are_packed_on_the_main_thread
@@ -140,7 +142,7 @@ class MessagePackDeepTest < MessagePackTestCase
     end
   end
 
-  def test_the_smallest_stacks_that_ruby_gives_are_enough_for_the_error
+  slow def test_the_smallest_stacks_that_ruby_gives_are_enough_for_the_error
     with_small_stacks do
       ["Fiber.new { all }.resume", "Thread.new { all }.value"].each do |call|
         ruby!(SMALL_STACKS, call, seconds: 100).each_line(chomp: true) { |line| assert_match ENDED, line }
@@ -149,7 +151,7 @@ class MessagePackDeepTest < MessagePackTestCase
   end
 
   # Else Ruby itself dies where its stack ends in the middle of a collection.
-  def test_a_collection_at_the_end_of_the_stack_has_room
+  slow def test_a_collection_at_the_end_of_the_stack_has_room
     output = with_small_stacks { ruby!(<<~'RUBY', seconds: 200) }
       deep = 20_000.times.inject(1) { |inner, _| ["é".encode("UTF-16LE"), inner] }
       packers = [-> { Penstock::MessagePack.pack(deep) }, -> { Penstock::MessagePack::Packer.new.write(deep) }]

@@ -8,7 +8,7 @@ class MessagePackGemTest < PenstockTest
   PROGRAM = File.expand_path("support/message_pack_rounds.rb", __dir__)
   NOT_INSTALLED = 3
 
-  def test_random_values_are_written_and_read_like_the_gems
+  slow def test_random_values_are_written_and_read_like_the_gems
     includes = LIBRARIES.flat_map { |path| ["-I", path] }
     output, errors, status = Limited.capture3(RbConfig.ruby, *includes, PROGRAM, ROUNDS, *ENV.fetch("MESSAGE_PACK_SEED", nil))
     skip errors.lines.last.chomp if status.exitstatus == NOT_INSTALLED

@@ -73,7 +73,7 @@ class MisuseTest < PenstockTest
     assert_named(Penstock::Producer.new, also: %i[setup])
   end
 
-  def test_a_closed_producers_variant_handles_and_client
+  slow def test_a_closed_producers_variant_handles_and_client
     one = producer
     variant = one.with(max_wait_timeout: 100)
     handle = one.produce_async(topic:, payload: "x")
@@ -214,7 +214,7 @@ class MisuseTest < PenstockTest
     objects.last.shutdown if POOLS
   end
 
-  def test_what_is_the_parents_alone
+  slow def test_what_is_the_parents_alone
     one = producer
     consumer = self.consumer.assign(topic => [0])
     consumer.poll(timeout: 0.01)

@@ -5,6 +5,8 @@ require_relative "support/slow_calls"
 
 # While librdkafka makes a client, which a large CA bundle makes slow, other Ruby threads go on, whatever they ask of that client.
 class OpeningTest < PenstockTest
+  slow(/while_a_client_is_being_made/)
+
   include SlowCalls
 
   PROGRAM = <<~'RUBY'

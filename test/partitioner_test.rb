@@ -140,7 +140,7 @@ class PartitionerTest < ProducerTestCase
     assert_equal ["deciding", *Array.new(10) { |i| "k#{i}" }], stored(topic, partitions: 8).map(&:key)
   end
 
-  def test_a_key_is_stored_as_its_bytes
+  slow def test_a_key_is_stored_as_its_bytes
     topic = topic(partitions: 100)
     producer = producer(partitioner: "murmur2")
     KEYS.each_value { |key| producer.produce_async(topic:, payload: "", key:) }

@@ -3,6 +3,8 @@
 require_relative "test_helper"
 
 class PollerTest < PenstockTest
+  slow(/threads_and_descriptors_that_are_documented/)
+
   COUNTERS = %i[wakeups drains events messages slices_cut sweeps missed_wakeups starts].freeze
 
   # ---- which poller ----
@@ -173,7 +175,7 @@ class PollerTest < PenstockTest
 
   # ---- time slices ----
 
-  def test_max_time_cuts_the_drains_of_a_busy_producer_and_nothing_is_lost
+  slow def test_max_time_cuts_the_drains_of_a_busy_producer_and_nothing_is_lost
     poller = Penstock::Poller.new
     busy = Array.new(2) do
       # One report brings up to 100,000 messages, which take longer than 1 ms to settle.
@@ -245,7 +247,7 @@ class PollerTest < PenstockTest
 
   # ---- coming and going ----
 
-  def test_eight_threads_make_use_and_close_producers_for_a_while_on_one_poller
+  slow def test_eight_threads_make_use_and_close_producers_for_a_while_on_one_poller
     poller = Penstock::Poller.new
     name = topic(partitions: 1)
     stop = now + (GCLevel.slow? ? 20 : 4)

@@ -5,6 +5,8 @@ require_relative "support/producer_test_case"
 
 # Hooks around everything that is sent.
 class ProducerAroundTest < ProducerTestCase
+  slow(/that_ends_before_it_sends/)
+
   include FreshCluster
 
   MESSAGE = { topic: "events", payload: "x" }.freeze
@@ -69,7 +71,7 @@ class ProducerAroundTest < ProducerTestCase
     assert_equal [:middleware, :"outer begins", :"inner begins", :"inner ends", :"outer ends"], @seen
   end
 
-  def test_messages_are_replaced_for_the_hooks_further_in_and_for_kafka_and_the_callers_stay_as_they_are
+  slow def test_messages_are_replaced_for_the_hooks_further_in_and_for_kafka_and_the_callers_stay_as_they_are
     name = topic(partitions: 1)
     producer = self.producer
     %w[a b].each do |letter|
@@ -438,7 +440,7 @@ class ProducerAroundTest < ProducerTestCase
     end
   end
 
-  def test_a_hook_that_ends_after_it_has_sent_harms_nobody
+  slow def test_a_hook_that_ends_after_it_has_sent_harms_nobody
     topic = topic(partitions: 1)
     one = producer
     one.around { |sending| sending.call.tap { ENDINGS[sending.messages.first[:label]]&.call } }

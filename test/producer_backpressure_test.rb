@@ -59,7 +59,7 @@ class ProducerBackpressureTest < ProducerTestCase
     assert_equal 4_000, stored.size
   end
 
-  def test_threads_that_wait_for_space_get_it_in_the_order_in_which_they_came
+  slow def test_threads_that_wait_for_space_get_it_in_the_order_in_which_they_came
     own = own_cluster(brokers: 1)
     topic = topic(partitions: 1, on: own)
     producer = producer(servers: own.bootstrap_servers, **SMALL)

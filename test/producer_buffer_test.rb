@@ -144,7 +144,7 @@ class ProducerBufferTest < ProducerTestCase
     assert_equal 3, one.client.messages.size
   end
 
-  def test_a_flush_that_cannot_begin_its_transaction_puts_all_back
+  slow def test_a_flush_that_cannot_begin_its_transaction_puts_all_back
     one = unreachable_producer("transactional.id": "tx", "transaction.timeout.ms": 1_000, "message.timeout.ms": 500) do |config|
       config.max_attempts_on_transaction_command = 1
       config.reload_on_transaction_fatal_error = false

@@ -47,7 +47,7 @@ class ProducerIdleTest < ProducerTestCase
     assert_empty idle_threads
   end
 
-  def test_a_busy_producer_does_not_disconnect
+  slow def test_a_busy_producer_does_not_disconnect
     one = idle
     disconnects = count(one, "producer.disconnected")
     one.client

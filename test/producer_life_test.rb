@@ -191,7 +191,7 @@ class ProducerLifeTest < ProducerTestCase
     one.produce_sync(topic:, payload: "x")
   end
 
-  def test_threads_that_produce_while_another_disconnects_in_a_loop_see_no_error_and_lose_nothing
+  slow def test_threads_that_produce_while_another_disconnects_in_a_loop_see_no_error_and_lose_nothing
     name = topic(partitions: 1)
     one = producer("linger.ms": 1)
     done = false
@@ -214,7 +214,7 @@ class ProducerLifeTest < ProducerTestCase
     assert_equal made.size + 1, one.produce_sync(topic: name, payload: "last").offset + 1
   end
 
-  def test_a_batch_that_waits_for_room_while_another_thread_disconnects_is_delivered_as_a_whole
+  slow def test_a_batch_that_waits_for_room_while_another_thread_disconnects_is_delivered_as_a_whole
     slow = own_cluster
     name = topic(on: slow, partitions: 1)
     %i[produce_many_sync produce_many_async].each do |call|
@@ -499,7 +499,7 @@ class ProducerLifeTest < ProducerTestCase
     one.close(timeout: 0)
   end
 
-  def test_what_was_dispatched_of_a_batch_is_the_same_in_the_event_as_in_the_error_in_a_transaction_too
+  slow def test_what_was_dispatched_of_a_batch_is_the_same_in_the_event_as_in_the_error_in_a_transaction_too
     full = { "queue.buffering.max.messages": 10, "linger.ms": 100 }
     [producer(**full) { |config| config.on_queue_full = :raise },
      transactional(**full) { |config| config.on_queue_full = :raise }].each do |one|

@@ -5,9 +5,11 @@ require_relative "support/transaction_test_case"
 
 # How a producer goes on after a fatal error of librdkafka.
 class ProducerRecoveryTest < TransactionTestCase
+  slow(/go_on_after_one_reload/)
+
   # ---- idempotent producers ----
 
-  def test_each_way_to_send_goes_on_with_a_new_client
+  slow def test_each_way_to_send_goes_on_with_a_new_client
     producer = impatient
     name = topic
     message = { topic: name, payload: "x", partition: 0, key: "k" }
@@ -41,7 +43,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_equal 0, seen.size
   end
 
-  def test_many_threads_that_meet_one_fatal_error_make_one_new_client_and_lose_nothing
+  slow def test_many_threads_that_meet_one_fatal_error_make_one_new_client_and_lose_nothing
     3.times do
       producer = impatient("linger.ms": 2)
       name = topic(partitions: 8)
@@ -94,7 +96,7 @@ class ProducerRecoveryTest < TransactionTestCase
     end
   end
 
-  def test_what_may_be_in_the_topic_is_raised_and_not_sent_again
+  slow def test_what_may_be_in_the_topic_is_raised_and_not_sent_again
     producer = impatient("linger.ms": 2_000)
     name = topic
     handle = producer.produce_async(topic: name, payload: "1", partition: 0)
@@ -242,7 +244,7 @@ class ProducerRecoveryTest < TransactionTestCase
     threads.map(&:value)
   end
 
-  def test_reloading_stops_at_the_limit_and_a_delivered_message_counts_anew
+  slow def test_reloading_stops_at_the_limit_and_a_delivered_message_counts_anew
     producer = impatient { |config| config.max_attempts_on_idempotent_fatal_error = 2 }
     name = topic
     attempts = events(producer, "producer.reload")
@@ -455,7 +457,7 @@ class ProducerRecoveryTest < TransactionTestCase
     end
   end
 
-  def test_the_error_is_raised_before_the_backoff_which_the_next_transaction_waits_for
+  slow def test_the_error_is_raised_before_the_backoff_which_the_next_transaction_waits_for
     producer = transactional { |config| config.wait_backoff_on_transaction_fatal_error = 4_000 }
     producer.transaction { nil }
     break_down(producer)
@@ -588,7 +590,7 @@ class ProducerRecoveryTest < TransactionTestCase
 
   # ---- init_transactions ----
 
-  def test_a_cluster_that_cannot_be_reached_is_an_error_in_the_end_and_leaves_nothing_behind
+  slow def test_a_cluster_that_cannot_be_reached_is_an_error_in_the_end_and_leaves_nothing_behind
     producer = transactional(on: "127.0.0.1:1", "transaction.timeout.ms": 1_000, "message.timeout.ms": 500) do |config|
       config.max_attempts_on_transaction_command = 2
     end
@@ -601,7 +603,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_predicate producer.status, :configured?
   end
 
-  def test_a_first_transaction_without_a_cluster_raises_within_max_wait_timeout_in_all_and_says_why
+  slow def test_a_first_transaction_without_a_cluster_raises_within_max_wait_timeout_in_all_and_says_why
     producer = transactional(on: "127.0.0.1:1", "transaction.timeout.ms": 60_000) do |config|
       config.max_wait_timeout = 1_500
       config.wait_backoff_on_transaction_command = 400
@@ -616,7 +618,7 @@ class ProducerRecoveryTest < TransactionTestCase
     end
   end
 
-  def test_attempts_to_reach_a_cluster_are_repeated_within_max_wait_timeout_only
+  slow def test_attempts_to_reach_a_cluster_are_repeated_within_max_wait_timeout_only
     producer = transactional(on: "127.0.0.1:1", "transaction.timeout.ms": 1_000, "message.timeout.ms": 500) do |config|
       config.max_wait_timeout = 7_000
       config.wait_backoff_on_transaction_command = 100
@@ -646,7 +648,7 @@ class ProducerRecoveryTest < TransactionTestCase
     end
   end
 
-  def test_close_ends_the_wait_for_a_cluster_that_cannot_be_reached
+  slow def test_close_ends_the_wait_for_a_cluster_that_cannot_be_reached
     producer = transactional(on: "127.0.0.1:1")
     waiting = Thread.new do
       Thread.current.report_on_exception = false
@@ -665,7 +667,7 @@ class ProducerRecoveryTest < TransactionTestCase
     eventually(10) { Internal::ProducerClient.open_count.zero? }
   end
 
-  def test_connects_that_are_interrupted_and_tried_again_do_not_fence_each_other
+  slow def test_connects_that_are_interrupted_and_tried_again_do_not_fence_each_other
     slow = own_cluster
     name = topic(on: slow)
     slow.set_round_trip_time(seconds: 0.1)

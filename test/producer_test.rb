@@ -52,7 +52,7 @@ class ProducerTest < ProducerTestCase
     assert_equal true, Penstock::DeliveryHandle.await_all(handles, timeout: 10)
   end
 
-  def test_every_message_of_a_batch_is_stored_where_its_report_says
+  slow def test_every_message_of_a_batch_is_stored_where_its_report_says
     topics = Array.new(3) { topic(partitions: 4) }
     messages = Array.new(360) { |i| { topic: topics[i % 3], partition: i / 3 % 4, payload: "m#{i}", label: i } }
     handles = producer.produce_many_sync(messages)
@@ -124,7 +124,7 @@ class ProducerTest < ProducerTestCase
     assert_predicate producer.produce_sync(message), :persisted?
   end
 
-  def test_a_thousand_topics_go_through_one_producer
+  slow def test_a_thousand_topics_go_through_one_producer
     producer = producer(servers: own_cluster.bootstrap_servers)
     topics = Array.new(1000) { |i| "many-#{i}" }
     2.times do |round|
@@ -183,7 +183,7 @@ class ProducerTest < ProducerTestCase
     assert_equal [["events", 5_000, 30_000]], asked
   end
 
-  def test_partition_count_without_a_cluster_says_whom_it_asked
+  slow def test_partition_count_without_a_cluster_says_whom_it_asked
     error = assert_raises(Penstock::Error) { unreachable_producer.partition_count("nowhere") }
     assert_includes error.message, "127.0.0.1:1"
     assert_equal "nowhere", error.topic

@@ -122,7 +122,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal %w[started committed finished] * 3, steps(seen)
   end
 
-  def test_many_topics_and_headers_in_one_transaction
+  slow def test_many_topics_and_headers_in_one_transaction
     producer = transactional
     names = Array.new(5) { |i| "#{topic(partitions: 1)}#{i}" }
     names.each { |name| cluster.create_topic(name, partitions: 1) }
@@ -231,7 +231,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal :purge_queue, told.last[:error].code
   end
 
-  def test_nothing_is_told_as_purged_that_was_delivered_committed_or_is_of_another_transaction
+  slow def test_nothing_is_told_as_purged_that_was_delivered_committed_or_is_of_another_transaction
     producer = transactional("linger.ms": 10_000) { |config| config.wait_timeout_on_transaction_abort = 0 }
     seen = events(producer, "message.purged")
     name = topic
@@ -338,7 +338,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_operator seconds_of { producer.close(timeout: 20) }, :<, 10
   end
 
-  def test_fibers_of_a_scheduler_take_turns
+  slow def test_fibers_of_a_scheduler_take_turns
     producer = transactional
     name = topic
     log = []
@@ -359,7 +359,7 @@ class ProducerTransactionTest < TransactionTestCase
     log.each_slice(2) { |(entered, i), (left, j)| assert_equal [:in, :out, i], [entered, left, j] }
   end
 
-  def test_a_flush_inside_a_transaction_and_one_of_another_thread_do_not_wait_for_each_other
+  slow def test_a_flush_inside_a_transaction_and_one_of_another_thread_do_not_wait_for_each_other
     producer = transactional
     name = topic
     in_thread do
@@ -459,7 +459,7 @@ class ProducerTransactionTest < TransactionTestCase
 
   # ---- offsets ----
 
-  def test_marking_an_offset_is_part_of_the_transaction
+  slow def test_marking_an_offset_is_part_of_the_transaction
     producer = transactional
     name = topic(partitions: 1)
     producer.produce_sync(topic: name, payload: "in")
@@ -537,7 +537,7 @@ class ProducerTransactionTest < TransactionTestCase
 
   # ---- commands that have to be repeated ----
 
-  def test_what_the_cluster_asks_to_repeat_is_repeated
+  slow def test_what_the_cluster_asks_to_repeat_is_repeated
     cluster = own_cluster
     name = topic(on: cluster)
     producer = transactional(on: cluster)

@@ -91,7 +91,7 @@ class ProducerVariantTest < ProducerTestCase
                  (senders.map { |sender| sender.produce_sync(topic: name, payload: "x").status })
   end
 
-  def test_a_variant_overrides_a_setting_that_the_producer_has_under_another_name
+  slow def test_a_variant_overrides_a_setting_that_the_producer_has_under_another_name
     [%w[message.timeout.ms delivery.timeout.ms], %w[delivery.timeout.ms message.timeout.ms]].each do |own, varied|
       one = unreachable_producer(own => 100_000)
       variant = one.with(max_wait_timeout: 20_000, topic_config: { varied => 300 })

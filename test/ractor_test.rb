@@ -167,7 +167,7 @@ class RactorTest < PenstockTest
     told.first.map(&:first).each { |name| assert_match(/\APenstock::\w+Error\z/, name.to_s) }
   end
 
-  def test_a_verdict_that_is_a_failure_is_raised_in_the_ractor
+  slow def test_a_verdict_that_is_a_failure_is_raised_in_the_ractor
     classes, shareable = ractors(<<~'RUBY')
       dead = make_producer("bootstrap.servers": "127.0.0.1:1", log_level: 0, "message.timeout.ms": 50, "linger.ms": 0)
       made = Ractor.new(dead.shareable) do |one|
@@ -273,7 +273,7 @@ class RactorTest < PenstockTest
     RUBY
   end
 
-  def test_a_handle_in_a_listener_that_its_producers_reload_waits_for_is_refused
+  slow def test_a_handle_in_a_listener_that_its_producers_reload_waits_for_is_refused
     assert_equal ["Penstock::ListenerDeadlockError"] * 4, ractors(<<~'RUBY')
       answers = %w[producer.reload error.occurred].product([true, false]).map do |event, main|
         producer = make_producer("enable.idempotence": true, log_level: 0)
@@ -294,7 +294,7 @@ class RactorTest < PenstockTest
     RUBY
   end
 
-  def test_what_the_last_handle_has_sent_is_told_when_the_producer_is_dropped
+  slow def test_what_the_last_handle_has_sent_is_told_when_the_producer_is_dropped
     assert_equal [true, 1], ractors(<<~'RUBY')
       require "weakref"
       told = Queue.new
@@ -481,7 +481,7 @@ class RactorTest < PenstockTest
     end
   end
 
-  def test_what_stands_in_the_way_is_looked_at_by_one_thread_at_a_time
+  slow def test_what_stands_in_the_way_is_looked_at_by_one_thread_at_a_time
     one = producer
     one.shareable
     slow = Queue.new
@@ -579,7 +579,7 @@ class RactorTest < PenstockTest
     RUBY
   end
 
-  def test_configuration_errors_reports_and_messages_are_shareable_when_frozen
+  slow def test_configuration_errors_reports_and_messages_are_shareable_when_frozen
     one = producer
     handle = one.produce_async(topic: topic(partitions: 1), payload: "x", label: 7)
     assert Ractor.shareable?(handle.wait)

@@ -23,7 +23,7 @@ class ReadmeTest < PenstockTest
     assert_match(/\Astored at offset 0 of partition \d\npersisted\n1000 delivered\n\z/, output_of(0))
   end
 
-  def test_the_consumer_processes_commits_and_ends_at_a_signal
+  slow def test_the_consumer_processes_commits_and_ends_at_a_signal
     before = <<~RUBY
       #{CLUSTER}
       producer = Penstock::Producer.new("bootstrap.servers": cluster.bootstrap_servers)
@@ -48,7 +48,7 @@ class ReadmeTest < PenstockTest
     assert_equal "true\n", output_of(2, before:, after:)
   end
 
-  def test_the_embedded_cluster_needs_nothing_else
+  slow def test_the_embedded_cluster_needs_nothing_else
     assert_equal "read hello\n", output_of(3, before: "")
   end
 
@@ -60,7 +60,7 @@ class ReadmeTest < PenstockTest
     end
   end
 
-  def test_bin_demo_delivers_everything_and_ends_with_its_figures_as_json
+  slow def test_bin_demo_delivers_everything_and_ends_with_its_figures_as_json
     output, errors, status = Limited.capture3(File.join(ROOT, "bin/demo"), "--rounds", "2", "--json")
     assert_predicate status, :success?, errors
     figures = JSON.parse(output.lines.last)

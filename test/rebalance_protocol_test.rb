@@ -6,6 +6,8 @@ require "tmpdir"
 
 # How often librdkafka is asked for the group's protocol, and that it is not while the consumer is closing.
 class RebalanceProtocolTest < PenstockTest
+  slow(/the_protocol_is_asked_for_once/)
+
   include SlowCalls
 
   PROGRAM = <<~'RUBY'

@@ -27,7 +27,7 @@ class RejectionTest < PenstockTest
     end
   end
 
-  def test_what_is_refused_later_fails_too_and_sooner
+  slow def test_what_is_refused_later_fails_too_and_sooner
     with_a_port_that_hangs_up do |servers|
       one = refused_producer(servers)
       3.times do
@@ -68,7 +68,7 @@ class RejectionTest < PenstockTest
     end
   end
 
-  def test_a_slow_answer_to_the_tls_handshake_is_no_rejection
+  slow def test_a_slow_answer_to_the_tls_handshake_is_no_rejection
     with_a_port_that_says_nothing do |servers|
       one = refused_producer(servers, timeout: 60_000, "security.protocol": "ssl")
       handle = one.produce_async(topic: "refused", payload: "x")
@@ -78,7 +78,7 @@ class RejectionTest < PenstockTest
   end
 
   # librdkafka 2.14 reports such a port in its log only, and that all brokers are down.
-  def test_a_port_that_nobody_listens_to_is_no_rejection_however_librdkafka_reports_it
+  slow def test_a_port_that_nobody_listens_to_is_no_rejection_however_librdkafka_reports_it
     one = refused_producer("127.0.0.1:1", "security.protocol": "ssl")
     handle = one.produce_async(topic: "refused", payload: "x")
     assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: 2_500) }
@@ -86,7 +86,7 @@ class RejectionTest < PenstockTest
   end
 
   # As with localhost where nobody listens on ::1.
-  def test_an_address_that_nobody_listens_to_does_not_hide_that_a_broker_rejects
+  slow def test_an_address_that_nobody_listens_to_does_not_hide_that_a_broker_rejects
     with_a_port_that_hangs_up do |servers|
       one = refused_producer("127.0.0.1:1,#{servers}", timeout: 2_000)
       took = seconds_of { assert_raises(Penstock::SecurityProtocolError) { one.produce_sync(topic: "refused", payload: "x") } }
@@ -94,7 +94,7 @@ class RejectionTest < PenstockTest
     end
   end
 
-  def test_a_broker_that_has_gone_since_it_hung_up_does_not_reject
+  slow def test_a_broker_that_has_gone_since_it_hung_up_does_not_reject
     one = handle = nil
     with_a_port_that_hangs_up do |servers|
       one = refused_producer(servers, timeout: 6_000, "reconnect.backoff.max.ms": 200)
@@ -105,14 +105,14 @@ class RejectionTest < PenstockTest
     one.close(timeout: 0)
   end
 
-  def test_without_a_limit_messages_wait_for_their_timeout
+  slow def test_without_a_limit_messages_wait_for_their_timeout
     with_a_port_that_hangs_up do |servers|
       one = refused_producer(servers, timeout: nil, "message.timeout.ms": 2_000, "transaction.timeout.ms": 5_000)
       assert_raises(Penstock::MessageTimedOutError) { one.produce_sync(topic: "refused", payload: "x") }
     end
   end
 
-  def test_brokers_that_cannot_be_reached_refuse_nobody
+  slow def test_brokers_that_cannot_be_reached_refuse_nobody
     one = refused_producer("127.0.0.1:1")
     handle = one.produce_async(topic: "refused", payload: "x")
     assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: 1_500) }
@@ -132,7 +132,7 @@ class RejectionTest < PenstockTest
   end
 
   # The provider's thread may be faster than the one that opens the client.
-  def test_a_token_that_is_given_up_at_once_is_heard_of
+  slow def test_a_token_that_is_given_up_at_once_is_heard_of
     provider = Object.new
     def provider.on_oauthbearer_token_refresh(event) = event[:bearer].oauthbearer_set_token_failure("shut")
     30.times do
@@ -145,7 +145,7 @@ class RejectionTest < PenstockTest
     end
   end
 
-  def test_a_client_with_a_token_provider_is_collected_like_any_other
+  slow def test_a_client_with_a_token_provider_is_collected_like_any_other
     provider = Object.new
     def provider.on_oauthbearer_token_refresh(_event) = nil
     forget_one_with(provider)
@@ -181,7 +181,7 @@ class RejectionTest < PenstockTest
     super
   end
 
-  def test_who_polls_a_consumer_that_is_refused_is_told_and_again_while_it_lasts
+  slow def test_who_polls_a_consumer_that_is_refused_is_told_and_again_while_it_lasts
     with_a_port_that_hangs_up do |servers|
       one = refused_consumer(servers).assign("refused" => [0])
       3.times do
@@ -193,7 +193,7 @@ class RejectionTest < PenstockTest
     end
   end
 
-  def test_who_waits_for_an_answer_is_told_though_nobody_polls
+  slow def test_who_waits_for_an_answer_is_told_though_nobody_polls
     with_a_port_that_hangs_up do |servers|
       # librdkafka is not destroyed before a commit has found no coordinator for so long
       one = refused_consumer(servers, "group.id": "refused", "session.timeout.ms": 1_000, "heartbeat.interval.ms": 500)
@@ -203,7 +203,7 @@ class RejectionTest < PenstockTest
     end
   end
 
-  def test_a_consumer_without_a_limit_and_one_that_reaches_nobody_find_nothing
+  slow def test_a_consumer_without_a_limit_and_one_that_reaches_nobody_find_nothing
     with_a_port_that_hangs_up do |servers|
       assert_nil refused_consumer(servers, timeout: nil).assign("refused" => [0]).poll(timeout: 1.5)
       assert_nil refused_consumer("127.0.0.1:1").assign("refused" => [0]).poll(timeout: 1.5)
@@ -221,7 +221,7 @@ class RejectionTest < PenstockTest
 
   OAUTH = { "security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER" }.freeze
 
-  def test_a_token_that_a_consumer_does_not_get_is_an_error_of_its_poll
+  slow def test_a_token_that_a_consumer_does_not_get_is_an_error_of_its_poll
     provider = Object.new
     def provider.on_oauthbearer_token_refresh(event) = (@events ||= []) << event && raise("no #{event[:consumer_id]}")
     log = StringIO.new
@@ -235,7 +235,7 @@ class RejectionTest < PenstockTest
     assert_equal %i[consumer_id bearer caller], provider.instance_variable_get(:@events).first.payload.keys
   end
 
-  def test_a_consumer_with_a_token_provider_is_collected_like_any_other
+  slow def test_a_consumer_with_a_token_provider_is_collected_like_any_other
     provider = Object.new
     def provider.on_oauthbearer_token_refresh(_event) = nil
     forget_a_consumer_with(provider)

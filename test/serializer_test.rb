@@ -371,7 +371,7 @@ class SerializerTest < ProducerTestCase
     assert_empty sent(one)
   end
 
-  def test_a_variant_serializes_as_its_producer_does
+  slow def test_a_variant_serializes_as_its_producer_does
     topic = topic(partitions: 1)
     one = producer(**QUICK) { |config| config.serializer = PACK }
     one.with(topic_config: { acks: 1 }).produce_sync({ topic:, payload: DOCUMENT })

@@ -5,6 +5,8 @@ require_relative "support/static_checks"
 
 # The static checks find what they are for, in sources made for it; rake test:static runs them on ours.
 class StaticChecksTest < Minitest::Test
+  extend Slow
+
   ROOT = File.expand_path("..", __dir__)
   FACE = <<~C
     #include <ruby.h>
@@ -139,7 +141,7 @@ class StaticChecksTest < Minitest::Test
   end
 
   # All but the analyzer, which says something else with each gcc: rake test:static runs that too.
-  def test_our_own_sources
+  slow def test_our_own_sources
     library = File.join(ROOT, "lib/penstock/penstock.#{RbConfig::CONFIG["DLEXT"]}")
     ours = StaticChecks.new(File.join(ROOT, "ext/penstock"), library)
     assert_empty ours.foreign_text + ours.exported_symbols + ours.ruby_in_core + ours.unnamed_callbacks +

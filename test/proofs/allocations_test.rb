@@ -1,0 +1,20 @@
+# frozen_string_literal: true
+
+require_relative "../test_helper"
+
+# Every error path, briefly, counting what librdkafka makes and destroys: allocations.rb. Longer: rake test:allocations.
+class AllocationsTest < Minitest::Test
+  PROGRAM = File.expand_path("allocations.rb", __dir__)
+
+  def run_paths(loops, *chosen)
+    command = [RbConfig.ruby, "-w", "-I#{Subprocess::LIBRARY}", PROGRAM, loops.to_s, *chosen]
+    output, status = Limited.capture2e(*command, seconds: 600)
+    [output, status.success?]
+  end
+
+  def test_what_is_made_on_an_error_path_is_destroyed
+    output, passed = run_paths(100)
+    assert passed, output
+    assert_match(/^allocations: 0 of 2\d error paths lost something/, output)
+  end
+end

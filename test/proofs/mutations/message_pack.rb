@@ -498,10 +498,12 @@ MessagePackMutations.in_file("message_pack_write.c") do
 
   shown :deep, "test_max_depth_counts_objects_that_write_themselves_and_registered_types",
         "calls of users' code are a level" => ["    if (packing->depth >= packing->options->max_depth) too_deep(packing);\n", ""],
-        "what they write goes on at the same depth" => ["++packer->turns;\n        packer->depth = packing->depth;\n", "++packer->turns;\n"]
+        "what they write goes on at the same depth" =>
+          ["++packer->turns;\n        packer->depth = packing->depth;\n", "++packer->turns;\n"]
 
   shown :deep, "test_max_depth_counts_types_that_write_to_the_packer_that_packs_them",
-        "what is written to the same Packer goes on at the same depth" => ["++packer->turns;\n        packer->depth = packing->depth;\n", "++packer->turns;\n"]
+        "what is written to the same Packer goes on at the same depth" =>
+          ["++packer->turns;\n        packer->depth = packing->depth;\n", "++packer->turns;\n"]
 
   shown :deep, "test_an_array_that_changes_its_size_is_refused_and_leaves_nothing",
         "an Array has as many elements as it said" => ["if ((size_t)RARRAY_LEN(array) != count)", "if (false)"]

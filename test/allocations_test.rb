@@ -12,7 +12,7 @@ class AllocationsTest < Minitest::Test
     [output, status.success?]
   end
 
-  def test_what_is_made_on_an_error_path_is_destroyed
+  def test_error_paths_destroy_every_librdkafka_object_they_create
     output, passed = run_paths(100)
     assert passed, output
     assert_match(/^allocations: 0 of 2\d error paths lost something/, output)

@@ -76,7 +76,7 @@ class AsJsonTest < PenstockTest
                        "objects.each { |one| puts [one.class, JSON.generate(one).size, JSON.generate([one])].join(' ') }"))
   end
 
-  def test_as_json_consists_of_plain_values
+  def test_as_json_contains_only_plain_values
     odd = ruby!(<<~RUBY)
       #{OBJECTS}
       plain = lambda do |value|
@@ -92,7 +92,7 @@ class AsJsonTest < PenstockTest
   end
 
   # In a program of its own: a process that has had a Ractor is another one from then on, and Ruby calls them experimental.
-  def test_other_ractors_may_ask_reports_and_messages
+  def test_other_ractors_can_convert_reports_and_messages_to_json
     assert_equal "Penstock::DeliveryReport Penstock::Message\n", ruby!(<<~RUBY, cluster.bootstrap_servers, topic)
       Warning[:experimental] = false
       one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
@@ -103,7 +103,7 @@ class AsJsonTest < PenstockTest
   end
 
   # Those that a program can name.
-  def test_every_class_with_a_connection_or_a_configuration_answers_by_itself
+  def test_every_class_with_a_connection_or_a_configuration_defines_its_own_as_json
     own = public_classes.reject do |type|
       type.method_defined?(:as_json) && type.instance_method(:as_json).owner.name.start_with?("Penstock")
     end

@@ -23,7 +23,7 @@ class ConformanceTest < PenstockTest
   CLOSING = 1 # what closing may take beyond its deadline and a tenth, by its documentation
 
   # After all others: what was stuck may go on natively for seconds, closed, and no test waits for that but this one.
-  LAST = "test_in_the_end_nothing_is_left_of_what_was_stuck"
+  LAST = "test_every_stuck_client_is_released_in_the_end"
 
   def self.runnable_methods = super.partition { |name| name != LAST }.flatten
 
@@ -42,7 +42,7 @@ class ConformanceTest < PenstockTest
 
   BlockingCalls::ALL.each do |call|
     if call.brief
-      define_method("test_#{call.slug}_gives_way_to_other_fibers") do
+      define_method("test_#{call.slug}_yields_to_other_fibers") do
         with_scheduler(:plain) do |fibers|
           on = stuck(call.stuck, LONG)
           before = fibers.scheduler.given_way
@@ -51,7 +51,7 @@ class ConformanceTest < PenstockTest
         end
       end
 
-      define_method("test_#{call.slug}_acts_on_an_interrupt_that_waits_for_a_blocking_call") do
+      define_method("test_#{call.slug}_handles_an_interrupt_that_is_pending_during_a_blocking_call") do
         on = stuck(call.stuck, LONG)
         assert_raises(Interrupted) do
           Thread.handle_interrupt(Interrupted => :on_blocking) do
@@ -70,12 +70,12 @@ class ConformanceTest < PenstockTest
     end
 
     FiberSchedulers::KINDS.each do |kind|
-      define_method("test_#{call.slug}_gives_way_to_other_fibers_and_is_cancelled_under_#{kind}") do
+      define_method("test_#{call.slug}_yields_to_other_fibers_and_is_cancelled_under_#{kind}") do
         soon { elapsed_until_cancelled(call, kind) }
       end
     end
 
-    define_method("test_#{call.slug}_takes_no_time_of_other_threads_and_is_interrupted") do
+    define_method("test_#{call.slug}_leaves_the_gvl_to_other_threads_and_can_be_interrupted") do
       share = nil
       soon do
         elapsed, share = elapsed_until_interrupted(call)
@@ -86,7 +86,7 @@ class ConformanceTest < PenstockTest
 
     define_method("test_#{call.slug}_ends_at_its_deadline") { assert_ends(call) { |on| call.run(on, SHORT) } } if call.ends
 
-    define_method("test_#{call.slug}_#{call.trap ? "is_refused" : "ends_at_its_deadline"}_in_a_trap") do
+    define_method("test_#{call.slug}_#{call.trap ? "raises" : "ends_at_its_deadline"}_in_a_trap") do
       next assert_refused(call) if call.trap
       next assert_ends(call) { |on| in_trap { call.run(on, SHORT) } } if call.ends
 
@@ -111,7 +111,7 @@ class ConformanceTest < PenstockTest
 
   # Many calls in one test, as closing takes a second, and so can be done for all at once.
   WAYS.each do |way, ending|
-    define_method("test_what_was_ended_in_the_middle_of_a_call_by_#{way}_can_be_used_and_closed") do
+    define_method("test_after_a_call_ended_by_#{way}_its_object_can_be_used_and_closed") do
       owners = ENDED.fetch(way).flat_map do |call|
         on = nil
         soon { ending.call(self, on = stuck(call.stuck, LONG), ->(same) { call.run(same, LONG) }) }
@@ -162,7 +162,7 @@ class ConformanceTest < PenstockTest
     "not closed" unless owner.closed?
   end
 
-  def test_every_method_that_is_documented_as_blocking_is_listed
+  def test_every_method_documented_as_blocking_is_listed
     assert_equal DocumentedMethods.blocking.sort, BlockingCalls::ALL.map(&:name).sort
   end
 
@@ -183,7 +183,7 @@ class ConformanceTest < PenstockTest
   { "Producer" => %i[dead full sasl_producer], "Consumer" => %i[reader member sasl_consumer],
     "DeliveryHandle" => %i[handle] }.each do |type, kinds|
     kinds.each do |kind|
-      define_method("test_what_is_not_said_to_block_does_not_on_a_#{type.downcase}_that_is_#{kind}") do
+      define_method("test_no_undocumented_method_blocks_on_a_#{type.downcase}_that_is_#{kind}") do
         on = stuck(kind, LONG)
         DocumentedMethods.instant(type).each do |name|
           call = INSTANT.fetch(name) { ->(one) { one.public_send(name[/#(.+)/, 1]) } }
@@ -193,7 +193,7 @@ class ConformanceTest < PenstockTest
     end
   end
 
-  def test_what_the_guard_finds_is_what_the_comments_say
+  def test_the_check_finds_what_the_comments_say
     found = DocumentedMethods.blocking_in(<<~RUBY, "Thing")
       # Blocks: like {#other}.
       def one = 1

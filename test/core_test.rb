@@ -23,32 +23,32 @@ class CoreTest < PenstockTest
   end
 
   # A client that was cut short and became ready again was pushed twice, and the poller walked in a circle.
-  def test_clients_that_are_cut_short_after_every_event_get_all_their_verdicts
+  def test_clients_served_one_event_at_a_time_get_all_delivery_results
     storm(0, 4, 16, 5, 0, 0)
   end
 
-  def test_clients_that_come_and_go_leave_nothing_behind
+  def test_opening_and_closing_clients_leaks_nothing
     storm(100_000, 4, 8, 5, 1, 0)
   end
 
-  def test_every_event_and_label_of_clients_that_come_and_go_comes_out_once
+  def test_every_event_and_label_is_published_once_while_clients_open_and_close
     storm(100_000, 4, 8, 5, 1, 1)
   end
 
   # A topic that librdkafka refused had its configuration freed twice.
-  def test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing
+  def test_no_part_of_the_core_uses_freed_memory_or_leaks
     parts("address")
   end
 
-  def test_each_part_by_itself_has_no_data_race
+  def test_no_part_of_the_core_has_a_data_race
     parts("thread")
   end
 
-  def test_each_part_by_itself_does_nothing_undefined
+  def test_no_part_of_the_core_has_undefined_behaviour
     parts("undefined")
   end
 
-  def test_each_part_does_the_same_without_futex_and_eventfd
+  def test_every_part_of_the_core_works_without_futex_and_eventfd
     parts("address,undefined", portable: true)
   end
 

@@ -31,7 +31,7 @@ class DocsTest < PenstockTest
     end
   end
 
-  def test_every_test_that_the_table_of_behaviours_names_exists
+  def test_every_test_named_in_the_table_of_behaviours_exists
     named = ROWS.flat_map { |row| named_in(row.last) }
     assert_operator named.size, :>, 100
     tests = named.map(&:first).uniq.to_h { |file| [file, tests_of(file)] }
@@ -43,7 +43,7 @@ class DocsTest < PenstockTest
   DEFECTS = File.readlines(File.join(ROOT, "docs/evidence/defects.md"), chomp: true).grep(/\A\| \d/)
                 .map { |line| line.delete_prefix("| ").split("|").map(&:strip) }
 
-  def test_every_kind_of_defect_is_looked_for_by_tests_that_exist_or_is_to_come
+  def test_every_kind_of_defect_names_existing_tests_or_is_planned
     assert_equal [*1..34], (DEFECTS.map { |row| row.first.to_i })
     shown = DEFECTS.to_h { |number, _, how, tests| [number, how.start_with?("To come: ") ? nil : named_in(tests)] }.compact
     assert_empty(shown.select { |_, named| named.empty? })
@@ -51,7 +51,7 @@ class DocsTest < PenstockTest
                       .reject { |_, missing| missing.empty? })
   end
 
-  def test_every_behaviour_is_shown_by_a_test_or_says_what_is_different_or_to_come
+  def test_every_behaviour_names_a_test_or_a_difference_or_is_planned
     ROWS.each do |row|
       assert_equal 3, row.size, row.inspect
       assert named_in(row.last).any? || row.last.match?(/(Different|To come): /), row.first
@@ -59,13 +59,13 @@ class DocsTest < PenstockTest
     assert_equal NUMBERS, ROWS.map(&:first).grep(/\AP\d+\z/)
   end
 
-  def test_every_event_has_its_place_in_the_table_and_there_are_no_others
+  def test_the_table_of_behaviours_lists_exactly_the_existing_events
     events = BEHAVIOURS.drop_while { |line| line != "## Events" }.drop(1).take_while { |line| !line.start_with?("#") }
     names = events.flat_map { |line| line.split(" | ").first.to_s.scan(/`(\w+\.\w+)`/).flatten }
     assert_equal Penstock::Monitor::EVENTS.sort, names.uniq.sort
   end
 
-  def test_every_setting_of_the_table_exists
+  def test_every_setting_in_the_table_of_behaviours_exists
     config = Penstock::Config.new
     settings = BEHAVIOURS.drop_while { |line| line != "## Settings" }.drop(1).take_while { |line| !line.start_with?("#") }
     there = settings.grep_v(/ \| To come: [^|]+ \|\z/)
@@ -75,7 +75,7 @@ class DocsTest < PenstockTest
   end
 
   # One program: the later ones use what the first has made.
-  def test_the_ruby_snippets_about_waiting_run_as_they_stand
+  def test_the_ruby_snippets_about_waiting_run_unchanged
     skip "the async gem is not to be had for this Ruby" unless FiberSchedulers::KINDS.include?(:async)
     first, *others = WAITING.scan(/^```ruby\n(.*?)^```/m).flatten
     slow = "cluster.set_round_trip_time(seconds: 0.02)" # so each wait begins before its delivery result is there
@@ -85,7 +85,7 @@ class DocsTest < PenstockTest
   end
 
   # With what they take for granted before, and something to listen to behind.
-  def test_the_ruby_snippets_about_events_run_as_they_stand
+  def test_the_ruby_snippets_about_events_run_unchanged
     before = <<~RUBY
       listener = Class.new { def on_message_acknowledged(event) = puts("acknowledged \#{event[:offset]}") }.new
       cluster = Penstock::EmbeddedCluster.new
@@ -115,33 +115,33 @@ class DocsTest < PenstockTest
     "begin; require #{name.inspect}; rescue LoadError; require #{File.join(__dir__, "support", STAND_INS[name]).inspect}; end\n"
   end
 
-  def test_the_ruby_snippets_about_opentelemetry_run_as_they_stand
+  def test_the_ruby_snippets_about_opentelemetry_run_unchanged
     output = ruby!(with_gem("opentelemetry") + snippets_of("opentelemetry.md"))
     assert_equal ["processed hello", "sent 1 by produce_async"], output.lines(chomp: true)
   end
 
-  def test_the_ruby_snippets_about_active_support_run_as_they_stand
+  def test_the_ruby_snippets_about_active_support_run_unchanged
     output = ruby!(with_gem("active_support") + snippets_of("listeners-active-support.md"))
     assert_equal ["events took a while", "message.produced_sync.penstock true"], output.lines(chomp: true)
   end
 
-  def test_the_ruby_snippet_about_errors_runs_as_it_stands
+  def test_the_ruby_snippet_about_errors_runs_unchanged
     output = ruby!("#{snippets_of("errors.md")}\n[producer, cluster].each(&:close)")
     assert_equal ["wrong partition 99 of events"], output.lines(chomp: true)
   end
 
-  def test_the_ruby_snippets_about_ractors_run_as_they_stand
+  def test_the_ruby_snippets_about_ractors_run_unchanged
     output = ruby!("#{snippets_of("ractors.md")}\n[producer, cluster].each(&:close)")
     assert_equal ["404 stored", "Penstock::NotShareableError", "true"], output.lines(chomp: true)
   end
 
-  def test_the_ruby_snippets_about_producing_run_as_they_stand
+  def test_the_ruby_snippets_about_producing_run_unchanged
     expected = ["offset 0, persisted", "order 2", "100", "3", "3", "1", "persisted", "10 accepted", "true"]
     assert_equal expected, ruby!(snippets_of("producing.md")).lines(chomp: true)
   end
 
   # The rake task runs before the last snippet, and gets its signal when it has committed.
-  def test_the_ruby_snippets_about_consuming_run_as_they_stand
+  def test_the_ruby_snippets_about_consuming_run_unchanged
     *first, last = File.read(File.join(ROOT, "docs/consuming.md")).scan(/^```ruby\n(.*?)^```/m).flatten
     invoke = <<~RUBY
       ENV["KAFKA"] = cluster.bootstrap_servers
@@ -160,14 +160,14 @@ class DocsTest < PenstockTest
     File.read(File.join(ROOT, "docs/testing.md")).scan(/^```ruby\n(.*?)^```/m).flatten.partition { |text| text.include?("RSpec") }
   end
 
-  def test_the_ruby_snippets_about_testing_run_as_they_stand
+  def test_the_ruby_snippets_about_testing_run_unchanged
     _, snippets = snippets_about_testing
     output = ruby!(snippets.join("\n"))
     assert_equal %w[42 persisted], output.lines(chomp: true).first(2)
     assert_includes output, "2 runs, 4 assertions, 0 failures, 0 errors"
   end
 
-  def test_the_rspec_snippet_about_testing_runs_as_it_stands
+  def test_the_rspec_snippet_about_testing_runs_unchanged
     skip "the rspec gem is not available" if Gem::Specification.find_all_by_name("rspec").empty?
     rspec, others = snippets_about_testing
     snippets = others.grep_v(/minitest|EmbeddedCluster/)
@@ -175,7 +175,7 @@ class DocsTest < PenstockTest
     assert_includes output, "2 examples, 0 failures"
   end
 
-  def test_the_ruby_snippets_about_message_pack_run_as_they_stand
+  def test_the_ruby_snippets_about_message_pack_run_unchanged
     output = ruby!("#{snippets_of("message-pack.md")}\n[consumer, producer, cluster].each(&:close)")
     expected = ['["a", "b"]', "7", '[["id", 7]]', "[#<struct Point x=1, y=2>]", "1", "Nested more than 128 deep (max_depth).",
                 "this Factory is frozen, as DefaultFactory always is: register types with one of your own " \
@@ -194,13 +194,13 @@ class DocsTest < PenstockTest
     ruby!([*settings, *snippets, "[producer, cluster].each(&:close)"].join("\n"), *arguments)
   end
 
-  def test_the_snippet_about_logging_writes_the_lines_that_the_page_shows
+  def test_the_logging_snippet_writes_the_lines_that_its_page_shows
     shown = LISTENERS["logger"][/^```text\n(.*?)^```/m, 1]
     written = run_snippets_of("logger").lines.map { |line| line[/penstock .*/m] }
     assert_equal shown.gsub(/ms=\S+/, "ms="), written.join.gsub(/ms=\S+/, "ms=")
   end
 
-  def test_the_snippets_about_statsd_send_what_the_page_shows
+  def test_the_statsd_snippets_send_the_metrics_that_their_page_shows
     server = UDPSocket.new
     server.bind("127.0.0.1", 0)
     run_snippets_of("statsd", STATSD_PORT: server.addr[1].to_s)
@@ -211,7 +211,7 @@ class DocsTest < PenstockTest
     server&.close
   end
 
-  def test_the_snippet_about_prometheus_shows_a_page
+  def test_the_prometheus_snippet_serves_a_page
     expected = ["200", "text/plain; version=0.0.4; charset=utf-8", 'penstock_messages_total{producer_id="orders"} 1',
                 'penstock_messages_delivered_total{producer_id="orders"} 1']
     assert_equal expected, run_snippets_of("prometheus").lines(chomp: true).grep_v(/_failed_|_purged_/)
@@ -226,7 +226,7 @@ class DocsTest < PenstockTest
     end
   end
 
-  def test_the_tables_of_metrics_name_all_there_are_and_no_others
+  def test_the_tables_of_metrics_list_exactly_the_existing_metrics
     families = Penstock::Listeners::Prometheus.const_get(:FAMILIES).keys
     assert_equal families.map { |name| "penstock_#{name}" }.sort, metrics_of("prometheus", "Metrics").sort
     assert_equal Penstock::Listeners::Statsd::RD_KAFKA.keys.sort, metrics_of("statsd", "librdkafka").sort
@@ -265,7 +265,7 @@ class DocsTest < PenstockTest
     assert_empty missing
   end
 
-  def test_every_setting_that_the_text_about_waiting_names_exists
+  def test_every_setting_named_on_the_page_about_waiting_exists
     named = WAITING.scan(/`config\.([\w.]+)`/).flatten
     assert_operator named.size, :>, 5
     config = Penstock::Config.new

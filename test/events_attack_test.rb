@@ -35,17 +35,17 @@ class EventsAttackTest < ListenerTestCase
 
   # ---- somebody always stands by ----
 
-  def test_a_listener_that_never_ends_and_that_nobody_wants_any_more_delays_nobody
+  def test_an_unsubscribed_listener_that_never_returns_delays_no_other_producer
     stuck.monitor.clear
     eventually { Internal::EventDispatcher.threads == 1 } # the one that stood by had nothing left to do
     told_by_others
   end
 
-  def test_listeners_of_slow_listeners_that_never_end_delay_nobody
+  def test_slow_listener_subscribers_that_never_return_delay_no_other_producer
     three_are_slow_and_the_listener { @release.pop }
   end
 
-  def test_a_listener_of_slow_listeners_that_ends_its_thread_delays_nobody
+  def test_a_slow_listener_subscriber_that_ends_its_thread_delays_no_other_producer
     three_are_slow_and_the_listener { Thread.exit }
   end
 
@@ -59,7 +59,7 @@ class EventsAttackTest < ListenerTestCase
     told_by_others
   end
 
-  def test_who_stands_by_is_replaced_when_it_is_killed
+  def test_a_killed_spare_worker_is_replaced
     stuck
     dispatchers.each { |thread| thread.kill unless at_work?(thread) }
     told_by_others
@@ -69,7 +69,7 @@ class EventsAttackTest < ListenerTestCase
 
   # ---- nothing is lost ----
 
-  def test_what_is_due_is_told_though_somebody_begins_to_listen_after_the_client_has_closed
+  def test_pending_events_are_published_even_if_a_listener_subscribes_after_the_client_closed
     producer = impatient
     told = Queue.new
     producer.monitor.subscribe(ACKNOWLEDGED) { |event| @release.pop && told << event[:label] }
@@ -94,7 +94,7 @@ class EventsAttackTest < ListenerTestCase
   end
 
   # A Timeout, for instance: connecting is what takes long.
-  def test_events_are_told_though_who_connects_is_interrupted
+  def test_events_are_published_if_the_connecting_thread_is_interrupted
     gate = Queue.new
     producer = self.producer("linger.ms": 0) { |config| config.monitor = Gate.new }
     told = heard(producer)
@@ -111,7 +111,7 @@ class EventsAttackTest < ListenerTestCase
   end
 
   # A machine may be as busy as to have it connected before it is interrupted, but not each time.
-  def test_events_are_told_though_the_fiber_that_connects_is_interrupted
+  def test_events_are_published_if_the_connecting_fiber_is_interrupted
     interrupted = 0
     10.times do
       producer = impatient
@@ -132,7 +132,7 @@ class EventsAttackTest < ListenerTestCase
     assert_operator interrupted, :>, 0
   end
 
-  def test_a_trap_does_not_open_a_client_whose_events_nobody_would_tell
+  def test_a_trap_does_not_open_a_client_without_a_worker_for_its_events
     output = ruby!(<<~RUBY)
       producer = Penstock::Producer.new do |config|
         config.kafka = { "bootstrap.servers": #{cluster.bootstrap_servers.inspect}, "linger.ms": 0 }
@@ -151,7 +151,7 @@ class EventsAttackTest < ListenerTestCase
     assert_equal "Penstock::SignalTrapError\nlater\n0\n", output
   end
 
-  def test_no_event_is_lost_or_told_twice_when_threads_are_killed_at_any_point
+  def test_each_event_is_published_once_even_if_worker_threads_are_killed_at_any_point
     producer = impatient
     told = heard(producer)
     100.times do |round|
@@ -163,7 +163,7 @@ class EventsAttackTest < ListenerTestCase
     assert_equal [*0...3_000], Array.new(told.size) { told.pop }
   end
 
-  def test_labels_of_messages_that_nobody_is_told_of_are_forgotten
+  def test_labels_of_unpublished_messages_are_released
     producer = self.producer
     producer.monitor.subscribe("error.occurred") { nil }
     3.times { producer.produce_many_sync(Array.new(500) { { topic: @topic, payload: "x", label: Object.new } }) }
@@ -173,7 +173,7 @@ class EventsAttackTest < ListenerTestCase
 
   # ---- statistics ----
 
-  def test_who_listens_to_statistics_while_the_producer_connects_gets_them
+  def test_a_listener_that_subscribes_to_statistics_during_connect_gets_them
     producer = self.producer
     Internal.of(producer).credentials.define_singleton_method(:log_in) do |client|
       super(client)
@@ -200,7 +200,7 @@ class EventsAttackTest < ListenerTestCase
     end
   end
 
-  def test_a_token_provider_that_ends_its_thread_has_given_none_and_is_asked_again
+  def test_a_token_provider_that_ends_its_thread_counts_as_failed_and_is_called_again
     {
       -> { Thread.exit } => /ended its thread/,
       -> { raise Exception, "of the provider" } => /raised Exception/ # rubocop:disable Lint/RaiseException
@@ -219,7 +219,7 @@ class EventsAttackTest < ListenerTestCase
     end
   end
 
-  def test_a_token_provider_that_throws_is_told_by_name_and_asked_again
+  def test_a_token_provider_that_throws_is_reported_and_called_again
     provider = Ending.new { throw :nowhere }
     one = unreachable_producer("security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER") do |config|
       config.oauth.token_provider_listener = provider

@@ -23,7 +23,7 @@ class FiberAttackTest < PenstockTest
   end
 
   # As one whose lock another thread holds for a moment.
-  def test_a_scheduler_may_switch_fibers_while_it_is_asked_to_let_one_go_on
+  def test_a_scheduler_may_switch_fibers_inside_unblock
     output = with_env("MALLOC_PERTURB_" => "165") do
       ruby!(pending_program(<<~RUBY))
         class Switching < PlainScheduler
@@ -47,7 +47,7 @@ class FiberAttackTest < PenstockTest
   end
 
   # As when the thread is interrupted there.
-  def test_nobody_is_forgotten_when_the_scheduler_raises_instead_of_letting_a_fiber_go_on
+  def test_every_fiber_resumes_even_if_the_schedulers_unblock_raises
     output = ruby!(pending_program(<<~RUBY))
       class Raising < PlainScheduler
         def unblock(blocker, fiber)
@@ -67,7 +67,7 @@ class FiberAttackTest < PenstockTest
     assert_equal "9", output
   end
 
-  def test_in_a_child_a_fiber_that_was_opening_a_client_can_be_stopped
+  def test_a_fork_child_can_stop_a_fiber_that_was_opening_a_client
     one = unreachable_producer
     child = nil
     quiet_thread do
@@ -96,7 +96,7 @@ class FiberAttackTest < PenstockTest
   end
 
   # What they waited for comes when they are gone.
-  def test_fibers_that_are_forgotten_while_they_wait_keep_no_descriptor
+  def test_fibers_collected_while_they_wait_keep_no_descriptor_open
     forget_waiting_fibers(3) # whatever opens descriptors once
     before = event_descriptors
     forget_waiting_fibers(10)

@@ -18,7 +18,7 @@ class FiberLifeTest < FiberTestCase
     end
   end
 
-  def test_the_descriptor_goes_with_the_scheduler
+  def test_the_descriptor_is_closed_with_the_scheduler
     handle = stuck_producer.produce_async(MESSAGE)
     in_scheduler = -> { with_scheduler(:plain) { |fibers| fibers.start { assert_nil waited(handle, 5) }.join } }
     3.times { in_scheduler.call }
@@ -30,7 +30,7 @@ class FiberLifeTest < FiberTestCase
   end
 
   # A waiter left behind by each wait would be more than 2 MB.
-  def test_a_finished_wait_leaves_no_memory_behind
+  def test_finished_waits_leak_no_memory
     handle = stuck_producer.produce_async(MESSAGE)
     with_scheduler(:plain) do |fibers|
       waits = lambda do |count|
@@ -46,7 +46,7 @@ class FiberLifeTest < FiberTestCase
     end
   end
 
-  def test_a_scheduler_that_is_dropped_with_waiting_fibers_leaves_the_verdicts_alone
+  def test_delivery_results_arrive_although_a_scheduler_with_waiting_fibers_was_dropped
     held = producer("linger.ms": 60_000)
     name = topic(partitions: 1)
     handles = Array.new(5) { held.produce_async(topic: name, payload: "x") }
@@ -58,7 +58,7 @@ class FiberLifeTest < FiberTestCase
   end
 
   # A fiber that has its turn to use space in the queue, and never runs again.
-  def test_dropped_fibers_that_wait_for_space_keep_it_from_nobody
+  def test_dropped_fibers_that_wait_for_queue_space_block_no_other_thread
     full = producer("queue.buffering.max.messages": 1, "linger.ms": 60_000)
     message = { topic: topic(partitions: 1), payload: "x" }
     full.produce_async(message)
@@ -69,7 +69,7 @@ class FiberLifeTest < FiberTestCase
     assert waiting.join(10), "the space was a dropped fiber's"
   end
 
-  def test_a_thread_that_is_killed_with_waiting_fibers_leaves_the_verdicts_alone
+  def test_delivery_results_arrive_although_a_thread_with_waiting_fibers_was_killed
     held = producer("linger.ms": 60_000)
     handle = held.produce_async(topic: topic(partitions: 1), payload: "x")
     thread = quiet_thread do
@@ -83,7 +83,7 @@ class FiberLifeTest < FiberTestCase
   end
 
   # A child that read the descriptor would take what was meant for the parent.
-  def test_a_child_forked_in_a_fiber_takes_no_wake_up_from_its_parent
+  def test_a_child_forked_in_a_fiber_consumes_no_wake_up_of_its_parent
     held = producer("linger.ms": 60_000)
     name = topic(partitions: 1)
     handles = Array.new(3) { held.produce_async(topic: name, payload: "x") }
@@ -132,7 +132,7 @@ class FiberLifeTest < FiberTestCase
     producer.close(timeout: 0)
   RUBY
 
-  def test_a_trap_that_waits_in_the_thread_of_a_scheduler_blocks_it_and_ends
+  def test_a_wait_in_a_trap_blocks_the_schedulers_thread_and_ends_at_its_timeout
     ruby!(TRAP, File.expand_path("support/plain_scheduler", __dir__))
   end
 

@@ -22,7 +22,7 @@ class FiberSoakTest < PenstockTest
     @finished = now + SECONDS
   end
 
-  def test_no_wake_up_is_lost_and_no_waiter_left_behind
+  def test_no_wake_up_is_lost_and_no_waiter_leaks
     senders = Array.new(2) do |i|
       one = producer("linger.ms": i * 2)
       name = topic

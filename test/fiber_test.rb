@@ -7,7 +7,7 @@ require_relative "support/fiber_test_case"
 class FiberTest < FiberTestCase
   SLACK = GCLevel.slow? ? 5 : 1.5 # seconds that a fiber may be late, beside other programs
   FiberSchedulers::KINDS.each do |kind|
-    define_method("test_many_waiters_of_one_handle_all_go_on_under_#{kind}") do
+    define_method("test_all_fibers_that_wait_for_one_handle_resume_under_#{kind}") do
       handle, come = held_handle
       with_scheduler(kind) do |fibers|
         strands = Array.new(50) { fibers.start { handle.wait.offset } }
@@ -17,7 +17,7 @@ class FiberTest < FiberTestCase
       end
     end
 
-    define_method("test_waiting_again_for_a_finished_handle_does_not_give_way_under_#{kind}") do
+    define_method("test_waiting_for_a_finished_handle_does_not_yield_under_#{kind}") do
       handle = producer.produce_async(topic:, payload: "x")
       with_scheduler(kind) do |fibers|
         handle.wait
@@ -31,7 +31,7 @@ class FiberTest < FiberTestCase
       end
     end
 
-    define_method("test_each_fiber_is_let_go_at_its_own_deadline_under_#{kind}") do
+    define_method("test_each_fiber_resumes_at_its_own_deadline_under_#{kind}") do
       handle = stuck_producer.produce_async(MESSAGE)
       times = [2_400, 600, 1_800, 300, 1_200, 300, 900] # ms; the first leads, and each shorter one comes later
       late = with_scheduler(kind) do |fibers|
@@ -51,7 +51,7 @@ class FiberTest < FiberTestCase
       end
     end
 
-    define_method("test_cancelling_the_leader_lets_another_lead_under_#{kind}") do
+    define_method("test_cancelling_the_leader_makes_another_fiber_the_leader_under_#{kind}") do
       handle, come = held_handle
       with_scheduler(kind) do |fibers|
         strands = Array.new(10) { fibers.start { handle.wait.offset } }
@@ -67,7 +67,7 @@ class FiberTest < FiberTestCase
       end
     end
 
-    define_method("test_cancelling_those_that_follow_unlinks_them_and_nobody_else_under_#{kind}") do
+    define_method("test_cancelling_followers_unlinks_only_their_waiters_under_#{kind}") do
       handle, come = held_handle
       with_scheduler(kind) do |fibers|
         strands = Array.new(10) { fibers.start { handle.wait.offset } }
@@ -78,7 +78,7 @@ class FiberTest < FiberTestCase
       end
     end
 
-    define_method("test_all_can_be_cancelled_at_once_and_a_wait_works_afterwards_under_#{kind}") do
+    define_method("test_all_fibers_can_be_cancelled_at_once_and_a_later_wait_works_under_#{kind}") do
       handle, come = held_handle
       with_scheduler(kind) do |fibers|
         Array.new(10) { fibers.start { handle.wait } }.reverse.each { |strand| fibers.cancel(strand) }
@@ -113,7 +113,7 @@ class FiberTest < FiberTestCase
       assert_equal (0...400).to_a, offsets.sort
     end
 
-    define_method("test_what_a_fiber_waits_for_may_come_from_another_fiber_under_#{kind}") do
+    define_method("test_a_fiber_can_wait_for_a_message_that_another_fiber_sends_under_#{kind}") do
       one = producer
       name = topic
       with_scheduler(kind) do |fibers|
@@ -138,14 +138,14 @@ class FiberTest < FiberTestCase
     end
   end
 
-  def test_a_fiber_without_a_scheduler_blocks_its_thread
+  def test_a_wait_in_a_fiber_without_a_scheduler_blocks_its_thread
     handle = stuck_producer.produce_async(MESSAGE)
     elapsed = seconds_of { Fiber.new(blocking: false) { timed_out(handle, 200) }.resume }
     assert_includes 0.195..(0.2 + SLACK), elapsed
   end
 
   # The scheduler's block and unblock are for what they were asked for: a program's own waits stay as they are.
-  def test_the_programs_own_waits_are_not_disturbed
+  def test_the_programs_own_waits_are_not_woken
     one = producer
     name = topic
     with_scheduler(:plain) do |fibers|

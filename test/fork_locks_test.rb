@@ -39,13 +39,13 @@ class ForkLocksTest < PenstockTest
     flunk "a child hung in each of three runs: #{hung.join(", ")}"
   end
 
-  def test_children_forked_while_any_lock_is_held_live_and_end_well
+  def test_children_forked_while_any_lock_is_held_work_and_exit_cleanly
     build
     check(forked)
   end
 
   # The locks in place of a futex included.
-  def test_the_same_on_a_system_without_futex_and_eventfd
+  def test_children_forked_without_futex_and_eventfd_exit_cleanly
     build("-DPENSTOCK_PORTABLE")
     output = forked
     assert_match(/^sleepers\.lock ps_word_sleep$/, output)

@@ -9,7 +9,7 @@ class GCChurnTest < ConsumerTestCase
   SECONDS = Float(ENV.fetch("PENSTOCK_GC_CHURN_SECONDS", "3"))
   LATER = 500 # objects that are made before one is read
 
-  def test_threads_that_read_later_what_they_made_find_the_same
+  def test_objects_that_threads_read_later_are_unchanged
     before = GC.count
     @checked = Hash.new(0)
     @counting = Mutex.new

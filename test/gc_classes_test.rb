@@ -38,7 +38,7 @@ class GCClassesTest < PenstockTest
     end
   RUBY
 
-  def test_each_native_class_says_how_much_memory_it_takes
+  def test_each_native_class_reports_its_memory_size
     topics = GCExercises::CLASSES.map { topic(partitions: 1) }
     said = ruby!(SIZES, File.expand_path("support/gc_exercises", __dir__), cluster.bootstrap_servers, *topics)
     sizes = said.lines.to_h { |line| line.split.then { |name, count, more| [name.to_sym, [count.to_i, more.to_i]] } }
@@ -110,7 +110,7 @@ class GCClassesTest < PenstockTest
   RUBY
 
   # Middleware, a hook and a consumer's block raise to who calls; a listener, a logger and a token provider to nobody.
-  def test_code_of_users_that_raises_while_the_collector_works_costs_nothing_else
+  def test_exceptions_of_user_code_during_gc_have_no_side_effects
     exercises = File.expand_path("support/gc_exercises", __dir__)
     assert_equal "label", ruby!(RAISING, exercises, cluster.bootstrap_servers, topic(partitions: 1), seconds: 100)
   end

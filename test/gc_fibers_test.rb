@@ -20,7 +20,7 @@ class GCFibersTest < PenstockTest
     def same(expected, actual) = expected == actual || abort("expected \#{expected.inspect}, got \#{actual.inspect}")
   RUBY
 
-  def test_what_a_schedulers_fibers_wait_with_stays_while_none_waits
+  def test_a_schedulers_fiber_group_is_kept_while_no_fiber_waits
     program(<<~RUBY)
       one = producer("127.0.0.1:1")
       handle = one.produce_async(topic: "t", payload: "x")
@@ -49,7 +49,7 @@ class GCFibersTest < PenstockTest
   end
 
   # Whose scheduler does not know it, but for having been told to block it.
-  def test_a_waiting_fiber_stays
+  def test_a_waiting_fiber_is_not_collected
     program(<<~RUBY)
       class Forgetful < PlainScheduler
         def initialize

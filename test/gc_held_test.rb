@@ -50,7 +50,7 @@ class GCHeldTest < ConsumerTestCase
   end
 
   # One that was collected would be found under what has taken its place: a String that the caller can change.
-  def test_a_client_keeps_the_name_of_the_latest_topic
+  def test_a_client_keeps_the_name_of_its_latest_topic
     clients = aside do
       Array.new(MANY) { |i| new_client.tap { |client| client.produce({ topic: topic_text(i), payload: "x" }) } }
     end
@@ -73,7 +73,7 @@ class GCHeldTest < ConsumerTestCase
     close client
   end
 
-  def test_a_consumer_keeps_the_name_of_the_latest_topic
+  def test_a_consumer_keeps_the_name_of_its_latest_topic
     number = new_topic_number
     reader = aside { numbered_topic(number).then { |name| reading(name).tap { |one| fill(name, 2) && take(one, 1, batch: 1) } } }
     replace_garbage { numbered_text(number) }
@@ -89,7 +89,7 @@ class GCHeldTest < ConsumerTestCase
     messages.each_with_index { |message, i| assert_equal expected(number, i), parts(message) }
   end
 
-  def test_a_message_keeps_what_all_messages_without_headers_share
+  def test_a_message_keeps_the_shared_empty_headers
     program = <<~RUBY
       require "support/gc_pressure"
       servers, name = ARGV
@@ -136,7 +136,7 @@ class GCHeldTest < ConsumerTestCase
     assert_young_kept(Class.new, -> { bare(Penstock::Consumer) }) { |one, klass| new_consumer(one, refresher: klass.new) }
   end
 
-  def test_an_old_client_keeps_the_young_name_of_the_latest_topic
+  def test_an_old_client_keeps_the_young_name_of_its_latest_topic
     clients = Array.new(MANY) { new_client.tap(&:connect) }
     grow_old
     aside { clients.each_with_index { |client, i| client.produce({ topic: topic_text(i), payload: "x" }) } }
@@ -148,7 +148,7 @@ class GCHeldTest < ConsumerTestCase
     close(*clients)
   end
 
-  def test_an_old_consumer_keeps_the_young_name_of_the_latest_topic
+  def test_an_old_consumer_keeps_the_young_name_of_its_latest_topic
     number = new_topic_number
     name = numbered_topic(number)
     reader = reading(name)
@@ -161,7 +161,7 @@ class GCHeldTest < ConsumerTestCase
   end
 
   # A message grows old while it is made: each of its parts may be what a collection is for.
-  def test_a_message_that_grows_old_while_it_is_made_keeps_its_parts
+  def test_a_message_that_becomes_old_during_its_creation_keeps_its_parts
     number = new_topic_number
     messages = aside { consumed(number, 20, stress: 1) }
     GC.verify_internal_consistency
@@ -170,7 +170,7 @@ class GCHeldTest < ConsumerTestCase
   end
 
   # With nothing in it there is too little to make for the Hash of the headers to grow old as well.
-  def test_a_message_that_grows_old_while_it_is_made_keeps_its_headers
+  def test_a_message_that_becomes_old_during_its_creation_keeps_its_headers
     names = Array.new(20) { |i| -"name #{i}" } # known already, so that they are not made
     name = topic(partitions: 1)
     producer.produce_many_sync(names.map do |one|
@@ -185,7 +185,7 @@ class GCHeldTest < ConsumerTestCase
   # ---- what a call needs while it goes on ----
 
   # Of topics, no more than the Hashes know: the names that were made of them stand in the batch's buffer only.
-  def test_a_batch_keeps_the_names_of_its_topics_while_it_is_made
+  def test_a_batch_keeps_the_names_of_its_topics_during_its_creation
     client = new_client.tap(&:connect)
     names = Array.new(MANY) { |i| topic_text(i) }
     handles = aside do
@@ -199,7 +199,7 @@ class GCHeldTest < ConsumerTestCase
   # While they wait for room, the program changes its Strings, and what they were is garbage. Small ones and a few are copied,
   # large ones of many are kept.
   { "small" => [60, 100], "large" => [200, 3_000] }.each do |name, (count, size)|
-    define_method("test_#{name}_payloads_that_wait_for_room_stay_as_they_were_given") do
+    define_method("test_#{name}_payloads_that_wait_for_queue_space_do_not_change") do
       own = own_cluster
       own.create_topic("slow", partitions: 1)
       own.set_round_trip_time(seconds: 0.1)

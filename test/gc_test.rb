@@ -11,7 +11,7 @@ class GCTest < PenstockTest
   YOUNG = 1
 
   # While another thread compacts, Ruby protects pages of its heap: nothing may be read there without the GVL.
-  def test_batches_are_handed_over_while_another_thread_compacts_the_heap
+  def test_batches_are_sent_while_another_thread_compacts_the_heap
     ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 60)
       producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
       compacting = Thread.new { loop { Array.new(20_000) { "z" * rand(50) }.each_slice(2).map(&:first); GC.compact } }
@@ -39,7 +39,7 @@ class GCTest < PenstockTest
     end
   end
 
-  def test_making_using_and_closing_everything_under_gc_stress
+  def test_creating_using_and_closing_everything_under_gc_stress
     own = poller = one = nil
     GCPressure.under_stress(YOUNG) do
       own = own_cluster
@@ -84,7 +84,7 @@ class GCTest < PenstockTest
     GC.auto_compact = before unless before.nil?
   end
 
-  def test_references_stay_right_when_everything_is_moved
+  def test_references_are_correct_after_everything_moved
     skip "no compaction here" unless GC.respond_to?(:verify_compaction_references)
     name = topic(partitions: 1)
     lines = StringIO.new
@@ -112,7 +112,7 @@ class GCTest < PenstockTest
     handles.each_with_index { |handle, i| assert_equal ["label #{i}", name], [handle.label, handle.topic] }
   end
 
-  def test_threads_that_churn_handles_with_labels_lose_none
+  def test_threads_that_create_many_labelled_handles_lose_no_label
     name = topic(partitions: 1)
     one = producer
     threads = Array.new(4) do |t|
@@ -130,7 +130,7 @@ class GCTest < PenstockTest
 
   # ---- dropped ----
 
-  def test_100_000_handles_that_nobody_waits_for_leave_no_memory_behind
+  def test_100_000_handles_without_a_waiting_thread_leak_no_memory
     skip "no /proc here" unless File.exist?("/proc/self/statm")
     output = ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 60)
       one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
@@ -154,7 +154,7 @@ class GCTest < PenstockTest
   end
 
   # The memory of all deliveries of a batch went with the last of their handles.
-  def test_one_handle_that_is_kept_keeps_no_more_than_its_part_of_a_large_batch
+  def test_a_kept_handle_keeps_only_its_own_chunk_of_a_large_batch
     skip "no /proc here" unless File.exist?("/proc/self/statm")
     output = ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 60)
       one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
@@ -174,7 +174,7 @@ class GCTest < PenstockTest
     assert_operator output.to_i, :<, 15_000_000 # 25 times 20,000 deliveries have 52 MB
   end
 
-  def test_200_producers_dropped_without_close_give_their_threads_and_descriptors_back
+  def test_200_producers_dropped_without_close_leak_no_threads_and_descriptors
     skip "no /proc here" unless File.directory?("/proc/self/task")
     drop_producers(5)
     before = settled_resources
@@ -219,7 +219,7 @@ class GCTest < PenstockTest
   RUBY
 
   # Each with messages in flight, which arrive.
-  def test_500_producers_and_500_consumers_dropped_without_close_are_collected_and_destroyed_and_the_process_ends
+  def test_500_producers_and_500_consumers_dropped_without_close_are_destroyed_and_the_process_exits
     name = topic(partitions: 1)
     said = ruby!(DROPPED, cluster.bootstrap_servers, name, "500", seconds: 110).to_f
     assert_operator now - said, :<, 10
@@ -227,7 +227,7 @@ class GCTest < PenstockTest
     assert_equal expected.sort, Reader.new(cluster.bootstrap_servers).read(name).map(&:payload).sort
   end
 
-  def test_50_producers_that_cannot_be_made_leave_no_thread_and_descriptor
+  def test_50_producers_that_cannot_connect_leak_no_threads_and_descriptors
     skip "no /proc here" unless File.directory?("/proc/self/task")
     fail_to_connect
     before = settled_resources
@@ -273,18 +273,18 @@ class GCTest < PenstockTest
     p codes.to_a, left
   RUBY
 
-  def test_200_transactional_producers_that_cannot_be_made_ready_leave_nothing
+  def test_200_transactional_producers_that_cannot_initialize_leak_nothing
     skip "no /proc here" unless File.directory?("/proc/self/task")
     assert_equal "[[:timed_out, 200]]\nfalse\n", ruby!(TRANSACTIONAL, seconds: 100)
   end
 
-  def test_a_producer_that_could_not_be_made_leaves_no_dispatcher_thread
+  def test_a_producer_that_cannot_connect_leaves_no_dispatcher_thread
     threads = Thread.list
     fail_to_connect { |config| config.logger = Logger.new(nil) }
     eventually { (Thread.list - threads).empty? }
   end
 
-  def test_embedded_clusters_dropped_without_close_give_their_threads_back
+  def test_embedded_clusters_dropped_without_close_leak_no_threads
     skip "no /proc here" unless File.directory?("/proc/self/task")
     before = settled_resources
     Array.new(5) { Penstock::EmbeddedCluster.new }.clear
@@ -313,7 +313,7 @@ class GCTest < PenstockTest
     assert_match(/closed/, made.inspect)
   end
 
-  def test_a_poller_that_was_only_allocated_is_one_like_any_other
+  def test_a_poller_that_was_only_allocated_works
     made = Penstock::Poller.allocate
     assert_equal [0, false, "penstock.poller##{made.id}"], [made.count, made.alive?, made.name]
   end
@@ -341,7 +341,7 @@ class GCTest < PenstockTest
     define_method("test_a_#{name}_cannot_be_copied_or_dumped") { assert_not_copied(instance_exec(producer, &make)) }
   end
 
-  def test_each_native_class_is_copied
+  def test_every_native_class_is_in_the_copy_tests
     types = Dir[File.expand_path("../ext/penstock/**/*.c", __dir__)].flat_map do |file|
       File.read(file).scan(/"Penstock::(?:Native::)?(\w+)",$/)
     end
@@ -360,7 +360,7 @@ class GCTest < PenstockTest
   end
 
   # It says so in a sentence, and goes on.
-  def test_a_producer_that_was_not_copied_goes_on
+  def test_a_producer_works_after_a_failed_copy
     one = producer
     error = assert_raises(TypeError) { one.dup }
     assert_match(/a Penstock::Producer cannot be copied: .* make another with new/, error.message)
@@ -371,7 +371,7 @@ class GCTest < PenstockTest
 
   # They hold nothing of their own that ends: the copy of a variant goes through the same producer, that of a monitor or a
   # middleware goes its own way from then on.
-  def test_what_may_be_copied_is_as_good_as_what_it_was_copied_from
+  def test_copies_of_variants_reports_monitors_and_middleware_work
     one = producer
     variant = one.with(max_wait_timeout: 5_000)
     assert_equal [one, 5_000], [variant.dup, variant.clone].map { |copy| [copy.producer, copy.max_wait_timeout] }.uniq.flatten
@@ -385,7 +385,7 @@ class GCTest < PenstockTest
                  [one.monitor.silent?, monitor.silent?, one.middleware.to_a.empty?, middleware.to_a.empty?]
   end
 
-  def test_native_objects_cannot_be_made
+  def test_native_objects_cannot_be_created_directly
     assert_raises(TypeError, NoMethodError) { Penstock::DeliveryHandle.new }
     assert_raises(TypeError) { Penstock::DeliveryHandle.allocate }
     assert_raises(TypeError) do

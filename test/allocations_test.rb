@@ -2,7 +2,8 @@
 
 require_relative "test_helper"
 
-# Every error path, briefly, counting what librdkafka makes and destroys: test/allocations.rb. Longer: rake test:allocations.
+# Runs every error path a few times and counts the librdkafka objects that are created and destroyed: test/allocations.rb.
+# Longer: rake test:allocations.
 class AllocationsTest < Minitest::Test
   PROGRAM = File.expand_path("allocations.rb", __dir__)
 
@@ -15,6 +16,6 @@ class AllocationsTest < Minitest::Test
   def test_error_paths_destroy_every_librdkafka_object_they_create
     output, passed = run_paths(100)
     assert passed, output
-    assert_match(/^allocations: 0 of 2\d error paths lost something/, output)
+    assert_match(/^allocations: 0 of 2\d error paths leaked something/, output)
   end
 end

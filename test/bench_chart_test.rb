@@ -4,7 +4,7 @@ require "rexml/document"
 require_relative "test_helper"
 require_relative "support/made_up_result"
 
-# The pictures of bench/chart.rb: what is where in them.
+# The layout of the charts of bench/chart.rb.
 class BenchChartTest < Minitest::Test
   include MadeUpResult
 
@@ -20,18 +20,18 @@ class BenchChartTest < Minitest::Test
 
   def texts(picture) = all(picture, "text").map(&:text)
 
-  # Bars are the only rectangles that say something to a pointer.
+  # Bars are the only rectangles with a tooltip.
   def bars(picture) = all(picture, "rect[title]")
 
-  # @return [Array<Float>] how long each bar is
+  # @return [Array<Float>] the length of each bar
   def lengths(picture) = bars(picture).map { |bar| numbers(bar, "width").first }
 
-  # @return [Array<Array(Float, Float)>] from where to where each whisker goes
+  # @return [Array<Array(Float, Float)>] the ends of each whisker
   def whiskers(picture)
     all(picture, "line[@class='text']").map { |line| numbers(line, "x1", "x2") }.reject { |from, to| from == to }
   end
 
-  # By another estimate than the chart's own: 0.55 of the font's size for each character, 1 for a Chinese one.
+  # Estimates the width independently of the chart: 0.55 of the font size for each character, 1 for a Chinese character.
   def box(element)
     left, baseline, size = numbers(element, "x", "y", "font-size")
     width = element.text.each_char.sum { |char| char.ord > 0x2E80 ? 1.0 : 0.55 } * size
@@ -39,7 +39,7 @@ class BenchChartTest < Minitest::Test
     Box.new(left, baseline - (0.75 * size), left + width, baseline + (0.2 * size), element.text)
   end
 
-  # All kinds of results, each as a file and for a phone's page.
+  # Yields all kinds of results, each as a file and for the page of a phone.
   def each_picture
     { 860 => true, 360 => false }.each do |width, alone|
       varied.each { |result| yield picture(result, width:, alone:), width }
@@ -209,7 +209,7 @@ class BenchChartTest < Minitest::Test
     end
   end
 
-  # As WCAG has it.
+  # The contrast ratio as WCAG defines it.
   def contrast(*colours)
     darker, lighter = colours.map { |colour| luminance(colour) }.sort
     (lighter + 0.05) / (darker + 0.05)

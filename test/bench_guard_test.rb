@@ -4,7 +4,7 @@ require_relative "test_helper"
 require_relative "support/made_up_result"
 require_relative "../bench/guard"
 
-# bench/guard.rb: whether ratios are what they were.
+# bench/guard.rb, which compares ratios with the committed ones.
 class BenchGuardTest < Minitest::Test
   include MadeUpResult
 

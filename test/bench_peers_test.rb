@@ -5,7 +5,7 @@ require "tmpdir"
 require_relative "../bench/peer"
 require_relative "support/reader"
 
-# The programs that bin/bench compares, and what runs them: bench/peer.rb and bench/peers.
+# The programs that bin/bench compares, and the code that runs them: bench/peer.rb and bench/peers.
 class BenchPeersTest < PenstockTest
   FAKE = File.expand_path("support/fake_peer.rb", __dir__)
   STAND_INS = File.expand_path("support/ruby_clients", __dir__)
@@ -21,7 +21,7 @@ class BenchPeersTest < PenstockTest
     super
   end
 
-  # --- what they are told, and what they say
+  # --- the protocol
 
   def test_a_peer_gets_every_setting_of_the_protocol
     run = start(fake("is good"), "sync", producers: 2, messages: 7, size: 10, key: true, headers: true,
@@ -51,7 +51,7 @@ class BenchPeersTest < PenstockTest
     2.times { assert_nil run.close }
   end
 
-  # --- bad ones
+  # --- peers that fail
 
   { "dies" => "did not start: it ended with status 3", "says rubbish" => 'said "hello\n"', "says a number" => 'said "1\n"',
     "is not ready" => "did not say that it is ready" }.each do |how, what|
@@ -68,7 +68,7 @@ class BenchPeersTest < PenstockTest
       run = start(fake(how))
 
       assert_fails(how, what) { run.round }
-      assert_nil run.close, "closing one that failed"
+      assert_nil run.close, "closing a failed peer"
     end
   end
 
@@ -106,7 +106,7 @@ class BenchPeersTest < PenstockTest
     assert_includes error.message, "bad (sync) has no such workload"
   end
 
-  # --- which there are
+  # --- the list of peers
 
   def test_the_known_peers
     assert_equal %w[C Penstock confluent-kafka Java JavaScript waterdrop rdkafka karafka-rdkafka ruby-kafka],
@@ -167,13 +167,13 @@ class BenchPeersTest < PenstockTest
   end
 
   def test_setup_rejects_an_unknown_client
-    output, status = Open3.capture2e(Bench::Peers::SETUP, "nobody")
+    output, status = Open3.capture2e(Bench::Peers::SETUP, "unknown")
 
     refute_predicate status, :success?
-    assert_match(/no client nobody/, output)
+    assert_match(/no client unknown/, output)
   end
 
-  # --- Ruby clients by their adapters
+  # --- adapters for Ruby clients
 
   PENSTOCK_ADAPTER = <<~RUBY.freeze
     $LOAD_PATH.unshift #{Subprocess::LIBRARY.inspect}
@@ -181,7 +181,7 @@ class BenchPeersTest < PenstockTest
 
     class OwnAdapter < Bench::Adapter
       def make_producer(settings)
-        puts "this is for nobody"
+        puts "this line is ignored"
         Penstock::Producer.new { |config| config.kafka = settings }
       end
 
@@ -206,7 +206,7 @@ class BenchPeersTest < PenstockTest
 
         assert_equal [["x" * 7, HEADERS]], records.map { |it| [it.payload, it.headers] }.uniq
         producers = workload == "batch" ? 3 : 1
-        expected = (0...20).to_h { |number| [number.to_s, 2 * producers] }.merge("0" => 3 * producers) # and one each at first
+        expected = (0...20).to_h { |number| [number.to_s, 2 * producers] }.merge("0" => 3 * producers) # one each at startup
 
         assert_equal expected, records.map(&:key).tally
       end
@@ -256,7 +256,7 @@ class BenchPeersTest < PenstockTest
     assert_equal ["linger.ms is unknown to it"], run.ready[:differs]
   end
 
-  # --- those that are here: C and Penstock in the tree, others where bin/bench --setup-peers has been
+  # --- installed peers: C and Penstock are in the tree, bin/bench --setup-peers installs the others
 
   Bench::Peers.all.each do |peer|
     reason = peer.why_not(embedded: !SharedCluster.real?)
@@ -271,7 +271,7 @@ class BenchPeersTest < PenstockTest
 
         assert_operator result[:seconds], :>, 0
         assert_equal 20, result.fetch(:latencies_us).size if workload == "sync"
-        next if peer.name == "Java" # with 200,000 to warm up it is too long a read, and counts what was acknowledged itself
+        next if peer.name == "Java" # its warm-up sends 200,000 messages, too many to read; it counts acknowledged messages itself
 
         assert_operator Reader.new(cluster.bootstrap_servers).read(topic, partitions: 0...4).size, :>, 20
       end
@@ -294,7 +294,7 @@ class BenchPeersTest < PenstockTest
     peer.start(workload, servers: cluster.bootstrap_servers, topic:, messages:, **options).tap { |run| @runs << run }
   end
 
-  # The adapter with a stand-in of its gem.
+  # Runs the adapter with a stand-in for its gem.
   def on_stand_in(name)
     Bench::Peer.new(name) do
       [RbConfig.ruby, "-w", "-I", STAND_INS, "-I", Subprocess::LIBRARY, File.join(Bench::Peers::PROGRAMS, "adapter.rb"),
@@ -324,7 +324,7 @@ class BenchPeersTest < PenstockTest
     end
   end
 
-  # What is added meanwhile is forgotten.
+  # Removes peers that the block adds.
   def with_peers
     peers = Bench::Peers.instance_variable_get(:@peers)
     before = peers.dup

@@ -11,7 +11,7 @@ class BenchReportTest < Minitest::Test
 
   BAR = { table: "rate", case: "one", side: "Penstock", to: "C", least: 0.8 }.freeze
 
-  # The page as XML, with an end for the only element that has none in HTML.
+  # The page as XML. Closes the only element that HTML leaves open.
   def page(*results)
     html = Bench::Report.html(results)
     REXML::Document.new(html.sub("<!DOCTYPE html>", "").gsub(/<meta[^>]*/, "\\0/")).root

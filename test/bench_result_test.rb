@@ -3,7 +3,7 @@
 require_relative "test_helper"
 require_relative "support/made_up_result"
 
-# What bench/result.rb makes of the rounds of a scenario, and keeps.
+# How bench/result.rb summarizes the rounds of a scenario and stores them.
 class BenchResultTest < Minitest::Test
   include MadeUpResult
 

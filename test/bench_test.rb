@@ -4,12 +4,12 @@ require "test_helper"
 require "tmpdir"
 require_relative "../bench/session"
 
-# bin/bench, its scenarios, and what runs them.
+# bin/bench, its scenarios, and the code that runs them.
 class BenchTest < PenstockTest
   FAKE = File.expand_path("support/fake_peer.rb", __dir__)
   COMMAND = File.join(Bench::ROOT, "bin/bench")
 
-  # What a test says is compared. Not among those that bin/bench knows.
+  # A scenario whose figures the test sets. bin/bench does not list it.
   class Fake < Bench::Scenario
     Bench::Scenario.all.delete(scenario_name)
     title "A test"
@@ -25,10 +25,10 @@ class BenchTest < PenstockTest
 
     def figures(round) = { "rate" => @rates.shift * round[:delivered] }
 
-    attr_writer :rates # of the rounds to come
+    attr_writer :rates # of the coming rounds
   end
 
-  # One whose rounds take long.
+  # A scenario with long rounds, which limits their number.
   class Slow < Bench::Scenario
     Bench::Scenario.all.delete(scenario_name)
     rounds 2
@@ -49,7 +49,7 @@ class BenchTest < PenstockTest
   # ---- the runner ----
 
   def test_sides_take_turns_and_their_figures_are_kept_apart
-    # In the order of rounds: C, Slow, C, Slow, C, Slow; of messages a second each, 2 of them in a round.
+    # The order of rounds is C, Slow, C, Slow, C, Slow. A round has 2 messages, so each figure is twice the rate.
     result = run_fake([10, 1, 30, 3, 20, 2], rounds: 3, only: ["few"])
     figures = result.table("rate").figure("few", "C"), result.table("rate").figure("few", "Slow")
     assert_equal([[20, 60, 40], [2, 6, 4]], figures.map { |figure| figure["rounds"] })

@@ -2,7 +2,7 @@
 
 require_relative "test_helper"
 
-# What may stand in bootstrap.servers, and what an error says of the rest.
+# Valid values of bootstrap.servers, and the errors about invalid ones.
 class BootstrapServersTest < PenstockTest
   def made(servers, name: :"bootstrap.servers")
     Penstock::Producer.new { |config| config.kafka = { name => servers } }

@@ -7,14 +7,14 @@ require "penstock/cli"
 class CLITest < PenstockTest
   ROOT = File.expand_path("..", __dir__)
 
-  # @return [Array(Integer, String, String)] the status, and what was written on stdout and stderr
+  # @return [Array(Integer, String, String)] the status, stdout and stderr
   def cli(*arguments)
     out = StringIO.new
     err = StringIO.new
     [Penstock::CLI.start(arguments, out:, err:), out.string, err.string]
   end
 
-  # The executable itself, in a folder without a bundle.
+  # Runs the executable itself, in a folder without a Gemfile.
   def executable(*arguments, **options)
     Dir.mktmpdir do |directory|
       command = [{ "BUNDLE_GEMFILE" => nil, "RUBYOPT" => nil }, RbConfig.ruby, "-w", "-I", File.join(ROOT, "lib"),
@@ -26,7 +26,7 @@ class CLITest < PenstockTest
 
   def first_server = embedded_cluster.bootstrap_servers.split(",").first
 
-  # ---- the frame ----
+  # ---- help, version, usage ----
 
   def test_help_is_printed_on_request_and_without_a_command
     [%w[--help], %w[-h], %w[help]].each do |arguments|
@@ -40,7 +40,7 @@ class CLITest < PenstockTest
     assert_match(/\AUsage: penstock COMMAND/, err)
   end
 
-  # As with `| head -1`, which reads a line and closes the pipe. Here it is closed before anything is written.
+  # `| head -1` reads a line and closes the pipe. Here the pipe is closed before anything is written.
   def test_a_closed_output_pipe_is_no_failure
     doctor = ["doctor", "--bootstrap", first_server]
     [%w[--version], doctor, [*doctor, "--json"]].each do |arguments|
@@ -158,7 +158,7 @@ class CLITest < PenstockTest
     end
   end
 
-  # Wherever somebody may have put a value, in whatever order: only names of options are repeated.
+  # A user may have put a secret anywhere on the command line, so errors repeat only names of options.
   def test_usage_errors_repeat_no_value
     values = [SECRET, "a=#{SECRET}", "sasl.password:#{SECRET}==", "sasl.password=#{SECRET}", "#{SECRET} b=c",
               "user:#{SECRET}@host", "\xFF#{SECRET}"]

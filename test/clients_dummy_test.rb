@@ -37,7 +37,7 @@ class ClientsDummyTest < ClientTestCase
 
   def test_a_client_has_all_methods_of_a_real_client
     missing = Internal::ProducerClient.public_instance_methods(false) - described.public_instance_methods(false)
-    assert_equal [:test_fatal_error], missing # there is no librdkafka to fail
+    assert_equal [:test_fatal_error], missing # it needs librdkafka
   end
 
   def test_offsets_count_from_zero_in_each_partition
@@ -58,8 +58,8 @@ class ClientsDummyTest < ClientTestCase
   def test_a_batch_has_a_handle_for_each_message_and_a_delivery_result_if_the_call_waits
     client = self.client
     messages = Array.new(3) { |i| { topic: "t", payload: "", label: i } }
-    handles, error, verdict = client.produce_many(messages, 1_000)
-    assert_equal [[0, 1, 2], nil, true], [handles.map(&:label), error, verdict]
+    handles, error, delivered = client.produce_many(messages, 1_000)
+    assert_equal [[0, 1, 2], nil, true], [handles.map(&:label), error, delivered]
     assert_equal [0, 1, 2], (handles.map { |handle| handle.report.offset })
     assert_nil client.produce_many(messages, false).last
     assert_equal [[], nil, true], client.produce_many([], nil)
@@ -112,7 +112,7 @@ class ClientsDummyTest < ClientTestCase
     assert_raises(Penstock::ConfigurationInvalidError) { client("message.max.bytes": "many") }
   end
 
-  # ---- telling ----
+  # ---- events ----
 
   def test_each_message_is_published_to_listeners
     seen = events(ACKNOWLEDGED)
@@ -190,8 +190,8 @@ class ClientsDummyTest < ClientTestCase
   def test_a_batch_stops_at_the_rejected_message
     seen = events(ACKNOWLEDGED)
     client = self.client.script { |message| :queue_full if message[:label] == 2 }.fail_next(:msg_timed_out)
-    handles, error, verdict = client.produce_many(Array.new(5) { |i| { topic: "t", payload: "", label: i } }, 1_000)
-    assert_equal [[0, 1], :queue_full, false], [handles.map(&:label), error.code, verdict]
+    handles, error, delivered = client.produce_many(Array.new(5) { |i| { topic: "t", payload: "", label: i } }, 1_000)
+    assert_equal [[0, 1], :queue_full, false], [handles.map(&:label), error.code, delivered]
     assert_equal [:msg_timed_out, nil], (handles.map { |handle| handle.error&.code })
     assert_equal [1], (seen.map { |event| event[:label] })
   end
@@ -219,9 +219,9 @@ class ClientsDummyTest < ClientTestCase
   end
 
   def test_a_custom_error_becomes_the_delivery_result_or_is_raised
-    verdict = Penstock::DeliveryError.new("mine", retriable: true)
-    handle = client.fail_next(verdict).produce({ topic: "t", payload: "" })
-    assert_same verdict, handle.error
+    custom = Penstock::DeliveryError.new("mine", retriable: true)
+    handle = client.fail_next(custom).produce({ topic: "t", payload: "" })
+    assert_same custom, handle.error
     assert_predicate handle.report, :not_persisted?
     raised = Penstock::WaitTimeoutError.new("mine")
     client = self.client.script { raised }
@@ -268,7 +268,7 @@ class ClientsDummyTest < ClientTestCase
     end
   end
 
-  # ---- everything else the producer calls ----
+  # ---- other calls of the producer ----
 
   def test_the_state_is_configured_then_open_then_closed
     client = self.client
@@ -311,9 +311,9 @@ class ClientsDummyTest < ClientTestCase
   end
 
   def test_timeout_errors_equal_those_of_a_real_client
-    error = client.timeout_error("no verdict", "t")
+    error = client.timeout_error("no delivery result", "t")
     real = unreachable_producer { |config| config.id = "dummy" }.client
-    expected = real.timeout_error("no verdict", "t")
+    expected = real.timeout_error("no delivery result", "t")
     assert_equal [expected.class, expected.message], [error.class, error.message]
   end
 
@@ -338,23 +338,23 @@ class ClientsDummyTest < ClientTestCase
 
   def test_transaction_calls_in_the_wrong_order_raise
     client = self.client("transactional.id": "tx")
-    refuse = lambda do |*calls|
+    assert_raise_state = lambda do |*calls|
       calls.each { |call| assert_equal :state, assert_raises(Penstock::Error) { client.public_send(*call) }.code, call.inspect }
     end
     commit = [:commit_transaction, 1]
     abort = [:abort_transaction, 1]
     offsets = [:send_offsets_to_transaction, {}, "group", 1]
-    refuse.call([:begin_transaction], commit, abort, offsets)
+    assert_raise_state.call([:begin_transaction], commit, abort, offsets)
     client.init_transactions(1)
-    refuse.call(commit, abort, offsets)
+    assert_raise_state.call(commit, abort, offsets)
     client.begin_transaction
-    refuse.call([:begin_transaction])
+    assert_raise_state.call([:begin_transaction])
     assert_nil client.send_offsets_to_transaction({}, "group", 1)
     assert_nil client.commit_transaction(1)
-    refuse.call(commit, abort, offsets)
+    assert_raise_state.call(commit, abort, offsets)
     client.begin_transaction
     assert_nil client.abort_transaction(1)
-    refuse.call(commit, abort)
+    assert_raise_state.call(commit, abort)
   end
 
   def test_transactions_require_a_transactional_id

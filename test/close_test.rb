@@ -99,7 +99,7 @@ class CloseTest < PenstockTest
     30.times do
       leaving = producer
       connecting = Thread.new { produce_until_closed(leaving, "close-connecting", most: 1) }
-      sleep rand * 0.003 # so that closing falls before, into and after the making of its threads
+      sleep rand * 0.003 # so that close happens before, during or after the creation of the client's threads
       leaving.close
       handles = connecting.value
       assert handles.all?(&:delivered?), handles.inspect
@@ -107,7 +107,7 @@ class CloseTest < PenstockTest
     end
   end
 
-  # ---- when the cluster is not there ----
+  # ---- without a reachable broker ----
 
   def test_close_without_a_reachable_broker_ends_within_its_timeout_and_purges_every_message
     leaving = unreachable_producer
@@ -169,7 +169,7 @@ class CloseTest < PenstockTest
     report = nil
     assert_operator seconds_of { report = leaving.close(timeout: 0.5) }, :<, longest(0.5)
     assert_equal 1, report.purged
-    assert flushing.join(1), "flush still waits"
+    assert flushing.join(1), "flush is still waiting"
   end
 
   def test_a_flush_ended_by_close_does_not_report_a_timeout
@@ -210,7 +210,7 @@ class CloseTest < PenstockTest
     thread = Thread.new { leaving.close(timeout: 3) }
     eventually { leaving.closed? && thread.stop? }
     thread.kill.join
-    assert_predicate handle, :pending?, "it was waited for"
+    assert_predicate handle, :pending?, "close waited for the message"
     eventually(10) { !handle.pending? }
     assert_equal :purge_queue, handle.error.code
   end
@@ -301,13 +301,13 @@ class CloseTest < PenstockTest
     [[Penstock::MessageInvalidError, ->(one) { one.buffer({}) }],
      [IOError, ->(one) { one.middleware.append { raise IOError, "broken" } }]].each do |error, trouble|
       leaving = producer
-      told = []
-      leaving.monitor.subscribe("error.occurred") { |event| told << [event[:type], event[:error].class] }
+      published = []
+      leaving.monitor.subscribe("error.occurred") { |event| published << [event[:type], event[:error].class] }
       leaving.buffer_many(messages("test", 2))
       trouble.call(leaving)
       size = leaving.messages.size
       assert_equal Penstock::CloseReport.new(0, 0, 0, 0, size), leaving.close
-      assert_equal [["messages.produce_many_async", error]], told
+      assert_equal [["messages.produce_many_async", error]], published
       assert_predicate leaving.status, :closed?
     end
   end
@@ -370,9 +370,9 @@ class CloseTest < PenstockTest
     assert_predicate closing.value, :complete?
     assert_predicate handle, :delivered?
     begin
-      waiting.value # either had its turn
+      waiting.value # either its transaction ran first
     rescue Penstock::ProducerClosedError
-      nil # or was late
+      nil # or close came first
     end
     assert_raises(Penstock::ProducerClosedError) { leaving.transaction { nil } }
   end
@@ -400,7 +400,7 @@ class CloseTest < PenstockTest
     assert_operator seconds_of { report = leaving.close(timeout: 0.5) }, :<, 5
     assert_equal Penstock::CloseReport.new(0, 0, 0, 0, 3), report
     assert_equal 3, leaving.messages.size
-    eventually { Internal::ProducerClient.open_count.zero? } # the client that was to be made ready ends by itself
+    eventually { Internal::ProducerClient.open_count.zero? } # the client that waits for init_transactions closes by itself
   end
 
   def test_close_ends_a_transactional_connection_attempt_of_another_thread
@@ -425,16 +425,16 @@ class CloseTest < PenstockTest
     assert_equal 0, Internal::ProducerClient.open_count
   end
 
-  # ---- while something else is going on ----
+  # ---- during other operations ----
 
   def test_threads_that_close_at_once_share_one_close_and_its_report
     leaving = producer("linger.ms": 10_000)
-    told = []
-    %w[producer.closing producer.closed].each { |event| leaving.monitor.subscribe(event) { told << event } }
+    published = []
+    %w[producer.closing producer.closed].each { |event| leaving.monitor.subscribe(event) { published << event } }
     leaving.buffer_many(messages("close-at-once", 20))
     reports = Array.new(8) { Thread.new { leaving.close } }.map(&:value)
     assert_equal [true], reports.map { |report| report.equal?(reports.first) }.uniq
-    assert_equal [20, %w[producer.closing producer.closed]], [reports.first.delivered, told]
+    assert_equal [20, %w[producer.closing producer.closed]], [reports.first.delivered, published]
   end
 
   def test_close_does_not_wait_for_the_backoff_of_a_reload
@@ -501,7 +501,7 @@ class CloseTest < PenstockTest
     RUBY
   end
 
-  # ---- in a signal trap, whatever it interrupts ----
+  # ---- in a signal trap, during other calls ----
 
   def test_close_from_a_trap_during_a_flush_of_the_buffer
     assert_closed_by_trap(<<~RUBY, "0 0 3 0 2 0", "Penstock::ProduceManyError", kafka: '"queue.buffering.max.messages": 3')
@@ -564,7 +564,7 @@ class CloseTest < PenstockTest
       ready = -> { producer.status.disconnecting? }
       work = -> { producer.disconnect && producer.close(timeout: 5) }
     RUBY
-    assert_closed_by_trap(<<~RUBY, "0 0 0 1 0 0", "none") # it has less time than the one that is going on
+    assert_closed_by_trap(<<~RUBY, "0 0 0 1 0 0", "none") # it has less time than the close in progress
       producer.produce_async(topic: "test", payload: "x")
       ready = -> { producer.status.closing? }
       work = -> { producer.close(timeout: 3) }
@@ -581,7 +581,7 @@ class CloseTest < PenstockTest
     assert_equal "0 0 0 0 0 0\n" * 2, output
   end
 
-  # ---- in a child, at the end ----
+  # ---- in fork children, at exit ----
 
   def test_close_in_a_fork_child_does_not_touch_the_parents_buffer_and_messages
     name = topic(partitions: 1)
@@ -613,19 +613,19 @@ class CloseTest < PenstockTest
     end
   end
 
-  # ---- afterwards ----
+  # ---- after close ----
 
   def test_every_call_that_needs_the_cluster_raises_after_close
     closed = producer
     closed.produce_sync(topic:, payload: "x")
     closed.close
-    assert_all_refused(closed)
+    assert_all_calls_raise(closed)
   end
 
   def test_an_unused_producer_closes_at_once_and_stays_closed
     unused = unreachable_producer
     assert_equal Penstock::CloseReport.new(0, 0, 0, 0), unused.close
-    assert_all_refused(unused)
+    assert_all_calls_raise(unused)
     assert_equal 0, Internal::ProducerClient.open_count
   end
 
@@ -648,16 +648,16 @@ class CloseTest < PenstockTest
 
   private
 
-  # @return [Float] seconds that a close may take, as it says
+  # @return [Float] maximum seconds of a close, as documented
   def longest(timeout) = (timeout * 1.1) + 1 + (GCLevel.slow? ? 5 : 0.2)
 
   def messages(topic, count) = Array.new(count) { |i| { topic:, payload: i.to_s, partition: 0 } }
 
   def transactional(**kafka) = producer("transactional.id": "tx-#{rand(2**32)}", **kafka)
 
-  # Runs a program whose main thread does `work`, and is interrupted, when `ready` says yes, by a trap that closes.
+  # Runs a program whose main thread runs `work`. When `ready` returns true, a signal interrupts it, and the trap closes.
   # @param report [String] the CloseReport's numbers
-  # @param error [String] the class of what `work` raises then
+  # @param error [String] the class of the error that `work` raises
   def assert_closed_by_trap(setup, report, error, kafka: "", servers: "127.0.0.1:1")
     output = ruby!(<<~RUBY, servers)
       producer = Penstock::Producer.new do |config|
@@ -688,7 +688,7 @@ class CloseTest < PenstockTest
     assert_equal "#{report}\ntrue\ntrue\n#{error}\n", output
   end
 
-  # @return [Array<DeliveryHandle>] of those that were taken
+  # @return [Array<DeliveryHandle>] the handles of all accepted messages
   def produce_until_closed(producer, topic, most: Float::INFINITY)
     handles = []
     handles << producer.produce_async(topic:, payload: "x", partition: 0) while handles.size < most
@@ -699,7 +699,7 @@ class CloseTest < PenstockTest
     handles
   end
 
-  def assert_all_refused(producer)
+  def assert_all_calls_raise(producer)
     message = { topic: "test", payload: "x" }
     [-> { producer.produce_sync(message) }, -> { producer.produce_async(message) },
      -> { producer.produce_many_sync([message]) }, -> { producer.produce_many_async([message]) },

@@ -20,7 +20,7 @@ class ConfigTest < PenstockTest
     Penstock::Producer.new { |config| config.kafka = kafka }.tap { |made| @producers << made }
   end
 
-  def refused(kafka) = assert_raises(Penstock::ConfigurationInvalidError) { with_kafka(kafka) }.message
+  def error_for(kafka) = assert_raises(Penstock::ConfigurationInvalidError) { with_kafka(kafka) }.message
 
   def test_defaults
     config = producer.config
@@ -58,7 +58,7 @@ class ConfigTest < PenstockTest
     max_wait_timeout: [-1, 1.5, "1", 2**64], close_timeout: [nil, -1, 1.5, "1", 2**64]
   }.each do |name, values|
     values.each_with_index do |value, i|
-      shown = { id: { 4 => "String" }, logger: { 1 => "String", 2 => "Object" } }.dig(name, i) # else the value itself
+      shown = { id: { 4 => "String" }, logger: { 1 => "String", 2 => "Object" } }.dig(name, i) # other values are shown themselves
       shown = shown ? "a value of the class #{shown}" : value.inspect
       define_method("test_an_invalid_#{name}_#{i}_raises") do
         assert_match(/\AInvalid configuration: config\.#{name} must be .+, not #{Regexp.escape(shown)}/,
@@ -67,7 +67,7 @@ class ConfigTest < PenstockTest
     end
   end
 
-  # Too short to be meant in ms; 0 is meant.
+  # Values that are too short for ms cause a warning, except 0.
   def test_a_timeout_that_looks_like_seconds_logs_a_warning
     [Penstock::Config.new, Penstock::ConsumerConfig.new].each do |config|
       config.kafka = { "bootstrap.servers": "127.0.0.1:1" }
@@ -147,14 +147,14 @@ class ConfigTest < PenstockTest
 
   def test_kafka_must_be_a_hash
     [nil, 5, [], "bootstrap.servers=#{SECRET}", [[:"sasl.password", SECRET]]].each do |kafka|
-      message = refused(kafka)
+      message = error_for(kafka)
       assert_match(/config\.kafka must be a Hash, not #{kafka.class}/, message)
       refute_includes message, SECRET
     end
   end
 
   def test_bootstrap_servers_is_required
-    [{}, { "bootstrap.servers": "" }, { "client.id": "a" }].each { assert_includes refused(_1), "bootstrap.servers" }
+    [{}, { "bootstrap.servers": "" }, { "client.id": "a" }].each { assert_includes error_for(_1), "bootstrap.servers" }
     assert_raises(Penstock::ConfigurationInvalidError) { Penstock::Producer.new { nil } }
     assert_kind_of Penstock::Producer, with_kafka({ "metadata.broker.list" => "localhost:1" })
   end
@@ -230,19 +230,19 @@ class ConfigTest < PenstockTest
     assert_match(/client\.id must be UTF-8 without a zero byte/, invalid("client.id": "a\0b"))
   end
 
-  NO_TEXT = ["a\xffb", "\xe9".b, "caf\xe9".dup.force_encoding("ISO-8859-1"), "ab".encode("UTF-16LE"), "ab".encode("UTF-16"),
-             "ab".encode("UTF-32BE"), "\u00c3\u00a9".encode("ISO-8859-1"), "a\0b"].freeze
+  NOT_TEXT = ["a\xffb", "\xe9".b, "caf\xe9".dup.force_encoding("ISO-8859-1"), "ab".encode("UTF-16LE"), "ab".encode("UTF-16"),
+              "ab".encode("UTF-32BE"), "\u00c3\u00a9".encode("ISO-8859-1"), "a\0b"].freeze
 
   def test_values_and_names_that_are_not_utf_8_raise_a_configuration_error
     names = %i[client.id linger.ms acks retries sasl.password transaction.timeout.ms security.protocol ssl.ca.pem
                ssl.key.location queuing.strategy max.in.flight bootstrap.servers group.id enable.auto.commit]
-    NO_TEXT.each do |value|
+    NOT_TEXT.each do |value|
       names.each do |name|
-        assert_match(/#{Regexp.escape(name)} must be UTF-8 without a zero byte/, refused({ name => value }), value.inspect)
+        assert_match(/#{Regexp.escape(name)} must be UTF-8 without a zero byte/, error_for({ name => value }), value.inspect)
         error = assert_raises(Penstock::ConfigurationInvalidError) { Penstock::Consumer.new { |c| c.kafka = { name => value } } }
         assert_match(/#{Regexp.escape(name)} must be UTF-8/, error.message)
       end
-      assert_match(/names of settings must be .* in UTF-8 without a zero byte/, refused({ value => 1 }))
+      assert_match(/names of settings must be .* in UTF-8 without a zero byte/, error_for({ value => 1 }))
       assert_match(/config\.id must be/, invalid { |config| config.id = value })
       assert_raises(Penstock::VariantInvalidError) { producer.with(topic_config: { acks: value }) }
       assert_raises(Penstock::VariantInvalidError) { producer.with(topic_config: { value => 1 }) }
@@ -258,7 +258,7 @@ class ConfigTest < PenstockTest
 
   def test_credentials_that_are_not_text_raise
     one = producer("security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": "x")
-    NO_TEXT.each do |value|
+    NOT_TEXT.each do |value|
       [[value, "x"], ["me", value], ["me", Penstock::Secret.new(value)]].each do |credentials|
         assert_raises(Penstock::ConfigurationInvalidError) { one.set_credentials(*credentials) }
       end
@@ -289,7 +289,7 @@ class ConfigTest < PenstockTest
     refute_includes error.message, key.lines[4]
   end
 
-  # librdkafka reads it only then; some have freed what they could not use (see client.c).
+  # librdkafka reads the file only when the client opens. Some versions free a configuration that they reject (see client.c).
   def test_a_client_that_cannot_open_raises_each_time_and_opens_once_the_file_is_fixed
     Tempfile.create("ca") do |file|
       producer = producer(servers: "127.0.0.1:1", "security.protocol": "ssl", "ssl.ca.location": file.path, log_level: 0)
@@ -321,7 +321,7 @@ class ConfigTest < PenstockTest
     assert_raises(FrozenError) { config.polling.fd.max_time = 5 }
   end
 
-  # As ActiveSupport's HashWithIndifferentAccess does.
+  # Behaves like ActiveSupport's HashWithIndifferentAccess.
   class StringsOnly < Hash
     def transform_keys(*) = StringsOnly[to_h.transform_keys(&:to_s)]
     def merge(other) = StringsOnly[super.transform_keys(&:to_s)]
@@ -334,7 +334,7 @@ class ConfigTest < PenstockTest
     assert_instance_of Hash, kafka
     assert_equal [3, true], kafka.values_at(:log_level, :"enable.idempotence")
     refute_includes kafka.inspect, SECRET
-    assert_match(/requires sasl\.password/, refused(StringsOnly[given.except("sasl.password")]))
+    assert_match(/requires sasl\.password/, error_for(StringsOnly[given.except("sasl.password")]))
   end
 
   def test_the_users_hash_is_neither_changed_nor_frozen
@@ -353,8 +353,8 @@ class ConfigTest < PenstockTest
 
   def held = { files: Dir.children("/proc/self/fd").size, threads: Dir.children("/proc/self/task").size }
 
-  # The block leaves no file or native thread behind. The cluster may still be taking a connection of an earlier test,
-  # and clients of earlier tests may still be ending: hence "no more", and not at once.
+  # The block leaves no file or native thread open. The cluster may still accept a connection of an earlier test, and clients
+  # of earlier tests may still be closing. So this compares with "at most as many as before", and waits.
   def assert_leaves_nothing_open
     before = held
     yield
@@ -364,11 +364,11 @@ class ConfigTest < PenstockTest
 
   def test_new_opens_no_connection_and_starts_no_thread
     cluster
-    producer # the first makes the process's poller, which stays
+    producer # the first producer creates the poller of the process, which stays
     assert_leaves_nothing_open { 10.times { producer { |config| config.logger = Logger.new(nil) } } }
   end
 
-  def assert_refused_at_connect(producer, pattern)
+  def assert_raises_at_connect(producer, pattern)
     try = -> { assert_raises(Penstock::ConfigurationInvalidError) { producer.produce_async(topic: "a", payload: "") } }
     3.times do
       error = try.call
@@ -382,9 +382,9 @@ class ConfigTest < PenstockTest
 
   def test_settings_that_librdkafka_rejects_at_connect_raise_at_each_use_and_leak_nothing
     file = { "security.protocol": "ssl", "ssl.ca.location": __FILE__, log_level: 0 }
-    assert_refused_at_connect(producer(**file), /ssl\.ca\.location/)
+    assert_raises_at_connect(producer(**file), /ssl\.ca\.location/)
     broken = "-----BEGIN CERTIFICATE-----"
-    assert_refused_at_connect(producer("security.protocol": "ssl", "ssl.ca.pem": broken, log_level: 0), /ssl\.ca\.pem/)
+    assert_raises_at_connect(producer("security.protocol": "ssl", "ssl.ca.pem": broken, log_level: 0), /ssl\.ca\.pem/)
   end
 
   def test_a_producer_that_could_not_connect_connects_once_the_file_is_fixed

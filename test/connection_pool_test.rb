@@ -35,7 +35,7 @@ class ConnectionPoolTest < PenstockTest
     Penstock::ConnectionPool.new(size:, timeout:, &configure(**kafka)).tap { |made| @pools << made }
   end
 
-  # Lends a producer to a thread of its own until the test says otherwise.
+  # A thread that borrows a producer until the test calls give_back.
   class Borrower
     attr_reader :producer
 
@@ -121,7 +121,7 @@ class ConnectionPoolTest < PenstockTest
     waiting = Thread.new { assert_raises(KeyError) { pool.with { flunk "lent" } } }
     eventually { waiting.status == "sleep" }
     waiting.raise(KeyError)
-    assert waiting.join(20), "it still waits"
+    assert waiting.join(20), "the thread is still waiting"
     borrower.give_back
     assert_equal({ size: 1, available: 1 }, pool.stats)
   end
@@ -170,7 +170,7 @@ class ConnectionPoolTest < PenstockTest
     assert_equal "p1", id(pool)
   end
 
-  # ---- reload, shutdown ----
+  # ---- reload and shutdown ----
 
   def test_reload_closes_the_producers_and_creates_new_ones
     pool = self.pool(size: 2)
@@ -306,7 +306,7 @@ class ConnectionPoolTest < PenstockTest
     end
   end
 
-  # ---- forks, the missing gem ----
+  # ---- forks, and without the gem ----
 
   def test_a_fork_child_begins_with_an_empty_pool
     pool = self.pool(size: 1, timeout: 1)

@@ -146,7 +146,7 @@ class ConsumerTest < ConsumerTestCase
                  Array.new(taken.size) { taken.pop.payload }.sort
   end
 
-  # The queue's callback comes once for all that arrives together.
+  # The queue's callback runs once for messages that arrive together.
   def test_a_thread_that_takes_one_of_two_messages_wakes_another_thread_for_the_second
     name = topic(partitions: 1)
     sender = producer
@@ -162,10 +162,10 @@ class ConsumerTest < ConsumerTestCase
         threads.each(&:join)
       end
     end
-    assert_operator duration, :<, 13 # were each second message found by the next look around only, a second later: 15
+    assert_operator duration, :<, 13 # 15 if a polling thread found every second message only one second later
   end
 
-  # ---- where to read ----
+  # ---- positions ----
 
   def test_assign_begins_at_the_given_positions
     name = topic(partitions: 3)
@@ -181,7 +181,7 @@ class ConsumerTest < ConsumerTestCase
     assert_nil one.poll(timeout: 0.1)
   end
 
-  # librdkafka 2.0.2 fails an assertion, which ends the process, when it is to stop a partition that it is still stopping.
+  # librdkafka 2.0.2 fails an assertion, which ends the process, if it must stop a partition that it is already stopping.
   def test_partitions_can_be_reassigned_at_any_moment
     ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 3))
       servers, topic = ARGV
@@ -205,11 +205,11 @@ class ConsumerTest < ConsumerTestCase
     assert_equal "elsewhere", error.topic
   end
 
-  # librdkafka before 2.1.0 waited for a thousandth of the time.
+  # librdkafka before 2.1.0 waited only a thousandth of the timeout.
   def test_seek_may_use_its_whole_timeout
     name = topic(partitions: 1)
     produce(name, %w[a b c])
-    readers = Array.new(20) { reading(name, "statistics.interval.ms": 1) } # they compete for the processors
+    readers = Array.new(20) { reading(name, "statistics.interval.ms": 1) } # these readers compete for the processors
     readers.each { |one| take(one, 1) }
     threads = readers.map { |one| quiet_thread { 20.times { one.seek(name, 0, 1) } } }
     threads.each(&:value)
@@ -235,7 +235,7 @@ class ConsumerTest < ConsumerTestCase
     assert_match(/at least 1/, assert_raises(ArgumentError) { one.poll_batch(max: 0) }.message)
     assert_match(/number of seconds from 0, not -1/, assert_raises(ArgumentError) { one.poll(timeout: -1) }.message)
     assert_match(/number of seconds/, assert_raises(ArgumentError) { one.poll(timeout: "1") }.message)
-    assert_equal 0, Internal::ProducerClient.open_count, "nothing was opened for it" if @producers.empty?
+    assert_equal 0, Internal::ProducerClient.open_count, "a client was opened" if @producers.empty?
   end
 
   # ---- groups ----
@@ -284,9 +284,10 @@ class ConsumerTest < ConsumerTestCase
 
   # ---- waiting ----
 
-  # A wake-up that is lost shows after the nap of a second, or when statistics come. A broker that is not there gives errors.
+  # A lost wake-up delays a message until the thread looks again after a second, or until statistics arrive. The unreachable
+  # broker causes errors.
   def test_waiting_consumers_get_each_message_soon_despite_statistics_and_errors
-    skip "too slow for it" if GCLevel.slow?
+    skip "too slow under GC stress" if GCLevel.slow?
     name = topic(partitions: 1)
     sender = producer("linger.ms": 0)
     got = Queue.new
@@ -299,11 +300,11 @@ class ConsumerTest < ConsumerTestCase
       Thread.new { got << one.poll(timeout: [nil, 5][i % 2]) until over }
     end
     seconds = Array.new(101) do
-      sleep rand * 0.02 # most of them are asleep then
+      sleep rand * 0.02 # by then most threads are asleep
       sender.produce_sync(topic: name, payload: "x", partition: 0)
       seconds_of { 4.times { assert got.pop } }
     end
-    assert_empty(seconds.drop(1).select { |one| one > 0.5 }) # to the first they have yet to connect
+    assert_empty(seconds.drop(1).select { |one| one > 0.5 }) # the first message includes the time to connect
     over = true
     sender.produce_sync(topic: name, payload: "x", partition: 0)
     threads.each(&:join)
@@ -317,7 +318,7 @@ class ConsumerTest < ConsumerTestCase
     produce(name, Array.new(500, &:to_s), on: producer(servers: own.bootstrap_servers))
     own.set_round_trip_time(seconds: 0.05)
     one = consumer(servers: own.bootstrap_servers, "auto.offset.reset": "error").assign(name => { 0 => 0, 1 => 1_000 })
-    # On the same connections as the fetches, so when these are answered, the messages and the error wait to be polled.
+    # These requests use the same connections as the fetches. Once they are answered, the messages and the error are queued.
     2.times { |partition| 5.times { one.watermarks(name, partition) } }
     messages = []
     errors = []
@@ -335,13 +336,13 @@ class ConsumerTest < ConsumerTestCase
     assert_match(/Seek to an offset that exists/, errors.first.message)
   end
 
-  # Headers that end too early, or have a length or number that cannot be.
+  # Headers that end too early, or contain an impossible length or number.
   DAMAGED = [
     "#{RawRecords.int(3)}\x02a", "\xFF", RawRecords.int(1) + RawRecords.int(-1) + RawRecords.int(0),
     "#{RawRecords.int(1)}\x02a#{RawRecords.int(-2)}", "#{RawRecords.int(1)}\x02a#{RawRecords.int(2**40)}", RawRecords.int(200_000)
   ].map(&:b).freeze
 
-  # @return [String] the name of a topic whose messages at these offsets cannot be read; there are `count` of them, from "p0" on
+  # @return [String] the name of a topic with `count` messages "p0", "p1", ..., which are damaged at the given offsets
   def damaged_topic(offsets, count: 6)
     topic(partitions: 1, on: embedded_cluster).tap do |name|
       records = Array.new(count) do |i|
@@ -373,7 +374,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal %w[p0 p1 p2], payloads(one)
     assert_damaged(one, name, 3) { one.poll_batch(max: 100, timeout: 10) }
     2.times do
-      sleep 0.2 # it commits meanwhile
+      sleep 0.2 # the consumer commits meanwhile
       assert_equal({ 0 => 3 }, one.committed(name, 0))
     end
     assert_equal %w[p4 p5], payloads(one)
@@ -451,7 +452,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal((0...300).map { |i| bad.include?(i) ? -i : i }.sort, Array.new(got.size) { got.pop }.sort)
   end
 
-  # Nobody is told of it, and it costs nothing.
+  # The consumer does not report them.
   def test_partition_ends_are_no_errors_and_lose_no_message
     name = topic(partitions: 3)
     one = reading(name, partitions: [0, 1, 2], "enable.partition.eof": true)
@@ -502,7 +503,7 @@ class ConsumerTest < ConsumerTestCase
     assert_predicate one.close, :complete?
   end
 
-  # As events they would pile up in a queue of librdkafka's.
+  # If log lines were events, they would accumulate in a queue of librdkafka.
   def test_log_lines_arrive_while_no_thread_polls
     text = StringIO.new
     one = reading(topic, debug: "fetch") { |config| config.logger = Logger.new(text) }
@@ -532,12 +533,12 @@ class ConsumerTest < ConsumerTestCase
   end
 
   def test_unknown_settings_and_invalid_values_raise_with_their_names
-    refused = lambda do |**kafka|
+    error_for = lambda do |**kafka|
       assert_raises(Penstock::ConfigurationInvalidError) { consumer(**kafka) }.message
     end
-    assert_match(/"group\.idd" \(did you mean "group\.id"\?\)/, refused.call("group.idd": "x"))
-    assert_match(/fetch\.min\.bytes/, refused.call("fetch.min.bytes": "many"))
-    assert_match(/enable\.auto\.commit.*"group\.id"/, refused.call("enable.auto.commit": true))
+    assert_match(/"group\.idd" \(did you mean "group\.id"\?\)/, error_for.call("group.idd": "x"))
+    assert_match(/fetch\.min\.bytes/, error_for.call("fetch.min.bytes": "many"))
+    assert_match(/enable\.auto\.commit.*"group\.id"/, error_for.call("enable.auto.commit": true))
     error = assert_raises(Penstock::ConfigurationInvalidError) { Penstock::Consumer.new }
     assert_match(/bootstrap\.servers/, error.message)
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.close_timeout = -1 } }
@@ -639,7 +640,7 @@ class ConsumerTest < ConsumerTestCase
     %i[count to_a map lazy each_entry each_slice first sort].each { |name| refute_respond_to one, name }
   end
 
-  # librdkafka drops what it is asked once the group is left, so whoever has asked then waits for ever.
+  # Once a consumer has left its group, librdkafka drops requests without an answer, so the calling thread would wait for ever.
   %w[assignment group_metadata].each do |call|
     define_method("test_#{call}_called_during_close_ends") do
       ruby!(<<~RUBY, cluster.bootstrap_servers, call)
@@ -663,7 +664,7 @@ class ConsumerTest < ConsumerTestCase
     polling.each(&:join)
   end
 
-  # Each message goes to one of those that poll; all that they ask meanwhile is answered or refused. By hand: PENSTOCK_ROUNDS=100
+  # Each message goes to exactly one polling thread. All other calls return or raise. Longer: PENSTOCK_ROUNDS=100
   def test_eight_threads_use_and_close_one_consumer_repeatedly
     name = topic(partitions: 1)
     produce(name, Array.new(500, &:to_s))
@@ -686,7 +687,7 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
-  # @return [Array] what it gave, until that
+  # @return [Array] the results of the call until the consumer was closed
   def use_until_closed(use)
     results = []
     loop do
@@ -694,7 +695,7 @@ class ConsumerTest < ConsumerTestCase
     rescue Penstock::ConsumerClosedError
       break results
     rescue Penstock::ConsumeError
-      next # a commit that the cluster does not take
+      next # a commit that the cluster rejects
     end
   end
 
@@ -716,7 +717,7 @@ class ConsumerTest < ConsumerTestCase
     assert_predicate report, :frozen?
     assert_equal report, one.close
     assert_equal [true, nil], reading(name).close.to_a, "without a group"
-    assert_equal [true, nil], group_consumer.subscribe(name).unsubscribe.close.to_a, "not in it any more"
+    assert_equal [true, nil], group_consumer.subscribe(name).unsubscribe.close.to_a, "after it left the group"
     assert_equal [true, nil], consumer.close.to_a, "never used"
   end
 
@@ -783,10 +784,10 @@ class ConsumerTest < ConsumerTestCase
     fresh = consumer
     assert_equal "a", one.poll(timeout: 10).payload
     result = in_child do
-      refused = [-> { one.poll }, -> { one.each {} }, -> { one.assignment }, -> { one.commit({}) }]
-                .map { |use| rejection(&use) }
+      calls = [-> { one.poll }, -> { one.each {} }, -> { one.assignment }, -> { one.commit({}) }]
+              .map { |use| rejection(&use) }
       payload = fresh.assign(name => { 0 => 1 }).poll(timeout: 10).payload
-      state = [refused, payload, one.close.to_a, one.closed?, one.inspect.include?("inherited"), fresh.close.to_a]
+      state = [calls, payload, one.close.to_a, one.closed?, one.inspect.include?("inherited"), fresh.close.to_a]
       one = nil
       3.times { GC.start }
       state
@@ -844,7 +845,7 @@ class ConsumerTest < ConsumerTestCase
                  messages.map { |message| [message.topic, message.payload, message.headers] })
   end
 
-  # ---- however the block of each ends ----
+  # ---- ways to leave the block of each ----
 
   class Mine < StandardError; end
 
@@ -872,20 +873,20 @@ class ConsumerTest < ConsumerTestCase
   rescue Exception => e # rubocop:disable Lint/RescueException
     raise unless e.is_a?(Mine) || e.message == "mine"
   end
-  # ---- what is held beyond the end ----
+  # ---- messages held after close ----
 
   HELD = 1_000
 
-  # Closing does not wait for what a program still has of it, nor for what it has fetched and nobody polled.
+  # close does not wait for messages that the program still holds, nor for fetched messages that no thread has polled.
   def test_messages_stay_readable_after_a_consumer_with_10_000_prefetched_messages_closes
     name = topic(partitions: 1)
     produce(name, Array.new(HELD + 10_000) { |i| "payload #{i}" })
-    kept = in_thread do # whose stack goes with it
+    kept = in_thread do # a separate thread, so that its stack holds no references afterwards
       one = group_consumer.subscribe(name)
       messages = take(one, HELD)
       metadata = one.group_metadata
       error = assert_raises(Penstock::ConsumeError) { one.seek(name, 99, 0) }
-      sleep 0.5 # the rest is fetched
+      sleep 0.5 # the other messages are fetched meanwhile
       assert_operator(seconds_of { assert_predicate one.close(timeout: 30), :complete? }, :<, GCLevel.slow? ? 20 : 5)
       @consumers.delete(one)
       [messages.select.with_index { |_, i| i.odd? }, metadata, error]
@@ -901,7 +902,7 @@ class ConsumerTest < ConsumerTestCase
     refute_empty error.full_message
   end
 
-  # In a transaction: of a group that it has left, of a consumer that is closed, and as bytes.
+  # Metadata of a group that the consumer has left, of a closed consumer, and as bytes, used in a transaction.
   def test_stale_group_metadata_in_a_transaction_causes_at_most_an_error
     name = topic(partitions: 1)
     produce(name, %w[a b])
@@ -921,7 +922,7 @@ class ConsumerTest < ConsumerTestCase
     assert_predicate writer.produce_sync(topic: name, payload: "c"), :persisted?
   end
 
-  # The mock cluster knows of no generations and takes them all.
+  # The mock cluster does not check generations and accepts any metadata.
   def assert_harmless(writer, use)
     writer.transaction { use.call }
   rescue Penstock::Error, ArgumentError => e

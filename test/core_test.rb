@@ -3,10 +3,10 @@
 require_relative "test_helper"
 require_relative "support/native_program"
 
-# The native core without Ruby, under sanitizers: test/c/core_storm.c, and its parts one by one, test/c/core_parts.c. Longer:
-# rake test:tsan, test:ubsan.
+# The native core without Ruby, under sanitizers: as a whole (test/c/core_storm.c), and each part alone (test/c/core_parts.c).
+# Longer: rake test:tsan, test:ubsan.
 class CoreTest < PenstockTest
-  PARTS = %w[wakeup completion bell mailbox ready watch events refused open slot chunks text redaction space].freeze
+  PARTS = %w[wakeup completion bell mailbox ready watch events rejected open slot chunks text redaction space].freeze
 
   def storm(*arguments, sanitizer: "address", portable: false)
     result = NativeProgram.new("core_storm", sanitizer, portable:).run(*arguments)
@@ -22,7 +22,7 @@ class CoreTest < PenstockTest
     assert_equal PARTS, result.output.scan(/^([a-z]+) [1-9]\d*$/).flatten
   end
 
-  # A client that was cut short and became ready again was pushed twice, and the poller walked in a circle.
+  # A client that had used up its time slice and became ready again was pushed twice, so the poller's list became circular.
   def test_clients_served_one_event_at_a_time_get_all_delivery_results
     storm(0, 4, 16, 5, 0, 0)
   end
@@ -35,7 +35,7 @@ class CoreTest < PenstockTest
     storm(100_000, 4, 8, 5, 1, 1)
   end
 
-  # A topic that librdkafka refused had its configuration freed twice.
+  # The configuration of a topic that librdkafka rejected was freed twice.
   def test_no_part_of_the_core_uses_freed_memory_or_leaks
     parts("address")
   end

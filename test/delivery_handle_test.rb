@@ -162,7 +162,7 @@ class DeliveryHandleTest < PenstockTest
   def test_await_all_returns_false_for_a_batch_with_a_nonexistent_partition
     own = own_cluster
     topic = topic(partitions: 1, on: own)
-    own.set_round_trip_time(seconds: 0.3) # until then nobody knows how many partitions there are
+    own.set_round_trip_time(seconds: 0.3) # until then the number of partitions is unknown
     producer = producer(servers: own.bootstrap_servers)
     good, bad = producer.produce_many_async([{ topic:, payload: "", partition: 0 }, { topic:, payload: "", partition: 9 }])
     assert_equal false, Penstock::DeliveryHandle.await_all([good, bad], timeout: 20)
@@ -177,13 +177,13 @@ class DeliveryHandleTest < PenstockTest
 
   def test_await_all_raises_without_an_array
     ["nil", "5", '"a"', "{}"].each do |handles|
-      program = "begin Penstock::DeliveryHandle.await_all(#{handles}, timeout: 0); rescue TypeError; print :refused; end"
+      program = "begin Penstock::DeliveryHandle.await_all(#{handles}, timeout: 0); rescue TypeError; print :raised; end"
       output, _, status = ruby(program)
-      assert_equal ["refused", true], [output, status.success?], "#{handles}: #{status}"
+      assert_equal ["raised", true], [output, status.success?], "#{handles}: #{status}"
     end
   end
 
-  # ---- as an object ----
+  # ---- the handle as a Ruby object ----
 
   def test_a_handle_cannot_be_copied_created_or_marshalled
     handle = delivered

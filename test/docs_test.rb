@@ -11,10 +11,10 @@ class DocsTest < PenstockTest
                    .reject { |row| row.last == "shown by" }
   WAITING = File.read(File.join(ROOT, "docs/waiting.md"))
   EVENTS = File.read(File.join(ROOT, "docs/events.md"))
-  # What is asked of us under a number; those between were found to matter to nobody.
+  # The numbered behaviours. Numbers 38 to 41 were dropped because no program depends on them.
   NUMBERS = ([*1..51] - [38, 39, 40, 41]).map { |number| "P#{number}" }.freeze
 
-  # @return [Array<Regexp>] the names of a file's tests; in one that is made in a loop, what is put in may be any word
+  # @return [Array<Regexp>] patterns for the names of a file's tests; an interpolation in a name matches any word
   def tests_of(file)
     names = File.read(File.join(ROOT, file)).scan(/(?:def |define_method\(:?")(test_(?:\w|\#\{(?:[^{}"]|"[^"]*")*\})*)/).flatten
     names.map { |name| /\A#{name.gsub(/\#\{.*?\}/, "\\w+")}\z/ }
@@ -74,17 +74,17 @@ class DocsTest < PenstockTest
     names.each { |name| assert_respond_to name.split(".")[0..-2].reduce(config, :public_send), "#{name.split(".").last}=" }
   end
 
-  # One program: the later ones use what the first has made.
+  # The snippets run as one program: later snippets use variables of earlier ones.
   def test_the_ruby_snippets_about_waiting_run_unchanged
-    skip "the async gem is not to be had for this Ruby" unless FiberSchedulers::KINDS.include?(:async)
+    skip "the async gem is not available for this Ruby" unless FiberSchedulers::KINDS.include?(:async)
     first, *others = WAITING.scan(/^```ruby\n(.*?)^```/m).flatten
-    slow = "cluster.set_round_trip_time(seconds: 0.02)" # so each wait begins before its delivery result is there
+    slow = "cluster.set_round_trip_time(seconds: 0.02)" # so each wait begins before its delivery result arrives
     output = ruby!([first, slow, *others, "[producer, cluster].each(&:close)"].join("\n"))
     expected = ["a thread: offset 0", "fibers: 1000 stored", "no result yet: persisted"]
     assert_equal expected, output.lines(chomp: true)
   end
 
-  # With what they take for granted before, and something to listen to behind.
+  # Code before the snippets defines what they assume; code after them causes events.
   def test_the_ruby_snippets_about_events_run_unchanged
     before = <<~RUBY
       listener = Class.new { def on_message_acknowledged(event) = puts("acknowledged \#{event[:offset]}") }.new
@@ -105,12 +105,12 @@ class DocsTest < PenstockTest
     assert_equal ["0", "acknowledged 0"], output.lines(chomp: true)
   end
 
-  # One program too.
+  # These snippets also run as one program.
   def snippets_of(page) = File.read(File.join(ROOT, "docs", page)).scan(/^```ruby\n(.*?)^```/m).join("\n")
 
   STAND_INS = { "active_support" => "active_support_stand_in", "opentelemetry" => "opentelemetry_stand_in" }.freeze
 
-  # @return [String] what makes the gem be there, by a stand-in if need be
+  # @return [String] code that loads the gem, or a stand-in if it is not installed
   def with_gem(name)
     "begin; require #{name.inspect}; rescue LoadError; require #{File.join(__dir__, "support", STAND_INS[name]).inspect}; end\n"
   end
@@ -140,7 +140,7 @@ class DocsTest < PenstockTest
     assert_equal expected, ruby!(snippets_of("producing.md")).lines(chomp: true)
   end
 
-  # The rake task runs before the last snippet, and gets its signal when it has committed.
+  # The rake task runs before the last snippet and gets its signal after it has committed.
   def test_the_ruby_snippets_about_consuming_run_unchanged
     *first, last = File.read(File.join(ROOT, "docs/consuming.md")).scan(/^```ruby\n(.*?)^```/m).flatten
     invoke = <<~RUBY
@@ -217,7 +217,7 @@ class DocsTest < PenstockTest
     assert_equal expected, run_snippets_of("prometheus").lines(chomp: true).grep_v(/_failed_|_purged_/)
   end
 
-  # Names of the tables; ".p95" goes with what stands before it.
+  # The metric names in a table. A suffix such as ".p95" belongs to the preceding name.
   def metrics_of(page, table)
     rows = LISTENERS.fetch(page)[/^## #{table}.*?(?=^## |\z)/m].lines.grep(/^\| `/)
     rows.flat_map do |row|
@@ -233,7 +233,7 @@ class DocsTest < PenstockTest
     assert_equal statsd_names.sort, metrics_of("statsd", "Metrics").sort
   end
 
-  # @return [Array<String>] what a client is handed when all has happened that may
+  # @return [Array<String>] the metrics that a client gets after every kind of event
   def statsd_names
     names = []
     client = Object.new
@@ -242,14 +242,14 @@ class DocsTest < PenstockTest
     one = producer
     one.monitor.subscribe(listener)
     one.produce_sync(topic:, payload: "x")
-    tell_everything(one.monitor)
+    publish_every_event(one.monitor)
     Internal.of(one).define_singleton_method(:totals) { super() + Internal::CounterSnapshot.new(*[1] * 8, {}) }
     listener.flush
     listener.close
     names.uniq
   end
 
-  def tell_everything(monitor)
+  def publish_every_event(monitor)
     message = { topic: "t", payload: "x" }
     payload = { message:, messages: [message], time: 1.0, type: "x", error: nil }
     events = Penstock::Monitor::EVENTS - ["producer.connected", "statistics.emitted"]

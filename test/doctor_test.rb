@@ -20,7 +20,7 @@ class DoctorTest < PenstockTest
     super
   end
 
-  # Without what the machine's own limits and bundle may say.
+  # The facts about the cluster, without those about the machine's limits and its Gemfile.
   def cluster_facts(*servers, timeout: 10, **settings)
     addresses = servers.map { |server| Doctor::Address.parse(server) }
     Doctor::Cluster.new(addresses, settings, timeout:).facts
@@ -117,7 +117,7 @@ class DoctorTest < PenstockTest
     assert_ok library(linked: "2.6.1", compiled: "2.0.2"), "sasl", /SCRAM/
   end
 
-  # ---- conflicting_libraries ----
+  # ---- conflicting libraries ----
 
   def libraries(loaded: {}, lock: nil, file: "Gemfile.lock", lines: [])
     Dir.mktmpdir do |directory|
@@ -166,7 +166,7 @@ class DoctorTest < PenstockTest
     assert_note libraries(loaded: { "zstd-ruby" => "1.5.6" }), "zstd-ruby", /of its own/
   end
 
-  # A shared object that exports a function, and one that only wants it.
+  # Yields a shared object that exports a function and one that only imports it.
   def with_objects
     Dir.mktmpdir do |directory|
       sources = { "second" => "int rd_kafka_new(void) { return 0; } int ZSTD_decompress(void) { return 0; }",
@@ -219,7 +219,7 @@ class DoctorTest < PenstockTest
 
   # ---- a cluster ----
 
-  UNRESOLVED = /cannot be resolved|not resolved within/ # the latter where no name server answers
+  UNRESOLVED = /cannot be resolved|not resolved within/ # the latter if no name server answers
 
   def test_every_step_to_every_broker_is_reported
     own = own_cluster(brokers: 3)
@@ -251,7 +251,7 @@ class DoctorTest < PenstockTest
     refute(facts.any? { |one| one.name == "#{closed} kafka" })
   end
 
-  # A server that does this with each connection.
+  # A server that calls the block with each connection.
   def listening(&block)
     server = TCPServer.new("127.0.0.1", 0).tap { |made| @closing << made }
     quiet_thread { loop { block.call(server.accept) } }.tap { |thread| @killing << thread }
@@ -280,11 +280,11 @@ class DoctorTest < PenstockTest
       socket.close
     end
     last = cluster_facts(address, "security.protocol": "ssl").last
-    assert_includes ["#{address} tls", "#{address} kafka"], last.name # which of them, librdkafkas see differently
+    assert_includes ["#{address} tls", "#{address} kafka"], last.name # the step depends on the version of librdkafka
     assert_problem [last], last.name, /reject this client/, /another protocol, without TLS|The port may/
   end
 
-  # ---- the question behind it ----
+  # ---- the query for brokers ----
 
   def test_a_client_learns_the_advertised_brokers
     own = own_cluster(brokers: 2)
@@ -345,7 +345,7 @@ class DoctorTest < PenstockTest
     assert_ok facts, "broker 1", /as given/
   end
 
-  # The bootstrap server is reached by an address of this machine that is not its loopback; what it advertises is "localhost".
+  # The test reaches the bootstrap server by an address of this machine that is not loopback. The server advertises "localhost".
   def test_localhost_advertised_by_a_remote_broker_is_a_problem_even_if_a_server_listens_there
     here = advertising { [[1, "127.0.0.1", 9]] }
     examined = Doctor::Cluster.new([Doctor::Address.parse(here.address)], {}, timeout: 5)
@@ -357,7 +357,7 @@ class DoctorTest < PenstockTest
 
   HOSTILE = "no \xFF \e[2J\nPROBLEM forged \u202E"
 
-  # As it is printed, and as JSON.
+  # Checks the printed report and the JSON.
   def assert_harmless(facts)
     report = Doctor::Report.new(facts)
     [*report.to_s.lines(chomp: true), *JSON.parse(JSON.generate(report.to_h)).fetch("facts").flat_map(&:values)].each do |text|
@@ -383,7 +383,8 @@ class DoctorTest < PenstockTest
     assert_problem facts, "#{broker.address} sasl", /SASL authentication error: no .*\\nPROBLEM forged/, /sasl\.password/
   end
 
-  # What is done with the answer of the given broker, which librdkafka 2.14 may ask for one of the silent ones instead.
+  # The facts about the brokers that this broker advertises. Calls the method directly, because librdkafka 2.14 may query one of
+  # the silent brokers instead.
   def advertised_facts(brokers, timeout:)
     cluster = Doctor::Cluster.new([], {}, timeout:)
     cluster.instance_variable_set(:@local, true)
@@ -396,17 +397,17 @@ class DoctorTest < PenstockTest
     host, port = listening { |socket| silent << socket }.split(":")
     facts = nil
     took = seconds_of { facts = advertised_facts((1..80).map { |id| [id, host, port.to_i] }, timeout: 0.5) }
-    assert_operator took, :<, GCLevel.slow? ? 60 : 12 # 80 times 0.5 s and more one by one
+    assert_operator took, :<, GCLevel.slow? ? 60 : 12 # one after the other they take at least 80 times 0.5 s
     assert_problem facts, "broker 2 kafka", /no answer/, /Kafka listens/
     left_out = fact(facts, "brokers")
     assert_equal :note, left_out.status
     assert_match(/\A(\d+) of 80 advertised brokers were looked at, at most 50 in/, left_out.value)
-    assert_includes 10..50, left_out.value.to_i # all that begin before the time is up
+    assert_includes 10..50, left_out.value.to_i # all steps that begin within the timeout
   ensure
     silent.each(&:close)
   end
 
-  # In a cluster of that size each of our clients would start thousands of threads.
+  # In a cluster of this size each client of the doctor would start thousands of threads.
   def test_of_thousands_of_advertised_brokers_50_are_examined_and_none_is_queried
     broker = advertising { |own| [own, *(2..2_000).map { |id| [id, "127.0.0.1", 1] }] }
     facts = cluster_facts(broker.address)
@@ -435,7 +436,7 @@ class DoctorTest < PenstockTest
     refute_includes facts.join, SECRET
   end
 
-  # Who took over the transactional.id would shut its producer out.
+  # A client that used the transactional.id would fence the program's producer.
   def test_a_transactional_id_in_the_settings_is_not_used
     one = producer(servers: embedded_cluster.bootstrap_servers, "transactional.id": "examined")
     one.transaction { one.produce_sync(topic: topic(on: embedded_cluster), payload: "x") }
@@ -444,7 +445,7 @@ class DoctorTest < PenstockTest
     one.transaction { one.produce_sync(topic: topic(on: embedded_cluster), payload: "x") }
   end
 
-  # ---- all of it ----
+  # ---- the whole report ----
 
   def test_a_report_has_an_aligned_line_for_each_fact_and_json_and_a_status
     facts = [Doctor::Fact.ok("a", "fine"), Doctor::Fact.note("long name", "well\nknown."),

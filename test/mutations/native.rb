@@ -86,11 +86,11 @@ Mutation.define "native: a message that a fatal error kept from being sent has t
 Mutation.define "native: a call's answer is freed when its fiber is interrupted",
                 file: "ext/penstock/ruby/nogvl.c", from: "    ps_job_unref(job);\n    rb_jump_tag(interrupted);\n",
                 to: "    rb_jump_tag(interrupted);\n",
-                test: "test/call_test.rb", only: "test_the_answer_of_a_call_whose_fiber_is_interrupted_is_freed"
+                test: "test/call_test.rb", only: "test_the_result_of_a_call_whose_fiber_is_interrupted_is_freed"
 
 Mutation.define "native: a call's answer is freed when its fiber is dropped",
                 file: "ext/penstock/ruby/nogvl.c", from: "    DATA_PTR(holder) = job;\n",
-                test: "test/call_test.rb", only: "test_the_answer_of_a_call_whose_fiber_is_dropped_by_its_scheduler_is_freed"
+                test: "test/call_test.rb", only: "test_the_result_of_a_call_whose_fiber_is_dropped_by_its_scheduler_is_freed"
 
 Mutation.define "native: a consumer that leaves its group does not ask for the protocol",
                 file: "ext/penstock/core/consume/consumer.c", from: "if (assigned && !consumer->leaving) {", to: "{",

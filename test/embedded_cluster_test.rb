@@ -9,7 +9,7 @@ class EmbeddedClusterTest < PenstockTest
              "reconnect.backoff.max.ms": 50, **kafka)
   end
 
-  def refused(pattern, &block)
+  def assert_error(pattern, &block)
     assert_match pattern, assert_raises(ArgumentError, &block).message
   end
 
@@ -21,7 +21,7 @@ class EmbeddedClusterTest < PenstockTest
     end
   end
 
-  # Its thread would end at the first one.
+  # A signal would end this thread.
   def test_the_clusters_thread_blocks_every_signal
     skip "no /proc" unless File.directory?("/proc/self/task")
     own_cluster
@@ -47,7 +47,7 @@ class EmbeddedClusterTest < PenstockTest
 
   def test_the_number_of_brokers_is_checked
     [0, -1, 101, 1.0, "1", nil].each do |brokers|
-      refused(/brokers must be an Integer from 1 to 100/) { own_cluster(brokers:) }
+      assert_error(/brokers must be an Integer from 1 to 100/) { own_cluster(brokers:) }
     end
   end
 
@@ -59,8 +59,8 @@ class EmbeddedClusterTest < PenstockTest
   end
 
   def test_create_topic_checks_its_arguments
-    [0, -1, 10_001, 1.5, nil].each { |n| refused(/partitions must be/) { cluster.create_topic("a", partitions: n) } }
-    [0, 4, nil].each { |n| refused(/replication_factor must be.*1 to 3/) { cluster.create_topic("a", replication_factor: n) } }
+    [0, -1, 10_001, 1.5, nil].each { |n| assert_error(/partitions must be/) { cluster.create_topic("a", partitions: n) } }
+    [0, 4, nil].each { |n| assert_error(/replication_factor must be.*1 to 3/) { cluster.create_topic("a", replication_factor: n) } }
     ["", "a b", "a" * 250, nil, ".."].each do |name|
       error = assert_raises(Penstock::MessageInvalidError) { cluster.create_topic(name) }
       assert_includes error.message, "not a valid topic name"
@@ -129,12 +129,12 @@ class EmbeddedClusterTest < PenstockTest
   end
 
   def test_an_unknown_error_or_request_raises_with_a_suggestion
-    refused(/no error :not_leader_for_partitio \(did you mean :not_leader_for_partition\?\)/) do
+    assert_error(/no error :not_leader_for_partitio \(did you mean :not_leader_for_partition\?\)/) do
       cluster.inject_errors(:produce, :not_leader_for_partitio)
     end
-    refused(/no error nil/) { cluster.inject_errors(:produce, nil) }
-    refused(/no request :prduce; known: produce, /) { cluster.inject_errors(:prduce, :transport) }
-    refused(/no request nil/) { cluster.clear_errors(nil) }
+    assert_error(/no error nil/) { cluster.inject_errors(:produce, nil) }
+    assert_error(/no request :prduce; known: produce, /) { cluster.inject_errors(:prduce, :transport) }
+    assert_error(/no request nil/) { cluster.clear_errors(nil) }
   end
 
   def test_numbers_out_of_the_range_of_requests_and_errors_raise
@@ -177,11 +177,11 @@ class EmbeddedClusterTest < PenstockTest
 
   def test_round_trip_time_checks_its_arguments
     [-1, 600.1, 3_000, "1", nil, 1i, Float::NAN].each do |seconds|
-      refused(/seconds must be a number from 0 to 600/) { cluster.set_round_trip_time(seconds:) }
+      assert_error(/seconds must be a number from 0 to 600/) { cluster.set_round_trip_time(seconds:) }
     end
-    refused(/\A1 positional argument too many; write set_round_trip_time\(seconds: /) { cluster.set_round_trip_time(300) }
+    assert_error(/\A1 positional argument too many; write set_round_trip_time\(seconds: /) { cluster.set_round_trip_time(300) }
     [0, 4, "1"].each do |broker|
-      refused(/broker must be an Integer from 1 to 3/) { cluster.set_round_trip_time(seconds: 0, broker:) }
+      assert_error(/broker must be an Integer from 1 to 3/) { cluster.set_round_trip_time(seconds: 0, broker:) }
     end
   end
 
@@ -199,8 +199,8 @@ class EmbeddedClusterTest < PenstockTest
 
   def test_down_and_up_check_the_broker
     [0, 4, nil, :one].each do |broker|
-      refused(/broker must be/) { cluster.broker_down(broker) }
-      refused(/broker must be/) { cluster.broker_up(broker) }
+      assert_error(/broker must be/) { cluster.broker_down(broker) }
+      assert_error(/broker must be/) { cluster.broker_up(broker) }
     end
   end
 
@@ -219,8 +219,8 @@ class EmbeddedClusterTest < PenstockTest
   def test_move_leader_raises_for_an_unknown_partition_or_broker
     topic = topic(partitions: 2)
     assert_raises(Penstock::Error) { cluster.move_leader(topic, 2, 1) }
-    refused(/partition must be/) { cluster.move_leader(topic, -1, 1) }
-    refused(/broker must be/) { cluster.move_leader(topic, 0, 4) }
+    assert_error(/partition must be/) { cluster.move_leader(topic, -1, 1) }
+    assert_error(/broker must be/) { cluster.move_leader(topic, 0, 4) }
   end
 
   def test_move_leader_creates_a_missing_topic
@@ -229,7 +229,7 @@ class EmbeddedClusterTest < PenstockTest
     assert_equal 0, producer.produce_sync(topic:, payload: "x", partition: 0).offset
   end
 
-  # ---- the end ----
+  # ---- close, forks, collection ----
 
   def test_every_call_on_a_closed_cluster_raises_except_close
     own = own_cluster

@@ -5,14 +5,14 @@ require_relative "test_helper"
 class ErrorTest < PenstockTest
   SOURCES = Dir.glob("{error,*_errors}.rb", base: folder = File.expand_path("../lib/penstock/errors", __dir__))
                .to_h { |file| [file, File.readlines(File.join(folder, file), chomp: true)] }
-  # Each error is in exactly one of them, but for the one that reports no failure.
+  # Each error is in exactly one of these groups, except the error that reports no failure.
   GROUPS = [Penstock::UsageError, Penstock::ConfigurationError, Penstock::ProduceError, Penstock::TransactionError,
             Penstock::ConsumeError, Penstock::ClusterError, Penstock::MessagePack::UnpackError].freeze
-  # All below Penstock: test classes of other files have another name.
+  # Only classes whose name begins with Penstock, because test files define subclasses too.
   def self.below(error) = error.subclasses.flat_map { |sub| [sub, *below(sub)] }
   CLASSES = [Penstock::Error, *below(Penstock::Error)].select { |error| error.name.to_s.start_with?("Penstock::") }.freeze
 
-  # Made once, as it takes a while: the error of a message that never found its broker.
+  # The error of a message that never found its broker. Made once, because it takes a while.
   def self.timed_out
     @timed_out ||= begin
       producer = Penstock::Producer.new do |config|
@@ -68,7 +68,7 @@ class ErrorTest < PenstockTest
     assert_same Penstock::ConnectionError, Penstock::Errors::ConnectionError
   end
 
-  # The table of docs/errors.md: a row for each class, in the section of its group.
+  # docs/errors.md has a table row for each class, in the section of its group.
   def test_the_guide_lists_every_error_in_its_group
     rows = []
     File.foreach(File.expand_path("../docs/errors.md", __dir__), chomp: true) do |line|
@@ -87,11 +87,11 @@ class ErrorTest < PenstockTest
 
   def short(error) = error.name.delete_prefix("Penstock::")
 
-  # Code that builds errors by itself could give their messages another form.
+  # Other code that builds errors could give their messages another form.
   def test_only_the_factory_builds_errors
     names = CLASSES.map { |error| error.name.split("::").last }.join("|")
     elsewhere = Dir.glob("**/*.rb", base: folder = File.expand_path("../lib/penstock", __dir__)).flat_map do |file|
-      next [] if file == "errors/error_factory.rb" || file.match?(/\Acli\b/) # which has a UsageError of its own
+      next [] if file == "errors/error_factory.rb" || file.match?(/\Acli\b/) # the CLI has its own UsageError
 
       File.readlines(File.join(folder, file)).grep_v(/\A *#/).grep(/\braise[ (](#{names})\b|\b(#{names})\.new\b/)
           .map { |line| "#{file}: #{line.strip}" }

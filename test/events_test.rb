@@ -2,7 +2,7 @@
 
 require_relative "test_helper"
 
-# What is told of the native core: see docs/events.md.
+# Events of the native core: see docs/events.md.
 class EventsTest < PenstockTest
   ACKNOWLEDGED = "message.acknowledged"
 
@@ -11,8 +11,8 @@ class EventsTest < PenstockTest
     super
   end
 
-  # @return [Array<Penstock::Event>] grows
-  def heard(producer, *names)
+  # @return [Array<Penstock::Event>] the events, as they are published
+  def collect_events(producer, *names)
     [].tap { |seen| names.each { |name| producer.monitor.subscribe(name) { |event| seen << event } } }
   end
 
@@ -20,7 +20,7 @@ class EventsTest < PenstockTest
 
   def test_the_event_of_an_acknowledged_message_has_all_keys
     producer = self.producer
-    seen = heard(producer, ACKNOWLEDGED)
+    seen = collect_events(producer, ACKNOWLEDGED)
     name = topic
     label = Object.new
     report = producer.produce_sync(topic: name, payload: "x", partition: 2, label:)
@@ -40,7 +40,7 @@ class EventsTest < PenstockTest
 
   def test_every_message_of_a_batch_is_published_once_with_its_label_in_the_order_of_its_partition
     producer = self.producer
-    seen = heard(producer, ACKNOWLEDGED)
+    seen = collect_events(producer, ACKNOWLEDGED)
     name = topic(partitions: 1)
     messages = Array.new(1_500) { |i| { topic: name, payload: "x", label: i } }
     messages.each_slice(300) { |batch| producer.produce_many_async(batch) }
@@ -54,7 +54,7 @@ class EventsTest < PenstockTest
     producer = self.producer
     name = topic(partitions: 1)
     producer.produce_sync(topic: name, payload: "before")
-    seen = heard(producer, ACKNOWLEDGED)
+    seen = collect_events(producer, ACKNOWLEDGED)
     producer.produce_sync(topic: name, payload: "while")
     eventually { seen.size == 1 }
     producer.monitor.clear
@@ -66,7 +66,7 @@ class EventsTest < PenstockTest
 
   def test_labels_are_kept_only_until_their_events_are_published
     producer = self.producer
-    seen = heard(producer, ACKNOWLEDGED)
+    seen = collect_events(producer, ACKNOWLEDGED)
     name = topic
     producer.produce_many_sync(Array.new(500) { { topic: name, payload: "x", label: Object.new } })
     eventually(30) { seen.size == 500 }
@@ -121,7 +121,7 @@ class EventsTest < PenstockTest
 
   def test_a_failed_message_is_published_as_an_error_with_its_report
     producer = self.producer("message.timeout.ms": 50, servers: "127.0.0.1:1", log_level: 0)
-    seen = heard(producer, "error.occurred")
+    seen = collect_events(producer, "error.occurred")
     producer.produce_async(topic: "nowhere", payload: "x", label: :mine)
     eventually { seen.any? { |event| event[:type] == "librdkafka.dispatch_error" } }
     event = seen.find { |one| one[:type] == "librdkafka.dispatch_error" }
@@ -132,7 +132,7 @@ class EventsTest < PenstockTest
 
   def test_an_error_of_librdkafka_is_published
     producer = unreachable_producer("message.timeout.ms": 2_000)
-    seen = heard(producer, "error.occurred")
+    seen = collect_events(producer, "error.occurred")
     producer.produce_async(topic: "nowhere", payload: "x")
     eventually { seen.any? { |event| event[:type] == "librdkafka.error" } }
     event = seen.find { |one| one[:type] == "librdkafka.error" }
@@ -143,8 +143,8 @@ class EventsTest < PenstockTest
 
   def test_a_purged_message_is_published_as_an_error_and_not_as_message_purged
     producer = unreachable_producer
-    errors = heard(producer, "error.occurred")
-    purged = heard(producer, "message.purged")
+    errors = collect_events(producer, "error.occurred")
+    purged = collect_events(producer, "message.purged")
     producer.produce_async(topic: "nowhere", payload: "x")
     producer.purge
     eventually { errors.any? { |event| event[:error].code == :purge_queue } }
@@ -155,10 +155,10 @@ class EventsTest < PenstockTest
 
   def test_statistics_are_published_to_listeners_and_parsed_on_request
     producer = self.producer("statistics.interval.ms": 50)
-    seen = heard(producer, "statistics.emitted")
+    seen = collect_events(producer, "statistics.emitted")
     name = topic
     producer.produce_sync(topic: name, payload: "x")
-    event = eventually { seen.find { |one| one[:statistics]["txmsgs"] == 1 } } # those before may be older than the message
+    event = eventually { seen.find { |one| one[:statistics]["txmsgs"] == 1 } } # earlier statistics may be older than the message
     assert_equal producer.id, event[:producer_id]
     assert_predicate event[:statistics], :frozen?
     assert_same event[:statistics], event.payload[:statistics]
@@ -184,7 +184,7 @@ class EventsTest < PenstockTest
     producer = self.producer
     producer.produce_sync(topic: topic, payload: "x")
     before = producer.client
-    seen = heard(producer, "statistics.emitted")
+    seen = collect_events(producer, "statistics.emitted")
     eventually { seen.any? }
     refute_same before, producer.client
   ensure
@@ -193,7 +193,7 @@ class EventsTest < PenstockTest
 
   def test_statistics_pause_while_disconnected_and_are_separate_for_each_producer
     producers = Array.new(2) { producer("statistics.interval.ms": 50) }
-    seen = producers.map { |one| heard(one, "statistics.emitted") }
+    seen = producers.map { |one| collect_events(one, "statistics.emitted") }
     name = topic
     producers.each { |one| one.produce_sync(topic: name, payload: "x") }
     eventually { seen.all?(&:any?) }
@@ -217,7 +217,7 @@ class EventsTest < PenstockTest
     silent = made.call
     silent.produce_sync(topic: topic, payload: "x")
     assert_empty log.string
-    2.times { silent.monitor.subscribe("statistics.emitted") { flunk } } # late
+    2.times { silent.monitor.subscribe("statistics.emitted") { flunk } } # a late subscription
     early = made.call
     early.monitor.subscribe("statistics.emitted") { flunk }
     early.produce_sync(topic: topic, payload: "x")
@@ -234,7 +234,7 @@ class EventsTest < PenstockTest
 
   def test_registering_and_unregistering_with_the_poller_are_events
     producer = self.producer
-    seen = heard(producer, "poller.producer_registered", "poller.producer_unregistered")
+    seen = collect_events(producer, "poller.producer_registered", "poller.producer_unregistered")
     producer.produce_sync(topic: topic, payload: "x")
     producer.disconnect
     producer.produce_sync(topic: topic, payload: "x")
@@ -244,9 +244,9 @@ class EventsTest < PenstockTest
     assert_equal([{ producer_id: producer.id }], seen.map(&:payload).uniq)
   end
 
-  # ---- what it costs, and its limits ----
+  # ---- costs and limits ----
 
-  # Held while something is on its way, and else weakly.
+  # Listeners hold a producer strongly only while its messages are in flight.
   def test_a_producer_without_references_publishes_its_pending_events_and_is_collected
     name = topic(partitions: 1)
     seen = Queue.new
@@ -256,7 +256,8 @@ class EventsTest < PenstockTest
     eventually { Internal::ProducerClient.open_count == @open_before || GC.start }
   end
 
-  # The last, when the producer has been quiet for long enough to be let go of, and is in flight for long enough to be lost.
+  # Sends the second message once the dispatcher no longer holds the idle producer. linger.ms keeps this message in flight long
+  # enough for a collection.
   def send_and_forget(topic, seen)
     one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 300 } }
     one.monitor.subscribe(ACKNOWLEDGED) { |event| seen << event[:label] }
@@ -308,7 +309,7 @@ class EventsTest < PenstockTest
     assert_operator metrics[:wakeups], :>, 0
   end
 
-  # The mock cluster stands for brokers that answer with an error, lose the connection, and refuse for good.
+  # The mock cluster answers with retriable errors, closes the connection, and rejects a message permanently.
   def test_requests_whose_messages_must_be_resent_count_as_retries
     own = Penstock::EmbeddedCluster.new(brokers: 1)
     producer = self.producer(servers: own.bootstrap_servers, log_level: 0)
@@ -343,9 +344,9 @@ class EventsTest < PenstockTest
     assert_operator producer.metrics[:requests], :>=, 4
   end
 
-  # ---- the end, and forks ----
+  # ---- close, exit and forks ----
 
-  # @return [Array<Integer>] what the block gives in a forked child
+  # @return [Array<Integer>] the block's value in a fork child
   def in_child
     reader, writer = IO.pipe
     child = fork do
@@ -370,8 +371,8 @@ class EventsTest < PenstockTest
   def test_a_process_publishes_pending_events_at_exit
     output = ruby!(<<~RUBY)
       producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": #{cluster.bootstrap_servers.inspect} } }
-      told = 0
-      producer.monitor.subscribe("message.acknowledged") { (told += 1) == 200 && puts("all") }
+      published = 0
+      producer.monitor.subscribe("message.acknowledged") { (published += 1) == 200 && puts("all") }
       producer.produce_many_async(Array.new(200) { { topic: #{topic.inspect}, payload: "x" } })
     RUBY
     assert_equal "all\n", output

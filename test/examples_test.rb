@@ -2,7 +2,7 @@
 
 require_relative "test_helper"
 
-# Programs of examples/ that have no test of their own (test/ffi_defect_test.rb).
+# Programs of examples/ without a test file of their own (test/ffi_defect_test.rb is one).
 class ExamplesTest < PenstockTest
   ROOT = File.expand_path("..", __dir__)
 

@@ -3,8 +3,8 @@
 require_relative "test_helper"
 require "etc"
 
-# Programs that end with producers still open. They produce to the cluster of this process, which then looks
-# at what has arrived.
+# Programs that end with open producers. They produce to the cluster of this process, which then checks the messages that
+# arrived.
 class ExitTest < PenstockTest
   HEAD = <<~RUBY
     SERVERS, TOPIC = ARGV
@@ -24,8 +24,8 @@ class ExitTest < PenstockTest
     "calls exit in a method called by a thread" => "Thread.new { sleep 0.05; Thread.main.raise(SystemExit) }; sleep",
     "calls abort" => "abort",
     "raises" => "raise 'uncaught'",
-    "is told TERM" => "Process.kill(:TERM, Process.pid); sleep",
-    "is told INT" => "Process.kill(:INT, Process.pid); sleep",
+    "gets TERM" => "Process.kill(:TERM, Process.pid); sleep",
+    "gets INT" => "Process.kill(:INT, Process.pid); sleep",
     "throws" => "throw :uncaught"
   }.freeze
 
@@ -75,17 +75,17 @@ class ExitTest < PenstockTest
     output, _, status = ruby(<<~RUBY, cluster.bootstrap_servers, name)
       #{HEAD}
       one = producer("busy", "linger.ms": 1)
-      taken = Array.new(4) { 0 }
+      accepted = Array.new(4) { 0 }
       4.times do |i|
         Thread.new do
           Thread.current.report_on_exception = false
-          loop { one.produce_async(topic: TOPIC, payload: "x", partition: 0); taken[i] += 1 }
+          loop { one.produce_async(topic: TOPIC, payload: "x", partition: 0); accepted[i] += 1 }
         end
       end
-      sleep 0.001 until taken.all? { |count| count > 100 }
+      sleep 0.001 until accepted.all? { |count| count > 100 }
       at_exit do # runs before producers are closed
         Thread.list.each { |thread| thread.kill.join unless thread == Thread.current }
-        puts taken.sum
+        puts accepted.sum
       end
     RUBY
     assert_predicate status, :success?
@@ -106,7 +106,7 @@ class ExitTest < PenstockTest
     end
   end
 
-  # ---- when the cluster is not there ----
+  # ---- without a reachable broker ----
 
   def test_without_a_reachable_broker_the_process_ends_within_close_timeout_and_reports_lost_messages
     program = "#{HEAD}$one = producer('first'); $two = producer('second')
@@ -120,7 +120,7 @@ class ExitTest < PenstockTest
     assert_equal 2, errors.lines.size, errors
   end
 
-  # A close that goes on by itself has more time than the end of the process gives it, and nobody reads its report.
+  # A close that continues in the background may have a longer timeout than the exit allows, and no code reads its report.
   {
     "that_was_interrupted" => "Timeout.timeout(0.2) { $one.close(timeout: 100) } rescue nil",
     "without_limit_that_was_interrupted" => "Timeout.timeout(0.2) { $one.close(timeout: nil) } rescue nil",
@@ -159,7 +159,7 @@ class ExitTest < PenstockTest
     assert_operator seconds_of_the_end(program, slow, name), :<, GCLevel.slow? ? 12 : 5
   end
 
-  # As at the end of any program, and not when Ruby frees it.
+  # The exit handler must close it, as at the end of any program, not Ruby when it frees the object.
   def test_a_producer_first_used_inside_at_exit_after_others_were_closed_is_closed_before_the_process_ends
     program = "at_exit { produce($late, 3) }\nrequire 'penstock'\n#{HEAD}$late = producer('late'); produce(producer)"
     command = [RbConfig.ruby, "-w", "-I", Subprocess::LIBRARY, "-e", program, "127.0.0.1:1", "test"]
@@ -189,7 +189,7 @@ class ExitTest < PenstockTest
     assert_equal [true, ""], [status.success?, errors]
   end
 
-  # The consumer that it polls is closed meanwhile.
+  # Its error: the exit closes the consumer that the thread polls.
   def test_an_error_of_another_thread_does_not_abort_closing_at_exit
     slow = own_cluster
     name = topic(partitions: 1, on: slow)
@@ -211,7 +211,7 @@ class ExitTest < PenstockTest
     assert_equal 10, producer(servers: slow.bootstrap_servers).produce_sync(topic: name, payload: "probe", partition: 0).offset
   end
 
-  # Its thread was made while whoever connects deferred interrupts, and did so for ever.
+  # The listener's thread was created while the connecting thread deferred interrupts, and so it deferred them for ever.
   def test_a_listener_that_never_returns_does_not_prevent_the_exit
     { "exit 3" => [3, nil], "Process.kill(:TERM, Process.pid); sleep" => [nil, Signal.list["TERM"]] }.each do |ending, expected|
       _, errors, status = ruby(<<~RUBY, cluster.bootstrap_servers, topic)
@@ -228,7 +228,7 @@ class ExitTest < PenstockTest
     end
   end
 
-  # New threads defer interrupts as who makes them does.
+  # A new thread inherits deferred interrupts from the thread that creates it.
   def test_threads_created_while_interrupts_are_deferred_do_not_prevent_the_exit
     output, errors, status = ruby(<<~RUBY, cluster.bootstrap_servers, topic)
       require "logger"
@@ -256,7 +256,7 @@ class ExitTest < PenstockTest
     assert_operator seconds_of { ruby(program, "127.0.0.1:1", "test") }, :<, 5
   end
 
-  # The first is waited for while the others' closing threads free them.
+  # The exit waits for the first client while the closing threads of the others free them.
   def test_producers_without_references_close_before_the_process_ends
     program = <<~RUBY
       def drop(timeout)
@@ -318,7 +318,7 @@ class ExitTest < PenstockTest
 
   # ---- signals ----
 
-  # A handler of Ruby's must run on a thread of Ruby's.
+  # Ruby's signal handlers must run on Ruby's threads.
   def test_native_threads_block_every_signal
     one = producer
     one.produce_sync(topic:, payload: "x")
@@ -326,7 +326,7 @@ class ExitTest < PenstockTest
       status = File.read(path)
       status[/^SigBlk:\s+(\h+)/, 1].to_i(16) if status.start_with?("Name:\tpenstock.poller")
     rescue Errno::ENOENT, Errno::ESRCH
-      nil # ended meanwhile
+      nil # the thread ended meanwhile
     end
     skip "no /proc here" if blocked.empty?
     signals = %w[INT TERM HUP USR1 CHLD ALRM].sum { |name| 1 << (Signal.list[name] - 1) }
@@ -370,7 +370,7 @@ class ExitTest < PenstockTest
       assert_arrive(10) do |topic|
         program = "#{HEAD}$one = producer; produce($one); $handle = $one.produce_many_async([]); Penstock::EmbeddedCluster.new"
         _, errors, status = ruby(program, cluster.bootstrap_servers, topic)
-        errors = errors.lines.grep_v(/free at exit is experimental/i).join # Ruby's own warning
+        errors = errors.lines.grep_v(/free at exit is experimental/i).join # a warning of Ruby
         assert_equal [true, ""], [status.success?, errors]
       end
     end
@@ -388,7 +388,7 @@ class ExitTest < PenstockTest
 
   private
 
-  # The program writes a line when it may end, and reads one before it does. Meanwhile the cluster becomes slow.
+  # The program writes a line when it is ready to end, then reads a line. In between this makes the cluster slow.
   def seconds_of_the_end(program, slow, name)
     command = [RbConfig.ruby, "-w", "-I", Subprocess::LIBRARY, "-r", "penstock", "-e", program, slow.bootstrap_servers, name]
     IO.popen(command, "r+") do |io|
@@ -403,7 +403,7 @@ class ExitTest < PenstockTest
     slow.set_round_trip_time(seconds: 0)
   end
 
-  # @return [Integer] how many messages partition 0 has, of a topic that only this test uses
+  # @return [Integer] the number of messages in partition 0 of a topic that only this test uses
   def arrived(topic) = producer.produce_sync(topic:, payload: "probe", partition: 0).offset
 
   def assert_arrive(count)

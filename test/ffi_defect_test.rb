@@ -3,7 +3,7 @@
 require_relative "test_helper"
 require_relative "support/ffi_defect"
 
-# A short form of rake test:ffi.
+# A short version of rake test:ffi.
 class FfiDefectTest < PenstockTest
   def broken(kind, processes, seconds) = FfiDefect.loop(kind, processes, seconds).select(&:broken).map(&:line)
 

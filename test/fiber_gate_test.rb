@@ -5,11 +5,11 @@ require_relative "support/consumer_test_case"
 require_relative "support/fiber_schedulers"
 require_relative "support/gate_scheduler"
 
-# Fibers whose cluster answers only while their scheduler sleeps: what waits in any other way never ends.
+# The fibers' cluster answers only while their scheduler sleeps. So any wait outside the scheduler never ends.
 class FiberGateTest < ConsumerTestCase
   include FiberSchedulers
 
-  SECONDS = GCLevel.slow? ? 60 : 20 # for what would otherwise last for ever
+  SECONDS = GCLevel.slow? ? 60 : 20 # the limit for waits that would otherwise never end
 
   def setup
     super
@@ -25,7 +25,7 @@ class FiberGateTest < ConsumerTestCase
     super
   end
 
-  # The proof that the gate catches it.
+  # Proves that the gate detects a wait that blocks the thread.
   def test_behind_the_gate_only_a_wait_through_the_scheduler_ends
     through_the_gate do
       handle = gated_producer.produce_async(record)
@@ -90,7 +90,7 @@ class FiberGateTest < ConsumerTestCase
       reader.subscribe(@topic)
       consumed = poll_until(reader)
       assert_nil(one.transaction { one.transaction_mark_as_consumed(reader, consumed) })
-      assert_equal [0], reader.committed(@topic, [0]).keys # which the embedded cluster does not count
+      assert_equal [0], reader.committed(@topic, [0]).keys # the embedded cluster does not count them
     end
   end
 

@@ -3,9 +3,9 @@
 require_relative "test_helper"
 require_relative "support/fiber_test_case"
 
-# Fibers of one scheduler that wait for messages: whom a verdict lets go on, and when.
+# Fibers of one scheduler that wait for messages: which fibers a delivery result resumes, and when.
 class FiberTest < FiberTestCase
-  SLACK = GCLevel.slow? ? 5 : 1.5 # seconds that a fiber may be late, beside other programs
+  SLACK = GCLevel.slow? ? 5 : 1.5 # seconds that a fiber may be late while other programs run
   FiberSchedulers::KINDS.each do |kind|
     define_method("test_all_fibers_that_wait_for_one_handle_resume_under_#{kind}") do
       handle, come = held_handle
@@ -33,7 +33,7 @@ class FiberTest < FiberTestCase
 
     define_method("test_each_fiber_resumes_at_its_own_deadline_under_#{kind}") do
       handle = stuck_producer.produce_async(MESSAGE)
-      times = [2_400, 600, 1_800, 300, 1_200, 300, 900] # ms; the first leads, and each shorter one comes later
+      times = [2_400, 600, 1_800, 300, 1_200, 300, 900] # ms; the first fiber leads, and shorter timeouts join later
       late = with_scheduler(kind) do |fibers|
         times.map { |ms| fibers.start { seconds_of { timed_out(handle, ms) } - (ms / 1000.0) } }.map(&:join)
       end
@@ -56,7 +56,7 @@ class FiberTest < FiberTestCase
       with_scheduler(kind) do |fibers|
         strands = Array.new(10) { fibers.start { handle.wait.offset } }
         sleep 0.01
-        [strands.shift, *strands.pop(3).reverse].each do |leader| # the latest takes over
+        [strands.shift, *strands.pop(3).reverse].each do |leader| # the latest follower becomes the leader
           fibers.cancel(leader)
           assert_predicate leader, :done?
           sleep 0.005
@@ -144,7 +144,7 @@ class FiberTest < FiberTestCase
     assert_includes 0.195..(0.2 + SLACK), elapsed
   end
 
-  # The scheduler's block and unblock are for what they were asked for: a program's own waits stay as they are.
+  # Penstock's unblock wakes only fibers that wait in Penstock, not a program's own blocked fibers.
   def test_the_programs_own_waits_are_not_woken
     one = producer
     name = topic
@@ -166,8 +166,7 @@ class FiberTest < FiberTestCase
     assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms:) }
   end
 
-  # A message that is not sent before it is asked for, whose offset will be 1.
-  # @return [Array(Penstock::DeliveryHandle, Proc)]
+  # @return [Array(Penstock::DeliveryHandle, Proc)] the handle of a message with offset 1, and a block that sends the message
   def held_handle
     held = producer("linger.ms": 60_000)
     name = topic(partitions: 1)

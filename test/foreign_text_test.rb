@@ -3,13 +3,13 @@
 require_relative "test_helper"
 require_relative "support/advertising_broker"
 
-# Text from outside (brokers, users' exceptions) is valid UTF-8 and steers nothing wherever it is shown.
+# Text from brokers and from users' exceptions is shown as valid UTF-8 without control characters.
 class ForeignTextTest < PenstockTest
   Text = Internal::Text
 
-  # Clears the screen, names the window, forges a line, turns the direction of text; and is no UTF-8.
+  # Clears the screen, sets the window title, forges a line, changes the text direction, and is not valid UTF-8.
   HOSTILE = "no \xFF\xE2\x82 \e[2J\e]0;owned\a\r\nERROR forged\u2028line \u202E\u009B1m \u007F end"
-  # Of which each of our buffers cuts one or the other within a character.
+  # Every buffer of Penstock cuts at least one of these texts within a character.
   LONG = ["é" * 600, "x#{"é" * 600}", "€" * 400, "x#{"€" * 400}", "xy#{"€" * 400}"].freeze
   SASL = { "security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p" }.freeze
 
@@ -46,14 +46,14 @@ class ForeignTextTest < PenstockTest
     text
   end
 
-  # Each line of a log that Ruby's formatter has written, without the line ends.
+  # Checks each line of a log that Ruby's formatter has written.
   def assert_harmless_lines(log)
     refute_empty log
     log.force_encoding(Encoding::UTF_8).each_line(chomp: true) { |line| assert_harmless(line) }
     refute_match(/^ERROR forged/, log)
   end
 
-  # ---- the one place ----
+  # ---- cleaning of text ----
 
   def test_only_control_characters_are_escaped
     shown = { "\e[2J" => '\x1B[2J', "a\nb\r\tc" => 'a\nb\r\tc', "\0" => '\x00', "\x7F" => '\x7F', "\u0085" => '\u0085',
@@ -94,7 +94,7 @@ class ForeignTextTest < PenstockTest
     { "\n" => '\n', "\r" => '\r', "\t" => '\t' }.fetch(char) { format(char.ord < 0x80 ? '\x%02X' : '\u%04X', char.ord) }
   end
 
-  # ---- a broker's words ----
+  # ---- texts of brokers ----
 
   def test_every_call_of_a_rejected_producer_raises_its_documented_error
     [HOSTILE, *LONG].each do |text|
@@ -159,7 +159,7 @@ class ForeignTextTest < PenstockTest
     assert_harmless_lines(log.string.dup)
   end
 
-  # librdkafka prints to stderr by itself where there is no logger; what it prints goes through the same place.
+  # Without a logger, Penstock prints librdkafka's lines to stderr. It cleans them in the same way.
   def test_a_broker_cannot_forge_a_line_on_stderr
     _, errors, = ruby(<<~RUBY, rejecting.address)
       one = Penstock::Producer.new do |config|
@@ -180,7 +180,7 @@ class ForeignTextTest < PenstockTest
     [cluster_id, brokers.find { |id,| id == 2 }[1]].each { |name| assert_match(/forged/, assert_harmless(name)) }
   end
 
-  # Host names are a part of them, and librdkafka escapes nothing.
+  # Statistics contain host names, and librdkafka does not escape them.
   def test_statistics_stay_valid_json_if_a_brokers_name_contains_control_characters
     hostile = broker { |own| [own, [2, "a\e\n\xFFb", 9092]] }
     one = producer(servers: hostile.address, log_level: 0, "statistics.interval.ms": 50, **QUICK)
@@ -192,7 +192,7 @@ class ForeignTextTest < PenstockTest
     assert_includes found[:statistics].fetch("brokers").keys.join, "a\e\n\uFFFDb:9092"
   end
 
-  # As Java's client decodes them. The values are data.
+  # Invalid bytes in names are replaced, as Kafka's Java client does. Values are binary data.
   def test_header_names_are_valid_utf_8_and_values_do_not_change
     topic = topic(partitions: 1)
     producer.produce_sync(topic:, payload: "\xFF\n".b, key: "\e\xFE".b, headers: { "caf\xE9\n" => "\xFF\e".b })
@@ -255,7 +255,7 @@ class ForeignTextTest < PenstockTest
     end
   end
 
-  # The thread of the loggers is everybody's: it goes on.
+  # All loggers share one thread, which must continue.
   def test_a_logger_whose_exception_has_any_text_is_reported_and_asked_again
     log = Struct.new(:texts, :asked) do
       def add(*) = (self.asked += 1) && raise(texts[asked % texts.size])

@@ -13,8 +13,8 @@ class ForkTest < PenstockTest
     closed.close
     result = in_child do
       [configured, used].each { |one| one.produce_sync(topic: name, payload: "child") }
-      refused = rejection { closed.produce_sync(topic: name, payload: "x") }
-      [configured.close.pending, used.close.pending, closed.closed?, closed.close.pending, refused]
+      error = rejection { closed.produce_sync(topic: name, payload: "x") }
+      [configured.close.pending, used.close.pending, closed.closed?, closed.close.pending, error]
     end
     assert_equal [0, 0, true, 0, Penstock::ProducerClosedError], result
     assert_equal 4, used.produce_sync(topic: name, payload: "parent").offset
@@ -227,7 +227,7 @@ class ForkTest < PenstockTest
     assert_equal (0...20).to_a, handles.map { |handle| handle.wait.offset }
   end
 
-  # Not while threads open producers or make native threads of ours that first use OpenSSL: see DESIGN.md, "Fork".
+  # The threads do not open producers or start native threads that use OpenSSL for the first time: see docs/decisions/0014-fork.md.
   def test_children_forked_while_threads_produce_work
     stop = false
     busy = producer("linger.ms": 0)
@@ -318,12 +318,12 @@ class ForkTest < PenstockTest
     name = topic(partitions: 1)
     one = producer("transactional.id": "tx-#{rand(2**32)}")
     one.produce_sync(topic: name, payload: "x")
-    refused = in_child do
+    errors = in_child do
       message = { topic: name, payload: "x" }
       [-> { one.transaction { one.produce_async(message) } }, -> { one.produce_sync(message) },
        -> { one.produce_many_async([message]) }, -> { one.buffer(message) && one.flush_sync }].map { |call| rejection(&call) }
     end
-    assert_equal [Penstock::ForkedError] * 4, refused
+    assert_equal [Penstock::ForkedError] * 4, errors
     assert_predicate one.produce_sync(topic: name, payload: "x"), :persisted?
   end
 
@@ -367,8 +367,8 @@ class ForkTest < PenstockTest
     assert_equal 7, variant.produce_sync(topic: name, payload: "x").offset
   end
 
-  # Producers of all kinds, used before the fork; LOCKS has every Mutex of theirs and of our modules by name. `live` uses them all
-  # and forks once more.
+  # Producers of all kinds, used before the fork. `every_lock` returns every Mutex of theirs and of Penstock's modules by name.
+  # `live` uses all producers and forks again.
   EVERY_LOCK = <<~RUBY
     require "logger"
     begin
@@ -407,8 +407,8 @@ class ForkTest < PenstockTest
     end
     STATSD = Penstock::Listeners::Statsd.new(client: Output.new)
     [STATSD, Penstock::Listeners::Prometheus.new].each { |listener| ONE.monitor.subscribe(listener) }
-    TOLD = Hash.new(0)
-    ONE.monitor.subscribe("message.acknowledged") { TOLD[Process.pid] += 1 }
+    ACKNOWLEDGED = Hash.new(0)
+    ONE.monitor.subscribe("message.acknowledged") { ACKNOWLEDGED[Process.pid] += 1 }
 
     def await(what, seconds = 10)
       deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds
@@ -426,18 +426,18 @@ class ForkTest < PenstockTest
       ONE.produce_sync(MESSAGE)
       ONE.buffer(MESSAGE)
       ONE.flush_sync
-      await("nothing was told") { TOLD[Process.pid] >= 3 }
+      await("no event was published") { ACKNOWLEDGED[Process.pid] >= 3 }
       TOKENS.client.connect
-      await("no token was asked for") { PROVIDER.asked[Process.pid].positive? }
+      await("no token was requested") { PROVIDER.asked[Process.pid].positive? }
       POOL && Penstock::ConnectionPool.with { |lent| lent.produce_sync(MESSAGE) }
       yield if within
       child { live(generations - 1) } if generations.positive?
       TOKENS.close(timeout: 0)
       Penstock::ConnectionPool.shutdown if POOL
-      ONE.close(timeout: 10).complete? or raise "not all was delivered"
+      ONE.close(timeout: 10).complete? or raise "some messages were not delivered"
     end
 
-    # In a child, which has to end well in time.
+    # Runs the block in a child, which must exit with status 0 in time.
     def child(what = nil)
       pid = fork do
         yield
@@ -453,7 +453,7 @@ class ForkTest < PenstockTest
       raise "a child of \#{what} hangs"
     end
 
-    # @return [Array<Array(String, Mutex)>] of an object and of what belongs to it
+    # @return [Array<Array(String, Mutex)>] the locks of an object and of the objects that belong to it
     def locks_of(object, name, seen = {}.compare_by_identity)
       return [] if seen[object]
 
@@ -475,13 +475,13 @@ class ForkTest < PenstockTest
     end
   RUBY
 
-  # Ruby frees the mutexes of threads that are not in the child; this is to show that nothing else waits for those threads.
+  # Ruby unlocks mutexes of threads that do not exist in the child. This shows that nothing else waits for those threads.
   def test_children_forked_while_a_thread_holds_each_ruby_mutex_work_fork_and_exit_cleanly
     names = ruby!(EVERY_LOCK + <<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 100).lines(chomp: true)
       ONE.produce_sync(MESSAGE)
       TOKENS.client.connect
       POOL && Penstock::ConnectionPool.with { |lent| lent.produce_sync(MESSAGE) }
-      await("nothing was told") { TOLD[Process.pid] == 1 }
+      await("no event was published") { ACKNOWLEDGED[Process.pid] == 1 }
       every_lock.each do |name, lock|
         held = Queue.new
         release = Queue.new
@@ -497,18 +497,18 @@ class ForkTest < PenstockTest
       Penstock::ConnectionPool.shutdown if POOL
       ONE.close
     RUBY
-    names << "ConnectionPool@lock" # which has no object without the gem
+    names << "ConnectionPool@lock" # without the gem there is no pool
     assert_equal mutexes, names.uniq.size
   end
 
-  # @return [Integer] places in our code that make one, but for a client that has no Kafka
+  # @return [Integer] places in lib/ that create a Mutex, except in the client that uses no Kafka
   def mutexes
     root = File.expand_path("../lib/penstock", __dir__)
     files = Dir["#{root}/**/*.rb"] - ["#{root}/testing/clients/dummy.rb"]
-    files.sum { |file| File.read(file).scan(/^ *@\w+ = Mutex\.new$/).size } # one more is made after a fork
+    files.sum { |file| File.read(file).scan(/^ *@\w+ = Mutex\.new$/).size } # without the lock that a fork replaces
   end
 
-  # In the thread that forks itself, nothing is given up.
+  # Ruby does not unlock mutexes of the thread that forks.
   def test_children_forked_inside_a_listener_a_logger_and_a_hook_work_and_exit_cleanly
     ruby!(EVERY_LOCK + <<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 100)
       results = Queue.new
@@ -541,7 +541,7 @@ class ForkTest < PenstockTest
 
   private
 
-  # @return [Hash{Symbol=>Proc}] each sends a batch and waits for its verdicts
+  # @return [Hash{Symbol=>Proc}] blocks that send a batch and wait for its delivery results
   def layers_used_before_the_fork(name)
     configured, used, buffering, varied, idle = Array.new(5) do
       producer { |config| config.idle_disconnect_timeout = 30_000 if rand < 0.5 }
@@ -560,7 +560,7 @@ class ForkTest < PenstockTest
     }.compact
   end
 
-  # @return [Proc, nil] nil: the gem is not here
+  # @return [Proc, nil] nil if the gem is not installed
   def pool_used_before_the_fork(name)
     servers = cluster.bootstrap_servers
     @pool = pool = Penstock::ConnectionPool.new(size: 2, timeout: 20) do |config, index|
@@ -572,16 +572,16 @@ class ForkTest < PenstockTest
     nil
   end
 
-  # Two threads for each layer.
-  def send_through(layers, who, topic)
+  # Sends with two threads for each layer.
+  def send_through(layers, process, topic)
     threads = layers.to_a.product([0, 1]).map do |(layer, send), number|
-      Thread.new { 20.times { |i| send.call([{ topic:, payload: "#{who} #{layer} #{number} #{i}", partition: 0 }]) } }
+      Thread.new { 20.times { |i| send.call([{ topic:, payload: "#{process} #{layer} #{number} #{i}", partition: 0 }]) } }
     end
     threads.each(&:join)
     true
   end
 
-  # @return [Class, nil] of the error the block raises
+  # @return [Class, nil] the class of the error that the block raises
   def rejection
     yield
     nil

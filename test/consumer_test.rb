@@ -785,7 +785,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal "a", one.poll(timeout: 10).payload
     result = in_child do
       calls = [-> { one.poll }, -> { one.each {} }, -> { one.assignment }, -> { one.commit({}) }]
-              .map { |use| rejection(&use) }
+              .map { |use| error_class(&use) }
       payload = fresh.assign(name => { 0 => 1 }).poll(timeout: 10).payload
       state = [calls, payload, one.close.to_a, one.closed?, one.inspect.include?("inherited"), fresh.close.to_a]
       one = nil
@@ -797,7 +797,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal "b", one.poll(timeout: 10).payload
   end
 
-  def rejection
+  def error_class
     yield
     nil
   rescue Penstock::Error => e

@@ -60,7 +60,9 @@ class EmbeddedClusterTest < PenstockTest
 
   def test_create_topic_checks_its_arguments
     [0, -1, 10_001, 1.5, nil].each { |n| assert_error(/partitions must be/) { cluster.create_topic("a", partitions: n) } }
-    [0, 4, nil].each { |n| assert_error(/replication_factor must be.*1 to 3/) { cluster.create_topic("a", replication_factor: n) } }
+    [0, 4, nil].each do |n|
+      assert_error(/replication_factor must be.*1 to 3/) { cluster.create_topic("a", replication_factor: n) }
+    end
     ["", "a b", "a" * 250, nil, ".."].each do |name|
       error = assert_raises(Penstock::MessageInvalidError) { cluster.create_topic(name) }
       assert_includes error.message, "not a valid topic name"

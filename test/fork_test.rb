@@ -13,7 +13,7 @@ class ForkTest < PenstockTest
     closed.close
     result = in_child do
       [configured, used].each { |one| one.produce_sync(topic: name, payload: "child") }
-      error = rejection { closed.produce_sync(topic: name, payload: "x") }
+      error = error_class { closed.produce_sync(topic: name, payload: "x") }
       [configured.close.pending, used.close.pending, closed.closed?, closed.close.pending, error]
     end
     assert_equal [0, 0, true, 0, Penstock::ProducerClosedError], result
@@ -120,7 +120,7 @@ class ForkTest < PenstockTest
     slow.set_round_trip_time(seconds: 60, broker: 2)
     handles = one.produce_many_async(Array.new(2) { |partition| { topic: name, payload: "x", partition: } })
     eventually { handles.map(&:pending?) == [false, true] }
-    assert_equal Penstock::ForkedError, in_child { rejection { Penstock::DeliveryHandle.await_all(handles, timeout: 1) } }
+    assert_equal Penstock::ForkedError, in_child { error_class { Penstock::DeliveryHandle.await_all(handles, timeout: 1) } }
   ensure
     one&.close(timeout: 0)
   end
@@ -170,7 +170,7 @@ class ForkTest < PenstockTest
     shared = embedded_cluster
     servers = shared.bootstrap_servers
     result = in_child do
-      [rejection { shared.bootstrap_servers }, rejection { shared.create_topic("child") }, shared.close, servers]
+      [error_class { shared.bootstrap_servers }, error_class { shared.create_topic("child") }, shared.close, servers]
     end
     assert_equal [Penstock::ForkedError, Penstock::ForkedError, nil, servers], result
     producer(servers:).produce_sync(topic: topic(on: shared), payload: "x")
@@ -227,7 +227,7 @@ class ForkTest < PenstockTest
     assert_equal (0...20).to_a, handles.map { |handle| handle.wait.offset }
   end
 
-  # The threads do not open producers or start native threads that use OpenSSL for the first time: see docs/decisions/0014-fork.md.
+  # The threads do not open producers or start native threads that use OpenSSL for the first time: see decision 0014.
   def test_children_forked_while_threads_produce_work
     stop = false
     busy = producer("linger.ms": 0)
@@ -321,7 +321,7 @@ class ForkTest < PenstockTest
     errors = in_child do
       message = { topic: name, payload: "x" }
       [-> { one.transaction { one.produce_async(message) } }, -> { one.produce_sync(message) },
-       -> { one.produce_many_async([message]) }, -> { one.buffer(message) && one.flush_sync }].map { |call| rejection(&call) }
+       -> { one.produce_many_async([message]) }, -> { one.buffer(message) && one.flush_sync }].map { |call| error_class(&call) }
     end
     assert_equal [Penstock::ForkedError] * 4, errors
     assert_predicate one.produce_sync(topic: name, payload: "x"), :persisted?
@@ -582,7 +582,7 @@ class ForkTest < PenstockTest
   end
 
   # @return [Class, nil] the class of the error that the block raises
-  def rejection
+  def error_class
     yield
     nil
   rescue StandardError => e

@@ -3,8 +3,8 @@
 require_relative "test_helper"
 require_relative "support/gc_pressure"
 
-# The heap is compacted, and everything native is used afterwards, each in a process of its own: see GCLevel for why. Each test
-# fails without the relocation, or the pin, that it is about: Ruby itself looks for references to where something was.
+# Each test compacts the heap and then uses native objects, in a separate process (GCLevel says why). Each test fails without the
+# relocation or the pin that it tests, because Ruby searches for references to old addresses.
 class GCMovedTest < PenstockTest
   PRELUDE = <<~RUBY.freeze
     $LOAD_PATH << #{__dir__.dump}
@@ -33,7 +33,7 @@ class GCMovedTest < PenstockTest
     end
     def error
       yield
-      abort("nothing was raised")
+      abort("no error was raised")
     rescue Penstock::Error => e
       e
     end

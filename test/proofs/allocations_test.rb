@@ -2,7 +2,8 @@
 
 require_relative "../test_helper"
 
-# Every error path, briefly, counting what librdkafka makes and destroys: allocations.rb. Longer: rake test:allocations.
+# Runs every error path a few times and counts the librdkafka objects that are created and destroyed: allocations.rb.
+# Longer: rake test:allocations.
 class AllocationsTest < Minitest::Test
   PROGRAM = File.expand_path("allocations.rb", __dir__)
 
@@ -12,9 +13,9 @@ class AllocationsTest < Minitest::Test
     [output, status.success?]
   end
 
-  def test_what_is_made_on_an_error_path_is_destroyed
+  def test_error_paths_destroy_every_librdkafka_object_they_create
     output, passed = run_paths(100)
     assert passed, output
-    assert_match(/^allocations: 0 of 2\d error paths lost something/, output)
+    assert_match(/^allocations: 0 of 2\d error paths leaked something/, output)
   end
 end

@@ -3,10 +3,10 @@
 require_relative "../test_helper"
 require_relative "../support/native_program"
 
-# The native core without Ruby, under sanitizers: test/c/core_storm.c, and its parts one by one, test/c/core_parts.c. Longer:
-# rake test:tsan, test:ubsan.
+# The native core without Ruby, under sanitizers: as a whole (test/c/core_storm.c), and each part alone (test/c/core_parts.c).
+# Longer: rake test:tsan, test:ubsan.
 class CoreTest < PenstockTest
-  PARTS = %w[wakeup completion bell mailbox ready watch events refused open slot chunks text redaction space].freeze
+  PARTS = %w[wakeup completion bell mailbox ready watch events rejected open slot chunks text redaction space].freeze
 
   def storm(*arguments, sanitizer: "address", portable: false)
     result = NativeProgram.new("core_storm", sanitizer, portable:).run(*arguments)
@@ -22,33 +22,33 @@ class CoreTest < PenstockTest
     assert_equal PARTS, result.output.scan(/^([a-z]+) [1-9]\d*$/).flatten
   end
 
-  # A client that was cut short and became ready again was pushed twice, and the poller walked in a circle.
-  def test_clients_that_are_cut_short_after_every_event_get_all_their_verdicts
+  # A client that had used up its time slice and became ready again was pushed twice, so the poller's list became circular.
+  def test_clients_served_one_event_at_a_time_get_all_delivery_results
     storm(0, 4, 16, 5, 0, 0)
   end
 
-  def test_clients_that_come_and_go_leave_nothing_behind
+  def test_opening_and_closing_clients_leaks_nothing
     storm(100_000, 4, 8, 5, 1, 0)
   end
 
-  def test_every_event_and_label_of_clients_that_come_and_go_comes_out_once
+  def test_every_event_and_label_is_published_once_while_clients_open_and_close
     storm(100_000, 4, 8, 5, 1, 1)
   end
 
-  # A topic that librdkafka refused had its configuration freed twice.
-  def test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing
+  # The configuration of a topic that librdkafka rejected was freed twice.
+  def test_no_part_of_the_core_uses_freed_memory_or_leaks
     parts("address")
   end
 
-  def test_each_part_by_itself_has_no_data_race
+  def test_no_part_of_the_core_has_a_data_race
     parts("thread")
   end
 
-  def test_each_part_by_itself_does_nothing_undefined
+  def test_no_part_of_the_core_has_undefined_behaviour
     parts("undefined")
   end
 
-  def test_each_part_does_the_same_without_futex_and_eventfd
+  def test_every_part_of_the_core_works_without_futex_and_eventfd
     parts("address,undefined", portable: true)
   end
 

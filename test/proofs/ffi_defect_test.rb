@@ -3,11 +3,11 @@
 require_relative "../test_helper"
 require_relative "../support/ffi_defect"
 
-# A short form of rake test:ffi.
+# A short version of rake test:ffi.
 class FfiDefectTest < PenstockTest
   def broken(kind, processes, seconds) = FfiDefect.loop(kind, processes, seconds).select(&:broken).map(&:line)
 
-  def test_a_hash_that_was_stored_without_a_write_barrier_is_freed_and_something_else_stands_in_its_place
+  def test_a_hash_stored_without_a_write_barrier_is_freed_and_replaced_by_another_object
     lines = []
     20.times do
       lines.concat(broken("unprotected", 1, 2))
@@ -17,13 +17,13 @@ class FfiDefectTest < PenstockTest
     lines.each { |line| assert_match(/undefined method .default' for .*String|another object|\[BUG\]|signal|Error/, line) }
   end
 
-  def test_with_a_write_barrier_the_hash_stays = assert_empty(broken("protected", 1, 1))
+  def test_a_hash_stored_with_a_write_barrier_is_kept = assert_empty(broken("protected", 1, 1))
 
-  def test_producers_handles_reports_and_messages_stay_what_they_are_under_the_same_usage
+  def test_producers_handles_reports_and_messages_survive_the_same_usage
     assert_empty broken("penstock", 2, 1)
   end
 
-  def test_the_example_says_when_there_is_no_ffi_and_otherwise_what_it_saw
+  def test_the_example_reports_a_missing_ffi_or_its_findings
     example = File.expand_path("../../examples/ffi_loop.rb", __dir__)
     without, status = Limited.capture2e({ "GEM_PATH" => "/nowhere", "GEM_HOME" => "/nowhere" }, RbConfig.ruby, "--disable-gems",
                                         example, "1", "1")

@@ -3,7 +3,7 @@
 require_relative "../test_helper"
 require_relative "../support/fiber_schedulers"
 
-# Threads and fibers that wait for the same messages, and are interrupted, cancelled and timed out at random, for
+# Threads and fibers wait for the same messages. They are interrupted, cancelled and timed out at random, for
 # PENSTOCK_SOAK_SECONDS.
 class FiberSoakTest < PenstockTest
   include FiberSchedulers
@@ -18,21 +18,21 @@ class FiberSoakTest < PenstockTest
     @seed = Random.new_seed
     @handles = Thread::Queue.new
     @recent = []
-    @happened = Thread::Queue.new # and no Mutex, whose wake-up Ruby 3.1 loses when the fiber that got it is cancelled
+    @happened = Thread::Queue.new # not a Mutex: Ruby 3.1 loses its wake-up if the woken fiber is cancelled
     @finished = now + SECONDS
   end
 
-  def test_no_wake_up_is_lost_and_no_waiter_left_behind
+  def test_no_wake_up_is_lost_and_no_waiter_leaks
     senders = Array.new(2) do |i|
       one = producer("linger.ms": i * 2)
       name = topic
       quiet_thread { send_messages(one, name, Random.new(@seed + i)) }
     end
     others = [*schedulers, *interrupted_threads]
-    (senders + others).each { |thread| assert thread.join(SECONDS + 60), "it still waits:\n#{thread.backtrace&.join("\n")}" }
+    (senders + others).each { |thread| assert thread.join(SECONDS + 60), "still waiting:\n#{thread.backtrace&.join("\n")}" }
     handles = Array.new(@handles.size) { @handles.pop }
     assert_equal true, Penstock::DeliveryHandle.await_all(handles, timeout: 20)
-    assert_equal %i[cancelled interrupted timed_out verdict], Array.new(@happened.size) { @happened.pop }.uniq.sort
+    assert_equal %i[cancelled delivered interrupted timed_out], Array.new(@happened.size) { @happened.pop }.uniq.sort
   rescue Minitest::Assertion => e
     raise e.class, "#{e.message} (seed #{@seed})", e.backtrace
   end
@@ -45,7 +45,7 @@ class FiberSoakTest < PenstockTest
     while now < @finished
       handles = one.produce_many_async(Array.new(random.rand(1..5)) { { topic: name, payload: "x" } })
       handles.each { |handle| @handles << handle }
-      @recent = handles # replaced as a whole
+      @recent = handles # replaced atomically
       sleep(random.rand / 500)
     end
   end
@@ -72,7 +72,7 @@ class FiberSoakTest < PenstockTest
     strands.each { |strand| check(strand) }
   end
 
-  # Whoever was cancelled has that for an error; nothing else may have gone wrong.
+  # A cancelled fiber has the error Cancelled. No other error may occur.
   def check(strand)
     raise strand.error if strand.error && !strand.error.is_a?(Cancelled)
   end
@@ -85,8 +85,8 @@ class FiberSoakTest < PenstockTest
       case random.rand(4)
       when 0 then limited(handle, random.rand * 3)
       when 1 then timed(fibers, handle, random.rand / 300)
-      when 2 then count(:verdict) if Penstock::DeliveryHandle.await_all(@recent, timeout: nil)
-      else count(:verdict) if handle.wait
+      when 2 then count(:delivered) if Penstock::DeliveryHandle.await_all(@recent, timeout: nil)
+      else count(:delivered) if handle.wait
       end
     end
   end
@@ -103,7 +103,7 @@ class FiberSoakTest < PenstockTest
     count(:timed_out)
   end
 
-  # Each is interrupted by one that does nothing else.
+  # For each of these threads another thread only interrupts it.
   def interrupted_threads
     Array.new(2) { |i| quiet_thread { interruptible_waits(Random.new(@seed + 100 + i)) } }
   end
@@ -124,7 +124,7 @@ class FiberSoakTest < PenstockTest
     count(:interrupted)
   end
 
-  # They came when there was nothing left to wait for.
+  # Handles interrupts that arrived after the last wait.
   def forget_interrupts
     Thread.handle_interrupt(Interrupted => :immediate) { Thread.pass } while Thread.pending_interrupt?
   rescue Interrupted

@@ -4,8 +4,8 @@ require "json"
 require "rbconfig"
 require_relative "../support/limited"
 
-# Programs that use everything and then end in each way a program can end, again and again; and programs that fork children
-# which end in each way. They produce to the cluster of this process, which looks afterwards at what has arrived.
+# Runs programs that use every feature and then end in each possible way, many times. Some of them fork children that end in each
+# way. They produce to the cluster of this process, which then checks the messages that arrived.
 #
 #   rake test:fork_and_exit [RUNS=500] [BESIDE=2] [ONLY=regular expression]
 class ForkAndExit
@@ -33,14 +33,14 @@ class ForkAndExit
     def message(kind, number) = { topic: TOPIC, payload: "#{RUN} #{kind} #{number}", partition: 0, label: number }
   RUBY
 
-  # Says "promised" when it was told that five messages are in the topic, and ends with five more in flight, a thread that
-  # waits for them, and one that polls.
+  # Prints "confirmed" once five messages have been delivered. Ends with five more messages in flight, a thread that waits for
+  # them, and a thread that polls.
   EVERYTHING = <<~'RUBY'
     $all = [one = producer, producer, reading = consumer, consumer]
-    first = one.produce_sync(message("promised", 0))
-    one.produce_many_sync(Array.new(2) { |i| message("promised", 1 + i) })
-    Array.new(2) { |i| one.produce_async(message("promised", 3 + i)) }.each(&:wait)
-    puts "promised"
+    first = one.produce_sync(message("confirmed", 0))
+    one.produce_many_sync(Array.new(2) { |i| message("confirmed", 1 + i) })
+    Array.new(2) { |i| one.produce_async(message("confirmed", 3 + i)) }.each(&:wait)
+    puts "confirmed"
     RUN.to_i % 10 == 5 ? (reading = consumer("group.id": "g#{RUN}")).subscribe(TOPIC) : reading.assign(TOPIC => { 0 => first.offset })
     Thread.new { loop { reading.poll(timeout: 1) } }
     $handles = Array.new(5) { |i| one.produce_async(message("flight", i)) }
@@ -49,14 +49,14 @@ class ForkAndExit
 
   CHILDREN = <<~'RUBY'
     one = producer
-    reading = consumer.assign(TOPIC => { 0 => one.produce_sync(message("promised", 0)).offset })
+    reading = consumer.assign(TOPIC => { 0 => one.produce_sync(message("confirmed", 0)).offset })
     reading.poll(timeout: 1)
     count = 1
     done = false
-    busy = Thread.new { until done do one.produce_sync(message("promised", count)); count += 1; sleep 0.005 end }
+    busy = Thread.new { until done do one.produce_sync(message("confirmed", count)); count += 1; sleep 0.005 end }
     use = lambda do |name|
       other = producer
-      [one, other].each_with_index { |made, i| made.produce_sync(message("promised", "#{name}#{i}")) }
+      [one, other].each_with_index { |made, i| made.produce_sync(message("confirmed", "#{name}#{i}")) }
       own = consumer.assign(TOPIC => { 0 => :beginning })
       own.poll(timeout: 5) or exit!(8)
       own.close
@@ -64,7 +64,7 @@ class ForkAndExit
     endings = {
       "does nothing" => [0, -> {}], "exits" => [3, -> { exit 3 }], "exits at once" => [4, -> { exit!(4) }],
       "aborts" => [1, -> { $stderr.reopen(File::NULL); abort "x" }], "raises" => [1, -> { $stderr.reopen(File::NULL); raise "x" }],
-      "is told TERM" => [nil, -> { Process.kill(:TERM, Process.pid); sleep }],
+      "gets TERM" => [nil, -> { Process.kill(:TERM, Process.pid); sleep }],
       "drops all" => [0, -> { one = reading = nil; GC.start; GC.compact if RUN.to_i.even? && GC.respond_to?(:compact) }],
       "uses all" => [0, -> { use.call("a"); exit }], "uses all and exits at once" => [5, -> { use.call("b"); exit!(5) }],
       "closes all" => [0, -> { one.close(timeout: 5); begin reading.close; rescue Penstock::ForkedError; nil end }],
@@ -78,27 +78,27 @@ class ForkAndExit
     end
     done = true
     busy.join
-    puts "promised", count + 6
+    puts "confirmed", count + 6
   RUBY
 
-  # Producers and consumers that nobody closes: their threads and descriptors come back.
+  # Drops producers and consumers without closing them. Their threads and descriptors must be released.
   DROPPED = <<~'RUBY'
     def drop(round)
       one = producer
-      one.produce_sync(message("promised", round))
+      one.produce_sync(message("confirmed", round))
       one.produce_async(message("flight", round))
       consumer.assign(TOPIC => { 0 => :beginning }).poll(timeout: 5)
       nil
     end
     def held = [Internal::ProducerClient.open_count, Dir.children("/proc/self/task").size, Dir.children("/proc/self/fd").size]
     def deep(depth) = depth.zero? ? 0 : deep(depth - 1) + 1
-    Penstock::Poller.instance.stats # has a descriptor, which stays
+    Penstock::Poller.instance.stats # opens a descriptor that stays open
     before = held
     5.times { |round| Thread.new { drop(round) }.join }
-    puts "promised"
+    puts "confirmed"
     deadline = Time.now + 30
     until held.zip(before).all? { |now, then_| now <= then_ } || Time.now > deadline
-      deep(100) # leaves no producer on the stack
+      deep(100) # overwrites references to producers on the stack
       GC.start
       sleep 0.02
     end
@@ -106,7 +106,7 @@ class ForkAndExit
     abort "left: clients, threads, descriptors #{left}; #{Thread.list.map(&:name)}" unless left.all? { |count| count <= 0 }
   RUBY
 
-  # An object of each kind, in use. Where Ruby can (3.1 cannot), it is told to free all that it has, itself too, in any order.
+  # Has an object of each kind in use. RUBY_FREE_AT_EXIT makes Ruby (not 3.1) free all objects at exit, in any order.
   FREED = <<~'RUBY'
     require ENV.fetch("SCHEDULER")
     lonely = Penstock::Producer.new do |config|
@@ -117,7 +117,7 @@ class ForkAndExit
     end
     $pending = lonely.produce_async(message("lost", 0))
     $failed = lonely.produce_async(message("lost", 1))
-    $failed.error or abort "nothing has failed"
+    $failed.error or abort "no message failed"
     $poller = Penstock::Poller.new
     $own = producer { |config| config.polling.poller = $poller }
     $cluster = Penstock::EmbeddedCluster.new
@@ -130,31 +130,31 @@ class ForkAndExit
     end
     $tokens.produce_async(message("lost", 2))
     $shareable = $own.shareable
-    $sent = $shareable.produce_async(message("promised", 0))
+    $sent = $shareable.produce_async(message("confirmed", 0))
     offset = $sent.wait.offset
-    $many = $own.produce_many_sync(Array.new(3) { |i| message("promised", 1 + i) })
+    $many = $own.produce_many_sync(Array.new(3) { |i| message("confirmed", 1 + i) })
     $reader = consumer.assign(TOPIC => { 0 => offset })
-    $message = $reader.poll(timeout: 10) or abort "nothing was read"
+    $message = $reader.poll(timeout: 10) or abort "no message was read"
     done = Queue.new
     $fibers = Thread.new do
       Fiber.set_scheduler($scheduler = PlainScheduler.new)
-      Fiber.schedule { $own.produce_sync(message("promised", 4)).then { done << true } }
+      Fiber.schedule { $own.produce_sync(message("confirmed", 4)).then { done << true } }
       Fiber.schedule { $pending.wait rescue $lost = $! }
     end
     done.pop
     ($fiber = Fiber.new { $own.produce_sync(message("other", 1)).then { Fiber.yield } }).resume
-    puts "promised"
+    puts "confirmed"
     $handles = Array.new(5) { |i| $own.produce_async(message("flight", i)) }
   RUBY
 
-  # name => [exit status, signal, whether what was in flight has to arrive, program]
+  # name => [exit status, signal, whether messages in flight must arrive, program]
   WAYS = {
     "ends" => [0, nil, true, EVERYTHING],
     "exits" => [3, nil, true, "#{EVERYTHING}exit 3"],
     "exits at once" => [4, nil, false, "#{EVERYTHING}exit!(4)"],
     "aborts" => [1, nil, true, "#{EVERYTHING}abort 'expected'"],
-    "is told TERM" => [nil, "TERM", true, "#{EVERYTHING}Process.kill(:TERM, Process.pid); sleep"],
-    "is told INT" => [nil, "INT", true, "trap('INT', 'DEFAULT'); #{EVERYTHING}Process.kill(:INT, Process.pid); sleep"],
+    "gets TERM" => [nil, "TERM", true, "#{EVERYTHING}Process.kill(:TERM, Process.pid); sleep"],
+    "gets INT" => [nil, "INT", true, "trap('INT', 'DEFAULT'); #{EVERYTHING}Process.kill(:INT, Process.pid); sleep"],
     "raises" => [1, nil, true, "#{EVERYTHING}raise 'expected'"],
     "throws in a thread" => [1, nil, true, "#{EVERYTHING}Thread.abort_on_exception = true\n" \
                                            "Thread.new { throw :expected }; sleep"],
@@ -168,17 +168,17 @@ class ForkAndExit
     "ends and frees everything" => { "RUBY_FREE_AT_EXIT" => "1",
                                      "SCHEDULER" => File.expand_path("../support/plain_scheduler", __dir__) }
   }.freeze
-  FREEING_WARNING = /^.*Free at exit is experimental.*$/ # Ruby's own
-  PROMISED = 5
-  BATCH = 10    # runs that share a topic, which is read when they are done
+  FREEING_WARNING = /^.*Free at exit is experimental.*$/ # printed by Ruby
+  CONFIRMED = 5
+  BATCH = 10    # number of runs that share a topic, which is read after them
   LONGEST = 120 # seconds for one run
 
-  # @return [Array<Array(String, Integer, String)>] name of the way, number of the run, and what was wrong
+  # @return [Array<Array(String, Integer, String)>] name of the way, number of the run, and the problem
   attr_reader :wronged
 
-  # @param servers [String] of a cluster of this process
-  # @param runs [Integer] of each way
-  # @param beside [Integer] programs at once
+  # @param servers [String] the addresses of a cluster of this process
+  # @param runs [Integer] number of runs of each way
+  # @param beside [Integer] number of concurrent programs
   def initialize(servers, runs:, beside: 2, only: nil, out: $stdout)
     @servers = servers
     @out = out
@@ -187,18 +187,18 @@ class ForkAndExit
     @beside = beside
     @wronged = []
     @done = Hash.new(0)
-    @promised = 0
+    @confirmed = 0
     @lock = Mutex.new
   end
 
-  # @return [Boolean] whether all ended as they should
+  # @return [Boolean] whether all programs ended as expected
   def call
     jobs = Thread::Queue.new
     (0...@runs).each_slice(BATCH) { |runs| @ways.each_key { |name| jobs << [name, runs] } }
     jobs.close
     Array.new(@beside) { Thread.new { batch(*jobs.pop) until jobs.empty? } }.each(&:join)
     @out.puts "fork_and_exit: #{@done.values.sum} runs, #{@ways.size} ways to end; #{@wronged.size} ended wrongly; " \
-              "#{@promised} messages that were promised are in their topic once"
+              "#{@confirmed} confirmed messages are in their topic once"
     @wronged.empty?
   end
 
@@ -212,16 +212,16 @@ class ForkAndExit
     count(name, runs.size, expected.values.compact.sum) { arrived(name, topic, expected) }
   end
 
-  # @return [Integer, nil] how many messages it was promised; nil: it went wrong
+  # @return [Integer, nil] the number of confirmed messages; nil if the run failed
   def program(name, topic, run)
     status, signal, _, text = WAYS.fetch(name)
     output, errors, ended = capture("#{HEAD}#{text}", topic, run.to_s, FREEING.fetch(name, {}))
     expected = [status, signal && Signal.list[signal]]
     return wrong(name, run, "#{ended}: #{output} #{errors}") unless [ended.exitstatus, ended.termsig] == expected
     return wrong(name, run, errors) if errors.gsub(FREEING_WARNING, "").match?(/penstock:|warning|\[BUG\]/)
-    return wrong(name, run, "promised nothing") unless output.start_with?("promised")
+    return wrong(name, run, "confirmed nothing") unless output.start_with?("confirmed")
 
-    output.lines[1]&.to_i || PROMISED
+    output.lines[1]&.to_i || CONFIRMED
   end
 
   def capture(program, topic, run, environment)
@@ -229,23 +229,23 @@ class ForkAndExit
     Limited.capture3(environment, *command, seconds: LONGEST)
   end
 
-  # What was promised is there once; what was in flight once too, where the end of a program waits for it.
+  # Every confirmed message must be in the topic once. So must messages in flight, if the end of the program waits for them.
   def arrived(name, topic, expected)
     found = Reader.new(@servers).read(topic).map { |record| record.payload.split(" ", 2) }.group_by(&:first)
-    expected.compact.each do |run, promised|
+    expected.compact.each do |run, confirmed|
       mine = found.fetch(run.to_s, []).map(&:last)
       twice = mine.tally.select { |_, times| times > 1 }
       wrong(name, run, "stored more than once: #{twice}") if twice.any?
-      about = { "promised" => promised, "flight" => in_flight(name) }.compact
+      about = { "confirmed" => confirmed, "flight" => in_flight(name) }.compact
       about.each { |kind, count| complete(name, run, mine.grep(/\A#{kind} /), count) }
     end
   end
 
-  # @return [Integer, nil] how many messages that were in flight have to arrive; nil: any number
+  # @return [Integer, nil] the number of messages in flight that must arrive; nil: any number
   def in_flight(name)
     return if name == "forks"
 
-    PROMISED if WAYS.fetch(name)[2]
+    CONFIRMED if WAYS.fetch(name)[2]
   end
 
   def complete(name, run, stored, count)
@@ -258,11 +258,11 @@ class ForkAndExit
     nil
   end
 
-  def count(name, runs, promised)
+  def count(name, runs, confirmed)
     yield
     @lock.synchronize do
       @done[name] += runs
-      @promised += promised
+      @confirmed += confirmed
       @out.puts "#{Time.now.strftime("%T")} #{name}: #{@done[name]} of #{@runs}" if @runs >= BATCH
     end
   end

@@ -3,7 +3,7 @@
 require_relative "../test_helper"
 require "fileutils"
 
-# Forks while a thread holds each lock of the core, or is in the middle of serving an event or a callback: test/c/fork_locks.c.
+# Forks while a thread holds each lock of the core, and while a thread serves an event or a callback: test/c/fork_locks.c.
 class ForkLocksTest < PenstockTest
   ROOT = File.expand_path("../..", __dir__)
   PROGRAM = File.join(ROOT, "tmp", "fork_locks-#{RUBY_VERSION}")
@@ -19,14 +19,15 @@ class ForkLocksTest < PenstockTest
     assert_predicate status, :success?, output
   end
 
-  # @return [Array<String>] of the design
+  # @return [Array<String>] the locks that DESIGN.md lists
   def locks
     text = File.read(File.join(ROOT, "DESIGN.md"))[/^## Locks\n(.*?)^## /m, 1] if File.exist?(File.join(ROOT, "DESIGN.md"))
     [*text.to_s.scan(/`(\w+\.(?:lock|turn))`/).flatten, "events.lock", "slot.lock"].uniq
   end
 
-  # A lock of the C library or of OpenSSL that a thread of librdkafka holds may hang a child anywhere (DESIGN.md, "Fork"), one of
-  # ours at its place each time. So a run with one hung child is made again, and nothing may have hung twice at a place.
+  # A child may hang at a random place, because a librdkafka thread held a lock of the C library or of OpenSSL (decision 0014).
+  # A lock of Penstock hangs a child at the same place every time. So a run with one hung child is repeated, and no place may
+  # hang twice.
   def forked
     hung = []
     3.times do
@@ -39,13 +40,13 @@ class ForkLocksTest < PenstockTest
     flunk "a child hung in each of three runs: #{hung.join(", ")}"
   end
 
-  def test_children_forked_while_any_lock_is_held_live_and_end_well
+  def test_children_forked_while_any_lock_is_held_work_and_exit_cleanly
     build
     check(forked)
   end
 
-  # The locks in place of a futex included.
-  def test_the_same_on_a_system_without_futex_and_eventfd
+  # Includes the locks that replace a futex.
+  def test_children_forked_without_futex_and_eventfd_exit_cleanly
     build("-DPENSTOCK_PORTABLE")
     output = forked
     assert_match(/^sleepers\.lock ps_word_sleep$/, output)
@@ -60,7 +61,7 @@ class ForkLocksTest < PenstockTest
     assert_equal [0, 0], [hung, wrong], output[-3_000..] || output
     assert_operator children, :>, 60
     held = output.scan(/^([\w.]+) \w+$/).flatten.uniq
-    assert_empty locks - held, "locks that nobody held at a fork"
-    assert_empty %w[event verdict write getaddrinfo] - held, "where nobody was at a fork"
+    assert_empty locks - held, "locks that were not held at any fork"
+    assert_empty %w[event result write getaddrinfo] - held, "places that no thread reached at a fork"
   end
 end

@@ -3,13 +3,13 @@
 require_relative "../test_helper"
 require_relative "../support/consumer_test_case"
 
-# Threads that make objects of every native kind and read them later, among others that live for a moment, while the garbage
-# collector runs when it thinks fit: what was freed too early is another object by then.
+# Threads create objects of every native kind among short-lived garbage, and read them later. The garbage collector runs when
+# Ruby decides. If an object is freed too early, another object has taken its place by the time a thread reads it.
 class GCChurnTest < ConsumerTestCase
   SECONDS = Float(ENV.fetch("PENSTOCK_GC_CHURN_SECONDS", "3"))
-  LATER = 500 # objects that are made before one is read
+  LATER = 500 # objects that a thread creates before it reads the first
 
-  def test_threads_that_read_later_what_they_made_find_the_same
+  def test_objects_that_threads_read_later_are_unchanged
     before = GC.count
     @checked = Hash.new(0)
     @counting = Mutex.new
@@ -23,7 +23,8 @@ class GCChurnTest < ConsumerTestCase
 
   private
 
-  # Keeps what the block gives, and gives what is due to be read.
+  # Keeps an object.
+  # @return [Object, nil] an older object, which is due to be read
   def later(kept, object)
     kept << object
     Array.new(3) { |i| "garbage #{i} #{rand}" }

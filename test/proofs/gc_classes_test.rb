@@ -3,7 +3,7 @@
 require_relative "../test_helper"
 require_relative "../support/gc_exercises"
 
-# Each native class while the garbage collector does what it can.
+# Each native class at every level of garbage collection.
 class GCClassesTest < PenstockTest
   PROGRAM = <<~RUBY.freeze
     require #{File.expand_path("../support/gc_exercises", __dir__).dump}
@@ -30,7 +30,7 @@ class GCClassesTest < PenstockTest
     GCExercises::CLASSES.each do |name|
       constant = name.to_s.split("_").map(&:capitalize).join
       room = [Penstock, Penstock.const_get(:Native)].find { |one| one.const_defined?(constant, false) }
-      next unless room # the others are the extension's own, and Ruby shows none of them
+      next unless room # other types belong to the extension, and Ruby does not show their objects
 
       type = room.const_get(constant)
       sizes = ObjectSpace.each_object(type).map { |object| ObjectSpace.memsize_of(object) }
@@ -38,15 +38,15 @@ class GCClassesTest < PenstockTest
     end
   RUBY
 
-  def test_each_native_class_says_how_much_memory_it_takes
+  def test_each_native_class_reports_its_memory_size
     topics = GCExercises::CLASSES.map { topic(partitions: 1) }
     said = ruby!(SIZES, File.expand_path("../support/gc_exercises", __dir__), cluster.bootstrap_servers, *topics)
     sizes = said.lines.to_h { |line| line.split.then { |name, count, more| [name.to_sym, [count.to_i, more.to_i]] } }
     assert_operator sizes.size, :>=, 10
     code = Dir[File.expand_path("../../ext/penstock/**/*.c", __dir__)].map { |file| File.read(file) }.join
     types = code.scan(/^static const rb_data_type_t \w+ = \{.*?^\};/m)
-    types = types.grep_v(%r{wrap_struct_name = "[\w:]+/}) # no class: what one holds for the length of a call
-    types = types.grep_v(/"Penstock::MessagePack::/) # see message_pack_gc_test.rb
+    types = types.grep_v(%r{wrap_struct_name = "[\w:]+/}) # types without a class, used during a call
+    types = types.grep_v(/"Penstock::MessagePack::/) # message_pack_gc_test.rb covers these
     assert_equal GCExercises::CLASSES.size, types.grep(/\.dsize = /).size
     sizes.each do |name, (count, more)|
       assert_operator count, :>, 0, name
@@ -54,7 +54,7 @@ class GCClassesTest < PenstockTest
     end
   end
 
-  # ---- code of users that raises ----
+  # ---- user code that raises ----
 
   RAISING = <<~'RUBY'
     require ARGV.shift
@@ -77,11 +77,11 @@ class GCClassesTest < PenstockTest
     end
     def raised(kind)
       yield
-      abort "#{kind}: nothing was raised"
+      abort "#{kind}: no error was raised"
     rescue Expected
       nil
     end
-    $stderr.reopen(File::NULL) # where listeners and loggers that raise are told
+    $stderr.reopen(File::NULL) # listeners and loggers that raise are reported to stderr
     message = { topic: TOPIC, payload: "x", key: "k", headers: { "a" => %w[b c] }, label: "label" }
     stepping, around, listening = Array.new(3) { made }
     logging = made(debug: "msg", log_level: 7) { |config| config.logger = Failing.new(nil) }
@@ -102,20 +102,21 @@ class GCClassesTest < PenstockTest
         raised("middleware of many") { stepping.produce_many_sync([message] * 3) }
         raised("around") { around.produce_sync(message) }
         raised("each") { reader.each { |got| boom(got) } }
-        [listening, logging].each { |one| one.produce_sync(message).persisted? or abort "a listener or logger held it up" }
+        [listening, logging].each { |one| one.produce_sync(message).persisted? or abort "an error of a listener or logger prevented the delivery" }
       end
     end
     GCPressure.replace_garbage
     print listening.produce_sync(message).label
   RUBY
 
-  # Middleware, a hook and a consumer's block raise to who calls; a listener, a logger and a token provider to nobody.
-  def test_code_of_users_that_raises_while_the_collector_works_costs_nothing_else
+  # An error of middleware, of a hook or of a consumer's block reaches the caller. An error of a listener, a logger or a token
+  # provider does not.
+  def test_exceptions_of_user_code_during_gc_have_no_side_effects
     exercises = File.expand_path("../support/gc_exercises", __dir__)
     assert_equal "label", ruby!(RAISING, exercises, cluster.bootstrap_servers, topic(partitions: 1), seconds: 100)
   end
 
-  # None is forgotten.
+  # The list of classes is complete.
   def test_each_native_class_is_exercised
     types = Dir[File.expand_path("../../ext/penstock/**/*.c", __dir__)].flat_map do |file|
       File.read(file).scan(/"Penstock::(?:Native::)?(\w+)",$/)

@@ -2,8 +2,8 @@
 
 require_relative "../test_helper"
 
-# What waiting fibers, and the fiber that drains a poller, need is kept for them. On the main thread of a process of its own,
-# where a wait also asks whether it is in a signal trap.
+# The collector keeps the objects that waiting fibers need. Each test runs on the main thread of a separate process, where a wait
+# also checks whether it is in a signal trap.
 class GCFibersTest < PenstockTest
   PRELUDE = <<~RUBY.freeze
     $LOAD_PATH << #{File.dirname(__dir__).dump}
@@ -20,7 +20,7 @@ class GCFibersTest < PenstockTest
     def same(expected, actual) = expected == actual || abort("expected \#{expected.inspect}, got \#{actual.inspect}")
   RUBY
 
-  def test_what_a_schedulers_fibers_wait_with_stays_while_none_waits
+  def test_a_schedulers_fiber_group_is_kept_while_no_fiber_waits
     program(<<~RUBY)
       one = producer("127.0.0.1:1")
       handle = one.produce_async(topic: "t", payload: "x")
@@ -41,15 +41,15 @@ class GCFibersTest < PenstockTest
         Fiber.set_scheduler(scheduler)
         same true, rounds.call(scheduler) >= 4
         replace_garbage
-        same true, rounds.call(scheduler) >= 4 # else a fiber has blocked the thread, as in a trap
+        same true, rounds.call(scheduler) >= 4 # fewer rounds mean that a fiber blocked the thread, as in a trap
         Fiber.set_scheduler(nil)
       end
       one.close(timeout: 0)
     RUBY
   end
 
-  # Whose scheduler does not know it, but for having been told to block it.
-  def test_a_waiting_fiber_stays
+  # The scheduler keeps no reference to a blocked fiber, so only Penstock's reference keeps the fiber alive.
+  def test_a_waiting_fiber_is_not_collected
     program(<<~RUBY)
       class Forgetful < PlainScheduler
         def initialize

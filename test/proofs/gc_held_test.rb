@@ -4,20 +4,21 @@ require_relative "../test_helper"
 require_relative "../support/consumer_test_case"
 require_relative "../support/gc_pressure"
 
-# What only a native object holds stays: each test fails without the mark, or the write barrier, that it is about.
+# The collector keeps objects that only a native object references. Each test fails without the mark or the write barrier that it
+# tests.
 class GCHeldTest < ConsumerTestCase
   include GCPressure
 
-  MANY = 20 # as one alone may survive by chance: something that looks like it may stand on a stack
+  MANY = 20 # a single object may survive by chance, because a stack may contain a value that looks like a reference to it
 
   def setup
     super
-    GC.stress = false # each chooses when to collect
+    GC.stress = false # each test decides when to collect
     @kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 }
     @settings = Internal::ProducerClient.settings_of(unreachable_producer.config)
   end
 
-  # ---- marks: nobody else has it, and all is collected ----
+  # ---- marks: no other reference exists, and a full collection runs ----
 
   def test_a_client_keeps_its_poller
     assert_kept(Class.new(Penstock::Poller)) { |klass| new_client(poller: klass.new) }
@@ -49,8 +50,8 @@ class GCHeldTest < ConsumerTestCase
     close client
   end
 
-  # One that was collected would be found under what has taken its place: a String that the caller can change.
-  def test_a_client_keeps_the_name_of_the_latest_topic
+  # If the name was collected, the client would use the object that took its place: a String that the caller can change.
+  def test_a_client_keeps_the_name_of_its_latest_topic
     clients = aside do
       Array.new(MANY) { |i| new_client.tap { |client| client.produce({ topic: topic_text(i), payload: "x" }) } }
     end
@@ -73,7 +74,7 @@ class GCHeldTest < ConsumerTestCase
     close client
   end
 
-  def test_a_consumer_keeps_the_name_of_the_latest_topic
+  def test_a_consumer_keeps_the_name_of_its_latest_topic
     number = new_topic_number
     reader = aside { numbered_topic(number).then { |name| reading(name).tap { |one| fill(name, 2) && take(one, 1, batch: 1) } } }
     replace_garbage { numbered_text(number) }
@@ -81,7 +82,7 @@ class GCHeldTest < ConsumerTestCase
     assert_equal [numbered_text(number), true], [message.topic, message.topic.frozen?]
   end
 
-  # The consumer has gone, and with it whatever else knew the topic's name.
+  # The consumer was collected, and with it all other references to the topic's name.
   def test_a_message_keeps_its_topic_key_payload_and_headers
     number = new_topic_number
     messages = aside { consumed(number, 200) }
@@ -89,7 +90,7 @@ class GCHeldTest < ConsumerTestCase
     messages.each_with_index { |message, i| assert_equal expected(number, i), parts(message) }
   end
 
-  def test_a_message_keeps_what_all_messages_without_headers_share
+  def test_a_message_keeps_the_shared_empty_headers
     program = <<~RUBY
       require "support/gc_pressure"
       servers, name = ARGV
@@ -105,7 +106,7 @@ class GCHeldTest < ConsumerTestCase
     ruby!(program_with_support(program), cluster.bootstrap_servers, name)
   end
 
-  # ---- write barriers: the one is old, the other young ----
+  # ---- write barriers: an old object references a young one ----
 
   def test_an_old_client_keeps_a_young_poller
     assert_young_kept(Class.new(Penstock::Poller), -> { Internal::ProducerClient.allocate }) do |client, klass|
@@ -136,7 +137,7 @@ class GCHeldTest < ConsumerTestCase
     assert_young_kept(Class.new, -> { bare(Penstock::Consumer) }) { |one, klass| new_consumer(one, refresher: klass.new) }
   end
 
-  def test_an_old_client_keeps_the_young_name_of_the_latest_topic
+  def test_an_old_client_keeps_the_young_name_of_its_latest_topic
     clients = Array.new(MANY) { new_client.tap(&:connect) }
     grow_old
     aside { clients.each_with_index { |client, i| client.produce({ topic: topic_text(i), payload: "x" }) } }
@@ -148,7 +149,7 @@ class GCHeldTest < ConsumerTestCase
     close(*clients)
   end
 
-  def test_an_old_consumer_keeps_the_young_name_of_the_latest_topic
+  def test_an_old_consumer_keeps_the_young_name_of_its_latest_topic
     number = new_topic_number
     name = numbered_topic(number)
     reader = reading(name)
@@ -160,8 +161,8 @@ class GCHeldTest < ConsumerTestCase
     assert_equal [true, numbered_text(number)], take(reader, 1, batch: 1).first.then { |one| [one.topic.frozen?, one.topic] }
   end
 
-  # A message grows old while it is made: each of its parts may be what a collection is for.
-  def test_a_message_that_grows_old_while_it_is_made_keeps_its_parts
+  # A message becomes old while it is created, because the allocation of each part may start a collection.
+  def test_a_message_that_becomes_old_during_its_creation_keeps_its_parts
     number = new_topic_number
     messages = aside { consumed(number, 20, stress: 1) }
     GC.verify_internal_consistency
@@ -169,9 +170,9 @@ class GCHeldTest < ConsumerTestCase
     messages.each_with_index { |message, i| assert_equal expected(number, i), parts(message) }
   end
 
-  # With nothing in it there is too little to make for the Hash of the headers to grow old as well.
-  def test_a_message_that_grows_old_while_it_is_made_keeps_its_headers
-    names = Array.new(20) { |i| -"name #{i}" } # known already, so that they are not made
+  # The headers need content: creating an empty Hash allocates too little for it to become old.
+  def test_a_message_that_becomes_old_during_its_creation_keeps_its_headers
+    names = Array.new(20) { |i| -"name #{i}" } # interned before, so that the message does not allocate them
     name = topic(partitions: 1)
     producer.produce_many_sync(names.map do |one|
                                  { topic: name, payload: "x" * 1_000, key: "k" * 1_000, headers: { one => "" } }
@@ -182,10 +183,10 @@ class GCHeldTest < ConsumerTestCase
     assert_equal(names.map { |one| { one => "" } }, messages.map(&:headers))
   end
 
-  # ---- what a call needs while it goes on ----
+  # ---- objects that a call needs ----
 
-  # Of topics, no more than the Hashes know: the names that were made of them stand in the batch's buffer only.
-  def test_a_batch_keeps_the_names_of_its_topics_while_it_is_made
+  # The Hashes reference only the caller's Strings. The batch's buffer holds the only references to the topic names made of them.
+  def test_a_batch_keeps_the_names_of_its_topics_during_its_creation
     client = new_client.tap(&:connect)
     names = Array.new(MANY) { |i| topic_text(i) }
     handles = aside do
@@ -196,10 +197,10 @@ class GCHeldTest < ConsumerTestCase
     close client
   end
 
-  # While they wait for room, the program changes its Strings, and what they were is garbage. Small ones and a few are copied,
-  # large ones of many are kept.
+  # While the messages wait for queue space, the program changes its Strings, and their old contents become garbage. Penstock
+  # copies small and few payloads, and keeps references to many large ones.
   { "small" => [60, 100], "large" => [200, 3_000] }.each do |name, (count, size)|
-    define_method("test_#{name}_payloads_that_wait_for_room_stay_as_they_were_given") do
+    define_method("test_#{name}_payloads_that_wait_for_queue_space_do_not_change") do
       own = own_cluster
       own.create_topic("slow", partitions: 1)
       own.set_round_trip_time(seconds: 0.1)
@@ -220,7 +221,7 @@ class GCHeldTest < ConsumerTestCase
 
   private
 
-  # Not reachable from a test's stack, so that what it was made of can go.
+  # Creates the objects out of reach of the test's stack, so that their parts can be collected.
   def assert_kept(klass = Class.new)
     kept = aside { Array.new(MANY) { yield klass } }
     replace_garbage
@@ -232,13 +233,13 @@ class GCHeldTest < ConsumerTestCase
     old = Array.new(MANY) { maker.call }
     grow_old
     aside { old.each { |one| block.call(one, klass) } }
-    GC.verify_internal_consistency # says itself what is missing, and dies of it
+    GC.verify_internal_consistency # prints what is missing and ends the process
     replace_young_garbage
     assert_equal MANY, count(klass)
     assert_equal MANY, old.size
   end
 
-  # Without its initialize, which Ruby's side of it refuses.
+  # Allocates an object without initialize, although the class undefines its allocator for Ruby code.
   def bare(klass) = Class.instance_method(:allocate).bind_call(klass)
 
   def new_client(made = Internal::ProducerClient.allocate, poller: Penstock::Poller.instance, logger: nil)
@@ -259,7 +260,7 @@ class GCHeldTest < ConsumerTestCase
 
   def topic_text(number) = "topic-#{number}-of-many"
 
-  # Topics whose names stand nowhere but where they are used.
+  # Numbers for topics whose names exist nowhere else in memory.
   def new_topic_number = rand(2**40)
   def numbered_text(number) = "numbered-#{number}"
   def numbered_topic(number) = numbered_text(number).tap { |name| cluster.create_topic(name, partitions: 1) }

@@ -3,8 +3,8 @@
 require_relative "../test_helper"
 require_relative "../support/gc_pressure"
 
-# The heap is compacted, and everything native is used afterwards, each in a process of its own: see GCLevel for why. Each test
-# fails without the relocation, or the pin, that it is about: Ruby itself looks for references to where something was.
+# Each test compacts the heap and then uses native objects, in a separate process (GCLevel says why). Each test fails without the
+# relocation or the pin that it tests, because Ruby searches for references to old addresses.
 class GCMovedTest < PenstockTest
   PRELUDE = <<~RUBY.freeze
     $LOAD_PATH << #{File.dirname(__dir__).dump}
@@ -33,13 +33,13 @@ class GCMovedTest < PenstockTest
     end
     def error
       yield
-      abort("nothing was raised")
+      abort("no error was raised")
     rescue Penstock::Error => e
       e
     end
   RUBY
 
-  def test_what_clients_hold_moves_with_them
+  def test_objects_held_by_clients_can_move
     moved(<<~RUBY)
       settings = Internal::ProducerClient.settings_of(producer.config)
       clients = Array.new(MANY) do
@@ -62,7 +62,7 @@ class GCMovedTest < PenstockTest
     RUBY
   end
 
-  def test_what_consumers_hold_moves_with_them
+  def test_objects_held_by_consumers_can_move
     moved(<<~RUBY)
       consumers = Array.new(MANY) do
         bare(Penstock::Consumer).tap { |made| made.send(:call_configure, "consumer", KAFKA, Logger.new(nil), 1_000, false, nil, Object.new) }
@@ -77,7 +77,7 @@ class GCMovedTest < PenstockTest
     RUBY
   end
 
-  def test_what_messages_hold_moves_with_them
+  def test_objects_held_by_messages_can_move
     moved(<<~RUBY)
       fill
       reader = consumer.tap { |one| one.assign(TOPIC => { 0 => :beginning }) }
@@ -90,7 +90,7 @@ class GCMovedTest < PenstockTest
     RUBY
   end
 
-  def test_what_handles_hold_moves_with_them
+  def test_objects_held_by_handles_can_move
     moved(<<~RUBY)
       one = producer
       handles = Array.new(MANY) { |i| one.produce_async(topic: "\#{TOPIC}-\#{i}", payload: "x", label: { number: i }) }
@@ -100,7 +100,7 @@ class GCMovedTest < PenstockTest
     RUBY
   end
 
-  def test_what_event_sources_hold_moves_with_them
+  def test_objects_held_by_event_sources_can_move
     moved(<<~RUBY)
       sources = Array.new(MANY) { source }
       one = producer("127.0.0.1:1", "message.timeout.ms": 60_000)
@@ -114,7 +114,7 @@ class GCMovedTest < PenstockTest
     RUBY
   end
 
-  def test_what_native_code_makes_is_made_after_everything_has_moved
+  def test_native_code_creates_objects_after_everything_moved
     moved(<<~RUBY)
       fill
       one = producer
@@ -130,7 +130,7 @@ class GCMovedTest < PenstockTest
     RUBY
   end
 
-  def test_errors_are_made_after_everything_has_moved
+  def test_native_code_creates_errors_after_everything_moved
     moved(<<~RUBY)
       one = producer
       stuck = producer("127.0.0.1:1", "message.timeout.ms": 300)
@@ -143,7 +143,7 @@ class GCMovedTest < PenstockTest
     RUBY
   end
 
-  def test_tokens_are_taken_after_everything_has_moved
+  def test_native_code_accepts_tokens_after_everything_moved
     moved(<<~RUBY)
       answers = Queue.new
       provider = Object.new
@@ -161,7 +161,7 @@ class GCMovedTest < PenstockTest
     RUBY
   end
 
-  def test_fibers_wait_while_everything_moves
+  def test_fibers_can_wait_while_everything_moves
     moved(<<~RUBY)
       require "support/plain_scheduler"
       one = producer("linger.ms": 500)

@@ -7,11 +7,11 @@ require_relative "../support/plain_scheduler"
 require_relative "../support/reader"
 
 class GCTest < PenstockTest
-  # Each allocation collects only what is young: a producer is configured in a second, and not in a minute.
+  # A collection at each allocation covers only young objects, so configuring a producer takes a second instead of a minute.
   YOUNG = 1
 
-  # While another thread compacts, Ruby protects pages of its heap: nothing may be read there without the GVL.
-  def test_batches_are_handed_over_while_another_thread_compacts_the_heap
+  # While another thread compacts, Ruby protects pages of its heap. Native code must not read them without the GVL.
+  def test_batches_are_sent_while_another_thread_compacts_the_heap
     ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 60)
       producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
       compacting = Thread.new { loop { Array.new(20_000) { "z" * rand(50) }.each_slice(2).map(&:first); GC.compact } }
@@ -39,7 +39,7 @@ class GCTest < PenstockTest
     end
   end
 
-  def test_making_using_and_closing_everything_under_gc_stress
+  def test_creating_using_and_closing_everything_under_gc_stress
     own = poller = one = nil
     GCPressure.under_stress(YOUNG) do
       own = own_cluster
@@ -84,7 +84,7 @@ class GCTest < PenstockTest
     GC.auto_compact = before unless before.nil?
   end
 
-  def test_references_stay_right_when_everything_is_moved
+  def test_references_are_correct_after_everything_moved
     skip "no compaction here" unless GC.respond_to?(:verify_compaction_references)
     name = topic(partitions: 1)
     lines = StringIO.new
@@ -103,7 +103,7 @@ class GCTest < PenstockTest
   def test_old_handles_keep_young_labels_and_topics_alive
     name = topic(partitions: 1)
     one = producer
-    4.times { GC.start } # the producer, its poller and its configuration are old now
+    4.times { GC.start } # the producer, its poller and its configuration are old from now on
     handles = one.produce_many_async(Array.new(2_000) { |i| { topic: name.dup, payload: "x", label: "label #{i}" } })
     GC.verify_internal_consistency
     10_000.times { |i| "garbage #{i}" }
@@ -112,7 +112,7 @@ class GCTest < PenstockTest
     handles.each_with_index { |handle, i| assert_equal ["label #{i}", name], [handle.label, handle.topic] }
   end
 
-  def test_threads_that_churn_handles_with_labels_lose_none
+  def test_threads_that_create_many_labelled_handles_lose_no_label
     name = topic(partitions: 1)
     one = producer
     threads = Array.new(4) do |t|
@@ -128,9 +128,9 @@ class GCTest < PenstockTest
     assert_equal 20_000, one.produce_sync(topic: name, payload: "x").offset
   end
 
-  # ---- dropped ----
+  # ---- objects without references ----
 
-  def test_100_000_handles_that_nobody_waits_for_leave_no_memory_behind
+  def test_100_000_handles_without_a_waiting_thread_leak_no_memory
     skip "no /proc here" unless File.exist?("/proc/self/statm")
     output = ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 60)
       one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
@@ -150,11 +150,11 @@ class GCTest < PenstockTest
       2.times { drop.call }
       puts resident.call - before
     RUBY
-    assert_operator output.to_i, :<, 20_000_000 # leaking handles alone would take 100,000 times 200 bytes
+    assert_operator output.to_i, :<, 20_000_000 # leaked handles would take 100,000 times 200 bytes
   end
 
-  # The memory of all deliveries of a batch went with the last of their handles.
-  def test_one_handle_that_is_kept_keeps_no_more_than_its_part_of_a_large_batch
+  # Earlier, the memory of all deliveries of a batch was freed only with its last handle.
+  def test_a_kept_handle_keeps_only_its_own_chunk_of_a_large_batch
     skip "no /proc here" unless File.exist?("/proc/self/statm")
     output = ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 60)
       one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
@@ -171,10 +171,10 @@ class GCTest < PenstockTest
       abort "not delivered" unless kept.all? { |handle| handle.report.offset }
       puts resident.call - before
     RUBY
-    assert_operator output.to_i, :<, 15_000_000 # 25 times 20,000 deliveries have 52 MB
+    assert_operator output.to_i, :<, 15_000_000 # 25 times 20,000 deliveries take 52 MB
   end
 
-  def test_200_producers_dropped_without_close_give_their_threads_and_descriptors_back
+  def test_200_producers_dropped_without_close_leak_no_threads_and_descriptors
     skip "no /proc here" unless File.directory?("/proc/self/task")
     drop_producers(5)
     before = settled_resources
@@ -207,19 +207,19 @@ class GCTest < PenstockTest
     end
     refs = Array.new(DROPPED.size) { DROPPED.pop }
     deadline = now + 30
-    loop do # a stack may still show some
+    loop do # references to some may remain on a stack
       alive = refs.count(&:weakref_alive?)
       break if alive < refs.size / 50 && Internal::ProducerClient.open_count <= alive
       abort "#{alive} of #{refs.size} live, #{Internal::ProducerClient.open_count} clients are open" if now > deadline
       GC.start
       sleep 0.05
     end
-    drop(all.map { |number| number + all.size }.first(20)) # these end with the process
+    drop(all.map { |number| number + all.size }.first(20)) # these producers are still open when the process ends
     puts now
   RUBY
 
-  # Each with messages in flight, which arrive.
-  def test_500_producers_and_500_consumers_dropped_without_close_are_collected_and_destroyed_and_the_process_ends
+  # Each has messages in flight, which arrive.
+  def test_500_producers_and_500_consumers_dropped_without_close_are_destroyed_and_the_process_exits
     name = topic(partitions: 1)
     said = ruby!(DROPPED, cluster.bootstrap_servers, name, "500", seconds: 110).to_f
     assert_operator now - said, :<, 10
@@ -227,7 +227,7 @@ class GCTest < PenstockTest
     assert_equal expected.sort, Reader.new(cluster.bootstrap_servers).read(name).map(&:payload).sort
   end
 
-  def test_50_producers_that_cannot_be_made_leave_no_thread_and_descriptor
+  def test_50_producers_that_cannot_connect_leak_no_threads_and_descriptors
     skip "no /proc here" unless File.directory?("/proc/self/task")
     fail_to_connect
     before = settled_resources
@@ -237,7 +237,7 @@ class GCTest < PenstockTest
     assert_equal 0, Internal::ProducerClient.open_count
   end
 
-  # In a program of its own, where every thread and descriptor is theirs.
+  # Runs in a separate process, so that all threads and descriptors belong to these producers.
   TRANSACTIONAL = <<~RUBY
     require "logger"
     def resources = %w[task fd].map { |what| Dir.children("/proc/self/\#{what}").size }
@@ -273,35 +273,35 @@ class GCTest < PenstockTest
     p codes.to_a, left
   RUBY
 
-  def test_200_transactional_producers_that_cannot_be_made_ready_leave_nothing
+  def test_200_transactional_producers_that_cannot_initialize_leak_nothing
     skip "no /proc here" unless File.directory?("/proc/self/task")
     assert_equal "[[:timed_out, 200]]\nfalse\n", ruby!(TRANSACTIONAL, seconds: 100)
   end
 
-  def test_a_producer_that_could_not_be_made_leaves_no_dispatcher_thread
+  def test_a_producer_that_cannot_connect_leaves_no_dispatcher_thread
     threads = Thread.list
     fail_to_connect { |config| config.logger = Logger.new(nil) }
     eventually { (Thread.list - threads).empty? }
   end
 
-  def test_embedded_clusters_dropped_without_close_give_their_threads_back
+  def test_embedded_clusters_dropped_without_close_leak_no_threads
     skip "no /proc here" unless File.directory?("/proc/self/task")
     before = settled_resources
     Array.new(5) { Penstock::EmbeddedCluster.new }.clear
     eventually(10) do
       GC.start
-      settled_resources.first <= before.first + 2 # the stack may still show one
+      settled_resources.first <= before.first + 2 # a reference to one may remain on the stack
     end
   end
 
-  # ---- not made as they should be ----
+  # ---- allocated without initialize, and copied ----
 
   def test_a_client_that_was_only_allocated_raises_in_every_method
     methods = Internal::ProducerClient.public_instance_methods(false)
     assert_includes methods, :produce
     methods.each do |method|
       arity = Internal::ProducerClient.instance_method(method).arity
-      arguments = Array.new(arity.negative? ? 2 : arity) # produce_many may do without the last of three
+      arguments = Array.new(arity.negative? ? 2 : arity) # the last of produce_many's three arguments is optional
       assert_raises(TypeError, method.to_s) { Internal::ProducerClient.allocate.public_send(method, *arguments) }
     end
   end
@@ -313,13 +313,13 @@ class GCTest < PenstockTest
     assert_match(/closed/, made.inspect)
   end
 
-  def test_a_poller_that_was_only_allocated_is_one_like_any_other
+  def test_a_poller_that_was_only_allocated_works
     made = Penstock::Poller.allocate
     assert_equal [0, false, "penstock.poller##{made.id}"], [made.count, made.alive?, made.name]
   end
 
-  # What there is once, of a producer; each class with native state, by the name that the extension gives it.
-  COPIED_NEVER = {
+  # Objects that cannot be copied: each class with native state by its name in the extension, with a block that creates one.
+  NOT_COPYABLE = {
     producer_client: :client.to_proc,
     client_reference: ->(_) { Internal::ClientReference.new },
     consumer: ->(_) { Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": "127.0.0.1:1" } } },
@@ -332,22 +332,22 @@ class GCTest < PenstockTest
     message: ->(one) { first_message(one) },
     bearer: ->(_) { bearer },
     fiber_group: ->(one) { fiber_group(one) },
-    producer: ->(one) { one } # not native, but what all others belong to
+    producer: ->(one) { one } # not native, but it owns the others
   }.freeze
 
   COPIES = [:dup.to_proc, :clone.to_proc, ->(object) { object.clone(freeze: true) }, Marshal.method(:dump)].freeze
 
-  COPIED_NEVER.each do |name, make|
+  NOT_COPYABLE.each do |name, make|
     define_method("test_a_#{name}_cannot_be_copied_or_dumped") { assert_not_copied(instance_exec(producer, &make)) }
   end
 
-  def test_each_native_class_is_copied
+  def test_every_native_class_is_in_the_copy_tests
     types = Dir[File.expand_path("../../ext/penstock/**/*.c", __dir__)].flat_map do |file|
       File.read(file).scan(/"Penstock::(?:Native::)?(\w+)",$/)
     end
     names = types.flatten.map { |type| type.gsub(/(?<=[a-z])(?=[A-Z])/, "_").downcase.to_sym }
-    apart = %i[secret] # whose copy is itself (secret_test.rb)
-    assert_equal names.sort - apart, COPIED_NEVER.keys.sort - [:producer]
+    exempt = %i[secret] # dup of a Secret returns itself (secret_test.rb)
+    assert_equal names.sort - exempt, NOT_COPYABLE.keys.sort - [:producer]
   end
 
   def test_a_connection_pool_cannot_be_copied_or_dumped
@@ -359,8 +359,8 @@ class GCTest < PenstockTest
     skip "needs the connection_pool gem"
   end
 
-  # It says so in a sentence, and goes on.
-  def test_a_producer_that_was_not_copied_goes_on
+  # The error is a sentence.
+  def test_a_producer_works_after_a_failed_copy
     one = producer
     error = assert_raises(TypeError) { one.dup }
     assert_match(/a Penstock::Producer cannot be copied: .* make another with new/, error.message)
@@ -369,9 +369,9 @@ class GCTest < PenstockTest
     assert_predicate one.produce_sync(topic:, payload: "x"), :persisted?
   end
 
-  # They hold nothing of their own that ends: the copy of a variant goes through the same producer, that of a monitor or a
-  # middleware goes its own way from then on.
-  def test_what_may_be_copied_is_as_good_as_what_it_was_copied_from
+  # These objects own no resources. The copy of a variant uses the same producer. The copy of a monitor or a middleware is
+  # independent of the original.
+  def test_copies_of_variants_reports_monitors_and_middleware_work
     one = producer
     variant = one.with(max_wait_timeout: 5_000)
     assert_equal [one, 5_000], [variant.dup, variant.clone].map { |copy| [copy.producer, copy.max_wait_timeout] }.uniq.flatten
@@ -385,7 +385,7 @@ class GCTest < PenstockTest
                  [one.monitor.silent?, monitor.silent?, one.middleware.to_a.empty?, middleware.to_a.empty?]
   end
 
-  def test_native_objects_cannot_be_made
+  def test_native_objects_cannot_be_created_directly
     assert_raises(TypeError, NoMethodError) { Penstock::DeliveryHandle.new }
     assert_raises(TypeError) { Penstock::DeliveryHandle.allocate }
     assert_raises(TypeError) do
@@ -397,7 +397,7 @@ class GCTest < PenstockTest
 
   def assert_not_copied(object)
     COPIES.each { |copy| assert_raises(TypeError, object.class.to_s) { copy.call(object) } }
-    3.times { GC.start } # a copy that was begun, and shared what is native, would free it here
+    3.times { GC.start } # a half-made copy that shared native memory would free it here
   end
 
   def first_message(producer)
@@ -421,7 +421,7 @@ class GCTest < PenstockTest
     taken.pop
   end
 
-  # Hidden in a thread whose fibers wait; ObjectSpace shows it.
+  # The fiber group is hidden in a thread whose fibers wait. ObjectSpace finds it.
   def fiber_group(producer)
     Thread.new do
       Fiber.set_scheduler(PlainScheduler.new)
@@ -441,7 +441,8 @@ class GCTest < PenstockTest
     [Dir.children("/proc/self/task").size, Dir.children("/proc/self/fd").size]
   end
 
-  # In a thread: the GC takes whatever looks like an object on a stack for one that is needed, and its stack goes with it.
+  # Uses a thread, because the GC treats every value on a stack that looks like a reference as one. The thread's stack disappears
+  # with it.
   def drop_producers(count)
     Thread.new do
       count.times do

@@ -5,15 +5,16 @@ require "penstock"
 require_relative "../support/blocking_calls"
 require_relative "../support/gvl_share"
 
-# Every call that can wait, stuck, while another thread counts: what a call takes of that thread's time. Once where nobody
-# listens, and once where somebody accepts and says nothing; what has to have had a cluster, where that one does not answer.
+# Measures how much time each call that can wait takes from another thread, which counts meanwhile. Each call is stuck twice: once
+# at a port without a server, and once at a server that accepts connections and never answers. A call that needs a cluster first
+# is stuck at a cluster that stops answering.
 #
 #   rake test:gvl [SECONDS=2] [ONLY=regular expression]
 class GVL
   include BlockingCalls::Stuck
 
   BAR = 0.9
-  TRIES = 3 # what else goes on in the process, such as a collection, is no call's fault each time
+  TRIES = 3 # a collection, for example, can disturb one attempt
 
   def initialize(seconds, only)
     @seconds = seconds
@@ -21,22 +22,21 @@ class GVL
     @clusters = []
   end
 
-  # @return [Boolean] whether no call was below the bar
+  # @return [Boolean] whether every call stayed above the bar
   def call
-    shares = %w[listens answers].flat_map do |does|
-      @silence = silence if does == "answers"
-      where = "nobody #{does}"
-      @calls.map { |call| [share(call), "#{call.name}, where #{where}"] }
+    shares = ["no server", "a silent server"].flat_map do |where|
+      @silence = silence if where == "a silent server"
+      @calls.map { |call| [share(call), "#{call.name} with #{where}"] }
     end
     worst, name = shares.min
-    puts format("gvl: a thread that counts had %<worst>.1f %% of its time, or more, beside %<calls>d calls that were stuck for " \
-                "%<seconds>g s each; least beside %<name>s", worst: worst * 100, calls: shares.size, seconds: @seconds, name:)
+    puts format("gvl: a counting thread had at least %<worst>.1f %% of its time during %<calls>d calls that were stuck for " \
+                "%<seconds>g s each; the least during %<name>s", worst: worst * 100, calls: shares.size, seconds: @seconds, name:)
     worst > BAR
   end
 
   private
 
-  # The system shakes hands for a socket that nobody takes connections from.
+  # The system completes handshakes for this socket, although no thread accepts the connections.
   def silence
     @server = TCPServer.new("127.0.0.1", 0)
     @server.listen(1_000)

@@ -10,24 +10,24 @@ Mutation.define "doctor: a second librdkafka is found by what it exports",
                 file: "lib/penstock/doctor/conflicting_libraries.rb", from: '@objects.defining("rd_kafka_new")',
                 to: "@objects.named(/librdkafka/)",
                 test: "test/doctor_test.rb",
-                only: "test_a_second_librdkafka_or_zstd_in_the_process_is_a_problem_whatever_its_name"
+                only: "test_a_second_librdkafka_or_zstd_in_the_process_is_a_problem_under_any_name"
 
 Mutation.define "doctor: who only wants a function does not define it",
                 file: "lib/penstock/doctor/shared_objects.rb", from: " && symbol[3] != 0 # 0: only wanted",
                 test: "test/doctor_test.rb",
-                only: "test_a_second_librdkafka_or_zstd_in_the_process_is_a_problem_whatever_its_name"
+                only: "test_a_second_librdkafka_or_zstd_in_the_process_is_a_problem_under_any_name"
 
 Mutation.define "doctor: shuts nobody with the same transactional.id out",
                 file: "lib/penstock/doctor/cluster.rb", from: ".except(*WITHOUT)",
-                test: "test/doctor_test.rb", only: "test_a_transactional_id_in_the_settings_is_left_alone"
+                test: "test/doctor_test.rb", only: "test_a_transactional_id_in_the_settings_is_not_used"
 
 Mutation.define "doctor: each step has its time",
                 file: "lib/penstock/doctor/steps.rb", from: "now < deadline ? retry : raise", to: "retry",
-                test: "test/doctor_test.rb", only: "test_a_port_that_says_nothing_is_a_problem_when_the_time_is_up"
+                test: "test/doctor_test.rb", only: "test_a_silent_port_is_a_problem_at_the_timeout"
 
 Mutation.define "doctor: follows what brokers advertise",
                 file: "lib/penstock/doctor/cluster.rb", from: "        advertised(answers)\n",
-                test: "test/doctor_test.rb", only: "test_an_advertised_name_that_cannot_be_resolved_is_a_problem_of_the_brokers"
+                test: "test/doctor_test.rb", only: "test_an_unresolvable_advertised_name_is_a_problem_of_the_broker"
 
 Mutation.define "doctor: repeats no value it was given",
                 file: "lib/penstock/cli/kafka_options.rb", from: '"#{where}: expected NAME=VALUE"', # rubocop:disable Lint/InterpolationCheck
@@ -37,18 +37,18 @@ Mutation.define "doctor: repeats no value it was given",
 Mutation.define "doctor: tells of gems that bring their own librdkafka",
                 file: "lib/penstock/doctor/conflicting_libraries.rb", from: "*gems_with_librdkafka, ",
                 test: "test/doctor_test.rb",
-                only: "test_gems_that_bring_a_librdkafka_or_a_zstd_of_their_own_are_told_of"
+                only: "test_gems_that_bundle_librdkafka_or_zstd_are_reported"
 
 Mutation.define "doctor: of any number of advertised brokers, 50 are looked at",
                 file: "lib/penstock/doctor/cluster.rb", from: "brokers.first(AT_MOST)", to: "brokers",
                 test: "test/doctor_test.rb",
-                only: "test_of_thousands_of_advertised_brokers_50_are_looked_at_and_none_is_asked"
+                only: "test_of_thousands_of_advertised_brokers_50_are_examined_and_none_is_queried"
 
 Mutation.define "doctor: advertised brokers are looked at together",
                 file: "lib/penstock/doctor/cluster.rb", from: ".clamp(1, TOGETHER)", to: ".clamp(1, 1)",
                 test: "test/doctor_test.rb",
-                only: "test_brokers_that_never_answer_are_asked_together_and_what_is_left_out_is_noted"
+                only: "test_silent_brokers_are_queried_in_parallel_and_omitted_brokers_are_noted"
 
 Mutation.define "doctor: of an option in a usage error only the name is repeated",
                 file: "lib/penstock/cli.rb", from: '[/\A(?:--[\w-]+|-\w)/]', to: "",
-                test: "test/cli_test.rb", only: "test_errors_about_usage_repeat_no_value"
+                test: "test/cli_test.rb", only: "test_usage_errors_repeat_no_value"

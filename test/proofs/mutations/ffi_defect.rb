@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-twin = "test_producers_handles_reports_and_messages_stay_what_they_are_under_the_same_usage"
+twin = "test_producers_handles_reports_and_messages_survive_the_same_usage"
 
 Mutation.define "a handle's label is marked (seen by the twin of ffi's loop)",
                 file: "ext/penstock/ruby/delivery_handle.c", from: "    rb_gc_mark_movable(delivery->label);\n",
@@ -14,4 +14,4 @@ Mutation.define "the write barrier of the layout in ffi's loop",
                 file: "test/ext/layout_churn/layout_churn.c",
                 from: "if (RTEST(barrier)) RB_OBJ_WRITE(self, &layout->field_map, field_map);",
                 to: "if (RTEST(barrier)) layout->field_map = field_map;",
-                test: "test/proofs/ffi_defect_test.rb", only: "test_with_a_write_barrier_the_hash_stays", runs: 3
+                test: "test/proofs/ffi_defect_test.rb", only: "test_a_hash_stored_with_a_write_barrier_is_kept", runs: 3

@@ -2,14 +2,14 @@
 
 # docs/evidence/safety.md, "Sanitizers" and "Static checks".
 parts = { test: "test/proofs/core_test.rb", runs: 3 }
-races = { **parts, only: "test_each_part_by_itself_has_no_data_race" }
-allocations = { test: "test/proofs/allocations_test.rb", only: "test_what_is_made_on_an_error_path_is_destroyed" }
+races = { **parts, only: "test_no_part_of_the_core_has_a_data_race" }
+allocations = { test: "test/proofs/allocations_test.rb", only: "test_error_paths_destroy_every_librdkafka_object_they_create" }
 sources = { test: "test/static_checks_test.rb", only: "test_our_own_sources" }
 
 Mutation.define "native: a refused topic's configuration is freed once",
                 file: "ext/penstock/core/produce/topic.c", from: "    if (topic->rkt) return topic;\n",
                 to: "    if (topic->rkt) return topic;\n    rd_kafka_topic_conf_destroy(conf);\n",
-                **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
+                **parts, only: "test_no_part_of_the_core_uses_freed_memory_or_leaks"
 
 Mutation.define "native: a new topic's handle is made without the GVL",
                 file: "ext/penstock/ruby/handover.c", from: "penstock_nogvl_now(make_topic_nogvl, &topic);",
@@ -31,7 +31,7 @@ Mutation.define "native: a topic is looked up without waiting for one that is be
 
 Mutation.define "native: partitions are assigned when those before have stopped",
                 file: "ext/penstock/core/consume/consumer.c", from: "STEPS_OF_STOPPING = 10", to: "STEPS_OF_STOPPING = 0",
-                test: "test/consumer_test.rb", only: "test_partitions_may_be_assigned_anew_at_any_moment", runs: 3
+                test: "test/consumer_test.rb", only: "test_partitions_can_be_reassigned_at_any_moment", runs: 3
 
 Mutation.define "native: the ready list is read before a client can be pushed again",
                 file: "ext/penstock/core/client/poller.c",
@@ -47,11 +47,11 @@ Mutation.define "native: the ready list is read before a client can be pushed ag
                 AFTER
 
 chunks = { file: "ext/penstock/core/produce/delivery.c", test: "test/proofs/core_test.rb",
-           only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing", runs: 3 }
+           only: "test_no_part_of_the_core_uses_freed_memory_or_leaks", runs: 3 }
 
 Mutation.define "native: a handle keeps no more of a batch than its chunk",
                 file: "ext/penstock/core/produce/produce.h", from: "PS_CHUNK = 256", to: "PS_CHUNK = 65536",
-                test: "test/proofs/gc_test.rb", only: "test_one_handle_that_is_kept_keeps_no_more_than_its_part_of_a_large_batch"
+                test: "test/proofs/gc_test.rb", only: "test_a_kept_handle_keeps_only_its_own_chunk_of_a_large_batch"
 
 Mutation.define "native: a chunk is freed with its last delivery",
                 from: "    if (!within_batch(chunk)) free(chunk);\n", to: "    (void)within_batch;\n", **chunks
@@ -86,11 +86,11 @@ Mutation.define "native: a message that a fatal error kept from being sent has t
 Mutation.define "native: a call's answer is freed when its fiber is interrupted",
                 file: "ext/penstock/ruby/nogvl.c", from: "    ps_job_unref(job);\n    rb_jump_tag(interrupted);\n",
                 to: "    rb_jump_tag(interrupted);\n",
-                test: "test/call_test.rb", only: "test_the_answer_of_a_call_whose_fiber_is_interrupted_is_freed"
+                test: "test/call_test.rb", only: "test_the_result_of_a_call_whose_fiber_is_interrupted_is_freed"
 
 Mutation.define "native: a call's answer is freed when its fiber is dropped",
                 file: "ext/penstock/ruby/nogvl.c", from: "    DATA_PTR(holder) = job;\n",
-                test: "test/call_test.rb", only: "test_the_answer_of_a_call_whose_fiber_is_dropped_by_its_scheduler_is_freed"
+                test: "test/call_test.rb", only: "test_the_result_of_a_call_whose_fiber_is_dropped_by_its_scheduler_is_freed"
 
 Mutation.define "native: a consumer that leaves its group does not ask for the protocol",
                 file: "ext/penstock/core/consume/consumer.c", from: "if (assigned && !consumer->leaving) {", to: "{",
@@ -107,7 +107,7 @@ Mutation.define "native: a client's last error has a lock",
 Mutation.define "native: a handle has a reference to the client it takes from the slot",
                 file: "ext/penstock/core/produce/slot.c",
                 from: "slot->producer;\n    if (producer) ps_client_retain(&producer->client);\n", to: "slot->producer;\n",
-                **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
+                **parts, only: "test_no_part_of_the_core_uses_freed_memory_or_leaks"
 
 Mutation.define "native: the answer to a handle's question has a lock",
                 file: "ext/penstock/core/produce/slot.c",
@@ -168,19 +168,19 @@ space = { file: "ext/penstock/core/produce/space.c" }
 Mutation.define "space: a call that gives up passes its turn on",
                 **space, to: "    (void)used, (void)first;\n",
                          from: "    if (had_turn && !used) space->due++;\n    if (had_turn || first) go_on(space);\n",
-                         **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
+                         **parts, only: "test_no_part_of_the_core_uses_freed_memory_or_leaks"
 
 Mutation.define "space: what is freed while a call tries is seen",
                 **space, from: "bool again = space->freed != place->freed;", to: "bool again = false;",
-                         **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
+                         **parts, only: "test_no_part_of_the_core_uses_freed_memory_or_leaks"
 
 Mutation.define "space: a call leaves the space to the first",
                 **space, from: "bool may = !space->first || space->first->ticket > place->ticket;", to: "bool may = true;",
-                         **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
+                         **parts, only: "test_no_part_of_the_core_uses_freed_memory_or_leaks"
 
 Mutation.define "space: turns go on until the queue is full",
                 **space, from: "    if (active_turns(space) == 0 && space->first) give_turn(space, space->first);\n", to: "",
-                         **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
+                         **parts, only: "test_no_part_of_the_core_uses_freed_memory_or_leaks"
 
 Mutation.define "space: a new call queues behind those that wait",
                 file: "ext/penstock/ruby/queue_space.c",
@@ -190,4 +190,4 @@ Mutation.define "space: a new call queues behind those that wait",
 
 Mutation.define "space: a turn that is not taken does not hold up the others",
                 file: "ext/penstock/core/produce/serve.c", from: "ps_space_unstick(&producer->space);", to: "(void)0;",
-                test: "test/fiber_life_test.rb", only: "test_dropped_fibers_that_wait_for_space_keep_it_from_nobody"
+                test: "test/fiber_life_test.rb", only: "test_dropped_fibers_that_wait_for_queue_space_block_no_other_thread"

@@ -8,11 +8,11 @@ Mutation.define "security: secrets given later are read under a lock",
                 file: "ext/penstock/core/base/redact.c",
                 from: "ps_redact(struct ps_redaction *redaction, char *text)\n{\n    pthread_mutex_lock",
                 to: "ps_redact(struct ps_redaction *redaction, char *text)\n{\n    pthread_mutex_trylock",
-                **parts, only: "test_each_part_by_itself_has_no_data_race"
+                **parts, only: "test_no_part_of_the_core_has_a_data_race"
 
 Mutation.define "security: a text that was cut off has no part of a secret",
                 file: "ext/penstock/core/base/redact.c", from: "        secret_hide_part(text, redaction->words[i]);\n",
-                **parts, only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing"
+                **parts, only: "test_no_part_of_the_core_uses_freed_memory_or_leaks"
 
 Mutation.define "security: a secret keeps its value while librdkafka reads it",
                 file: "ext/penstock/ruby/secret.c", from: "    memcpy(secret->bytes, RSTRING_PTR(string), size);\n",

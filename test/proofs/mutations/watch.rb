@@ -2,8 +2,7 @@
 
 # ext/penstock/core/client/watch.c: a thread that waits serves its client, and nothing is lost on the way there and back.
 watch = { file: "ext/penstock/core/client/watch.c" }
-parts = { test: "test/proofs/core_test.rb", runs: 3,
-          only: "test_each_part_by_itself_touches_nothing_that_is_freed_and_leaks_nothing" }
+parts = { test: "test/proofs/core_test.rb", only: "test_no_part_of_the_core_uses_freed_memory_or_leaks", runs: 3 }
 
 Mutation.define "watch: what nobody looked at when it ends is the poller's",
                 **watch, from: "        ps_poller_push(polled);\n", **parts

@@ -116,7 +116,7 @@ Mutation.define("overload: log lines that nobody takes are dropped and counted",
                 file: "ext/penstock/core/base/log_mailbox.c",
                 from: "mail && (mailbox->size < MAILBOX_LIMIT || level == PS_MAIL_LAST);",
                 to: "mail;", test: "test/logger_test.rb",
-                only: "test_lines_that_a_slow_logger_has_no_room_for_are_dropped_and_counted")
+                only: "test_lines_that_overflow_a_slow_loggers_queue_are_dropped_and_counted")
 Mutation.define("overload: events that nobody takes are dropped and counted",
                 file: "ext/penstock/core/client/events.c",
                 from: "if (size >= events->limit && event->kind != PS_EVENT_CLOSED)",

@@ -5,28 +5,28 @@ require "rbconfig"
 require "tmpdir"
 require_relative "support/limited"
 
-# Takes protections out, one at a time, and looks whether the test named for each fails without it.
+# Removes protections, one at a time, and checks that the named test fails without each.
 #
 #   ruby test/mutations.rb [--list] [PART OF A NAME...]
 #
-# The mutations work on a copy of the tree, one after the other, and compile anew what has changed. A mutation's test has to
-# pass before anything is taken out, and to fail, or die, after it. Races do not show in each run: `runs` is how often to try.
+# The mutations work on a copy of the tree, one after the other, and recompile what has changed. A mutation's test has to pass
+# before the change, and to fail or crash after it. Races do not show in each run: `runs` is how often to try.
 class Mutation
   ROOT = File.expand_path("..", __dir__)
   COPIED = %w[ext lib test Rakefile penstock.gemspec rakelib exe].freeze
-  SECONDS = 120 # for one run of a test; one that hangs has failed
+  SECONDS = 120 # for one run of a test: a test that hangs has failed
 
   @all = []
 
   class << self
     attr_reader :all
 
-    # @param name [String] the protection, as docs/evidence/safety.md calls it
-    # @param file [String] where it is
-    # @param from [String] what is taken out: it stands there once
-    # @param to [String] what stands there instead
-    # @param test [String] a test file
-    # @param only [String] the test in it
+    # @param name [String] the protection, with the name that docs/evidence/safety.md uses
+    # @param file [String] the file with the protection
+    # @param from [String] the text that is removed: the file has it once
+    # @param to [String] the replacement
+    # @param test [String] the test file
+    # @param only [String] the name of the test
     # @param env [Hash{String => String}] for the test, such as PENSTOCK_GC
     # @param runs [Integer] how often the test may pass without the protection
     def define(name, **options) = @all << new(name, **options)
@@ -38,7 +38,7 @@ class Mutation
         chosen.map { |mutation| mutation.run(tree).tap { |found, line| puts "#{found ? "found " : "MISSED"} #{line}" } }
       end
       found = results.count(&:first)
-      puts "mutations: #{found} of #{chosen.size} protections, taken out, made their test fail"
+      puts "mutations: #{found} of #{chosen.size} protections, when removed, made their test fail"
       found == chosen.size
     end
   end
@@ -68,12 +68,12 @@ class Mutation
   # @return [String] the file without the protection
   def mutated
     source = File.read(File.join(ROOT, @file))
-    raise "#{name}: the text to take out stands #{source.scan(@from).size} times in #{@file}" unless source.scan(@from).size == 1
+    raise "#{name}: the text to remove occurs #{source.scan(@from).size} times in #{@file}" unless source.scan(@from).size == 1
 
     source.sub(@from) { @to }
   end
 
-  # The copy.
+  # The copy of the tree.
   class Tree
     attr_reader :output # of the latest test
 
@@ -85,7 +85,7 @@ class Mutation
       compile
     end
 
-    # Runs the block while the file is another.
+    # Runs the block while the file has other content.
     def with(source, at:)
       file = File.join(@path, at)
       before = File.read(file)

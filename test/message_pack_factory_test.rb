@@ -134,7 +134,7 @@ class MessagePackFactoryTest < MessagePackTestCase
 
   # ---- the registry ----
 
-  def test_types_range_from_minus_128_to_127
+  def test_types_are_signed_bytes
     [-128, -2, 0, 127].each { |type| assert_equal Money.new(3), round_trip(of_money(type), Money.new(3)), type }
     [-129, 128, 2**70].each { |type| assert_raises(RangeError, ArgumentError, type.to_s) { of_money(type) } }
     ["1", nil].each { |type| assert_raises(TypeError, ArgumentError, type.inspect) { of_money(type) } }

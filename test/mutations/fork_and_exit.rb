@@ -92,21 +92,22 @@ Mutation.define("overload: a full queue waits for space",
                 file: "ext/penstock/ruby/produce_methods.c",
                 from: "    if (rest->queue_full_ms == 0 || !penstock_handover_keep_bytes(rest->handover)) return false;\n",
                 to: "    if (rest) return false;\n", test: "test/overload_test.rb",
-                only: "test_a_full_queue_loses_nothing_and_tells_nothing_twice_with_any_policy")
+                only: "test_a_full_queue_neither_loses_messages_nor_reports_them_twice_with_any_policy")
 Mutation.define("overload: a dropped message has one delivery result, and an event",
                 file: "ext/penstock/ruby/produce_methods.c",
                 from: "    if (result) set_topic_names(handover);\n", to: "    (void)set_topic_names;\n",
-                test: "test/overload_test.rb", only: "test_a_full_queue_loses_nothing_and_tells_nothing_twice_with_any_policy")
+                test: "test/overload_test.rb",
+                only: "test_a_full_queue_neither_loses_messages_nor_reports_them_twice_with_any_policy")
 Mutation.define("overload: a consumer's statistics are disabled",
                 file: "ext/penstock/ruby/config.c",
                 from: '    conf_set(conf, "statistics.interval.ms", "0");', to: "    ",
-                test: "test/overload_test.rb", only: "test_what_comes_by_itself_and_nobody_wants_takes_no_memory")
+                test: "test/overload_test.rb", only: "test_unread_statistics_and_log_lines_take_no_memory")
 Mutation.define("overload: statistics without a listener are freed",
                 file: "ext/penstock/core/produce/serve.c",
                 from: "ps_events_statistics(producer->events, &producer->client, rd_kafka_event_stats(event)); break;",
                 to: "return;",
                 test: "test/overload_test.rb",
-                only: "test_what_comes_by_itself_and_nobody_wants_takes_no_memory")
+                only: "test_unread_statistics_and_log_lines_take_no_memory")
 Mutation.define("overload: a consumer's log lines wait in no queue of librdkafka",
                 file: "ext/penstock/core/client/client.c",
                 from: "    return client->kind->type == RD_KAFKA_CONSUMER || !client->settings->logs_to_mailbox;\n",
@@ -125,4 +126,4 @@ Mutation.define("overload: events that are not read are dropped and counted",
 Mutation.define("overload: handles free their memory",
                 file: "ext/penstock/ruby/delivery_handle.c",
                 from: "    ps_delivery_unref(data);\n", to: "    (void)data;\n",
-                test: "test/overload_test.rb", only: "test_handles_that_nobody_waits_for_leave_no_memory_behind")
+                test: "test/overload_test.rb", only: "test_handles_without_a_waiter_leak_no_memory")

@@ -4,11 +4,12 @@ require "penstock"
 require_relative "../support/hostile_broker"
 require_relative "../support/hostile_broker/campaign"
 
-# Brokers that lie at random, for so many seconds: see docs/security.md, "A broker that lies", and rake test:hostile_broker.
+# Brokers that send random malformed answers, for SECONDS: see docs/security.md, "A broker that lies", and rake
+# test:hostile_broker.
 #
 #   ruby test/proofs/hostile_broker.rb [SECONDS] [--seed N] [--round N] [--catalogue]
 #
-# --round runs that round of that seed alone. --catalogue runs every attack of the catalogue first.
+# --round runs that round of that seed alone. --catalogue first runs every attack of the catalogue.
 arguments = ARGV.dup
 value = lambda do |name|
   place = arguments.index(name)

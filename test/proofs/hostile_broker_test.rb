@@ -7,14 +7,14 @@ require_relative "../support/hostile_broker/mutations"
 require_relative "../support/hostile_broker/plain_client"
 require_relative "../support/hostile_broker/victim"
 
-# Brokers that answer with anything (support/hostile_broker.rb). After each attack: the process lives, unless librdkafka has a
-# fault there (faults.rb); its memory grew by less than the attack says; calls ended in their time; each accepted message has one
-# result; only Penstock's errors came out; and no text has control bytes or is not UTF-8.
+# Brokers that answer with anything (support/hostile_broker.rb). After each attack, the process lives, unless librdkafka has a
+# known defect there (faults.rb). Its memory grew by less than the attack's limit. Calls ended within their timeouts. Each
+# accepted message has one result. Only Penstock's errors were raised. No text has control bytes or invalid UTF-8.
 class HostileBrokerTest < PenstockTest
-  ATTACKERS = 20 # most of the time the clients wait
+  ATTACKERS = 20 # the clients wait most of the time
   ROUNDS = 60
   SEED = 16
-  # Requests whose frames are attacked in each way; with the others it is the same code of librdkafka's.
+  # Requests whose frames are attacked in every way. The other requests go through the same code of librdkafka.
   FRAMED = %i[api_versions metadata produce fetch join_group sasl_authenticate].freeze
 
   ABORT = "seed 1, round 2 (assign): died, pid 3 SIGABRT (signal 6)\n" \
@@ -40,7 +40,7 @@ class HostileBrokerTest < PenstockTest
         producer.produce_async(topic: "attacked", payload: "p", partition: 0)
         nil until lines.pop.include?("AddPartitionsToTxn") # librdkafka has not understood the answer
         asked = broker.counts[:metadata]
-        sleep 0.01 until broker.counts[:metadata] > asked # it refreshes what it knows of the topic
+        sleep 0.01 until broker.counts[:metadata] > asked # librdkafka refreshes its metadata of the topic
       end
     rescue Penstock::TransactionError => e
       puts "#{e.class}: #{e.message}"
@@ -61,7 +61,7 @@ class HostileBrokerTest < PenstockTest
 
   Minitest.after_run { victims.pop.close until victims.empty? }
 
-  def test_a_broker_that_does_not_lie_serves_every_client
+  def test_an_honest_broker_serves_every_client
     honest = Struct.new(:client, :name, :settings, :seconds) { def call(_exchange) = nil }
     seen = HostileBroker::Mutations::CLIENTS.to_h do |client|
       broker = HostileBroker.new
@@ -74,7 +74,7 @@ class HostileBrokerTest < PenstockTest
     assert_equal [3, 3, 3], seen[:transact].values_at(:accepted, :settled, :published)
   end
 
-  def test_the_judge_finds_what_is_wrong
+  def test_the_judge_finds_each_kind_of_problem
     good = { foreign: [], unclean: [], accepted: 3, settled: 3, published: 3, seconds: 1, closing: 1, grown_kb: 1 }
     bad = [{ foreign: ["TypeError"] }, { unclean: ["\e"] }, { settled: 2 }, { published: 4 }, { seconds: 60 }, { closing: 30 },
            { grown_kb: 1 << 30 }]
@@ -85,7 +85,7 @@ class HostileBrokerTest < PenstockTest
     assert_equal ["died"], victim.problems(attack, "died")
   end
 
-  def test_the_judge_finds_a_client_that_dies
+  def test_the_judge_reports_a_client_that_dies
     victim = HostileBroker::Victim.new
     killer = HostileBroker::Attack.new("kill", :metadata) { Process.kill(:KILL, victim.pid) }
     assert_match(/kill: died.*SIGKILL/, victim.suffer(killer).join)
@@ -94,12 +94,12 @@ class HostileBrokerTest < PenstockTest
     victim.close
   end
 
-  def test_the_judge_recognises_only_the_defects_that_it_knows
+  def test_the_judge_recognises_only_known_defects
     defects = %i[assign subscribe].map { |client| HostileBroker.defect(changed(client, :fetch), [ABORT], "2.0.2") }
     assert_equal ["a partition released twice"] * 2, defects.map(&:name)
   end
 
-  def test_other_ends_of_a_client_are_findings
+  def test_crashes_that_differ_from_a_known_defect_are_findings
     fetched = changed(:assign, :fetch)
     {
       "another version" => [fetched, [ABORT], "2.14.2"], "another role" => [changed(:produce, :fetch), [ABORT], "2.0.2"],
@@ -114,26 +114,36 @@ class HostileBrokerTest < PenstockTest
     }.each { |what, (attack, found, version)| assert_nil HostileBroker.defect(attack, found, version), what }
   end
 
-  def test_answers_to_api_versions_that_lie = assert_survived(short(:api_versions))
-  def test_metadata_that_lies = assert_survived(short(:metadata))
-  def test_answers_to_produce_that_lie = assert_survived(short(:produce))
-  def test_answers_to_sasl_that_lie = assert_survived(short(:sasl_handshake, :sasl_authenticate))
-  def test_coordinators_that_lie = assert_survived(short(:find_coordinator))
-  def test_groups_that_lie = assert_survived(short(:join_group, :sync_group, :heartbeat, :leave_group))
-  def test_offsets_that_lie = assert_survived(short(:list_offsets, :offset_fetch, :offset_commit))
-  def test_answers_to_fetch_that_lie = assert_survived(short(:fetch))
-  def test_record_batches_that_lie = assert_survived(HostileBroker::Batches.attacks)
+  def test_clients_survive_malformed_answers_to_api_versions = assert_survived(short(:api_versions))
+  def test_clients_survive_malformed_metadata = assert_survived(short(:metadata))
+  def test_clients_survive_malformed_answers_to_produce = assert_survived(short(:produce))
+  def test_clients_survive_malformed_answers_to_sasl = assert_survived(short(:sasl_handshake, :sasl_authenticate))
+  def test_clients_survive_malformed_answers_to_find_coordinator = assert_survived(short(:find_coordinator))
 
-  def test_transactions_that_lie
+  def test_clients_survive_malformed_answers_of_consumer_groups
+    assert_survived(short(:join_group, :sync_group, :heartbeat, :leave_group))
+  end
+
+  def test_clients_survive_malformed_offsets = assert_survived(short(:list_offsets, :offset_fetch, :offset_commit))
+  def test_clients_survive_malformed_answers_to_fetch = assert_survived(short(:fetch))
+  def test_clients_survive_malformed_record_batches = assert_survived(HostileBroker::Batches.attacks)
+
+  def test_clients_survive_malformed_answers_of_transactions
     assert_survived(short(:init_producer_id, :add_partitions_to_txn, :end_txn) + HostileBroker::Fields.transaction_errors)
   end
 
-  def test_metadata_of_100_000_topics_partitions_and_brokers = assert_survived(HostileBroker::Giants.attacks(%i[produce]), 2)
-  def test_bombs_that_a_setting_bounds = assert_survived(HostileBroker::Bombs.bounded, 6)
-  def test_bombs_are_bounded_by_what_arrives = assert_survived(HostileBroker::Bombs.unbounded, 2)
-  def test_answers_changed_at_random = assert_survived(Array.new(ROUNDS) { |round| HostileBroker::Mutations.new(SEED, round) })
+  def test_clients_survive_metadata_of_100_000_topics_partitions_and_brokers
+    assert_survived(HostileBroker::Giants.attacks(%i[produce]), 2)
+  end
 
-  def test_a_batch_of_messages_with_many_headers_ends_early_and_the_rest_follows
+  def test_clients_survive_bombs_that_a_setting_bounds = assert_survived(HostileBroker::Bombs.bounded, 6)
+  def test_memory_for_bombs_is_bounded_by_the_bytes_received = assert_survived(HostileBroker::Bombs.unbounded, 2)
+
+  def test_clients_survive_answers_changed_at_random
+    assert_survived(Array.new(ROUNDS) { |round| HostileBroker::Mutations.new(SEED, round) })
+  end
+
+  def test_a_batch_with_many_headers_ends_early_and_the_rest_follows
     bytes = HostileBroker::Batches.headers(40_000, messages: 5)
     attack = HostileBroker::Batches.attack("headers", bytes)
     broker = HostileBroker.new { |exchange| attack.call(exchange) }
@@ -147,8 +157,8 @@ class HostileBrokerTest < PenstockTest
     broker&.close
   end
 
-  # What ends a process with Penstock in a place that faults.rb names ends one without it, too.
-  def test_faults_of_librdkafka_are_its_own
+  # An attack that ends a process with Penstock, in a place that faults.rb names, ends a process without Penstock as well.
+  def test_known_faults_also_end_a_process_without_penstock
     HostileBroker::FAULTS.each do |fault|
       attacks = HostileBroker::Catalogue.of(fault.example[/\w+/].to_sym) + HostileBroker::Batches.attacks
       attack = attacks.find { |candidate| candidate.name == fault.example } or flunk fault.example
@@ -158,8 +168,8 @@ class HostileBrokerTest < PenstockTest
     end
   end
 
-  # The answer is cut where librdkafka has locked the topic. The next Metadata hangs the client.
-  def test_a_cut_answer_to_add_partitions_to_txn_hangs_a_client_without_penstock
+  # The answer is cut at a point where librdkafka has locked the topic. The next Metadata hangs the client.
+  def test_a_truncated_answer_to_add_partitions_to_txn_hangs_a_client_without_penstock
     attacks = HostileBroker::Frames.attacks(:add_partitions_to_txn)
     attack = attacks.find { |candidate| candidate.name.end_with?(": a body without its last byte") }
     broker = HostileBroker.new { |exchange| attack.call(exchange) }
@@ -169,7 +179,7 @@ class HostileBrokerTest < PenstockTest
     broker&.close
   end
 
-  # It is Penstock that bounds the calls then. The producer goes on with another client, and closes in its time.
+  # Penstock bounds the calls then. The producer goes on with another client, and closes within its timeout.
   def test_a_transaction_ends_when_librdkafka_hangs_in_it
     output, status = Limited.capture2e(RbConfig.ruby, "-w", "-Ilib", "-Itest", "-e", HANGING_TRANSACTION, seconds: 60)
     assert_predicate status, :success?, output
@@ -177,8 +187,8 @@ class HostileBrokerTest < PenstockTest
     assert_match(/^then: 1 partition, a transaction committed, closed in time$/, output)
   end
 
-  # -1 brokers and no topics: the copy of the metadata needs more than what was read.
-  def test_metadata_that_ends_the_doctor_ends_a_client_without_penstock
+  # -1 brokers and no topics: librdkafka's copy of the metadata needs more memory than the answer had bytes.
+  def test_metadata_that_crashes_the_doctor_crashes_a_client_without_penstock
     attack = HostileBroker::Mutations.new(77, 1_080)
     assert_equal :examine, attack.client
     return unless with_victim { |victim| victim.suffer(attack) && victim.died? }

@@ -4,30 +4,30 @@ require "fileutils"
 require "rbconfig"
 require_relative "../support/limited"
 
-# The test files, one after the other, with memory watched: ruby test/proofs/instrumented.rb asan|valgrind [FILE...]
+# Runs the test files one after the other under a memory checker: ruby test/proofs/instrumented.rb asan|valgrind [FILE...]
 #
-# asan: the extension is built with -fsanitize=address into tmp/asan, and the sanitizer preloaded. Leaks are not looked for: Ruby
-# frees nothing at its end. valgrind: the extension as it is built for debugging, in tmp/valgrind; what is definitely lost counts
-# when one of our functions is among those that made it.
+# asan: the extension is built with -fsanitize=address into tmp/asan, and the sanitizer is preloaded. Leaks are not reported,
+# because Ruby frees nothing when it exits. valgrind: the extension is built for debugging, in tmp/valgrind. A block that is
+# definitely lost counts if one of Penstock's functions is in its allocation's backtrace.
 class Instrumented
   ROOT = File.expand_path("../..", __dir__)
   EXTENSION = "penstock.#{RbConfig::CONFIG["DLEXT"]}".freeze
-  # Those that cannot run so, and why.
+  # Test files that cannot run under the tool, and why.
   EXCLUDED = {
     "fork_test.rb" => "gcc 12's sanitizer leaves its allocator's lock held in a child that is forked while others allocate",
-    "core_test.rb" => "builds and watches a program of its own",
+    "core_test.rb" => "builds and checks its own program",
     "message_pack_engine_test.rb" => "the same",
-    "static_checks_test.rb" => "runs nothing of ours",
-    "allocations_test.rb" => "preloads a library of its own"
+    "static_checks_test.rb" => "runs no code of the extension",
+    "allocations_test.rb" => "preloads its own library"
   }.freeze
   LONGEST = 3_600 # seconds for one file
-  # Tests that measure what the tool adds to: memory, which it keeps after it was freed.
+  # Tests that measure memory. The tool adds to it, and keeps it after it was freed.
   NOT_RUN = %w[
-    test_finished_waits_leak_no_memory test_a_listener_that_never_ends_costs_no_memory
+    test_finished_waits_leak_no_memory test_a_listener_that_falls_behind_costs_no_memory
     test_100_000_handles_without_a_waiting_thread_leak_no_memory
     test_a_kept_handle_keeps_only_its_own_chunk_of_a_large_batch
   ].freeze
-  # Under valgrind, 20 to 50 times slower, those that use each part of the extension and do not measure time.
+  # Under valgrind, 20 to 50 times slower: the files that use each part of the extension and do not measure time.
   CHOSEN = %w[message delivery_handle error config embedded_cluster producer_bytes producer_tombstone tags].freeze
 
   def self.for(tool) = { "asan" => Asan, "valgrind" => Valgrind }.fetch(tool)
@@ -68,7 +68,7 @@ class Instrumented
   end
 
   def build
-    FileUtils.rm_rf(@directory) # made with other flags, perhaps
+    FileUtils.rm_rf(@directory) # an earlier run may have used other flags
     FileUtils.mkdir_p([File.join(@directory, "build"), File.join(@directory, "lib/penstock")])
     Dir.chdir(File.join(@directory, "build")) do
       system(RbConfig.ruby, File.join(ROOT, "ext/penstock/extconf.rb"), "--enable-debug", out: File::NULL, exception: true)
@@ -85,9 +85,9 @@ class Instrumented
 
   def environment = {}
 
-  # The address sanitizer. Not of what is on stacks: an exception of Ruby's leaves functions in a way that the sanitizer does not
-  # see, and so what it had marked there stays marked. core_test.rb watches the core's stacks. The sanitizer keeps freed
-  # memory for a while, to notice later uses of it, but not more than the tests that look for leaks allow.
+  # The address sanitizer, without stacks: an exception of Ruby leaves functions in a way that the sanitizer does not see, so its
+  # marks on their stack frames stay. core_test.rb checks the core's stacks. The sanitizer keeps freed memory for a while in
+  # order to report later uses. The limit is below what the tests that look for leaks allow.
   class Asan < Instrumented
     OPTIONS = "detect_leaks=0:detect_stack_use_after_return=0:use_sigaltstack=0:allow_user_segv_handler=1:handle_segv=0:" \
               "abort_on_error=1:symbolize=1:quarantine_size_mb=64"
@@ -125,12 +125,13 @@ class Instrumented
     def command
       ["valgrind", "--quiet", "--num-callers=25", "--leak-check=full", "--show-leak-kinds=definite",
        "--errors-for-leak-kinds=none", "--undef-value-errors=no",
-       "--child-silent-after-fork=yes", # which leaves what it inherited
+       "--child-silent-after-fork=yes", # forked children report what they inherited as lost
        "--max-stackframe=8400000", "--suppressions=#{File.join(__dir__, "valgrind.supp")}",
        RbConfig.ruby]
     end
 
-    # Invalid accesses and what is lost, with a function of ours among the callers. What Ruby made for us is Ruby's to free.
+    # Invalid accesses, and lost blocks with one of Penstock's functions among the callers. Ruby frees what it allocated for
+    # Penstock.
     def faults(output)
       blocks = output.gsub(/^==\d+== ?/, "").split(/^$\n/)
       blocks.grep(/\A(?:Invalid|Mismatched|\S.* (?:is|are) definitely lost|Source and destination overlap|Process terminating)/)

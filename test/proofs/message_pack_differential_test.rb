@@ -2,14 +2,14 @@
 
 require_relative "../test_helper"
 
-# Documents read by Penstock, by the gem "msgpack" and by Python's msgpack, in a program of its own, since the gem adds methods to
-# Ruby's classes. `rake test:message_pack_differential` reads a million.
+# Compares how Penstock, the gem "msgpack" and Python's msgpack read documents. It runs in a separate process, because the gem
+# adds methods to Ruby's classes. `rake test:message_pack_differential` reads a million documents.
 class MessagePackDifferentialTest < PenstockTest
   DOCUMENTS = GCLevel.slow? ? "200" : "8000"
-  PROGRAM = File.expand_path("../support/message_pack_differential.rb", __dir__)
+  PROGRAM = File.expand_path("../../support/message_pack_differential.rb", __dir__)
   NOT_INSTALLED = 3
 
-  def test_documents_whole_and_split_are_read_as_the_gem_and_python_read_them
+  def test_whole_and_split_documents_are_read_as_by_the_gem_and_python
     output, errors, status = differential
     output, errors, status = differential({ "MESSAGE_PACK_READERS" => "gem" }) if status.exitstatus == NOT_INSTALLED
     skip errors.lines.last.chomp if status.exitstatus == NOT_INSTALLED

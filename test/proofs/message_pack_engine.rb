@@ -4,7 +4,7 @@ require_relative "../support/native_program"
 
 # The engines of Penstock::MessagePack without Ruby, under AddressSanitizer and UndefinedBehaviorSanitizer:
 #
-#   ruby test/proofs/message_pack_engine.rb [SECONDS]      for each part of test/c/msgpack_parts.c that goes by time
+# ruby test/proofs/message_pack_engine.rb [SECONDS] for each timed part of test/c/msgpack_parts.c
 module MessagePackEngine
   ENGINES = "message_pack/engine_*.c"
   PARTS = %w[borders limits documents beginnings mutants noise].freeze
@@ -15,7 +15,7 @@ module MessagePackEngine
   # @return [NativeProgram::Result]
   def parts(seconds) = program("msgpack_parts").run(seconds, within: 60 + (seconds * PARTS.size))
 
-  # @return [NativeProgram::Result] what the fuzzer has kept, without the fuzzer
+  # @return [NativeProgram::Result] of the inputs that the fuzzer has kept, run without the fuzzer
   def replay = program("msgpack_fuzz").run(*corpus)
 
   # @return [Array<String>]

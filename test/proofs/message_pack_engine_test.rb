@@ -9,19 +9,19 @@ class MessagePackEngineTest < PenstockTest
     assert_predicate result, :passed?, result.output[-3_000..] || result.output
   end
 
-  def test_what_is_written_is_read_and_no_bytes_do_any_harm
+  def test_written_values_are_read_back_and_arbitrary_bytes_are_handled_safely
     result = MessagePackEngine.parts(1)
     assert_passed result
     assert_equal MessagePackEngine::PARTS, result.output.scan(/^([a-z]+) [1-9]\d*$/).flatten
   end
 
-  def test_what_the_fuzzer_has_found_worth_keeping_does_no_harm
+  def test_the_fuzzers_corpus_is_handled_safely
     result = MessagePackEngine.replay
     assert_passed result
     assert_includes result.output, "inputs #{MessagePackEngine.corpus.size} "
   end
 
-  def test_the_corpus_is_there_and_small
+  def test_the_corpus_exists_and_is_small
     assert_includes 100..300, MessagePackEngine.corpus.size
     assert_operator MessagePackEngine.corpus.sum { |file| File.size(file) }, :<=, 100_000
   end

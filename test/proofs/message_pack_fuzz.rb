@@ -7,14 +7,14 @@ require_relative "message_pack_engine"
 # Coverage-guided fuzzing of MessagePack's engines with test/c/msgpack_fuzz.c, clang and its libFuzzer, under AddressSanitizer and
 # UndefinedBehaviorSanitizer: ruby test/proofs/message_pack_fuzz.rb [SECONDS]
 #
-# Begins with the corpus, and ends with one that covers no less and is as small as libFuzzer makes it. An input that something is
-# wrong with stays in tmp/fuzz.
+# It starts with the corpus. It ends with a corpus that covers no less and is as small as libFuzzer makes it. An input that
+# reveals a problem stays in tmp/fuzz.
 module MessagePackFuzz
   OUTPUT = File.join(NativeProgram::ROOT, "tmp/fuzz")
   PROGRAM = File.join(OUTPUT, "msgpack_fuzz")
   FLAGS = %w[-std=gnu11 -g -O1 -Wall -Wextra -Werror -fno-omit-frame-pointer -Iext/penstock -DLIBFUZZER
              -fsanitize=address,undefined -fno-sanitize-recover=all].freeze
-  LIMITS = %w[-timeout=5 -rss_limit_mb=1024 -malloc_limit_mb=64 -max_len=512].freeze # seconds and memory of one input; its bytes
+  LIMITS = %w[-timeout=5 -rss_limit_mb=1024 -malloc_limit_mb=64 -max_len=512].freeze # seconds, memory and bytes of one input
 
   module_function
 
@@ -22,7 +22,7 @@ module MessagePackFuzz
     system("bin/setup", "--fuzz", "--no-build", "--quiet", chdir: NativeProgram::ROOT) or exit 1
     FileUtils.mkdir_p(OUTPUT)
     engines = Dir["ext/penstock/#{MessagePackEngine::ENGINES}", base: NativeProgram::ROOT]
-    objects = engines.map { |source| object(source, "-fsanitize=fuzzer-no-link") } # what is covered is the engines alone
+    objects = engines.map { |source| object(source, "-fsanitize=fuzzer-no-link") } # only the engines count as covered code
     run("clang", *FLAGS, "-fsanitize=fuzzer", *objects, object("test/c/msgpack_fuzz.c"), "-o", PROGRAM, within: 100)
   end
 
@@ -46,7 +46,7 @@ module MessagePackFuzz
         found, MessagePackEngine::CORPUS, within: seconds + 120)
   end
 
-  # What of both covers something that nothing smaller does takes the corpus's place.
+  # Replaces the corpus by those old and new inputs that cover something which no smaller input covers.
   def minimise(found)
     Dir.mktmpdir do |kept|
       run(PROGRAM, *LIMITS, "-set_cover_merge=1", kept, found, MessagePackEngine::CORPUS, within: 600)

@@ -5,7 +5,7 @@ require_relative "../test_helper"
 require_relative "../support/message_pack_test_case"
 require_relative "../support/gc_pressure"
 
-# What the garbage collector may do at any moment, and what is left behind.
+# What the garbage collector may do at any moment, and what objects leave behind.
 class MessagePackGCTest < MessagePackTestCase
   Point = Struct.new(:left, :right) do
     def self.from_msgpack_ext(data) = new(*data.unpack("l>2"))
@@ -105,19 +105,19 @@ class MessagePackGCTest < MessagePackTestCase
 
   # ---- packing around each boundary, with a collection at each allocation ----
 
-  # What a Packer has within itself, a Buffer holds, and a call keeps aside, has on its stack, or has grown to.
+  # What a Packer has inside itself, what its Buffer holds, what a call keeps aside or on its stack, and what has grown.
   BOUNDARIES = [256, 4_096, 8_192, 16_384, 131_072].freeze
 
   Own = Struct.new(:value) { def to_msgpack(packer) = packer.write(value) }
   TRANSCODED = "é".encode("UTF-16LE").freeze
   Late = Struct.new(:value) do
     def to_msgpack(packer)
-      packer.buffer # now it has one
+      packer.buffer # creates the packer's Buffer
       packer.write([value, Own.new(TRANSCODED)])
     end
   end
 
-  # Each with something before it of `size` bytes, what is written in the middle, and something after it.
+  # In each, a value with `size` bytes before it, the tested value in the middle, and a value after it.
   AROUND = {
     a_long_string: ->(size) { ["x" * size, "y" * 9_000, "z"] },
     transcoded: ->(size) { ["x" * size, "é".encode("UTF-16LE") * 9_000, 1] },
@@ -133,7 +133,7 @@ class MessagePackGCTest < MessagePackTestCase
   AROUND.each do |name, document|
     define_method("test_packing_#{name}_around_each_boundary_with_a_collection_at_each_allocation") do
       factory = MessagePackGCTest.factory
-      BOUNDARIES.map { |size| document[size - 3] }.each do |value| # of that length a str has a header of 3 bytes
+      BOUNDARIES.map { |size| document[size - 3] }.each do |value| # a str of that length has a header of 3 bytes
         expected = factory.dump(value)
         assert MP.unpack(expected, allow_unknown_ext: true)
         found = GCPressure.under_stress(true) do
@@ -145,7 +145,7 @@ class MessagePackGCTest < MessagePackTestCase
     end
   end
 
-  # At each level only its header is new.
+  # Each level adds only its header.
   def test_120_payloads_within_each_other_are_not_copied_at_each_level
     factory = MessagePackGCTest.factory
     value = 120.times.inject("x" * 10_000_000) { |inner, _| Tree.new(nil, inner) }
@@ -198,7 +198,7 @@ class MessagePackGCTest < MessagePackTestCase
     assert_equal "the same", ruby!(RANDOM, support, ENV.fetch("ROUNDS", "60"), seed.to_s, seconds: 300)
   end
 
-  # ---- what is begun and not finished ----
+  # ---- objects that are begun and not finished ----
 
   SUSPENDED = <<~'RUBY'
     require ARGV[0]
@@ -226,7 +226,7 @@ class MessagePackGCTest < MessagePackTestCase
       packers = GCPressure.aside { cuts.map { |cut| factory.packer.write_array_header(2).write("begun #{cut}") } }
       buffers = GCPressure.aside { cuts.map { |cut| MP::Packer.new.write("buffer #{cut}").buffer } }
       if options.empty?
-        GCPressure.move_everything # once: see GCLevel
+        GCPressure.move_everything # once, for the reason in GCLevel
       else
         GCPressure.replace_garbage
         GC.compact
@@ -243,12 +243,12 @@ class MessagePackGCTest < MessagePackTestCase
     print "as they were"
   RUBY
 
-  def test_what_is_begun_between_two_feeds_survives_a_collection_and_a_compaction
+  def test_partial_objects_between_two_feeds_survive_collection_and_compaction
     skip "no compaction here" unless GC.respond_to?(:verify_compaction_references)
     assert_equal "as they were", ruby!(SUSPENDED, File.expand_path("../support/gc_pressure", __dir__), seconds: 100)
   end
 
-  # What is old and gets something young: each collection of what is young has to see it.
+  # Old objects that get young values: each collection of young objects has to find them.
   def test_young_values_of_an_old_unpacker_and_types_of_an_old_factory_are_kept
     unpackers = Array.new(50) { MP::Unpacker.new }
     made = MP::Factory.new
@@ -260,7 +260,7 @@ class MessagePackGCTest < MessagePackTestCase
     assert_equal ["proc #{name}", name], made.load(made.dump(Point.new(1, 2)))
   end
 
-  # ---- code of users that raises ----
+  # ---- user code that raises ----
 
   RAISING = <<~'RUBY'
     MP = Penstock::MessagePack
@@ -306,7 +306,7 @@ class MessagePackGCTest < MessagePackTestCase
       count.times { begin; call.call; rescue StandardError, UncaughtThrowError; nil; end }
       GC.start.nil?
     end
-    # What memory comes and goes with is not what a leak is: that comes with every round.
+    # Memory that grows once and is reused is no leak. A leak grows in every round.
     CALLS.each do |name, call|
       loops(call, 300)
       sizes = Array.new(4) { loops(call, Integer(ARGV[0])) && resident }
@@ -314,21 +314,21 @@ class MessagePackGCTest < MessagePackTestCase
     end
   RUBY
 
-  LOOPS = 1_500 # of each, with 30,000 bytes or more: one that keeps those of each would have 45 MB more after every round
+  LOOPS = 1_500 # iterations with 30,000 bytes or more each: a leak of them would add 45 MB in each round
   SLACK = 20 * (2**20)
 
-  def test_code_of_users_that_raises_and_input_that_is_wrong_leave_nothing_behind
+  def test_user_code_that_raises_and_invalid_input_leak_no_memory
     ruby!(RAISING, LOOPS.to_s, seconds: 110).each_line do |line|
       name, more = line.split
       assert_operator more.to_i, :<, SLACK, name
     end
   end
 
-  # ---- their sizes ----
+  # ---- reported sizes ----
 
   def memsize(object) = ObjectSpace.memsize_of(object)
 
-  def test_they_say_how_much_memory_they_take
+  def test_packers_buffers_and_unpackers_report_their_memory
     fill = { MP::Packer => ->(one, text) { one.write(text) }, MP::Buffer => ->(one, text) { one << text },
              MP::Unpacker => ->(one, text) { one.feed(text) } }
     fill.each do |type, add|
@@ -340,7 +340,7 @@ class MessagePackGCTest < MessagePackTestCase
     end
   end
 
-  def test_after_the_end_of_an_object_an_unpacker_keeps_nothing_of_it
+  def test_an_unpacker_keeps_nothing_of_a_finished_object
     one = MP::Unpacker.new
     3.times do
       one.feed_each("\x92\x01") { flunk }
@@ -351,7 +351,7 @@ class MessagePackGCTest < MessagePackTestCase
     assert_equal before, memsize(one)
   end
 
-  def test_what_a_factory_has_registered_takes_more_with_each_type
+  def test_a_factorys_reported_size_grows_with_each_type
     sizes = [1, 100].map do |count|
       made = MP::Factory.new
       count.times { |type| made.register_type(type, Class.new(Point)) }
@@ -361,15 +361,15 @@ class MessagePackGCTest < MessagePackTestCase
     assert_operator sizes[1], :>=, sizes[0] + (99 * 16)
   end
 
-  # None is forgotten.
-  def test_each_native_class_says_how_much_memory_it_takes
+  # All native classes are checked.
+  def test_each_native_class_reports_its_memory
     code = Dir[File.expand_path("../../ext/penstock/message_pack/*.c", __dir__)].map { |file| File.read(file) }.join
     types = code.scan(/^static const rb_data_type_t \w+ = \{.*?^\};/m)
     assert_equal %w[Buffer Packer Registry Unpacker], types.map { |type| type[/"Penstock::MessagePack::(\w+)"/, 1] }.sort
     assert types.all? { |type| type.include?(".dsize = ") }
   end
 
-  def test_what_a_packer_has_held_is_given_back
+  def test_memory_that_a_packer_held_is_released
     GC.start
     before = resident
     50.times { MP::Packer.new.write("x" * 5_000_000).to_s }

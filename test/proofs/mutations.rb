@@ -7,29 +7,29 @@ require "tmpdir"
 require_relative "../support/limited"
 require_relative "../support/rotation"
 
-# Takes protections out, one at a time, and looks whether the test named for each fails without it.
+# Removes protections, one at a time, and checks that the named test fails without each.
 #
 #   ruby test/proofs/mutations.rb [--list] [--some N] [PART OF A NAME...]
 #
-# With --some, N of them, which depend on the commit. The mutations work on a copy of the tree, one after the other, and compile
-# what has changed. A mutation's test must pass before anything is taken out, and must fail, or crash, afterwards. Races do not
-# show in each run: `runs` is how often to try.
+# With --some, N of them, chosen by the commit's time. The mutations work on a copy of the tree, one after the other, and recompile
+# what has changed. A mutation's test has to pass before the change, and to fail or crash after it. Races do not show in each run:
+# `runs` is how often to try.
 class Mutation
   ROOT = File.expand_path("../..", __dir__)
   COPIED = %w[ext lib test Rakefile penstock.gemspec rakelib exe].freeze
-  SECONDS = 120 # for one run of a test; one that hangs has failed
+  SECONDS = 120 # for one run of a test: a test that hangs has failed
 
   @all = []
 
   class << self
     attr_reader :all
 
-    # @param name [String] the protection, as docs/evidence/safety.md calls it
-    # @param file [String] where it is
-    # @param from [String] what is taken out: the file contains it once, however it is indented
-    # @param to [String] what replaces it
-    # @param test [String] a test file
-    # @param only [String] the test in it
+    # @param name [String] the protection, with the name that docs/evidence/safety.md uses
+    # @param file [String] the file with the protection
+    # @param from [String] the text that is removed: the file has it once, however it is formatted
+    # @param to [String] the replacement
+    # @param test [String] the test file
+    # @param only [String] the name of the test
     # @param env [Hash{String => String}] for the test, such as PENSTOCK_GC
     # @param runs [Integer] how often the test may pass without the protection
     def define(name, **options) = @all << new(name, **options)
@@ -41,7 +41,7 @@ class Mutation
         chosen.map { |mutation| mutation.run(tree).tap { |found, line| puts "#{found ? "found " : "MISSED"} #{line}" } }
       end
       found = results.count(&:first)
-      puts "mutations: #{found} of #{chosen.size} protections, taken out, made their test fail"
+      puts "mutations: #{found} of #{chosen.size} protections, when removed, made their test fail"
       found == chosen.size
     end
   end
@@ -72,7 +72,7 @@ class Mutation
   def mutated
     source = File.read(File.join(ROOT, @file))
     found = source.scan(pattern).size
-    raise "#{name}: #{@file} contains the text to take out #{found} times instead of once" unless found == 1
+    raise "#{name}: the text to remove occurs #{found} times in #{@file}" unless found == 1
 
     source.sub(pattern) { @to }
   end
@@ -84,7 +84,7 @@ class Mutation
     /#{indented}#{text.split(/(\s+)/).map { |part| part.match?(/\A\s/) ? "\\s+" : Regexp.escape(part) }.join}/
   end
 
-  # The copy.
+  # The copy of the tree.
   class Tree
     attr_reader :output # of the latest test
 
@@ -96,7 +96,7 @@ class Mutation
       compile
     end
 
-    # Runs the block while the file is another.
+    # Runs the block while the file has other content.
     def with(source, at:)
       file = File.join(@path, at)
       before = File.read(file)

@@ -5,7 +5,7 @@ require "penstock"
 require_relative "../support/overload"
 require_relative "../support/reader"
 
-# The long forms of test/proofs/overload_test.rb, each ending in a line with its figures.
+# The long versions of test/proofs/overload_test.rb. Each ends with a line of its figures.
 #
 #   rake test:overload [PART=queue,payloads,handles,idle,spin,names] [MINUTES=10]
 parts = ENV.fetch("PART", "queue,payloads,handles,idle,spin,names").split(",")
@@ -17,12 +17,12 @@ topic = ->(part, partitions = 1) { "overload-#{part}".tap { |name| cluster.creat
 figures = {
   "queue" => lambda do
     Dir.mktmpdir do |dir|
-      counts = overload.run(Overload::QUEUE, topic["queue"], 20_000, "#{dir}/told", seconds: 600)
+      counts = overload.run(Overload::QUEUE, topic["queue"], 20_000, "#{dir}/delivered", seconds: 600)
       stored = Reader.new(cluster.bootstrap_servers).read("overload-queue").map(&:payload).grep_v(/first/)
-      told = %w[wait raise drop].flat_map { |policy| File.readlines("#{dir}/told.#{policy}", chomp: true) }
-      abort "queue: #{told.size} were told to be delivered, #{stored.size} are there" unless told.sort == stored.sort
-      "queue of 50, 4 threads, 20,000 messages with each policy: #{counts.map { |pair| pair.join(" ") }.join(", ")}; what was " \
-        "told to be delivered is there once, and nothing else"
+      delivered = %w[wait raise drop].flat_map { |policy| File.readlines("#{dir}/delivered.#{policy}", chomp: true) }
+      abort "queue: #{delivered.size} were reported as delivered, #{stored.size} are stored" unless delivered.sort == stored.sort
+      "queue of 50, 4 threads, 20,000 messages with each policy: #{counts.map { |pair| pair.join(" ") }.join(", ")}; each " \
+        "message reported as delivered is stored once, and no other"
     end
   end,
   "payloads" => lambda do
@@ -31,12 +31,12 @@ figures = {
   end,
   "handles" => lambda do
     found = overload.run(Overload::HANDLES, topic["handles"], 100_000, 5, seconds: 1_200)
-    format("%<messages>s handles that nobody waits for: resident memory grew by %<grown_kb>s kB in phases of 100,000; " \
+    format("%<messages>s handles without a waiter: resident memory grew by %<grown_kb>s kB in phases of 100,000; " \
            "%<left>s handles left", found)
   end,
   "idle" => lambda do
     found = overload.run(Overload::IDLE, topic["idle"], 100, 30, (minutes * 2).to_i, seconds: (minutes * 60) + 300)
-    format("%<seconds>s s idle with statistics each 100 ms and debug: all, nobody listening: %<events>s events, resident " \
+    format("%<seconds>s s idle with statistics each 100 ms and debug: all, without a listener: %<events>s events, resident " \
            "memory %<resident_kb>s kB, in the second half %<slope_kb_per_minute>s kB a minute (%<grown_kb>s)", found)
   end,
   "spin" => lambda do

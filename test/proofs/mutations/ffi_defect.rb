@@ -2,11 +2,11 @@
 
 twin = "test_producers_handles_reports_and_messages_survive_the_same_usage"
 
-Mutation.define "a handle's label is marked (seen by the twin of ffi's loop)",
+Mutation.define "a handle's label is marked (shown by the copy of ffi's loop)",
                 file: "ext/penstock/ruby/delivery_handle.c", from: "    rb_gc_mark_movable(delivery->label);\n",
                 test: "test/proofs/ffi_defect_test.rb", only: twin, runs: 3
 
-Mutation.define "a consumed message's headers are marked (seen by the twin of ffi's loop)",
+Mutation.define "a consumed message's headers are marked (shown by the copy of ffi's loop)",
                 file: "ext/penstock/ruby/consumed_message.c", from: "    rb_gc_mark_movable(message->headers);\n",
                 test: "test/proofs/ffi_defect_test.rb", only: twin, runs: 3
 

@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
 # The garbage collector: each mark, write barrier, relocation and guard that a test can show, by file. docs/evidence/safety.md
-# names the others.
+# names those that no test can show.
 module GCMutations
   HELD = { test: "test/proofs/gc_held_test.rb" }.freeze
   MOVED = { test: "test/proofs/gc_moved_test.rb" }.freeze
   NOBODY_WAITS = "test_a_schedulers_fiber_group_is_kept_while_no_fiber_waits"
   FIBERS = { test: "test/proofs/gc_fibers_test.rb" }.freeze
 
-  # Those of one C file.
+  # The mutations of one C file.
   class Part
     def initialize(file)
       @name = file.delete_suffix(".c")
@@ -33,7 +33,7 @@ module GCMutations
                "#{object}->#{field} = #{value};", only:, **HELD, **options)
     end
 
-    # Then it may be collected, or moved.
+    # Without its registration, the object may be collected or moved.
     def registered(variable, only, **options)
       take_out("#{variable}, registered", "    rb_gc_register_mark_object(#{variable});\n", only:, **MOVED, **options)
     end
@@ -60,10 +60,10 @@ module GCMutations
     take_out "the write barrier of last_topic", "RB_OBJ_WRITE(sender->self, &object->last_topic, message->topic);",
              "object->last_topic = message->topic;",
              **HELD, only: "test_an_old_client_keeps_the_young_name_of_its_latest_topic"
-    take_out "the batch in a buffer that the GC sees",
+    take_out "the buffer that lets the GC see the batch",
              "    if (first) rb_gc_mark_locations(first, first + batch_call->size / sizeof(VALUE));\n", "    (void)first;\n",
              **HELD, only: "test_a_batch_keeps_the_names_of_its_topics_during_its_creation"
-    take_out "the guard of what a batch keeps", "    RB_GC_GUARD(kept);\n", **HELD,
+    take_out "the guard of the objects that a batch keeps", "    RB_GC_GUARD(kept);\n", **HELD,
              only: "test_large_payloads_that_wait_for_queue_space_do_not_change"
   end
 
@@ -110,7 +110,7 @@ module GCMutations
 
   in_file("fiber_wait.c") do
     registered "group_class", "test_fibers_can_wait_while_everything_moves"
-    take_out "the pin of a waiting fiber", "rb_gc_mark(wait->fiber);", "rb_gc_mark_movable(wait->fiber);",
+    take_out "the pinning of a waiting fiber", "rb_gc_mark(wait->fiber);", "rb_gc_mark_movable(wait->fiber);",
              **MOVED, only: "test_fibers_can_wait_while_everything_moves"
     mark "io", NOBODY_WAITS, from: "    rb_gc_mark(group->io);\n", **FIBERS
     mark "mutex", NOBODY_WAITS, from: "    rb_gc_mark(group->mutex);\n", **FIBERS
@@ -125,7 +125,7 @@ module GCMutations
   end
 
   in_file("handover.c") do
-    take_out "payloads, copied before a wait", "    if (handover->copies) return true; /* prepare has copied them */\n",
+    take_out "the copies of payloads before a wait", "    if (handover->copies) return true; /* prepare has copied them */\n",
              "    return true;\n", **HELD, only: "test_small_payloads_that_wait_for_queue_space_do_not_change"
   end
 end

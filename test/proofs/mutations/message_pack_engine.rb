@@ -2,7 +2,7 @@
 
 # docs/evidence/safety.md, "MessagePack".
 reader = { file: "ext/penstock/message_pack/engine_read.c", test: "test/proofs/message_pack_engine_test.rb",
-           only: "test_what_is_written_is_read_and_no_bytes_do_any_harm" }
+           only: "test_written_values_are_read_back_and_arbitrary_bytes_are_handled_safely" }
 
 Mutation.define "messagepack: the bytes of a token are there before it is taken", **reader,
                 from: "    if (there(reader) - header < size) return PS_READ_MORE;\n"

@@ -4,7 +4,7 @@
 parts = { test: "test/proofs/core_test.rb", runs: 3 }
 races = { **parts, only: "test_no_part_of_the_core_has_a_data_race" }
 allocations = { test: "test/proofs/allocations_test.rb", only: "test_error_paths_destroy_every_librdkafka_object_they_create" }
-sources = { test: "test/static_checks_test.rb", only: "test_our_own_sources" }
+sources = { test: "test/static_checks_test.rb", only: "test_penstocks_sources_have_no_findings" }
 
 Mutation.define "native: a refused topic's configuration is freed once",
                 file: "ext/penstock/core/produce/topic.c", from: "    if (topic->rkt) return topic;\n",
@@ -81,7 +81,7 @@ Mutation.define "native: an object without its struct raises",
 Mutation.define "native: a message that a fatal error kept from being sent has that error",
                 file: "ext/penstock/core/produce/delivery.c",
                 from: "(read_fatal_error(delivery) || ", to: "(",
-                test: "test/producer_recovery_test.rb", only: "test_every_call_on_a_fenced_producer_raises_that_it_is_fenced"
+                test: "test/producer_recovery_test.rb", only: "test_every_call_on_a_fenced_producer_raises_a_fenced_error"
 
 Mutation.define "native: a call's answer is freed when its fiber is interrupted",
                 file: "ext/penstock/ruby/nogvl.c", from: "    ps_job_unref(job);\n    rb_jump_tag(interrupted);\n",
@@ -186,7 +186,7 @@ Mutation.define "space: a new call queues behind those that wait",
                 file: "ext/penstock/ruby/queue_space.c",
                 from: "return ps_space_line(&producer->space) && ", to: "return false && ",
                 test: "test/producer_backpressure_test.rb",
-                only: "test_no_thread_waits_for_space_while_each_other_one_gets_it_several_times"
+                only: "test_no_thread_waits_for_space_while_each_other_thread_gets_it_several_times"
 
 Mutation.define "space: a turn that is not taken does not hold up the others",
                 file: "ext/penstock/core/produce/serve.c", from: "ps_space_unstick(&producer->space);", to: "(void)0;",

@@ -29,4 +29,4 @@ Mutation.define "security: librdkafka gets no reason that it does not take",
 Mutation.define "security: errors of librdkafka have no secrets",
                 file: "ext/penstock/core/client/client.c", from: "    ps_redact(&client->redaction, copy);\n",
                 test: "test/secret_test.rb",
-                only: "test_what_librdkafka_quotes_of_a_secret_setting_is_left_out_of_log_lines_and_errors"
+                only: "test_secret_settings_that_librdkafka_quotes_are_removed_from_log_lines_and_errors"

@@ -36,7 +36,8 @@ static const char *certificate_problem(int x509_error)
     }
 }
 
-/* Accepts and rejects the certificates that OpenSSL does, and remembers why: librdkafka reports all of them in the same words. */
+/* Accepts and rejects the certificates that OpenSSL does, and stores the reason: librdkafka reports all of them in the same words.
+ * The reason stays, because a broker thread may reject several times before a thread reads the first error. */
 int ps_certificate_cb(rd_kafka_t *rk, const char *broker_name, int32_t broker_id, int *x509_error, int depth,
                       const char *certificate, size_t size, char *errstr, size_t errstr_size, void *client)
 {
@@ -106,7 +107,8 @@ static bool has_worked(struct ps_rejection *rejection, rd_kafka_t *rk)
 
 static void rejection_note(struct ps_rejection *rejection, enum ps_rejected kind, const char *text)
 {
-    const char *problem = certificate_problem(atomic_exchange(&rejection->x509_error, 0));
+    static const char *const certificate[] = { "verif", NULL }; /* "certificate verify failed", "could not be verified" */
+    const char *problem = mentions(text, certificate) ? certificate_problem(atomic_load(&rejection->x509_error)) : NULL;
     pthread_mutex_lock(&rejection->lock);
     snprintf(rejection->text, sizeof(rejection->text), "%s%s%s", problem ? problem : "", problem ? ": " : "", text);
     pthread_mutex_unlock(&rejection->lock);

@@ -2,6 +2,7 @@
 
 require "socket"
 require_relative "test_helper"
+require_relative "support/document_links"
 require_relative "support/fiber_schedulers"
 
 class DocsTest < PenstockTest
@@ -256,13 +257,8 @@ class DocsTest < PenstockTest
     events.each { |event| monitor.instrument(event, payload) }
   end
 
-  def test_every_link_between_pages_leads_to_a_file
-    missing = Dir[File.join(ROOT, "{docs/**/,}*.md")].flat_map do |page|
-      links = File.read(page).scan(/\]\(([^)\s]+)\)/).flatten.grep_v(/\A(?:https?:|#)/)
-      links.reject { |link| File.exist?(File.expand_path(link.sub(/#.*/, ""), File.dirname(page))) }
-           .map { |link| "#{File.basename(page)}: #{link}" }
-    end
-    assert_empty missing
+  def test_every_link_and_image_of_a_page_leads_to_a_file_and_a_heading
+    assert_empty DocumentLinks.new(ROOT).broken
   end
 
   def test_every_setting_that_the_text_about_waiting_names_exists

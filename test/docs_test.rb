@@ -157,6 +157,40 @@ class DocsTest < PenstockTest
     assert_equal expected, output.lines(chomp: true)
   end
 
+  # The worker runs, and gets its signal, before the last snippet.
+  def test_the_ruby_snippets_about_deploying_run_as_they_stand
+    worker, check, lag = File.read(File.join(ROOT, "docs/deploying.md")).scan(/^```ruby\n(.*?)^```/m).flatten
+    before = <<~RUBY
+      require "penstock"
+      cluster = Penstock::EmbeddedCluster.new
+      ENV["KAFKA"] = cluster.bootstrap_servers
+      cluster.create_topic("orders", partitions: 2)
+      producer = Penstock::Producer.new("bootstrap.servers": cluster.bootstrap_servers)
+      orders = Array.new(5) { |i| { topic: "orders", partition: i % 2, payload: i.to_s } }
+      producer.produce_many_sync(orders)
+    RUBY
+    run = <<~RUBY
+      Thread.new { sleep 0.05 until lag("billing", "orders", [0, 1]).values.sum.zero?; Process.kill(:TERM, Process.pid) }
+      puts LIVENESS.call({}).first
+      worker.run
+      producer.produce_sync(orders.first)
+      p lag("billing", "orders", [0, 1])
+      reader = Penstock::Consumer.new("bootstrap.servers": cluster.bootstrap_servers)
+      reader.assign("bills" => [0, 1, 2, 3].to_h { |partition| [partition, :beginning] })
+      p Array.new(5) { reader.poll(timeout: 10).payload }.sort
+      [reader, producer, cluster].each(&:close)
+    RUBY
+    output = ruby!([before, worker, check, lag, run].join("\n"))
+    expected = ["200", "left the group: true", "all delivered: true", "{0=>1, 1=>0}", '["0", "1", "2", "3", "4"]']
+    assert_equal expected, output.gsub(" => ", "=>").lines(chomp: true)
+  end
+
+  def test_the_metrics_that_alerts_are_about_exist
+    named = File.read(File.join(ROOT, "docs/deploying.md")).scan(/`penstock_(\w+)`/).flatten
+    refute_empty named
+    assert_empty named - Penstock::Listeners::Prometheus.const_get(:FAMILIES).keys.map(&:to_s)
+  end
+
   def snippets_about_testing
     File.read(File.join(ROOT, "docs/testing.md")).scan(/^```ruby\n(.*?)^```/m).flatten.partition { |text| text.include?("RSpec") }
   end

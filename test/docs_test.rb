@@ -185,6 +185,48 @@ class DocsTest < PenstockTest
     assert_equal expected, output.gsub(" => ", "=>").lines(chomp: true)
   end
 
+  # The loop with attempts is only defined there: it runs at the end.
+  def test_the_ruby_snippets_about_other_clients_run_as_they_stand
+    before = <<~RUBY
+      cluster = Penstock::EmbeddedCluster.new
+      ENV["KAFKA"] = cluster.bootstrap_servers
+      cluster.create_topic("orders", partitions: 3)
+    RUBY
+    behind = <<~RUBY
+      settings = { "bootstrap.servers": ENV["KAFKA"], "group.id": "attempts", "auto.offset.reset": "earliest" }
+      failures = [IOError.new("a disk is full")]
+      consumer = Penstock::Consumer.new(**settings)
+      consumer.subscribe("orders")
+      keys = []
+      consume(consumer) do |message|
+        failure = failures.pop and raise failure
+        keys << message.key
+        break if keys.size == 2
+      end
+      p keys.sort
+      [consumer, cluster].each(&:close)
+    RUBY
+    output = ruby!(["require 'penstock'", before, snippets_of("coming-from.md"), behind].join("\n"))
+    assert_equal ["acknowledged 0", "unknown_partition", "7 tea", "true", "again: a disk is full", '["7", "customer-7"]'],
+                 output.lines(chomp: true)
+  end
+
+  # In the tables of what was written and what is written.
+  def test_the_methods_settings_and_classes_that_programs_move_to_exist
+    rows = File.readlines(File.join(ROOT, "docs/coming-from.md")).grep(/\A\| /)
+    written = rows.map { |row| row.gsub("\\|", "/").split(" | ")[1] }
+    code = written.join.scan(/`([^`]+)`/).flatten.join("\n").gsub(/"[^"]*"/, '""')
+    settings = code.scan(/config\.(\w+)/).flatten.uniq - ["kafka"]
+    settings.each { |setting| assert_respond_to Penstock::Config.new, "#{setting}=" }
+    constants = code.scan(/\b(?:Penstock::|(?=Listeners|ConnectionPool))([A-Z]\w+(?:::[A-Z]\w+)?)/).flatten.uniq
+    constants.each { |name| assert Object.const_get("Penstock::#{name}"), name }
+    methods = { "producer" => Penstock::Producer, "consumer" => Penstock::Consumer, "handle" => Penstock::DeliveryHandle,
+                "report" => Penstock::DeliveryReport, "message" => Penstock::Message }
+    called = code.scan(/\b(producer|consumer|handle|report|message)\.(\w+)/).uniq
+    assert_operator called.size, :>, 15
+    called.each { |receiver, method| assert methods[receiver].method_defined?(method), "#{receiver}.#{method}" }
+  end
+
   def test_the_metrics_that_alerts_are_about_exist
     named = File.read(File.join(ROOT, "docs/deploying.md")).scan(/`penstock_(\w+)`/).flatten
     refute_empty named

@@ -337,6 +337,17 @@ class DocsTest < PenstockTest
     assert_empty DocumentLinks.new(ROOT).broken
   end
 
+  def test_every_row_of_a_table_has_as_many_cells_as_its_head
+    wrong = DocumentLinks.new(ROOT).pages.flat_map do |page|
+      tables = File.read(page).gsub(/^```.*?^```/m, "").scan(/(?:^\|.*\n)+/)
+      rows = tables.flat_map { |table| table.lines.reject { |row| cells(row) == cells(table.lines.first) } }
+      rows.map { |row| "#{File.basename(page)}: #{row}" }
+    end
+    assert_empty wrong
+  end
+
+  def cells(row) = row.gsub("\\|", "").count("|")
+
   def test_every_setting_that_the_text_about_waiting_names_exists
     named = WAITING.scan(/`config\.([\w.]+)`/).flatten
     assert_operator named.size, :>, 5

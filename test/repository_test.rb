@@ -101,6 +101,12 @@ class RepositoryTest < PenstockTest
     named.each { |name| assert_path_exists File.join(ROOT, name) }
   end
 
+  def test_the_changelog_begins_with_unreleased_and_dates_this_version
+    headings = File.readlines(File.join(ROOT, "CHANGELOG.md"), chomp: true).grep(/^## /)
+    assert_equal "## Unreleased", headings.first
+    assert_match(/\A## #{Regexp.escape(Penstock::VERSION)} - \d{4}-\d\d-\d\d\z/, headings[1])
+  end
+
   def test_editorconfig_allows_the_lines_that_rubocop_allows
     widest = YAML.safe_load_file(File.join(ROOT, ".rubocop.yml")).dig("Layout/LineLength", "Max")
     assert_match(/^max_line_length = #{widest}$/, File.read(File.join(ROOT, ".editorconfig")))

@@ -15,8 +15,8 @@ DARK_COLOURS = {
   "#dafbe1" => "#04260f"
 }.freeze
 
-# Two files, because an image in a page learns the browser's theme, but not the theme that the reader has chosen for the page.
-# <picture> knows that one.
+# An image can read the browser's theme, but not the theme that the reader has chosen for the page that shows it. So there are two
+# files, and the page's <picture> element chooses one.
 desc "Writes #{DARK_IMAGE} from #{IMAGE}"
 task :images, [:target] do |_, arguments|
   light = File.read(IMAGE)

@@ -51,8 +51,10 @@ module Bench
 
     FileUtils.mkdir_p(File.dirname(program))
     flags += `pkg-config --cflags --libs rdkafka`.split
-    system("cc", "-O2", "-pthread", source, "-o", program, *flags) or
+    unfinished = "#{program}.#{Process.pid}" # another process may start the program, or compile it too
+    system("cc", "-O2", "-pthread", source, "-o", unfinished, *flags) or
       abort "#{source.delete_prefix("#{ROOT}/")} does not compile"
+    File.rename(unfinished, program)
     program
   end
 end

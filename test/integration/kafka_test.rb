@@ -111,7 +111,7 @@ class KafkaTest < PenstockTest
     assert(handles.all?(&:delivered?))
   end
 
-  def test_all_messages_are_delivered_when_the_process_ends
+  def test_all_messages_are_delivered_if_the_process_exits_without_close
     topic = new_topic
     ruby!(<<~PROGRAM, SERVERS, topic)
       producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }

@@ -25,18 +25,18 @@ class SecurityTest < PenstockTest
 
   # ---- accepted clients ----
 
-  def test_tls_with_an_authority_from_a_file = deliver(SSL, **TLS)
+  def test_tls_works_with_an_authority_from_a_file = deliver(SSL, **TLS)
 
-  def test_tls_with_everything_as_pem_strings
+  def test_tls_works_with_pem_strings
     deliver(MTLS, "security.protocol": "ssl", "ssl.ca.pem": File.read(CA), "ssl.certificate.pem": File.read(CERT),
                   "ssl.key.pem": File.read(KEY))
   end
 
-  def test_tls_with_a_client_certificate_from_files
+  def test_tls_works_with_a_client_certificate_from_files
     deliver(MTLS, **TLS, "ssl.certificate.location": CERT, "ssl.key.location": KEY)
   end
 
-  def test_plain_over_tls_and_without = [deliver(SASL_SSL, **TLS_LOGIN), deliver(SASL, **LOGIN)]
+  def test_sasl_plain_works_with_and_without_tls = [deliver(SASL_SSL, **TLS_LOGIN), deliver(SASL, **LOGIN)]
 
   %w[SCRAM-SHA-256 SCRAM-SHA-512].each do |mechanism|
     define_method("test_#{mechanism.downcase.tr("-", "_")}_works_or_raises_that_librdkafka_is_too_old") do

@@ -298,7 +298,7 @@ class ClientsDummyTest < ClientTestCase
     trap(:USR2, before)
   end
 
-  def test_nothing_is_ever_in_flight
+  def test_no_message_is_ever_in_flight
     client = self.client
     client.produce({ topic: "t", payload: "" })
     assert_equal [true, 0, 0, nil], [client.flush(5), client.queue_size, client.purge, client.fatal_error]

@@ -40,4 +40,4 @@ Mutation.define "text: a logger's exception in any encoding does not end the thr
                 file: "lib/penstock/instrumentation/log_dispatcher.rb",
                 from: "\#{Text.describe(e)}", to: "\#{e.class}: \#{e.message}",
                 test: "test/foreign_text_test.rb",
-                only: "test_a_logger_whose_exception_has_any_text_is_reported_and_asked_again"
+                only: "test_an_exception_of_a_logger_with_any_text_is_reported_and_the_logger_is_called_again"

@@ -161,7 +161,7 @@ MessagePackMutations.in_file("message_pack_packer.c") do
           ["    RB_OBJ_WRITE(self, &packer->registry, registry);\n    return registry;",
            "    packer->registry = registry;\n    return registry;"]
 
-  shown :packer, "test_an_uninitialized_unpacker_raises",
+  shown :packer, "test_an_uninitialized_packer_raises",
         "it has been initialized" => ["if (!packer || !packer->bytes)", "if (false)"]
 
   shown :packer, "test_within_another_object_a_long_string_stays_in_the_buffer",
@@ -218,7 +218,7 @@ MessagePackMutations.in_file("message_pack_packer.c") do
   shown :packer, "test_each_write_starts_at_depth_zero_however_the_previous_write_ended",
         "how deep it is counts anew for each write" => "    packer->depth = writing->depth;\n"
 
-  shown :packer, "test_a_frozen_unpacker_rejects_types",
+  shown :packer, "test_a_frozen_packer_rejects_types",
         "a frozen one takes no types" => "    rb_check_frozen(self);\n"
 end
 

@@ -95,7 +95,7 @@ Mutation.define "native: a call's answer is freed when its fiber is dropped",
 Mutation.define "native: a consumer that leaves its group does not ask for the protocol",
                 file: "ext/penstock/core/consume/consumer.c", from: "if (assigned && !consumer->leaving) {", to: "{",
                 test: "test/rebalance_protocol_test.rb",
-                only: "test_the_protocol_is_asked_for_once_for_an_assignment_and_not_while_closing_range"
+                only: "test_the_protocol_is_queried_once_for_an_assignment_and_not_while_closing_range"
 
 Mutation.define "native: a client's last error has a lock",
                 file: "ext/penstock/core/client/client.c",

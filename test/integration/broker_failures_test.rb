@@ -41,7 +41,7 @@ class BrokerFailuresTest < ConsumerTestCase
     topic
   end
 
-  # @return [Array<NumberedTraffic::Result>] on all messages
+  # @return [Array<NumberedTraffic::Verdict>] on all messages
   def verdicts_of_traffic(producer, topic)
     traffic = NumberedTraffic.new(producer, topic, threads: THREADS)
     yield traffic

@@ -41,7 +41,7 @@ module Penstock
       # See {Producer#disconnect}.
       # @return [Boolean]
       def disconnect
-        SignalTrap.forbid("disconnecting")
+        SignalTrap.refuse("disconnecting")
         return false unless disconnectable? && transactions.lock.acquire(0)
 
         begin

@@ -106,7 +106,7 @@ module Penstock
       # See {Producer#with}.
       def with(max_wait_timeout, topic_config)
         check_usable
-        SignalTrap.forbid("making a variant")
+        SignalTrap.refuse("making a variant")
         @variants.make(max_wait_timeout, topic_config)
       end
 

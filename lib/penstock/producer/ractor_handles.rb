@@ -23,7 +23,7 @@ module Penstock
       # @return [ShareableProducer]
       def make
         @internals.check_usable
-        SignalTrap.forbid("making a shareable handle")
+        SignalTrap.refuse("making a shareable handle")
         reason = unshareable_for_good || unshareable_for_now
         raise ErrorFactory.build(NotShareableError, reason, producer_id: @internals.id) if reason
 

@@ -73,7 +73,7 @@ module Penstock
 
       private
 
-      def raise_in_trap = SignalTrap.forbid(@what)
+      def raise_in_trap = SignalTrap.refuse(@what)
 
       def synchronize_outside_traps
         acquire(nil) or

@@ -396,7 +396,7 @@ struct ps_flush_job {
 };
 
 /* Waits until no thread settles messages; false: the deadline came first. */
-bool ps_producer_await_verdicts(struct ps_producer *producer, int64_t deadline_us);
+bool ps_producer_await_results(struct ps_producer *producer, int64_t deadline_us);
 struct ps_flush_job *ps_producer_flush(struct ps_producer *producer, int64_t timeout_ms); /* NULL: not open, or no thread */
 
 /* Every message in flight gets its delivery result, and so may messages produced until the job is done. NULL: not open, or no

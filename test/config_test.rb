@@ -67,6 +67,13 @@ class ConfigTest < PenstockTest
     end
   end
 
+  def test_a_number_above_the_limit_is_rejected_with_the_limit
+    { max_wait_timeout: 2**64, event_queue_limit: 2**32 }.zip([2**53, (2**32) - 1]).each do |(name, value), limit|
+      assert_match(/config\.#{name} must be an Integer of at most #{limit}\b.*, not #{value}/,
+                   invalid { |config| config.public_send("#{name}=", value) })
+    end
+  end
+
   # Too short to be meant in ms; 0 is meant.
   def test_a_timeout_that_looks_like_seconds_is_warned_of
     [Penstock::Config.new, Penstock::ConsumerConfig.new].each do |config|
@@ -102,7 +109,7 @@ class ConfigTest < PenstockTest
   end
 
   def test_mode_reactor_names_the_mode_to_use_instead
-    assert_match(/one of :fd, :thread \(:fd is suitable for fibers.*\), not :reactor/, invalid { _1.polling.mode = :reactor })
+    assert_match(/one of :fd, :thread, not :reactor; :fd is suitable for fibers/, invalid { _1.polling.mode = :reactor })
   end
 
   def test_the_smallest_polling_values_are_taken_and_serve

@@ -45,6 +45,13 @@ class ConfigTest < PenstockTest
     assert_equal defaults, producer.config.kafka.except(:"bootstrap.servers")
   end
 
+  # librdkafka compares them for transactional producers only.
+  def test_a_short_transaction_timeout_replaces_our_message_timeout_of_transactional_producers_only
+    short = { "transaction.timeout.ms": 60_000 }
+    refute_includes producer(**short, "transactional.id": "tx").config.kafka, :"message.timeout.ms"
+    assert_equal 150_000, producer(**short).config.kafka[:"message.timeout.ms"]
+  end
+
   def test_another_name_of_a_setting_overrules_our_default
     topic = topic(partitions: 1)
     error = assert_raises(Penstock::MessageTimedOutError) do

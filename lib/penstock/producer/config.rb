@@ -34,7 +34,7 @@ module Penstock
 
     # Settings of {Config#polling}.
     class Polling < ConfigSection
-      # Which poller serves this producer (docs/waiting.md compares them):
+      # Which poller serves this producer. docs/waiting.md compares them.
       # - `:fd`: {#poller}, one native thread for many producers
       # - `:thread`: a poller, and so a native thread, of the producer's own
       # @return [:fd, :thread]
@@ -98,7 +98,7 @@ module Penstock
 
     # ---- The queue ----
 
-    # What happens when librdkafka's queue has no space (`queue.buffering.max.messages`, `queue.buffering.max.kbytes`):
+    # What happens when librdkafka's queue has no space (`queue.buffering.max.messages`, `queue.buffering.max.kbytes`).
     # - `:wait`: the call waits for space, without the GVL. After `wait_timeout_on_queue_full` it raises {QueueFullError}
     # - `:raise`: the call raises {QueueFullError} at once
     # - `:drop`: the message is not sent. It gets a delivery result at once: :queue_full, not persisted. This failure is
@@ -165,7 +165,7 @@ module Penstock
     # returns.
     # @return [Middleware, nil]
     setting :middleware, object_with(:run, "Middleware", "a Penstock::Middleware")
-    # Makes the bytes of each payload that is not nil, so that the payload of a message may be any object:
+    # Makes the bytes of each payload that is not nil, so that the payload of a message may be any object.
     #
     #     config.serializer = Penstock::MessagePack # or a Factory or Pool of it, JSON, ->(object) { ... }
     #
@@ -279,9 +279,13 @@ module Penstock
       @given = given.keys.freeze
       without = []
       without << :"enable.idempotence" if contradicts_idempotence?(given)
-      transaction_timeout = Integer(given[:"transaction.timeout.ms"], exception: false)
-      without << :"message.timeout.ms" if transaction_timeout&.<(KAFKA_DEFAULTS[:"message.timeout.ms"])
+      without << :"message.timeout.ms" if given.key?(:"transactional.id") && short_transaction?(given)
       KAFKA_DEFAULTS.except(*without)
+    end
+
+    # Then librdkafka makes message.timeout.ms as long as the transaction.
+    def short_transaction?(given)
+      Integer(given[:"transaction.timeout.ms"], exception: false)&.<(KAFKA_DEFAULTS[:"message.timeout.ms"])
     end
 
     # Then idempotence is not turned on by default: librdkafka would raise for the combination.

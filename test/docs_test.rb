@@ -140,6 +140,11 @@ class DocsTest < PenstockTest
     assert_equal expected, ruby!(snippets_of("producing.md")).lines(chomp: true)
   end
 
+  def test_the_ruby_snippets_about_configuration_run_as_they_stand
+    expected = ["billing-1", "true", 'did you mean "linger.ms"?', "[hidden]"]
+    assert_equal expected, ruby!(snippets_of("configuration.md")).lines(chomp: true)
+  end
+
   # The rake task runs before the last snippet, and gets its signal when it has committed.
   def test_the_ruby_snippets_about_consuming_run_as_they_stand
     *first, last = File.read(File.join(ROOT, "docs/consuming.md")).scan(/^```ruby\n(.*?)^```/m).flatten

@@ -35,7 +35,7 @@ module Penstock
     # Settings of {Config#polling}.
     class Polling < ConfigSection
       # Which poller serves this producer. docs/waiting.md compares them.
-      # - `:fd`: {#poller}, one native thread for many producers
+      # - `:fd`: one native thread for many producers; {#poller} names another one
       # - `:thread`: a poller, and so a native thread, of the producer's own
       # @return [:fd, :thread]
       setting :mode, one_of(:fd, :thread), default: :fd
@@ -84,10 +84,10 @@ module Penstock
     # waiting for `message.timeout.ms`. The producer continues: once brokers accept it, new messages are delivered.
     # @return [Integer, nil]
     setting :rejection_timeout, milliseconds(0.., none: "messages wait for their timeout"), default: 10_000
-    # How long messages wait while no broker can be reached. The time begins with the first attempt to connect after the
-    # last working connection was lost. Then the messages in flight, waits and flushes fail ({BrokersUnreachableError}).
-    # Later messages fail at once, without being queued. As soon as one broker can be reached, messages are delivered again.
-    # The setting has an effect only if it is below `message.timeout.ms`. It is checked every
+    # How long messages wait while no broker can be reached. Then the messages in flight, waits and flushes fail
+    # ({BrokersUnreachableError}). The time begins with the first attempt to connect after the last working connection was
+    # lost. Later messages fail at once, without being queued. As soon as one broker can be reached, messages are delivered
+    # again. The setting has an effect only if it is below `message.timeout.ms`. It is checked every
     # `polling.fd.periodic_poll_interval`. See docs/waiting.md, "While Kafka is away".
     # @return [Integer]
     setting :unreachable_timeout, milliseconds(100.., zero: "messages wait for their timeout"), default: 0
@@ -153,9 +153,8 @@ module Penstock
     # Maximum number of attempts of a command of a transaction.
     # @return [Integer]
     setting :max_attempts_on_transaction_command, integers(1..), default: 5
-    # How long an abort waits for the delivery of the messages in flight. An abort that overtakes the first message of a
-    # partition can cost the producer its client (librdkafka issue 4849). 0: the abort does not wait; the messages are
-    # purged.
+    # How long an abort waits for the delivery of the messages in flight. 0: it does not wait, and the messages are purged.
+    # An abort that overtakes the first message of a partition can cost the producer its client (librdkafka issue 4849).
     # @return [Integer]
     setting :wait_timeout_on_transaction_abort, milliseconds(0..), default: 1_000
 

@@ -141,6 +141,17 @@ class DocsTest < PenstockTest
     assert_equal expected, ruby!(snippets_of("producing.md")).lines(chomp: true)
   end
 
+  def test_the_ruby_snippets_about_configuration_run_as_they_stand
+    expected = ["billing-1", "true", 'did you mean "linger.ms"?', "[hidden]"]
+    assert_equal expected, ruby!(snippets_of("configuration.md")).lines(chomp: true)
+  end
+
+  def test_the_ruby_snippets_about_performance_run_as_they_stand
+    handles, delivered, latency, queued = ruby!(snippets_of("performance.md")).lines(chomp: true)
+    assert_equal %w[10000 10000 0], [handles, delivered, queued]
+    assert_predicate Float(latency), :positive?
+  end
+
   # The rake task runs before the last snippet and gets its signal after it has committed.
   slow def test_the_ruby_snippets_about_consuming_run_unchanged
     *first, last = File.read(File.join(ROOT, "docs/consuming.md")).scan(/^```ruby\n(.*?)^```/m).flatten

@@ -368,7 +368,7 @@ module Penstock
       when nil then positions
       when Hash then places(what, nil)
       else
-        topic, partition, offset = Consumer.place_of(what)
+        topic, partition, offset = Consumer.__send__(:place_of, what)
         [[topic, partition, offset + 1]]
       end
     end

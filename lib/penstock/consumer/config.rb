@@ -46,6 +46,7 @@ module Penstock
     def initialize
       @id = "penstock-consumer-#{SecureRandom.hex(6)}"
       @kafka = {}
+      @group = nil # until the configuration is finished: it then has a group that librdkafka requires
       @logger = nil
       @close_timeout = 10_000
       @rejection_timeout = 10_000
@@ -53,7 +54,7 @@ module Penstock
     end
 
     # @return [Boolean] whether a "group.id" was given
-    def group? = @group
+    def group? = @group.nil? ? group_given? : @group
 
     # @return [String] without the values of settings, which may be secret
     def inspect
@@ -73,13 +74,15 @@ module Penstock
       check_rejection_timeout
       check_oauth
       check_kafka
-      @group = !given("group.id").to_s.empty?
+      @group = group_given?
       check_commits unless @group
       @kafka = with_defaults(KAFKA_DEFAULTS)
       @kafka = @kafka.reject { |name, _| WITHOUT_GROUP.key?(name.to_s.to_sym) }.merge(WITHOUT_GROUP) unless @group
       @kafka = checked(@kafka, role: :consumer, token_provider: oauth.token_provider_listener)
       freeze
     end
+
+    def group_given? = !given("group.id").to_s.empty?
 
     def given(name) = kafka.fetch(name.to_sym) { kafka[name] }
 

@@ -126,6 +126,6 @@ module Penstock
     def inspect = "#<#{self.class} #{id} #{@json.bytesize} bytes>"
 
     # (see AsJson#as_json)
-    def as_json(_options = nil) = json(id:, producer_id: @producer_id)
+    def as_json(_options = nil) = { "class" => self.class.name, "id" => id, "producer_id" => @producer_id } # its json is the text
   end
 end

@@ -194,6 +194,7 @@ module Penstock
 
     def initialize
       @id = "penstock-#{SecureRandom.hex(6)}"
+      @given = nil # until the configuration is finished
       @kafka = {}
       @logger = nil
       @max_payload_size = 1_000_012
@@ -224,8 +225,9 @@ module Penstock
       @on_queue_full = wait ? :wait : :raise
     end
 
+    # @param name [Symbol]
     # @return [Boolean] whether the user set this setting of {#kafka}; false: it is a default of Penstock
-    def given?(name) = @given.include?(name)
+    def given?(name) = @given ? @given.include?(name) : [name, name.to_s].any? { |given| kafka.key?(given) }
 
     # @return [String] without the values of settings, which may be secret
     def inspect

@@ -30,7 +30,8 @@ class ConfigTest < PenstockTest
     end
     assert_equal [[true, true, false]], answers
     assert_equal [true, true, false], (%i[bootstrap.servers acks client.id].map { |name| made.config.given?(name) })
-    { {} => false, { "group.id": "" } => false, { "group.id": "g" } => true, { "group.id" => "g" } => true }.each do |group, given|
+    groups = { {} => false, { "group.id": "" } => false, { "group.id": "g" } => true, { "group.id" => "g" } => true }
+    groups.each do |group, given|
       consumer = Penstock::Consumer.new do |config|
         config.kafka = { "bootstrap.servers": "127.0.0.1:1", **group }
         answers << config.group?

@@ -32,6 +32,11 @@ class SignaturesTest < PenstockTest
     assert_empty found
   end
 
+  def test_the_gem_has_the_signatures
+    shipped = Gem::Specification.load(File.join(__dir__, "../penstock.gemspec")).files.grep(/\Asig/)
+    assert_equal Dir.glob("**/*.rbs", base: Signatures::DIRECTORY).map { |file| "sig/#{file}" }.sort, shipped.sort
+  end
+
   def test_keywords_that_a_signature_requires_although_they_have_a_default_are_required
     assert_raises(ArgumentError) { Penstock::Message.new }
     assert_raises(ArgumentError) { embedded_cluster.set_round_trip_time }

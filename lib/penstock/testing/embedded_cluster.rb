@@ -48,7 +48,7 @@ module Penstock
     # @!method closed?
     #   @return [Boolean]
 
-    # @param topic [String]
+    # @param topic [String, Symbol]
     # @param partitions [Integer] 1 to 10_000
     # @param replication_factor [Integer] 1 to {#brokers}
     # @return [nil]

@@ -4,7 +4,9 @@
 module NoLeftovers
   # Our Ruby threads, as the system shortens their names. Some Rubies keep a thread of the system, and its name, for 3 seconds
   # after its Ruby thread has ended; those are judged by Thread.list.
-  RUBYS = %w[penstock.dispat penstock.closin penstock.idle penstock.events penstock.statis penstock.statsd].freeze
+  RUBYS = %w[
+    penstock.dispat penstock.closin penstock.idle penstock.events penstock.statis penstock.statsd penstock.ractor penstock.tokens
+  ].freeze
 
   def setup
     super

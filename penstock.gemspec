@@ -11,7 +11,7 @@ Gem::Specification.new do |spec|
   spec.authors = ["The Penstock authors"]
   spec.license = "MIT"
   spec.required_ruby_version = ">= 3.1"
-  spec.files = Dir["lib/**/*.rb", "ext/**/*.{c,h,rb}", "exe/*", "docs/**/*.{md,svg}", "examples/*.rb",
+  spec.files = Dir["lib/**/*.rb", "ext/**/*.{c,h,rb}", "exe/*", "sig/**/*.rbs", "docs/**/*.{md,svg}", "examples/*.rb",
                    "{README,DESIGN,CHANGELOG,CONTRIBUTING,SECURITY}.md", "LICENSE"]
   spec.extensions = ["ext/penstock/extconf.rb"]
   spec.bindir = "exe"

@@ -358,5 +358,5 @@ void penstock_embedded_cluster_init(void)
     rb_define_private_method(cluster_class, "call_broker_down", cluster_call_broker_down, 1);
     rb_define_private_method(cluster_class, "call_broker_up", cluster_call_broker_up, 1);
     rb_define_private_method(cluster_class, "call_move_leader", cluster_call_move_leader, 3);
-    rb_define_singleton_method(cluster_class, "error_codes", s_error_codes, 0);
+    rb_define_private_method(rb_singleton_class(cluster_class), "error_codes", s_error_codes, 0);
 }

@@ -71,7 +71,7 @@ bool penstock_open(struct ps_client *client, VALUE logger, VALUE token_refresher
     if (atomic_load(&client->state) != PS_NEW) return false;
     struct opening opening = { .client = client };
     VALUE trap = rb_const_get(penstock_module, rb_intern("SignalTrap"));
-    rb_funcall(trap, rb_intern("refuse"), 1, penstock_text("connecting")); /* the calls below lock Ruby mutexes */
+    rb_funcall(trap, rb_intern("raise_if_here"), 1, penstock_text("connecting")); /* the calls below lock Ruby mutexes */
     penstock_exit_arm();
     attach_dispatcher(client, logger);
     penstock_attach_refresher(token_refresher, client->address, client);

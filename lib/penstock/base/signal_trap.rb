@@ -13,7 +13,7 @@ module Penstock
 
     # @param what [String] the operation, for the error
     # @raise [SignalTrapError] when called in a signal trap
-    def self.refuse(what)
+    def self.raise_if_here(what)
       return unless here?
 
       raise ErrorFactory.build(SignalTrapError, "#{what} is not possible in a signal trap, where Ruby locks no Mutex",

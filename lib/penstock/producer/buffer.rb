@@ -168,7 +168,7 @@ module Penstock
 
         # A trap cannot wait for a Mutex. It finds this one taken only if it interrupts another first use in this fork child.
         unless @forgetting.try_lock
-          SignalTrap.refuse("The first use of the buffer in a fork child, during another one,")
+          SignalTrap.raise_if_here("The first use of the buffer in a fork child, during another one,")
           @forgetting.lock
         end
         begin

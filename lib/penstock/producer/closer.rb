@@ -41,7 +41,7 @@ module Penstock
       # See {Producer#disconnect}.
       # @return [Boolean]
       def disconnect
-        SignalTrap.refuse("disconnecting")
+        SignalTrap.raise_if_here("disconnecting")
         return false unless disconnectable? && transactions.lock.acquire(0)
 
         begin

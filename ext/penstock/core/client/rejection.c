@@ -256,7 +256,7 @@ enum ps_rejected ps_rejection_now(struct ps_rejection *rejection, char *text, si
     return kind;
 }
 
-/* A broker may have answered since the purge began. The message was purged all the same, so its result is the purge's reason. */
+/* A broker may have answered since the purge began. The message was still purged, so its result is the reason of the purge. */
 enum ps_rejected ps_rejection_purged_for(struct ps_rejection *rejection, int64_t produced_us, char *text, size_t size)
 {
     pthread_mutex_lock(&rejection->lock);

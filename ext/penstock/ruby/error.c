@@ -7,8 +7,9 @@
 #include <stdarg.h>
 
 VALUE penstock_usage_error, penstock_cluster_error, penstock_config_error, penstock_message_error, penstock_closed_error,
-    penstock_forked_error, penstock_queue_full_error, penstock_produce_error, penstock_delivery_error, penstock_message_timed_out_error,
-    penstock_timeout_error, penstock_transaction_error, penstock_committed_error, penstock_fatal_error;
+    penstock_forked_error, penstock_queue_full_error, penstock_produce_error, penstock_delivery_error,
+    penstock_message_timed_out_error, penstock_timeout_error, penstock_transaction_error, penstock_committed_error,
+    penstock_fatal_error;
 static VALUE tls_error, authentication_error, security_protocol_error, unreachable_error, fenced_error;
 VALUE penstock_consumer_closed_error, penstock_consume_error, penstock_commit_error, penstock_consume_timeout_error;
 VALUE penstock_not_shareable_error;
@@ -24,7 +25,7 @@ static VALUE text_or_nil(const char *text)
     return text && *text ? penstock_text(text) : Qnil;
 }
 
-/* Each call on a fenced producer raises the same class. */
+/* After a producer was fenced, each call on it raises ProducerFencedError, whatever class the caller has chosen. */
 VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context *context, VALUE text)
 {
     char problem[256] = "";

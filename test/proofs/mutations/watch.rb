@@ -28,7 +28,7 @@ Mutation.define "watch: a ring is forgotten before the queue is looked at",
                          **parts
 
 Mutation.define "watch: who is turned away says so",
-                **watch, from: "if (!ps_poller_claim(polled)) return;", to: "if (!ps_poller_borrow(polled)) return;", **parts
+                **watch, from: "if (!ps_poller_borrow_or_retry(polled)) return;", to: "if (!ps_poller_borrow(polled)) return;", **parts
 
 Mutation.define "watch: who interrupts or ends the wait wakes who keeps it",
                 file: "ext/penstock/core/wait/completion.c",
@@ -56,4 +56,4 @@ Mutation.define "watch: it is handed back before the wait is over for Ruby",
                 test: "test/watch_test.rb", only: "test_threads_that_are_interrupted_again_and_again_lose_nothing", runs: 3
 
 Mutation.define "watch: who serves does so no longer than it waits",
-                file: "ext/penstock/core/client/poller.c", from: "slice_us < deadline_us ?", to: "deadline_us ?", **parts
+                file: "ext/penstock/core/client/poller.c", from: "slice_end_us < deadline_us ?", to: "deadline_us ?", **parts

@@ -160,7 +160,7 @@ class GCExercises
   # Other exercises give it turns.
   def event_worker
     workers = each_round { Penstock.const_get(:Native)::EventWorker.new.tap { |one| one.next(0) && one.end_turn(true) } }
-    -> { workers.each { |one| same [nil, true], [one.address, one.standing_by?] } }
+    -> { workers.each { |one| same [nil, true], [one.address, one.spare?] } }
   end
 
   def poller

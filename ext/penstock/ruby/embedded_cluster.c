@@ -92,7 +92,9 @@ static struct cluster_object *cluster_get(VALUE self)
 
 /* ---- one call into the cluster ---- */
 
-enum operation { START, CREATE_TOPIC, INJECT_ERRORS, CLEAR_ERRORS, SET_RTT, BROKER_DOWN, BROKER_UP, MOVE_LEADER, BOOTSTRAPS, CLOSE };
+enum operation {
+    START, CREATE_TOPIC, INJECT_ERRORS, CLEAR_ERRORS, SET_RTT, BROKER_DOWN, BROKER_UP, MOVE_LEADER, BOOTSTRAPS, CLOSE,
+};
 
 struct cluster_call {
     struct ps_job job;

@@ -54,7 +54,7 @@ Mutation.define "native: a handle keeps no more of a batch than its chunk",
                 test: "test/proofs/gc_test.rb", only: "test_a_kept_handle_keeps_only_its_own_chunk_of_a_large_batch"
 
 Mutation.define "native: a chunk is freed with its last delivery",
-                from: "    if (!within_batch(chunk)) free(chunk);\n", to: "    (void)within_batch;\n", **chunks
+                from: "    if (!allocated_with_batch(chunk)) free(chunk);\n", to: "    (void)allocated_with_batch;\n", **chunks
 
 Mutation.define "native: a chunk stays until the waiters of its batch are woken",
                 from: "        ps_completion_settle(&chunk->batch->completion, count);\n        chunk_unref(chunk, count);",
@@ -135,7 +135,7 @@ Mutation.define "native: dropped messages that were read again have a delivery r
 
 Mutation.define "native: a continuation does not come back to a batch that was handed over",
                 file: "ext/penstock/ruby/produce_methods.c",
-                from: "        check_not_gone_on(many);\n", to: "        (void)check_not_gone_on;\n",
+                from: "        check_not_resumed(many);\n", to: "        (void)check_not_resumed;\n",
                 test: "test/misuse_test.rb",
                 only: "test_a_continuation_cannot_reenter_a_batch_of_1000_after_its_handover"
 
@@ -167,7 +167,7 @@ space = { file: "ext/penstock/core/produce/space.c" }
 
 Mutation.define "space: a call that gives up passes its turn on",
                 **space, to: "    (void)used, (void)first;\n",
-                         from: "    if (had_turn && !used) space->due++;\n    if (had_turn || first) go_on(space);\n",
+                         from: "    if (had_turn && !used) space->due++;\n    if (had_turn || first) give_due_turns(space);\n",
                          **parts, only: "test_no_part_of_the_core_uses_freed_memory_or_leaks"
 
 Mutation.define "space: a call notices space that is freed during its attempt",
@@ -175,7 +175,7 @@ Mutation.define "space: a call notices space that is freed during its attempt",
                          **parts, only: "test_no_part_of_the_core_uses_freed_memory_or_leaks"
 
 Mutation.define "space: a call leaves the space to the first waiting call",
-                **space, from: "bool may = !space->first || space->first->ticket > place->ticket;", to: "bool may = true;",
+                **space, from: "bool is_next = !space->first || space->first->ticket > place->ticket;", to: "bool is_next = true;",
                          **parts, only: "test_no_part_of_the_core_uses_freed_memory_or_leaks"
 
 Mutation.define "space: turns go on until the queue is full",

@@ -71,7 +71,7 @@ Mutation.define("ractors: a producer without handles is collected", **RACTORS,
                 only: "test_handles_keep_their_producer_alive")
 Mutation.define("ractors: a thread that serves Ractors is replaced when it is killed", **RACTORS,
                 file: "lib/penstock/native/client_reference.rb",
-                from: "      go_on(connection) unless over\n",
+                from: "      restart(connection) unless finished\n",
                 only: "test_a_killed_ractor_thread_is_replaced")
 Mutation.define("ractors: an inherited slot is left alone", **RACTORS,
                 file: "ext/penstock/core/produce/slot.c",

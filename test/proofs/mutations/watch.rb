@@ -28,7 +28,7 @@ Mutation.define "watch: a signal is cleared before the queue is read",
                          **parts
 
 Mutation.define "watch: a thread that may not serve reports it",
-                **watch, from: "if (!ps_poller_claim(polled)) return;", to: "if (!ps_poller_borrow(polled)) return;", **parts
+                **watch, from: "if (!ps_poller_borrow_or_retry(polled)) return;", to: "if (!ps_poller_borrow(polled)) return;", **parts
 
 Mutation.define "watch: an interrupt or the end of the wait wakes the watching thread",
                 file: "ext/penstock/core/wait/completion.c",
@@ -56,4 +56,4 @@ Mutation.define "watch: the client is handed back before the wait ends in Ruby",
                 test: "test/watch_test.rb", only: "test_repeatedly_interrupted_threads_lose_no_message", runs: 3
 
 Mutation.define "watch: a thread serves no longer than it waits",
-                file: "ext/penstock/core/client/poller.c", from: "slice_us < deadline_us ?", to: "deadline_us ?", **parts
+                file: "ext/penstock/core/client/poller.c", from: "slice_end_us < deadline_us ?", to: "deadline_us ?", **parts

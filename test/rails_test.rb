@@ -31,7 +31,7 @@ class RailsTest < PenstockTest
 
   # @return [String, nil] why the gem cannot be used
   def self.missing(*gems)
-    gems.each { |gem| Gem::Specification.find_by_name(gem).dependencies.each(&:to_spec) }
+    gems.each { |gem| Gem::Specification.find_by_name(gem).runtime_dependencies.each(&:to_spec) }
     nil
   rescue Gem::MissingSpecError => e
     "Rails is not installed for this Ruby: #{e.message.lines.first.chomp}"

@@ -69,9 +69,8 @@ class RailsTest < PenstockTest
   end
 
   def eventually_prints(program, text)
-    eventually(40, -> { program.output }) do
-      program.output.include?(text) || (assert_predicate(program, :running?, program.output) && false)
-    end
+    eventually(40, -> { program.output }) { program.output.include?(text) || !program.running? }
+    assert_includes program.output, text
   end
 
   # @return [Integer] the port that Puma listens on
@@ -124,7 +123,7 @@ class RailsTest < PenstockTest
     order_and_terminate(port, LAST)
     assert_equal LAST, items(workers.size + LAST.size).last(LAST.size).sort
     assert_match(/127\.0\.0\.1:1\b.*Connect to/, @application.log) # a line of librdkafka's
-    assert_includes @application.log, "event=producer.connected" # a line of the listener's
+    assert_equal 2, @application.log.scan(/\[tagged\] penstock .*event=producer\.connected/).size # the listener's, of each worker
   end
 
   def test_the_initializer_of_the_readme_works_in_a_puma_of_one_process
@@ -134,6 +133,29 @@ class RailsTest < PenstockTest
     items(1)
     order_and_terminate(port, LAST)
     assert_equal ["tea", *LAST], items(1 + LAST.size).sort_by { |item| LAST.index(item) || -1 }
+  end
+
+  # What the page says of hooks, in the words of the Puma that is there.
+  BUFFERING = {
+    "config/puma.rb" => <<~RUBY,
+      workers 1
+      hook = respond_to?(:before_worker_shutdown) ? :before_worker_shutdown : :on_worker_shutdown
+      public_send(hook) { PRODUCER.close }
+    RUBY
+    "app/models/order.rb" => <<~RUBY
+      class Order < ActiveRecord::Base
+        after_commit { PRODUCER.buffer(topic: "orders", payload: to_json) }
+      end
+    RUBY
+  }.freeze
+
+  def test_a_hook_of_puma_sends_the_buffer
+    application({ **README, **BUFFERING })
+    port = start_puma
+    order(port, "tea")
+    order(port, "milk")
+    assert_ends_at_sigterm(@puma)
+    assert_equal %w[tea milk], items(2)
   end
 
   # ---- Sidekiq ----
@@ -206,18 +228,51 @@ class RailsTest < PenstockTest
 
   # ---- development and tests ----
 
+  # What the page says of errors, beside its own tests.
+  FAILURES = { "test/models/failures_test.rb" => <<~RUBY }.freeze
+    require "test_helper"
+
+    class FailuresTest < ActiveSupport::TestCase
+      class Raising < ActiveRecord::Base
+        self.table_name = "orders"
+        COMMITTED = []
+        after_commit do
+          COMMITTED << item
+          raise "not published"
+        end
+      end
+
+      test "an exception in after_commit leaves the transaction and skips the other callbacks" do
+        assert_raises(RuntimeError) { Raising.transaction { %w[tea milk].each { |item| Raising.create!(item: item) } } }
+        assert_equal [%w[tea milk], %w[tea]], [Raising.order(:id).pluck(:item), Raising::COMMITTED]
+      end
+
+      Reports = Struct.new(:errors) { def report(error, **) = errors << error.code }
+
+      test "a message that is not delivered is reported" do
+        skip unless Rails.respond_to?(:error)
+        Rails.error.subscribe(reports = Reports.new([]))
+        PRODUCER.client.fail_next(:msg_timed_out)
+        Order.create!(item: "tea")
+        assert_equal [:msg_timed_out], reports.errors
+      end
+    end
+  RUBY
+
   def test_the_tests_of_the_page_pass
-    application(PAGE, RAILS_ENV: "test")
+    application({ **PAGE, **FAILURES }, RAILS_ENV: "test")
     output, status = @application.run("bin/rails", "test")
     assert_predicate status, :success?, output
-    assert_match(/3 runs, \d assertions, 0 failures, 0 errors/, output)
+    assert_match(/^5 runs, \d+ assertions, 0 failures, 0 errors/, output)
   end
 
-  def test_a_command_finds_an_embedded_cluster
+  def test_a_command_finds_an_embedded_cluster_and_gets_the_sigterm
     application(PAGE)
-    program = 'puts PRODUCER.produce_sync(topic: "orders", payload: "x").persisted?'
-    output, status = @application.run("bin/with-kafka", RbConfig.ruby, "bin/rails", "runner", program, KAFKA: nil)
-    assert_predicate status, :success?, output
-    assert_equal "true", output.lines(chomp: true).last
+    send = 'PRODUCER.produce_sync(topic: "orders", payload: { item: "tea" }.to_json)'
+    @application.write("lib/tasks/send.rake", "task(send: :environment) { #{send} }")
+    task = @application.start("bin/with-kafka", RbConfig.ruby, "-S", "rake", "send", "orders:bill", KAFKA: nil)
+    eventually_prints(task, "billed tea of 0")
+    assert_ends_at_sigterm(task, 0)
+    assert_includes task.output, "left the group: true"
   end
 end

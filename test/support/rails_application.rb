@@ -67,6 +67,7 @@ class RailsApplication
         config.cache_classes = Rails.env.production?
         config.secret_key_base = "x" * 64
         config.hosts.clear
+        config.log_tags = [->(_request) { "tagged" }]
         config.active_record.maintain_test_schema = false
         config.active_support.deprecation = :raise
       end

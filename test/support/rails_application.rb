@@ -109,8 +109,8 @@ class RailsApplication
   # @param files [Hash{String => String}] further files, or others in place of those above
   def initialize(files, **environment)
     @folder = Dir.mktmpdir("penstock-rails")
-    @environment = { "RUBYLIB" => LIBRARY, "RUBYOPT" => nil, "BUNDLE_GEMFILE" => nil, "RAILS_ENV" => "production",
-                     **environment.transform_keys(&:to_s) }
+    @environment = { "RUBYLIB" => LIBRARY, "RUBYOPT" => nil, "BUNDLE_GEMFILE" => nil, "MT_NO_PLUGINS" => nil,
+                     "RAILS_ENV" => "production", **environment.transform_keys(&:to_s) }
     @programs = []
     %w[log tmp].each { |name| Dir.mkdir(File.join(folder, name)) }
     SKELETON.merge(files).each { |path, text| write(path, text) }

@@ -62,7 +62,7 @@ class RailsTest < PenstockTest
     reader = Penstock::Consumer.new("bootstrap.servers": kafka.bootstrap_servers)
     reader.assign(topic => { 0 => :beginning })
     found = []
-    eventually(30, -> { "only #{found.inspect}" }) { found.concat(reader.poll_batch(max: 100, timeout: 1)).size >= count }
+    eventually(30, -> { "only #{found.map(&:payload)}, see\n#{@application.outputs}" }) { found.concat(reader.poll_batch(max: 100, timeout: 1)).size >= count }
     found.map { |message| JSON.parse(message.payload)["item"] }
   ensure
     reader&.close
@@ -115,14 +115,13 @@ class RailsTest < PenstockTest
   # ---- Puma ----
 
   def test_workers_of_a_preloaded_puma_deliver_everything_before_they_end
-    application(PAGE, KAFKA: "127.0.0.1:1,#{kafka.bootstrap_servers}") # the first does not exist
+    application(PAGE)
     port = start_puma
     workers = []
     eventually(30) { (workers << order(port, "tea")).uniq.size == 2 } # until both have connected
     items(workers.size)
     order_and_terminate(port, LAST)
     assert_equal LAST, items(workers.size + LAST.size).last(LAST.size).sort
-    assert_match(/127\.0\.0\.1:1\b.*Connect to/, @application.log) # a line of librdkafka's
     assert_equal 2, @application.log.scan(/\[tagged\] penstock .*event=producer\.connected/).size # the listener's, of each worker
   end
 
@@ -224,6 +223,22 @@ class RailsTest < PenstockTest
     assert_ends_at_sigterm(task, 0)
     assert_includes task.output, "left the group: true"
     assert_equal ["begins with 0 connections"], task.output.lines(chomp: true).grep(/begins/).uniq
+  end
+
+  # ---- without Kafka ----
+
+  AWAY = <<~RUBY
+    Order.create!(item: "tea")
+    PRODUCER.produce_sync(topic: "orders", payload: "x")
+  RUBY
+
+  def test_while_kafka_is_away_a_caller_gets_an_error_and_the_log_says_why
+    application(PAGE, KAFKA: "127.0.0.1:1")
+    output, status = @application.run("bin/rails", "runner", AWAY)
+    refute_predicate status, :success?
+    assert_includes output, "Penstock::BrokersUnreachableError"
+    assert_match(/127\.0\.0\.1:1\b.*Connect to/, @application.log) # a line of librdkafka's
+    assert_match(/event=error\.occurred type=librdkafka\.dispatch_error topic=orders/, @application.log) # of the order
   end
 
   # ---- development and tests ----

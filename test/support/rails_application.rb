@@ -125,6 +125,9 @@ class RailsApplication
   # @return [String] the lines of Rails' log
   def log(name = "production") = File.read(File.join(folder, "log/#{name}.log"))
 
+  # @return [String] what all programs wrote, for a test that fails
+  def outputs = Dir[File.join(folder, "log/*.log")].sort.map { |file| "#{File.basename(file)}:\n#{File.read(file)}" }.join("\n")
+
   # @return [Array<Array>] rows
   def execute(statement)
     database = SQLite3::Database.new(File.join(folder, "database.sqlite3"))

@@ -6,6 +6,8 @@ require_relative "support/rails_application"
 
 # Real applications, of the blocks of docs/rails.md and README.md as they stand. Each block begins with the file that it is.
 class RailsTest < PenstockTest
+  slow
+
   ROOT = File.expand_path("..", __dir__)
 
   # @return [Hash{String => String}] the blocks of a page that name their file
@@ -62,7 +64,9 @@ class RailsTest < PenstockTest
     reader = Penstock::Consumer.new("bootstrap.servers": kafka.bootstrap_servers)
     reader.assign(topic => { 0 => :beginning })
     found = []
-    eventually(30, -> { "only #{found.map(&:payload)}, see\n#{@application.outputs}" }) { found.concat(reader.poll_batch(max: 100, timeout: 1)).size >= count }
+    eventually(30, -> { "only #{found.map(&:payload)}, see\n#{@application.outputs}" }) do
+      found.concat(reader.poll_batch(max: 100, timeout: 1)).size >= count
+    end
     found.map { |message| JSON.parse(message.payload)["item"] }
   ensure
     reader&.close

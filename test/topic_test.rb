@@ -6,7 +6,7 @@ require_relative "support/slow_calls"
 # librdkafka makes a handle for each topic at its first use in a client. That takes a lock, for which it may wait long. Meanwhile
 # other Ruby threads run, even those that use the client.
 class TopicTest < PenstockTest
-  slow(/while_a_new_topic_takes_its_time/)
+  slow(/while_a_new_topic_is_slow/)
 
   include SlowCalls
 

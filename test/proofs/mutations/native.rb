@@ -175,7 +175,8 @@ Mutation.define "space: a call notices space that is freed during its attempt",
                          **parts, only: "test_no_part_of_the_core_uses_freed_memory_or_leaks"
 
 Mutation.define "space: a call leaves the space to the first waiting call",
-                **space, from: "bool is_next = !space->first || space->first->ticket > place->ticket;", to: "bool is_next = true;",
+                **space, from: "bool is_next = !space->first || space->first->ticket > place->ticket;",
+                         to: "bool is_next = true;",
                          **parts, only: "test_no_part_of_the_core_uses_freed_memory_or_leaks"
 
 Mutation.define "space: turns go on until the queue is full",

@@ -28,7 +28,8 @@ Mutation.define "watch: a signal is cleared before the queue is read",
                          **parts
 
 Mutation.define "watch: a thread that may not serve reports it",
-                **watch, from: "if (!ps_poller_borrow_or_retry(polled)) return;", to: "if (!ps_poller_borrow(polled)) return;", **parts
+                **watch, from: "if (!ps_poller_borrow_or_retry(polled)) return;",
+                         to: "if (!ps_poller_borrow(polled)) return;", **parts
 
 Mutation.define "watch: an interrupt or the end of the wait wakes the watching thread",
                 file: "ext/penstock/core/wait/completion.c",

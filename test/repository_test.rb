@@ -96,7 +96,7 @@ class RepositoryTest < PenstockTest
 
   def test_files_and_folders_that_the_pull_requests_template_names_exist
     text = File.read(File.join(ROOT, ".github/PULL_REQUEST_TEMPLATE.md"))
-    named = text.scan(%r{\b(?:[A-Z]+\.md|[a-z]+/(?:[a-z]+/)?)(?=[\s`.,])}).uniq
+    named = text.scan(%r{\b(?:[A-Z]+\.md|(?:[a-z]+/)+)(?=[\s`.,])}).uniq
     refute_empty named
     named.each { |name| assert_path_exists File.join(ROOT, name) }
   end

@@ -62,7 +62,7 @@ class BenchTest < PenstockTest
     assert_equal %w[C Slow], result.table("rate").sides
   end
 
-  def test_bars_are_evaluated_only_for_cases_that_ran_on_a_real_kafka
+  slow def test_bars_are_evaluated_only_for_cases_that_ran_on_a_real_kafka
     assert_equal([false], run_fake([4, 1], rounds: 1, only: ["few"]).bars.map { |bar| bar["met"] })
     assert_equal 2, run_fake([1] * 4, rounds: 1).bars.size
     assert_empty run_fake([1] * 4, rounds: 1, cluster: Bench::Runner::EMBEDDED).bars
@@ -124,7 +124,7 @@ class BenchTest < PenstockTest
     assert_equal Bench::Scenario.all.keys, output.scan(/^(\S+): /).flatten
   end
 
-  def test_a_scenario_prints_a_table_and_writes_its_figures_and_picture_for_the_report
+  slow def test_a_scenario_prints_a_table_and_writes_its_figures_and_picture_for_the_report
     Dir.mktmpdir do |directory|
       output, errors, status = command("transactions", "--rounds", "1", "--peers", "none", "--json", "--results", directory)
       assert status.success?, errors

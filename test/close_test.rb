@@ -57,7 +57,7 @@ class CloseTest < PenstockTest
     assert_equal :topic_authorization_failed, handle.error.code
   end
 
-  def test_every_message_accepted_while_another_thread_closes_has_exactly_one_delivery_result
+  slow def test_every_message_accepted_while_another_thread_closes_has_exactly_one_delivery_result
     name = topic(partitions: 1)
     leaving = producer("linger.ms": 1)
     threads = Array.new(8) { Thread.new { produce_until_closed(leaving, name) } }
@@ -123,7 +123,7 @@ class CloseTest < PenstockTest
     assert_equal 0, leaving.queue_size
   end
 
-  def test_close_purges_messages_sent_to_a_silent_broker_and_reports_them_as_possibly_persisted
+  slow def test_close_purges_messages_sent_to_a_silent_broker_and_reports_them_as_possibly_persisted
     silent = own_cluster
     name = topic(on: silent, partitions: 1)
     leaving = producer(servers: silent.bootstrap_servers)
@@ -150,7 +150,7 @@ class CloseTest < PenstockTest
     assert_includes 0.3..longest(0.3), seconds_of { leaving.close }
   end
 
-  def test_a_second_close_with_a_shorter_timeout_ends_within_it
+  slow def test_a_second_close_with_a_shorter_timeout_ends_within_it
     leaving = unreachable_producer
     handle = leaving.produce_async(topic: "test", payload: "x")
     first = Thread.new { leaving.close(timeout: 4) }
@@ -181,7 +181,7 @@ class CloseTest < PenstockTest
     refute_match(/after 30/, flushing.value.message)
   end
 
-  def test_close_during_partition_count_without_a_reachable_broker_ends_in_time_with_every_delivery_result
+  slow def test_close_during_partition_count_without_a_reachable_broker_ends_in_time_with_every_delivery_result
     leaving = unreachable_producer
     handle = leaving.produce_async(topic: "test", payload: "x")
     asking = Thread.new { assert_raises(Penstock::Error) { leaving.partition_count("test") } }
@@ -194,7 +194,7 @@ class CloseTest < PenstockTest
 
   # ---- interrupted ----
 
-  def test_close_continues_in_the_background_after_a_timeout_interrupts_it
+  slow def test_close_continues_in_the_background_after_a_timeout_interrupts_it
     leaving = unreachable_producer
     handle = leaving.produce_async(topic: "test", payload: "x")
     assert_raises(Timeout::Error) { Timeout.timeout(0.1) { leaving.close(timeout: 3) } }
@@ -204,7 +204,7 @@ class CloseTest < PenstockTest
     assert_equal 1, leaving.close.purged
   end
 
-  def test_close_continues_in_the_background_if_its_thread_is_killed
+  slow def test_close_continues_in_the_background_if_its_thread_is_killed
     leaving = unreachable_producer
     handle = leaving.produce_async(topic: "test", payload: "x")
     thread = Thread.new { leaving.close(timeout: 3) }
@@ -558,7 +558,7 @@ class CloseTest < PenstockTest
     RUBY
   end
 
-  def test_close_works_from_a_trap_during_a_disconnect_and_another_close
+  slow def test_close_works_from_a_trap_during_a_disconnect_and_another_close
     assert_closed_by_trap(<<~RUBY, "0 0 1 0 0 0", "none")
       producer.produce_async(topic: "test", payload: "x")
       ready = -> { producer.status.disconnecting? }
@@ -593,7 +593,7 @@ class CloseTest < PenstockTest
     assert_equal 2, one.close.delivered
   end
 
-  def test_a_child_forked_while_its_parent_closes_can_close_too
+  slow def test_a_child_forked_while_its_parent_closes_can_close_too
     one = unreachable_producer
     one.produce_async(topic: "test", payload: "x")
     closing = Thread.new { one.close(timeout: 3) }

@@ -8,6 +8,8 @@ require_relative "support/gvl_share"
 
 # The rules for every call that waits. support/blocking_calls.rb lists these calls.
 class ConformanceTest < PenstockTest
+  slow
+
   include BlockingCalls::Stuck
   include FiberSchedulers
 

@@ -256,7 +256,7 @@ class ConnectionPoolTest < PenstockTest
     assert_equal 1, calls
   end
 
-  def test_shutdown_closes_all_producers_at_once_and_reports_their_messages
+  slow def test_shutdown_closes_all_producers_at_once_and_reports_their_messages
     pool = self.pool(size: 4, servers: "127.0.0.1:1", log_level: 0)
     borrowers = Array.new(4) { Borrower.new(pool) }
     borrowers.each { |borrower| borrower.producer.produce_async(topic: "t", payload: "") }

@@ -5,6 +5,8 @@ require_relative "support/consumer_test_case"
 require_relative "support/raw_records"
 
 class ConsumerTest < ConsumerTestCase
+  slow(/_asked_for_while_the_consumer_is_closed_ends/)
+
   # ---- messages ----
 
   def test_a_message_has_the_bytes_that_were_produced
@@ -79,7 +81,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal first, first
   end
 
-  def test_many_messages_arrive_once_and_in_order_with_any_batch_size
+  slow def test_many_messages_arrive_once_and_in_order_with_any_batch_size
     name = topic(partitions: 2)
     payloads = Array.new(5_000, &:to_s)
     2.times { |partition| produce(name, payloads, partition:) }
@@ -110,7 +112,7 @@ class ConsumerTest < ConsumerTestCase
     assert_empty one.poll_batch(max: 5, timeout: 0.0005)
   end
 
-  def test_a_message_wakes_a_thread_that_polls
+  slow def test_a_message_wakes_a_thread_that_polls
     name = topic(partitions: 1)
     sender = producer("linger.ms": 0)
     one = reading(name)
@@ -182,7 +184,7 @@ class ConsumerTest < ConsumerTestCase
   end
 
   # librdkafka 2.0.2 fails an assertion, which ends the process, if it must stop a partition that it is already stopping.
-  def test_partitions_can_be_reassigned_at_any_moment
+  slow def test_partitions_can_be_reassigned_at_any_moment
     ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 3))
       servers, topic = ARGV
       6.times do |round|
@@ -240,7 +242,7 @@ class ConsumerTest < ConsumerTestCase
 
   # ---- groups ----
 
-  def test_a_group_resumes_at_the_committed_offset
+  slow def test_a_group_resumes_at_the_committed_offset
     name = topic(partitions: 1)
     produce(name, Array.new(10, &:to_s))
     one = group_consumer("the-group-#{name}", "enable.auto.commit": false).subscribe(name.to_sym)
@@ -262,7 +264,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal %w[7 8 9], take(group_consumer("the-group-#{name}").subscribe(name), 3).map(&:payload)
   end
 
-  def test_close_commits_polled_messages_and_leaves_the_group
+  slow def test_close_commits_polled_messages_and_leaves_the_group
     name = topic(partitions: 1)
     produce(name, %w[a b c])
     one = group_consumer("closing-#{name}").subscribe(name)
@@ -286,7 +288,7 @@ class ConsumerTest < ConsumerTestCase
 
   # A lost wake-up delays a message until the thread looks again after a second, or until statistics arrive. The unreachable
   # broker causes errors.
-  def test_waiting_consumers_get_each_message_soon_despite_statistics_and_errors
+  slow def test_waiting_consumers_get_each_message_soon_despite_statistics_and_errors
     skip "too slow under GC stress" if GCLevel.slow?
     name = topic(partitions: 1)
     sender = producer("linger.ms": 0)
@@ -312,7 +314,7 @@ class ConsumerTest < ConsumerTestCase
 
   # ---- errors ----
 
-  def test_an_error_of_one_partition_is_raised_once_and_loses_no_message
+  slow def test_an_error_of_one_partition_is_raised_once_and_loses_no_message
     own = own_cluster(brokers: 2)
     own.create_topic(name = "erring", partitions: 2)
     produce(name, Array.new(500, &:to_s), on: producer(servers: own.bootstrap_servers))
@@ -463,7 +465,7 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
-  def test_every_later_poll_raises_a_fatal_error
+  slow def test_every_later_poll_raises_a_fatal_error
     own = own_cluster
     own.create_topic(name = "fatal", partitions: 1)
     produce(name, %w[a b c], on: producer(servers: own.bootstrap_servers))
@@ -510,7 +512,7 @@ class ConsumerTest < ConsumerTestCase
     eventually { text.string.scan(/\[#{one.id}\] FETCH/).size > 5 }
   end
 
-  def test_a_request_without_an_answer_in_time_raises_a_timeout_error
+  slow def test_a_request_without_an_answer_in_time_raises_a_timeout_error
     own = own_cluster
     own.create_topic("slow", partitions: 1)
     one = consumer(servers: own.bootstrap_servers)
@@ -521,7 +523,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal [:timed_out, one.id], [error.code, error.consumer_id]
   end
 
-  def test_a_commit_without_brokers_times_out_and_a_close_ends_it
+  slow def test_a_commit_without_brokers_times_out_and_a_close_ends_it
     one = unreachable_consumer("group.id": "g", "session.timeout.ms": 5_000, "heartbeat.interval.ms": 1_000)
     error = assert_raises(Penstock::ConsumeTimeoutError) { one.commit({ "test" => { 0 => 1 } }, timeout: 0.1) }
     assert_equal :timed_out, error.code
@@ -665,7 +667,7 @@ class ConsumerTest < ConsumerTestCase
   end
 
   # Each message goes to exactly one polling thread. All other calls return or raise. Longer: PENSTOCK_ROUNDS=100
-  def test_eight_threads_use_and_close_one_consumer_repeatedly
+  slow def test_eight_threads_use_and_close_one_consumer_repeatedly
     name = topic(partitions: 1)
     produce(name, Array.new(500, &:to_s))
     Integer(ENV.fetch("PENSTOCK_ROUNDS", "8")).times do |round|
@@ -707,7 +709,7 @@ class ConsumerTest < ConsumerTestCase
     assert_predicate one.close, :complete?
   end
 
-  def test_close_reports_whether_it_finished_in_time_and_left_the_group
+  slow def test_close_reports_whether_it_finished_in_time_and_left_the_group
     name = topic(partitions: 1)
     produce(name, %w[a])
     one = group_consumer.subscribe(name)
@@ -721,7 +723,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal [true, nil], consumer.close.to_a, "never used"
   end
 
-  def test_a_close_that_takes_too_long_reports_that_it_continues
+  slow def test_a_close_that_takes_too_long_reports_that_it_continues
     name = topic(partitions: 1, on: embedded_cluster)
     one = consumer(servers: embedded_cluster.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest").subscribe(name)
     eventually { one.poll(timeout: 0.05) || one.assignment.any? }
@@ -760,7 +762,7 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
-  def test_consumers_open_at_exit_commit_and_are_closed
+  slow def test_consumers_open_at_exit_commit_and_are_closed
     name = topic(partitions: 1)
     produce(name, %w[a b c])
     ruby!(<<~RUBY, cluster.bootstrap_servers, name)
@@ -878,7 +880,7 @@ class ConsumerTest < ConsumerTestCase
   HELD = 1_000
 
   # close does not wait for messages that the program still holds, nor for fetched messages that no thread has polled.
-  def test_messages_stay_readable_after_a_consumer_with_10_000_prefetched_messages_closes
+  slow def test_messages_stay_readable_after_a_consumer_with_10_000_prefetched_messages_closes
     name = topic(partitions: 1)
     produce(name, Array.new(HELD + 10_000) { |i| "payload #{i}" })
     kept = in_thread do # a separate thread, so that its stack holds no references afterwards
@@ -903,7 +905,7 @@ class ConsumerTest < ConsumerTestCase
   end
 
   # Metadata of a group that the consumer has left, of a closed consumer, and as bytes, used in a transaction.
-  def test_stale_group_metadata_in_a_transaction_causes_at_most_an_error
+  slow def test_stale_group_metadata_in_a_transaction_causes_at_most_an_error
     name = topic(partitions: 1)
     produce(name, %w[a b])
     one = group_consumer("enable.auto.commit": false).subscribe(name)

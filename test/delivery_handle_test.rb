@@ -159,7 +159,7 @@ class DeliveryHandleTest < PenstockTest
     assert_equal true, Penstock::DeliveryHandle.await_all([good], timeout: 0)
   end
 
-  def test_await_all_returns_false_for_a_batch_with_a_nonexistent_partition
+  slow def test_await_all_returns_false_for_a_batch_with_a_nonexistent_partition
     own = own_cluster
     topic = topic(partitions: 1, on: own)
     own.set_round_trip_time(seconds: 0.3) # until then the number of partitions is unknown

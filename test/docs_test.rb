@@ -141,7 +141,7 @@ class DocsTest < PenstockTest
   end
 
   # The rake task runs before the last snippet and gets its signal after it has committed.
-  def test_the_ruby_snippets_about_consuming_run_unchanged
+  slow def test_the_ruby_snippets_about_consuming_run_unchanged
     *first, last = File.read(File.join(ROOT, "docs/consuming.md")).scan(/^```ruby\n(.*?)^```/m).flatten
     invoke = <<~RUBY
       ENV["KAFKA"] = cluster.bootstrap_servers

@@ -300,7 +300,7 @@ class DoctorTest < PenstockTest
     GC.stress = false
   end
 
-  def test_a_query_for_brokers_times_out_can_be_interrupted_and_raises_on_a_closed_client
+  slow def test_a_query_for_brokers_times_out_can_be_interrupted_and_raises_on_a_closed_client
     one = native_client(unreachable_producer)
     assert_raises(Penstock::Error) { one.brokers(100) }
     thread = quiet_thread { one.brokers(5_000) }
@@ -392,7 +392,7 @@ class DoctorTest < PenstockTest
     cluster.instance_variable_get(:@facts)
   end
 
-  def test_silent_brokers_are_queried_in_parallel_and_omitted_brokers_are_noted
+  slow def test_silent_brokers_are_queried_in_parallel_and_omitted_brokers_are_noted
     silent = []
     host, port = listening { |socket| silent << socket }.split(":")
     facts = nil

@@ -252,7 +252,7 @@ class EmbeddedClusterTest < PenstockTest
     assert_includes own.inspect, "closed"
   end
 
-  def test_messages_time_out_after_the_cluster_is_closed
+  slow def test_messages_time_out_after_the_cluster_is_closed
     own = own_cluster
     producer = on(own, "message.timeout.ms": 2_000)
     producer.produce_sync(topic: "events", payload: "")

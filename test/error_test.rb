@@ -180,7 +180,7 @@ class ErrorTest < PenstockTest
     assert_equal [true, false, false], [error.retriable?, error.fatal?, error.abortable?]
   end
 
-  def test_no_error_message_is_empty
+  slow def test_no_error_message_is_empty
     producer = unreachable_producer("message.timeout.ms": 100, "queue.buffering.max.messages": 1) do |config|
       config.on_queue_full = :raise
     end

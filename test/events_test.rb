@@ -130,7 +130,7 @@ class EventsTest < PenstockTest
     assert_equal [:msg_timed_out, event[:error]], [event[:error].code, event[:delivery_report].error]
   end
 
-  def test_an_error_of_librdkafka_is_published
+  slow def test_an_error_of_librdkafka_is_published
     producer = unreachable_producer("message.timeout.ms": 2_000)
     seen = collect_events(producer, "error.occurred")
     producer.produce_async(topic: "nowhere", payload: "x")
@@ -247,7 +247,7 @@ class EventsTest < PenstockTest
   # ---- costs and limits ----
 
   # The dispatcher holds a producer strongly only while events of the producer may still come.
-  def test_a_producer_without_references_publishes_its_pending_events_and_is_collected
+  slow def test_a_producer_without_references_publishes_its_pending_events_and_is_collected
     name = topic(partitions: 1)
     seen = Queue.new
     quiet_thread { send_and_forget(name, seen) }.join

@@ -92,7 +92,7 @@ class ExitTest < PenstockTest
     assert_in_delta output.to_i, arrived(name), 4 # a thread may be killed between produce and counting
   end
 
-  def test_threads_that_produce_while_the_process_ends_cause_no_crash
+  slow def test_threads_that_produce_while_the_process_ends_cause_no_crash
     10.times do
       _, errors, status = ruby(<<~RUBY, cluster.bootstrap_servers, topic)
         #{HEAD}
@@ -135,7 +135,7 @@ class ExitTest < PenstockTest
     end
   end
 
-  def test_an_interrupted_unlimited_close_of_a_consumer_delays_the_exit_only_by_close_timeout
+  slow def test_an_interrupted_unlimited_close_of_a_consumer_delays_the_exit_only_by_close_timeout
     name = topic(partitions: 1)
     program = <<~RUBY
       require "timeout"
@@ -190,7 +190,7 @@ class ExitTest < PenstockTest
   end
 
   # Its error: the exit closes the consumer that the thread polls.
-  def test_an_error_of_another_thread_does_not_abort_closing_at_exit
+  slow def test_an_error_of_another_thread_does_not_abort_closing_at_exit
     slow = own_cluster
     name = topic(partitions: 1, on: slow)
     slow.set_round_trip_time(seconds: 0.5)
@@ -212,7 +212,7 @@ class ExitTest < PenstockTest
   end
 
   # The listener's thread was created while the connecting thread deferred interrupts, and so it deferred them for ever.
-  def test_a_listener_that_never_returns_does_not_prevent_the_exit
+  slow def test_a_listener_that_never_returns_does_not_prevent_the_exit
     { "exit 3" => [3, nil], "Process.kill(:TERM, Process.pid); sleep" => [nil, Signal.list["TERM"]] }.each do |ending, expected|
       _, errors, status = ruby(<<~RUBY, cluster.bootstrap_servers, topic)
         #{HEAD}
@@ -335,7 +335,7 @@ class ExitTest < PenstockTest
 
   # ---- again and again ----
 
-  def test_a_hundred_programs_with_open_producers_exit_cleanly
+  slow def test_a_hundred_programs_with_open_producers_exit_cleanly
     programs = [true, false].cycle.first(100).map do |idempotent|
       "#{HEAD}$all = Array.new(3) { producer('x', 'linger.ms': 5, 'enable.idempotence': #{idempotent}) }
        $all.each { |made| produce(made, 2) }"

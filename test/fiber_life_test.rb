@@ -30,7 +30,7 @@ class FiberLifeTest < FiberTestCase
   end
 
   # If each wait leaked its waiter, this would be more than 2 MB.
-  def test_finished_waits_leak_no_memory
+  slow def test_finished_waits_leak_no_memory
     handle = stuck_producer.produce_async(MESSAGE)
     with_scheduler(:plain) do |fibers|
       waits = lambda do |count|
@@ -58,7 +58,7 @@ class FiberLifeTest < FiberTestCase
   end
 
   # A dropped fiber may hold a turn to use queue space, and never runs again.
-  def test_dropped_fibers_that_wait_for_queue_space_block_no_other_thread
+  slow def test_dropped_fibers_that_wait_for_queue_space_block_no_other_thread
     full = producer("queue.buffering.max.messages": 1, "linger.ms": 60_000)
     message = { topic: topic(partitions: 1), payload: "x" }
     full.produce_async(message)

@@ -5,6 +5,8 @@ require_relative "support/fiber_test_case"
 
 # Fibers of one scheduler that wait for messages: which fibers a delivery result resumes, and when.
 class FiberTest < FiberTestCase
+  slow(/at_its_own_deadline/)
+
   SLACK = GCLevel.slow? ? 5 : 1.5 # seconds that a fiber may be late while other programs run
   FiberSchedulers::KINDS.each do |kind|
     define_method("test_all_fibers_that_wait_for_one_handle_resume_under_#{kind}") do

@@ -6,6 +6,8 @@ require_relative "support/fiber_test_case"
 # The scheduler's own timeouts (Async's `task.with_timeout`). Each wait ends at its timeout, whether the fiber waits alone, is
 # the leader of other waiting fibers, or is a follower. The waits of other fibers do not change.
 class FiberTimeoutTest < FiberTestCase
+  slow
+
   SECONDS = 0.2
   SLACK = GCLevel.slow? ? 8 : 2 # seconds that a fiber may be late while other programs run
   PLACE = { "test" => { 0 => 1 } }.freeze

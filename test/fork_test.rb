@@ -21,7 +21,7 @@ class ForkTest < PenstockTest
     assert_equal 5, configured.produce_sync(topic: name, payload: "parent").offset
   end
 
-  def test_a_producer_keeps_its_settings_in_the_child
+  slow def test_a_producer_keeps_its_settings_in_the_child
     one = producer("client.id": "mine", "message.timeout.ms": 3_000) { |config| config.id = "named" }
     dead = unreachable_producer("message.timeout.ms": 300)
     one.produce_sync(topic:, payload: "x")
@@ -228,7 +228,7 @@ class ForkTest < PenstockTest
   end
 
   # The threads do not open producers or start native threads that use OpenSSL for the first time: see decision 0014.
-  def test_children_forked_while_threads_produce_work
+  slow def test_children_forked_while_threads_produce_work
     stop = false
     busy = producer("linger.ms": 0)
     busy.produce_sync(topic: "fork-noise", payload: "x")
@@ -256,7 +256,7 @@ class ForkTest < PenstockTest
 
   # ---- the layers above the client ----
 
-  def test_parent_and_four_children_send_through_every_layer_and_each_message_arrives_once
+  slow def test_parent_and_four_children_send_through_every_layer_and_each_message_arrives_once
     name = topic(partitions: 1)
     layers = layers_used_before_the_fork(name)
     children = Array.new(4) { |i| Thread.new { in_child(40) { send_through(layers, "child#{i}", name) } } }
@@ -476,7 +476,7 @@ class ForkTest < PenstockTest
   RUBY
 
   # Ruby unlocks mutexes of threads that do not exist in the child. This shows that nothing else waits for those threads.
-  def test_children_forked_while_a_thread_holds_each_ruby_mutex_work_fork_and_exit_cleanly
+  slow def test_children_forked_while_a_thread_holds_each_ruby_mutex_work_fork_and_exit_cleanly
     names = ruby!(EVERY_LOCK + <<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 100).lines(chomp: true)
       ONE.produce_sync(MESSAGE)
       TOKENS.client.connect
@@ -509,7 +509,7 @@ class ForkTest < PenstockTest
   end
 
   # Ruby does not unlock mutexes of the thread that forks.
-  def test_children_forked_inside_a_listener_a_logger_and_a_hook_work_and_exit_cleanly
+  slow def test_children_forked_inside_a_listener_a_logger_and_a_hook_work_and_exit_cleanly
     ruby!(EVERY_LOCK + <<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 100)
       results = Queue.new
       forking = {}

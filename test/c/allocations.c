@@ -1,7 +1,7 @@
 /*
  * Counts the librdkafka objects that Penstock's extension creates and destroys. This library is preloaded and intercepts the
  * extension's calls. It does not count calls by librdkafka itself or by other code. An object that librdkafka takes ownership of
- * counts as gone. test/allocations.rb reads the counts and lists the functions (see `nm` there).
+ * counts as gone. test/proofs/allocations.rb reads the counts and lists the functions (see `nm` there).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -203,7 +203,7 @@ rd_kafka_error_t *rd_kafka_produceva(rd_kafka_t *rk, const rd_kafka_vu_t *argume
 MAKES(mock_cluster, rd_kafka_mock_cluster_t *, rd_kafka_mock_cluster_new, (rd_kafka_t *rk, int brokers), (rk, brokers))
 DESTROYS(mock_cluster, rd_kafka_mock_cluster_destroy, (rd_kafka_mock_cluster_t *cluster), (cluster), cluster)
 
-/* ---- for test/allocations.rb ---- */
+/* ---- for test/proofs/allocations.rb ---- */
 
 /* Returns the name of this kind and sets its counts; NULL after the last kind. */
 const char *penstock_allocations(int kind, long *counts)

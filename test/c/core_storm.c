@@ -1,6 +1,6 @@
 /*
  * The native core without Ruby: clients open and close on one poller while threads produce, flush, request metadata and wait.
- * Built with sanitizers and run by test/core_test.rb.
+ * Built with sanitizers and run by test/proofs/core_test.rb.
  *
  *   core_storm MAX_TIME_US CLIENTS THREADS SECONDS CHURN LISTENED
  *

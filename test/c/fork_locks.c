@@ -1,7 +1,7 @@
 /*
  * The native core without Ruby: forks while a thread is stopped at each place where the core holds a lock, or serves librdkafka's
  * events and callbacks (held.h). Each child does the same as the Ruby classes do in a child: it drops inherited objects, creates,
- * uses and closes its own clients, forks again, and ends. Built and run by test/fork_locks_test.rb.
+ * uses and closes its own clients, forks again, and ends. Built and run by test/proofs/fork_locks_test.rb.
  *
  *   fork_locks ROUNDS
  *

@@ -1,6 +1,6 @@
 /*
  * A client written as librdkafka's documentation shows it, without Ruby and without Penstock. If a broker's answer crashes this
- * program too (test/hostile_broker_test.rb), the fault is librdkafka's.
+ * program too (test/proofs/hostile_broker_test.rb), the fault is librdkafka's.
  *
  * plain_client produce|produce_idempotently|transact|assign|subscribe|examine HOST:PORT [name=value...]
  */

@@ -22,6 +22,24 @@ class ConfigTest < PenstockTest
 
   def error_for(kafka) = assert_raises(Penstock::ConfigurationInvalidError) { with_kafka(kafka) }.message
 
+  def test_the_block_may_ask_which_settings_were_given
+    answers = []
+    made = Penstock::Producer.new("bootstrap.servers": "127.0.0.1:1") do |config|
+      config.kafka = { **config.kafka, "acks" => "all" }
+      answers << %i[bootstrap.servers acks client.id].map { |name| config.given?(name) }
+    end
+    assert_equal [[true, true, false]], answers
+    assert_equal [true, true, false], (%i[bootstrap.servers acks client.id].map { |name| made.config.given?(name) })
+    groups = { {} => false, { "group.id": "" } => false, { "group.id": "g" } => true, { "group.id" => "g" } => true }
+    groups.each do |group, given|
+      consumer = Penstock::Consumer.new do |config|
+        config.kafka = { "bootstrap.servers": "127.0.0.1:1", **group }
+        answers << config.group?
+      end
+      assert_equal [given, given], [answers.last, consumer.config.group?]
+    end
+  end
+
   def test_defaults
     config = producer.config
     assert_match(/\Apenstock-\h{12}\z/, config.id)
@@ -45,6 +63,13 @@ class ConfigTest < PenstockTest
     assert_equal defaults, producer.config.kafka.except(:"bootstrap.servers")
   end
 
+  # librdkafka compares them for transactional producers only.
+  def test_a_short_transaction_timeout_replaces_our_message_timeout_of_transactional_producers_only
+    short = { "transaction.timeout.ms": 60_000 }
+    refute_includes producer(**short, "transactional.id": "tx").config.kafka, :"message.timeout.ms"
+    assert_equal 150_000, producer(**short).config.kafka[:"message.timeout.ms"]
+  end
+
   def test_an_alias_of_a_setting_overrides_penstocks_default
     topic = topic(partitions: 1)
     error = assert_raises(Penstock::MessageTimedOutError) do
@@ -64,6 +89,13 @@ class ConfigTest < PenstockTest
         assert_match(/\AInvalid configuration: config\.#{name} must be .+, not #{Regexp.escape(shown)}/,
                      invalid { |config| config.public_send("#{name}=", value) })
       end
+    end
+  end
+
+  def test_a_number_above_the_limit_is_rejected_with_the_limit
+    { max_wait_timeout: 2**64, event_queue_limit: 2**32 }.zip([2**53, (2**32) - 1]).each do |(name, value), limit|
+      assert_match(/config\.#{name} must be an Integer of at most #{limit}\b.*, not #{value}/,
+                   invalid { |config| config.public_send("#{name}=", value) })
     end
   end
 
@@ -102,7 +134,7 @@ class ConfigTest < PenstockTest
   end
 
   def test_mode_reactor_raises_with_the_mode_to_use_instead
-    assert_match(/one of :fd, :thread \(:fd is suitable for fibers.*\), not :reactor/, invalid { _1.polling.mode = :reactor })
+    assert_match(/one of :fd, :thread, not :reactor; :fd is suitable for fibers/, invalid { _1.polling.mode = :reactor })
   end
 
   def test_the_smallest_polling_values_are_valid_and_work

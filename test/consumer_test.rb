@@ -5,7 +5,7 @@ require_relative "support/consumer_test_case"
 require_relative "support/raw_records"
 
 class ConsumerTest < ConsumerTestCase
-  slow(/_asked_for_while_the_consumer_is_closed_ends/)
+  slow(/_called_during_close_ends/)
 
   # ---- messages ----
 

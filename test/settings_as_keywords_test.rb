@@ -65,7 +65,7 @@ class SettingsAsKeywordsTest < ConsumerTestCase
 
   def test_penstocks_own_settings_are_rejected_as_keywords
     each_client do |make|
-      %i[id kafka logger close_timeout].each do |name|
+      %i[id kafka logger close_timeout oauth].each do |name|
         error = assert_raises(Penstock::ConfigurationInvalidError) { make.call(**SERVERS, name => "secret") }
         assert_equal "Invalid configuration: config.#{name} is not a setting of librdkafka: set it in the block.", error.message
       end

@@ -604,7 +604,7 @@ static void turn_away(void)
     int64_t deadline_us = ps_now_us() + PATIENCE_US;
     for (; !ps_delivery_settled(ps_batch_delivery(batch, 0)); usleep(1000))
         if (ps_now_us() > deadline_us) die("a message that the poller settles");
-    if (ps_poller_claim(&producer->polled)) die("two threads that serve one client");
+    if (ps_poller_borrow_or_retry(&producer->polled)) die("two threads that serve one client");
     uint64_t before = drains();
     pthread_mutex_unlock(&producer->client.lock);
     for (; drains() == before; usleep(1000))
@@ -631,7 +631,7 @@ static void run_out_of_time(void)
     settings.max_time_us = PATIENCE_US;
     struct ps_producer *producer = ps_producer_new(conf_for(bootstraps, NULL), "out of time", poller, &settings);
     if (ps_client_open(&producer->client, errstr, sizeof(errstr)) < 0) die(errstr);
-    while (!ps_poller_claim(&producer->polled)) usleep(1000);
+    while (!ps_poller_borrow_or_retry(&producer->polled)) usleep(1000);
     for (size_t count = 1; count <= 2; count++) {
         struct ps_batch *batch = ps_batch_new(producer, 1);
         send_batch(producer, batch);

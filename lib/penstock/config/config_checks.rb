@@ -4,6 +4,8 @@ module Penstock
   # Checks that the configurations of producers and consumers share.
   # @api private
   module ConfigChecks
+    private
+
     # Logs a warning about a setting that works, but probably not as intended. Without a logger, on stderr.
     # @param sentence [String]
     def log_warning(sentence)
@@ -11,20 +13,20 @@ module Penstock
       logger ? logger.add(2, line, "penstock") : warn("penstock: #{line}")
     end
 
-    private
-
     # The keywords are librdkafka's settings. The settings of Penstock are set in the block.
     def begin_with(kafka)
-      own = kafka.each_key.find { |name| name.to_s.match?(/\A\w+\z/) && respond_to?("#{name}=") }
+      own = kafka.each_key.find { |name| name.to_s.match?(/\A\w+\z/) && own?(name.to_s) }
       raise_invalid("config.#{own} is not a setting of librdkafka: set it in the block") if own
 
       @kafka = kafka
     end
 
-    def check(name, value, expected, hint = "")
+    def own?(name) = respond_to?("#{name}=") || self.class.groups.key?(name.to_sym)
+
+    def check(name, value, expected)
       return if yield
 
-      raise_invalid("config.#{name} must be #{expected}, not #{shown(value)}#{hint}")
+      raise_invalid("config.#{name} must be #{expected}, not #{shown(value)}")
     end
 
     def raise_invalid(text) = raise(ErrorFactory.build(ConfigurationInvalidError, text))
@@ -50,55 +52,34 @@ module Penstock
       Settings.pem?(text) ? "one that looks like a key or certificate" : text
     end
 
-    def check_integer(name, value, least, most = 2**53)
-      check(name, value, "an Integer of at least #{least}") { Seconds.integer?(value) && value.between?(least, most) }
-    end
+    # Checks the values of all settings by their declarations.
+    def check_settings(section = self, prefix = "")
+      section.class.settings.each do |setting|
+        name = "#{prefix}#{setting.name}"
+        value = section.public_send(setting.name)
+        next if setting.values.valid?(value)
 
-    def check_one_of(name, value, choices)
-      check(name, value, "one of #{choices.map(&:inspect).join(", ")}") { choices.include?(value) }
-    end
-
-    def check_identity
-      check("id", id, "a non-empty UTF-8 String without a zero byte") { Settings.text?(id) && !id.empty? }
-      check("logger", logger, "a Logger or nil") { logger.nil? || logger.respond_to?(:add) }
-    end
-
-    def check_oauth
-      listener = oauth.token_provider_listener
-      check("oauth.token_provider_listener", listener.class, "an object with the method on_oauthbearer_token_refresh") do
-        listener.nil? || listener.respond_to?(:on_oauthbearer_token_refresh)
+        raise_invalid("config.#{name} must be #{setting.values.expected(value)}, not #{shown(value)}#{hint(name, value)}")
       end
-      oauth.freeze
+      section.class.groups.each_key { |name| check_settings(section.public_send(name), "#{prefix}#{name}.") }
+    end
+
+    # @return [String] what may be meant
+    def hint(_name, _value) = ""
+
+    def check_id
+      check("id", id, "a non-empty UTF-8 String without a zero byte") { Settings.text?(id) && !id.empty? }
     end
 
     # A shorter time is more likely a number of seconds.
     SHORTEST_MS = 100
     private_constant :SHORTEST_MS
 
-    def check_close_timeout
-      check_integer("close_timeout", close_timeout, 0)
-      warn_if_short("close_timeout", close_timeout)
-    end
+    def warn_of_short_times
+      { close_timeout:, rejection_timeout: }.each do |name, value|
+        next unless value&.between?(1, SHORTEST_MS - 1)
 
-    def check_rejection_timeout
-      return if rejection_timeout.nil?
-
-      check_integer("rejection_timeout", rejection_timeout, 0)
-      warn_if_short("rejection_timeout", rejection_timeout)
-    end
-
-    def warn_if_short(name, value)
-      return unless value.between?(1, SHORTEST_MS - 1)
-
-      log_warning("config.#{name} is #{value} ms. If you mean #{value} seconds, write #{value}_000")
-    end
-
-    # A connection takes longer than some ms, so each message would fail.
-    def check_unreachable_timeout
-      value = unreachable_timeout
-      hint = Seconds.integer?(value) && value.between?(1, SHORTEST_MS - 1) ? "; for #{value} seconds, write #{value}_000" : ""
-      check("unreachable_timeout", value, "0 or an Integer of at least #{SHORTEST_MS} (ms)", hint) do
-        Seconds.integer?(value) && (value.zero? || value.between?(SHORTEST_MS, 2**53))
+        log_warning("config.#{name} is #{value} ms. If you mean #{value} seconds, write #{value}_000")
       end
     end
 

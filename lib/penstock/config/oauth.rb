@@ -2,17 +2,13 @@
 
 module Penstock
   # Settings of {Config#oauth} and {ConsumerConfig#oauth}, for `sasl.mechanism` OAUTHBEARER.
-  class OAuth
-    include AsJson
-
+  class OAuth < ConfigSection
     # Provides the tokens: its method `on_oauthbearer_token_refresh(event)` gives a token to `event[:bearer]`, a
     # {Native::Bearer}. A thread of this producer or consumer calls it before the first connection, and again before each
     # token expires. A consumer need not be polled for that.
-    # @return [#on_oauthbearer_token_refresh, nil] default nil
-    attr_accessor :token_provider_listener
-
-    def initialize
-      @token_provider_listener = nil
-    end
+    # @return [#on_oauthbearer_token_refresh, nil]
+    setting :token_provider_listener,
+            object_with(:on_oauthbearer_token_refresh, "#on_oauthbearer_token_refresh",
+                        "an object with the method on_oauthbearer_token_refresh")
   end
 end

@@ -6,54 +6,56 @@ module Penstock
   # The settings of one consumer, set in the block of {Consumer#initialize} and frozen after it.
   #
   # Durations are in milliseconds, like Kafka's own.
-  class ConsumerConfig
+  class ConsumerConfig < ConfigSection
     include ConfigChecks
-    include AsJson
 
-    # librdkafka settings that differ from its defaults unless they are given.
+    # librdkafka settings that differ from its defaults unless they are given. docs/configuration.md quotes the reasons.
     KAFKA_DEFAULTS = {
-      "client.id": "penstock",
-      "log_level": 4, # warnings and worse
-      "socket.nagle.disable": true
+      "client.id": "penstock", # brokers show it in logs, metrics and quotas
+      log_level: 4, # warnings and worse
+      "socket.nagle.disable": true # requests are not delayed
     }.freeze
 
     # librdkafka requires a group even for a consumer without one. Nothing is ever committed to this group.
     WITHOUT_GROUP = { "group.id": "penstock.none", "enable.auto.commit": false }.freeze
     private_constant :WITHOUT_GROUP
 
-    # @return [String] identifies the consumer in errors and logs; default "penstock-consumer-" and 12 hex digits
-    attr_accessor :id
-    # librdkafka's settings by name: Symbol or String to Integer, Float, String, true or false.
-    # "bootstrap.servers" is required, and "group.id" for everything but {Consumer#assign}.
-    # @return [Hash]
-    attr_accessor :kafka
-    # Receives librdkafka's log lines, and errors while the consumer is polled, on the dispatcher thread. Default nil: they
-    # go to stderr, and no Ruby thread is needed.
-    # @return [Logger, nil]
-    attr_accessor :logger
-    # @return [Integer] ms to leave the group when a consumer is closed without a timeout, is garbage-collected, or is still
-    #   open at the end of the process; default 10_000
-    attr_accessor :close_timeout
+    # ---- Identity and connection ----
 
+    # Identifies the consumer in errors and logs. The default is "penstock-consumer-" and 12 hex digits.
+    # @return [String]
+    setting :id, checked_values("String")
+    # librdkafka's settings by name: Symbol or String to Integer, Float, String, true or false. "bootstrap.servers" is
+    # required, and "group.id" for everything but {Consumer#assign}.
+    # @return [Hash]
+    setting :kafka, checked_values("Hash"), default: {}
+    # Receives librdkafka's log lines, and errors while the consumer is polled, on the dispatcher thread. nil: they go to
+    # stderr, and no Ruby thread is needed.
+    # @return [Logger, nil]
+    setting :logger, object_with(:add, "Logger", "a Logger")
+    # @return [OAuth]
+    group :oauth, OAuth
+
+    # ---- Limits ----
+
+    # How long the consumer may take to leave the group when it is closed without a timeout, is garbage-collected, or is
+    # still open at the end of the process.
+    # @return [Integer]
+    setting :close_timeout, milliseconds(0..), default: 10_000
     # How long brokers may reject the client (certificate, password, protocol) before calls fail. If no connection works for
     # this time, {Consumer#poll} and calls that wait for brokers raise the cause ({BrokerRejectedError}). They raise again
     # each second while the rejection lasts. The consumer keeps trying, and reads once brokers accept it.
-    # @return [Integer, nil] ms; nil: calls wait, and polls return nothing; default 10_000
-    attr_accessor :rejection_timeout
-    # @return [OAuth]
-    attr_reader :oauth
+    # @return [Integer, nil]
+    setting :rejection_timeout, milliseconds(0.., none: "calls wait, and polls return nothing"), default: 10_000
 
     def initialize
+      super
       @id = "penstock-consumer-#{SecureRandom.hex(6)}"
-      @kafka = {}
-      @logger = nil
-      @close_timeout = 10_000
-      @rejection_timeout = 10_000
-      @oauth = OAuth.new
+      @group = nil # until the configuration is finished: it then has a group that librdkafka requires
     end
 
     # @return [Boolean] whether a "group.id" was given
-    def group? = @group
+    def group? = @group.nil? ? group_given? : @group
 
     # @return [String] without the values of settings, which may be secret
     def inspect
@@ -68,18 +70,19 @@ module Penstock
     # @raise [ConfigurationInvalidError] when a setting is invalid; the message names the first
     # @return [self] frozen
     def finish
-      check_identity
-      check_close_timeout
-      check_rejection_timeout
-      check_oauth
+      check_settings
+      check_id
+      warn_of_short_times
       check_kafka
-      @group = !given("group.id").to_s.empty?
+      @group = group_given?
       check_commits unless @group
       @kafka = with_defaults(KAFKA_DEFAULTS)
       @kafka = @kafka.reject { |name, _| WITHOUT_GROUP.key?(name.to_s.to_sym) }.merge(WITHOUT_GROUP) unless @group
       @kafka = checked(@kafka, role: :consumer, token_provider: oauth.token_provider_listener)
       freeze
     end
+
+    def group_given? = !given("group.id").to_s.empty?
 
     def given(name) = kafka.fetch(name.to_sym) { kafka[name] }
 

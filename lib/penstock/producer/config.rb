@@ -6,118 +6,165 @@ module Penstock
   # The settings of one producer, set in the block of {Producer#initialize} and frozen after it.
   #
   # Durations are in milliseconds, like Kafka's own.
-  class Config
+  class Config < ConfigSection
     include ConfigChecks
-    include AsJson
 
     # What a message Hash may hold.
     MESSAGE_KEYS = %i[topic payload key partition partition_key timestamp headers label].freeze
 
-    # librdkafka settings that differ from its defaults unless they are given.
+    # librdkafka settings that differ from its defaults unless they are given. docs/configuration.md quotes the reasons.
     KAFKA_DEFAULTS = {
-      "client.id": "penstock",
-      "enable.idempotence": true, # unless other settings contradict it
-      "log_level": 4, # warnings and worse
-      "message.timeout.ms": 150_000, # below max_wait_timeout, so that a wait ends with a delivery result
-      "socket.nagle.disable": true,
-      "transaction.timeout.ms": 165_000 # librdkafka wants it above message.timeout.ms
+      "client.id": "penstock", # brokers show it in logs, metrics and quotas
+      "enable.idempotence": true, # retries store no message twice and keep the order
+      log_level: 4, # warnings and worse
+      "message.timeout.ms": 150_000, # below `config.max_wait_timeout`, so that a wait ends with a delivery result
+      "socket.nagle.disable": true, # requests are not delayed
+      "transaction.timeout.ms": 165_000 # above `message.timeout.ms`, as librdkafka requires
     }.freeze
 
+    # Settings of {Fd}: {Polling#fd}, in any mode.
+    class Fd < ConfigSection
+      # How long the poller serves one producer while others wait.
+      # @return [Integer]
+      setting :max_time, milliseconds(1..), default: 100
+      # How often the poller checks a producer without a signal.
+      # @return [Integer]
+      setting :periodic_poll_interval, milliseconds(100..), default: 1_000
+    end
+
+    # Settings of {Config#polling}.
+    class Polling < ConfigSection
+      # Which poller serves this producer. docs/waiting.md compares them.
+      # - `:fd`: one native thread for many producers; {#poller} names another one
+      # - `:thread`: a poller, and so a native thread, of the producer's own
+      # @return [:fd, :thread]
+      setting :mode, one_of(:fd, :thread), default: :fd
+      # The poller that serves this producer. nil: {Poller.instance} in mode `:fd`, a new one in mode `:thread`. Mode
+      # `:thread` requires nil.
+      # @return [Poller, nil]
+      setting :poller, checked_values("Poller", "nil")
+      # @return [Fd]
+      group :fd, Fd
+    end
+
+    # ---- Identity and connection ----
+
     # Identifies the producer in errors, logs and metrics. Several producers and processes may share an id
-    # (docs/forking.md).
-    # @return [String] default "penstock-" and 12 hex digits
-    attr_accessor :id
-    # librdkafka's settings by name: Symbol or String to Integer, Float, String, true or false.
-    # "bootstrap.servers" is required.
+    # (docs/forking.md). The default is "penstock-" and 12 hex digits.
+    # @return [String]
+    setting :id, checked_values("String")
+    # librdkafka's settings by name: Symbol or String to Integer, Float, String, true or false. "bootstrap.servers" is
+    # required.
     # @return [Hash]
-    attr_accessor :kafka
-    # Receives librdkafka's log lines and errors, on the dispatcher thread. Default nil: they go to stderr, and no Ruby
-    # thread is needed.
+    setting :kafka, checked_values("Hash"), default: {}
+    # Receives librdkafka's log lines and errors, on the dispatcher thread. nil: they go to stderr, and no Ruby thread is
+    # needed.
     # @return [Logger, nil]
-    attr_accessor :logger
-    # @return [Integer] maximum bytes of payload in a message; default 1_000_012
-    attr_accessor :max_payload_size
+    setting :logger, object_with(:add, "Logger", "a Logger")
+    # @return [OAuth]
+    group :oauth, OAuth
+    # How long the producer stays connected without a message. Then it disconnects. The next message connects again. One
+    # Ruby thread serves all such producers.
+    # @return [Integer]
+    setting :idle_disconnect_timeout, milliseconds(30_000.., zero: "for ever"), default: 0
+    # @return [Polling]
+    group :polling, Polling
+
+    # ---- Limits ----
+
+    # Maximum size of the payload of a message. A larger one raises {MessageInvalidError}.
+    # @return [Integer]
+    setting :max_payload_size, bytes(0..), default: 1_000_012
     # How long a sync call or {DeliveryHandle#wait} waits for delivery results. Also the time in which a transactional
     # producer must get its first answers from the cluster when it connects.
-    # @return [Integer, nil] ms; nil: no limit; default 180_000
-    attr_accessor :max_wait_timeout
+    # @return [Integer, nil]
+    setting :max_wait_timeout, milliseconds(0.., none: "no limit"), default: 180_000
     # How long brokers may reject the client (certificate, password, protocol) before its messages fail. If no connection
     # works for this time, the messages in flight, waits and flushes fail with the cause ({BrokerRejectedError}), instead of
     # waiting for `message.timeout.ms`. The producer continues: once brokers accept it, new messages are delivered.
-    # @return [Integer, nil] ms; nil: messages wait for their timeout; default 10_000
-    attr_accessor :rejection_timeout
-    # How long messages wait while no broker can be reached. The time begins with the first attempt to connect after the
-    # last working connection was lost. Then the messages in flight, waits and flushes fail ({BrokersUnreachableError}).
-    # Later messages fail at once, without being queued. As soon as one broker can be reached, messages are delivered again.
-    # The setting has an effect only if it is below `message.timeout.ms`. See docs/waiting.md, "While Kafka is away".
-    # @return [Integer] ms, at least 100, checked every `polling.fd.periodic_poll_interval`; 0: messages wait for their
-    #   timeout; default 0
-    attr_accessor :unreachable_timeout
-    # @return [Integer] ms to continue delivering when a producer is closed without a timeout, is garbage-collected, or is
-    #   still open at the end of the process; default 30_000
-    attr_accessor :close_timeout
-    # What happens when librdkafka's queue has no space (`queue.buffering.max.messages`, `queue.buffering.max.kbytes`):
+    # @return [Integer, nil]
+    setting :rejection_timeout, milliseconds(0.., none: "messages wait for their timeout"), default: 10_000
+    # How long messages wait while no broker can be reached. Then the messages in flight, waits and flushes fail
+    # ({BrokersUnreachableError}). The time begins with the first attempt to connect after the last working connection was
+    # lost. Later messages fail at once, without being queued. As soon as one broker can be reached, messages are delivered
+    # again. The setting has an effect only if it is below `message.timeout.ms`. It is checked every
+    # `polling.fd.periodic_poll_interval`. See docs/waiting.md, "While Kafka is away".
+    # @return [Integer]
+    setting :unreachable_timeout, milliseconds(100.., zero: "messages wait for their timeout"), default: 0
+    # How long the producer continues to deliver when it is closed without a timeout, is garbage-collected, or is still open
+    # at the end of the process.
+    # @return [Integer]
+    setting :close_timeout, milliseconds(0..), default: 30_000
+
+    # ---- The queue ----
+
+    # What happens when librdkafka's queue has no space (`queue.buffering.max.messages`, `queue.buffering.max.kbytes`).
     # - `:wait`: the call waits for space, without the GVL. After `wait_timeout_on_queue_full` it raises {QueueFullError}
     # - `:raise`: the call raises {QueueFullError} at once
     # - `:drop`: the message is not sent. It gets a delivery result at once: :queue_full, not persisted. This failure is
     #   published like any other ("error.occurred" of the type `librdkafka.dispatch_error`)
-    # @return [:wait, :raise, :drop] default :wait
-    attr_accessor :on_queue_full
+    #
+    # `wait_on_queue_full = true` and `false` set `:wait` and `:raise`.
+    # @return [:wait, :raise, :drop]
+    setting :on_queue_full, one_of(:wait, :raise, :drop), default: :wait
     # How long a call waits for queue space; see {#on_queue_full}.
-    # @return [Integer, nil] ms; nil: no limit; default 10_000
-    attr_accessor :wait_timeout_on_queue_full
+    # @return [Integer, nil]
+    setting :wait_timeout_on_queue_full, milliseconds(0.., none: "no limit"), default: 10_000
     # Has no effect: a waiting call is woken when there is space. It exists for configurations that set it for another
     # client.
-    # @return [Integer] default 0
-    attr_accessor :wait_backoff_on_queue_full
+    # @return [Integer]
+    setting :wait_backoff_on_queue_full, milliseconds(0..), default: 0
     # Has no effect: a waiting call does not retry, so there is nothing to publish. See {#wait_backoff_on_queue_full}.
-    # @return [Boolean] default false
-    attr_accessor :instrument_on_wait_queue_full
+    # @return [Boolean]
+    setting :instrument_on_wait_queue_full, boolean, default: false
+
+    # ---- After fatal errors ----
+
     # Whether an idempotent producer makes a new client after a fatal error (librdkafka lost track of what the broker has).
     # The message that met the error is sent again if it certainly is not in the topic. All other messages keep their
     # delivery results.
-    # @return [Boolean] default true
-    attr_accessor :reload_on_idempotent_fatal_error
-    # @return [Integer] ms before the new client connects; default 5_000
-    attr_accessor :wait_backoff_on_idempotent_fatal_error
-    # @return [Integer] maximum number of new clients in a row with no message delivered in between; default 5
-    attr_accessor :max_attempts_on_idempotent_fatal_error
+    # @return [Boolean]
+    setting :reload_on_idempotent_fatal_error, boolean, default: true
+    # How long it waits before the new client connects.
+    # @return [Integer]
+    setting :wait_backoff_on_idempotent_fatal_error, milliseconds(0..), default: 5_000
+    # Maximum number of new clients in a row with no message delivered in between.
+    # @return [Integer]
+    setting :max_attempts_on_idempotent_fatal_error, integers(0..), default: 5
     # Whether a transactional producer makes a new client after a fatal error. The error is raised in any case.
-    # @return [Boolean] default true
-    attr_accessor :reload_on_transaction_fatal_error
-    # @return [Integer] ms before the new client connects; default 1_000
-    attr_accessor :wait_backoff_on_transaction_fatal_error
-    # @return [Integer] maximum number of new clients in a row with no message delivered in between; default 10
-    attr_accessor :max_attempts_on_transaction_fatal_error
-    # @return [Integer] ms before a command of a transaction is repeated, multiplied by the number of the attempt; default
-    #   500
-    attr_accessor :wait_backoff_on_transaction_command
-    # @return [Integer] maximum number of attempts of a command of a transaction; default 5
-    attr_accessor :max_attempts_on_transaction_command
-    # How long an abort waits for the delivery of the messages in flight. An abort that overtakes the first message of a
-    # partition can cost the producer its client (librdkafka issue 4849). 0: the abort does not wait; the messages are
-    # purged.
-    # @return [Integer] ms; default 1_000
-    attr_accessor :wait_timeout_on_transaction_abort
+    # @return [Boolean]
+    setting :reload_on_transaction_fatal_error, boolean, default: true
+    # How long it waits before the new client connects.
+    # @return [Integer]
+    setting :wait_backoff_on_transaction_fatal_error, milliseconds(0..), default: 1_000
+    # Maximum number of new clients in a row with no message delivered in between.
+    # @return [Integer]
+    setting :max_attempts_on_transaction_fatal_error, integers(0..), default: 10
     # Codes of fatal errors after which the producer makes no new client. librdkafka reports the brokers' producer_fenced
     # and invalid_producer_epoch as :fenced.
-    # @return [Array<Symbol>] default [:fenced]
-    attr_accessor :non_reloadable_errors
-    # @return [Integer] ms without a message after which the producer disconnects. The next message connects again. At least
-    #   30_000; 0, the default: never. One Ruby thread serves all such producers.
-    attr_accessor :idle_disconnect_timeout
-    # @return [Boolean] false: messages are checked and get a delivery result, but are not sent ({Clients::Dummy}); default
-    #   true
-    attr_accessor :deliver
-    # Replaces librdkafka, for example by {Clients::Buffered}: a class whose `new(config, monitor)` has the methods of
-    # Native::ProducerClient.
-    # @return [Class, nil] default nil
-    attr_accessor :client_class
-    # @return [Monitor, nil] publishes the events of the producer; nil: a new monitor
-    attr_accessor :monitor
-    # @return [Middleware, nil] nil: a new one
-    attr_accessor :middleware
-    # Makes the bytes of each payload that is not nil, so that the payload of a message may be any object:
+    # @return [Array<Symbol>]
+    setting :non_reloadable_errors, checked_values("Array<Symbol>"), default: [:fenced]
+
+    # ---- Transactions ----
+
+    # How long the producer waits before it repeats a command of a transaction, multiplied by the number of the attempt.
+    # @return [Integer]
+    setting :wait_backoff_on_transaction_command, milliseconds(0..), default: 500
+    # Maximum number of attempts of a command of a transaction.
+    # @return [Integer]
+    setting :max_attempts_on_transaction_command, integers(1..), default: 5
+    # How long an abort waits for the delivery of the messages in flight. 0: it does not wait, and the messages are purged.
+    # An abort that overtakes the first message of a partition can cost the producer its client (librdkafka issue 4849).
+    # @return [Integer]
+    setting :wait_timeout_on_transaction_abort, milliseconds(0..), default: 1_000
+
+    # ---- Messages ----
+
+    # Steps that each message passes before it is checked and sent. nil: a new {Middleware}, which {Producer#middleware}
+    # returns.
+    # @return [Middleware, nil]
+    setting :middleware, object_with(:run, "Middleware", "a Penstock::Middleware")
+    # Makes the bytes of each payload that is not nil, so that the payload of a message may be any object.
     #
     #     config.serializer = Penstock::MessagePack # or a Factory or Pool of it, JSON, ->(object) { ... }
     #
@@ -133,87 +180,38 @@ module Penstock
     # If it raises, or returns something that is no String, the sending call raises {SerializationError}; the serializer's
     # error is its `cause`. Nothing was sent, also of a batch, and the buffer is unchanged. {Producer#shareable} requires a
     # shareable serializer.
-    # @return [#dump, #call, nil] nil: payloads are Strings; default nil
-    attr_accessor :serializer
+    # @return [#dump, #call, nil]
+    setting :serializer, checked_values("#dump", "#call", "nil")
+
+    # ---- Events ----
+
+    # Publishes the events of the producer. nil: a new {Monitor}, which {Producer#monitor} returns.
+    # @return [Monitor, nil]
+    setting :monitor, object_with(:instrument, "Monitor", "a Penstock::Monitor")
     # How long a listener may run before "listener.slow" is published with its name.
-    # @return [Integer] ms; default 1_000
-    attr_accessor :listener_budget
+    # @return [Integer]
+    setting :listener_budget, milliseconds(1..), default: 1_000
     # How many events may wait for the listeners of the producer, without those of a call.
-    # @return [Integer] default 100_000
-    attr_accessor :event_queue_limit
+    # @return [Integer]
+    setting :event_queue_limit, integers(1..((2**32) - 1)), default: 100_000
     # Which events are dropped and counted ({Producer#metrics}) when that queue is full.
-    # @return [:drop_oldest, :drop_newest] default :drop_oldest
-    attr_accessor :event_queue_full
-    # @return [Polling]
-    attr_reader :polling
-    # @return [OAuth]
-    attr_reader :oauth
+    # @return [:drop_oldest, :drop_newest]
+    setting :event_queue_full, one_of(:drop_oldest, :drop_newest), default: :drop_oldest
 
-    # Settings of {Config#polling}.
-    class Polling
-      include AsJson
+    # ---- Tests ----
 
-      # Which poller serves this producer (docs/waiting.md compares them):
-      # - `:fd`: {#poller}, one native thread for many producers
-      # - `:thread`: a poller, and so a native thread, of the producer's own
-      # @return [:fd, :thread] default :fd
-      attr_accessor :mode
-      # @return [Poller, nil] the poller that serves this producer. nil: {Poller.instance} in mode :fd, a new one in mode
-      #   :thread. Mode :thread requires nil
-      attr_accessor :poller
-      # @return [Fd]
-      attr_reader :fd
-
-      def initialize
-        @mode = :fd
-        @poller = nil
-        @fd = Fd.new
-      end
-
-      # Freezes its settings too.
-      def freeze
-        fd.freeze
-        super
-      end
-    end
-
-    # Settings of {Polling#fd}, in any mode.
-    class Fd
-      include AsJson
-
-      # @return [Integer] ms that the poller serves one producer while others wait; default 100, at least 1
-      attr_accessor :max_time
-      # @return [Integer] ms after which the poller checks a producer without a signal; default 1000, at least 100
-      attr_accessor :periodic_poll_interval
-
-      def initialize
-        @max_time = 100
-        @periodic_poll_interval = 1_000
-      end
-    end
+    # Whether messages are sent. false: they are checked and get a delivery result, but are not sent ({Clients::Dummy}).
+    # @return [Boolean]
+    setting :deliver, boolean, default: true
+    # Replaces librdkafka, for example by {Clients::Buffered}: a class whose `new(config, monitor)` has the methods of
+    # Native::ProducerClient.
+    # @return [Class, nil]
+    setting :client_class, object_with(:new, "Class", "a Class")
 
     def initialize
+      super
       @id = "penstock-#{SecureRandom.hex(6)}"
-      @kafka = {}
-      @logger = nil
-      @max_payload_size = 1_000_012
-      @max_wait_timeout = 180_000
-      @close_timeout = 30_000
-      @rejection_timeout = 10_000
-      @unreachable_timeout = 0
-      @on_queue_full = :wait
-      @wait_timeout_on_queue_full = 10_000
-      @wait_backoff_on_queue_full = 0
-      @instrument_on_wait_queue_full = false
-      defaults_of_recovery
-      @idle_disconnect_timeout = 0
-      @deliver = true
-      @client_class = @monitor = @middleware = @serializer = nil
-      @listener_budget = 1_000
-      @event_queue_limit = 100_000
-      @event_queue_full = :drop_oldest
-      @polling = Polling.new
-      @oauth = OAuth.new
+      @given = nil # until the configuration is finished
     end
 
     # @return [Boolean] whether {#on_queue_full} is :wait
@@ -224,8 +222,9 @@ module Penstock
       @on_queue_full = wait ? :wait : :raise
     end
 
+    # @param name [Symbol]
     # @return [Boolean] whether the user set this setting of {#kafka}; false: it is a default of Penstock
-    def given?(name) = @given.include?(name)
+    def given?(name) = @given ? @given.include?(name) : [name, name.to_s].any? { |given| kafka.key?(given) }
 
     # @return [String] without the values of settings, which may be secret
     def inspect
@@ -240,87 +239,32 @@ module Penstock
     # @raise [ConfigurationInvalidError] when a setting is invalid; the message names the first
     # @return [self] frozen
     def finish
-      check_identity
-      check_limits
-      check_queue
-      check_recovery
+      check_settings
+      check_id
+      warn_of_short_times
       check_parts
-      check_listening
-      check_polling
-      check_oauth
+      check_poller
       check_kafka
       @kafka = checked(with_defaults(defaults), role: :producer, token_provider: oauth.token_provider_listener)
       check_unreachable_timeout_has_effect
-      polling.freeze
       freeze
     end
 
-    def defaults_of_recovery
-      @reload_on_idempotent_fatal_error = @reload_on_transaction_fatal_error = true
-      @wait_backoff_on_idempotent_fatal_error = 5_000
-      @max_attempts_on_idempotent_fatal_error = 5
-      @wait_backoff_on_transaction_fatal_error = 1_000
-      @max_attempts_on_transaction_fatal_error = 10
-      @wait_backoff_on_transaction_command = 500
-      @max_attempts_on_transaction_command = 5
-      @wait_timeout_on_transaction_abort = 1_000
-      @non_reloadable_errors = [:fenced]
-    end
+    def hint(name, value)
+      seconds = name == "unreachable_timeout" && Seconds.integer?(value) && value.between?(1, SHORTEST_MS - 1)
+      return "; for #{value} seconds, write #{value}_000" if seconds
+      return "; :fd is suitable for fibers: their waits yield to the scheduler" if name == "polling.mode" && value == :reactor
 
-    def check_limits
-      check_integer("max_payload_size", max_payload_size, 0)
-      check_integer("max_wait_timeout", max_wait_timeout, 0) unless max_wait_timeout.nil?
-      check_close_timeout
-      check_rejection_timeout
-      check_unreachable_timeout
-    end
-
-    def check_queue
-      check_one_of("on_queue_full", on_queue_full, %i[wait raise drop])
-      check_integer("wait_timeout_on_queue_full", wait_timeout_on_queue_full, 0) unless wait_timeout_on_queue_full.nil?
-      check_integer("wait_backoff_on_queue_full", wait_backoff_on_queue_full, 0)
-      check_one_of("instrument_on_wait_queue_full", instrument_on_wait_queue_full, [true, false])
-    end
-
-    def check_recovery
-      %w[reload_on_idempotent_fatal_error reload_on_transaction_fatal_error deliver].each do |name|
-        check_one_of(name, public_send(name), [true, false])
-      end
-      %w[
-        wait_backoff_on_idempotent_fatal_error wait_backoff_on_transaction_fatal_error wait_backoff_on_transaction_command
-        max_attempts_on_idempotent_fatal_error max_attempts_on_transaction_fatal_error wait_timeout_on_transaction_abort
-      ].each { |name| check_integer(name, public_send(name), 0) }
-      check_integer("max_attempts_on_transaction_command", max_attempts_on_transaction_command, 1)
-      check("non_reloadable_errors", non_reloadable_errors, "an Array of Symbols") do
-        non_reloadable_errors.is_a?(Array) && non_reloadable_errors.all?(Symbol)
-      end
+      super
     end
 
     def check_parts
-      check("idle_disconnect_timeout", idle_disconnect_timeout, "0 or an Integer of at least 30000") do
-        Seconds.integer?(idle_disconnect_timeout) && (idle_disconnect_timeout.zero? || idle_disconnect_timeout >= 30_000)
+      check("non_reloadable_errors", non_reloadable_errors, "an Array of Symbols") do
+        non_reloadable_errors.is_a?(Array) && non_reloadable_errors.all?(Symbol)
       end
-      check("client_class", client_class, "a Class or nil") { client_class.nil? || client_class.respond_to?(:new) }
-      check("monitor", monitor, "a Penstock::Monitor or nil") { monitor.nil? || monitor.respond_to?(:instrument) }
-      check("middleware", middleware, "a Penstock::Middleware or nil") { middleware.nil? || middleware.respond_to?(:run) }
       check("serializer", serializer, "nil or an object with a method dump or call that takes the payload") do
         serializer.nil? || Serializer.method_of(serializer)
       end
-    end
-
-    def check_listening
-      check_integer("listener_budget", listener_budget, 1)
-      check_integer("event_queue_limit", event_queue_limit, 1, (2**32) - 1)
-      check_one_of("event_queue_full", event_queue_full, %i[drop_oldest drop_newest])
-    end
-
-    def check_polling
-      modes = "one of :fd, :thread"
-      modes += " (:fd is suitable for fibers: their waits yield to the scheduler)" if polling.mode == :reactor
-      check("polling.mode", polling.mode, modes) { %i[fd thread].include?(polling.mode) }
-      check_poller
-      check_integer("polling.fd.max_time", polling.fd.max_time, 1)
-      check_integer("polling.fd.periodic_poll_interval", polling.fd.periodic_poll_interval, 100)
     end
 
     def check_poller
@@ -336,9 +280,13 @@ module Penstock
       @given = given.keys.freeze
       without = []
       without << :"enable.idempotence" if contradicts_idempotence?(given)
-      transaction_timeout = Integer(given[:"transaction.timeout.ms"], exception: false)
-      without << :"message.timeout.ms" if transaction_timeout&.<(KAFKA_DEFAULTS[:"message.timeout.ms"])
+      without << :"message.timeout.ms" if given.key?(:"transactional.id") && short_transaction?(given)
       KAFKA_DEFAULTS.except(*without)
+    end
+
+    # Then librdkafka makes message.timeout.ms as long as the transaction.
+    def short_transaction?(given)
+      Integer(given[:"transaction.timeout.ms"], exception: false)&.<(KAFKA_DEFAULTS[:"message.timeout.ms"])
     end
 
     # Then idempotence is not turned on by default: librdkafka would raise for the combination.

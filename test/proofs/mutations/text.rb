@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-Mutation.define "text: what brokers say is made valid and harmless where it becomes a String",
+Mutation.define "text: text of brokers is made valid and harmless where it becomes a String",
                 file: "ext/penstock/ruby/foreign_text.c",
                 from: "    size_t needed = ps_text_clean(NULL, 0, text, size, use);\n",
                 to: "    size_t needed = ps_text_clean(NULL, 0, text, size, use);\n" \
@@ -8,7 +8,7 @@ Mutation.define "text: what brokers say is made valid and harmless where it beco
                 test: "test/foreign_text_test.rb",
                 only: "test_every_call_of_a_rejected_producer_raises_its_documented_error"
 
-Mutation.define "text: failed messages are published whatever the broker's text is",
+Mutation.define "text: failed messages are published whatever the broker's text has",
                 file: "ext/penstock/ruby/foreign_text.c",
                 from: "    size_t needed = ps_text_clean(NULL, 0, text, size, use);\n",
                 to: "    size_t needed = ps_text_clean(NULL, 0, text, size, use);\n" \

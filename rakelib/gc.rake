@@ -7,7 +7,7 @@ namespace :test do
   desc "The tests of the garbage collector at each of its levels (PENSTOCK_GC)"
   task gc: :compile do
     # Those of the garbage collector put native classes under stress themselves.
-    all = FileList["test/gc*_test.rb"]
+    all = FileList["test/proofs/gc*_test.rb"]
     files = { "normal" => all, "compact" => all, "young" => FileList["test/{delivery_handle,error,message}_test.rb"] }
     counts = Hash.new(0)
     files.each do |level, tests|

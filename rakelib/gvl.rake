@@ -3,6 +3,6 @@
 namespace :test do
   desc "What calls that wait leave of other threads' time: rake test:gvl [SECONDS=2] [ONLY=expression]"
   task gvl: :compile do
-    ruby "-w", "-Ilib", "test/gvl.rb"
+    ruby "-w", "-Ilib", "test/proofs/gvl.rb"
   end
 end

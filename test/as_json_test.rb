@@ -2,9 +2,9 @@
 
 require_relative "test_helper"
 
-# Objects of Penstock's as JSON: small, without secrets and payloads, with ActiveSupport, with the json gem, and with neither.
+# Penstock's objects as JSON: small, without secrets and payloads, with ActiveSupport, with the json gem, and with neither.
 class AsJsonTest < PenstockTest
-  # What ActiveSupport does to every object, for where the gem is missing.
+  # Defines the as_json methods of ActiveSupport, in case the gem is missing.
   STAND_IN = <<~RUBY
     begin
       require "active_support"
@@ -29,7 +29,7 @@ class AsJsonTest < PenstockTest
     end
   RUBY
 
-  # Each public class, by an object of it.
+  # One object of each public class.
   OBJECTS = <<~'RUBY'
     require "logger"
     cluster = Penstock::EmbeddedCluster.new
@@ -76,7 +76,7 @@ class AsJsonTest < PenstockTest
                        "objects.each { |one| puts [one.class, JSON.generate(one).size, JSON.generate([one])].join(' ') }"))
   end
 
-  def test_as_json_consists_of_plain_values
+  def test_as_json_contains_only_plain_values
     odd = ruby!(<<~RUBY)
       #{OBJECTS}
       plain = lambda do |value|
@@ -91,26 +91,26 @@ class AsJsonTest < PenstockTest
     assert_empty odd
   end
 
-  # In a program of its own: a process that has had a Ractor is another one from then on, and Ruby calls them experimental.
-  def test_other_ractors_may_ask_reports_and_messages
+  # Runs in a separate process: a Ractor changes a process permanently, and Ruby warns that Ractors are experimental.
+  def test_other_ractors_can_convert_reports_and_messages_to_json
     assert_equal "Penstock::DeliveryReport Penstock::Message\n", ruby!(<<~RUBY, cluster.bootstrap_servers, topic)
       Warning[:experimental] = false
       one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
       objects = [one.produce_sync(topic: ARGV[1], payload: "x"), Penstock::Message.new(topic: "t")]
-      asked = Ractor.new(*objects) { |*given| given.map { |object| object.as_json["class"] } }
-      puts (asked.respond_to?(:value) ? asked.value : asked.take).join(" ")
+      converting = Ractor.new(*objects) { |*given| given.map { |object| object.as_json["class"] } }
+      puts (converting.respond_to?(:value) ? converting.value : converting.take).join(" ")
     RUBY
   end
 
-  # Those that a program can name.
-  def test_every_class_with_a_connection_or_a_configuration_answers_by_itself
+  # Only classes that a program can name.
+  def test_every_class_with_a_connection_or_a_configuration_defines_its_own_as_json
     own = public_classes.reject do |type|
       type.method_defined?(:as_json) && type.instance_method(:as_json).owner.name.start_with?("Penstock")
     end
-    assert_empty own - APART.map { |name| Object.const_get("Penstock::#{name}") }
+    assert_empty own - EXEMPT.map { |name| Object.const_get("Penstock::#{name}") }
   end
 
-  APART = %w[StatisticsEvent::Parsed].freeze
+  EXEMPT = %w[StatisticsEvent::Parsed].freeze
 
   def test_the_report_of_a_delivery_is_a_hash_of_its_attributes
     report = producer.produce_sync(topic: topic(partitions: 1), payload: "x", label: :mine)

@@ -4,7 +4,7 @@ require_relative "test_helper"
 require_relative "support/made_up_result"
 require_relative "../bench/guard"
 
-# bench/guard.rb: whether ratios are what they were.
+# bench/guard.rb, which compares ratios with the committed ones.
 class BenchGuardTest < Minitest::Test
   include MadeUpResult
 
@@ -20,13 +20,13 @@ class BenchGuardTest < Minitest::Test
     assert_equal({ "kafka: #{NAME}" => [1.0, 0.84] }, compare(committed, with_ratio(0.84)).drops)
   end
 
-  def test_the_tolerance_may_be_another
+  def test_the_tolerance_is_configurable
     assert_equal [false, true], ([0.05, 0.15].map do |tolerance|
                                    compare({ "kafka" => { NAME => 1.0 } }, with_ratio(0.9), tolerance:).ok?
                                  end)
   end
 
-  def test_nothing_compared_is_a_failure
+  def test_comparing_nothing_is_a_failure
     [compare({}, with_ratio(1)), compare({ "kafka" => { NAME => 1.0 } }),
      compare({ "embedded" => { NAME => 1.0 } }, with_ratio(1))].each do |none|
       refute_predicate none, :ok?
@@ -34,7 +34,7 @@ class BenchGuardTest < Minitest::Test
     end
   end
 
-  def test_what_is_on_one_side_only_is_said_and_no_failure
+  def test_a_ratio_on_one_side_only_is_reported_and_is_no_failure
     committed = { "kafka" => { NAME => 1.0, "producers/rate/gone/Penstock" => 1.0 },
                   "embedded" => { NAME => 1.0, "idle/a/b/Penstock" => 1.0 } }
     found = compare(committed, with_ratio(1), with_ratio(1, scenario: "other"))
@@ -50,13 +50,13 @@ class BenchGuardTest < Minitest::Test
     TEXT
   end
 
-  def test_a_drop_is_said_with_what_it_was
+  def test_a_drop_is_reported_with_the_committed_ratio
     assert_equal ["dropped: kafka: #{NAME}: 1.0 before, 0.5 now",
                   "1 ratios compared, 1 dropped by more than 15 %; 0 not measured, 0 not committed."],
                  compare({ "kafka" => { NAME => 1.0 } }, with_ratio(0.5)).to_s.lines.map(&:chomp)
   end
 
-  def test_clusters_are_apart_and_their_versions_are_not
+  def test_ratios_are_kept_by_kind_of_cluster_and_not_by_version
     results = [with_ratio(0.5, cluster: "embedded cluster"), with_ratio(0.9, cluster: "Apache Kafka 5.0.0")]
     assert_equal({ "embedded" => { NAME => 0.5 }, "kafka" => { NAME => 0.9 } }, Bench::Guard.ratios(results))
   end
@@ -79,7 +79,7 @@ class BenchGuardTest < Minitest::Test
                    "producers/rate/many/Penstock to C with none" => 0.25 }, Bench::Guard.ratios([result(rows, bars:)])["kafka"])
   end
 
-  def test_an_update_commits_what_was_measured_and_keeps_the_rest
+  def test_an_update_replaces_the_measured_ratios_and_keeps_the_others
     Dir.mktmpdir do |directory|
       file = File.join(directory, "ratios.json")
       Bench::Guard.update([with_ratio(0.5), with_ratio(0.7, scenario: "other"), with_ratio(1, cluster: "embedded")], file)

@@ -5,7 +5,7 @@ require "tmpdir"
 require_relative "../bench/peer"
 require_relative "support/reader"
 
-# The programs that bin/bench compares, and what runs them: bench/peer.rb and bench/peers.
+# The programs that bin/bench compares, and the code that runs them: bench/peer.rb and bench/peers.
 class BenchPeersTest < PenstockTest
   FAKE = File.expand_path("support/fake_peer.rb", __dir__)
   STAND_INS = File.expand_path("support/ruby_clients", __dir__)
@@ -21,9 +21,9 @@ class BenchPeersTest < PenstockTest
     super
   end
 
-  # --- what they are told, and what they say
+  # --- the protocol
 
-  def test_a_peer_is_told_all_of_the_protocol
+  def test_a_peer_gets_every_setting_of_the_protocol
     run = start(fake("is good"), "sync", producers: 2, messages: 7, size: 10, key: true, headers: true,
                                          set: { "linger.ms" => 5, log_level: 3 })
 
@@ -32,14 +32,14 @@ class BenchPeersTest < PenstockTest
     assert_equal [], run.ready[:differs]
   end
 
-  def test_librdkafkas_own_settings_are_not_for_other_clients
+  def test_settings_specific_to_librdkafka_are_not_passed_to_other_clients
     peer = fake("is good", librdkafka: false)
     run = start(peer, set: { "linger.ms" => 5, "log_level" => 3, acks: "all", "socket.nagle.disable" => true })
 
     assert_equal "--set linger.ms=5 --set acks=all", run.ready[:ready][/--set.*/]
   end
 
-  def test_each_round_gives_its_figures
+  def test_each_round_returns_its_figures
     run = start(fake("is good"), producers: 5, messages: 2)
 
     2.times { assert_equal({ seconds: 0.5, delivered: 10, failed: 0 }, run.round) }
@@ -51,11 +51,11 @@ class BenchPeersTest < PenstockTest
     2.times { assert_nil run.close }
   end
 
-  # --- bad ones
+  # --- peers that fail
 
   { "dies" => "did not start: it ended with status 3", "says rubbish" => 'said "hello\n"', "says a number" => 'said "1\n"',
     "is not ready" => "did not say that it is ready" }.each do |how, what|
-    define_method("test_one_that_#{how.tr(" ", "_")}_at_first_is_an_error_that_shows_its_stderr") do
+    define_method("test_a_peer_that_#{how.tr(" ", "_")}_at_startup_is_an_error_that_shows_its_stderr") do
       assert_fails(how, what) { start(fake(how)) }
     end
   end
@@ -64,21 +64,21 @@ class BenchPeersTest < PenstockTest
     "is killed in a round" => "did not run a round: it ended with signal 9",
     "has closed its stdin" => "did not run a round: it ended with status 0",
     "loses one" => "did not send all 10 messages" }.each do |how, what|
-    define_method("test_one_that_#{how.tr(" ", "_")}_is_an_error_that_shows_its_stderr") do
+    define_method("test_a_peer_that_#{how.tr(" ", "_")}_is_an_error_that_shows_its_stderr") do
       run = start(fake(how))
 
       assert_fails(how, what) { run.round }
-      assert_nil run.close, "closing one that failed"
+      assert_nil run.close, "closing a failed peer"
     end
   end
 
-  def test_one_that_is_silent_is_an_error
+  def test_a_peer_that_never_answers_is_an_error
     error = assert_raises(Bench::Peer::Failed) { start(fake("is silent"), limit: 0.2) }
 
     assert_includes error.message, "bad (batch) did not start within 0.2 s"
   end
 
-  def test_one_that_is_slow_is_killed
+  def test_a_peer_that_is_too_slow_is_killed
     run = start(fake("is slow"))
     pid = run.pid
 
@@ -86,7 +86,7 @@ class BenchPeersTest < PenstockTest
     assert_raises(Errno::ESRCH) { Process.kill(0, pid) }
   end
 
-  def test_one_that_does_not_end_is_killed
+  def test_a_peer_that_does_not_exit_is_killed
     run = start(fake("does not end"))
     pid = run.pid
 
@@ -94,19 +94,19 @@ class BenchPeersTest < PenstockTest
     assert_raises(Errno::ESRCH) { Process.kill(0, pid) }
   end
 
-  def test_one_that_ends_badly_is_an_error
+  def test_a_peer_that_exits_with_an_error_status_is_an_error
     run = start(fake("ends badly"))
 
     assert_fails("ends badly", "ended with status 3") { run.close }
   end
 
-  def test_a_workload_that_it_lacks_is_an_error_of_its_own
+  def test_a_workload_that_a_peer_does_not_support_raises_its_own_error
     error = assert_raises(Bench::Peer::NoSuchWorkload) { start(fake("has no such workload"), "sync") }
 
     assert_includes error.message, "bad (sync) has no such workload"
   end
 
-  # --- which there are
+  # --- the list of peers
 
   def test_the_known_peers
     assert_equal %w[C Penstock confluent-kafka Java JavaScript waterdrop rdkafka karafka-rdkafka ruby-kafka],
@@ -114,7 +114,7 @@ class BenchPeersTest < PenstockTest
     assert_nil Bench::Peers["no such"]
   end
 
-  def test_one_that_is_not_set_up_says_how_to
+  def test_a_peer_that_is_not_installed_says_how_to_install_it
     Dir.mktmpdir do |cache|
       with_environment("XDG_CACHE_HOME" => cache) do
         assert_equal "confluent-kafka: not installed; bin/bench --setup-peers does that", Bench::Peers["confluent-kafka"].why_not
@@ -151,7 +151,7 @@ class BenchPeersTest < PenstockTest
     end
   end
 
-  def test_setting_up_says_what_cannot_be_installed_and_why
+  def test_setup_reports_what_cannot_be_installed_and_why
     with_files({}) do |directory|
       tools = File.join(directory, "tools")
       FileUtils.mkdir_p(tools)
@@ -166,14 +166,14 @@ class BenchPeersTest < PenstockTest
     end
   end
 
-  def test_setting_up_knows_its_names
-    output, status = Open3.capture2e(Bench::Peers::SETUP, "nobody")
+  def test_setup_rejects_an_unknown_client
+    output, status = Open3.capture2e(Bench::Peers::SETUP, "unknown")
 
     refute_predicate status, :success?
-    assert_match(/no client nobody/, output)
+    assert_match(/no client unknown/, output)
   end
 
-  # --- Ruby clients by their adapters
+  # --- adapters for Ruby clients
 
   PENSTOCK_ADAPTER = <<~RUBY.freeze
     $LOAD_PATH.unshift #{Subprocess::LIBRARY.inspect}
@@ -181,7 +181,7 @@ class BenchPeersTest < PenstockTest
 
     class OwnAdapter < Bench::Adapter
       def make_producer(settings)
-        puts "this is for nobody"
+        puts "this line is ignored"
         Penstock::Producer.new { |config| config.kafka = settings }
       end
 
@@ -206,7 +206,7 @@ class BenchPeersTest < PenstockTest
 
         assert_equal [["x" * 7, HEADERS]], records.map { |it| [it.payload, it.headers] }.uniq
         producers = workload == "batch" ? 3 : 1
-        expected = (0...20).to_h { |number| [number.to_s, 2 * producers] }.merge("0" => 3 * producers) # and one each at first
+        expected = (0...20).to_h { |number| [number.to_s, 2 * producers] }.merge("0" => 3 * producers) # one each at startup
 
         assert_equal expected, records.map(&:key).tally
       end
@@ -230,7 +230,7 @@ class BenchPeersTest < PenstockTest
     end
   end
 
-  def test_an_adapter_without_async_lacks_that_workload
+  def test_an_adapter_without_async_does_not_support_the_async_workload
     with_adapter(PENSTOCK_ADAPTER.sub("def async", "def later")) do |peer|
       assert_raises(Bench::Peer::NoSuchWorkload) { on_cluster(peer, "async") }
       assert_raises(Bench::Peer::NoSuchWorkload) { on_cluster(peer, "something else") }
@@ -240,7 +240,7 @@ class BenchPeersTest < PenstockTest
   WORKLOADS = { "waterdrop" => %w[batch async sync], "rdkafka" => %w[batch async sync], "ruby_kafka" => %w[batch sync] }.freeze
   WORKLOADS.each do |name, workloads|
     workloads.each do |workload|
-      define_method("test_the_adapter_#{name}_runs_#{workload}_on_a_stand_in_of_its_gem") do
+      define_method("test_the_#{name}_adapter_runs_#{workload}_with_a_stand_in_for_its_gem") do
         set = { "enable.idempotence" => true, "retries" => 5 }
         run = on_cluster(on_stand_in(name), workload, key: true, headers: true, set:)
 
@@ -250,13 +250,13 @@ class BenchPeersTest < PenstockTest
     end
   end
 
-  def test_the_adapter_ruby_kafka_names_the_settings_that_it_lacks
+  def test_the_ruby_kafka_adapter_names_unsupported_settings
     run = on_cluster(on_stand_in("ruby_kafka"), set: { "linger.ms" => 5, "acks" => "all" })
 
     assert_equal ["linger.ms is unknown to it"], run.ready[:differs]
   end
 
-  # --- those that are here: C and Penstock in the tree, others where bin/bench --setup-peers has been
+  # --- installed peers: C and Penstock are in the tree, bin/bench --setup-peers installs the others
 
   Bench::Peers.all.each do |peer|
     reason = peer.why_not(embedded: !SharedCluster.real?)
@@ -271,13 +271,13 @@ class BenchPeersTest < PenstockTest
 
         assert_operator result[:seconds], :>, 0
         assert_equal 20, result.fetch(:latencies_us).size if workload == "sync"
-        next if peer.name == "Java" # with 200,000 to warm up it is too long a read, and counts what was acknowledged itself
+        next if peer.name == "Java" # its warm-up sends 200,000 messages, too many to read; it counts acknowledged messages itself
 
         assert_operator Reader.new(cluster.bootstrap_servers).read(topic, partitions: 0...4).size, :>, 20
       end
     end
 
-    define_method("test_#{peer.name.tr("-", "_")}_lacks_a_workload_that_nobody_has") do
+    define_method("test_#{peer.name.tr("-", "_")}_rejects_an_unknown_workload") do
       assert_raises(Bench::Peer::NoSuchWorkload) { on_cluster(peer, "something else") }
     end
   end
@@ -294,7 +294,7 @@ class BenchPeersTest < PenstockTest
     peer.start(workload, servers: cluster.bootstrap_servers, topic:, messages:, **options).tap { |run| @runs << run }
   end
 
-  # The adapter with a stand-in of its gem.
+  # Runs the adapter with a stand-in for its gem.
   def on_stand_in(name)
     Bench::Peer.new(name) do
       [RbConfig.ruby, "-w", "-I", STAND_INS, "-I", Subprocess::LIBRARY, File.join(Bench::Peers::PROGRAMS, "adapter.rb"),
@@ -324,7 +324,7 @@ class BenchPeersTest < PenstockTest
     end
   end
 
-  # What is added meanwhile is forgotten.
+  # Removes peers that the block adds.
   def with_peers
     peers = Bench::Peers.instance_variable_get(:@peers)
     before = peers.dup

@@ -3,23 +3,23 @@
 require_relative "test_helper"
 require_relative "support/made_up_result"
 
-# What bench/result.rb makes of the rounds of a scenario, and keeps.
+# How bench/result.rb summarizes the rounds of a scenario and stores them.
 class BenchResultTest < Minitest::Test
   include MadeUpResult
 
   def bar(result) = result.bars.first.values_at("ratio", "met")
 
-  def test_of_what_is_better_when_it_is_more_low_is_the_least
+  def test_low_is_the_minimum_if_more_is_better
     figure = result({ "one" => { "C" => [3, 1, 2] } }).table("rate").figure("one", "C")
     assert_equal({ "median" => 2, "low" => 1, "high" => 3, "rounds" => [3, 1, 2] }, figure)
   end
 
-  def test_of_what_is_better_when_it_is_less_low_is_the_most
+  def test_low_is_the_maximum_if_less_is_better
     figure = result({ "one" => { "C" => [3.5, 1, 2, 9] } }, better: "less").table("rate").figure("one", "C")
     assert_equal [2.75, 9, 1], figure.values_at("median", "low", "high")
   end
 
-  def test_a_ratio_above_one_is_better_whichever_way_the_unit_goes
+  def test_a_ratio_above_one_is_better_whether_more_or_less_is_better
     rows = { "one" => { "C" => [100], "Penstock" => [80] } }
     assert_equal [0.8, 1.25], %w[more less].map { |better| result(rows, better:).table("rate").ratio("one", "Penstock") }
   end
@@ -29,14 +29,14 @@ class BenchResultTest < Minitest::Test
     assert_equal [0.0133, nil], [table.ratio("one", "Penstock"), table.ratio("one", "C")]
   end
 
-  def test_a_side_may_lack_a_figure
+  def test_a_figure_may_be_missing
     table = result({ "one" => { "C" => [], "Penstock" => [1] }, "two" => { "C" => [1], "Penstock" => nil } }).table("rate")
     assert_nil table.figure("one", "C")
     assert_nil table.figure("two", "Penstock")
     refute_predicate table, :ratios?
   end
 
-  def test_sides_are_in_their_order_whoever_lacks_the_first_figure
+  def test_sides_keep_their_order_if_the_first_figure_is_missing
     rows = { "one" => { "Penstock" => [1] }, "two" => { "Penstock" => [1], "C" => [1] } }
     assert_equal %w[C Penstock], result(rows, sides: { "C" => "", "Penstock" => "", "Java" => "" }).table("rate").sides
   end
@@ -46,12 +46,12 @@ class BenchResultTest < Minitest::Test
     assert_equal [nil, 0.0], [table.ratio("one", "Penstock"), table.ratio("two", "Penstock")]
   end
 
-  def test_a_bar_is_met_from_its_least_ratio_on
+  def test_a_bar_is_met_if_the_ratio_is_at_least_its_minimum
     met = [0.89, 0.9, 0.91].map { |least| bar(result(bars: [{ table: "rate", case: "one", side: "Penstock", to: "C", least: }])) }
     assert_equal [[0.9, true], [0.9, true], [0.9, false]], met
   end
 
-  def test_a_bar_may_be_to_another_case_of_the_same_side
+  def test_a_bar_may_compare_with_another_case_of_the_same_side
     rows = { "none" => { "Penstock" => [3.0] }, "1,000 idle" => { "Penstock" => [4.0] } }
     bars = [{ table: "rate", case: "1,000 idle", side: "Penstock", of_case: "none", least: 0.9 }]
     with_bar = result(rows, better: "less", bars:)
@@ -59,30 +59,30 @@ class BenchResultTest < Minitest::Test
     assert_equal "Penstock", with_bar.bars.first["to"]
   end
 
-  def test_a_bar_may_be_to_another_case_of_another_side
+  def test_a_bar_may_compare_with_another_case_of_another_side
     rows = { "none" => { "C" => [3.0] }, "1,000 idle" => { "Penstock" => [4.0], "C" => [7.0] } }
     bars = [{ table: "rate", case: "1,000 idle", side: "Penstock", to: "C", of_case: "none", least: 0.9 }]
     assert_equal [1.33, true], bar(result(rows, bars:))
   end
 
-  def test_a_bar_whose_figure_is_lacking_is_not_measured
+  def test_a_bar_with_a_missing_figure_is_not_measured
     bars = [{ table: "rate", case: "one", side: "Penstock", to: "Java", least: 1 }]
     assert_equal [nil, nil], bar(result(bars:))
   end
 
-  def test_nothing_is_better_than_what_a_ratio_cannot_be_made_of
+  def test_a_bar_is_met_if_the_figure_is_zero_and_less_is_better
     bars = [{ table: "rate", case: "one", side: "Penstock", to: "C", least: 5 }]
     assert_equal [nil, true], bar(result({ "one" => { "C" => [2], "Penstock" => [0] } }, better: "less", bars:))
   end
 
-  def test_what_makes_no_sense_is_refused
+  def test_inconsistent_results_raise
     assert_raises(KeyError) { result(bars: [{ table: "rat", case: "one", side: "Penstock", to: "C", least: 1 }]) }
     assert_raises(ArgumentError) { result(better: "nicer") }
     assert_raises(ArgumentError) { result({ "one" => { "Someone" => [1] } }, sides: {}) }
     assert_raises(FloatDomainError) { result({ "one" => { "C" => [Float::NAN] } }) }
   end
 
-  def test_what_is_written_is_read_again_and_has_a_picture_beside_it
+  def test_a_written_result_can_be_read_and_has_a_picture_beside_it
     Dir.mktmpdir do |directory|
       made = result(rows(3, 4), bars: [{ table: "rate", case: "25 producers", side: "Penstock", to: "C", least: 0.5 }],
                                 differs: { "Java" => [], "Penstock" => ["acks"] }, left_out: { "Java" => "no Java" })

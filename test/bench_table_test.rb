@@ -10,7 +10,7 @@ class BenchTableTest < Minitest::Test
 
   def text(...) = Bench::Table.new(result(...)).text
 
-  def test_cases_are_below_each_other_and_sides_beside_each_other
+  def test_each_case_is_a_row_and_each_side_a_column
     rows = { "1 producer" => { "C" => [612_345, 600_000, 640_400], "Penstock" => [560_000] },
              "25" => { "C" => [1.5], "Penstock" => [1.0] } }
     assert_includes text(rows), <<~TEXT.chomp
@@ -22,7 +22,7 @@ class BenchTableTest < Minitest::Test
     assert_match(/^25 +1\.50 +1\.50\.\.1\.50 +1 +1\.\.1 +0\.667$/, text(rows))
   end
 
-  def test_one_case_has_a_line_for_each_side
+  def test_a_single_case_has_a_line_for_each_side
     assert_includes text({ "all" => { "C" => [4, 5, 6], "Penstock" => [10, 20, 30], "Java" => [2] } }), <<~TEXT.chomp
                          median  worst..best   to C
       all    C                5         4..6
@@ -31,7 +31,7 @@ class BenchTableTest < Minitest::Test
     TEXT
   end
 
-  def test_so_have_many_sides_and_no_line_is_too_long
+  def test_many_sides_have_a_line_each_and_no_line_is_too_long
     varied.each do |result|
       Bench::Table.new(result).text.lines.each { |line| assert_operator line.chomp.size, :<=, 150 }
     end
@@ -42,7 +42,7 @@ class BenchTableTest < Minitest::Test
     assert_match(/^two +1 +1\.\.1 +–$/, text({ "one" => { "C" => [1], "Penstock" => [1] }, "two" => { "C" => [1] } }))
   end
 
-  def test_bars_are_met_or_not_or_not_measured
+  def test_bars_are_shown_as_met_not_met_or_not_measured
     bars = [0.8, 0.95].map { |least| { table: "rate", case: "one", side: "Penstock", to: "C", least: } }
     bars << { table: "rate", case: "one", side: "Penstock", to: "Java", least: 1 }
     bars << { table: "rate", case: "one", side: "Penstock", of_case: "none", least: 0.9 }
@@ -55,7 +55,7 @@ class BenchTableTest < Minitest::Test
     TEXT
   end
 
-  def test_settings_and_versions_and_who_is_left_out_are_said
+  def test_the_table_lists_settings_versions_and_omitted_clients
     said = text(left_out: { "Java" => "there is no Java" }, differs: { "Penstock" => ["no acks", "no linger.ms"] })
     parts = ["Producers (producers; Apache Kafka 4.3.1, 2026-11-22)\nWhat N producers deliver.\n",
              "Medians of 3 rounds, taken in turn. A ratio is to C: above 1 is better, whichever way the unit goes.\n",
@@ -65,7 +65,7 @@ class BenchTableTest < Minitest::Test
     assert_includes text(settings: {}), "Settings: the defaults of each side."
   end
 
-  def test_it_is_coloured_on_a_terminal_only
+  def test_output_is_coloured_only_on_a_terminal
     with_bar = result(bars: [{ table: "rate", case: "one", side: "Penstock", to: "C", least: 0.95 }])
     terminal = StringIO.new
     def terminal.tty? = true
@@ -74,13 +74,13 @@ class BenchTableTest < Minitest::Test
     refute_includes outputs.last, "\e"
   end
 
-  def test_numbers_can_be_read
+  def test_numbers_are_rounded_to_three_digits
     said = [0, 7, 4003, 12.34, 9.996, 99.96, 123.4, 1234.5, 12_345, 612_345, 1_234_567.8, 0.5, 0.01234, 0.0000123, -45.678]
            .map { |value| Bench::Words.number(value) }
     assert_equal %w[0 7 4,003 12.3 10.0 100 123 1,235 12,300 612,000 1,230,000 0.500 0.0123 0.0000123 -45.7], said
   end
 
-  def test_a_unit_is_the_one_that_suits_most_figures
+  def test_the_unit_suits_most_figures
     figures = { "s" => 0.00002, "us" => 12_000.0, "ns" => 1_000_000, "ms" => 12.5,
                 "bytes" => 50_000_000, "KiB" => 0.5, "% of a core" => 0.001 }
     said = figures.map do |unit, value|

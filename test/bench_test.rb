@@ -4,12 +4,12 @@ require "test_helper"
 require "tmpdir"
 require_relative "../bench/session"
 
-# bin/bench, its scenarios, and what runs them.
+# bin/bench, its scenarios, and the code that runs them.
 class BenchTest < PenstockTest
   FAKE = File.expand_path("support/fake_peer.rb", __dir__)
   COMMAND = File.join(Bench::ROOT, "bin/bench")
 
-  # What a test says is compared. Not among those that bin/bench knows.
+  # A scenario whose figures the test sets. bin/bench does not list it.
   class Fake < Bench::Scenario
     Bench::Scenario.all.delete(scenario_name)
     title "A test"
@@ -25,10 +25,10 @@ class BenchTest < PenstockTest
 
     def figures(round) = { "rate" => @rates.shift * round[:delivered] }
 
-    attr_writer :rates # of the rounds to come
+    attr_writer :rates # of the coming rounds
   end
 
-  # One whose rounds take long.
+  # A scenario with long rounds, which limits their number.
   class Slow < Bench::Scenario
     Bench::Scenario.all.delete(scenario_name)
     rounds 2
@@ -48,32 +48,32 @@ class BenchTest < PenstockTest
 
   # ---- the runner ----
 
-  def test_sides_take_turns_and_what_each_found_is_kept_apart
-    # In the order of rounds: C, Slow, C, Slow, C, Slow; of messages a second each, 2 of them in a round.
+  def test_sides_take_turns_and_their_figures_are_kept_apart
+    # The order of rounds is C, Slow, C, Slow, C, Slow. A round has 2 messages, so each figure is twice the rate.
     result = run_fake([10, 1, 30, 3, 20, 2], rounds: 3, only: ["few"])
     figures = result.table("rate").figure("few", "C"), result.table("rate").figure("few", "Slow")
     assert_equal([[20, 60, 40], [2, 6, 4]], figures.map { |figure| figure["rounds"] })
     assert_in_delta 0.1, result.table("rate").ratio("few", "Slow")
   end
 
-  def test_a_side_that_is_not_there_is_left_out_with_the_reason
+  def test_an_unavailable_side_is_left_out_with_the_reason
     result = run_fake([1] * 4, rounds: 2, only: ["few"])
     assert_equal({ "Gone" => "it is elsewhere" }, result.left_out)
     assert_equal %w[C Slow], result.table("rate").sides
   end
 
-  def test_bars_are_of_the_cases_that_were_run_and_of_a_real_kafka
+  slow def test_bars_are_evaluated_only_for_cases_that_ran_on_a_real_kafka
     assert_equal([false], run_fake([4, 1], rounds: 1, only: ["few"]).bars.map { |bar| bar["met"] })
     assert_equal 2, run_fake([1] * 4, rounds: 1).bars.size
     assert_empty run_fake([1] * 4, rounds: 1, cluster: Bench::Runner::EMBEDDED).bars
   end
 
-  def test_a_scenario_may_have_fewer_rounds_than_asked_for
+  def test_a_scenario_may_limit_the_number_of_rounds
     rounds = [1, 5].map { |count| Bench::Runner.new(Slow, "nowhere:1", "a cluster", rounds: count, others: []).rounds }
     assert_equal [1, 2], rounds
   end
 
-  def test_each_scenario_says_what_it_is_and_its_bars_and_guarded_cases_are_cases_and_tables_of_its
+  def test_each_scenario_has_a_description_and_its_bars_and_guards_name_its_own_cases_and_tables
     Bench::Scenario.all.each_value do |scenario|
       cases = scenario.new("nowhere:1").cases
       refute_empty scenario.title
@@ -88,7 +88,7 @@ class BenchTest < PenstockTest
 
   # ---- the guard ----
 
-  def test_what_has_dropped_is_measured_again_and_passes_if_it_was_noise
+  def test_a_ratio_that_dropped_is_measured_again_and_passes_if_it_recovers
     attempts = []
     compared = compare_again(0.5) do |name, attempt|
       attempts << [name, attempt]
@@ -98,7 +98,7 @@ class BenchTest < PenstockTest
     assert_equal [["fake", 2]], attempts
   end
 
-  def test_what_drops_each_time_fails
+  def test_a_ratio_that_drops_in_every_attempt_fails
     attempts = []
     compared = compare_again(0.5) { |_, attempt| result_of(0.5).tap { attempts << attempt } }
     refute_predicate compared, :ok?
@@ -107,24 +107,24 @@ class BenchTest < PenstockTest
 
   # ---- the command ----
 
-  def test_a_scenario_that_there_is_not_names_those_that_there_are
+  def test_an_unknown_scenario_raises_with_the_names_of_all_scenarios
     _, errors, status = command("nosuch")
     assert_equal 1, status.exitstatus
     assert_match(%r{\Abin/bench: invalid argument: nosuch: there are batches, .*producers}, errors)
   end
 
-  def test_a_client_that_there_is_not_names_those_that_there_are
+  def test_an_unknown_client_raises_with_the_names_of_all_clients
     _, errors, status = command("--peers", "nosuch")
     assert_equal 1, status.exitstatus
     assert_match(/nosuch: there are confluent-kafka, Java/, errors)
   end
 
-  def test_list_has_every_scenario
+  def test_list_prints_every_scenario
     output, = command("list")
     assert_equal Bench::Scenario.all.keys, output.scan(/^(\S+): /).flatten
   end
 
-  def test_a_scenario_prints_a_table_and_keeps_its_figures_and_picture_and_the_report_has_them
+  slow def test_a_scenario_prints_a_table_and_writes_its_figures_and_picture_for_the_report
     Dir.mktmpdir do |directory|
       output, errors, status = command("transactions", "--rounds", "1", "--peers", "none", "--json", "--results", directory)
       assert status.success?, errors
@@ -136,7 +136,7 @@ class BenchTest < PenstockTest
     end
   end
 
-  def test_a_report_of_nothing_says_what_to_do
+  def test_a_report_without_results_says_what_to_do
     Dir.mktmpdir do |directory|
       _, errors, status = command("report", "--results", directory)
       assert_equal 1, status.exitstatus
@@ -144,7 +144,7 @@ class BenchTest < PenstockTest
     end
   end
 
-  def test_what_the_documentation_runs_there_is
+  def test_the_documentation_names_only_existing_scenarios_and_options
     help, = command("--help")
     known = Bench::Scenario.all.keys + help.scan(/--[a-z-]+/) + %w[list report guard]
     lines = %w[README.md docs/evidence/benchmarks.md docs/waiting.md bench/README.md].flat_map do |file|

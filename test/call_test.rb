@@ -4,7 +4,7 @@ require_relative "test_helper"
 require_relative "support/slow_calls"
 require "tmpdir"
 
-# Calls of fibers that are made on a thread of their own: a fiber may be interrupted, or gone, before its call ends.
+# Calls that a fiber makes on a separate thread. The fiber may be interrupted or collected before its call ends.
 class CallTest < PenstockTest
   include SlowCalls
 
@@ -21,7 +21,7 @@ class CallTest < PenstockTest
       def close = nil
     end
 
-    # What a fiber that waits for its call is interrupted with reaches it at once; it waits for the call's end all the same.
+    # An interrupt reaches a fiber that waits for its call at once. The fiber still waits until the call ends.
     def interrupt
       Thread.new do
         scheduler = PlainScheduler.new
@@ -36,7 +36,7 @@ class CallTest < PenstockTest
       end.join
     end
 
-    # The thread ends, and its fibers with it, in the middle of their calls.
+    # The thread and its fibers end in the middle of their calls.
     def drop
       Thread.new do
         Fiber.set_scheduler(scheduler = Forgetful.new)
@@ -55,13 +55,13 @@ class CallTest < PenstockTest
     puts resident_mib - before
   RUBY
 
-  # An answer has 4 MiB.
+  # The result of a call has 4 MiB.
   { "interrupt" => "is_interrupted", "drop" => "is_dropped_by_its_scheduler" }.each do |how, what|
-    define_method("test_the_answer_of_a_call_whose_fiber_#{what}_is_freed") do
+    define_method("test_the_result_of_a_call_whose_fiber_#{what}_is_freed") do
       Dir.mktmpdir do |path|
         scheduler = File.expand_path("support/plain_scheduler.rb", __dir__)
         grown = slow!(LEAVING, scheduler, File.join(path, "slow"), how, bootstraps_ms: 30, from: File.join(path, "slow"))
-        assert_operator Integer(grown), :<, 40, "MiB: of 80 that 20 answers take"
+        assert_operator Integer(grown), :<, 40, "MiB of the 80 MiB that 20 results take"
       end
     end
   end

@@ -7,14 +7,14 @@ require "penstock/cli"
 class CLITest < PenstockTest
   ROOT = File.expand_path("..", __dir__)
 
-  # @return [Array(Integer, String, String)] the status, and what was written on stdout and stderr
+  # @return [Array(Integer, String, String)] the status, stdout and stderr
   def cli(*arguments)
     out = StringIO.new
     err = StringIO.new
     [Penstock::CLI.start(arguments, out:, err:), out.string, err.string]
   end
 
-  # The executable itself, in a folder without a bundle.
+  # Runs the executable itself, in a folder without a Gemfile.
   def executable(*arguments, **options)
     Dir.mktmpdir do |directory|
       command = [{ "BUNDLE_GEMFILE" => nil, "RUBYOPT" => nil }, RbConfig.ruby, "-w", "-I", File.join(ROOT, "lib"),
@@ -26,9 +26,9 @@ class CLITest < PenstockTest
 
   def first_server = embedded_cluster.bootstrap_servers.split(",").first
 
-  # ---- the frame ----
+  # ---- help, version, usage ----
 
-  def test_help_is_there_when_asked_for_and_when_nothing_is
+  def test_help_is_printed_on_request_and_without_a_command
     [%w[--help], %w[-h], %w[help]].each do |arguments|
       status, out, err = cli(*arguments)
       assert_equal [0, ""], [status, err]
@@ -40,8 +40,8 @@ class CLITest < PenstockTest
     assert_match(/\AUsage: penstock COMMAND/, err)
   end
 
-  # As with `| head -1`, which reads a line and closes the pipe. Here it is closed before anything is written.
-  def test_a_reader_that_closes_the_pipe_is_no_failure
+  # `| head -1` reads a line and closes the pipe. Here the pipe is closed before anything is written.
+  def test_a_closed_output_pipe_is_no_failure
     doctor = ["doctor", "--bootstrap", first_server]
     [%w[--version], doctor, [*doctor, "--json"]].each do |arguments|
       reader, writer = IO.pipe
@@ -53,17 +53,17 @@ class CLITest < PenstockTest
     end
   end
 
-  def test_the_version_is_told
+  def test_version_prints_the_version
     %w[--version -v version].each { |argument| assert_equal [0, "penstock #{Penstock::VERSION}\n", ""], cli(argument) }
   end
 
-  def test_commands_and_options_that_there_are_not_are_refused_in_one_line_with_the_nearest
+  def test_unknown_commands_and_options_are_rejected_in_one_line_with_a_suggestion
     assert_equal [2, "", "penstock: unknown command; did you mean doctor?\n"], cli("docter")
     assert_equal [2, "", "penstock: unknown command; see penstock --help\n"], cli("xyz")
     assert_equal [2, "", "penstock: unknown option --nonsense; see penstock --help\n"], cli("--nonsense")
   end
 
-  def test_each_command_explains_itself
+  def test_each_command_has_help
     Penstock::CLI::COMMANDS.each_key do |name|
       [[name, "--help"], ["help", name]].each do |arguments|
         status, out, err = cli(*arguments)
@@ -80,7 +80,7 @@ class CLITest < PenstockTest
     assert File.executable?(File.join(ROOT, "exe/penstock"))
   end
 
-  def test_the_executable_ends_quietly_when_nobody_reads_on
+  def test_the_executable_exits_quietly_if_its_output_pipe_is_closed
     reader, writer = IO.pipe
     reader.close
     command = [RbConfig.ruby, "-I", File.join(ROOT, "lib"), File.join(ROOT, "exe/penstock"), "doctor"]
@@ -91,7 +91,7 @@ class CLITest < PenstockTest
 
   # ---- doctor ----
 
-  def test_doctor_says_on_aligned_lines_what_there_is_and_ends_with_0_when_nothing_is_wrong
+  def test_doctor_prints_aligned_facts_and_exits_with_0_if_nothing_is_wrong
     status, out, err = executable("doctor", "--bootstrap", first_server)
     assert_equal [0, ""], [status, err], out
     assert_match(/^ {9}ruby +CRuby #{Regexp.escape(RUBY_VERSION)}/, out)
@@ -99,7 +99,7 @@ class CLITest < PenstockTest
     assert_equal "nothing is wrong", out.lines(chomp: true).last
   end
 
-  def test_doctor_as_json_and_its_status_tell_of_problems
+  def test_doctor_reports_problems_in_its_json_and_its_exit_status
     status, out, err = executable("doctor", "-b", "127.0.0.1:1", "--json", "--timeout", "5")
     assert_equal [1, ""], [status, err]
     report = JSON.parse(out)
@@ -108,7 +108,7 @@ class CLITest < PenstockTest
     assert_match(/a broker listens/, problem["advice"])
   end
 
-  def test_doctor_takes_settings_from_a_file_and_from_the_command_line
+  def test_doctor_reads_settings_from_a_file_and_from_the_command_line
     Dir.mktmpdir do |directory|
       file = File.join(directory, "client.properties")
       File.write(file, "# ours\n\nbootstrap.servers = #{first_server}\nclient.id=one=two\nsecurity.protocol=ssl\n")
@@ -130,13 +130,13 @@ class CLITest < PenstockTest
     end
   end
 
-  def test_doctor_names_the_setting_that_a_misspelt_one_is_nearest_to
+  def test_doctor_suggests_the_setting_nearest_to_a_misspelt_one
     _, out, = cli("doctor", "-b", first_server, "-X", "sasl.passwrd=#{SECRET}")
     assert_match(/^PROBLEM +settings .*has no setting "sasl\.passwrd" \(did you mean "sasl\.password"\?\)/, out)
     refute_includes out, SECRET
   end
 
-  def test_what_doctor_does_not_understand_is_told_in_one_line
+  def test_doctor_reports_invalid_usage_in_one_line
     Dir.mktmpdir do |directory|
       file = File.join(directory, "broken")
       File.write(file, "fine=1\nsasl.password #{SECRET}\n")
@@ -158,8 +158,8 @@ class CLITest < PenstockTest
     end
   end
 
-  # Wherever somebody may have put a value, in whatever order: only names of options are repeated.
-  def test_errors_about_usage_repeat_no_value
+  # A user may have put a secret anywhere on the command line, so errors repeat only names of options.
+  def test_usage_errors_repeat_no_value
     values = [SECRET, "a=#{SECRET}", "sasl.password:#{SECRET}==", "sasl.password=#{SECRET}", "#{SECRET} b=c",
               "user:#{SECRET}@host", "\xFF#{SECRET}"]
     options = lambda do |value|
@@ -181,7 +181,7 @@ class CLITest < PenstockTest
     assert_equal "penstock: unknown option --password; see penstock --help\n", cli("--password=#{SECRET}").last
   end
 
-  def test_doctor_looks_at_what_it_was_told_to_load
+  def test_doctor_examines_the_files_that_it_is_asked_to_load
     Dir.mktmpdir do |directory|
       file = File.join(directory, "application.rb")
       File.write(file, 'Gem.loaded_specs["rdkafka"] = Gem::Specification.new("rdkafka", "0.16.0")')
@@ -191,7 +191,7 @@ class CLITest < PenstockTest
     end
   end
 
-  def test_doctor_tells_of_an_extension_that_cannot_be_loaded
+  def test_doctor_reports_an_extension_that_cannot_be_loaded
     Dir.mktmpdir do |directory|
       FileUtils.mkdir_p(File.join(directory, "penstock"))
       File.write(File.join(directory, "penstock/penstock.rb"), "raise LoadError, 'librdkafka.so.1: cannot open shared object'")

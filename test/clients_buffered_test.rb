@@ -8,7 +8,7 @@ class ClientsBufferedTest < ClientTestCase
 
   def payloads(client) = client.messages.map { |message| message[:payload] }
 
-  def test_messages_are_kept_in_order
+  def test_the_buffered_client_keeps_messages_in_order
     client = self.client
     client.produce({ topic: "a", payload: "1", key: "k", label: 5 })
     client.produce_many([{ topic: "b", payload: "2" }, { topic: "a", payload: nil }], false)
@@ -18,14 +18,14 @@ class ClientsBufferedTest < ClientTestCase
                  (%w[a b c].map { |topic| client.messages_for(topic).map { |message| message[:payload] } })
   end
 
-  def test_a_symbol_names_a_topic_as_a_string_does
+  def test_a_topic_may_be_a_symbol_or_a_string
     client = self.client
     client.produce({ topic: :a, payload: "" })
     assert_equal [{ topic: "a", payload: "" }], client.messages
     assert_equal client.messages, client.messages_for(:a)
   end
 
-  def test_what_is_kept_stays_as_it_was_sent
+  def test_kept_messages_do_not_change_if_the_caller_changes_its_objects
     client = self.client
     label = +"label"
     message = { topic: +"a", payload: +"1", headers: { "h" => [+"x"] }, label: }
@@ -42,7 +42,7 @@ class ClientsBufferedTest < ClientTestCase
     assert_equal 1, client.messages.size
   end
 
-  def test_what_failed_or_was_refused_is_not_kept
+  def test_failed_and_rejected_messages_are_not_kept
     client = self.client.fail_next(:msg_timed_out).fail_next(:queue_full)
     client.produce({ topic: "a", payload: "1" })
     assert_raises(Penstock::QueueFullError) { client.produce({ topic: "a", payload: "2" }) }
@@ -51,7 +51,7 @@ class ClientsBufferedTest < ClientTestCase
     assert_equal %w[3], payloads(client)
   end
 
-  def test_reset_forgets_messages_and_begins_anew
+  def test_reset_discards_messages_and_starts_again
     client = self.client.script { :transport if _1[:payload] == "bad" }
     client.produce({ topic: "a", payload: "1" })
     assert_empty client.reset.messages
@@ -59,7 +59,7 @@ class ClientsBufferedTest < ClientTestCase
     assert_equal %w[bad], payloads(client)
   end
 
-  def test_messages_of_a_transaction_appear_when_it_is_committed
+  def test_messages_of_a_transaction_appear_with_the_commit
     client = transactional
     handle = client.produce({ topic: "a", payload: "1" })
     client.produce_many([{ topic: "a", payload: "2" }], false)
@@ -90,7 +90,7 @@ class ClientsBufferedTest < ClientTestCase
     assert_equal %w[4], payloads(client)
   end
 
-  def test_a_reset_within_a_transaction_drops_what_was_in_it
+  def test_a_reset_within_a_transaction_discards_its_messages
     client = transactional
     client.produce({ topic: "a", payload: "1" })
     client.reset
@@ -99,7 +99,7 @@ class ClientsBufferedTest < ClientTestCase
     assert_equal %w[2], payloads(client)
   end
 
-  def test_closing_in_a_transaction_loses_it_and_keeps_the_rest
+  def test_closing_within_a_transaction_discards_its_messages_and_keeps_the_others
     client = transactional
     client.produce({ topic: "a", payload: "1" })
     client.commit_transaction(1_000)
@@ -109,7 +109,7 @@ class ClientsBufferedTest < ClientTestCase
     assert_equal %w[1], payloads(client)
   end
 
-  def test_an_acknowledged_message_can_be_found
+  def test_an_acknowledged_message_is_among_the_kept_messages
     client = self.client
     found = nil
     @monitor.subscribe("message.acknowledged") { |event| found = client.messages_for(event[:topic]) }
@@ -117,7 +117,7 @@ class ClientsBufferedTest < ClientTestCase
     assert_equal [{ topic: "a", payload: "1" }], found
   end
 
-  def test_threads_lose_no_message
+  def test_no_message_is_lost_if_several_threads_produce
     client = self.client
     Array.new(4) { Thread.new { 200.times { client.produce({ topic: "a", payload: "" }) } } }.each(&:join)
     assert_equal 800, client.messages.size

@@ -20,7 +20,7 @@ class ClientsDummyTest < ClientTestCase
     assert_equal "#<Penstock::Clients::Handle topic=events persisted>", handle.inspect
   end
 
-  def test_a_report_is_one_of_a_real_delivery
+  def test_a_report_equals_that_of_a_real_delivery
     report = client.produce({ topic: "events", payload: "x", label: 5 }).report
     assert_instance_of Penstock::DeliveryReport, report
     assert_equal ["events", 0, 0, :persisted, 5], [report.topic, report.partition, report.offset, report.status, report.label]
@@ -28,16 +28,16 @@ class ClientsDummyTest < ClientTestCase
     assert_operator report.timestamp, :>, 1_700_000_000_000
   end
 
-  def test_a_handle_has_all_that_a_real_one_has
+  def test_a_handle_has_all_methods_of_a_real_handle
     missing = Penstock::DeliveryHandle.public_instance_methods(false) - Penstock::Clients::Handle.public_instance_methods(false)
     assert_empty missing
     handles = client.produce_many(Array.new(2) { { topic: "t", payload: "" } }, false).first
     assert_equal true, Penstock::Clients::Handle.await_all(handles, timeout: 0.005)
   end
 
-  def test_a_client_has_all_that_a_real_one_has
+  def test_a_client_has_all_methods_of_a_real_client
     missing = Internal::ProducerClient.public_instance_methods(false) - described.public_instance_methods(false)
-    assert_equal [:test_fatal_error], missing # there is no librdkafka to fail
+    assert_equal [:test_fatal_error], missing # it needs librdkafka
   end
 
   def test_offsets_count_from_zero_in_each_partition
@@ -49,23 +49,23 @@ class ClientsDummyTest < ClientTestCase
     assert_equal [["a1", 1, 0], ["a", 11, 0], ["a1", 1, 1], ["a", 11, 1], ["a", 1, 0], ["a1", 0, 0], ["a1", 0, 1]], places
   end
 
-  def test_the_timestamp_is_the_messages_own
+  def test_a_given_timestamp_is_kept
     [[Time.at(1, 999_999, :nsec), 1_000], [Time.at(5, 1.9r, :millisecond), 5_001], [77, 77]].each do |given, expected|
       assert_equal expected, client.produce({ topic: "t", payload: "", timestamp: given }).report.timestamp
     end
   end
 
-  def test_a_batch_has_a_handle_for_each_message_and_a_verdict_when_it_waits
+  def test_a_batch_has_a_handle_for_each_message_and_a_delivery_result_if_the_call_waits
     client = self.client
     messages = Array.new(3) { |i| { topic: "t", payload: "", label: i } }
-    handles, error, verdict = client.produce_many(messages, 1_000)
-    assert_equal [[0, 1, 2], nil, true], [handles.map(&:label), error, verdict]
+    handles, error, delivered = client.produce_many(messages, 1_000)
+    assert_equal [[0, 1, 2], nil, true], [handles.map(&:label), error, delivered]
     assert_equal [0, 1, 2], (handles.map { |handle| handle.report.offset })
     assert_nil client.produce_many(messages, false).last
     assert_equal [[], nil, true], client.produce_many([], nil)
   end
 
-  def test_threads_get_each_offset_once
+  def test_no_two_threads_get_the_same_offset
     client = self.client
     handles = Array.new(4) { Thread.new { Array.new(200) { client.produce({ topic: "t", payload: "" }) } } }.flat_map(&:value)
     assert_equal (0...800).to_a, handles.map { |handle| handle.report.offset }.sort
@@ -81,7 +81,7 @@ class ClientsDummyTest < ClientTestCase
     { topic: "t", payload: "", key: "k" * 2_000 }
   ].freeze
 
-  def test_what_a_real_client_refuses_is_refused_with_the_same_words
+  def test_an_invalid_message_raises_the_same_error_as_a_real_client
     kafka = { "message.max.bytes": 1_000 }
     dummy = client(**kafka) { |config| config.max_payload_size = 100 }
     real = unreachable_producer(**kafka) { |config| config.max_payload_size = 100 }
@@ -97,7 +97,7 @@ class ClientsDummyTest < ClientTestCase
     assert_equal 0, dummy.produce({ topic: "t", payload: "" }).report.offset
   end
 
-  def test_a_checked_message_has_a_topic_that_nobody_can_change
+  def test_the_topic_of_a_checked_message_cannot_be_changed
     name = +"t"
     checked = Internal::ProducerClient.check({ topic: name, payload: "" }, nil, 5, 100)
     name << "x"
@@ -105,16 +105,16 @@ class ClientsDummyTest < ClientTestCase
     assert_equal ["t", true, "t"], [checked, checked.frozen?, symbol]
   end
 
-  def test_message_max_bytes_may_be_a_string_but_has_to_be_a_number
+  def test_message_max_bytes_may_be_a_string_that_contains_a_number
     large = { topic: "t", payload: "", key: "k" * 1_500_000 }
     assert_raises(Penstock::MessageInvalidError) { client.produce(large) }
     assert_predicate client("message.max.bytes": "2000000").produce(large), :delivered?
     assert_raises(Penstock::ConfigurationInvalidError) { client("message.max.bytes": "many") }
   end
 
-  # ---- telling ----
+  # ---- events ----
 
-  def test_whoever_listens_is_told_of_each_message
+  def test_each_message_is_published_to_listeners
     seen = events(ACKNOWLEDGED)
     client = self.client
     handle = client.produce({ topic: "t", payload: "", partition: 3, label: :mine })
@@ -141,7 +141,7 @@ class ClientsDummyTest < ClientTestCase
     assert_equal [Penstock::MessageTimedOutError] * 2 + [Penstock::DeliveryError], errors.first(3).map(&:class)
   end
 
-  def test_a_verdict_that_is_a_failure_reads_like_the_real_one
+  def test_a_failed_delivery_result_equals_that_of_a_real_client
     message = { topic: "events", payload: "x", partition: 3, label: 5 }
     real = unreachable_producer { |config| config.id = "dummy" }
     expected = real.produce_async(message)
@@ -156,14 +156,14 @@ class ClientsDummyTest < ClientTestCase
     assert_equal [expected.status, expected.inspect[/ .*/]], [handle.status, handle.inspect[/ .*/]]
   end
 
-  def test_a_message_that_failed_has_no_place
+  def test_a_failed_message_has_no_partition_and_offset
     client = self.client.fail_next(:msg_timed_out)
     report = client.produce({ topic: "t", payload: "" }).report
     assert_equal [nil, nil, :not_persisted], [report.partition, report.offset, report.status]
     assert_equal 0, client.produce({ topic: "t", payload: "" }).report.offset
   end
 
-  def test_a_message_that_may_be_in_the_topic_cannot_be_sent_again_without_risk
+  def test_a_message_that_may_be_stored_is_not_retriable
     handle = client.fail_next(:request_timed_out).produce({ topic: "t", payload: "" })
     assert_predicate handle.report, :possibly_persisted?
     refute_predicate handle.error, :retriable?
@@ -174,7 +174,7 @@ class ClientsDummyTest < ClientTestCase
     assert_includes client.fail_next(:transport).produce({ topic: "t", payload: "" }).error.message, "brokers 127.0.0.1:1"
   end
 
-  def test_a_full_queue_is_raised_and_takes_nothing
+  def test_an_injected_full_queue_raises_and_accepts_no_message
     client = self.client.fail_next(:queue_full)
     error = assert_raises(Penstock::QueueFullError) { client.produce({ topic: "t", payload: "" }) }
     assert_equal [:queue_full, -184, "_QUEUE_FULL", true], [error.code, error.number, error.name, error.retriable?]
@@ -182,21 +182,21 @@ class ClientsDummyTest < ClientTestCase
     assert_equal 0, client.produce({ topic: "t", payload: "" }).report.offset
   end
 
-  def test_a_fatal_error_is_raised
+  def test_an_injected_fatal_error_raises
     error = assert_raises(Penstock::ProduceError) { client.fail_next(:fatal).produce({ topic: "t", payload: "" }) }
     assert_predicate error, :fatal?
   end
 
-  def test_a_batch_ends_at_the_message_that_is_refused
+  def test_a_batch_stops_at_the_rejected_message
     seen = events(ACKNOWLEDGED)
     client = self.client.script { |message| :queue_full if message[:label] == 2 }.fail_next(:msg_timed_out)
-    handles, error, verdict = client.produce_many(Array.new(5) { |i| { topic: "t", payload: "", label: i } }, 1_000)
-    assert_equal [[0, 1], :queue_full, false], [handles.map(&:label), error.code, verdict]
+    handles, error, delivered = client.produce_many(Array.new(5) { |i| { topic: "t", payload: "", label: i } }, 1_000)
+    assert_equal [[0, 1], :queue_full, false], [handles.map(&:label), error.code, delivered]
     assert_equal [:msg_timed_out, nil], (handles.map { |handle| handle.error&.code })
     assert_equal [1], (seen.map { |event| event[:label] })
   end
 
-  def test_a_batch_of_which_the_rest_is_refused_is_not_delivered_and_its_producer_raises
+  def test_a_batch_whose_rest_is_rejected_counts_as_not_delivered_and_the_producer_raises
     client = self.client.script { |message| :queue_full if message[:label] == 2 }
     messages = Array.new(5) { |i| { topic: "t", payload: "", label: i } }
     assert_equal false, client.produce_many(messages, 1_000).last
@@ -206,7 +206,7 @@ class ClientsDummyTest < ClientTestCase
     assert_equal [:queue_full, [0, 1]], [error.code, error.dispatched.map(&:label)]
   end
 
-  def test_a_script_decides_on_each_message_until_another_takes_its_place
+  def test_a_script_decides_on_each_message_until_it_is_replaced
     client = self.client.script { |message| :invalid_record if message[:payload] == "bad" }
     codes = lambda do
       %w[bad good].map { |payload| client.produce({ topic: "t", payload: }).error&.code }
@@ -218,31 +218,31 @@ class ClientsDummyTest < ClientTestCase
     assert_equal [nil, nil], codes.call
   end
 
-  def test_an_error_of_ones_own_becomes_the_verdict_or_is_raised
-    verdict = Penstock::DeliveryError.new("mine", retriable: true)
-    handle = client.fail_next(verdict).produce({ topic: "t", payload: "" })
-    assert_same verdict, handle.error
+  def test_a_custom_error_becomes_the_delivery_result_or_is_raised
+    custom = Penstock::DeliveryError.new("mine", retriable: true)
+    handle = client.fail_next(custom).produce({ topic: "t", payload: "" })
+    assert_same custom, handle.error
     assert_predicate handle.report, :not_persisted?
     raised = Penstock::WaitTimeoutError.new("mine")
     client = self.client.script { raised }
     assert_same raised, assert_raises(Penstock::WaitTimeoutError) { client.produce({ topic: "t", payload: "" }) }
   end
 
-  def test_a_script_that_raises_takes_no_message_of_the_batch
+  def test_no_message_of_a_batch_is_accepted_if_the_script_raises
     seen = events(ACKNOWLEDGED)
     client = self.client.script { |message| raise KeyError if message[:label] == 1 }
     assert_raises(KeyError) { client.produce_many(Array.new(2) { |i| { topic: "t", payload: "", label: i } }, false) }
     assert_empty seen
   end
 
-  def test_what_is_no_failure_is_refused
+  def test_an_invalid_failure_raises
     assert_match(/did you mean :msg_timed_out\?/, assert_raises(ArgumentError) { client.fail_next(:msg_timedout) }.message)
     [nil, "msg_timed_out", KeyError.new].each { |error| assert_raises(ArgumentError) { client.fail_next(error) } }
     [-1, 1.5, nil].each { |times| assert_raises(ArgumentError) { client.fail_next(:transport, times:) } }
     assert_raises(ArgumentError) { client.script { true }.produce({ topic: "t", payload: "" }) }
   end
 
-  def test_whoever_listens_to_errors_is_told_of_a_message_that_failed
+  def test_a_failed_message_is_published_to_error_listeners
     seen = events(ERROR, ACKNOWLEDGED)
     client = self.client.fail_next(:msg_timed_out)
     handle = client.produce({ topic: "t", payload: "", label: 1 })
@@ -251,13 +251,13 @@ class ClientsDummyTest < ClientTestCase
                  (seen.map { |event| [event.id, event.to_h] })
   end
 
-  def test_reset_forgets_what_is_to_fail_and_where_offsets_were
+  def test_reset_clears_injected_failures_and_offsets
     client = self.client.script { :transport }.fail_next(:msg_timed_out)
     assert_equal(0, client.reset.produce({ topic: "t", payload: "" }).report.offset)
     assert_equal(0, client.reset.produce({ topic: "t", payload: "" }).report.offset)
   end
 
-  def test_the_codes_are_librdkafkas
+  def test_the_error_codes_match_librdkafka
     library = Fiddle.dlopen($LOADED_FEATURES.grep(%r{penstock/penstock\.\w+\z}).first)
     name, text = %w[rd_kafka_err2name rd_kafka_err2str].map do |function|
       Fiddle::Function.new(library[function], [Fiddle::TYPE_INT], Fiddle::TYPE_VOIDP)
@@ -268,9 +268,9 @@ class ClientsDummyTest < ClientTestCase
     end
   end
 
-  # ---- everything else the producer calls ----
+  # ---- other calls of the producer ----
 
-  def test_it_is_configured_then_open_then_closed
+  def test_the_state_is_configured_then_open_then_closed
     client = self.client
     states = [client.state, client.connect.state]
     assert_equal [0, 0, 0, 0, 0], client.close(1_000)
@@ -279,7 +279,7 @@ class ClientsDummyTest < ClientTestCase
     assert_includes client.inspect, "closed"
   end
 
-  def test_a_closed_one_refuses_everything
+  def test_every_call_raises_after_close
     client = self.client
     client.close(1_000)
     [-> { client.produce({ topic: "t", payload: "" }) }, -> { client.produce_many([], false) }, -> { client.connect },
@@ -289,7 +289,7 @@ class ClientsDummyTest < ClientTestCase
     assert_equal :closed, client.state
   end
 
-  def test_a_signal_trap_may_close_it
+  def test_a_signal_trap_can_close_the_client
     client = self.client
     before = trap(:USR2) { client.close(0) }
     Process.kill(:USR2, Process.pid)
@@ -304,20 +304,20 @@ class ClientsDummyTest < ClientTestCase
     assert_equal [true, 0, 0, nil], [client.flush(5), client.queue_size, client.purge, client.fatal_error]
   end
 
-  def test_a_topic_has_one_partition_if_its_name_is_one
+  def test_a_valid_topic_has_one_partition
     assert_equal 1, client.partition_count("t", 5_000, 30_000)
     assert_equal [nil, -1, []], client.brokers(5_000)
     assert_raises(Penstock::MessageInvalidError) { client.partition_count("no name", 5_000, 30_000) }
   end
 
-  def test_timeout_errors_read_like_real_ones
-    error = client.timeout_error("no verdict", "t")
+  def test_timeout_errors_equal_those_of_a_real_client
+    error = client.timeout_error("no delivery result", "t")
     real = unreachable_producer { |config| config.id = "dummy" }.client
-    expected = real.timeout_error("no verdict", "t")
+    expected = real.timeout_error("no delivery result", "t")
     assert_equal [expected.class, expected.message], [error.class, error.message]
   end
 
-  def test_it_says_whether_it_is_transactional_or_idempotent
+  def test_transactional_and_idempotent_follow_the_settings
     assert_equal([[false, true], [false, true], [false, true], [true, true], [false, false]],
                  [{}, { "enable.idempotence": true }, { "enable.idempotence": "true" }, { "transactional.id": "x" },
                   { "enable.idempotence": false }].map { |kafka| [client(**kafka).transactional?, client(**kafka).idempotent?] })
@@ -325,7 +325,7 @@ class ClientsDummyTest < ClientTestCase
 
   # ---- transactions ----
 
-  def test_a_transactional_one_takes_messages_only_in_a_transaction
+  def test_a_transactional_client_accepts_messages_only_in_a_transaction
     client = self.client("transactional.id": "tx")
     client.init_transactions(1_000)
     error = assert_raises(Penstock::ProduceError) { client.produce({ topic: "t", payload: "" }) }
@@ -336,33 +336,33 @@ class ClientsDummyTest < ClientTestCase
     assert_equal [[], :state], client.produce_many([{ topic: "t", payload: "" }], false).then { |handles, e| [handles, e.code] }
   end
 
-  def test_transaction_calls_have_an_order
+  def test_transaction_calls_in_the_wrong_order_raise
     client = self.client("transactional.id": "tx")
-    refuse = lambda do |*calls|
+    assert_raise_state = lambda do |*calls|
       calls.each { |call| assert_equal :state, assert_raises(Penstock::Error) { client.public_send(*call) }.code, call.inspect }
     end
     commit = [:commit_transaction, 1]
     abort = [:abort_transaction, 1]
     offsets = [:send_offsets_to_transaction, {}, "group", 1]
-    refuse.call([:begin_transaction], commit, abort, offsets)
+    assert_raise_state.call([:begin_transaction], commit, abort, offsets)
     client.init_transactions(1)
-    refuse.call(commit, abort, offsets)
+    assert_raise_state.call(commit, abort, offsets)
     client.begin_transaction
-    refuse.call([:begin_transaction])
+    assert_raise_state.call([:begin_transaction])
     assert_nil client.send_offsets_to_transaction({}, "group", 1)
     assert_nil client.commit_transaction(1)
-    refuse.call(commit, abort, offsets)
+    assert_raise_state.call(commit, abort, offsets)
     client.begin_transaction
     assert_nil client.abort_transaction(1)
-    refuse.call(commit, abort)
+    assert_raise_state.call(commit, abort)
   end
 
-  def test_without_a_transactional_id_there_are_no_transactions
+  def test_transactions_require_a_transactional_id
     error = assert_raises(Penstock::Error) { client.init_transactions(1) }
     assert_equal :not_configured, error.code
   end
 
-  def test_after_a_message_failed_the_transaction_can_only_be_aborted
+  def test_after_a_failed_message_the_transaction_can_only_be_aborted
     client = transactional
     client.fail_next(:topic_authorization_failed).produce({ topic: "t", payload: "" })
     error = assert_raises(Penstock::Error) { client.commit_transaction(1) }
@@ -373,7 +373,7 @@ class ClientsDummyTest < ClientTestCase
     assert_nil client.commit_transaction(1)
   end
 
-  def test_a_message_that_was_refused_leaves_the_transaction_whole
+  def test_a_rejected_message_does_not_affect_the_transaction
     client = transactional.fail_next(:queue_full)
     assert_raises(Penstock::QueueFullError) { client.produce({ topic: "t", payload: "" }) }
     assert_nil client.commit_transaction(1)

@@ -8,7 +8,7 @@ class CloseTest < PenstockTest
 
   # ---- delivering ----
 
-  def test_close_delivers_what_is_in_flight
+  def test_close_delivers_messages_in_flight
     leaving = producer("linger.ms": 10_000)
     handles = leaving.produce_many_async(messages(topic, 100))
     report = leaving.close
@@ -18,7 +18,7 @@ class CloseTest < PenstockTest
     assert handles.all?(&:delivered?)
   end
 
-  def test_close_right_after_produce_async_as_the_very_first_call_delivers
+  def test_close_delivers_if_produce_async_was_the_first_call
     20.times do
       leaving = producer
       handle = leaving.produce_async(topic: "close-at-once", payload: "x")
@@ -36,7 +36,7 @@ class CloseTest < PenstockTest
     assert_match(/persisted/, handle.inspect)
   end
 
-  def test_close_counts_what_was_in_flight_and_not_what_was_delivered_before
+  def test_close_counts_messages_in_flight_and_not_messages_delivered_earlier
     leaving = producer("linger.ms": 10_000)
     name = topic
     leaving.produce_many_async(messages(name, 30))
@@ -45,7 +45,7 @@ class CloseTest < PenstockTest
     assert_equal 7, leaving.close.delivered
   end
 
-  def test_close_counts_messages_that_a_broker_refused_as_failed
+  def test_close_counts_messages_that_a_broker_rejected_as_failed
     broken = own_cluster
     name = topic(on: broken, partitions: 1)
     leaving = producer(servers: broken.bootstrap_servers, "linger.ms": 10_000)
@@ -57,7 +57,7 @@ class CloseTest < PenstockTest
     assert_equal :topic_authorization_failed, handle.error.code
   end
 
-  def test_every_message_taken_while_another_thread_closes_has_exactly_one_verdict
+  slow def test_every_message_accepted_while_another_thread_closes_has_exactly_one_delivery_result
     name = topic(partitions: 1)
     leaving = producer("linger.ms": 1)
     threads = Array.new(8) { Thread.new { produce_until_closed(leaving, name) } }
@@ -71,14 +71,14 @@ class CloseTest < PenstockTest
 
   # ---- closing again, and several at once ----
 
-  def test_closing_again_does_nothing_and_reports_the_same
+  def test_closing_again_does_nothing_and_returns_the_same_report
     leaving = producer("linger.ms": 10_000)
     leaving.produce_many_async(messages(topic, 3))
     assert_equal leaving.close, leaving.close
     assert_equal 3, leaving.close(timeout: 0).delivered
   end
 
-  def test_closing_from_several_threads_at_once_closes_once_and_all_see_it_done
+  def test_closing_from_several_threads_at_once_closes_once_and_every_caller_waits_for_it
     leaving = producer("linger.ms": 10_000)
     handles = leaving.produce_many_async(messages(topic, 50))
     results = Array.new(8) { Thread.new { [leaving.close, handles.none?(&:pending?)] } }.map(&:value)
@@ -99,7 +99,7 @@ class CloseTest < PenstockTest
     30.times do
       leaving = producer
       connecting = Thread.new { produce_until_closed(leaving, "close-connecting", most: 1) }
-      sleep rand * 0.003 # so that closing falls before, into and after the making of its threads
+      sleep rand * 0.003 # so that close happens before, during or after the creation of the client's threads
       leaving.close
       handles = connecting.value
       assert handles.all?(&:delivered?), handles.inspect
@@ -107,9 +107,9 @@ class CloseTest < PenstockTest
     end
   end
 
-  # ---- when the cluster is not there ----
+  # ---- without a reachable broker ----
 
-  def test_close_of_an_unreachable_cluster_ends_within_its_timeout_with_every_handle_purged
+  def test_close_without_a_reachable_broker_ends_within_its_timeout_and_purges_every_message
     leaving = unreachable_producer
     handles = leaving.produce_many_async(messages("test", 100))
     report = nil
@@ -123,7 +123,7 @@ class CloseTest < PenstockTest
     assert_equal 0, leaving.queue_size
   end
 
-  def test_close_purges_what_a_silent_broker_was_sent_and_says_that_it_may_be_persisted
+  slow def test_close_purges_messages_sent_to_a_silent_broker_and_reports_them_as_possibly_persisted
     silent = own_cluster
     name = topic(on: silent, partitions: 1)
     leaving = producer(servers: silent.bootstrap_servers)
@@ -137,20 +137,20 @@ class CloseTest < PenstockTest
     assert_predicate handle.report, :possibly_persisted?
   end
 
-  def test_close_with_no_time_purges_at_once
+  def test_close_with_timeout_0_purges_at_once
     leaving = unreachable_producer
     handles = leaving.produce_many_async(messages("test", 10))
     assert_operator seconds_of { leaving.close(timeout: 0) }, :<, longest(0)
     eventually { handles.none?(&:pending?) }
   end
 
-  def test_close_without_a_timeout_of_its_own_takes_close_timeout
+  def test_close_without_an_argument_uses_close_timeout
     leaving = unreachable_producer { |config| config.close_timeout = 300 }
     leaving.produce_async(topic: "test", payload: "x")
     assert_includes 0.3..longest(0.3), seconds_of { leaving.close }
   end
 
-  def test_a_second_close_keeps_its_own_shorter_timeout
+  slow def test_a_second_close_with_a_shorter_timeout_ends_within_it
     leaving = unreachable_producer
     handle = leaving.produce_async(topic: "test", payload: "x")
     first = Thread.new { leaving.close(timeout: 4) }
@@ -161,7 +161,7 @@ class CloseTest < PenstockTest
     assert_equal 1, first.value.purged
   end
 
-  def test_close_during_a_flush_of_an_unreachable_cluster_ends_both
+  def test_close_ends_a_flush_that_waits_for_an_unreachable_cluster
     leaving = unreachable_producer
     leaving.produce_async(topic: "test", payload: "x")
     flushing = Thread.new { assert_raises(Penstock::Error) { leaving.flush(timeout: 30) } }
@@ -169,10 +169,10 @@ class CloseTest < PenstockTest
     report = nil
     assert_operator seconds_of { report = leaving.close(timeout: 0.5) }, :<, longest(0.5)
     assert_equal 1, report.purged
-    assert flushing.join(1), "flush still waits"
+    assert flushing.join(1), "flush is still waiting"
   end
 
-  def test_a_flush_ended_by_close_does_not_claim_that_its_time_was_up
+  def test_a_flush_ended_by_close_does_not_report_a_timeout
     leaving = unreachable_producer
     leaving.produce_async(topic: "test", payload: "x")
     flushing = Thread.new { assert_raises(Penstock::Error) { leaving.flush(timeout: 30) } }
@@ -181,7 +181,7 @@ class CloseTest < PenstockTest
     refute_match(/after 30/, flushing.value.message)
   end
 
-  def test_close_during_partition_count_of_an_unreachable_cluster_ends_in_time_with_every_verdict
+  slow def test_close_during_partition_count_without_a_reachable_broker_ends_in_time_with_every_delivery_result
     leaving = unreachable_producer
     handle = leaving.produce_async(topic: "test", payload: "x")
     asking = Thread.new { assert_raises(Penstock::Error) { leaving.partition_count("test") } }
@@ -194,7 +194,7 @@ class CloseTest < PenstockTest
 
   # ---- interrupted ----
 
-  def test_close_interrupted_by_timeout_goes_on_by_itself
+  slow def test_close_continues_in_the_background_after_a_timeout_interrupts_it
     leaving = unreachable_producer
     handle = leaving.produce_async(topic: "test", payload: "x")
     assert_raises(Timeout::Error) { Timeout.timeout(0.1) { leaving.close(timeout: 3) } }
@@ -204,13 +204,13 @@ class CloseTest < PenstockTest
     assert_equal 1, leaving.close.purged
   end
 
-  def test_close_in_a_killed_thread_goes_on_by_itself
+  slow def test_close_continues_in_the_background_if_its_thread_is_killed
     leaving = unreachable_producer
     handle = leaving.produce_async(topic: "test", payload: "x")
     thread = Thread.new { leaving.close(timeout: 3) }
     eventually { leaving.closed? && thread.stop? }
     thread.kill.join
-    assert_predicate handle, :pending?, "it was waited for"
+    assert_predicate handle, :pending?, "close waited for the message"
     eventually(10) { !handle.pending? }
     assert_equal :purge_queue, handle.error.code
   end
@@ -275,7 +275,7 @@ class CloseTest < PenstockTest
 
   # ---- the buffer ----
 
-  def test_close_sends_what_is_in_the_buffer_in_one_transaction_if_need_be
+  def test_close_sends_the_buffer_and_a_transactional_producer_does_so_in_one_transaction
     [{}, { "transactional.id": "tx-#{rand(2**32)}" }].each do |kafka|
       name = topic(partitions: 1)
       leaving = producer("linger.ms": 10_000, **kafka)
@@ -287,7 +287,7 @@ class CloseTest < PenstockTest
     end
   end
 
-  def test_close_counts_and_keeps_what_it_could_not_send_from_the_buffer
+  def test_close_counts_and_keeps_buffered_messages_that_it_could_not_send
     leaving = unreachable_producer("queue.buffering.max.messages": 3)
     leaving.buffer_many(messages("test", 5))
     report = nil
@@ -297,22 +297,22 @@ class CloseTest < PenstockTest
     assert_equal report, leaving.close
   end
 
-  def test_an_invalid_message_in_the_buffer_or_an_error_of_the_middleware_is_told_and_does_not_keep_a_producer_open
+  def test_close_reports_an_invalid_buffered_message_or_a_middleware_error_and_still_closes
     [[Penstock::MessageInvalidError, ->(one) { one.buffer({}) }],
      [IOError, ->(one) { one.middleware.append { raise IOError, "broken" } }]].each do |error, trouble|
       leaving = producer
-      told = []
-      leaving.monitor.subscribe("error.occurred") { |event| told << [event[:type], event[:error].class] }
+      published = []
+      leaving.monitor.subscribe("error.occurred") { |event| published << [event[:type], event[:error].class] }
       leaving.buffer_many(messages("test", 2))
       trouble.call(leaving)
       size = leaving.messages.size
       assert_equal Penstock::CloseReport.new(0, 0, 0, 0, size), leaving.close
-      assert_equal [["messages.produce_many_async", error]], told
+      assert_equal [["messages.produce_many_async", error]], published
       assert_predicate leaving.status, :closed?
     end
   end
 
-  def test_close_counts_what_a_flush_of_another_thread_could_not_hand_over
+  def test_close_counts_messages_that_a_flush_of_another_thread_could_not_send
     leaving = unreachable_producer("queue.buffering.max.messages": 3)
     leaving.buffer_many(messages("test", 5))
     flushing = quiet_thread { leaving.flush_async }
@@ -322,7 +322,7 @@ class CloseTest < PenstockTest
     assert_equal(%w[3 4], leaving.messages.map { |message| message[:payload] })
   end
 
-  def test_close_interrupted_while_it_sends_the_buffer_goes_on_by_itself
+  def test_close_continues_in_the_background_if_it_is_interrupted_while_it_sends_the_buffer
     leaving = unreachable_producer("queue.buffering.max.messages": 3)
     leaving.buffer_many(messages("test", 5))
     closing = Thread.new { leaving.close(timeout: 0.8) }
@@ -334,7 +334,7 @@ class CloseTest < PenstockTest
 
   # ---- transactions ----
 
-  def test_close_inside_its_own_transaction_is_refused_and_the_transaction_goes_on
+  def test_close_inside_the_producers_own_transaction_raises_and_the_transaction_continues
     name = topic(partitions: 1)
     leaving = transactional
     handle = nil
@@ -349,7 +349,7 @@ class CloseTest < PenstockTest
     assert_predicate leaving.close, :complete?
   end
 
-  def test_close_waits_for_the_transaction_of_another_thread_and_lets_no_other_begin
+  def test_close_waits_for_the_transaction_of_another_thread_and_allows_no_new_one
     leaving = transactional("linger.ms": 10_000)
     go_on = Queue.new
     handle = nil
@@ -370,14 +370,14 @@ class CloseTest < PenstockTest
     assert_predicate closing.value, :complete?
     assert_predicate handle, :delivered?
     begin
-      waiting.value # either had its turn
+      waiting.value # either its transaction ran first
     rescue Penstock::ProducerClosedError
-      nil # or was late
+      nil # or close came first
     end
     assert_raises(Penstock::ProducerClosedError) { leaving.transaction { nil } }
   end
 
-  def test_close_gives_up_on_a_transaction_that_does_not_end_in_time_and_ends_it
+  def test_close_aborts_a_transaction_that_does_not_end_in_time
     leaving = transactional
     go_on = Queue.new
     running = quiet_thread do
@@ -393,17 +393,17 @@ class CloseTest < PenstockTest
     assert_raises(Penstock::ProducerClosedError) { running.value }
   end
 
-  def test_close_of_a_transactional_producer_whose_cluster_is_not_there_ends_in_time_with_all_accounted_for
+  def test_close_of_a_transactional_producer_without_a_reachable_broker_ends_in_time_and_counts_every_message
     leaving = unreachable_producer("transactional.id": "tx")
     leaving.buffer_many(messages("test", 3))
     report = nil
     assert_operator seconds_of { report = leaving.close(timeout: 0.5) }, :<, 5
     assert_equal Penstock::CloseReport.new(0, 0, 0, 0, 3), report
     assert_equal 3, leaving.messages.size
-    eventually { Internal::ProducerClient.open_count.zero? } # the client that was to be made ready ends by itself
+    eventually { Internal::ProducerClient.open_count.zero? } # the client that waits for init_transactions closes by itself
   end
 
-  def test_close_while_another_thread_makes_a_transactional_connection_ends_that_too
+  def test_close_ends_a_transactional_connection_attempt_of_another_thread
     leaving = unreachable_producer("transactional.id": "tx")
     connecting = quiet_thread { leaving.produce_sync(topic: "test", payload: "x") }
     eventually { Internal::ProducerClient.open_count == 1 && connecting.stop? }
@@ -413,7 +413,7 @@ class CloseTest < PenstockTest
     eventually { Internal::ProducerClient.open_count.zero? }
   end
 
-  def test_close_of_a_transactional_producer_whose_cluster_has_gone_keeps_its_buffer
+  def test_close_of_a_transactional_producer_that_lost_its_cluster_keeps_the_buffer
     gone = own_cluster
     leaving = producer(servers: gone.bootstrap_servers, "transactional.id": "tx", log_level: 0)
     leaving.produce_sync(topic: topic(on: gone), payload: "x")
@@ -425,19 +425,19 @@ class CloseTest < PenstockTest
     assert_equal 0, Internal::ProducerClient.open_count
   end
 
-  # ---- while something else is going on ----
+  # ---- during other operations ----
 
-  def test_threads_that_close_at_once_cause_one_closing_and_get_the_same_report
+  def test_threads_that_close_at_once_share_one_close_and_its_report
     leaving = producer("linger.ms": 10_000)
-    told = []
-    %w[producer.closing producer.closed].each { |event| leaving.monitor.subscribe(event) { told << event } }
+    published = []
+    %w[producer.closing producer.closed].each { |event| leaving.monitor.subscribe(event) { published << event } }
     leaving.buffer_many(messages("close-at-once", 20))
     reports = Array.new(8) { Thread.new { leaving.close } }.map(&:value)
     assert_equal [true], reports.map { |report| report.equal?(reports.first) }.uniq
-    assert_equal [20, %w[producer.closing producer.closed]], [reports.first.delivered, told]
+    assert_equal [20, %w[producer.closing producer.closed]], [reports.first.delivered, published]
   end
 
-  def test_close_during_the_backoff_of_a_reload_does_not_wait_for_it
+  def test_close_does_not_wait_for_the_backoff_of_a_reload
     leaving = producer { |config| config.wait_backoff_on_idempotent_fatal_error = 20_000 }
     leaving.produce_sync(topic:, payload: "x")
     leaving.client.test_fatal_error(:out_of_order_sequence_number, "test")
@@ -449,7 +449,7 @@ class CloseTest < PenstockTest
     assert_predicate leaving.status, :closed?
   end
 
-  def test_close_during_a_disconnect_delivers_what_that_one_waits_for
+  def test_close_during_a_disconnect_delivers_the_messages_that_the_disconnect_waits_for
     slow = own_cluster
     name = topic(on: slow, partitions: 1)
     leaving = producer(servers: slow.bootstrap_servers)
@@ -464,7 +464,7 @@ class CloseTest < PenstockTest
     assert_predicate leaving.status, :closed?
   end
 
-  def test_close_ends_the_wait_for_room_in_the_queue
+  def test_close_ends_a_wait_for_queue_space
     leaving = unreachable_producer("queue.buffering.max.messages": 1) { |config| config.wait_timeout_on_queue_full = nil }
     leaving.produce_async(topic: "test", payload: "x")
     one = quiet_thread { leaving.produce_async(topic: "test", payload: "x") }
@@ -474,7 +474,7 @@ class CloseTest < PenstockTest
     [one, many].each { |waiting| assert_raises(Penstock::ProducerClosedError) { waiting.value } }
   end
 
-  def test_close_bang_does_not_hang_on_a_cluster_that_is_not_there
+  def test_close_bang_does_not_hang_without_a_reachable_broker
     leaving = unreachable_producer { |config| config.close_timeout = 300 }
     leaving.produce_async(topic: "test", payload: "x")
     leaving.buffer(topic: "test", payload: "y")
@@ -484,14 +484,14 @@ class CloseTest < PenstockTest
     assert_equal report, leaving.close!(timeout: 0)
   end
 
-  def test_close_covers_the_clients_of_variants
+  def test_close_also_closes_the_clients_of_variants
     leaving = unreachable_producer
     variant = leaving.with(topic_config: { acks: 1 })
     [leaving, variant].each { |sender| sender.produce_async(topic: "test", payload: "x") }
     assert_equal 2, leaving.close(timeout: 0.1).purged
   end
 
-  def test_a_thread_that_dies_aloud_by_default_does_not_when_close_runs_into_an_error
+  def test_an_error_during_close_does_not_end_the_process_with_abort_on_exception
     ruby!(<<~RUBY)
       Thread.abort_on_exception = true
       producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 } }
@@ -501,7 +501,7 @@ class CloseTest < PenstockTest
     RUBY
   end
 
-  # ---- in a signal trap, whatever it interrupts ----
+  # ---- in a signal trap, during other calls ----
 
   def test_close_from_a_trap_during_a_flush_of_the_buffer
     assert_closed_by_trap(<<~RUBY, "0 0 3 0 2 0", "Penstock::ProduceManyError", kafka: '"queue.buffering.max.messages": 3')
@@ -511,7 +511,7 @@ class CloseTest < PenstockTest
     RUBY
   end
 
-  def test_close_from_a_trap_during_a_flush_of_the_buffer_when_more_was_put_there
+  def test_close_from_a_trap_during_a_flush_counts_messages_buffered_meanwhile
     assert_closed_by_trap(<<~RUBY, "0 0 3 0 4 0", "Penstock::ProduceManyError", kafka: '"queue.buffering.max.messages": 3')
       producer.buffer_many(Array.new(5) { { topic: "test", payload: "x" } })
       ready = -> { producer.queue_size == 3 && producer.buffer_many([{ topic: "test", payload: "x" }] * 2) }
@@ -526,7 +526,7 @@ class CloseTest < PenstockTest
     RUBY
   end
 
-  def test_close_from_a_trap_while_the_thread_connects_to_flush_a_transactional_producers_buffer
+  def test_close_from_a_trap_while_the_thread_connects_for_the_flush_of_a_transactional_buffer
     assert_closed_by_trap(<<~RUBY, "0 0 0 0 2 0", "Penstock::ProducerClosedError", kafka: '"transactional.id": "tx"')
       producer.buffer_many([{ topic: "test", payload: "x" }] * 2)
       ready = -> { Internal::ProducerClient.open_count == 1 }
@@ -550,7 +550,7 @@ class CloseTest < PenstockTest
     RUBY
   end
 
-  def test_close_from_a_trap_during_a_wait_for_room_in_the_queue
+  def test_close_from_a_trap_during_a_wait_for_queue_space
     assert_closed_by_trap(<<~RUBY, "0 0 1 0 0 0", "Penstock::ProducerClosedError", kafka: '"queue.buffering.max.messages": 1')
       producer.produce_async(topic: "test", payload: "x")
       ready = -> { true }
@@ -558,20 +558,20 @@ class CloseTest < PenstockTest
     RUBY
   end
 
-  def test_close_from_a_trap_during_a_disconnect_and_another_close
+  slow def test_close_from_a_trap_during_a_disconnect_and_another_close
     assert_closed_by_trap(<<~RUBY, "0 0 1 0 0 0", "none")
       producer.produce_async(topic: "test", payload: "x")
       ready = -> { producer.status.disconnecting? }
       work = -> { producer.disconnect && producer.close(timeout: 5) }
     RUBY
-    assert_closed_by_trap(<<~RUBY, "0 0 0 1 0 0", "none") # it has less time than the one that is going on
+    assert_closed_by_trap(<<~RUBY, "0 0 0 1 0 0", "none") # it has less time than the close in progress
       producer.produce_async(topic: "test", payload: "x")
       ready = -> { producer.status.closing? }
       work = -> { producer.close(timeout: 3) }
     RUBY
   end
 
-  def test_close_from_a_trap_of_a_producer_that_was_never_used_and_of_one_never_configured
+  def test_close_from_a_trap_of_an_unused_and_of_an_unconfigured_producer
     output = ruby!(<<~RUBY)
       pair = [Penstock::Producer.new, Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": "127.0.0.1:1" } }]
       Signal.trap("USR1") { pair.each { |one| puts one.close.to_a.join(" ") } }
@@ -581,9 +581,9 @@ class CloseTest < PenstockTest
     assert_equal "0 0 0 0 0 0\n" * 2, output
   end
 
-  # ---- in a child, at the end ----
+  # ---- in fork children, at exit ----
 
-  def test_close_in_a_child_leaves_the_parents_buffer_and_messages_alone
+  def test_close_in_a_fork_child_does_not_touch_the_parents_buffer_and_messages
     name = topic(partitions: 1)
     one = producer("linger.ms": 10_000)
     handle = one.produce_async(topic: name, payload: "x")
@@ -593,7 +593,7 @@ class CloseTest < PenstockTest
     assert_equal 2, one.close.delivered
   end
 
-  def test_a_child_forked_while_its_parent_closes_may_close_too
+  slow def test_a_child_forked_while_its_parent_closes_can_close_too
     one = unreachable_producer
     one.produce_async(topic: "test", payload: "x")
     closing = Thread.new { one.close(timeout: 3) }
@@ -602,7 +602,7 @@ class CloseTest < PenstockTest
     assert_equal 1, closing.value.purged
   end
 
-  def test_close_at_exit_sends_the_buffer_also_of_a_transactional_producer
+  def test_close_at_exit_also_sends_the_buffer_of_a_transactional_producer
     ["", %("transactional.id": "tx-#{rand(2**32)}")].each do |kafka|
       output = ruby!(<<~RUBY, cluster.bootstrap_servers, topic)
         producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0], #{kafka} } }
@@ -613,23 +613,23 @@ class CloseTest < PenstockTest
     end
   end
 
-  # ---- afterwards ----
+  # ---- after close ----
 
   def test_every_call_that_needs_the_cluster_raises_after_close
     closed = producer
     closed.produce_sync(topic:, payload: "x")
     closed.close
-    assert_all_refused(closed)
+    assert_all_calls_raise(closed)
   end
 
-  def test_a_producer_that_was_never_used_closes_at_once_and_stays_closed
+  def test_an_unused_producer_closes_at_once_and_stays_closed
     unused = unreachable_producer
     assert_equal Penstock::CloseReport.new(0, 0, 0, 0), unused.close
-    assert_all_refused(unused)
+    assert_all_calls_raise(unused)
     assert_equal 0, Internal::ProducerClient.open_count
   end
 
-  def test_state_is_told_by_closed_and_inspect
+  def test_closed_and_inspect_show_the_state
     leaving = producer { |config| config.id = "changing" }
     assert_equal [false, "#<Penstock::Producer changing configured>"], [leaving.closed?, leaving.inspect]
     leaving.produce_sync(topic:, payload: "x")
@@ -638,7 +638,7 @@ class CloseTest < PenstockTest
     assert_equal [true, "#<Penstock::Producer changing closed>"], [leaving.closed?, leaving.inspect]
   end
 
-  def test_a_timeout_that_is_none_is_refused_and_the_producer_stays_open
+  def test_an_invalid_timeout_raises_and_the_producer_stays_open
     leaving = producer
     [-1, Float::NAN].each { |bad| assert_raises(ArgumentError) { leaving.close(timeout: bad) } }
     refute_predicate leaving, :closed?
@@ -648,16 +648,16 @@ class CloseTest < PenstockTest
 
   private
 
-  # @return [Float] seconds that a close may take, as it says
+  # @return [Float] maximum seconds of a close, as documented
   def longest(timeout) = (timeout * 1.1) + 1 + (GCLevel.slow? ? 5 : 0.2)
 
   def messages(topic, count) = Array.new(count) { |i| { topic:, payload: i.to_s, partition: 0 } }
 
   def transactional(**kafka) = producer("transactional.id": "tx-#{rand(2**32)}", **kafka)
 
-  # Runs a program whose main thread does `work`, and is interrupted, when `ready` says yes, by a trap that closes.
+  # Runs a program whose main thread runs `work`. When `ready` returns true, a signal interrupts it, and the trap closes.
   # @param report [String] the CloseReport's numbers
-  # @param error [String] the class of what `work` raises then
+  # @param error [String] the class of the error that `work` raises
   def assert_closed_by_trap(setup, report, error, kafka: "", servers: "127.0.0.1:1")
     output = ruby!(<<~RUBY, servers)
       producer = Penstock::Producer.new do |config|
@@ -688,7 +688,7 @@ class CloseTest < PenstockTest
     assert_equal "#{report}\ntrue\ntrue\n#{error}\n", output
   end
 
-  # @return [Array<DeliveryHandle>] of those that were taken
+  # @return [Array<DeliveryHandle>] the handles of all accepted messages
   def produce_until_closed(producer, topic, most: Float::INFINITY)
     handles = []
     handles << producer.produce_async(topic:, payload: "x", partition: 0) while handles.size < most
@@ -699,7 +699,7 @@ class CloseTest < PenstockTest
     handles
   end
 
-  def assert_all_refused(producer)
+  def assert_all_calls_raise(producer)
     message = { topic: "test", payload: "x" }
     [-> { producer.produce_sync(message) }, -> { producer.produce_async(message) },
      -> { producer.produce_many_sync([message]) }, -> { producer.produce_many_async([message]) },

@@ -20,7 +20,7 @@ class ConfigTest < PenstockTest
     Penstock::Producer.new { |config| config.kafka = kafka }.tap { |made| @producers << made }
   end
 
-  def refused(kafka) = assert_raises(Penstock::ConfigurationInvalidError) { with_kafka(kafka) }.message
+  def error_for(kafka) = assert_raises(Penstock::ConfigurationInvalidError) { with_kafka(kafka) }.message
 
   def test_defaults
     config = producer.config
@@ -32,11 +32,11 @@ class ConfigTest < PenstockTest
                  [polling.mode, polling.poller, polling.fd.max_time, polling.fd.periodic_poll_interval]
   end
 
-  def test_ids_differ
+  def test_each_producer_gets_a_different_id
     refute_equal producer.id, producer.id
   end
 
-  def test_our_defaults_for_librdkafka_are_used_unless_given
+  def test_penstocks_defaults_for_librdkafka_apply_unless_a_setting_is_given
     kafka = producer("linger.ms" => 7, "client.id" => "mine", log_level: 2).config.kafka
     assert_equal ["mine", 2, 7, 150_000, true],
                  kafka.values_at(:"client.id", :log_level, :"linger.ms", :"message.timeout.ms", :"enable.idempotence")
@@ -52,7 +52,7 @@ class ConfigTest < PenstockTest
     assert_equal 150_000, producer(**short).config.kafka[:"message.timeout.ms"]
   end
 
-  def test_another_name_of_a_setting_overrules_our_default
+  def test_an_alias_of_a_setting_overrides_penstocks_default
     topic = topic(partitions: 1)
     error = assert_raises(Penstock::MessageTimedOutError) do
       unreachable_producer("delivery.timeout.ms": 100).produce_sync(topic:, payload: "")
@@ -65,9 +65,9 @@ class ConfigTest < PenstockTest
     max_wait_timeout: [-1, 1.5, "1", 2**64], close_timeout: [nil, -1, 1.5, "1", 2**64]
   }.each do |name, values|
     values.each_with_index do |value, i|
-      shown = { id: { 4 => "String" }, logger: { 1 => "String", 2 => "Object" } }.dig(name, i) # else the value itself
+      shown = { id: { 4 => "String" }, logger: { 1 => "String", 2 => "Object" } }.dig(name, i) # other values are shown themselves
       shown = shown ? "a value of the class #{shown}" : value.inspect
-      define_method("test_refuses_wrong_#{name}_#{i}") do
+      define_method("test_an_invalid_#{name}_#{i}_raises") do
         assert_match(/\AInvalid configuration: config\.#{name} must be .+, not #{Regexp.escape(shown)}/,
                      invalid { |config| config.public_send("#{name}=", value) })
       end
@@ -81,8 +81,8 @@ class ConfigTest < PenstockTest
     end
   end
 
-  # Too short to be meant in ms; 0 is meant.
-  def test_a_timeout_that_looks_like_seconds_is_warned_of
+  # Values that are too short for ms cause a warning, except 0.
+  def test_a_timeout_that_looks_like_seconds_logs_a_warning
     [Penstock::Config.new, Penstock::ConsumerConfig.new].each do |config|
       config.kafka = { "bootstrap.servers": "127.0.0.1:1" }
       config.logger = Logger.new(log = StringIO.new)
@@ -95,7 +95,7 @@ class ConfigTest < PenstockTest
     end
   end
 
-  def test_refuses_wrong_polling
+  def test_invalid_polling_settings_raise
     assert_match(/config\.polling\.mode must be one of :fd, :thread, not :fast/, invalid { _1.polling.mode = :fast })
     assert_match(/config\.polling\.poller must be a Penstock::Poller or nil/, invalid { _1.polling.poller = "default" })
     [0, -1, 1.5, "1", nil].each do |value|
@@ -107,7 +107,7 @@ class ConfigTest < PenstockTest
     end
   end
 
-  def test_a_producer_in_mode_thread_takes_no_other_poller
+  def test_a_producer_in_mode_thread_accepts_no_other_poller
     message = invalid do |config|
       config.polling.mode = :thread
       config.polling.poller = Penstock::Poller.new
@@ -115,11 +115,11 @@ class ConfigTest < PenstockTest
     assert_match(/config\.polling\.poller must be nil in mode :thread/, message)
   end
 
-  def test_mode_reactor_names_the_mode_to_use_instead
+  def test_mode_reactor_raises_with_the_mode_to_use_instead
     assert_match(/one of :fd, :thread, not :reactor; :fd is suitable for fibers/, invalid { _1.polling.mode = :reactor })
   end
 
-  def test_the_smallest_polling_values_are_taken_and_serve
+  def test_the_smallest_polling_values_are_valid_and_work
     producer = producer do |config|
       config.polling.fd.max_time = 1
       config.polling.fd.periodic_poll_interval = 100
@@ -129,7 +129,7 @@ class ConfigTest < PenstockTest
     assert_predicate producer.produce_sync(topic: topic(partitions: 1), payload: ""), :persisted?
   end
 
-  def test_what_has_no_effect_is_taken_all_the_same
+  def test_settings_without_effect_are_accepted_and_checked
     producer = producer do |config|
       config.wait_backoff_on_queue_full = 100
       config.instrument_on_wait_queue_full = true
@@ -141,7 +141,7 @@ class ConfigTest < PenstockTest
     assert_match(/config\.instrument_on_wait_queue_full must be/, invalid { _1.instrument_on_wait_queue_full = nil })
   end
 
-  def test_the_limits_of_recovery_have_the_defaults_that_are_documented
+  def test_the_recovery_limits_have_the_documented_defaults
     config = producer.config
     assert_equal [true, 5_000, 5, true, 1_000, 10, 500, 5, 1_000, [:fenced]],
                  [config.reload_on_idempotent_fatal_error, config.wait_backoff_on_idempotent_fatal_error,
@@ -151,7 +151,7 @@ class ConfigTest < PenstockTest
                   config.wait_timeout_on_transaction_abort, config.non_reloadable_errors]
   end
 
-  def test_waiting_for_room_is_the_default_and_wait_on_queue_full_another_name_for_it
+  def test_waiting_for_queue_space_is_the_default_and_wait_on_queue_full_is_an_alias
     config = producer.config
     assert_equal [:wait, true, 10_000], [config.on_queue_full, config.wait_on_queue_full, config.wait_timeout_on_queue_full]
     config = producer { _1.wait_on_queue_full = false }.config
@@ -159,21 +159,21 @@ class ConfigTest < PenstockTest
     assert_match(/config\.on_queue_full must be one of :wait, :raise, :drop/, invalid { _1.on_queue_full = :sleep })
   end
 
-  def test_kafka_is_a_hash
+  def test_kafka_must_be_a_hash
     [nil, 5, [], "bootstrap.servers=#{SECRET}", [[:"sasl.password", SECRET]]].each do |kafka|
-      message = refused(kafka)
+      message = error_for(kafka)
       assert_match(/config\.kafka must be a Hash, not #{kafka.class}/, message)
       refute_includes message, SECRET
     end
   end
 
   def test_bootstrap_servers_is_required
-    [{}, { "bootstrap.servers": "" }, { "client.id": "a" }].each { assert_includes refused(_1), "bootstrap.servers" }
+    [{}, { "bootstrap.servers": "" }, { "client.id": "a" }].each { assert_includes error_for(_1), "bootstrap.servers" }
     assert_raises(Penstock::ConfigurationInvalidError) { Penstock::Producer.new { nil } }
     assert_kind_of Penstock::Producer, with_kafka({ "metadata.broker.list" => "localhost:1" })
   end
 
-  def test_an_unknown_setting_is_refused_with_the_nearest_one
+  def test_an_unknown_setting_raises_with_the_nearest_name
     assert_match(/no setting "lingr\.ms" \(did you mean "linger\.ms"\?\)/, invalid("lingr.ms": 1))
     assert_match(/no setting "boostrap\.servers" \(did you mean "bootstrap\.servers"\?\)/, invalid("boostrap.servers" => "a"))
     assert_match(/no setting "zzzzzzzzzzzz"\.\z/, invalid(zzzzzzzzzzzz: 1))
@@ -181,13 +181,13 @@ class ConfigTest < PenstockTest
     assert_includes invalid("nonsense.setting": 1), Penstock.librdkafka_version
   end
 
-  def test_names_are_symbols_or_strings
+  def test_names_must_be_symbols_or_strings
     [5, nil, ["linger.ms"], Object].each do |name|
       assert_includes invalid(name => 1), "names of settings must be"
     end
   end
 
-  def test_a_setting_given_as_symbol_and_as_string_is_refused
+  def test_a_setting_given_as_symbol_and_as_string_raises
     assert_includes invalid("linger.ms": 1, "linger.ms" => 1), "linger.ms is set twice"
   end
 
@@ -203,7 +203,7 @@ class ConfigTest < PenstockTest
     long.flush
   end
 
-  def test_values_of_other_types_are_refused_by_name
+  def test_values_of_other_types_raise_with_the_setting_and_the_class
     [nil, :symbol, [1], {}, 1r, 1i, Object.new].each do |value|
       assert_match(/linger\.ms takes an Integer, Float, String, true or false, not #{value.class}/, invalid("linger.ms": value))
     end
@@ -215,14 +215,14 @@ class ConfigTest < PenstockTest
     "message.timeout.ms" => [-1, 2**31, 2**32 + 5, 2**40, 2**64, 1.5, "100 seconds"]
   }.each do |name, values|
     values.each_with_index do |value, i|
-      define_method("test_refuses_wrong_#{name.tr(".", "_")}_#{i}") do
+      define_method("test_an_invalid_kafka_#{name.tr(".", "_")}_#{i}_raises") do
         message = invalid(name => value)
         assert_match(/config\.kafka: #{Regexp.escape(name)}\b/, message, value.inspect)
       end
     end
   end
 
-  def test_a_setting_that_would_leave_messages_without_verdict_does_not
+  def test_a_setting_that_would_drop_delivery_results_raises_or_is_ignored
     topic = topic(partitions: 1)
     begin
       producer = producer("delivery.report.only.error": true)
@@ -233,30 +233,30 @@ class ConfigTest < PenstockTest
     assert_predicate handle.wait(max_wait_timeout_ms: 2_000), :persisted?
   end
 
-  def test_a_transactional_id_alone_contradicts_none_of_our_defaults
+  def test_a_transactional_id_does_not_conflict_with_penstocks_defaults
     producer = producer("transactional.id": "tx")
     assert_predicate producer.produce_async(topic: topic(partitions: 1), payload: ""), :delivered?
   end
 
-  def test_zero_bytes_are_refused
+  def test_zero_bytes_raise
     assert_match(/names.*zero byte.*"linger\.ms/, invalid("linger.ms\0" => 1))
     assert_match(/name.*zero byte.*"linger\.ms/, invalid("linger.ms\0": 1))
     assert_match(/client\.id must be UTF-8 without a zero byte/, invalid("client.id": "a\0b"))
   end
 
-  NO_TEXT = ["a\xffb", "\xe9".b, "caf\xe9".dup.force_encoding("ISO-8859-1"), "ab".encode("UTF-16LE"), "ab".encode("UTF-16"),
-             "ab".encode("UTF-32BE"), "\u00c3\u00a9".encode("ISO-8859-1"), "a\0b"].freeze
+  NOT_TEXT = ["a\xffb", "\xe9".b, "caf\xe9".dup.force_encoding("ISO-8859-1"), "ab".encode("UTF-16LE"), "ab".encode("UTF-16"),
+              "ab".encode("UTF-32BE"), "\u00c3\u00a9".encode("ISO-8859-1"), "a\0b"].freeze
 
-  def test_values_and_names_that_are_not_utf_8_are_refused_as_settings_that_are_wrong
+  def test_values_and_names_that_are_not_utf_8_raise_a_configuration_error
     names = %i[client.id linger.ms acks retries sasl.password transaction.timeout.ms security.protocol ssl.ca.pem
                ssl.key.location queuing.strategy max.in.flight bootstrap.servers group.id enable.auto.commit]
-    NO_TEXT.each do |value|
+    NOT_TEXT.each do |value|
       names.each do |name|
-        assert_match(/#{Regexp.escape(name)} must be UTF-8 without a zero byte/, refused({ name => value }), value.inspect)
+        assert_match(/#{Regexp.escape(name)} must be UTF-8 without a zero byte/, error_for({ name => value }), value.inspect)
         error = assert_raises(Penstock::ConfigurationInvalidError) { Penstock::Consumer.new { |c| c.kafka = { name => value } } }
         assert_match(/#{Regexp.escape(name)} must be UTF-8/, error.message)
       end
-      assert_match(/names of settings must be .* in UTF-8 without a zero byte/, refused({ value => 1 }))
+      assert_match(/names of settings must be .* in UTF-8 without a zero byte/, error_for({ value => 1 }))
       assert_match(/config\.id must be/, invalid { |config| config.id = value })
       assert_raises(Penstock::VariantInvalidError) { producer.with(topic_config: { acks: value }) }
       assert_raises(Penstock::VariantInvalidError) { producer.with(topic_config: { value => 1 }) }
@@ -264,15 +264,15 @@ class ConfigTest < PenstockTest
     end
   end
 
-  def test_values_of_utf_8_in_any_encoding_that_is_meant_so_are_taken
+  def test_utf_8_values_are_accepted_in_every_compatible_encoding
     ["caf\u00e9", "caf\u00e9".b, "cafe".encode("US-ASCII"), "cafe".encode("ISO-8859-1"), "\u{1f600}"].each do |value|
       assert_equal value, producer("client.id": value).config.kafka[:"client.id"]
     end
   end
 
-  def test_credentials_that_are_no_text_are_refused
+  def test_credentials_that_are_not_text_raise
     one = producer("security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": "x")
-    NO_TEXT.each do |value|
+    NOT_TEXT.each do |value|
       [[value, "x"], ["me", value], ["me", Penstock::Secret.new(value)]].each do |credentials|
         assert_raises(Penstock::ConfigurationInvalidError) { one.set_credentials(*credentials) }
       end
@@ -280,7 +280,7 @@ class ConfigTest < PenstockTest
   end
 
   SECRET_SETTINGS.each do |name|
-    define_method("test_#{name.tr(".", "_")}_is_in_no_error_and_no_inspect") do
+    define_method("test_#{name.tr(".", "_")}_appears_in_no_error_and_no_inspect") do
       texts = ["#{SECRET}\0", [SECRET], SECRET.to_sym].map { |value| invalid(name => value) }
       texts << invalid("#{name}x" => SECRET) << invalid(name => SECRET, name.to_sym => SECRET)
       begin
@@ -293,7 +293,7 @@ class ConfigTest < PenstockTest
     end
   end
 
-  def test_the_password_of_a_key_is_in_no_error_of_connecting
+  def test_connection_errors_do_not_contain_the_key_password
     key = OpenSSL::PKey::RSA.new(2048).to_pem(OpenSSL::Cipher.new("aes-128-cbc"), "right")
     producer = producer("security.protocol": "ssl", "ssl.certificate.pem": certificate, "ssl.key.pem": key,
                         "ssl.key.password": SECRET, log_level: 0)
@@ -303,8 +303,8 @@ class ConfigTest < PenstockTest
     refute_includes error.message, key.lines[4]
   end
 
-  # librdkafka reads it only then; some have freed what they could not use (see client.c).
-  def test_what_cannot_be_opened_says_so_each_time_and_can_be_when_it_is_mended
+  # librdkafka reads the file only when the client opens. Some versions free a configuration that they reject (see client.c).
+  def test_a_client_that_cannot_open_raises_each_time_and_opens_once_the_file_is_fixed
     Tempfile.create("ca") do |file|
       producer = producer(servers: "127.0.0.1:1", "security.protocol": "ssl", "ssl.ca.location": file.path, log_level: 0)
       File.write(file, "no certificate")
@@ -327,7 +327,7 @@ class ConfigTest < PenstockTest
     made.sign(key, "sha256").to_pem
   end
 
-  def test_the_configuration_is_frozen_afterwards
+  def test_the_configuration_is_frozen_after_setup
     config = producer.config
     assert([config, config.kafka, config.polling, config.polling.fd].all?(&:frozen?))
     assert_raises(FrozenError) { config.id = "other" }
@@ -335,23 +335,23 @@ class ConfigTest < PenstockTest
     assert_raises(FrozenError) { config.polling.fd.max_time = 5 }
   end
 
-  # As ActiveSupport's HashWithIndifferentAccess does.
+  # Behaves like ActiveSupport's HashWithIndifferentAccess.
   class StringsOnly < Hash
     def transform_keys(*) = StringsOnly[to_h.transform_keys(&:to_s)]
     def merge(other) = StringsOnly[super.transform_keys(&:to_s)]
   end
 
-  def test_a_hash_that_knows_strings_only_is_read_like_any
+  def test_a_hash_that_has_only_string_keys_is_accepted
     given = StringsOnly["bootstrap.servers" => "127.0.0.1:1", "log_level" => 3, "sasl.mechanism" => "PLAIN",
                         "security.protocol" => "sasl_ssl", "sasl.username" => "me", "sasl.password" => SECRET]
     kafka = with_kafka(given).config.kafka
     assert_instance_of Hash, kafka
     assert_equal [3, true], kafka.values_at(:log_level, :"enable.idempotence")
     refute_includes kafka.inspect, SECRET
-    assert_match(/requires sasl\.password/, refused(StringsOnly[given.except("sasl.password")]))
+    assert_match(/requires sasl\.password/, error_for(StringsOnly[given.except("sasl.password")]))
   end
 
-  def test_the_users_hash_stays_his_own
+  def test_the_users_hash_is_neither_changed_nor_frozen
     kafka = { "bootstrap.servers": cluster.bootstrap_servers }
     config = with_kafka(kafka).config
     kafka["linger.ms"] = 5
@@ -367,8 +367,8 @@ class ConfigTest < PenstockTest
 
   def held = { files: Dir.children("/proc/self/fd").size, threads: Dir.children("/proc/self/task").size }
 
-  # The block leaves no file or native thread behind. The cluster may still be taking a connection of an earlier test,
-  # and clients of earlier tests may still be ending: hence "no more", and not at once.
+  # The block leaves no file or native thread open. The cluster may still accept a connection of an earlier test, and clients
+  # of earlier tests may still be closing. So this compares with "at most as many as before", and waits.
   def assert_leaves_nothing_open
     before = held
     yield
@@ -376,13 +376,13 @@ class ConfigTest < PenstockTest
     assert_equal 0, Internal::ProducerClient.open_count
   end
 
-  def test_new_connects_nothing_and_starts_no_thread
+  def test_new_opens_no_connection_and_starts_no_thread
     cluster
-    producer # the first makes the process's poller, which stays
+    producer # the first producer creates the poller of the process, which stays
     assert_leaves_nothing_open { 10.times { producer { |config| config.logger = Logger.new(nil) } } }
   end
 
-  def assert_refused_at_connect(producer, pattern)
+  def assert_raises_at_connect(producer, pattern)
     try = -> { assert_raises(Penstock::ConfigurationInvalidError) { producer.produce_async(topic: "a", payload: "") } }
     3.times do
       error = try.call
@@ -394,14 +394,14 @@ class ConfigTest < PenstockTest
     producer.close
   end
 
-  def test_what_librdkafka_refuses_only_at_connect_is_refused_at_each_use_and_leaks_nothing
+  def test_settings_that_librdkafka_rejects_at_connect_raise_at_each_use_and_leak_nothing
     file = { "security.protocol": "ssl", "ssl.ca.location": __FILE__, log_level: 0 }
-    assert_refused_at_connect(producer(**file), /ssl\.ca\.location/)
+    assert_raises_at_connect(producer(**file), /ssl\.ca\.location/)
     broken = "-----BEGIN CERTIFICATE-----"
-    assert_refused_at_connect(producer("security.protocol": "ssl", "ssl.ca.pem": broken, log_level: 0), /ssl\.ca\.pem/)
+    assert_raises_at_connect(producer("security.protocol": "ssl", "ssl.ca.pem": broken, log_level: 0), /ssl\.ca\.pem/)
   end
 
-  def test_a_producer_that_could_not_connect_does_when_what_was_wrong_is_mended
+  def test_a_producer_that_could_not_connect_connects_once_the_file_is_fixed
     file = Tempfile.new("penstock-test").tap { |made| made.write("no certificate") }.tap(&:flush)
     one = producer("security.protocol": "ssl", "ssl.ca.location": file.path, log_level: 0)
     3.times { assert_raises(Penstock::ConfigurationInvalidError) { one.produce_async(topic: "a", payload: "") } }
@@ -427,7 +427,7 @@ class ConfigTest < PenstockTest
     end
   end
 
-  def test_connecting_that_fails_leaves_no_dispatcher_thread
+  def test_a_failed_connection_leaves_no_dispatcher_thread
     producer = producer("security.protocol": "ssl", "ssl.ca.location": __FILE__, log_level: 0) do |config|
       config.logger = Logger.new(nil)
     end

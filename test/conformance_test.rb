@@ -6,24 +6,26 @@ require_relative "support/documented_methods"
 require_relative "support/fiber_schedulers"
 require_relative "support/gvl_share"
 
-# What holds for every call that waits; support/blocking_calls.rb lists them.
+# The rules for every call that waits. support/blocking_calls.rb lists these calls.
 class ConformanceTest < PenstockTest
+  slow
+
   include BlockingCalls::Stuck
   include FiberSchedulers
 
   class Interrupted < StandardError; end
 
   SOON = GCLevel.slow? ? 5 : 0.1 # seconds from an interrupt to the call's end
-  INSTANTLY = GCLevel.slow? ? 5 : 0.5 # seconds; what waits for a cluster takes longer
-  LONG = GCLevel.slow? ? 20 : 1.5 # seconds that a call would last which nobody interrupts
+  INSTANTLY = GCLevel.slow? ? 5 : 0.5 # seconds; a call that waits for a cluster takes longer
+  LONG = GCLevel.slow? ? 20 : 1.5 # seconds that a call lasts unless it is interrupted
   SHORT = 0.3
-  SLACK = GCLevel.slow? ? 5 : 0.2 # of a deadline, for other programs
+  SLACK = GCLevel.slow? ? 5 : 0.2 # seconds added to a deadline, because other programs run
   COUNTING = 0.2 # seconds
-  SHARE = GCLevel.slow? ? 0.1 : 0.7 # of a thread's time that others' waiting leaves it
-  CLOSING = 1 # what closing may take beyond its deadline and a tenth, by its documentation
+  SHARE = GCLevel.slow? ? 0.1 : 0.7 # minimum share of its time that a counting thread gets while another thread waits
+  CLOSING = 1 # seconds that close may exceed 110 % of its deadline, as documented
 
-  # After all others: what was stuck may go on natively for seconds, closed, and no test waits for that but this one.
-  LAST = "test_in_the_end_nothing_is_left_of_what_was_stuck"
+  # Runs last. A closed client whose call was stuck may continue natively for seconds, and only this test waits for that.
+  LAST = "test_every_stuck_client_is_released_in_the_end"
 
   def self.runnable_methods = super.partition { |name| name != LAST }.flatten
 
@@ -42,20 +44,20 @@ class ConformanceTest < PenstockTest
 
   BlockingCalls::ALL.each do |call|
     if call.brief
-      define_method("test_#{call.slug}_gives_way_to_other_fibers") do
+      define_method("test_#{call.slug}_yields_to_other_fibers") do
         with_scheduler(:plain) do |fibers|
           on = stuck(call.stuck, LONG)
           before = fibers.scheduler.given_way
-          100.times { call.run(on, LONG) if fibers.scheduler.given_way == before } # the answer may be there at once
+          100.times { call.run(on, LONG) if fibers.scheduler.given_way == before } # the answer may come at once
           assert_operator fibers.scheduler.given_way, :>, before
         end
       end
 
-      define_method("test_#{call.slug}_acts_on_an_interrupt_that_waits_for_a_blocking_call") do
+      define_method("test_#{call.slug}_handles_an_interrupt_that_is_pending_during_a_blocking_call") do
         on = stuck(call.stuck, LONG)
         assert_raises(Interrupted) do
           Thread.handle_interrupt(Interrupted => :on_blocking) do
-            Thread.new(Thread.current) { |waiting| waiting.raise(Interrupted) }.join(0) # joining longer would block
+            Thread.new(Thread.current) { |waiting| waiting.raise(Interrupted) }.join(0) # a longer join would block
             Thread.pass until Thread.pending_interrupt?
             call.run(on, LONG)
           end
@@ -70,12 +72,12 @@ class ConformanceTest < PenstockTest
     end
 
     FiberSchedulers::KINDS.each do |kind|
-      define_method("test_#{call.slug}_gives_way_to_other_fibers_and_is_cancelled_under_#{kind}") do
+      define_method("test_#{call.slug}_yields_to_other_fibers_and_is_cancelled_under_#{kind}") do
         soon { elapsed_until_cancelled(call, kind) }
       end
     end
 
-    define_method("test_#{call.slug}_takes_no_time_of_other_threads_and_is_interrupted") do
+    define_method("test_#{call.slug}_leaves_the_gvl_to_other_threads_and_can_be_interrupted") do
       share = nil
       soon do
         elapsed, share = elapsed_until_interrupted(call)
@@ -86,8 +88,8 @@ class ConformanceTest < PenstockTest
 
     define_method("test_#{call.slug}_ends_at_its_deadline") { assert_ends(call) { |on| call.run(on, SHORT) } } if call.ends
 
-    define_method("test_#{call.slug}_#{call.trap ? "is_refused" : "ends_at_its_deadline"}_in_a_trap") do
-      next assert_refused(call) if call.trap
+    define_method("test_#{call.slug}_#{call.trap ? "raises" : "ends_at_its_deadline"}_in_a_trap") do
+      next assert_raises_in_trap(call) if call.trap
       next assert_ends(call) { |on| in_trap { call.run(on, SHORT) } } if call.ends
 
       on = stuck(call.stuck, SHORT)
@@ -95,12 +97,12 @@ class ConformanceTest < PenstockTest
     end
   end
 
-  # How a thread may be ended in a call. Each returns seconds from then to the call's end.
+  # Ways to end a thread inside a call. Each returns the seconds until the call has ended.
   WAYS = {
     kill: ->(test, on, call) { test.ended(on, call, &:kill) },
     raise: ->(test, on, call) { test.ended(on, call) { |thread| thread.raise(Interrupted) } },
     timeout: lambda do |test, on, call|
-      test.ended(on, ->(same) { Timeout.timeout(0.06) { call.call(same) } }) { |_| nil } # which throws, and raises nothing
+      test.ended(on, ->(same) { Timeout.timeout(0.06) { call.call(same) } }) { |_| nil } # Timeout throws and raises nothing
     end
   }.freeze
 
@@ -109,9 +111,9 @@ class ConformanceTest < PenstockTest
     { kill: all, raise: halves[0], timeout: halves[1] }
   end
 
-  # Many calls in one test, as closing takes a second, and so can be done for all at once.
+  # One test for many calls: closing takes a second, and this closes all objects at once.
   WAYS.each do |way, ending|
-    define_method("test_what_was_ended_in_the_middle_of_a_call_by_#{way}_can_be_used_and_closed") do
+    define_method("test_after_a_call_ended_by_#{way}_its_object_can_be_used_and_closed") do
       owners = ENDED.fetch(way).flat_map do |call|
         on = nil
         soon { ending.call(self, on = stuck(call.stuck, LONG), ->(same) { call.run(same, LONG) }) }
@@ -122,7 +124,7 @@ class ConformanceTest < PenstockTest
     end
   end
 
-  # @yieldparam thread [Thread] that is in the call, to be ended
+  # @yieldparam thread [Thread] the thread inside the call, which the block ends
   def ended(on, call)
     thread = quiet_thread { call.call(on) }
     sleep 0.06
@@ -134,13 +136,13 @@ class ConformanceTest < PenstockTest
   end
 
   def assert_raises_or_ends(thread)
-    assert thread.join(LONG * 5), "the thread goes on"
-    assert_nil thread.value, "the call had ended before" # of a killed one
+    assert thread.join(LONG * 5), "the thread did not end"
+    assert_nil thread.value, "the call ended before it was killed" # the value of a killed thread is nil
   rescue Interrupted, Timeout::Error, Penstock::EarlyTransactionExitNotAllowedError
     nil
   end
 
-  # Whose call it was, and what of it can be closed.
+  # @return [Array] the objects used by the call that can be closed
   def owners_of(on)
     case on
     when Marking then [on.producer, on.consumer]
@@ -156,17 +158,17 @@ class ConformanceTest < PenstockTest
 
     report = nil
     elapsed = seconds_of { report = owner.close(timeout: 1) }
-    return "close gave #{report.inspect}" unless [Penstock::CloseReport, Penstock::ConsumerCloseReport].include?(report.class)
+    return "close returned #{report.inspect}" unless [Penstock::CloseReport, Penstock::ConsumerCloseReport].include?(report.class)
     return "close took #{elapsed} s" if elapsed > (GCLevel.slow? ? 20 : 6)
 
     "not closed" unless owner.closed?
   end
 
-  def test_every_method_that_is_documented_as_blocking_is_listed
+  def test_every_method_documented_as_blocking_is_listed
     assert_equal DocumentedMethods.blocking.sort, BlockingCalls::ALL.map(&:name).sort
   end
 
-  # Those with arguments. What else there is takes none, or it has to be listed here.
+  # Calls with arguments. Every call that is not listed is made without arguments.
   INSTANT = {
     "Producer#setup" => ->(one) { one.setup { flunk } },
     "Producer#with" => ->(one) { one.with(max_wait_timeout: 5) },
@@ -183,7 +185,7 @@ class ConformanceTest < PenstockTest
   { "Producer" => %i[dead full sasl_producer], "Consumer" => %i[reader member sasl_consumer],
     "DeliveryHandle" => %i[handle] }.each do |type, kinds|
     kinds.each do |kind|
-      define_method("test_what_is_not_said_to_block_does_not_on_a_#{type.downcase}_that_is_#{kind}") do
+      define_method("test_no_undocumented_method_blocks_on_a_#{type.downcase}_that_is_#{kind}") do
         on = stuck(kind, LONG)
         DocumentedMethods.instant(type).each do |name|
           call = INSTANT.fetch(name) { ->(one) { one.public_send(name[/#(.+)/, 1]) } }
@@ -193,7 +195,7 @@ class ConformanceTest < PenstockTest
     end
   end
 
-  def test_what_the_guard_finds_is_what_the_comments_say
+  def test_the_check_finds_what_the_comments_say
     found = DocumentedMethods.blocking_in(<<~RUBY, "Thing")
       # Blocks: like {#other}.
       def one = 1
@@ -206,7 +208,7 @@ class ConformanceTest < PenstockTest
 
       # Blocks: no, except at first.
       def self.four = 4
-      # Nothing is said.
+      # Undocumented.
       def five = 5
     RUBY
     assert_equal %w[Thing#one Thing#three Thing.four], found
@@ -214,7 +216,7 @@ class ConformanceTest < PenstockTest
 
   private
 
-  # The machine may be busy with something else: once in three times is enough.
+  # Succeeds if one of three attempts is fast enough, because the machine may be busy.
   def soon
     elapsed = nil
     3.times do
@@ -226,7 +228,7 @@ class ConformanceTest < PenstockTest
     assert_operator elapsed, :<, SOON
   end
 
-  # Those who log in with a password.
+  # Clients that log in with a password.
   def stuck_sasl_producer(seconds) = stuck_dead(seconds, **SASL)
   def stuck_sasl_consumer(_) = stuck_consumer(unanswering, **SASL).assign("test" => { 0 => 0 })
 
@@ -234,7 +236,7 @@ class ConformanceTest < PenstockTest
     with_scheduler(kind) do |fibers|
       on = stuck(call.stuck, LONG)
       strand = fibers.start { call.run(on, LONG) }
-      10.times { sleep 0.005 } # this fiber goes on meanwhile
+      10.times { sleep 0.005 } # this fiber continues meanwhile
       refute_predicate strand, :done?, strand.error&.full_message
       seconds_of do
         fibers.cancel(strand)
@@ -243,8 +245,8 @@ class ConformanceTest < PenstockTest
     end
   end
 
-  # `rake test:gvl` counts for longer, and asks for more.
-  # @return [Array(Float, Float)] seconds, and the share of its time that this thread had before
+  # `rake test:gvl` measures longer and requires a larger share.
+  # @return [Array(Float, Float)] seconds until the call ended, and the share of its time that this thread got before
   def elapsed_until_interrupted(call)
     on = stuck(call.stuck, LONG)
     elapsed = nil
@@ -261,7 +263,7 @@ class ConformanceTest < PenstockTest
 
   def left?(marking) = marking.is_a?(Marking) && marking.left
 
-  # As above, once in three times.
+  # Succeeds if one of three attempts ends in time, like `soon`.
   def assert_ends(call)
     allowed = (SHORT * 1.1) + SLACK + (call.name.match?(/close|disconnect/) ? CLOSING : 0)
     elapsed = nil
@@ -281,7 +283,7 @@ class ConformanceTest < PenstockTest
     e
   end
 
-  def assert_refused(call)
+  def assert_raises_in_trap(call)
     on = stuck(call.stuck, SHORT)
     elapsed = nil
     error = assert_raises(call.trap) { in_trap { elapsed = seconds_of { call.run(on, SHORT) } } }
@@ -289,7 +291,7 @@ class ConformanceTest < PenstockTest
     assert_match(/not possible in a signal trap/, error.message)
   end
 
-  # What has no deadline of its own can at least be interrupted there.
+  # A call without a deadline can at least be interrupted in a trap.
   def assert_interruptible(call, waiting)
     main = Thread.current
     waker = Thread.new do
@@ -301,7 +303,8 @@ class ConformanceTest < PenstockTest
     waker.join
   end
 
-  # @return [Object] what the block gives, or it raises what the block raises, in a trap
+  # Runs the block in a signal trap.
+  # @return [Object] the block's value; an error of the block is raised again
   def in_trap
     result = error = done = nil
     before = Signal.trap("USR2") do

@@ -35,7 +35,7 @@ class ConnectionPoolTest < PenstockTest
     Penstock::ConnectionPool.new(size:, timeout:, &configure(**kafka)).tap { |made| @pools << made }
   end
 
-  # Lends a producer to a thread of its own until the test says otherwise.
+  # A thread that borrows a producer until the test calls give_back.
   class Borrower
     attr_reader :producer
 
@@ -61,14 +61,14 @@ class ConnectionPoolTest < PenstockTest
 
   # ---- lending ----
 
-  def test_a_producer_is_lent_for_the_time_of_the_block_whose_value_comes_back
+  def test_with_lends_a_producer_to_the_block_and_returns_the_blocks_value
     topic = topic(partitions: 1)
     pool = self.pool
     assert_equal [0, 1], Array.new(2) { pool.with { |producer| producer.produce_sync(topic:, payload: "x").offset } }
     assert_equal [1], @made
   end
 
-  def test_producers_are_made_when_needed_and_numbered_from_one
+  def test_producers_are_created_on_demand_and_numbered_from_one
     pool = self.pool(size: 3)
     assert_equal [[], { size: 3, available: 3 }], [@made, pool.stats]
     borrowers = Array.new(3) { Borrower.new(pool) }
@@ -78,19 +78,19 @@ class ConnectionPoolTest < PenstockTest
     assert_kind_of ::ConnectionPool, pool.pool
   end
 
-  def test_a_thread_that_has_one_gets_the_same
+  def test_a_thread_that_has_a_producer_gets_the_same_again
     pool = self.pool
     pool.with { |outer| pool.with { |inner| assert_same outer, inner } }
     assert_equal [1], @made
   end
 
-  def test_a_fiber_gets_one_of_its_own
+  def test_a_fiber_gets_a_producer_of_its_own
     pool = self.pool
     ids = pool.with { |outer| [outer.id, Fiber.new { id(pool) }.resume] }
     assert_equal %w[p1 p2], ids
   end
 
-  def test_who_waits_gets_the_producer_that_is_given_back
+  def test_a_waiting_thread_gets_the_producer_that_is_returned
     pool = self.pool(size: 1)
     borrower = Borrower.new(pool)
     waiting = Thread.new { id(pool) }
@@ -99,7 +99,7 @@ class ConnectionPoolTest < PenstockTest
     assert_equal "p1", waiting.value
   end
 
-  def test_who_waits_too_long_gets_an_error
+  def test_a_thread_that_waits_too_long_gets_an_error
     pool = self.pool(size: 1, timeout: 0.02)
     borrower = Borrower.new(pool)
     assert_raises(::ConnectionPool::TimeoutError) { pool.with { flunk "lent" } }
@@ -107,7 +107,7 @@ class ConnectionPoolTest < PenstockTest
     assert_equal "p1", id(pool)
   end
 
-  def test_a_producer_comes_back_when_the_block_raises
+  def test_a_producer_returns_to_the_pool_if_the_block_raises
     pool = self.pool(size: 1, timeout: 0.02)
     assert_raises(KeyError) { pool.with { raise KeyError } }
     catch(:out) { pool.with { throw :out } }
@@ -115,18 +115,18 @@ class ConnectionPoolTest < PenstockTest
     assert_equal({ size: 1, available: 1 }, pool.stats)
   end
 
-  def test_who_waits_can_be_interrupted_at_once
+  def test_a_waiting_thread_can_be_interrupted_at_once
     pool = self.pool(size: 1, timeout: 300.0)
     borrower = Borrower.new(pool)
     waiting = Thread.new { assert_raises(KeyError) { pool.with { flunk "lent" } } }
     eventually { waiting.status == "sleep" }
     waiting.raise(KeyError)
-    assert waiting.join(20), "it still waits"
+    assert waiting.join(20), "the thread is still waiting"
     borrower.give_back
     assert_equal({ size: 1, available: 1 }, pool.stats)
   end
 
-  def test_an_interrupted_block_gives_its_producer_back
+  def test_an_interrupted_block_returns_its_producer
     pool = self.pool(size: 1, timeout: 0.02)
     5.times { assert_raises(Timeout::Error) { Timeout.timeout(0.01) { pool.with { sleep } } } }
     assert_equal({ size: 1, available: 1 }, pool.stats)
@@ -158,7 +158,7 @@ class ConnectionPoolTest < PenstockTest
     assert_equal [5, [:begun, "p1", :ended]], [value, calls]
   end
 
-  def test_a_producer_that_cannot_be_made_gives_its_number_back
+  def test_the_number_of_a_producer_that_cannot_be_created_is_free_again
     wrong = true
     pool = Penstock::ConnectionPool.new(size: 1, timeout: 0.02) do |config, index|
       config.id = "p#{index}"
@@ -170,9 +170,9 @@ class ConnectionPoolTest < PenstockTest
     assert_equal "p1", id(pool)
   end
 
-  # ---- reload, shutdown ----
+  # ---- reload and shutdown ----
 
-  def test_reload_closes_the_producers_and_makes_new_ones
+  def test_reload_closes_the_producers_and_creates_new_ones
     pool = self.pool(size: 2)
     before = pool.with(&:itself).tap(&:queue_size)
     assert_instance_of Penstock::CloseReport, pool.reload
@@ -196,7 +196,7 @@ class ConnectionPoolTest < PenstockTest
     assert_equal "p1", id(pool)
   end
 
-  def test_a_new_producer_has_the_lowest_number_that_is_free
+  def test_a_new_producer_gets_the_lowest_free_number
     pool = self.pool(size: 2)
     borrowers = Array.new(2) { Borrower.new(pool) }
     borrowers[0].give_back
@@ -205,7 +205,7 @@ class ConnectionPoolTest < PenstockTest
     borrowers[1].give_back
   end
 
-  def test_who_waits_during_a_reload_gets_a_new_producer
+  def test_a_thread_that_waits_during_a_reload_gets_a_new_producer
     pool = self.pool(size: 1)
     borrower = Borrower.new(pool)
     waiting = Thread.new { id(pool) }
@@ -215,7 +215,7 @@ class ConnectionPoolTest < PenstockTest
     borrower.give_back
   end
 
-  def test_shutdown_closes_what_is_not_in_use_at_once_and_the_rest_when_it_is_given_back
+  def test_shutdown_closes_unused_producers_at_once_and_lent_ones_when_they_are_returned
     pool = self.pool(size: 2)
     borrowers = Array.new(2) { Borrower.new(pool) }
     borrowers[0].give_back
@@ -225,7 +225,7 @@ class ConnectionPoolTest < PenstockTest
     assert_predicate borrowers[1].producer, :closed?
   end
 
-  def test_after_shutdown_nothing_is_lent
+  def test_after_shutdown_no_producer_is_lent
     pool = self.pool
     id(pool)
     pool.shutdown
@@ -236,7 +236,7 @@ class ConnectionPoolTest < PenstockTest
     assert_includes pool.inspect, "shut down"
   end
 
-  def test_who_waits_during_a_shutdown_is_told
+  def test_a_thread_that_waits_during_a_shutdown_gets_an_error
     pool = self.pool(size: 1)
     borrower = Borrower.new(pool)
     waiting = Thread.new { assert_raises(Penstock::ProducerClosedError) { pool.with { flunk "lent" } } }
@@ -246,7 +246,7 @@ class ConnectionPoolTest < PenstockTest
     borrower.give_back
   end
 
-  def test_an_error_of_the_blocks_own_pool_is_handed_on
+  def test_an_error_of_a_pool_within_the_block_is_raised_unchanged
     inner = ::ConnectionPool.new(size: 1) { Object.new }.tap { |made| made.shutdown { nil } }
     calls = 0
     pool = self.pool
@@ -256,7 +256,7 @@ class ConnectionPoolTest < PenstockTest
     assert_equal 1, calls
   end
 
-  def test_shutdown_closes_all_at_once_and_says_what_became_of_messages
+  slow def test_shutdown_closes_all_producers_at_once_and_reports_their_messages
     pool = self.pool(size: 4, servers: "127.0.0.1:1", log_level: 0)
     borrowers = Array.new(4) { Borrower.new(pool) }
     borrowers.each { |borrower| borrower.producer.produce_async(topic: "t", payload: "") }
@@ -268,7 +268,7 @@ class ConnectionPoolTest < PenstockTest
 
   # ---- the pool of the process ----
 
-  def test_the_pool_of_the_process
+  def test_the_module_methods_use_the_pool_of_the_process
     assert_equal [false, nil], [Penstock::ConnectionPool.active?, Penstock::ConnectionPool.default_pool]
     made = Penstock::ConnectionPool.setup(size: 3, &configure)
     assert_equal [true, made], [Penstock::ConnectionPool.active?, Penstock::ConnectionPool.default_pool]
@@ -284,14 +284,14 @@ class ConnectionPoolTest < PenstockTest
     assert_nil Penstock::ConnectionPool.shutdown
   end
 
-  def test_without_setup_the_error_says_what_to_call
+  def test_without_setup_the_error_names_the_method_to_call
     pool = Penstock::ConnectionPool
     [-> { pool.with { nil } }, -> { pool.transaction { nil } }, -> { pool.stats }, -> { pool.reload }].each do |call|
       assert_includes assert_raises(Penstock::PoolNotConfiguredError, &call).message, "Call ConnectionPool.setup first"
     end
   end
 
-  def test_setting_up_again_shuts_the_former_pool_down
+  def test_setup_shuts_the_previous_pool_down
     former = Penstock::ConnectionPool.setup(&configure)
     producer = former.with(&:itself)
     assert_equal 5, former.size
@@ -299,16 +299,16 @@ class ConnectionPoolTest < PenstockTest
     assert_equal [true, { size: 1, available: 1 }], [producer.closed?, Penstock::ConnectionPool.stats]
   end
 
-  def test_a_pool_needs_a_block_and_sensible_numbers
+  def test_a_pool_requires_a_block_and_a_valid_size_and_timeout
     assert_raises(ArgumentError) { Penstock::ConnectionPool.new }
     [{ size: 0 }, { size: "5" }, { timeout: -1 }, { timeout: nil }].each do |wrong|
       assert_raises(ArgumentError) { Penstock::ConnectionPool.new(**wrong) { nil } }
     end
   end
 
-  # ---- forks, the missing gem ----
+  # ---- forks, and without the gem ----
 
-  def test_a_forked_child_begins_with_an_empty_pool
+  def test_a_fork_child_begins_with_an_empty_pool
     pool = self.pool(size: 1, timeout: 1)
     topic = topic(partitions: 1)
     pool.with { |producer| producer.produce_sync(topic:, payload: "parent") }
@@ -325,7 +325,7 @@ class ConnectionPoolTest < PenstockTest
     assert_equal 2, pool.with { |producer| producer.produce_sync(topic:, payload: "parent").offset }
   end
 
-  def test_a_child_that_only_shuts_down_leaves_the_parents_producers_alone
+  def test_a_fork_child_that_shuts_the_pool_down_does_not_touch_the_parents_producers
     pool = self.pool(size: 1)
     topic = topic(partitions: 1)
     pool.with { |producer| producer.produce_sync(topic:, payload: "") }

@@ -5,6 +5,8 @@ require_relative "support/consumer_test_case"
 require_relative "support/raw_records"
 
 class ConsumerTest < ConsumerTestCase
+  slow(/_asked_for_while_the_consumer_is_closed_ends/)
+
   # ---- messages ----
 
   def test_a_message_has_the_bytes_that_were_produced
@@ -19,7 +21,7 @@ class ConsumerTest < ConsumerTestCase
                  [message.payload, message.key, message.topic].map(&:encoding)
   end
 
-  def test_nil_and_empty_keys_and_payloads_are_told_apart
+  def test_nil_and_empty_keys_and_payloads_stay_different
     name = topic(partitions: 1)
     one = producer
     [[nil, nil], ["", ""], ["k", nil], [nil, "p"]].each { |key, payload| one.produce_sync(topic: name, key:, payload:) }
@@ -28,7 +30,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal [true, false, true, false], messages.map(&:tombstone?)
   end
 
-  def test_headers_once_repeated_empty_and_none
+  def test_headers_may_be_single_repeated_empty_or_absent
     name = topic(partitions: 1)
     one = producer
     sent = [{ "one" => "1", "many" => %w[2 3 4], "empty" => "", "ключ" => "\xFF\x00".b }, {}]
@@ -39,7 +41,7 @@ class ConsumerTest < ConsumerTestCase
     assert(([first, second] + first.values + first["many"]).all?(&:frozen?))
   end
 
-  def test_symbols_as_names_of_headers_are_sent_as_their_text
+  def test_header_names_may_be_symbols
     name = topic(partitions: 1)
     dynamic = "made #{rand}".to_sym
     headers = { trace: "1", "é": %w[2 3], dynamic => "4", "same" => "5", same: "6", "": "7" }
@@ -49,7 +51,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal [expected] * 2, take(reading(name), 2).map(&:headers)
   end
 
-  def test_headers_as_other_clients_may_write_them
+  def test_headers_of_other_clients_can_be_read
     name = topic(partitions: 1, on: embedded_cluster)
     many = ["1", nil, ""].map { |value| ["many", value] }
     headers = RawRecords.headers(["none", nil], ["", "nameless"], ["\xFF\xFE", "no UTF-8"], *many)
@@ -79,7 +81,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal first, first
   end
 
-  def test_many_messages_come_once_and_in_order_whatever_the_batch_size
+  slow def test_many_messages_arrive_once_and_in_order_with_any_batch_size
     name = topic(partitions: 2)
     payloads = Array.new(5_000, &:to_s)
     2.times { |partition| produce(name, payloads, partition:) }
@@ -95,7 +97,7 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
-  def test_a_batch_waits_for_the_first_message_only
+  def test_poll_batch_waits_only_for_the_first_message
     name = topic(partitions: 1)
     one = reading(name)
     assert_empty one.poll_batch(max: 10, timeout: 0)
@@ -103,14 +105,14 @@ class ConsumerTest < ConsumerTestCase
     assert_operator(seconds_of { assert_equal %w[a], one.poll_batch(max: 1_000, timeout: 60).map(&:payload) }, :<, 20)
   end
 
-  def test_poll_returns_nil_when_nothing_comes_in_time
+  def test_poll_returns_nil_if_no_message_arrives_in_time
     one = reading(topic(partitions: 1))
     assert_operator(seconds_of { assert_nil one.poll(timeout: 0.3) }, :>=, 0.3)
     assert_nil one.poll(timeout: 0)
     assert_empty one.poll_batch(max: 5, timeout: 0.0005)
   end
 
-  def test_messages_that_come_while_a_thread_waits_wake_it
+  slow def test_a_message_wakes_a_thread_that_polls
     name = topic(partitions: 1)
     sender = producer("linger.ms": 0)
     one = reading(name)
@@ -127,7 +129,7 @@ class ConsumerTest < ConsumerTestCase
     assert_operator duration, :<, 30
   end
 
-  def test_several_threads_that_poll_share_the_messages
+  def test_threads_that_poll_one_consumer_share_its_messages
     name = topic(partitions: 2)
     2.times { |partition| produce(name, Array.new(2_000) { |i| "#{partition}-#{i}" }, partition:) }
     one = reading(name, partitions: [0, 1])
@@ -146,8 +148,8 @@ class ConsumerTest < ConsumerTestCase
                  Array.new(taken.size) { taken.pop.payload }.sort
   end
 
-  # The queue's callback comes once for all that arrives together.
-  def test_a_thread_that_takes_one_of_two_messages_leaves_the_other_to_the_next_thread
+  # The queue's callback runs once for messages that arrive together.
+  def test_a_thread_that_takes_one_of_two_messages_wakes_another_thread_for_the_second
     name = topic(partitions: 1)
     sender = producer
     one = reading(name)
@@ -162,12 +164,12 @@ class ConsumerTest < ConsumerTestCase
         threads.each(&:join)
       end
     end
-    assert_operator duration, :<, 13 # were each second message found by the next look around only, a second later: 15
+    assert_operator duration, :<, 13 # 15 if a polling thread found every second message only one second later
   end
 
-  # ---- where to read ----
+  # ---- positions ----
 
-  def test_assign_begins_where_it_is_told
+  def test_assign_begins_at_the_given_positions
     name = topic(partitions: 3)
     3.times { |partition| produce(name, %w[a b c], partition:) }
     one = consumer("auto.offset.reset": "earliest").assign(name.to_sym => { 0 => 2, 1 => :end, 2 => :beginning })
@@ -181,8 +183,8 @@ class ConsumerTest < ConsumerTestCase
     assert_nil one.poll(timeout: 0.1)
   end
 
-  # librdkafka 2.0.2 fails an assertion, which ends the process, when it is to stop a partition that it is still stopping.
-  def test_partitions_may_be_assigned_anew_at_any_moment
+  # librdkafka 2.0.2 fails an assertion, which ends the process, if it must stop a partition that it is already stopping.
+  slow def test_partitions_can_be_reassigned_at_any_moment
     ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 3))
       servers, topic = ARGV
       6.times do |round|
@@ -194,7 +196,7 @@ class ConsumerTest < ConsumerTestCase
     RUBY
   end
 
-  def test_seek_goes_on_elsewhere
+  def test_seek_continues_at_the_given_offset
     name = topic(partitions: 1)
     produce(name, %w[a b c])
     one = reading(name)
@@ -205,18 +207,18 @@ class ConsumerTest < ConsumerTestCase
     assert_equal "elsewhere", error.topic
   end
 
-  # librdkafka before 2.1.0 waited for a thousandth of the time.
-  def test_seek_takes_the_time_it_needs_and_is_given
+  # librdkafka before 2.1.0 waited only a thousandth of the timeout.
+  def test_seek_may_use_its_whole_timeout
     name = topic(partitions: 1)
     produce(name, %w[a b c])
-    readers = Array.new(20) { reading(name, "statistics.interval.ms": 1) } # they compete for the processors
+    readers = Array.new(20) { reading(name, "statistics.interval.ms": 1) } # these readers compete for the processors
     readers.each { |one| take(one, 1) }
     threads = readers.map { |one| quiet_thread { 20.times { one.seek(name, 0, 1) } } }
     threads.each(&:value)
     assert_equal ["b"], readers.map { |one| take(one, 1).first.payload }.uniq
   end
 
-  def test_watermarks_are_the_first_and_the_next_offset
+  def test_watermarks_returns_the_first_and_the_next_offset
     name = topic(partitions: 2)
     produce(name, %w[a b c])
     one = consumer
@@ -225,7 +227,7 @@ class ConsumerTest < ConsumerTestCase
     assert_nil one.position(name, 0)
   end
 
-  def test_wrong_arguments_are_named
+  def test_invalid_arguments_raise_with_their_names
     one = consumer
     assert_match(/must be a String or Symbol/, assert_raises(ArgumentError) { one.assign(1 => [0]) }.message)
     assert_match(/a partition/, assert_raises(ArgumentError) { one.assign("a" => [-1]) }.message)
@@ -235,12 +237,12 @@ class ConsumerTest < ConsumerTestCase
     assert_match(/at least 1/, assert_raises(ArgumentError) { one.poll_batch(max: 0) }.message)
     assert_match(/number of seconds from 0, not -1/, assert_raises(ArgumentError) { one.poll(timeout: -1) }.message)
     assert_match(/number of seconds/, assert_raises(ArgumentError) { one.poll(timeout: "1") }.message)
-    assert_equal 0, Internal::ProducerClient.open_count, "nothing was opened for it" if @producers.empty?
+    assert_equal 0, Internal::ProducerClient.open_count, "a client was opened" if @producers.empty?
   end
 
   # ---- groups ----
 
-  def test_a_group_goes_on_where_it_committed
+  slow def test_a_group_resumes_at_the_committed_offset
     name = topic(partitions: 1)
     produce(name, Array.new(10, &:to_s))
     one = group_consumer("the-group-#{name}", "enable.auto.commit": false).subscribe(name.to_sym)
@@ -262,7 +264,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal %w[7 8 9], take(group_consumer("the-group-#{name}").subscribe(name), 3).map(&:payload)
   end
 
-  def test_closing_commits_what_was_polled_and_leaves_the_group
+  slow def test_close_commits_polled_messages_and_leaves_the_group
     name = topic(partitions: 1)
     produce(name, %w[a b c])
     one = group_consumer("closing-#{name}").subscribe(name)
@@ -274,7 +276,7 @@ class ConsumerTest < ConsumerTestCase
     eventually(30) { two.poll(timeout: 0.05) || two.assignment.empty? }
   end
 
-  def test_what_needs_a_group_says_so
+  def test_calls_that_require_a_group_say_so
     one = consumer
     [-> { one.subscribe("a") }, -> { one.commit }, -> { one.committed("a", 0) }, -> { one.assign("a" => { 0 => :stored }) },
      -> { one.group_metadata }].each do |use|
@@ -284,9 +286,10 @@ class ConsumerTest < ConsumerTestCase
 
   # ---- waiting ----
 
-  # A wake-up that is lost shows after the nap of a second, or when statistics come. A broker that is not there gives errors.
-  def test_consumers_that_wait_get_each_message_soon_while_statistics_and_errors_come_too
-    skip "too slow for it" if GCLevel.slow?
+  # A lost wake-up delays a message until the thread looks again after a second, or until statistics arrive. The unreachable
+  # broker causes errors.
+  slow def test_waiting_consumers_get_each_message_soon_despite_statistics_and_errors
+    skip "too slow under GC stress" if GCLevel.slow?
     name = topic(partitions: 1)
     sender = producer("linger.ms": 0)
     got = Queue.new
@@ -299,11 +302,11 @@ class ConsumerTest < ConsumerTestCase
       Thread.new { got << one.poll(timeout: [nil, 5][i % 2]) until over }
     end
     seconds = Array.new(101) do
-      sleep rand * 0.02 # most of them are asleep then
+      sleep rand * 0.02 # by then most threads are asleep
       sender.produce_sync(topic: name, payload: "x", partition: 0)
       seconds_of { 4.times { assert got.pop } }
     end
-    assert_empty(seconds.drop(1).select { |one| one > 0.5 }) # to the first they have yet to connect
+    assert_empty(seconds.drop(1).select { |one| one > 0.5 }) # the first message includes the time to connect
     over = true
     sender.produce_sync(topic: name, payload: "x", partition: 0)
     threads.each(&:join)
@@ -311,13 +314,13 @@ class ConsumerTest < ConsumerTestCase
 
   # ---- errors ----
 
-  def test_an_error_of_one_partition_comes_by_itself_and_costs_no_message
+  slow def test_an_error_of_one_partition_is_raised_once_and_loses_no_message
     own = own_cluster(brokers: 2)
     own.create_topic(name = "erring", partitions: 2)
     produce(name, Array.new(500, &:to_s), on: producer(servers: own.bootstrap_servers))
     own.set_round_trip_time(seconds: 0.05)
     one = consumer(servers: own.bootstrap_servers, "auto.offset.reset": "error").assign(name => { 0 => 0, 1 => 1_000 })
-    # On the same connections as the fetches, so when these are answered, the messages and the error wait to be polled.
+    # These requests use the same connections as the fetches. Once they are answered, the messages and the error are queued.
     2.times { |partition| 5.times { one.watermarks(name, partition) } }
     messages = []
     errors = []
@@ -335,13 +338,13 @@ class ConsumerTest < ConsumerTestCase
     assert_match(/Seek to an offset that exists/, errors.first.message)
   end
 
-  # Headers that end too early, or have a length or number that cannot be.
+  # Headers that end too early, or contain an impossible length or number.
   DAMAGED = [
     "#{RawRecords.int(3)}\x02a", "\xFF", RawRecords.int(1) + RawRecords.int(-1) + RawRecords.int(0),
     "#{RawRecords.int(1)}\x02a#{RawRecords.int(-2)}", "#{RawRecords.int(1)}\x02a#{RawRecords.int(2**40)}", RawRecords.int(200_000)
   ].map(&:b).freeze
 
-  # @return [String] the name of a topic whose messages at these offsets cannot be read; there are `count` of them, from "p0" on
+  # @return [String] the name of a topic with `count` messages "p0", "p1", ..., which are damaged at the given offsets
   def damaged_topic(offsets, count: 6)
     topic(partitions: 1, on: embedded_cluster).tap do |name|
       records = Array.new(count) do |i|
@@ -367,20 +370,20 @@ class ConsumerTest < ConsumerTestCase
     assert_equal offset, Ractor.make_shareable(error).offset
   end
 
-  def test_a_damaged_message_is_told_in_its_place_and_not_committed_by_itself
+  def test_a_damaged_message_raises_in_its_place_and_is_not_auto_committed
     name = damaged_topic([3])
     one = embedded(name, "auto.commit.interval.ms": 20)
     assert_equal %w[p0 p1 p2], payloads(one)
     assert_damaged(one, name, 3) { one.poll_batch(max: 100, timeout: 10) }
     2.times do
-      sleep 0.2 # it commits meanwhile
+      sleep 0.2 # the consumer commits meanwhile
       assert_equal({ 0 => 3 }, one.committed(name, 0))
     end
     assert_equal %w[p4 p5], payloads(one)
     eventually { one.committed(name, 0) == { 0 => 6 } }
   end
 
-  def test_what_came_before_a_damaged_message_is_committed_without_it_until_it_is_told
+  def test_messages_before_a_damaged_message_are_committed_without_it_until_it_raises
     name = damaged_topic([2])
     one = embedded(name, "enable.auto.commit": false)
     assert_equal %w[p0 p1], payloads(one)
@@ -394,7 +397,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal "p3", again.poll(timeout: 10).payload
   end
 
-  def test_closing_commits_no_damaged_message
+  def test_close_does_not_commit_a_damaged_message
     [0, 4].each do |offset|
       name = damaged_topic([offset], count: offset + 1)
       one = embedded(name)
@@ -405,7 +408,7 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
-  def test_one_who_stores_no_offsets_gets_none_stored
+  def test_without_offset_storing_no_offset_is_stored
     name = damaged_topic([1])
     one = embedded(name, "enable.auto.offset.store": false)
     assert_equal %w[p0], payloads(one)
@@ -421,7 +424,7 @@ class ConsumerTest < ConsumerTestCase
   }.freeze
 
   POLLING.each do |name, polling|
-    define_method("test_#{name}_goes_on_behind_each_way_to_be_damaged") do
+    define_method("test_#{name}_continues_after_every_kind_of_damaged_message") do
       one = embedded(topic = damaged_topic([1, 2, 3, 4, 5, 6], count: 8))
       got = []
       6.times { |i| assert_damaged(one, topic, i + 1) { polling.call(one, got) } }
@@ -430,7 +433,7 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
-  def test_threads_that_poll_share_damaged_messages_too
+  def test_threads_that_poll_one_consumer_also_share_damaged_messages
     name = damaged_topic(bad = (0...300).select { |i| i % 7 == 3 }, count: 300)
     one = embedded(name)
     got = Queue.new
@@ -451,8 +454,8 @@ class ConsumerTest < ConsumerTestCase
     assert_equal((0...300).map { |i| bad.include?(i) ? -i : i }.sort, Array.new(got.size) { got.pop }.sort)
   end
 
-  # Nobody is told of it, and it costs nothing.
-  def test_ends_of_partitions_are_no_errors_and_cost_no_message
+  # The consumer does not report them.
+  def test_partition_ends_are_no_errors_and_lose_no_message
     name = topic(partitions: 3)
     one = reading(name, partitions: [0, 1, 2], "enable.partition.eof": true)
     10.times do |round|
@@ -462,7 +465,7 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
-  def test_a_fatal_error_is_told_by_every_later_poll
+  slow def test_every_later_poll_raises_a_fatal_error
     own = own_cluster
     own.create_topic(name = "fatal", partitions: 1)
     produce(name, %w[a b c], on: producer(servers: own.bootstrap_servers))
@@ -490,7 +493,7 @@ class ConsumerTest < ConsumerTestCase
     e
   end
 
-  def test_brokers_that_cannot_be_reached_are_logged_not_raised
+  def test_unreachable_brokers_are_logged_and_not_raised
     text = StringIO.new
     one = unreachable_consumer(log_level: 4, "socket.connection.setup.timeout.ms": 1_000) do |config|
       config.logger = Logger.new(text)
@@ -502,14 +505,14 @@ class ConsumerTest < ConsumerTestCase
     assert_predicate one.close, :complete?
   end
 
-  # As events they would pile up in a queue of librdkafka's.
-  def test_log_lines_come_while_nobody_polls
+  # If log lines were events, they would accumulate in a queue of librdkafka.
+  def test_log_lines_arrive_while_no_thread_polls
     text = StringIO.new
     one = reading(topic, debug: "fetch") { |config| config.logger = Logger.new(text) }
     eventually { text.string.scan(/\[#{one.id}\] FETCH/).size > 5 }
   end
 
-  def test_a_question_that_is_not_answered_in_time_is_a_timeout
+  slow def test_a_request_without_an_answer_in_time_raises_a_timeout_error
     own = own_cluster
     own.create_topic("slow", partitions: 1)
     one = consumer(servers: own.bootstrap_servers)
@@ -520,7 +523,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal [:timed_out, one.id], [error.code, error.consumer_id]
   end
 
-  def test_a_commit_without_brokers_times_out_and_a_close_ends_it
+  slow def test_a_commit_without_brokers_times_out_and_a_close_ends_it
     one = unreachable_consumer("group.id": "g", "session.timeout.ms": 5_000, "heartbeat.interval.ms": 1_000)
     error = assert_raises(Penstock::ConsumeTimeoutError) { one.commit({ "test" => { 0 => 1 } }, timeout: 0.1) }
     assert_equal :timed_out, error.code
@@ -531,13 +534,13 @@ class ConsumerTest < ConsumerTestCase
     assert_operator(seconds_of { assert_raises(Penstock::ConsumerClosedError) { committing.value } }, :<, 10)
   end
 
-  def test_unknown_settings_and_wrong_values_are_refused_by_name
-    refused = lambda do |**kafka|
+  def test_unknown_settings_and_invalid_values_raise_with_their_names
+    error_for = lambda do |**kafka|
       assert_raises(Penstock::ConfigurationInvalidError) { consumer(**kafka) }.message
     end
-    assert_match(/"group\.idd" \(did you mean "group\.id"\?\)/, refused.call("group.idd": "x"))
-    assert_match(/fetch\.min\.bytes/, refused.call("fetch.min.bytes": "many"))
-    assert_match(/enable\.auto\.commit.*"group\.id"/, refused.call("enable.auto.commit": true))
+    assert_match(/"group\.idd" \(did you mean "group\.id"\?\)/, error_for.call("group.idd": "x"))
+    assert_match(/fetch\.min\.bytes/, error_for.call("fetch.min.bytes": "many"))
+    assert_match(/enable\.auto\.commit.*"group\.id"/, error_for.call("enable.auto.commit": true))
     error = assert_raises(Penstock::ConfigurationInvalidError) { Penstock::Consumer.new }
     assert_match(/bootstrap\.servers/, error.message)
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.close_timeout = -1 } }
@@ -547,20 +550,20 @@ class ConsumerTest < ConsumerTestCase
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.id = "" } }
   end
 
-  def test_settings_that_contradict_each_other_are_refused
+  def test_contradictory_settings_raise
     error = assert_raises(Penstock::ConfigurationInvalidError) do
       consumer("session.timeout.ms": 10_000, "max.poll.interval.ms": 5_000, "group.id": "g")
     end
     assert_match(/max\.poll\.interval\.ms/, error.message)
   end
 
-  def test_what_librdkafka_refuses_when_it_is_opened_is_told_with_the_consumers_id
+  def test_settings_that_librdkafka_rejects_at_open_raise_with_the_consumers_id
     one = consumer("security.protocol": "ssl", "ssl.ca.location": __FILE__, log_level: 0, "group.id": "g")
     error = assert_raises(Penstock::ConfigurationInvalidError) { one.poll }
     assert_match(/ssl\.ca\.location.*#{one.id}/, error.message)
   end
 
-  def test_making_a_consumer_connects_nothing_and_inspect_shows_no_settings
+  def test_a_new_consumer_opens_no_connection_and_inspect_shows_no_settings
     one = consumer("security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "me",
                    "sasl.password": "hunter2") { |config| config.id = "reader" }
     assert_equal 0, Internal::ProducerClient.open_count
@@ -574,7 +577,7 @@ class ConsumerTest < ConsumerTestCase
 
   # ---- interruption ----
 
-  def test_waiting_is_interrupted_at_once
+  def test_every_wait_can_be_interrupted_at_once
     one = reading(topic(partitions: 1))
     thread = Thread.new { one.poll(timeout: nil) }
     thread.report_on_exception = false
@@ -588,7 +591,7 @@ class ConsumerTest < ConsumerTestCase
     assert killed.join(5)
   end
 
-  def test_a_consumer_goes_on_after_it_was_interrupted
+  def test_a_consumer_works_after_an_interrupted_call
     name = topic(partitions: 1)
     one = reading(name)
     20.times { assert_raises(Timeout::Error) { Timeout.timeout(0.01) { one.poll(timeout: nil) } } }
@@ -598,7 +601,7 @@ class ConsumerTest < ConsumerTestCase
 
   # ---- closing ----
 
-  def test_closing_wakes_the_threads_that_poll
+  def test_close_wakes_threads_that_poll
     one = reading(topic(partitions: 1))
     threads = [Thread.new { one.poll(timeout: nil) }, Thread.new { one.poll_batch(max: 5, timeout: nil) },
                Thread.new { one.each { flunk } }]
@@ -607,7 +610,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal [nil, [], one], threads.map(&:value)
   end
 
-  def test_nothing_works_after_close_but_close
+  def test_after_close_every_call_but_close_raises
     one = reading(topic(partitions: 1))
     assert_predicate one.close, :complete?
     [-> { one.poll }, -> { one.poll_batch }, -> { one.assign({}) }, -> { one.assignment }, -> { one.watermarks("a", 0) },
@@ -619,7 +622,7 @@ class ConsumerTest < ConsumerTestCase
     assert_predicate one, :closed?
   end
 
-  def test_each_yields_until_the_block_closes_the_consumer
+  def test_each_yields_messages_until_the_block_closes_the_consumer
     name = topic(partitions: 1)
     produce(name, %w[a b c])
     one = reading(name)
@@ -639,9 +642,9 @@ class ConsumerTest < ConsumerTestCase
     %i[count to_a map lazy each_entry each_slice first sort].each { |name| refute_respond_to one, name }
   end
 
-  # librdkafka drops what it is asked once the group is left, so whoever has asked then waits for ever.
+  # Once a consumer has left its group, librdkafka drops requests without an answer, so the calling thread would wait for ever.
   %w[assignment group_metadata].each do |call|
-    define_method("test_#{call}_asked_for_while_the_consumer_is_closed_ends") do
+    define_method("test_#{call}_called_during_close_ends") do
       ruby!(<<~RUBY, cluster.bootstrap_servers, call)
         300.times do
           consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0], "group.id": "g" } }
@@ -654,7 +657,7 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
-  def test_closing_from_many_threads_at_once_closes_once
+  def test_close_from_many_threads_closes_once
     name = topic(partitions: 1)
     produce(name, Array.new(1_000, "x"))
     one = reading(name)
@@ -663,8 +666,8 @@ class ConsumerTest < ConsumerTestCase
     polling.each(&:join)
   end
 
-  # Each message goes to one of those that poll; all that they ask meanwhile is answered or refused. By hand: PENSTOCK_ROUNDS=100
-  def test_eight_threads_use_one_consumer_and_close_it_again_and_again
+  # Each message goes to exactly one polling thread. All other calls return or raise. Longer: PENSTOCK_ROUNDS=100
+  slow def test_eight_threads_use_and_close_one_consumer_repeatedly
     name = topic(partitions: 1)
     produce(name, Array.new(500, &:to_s))
     Integer(ENV.fetch("PENSTOCK_ROUNDS", "8")).times do |round|
@@ -686,7 +689,7 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
-  # @return [Array] what it gave, until that
+  # @return [Array] the results of the call until the consumer was closed
   def use_until_closed(use)
     results = []
     loop do
@@ -694,11 +697,11 @@ class ConsumerTest < ConsumerTestCase
     rescue Penstock::ConsumerClosedError
       break results
     rescue Penstock::ConsumeError
-      next # a commit that the cluster does not take
+      next # a commit that the cluster rejects
     end
   end
 
-  def test_closing_with_messages_that_nobody_took_does_not_wait_for_them
+  def test_close_does_not_wait_for_messages_that_no_thread_polled
     name = topic(partitions: 2)
     2.times { |partition| produce(name, Array.new(1_000, "x"), partition:) }
     one = reading(name, partitions: [0, 1])
@@ -706,7 +709,7 @@ class ConsumerTest < ConsumerTestCase
     assert_predicate one.close, :complete?
   end
 
-  def test_closing_reports_whether_it_was_in_time_and_the_group_left
+  slow def test_close_reports_whether_it_finished_in_time_and_left_the_group
     name = topic(partitions: 1)
     produce(name, %w[a])
     one = group_consumer.subscribe(name)
@@ -716,11 +719,11 @@ class ConsumerTest < ConsumerTestCase
     assert_predicate report, :frozen?
     assert_equal report, one.close
     assert_equal [true, nil], reading(name).close.to_a, "without a group"
-    assert_equal [true, nil], group_consumer.subscribe(name).unsubscribe.close.to_a, "not in it any more"
+    assert_equal [true, nil], group_consumer.subscribe(name).unsubscribe.close.to_a, "after it left the group"
     assert_equal [true, nil], consumer.close.to_a, "never used"
   end
 
-  def test_closing_that_takes_too_long_reports_that_it_goes_on
+  slow def test_a_close_that_takes_too_long_reports_that_it_continues
     name = topic(partitions: 1, on: embedded_cluster)
     one = consumer(servers: embedded_cluster.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest").subscribe(name)
     eventually { one.poll(timeout: 0.05) || one.assignment.any? }
@@ -731,13 +734,13 @@ class ConsumerTest < ConsumerTestCase
     embedded_cluster.set_round_trip_time(seconds: 0)
   end
 
-  def test_closing_without_a_broker_is_bounded
+  def test_close_without_a_broker_ends_in_time
     one = unreachable_consumer("group.id": "g").subscribe("test")
     assert_nil one.poll(timeout: 0.1)
     assert_operator(seconds_of { one.close(timeout: 1) }, :<, 10)
   end
 
-  def test_a_trap_may_close_the_consumer_that_is_being_polled
+  def test_a_signal_trap_can_close_a_consumer_while_it_is_polled
     output = ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 1))
       consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
       consumer.assign(ARGV[1] => [0])
@@ -749,7 +752,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal "[true, nil]", output
   end
 
-  def test_a_consumer_that_is_dropped_is_closed
+  def test_a_consumer_without_references_is_closed
     name = topic(partitions: 1)
     produce(name, %w[a])
     Array.new(3) { Thread.new { reading(name).poll(timeout: 10) && @consumers.clear } }.each(&:join)
@@ -759,7 +762,7 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
-  def test_consumers_that_are_open_when_the_process_ends_commit_and_are_closed
+  slow def test_consumers_open_at_exit_commit_and_are_closed
     name = topic(partitions: 1)
     produce(name, %w[a b c])
     ruby!(<<~RUBY, cluster.bootstrap_servers, name)
@@ -776,17 +779,17 @@ class ConsumerTest < ConsumerTestCase
 
   # ---- fork ----
 
-  def test_a_child_cannot_use_its_parents_consumer_and_leaves_it_alone
+  def test_a_fork_child_cannot_use_its_parents_consumer_and_does_not_disturb_it
     name = topic(partitions: 1)
     produce(name, %w[a b])
     one = reading(name)
     fresh = consumer
     assert_equal "a", one.poll(timeout: 10).payload
     result = in_child do
-      refused = [-> { one.poll }, -> { one.each {} }, -> { one.assignment }, -> { one.commit({}) }]
-                .map { |use| rejection(&use) }
+      calls = [-> { one.poll }, -> { one.each {} }, -> { one.assignment }, -> { one.commit({}) }]
+              .map { |use| error_class(&use) }
       payload = fresh.assign(name => { 0 => 1 }).poll(timeout: 10).payload
-      state = [refused, payload, one.close.to_a, one.closed?, one.inspect.include?("inherited"), fresh.close.to_a]
+      state = [calls, payload, one.close.to_a, one.closed?, one.inspect.include?("inherited"), fresh.close.to_a]
       one = nil
       3.times { GC.start }
       state
@@ -796,14 +799,14 @@ class ConsumerTest < ConsumerTestCase
     assert_equal "b", one.poll(timeout: 10).payload
   end
 
-  def rejection
+  def error_class
     yield
     nil
   rescue Penstock::Error => e
     e.class
   end
 
-  def test_a_child_ends_well_while_its_parent_polls
+  def test_a_fork_child_exits_cleanly_while_its_parent_polls
     name = topic(partitions: 1)
     sender = producer
     one = reading(name)
@@ -844,7 +847,7 @@ class ConsumerTest < ConsumerTestCase
                  messages.map { |message| [message.topic, message.payload, message.headers] })
   end
 
-  # ---- however the block of each ends ----
+  # ---- ways to leave the block of each ----
 
   class Mine < StandardError; end
 
@@ -872,20 +875,20 @@ class ConsumerTest < ConsumerTestCase
   rescue Exception => e # rubocop:disable Lint/RescueException
     raise unless e.is_a?(Mine) || e.message == "mine"
   end
-  # ---- what is held beyond the end ----
+  # ---- messages held after close ----
 
   HELD = 1_000
 
-  # Closing does not wait for what a program still has of it, nor for what it has fetched and nobody polled.
-  def test_what_is_held_of_a_consumer_that_closes_with_10_000_messages_prefetched_stays_readable
+  # close does not wait for messages that the program still holds, nor for fetched messages that no thread has polled.
+  slow def test_messages_stay_readable_after_a_consumer_with_10_000_prefetched_messages_closes
     name = topic(partitions: 1)
     produce(name, Array.new(HELD + 10_000) { |i| "payload #{i}" })
-    kept = in_thread do # whose stack goes with it
+    kept = in_thread do # a separate thread, so that its stack holds no references afterwards
       one = group_consumer.subscribe(name)
       messages = take(one, HELD)
       metadata = one.group_metadata
       error = assert_raises(Penstock::ConsumeError) { one.seek(name, 99, 0) }
-      sleep 0.5 # the rest is fetched
+      sleep 0.5 # the other messages are fetched meanwhile
       assert_operator(seconds_of { assert_predicate one.close(timeout: 30), :complete? }, :<, GCLevel.slow? ? 20 : 5)
       @consumers.delete(one)
       [messages.select.with_index { |_, i| i.odd? }, metadata, error]
@@ -901,8 +904,8 @@ class ConsumerTest < ConsumerTestCase
     refute_empty error.full_message
   end
 
-  # In a transaction: of a group that it has left, of a consumer that is closed, and as bytes.
-  def test_stale_metadata_of_a_group_in_a_transaction_is_an_error_at_most
+  # Metadata of a group that the consumer has left, of a closed consumer, and as bytes, used in a transaction.
+  slow def test_stale_group_metadata_in_a_transaction_causes_at_most_an_error
     name = topic(partitions: 1)
     produce(name, %w[a b])
     one = group_consumer("enable.auto.commit": false).subscribe(name)
@@ -921,7 +924,7 @@ class ConsumerTest < ConsumerTestCase
     assert_predicate writer.produce_sync(topic: name, payload: "c"), :persisted?
   end
 
-  # The mock cluster knows of no generations and takes them all.
+  # The mock cluster does not check generations and accepts any metadata.
   def assert_harmless(writer, use)
     writer.transaction { use.call }
   rescue Penstock::Error, ArgumentError => e

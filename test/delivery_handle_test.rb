@@ -49,7 +49,7 @@ class DeliveryHandleTest < PenstockTest
     assert_includes handle.report.inspect, "error=msg_timed_out"
   end
 
-  def test_wait_again_gives_the_same_verdict
+  def test_waiting_again_returns_the_same_delivery_result
     handle = delivered
     assert_equal [0, 0], [handle.wait.offset, handle.wait(max_wait_timeout_ms: 0).offset]
     handle = failed
@@ -69,7 +69,7 @@ class DeliveryHandleTest < PenstockTest
   end
 
   [nil, 10**9, 10**30, Float::INFINITY, 1e300].each_with_index do |ms, i|
-    define_method("test_wait_without_limit_or_with_a_huge_one_lasts_until_the_verdict_#{i}") do
+    define_method("test_wait_without_a_limit_or_with_a_huge_one_lasts_until_the_delivery_result_#{i}") do
       handle = pending
       thread = Thread.new { handle.wait(max_wait_timeout_ms: ms).offset }
       eventually { thread.stop? }
@@ -78,7 +78,7 @@ class DeliveryHandleTest < PenstockTest
     end
   end
 
-  def test_wait_refuses_what_is_no_timeout
+  def test_wait_with_an_invalid_timeout_raises
     [pending, delivered].each do |handle|
       [-1, -0.5, Float::NAN, -Float::INFINITY, "1", :one, [], 1r].each do |value|
         assert_raises(ArgumentError) { handle.wait(max_wait_timeout_ms: value) }
@@ -86,7 +86,7 @@ class DeliveryHandleTest < PenstockTest
     end
   end
 
-  def test_an_unreachable_cluster_gives_a_wait_timeout_and_later_the_verdict
+  def test_without_a_reachable_broker_wait_times_out_and_the_delivery_result_comes_later
     handle = unreachable_producer("message.timeout.ms": 300).produce_async(topic: "nowhere", payload: "")
     assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: 20) }
     assert_predicate handle, :pending?
@@ -114,7 +114,7 @@ class DeliveryHandleTest < PenstockTest
     assert_equal [*0...40, *[true] * 5], threads.map(&:value)
   end
 
-  def test_a_handle_of_a_batch_wakes_its_waiter_before_the_batch_is_done
+  def test_a_thread_that_waits_for_one_handle_of_a_batch_wakes_before_the_batch_is_settled
     own = own_cluster(brokers: 2)
     own.create_topic("events", partitions: 2)
     2.times { |partition| own.move_leader("events", partition, partition + 1) }
@@ -137,14 +137,14 @@ class DeliveryHandleTest < PenstockTest
 
   # ---- await_all ----
 
-  def test_await_all_is_true_when_all_were_delivered_and_false_when_one_was_not
+  def test_await_all_returns_true_if_all_were_delivered_and_false_if_one_failed
     good = delivered
     bad = failed
     await = ->(*handles) { Penstock::DeliveryHandle.await_all(handles, timeout: 0) }
     assert_equal [true, true, false, false, true], [await[], await[good, good], await[good, bad], await[bad, good], await[good]]
   end
 
-  def test_await_all_is_nil_when_the_time_is_up_first
+  def test_await_all_returns_nil_at_its_timeout
     handles = [delivered, pending]
     assert_nil Penstock::DeliveryHandle.await_all(handles, timeout: 0.01)
     assert_nil Penstock::DeliveryHandle.await_all(handles, timeout: 0)
@@ -152,40 +152,40 @@ class DeliveryHandleTest < PenstockTest
     assert_equal true, Penstock::DeliveryHandle.await_all(handles, timeout: 0)
   end
 
-  def test_await_all_of_one_handle_judges_that_one
+  def test_await_all_of_one_handle_returns_the_result_of_that_handle
     topic = topic(partitions: 1)
     producer = producer("message.timeout.ms": 2_000, log_level: 0)
     good, = producer.produce_many_sync([{ topic:, payload: "" }] * 2)
     assert_equal true, Penstock::DeliveryHandle.await_all([good], timeout: 0)
   end
 
-  def test_await_all_judges_a_batch_of_which_one_partition_does_not_exist
+  slow def test_await_all_returns_false_for_a_batch_with_a_nonexistent_partition
     own = own_cluster
     topic = topic(partitions: 1, on: own)
-    own.set_round_trip_time(seconds: 0.3) # until then nobody knows how many partitions there are
+    own.set_round_trip_time(seconds: 0.3) # until then the number of partitions is unknown
     producer = producer(servers: own.bootstrap_servers)
     good, bad = producer.produce_many_async([{ topic:, payload: "", partition: 0 }, { topic:, payload: "", partition: 9 }])
     assert_equal false, Penstock::DeliveryHandle.await_all([good, bad], timeout: 20)
     assert_equal [true, true, false], [[good], [good, good], [bad]].map { Penstock::DeliveryHandle.await_all(_1, timeout: 0) }
   end
 
-  def test_await_all_refuses_what_is_no_handle
+  def test_await_all_raises_if_an_element_is_not_a_handle
     [[nil], [1], ["a"], [Object.new]].each do |handles|
       assert_raises(TypeError) { Penstock::DeliveryHandle.await_all(handles, timeout: 0) }
     end
   end
 
-  def test_await_all_refuses_what_is_no_array
+  def test_await_all_raises_without_an_array
     ["nil", "5", '"a"', "{}"].each do |handles|
-      program = "begin Penstock::DeliveryHandle.await_all(#{handles}, timeout: 0); rescue TypeError; print :refused; end"
+      program = "begin Penstock::DeliveryHandle.await_all(#{handles}, timeout: 0); rescue TypeError; print :raised; end"
       output, _, status = ruby(program)
-      assert_equal ["refused", true], [output, status.success?], "#{handles}: #{status}"
+      assert_equal ["raised", true], [output, status.success?], "#{handles}: #{status}"
     end
   end
 
-  # ---- as an object ----
+  # ---- the handle as a Ruby object ----
 
-  def test_a_handle_is_neither_copied_nor_made_nor_marshalled
+  def test_a_handle_cannot_be_copied_created_or_marshalled
     handle = delivered
     assert_raises(TypeError) { handle.dup }
     assert_raises(TypeError) { handle.clone }
@@ -200,7 +200,7 @@ class DeliveryHandleTest < PenstockTest
     assert_operator ObjectSpace.memsize_of(delivered(partition_key: "k" * 5_000)), :>=, plain + 5_000
   end
 
-  def test_topic_is_one_frozen_string_whatever_the_caller_does_to_his
+  def test_topic_is_one_frozen_string_even_if_the_caller_changes_its_own
     topic = topic(partitions: 1)
     mine = +"" << topic
     handle = producer.produce_async(topic: mine, payload: "")
@@ -264,7 +264,7 @@ class DeliveryHandleTest < PenstockTest
     handles
   end
 
-  def test_an_error_of_a_collected_producer_still_names_it
+  def test_an_error_still_names_its_producer_after_the_producer_was_collected
     name = nil
     handle = Thread.new do
       producer = Penstock::Producer.new do |config|

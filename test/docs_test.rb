@@ -11,10 +11,10 @@ class DocsTest < PenstockTest
                    .reject { |row| row.last == "shown by" }
   WAITING = File.read(File.join(ROOT, "docs/waiting.md"))
   EVENTS = File.read(File.join(ROOT, "docs/events.md"))
-  # What is asked of us under a number; those between were found to matter to nobody.
+  # The numbered behaviours. Numbers 38 to 41 were dropped because no program depends on them.
   NUMBERS = ([*1..51] - [38, 39, 40, 41]).map { |number| "P#{number}" }.freeze
 
-  # @return [Array<Regexp>] the names of a file's tests; in one that is made in a loop, what is put in may be any word
+  # @return [Array<Regexp>] patterns for the names of a file's tests; an interpolation in a name matches any word
   def tests_of(file)
     names = File.read(File.join(ROOT, file)).scan(/(?:def |define_method\(:?")(test_(?:\w|\#\{(?:[^{}"]|"[^"]*")*\})*)/).flatten
     names.map { |name| /\A#{name.gsub(/\#\{.*?\}/, "\\w+")}\z/ }
@@ -31,7 +31,7 @@ class DocsTest < PenstockTest
     end
   end
 
-  def test_every_test_that_the_table_of_behaviours_names_exists
+  def test_every_test_named_in_the_table_of_behaviours_exists
     named = ROWS.flat_map { |row| named_in(row.last) }
     assert_operator named.size, :>, 100
     tests = named.map(&:first).uniq.to_h { |file| [file, tests_of(file)] }
@@ -43,7 +43,7 @@ class DocsTest < PenstockTest
   DEFECTS = File.readlines(File.join(ROOT, "docs/evidence/defects.md"), chomp: true).grep(/\A\| \d/)
                 .map { |line| line.delete_prefix("| ").split("|").map(&:strip) }
 
-  def test_every_kind_of_defect_is_looked_for_by_tests_that_exist_or_is_to_come
+  def test_every_kind_of_defect_names_existing_tests_or_is_planned
     assert_equal [*1..34], (DEFECTS.map { |row| row.first.to_i })
     shown = DEFECTS.to_h { |number, _, how, tests| [number, how.start_with?("To come: ") ? nil : named_in(tests)] }.compact
     assert_empty(shown.select { |_, named| named.empty? })
@@ -51,7 +51,7 @@ class DocsTest < PenstockTest
                       .reject { |_, missing| missing.empty? })
   end
 
-  def test_every_behaviour_is_shown_by_a_test_or_says_what_is_different_or_to_come
+  def test_every_behaviour_names_a_test_or_a_difference_or_is_planned
     ROWS.each do |row|
       assert_equal 3, row.size, row.inspect
       assert named_in(row.last).any? || row.last.match?(/(Different|To come): /), row.first
@@ -59,13 +59,13 @@ class DocsTest < PenstockTest
     assert_equal NUMBERS, ROWS.map(&:first).grep(/\AP\d+\z/)
   end
 
-  def test_every_event_has_its_place_in_the_table_and_there_are_no_others
+  def test_the_table_of_behaviours_lists_exactly_the_existing_events
     events = BEHAVIOURS.drop_while { |line| line != "## Events" }.drop(1).take_while { |line| !line.start_with?("#") }
     names = events.flat_map { |line| line.split(" | ").first.to_s.scan(/`(\w+\.\w+)`/).flatten }
     assert_equal Penstock::Monitor::EVENTS.sort, names.uniq.sort
   end
 
-  def test_every_setting_of_the_table_exists
+  def test_every_setting_in_the_table_of_behaviours_exists
     config = Penstock::Config.new
     settings = BEHAVIOURS.drop_while { |line| line != "## Settings" }.drop(1).take_while { |line| !line.start_with?("#") }
     there = settings.grep_v(/ \| To come: [^|]+ \|\z/)
@@ -74,18 +74,18 @@ class DocsTest < PenstockTest
     names.each { |name| assert_respond_to name.split(".")[0..-2].reduce(config, :public_send), "#{name.split(".").last}=" }
   end
 
-  # One program: the later ones use what the first has made.
-  def test_the_ruby_snippets_about_waiting_run_as_they_stand
-    skip "the async gem is not to be had for this Ruby" unless FiberSchedulers::KINDS.include?(:async)
+  # The snippets run as one program: later snippets use variables of earlier ones.
+  def test_the_ruby_snippets_about_waiting_run_unchanged
+    skip "the async gem is not available for this Ruby" unless FiberSchedulers::KINDS.include?(:async)
     first, *others = WAITING.scan(/^```ruby\n(.*?)^```/m).flatten
-    slow = "cluster.set_round_trip_time(seconds: 0.02)" # so each wait begins before its delivery result is there
+    slow = "cluster.set_round_trip_time(seconds: 0.02)" # so each wait begins before its delivery result arrives
     output = ruby!([first, slow, *others, "[producer, cluster].each(&:close)"].join("\n"))
     expected = ["a thread: offset 0", "fibers: 1000 stored", "no result yet: persisted"]
     assert_equal expected, output.lines(chomp: true)
   end
 
-  # With what they take for granted before, and something to listen to behind.
-  def test_the_ruby_snippets_about_events_run_as_they_stand
+  # Code before the snippets defines what they assume; code after them causes events.
+  def test_the_ruby_snippets_about_events_run_unchanged
     before = <<~RUBY
       listener = Class.new { def on_message_acknowledged(event) = puts("acknowledged \#{event[:offset]}") }.new
       cluster = Penstock::EmbeddedCluster.new
@@ -105,37 +105,37 @@ class DocsTest < PenstockTest
     assert_equal ["0", "acknowledged 0"], output.lines(chomp: true)
   end
 
-  # One program too.
+  # These snippets also run as one program.
   def snippets_of(page) = File.read(File.join(ROOT, "docs", page)).scan(/^```ruby\n(.*?)^```/m).join("\n")
 
   STAND_INS = { "active_support" => "active_support_stand_in", "opentelemetry" => "opentelemetry_stand_in" }.freeze
 
-  # @return [String] what makes the gem be there, by a stand-in if need be
+  # @return [String] code that loads the gem, or a stand-in if it is not installed
   def with_gem(name)
     "begin; require #{name.inspect}; rescue LoadError; require #{File.join(__dir__, "support", STAND_INS[name]).inspect}; end\n"
   end
 
-  def test_the_ruby_snippets_about_opentelemetry_run_as_they_stand
+  def test_the_ruby_snippets_about_opentelemetry_run_unchanged
     output = ruby!(with_gem("opentelemetry") + snippets_of("opentelemetry.md"))
     assert_equal ["processed hello", "sent 1 by produce_async"], output.lines(chomp: true)
   end
 
-  def test_the_ruby_snippets_about_active_support_run_as_they_stand
+  def test_the_ruby_snippets_about_active_support_run_unchanged
     output = ruby!(with_gem("active_support") + snippets_of("listeners-active-support.md"))
     assert_equal ["events took a while", "message.produced_sync.penstock true"], output.lines(chomp: true)
   end
 
-  def test_the_ruby_snippet_about_errors_runs_as_it_stands
+  def test_the_ruby_snippet_about_errors_runs_unchanged
     output = ruby!("#{snippets_of("errors.md")}\n[producer, cluster].each(&:close)")
     assert_equal ["wrong partition 99 of events"], output.lines(chomp: true)
   end
 
-  def test_the_ruby_snippets_about_ractors_run_as_they_stand
+  def test_the_ruby_snippets_about_ractors_run_unchanged
     output = ruby!("#{snippets_of("ractors.md")}\n[producer, cluster].each(&:close)")
     assert_equal ["404 stored", "Penstock::NotShareableError", "true"], output.lines(chomp: true)
   end
 
-  def test_the_ruby_snippets_about_producing_run_as_they_stand
+  def test_the_ruby_snippets_about_producing_run_unchanged
     expected = ["offset 0, persisted", "order 2", "100", "3", "3", "1", "persisted", "10 accepted", "true"]
     assert_equal expected, ruby!(snippets_of("producing.md")).lines(chomp: true)
   end
@@ -151,8 +151,8 @@ class DocsTest < PenstockTest
     assert_predicate Float(latency), :positive?
   end
 
-  # The rake task runs before the last snippet, and gets its signal when it has committed.
-  def test_the_ruby_snippets_about_consuming_run_as_they_stand
+  # The rake task runs before the last snippet and gets its signal after it has committed.
+  slow def test_the_ruby_snippets_about_consuming_run_unchanged
     *first, last = File.read(File.join(ROOT, "docs/consuming.md")).scan(/^```ruby\n(.*?)^```/m).flatten
     invoke = <<~RUBY
       ENV["KAFKA"] = cluster.bootstrap_servers
@@ -171,14 +171,14 @@ class DocsTest < PenstockTest
     File.read(File.join(ROOT, "docs/testing.md")).scan(/^```ruby\n(.*?)^```/m).flatten.partition { |text| text.include?("RSpec") }
   end
 
-  def test_the_ruby_snippets_about_testing_run_as_they_stand
+  def test_the_ruby_snippets_about_testing_run_unchanged
     _, snippets = snippets_about_testing
     output = ruby!(snippets.join("\n"))
     assert_equal %w[42 persisted], output.lines(chomp: true).first(2)
     assert_includes output, "2 runs, 4 assertions, 0 failures, 0 errors"
   end
 
-  def test_the_rspec_snippet_about_testing_runs_as_it_stands
+  def test_the_rspec_snippet_about_testing_runs_unchanged
     skip "the rspec gem is not available" if Gem::Specification.find_all_by_name("rspec").empty?
     rspec, others = snippets_about_testing
     snippets = others.grep_v(/minitest|EmbeddedCluster/)
@@ -186,7 +186,7 @@ class DocsTest < PenstockTest
     assert_includes output, "2 examples, 0 failures"
   end
 
-  def test_the_ruby_snippets_about_message_pack_run_as_they_stand
+  def test_the_ruby_snippets_about_message_pack_run_unchanged
     output = ruby!("#{snippets_of("message-pack.md")}\n[consumer, producer, cluster].each(&:close)")
     expected = ['["a", "b"]', "7", '[["id", 7]]', "[#<struct Point x=1, y=2>]", "1", "Nested more than 128 deep (max_depth).",
                 "this Factory is frozen, as DefaultFactory always is: register types with one of your own " \
@@ -205,13 +205,13 @@ class DocsTest < PenstockTest
     ruby!([*settings, *snippets, "[producer, cluster].each(&:close)"].join("\n"), *arguments)
   end
 
-  def test_the_snippet_about_logging_writes_the_lines_that_the_page_shows
+  def test_the_logging_snippet_writes_the_lines_that_its_page_shows
     shown = LISTENERS["logger"][/^```text\n(.*?)^```/m, 1]
     written = run_snippets_of("logger").lines.map { |line| line[/penstock .*/m] }
     assert_equal shown.gsub(/ms=\S+/, "ms="), written.join.gsub(/ms=\S+/, "ms=")
   end
 
-  def test_the_snippets_about_statsd_send_what_the_page_shows
+  def test_the_statsd_snippets_send_the_metrics_that_their_page_shows
     server = UDPSocket.new
     server.bind("127.0.0.1", 0)
     run_snippets_of("statsd", STATSD_PORT: server.addr[1].to_s)
@@ -222,13 +222,13 @@ class DocsTest < PenstockTest
     server&.close
   end
 
-  def test_the_snippet_about_prometheus_shows_a_page
+  def test_the_prometheus_snippet_serves_a_page
     expected = ["200", "text/plain; version=0.0.4; charset=utf-8", 'penstock_messages_total{producer_id="orders"} 1',
                 'penstock_messages_delivered_total{producer_id="orders"} 1']
     assert_equal expected, run_snippets_of("prometheus").lines(chomp: true).grep_v(/_failed_|_purged_/)
   end
 
-  # Names of the tables; ".p95" goes with what stands before it.
+  # The metric names in a table. A suffix such as ".p95" belongs to the preceding name.
   def metrics_of(page, table)
     rows = LISTENERS.fetch(page)[/^## #{table}.*?(?=^## |\z)/m].lines.grep(/^\| `/)
     rows.flat_map do |row|
@@ -237,14 +237,14 @@ class DocsTest < PenstockTest
     end
   end
 
-  def test_the_tables_of_metrics_name_all_there_are_and_no_others
+  def test_the_tables_of_metrics_list_exactly_the_existing_metrics
     families = Penstock::Listeners::Prometheus.const_get(:FAMILIES).keys
     assert_equal families.map { |name| "penstock_#{name}" }.sort, metrics_of("prometheus", "Metrics").sort
     assert_equal Penstock::Listeners::Statsd::RD_KAFKA.keys.sort, metrics_of("statsd", "librdkafka").sort
     assert_equal statsd_names.sort, metrics_of("statsd", "Metrics").sort
   end
 
-  # @return [Array<String>] what a client is handed when all has happened that may
+  # @return [Array<String>] the metrics that a client gets after every kind of event
   def statsd_names
     names = []
     client = Object.new
@@ -253,14 +253,14 @@ class DocsTest < PenstockTest
     one = producer
     one.monitor.subscribe(listener)
     one.produce_sync(topic:, payload: "x")
-    tell_everything(one.monitor)
+    publish_every_event(one.monitor)
     Internal.of(one).define_singleton_method(:totals) { super() + Internal::CounterSnapshot.new(*[1] * 8, {}) }
     listener.flush
     listener.close
     names.uniq
   end
 
-  def tell_everything(monitor)
+  def publish_every_event(monitor)
     message = { topic: "t", payload: "x" }
     payload = { message:, messages: [message], time: 1.0, type: "x", error: nil }
     events = Penstock::Monitor::EVENTS - ["producer.connected", "statistics.emitted"]
@@ -276,7 +276,7 @@ class DocsTest < PenstockTest
     assert_empty missing
   end
 
-  def test_every_setting_that_the_text_about_waiting_names_exists
+  def test_every_setting_named_on_the_page_about_waiting_exists
     named = WAITING.scan(/`config\.([\w.]+)`/).flatten
     assert_operator named.size, :>, 5
     config = Penstock::Config.new

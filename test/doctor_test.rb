@@ -20,7 +20,7 @@ class DoctorTest < PenstockTest
     super
   end
 
-  # Without what the machine's own limits and bundle may say.
+  # The facts about the cluster, without those about the machine's limits and its Gemfile.
   def cluster_facts(*servers, timeout: 10, **settings)
     addresses = servers.map { |server| Doctor::Address.parse(server) }
     Doctor::Cluster.new(addresses, settings, timeout:).facts
@@ -48,7 +48,7 @@ class DoctorTest < PenstockTest
 
   def map_line(path) = "7f0000000000-7f0000001000 r-xp 00000000 fe:00 1234                       #{path}"
 
-  def test_ruby_and_the_c_library_are_named_with_their_versions
+  def test_the_report_names_the_versions_of_ruby_and_the_c_library
     facts = machine
     assert_ok facts, "ruby", /\ACRuby #{Regexp.escape(RUBY_VERSION)}p\d+, #{Regexp.escape(RUBY_PLATFORM)}\z/
     assert_ok facts, "libc", /\A(glibc|musl) \d/ if RUBY_PLATFORM.include?("linux")
@@ -60,13 +60,13 @@ class DoctorTest < PenstockTest
     assert_ok machine([map_line("/usr/lib/libtcmalloc_minimal.so.4 (deleted)")]), "allocator", /\Atcmalloc\z/
   end
 
-  def test_few_open_files_are_a_problem
+  def test_too_few_open_files_are_a_problem
     assert_ok machine(open_files: [65_536, 65_536]), "open files", /\A65536 at most.*3 for each broker/
     assert_ok machine(open_files: [Process::RLIM_INFINITY] * 2), "open files", /\Ano limit/
     assert_problem machine(open_files: [64, 4_096]), "open files", /\A64 at most/, /ulimit -n.*4096/
   end
 
-  def test_few_threads_are_a_problem_whoever_limits_them
+  def test_too_few_threads_are_a_problem_under_any_kind_of_limit
     assert_ok machine(threads: []), "threads", /no limit/
     limits = [[10_000, nil, "of the user"], [200, 150, "of the control group"]]
     assert_problem machine(threads: limits), "threads", /\A200 at most \(of the control group\), 150 in use/, /pids/
@@ -78,7 +78,7 @@ class DoctorTest < PenstockTest
     clock.facts
   end
 
-  def test_a_wall_clock_that_was_set_meanwhile_is_a_problem
+  def test_a_wall_clock_that_jumps_is_a_problem
     assert_ok clocks([1.0, 1_000.0], [3.0, 1_002.001], source: "tsc"), "wall clock", /no jump over the 2\.0 s.*cannot be seen/
     assert_problem clocks([1.0, 1_000.0], [3.0, 1_001.5], source: "tsc"), "wall clock", /-500 ms, over the 2\.0 s/, /NTP/
     assert_ok Doctor::Clock.new.facts, "wall clock", /no jump/
@@ -93,7 +93,7 @@ class DoctorTest < PenstockTest
 
   def library(**options) = Doctor::Library.new(Doctor::SharedObjects.of_process, **options).facts
 
-  def test_librdkafka_is_named_with_both_versions_its_file_and_what_it_was_built_with
+  def test_the_report_names_both_versions_of_librdkafka_its_file_and_its_features
     facts = library
     assert_ok facts, "librdkafka", /\A#{Regexp.escape(Penstock.librdkafka_version)}, .*compiled against \d+\.\d+\.\d+\z/
     assert_ok facts, "features", /\bssl\b/
@@ -102,12 +102,12 @@ class DoctorTest < PenstockTest
     assert_ok facts, "compression", /zstd/
   end
 
-  def test_a_librdkafka_that_is_older_than_the_one_compiled_against_is_a_problem
+  def test_a_librdkafka_older_than_the_one_compiled_against_is_a_problem
     assert_ok library(linked: "2.10.0", compiled: "2.9.1"), "librdkafka", /compiled against 2\.9\.1/
     assert_problem library(linked: "2.9.1", compiled: "2.10.0"), "librdkafka", /older/, /Compile Penstock again/
   end
 
-  def test_what_librdkafka_was_built_without_is_noted
+  def test_missing_features_of_librdkafka_are_noted
     facts = library(features: %w[gzip sasl_plain])
     assert_note facts, "tls", /without/
     assert_ok facts, "sasl", /\APLAIN\z/
@@ -117,7 +117,7 @@ class DoctorTest < PenstockTest
     assert_ok library(linked: "2.6.1", compiled: "2.0.2"), "sasl", /SCRAM/
   end
 
-  # ---- conflicting_libraries ----
+  # ---- conflicting libraries ----
 
   def libraries(loaded: {}, lock: nil, file: "Gemfile.lock", lines: [])
     Dir.mktmpdir do |directory|
@@ -159,14 +159,14 @@ class DoctorTest < PenstockTest
     assert_ok libraries, "ffi", /neither/
   end
 
-  def test_gems_that_bring_a_librdkafka_or_a_zstd_of_their_own_are_told_of
+  def test_gems_that_bundle_librdkafka_or_zstd_are_reported
     %w[rdkafka karafka-rdkafka].each do |name|
       assert_problem libraries(lock: format(LOCK, "#{name} (0.16.0)")), name, /0\.16\.0.*of its own/, /Gemfile/
     end
     assert_note libraries(loaded: { "zstd-ruby" => "1.5.6" }), "zstd-ruby", /of its own/
   end
 
-  # A shared object that exports a function, and one that only wants it.
+  # Yields a shared object that exports a function and one that only imports it.
   def with_objects
     Dir.mktmpdir do |directory|
       sources = { "second" => "int rd_kafka_new(void) { return 0; } int ZSTD_decompress(void) { return 0; }",
@@ -180,7 +180,7 @@ class DoctorTest < PenstockTest
     end
   end
 
-  def test_a_second_librdkafka_or_zstd_in_the_process_is_a_problem_whatever_its_name
+  def test_a_second_librdkafka_or_zstd_in_the_process_is_a_problem_under_any_name
     with_objects do |paths|
       rows = JSON.parse(ruby!(<<~RUBY, *paths.values))
         require "json"
@@ -197,13 +197,13 @@ class DoctorTest < PenstockTest
     end
   end
 
-  def test_what_is_in_the_process_now_is_one_of_each
+  def test_this_process_has_one_librdkafka_and_one_zstd
     facts = Doctor::ConflictingLibraries.new(Doctor::SharedObjects.of_process, directory: "/", loaded: {}).facts
     assert_ok facts, "librdkafka loaded", /\Aonce: .*librdkafka/
     refute_equal :problem, fact(facts, "zstd loaded").status
   end
 
-  def test_what_is_no_elf_file_or_cut_off_or_gone_defines_nothing
+  def test_a_file_that_is_missing_truncated_or_not_elf_defines_no_functions
     Dir.mktmpdir do |directory|
       librdkafka = Doctor::SharedObjects.of_process.named(/\Alibrdkafka/).first
       contents = { "empty" => "", "text" => "rd_kafka_new\0" * 10, "cut" => File.binread(librdkafka, 5_000) }
@@ -219,9 +219,9 @@ class DoctorTest < PenstockTest
 
   # ---- a cluster ----
 
-  UNRESOLVED = /cannot be resolved|not resolved within/ # the latter where no name server answers
+  UNRESOLVED = /cannot be resolved|not resolved within/ # the latter if no name server answers
 
-  def test_the_way_to_every_broker_of_a_cluster_is_told_step_by_step
+  def test_every_step_to_every_broker_is_reported
     own = own_cluster(brokers: 3)
     first, *others = own.bootstrap_servers.split(",")
     facts = cluster_facts(first)
@@ -235,13 +235,13 @@ class DoctorTest < PenstockTest
     assert_ok facts, "broker 3 kafka", /3 brokers/
   end
 
-  def test_a_name_that_cannot_be_resolved_is_a_problem_and_no_further_step_is_taken
+  def test_an_unresolvable_name_is_a_problem_and_ends_the_steps
     facts = cluster_facts("no-such-host.invalid:9092")
     assert_problem facts, "no-such-host.invalid:9092 name", UNRESOLVED, %r{DNS or /etc/hosts on this}
     assert_equal 1, facts.size
   end
 
-  def test_a_closed_port_is_a_problem_and_the_other_servers_are_looked_at_all_the_same
+  def test_a_closed_port_is_a_problem_and_the_other_servers_are_still_examined
     server = TCPServer.new("127.0.0.1", 0)
     closed = "127.0.0.1:#{server.addr[1]}"
     server.close
@@ -251,7 +251,7 @@ class DoctorTest < PenstockTest
     refute(facts.any? { |one| one.name == "#{closed} kafka" })
   end
 
-  # A server that does this with each connection.
+  # A server that calls the block with each connection.
   def listening(&block)
     server = TCPServer.new("127.0.0.1", 0).tap { |made| @closing << made }
     quiet_thread { loop { block.call(server.accept) } }.tap { |thread| @killing << thread }
@@ -265,7 +265,7 @@ class DoctorTest < PenstockTest
     assert_problem facts, "#{address} kafka", /reject this client|no answer/, /security\.protocol/
   end
 
-  def test_a_port_that_says_nothing_is_a_problem_when_the_time_is_up
+  def test_a_silent_port_is_a_problem_at_the_timeout
     silent = []
     address = listening { |socket| silent << socket }
     facts = cluster_facts(address, timeout: 0.5)
@@ -274,19 +274,19 @@ class DoctorTest < PenstockTest
     silent.each(&:close)
   end
 
-  def test_tls_against_a_port_without_is_a_problem
+  def test_tls_on_a_port_without_tls_is_a_problem
     address = listening do |socket|
       socket.write("HTTP/1.1 400 Bad Request\r\n\r\n") if socket.wait_readable && !socket.eof?
       socket.close
     end
     last = cluster_facts(address, "security.protocol": "ssl").last
-    assert_includes ["#{address} tls", "#{address} kafka"], last.name # which of them, librdkafkas see differently
+    assert_includes ["#{address} tls", "#{address} kafka"], last.name # the step depends on the version of librdkafka
     assert_problem [last], last.name, /reject this client/, /another protocol, without TLS|The port may/
   end
 
-  # ---- the question behind it ----
+  # ---- the query for brokers ----
 
-  def test_a_client_learns_of_the_brokers_as_they_advertise_themselves
+  def test_a_client_learns_the_advertised_brokers
     own = own_cluster(brokers: 2)
     one = native_client(producer(servers: own.bootstrap_servers))
     GC.stress = true
@@ -300,7 +300,7 @@ class DoctorTest < PenstockTest
     GC.stress = false
   end
 
-  def test_asking_for_the_brokers_is_bounded_and_interruptible_and_refused_by_a_closed_client
+  slow def test_a_query_for_brokers_times_out_can_be_interrupted_and_raises_on_a_closed_client
     one = native_client(unreachable_producer)
     assert_raises(Penstock::Error) { one.brokers(100) }
     thread = quiet_thread { one.brokers(5_000) }
@@ -315,7 +315,7 @@ class DoctorTest < PenstockTest
 
   def advertising(**options, &block) = AdvertisingBroker.new(**options, &block).tap { |broker| @closing << broker }
 
-  def test_an_advertised_name_that_cannot_be_resolved_is_a_problem_of_the_brokers
+  def test_an_unresolvable_advertised_name_is_a_problem_of_the_broker
     broker = advertising { |own| [own, [7, "kafka-in-a-container.invalid", 9092]] }
     facts = cluster_facts(broker.address)
     assert_ok facts, "#{broker.address} kafka", /cluster advertised, 2 brokers, controller 1/
@@ -324,18 +324,18 @@ class DoctorTest < PenstockTest
     assert_equal 1, facts.count(&:problem?)
   end
 
-  def test_an_advertised_port_where_nobody_listens_is_a_problem
+  def test_an_advertised_port_without_a_listener_is_a_problem
     broker = advertising { |own| [own, [2, "127.0.0.1", 1]] }
     assert_problem cluster_facts(broker.address), "broker 2 tcp", /refused/i, /listens/
   end
 
-  def test_an_advertised_address_that_is_another_cluster_is_a_problem
+  def test_an_advertised_address_of_another_cluster_is_a_problem
     other = advertising(cluster_id: "other")
     broker = advertising { |own| [own, [2, "127.0.0.1", other.address.split(":").last.to_i]] }
     assert_problem cluster_facts(broker.address), "broker 2 kafka", /to the cluster other, not to advertised/, /advertise/
   end
 
-  def test_what_another_broker_has_answered_is_asked_for_again
+  def test_an_answer_from_another_broker_is_requested_again
     address = Penstock::Doctor::Address.parse(advertising.address)
     looking = Penstock::Doctor::Cluster.new([address], {}, timeout: 5)
     astray = [Penstock::Doctor::Cluster::Answer.new("other", 1, [[1, "127.0.0.1", 9]], {}, 1.0)]
@@ -345,8 +345,8 @@ class DoctorTest < PenstockTest
     assert_ok facts, "broker 1", /as given/
   end
 
-  # The bootstrap server is reached by an address of this machine that is not its loopback; what it advertises is "localhost".
-  def test_localhost_as_advertised_by_a_broker_elsewhere_is_a_problem_even_if_something_listens_there
+  # The test reaches the bootstrap server by an address of this machine that is not loopback. The server advertises "localhost".
+  def test_localhost_advertised_by_a_remote_broker_is_a_problem_even_if_a_server_listens_there
     here = advertising { [[1, "127.0.0.1", 9]] }
     examined = Doctor::Cluster.new([Doctor::Address.parse(here.address)], {}, timeout: 5)
     examined.define_singleton_method(:loopback?) { |info| info.ip_port != here.address.split(":").last.to_i }
@@ -357,7 +357,7 @@ class DoctorTest < PenstockTest
 
   HOSTILE = "no \xFF \e[2J\nPROBLEM forged \u202E"
 
-  # As it is printed, and as JSON.
+  # Checks the printed report and the JSON.
   def assert_harmless(facts)
     report = Doctor::Report.new(facts)
     [*report.to_s.lines(chomp: true), *JSON.parse(JSON.generate(report.to_h)).fetch("facts").flat_map(&:values)].each do |text|
@@ -367,7 +367,7 @@ class DoctorTest < PenstockTest
     refute_match(/^PROBLEM forged/, report.to_s)
   end
 
-  def test_hosts_and_a_cluster_id_that_steer_terminals_are_escaped
+  def test_terminal_control_characters_in_hosts_and_the_cluster_id_are_escaped
     broker = advertising(cluster_id: HOSTILE) { |own| [own, [7, HOSTILE, 9092]] }
     facts = cluster_facts(broker.address, timeout: 2)
     assert_harmless facts
@@ -375,7 +375,7 @@ class DoctorTest < PenstockTest
     assert_problem facts, "broker 7 name", /forged/, /advertised\.listeners/
   end
 
-  def test_what_a_broker_says_of_a_login_is_escaped
+  def test_a_brokers_login_error_is_escaped
     broker = advertising(sasl_error: HOSTILE)
     facts = cluster_facts(broker.address, "security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "u",
                                           "sasl.password": SECRET)
@@ -383,7 +383,8 @@ class DoctorTest < PenstockTest
     assert_problem facts, "#{broker.address} sasl", /SASL authentication error: no .*\\nPROBLEM forged/, /sasl\.password/
   end
 
-  # What is done with the answer of the given broker, which librdkafka 2.14 may ask for one of the silent ones instead.
+  # The facts about the brokers that this broker advertises. Calls the method directly, because librdkafka 2.14 may query one of
+  # the silent brokers instead.
   def advertised_facts(brokers, timeout:)
     cluster = Doctor::Cluster.new([], {}, timeout:)
     cluster.instance_variable_set(:@local, true)
@@ -391,23 +392,23 @@ class DoctorTest < PenstockTest
     cluster.instance_variable_get(:@facts)
   end
 
-  def test_brokers_that_never_answer_are_asked_together_and_what_is_left_out_is_noted
+  slow def test_silent_brokers_are_queried_in_parallel_and_omitted_brokers_are_noted
     silent = []
     host, port = listening { |socket| silent << socket }.split(":")
     facts = nil
     took = seconds_of { facts = advertised_facts((1..80).map { |id| [id, host, port.to_i] }, timeout: 0.5) }
-    assert_operator took, :<, GCLevel.slow? ? 60 : 12 # 80 times 0.5 s and more one by one
+    assert_operator took, :<, GCLevel.slow? ? 60 : 12 # one after the other they take at least 80 times 0.5 s
     assert_problem facts, "broker 2 kafka", /no answer/, /Kafka listens/
     left_out = fact(facts, "brokers")
     assert_equal :note, left_out.status
     assert_match(/\A(\d+) of 80 advertised brokers were looked at, at most 50 in/, left_out.value)
-    assert_includes 10..50, left_out.value.to_i # all that begin before the time is up
+    assert_includes 10..50, left_out.value.to_i # all steps that begin within the timeout
   ensure
     silent.each(&:close)
   end
 
-  # In a cluster of that size each of our clients would start thousands of threads.
-  def test_of_thousands_of_advertised_brokers_50_are_looked_at_and_none_is_asked
+  # In a cluster of this size each client of the doctor would start thousands of threads.
+  def test_of_thousands_of_advertised_brokers_50_are_examined_and_none_is_queried
     broker = advertising { |own| [own, *(2..2_000).map { |id| [id, "127.0.0.1", 1] }] }
     facts = cluster_facts(broker.address)
     assert_match(/\A50 of 2000 advertised brokers/, fact(facts, "brokers").value)
@@ -419,7 +420,7 @@ class DoctorTest < PenstockTest
 
   SECRET = "geheim-4711"
 
-  def test_settings_that_cannot_be_meant_are_a_problem_and_show_no_secret
+  def test_invalid_settings_are_a_problem_and_show_no_secret
     facts = cluster_facts("127.0.0.1:1", "sasl.username": "u", "sasl.password": SECRET)
     assert_problem facts, "settings", /has no effect without SASL/, /Mend/
     wrong = cluster_facts("127.0.0.1:1", "security.protocl": SECRET)
@@ -427,7 +428,7 @@ class DoctorTest < PenstockTest
     refute_includes [facts, wrong].join, SECRET
   end
 
-  def test_what_is_refused_shows_no_secret
+  def test_a_rejected_login_shows_no_secret
     broker = advertising
     facts = cluster_facts(broker.address, "security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "u",
                                           "sasl.password": SECRET)
@@ -435,8 +436,8 @@ class DoctorTest < PenstockTest
     refute_includes facts.join, SECRET
   end
 
-  # Who took over the transactional.id would shut its producer out.
-  def test_a_transactional_id_in_the_settings_is_left_alone
+  # A client that used the transactional.id would fence the program's producer.
+  def test_a_transactional_id_in_the_settings_is_not_used
     one = producer(servers: embedded_cluster.bootstrap_servers, "transactional.id": "examined")
     one.transaction { one.produce_sync(topic: topic(on: embedded_cluster), payload: "x") }
     facts = cluster_facts(*embedded_cluster.bootstrap_servers.split(","), "transactional.id": "examined", acks: "all")
@@ -444,9 +445,9 @@ class DoctorTest < PenstockTest
     one.transaction { one.produce_sync(topic: topic(on: embedded_cluster), payload: "x") }
   end
 
-  # ---- all of it ----
+  # ---- the whole report ----
 
-  def test_a_report_is_a_line_for_each_fact_aligned_and_json_and_knows_whether_it_is_fine
+  def test_a_report_has_an_aligned_line_for_each_fact_and_json_and_a_status
     facts = [Doctor::Fact.ok("a", "fine"), Doctor::Fact.note("long name", "well\nknown."),
              Doctor::Fact.problem("b", "bad.", "Mend it.")]
     report = Doctor::Report.new(facts)
@@ -459,14 +460,14 @@ class DoctorTest < PenstockTest
     assert_predicate Doctor::Report.new(facts.first(2)), :fine?
   end
 
-  def test_everything_is_examined_and_leaves_nothing_behind
+  def test_a_full_examination_reports_every_fact_and_leaves_nothing_open
     report = Doctor.examine(servers: [embedded_cluster.bootstrap_servers.split(",").first], directory: "/")
     names = %w[ruby libc allocator penstock librdkafka features tls sasl compression ffi threads]
     assert_empty names + ["open files", "wall clock"] - report.facts.map(&:name)
     assert_match(/^ +\S+ kafka +cluster /, report.to_s)
   end
 
-  def test_addresses_are_accepted_as_in_the_setting_and_others_rejected
+  def test_the_same_addresses_are_accepted_as_in_the_setting
     { "kafka" => ["kafka", 9092], "kafka:1" => ["kafka", 1], "[::1]:9093" => ["::1", 9093],
       " 10.0.0.1:9092 " => ["10.0.0.1", 9092] }.each { |text, parts| assert_equal parts, Doctor::Address.parse(text).to_a }
     assert_equal "[::1]:1", Doctor::Address.new("::1", 1).to_s

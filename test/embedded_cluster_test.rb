@@ -9,7 +9,7 @@ class EmbeddedClusterTest < PenstockTest
              "reconnect.backoff.max.ms": 50, **kafka)
   end
 
-  def refused(pattern, &block)
+  def assert_error(pattern, &block)
     assert_match pattern, assert_raises(ArgumentError, &block).message
   end
 
@@ -21,8 +21,8 @@ class EmbeddedClusterTest < PenstockTest
     end
   end
 
-  # Its thread would end at the first one.
-  def test_no_signal_reaches_the_thread_of_the_cluster
+  # A signal would end this thread.
+  def test_the_clusters_thread_blocks_every_signal
     skip "no /proc" unless File.directory?("/proc/self/task")
     own_cluster
     masks = eventually do
@@ -32,7 +32,7 @@ class EmbeddedClusterTest < PenstockTest
     %w[CHLD USR1 TERM].each { |signal| assert(masks.all? { |mask| mask[Signal.list[signal] - 1] == 1 }, signal) }
   end
 
-  def test_bootstrap_servers_names_each_broker_on_this_machine
+  def test_bootstrap_servers_lists_every_broker
     [1, 3, 100].each do |brokers|
       cluster = own_cluster(brokers:)
       servers = cluster.bootstrap_servers.split(",")
@@ -41,17 +41,17 @@ class EmbeddedClusterTest < PenstockTest
     end
   end
 
-  def test_one_broker_unless_told_otherwise
+  def test_a_cluster_has_one_broker_by_default
     assert_equal 1, own_cluster.brokers
   end
 
   def test_the_number_of_brokers_is_checked
     [0, -1, 101, 1.0, "1", nil].each do |brokers|
-      refused(/brokers must be an Integer from 1 to 100/) { own_cluster(brokers:) }
+      assert_error(/brokers must be an Integer from 1 to 100/) { own_cluster(brokers:) }
     end
   end
 
-  def test_create_topic_makes_that_many_partitions
+  def test_create_topic_creates_the_given_number_of_partitions
     own = own_cluster(brokers: 3)
     assert_nil own.create_topic("events", partitions: 7, replication_factor: 3)
     own.create_topic(:symbol)
@@ -59,21 +59,23 @@ class EmbeddedClusterTest < PenstockTest
   end
 
   def test_create_topic_checks_its_arguments
-    [0, -1, 10_001, 1.5, nil].each { |n| refused(/partitions must be/) { cluster.create_topic("a", partitions: n) } }
-    [0, 4, nil].each { |n| refused(/replication_factor must be.*1 to 3/) { cluster.create_topic("a", replication_factor: n) } }
+    [0, -1, 10_001, 1.5, nil].each { |n| assert_error(/partitions must be/) { cluster.create_topic("a", partitions: n) } }
+    [0, 4, nil].each do |n|
+      assert_error(/replication_factor must be.*1 to 3/) { cluster.create_topic("a", replication_factor: n) }
+    end
     ["", "a b", "a" * 250, nil, ".."].each do |name|
       error = assert_raises(Penstock::MessageInvalidError) { cluster.create_topic(name) }
       assert_includes error.message, "not a valid topic name"
     end
   end
 
-  def test_create_topic_refuses_one_that_exists
+  def test_create_topic_raises_if_the_topic_exists
     topic = topic(partitions: 1)
     error = assert_raises(Penstock::Error) { cluster.create_topic(topic) }
     assert_equal [:topic_already_exists, topic], [error.code, error.topic]
   end
 
-  def test_a_topic_that_is_produced_to_is_made_with_4_partitions
+  def test_producing_to_a_new_topic_creates_it_with_4_partitions
     own = own_cluster
     on(own).produce_sync(topic: "new", payload: "")
     assert_equal 4, on(own).partition_count("new")
@@ -85,7 +87,7 @@ class EmbeddedClusterTest < PenstockTest
     producer.close
   RUBY
 
-  def test_another_process_connects_and_produces
+  def test_another_process_can_connect_and_produce
     topic = topic(partitions: 1)
     assert_equal (0..9).to_a.to_s, ruby!(PROGRAM, cluster.bootstrap_servers, topic)
     assert_equal 10, producer.produce_sync(topic:, payload: "10").offset
@@ -94,7 +96,7 @@ class EmbeddedClusterTest < PenstockTest
 
   # ---- faults ----
 
-  def test_injected_errors_come_up_once_each_in_order
+  def test_injected_errors_occur_once_each_in_order
     own = own_cluster
     own.create_topic("events")
     producer = on(own, "linger.ms": 0)
@@ -103,7 +105,7 @@ class EmbeddedClusterTest < PenstockTest
     assert_equal [:invalid_record, :msg_size_too_large, :invalid_record, nil], codes
   end
 
-  def test_an_error_of_librdkafkas_own_drops_the_connection_and_the_message_is_delivered_anew
+  def test_an_injected_local_error_closes_the_connection_and_the_message_is_sent_again
     own = own_cluster
     own.create_topic("events")
     producer = on(own)
@@ -111,7 +113,7 @@ class EmbeddedClusterTest < PenstockTest
     assert_equal 0, producer.produce_sync(topic: "events", payload: "").offset
   end
 
-  def test_cleared_errors_do_not_come_up
+  def test_cleared_errors_do_not_occur
     own = own_cluster
     own.create_topic("events")
     own.inject_errors(:produce, *[:invalid_record] * 5)
@@ -119,7 +121,7 @@ class EmbeddedClusterTest < PenstockTest
     assert_predicate on(own).produce_sync(topic: "events", payload: ""), :persisted?
   end
 
-  def test_a_request_may_be_named_by_its_number
+  def test_a_request_may_be_given_by_its_number
     own = own_cluster
     own.create_topic("events")
     own.inject_errors(0, :invalid_record)
@@ -128,16 +130,16 @@ class EmbeddedClusterTest < PenstockTest
     assert_raises(Penstock::DeliveryError) { on(own).produce_sync(topic: "events", payload: "") }
   end
 
-  def test_an_error_or_request_that_is_unknown_is_refused_with_the_nearest
-    refused(/no error :not_leader_for_partitio \(did you mean :not_leader_for_partition\?\)/) do
+  def test_an_unknown_error_or_request_raises_with_a_suggestion
+    assert_error(/no error :not_leader_for_partitio \(did you mean :not_leader_for_partition\?\)/) do
       cluster.inject_errors(:produce, :not_leader_for_partitio)
     end
-    refused(/no error nil/) { cluster.inject_errors(:produce, nil) }
-    refused(/no request :prduce; known: produce, /) { cluster.inject_errors(:prduce, :transport) }
-    refused(/no request nil/) { cluster.clear_errors(nil) }
+    assert_error(/no error nil/) { cluster.inject_errors(:produce, nil) }
+    assert_error(/no request :prduce; known: produce, /) { cluster.inject_errors(:prduce, :transport) }
+    assert_error(/no request nil/) { cluster.clear_errors(nil) }
   end
 
-  def test_numbers_that_no_request_or_error_has_are_refused
+  def test_numbers_out_of_the_range_of_requests_and_errors_raise
     [2**16, 2**40, -1].each { |api| assert_raises(ArgumentError) { cluster.inject_errors(api, :transport) } }
     [2**16, 2**40].each { |error| assert_raises(ArgumentError) { cluster.inject_errors(:fetch, error) } }
   ensure
@@ -145,7 +147,7 @@ class EmbeddedClusterTest < PenstockTest
     cluster.clear_errors(:fetch)
   end
 
-  def test_of_several_errors_none_is_injected_when_one_is_unknown
+  def test_no_error_is_injected_if_one_of_them_is_unknown
     own = own_cluster
     own.create_topic("events")
     assert_raises(ArgumentError) { own.inject_errors(:produce, :invalid_record, :nonsense) }
@@ -161,7 +163,7 @@ class EmbeddedClusterTest < PenstockTest
     assert_operator producer.produce_sync(topic: "events", payload: "").latency, :>=, 290
   end
 
-  def test_round_trip_time_may_be_one_brokers_own
+  def test_round_trip_time_may_apply_to_one_broker
     own = own_cluster(brokers: 2)
     own.create_topic("events", partitions: 2)
     2.times { |i| own.move_leader("events", i, i + 1) }
@@ -177,11 +179,11 @@ class EmbeddedClusterTest < PenstockTest
 
   def test_round_trip_time_checks_its_arguments
     [-1, 600.1, 3_000, "1", nil, 1i, Float::NAN].each do |seconds|
-      refused(/seconds must be a number from 0 to 600/) { cluster.set_round_trip_time(seconds:) }
+      assert_error(/seconds must be a number from 0 to 600/) { cluster.set_round_trip_time(seconds:) }
     end
-    refused(/\A1 positional argument too many; write set_round_trip_time\(seconds: /) { cluster.set_round_trip_time(300) }
+    assert_error(/\A1 positional argument too many; write set_round_trip_time\(seconds: /) { cluster.set_round_trip_time(300) }
     [0, 4, "1"].each do |broker|
-      refused(/broker must be an Integer from 1 to 3/) { cluster.set_round_trip_time(seconds: 0, broker:) }
+      assert_error(/broker must be an Integer from 1 to 3/) { cluster.set_round_trip_time(seconds: 0, broker:) }
     end
   end
 
@@ -199,8 +201,8 @@ class EmbeddedClusterTest < PenstockTest
 
   def test_down_and_up_check_the_broker
     [0, 4, nil, :one].each do |broker|
-      refused(/broker must be/) { cluster.broker_down(broker) }
-      refused(/broker must be/) { cluster.broker_up(broker) }
+      assert_error(/broker must be/) { cluster.broker_down(broker) }
+      assert_error(/broker must be/) { cluster.broker_up(broker) }
     end
   end
 
@@ -216,22 +218,22 @@ class EmbeddedClusterTest < PenstockTest
     assert_equal 2, producer.produce_sync(topic: "events", payload: "").offset
   end
 
-  def test_move_leader_refuses_what_is_not_there
+  def test_move_leader_raises_for_an_unknown_partition_or_broker
     topic = topic(partitions: 2)
     assert_raises(Penstock::Error) { cluster.move_leader(topic, 2, 1) }
-    refused(/partition must be/) { cluster.move_leader(topic, -1, 1) }
-    refused(/broker must be/) { cluster.move_leader(topic, 0, 4) }
+    assert_error(/partition must be/) { cluster.move_leader(topic, -1, 1) }
+    assert_error(/broker must be/) { cluster.move_leader(topic, 0, 4) }
   end
 
-  def test_move_leader_makes_a_topic_that_is_not_there
+  def test_move_leader_creates_a_missing_topic
     topic = "not-there-#{rand(2**32)}"
     cluster.move_leader(topic, 0, 1)
     assert_equal 0, producer.produce_sync(topic:, payload: "x", partition: 0).offset
   end
 
-  # ---- the end ----
+  # ---- close, forks, collection ----
 
-  def test_a_closed_cluster_refuses_everything_and_closes_again
+  def test_every_call_on_a_closed_cluster_raises_except_close
     own = own_cluster
     refute_predicate own, :closed?
     2.times { assert_nil own.close }
@@ -243,14 +245,14 @@ class EmbeddedClusterTest < PenstockTest
     end
   end
 
-  def test_inspect_says_where_it_is_or_that_it_is_closed
+  def test_inspect_shows_the_addresses_or_that_the_cluster_is_closed
     own = own_cluster
     assert_includes own.inspect, own.bootstrap_servers
     own.close
     assert_includes own.inspect, "closed"
   end
 
-  def test_a_producer_loses_a_cluster_that_is_closed
+  slow def test_messages_time_out_after_the_cluster_is_closed
     own = own_cluster
     producer = on(own, "message.timeout.ms": 2_000)
     producer.produce_sync(topic: "events", payload: "")
@@ -258,7 +260,7 @@ class EmbeddedClusterTest < PenstockTest
     assert_raises(Penstock::MessageTimedOutError) { producer.produce_sync(topic: "events", payload: "") }
   end
 
-  def test_any_thread_may_use_and_close_it
+  def test_every_thread_can_use_and_close_the_cluster
     own = own_cluster
     threads = Array.new(8) do |i|
       Thread.new do
@@ -273,7 +275,7 @@ class EmbeddedClusterTest < PenstockTest
     assert_predicate own, :closed?
   end
 
-  def test_a_forked_child_cannot_use_it_but_connect_to_it
+  def test_a_fork_child_can_connect_to_the_cluster_but_not_control_it
     topic = topic(partitions: 1)
     used, produced = in_child do
       used = begin
@@ -291,7 +293,7 @@ class EmbeddedClusterTest < PenstockTest
 
   SERVERS = [SharedCluster.embedded.bootstrap_servers].freeze
 
-  def test_a_forked_childs_close_and_end_leave_it_running
+  def test_the_cluster_keeps_running_after_a_fork_child_closes_it_and_exits
     own = own_cluster
     ended = in_child do
       own.close
@@ -302,7 +304,7 @@ class EmbeddedClusterTest < PenstockTest
     assert_predicate on(own).produce_sync(topic: "events", payload: ""), :persisted?
   end
 
-  def test_one_that_is_neither_closed_nor_held_is_collected_with_its_threads
+  def test_a_cluster_without_references_is_collected_and_its_threads_end
     cluster
     eventually { native_threads_named("penstock.cluste").zero? }
     before = native_threads_named("rdk:mock")
@@ -314,13 +316,13 @@ class EmbeddedClusterTest < PenstockTest
     end
   end
 
-  def test_it_is_not_copied
+  def test_a_cluster_cannot_be_copied
     assert_raises(TypeError, NoMethodError) { cluster.dup }
     assert_raises(TypeError, NoMethodError) { cluster.clone }
     assert_raises(TypeError) { Marshal.dump(cluster) }
   end
 
-  def test_one_that_was_never_started_is_as_good_as_closed
+  def test_a_cluster_that_was_never_started_counts_as_closed
     bare = Class.instance_method(:allocate).bind_call(Penstock::EmbeddedCluster)
     assert_predicate bare, :closed?
     assert_nil bare.close

@@ -5,14 +5,14 @@ require_relative "test_helper"
 class ErrorTest < PenstockTest
   SOURCES = Dir.glob("{error,*_errors}.rb", base: folder = File.expand_path("../lib/penstock/errors", __dir__))
                .to_h { |file| [file, File.readlines(File.join(folder, file), chomp: true)] }
-  # Each error is in exactly one of them, but for the one that reports no failure.
+  # Each error is in exactly one of these groups, except the error that reports no failure.
   GROUPS = [Penstock::UsageError, Penstock::ConfigurationError, Penstock::ProduceError, Penstock::TransactionError,
             Penstock::ConsumeError, Penstock::ClusterError, Penstock::MessagePack::UnpackError].freeze
-  # All below Penstock: test classes of other files have another name.
+  # Only classes whose name begins with Penstock, because test files define subclasses too.
   def self.below(error) = error.subclasses.flat_map { |sub| [sub, *below(sub)] }
   CLASSES = [Penstock::Error, *below(Penstock::Error)].select { |error| error.name.to_s.start_with?("Penstock::") }.freeze
 
-  # Made once, as it takes a while: the error of a message that never found its broker.
+  # The error of a message that never found its broker. Made once, because it takes a while.
   def self.timed_out
     @timed_out ||= begin
       producer = Penstock::Producer.new do |config|
@@ -33,7 +33,7 @@ class ErrorTest < PenstockTest
     assert_operator Penstock::Error, :<, StandardError
   end
 
-  def test_the_names_of_other_clients_are_the_same_classes
+  def test_names_from_other_clients_are_aliases_of_the_same_classes
     Penstock.constants.map { |name| Penstock.const_get(name) }.grep(Class).select { |one| one <= Penstock::Error }.each do |one|
       assert_same one, Penstock::Errors.const_get(one.name.delete_prefix("Penstock::"))
     end
@@ -60,7 +60,7 @@ class ErrorTest < PenstockTest
     end
   end
 
-  def test_what_is_wrong_with_the_connection_can_be_rescued_together
+  def test_connection_errors_can_be_rescued_together
     including = CLASSES.select { |error| error.include?(Penstock::ConnectionError) }
     assert_equal [Penstock::AuthenticationError, Penstock::BrokerRejectedError, Penstock::BrokersUnreachableError,
                   Penstock::SecurityProtocolError, Penstock::TlsError], including.sort_by(&:name)
@@ -68,8 +68,8 @@ class ErrorTest < PenstockTest
     assert_same Penstock::ConnectionError, Penstock::Errors::ConnectionError
   end
 
-  # The table of docs/errors.md: a row for each class, in the section of its group.
-  def test_the_guide_has_every_error_in_its_group
+  # docs/errors.md has a table row for each class, in the section of its group.
+  def test_the_guide_lists_every_error_in_its_group
     rows = []
     File.foreach(File.expand_path("../docs/errors.md", __dir__), chomp: true) do |line|
       group = line[/\A### .*`([\w:]+)`/, 1]
@@ -87,11 +87,11 @@ class ErrorTest < PenstockTest
 
   def short(error) = error.name.delete_prefix("Penstock::")
 
-  # Code that builds errors by itself could give their messages another form.
+  # Other code that builds errors could give their messages another form.
   def test_only_the_factory_builds_errors
     names = CLASSES.map { |error| error.name.split("::").last }.join("|")
     elsewhere = Dir.glob("**/*.rb", base: folder = File.expand_path("../lib/penstock", __dir__)).flat_map do |file|
-      next [] if file == "errors/error_factory.rb" || file.match?(/\Acli\b/) # which has a UsageError of its own
+      next [] if file == "errors/error_factory.rb" || file.match?(/\Acli\b/) # the CLI has its own UsageError
 
       File.readlines(File.join(folder, file)).grep_v(/\A *#/).grep(/\braise[ (](#{names})\b|\b(#{names})\.new\b/)
           .map { |line| "#{file}: #{line.strip}" }
@@ -99,7 +99,7 @@ class ErrorTest < PenstockTest
     assert_empty elsewhere
   end
 
-  def test_a_message_of_the_factory_has_the_form_whatever_its_text_begins_with
+  def test_every_message_from_the_factory_has_the_standard_form
     factory = Internal::ErrorFactory
     texts = [[Penstock::ConfigurationInvalidError, "config.kafka: acks is wrong"],
              [Penstock::MessageInvalidError, ":topic is missing"], [Penstock::ProducerClosedError, "the producer is closed."],
@@ -113,14 +113,14 @@ class ErrorTest < PenstockTest
                   "Reported by librdkafka: 127.0.0.1:1/bootstrap: failed [producer p, topic t]."], made.first(5)
   end
 
-  def test_a_message_of_another_form_is_noticed
+  def test_the_form_check_finds_a_message_of_another_form
     ["", "the end.", "The end", "The end. [producer a]", "The \xff.", "The end [producer a]. Or [topic b]."].each do |message|
       assert ErrorFormat.problem(message), message
     end
     assert_nil ErrorFormat.problem("The end [producer a, topic b]. Begin again.")
   end
 
-  def test_a_program_makes_errors_for_its_tests
+  def test_a_program_can_create_errors_for_its_tests
     error = Penstock::QueueFullError.new("mine", code: :queue_full, retriable: true)
     assert_equal ["mine", :queue_full, true, nil], [error.message, error.code, error.retriable?, error.topic]
     many = Penstock::ProduceManyError.new("mine", dispatched: [:handle], code: :timed_out)
@@ -129,7 +129,7 @@ class ErrorTest < PenstockTest
     assert_equal ["Penstock::ProduceManyError", []], [bare.message, bare.dispatched]
   end
 
-  def test_what_went_wrong_with_a_message_is_a_produce_error
+  def test_errors_about_a_message_are_produce_errors
     [Penstock::QueueFullError, Penstock::DeliveryError, Penstock::WaitTimeoutError, Penstock::ProduceManyError].each do |error|
       assert_operator error, :<, Penstock::ProduceError
     end
@@ -142,7 +142,7 @@ class ErrorTest < PenstockTest
                  including.sort_by(&:name)
   end
 
-  def test_a_message_that_timed_out_says_which_client_topic_and_brokers_and_what_to_do
+  def test_a_message_timeout_names_producer_topic_brokers_and_what_to_do
     error = timed_out
     ["producer patient", "topic nowhere", "partition 1", "127.0.0.1:1", "refused", "message.timeout.ms",
      "(msg_timed_out)"].each { |part| assert_includes error.message, part }
@@ -150,7 +150,7 @@ class ErrorTest < PenstockTest
                  [error.code, error.number, error.name, error.producer_id, error.topic, error.partition]
   end
 
-  def test_a_wait_that_timed_out_says_which_client_topic_and_brokers
+  def test_a_wait_timeout_names_producer_topic_and_brokers
     producer = unreachable_producer("message.timeout.ms": 500) { |config| config.max_wait_timeout = 100 }
     message = { topic: "nowhere", payload: "" }
     [-> { producer.produce_sync(message) }, -> { producer.produce_many_sync([message] * 2) }].each do |call|
@@ -161,13 +161,13 @@ class ErrorTest < PenstockTest
     end
   end
 
-  def test_a_batch_that_timed_out_says_how_long_was_waited
+  def test_a_batch_timeout_states_how_long_the_call_waited
     producer = unreachable_producer("message.timeout.ms": 500) { |config| config.max_wait_timeout = 123 }
     error = assert_raises(Penstock::WaitTimeoutError) { producer.produce_many_sync([{ topic: "nowhere", payload: "" }] * 2) }
     assert_includes error.message, "123 ms"
   end
 
-  def test_a_flush_that_timed_out_says_which_client_how_many_messages_and_brokers
+  def test_a_flush_timeout_names_producer_brokers_and_the_number_of_messages
     producer = unreachable_producer("message.timeout.ms": 500)
     producer.produce_async(topic: "nowhere", payload: "")
     error = assert_raises(Penstock::WaitTimeoutError) { producer.flush(timeout: 0.05) }
@@ -175,12 +175,12 @@ class ErrorTest < PenstockTest
     assert_equal [:timed_out, producer.id], [error.code, error.producer_id]
   end
 
-  def test_a_message_that_timed_out_before_it_was_sent_is_retriable_and_not_fatal
+  def test_a_message_that_timed_out_before_sending_is_retriable_and_not_fatal
     error = timed_out
     assert_equal [true, false, false], [error.retriable?, error.fatal?, error.abortable?]
   end
 
-  def test_no_message_is_empty
+  slow def test_no_error_message_is_empty
     producer = unreachable_producer("message.timeout.ms": 100, "queue.buffering.max.messages": 1) do |config|
       config.on_queue_full = :raise
     end
@@ -198,7 +198,7 @@ class ErrorTest < PenstockTest
     assert_equal 8, errors.map(&:class).uniq.size
   end
 
-  def test_messages_are_utf8_also_where_they_repeat_what_is_not_ascii
+  def test_error_messages_are_utf8_even_if_they_quote_other_encodings
     producer = producer { |config| config.id = "prodücer" }
     errors = [{ topic: "grüße", payload: "" }, { topic: "a", payload: "", headers: { "ü" => nil } }, {}].map do |message|
       assert_raises(Penstock::MessageInvalidError) { producer.produce_async(message) }
@@ -208,13 +208,13 @@ class ErrorTest < PenstockTest
     %w[grüße ü topic prodücer].zip(errors) { |part, error| assert_includes error.message, part }
   end
 
-  def test_a_rejection_of_the_embedded_cluster_reads_well
+  def test_a_rejection_by_the_embedded_cluster_has_a_complete_message
     embedded_cluster.create_topic(name = "made-twice-#{rand(2**32)}")
     message = assert_raises(Penstock::Error) { embedded_cluster.create_topic(name) }.message
     refute_match(/: ?:|\(\)/, message)
   end
 
-  def test_an_error_matches_patterns
+  def test_an_error_supports_pattern_matching
     case timed_out
     in Penstock::DeliveryError => error
       assert_pattern_of(error)
@@ -230,7 +230,7 @@ class ErrorTest < PenstockTest
                  error.deconstruct_keys(nil).keys
   end
 
-  def test_rescue_by_pattern_chooses_by_code
+  def test_rescue_with_a_pattern_selects_by_code
     outcome = begin
       producer.tap(&:close).produce_async(topic: "a", payload: "")
     rescue Penstock::Error => e
@@ -242,7 +242,7 @@ class ErrorTest < PenstockTest
     assert_equal :closed, outcome
   end
 
-  def test_use_after_close_says_which_producer
+  def test_use_after_close_names_the_producer
     producer = self.producer.tap(&:close)
     [-> { producer.produce_sync(topic: "a", payload: "") }, -> { producer.produce_many_async([{ topic: "a", payload: "" }]) },
      -> { producer.flush }, -> { producer.partition_count("a") }].each do |call|
@@ -252,7 +252,7 @@ class ErrorTest < PenstockTest
     end
   end
 
-  def test_a_batch_that_failed_carries_handles_and_the_attributes_of_its_first_error
+  def test_a_failed_batch_carries_its_handles_and_the_attributes_of_its_first_error
     producer = unreachable_producer("message.timeout.ms": 100)
     error = assert_raises(Penstock::ProduceManyError) do
       producer.produce_many_sync(Array.new(3) { |i| { topic: "nowhere", payload: "", label: i } })
@@ -269,7 +269,7 @@ class ErrorTest < PenstockTest
     assert_equal [error.class, error.message, error.deconstruct_keys(nil)], [copy.class, copy.message, copy.deconstruct_keys(nil)]
   end
 
-  def test_an_error_can_be_raised_anew_in_another_thread_with_the_same_attributes
+  def test_an_error_raised_again_in_another_thread_keeps_its_attributes
     error = timed_out
     raised = assert_raises(Penstock::MessageTimedOutError) { raise error.exception("again") }
     assert_equal ["again", :msg_timed_out, "nowhere"], [raised.message, raised.code, raised.topic]

@@ -4,15 +4,14 @@ require_relative "test_helper"
 require_relative "support/listener_test_case"
 require_relative "support/plain_scheduler"
 
-# Where events, or who tells them, once got lost.
+# Situations in which events, or the threads that publish them, once got lost.
 class EventsAttackTest < ListenerTestCase
-  # @return [Queue] of the labels that were told
-  def heard(producer)
-    Queue.new.tap { |told| producer.monitor.subscribe(ACKNOWLEDGED) { |event| told << event[:label] } }
+  # @return [Queue] the labels of acknowledged messages, as they are published
+  def published_labels(producer)
+    Queue.new.tap { |labels| producer.monitor.subscribe(ACKNOWLEDGED) { |event| labels << event[:label] } }
   end
 
-  # Its listener never ends.
-  # @return [Penstock::Producer] whose listener has begun
+  # @return [Penstock::Producer] a producer whose listener has begun and never returns
   def stuck
     begun = Queue.new
     impatient.tap do |made|
@@ -26,53 +25,53 @@ class EventsAttackTest < ListenerTestCase
 
   def dispatchers = Thread.list.select { |thread| thread.name == "penstock.events" }
 
-  def told_by_others
+  def assert_others_publish
     one = impatient
-    told = heard(one)
+    labels = published_labels(one)
     send_to(one)
-    eventually(5, "nobody tells the events of another producer") { told.size == 1 }
+    eventually(5, "no worker publishes the events of another producer") { labels.size == 1 }
   end
 
-  # ---- somebody always stands by ----
+  # ---- a spare worker is always available ----
 
-  def test_a_listener_that_never_ends_and_that_nobody_wants_any_more_delays_nobody
+  def test_an_unsubscribed_listener_that_never_returns_delays_no_other_producer
     stuck.monitor.clear
-    eventually { Internal::EventDispatcher.threads == 1 } # the one that stood by had nothing left to do
-    told_by_others
+    eventually { Internal::EventDispatcher.threads == 1 } # the spare worker ended, because it was no longer needed
+    assert_others_publish
   end
 
-  def test_listeners_of_slow_listeners_that_never_end_delay_nobody
-    three_are_slow_and_the_listener { @release.pop }
+  def test_slow_listener_subscribers_that_never_return_delay_no_other_producer
+    with_three_slow_producers_and_a_subscriber { @release.pop }
   end
 
-  def test_a_listener_of_slow_listeners_that_ends_its_thread_delays_nobody
-    three_are_slow_and_the_listener { Thread.exit }
+  def test_a_slow_listener_subscriber_that_ends_its_thread_delays_no_other_producer
+    with_three_slow_producers_and_a_subscriber { Thread.exit }
   end
 
-  def three_are_slow_and_the_listener
+  def with_three_slow_producers_and_a_subscriber
     slow = Queue.new
     Penstock.monitor.subscribe("listener.slow") { (slow << true) && yield }
     3.times do |i|
       stuck
       eventually { slow.size == i + 1 }
     end
-    told_by_others
+    assert_others_publish
   end
 
-  def test_who_stands_by_is_replaced_when_it_is_killed
+  def test_a_killed_spare_worker_is_replaced
     stuck
     dispatchers.each { |thread| thread.kill unless at_work?(thread) }
-    told_by_others
+    assert_others_publish
   end
 
   def at_work?(thread) = thread.backtrace&.any? { |line| line.include?("run_listeners") }
 
-  # ---- nothing is lost ----
+  # ---- no event is lost ----
 
-  def test_what_is_due_is_told_though_somebody_begins_to_listen_after_the_client_has_closed
+  def test_pending_events_are_published_even_if_a_listener_subscribes_after_the_client_closed
     producer = impatient
-    told = Queue.new
-    producer.monitor.subscribe(ACKNOWLEDGED) { |event| @release.pop && told << event[:label] }
+    labels = Queue.new
+    producer.monitor.subscribe(ACKNOWLEDGED) { |event| @release.pop && labels << event[:label] }
     send_to(producer)
     eventually { @release.num_waiting == 1 }
     19.times { |i| producer.produce_async(topic: @topic, payload: "x", label: i + 1) }
@@ -80,8 +79,8 @@ class EventsAttackTest < ListenerTestCase
     assert producer.disconnect
     producer.monitor.subscribe("error.occurred") { nil }
     20.times { @release << true }
-    eventually(5) { told.size == 20 }
-    assert_equal [*0...20], Array.new(20) { told.pop }
+    eventually(5) { labels.size == 20 }
+    assert_equal [*0...20], Array.new(20) { labels.pop }
   end
 
   class Gate < Penstock::Monitor
@@ -93,11 +92,11 @@ class EventsAttackTest < ListenerTestCase
     end
   end
 
-  # A Timeout, for instance: connecting is what takes long.
-  def test_events_are_told_though_who_connects_is_interrupted
+  # For example by a Timeout, because connecting takes long.
+  def test_events_are_published_if_the_connecting_thread_is_interrupted
     gate = Queue.new
     producer = self.producer("linger.ms": 0) { |config| config.monitor = Gate.new }
-    told = heard(producer)
+    labels = published_labels(producer)
     client = producer.client
     producer.monitor.gate = gate
     thread = quiet_thread { client.connect }
@@ -107,15 +106,15 @@ class EventsAttackTest < ListenerTestCase
     gate.close
     assert_raises(KeyError) { thread.join }
     send_to(producer)
-    eventually(5) { told.size == 1 }
+    eventually(5) { labels.size == 1 }
   end
 
-  # A machine may be as busy as to have it connected before it is interrupted, but not each time.
-  def test_events_are_told_though_the_fiber_that_connects_is_interrupted
+  # On a busy machine the fiber may connect before it is interrupted, but not in every round.
+  def test_events_are_published_if_the_connecting_fiber_is_interrupted
     interrupted = 0
     10.times do
       producer = impatient
-      told = heard(producer)
+      labels = published_labels(producer)
       client = producer.client
       Thread.new do
         Fiber.set_scheduler(PlainScheduler.new)
@@ -127,18 +126,18 @@ class EventsAttackTest < ListenerTestCase
         fiber.raise(KeyError, "while connecting") if fiber.alive?
       end.join
       send_to(producer)
-      eventually(5) { told.size == 1 }
+      eventually(5) { labels.size == 1 }
     end
     assert_operator interrupted, :>, 0
   end
 
-  def test_a_trap_does_not_open_a_client_whose_events_nobody_would_tell
+  def test_a_trap_does_not_open_a_client_without_a_worker_for_its_events
     output = ruby!(<<~RUBY)
       producer = Penstock::Producer.new do |config|
         config.kafka = { "bootstrap.servers": #{cluster.bootstrap_servers.inspect}, "linger.ms": 0 }
       end
-      told = Queue.new
-      producer.monitor.subscribe("message.acknowledged") { |event| told << event[:label] }
+      labels = Queue.new
+      producer.monitor.subscribe("message.acknowledged") { |event| labels << event[:label] }
       producer.client # not open yet
       produce = ->(label) { producer.produce_async(topic: #{@topic.inspect}, payload: "x", label:) }
       trap("USR1") { produce.call(:trap) rescue puts($!.class) }
@@ -146,24 +145,24 @@ class EventsAttackTest < ListenerTestCase
       sleep 0.1
       produce.call(:later)
       producer.close
-      puts told.pop, told.size
+      puts labels.pop, labels.size
     RUBY
     assert_equal "Penstock::SignalTrapError\nlater\n0\n", output
   end
 
-  def test_no_event_is_lost_or_told_twice_when_threads_are_killed_at_any_point
+  def test_each_event_is_published_once_even_if_worker_threads_are_killed_at_any_point
     producer = impatient
-    told = heard(producer)
+    labels = published_labels(producer)
     100.times do |round|
       producer.produce_many_async(Array.new(30) { |i| { topic: @topic, payload: "x", label: (round * 30) + i } })
       sleep(rand * 0.003)
       dispatchers.sample&.kill
     end
-    eventually { told.size >= 3_000 }
-    assert_equal [*0...3_000], Array.new(told.size) { told.pop }
+    eventually { labels.size >= 3_000 }
+    assert_equal [*0...3_000], Array.new(labels.size) { labels.pop }
   end
 
-  def test_labels_of_messages_that_nobody_is_told_of_are_forgotten
+  def test_labels_of_unpublished_messages_are_released
     producer = self.producer
     producer.monitor.subscribe("error.occurred") { nil }
     3.times { producer.produce_many_sync(Array.new(500) { { topic: @topic, payload: "x", label: Object.new } }) }
@@ -173,7 +172,7 @@ class EventsAttackTest < ListenerTestCase
 
   # ---- statistics ----
 
-  def test_who_listens_to_statistics_while_the_producer_connects_gets_them
+  def test_a_listener_that_subscribes_to_statistics_during_connect_gets_them
     producer = self.producer
     Internal.of(producer).credentials.define_singleton_method(:log_in) do |client|
       super(client)
@@ -200,7 +199,7 @@ class EventsAttackTest < ListenerTestCase
     end
   end
 
-  def test_a_token_provider_that_ends_its_thread_has_given_none_and_is_asked_again
+  def test_a_token_provider_that_ends_its_thread_counts_as_failed_and_is_called_again
     {
       -> { Thread.exit } => /ended its thread/,
       -> { raise Exception, "of the provider" } => /raised Exception/ # rubocop:disable Lint/RaiseException
@@ -219,7 +218,7 @@ class EventsAttackTest < ListenerTestCase
     end
   end
 
-  def test_a_token_provider_that_throws_is_told_by_name_and_asked_again
+  def test_a_token_provider_that_throws_is_reported_and_called_again
     provider = Ending.new { throw :nowhere }
     one = unreachable_producer("security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER") do |config|
       config.oauth.token_provider_listener = provider

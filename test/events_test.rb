@@ -2,7 +2,7 @@
 
 require_relative "test_helper"
 
-# What is told of the native core: see docs/events.md.
+# Events of the native core: see docs/events.md.
 class EventsTest < PenstockTest
   ACKNOWLEDGED = "message.acknowledged"
 
@@ -11,16 +11,16 @@ class EventsTest < PenstockTest
     super
   end
 
-  # @return [Array<Penstock::Event>] grows
-  def heard(producer, *names)
+  # @return [Array<Penstock::Event>] the events, as they are published
+  def collect_events(producer, *names)
     [].tap { |seen| names.each { |name| producer.monitor.subscribe(name) { |event| seen << event } } }
   end
 
   # ---- message.acknowledged ----
 
-  def test_an_acknowledged_message_is_told_with_all_keys
+  def test_the_event_of_an_acknowledged_message_has_all_keys
     producer = self.producer
-    seen = heard(producer, ACKNOWLEDGED)
+    seen = collect_events(producer, ACKNOWLEDGED)
     name = topic
     label = Object.new
     report = producer.produce_sync(topic: name, payload: "x", partition: 2, label:)
@@ -38,9 +38,9 @@ class EventsTest < PenstockTest
     expected.nil? ? assert_nil(actual) : assert_equal(expected.inspect, actual.inspect)
   end
 
-  def test_every_message_of_batches_is_told_once_in_the_order_of_its_partition_with_its_label
+  def test_every_message_of_a_batch_is_published_once_with_its_label_in_the_order_of_its_partition
     producer = self.producer
-    seen = heard(producer, ACKNOWLEDGED)
+    seen = collect_events(producer, ACKNOWLEDGED)
     name = topic(partitions: 1)
     messages = Array.new(1_500) { |i| { topic: name, payload: "x", label: i } }
     messages.each_slice(300) { |batch| producer.produce_many_async(batch) }
@@ -50,11 +50,11 @@ class EventsTest < PenstockTest
     assert_equal [*0...1_500], (seen.map { |event| event[:label] })
   end
 
-  def test_who_subscribes_late_is_told_of_what_happens_from_then_on_and_no_more_when_gone
+  def test_a_listener_gets_only_events_between_subscribe_and_unsubscribe
     producer = self.producer
     name = topic(partitions: 1)
     producer.produce_sync(topic: name, payload: "before")
-    seen = heard(producer, ACKNOWLEDGED)
+    seen = collect_events(producer, ACKNOWLEDGED)
     producer.produce_sync(topic: name, payload: "while")
     eventually { seen.size == 1 }
     producer.monitor.clear
@@ -64,9 +64,9 @@ class EventsTest < PenstockTest
     assert_equal 1, producer.metrics[:events][:queued]
   end
 
-  def test_labels_are_kept_only_until_they_are_told
+  def test_labels_are_kept_only_until_their_events_are_published
     producer = self.producer
-    seen = heard(producer, ACKNOWLEDGED)
+    seen = collect_events(producer, ACKNOWLEDGED)
     name = topic
     producer.produce_many_sync(Array.new(500) { { topic: name, payload: "x", label: Object.new } })
     eventually(30) { seen.size == 500 }
@@ -74,7 +74,7 @@ class EventsTest < PenstockTest
     eventually { source.counts.last.zero? }
   end
 
-  def test_penstocks_own_monitor_hears_every_producer_also_those_connected_before
+  def test_the_global_monitor_gets_events_of_every_producer_including_earlier_ones
     producers = Array.new(2) { producer }
     name = topic
     producers.each { |one| one.produce_sync(topic: name, payload: "before") }
@@ -85,7 +85,7 @@ class EventsTest < PenstockTest
     assert_equal producers.map(&:id).sort, Array.new(2) { seen.pop }.sort
   end
 
-  def test_penstocks_own_monitor_hears_what_concerns_no_single_producer
+  def test_the_global_monitor_gets_events_that_belong_to_no_single_producer
     seen = []
     Penstock.monitor.subscribe("producer.created") { |event| seen << [event.id, event[:producer_id]] }
     Penstock.monitor.subscribe("producer.configured") { |event| seen << [event.id, event[:producer_id], event[:config]] }
@@ -93,7 +93,7 @@ class EventsTest < PenstockTest
     assert_equal [["producer.created", nil], ["producer.configured", made.id, made.config]], seen
   end
 
-  def test_penstocks_own_monitor_hears_of_pools
+  def test_the_global_monitor_gets_events_of_connection_pools
     seen = []
     %w[created setup reload reloaded shutdown].each do |step|
       Penstock.monitor.subscribe("connection_pool.#{step}") { |event| seen << event }
@@ -106,7 +106,7 @@ class EventsTest < PenstockTest
     assert_equal([[2, 0.1]], seen.first(2).map { |event| event.payload.values_at(:size, :timeout) }.uniq)
   end
 
-  def test_one_monitor_of_many_producers_hears_all_also_when_it_is_listened_to_late
+  def test_a_shared_monitor_gets_events_of_all_its_producers_even_after_a_late_subscription
     shared = Penstock::Monitor.new
     producers = Array.new(2) { producer { |config| config.monitor = shared } }
     name = topic
@@ -119,9 +119,9 @@ class EventsTest < PenstockTest
 
   # ---- error.occurred ----
 
-  def test_a_message_that_is_not_delivered_is_told_as_an_error_with_its_report
+  def test_a_failed_message_is_published_as_an_error_with_its_report
     producer = self.producer("message.timeout.ms": 50, servers: "127.0.0.1:1", log_level: 0)
-    seen = heard(producer, "error.occurred")
+    seen = collect_events(producer, "error.occurred")
     producer.produce_async(topic: "nowhere", payload: "x", label: :mine)
     eventually { seen.any? { |event| event[:type] == "librdkafka.dispatch_error" } }
     event = seen.find { |one| one[:type] == "librdkafka.dispatch_error" }
@@ -130,9 +130,9 @@ class EventsTest < PenstockTest
     assert_equal [:msg_timed_out, event[:error]], [event[:error].code, event[:delivery_report].error]
   end
 
-  def test_an_error_of_librdkafka_is_told
+  slow def test_an_error_of_librdkafka_is_published
     producer = unreachable_producer("message.timeout.ms": 2_000)
-    seen = heard(producer, "error.occurred")
+    seen = collect_events(producer, "error.occurred")
     producer.produce_async(topic: "nowhere", payload: "x")
     eventually { seen.any? { |event| event[:type] == "librdkafka.error" } }
     event = seen.find { |one| one[:type] == "librdkafka.error" }
@@ -141,10 +141,10 @@ class EventsTest < PenstockTest
     refute_nil event[:error].code
   end
 
-  def test_a_purge_is_an_error_and_no_purged_message
+  def test_a_purged_message_is_published_as_an_error_and_not_as_message_purged
     producer = unreachable_producer
-    errors = heard(producer, "error.occurred")
-    purged = heard(producer, "message.purged")
+    errors = collect_events(producer, "error.occurred")
+    purged = collect_events(producer, "message.purged")
     producer.produce_async(topic: "nowhere", payload: "x")
     producer.purge
     eventually { errors.any? { |event| event[:error].code == :purge_queue } }
@@ -153,19 +153,19 @@ class EventsTest < PenstockTest
 
   # ---- statistics.emitted ----
 
-  def test_statistics_are_told_where_somebody_listens_and_parsed_when_asked_for
+  def test_statistics_are_published_to_listeners_and_parsed_on_request
     producer = self.producer("statistics.interval.ms": 50)
-    seen = heard(producer, "statistics.emitted")
+    seen = collect_events(producer, "statistics.emitted")
     name = topic
     producer.produce_sync(topic: name, payload: "x")
-    event = eventually { seen.find { |one| one[:statistics]["txmsgs"] == 1 } } # those before may be older than the message
+    event = eventually { seen.find { |one| one[:statistics]["txmsgs"] == 1 } } # earlier statistics may be older than the message
     assert_equal producer.id, event[:producer_id]
     assert_predicate event[:statistics], :frozen?
     assert_same event[:statistics], event.payload[:statistics]
     assert_equal event[:statistics], JSON.parse(event.json)
   end
 
-  def test_differences_are_had_for_the_numbers_asked_for
+  def test_delta_returns_differences_of_the_requested_numbers
     producer = self.producer("statistics.interval.ms": 300)
     seen = []
     producer.monitor.subscribe("statistics.emitted") do |event|
@@ -178,22 +178,22 @@ class EventsTest < PenstockTest
     assert_equal seen.each_cons(2).map { |one, other| other.last - one.last }, seen.drop(1).map(&:first)
   end
 
-  def test_without_a_listener_there_are_no_statistics_and_a_late_one_gets_them
+  def test_without_a_listener_statistics_are_off_and_a_late_listener_turns_them_on
     interval = STATISTICS::INTERVAL
     change_interval(100)
     producer = self.producer
     producer.produce_sync(topic: topic, payload: "x")
     before = producer.client
-    seen = heard(producer, "statistics.emitted")
+    seen = collect_events(producer, "statistics.emitted")
     eventually { seen.any? }
     refute_same before, producer.client
   ensure
     change_interval(interval)
   end
 
-  def test_statistics_rest_while_disconnected_and_are_each_producers_own
+  def test_statistics_pause_while_disconnected_and_are_separate_for_each_producer
     producers = Array.new(2) { producer("statistics.interval.ms": 50) }
-    seen = producers.map { |one| heard(one, "statistics.emitted") }
+    seen = producers.map { |one| collect_events(one, "statistics.emitted") }
     name = topic
     producers.each { |one| one.produce_sync(topic: name, payload: "x") }
     eventually { seen.all?(&:any?) }
@@ -211,13 +211,13 @@ class EventsTest < PenstockTest
     STATISTICS.const_set(:INTERVAL, value)
   end
 
-  def test_who_listens_to_statistics_that_were_turned_off_is_warned_once
+  def test_subscribing_to_statistics_that_are_turned_off_logs_one_warning
     log = StringIO.new
     made = -> { producer("statistics.interval.ms": 0) { |config| config.logger = Logger.new(log) } }
     silent = made.call
     silent.produce_sync(topic: topic, payload: "x")
     assert_empty log.string
-    2.times { silent.monitor.subscribe("statistics.emitted") { flunk } } # late
+    2.times { silent.monitor.subscribe("statistics.emitted") { flunk } } # a late subscription
     early = made.call
     early.monitor.subscribe("statistics.emitted") { flunk }
     early.produce_sync(topic: topic, payload: "x")
@@ -232,9 +232,9 @@ class EventsTest < PenstockTest
 
   # ---- the poller ----
 
-  def test_a_producer_is_told_to_be_registered_and_unregistered
+  def test_registering_and_unregistering_with_the_poller_are_events
     producer = self.producer
-    seen = heard(producer, "poller.producer_registered", "poller.producer_unregistered")
+    seen = collect_events(producer, "poller.producer_registered", "poller.producer_unregistered")
     producer.produce_sync(topic: topic, payload: "x")
     producer.disconnect
     producer.produce_sync(topic: topic, payload: "x")
@@ -244,10 +244,10 @@ class EventsTest < PenstockTest
     assert_equal([{ producer_id: producer.id }], seen.map(&:payload).uniq)
   end
 
-  # ---- what it costs, and its limits ----
+  # ---- costs and limits ----
 
-  # Held while something is on its way, and else weakly.
-  def test_a_producer_that_nobody_has_any_more_tells_what_is_due_and_is_collected
+  # Listeners hold a producer strongly only while its messages are in flight.
+  slow def test_a_producer_without_references_publishes_its_pending_events_and_is_collected
     name = topic(partitions: 1)
     seen = Queue.new
     quiet_thread { send_and_forget(name, seen) }.join
@@ -256,7 +256,8 @@ class EventsTest < PenstockTest
     eventually { Internal::ProducerClient.open_count == @open_before || GC.start }
   end
 
-  # The last, when the producer has been quiet for long enough to be let go of, and is in flight for long enough to be lost.
+  # Sends the second message once the dispatcher no longer holds the idle producer. linger.ms keeps this message in flight long
+  # enough for a collection.
   def send_and_forget(topic, seen)
     one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 300 } }
     one.monitor.subscribe(ACKNOWLEDGED) { |event| seen << event[:label] }
@@ -267,7 +268,7 @@ class EventsTest < PenstockTest
     5.times { GC.start }
   end
 
-  def test_nobody_who_listens_means_no_thread_and_no_event
+  def test_without_listeners_there_is_no_thread_and_no_event
     producer = self.producer
     producer.monitor.subscribe("producer.closed") { nil }
     producer.produce_sync(topic: topic, payload: "x")
@@ -276,7 +277,7 @@ class EventsTest < PenstockTest
   end
 
   { drop_oldest: [*90...100], drop_newest: [*0...10] }.each do |policy, expected|
-    define_method("test_a_full_queue_costs_no_memory_and_with_#{policy}_counts_what_is_lost") do
+    define_method("test_a_full_queue_costs_no_memory_and_with_#{policy}_counts_lost_events") do
       producer = self.producer { |config| (config.event_queue_limit = 10) && (config.event_queue_full = policy) }
       name = topic(partitions: 1)
       gate = Queue.new
@@ -293,7 +294,7 @@ class EventsTest < PenstockTest
     end
   end
 
-  def test_numbers_are_had_without_statistics
+  def test_metrics_work_without_statistics
     producer = self.producer
     empty = producer.metrics
     assert_equal [0, 0, 0, nil], [*empty.values_at(:messages, :bytes, :queue_depth), empty[:latency][:p99]]
@@ -308,8 +309,8 @@ class EventsTest < PenstockTest
     assert_operator metrics[:wakeups], :>, 0
   end
 
-  # The mock cluster stands for brokers that answer with an error, lose the connection, and refuse for good.
-  def test_requests_whose_messages_have_to_be_sent_again_are_counted
+  # The mock cluster answers with retriable errors, closes the connection, and rejects a message permanently.
+  def test_requests_whose_messages_must_be_resent_count_as_retries
     own = Penstock::EmbeddedCluster.new(brokers: 1)
     producer = self.producer(servers: own.bootstrap_servers, log_level: 0)
     send = -> { producer.produce_sync(topic: "counted", payload: "x", partition: 0) }
@@ -334,7 +335,7 @@ class EventsTest < PenstockTest
     own&.close
   end
 
-  def test_messages_of_many_partitions_are_no_retries
+  def test_messages_of_several_partitions_do_not_count_as_retries
     producer = self.producer
     name = topic(partitions: 4)
     10.times { producer.produce_many_async(Array.new(100) { |i| { topic: name, payload: "x", partition: i % 4 } }) }
@@ -343,9 +344,9 @@ class EventsTest < PenstockTest
     assert_operator producer.metrics[:requests], :>=, 4
   end
 
-  # ---- the end, and forks ----
+  # ---- close, exit and forks ----
 
-  # @return [Array<Integer>] what the block gives in a forked child
+  # @return [Array<Integer>] the block's value in a fork child
   def in_child
     reader, writer = IO.pipe
     child = fork do
@@ -357,7 +358,7 @@ class EventsTest < PenstockTest
     reader.read.split.map(&:to_i)
   end
 
-  def test_close_tells_what_is_due
+  def test_close_publishes_pending_events
     producer = self.producer
     seen = []
     producer.monitor.subscribe(ACKNOWLEDGED) { |event| sleep(0.0005) && seen << event[:offset] }
@@ -367,17 +368,17 @@ class EventsTest < PenstockTest
     assert_equal 300, seen.size
   end
 
-  def test_a_process_that_ends_tells_what_is_due
+  def test_a_process_publishes_pending_events_at_exit
     output = ruby!(<<~RUBY)
       producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": #{cluster.bootstrap_servers.inspect} } }
-      told = 0
-      producer.monitor.subscribe("message.acknowledged") { (told += 1) == 200 && puts("all") }
+      published = 0
+      producer.monitor.subscribe("message.acknowledged") { (published += 1) == 200 && puts("all") }
       producer.produce_many_async(Array.new(200) { { topic: #{topic.inspect}, payload: "x" } })
     RUBY
     assert_equal "all\n", output
   end
 
-  def test_a_forked_child_is_told_of_its_own_events_only
+  def test_a_fork_child_gets_only_its_own_events
     producer = self.producer
     name = topic(partitions: 1)
     gate = Queue.new

@@ -2,7 +2,7 @@
 
 require_relative "test_helper"
 
-# Programs of examples/ that have no test of their own (test/ffi_defect_test.rb).
+# Programs of examples/ without a test file of their own (test/proofs/ffi_defect_test.rb is one).
 class ExamplesTest < PenstockTest
   ROOT = File.expand_path("..", __dir__)
 
@@ -17,13 +17,13 @@ class ExamplesTest < PenstockTest
     rows.each { |row| assert_operator Integer(row[2]), :>, 0 }
   end
 
-  def test_ractors_unpack_what_was_sent_to_an_embedded_cluster_each_its_share
+  slow def test_each_ractor_unpacks_a_share_of_the_messages_of_an_embedded_cluster
     output, errors, status = example("ractors_unpack.rb", "3", "2500")
     assert_equal ["", true], [errors, status.success?]
     assert_unpacked output, "3", "2500"
   end
 
-  def test_ractors_unpack_what_was_sent_to_the_brokers_that_are_named
+  def test_each_ractor_unpacks_a_share_of_the_messages_of_given_brokers
     output, errors, status = example("ractors_unpack.rb", "2", "100", cluster.bootstrap_servers)
     assert_equal ["", true], [errors, status.success?]
     assert_unpacked output, "2", "100"

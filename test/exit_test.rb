@@ -3,8 +3,8 @@
 require_relative "test_helper"
 require "etc"
 
-# Programs that end with producers still open. They produce to the cluster of this process, which then looks
-# at what has arrived.
+# Programs that end with open producers. They produce to the cluster of this process, which then checks the messages that
+# arrived.
 class ExitTest < PenstockTest
   HEAD = <<~RUBY
     SERVERS, TOPIC = ARGV
@@ -24,8 +24,8 @@ class ExitTest < PenstockTest
     "calls exit in a method called by a thread" => "Thread.new { sleep 0.05; Thread.main.raise(SystemExit) }; sleep",
     "calls abort" => "abort",
     "raises" => "raise 'uncaught'",
-    "is told TERM" => "Process.kill(:TERM, Process.pid); sleep",
-    "is told INT" => "Process.kill(:INT, Process.pid); sleep",
+    "gets TERM" => "Process.kill(:TERM, Process.pid); sleep",
+    "gets INT" => "Process.kill(:INT, Process.pid); sleep",
     "throws" => "throw :uncaught"
   }.freeze
 
@@ -35,7 +35,7 @@ class ExitTest < PenstockTest
     end
   end
 
-  def test_the_exit_status_stays_what_the_program_made_it
+  def test_the_exit_status_of_the_program_does_not_change
     { "exit 3" => 3, "abort" => 1, "raise 'uncaught'" => 1 }.each do |ending, code|
       _, _, status = ruby("#{HEAD}produce(producer)\n#{ending}", cluster.bootstrap_servers, topic)
       assert_equal code, status.exitstatus, ending
@@ -44,23 +44,23 @@ class ExitTest < PenstockTest
     assert_equal Signal.list["TERM"], status.termsig
   end
 
-  def test_messages_of_many_producers_arrive
+  def test_messages_of_many_open_producers_arrive
     assert_arrive(50) do |topic|
       run_quietly("#{HEAD}$all = Array.new(10) { producer.tap { |made| produce(made, 5) } }", topic)
     end
   end
 
-  def test_an_at_exit_block_of_the_program_can_still_produce
+  def test_an_at_exit_block_can_produce
     assert_arrive(20) do |topic|
       run_quietly("#{HEAD}$producer = producer\nat_exit { produce($producer) }\nproduce($producer)", topic)
     end
   end
 
-  def test_a_producer_made_inside_at_exit_delivers
+  def test_a_producer_created_inside_at_exit_delivers
     assert_arrive(10) { |topic| run_quietly("#{HEAD}at_exit { produce(producer) }", topic) }
   end
 
-  def test_a_producer_made_inside_at_exit_after_others_were_closed_delivers
+  def test_a_producer_created_inside_at_exit_after_others_were_closed_delivers
     program = "at_exit { produce(producer) }\nrequire 'penstock'\n#{HEAD}produce(producer)"
     assert_arrive(20) { |topic| run_quietly_without_penstock(program, topic) }
   end
@@ -70,29 +70,29 @@ class ExitTest < PenstockTest
     assert_arrive(20) { |topic| run_quietly_without_penstock(program, topic) }
   end
 
-  def test_a_program_that_ends_while_threads_produce_delivers_what_was_taken
+  def test_a_program_that_ends_while_threads_produce_delivers_all_accepted_messages
     name = topic(partitions: 1)
     output, _, status = ruby(<<~RUBY, cluster.bootstrap_servers, name)
       #{HEAD}
       one = producer("busy", "linger.ms": 1)
-      taken = Array.new(4) { 0 }
+      accepted = Array.new(4) { 0 }
       4.times do |i|
         Thread.new do
           Thread.current.report_on_exception = false
-          loop { one.produce_async(topic: TOPIC, payload: "x", partition: 0); taken[i] += 1 }
+          loop { one.produce_async(topic: TOPIC, payload: "x", partition: 0); accepted[i] += 1 }
         end
       end
-      sleep 0.001 until taken.all? { |count| count > 100 }
+      sleep 0.001 until accepted.all? { |count| count > 100 }
       at_exit do # runs before producers are closed
         Thread.list.each { |thread| thread.kill.join unless thread == Thread.current }
-        puts taken.sum
+        puts accepted.sum
       end
     RUBY
     assert_predicate status, :success?
     assert_in_delta output.to_i, arrived(name), 4 # a thread may be killed between produce and counting
   end
 
-  def test_threads_that_go_on_producing_while_the_process_ends_crash_nothing
+  slow def test_threads_that_produce_while_the_process_ends_cause_no_crash
     10.times do
       _, errors, status = ruby(<<~RUBY, cluster.bootstrap_servers, topic)
         #{HEAD}
@@ -106,9 +106,9 @@ class ExitTest < PenstockTest
     end
   end
 
-  # ---- when the cluster is not there ----
+  # ---- without a reachable broker ----
 
-  def test_an_unreachable_cluster_delays_the_end_by_close_timeout_only_and_the_losses_are_said
+  def test_without_a_reachable_broker_the_process_ends_within_close_timeout_and_reports_lost_messages
     program = "#{HEAD}$one = producer('first'); $two = producer('second')
       produce($one, 3); produce($two, 4)"
     output = nil
@@ -120,14 +120,14 @@ class ExitTest < PenstockTest
     assert_equal 2, errors.lines.size, errors
   end
 
-  # A close that goes on by itself has more time than the end of the process gives it, and nobody reads its report.
+  # A close that continues in the background may have a longer timeout than the exit allows, and no code reads its report.
   {
     "that_was_interrupted" => "Timeout.timeout(0.2) { $one.close(timeout: 100) } rescue nil",
     "without_limit_that_was_interrupted" => "Timeout.timeout(0.2) { $one.close(timeout: nil) } rescue nil",
     "of_a_thread" => "Thread.new { $one.close(timeout: 100) }; sleep 0.01 until $one.closed?; sleep 0.1",
     "that_ctrl_c_interrupted" => "Thread.new { sleep 0.2; Process.kill(:INT, Process.pid) }; $one.close(timeout: 100)"
   }.each do |name, ending|
-    define_method("test_a_close_#{name}_delays_the_end_by_close_timeout_only_and_its_losses_are_logged") do
+    define_method("test_a_close_#{name}_delays_the_exit_only_by_close_timeout_and_logs_lost_messages") do
       program = "require 'timeout'\n#{HEAD}$one = producer('one', 'message.timeout.ms': 25_000); produce($one, 3)\n#{ending}"
       errors = nil
       assert_operator seconds_of { _, errors, = ruby(program, "127.0.0.1:1", "test") }, :<, GCLevel.slow? ? 15 : 8
@@ -135,7 +135,7 @@ class ExitTest < PenstockTest
     end
   end
 
-  def test_a_consumers_close_without_limit_that_was_interrupted_delays_the_end_by_close_timeout_only
+  slow def test_an_interrupted_unlimited_close_of_a_consumer_delays_the_exit_only_by_close_timeout
     name = topic(partitions: 1)
     program = <<~RUBY
       require "timeout"
@@ -159,8 +159,8 @@ class ExitTest < PenstockTest
     assert_operator seconds_of_the_end(program, slow, name), :<, GCLevel.slow? ? 12 : 5
   end
 
-  # As at the end of any program, and not when Ruby frees it.
-  def test_a_producer_first_used_inside_at_exit_after_others_were_closed_is_closed_by_the_end_of_the_process
+  # The exit handler must close it, as at the end of any program, not Ruby when it frees the object.
+  def test_a_producer_first_used_inside_at_exit_after_others_were_closed_is_closed_before_the_process_ends
     program = "at_exit { produce($late, 3) }\nrequire 'penstock'\n#{HEAD}$late = producer('late'); produce(producer)"
     command = [RbConfig.ruby, "-w", "-I", Subprocess::LIBRARY, "-e", program, "127.0.0.1:1", "test"]
     output, status = Limited.capture2e(*command)
@@ -168,7 +168,7 @@ class ExitTest < PenstockTest
     assert_match(/\[late\].*\b3 \D*messages were not delivered.*still open when the process ended/, output)
   end
 
-  def test_losses_at_the_end_go_to_the_logger_of_a_producer_that_has_one
+  def test_lost_messages_are_logged_by_the_producers_logger
     _, errors, status = ruby(<<~RUBY, "127.0.0.1:1", "test")
       #{HEAD}
       require "logger"
@@ -184,13 +184,13 @@ class ExitTest < PenstockTest
     assert_match(/ERROR.*\[logged\].*\b3 \D*messages were not delivered/, errors)
   end
 
-  def test_nothing_is_said_when_the_program_closed_and_could_read_the_report
+  def test_no_loss_is_reported_if_the_program_closed_the_producer
     _, errors, status = ruby("#{HEAD}one = producer; produce(one); one.close(timeout: 0.1)", "127.0.0.1:1", "test")
     assert_equal [true, ""], [status.success?, errors]
   end
 
-  # The consumer that it polls is closed meanwhile.
-  def test_an_error_of_another_thread_does_not_end_the_closing_at_the_end_of_the_process
+  # Its error: the exit closes the consumer that the thread polls.
+  slow def test_an_error_of_another_thread_does_not_abort_closing_at_exit
     slow = own_cluster
     name = topic(partitions: 1, on: slow)
     slow.set_round_trip_time(seconds: 0.5)
@@ -211,8 +211,8 @@ class ExitTest < PenstockTest
     assert_equal 10, producer(servers: slow.bootstrap_servers).produce_sync(topic: name, payload: "probe", partition: 0).offset
   end
 
-  # Its thread was made while whoever connects deferred interrupts, and did so for ever.
-  def test_a_listener_that_never_ends_does_not_keep_the_process_from_ending
+  # The listener's thread was created while the connecting thread deferred interrupts, and so it deferred them for ever.
+  slow def test_a_listener_that_never_returns_does_not_prevent_the_exit
     { "exit 3" => [3, nil], "Process.kill(:TERM, Process.pid); sleep" => [nil, Signal.list["TERM"]] }.each do |ending, expected|
       _, errors, status = ruby(<<~RUBY, cluster.bootstrap_servers, topic)
         #{HEAD}
@@ -228,8 +228,8 @@ class ExitTest < PenstockTest
     end
   end
 
-  # New threads defer interrupts as who makes them does.
-  def test_what_is_made_while_interrupts_are_deferred_does_not_keep_the_process_from_ending
+  # A new thread inherits deferred interrupts from the thread that creates it.
+  def test_threads_created_while_interrupts_are_deferred_do_not_prevent_the_exit
     output, errors, status = ruby(<<~RUBY, cluster.bootstrap_servers, topic)
       require "logger"
       Thread.handle_interrupt(Object => :never) do
@@ -248,7 +248,7 @@ class ExitTest < PenstockTest
     assert_equal "dispatcher events idle ractors statsd", output.chomp
   end
 
-  def test_control_c_ends_the_closing_at_the_end_of_the_process
+  def test_control_c_aborts_closing_at_exit
     program = "#{HEAD}$one = producer('one')
       produce($one)
       Thread.new { sleep 0.3; Process.kill(:INT, Process.pid) }"
@@ -256,8 +256,8 @@ class ExitTest < PenstockTest
     assert_operator seconds_of { ruby(program, "127.0.0.1:1", "test") }, :<, 5
   end
 
-  # The first is waited for while the others' closing threads free them.
-  def test_producers_dropped_at_different_times_end_with_the_process
+  # The exit waits for the first client while the closing threads of the others free them.
+  def test_producers_without_references_close_before_the_process_ends
     program = <<~RUBY
       def drop(timeout)
         producer = Penstock::Producer.new do |config|
@@ -280,7 +280,7 @@ class ExitTest < PenstockTest
 
   # ---- dropped without close ----
 
-  def test_a_producer_dropped_without_close_delivers_and_its_threads_go_away
+  def test_a_producer_dropped_without_close_delivers_and_its_threads_end
     output = nil
     assert_arrive(10) do |topic|
       output = run_quietly(<<~RUBY, topic)
@@ -301,7 +301,7 @@ class ExitTest < PenstockTest
     assert_equal "0\n0\n", output
   end
 
-  def test_a_dropped_producer_that_could_not_deliver_says_so
+  def test_a_dropped_producer_reports_undelivered_messages
     _, errors, status = ruby(<<~RUBY, "127.0.0.1:1", "test")
       #{HEAD}
       def drop(depth = 10) = depth.zero? ? produce(producer("forgotten"), 3) : drop(depth - 1)
@@ -318,15 +318,15 @@ class ExitTest < PenstockTest
 
   # ---- signals ----
 
-  # A handler of Ruby's must run on a thread of Ruby's.
-  def test_native_threads_have_every_signal_blocked
+  # Ruby's signal handlers must run on Ruby's threads.
+  def test_native_threads_block_every_signal
     one = producer
     one.produce_sync(topic:, payload: "x")
     blocked = Dir["/proc/self/task/*/status"].filter_map do |path|
       status = File.read(path)
       status[/^SigBlk:\s+(\h+)/, 1].to_i(16) if status.start_with?("Name:\tpenstock.poller")
     rescue Errno::ENOENT, Errno::ESRCH
-      nil # ended meanwhile
+      nil # the thread ended meanwhile
     end
     skip "no /proc here" if blocked.empty?
     signals = %w[INT TERM HUP USR1 CHLD ALRM].sum { |name| 1 << (Signal.list[name] - 1) }
@@ -335,7 +335,7 @@ class ExitTest < PenstockTest
 
   # ---- again and again ----
 
-  def test_a_hundred_programs_that_end_with_open_producers_end_well
+  slow def test_a_hundred_programs_with_open_producers_exit_cleanly
     programs = [true, false].cycle.first(100).map do |idempotent|
       "#{HEAD}$all = Array.new(3) { producer('x', 'linger.ms': 5, 'enable.idempotence': #{idempotent}) }
        $all.each { |made| produce(made, 2) }"
@@ -353,7 +353,7 @@ class ExitTest < PenstockTest
     assert_equal 600, arrived(name)
   end
 
-  def test_exit_without_at_exit_blocks_in_a_child_is_clean_and_leaves_the_parent_alone
+  def test_exit_bang_in_a_fork_child_is_clean_and_does_not_affect_the_parent
     assert_arrive(20) do |topic|
       run_quietly(<<~RUBY, topic)
         #{HEAD}
@@ -365,18 +365,18 @@ class ExitTest < PenstockTest
     end
   end
 
-  def test_freeing_everything_at_exit_is_clean
+  def test_exit_is_clean_with_ruby_free_at_exit
     with_environment("RUBY_FREE_AT_EXIT" => "1") do
       assert_arrive(10) do |topic|
         program = "#{HEAD}$one = producer; produce($one); $handle = $one.produce_many_async([]); Penstock::EmbeddedCluster.new"
         _, errors, status = ruby(program, cluster.bootstrap_servers, topic)
-        errors = errors.lines.grep_v(/free at exit is experimental/i).join # Ruby's own warning
+        errors = errors.lines.grep_v(/free at exit is experimental/i).join # a warning of Ruby
         assert_equal [true, ""], [status.success?, errors]
       end
     end
   end
 
-  def test_ending_with_an_open_embedded_cluster_and_a_producer_on_it_is_clean
+  def test_exit_is_clean_with_an_open_embedded_cluster_and_producer
     _, errors, status = ruby(<<~RUBY)
       cluster = Penstock::EmbeddedCluster.new(brokers: 3)
       ARGV.replace([cluster.bootstrap_servers, "test"])
@@ -388,7 +388,7 @@ class ExitTest < PenstockTest
 
   private
 
-  # The program writes a line when it may end, and reads one before it does. Meanwhile the cluster becomes slow.
+  # The program writes a line when it is ready to end, then reads a line. In between this makes the cluster slow.
   def seconds_of_the_end(program, slow, name)
     command = [RbConfig.ruby, "-w", "-I", Subprocess::LIBRARY, "-r", "penstock", "-e", program, slow.bootstrap_servers, name]
     IO.popen(command, "r+") do |io|
@@ -403,7 +403,7 @@ class ExitTest < PenstockTest
     slow.set_round_trip_time(seconds: 0)
   end
 
-  # @return [Integer] how many messages partition 0 has, of a topic that only this test uses
+  # @return [Integer] the number of messages in partition 0 of a topic that only this test uses
   def arrived(topic) = producer.produce_sync(topic:, payload: "probe", partition: 0).offset
 
   def assert_arrive(count)

@@ -7,7 +7,7 @@ require "tmpdir"
 class ExtconfTest < PenstockTest
   EXTCONF = File.expand_path("../ext/penstock/extconf.rb", __dir__)
 
-  def test_a_32_bit_ruby_is_rejected_by_name
+  def test_extconf_rejects_a_32_bit_ruby_with_a_reason
     pretend = <<~RUBY
       require "rbconfig/sizeof"
       sizes = RbConfig::SIZEOF.merge("void*" => 4)

@@ -3,11 +3,11 @@
 require_relative "test_helper"
 require_relative "support/plain_scheduler"
 
-# What schedulers may do to fibers that wait, beyond letting them go on: switch in the middle of a call, raise, drop them, fork.
+# Schedulers that do more than resume waiting fibers: they switch fibers inside a call, raise, drop fibers, or fork.
 class FiberAttackTest < PenstockTest
   SCHEDULER = File.join(__dir__, "support/plain_scheduler")
 
-  # A program with a producer whose broker never answers; `handle` waits for ever.
+  # A program with a producer whose broker never answers; Waiting for `handle` never ends.
   def pending_program(program)
     <<~RUBY
       require #{SCHEDULER.inspect}
@@ -22,8 +22,8 @@ class FiberAttackTest < PenstockTest
     RUBY
   end
 
-  # As one whose lock another thread holds for a moment.
-  def test_a_scheduler_may_switch_fibers_while_it_is_asked_to_let_one_go_on
+  # A real scheduler does so when another thread holds its lock for a moment.
+  def test_a_scheduler_may_switch_fibers_inside_unblock
     output = with_env("MALLOC_PERTURB_" => "165") do
       ruby!(pending_program(<<~RUBY))
         class Switching < PlainScheduler
@@ -46,8 +46,8 @@ class FiberAttackTest < PenstockTest
     assert_equal "21", output
   end
 
-  # As when the thread is interrupted there.
-  def test_nobody_is_forgotten_when_the_scheduler_raises_instead_of_letting_a_fiber_go_on
+  # A real scheduler raises if its thread is interrupted there.
+  def test_every_fiber_resumes_even_if_the_schedulers_unblock_raises
     output = ruby!(pending_program(<<~RUBY))
       class Raising < PlainScheduler
         def unblock(blocker, fiber)
@@ -67,7 +67,7 @@ class FiberAttackTest < PenstockTest
     assert_equal "9", output
   end
 
-  def test_in_a_child_a_fiber_that_was_opening_a_client_can_be_stopped
+  def test_a_fork_child_can_stop_a_fiber_that_was_opening_a_client
     one = unreachable_producer
     child = nil
     quiet_thread do
@@ -95,12 +95,12 @@ class FiberAttackTest < PenstockTest
     Process.kill(:KILL, pid) unless status
   end
 
-  # What they waited for comes when they are gone.
-  def test_fibers_that_are_forgotten_while_they_wait_keep_no_descriptor
-    forget_waiting_fibers(3) # whatever opens descriptors once
+  # Their message is settled after they were collected.
+  def test_fibers_collected_while_they_wait_keep_no_descriptor_open
+    forget_waiting_fibers(3) # opens descriptors that are created only once
     before = event_descriptors
     forget_waiting_fibers(10)
-    assert_operator event_descriptors - before, :<=, 3 # the stack may remember one
+    assert_operator event_descriptors - before, :<=, 3 # a reference may remain on the stack
   end
 
   def event_descriptors

@@ -5,11 +5,11 @@ require_relative "support/consumer_test_case"
 require_relative "support/fiber_schedulers"
 require_relative "support/gate_scheduler"
 
-# Fibers whose cluster answers only while their scheduler sleeps: what waits in any other way never ends.
+# The fibers' cluster answers only while their scheduler sleeps. So any wait outside the scheduler never ends.
 class FiberGateTest < ConsumerTestCase
   include FiberSchedulers
 
-  SECONDS = GCLevel.slow? ? 60 : 20 # for what would otherwise last for ever
+  SECONDS = GCLevel.slow? ? 60 : 20 # the limit for waits that would otherwise never end
 
   def setup
     super
@@ -25,8 +25,8 @@ class FiberGateTest < ConsumerTestCase
     super
   end
 
-  # The proof that the gate catches it.
-  def test_a_wait_that_blocks_the_thread_never_ends_and_the_same_through_the_scheduler_does
+  # Proves that the gate detects a wait that blocks the thread.
+  def test_behind_the_gate_only_a_wait_through_the_scheduler_ends
     through_the_gate do
       handle = gated_producer.produce_async(record)
       Fiber.new(blocking: true) do
@@ -36,7 +36,7 @@ class FiberGateTest < ConsumerTestCase
     end
   end
 
-  def test_messages_of_many_fibers_get_their_verdicts
+  def test_messages_of_many_fibers_get_their_delivery_results
     through_the_gate do |fibers|
       one = gated_producer
       strands = Array.new(20) { fibers.start { one.produce_sync(record).offset } }
@@ -47,7 +47,7 @@ class FiberGateTest < ConsumerTestCase
     end
   end
 
-  def test_handles_are_waited_for_alone_and_together
+  def test_fibers_can_wait_for_one_handle_or_several
     through_the_gate do |fibers|
       one = gated_producer
       handles = one.produce_many_async([record] * 10)
@@ -72,7 +72,7 @@ class FiberGateTest < ConsumerTestCase
     end
   end
 
-  def test_fibers_that_wait_for_room_get_it
+  def test_fibers_that_wait_for_queue_space_get_it
     through_the_gate do |fibers|
       one = gated_producer("queue.buffering.max.messages": 2, "linger.ms": 1)
       strands = Array.new(10) { fibers.start { 3.times.map { one.produce_async(record) } } }
@@ -80,7 +80,7 @@ class FiberGateTest < ConsumerTestCase
     end
   end
 
-  def test_transactions_commit_and_abort_and_take_consumed_offsets_along
+  slow def test_transactions_commit_abort_and_include_consumed_offsets
     produce(@topic, %w[a], on: producer(servers: embedded_cluster.bootstrap_servers))
     through_the_gate do
       one = gated_producer("transactional.id": @topic)
@@ -90,11 +90,11 @@ class FiberGateTest < ConsumerTestCase
       reader.subscribe(@topic)
       consumed = poll_until(reader)
       assert_nil(one.transaction { one.transaction_mark_as_consumed(reader, consumed) })
-      assert_equal [0], reader.committed(@topic, [0]).keys # which the embedded cluster does not count
+      assert_equal [0], reader.committed(@topic, [0]).keys # the embedded cluster does not count them
     end
   end
 
-  def test_a_group_consumer_polls_commits_asks_and_leaves
+  slow def test_a_group_consumer_polls_commits_queries_and_leaves_its_group
     produce(@topic, %w[a b c], on: producer(servers: embedded_cluster.bootstrap_servers))
     through_the_gate do
       reader = gated_consumer
@@ -111,7 +111,7 @@ class FiberGateTest < ConsumerTestCase
     end
   end
 
-  def test_a_consumer_of_assigned_partitions_polls_batches_and_each
+  def test_a_consumer_of_assigned_partitions_supports_poll_batch_and_each
     produce(@topic, %w[a b c], on: producer(servers: embedded_cluster.bootstrap_servers))
     through_the_gate do
       reader = gated_consumer

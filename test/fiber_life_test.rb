@@ -3,7 +3,7 @@
 require_relative "test_helper"
 require_relative "support/fiber_test_case"
 
-# What waiting fibers cost and leave behind, and what becomes of them when their scheduler, thread or process goes.
+# The resources of waiting fibers, and what happens to them when their scheduler, thread or process ends.
 class FiberLifeTest < FiberTestCase
   FiberSchedulers::KINDS.each do |kind|
     define_method("test_500_waiting_fibers_need_one_descriptor_under_#{kind}") do
@@ -12,13 +12,13 @@ class FiberLifeTest < FiberTestCase
         before = descriptors
         strands = Array.new(500) { fibers.start { handle.wait } }
         assert_equal 500, waiters(fibers.scheduler)
-        assert_operator descriptors - before, :<=, 2 # the eventfd, and what the scheduler may use to wait for it
+        assert_operator descriptors - before, :<=, 2 # the eventfd, and possibly one of the scheduler for waiting on it
         strands.each { |strand| fibers.cancel(strand) }
       end
     end
   end
 
-  def test_the_descriptor_goes_with_the_scheduler
+  def test_the_descriptor_is_closed_with_the_scheduler
     handle = stuck_producer.produce_async(MESSAGE)
     in_scheduler = -> { with_scheduler(:plain) { |fibers| fibers.start { assert_nil waited(handle, 5) }.join } }
     3.times { in_scheduler.call }
@@ -29,8 +29,8 @@ class FiberLifeTest < FiberTestCase
     assert_operator descriptors - before, :<, 10
   end
 
-  # A waiter left behind by each wait would be more than 2 MB.
-  def test_a_finished_wait_leaves_no_memory_behind
+  # If each wait leaked its waiter, this would be more than 2 MB.
+  slow def test_finished_waits_leak_no_memory
     handle = stuck_producer.produce_async(MESSAGE)
     with_scheduler(:plain) do |fibers|
       waits = lambda do |count|
@@ -46,7 +46,7 @@ class FiberLifeTest < FiberTestCase
     end
   end
 
-  def test_a_scheduler_that_is_dropped_with_waiting_fibers_leaves_the_verdicts_alone
+  def test_delivery_results_arrive_although_a_scheduler_with_waiting_fibers_was_dropped
     held = producer("linger.ms": 60_000)
     name = topic(partitions: 1)
     handles = Array.new(5) { held.produce_async(topic: name, payload: "x") }
@@ -57,8 +57,8 @@ class FiberLifeTest < FiberTestCase
     assert_equal [*0..4], handles.map { |handle| handle.wait.offset }
   end
 
-  # A fiber that has its turn to use space in the queue, and never runs again.
-  def test_dropped_fibers_that_wait_for_space_keep_it_from_nobody
+  # A dropped fiber may hold a turn to use queue space, and never runs again.
+  slow def test_dropped_fibers_that_wait_for_queue_space_block_no_other_thread
     full = producer("queue.buffering.max.messages": 1, "linger.ms": 60_000)
     message = { topic: topic(partitions: 1), payload: "x" }
     full.produce_async(message)
@@ -66,10 +66,10 @@ class FiberLifeTest < FiberTestCase
     waiting = Thread.new { full.produce_async(message) }
     eventually { waiting.stop? }
     full.flush
-    assert waiting.join(10), "the space was a dropped fiber's"
+    assert waiting.join(10), "a dropped fiber kept the queue space"
   end
 
-  def test_a_thread_that_is_killed_with_waiting_fibers_leaves_the_verdicts_alone
+  def test_delivery_results_arrive_although_a_thread_with_waiting_fibers_was_killed
     held = producer("linger.ms": 60_000)
     handle = held.produce_async(topic: topic(partitions: 1), payload: "x")
     thread = quiet_thread do
@@ -82,8 +82,8 @@ class FiberLifeTest < FiberTestCase
     assert_equal 0, handle.wait.offset
   end
 
-  # A child that read the descriptor would take what was meant for the parent.
-  def test_a_child_forked_in_a_fiber_takes_no_wake_up_from_its_parent
+  # A child that read the inherited descriptor would consume the parent's wake-up.
+  def test_a_child_forked_in_a_fiber_consumes_no_wake_up_of_its_parent
     held = producer("linger.ms": 60_000)
     name = topic(partitions: 1)
     handles = Array.new(3) { held.produce_async(topic: name, payload: "x") }
@@ -93,7 +93,7 @@ class FiberLifeTest < FiberTestCase
       child = fork_a_child { in_the_child(handles, held) }
       sleep 0.2 # the child waits meanwhile
       held.flush
-      assert_equal 3, strands.map(&:join).uniq.size # the child's message may have come in between
+      assert_equal 3, strands.map(&:join).uniq.size # the child's message may have an offset in between
       assert_equal "forked, persisted", child.call
     end
   end
@@ -126,13 +126,13 @@ class FiberLifeTest < FiberTestCase
     end
     Fiber.set_scheduler(nil)
     abort "in the trap: \#{trapped}" unless trapped&.between?(0.29, 5)
-    abort "the trap gave way" unless turned == 0
+    abort "the trap yielded to other fibers" unless turned == 0
     abort "in fibers: \#{waits}" unless waits.all? { |seconds| seconds.between?(0.49, 5) }
     abort "strays" unless scheduler.strays == 0
     producer.close(timeout: 0)
   RUBY
 
-  def test_a_trap_that_waits_in_the_thread_of_a_scheduler_blocks_it_and_ends
+  def test_a_wait_in_a_trap_blocks_the_schedulers_thread_and_ends_at_its_timeout
     ruby!(TRAP, File.expand_path("support/plain_scheduler", __dir__))
   end
 
@@ -151,7 +151,7 @@ class FiberLifeTest < FiberTestCase
 
   def collect = 3.times { GC.start }
 
-  # @return [Boolean] whether the fibers waited when it was dropped
+  # @return [Boolean] whether the fibers were waiting when their scheduler was dropped
   def drop_scheduler_with_waiting(handles, &block)
     block ||= :wait.to_proc
     scheduler = PlainScheduler.new
@@ -163,13 +163,13 @@ class FiberLifeTest < FiberTestCase
     end.value
   end
 
-  # @return [Proc] which waits for its end, and gives what it has written
+  # @return [Proc] a block that waits for the child's end and returns its output
   def fork_a_child
     reader, writer = IO.pipe
     pid = fork do
       reader.close
       writer.write(yield)
-    rescue Exception => e # rubocop:disable Lint/RescueException -- whatever it is, the parent has to see it
+    rescue Exception => e # rubocop:disable Lint/RescueException -- the parent must see any error
       writer.write("#{e.class}: #{e.message}")
     ensure
       writer.close
@@ -179,7 +179,7 @@ class FiberLifeTest < FiberTestCase
     Thread.new { Process.wait(pid) && reader.read }.method(:value).to_proc
   end
 
-  # Ruby lets no fiber of the parent go on in the child, but a scheduler that is made there works.
+  # In a child Ruby runs no fiber of the parent. A scheduler created in the child works.
   def in_the_child(handles, producer)
     seen = handles.map do |handle|
       handle.wait && "ended"

@@ -3,11 +3,13 @@
 require_relative "test_helper"
 require_relative "support/fiber_test_case"
 
-# Fibers of one scheduler that wait for messages: whom a verdict lets go on, and when.
+# Fibers of one scheduler that wait for messages: which fibers a delivery result resumes, and when.
 class FiberTest < FiberTestCase
-  SLACK = GCLevel.slow? ? 5 : 1.5 # seconds that a fiber may be late, beside other programs
+  slow(/at_its_own_deadline/)
+
+  SLACK = GCLevel.slow? ? 5 : 1.5 # seconds that a fiber may be late while other programs run
   FiberSchedulers::KINDS.each do |kind|
-    define_method("test_many_waiters_of_one_handle_all_go_on_under_#{kind}") do
+    define_method("test_all_fibers_that_wait_for_one_handle_resume_under_#{kind}") do
       handle, come = held_handle
       with_scheduler(kind) do |fibers|
         strands = Array.new(50) { fibers.start { handle.wait.offset } }
@@ -17,7 +19,7 @@ class FiberTest < FiberTestCase
       end
     end
 
-    define_method("test_waiting_again_for_a_finished_handle_does_not_give_way_under_#{kind}") do
+    define_method("test_waiting_for_a_finished_handle_does_not_yield_under_#{kind}") do
       handle = producer.produce_async(topic:, payload: "x")
       with_scheduler(kind) do |fibers|
         handle.wait
@@ -31,9 +33,9 @@ class FiberTest < FiberTestCase
       end
     end
 
-    define_method("test_each_fiber_is_let_go_at_its_own_deadline_under_#{kind}") do
+    define_method("test_each_fiber_resumes_at_its_own_deadline_under_#{kind}") do
       handle = stuck_producer.produce_async(MESSAGE)
-      times = [2_400, 600, 1_800, 300, 1_200, 300, 900] # ms; the first leads, and each shorter one comes later
+      times = [2_400, 600, 1_800, 300, 1_200, 300, 900] # ms; the first fiber leads, and shorter timeouts join later
       late = with_scheduler(kind) do |fibers|
         times.map { |ms| fibers.start { seconds_of { timed_out(handle, ms) } - (ms / 1000.0) } }.map(&:join)
       end
@@ -51,12 +53,12 @@ class FiberTest < FiberTestCase
       end
     end
 
-    define_method("test_cancelling_the_leader_lets_another_lead_under_#{kind}") do
+    define_method("test_cancelling_the_leader_makes_another_fiber_the_leader_under_#{kind}") do
       handle, come = held_handle
       with_scheduler(kind) do |fibers|
         strands = Array.new(10) { fibers.start { handle.wait.offset } }
         sleep 0.01
-        [strands.shift, *strands.pop(3).reverse].each do |leader| # the latest takes over
+        [strands.shift, *strands.pop(3).reverse].each do |leader| # the latest follower becomes the leader
           fibers.cancel(leader)
           assert_predicate leader, :done?
           sleep 0.005
@@ -67,7 +69,7 @@ class FiberTest < FiberTestCase
       end
     end
 
-    define_method("test_cancelling_those_that_follow_unlinks_them_and_nobody_else_under_#{kind}") do
+    define_method("test_cancelling_followers_unlinks_only_their_waiters_under_#{kind}") do
       handle, come = held_handle
       with_scheduler(kind) do |fibers|
         strands = Array.new(10) { fibers.start { handle.wait.offset } }
@@ -78,7 +80,7 @@ class FiberTest < FiberTestCase
       end
     end
 
-    define_method("test_all_can_be_cancelled_at_once_and_a_wait_works_afterwards_under_#{kind}") do
+    define_method("test_all_fibers_can_be_cancelled_at_once_and_a_later_wait_works_under_#{kind}") do
       handle, come = held_handle
       with_scheduler(kind) do |fibers|
         Array.new(10) { fibers.start { handle.wait } }.reverse.each { |strand| fibers.cancel(strand) }
@@ -113,7 +115,7 @@ class FiberTest < FiberTestCase
       assert_equal (0...400).to_a, offsets.sort
     end
 
-    define_method("test_what_a_fiber_waits_for_may_come_from_another_fiber_under_#{kind}") do
+    define_method("test_a_fiber_can_wait_for_a_message_that_another_fiber_sends_under_#{kind}") do
       one = producer
       name = topic
       with_scheduler(kind) do |fibers|
@@ -138,14 +140,14 @@ class FiberTest < FiberTestCase
     end
   end
 
-  def test_a_fiber_without_a_scheduler_blocks_its_thread
+  def test_a_wait_in_a_fiber_without_a_scheduler_blocks_its_thread
     handle = stuck_producer.produce_async(MESSAGE)
     elapsed = seconds_of { Fiber.new(blocking: false) { timed_out(handle, 200) }.resume }
     assert_includes 0.195..(0.2 + SLACK), elapsed
   end
 
-  # The scheduler's block and unblock are for what they were asked for: a program's own waits stay as they are.
-  def test_the_programs_own_waits_are_not_disturbed
+  # Penstock's unblock wakes only fibers that wait in Penstock, not a program's own blocked fibers.
+  def test_the_programs_own_waits_are_not_woken
     one = producer
     name = topic
     with_scheduler(:plain) do |fibers|
@@ -166,8 +168,7 @@ class FiberTest < FiberTestCase
     assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms:) }
   end
 
-  # A message that is not sent before it is asked for, whose offset will be 1.
-  # @return [Array(Penstock::DeliveryHandle, Proc)]
+  # @return [Array(Penstock::DeliveryHandle, Proc)] the handle of a message with offset 1, and a block that sends the message
   def held_handle
     held = producer("linger.ms": 60_000)
     name = topic(partitions: 1)

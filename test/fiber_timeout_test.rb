@@ -3,15 +3,17 @@
 require_relative "test_helper"
 require_relative "support/fiber_test_case"
 
-# The scheduler's own timeouts (Async's `task.with_timeout`): each wait ends when one is up, whether the fiber waits alone,
-# leads other waiting fibers or follows one of them; and no other fiber's wait changes.
+# The scheduler's own timeouts (Async's `task.with_timeout`). Each wait ends at its timeout, whether the fiber waits alone, is
+# the leader of other waiting fibers, or is a follower. The waits of other fibers do not change.
 class FiberTimeoutTest < FiberTestCase
+  slow
+
   SECONDS = 0.2
-  SLACK = GCLevel.slow? ? 8 : 2 # seconds that a fiber may be late, beside other programs
+  SLACK = GCLevel.slow? ? 8 : 2 # seconds that a fiber may be late while other programs run
   PLACE = { "test" => { 0 => 1 } }.freeze
 
-  # What waits for brokers that do not answer. Each block gets a producer or consumer that was not used before, and the method
-  # under test has no timeout of its own that ends it sooner.
+  # Calls that wait for brokers that do not answer. Each block gets an unused producer or consumer. The method under test has no
+  # timeout of its own that would end it earlier.
   PRODUCER = {
     produce_sync: ->(made) { made.produce_sync(MESSAGE) },
     produce_many_sync: ->(made) { made.produce_many_sync([MESSAGE] * 3) },
@@ -54,14 +56,14 @@ class FiberTimeoutTest < FiberTestCase
       end
     end
 
-    # A commit that no coordinator answers would hold up librdkafka's end for 45 s; this one answers late.
+    # A commit without an answer of the coordinator would delay the close of librdkafka by 45 s. This coordinator answers late.
     define_method("test_a_timeout_ends_a_consumers_commit_under_#{kind}") do
       slow = own_cluster.tap { |made| made.create_topic("test") }
       slow.set_round_trip_time(seconds: 0.5)
       assert_ended_in_every_place(kind) { stuck_consumer(slow.bootstrap_servers).commit(PLACE) }
     end
 
-    # Both are up in the same turn of the scheduler's: the leader's, and the one of a fiber that it wakes at its deadline.
+    # Two timeouts expire in one turn of the scheduler: the leader's, and that of a fiber that the leader wakes at its deadline.
     define_method("test_a_timeout_at_another_fibers_deadline_ends_the_leaders_wait_under_#{kind}") do
       handle = stuck_producer.produce_async(MESSAGE)
       with_scheduler(kind) do |fibers|
@@ -70,7 +72,7 @@ class FiberTimeoutTest < FiberTestCase
           fibers.start { seconds_of { given_up(handle, (SECONDS * 1000) - 10 + i) } }
         end
         sleep(SECONDS - 0.015)
-        spend(0.03) # the scheduler sees all of them at once
+        spend(0.03) # so that all timeouts have expired when the scheduler looks
         [leader, *followers].each { |strand| assert_includes (SECONDS - 0.02)..(SECONDS + SLACK), strand.join }
       end
     end
@@ -93,7 +95,7 @@ class FiberTimeoutTest < FiberTestCase
     made.tap { (@consumers ||= []) << made }
   end
 
-  # Alone (the client that it waits for opens in the wait), before others, and behind others.
+  # Waits alone (its client opens during the wait), as the leader of others, and as a follower.
   def assert_ended_in_every_place(kind, &wait)
     other = stuck_producer.produce_async(MESSAGE)
     with_scheduler(kind) do |fibers|

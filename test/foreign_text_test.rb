@@ -3,13 +3,13 @@
 require_relative "test_helper"
 require_relative "support/advertising_broker"
 
-# Text from outside (brokers, users' exceptions) is valid UTF-8 and steers nothing wherever it is shown.
+# Text from brokers and from users' exceptions is shown as valid UTF-8 without control characters.
 class ForeignTextTest < PenstockTest
   Text = Internal::Text
 
-  # Clears the screen, names the window, forges a line, turns the direction of text; and is no UTF-8.
+  # Clears the screen, sets the window title, forges a line, changes the text direction, and is not valid UTF-8.
   HOSTILE = "no \xFF\xE2\x82 \e[2J\e]0;owned\a\r\nERROR forged\u2028line \u202E\u009B1m \u007F end"
-  # Of which each of our buffers cuts one or the other within a character.
+  # Every buffer of Penstock cuts at least one of these texts within a character.
   LONG = ["é" * 600, "x#{"é" * 600}", "€" * 400, "x#{"€" * 400}", "xy#{"€" * 400}"].freeze
   SASL = { "security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p" }.freeze
 
@@ -46,28 +46,28 @@ class ForeignTextTest < PenstockTest
     text
   end
 
-  # Each line of a log that Ruby's formatter has written, without the line ends.
+  # Checks each line of a log that Ruby's formatter has written.
   def assert_harmless_lines(log)
     refute_empty log
     log.force_encoding(Encoding::UTF_8).each_line(chomp: true) { |line| assert_harmless(line) }
     refute_match(/^ERROR forged/, log)
   end
 
-  # ---- the one place ----
+  # ---- cleaning of text ----
 
-  def test_control_characters_are_escaped_and_everything_else_stays
+  def test_only_control_characters_are_escaped
     shown = { "\e[2J" => '\x1B[2J', "a\nb\r\tc" => 'a\nb\r\tc', "\0" => '\x00', "\x7F" => '\x7F', "\u0085" => '\u0085',
               "\u202Eabc" => '\u202Eabc', "\u2066" => '\u2066', "\u061C" => '\u061C', "\u2028" => '\u2028', "\xFF".b => "\uFFFD",
               "a\xE2\x82" => "a\uFFFD", "\xED\xA0\x80" => "\uFFFD" * 3, "Grüße, €, 😀, 日本語" => "Grüße, €, 😀, 日本語", "" => "" }
     shown.each { |text, expected| assert_equal expected, Text.printable(text), text.dump }
   end
 
-  def test_a_text_that_needs_no_change_is_returned_itself
+  def test_a_clean_text_is_returned_itself
     %w[plain Grüße].each { |text| assert_same text, Text.printable(text) }
     assert_equal Encoding::UTF_8, Text.printable("plain".encode(Encoding::US_ASCII)).encoding
   end
 
-  def test_text_in_any_encoding_is_shown
+  def test_text_in_any_encoding_is_converted
     assert_equal "Grüße", Text.printable("Grüße".encode(Encoding::UTF_16LE))
     assert_equal "Grüße", Text.printable("Grüße".encode(Encoding::ISO_8859_1))
     assert_equal "a\uFFFD", Text.printable("a\xD8".dup.force_encoding(Encoding::SJIS).b)
@@ -78,7 +78,7 @@ class ForeignTextTest < PenstockTest
   end
 
   # Ruby's own scrub replaces the same bytes.
-  def test_random_bytes_become_what_scrub_makes_of_them_and_cleaning_again_changes_nothing
+  def test_random_bytes_are_cleaned_like_scrub_and_cleaning_again_changes_nothing
     random = Random.new(16)
     pieces = ["a", "é", "€", "😀", "\xFF", "\xE2\x82", "\xF0\x9F\x98", "\xED\xA0", "\xC0", "\xF4\x90", "\x80", "\xE0\x80"].map(&:b)
     (GCLevel.slow? ? 300 : 20_000).times do
@@ -94,9 +94,9 @@ class ForeignTextTest < PenstockTest
     { "\n" => '\n', "\r" => '\r', "\t" => '\t' }.fetch(char) { format(char.ord < 0x80 ? '\x%02X' : '\u%04X', char.ord) }
   end
 
-  # ---- a broker's words ----
+  # ---- texts of brokers ----
 
-  def test_every_call_of_a_producer_that_a_broker_rejects_raises_what_it_documents
+  def test_every_call_of_a_rejected_producer_raises_its_documented_error
     [HOSTILE, *LONG].each do |text|
       one = rejected_producer(rejecting(text).address, log_level: 0)
       handle = one.produce_async(topic: "rejected", payload: "x")
@@ -111,7 +111,7 @@ class ForeignTextTest < PenstockTest
     end
   end
 
-  def test_a_consumer_that_a_broker_rejects_raises_what_it_documents
+  def test_a_rejected_consumer_raises_its_documented_error
     one = Penstock::Consumer.new do |config|
       config.kafka = { "bootstrap.servers": rejecting.address, log_level: 0, **SASL }
       config.rejection_timeout = 100
@@ -136,7 +136,7 @@ class ForeignTextTest < PenstockTest
     Array.new(100) { failed.pop }.each { |error| assert_harmless error.message }
   end
 
-  def test_a_broker_forges_no_line_of_a_log
+  def test_a_broker_cannot_forge_a_line_of_a_producers_log
     log = StringIO.new
     one = rejected_producer { |config| config.logger = Logger.new(log) }
     one.monitor.subscribe(Penstock::Listeners::Logger.new(Logger.new(log)))
@@ -147,7 +147,7 @@ class ForeignTextTest < PenstockTest
     assert_harmless_lines(log.string.dup)
   end
 
-  def test_a_broker_forges_no_line_of_a_consumers_log
+  def test_a_broker_cannot_forge_a_line_of_a_consumers_log
     log = StringIO.new
     one = Penstock::Consumer.new do |config|
       config.kafka = { "bootstrap.servers": rejecting.address, **SASL }
@@ -159,8 +159,8 @@ class ForeignTextTest < PenstockTest
     assert_harmless_lines(log.string.dup)
   end
 
-  # librdkafka prints to stderr by itself where there is no logger; what it prints goes through the same place.
-  def test_a_broker_forges_no_line_on_stderr
+  # Without a logger, Penstock prints librdkafka's lines to stderr. It cleans them in the same way.
+  def test_a_broker_cannot_forge_a_line_on_stderr
     _, errors, = ruby(<<~RUBY, rejecting.address)
       one = Penstock::Producer.new do |config|
         config.kafka = { "bootstrap.servers": ARGV[0], #{SASL.map { |name, value| "#{name.to_s.inspect}: #{value.inspect}" }.join(", ")} }
@@ -174,14 +174,14 @@ class ForeignTextTest < PenstockTest
 
   # ---- names ----
 
-  def test_names_of_brokers_and_the_cluster_are_valid_and_harmless
+  def test_names_of_brokers_and_clusters_are_valid_utf_8_without_control_characters
     hostile = broker(cluster_id: HOSTILE) { |own| [own, [2, HOSTILE, 9092]] }
     cluster_id, _, brokers = native_client(producer(servers: hostile.address, log_level: 0, **QUICK)).brokers(10_000)
     [cluster_id, brokers.find { |id,| id == 2 }[1]].each { |name| assert_match(/forged/, assert_harmless(name)) }
   end
 
-  # Host names are a part of them, and librdkafka escapes nothing.
-  def test_statistics_stay_json_when_a_brokers_name_holds_control_characters
+  # Statistics contain host names, and librdkafka does not escape them.
+  def test_statistics_stay_valid_json_if_a_brokers_name_contains_control_characters
     hostile = broker { |own| [own, [2, "a\e\n\xFFb", 9092]] }
     one = producer(servers: hostile.address, log_level: 0, "statistics.interval.ms": 50, **QUICK)
     seen = Queue.new
@@ -192,8 +192,8 @@ class ForeignTextTest < PenstockTest
     assert_includes found[:statistics].fetch("brokers").keys.join, "a\e\n\uFFFDb:9092"
   end
 
-  # As Java's client decodes them. The values are data.
-  def test_names_of_headers_are_valid_and_values_stay_as_they_were
+  # Invalid bytes in names are replaced, as Kafka's Java client does. Values are binary data.
+  def test_header_names_are_valid_utf_8_and_values_do_not_change
     topic = topic(partitions: 1)
     producer.produce_sync(topic:, payload: "\xFF\n".b, key: "\e\xFE".b, headers: { "caf\xE9\n" => "\xFF\e".b })
     one = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": cluster.bootstrap_servers } }
@@ -210,7 +210,7 @@ class ForeignTextTest < PenstockTest
   USERS_TEXTS = [HOSTILE, "#{HOSTILE}\0".b, "Grüße\0\n".encode(Encoding::UTF_16LE),
                  "\xE4".dup.force_encoding(Encoding::ISO_8859_1), "+AGE-\e".dup.force_encoding(Encoding::UTF_7)].freeze
 
-  def test_errors_about_users_text_in_any_encoding_can_be_built_and_shown
+  def test_errors_can_quote_the_users_text_in_any_encoding
     one = unreachable_producer
     USERS_TEXTS.each do |text|
       calls = [-> { one.produce_async(topic: text, payload: "x") }, -> { one.produce_async(topic: "a", payload: "x", text => 1) },
@@ -232,7 +232,7 @@ class ForeignTextTest < PenstockTest
     consumer&.close
   end
 
-  def test_an_id_that_is_no_utf8_is_invalid_and_any_other_steers_nothing
+  def test_an_id_must_be_utf_8_and_its_control_characters_are_escaped
     USERS_TEXTS.each do |text|
       made = -> { unreachable_producer { |config| config.id = text } }
       error = assert_raises(Penstock::ConfigurationInvalidError, text.inspect, &made)
@@ -255,7 +255,7 @@ class ForeignTextTest < PenstockTest
     end
   end
 
-  # The thread of the loggers is everybody's: it goes on.
+  # All loggers share one thread, which must continue.
   def test_a_logger_whose_exception_has_any_text_is_reported_and_asked_again
     log = Struct.new(:texts, :asked) do
       def add(*) = (self.asked += 1) && raise(texts[asked % texts.size])

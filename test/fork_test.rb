@@ -6,22 +6,22 @@ require_relative "support/reader"
 class ForkTest < PenstockTest
   include FreshCluster
 
-  def test_a_child_uses_producers_that_the_parent_had_configured_used_or_closed
+  def test_a_child_can_use_producers_that_its_parent_configured_used_or_closed
     name = topic(partitions: 1)
     configured, used, closed = Array.new(3) { producer }
     [used, closed].each { |one| one.produce_sync(topic: name, payload: "parent") }
     closed.close
     result = in_child do
       [configured, used].each { |one| one.produce_sync(topic: name, payload: "child") }
-      refused = rejection { closed.produce_sync(topic: name, payload: "x") }
-      [configured.close.pending, used.close.pending, closed.closed?, closed.close.pending, refused]
+      error = error_class { closed.produce_sync(topic: name, payload: "x") }
+      [configured.close.pending, used.close.pending, closed.closed?, closed.close.pending, error]
     end
     assert_equal [0, 0, true, 0, Penstock::ProducerClosedError], result
     assert_equal 4, used.produce_sync(topic: name, payload: "parent").offset
     assert_equal 5, configured.produce_sync(topic: name, payload: "parent").offset
   end
 
-  def test_a_producer_keeps_its_settings_in_the_child
+  slow def test_a_producer_keeps_its_settings_in_the_child
     one = producer("client.id": "mine", "message.timeout.ms": 3_000) { |config| config.id = "named" }
     dead = unreachable_producer("message.timeout.ms": 300)
     one.produce_sync(topic:, payload: "x")
@@ -70,7 +70,7 @@ class ForkTest < PenstockTest
     assert_equal 4, one.produce_sync(topic: name, payload: "parent").offset
   end
 
-  def test_a_child_that_does_nothing_ends_well_however_it_ends_and_leaves_the_parent_alone
+  def test_an_idle_child_exits_cleanly_in_every_way_and_does_not_affect_its_parent
     name = topic(partitions: 1)
     ruby!(<<~RUBY, cluster.bootstrap_servers, name)
       producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0], "linger.ms": 250 } }
@@ -88,7 +88,7 @@ class ForkTest < PenstockTest
     RUBY
   end
 
-  def test_messages_in_flight_at_the_fork_stay_the_parents_and_are_delivered_once
+  def test_messages_in_flight_at_a_fork_are_delivered_once_by_the_parent
     name = topic(partitions: 1)
     one = producer("linger.ms": 250)
     handles = one.produce_many_async(Array.new(20) { { topic: name, payload: "x" } })
@@ -96,7 +96,7 @@ class ForkTest < PenstockTest
     assert_equal (0...20).to_a, handles.map { |handle| handle.wait.offset }
   end
 
-  def test_waiting_in_the_child_for_a_verdict_of_the_parent_raises_at_once
+  def test_waiting_in_the_child_for_a_message_of_the_parent_raises_at_once
     one, settled, pending = producer_with_settled_and_pending_handles
     result = in_child do
       error = begin
@@ -111,7 +111,7 @@ class ForkTest < PenstockTest
     one.close(timeout: 0)
   end
 
-  def test_waiting_in_the_child_for_a_half_settled_batch_of_the_parent_raises_at_once
+  def test_waiting_in_the_child_for_a_partly_settled_batch_of_the_parent_raises_at_once
     slow = own_cluster(brokers: 2)
     name = topic(on: slow, partitions: 2)
     2.times { |i| slow.move_leader(name, i, i + 1) }
@@ -120,13 +120,13 @@ class ForkTest < PenstockTest
     slow.set_round_trip_time(seconds: 60, broker: 2)
     handles = one.produce_many_async(Array.new(2) { |partition| { topic: name, payload: "x", partition: } })
     eventually { handles.map(&:pending?) == [false, true] }
-    assert_equal Penstock::ForkedError, in_child { rejection { Penstock::DeliveryHandle.await_all(handles, timeout: 1) } }
+    assert_equal Penstock::ForkedError, in_child { error_class { Penstock::DeliveryHandle.await_all(handles, timeout: 1) } }
   ensure
     one&.close(timeout: 0)
   end
 
   { wait: "handle.wait", wait_for_room: "producer.produce_async(topic: 'test', payload: 'x')" }.each do |name, call|
-    define_method("test_a_#{name}_that_a_signal_handler_forks_away_from_raises_in_the_child") do
+    define_method("test_a_#{name}_interrupted_by_a_fork_in_a_signal_handler_raises_in_the_child") do
       assert_equal "Penstock::ForkedError", ruby!(<<~RUBY, seconds: 15)
         producer = Penstock::Producer.new do |config|
           config.kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0, "queue.buffering.max.messages": 1 }
@@ -166,17 +166,17 @@ class ForkTest < PenstockTest
     assert_equal 5, dedicated.stats[:messages]
   end
 
-  def test_the_embedded_cluster_is_refused_in_the_child_by_name_and_lives_on_in_the_parent
+  def test_the_parents_embedded_cluster_raises_in_the_child_and_keeps_running
     shared = embedded_cluster
     servers = shared.bootstrap_servers
     result = in_child do
-      [rejection { shared.bootstrap_servers }, rejection { shared.create_topic("child") }, shared.close, servers]
+      [error_class { shared.bootstrap_servers }, error_class { shared.create_topic("child") }, shared.close, servers]
     end
     assert_equal [Penstock::ForkedError, Penstock::ForkedError, nil, servers], result
     producer(servers:).produce_sync(topic: topic(on: shared), payload: "x")
   end
 
-  def test_a_child_can_have_an_embedded_cluster_of_its_own
+  def test_a_child_can_start_an_embedded_cluster_of_its_own
     result = in_child do
       own = Penstock::EmbeddedCluster.new
       one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": own.bootstrap_servers } }
@@ -185,7 +185,7 @@ class ForkTest < PenstockTest
     assert_equal 0, result
   end
 
-  def test_the_logger_of_a_producer_gets_lines_in_the_child_again
+  def test_a_producers_logger_gets_lines_in_the_child
     lines = StringIO.new
     one = unreachable_producer { |config| config.logger = Logger.new(lines) }
     one.produce_async(topic: "test", payload: "x")
@@ -198,7 +198,7 @@ class ForkTest < PenstockTest
     one.close(timeout: 0)
   end
 
-  def test_a_daemon_made_by_forking_twice_delivers
+  def test_a_daemon_created_by_forking_twice_delivers
     name = topic(partitions: 1)
     program = <<~RUBY
       producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
@@ -214,7 +214,7 @@ class ForkTest < PenstockTest
     eventually(10) { probe.produce_sync(topic: name, payload: "probe", partition: 0).offset == 4 + (sent += 1) - 1 }
   end
 
-  def test_running_other_programs_disturbs_nothing
+  def test_running_other_programs_does_not_disturb_a_producer
     name = topic(partitions: 1)
     one = producer("linger.ms": 50)
     handles = Array.new(20) do
@@ -227,8 +227,8 @@ class ForkTest < PenstockTest
     assert_equal (0...20).to_a, handles.map { |handle| handle.wait.offset }
   end
 
-  # Not while threads open producers or make native threads of ours that first use OpenSSL: see DESIGN.md, "Fork".
-  def test_forking_while_threads_produce_gives_children_that_work
+  # The threads do not open producers or start native threads that use OpenSSL for the first time: see decision 0014.
+  slow def test_children_forked_while_threads_produce_work
     stop = false
     busy = producer("linger.ms": 0)
     busy.produce_sync(topic: "fork-noise", payload: "x")
@@ -256,7 +256,7 @@ class ForkTest < PenstockTest
 
   # ---- the layers above the client ----
 
-  def test_parent_and_four_children_send_through_every_layer_at_once_and_each_message_is_there_once
+  slow def test_parent_and_four_children_send_through_every_layer_and_each_message_arrives_once
     name = topic(partitions: 1)
     layers = layers_used_before_the_fork(name)
     children = Array.new(4) { |i| Thread.new { in_child(40) { send_through(layers, "child#{i}", name) } } }
@@ -269,7 +269,7 @@ class ForkTest < PenstockTest
     @pool&.shutdown(timeout: 5)
   end
 
-  def test_a_child_does_not_send_what_its_parent_had_put_aside_and_loses_nothing_of_its_own
+  def test_a_child_does_not_send_its_parents_buffer_and_loses_none_of_its_own_messages
     name = topic(partitions: 1)
     one = producer
     one.buffer(topic: name, payload: "parent")
@@ -285,7 +285,7 @@ class ForkTest < PenstockTest
     assert_equal 8, one.flush_sync.first.report.offset
   end
 
-  def test_a_child_forked_while_a_thread_flushes_or_is_in_a_transaction_is_not_held_up_by_it
+  def test_a_child_forked_during_a_flush_or_transaction_of_another_thread_is_not_blocked
     name = topic(partitions: 1)
     one = unreachable_producer
     one.buffer(topic: name, payload: "parent")
@@ -314,20 +314,20 @@ class ForkTest < PenstockTest
     flushing.join
   end
 
-  def test_a_transactional_producer_that_was_used_is_the_parents
+  def test_a_transactional_producer_used_before_the_fork_raises_in_the_child
     name = topic(partitions: 1)
     one = producer("transactional.id": "tx-#{rand(2**32)}")
     one.produce_sync(topic: name, payload: "x")
-    refused = in_child do
+    errors = in_child do
       message = { topic: name, payload: "x" }
       [-> { one.transaction { one.produce_async(message) } }, -> { one.produce_sync(message) },
-       -> { one.produce_many_async([message]) }, -> { one.buffer(message) && one.flush_sync }].map { |call| rejection(&call) }
+       -> { one.produce_many_async([message]) }, -> { one.buffer(message) && one.flush_sync }].map { |call| error_class(&call) }
     end
-    assert_equal [Penstock::ForkedError] * 4, refused
+    assert_equal [Penstock::ForkedError] * 4, errors
     assert_predicate one.produce_sync(topic: name, payload: "x"), :persisted?
   end
 
-  def test_the_first_transactions_of_several_threads_of_a_child_take_turns
+  def test_the_first_transactions_of_a_childs_threads_take_turns
     name = topic(partitions: 1)
     one = producer("transactional.id": "tx-#{rand(2**32)}")
     result = in_child do
@@ -351,7 +351,7 @@ class ForkTest < PenstockTest
     assert_equal [1, true], result
   end
 
-  def test_a_child_makes_variants_disconnects_purges_and_closes_like_any_process
+  def test_a_child_can_create_variants_disconnect_purge_and_close
     name = topic(partitions: 1)
     one = producer
     variant = one.with(topic_config: { acks: 1 })
@@ -367,8 +367,8 @@ class ForkTest < PenstockTest
     assert_equal 7, variant.produce_sync(topic: name, payload: "x").offset
   end
 
-  # Producers of all kinds, used before the fork; LOCKS has every Mutex of theirs and of our modules by name. `live` uses them all
-  # and forks once more.
+  # Producers of all kinds, used before the fork. `every_lock` returns every Mutex of theirs and of Penstock's modules by name.
+  # `live` uses all producers and forks again.
   EVERY_LOCK = <<~RUBY
     require "logger"
     begin
@@ -407,8 +407,8 @@ class ForkTest < PenstockTest
     end
     STATSD = Penstock::Listeners::Statsd.new(client: Output.new)
     [STATSD, Penstock::Listeners::Prometheus.new].each { |listener| ONE.monitor.subscribe(listener) }
-    TOLD = Hash.new(0)
-    ONE.monitor.subscribe("message.acknowledged") { TOLD[Process.pid] += 1 }
+    ACKNOWLEDGED = Hash.new(0)
+    ONE.monitor.subscribe("message.acknowledged") { ACKNOWLEDGED[Process.pid] += 1 }
 
     def await(what, seconds = 10)
       deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds
@@ -426,18 +426,18 @@ class ForkTest < PenstockTest
       ONE.produce_sync(MESSAGE)
       ONE.buffer(MESSAGE)
       ONE.flush_sync
-      await("nothing was told") { TOLD[Process.pid] >= 3 }
+      await("no event was published") { ACKNOWLEDGED[Process.pid] >= 3 }
       TOKENS.client.connect
-      await("no token was asked for") { PROVIDER.asked[Process.pid].positive? }
+      await("no token was requested") { PROVIDER.asked[Process.pid].positive? }
       POOL && Penstock::ConnectionPool.with { |lent| lent.produce_sync(MESSAGE) }
       yield if within
       child { live(generations - 1) } if generations.positive?
       TOKENS.close(timeout: 0)
       Penstock::ConnectionPool.shutdown if POOL
-      ONE.close(timeout: 10).complete? or raise "not all was delivered"
+      ONE.close(timeout: 10).complete? or raise "some messages were not delivered"
     end
 
-    # In a child, which has to end well in time.
+    # Runs the block in a child, which must exit with status 0 in time.
     def child(what = nil)
       pid = fork do
         yield
@@ -453,7 +453,7 @@ class ForkTest < PenstockTest
       raise "a child of \#{what} hangs"
     end
 
-    # @return [Array<Array(String, Mutex)>] of an object and of what belongs to it
+    # @return [Array<Array(String, Mutex)>] the locks of an object and of the objects that belong to it
     def locks_of(object, name, seen = {}.compare_by_identity)
       return [] if seen[object]
 
@@ -475,13 +475,13 @@ class ForkTest < PenstockTest
     end
   RUBY
 
-  # Ruby frees the mutexes of threads that are not in the child; this is to show that nothing else waits for those threads.
-  def test_children_forked_while_a_thread_holds_each_of_our_mutexes_live_and_fork_and_end_well
+  # Ruby unlocks mutexes of threads that do not exist in the child. This shows that nothing else waits for those threads.
+  slow def test_children_forked_while_a_thread_holds_each_ruby_mutex_work_fork_and_exit_cleanly
     names = ruby!(EVERY_LOCK + <<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 100).lines(chomp: true)
       ONE.produce_sync(MESSAGE)
       TOKENS.client.connect
       POOL && Penstock::ConnectionPool.with { |lent| lent.produce_sync(MESSAGE) }
-      await("nothing was told") { TOLD[Process.pid] == 1 }
+      await("no event was published") { ACKNOWLEDGED[Process.pid] == 1 }
       every_lock.each do |name, lock|
         held = Queue.new
         release = Queue.new
@@ -497,19 +497,19 @@ class ForkTest < PenstockTest
       Penstock::ConnectionPool.shutdown if POOL
       ONE.close
     RUBY
-    names << "ConnectionPool@lock" # which has no object without the gem
+    names << "ConnectionPool@lock" # without the gem there is no pool
     assert_equal mutexes, names.uniq.size
   end
 
-  # @return [Integer] places in our code that make one, but for a client that has no Kafka
+  # @return [Integer] places in lib/ that create a Mutex, except in the client that uses no Kafka
   def mutexes
     root = File.expand_path("../lib/penstock", __dir__)
     files = Dir["#{root}/**/*.rb"] - ["#{root}/testing/clients/dummy.rb"]
-    files.sum { |file| File.read(file).scan(/^ *@\w+ = Mutex\.new$/).size } # one more is made after a fork
+    files.sum { |file| File.read(file).scan(/^ *@\w+ = Mutex\.new$/).size } # without the lock that a fork replaces
   end
 
-  # In the thread that forks itself, nothing is given up.
-  def test_children_forked_inside_a_listener_a_logger_and_a_hook_live_and_end_well
+  # Ruby does not unlock mutexes of the thread that forks.
+  slow def test_children_forked_inside_a_listener_a_logger_and_a_hook_work_and_exit_cleanly
     ruby!(EVERY_LOCK + <<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 100)
       results = Queue.new
       forking = {}
@@ -541,7 +541,7 @@ class ForkTest < PenstockTest
 
   private
 
-  # @return [Hash{Symbol=>Proc}] each sends a batch and waits for its verdicts
+  # @return [Hash{Symbol=>Proc}] blocks that send a batch and wait for its delivery results
   def layers_used_before_the_fork(name)
     configured, used, buffering, varied, idle = Array.new(5) do
       producer { |config| config.idle_disconnect_timeout = 30_000 if rand < 0.5 }
@@ -560,7 +560,7 @@ class ForkTest < PenstockTest
     }.compact
   end
 
-  # @return [Proc, nil] nil: the gem is not here
+  # @return [Proc, nil] nil if the gem is not installed
   def pool_used_before_the_fork(name)
     servers = cluster.bootstrap_servers
     @pool = pool = Penstock::ConnectionPool.new(size: 2, timeout: 20) do |config, index|
@@ -572,17 +572,17 @@ class ForkTest < PenstockTest
     nil
   end
 
-  # Two threads for each layer.
-  def send_through(layers, who, topic)
+  # Sends with two threads for each layer.
+  def send_through(layers, process, topic)
     threads = layers.to_a.product([0, 1]).map do |(layer, send), number|
-      Thread.new { 20.times { |i| send.call([{ topic:, payload: "#{who} #{layer} #{number} #{i}", partition: 0 }]) } }
+      Thread.new { 20.times { |i| send.call([{ topic:, payload: "#{process} #{layer} #{number} #{i}", partition: 0 }]) } }
     end
     threads.each(&:join)
     true
   end
 
-  # @return [Class, nil] of the error the block raises
-  def rejection
+  # @return [Class, nil] the class of the error that the block raises
+  def error_class
     yield
     nil
   rescue StandardError => e

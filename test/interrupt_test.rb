@@ -2,9 +2,11 @@
 
 require_relative "test_helper"
 
-# How calls that wait for a cluster which is not there are interrupted, and what is left afterwards. That every call lets other
-# threads run and is interrupted by Thread#raise: conformance_test.rb.
+# How calls that wait for an unreachable cluster are interrupted, and what state they leave. conformance_test.rb shows that every
+# call lets other threads run and is interrupted by Thread#raise.
 class InterruptTest < PenstockTest
+  slow(/control_c|partition_count_is_interrupted|close_is_interrupted/)
+
   class Cancelled < StandardError; end
 
   # In seconds: between an interrupt and the end of the call, which would last for LONG.
@@ -51,7 +53,7 @@ class InterruptTest < PenstockTest
     }
     def now = Process.clock_gettime(Process::CLOCK_REALTIME) # which the shell has, too
     STAYING = ARGV[0] == "staying"
-    CALLS.delete(:partition_count) unless ARGV[0] == "alone" # goes on natively for 5 s, so once is enough
+    CALLS.delete(:partition_count) unless ARGV[0] == "alone" # it waits natively for 5 s, so one test is enough
     CALLS.each do |name, call|
       producer = Penstock::Producer.new do |config|
         config.kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 }
@@ -104,7 +106,7 @@ class InterruptTest < PenstockTest
     end
   end
 
-  def test_partition_count_ends_after_5_seconds_with_an_error_that_names_producer_topic_and_brokers
+  slow def test_partition_count_raises_after_5_seconds_and_names_producer_topic_and_brokers
     stuck = unreachable_producer
     error = nil
     assert_includes 4.9..(5 + SOON), seconds_of { error = assert_raises(Penstock::Error) { stuck.partition_count("missing") } }
@@ -112,7 +114,7 @@ class InterruptTest < PenstockTest
     assert_predicate error, :retriable?
   end
 
-  def test_a_flush_beside_threads_that_produce_does_not_claim_that_its_time_was_up
+  def test_a_flush_while_other_threads_produce_does_not_report_a_timeout
     busy = producer("linger.ms": 0)
     name = topic
     stop = false
@@ -132,7 +134,7 @@ class InterruptTest < PenstockTest
 
   # ---- afterwards ----
 
-  def test_an_interrupted_wait_leaves_the_message_on_its_way_and_can_be_repeated
+  slow def test_an_interrupted_wait_leaves_the_message_in_flight_and_can_be_repeated
     slow = own_cluster
     name = topic(on: slow, partitions: 1)
     one = producer(servers: slow.bootstrap_servers)
@@ -158,9 +160,9 @@ class InterruptTest < PenstockTest
     assert_equal [1, 1, 1], threads.map(&:value)
   end
 
-  # ---- put off ----
+  # ---- deferred with Thread.handle_interrupt ----
 
-  def test_an_interrupt_that_is_put_off_neither_spins_nor_is_lost
+  def test_a_deferred_interrupt_neither_spins_nor_is_lost
     stuck = unreachable_producer
     handle = stuck.produce_async(MESSAGE)
     waited = cpu = nil
@@ -184,7 +186,7 @@ class InterruptTest < PenstockTest
     stuck.close(timeout: 0)
   end
 
-  def test_an_interrupt_put_off_until_something_blocks_arrives_during_a_wait
+  def test_an_interrupt_deferred_until_a_blocking_call_arrives_during_a_wait
     stuck = unreachable_producer
     handle = stuck.produce_async(MESSAGE)
     thread = quiet_thread { Thread.handle_interrupt(Cancelled => :on_blocking) { handle.wait } }
@@ -200,7 +202,7 @@ class InterruptTest < PenstockTest
     wait: ->(_, handle) { handle.wait(max_wait_timeout_ms: 2_000) },
     wait_for_room: ->(stuck, _) { stuck.produce_async(MESSAGE) }
   }.each do |name, call|
-    define_method("test_an_interrupt_that_came_before_a_#{name}_and_was_put_off_until_something_blocks_arrives_at_once") do
+    define_method("test_an_earlier_interrupt_deferred_until_a_blocking_call_ends_a_#{name}_at_once") do
       stuck = unreachable_producer("queue.buffering.max.messages": 1) { |config| config.wait_timeout_on_queue_full = 2_000 }
       handle = stuck.produce_async(MESSAGE)
       elapsed = seconds_of do
@@ -219,7 +221,7 @@ class InterruptTest < PenstockTest
 
   # ---- signals that do not end the wait ----
 
-  def test_signal_handlers_run_during_a_wait_which_goes_on_to_its_deadline
+  def test_signal_handlers_run_during_a_wait_and_the_wait_lasts_until_its_deadline
     stuck = unreachable_producer
     handle = stuck.produce_async(MESSAGE)
     seen = 0

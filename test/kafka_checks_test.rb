@@ -2,7 +2,7 @@
 
 require_relative "test_helper"
 
-# What is refused, or warned of, before anything is made or connected.
+# Settings that are rejected, or warned of, before a client is made or connected.
 class KafkaChecksTest < PenstockTest
   PROVIDER = Object.new.tap { |provider| def provider.on_oauthbearer_token_refresh(_) = nil }
   SASL = { "security.protocol": "sasl_plaintext" }.freeze
@@ -14,7 +14,7 @@ class KafkaChecksTest < PenstockTest
     Internal::KafkaChecks.new(settings, settings, role:, **how).call
   end
 
-  REFUSED = {
+  REJECTED = {
     "linger_above_the_messages_time" =>
       [{ "linger.ms": 10, "message.timeout.ms": 5 }, /linger\.ms \(10\).*message\.timeout\.ms \(5\).*before they are sent/],
     "the_same_by_other_names" =>
@@ -42,8 +42,8 @@ class KafkaChecksTest < PenstockTest
     "oauthbearer_without_tokens" => [OAUTH, /OAUTHBEARER.*token_provider_listener/]
   }.freeze
 
-  REFUSED.each do |what, (settings, sentence)|
-    define_method("test_#{what}_is_refused") do
+  REJECTED.each do |what, (settings, sentence)|
+    define_method("test_#{what}_is_rejected") do
       error = assert_raises(Penstock::ConfigurationInvalidError) { checks(settings) }
       assert_match sentence, error.message
       refute_match(/secret/, error.message)
@@ -60,10 +60,10 @@ class KafkaChecksTest < PenstockTest
   ].freeze
 
   VALID.each_with_index do |settings, i|
-    define_method("test_valid_settings_#{i}_are_let_through_without_a_word") { assert_empty checks(settings) }
+    define_method("test_valid_settings_#{i}_are_accepted_without_a_warning") { assert_empty checks(settings) }
   end
 
-  def test_tokens_come_from_one_place_and_where_they_are_wanted
+  def test_a_token_source_is_rejected_if_there_are_two_or_if_sasl_does_not_use_it
     assert_empty checks(OAUTH, token_provider: PROVIDER)
     unsecure = { **OAUTH, "enable.sasl.oauthbearer.unsecure.jwt": true }
     { unsecure => /only one/, LOGIN => /has an effect only with/, {} => /has an effect only with/ }.each do |settings, sentence|
@@ -74,7 +74,7 @@ class KafkaChecksTest < PenstockTest
     assert_match(/on_oauthbearer_token_refresh/, error.message)
   end
 
-  def test_what_librdkafka_was_built_without_is_refused_by_name
+  def test_settings_that_need_a_feature_which_librdkafka_lacks_are_rejected
     { TLS => "ssl", LOGIN => "sasl", { "compression.codec": "zstd" } => "zstd", { "compression.type": "lz4" } => "lz4" }
       .each do |settings, feature|
         features = Internal::ProducerClient.features - [feature]
@@ -84,7 +84,7 @@ class KafkaChecksTest < PenstockTest
     assert_includes Internal::ProducerClient.features, "ssl"
   end
 
-  def test_what_is_deprecated_or_of_the_other_kind_of_client_is_told_by_the_logger
+  def test_deprecated_settings_and_settings_of_consumers_are_logged_as_warnings
     log = StringIO.new
     made = producer("socket.blocking.max.ms": 1_000, "fetch.min.bytes": 1) { |config| config.logger = Logger.new(log) }
     assert_match(/WARN.*\[#{made.id}\] config.kafka: socket\.blocking\.max\.ms is deprecated: No longer used/, log.string)
@@ -101,7 +101,7 @@ class KafkaChecksTest < PenstockTest
     assert_match(/penstock: \[\S+\] config\.kafka: socket\.blocking\.max\.ms is deprecated/, errors)
   end
 
-  def test_a_pem_may_come_in_one_line
+  def test_a_pem_may_be_written_in_one_line
     pem = "-----BEGIN CERTIFICATE-----\\nabc\\n-----END CERTIFICATE-----\\n"
     assert_equal Penstock::Secret.new(pem.gsub("\\n", "\n")), producer(**TLS, "ssl.ca.pem": pem).config.kafka[:"ssl.ca.pem"]
   end
@@ -130,7 +130,7 @@ class KafkaChecksTest < PenstockTest
   end
 
   TRUE.each_with_index do |value, i|
-    define_method("test_unsecured_tokens_in_spelling_#{i}_do_not_override_the_token_provider_unseen") do
+    define_method("test_unsecured_tokens_in_spelling_#{i}_beside_a_token_provider_are_rejected") do
       unsecure = { **OAUTH, "enable.sasl.oauthbearer.unsecure.jwt": value }
       error = assert_raises(Penstock::ConfigurationInvalidError) { checks(unsecure, token_provider: PROVIDER) }
       assert_match(/set only one/, error.message)
@@ -138,7 +138,7 @@ class KafkaChecksTest < PenstockTest
       assert_empty checks({ **TLS, "enable.ssl.certificate.verification": value })
     end
 
-    define_method("test_committing_without_a_group_in_spelling_#{i}_is_refused") do
+    define_method("test_committing_without_a_group_in_spelling_#{i}_is_rejected") do
       error = assert_raises(Penstock::ConfigurationInvalidError) do
         Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": "a", "enable.auto.commit" => value } }
       end
@@ -146,7 +146,7 @@ class KafkaChecksTest < PenstockTest
     end
   end
 
-  def test_what_librdkafka_does_not_read_is_its_own_error
+  def test_librdkafka_raises_for_values_that_it_cannot_parse
     { "enable.ssl.certificate.verification": "yes", "security.protocol": "tls",
       "ssl.endpoint.identification.algorithm": "http" }.each do |name, value|
       error = assert_raises(Penstock::ConfigurationInvalidError) { producer(name => value) }
@@ -154,21 +154,21 @@ class KafkaChecksTest < PenstockTest
     end
   end
 
-  def test_words_are_read_as_librdkafka_reads_them_too
+  def test_words_are_read_as_librdkafka_reads_them
     assert_match(/can pretend/, checks({ "security.protocol": " SSL", "enable.ssl.certificate.verification": 0 }).first)
     assert_equal true, producer(acks: "ALL").idempotent?
     assert_equal false, producer("queuing.strategy": "LIFO").idempotent?
     assert_raises(Penstock::ConfigurationInvalidError) { producer(acks: "ALL", "enable.idempotence": "T", retries: 0) }
   end
 
-  def test_host_names_that_are_not_checked_are_warned_of_with_tls_only
+  def test_disabled_host_name_checks_are_warned_of_only_with_tls
     off = { "ssl.endpoint.identification.algorithm": "NONE" }
     assert_match(/identification\.algorithm is none/, checks({ **TLS, **off }).first)
     assert_empty checks({ **TLS, "ssl.endpoint.identification.algorithm": "https" })
     assert_empty checks(off)
   end
 
-  def test_passwords_and_tokens_in_the_clear_are_warned_of_unless_all_brokers_are_on_this_machine
+  def test_passwords_and_tokens_in_plain_text_are_warned_of_unless_all_brokers_are_local
     { LOGIN => /the password can be read/, { **OAUTH, "enable.sasl.oauthbearer.unsecure.jwt": 1 } => /tokens can be read/ }
       .each do |settings, sentence|
         ["kafka.example:9092", "localhost:9092,10.0.0.1:9092", "127.example", "sasl_plaintext://kafka.example:9092",
@@ -184,7 +184,7 @@ class KafkaChecksTest < PenstockTest
 
   # ---- two names of one setting ----
 
-  def test_two_names_of_one_setting_are_refused_by_both_names
+  def test_two_names_of_one_setting_are_rejected_and_the_error_names_both
     aliases = Internal::Settings::ALIASES
     assert_operator aliases.size, :>=, 10
     assert_equal :"sasl.mechanisms", aliases[:"sasl.mechanism"]
@@ -210,7 +210,7 @@ class KafkaChecksTest < PenstockTest
 
   SECRETS = { **LOGIN, "sasl.password": "hunter2", "ssl.key.password": "hunter2" }.freeze
 
-  def test_secrets_are_in_no_inspect_log_line_event_or_error_of_a_producer_that_fails
+  slow def test_secrets_are_in_no_inspect_log_line_event_or_error_of_a_producer_that_fails
     log = StringIO.new
     one = producer(servers: "127.0.0.1:1", **SECRETS, "security.protocol": "sasl_ssl", debug: "all", log_level: 7,
                    "message.timeout.ms": 1_000, "transaction.timeout.ms": 5_000) { |config| config.logger = Logger.new(log) }
@@ -226,9 +226,9 @@ class KafkaChecksTest < PenstockTest
     assert_raises(Penstock::Error) { one.produce_sync(topic: "a", payload: "x") }
     one.close(timeout: 0)
     eventually { log.string.include?("sasl.username") }
-    told = Array.new(events.size) { events.pop }
+    texts = Array.new(events.size) { events.pop }
     parts = Internal.inspected(one)
-    [log.string, error.full_message, one.inspect, one.config.inspect, *parts, *told].each do |text|
+    [log.string, error.full_message, one.inspect, one.config.inspect, *parts, *texts].each do |text|
       refute_includes text, "hunter2"
     end
   end

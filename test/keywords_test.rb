@@ -3,7 +3,7 @@
 require_relative "test_helper"
 require_relative "support/consumer_test_case"
 
-# Times of calls are keywords in seconds; what a method does not have is an error that shows how it is called.
+# Timeouts are keywords, in seconds. An unknown keyword raises an error that shows how the method is called.
 class KeywordsTest < ConsumerTestCase
   def teardown
     @unreachable&.close(timeout: 0)
@@ -52,7 +52,7 @@ class KeywordsTest < ConsumerTestCase
     unreachable_producer { |config| config.client_class = client_class }
   end
 
-  # Where each of them is, how it is called, and a keyword that is nearly right.
+  # Where each method is, how it is called, and a keyword with a typing error.
   OTHERS = {
     "flush(timeout: 5)" => %i[of_producer flush tiemout],
     "close(timeout: 30)" => %i[of_producer close tiemout],
@@ -84,7 +84,7 @@ class KeywordsTest < ConsumerTestCase
   def monitors = Penstock::Monitor
   def doctor = Penstock::Doctor
 
-  def test_what_takes_a_first_argument_too_names_the_nearest_right_keyword
+  def test_methods_with_a_first_argument_name_the_nearest_valid_keyword
     form = "new(logger, log_messages: true, levels: {})"
     assert_equal "unknown keyword: :level (did you mean :levels?); write #{form}",
                  message_of { Penstock::Listeners::Logger.new(::Logger.new(nil), level: {}) }
@@ -97,7 +97,7 @@ class KeywordsTest < ConsumerTestCase
     end
   end
 
-  # What programs may call, by its owner.
+  # The public methods of each owner.
   def methods_with_keywords
     owners = [Penstock, Penstock::Listeners, Penstock::Clients].flat_map do |room|
       room.constants.map { |name| room.const_get(name) }.grep(Module)
@@ -119,7 +119,7 @@ class KeywordsTest < ConsumerTestCase
     assert_empty without.map { |method| "#{method.owner}##{method.name} #{method.source_location.join(":")}" }
   end
 
-  def test_every_other_method_with_keywords_names_the_nearest_right_one_too
+  def test_every_other_method_with_keywords_names_the_nearest_valid_keyword
     OTHERS.each do |form, (owner, name, nearly)|
       nearest = message_of { send(owner).public_send(name, nearly => 1) }
       assert_match(/\Aunknown keyword: #{nearly.inspect} \(did you mean :\w+\?\); write /, nearest)
@@ -129,7 +129,7 @@ class KeywordsTest < ConsumerTestCase
     refute_predicate of_producer, :closed?
   end
 
-  def test_a_cluster_and_a_pool_name_the_nearest_right_keyword
+  def test_a_cluster_and_a_pool_name_the_nearest_valid_keyword
     assert_match(/:partition \(did you mean :partitions\?\)/, message_of { cluster.create_topic("test", partition: 3) })
     pool = pools.new { flunk }
     %i[reload shutdown close].each do |name|
@@ -150,7 +150,7 @@ class KeywordsTest < ConsumerTestCase
     assert_equal "1 positional argument too many; write poll(timeout: 1)", message_of { one.poll({ timeout: 1 }) }
   end
 
-  def test_a_wrong_keyword_names_the_nearest_right_one
+  def test_a_wrong_keyword_names_the_nearest_valid_keyword
     each_one do |call, form|
       assert_equal "unknown keyword: :timout (did you mean :timeout?); write #{form}", message_of { call.call(timout: 1) }
       assert_equal "unknown keyword: :timeout_ms (did you mean :timeout?); write #{form}",
@@ -165,7 +165,7 @@ class KeywordsTest < ConsumerTestCase
                  message_of { one.commit("test" => { 0 => 1 }) }
   end
 
-  def test_what_a_call_cannot_do_without_is_an_argument_error_as_ever
+  def test_a_missing_argument_is_rubys_own_argument_error
     assert_match(/given 0, expected 1/, message_of { Penstock::DeliveryHandle.await_all })
     assert_match(/given 0, expected 1/, message_of { Penstock::DeliveryHandle.await_all(timeout: 1) })
   end
@@ -197,14 +197,14 @@ class KeywordsTest < ConsumerTestCase
     def real? = true
   end
 
-  def test_a_wait_says_how_long_it_was_in_the_unit_that_it_was_given_in
+  def test_a_timeout_error_gives_the_time_in_the_callers_unit
     error = assert_raises(Penstock::WaitTimeoutError) { handle.wait(timeout: 0.01) }
     assert_match(/No delivery result within 0\.01 s:/, error.message)
     error = assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: 10) }
     assert_match(/No delivery result within 10 ms:/, error.message)
   end
 
-  def test_waterdrops_keyword_is_in_milliseconds_and_not_beside_the_other
+  def test_waterdrops_keyword_is_in_milliseconds_and_excludes_timeout
     [10, 0.5, 0].each { |limit| assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: limit) } }
     assert_match(/not both/, message_of { handle.wait(timeout: 1, max_wait_timeout_ms: 1_000) })
     assert dummy_handle.wait(max_wait_timeout_ms: 5_000).delivered?

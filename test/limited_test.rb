@@ -4,17 +4,17 @@ require_relative "test_helper"
 require "tempfile"
 
 class LimitedTest < PenstockTest
-  def test_a_program_that_hangs_is_ended_and_tells_what_it_wrote_and_where_its_threads_and_ruby_were
+  slow def test_a_hanging_program_is_ended_and_the_error_has_its_output_and_backtraces
     program = 'Thread.new { Thread.current.name = "idler"; sleep }; puts "begun"; $stdout.flush; def hang = sleep; hang'
     error = assert_raises(Limited::TooLong) { Limited.capture3(RbConfig.ruby, "-e", program, seconds: 5) }
     assert_match(/\Astill ran after 5 s.*^idler  \w+.*^begun.*Segmentation fault.*Ruby level backtrace.*hang/m, error.message)
   end
 
-  def test_a_program_that_defers_its_end_is_killed
+  slow def test_a_program_that_ignores_the_signal_is_killed
     assert_raises(Limited::TooLong) { Limited.capture2e("sh", "-c", "trap '' SEGV; exec sleep 1000", seconds: 0.5) }
   end
 
-  def test_a_tests_own_limit_ends_the_program_too
+  slow def test_a_tests_own_time_limit_ends_its_program_too
     pid = nil
     assert_raises(Timeout::Error) do
       Timeout.timeout(3) { Limited.capture2e("sh", "-c", "echo $$ >#{(pid = Tempfile.new).path}; exec sleep 1000") }
@@ -22,7 +22,7 @@ class LimitedTest < PenstockTest
     assert_raises(Errno::ESRCH) { Process.kill(0, Integer(pid.read)) }
   end
 
-  def test_what_a_program_leaves_running_with_its_pipe_does_not_hold_up_its_output
+  slow def test_a_background_process_that_keeps_the_pipe_open_does_not_delay_the_output
     output, status = Limited.capture2e("sh", "-c", "sleep 15 & echo out; exit 3")
     assert_equal ["out\n", 3], [output, status.exitstatus]
   end

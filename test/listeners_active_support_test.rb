@@ -2,12 +2,12 @@
 
 require_relative "test_helper"
 
-# The gem where it is there, else the stand-in, which is like a newer one.
+# Loads the gem if it is installed, else the stand-in, which behaves like a newer version.
 def load_active_support
   raise LoadError if ENV["PENSTOCK_ACTIVE_SUPPORT"] == "stand-in"
 
   verbose = $VERBOSE
-  $VERBOSE = nil # its warnings are not ours
+  $VERBOSE = nil # the gem's warnings are not ours to fix
   require "active_support"
   require "active_support/notifications"
   true
@@ -40,7 +40,7 @@ class ListenersActiveSupportTest < PenstockTest
     @subscribers << ActiveSupport::Notifications.subscribe(pattern, &block)
   end
 
-  # Longer than anything that the machine may do between two looks at a clock.
+  # Longer than any delay of the machine between two reads of the clock.
   LONG = 3_600_000.0
 
   def test_a_subscriber_with_one_parameter_gets_an_event_with_the_right_duration
@@ -69,7 +69,7 @@ class ListenersActiveSupportTest < PenstockTest
     end
   end
 
-  def test_a_subscriber_to_everything_gets_every_event_of_a_producer_with_what_a_listener_gets
+  def test_a_subscriber_to_everything_gets_the_events_and_payloads_that_a_listener_gets
     own = {}
     theirs = {}
     subscribe(nil) { |event| theirs[event.name.delete_suffix(".penstock")] = event }
@@ -86,19 +86,19 @@ class ListenersActiveSupportTest < PenstockTest
     assert_operator theirs.size, :>, 4
   end
 
-  def test_an_event_without_a_time_lasts_no_time
+  def test_an_event_without_a_time_has_no_duration
     subscribe("producer.connected.penstock") { |event| @seen << event.duration }
     @monitor.instrument("producer.connected", { producer_id: "p" })
     assert_equal [0.0], @seen
   end
 
-  def test_every_event_has_its_name_there
+  def test_every_event_is_published_under_its_name
     subscribe(nil) { |event| @seen << event.name }
     Penstock::Monitor::EVENTS.each { |name| @monitor.instrument(name) }
     assert_equal Penstock::Monitor::EVENTS.map { |name| "#{name}.penstock" }, @seen
   end
 
-  def test_only_the_events_that_were_asked_for_are_published
+  def test_only_the_requested_events_are_published
     monitor = Penstock::Monitor.new
     monitor.subscribe(Bridge.new(events: [:"producer.closed", "producer.connected"]))
     refute monitor.listening?("statistics.emitted")
@@ -109,7 +109,7 @@ class ListenersActiveSupportTest < PenstockTest
     assert_match(/did you mean "producer.closed"/, error.message)
   end
 
-  def test_without_a_subscriber_the_payload_is_not_asked_for
+  def test_without_a_subscriber_the_payload_is_not_built
     event = Object.new
     def event.id = "message.acknowledged"
     def event.payload = raise("asked")
@@ -126,20 +126,20 @@ class ListenersActiveSupportTest < PenstockTest
     assert_equal [{ producer_id: "p" }], own
   end
 
-  def test_a_subscriber_that_raises_is_told_as_the_listeners_error_and_hurts_nobody
-    told = []
+  def test_a_subscriber_that_raises_is_reported_as_the_listeners_error_and_disturbs_no_other_listener
+    errors = []
     subscribe("message.produced_sync.penstock") { |_event| raise KeyError, "mine" }
     subscribe("error.occurred.penstock") { |event| @seen << event.payload[:type] }
     producer = self.producer { |config| config.deliver = false }
     producer.monitor.subscribe(Bridge.new)
-    producer.monitor.subscribe("error.occurred") { |event| told << event }
+    producer.monitor.subscribe("error.occurred") { |event| errors << event }
     assert_equal 0, producer.produce_sync(MESSAGE).offset
     assert_equal [["listener.error", "mine", "message.produced_sync"]],
-                 (told.map { |event| [event[:type], event[:error].message, event[:event]] })
+                 (errors.map { |event| [event[:type], event[:error].message, event[:event]] })
     assert_equal ["listener.error"], @seen
   end
 
-  def test_monotonic_subscribers_of_older_versions_are_told_too
+  def test_monotonic_subscribers_of_older_versions_are_notified_too
     skip "the stand-in has none" unless REAL
     @subscribers << ActiveSupport::Notifications.monotonic_subscribe("producer.closed.penstock") { |*all| @seen << all }
     @monitor.instrument("producer.closed", { producer_id: "p", time: LONG })
@@ -166,7 +166,7 @@ class ListenersActiveSupportTest < PenstockTest
                  "add gem \"activesupport\" to the Gemfile\n", output
   end
 
-  def test_all_of_this_holds_for_the_stand_in_too
+  def test_all_these_tests_pass_with_the_stand_in_too
     skip "this is the stand-in" unless REAL
     command = [RbConfig.ruby, "-w", "-I", Subprocess::LIBRARY, "-I", __dir__, __FILE__]
     output, status = Limited.capture2e({ "PENSTOCK_ACTIVE_SUPPORT" => "stand-in" }, *command)

@@ -24,13 +24,13 @@ class ListenersLoggerTest < MetricsTestCase
 
   def lines(event) = @lines.select { |_, line| line.include?(" event=#{event} ") || line.end_with?(" event=#{event}") }
 
-  # The times are another one each time.
+  # A line of the event, with T in place of its time.
   def line(event)
     assert_equal 1, lines(event).size, @lines.inspect
     lines(event).first.then { |severity, text| [severity, text.sub(/ ms=\d+\.\d+\z/, " ms=T")] }
   end
 
-  def test_an_event_has_the_level_that_was_given_for_it
+  def test_an_event_is_logged_at_the_level_given_for_it
     levels = { "message.produced_sync" => :warn, :"producer.connected" => nil, "error.occurred" => :info }
     one = producer
     one.monitor.subscribe(listener(Logger::INFO, levels:))
@@ -41,7 +41,7 @@ class ListenersLoggerTest < MetricsTestCase
     assert_empty lines("producer.connected")
   end
 
-  def test_an_event_without_a_level_has_no_line_for_its_details_either
+  def test_an_event_without_a_level_logs_no_details_either
     one = producer
     one.monitor.subscribe(listener(Logger::DEBUG, levels: { "message.produced_sync" => nil, "error.occurred" => nil }))
     one.produce_sync(topic: "bills", payload: "x")
@@ -56,7 +56,7 @@ class ListenersLoggerTest < MetricsTestCase
     end
   end
 
-  def test_a_producers_life_is_a_line_for_each_step_on_info
+  def test_each_step_of_a_producers_life_is_logged_at_info
     one = producer { |config| config.id = "orders" }
     one.monitor.subscribe(listener(Logger::INFO))
     one.produce_sync(topic: "bills", payload: "x")
@@ -82,7 +82,7 @@ class ListenersLoggerTest < MetricsTestCase
     assert_equal ["INFO"], @lines.map(&:first).uniq
   end
 
-  def test_transactions_are_lines_on_info
+  def test_transactions_are_logged_at_info
     one = producer("transactional.id": "txn-#{rand(2**64)}")
     one.monitor.subscribe(listener(Logger::INFO))
     one.transaction { one.produce_sync(topic:, payload: "x") }
@@ -93,7 +93,7 @@ class ListenersLoggerTest < MetricsTestCase
     end
   end
 
-  def test_reloads_and_slow_listeners_are_warnings
+  def test_reloads_and_slow_listeners_are_logged_as_warnings
     one = recovering
     one.monitor.subscribe(listener)
     outlive_two_clients(one, topic)
@@ -101,12 +101,12 @@ class ListenersLoggerTest < MetricsTestCase
     assert_equal "WARN", severity
     assert_match(/attempt=1 error=Penstock::\w+ code=out_of_order_sequence_number text=".+"/, text)
     assert_equal "WARN", line("producer.reloaded").first
-    tell(listener, "listener.slow", listener: "a.rb:1", event: "message.acknowledged", time: 1234.5)
-    assert_equal ["WARN", "penstock producer=told event=listener.slow listener=a.rb:1 of=message.acknowledged ms=T"],
+    publish(listener, "listener.slow", listener: "a.rb:1", event: "message.acknowledged", time: 1234.5)
+    assert_equal ["WARN", "penstock producer=test event=listener.slow listener=a.rb:1 of=message.acknowledged ms=T"],
                  line("listener.slow")
   end
 
-  def test_an_error_is_one_line_with_type_class_code_and_text
+  def test_an_error_is_logged_in_one_line_with_type_class_code_and_text
     one = producer { |config| config.id = "orders" }
     one.monitor.subscribe(listener)
     assert_raises(Penstock::Error) { one.produce_sync(topic: "no topic", payload: SECRET) }
@@ -119,7 +119,7 @@ class ListenersLoggerTest < MetricsTestCase
     assert_match(/type=messages.produce_many_sync messages=2 topics=a:1,b:1 error=/, lines("error.occurred").last.last)
   end
 
-  def test_a_message_that_was_not_delivered_is_an_error_with_its_topic
+  def test_an_undelivered_message_is_logged_as_an_error_with_its_topic
     one = unreachable_producer("message.timeout.ms": 50)
     one.monitor.subscribe(listener)
     name = "lost"
@@ -129,7 +129,7 @@ class ListenersLoggerTest < MetricsTestCase
     refute_includes @lines.reject { |severity, _| severity == "DEBUG" }.join, SECRET
   end
 
-  def test_contents_are_written_on_debug_and_bounded
+  def test_contents_are_logged_at_debug_and_truncated
     one = producer
     one.monitor.subscribe(listener)
     one.produce_sync(topic: "t", payload: "#{SECRET}\nnext=line#{"y" * 1_000}\xFF", key: "k", headers: { "token" => "h3ad3r" })
@@ -142,7 +142,7 @@ class ListenersLoggerTest < MetricsTestCase
     refute_includes @lines.reject { |severity, _| severity == "DEBUG" }.join, SECRET
   end
 
-  def test_without_log_messages_no_content_is_written_anywhere
+  def test_without_log_messages_no_content_is_logged
     one = producer
     one.monitor.subscribe(listener(log_messages: false))
     one.produce_sync(topic: "t", payload: SECRET, key: SECRET)
@@ -155,13 +155,13 @@ class ListenersLoggerTest < MetricsTestCase
       assert_raises(Penstock::Error) { one.produce_many_sync(odd) }
     end
     assert_raises(Penstock::Error) { one.produce_sync(topic: "t", payload: "x", headers: { "password" => SECRET.to_sym }) }
-    tell(listener(log_messages: false), "error.occurred", type: "listener.error", error: RuntimeError.new(SECRET))
+    publish(listener(log_messages: false), "error.occurred", type: "listener.error", error: RuntimeError.new(SECRET))
     refute_empty lines("error.occurred")
     refute_includes @lines.reject { |_, text| text.include?("Unknown message key") }.join, SECRET
     assert_empty(@lines.select { |severity, _| severity == "DEBUG" })
   end
 
-  def test_a_foreign_error_is_named_by_class_and_place_and_its_text_is_for_debug
+  def test_a_foreign_error_is_logged_by_class_and_place_and_its_text_only_at_debug
     one = producer
     one.monitor.subscribe("message.produced_sync") { raise "bad #{SECRET}" }
     one.monitor.subscribe(listener)
@@ -175,16 +175,16 @@ class ListenersLoggerTest < MetricsTestCase
     assert_match(/error=RuntimeError text="bad hunter2"/, quoted)
   end
 
-  # What turns the direction of text would show another line than there is; inspect leaves it.
-  def test_no_value_steers_a_terminal_or_begins_another_line
-    tell(listener, "error.occurred", type: "a\e[2J\nb\u202Ec\xFF\u2066", error: Penstock::Error.new("x\e\u202E\ny"))
+  # Characters that reverse the direction of text could make a line look different. `inspect` does not escape them.
+  def test_no_value_controls_the_terminal_or_begins_another_line
+    publish(listener, "error.occurred", type: "a\e[2J\nb\u202Ec\xFF\u2066", error: Penstock::Error.new("x\e\u202E\ny"))
     text = @lines.map(&:last).join
     assert_match(/type="a\\e\[2J\\nb\\u202Ec\?\\u2066"/, text)
     refute_match(/[[:cntrl:]\u202E\u2066]/, text)
   end
 
-  # Neither a message nor anything in it has to be what it should be.
-  def test_odd_input_does_not_make_it_raise
+  # A message and its attributes may be any object.
+  def test_odd_messages_do_not_make_the_listener_raise
     odd = [nil, 1, :symbol, "", "\xFF\n", [], [nil, [1]], {}, Object.new, BasicObject.new, { topic: BasicObject.new, payload: 1 },
            { topic: "a b", payload: BasicObject.new, key: Object.new }, Hash.new { raise "asked" }]
     broken = Class.new(StandardError) { def message = raise("asked") }
@@ -206,7 +206,7 @@ class ListenersLoggerTest < MetricsTestCase
     assert_includes line("message.produced_sync").last, 'producer="a\nERROR event=fake" event='
   end
 
-  def test_it_hears_all_producers_and_neither_makes_them_wait_nor_listens_to_each_verdict
+  def test_the_listener_logs_all_producers_and_subscribes_to_no_event_of_single_messages
     Penstock.monitor.subscribe(listener)
     producers = Array.new(2) { producer }
     producers.each { |one| one.produce_sync(topic:, payload: "x") }
@@ -216,12 +216,12 @@ class ListenersLoggerTest < MetricsTestCase
     refute Penstock.monitor.listening?("statistics.emitted")
   end
 
-  def test_what_is_no_logger_is_refused
+  def test_an_object_that_is_no_logger_is_rejected
     error = assert_raises(ArgumentError) { Penstock::Listeners::Logger.new($stdout) }
     assert_match(/IO lacks debug, info, warn, error/, error.message)
   end
 
-  def test_anything_with_the_four_methods_is_a_logger
+  def test_any_object_with_the_four_methods_is_a_logger
     heard = []
     plain = Class.new { %i[debug info warn error].each { |level| define_method(level) { |text| heard << [level, text] } } }.new
     one = producer

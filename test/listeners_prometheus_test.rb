@@ -41,7 +41,7 @@ class ListenersPrometheusTest < MetricsTestCase
     server&.close
   end
 
-  def test_other_methods_than_get_and_head_are_refused
+  def test_methods_other_than_get_and_head_are_rejected
     server = HTTPServer.new(@metrics)
     Net::HTTP.start(server.url.host, server.url.port) do |http|
       head = http.head("/anything")
@@ -57,13 +57,13 @@ class ListenersPrometheusTest < MetricsTestCase
     server&.close
   end
 
-  def test_a_page_of_no_producer_is_a_page
+  def test_a_page_without_producers_is_valid
     assert_equal ["penstock_info"], page.samples.map(&:name)
   end
 
   # ---- counters ----
 
-  def test_counters_go_on_over_a_disconnect_a_reload_and_a_close
+  def test_counters_continue_after_a_disconnect_a_reload_and_a_close
     one = recovering
     one.monitor.subscribe(@metrics)
     outlive_two_clients(one, topic)
@@ -79,7 +79,7 @@ class ListenersPrometheusTest < MetricsTestCase
     assert_nil page.value("penstock_queue_messages", producer_id: one.id)
   end
 
-  # A producer that is disconnected again and again, while others send with it and read the page.
+  # A producer that is disconnected again and again, while other threads send with it and read the page.
   def test_counters_never_go_back_while_clients_come_and_go
     one = named
     variant = one.with(topic_config: { acks: 1 })
@@ -103,10 +103,10 @@ class ListenersPrometheusTest < MetricsTestCase
     assert_equal [60, 60], (%w[messages messages_delivered].map { |counter| page.value("penstock_#{counter}_total") })
   end
 
-  # A stand-in that has done something and is closed.
+  # A stand-in for a client that has counted messages and is closed.
   Client = Struct.new(:counters, :measures, :state)
 
-  def test_a_client_that_ends_just_now_is_counted_once
+  def test_a_client_that_closes_during_a_read_is_counted_once
     connection = Penstock::Producer.const_get(:Connection).new(nil)
     others = connection.instance_variable_get(:@others) << Client.new([5, 5, 0, 0, 0], [0, [], 0, 0], :closed)
     read = []
@@ -125,18 +125,18 @@ class ListenersPrometheusTest < MetricsTestCase
     def without_client? = true
   end
 
-  def test_a_disconnected_producer_is_looked_at_until_all_its_verdicts_are_there
-    books = Penstock::Listeners.const_get(:MetricsLedger).new
+  def test_a_disconnected_producer_is_read_until_all_its_delivery_results_are_in
+    ledger = Penstock::Listeners.const_get(:MetricsLedger).new
     so_far, in_the_end = [4, 5].map { |number| Internal::CounterSnapshot.new(5, number, *[0] * 6, {}.freeze) }
     one = Disconnected.new(so_far, Internal::CounterSnapshot::NONE)
-    books.watch(one)
-    assert_equal [4, 0], (Array.new(2) { books.collect.sum { |_, grown| grown.delivered } })
+    ledger.watch(one)
+    assert_equal [4, 0], (Array.new(2) { ledger.collect.sum { |_, grown| grown.delivered } })
     one.totals = one.past_totals = in_the_end
-    assert_equal [1, 0], (Array.new(2) { books.collect.sum { |_, grown| grown.delivered } })
-    assert_empty books.producers
+    assert_equal [1, 0], (Array.new(2) { ledger.collect.sum { |_, grown| grown.delivered } })
+    assert_empty ledger.producers
   end
 
-  # A stand-in whose last verdict comes, and which is over, right after it was read.
+  # A stand-in for a producer that gets its last delivery result, and is then over, right after it was read.
   class ClosedMeanwhile
     def initialize(*totals) = @totals = totals
     def totals = @totals.size > 1 ? @totals.shift : @totals.first
@@ -145,14 +145,14 @@ class ListenersPrometheusTest < MetricsTestCase
     def without_client? = over?
   end
 
-  def test_a_producer_that_is_closed_while_it_is_read_is_read_once_more
-    books = Penstock::Listeners.const_get(:MetricsLedger).new
-    books.watch(ClosedMeanwhile.new(*[4, 5].map { |number| Internal::CounterSnapshot.new(5, number, *[0] * 6, {}.freeze) }))
-    assert_equal [4, 1], (Array.new(2) { books.collect.sum { |_, grown| grown.delivered } })
-    assert_empty books.producers
+  def test_a_producer_that_closes_while_it_is_read_is_read_again
+    ledger = Penstock::Listeners.const_get(:MetricsLedger).new
+    ledger.watch(ClosedMeanwhile.new(*[4, 5].map { |number| Internal::CounterSnapshot.new(5, number, *[0] * 6, {}.freeze) }))
+    assert_equal [4, 1], (Array.new(2) { ledger.collect.sum { |_, grown| grown.delivered } })
+    assert_empty ledger.producers
   end
 
-  def test_verdicts_that_come_while_a_producer_closes_are_counted_however_often_the_page_is_read_then
+  slow def test_delivery_results_during_a_close_are_counted_even_if_the_page_is_read_meanwhile
     slow = own_cluster(brokers: 1).tap { |own| own.set_round_trip_time(seconds: 0.3) }
     one = producer(servers: slow.bootstrap_servers)
     one.monitor.subscribe(@metrics)
@@ -164,7 +164,7 @@ class ListenersPrometheusTest < MetricsTestCase
     assert_equal [0, 5], [pages.last, page.value("penstock_messages_delivered_total")]
   end
 
-  def test_one_producer_after_another_with_the_same_id_goes_on_counting
+  def test_a_later_producer_with_the_same_id_continues_the_counters
     Penstock.monitor.subscribe(@metrics)
     3.times do
       one = named
@@ -174,7 +174,7 @@ class ListenersPrometheusTest < MetricsTestCase
     assert_equal [3, 0], [page.value("penstock_messages_total"), page.value("penstock_connected")]
   end
 
-  def test_producers_that_were_connected_already_are_there_too
+  def test_producers_that_were_already_connected_are_on_the_page_too
     ones = Array.new(2) { |i| named("number #{i}") }
     ones.each { |one| one.produce_sync(topic: "t", payload: "x") }
     Penstock.monitor.subscribe(@metrics)
@@ -204,7 +204,7 @@ class ListenersPrometheusTest < MetricsTestCase
     2.times { one.transaction { one.produce_sync(topic:, payload: "x") } }
     one.transaction { raise Penstock::AbortTransaction }
     2.times { assert_raises(Penstock::Error) { one.produce_sync(topic: "no topic", payload: "x") } }
-    tell(@metrics, "listener.slow", listener: "x", event: "y", time: 2_000.0)
+    publish(@metrics, "listener.slow", listener: "x", event: "y", time: 2_000.0)
     page = self.page
     committed, aborted = %w[committed aborted].map { |outcome| page.value("penstock_transactions_total", outcome:) }
     assert_equal 2, committed
@@ -214,8 +214,8 @@ class ListenersPrometheusTest < MetricsTestCase
     assert_equal 3, page.value("penstock_transaction_seconds_count")
   end
 
-  def test_times_are_in_the_right_buckets
-    [0.5, 1.0, 1.1, 99_999.0].each { |time| tell(@metrics, "transaction.finished", time:) }
+  def test_times_are_counted_in_the_right_buckets
+    [0.5, 1.0, 1.1, 99_999.0].each { |time| publish(@metrics, "transaction.finished", time:) }
     page = self.page
     buckets = %w[0.001 0.0025 60 +Inf].map { |le| page.value("penstock_transaction_seconds_bucket", le:) }
     assert_equal [2, 3, 3, 4], buckets
@@ -224,20 +224,20 @@ class ListenersPrometheusTest < MetricsTestCase
 
   # ---- labels ----
 
-  def test_labels_are_escaped_and_of_valid_utf8
+  def test_labels_are_escaped_and_valid_utf8
     odd = "a\"b\\n\nc"
     one = named(odd)
     metrics = Penstock::Listeners::Prometheus.new(labels: { site: "x\\\"\n" }, namespace: "shop")
     one.monitor.subscribe(metrics)
     one.produce_sync(topic: "t", payload: "x")
-    tell(metrics, "error.occurred", type: "\xFF\"", error: RuntimeError.new("x"))
+    publish(metrics, "error.occurred", type: "\xFF\"", error: RuntimeError.new("x"))
     page = page(metrics)
     assert_equal 1, page.value("shop_messages_total", producer_id: odd, site: "x\\\"\n")
     assert_equal 1, page.value("shop_errors_total", type: "?\"", code: "RuntimeError")
     assert(page.samples.all? { |sample| sample.labels["site"] == "x\\\"\n" })
   end
 
-  def test_messages_are_listened_to_only_where_topics_are_wanted
+  def test_the_listener_subscribes_to_message_events_only_if_topics_are_requested
     monitor = Penstock::Monitor.new(above: nil)
     monitor.subscribe(@metrics)
     listened = Penstock::Monitor::EVENTS.select { |event| monitor.listening?(event) }
@@ -246,7 +246,7 @@ class ListenersPrometheusTest < MetricsTestCase
     assert(%w[message.produced_sync messages.produced_async].all? { |event| monitor.listening?(event) })
   end
 
-  def test_topics_over_the_limit_are_one
+  def test_topics_over_the_limit_share_one_label
     metrics = Penstock::Listeners::Prometheus.new(topics: 2)
     one = named
     one.monitor.subscribe(metrics)
@@ -260,12 +260,12 @@ class ListenersPrometheusTest < MetricsTestCase
     end)
   end
 
-  def test_of_closed_producers_the_latest_stay
+  def test_the_most_recently_closed_producers_stay_on_the_page
     metrics = Penstock::Listeners::Prometheus.new(max_closed: 2)
     Penstock.monitor.subscribe(metrics)
     once = ->(id) { named(id).tap { |one| one.produce_sync(topic: "t", payload: "x") } }
     %w[a b a c a e].each { |id| once.call(id).close }
-    once.call("e") # is connected
+    once.call("e") # connects the producer
     %w[d a].each { |id| once.call(id).close }
     page = page(metrics)
     assert_equal({ "d" => 1, "a" => 4, "e" => 2 }.sort,
@@ -275,7 +275,7 @@ class ListenersPrometheusTest < MetricsTestCase
 
   # ---- life ----
 
-  def test_a_forked_child_begins_at_nothing_and_the_parent_goes_on
+  def test_a_fork_child_starts_at_zero_and_the_parent_process_continues
     one = named
     one.monitor.subscribe(@metrics)
     name = topic
@@ -292,7 +292,7 @@ class ListenersPrometheusTest < MetricsTestCase
     assert_equal 4, page.value("penstock_messages_total")
   end
 
-  def test_what_a_signal_trap_does_is_counted
+  def test_messages_sent_in_a_signal_trap_are_counted
     metrics = Penstock::Listeners::Prometheus.new(topics: 1)
     one = named
     one.monitor.subscribe(metrics)
@@ -305,19 +305,19 @@ class ListenersPrometheusTest < MetricsTestCase
     trap(:USR2, before)
   end
 
-  def test_a_closed_producer_is_not_held
+  def test_a_closed_producer_can_be_garbage_collected
     Penstock.monitor.subscribe(@metrics)
     one = named
     one.produce_sync(topic: "t", payload: "x")
     one.close
-    assert_empty @metrics.send(:books).producers
+    assert_empty @metrics.send(:ledger).producers
     another = named
     another.produce_sync(topic: "t", payload: "x")
     another.disconnect
-    assert_empty @metrics.send(:books).producers
+    assert_empty @metrics.send(:ledger).producers
   end
 
-  def test_wrong_arguments_are_refused
+  def test_wrong_arguments_are_rejected
     { { namespace: "a b" } => /namespace must be/, { labels: { "a-b": 1 } } => /labels must be/, { labels: nil } => /labels/,
       { topics: nil } => /topics must be an Integer/ }.each do |options, message|
       assert_match message, assert_raises(ArgumentError) { Penstock::Listeners::Prometheus.new(**options) }.message

@@ -4,11 +4,11 @@ require "socket"
 require_relative "test_helper"
 require_relative "support/metrics_test_case"
 
-# Penstock::Listeners::Statsd, see docs/listeners-statsd.md: what comes out of a socket.
+# Penstock::Listeners::Statsd, see docs/listeners-statsd.md. The tests read the datagrams from a socket.
 class ListenersStatsdTest < MetricsTestCase
-  # One line: a number, its type, the share of all that it stands for, and tags.
+  # One line: a number, its type, its sample rate, and tags.
   Line = Struct.new(:name, :number, :type, :share, :tags)
-  NEVER = 3_600 # seconds between two reports: a test that reports itself
+  NEVER = 3_600 # seconds between two reports: the test triggers them itself
 
   def setup
     super
@@ -29,7 +29,7 @@ class ListenersStatsdTest < MetricsTestCase
                                .tap { |made| @listeners << made }
   end
 
-  # @return [Array<Line>] all that has come so far
+  # @return [Array<Line>] all received so far
   def lines
     while (datagram = @server.recv_nonblock(65_536, exception: false)).is_a?(String)
       @datagrams << datagram
@@ -45,7 +45,7 @@ class ListenersStatsdTest < MetricsTestCase
     Line.new(name, Float(number), type, share && Float(share), (tags || "").split(",").to_h { |tag| tag.split(":", 2) })
   end
 
-  # @return [Float] of a count, all that has come so far
+  # @return [Float] the sum of all counts received so far
   def sum(name, **tags)
     lines.select { |line| line.name == name && tags.all? { |tag, value| line.tags[tag.to_s] == value } }.sum(&:number)
   end
@@ -56,15 +56,15 @@ class ListenersStatsdTest < MetricsTestCase
 
   # ---- counts ----
 
-  def test_tags_that_are_no_utf8_or_hold_control_characters_are_sent_all_the_same
+  def test_tags_with_invalid_utf8_or_control_characters_are_cleaned_and_sent
     listener = statsd(tags: { env: "a\xFF\r\n\e|b" })
-    tell(listener, "error.occurred", type: "x\xFF\e", error: RuntimeError.new("y"))
+    publish(listener, "error.occurred", type: "x\xFF\e", error: RuntimeError.new("y"))
     listener.close
     env = lines.find { |line| line.name.end_with?("errors") }.tags
     assert_equal ["a?____b", "x?_"], env.values_at("env", "type").map { |tag| tag.dup.force_encoding(Encoding::UTF_8) }
   end
 
-  def test_calls_verdicts_and_bytes_are_counted
+  def test_calls_delivery_results_and_bytes_are_counted
     listener = statsd(tags: { env: "test" })
     one = producer { |config| config.id = "orders" }
     one.monitor.subscribe(listener)
@@ -85,7 +85,7 @@ class ListenersStatsdTest < MetricsTestCase
 
   def sums(*names) = names.map { |name| sum("penstock.#{name}") }
 
-  def test_a_message_costs_no_datagram_and_no_datagram_is_longer_than_a_packet
+  def test_a_message_sends_no_datagram_of_its_own_and_datagrams_fit_a_packet
     listener = statsd
     one = producer
     one.monitor.subscribe(listener)
@@ -104,18 +104,18 @@ class ListenersStatsdTest < MetricsTestCase
     assert_operator @datagrams.map(&:bytesize).max, :>, 1_000
   end
 
-  def test_of_many_times_some_are_sent_with_their_share
+  def test_many_times_are_sampled_and_sent_with_their_sample_rate
     listener = statsd(topics: 0)
-    1_000.times { |i| tell(listener, "message.produced_sync", message: { topic: "t" }, time: i.to_f) }
+    1_000.times { |i| publish(listener, "message.produced_sync", message: { topic: "t" }, time: i.to_f) }
     listener.flush
     times = lines.select { |line| line.name == "penstock.produce_sync.time" }
     assert_equal 100, times.size
     assert_equal [0.1], times.map(&:share).uniq
-    assert_operator times.map(&:number).max, :>, 500 # any of them, not the first
+    assert_operator times.map(&:number).max, :>, 500 # samples are drawn from all times, not from the first ones
     assert_equal 1_000, sum("penstock.messages.produced_sync")
   end
 
-  def test_nothing_is_lost_or_counted_twice_over_a_disconnect_a_reload_and_a_close
+  def test_a_disconnect_a_reload_and_a_close_neither_lose_counts_nor_double_them
     listener = statsd
     one = recovering
     one.monitor.subscribe(listener)
@@ -126,14 +126,14 @@ class ListenersStatsdTest < MetricsTestCase
     assert_equal 3, sum("penstock.messages.delivered")
     4.times { |i| one.produce_async(topic:, payload: i.to_s) }
     one.close
-    eventually { sum("penstock.messages.delivered") == 7 } # soon, whatever the interval
+    eventually { sum("penstock.messages.delivered") == 7 } # at once, whatever the interval is
     listener.flush
     assert_equal [7.0, 1.0, 1.0], sums("messages.delivered", "reloads", "disconnections")
     assert_equal 0, last("penstock.queue.messages").number
     assert_equal 0, last("penstock.producers.connected").number
   end
 
-  def test_a_producer_that_was_connected_already_is_counted_too
+  def test_a_producer_that_was_already_connected_is_counted_too
     ones = Array.new(2) { producer }
     ones.each { |one| one.produce_sync(topic:, payload: "x") }
     by_itself = statsd
@@ -147,7 +147,7 @@ class ListenersStatsdTest < MetricsTestCase
     assert_equal ones.map(&:id).sort, lines.filter_map { |line| line.tags["producer"] }.uniq.sort
   end
 
-  def test_reports_come_by_themselves
+  def test_reports_are_sent_at_each_interval
     one = producer
     one.monitor.subscribe(statsd(interval: 0.02))
     one.produce_sync(topic:, payload: "x")
@@ -156,7 +156,7 @@ class ListenersStatsdTest < MetricsTestCase
     eventually { sum("penstock.messages.delivered") == 2 }
   end
 
-  def test_buffer_transactions_and_gauges
+  def test_buffer_transactions_and_gauges_are_sent
     listener = statsd
     one = producer("transactional.id": "txn-#{rand(2**64)}")
     one.monitor.subscribe(listener)
@@ -179,10 +179,10 @@ class ListenersStatsdTest < MetricsTestCase
     one = producer
     one.monitor.subscribe(listener)
     3.times { assert_raises(Penstock::Error) { one.produce_sync(topic: "no topic", payload: "x") } }
-    tell(listener, "error.occurred", type: "librdkafka.dispatch_error", error: failing)
-    tell(listener, "error.occurred", type: "listener.error", error: NoMethodError.new("x"))
-    tell(listener, "error.occurred", type: "odd\n|#,x", error: nil)
-    tell(listener, "listener.slow", listener: "x", event: "y", time: 2_000.0)
+    publish(listener, "error.occurred", type: "librdkafka.dispatch_error", error: failing)
+    publish(listener, "error.occurred", type: "listener.error", error: NoMethodError.new("x"))
+    publish(listener, "error.occurred", type: "odd\n|#,x", error: nil)
+    publish(listener, "listener.slow", listener: "x", event: "y", time: 2_000.0)
     listener.flush
     assert_equal 3, sum("penstock.errors", type: "message.produce_sync", code: "MessageInvalidError")
     assert_equal 1, sum("penstock.errors", type: "librdkafka.dispatch_error", code: "msg_timed_out")
@@ -191,20 +191,20 @@ class ListenersStatsdTest < MetricsTestCase
     assert_equal 1, sum("penstock.listeners.slow")
   end
 
-  def test_topics_over_the_limit_are_one_and_0_names_none
+  def test_topics_over_the_limit_share_one_tag_and_a_limit_of_0_omits_the_tag
     listener = statsd(topics: 2)
-    %w[a b c d a].each { |topic| tell(listener, "message.produced_async", message: { topic: }, time: 1.0) }
+    %w[a b c d a].each { |topic| publish(listener, "message.produced_async", message: { topic: }, time: 1.0) }
     listener.flush
     assert_equal [2.0, 1.0, 2.0], (["a", "b", "(other)"].map { |topic| sum("penstock.messages.produced_async", topic:) })
     none = statsd(topics: 0, namespace: "none")
-    tell(none, "message.produced_async", message: { topic: "a" }, time: 1.0)
+    publish(none, "message.produced_async", message: { topic: "a" }, time: 1.0)
     none.flush
     refute_includes last("none.messages.produced_async").tags, "topic"
   end
 
   # ---- formats ----
 
-  def test_plain_statsd_has_no_tags_and_says_it_in_the_name
+  def test_plain_statsd_puts_tags_into_the_metrics_name
     listener = statsd(dogstatsd: false, namespace: "shop")
     one = producer { |config| config.id = "or.ders:1" }
     one.monitor.subscribe(listener)
@@ -216,7 +216,7 @@ class ListenersStatsdTest < MetricsTestCase
     assert_empty lines.flat_map { |line| line.tags.to_a }
   end
 
-  def test_without_producers_ids_their_numbers_are_added_up
+  def test_without_producer_ids_the_numbers_of_all_producers_are_summed
     listener = statsd(producer_id: false)
     ones = Array.new(2) { producer }
     ones.each { |one| one.monitor.subscribe(listener) && one.produce_sync(topic: "t", payload: "x") }
@@ -226,14 +226,14 @@ class ListenersStatsdTest < MetricsTestCase
     assert_equal [{}, { "topic" => "t" }], lines.map(&:tags).uniq.sort_by(&:size)
   end
 
-  def test_times_may_be_distributions
+  def test_times_can_be_sent_as_distributions
     listener = statsd(distribution: true)
-    tell(listener, "transaction.finished", time: 12.3456)
+    publish(listener, "transaction.finished", time: 12.3456)
     listener.flush
     assert_equal ["d", 12.346], last("penstock.transaction.time").to_a.values_at(2, 1)
   end
 
-  # Has the methods of Datadog's own client, and what it was called with.
+  # Has the methods of Datadog's own client, and records its calls.
   class DatadogClient
     attr_reader :calls
     attr_accessor :broken
@@ -249,7 +249,7 @@ class ListenersStatsdTest < MetricsTestCase
     end
   end
 
-  def test_a_client_that_is_given_sends_in_our_place
+  def test_a_given_client_sends_the_metrics
     client = DatadogClient.new
     listener = Penstock::Listeners::Statsd.new(client:, tags: { env: "test" }, rd_kafka: {}).tap { |made| @listeners << made }
     one = producer { |config| config.id = "orders" }
@@ -263,11 +263,11 @@ class ListenersStatsdTest < MetricsTestCase
     assert_equal [%w[env:test producer:orders topic:bills]], times.map(&:last)
   end
 
-  def test_a_client_that_raises_is_told_once_and_metrics_go_on
+  def test_a_client_that_raises_is_reported_once_and_metrics_continue
     client = DatadogClient.new
     client.broken = true
     listener = Penstock::Listeners::Statsd.new(client:, interval: 0.01, rd_kafka: {}).tap { |made| @listeners << made }
-    _, said = capture_io do
+    _, warnings = capture_io do
       one = producer
       one.monitor.subscribe(listener)
       3.times { listener.flush }
@@ -276,12 +276,12 @@ class ListenersStatsdTest < MetricsTestCase
       client.broken = false
       eventually { client.calls.size.positive? }
     end
-    assert_equal ["penstock: metrics could not be sent: RuntimeError: broken\n"], said.lines
+    assert_equal ["penstock: metrics could not be sent: RuntimeError: broken\n"], warnings.lines
   end
 
   # ---- librdkafka's statistics ----
 
-  def test_numbers_of_librdkafkas_statistics_are_metrics
+  def test_numbers_from_librdkafkas_statistics_are_sent
     listener = statsd(rd_kafka: Penstock::Listeners::Statsd::RD_KAFKA)
     one = producer("statistics.interval.ms": 20)
     one.monitor.subscribe(listener)
@@ -298,7 +298,7 @@ class ListenersStatsdTest < MetricsTestCase
     assert_equal 10, sum("penstock.rd_kafka.sent.messages")
   end
 
-  def test_which_numbers_is_for_the_user_to_say
+  def test_the_user_chooses_the_numbers_from_the_statistics
     one = producer("statistics.interval.ms": 20)
     listener = statsd(rd_kafka: { "mine" => [:gauge, "topics", "*", "partitions", "*", "txmsgs"] })
     one.monitor.subscribe(listener)
@@ -310,17 +310,17 @@ class ListenersStatsdTest < MetricsTestCase
     end
   end
 
-  def test_what_librdkafka_was_told_and_does_not_know_as_a_broker_is_none
+  def test_bootstrap_addresses_are_not_counted_as_brokers
     broker = { "rtt" => { "avg" => 7 } }
     json = JSON.generate("brokers" => { "a:1/bootstrap" => { "nodeid" => -1, **broker }, "a:1/5" => { "nodeid" => 5, **broker } })
     listener = statsd(rd_kafka: { "rtt" => [:gauge, "brokers", "*", "rtt", "avg"], "none" => [:gauge, "brokers", "*", "x", "y"] })
-    listener.on_statistics_emitted(Penstock::StatisticsEvent.new(json, Penstock::StatisticsEvent::Parsed.new(json, nil), "told"))
+    listener.on_statistics_emitted(Penstock::StatisticsEvent.new(json, Penstock::StatisticsEvent::Parsed.new(json, nil), "test"))
     listener.flush
-    assert_equal [["penstock.rd_kafka.rtt", 7.0, { "producer" => "told", "broker" => "5" }]],
+    assert_equal [["penstock.rd_kafka.rtt", 7.0, { "producer" => "test", "broker" => "5" }]],
                  lines.map { |line| [line.name, line.number, line.tags] }
   end
 
-  def test_without_any_it_does_not_listen_to_statistics
+  def test_without_chosen_numbers_the_listener_does_not_subscribe_to_statistics
     monitor = Penstock::Monitor.new(above: nil)
     monitor.subscribe(statsd(rd_kafka: {}))
     refute monitor.listening?("statistics.emitted")
@@ -330,7 +330,7 @@ class ListenersStatsdTest < MetricsTestCase
 
   # ---- life ----
 
-  def test_the_thread_is_there_while_a_producer_is_connected
+  def test_the_thread_runs_while_a_producer_is_connected
     one = producer
     one.monitor.subscribe(statsd)
     assert_empty threads
@@ -347,7 +347,7 @@ class ListenersStatsdTest < MetricsTestCase
 
   def threads = Thread.list.select { |thread| thread.name == "penstock.statsd" && thread.alive? }
 
-  def test_close_sends_what_there_is_and_ends_the_thread
+  def test_close_sends_the_remaining_metrics_and_ends_the_thread
     one = producer
     listener = statsd
     one.monitor.subscribe(listener)
@@ -358,35 +358,35 @@ class ListenersStatsdTest < MetricsTestCase
     assert_operator listener.datagrams[:sent], :>, 0
   end
 
-  def test_where_nobody_listens_nothing_is_raised_and_nobody_waits
+  def test_a_missing_server_neither_raises_nor_delays
     listener = statsd
     @server.close
     @server = UDPSocket.new # for teardown
-    _, said = capture_io do
+    _, warnings = capture_io do
       5.times do
-        tell(listener, "producer.reloaded", time: 1.0)
+        publish(listener, "producer.reloaded", time: 1.0)
         listener.flush
       end
     end
-    assert_empty said
-    assert_equal({ sent: 5, dropped: 0 }, listener.datagrams) # each is tried, as somebody may listen by then
+    assert_empty warnings
+    assert_equal({ sent: 5, dropped: 0 }, listener.datagrams) # each datagram is attempted, because a server may listen by then
     @server.bind("127.0.0.1", 0)
   end
 
-  def test_a_name_that_is_not_known_is_told_once_and_costs_no_event
+  def test_an_unknown_host_name_is_reported_once_and_publishes_no_event
     listener = Penstock::Listeners::Statsd.new(host: "no-such-host.invalid", rd_kafka: {}).tap { |made| @listeners << made }
-    _, said = capture_io do
+    _, warnings = capture_io do
       2.times do
-        tell(listener, "producer.reloaded", time: 1.0)
+        publish(listener, "producer.reloaded", time: 1.0)
         listener.flush
       end
     end
-    assert_equal 1, said.lines.size
-    assert_match(/\Apenstock: metrics could not be sent: \S*(Socket|Resolution)Error: /, said)
+    assert_equal 1, warnings.lines.size
+    assert_match(/\Apenstock: metrics could not be sent: \S*(Socket|Resolution)Error: /, warnings)
     assert_equal({ sent: 0, dropped: 2 }, listener.datagrams)
   end
 
-  def test_a_forked_child_begins_at_nothing_and_has_its_own_socket_and_thread
+  def test_a_fork_child_starts_at_zero_with_its_own_socket_and_thread
     listener = statsd(interval: 0.02)
     one = producer { |config| config.id = "orders" }
     one.monitor.subscribe(listener)
@@ -409,7 +409,7 @@ class ListenersStatsdTest < MetricsTestCase
     eventually { sum("penstock.messages.delivered") == 6 }
   end
 
-  def test_what_is_left_at_the_end_of_the_process_is_sent
+  def test_the_remaining_metrics_are_sent_when_the_process_ends
     ruby!(<<~PROGRAM, @server.addr[1].to_s)
       cluster = Penstock::EmbeddedCluster.new
       Penstock.monitor.subscribe(Penstock::Listeners::Statsd.new(port: Integer(ARGV[0]), interval: 3600))
@@ -419,7 +419,7 @@ class ListenersStatsdTest < MetricsTestCase
     assert_equal [100.0, 100.0], sums("messages.produced_async", "messages.delivered")
   end
 
-  def test_a_signal_trap_may_send
+  def test_messages_may_be_sent_in_a_signal_trap
     one = producer
     listener = statsd
     one.monitor.subscribe(listener)
@@ -437,17 +437,17 @@ class ListenersStatsdTest < MetricsTestCase
   def test_many_threads_lose_no_count
     listener = statsd
     threads = Array.new(4) do
-      Thread.new { 500.times { tell(listener, "message.produced_async", message: { topic: "t" }, time: 1.0) } }
+      Thread.new { 500.times { publish(listener, "message.produced_async", message: { topic: "t" }, time: 1.0) } }
     end
     while threads.any?(&:alive?)
       listener.flush
-      lines # what nobody reads for long is lost
+      lines # the socket's buffer overflows if the test does not read it
     end
     listener.flush
     assert_equal 2_000, sum("penstock.messages.produced_async")
   end
 
-  def test_wrong_arguments_are_refused
+  def test_wrong_arguments_are_rejected
     { { host: nil } => /host is a String/, { port: 0 } => /port is an Integer/, { tags: [] } => /tags is a Hash/,
       { interval: 0 } => /interval is a number/, { topics: -1 } => /topics must be an Integer/,
       { rd_kafka: [] } => /rd_kafka must be a Hash/,

@@ -3,28 +3,28 @@
 require_relative "test_helper"
 require_relative "support/listener_test_case"
 
-# A listener may do what it likes: it delays the events of its own producer, and nothing else.
+# Whatever a listener does, it delays only the events of its own producer.
 class ListenersTest < ListenerTestCase
-  FAST = 1 # second: the bad listeners go on for 3 at least. bin/bench listeners has the figures.
+  FAST = 1 # second. The bad listeners go on for at least 3. bin/bench listeners has the figures.
 
   # Sends one message after the other and waits for each.
-  # @return [Array(Array<Float>, Array<Float>)] seconds until its verdict was here, and until its listener ran
+  # @return [Array(Array<Float>, Array<Float>)] seconds from the call until the delivery result, and until the listener ran
   def latencies(producer, count)
-    told = Queue.new
-    producer.monitor.subscribe(ACKNOWLEDGED) { |event| told << (now - event[:label]) }
-    warm(producer, told)
-    verdicts = Array.new(count) do
+    heard = Queue.new
+    producer.monitor.subscribe(ACKNOWLEDGED) { |event| heard << (now - event[:label]) }
+    warm(producer, heard)
+    results = Array.new(count) do
       sleep 0.002
       seconds_of { producer.produce_sync(topic: @topic, payload: "x", label: now) }
     end
-    eventually { told.size == count }
-    [verdicts, Array.new(count) { told.pop }]
+    eventually { heard.size == count }
+    [results, Array.new(count) { heard.pop }]
   end
 
-  def warm(producer, told)
+  def warm(producer, heard)
     producer.produce_sync(topic: @topic, payload: "x", label: now)
-    eventually { told.size == 1 }
-    told.clear
+    eventually { heard.size == 1 }
+    heard.clear
   end
 
   def p99(values) = values.sort[(values.size * 0.99).ceil - 1]
@@ -54,12 +54,12 @@ class ListenersTest < ListenerTestCase
     @bad = [impatient]
     @bad[0].monitor.subscribe(ACKNOWLEDGED) { sleep_for_long }
     send_to(@bad[0], 20)
-    verdicts, told = latencies(impatient, 300)
-    assert_operator p99(verdicts), :<, FAST
-    assert_operator p99(told), :<, FAST
+    results, heard = latencies(impatient, 300)
+    assert_operator p99(results), :<, FAST
+    assert_operator p99(heard), :<, FAST
   end
 
-  def test_five_bad_listeners_of_different_kinds_delay_none_of_fifteen_others
+  slow def test_five_bad_listeners_of_different_kinds_delay_none_of_fifteen_others
     @bad = BAD.values.map { |bad| impatient.tap { |made| made.monitor.subscribe(ACKNOWLEDGED) { bad.call(self) } } }
     @bad.each { |producer| producer.monitor.subscribe("error.occurred") { nil } }
     good = Array.new(15) { impatient }
@@ -72,7 +72,7 @@ class ListenersTest < ListenerTestCase
 
   # ---- each kind ----
 
-  def test_a_listener_over_its_budget_is_told_by_name_once_and_while_it_still_runs
+  def test_a_listener_over_its_budget_is_reported_by_name_once_while_it_still_runs
     producer = impatient
     slow = Queue.new
     Penstock.monitor.subscribe("listener.slow") { |event| slow << event.payload }
@@ -82,9 +82,9 @@ class ListenersTest < ListenerTestCase
     eventually { slow.size == 1 }
     sleep 0.3
     assert_equal 1, slow.size
-    told = slow.pop
-    assert_equal [producer.id, "#{__FILE__}:#{line}", ACKNOWLEDGED], told.values_at(:producer_id, :listener, :event)
-    assert_operator told[:time], :>=, 100
+    event = slow.pop
+    assert_equal [producer.id, "#{__FILE__}:#{line}", ACKNOWLEDGED], event.values_at(:producer_id, :listener, :event)
+    assert_operator event[:time], :>=, 100
   end
 
   class Slow
@@ -92,7 +92,7 @@ class ListenersTest < ListenerTestCase
     def on_message_acknowledged(_event) = @block.call
   end
 
-  def test_an_object_that_is_slow_is_told_by_its_class
+  def test_a_slow_listener_object_is_reported_by_its_class
     producer = impatient
     slow = Queue.new
     producer.monitor.subscribe("listener.slow") { |event| slow << event[:listener] }
@@ -102,7 +102,7 @@ class ListenersTest < ListenerTestCase
     assert_equal "ListenersTest::Slow", slow.pop
   end
 
-  def test_a_listener_that_raises_is_told_once_and_the_others_and_the_next_events_are_told
+  def test_a_listener_that_raises_is_reported_once_and_delivery_of_events_continues
     [KeyError.new("mine"), Exception.new("mine"), NotImplementedError.new("mine")].each do |problem|
       producer = impatient
       errors = []
@@ -117,7 +117,7 @@ class ListenersTest < ListenerTestCase
     end
   end
 
-  def test_a_listener_of_librdkafkas_errors_that_raises_is_told_to_the_others
+  def test_an_error_listener_that_raises_is_reported_to_the_other_listeners
     producer = unreachable_producer
     seen = Queue.new
     producer.monitor.subscribe("error.occurred") { raise "mine" }
@@ -131,14 +131,14 @@ class ListenersTest < ListenerTestCase
     assert_includes Array.new(seen.size) { seen.pop }, "callbacks.error.error"
   end
 
-  def test_a_producers_events_are_told_one_at_a_time_whoever_has_the_time
+  def test_a_producers_events_are_published_one_at_a_time_in_order_by_any_thread
     producer = impatient
     at_work = 0
     most = 0
     seen = []
     producer.monitor.subscribe(ACKNOWLEDGED) do |event|
       most = [most, at_work += 1].max
-      sleep 0.01 # so long that others are not left to this thread
+      sleep 0.01 # long enough that other threads take over
       seen << event[:label]
       at_work -= 1
     end
@@ -147,7 +147,7 @@ class ListenersTest < ListenerTestCase
     assert_equal [1, [*0...40]], [most, seen]
   end
 
-  def test_a_listener_that_ends_its_thread_loses_no_event_and_no_other_listener
+  def test_a_listener_that_ends_its_thread_costs_the_other_listeners_no_event
     [-> { Thread.exit }, -> { Thread.current.kill }].each do |ending|
       producer = impatient
       seen = []
@@ -159,7 +159,7 @@ class ListenersTest < ListenerTestCase
     end
   end
 
-  # ---- however it ends, and whatever it is told ----
+  # ---- however a listener ends, and for every kind of event ----
 
   ENDINGS = {
     raises: -> { raise "of the listener" },
@@ -168,7 +168,7 @@ class ListenersTest < ListenerTestCase
     is_killed: -> { Thread.current.kill }
   }.freeze
 
-  # Each makes a producer, and something happen to it that its listeners are told.
+  # Each makes a producer, and triggers an event that its listeners get.
   HAPPENINGS = {
     ACKNOWLEDGED => [:impatient.to_proc, ->(test, one) { test.send_to(one) }],
     "error.occurred" => [:unreachable_producer.to_proc, ->(test, one) { test.send_to(one) && one.purge }],
@@ -177,30 +177,30 @@ class ListenersTest < ListenerTestCase
 
   HAPPENINGS.each do |event, (make, happen)|
     ENDINGS.each do |name, ending|
-      define_method("test_a_listener_of_#{event.tr(".", "_")}_that_#{name}_harms_nobody_and_is_told_the_next_one_too") do
+      define_method("test_a_listener_of_#{event.tr(".", "_")}_that_#{name}_disturbs_no_other_and_gets_the_next_event") do
         bad = make.call(self)
         seen = Queue.new
         calls = 0
         bad.monitor.subscribe(event) { ending.call if (calls += 1) <= 2 }
-        bad.monitor.subscribe(event) { |told| seen << told.id }
+        bad.monitor.subscribe(event) { |one| seen << one.id }
         capture_io do
-          4.times do |i| # each is told for itself
+          4.times do |i| # each event is published on its own
             happen.call(self, bad)
-            eventually(20, "#{seen.size} told, #{calls} begun") { seen.size > i && calls > i }
+            eventually(20, "#{seen.size} seen, #{calls} begun") { seen.size > i && calls > i }
           end
-          told_of_another
+          assert_other_producer_publishes
           assert_instance_of Penstock::CloseReport, bad.close(timeout: 1)
         end
       end
     end
   end
 
-  def told_of_another
+  def assert_other_producer_publishes
     good = impatient
-    told = Queue.new
-    good.monitor.subscribe(ACKNOWLEDGED) { |event| told << event[:label] }
+    labels = Queue.new
+    good.monitor.subscribe(ACKNOWLEDGED) { |event| labels << event[:label] }
     assert_predicate good.produce_sync(topic: @topic, payload: "x", label: 7), :persisted?
-    eventually { told.size == 1 }
+    eventually { labels.size == 1 }
   end
 
   # ---- calling back ----
@@ -227,12 +227,13 @@ class ListenersTest < ListenerTestCase
   end
 
   def test_a_listener_may_close_its_producer
-    producer = self.producer("linger.ms": 0) { |config| config.listener_budget = 60_000 } # which close does not wait for
+    producer = self.producer("linger.ms": 0) { |config| config.listener_budget = 60_000 } # close does not wait that long
     assert_operator seconds_of { assert_instance_of Penstock::CloseReport, calling(producer) { producer.close } }, :<, 5
     assert_predicate producer.status, :closed?
   end
 
-  # Where a producer is closed; each makes one whose callback calls `close` with it, and has that happen.
+  # Places from which a producer is closed. Each entry makes a producer whose callback calls `close` with it, and triggers the
+  # callback.
   CLOSED_FROM = {
     statistics_emitted: lambda do |close|
       one = patient("statistics.interval.ms": 20)
@@ -329,18 +330,18 @@ class ListenersTest < ListenerTestCase
       ensure
         outcomes << [one, result, now - start] if start
       end
-      refused { instance_exec(closing, &happen) }
-      eventually(30, -> { called ? "closing did not end" : "nobody closed" }) { !outcomes.empty? }
+      ignoring_errors { instance_exec(closing, &happen) }
+      eventually(30, -> { called ? "closing did not end" : "close was not called" }) { !outcomes.empty? }
       one, result, elapsed = outcomes.pop
       assert(result.is_a?(Penstock::CloseReport) || result.is_a?(Penstock::Error), result.inspect)
       assert_operator elapsed, :<, 5 unless GCLevel.slow?
       assert_operator(seconds_of { assert_instance_of Penstock::CloseReport, one.close }, :<, 5) unless GCLevel.slow?
       assert_predicate one.status, :closed?
-      told_of_another
+      assert_other_producer_publishes
     end
   end
 
-  # Its close does not wait for a listener's budget to be over.
+  # A producer that does not wait for a listener's budget when it closes.
   def patient(**kafka)
     producer("linger.ms": 0, **kafka) do |config|
       config.listener_budget = 60_000
@@ -356,8 +357,8 @@ class ListenersTest < ListenerTestCase
     one.produce_sync(topic: @topic, payload: "x")
   end
 
-  # By the producer that was closed meanwhile, or for what the test does wrong.
-  def refused
+  # Ignores errors: the producer may have been closed meanwhile, or the test provokes one.
+  def ignoring_errors
     yield
   rescue Penstock::Error
     nil
@@ -381,7 +382,7 @@ class ListenersTest < ListenerTestCase
     assert_operator elapsed, :<, 5
   end
 
-  def test_a_close_in_another_thread_that_a_listener_waits_for_gives_the_listener_up_after_its_budget
+  def test_a_listener_that_waits_for_close_in_another_thread_blocks_it_only_for_its_budget
     producer = impatient
     elapsed = seconds_of { calling(producer) { Thread.new { producer.close }.value } }
     assert_operator elapsed, :<, 5
@@ -414,7 +415,7 @@ class ListenersTest < ListenerTestCase
 
   # ---- memory, and the garbage collector ----
 
-  def test_a_listener_that_never_ends_costs_no_memory
+  def test_a_listener_that_falls_behind_costs_no_memory
     producer = self.producer("linger.ms": 0) { |config| config.event_queue_limit = 1_000 }
     producer.monitor.subscribe(ACKNOWLEDGED) { sleep 0.01 until over? }
     batch = Array.new(10_000) { { topic: @topic, payload: "x" } }

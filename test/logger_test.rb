@@ -3,7 +3,7 @@
 require_relative "test_helper"
 
 class LoggerTest < PenstockTest
-  # Remembers lines; does to each what the block says.
+  # A logger that remembers lines and calls the block with each.
   class Lines
     def initialize(&block)
       @lines = Queue.new
@@ -47,11 +47,11 @@ class LoggerTest < PenstockTest
     eventually { lines.severities == [Logger::DEBUG] }
 
     lines = Lines.new
-    refused = logging_unreachable_producer(lines)
-    refused.produce_async(topic: "test", payload: "x")
+    failing = logging_unreachable_producer(lines)
+    failing.produce_async(topic: "test", payload: "x")
     eventually { lines.to_a.any? { |severity, text| severity == Logger::ERROR && text.include?("FAIL") } }
     eventually { lines.to_a.any? { |severity, text| severity == Logger::WARN && text.include?("ALL_BROKERS_DOWN") } }
-    refused.close(timeout: 0)
+    failing.close(timeout: 0)
   end
 
   def test_one_dispatcher_thread_serves_the_loggers_of_many_producers
@@ -98,7 +98,7 @@ class LoggerTest < PenstockTest
     assert_match(/127\.0\.0\.1:1/, errors)
   end
 
-  def test_a_producer_with_and_one_without_a_logger_do_not_mix_their_lines
+  def test_producers_with_and_without_a_logger_do_not_mix_their_lines
     lines = Lines.new
     talkative_producer(lines, id: "with").produce_sync(topic: "logged", payload: "x")
     producer { |config| config.id = "without" }.produce_sync(topic: "logged", payload: "x")
@@ -121,9 +121,9 @@ class LoggerTest < PenstockTest
 
   # ---- problems that last ----
 
-  # librdkafka repeats a broker's error after a second, and both times as a line of its log and as an error. Newer ones report
-  # each second that all brokers are down.
-  def test_a_problem_that_lasts_is_logged_once
+  # librdkafka repeats a broker's error after a second, each time as a log line and as an error. Newer versions report every
+  # second that all brokers are down.
+  def test_a_lasting_problem_is_logged_once
     lines = Lines.new
     errors = Queue.new
     one = logging_unreachable_producer(lines, "reconnect.backoff.ms": 50)
@@ -132,14 +132,14 @@ class LoggerTest < PenstockTest
     eventually { errors.size >= 3 }
     one.close(timeout: 0)
     codes = Array.new(errors.size) { errors.pop[:error].code }
-    assert_equal 1, codes.count(:all_brokers_down), "listeners hear of it once"
+    assert_equal 1, codes.count(:all_brokers_down), "listeners get it once"
     eventually { lines.texts.grep(/ALL_BROKERS_DOWN: \d/).any? }
     problems = lines.texts.grep_v(/left out|CLOSE/).map { |text| text[/(refused|brokers are down)/] }
     assert_equal ["brokers are down", "refused"], problems.sort
     eventually { lines.texts.grep(/FAIL: \d more lines of this kind were left out/).any? }
   end
 
-  def test_a_consumers_problem_that_lasts_is_logged_once
+  slow def test_a_consumers_lasting_problem_is_logged_once
     lines = Lines.new
     consumer = Penstock::Consumer.new do |config|
       config.kafka = { "bootstrap.servers": "127.0.0.1:1", "reconnect.backoff.ms": 50 }
@@ -153,7 +153,7 @@ class LoggerTest < PenstockTest
     assert_equal 1, lines.texts.grep(/refused/).size, lines.texts.join("\n")
   end
 
-  def test_a_later_outage_is_logged_again
+  slow def test_a_later_outage_is_logged_again
     own = own_cluster
     own.create_topic("logged", partitions: 1)
     lines = Lines.new
@@ -168,10 +168,10 @@ class LoggerTest < PenstockTest
 
   # ---- too many lines ----
 
-  def test_of_one_kind_of_line_20_go_through_and_then_one_that_says_how_many_did_not
+  def test_after_20_lines_of_one_kind_the_rest_are_only_counted
     lines = Lines.new
     servers = (1..50).map { |port| "127.0.0.1:#{port}" }.join(",")
-    one = producer(servers:, "enable.sparse.connections": false) { |config| config.logger = lines } # tries all at once
+    one = producer(servers:, "enable.sparse.connections": false) { |config| config.logger = lines } # tries all brokers at once
     one.produce_async(topic: "test", payload: "x")
     failures = -> { lines.to_a.count { |severity, text| severity == Logger::ERROR && text.include?("FAIL") } }
     eventually(10) { failures.call == 20 }
@@ -181,7 +181,7 @@ class LoggerTest < PenstockTest
     eventually { lines.texts.any? { |text| text.match?(/\A\[#{one.id}\] FAIL: [1-9]\d* more lines of this kind were left out/) } }
   end
 
-  def test_lines_for_debugging_all_go_through
+  def test_debug_lines_are_never_left_out
     lines = Lines.new
     talkative_producer(lines).produce_many_sync(Array.new(200) { |i| { topic: "logged", payload: "x", partition: i % 4 } })
     one = talkative_producer(lines, debug: "all")
@@ -195,7 +195,7 @@ class LoggerTest < PenstockTest
 
   { "a_standard_error" => "raise 'broken'", "another_exception" => "raise NotImplementedError", "a_throw" => "throw :away",
     "the_end_of_its_thread" => "Thread.current.kill" }.each do |name, misbehaviour|
-    define_method("test_a_logger_that_answers_with_#{name}_harms_nobody_else") do
+    define_method("test_a_logger_that_answers_with_#{name}_does_not_disturb_others") do
       output, errors, status = ruby(<<~RUBY, cluster.bootstrap_servers)
         Bad = Class.new { def add(*) = #{misbehaviour} }
         Good = Class.new { def add(*) = (@count = count + 1) ; def count = @count || 0 }
@@ -232,7 +232,7 @@ class LoggerTest < PenstockTest
     release.close
   end
 
-  def test_closing_from_inside_a_logger_works
+  def test_a_logger_may_close_its_producer
     one = nil
     closed = Queue.new
     lines = Lines.new { closed << one.close(timeout: 5) if closed.empty? }
@@ -240,33 +240,33 @@ class LoggerTest < PenstockTest
     begin
       one.produce_sync(topic:, payload: "x")
     rescue Penstock::ProducerClosedError
-      nil # the logger's first line comes while the producer connects and makes its topic
+      nil # the logger gets its first line while the producer connects and makes its topic
     end
     assert_predicate closed.pop, :complete?
     assert_predicate one, :closed?
   end
 
-  def test_lines_that_a_slow_logger_has_no_room_for_are_dropped_and_counted
+  def test_lines_that_overflow_a_slow_loggers_queue_are_dropped_and_counted
     release = Queue.new
     lines = Lines.new { release.pop }
     slow = talkative_producer(lines, debug: "all")
     name = topic
     produced = 0
     deadline = now + 60
-    until produced == 6_000 || now > deadline # each makes several lines, and 10,000 fit
+    until produced == 6_000 || now > deadline # each message makes several lines, and the queue holds 10,000
       slow.produce_sync(topic: name, payload: "x")
       produced += 1
     end
-    release.close # pop returns nil at once from now on
+    release.close # pop returns nil immediately from now on
     eventually(30) { lines.texts.any? { |text| text.match?(/\A\d{3,} log lines were dropped/) } }
     dropped = lines.to_a.find { |_, text| text.include?("dropped") }
     assert_equal Logger::WARN, dropped.first
-    eventually(30) { lines.texts.size > 9_900 } # the last words of producers before it may take some of the room
+    eventually(30) { lines.texts.size > 9_900 } # late lines of earlier producers may occupy part of the queue
   end
 
   private
 
-  # Says something about each message.
+  # A producer that logs something about each message.
   def talkative_producer(logger, id: nil, debug: "msg")
     producer("linger.ms": 0, debug:) do |config|
       config.logger = logger

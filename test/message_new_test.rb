@@ -3,12 +3,12 @@
 require_relative "test_helper"
 require_relative "support/consumer_test_case"
 
-# Messages that a test makes for the code that handles messages.
+# Messages that a test makes for the code under test that handles messages.
 class MessageNewTest < ConsumerTestCase
   ALL = { topic: "orders", partition: 3, offset: 7, timestamp: 1_700_000_000_123, timestamp_type: :log_append_time, key: "k",
           payload: "p", headers: { "a" => "1", "b" => ["2", nil] }, leader_epoch: 4 }.freeze
 
-  def test_every_attribute_is_what_was_given
+  def test_a_message_has_the_given_attributes
     assert_equal ALL, Penstock::Message.new(**ALL).to_h
   end
 
@@ -18,7 +18,7 @@ class MessageNewTest < ConsumerTestCase
     assert_raises(ArgumentError) { Penstock::Message.new }
   end
 
-  def test_it_equals_the_message_that_a_consumer_gets
+  def test_a_made_message_equals_the_message_that_a_consumer_gets
     name = topic(partitions: 1)
     sent = { topic: name, payload: "pé", key: "k", headers: { "a" => "1", "b" => %w[2 3] }, timestamp: 1_700_000_000_123 }
     producer.produce_sync(**sent, partition: 0)
@@ -29,13 +29,13 @@ class MessageNewTest < ConsumerTestCase
     assert_equal(*encodings)
   end
 
-  def test_symbols_as_names_of_headers_become_their_text
+  def test_header_names_given_as_symbols_become_strings
     message = Penstock::Message.new(topic: "orders", headers: { a: "1", "é": %w[2 3] })
     assert_equal({ "a" => "1", "é" => %w[2 3] }, message.headers)
     assert_equal [true, Encoding::UTF_8], [message.headers.keys.all?(&:frozen?), message.headers.keys.last.encoding]
   end
 
-  def test_it_is_frozen_shareable_and_independent_of_what_was_given
+  def test_a_message_is_frozen_shareable_and_independent_of_its_arguments
     payload = +"before"
     headers = { "a" => [+"x"] }
     message = Penstock::Message.new(topic: "orders", payload:, headers:, timestamp: Time.at(1, 5, :millisecond))
@@ -45,8 +45,8 @@ class MessageNewTest < ConsumerTestCase
     assert Ractor.shareable?(message)
   end
 
-  # As consumers may be asked to commit what a handler got.
-  def test_a_consumer_commits_it
+  # A handler under test may ask a consumer to commit its message.
+  def test_a_consumer_commits_a_made_message
     name = topic(partitions: 1)
     one = group_consumer
     one.commit(Penstock::Message.new(topic: name, offset: 4))
@@ -62,7 +62,7 @@ class MessageNewTest < ConsumerTestCase
     { headers: { 1 => "1" } } => /headers.*use to_s/, { headers: { "a" => 1 } } => /headers.*use to_s/,
     { leader_epoch: -1 } => /epoch/
   }.each do |wrong, pattern|
-    define_method("test_it_cannot_be_made_with_#{wrong}") do
+    define_method("test_a_message_cannot_be_made_with_#{wrong}") do
       error = assert_raises(ArgumentError) { Penstock::Message.new(topic: "orders", **wrong) }
       assert_match pattern, error.message
     end

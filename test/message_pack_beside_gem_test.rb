@@ -2,7 +2,7 @@
 
 require_relative "test_helper"
 
-# Both libraries in one program, each in a program of its own: the gem adds methods to Ruby's classes.
+# Both libraries loaded together, each time in a separate process, because the gem adds methods to Ruby's classes.
 class MessagePackBesideGemTest < PenstockTest
   PROGRAM = File.expand_path("support/message_pack_beside_gem.rb", __dir__)
   NOT_INSTALLED = 3

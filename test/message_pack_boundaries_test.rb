@@ -3,9 +3,9 @@
 require_relative "test_helper"
 require_relative "support/message_pack_test_case"
 
-# The codec under GC.stress at each size at which it gets more memory: one less, exactly that, and one more. Each test runs in a
-# process of its own, because a value that the GC cannot see at that moment crashes it. They pass with `GC.stress = true`,
-# which takes five minutes.
+# The codec under GC.stress around each size at which it allocates more memory: one less, exactly that, and one more. Each test
+# runs in a separate process, because a value that the GC cannot see at that moment crashes it. The tests also pass with
+# `GC.stress = true`, which takes five minutes.
 class MessagePackBoundariesTest < MessagePackTestCase
   COMMON = <<~'RUBY'
     MP = Penstock::MessagePack
@@ -19,8 +19,8 @@ class MessagePackBoundariesTest < MessagePackTestCase
     POINT = "\xD4\x01p".b
     FOUND = Point.new("p of a point")
 
-    # First and near the border: a String that is not embedded and that nobody else has. Elsewhere what is no object, which makes
-    # these tests quick.
+    # Near the border, and first: a String that is not embedded and has no other reference. Elsewhere an immediate value, which
+    # keeps these tests fast.
     def value(place) = place < 2 || (place - $border).abs < 3 ? "value #{place} is too long to be embedded" : place
     def values(count) = Array.new(count) { |place| value(place) }
 
@@ -31,13 +31,13 @@ class MessagePackBoundariesTest < MessagePackTestCase
     def packed(items) = items.map { |item| MP.pack(item) }.join
 
     def stressed
-      GC.stress = 1 # of what is young: all that is at stake here is
+      GC.stress = 1 # young objects only: only those are at stake here
       yield
     ensure
       GC.stress = false
     end
 
-    # Whole, in two pieces around the end, and byte by byte where that is not too long.
+    # As a whole, in two pieces split near the end, and byte by byte if the document is short.
     WAYS = {
       load: ->(types, data, options) { types.load(data, options) },
       fed: ->(types, data, options) { types.unpacker(options).feed(data).full_unpack },
@@ -67,7 +67,7 @@ class MessagePackBoundariesTest < MessagePackTestCase
   RUBY
 
   CHECKS = {
-    # The stack of values grows at 128, 256 and 512. An Array waits there up to 64 elements: longer ones are nested.
+    # The stack of values grows at 128, 256 and 512. An Array of up to 64 elements waits on it. Longer ones are nested.
     arrays: <<~'RUBY',
       near(64, 128) { |count| check(count, values(count), MP.pack(values(count))) }
       near(128, 256, 512) do |count|
@@ -82,7 +82,7 @@ class MessagePackBoundariesTest < MessagePackTestCase
       end
       near(8192) { |count| check(count, (0...count).to_h { |i| ["key #{i}", value(i)] }.then { |hash| $hash = hash }, MP.pack($hash), ways: %i[load thirds]) }
     RUBY
-    # Whose methods Ruby calls: the program may be in the middle of everything.
+    # Objects whose methods Ruby calls while the codec is in the middle of its work.
     own_keys: <<~'RUBY',
       near(128, 256, 512) do |count|
         hash = (0..(count / 2)).to_h { |i| [i, value(i * 2)] }
@@ -155,7 +155,7 @@ class MessagePackBoundariesTest < MessagePackTestCase
         same("own", own_expected, stressed { TYPES.dump(own) })
         same("own packer", own_expected, stressed { TYPES.packer.write(own).to_s })
       end
-      # What objects' own methods make and return while the bytes so far are in a String that grows.
+      # Values that objects' own methods create and return while the String with the bytes so far grows.
       made = [Point.new("p" * 60), Written.new("w" * 100), "é".encode("UTF-16LE") * 200, :"a symbol"]
       many = Array.new(300) { |i| i % 50 == 0 ? made : "x" * 60 }
       same("growing", TYPES.dump(many), stressed { TYPES.dump(many) })

@@ -3,8 +3,10 @@
 require_relative "test_helper"
 require_relative "support/message_pack_test_case"
 
-# Packing what is deep, what contains itself, and what changes meanwhile.
+# Packing of deeply nested values, of values that contain themselves, and of values that change while they are packed.
 class MessagePackDeepTest < MessagePackTestCase
+  slow(/too_deep_for_the_stack/)
+
   # ---- depth ----
 
   def test_20_000_levels_are_packed_on_the_main_thread
@@ -12,18 +14,18 @@ class MessagePackDeepTest < MessagePackTestCase
     arrays = nested_arrays(20_000)
     assert MP.pack(arrays) == "#{("\x91".b * 20_000)}\u0001"
     assert MP::Packer.new.write(arrays).to_s == "#{("\x91".b * 20_000)}\u0001"
-    maps = Array.new(10_000).inject(1) { |inner, _| { 1 => inner } } # of a level more is Ruby's there
+    maps = Array.new(10_000).inject(1) { |inner, _| { 1 => inner } } # one level more is too deep for Ruby's own construction
     assert MP.pack(maps) == "#{("\x81\x01".b * 10_000)}\u0001"
   end
 
-  def test_20_000_levels_are_unpacked_if_they_are_allowed
+  def test_20_000_levels_are_unpacked_if_max_depth_allows_them
     value = MP.unpack("#{("\x91".b * 20_000)}\u0001", max_depth: 20_000)
     depth = 0
     depth += 1 while (value = value[0]).is_a?(Array)
     assert_equal [19_999, 1], [depth, value]
   end
 
-  def test_max_depth_bounds_what_is_packed
+  def test_max_depth_limits_packing
     assert_equal "#{"\x91" * 10}\x01".b, MP.pack(nested_arrays(10), max_depth: 10)
     assert_raises(MP::StackError) { MP.pack(nested_arrays(11), max_depth: 10) }
     one = MP::Packer.new(max_depth: 2).write([[1]])
@@ -46,7 +48,7 @@ class MessagePackDeepTest < MessagePackTestCase
     end
   end
 
-  # From the second time on it is packed in a shorter way.
+  # From the second time on, a shorter code path packs objects of the class.
   def test_max_depth_counts_objects_of_a_class_that_was_packed_before
     [1, [1, 2]].each do |innermost|
       levels = innermost.is_a?(Array) ? 5 : 4
@@ -64,7 +66,7 @@ class MessagePackDeepTest < MessagePackTestCase
     assert_match(/max_depth/, assert_raises(MP::StackError) { one.write(Shell.new) }.message)
   end
 
-  def test_what_contains_itself_is_refused_and_leaves_nothing
+  def test_a_value_that_contains_itself_raises_and_leaves_no_bytes
     array = [1]
     array << array
     hash = { "a" => 1 }
@@ -80,7 +82,7 @@ class MessagePackDeepTest < MessagePackTestCase
     end
   end
 
-  def test_what_writes_itself_without_end_is_refused_wherever_it_stands
+  def test_an_object_that_writes_itself_endlessly_raises_wherever_it_is
     endless = Object.new
     def endless.to_msgpack(packer) = packer.write_array([self])
     [endless, [endless], [[endless]]].each do |value|
@@ -91,7 +93,7 @@ class MessagePackDeepTest < MessagePackTestCase
     end
   end
 
-  # In each, all that goes deep has to end in an error, and the next thing has to work.
+  # In each, every deep value must end in an error, and the packer must work afterwards.
   SMALL_STACKS = <<~'RUBY'
     MP = Penstock::MessagePack
     Shell = Struct.new(:inner)
@@ -132,7 +134,7 @@ class MessagePackDeepTest < MessagePackTestCase
   { a_fiber: "Fiber.new { all }.resume", a_thread: "Thread.new { all }.value",
     a_fiber_of_a_thread: "Thread.new { Fiber.new { all }.resume }.value", the_main_thread: "all",
     an_enumerator: "Enumerator.new { |to| to << all }.next" }.each do |name, call|
-    define_method("test_what_is_too_deep_for_the_stack_of_#{name}_is_an_error") do
+    define_method("test_a_value_too_deep_for_the_stack_of_#{name}_raises_an_error") do
       lines = ruby!(SMALL_STACKS, call, seconds: 100).lines(chomp: true)
       assert_equal 9, lines.size
       lines.each { |line| assert_match ENDED, line }
@@ -140,7 +142,7 @@ class MessagePackDeepTest < MessagePackTestCase
     end
   end
 
-  def test_the_smallest_stacks_that_ruby_gives_are_enough_for_the_error
+  slow def test_the_smallest_stacks_of_ruby_are_large_enough_to_raise_the_error
     with_small_stacks do
       ["Fiber.new { all }.resume", "Thread.new { all }.value"].each do |call|
         ruby!(SMALL_STACKS, call, seconds: 100).each_line(chomp: true) { |line| assert_match ENDED, line }
@@ -148,8 +150,8 @@ class MessagePackDeepTest < MessagePackTestCase
     end
   end
 
-  # Else Ruby itself dies where its stack ends in the middle of a collection.
-  def test_a_collection_at_the_end_of_the_stack_has_room
+  # Otherwise, Ruby itself crashes when its stack ends in the middle of a collection.
+  slow def test_a_collection_near_the_end_of_the_stack_has_enough_stack_left
     output = with_small_stacks { ruby!(<<~'RUBY', seconds: 200) }
       deep = 20_000.times.inject(1) { |inner, _| ["é".encode("UTF-16LE"), inner] }
       packers = [-> { Penstock::MessagePack.pack(deep) }, -> { Penstock::MessagePack::Packer.new.write(deep) }]
@@ -158,14 +160,14 @@ class MessagePackDeepTest < MessagePackTestCase
           GC.stress = 1
           pack.call
         rescue Penstock::MessagePack::StackError
-          "refused"
+          "StackError"
         ensure
           GC.stress = false
         end.resume
       end
       print ended
     RUBY
-    assert_equal %w[refused refused].to_s, output
+    assert_equal %w[StackError StackError].to_s, output
   end
 
   def with_small_stacks
@@ -177,9 +179,9 @@ class MessagePackDeepTest < MessagePackTestCase
     ENV.update(before)
   end
 
-  # ---- what changes while it is packed ----
+  # ---- values that change while they are packed ----
 
-  # Does something when it is packed.
+  # Runs the block when it is packed.
   class Doing
     def initialize(&block) = @block = block
 
@@ -189,7 +191,7 @@ class MessagePackDeepTest < MessagePackTestCase
     end
   end
 
-  def test_a_hash_that_changes_its_size_is_refused_and_leaves_nothing
+  def test_a_hash_that_changes_its_size_raises_and_leaves_no_bytes
     [->(hash) { hash["new"] = 1 }, ->(hash) { hash.delete("z") }, proc(&:clear),
      ->(hash) { hash.replace((1..1000).to_h { |i| [i, i] }) }].each do |change|
       hash = {}
@@ -200,7 +202,7 @@ class MessagePackDeepTest < MessagePackTestCase
     end
   end
 
-  def test_an_array_that_changes_its_size_is_refused_and_leaves_nothing
+  def test_an_array_that_changes_its_size_raises_and_leaves_no_bytes
     [->(array) { array << 1 }, proc(&:pop), proc(&:clear),
      ->(array) { array.replace([1] * 1000) }].each do |change|
       array = []
@@ -211,8 +213,8 @@ class MessagePackDeepTest < MessagePackTestCase
     end
   end
 
-  # Of each a hundred: what is read behind the end is no value.
-  def test_an_array_that_gets_shorter_is_not_read_behind_its_end
+  # A hundred elements each: anything read beyond the end is not a value.
+  def test_an_array_that_gets_shorter_is_not_read_beyond_its_end
     20.times do
       array = Array.new(100) { |i| "value #{i}" }
       array[1] = Doing.new { array.replace([]) && GC.start }
@@ -220,32 +222,32 @@ class MessagePackDeepTest < MessagePackTestCase
     end
   end
 
-  # One of many bytes is copied in the end.
-  def test_a_long_string_that_changes_later_is_written_as_it_was
+  # A long String is copied last.
+  def test_a_long_string_is_written_as_it_was_before_a_later_change
     text = "a" * 100_000
     shorter = Doing.new { text.replace("b") }
     assert_equal ["a" * 100_000, 1, "b"], MP.unpack(MP.pack([text, shorter, text]))
     text.replace("a" * 100_000)
     assert_equal ["a" * 100_000, 1, "b"], MP.unpack(MP::Packer.new.write([text, shorter, text]).to_s)
     text.replace("a" * 100_000)
-    registered = MP::Factory.new # its packer gets no Packer to write to, so long Strings stay aside
+    registered = MP::Factory.new # this type's packer gets no Packer to write to, so long Strings are kept aside
     registered.register_type(1, Shell, packer: ->(_) { text.replace("b") }, unpacker: ->(data) { data })
     assert_equal ["a" * 100_000, "b", "b"], registered.load(registered.dump([text, Shell.new, text]))
   end
 
-  def test_a_value_that_is_replaced_is_written_as_it_is_then
+  def test_a_replaced_element_is_written_with_its_new_value
     array = [nil, "old", "old"]
     array[0] = Doing.new { array[1] = "new" }
     assert_equal [1, "new", "old"], MP.unpack(MP.pack(array))
   end
 
-  def test_a_packer_used_by_what_it_packs_stays_whole
+  def test_a_packer_stays_usable_when_objects_being_packed_use_it
     one = MP::Packer.new
     meddling = %i[reset clear full_pack to_s flush].map { |method| Doing.new { one.public_send(method) } }
     meddling.each do |value|
       one.write([1, value, 2])
     rescue StandardError
-      nil # it may be refused
+      nil # the packer may raise
     ensure
       one.reset
       assert_equal "\x07", one.write(7).full_pack

@@ -4,7 +4,7 @@ require_relative "test_helper"
 require_relative "support/message_pack_test_case"
 require_relative "support/message_pack_cases"
 
-# The types that come along: ExtensionValue, Timestamp, Time and Bigint.
+# The built-in types: ExtensionValue, Timestamp, Time and Bigint.
 class MessagePackExtTest < MessagePackTestCase
   TIMESTAMPS = MessagePackCases::TIMESTAMPS
 
@@ -19,14 +19,14 @@ class MessagePackExtTest < MessagePackTestCase
     assert_kind_of Struct, value
   end
 
-  def test_one_is_written_wherever_it_stands_and_read_where_unknown_types_are_allowed
+  def test_extension_values_are_written_anywhere_and_read_if_unknown_types_are_allowed
     value = [MP::ExtensionValue.new(-5, "ab"), { MP::ExtensionValue.new(6, "") => MP::ExtensionValue.new(7, "x" * 70_000) }]
     read = MP.unpack(MP.pack(value), allow_unknown_ext: true)
     assert_same_value value, read
     assert_equal Encoding::BINARY, read[0].payload.encoding
   end
 
-  def test_a_subclass_is_written_like_it_by_its_own_to_msgpack_if_it_has_one
+  def test_a_subclass_of_extension_value_is_written_by_its_own_to_msgpack_if_defined
     plain = Class.new(MP::ExtensionValue)
     own = Class.new(MP::ExtensionValue) { def to_msgpack(packer) = packer.write("own") }
     assert_equal "\x92\xD4\x05a\xA3own".b, MP.pack([plain.new(5, "a"), own.new(5, "a")])
@@ -35,18 +35,18 @@ class MessagePackExtTest < MessagePackTestCase
     assert_equal "\xD4\x05a".b, MP::Packer.new.write(plain.new(5, Struct.new(:to_str).new("a"))).to_s
   end
 
-  def test_without_that_an_unknown_type_is_refused_and_the_error_says_which
+  def test_an_unknown_type_raises_an_error_that_names_it
     error = assert_raises(MP::UnknownExtTypeError) { MP.unpack(bytes("92 01 d42a00")) }
     assert_match(/42/, error.message)
     assert_raises(MP::UnknownExtTypeError) { MP.unpack(bytes("d6ff00000000")) }
   end
 
-  def test_a_registered_type_is_unpacked_though_unknown_ones_are_allowed
+  def test_a_registered_type_is_unpacked_even_if_unknown_types_are_allowed
     made = factory(5, Range, packer: :to_s, unpacker: ->(data) { [:range, data] })
     assert_equal [[:range, "a"], MP::ExtensionValue.new(6, "b")], made.load(bytes("92 d40561 d40662"), allow_unknown_ext: true)
   end
 
-  def test_an_extension_value_whose_parts_are_wrong_is_refused
+  def test_an_extension_value_with_an_invalid_type_or_payload_is_rejected
     [[128, "a"], [-129, "a"], [nil, "a"], %w[1 a], [1, nil], [1, 5]].each do |type, payload|
       one = MP::Packer.new.write(1)
       [-> { one.write(MP::ExtensionValue.new(type, payload)) }, -> { one.write_extension(MP::ExtensionValue.new(type, payload)) }]
@@ -57,7 +57,7 @@ class MessagePackExtTest < MessagePackTestCase
 
   # ---- Timestamp ----
 
-  def test_timestamps_come_back_from_every_one_of_their_formats
+  def test_timestamps_round_trip_in_each_format
     made = factory(-1, MP::Timestamp)
     TIMESTAMPS.each do |(sec, nsec), encoding|
       assert_equal encoding.delete(" "), hex(made.dump(MP::Timestamp.new(sec, nsec))), [sec, nsec]
@@ -66,7 +66,7 @@ class MessagePackExtTest < MessagePackTestCase
     assert_equal(-1, MP::Timestamp::TYPE)
   end
 
-  def test_timestamps_compare_by_both_their_parts
+  def test_timestamps_compare_by_seconds_and_nanoseconds
     one = MP::Timestamp.new(1, 2)
     assert_equal MP::Timestamp.new(1, 2), one
     [MP::Timestamp.new(1, 3), MP::Timestamp.new(2, 2), nil, 1, [1, 2]].each { |other| refute_equal other, one }
@@ -82,7 +82,7 @@ class MessagePackExtTest < MessagePackTestCase
     end
   end
 
-  def test_a_timestamp_of_a_second_or_more_in_nanoseconds_is_malformed
+  def test_a_timestamp_with_a_second_or_more_of_nanoseconds_is_malformed
     { [10**9, 5].pack("L>q>") => [999_999_999, 5].pack("L>q>"),
       [(10**9) << 34].pack("Q>") => [999_999_999 << 34].pack("Q>") }.each do |malformed, whole|
       assert_equal 999_999_999, MP::Timestamp.from_msgpack_ext(whole).nsec
@@ -98,7 +98,7 @@ class MessagePackExtTest < MessagePackTestCase
 
   def of_time = factory(-1, Time, packer: MP::Time::Packer, unpacker: MP::Time::Unpacker)
 
-  def test_times_come_back_to_the_nanosecond
+  def test_times_round_trip_to_the_nanosecond
     TIMES.each do |time|
       back = of_time.load(of_time.dump(time))
       assert_equal [time.to_i, time.nsec], [back.to_i, back.nsec]
@@ -115,7 +115,7 @@ class MessagePackExtTest < MessagePackTestCase
     end
   end
 
-  def test_what_times_have_beyond_nanoseconds_is_cut
+  def test_fractions_of_nanoseconds_are_truncated
     assert_equal 333_333_333, of_time.load(of_time.dump(Time.at(1r / 3))).nsec
   end
 
@@ -123,20 +123,20 @@ class MessagePackExtTest < MessagePackTestCase
     assert([MP::Time::Packer, MP::Time::Unpacker, MP::Time::TimestampUnpacker].all? { |one| Ractor.shareable?(one) })
   end
 
-  def test_times_are_refused_without_a_type
+  def test_times_raise_without_a_registered_type
     assert_raises(NoMethodError) { MP.pack(Time.now) }
   end
 
   # ---- Bigint ----
 
-  def test_bigints_come_back
+  def test_bigints_round_trip
     [0, 1, -1, 2**31, 2**32, (2**32) - 1, 2**64, -(2**64), 2**65, 10**100, -(10**100), 2**4096, -(2**4096) + 1].each do |number|
       assert_equal number, MP::Bigint.from_msgpack_ext(MP::Bigint.to_msgpack_ext(number)), number
     end
   end
 
-  # A sign, then 32 bit at a time, the lowest first and each with its highest byte first.
-  def test_their_format_does_not_change
+  # A sign, then 32 bits at a time: the lowest first, each with its highest byte first.
+  def test_the_format_of_bigints_is_fixed
     { 2**64 => "00 00000000 00000000 00000001", -(2**64) => "01 00000000 00000000 00000001",
       (2**96) - 1 => "00 ffffffff ffffffff ffffffff", 0x0102030405060708090a0b0c => "00 090a0b0c 05060708 01020304",
       -0x0102030405060708090a0b0c => "01 090a0b0c 05060708 01020304" }.each do |number, payload|

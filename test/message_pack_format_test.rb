@@ -13,7 +13,7 @@ class MessagePackFormatTest < MessagePackTestCase
       written = MP.pack(one.value)
       assert_equal Encoding::BINARY, written.encoding
       assert_equal one.written.bytesize, written.bytesize
-      assert_equal hex(one.written), hex(written) unless one.written == written # no message of megabytes otherwise
+      assert_equal hex(one.written), hex(written) unless one.written == written # avoids a failure message of megabytes
     end
 
     define_method("test_#{one.title}_is_read_from_each_of_its_encodings") do
@@ -23,7 +23,7 @@ class MessagePackFormatTest < MessagePackTestCase
     end
   end
 
-  def test_the_cases_cover_every_first_byte_but_the_one_that_is_never_used
+  def test_the_cases_cover_every_first_byte_except_the_reserved_one
     firsts = Cases.all.flat_map(&:encodings).map { |encoding| encoding.getbyte(0) }
     families = [0x00..0x7f, 0x80..0x8f, 0x90..0x9f, 0xa0..0xbf, 0xe0..0xff]
     families.each { |family| assert(firsts.any? { |first| family.cover?(first) }, family.inspect) }
@@ -48,7 +48,7 @@ class MessagePackFormatTest < MessagePackTestCase
     end
   end
 
-  def test_ints_around_every_power_of_two_come_back
+  def test_integers_around_every_power_of_two_round_trip
     (0..64).flat_map { |power| [-1, 0, 1].flat_map { |more| [(2**power) + more, -(2**power) + more] } }.each do |value|
       next unless (-(2**63)...(2**64)).cover?(value)
 
@@ -80,7 +80,7 @@ class MessagePackFormatTest < MessagePackTestCase
     assert_equal Encoding::BINARY, MP.unpack("\xc4\x01a").encoding
   end
 
-  def test_invalid_utf8_passes_unchanged_in_both_directions
+  def test_invalid_utf8_is_written_and_read_unchanged
     invalid = "a\xFF\xC3"
     assert_equal "a361ffc3", hex(MP.pack(invalid))
     assert_same_value invalid, MP.unpack(MP.pack(invalid))
@@ -88,7 +88,7 @@ class MessagePackFormatTest < MessagePackTestCase
 
   # ---- timestamps ----
 
-  def test_timestamps_are_written_in_the_shortest_of_their_formats_and_read
+  def test_timestamps_are_written_in_the_shortest_format_and_read_back
     Cases::TIMESTAMPS.each do |(sec, nsec), encoding|
       payload = MP::Timestamp.to_msgpack_ext(sec, nsec)
       assert_equal encoding.delete(" "), hex(MP::Packer.new.write_ext(-1, payload).to_s), [sec, nsec]
@@ -104,15 +104,15 @@ class MessagePackFormatTest < MessagePackTestCase
     end
   end
 
-  # ---- what is no format ----
+  # ---- the reserved byte ----
 
-  def test_the_byte_that_is_never_used_is_malformed_wherever_a_value_begins
+  def test_the_reserved_byte_is_malformed_wherever_a_value_begins
     ["c1", "91c1", "92 01 c1", "81c101", "8101c1", "dc0001c1", "df00000001c101"].each do |encoding|
       assert_raises(MP::MalformedFormatError, encoding) { MP.unpack(bytes(encoding)) }
     end
   end
 
-  def test_it_is_data_within_strings_and_exts
+  def test_the_reserved_byte_is_data_within_strings_and_exts
     assert_equal "\xC1\xC1".b, MP.unpack(bytes("c402c1c1"))
     assert_equal Cases.ext(5, "\xC1"), MP.unpack(bytes("d405c1"), allow_unknown_ext: true)
   end

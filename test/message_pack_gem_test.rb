@@ -2,13 +2,13 @@
 
 require_relative "test_helper"
 
-# Random values compared with the gem "msgpack", in a program of its own: the gem adds methods to Ruby's classes.
+# Compares random values with the gem "msgpack", in a separate process because the gem adds methods to Ruby's classes.
 class MessagePackGemTest < PenstockTest
   ROUNDS = ENV.fetch("MESSAGE_PACK_ROUNDS", GCLevel.slow? ? "200" : "20000")
   PROGRAM = File.expand_path("support/message_pack_rounds.rb", __dir__)
   NOT_INSTALLED = 3
 
-  def test_random_values_are_written_and_read_like_the_gems
+  slow def test_random_values_are_written_and_read_as_by_the_gem
     includes = LIBRARIES.flat_map { |path| ["-I", path] }
     output, errors, status = Limited.capture3(RbConfig.ruby, *includes, PROGRAM, ROUNDS, *ENV.fetch("MESSAGE_PACK_SEED", nil))
     skip errors.lines.last.chomp if status.exitstatus == NOT_INSTALLED

@@ -4,45 +4,45 @@ require_relative "test_helper"
 require_relative "support/message_pack_test_case"
 require_relative "support/gc_pressure"
 
-# What only a Registry, Buffer, Packer or Unpacker holds stays, also when it moves: each test fails without the mark, the write
-# barrier or the relocation that it is about.
+# Objects that only a Registry, Buffer, Packer or Unpacker references stay alive, and are found again after they move. Each test
+# fails without the mark, the write barrier or the relocation that it is about.
 class MessagePackHeldTest < MessagePackTestCase
   include GCPressure
 
-  MANY = 20 # as one alone may survive by chance: something that looks like it may stand on a stack
+  MANY = 20 # one alone may survive by chance: a word on a stack may look like a reference to it
   Point = Struct.new(:left)
   PACKED = "\xD5\x01ab".b
 
   def setup
     super
-    GC.stress = false # each chooses when to collect
+    GC.stress = false # each test chooses when to collect
   end
 
-  # A Buffer does not copy it.
+  # Long enough that a Buffer references it instead of copying it.
   def text(number) = format("%05d", number) * 1_000
 
   def many(&block) = Array.new(MANY, &block)
 
   def texts = many { |i| text(i) }
 
-  # Its procs are its own.
+  # Each factory has its own procs.
   def factory(number)
     MP::Factory.new.tap do |made|
       made.register_type(1, Point, packer: ->(_) { "p#{number}" }, unpacker: ->(data) { [data, number] })
     end
   end
 
-  # What such a Factory's packers write, and what its unpackers read.
+  # Documents for such a Factory's unpackers, and the values that they read.
   def packed_points = many { |i| MP.pack(MP::ExtensionValue.new(1, "p#{i}")) }
   def unpacked_points = many { |i| ["ab", i] }
 
-  # Has taken the first value of an Array of two.
+  # The unpacker has read the first of an Array's two values.
   def begin_object(unpacker, number) = unpacker.feed_each("\x92".b + MP.pack("value #{number}")) { flunk }
   def begun_objects = many { |i| ["value #{i}", 5] }
 
-  # ---- marks: nobody else has it, and all is collected ----
+  # ---- marks: the only reference, with all other garbage collected ----
 
-  def test_a_registry_keeps_what_is_listed
+  def test_a_registry_keeps_its_packers_and_unpackers
     factories = aside { many { |i| factory(i) } }
     replace_garbage
     %i[packer unpacker].each do |selector|
@@ -61,7 +61,7 @@ class MessagePackHeldTest < MessagePackTestCase
     assert_kept { |klass| MP::Buffer.new(klass.new) }
   end
 
-  # Objects that pack themselves, each of a class that has no name and is marked with the key.
+  # Packs objects that pack themselves. The class of each is anonymous and marked with the key.
   def write_own_objects(packers, key)
     packers.each_with_index do |one, i|
       klass = Class.new { define_method(:to_msgpack) { |packer| packer.write(i) } }
@@ -70,7 +70,7 @@ class MessagePackHeldTest < MessagePackTestCase
     end
   end
 
-  # Ruby itself keeps the classes whose methods native code has called lately.
+  # Ruby itself references the classes whose methods native code has called lately. This makes it forget them.
   def call_others = aside { write_own_objects(Array.new(5_000, MP::Packer.new), nil) && nil }
 
   def classes_with(key) = ObjectSpace.each_object(Class).count { |klass| klass.instance_variable_get(:@key).equal?(key) }
@@ -112,7 +112,7 @@ class MessagePackHeldTest < MessagePackTestCase
     assert_equal texts, unpackers.map(&:read)
   end
 
-  def test_an_unpacker_keeps_a_buffer_that_was_asked_for
+  def test_an_unpacker_keeps_the_buffer_that_it_returned
     unpackers = aside { many { |i| MP::Unpacker.new.feed(MP.pack(text(i))).tap(&:buffer) } }
     replace_garbage { MP::Buffer.new << "another" }
     assert_equal texts, unpackers.map(&:read)
@@ -128,23 +128,23 @@ class MessagePackHeldTest < MessagePackTestCase
     assert_equal(unpacked_points, unpackers.map { |one| one.feed(PACKED).read })
   end
 
-  def test_an_unpacker_keeps_the_values_of_an_object_that_is_not_whole
+  def test_an_unpacker_keeps_the_values_of_an_unfinished_object
     unpackers = aside { many { |i| MP::Unpacker.new.tap { |one| begin_object(one, i) } } }
     replace_garbage
     assert_equal(begun_objects, unpackers.map { |one| one.feed("\x05").read })
   end
 
-  # More than its place on the stack has room for: another place, which the GC has to look into as well.
-  def test_many_values_of_open_containers_stay_while_it_is_unpacked
+  # More values than the stack array holds. They move to the heap, which the GC has to search as well.
+  def test_many_values_of_open_containers_stay_alive_during_unpacking
     made = MP::Factory.new
     made.register_type(1, Point, unpacker: ->(_) { replace_garbage && :point })
     within = ->(innermost) { 6.times.inject(innermost) { |inner, i| [*Array.new(55) { |j| "value #{i} #{j}" }, inner] } }
     assert_equal within[:point], made.load(MP.pack(within[MP::ExtensionValue.new(1, "p")]))
   end
 
-  # ---- what a call needs ----
+  # ---- the arguments of a call ----
 
-  def test_the_string_that_is_unpacked_may_change_meanwhile
+  def test_the_source_string_may_change_during_unpacking
     data = +""
     changing = lambda do |_|
       data.replace("another")
@@ -156,7 +156,7 @@ class MessagePackHeldTest < MessagePackTestCase
     assert_equal values, aside { made.load(data).drop(1) }
   end
 
-  # ---- write barriers: the one is old, the other young ----
+  # ---- write barriers: an old object references a young one ----
 
   def test_an_old_buffer_keeps_a_young_long_string
     buffers = old { MP::Buffer.new }
@@ -183,7 +183,7 @@ class MessagePackHeldTest < MessagePackTestCase
     assert_equal(texts, packers.map { |one| MP.unpack(one.to_s) })
   end
 
-  def test_an_old_packer_keeps_types_of_its_own
+  def test_an_old_packer_keeps_its_own_types
     packers = old { MP::Packer.new }
     written_to { packers.each_with_index { |one, i| one.register_type(1, Point) { |_| "p#{i}" } } }
     assert_equal(packed_points, packers.map { |one| one.write(Point.new(1)).to_s })
@@ -208,7 +208,7 @@ class MessagePackHeldTest < MessagePackTestCase
     assert_equal [klass] * MANY, (unpackers.map { |one| one.buffer.io.class })
   end
 
-  def test_an_old_unpacker_keeps_types_of_its_own
+  def test_an_old_unpacker_keeps_its_own_types
     unpackers = old { MP::Unpacker.new }
     written_to { unpackers.each_with_index { |one, i| one.register_type(1) { |data| [data, i] } } }
     assert_equal(unpacked_points, unpackers.map { |one| one.feed(PACKED).read })
@@ -243,7 +243,7 @@ class MessagePackHeldTest < MessagePackTestCase
     end
   RUBY
 
-  def test_what_a_registry_holds_moves_with_it
+  def test_references_of_a_registry_are_updated_after_a_move
     moved(<<~'RUBY')
       factories = many { |i| factory(i) }
       others = many { |i| by_proc(i) }
@@ -257,7 +257,7 @@ class MessagePackHeldTest < MessagePackTestCase
     RUBY
   end
 
-  def test_what_a_buffer_holds_moves_with_it_or_stays_where_it_is
+  def test_references_of_a_buffer_are_updated_after_a_move_or_pinned
     moved(<<~'RUBY')
       class NamedIO
         attr_reader :number
@@ -271,7 +271,7 @@ class MessagePackHeldTest < MessagePackTestCase
     RUBY
   end
 
-  def test_what_a_packer_holds_moves_with_it
+  def test_references_of_a_packer_are_updated_after_a_move
     moved(<<~'RUBY')
       packers = many { |i| by_proc(i).packer.write(i).tap(&:buffer) }
       own = many { |i| MP::Packer.new.write(Class.new { define_method(:to_msgpack) { |packer| packer.write(i) } }.new) }
@@ -282,7 +282,7 @@ class MessagePackHeldTest < MessagePackTestCase
     RUBY
   end
 
-  def test_what_an_unpacker_holds_moves_with_it
+  def test_references_of_an_unpacker_are_updated_after_a_move
     moved(<<~'RUBY')
       unpackers = many { |i| by_proc(i).unpacker.tap { |one| one.feed_each("\x93".b + MP.pack("value #{i}")) { abort } } }
       move_everything
@@ -291,7 +291,7 @@ class MessagePackHeldTest < MessagePackTestCase
     RUBY
   end
 
-  def test_what_an_unpacker_reads_from_moves_with_it
+  def test_the_source_of_an_unpacker_is_updated_after_a_move
     moved(<<~'RUBY')
       class NamedIO
         attr_reader :number
@@ -319,7 +319,7 @@ class MessagePackHeldTest < MessagePackTestCase
 
   def written_to(&block)
     aside(&block)
-    GC.verify_internal_consistency # says itself what is missing, and dies of it
+    GC.verify_internal_consistency # reports a missing reference and aborts
     replace_young_garbage
   end
 

@@ -10,7 +10,7 @@ class MessagePackIOTest < MessagePackTestCase
   VALUES = [1, "a", ["x" * 100_000, { "key" => [nil, 2.5] }], { "a" => 1 }, nil, "\xFF".b * 70_000].freeze
   DATA = VALUES.map { |value| MP.pack(value) }.join.freeze
 
-  # By `readpartial`, which may give fewer bytes than asked for, and raises at the end.
+  # Has only `readpartial`, which may return fewer bytes than requested, and raises at the end.
   class Partial
     def initialize(data, size)
       @io = StringIO.new(data)
@@ -22,7 +22,7 @@ class MessagePackIOTest < MessagePackTestCase
     end
   end
 
-  # Gives the pieces one after the other; one that is an Exception is raised.
+  # Returns the pieces one after the other, or raises a piece that is an Exception.
   class Pieces
     def initialize(*pieces) = @pieces = pieces
 
@@ -36,7 +36,7 @@ class MessagePackIOTest < MessagePackTestCase
 
   def unpacker(...) = MP::Unpacker.new(...)
 
-  def test_a_string_io_a_file_and_a_gzip_reader_are_read_to_their_end
+  def test_string_ios_files_and_gzip_readers_are_read_to_their_end
     assert_equal VALUES, unpacker(StringIO.new(DATA)).each.to_a
     Tempfile.create("message_pack") do |file|
       file.binmode
@@ -57,13 +57,13 @@ class MessagePackIOTest < MessagePackTestCase
     assert_equal small[1], MP.load(Dripping.new(MP.pack(small[1])))
   end
 
-  def test_a_pipe_gives_each_value_when_it_is_there
+  def test_each_value_from_a_pipe_is_read_as_soon_as_it_is_complete
     reader, writer = IO.pipe
     one = unpacker(reader.binmode)
     writer.binmode.sync = true
     [1, "a", [1, 2]].each do |value|
       writer.write(MP.pack(value))
-      assert_equal value, one.read # waits for no more than that
+      assert_equal value, one.read # the unpacker waits for no further bytes
     end
     writer.write("\x92\x01")
     writing = Thread.new { writer.write("\x02") && writer.close }
@@ -74,7 +74,7 @@ class MessagePackIOTest < MessagePackTestCase
     [reader, writer].each(&:close)
   end
 
-  def test_a_reader_waiting_at_a_pipe_holds_no_other_thread_up
+  def test_an_unpacker_that_waits_for_a_pipe_blocks_no_other_thread
     reader, writer = IO.pipe
     reading = Thread.new { unpacker(reader).read }
     Thread.pass until reading.status == "sleep"
@@ -84,7 +84,7 @@ class MessagePackIOTest < MessagePackTestCase
     [reader, writer].each(&:close)
   end
 
-  def test_a_packer_and_an_unpacker_meet_through_a_pipe
+  def test_a_packer_and_an_unpacker_communicate_through_a_pipe
     reader, writer = IO.pipe
     writing = Thread.new do
       one = MP::Packer.new(writer.binmode)
@@ -98,7 +98,7 @@ class MessagePackIOTest < MessagePackTestCase
     [reader, writer].each(&:close)
   end
 
-  def test_what_an_io_raises_comes_through_and_nothing_is_lost
+  def test_errors_of_an_io_are_raised_and_no_bytes_are_lost
     data = MP.pack(["abc", { "k" => 5 }])
     (1...data.bytesize).each do |cut|
       one = unpacker(Pieces.new(data.byteslice(0, cut), KeyError.new("in the middle"), data.byteslice(cut..), "\x07"))
@@ -113,7 +113,7 @@ class MessagePackIOTest < MessagePackTestCase
     end
   end
 
-  def test_an_io_that_gives_something_else_than_a_string_is_refused
+  def test_an_io_that_returns_something_other_than_a_string_raises
     [5, :a, ["a"]].each do |wrong|
       io = Object.new
       io.define_singleton_method(:read) { |_length = nil, _buffer = nil| wrong }
@@ -121,8 +121,9 @@ class MessagePackIOTest < MessagePackTestCase
     end
   end
 
-  # More than it was asked for, nothing at all, a text in another encoding, one that is frozen, one that it keeps and changes.
-  def test_an_io_may_answer_in_its_own_way
+  # An IO may return more bytes than requested, none, a String in another encoding, a frozen one, or one that it keeps and
+  # changes.
+  def test_strings_of_any_kind_from_an_io_are_read_correctly
     frozen = Object.new
     frozen.define_singleton_method(:read) { |_length = nil, _buffer = nil| "\x01".b.freeze }
     assert_equal [1, 1, 1], unpacker(frozen).each.first(3)
@@ -141,7 +142,7 @@ class MessagePackIOTest < MessagePackTestCase
     assert_equal [1, 2, 3], unpacker(changing).each.first(3)
   end
 
-  def test_an_empty_answer_is_the_end_or_a_pause_but_no_endless_loop
+  def test_an_empty_string_from_an_io_does_not_loop_endlessly
     one = unpacker(Pieces.new("", "\x05", nil))
     values = begin
       Timeout.timeout(30) { [one.read] }
@@ -154,18 +155,18 @@ class MessagePackIOTest < MessagePackTestCase
     Timeout.timeout(30) { assert_raises(EOFError) { unpacker(never).read } }
   end
 
-  def test_an_object_without_read_is_refused
+  def test_an_object_without_read_is_rejected
     assert_raises(NoMethodError, ArgumentError, TypeError) { unpacker(Object.new).read }
     assert_raises(NoMethodError, ArgumentError, TypeError) { MP.unpack(5) }
   end
 
-  def test_feeding_and_an_io_go_together
+  def test_an_unpacker_may_be_fed_and_have_an_io
     one = unpacker(StringIO.new("\x02\x03"))
     one.feed("\x01")
     assert_equal [1, 2, 3], one.each.to_a
   end
 
-  def test_an_io_that_ends_within_an_object_is_an_error_and_if_it_grows_it_goes_on
+  def test_an_io_that_ends_within_an_object_raises_and_reading_resumes_when_it_grows
     io = StringIO.new(+"\x01\x92".b)
     one = unpacker(io)
     values = []
@@ -175,7 +176,7 @@ class MessagePackIOTest < MessagePackTestCase
     assert_equal [5, 6], one.read
   end
 
-  def test_an_io_that_ends_within_a_header_a_text_or_what_is_skipped_is_an_error
+  def test_an_io_that_ends_within_a_header_a_string_or_a_skipped_value_raises
     ["\x01\xDA\x00", "\x01\xA5ab"].each do |data|
       values = []
       assert_raises(EOFError) { unpacker(StringIO.new(data.b)).each { |value| values << value } }
@@ -186,7 +187,7 @@ class MessagePackIOTest < MessagePackTestCase
     assert_raises(EOFError) { skipping.each { flunk } }
   end
 
-  # It reads ahead, and what it has read ahead is in its buffer.
+  # The unpacker reads ahead. The bytes that it has not unpacked are in its buffer.
   def test_bytes_read_ahead_are_in_the_buffer
     one = unpacker(StringIO.new("\x01rest"))
     assert_equal 1, one.read

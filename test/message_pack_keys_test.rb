@@ -4,19 +4,19 @@ require_relative "test_helper"
 require_relative "support/message_pack_test_case"
 require_relative "support/gc_pressure"
 
-# Keys of Hashes, which each Ractor keeps for a while.
+# Keys of Hashes, which each Ractor caches.
 class MessagePackKeysTest < MessagePackTestCase
   include GCPressure
 
   def setup
     super
-    GC.stress = false # each chooses when to collect
+    GC.stress = false # each test chooses when to collect
   end
 
   def unpacked_keys(packed, **options) = MP.unpack(packed, **options).keys
 
-  # Of all sizes, and of each size those that differ in one byte.
-  def test_keys_that_are_alike_are_not_mixed_up
+  # Keys of all sizes, and of each size several that differ in one byte.
+  def test_similar_keys_are_not_mixed_up
     keys = (0..70).flat_map do |size|
       base = "k" * size
       [base, *Array.new(size) { |i| base.dup.tap { |key| key[i] = "q" } }]
@@ -36,7 +36,7 @@ class MessagePackKeysTest < MessagePackTestCase
     end
   end
 
-  # As Ruby's literals are, and whatever was unpacked without it before.
+  # Like Ruby's frozen literals, even if the same key was unpacked unfrozen before.
   def test_keys_that_are_frozen_are_the_same_object_as_equal_strings
     packed = MP.pack([{ "a key and a value" => 1 }, "a key and a value"])
     MP.unpack(packed)
@@ -47,15 +47,15 @@ class MessagePackKeysTest < MessagePackTestCase
     end
   end
 
-  def test_a_key_that_comes_again_is_ruby_s_own_string
+  def test_a_key_seen_again_is_rubys_interned_string
     packed = MP.pack({ "a key that comes again" => 1 })
-    others = MP.pack(Array.new(5_000) { |i| ["another key #{i}", i] }.to_h) # they take its place
+    others = MP.pack(Array.new(5_000) { |i| ["another key #{i}", i] }.to_h) # they replace it in the cache
     found = Array.new(2) { MP.unpack(packed).keys[0].tap { MP.unpack(others) } }
     refute_same(-"a key that comes again", found[0])
     assert_same(-"a key that comes again", found[1])
   end
 
-  def test_the_same_key_is_a_string_or_a_symbol_as_it_is_asked_for
+  def test_the_same_key_is_a_string_or_a_symbol_as_requested
     packed = MP.pack({ "name" => 1 })
     3.times do
       assert_equal ["name"], unpacked_keys(packed)
@@ -63,16 +63,16 @@ class MessagePackKeysTest < MessagePackTestCase
     end
   end
 
-  def test_keys_that_only_the_ractor_keeps_stay
+  def test_cached_keys_survive_a_collection
     packed = Array.new(100) { |i| MP.pack({ "a key #{i}" => 1 }) }
-    identities = -> { packed.map { |one| unpacked_keys(one).first.object_id } } # which no other object ever gets
+    identities = -> { packed.map { |one| unpacked_keys(one).first.object_id } } # ids that no other object ever gets
     before = aside(&identities)
     replace_garbage
     after = identities.call
-    assert_operator (before & after).size, :>, 80 # some share a place
+    assert_operator (before & after).size, :>, 80 # some keys share a cache slot
   end
 
-  def test_keys_that_the_ractor_keeps_do_not_move
+  def test_cached_keys_do_not_move
     documents = Array.new(100) { |i| { "a moved key #{i}" => i } }
     packed = documents.map { |document| MP.pack(document) }
     aside { packed.each { |one| MP.unpack(one) } }
@@ -80,7 +80,7 @@ class MessagePackKeysTest < MessagePackTestCase
     assert_equal(documents, packed.map { |one| MP.unpack(one) })
   end
 
-  def test_more_keys_than_are_kept_come_back
+  def test_more_keys_than_the_cache_holds_are_read_correctly
     document = Array.new(5_000) { |i| ["key #{i}", i] }.to_h
     packed = MP.pack(document)
     2.times { assert_equal document, MP.unpack(packed) }

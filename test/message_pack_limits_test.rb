@@ -5,12 +5,12 @@ require_relative "test_helper"
 require_relative "support/message_pack_test_case"
 require_relative "support/message_pack_random"
 
-# What no input and no value may do: crash, hang, or take more memory than its limits allow.
+# No input and no value may crash or hang the process, or take more memory than its limits allow.
 class MessagePackLimitsTest < MessagePackTestCase
   SEED = Integer(ENV.fetch("MESSAGE_PACK_SEED") { Random.new_seed % (2**32) })
   ENDS = [MP::UnpackError, EOFError].freeze
 
-  # That the block's work adds less than so many bytes to what this process has in memory.
+  # Asserts that the block adds less than `limit` bytes to the process's resident memory.
   def assert_takes_less_than(limit)
     GC.start
     before = resident
@@ -33,7 +33,7 @@ class MessagePackLimitsTest < MessagePackTestCase
   end
 
   NESTINGS.each_key do |kind|
-    define_method("test_#{kind}_may_be_128_deep_and_no_deeper_unless_told_so") do
+    define_method("test_#{kind}_may_be_128_deep_and_deeper_only_with_max_depth") do
       assert MP.unpack(nested(kind, 128))
       assert_raises(MP::StackError) { MP.unpack(nested(kind, 129)) }
       assert MP.unpack(nested(kind, 3), max_depth: 3)
@@ -41,18 +41,18 @@ class MessagePackLimitsTest < MessagePackTestCase
       assert MP.unpack(nested(kind, 1000), max_depth: 1000)
     end
 
-    define_method("test_#{kind}_ten_million_deep_are_refused_at_once") do
+    define_method("test_#{kind}_ten_million_deep_raise_at_once") do
       assert_takes_less_than(100 * MEGABYTE) do
         assert_raises(MP::StackError) { MP.unpack(bytes(NESTINGS.fetch(kind)[0]) * 10_000_000) }
       end
     end
 
-    define_method("test_#{kind}_a_million_deep_are_skipped_or_refused") do
+    define_method("test_#{kind}_a_million_deep_are_skipped_or_raise") do
       assert_raises(*ENDS) { MP::Unpacker.new.feed(bytes(NESTINGS.fetch(kind)[0]) * 1_000_000).skip }
     end
   end
 
-  def test_after_one_that_is_too_deep_an_unpacker_can_be_used_again
+  def test_an_unpacker_is_usable_after_a_value_that_was_too_deep
     one = MP::Unpacker.new.feed(nested(:arrays, 200))
     assert_raises(MP::StackError) { one.read }
     one.reset
@@ -78,7 +78,7 @@ class MessagePackLimitsTest < MessagePackTestCase
 
   # ---- elements ----
 
-  def test_more_values_in_one_object_than_max_elements_are_refused
+  def test_more_values_than_max_elements_in_one_object_raise
     value = [[1] * 30, { "a" => [2] * 30 }]
     assert_equal value, MP.unpack(MP.pack(value), max_elements: 100)
     assert_raises(MP::LimitError) { MP.unpack(MP.pack(value), max_elements: 50) }
@@ -94,13 +94,13 @@ class MessagePackLimitsTest < MessagePackTestCase
     assert_equal [1] * 40, one.feed(MP.pack([1] * 40)).read
   end
 
-  def test_the_default_limits_let_a_million_values_pass
+  def test_the_default_limits_allow_a_million_values
     assert_equal 1_000_000, MP.unpack(MP.pack(Array.new(1_000_000, 1))).size
   end
 
   # ---- bytes ----
 
-  def test_a_text_larger_than_max_bytes_is_refused_before_it_has_come
+  def test_a_string_larger_than_max_bytes_raises_before_its_bytes_arrive
     { "d9" => "C", "da" => "S>", "db" => "L>", "c4" => "C", "c5" => "S>", "c6" => "L>" }.each do |first, size|
       header = ->(bytes) { self.bytes(first) + [bytes].pack(size) }
       assert_equal "x" * 100, MP.unpack(header[100] + ("x" * 100), max_bytes: 100)
@@ -114,14 +114,14 @@ class MessagePackLimitsTest < MessagePackTestCase
     end
   end
 
-  # ---- headers that claim what does not come ----
+  # ---- headers that claim more than what follows ----
 
   CLAIMS = { array: "ddffffffff", map: "dfffffffff", str: "dbffffffff", bin: "c6ffffffff", ext: "c9ffffffff05",
              array_below_the_limits: "dd00ffffff", map_below_the_limits: "df007fffff", str_below_the_limits: "db0fffffff",
              bin_below_the_limits: "c60fffffff", ext_below_the_limits: "c90fffffff05" }.freeze
 
   CLAIMS.each do |name, header|
-    define_method("test_a_header_of_#{name}_takes_no_memory_for_what_it_claims") do
+    define_method("test_a_header_of_#{name}_allocates_no_memory_for_its_claimed_size") do
       kept = []
       assert_takes_less_than(32 * MEGABYTE) do
         50.times do
@@ -136,24 +136,24 @@ class MessagePackLimitsTest < MessagePackTestCase
     end
   end
 
-  # Memory that nobody has written to is none that the process has; so what they say of themselves counts.
-  def test_containers_are_not_made_in_the_size_that_a_header_claims
+  # Memory that was allocated but never written is not resident, so this test reads the objects' reported sizes.
+  def test_containers_are_not_allocated_in_their_claimed_size
     %w[dd000fffff df000fffff].each do |header|
       one = MP::Unpacker.new.feed(bytes("93 01 #{header}"))
       assert_raises(EOFError) { one.read }
       empty = [Array, Hash].flat_map { |type| ObjectSpace.each_object(type).select(&:empty?) }
       assert_operator empty.map { |container| ObjectSpace.memsize_of(container) }.max, :<, MEGABYTE
-      assert_raises(EOFError) { one.read } # it has been there until now
+      assert_raises(EOFError) { one.read } # keeps it alive until here
     end
   end
 
-  def test_headers_within_headers_take_no_memory_for_what_they_claim
+  def test_nested_headers_allocate_no_memory_for_their_claimed_sizes
     assert_takes_less_than(16 * MEGABYTE) do
       %w[dd00ffffff df000fffff].each { |header| assert_raises(*ENDS) { MP.unpack(bytes(header) * 128) } }
     end
   end
 
-  def test_an_io_is_not_asked_for_all_that_a_header_claims
+  def test_an_io_is_not_asked_for_all_bytes_that_a_header_claims
     asked = []
     io = Object.new
     io.define_singleton_method(:read) do |length = nil, _buffer = nil|
@@ -164,14 +164,14 @@ class MessagePackLimitsTest < MessagePackTestCase
     assert_operator asked.compact.max, :<=, MEGABYTE
   end
 
-  def test_a_stream_takes_no_more_memory_than_what_is_not_read_yet
+  def test_a_stream_takes_memory_only_for_unread_bytes
     data = MP.pack(["x" * 100_000] * 10)
     one = MP::Unpacker.new
     20.times { one.feed(data).read }
     assert_takes_less_than(200 * MEGABYTE) { 500.times { one.feed(data).read } }
   end
 
-  # ---- whatever bytes there are ----
+  # ---- arbitrary bytes ----
 
   # @return [Object] the values and the error at the end
   def outcome(data, pieces, **options)
@@ -179,7 +179,7 @@ class MessagePackLimitsTest < MessagePackTestCase
     found = []
     pieces.call(data) { |piece| one.feed_each(piece) { |value| found << value } }
     found
-  rescue *ENDS, EncodingError => e # the latter of a key that is no Symbol
+  rescue *ENDS, EncodingError => e # EncodingError: for a key that is no valid Symbol
     [*found, e.class]
   end
 
@@ -200,18 +200,18 @@ class MessagePackLimitsTest < MessagePackTestCase
     end
   end
 
-  def test_random_bytes_are_values_or_errors_and_the_same_in_whatever_pieces
+  def test_random_bytes_give_the_same_values_or_errors_however_they_are_split
     random = MessagePackRandom.new(SEED)
     10_000.times { |i| assert_harmless(random.bytes(60), i) }
     200.times { |i| assert_harmless(random.bytes(20_000), i) }
   end
 
-  def test_damaged_documents_are_values_or_errors_and_the_same_in_whatever_pieces
+  def test_damaged_documents_give_the_same_values_or_errors_however_they_are_split
     random = MessagePackRandom.new(SEED)
     5_000.times { |i| assert_harmless(random.damaged(MP.pack(random.object)), i) }
   end
 
-  def test_documents_cut_short_are_the_end_of_input
+  def test_truncated_documents_raise_eof_error
     random = MessagePackRandom.new(SEED)
     300.times do |i|
       data = MP.pack(random.object)

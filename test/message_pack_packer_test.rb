@@ -6,7 +6,7 @@ require_relative "support/message_pack_test_case"
 class MessagePackPackerTest < MessagePackTestCase
   def packer(...) = MP::Packer.new(...)
 
-  # What one method writes, in hex.
+  # What one method writes, as hex.
   def written(method, *arguments) = hex(packer.public_send(method, *arguments).to_s)
 
   # ---- the methods that write ----
@@ -31,7 +31,7 @@ class MessagePackPackerTest < MessagePackTestCase
     write_ext: [[[5, "ab"], "d5056162"], [[-128, ""], "c70080"], [[127, "abc"], "c7037f616263"]],
     write_extension: [[[MP::ExtensionValue.new(-2, "a")], "d4fe61"]]
   }.each do |method, cases|
-    define_method("test_#{method}_writes_its_format_and_gives_the_packer") do
+    define_method("test_#{method}_writes_its_format_and_returns_the_packer") do
       cases.each { |arguments, encoding| assert_equal encoding, written(method, *arguments), arguments.inspect }
       one = packer
       assert_same one, one.public_send(method, *cases[0][0])
@@ -43,7 +43,7 @@ class MessagePackPackerTest < MessagePackTestCase
     write_symbol: ["a", 1, nil], write_array: [1, "a", nil, { 1 => 2 }], write_hash: [1, [[1, 2]], nil],
     write_array_header: ["1", nil], write_map_header: ["1", nil], write_bin_header: ["1", nil], write_extension: [5, nil, "a"]
   }.each do |method, values|
-    define_method("test_#{method}_refuses_what_is_something_else_and_writes_nothing") do
+    define_method("test_#{method}_raises_for_other_objects_and_writes_nothing") do
       values.each do |value|
         one = packer.write(1)
         assert_raises(TypeError, value.inspect) { one.public_send(method, value) }
@@ -52,23 +52,23 @@ class MessagePackPackerTest < MessagePackTestCase
     end
   end
 
-  def test_write_float32_refuses_what_is_no_number
+  def test_write_float32_raises_for_other_objects_than_numbers
     ["x", nil, [1]].each { |value| assert_raises(TypeError, ArgumentError) { packer.write_float32(value) } }
   end
 
-  def test_headers_raise_more_than_32_bits_and_negative_counts
+  def test_headers_raise_for_counts_above_32_bits_and_negative_counts
     %i[write_array_header write_map_header write_bin_header].product([2**32, 2**64, -1, -(2**31), -(2**64)]) do |method, count|
       assert_raises(RangeError, "#{method} #{count}") { packer.public_send(method, count) }
     end
   end
 
-  def test_ext_refuses_a_type_outside_a_byte_and_a_payload_that_is_no_string
+  def test_write_ext_raises_for_a_type_outside_a_byte_and_a_payload_that_is_no_string
     [128, -129, 2**40].each { |type| assert_raises(RangeError) { packer.write_ext(type, "a") } }
     assert_raises(TypeError) { packer.write_ext("a", "a") }
     assert_raises(TypeError) { packer.write_ext(1, 5) }
   end
 
-  def test_ints_outside_64_bits_are_refused
+  def test_integers_outside_64_bits_raise
     [2**64, -(2**63) - 1, 2**100, -(2**100)].each do |value|
       assert_raises(RangeError) { MP.pack(value) }
       assert_raises(RangeError) { packer.write_int(value) }
@@ -76,13 +76,13 @@ class MessagePackPackerTest < MessagePackTestCase
     end
   end
 
-  def test_what_follows_a_bin_header_is_written_to_the_buffer
+  def test_the_bytes_after_a_bin_header_are_written_to_the_buffer
     one = packer.write_bin_header(3)
     one.buffer << "abc"
     assert_equal "abc".b, MP.unpack(one.to_s)
   end
 
-  def test_an_array_is_written_in_parts_behind_its_header
+  def test_an_array_may_be_written_in_parts_after_its_header
     parts = packer.write_array_header(3).write(1).write([2]).write_map_header(1).write(:a).write_nil
     assert_equal [1, [2], { "a" => nil }], MP.unpack(parts.to_s)
   end
@@ -98,14 +98,14 @@ class MessagePackPackerTest < MessagePackTestCase
     assert_equal "a3e38182", hex(MP.pack("あ".encode("EUC-JP")))
   end
 
-  def test_what_has_ascii_only_is_a_str_whatever_its_encoding_except_binary
+  def test_ascii_strings_of_any_encoding_except_binary_are_written_as_str
     %w[US-ASCII UTF-8 Shift_JIS ISO-8859-1 UTF-16LE].each do |encoding|
       assert_equal "a3616263", hex(MP.pack("abc".encode(encoding))), encoding
     end
     assert_equal "c403616263", hex(MP.pack("abc".b))
   end
 
-  def test_a_string_that_cannot_be_transcoded_is_refused_and_leaves_nothing
+  def test_a_string_that_cannot_be_transcoded_raises_and_leaves_no_bytes
     one = packer.write(1)
     ["\x81".dup.force_encoding("Windows-1252"), "abc".dup.force_encoding("UTF-16LE"),
      "\x81".dup.force_encoding("Shift_JIS")].each do |text|
@@ -114,7 +114,7 @@ class MessagePackPackerTest < MessagePackTestCase
     assert_equal "\x01", one.to_s
   end
 
-  def test_a_string_is_not_changed_by_being_packed
+  def test_packing_does_not_change_a_string
     text = "é".encode("UTF-16LE").freeze
     MP.pack([text, { text => text }])
     assert_equal Encoding::UTF_16LE, text.encoding
@@ -141,20 +141,20 @@ class MessagePackPackerTest < MessagePackTestCase
     def to_msgpack(packer) = packer.write_array_header(2).write(left).write(right)
   end
 
-  def test_an_object_with_to_msgpack_writes_itself_wherever_it_stands
+  def test_an_object_with_to_msgpack_writes_itself_anywhere
     assert_equal [1, 2], MP.unpack(MP.pack(Point.new(1, 2)))
     assert_equal [[[1, 2]], { "a" => [3, [4, 5]] }], MP.unpack(MP.pack([[Point.new(1, 2)], { a: Point.new(3, Point.new(4, 5)) }]))
     assert_equal({ [1, 2] => 3 }, MP.unpack(MP.pack({ Point.new(1, 2) => 3 })))
   end
 
-  def test_an_object_without_it_is_refused_by_name
+  def test_an_object_without_to_msgpack_raises_an_error_that_names_its_class
     [Object.new, 1..2, 1r, 1i, Object, Time.now, Struct.new(:a).new(1)].each do |object|
       error = assert_raises(NoMethodError) { MP.pack(object) }
       assert_match(/to_msgpack/, error.message)
     end
   end
 
-  def test_subclasses_of_core_classes_are_written_like_those
+  def test_subclasses_of_core_classes_are_written_like_their_superclass
     [[String, "abc", "a3616263"], [Array, [1], "9101"], [Hash, { 1 => 2 }, "810102"]].each do |base, value, encoding|
       one = Class.new(base).new.replace(value)
       assert_equal encoding, hex(MP.pack(one)), base
@@ -162,14 +162,14 @@ class MessagePackPackerTest < MessagePackTestCase
     end
   end
 
-  def test_a_hash_is_written_by_its_pairs_alone
+  def test_only_the_pairs_of_a_hash_are_written
     assert_equal "810102", hex(MP.pack(Hash.new { |hash, key| hash[key] = 1 }.update(1 => 2)))
     by_identity = {}.compare_by_identity
     2.times { |i| by_identity["a".dup] = i }
     assert_equal "82a16100a16101", hex(MP.pack(by_identity))
   end
 
-  # ---- an error takes back what its write had added ----
+  # ---- an error discards the bytes of its write ----
 
   def failing
     deep = Object.new
@@ -180,7 +180,7 @@ class MessagePackPackerTest < MessagePackTestCase
       RuntimeError => deep, MP::StackError => self_containing }
   end
 
-  def test_after_an_error_the_packer_has_what_it_had_before_and_goes_on
+  def test_after_an_error_the_packer_keeps_earlier_bytes_and_stays_usable
     failing.each do |error, value|
       one = packer.write("before")
       [value, [1, 2, [value]], { "a" => 1, "b" => value }, { value => 1 }, ["x" * 100_000, value]].each do |object|
@@ -195,14 +195,14 @@ class MessagePackPackerTest < MessagePackTestCase
     def to_msgpack(_packer) = MP.pack(value)
   end
 
-  def test_an_object_that_writes_nothing_to_its_packer_is_refused
+  def test_an_object_that_writes_nothing_to_its_packer_raises
     assert_raises(RuntimeError) { MP.pack([1, Silent.new(2)]) }
     one = packer.write("before")
     assert_raises(RuntimeError) { one.write([1, Silent.new(2)]) }
     assert_equal "\xA6before".b, one.to_s
   end
 
-  def test_after_an_error_nothing_of_the_object_is_in_the_io
+  def test_after_an_error_no_byte_of_the_object_is_in_the_io
     failing.each do |error, value|
       io = StringIO.new
       one = packer(io, io_buffer_size: 1024).write(1)
@@ -212,7 +212,7 @@ class MessagePackPackerTest < MessagePackTestCase
     end
   end
 
-  def test_after_an_error_only_what_was_there_before_and_was_not_taken_is_left
+  def test_after_an_error_only_earlier_bytes_that_were_not_consumed_remain
     taking = { "" => [:reset.to_proc, :full_pack.to_proc, :flush.to_proc, ->(packer) { packer.buffer.read }],
                "fore" => [->(packer) { packer.buffer.read(3) }, ->(packer) { packer.buffer.skip(3) }] }
     taking.each do |left, calls|
@@ -230,10 +230,10 @@ class MessagePackPackerTest < MessagePackTestCase
     end
   end
 
-  # Packs itself by the block.
+  # An object that packs itself by calling the block.
   def own(&block) = Object.new.tap { |made| made.define_singleton_method(:to_msgpack, &block) }
 
-  def test_how_deep_it_is_counts_anew_for_each_write_whatever_became_of_the_one_before
+  def test_each_write_starts_at_depth_zero_however_the_previous_write_ended
     one = packer(max_depth: 2)
     3.times do
       assert_raises(KeyError) { one.write([own { |_| raise KeyError }]) }
@@ -244,7 +244,7 @@ class MessagePackPackerTest < MessagePackTestCase
 
   # ---- what has been written ----
 
-  def test_size_empty_to_s_and_to_a_tell_what_there_is
+  def test_size_empty_to_s_and_to_a_describe_the_content
     one = packer
     assert_predicate one, :empty?
     assert_equal [0, "", ""], [one.size, one.to_s, one.to_a.join]
@@ -255,7 +255,7 @@ class MessagePackPackerTest < MessagePackTestCase
     assert_equal one.to_s, one.to_a.join
   end
 
-  def test_to_s_gives_a_string_of_its_own
+  def test_to_s_returns_an_independent_string
     one = packer.write(1)
     one.to_s << "changed"
     early = one.to_s
@@ -263,7 +263,7 @@ class MessagePackPackerTest < MessagePackTestCase
     assert_equal ["\x01", "\x01\x02"], [early, one.to_s]
   end
 
-  def test_reset_and_clear_forget_what_there_is
+  def test_reset_and_clear_discard_the_content
     %i[reset clear].each do |method|
       one = packer.write("x" * 100_000)
       one.public_send(method)
@@ -272,29 +272,29 @@ class MessagePackPackerTest < MessagePackTestCase
     end
   end
 
-  def test_full_pack_gives_what_there_is_and_begins_anew
+  def test_full_pack_returns_the_content_and_empties_the_packer
     one = packer.write(1)
     assert_equal ["\x01", "", "\x02"], [one.full_pack, one.full_pack, one.write(2).full_pack]
   end
 
-  def test_write_to_an_io_gives_the_number_of_bytes_and_empties
+  def test_write_to_an_io_returns_the_number_of_bytes_and_empties_the_packer
     io = StringIO.new
     one = packer.write([1, "x" * 100_000])
     assert_equal MP.pack([1, "x" * 100_000]).bytesize, one.write_to(io)
     assert_equal [MP.pack([1, "x" * 100_000]), true], [io.string.b, one.empty?]
   end
 
-  def test_a_packer_is_not_copied
+  def test_a_packer_cannot_be_copied
     %i[dup clone].each { |method| assert_raises(NoMethodError, TypeError) { packer.write(1).public_send(method) } }
   end
 
-  def test_a_packer_is_initialized_once
+  def test_a_packer_cannot_be_initialized_twice
     one = packer.write(1)
     assert_raises(RuntimeError) { one.send(:initialize) }
     assert_equal "\x01", one.to_s
   end
 
-  def test_one_without_its_initialize_is_refused
+  def test_an_uninitialized_packer_raises
     { write: [1], write_nil: [], to_s: [], flush: [], reset: [], register_type: [1, Range, :to_s], buffer: [] }
       .each do |method, arguments|
       error = assert_raises(ArgumentError, method.to_s) { MP::Packer.allocate.public_send(method, *arguments) }
@@ -304,7 +304,7 @@ class MessagePackPackerTest < MessagePackTestCase
 
   # ---- with an IO ----
 
-  def test_what_is_written_is_in_the_io_after_flush
+  def test_flush_writes_the_content_to_the_io
     io = StringIO.new
     one = packer(io).write(1).write("a")
     assert_same one, one.flush
@@ -312,11 +312,11 @@ class MessagePackPackerTest < MessagePackTestCase
     assert_equal "\x01\xA1a\x02".b, one.write(2).flush.buffer.io.string.b
   end
 
-  def test_flush_without_an_io_leaves_what_there_is
+  def test_flush_without_an_io_keeps_the_content
     assert_equal "\x01", packer.write(1).flush.to_s
   end
 
-  def test_an_io_has_write_or_shovel
+  def test_an_io_requires_write_or_shovel
     { write: ->(text) { (@got << text) && text.bytesize }, "<<": ->(text) { @got << text } }.each do |name, body|
       io = Object.new
       io.instance_variable_set(:@got, +"")
@@ -326,7 +326,7 @@ class MessagePackPackerTest < MessagePackTestCase
     end
   end
 
-  def test_beyond_io_buffer_size_it_is_handed_over_by_itself
+  def test_content_beyond_io_buffer_size_is_written_to_the_io_automatically
     io = StringIO.new
     one = packer(io, io_buffer_size: 1024)
     100.times { |i| one.write([i, "x" * 100]) }
@@ -336,24 +336,24 @@ class MessagePackPackerTest < MessagePackTestCase
     assert_equal Array.new(100) { |i| [i, "x" * 100] }, MP::Unpacker.new.feed(io.string).each.to_a
   end
 
-  def test_an_io_that_raises_does_so_out_of_flush
+  def test_errors_of_the_io_are_raised_by_flush
     io = Object.new
     io.define_singleton_method(:write) { |_| raise IOError, "gone" }
     assert_equal "gone", assert_raises(IOError) { packer(io).write(1).flush }.message
   end
 
-  def test_what_an_io_did_not_take_stays
-    refusing = Object.new
-    refusing.define_singleton_method(:write) { |text| text.clear && raise(KeyError) }
+  def test_bytes_that_the_io_did_not_accept_are_kept
+    failing_io = Object.new
+    failing_io.define_singleton_method(:write) { |text| text.clear && raise(KeyError) }
     text = "x" * 10_000
-    { flush: [], full_pack: [], write_to: [refusing], write: [text], write_nil: [] }.each do |method, arguments|
-      one = packer(refusing, io_buffer_size: 21_000).write(text)
+    { flush: [], full_pack: [], write_to: [failing_io], write: [text], write_nil: [] }.each do |method, arguments|
+      one = packer(failing_io, io_buffer_size: 21_000).write(text)
       assert_raises(KeyError) { one.buffer.write("y" * 9_000) && one.public_send(method, *arguments).write(text) }
       assert one.to_s.start_with?("\xDA\x27\x10#{text}#{"y" * 9_000}".b), method
     end
   end
 
-  def test_what_an_io_adds_meanwhile_stays
+  def test_bytes_that_the_io_adds_during_a_write_are_kept
     one = nil
     io = Object.new
     io.define_singleton_method(:write) { |text| text.bytesize.tap { one.write(2) if text == "\x01" } }
@@ -383,7 +383,7 @@ class MessagePackPackerTest < MessagePackTestCase
 
   # ---- a long String goes to the IO without a copy ----
 
-  # Calls the block with each text that it gets, and keeps the text as it was.
+  # Calls the block with each text that it receives, and keeps a copy of the text.
   def recording(&block)
     got = []
     io = Object.new
@@ -398,7 +398,7 @@ class MessagePackPackerTest < MessagePackTestCase
   LONG_TEXT = "é" * 10_000
   LONG_HEADER = "\xDA\x4E\x20".b
 
-  def test_a_long_string_goes_to_the_io_by_itself_and_in_its_order
+  def test_a_long_string_is_written_to_the_io_separately_and_in_order
     { write: LONG_TEXT, write_string: LONG_TEXT, write_symbol: LONG_TEXT.to_sym, write_bin: LONG_TEXT.b }.each do |method, text|
       io, got = recording
       packer(io).write(1).public_send(method, text).write(2).flush
@@ -408,7 +408,7 @@ class MessagePackPackerTest < MessagePackTestCase
     end
   end
 
-  def test_an_io_that_changes_a_long_string_changes_only_its_own
+  def test_an_io_that_changes_a_long_string_changes_only_its_own_copy
     texts = [LONG_TEXT.dup, LONG_TEXT.dup.freeze]
     texts.each do |text|
       io, got = recording { |given| given.upcase! && given.clear }
@@ -417,14 +417,14 @@ class MessagePackPackerTest < MessagePackTestCase
     end
   end
 
-  def test_a_long_string_that_the_io_changes_meanwhile_is_written_as_it_was
+  def test_a_long_string_is_written_unchanged_though_the_io_changes_the_original
     text = LONG_TEXT.dup
     io, got = recording { text.replace("x" * 20_000) }
     packer(io).write(text)
     assert_equal [LONG_HEADER, LONG_TEXT.b], got
   end
 
-  def test_what_an_io_writes_to_the_packer_comes_after_a_long_string
+  def test_bytes_that_the_io_writes_to_the_packer_follow_a_long_string
     %i[itself flush].each do |then_call|
       one = nil
       io, got = recording { |_, count| one.write(2).public_send(then_call) if count == 1 }
@@ -435,7 +435,7 @@ class MessagePackPackerTest < MessagePackTestCase
     end
   end
 
-  def test_a_long_string_that_an_io_did_not_take_stays
+  def test_a_long_string_that_the_io_did_not_accept_is_kept
     [1, 2].each do |failing|
       io, got = recording { |text, count| text.clear && raise(KeyError) if count == failing }
       one = packer(io).write(1)
@@ -454,7 +454,7 @@ class MessagePackPackerTest < MessagePackTestCase
     assert_empty got
   end
 
-  def test_pack_with_an_io_writes_to_it_and_gives_nil
+  def test_pack_with_an_io_writes_to_it_and_returns_nil
     io = StringIO.new
     assert_nil MP.pack([1, 2], io)
     assert_nil MP.dump("a" * 40, io, compatibility_mode: true)
@@ -463,13 +463,13 @@ class MessagePackPackerTest < MessagePackTestCase
 
   # ---- options ----
 
-  def test_options_are_a_hash_or_keywords_behind_an_io_or_without_one
+  def test_options_are_a_hash_or_keywords_with_or_without_an_io
     hash = { compatibility_mode: true }
     [packer(hash), packer(**hash), packer(nil, hash), packer(nil, **hash), packer(StringIO.new, hash),
      packer(StringIO.new, **hash)].each { |one| assert_predicate one, :compatibility_mode? }
   end
 
-  def test_unknown_options_are_refused_by_name_with_those_that_there_are
+  def test_unknown_options_raise_an_error_that_lists_the_valid_ones
     [-> { packer(compat: true) }, -> { MP.pack(1, compat: true) }, -> { MP.pack(1, StringIO.new, compat: true) },
      -> { packer(nil, { compat: true }) }].each do |call|
       error = assert_raises(ArgumentError, &call)
@@ -477,12 +477,12 @@ class MessagePackPackerTest < MessagePackTestCase
     end
   end
 
-  def test_options_of_something_else_are_refused
+  def test_options_of_other_classes_are_rejected
     [-> { packer(freeze: true) }, -> { MP.pack(1, symbolize_keys: true) }, -> { MP.unpack("\x01", compatibility_mode: true) },
      -> { MP::Buffer.new(max_depth: 5) }].each { |call| assert_match(/unknown/, assert_raises(ArgumentError, &call).message) }
   end
 
-  def test_the_buffer_options_of_the_gem_are_taken_and_checked
+  def test_the_gems_buffer_options_are_accepted_and_checked
     one = packer(StringIO.new, io_buffer_size: 4096, read_reference_threshold: 512, write_reference_threshold: 600_000)
     assert_equal "\x01", one.write(1).to_s
     %i[io_buffer_size read_reference_threshold write_reference_threshold].each do |option|
@@ -492,19 +492,19 @@ class MessagePackPackerTest < MessagePackTestCase
     end
   end
 
-  def test_options_are_a_hash_with_symbols
+  def test_option_names_must_be_symbols
     assert_raises(TypeError) { MP.pack(1, nil, 5) }
     assert_match(/unknown/, assert_raises(ArgumentError) { MP.pack(1, nil, { "max_depth" => 5 }) }.message)
   end
 
-  def test_numbers_outside_their_range_are_refused
+  def test_numbers_outside_their_range_are_rejected
     [-1, 0, 2**32, 2**63].each { |depth| assert_raises(ArgumentError, depth.to_s) { packer(max_depth: depth) } }
     [0, 1023, 2**31].each { |size| assert_raises(ArgumentError, size.to_s) { packer(io_buffer_size: size) } }
   end
 
-  # ---- types of its own ----
+  # ---- a packer's own types ----
 
-  def test_register_type_takes_a_method_name_or_a_block
+  def test_register_type_accepts_a_method_name_or_a_block
     one = packer
     one.register_type(1, Range, :to_s)
     assert_equal "d601#{hex("1..2")}", hex(one.write(1..2).to_s)
@@ -517,7 +517,7 @@ class MessagePackPackerTest < MessagePackTestCase
     assert_equal [[1, Range]], by_block.registered_types.map { |type| type.values_at(:type, :class) }
   end
 
-  def test_register_type_takes_not_both_a_method_name_and_a_block
+  def test_register_type_rejects_a_method_name_together_with_a_block
     assert_raises(ArgumentError) { packer.register_type(1, Range, :to_s) { "a" } }
     assert_raises(ArgumentError) { MP::Unpacker.new.register_type(1, Range, :new) { "a" } }
   end
@@ -530,7 +530,7 @@ class MessagePackPackerTest < MessagePackTestCase
     end
   end
 
-  def test_one_that_is_frozen_takes_no_types
+  def test_a_frozen_packer_rejects_types
     assert_raises(FrozenError) { packer.freeze.register_type(1, Range, :to_s) }
   end
 
@@ -538,7 +538,7 @@ class MessagePackPackerTest < MessagePackTestCase
 
   Shell = Struct.new(:doing)
 
-  # The packer of a Shell calls what is in it.
+  # The packer of a Shell calls the Proc in it.
   def with_shells(io = nil)
     one = packer(io)
     one.send(:registry=, MP::Factory.new.tap do |made|
@@ -549,7 +549,7 @@ class MessagePackPackerTest < MessagePackTestCase
 
   SIZES = [0, 1, 2, 3, 4, 5, 8, 15, 16, 17, 255, 256, 65_535, 65_536].freeze
 
-  def test_a_payload_of_each_size_has_its_header_and_what_encloses_it_stays
+  def test_payloads_of_each_size_get_their_header_and_enclosing_values_are_kept
     SIZES.each do |size|
       value = ["before", Shell.new(->(to) { to.buffer << ("p" * size) }), "after"]
       expected = MP.pack(["before", MP::ExtensionValue.new(1, "p" * size), "after"])
@@ -558,7 +558,7 @@ class MessagePackPackerTest < MessagePackTestCase
     end
   end
 
-  def test_only_the_payload_can_be_seen_and_taken_while_it_is_written
+  def test_while_a_payload_is_written_only_the_payload_is_accessible
     seen = []
     meddling = lambda do |to|
       to.write("abc")
@@ -573,7 +573,7 @@ class MessagePackPackerTest < MessagePackTestCase
     assert_equal ["\xA3abc".b, 4, "\xA3a".b, "bc".b, 2, "bc".b, true], seen.first(7)
   end
 
-  def test_what_a_payload_encloses_is_taken_back_with_it
+  def test_values_within_a_failed_payload_are_discarded_with_it
     [->(to) { to.write("x" * 10_000) && raise(KeyError) }, ->(to) { to.write([1, 2**64]) },
      ->(to) { to.write(Shell.new(proc { raise KeyError })) }, ->(to) { to.buffer.read && raise(KeyError) }].each do |failing|
       one = with_shells.write("before")
@@ -582,13 +582,13 @@ class MessagePackPackerTest < MessagePackTestCase
     end
   end
 
-  def test_a_reset_within_a_payload_gives_up_the_whole_object
+  def test_a_reset_within_a_payload_discards_the_whole_object
     one = with_shells.write("before")
     assert_raises(RuntimeError) { one.write([1, Shell.new(->(to) { to.write(2).reset })]) }
     assert_equal "\x05", one.write(5).to_s
   end
 
-  def test_an_error_that_an_object_rescues_leaves_nothing_of_its_part
+  def test_an_error_that_an_object_rescues_leaves_no_bytes_of_the_failed_part
     one = with_shells
     fallback = lambda do |to|
       to.write(["half", 2**64])
@@ -605,7 +605,7 @@ class MessagePackPackerTest < MessagePackTestCase
     assert_equal "\xD4\x01\x01".b, one.write(Shell.new(silent)).to_s
   end
 
-  def test_an_error_of_an_object_that_another_rescues_leaves_nothing_of_it
+  def test_an_error_that_an_enclosing_object_rescues_leaves_no_bytes_of_the_failed_object
     failing = Doing.new { |to| to.write("half") && raise(KeyError) }
     rescuing = Doing.new do |to|
       to.write([1, failing])
@@ -616,8 +616,8 @@ class MessagePackPackerTest < MessagePackTestCase
     assert_equal "\x92\xA5whole\x02".b, packer.write([rescuing, 2]).to_s
   end
 
-  # From the second time on it is packed in a shorter way.
-  def test_objects_of_a_class_that_was_packed_before_leave_nothing_when_they_raise
+  # From the second time on, a shorter code path packs objects of the class.
+  def test_objects_of_a_class_that_was_packed_before_leave_no_bytes_when_they_raise
     failing = Doing.new { |to| to.write("half") && raise(KeyError) }
     rescuing = Doing.new do |to|
       to.write(failing)
@@ -633,27 +633,27 @@ class MessagePackPackerTest < MessagePackTestCase
     end
   end
 
-  def test_an_array_with_something_else_behind_integers_is_written_once
+  def test_an_array_with_other_values_after_integers_is_written_once
     [[1, 2, "x"], [-1, nil], [[]], [1, [2]], [2**40, 1.5], []].each do |value|
       assert_equal MP.pack(value), packer.write(value).to_s
     end
   end
 
-  def test_its_buffer_shows_nothing_of_a_write_that_raised
+  def test_the_buffer_has_no_bytes_of_a_write_that_raised
     one = packer.write("before")
     buffer = one.buffer
     assert_raises(RangeError) { one.write([1, 2**64]) }
     assert_equal "\xA6before".b, buffer.to_s
   end
 
-  def test_a_type_that_is_registered_later_is_used_from_then_on
+  def test_a_type_registered_later_is_used_from_then_on
     one = packer
     object = Doing.new { |to| to.write("own") }
     one.write(object).register_type(1, Doing) { "ext" }
     assert_equal "\xA3own\xC7\x03\x01ext".b, one.write(object).to_s
   end
 
-  def test_a_registered_module_that_is_included_later_is_found
+  def test_a_registered_module_that_is_included_later_applies
     named = Module.new
     made = MP::Factory.new.tap { |factory| factory.register_type(1, named, packer: ->(_) { "ext" }) }
     type = Class.new { def to_msgpack(packer) = packer.write("own") }
@@ -662,7 +662,7 @@ class MessagePackPackerTest < MessagePackTestCase
     assert_equal "\xA3own\xC7\x03\x01ext".b, one.write(type.new).to_s
   end
 
-  def test_after_a_fiber_was_abandoned_in_a_payload_a_packer_goes_on_when_it_is_reset
+  def test_reset_makes_a_packer_usable_after_a_fiber_was_abandoned_in_a_payload
     one = with_shells
     fiber = Fiber.new { one.write([1, Shell.new(->(to) { to.write(2) && Fiber.yield })]) }
     fiber.resume
@@ -672,7 +672,7 @@ class MessagePackPackerTest < MessagePackTestCase
     assert_equal "\x08", one.write(8).full_pack
   end
 
-  def test_fibers_that_pack_with_the_same_packer_in_turns_raise_and_leave_nothing
+  def test_fibers_that_use_one_packer_alternately_raise_and_leave_no_bytes
     one = with_shells
     waiting = Shell.new(->(to) { to.write("x" * 300) && Fiber.yield && to.write(2) })
     fibers = Array.new(3) do
@@ -688,7 +688,7 @@ class MessagePackPackerTest < MessagePackTestCase
     assert_equal "\x07", one.write(7).full_pack
   end
 
-  def test_its_buffer_may_be_asked_for_in_the_middle
+  def test_the_buffer_may_be_requested_during_a_write
     [1, 100, 300, 5_000].each do |size|
       value = ["x" * size, Shell.new(->(to) { to.buffer << MP.pack(2) }), Doing.new { |to| to.buffer << MP.pack(3) }, "y" * size]
       one = with_shells
@@ -703,7 +703,7 @@ class MessagePackPackerTest < MessagePackTestCase
     def to_msgpack(packer) = block.call(packer)
   end
 
-  def test_what_is_packed_into_a_packer_is_not_packed_twice
+  def test_packing_into_a_packer_writes_the_value_once
     one = packer.write_array_header(3)
     MP.pack([1], one)
     packer(one).write({}).flush

@@ -5,13 +5,13 @@ require_relative "support/message_pack_test_case"
 
 # rubocop:disable Style/StringConcatenation -- bytes of documents
 
-# Recursive ext types: their unpackers read from the payload where it is, all of it and nothing else.
+# Recursive ext types. Their unpackers read directly from the payload's bytes: all of them, and nothing beyond.
 class MessagePackPayloadTest < MessagePackTestCase
   Shell = Struct.new(:inner)
 
   def ext(type, payload) = "\xC9".b + [payload.bytesize, type].pack("L>c") + payload.b
 
-  # Type 1 reads one object, type 2 what the block does.
+  # Type 1 reads one object. Type 2 calls the block.
   def factory(&block)
     MP::Factory.new.tap do |made|
       made.register_type(1, Shell, recursive: true, packer: ->(shell, packer) { packer.write(shell.inner) },
@@ -20,7 +20,7 @@ class MessagePackPayloadTest < MessagePackTestCase
     end
   end
 
-  # Each way to read, and what it finds or raises; afterwards the rest.
+  # Each way to read the document, with the values or the error, and what is read afterwards.
   def ways(made, data, **options)
     { load: -> { made.load(data, options) }, unpacker: -> { made.unpacker(options).feed(data).full_unpack },
       io: -> { made.unpacker(StringIO.new(data), options).full_unpack },
@@ -42,16 +42,16 @@ class MessagePackPayloadTest < MessagePackTestCase
     end
   end
 
-  # ---- what they read ----
+  # ---- values in payloads ----
 
-  def test_payloads_within_payloads_and_beside_each_other
+  def test_nested_and_adjacent_payloads_are_read
     value = Shell.new([Shell.new(1), [Shell.new([Shell.new("x"), 2]), Shell.new(nil)], Shell.new({ "k" => Shell.new([]) })])
     assert_each_way value, factory, factory.dump(value)
     deep = 100.times.inject("core") { |inner, i| Shell.new([i, inner, i]) }
     assert_each_way deep, factory, factory.dump(deep), max_depth: 300
   end
 
-  def test_an_unpacker_goes_on_in_its_payload_after_one_within
+  def test_an_unpacker_continues_in_its_payload_after_a_nested_one
     made = factory { |unpacker| [unpacker.read, unpacker.read, unpacker.read] }
     data = "\x92".b + ext(2, "\x01".b + ext(2, "\x02".b + ext(1, "\x03") + "\x04") + "\x05") + "\x06"
     assert_each_way [[1, [2, Shell.new(3), 4], 5], 6], made, data
@@ -80,7 +80,7 @@ class MessagePackPayloadTest < MessagePackTestCase
     end
   end
 
-  # ---- payloads that do not end with what is read ----
+  # ---- payloads that are shorter or longer than what is read ----
 
   def test_a_payload_that_ends_early_is_malformed
     twice = factory { |unpacker| [unpacker.read, unpacker.read] }
@@ -108,7 +108,7 @@ class MessagePackPayloadTest < MessagePackTestCase
     assert_each_way [[1, 2, 3], 7], factory { |unpacker| unpacker.each.to_a }, "\x92".b + ext(2, "\x01\x02\x03") + "\x07"
   end
 
-  def test_after_a_malformed_payload_reading_goes_on_behind_it
+  def test_after_a_malformed_payload_reading_continues_behind_it
     { "\x01" => factory { |unpacker| [unpacker.read, unpacker.read] }, "\x01\x02" => factory(&:read),
       "\xC1" => factory(&:read) }.each do |payload, made|
       one = made.unpacker.feed("\x93\x05".b + ext(2, payload) + "\x07\x08\x09")
@@ -118,7 +118,7 @@ class MessagePackPayloadTest < MessagePackTestCase
     end
   end
 
-  def test_what_a_payload_within_raises_may_be_rescued
+  def test_an_error_of_a_nested_payload_may_be_rescued
     made = factory do |unpacker|
       unpacker.read
     rescue KeyError, MP::UnpackError
@@ -132,7 +132,7 @@ class MessagePackPayloadTest < MessagePackTestCase
 
   # ---- limits ----
 
-  def test_max_elements_is_one_budget_for_all_payloads
+  def test_max_elements_is_shared_by_all_payloads
     value = [Shell.new([1] * 20), Shell.new([Shell.new([1] * 20)]), [2] * 20]
     data = factory.dump(value)
     assert_each_way value, factory, data, max_elements: 67
@@ -148,15 +148,15 @@ class MessagePackPayloadTest < MessagePackTestCase
     3.times { assert_equal [1] * 50, one.feed(data).read }
   end
 
-  def test_max_depth_is_named_as_it_was_given
+  def test_the_error_about_max_depth_has_the_given_value
     data = 10.times.inject("\x91\x91\x01".b) { |inner, _| ext(1, inner) }
     assert factory.load(data, max_depth: 12)
     assert_match(/more than 11 deep/, assert_raises(MP::StackError) { factory.load(data, max_depth: 11) }.message)
   end
 
-  # ---- their Unpacker ----
+  # ---- the Unpacker of a payload ----
 
-  def test_when_its_payload_has_ended_the_unpacker_is_empty
+  def test_the_unpacker_of_a_payload_is_empty_after_its_end
     kept = []
     made = factory { |unpacker| (kept << unpacker) && unpacker.read }
     data = "\x92".b + ext(2, "\x01") + ext(2, "\x02")
@@ -167,7 +167,7 @@ class MessagePackPayloadTest < MessagePackTestCase
     kept.each { |unpacker| assert_raises(MP::MalformedFormatError) { unpacker.read } }
   end
 
-  def test_an_unpacker_may_be_fed_and_what_it_was_fed_is_read_too
+  def test_the_unpacker_of_a_payload_may_be_fed_more_bytes
     made = factory { |unpacker| [unpacker.feed("\x08").read, unpacker.read] }
     assert_each_way [[1, 8], 7], made, "\x92".b + ext(2, "\x01") + "\x07"
     assert_each_way [[Shell.new(1), 8], [[2, 8], 8]], made, "\x92".b + ext(2, ext(1, "\x01")) + ext(2, ext(2, "\x02"))
@@ -181,14 +181,14 @@ class MessagePackPayloadTest < MessagePackTestCase
     end
   end
 
-  def test_types_of_its_own_are_gone_with_the_object
+  def test_types_registered_with_a_payloads_unpacker_end_with_the_object
     made = factory { |unpacker| unpacker.register_type(9) { |_| :own } || unpacker.read }
     one = made.unpacker.feed(ext(2, "\xD4\x09a".b) + ext(1, "\xD4\x09a".b))
     assert_equal :own, one.read
     assert_raises(MP::UnknownExtTypeError) { one.read }
   end
 
-  def test_unpackers_of_a_payload_in_other_fibers_and_threads_are_refused_or_right
+  def test_a_payloads_unpacker_in_other_fibers_and_threads_raises_or_reads_correctly
     [->(&block) { Fiber.new(&block).resume }, ->(&block) { Thread.new(&block).value }].each do |aside|
       made = factory { |unpacker| aside.call { unpacker.read } }
       assert_each_way [[1, Shell.new(2)], 7], made, "\x92".b + ext(2, "\x92\x01".b + ext(1, "\x02")) + "\x07"
@@ -221,18 +221,18 @@ class MessagePackPayloadTest < MessagePackTestCase
       assert_equal [5, Shell.new(6)], one.feed(ext(1, "\x06")).read
     end
 
-    define_method("test_an_unpacker_whose_fiber_left_#{name.tr(" ", "_")}_goes_on_when_that_comes_back") do
+    define_method("test_an_unpacker_whose_fiber_left_#{name.tr(" ", "_")}_continues_when_the_fiber_resumes") do
       one, fiber = abandoned(type, payload)
       if type == 3
         assert_equal ["back", 7], fiber.resume("back")
       else
-        assert_raises(MP::MalformedFormatError) { fiber.resume("back") } # it has not read its payload
+        assert_raises(MP::MalformedFormatError) { fiber.resume("back") } # the Fiber has not read its payload
       end
       assert_equal type == 3 ? 8 : 7, one.read
     end
   end
 
-  def test_a_fiber_that_comes_back_to_an_unpacker_after_reset_reads_nothing_of_the_next_object
+  def test_a_fiber_that_resumes_after_reset_reads_nothing_of_the_next_object
     left = nil
     made = factory do |unpacker|
       left = unpacker
@@ -249,9 +249,9 @@ class MessagePackPayloadTest < MessagePackTestCase
     assert_equal Shell.new(5), one.read
   end
 
-  # ---- bytes of a payload whose read a Fiber left ----
+  # ---- bytes of a payload whose read a Fiber abandoned ----
 
-  # Each in a process of its own: what reads freed memory may crash. `$left` are Unpackers that outlive the reads they came from.
+  # Each test runs in a separate process, because reading freed memory may crash. `$left` has Unpackers that outlive their reads.
   LEFT = <<~'RUBY'
     MP = Penstock::MessagePack
     $left = []
@@ -275,7 +275,7 @@ class MessagePackPayloadTest < MessagePackTestCase
     assert_equal '30 [""]', ruby!(LEFT + program, size.to_s, seconds: 60)
   end
 
-  def test_the_bytes_around_a_payload_that_was_reset_live_for_as_long_as_its_unpacker
+  def test_the_bytes_around_a_payload_stay_allocated_after_reset_while_its_unpacker_lives
     assert_nothing_freed_is_read 1_000_000, <<~'RUBY'
       type(1) { |unpacker| unpacker.read; leave(unpacker) }
       type(2) { |unpacker| unpacker.reset; 1 }
@@ -285,7 +285,7 @@ class MessagePackPayloadTest < MessagePackTestCase
     RUBY
   end
 
-  def test_the_bytes_around_a_payload_that_was_fed_live_for_as_long_as_its_unpacker
+  def test_the_bytes_around_a_fed_payload_stay_allocated_while_its_unpacker_lives
     assert_nothing_freed_is_read 1_000_000, <<~'RUBY'
       type(1) { |unpacker| unpacker.read; leave(unpacker) }
       type(2) { |unpacker| unpacker.feed("\x01" * 5000); 5000.times { unpacker.read }; 1 }
@@ -295,7 +295,7 @@ class MessagePackPayloadTest < MessagePackTestCase
     RUBY
   end
 
-  def test_a_reset_ends_payloads_in_what_a_payload_was_fed
+  def test_a_reset_ends_payloads_within_fed_bytes
     assert_nothing_freed_is_read 3000, <<~'RUBY'
       type(1) { |unpacker| [unpacker.read, unpacker.feed(ext(2, LONG)).read] }
       type(2) { |unpacker| leave(unpacker) }
@@ -304,7 +304,7 @@ class MessagePackPayloadTest < MessagePackTestCase
     RUBY
   end
 
-  def test_a_payload_that_ends_ends_those_in_what_it_was_fed
+  def test_the_end_of_a_payload_ends_payloads_within_its_fed_bytes
     assert_nothing_freed_is_read 3000, <<~'RUBY'
       type(1) { |unpacker| unpacker.read; unpacker.feed(ext(2, LONG)); Fiber.new { unpacker.read }.resume }
       type(2) { |unpacker| leave(unpacker) }
@@ -325,7 +325,7 @@ class MessagePackPayloadTest < MessagePackTestCase
     end
   end
 
-  def test_freeze_freezes_what_unpackers_return_by_its_freeze
+  def test_freeze_calls_the_freeze_method_of_values_that_unpackers_return
     made = factory { |unpacker| [unpacker.read, +"made"] }
     made.register_type(3, Own, packer: nil, unpacker: ->(_) { Own.new })
     made.register_type(4, Proc, packer: nil, unpacker: ->(data) { data })
@@ -333,13 +333,13 @@ class MessagePackPayloadTest < MessagePackTestCase
     ways(made, data, freeze: true).each do |way, call|
       pair, own, text, shell = call.call
       assert [pair, pair[0], pair[0][0], own, own.parts, text, shell, shell.inner].all?(&:frozen?), way.to_s
-      refute_predicate pair[1], :frozen?, way.to_s # what an unpacker puts into its result is its own affair
+      refute_predicate pair[1], :frozen?, way.to_s # the unpacker owns the parts of its result
     end
     own, = made.load("\x91".b + ext(3, ""))
     refute_predicate own, :frozen?
   end
 
-  def test_freeze_leaves_classes_and_modules_alone
+  def test_freeze_does_not_freeze_classes_and_modules
     klass = Class.new
     made = MP::Factory.new
     made.register_type(5, klass, packer: nil, unpacker: ->(data) { data == "c" ? klass : BasicObject.new })
@@ -350,7 +350,7 @@ class MessagePackPayloadTest < MessagePackTestCase
 
   # ---- symbolize_keys ----
 
-  def test_symbolize_keys_makes_symbols_of_keys_that_are_bin
+  def test_symbolize_keys_symbolizes_bin_keys
     { "abc" => Encoding::US_ASCII, "" => Encoding::US_ASCII, "\xFF\xFE".b => Encoding::BINARY, "é".b => Encoding::BINARY,
       "x" * 300 => Encoding::US_ASCII }.each do |bytes, encoding|
       data = "\x82".b + MP.pack(bytes.b) + "\x01\xC4\x01b\x02".b

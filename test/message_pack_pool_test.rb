@@ -15,21 +15,21 @@ class MessagePackPoolTest < MessagePackTestCase
 
   VALUE = [Point.new(1, -2), { "key" => "value" }].freeze
 
-  def test_it_dumps_and_loads_like_its_factory
+  def test_a_pool_dumps_and_loads_like_its_factory
     pool = factory.pool
     assert_equal factory.dump(VALUE), pool.dump(VALUE)
     assert_equal VALUE, pool.load(pool.dump(VALUE))
     3.times { assert_equal VALUE, pool.load(pool.dump(VALUE)) }
   end
 
-  def test_it_hands_packers_and_unpackers_to_a_block_and_gives_its_value
+  def test_a_pool_yields_packers_and_unpackers_and_returns_the_blocks_value
     pool = factory.pool(2)
     packed = pool.packer { |packer| packer.write(VALUE).to_s }
     assert_equal VALUE, pool.unpacker { |unpacker| unpacker.feed(packed).read }
     assert_equal [1, 2], pool.unpacker { |unpacker| unpacker.feed("\x01\x02").each.to_a }
   end
 
-  def test_its_options_go_to_what_it_makes
+  def test_a_pool_passes_its_options_to_packers_and_unpackers
     symbolizing = factory.pool(1, symbolize_keys: true)
     assert_equal({ key: Point.new(1, 2) }, symbolizing.load(symbolizing.dump({ key: Point.new(1, 2) })))
     assert factory.pool(1, freeze: true).load("\x91\xA1a".b).frozen?
@@ -37,7 +37,7 @@ class MessagePackPoolTest < MessagePackTestCase
     assert_raises(ArgumentError) { factory.pool(1, symbolise: true) }
   end
 
-  def test_one_that_was_left_in_the_middle_comes_back_clean
+  def test_a_packer_or_unpacker_left_in_the_middle_is_reset
     pool = factory.pool(1)
     pool.packer { |packer| packer.write("left over") }
     assert_equal "\x01", pool.packer { |packer| packer.write(1).to_s }
@@ -45,7 +45,7 @@ class MessagePackPoolTest < MessagePackTestCase
     assert_equal 5, pool.unpacker { |unpacker| unpacker.feed("\x05").read }
   end
 
-  def test_after_an_error_it_goes_on
+  def test_a_pool_is_usable_after_an_error
     pool = factory.pool(1)
     5.times do
       assert_raises(NoMethodError) { pool.dump([1, Object.new]) }
@@ -58,7 +58,7 @@ class MessagePackPoolTest < MessagePackTestCase
     assert_equal VALUE, pool.load(pool.dump(VALUE))
   end
 
-  def test_more_at_once_than_its_size_get_one_each
+  def test_more_simultaneous_blocks_than_the_size_get_one_packer_each
     pool = factory.pool(1)
     pool.packer do |first|
       first.write(1)
@@ -70,7 +70,7 @@ class MessagePackPoolTest < MessagePackTestCase
     end
   end
 
-  def test_threads_share_it
+  def test_threads_may_share_a_pool
     pool = factory.pool(2)
     wrong = Array.new(8) do |number|
       Thread.new do
@@ -93,8 +93,8 @@ class MessagePackPoolTest < MessagePackTestCase
     assert_operator ObjectSpace.memsize_of(kept), :<, 100_000
   end
 
-  # What the block may have kept, or what may still be writing, must not reach the next block.
-  def test_a_packer_is_not_lent_again_if_something_of_it_may_be_in_use
+  # Anything that the block may have kept, or that may still be writing, must not reach the next block.
+  def test_a_packer_is_not_lent_again_if_parts_of_it_may_still_be_in_use
     pool = factory.pool(1)
     {
       buffer: ->(packer) { packer.write(1).buffer },
@@ -107,7 +107,7 @@ class MessagePackPoolTest < MessagePackTestCase
     end
   end
 
-  def test_a_fiber_left_in_a_write_does_not_write_into_the_next_block
+  def test_a_fiber_suspended_in_a_write_does_not_write_into_the_next_block
     pool = factory.pool(1)
     writes = Struct.new(:go) { def to_msgpack(packer) = go.call && packer.write("late") }
     fiber = nil
@@ -142,7 +142,7 @@ class MessagePackPoolTest < MessagePackTestCase
     pool.packer { |packer| refute_same kept, packer }
   end
 
-  def test_one_that_is_frozen_while_a_block_ends_keeps_no_packer
+  def test_a_pool_that_is_frozen_while_a_block_ends_keeps_no_packer
     pool = factory.pool(1)
     freezing = TracePoint.new(:c_call) { |call| pool.freeze if call.method_id == :take_back }
     assert_equal(1, freezing.enable { pool.packer { 1 } })
@@ -150,7 +150,7 @@ class MessagePackPoolTest < MessagePackTestCase
     assert_equal "\x01", pool.packer { |packer| packer.write(1).to_s }
   end
 
-  def test_later_registrations_do_not_touch_it_and_the_pool_of_a_frozen_factory_is_frozen
+  def test_later_registrations_do_not_affect_a_pool_and_frozen_factories_have_frozen_pools
     made = factory
     pool = made.pool(1)
     made.register_type(2, Range, packer: :to_s, unpacker: ->(data) { data })
@@ -159,7 +159,7 @@ class MessagePackPoolTest < MessagePackTestCase
     assert_equal VALUE, pool.load(pool.dump(VALUE))
   end
 
-  def test_a_size_that_is_none_is_refused
+  def test_an_invalid_size_is_rejected
     ["1", -1].each { |size| assert_raises(TypeError, ArgumentError, RangeError, size.inspect) { factory.pool(size) } }
   end
 end

@@ -2,10 +2,10 @@
 
 require_relative "test_helper"
 
-# In programs of their own: a process that has had a Ractor is another one from then on, and Ruby calls them experimental.
+# The programs run in separate processes: a Ractor changes a process permanently, and Ruby warns that Ractors are experimental.
 class MessagePackRactorTest < PenstockTest
   STORM = File.expand_path("support/message_pack_storm.rb", __dir__)
-  # Ruby 3.1 itself dies now and then when Ractors call methods from C beside a compaction: test/support/message_pack_control.rb.
+  # Ruby 3.1 itself sometimes crashes when Ractors call methods from C during a compaction: test/support/message_pack_control.rb.
   COMPACT = RUBY_VERSION < "3.2" ? "no" : "yes"
 
   def test_many_ractors_pack_and_unpack_at_once_beside_collections
@@ -21,7 +21,7 @@ class MessagePackRactorTest < PenstockTest
     MP = Penstock::MessagePack
     Point = Struct.new(:left, :right)
 
-    # What a Ractor has to say; raises what it raised. Looks whether it has ended: see test/support/ractor_wakeups.rb.
+    # Returns a Ractor's value, or raises its error. It polls for the end: see test/support/ractor_wakeups.rb.
     def value_of(ractor)
       sleep 0.001 until ractor.inspect.end_with?(" terminated>")
       ractor.respond_to?(:value) ? ractor.value : ractor.take
@@ -29,7 +29,7 @@ class MessagePackRactorTest < PenstockTest
       raise e.cause, cause: nil
     end
 
-    # Procs are shareable where `self` is.
+    # Procs are shareable if their `self` is shareable.
     module Procs
       POINT = Ractor.make_shareable(->(point) { [point.left, point.right].pack("l>2") })
       TO_POINT = Ractor.make_shareable(->(data) { Point.new(*data.unpack("l>2")) })
@@ -41,7 +41,7 @@ class MessagePackRactorTest < PenstockTest
       MP::Factory.new.tap { |made| made.register_type(1, Point, packer: Procs::POINT, unpacker: Procs::TO_POINT) }
     end
 
-    def refused
+    def error_of
       yield
       "nothing was raised"
     rescue Exception => e
@@ -49,7 +49,7 @@ class MessagePackRactorTest < PenstockTest
     end
   RUBY
 
-  # @return [Object] what the program's last line gives
+  # @return [Object] the value that the program prints in its last line
   def ractors(program, seconds: 60)
     *lines, last = program.lines.map(&:chomp).reject(&:empty?)
     output = ruby!("#{PRELUDE}\n#{lines.join("\n")}\nrequire \"json\"\nputs JSON.generate(#{last})", seconds:)
@@ -67,7 +67,7 @@ class MessagePackRactorTest < PenstockTest
     RUBY
   end
 
-  def test_packers_unpackers_factories_pools_and_buffers_are_made_in_a_ractor
+  def test_packers_unpackers_factories_pools_and_buffers_work_in_a_ractor
     assert_equal [[1, 2], "P7", "abc", [5, -6], [5, -6]], ractors(<<~'RUBY')
       made = Ractor.new do
         unpacker = MP::Unpacker.new
@@ -99,8 +99,8 @@ class MessagePackRactorTest < PenstockTest
     RUBY
   end
 
-  # Its lookups are of each Ractor's own: what one has found is not written where another one reads.
-  def test_ractors_meet_subclasses_of_their_own_at_one_factory
+  # Each Ractor caches its own lookups, so that no Ractor writes where another one reads.
+  def test_ractors_may_use_their_own_subclasses_with_a_shared_factory
     assert_equal 0, ractors(<<~'RUBY')
       factory = Ractor.make_shareable(of_points)
       made = Array.new(4) do |number|
@@ -115,18 +115,18 @@ class MessagePackRactorTest < PenstockTest
     RUBY
   end
 
-  def test_a_factory_with_a_proc_that_is_not_shareable_is_not_made_so_and_stays_usable
+  def test_a_factory_with_an_unshareable_proc_cannot_be_shared_and_stays_usable
     assert_equal ["Ractor::IsolationError", "7"], ractors(<<~'RUBY')
       outside = +"changes"
       factory = MP::Factory.new
       factory.register_type(1, Point, packer: ->(point) { outside << "!"; point.left.to_s }, unpacker: ->(data) { data })
-      [refused { Ractor.make_shareable(factory) }, factory.load(factory.dump(Point.new(7)))]
+      [error_of { Ractor.make_shareable(factory) }, factory.load(factory.dump(Point.new(7)))]
     RUBY
   end
 
   def test_the_default_factory_is_shareable_and_immutable_in_a_ractor_too
     assert_equal [true, "FrozenError"], ractors(<<~'RUBY')
-      made = Ractor.new { refused { MP::DefaultFactory.register_type(1, Point) } }
+      made = Ractor.new { error_of { MP::DefaultFactory.register_type(1, Point) } }
       [Ractor.shareable?(MP::DefaultFactory), value_of(made)]
     RUBY
   end
@@ -136,27 +136,27 @@ class MessagePackRactorTest < PenstockTest
       made = Ractor.new do
         [MP.unpack(MP.pack({ "a" => 1 }), symbolize_keys: true).keys[0], MP.unpack(MP.pack({ "a" => 1 }), key_cache: true)["a"],
          MP.unpack(MP.pack(["a"]), freeze: true)[0].frozen?, MP.pack("a" * 32, compatibility_mode: true)[0, 3].unpack1("H*"),
-         MP.unpack("\xD4\x05a".b, allow_unknown_ext: true).type, refused { MP.unpack("\x01", symbolise: true) }]
+         MP.unpack("\xD4\x05a".b, allow_unknown_ext: true).type, error_of { MP.unpack("\x01", symbolise: true) }]
       end
       value_of(made)
     RUBY
   end
 
-  def test_errors_are_raised_in_a_ractor_as_elsewhere
+  def test_errors_are_raised_in_a_ractor_too
     names = %w[MalformedFormatError MalformedFormatError StackError UnexpectedTypeError UnknownExtTypeError LimitError]
     names.map! { |name| "Penstock::MessagePack::#{name}" }
     assert_equal [*names, "EOFError", "NoMethodError", "RangeError"], ractors(<<~'RUBY')
       made = Ractor.new do
-        [refused { MP.unpack("\xC1") }, refused { MP.unpack("\x01\x01") }, refused { MP.unpack("\x91" * 200) },
-         refused { MP::Unpacker.new.feed("\x01").read_array_header }, refused { MP.unpack("\xD4\x05a") },
-         refused { MP.unpack("\x93\x01\x02\x03", max_elements: 2) }, refused { MP.unpack("\x92") }, refused { MP.pack(Object.new) },
-         refused { MP.pack(2**64) }]
+        [error_of { MP.unpack("\xC1") }, error_of { MP.unpack("\x01\x01") }, error_of { MP.unpack("\x91" * 200) },
+         error_of { MP::Unpacker.new.feed("\x01").read_array_header }, error_of { MP.unpack("\xD4\x05a") },
+         error_of { MP.unpack("\x93\x01\x02\x03", max_elements: 2) }, error_of { MP.unpack("\x92") },
+         error_of { MP.pack(Object.new) }, error_of { MP.pack(2**64) }]
       end
       value_of(made)
     RUBY
   end
 
-  def test_what_is_unpacked_frozen_goes_to_another_ractor_as_it_is
+  def test_values_unpacked_with_freeze_are_shareable
     assert_equal [true, { "a" => ["text", 1] }], ractors(<<~'RUBY')
       value = MP.unpack(MP.pack({ "a" => ["text", 1] }), freeze: true)
       made = Ractor.new(value) { |got| [got.object_id, got] }
@@ -179,7 +179,7 @@ class MessagePackRactorTest < PenstockTest
     RUBY
   end
 
-  def test_a_ractor_that_ends_in_the_middle_leaves_the_others_alone
+  def test_a_ractor_that_ends_during_packing_does_not_disturb_the_others
     assert_equal 0, ractors(<<~'RUBY')
       factory = Ractor.make_shareable(of_points)
       pool = factory.pool(1)

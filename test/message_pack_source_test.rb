@@ -4,14 +4,14 @@ require "objspace"
 require_relative "test_helper"
 require_relative "support/message_pack_test_case"
 
-# The String that is unpacked: its bytes are read where they are, until code of users' runs. What that changes, and where it comes
-# back to.
+# The String that is unpacked. The codec reads its bytes in place until user code runs. The tests check what user code may change,
+# and what happens when a continuation comes back.
 class MessagePackSourceTest < MessagePackTestCase
   LONG = "é" * 10_000
 
   def shares?(string) = ObjectSpace.memsize_of(string) < string.bytesize
 
-  # ---- long Strings at its end ----
+  # ---- long Strings at the source's end ----
 
   def test_a_long_string_at_the_end_shares_its_bytes
     packed = MP.pack(["a", LONG])
@@ -21,7 +21,7 @@ class MessagePackSourceTest < MessagePackTestCase
     assert_equal ["\xFF".b * 5_000, Encoding::BINARY], MP.unpack(MP.pack("\xFF".b * 5_000)).then { |all| [all, all.encoding] }
   end
 
-  def test_what_shares_bytes_and_its_source_change_apart
+  def test_a_string_that_shares_bytes_and_its_source_change_independently
     [MP.pack(LONG), MP.pack(LONG).freeze].each do |packed|
       first, second = Array.new(2) { MP.unpack(packed) }
       first << "!"
@@ -35,14 +35,14 @@ class MessagePackSourceTest < MessagePackTestCase
     end
   end
 
-  def test_a_small_part_keeps_no_large_source
+  def test_a_small_part_does_not_keep_a_large_source_alive
     refute shares?(MP.unpack(MP.pack([LONG * 10, "x" * 10_000])).last)
     assert shares?(MP.unpack(MP.pack([LONG, "x" * 10_000])).last)
     first, = MP.unpack(MP.pack([LONG, LONG]))
     refute shares?(first)
   end
 
-  # By which the source is known to hold no more than it seems.
+  # The codec can tell then that the source's memory is no larger than its bytes.
   def test_a_source_that_holds_more_than_its_bytes_is_not_shared
     packed = MP.pack(LONG)
     slice = (("x" * 1_000_000) + packed).byteslice(1_000_000..)
@@ -53,24 +53,24 @@ class MessagePackSourceTest < MessagePackTestCase
   end
 
   def test_a_source_of_another_class_is_not_shared
-    sources = Array.new(2) { Class.new(String).new << MP.pack(LONG) } # a copy of its own each
+    sources = Array.new(2) { Class.new(String).new << MP.pack(LONG) } # one copy each
     [sources[0], sources[1].freeze].each { |source| refute shares?(MP.unpack(source)) }
   end
 
-  def test_what_was_not_said_to_be_valid_is_not
+  def test_the_validity_of_a_binary_source_does_not_apply_to_its_parts
     packed = "\xDB\x00\x00\x07\xD0".b + ("\xFF".b * 2_000)
     assert_predicate packed, :valid_encoding? # as binary
     refute_predicate MP.unpack(packed), :valid_encoding?
     assert MP.unpack(MP.pack("a" * 2_000)).ascii_only?
   end
 
-  def test_a_frozen_result_is_one_string_for_all
+  def test_equal_frozen_results_are_one_string
     assert_same(*Array.new(2) { MP.unpack(MP.pack(LONG), freeze: true) })
   end
 
-  # ---- code that changes it ----
+  # ---- user code that changes the source ----
 
-  # Of the source's own memory nothing is left then.
+  # Replaces the source, so that its former memory is freed.
   CHANGING = <<~'RUBY'
     MP = Penstock::MessagePack
     $data = +""
@@ -80,7 +80,7 @@ class MessagePackSourceTest < MessagePackTestCase
     end
   RUBY
 
-  def test_methods_of_keys_may_change_it
+  def test_methods_of_keys_may_change_the_source
     assert_equal "true", ruby!(CHANGING + <<~'RUBY', seconds: 60)
       class Array
         alias_method :hash_of_elements, :hash
@@ -92,7 +92,7 @@ class MessagePackSourceTest < MessagePackTestCase
     RUBY
   end
 
-  def test_an_extension_values_initialize_may_change_it
+  def test_an_extension_values_initialize_may_change_the_source
     assert_equal "true", ruby!(CHANGING + <<~'RUBY', seconds: 60)
       MP::ExtensionValue.prepend(Module.new { def initialize(*) = change && super })
       values = Array.new(50) { |i| "value #{i}" * 18 }
@@ -101,7 +101,7 @@ class MessagePackSourceTest < MessagePackTestCase
     RUBY
   end
 
-  # Small Hashes compare a byte of the hashes first, so one of 256 gets so far.
+  # Small Hashes compare a byte of the hash values first, so only one of 256 keys is compared by eql?.
   COMPARING = <<~'RUBY'
     $ran = 0
     TYPE, METHOD, SECOND = Object.const_get(ARGV[0]), ARGV[1], ARGV[2]
@@ -121,7 +121,7 @@ class MessagePackSourceTest < MessagePackTestCase
       as_before(other)
     end
     wrong = documents.zip(values).reject do |document, value|
-      $data = String.new << document # memory of its own
+      $data = String.new << document # not shared memory
       $armed = true
       found = MP.unpack($data, symbolize_keys: true).last
       $armed = false
@@ -135,14 +135,14 @@ class MessagePackSourceTest < MessagePackTestCase
   RUBY
 
   { "integers" => %w[Integer == Integer], "a_symbol_with_an_integer" => %w[Symbol eql? Symbol] }.each do |name, arguments|
-    define_method("test_comparing_#{name}_may_change_it") do
+    define_method("test_comparing_#{name}_may_change_the_source") do
       ran, wrong = ruby!(CHANGING + COMPARING, *arguments, seconds: 60).split.map { |number| Integer(number) }
       assert_operator ran, :>, 0
       assert_equal 0, wrong
     end
   end
 
-  def test_what_is_short_may_be_changed_too
+  def test_a_short_source_may_be_changed_too
     made = MP::Factory.new
     data = +""
     made.register_type(1, Class.new, packer: ->(_) { "p" }, unpacker: ->(_) { data.replace("\xC1" * 8) })
@@ -150,9 +150,9 @@ class MessagePackSourceTest < MessagePackTestCase
     assert_equal [7, "q"], made.load(data).drop(1)
   end
 
-  # ---- code that comes back ----
+  # ---- continuations that come back ----
 
-  # How an unpacking ends when a continuation of an ext type's comes back to it.
+  # What happens when a continuation of an ext type's unpacker comes back to an unpacking.
   COMING_BACK = <<~'RUBY'
     MP = Penstock::MessagePack
     require "continuation"
@@ -190,18 +190,18 @@ class MessagePackSourceTest < MessagePackTestCase
     puts calls
   RUBY
 
-  REFUSED = "a read that a continuation or Unpacker#reset had ended cannot go on\n"
+  ENDED = "a read that a continuation or Unpacker#reset had ended cannot go on\n"
 
   ["small", "wide", "deep", "deep later"].product(%w[load feed piecewise]) do |document, way|
     define_method("test_a_continuation_does_not_come_back_to_a_#{document.tr(" ", "_")}_document_of_#{way}") do
       last = { "small" => 2, "wide" => 160, "deep" => 61, "deep later" => 2 }[document] + 4
-      expected = "#{REFUSED * 4}#{"true\n" if way != "load"}#{last}\n"
+      expected = "#{ENDED * 4}#{"true\n" if way != "load"}#{last}\n"
       assert_equal expected, ruby!(COMING_BACK, document, way, seconds: 60)
     end
   end
 
   def test_a_continuation_does_not_come_back_to_a_key_that_was_read_before
-    assert_equal REFUSED * 3, ruby!(<<~'RUBY', seconds: 60)
+    assert_equal ENDED * 3, ruby!(<<~'RUBY', seconds: 60)
       require "continuation"
       coming_back = nil
       armed = false
@@ -212,7 +212,7 @@ class MessagePackSourceTest < MessagePackTestCase
       end
       factory = Penstock::MessagePack::Factory.new
       factory.register_type(1, key, packer: ->(_) { "" }, unpacker: ->(_) { key.new })
-      begun = ("\xDC\x00\x3D".b + ("\xC0".b * 60)) * 3 + "\x81\xC7\x00\x01".b # more values wait than the stack has room for
+      begun = ("\xDC\x00\x3D".b + ("\xC0".b * 60)) * 3 + "\x81\xC7\x00\x01".b # more values wait than fit on the stack
       unpacker = factory.unpacker.feed(begun)
       unpacker.each { raise }
       armed = true

@@ -5,7 +5,7 @@ require_relative "support/message_pack_test_case"
 require_relative "support/message_pack_cases"
 
 class MessagePackUnpackerTest < MessagePackTestCase
-  # With every kind of header, some within others; each has its whole value.
+  # Documents with every kind of header, some nested, and their values.
   DOCUMENTS = [
     nil, true, 127, 128, 65_536, -129, (2**64) - 1, 1.5, "short", "x" * 40, "y" * 300, "\xFF".b * 300, [], {}, [1, [2, [3, []]]],
     { "key" => "value", "k" * 40 => [nil, { 1 => 2.5 }] }, [MessagePackCases.ext(5, "a"), MessagePackCases.ext(6, "b" * 300)],
@@ -16,7 +16,7 @@ class MessagePackUnpackerTest < MessagePackTestCase
 
   def packed = DOCUMENTS.map { |document| MP.pack(document) }
 
-  # What it can read by now.
+  # The values that the unpacker can read by now.
   def read_all(unpacker)
     found = []
     loop { found << unpacker.read }
@@ -26,7 +26,7 @@ class MessagePackUnpackerTest < MessagePackTestCase
 
   # ---- in pieces ----
 
-  def test_a_document_cut_at_any_byte_is_read_when_the_rest_has_come
+  def test_a_document_cut_at_any_byte_is_read_when_the_rest_arrives
     DOCUMENTS.zip(packed) do |document, data|
       (0..data.bytesize).each do |cut|
         one = unpacker(allow_unknown_ext: true).feed(data.byteslice(0, cut))
@@ -37,7 +37,7 @@ class MessagePackUnpackerTest < MessagePackTestCase
     end
   end
 
-  def test_documents_fed_byte_by_byte_are_read_each_at_its_last_byte
+  def test_each_document_fed_byte_by_byte_is_read_at_its_last_byte
     one = unpacker(allow_unknown_ext: true)
     DOCUMENTS.zip(packed) do |document, data|
       data[0..-2].each_char { |byte| assert_raises(EOFError) { one.feed(byte).read } }
@@ -45,7 +45,7 @@ class MessagePackUnpackerTest < MessagePackTestCase
     end
   end
 
-  def test_documents_in_pieces_of_any_size_are_the_same
+  def test_documents_fed_in_pieces_of_any_size_give_the_same_values
     whole = packed.join
     (1..70).each do |size|
       one = unpacker(allow_unknown_ext: true)
@@ -55,7 +55,7 @@ class MessagePackUnpackerTest < MessagePackTestCase
     end
   end
 
-  def test_skipping_goes_on_over_feeds_too
+  def test_a_skip_continues_over_several_feeds
     whole = packed.join
     [1, 2, 7, 100].each do |size|
       one = unpacker(allow_unknown_ext: true)
@@ -70,7 +70,7 @@ class MessagePackUnpackerTest < MessagePackTestCase
     end
   end
 
-  def test_what_was_fed_may_change_afterwards
+  def test_a_fed_string_may_change_afterwards
     data = MP.pack(["x" * 1000, "y" * 10])
     expected = MP.unpack(data)
     fed = data.dup
@@ -82,7 +82,7 @@ class MessagePackUnpackerTest < MessagePackTestCase
     assert_equal expected, one.read
   end
 
-  def test_feed_takes_strings_only
+  def test_feed_accepts_only_strings
     [nil, 5, :a, ["a"]].each { |value| assert_raises(TypeError) { unpacker.feed(value) } }
     one = unpacker
     assert_same one, one.feed("\x01")
@@ -90,12 +90,12 @@ class MessagePackUnpackerTest < MessagePackTestCase
     assert_equal [1, 2], one.each.to_a
   end
 
-  def test_feed_takes_strings_of_every_encoding_byte_by_byte
+  def test_feed_treats_strings_of_every_encoding_as_bytes
     data = MP.pack(["é", 200])
     %w[UTF-8 UTF-16LE US-ASCII BINARY].each { |name| assert_equal ["é", 200], unpacker.feed(data.dup.force_encoding(name)).read }
   end
 
-  def test_what_is_deep_is_read_byte_by_byte
+  def test_deep_documents_can_be_fed_byte_by_byte
     [100, 1_000].each do |levels|
       one = unpacker(max_depth: 1_000)
       found = []
@@ -107,7 +107,7 @@ class MessagePackUnpackerTest < MessagePackTestCase
 
   # ---- each ----
 
-  def test_each_yields_what_is_whole_and_leaves_the_rest
+  def test_each_yields_complete_values_and_keeps_the_rest
     one = unpacker.feed("\x01\xA1a\x92\x05")
     found = []
     one.each { |value| found << value }
@@ -116,7 +116,7 @@ class MessagePackUnpackerTest < MessagePackTestCase
     assert_equal [1, "a", [5, 6]], found
   end
 
-  def test_without_a_block_there_are_enumerators
+  def test_each_without_a_block_returns_an_enumerator
     assert_kind_of Enumerator, unpacker.each
     assert_equal [1, 2], unpacker.feed("\x01\x02").each.to_a
     one = unpacker
@@ -124,13 +124,13 @@ class MessagePackUnpackerTest < MessagePackTestCase
     assert_equal [1, 2, 3], one.feed_each("\x01\x02\x03").to_a
   end
 
-  def test_a_break_out_of_each_leaves_what_follows
+  def test_a_break_out_of_each_keeps_the_following_values
     one = unpacker.feed("\x01\x02\x03")
     assert_equal :found, one.each { |value| break :found if value == 2 }
     assert_equal 3, one.read
   end
 
-  def test_an_error_out_of_each_leaves_what_follows
+  def test_an_error_out_of_each_keeps_the_following_values
     one = unpacker.feed("\x01\x02\x03")
     assert_raises(KeyError) { one.each { |value| raise KeyError if value == 1 } }
     assert_equal [2, 3], one.each.to_a
@@ -138,7 +138,7 @@ class MessagePackUnpackerTest < MessagePackTestCase
 
   # ---- skip and headers ----
 
-  def test_skip_passes_over_one_value_whatever_it_is
+  def test_skip_skips_one_value_of_any_kind
     packed.each do |data|
       one = unpacker.feed("#{data}\x05".b)
       one.skip
@@ -146,13 +146,13 @@ class MessagePackUnpackerTest < MessagePackTestCase
     end
   end
 
-  def test_skip_nil_takes_a_nil_and_nothing_else
+  def test_skip_nil_skips_only_a_nil
     one = unpacker.feed("\xC0\x01\xC0".b)
     assert_equal [true, false, 1, true], [one.skip_nil, one.skip_nil, one.read, one.skip_nil]
     assert_raises(EOFError) { one.skip_nil }
   end
 
-  def test_headers_give_the_size_and_leave_the_elements
+  def test_reading_a_header_returns_the_size_and_leaves_the_elements
     { "93" => 3, "dc0003" => 3, "dd00000003" => 3, "ddffffffff" => (2**32) - 1 }.each do |header, size|
       one = unpacker.feed(bytes("#{header}0102"))
       assert_equal [size, 1, 2], [one.read_array_header, one.read, one.read]
@@ -163,7 +163,7 @@ class MessagePackUnpackerTest < MessagePackTestCase
     end
   end
 
-  def test_a_header_of_something_else_is_refused_and_the_value_is_still_there
+  def test_reading_a_header_of_another_kind_raises_and_leaves_the_value
     [["read_map_header", "9101", [1]], ["read_array_header", "810102", { 1 => 2 }], ["read_array_header", "05", 5],
      %w[read_map_header a161 a]].each do |method, data, value|
       one = unpacker.feed(bytes(data))
@@ -173,13 +173,13 @@ class MessagePackUnpackerTest < MessagePackTestCase
     end
   end
 
-  def test_a_header_in_pieces_is_read_when_it_is_whole
+  def test_a_header_fed_in_pieces_is_read_when_it_is_complete
     one = unpacker
     %w[dd 00 00 00].each { |byte| assert_raises(EOFError) { one.feed(bytes(byte)).read_array_header } }
     assert_equal 2, one.feed(bytes("02")).read_array_header
   end
 
-  def test_in_the_middle_of_an_object_there_is_no_header_and_no_nil_to_skip
+  def test_headers_and_skip_nil_are_rejected_in_the_middle_of_an_object
     one = unpacker.feed("\x93")
     assert_raises(EOFError) { one.read }
     assert_raises(MP::UnexpectedTypeError) { one.feed("\x91\x05").read_array_header }
@@ -188,7 +188,7 @@ class MessagePackUnpackerTest < MessagePackTestCase
     assert_equal [[5], nil, true], one.feed("\xC3").read
   end
 
-  def test_what_is_being_skipped_is_skipped_before_anything_else
+  def test_an_unfinished_skip_is_finished_before_anything_else
     { read: ["\x05", 5], skip_nil: ["\x05", false], read_array_header: ["\x92", 2], read_map_header: ["\x82", 2] }
       .each do |method, (data, expected)|
       one = unpacker.feed("\x92\x01")
@@ -197,13 +197,13 @@ class MessagePackUnpackerTest < MessagePackTestCase
     end
   end
 
-  def test_what_cannot_be_skipped_to_its_end_is_forgotten
+  def test_a_skip_that_fails_is_discarded
     one = unpacker.feed("\x93\x01\xC1\x05\x06".b)
     assert_raises(MP::MalformedFormatError) { one.skip }
     assert_equal [5, 6], [one.read, one.read]
   end
 
-  # What is kept of it are 170,000 values. A copy of them for each feed took 500 times as long.
+  # The unpacker keeps 170,000 values of the object. Copying them at each feed took 500 times as long.
   def test_feeding_costs_no_more_when_much_of_the_object_is_kept
     level = "\xDE\x03\xE8".b + ((0...850).map { |i| MP.pack(i) + "\xC0".b }.join << "\x01")
     costs = [100, 1].map do |levels|
@@ -220,26 +220,26 @@ class MessagePackUnpackerTest < MessagePackTestCase
     Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - started
   end
 
-  # ---- one document, and no more ----
+  # ---- exactly one document ----
 
-  def test_full_unpack_reads_one_document_and_begins_anew
+  def test_full_unpack_reads_one_document_and_resets
     one = unpacker.feed("\x01")
     assert_equal 1, one.full_unpack
     assert_equal 5, one.feed("\x05").read
   end
 
-  def test_bytes_behind_the_document_are_malformed
+  def test_bytes_after_the_document_are_malformed
     [-> { MP.unpack("\x01\x02") }, -> { MP.load(StringIO.new("\x01\x02")) }, -> { unpacker.feed("\x01\x02").full_unpack },
      -> { MP.unpack("\x90\xC1") }].each { |call| assert_raises(MP::MalformedFormatError, &call) }
   end
 
-  def test_too_short_a_document_is_the_end_of_input_at_every_byte
+  def test_a_document_truncated_at_any_byte_raises_eof_error
     packed.each do |data|
       (0...data.bytesize).each { |size| assert_raises(EOFError) { MP.unpack(data.byteslice(0, size), allow_unknown_ext: true) } }
     end
   end
 
-  def test_reset_forgets_what_was_fed_and_what_was_begun
+  def test_reset_discards_fed_bytes_and_unfinished_objects
     one = unpacker.feed("\x93\x01")
     assert_raises(EOFError) { one.read }
     one.reset
@@ -247,20 +247,20 @@ class MessagePackUnpackerTest < MessagePackTestCase
     assert_equal 7, one.feed("\x07").read
   end
 
-  def test_an_unpacker_is_initialized_once
+  def test_an_unpacker_cannot_be_initialized_twice
     one = unpacker(max_depth: 1000).feed("\x91".b * 500)
     assert_raises(EOFError) { one.read }
     assert_raises(RuntimeError) { one.send(:initialize, { max_depth: 5 }) }
     assert_equal nested_arrays(500), one.feed("\x01").read
   end
 
-  def test_after_a_malformed_byte_what_was_begun_is_dropped
+  def test_a_malformed_byte_discards_the_unfinished_object
     one = unpacker.feed("\x92\x01\xC1\x05")
     assert_raises(MP::MalformedFormatError) { one.read }
     assert_equal 5, one.read
   end
 
-  def test_what_was_begun_is_dropped_when_an_unpacker_of_ones_own_raises
+  def test_a_registered_unpacker_that_raises_discards_the_unfinished_object
     one = unpacker
     one.register_type(5) { |_| raise KeyError }
     one.feed_each("\x93\x01") { flunk }
@@ -269,27 +269,27 @@ class MessagePackUnpackerTest < MessagePackTestCase
     assert_equal 7, one.read
   end
 
-  # ---- what is made of it ----
+  # ---- the resulting objects ----
 
-  def test_keys_that_are_strings_are_frozen_and_one_object
+  def test_string_keys_are_frozen_and_shared
     first, second = Array.new(2) { MP.unpack(MP.pack({ "the same key" => "value" })) }
     assert_same first.keys[0], second.keys[0]
     assert_predicate first.keys[0], :frozen?
     refute_predicate first["the same key"], :frozen?
   end
 
-  def test_of_equal_keys_the_last_counts
+  def test_the_last_of_equal_keys_wins
     assert_equal({ "a" => 2 }, MP.unpack(bytes("82a16101a16102")))
     assert_equal({ 1 => 3, 2 => 2 }, MP.unpack(bytes("83 0101 0202 0103")))
   end
 
-  def test_symbolize_keys_makes_symbols_of_the_keys_that_are_strings_at_every_level
+  def test_symbolize_keys_symbolizes_string_keys_at_every_level
     data = MP.pack({ "a" => [{ "é" => 1 }], 5 => "a", nil => { "b" => "c" } })
     assert_equal({ a: [{ é: 1 }], 5 => "a", nil => { b: "c" } }, MP.unpack(data, symbolize_keys: true))
     assert_predicate unpacker(symbolize_keys: true), :symbolize_keys?
   end
 
-  def test_freeze_freezes_all_and_gives_equal_strings_as_one_object
+  def test_freeze_freezes_all_values_and_deduplicates_strings
     value = MP.unpack(MP.pack(["text", { "a" => ["text", [], {}, "b".b] }]), freeze: true)
     all = [value, value[1], value[1]["a"], *value[1]["a"], value[0]]
     assert all.all?(&:frozen?), all.map(&:frozen?).inspect
@@ -306,7 +306,7 @@ class MessagePackUnpackerTest < MessagePackTestCase
     end
   end
 
-  def test_options_are_a_hash_or_keywords_and_unknown_ones_are_refused_by_name
+  def test_options_are_a_hash_or_keywords_and_unknown_ones_are_rejected
     hash = { symbolize_keys: true }
     [unpacker(hash), unpacker(**hash), unpacker(nil, hash), unpacker(StringIO.new, hash), unpacker(StringIO.new, **hash)]
       .each { |one| assert_predicate one, :symbolize_keys? }
@@ -314,7 +314,7 @@ class MessagePackUnpackerTest < MessagePackTestCase
       .each { |call| assert_match(/symbolise\b.*symbolize_keys/m, assert_raises(ArgumentError, &call).message) }
   end
 
-  def test_options_are_a_hash_with_symbols
+  def test_option_names_must_be_symbols
     [-> { MP.unpack("\x01", 5) }, -> { unpacker(nil, 5) }].each { |call| assert_raises(TypeError, &call) }
     assert_match(/unknown/, assert_raises(ArgumentError) { MP.unpack("\x01", { "freeze" => true }) }.message)
   end
@@ -327,7 +327,7 @@ class MessagePackUnpackerTest < MessagePackTestCase
     end
   end
 
-  def test_one_without_its_initialize_is_refused
+  def test_an_uninitialized_unpacker_raises
     { feed: ["\x01"], read: [], skip: [], each: [], reset: [], register_type: [1], buffer: [], freeze?: [] }
       .each do |method, arguments|
       error = assert_raises(ArgumentError, method.to_s) { MP::Unpacker.allocate.public_send(method, *arguments) { flunk } }
@@ -335,13 +335,13 @@ class MessagePackUnpackerTest < MessagePackTestCase
     end
   end
 
-  def test_an_unpacker_is_not_copied
+  def test_an_unpacker_cannot_be_copied
     %i[dup clone].each { |method| assert_raises(NoMethodError, TypeError) { unpacker.public_send(method) } }
   end
 
-  # ---- types of its own ----
+  # ---- an unpacker's own types ----
 
-  def test_register_type_takes_a_block_or_a_class_and_a_method_name
+  def test_register_type_accepts_a_block_or_a_class_and_a_method_name
     by_block = unpacker
     by_block.register_type(5) { |data| data * 2 }
     assert_equal "abab", by_block.feed(bytes("d5056162")).read
@@ -353,11 +353,11 @@ class MessagePackUnpackerTest < MessagePackTestCase
     assert_equal [5], by_name.registered_types.map { |type| type[:type] }
   end
 
-  def test_one_that_is_frozen_takes_no_types
+  def test_a_frozen_unpacker_rejects_types
     assert_raises(FrozenError) { unpacker.freeze.register_type(5) { |data| data } }
   end
 
-  def test_its_own_unpackers_may_not_change_its_types_or_its_buffer
+  def test_registered_unpackers_may_not_change_the_types_or_the_buffer
     [->(one) { one.register_type(6) { |data| data } }, ->(one) { one.buffer.skip(1) }, ->(one) { one.buffer.read(1) },
      ->(one) { one.buffer << "x" }, ->(one) { one.buffer.clear }].each do |change|
       one = unpacker
@@ -367,7 +367,7 @@ class MessagePackUnpackerTest < MessagePackTestCase
     end
   end
 
-  def test_its_own_unpackers_may_not_use_it
+  def test_registered_unpackers_may_not_use_the_unpacker
     { read: [], feed: ["\x01"], reset: [], each: [], skip: [], full_unpack: [] }.each do |method, arguments|
       one = unpacker
       one.register_type(5) { |_| one.public_send(method, *arguments) { |value| value } }

@@ -7,8 +7,8 @@ class MessageTest < PenstockTest
                     "a".encode("UTF-16LE")].freeze
   LEGAL_TOPICS = ["...", ".a", "-", "_", "a.b_c-D9", "a" * 249].freeze
 
-  # What is wrong by name: the message given the topic, and what the error says.
-  REFUSED = {
+  # Invalid messages by name: the message for a topic, and the error's text.
+  INVALID = {
     a_string: ->(_) { "hello" }, an_array_of_pairs: ->(topic) { [[:topic, topic], [:payload, ""]] }, nil: ->(_) {},
     an_object_with_to_h: ->(topic) { Struct.new(:topic, :payload).new(topic, "") }
   }.transform_values { |message| [message, /[Aa] message is a Hash, not (String|Array|NilClass|#<Class)/] }.merge(
@@ -24,18 +24,18 @@ class MessageTest < PenstockTest
               { "a" => ["b", nil] }, { "a" => [["b"]] }, { "a" => { "b" => "c" } }]
   }.each do |name, values|
     values.each_with_index do |value, i|
-      REFUSED[:"wrong_#{name}_#{i}"] = [->(topic) { { topic:, payload: "", name => value } }, /:#{name}\b/]
+      INVALID[:"wrong_#{name}_#{i}"] = [->(topic) { { topic:, payload: "", name => value } }, /:#{name}\b/]
     end
   end
   ILLEGAL_TOPICS.each_with_index do |name, i|
-    REFUSED[:"illegal_topic_name_#{i}"] = [->(_) { { topic: name, payload: "" } }, /is not a valid topic name/]
+    INVALID[:"illegal_topic_name_#{i}"] = [->(_) { { topic: name, payload: "" } }, /is not a valid topic name/]
   end
   { key: 5, payload: :symbol, headers: { "a" => 1 }, partition_key: 7 }.each do |name, value|
-    REFUSED[:"#{name}_that_to_s_would_mend"] = [->(topic) { { topic:, payload: "", name => value } }, /:#{name}\b.*use to_s/]
+    INVALID[:"#{name}_that_needs_to_s"] = [->(topic) { { topic:, payload: "", name => value } }, /:#{name}\b.*use to_s/]
   end
-  REFUSED[:a_number_as_header_name] = [->(topic) { { topic:, payload: "", headers: { 1 => "1" } } }, /:headers\b.*use to_s/]
-  REFUSED[:a_hash_as_payload] = [->(topic) { { topic:, payload: { a: 1 } } }, /:payload\b.*config\.serializer/]
-  REFUSED.merge!(
+  INVALID[:a_number_as_header_name] = [->(topic) { { topic:, payload: "", headers: { 1 => "1" } } }, /:headers\b.*use to_s/]
+  INVALID[:a_hash_as_payload] = [->(topic) { { topic:, payload: { a: 1 } } }, /:payload\b.*config\.serializer/]
+  INVALID.merge!(
     an_illegal_symbol_as_topic: [->(_) { { topic: :"a b", payload: "" } }, /"a b" is not a valid topic name/],
     an_unknown_key: [->(topic) { { topic:, payload: "", colour: 1 } }, /[Uu]nknown message key :colour/],
     a_misspelt_key: [->(topic) { { topic:, paylod: "" } }, /[Uu]nknown message key :paylod \(did you mean :payload\?\)/],
@@ -49,15 +49,15 @@ class MessageTest < PenstockTest
     too_large_a_key: [->(topic) { { topic:, payload: "", key: "x" * 1000 } }, /[Pp]ayload, key and headers.*message\.max\.bytes/]
   )
 
-  # Opened already: under PENSTOCK_GC=young that takes most of a test's time otherwise, and gc_test does it.
+  # Connected already: under PENSTOCK_GC=young, connecting takes most of a test's time. gc_test.rb covers it.
   def producer(...) = GCLevel.paused { super.tap(&:client) }
 
   def small_producer
     producer("message.max.bytes": 1000, **QUICK) { |config| config.max_payload_size = 100 }
   end
 
-  REFUSED.each do |name, (message, pattern)|
-    define_method("test_refuses_#{name}_and_sends_nothing") do
+  INVALID.each do |name, (message, pattern)|
+    define_method("test_raises_for_#{name}_and_sends_nothing") do
       topic = topic(partitions: 1)
       producer = small_producer
       %i[produce_sync produce_async].each do |method|
@@ -68,7 +68,7 @@ class MessageTest < PenstockTest
       assert_equal 0, producer.produce_sync(topic:, payload: "the first").offset
     end
 
-    define_method("test_refuses_#{name}_in_a_batch_says_where_and_sends_nothing_of_it") do
+    define_method("test_raises_for_#{name}_in_a_batch_with_its_index_and_sends_no_message") do
       topic = topic(partitions: 1)
       producer = small_producer
       good = { topic:, payload: "" }
@@ -89,16 +89,16 @@ class MessageTest < PenstockTest
       GC.compact
       producer.produce_async(topic: "a", payload: "", colour: 1)
     rescue Penstock::MessageInvalidError
-      print "refused "
+      print "raised "
     end
   RUBY
 
-  def test_rejections_survive_that_the_gc_moves_everything
+  def test_errors_about_messages_survive_compaction
     output, errors, status = ruby(MOVING)
-    assert_equal "refused " * 10, output, "#{status} #{errors[0, 300]}"
+    assert_equal "raised " * 10, output, "#{status} #{errors[0, 300]}"
   end
 
-  def test_the_first_of_several_wrong_messages_is_named
+  def test_the_error_names_the_first_of_several_invalid_messages
     error = assert_raises(Penstock::MessageInvalidError) { producer.produce_many_async([nil, {}]) }
     assert_match(/\AMessage 0 of the batch/, error.message)
   end
@@ -116,19 +116,19 @@ class MessageTest < PenstockTest
     assert_equal [nil, nil, 0, false, false], [error.code, error.name, error.number, error.retriable?, error.fatal?]
   end
 
-  def test_nothing_connects_for_a_message_that_is_refused
+  def test_an_invalid_message_does_not_connect_the_producer
     producer = self.producer
     assert_raises(Penstock::MessageInvalidError) { producer.produce_async({}) }
     assert_equal 0, Internal::ProducerClient.open_count
   end
 
   LEGAL_TOPICS.each_with_index do |name, i|
-    define_method("test_takes_legal_topic_name_#{i}") do
+    define_method("test_accepts_valid_topic_name_#{i}") do
       assert_equal name, producer.produce_sync(topic: name, payload: "").topic
     end
   end
 
-  def test_a_string_subclass_is_a_string_and_a_hash_subclass_a_hash
+  def test_subclasses_of_string_and_hash_are_accepted
     text = Class.new(String)
     message = Class.new(Hash).new.merge!(topic: text.new(topic(partitions: 1)), payload: text.new("p"), key: text.new("k"))
     report = producer.produce_sync(message)
@@ -136,7 +136,7 @@ class MessageTest < PenstockTest
     assert_instance_of String, report.topic
   end
 
-  def test_a_topic_of_a_string_subclass_or_with_instance_variables_stays_the_users_own
+  def test_special_topic_strings_are_neither_kept_nor_frozen
     special = [Class.new(String).new("a" * 10), Class.new(String).new("b" * 60), +"c", "d" * 60]
     special.last(2).each { |string| string.instance_variable_set(:@mine, 1) }
     handles = producer.produce_many_sync(special.map { |topic| { topic:, payload: "" } })
@@ -145,12 +145,12 @@ class MessageTest < PenstockTest
     assert_equal ["a" * 10, "b" * 60, "c", "d" * 60], handles.map(&:topic)
   end
 
-  def test_a_default_proc_of_a_message_is_not_asked
+  def test_the_default_proc_of_a_message_is_not_called
     message = Hash.new { flunk "asked" }.merge!(topic: topic(partitions: 1), payload: "")
     assert_equal 0, producer.produce_sync(message).offset
   end
 
-  # As ActiveSupport::TimeWithZone: no Time, and answers as if it were one.
+  # Like ActiveSupport::TimeWithZone: it is no Time, but answers is_a?(Time) with true.
   class Zoned
     def initialize(time, &block)
       @time = time
@@ -165,8 +165,8 @@ class MessageTest < PenstockTest
     end
   end
 
-  # Its code may do anything: nothing that was read of the messages before is used afterwards.
-  def test_what_a_timestamps_code_does_to_the_messages_is_seen_or_not_and_harms_nothing
+  # A timestamp's code may change the messages: what was read of them before is not used afterwards.
+  def test_code_of_a_timestamp_that_changes_the_messages_does_no_harm
     payload = "a" * 100_000
     grown = Array.new(200) { |i| { topic: "t#{i}", payload: +"x" } }
     time = Zoned.new(Time.at(1)) do
@@ -180,19 +180,19 @@ class MessageTest < PenstockTest
     stuck.close(timeout: 0)
   end
 
-  def test_a_timestamp_that_only_claims_to_be_a_time_is_refused
+  def test_a_timestamp_that_only_pretends_to_be_a_time_is_rejected
     error = assert_raises(Penstock::MessageInvalidError) do
       producer.produce_async(topic:, payload: "", timestamp: Struct.new(:to_time) { def is_a?(_type) = true }.new("12:00"))
     end
     assert_match(/:timestamp is a Time/, error.message)
   end
 
-  def test_nil_is_as_good_as_absent
+  def test_nil_attributes_are_the_same_as_absent_ones
     nothing = { payload: nil, key: nil, partition_key: nil, timestamp: nil, headers: nil, label: nil }
     assert_predicate producer.produce_sync(topic: topic(partitions: 1), **nothing), :persisted?
   end
 
-  def test_a_label_is_anything_and_comes_back_as_it_is
+  def test_a_label_may_be_any_object_and_is_returned_unchanged
     labels = [nil, false, 0, 2**70, 1.5, "s", :s, [], {}, Object.new, Class, BasicObject.new, proc {}, Thread.current]
     topic = topic(partitions: 1)
     handles = producer.produce_many_sync(labels.map { |label| { topic:, payload: "", label: } })
@@ -204,7 +204,7 @@ class MessageTest < PenstockTest
 
   # ---- sizes ----
 
-  def test_a_payload_of_max_payload_size_is_taken_and_one_byte_more_refused
+  def test_a_payload_of_max_payload_size_is_accepted_and_one_byte_more_is_rejected
     topic = topic(partitions: 1)
     producer = producer { |config| config.max_payload_size = 50 }
     assert_equal 0, producer.produce_sync(topic:, payload: "é" * 25).offset
@@ -212,7 +212,7 @@ class MessageTest < PenstockTest
     assert_equal 1, producer.produce_sync(topic:, payload: nil).offset
   end
 
-  def test_max_payload_size_0_takes_only_empty_payloads
+  def test_max_payload_size_0_accepts_only_empty_payloads
     producer = producer { |config| config.max_payload_size = 0 }
     topic = topic(partitions: 1)
     assert_equal 0, producer.produce_sync(topic:, payload: "").offset
@@ -222,7 +222,7 @@ class MessageTest < PenstockTest
   # Kafka's varints: a signed number takes 7 bits a byte.
   def varint(number) = ((number * 2).bit_length / 7.0).ceil.clamp(1..)
 
-  # The largest payload that librdkafka takes where message.max.bytes is 1000, by its own arithmetic.
+  # The largest payload that librdkafka accepts with a message.max.bytes of 1000, by its own arithmetic.
   def largest_payload(key: "", headers: {})
     headers = headers.flat_map { |name, values| Array(values).map { |value| [name.to_s, value] } }
     1000 - 36 - key.bytesize - headers.flatten.sum { |text| varint(text.bytesize) + text.bytesize }
@@ -237,14 +237,14 @@ class MessageTest < PenstockTest
   }.freeze
 
   SHAPES.each do |name, parts|
-    define_method("test_beside_#{name}_just_what_librdkafka_takes_is_taken") do
+    define_method("test_with_#{name}_the_size_limit_is_librdkafkas") do
       topic = topic(partitions: 1)
       producer = producer("message.max.bytes": 1000, "linger.ms": 0, **QUICK)
       largest = largest_payload(**parts)
       taken = ((largest - 40)..(largest + 40)).select do |size|
         producer.produce_async(topic:, payload: "x" * size, **parts)
       rescue Penstock::MessageInvalidError => e
-        assert_nil e.code, "librdkafka refused what we had let pass: #{e.message}"
+        assert_nil e.code, "librdkafka rejected a message that Penstock accepted: #{e.message}"
         false
       end
       producer.flush

@@ -12,7 +12,7 @@ class MiddlewareTest < PenstockTest
     ->(message) { message.merge(payload: message[:payload] + name) }
   end
 
-  def test_steps_run_in_order_those_prepended_first
+  def test_steps_run_in_order_with_prepended_steps_first
     @middleware.append(trail("b")).append(trail("c"))
     @middleware.prepend(trail("a"))
     @middleware.append { |message| message.merge(key: "k") }
@@ -20,7 +20,7 @@ class MiddlewareTest < PenstockTest
     assert_equal 4, @middleware.to_a.size
   end
 
-  def test_without_steps_a_message_and_an_array_are_handed_back_themselves
+  def test_without_steps_run_returns_the_message_or_array_itself
     message = { topic: "t", payload: "x" }
     messages = [message]
     assert_predicate @middleware, :empty?
@@ -39,7 +39,7 @@ class MiddlewareTest < PenstockTest
     GC.enable
   end
 
-  def test_a_step_that_changes_its_hash_and_its_headers_leaves_the_callers_alone
+  def test_a_step_that_changes_its_hash_and_headers_does_not_change_the_callers
     @middleware.append do |message|
       message[:headers]["trace"] = "1"
       message[:topic] = "other"
@@ -50,7 +50,7 @@ class MiddlewareTest < PenstockTest
     assert_equal [{ topic: "t", payload: "x", headers: { "a" => "b" } }], [message]
   end
 
-  def test_each_message_of_a_batch_passes_each_step_once
+  def test_each_step_is_called_once_for_each_message_of_a_batch
     seen = []
     @middleware.append { |message| message.tap { seen << message[:payload] } }
     messages = Array.new(3) { |i| { topic: "t", payload: i.to_s } }
@@ -62,7 +62,7 @@ class MiddlewareTest < PenstockTest
     def call(_message); end
   end
 
-  def test_a_step_that_returns_no_hash_is_named
+  def test_the_error_names_a_step_that_returns_no_hash
     @middleware.append(trail("a")).append(Forgetful.new)
     error = assert_raises(Penstock::MessageInvalidError) { @middleware.run({ topic: "t", payload: "" }) }
     assert_includes error.message, "step MiddlewareTest::Forgetful returned NilClass instead of a message Hash"
@@ -71,31 +71,31 @@ class MiddlewareTest < PenstockTest
     assert_includes error.message, "Message 0 of the batch: "
   end
 
-  def test_a_block_that_returns_no_hash_is_named_by_its_place
+  def test_the_error_names_the_place_of_a_block_that_returns_no_hash
     @middleware.append { 5 }
     error = assert_raises(Penstock::MessageInvalidError) { @middleware.run({ topic: "t", payload: "" }) }
     assert_match(/Proc at .*middleware_test\.rb:\d+ returned Integer/, error.message)
     assert_match(/middleware_test\.rb:\d+/, @middleware.inspect)
   end
 
-  def test_what_a_step_raises_goes_to_the_caller
+  def test_errors_of_a_step_are_raised_to_the_caller
     @middleware.append { raise KeyError, "mine" }
     assert_equal "mine", assert_raises(KeyError) { @middleware.run({ topic: "t", payload: "" }) }.message
   end
 
-  def test_what_is_no_message_passes_no_step
+  def test_steps_are_not_called_with_objects_that_are_no_messages
     @middleware.append { flunk "asked" }
     assert_equal ["text", nil, "text"], [@middleware.run("text"), @middleware.run(nil), @middleware.run_many("text")]
   end
 
-  def test_only_what_can_be_called_is_a_step
+  def test_a_step_must_respond_to_call
     assert_match(/respond to call/, assert_raises(ArgumentError) { @middleware.append("text") }.message)
     assert_raises(ArgumentError) { @middleware.prepend }
     assert_raises(ArgumentError) { @middleware.append(trail("a")) { nil } }
     assert_predicate @middleware, :empty?
   end
 
-  def test_a_step_that_is_added_during_a_run_counts_from_the_next_run_on
+  def test_a_step_added_during_a_run_applies_from_the_next_run_on
     @middleware.append { |message| message.tap { @middleware.append(trail("x")) } }
     message = { topic: "t", payload: "" }
     assert_equal ["", "x"], Array.new(2) { @middleware.run(message)[:payload] }

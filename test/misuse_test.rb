@@ -2,8 +2,8 @@
 
 require_relative "test_helper"
 
-# Every public method of what is closed, was never initialized, or is the parent process's: it does no harm, or raises an error
-# that says what is wrong.
+# Every public method of objects that are closed, were never initialized, or belong to the parent process. A call does no harm, or
+# raises an error that says what is wrong.
 class MisuseTest < PenstockTest
   begin
     require "connection_pool"
@@ -14,12 +14,12 @@ class MisuseTest < PenstockTest
   end
 
   LIMIT = GCLevel.slow? ? 60 : 10 # seconds for one call
-  NAMED = [Penstock::Error, ArgumentError, TypeError].freeze # what an error may be
+  NAMED = [Penstock::Error, ArgumentError, TypeError].freeze # the allowed classes of errors
 
   MESSAGE = { topic: "test", payload: "x", key: "k", partition: 0 }.freeze
   GIVEN = Struct.new(:topic, :partition, :offset).new("test", 0, 1)
 
-  # Good arguments, by method. The others get none, and nil for each that they need.
+  # Valid arguments, by method. Other methods get none, and nil for each required one.
   ARGUMENTS = {
     produce_sync: [MESSAGE], produce_async: [MESSAGE], tombstone_sync: [MESSAGE], tombstone_async: [MESSAGE],
     produce_many_sync: [[MESSAGE]], produce_many_async: [[MESSAGE]], tombstone_many_sync: [[MESSAGE]],
@@ -31,13 +31,13 @@ class MisuseTest < PenstockTest
     produce_many: [[MESSAGE], 100], oauthbearer_set_token_failure: ["none"]
   }.freeze
 
-  # Beside them.
+  # Keyword arguments for them.
   KEYWORDS = {
     committed: { timeout: 0.5 }, watermarks: { timeout: 0.5 }, poll: { timeout: 0.01 }, poll_batch: { max: 5, timeout: 0.01 },
     set_round_trip_time: { seconds: 0 }
   }.freeze
 
-  # What may return, by class: what is known, what is there already, and closing again.
+  # Methods that may return normally, by class: those that return known or existing values, and those that close again.
   HARMLESS = {
     Penstock::Producer => %i[around close close! closed? config current_variant disconnect disconnectable? id idempotent? inspect
                              messages metrics middleware monitor poller queue_length queue_size status tags transaction?
@@ -56,24 +56,24 @@ class MisuseTest < PenstockTest
 
   # ---- closed ----
 
-  def test_a_closed_producer
+  def test_methods_of_a_closed_producer_raise_named_errors
     one = producer
     one.produce_sync(topic:, payload: "x")
     one.close
     assert_named(one)
   end
 
-  def test_a_producer_that_was_closed_before_it_was_configured
+  def test_methods_of_a_producer_closed_before_setup_raise_named_errors
     one = Penstock::Producer.new.tap(&:close)
     assert_named(one)
   end
 
-  # It raises nothing of the kind that the closed one does: the configuration is missing first.
-  def test_a_producer_that_was_never_configured
+  # It raises other errors than a closed producer, because the missing configuration comes first.
+  def test_methods_of_an_unconfigured_producer_raise_named_errors
     assert_named(Penstock::Producer.new, also: %i[setup])
   end
 
-  def test_a_closed_producers_variant_handles_and_client
+  slow def test_methods_of_a_closed_producers_variant_handles_and_client_raise_named_errors
     one = producer
     variant = one.with(max_wait_timeout: 100)
     handle = one.produce_async(topic:, payload: "x")
@@ -83,7 +83,7 @@ class MisuseTest < PenstockTest
     [variant, handle, shareable, client].each { |object| assert_named(object) }
   end
 
-  def test_a_closed_consumer
+  def test_methods_of_a_closed_consumer_raise_named_errors
     used = consumer
     used.assign(topic(partitions: 1) => [0]).poll(timeout: 0.01)
     [used, consumer].each do |one|
@@ -92,11 +92,11 @@ class MisuseTest < PenstockTest
     end
   end
 
-  def test_a_closed_cluster
+  def test_methods_of_a_closed_cluster_raise_named_errors
     assert_named(own_cluster.tap(&:close))
   end
 
-  def test_a_pool_that_was_shut_down
+  def test_methods_of_a_pool_that_was_shut_down_raise_named_errors
     skip "needs the connection_pool gem" unless POOLS
     one = pool
     one.with(&:id)
@@ -109,13 +109,13 @@ class MisuseTest < PenstockTest
   WHOLE = [Penstock::Producer, Penstock::Consumer, Penstock::EmbeddedCluster, Penstock::ConnectionPool, Penstock::Monitor,
            Penstock::Middleware, Internal::EventSource].freeze
 
-  def test_what_was_only_allocated_cannot_be_had
+  def test_classes_that_need_initialize_cannot_be_allocated
     WHOLE.each do |type|
       assert_match(/#{type.name} must be made by new/, assert_raises(TypeError) { type.allocate }.message)
     end
   end
 
-  def test_a_subclass_that_does_not_call_super_is_told_so_where_it_is_made
+  def test_a_subclass_that_does_not_call_super_raises_in_new
     WHOLE.each do |type|
       careless = Class.new(type) { def initialize(*, **); end } # rubocop:disable Lint/MissingSuper
       error = assert_raises(TypeError) { careless.new { nil } }
@@ -124,7 +124,7 @@ class MisuseTest < PenstockTest
     end
   end
 
-  def test_a_subclass_that_calls_super_late_gets_its_arguments_and_block
+  def test_a_subclass_may_call_super_late_with_its_arguments_and_block
     type = Class.new(Penstock::Producer) do
       def initialize(servers, name:, &block)
         super() { |config| config.kafka = { "bootstrap.servers": servers } and block.call(config, name) }
@@ -135,14 +135,14 @@ class MisuseTest < PenstockTest
     one.close
   end
 
-  # As far as Ruby lets anybody have one.
-  def test_the_native_classes_that_were_only_allocated
+  # As far as Ruby allows their allocation.
+  def test_methods_of_native_objects_that_were_only_allocated_raise_named_errors
     [Internal::ProducerClient, Penstock::Poller, Internal::ClientReference].each do |type|
       assert_empty wrong(type.allocate, anew: -> { type.allocate }), type.name
     end
     [Internal::Bearer, Penstock::Message, Penstock::DeliveryHandle, Penstock::ShareableProducer].each do |type|
       assert_raises(TypeError) { type.allocate }
-      assert_raises(TypeError, NoMethodError) { type.new } unless type == Penstock::Message # which a test may make
+      assert_raises(TypeError, NoMethodError) { type.new } unless type == Penstock::Message # tests may create messages
     end
   end
 
@@ -190,22 +190,22 @@ class MisuseTest < PenstockTest
   RUBY
 
   [2, 1000].each do |size|
-    define_method("test_a_continuation_does_not_come_back_to_a_batch_that_was_handed_over_of_#{size}") do
+    define_method("test_a_continuation_cannot_reenter_a_batch_of_#{size}_after_its_handover") do
       expected = "a continuation came back to where produce_many had gone on\n" * 3
       assert_equal "#{expected}#{size}\n2000\n", ruby!(CALLED_AGAIN, cluster.bootstrap_servers, topic, size.to_s)
     end
   end
 
-  # The client goes away after the handle was made, and before the handle gets its message: the heap keeps such a handle. It also
-  # keeps one of the batch that was given up when the next client's topic was made.
+  # The client is closed after the handle was made, and before the handle gets its message: the heap keeps such a handle. The heap
+  # also keeps a handle of the batch that was abandoned when the next client's topic was made.
   def test_a_delivery_handle_without_a_message_raises_a_type_error
     assert_equal "[0, 0, 11]\n11\n", ruby!(WITHOUT_MESSAGE, cluster.bootstrap_servers, topic)
   end
 
-  # ---- the parent process's ----
+  # ---- objects of the parent process ----
 
-  # A producer, its variant and a pool begin anew in a child; a poller has a thread of its own there.
-  def test_what_the_child_may_use_as_well
+  # A producer, its variant and a pool restart in a child. A poller has its own thread there.
+  def test_a_child_may_use_the_parents_producer_variant_and_pool
     one = producer
     one.produce_sync(topic:, payload: "x")
     objects = [one.with(max_wait_timeout: 5_000), one, Penstock::Poller.instance]
@@ -214,7 +214,7 @@ class MisuseTest < PenstockTest
     objects.last.shutdown if POOLS
   end
 
-  def test_what_is_the_parents_alone
+  slow def test_other_objects_of_the_parent_raise_named_errors_in_a_child
     one = producer
     consumer = self.consumer.assign(topic => [0])
     consumer.poll(timeout: 0.01)
@@ -235,9 +235,9 @@ class MisuseTest < PenstockTest
 
   def assert_named(object, **options) = assert_empty(wrong(object, **options), object.class.name)
 
-  # @param also [Array<Symbol>] methods that may return, besides those that always may
-  # @param all [Boolean] all may
-  # @param anew [Proc, nil] makes another one for each method
+  # @param also [Array<Symbol>] methods that may return, in addition to those that always may
+  # @param all [Boolean] whether all methods may return
+  # @param anew [Proc, nil] makes a new object for each method
   # @return [Array<String>]
   def wrong(object, also: [], all: false, anew: nil)
     allowed = HARMLESS.fetch(object.class) + also
@@ -251,7 +251,7 @@ class MisuseTest < PenstockTest
     outcome.is_a?(Exception) ? NAMED.any? { |type| outcome.is_a?(type) } && !outcome.message.empty? : may_return
   end
 
-  # Those of the class and our modules, without what only we call. What changes the others comes last.
+  # The public methods of the class and of Penstock's modules, without internal ones. Methods that change the object come last.
   def public_methods_of(object)
     names = object.public_methods.select do |name|
       method = object.method(name)
@@ -268,7 +268,7 @@ class MisuseTest < PenstockTest
     comment.any? { |text| text.include?("@api private") }
   end
 
-  # @return [Array] what came of it, with good arguments and with nil
+  # @return [Array] the results or errors, with valid arguments and with nil
   def outcomes(object, name)
     required = object.method(name).parameters.filter_map { |kind, _| kind == :req }.size
     [ARGUMENTS[name], [nil] * required].compact.uniq.map { |arguments| outcome(object, name, arguments) }
@@ -283,7 +283,7 @@ class MisuseTest < PenstockTest
     e
   end
 
-  # All are given one; with -w, Ruby 3.4 says of each method that has no use for it.
+  # All methods are called with a block. With -w, Ruby 3.4 warns about each method that does not use it.
   def without_words_about_blocks
     before = $VERBOSE
     $VERBOSE = false

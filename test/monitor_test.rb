@@ -25,9 +25,9 @@ class MonitorTest < PenstockTest
     def on_something_else(_event) = raise("not an event")
   end
 
-  # ---- who is told what ----
+  # ---- which listeners are notified ----
 
-  def test_a_block_is_told_of_its_event_with_the_payload
+  def test_a_block_is_called_with_its_event_and_the_payload
     record
     assert_nil @monitor.instrument(ACKNOWLEDGED, { producer_id: "p", offset: 3 })
     @monitor.instrument("producer.closed", { producer_id: "p" })
@@ -35,7 +35,7 @@ class MonitorTest < PenstockTest
     assert_equal [3, { producer_id: "p", offset: 3 }], [@seen[0][:offset], @seen[0].to_h]
   end
 
-  def test_an_object_is_told_of_the_events_that_it_has_methods_for
+  def test_an_object_is_notified_of_the_events_that_it_has_methods_for
     listener = @monitor.subscribe(Listener.new)
     @monitor.instrument(ACKNOWLEDGED)
     @monitor.instrument("producer.closed")
@@ -43,7 +43,7 @@ class MonitorTest < PenstockTest
     assert_equal [ACKNOWLEDGED, :it], listener.seen
   end
 
-  def test_listeners_are_told_in_the_order_they_subscribed
+  def test_listeners_are_notified_in_order_of_subscription
     3.times { |i| record { i } }
     @monitor.instrument(ACKNOWLEDGED)
     assert_equal [0, 1, 2], @seen
@@ -68,7 +68,7 @@ class MonitorTest < PenstockTest
 
   # ---- blocks ----
 
-  def test_the_blocks_value_comes_back_and_its_time_is_in_the_event
+  def test_instrument_returns_the_blocks_value_and_the_event_has_its_time
     record
     assert_equal 5, @monitor.instrument("message.acknowledged", { a: 1 }) { 5 }
     assert_kind_of Float, @seen[0][:time]
@@ -84,14 +84,14 @@ class MonitorTest < PenstockTest
     assert_includes 50.0..20_000.0, @seen[0]
   end
 
-  def test_there_is_no_event_when_the_block_does_not_return
+  def test_no_event_is_published_when_the_block_does_not_return
     record
     assert_raises(KeyError) { @monitor.instrument(ACKNOWLEDGED) { raise KeyError } }
     catch(:out) { @monitor.instrument(ACKNOWLEDGED) { throw :out } }
     assert_empty @seen
   end
 
-  def test_an_event_happens_after_its_block
+  def test_an_event_is_published_after_its_block
     record { :event }
     @monitor.instrument(ACKNOWLEDGED) { @seen << :block }
     assert_equal %i[block event], @seen
@@ -99,14 +99,14 @@ class MonitorTest < PenstockTest
 
   # ---- names ----
 
-  def test_the_names_are_those_of_a_producer
+  def test_available_events_lists_a_producers_events
     assert_includes @monitor.available_events, ACKNOWLEDGED
     assert_includes @monitor.available_events, "transaction.marked_as_consumed"
     assert_equal @monitor.available_events.uniq, @monitor.available_events
     @monitor.available_events.each { |event| refute @monitor.listening?(event) }
   end
 
-  def test_an_unknown_event_is_refused_everywhere_with_the_nearest
+  def test_an_unknown_event_raises_everywhere_and_the_error_names_the_nearest
     called = false
     [-> { @monitor.subscribe("message.acknowleged") { nil } }, -> { @monitor.clear("message.acknowleged") },
      -> { @monitor.listening?("message.acknowleged") },
@@ -117,16 +117,16 @@ class MonitorTest < PenstockTest
     refute called
   end
 
-  def test_what_cannot_listen_is_refused
+  def test_an_object_that_cannot_listen_is_rejected
     assert_raises(ArgumentError) { @monitor.subscribe(ACKNOWLEDGED) }
     error = assert_raises(ArgumentError) { @monitor.subscribe(Object.new) }
     assert_match(/on_message_acknowledged; Object has none/, error.message)
     assert_raises(ArgumentError) { @monitor.subscribe(Listener.new) { nil } }
   end
 
-  # ---- no longer listening ----
+  # ---- unsubscribing ----
 
-  def test_unsubscribe_takes_a_block_or_an_object_from_all_events
+  def test_unsubscribe_removes_a_block_or_an_object_from_all_events
     block = record
     listener = @monitor.subscribe(Listener.new)
     assert_equal [true, false], Array.new(2) { @monitor.unsubscribe(block) }
@@ -137,7 +137,7 @@ class MonitorTest < PenstockTest
     assert_equal [[], []], [@seen, listener.seen]
   end
 
-  def test_clear_forgets_the_listeners_of_one_event_or_of_all
+  def test_clear_removes_the_listeners_of_one_event_or_of_all
     [ACKNOWLEDGED, ERROR, "producer.closed"].each { |event| record(event) }
     assert @monitor.clear(ACKNOWLEDGED)
     assert_equal([false, true], [ACKNOWLEDGED, ERROR].map { |event| @monitor.listening?(event) })
@@ -145,7 +145,7 @@ class MonitorTest < PenstockTest
     refute @monitor.listening?(ERROR)
   end
 
-  def test_a_listener_that_leaves_while_it_is_told_keeps_none_from_being_told
+  def test_a_listener_that_unsubscribes_during_an_event_does_not_affect_the_others
     2.times { |i| record { i } }
     leaving = @monitor.subscribe(ACKNOWLEDGED) { @monitor.unsubscribe(leaving) }
     2.times { |i| record { i + 2 } }
@@ -153,7 +153,7 @@ class MonitorTest < PenstockTest
     assert_equal [0, 1, 2, 3] * 2, @seen
   end
 
-  def test_who_subscribes_during_an_event_is_told_from_the_next_on
+  def test_a_listener_that_subscribes_during_an_event_gets_the_next_one
     once = true
     @monitor.subscribe(ACKNOWLEDGED) do
       record { :late } if once
@@ -167,7 +167,7 @@ class MonitorTest < PenstockTest
 
   # ---- listeners that raise ----
 
-  def test_a_listener_that_raises_breaks_neither_the_caller_nor_later_listeners
+  def test_a_listener_that_raises_affects_neither_the_caller_nor_later_listeners
     errors = []
     @monitor.subscribe(ERROR) { |event| errors << event.to_h }
     problem = KeyError.new("mine")
@@ -178,7 +178,7 @@ class MonitorTest < PenstockTest
     assert_equal [{ type: "callbacks.delivery.error", error: problem, event: ACKNOWLEDGED, producer_id: "p" }], errors
   end
 
-  def test_a_listener_with_an_unwritten_or_endless_method_harms_nobody
+  def test_a_listener_with_an_unimplemented_or_endless_method_affects_no_other
     errors = []
     @monitor.subscribe(ERROR) { |event| errors << event[:error].class }
     @monitor.subscribe(ACKNOWLEDGED) { raise NotImplementedError }
@@ -203,7 +203,7 @@ class MonitorTest < PenstockTest
     assert_match(/a listener of error\.occurred raised RuntimeError: second .*when it handled KeyError: first/, text)
   end
 
-  def test_every_listener_of_errors_is_told_though_one_raises
+  def test_every_error_listener_is_notified_even_if_one_raises
     @monitor.subscribe(ERROR) { raise "first" }
     record(ERROR) { |event| event[:type] }
     @monitor.subscribe(ACKNOWLEDGED) { raise KeyError }
@@ -211,7 +211,7 @@ class MonitorTest < PenstockTest
     assert_equal ["callbacks.delivery.error"], @seen
   end
 
-  def test_with_no_stderr_a_raising_listener_still_breaks_nothing
+  def test_without_stderr_a_raising_listener_still_does_no_harm
     @monitor.subscribe(ACKNOWLEDGED) { raise KeyError }
     before = $stderr
     $stderr = StringIO.new.tap(&:close_write)
@@ -220,7 +220,7 @@ class MonitorTest < PenstockTest
     $stderr = before
   end
 
-  def test_what_ends_a_thread_or_the_process_is_not_held_up
+  def test_exceptions_that_end_a_thread_or_the_process_pass_through
     record
     [Interrupt, SystemExit].each do |error|
       listener = @monitor.subscribe(ACKNOWLEDGED) { raise error, "now" }
@@ -231,7 +231,7 @@ class MonitorTest < PenstockTest
 
   # ---- threads, traps ----
 
-  def test_threads_that_subscribe_lose_nobody_while_others_emit
+  def test_no_listener_is_lost_when_threads_subscribe_while_others_publish
     count = 0
     @monitor.subscribe(ACKNOWLEDGED) { count += 1 }
     threads = Array.new(3) do
@@ -243,7 +243,7 @@ class MonitorTest < PenstockTest
     assert_equal [100, 300], [count, @seen.size]
   end
 
-  def test_a_signal_trap_may_cause_events
+  def test_events_may_be_published_in_a_signal_trap
     record(&:id)
     before = trap(:USR2) { @monitor.instrument(ACKNOWLEDGED) if @monitor.listening?(ACKNOWLEDGED) }
     Process.kill(:USR2, Process.pid)
@@ -252,7 +252,7 @@ class MonitorTest < PenstockTest
     trap(:USR2, before)
   end
 
-  def test_it_shows_who_listens_to_what
+  def test_inspect_shows_the_number_of_listeners_of_each_event
     record
     assert_includes @monitor.inspect, "message.acknowledged=1"
   end

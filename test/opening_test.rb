@@ -3,8 +3,11 @@
 require_relative "test_helper"
 require_relative "support/slow_calls"
 
-# While librdkafka makes a client, which a large CA bundle makes slow, other Ruby threads go on, whatever they ask of that client.
+# librdkafka takes long to make a client if the CA bundle is large. Meanwhile other Ruby threads run, even those that use the
+# client.
 class OpeningTest < PenstockTest
+  slow(/while_a_client_is_being_made/)
+
   include SlowCalls
 
   PROGRAM = <<~'RUBY'
@@ -18,7 +21,7 @@ class OpeningTest < PenstockTest
     asking = Thread.new do
       sleep 0.2
       case what
-      when "error" then client.timeout_error("a test", "t") # has the client's last error
+      when "error" then client.timeout_error("a test", "t") # reads the client's last error
       when "credentials" then client.set_credentials("me", "secret")
       when "close" then client.close(1_000)
       when "connect" then client.connect
@@ -40,7 +43,7 @@ class OpeningTest < PenstockTest
   RUBY
 
   %w[error credentials close connect].each do |what|
-    define_method("test_other_threads_go_on_while_a_client_is_being_made_and_a_thread_asks_it_for_#{what}") do
+    define_method("test_other_threads_run_while_a_client_is_made_and_a_thread_asks_it_for_#{what}") do
       longest = Float(slow!(PROGRAM, cluster.bootstrap_servers, what, new_ms: 1_500))
       assert_operator longest, :<, 0.7, "s without a turn for another thread, of 1.5"
     end

@@ -35,12 +35,12 @@ class OpenTelemetryTest < ProducerTestCase
 
   def headers(producer) = producer.client.messages.map { |message| message[:headers] }
 
-  # What the span has besides COMMON.
+  # The span's attributes besides COMMON.
   def more(span) = span.attributes.except(*COMMON.keys)
 
   # ---- spans ----
 
-  def test_a_sync_message_is_a_producers_span_with_what_is_known_of_the_message
+  def test_a_sync_message_makes_a_producer_span_with_the_messages_attributes
     report = traced.produce_sync(MESSAGE)
     assert_equal ["send events", :producer, nil, []], [span.name, span.kind, span.status, span.exceptions]
     assert_equal COMMON, span.attributes.slice(*COMMON.keys)
@@ -50,8 +50,8 @@ class OpenTelemetryTest < ProducerTestCase
     assert_equal expected, more(span)
   end
 
-  # Exporters take valid UTF-8 only: one attribute that is none costs them the whole batch of spans.
-  def test_text_that_is_no_utf8_becomes_valid_attributes
+  # Exporters accept only valid UTF-8. One invalid attribute costs them the whole batch of spans.
+  def test_invalid_utf8_becomes_valid_attributes
     text = "a\xFF\e"
     one = traced
     one.around { |_| raise "no #{text}" }
@@ -61,14 +61,14 @@ class OpenTelemetryTest < ProducerTestCase
     assert_equal(["a\uFFFD\\x1B"], recorded(SENT).map { |_, attributes| attributes["messaging.destination.name"] })
   end
 
-  def test_the_span_of_an_async_message_ends_with_the_handing_over
+  def test_the_span_of_an_async_message_ends_when_the_queue_accepts_it
     handle = traced.produce_async(MESSAGE.merge(partition: 2))
     refute more(span).key?("messaging.kafka.offset")
     assert_equal "2", more(span)["messaging.destination.partition.id"]
     assert_predicate handle, :delivered?
   end
 
-  def test_a_batch_is_one_span_and_each_of_its_messages_has_its_context
+  def test_a_batch_is_one_span_and_each_message_carries_its_context
     producer = traced
     producer.produce_many_sync([MESSAGE] * 3)
     assert_equal "send events", span.name
@@ -76,7 +76,7 @@ class OpenTelemetryTest < ProducerTestCase
     assert_equal [{ "traceparent" => traceparent(span) }] * 3, headers(producer)
   end
 
-  def test_a_batch_for_several_topics_names_none_and_counts_each
+  def test_a_batch_for_several_topics_names_no_topic_in_the_span_but_counts_each
     traced.produce_many_async([MESSAGE, MESSAGE, { topic: :others, payload: nil }])
     assert_equal "send", span.name
     refute span.attributes.key?("messaging.destination.name")
@@ -95,7 +95,7 @@ class OpenTelemetryTest < ProducerTestCase
     assert_equal [true, nil], tombstone.values_at("messaging.kafka.message.tombstone", "messaging.message.body.size")
   end
 
-  def test_the_span_has_the_current_one_as_parent_and_is_current_while_the_message_is_sent
+  def test_the_span_is_a_child_of_the_current_one_and_current_during_the_send
     producer = traced
     inside = nil
     producer.around do |sending|
@@ -113,7 +113,7 @@ class OpenTelemetryTest < ProducerTestCase
     assert_nil OpenTelemetry::Trace.current_span
   end
 
-  def test_a_key_that_is_no_text_or_not_wanted_is_in_no_span
+  def test_a_key_that_is_binary_or_disabled_is_in_no_span
     producer = traced
     producer.produce_sync(MESSAGE.merge(key: "\xFF"))
     producer.produce_sync(MESSAGE.merge(key: "\u00e9".b))
@@ -122,7 +122,7 @@ class OpenTelemetryTest < ProducerTestCase
     assert_equal([nil, "\u00e9", nil], spans.map { |span| span.attributes["messaging.kafka.message.key"] })
   end
 
-  def test_the_server_is_named_where_there_is_one
+  def test_the_span_names_the_server_if_there_is_exactly_one
     { "kafka.example:9093" => ["kafka.example", 9093], "kafka.example" => ["kafka.example", 9092],
       "[::1]:9093" => ["::1", 9093],
       "a:9092,b:9092" => [nil, nil], "a,b" => [nil, nil] }.each do |servers, expected|
@@ -136,7 +136,7 @@ class OpenTelemetryTest < ProducerTestCase
     refute_includes span.attributes.to_s, "secret"
   end
 
-  def test_other_providers_may_be_given
+  def test_other_providers_can_be_configured
     tracers = OpenTelemetry::TracerProvider.new
     meters = OpenTelemetry::MeterProvider.new
     traced(Penstock::OpenTelemetry.new(tracer_provider: tracers, meter_provider: meters)).produce_sync(MESSAGE)
@@ -146,7 +146,7 @@ class OpenTelemetryTest < ProducerTestCase
 
   # ---- failures ----
 
-  def test_a_failure_is_in_the_span_and_goes_to_the_caller
+  def test_a_failure_is_recorded_in_the_span_and_raised_to_the_caller
     producer = traced
     producer.client.fail_next(:msg_timed_out)
     error = assert_raises(Penstock::MessageTimedOutError) { producer.produce_sync(MESSAGE) }
@@ -156,7 +156,7 @@ class OpenTelemetryTest < ProducerTestCase
     assert_equal [[1, COMMON.merge("error.type" => "msg_timed_out")]], recorded(SENT)
   end
 
-  def test_of_a_batch_that_fails_in_part_each_message_is_counted_with_what_became_of_it
+  def test_each_message_of_a_partly_failed_batch_is_counted_with_its_result
     producer = traced
     producer.client.script { |message| { "1" => :msg_timed_out, "2" => :queue_full }[message[:payload]] }
     assert_raises(Penstock::ProduceManyError) do
@@ -168,7 +168,7 @@ class OpenTelemetryTest < ProducerTestCase
     assert_equal span.attributes["error.type"], recorded(DURATION)[0][1]["error.type"]
   end
 
-  def test_an_error_without_a_code_and_an_interrupt_have_the_names_of_their_classes_and_a_throw_has_none
+  def test_error_type_is_the_class_of_errors_without_a_code_and_absent_for_a_throw
     producer = traced
     assert_raises(Penstock::MessageInvalidError) { producer.produce_sync(MESSAGE.merge(payload: 5)) }
     producer.client.script { raise NoMemoryError }
@@ -179,7 +179,7 @@ class OpenTelemetryTest < ProducerTestCase
     assert spans.all?(&:finished?)
   end
 
-  # What telemetry may break, before anything is sent.
+  # Parts of telemetry that may fail before anything is sent.
   BREAKS = {
     tracer: :break_tracer.to_proc,
     propagation: ->(_) { OpenTelemetry.propagation = Object.new }
@@ -191,7 +191,7 @@ class OpenTelemetryTest < ProducerTestCase
   end
 
   BREAKS.each do |name, breaking|
-    define_method(:"test_a_#{name}_that_fails_stops_no_message") do
+    define_method(:"test_a_failing_#{name}_does_not_prevent_the_send") do
       producer = traced
       breaking.call(self)
       assert_equal 0, producer.produce_sync(MESSAGE).offset
@@ -203,20 +203,20 @@ class OpenTelemetryTest < ProducerTestCase
     end
   end
 
-  def test_what_fails_after_sending_is_told_and_the_caller_has_the_report
+  def test_a_failure_after_the_send_is_an_event_and_the_caller_gets_the_report
     producer = traced
-    told = []
-    producer.monitor.subscribe("error.occurred") { |event| told << [event[:type], event[:hook], event[:error].message] }
+    errors = []
+    producer.monitor.subscribe("error.occurred") { |event| errors << [event[:type], event[:hook], event[:error].message] }
     counter = @telemetry.instance_variable_get(:@sent)
     def counter.add(*, **) = raise(KeyError, "mine")
     assert_equal 0, producer.produce_sync(MESSAGE).offset
-    assert_equal [["around.error", "Penstock::OpenTelemetry", "mine"]], told
+    assert_equal [["around.error", "Penstock::OpenTelemetry", "mine"]], errors
     assert_predicate span, :finished?
   end
 
   # ---- metrics ----
 
-  def test_each_call_is_a_duration_and_each_message_is_counted
+  def test_each_call_records_a_duration_and_each_message_is_counted
     producer = traced
     producer.produce_sync(MESSAGE)
     producer.produce_many_async([MESSAGE] * 3)
@@ -226,7 +226,7 @@ class OpenTelemetryTest < ProducerTestCase
     assert_equal [[1, COMMON], [3, COMMON]], recorded(SENT)
   end
 
-  def test_without_the_api_of_metrics_or_when_not_wanted_there_are_none
+  def test_metrics_are_off_without_their_api_or_when_disabled
     traced(Penstock::OpenTelemetry.new(meter_provider: false)).produce_sync(MESSAGE)
     assert_empty recorded(SENT)
     OpenTelemetry.meter_provider = nil
@@ -236,7 +236,7 @@ class OpenTelemetryTest < ProducerTestCase
 
   # ---- contexts in headers ----
 
-  def test_the_context_is_in_the_headers_and_the_callers_hashes_stay_as_they_are
+  def test_the_context_is_in_the_headers_and_the_callers_hashes_stay_unchanged
     producer = traced
     message = MESSAGE.merge(headers: { "own" => "1" }.freeze).freeze
     [message, MESSAGE].each { |given| producer.produce_sync(given) }
@@ -245,7 +245,7 @@ class OpenTelemetryTest < ProducerTestCase
     assert_equal({ "own" => "1" }, message[:headers])
   end
 
-  def test_a_message_that_brings_a_context_keeps_it_and_the_others_of_its_batch_get_one
+  def test_a_message_with_a_context_keeps_it_and_the_others_of_its_batch_get_one
     producer = traced
     own = { "traceparent" => "of my own" }.freeze
     by_symbol = own.transform_keys(&:to_sym)
@@ -253,11 +253,11 @@ class OpenTelemetryTest < ProducerTestCase
     assert_equal [own, { "traceparent" => traceparent(span) }, by_symbol], headers(producer)
   end
 
-  def test_wrong_headers_are_refused_as_ever
+  def test_invalid_headers_are_still_rejected
     assert_raises(Penstock::MessageInvalidError) { traced.produce_sync(MESSAGE.merge(headers: "text")) }
   end
 
-  def test_a_consumer_goes_on_with_the_trace
+  def test_a_consumer_continues_the_trace
     name = topic(partitions: 1)
     producer = self.producer.around(@telemetry)
     producer.produce_sync(MESSAGE.merge(topic: name))
@@ -276,7 +276,7 @@ class OpenTelemetryTest < ProducerTestCase
 
   Consumed = Struct.new(:headers)
 
-  def test_of_several_contexts_the_last_counts_and_without_a_good_one_the_current_stays
+  def test_the_last_of_several_contexts_wins_and_without_a_valid_one_the_current_stays
     first, last = %w[1 2].map { |digit| "00-#{digit * 32}-#{digit * 16}-01".b.freeze }
     context = @telemetry.extract(Consumed.new({ "traceparent" => [first, last].freeze }.freeze))
     assert_equal "2" * 32, OpenTelemetry::Trace.current_span(context).context.trace_id
@@ -289,7 +289,7 @@ class OpenTelemetryTest < ProducerTestCase
 
   def test_without_the_gem_the_error_says_what_is_missing
     output = ruby!("begin; Penstock::OpenTelemetry.new; rescue LoadError => e; puts e.message; end")
-    skip "the gem is there" if output.empty?
+    skip "the gem is installed" if output.empty?
     assert_match(/\APenstock::OpenTelemetry requires the gem opentelemetry-api: .*opentelemetry-sdk/, output)
   end
 end

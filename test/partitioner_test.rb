@@ -9,17 +9,17 @@ class PartitionerTest < ProducerTestCase
   COUNTS = JavaPartitions::COUNTS
   KEYS = JavaPartitions::KEYS
   HASHING = %w[consistent consistent_random murmur2 murmur2_random fnv1a fnv1a_random].freeze
-  ALL = [*HASHING, "random"].freeze # librdkafka's
-  # What these hash no key to: they take it for an empty one.
+  ALL = [*HASHING, "random"].freeze # librdkafka's names
+  # These partitioners do not hash a missing key as null: they treat it as an empty key.
   SINGLE = { "consistent" => 0, "murmur2" => 275_646_681, "fnv1a" => 0x811c9dc5 - 2**32 }.freeze
 
-  # FNV-1a as a signed number, and of that the absolute value: librdkafka follows a client in Go here.
+  # FNV-1a as a signed number, and its absolute value: librdkafka does here what a Go client does.
   def fnv1a(key)
     hash = key.bytes.reduce(0x811c9dc5) { |sum, byte| ((sum ^ byte) * 0x01000193) % 2**32 }
     hash < 2**31 ? hash : 2**32 - hash
   end
 
-  # Where the key belongs, computed without librdkafka.
+  # The key's partition, computed without librdkafka.
   def expected(partitioner, name, count)
     case partitioner
     when /consistent/ then Zlib.crc32(KEYS[name]) % count
@@ -38,25 +38,25 @@ class PartitionerTest < ProducerTestCase
     assert_equal [0x811c9dc5, 0xe40c292c, 0xbf9cf968].map { |hash| 2**32 - hash }, ["", "a", "foobar"].map { fnv1a(_1) }
   end
 
-  def test_javas_partition_is_its_hash_made_positive_modulo_the_partitions
+  def test_javas_partition_is_its_positive_hash_modulo_the_partitions
     JavaPartitions::GOLDEN.each_value do |hash, *partitions|
       assert_equal COUNTS.map { |count| (hash & 0x7fffffff) % count }, partitions
     end
     assert_equal KEYS.keys, JavaPartitions::GOLDEN.keys
   end
 
-  # consistent_random takes an empty key for none.
+  # consistent_random treats an empty key as no key.
   def names_for(partitioner) = KEYS.keys - (partitioner == "consistent_random" ? ["empty"] : [])
 
   HASHING.each do |partitioner|
     COUNTS.each do |count|
-      define_method("test_#{partitioner}_puts_every_key_of_bytes_in_its_place_among_#{count}") do
+      define_method("test_#{partitioner}_puts_every_key_into_its_partition_of_#{count}") do
         names = names_for(partitioner)
         places = partitions_of(partitioner, partitions: count) { names.map { |name| { key: KEYS[name] } } }
         assert_equal names.to_h { |name| [name, expected(partitioner, name, count)] }, names.zip(places).to_h
       end
 
-      define_method("test_#{partitioner}_puts_every_partition_key_where_the_same_key_goes_among_#{count}") do
+      define_method("test_#{partitioner}_puts_every_partition_key_into_the_partition_of_the_same_key_of_#{count}") do
         names = KEYS.keys - ["empty"]
         places = partitions_of(partitioner, partitions: count) { names.map { |name| { partition_key: KEYS[name] } } }
         assert_equal names.to_h { |name| [name, expected(partitioner, name, count)] }, names.zip(places).to_h
@@ -65,7 +65,7 @@ class PartitionerTest < ProducerTestCase
   end
 
   ALL.each do |partitioner|
-    define_method("test_#{partitioner}_delivers_a_message_without_key_with_an_empty_and_with_any_other") do
+    define_method("test_#{partitioner}_delivers_messages_with_no_an_empty_and_any_other_key") do
       COUNTS.each do |count|
         places = partitions_of(partitioner, partitions: count) { [nil, *KEYS.values].map { |key| { key: } } }
         assert_equal KEYS.size + 1, places.size
@@ -75,7 +75,7 @@ class PartitionerTest < ProducerTestCase
   end
 
   SINGLE.each do |partitioner, hash|
-    define_method("test_#{partitioner}_puts_what_has_no_key_where_an_empty_key_goes") do
+    define_method("test_#{partitioner}_treats_a_missing_key_like_an_empty_one") do
       places = partitions_of(partitioner, "sticky.partitioning.linger.ms": 0) { [{}, { key: nil }, { key: "" }] * 30 }
       assert_equal [hash.abs % 7], places.uniq
     end
@@ -88,13 +88,13 @@ class PartitionerTest < ProducerTestCase
       sync: ->(messages) { messages.map { |message| producer.produce_sync(message).partition } },
       async: ->(messages) { messages.map { |message| producer.produce_async(message) }.map { |handle| handle.wait.partition } },
       many: ->(messages) { producer.produce_many_sync(messages).map { |handle| handle.report.partition } },
-      without_the_gvl: lambda do |messages| # a batch of 100 or more
+      without_the_gvl: lambda do |messages| # batches of 100 or more
         producer.produce_many_sync(messages * 5).last(messages.size).map { |handle| handle.report.partition }
       end
     }
   end
 
-  def test_all_ways_to_send_put_a_key_where_java_does
+  def test_all_ways_to_send_choose_javas_partition_for_a_key
     topic = topic(partitions: 100)
     producer = producer(partitioner: "murmur2_random")
     names = KEYS.keys - ["empty"]
@@ -108,7 +108,7 @@ class PartitionerTest < ProducerTestCase
     end
   end
 
-  def test_a_variant_may_have_a_partitioner_of_its_own
+  def test_a_variant_may_have_its_own_partitioner
     topic = topic(partitions: 100)
     names = KEYS.keys
     messages = names.map { |name| { topic:, payload: "", key: KEYS[name] } }
@@ -125,12 +125,12 @@ class PartitionerTest < ProducerTestCase
     assert_equal(names.map { expected("consistent", _1, 100) }, handles.map { |handle| handle.report.partition })
   end
 
-  def test_a_partitioner_that_does_not_exist_is_refused_with_the_configuration
+  def test_an_unknown_partitioner_is_a_configuration_error
     error = assert_raises(Penstock::ConfigurationInvalidError) { producer(partitioner: "murmur3") }
     assert_match(/partitioner: the value is not valid; librdkafka accepts random, .*did you mean "murmur2"/, error.message)
   end
 
-  def test_partition_key_decides_and_key_is_still_stored
+  def test_partition_key_chooses_the_partition_and_the_key_is_still_stored
     topic = topic(partitions: 8)
     producer = self.producer
     expected = producer.produce_sync(topic:, payload: "", key: "deciding").partition
@@ -140,7 +140,7 @@ class PartitionerTest < ProducerTestCase
     assert_equal ["deciding", *Array.new(10) { |i| "k#{i}" }], stored(topic, partitions: 8).map(&:key)
   end
 
-  def test_a_key_is_stored_as_its_bytes
+  slow def test_a_key_is_stored_as_its_bytes
     topic = topic(partitions: 100)
     producer = producer(partitioner: "murmur2")
     KEYS.each_value { |key| producer.produce_async(topic:, payload: "", key:) }
@@ -160,7 +160,7 @@ class PartitionerTest < ProducerTestCase
 
   # ---- without key ----
 
-  def test_random_spreads_also_what_has_a_key
+  def test_random_spreads_messages_with_a_key_too
     %i[key partition_key].each do |field|
       assert_operator partitions_of("random") { [{ field => "same" }] * 200 }.uniq.size, :>, 1
     end
@@ -174,7 +174,7 @@ class PartitionerTest < ProducerTestCase
     end
   end
 
-  def test_consistent_random_takes_an_empty_key_for_none
+  def test_consistent_random_treats_an_empty_key_as_no_key
     partitions = partitions_of("consistent_random", "sticky.partitioning.linger.ms": 0) { [{ key: "" }] * 200 }
     assert_operator partitions.uniq.size, :>, 1
   end

@@ -3,6 +3,8 @@
 require_relative "test_helper"
 
 class PollerTest < PenstockTest
+  slow(/threads_and_descriptors_that_are_documented/)
+
   COUNTERS = %i[wakeups drains events messages slices_cut sweeps missed_wakeups starts].freeze
 
   # ---- which poller ----
@@ -24,7 +26,7 @@ class PollerTest < PenstockTest
     assert Ractor.shareable?(Ractor.make_shareable(first))
   end
 
-  def test_a_producer_uses_the_default_poller_unless_told_otherwise
+  def test_a_producer_uses_the_default_poller_unless_configured_otherwise
     dedicated = Penstock::Poller.new
     default_before = Penstock::Poller.instance.stats[:messages]
     special = producer { |config| config.polling.poller = dedicated }
@@ -34,7 +36,7 @@ class PollerTest < PenstockTest
     assert_match(/clients=1/, dedicated.inspect)
   end
 
-  def test_something_else_as_a_poller_is_refused_by_name
+  def test_an_object_that_is_no_poller_is_rejected_by_name
     [Object.new, :default, Penstock::Poller].each do |wrong|
       error = assert_raises(Penstock::ConfigurationInvalidError) { producer { |config| config.polling.poller = wrong } }
       assert_match(/polling\.poller/, error.message)
@@ -48,7 +50,7 @@ class PollerTest < PenstockTest
     2.times do |round|
       refute_predicate poller, :alive?
       clients = Array.new(3) { producer { |config| config.polling.poller = poller } }
-      refute_predicate poller, :alive?, "configuring connects nothing"
+      refute_predicate poller, :alive?, "configuring must not connect"
       clients.each { |one| one.produce_sync(topic: "poller", payload: "x") }
       assert_equal [true, round + 1, 3], [poller.alive?, poller.stats[:starts], poller.count]
       clients.first(2).each(&:close)
@@ -59,14 +61,14 @@ class PollerTest < PenstockTest
     end
   end
 
-  def test_the_native_thread_bears_the_first_15_characters_of_the_name
+  def test_the_native_thread_has_the_first_15_characters_of_the_name
     skip "no /proc here" unless File.directory?("/proc/self/task")
     producer.produce_sync(topic:, payload: "x")
     thread = Penstock::Poller.instance.stats[:thread_id]
     assert_equal "penstock.poller", File.read("/proc/self/task/#{thread}/comm").chomp
   end
 
-  # ---- what a client costs ----
+  # ---- the cost of a client ----
 
   COSTS = <<~'RUBY'
     SERVERS, TOPIC, KIND, *EXPECTED = ARGV
@@ -86,7 +88,7 @@ class PollerTest < PenstockTest
     def held = [Dir.children("/proc/self/task").size, Dir.children("/proc/self/fd").size]
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     expected = EXPECTED.map { |number| Integer(number) * 4 }
-    $kept = [producer, send(KIND)] # what a process has once, too
+    $kept = [producer, send(KIND)] # together with what a process has once
     sleep 0.5
     before = held
     $kept.concat(Array.new(4) { send(KIND) })
@@ -95,7 +97,7 @@ class PollerTest < PenstockTest
     print more.map { |number| number / 4.0 }.join(" ")
   RUBY
 
-  # The numbers are those of docs/waiting.md, and of the librdkafka that it names.
+  # The numbers come from docs/waiting.md, for the librdkafka version that it names.
   %w[producer consumer].product([1, 3]).each do |kind, brokers|
     define_method("test_a_#{kind}_costs_the_threads_and_descriptors_that_are_documented_with_#{brokers}_brokers") do
       skip "no /proc here" unless File.directory?("/proc/self/task")
@@ -139,7 +141,7 @@ class PollerTest < PenstockTest
 
   # ---- its statistics ----
 
-  def test_statistics_have_their_keys_and_count_what_is_done
+  def test_stats_has_its_keys_and_counts_the_pollers_work
     poller = Penstock::Poller.new
     assert_equal (COUNTERS + %i[clients cpu_seconds thread_id]).sort, poller.stats.keys.sort
     assert_equal [0], poller.stats.values_at(:clients, *COUNTERS).uniq
@@ -148,7 +150,7 @@ class PollerTest < PenstockTest
     one = producer { |config| config.polling.poller = poller }
     10.times do
       handle = one.produce_async(topic:, payload: "x")
-      eventually { !handle.pending? } # who waits for it would serve it, without the poller's thread
+      eventually { !handle.pending? } # a thread that waits would serve the client itself, without the poller's thread
     end
     stats = poller.stats
     assert_equal [10, 1, 1, 0], stats.values_at(:messages, :clients, :starts, :missed_wakeups)
@@ -173,10 +175,10 @@ class PollerTest < PenstockTest
 
   # ---- time slices ----
 
-  def test_max_time_cuts_the_drains_of_a_busy_producer_and_nothing_is_lost
+  slow def test_max_time_limits_the_drains_of_a_busy_producer_and_no_message_is_lost
     poller = Penstock::Poller.new
     busy = Array.new(2) do
-      # One report brings up to 100,000 messages, which take longer than 1 ms to settle.
+      # One report has up to 100,000 messages, which take longer than 1 ms to settle.
       producer("batch.num.messages": 100_000, "linger.ms": 1_000, "queue.buffering.max.messages": 200_000) do |config|
         config.polling.poller = poller
         config.polling.fd.max_time = 1
@@ -221,7 +223,7 @@ class PollerTest < PenstockTest
     name = topic(partitions: 1)
     5.times do
       one.produce_sync(topic: name, payload: "x")
-      sleep 0.2 # the idle time
+      sleep 0.2 # the producer is idle meanwhile
     end
     assert_equal 5, one.produce_many_sync([{ topic: name, payload: "x" }]).first.report.offset
     assert_equal 0, Penstock::Poller.instance.stats[:missed_wakeups]
@@ -243,9 +245,9 @@ class PollerTest < PenstockTest
     assert_equal 20, one.produce_sync(topic: name, payload: "x").offset
   end
 
-  # ---- coming and going ----
+  # ---- starting and stopping ----
 
-  def test_eight_threads_make_use_and_close_producers_for_a_while_on_one_poller
+  slow def test_eight_threads_make_use_and_close_producers_on_one_poller
     poller = Penstock::Poller.new
     name = topic(partitions: 1)
     stop = now + (GCLevel.slow? ? 20 : 4)
@@ -285,18 +287,18 @@ class PollerTest < PenstockTest
     assert_equal 200, poller.stats[:messages]
   end
 
-  def test_a_poller_nobody_uses_any_more_is_collected_with_its_descriptor
+  def test_an_unused_poller_is_collected_with_its_descriptor
     skip "no /proc here" unless File.directory?("/proc/self/fd")
     GC.start
     before = eventfds
     make_pollers(50)
     eventually(20) do
       GC.start
-      eventfds <= before + 5 # the stack may still show the last ones
+      eventfds <= before + 5 # the stack may still reference the last pollers
     end
   end
 
-  # What pollers wait on; others come and go with connections.
+  # The descriptors that pollers wait for. Others come and go with connections.
   def eventfds
     Dir["/proc/self/fd/*"].count do |path|
       File.readlink(path).include?("eventfd")

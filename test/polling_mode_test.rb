@@ -6,7 +6,7 @@ require_relative "test_helper"
 class PollingModeTest < PenstockTest
   def pollers_threads = native_threads.grep(/\Apenstock.poller/)
 
-  def test_in_mode_thread_each_producer_has_a_poller_and_a_thread_of_its_own
+  def test_in_mode_thread_each_producer_has_its_own_poller_and_thread
     name = topic
     pair = Array.new(2) { producer { |config| config.polling.mode = :thread } }
     assert_empty pollers_threads

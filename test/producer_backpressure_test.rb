@@ -3,11 +3,11 @@
 require_relative "test_helper"
 require_relative "support/producer_test_case"
 
-# What happens when librdkafka's queue has no room.
+# What happens when librdkafka's queue is full.
 class ProducerBackpressureTest < ProducerTestCase
   SMALL = { "queue.buffering.max.messages": 10, "linger.ms": 0 }.freeze
 
-  def test_a_message_waits_for_room_and_is_delivered
+  def test_a_message_waits_for_queue_space_and_is_delivered
     own = own_cluster(brokers: 1)
     topic = topic(partitions: 1, on: own)
     producer = producer(servers: own.bootstrap_servers, **SMALL)
@@ -22,7 +22,7 @@ class ProducerBackpressureTest < ProducerTestCase
     assert_equal (0..11).map(&:to_s), stored(topic, on: own).map(&:payload)
   end
 
-  [50, 5_000].each do |size| # the second is handed over without the GVL
+  [50, 5_000].each do |size| # the second is enqueued without the GVL
     define_method("test_a_batch_of_#{size}_larger_than_the_queue_is_delivered_in_order") do
       topic = topic(partitions: 1)
       messages = Array.new(size) { |i| { topic:, payload: "payload #{i}", key: (i.to_s if i.even?), headers: { "i" => i.to_s } } }
@@ -32,13 +32,13 @@ class ProducerBackpressureTest < ProducerTestCase
     end
   end
 
-  def test_the_bytes_of_a_waiting_message_are_those_it_had_when_it_was_given
+  def test_a_waiting_message_keeps_the_bytes_that_it_had_at_the_call
     own = own_cluster(brokers: 1)
     topic = topic(partitions: 1, on: own)
     producer = producer(servers: own.bootstrap_servers, **SMALL)
     producer.produce_sync(topic:, payload: "first")
     own.broker_down(1)
-    payloads, given = Array.new(2) { Array.new(15) { |i| +"payload #{i} #{"x" * 50}" } } # not dup: that shares the bytes
+    payloads, given = Array.new(2) { Array.new(15) { |i| +"payload #{i} #{"x" * 50}" } } # not dup, which shares the bytes
     waiting = Thread.new { producer.produce_many_async(payloads.map { |payload| { topic:, payload: } }) }
     eventually { waiting.stop? }
     payloads.each(&:upcase!)
@@ -47,7 +47,7 @@ class ProducerBackpressureTest < ProducerTestCase
     assert_equal given, stored(topic, on: own).map(&:payload).drop(1)
   end
 
-  def test_many_threads_that_wait_for_room_all_get_it
+  def test_all_of_many_waiting_threads_get_queue_space
     topic = topic(partitions: 1)
     producer = producer(**SMALL)
     threads = Array.new(8) do |thread|
@@ -59,7 +59,7 @@ class ProducerBackpressureTest < ProducerTestCase
     assert_equal 4_000, stored.size
   end
 
-  def test_threads_that_wait_for_space_get_it_in_the_order_in_which_they_came
+  slow def test_threads_get_queue_space_in_order_of_arrival
     own = own_cluster(brokers: 1)
     topic = topic(partitions: 1, on: own)
     producer = producer(servers: own.bootstrap_servers, **SMALL)
@@ -73,14 +73,15 @@ class ProducerBackpressureTest < ProducerTestCase
     waiting.map(&:value).each(&:wait)
     order = stored(topic, on: own).filter_map { |record| Integer(record.payload, exception: false) }
     assert_equal [*0...40], order.sort
-    # The threads that are woken together, one for each slot, run in any order, and the machine may delay one of them for longer.
-    # In an order by chance a message would be 13 places away from its own on average, in the opposite order 20.
+    # Threads that are woken together, one for each slot, run in any order, and the machine may delay one of them for longer. In a
+    # random order a message would be 13 places from its own on average, in the reverse order 20.
     moved = order.each_with_index.sum { |number, place| (number - place).abs } / 40.0
     assert_operator moved, :<=, 6
   end
 
-  # A thread that comes while others wait queues behind them. Counted in messages of others that are handed over during a wait.
-  def test_no_thread_waits_for_space_while_each_other_one_gets_it_several_times
+  # A thread that arrives while others wait queues behind them. The test counts the messages that other threads enqueue during a
+  # wait.
+  def test_no_thread_waits_for_space_while_each_other_thread_gets_it_several_times
     count = 30
     topic = topic(partitions: 1)
     producer = producer("queue.buffering.max.messages": 10, "linger.ms": 2) { |c| c.wait_timeout_on_queue_full = nil }
@@ -108,33 +109,33 @@ class ProducerBackpressureTest < ProducerTestCase
     producer = producer("queue.buffering.max.messages": 1, "linger.ms": 0) { |c| c.wait_timeout_on_queue_full = 60_000 }
     victims = Thread.new { loop { interrupt_soon(Thread.new { loop { producer.produce_async(message) } }) } }
     steady = Array.new(4) { Thread.new { 300.times { producer.produce_async(message) } } }
-    steady.each { |thread| assert thread.join(30), "a turn that was lost" }
+    steady.each { |thread| assert thread.join(30), "a turn was lost" }
   ensure
     victims&.kill&.join
   end
 
-  # It takes its room for a moment, and no verdict tells of the moment's end.
-  def test_a_message_that_is_refused_keeps_nobody_waiting_for_its_room
+  # Such a message occupies queue space for a moment, and no delivery result reports the end of that moment.
+  def test_a_rejected_message_does_not_keep_others_waiting_for_its_space
     topic = topic(partitions: 1)
     client = native_client(producer("queue.buffering.max.messages": 1, "linger.ms": 0)) # waits for 10 s
-    taken = [{ topic:, payload: "x" }]
-    client.produce_many(taken, nil)
-    refused = Array.new(100) { { topic:, payload: "x", partition: 99 } } # so many: handed over without the GVL
+    accepted = [{ topic:, payload: "x" }]
+    client.produce_many(accepted, nil)
+    rejected = Array.new(100) { { topic:, payload: "x", partition: 99 } } # enough to be enqueued without the GVL
     done = false
-    others = Array.new(4) { Thread.new { client.produce_many(refused, false) until done } }
-    5_000.times { assert_nil client.produce_many(taken, nil)[1] }
+    others = Array.new(4) { Thread.new { client.produce_many(rejected, false) until done } }
+    5_000.times { assert_nil client.produce_many(accepted, nil)[1] }
   ensure
     done = true
     others&.each(&:join)
   end
 
-  def test_without_room_in_time_the_queue_full_error_says_that_the_message_was_not_taken
+  def test_the_queue_full_error_says_that_the_message_was_not_accepted
     producer = full_producer(topic = topic(partitions: 1)) { |config| config.wait_timeout_on_queue_full = 50 }
     error = assert_raises(Penstock::QueueFullError) { producer.produce_async(topic:, payload: "too many") }
     assert_includes error.message, "The message was not accepted."
   end
 
-  def test_a_payload_that_the_empty_queue_has_no_room_for_is_refused_at_once
+  def test_a_payload_larger_than_the_empty_queue_is_rejected_at_once
     producer = producer("queue.buffering.max.kbytes": 2)
     topic = topic(partitions: 1)
     producer.produce_sync(topic:, payload: "x" * 2048)
@@ -144,7 +145,7 @@ class ProducerBackpressureTest < ProducerTestCase
     assert_equal [2048], stored(topic).map { |record| record.payload.bytesize }
   end
 
-  def test_a_wait_for_room_is_interrupted_at_once
+  def test_a_wait_for_queue_space_is_interrupted_at_once
     producer = full_producer(topic = topic(partitions: 1)) { |config| config.wait_timeout_on_queue_full = nil }
     [1, 200].each do |size|
       waiting = Thread.new { producer.produce_many_async([{ topic:, payload: "x" }] * size) }
@@ -156,7 +157,7 @@ class ProducerBackpressureTest < ProducerTestCase
     assert_equal 10, producer.queue_size
   end
 
-  def test_closing_ends_a_wait_for_room
+  def test_closing_ends_a_wait_for_queue_space
     producer = full_producer(topic = topic(partitions: 1))
     waiting = Thread.new { producer.produce_async(topic:, payload: "x") }
     waiting.report_on_exception = false
@@ -165,7 +166,7 @@ class ProducerBackpressureTest < ProducerTestCase
     assert_raises(Penstock::ProducerClosedError) { waiting.value }
   end
 
-  def test_a_dropped_message_has_a_verdict_at_once
+  def test_a_dropped_message_has_a_delivery_result_at_once
     producer = full_producer(topic = topic(partitions: 1)) { |config| config.on_queue_full = :drop }
     handle = producer.produce_async(topic:, payload: "too many", label: "lost")
     assert_equal [:queue_full, :not_persisted, "lost", true],
@@ -175,7 +176,7 @@ class ProducerBackpressureTest < ProducerTestCase
     assert_equal 10, producer.queue_size
   end
 
-  # The call makes a new topic's handle, gives its first batch up, and reads the messages again.
+  # The call makes a new topic's handle, abandons its first batch, and reads the messages again.
   def test_dropped_messages_of_new_topics_have_a_delivery_result_at_once
     producer = full_producer(topic(partitions: 1)) { |config| config.on_queue_full = :drop }
     handles = [producer.produce_async(topic: topic(partitions: 1), payload: "x", headers: { "a" => "b" })]
@@ -192,12 +193,12 @@ class ProducerBackpressureTest < ProducerTestCase
     handles = producer.produce_many_async(Array.new(1_000) { |i| { topic:, payload: "x", label: i, partition_key: i.to_s } })
     handles.select! { |handle| (handle.label % 300).zero? }
     3.times { GC.start }
-    producer.produce_many_async([{ topic:, payload: "y" }] * 1_000) # uses the memory of those that were freed
+    producer.produce_many_async([{ topic:, payload: "y" }] * 1_000) # reuses the memory of freed handles
     assert_equal [0, 300, 600, 900].map { |label| [label, :queue_full, topic] },
                  (handles.map { |one| [one.label, one.error.code, one.topic] })
   end
 
-  def test_dropped_messages_are_told_in_order_with_their_labels_and_counted_as_failed
+  def test_dropped_messages_are_published_in_order_with_labels_and_counted_as_failed
     producer = full_producer(topic = topic(partitions: 1)) { |config| config.on_queue_full = :drop }
     other = "penstock-other"
     seen = Queue.new
@@ -205,10 +206,10 @@ class ProducerBackpressureTest < ProducerTestCase
     producer.produce_async(topic:, payload: "x", label: 1)
     producer.produce_many_async([{ topic:, payload: "x", label: 2 }, { topic: other, payload: "x", label: 3 }])
     producer.produce_many_async(Array.new(200) { |i| { topic:, payload: "x", label: i + 4 } })
-    told = Array.new(203) { eventually { seen.pop unless seen.empty? } }
-    assert_equal [*1..203], (told.map { |event| event[:label] })
-    assert_equal [topic, topic, other, topic], (told.first(4).map { |event| event[:topic] })
-    event = told[1]
+    dropped = Array.new(203) { eventually { seen.pop unless seen.empty? } }
+    assert_equal [*1..203], (dropped.map { |event| event[:label] })
+    assert_equal [topic, topic, other, topic], (dropped.first(4).map { |event| event[:topic] })
+    event = dropped[1]
     assert_equal ["librdkafka.dispatch_error", producer.id, :queue_full, :not_persisted],
                  [event[:type], event[:producer_id], event[:error].code, event[:delivery_report].status]
     assert_equal [10, 203, 10], producer.metrics.values_at(:messages, :failed, :queue_depth)

@@ -3,9 +3,9 @@
 require_relative "test_helper"
 require_relative "support/producer_test_case"
 
-# Messages put aside, and their flush.
+# Buffered messages, and their flush.
 class ProducerBufferTest < ProducerTestCase
-  def test_messages_are_put_aside_unchecked_and_sent_in_order_by_a_flush
+  def test_messages_are_buffered_unchecked_and_sent_in_order_by_a_flush
     name = topic(partitions: 1)
     one = producer
     assert_same one.messages, one.buffer(topic: name, payload: "0")
@@ -25,7 +25,7 @@ class ProducerBufferTest < ProducerTestCase
     assert_equal [[], [], :configured], [one.flush_sync, one.flush_async, one.status.to_sym]
   end
 
-  def test_a_closed_producer_refuses_to_buffer_and_flush
+  def test_a_closed_producer_raises_on_buffer_and_flush
     one = producer
     one.close
     [-> { one.buffer(topic: "t", payload: "x") }, -> { one.buffer_many([]) }, -> { one.flush_sync },
@@ -34,7 +34,7 @@ class ProducerBufferTest < ProducerTestCase
 
   # ---- a flush that fails ----
 
-  def test_a_flush_with_an_invalid_message_sends_nothing_and_puts_all_back_in_order
+  def test_a_flush_with_an_invalid_message_sends_nothing_and_restores_the_buffer
     name = topic(partitions: 1)
     one = producer
     %w[a b].each { |payload| one.buffer(topic: name, payload:) }
@@ -48,7 +48,7 @@ class ProducerBufferTest < ProducerTestCase
     assert_equal [0, 1], (one.flush_sync.map { |handle| handle.report.offset })
   end
 
-  def test_messages_that_did_not_fit_are_put_back_in_order_at_the_front
+  def test_messages_that_the_queue_rejected_are_put_back_in_order_at_the_front
     one = unreachable_producer("queue.buffering.max.messages": 3) { |config| config.on_queue_full = :raise }
     one.buffer_many(messages("test", 5))
     error = assert_raises(Penstock::ProduceManyError) { one.flush_async }
@@ -58,14 +58,14 @@ class ProducerBufferTest < ProducerTestCase
     one.close(timeout: 0)
   end
 
-  def test_messages_whose_verdict_is_bad_are_not_put_back
+  def test_messages_with_a_failed_delivery_result_are_not_put_back
     one = unreachable_producer("message.timeout.ms": 300)
     one.buffer_many(messages("test", 3))
     assert_equal 3, assert_raises(Penstock::ProduceManyError) { one.flush_sync }.dispatched.size
     assert_empty one.messages
   end
 
-  def test_what_the_middleware_raises_puts_all_back
+  def test_an_error_of_the_middleware_restores_the_buffer
     name = topic(partitions: 1)
     one = producer
     broken = true
@@ -78,7 +78,7 @@ class ProducerBufferTest < ProducerTestCase
     assert_equal %w[0 1 2], stored(name).map(&:payload)
   end
 
-  def test_an_interrupt_or_kill_while_a_flush_waits_for_room_puts_back_what_was_not_taken
+  def test_an_interrupted_flush_that_waits_for_space_puts_back_unaccepted_messages
     [->(thread) { thread.raise(Interrupt) }, :kill.to_proc].each do |interrupt|
       one = unreachable_producer("queue.buffering.max.messages": 3) { |config| config.wait_timeout_on_queue_full = nil }
       one.buffer_many(messages("test", 5))
@@ -95,7 +95,7 @@ class ProducerBufferTest < ProducerTestCase
     end
   end
 
-  def test_an_interrupt_while_a_flush_waits_for_verdicts_puts_nothing_back
+  def test_an_interrupted_flush_that_waits_for_results_puts_nothing_back
     one = unreachable_producer
     one.buffer_many(messages("test", 5))
     flushing = quiet_thread { one.flush_sync }
@@ -106,7 +106,7 @@ class ProducerBufferTest < ProducerTestCase
     one.close(timeout: 0)
   end
 
-  def test_an_interrupt_while_a_flush_waits_for_another_one_leaves_the_buffer_alone
+  def test_an_interrupted_flush_that_waits_for_another_flush_leaves_the_buffer_unchanged
     one = unreachable_producer
     one.buffer(topic: "test", payload: "first")
     first = quiet_thread { one.flush_sync }
@@ -132,7 +132,7 @@ class ProducerBufferTest < ProducerTestCase
     assert_equal 1, committed
   end
 
-  def test_a_flush_whose_transaction_was_aborted_puts_all_back_as_nobody_can_read_them
+  def test_a_flush_whose_transaction_was_aborted_restores_the_buffer
     one = transactional { |config| config.client_class = Penstock::Clients::Buffered }
     one.buffer_many(messages("test", 3))
     seen = 0
@@ -144,7 +144,7 @@ class ProducerBufferTest < ProducerTestCase
     assert_equal 3, one.client.messages.size
   end
 
-  def test_a_flush_that_cannot_begin_its_transaction_puts_all_back
+  slow def test_a_flush_that_cannot_begin_its_transaction_restores_the_buffer
     one = unreachable_producer("transactional.id": "tx", "transaction.timeout.ms": 1_000, "message.timeout.ms": 500) do |config|
       config.max_attempts_on_transaction_command = 1
       config.reload_on_transaction_fatal_error = false
@@ -155,9 +155,9 @@ class ProducerBufferTest < ProducerTestCase
     assert_equal 3, one.close(timeout: 0).unsent
   end
 
-  # ---- several at once ----
+  # ---- several threads ----
 
-  def test_threads_that_buffer_and_flush_at_once_lose_and_repeat_nothing
+  def test_concurrent_buffer_and_flush_neither_lose_nor_repeat_messages
     name = topic(partitions: 1)
     one = producer
     writers = Array.new(4) do |writer|
@@ -174,7 +174,7 @@ class ProducerBufferTest < ProducerTestCase
     end
   end
 
-  def test_threads_that_buffer_flush_and_purge_at_once_account_for_every_message
+  def test_concurrent_buffer_flush_and_purge_account_for_every_message
     name = topic(partitions: 1)
     one = producer("linger.ms": 1)
     thrown_away = Thread::Queue.new # by purges, and by hand
@@ -195,11 +195,11 @@ class ProducerBufferTest < ProducerTestCase
     name = topic(partitions: 1)
     one = producer
     one.monitor.subscribe("messages.produced_sync") do |event|
-      one.buffer(topic: name, payload: "told") && one.flush_sync if event[:messages].first[:payload] == "first"
+      one.buffer(topic: name, payload: "second") && one.flush_sync if event[:messages].first[:payload] == "first"
     end
     one.buffer(topic: name, payload: "first")
     Timeout.timeout(20) { one.flush_sync }
-    assert_equal %w[first told], stored(name).map(&:payload)
+    assert_equal %w[first second], stored(name).map(&:payload)
   end
 
   def test_a_signal_trap_may_buffer
@@ -222,7 +222,7 @@ class ProducerBufferTest < ProducerTestCase
     Thread.pass
   end
 
-  # What was delivered is there, and what was purged and cannot be is not; nothing is there twice.
+  # Delivered messages are stored. Purged messages that cannot have been sent are not. No message is stored twice.
   def assert_stored(name, handles)
     delivered, purged = handles.partition(&:delivered?)
     assert_empty purged.map { |handle| handle.error.code } - %i[purge_queue purge_inflight]

@@ -17,21 +17,21 @@ class ProducerBytesTest < ProducerTestCase
     assert_equal expected, stored(topic).map { |record| [record.payload, record.key, record.headers] }
   end
 
-  def test_empty_is_not_nil
+  def test_empty_strings_and_nil_stay_distinct
     topic = topic(partitions: 1)
     pairs = ["", nil, "x"].product(["", nil, "k"])
     producer.produce_many_sync(pairs.map { |payload, key| { topic:, payload:, key: } })
     assert_equal pairs, stored(topic).map { |record| [record.payload, record.key] }
   end
 
-  def test_a_large_payload_arrives_whole
+  def test_a_large_payload_arrives_complete
     topic = topic(partitions: 1)
     payload = Random.new(1).bytes(900_000)
     producer.produce_sync(topic:, payload:)
     assert_equal Zlib.crc32(payload), Zlib.crc32(stored(topic).first.payload)
   end
 
-  def test_a_string_changed_after_the_call_is_sent_as_it_was
+  def test_a_string_changed_after_the_call_is_sent_unchanged
     topic = topic(partitions: 1)
     strings = Array.new(4) { |i| "before #{i}" * 10 }
     payload, key, name, value = strings
@@ -43,7 +43,7 @@ class ProducerBytesTest < ProducerTestCase
     assert_equal before, [record.payload, record.key, *record.headers.first]
   end
 
-  def test_strings_that_another_thread_replaces_meanwhile_are_sent_whole
+  def test_strings_that_another_thread_replaces_during_the_call_are_sent_intact
     topic = topic(partitions: 1)
     versions = %w[a b].map { |letter| letter * 200 }
     strings = Array.new(2_000) { +"" << versions[0] }
@@ -66,7 +66,7 @@ class ProducerBytesTest < ProducerTestCase
     assert_equal expected.map { |pair| pair.map(&:b) }, stored(topic).first.headers
   end
 
-  def test_no_headers_is_no_headers
+  def test_absent_and_empty_headers_are_stored_as_no_headers
     topic = topic(partitions: 1)
     producer.produce_many_sync([nil, {}, { "h" => [] }].map { |headers| { topic:, payload: "", headers: } })
     assert_equal [[], [], []], stored(topic).map(&:headers)
@@ -81,14 +81,14 @@ class ProducerBytesTest < ProducerTestCase
     assert_equal [ms, ms, 1, 1_700_000_000_123, 2**40], stored(topic).map(&:timestamp)
   end
 
-  # As ActiveSupport::TimeWithZone: no Time, and answers as if it were one.
+  # Like ActiveSupport::TimeWithZone: it is no Time, but answers is_a?(Time) with true.
   class Zoned
     def initialize(time) = @time = time
     def is_a?(type) = type == Time || super
     def to_time = @time
   end
 
-  def test_an_object_that_says_that_it_is_a_time_is_a_timestamp_alone_and_in_a_batch
+  def test_an_object_that_acts_as_a_time_is_accepted_as_a_timestamp
     name = topic(partitions: 1)
     time = Time.at(1_700_000_000, 123, :millisecond)
     message = { topic: name, payload: "x", timestamp: Zoned.new(time) }
@@ -97,7 +97,7 @@ class ProducerBytesTest < ProducerTestCase
     assert_equal [1_700_000_000_123] * 4, stored(name).map(&:timestamp)
   end
 
-  def test_such_an_object_is_no_timestamp_if_it_is_later_than_a_timestamp_can_be
+  def test_an_object_that_acts_as_a_time_is_rejected_if_it_is_out_of_range
     far = { topic:, payload: "x", timestamp: Zoned.new(Time.at(5_000_000_000_000_000)) }
     assert_raises(Penstock::MessageInvalidError) { producer.produce_async(far) }
     assert_raises(Penstock::MessageInvalidError) { producer.produce_many_async([far]) }
@@ -116,18 +116,18 @@ class ProducerBytesTest < ProducerTestCase
       time = ActiveSupport::TimeZone["Tokyo"].at(1_700_000_000, 123, :millisecond)
       puts one.produce_sync(topic: ARGV[1], payload: "x", timestamp: time).offset
     RUBY
-    skip "there is no ActiveSupport here" if output.empty?
+    skip "ActiveSupport is not installed" if output.empty?
     assert_equal [1_700_000_000_123], stored(name).map(&:timestamp)
   end
 
-  # A real Kafka refuses them by default from an hour ahead on: message.timestamp.after.max.ms.
-  def test_timestamps_of_the_future_are_stored_where_the_cluster_takes_them
+  # A real Kafka rejects them by default from an hour ahead on: message.timestamp.after.max.ms.
+  def test_future_timestamps_are_stored_if_the_cluster_accepts_them
     topic = topic(partitions: 1, on: embedded_cluster)
     producer(servers: embedded_cluster.bootstrap_servers).produce_sync(topic:, payload: "", timestamp: 2**41)
     assert_equal [2**41], stored(topic, on: embedded_cluster).map(&:timestamp)
   end
 
-  def test_without_a_timestamp_it_is_now
+  def test_without_a_timestamp_the_current_time_is_stored
     topic = topic(partitions: 1)
     earliest = Process.clock_gettime(Process::CLOCK_REALTIME, :millisecond)
     producer.produce_many_sync([{}, { timestamp: nil }, { timestamp: 0 }].map { |given| { topic:, payload: "", **given } })
@@ -135,19 +135,19 @@ class ProducerBytesTest < ProducerTestCase
     stored(topic).each { |record| assert_includes earliest..latest, record.timestamp }
   end
 
-  # What was kept of it is not the GC's to count, so it would come late.
-  def test_a_large_batch_that_is_refused_gives_its_memory_back_at_once
+  # The GC does not count this memory, so it would free it late.
+  def test_a_rejected_large_batch_frees_its_memory_at_once
     grown = ruby!(<<~RUBY, cluster.bootstrap_servers)
       producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
       batch = Array.new(50_000) { { topic: "t", payload: "x" } } << { topic: "t" }
-      refuse = -> { producer.produce_many_sync(batch) rescue $!.is_a?(Penstock::MessageInvalidError) or raise }
+      reject = -> { producer.produce_many_sync(batch) rescue $!.is_a?(Penstock::MessageInvalidError) or raise }
       memory = -> { File.read("/proc/self/status")[/VmRSS:\\s*(\\d+)/, 1].to_i }
-      refuse.call
+      reject.call
       GC.disable
       before = memory.call
-      20.times { refuse.call }
+      20.times { reject.call }
       puts memory.call - before
     RUBY
-    assert_operator Integer(grown), :<, 50_000 # kB; with all of them about 100,000
+    assert_operator Integer(grown), :<, 50_000 # kB. Keeping all batches would take about 100,000
   end
 end

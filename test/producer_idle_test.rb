@@ -3,9 +3,9 @@
 require_relative "test_helper"
 require_relative "support/producer_test_case"
 
-# config.idle_disconnect_timeout. It is 30 seconds at least, so the tests have a shorter one put in its place.
+# config.idle_disconnect_timeout. Its minimum is 30 seconds, so the tests replace it with a shorter one.
 class ProducerIdleTest < ProducerTestCase
-  def test_the_timeout_is_off_or_30_seconds_at_least
+  def test_the_timeout_is_zero_or_at_least_30_seconds
     assert_equal 0, producer.config.idle_disconnect_timeout
     assert_equal 30_000, idle.config.idle_disconnect_timeout
     [29_999, -1, 1.5, nil, "30000"].each do |bad|
@@ -14,7 +14,7 @@ class ProducerIdleTest < ProducerTestCase
     end
   end
 
-  def test_a_producer_that_was_used_disconnects_when_idle_and_the_next_message_connects_it_again
+  def test_an_idle_producer_disconnects_and_the_next_message_connects_it_again
     name = topic(partitions: 1)
     one = idle
     heard = []
@@ -29,7 +29,7 @@ class ProducerIdleTest < ProducerTestCase
     eventually { idle_threads.empty? }
   end
 
-  def test_the_configured_timeout_is_watched_from_the_first_connection_on
+  def test_the_timeout_applies_from_the_first_connection_on
     one = idle
     assert_empty idle_threads
     one.produce_sync(topic:, payload: "x")
@@ -41,13 +41,13 @@ class ProducerIdleTest < ProducerTestCase
     eventually { idle_threads.empty? }
   end
 
-  def test_without_a_timeout_there_is_no_thread_and_a_producer_that_was_never_used_needs_none
+  def test_no_thread_runs_without_a_timeout_or_before_the_first_connection
     producer.client
     idle
     assert_empty idle_threads
   end
 
-  def test_a_busy_producer_does_not_disconnect
+  slow def test_a_busy_producer_does_not_disconnect
     one = idle
     disconnects = count(one, "producer.disconnected")
     one.client
@@ -58,7 +58,7 @@ class ProducerIdleTest < ProducerTestCase
     eventually(10) { one.status.disconnected? }
   end
 
-  def test_a_producer_with_messages_in_its_buffer_or_in_flight_or_a_transaction_does_not_disconnect
+  def test_a_producer_with_buffered_or_inflight_messages_or_a_transaction_stays_connected
     buffered = idle
     buffered.client
     buffered.buffer(topic:, payload: "x")
@@ -73,7 +73,7 @@ class ProducerIdleTest < ProducerTestCase
     other.client
     all.each { |one| hasten(one, 50) }
     hasten(other, 1_000)
-    eventually(10) { other.status.disconnected? } # they have been looked at many times before
+    eventually(10) { other.status.disconnected? } # the others have been checked many times before
     assert_equal [:connected] * 3, all.map { |one| one.status.to_sym }
     leave << true
     transaction.join
@@ -82,7 +82,7 @@ class ProducerIdleTest < ProducerTestCase
     all.each { |one| eventually(10) { one.status.disconnected? } }
   end
 
-  def test_a_disconnect_that_fails_is_told_and_tried_again_and_the_others_go_on
+  def test_a_failed_disconnect_is_published_and_retried_without_affecting_other_producers
     failing, fine = Array.new(2) { idle.tap(&:client) }
     errors = count(failing, "error.occurred")
     failures = 2
@@ -93,7 +93,7 @@ class ProducerIdleTest < ProducerTestCase
     assert_equal([["producer.disconnect.error", IOError]] * 2, errors.map { |event| [event[:type], event[:error].class] })
   end
 
-  def test_a_producer_watched_later_with_a_shorter_timeout_is_seen_in_time
+  def test_a_later_producer_with_a_shorter_timeout_disconnects_in_time
     patient = idle
     patient.client # 30 s
     eventually { idle_threads.first.stop? }
@@ -108,7 +108,7 @@ class ProducerIdleTest < ProducerTestCase
     assert_predicate patient.status, :connected?
   end
 
-  def test_many_threads_that_send_in_a_loop_while_it_disconnects_lose_nothing
+  def test_threads_that_send_while_the_producer_disconnects_lose_no_message
     name = topic(partitions: 1)
     one = idle
     disconnects = count(one, "producer.disconnected")
@@ -119,7 +119,7 @@ class ProducerIdleTest < ProducerTestCase
     assert_operator disconnects.size, :>, 0
   end
 
-  def test_in_a_forked_child_a_producer_is_watched_from_its_first_use_there
+  def test_in_a_fork_child_the_timeout_applies_from_the_first_use_there
     name = topic(partitions: 1)
     one = idle
     one.produce_sync(topic: name, payload: "x")

@@ -3,11 +3,13 @@
 require_relative "test_helper"
 require_relative "support/transaction_test_case"
 
-# How a producer goes on after a fatal error of librdkafka.
+# How a producer continues after a fatal error of librdkafka.
 class ProducerRecoveryTest < TransactionTestCase
+  slow(/go_on_after_one_reload/)
+
   # ---- idempotent producers ----
 
-  def test_each_way_to_send_goes_on_with_a_new_client
+  slow def test_each_way_to_send_continues_with_a_new_client
     producer = impatient
     name = topic
     message = { topic: name, payload: "x", partition: 0, key: "k" }
@@ -25,7 +27,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_equal 24, stored(name).size
   end
 
-  def test_a_reload_tells_listeners_why_and_which_it_is
+  def test_a_reload_publishes_its_cause_and_number
     producer = impatient
     name = topic
     producer.produce_sync(topic: name, payload: "1")
@@ -41,7 +43,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_equal 0, seen.size
   end
 
-  def test_many_threads_that_meet_one_fatal_error_make_one_new_client_and_lose_nothing
+  slow def test_threads_that_hit_the_same_fatal_error_make_one_new_client_and_lose_no_message
     3.times do
       producer = impatient("linger.ms": 2)
       name = topic(partitions: 8)
@@ -56,14 +58,14 @@ class ProducerRecoveryTest < TransactionTestCase
       end
       eventually { sent.all? { |list| list.size > 5 } }
       break_down(producer)
-      threads.each { |thread| thread.join(30) or flunk thread.backtrace.join("\n") } # raises what a thread raised
+      threads.each { |thread| thread.join(30) or flunk thread.backtrace.join("\n") } # raises the thread's error
       happened = taken(seen)
       assert_equal %w[error.occurred producer.reload], happened.map(&:id), happened.map { |event| event[:error] }.inspect
       assert_all_there_in_order stored(name, partitions: 8), sent
     end
   end
 
-  # One message, or a batch of them, of thread i; the payloads count on.
+  # One message, or a batch of them, of thread i. The payloads are numbered.
   def send_somehow(producer, name, thread, round, sent)
     payload = ->(part) { format("%03d-%d", round, part) }
     message = ->(part) { { topic: name, payload: payload[part], partition: thread } }
@@ -80,7 +82,7 @@ class ProducerRecoveryTest < TransactionTestCase
         handle.wait
         sent << payload[0]
       rescue Penstock::DeliveryError
-        raise unless handle.report.not_persisted? # a verdict of its own, for who has the handle
+        raise unless handle.report.not_persisted? # the handle has a separate delivery result
 
         sent << nil
       end
@@ -94,12 +96,12 @@ class ProducerRecoveryTest < TransactionTestCase
     end
   end
 
-  def test_what_may_be_in_the_topic_is_raised_and_not_sent_again
+  slow def test_a_message_that_may_be_stored_raises_and_is_not_sent_again
     producer = impatient("linger.ms": 2_000)
     name = topic
     handle = producer.produce_async(topic: name, payload: "1", partition: 0)
     possibly = Class.new(Penstock::DeliveryError)
-    stub_verdict(producer, possibly.new("it may be", code: :purge_inflight, retriable: false)) do
+    stub_result(producer, possibly.new("it may be", code: :purge_inflight, retriable: false)) do
       break_down(producer)
       assert_raises(possibly) { producer.produce_sync(topic: name, payload: "2", partition: 0) }
     end
@@ -108,8 +110,8 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_equal %w[3], stored(name).map(&:payload) - %w[1]
   end
 
-  # Lets the current client fail messages with this error.
-  def stub_verdict(producer, error)
+  # Makes the current client fail messages with this error.
+  def stub_result(producer, error)
     handle = Struct.new(:error) { def wait(*, **) = raise(error) }.new(error)
     producer.client.define_singleton_method(:produce) { |_| handle }
     yield
@@ -117,7 +119,7 @@ class ProducerRecoveryTest < TransactionTestCase
     Internal.of(producer).variants.own.client&.singleton_class&.send(:remove_method, :produce)
   end
 
-  def test_a_batch_with_a_message_that_may_be_in_the_topic_is_not_sent_again
+  def test_a_batch_with_a_message_that_may_be_stored_is_not_sent_again
     producer = impatient { |config| config.client_class = Penstock::Clients::Buffered }
     client = producer.client
     client.define_singleton_method(:fatal_error) { Penstock::FatalError.new("for a test", code: :fatal, fatal: true) }
@@ -130,7 +132,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_same client, producer.client
   end
 
-  def test_of_a_batch_only_what_is_certainly_not_in_the_topic_is_sent_again_and_handles_keep_their_places
+  def test_only_messages_of_a_batch_that_are_not_stored_are_sent_again_and_handles_keep_their_order
     producer = impatient { |config| config.client_class = Penstock::Clients::Buffered }
     first = producer.client
     first.define_singleton_method(:fatal_error) { Penstock::FatalError.new("for a test", code: :fatal, fatal: true) }
@@ -143,7 +145,7 @@ class ProducerRecoveryTest < TransactionTestCase
                  [first, producer.client].map { |client| client.messages.map { |message| message[:payload] } }
   end
 
-  def test_a_batch_that_fails_again_says_what_was_taken_in_order
+  def test_a_batch_that_fails_again_reports_the_accepted_messages_in_order
     producer = impatient do |config|
       config.client_class = Penstock::Clients::Buffered
       config.max_attempts_on_idempotent_fatal_error = 1
@@ -176,7 +178,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_same failed, producer.client
   end
 
-  def test_codes_that_are_not_to_be_reloaded_are_raised
+  def test_non_reloadable_errors_are_raised
     producer = impatient { |config| config.non_reloadable_errors = %i[fenced out_of_order_sequence_number] }
     name = topic
     failed = break_down(producer)
@@ -184,11 +186,11 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_same failed, producer.client
   end
 
-  # The last two librdkafka itself tells as :fenced: see test_whatever_a_fenced_producer_is_told_by_brokers_is_fenced.
+  # librdkafka itself reports the last two as :fenced: see test_each_fencing_answer_of_brokers_is_reported_as_fenced.
   %i[out_of_order_sequence_number unknown_producer_id invalid_producer_id_mapping cluster_authorization_failed unsupported_version
      inconsistent gapless_guarantee invalid_producer_epoch producer_fenced].each do |code|
-    define_method("test_8_threads_go_on_after_one_reload_when_the_fatal_error_is_#{code}") do
-      producer = impatient("linger.ms": 60_000) # so that all 8 messages wait to be sent, and fail together
+    define_method("test_8_threads_continue_after_one_reload_when_the_fatal_error_is_#{code}") do
+      producer = impatient("linger.ms": 60_000) # all 8 messages wait in the queue, and fail together
       producer.monitor.subscribe("producer.reload") { |event| event[:kafka][:"linger.ms"] = 0 }
       name = topic
       reloads = events(producer, "error.occurred", "producer.reload")
@@ -223,7 +225,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_same failed, producer.client
   end
 
-  # @return [Array<Penstock::Error, nil>] what became of the block in each of 8 threads that all begin at once
+  # @return [Array<Penstock::Error, nil>] the error of the block in each of 8 threads that start together
   def in_8_threads
     ready = Queue.new
     go = Queue.new
@@ -242,7 +244,7 @@ class ProducerRecoveryTest < TransactionTestCase
     threads.map(&:value)
   end
 
-  def test_reloading_stops_at_the_limit_and_a_delivered_message_counts_anew
+  slow def test_reloading_stops_at_the_limit_and_a_delivered_message_resets_the_count
     producer = impatient { |config| config.max_attempts_on_idempotent_fatal_error = 2 }
     name = topic
     attempts = events(producer, "producer.reload")
@@ -264,7 +266,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_equal %w[1 2 3], stored(name, partitions: 4).map(&:payload).sort
   end
 
-  def test_a_thread_that_waits_for_room_goes_on_with_the_new_client
+  def test_a_thread_that_waits_for_space_continues_with_the_new_client
     cluster = own_cluster
     name = topic(partitions: 1, on: cluster)
     producer = impatient(on: cluster, "queue.buffering.max.messages": 5, "linger.ms": 0) do |c|
@@ -286,7 +288,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert stuck.none?(&:pending?)
   end
 
-  def test_a_thread_that_waits_for_its_verdict_in_the_old_client_goes_on_with_the_new_one
+  def test_a_thread_that_waits_for_a_result_of_the_old_client_continues_with_the_new_one
     producer = impatient("linger.ms": 20_000)
     name = topic
     waiting = Array.new(3) { |i| Thread.new { producer.produce_sync(topic: name, payload: "w#{i}", partition: 0) } }
@@ -299,7 +301,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_equal %w[trigger w0 w1 w2], stored(name).map(&:payload).sort
   end
 
-  def test_the_connection_of_a_variant_recovers_too_and_alone
+  def test_a_variants_connection_recovers_independently
     producer = impatient
     name = topic
     variant = producer.with(topic_config: { "compression.type": "gzip" })
@@ -311,7 +313,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_same own, producer.client
   end
 
-  def test_the_backoff_is_waited_for_before_the_new_client_connects
+  def test_the_new_client_connects_after_the_backoff
     producer = impatient { |config| config.wait_backoff_on_idempotent_fatal_error = 1_000 }
     name = topic
     producer.produce_sync(topic: name, payload: "1")
@@ -333,7 +335,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_raises(Penstock::ProducerClosedError) { sending.join(10) }
   end
 
-  def test_a_listener_may_change_what_the_next_client_gets
+  def test_a_listener_may_change_the_settings_of_the_next_client
     producer = impatient("client.id": "before")
     producer.monitor.subscribe("producer.reload") { |event| event[:kafka][:"max.in.flight"] = 1 }
     name = topic
@@ -343,30 +345,30 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_equal 1, Internal.of(producer).variants.own.instance_variable_get(:@kafka)[:"max.in.flight"]
   end
 
-  def test_a_listener_that_asks_for_what_waits_for_its_own_end_is_refused_by_name
+  def test_a_listener_whose_call_would_wait_for_itself_gets_a_deadlock_error
     asks = { "producer.reload" => :produce_sync, "error.occurred" => :produce_sync, "producer.reloaded" => :disconnect }
     asks.each do |event, call|
       producer = impatient
       name = topic
       producer.produce_sync(topic: name, payload: "x")
-      asked = refused = nil
+      asked = error = nil
       producer.monitor.subscribe(event) do
-        next if asked # what is refused is told, too
+        next if asked # the error is published as well
 
         asked = true
-        refused = assert_raises(Penstock::ListenerDeadlockError) do
+        error = assert_raises(Penstock::ListenerDeadlockError) do
           call == :disconnect ? producer.disconnect : producer.produce_sync(topic: name, payload: "y")
         end
       end
       break_down(producer)
       assert_predicate producer.produce_sync(topic: name, payload: "x"), :delivered?
-      assert_includes refused.message, producer.id
+      assert_includes error.message, producer.id
     end
   end
 
   # ---- transactional producers ----
 
-  def test_a_fatal_error_of_a_transactional_producer_is_raised_and_the_next_transaction_has_a_new_client
+  def test_a_transactional_producers_fatal_error_is_raised_and_the_next_transaction_has_a_new_client
     producer = transactional
     name = topic
     producer.transaction { nil }
@@ -390,7 +392,7 @@ class ProducerRecoveryTest < TransactionTestCase
     end
   end
 
-  def test_reloading_a_transactional_producer_stops_at_the_limit_and_a_commit_counts_anew
+  def test_reloading_a_transactional_producer_stops_at_the_limit_and_a_commit_resets_the_count
     producer = transactional { |config| config.max_attempts_on_transaction_fatal_error = 3 }
     name = topic
     attempts = events(producer, "producer.reload")
@@ -404,7 +406,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_equal [1, 2, 1, 2, 3], taken(attempts).map { |event| event[:attempt] }
   end
 
-  def test_an_aborted_transactions_messages_are_no_success
+  def test_messages_of_an_aborted_transaction_do_not_reset_the_count
     producer = transactional
     name = topic
     attempts = events(producer, "producer.reload")
@@ -441,8 +443,8 @@ class ProducerRecoveryTest < TransactionTestCase
     puts "done"
   RUBY
 
-  # librdkafka's assertion ended the process within about 100 of them.
-  def test_a_client_that_breaks_down_with_its_transactions_first_messages_is_given_up_without_harm
+  # librdkafka's assertion ended the process within about 100 such transactions.
+  def test_a_client_that_fails_at_its_transactions_first_messages_is_closed_safely
     assert_equal "done\n", ruby!("require 'logger'\n#{BREAKING_DOWN_AT_ONCE}", seconds: 100)
   end
 
@@ -455,7 +457,7 @@ class ProducerRecoveryTest < TransactionTestCase
     end
   end
 
-  def test_the_error_is_raised_before_the_backoff_which_the_next_transaction_waits_for
+  slow def test_the_error_is_raised_at_once_and_the_next_transaction_waits_for_the_backoff
     producer = transactional { |config| config.wait_backoff_on_transaction_fatal_error = 4_000 }
     producer.transaction { nil }
     break_down(producer)
@@ -480,8 +482,8 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_empty taken(seen)
   end
 
-  # What was in the queue, what is sent later, in each way, and the transaction itself.
-  def test_every_call_on_a_fenced_producer_raises_that_it_is_fenced
+  # Queued messages, later messages sent in each way, and the transaction itself.
+  def test_every_call_on_a_fenced_producer_raises_a_fenced_error
     producer = transactional("linger.ms": 60_000)
     message = { topic: topic, payload: "x", partition: 0 }
     producer.transaction { nil }
@@ -508,7 +510,7 @@ class ProducerRecoveryTest < TransactionTestCase
   end
 
   # The batch is in the queue when another producer takes over.
-  def test_a_batch_that_waits_when_its_producer_is_fenced_raises_that_it_is_fenced
+  def test_a_batch_that_waits_when_its_producer_is_fenced_raises_a_fenced_error
     producer = transactional("linger.ms": 60_000)
     name = topic
     client = producer.client
@@ -527,7 +529,7 @@ class ProducerRecoveryTest < TransactionTestCase
     refute_match(/purged|send it again/i, error.message)
   end
 
-  # The idempotent producer's queue: nobody sends it again where the program does not allow a new client.
+  # The idempotent producer's queue: nothing sends it again if the program does not allow a new client.
   def test_a_message_that_a_fatal_error_kept_from_being_sent_fails_with_that_error
     producer = impatient("linger.ms": 60_000) { |config| config.reload_on_idempotent_fatal_error = false }
     handle = producer.produce_async(topic: topic, payload: "x")
@@ -538,7 +540,7 @@ class ProducerRecoveryTest < TransactionTestCase
     refute_match(/purged|send it again/i, error.message)
   end
 
-  # Without a fatal error, what is dropped is said to be dropped.
+  # Without a fatal error, dropped messages are reported as dropped.
   def test_a_message_that_the_program_purges_is_still_reported_as_purged
     producer = impatient("linger.ms": 60_000)
     handle = producer.produce_async(topic: topic, payload: "x")
@@ -547,10 +549,10 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_equal [:purge_queue, false], [error.code, error.fatal?]
   end
 
-  # Brokers have two more names for it, which need not be in `non_reloadable_errors`.
+  # Brokers have two more codes for fencing. `non_reloadable_errors` need not list them.
   [%i[end_txn producer_fenced], %i[end_txn invalid_producer_epoch], %i[add_partitions_to_txn producer_fenced],
    %i[add_partitions_to_txn invalid_producer_epoch], %i[produce invalid_producer_epoch]].each do |request, code|
-    define_method("test_whatever_a_fenced_producer_is_told_by_brokers_is_fenced_#{request}_#{code}") do
+    define_method("test_each_fencing_answer_of_brokers_is_reported_as_fenced_#{request}_#{code}") do
       cluster = own_cluster
       name = topic(on: cluster)
       producer = transactional(on: cluster)
@@ -567,7 +569,7 @@ class ProducerRecoveryTest < TransactionTestCase
     end
   end
 
-  def test_a_fenced_producer_that_may_be_replaced_is_so_up_to_the_limit
+  def test_a_replaceable_fenced_producer_is_replaced_up_to_the_limit
     cluster = own_cluster
     name = topic(on: cluster)
     producer = transactional(on: cluster) do |config|
@@ -588,7 +590,7 @@ class ProducerRecoveryTest < TransactionTestCase
 
   # ---- init_transactions ----
 
-  def test_a_cluster_that_cannot_be_reached_is_an_error_in_the_end_and_leaves_nothing_behind
+  slow def test_an_unreachable_cluster_raises_after_the_last_attempt_and_leaves_no_client
     producer = transactional(on: "127.0.0.1:1", "transaction.timeout.ms": 1_000, "message.timeout.ms": 500) do |config|
       config.max_attempts_on_transaction_command = 2
     end
@@ -601,7 +603,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_predicate producer.status, :configured?
   end
 
-  def test_a_first_transaction_without_a_cluster_raises_within_max_wait_timeout_in_all_and_says_why
+  slow def test_a_first_transaction_without_a_cluster_raises_within_max_wait_timeout
     producer = transactional(on: "127.0.0.1:1", "transaction.timeout.ms": 60_000) do |config|
       config.max_wait_timeout = 1_500
       config.wait_backoff_on_transaction_command = 400
@@ -616,7 +618,7 @@ class ProducerRecoveryTest < TransactionTestCase
     end
   end
 
-  def test_attempts_to_reach_a_cluster_are_repeated_within_max_wait_timeout_only
+  slow def test_attempts_to_reach_a_cluster_are_repeated_within_max_wait_timeout_only
     producer = transactional(on: "127.0.0.1:1", "transaction.timeout.ms": 1_000, "message.timeout.ms": 500) do |config|
       config.max_wait_timeout = 7_000
       config.wait_backoff_on_transaction_command = 100
@@ -629,7 +631,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_operator before.size, :<, 5
   end
 
-  def test_a_refused_init_leaves_nothing_behind_and_the_next_use_tries_again
+  def test_a_rejected_init_leaves_no_client_and_the_next_call_retries
     cluster = own_cluster
     producer = transactional(on: cluster)
     5.times do
@@ -640,13 +642,13 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_equal 1, producer.transaction { 1 }
   end
 
-  def test_settings_that_a_transaction_cannot_have_are_refused_when_it_is_made
+  def test_settings_that_exclude_transactions_are_rejected_when_the_producer_is_made
     [{ acks: 1 }, { "enable.idempotence": false }, { "max.in.flight": 6 }].each do |wrong|
       assert_raises(Penstock::ConfigurationInvalidError, wrong.inspect) { transactional(**wrong) }
     end
   end
 
-  def test_close_ends_the_wait_for_a_cluster_that_cannot_be_reached
+  slow def test_close_ends_the_wait_for_a_cluster_that_cannot_be_reached
     producer = transactional(on: "127.0.0.1:1")
     waiting = Thread.new do
       Thread.current.report_on_exception = false
@@ -657,7 +659,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_raises(Penstock::ProducerClosedError) { waiting.join(10) }
   end
 
-  def test_interrupting_the_wait_for_a_cluster_leaves_nothing_behind
+  def test_interrupting_the_wait_for_a_cluster_leaves_no_client
     producer = transactional(on: "127.0.0.1:1")
     waiting = Thread.new { producer.transaction { flunk } }
     eventually { Internal::ProducerClient.open_count == 1 }
@@ -665,7 +667,7 @@ class ProducerRecoveryTest < TransactionTestCase
     eventually(10) { Internal::ProducerClient.open_count.zero? }
   end
 
-  def test_connects_that_are_interrupted_and_tried_again_do_not_fence_each_other
+  slow def test_interrupted_and_repeated_connects_do_not_fence_each_other
     slow = own_cluster
     name = topic(on: slow)
     slow.set_round_trip_time(seconds: 0.1)
@@ -681,7 +683,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_equal 1, most
   end
 
-  # @return [Internal::ProducerClient] that can do nothing more
+  # @return [Internal::ProducerClient] a client after a fatal error
   def break_down(producer, code = :out_of_order_sequence_number)
     client = producer.client
     client.test_fatal_error(code, "for a test")

@@ -6,7 +6,7 @@ require_relative "support/producer_test_case"
 class ProducerRejectionsTest < ProducerTestCase
   FULL = { "queue.buffering.max.messages": 10, "linger.ms": 60_000 }.freeze
 
-  def test_a_full_queue_refuses_a_message_and_takes_the_next_after_a_flush
+  def test_a_full_queue_rejects_a_message_and_accepts_the_next_after_a_flush
     topic = topic(partitions: 1)
     producer = producer(**FULL) { |config| config.on_queue_full = :raise }
     handles = Array.new(10) { |i| producer.produce_async(topic:, payload: i.to_s) }
@@ -20,8 +20,8 @@ class ProducerRejectionsTest < ProducerTestCase
     assert_equal (0..10).map(&:to_s), stored(topic).map(&:payload)
   end
 
-  [25, 250].each do |size| # the second is handed over without the GVL
-    define_method("test_a_batch_of_#{size}_larger_than_the_queue_says_which_messages_were_taken") do
+  [25, 250].each do |size| # the second is enqueued without the GVL
+    define_method("test_the_error_of_a_batch_of_#{size}_larger_than_the_queue_lists_accepted_messages") do
       topic = topic(partitions: 1)
       producer = producer(**FULL) { |config| config.on_queue_full = :raise }
       messages = Array.new(size) { |i| { topic:, payload: i.to_s, label: i } }
@@ -34,7 +34,7 @@ class ProducerRejectionsTest < ProducerTestCase
       assert_equal 10, producer.produce_async(topic:, payload: "").tap { producer.flush }.report.offset
     end
 
-    define_method("test_produce_many_sync_of_#{size}_for_a_full_queue_raises_when_those_taken_have_their_verdicts") do
+    define_method("test_produce_many_sync_of_#{size}_for_a_full_queue_raises_after_the_accepted_have_results") do
       topic = topic(partitions: 1)
       producer = producer("queue.buffering.max.messages": 10, "linger.ms": 100) { |config| config.on_queue_full = :raise }
       error = assert_raises(Penstock::ProduceManyError) { producer.produce_many_sync([{ topic:, payload: "" }] * size) }
@@ -43,7 +43,7 @@ class ProducerRejectionsTest < ProducerTestCase
     end
   end
 
-  def test_a_batch_of_which_none_is_taken_has_nothing_dispatched
+  def test_a_batch_without_accepted_messages_has_no_dispatched_handles
     producer = producer(**FULL) { |config| config.on_queue_full = :raise }
     topic = topic(partitions: 1)
     producer.produce_many_async([{ topic:, payload: "" }] * 10)
@@ -53,7 +53,7 @@ class ProducerRejectionsTest < ProducerTestCase
     assert_equal 10, stored(topic).size
   end
 
-  def test_verdicts_that_come_as_the_wait_ends_make_produce_many_sync_return_or_time_out
+  def test_produce_many_sync_returns_or_times_out_if_results_arrive_at_its_deadline
     topic = topic(partitions: 1)
     producer = producer("linger.ms": 0.45) { |config| config.max_wait_timeout = 1 }
     producer.produce_async(topic:, payload: "").wait
@@ -64,7 +64,7 @@ class ProducerRejectionsTest < ProducerTestCase
     end
   end
 
-  def test_a_verdict_makes_room_for_the_next_message
+  def test_a_delivery_result_frees_space_for_the_next_message
     topic = topic(partitions: 1)
     producer = producer("queue.buffering.max.messages": 1, "linger.ms": 0)
     assert_equal (0...100).to_a, Array.new(100) { producer.produce_sync(topic:, payload: "").offset }
@@ -92,7 +92,7 @@ class ProducerRejectionsTest < ProducerTestCase
     assert_predicate producer.produce_sync(topic:, payload: ""), :persisted?
   end
 
-  def test_a_message_that_a_broker_refused_has_no_offset
+  def test_a_message_that_a_broker_rejected_has_no_offset
     producer, topic, = faulty(:invalid_record)
     handle = producer.produce_async(topic:, payload: "")
     producer.flush
@@ -112,7 +112,7 @@ class ProducerRejectionsTest < ProducerTestCase
     assert_equal ["once"], stored(topic, on: own).map(&:payload)
   end
 
-  def test_a_batch_of_which_a_part_fails_raises_with_all_handles
+  def test_a_batch_that_partly_fails_raises_an_error_with_all_handles
     producer, topic, = faulty(:topic_authorization_failed, partitions: 2, "linger.ms": 50)
     messages = Array.new(20) { |i| { topic:, payload: "", partition: i % 2, label: i } }
     error = assert_raises(Penstock::ProduceManyError) { producer.produce_many_sync(messages) }
@@ -123,7 +123,8 @@ class ProducerRejectionsTest < ProducerTestCase
     assert_equal 10, error.dispatched.count(&:delivered?)
   end
 
-  # A cluster that answers late, and a producer that knows its topic's 2 partitions: of another one it asks.
+  # A cluster that answers late, and a producer that knows its topic's 2 partitions. For a higher partition, the producer asks the
+  # cluster.
   def asking_of_a_slow_cluster
     own = own_cluster
     topic = topic(partitions: 2, on: own)
@@ -135,7 +136,7 @@ class ProducerRejectionsTest < ProducerTestCase
     own.set_round_trip_time(seconds: 0)
   end
 
-  def test_a_cluster_is_asked_of_an_unknown_partition_for_a_second_at_most_and_once_in_a_while
+  def test_the_lookup_of_an_unknown_partition_takes_at_most_a_second_and_is_rate_limited
     asking_of_a_slow_cluster do |producer, message|
       took = seconds_of do
         10.times do
@@ -154,7 +155,7 @@ class ProducerRejectionsTest < ProducerTestCase
     one: ->(producer, message) { producer.produce_async(message) },
     many: ->(producer, message) { producer.produce_many_async([message] * 300) }
   }.each do |name, call|
-    define_method("test_asking_of_an_unknown_partition_of_#{name}_is_interrupted_at_once_and_nothing_was_taken") do
+    define_method("test_looking_up_an_unknown_partition_of_#{name}_is_interrupted_and_nothing_is_accepted") do
       asking_of_a_slow_cluster do |producer, message|
         assert_raises(Interrupt) { Timeout.timeout(0.2, Interrupt) { call.call(producer, message) } }
         assert_equal 0, producer.queue_size
@@ -164,14 +165,14 @@ class ProducerRejectionsTest < ProducerTestCase
     end
   end
 
-  def test_a_partition_that_the_topic_lacks_is_a_delivery_error
+  def test_a_nonexistent_partition_is_a_delivery_error
     producer = self.producer
     topic = topic(partitions: 2)
     error = assert_raises(Penstock::DeliveryError) { producer.produce_sync(topic:, payload: "", partition: 2) }
     assert_equal :unknown_partition, error.code
   end
 
-  # Whoever owns the headers of a message that librdkafka does not take: freed by nobody or by two, the sanitizers tell.
+  # librdkafka does not take ownership of the headers of a message that it rejects. The sanitizers report a leak or a double free.
   def test_headers_for_a_partition_that_does_not_exist_are_freed_once
     topic = topic(partitions: 2)
     producer = self.producer("linger.ms": 0)
@@ -179,7 +180,7 @@ class ProducerRejectionsTest < ProducerTestCase
     message = { topic:, payload: "x", headers: { "one" => "a" * 100, "many" => %w[b c] } }
     lost = { **message, partition: 99 }
     200.times { assert_equal :unknown_partition, code_of { producer.produce_async(lost).wait } }
-    [2, 300].each do |size| # the second is handed over without the GVL
+    [2, 300].each do |size| # the second is enqueued without the GVL
       20.times { assert_equal :unknown_partition, code_of { producer.produce_many_sync([*[message] * (size - 1), lost]) } }
       20.times { assert_equal :unknown_partition, code_of { producer.produce_many_sync([lost, *[message] * (size - 1)]) } }
       20.times { assert_equal :unknown_partition, code_of { producer.produce_many_async([lost] * size).each(&:wait) } }

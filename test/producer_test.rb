@@ -14,7 +14,7 @@ class ProducerTest < ProducerTestCase
     assert_predicate report, :frozen?
   end
 
-  def test_a_report_of_a_delivered_message_says_so
+  def test_the_report_of_a_delivered_message_is_persisted
     topic = topic(partitions: 1)
     report = producer.produce_sync(topic:, payload: "hello")
     assert_equal [true, false, false], [report.delivered?, report.possibly_persisted?, report.not_persisted?]
@@ -52,7 +52,7 @@ class ProducerTest < ProducerTestCase
     assert_equal true, Penstock::DeliveryHandle.await_all(handles, timeout: 10)
   end
 
-  def test_every_message_of_a_batch_is_stored_where_its_report_says
+  slow def test_every_message_of_a_batch_is_stored_where_its_report_says
     topics = Array.new(3) { topic(partitions: 4) }
     messages = Array.new(360) { |i| { topic: topics[i % 3], partition: i / 3 % 4, payload: "m#{i}", label: i } }
     handles = producer.produce_many_sync(messages)
@@ -70,7 +70,7 @@ class ProducerTest < ProducerTestCase
     assert_equal [[topic, 0, 0], [topic, 0, 1]], places(handles)
   end
 
-  def test_a_batch_of_none_is_none
+  def test_an_empty_batch_has_no_handles
     producer = self.producer
     assert_equal [[], []], [producer.produce_many_sync([]), producer.produce_many_async([])]
   end
@@ -107,7 +107,7 @@ class ProducerTest < ProducerTestCase
     end
   end
 
-  def test_a_users_messages_are_left_as_they_are
+  def test_the_callers_messages_stay_unchanged
     topic = topic(partitions: 1)
     messages = [{ topic:, payload: "a", key: "k", headers: { "h" => %w[1 2] }, timestamp: 5, label: [1] }]
     parts = [messages, *messages.flat_map { |message| [message, *message.values, *message[:headers].flatten(2)] }]
@@ -124,7 +124,7 @@ class ProducerTest < ProducerTestCase
     assert_predicate producer.produce_sync(message), :persisted?
   end
 
-  def test_a_thousand_topics_go_through_one_producer
+  slow def test_a_thousand_topics_go_through_one_producer
     producer = producer(servers: own_cluster.bootstrap_servers)
     topics = Array.new(1000) { |i| "many-#{i}" }
     2.times do |round|
@@ -145,7 +145,7 @@ class ProducerTest < ProducerTestCase
   end
 
   %w[none gzip snappy lz4 zstd].each do |codec|
-    define_method("test_#{codec}_compression_gives_back_what_was_sent") do
+    define_method("test_payloads_survive_#{codec}_compression") do
       topic = topic(partitions: 1)
       payloads = Array.new(50) { |i| "payload #{i} " * 20 }
       producer("compression.codec": codec).produce_many_sync(payloads.map { |payload| { topic:, payload: } })
@@ -153,20 +153,20 @@ class ProducerTest < ProducerTestCase
     end
   end
 
-  def test_partition_count_is_what_the_topic_was_made_with
+  def test_partition_count_returns_the_topics_number_of_partitions
     topic = topic(partitions: 6)
     producer = self.producer
     assert_equal [6, 6], [producer.partition_count(topic), producer.partition_count(topic.to_sym)]
   end
 
-  def test_partition_count_makes_an_unknown_topic_where_the_cluster_does_so
+  def test_partition_count_creates_an_unknown_topic_if_the_cluster_does
     producer = self.producer
     name = "unknown-#{rand(2**32)}"
-    assert_includes [nil, 4], producer.partition_count(name) # a real Kafka makes it after it has answered
+    assert_includes [nil, 4], producer.partition_count(name) # a real Kafka creates it after its answer
     eventually(20) { producer.partition_count(name) == 4 }
   end
 
-  def test_partition_count_is_remembered
+  def test_partition_count_is_cached
     own = own_cluster
     topic = topic(partitions: 3, on: own)
     producer = producer(servers: own.bootstrap_servers, log_level: 0)
@@ -175,22 +175,22 @@ class ProducerTest < ProducerTestCase
     assert_equal 3, producer.partition_count(topic)
   end
 
-  # What becomes of a topic that changes is in integration/partition_count_test.rb.
-  def test_partition_count_is_remembered_for_30_seconds
+  # integration/partition_count_test.rb has the tests for topics that change.
+  def test_partition_count_is_cached_for_30_seconds
     asked = []
     stand_in = Class.new(Penstock::Clients::Dummy) { define_method(:partition_count) { |*arguments| asked << arguments } }
     producer { |config| config.client_class = stand_in }.partition_count("events")
     assert_equal [["events", 5_000, 30_000]], asked
   end
 
-  def test_partition_count_without_a_cluster_says_whom_it_asked
+  slow def test_partition_count_without_a_cluster_raises_an_error_that_names_the_servers
     error = assert_raises(Penstock::Error) { unreachable_producer.partition_count("nowhere") }
     assert_includes error.message, "127.0.0.1:1"
     assert_equal "nowhere", error.topic
     assert_predicate error, :retriable?
   end
 
-  def test_partition_count_refuses_what_is_no_topic_name
+  def test_partition_count_rejects_invalid_topic_names
     producer = self.producer
     ["", "a b", :"a b", 5, nil].each { |name| assert_raises(Penstock::MessageInvalidError) { producer.partition_count(name) } }
   end

@@ -20,7 +20,7 @@ class ProducerTombstoneTest < ProducerTestCase
       assert_equal [1, "gone", nil, [%w[why asked]]], [record.partition, record.key, record.payload, record.headers]
     end
 
-    define_method("test_#{name}_leaves_a_given_payload_out_and_the_callers_hash_alone") do
+    define_method("test_#{name}_omits_a_given_payload_and_does_not_change_the_callers_hash") do
       topic = topic(partitions: 1)
       message = { topic:, key: "gone", partition: 0, payload: "still here" }.freeze
       way.call(producer, message)
@@ -28,7 +28,7 @@ class ProducerTombstoneTest < ProducerTestCase
       assert_equal "still here", message[:payload]
     end
 
-    define_method("test_#{name}_needs_a_key_that_is_not_empty_and_a_partition") do
+    define_method("test_#{name}_requires_a_nonempty_key_and_a_partition") do
       topic = topic(partitions: 1)
       producer = self.producer
       good = { topic:, key: "gone", partition: 0 }
@@ -47,7 +47,7 @@ class ProducerTombstoneTest < ProducerTestCase
     end
   end
 
-  def test_a_batch_with_a_wrong_tombstone_names_its_place_and_sends_nothing
+  def test_the_error_of_a_batch_names_the_invalid_tombstone_and_nothing_is_sent
     topic = topic(partitions: 1)
     good = { topic:, key: "gone", partition: 0 }
     %i[tombstone_many_sync tombstone_many_async].each do |method|
@@ -59,16 +59,16 @@ class ProducerTombstoneTest < ProducerTestCase
   end
 
   WAYS.each_key do |name|
-    define_method("test_#{name}_tells_of_a_wrong_tombstone_as_of_any_invalid_message") do
+    define_method("test_#{name}_publishes_an_invalid_tombstone_like_any_invalid_message") do
       one = unreachable_producer
-      told = []
-      one.monitor.subscribe("error.occurred") { |event| told << event }
+      errors = []
+      one.monitor.subscribe("error.occurred") { |event| errors << event }
       message = { topic: "test", partition: 0 }
       many = name.to_s.include?("many")
       given = many ? [message] : message
       error = assert_raises(Penstock::MessageInvalidError) { one.public_send(name, given) }
       type = "#{many ? "messages.produce_many" : "message.produce"}_#{name.to_s.split("_").last}"
-      payloads = told.map { |event| event.payload.values_at(:type, :error, many ? :messages : :message) }
+      payloads = errors.map { |event| event.payload.values_at(:type, :error, many ? :messages : :message) }
       assert_equal [[type, error, given]], payloads
       one.close
       assert_raises(Penstock::ProducerClosedError) { one.public_send(name, given) }

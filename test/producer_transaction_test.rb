@@ -4,8 +4,8 @@ require_relative "test_helper"
 require_relative "support/transaction_test_case"
 require_relative "support/plain_scheduler"
 
-# Producer#transaction. The embedded cluster makes the calls but hides nothing from readers:
-# test/integration/producer_transaction_test.rb looks at what they see.
+# Producer#transaction. The embedded cluster accepts the calls but hides nothing from readers.
+# test/integration/producer_transaction_test.rb checks what readers see.
 class ProducerTransactionTest < TransactionTestCase
   # ---- blocks ----
 
@@ -42,7 +42,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal %w[started committed finished], steps(seen)
   end
 
-  def test_abort_transaction_aborts_and_goes_no_further_than_the_block
+  def test_abort_transaction_aborts_and_raises_nothing_outside_the_block
     producer = transactional
     seen = transaction_events(producer)
     errors = events(producer, "error.occurred")
@@ -65,7 +65,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_usable producer, topic
   end
 
-  def test_any_exception_aborts_and_is_raised_again_as_it_is
+  def test_any_exception_aborts_and_is_raised_unchanged
     producer = transactional
     name = topic
     seen = transaction_events(producer)
@@ -82,7 +82,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_usable producer, name
   end
 
-  def test_an_error_that_the_block_deals_with_aborts_nothing
+  def test_an_error_that_the_block_rescues_does_not_abort
     producer = transactional
     seen = transaction_events(producer)
     producer.transaction do
@@ -93,7 +93,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal %w[started committed finished], steps(seen)
   end
 
-  def test_leaving_the_block_by_return_break_or_throw_is_refused_and_aborts
+  def test_leaving_the_block_by_return_break_or_throw_raises_and_aborts
     producer = transactional
     name = topic
     seen = transaction_events(producer)
@@ -115,14 +115,14 @@ class ProducerTransactionTest < TransactionTestCase
 
   def leave_nested_by_return(producer) = producer.transaction { producer.transaction { return 1 } }
 
-  def test_an_empty_transaction_is_fine
+  def test_an_empty_transaction_commits
     producer = transactional
     seen = transaction_events(producer)
     3.times { producer.transaction { nil } }
     assert_equal %w[started committed finished] * 3, steps(seen)
   end
 
-  def test_many_topics_and_headers_in_one_transaction
+  slow def test_a_transaction_may_have_many_topics_and_headers
     producer = transactional
     names = Array.new(5) { |i| "#{topic(partitions: 1)}#{i}" }
     names.each { |name| cluster.create_topic(name, partitions: 1) }
@@ -134,7 +134,7 @@ class ProducerTransactionTest < TransactionTestCase
     end
   end
 
-  def test_what_is_no_transaction_is_refused
+  def test_transactions_raise_without_a_transactional_id_or_a_block
     producer = producer()
     assert_raises(Penstock::ProducerNotTransactionalError) { producer.transaction { flunk } }
     assert_equal [false, false], [producer.transactional?, producer.transaction?]
@@ -144,7 +144,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_raises(Penstock::ProducerClosedError) { closed.transaction { flunk } }
   end
 
-  def test_transaction_says_whether_this_fiber_is_inside_one
+  def test_transaction_predicate_is_true_only_in_the_fiber_of_the_transaction
     producer = transactional
     assert_equal [true, false], [producer.transactional?, producer.transaction?]
     producer.transaction do
@@ -158,7 +158,7 @@ class ProducerTransactionTest < TransactionTestCase
 
   # ---- messages ----
 
-  def test_each_message_and_each_batch_outside_has_a_transaction_of_its_own
+  def test_each_message_and_batch_outside_a_block_has_its_own_transaction
     producer = transactional
     name = topic
     message = { topic: name, payload: "x", key: "k", partition: 0 }
@@ -176,7 +176,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal 13, stored(name, partitions: 1).size
   end
 
-  def test_an_async_message_outside_has_its_verdict_when_it_returns
+  def test_an_async_message_outside_a_block_has_its_result_when_the_call_returns
     producer = transactional("linger.ms": 10_000)
     assert_predicate producer.produce_async(topic:, payload: "x"), :delivered?
     assert producer.produce_many_async([{ topic:, payload: "x" }] * 5).all?(&:delivered?)
@@ -196,7 +196,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal %w[started committed finished], steps(seen)
   end
 
-  def test_messages_of_an_aborted_transaction_have_their_verdicts_and_sync_ones_a_good_report
+  def test_messages_of_an_aborted_transaction_have_results_and_sync_ones_were_delivered
     producer = transactional("linger.ms": 10)
     name = topic
     report = handles = nil
@@ -211,7 +211,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert handles.all? { |handle| handle.delivered? || handle.error.code == :purge_queue }
   end
 
-  def test_what_an_abort_purges_is_told_as_message_purged_and_not_as_an_error
+  def test_messages_purged_by_an_abort_publish_message_purged_and_no_error
     producer = transactional("linger.ms": 10_000) { |config| config.wait_timeout_on_transaction_abort = 0 }
     seen = events(producer, "message.purged", "error.occurred")
     name = topic
@@ -221,17 +221,17 @@ class ProducerTransactionTest < TransactionTestCase
       handles.concat(producer.produce_many_async(Array.new(2) { |i| { topic: name, payload: "x", partition: 1, label: i + 1 } }))
       raise Penstock::AbortTransaction
     end
-    told = taken(seen)
-    assert_equal ["message.purged"] * 3, told.map(&:id)
-    assert_equal handles.map(&:label), (told.map { |event| event[:label] })
-    assert_equal handles.map(&:label), (told.map { |event| event[:delivery_report].label })
+    purged = taken(seen)
+    assert_equal ["message.purged"] * 3, purged.map(&:id)
+    assert_equal handles.map(&:label), (purged.map { |event| event[:label] })
+    assert_equal handles.map(&:label), (purged.map { |event| event[:delivery_report].label })
     expected = { producer_id: producer.id, type: "librdkafka.dispatch_error", topic: name, partition: 1, offset: nil,
                  caller: producer }
-    assert_equal expected, told.last.payload.slice(*expected.keys)
-    assert_equal :purge_queue, told.last[:error].code
+    assert_equal expected, purged.last.payload.slice(*expected.keys)
+    assert_equal :purge_queue, purged.last[:error].code
   end
 
-  def test_nothing_is_told_as_purged_that_was_delivered_committed_or_is_of_another_transaction
+  slow def test_delivered_messages_and_those_of_other_transactions_do_not_publish_message_purged
     producer = transactional("linger.ms": 10_000) { |config| config.wait_timeout_on_transaction_abort = 0 }
     seen = events(producer, "message.purged")
     name = topic
@@ -246,7 +246,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal 1, taken(seen).size
   end
 
-  def test_an_invalid_message_aborts_only_if_nobody_deals_with_it
+  def test_an_invalid_message_aborts_only_if_its_error_is_not_rescued
     producer = transactional
     name = topic
     seen = transaction_events(producer)
@@ -302,7 +302,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal %w[other], stored(name).map(&:payload) if SharedCluster.real?
   end
 
-  def test_a_fiber_that_could_wait_for_ever_for_another_of_its_thread_is_refused
+  def test_a_fiber_that_would_deadlock_with_another_of_its_thread_raises
     producer = transactional
     name = topic
     fiber = Fiber.new { producer.transaction { Fiber.yield } }
@@ -322,7 +322,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_operator seconds_of { producer.close(timeout: 20) }, :<, 10
   end
 
-  def test_a_fiber_whose_thread_ended_inside_a_transaction_holds_nobody_up
+  def test_a_fiber_whose_thread_ended_inside_a_transaction_does_not_block_others
     producer = transactional
     fiber = nil
     Thread.new do
@@ -338,7 +338,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_operator seconds_of { producer.close(timeout: 20) }, :<, 10
   end
 
-  def test_fibers_of_a_scheduler_take_turns
+  slow def test_fibers_of_a_scheduler_take_turns
     producer = transactional
     name = topic
     log = []
@@ -359,7 +359,7 @@ class ProducerTransactionTest < TransactionTestCase
     log.each_slice(2) { |(entered, i), (left, j)| assert_equal [:in, :out, i], [entered, left, j] }
   end
 
-  def test_a_flush_inside_a_transaction_and_one_of_another_thread_do_not_wait_for_each_other
+  slow def test_flushes_inside_and_outside_a_transaction_do_not_deadlock
     producer = transactional
     name = topic
     in_thread do
@@ -386,7 +386,7 @@ class ProducerTransactionTest < TransactionTestCase
       survived = false
       thread = Thread.new do
         producer.transaction { nested ? producer.transaction { sleep } : sleep }
-      rescue Exception # rubocop:disable Lint/RescueException -- nothing may come here
+      rescue Exception # rubocop:disable Lint/RescueException -- no exception may arrive here
         survived = true
       ensure
         survived ||= !Thread.current.status.eql?("aborting")
@@ -402,13 +402,13 @@ class ProducerTransactionTest < TransactionTestCase
 
   def test_timeout_aborts
     producer = transactional
-    producer.client # connected: that may take longer than the timeout
+    producer.client # connected first, because connecting may take longer than the timeout
     name = topic
     seen = transaction_events(producer)
     expired = Class.new(StandardError)
     assert_raises(expired) { Timeout.timeout(0.3, expired) { producer.transaction { sleep } } }
     assert_equal %w[started aborted], steps(seen)
-    # Without a class it throws on some Rubies, which is refused like any throw.
+    # Without a class, Timeout throws on some Rubies. A throw raises TransactionError, like any throw.
     assert_raises(Timeout::Error, Penstock::EarlyTransactionExitNotAllowedError) do
       Timeout.timeout(0.3) { producer.transaction { sleep } }
     end
@@ -416,7 +416,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_usable producer, name
   end
 
-  def test_a_waiter_that_is_interrupted_leaves_the_turn_to_others
+  def test_an_interrupted_waiter_passes_its_turn_to_others
     producer = transactional
     name = topic
     producer.transaction do
@@ -446,7 +446,7 @@ class ProducerTransactionTest < TransactionTestCase
       end
       sleep(rand * 0.02)
       i.odd? ? thread.kill : thread.raise(Mishap)
-      thread.raise(Mishap) if (i % 4).zero? # again, perhaps while it aborts
+      thread.raise(Mishap) if (i % 4).zero? # again, perhaps during the abort
       begin
         assert thread.join(20), "it hangs: #{thread.backtrace}"
       rescue Mishap
@@ -459,7 +459,7 @@ class ProducerTransactionTest < TransactionTestCase
 
   # ---- offsets ----
 
-  def test_marking_an_offset_is_part_of_the_transaction
+  slow def test_marking_an_offset_is_part_of_the_transaction
     producer = transactional
     name = topic(partitions: 1)
     producer.produce_sync(topic: name, payload: "in")
@@ -479,7 +479,7 @@ class ProducerTransactionTest < TransactionTestCase
     consumer&.close(timeout: 5)
   end
 
-  def test_marking_outside_a_transaction_is_refused
+  def test_marking_outside_a_transaction_raises
     producer = transactional
     message = Struct.new(:topic, :partition, :offset).new("t", 0, 0)
     assert_raises(Penstock::TransactionRequiredError) { producer.transaction_mark_as_consumed(nil, message) }
@@ -491,7 +491,7 @@ class ProducerTransactionTest < TransactionTestCase
     end
   end
 
-  def test_marking_with_wrong_arguments_is_refused_and_costs_nothing
+  def test_marking_with_invalid_arguments_raises_and_the_transaction_continues
     producer = transactional
     consumer = Penstock::Consumer.new { |c| c.kafka = { "bootstrap.servers": cluster.bootstrap_servers, "group.id": "g" } }
     place = Struct.new(:topic, :partition, :offset)
@@ -511,7 +511,7 @@ class ProducerTransactionTest < TransactionTestCase
     consumer&.close
   end
 
-  def test_marking_for_a_consumer_without_a_group_or_that_is_closed_says_so
+  def test_marking_for_a_closed_consumer_or_one_without_a_group_raises_a_clear_error
     producer = transactional
     name = topic(partitions: 1)
     message = Struct.new(:topic, :partition, :offset).new(name, 0, 0)
@@ -535,9 +535,9 @@ class ProducerTransactionTest < TransactionTestCase
     end.subscribe(name)
   end
 
-  # ---- commands that have to be repeated ----
+  # ---- commands that have to be retried ----
 
-  def test_what_the_cluster_asks_to_repeat_is_repeated
+  slow def test_retriable_answers_of_the_cluster_are_retried
     cluster = own_cluster
     name = topic(on: cluster)
     producer = transactional(on: cluster)
@@ -548,7 +548,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal %w[x], stored(name, on: cluster).map(&:payload)
   end
 
-  def test_a_command_is_repeated_with_growing_pauses_and_each_failure_is_an_event
+  def test_a_command_is_retried_with_growing_pauses_and_each_failure_is_an_event
     consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": "127.0.0.1:1", "group.id": "g" } }
     message = Struct.new(:topic, :partition, :offset).new("t", 0, 0)
     { begin_transaction: "begin", commit_transaction: "commit", abort_transaction: "abort", init_transactions: "init",
@@ -567,7 +567,7 @@ class ProducerTransactionTest < TransactionTestCase
     end
   end
 
-  def test_a_command_is_given_up_after_the_last_attempt_and_the_producer_starts_anew
+  def test_a_command_fails_after_the_last_attempt_and_the_producer_gets_a_new_client
     producer, pauses = failing(:commit_transaction, 4) { |config| config.max_attempts_on_transaction_command = 4 }
     errors = events(producer, "error.occurred", "producer.reload")
     error = assert_raises(Penstock::TransactionError) { producer.transaction { nil } }
@@ -578,7 +578,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal 1, producer.transaction { 1 }
   end
 
-  def test_an_undecided_commit_is_settled_by_the_next_transaction_when_there_is_no_new_client
+  def test_the_next_transaction_settles_an_undecided_commit_if_no_new_client_is_allowed
     producer, = failing(:commit_transaction, 5) { |config| config.reload_on_transaction_fatal_error = false }
     assert_raises(Penstock::TransactionError) { producer.transaction { nil } }
     seen = transaction_events(producer)
@@ -586,7 +586,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal %w[aborted started committed finished], steps(seen)
   end
 
-  def test_an_abortable_error_aborts_and_costs_no_client
+  def test_an_abortable_error_aborts_and_keeps_the_client
     cluster = own_cluster
     name = topic(on: cluster)
     producer = transactional(on: cluster)
@@ -601,7 +601,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_usable producer, name
   end
 
-  def test_an_error_of_another_producers_transaction_costs_this_one_nothing
+  def test_an_error_of_another_producers_transaction_does_not_affect_this_one
     cluster = own_cluster
     name = topic(on: cluster)
     outer = transactional(on: cluster)
@@ -618,7 +618,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_usable outer, name
   end
 
-  # A producer whose client, once, refuses this call so many times in a row with an error that asks to repeat it.
+  # A producer whose client fails this call for the given number of times in a row, with a retriable error.
   def failing(call, times, &block)
     stand_in = Class.new(Penstock::Clients::Buffered) do
       define_method(call) do |*arguments|
@@ -655,7 +655,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_predicate producer, :closed?
   end
 
-  def test_close_inside_the_producers_own_transaction_is_refused
+  def test_close_inside_the_producers_own_transaction_raises
     producer = transactional
     producer.transaction do
       assert_raises(Penstock::ProducerTransactionalCloseAttemptError) { producer.close }
@@ -680,7 +680,7 @@ class ProducerTransactionTest < TransactionTestCase
     refute_includes steps(seen), "committed"
   end
 
-  def test_a_thread_whose_turn_comes_when_the_producer_is_closed_begins_nothing_and_is_told_so
+  def test_a_thread_whose_turn_comes_after_close_begins_nothing_and_raises
     producer = transactional
     seen = transaction_events(producer)
     go_on = Thread::Queue.new
@@ -711,7 +711,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_raises(Mishap) { running.join(10) }
   end
 
-  def test_close_gets_its_turn_among_threads_that_send_without_a_pause
+  def test_close_gets_its_turn_among_threads_that_send_continuously
     name = topic
     5.times do
       producer = transactional
@@ -723,12 +723,12 @@ class ProducerTransactionTest < TransactionTestCase
         end
       end
       sleep(rand * 0.05)
-      assert_operator seconds_of { producer.close(timeout: 30) }, :<, 10, "the others let it wait"
+      assert_operator seconds_of { producer.close(timeout: 30) }, :<, 10, "close had to wait for the other threads"
       assert threads.all? { |thread| thread.join(15) }
     end
   end
 
-  def test_disconnect_is_refused_inside_a_transaction_and_allowed_after_it
+  def test_disconnect_raises_inside_a_transaction_and_works_after_it
     producer = transactional
     name = topic
     producer.transaction do
@@ -740,20 +740,20 @@ class ProducerTransactionTest < TransactionTestCase
     assert_usable producer, name
   end
 
-  def test_a_used_producer_is_refused_in_a_child_and_an_unused_one_works_there
+  def test_a_used_producer_raises_in_a_fork_child_and_an_unused_one_works_there
     used = transactional
     unused = transactional
     name = topic
     used.transaction { nil }
     answers = in_child do
-      refused = [-> { used.transaction { 1 } }, -> { used.produce_sync(topic: name, payload: "x") }].map do |way|
+      errors = [-> { used.transaction { 1 } }, -> { used.produce_sync(topic: name, payload: "x") }].map do |way|
         way.call
       rescue Penstock::ForkedError => e
         e.message[/another transactional.id/]
       end
       done = unused.transaction { unused.produce_sync(topic: name, payload: "child", partition: 0).delivered? }
       unused.close(timeout: 5)
-      [refused, done]
+      [errors, done]
     end
     assert_equal [["another transactional.id"] * 2, true], answers
     assert_usable used, name
@@ -774,7 +774,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_usable producer, name
   end
 
-  # @return [String] how the block that was begun in this process ended in the child; here it is committed
+  # @return [String] how the block that this process began ended in the child; this process commits it
   def outcome_in_child_made_inside(producer)
     read, write = IO.pipe
     child = nil
@@ -784,7 +784,7 @@ class ProducerTransactionTest < TransactionTestCase
         yield(child.nil?)
       end
       "committed"
-    rescue Exception => e # rubocop:disable Lint/RescueException -- the child must not go on with the tests
+    rescue Exception => e # rubocop:disable Lint/RescueException -- the child must not continue with the tests
       raise if child
 
       e.class.name
@@ -799,7 +799,7 @@ class ProducerTransactionTest < TransactionTestCase
     read.read
   end
 
-  # ---- what stands in for a client, pools ----
+  # ---- stand-in clients, pools ----
 
   def test_the_buffered_client_shows_messages_when_they_are_committed
     producer = transactional { |config| config.client_class = Penstock::Clients::Buffered }
@@ -833,7 +833,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_usable producer, "t"
   end
 
-  def test_a_pool_gives_each_producer_an_id_of_its_own_and_runs_transactions_side_by_side
+  def test_a_pool_gives_each_producer_its_own_id_and_runs_transactions_concurrently
     name = topic
     ids = Thread::Queue.new
     pool = Penstock::ConnectionPool.new(size: 3) do |config, index|

@@ -6,7 +6,7 @@ require_relative "support/producer_test_case"
 class ProducerVariantTest < ProducerTestCase
   # ---- making one ----
 
-  def test_a_variant_shows_what_it_was_made_with
+  def test_a_variant_has_the_given_settings
     one = producer
     variant = one.with(max_wait_timeout: 1_234, topic_config: { "acks" => 1 })
     assert_equal [one, 1_234, { acks: 1 }], [variant.producer, variant.max_wait_timeout, variant.topic_config]
@@ -19,13 +19,13 @@ class ProducerVariantTest < ProducerTestCase
     assert_match(/max_wait_timeout=1234.*acks/, variant.inspect)
   end
 
-  def test_a_setting_that_topics_do_not_have_is_refused_with_the_nearest_that_they_have
+  def test_an_unknown_topic_setting_is_rejected_and_the_error_names_the_nearest
     error = assert_raises(Penstock::VariantInvalidError) { producer.with(topic_config: { ack: 1 }) }
     assert_match(/did you mean :acks\?/, error.message)
     assert_raises(Penstock::VariantInvalidError) { producer.with(topic_config: { "bootstrap.servers": "x" }) }
   end
 
-  def test_a_value_that_librdkafka_does_not_take_is_refused_when_the_variant_is_made
+  def test_an_invalid_value_is_rejected_when_the_variant_is_made
     [{ acks: "many" }, { "compression.type": "zip" }, { "message.timeout.ms": -5 }, { "compression.level": 99 },
      { acks: nil }, { acks: Object.new }, { partitioner: "mine" }, { 5 => 1 }, nil, [[:acks, 1]]].each do |topic_config|
       error = assert_raises(Penstock::VariantInvalidError, topic_config.inspect) { producer.with(topic_config:) }
@@ -37,7 +37,7 @@ class ProducerVariantTest < ProducerTestCase
     assert_equal 0, Internal::ProducerClient.open_count
   end
 
-  def test_acks_cannot_be_changed_where_idempotence_was_asked_for_and_gives_way_where_it_was_not
+  def test_acks_can_be_changed_only_if_idempotence_was_not_set_explicitly
     asked = producer("enable.idempotence": true)
     assert_raises(Penstock::VariantInvalidError) { asked.with(topic_config: { acks: 1 }) }
     assert_raises(Penstock::VariantInvalidError) { asked.with(topic_config: { "request.required.acks": 0 }) }
@@ -47,7 +47,7 @@ class ProducerVariantTest < ProducerTestCase
     assert_predicate default.with(topic_config: { acks: 1 }).produce_sync(topic: name, payload: "x"), :persisted?
   end
 
-  def test_a_transactional_producer_has_no_variants_with_topic_settings_but_others
+  def test_a_transactional_producers_variants_cannot_have_topic_settings
     one = producer("transactional.id": "tx-#{rand(2**32)}")
     assert_raises(Penstock::VariantInvalidError) { one.with(topic_config: { "compression.type": "gzip" }) }
     variant = one.with(max_wait_timeout: 20_000)
@@ -55,7 +55,7 @@ class ProducerVariantTest < ProducerTestCase
     assert_equal [20_000, 0], seen
   end
 
-  def test_variants_of_a_closed_producer_are_refused_and_existing_ones_say_that_it_is_closed
+  def test_new_and_existing_variants_of_a_closed_producer_raise
     one = producer
     used, unused = [{ acks: 1 }, { acks: 0 }].map { |topic_config| one.with(topic_config:) }
     used.produce_sync(topic:, payload: "x")
@@ -70,7 +70,7 @@ class ProducerVariantTest < ProducerTestCase
 
   # ---- its settings take effect ----
 
-  def test_max_wait_timeout_is_how_long_sync_calls_wait
+  def test_max_wait_timeout_limits_sync_calls
     one = unreachable_producer
     variant = one.with(max_wait_timeout: 200)
     message = { topic: "test", payload: "x" }
@@ -81,7 +81,7 @@ class ProducerVariantTest < ProducerTestCase
     one.close(timeout: 0)
   end
 
-  def test_acks_of_a_variant_take_effect_and_the_producer_keeps_its_own
+  def test_a_variants_acks_apply_to_it_and_not_to_its_producer
     name = topic
     one = producer
     none, all = [0, "all"].map { |acks| one.with(topic_config: { acks: }) }
@@ -91,7 +91,7 @@ class ProducerVariantTest < ProducerTestCase
                  (senders.map { |sender| sender.produce_sync(topic: name, payload: "x").status })
   end
 
-  def test_a_variant_overrides_a_setting_that_the_producer_has_under_another_name
+  slow def test_a_variant_overrides_a_setting_that_the_producer_has_under_an_alias
     [%w[message.timeout.ms delivery.timeout.ms], %w[delivery.timeout.ms message.timeout.ms]].each do |own, varied|
       one = unreachable_producer(own => 100_000)
       variant = one.with(max_wait_timeout: 20_000, topic_config: { varied => 300 })
@@ -104,9 +104,9 @@ class ProducerVariantTest < ProducerTestCase
     end
   end
 
-  # ---- which one is current ----
+  # ---- the current variant ----
 
-  def test_while_a_variant_runs_what_the_same_fiber_sends_goes_through_it_and_only_that
+  def test_while_a_variant_runs_only_messages_of_the_same_fiber_use_it
     one = producer
     variant = one.with(max_wait_timeout: 1, topic_config: { acks: 0 })
     seen = {}
@@ -121,7 +121,7 @@ class ProducerVariantTest < ProducerTestCase
     assert_equal [true, true, true], [seen[:fiber], seen[:thread], one.current_variant].map(&:default?)
   end
 
-  def test_variants_nest_and_are_put_back_also_after_an_error
+  def test_variants_nest_and_are_restored_even_after_an_error
     one = producer("transactional.id": "tx-#{rand(2**32)}")
     outer, inner = [10_000, 20_000].map { |max_wait_timeout| one.with(max_wait_timeout:) }
     seen = []
@@ -135,7 +135,7 @@ class ProducerVariantTest < ProducerTestCase
     assert_predicate one.current_variant, :default?
   end
 
-  def test_no_fiber_local_key_is_left_behind_and_variants_of_two_producers_do_not_mix
+  def test_variants_leave_no_fiber_local_key_and_those_of_two_producers_do_not_mix
     before = Thread.current.keys
     one, two = Array.new(2) { producer }
     variant = one.with(max_wait_timeout: 1_000)
@@ -148,9 +148,9 @@ class ProducerVariantTest < ProducerTestCase
     assert_equal before, Thread.current.keys
   end
 
-  # ---- the producer answers for the clients of its variants ----
+  # ---- calls on the producer include the clients of its variants ----
 
-  def test_variants_with_equal_settings_share_a_client_and_without_settings_the_producers
+  def test_variants_with_equal_settings_share_a_client
     one = producer
     one.produce_sync(topic:, payload: "x")
     [one.with(max_wait_timeout: 9_000), one.with(topic_config: {})].each { |variant| variant.produce_sync(topic:, payload: "x") }
@@ -161,7 +161,7 @@ class ProducerVariantTest < ProducerTestCase
     assert_equal 3, Internal::ProducerClient.open_count
   end
 
-  def test_threads_that_make_the_same_variant_at_the_same_time_share_its_client
+  def test_threads_that_make_the_same_variant_simultaneously_share_its_client
     name = topic
     5.times do
       one = producer
@@ -176,7 +176,7 @@ class ProducerVariantTest < ProducerTestCase
     end
   end
 
-  def test_making_variants_disturbs_no_thread_that_goes_through_them
+  def test_making_variants_does_not_disturb_threads_that_use_them
     one = producer("linger.ms": 0)
     name = topic
     done = false
@@ -190,19 +190,19 @@ class ProducerVariantTest < ProducerTestCase
     threads.each(&:join)
   end
 
-  # ---- many of them ----
+  # ---- many variants ----
 
   def settings(number) = { "message.timeout.ms": 100_000 + number }
 
-  # In threads, whose stacks go with them; so that the GC takes what is dropped.
+  # Runs the block in a thread, whose stack ends with it, so that the GC collects dropped objects.
   def aside(&block) = Thread.new(&block).value
 
-  def test_settings_for_each_message_take_no_more_clients_than_there_may_be
+  def test_variants_for_each_message_use_no_more_clients_than_the_limit
     name = topic(partitions: 1)
     one = producer("linger.ms": 0)
     most = 0
     counted = []
-    8.times do |i| # newer librdkafkas take half a second to connect
+    8.times do |i| # newer versions of librdkafka take half a second to connect
       aside do
         Array.new(20) { |j| one.with(topic_config: settings((i * 20) + j)).produce_async(topic: name, payload: "x") }.each(&:wait)
         nil
@@ -216,7 +216,7 @@ class ProducerVariantTest < ProducerTestCase
     assert_equal 160, Internal.of(one).totals.delivered
   end
 
-  def test_too_many_variants_are_refused_and_those_there_are_go_on
+  def test_too_many_variants_raise_and_existing_ones_keep_working
     name = topic(partitions: 1)
     one = producer
     aside do
@@ -277,7 +277,7 @@ class ProducerVariantTest < ProducerTestCase
 
   def assert_delivered(handles) = assert_equal([[nil, true]], handles.map { |handle| [handle.error, handle.delivered?] }.uniq)
 
-  def test_what_a_variant_buffers_is_the_producers_and_a_flush_uses_the_settings_of_who_flushes
+  def test_messages_buffered_by_a_variant_use_the_settings_of_the_flushing_caller
     name = topic(partitions: 1)
     one = producer
     variant = one.with(topic_config: { acks: 0 })

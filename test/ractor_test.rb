@@ -3,7 +3,7 @@
 require_relative "test_helper"
 require_relative "support/raw_records"
 
-# In programs of their own: a process that has had a Ractor is another one from then on, and Ruby calls them experimental.
+# The programs run in separate processes: a Ractor changes a process permanently, and Ruby warns that Ractors are experimental.
 class RactorTest < PenstockTest
   PRELUDE = <<~'RUBY'
     require "logger"
@@ -18,7 +18,7 @@ class RactorTest < PenstockTest
       end
     end
 
-    # What a Ractor has to say; raises what it raised. Looks whether it has ended: see test/support/ractor_wakeups.rb.
+    # Returns a Ractor's value, or raises its error. It polls for the end: see test/support/ractor_wakeups.rb.
     def value_of(ractor)
       sleep 0.001 until ractor.inspect.end_with?(" terminated>")
       ractor.respond_to?(:value) ? ractor.value : ractor.take
@@ -26,7 +26,7 @@ class RactorTest < PenstockTest
       raise e.cause, cause: nil
     end
 
-    def said(error) = [error.class.name, error.message]
+    def described(error) = [error.class.name, error.message]
 
     def payloads
       consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": SERVERS } }
@@ -50,7 +50,7 @@ class RactorTest < PenstockTest
     end
   RUBY
 
-  # @return [Object] what the program's last line gives
+  # @return [Object] the value that the program prints in its last line
   def ractors(program, seconds: 60, partitions: 1)
     *lines, last = program.lines.map(&:chomp).reject(&:empty?)
     output = ruby!("#{PRELUDE}\n#{lines.join("\n")}\nputs JSON.generate(#{last})", cluster.bootstrap_servers,
@@ -60,7 +60,7 @@ class RactorTest < PenstockTest
 
   # ---- sending ----
 
-  def test_ractors_send_through_one_producer_and_each_message_is_in_the_topic_once
+  def test_ractors_send_through_one_producer_and_each_message_is_stored_once
     sent, stored, labels = ractors(<<~'RUBY')
       producer = make_producer
       made = Array.new(4) do |r|
@@ -88,15 +88,15 @@ class RactorTest < PenstockTest
         message = { topic:, key: "k", partition: 0, payload: "left out" }
         reports = [one.tombstone_sync(message), one.tombstone_async(message).wait,
                    *one.tombstone_many_sync([message] * 2).map(&:wait), *one.tombstone_many_async([message] * 2).map(&:wait)]
-        refused = begin; one.tombstone_sync({ topic:, key: "", partition: 0 }); rescue Penstock::MessageInvalidError => e; e.message; end
-        [reports.map(&:offset), refused]
+        error = begin; one.tombstone_sync({ topic:, key: "", partition: 0 }); rescue Penstock::MessageInvalidError => e; e.message; end
+        [reports.map(&:offset), error]
       end
       [*value_of(made), payloads]
     RUBY
     assert_equal [(0..5).to_a, "A tombstone requires a non-empty :key. Nothing was sent.", [nil] * 6], sent
   end
 
-  def test_threads_of_a_ractor_wait_without_holding_each_other_up
+  def test_threads_of_a_ractor_wait_concurrently
     assert_equal [true, 20], ractors(<<~'RUBY')
       shareable = make_producer("linger.ms": 300).shareable
       made = Ractor.new(shareable, TOPIC) do |one, topic|
@@ -108,7 +108,7 @@ class RactorTest < PenstockTest
     RUBY
   end
 
-  def test_a_wait_in_a_ractor_is_interrupted_at_once_and_can_be_taken_up_again
+  def test_a_wait_in_a_ractor_is_interrupted_at_once_and_can_be_repeated
     assert_equal %w[RuntimeError true Penstock::WaitTimeoutError Penstock::WaitTimeoutError], ractors(<<~'RUBY')
       shareable = make_producer("linger.ms": 60_000) { |config| config.max_wait_timeout = 50 }
       made = Ractor.new(shareable.shareable, TOPIC) do |one, topic|
@@ -142,19 +142,19 @@ class RactorTest < PenstockTest
 
   # ---- errors ----
 
-  def test_errors_in_a_ractor_are_those_of_the_main_one
-    told = ractors(<<~'RUBY')
+  def test_errors_in_a_ractor_equal_those_in_the_main_ractor
+    published = ractors(<<~'RUBY')
       bad = [{ payload: "x" }, { topic: "t" }, { topic: "t", payload: 1 }, { topic: "t", paylod: "x" }, { topic: "a b", payload: "x" },
              { "topic" => "t", payload: "x" }, { topic: "t", payload: "x", partition: "1" }, { topic: "t", payload: "x", headers: { a: 1 } },
              { topic: "t", payload: "x", partition: 0, partition_key: "k" }, { topic: "t", payload: "x" * 2_000_000 },
              { topic: "t", payload: "x", timestamp: -1 }, { topic: "t", payload: "x", partition_key: "" }, 5]
       raised = lambda do |one|
-        bad.map { |message| one.produce_sync(message) && nil rescue said($!) } +
-          [(one.produce_many_async([{ topic: "t", payload: "x" }, bad.first]) rescue said($!)), (one.produce_many_async(5) rescue said($!)),
-           (one.produce_sync(topic: TOPIC, payload: "x", partition: 99) rescue said($!))]
+        bad.map { |message| one.produce_sync(message) && nil rescue described($!) } +
+          [(one.produce_many_async([{ topic: "t", payload: "x" }, bad.first]) rescue described($!)), (one.produce_many_async(5) rescue described($!)),
+           (one.produce_sync(topic: TOPIC, payload: "x", partition: 99) rescue described($!))]
       end
       producer = make_producer { |config| config.id = "one" }
-      producer.produce_sync(topic: TOPIC, payload: "x") # so that its partitions are known
+      producer.produce_sync(topic: TOPIC, payload: "x") # caches the topic's partitions
       in_ractor = Ractor.new(producer.shareable, Ractor.make_shareable(bad), TOPIC) do |one, bad, topic|
         bad.map { |message| one.produce_sync(message) && nil rescue [$!.class.name, $!.message] } +
           [(one.produce_many_async([{ topic: "t", payload: "x" }, bad.first]) rescue [$!.class.name, $!.message]),
@@ -163,11 +163,11 @@ class RactorTest < PenstockTest
       end
       [raised.call(producer), value_of(in_ractor)]
     RUBY
-    assert_equal(*told)
-    told.first.map(&:first).each { |name| assert_match(/\APenstock::\w+Error\z/, name.to_s) }
+    assert_equal(*published)
+    published.first.map(&:first).each { |name| assert_match(/\APenstock::\w+Error\z/, name.to_s) }
   end
 
-  def test_a_verdict_that_is_a_failure_is_raised_in_the_ractor
+  slow def test_a_failed_delivery_result_is_raised_in_the_ractor
     classes, shareable = ractors(<<~'RUBY')
       dead = make_producer("bootstrap.servers": "127.0.0.1:1", log_level: 0, "message.timeout.ms": 50, "linger.ms": 0)
       made = Ractor.new(dead.shareable) do |one|
@@ -197,7 +197,7 @@ class RactorTest < PenstockTest
     RUBY
   end
 
-  def test_after_a_fatal_error_the_message_is_sent_by_another_client_and_once
+  def test_after_a_fatal_error_a_new_client_sends_the_message_once
     assert_equal [[0, 1, 2, 3], 2, %w[a b c d]], ractors(<<~'RUBY')
       producer = make_producer(log_level: 0) { |config| config.logger = Logger.new(nil); config.wait_backoff_on_idempotent_fatal_error = 0 }
       reloads = 0
@@ -219,7 +219,7 @@ class RactorTest < PenstockTest
     RUBY
   end
 
-  def test_a_fatal_error_that_the_producer_does_not_recover_from_is_raised_and_nothing_was_sent
+  def test_an_unrecoverable_fatal_error_is_raised_and_nothing_is_sent
     assert_equal ["Penstock::ProduceError", true, "Penstock::ProduceError", true, []], ractors(<<~'RUBY')
       producer = make_producer(log_level: 0) { |config| config.logger = Logger.new(nil); config.reload_on_idempotent_fatal_error = false }
       shareable = producer.shareable
@@ -233,7 +233,7 @@ class RactorTest < PenstockTest
     RUBY
   end
 
-  def test_a_closed_producer_refuses_ractors_too_also_who_waits_for_its_client
+  def test_a_closed_producer_raises_in_ractors_even_if_they_wait_for_its_client
     assert_equal ["Penstock::ProducerClosedError", true, "Penstock::ProducerClosedError", false], ractors(<<~'RUBY')
       producer = make_producer(log_level: 0) { |config| config.logger = Logger.new(nil); config.wait_backoff_on_idempotent_fatal_error = 60_000 }
       shareable = producer.shareable
@@ -247,7 +247,7 @@ class RactorTest < PenstockTest
     RUBY
   end
 
-  def test_when_the_producer_is_closed_its_handles_are_and_nothing_is_left_of_them
+  def test_closing_the_producer_closes_its_handles_and_frees_them
     assert_equal [false, true, true], ractors(<<~'RUBY')
       producer = make_producer
       shareable = producer.shareable
@@ -258,7 +258,7 @@ class RactorTest < PenstockTest
     RUBY
   end
 
-  def test_a_batch_that_is_half_sent_when_the_producer_closes_keeps_the_handles_of_what_was_sent
+  def test_a_batch_that_is_partly_sent_when_the_producer_closes_keeps_its_handles
     assert_equal ["Penstock::ProduceManyError", true, true, true], ractors(<<~'RUBY')
       producer = make_producer("queue.buffering.max.messages": 10, "linger.ms": 1_000)
       made = Ractor.new(producer.shareable, TOPIC) do |one, topic|
@@ -273,7 +273,7 @@ class RactorTest < PenstockTest
     RUBY
   end
 
-  def test_a_handle_in_a_listener_that_its_producers_reload_waits_for_is_refused
+  slow def test_a_handle_in_a_listener_that_the_producers_reload_waits_for_raises
     assert_equal ["Penstock::ListenerDeadlockError"] * 4, ractors(<<~'RUBY')
       answers = %w[producer.reload error.occurred].product([true, false]).map do |event, main|
         producer = make_producer("enable.idempotence": true, log_level: 0)
@@ -294,14 +294,14 @@ class RactorTest < PenstockTest
     RUBY
   end
 
-  def test_what_the_last_handle_has_sent_is_told_when_the_producer_is_dropped
+  slow def test_events_of_the_last_handles_messages_are_published_after_the_producer_is_dropped
     assert_equal [true, 1], ractors(<<~'RUBY')
       require "weakref"
-      told = Queue.new
+      published = Queue.new
       shared = lambda do
-        producer = make_producer("linger.ms": 3_000) { |config| config.listener_budget = 20 } # looked after each 20 ms
-        producer.monitor.subscribe("message.acknowledged") { told << 1 }
-        sleep 0.5 # nothing has been sent so far, so it is not held
+        producer = make_producer("linger.ms": 3_000) { |config| config.listener_budget = 20 } # checked every 20 ms
+        producer.monitor.subscribe("message.acknowledged") { published << 1 }
+        sleep 0.5 # nothing has been sent so far, so nothing keeps the producer alive
         [producer.shareable, WeakRef.new(producer)]
       end
       handle, reference = Thread.new { shared.call.tap { sleep 0.5 } }.value
@@ -309,11 +309,11 @@ class RactorTest < PenstockTest
       handle = nil
       value_of(sending)
       sending = nil
-      [gone?(reference), Timeout.timeout(20) { told.pop }]
+      [gone?(reference), Timeout.timeout(20) { published.pop }]
     RUBY
   end
 
-  def test_a_producer_is_kept_while_there_are_handles_and_no_longer
+  def test_handles_keep_their_producer_alive
     assert_equal [true, 1, true, false, true], ractors(<<~'RUBY')
       require "weakref"
       def threads = Thread.list.count { |thread| thread.name == "penstock.ractors" }
@@ -335,13 +335,13 @@ class RactorTest < PenstockTest
     assert_equal [true, "Penstock::ProducerClosedError"], ractors(<<~'RUBY')
       producer = make_producer
       connection = Internal.of(producer).variants.own
-      connection.define_singleton_method(:use) { super().tap { Thread.new { producer.status.closing! }.join } } # the moment
-      refused = begin; producer.shareable; rescue Penstock::Error => e; e.class.name; end
-      [connection.slot.handle("a", nil, nil).closed?, refused]
+      connection.define_singleton_method(:use) { super().tap { Thread.new { producer.status.closing! }.join } } # the moment that matters
+      error = begin; producer.shareable; rescue Penstock::Error => e; e.class.name; end
+      [connection.slot.handle("a", nil, nil).closed?, error]
     RUBY
   end
 
-  def test_a_killed_helper_is_replaced
+  def test_a_killed_ractor_thread_is_replaced
     assert_equal 0, ractors(<<~'RUBY')
       producer = make_producer
       shareable = producer.shareable
@@ -353,16 +353,16 @@ class RactorTest < PenstockTest
     RUBY
   end
 
-  def test_in_a_forked_child_a_handle_raises_and_a_new_one_works
+  def test_in_a_fork_child_an_inherited_handle_raises_and_a_new_one_works
     assert_equal ["Penstock::ForkedError", true, 1, 2], ractors(<<~'RUBY')
       producer = make_producer
       shareable = producer.shareable
       producer.produce_sync(topic: TOPIC, payload: "x")
       reader, writer = IO.pipe
       pid = fork do
-        refused = (shareable.produce_async(topic: TOPIC, payload: "x") rescue $!.class.name)
+        error = (shareable.produce_async(topic: TOPIC, payload: "x") rescue $!.class.name)
         offset = value_of(Ractor.new(producer.shareable, TOPIC) { |one, topic| one.produce_sync(topic:, payload: "x").offset })
-        writer.write(Marshal.dump([refused, shareable.closed?, offset]))
+        writer.write(Marshal.dump([error, shareable.closed?, offset]))
         writer.close
         exit!(0)
       end
@@ -373,13 +373,13 @@ class RactorTest < PenstockTest
     RUBY
   end
 
-  # ---- listeners, and what cannot go along ----
+  # ---- listeners, and unsupported objects ----
 
-  def test_listeners_in_the_main_ractor_are_told_of_verdicts_with_their_labels
+  def test_listeners_in_the_main_ractor_get_delivery_events_with_labels
     assert_equal [(0...300).to_a, 300, 0], ractors(<<~'RUBY')
       producer = make_producer
-      told = Queue.new
-      producer.monitor.subscribe("message.acknowledged") { |event| told << event[:label].fetch(:number) }
+      published = Queue.new
+      producer.monitor.subscribe("message.acknowledged") { |event| published << event[:label].fetch(:number) }
       made = Array.new(3) do |r|
         Ractor.new(producer.shareable, TOPIC, r) do |one, topic, r|
           messages = Array.new(100) { |i| { topic:, payload: "x", label: Ractor.make_shareable({ number: (r * 100) + i }) } }
@@ -389,7 +389,7 @@ class RactorTest < PenstockTest
       end
       GC.start
       made.each { |ractor| value_of(ractor) }
-      labels = Array.new(300) { told.pop }
+      labels = Array.new(300) { published.pop }
       [labels.sort, producer.metrics[:events][:queued], Internal.of(producer).events.counts.last]
     RUBY
   end
@@ -397,8 +397,8 @@ class RactorTest < PenstockTest
   def test_labels_of_a_ractor_that_has_ended_are_kept_and_moved_for_listeners
     assert_equal Array.new(500) { |i| ["label", i.to_s] }, ractors(<<~'RUBY')
       producer = make_producer("linger.ms": 60_000)
-      told = Queue.new
-      producer.monitor.subscribe("message.acknowledged") { |event| told << event[:label] }
+      published = Queue.new
+      producer.monitor.subscribe("message.acknowledged") { |event| published << event[:label] }
       made = Ractor.new(producer.shareable, TOPIC) do |one, topic|
         500.times { |i| one.produce_async(topic:, payload: "x", label: Ractor.make_shareable(["label", i.to_s])) }
         nil
@@ -409,11 +409,11 @@ class RactorTest < PenstockTest
       GC.verify_compaction_references(**(RUBY_VERSION < "3.2" ? { double_heap: true } : { expand_heap: true }), toward: :empty)
       Array.new(50_000) { |i| ["other", i.to_s] }.clear
       producer.flush
-      Array.new(500) { told.pop }.sort_by { |label| label.last.to_i }
+      Array.new(500) { published.pop }.sort_by { |label| label.last.to_i }
     RUBY
   end
 
-  def test_a_label_that_is_not_shareable_is_refused_and_nothing_is_sent
+  def test_an_unshareable_label_raises_and_nothing_is_sent
     assert_equal ["Penstock::MessageInvalidError", true, "Penstock::MessageInvalidError", true, []], ractors(<<~'RUBY')
       made = Ractor.new(make_producer.shareable, TOPIC) do |one, topic|
         single = begin; one.produce_sync(topic:, payload: "x", label: +"mine"); rescue => e; e; end
@@ -424,7 +424,7 @@ class RactorTest < PenstockTest
     RUBY
   end
 
-  REFUSED = {
+  NOT_SHAREABLE = {
     "transactions" => ['make_producer("transactional.id": "t")', "transactional.id"],
     "a client that sends nothing" => ["make_producer { |config| config.deliver = false }", "config.deliver"],
     "hooks" => ["make_producer.around { |sending| sending.call }", "around"],
@@ -432,9 +432,9 @@ class RactorTest < PenstockTest
     "listeners" => ['make_producer.tap { |one| one.monitor.subscribe("message.produced_sync") { } }', "message.produced_sync"]
   }.freeze
 
-  def test_a_producer_with_what_cannot_go_along_is_not_shareable
-    REFUSED.each_value do |made, word|
-      name, message = ractors("said((#{made}.shareable rescue $!))")
+  def test_a_producer_with_unshareable_parts_is_not_shareable
+    NOT_SHAREABLE.each_value do |made, word|
+      name, message = ractors("described((#{made}.shareable rescue $!))")
       assert_equal "Penstock::NotShareableError", name
       assert_includes message, word
     end
@@ -450,7 +450,7 @@ class RactorTest < PenstockTest
   }.freeze
 
   LATER.each do |name, (add, remove)|
-    define_method("test_#{name}_that_comes_later_makes_calls_raise") do
+    define_method("test_#{name}_added_later_makes_calls_raise") do
       expected = [0, "Penstock::NotShareableError", "Penstock::NotShareableError", *(remove ? [1, 2] : [nil, 1])]
       assert_equal expected, ractors(<<~RUBY)
         producer = make_producer
@@ -459,29 +459,29 @@ class RactorTest < PenstockTest
         many = -> { value_of(Ractor.new(shareable, TOPIC) { |one, topic| one.produce_many_async([{ topic:, payload: "x" }]) rescue $!.class.name }) }
         first = send.call
         #{add}
-        refused = [send.call, many.call]
+        error = [send.call, many.call]
         #{remove}
         after = #{remove ? "send.call" : "nil"}
-        [first, *refused, after, producer.produce_sync(topic: TOPIC, payload: "x").offset]
+        [first, *error, after, producer.produce_sync(topic: TOPIC, payload: "x").offset]
       RUBY
     end
 
-    define_method("test_#{name}_that_comes_while_nothing_is_connected_makes_calls_raise") do
+    define_method("test_#{name}_added_while_disconnected_makes_calls_raise") do
       assert_equal ["Penstock::NotShareableError", (0 if remove)], ractors(<<~RUBY)
         producer = make_producer
         shareable = producer.shareable
         send = -> { value_of(Ractor.new(shareable, TOPIC) { |one, topic| one.produce_sync(topic:, payload: "x").offset rescue $!.class.name }) }
         producer.disconnect
         #{add}
-        refused = send.call
+        error = send.call
         producer.disconnect
         #{remove}
-        [refused, #{remove ? "send.call" : "nil"}]
+        [error, #{remove ? "send.call" : "nil"}]
       RUBY
     end
   end
 
-  def test_what_stands_in_the_way_is_looked_at_by_one_thread_at_a_time
+  slow def test_one_thread_at_a_time_checks_for_unshareable_parts
     one = producer
     one.shareable
     slow = Queue.new
@@ -514,19 +514,19 @@ class RactorTest < PenstockTest
     RUBY
   end
 
-  def test_a_listener_to_all_producers_that_comes_after_a_ractor_hears_those_that_are_connected
+  def test_a_later_listener_to_all_producers_gets_events_of_connected_producers
     assert_equal 1, ractors(<<~'RUBY')
       producer = make_producer
       producer.produce_sync(topic: TOPIC, payload: "x")
       value_of(Ractor.new { :anything })
-      told = Queue.new
-      Penstock.monitor.subscribe("message.acknowledged") { |event| told << event[:offset] }
+      published = Queue.new
+      Penstock.monitor.subscribe("message.acknowledged") { |event| published << event[:offset] }
       producer.produce_sync(topic: TOPIC, payload: "x")
-      Timeout.timeout(20) { told.pop }
+      Timeout.timeout(20) { published.pop }
     RUBY
   end
 
-  def test_that_all_producers_are_known_keeps_none_of_them_alive
+  def test_the_list_of_all_producers_keeps_none_of_them_alive
     assert_equal [3, true], ractors(<<~'RUBY')
       kept = Array.new(3) { make_producer }
       100.times { Thread.new { 5.times { make_producer } }.join }
@@ -536,9 +536,9 @@ class RactorTest < PenstockTest
     RUBY
   end
 
-  # ---- other things that Ractors have ----
+  # ---- consumers and other objects in Ractors ----
 
-  def test_a_ractor_has_consumers_of_its_own_and_hands_messages_on
+  def test_a_ractor_may_have_its_own_consumers_and_pass_messages_on
     assert_equal [%w[0 1 2], true, "Penstock::NotShareableError", "Penstock::ConfigurationInvalidError"], ractors(<<~'RUBY')
       make_producer.produce_many_sync(Array.new(3) { |i| { topic: TOPIC, payload: i.to_s, headers: { "a" => %w[b c] } } })
       reading = Ractor.new(SERVERS, TOPIC) do |servers, topic|
@@ -547,7 +547,7 @@ class RactorTest < PenstockTest
         consumer.each(timeout: 20).first(3).tap { consumer.close }
       end
       messages = value_of(reading)
-      refused = [{ logger: true }, { setting: true }].map do |what|
+      error = [{ logger: true }, { setting: true }].map do |what|
         value_of(Ractor.new(what) do |what|
           Penstock::Consumer.new do |config|
             config.kafka = { "bootstrap.servers": "127.0.0.1:1" }.merge(what[:setting] ? { "no.such": 1 } : {})
@@ -557,11 +557,11 @@ class RactorTest < PenstockTest
           e.class.name
         end)
       end
-      [messages.map(&:payload), messages.all? { |message| Ractor.shareable?(message) }, *refused]
+      [messages.map(&:payload), messages.all? { |message| Ractor.shareable?(message) }, *error]
     RUBY
   end
 
-  def test_a_ractors_consumer_is_told_of_a_damaged_message_and_goes_on
+  def test_a_ractors_consumer_raises_for_a_damaged_message_and_continues
     name = topic(partitions: 1, on: embedded_cluster)
     records = [RawRecords.headers, "\xFF", RawRecords.headers].map.with_index { |headers, i| RawRecords.record(i, headers) }
     RawRecords.write(embedded_cluster, name, records)
@@ -579,7 +579,7 @@ class RactorTest < PenstockTest
     RUBY
   end
 
-  def test_configuration_errors_reports_and_messages_are_shareable_when_frozen
+  slow def test_configuration_errors_reports_and_messages_are_shareable_when_frozen
     one = producer
     handle = one.produce_async(topic: topic(partitions: 1), payload: "x", label: 7)
     assert Ractor.shareable?(handle.wait)
@@ -588,14 +588,14 @@ class RactorTest < PenstockTest
     assert_match(/ractor_test\.rb/, error.backtrace.join)
     assert_raises(Penstock::MessageInvalidError) { raise error }
     assert Ractor.shareable?(Ractor.make_shareable(one.config))
-    assert_equal 1, one.produce_sync(topic: handle.topic, payload: "x").offset # which the producer goes on with
+    assert_equal 1, one.produce_sync(topic: handle.topic, payload: "x").offset # the producer stays usable
     assert_raises(TypeError) { one.shareable.dup }
     assert Ractor.shareable?(one.shareable)
   end
 
-  # ---- what is kept for all Ractors ----
+  # ---- process-wide state ----
 
-  # docs/decisions/0015-process-wide-state.md says of each why it may be there.
+  # docs/decisions/0015-process-wide-state.md gives the reason for each.
   MAIN_ONLY = {
     "Penstock" => [:@monitor], "Penstock::ConnectionPool" => [:@lock], "Penstock::LogDispatcher" => %i[@lock @loggers],
     "Penstock::EventDispatcher" => %i[@lock @sources @workers], "Penstock::ExitReports" => [:@reporting],
@@ -606,7 +606,7 @@ class RactorTest < PenstockTest
   LIB = Dir[File.expand_path("../lib/**/*.rb", __dir__)].map { |file| File.read(file) }
   NAMES = LIB.flat_map { |text| text.scan(/^\s*(?:(?:class|module) )?([A-Z]\w+)(?: = | < |$)/) }.flatten.uniq.map(&:to_sym)
 
-  # @return [Array<Module>] all of Penstock, with what is private
+  # @return [Array<Module>] all modules of Penstock, with private ones
   def modules(mod = Penstock, found = [])
     return found if found.include?(mod)
 
@@ -626,7 +626,7 @@ class RactorTest < PenstockTest
     assert_empty values.reject { |mod, name| Ractor.shareable?(mod.const_get(name, false)) }
   end
 
-  def test_only_what_is_known_is_kept_in_classes
+  def test_classes_keep_only_documented_state
     kept = modules.to_h do |mod|
       [mod.name, mod.instance_variables.reject { |name| Ractor.shareable?(mod.instance_variable_get(name)) }.sort]
     end
@@ -654,8 +654,8 @@ class RactorTest < PenstockTest
   def test_ractors_under_gc_stress
     assert_equal [[0, 1, 2, 3, 4, 5], %w[l0 l1 l2 l3 l4 l5]], ractors(<<~'RUBY', seconds: 100)
       producer = make_producer
-      told = Queue.new
-      producer.monitor.subscribe("message.acknowledged") { |event| told << event[:label] }
+      published = Queue.new
+      producer.monitor.subscribe("message.acknowledged") { |event| published << event[:label] }
       shareable = producer.shareable
       made = Ractor.new(shareable, TOPIC) do |one, topic|
         GC.stress = true
@@ -666,11 +666,11 @@ class RactorTest < PenstockTest
         offsets
       end
       offsets = value_of(made)
-      [offsets, Array.new(6) { told.pop }.sort]
+      [offsets, Array.new(6) { published.pop }.sort]
     RUBY
   end
 
-  # The longer one is `rake test:ractors`.
+  # `rake test:ractors` runs longer.
   def test_a_storm_of_ractors_loses_no_message
     program = [RbConfig.ruby, "-w", "-I", Subprocess::LIBRARY, "test/support/ractor_storm.rb", "8", "600"]
     output, errors, status = Limited.capture3(*program, chdir: File.expand_path("..", __dir__))

@@ -4,8 +4,10 @@ require_relative "test_helper"
 require_relative "support/slow_calls"
 require "tmpdir"
 
-# How often librdkafka is asked for the group's protocol, and that it is not while the consumer is closing.
+# How often Penstock asks librdkafka for the group's protocol, and that it does not ask while the consumer is closing.
 class RebalanceProtocolTest < PenstockTest
+  slow(/the_protocol_is_asked_for_once/)
+
   include SlowCalls
 
   PROGRAM = <<~'RUBY'
@@ -23,7 +25,7 @@ class RebalanceProtocolTest < PenstockTest
   RUBY
 
   %w[range cooperative-sticky].each do |strategy|
-    define_method("test_the_protocol_is_asked_for_once_for_an_assignment_and_not_while_closing_#{strategy.tr("-", "_")}") do
+    define_method("test_the_protocol_is_queried_once_for_an_assignment_and_not_while_closing_#{strategy.tr("-", "_")}") do
       name = topic(partitions: 2)
       producer.produce_sync(topic: name, payload: "x")
       Dir.mktmpdir do |path|

@@ -5,7 +5,7 @@ require "tmpdir"
 require_relative "test_helper"
 require_relative "support/room_checks"
 
-# The checks of lib's rooms find what they are for, in trees made for it; and nothing in ours.
+# The checks of lib's rooms find violations in trees made for the tests, and none in lib.
 class RoomsTest < Minitest::Test
   # @param files [Hash{String => String}] Ruby files below lib/penstock
   def findings(files)
@@ -25,7 +25,7 @@ class RoomsTest < Minitest::Test
     assert_empty found.values.flatten
   end
 
-  def test_a_file_outside_of_the_rooms_is_found
+  def test_a_file_outside_the_rooms_is_found
     files = { "version.rb" => "", "errors.rb" => "", "errors/error.rb" => "", "helpers.rb" => "", "helpers/text.rb" => "" }
     assert_equal ["penstock/helpers.rb is in no room", "penstock/helpers/text.rb is in no room"], findings(files)
   end
@@ -38,7 +38,7 @@ class RoomsTest < Minitest::Test
                   "penstock/producer/part.rb loads penstock/consumer/message.rb"], findings(files)
   end
 
-  def test_loading_a_lower_room_and_naming_a_higher_one_for_later_are_allowed
+  def test_loading_a_lower_room_and_autoloading_a_higher_one_are_allowed
     files = { "config.rb" => "require_relative \"errors\"\nrequire_relative \"config/secret\"\nrequire \"json\"\n",
               "errors.rb" => "",
               "config/secret.rb" => "require_relative \"../version\"\n", "version.rb" => "",
@@ -53,7 +53,7 @@ class RoomsTest < Minitest::Test
     assert_equal ["penstock/instrumentation/monitor.rb loads penstock/instrumentation/listeners/logger.rb"], findings(files)
   end
 
-  def test_a_method_that_is_marked_as_private_and_is_public_is_found
+  def test_a_public_method_that_is_documented_as_private_is_found
     source = "# For us.\n# @api private\nclass Part\n  # @return [nil]\n  # @api private\n  # or so\n  def call = nil\nend\n"
     assert_equal ["penstock/base/part.rb marks def call = nil"], findings("base/part.rb" => source)
   end

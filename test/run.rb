@@ -5,15 +5,15 @@ require "optparse"
 require "rbconfig"
 require_relative "support/limited"
 
-# Runs test files, each in a process of its own and some beside each other, as most of their time is waiting. A line for each,
-# below one that failed why, in brief; what it has printed, at the end.
+# Runs test files, each in a process of its own, several at a time, because tests mostly wait. Prints a line for each file, the
+# reasons in brief below a file that failed, and the whole output of the failed files at the end.
 class Run
   Result = Struct.new(:files, :output, :passed, :seconds) do
     def counts = output[/^\d+ runs, .*$/] || "did not run to its end"
 
     def to_s
-      format("%<verdict>s %<seconds>6.1f s  %<files>s: %<counts>s", verdict: passed ? "passed" : "FAILED", seconds:, counts:,
-                                                                    files: files.join(" "))
+      format("%<state>s %<seconds>6.1f s  %<files>s: %<counts>s", state: passed ? "passed" : "FAILED", seconds:, counts:,
+                                                                  files: files.join(" "))
     end
 
     # @return [Array<String>] the place of each failure and the first lines of its message; without any, the last lines
@@ -25,10 +25,10 @@ class Run
   end
 
   LONGEST = 1_200 # seconds for one process
-  # Started first, the longest before all others: by what they take with the newer librdkafka.
-  LONG = %w[integration/broker_failures conformance consumer fork integration/security producer_recovery core hostile_broker
-            close exit integration/producer_transaction integration/consumer ractor gc interrupt poller
-            producer_transaction].freeze
+  # Started first, in this order, so that none of them is still running alone at the end.
+  LONG = %w[proofs/hostile_broker proofs/core integration/broker_failures conformance consumer fork integration/security
+            producer_recovery proofs/gc close exit integration/producer_transaction integration/consumer interrupt rejection
+            ractor fiber_timeout transaction_native watch unnoticed unreachable poller producer_transaction].freeze
   ROOT = File.expand_path("..", __dir__)
   COMMAND = [RbConfig.ruby, "-w", "-Ilib", "-Itest", "-e", "ARGV.each { |file| require File.expand_path(file) }"].freeze
 
@@ -44,7 +44,7 @@ class Run
   def call
     start = now
     failed = Array.new(@jobs) { Thread.new { work } }.flat_map(&:value)
-    puts format("%.0f s, of processors %.0f s", now - start, Process.times.then { |times| times.cutime + times.cstime })
+    puts format("%.0f s, and %.0f s of CPU time", now - start, Process.times.then { |times| times.cutime + times.cstime })
     failed.each { |result| puts "", "---- #{result}", result.output }
     failed.empty?
   end
@@ -60,12 +60,12 @@ class Run
     results = []
     while (files = @parts.pop)
       results << run(files)
-      @lock.synchronize { tell(results.last) }
+      @lock.synchronize { report(results.last) }
     end
     results.reject(&:passed)
   end
 
-  def tell(result)
+  def report(result)
     puts result
     puts result.why unless result.passed
   end
@@ -87,9 +87,9 @@ end
 jobs = Etc.nprocessors + 1
 OptionParser.new do |options|
   options.banner = "usage: ruby test/run.rb [--jobs N] [FILE... or FILE,FILE,...]  (files with commas between share a process)"
-  options.on("--jobs N", Integer, "so many processes at once (#{jobs})") { |number| jobs = number }
+  options.on("--jobs N", Integer, "how many processes run at a time (#{jobs})") { |number| jobs = number }
 end.parse!
 
 $stdout.sync = true
-files = ARGV.empty? ? Dir.glob("test/**/*_test.rb", base: Run::ROOT).sort : ARGV
+files = ARGV.empty? ? Dir.glob("test/{,integration/}*_test.rb", base: Run::ROOT).sort : ARGV
 exit Run.new(files.map { |part| part.split(",") }, jobs).call

@@ -6,13 +6,13 @@ require "fileutils"
 require "open3"
 require "tmpdir"
 
-# What bin/ does about keys, passwords and what it downloads; without a network, and without starting a Kafka.
+# How bin/ treats keys, passwords and downloads. The tests need no network, and start no Kafka.
 class ScriptsTest < PenstockTest
   ROOT = File.expand_path("..", __dir__)
   PINNED = File.join(ROOT, "bin/lib/kafka-jars.sha256")
   VERSION = File.read(File.join(ROOT, "bin/kafka"))[/^kafka_version=(\S+)/, 1]
 
-  # Kafka's launcher, which notes what others see of its command line; it can format a storage, and start nothing.
+  # Kafka's launcher, which records its command line as other processes see it. It can format a storage, and start nothing.
   JAVA = <<~'SH'
     #!/bin/sh
     [ "$1" != -version ] || { echo 'openjdk version "17.0.1"' >&2; exit 0; }
@@ -46,14 +46,14 @@ class ScriptsTest < PenstockTest
 
   def pinned = File.readlines(PINNED).grep_v(/^#/).to_h { |line| line.split.reverse }
 
-  def test_each_jar_has_a_pinned_checksum_and_there_is_no_other_way_to_one
+  def test_each_jar_has_a_pinned_checksum_and_is_downloaded_only_with_it
     assert_operator pinned.size, :>, 50
     assert pinned.values.all?(/\A\h{64}\z/)
     assert_includes pinned.keys, "kafka-clients-#{VERSION}.jar"
     assert_match(/mvn .*--strict-checksums/, File.read(File.join(ROOT, "bin/kafka")))
   end
 
-  # @return [String] where a copy of bin/ is that expects these jars, and no others
+  # @return [String] the directory of a copy of bin/ that expects exactly these jars
   def copy_that_expects(jars)
     tree = File.join(@cache, "tree")
     FileUtils.mkdir_p(tree)
@@ -66,14 +66,14 @@ class ScriptsTest < PenstockTest
 
   def jars_of(tree) = Open3.capture2e({ "XDG_CACHE_HOME" => @cache }, "bin/kafka", "jars", chdir: tree)
 
-  def test_jars_that_are_as_pinned_are_taken
+  def test_jars_that_match_their_checksums_are_used
     output, status = jars_of(copy_that_expects("a.jar" => "a", "b.jar" => "b"))
     assert_predicate status, :success?, output
     assert_equal "#{@jars}\n", output
   end
 
   { "changed" => { "b.jar" => "B" }, "more" => { "c.jar" => "c" }, "missing" => { "b.jar" => nil } }.each do |what, changes|
-    define_method("test_a_jar_that_is_#{what}_ends_with_a_sentence_that_names_it") do
+    define_method("test_a_jar_that_is_#{what}_is_named_in_the_error") do
       tree = copy_that_expects("a.jar" => "a", "b.jar" => "b")
       changes.each do |name, content|
         file = File.join(@jars, name)
@@ -85,7 +85,7 @@ class ScriptsTest < PenstockTest
     end
   end
 
-  def test_no_password_is_on_a_command_line_and_keys_and_passwords_are_the_users_alone
+  def test_no_password_is_on_a_command_line_and_only_the_user_can_read_secrets
     skip "needs /proc, and openssl" unless File.exist?("/proc/self/cmdline") && system("openssl version >/dev/null 2>&1")
 
     tree = copy_that_expects("a.jar" => "a")
@@ -102,18 +102,18 @@ class ScriptsTest < PenstockTest
     files = File.read("#{seen}.files")
     assert_match(/\A-rw-------/, files)
     assert_match(/SCRAM-SHA-256=\[name=penstock,password=/, files)
-    refute_path_exists File.join(@cache, "penstock/kafka/run/scripts"), "what was written is removed"
+    refute_path_exists File.join(@cache, "penstock/kafka/run/scripts"), "the written files are removed"
   end
 
-  # What these do is debootstrap's and install's; a bad keyring is tried by hand: it ends with "The specified keyring may be
+  # debootstrap and install do the actual work. A bad keyring was tried by hand: it ends with "The specified keyring may be
   # incorrect or out of date".
-  def test_the_matrix_checks_signatures_and_copies_keys_for_itself_alone
+  def test_the_matrix_checks_signatures_and_copies_keys_that_only_it_can_read
     root = File.read(File.join(ROOT, "bin/lib/matrix-root.sh"))
     assert_match(/debootstrap --keyring="\$keyring" --force-check-gpg/, root)
     refute_match(/no-check-gpg|allow-unauthenticated|trusted=yes/i, root + File.read(File.join(ROOT, "bin/matrix")))
   end
 
-  # in_root with a chroot that says what it was given.
+  # in_root with a chroot that prints its arguments.
   def test_the_matrix_passes_values_in_the_environment_and_on_no_command_line
     function = File.read(File.join(ROOT, "bin/matrix"))[/^in_root\(\) \(.*?^\)$/m]
     output = run!("bash", "-euc", <<~SH, PENSTOCK_OTHER: "other-secret", http_proxy: "http://me:proxy-secret@127.0.0.1:1")

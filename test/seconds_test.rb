@@ -2,7 +2,7 @@
 
 require_relative "test_helper"
 
-# Timeouts in seconds: what looks like milliseconds is an error, and a long wait is possible all the same.
+# Timeouts in seconds: a value that looks like milliseconds is an error, but long waits are possible.
 class SecondsTest < PenstockTest
   def each_call
     one = unreachable_producer
@@ -18,7 +18,7 @@ class SecondsTest < PenstockTest
     pool&.shutdown
   end
 
-  def test_an_integer_above_an_hour_is_taken_for_milliseconds
+  def test_an_integer_above_an_hour_raises_as_likely_milliseconds
     each_call do |call|
       error = assert_raises(ArgumentError) { call.call(30_000) }
       assert_match(/30000 seconds: did you mean milliseconds \(timeout: 30\.0\)\?.*timeout: 30000\.0/, error.message)
@@ -26,8 +26,8 @@ class SecondsTest < PenstockTest
     end
   end
 
-  # WaterDrop's takes milliseconds by the same name.
-  def test_a_pools_timeout_is_taken_for_milliseconds_above_a_minute
+  # WaterDrop's timeout of the same name is in milliseconds.
+  def test_a_pools_timeout_above_a_minute_raises_as_likely_milliseconds
     [Penstock::ConnectionPool.method(:new), Penstock::ConnectionPool.method(:setup)].each do |make|
       error = assert_raises(ArgumentError) { make.call(timeout: 5_000) { flunk } }
       assert_equal "a timeout of 5000 seconds: did you mean milliseconds (timeout: 5.0)? For more than 60 seconds, give a " \
@@ -40,20 +40,20 @@ class SecondsTest < PenstockTest
     Penstock::ConnectionPool.shutdown
   end
 
-  def test_a_longer_wait_takes_a_float_or_nil
+  def test_longer_waits_are_given_as_a_float_or_nil
     [3_600, 7_200.0, 86_400r, nil].each do |timeout|
       each_call { |call| call.call(timeout) }
     end
   end
 
-  def test_what_is_no_number_of_seconds_is_an_argument_error
+  def test_an_invalid_number_of_seconds_is_an_argument_error
     each_call do |call|
       [-1, "5", Float::NAN, 1i, :soon].each { |timeout| assert_raises(ArgumentError) { call.call(timeout) } }
     end
   end
 
-  # Of settings that are in milliseconds and longer than an hour.
-  def test_defaults_may_be_longer
+  # Defaults from settings, which are in milliseconds and may be longer than an hour.
+  def test_default_timeouts_may_be_longer
     one = unreachable_producer do |config|
       config.max_wait_timeout = 7_200_000
       config.close_timeout = 7_200_000
@@ -62,7 +62,7 @@ class SecondsTest < PenstockTest
     one.close
   end
 
-  # Answers as ActiveSupport's does.
+  # Behaves like ActiveSupport's.
   class Duration < Numeric
     def initialize(seconds) # rubocop:disable Lint/MissingSuper -- Numeric has none
       @seconds = seconds
@@ -76,7 +76,7 @@ class SecondsTest < PenstockTest
     def inspect = "#{@seconds} seconds"
   end
 
-  def test_a_duration_is_a_timeout_in_seconds_and_no_setting_in_milliseconds
+  def test_a_duration_is_a_valid_timeout_and_an_invalid_setting_in_milliseconds
     [3, 7_200].each { |seconds| each_call { |call| call.call(Duration.new(seconds)) } }
     each_call { |call| assert_raises(ArgumentError) { call.call(Duration.new(-1)) } }
     %i[unreachable_timeout close_timeout max_wait_timeout rejection_timeout idle_disconnect_timeout].each do |name|

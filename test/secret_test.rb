@@ -7,20 +7,20 @@ require "objspace"
 require "pp"
 require "yaml"
 
-# Passwords, keys and tokens in settings: what shows them, and what may not.
+# Passwords, keys and tokens in settings, and the outputs that must not show them.
 class SecretTest < PenstockTest
   VALUE = "hunter2-of-me"
   PEM = "-----BEGIN PRIVATE KEY-----\n#{VALUE}\n-----END PRIVATE KEY-----\n".freeze
   LOGIN = { "security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": VALUE,
             "ssl.key.password": VALUE }.freeze
   WORDS = /pass|secret|token|pem|jaas/i
-  # Has none of the words, and holds what a token is made of.
+  # Contains none of the words in setting names, and only characters of tokens.
   ALSO_SECRET = %w[sasl.oauthbearer.config].freeze
 
   def secret = Penstock::Secret.new(VALUE)
   def kafka = @kafka ||= producer(**LOGIN).config.kafka
 
-  # ---- what it shows ----
+  # ---- texts that must not show it ----
 
   COPIES = {
     "itself" => :itself.to_proc, "except" => ->(h) { h.except(:"sasl.username") }, "select" => ->(h) { h.select { true } },
@@ -44,7 +44,7 @@ class SecretTest < PenstockTest
     end
   end
 
-  def test_nothing_that_ruby_or_its_libraries_ask_of_a_secret_shows_it
+  def test_no_method_of_ruby_or_its_libraries_shows_a_secret
     one = secret
     error = assert_raises(NoMethodError) { one.reveal }
     texts = [one.inspect, one.to_s, one.as_json, one.to_json, one.to_yaml, one.pretty_inspect, [one].join, String(one),
@@ -76,7 +76,7 @@ class SecretTest < PenstockTest
          kafka[:"sasl.password"].instance_values.inspect
   RUBY
 
-  def test_nothing_of_active_support_shows_a_secret
+  def test_no_method_of_active_support_shows_a_secret
     skip "there is no activesupport" if Gem::Specification.find_all_by_name("activesupport").empty?
 
     output = ruby!(ACTIVE_SUPPORT)
@@ -84,7 +84,7 @@ class SecretTest < PenstockTest
     assert_operator output.scan(/\[hidden\]|%5Bhidden%5D/).size, :>=, 8
   end
 
-  # ---- what it is good for ----
+  # ---- uses ----
 
   def test_secrets_are_compared_by_their_values
     same = secret
@@ -99,18 +99,18 @@ class SecretTest < PenstockTest
     refute_predicate same, :empty?
   end
 
-  def test_any_ractor_may_have_one
+  def test_secrets_are_shareable_with_ractors
     assert Ractor.shareable?(secret)
     assert Ractor.shareable?(Ractor.make_shareable(kafka.except(:none)))
   end
 
-  def test_it_is_made_of_a_string_only_by_new
+  def test_secrets_are_made_only_of_strings_and_by_new
     assert_raises(TypeError) { Penstock::Secret.new(5) }
     assert_raises(TypeError) { Penstock::Secret.allocate }
   end
 
-  # That it logs in with them is in test/integration/security_test.rb.
-  def test_the_settings_of_one_producer_are_taken_by_another_and_by_a_consumer
+  # test/integration/security_test.rb shows that the producer logs in with them.
+  def test_another_producer_or_consumer_accepts_a_producers_settings
     first = kafka
     assert_instance_of Penstock::Secret, first[:"sasl.password"]
     second = Penstock::Producer.new { |config| config.kafka = first }
@@ -122,7 +122,7 @@ class SecretTest < PenstockTest
     consumer&.close
   end
 
-  def test_settings_under_another_name_than_our_defaults_can_be_given_on
+  def test_settings_with_aliases_of_default_settings_can_be_reused
     first = producer("delivery.timeout.ms": 5_000, "request.timeout.ms": 100, "queue.buffering.max.ms": 3).config.kafka
     assert_equal [5_000, nil], first.values_at(:"delivery.timeout.ms", :"message.timeout.ms")
     second = Penstock::Producer.new { |config| config.kafka = first }
@@ -131,7 +131,7 @@ class SecretTest < PenstockTest
     second&.close
   end
 
-  def test_set_credentials_takes_a_secret
+  def test_set_credentials_accepts_a_secret
     one = producer(**LOGIN)
     assert_nil one.set_credentials("me", secret)
     assert_raises(Penstock::ConfigurationInvalidError) { one.set_credentials("me", Penstock::Secret.new("")) }
@@ -140,7 +140,7 @@ class SecretTest < PenstockTest
 
   # ---- which settings ----
 
-  def test_every_setting_whose_name_sounds_secret_is
+  def test_every_setting_with_a_secret_sounding_name_is_secret
     names = Internal::ProducerClient.setting_names.uniq
     expected = names.grep(WORDS) | (names & ALSO_SECRET)
     assert_equal expected.sort, names.select { |name| Internal::Settings.secret?(name) }.sort
@@ -148,8 +148,8 @@ class SecretTest < PenstockTest
     assert Internal::Settings.secret?(:"sasl.oauthbearer.token.endpoint.url"), "it may have a password or a key in it"
   end
 
-  # Each in turn, with a value that librdkafka takes or does not.
-  def test_the_value_of_no_such_setting_is_in_an_error_or_a_text_of_the_settings
+  # Each in turn, with values that librdkafka accepts or rejects.
+  def test_values_of_secret_settings_are_in_no_error_and_no_text_of_the_settings
     Internal::ProducerClient.setting_names.uniq.select { |name| Internal::Settings.secret?(name) }.each do |name|
       texts = ["#{VALUE}\0", [VALUE], VALUE.to_sym, VALUE, VALUE.encode("UTF-16LE"), "#{VALUE}\xff", PEM].map do |value|
         Internal::Settings.read(name, value) if value.is_a?(String) && Internal::Settings.text?(value)
@@ -162,7 +162,7 @@ class SecretTest < PenstockTest
     end
   end
 
-  def test_a_key_in_the_place_of_any_setting_is_in_no_error
+  slow def test_a_key_given_as_any_other_setting_is_in_no_error
     Internal::ProducerClient.setting_names.uniq.each do |name|
       error = assert_raises(Penstock::ConfigurationInvalidError, name) do
         tls = { "security.protocol": "ssl" } if name.match?(/\A(ssl|https)\./)
@@ -170,14 +170,14 @@ class SecretTest < PenstockTest
           config.logger = Logger.new(nil)
         end
         made.produce_async(topic: "a", payload: "") if tls
-        raise Penstock::ConfigurationInvalidError, made.config.kafka.inspect # librdkafka takes it
+        raise Penstock::ConfigurationInvalidError, made.config.kafka.inspect # librdkafka accepts it
       end
       refute_includes error.full_message, VALUE, name
       refute_includes error.full_message, "-----BEGIN PRIVATE", name
     end
   end
 
-  def test_a_key_in_the_place_of_a_name_or_of_our_own_settings_is_in_no_error
+  def test_a_key_given_as_a_name_or_as_penstocks_own_setting_is_in_no_error
     attempts = [-> { producer(PEM => 1) }, -> { producer("#{PEM}\0" => 1) }, -> { producer { |c| c.close_timeout = PEM } },
                 -> { producer { |c| c.logger = PEM } }, -> { producer { |c| c.on_queue_full = PEM } },
                 -> { producer { |c| c.id = "#{PEM}\0" } }, -> { producer { |c| c.monitor = { key: PEM } } }]
@@ -187,11 +187,11 @@ class SecretTest < PenstockTest
     end
   end
 
-  def test_a_key_for_a_file_is_an_error_that_names_the_setting_that_takes_it
+  def test_the_error_for_a_key_given_as_a_file_names_the_right_setting
     tls = { "security.protocol": "ssl", "ssl.certificate.location": __FILE__ }
     error = assert_raises(Penstock::ConfigurationInvalidError) { producer(**tls, "ssl.key.location": PEM) }
     assert_match(/ssl\.key\.location.* the name of a file.*ssl\.key\.pem/, error.message)
-    body = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7#{VALUE}" # what is left of one whose lines were lost
+    body = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7#{VALUE}" # a key that lost its first and last lines
     %i[ssl.key.location ssl.keystore.location ssl.ca.location ssl.crl.location].each do |name|
       [body, "/#{body}", "#{__dir__}/#{body}"].each do |file|
         error = assert_raises(Penstock::ConfigurationInvalidError) { producer(**tls, "ssl.key.location": __FILE__, name => file) }
@@ -199,7 +199,7 @@ class SecretTest < PenstockTest
         refute_includes error.message, VALUE
       end
     end
-    assert_includes error.message, __dir__, "how far the name is right"
+    assert_includes error.message, __dir__, "the existing part of the path"
   end
 
   # ---- what librdkafka and brokers quote ----
@@ -215,8 +215,8 @@ class SecretTest < PenstockTest
 
   def oidc? = Internal::Settings.read("sasl.oauthbearer.method", "oidc")
 
-  # What was logged and raised while a message was in vain.
-  def told(**settings)
+  # Everything that was logged and raised while a message failed.
+  def output_of(**settings)
     log = StringIO.new
     one = producer(servers: "127.0.0.1:1", debug: "all", log_level: 7, "message.timeout.ms": 1_000,
                    "transaction.timeout.ms": 5_000, **settings) do |config|
@@ -230,13 +230,13 @@ class SecretTest < PenstockTest
     [log.string, error.full_message, *Array.new(errors.size) { errors.pop }].join("\n")
   end
 
-  def test_what_librdkafka_quotes_of_a_secret_setting_is_left_out_of_log_lines_and_errors
-    text = told(**OAUTH, "sasl.oauthbearer.config": "principal=me #{VALUE}=x more=#{VALUE}")
+  def test_secret_settings_that_librdkafka_quotes_are_removed_from_log_lines_and_errors
+    text = output_of(**OAUTH, "sasl.oauthbearer.config": "principal=me #{VALUE}=x more=#{VALUE}")
     assert_match(/Unrecognized sasl\.oauthbearer\.config beginning at: \*\*\*/, text)
     refute_includes text, VALUE
   end
 
-  # A password in the place of another setting's value: the error names the setting, and what it takes.
+  # A password given as another setting's value: the error names the setting, and its valid values.
   MISPLACED = {
     "security.protocol": /security\.protocol: the value is not valid; librdkafka accepts plaintext, ssl, sasl_plaintext,/,
     debug: /debug: the value is not valid; librdkafka accepts generic,/, partitioner: /partitioner: the value is not valid/,
@@ -245,7 +245,7 @@ class SecretTest < PenstockTest
     "partition.assignment.strategy": /range, roundrobin/, "enable.idempotence": /true or false/
   }.freeze
 
-  def test_a_password_in_the_place_of_another_value_is_in_no_error
+  def test_a_password_given_as_another_setting_is_in_no_error
     MISPLACED.each do |name, expected|
       [VALUE, "7#{VALUE}", "broker,#{VALUE}"].each do |value|
         sasl = name == :"sasl.mechanism" ? { "security.protocol": "sasl_plaintext" } : {}
@@ -267,20 +267,20 @@ class SecretTest < PenstockTest
     assert_match(/librdkafka accepts .*\(did you mean "sasl_ssl"\?\)/, error.message)
   end
 
-  # A broker's text may quote what the client sent to log in.
-  def test_a_secret_in_the_text_of_a_fatal_error_is_left_out
+  # A broker's text may quote the client's credentials.
+  def test_a_secret_in_the_text_of_a_fatal_error_is_removed
     one = producer(servers: "127.0.0.1:1", log_level: 0, **LOGIN.except(:"ssl.key.password"), "transactional.id": "secret")
     client = native_client(one)
     client.connect
-    client.test_fatal_error(:producer_fenced, "refused #{VALUE}")
+    client.test_fatal_error(:producer_fenced, "rejected #{VALUE}")
     calls = [-> { client.begin_transaction }, -> { client.produce({ topic: "a", payload: "x" }) }]
     errors = [client.fatal_error, *calls.map { |call| assert_raises(Penstock::Error, &call) }]
-    assert(errors.first(2).all? { |error| error.message.include?("refused ***") }, errors.inspect)
+    assert(errors.first(2).all? { |error| error.message.include?("rejected ***") }, errors.inspect)
     errors.each { |error| refute_includes error.full_message, VALUE }
   end
 
-  # What librdkafka prints by itself. Only its OIDC quotes a secret there, which some librdkafkas lack.
-  def test_without_a_logger_it_is_left_out_of_what_goes_to_stderr
+  # Lines that librdkafka prints itself. Only its OIDC code quotes a secret there, and some builds lack OIDC.
+  def test_without_a_logger_secrets_are_removed_from_lines_on_stderr
     tokens = oidc? ? OIDC : { **OAUTH, "sasl.oauthbearer.config": "principal=me #{VALUE}=x" }
     _, errors = capture_subprocess_io do
       one = producer(servers: "127.0.0.1:1", log_level: 7, debug: "conf", **tokens) { |config| config.rejection_timeout = 100 }
@@ -291,10 +291,10 @@ class SecretTest < PenstockTest
     refute_includes errors, VALUE
   end
 
-  def test_the_address_of_a_token_endpoint_is_left_out_with_what_is_secret_in_it
+  def test_the_url_of_a_token_endpoint_is_removed_because_it_may_have_secrets
     skip "this librdkafka has no OIDC" unless oidc?
 
-    text = told(**OIDC)
+    text = output_of(**OIDC)
     assert_match(/Failed to retrieve OIDC token from "\*\*\*"/, text)
     refute_includes text, VALUE
   end

@@ -13,7 +13,7 @@ class SerializerTest < ProducerTestCase
 
   Point = Struct.new(:x, :y)
 
-  # Notes what it is given.
+  # Records its arguments.
   class Noting
     attr_reader :seen
 
@@ -28,7 +28,7 @@ class SerializerTest < ProducerTestCase
     end
   end
 
-  # One that keeps what it delivers.
+  # A producer that keeps the messages in memory.
   def buffered(serializer = Noting.new, **kafka)
     producer(**kafka) do |config|
       config.client_class = Penstock::Clients::Buffered
@@ -70,16 +70,16 @@ class SerializerTest < ProducerTestCase
     end
   end
 
-  def test_a_consumer_unpacks_what_a_batch_of_objects_was
+  def test_a_consumer_unpacks_a_batch_of_objects
     topic = topic(partitions: 1)
     documents = Array.new(300) { |i| { "id" => i, "text" => "x" * i } }
     producer { |config| config.serializer = PACK }.produce_many_sync(documents.map { |payload| { topic:, payload: } })
     assert_equal documents, unpacked(topic)
   end
 
-  # ---- who may be one ----
+  # ---- valid serializers ----
 
-  def test_the_module_a_factory_and_a_pool_are_called_by_dump
+  def test_the_module_factories_and_pools_are_called_by_dump
     [PACK, factory, factory.pool, Penstock::MessagePack::DefaultFactory].each do |serializer|
       one = buffered(serializer)
       one.produce_sync(record)
@@ -87,7 +87,7 @@ class SerializerTest < ProducerTestCase
     end
   end
 
-  def test_a_factory_packs_what_is_registered_with_it_also_later
+  def test_a_factory_packs_types_that_are_registered_later
     types = Penstock::MessagePack::Factory.new
     one = buffered(types)
     assert_raises(Penstock::SerializationError) { one.produce_sync(record(Point.new(1, 2))) }
@@ -96,7 +96,7 @@ class SerializerTest < ProducerTestCase
     assert_equal Point.new(1, 2), factory.load(sent(one).first)
   end
 
-  def test_json_marshal_and_others_with_a_dump_are_called_by_it
+  def test_json_marshal_and_other_modules_are_called_by_dump
     { JSON => ->(text) { JSON.parse(text) }, Marshal => ->(text) { Marshal.load(text) } }.each do |serializer, back| # rubocop:disable Security/MarshalLoad -- our own
       one = buffered(serializer)
       one.produce_sync(record)
@@ -104,7 +104,7 @@ class SerializerTest < ProducerTestCase
     end
   end
 
-  def test_a_proc_a_method_and_an_object_with_call_are_called
+  def test_procs_methods_and_objects_with_call_are_called
     generate = ->(object) { JSON.generate(object) }
     [generate, JSON.method(:generate), Noting.new(&generate)].each do |serializer|
       one = buffered(serializer)
@@ -113,7 +113,7 @@ class SerializerTest < ProducerTestCase
     end
   end
 
-  def test_of_dump_and_call_the_first_is_called
+  def test_dump_is_preferred_to_call
     both = Class.new do
       def dump(_object) = "dump"
       def call(_object) = "call"
@@ -123,7 +123,7 @@ class SerializerTest < ProducerTestCase
     assert_equal %w[dump], sent(one)
   end
 
-  def test_a_dump_that_takes_no_object_does_not_count
+  def test_a_dump_without_parameters_is_ignored
     both = Class.new do
       def dump = "dump"
       def call(_object) = "call"
@@ -135,7 +135,7 @@ class SerializerTest < ProducerTestCase
 
   { "json" => "a value of the class String", :json => ":json", Object.new => "a value of the class Object", 5 => "5",
     [] => "a value of the class Array", String => "String" }.each_with_index do |(wrong, shown), i|
-    define_method(:"test_what_is_no_serializer_is_refused_when_a_producer_is_made_#{i}") do
+    define_method(:"test_an_invalid_serializer_is_rejected_when_a_producer_is_made_#{i}") do
       error = assert_raises(Penstock::ConfigurationInvalidError) { producer { |config| config.serializer = wrong } }
       assert_equal "Invalid configuration: config.serializer must be nil or an object with a method dump or call that " \
                    "takes the payload, not #{shown}.", error.message
@@ -144,13 +144,13 @@ class SerializerTest < ProducerTestCase
 
   # ---- which payloads ----
 
-  def test_a_string_is_serialized_like_any_payload_so_that_every_message_can_be_unpacked
+  def test_strings_are_serialized_like_any_payload
     one = buffered(PACK)
     one.produce_sync(record("text"))
     assert_equal "text", PACK.unpack(sent(one).first)
   end
 
-  def test_false_and_empty_objects_are_serialized_and_nil_stays_a_tombstone
+  def test_false_and_empty_objects_are_serialized_and_nil_is_a_tombstone
     serializer = Noting.new
     one = buffered(serializer)
     one.produce_many_sync([false, nil, [], {}, ""].map { |payload| record(payload) })
@@ -158,7 +158,7 @@ class SerializerTest < ProducerTestCase
     assert_equal [false, [], {}, ""], serializer.seen
   end
 
-  def test_tombstones_are_not_serialized_whatever_payload_was_given
+  def test_tombstones_are_never_serialized
     serializer = Noting.new
     one = buffered(serializer)
     tombstone = record(key: "k", partition: 0)
@@ -169,7 +169,7 @@ class SerializerTest < ProducerTestCase
     assert_equal [[nil] * 4, []], [sent(one), serializer.seen]
   end
 
-  def test_a_missing_payload_is_refused_and_not_serialized
+  def test_a_missing_payload_is_rejected_and_not_serialized
     serializer = Noting.new
     one = buffered(serializer)
     error = assert_raises(Penstock::MessageInvalidError) { one.produce_sync({ topic: "events" }) }
@@ -177,14 +177,14 @@ class SerializerTest < ProducerTestCase
     assert_empty serializer.seen
   end
 
-  def test_an_object_without_any_of_rubys_methods_is_handed_on
+  def test_a_basic_object_is_passed_to_the_serializer
     one = buffered(->(object) { object.__id__.to_s })
     bare = BasicObject.new
     one.produce_sync(record(bare))
     assert_equal [bare.__id__.to_s], sent(one)
   end
 
-  def test_neither_the_callers_hash_nor_the_object_is_changed_frozen_or_not
+  def test_serializing_changes_neither_the_callers_hash_nor_the_object
     one = buffered(PACK)
     [true, false].each do |frozen|
       given = record({ "a" => [+"b"] }, headers: { "h" => "v" })
@@ -196,14 +196,14 @@ class SerializerTest < ProducerTestCase
     end
   end
 
-  def test_the_label_comes_back_as_it_is
+  def test_the_label_is_returned_unchanged
     label = Object.new
     assert_same label, producer { |config| config.serializer = PACK }.produce_sync(record(topic:, label:)).label
   end
 
-  # ---- what goes wrong ----
+  # ---- errors ----
 
-  def test_what_the_serializer_raises_is_the_cause_of_an_error_that_names_topic_and_class
+  def test_the_serializers_error_is_the_cause_of_one_that_names_topic_and_class
     one = buffered(PACK) { |config| config.id = "mine" }
     error = assert_raises(Penstock::SerializationError) { one.produce_sync(record(Object.new)) }
     assert_kind_of Penstock::MessageInvalidError, error
@@ -215,7 +215,7 @@ class SerializerTest < ProducerTestCase
   end
 
   %i[produce_many_sync produce_many_async].each do |name|
-    define_method(:"test_of_a_batch_in_which_one_cannot_be_serialized_#{name}_sends_nothing") do
+    define_method(:"test_#{name}_sends_nothing_of_a_batch_with_an_unserializable_payload") do
       one = buffered(PACK)
       error = assert_raises(Penstock::SerializationError) do
         one.public_send(name, [record, record(2**70), record(Object.new)])
@@ -228,7 +228,7 @@ class SerializerTest < ProducerTestCase
   end
 
   [nil, 5, :text].each do |wrong|
-    define_method(:"test_a_serializer_that_returns_#{wrong.class}_is_told_so_and_nothing_is_sent") do
+    define_method(:"test_a_serializer_that_returns_#{wrong.class}_raises_and_nothing_is_sent") do
       one = buffered(->(_object) { wrong })
       error = assert_raises(Penstock::SerializationError) { one.produce_sync(record) }
       assert_match(/\AThe serializer Proc at .*:\d+ returned #{wrong.class} instead of a String .* class Hash \[/,
@@ -247,20 +247,20 @@ class SerializerTest < ProducerTestCase
     end
   end
 
-  def test_an_interrupt_inside_a_serializer_goes_to_the_caller_as_it_is
+  def test_an_interrupt_inside_a_serializer_reaches_the_caller_unchanged
     one = buffered(->(_object) { raise Interrupt, "mine" })
     assert_raises(Interrupt) { one.produce_sync(record) }
     assert_empty one.client.messages
   end
 
-  def test_text_of_an_error_in_any_encoding_and_of_an_object_without_methods_can_be_told
+  def test_errors_in_any_encoding_and_about_basic_objects_have_a_message
     one = buffered(->(_object) { raise "\xE4\xFFbroken".b })
     error = assert_raises(Penstock::SerializationError) { one.produce_sync(record(BasicObject.new, topic: "ä")) }
     assert_predicate error.message, :valid_encoding?
     assert_match(/class BasicObject: .*broken.*topic ä\]/, error.message)
   end
 
-  def test_what_is_no_message_is_refused_beside_objects_as_ever
+  def test_objects_that_are_no_messages_are_rejected_with_a_serializer_too
     one = buffered
     assert_match(/Message 1 of the batch: a message is a Hash/,
                  assert_raises(Penstock::MessageInvalidError) { one.produce_many_sync([record, 5]) }.message)
@@ -269,7 +269,7 @@ class SerializerTest < ProducerTestCase
     assert_empty one.client.messages
   end
 
-  def test_the_size_that_counts_is_that_of_the_string
+  def test_the_size_limit_applies_to_the_serialized_string
     one = buffered(->(object) { "x" * object }) { |config| config.max_payload_size = 10 }
     one.produce_sync(record(10))
     assert_match(/has 11 bytes/, assert_raises(Penstock::MessageInvalidError) { one.produce_sync(record(11)) }.message)
@@ -283,7 +283,7 @@ class SerializerTest < ProducerTestCase
     assert_empty serializer.seen
   end
 
-  # ---- its place ----
+  # ---- order of middleware, serializer and hooks ----
 
   def test_middleware_gets_the_object_and_hooks_listeners_and_the_client_get_the_string
     one = buffered(->(object) { object.fetch("id").to_s })
@@ -297,7 +297,7 @@ class SerializerTest < ProducerTestCase
     assert_equal %w[8], sent(one)
   end
 
-  def test_a_hook_replaces_a_payload_by_a_string_which_is_not_serialized_again
+  def test_a_payload_that_a_hook_replaces_is_not_serialized_again
     serializer = Noting.new
     one = buffered(serializer)
     one.around do |sending|
@@ -308,14 +308,14 @@ class SerializerTest < ProducerTestCase
     assert_equal [["1!"], [1]], [sent(one), serializer.seen]
   end
 
-  def test_an_error_is_told_to_listeners_with_the_callers_own_message
+  def test_an_error_event_has_the_callers_own_message
     one = buffered(PACK)
-    told = []
-    one.monitor.subscribe("error.occurred") { |event| told << event.payload }
+    errors = []
+    one.monitor.subscribe("error.occurred") { |event| errors << event.payload }
     given = record(Object.new)
     assert_raises(Penstock::SerializationError) { one.produce_async(given) }
-    assert_equal ["message.produce_async", Penstock::SerializationError], [told[0][:type], told[0][:error].class]
-    assert_same given, told[0][:message]
+    assert_equal ["message.produce_async", Penstock::SerializationError], [errors[0][:type], errors[0][:error].class]
+    assert_same given, errors[0][:message]
   end
 
   def test_the_buffer_keeps_objects_and_serializes_them_when_it_is_flushed
@@ -329,7 +329,7 @@ class SerializerTest < ProducerTestCase
     assert_equal ["[1, 2]"], sent(one)
   end
 
-  def test_a_flush_in_which_one_cannot_be_serialized_sends_nothing_and_puts_all_objects_back
+  def test_a_flush_with_an_unserializable_payload_sends_nothing_and_restores_the_buffer
     one = buffered(PACK)
     kept = [record(1), record(Object.new), record(3)]
     one.buffer_many(kept)
@@ -340,7 +340,7 @@ class SerializerTest < ProducerTestCase
     assert_equal [1, 3], (sent(one).map { |bytes| PACK.unpack(bytes) })
   end
 
-  def test_what_did_not_fit_is_put_back_as_objects_and_sent_by_the_next_flush
+  def test_objects_that_the_queue_rejected_are_put_back_and_sent_by_the_next_flush
     serializer = Noting.new
     one = buffered(serializer)
     one.client.script { |given| :queue_full if given[:payload] == "2" }
@@ -354,7 +354,7 @@ class SerializerTest < ProducerTestCase
 
   # ---- transactions, variants, clients that send nothing, pools ----
 
-  def test_messages_of_a_transaction_are_serialized_and_one_that_cannot_be_begins_none
+  def test_a_message_that_cannot_be_serialized_begins_no_transaction
     one = buffered(PACK, "transactional.id": "t")
     began = 0
     one.monitor.subscribe("transaction.started") { began += 1 }
@@ -371,14 +371,14 @@ class SerializerTest < ProducerTestCase
     assert_empty sent(one)
   end
 
-  def test_a_variant_serializes_as_its_producer_does
+  slow def test_a_variant_uses_its_producers_serializer
     topic = topic(partitions: 1)
     one = producer(**QUICK) { |config| config.serializer = PACK }
     one.with(topic_config: { acks: 1 }).produce_sync({ topic:, payload: DOCUMENT })
     assert_equal DOCUMENT, PACK.unpack(stored(topic).first.payload)
   end
 
-  def test_a_producer_that_does_not_deliver_serializes_and_finds_what_cannot_be
+  def test_a_producer_with_deliver_false_serializes_and_raises_serialization_errors
     one = producer do |config|
       config.deliver = false
       config.serializer = PACK
@@ -387,7 +387,7 @@ class SerializerTest < ProducerTestCase
     assert_raises(Penstock::SerializationError) { one.produce_sync(record(Object.new)) }
   end
 
-  def test_what_is_sent_again_by_another_client_is_serialized_once
+  def test_a_message_that_a_new_client_sends_again_is_serialized_once
     serializer = Noting.new
     one = buffered(serializer, **QUICK) { |config| config.wait_backoff_on_idempotent_fatal_error = 0 }
     failing = one.client
@@ -401,7 +401,7 @@ class SerializerTest < ProducerTestCase
   # ---- fibers and threads ----
 
   FiberSchedulers::KINDS.each do |kind|
-    define_method(:"test_fibers_of_#{kind}_serialize_each_their_own_and_a_serializer_may_wait") do
+    define_method(:"test_fibers_of_#{kind}_serialize_concurrently_and_a_serializer_may_wait") do
       topic = topic(partitions: 1)
       one = producer do |config|
         config.serializer = lambda do |object|
@@ -416,7 +416,7 @@ class SerializerTest < ProducerTestCase
     end
   end
 
-  def test_threads_serialize_each_their_own
+  def test_threads_serialize_concurrently
     topic = topic(partitions: 1)
     one = producer { |config| config.serializer = PACK }
     threads = Array.new(4) { |t| Thread.new { one.produce_many_sync(Array.new(100) { |i| { topic:, payload: [t, i] } }) } }
@@ -424,7 +424,7 @@ class SerializerTest < ProducerTestCase
     assert_equal 4.times.to_a.product(100.times.to_a), unpacked(topic).sort
   end
 
-  # ---- other Ractors: in programs of their own ----
+  # ---- other Ractors, in separate processes ----
 
   PRELUDE = <<~'RUBY'
     Warning[:experimental] = false
@@ -437,7 +437,7 @@ class SerializerTest < ProducerTestCase
       end
     end
 
-    # Looks whether it has ended: see docs/ractors.md.
+    # Polls for the Ractor's end: see docs/ractors.md.
     def value_of(ractor)
       sleep 0.001 until ractor.inspect.end_with?(" terminated>")
       ractor.respond_to?(:value) ? ractor.value : ractor.take
@@ -448,7 +448,7 @@ class SerializerTest < ProducerTestCase
     JSON.parse(ruby!(PRELUDE + program, cluster.bootstrap_servers, topic, seconds: 60).lines.last)
   end
 
-  def test_handles_of_other_ractors_serialize_where_they_send
+  def test_handles_serialize_in_the_ractor_that_sends
     topic = topic(partitions: 1)
     raised = in_ractors(<<~'RUBY', topic)
       producer = make_producer(Penstock::MessagePack)
@@ -484,7 +484,7 @@ class SerializerTest < ProducerTestCase
     topic = topic(partitions: 1)
     in_ractors(<<~'RUBY', topic)
       Point = Struct.new(:x, :y)
-      module Json # a proc's self has to be shareable, as a module is
+      module Json # a proc's self has to be shareable, and a module is
         PACK = Ractor.make_shareable(proc { |point| point.to_a.pack("NN") })
         GENERATE = Ractor.make_shareable(proc { |object| JSON.generate(object.map(&:to_a)) })
         def self.dump(object) = GENERATE.call(object)
@@ -504,7 +504,7 @@ class SerializerTest < ProducerTestCase
     assert_equal ["[[1,2]]"] * 2, payloads.last(2)
   end
 
-  def test_what_a_module_cannot_do_in_another_ractor_is_the_cause_of_an_error_there
+  def test_an_isolation_error_of_a_serializer_is_the_cause_of_the_error_in_a_ractor
     found = in_ractors(<<~'RUBY')
       module Counting
         @count = [0]
@@ -518,14 +518,14 @@ class SerializerTest < ProducerTestCase
     assert_equal %w[Penstock::SerializationError Ractor::IsolationError], found
   end
 
-  def test_a_serializer_that_is_not_shareable_is_named_when_a_handle_is_asked_for
+  def test_shareable_raises_an_error_that_names_an_unshareable_serializer
     found = in_ractors(<<~'RUBY')
       count = 0
       [proc { |object| count += 1 and object.to_s }, Penstock::MessagePack::Factory.new].map do |serializer|
         producer = make_producer(serializer)
         producer.shareable rescue [$!.class.name, $!.message]
-      end => refused
-      puts JSON.generate(refused)
+      end => error
+      puts JSON.generate(error)
     RUBY
     assert_equal ["Penstock::NotShareableError"] * 2, found.map(&:first)
     assert_match(/\AIts serializer \(Proc at -e:\d+\) is not shareable; .*Ractor\.make_shareable.* \[producer mine\]\.\z/,
@@ -533,24 +533,24 @@ class SerializerTest < ProducerTestCase
     assert_match(/\AIts serializer \(Penstock::MessagePack::Factory\) is not shareable; /, found[1][1])
   end
 
-  def test_asking_for_a_handle_freezes_nobodys_serializer
+  def test_shareable_does_not_freeze_the_callers_serializer
     types = factory
     assert_raises(Penstock::NotShareableError) { producer { |config| config.serializer = types }.shareable }
     refute_predicate types, :frozen?
   end
 
-  # ---- without one ----
+  # ---- without a serializer ----
 
-  # Takes messages without looking at them.
+  # Accepts messages without looking at them.
   class Nothing < Penstock::Clients::Dummy
     HANDLE = Object.new.tap { |handle| def handle.wait(**) = nil }
     def produce(_message) = HANDLE
     def produce_many(messages, *) = [messages, nil, true]
   end
 
-  def test_without_one_a_message_goes_straight_to_the_client_and_with_one_it_does_not
+  def test_without_a_serializer_messages_take_the_fast_path
     one = producer { |config| config.client_class = Nothing }
-    Internal.of(one).publisher.define_singleton_method(:dispatching) { |*| raise "not the straight way" }
+    Internal.of(one).publisher.define_singleton_method(:dispatching) { |*| raise "not the fast path" }
     given = record("x")
     one.produce_sync(given)
     one.produce_async(given)
@@ -558,11 +558,11 @@ class SerializerTest < ProducerTestCase
     assert_same given, one.produce_many_async([given]).first
 
     serializing = producer { |config| [config.client_class = Nothing, config.serializer = PACK] }
-    Internal.of(serializing).publisher.define_singleton_method(:dispatching) { |*| raise "not the straight way" }
+    Internal.of(serializing).publisher.define_singleton_method(:dispatching) { |*| raise "not the fast path" }
     assert_raises(RuntimeError) { serializing.produce_async(given) }
   end
 
-  def test_without_one_payloads_are_strings
+  def test_without_a_serializer_payloads_must_be_strings
     assert_match(/:payload is a String or nil, not Hash/,
                  assert_raises(Penstock::MessageInvalidError) { producer.produce_sync(record) }.message)
   end

@@ -26,14 +26,14 @@ class SettingsAsKeywordsTest < ConsumerTestCase
     assert_predicate reader.config, :group?
   end
 
-  def test_strings_are_names_of_settings_too
+  def test_setting_names_may_be_strings
     each_client do |make|
       assert_includes make.call("bootstrap.servers" => "127.0.0.1:1").config.kafka.values, "127.0.0.1:1"
       assert_raises(Penstock::ConfigurationInvalidError) { make.call(**SERVERS, 5 => 1) }
     end
   end
 
-  def test_the_block_sees_what_was_given_and_may_change_it
+  def test_the_block_sees_the_given_settings_and_may_change_them
     each_client do |make|
       seen = nil
       one = make.call(**SERVERS, "client.id": "given") do |config|
@@ -48,13 +48,13 @@ class SettingsAsKeywordsTest < ConsumerTestCase
     end
   end
 
-  def test_the_given_hash_stays_as_it_is
+  def test_the_given_hash_stays_unchanged
     given = SERVERS.dup
     each_client { |make| make.call(**given) { |config| config.kafka[:"client.id"] = "x" } }
     assert_equal SERVERS, given
   end
 
-  def test_what_is_wrong_is_named_as_in_the_block
+  def test_invalid_keywords_raise_the_same_errors_as_in_the_block
     each_client do |make|
       error = assert_raises(Penstock::ConfigurationInvalidError) { make.call("bootstrap.server": "a:1") }
       assert_match(/no setting "bootstrap.server" \(did you mean "bootstrap.servers"\?\)/, error.message)
@@ -63,7 +63,7 @@ class SettingsAsKeywordsTest < ConsumerTestCase
     end
   end
 
-  def test_settings_of_our_own_belong_into_the_block
+  def test_penstocks_own_settings_are_rejected_as_keywords
     each_client do |make|
       %i[id kafka logger close_timeout oauth].each do |name|
         error = assert_raises(Penstock::ConfigurationInvalidError) { make.call(**SERVERS, name => "secret") }
@@ -79,7 +79,7 @@ class SettingsAsKeywordsTest < ConsumerTestCase
     end
   end
 
-  def test_setup_takes_settings_too
+  def test_setup_accepts_settings_too
     one = make(Penstock::Producer).setup(**SERVERS)
     assert_equal "127.0.0.1:1", one.config.kafka[:"bootstrap.servers"]
     assert_raises(Penstock::ProducerAlreadyConfiguredError) { one.setup(**SERVERS) }
@@ -87,7 +87,7 @@ class SettingsAsKeywordsTest < ConsumerTestCase
     assert_match(/bootstrap\.servers/, error.message)
   end
 
-  def test_a_subclass_passes_them_on
+  def test_a_subclass_may_pass_settings_on
     seen = Class.new(Penstock::Producer) { def initialize(**kafka) = super(**kafka, "client.id": "mine") }
     @producers << (one = seen.new(**SERVERS))
     assert_equal "mine", one.config.kafka[:"client.id"]

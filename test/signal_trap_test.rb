@@ -2,9 +2,9 @@
 
 require_relative "test_helper"
 
-# What a signal trap may do with a producer, besides closing it (close_test.rb).
+# What a signal trap may do with a producer, apart from closing it (close_test.rb).
 class SignalTrapTest < PenstockTest
-  # `trapped` runs a block in a trap, and tells what came of it.
+  # `trapped` runs a block in a trap, and prints its outcome.
   PREPARED = <<~RUBY
     SERVERS, TOPIC = ARGV
     MESSAGE = { topic: TOPIC, payload: "x", partition: 0 }.freeze
@@ -24,19 +24,19 @@ class SignalTrapTest < PenstockTest
     end
   RUBY
 
-  REFUSED = %w[flush_sync flush_async disconnect with].freeze
+  FORBIDDEN = %w[flush_sync flush_async disconnect with].freeze
 
-  def test_what_waits_for_other_threads_raises_an_error_that_says_so_and_the_producer_goes_on
-    assert_equal "#{"Penstock::SignalTrapError\n" * REFUSED.size}1\n1\ntrue\n", run_trapped(<<~RUBY)
+  def test_calls_that_wait_for_other_threads_raise_in_a_trap_and_the_producer_stays_usable
+    assert_equal "#{"Penstock::SignalTrapError\n" * FORBIDDEN.size}1\n1\ntrue\n", run_trapped(<<~RUBY)
       one = producer
       one.produce_sync(MESSAGE)
       one.buffer(MESSAGE)
-      %w[#{REFUSED.join(" ")}].each { |name| puts trapped { one.public_send(name) } }
+      %w[#{FORBIDDEN.join(" ")}].each { |name| puts trapped { one.public_send(name) } }
       puts one.messages.size, one.flush_sync.count(&:delivered?), one.disconnect
     RUBY
   end
 
-  def test_a_transaction_and_the_first_use_are_refused_and_possible_afterwards
+  def test_a_transaction_and_the_first_use_raise_in_a_trap_and_work_afterwards
     assert_equal "#{"Penstock::SignalTrapError\n" * 5}2\ntrue\n", run_trapped(<<~RUBY)
       one = producer
       two = producer("transactional.id": TOPIC)
@@ -47,7 +47,7 @@ class SignalTrapTest < PenstockTest
     RUBY
   end
 
-  def test_the_error_says_what_was_refused_and_what_to_do
+  def test_the_error_names_the_call_and_what_to_do_instead
     output = run_trapped(<<~RUBY)
       one = producer
       trapped { one.produce_sync(MESSAGE) rescue puts $!.message }
@@ -55,7 +55,7 @@ class SignalTrapTest < PenstockTest
     assert_match(/Connecting is not possible in a signal trap.*in a new thread/, output)
   end
 
-  def test_a_connected_producer_sends_waits_flushes_purges_and_answers_in_a_trap
+  def test_a_connected_producer_sends_waits_flushes_and_purges_in_a_trap
     assert_equal "ok\n" * 8, run_trapped(<<~RUBY)
       one = producer
       one.produce_sync(MESSAGE)
@@ -66,7 +66,7 @@ class SignalTrapTest < PenstockTest
     RUBY
   end
 
-  def test_the_first_use_of_a_buffer_in_a_fork_child_may_be_in_a_trap
+  def test_a_fork_child_may_use_the_buffer_first_in_a_trap
     assert_equal "ok [1, \"child\"]\n", run_trapped(<<~RUBY)
       one = producer
       one.buffer(MESSAGE)
@@ -80,7 +80,7 @@ class SignalTrapTest < PenstockTest
     RUBY
   end
 
-  def test_a_trap_that_interrupts_a_transaction_may_send_in_it_and_leaves_it_to_its_owner
+  def test_a_trap_that_interrupts_a_transaction_may_send_in_it_but_not_end_it
     assert_equal "ok\nPenstock::SignalTrapError\nPenstock::SignalTrapError\ntrue\nvalue\nfalse\n", run_trapped(<<~RUBY)
       one = producer("transactional.id": TOPIC)
       puts(one.transaction do
@@ -92,7 +92,7 @@ class SignalTrapTest < PenstockTest
     RUBY
   end
 
-  # The lock of a flush is the interrupted thread's own.
+  # The interrupted thread itself has the lock of the flush.
   def test_a_trap_that_interrupts_a_flush_does_not_end_it
     assert_equal "ok\ntrue\n3\n", run_trapped(<<~RUBY)
       one = producer
@@ -106,9 +106,9 @@ class SignalTrapTest < PenstockTest
     RUBY
   end
 
-  # A trap that needs the lock of a logger, which a thread has that the trap has interrupted, or that waits for it, would hang or
-  # raise; so nothing is logged in it.
-  def test_closing_while_everything_is_logged_and_the_loggers_lock_is_busy
+  # A trap that needs the lock of a logger would deadlock or raise if the interrupted thread holds that lock or waits for it. So
+  # nothing is logged in the trap.
+  def test_close_in_a_trap_works_while_the_loggers_lock_is_busy
     output, errors, status = ruby(PREPARED + <<~RUBY, cluster.bootstrap_servers, topic)
       require "logger"
       file = File.open(IO::NULL, "w")
@@ -124,7 +124,7 @@ class SignalTrapTest < PenstockTest
         writer.puts(report.complete?, report.pending)
         writer.close
       end
-      Thread.new { loop { logger.debug { "busy" } && Thread.pass } } # Ruby 3.3 would give the lock to nobody else
+      Thread.new { loop { logger.debug { "busy" } && Thread.pass } } # otherwise Ruby 3.3 would give the lock to no other thread
       Thread.new do
         begin
           loop { one.produce_async(MESSAGE) && sleep(0.0005) }
@@ -140,13 +140,13 @@ class SignalTrapTest < PenstockTest
     assert_predicate status, :success?
   end
 
-  def test_a_listener_that_needs_what_the_interrupted_thread_holds_is_told_when_the_trap_has_ended
+  def test_a_listener_that_needs_a_lock_of_the_interrupted_thread_runs_after_the_trap
     assert_equal "true\n1\ntrue\n[\"producer.closing\", \"producer.closed\"]\n", run_trapped(<<~RUBY)
       one = producer("linger.ms": 100)
       lock = Mutex.new
-      told = Queue.new
+      published = Queue.new
       %w[producer.closing producer.closed].each do |name|
-        one.monitor.subscribe(name) { lock.synchronize { told << name } }
+        one.monitor.subscribe(name) { lock.synchronize { published << name } }
       end
       one.produce_async(MESSAGE)
       report = took = nil
@@ -156,12 +156,12 @@ class SignalTrapTest < PenstockTest
         took = Process.clock_gettime(Process::CLOCK_MONOTONIC) - start
       end
       lock.synchronize { Process.kill(:TERM, Process.pid) && sleep(0.01) until report }
-      puts took < 15, report.delivered, report.complete?, Array.new(2) { told.pop }.inspect
+      puts took < 15, report.delivered, report.complete?, Array.new(2) { published.pop }.inspect
     RUBY
   end
 
-  # The same within calls that are logged, by the thread that is interrupted.
-  def test_closing_in_the_middle_of_a_call_that_is_logged
+  # The same inside logged calls of the interrupted thread.
+  def test_close_in_a_trap_works_in_the_middle_of_a_logged_call
     output, errors, status = ruby(PREPARED + <<~RUBY, cluster.bootstrap_servers, topic)
       require "logger"
       logger = Logger.new(File.open(IO::NULL, "w"), level: :debug)
@@ -172,7 +172,7 @@ class SignalTrapTest < PenstockTest
       one.monitor.subscribe(Penstock::Listeners::Logger.new(logger))
       report = nil
       trap("TERM") { report = one.close }
-      Thread.new { loop { logger.debug { "busy" } && Thread.pass } } # Ruby 3.3 would give the lock to nobody else
+      Thread.new { loop { logger.debug { "busy" } && Thread.pass } } # otherwise Ruby 3.3 would give the lock to no other thread
       Thread.new { sleep 0.3; Process.kill(:TERM, Process.pid) }
       begin
         loop { one.produce_async(MESSAGE) }

@@ -3,7 +3,7 @@
 require_relative "support/room_checks"
 require_relative "support/static_checks"
 
-# Static checks of ext/penstock and of lib; a line for each that found something, and one at the end.
+# Static checks of ext/penstock and lib. Prints a line for each check with findings, and a summary.
 root = File.expand_path("..", __dir__)
 library = File.join(root, "lib/penstock/penstock.#{RbConfig::CONFIG["DLEXT"]}")
 checks = StaticChecks.new(File.join(root, "ext/penstock"), library)

@@ -3,8 +3,10 @@
 require_relative "test_helper"
 require_relative "support/static_checks"
 
-# The static checks find what they are for, in sources made for it; rake test:static runs them on ours.
+# The static checks find violations in sources made for the tests. rake test:static runs them on Penstock's sources.
 class StaticChecksTest < Minitest::Test
+  extend Slow
+
   ROOT = File.expand_path("..", __dir__)
   FACE = <<~C
     #include <ruby.h>
@@ -14,7 +16,7 @@ class StaticChecksTest < Minitest::Test
     static VALUE made;
   C
 
-  # @param files [Hash{String => String}] what the C files consist of
+  # @param files [Hash{String => String}] the contents of the C files
   def checks(files)
     Dir.mktmpdir do |directory|
       files.each do |name, text|
@@ -35,7 +37,7 @@ class StaticChecksTest < Minitest::Test
     end
   end
 
-  def test_a_function_that_reaches_ruby_without_the_gvl_is_found_however_far_it_is
+  def test_a_function_that_reaches_ruby_indirectly_without_the_gvl_is_found
     source = <<~C
       static void make(void) { rb_gc(); }
       static void step(void) { make(); }
@@ -53,13 +55,13 @@ class StaticChecksTest < Minitest::Test
     end
   end
 
-  def test_a_way_through_another_file_is_found
+  def test_a_call_path_through_another_file_is_found
     files = { "a.c" => "void helper(void);\nvoid body_cb(void *arg) { helper(); }\n",
               "b.c" => "#{FACE}void helper(void) { rb_gc(); }\n" }
     checks(files) { |found| assert_equal ["body_cb > helper > rb_gc"], found.ruby_reached }
   end
 
-  def test_what_is_given_to_who_calls_it_without_the_gvl_has_to_be_named_so
+  def test_functions_that_are_called_without_the_gvl_must_have_a_marked_name
     source = <<~C
       static void body(void *arg) {}
       static void named_cb(void *arg) {}
@@ -96,7 +98,7 @@ class StaticChecksTest < Minitest::Test
     end
   end
 
-  def test_what_is_exported_besides_init_is_found
+  def test_exported_symbols_besides_init_are_found
     source = <<~C
       __attribute__((visibility("default"))) void Init_penstock(void) {}
       __attribute__((visibility("default"))) void leaked(void) {}
@@ -105,12 +107,12 @@ class StaticChecksTest < Minitest::Test
     checks("a.c" => source) { |found| assert_equal ["leaked is exported"], found.exported_symbols }
   end
 
-  def test_what_the_analyzer_finds_is_found
+  def test_findings_of_the_analyzer_are_reported
     source = "#include <stdlib.h>\nvoid twice(char *a) { free(a); free(a); }\n"
     checks("a.c" => source) { |found| assert_match(/\Aa.c: twice: .*\[-Wanalyzer-double-free\]/, found.analyzer.first) }
   end
 
-  def test_a_string_of_foreign_text_made_elsewhere_is_found
+  def test_a_string_of_foreign_text_made_outside_its_helper_is_found
     source = <<~C
       #include <ruby/encoding.h>
       VALUE host(const char *text)
@@ -138,15 +140,15 @@ class StaticChecksTest < Minitest::Test
     end
   end
 
-  # All but the analyzer, which says something else with each gcc: rake test:static runs that too.
-  def test_our_own_sources
+  # All checks but the analyzer, whose findings differ with each gcc: rake test:static runs that too.
+  slow def test_penstocks_sources_have_no_findings
     library = File.join(ROOT, "lib/penstock/penstock.#{RbConfig::CONFIG["DLEXT"]}")
     ours = StaticChecks.new(File.join(ROOT, "ext/penstock"), library)
     assert_empty ours.foreign_text + ours.exported_symbols + ours.ruby_in_core + ours.unnamed_callbacks +
                  ours.ruby_reached + ours.upwards
   end
 
-  def test_nothing_is_found_where_nothing_is_wrong
+  def test_correct_sources_have_no_findings
     source = <<~C
       static void *sleep_nogvl(void *arg) { return malloc(4); }
       static void make(void) { made = rb_str_new_cstr("text"); }

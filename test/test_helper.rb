@@ -11,6 +11,7 @@ require_relative "support/gc_level"
 require_relative "support/internal"
 require_relative "support/no_leftovers"
 require_relative "support/shared_cluster"
+require_relative "support/slow"
 require_relative "support/subprocess"
 
 # A warning from our own files is a failure: the suite runs with -w.
@@ -30,6 +31,7 @@ Signal.trap("INT", "DEFAULT")
 
 # The base of all tests. They share one cluster for the whole suite, each with topics of its own: see SharedCluster.
 class PenstockTest < Minitest::Test
+  extend Slow
   include NoLeftovers
   include Subprocess
 

@@ -91,7 +91,7 @@ class TokensTest < PenstockTest
     cases.map { |each| Thread.new { block.call(*each) } }.map(&:value)
   end
 
-  def test_a_provider_that_fails_in_whatever_way_gives_its_client_a_failure
+  slow def test_a_provider_that_fails_in_whatever_way_gives_its_client_a_failure
     texts = at_once(ANSWERS) do |what, answer|
       one, log, = watched(Provider.new(&answer))
       error = failure(one, what)
@@ -104,7 +104,7 @@ class TokensTest < PenstockTest
     end
   end
 
-  def test_a_logger_or_listener_that_raises_does_not_keep_the_failure_from_the_client
+  slow def test_a_logger_or_listener_that_raises_does_not_keep_the_failure_from_the_client
     one = producer(servers: "127.0.0.1:1", **OAUTH) do |config|
       config.oauth.token_provider_listener = Provider.new { raise "none" }
       config.logger = Class.new { def add(*) = raise("the disk is full") }.new
@@ -143,7 +143,7 @@ class TokensTest < PenstockTest
     }
   }.freeze
 
-  def test_a_token_that_is_quoted_anywhere_is_in_no_log_line_message_inspect_or_report
+  slow def test_a_token_that_is_quoted_anywhere_is_in_no_log_line_message_inspect_or_report
     found = nil
     _, errors = capture_subprocess_io do
       found = at_once(QUOTES.to_a.product([TOKEN, OPAQUE])) { |(how, answer), token| [how, token, texts_of(how, answer, token)] }
@@ -171,7 +171,7 @@ class TokensTest < PenstockTest
      *Internal.inspected(one)]
   end
 
-  def test_a_token_that_was_accepted_is_in_no_log_line
+  slow def test_a_token_that_was_accepted_is_in_no_log_line
     one, log, = watched(Provider.new do |bearer|
       bearer.oauthbearer_set_token(token: TOKEN, lifetime_ms: in_an_hour, principal_name: "me", extensions: { "a" => "b" })
     end)
@@ -182,7 +182,7 @@ class TokensTest < PenstockTest
     refute_includes log.string, TOKEN
   end
 
-  def test_the_providers_own_error_is_in_the_event_and_its_class_and_place_are_logged
+  slow def test_the_providers_own_error_is_in_the_event_and_its_class_and_place_are_logged
     one, log, events = watched(Provider.new { raise KeyError, "no key for #{OPAQUE}" })
     failure(one)
     event = nil
@@ -192,7 +192,7 @@ class TokensTest < PenstockTest
     one.close(timeout: 0)
   end
 
-  def test_a_token_that_was_accepted_stays_so_when_the_provider_raises_afterwards
+  slow def test_a_token_that_was_accepted_stays_so_when_the_provider_raises_afterwards
     one, log, events = watched(Provider.new do |bearer|
       bearer.oauthbearer_set_token(token: OPAQUE, lifetime_ms: in_an_hour, principal_name: "me")
       raise "afterwards"
@@ -203,7 +203,7 @@ class TokensTest < PenstockTest
     one.close(timeout: 0)
   end
 
-  def test_a_consumers_provider_gets_the_same
+  slow def test_a_consumers_provider_gets_the_same
     ["a\0b", "abc".encode("UTF-16BE"), "bad #{TOKEN}"].each do |text|
       log = StringIO.new
       one = Penstock::Consumer.new do |config|

@@ -6,6 +6,8 @@ require_relative "support/slow_calls"
 # librdkafka makes a handle for each topic at its first use in a client. It needs a lock for that, which it may not get for long.
 # Other Ruby threads go on meanwhile, whatever they ask of that client.
 class TopicTest < PenstockTest
+  slow(/while_a_new_topic_takes_its_time/)
+
   include SlowCalls
 
   PROGRAM = <<~'RUBY'
@@ -71,7 +73,7 @@ class TopicTest < PenstockTest
   end
 
   # What was read from the message before is stale then.
-  def test_a_payload_that_changes_while_a_new_topic_takes_its_time_is_sent_whole_as_it_is_then
+  slow def test_a_payload_that_changes_while_a_new_topic_takes_its_time_is_sent_whole_as_it_is_then
     cluster = go_on("produce", "known")
     consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": cluster.bootstrap_servers } }
     consumer.assign("slow" => { 0 => :beginning })

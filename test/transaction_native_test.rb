@@ -157,7 +157,7 @@ class TransactionNativeTest < PenstockTest
     client.commit_transaction(nil)
   end
 
-  def test_a_commit_out_of_time_is_retriable_and_goes_on_when_it_is_called_again
+  slow def test_a_commit_out_of_time_is_retriable_and_goes_on_when_it_is_called_again
     cluster, client = slow(3_000)
     error = assert_raises(Penstock::TransactionError) { client.commit_transaction(700) }
     assert_equal [:timed_out, false, true, false], flags(error)
@@ -215,7 +215,7 @@ class TransactionNativeTest < PenstockTest
     client.abort_transaction(20_000)
   end
 
-  def test_an_interrupted_commit_can_be_repeated_to_learn_its_end
+  slow def test_an_interrupted_commit_can_be_repeated_to_learn_its_end
     _, client = slow(1_500)
     assert_raises(Timeout::Error) { Timeout.timeout(0.2) { client.commit_transaction(nil) } }
     assert_nil client.commit_transaction(20_000)
@@ -231,7 +231,7 @@ class TransactionNativeTest < PenstockTest
     client.commit_transaction(nil)
   end
 
-  def test_a_call_waits_for_the_one_before_for_as_long_as_its_time_suffices
+  slow def test_a_call_waits_for_the_one_before_for_as_long_as_its_time_suffices
     _, client = slow(2_500)
     committing = in_thread { client.commit_transaction(nil) }
     error = assert_raises(Penstock::TransactionError) { client.commit_transaction(200) }
@@ -240,7 +240,7 @@ class TransactionNativeTest < PenstockTest
     assert_nil committing.value
   end
 
-  def test_a_call_interrupted_before_its_turn_is_not_made
+  slow def test_a_call_interrupted_before_its_turn_is_not_made
     _, client = slow(1_500)
     committing = in_thread { client.commit_transaction(nil) }
     in_thread { client.begin_transaction }.kill.join
@@ -261,7 +261,7 @@ class TransactionNativeTest < PenstockTest
 
   # ---- closing ----
 
-  def test_close_during_a_commit_that_gets_no_answer_ends_both_in_time
+  slow def test_close_during_a_commit_that_gets_no_answer_ends_both_in_time
     _, client = slow(60_000)
     committing = in_thread { assert_raises(Penstock::ProducerClosedError) { client.commit_transaction(50_000) } }
     assert_operator seconds_of { client.close(500) }, :<, 2

@@ -24,7 +24,7 @@ class UnnoticedTest < PenstockTest
     @lines = Lines.new
   end
 
-  def test_messages_that_fail_without_a_listener_are_logged_once_with_their_number_topic_and_first_error
+  slow def test_messages_that_fail_without_a_listener_are_logged_once_with_their_number_topic_and_first_error
     one = failing_producer
     one.produce_many_async([MESSAGE] * 40)
     one.produce_async(MESSAGE)
@@ -36,7 +36,7 @@ class UnnoticedTest < PenstockTest
   end
 
   # The next line comes ten seconds later, or when the producer is closed.
-  def test_what_fails_after_a_line_is_counted_until_the_producer_closes
+  slow def test_what_fails_after_a_line_is_counted_until_the_producer_closes
     one = failing_producer
     one.produce_async(MESSAGE)
     eventually { @lines.undelivered.any? }
@@ -110,7 +110,7 @@ class UnnoticedTest < PenstockTest
     assert_equal 1, one.close.unnoticed
   end
 
-  def test_a_handle_that_is_read_late_takes_its_message_out_of_the_report
+  slow def test_a_handle_that_is_read_late_takes_its_message_out_of_the_report
     one = failing_producer
     handles = one.produce_many_async([MESSAGE] * 3)
     eventually { @lines.undelivered.any? }

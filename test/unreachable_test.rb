@@ -158,7 +158,7 @@ class UnreachableTest < ProducerTestCase
     assert_empty absent & stored
   end
 
-  def test_flush_and_other_calls_that_wait_for_brokers_end_too
+  slow def test_flush_and_other_calls_that_wait_for_brokers_end_too
     one = impatient_producer("127.0.0.1:1")
     one.produce_async(topic: "away", payload: "x")
     unreachable { one.flush(timeout: 60) }
@@ -175,7 +175,7 @@ class UnreachableTest < ProducerTestCase
     assert failed?(first)
   end
 
-  def test_messages_wait_for_their_timeout_by_default
+  slow def test_messages_wait_for_their_timeout_by_default
     one = unreachable_producer("message.timeout.ms": 1_500, "transaction.timeout.ms": 5_000)
     assert_equal 0, one.config.unreachable_timeout
     assert_raises(Penstock::MessageTimedOutError) { one.produce_sync(topic: "away", payload: "x") }
@@ -206,7 +206,7 @@ class UnreachableTest < ProducerTestCase
     unreachable { one.transaction { flunk } }
   end
 
-  def test_a_transaction_ends_soon_when_the_cluster_has_gone
+  slow def test_a_transaction_ends_soon_when_the_cluster_has_gone
     own, one = with_a_cluster_that_goes("transactional.id": "going-#{rand(2**32)}") do |config|
       config.wait_backoff_on_transaction_fatal_error = 10
     end

@@ -1,7 +1,7 @@
 /*
  * Counts what our extension makes and destroys of librdkafka's: preloaded, it stands between the two. Calls that librdkafka
  * makes of its own functions, and those of other programs' code, go through uncounted. What librdkafka takes over counts as
- * gone. test/allocations.rb reads the counts, and knows which functions there are (see `nm` there).
+ * gone. test/proofs/allocations.rb reads the counts, and knows which functions there are (see `nm` there).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -203,7 +203,7 @@ rd_kafka_error_t *rd_kafka_produceva(rd_kafka_t *rk, const rd_kafka_vu_t *argume
 MAKES(mock_cluster, rd_kafka_mock_cluster_t *, rd_kafka_mock_cluster_new, (rd_kafka_t *rk, int brokers), (rk, brokers))
 DESTROYS(mock_cluster, rd_kafka_mock_cluster_destroy, (rd_kafka_mock_cluster_t *cluster), (cluster), cluster)
 
-/* ---- for test/allocations.rb ---- */
+/* ---- for test/proofs/allocations.rb ---- */
 
 /* The next kind's name and counts; NULL: there are no more. */
 const char *penstock_allocations(int kind, long *counts)

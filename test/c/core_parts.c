@@ -1585,7 +1585,7 @@ static const struct part {
     void (*run)(void);
 } parts[] = {
     { "wakeup", wakeup_part }, { "completion", completion_part }, { "bell", bell_part },       { "mailbox", mailbox_part },
-    { "ready", ready_part },   { "watch", watch_part },           { "events", events_part },   { "refused", rejected_part },
+    { "ready", ready_part },   { "watch", watch_part },           { "events", events_part },   { "rejected", rejected_part },
     { "open", open_part },     { "slot", slot_part },             { "chunks", chunks_part },   { "text", text_part },
     { "redaction", redaction_part }, { "space", space_part },
 };

@@ -1,6 +1,6 @@
 /*
  * The native core alone, without Ruby: clients come and go on one poller while threads produce, flush, ask for
- * metadata and wait. Built with sanitizers and run by test/core_test.rb.
+ * metadata and wait. Built with sanitizers and run by test/proofs/core_test.rb.
  *
  *   core_storm MAX_TIME_US CLIENTS THREADS SECONDS CHURN LISTENED
  *

@@ -1,7 +1,7 @@
 /*
  * The native core without Ruby: forks while a thread stands at each place where the core takes a lock, or serves librdkafka's
  * events and callbacks (held.h). Each child does what the Ruby face does in one: drops what it has inherited, makes clients of
- * its own, uses and closes them, forks again, and ends. Built and run by test/fork_locks_test.rb.
+ * its own, uses and closes them, forks again, and ends. Built and run by test/proofs/fork_locks_test.rb.
  *
  *   fork_locks ROUNDS
  *

@@ -25,5 +25,5 @@ static inline int held_lock(pthread_mutex_t *mutex, const char *what, const char
 #define write(...) (held_here(NULL, "write", __func__), write(__VA_ARGS__))
 #define getaddrinfo(...) (held_here(NULL, "getaddrinfo", __func__), getaddrinfo(__VA_ARGS__))
 #define rd_kafka_event_type(event) (held_here(NULL, "event", __func__), rd_kafka_event_type(event))
-#define rd_kafka_message_timestamp(...) (held_here(NULL, "verdict", __func__), rd_kafka_message_timestamp(__VA_ARGS__))
+#define rd_kafka_message_timestamp(...) (held_here(NULL, "result", __func__), rd_kafka_message_timestamp(__VA_ARGS__))
 #endif

@@ -1,6 +1,6 @@
 /*
  * A client of librdkafka's as its documentation has it: no Ruby, and nothing of Penstock. It shows that what a broker's answer
- * does to a process (test/hostile_broker_test.rb) is librdkafka's own doing.
+ * does to a process (test/proofs/hostile_broker_test.rb) is librdkafka's own doing.
  *
  * plain_client produce|produce_idempotently|transact|assign|subscribe|examine HOST:PORT [name=value...]
  */

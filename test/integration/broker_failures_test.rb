@@ -131,7 +131,7 @@ class BrokerFailuresTest < ConsumerTestCase
     assert_equal [MESSAGES, MESSAGES, 0, 0, 0], producer.client.counters # by one client: it was never replaced
   end
 
-  def test_one_broker_is_frozen_killed_and_restarted_and_every_message_arrives_once_and_in_order
+  def test_every_message_arrives_once_and_in_order_while_the_only_broker_is_frozen_killed_and_restarted
     with_kafka(1) do |kafka|
       topic = make_topic("patient", kafka)
       producer = producer_on(kafka)
@@ -150,7 +150,7 @@ class BrokerFailuresTest < ConsumerTestCase
     end
   end
 
-  def test_messages_that_time_out_or_meet_a_fatal_error_are_where_their_verdicts_say
+  def test_delivery_results_after_timeouts_and_fatal_errors_match_the_topic
     with_kafka(1) do |kafka|
       topic = make_topic("impatient", kafka)
       producer = producer_on(kafka, "message.timeout.ms": 1_000)
@@ -193,7 +193,7 @@ class BrokerFailuresTest < ConsumerTestCase
     refute_empty verdicts.reject(&:delivered)
   end
 
-  def test_three_brokers_fail_one_at_a_time_and_every_verdict_is_true
+  def test_delivery_results_match_the_topic_while_three_brokers_fail_one_at_a_time
     with_kafka(3) do |kafka|
       topic = make_topic("replicated", kafka)
       producer = producer_on(kafka)

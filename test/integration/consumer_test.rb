@@ -38,7 +38,7 @@ class KafkaConsumerTest < ConsumerTestCase
 
   def assigned(consumer) = consumer.assignment.values.flatten
 
-  def test_a_message_comes_back_as_it_was_sent
+  def test_a_message_is_read_as_it_was_sent
     name = new_topic
     @sender.produce_sync(topic: name, payload: "\x00\xFF".b, key: "ключ", headers: { "one" => "1", "many" => %w[2 3] },
                          partition: 1, timestamp: 1_600_000_000_123)
@@ -47,7 +47,7 @@ class KafkaConsumerTest < ConsumerTestCase
                  [message.payload, message.key, message.headers, message.timestamp, message.timestamp_type]
   end
 
-  def test_100_000_messages_come_once_and_in_order
+  def test_100_000_messages_are_read_once_and_in_order
     name = new_topic
     produce(name, Array.new(100_000, &:to_s), partition: 2, on: @sender)
     messages = take(reading(name, partitions: [2]), 100_000, batch: 5_000)
@@ -55,7 +55,7 @@ class KafkaConsumerTest < ConsumerTestCase
     assert_equal Array.new(100_000, &:to_s), messages.map(&:payload)
   end
 
-  def test_a_group_resumes_where_it_committed
+  def test_a_group_resumes_at_the_committed_offset
     name = new_topic(10)
     one = member(name, "enable.auto.commit": false)
     messages = poll_until(one) { |(taken)| taken.size == 41 }.first
@@ -72,7 +72,7 @@ class KafkaConsumerTest < ConsumerTestCase
   end
 
   %w[range cooperative-sticky].each do |strategy|
-    define_method(:"test_two_members_share_the_partitions_and_hand_them_over_#{strategy}") do
+    define_method(:"test_two_members_share_and_hand_over_partitions_with_#{strategy}") do
       name = new_topic(100)
       settings = { "partition.assignment.strategy": strategy, "auto.commit.interval.ms": 60_000 }
       one = member(name, **settings)
@@ -98,7 +98,7 @@ class KafkaConsumerTest < ConsumerTestCase
 
     # One stays, others come and go, and messages are produced all the while. Whoever gives a partition up has committed what
     # it polled, so the next goes on there: by offset, each partition's messages come once, in order and without a gap.
-    define_method(:"test_no_message_is_lost_repeated_or_out_of_order_while_members_come_and_go_#{strategy}") do
+    define_method(:"test_no_message_is_lost_repeated_or_out_of_order_while_members_join_and_leave_with_#{strategy}") do
       name = new_topic
       join = -> { member(name, "partition.assignment.strategy": strategy) }
       got = Queue.new
@@ -162,7 +162,7 @@ class KafkaConsumerTest < ConsumerTestCase
     end
   end
 
-  def test_a_member_that_stops_polling_is_told_and_comes_back
+  def test_a_member_that_stops_polling_gets_an_error_and_rejoins
     name = new_topic(1)
     one = member(name, "max.poll.interval.ms": 6_000, "enable.auto.commit": false)
     poll_until(one) { |(taken)| taken.size == 5 }
@@ -183,7 +183,7 @@ class KafkaConsumerTest < ConsumerTestCase
     assert_equal "late", waiting.value.payload
   end
 
-  def test_watermarks_know_the_end
+  def test_watermarks_returns_the_end_of_a_partition
     name = new_topic(7)
     one = consumer
     assert_equal [[0, 8], [0, 7]], [one.watermarks(name, 0), one.watermarks(name, 1)]
@@ -191,7 +191,7 @@ class KafkaConsumerTest < ConsumerTestCase
     assert_includes %i[unknown_partition unknown_topic_or_part], error.code
   end
 
-  def test_a_topic_that_does_not_exist_is_an_error_with_its_name
+  def test_a_nonexistent_topic_raises_an_error_with_its_name
     name = new_topic.sub("test", "none")
     one = member(name)
     error = assert_raises(Penstock::ConsumeError) { poll_until(one) { false } }
@@ -199,7 +199,7 @@ class KafkaConsumerTest < ConsumerTestCase
     assert_match(/#{name}: Broker: Unknown topic or partition \(unknown_topic_or_part\).*#{one.id}/, error.message)
   end
 
-  def test_messages_of_an_aborted_transaction_are_not_read_unless_that_is_wished
+  def test_messages_of_an_aborted_transaction_are_read_only_with_read_uncommitted
     name = new_topic
     TransactionalWriter.new(SERVERS).write(name, partition: 0, committed: %w[a b], aborted: %w[x y])
     @sender.produce_sync(topic: name, payload: "last", partition: 0)
@@ -208,7 +208,7 @@ class KafkaConsumerTest < ConsumerTestCase
     assert_equal %w[first x y a b last].sort, take(uncommitted, 6).map(&:payload).sort
   end
 
-  def test_closing_commits_what_was_polled
+  def test_close_commits_polled_messages
     name = new_topic(3)
     one = member(name, "auto.commit.interval.ms": 60_000)
     poll_until(one) { |(taken)| taken.size == 13 }
@@ -219,7 +219,7 @@ class KafkaConsumerTest < ConsumerTestCase
   # Its partitions are already wanted back then, which it has not heard, and the group no longer takes it for a member once it
   # has left: librdkafka by itself would commit too late.
   %w[range cooperative-sticky].each do |strategy|
-    define_method(:"test_closing_before_a_rebalance_is_heard_of_commits_what_was_polled_#{strategy}") do
+    define_method(:"test_close_commits_polled_messages_despite_an_unnoticed_rebalance_with_#{strategy}") do
       name = new_topic(100)
       settings = { "partition.assignment.strategy": strategy, "auto.commit.interval.ms": 60_000, "session.timeout.ms": 20_000 }
       one = member(name, **settings)
@@ -234,7 +234,7 @@ class KafkaConsumerTest < ConsumerTestCase
     end
   end
 
-  def test_a_subscription_by_pattern_finds_topics
+  def test_a_subscription_by_pattern_gets_matching_topics
     name = new_topic(1)
     one = member("^#{name.sub("-test-", ".test.")}$")
     assert_equal [name], poll_until(one) { |(taken)| taken.size == 5 }.first.map(&:topic).uniq

@@ -23,7 +23,7 @@ class DoctorOnKafkaTest < PenstockTest
   }.freeze
 
   FINE.each do |what, (server, settings, steps)|
-    define_method("test_all_steps_are_fine_with_#{what}") do
+    define_method("test_all_steps_succeed_with_#{what}") do
       facts = examine(server, **settings)
       assert_empty facts.reject { |fact| fact.status == :ok }.map(&:to_s)
       names = facts.map(&:name)
@@ -46,7 +46,7 @@ class DoctorOnKafkaTest < PenstockTest
   }.freeze
 
   WRONG.each do |what, (server, settings, step, value, advice)|
-    define_method("test_#{what}_is_a_problem_of_its_step_with_what_to_do") do
+    define_method("test_#{what}_is_a_problem_of_its_step_with_advice") do
       facts = examine(server, **settings)
       problem = facts.last
       assert_equal ["#{server} #{step}", :problem, 1], [problem.name, problem.status, facts.count(&:problem?)], facts.join("\n")
@@ -57,13 +57,13 @@ class DoctorOnKafkaTest < PenstockTest
   end
 
   [0, "0", "f", "F", "FALSE", false].each_with_index do |off, i|
-    define_method("test_a_certificate_that_is_not_verified_in_spelling_#{i}_is_told_to_be_so") do
+    define_method("test_disabled_certificate_verification_is_reported_in_spelling_#{i}") do
       facts = examine(SSL, "security.protocol": " SSL", "enable.ssl.certificate.verification": off)
       assert_match(/not verified/, facts.find { |fact| fact.name == "#{SSL} tls" }.value)
     end
   end
 
-  def test_names_and_values_that_are_no_text_are_a_problem_of_the_settings
+  def test_names_and_values_that_are_not_text_are_a_problem_of_the_settings
     [{ "sasl.password\xff" => "my-secret" }, { "client.id": "my-secret\xff" },
      { "sasl.password\0" => "my-secret" }].each do |settings|
       facts = Penstock::Doctor::Cluster.new([Penstock::Doctor::Address.parse(PLAINTEXT)], settings, timeout: 20).facts
@@ -73,14 +73,14 @@ class DoctorOnKafkaTest < PenstockTest
     end
   end
 
-  def test_tls_that_was_agreed_on_is_told_even_if_the_password_was_wrong
+  def test_the_negotiated_tls_is_reported_even_if_the_password_is_wrong
     facts = examine(SASL_SSL, **TLS_LOGIN, "sasl.password": "wrong-secret")
     assert_equal %i[ok problem], facts.last(2).map(&:status)
     assert_equal "#{SASL_SSL} tls", facts[-2].name
   end
 
   # Which step it is, librdkafkas see differently.
-  def test_tls_on_a_port_without_is_a_problem
+  def test_tls_on_a_port_without_tls_is_a_problem
     problem = examine(PLAINTEXT, **TLS).last
     assert_equal :problem, problem.status
     assert_match(/\A#{PLAINTEXT} (tls|kafka)\z/, problem.name)

@@ -30,7 +30,7 @@ class KafkaTest < PenstockTest
     assert_equal 1_600_000_000_123, message.timestamp
   end
 
-  def test_a_report_tells_the_offset_and_the_time_of_the_message
+  def test_a_report_contains_the_offset_and_timestamp_of_the_message
     topic = new_topic
     producer = kafka_producer
     reports = Array.new(3) { producer.produce_sync(topic:, payload: "x", partition: 1) }
@@ -66,7 +66,7 @@ class KafkaTest < PenstockTest
     assert_predicate report, :persisted?
   end
 
-  def test_acks_0_leaves_open_whether_a_message_is_persisted
+  def test_with_acks_0_a_message_is_possibly_persisted
     report = kafka_producer(acks: 0).produce_sync(topic: new_topic, payload: "x")
     assert_predicate report, :possibly_persisted?
   end
@@ -79,7 +79,7 @@ class KafkaTest < PenstockTest
     end
   end
 
-  def test_a_partition_that_does_not_exist_is_an_error_that_names_it
+  def test_a_nonexistent_partition_raises_an_error_with_its_number
     topic = new_topic
     producer = kafka_producer
     producer.produce_sync(topic:, payload: "x")
@@ -87,7 +87,7 @@ class KafkaTest < PenstockTest
     assert_equal [:unknown_partition, topic, 999], [error.code, error.topic, error.partition]
   end
 
-  def test_a_message_too_large_for_the_topic_is_refused_by_the_broker_by_name
+  def test_a_message_too_large_for_the_topic_is_rejected_by_the_broker
     error = assert_raises(Penstock::DeliveryError) do
       kafka_producer("message.max.bytes": 3_000_000) { |config| config.max_payload_size = 3_000_000 }
         .produce_sync(topic: new_topic, payload: "x" * 2_000_000)
@@ -95,14 +95,14 @@ class KafkaTest < PenstockTest
     assert_equal :msg_size_too_large, error.code
   end
 
-  def test_partition_count_knows_a_topic_that_exists
+  def test_partition_count_returns_the_count_of_an_existing_topic
     topic = new_topic
     producer = kafka_producer
     producer.produce_sync(topic:, payload: "x")
     assert_equal 4, producer.partition_count(topic)
   end
 
-  def test_closing_at_once_after_produce_async_delivers
+  def test_close_right_after_produce_async_delivers
     topic = new_topic
     producer = kafka_producer("linger.ms": 2_000)
     handles = Array.new(100) { producer.produce_async(topic:, payload: "x") }
@@ -111,7 +111,7 @@ class KafkaTest < PenstockTest
     assert(handles.all?(&:delivered?))
   end
 
-  def test_the_process_ends_and_everything_is_delivered
+  def test_all_messages_are_delivered_when_the_process_ends
     topic = new_topic
     ruby!(<<~PROGRAM, SERVERS, topic)
       producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
@@ -120,7 +120,7 @@ class KafkaTest < PenstockTest
     assert_equal 10, kafka_producer.produce_sync(topic:, payload: "y", partition: 0).offset
   end
 
-  def test_a_forked_child_and_its_parent_both_deliver
+  def test_a_fork_child_and_its_parent_both_deliver
     topic = new_topic
     producer = kafka_producer
     first = producer.produce_sync(topic:, payload: "x", partition: 0).offset

@@ -27,7 +27,7 @@ class PartitionCountTest < ConsumerTestCase
 
   def stored(topic, partitions) = Reader.new(SERVERS).read(topic, partitions: 0...partitions).map(&:payload)
 
-  def test_the_count_of_an_unknown_topic_is_nil_and_it_is_seen_as_soon_as_it_is_there
+  def test_partition_count_of_an_unknown_topic_is_nil_until_the_topic_exists
     producer = kafka_producer
     topic = new_name
     2.times { assert_nil producer.partition_count(topic) }
@@ -36,7 +36,7 @@ class PartitionCountTest < ConsumerTestCase
     assert_equal 2, producer.produce_sync(topic:, payload: "", partition: 2).partition
   end
 
-  def test_a_topic_that_librdkafka_has_given_up_takes_messages_as_soon_as_it_is_there
+  def test_a_topic_that_librdkafka_reported_as_unknown_accepts_messages_once_it_exists
     [{}, { partition: 1 }].each do |place|
       producer = kafka_producer("topic.metadata.propagation.max.ms": 100)
       topic = new_name
@@ -54,7 +54,7 @@ class PartitionCountTest < ConsumerTestCase
     end
   end
 
-  def test_a_count_is_remembered_for_its_time_and_then_the_new_one
+  def test_a_partition_count_is_cached_and_then_updated
     producer = kafka_producer
     topic = create_topic(partitions: 2)
     assert_equal 2, producer.partition_count(topic)
@@ -64,7 +64,7 @@ class PartitionCountTest < ConsumerTestCase
     assert_equal 5, producer.partition_count(topic)
   end
 
-  def test_10_000_messages_and_100_counts_ask_brokers_for_next_to_nothing
+  def test_10_000_messages_and_100_partition_counts_cause_almost_no_metadata_requests
     producer = kafka_producer("statistics.interval.ms": 100)
     asked = Queue.new
     producer.monitor.subscribe("statistics.emitted") { |event| asked << metadata_requests(event[:statistics]) }
@@ -88,7 +88,7 @@ class PartitionCountTest < ConsumerTestCase
   end
 
   { "a_name" => ->(topic) { topic }, "a_pattern" => ->(topic) { "^#{Regexp.escape(topic)}$" } }.each do |by, subscription|
-    define_method("test_who_subscribed_by_#{by}_gets_a_topic_that_is_made_later_and_partitions_that_are_added") do
+    define_method("test_a_subscription_by_#{by}_includes_later_topics_and_added_partitions") do
       topic = new_name
       one = group_consumer(servers: SERVERS, "topic.metadata.refresh.interval.ms": 1_000, "heartbeat.interval.ms": 500)
       one.subscribe(subscription.call(topic))
@@ -123,7 +123,7 @@ class PartitionCountTest < ConsumerTestCase
     got
   end
 
-  def test_keys_use_the_new_partitions_when_the_producer_has_seen_them
+  def test_keys_use_new_partitions_after_the_producer_has_refreshed_its_metadata
     producer = kafka_producer
     topic = create_topic(partitions: 2)
     assert_equal [0, 1], partitions(producer.produce_many_sync(keyed(topic)))
@@ -134,7 +134,7 @@ class PartitionCountTest < ConsumerTestCase
     assert_equal (KEYS * 3).sort, stored(topic, 5).sort
   end
 
-  def test_a_new_partition_that_is_named_takes_messages_at_once
+  def test_an_explicitly_named_new_partition_accepts_messages_at_once
     ways = { sync: ->(producer, message) { producer.produce_sync(message) },
              async: ->(producer, message) { producer.produce_async(message).wait } }
     ways.each_value do |way|
@@ -150,7 +150,7 @@ class PartitionCountTest < ConsumerTestCase
 
   # The second, of more than 100, is handed over without the GVL; the Strings of both may change meanwhile.
   [10, 1_000].each do |size|
-    define_method(:"test_a_batch_of_#{size}_goes_on_in_order_when_it_comes_to_a_new_partition") do
+    define_method(:"test_a_batch_of_#{size}_stays_in_order_when_it_reaches_a_new_partition") do
       producer = kafka_producer
       topic = create_topic(partitions: 1)
       producer.produce_sync(topic:, payload: "first", partition: 0)
@@ -165,7 +165,7 @@ class PartitionCountTest < ConsumerTestCase
     end
   end
 
-  def test_a_topic_that_is_deleted_and_made_again_smaller_takes_messages_and_loses_none_without_a_word
+  def test_a_topic_that_is_recreated_with_fewer_partitions_accepts_messages_and_reports_every_failure
     producer = kafka_producer
     topic = create_topic(partitions: 5)
     assert_equal [*0..4], partitions(producer.produce_many_sync(keyed(topic)))
@@ -190,7 +190,7 @@ class PartitionCountTest < ConsumerTestCase
     assert_equal :unknown_partition, error.code
   end
 
-  def test_a_topic_that_was_deleted_is_unknown_again
+  def test_partition_count_of_a_deleted_topic_is_nil
     producer = kafka_producer
     topic = create_topic(partitions: 2)
     assert_equal 2, producer.partition_count(topic)

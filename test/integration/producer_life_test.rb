@@ -21,7 +21,7 @@ class IntegrationProducerLifeTest < PenstockTest
 
   def new_topic = "penstock-life-#{SecureRandom.hex(6)}"
 
-  def test_threads_that_produce_while_another_disconnects_in_a_loop_lose_and_repeat_nothing
+  def test_threads_that_produce_while_another_thread_disconnects_repeatedly_lose_and_repeat_no_message
     topic = new_topic
     one = kafka_producer("linger.ms": 1)
     one.produce_sync(topic:, payload: "first")
@@ -34,7 +34,7 @@ class IntegrationProducerLifeTest < PenstockTest
     assert_equal ["first", *sent].sort, payloads(topic).sort
   end
 
-  def test_close_sends_the_buffer_of_a_transactional_producer_and_readers_see_it
+  def test_close_commits_the_buffer_of_a_transactional_producer
     topic = new_topic
     one = transactional
     one.buffer_many(Array.new(5) { |i| { topic:, payload: i.to_s, partition: 0 } })
@@ -42,7 +42,7 @@ class IntegrationProducerLifeTest < PenstockTest
     assert_equal %w[0 1 2 3 4], payloads(topic)
   end
 
-  def test_close_in_time_during_a_transaction_leaves_nothing_that_readers_see_or_wait_for
+  def test_close_during_a_transaction_aborts_it_and_readers_do_not_wait
     topic = new_topic
     one = transactional
     one.produce_sync(topic:, payload: "before", partition: 0)
@@ -63,7 +63,7 @@ class IntegrationProducerLifeTest < PenstockTest
     assert_equal %w[before after], payloads(topic)
   end
 
-  def test_a_flush_whose_transaction_is_aborted_keeps_its_messages_and_sends_them_once
+  def test_after_an_aborted_flush_its_messages_are_kept_and_sent_once
     topic = new_topic
     one = transactional
     one.produce_sync(topic:, payload: "first", partition: 0)
@@ -75,7 +75,7 @@ class IntegrationProducerLifeTest < PenstockTest
     assert_equal %w[first a b], payloads(topic)
   end
 
-  def test_the_compression_of_a_variant_is_in_effect
+  def test_the_compression_of_a_variant_takes_effect
     topic = new_topic
     one = kafka_producer("message.max.bytes": 3_000_000) { |config| config.max_payload_size = 3_000_000 }
     message = { topic:, payload: "a" * 2_000_000, partition: 0 }
@@ -85,7 +85,7 @@ class IntegrationProducerLifeTest < PenstockTest
     assert_equal [2_000_000], payloads(topic).map(&:size)
   end
 
-  def test_acks_of_a_variant_are_in_effect
+  def test_acks_of_a_variant_take_effect
     topic = new_topic
     one = kafka_producer
     none = one.with(topic_config: { acks: 0 })
@@ -93,7 +93,7 @@ class IntegrationProducerLifeTest < PenstockTest
                  [one, none, one].map { |sender| sender.produce_sync(topic:, payload: "x").status }
   end
 
-  def test_purge_drops_what_was_not_sent_and_the_next_messages_arrive
+  def test_purge_discards_unsent_messages_and_later_messages_arrive
     topic = new_topic
     one = kafka_producer("linger.ms": 60_000)
     handles = one.produce_many_async(Array.new(10) { { topic:, payload: "never", partition: 0 } })
@@ -104,7 +104,7 @@ class IntegrationProducerLifeTest < PenstockTest
     assert_equal %w[after], payloads(topic)
   end
 
-  def test_a_parent_and_four_children_send_at_once_and_every_message_is_there_once
+  def test_a_parent_and_four_children_send_at_once_and_every_message_arrives_once
     topic = new_topic
     made, used = Array.new(2) { kafka_producer }
     variant = used.with(topic_config: { acks: 1 })

@@ -14,7 +14,7 @@ class KafkaProducerRecoveryTest < TransactionTestCase
     @topic = "penstock-recovery-#{SecureRandom.hex(6)}"
   end
 
-  def test_threads_that_send_while_the_producer_breaks_down_lose_nothing_repeat_nothing_and_keep_their_order
+  def test_threads_that_send_during_fatal_errors_lose_and_repeat_no_message_and_keep_their_order
     producer = impatient(on: SERVERS, "linger.ms": 1)
     make_topic(producer)
     seen = events(producer, "producer.reload", "error.occurred")
@@ -30,7 +30,7 @@ class KafkaProducerRecoveryTest < TransactionTestCase
     sent.each_with_index { |queue, i| assert_equal taken(queue), payloads(partition: i % 4, from: i), "thread #{i}" }
   end
 
-  def test_transactions_while_the_producer_breaks_down_are_visible_as_a_whole_or_not_at_all
+  def test_transactions_during_fatal_errors_are_visible_completely_or_not_at_all
     producer = impatient(on: SERVERS, "transactional.id": @topic)
     make_topic(producer)
     committed = []
@@ -48,7 +48,7 @@ class KafkaProducerRecoveryTest < TransactionTestCase
     4.times { |partition| assert_equal committed, visible(partition).grep(/t-/) }
   end
 
-  def test_a_worker_whose_producer_breaks_down_commits_each_offset_with_its_message
+  def test_a_worker_commits_each_offset_with_its_message_despite_fatal_errors
     input = producer(servers: SERVERS)
     input.produce_many_sync(Array.new(30) { |i| { topic: "#{@topic}-in", payload: i.to_s, partition: 0 } })
     producer = impatient(on: SERVERS, "transactional.id": @topic)

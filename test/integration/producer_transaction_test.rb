@@ -21,7 +21,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
 
   # ---- what readers see ----
 
-  def test_committed_messages_are_visible_and_aborted_ones_never
+  def test_only_committed_messages_are_visible
     producer = transactional
     6.times do |i|
       producer.transaction do
@@ -32,7 +32,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     assert_equal %w[0 2 4].flat_map { |i| Array.new(3) { |j| "#{i}-#{j}" } }, visible
   end
 
-  def test_messages_become_visible_with_the_commit_and_not_before
+  def test_messages_become_visible_only_with_the_commit
     producer = transactional
     producer.transaction do
       producer.produce_sync(topic: @topic, payload: "x", partition: 0)
@@ -41,7 +41,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     assert_equal %w[x], visible
   end
 
-  def test_whatever_ends_a_block_early_hides_its_messages
+  def test_messages_of_a_block_that_ends_early_stay_invisible
     producer = transactional
     ways = [-> { raise Mishap }, -> { raise Interrupt }, -> { throw :out }, -> { raise Penstock::AbortTransaction },
             -> { producer.transaction { raise Penstock::AbortTransaction } }, -> { producer.transaction { throw :out } }]
@@ -60,7 +60,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     assert_equal Array.new(ways.size) { |i| "after #{i}" }, visible
   end
 
-  def test_a_killed_thread_hides_its_messages
+  def test_messages_of_a_killed_thread_stay_invisible
     producer = transactional
     5.times do |i|
       reached = Thread::Queue.new
@@ -78,7 +78,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     assert_equal Array.new(5) { |i| "after #{i}" }, visible
   end
 
-  def test_interrupts_at_any_moment_commit_all_or_nothing_and_events_say_which
+  def test_interrupts_at_any_moment_commit_all_or_nothing_as_the_events_report
     producer = transactional
     producer.client # connected: that takes longer than the rounds
     told = []
@@ -118,7 +118,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     end
   end
 
-  def test_a_batch_is_visible_all_at_once_or_not_at_all
+  def test_a_batch_is_visible_completely_or_not_at_all
     producer = transactional
     producer.produce_many_sync(Array.new(100) { |i| { topic: @topic, payload: "good #{i}", partition: 0 } })
     bad = Array.new(100) { |i| { topic: @topic, payload: "bad #{i}", partition: i == 99 ? 4_000 : 0 } }
@@ -141,7 +141,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
 
   # ---- consume, transform, produce ----
 
-  def test_the_committed_offset_moves_with_the_commit_only
+  def test_the_committed_offset_moves_only_with_the_commit
     produce_input(5)
     producer = transactional
     consumer = member
@@ -200,7 +200,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     assert(status.success? || (crash && status.termsig == 9), "#{status}: #{errors}")
   end
 
-  def test_a_consumer_that_lost_its_partitions_is_refused
+  def test_offsets_of_a_consumer_that_lost_its_partitions_are_rejected
     produce_input(5)
     producer = transactional
     first = member
@@ -239,7 +239,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     refute_includes visible, "never"
   end
 
-  def test_a_producer_fenced_inside_its_transaction_aborts_it_and_the_newer_one_is_not_fenced
+  def test_a_producer_fenced_inside_its_transaction_aborts_it_and_does_not_fence_the_newer_one
     old = transactional(id: @topic)
     new = transactional(id: @topic)
     assert_raises(Penstock::ProducerFencedError) do
@@ -254,7 +254,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
   end
 
   # The message that waits when the cluster says so, the batch, and the handle.
-  def test_each_way_to_send_says_that_the_producer_is_fenced
+  def test_every_call_that_sends_reports_that_the_producer_is_fenced
     send = { topic: @topic, payload: "never", partition: 0 }
     [->(old) { old.produce_sync(send) }, ->(old) { old.produce_many_sync([send] * 3) },
      ->(old) { old.transaction { old.produce_async(send).wait } }].each_with_index do |way, i|
@@ -266,7 +266,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     end
   end
 
-  def test_without_fenced_among_the_codes_that_do_not_reload_the_older_one_takes_over_again
+  def test_if_fenced_errors_may_reload_the_older_producer_takes_over_again
     old = transactional(id: @topic) { |config| config.non_reloadable_errors = [] }
     old.transaction { nil }
     new = transactional(id: @topic)
@@ -278,7 +278,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     assert_raises(Penstock::TransactionError) { new.transaction { send_to(new, "x") } }
   end
 
-  def test_another_transactional_id_in_the_reload_listener_escapes_from_being_fenced
+  def test_a_reload_listener_can_avoid_fencing_with_another_transactional_id
     old = transactional(id: @topic) { |config| config.non_reloadable_errors = [] }
     old.transaction { nil }
     old.monitor.subscribe("producer.reload") { |event| event[:kafka][:"transactional.id"] = "#{@topic}-2" }
@@ -289,7 +289,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
   end
 
   # The cluster looks for such transactions every 10 seconds.
-  def test_a_transaction_that_lasts_too_long_is_aborted_and_its_producer_fenced_and_the_error_says_why_it_may_be
+  def test_a_transaction_that_lasts_too_long_is_aborted_and_the_error_names_the_timeout
     producer = transactional("transaction.timeout.ms": 6_000, "message.timeout.ms": 5_000) # making the topic takes some
     error = assert_raises(Penstock::TransactionError) do
       producer.transaction do
@@ -315,14 +315,14 @@ class KafkaProducerTransactionTest < TransactionTestCase
 
   # The canary: when it is skipped with every librdkafka there is, waiting is not needed any more. With 2.0.2 it happens in
   # 0 to 25 of 150 rounds.
-  def test_without_waiting_an_abort_at_once_can_cost_the_producer_its_client
+  def test_an_immediate_abort_without_waiting_can_cost_the_producer_its_client
     lost, verdicts = abort_at_once(0, rounds: 600) { |reloads| reloads.size.positive? }
     skip "librdkafka #{Penstock.librdkafka_version} lost no producer in 600 aborts: has it learnt to wait?" if lost.empty?
     assert_equal [:invalid_txn_state], lost
     assert_includes verdicts, :purge_queue, "it did not abort at once"
   end
 
-  def test_waiting_for_the_first_messages_loses_no_producer
+  def test_an_immediate_abort_that_waits_for_the_first_messages_costs_no_client
     lost, verdicts = abort_at_once(20_000, rounds: 200) # as long as it takes on a busy machine
     assert_empty lost
     assert_equal [nil], verdicts.uniq

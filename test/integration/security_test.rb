@@ -38,7 +38,7 @@ class SecurityTest < PenstockTest
   def test_plain_over_tls_and_without = [deliver(SASL_SSL, **TLS_LOGIN), deliver(SASL, **LOGIN)]
 
   %w[SCRAM-SHA-256 SCRAM-SHA-512].each do |mechanism|
-    define_method("test_#{mechanism.downcase.tr("-", "_")}_or_an_error_that_says_that_librdkafka_is_too_old") do
+    define_method("test_#{mechanism.downcase.tr("-", "_")}_works_or_raises_that_librdkafka_is_too_old") do
       next deliver(SASL_SSL, **TLS_LOGIN, "sasl.mechanism": mechanism) if NEW_SCRAM
 
       error = refused(Penstock::AuthenticationError, SASL_SSL, **TLS_LOGIN, "sasl.mechanism": mechanism)
@@ -60,11 +60,11 @@ class SecurityTest < PenstockTest
     assert_equal 0, one.poller.stats[:missed_wakeups]
   end
 
-  def test_another_host_name_is_let_in_when_that_is_not_checked
+  def test_a_wrong_host_name_is_accepted_if_host_names_are_not_checked
     deliver(STRANGER, **TLS, "ssl.endpoint.identification.algorithm": "none")
   end
 
-  def test_the_settings_of_one_producer_log_in_another_and_a_consumer
+  def test_the_settings_of_a_producer_work_for_another_producer_and_a_consumer
     first = producer(servers: SASL_SSL, **TLS_LOGIN).config.kafka
     second = Penstock::Producer.new { |config| config.kafka = first }.tap { |made| @producers << made }
     topic = new_topic
@@ -99,7 +99,7 @@ class SecurityTest < PenstockTest
   }.freeze
 
   REFUSED.each do |cause, (error_class, servers, settings, message)|
-    define_method("test_#{cause}_is_an_error_in_time_that_says_what_to_check") do
+    define_method("test_#{cause}_raises_in_time_with_what_to_check") do
       assert_match message, refused(error_class, servers, **settings).message
     end
   end
@@ -114,7 +114,7 @@ class SecurityTest < PenstockTest
     error
   end
 
-  def test_everything_that_waits_for_brokers_learns_of_the_rejection
+  def test_every_call_that_waits_for_brokers_raises_the_rejection
     settings = { **LOGIN, "sasl.password": "wrong-secret" }
     one = impatient(SASL, **settings)
     handles = one.produce_many_async(Array.new(3) { { topic: "refused", payload: "x" } })
@@ -128,7 +128,7 @@ class SecurityTest < PenstockTest
     assert_operator took, :<, 15
   end
 
-  def test_a_producer_that_was_refused_goes_on_when_its_credentials_are_mended
+  def test_a_rejected_producer_works_once_its_credentials_are_corrected
     one = impatient(SASL, **LOGIN, "sasl.password": "wrong-secret")
     assert_raises(Penstock::AuthenticationError) { one.produce_sync(topic: "refused", payload: "x") }
     one.set_credentials(USER, PASSWORD)
@@ -136,7 +136,7 @@ class SecurityTest < PenstockTest
   end
 
   # With no sweep to find out by.
-  def test_a_batch_after_an_idle_time_is_noticed_at_once_over_sasl_too
+  def test_delivery_results_after_an_idle_time_over_sasl_arrive_without_the_sweep
     name = new_topic
     one = producer(servers: SASL, **LOGIN) { |config| config.polling.fd.periodic_poll_interval = 600_000 }
     3.times do
@@ -183,7 +183,7 @@ class SecurityTest < PenstockTest
     end
   end
 
-  def test_a_token_is_asked_for_before_the_first_connection_on_a_thread_of_its_own
+  def test_a_token_is_requested_before_the_first_connection_on_a_separate_thread
     provider = Provider.new
     one = oauth_producer(provider)
     told = Queue.new
@@ -197,7 +197,7 @@ class SecurityTest < PenstockTest
     assert thread.join(5), "the thread ends with its producer"
   end
 
-  def test_a_producer_that_is_closed_at_once_still_gets_its_token_and_delivers
+  def test_a_producer_closed_at_once_still_gets_its_token_and_delivers
     one = oauth_producer(Provider.new { |event| sleep(0.3) && Provider.new.on_oauthbearer_token_refresh(event) })
     handle = one.produce_async(topic: new_topic, payload: "x")
     assert_predicate one.close(timeout: 10), :complete?
@@ -211,7 +211,7 @@ class SecurityTest < PenstockTest
     eventually(10) { provider.events.size >= 3 }
   end
 
-  def test_a_provider_that_raises_is_told_of_as_an_error_and_logged_and_refuses_messages_in_time
+  def test_a_raising_token_provider_is_published_and_logged_and_messages_fail_in_time
     log = StringIO.new
     one = oauth_producer(Provider.new { raise "no such luck" }) { |config| config.logger = Logger.new(log) }
     errors = Queue.new
@@ -225,7 +225,7 @@ class SecurityTest < PenstockTest
     refute_match(/no such luck/, log.string + error.full_message)
   end
 
-  def test_a_provider_that_gives_none_or_gives_one_up_or_an_expired_one_is_an_error_that_says_so
+  def test_a_missing_failed_or_expired_token_is_an_error_with_the_reason
     answers = {
       /gave no token/ => ->(_) {},
       /the vault is shut/ => ->(event) { event[:bearer].oauthbearer_set_token_failure("the vault is shut") },
@@ -241,7 +241,7 @@ class SecurityTest < PenstockTest
     end
   end
 
-  def test_a_token_and_a_password_are_in_no_line_of_the_log_whatever_is_debugged
+  def test_no_log_line_contains_a_token_or_password_at_any_debug_level
     log = StringIO.new
     token = nil
     provider = Provider.new do |event|
@@ -260,7 +260,7 @@ class SecurityTest < PenstockTest
     refute_includes log.string, PASSWORD
   end
 
-  def test_a_forked_child_asks_for_a_token_of_its_own
+  def test_a_fork_child_requests_a_token_of_its_own
     provider = Provider.new
     one = oauth_producer(provider)
     one.produce_sync(topic: new_topic, payload: "x")
@@ -298,7 +298,7 @@ class SecurityTest < PenstockTest
   end
 
   REFUSED.each do |cause, (error_class, servers, settings, message)|
-    define_method("test_#{cause}_is_an_error_of_a_consumers_poll_too") do
+    define_method("test_#{cause}_also_raises_in_a_consumers_poll") do
       one = consumer(servers, **settings).assign("refused" => [0])
       error = nil
       took = seconds_of { error = assert_raises(error_class) { one.poll(timeout: 60) } }
@@ -308,7 +308,7 @@ class SecurityTest < PenstockTest
     end
   end
 
-  def test_a_consumer_that_was_refused_goes_on_when_its_credentials_are_mended
+  def test_a_rejected_consumer_works_once_its_credentials_are_corrected
     topic = written
     one = consumer(SASL, **LOGIN, "sasl.password": "wrong-secret", "group.id": topic).subscribe(topic)
     assert_raises(Penstock::AuthenticationError) { one.poll(timeout: 60) }
@@ -319,7 +319,7 @@ class SecurityTest < PenstockTest
     assert_nil one.commit
   end
 
-  def test_a_consumers_credentials_may_be_changed_before_it_is_used
+  def test_a_consumers_credentials_can_be_changed_before_its_first_use
     topic = written
     one = consumer(SASL, **LOGIN, "sasl.password": "wrong-secret")
     one.set_credentials(USER, PASSWORD)
@@ -330,7 +330,7 @@ class SecurityTest < PenstockTest
     consumer(SASL, **OAUTH, **settings) { |config| config.oauth.token_provider_listener = provider }
   end
 
-  def test_a_consumer_asks_for_a_token_on_a_thread_of_its_own_and_leaves_its_group_with_it
+  def test_a_consumer_requests_a_token_on_a_separate_thread_and_leaves_its_group_with_it
     topic = written
     provider = Provider.new
     one = oauth_consumer(provider, "group.id": topic).subscribe(topic)
@@ -341,7 +341,7 @@ class SecurityTest < PenstockTest
     assert thread.join(5), "the thread ends with its consumer"
   end
 
-  def test_a_consumers_tokens_are_refreshed_before_they_expire_also_while_nobody_polls
+  def test_a_consumers_tokens_are_refreshed_before_they_expire_even_if_no_thread_polls
     topic = written
     provider = Provider.new(lifetime: 3)
     one = oauth_consumer(provider)
@@ -349,13 +349,13 @@ class SecurityTest < PenstockTest
     eventually(10) { provider.events.size >= 3 }
   end
 
-  def test_a_consumers_provider_that_fails_is_an_error_of_its_poll_in_time
+  def test_poll_raises_the_failure_of_a_consumers_token_provider_in_time
     one = oauth_consumer(Provider.new { |event| event[:bearer].oauthbearer_set_token_failure("the vault is shut") })
     error = assert_raises(Penstock::AuthenticationError) { one.assign("refused" => [0]).poll(timeout: 60) }
     assert_match(/the vault is shut.*token_provider_listener/m, error.message)
   end
 
-  def test_a_consumer_that_is_first_used_in_a_forked_child_asks_for_a_token_there
+  def test_a_consumer_first_used_in_a_fork_child_requests_a_token_there
     topic = written
     provider = Provider.new
     one = oauth_consumer(provider)
@@ -369,7 +369,7 @@ class SecurityTest < PenstockTest
 
   # ---- rotation ----
 
-  def test_credentials_are_changed_without_a_restart_also_for_clients_to_come
+  def test_credentials_can_be_changed_without_a_restart_including_later_clients
     one = producer(servers: SASL, **LOGIN, "sasl.password": "wrong-secret")
     one.set_credentials(USER, PASSWORD)
     assert_predicate one.produce_sync(topic: new_topic, payload: "x"), :persisted?
@@ -406,13 +406,13 @@ class SecurityTest < PenstockTest
 
   # ---- ACLs ----
 
-  def test_a_topic_that_may_not_be_written_to_is_an_error_in_time_that_says_so
+  def test_a_topic_without_write_permission_raises_in_time_with_the_reason
     name = "read-only-#{SecureRandom.hex(6)}"
     producer(servers: PLAINTEXT).produce_sync(topic: name, payload: "makes the topic")
     denied(name)
   end
 
-  def test_a_topic_that_may_not_be_known_is_an_error_in_time_that_says_so = denied("hidden-#{SecureRandom.hex(6)}")
+  def test_a_topic_without_describe_permission_raises_in_time_with_the_reason = denied("hidden-#{SecureRandom.hex(6)}")
 
   def denied(topic)
     one = producer(servers: SASL, log_level: 0, **AS_GUEST)

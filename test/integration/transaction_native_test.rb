@@ -15,7 +15,7 @@ class TransactionKafkaTest < PenstockTest
     @topic = "penstock-transaction-#{SecureRandom.hex(6)}"
   end
 
-  def test_committed_messages_are_visible_and_aborted_ones_never
+  def test_only_committed_messages_are_visible
     client = transactional
     6.times do |i|
       client.begin_transaction
@@ -27,7 +27,7 @@ class TransactionKafkaTest < PenstockTest
     assert_equal 18, stored.size
   end
 
-  def test_messages_become_visible_with_the_commit_and_not_before
+  def test_messages_become_visible_only_with_the_commit
     client = transactional
     client.begin_transaction
     produce(client, "x").wait
@@ -37,7 +37,7 @@ class TransactionKafkaTest < PenstockTest
   end
 
   # librdkafka 2.0.2 loses the producer here, with every second abort, when nothing is sent first.
-  def test_aborting_at_once_after_a_commit_leaves_the_producer_usable
+  def test_an_immediate_abort_after_a_commit_leaves_the_producer_usable
     client = transactional("linger.ms": 0)
     expected = Array.new(40) do |i|
       client.begin_transaction
@@ -51,7 +51,7 @@ class TransactionKafkaTest < PenstockTest
     assert_equal expected, visible
   end
 
-  def test_a_second_producer_with_the_same_transactional_id_shuts_the_first_out_and_aborts_its_transaction
+  def test_a_second_producer_with_the_same_transactional_id_fences_the_first_and_aborts_its_transaction
     first = transactional
     first.begin_transaction
     produce(first, "first").wait
@@ -69,7 +69,7 @@ class TransactionKafkaTest < PenstockTest
     assert_equal ["second"], visible
   end
 
-  def test_offsets_are_committed_with_the_transaction_and_aborted_with_it
+  def test_offsets_are_committed_or_aborted_with_their_transaction
     client = transactional
     group = "group-#{@topic}"
     client.begin_transaction
@@ -85,7 +85,7 @@ class TransactionKafkaTest < PenstockTest
     assert_equal({ 0 => 7, 1 => nil, 2 => 9 }, committed(group))
   end
 
-  def test_an_interrupted_commit_goes_through_and_the_client_works_on
+  def test_an_interrupted_commit_completes_and_the_client_keeps_working
     client = transactional
     visible_at_last = Array.new(20) do |i|
       client.begin_transaction
@@ -96,7 +96,7 @@ class TransactionKafkaTest < PenstockTest
     assert_equal visible_at_last.compact, visible
   end
 
-  def test_a_commit_can_be_repeated_after_it_was_interrupted
+  def test_an_interrupted_commit_can_be_repeated
     client = transactional
     expected = Array.new(20) do |i|
       client.begin_transaction
@@ -122,7 +122,7 @@ class TransactionKafkaTest < PenstockTest
     assert_equal ["after"], visible # a transaction that is still open would hide it
   end
 
-  def test_close_while_another_thread_runs_transactions_leaves_none_open
+  def test_close_during_transactions_of_another_thread_leaves_none_open
     client = transactional
     committed = []
     running = Thread.new do
@@ -145,7 +145,7 @@ class TransactionKafkaTest < PenstockTest
     assert_equal [*committed, "after"], visible - [committed.size.to_s] # the last may be committed and not known to be
   end
 
-  def test_init_with_a_timeout_the_cluster_does_not_allow_is_fatal_and_says_so
+  def test_init_with_a_timeout_above_the_clusters_limit_is_fatal_with_the_reason
     client = client("transaction.timeout.ms": 2_000_000_000)
     error = assert_raises(Penstock::TransactionError) { client.init_transactions(20_000) }
     assert_equal [:invalid_transaction_timeout, true], [error.code, error.fatal?]

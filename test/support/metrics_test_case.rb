@@ -2,17 +2,17 @@
 
 require_relative "producer_test_case"
 
-# What the tests of the ready listeners share.
+# What the tests of the ready-made listeners share.
 class MetricsTestCase < ProducerTestCase
   def teardown
     Penstock.monitor.clear
     super
   end
 
-  # Tells a listener of something, as a producer would.
-  def tell(listener, event, **payload)
+  # Notifies a listener of an event, as a producer would.
+  def publish(listener, event, **payload)
     Penstock::Monitor.new(above: nil).tap { |monitor| monitor.subscribe(listener) }
-                     .instrument(event, { producer_id: "told", **payload })
+                     .instrument(event, { producer_id: "test", **payload })
   end
 
   # Sends one message with each of three clients in turn: the first is disconnected, the second has a fatal error.

@@ -3,9 +3,9 @@
 require "rbconfig"
 require_relative "limited"
 
-# More than a client can take, or than anybody listens to: programs of their own on a cluster of this process, which say in
-# a line of "name=number" what they have seen. Memory is compared between equal phases, not with a number: what a process
-# takes once, it takes in the first.
+# Loads that exceed what a client accepts or what listeners read. Each runs in a separate process, on a cluster of this process,
+# and prints its figures in a line of "name=number". Memory is compared between equal phases, not with a number: memory that a
+# process allocates only once is allocated in the first phase.
 class Overload
   LIBRARY = File.expand_path("../../lib", __dir__)
   INTERNAL = File.expand_path("internal.rb", __dir__)
@@ -25,22 +25,22 @@ class Overload
       GC.start
       File.read("/proc/self/status")[/VmRSS:\s+(\d+)/, 1].to_i # kB
     end
-    # A first phase to get warm, then what equal ones have added.
+    # A first phase to warm up, then what each equal phase has added.
     def growth(phases)
       yield
       phases.times.map { before = resident; yield; resident - before }
     end
-    def tell(**numbers) = puts(numbers.map { |pair| pair.join("=") }.join(" "))
+    def report(**numbers) = puts(numbers.map { |pair| pair.join("=") }.join(" "))
   RUBY
 
-  # Four threads, more messages than there is room for, and each policy. Each message is told once: delivered, dropped with a
-  # verdict, or refused; and what is there is what was told to be.
+  # Four threads, more messages than queue space, and each policy. Each message has one result: delivered, dropped with a failed
+  # delivery result, or rejected with an error. The topic has exactly the messages that were reported as delivered.
   QUEUE = <<~'RUBY'
     count = Integer(NUMBERS[0])
     %i[wait raise drop].each do |policy|
       one = producer("queue.buffering.max.messages": 50) { |config| config.on_queue_full = policy }
-      told = Queue.new
-      %w[message.acknowledged error.occurred].each { |name| one.monitor.subscribe(name) { |event| told << event[:label] } }
+      published = Queue.new
+      %w[message.acknowledged error.occurred].each { |name| one.monitor.subscribe(name) { |event| published << event[:label] } }
       one.produce_sync(topic: TOPIC, payload: "#{policy} first", partition: 0, label: "first")
       threads = Array.new(4) do |t|
         Thread.new do
@@ -54,13 +54,13 @@ class Overload
       end
       all = threads.flat_map(&:value)
       one.close
-      refused, taken = all.partition { |_, handle| handle.nil? }
-      delivered, failed = taken.partition { |_, handle| handle.delivered? }
-      labels = Array.new(told.size) { told.pop } - ["first"]
-      abort "#{policy}: without a verdict: #{taken.count { |_, handle| handle.pending? }}" if taken.any? { |_, handle| handle.pending? }
-      abort "#{policy}: told #{labels.size}, #{labels.uniq.size} of them once, of #{taken.size}" unless labels.sort == taken.map(&:first).sort
+      rejected, accepted = all.partition { |_, handle| handle.nil? }
+      delivered, failed = accepted.partition { |_, handle| handle.delivered? }
+      labels = Array.new(published.size) { published.pop } - ["first"]
+      abort "#{policy}: without a delivery result: #{accepted.count { |_, handle| handle.pending? }}" if accepted.any? { |_, handle| handle.pending? }
+      abort "#{policy}: published #{labels.size}, #{labels.uniq.size} of them once, of #{accepted.size}" unless labels.sort == accepted.map(&:first).sort
       File.write("#{NUMBERS[1]}.#{policy}", delivered.map(&:first).join("\n"))
-      tell("#{policy}_delivered": delivered.size, "#{policy}_failed": failed.size, "#{policy}_refused": refused.size)
+      report("#{policy}_delivered": delivered.size, "#{policy}_failed": failed.size, "#{policy}_rejected": rejected.size)
     end
   RUBY
 
@@ -72,7 +72,7 @@ class Overload
       count.times { one.produce_async(topic: TOPIC, payload:, partition: 0) }
       one.flush
     end
-    tell(messages: one.metrics[:delivered], failed: one.metrics[:failed], peak_kb: File.read("/proc/self/status")[/VmHWM:\s+(\d+)/, 1],
+    report(messages: one.metrics[:delivered], failed: one.metrics[:failed], peak_kb: File.read("/proc/self/status")[/VmHWM:\s+(\d+)/, 1],
          grown_kb: grown.join(","), last_kb: grown.last, sum_kb: grown.sum)
   RUBY
 
@@ -85,11 +85,11 @@ class Overload
     end
     grown = growth(phases, &drop)
     GC.start
-    tell(messages: one.metrics[:delivered], failed: one.metrics[:failed],
+    report(messages: one.metrics[:delivered], failed: one.metrics[:failed],
          left: ObjectSpace.each_object(Penstock::DeliveryHandle).count, grown_kb: grown.join(","), last_kb: grown.last, sum_kb: grown.sum)
   RUBY
 
-  # What comes by itself, and nobody wants: statistics, and lines for debugging. A producer and a consumer each without a
+  # What comes by itself, and unreachable wants: statistics, and lines for debugging. A producer and a consumer each without a
   # logger (librdkafka prints, to nowhere here) and with one, and a producer whose listener has gone.
   IDLE = <<~'RUBY'
     interval, phase, phases = NUMBERS.map { |number| Float(number) }
@@ -111,13 +111,13 @@ class Overload
     events = Penstock::Poller.instance.stats[:events]
     sizes = growth(phases.to_i) { sleep phase }
     second_half = sizes.last(sizes.size / 2)
-    tell(seconds: seconds, events: Penstock::Poller.instance.stats[:events] - events, resident_kb: resident, grown_kb: sizes.join(","),
+    report(seconds: seconds, events: Penstock::Poller.instance.stats[:events] - events, resident_kb: resident, grown_kb: sizes.join(","),
          last_kb: sizes.last, slope_kb_per_minute: (second_half.sum / (phase * second_half.size) * 60).round(1))
   RUBY
 
   # One thread that never sleeps, and so gives the GVL away only when Ruby takes it: it polls four consumers, which never wait.
-  # Four producers deliver meanwhile, from threads of their own, as fast as they can, and nobody waits for their messages. The
-  # longest time is told for which one producer delivered nothing more, or one consumer had nothing.
+  # Four producers deliver meanwhile, each from a separate thread, as fast as they can, and no thread waits for their messages. The
+  # program reports the longest time in which one producer delivered nothing, or one consumer got nothing.
   SPIN = <<~'RUBY'
     seconds = Float(NUMBERS[0])
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
@@ -153,7 +153,7 @@ class Overload
     over = true
     sending.each(&:join)
     stalls = counts.map { |_, _, longest| longest.round(2) }
-    tell(seconds:, polls:, consumed: consumed.sum, delivered: producers.sum { |one| one.metrics[:delivered] },
+    report(seconds:, polls:, consumed: consumed.sum, delivered: producers.sum { |one| one.metrics[:delivered] },
          stall_s: stalls.first(4).max, reading_stall_s: stalls.last(4).max)
     producers.each(&:purge)
   RUBY
@@ -164,13 +164,13 @@ class Overload
   NAMES = <<~'RUBY'
     require ENV.fetch("SCHEDULER")
     topics, fibers, phases = NUMBERS.map { |number| Integer(number) }
-    nobody = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 }
+    unreachable = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 }
     one = producer
     number = 0
     round = lambda do
-      lonely = producer(**nobody)
+      lonely = producer(**unreachable)
       lonely.monitor.subscribe("error.occurred") { |event| event[:label] }
-      reader = Penstock::Consumer.new { |config| config.kafka = { **nobody } }
+      reader = Penstock::Consumer.new { |config| config.kafka = { **unreachable } }
       topics.times do
         topic = "names-#{number += 1}"
         lonely.produce_async(topic:, payload: "x", partition: 0, label: topic)
@@ -198,7 +198,7 @@ class Overload
       counts << objects.call
     end
     more = counts.each_cons(2).map { |before, after| after - before }
-    tell(topics: number, fibers: fibers * (phases + 1), clients: Internal::ProducerClient.open_count, grown_kb: grown.join(","),
+    report(topics: number, fibers: fibers * (phases + 1), clients: Internal::ProducerClient.open_count, grown_kb: grown.join(","),
          least_kb: grown.min, half_kb: grown.last(phases / 2).sum, objects: more.join(","), least_objects: more.min,
          half_objects: more.last(phases / 2).sum)
   RUBY

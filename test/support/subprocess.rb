@@ -6,7 +6,7 @@ require_relative "limited"
 # Programs of their own, for what a process does when it forks or ends.
 module Subprocess
   LIBRARY = File.expand_path("../../lib", __dir__)
-  LIBRARIES = [ENV.fetch("PENSTOCK_INSTRUMENTED", nil), LIBRARY].compact.freeze # see test/instrumented.rb
+  LIBRARIES = [ENV.fetch("PENSTOCK_INSTRUMENTED", nil), LIBRARY].compact.freeze # see test/proofs/instrumented.rb
 
   INTERNAL = File.join(__dir__, "internal.rb")
 

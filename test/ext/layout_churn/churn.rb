@@ -1,24 +1,24 @@
 # frozen_string_literal: true
 
-# One process of the loop in test/support/ffi_defect.rb: ruby churn.rb KIND SECONDS, which are the processor's, KIND being one of
+# One process of the loop in test/support/ffi_defect.rb: ruby churn.rb KIND SECONDS. The seconds are CPU time. KIND is one of
 #
 #   unprotected, protected   struct layouts of this folder's extension, whose field Hash is stored without or with a write barrier
 #   penstock                 the same usage of Penstock's own objects: producers, handles, reports and consumed messages
 #
-# Four threads fill and drop objects, and look at each some time after they have stored something in it. Nothing asks for a
-# collection: they come when Ruby sees fit. Ends with the status 1 and a line, or by a signal, once something is not what was
-# stored there.
+# Four threads fill and drop objects, and check each object some time after they have filled it. The program starts no
+# collection: Ruby decides when to collect. If an object is not the one that was stored, the process prints a line and exits with
+# status 1, or a signal ends it.
 class Churn
   THREADS = 4
   KEPT = 500
-  GARBAGE = "g" * 100 # a String as big as what it may take the place of: an empty Hash, with Ruby 3.1 and with later ones
+  GARBAGE = "g" * 100 # a String of the same size as the object that it may replace: an empty Hash, in Ruby 3.1 and later
 
   def initialize(seconds)
     @until = now + seconds
     @rounds = Array.new(THREADS, 0)
   end
 
-  # @return [Integer] rounds of all threads
+  # @return [Integer] number of rounds of all threads
   def run
     threads = Array.new(THREADS) { |i| Thread.new { churn(i) } }
     threads.each { |thread| thread.report_on_exception = false }.each(&:join)
@@ -27,7 +27,7 @@ class Churn
 
   private
 
-  # Of the processor: how much is churned does not depend on what else the machine has to do.
+  # CPU time, so that the amount of work does not depend on the load of the machine.
   def now = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
 
   def churn(thread)
@@ -42,7 +42,7 @@ class Churn
     end
   end
 
-  # @return [Object] stands in the place of `kept` from now on
+  # @return [Object] the object that replaces `kept`
   def again(_kept, thread, index) = make(thread, index)
 
   def expect(expected, found)
@@ -62,16 +62,16 @@ class LayoutChurning < Churn
 
   def make(*) = LayoutChurn::Layout.new.tap { |layout| layout.define(NAMES, @barrier) }
 
-  # One of ten is new; the others, old ones by now, get other fields.
+  # One in ten layouts is new. The others are old by now and get new fields.
   def again(kept, *) = rand(10).zero? ? make : kept.tap { kept.define(NAMES, @barrier) }
 
-  # One that was freed, and whose place nobody has taken yet, would end Ruby; it is left for later.
+  # Reading a Hash that is freed and not yet replaced would crash Ruby, so such a layout is checked later.
   def check(layout)
     NAMES.each_with_index { |name, i| expect(i * 8, layout[name]) } unless layout.state == :freed
   end
 end
 
-# Of the threads, half consume, half produce.
+# Half of the threads consume, half produce.
 class PenstockChurning < Churn
   Sent = Struct.new(:handle, :report, :label, :error)
   MESSAGES = 5_000
@@ -102,7 +102,7 @@ class PenstockChurning < Churn
 
   def make(thread, index) = thread.even? ? messages(thread) : sent(thread, index)
 
-  # A part of the topic's, from the beginning again and again.
+  # The next messages of the topic. At its end, reading starts again from the beginning.
   def messages(thread)
     found = @readers[thread].poll_batch(max: 50, timeout: 0)
     return found unless found.empty?
@@ -155,6 +155,6 @@ if $PROGRAM_NAME == __FILE__
     puts "#{rounds} rounds, #{GC.stat(:minor_gc_count)} minor and #{GC.stat(:major_gc_count)} major collections"
   rescue StandardError => e
     puts "#{e.class}: #{e.message.lines.first}"[0, 200]
-    exit!(1) # with such a heap nothing else is done
+    exit!(1) # the heap is corrupt, so at_exit code must not run
   end
 end

@@ -1,9 +1,9 @@
 /*
- * A struct layout that holds its fields in a Hash, as ffi's has it, with and without a write barrier.
+ * A struct layout that holds its fields in a Hash, as in ffi, stored with and without a write barrier.
  *
- * The type says WB_PROTECTED: the collector is told of every object that is stored in one. It relies on that for a layout that it
- * has marked already, while it marks step by step, and for one that is old, while it looks at the young ones only. A Hash that
- * such a layout is given by a plain assignment is not seen: it is freed, and something else gets its place.
+ * WB_PROTECTED promises that the collector learns of every object that is stored in a layout. The collector relies on this in two
+ * cases: for a layout that it has already marked during incremental marking, and for an old layout during a minor collection. It
+ * does not see a Hash that a plain assignment stores in such a layout. It frees the Hash, and another object takes its place.
  */
 #include <ruby.h>
 
@@ -47,7 +47,7 @@ static VALUE layout_define(VALUE self, VALUE names, VALUE barrier)
     return self;
 }
 
-/* What stands where the Hash stood: :hash, :freed while nothing has taken its place, :other. */
+/* The kind of object at the address of the Hash: :hash, :freed (not yet replaced), or :other. */
 static VALUE layout_state(VALUE self)
 {
     switch (rb_type(layout_get(self)->field_map)) {
@@ -57,7 +57,7 @@ static VALUE layout_state(VALUE self)
     }
 }
 
-/* What stands where the Hash stood is asked as if it were one, as ffi does. */
+/* Uses the object at the address of the Hash as a Hash, as ffi does. */
 static VALUE layout_aref(VALUE self, VALUE name)
 {
     return rb_hash_aref(layout_get(self)->field_map, name);

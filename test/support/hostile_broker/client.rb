@@ -5,7 +5,7 @@ require "penstock"
 require "penstock/doctor"
 
 # The program under attack: reads orders (a line of JSON each), does what an application does, and reports what its
-# application code saw. It judges nothing but text; test/hostile_broker_test.rb judges the report.
+# application code saw. It judges nothing but text; test/proofs/hostile_broker_test.rb judges the report.
 class HostileBroker
   class Client
     TOPIC = "attacked"

@@ -177,7 +177,8 @@ class SignatureValuesTest < PenstockTest
     sending = %w[Penstock::Producer Penstock::Producer::Variant].map { |name| SIGNATURES.own_methods(name, :instance) }.reduce(:&)
     assert_includes sending, :produce_sync
     types = %w[Penstock::Producer Penstock::Producer::Variant].map do |name|
-      SIGNATURES.methods_of(name, :instance).slice(*sending - %i[initialize]).transform_values { |one| one.method_types.map(&:to_s) }
+      methods = SIGNATURES.methods_of(name, :instance).slice(*(sending - [:initialize]))
+      methods.transform_values { |method| method.method_types.map(&:to_s) }
     end
     assert_equal(*types)
   end

@@ -34,8 +34,8 @@
 /*
  * AT_ONCE: how many turns are active at a time. With more, Ruby threads wake together, and each waits for the GVL a second time:
  * 22 us a message instead of 12 with 400 threads.
- * SLOW_US: if a woken thread takes longer than this to use its turn, a busy thread holds the GVL. That thread yields it only every
- * 100 ms, to all threads that wait for it by then. So all due turns are then given at once.
+ * SLOW_US: if a woken thread takes longer than this to use its turn, a busy thread holds the GVL. That thread yields it only
+ * every 100 ms, to all threads that wait for it by then. So all due turns are then given at once.
  */
 enum { AT_ONCE = 2, SLOW_US = 5000, STUCK_US = 1000000 };
 

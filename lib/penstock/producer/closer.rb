@@ -104,8 +104,8 @@ module Penstock
       def report_so_far = CloseReport.new(0, 0, 0, @internals.queue_size, buffer.unsent_count).freeze
 
       # The code that a trap interrupted may hold any lock, such as a logger's that a listener needs. So if a trap waits,
-      # listeners run on a thread of their own. Close waits for that thread for up to config.listener_budget. If a listener waits
-      # for such a lock, the thread continues when the trap has ended.
+      # listeners run on a thread of their own. Close waits for that thread for up to config.listener_budget. A listener that
+      # needs such a lock continues when the trap has ended.
       def with_deferred_events(trapped)
         return yield unless trapped
 

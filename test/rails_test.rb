@@ -79,8 +79,7 @@ class RailsTest < PenstockTest
 
   # With Ruby 3.3, a worker of Puma 8.0.2 may hang at SIGTERM: one thread closes the pipe that the signal trap still writes to,
   # and IO#close waits for ever. With 4 workers of an empty Rack application and no Penstock, on a busy machine, 4 of 60 did; with
-  # this
-  # write, which does not release the GVL, none of 200 did.
+  # this write, which does not release the GVL, none of 200 did.
   PIPE = { "pipe.rb" => <<~RUBY }.freeze
     require "puma"
     require "puma/server"

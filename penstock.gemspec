@@ -5,12 +5,13 @@ require_relative "lib/penstock/version"
 Gem::Specification.new do |spec|
   spec.name = "penstock"
   spec.version = Penstock::VERSION
-  spec.summary = "Kafka for Ruby with a native core: one poller serves every client of a process"
-  spec.description = "A producer over librdkafka whose deliveries are resolved without the GVL and without a Ruby thread."
+  spec.summary = "Kafka for Ruby with a native core: one poller serves every producer of a process"
+  spec.description = "A Kafka producer and consumer over librdkafka. One native thread resolves the deliveries of all " \
+                     "producers, without the GVL and without a Ruby thread."
   spec.authors = ["The Penstock authors"]
   spec.license = "MIT"
   spec.required_ruby_version = ">= 3.1"
-  spec.files = Dir["lib/**/*.rb", "ext/**/*.{c,h,rb}", "exe/*", "docs/**/*.md",
+  spec.files = Dir["lib/**/*.rb", "ext/**/*.{c,h,rb}", "exe/*", "sig/**/*.rbs", "docs/**/*.{md,svg}", "examples/*.rb",
                    "{README,DESIGN,CHANGELOG,CONTRIBUTING,SECURITY}.md", "LICENSE"]
   spec.extensions = ["ext/penstock/extconf.rb"]
   spec.bindir = "exe"

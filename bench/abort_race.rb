@@ -1,25 +1,25 @@
 # frozen_string_literal: true
 
-# What an abort right after the first produce does to a transactional producer (librdkafka's issue 4849), with
-# librdkafka alone and with Penstock, which sends what is in flight before it aborts (core/produce/transaction.c). Each round
-# begins, produces and aborts, at once or some ms later; every tenth is committed instead. A producer that is lost
-# (fatal) is replaced. Readers are asked at the end: what of the aborted is visible, what of the committed is not?
+# What an abort right after the first produce does to a transactional producer (librdkafka's issue 4849): with librdkafka alone,
+# and with Penstock, which sends messages in flight before it aborts (core/produce/transaction.c). Each round begins, produces and
+# aborts, at once or some ms later. Every tenth round commits instead. A producer with a fatal error is replaced. At the end,
+# readers show which aborted messages are visible, and which committed ones are not.
 #   PENSTOCK_KAFKA=host:9092 ruby -Ilib bench/abort_race.rb [ROUNDS]           # some minutes
-#   PENSTOCK_KAFKA=host:9092 ruby bench/abort_race.rb [ROUNDS] plain   # without the gem, and without asking readers
+# PENSTOCK_KAFKA=host:9092 ruby bench/abort_race.rb [ROUNDS] plain # without the gem, and without readers
 
 require "fiddle"
 require "logger"
 
 SERVERS = ENV.fetch("PENSTOCK_KAFKA")
 ROUNDS = Integer(ARGV.fetch(0, "300"))
-PARTITIONS = 4 # what a topic gets that Kafka makes itself
+PARTITIONS = 4 # of a topic that Kafka creates itself
 
 unless ARGV[1] == "plain"
   require "penstock"
   require_relative "../test/support/reader"
 end
 
-# A producer of librdkafka alone.
+# A producer with librdkafka alone.
 class Plain
   # A transaction call failed.
   class Failed < StandardError
@@ -89,7 +89,7 @@ class Plain
   end
 end
 
-# The same calls, of Penstock.
+# The same calls with Penstock.
 class Ours
   def initialize(topic, settings)
     @topic = topic

@@ -4,11 +4,11 @@ require_relative "drawing"
 require_relative "words"
 
 module Bench
-  # From the figures of a table to places between two ends. Logarithmic where a bar could not be seen otherwise.
+  # Maps the figures of a table to places between two ends. The axis is logarithmic if a bar would be invisible otherwise.
   class Axis
-    FAR = 30 # times the smallest median, and the smallest cannot be seen any more
+    FAR = 30 # times the smallest median: above that, the smallest bar is invisible
     TICK = 12 # the size of the texts at the ticks
-    MOST = 8 # ticks besides the first: more would be in the way
+    MOST = 8 # ticks besides the first; more would overlap
 
     # @return [Integer] the factor between two marks of a logarithmic axis
     attr_reader :step
@@ -25,11 +25,11 @@ module Bench
 
     def log? = medians.any? && greatest > FAR * medians.min
 
-    # @return [Array<Array(String, Float)>] what is said, and where
+    # @return [Array<Array(String, Float)>] the text and place of each tick
     def ticks = @ticks.map { |value| [Words.tick(value), place(value)] }
 
     # @param value [Numeric] in the unit of the table
-    # @return [Float] where its bar ends; what is too small for the axis, such as a zero on a logarithmic one, is at its start
+    # @return [Float] where its bar ends. A value below the axis, such as a zero on a logarithmic one, is at its start
     def at(value) = place(@scale.of(value))
 
     private
@@ -39,7 +39,7 @@ module Bench
       @ends.first + (part.clamp(0, 1) * (@ends.last - @ends.first))
     end
 
-    # For how many ticks there is place, the first not counted. That may not be in the middle of its text, so a half more.
+    # How many ticks have space, without the first. The first tick's text may not be centred on it, so it needs half a text more.
     def room
       widest = [greatest, *medians.min].map { |value| Drawing.width_of(Words.number(value), TICK) }.max
       ((ends.last - ends.first) / ((1.5 * widest) + TICK)).floor.clamp(1, MOST)
@@ -61,11 +61,11 @@ module Bench
       [1, 2, 5, 10].map { |times| times * power }.find { |step| greatest / step <= room }
     end
 
-    # From a power of ten that leaves some of a bar to the smallest.
+    # Starts at a power of ten that leaves a visible bar for the smallest figure.
     def logarithmic
       @from = Math.log10(medians.min / 1.5).floor
       @to = Math.log10(greatest)
-      powers = ((@to - @from) / room).ceil.clamp(1, (@to - @from).floor) # two marks at least
+      powers = ((@to - @from) / room).ceil.clamp(1, (@to - @from).floor) # at least two marks
       @step = 10**powers
       @ticks = @from.step(@to, powers).map { |power| 10.0**power }
     end

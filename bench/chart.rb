@@ -5,8 +5,8 @@ require_relative "drawing"
 require_relative "words"
 
 module Bench
-  # A result as a picture: for each table bars that lie, in a group for each case. Each bar bears its side's name and its
-  # figures, so that nobody has to tell colours apart.
+  # A result as a chart: for each table, horizontal bars in a group for each case. Each bar is labelled with its side's name and
+  # its figures, so that the chart can be read without its colours.
   class Chart
     WIDTH = 860
     NARROW = 360 # for a phone
@@ -15,12 +15,12 @@ module Bench
     ROW = 20
     BAR = 12
     REFERENCE = "#7a7f87"
-    # All to be seen on white as on black, with a whisker in the colour of the text across them.
+    # Visible on white and on black, with a whisker in the text's colour across them.
     OURS = %w[#1f78c8 #2793a8 #6c6fd0].freeze
     OTHERS = %w[#d9601a #1e9467 #a565b5 #a8801f #c8456b].freeze
 
     # @param tables [Array<Result::Table>]
-    # @param alone [Boolean] whether it is a file, that has to say all that a page says beside its pictures
+    # @param alone [Boolean] whether it is a separate file, which needs everything that a page prints beside its charts
     def initialize(result, tables: result.tables, width: WIDTH, alone: true)
       @result = result
       @tables = tables
@@ -113,7 +113,7 @@ module Bench
       paragraph("logarithmic: each mark is #{Words.grouped(@axis.step)} times the last", kind: :muted, size: 12) if @axis.log?
     end
 
-    # What each colour is, and how it was measured.
+    # The legend of the colours, and how the figures were measured.
     def notes
       @y += 16
       @result.sides.each do |side, version|
@@ -149,20 +149,20 @@ module Bench
         "#{Scale.new(table).text(table.figure(name, side)["median"])}#{" (#{Words.ratio(ratio)})" if ratio}"
       end
 
-      # What a pointer that rests on the bar is told.
+      # The tooltip of a bar.
       def figure(table, name, side)
         median, spread = Words.figure(table, name, side)
         "#{median} #{Scale.new(table).unit}, worst..best round #{spread}"
       end
 
-      # How to read the picture.
+      # How to read the chart.
       def reading(result)
         ratios = " Ratios are in brackets." if result.tables.any?(&:ratios?)
         "#{Words.figures(result)} A thin line goes from the worst to the best round.#{ratios}"
       end
     end
 
-    # What is where in a panel. Names are beside the bars, or over them where they would leave the bars little place.
+    # The layout of a panel. Names are beside the bars, or above them if they would leave too little space for the bars.
     class Place
       def initialize(table, width)
         @table = table

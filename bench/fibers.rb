@@ -2,7 +2,7 @@
 
 require_relative "plain_scheduler"
 
-# Fibers on a thread of their own, with the fiber scheduler of the async gem or with one that does next to nothing.
+# Fibers in a separate thread, with the fiber scheduler of the async gem or with a minimal one.
 module Fibers
   ASYNC =
     begin
@@ -15,7 +15,7 @@ module Fibers
 
   module_function
 
-  # Runs the block in so many fibers, with the number of each, and returns when all have ended.
+  # Runs the block in `count` fibers, with the number of each, and returns when all have ended.
   def run(scheduler, count, &block)
     Thread.new { scheduler == :async ? with_async(count, &block) : with_plain(count, &block) }.join
   end

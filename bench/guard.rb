@@ -7,13 +7,13 @@ module Bench
   #
   #     { "kafka": { "producers/rate/25 producers/Penstock": 0.91 }, "embedded": { … } }
   #
-  # Ratios only, as times are another machine's elsewhere; and Penstock's only, as what its peers do is not ours to keep.
+  # Only ratios, because times depend on the machine. Only Penstock's ratios, because the other clients are not this project's.
   module Guard
     FILE = File.join(__dir__, "ratios.json")
     OURS = /\APenstock/
 
     # @!attribute compared [Array<String>] measured and committed
-    # @!attribute drops [Hash{String => Array(Float, Float)}] the committed ratio, and the one that is lower than it may be
+    # @!attribute drops [Hash{String => Array(Float, Float)}] the committed ratio, and the measured one, which is too low
     # @!attribute missing [Array<String>] committed, and not measured
     # @!attribute new [Array<String>] measured, and not committed
     Comparison = Struct.new(:compared, :drops, :missing, :new, :tolerance, keyword_init: true) do
@@ -21,12 +21,13 @@ module Bench
 
       def to_s
         [*drops.map { |name, (before, after)| "dropped: #{name}: #{before} before, #{after} now" },
-         *named("not measured", missing), *named("not committed", new), verdict].join("\n")
+         *named("not measured", missing), *named("not committed", new), summary].join("\n")
       end
 
       private
 
-      # By name where others of its scenario were compared: a case may have another name now. Only counted elsewhere.
+      # Names the cases of scenarios that were compared: such a case may have been renamed. Cases of other scenarios are only
+      # counted.
       def named(what, names)
         scenario = ->(name) { name[%r{\A[^/]+}] }
         known = compared.map(&scenario).uniq
@@ -34,7 +35,7 @@ module Bench
         some.map { |name| "#{what}: #{name}" } + others.group_by(&scenario).map { |name, all| "#{what}: #{name} (#{all.size})" }
       end
 
-      def verdict
+      def summary
         return "No ratio is both measured and committed: nothing was compared." if compared.empty?
 
         "#{compared.size} ratios compared, #{drops.size} dropped by more than #{(tolerance * 100).round} %; " \
@@ -43,7 +44,7 @@ module Bench
     end
 
     class << self
-      # @return [Hash] what is committed
+      # @return [Hash] the committed ratios
       def read(file = FILE) = JSON.parse(File.read(file))
 
       # @param results [Array<Result>]
@@ -55,7 +56,7 @@ module Bench
         Comparison.new(compared: both, drops:, tolerance:, missing: before.keys - both, new: after.keys - both)
       end
 
-      # Commits what was measured. What was not stays as it is, a short form measures less.
+      # Commits the measured ratios. Others stay unchanged, because a short run measures fewer.
       def update(results, file = FILE)
         committed = File.exist?(file) ? read(file) : {}
         all = committed.merge(ratios(results)) { |_kind, before, after| before.merge(after) }
@@ -63,7 +64,7 @@ module Bench
         File.write(file, "#{JSON.pretty_generate(sorted)}\n")
       end
 
-      # @return [Hash] as committed
+      # @return [Hash] the committed ratios
       def ratios(results)
         results.group_by(&:cluster_kind).transform_values { |of_kind| of_kind.map { |result| of_result(result) }.reduce(:merge) }
       end
@@ -74,7 +75,7 @@ module Bench
 
       def of_result(result) = of_tables(result).merge(of_bars(result))
 
-      # Of its first table only: what is rarer, such as a 99th percentile, differs too much from run to run.
+      # Only the first table: rarer figures, such as a 99th percentile, vary too much from run to run.
       def of_tables(result)
         result.tables.first(1).flat_map do |table|
           table.cases.product(table.sides.grep(OURS)).filter_map do |name, side|
@@ -84,7 +85,7 @@ module Bench
         end.to_h
       end
 
-      # Those to another than the reference, or to another case; the rest are in the tables.
+      # Bars that compare with another side than the reference, or with another case. The tables have the rest.
       def of_bars(result)
         others = result.bars.select { |bar| bar["ratio"] && (bar["of_case"] || bar["to"] != result.reference) }
         others.select { |bar| bar["side"].match?(OURS) }.to_h do |bar|

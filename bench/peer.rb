@@ -6,17 +6,17 @@ require "tempfile"
 require "timeout"
 require_relative "support"
 
-# Programs that the benchmarks compare: what runs them, and those that there are.
+# The programs that the benchmarks compare: the code that runs them, and their list.
 module Bench
   # A program that speaks the protocol of bench/README.md, and how to start it.
   class Peer
-    # It died, was silent, or said what the protocol does not know. The message ends with what it wrote on stderr.
+    # It died, was silent, or violated the protocol. The message ends with what it wrote on stderr.
     class Failed < StandardError; end
     # It has no such workload.
     class NoSuchWorkload < Failed; end
 
     WORKLOADS = %w[batch async sync].freeze
-    # Of a producer's settings those that every client has or may have, under Kafka's own names. All others are librdkafka's.
+    # The settings of a producer that every client has or may have, under Kafka's own names. All others are librdkafka's.
     KAFKA_SETTINGS = %w[
       acks batch.size client.id compression.gzip.level compression.lz4.level compression.type compression.zstd.level
       connections.max.idle.ms delivery.timeout.ms enable.idempotence enable.metrics.push linger.ms
@@ -27,10 +27,10 @@ module Bench
 
     attr_reader :name, :workloads
 
-    # @param librdkafka [Boolean] does it take librdkafka's own settings too?
-    # @param not_embedded [String, nil] why it cannot do with the embedded cluster
-    # @param why_not [Proc, nil] gives the reason when it cannot run here, else nil
-    # @param command [Proc] gives the program and the first of its arguments; called when it is started
+    # @param librdkafka [Boolean] whether it accepts librdkafka's own settings too
+    # @param not_embedded [String, nil] why it cannot use the embedded cluster
+    # @param why_not [Proc, nil] returns the reason if it cannot run here, else nil
+    # @param command [Proc] returns the program and its first arguments; called at each start
     def initialize(name, workloads: WORKLOADS, librdkafka: true, not_embedded: nil, why_not: nil, &command)
       @name = name
       @workloads = workloads
@@ -40,20 +40,20 @@ module Bench
       @command = command
     end
 
-    # @param embedded [Boolean] on the embedded cluster?
+    # @param embedded [Boolean] whether on the embedded cluster
     def available?(embedded: false) = why_not(embedded:).nil?
 
-    # @return [String, nil] a sentence, or nil when it can run here
+    # @return [String, nil] the reason as a sentence, or nil if it can run here
     def why_not(embedded: false)
       reason = @why_not&.call || (@not_embedded if embedded)
       "#{name}: #{reason}" if reason
     end
 
-    # @param more [Array<String>] what only this peer takes
-    # @param transactions [Integer] of a round, for the peers that have this workload
+    # @param more [Array<String>] arguments that only this peer accepts
+    # @param transactions [Integer] how many in each round, for peers with this workload
     # @param set [Hash] producer settings
-    # @param limit [Numeric] seconds for it to answer anything
-    # @return [Run] which is ready
+    # @param limit [Numeric] the seconds for any answer
+    # @return [Run] that is ready
     def start(workload, servers:, topic:, messages:, producers: 1, size: 100, key: false, headers: false, transactions: nil,
               set: {}, more: [], limit: 120)
       arguments = [workload, "--bootstrap", servers, "--topic", topic, "--producers", producers, "--messages", messages,
@@ -147,7 +147,7 @@ module Bench
 
       def how(status) = status.signaled? ? "signal #{status.termsig}" : "status #{status.exitstatus}"
 
-      # Ends what is left of it.
+      # Ends what still runs.
       def wrong(text, error = Failed)
         finish
         raise error, ["#{@name} #{text}", @said].reject(&:empty?).join("\n")
@@ -157,7 +157,7 @@ module Bench
         begin
           Process.kill(:KILL, -@pid)
         rescue Errno::ESRCH, Errno::EPERM
-          nil # all of its group have ended (macOS: or wait to be reaped)
+          nil # all processes of its group have ended (macOS: or wait to be reaped)
         end
         Process.wait(@pid) unless @reaped
         @pid = nil
@@ -169,7 +169,7 @@ module Bench
     end
   end
 
-  # The peers that there are.
+  # The list of peers.
   module Peers
     PROGRAMS = File.join(__dir__, "peers")
     SETUP = File.join(PROGRAMS, "setup")
@@ -183,12 +183,12 @@ module Bench
     # @return [Peer, nil]
     def [](name) = @peers[name]
 
-    # One of the same name as an earlier one takes its place.
+    # A peer replaces an earlier one of the same name.
     def add(name, **options, &command) = @peers[name] = Peer.new(name, **options, &command)
 
-    # A Ruby client: peers/adapter.rb runs it, as the adapter tells it how.
-    # @param adapter [String] a file, relative to the one that calls this
-    # @param gem [String, nil] what has to be installed
+    # A Ruby client, which peers/adapter.rb runs through its adapter.
+    # @param adapter [String] a file, relative to the calling file
+    # @param gem [String, nil] the gem that must be installed
     # @param options [Hash] see {Peer#initialize}
     def ruby_client(name, adapter:, gem: name, **options)
       file = File.expand_path(adapter, File.dirname(caller_locations(1, 1).first.absolute_path))
@@ -196,17 +196,17 @@ module Bench
       add(name, why_not: missing, **options) { [RbConfig.ruby, File.join(PROGRAMS, "adapter.rb"), file, gem.to_s] }
     end
 
-    # Runs a plug-in file: Ruby that calls these, such as
+    # Runs a plug-in file: Ruby code that calls these methods, such as
     #   Bench::Peers.ruby_client "rdkafka", adapter: "rdkafka.rb"
     def plugin(file) = load(File.expand_path(file))
 
-    # @return [String] where bench/peers/setup installs one
+    # @return [String] the directory in which bench/peers/setup installs a client
     def directory(name)
       cache = ENV.fetch("XDG_CACHE_HOME", "")
       File.join(cache.empty? ? File.expand_path("~/.cache") : cache, "penstock/peers", name)
     end
 
-    # @return [String, nil] why one that bench/peers/setup installs cannot run here
+    # @return [String, nil] why a client that bench/peers/setup installs cannot run here
     def not_set_up(name)
       "not installed; bin/bench --setup-peers does that" unless File.exist?(File.join(directory(name), "installed"))
     end

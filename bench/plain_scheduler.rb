@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# About the least that a fiber scheduler can do, so that a benchmark shows what waiting costs and not what a scheduler does.
+# A minimal fiber scheduler, so that a benchmark shows the cost of waiting and not the cost of a scheduler.
 class PlainScheduler
   def initialize
-    @ready = Thread::Queue.new # fibers to go on; filled by any thread
+    @ready = Thread::Queue.new # fibers to resume; any thread adds to it
     @waiting = 0
     @readers = {} # IO => the fiber that waits for it
-    @deadlines = {} # fiber => when to go on at the latest
+    @deadlines = {} # fiber => when to resume it at the latest
     @urgent, @urge = IO.pipe
   end
 

@@ -3,7 +3,7 @@
 require_relative "peer"
 
 module Bench
-  # The programs in programs/, which measure what the workloads of a peer do not show. They speak the same protocol, and are
+  # The programs in programs/, for measurements that the peers' workloads do not cover. They use the same protocol, and are
   # started as PROGRAM SERVERS TOPIC ARGUMENTS... SETTING=VALUE...
   module Program
     DIRECTORY = File.join(__dir__, "programs")

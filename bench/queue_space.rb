@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# How threads share a full queue: what a message costs, how long the unluckiest call waits, and how many calls run out of time
-# while space keeps coming.
+# How threads share a full queue: the cost of a message, the longest wait of a call, and the number of calls that time out while
+# space keeps becoming free.
 #   ruby -Ilib bench/queue_space.rb [seconds]
 
 require "penstock"

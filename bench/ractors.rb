@@ -2,8 +2,8 @@
 
 # Threads and Ractors on one producer: ruby -Ilib bench/ractors.rb [MESSAGES]
 #
-# Each line is one run with all messages delivered; compare lines of one run of this program only. The embedded cluster is in
-# the same process, so what is measured is the cost on the producing side, with two cores shared by all.
+# Each line is one run with all messages delivered. Compare only lines of the same run of this program. The embedded cluster is in
+# the same process, so the figures show the cost on the producing side, with the processor's cores shared by all.
 
 require "penstock"
 
@@ -11,7 +11,7 @@ Warning[:experimental] = false
 
 MESSAGES = Integer(ARGV[0] || 200_000)
 
-# What one thread or Ractor does.
+# The work of one thread or Ractor.
 module Work
   def self.produce(shareable, kind, size)
     case kind

@@ -5,7 +5,7 @@ require "erb"
 require_relative "result"
 
 module Bench
-  # One HTML page of many results, by itself: no scripts, and nothing that it would have to load.
+  # One self-contained HTML page of many results: no scripts, and nothing to load.
   class Report
     TEMPLATE = File.join(__dir__, "report.html.erb")
 
@@ -33,18 +33,18 @@ module Bench
 
     # @return [String] "3 of 5 met, 1 not met, 1 not measured"
     def score
-      met, missed, unknown = [true, false, nil].map { |verdict| bars.count { |_, bar| bar["met"] == verdict } }
+      met, missed, unknown = [true, false, nil].map { |state| bars.count { |_, bar| bar["met"] == state } }
       ["#{met} of #{bars.size} met", *("#{missed} not met" if missed.positive?),
        *("#{unknown} not measured" if unknown.positive?)].join(", ")
     end
 
-    def verdict_class(bar) = { true => "met", false => "missed", nil => "unknown" }.fetch(bar["met"])
+    def bar_class(bar) = { true => "met", false => "missed", nil => "unknown" }.fetch(bar["met"])
 
     def dates = @results.map(&:date).uniq.minmax.uniq.join(" to ")
 
     def machines = @results.map { |result| Words.environment(result.environment) }.uniq
 
-    # The same picture twice, the style sheet shows the one that fits.
+    # The same chart twice. The style sheet shows the one that fits.
     def chart(result, table)
       { "wide" => Chart::WIDTH, "narrow" => Chart::NARROW }.map do |name, width|
         "<div class=\"#{name}\">#{Chart.new(result, tables: [table], width:, alone: false).svg}</div>"

@@ -6,7 +6,7 @@ require_relative "chart"
 require_relative "support"
 
 module Bench
-  # What a scenario found: the document that bench/README.md describes, and what follows from its figures.
+  # The result of a scenario: the document that bench/README.md describes, and what follows from its figures.
   class Result
     NAMES = %w[scenario title about cluster date environment settings rounds sides reference left_out differs bars].freeze
     NAMES.each { |name| define_method(name) { @document[name] } }
@@ -14,11 +14,11 @@ module Bench
     attr_reader :tables
 
     class << self
-      # @param tables [Array<Hash>] name:, unit:, better: and rows: { case => { side => [what each round found] } }
+      # @param tables [Array<Hash>] name:, unit:, better: and rows: { case => { side => [the value of each round] } }
       # @param bars [Array<Hash>] table:, case:, side:, least:, and to: another side, of_case: another case, or both
-      # @param reference [String, nil] the side that the others' ratios are to
-      # @param left_out [Hash{String => String}] why a side is not there
-      # @param differs [Hash{String => Array<String>}] in words, what a side does unlike the others
+      # @param reference [String, nil] the side that the others' ratios refer to
+      # @param left_out [Hash{String => String}] why a side is missing
+      # @param differs [Hash{String => Array<String>}] texts about what a side does unlike the others
       def build(scenario:, title:, about:, cluster:, environment:, settings:, rounds:, sides:, tables:, reference: nil,
                 left_out: {}, differs: {}, bars: [], date: Time.now.strftime("%F"))
         document = { scenario:, title:, about:, cluster:, date:, environment:, settings:, rounds:, sides:, reference:, left_out:,
@@ -28,11 +28,11 @@ module Bench
         new(plain.merge("bars" => JSON.parse(JSON.generate(bars)).map { |bar| Bar.judge(bar, new(plain)) }))
       end
 
-      # @return [Result] what #write wrote
+      # @return [Result] the result that #write wrote
       def read(file) = new(JSON.parse(File.read(file)))
 
       # @param better [String] "more" or "less"
-      # @return [Float, nil] how a figure does beside another: above 1 is better; nil where that would be a division by 0
+      # @return [Float, nil] how a figure compares with another: above 1 is better; nil instead of a division by 0
       def ratio(figure, other, better)
         better, worse = better == "more" ? [figure, other] : [other, figure]
         Bench.significant(better.to_f / worse, 3) unless worse.zero?
@@ -78,11 +78,12 @@ module Bench
 
     def table(name) = tables.find { |table| table.name == name } || raise(KeyError, "#{scenario} has no table #{name}")
 
-    # @return [String] what results of its kind of cluster are kept under: "embedded", "kafka", or the name of another
+    # @return [String] the name under which results of this kind of cluster are stored: "embedded", "kafka", or another cluster's
+    #   name
     def cluster_kind = cluster[/embedded|kafka/i]&.downcase || cluster.gsub(/[^\w.-]+/, "-")
 
-    # The directory's scenario.json, and scenario.svg with a chart for each table.
-    # @return [String] the former
+    # Writes the directory's scenario.json, and scenario.svg with a chart for each table.
+    # @return [String] the path of the JSON file
     def write(directory)
       FileUtils.mkdir_p(directory)
       File.write(File.join(directory, "#{scenario}.svg"), Chart.new(self).svg)
@@ -96,7 +97,7 @@ module Bench
       # @return [Array<String>] the sides that have a figure here
       attr_reader :sides
 
-      # @param sides [Array<String>] those of the result
+      # @param sides [Array<String>] the sides of the result
       def initialize(table, sides)
         @name, @unit, @better = table.values_at("name", "unit", "better")
         @rows = table.fetch("rows").to_h { |row| [row.fetch("case"), row] }
@@ -116,11 +117,11 @@ module Bench
       def figures = @rows.values.flat_map { |row| row["figures"].values }
     end
 
-    # What a side has to reach, of another side's figure or of its own in another case.
+    # The ratio that a side has to reach, to another side's figure or to its own in another case.
     module Bar
       module_function
 
-      # @return [Hash] with its ratio, and whether it is met; both nil where a figure is lacking
+      # @return [Hash] the bar with its ratio, and whether it is met; both are nil if a figure is missing
       def judge(bar, result)
         table = result.table(bar.fetch("table"))
         bar = { "to" => bar.fetch("side") }.merge(bar)
@@ -128,7 +129,7 @@ module Bench
         return bar.merge("ratio" => nil, "met" => nil) unless figures.all?
 
         ratio = Result.ratio(*figures.map { |figure| figure["median"] }, table.better)
-        # Without a ratio there was a division by 0: nothing is better than that.
+        # Without a ratio there was a division by 0, and no figure is better than 0.
         bar.merge("ratio" => ratio, "met" => ratio.nil? || ratio >= bar.fetch("least"))
       end
     end

@@ -5,16 +5,16 @@ require_relative "result"
 require_relative "scenario"
 
 module Bench
-  # Runs a scenario: case by case all its sides side by side, a round of each in turn.
+  # Runs a scenario case by case. All sides run side by side, a round of each in turn.
   class Runner
     EMBEDDED = "embedded cluster"
-    WARM_UP = { seconds: 0.5, rounds: 20 }.freeze # at most; one round at least
+    WARM_UP = { seconds: 0.5, rounds: 20 }.freeze # at most, but at least one round
 
-    # @return [Integer] of each side
+    # @return [Integer] for each side
     attr_reader :rounds
 
-    # @param cluster [String] its name, for the result
-    # @param only [Array<String>, nil] the cases to run; all without
+    # @param cluster [String] the cluster's name, for the result
+    # @param only [Array<String>, nil] the cases to run; nil: all
     def initialize(scenario, servers, cluster, rounds:, others:, only: nil)
       @kind = scenario
       @cluster = cluster
@@ -31,7 +31,7 @@ module Bench
       result
     end
 
-    # What is the same for all scenarios of a run.
+    # What all scenarios of a run have in common.
     def self.environment
       cpu = File.exist?("/proc/cpuinfo") ? File.read("/proc/cpuinfo")[/^model name\s*: (.*)/, 1] : nil
       { ruby: RUBY_VERSION, platform: RUBY_PLATFORM, cores: Etc.nprocessors, cpu: }.compact
@@ -61,7 +61,7 @@ module Bench
       sides.each_value(&:close)
     end
 
-    # Connections, metadata, caches, and heaps, which grow for some rounds.
+    # Warms up connections, metadata, caches, and heaps, which grow for some rounds.
     def warm_up(run)
       start = Bench.now
       WARM_UP[:rounds].times { run.round && Bench.now - start > WARM_UP[:seconds] && break }
@@ -78,8 +78,8 @@ module Bench
 
     def tables = @kind.tables.map { |name, table| { name:, **table, rows: @rows[name] } }
 
-    # Those whose cases were run. They are for a real Kafka: beside the embedded cluster, which answers in microseconds, another
-    # part of the work counts.
+    # The bars whose cases were run. Bars apply to a real Kafka: the embedded cluster answers in microseconds, so that other costs
+    # dominate.
     def bars
       return [] if @cluster == EMBEDDED
 

@@ -5,10 +5,10 @@ require_relative "program"
 
 # See README.md.
 module Bench
-  # One comparison: a subclass in scenarios/ says which sides are compared on which cases, and what of a round is shown. Its
-  # name is that of its class.
+  # One comparison. A subclass in scenarios/ defines which sides are compared on which cases, and which figures of a round are
+  # shown. Its name comes from its class.
   class Scenario
-    # Without the rest of the peers there still is something to compare.
+    # The sides that are always compared, even without other peers.
     OWN = %w[C Penstock].freeze
 
     @all = {}
@@ -31,46 +31,46 @@ module Bench
 
       def scenario_name = name.split("::").last.gsub(/(?<=[a-z])(?=[A-Z])/, "-").downcase
 
-      # ---- what a scenario says of itself ----
+      # ---- what a scenario declares ----
 
-      # With an argument each sets, without one each gives.
+      # With an argument each method sets the value, without one it returns it.
       def title(text = @title) = @title = text
       def about(text = @about) = @about = text
 
       # The side that the others are compared with.
       def reference(side = @reference || "C") = @reference = side
 
-      # What is set besides Bench::SETTINGS.
+      # Settings besides Bench::SETTINGS.
       def settings(settings = @settings || {}) = @settings = settings
 
-      # One side after the other and not side by side, where one disturbs the others even while it idles. Then #sides gives what
-      # starts each, and not what is started.
+      # Runs the sides one after the other, for sides that disturb each other even when idle. Then #sides returns Procs that start
+      # each side, and not started sides.
       def apart(apart = @apart || false) = @apart = apart
 
-      # At most so many rounds, where a round takes long and differs little.
+      # A maximum of rounds, for rounds that take long and vary little.
       def rounds(most = @rounds || 1_000) = @rounds = most
 
       # @param better [Symbol] :more or :less
       def table(name, unit, better:) = @tables[name] = { unit:, better: }
 
-      # What one side has to reach: at least so much of `to`, or of itself in another case.
+      # The ratio that one side has to reach: to the side `to`, or to itself in another case.
       def bar(least, side: "Penstock", table: @tables.keys.first, **which)
         @bars << { table:, side:, least:, **(which.key?(:of_case) ? {} : { to: reference }), **which }
       end
 
-      # The cases that bin/bench guard looks at.
+      # The cases that bin/bench guard measures.
       def guard(*cases) = @guarded.concat(cases)
     end
 
-    # @return [Hash{String => String}] why a side is not there
+    # @return [Hash{String => String}] why a side is missing
     attr_reader :left_out
-    # @return [Hash{String => String}] what each side is
+    # @return [Hash{String => String}] the description of each side
     attr_reader :sides_about
-    # @return [Hash{String => Array<String>}] in words, what a side does unlike the others
+    # @return [Hash{String => Array<String>}] texts about what a side does unlike the others
     attr_reader :differs
 
-    # @param others [Array<String>] the peers that are wanted besides C and Penstock
-    # @param embedded [Boolean] whether that is the embedded cluster, on which some clients cannot work
+    # @param others [Array<String>] the requested peers besides C and Penstock
+    # @param embedded [Boolean] whether the cluster is the embedded one, which some clients cannot use
     def initialize(servers, others: [], embedded: false)
       @servers = servers
       @others = others
@@ -82,14 +82,14 @@ module Bench
 
     # ---- what a subclass defines ----
 
-    # @return [Hash{String => Object}] what is handed to #sides, by its name
+    # @return [Hash{String => Object}] the argument of #sides for each case, by the case's name
     def cases = raise(NotImplementedError)
 
-    # @return [Hash{String => Peer::Run}] by the names of the sides, ready
+    # @return [Hash{String => Peer::Run}] ready runs, by the names of the sides
     def sides(_what) = raise(NotImplementedError)
 
-    # @param round [Hash] what a side printed
-    # @return [Hash{String => Numeric}] by table
+    # @param round [Hash] the line that a side printed
+    # @return [Hash{String => Numeric}] the figures, by table
     def figures(round) = { "rate" => round[:delivered] / round[:seconds] }
 
     private
@@ -101,7 +101,7 @@ module Bench
     def topic = "bench-#{self.class.scenario_name}-#{Process.pid}"
 
     # Starts peers.
-    # @param which [Array<String>, Hash{String => Array}] their names; or the sides' names, with the peer and more arguments of it
+    # @param which [Array<String>, Hash{String => Array}] the peers' names; or for each side's name, its peer and more arguments
     def peers(workload, which, **options)
       named = which.is_a?(Hash) ? which : which.to_h { |name| [name, [name]] }
       named.to_h { |side, (name, *more)| [side, peer(side, name, workload, more:, **options)] }.compact

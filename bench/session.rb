@@ -6,14 +6,14 @@ require_relative "runner"
 require_relative "table"
 
 module Bench
-  # A run of bin/bench: a cluster, and scenarios one after the other on it.
+  # A run of bin/bench: a cluster, and scenarios on it one after the other.
   class Session
     GUARD_ROUNDS = 21
     SHORT_ROUNDS = 7
-    # Another program on the machine makes a ratio lower for a while, a slower Penstock makes it lower each time.
+    # Another program on the machine lowers a ratio for a while. A slower Penstock lowers it in every attempt.
     GUARD_ATTEMPTS = 3
 
-    # @param options [Hash] bin/bench's
+    # @param options [Hash] the options of bin/bench
     def initialize(options)
       @options = options
     end
@@ -28,8 +28,8 @@ module Bench
       end
     end
 
-    # Measures the cases that scenarios name for it, without other clients, and compares their ratios with the committed ones.
-    # What has dropped is measured again, with more rounds.
+    # Measures the cases that scenarios name for the guard, without other clients, and compares their ratios with the committed
+    # ones. Ratios that have dropped are measured again, with more rounds.
     # @return [Boolean] whether none has dropped
     def guard
       rounds = @options[:short] ? SHORT_ROUNDS : GUARD_ROUNDS
@@ -49,10 +49,10 @@ module Bench
       Runner.new(scenario, servers, cluster, rounds:, others:, only:).run
     end
 
-    # A result of some cases only is not kept: it would take the place of a whole one.
+    # A result of only some cases is not stored: it would replace a complete one.
     def show(result)
       Table.show(result)
-      puts "Figures and picture: #{result.write(File.join(@options[:results], result.cluster_kind))}" unless @options[:only]
+      puts "Figures and chart: #{result.write(File.join(@options[:results], result.cluster_kind))}" unless @options[:only]
       puts JSON.generate(result.to_h) if @options[:json]
       puts
     end
@@ -64,8 +64,8 @@ module Bench
       end
     end
 
-    # @yield [String, Integer] a scenario's name and which attempt it is; measures it again
-    # @return [Guard::Comparison] the last
+    # @yield [String, Integer] a scenario's name and the number of the attempt; measures it again
+    # @return [Guard::Comparison] the last comparison
     def compare_again(results, committed)
       comparison = nil
       1.upto(GUARD_ATTEMPTS) do |attempt|
@@ -86,7 +86,7 @@ module Bench
       Bench.with_embedded_cluster { |servers| yield servers, Runner::EMBEDDED }
     end
 
-    # One that runs already under this name is used and goes on; one that was started is stopped.
+    # A cluster of this name that runs already is used and left running. A cluster that was started here is stopped.
     def with_kafka
       kafka = File.join(ROOT, "bin/kafka")
       running = system(kafka, "status", "--name", "bench", out: File::NULL, err: File::NULL)

@@ -5,10 +5,10 @@ require "json"
 require "open3"
 require "rbconfig"
 
-# What all of the benchmarks share.
+# What all benchmarks share.
 module Bench
   ROOT = File.expand_path("..", __dir__)
-  # The same for all sides, said so that no client's own default decides. The last two only librdkafka has.
+  # The same for all sides, set explicitly so that no client's own default decides. Only librdkafka has the last two.
   SETTINGS = { "acks" => "all", "enable.idempotence" => true, "linger.ms" => 5, "batch.size" => 1_000_000,
                "compression.type" => "none", "max.in.flight.requests.per.connection" => 5, "socket.nagle.disable" => true,
                "log_level" => 3 }.freeze
@@ -23,7 +23,7 @@ module Bench
     sorted.size.odd? ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2.0
   end
 
-  # An embedded cluster in a process of its own, so that its work is the same burden to both sides.
+  # An embedded cluster in a separate process, so that its work burdens both sides equally.
   def with_embedded_cluster
     program = "$stdout.sync = true; puts Penstock::EmbeddedCluster.new(brokers: 1).bootstrap_servers; $stdin.read"
     command = [RbConfig.ruby, "-I", File.join(ROOT, "lib"), "-r", "penstock", "-e", program]
@@ -34,25 +34,27 @@ module Bench
     $stderr.print "\r\e[K#{text}" if $stderr.tty?
   end
 
-  # @return [Numeric] what `percent` of the values do not exceed
+  # @return [Numeric] the value that `percent` of the values do not exceed
   def percentile(values, percent) = values.sort[((values.size - 1) * percent / 100.0).ceil]
 
-  # @return [Numeric] the number with no more than so many digits that count
+  # @return [Numeric] the number rounded to that many significant digits
   def significant(number, digits)
     return number if number.is_a?(Integer) || number.zero?
 
     number.round(digits - 1 - Math.log10(number.abs).floor)
   end
 
-  # @return [String] the program that this C file is, compiled when it changed
+  # @return [String] the compiled program of this C file, which is recompiled after a change
   def compile(source, *flags)
     program = File.join(ROOT, "tmp", "bench", File.basename(source, ".c"))
     return program if File.exist?(program) && File.mtime(program) > File.mtime(source)
 
     FileUtils.mkdir_p(File.dirname(program))
     flags += `pkg-config --cflags --libs rdkafka`.split
-    system("cc", "-O2", "-pthread", source, "-o", program, *flags) or
+    unfinished = "#{program}.#{Process.pid}" # another process may start the program, or compile it too
+    system("cc", "-O2", "-pthread", source, "-o", unfinished, *flags) or
       abort "#{source.delete_prefix("#{ROOT}/")} does not compile"
+    File.rename(unfinished, program)
     program
   end
 end

@@ -3,7 +3,7 @@
 require_relative "words"
 
 module Bench
-  # A result as text for a terminal.
+  # A result as a text for a terminal.
   class Table
     WIDTH = 150
     LABEL = 40 # longer names of cases take several lines
@@ -30,7 +30,7 @@ module Bench
       return "#{table.name}: no figures" if table.sides.empty?
 
       lines = across(table)
-      # One case, or more sides than have place beside each other: a line for each side instead.
+      # One case, or more sides than fit beside each other: one line for each side instead.
       lines = down(table) if table.cases.one? || lines.any? { |line| line.size > WIDTH }
       ["#{table.name}: #{Words.unit(table)}", *lines].map(&:rstrip).join("\n")
     end
@@ -53,12 +53,12 @@ module Bench
       rows = grid([titles(table.ratios?), *names.map { |name, side| cells(table, name, side, table.ratios?) }])
       width = table.sides.map(&:size).max
       sides = ["", *names.map(&:last)].map { |side| side.ljust(width) }
-      # A case is named once.
+      # Each case is named once.
       cases = ["", *names.map(&:first)].each_cons(2).map { |above, name| name == above ? "" : name }
       labelled(["", *cases].zip(sides.zip(rows).map { |pair| pair.join("    ") }))
     end
 
-    # @param rows [Array<Array(String, String)>] what is on the left, and the rest of the line
+    # @param rows [Array<Array(String, String)>] the left column, and the rest of the line
     def labelled(rows)
       labels = rows.map { |label, _| Words.wrap(label, LABEL).split("\n") }
       width = labels.flatten.map(&:size).max
@@ -67,7 +67,7 @@ module Bench
       end
     end
 
-    # @return [Array<String>] lines, of columns that end below each other
+    # @return [Array<String>] lines with right-aligned columns
     def grid(rows)
       widths = rows.transpose.map { |column| column.map(&:size).max }
       rows.map { |cells| cells.zip(widths).map { |cell, width| cell.rjust(width) }.join("  ") }
@@ -86,9 +86,9 @@ module Bench
 
       rows = grid([["", "ratio", "bar"], *@result.bars.map { |bar| ["", Words.bar_ratio(bar), Words.ratio(bar["least"])] }])
       lines = rows.zip([nil, *@result.bars]).map do |row, bar|
-        verdict = bar ? Words.verdict(bar).ljust(12) : "Bars".ljust(12)
-        verdict = "\e[#{COLOURS.fetch(bar["met"])}m#{verdict}\e[0m" if bar && @colour
-        "#{verdict}#{row}   #{Words.bar(bar) if bar}".rstrip
+        state = bar ? Words.state(bar).ljust(12) : "Bars".ljust(12)
+        state = "\e[#{COLOURS.fetch(bar["met"])}m#{state}\e[0m" if bar && @colour
+        "#{state}#{row}   #{Words.bar(bar) if bar}".rstrip
       end
       lines.join("\n")
     end

@@ -1,15 +1,15 @@
 /*
- * Shows, with librdkafka alone, what idempotence does not cover: a message that times out makes another one, which is
- * just being sent again, be stored twice, though both of its sendings carry sequence numbers.
+ * Shows, with librdkafka alone, what idempotence does not cover: when a message times out, another message that librdkafka is
+ * just retrying may be stored twice, although both of its requests carry sequence numbers.
  *
  *   cc -o timeout_duplicate bench/timeout_duplicate.c -lrdkafka
  *   bin/kafka up --name timeout && bin/kafka status --name timeout
  *   ./timeout_duplicate SERVERS PID [DEBUG]; bin/kafka down --name timeout
  *
- * The broker is frozen. "twice" is sent, its request times out, and it waits to be sent again. "late", in another topic
- * with less patience, times out: librdkafka begins a new epoch of its producer id for all topics (see DEBUG eos,msg:
- * "bumped epoch") and numbers from 0 again. The broker goes on, takes "twice" from its first connection in the old epoch,
- * and then again in the new one, where nothing tells it that it has it. Seen with librdkafka 2.0.2 and 2.14.2.
+ * The broker is frozen. "twice" is sent, its request times out, and it waits for a retry. "late", in another topic with a
+ * shorter timeout, times out: librdkafka begins a new epoch of its producer id for all topics (see DEBUG eos,msg: "bumped
+ * epoch") and numbers messages from 0 again. The broker continues, and accepts "twice" from its first connection in the old
+ * epoch. Then it accepts it again in the new epoch, in which it cannot recognise it. Seen with librdkafka 2.0.2 and 2.14.2.
  */
 #include <librdkafka/rdkafka.h>
 #include <signal.h>
@@ -86,7 +86,7 @@ int main(int argc, char **argv)
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     set(conf, "bootstrap.servers", argv[1]);
     set(conf, "enable.idempotence", "true");
-    set(conf, "socket.timeout.ms", "2000"); /* how long a request is waited for */
+    set(conf, "socket.timeout.ms", "2000"); /* how long librdkafka waits for a response */
     set(conf, "linger.ms", "0");
     if (argc > 3) set(conf, "debug", argv[3]);
     rd_kafka_conf_set_dr_msg_cb(conf, verdict_cb);
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
     rd_kafka_topic_t *one = topic_with_timeout(rk, patient, "60000"), *other = topic_with_timeout(rk, impatient, "3000");
     produce(one, "first");
     produce(other, "first");
-    rd_kafka_flush(rk, 20000); /* makes the topics */
+    rd_kafka_flush(rk, 20000); /* creates the topics */
 
     kill(atoi(argv[2]), SIGSTOP);
     produce(one, "twice");

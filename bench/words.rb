@@ -3,11 +3,11 @@
 require_relative "support"
 
 module Bench
-  # How a result's figures and circumstances are said, alike on the screen, in pictures and on the page.
+  # How a result's figures and circumstances are written, the same on the screen, in charts and on the page.
   module Words
     module_function
 
-    # @return [String] 612345 as "612,000": three digits that count, but all of a whole number below 10,000
+    # @return [String] 612345 as "612,000": three significant digits, but all digits of a whole number below 10,000
     def number(value) = value == value.round && value.abs < 10_000 ? grouped(value.round) : three_digits(value)
 
     # @return [String] "0.915", "1.00"
@@ -29,10 +29,10 @@ module Bench
       median ? [median, "#{low}..#{high}"] : ["–", ""]
     end
 
-    # @return [String] without digits that do not count: "0.5", "1,000"
+    # @return [String] the number without trailing zeros: "0.5", "1,000"
     def tick(value) = value == value.round ? grouped(value.round) : format("%.12f", value).sub(/0+\z/, "")
 
-    # @return [String] lines of no more than so many characters
+    # @return [String] lines of at most `width` characters
     def wrap(text, width) = text.gsub(/(.{1,#{width}})(?:\s+|\z)|(\S{#{width}})/, "\\1\\2\n").chomp
 
     # @return [String] "messages/s, more is better"
@@ -45,7 +45,7 @@ module Bench
     end
 
     # @return [String] "met", "NOT MET" or "not measured"
-    def verdict(bar) = { true => "met", false => "NOT MET", nil => "not measured" }.fetch(bar["met"])
+    def state(bar) = { true => "met", false => "NOT MET", nil => "not measured" }.fetch(bar["met"])
 
     def bar_ratio(bar) = bar["ratio"] ? ratio(bar["ratio"]) : "–"
 
@@ -75,7 +75,7 @@ module Bench
 
     def left_out(result) = (result.left_out || {}).map { |side, why| "#{side}: #{why}" }
 
-    # @return [String] what the figures are
+    # @return [String] how the figures were measured
     def figures(result)
       rounds = result.rounds == 1 ? "One round" : "Medians of #{result.rounds} rounds"
       rounds += ", taken in turn" if result.sides.size > 1
@@ -85,7 +85,7 @@ module Bench
     end
   end
 
-  # The unit in which a table's figures read best: 0.0000123 s is 12.3 µs.
+  # The unit in which a table's figures are easiest to read: 0.0000123 s is 12.3 µs.
   class Scale
     FAMILIES = { 1000 => %w[ns µs ms s], 1024 => %w[bytes KiB MiB GiB] }.freeze
 

@@ -23,12 +23,11 @@ require_relative "penstock/message_pack"
 #
 # @see Penstock::Producer where to start
 # @see Penstock::Consumer the other end
+# @!method self.librdkafka_version
+#   @return [String] the version of the librdkafka in use, such as "2.0.2"
+# @!method self.librdkafka_compiled_version
+#   @return [String] the version of the librdkafka that the extension was compiled against
 module Penstock
-  # @!method self.librdkafka_version
-  #   @return [String] the version of the librdkafka in use, such as "2.0.2"
-  # @!method self.librdkafka_compiled_version
-  #   @return [String] the version of the librdkafka that the extension was compiled against
-
   autoload :Clients, "penstock/testing/clients"
   autoload :ConnectionPool, "penstock/producer/connection_pool"
   autoload :Doctor, "penstock/doctor"

@@ -37,20 +37,23 @@ class AsJsonTest < PenstockTest
               "sasl.username": "HIDDEN", "sasl.password": "HIDDEN", "group.id": "g" }
     plain = { "bootstrap.servers": cluster.bootstrap_servers }
     cluster.create_topic("t")
-    producer = Penstock::Producer.new { |config| config.kafka = plain }
+    producer = Penstock::Producer.new("statistics.interval.ms": 50, **plain)
     shareable = Penstock::Producer.new { |config| config.kafka = plain }.shareable
     secret = Penstock::Producer.new { |config| config.kafka = kafka.except(:"group.id") }
     consumer = Penstock::Consumer.new { |config| config.kafka = kafka }
     message = { topic: "t", payload: "HIDDEN", key: "HIDDEN", headers: { "h" => "HIDDEN" }, label: producer }
     events = Queue.new
+    statistics = Queue.new
     producer.monitor.subscribe("message.produced_sync") { |event| events << event }
     producer.monitor.subscribe("message.acknowledged") { |event| events << event }
     producer.monitor.subscribe("error.occurred") { |event| events << event }
+    producer.monitor.subscribe("statistics.emitted") { |event| statistics << event }
     report = producer.produce_sync(message)
     handle = producer.produce_async(message)
     error = begin; producer.produce_sync(topic: "t", payload: 5); rescue Penstock::Error => e; e; end
     many = begin; producer.produce_many_sync([message, { **message, partition: 99 }]); rescue Penstock::Error => e; e; end
     sleep 0.01 until events.size >= 3
+    statistic = statistics.pop
     sending = nil
     producer.around("produce_sync") { |given, &send| sending = given; send.call } rescue nil
     dummy = Penstock::Clients::Dummy.new(Penstock::Config.new.tap { |c| c.kafka = plain; c.send(:finish) }, Penstock::Monitor.new)
@@ -63,7 +66,7 @@ class AsJsonTest < PenstockTest
                Penstock::OpenTelemetry.allocate, Penstock::Listeners::Logger.new(Logger.new(nil)),
                Penstock::Listeners::Statsd.new(port: 9), Penstock::Listeners::Prometheus.new,
                Penstock::Listeners::ActiveSupportNotifications.allocate,
-               Penstock::MessagePack::Factory.new, Penstock::MessagePack::Timestamp.new(1, 2), *sending].compact
+               statistic, Penstock::MessagePack::Factory.new, Penstock::MessagePack::Timestamp.new(1, 2), *sending].compact
   RUBY
 
   def test_every_object_is_small_and_without_secrets_under_active_support

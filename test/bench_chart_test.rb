@@ -173,12 +173,12 @@ class BenchChartTest < Minitest::Test
 
   def test_a_chart_file_states_what_was_measured_how_and_where
     made = result(left_out: { "Java" => "there is no Java" }, differs: { "Penstock" => ["no acks"] })
-    said = texts(picture(made)).join(" ")
+    shown = texts(picture(made)).join(" ")
     ["Producers", "What N producers deliver.", "C: librdkafka 2.0.2",
      "Settings: linger.ms=5, acks=all (equal on all sides, but Penstock: no acks).",
      "Apache Kafka 4.3.1; Ruby 3.1.2, 2 cores, A CPU; 2026-11-22", "Medians of 3 rounds",
      "Left out: Java: there is no Java"].each do |text|
-      assert_includes said, text
+      assert_includes shown, text
     end
   end
 

@@ -108,7 +108,7 @@ class BenchPeersTest < PenstockTest
 
   # --- the list of peers
 
-  def test_the_known_peers
+  def test_all_known_peers_are_listed
     assert_equal %w[C Penstock confluent-kafka Java JavaScript waterdrop rdkafka karafka-rdkafka ruby-kafka],
                  Bench::Peers.all.map(&:name)
     assert_nil Bench::Peers["no such"]
@@ -213,7 +213,7 @@ class BenchPeersTest < PenstockTest
     end
   end
 
-  def test_an_adapter_whose_message_fails_is_an_error_that_shows_it
+  def test_an_adapter_whose_message_fails_raises_with_the_reason
     failing = PENSTOCK_ADAPTER.sub("def async(message)", "def wait(*) = raise('lost it')\n  \\0")
     with_adapter(failing) do |peer|
       error = assert_raises(Bench::Peer::Failed) { on_cluster(peer) }

@@ -49,10 +49,10 @@ class BenchReportTest < Minitest::Test
   def test_a_scenario_shows_its_figures_settings_versions_and_machine
     made = page(result(rows(2, 2), left_out: { "Java" => "there is no Java" }, differs: { "Penstock" => ["no acks"] },
                                    about: "How many."))
-    said = text(all(made, "//section").first)
+    shown = text(all(made, "//section").first)
     ["How many.", "rate: messages/s, more is better", "25 producers", "30", "25..40", "10.0", "to C", "Medians of 3 rounds",
      "linger.ms=5, acks=all (equal on all sides, but Penstock: no acks)", "C: librdkafka 2.0.2", "Java: there is no Java",
-     "Apache Kafka 4.3.1; Ruby 3.1.2, 2 cores, A CPU; 2026-11-22"].each { |part| assert_includes said, part }
+     "Apache Kafka 4.3.1; Ruby 3.1.2, 2 cores, A CPU; 2026-11-22"].each { |part| assert_includes shown, part }
   end
 
   def test_each_table_of_a_result_has_a_table_and_two_pictures_for_wide_and_narrow_screens

@@ -24,7 +24,7 @@ class BenchResultTest < Minitest::Test
     assert_equal [0.8, 1.25], %w[more less].map { |better| result(rows, better:).table("rate").ratio("one", "Penstock") }
   end
 
-  def test_a_ratio_has_three_digits_and_the_reference_has_none
+  def test_ratios_have_three_digits_and_the_reference_has_no_ratio
     table = result({ "one" => { "C" => [3000], "Penstock" => [40] } }).table("rate")
     assert_equal [0.0133, nil], [table.ratio("one", "Penstock"), table.ratio("one", "C")]
   end

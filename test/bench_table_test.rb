@@ -56,12 +56,12 @@ class BenchTableTest < Minitest::Test
   end
 
   def test_the_table_lists_settings_versions_and_omitted_clients
-    said = text(left_out: { "Java" => "there is no Java" }, differs: { "Penstock" => ["no acks", "no linger.ms"] })
+    shown = text(left_out: { "Java" => "there is no Java" }, differs: { "Penstock" => ["no acks", "no linger.ms"] })
     parts = ["Producers (producers; Apache Kafka 4.3.1, 2026-11-22)\nWhat N producers deliver.\n",
              "Medians of 3 rounds, taken in turn. A ratio is to C: above 1 is better, whichever way the unit goes.\n",
              "Settings: linger.ms=5, acks=all (equal on all sides, but Penstock: no acks, no linger.ms).\n",
              "\nRuby 3.1.2, 2 cores, A CPU\n", "\nC: librdkafka 2.0.2\nPenstock: 0.1.0\n", "\nLeft out: Java: there is no Java"]
-    parts.each { |part| assert_includes said, part }
+    parts.each { |part| assert_includes shown, part }
     assert_includes text(settings: {}), "Settings: the defaults of each side."
   end
 
@@ -75,18 +75,18 @@ class BenchTableTest < Minitest::Test
   end
 
   def test_numbers_are_rounded_to_three_digits
-    said = [0, 7, 4003, 12.34, 9.996, 99.96, 123.4, 1234.5, 12_345, 612_345, 1_234_567.8, 0.5, 0.01234, 0.0000123, -45.678]
-           .map { |value| Bench::Words.number(value) }
-    assert_equal %w[0 7 4,003 12.3 10.0 100 123 1,235 12,300 612,000 1,230,000 0.500 0.0123 0.0000123 -45.7], said
+    shown = [0, 7, 4003, 12.34, 9.996, 99.96, 123.4, 1234.5, 12_345, 612_345, 1_234_567.8, 0.5, 0.01234, 0.0000123, -45.678]
+            .map { |value| Bench::Words.number(value) }
+    assert_equal %w[0 7 4,003 12.3 10.0 100 123 1,235 12,300 612,000 1,230,000 0.500 0.0123 0.0000123 -45.7], shown
   end
 
   def test_the_unit_suits_most_figures
     figures = { "s" => 0.00002, "us" => 12_000.0, "ns" => 1_000_000, "ms" => 12.5,
                 "bytes" => 50_000_000, "KiB" => 0.5, "% of a core" => 0.001 }
-    said = figures.map do |unit, value|
+    shown = figures.map do |unit, value|
       scale = Bench::Scale.new(result({ "one" => { "C" => [value] } }, unit:).tables.first)
       "#{scale.text(value)} #{scale.unit}"
     end
-    assert_equal ["20 µs", "12 ms", "1 ms", "12.5 ms", "47.7 MiB", "512 bytes", "0.00100 % of a core"], said
+    assert_equal ["20 µs", "12 ms", "1 ms", "12.5 ms", "47.7 MiB", "512 bytes", "0.00100 % of a core"], shown
   end
 end

@@ -48,6 +48,18 @@ class BenchTest < PenstockTest
 
   # ---- the runner ----
 
+  # Test files that run at the same time share the compiled programs.
+  def test_several_processes_compile_and_start_the_same_program
+    Dir.mktmpdir do |directory|
+      source = File.join(directory, "several_#{Process.pid}.c")
+      File.write(source, "int main(void) { return 0; }\n")
+      children = Array.new(6) { fork { exit!(system(Bench.compile(source)) || false) } }
+      assert_equal [true] * 6, children.map { |child| Process.wait2(child).last.success? }
+    end
+  ensure
+    FileUtils.rm_f(Dir[File.join(Bench::ROOT, "tmp/bench/several_*")])
+  end
+
   def test_sides_take_turns_and_their_figures_are_kept_apart
     # The order of rounds is C, Slow, C, Slow, C, Slow. A round has 2 messages, so each figure is twice the rate.
     result = run_fake([10, 1, 30, 3, 20, 2], rounds: 3, only: ["few"])

@@ -35,6 +35,21 @@ class ClientsDummyTest < ClientTestCase
     assert_equal true, Penstock::Clients::Handle.await_all(handles, timeout: 0.005)
   end
 
+  def test_delivery_handles_can_be_waited_for_without_knowing_the_client
+    client = self.client.fail_next(:msg_timed_out)
+    failed, *delivered = client.produce_many(Array.new(3) { { topic: "t", payload: "" } }, false).first
+    assert_equal true, Penstock::DeliveryHandle.await_all(delivered)
+    assert_equal false, Penstock::DeliveryHandle.await_all([*delivered, failed])
+    assert_raises(TypeError) { Penstock::DeliveryHandle.await_all([Object.new]) }
+  end
+
+  def test_a_wait_in_ms_rejects_other_keywords
+    handle = client.produce({ topic: "t", payload: "" })
+    assert_same handle.report, handle.wait(max_wait_timeout_ms: nil)
+    error = assert_raises(ArgumentError) { handle.wait(max_wait_timeout: 5) }
+    assert_match(/max_wait_timeout_ms/, error.message)
+  end
+
   def test_a_client_has_all_methods_of_a_real_client
     missing = Internal::ProducerClient.public_instance_methods(false) - described.public_instance_methods(false)
     assert_equal [:test_fatal_error], missing # it needs librdkafka
@@ -167,7 +182,7 @@ class ClientsDummyTest < ClientTestCase
     handle = client.fail_next(:request_timed_out).produce({ topic: "t", payload: "" })
     assert_predicate handle.report, :possibly_persisted?
     refute_predicate handle.error, :retriable?
-    assert_includes handle.error.message, "it may be in the topic all the same"
+    assert_includes handle.error.message, "but it may be in the topic"
   end
 
   def test_a_network_error_names_the_brokers
@@ -298,7 +313,7 @@ class ClientsDummyTest < ClientTestCase
     trap(:USR2, before)
   end
 
-  def test_nothing_is_ever_in_flight
+  def test_no_message_is_ever_in_flight
     client = self.client
     client.produce({ topic: "t", payload: "" })
     assert_equal [true, 0, 0, nil], [client.flush(5), client.queue_size, client.purge, client.fatal_error]

@@ -95,7 +95,7 @@ class CloseTest < PenstockTest
     assert_equal [5] * 20, threads.map(&:value)
   end
 
-  def test_close_while_another_thread_makes_the_first_connection
+  def test_close_works_while_another_thread_makes_the_first_connection
     30.times do
       leaving = producer
       connecting = Thread.new { produce_until_closed(leaving, "close-connecting", most: 1) }
@@ -230,7 +230,7 @@ class CloseTest < PenstockTest
 
   # ---- where it may be called ----
 
-  def test_close_from_a_signal_trap
+  def test_close_works_from_a_signal_trap
     output = ruby!(<<~RUBY, cluster.bootstrap_servers, topic)
       producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0], "linger.ms": 10_000 } }
       handle = producer.produce_async(topic: ARGV[1], payload: "x")
@@ -242,7 +242,7 @@ class CloseTest < PenstockTest
     assert_equal "1\ntrue\n", output
   end
 
-  def test_close_from_a_signal_trap_during_a_wait_and_during_a_close
+  def test_close_works_from_a_signal_trap_during_a_wait_and_during_a_close
     output = ruby!(<<~RUBY)
       producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 } }
       handle = producer.produce_async(topic: "test", payload: "x")
@@ -258,7 +258,7 @@ class CloseTest < PenstockTest
     assert_equal ":purge_queue\n1\n", output
   end
 
-  def test_close_from_an_at_exit_block
+  def test_close_works_from_an_at_exit_block
     output = ruby!(<<~RUBY, cluster.bootstrap_servers, topic)
       producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0], "linger.ms": 10_000 } }
       at_exit { puts producer.close.delivered }
@@ -267,7 +267,7 @@ class CloseTest < PenstockTest
     assert_equal "1\n", output
   end
 
-  def test_close_from_a_fiber
+  def test_close_works_from_a_fiber
     leaving = producer("linger.ms": 10_000)
     leaving.produce_async(topic:, payload: "x")
     assert_equal 1, Fiber.new { leaving.close.delivered }.resume
@@ -503,7 +503,7 @@ class CloseTest < PenstockTest
 
   # ---- in a signal trap, during other calls ----
 
-  def test_close_from_a_trap_during_a_flush_of_the_buffer
+  def test_close_works_from_a_trap_during_a_flush_of_the_buffer
     assert_closed_by_trap(<<~RUBY, "0 0 3 0 2 0", "Penstock::ProduceManyError", kafka: '"queue.buffering.max.messages": 3')
       producer.buffer_many(Array.new(5) { { topic: "test", payload: "x" } })
       ready = -> { producer.queue_size == 3 }
@@ -519,14 +519,14 @@ class CloseTest < PenstockTest
     RUBY
   end
 
-  def test_close_from_a_trap_while_the_thread_connects_for_a_transaction
+  def test_close_works_from_a_trap_while_the_thread_connects_for_a_transaction
     assert_closed_by_trap(<<~RUBY, "0 0 0 0 0 0", "Penstock::ProducerClosedError", kafka: '"transactional.id": "tx"')
       ready = -> { Internal::ProducerClient.open_count == 1 }
       work = -> { producer.produce_sync(topic: "test", payload: "x") }
     RUBY
   end
 
-  def test_close_from_a_trap_while_the_thread_connects_for_the_flush_of_a_transactional_buffer
+  def test_close_works_from_a_trap_while_the_thread_connects_to_flush_a_transactional_buffer
     assert_closed_by_trap(<<~RUBY, "0 0 0 0 2 0", "Penstock::ProducerClosedError", kafka: '"transactional.id": "tx"')
       producer.buffer_many([{ topic: "test", payload: "x" }] * 2)
       ready = -> { Internal::ProducerClient.open_count == 1 }
@@ -534,7 +534,7 @@ class CloseTest < PenstockTest
     RUBY
   end
 
-  def test_close_from_a_trap_during_a_transaction_of_the_same_thread
+  def test_close_works_from_a_trap_during_a_transaction_of_the_same_thread
     name = topic
     kafka = %("linger.ms": 10_000, "transactional.id": "tx-#{rand(2**32)}")
     servers = cluster.bootstrap_servers
@@ -550,7 +550,7 @@ class CloseTest < PenstockTest
     RUBY
   end
 
-  def test_close_from_a_trap_during_a_wait_for_queue_space
+  def test_close_works_from_a_trap_during_a_wait_for_queue_space
     assert_closed_by_trap(<<~RUBY, "0 0 1 0 0 0", "Penstock::ProducerClosedError", kafka: '"queue.buffering.max.messages": 1')
       producer.produce_async(topic: "test", payload: "x")
       ready = -> { true }
@@ -558,7 +558,7 @@ class CloseTest < PenstockTest
     RUBY
   end
 
-  slow def test_close_from_a_trap_during_a_disconnect_and_another_close
+  slow def test_close_works_from_a_trap_during_a_disconnect_and_another_close
     assert_closed_by_trap(<<~RUBY, "0 0 1 0 0 0", "none")
       producer.produce_async(topic: "test", payload: "x")
       ready = -> { producer.status.disconnecting? }
@@ -571,7 +571,7 @@ class CloseTest < PenstockTest
     RUBY
   end
 
-  def test_close_from_a_trap_of_an_unused_and_of_an_unconfigured_producer
+  def test_close_works_from_a_trap_for_an_unused_and_an_unconfigured_producer
     output = ruby!(<<~RUBY)
       pair = [Penstock::Producer.new, Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": "127.0.0.1:1" } }]
       Signal.trap("USR1") { pair.each { |one| puts one.close.to_a.join(" ") } }

@@ -22,6 +22,24 @@ class ConfigTest < PenstockTest
 
   def error_for(kafka) = assert_raises(Penstock::ConfigurationInvalidError) { with_kafka(kafka) }.message
 
+  def test_the_block_may_ask_which_settings_were_given
+    answers = []
+    made = Penstock::Producer.new("bootstrap.servers": "127.0.0.1:1") do |config|
+      config.kafka = { **config.kafka, "acks" => "all" }
+      answers << %i[bootstrap.servers acks client.id].map { |name| config.given?(name) }
+    end
+    assert_equal [[true, true, false]], answers
+    assert_equal [true, true, false], (%i[bootstrap.servers acks client.id].map { |name| made.config.given?(name) })
+    groups = { {} => false, { "group.id": "" } => false, { "group.id": "g" } => true, { "group.id" => "g" } => true }
+    groups.each do |group, given|
+      consumer = Penstock::Consumer.new do |config|
+        config.kafka = { "bootstrap.servers": "127.0.0.1:1", **group }
+        answers << config.group?
+      end
+      assert_equal [given, given], [answers.last, consumer.config.group?]
+    end
+  end
+
   def test_defaults
     config = producer.config
     assert_match(/\Apenstock-\h{12}\z/, config.id)

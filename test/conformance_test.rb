@@ -119,7 +119,7 @@ class ConformanceTest < PenstockTest
         soon { ending.call(self, on = stuck(call.stuck, LONG), ->(same) { call.run(same, LONG) }) }
         owners_of(on).map { |owner| [call.name, owner] }
       end
-      closing = owners.map { |name, owner| Thread.new { [name, trouble_with(owner)] } }
+      closing = owners.map { |name, owner| Thread.new { [name, problem_with(owner)] } }
       assert_empty closing.map(&:value).select(&:last)
     end
   end
@@ -153,7 +153,7 @@ class ConformanceTest < PenstockTest
   end
 
   # @return [String, nil]
-  def trouble_with(owner)
+  def problem_with(owner)
     return "inspect" unless owner.inspect.include?(owner.id)
 
     report = nil

@@ -142,7 +142,7 @@ class ConnectionPoolTest < PenstockTest
     assert_equal [], @made - [1, 2]
   end
 
-  def test_a_transaction_runs_the_block_in_one_of_the_producer
+  def test_transaction_runs_the_block_in_a_transaction_of_a_producer
     pool = self.pool
     calls = []
     pool.with do |producer|
@@ -333,7 +333,7 @@ class ConnectionPoolTest < PenstockTest
     assert_equal 1, pool.with { |producer| producer.produce_sync(topic:, payload: "").offset }
   end
 
-  def test_without_the_gem_the_error_names_it
+  def test_without_the_gem_the_error_names_the_gem
     assert_equal <<~TEXT, ruby!(<<~PROGRAM)
       Penstock::ConnectionPool requires the connection_pool gem: add gem "connection_pool" to the Gemfile
     TEXT

@@ -5,7 +5,7 @@ require_relative "support/consumer_test_case"
 require_relative "support/raw_records"
 
 class ConsumerTest < ConsumerTestCase
-  slow(/_asked_for_while_the_consumer_is_closed_ends/)
+  slow(/_called_during_close_ends/)
 
   # ---- messages ----
 
@@ -635,7 +635,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal %w[a b c], reading(name).each.first(3).map(&:payload)
   end
 
-  def test_a_consumer_is_not_enumerable_as_its_messages_never_end
+  def test_a_consumer_is_not_enumerable_because_its_messages_never_end
     one = unreachable_consumer
     assert_respond_to one, :each
     refute_kind_of Enumerable, one
@@ -820,7 +820,7 @@ class ConsumerTest < ConsumerTestCase
 
   # ---- the garbage collector ----
 
-  def test_consuming_under_gc_stress
+  def test_consuming_works_under_gc_stress
     name = topic(partitions: 1)
     sender = producer
     5.times { |i| sender.produce_sync(topic: name, payload: "p#{i}", key: "k#{i}", headers: { "a" => %w[1 2], "b" => "3" }) }

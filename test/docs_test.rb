@@ -2,6 +2,7 @@
 
 require "socket"
 require_relative "test_helper"
+require_relative "support/document_links"
 require_relative "support/fiber_schedulers"
 
 class DocsTest < PenstockTest
@@ -167,6 +168,82 @@ class DocsTest < PenstockTest
     assert_equal expected, output.lines(chomp: true)
   end
 
+  # The worker runs, and gets its signal, before the last snippet.
+  def test_the_ruby_snippets_about_deploying_run_as_they_stand
+    worker, check, lag = File.read(File.join(ROOT, "docs/deploying.md")).scan(/^```ruby\n(.*?)^```/m).flatten
+    before = <<~RUBY
+      require "penstock"
+      cluster = Penstock::EmbeddedCluster.new
+      ENV["KAFKA"] = cluster.bootstrap_servers
+      cluster.create_topic("orders", partitions: 2)
+      producer = Penstock::Producer.new("bootstrap.servers": cluster.bootstrap_servers)
+      orders = Array.new(5) { |i| { topic: "orders", partition: i % 2, payload: i.to_s } }
+      producer.produce_many_sync(orders)
+    RUBY
+    run = <<~RUBY
+      Thread.new { sleep 0.05 until lag("billing", "orders", [0, 1]).values.sum.zero?; Process.kill(:TERM, Process.pid) }
+      puts LIVENESS.call({}).first
+      worker.run
+      producer.produce_sync(orders.first)
+      p lag("billing", "orders", [0, 1])
+      reader = Penstock::Consumer.new("bootstrap.servers": cluster.bootstrap_servers)
+      reader.assign("bills" => [0, 1, 2, 3].to_h { |partition| [partition, :beginning] })
+      p Array.new(5) { reader.poll(timeout: 10).payload }.sort
+      [reader, producer, cluster].each(&:close)
+    RUBY
+    output = ruby!([before, worker, check, lag, run].join("\n"))
+    expected = ["200", "left the group: true", "all delivered: true", "{0=>1, 1=>0}", '["0", "1", "2", "3", "4"]']
+    assert_equal expected, output.gsub(" => ", "=>").lines(chomp: true)
+  end
+
+  # The loop with attempts is only defined there: it runs at the end.
+  def test_the_ruby_snippets_about_other_clients_run_as_they_stand
+    before = <<~RUBY
+      cluster = Penstock::EmbeddedCluster.new
+      ENV["KAFKA"] = cluster.bootstrap_servers
+      cluster.create_topic("orders", partitions: 3)
+    RUBY
+    behind = <<~RUBY
+      settings = { "bootstrap.servers": ENV["KAFKA"], "group.id": "attempts", "auto.offset.reset": "earliest" }
+      failures = [IOError.new("a disk is full")]
+      consumer = Penstock::Consumer.new(**settings)
+      consumer.subscribe("orders")
+      keys = []
+      consume(consumer) do |message|
+        failure = failures.pop and raise failure
+        keys << message.key
+        break if keys.size == 2
+      end
+      p keys.sort
+      [consumer, cluster].each(&:close)
+    RUBY
+    output = ruby!(["require 'penstock'", before, snippets_of("coming-from.md"), behind].join("\n"))
+    assert_equal ["acknowledged 0", "unknown_partition", "7 tea", "true", "again: a disk is full", '["7", "customer-7"]'],
+                 output.lines(chomp: true)
+  end
+
+  # In the tables of what was written and what is written.
+  def test_the_methods_settings_and_classes_that_programs_move_to_exist
+    rows = File.readlines(File.join(ROOT, "docs/coming-from.md")).grep(/\A\| /)
+    written = rows.map { |row| row.gsub("\\|", "/").split(" | ")[1] }
+    code = written.join.scan(/`([^`]+)`/).flatten.join("\n").gsub(/"[^"]*"/, '""')
+    settings = code.scan(/config\.(\w+)/).flatten.uniq - ["kafka"]
+    settings.each { |setting| assert_respond_to Penstock::Config.new, "#{setting}=" }
+    constants = code.scan(/\b(?:Penstock::|(?=Listeners|ConnectionPool))([A-Z]\w+(?:::[A-Z]\w+)?)/).flatten.uniq
+    constants.each { |name| assert Object.const_get("Penstock::#{name}"), name }
+    methods = { "producer" => Penstock::Producer, "consumer" => Penstock::Consumer, "handle" => Penstock::DeliveryHandle,
+                "report" => Penstock::DeliveryReport, "message" => Penstock::Message }
+    called = code.scan(/\b(producer|consumer|handle|report|message)\.(\w+)/).uniq
+    assert_operator called.size, :>, 15
+    called.each { |receiver, method| assert methods[receiver].method_defined?(method), "#{receiver}.#{method}" }
+  end
+
+  def test_the_metrics_that_alerts_are_about_exist
+    named = File.read(File.join(ROOT, "docs/deploying.md")).scan(/`penstock_(\w+)`/).flatten
+    refute_empty named
+    assert_empty named - Penstock::Listeners::Prometheus.const_get(:FAMILIES).keys.map(&:to_s)
+  end
+
   def snippets_about_testing
     File.read(File.join(ROOT, "docs/testing.md")).scan(/^```ruby\n(.*?)^```/m).flatten.partition { |text| text.include?("RSpec") }
   end
@@ -267,14 +344,20 @@ class DocsTest < PenstockTest
     events.each { |event| monitor.instrument(event, payload) }
   end
 
-  def test_every_link_between_pages_leads_to_a_file
-    missing = Dir[File.join(ROOT, "{docs/**/,}*.md")].flat_map do |page|
-      links = File.read(page).scan(/\]\(([^)\s]+)\)/).flatten.grep_v(/\A(?:https?:|#)/)
-      links.reject { |link| File.exist?(File.expand_path(link.sub(/#.*/, ""), File.dirname(page))) }
-           .map { |link| "#{File.basename(page)}: #{link}" }
-    end
-    assert_empty missing
+  def test_every_link_and_image_of_a_page_leads_to_a_file_and_a_heading
+    assert_empty DocumentLinks.new(ROOT).broken
   end
+
+  def test_every_row_of_a_table_has_as_many_cells_as_its_head
+    wrong = DocumentLinks.new(ROOT).pages.flat_map do |page|
+      tables = File.read(page).gsub(/^```.*?^```/m, "").scan(/(?:^\|.*\n)+/)
+      rows = tables.flat_map { |table| table.lines.reject { |row| cells(row) == cells(table.lines.first) } }
+      rows.map { |row| "#{File.basename(page)}: #{row}" }
+    end
+    assert_empty wrong
+  end
+
+  def cells(row) = row.gsub("\\|", "").count("|")
 
   def test_every_setting_named_on_the_page_about_waiting_exists
     named = WAITING.scan(/`config\.([\w.]+)`/).flatten

@@ -258,7 +258,7 @@ class DoctorTest < PenstockTest
     "127.0.0.1:#{server.addr[1]}"
   end
 
-  def test_a_port_that_hangs_up_is_a_problem_of_the_protocol
+  def test_a_port_that_closes_the_connection_is_a_problem_of_the_protocol
     address = listening(&:close)
     facts = cluster_facts(address)
     assert_ok facts, "#{address} tcp", /connected/

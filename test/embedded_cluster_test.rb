@@ -199,7 +199,7 @@ class EmbeddedClusterTest < PenstockTest
     assert_equal 1, handle.wait(max_wait_timeout_ms: 20_000).offset
   end
 
-  def test_down_and_up_check_the_broker
+  def test_broker_down_and_broker_up_check_the_broker
     [0, 4, nil, :one].each do |broker|
       assert_error(/broker must be/) { cluster.broker_down(broker) }
       assert_error(/broker must be/) { cluster.broker_up(broker) }

@@ -246,7 +246,7 @@ class EventsTest < PenstockTest
 
   # ---- costs and limits ----
 
-  # Listeners hold a producer strongly only while its messages are in flight.
+  # The dispatcher holds a producer strongly only while events of the producer may still come.
   slow def test_a_producer_without_references_publishes_its_pending_events_and_is_collected
     name = topic(partitions: 1)
     seen = Queue.new

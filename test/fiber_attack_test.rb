@@ -7,7 +7,7 @@ require_relative "support/plain_scheduler"
 class FiberAttackTest < PenstockTest
   SCHEDULER = File.join(__dir__, "support/plain_scheduler")
 
-  # A program with a producer whose broker never answers; Waiting for `handle` never ends.
+  # A program with a producer whose broker never answers. Waiting for `handle` never ends.
   def pending_program(program)
     <<~RUBY
       require #{SCHEDULER.inspect}

@@ -57,7 +57,7 @@ class FiberGateTest < ConsumerTestCase
     end
   end
 
-  def test_flush_partition_count_disconnect_and_close_end
+  def test_flush_partition_count_disconnect_and_close_end_in_a_fiber
     through_the_gate do
       one = gated_producer("linger.ms": 300)
       handles = one.produce_many_async([record] * 10)

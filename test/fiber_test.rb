@@ -10,11 +10,11 @@ class FiberTest < FiberTestCase
   SLACK = GCLevel.slow? ? 5 : 1.5 # seconds that a fiber may be late while other programs run
   FiberSchedulers::KINDS.each do |kind|
     define_method("test_all_fibers_that_wait_for_one_handle_resume_under_#{kind}") do
-      handle, come = held_handle
+      handle, deliver = held_handle
       with_scheduler(kind) do |fibers|
         strands = Array.new(50) { fibers.start { handle.wait.offset } }
         assert strands.none?(&:done?)
-        come.call
+        deliver.call
         assert_equal [1] * 50, strands.map(&:join)
       end
     end
@@ -43,7 +43,7 @@ class FiberTest < FiberTestCase
       assert_operator late.max, :<, SLACK
     end
 
-    define_method("test_a_shorter_deadline_that_joins_a_wait_without_limit_is_kept_under_#{kind}") do
+    define_method("test_a_fiber_that_joins_an_unlimited_wait_keeps_its_shorter_deadline_under_#{kind}") do
       handle = stuck_producer.produce_async(MESSAGE)
       with_scheduler(kind) do |fibers|
         endless = fibers.start { handle.wait(max_wait_timeout_ms: nil) }
@@ -54,7 +54,7 @@ class FiberTest < FiberTestCase
     end
 
     define_method("test_cancelling_the_leader_makes_another_fiber_the_leader_under_#{kind}") do
-      handle, come = held_handle
+      handle, deliver = held_handle
       with_scheduler(kind) do |fibers|
         strands = Array.new(10) { fibers.start { handle.wait.offset } }
         sleep 0.01
@@ -64,39 +64,39 @@ class FiberTest < FiberTestCase
           sleep 0.005
         end
         assert_equal 6, waiters(fibers.scheduler)
-        come.call
+        deliver.call
         assert_equal [1] * 6, strands.map(&:join)
       end
     end
 
     define_method("test_cancelling_followers_unlinks_only_their_waiters_under_#{kind}") do
-      handle, come = held_handle
+      handle, deliver = held_handle
       with_scheduler(kind) do |fibers|
         strands = Array.new(10) { fibers.start { handle.wait.offset } }
         strands.pop(9).each { |follower| fibers.cancel(follower) }
         assert_equal 1, waiters(fibers.scheduler)
-        come.call
+        deliver.call
         assert_equal 1, strands[0].join
       end
     end
 
     define_method("test_all_fibers_can_be_cancelled_at_once_and_a_later_wait_works_under_#{kind}") do
-      handle, come = held_handle
+      handle, deliver = held_handle
       with_scheduler(kind) do |fibers|
         Array.new(10) { fibers.start { handle.wait } }.reverse.each { |strand| fibers.cancel(strand) }
         assert_equal 0, waiters(fibers.scheduler)
-        come.call
+        deliver.call
         assert_equal 1, handle.wait.offset
       end
     end
 
     define_method("test_a_timeout_ends_a_wait_and_the_next_one_works_under_#{kind}") do
-      handle, come = held_handle
+      handle, deliver = held_handle
       with_scheduler(kind) do |fibers|
         others = Array.new(3) { fibers.start { handle.wait.offset } }
         elapsed = seconds_of { assert_raises(fibers.timeout_error) { fibers.timeout(0.1) { handle.wait } } }
         assert_includes 0.095..(0.1 + SLACK), elapsed
-        come.call
+        deliver.call
         assert_equal [1] * 4, [handle.wait.offset, *others.map(&:join)]
       end
     end

@@ -69,10 +69,10 @@ class FiberTimeoutTest < FiberTestCase
       with_scheduler(kind) do |fibers|
         leader = fibers.start { seconds_of { timed_out(fibers) { handle.wait } } }
         followers = Array.new(20) do |i|
-          fibers.start { seconds_of { given_up(handle, (SECONDS * 1000) - 10 + i) } }
+          fibers.start { seconds_of { assert_wait_times_out(handle, (SECONDS * 1000) - 10 + i) } }
         end
         sleep(SECONDS - 0.015)
-        spend(0.03) # so that all timeouts have expired when the scheduler looks
+        busy_wait(0.03) # so that all timeouts have expired when the scheduler looks
         [leader, *followers].each { |strand| assert_includes (SECONDS - 0.02)..(SECONDS + SLACK), strand.join }
       end
     end
@@ -116,11 +116,11 @@ class FiberTimeoutTest < FiberTestCase
 
   def timed_out(fibers, &wait) = assert_raises(fibers.timeout_error) { fibers.timeout(SECONDS, &wait) }
 
-  def given_up(handle, max_wait_timeout_ms)
+  def assert_wait_times_out(handle, max_wait_timeout_ms)
     assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms:) }
   end
 
-  def spend(seconds)
+  def busy_wait(seconds)
     deadline = now + seconds
     nil until now > deadline
   end

@@ -256,7 +256,7 @@ class ForeignTextTest < PenstockTest
   end
 
   # All loggers share one thread, which must continue.
-  def test_a_logger_whose_exception_has_any_text_is_reported_and_asked_again
+  def test_an_exception_of_a_logger_with_any_text_is_reported_and_the_logger_is_called_again
     log = Struct.new(:texts, :asked) do
       def add(*) = (self.asked += 1) && raise(texts[asked % texts.size])
     end.new(USERS_TEXTS, 0)
@@ -273,7 +273,7 @@ class ForeignTextTest < PenstockTest
     assert_match(/\Apenstock: the logger raised RuntimeError: /, errors)
   end
 
-  def test_a_listener_whose_exception_has_any_text_is_reported
+  def test_an_exception_of_a_listener_with_any_text_is_reported
     USERS_TEXTS.each do |text|
       one = unreachable_producer
       one.monitor.subscribe("message.produced_async") { raise text }

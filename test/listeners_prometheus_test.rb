@@ -310,11 +310,11 @@ class ListenersPrometheusTest < MetricsTestCase
     one = named
     one.produce_sync(topic: "t", payload: "x")
     one.close
-    assert_empty @metrics.send(:ledger).producers
+    assert_empty @metrics.send(:books).producers
     another = named
     another.produce_sync(topic: "t", payload: "x")
     another.disconnect
-    assert_empty @metrics.send(:ledger).producers
+    assert_empty @metrics.send(:books).producers
   end
 
   def test_wrong_arguments_are_rejected

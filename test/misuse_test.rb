@@ -191,7 +191,7 @@ class MisuseTest < PenstockTest
 
   [2, 1000].each do |size|
     define_method("test_a_continuation_cannot_reenter_a_batch_of_#{size}_after_its_handover") do
-      expected = "a continuation came back to where produce_many had gone on\n" * 3
+      expected = "a continuation came back into produce_many after its messages were handed over\n" * 3
       assert_equal "#{expected}#{size}\n2000\n", ruby!(CALLED_AGAIN, cluster.bootstrap_servers, topic, size.to_s)
     end
   end

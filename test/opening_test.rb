@@ -6,7 +6,7 @@ require_relative "support/slow_calls"
 # librdkafka takes long to make a client if the CA bundle is large. Meanwhile other Ruby threads run, even those that use the
 # client.
 class OpeningTest < PenstockTest
-  slow(/while_a_client_is_being_made/)
+  slow(/while_a_client_is_made/)
 
   include SlowCalls
 

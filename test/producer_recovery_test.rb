@@ -5,7 +5,7 @@ require_relative "support/transaction_test_case"
 
 # How a producer continues after a fatal error of librdkafka.
 class ProducerRecoveryTest < TransactionTestCase
-  slow(/go_on_after_one_reload/)
+  slow(/continue_after_one_reload/)
 
   # ---- idempotent producers ----
 

@@ -6,7 +6,7 @@ require "tmpdir"
 
 # How often Penstock asks librdkafka for the group's protocol, and that it does not ask while the consumer is closing.
 class RebalanceProtocolTest < PenstockTest
-  slow(/the_protocol_is_asked_for_once/)
+  slow(/the_protocol_is_queried_once/)
 
   include SlowCalls
 

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
+require "openssl"
 require "socket"
 
 # Brokers that reject a client, as far as tests without a real Kafka show it. The rest is in integration/security_test.rb.
@@ -216,6 +217,55 @@ class RejectionTest < PenstockTest
       setup = { "socket.connection.setup.timeout.ms": 1_000 }
       one = rejected_consumer(servers, "security.protocol": "ssl", **setup).assign("rejected" => [0])
       assert_raises(Penstock::SecurityProtocolError) { one.poll(timeout: 60) }
+    end
+  end
+
+  # A TLS port with a certificate that no client trusts. It presents it to that many clients, each after another time, so that the
+  # errors differ. Later clients get no answer.
+  def with_an_untrusted_port(times)
+    key = OpenSSL::PKey::EC.generate("prime256v1")
+    name = OpenSSL::X509::Name.parse("/CN=localhost")
+    certificate = OpenSSL::X509::Certificate.new.tap do |made|
+      made.serial = 1
+      made.subject = made.issuer = name
+      made.public_key = key
+      made.not_before = Time.now - 60
+      made.not_after = Time.now + 3_600
+      made.sign(key, "SHA256")
+    end
+    context = OpenSSL::SSL::SSLContext.new.tap { |made| made.add_certificate(certificate, key) }
+    shown = Queue.new
+    port = TCPServer.new("127.0.0.1", 0)
+    server = quiet_thread { serve_untrusted(port, context, times, shown) }
+    yield "127.0.0.1:#{port.addr[1]}", shown
+  ensure
+    server.kill.join
+    port.close
+  end
+
+  def serve_untrusted(port, context, times, shown)
+    silent = []
+    (1..).each do |number|
+      client = port.accept
+      next silent << client if number > times
+
+      sleep(0.03 * number)
+      begin
+        OpenSSL::SSL::SSLSocket.new(client, context).accept
+      rescue OpenSSL::SSL::SSLError, SystemCallError
+        nil
+      end
+      client.close
+      shown << number
+    end
+  end
+
+  def test_each_rejection_of_a_certificate_names_the_reason_even_if_several_wait_to_be_read
+    with_an_untrusted_port(3) do |servers, shown|
+      one = rejected_consumer(servers, "security.protocol": "ssl", "reconnect.backoff.max.ms": 100).assign("rejected" => [0])
+      3.times { shown.pop } # librdkafka has queued an error for each; nothing has read them
+      error = assert_raises(Penstock::TlsError) { one.poll(timeout: 60) }
+      assert_match(/the certificate is self-signed.*: /, error.message)
     end
   end
 

@@ -30,7 +30,9 @@ class Run
             producer_recovery proofs/gc close exit integration/producer_transaction integration/consumer interrupt rejection
             ractor fiber_timeout transaction_native watch unnoticed unreachable poller producer_transaction].freeze
   ROOT = File.expand_path("..", __dir__)
-  COMMAND = [RbConfig.ruby, "-w", "-Ilib", "-Itest", "-e", "ARGV.each { |file| require File.expand_path(file) }"].freeze
+  # Without plugins of minitest: where railties is installed, its own would print failures in another form than #why reads.
+  COMMAND = [{ "MT_NO_PLUGINS" => "1" }, RbConfig.ruby, "-w", "-Ilib", "-Itest",
+             "-e", "ARGV.each { |file| require File.expand_path(file) }"].freeze
 
   # @param parts [Array<Array<String>>] the files of each process
   def initialize(parts, jobs)

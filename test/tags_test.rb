@@ -22,15 +22,15 @@ class TagsTest < PenstockTest
     assert_empty @tags.delete(:other).to_a
   end
 
-  def test_deleting_what_is_not_there_is_no_error
+  def test_deleting_a_missing_tag_is_no_error
     assert_empty @tags.delete(:missing).to_a
   end
 
-  def test_clear_leaves_none
+  def test_clear_removes_all_tags
     assert_empty @tags.add(:a).add(:b).clear.to_a
   end
 
-  def test_what_is_handed_out_is_a_copy_and_what_was_given_may_change
+  def test_tags_are_copied_on_input_and_output
     name = +"a"
     @tags.add(name)
     name << "b"

@@ -14,7 +14,7 @@ require_relative "support/shared_cluster"
 require_relative "support/slow"
 require_relative "support/subprocess"
 
-# A warning from our own files is a failure: the suite runs with -w.
+# A warning about the project's own files is a failure: the suite runs with -w.
 module WarningsAreFailures
   ROOT = File.expand_path("..", __dir__)
 
@@ -26,17 +26,18 @@ module WarningsAreFailures
 end
 Warning.extend(WarningsAreFailures)
 
-# A shell lets what it starts in the background ignore Ctrl-C, and so would the programs that tests send one.
+# A shell makes its background programs ignore Ctrl-C, and so would the programs that tests interrupt with Ctrl-C.
 Signal.trap("INT", "DEFAULT")
 
-# The base of all tests. They share one cluster for the whole suite, each with topics of its own: see SharedCluster.
+# The base of all tests. They share one cluster for the whole suite, each with its own topics: see SharedCluster.
 class PenstockTest < Minitest::Test
   extend Slow
   include NoLeftovers
   include Subprocess
 
-  # For tests to which it makes no difference: an idempotent producer's first message waits half a second with librdkafka 2.14,
-  # which asks for its number, finds itself between two connections, and asks again then; 2.0.2 waits some ms.
+  # For tests to which idempotence makes no difference: with librdkafka 2.14, an idempotent producer's first message waits half a
+  # second. 2.14 requests its producer id, finds itself between two connections, and repeats the request then. 2.0.2 waits some
+  # ms.
   QUICK = { "enable.idempotence": false }.freeze
 
   LONGEST = Integer(ENV.fetch("PENSTOCK_TEST_TIMEOUT", GCLevel.slow? ? "300" : "120")) # seconds for one test
@@ -84,7 +85,7 @@ class PenstockTest < Minitest::Test
     end
   end
 
-  # The one of all tests that are about the embedded cluster, or need what only it can do and change nothing in it.
+  # The cluster of all tests that are about the embedded cluster, or need its features without changing anything in it.
   def embedded_cluster = SharedCluster.embedded
 
   # A cluster that this test may break.
@@ -92,7 +93,7 @@ class PenstockTest < Minitest::Test
     Penstock::EmbeddedCluster.new(**options).tap { |made| @clusters << made }
   end
 
-  # @return [String] the name of a topic that nobody else uses, made with that many partitions
+  # @return [String] the name of a new topic with that many partitions, which no other test uses
   def topic(partitions: 4, on: cluster)
     "test-#{name.to_s.delete_prefix("test_")[0, 150].gsub(/[^\w.-]/, "_")}-#{rand(2**32)}".tap do |topic|
       on.create_topic(topic, partitions:)
@@ -108,13 +109,13 @@ class PenstockTest < Minitest::Test
     made.tap { @producers << made }
   end
 
-  # A client configured like that producer, and apart from it; closed after the test.
+  # A separate client with that producer's configuration, closed after the test.
   # @return [Internal::ProducerClient]
   def native_client(producer = self.producer)
     Internal.of(producer).build_client(producer.config.kafka).tap { |client| @clients << client }
   end
 
-  # A producer whose brokers do not exist: the port is one that nobody listens to.
+  # A producer whose brokers do not exist: no process listens on the port.
   def unreachable_producer(**kafka, &block)
     producer(servers: "127.0.0.1:1", log_level: 0, **kafka, &block)
   end

@@ -3,11 +3,11 @@
 require_relative "test_helper"
 require "logger"
 
-# Token providers that fail, in any way: librdkafka gets its answer, and nobody sees a token. With no broker: librdkafka asks for
-# a token before it connects. What a Kafka makes of tokens is in test/integration/security_test.rb.
+# Token providers that fail, in any way: librdkafka gets an answer, and no output shows a token. The tests need no broker, because
+# librdkafka requests a token before it connects. test/integration/security_test.rb shows how a real Kafka treats tokens.
 class TokensTest < PenstockTest
   OAUTH = { "security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER" }.freeze
-  # In which the error has to come; a message whose client gets no answer from its provider times out.
+  # The error has to arrive within this time. A message whose client gets no answer from its provider times out.
   IN_TIME = { "message.timeout.ms": 30_000, "transaction.timeout.ms": 40_000 }.freeze
   TOKEN = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJwZW5zdG9jayJ9.c2lnbmF0dXJl"
   OPAQUE = "hunter2/of+penstock=="
@@ -37,7 +37,7 @@ class TokensTest < PenstockTest
 
   def in_an_hour = (Time.now.to_i + 3600) * 1000
 
-  # @return [Array(Producer, StringIO, Queue)] log, and the texts of all events
+  # @return [Array(Producer, StringIO, Queue)] the producer, its log, and the texts of all its events
   def watched(provider)
     log = StringIO.new
     one = producer(servers: "127.0.0.1:1", log_level: 7, debug: "all", **OAUTH, **IN_TIME) do |config|
@@ -51,7 +51,7 @@ class TokensTest < PenstockTest
     [one, log, events]
   end
 
-  # @return [Penstock::Error] that a message meets: the client has got its failure
+  # @return [Penstock::Error] the error of a message after the client has got the failure
   def failure(one, what = "")
     assert_raises(Penstock::AuthenticationError, what) { one.produce_sync(topic: "a", payload: "x") }
   end
@@ -85,13 +85,13 @@ class TokensTest < PenstockTest
     }
   }.freeze
 
-  # All at once, as each takes some seconds, mostly to wait.
-  # @return [Array] what the block gives for each
+  # All cases at once, because each takes some seconds, mostly waiting.
+  # @return [Array] the block's result for each
   def at_once(cases, &block)
     cases.map { |each| Thread.new { block.call(*each) } }.map(&:value)
   end
 
-  slow def test_a_provider_that_fails_in_whatever_way_gives_its_client_a_failure
+  slow def test_a_provider_that_fails_in_any_way_gives_its_client_a_failure
     texts = at_once(ANSWERS) do |what, answer|
       one, log, = watched(Provider.new(&answer))
       error = failure(one, what)
@@ -104,7 +104,7 @@ class TokensTest < PenstockTest
     end
   end
 
-  slow def test_a_logger_or_listener_that_raises_does_not_keep_the_failure_from_the_client
+  slow def test_a_raising_logger_or_listener_does_not_keep_the_failure_from_the_client
     one = producer(servers: "127.0.0.1:1", **OAUTH) do |config|
       config.oauth.token_provider_listener = Provider.new { raise "none" }
       config.logger = Class.new { def add(*) = raise("the disk is full") }.new
@@ -116,9 +116,9 @@ class TokensTest < PenstockTest
     end
   end
 
-  # ---- where tokens may not be ----
+  # ---- places where tokens must not appear ----
 
-  # What quotes the token, and how the provider came by it.
+  # What quotes the token, and how the provider gets it.
   QUOTES = {
     "in_its_own_words" => ->(_, token) { raise "cannot decode #{token}: no such key" },
     "with_a_cause" => ->(_, token) { Integer(token) },
@@ -143,7 +143,7 @@ class TokensTest < PenstockTest
     }
   }.freeze
 
-  slow def test_a_token_that_is_quoted_anywhere_is_in_no_log_line_message_inspect_or_report
+  slow def test_a_quoted_token_is_in_no_log_line_message_inspect_or_report
     found = nil
     _, errors = capture_subprocess_io do
       found = at_once(QUOTES.to_a.product([TOKEN, OPAQUE])) { |(how, answer), token| [how, token, texts_of(how, answer, token)] }
@@ -154,13 +154,13 @@ class TokensTest < PenstockTest
     end
   end
 
-  # @return [Array<String>] all that can be read of a producer whose provider fails
+  # @return [Array<String>] all texts that a producer with a failing provider writes or returns
   def texts_of(how, answer, token)
     raised = nil
     provider = Provider.new do |bearer|
       answer.call(bearer, token)
     rescue ArgumentError => e
-      raised = e unless how == "with_a_cause" # which is not ours
+      raised = e unless how == "with_a_cause" # whose cause is the user's
       raise
     end
     one, log, events = watched(provider)
@@ -171,7 +171,7 @@ class TokensTest < PenstockTest
      *Internal.inspected(one)]
   end
 
-  slow def test_a_token_that_was_accepted_is_in_no_log_line
+  slow def test_an_accepted_token_is_in_no_log_line
     one, log, = watched(Provider.new do |bearer|
       bearer.oauthbearer_set_token(token: TOKEN, lifetime_ms: in_an_hour, principal_name: "me", extensions: { "a" => "b" })
     end)
@@ -192,7 +192,7 @@ class TokensTest < PenstockTest
     one.close(timeout: 0)
   end
 
-  slow def test_a_token_that_was_accepted_stays_so_when_the_provider_raises_afterwards
+  slow def test_an_accepted_token_stays_accepted_when_the_provider_raises_afterwards
     one, log, events = watched(Provider.new do |bearer|
       bearer.oauthbearer_set_token(token: OPAQUE, lifetime_ms: in_an_hour, principal_name: "me")
       raise "afterwards"
@@ -203,7 +203,7 @@ class TokensTest < PenstockTest
     one.close(timeout: 0)
   end
 
-  slow def test_a_consumers_provider_gets_the_same
+  slow def test_a_consumers_provider_behaves_the_same
     ["a\0b", "abc".encode("UTF-16BE"), "bad #{TOKEN}"].each do |text|
       log = StringIO.new
       one = Penstock::Consumer.new do |config|

@@ -3,10 +3,10 @@
 require_relative "test_helper"
 require_relative "support/slow_calls"
 
-# librdkafka makes a handle for each topic at its first use in a client. It needs a lock for that, which it may not get for long.
-# Other Ruby threads go on meanwhile, whatever they ask of that client.
+# librdkafka makes a handle for each topic at its first use in a client. That takes a lock, for which it may wait long. Meanwhile
+# other Ruby threads run, even those that use the client.
 class TopicTest < PenstockTest
-  slow(/while_a_new_topic_takes_its_time/)
+  slow(/while_a_new_topic_is_slow/)
 
   include SlowCalls
 
@@ -67,13 +67,13 @@ class TopicTest < PenstockTest
   CASES = [*SENT.keys.product(%w[known]), %w[produce same], %w[produce_many count], %w[partition_count count]].freeze
 
   CASES.each do |what, asked|
-    define_method("test_other_threads_go_on_while_a_new_topic_takes_its_time_in_#{what.tr(" ", "_")}_beside_#{asked}") do
+    define_method("test_other_threads_run_while_a_new_topic_is_slow_in_#{what.tr(" ", "_")}_beside_#{asked}") do
       go_on(what, asked)
     end
   end
 
-  # What was read from the message before is stale then.
-  slow def test_a_payload_that_changes_while_a_new_topic_takes_its_time_is_sent_whole_as_it_is_then
+  # Then the values that were read from the message before are stale.
+  slow def test_a_payload_that_changes_while_a_new_topic_is_made_is_sent_in_its_new_state
     cluster = go_on("produce", "known")
     consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": cluster.bootstrap_servers } }
     consumer.assign("slow" => { 0 => :beginning })

@@ -2,8 +2,8 @@
 
 require_relative "test_helper"
 
-# Internal::ProducerClient's transactions, fatal errors and purge. The mock brokers make the calls but isolate no reader:
-# test/integration/transaction_native_test.rb looks at what readers see.
+# The transactions, fatal errors and purge of Internal::ProducerClient. The mock brokers accept the calls but do not isolate
+# readers. test/integration/transaction_native_test.rb checks what readers see.
 class TransactionNativeTest < PenstockTest
   include FreshCluster
 
@@ -24,7 +24,7 @@ class TransactionNativeTest < PenstockTest
     end
   end
 
-  def test_an_aborted_transaction_leaves_no_message_without_a_verdict_and_the_next_one_works
+  def test_an_aborted_transaction_settles_all_messages_and_the_next_one_works
     client = transactional("linger.ms": 10_000)
     client.begin_transaction
     handles = Array.new(20) { produce(client) }
@@ -36,7 +36,7 @@ class TransactionNativeTest < PenstockTest
     assert_predicate handle, :delivered?
   end
 
-  def test_what_is_in_flight_is_sent_before_a_transaction_is_aborted
+  def test_inflight_messages_are_sent_before_a_transaction_is_aborted
     client = transactional("linger.ms": 10_000)
     client.begin_transaction
     handle = produce(client)
@@ -61,19 +61,19 @@ class TransactionNativeTest < PenstockTest
     2.times { assert_nil client.abort_transaction(nil) }
   end
 
-  def test_calls_out_of_order_are_refused_and_change_nothing
+  def test_calls_out_of_order_raise_and_change_nothing
     client = transactional
-    [-> { client.commit_transaction(nil) }, -> { client.abort_transaction(nil) }].each { |call| assert_refused(&call) }
+    [-> { client.commit_transaction(nil) }, -> { client.abort_transaction(nil) }].each { |call| assert_state_error(&call) }
     client.begin_transaction
-    assert_refused { client.begin_transaction }
+    assert_state_error { client.begin_transaction }
     client.commit_transaction(nil)
-    assert_refused { client.send_offsets_to_transaction([["t", 0, 1, nil]], "group", nil) }
+    assert_state_error { client.send_offsets_to_transaction([["t", 0, 1, nil]], "group", nil) }
     client.begin_transaction
     client.abort_transaction(nil)
-    assert_refused { client.commit_transaction(nil) }
+    assert_state_error { client.commit_transaction(nil) }
   end
 
-  def test_aborting_what_was_committed_says_so
+  def test_aborting_a_committed_transaction_raises_an_error_that_says_so
     client = transactional
     client.begin_transaction
     client.commit_transaction(nil)
@@ -83,7 +83,7 @@ class TransactionNativeTest < PenstockTest
     client.abort_transaction(nil)
   end
 
-  def test_a_client_without_a_transactional_id_says_so_and_connects_nothing
+  def test_a_client_without_a_transactional_id_raises_and_does_not_connect
     client = client()
     error = assert_raises(Penstock::TransactionError) { client.init_transactions(nil) }
     assert_equal :not_configured, error.code
@@ -110,7 +110,7 @@ class TransactionNativeTest < PenstockTest
     client.commit_transaction(10_000)
   end
 
-  def test_offsets_that_make_no_sense_are_refused_before_anything_is_sent
+  def test_invalid_offsets_raise_before_anything_is_sent
     client = transactional
     client.begin_transaction
     good = ["topic", 0, 1, nil]
@@ -128,7 +128,7 @@ class TransactionNativeTest < PenstockTest
 
   # ---- errors ----
 
-  def test_a_fenced_producer_learns_that_it_is_over
+  def test_a_fenced_producer_gets_a_fatal_error
     cluster = own_cluster
     client = transactional(on: cluster)
     client.begin_transaction
@@ -142,7 +142,7 @@ class TransactionNativeTest < PenstockTest
     assert_predicate assert_raises(Penstock::TransactionError) { client.begin_transaction }, :fatal?
   end
 
-  def test_an_abortable_error_asks_for_an_abort_after_which_the_next_transaction_works
+  def test_an_abortable_error_requires_an_abort_and_the_next_transaction_works
     cluster = own_cluster
     client = transactional(on: cluster)
     client.begin_transaction
@@ -151,13 +151,13 @@ class TransactionNativeTest < PenstockTest
     error = assert_raises(Penstock::TransactionError) { client.commit_transaction(10_000) }
     assert_equal [false, false, true], flags(error).drop(1)
     assert_match(/cannot be committed any more/, error.message)
-    assert_operator seconds_of { client.abort_transaction(10_000) }, :<, 4, "it waited for what will not be sent"
+    assert_operator seconds_of { client.abort_transaction(10_000) }, :<, 4, "it waited for messages that will not be sent"
     refute_predicate handle, :pending?
     client.begin_transaction
     client.commit_transaction(nil)
   end
 
-  slow def test_a_commit_out_of_time_is_retriable_and_goes_on_when_it_is_called_again
+  slow def test_a_commit_that_times_out_is_retriable_and_continues_when_called_again
     cluster, client = slow(3_000)
     error = assert_raises(Penstock::TransactionError) { client.commit_transaction(700) }
     assert_equal [:timed_out, false, true, false], flags(error)
@@ -169,20 +169,20 @@ class TransactionNativeTest < PenstockTest
     client.abort_transaction(nil)
   end
 
-  def test_a_commit_out_of_time_can_be_given_up_unless_it_goes_through_after_all
+  def test_a_commit_that_times_out_can_be_aborted_unless_it_succeeds_after_all
     cluster, client = slow(3_000)
     assert_raises(Penstock::TransactionError) { client.commit_transaction(300) }
     cluster.set_round_trip_time(seconds: 0)
     begin
       client.abort_transaction(20_000)
     rescue Penstock::TransactionCommittedError
-      nil # it was on its way
+      nil # it was committed after all
     end
     client.begin_transaction
     client.commit_transaction(nil)
   end
 
-  def test_a_commit_whose_messages_cannot_be_sent_is_given_up_by_aborting
+  def test_a_commit_whose_messages_cannot_be_sent_can_be_aborted
     cluster = own_cluster
     client = transactional(on: cluster)
     client.begin_transaction
@@ -196,7 +196,7 @@ class TransactionNativeTest < PenstockTest
     client.commit_transaction(nil)
   end
 
-  def test_init_without_a_cluster_ends_with_its_time_and_says_why
+  def test_init_without_a_cluster_times_out_with_the_reason
     client = client("transactional.id": "t", servers: "127.0.0.1:1")
     error = nil
     seconds = seconds_of { error = assert_raises(Penstock::TransactionError) { client.init_transactions(1_200) } }
@@ -204,9 +204,9 @@ class TransactionNativeTest < PenstockTest
     assert_predicate error, :retriable?
   end
 
-  # ---- interrupted ----
+  # ---- interrupts ----
 
-  def test_a_commit_is_interrupted_at_once_and_goes_on_and_aborting_then_waits_for_it
+  def test_an_interrupted_commit_continues_and_an_abort_waits_for_it
     _, client = slow(2_000)
     assert_operator seconds_of { assert_raises(Timeout::Error) { Timeout.timeout(0.2) { client.commit_transaction(nil) } } },
                     :<, 1
@@ -215,13 +215,13 @@ class TransactionNativeTest < PenstockTest
     client.abort_transaction(20_000)
   end
 
-  slow def test_an_interrupted_commit_can_be_repeated_to_learn_its_end
+  slow def test_an_interrupted_commit_can_be_repeated_to_get_its_result
     _, client = slow(1_500)
     assert_raises(Timeout::Error) { Timeout.timeout(0.2) { client.commit_transaction(nil) } }
     assert_nil client.commit_transaction(20_000)
   end
 
-  def test_an_interrupted_init_goes_on_and_can_be_repeated
+  def test_an_interrupted_init_continues_and_can_be_repeated
     cluster = own_cluster
     client = client("transactional.id": "t", servers: cluster.bootstrap_servers)
     cluster.set_round_trip_time(seconds: 0.7)
@@ -231,7 +231,7 @@ class TransactionNativeTest < PenstockTest
     client.commit_transaction(nil)
   end
 
-  slow def test_a_call_waits_for_the_one_before_for_as_long_as_its_time_suffices
+  slow def test_a_call_waits_for_the_previous_one_within_its_timeout
     _, client = slow(2_500)
     committing = in_thread { client.commit_transaction(nil) }
     error = assert_raises(Penstock::TransactionError) { client.commit_transaction(200) }
@@ -240,12 +240,12 @@ class TransactionNativeTest < PenstockTest
     assert_nil committing.value
   end
 
-  slow def test_a_call_interrupted_before_its_turn_is_not_made
+  slow def test_an_ordinary_call_interrupted_before_its_turn_is_not_made
     _, client = slow(1_500)
     committing = in_thread { client.commit_transaction(nil) }
     in_thread { client.begin_transaction }.kill.join
     committing.join
-    client.begin_transaction # a second time would be refused
+    client.begin_transaction # raises if it was made before
     client.abort_transaction(nil)
   end
 
@@ -255,7 +255,7 @@ class TransactionNativeTest < PenstockTest
     offsets = in_thread { client.send_offsets_to_transaction(offsets, "group", nil) }
     in_thread { client.abort_transaction(nil) }.kill.join
     offsets.join
-    client.begin_transaction # refused if the one before were still open
+    client.begin_transaction # raises if the previous one is still open
     client.abort_transaction(nil)
   end
 
@@ -276,7 +276,7 @@ class TransactionNativeTest < PenstockTest
     assert_nil committing.value
   end
 
-  def test_calls_that_had_not_begun_when_the_client_was_closed_are_refused
+  def test_calls_that_had_not_begun_when_the_client_was_closed_raise
     _, client = slow(700)
     committing = in_thread { client.commit_transaction(nil) }
     waiting = in_thread { assert_raises(Penstock::ProducerClosedError) { client.begin_transaction } }
@@ -286,7 +286,7 @@ class TransactionNativeTest < PenstockTest
     assert_raises(Penstock::ProducerClosedError) { client.begin_transaction }
   end
 
-  def test_close_aborts_a_transaction_that_is_open
+  def test_close_aborts_an_open_transaction
     client = transactional
     client.begin_transaction
     handle = produce(client)
@@ -300,11 +300,11 @@ class TransactionNativeTest < PenstockTest
     client.begin_transaction
     client.commit_transaction(nil)
     client.close(10_000)
-    eventually { (Thread.list - @threads_before).none?(&:alive?) } # the dispatcher has logged all there was
+    eventually { (Thread.list - @threads_before).none?(&:alive?) } # the dispatcher has logged everything
     refute_match(/transaction/, @log.string)
   end
 
-  def test_a_client_dropped_within_a_transaction_goes_away
+  def test_a_client_dropped_within_a_transaction_is_collected
     output = ruby!(<<~RUBY, cluster.bootstrap_servers, topic)
       def drop
         producer = Penstock::Producer.new do |config|
@@ -322,7 +322,7 @@ class TransactionNativeTest < PenstockTest
     assert_equal "0\n", output
   end
 
-  def test_a_forked_child_starts_transactions_of_its_own
+  def test_a_fork_child_starts_its_own_transactions
     client = transactional
     client.begin_transaction
     result = in_child do
@@ -337,7 +337,7 @@ class TransactionNativeTest < PenstockTest
 
   # ---- fatal errors ----
 
-  def test_a_fatal_error_is_told_with_its_code_and_reason
+  def test_fatal_error_returns_the_code_and_reason
     client = client("enable.idempotence": true)
     assert_nil client.fatal_error
     client.test_fatal_error(:out_of_order_sequence_number, "for the test")
@@ -349,7 +349,7 @@ class TransactionNativeTest < PenstockTest
     assert_raises(Penstock::Error) { client.test_fatal_error(:fenced, "again") }
   end
 
-  def test_a_transaction_call_after_a_fatal_error_tells_which_it_was
+  def test_a_transaction_call_after_a_fatal_error_raises_that_error
     client = transactional
     client.begin_transaction
     client.test_fatal_error(:invalid_producer_id_mapping, "for the test")
@@ -358,14 +358,14 @@ class TransactionNativeTest < PenstockTest
     assert_match(/for the test/, error.message)
   end
 
-  def test_no_fatal_error_can_be_tested_that_does_not_exist
+  def test_test_fatal_error_rejects_unknown_codes
     assert_raises(ArgumentError) { client.test_fatal_error(:nonsense, "x") }
     assert_raises(TypeError) { client.test_fatal_error(:fenced, nil) }
   end
 
   # ---- purge ----
 
-  def test_purge_ends_what_was_not_sent_and_the_client_goes_on
+  def test_purge_fails_unsent_messages_and_the_client_stays_usable
     client = client(servers: "127.0.0.1:1")
     handles = Array.new(100) { produce(client, topic: "test") }
     assert_equal 100, client.purge
@@ -374,7 +374,7 @@ class TransactionNativeTest < PenstockTest
     assert_equal [:open, 0], [client.state, client.purge]
   end
 
-  def test_purge_ends_what_was_sent_and_not_answered_also_for_an_idempotent_producer_which_goes_on_in_order
+  def test_purge_fails_unanswered_messages_and_an_idempotent_producer_continues_in_order
     [false, true].each do |idempotent|
       cluster = own_cluster
       name = topic(on: cluster, partitions: 1)
@@ -382,7 +382,7 @@ class TransactionNativeTest < PenstockTest
       client.produce({ topic: name, payload: "first" }).wait
       cluster.set_round_trip_time(seconds: 3)
       handle = client.produce({ topic: name, payload: "not answered" })
-      refute client.flush(500) # it has been sent
+      refute client.flush(500) # the message has been sent
       assert_equal 1, client.purge
       eventually { !handle.pending? }
       assert_equal :purge_inflight, handle.error.code
@@ -394,7 +394,7 @@ class TransactionNativeTest < PenstockTest
     end
   end
 
-  def test_every_message_has_its_verdict_when_threads_produce_while_others_purge
+  def test_every_message_gets_its_result_when_threads_produce_while_others_purge
     client = client("linger.ms": 1)
     name = topic
     client.produce({ topic: name, payload: "first" }).wait
@@ -415,7 +415,7 @@ class TransactionNativeTest < PenstockTest
     assert_empty handles.filter_map { |handle| handle.error&.code } - %i[purge_queue purge_inflight]
   end
 
-  def test_purge_before_anything_was_sent_and_after_close
+  def test_purge_works_before_the_first_message_and_after_close
     client = client()
     assert_equal 0, client.purge
     assert_equal :configured, client.state
@@ -437,7 +437,7 @@ class TransactionNativeTest < PenstockTest
 
   # ---- configuration ----
 
-  def test_a_client_knows_whether_it_is_idempotent_and_transactional
+  def test_a_client_reports_whether_it_is_idempotent_and_transactional
     facts = ->(**kafka) { client(**kafka).then { |made| [made.idempotent?, made.transactional?, made.state] } }
     assert_equal [true, false, :configured], facts.call
     assert_equal [false, false, :configured], facts.call("enable.idempotence": false)
@@ -459,7 +459,7 @@ class TransactionNativeTest < PenstockTest
     "enable.gapless.guarantee" => [{ "enable.idempotence": false, "enable.gapless.guarantee": true }]
   }.freeze
 
-  def test_settings_that_an_idempotent_producer_cannot_have_are_refused_when_it_is_made
+  def test_settings_that_exclude_idempotence_are_rejected_when_the_client_is_made
     CONFLICTS.each do |name, cases|
       cases.each do |kafka|
         error = assert_raises(Penstock::ConfigurationInvalidError, kafka.inspect) do
@@ -470,7 +470,7 @@ class TransactionNativeTest < PenstockTest
     end
   end
 
-  def test_settings_that_it_can_have_are_taken_by_librdkafka_too
+  def test_settings_that_allow_idempotence_are_accepted_by_librdkafka_too
     [{ acks: "all" }, { acks: -1, "max.in.flight": 5, retries: 1, "queuing.strategy": "fifo" },
      { "enable.gapless.guarantee": true, "queue.buffering.backpressure.threshold": 1 },
      { "transactional.id": "t", "message.timeout.ms": 165_000 }, { "transactional.id": "t", "socket.timeout.ms": 165_100 },
@@ -502,17 +502,17 @@ class TransactionNativeTest < PenstockTest
 
   def produce(client, topic: "transaction-native") = client.produce({ topic:, payload: "x" })
 
-  # A thread that has called and waits for the call's end.
+  # A thread that has made the call and waits for its end.
   def in_thread(&block)
     Thread.new(&block).tap do |thread|
       eventually { thread.stop? && thread.backtrace&.first.to_s.match?(/transaction|close/) }
-      sleep 0.1 # the call has a native thread of its own, which begins a moment later
+      sleep 0.1 # the call runs in a separate native thread, which starts a moment later
     end
   end
 
   def flags(error) = [error.code, error.fatal?, error.retriable?, error.abortable?]
 
-  def assert_refused(&call)
+  def assert_state_error(&call)
     error = assert_raises(Penstock::TransactionError, &call)
     assert_equal [:state, false, false, false], flags(error)
   end

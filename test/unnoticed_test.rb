@@ -2,7 +2,7 @@
 
 require_relative "test_helper"
 
-# Failed messages that the program does not notice: they are logged, and CloseReport counts them.
+# Failed messages that the program does not notice. They are logged, and CloseReport counts them.
 class UnnoticedTest < PenstockTest
   SOON = { "message.timeout.ms": 50, "linger.ms": 0 }.freeze
   MESSAGE = { topic: "events", payload: "hidden payload", key: "hidden key" }.freeze
@@ -15,7 +15,7 @@ class UnnoticedTest < PenstockTest
     def initialize = @all = Thread::Queue.new
     def add(severity, text, _program = nil) = @all << [severity, text]
 
-    # @return [Array<String>] about messages that were not delivered, so far
+    # @return [Array<String>] the lines so far about undelivered messages
     def undelivered = Array.new(@all.size) { @all.pop.tap { |line| @all << line } }.select { |_, text| text.match?(LINE) }
   end
 
@@ -24,7 +24,7 @@ class UnnoticedTest < PenstockTest
     @lines = Lines.new
   end
 
-  slow def test_messages_that_fail_without_a_listener_are_logged_once_with_their_number_topic_and_first_error
+  slow def test_failed_messages_without_a_listener_are_logged_once_with_count_topic_and_error
     one = failing_producer
     one.produce_many_async([MESSAGE] * 40)
     one.produce_async(MESSAGE)
@@ -36,7 +36,7 @@ class UnnoticedTest < PenstockTest
   end
 
   # The next line comes ten seconds later, or when the producer is closed.
-  slow def test_what_fails_after_a_line_is_counted_until_the_producer_closes
+  slow def test_later_failures_are_counted_until_the_producer_closes
     one = failing_producer
     one.produce_async(MESSAGE)
     eventually { @lines.undelivered.any? }
@@ -66,7 +66,7 @@ class UnnoticedTest < PenstockTest
     assert_equal "0\n", output
   end
 
-  # ---- what the program notices is not logged, and not counted ----
+  # ---- failures that the program notices are neither logged nor counted ----
 
   {
     "a_listener" => ->(one, _) { one.produce_async(MESSAGE) },
@@ -84,7 +84,7 @@ class UnnoticedTest < PenstockTest
       test.refute_predicate handle, :delivered?
     end
   }.each do |way, fail|
-    define_method("test_a_failure_that_the_program_learns_from_#{way}_is_not_logged") do
+    define_method("test_a_failure_that_the_program_notices_through_#{way}_is_not_logged") do
       one = failing_producer
       one.monitor.subscribe("error.occurred") { nil } if way == "a_listener"
       fail.call(one, self)
@@ -110,7 +110,7 @@ class UnnoticedTest < PenstockTest
     assert_equal 1, one.close.unnoticed
   end
 
-  slow def test_a_handle_that_is_read_late_takes_its_message_out_of_the_report
+  slow def test_reading_a_handle_late_removes_its_message_from_the_report
     one = failing_producer
     handles = one.produce_many_async([MESSAGE] * 3)
     eventually { @lines.undelivered.any? }
@@ -119,8 +119,8 @@ class UnnoticedTest < PenstockTest
     assert_equal 1, one.close.unnoticed
   end
 
-  # Who purges, and who closes, is told by the call itself.
-  def test_what_purge_and_close_drop_is_not_counted_twice
+  # The return values of purge and close already report these messages.
+  def test_messages_that_purge_and_close_discard_are_not_counted_twice
     one = failing_producer("message.timeout.ms": 60_000)
     one.produce_async(MESSAGE)
     one.purge
@@ -131,7 +131,7 @@ class UnnoticedTest < PenstockTest
   end
 
   # The poller settles thousands of messages that fail at once. When the first one has its result, the producer begins to close,
-  # often before the last one has. In each round it does so or not, and the counts add up.
+  # often before the last one has its result. Both orders occur over the rounds, and the counts must add up.
   def test_a_close_amid_failing_messages_counts_each_of_them_once
     4.times do
       one = failing_producer("message.timeout.ms": 500, "queue.buffering.max.messages": 100_000)
@@ -152,21 +152,22 @@ class UnnoticedTest < PenstockTest
     assert_match(/3 messages were not delivered.*Queue full/, eventually { @lines.undelivered.last }.last)
   end
 
-  def test_messages_that_are_not_sent_because_no_broker_can_be_reached_are_counted
+  def test_messages_that_fail_because_no_broker_is_reachable_are_counted
     one = failing_producer("message.timeout.ms": 60_000) { |config| config.unreachable_timeout = 300 }
     assert_raises(Penstock::BrokersUnreachableError) { one.produce_sync(MESSAGE) }
     failed = one.produce_many_async([MESSAGE] * 4)
-    assert failed.none?(&:pending?), "they fail at once"
+    assert failed.none?(&:pending?), "they should fail at once"
     assert_raises(Penstock::BrokersUnreachableError) { failed.first.wait }
     assert_raises(Penstock::BrokersUnreachableError) { one.produce_sync(MESSAGE) }
     assert_equal 3, one.close(timeout: 0).unnoticed
     assert_match(/3 messages were not delivered.*broker/, eventually { @lines.undelivered.last }.last)
   end
 
-  def test_delivered_messages_leave_nothing
+  def test_delivered_messages_are_neither_logged_nor_counted
     one = producer { |config| config.logger = @lines }
-    one.produce_many_async([{ topic:, payload: "x" }] * 100)
-    assert_equal Penstock::CloseReport.new(100, 0, 0, 0), one.close
+    handles = one.produce_many_async([{ topic:, payload: "x" }] * 100)
+    assert_equal [0], one.close.to_h.except(:delivered).values.uniq
+    assert handles.all?(&:delivered?)
     assert_empty @lines.undelivered
   end
 

@@ -5,7 +5,7 @@ require_relative "support/producer_test_case"
 require_relative "support/plain_scheduler"
 require "socket"
 
-# config.unreachable_timeout: what becomes of messages and calls while no broker can be reached.
+# config.unreachable_timeout: messages and calls while no broker can be reached.
 class UnreachableTest < ProducerTestCase
   TIMEOUT = 400
   SOON = GCLevel.slow? ? 60 : 8 # seconds; message.timeout.ms is 150
@@ -26,7 +26,7 @@ class UnreachableTest < ProducerTestCase
 
   def unreachable(&block) = assert_soon { assert_raises(Penstock::BrokersUnreachableError, &block) }
 
-  # A cluster that a test stops and starts, with a producer that has delivered to it.
+  # A cluster that a test stops and restarts, with a producer that has delivered to it.
   def with_a_cluster_that_goes(**settings, &block)
     own = own_cluster
     own.create_topic("away", partitions: 1)
@@ -44,7 +44,7 @@ class UnreachableTest < ProducerTestCase
     end
   end
 
-  def test_a_message_fails_when_no_broker_could_be_reached_for_that_long
+  def test_a_message_fails_when_no_broker_was_reachable_for_the_timeout
     one = impatient_producer("127.0.0.1:1,127.0.0.1:2")
     error = unreachable { one.produce_sync(topic: "away", payload: "x") }
     assert_equal [:all_brokers_down, true, one.id, "away"], [error.code, error.retriable?, error.producer_id, error.topic]
@@ -52,7 +52,7 @@ class UnreachableTest < ProducerTestCase
     assert_kind_of Penstock::ProduceError, error
   end
 
-  def test_it_is_so_in_every_polling_mode_and_in_fibers
+  def test_the_timeout_applies_in_every_polling_mode_and_in_fibers
     %i[fd thread].each do |mode|
       one = impatient_producer("127.0.0.1:1") { |config| config.polling.mode = mode }
       unreachable { one.produce_sync(topic: "away", payload: "x") }
@@ -68,14 +68,14 @@ class UnreachableTest < ProducerTestCase
     end.join
   end
 
-  def test_what_is_produced_afterwards_fails_at_once
+  def test_later_messages_fail_at_once
     one = impatient_producer("127.0.0.1:1")
     unreachable { one.produce_sync(topic: "away", payload: "x") }
     events = Queue.new
     one.monitor.subscribe("error.occurred") { |event| events << event if event[:type] == "librdkafka.dispatch_error" }
     assert_operator seconds_of { 50.times { unreachable { one.produce_sync(topic: "away", payload: "x") } } }, :<, SOON / 4.0
     handles = one.produce_many_async(Array.new(3) { { topic: "away", payload: "x" } })
-    assert handles.all? { |handle| failed?(handle) }, "a handle has its result when it is returned"
+    assert handles.all? { |handle| failed?(handle) }, "a handle was returned without its result"
     handles.each { |handle| assert_raises(Penstock::BrokersUnreachableError) { handle.wait } }
     eventually { events.size == 53 }
     event = events.pop
@@ -84,7 +84,7 @@ class UnreachableTest < ProducerTestCase
     assert_equal 54, one.metrics[:failed]
   end
 
-  def test_a_connection_that_is_lost_and_comes_back
+  def test_messages_are_delivered_again_after_the_connection_returns
     own, one = with_a_cluster_that_goes
     one.produce_sync(topic: "away", payload: "before", partition: 0)
     2.times do
@@ -97,7 +97,7 @@ class UnreachableTest < ProducerTestCase
     assert_equal %w[before back back], stored("away", on: own).map(&:payload).reject { |payload| payload == "lost" }
   end
 
-  def test_the_time_counts_from_the_loss_of_the_last_connection
+  def test_the_timeout_starts_at_the_loss_of_the_last_connection
     own, one = with_a_cluster_that_goes(timeout: 5_000)
     one.produce_sync(topic: "away", payload: "before", partition: 0)
     own.broker_down(1)
@@ -107,8 +107,8 @@ class UnreachableTest < ProducerTestCase
     assert_predicate handle.wait, :persisted?
   end
 
-  # The mock broker stores a message at once and holds back its answer, which the loss of the connection loses.
-  def test_a_message_that_was_sent_may_be_in_the_topic
+  # The mock broker stores a message at once and delays its answer. The loss of the connection loses the answer.
+  def test_a_sent_message_fails_as_possibly_persisted
     own, one = with_a_cluster_that_goes("linger.ms": 0)
     one.produce_sync(topic: "away", payload: "before", partition: 0)
     own.set_round_trip_time(seconds: 60)
@@ -126,7 +126,7 @@ class UnreachableTest < ProducerTestCase
     assert_equal %w[before back], stored("away", on: own).map(&:payload) - %w[sent]
   end
 
-  def test_order_is_kept_and_nothing_is_stored_twice
+  def test_messages_keep_their_order_and_are_stored_once
     own, one = with_a_cluster_that_goes("linger.ms": 1)
     handles = []
     3.times do
@@ -143,7 +143,7 @@ class UnreachableTest < ProducerTestCase
     assert_stored_as_reported(handles, stored("away", on: own).map { |record| record.payload.to_i })
   end
 
-  # @return [Penstock::DeliveryHandle] the last message's
+  # @return [Penstock::DeliveryHandle] the handle of the last message
   def send_numbered(one, handles, count = 1)
     count.times { handles << one.produce_async(topic: "away", payload: (handles.size + 1).to_s, partition: 0) }
     handles.last
@@ -158,15 +158,15 @@ class UnreachableTest < ProducerTestCase
     assert_empty absent & stored
   end
 
-  slow def test_flush_and_other_calls_that_wait_for_brokers_end_too
+  slow def test_flush_and_other_calls_that_wait_for_brokers_end_within_the_timeout
     one = impatient_producer("127.0.0.1:1")
     one.produce_async(topic: "away", payload: "x")
     unreachable { one.flush(timeout: 60) }
-    assert one.flush(timeout: 60), "nothing is in flight any more"
+    assert one.flush(timeout: 60), "messages are still in flight"
     unreachable { one.partition_count("away") }
   end
 
-  def test_a_thread_that_waits_for_queue_space_goes_on
+  def test_a_thread_that_waits_for_queue_space_continues
     one = impatient_producer("127.0.0.1:1", "queue.buffering.max.messages": 1) do |config|
       config.wait_timeout_on_queue_full = 60_000
     end
@@ -190,8 +190,8 @@ class UnreachableTest < ProducerTestCase
     assert_equal :purge_queue, assert_raises(Penstock::DeliveryError) { handle.wait }.code
   end
 
-  # A port that takes connections and never answers, as a frozen broker's.
-  def test_a_broker_that_never_answers_is_not_reached
+  # A port that accepts connections and never answers, like a frozen broker's.
+  def test_a_broker_that_never_answers_counts_as_unreachable
     server = TCPServer.new("127.0.0.1", 0)
     one = impatient_producer("127.0.0.1:#{server.local_address.ip_port}")
     unreachable { one.produce_sync(topic: "away", payload: "x") }
@@ -201,12 +201,12 @@ class UnreachableTest < ProducerTestCase
 
   # ---- transactions ----
 
-  def test_a_transactional_producer_that_cannot_reach_its_cluster
+  def test_a_transactional_producer_raises_when_its_cluster_is_unreachable
     one = impatient_producer("127.0.0.1:1", "transactional.id": "away-#{rand(2**32)}")
     unreachable { one.transaction { flunk } }
   end
 
-  slow def test_a_transaction_ends_soon_when_the_cluster_has_gone
+  slow def test_a_transaction_ends_soon_when_the_cluster_is_gone
     own, one = with_a_cluster_that_goes("transactional.id": "going-#{rand(2**32)}") do |config|
       config.wait_backoff_on_transaction_fatal_error = 10
     end
@@ -226,12 +226,12 @@ class UnreachableTest < ProducerTestCase
     own.broker_up(1)
     eventually(30) do
       one.transaction { one.produce_sync(topic: "away", payload: "after", partition: 0) }
-    rescue Penstock::BrokersUnreachableError, Penstock::DeliveryError # librdkafka drops it: the lost messages left a gap
+    rescue Penstock::BrokersUnreachableError, Penstock::DeliveryError # librdkafka drops it, because the lost messages left a gap
       nil
     end
   end
 
-  def test_a_commit_that_meets_no_broker_ends_soon
+  def test_a_commit_without_a_broker_ends_soon
     own, one = with_a_cluster_that_goes("transactional.id": "going-#{rand(2**32)}") do |config|
       config.wait_backoff_on_transaction_fatal_error = 10
     end
@@ -246,7 +246,7 @@ class UnreachableTest < ProducerTestCase
     assert_equal [:all_brokers_down, true], [error.code, error.retriable?]
   end
 
-  # The first transaction's message is given up in an outage, the second one's is purged by the abort, long after it.
+  # An outage fails the first transaction's message. The abort purges the second one's, long after the outage.
   def test_messages_of_an_aborted_transaction_after_an_outage_are_reported_as_purged
     own = own_cluster
     own.create_topic("away", partitions: 1)
@@ -283,7 +283,7 @@ class UnreachableTest < ProducerTestCase
     end
   end
 
-  def test_values
+  def test_values_are_checked
     [0, 100, 5_000, 150_000].each { |value| assert_equal value, config_with(value).unreachable_timeout }
     [nil, -1, 1, 3, 99, 1.5, "5000", true, 2**60].each do |value|
       error = assert_raises(Penstock::ConfigurationInvalidError) { config_with(value) }
@@ -291,12 +291,12 @@ class UnreachableTest < ProducerTestCase
     end
   end
 
-  def test_a_value_that_looks_like_seconds_says_what_to_write
+  def test_the_error_for_a_value_in_seconds_shows_milliseconds
     error = assert_raises(Penstock::ConfigurationInvalidError) { config_with(3) }
     assert_match(/must be 0 or an Integer of at least 100 \(ms\), not 3; for 3 seconds, write 3_000/, error.message)
   end
 
-  def test_a_value_that_message_timeout_ms_makes_useless_is_warned_of
+  def test_a_value_without_effect_because_of_message_timeout_ms_is_warned_of
     config_with(150_000)
     assert_match(/unreachable_timeout \(150000 ms\) has no effect.*message\.timeout\.ms \(150000\)/, @log.string)
     config_with(3_000, "delivery.timeout.ms": 2_000)

@@ -2,8 +2,8 @@
 
 require_relative "test_helper"
 
-# A thread that waits for a message serves its client itself meanwhile (ext/penstock/core/client/watch.c). What may happen to
-# it then, and what becomes of all that others wait for. How that goes natively, with races: core_test.rb.
+# A thread that waits for a message serves its client itself meanwhile (ext/penstock/core/client/watch.c). The tests interrupt
+# that thread in several ways, and check that all other waits still end. core_test.rb tests the races natively.
 class WatchTest < PenstockTest
   MUCH = 200
 
@@ -30,14 +30,14 @@ class WatchTest < PenstockTest
 
   def wakeups = @poller.stats[:wakeups]
 
-  # A thread that waits for a message to the broker that takes its time, and serves meanwhile.
+  # A thread that waits for a message to the slow broker, and serves the client meanwhile.
   def serving_thread(milliseconds = 1_000)
     @slow.set_round_trip_time(seconds: milliseconds / 1000.0, broker: 2)
     @served = @one.produce_async(topic: @far, payload: "x")
     quiet_thread { @served.wait }.tap { |thread| eventually { thread.stop? } }
   end
 
-  def test_the_poller_sleeps_while_threads_that_wait_serve_themselves
+  def test_the_poller_sleeps_while_waiting_threads_serve_their_client
     before = wakeups
     message = { topic: @near, payload: "x" }
     MUCH.times { @one.produce_sync(message) }
@@ -46,7 +46,7 @@ class WatchTest < PenstockTest
     assert_operator @poller.stats[:messages], :>=, 3 * MUCH
   end
 
-  def test_the_poller_serves_what_nobody_waits_for
+  def test_the_poller_serves_messages_without_a_waiting_thread
     before = wakeups
     10.times do
       handle = @one.produce_async(topic: @near, payload: "x")
@@ -55,7 +55,7 @@ class WatchTest < PenstockTest
     assert_operator wakeups - before, :>=, 10
   end
 
-  def test_what_others_do_is_settled_by_a_thread_that_waits_for_something_else
+  def test_a_waiting_thread_settles_messages_of_other_threads
     thread = serving_thread
     before = wakeups
     handles = Array.new(5) do
@@ -67,23 +67,23 @@ class WatchTest < PenstockTest
     assert_equal 1, thread.value.offset
   end
 
-  def test_two_threads_that_wait_for_one_client_both_get_their_verdicts
+  def test_several_threads_that_wait_for_one_client_all_get_their_results
     thread = serving_thread(300)
     others = Array.new(3) { Thread.new { @one.produce_sync(topic: @near, payload: "x").offset } }
     assert_equal [1, 2, 3], others.map(&:value).sort
     assert_equal 1, thread.value.offset
   end
 
-  def test_whole_batches_are_settled_beside_a_thread_that_serves
+  def test_batches_are_settled_while_another_thread_serves
     thread = serving_thread
     assert_equal 5_000, @one.produce_many_sync(Array.new(5_000) { { topic: @near, payload: "x" } }).size
     assert_predicate thread, :alive?
     thread.join
   end
 
-  # Each of these ends the wait of the thread that serves. Those who wait beside it go on.
+  # Each of these ends the wait of the serving thread. The threads that wait beside it continue.
   { kill: :kill.to_proc, raise: ->(thread) { thread.raise(Interrupt) } }.each do |name, interrupt|
-    define_method("test_after_thread_#{name}_of_the_thread_that_serves_the_others_get_their_verdicts") do
+    define_method("test_after_thread_#{name}_of_the_serving_thread_the_others_get_their_results") do
       thread = serving_thread
       waiting = Array.new(2) { quiet_thread { @one.produce_sync(topic: @far, payload: "x").offset } }
       handle = @one.produce_async(topic: @far, payload: "x")
@@ -95,7 +95,7 @@ class WatchTest < PenstockTest
     end
   end
 
-  def test_a_wait_that_runs_out_of_time_leaves_the_client_to_the_poller
+  def test_after_a_wait_times_out_the_poller_serves_the_client
     @slow.set_round_trip_time(seconds: 0.5, broker: 2)
     handle = @one.produce_async(topic: @far, payload: "x")
     assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: 20) }
@@ -105,7 +105,7 @@ class WatchTest < PenstockTest
     assert_operator wakeups, :>, before
   end
 
-  def test_threads_that_are_interrupted_again_and_again_lose_nothing
+  def test_repeatedly_interrupted_threads_lose_no_message
     stop = false
     threads = Array.new(3) do
       Thread.new do
@@ -114,7 +114,7 @@ class WatchTest < PenstockTest
           begin
             Timeout.timeout(rand / 300) { @one.produce_sync(topic: @near, payload: "x") }
           rescue Timeout::Error
-            nil # what is tested
+            nil # the interrupt under test
           end
           sent += 1
         end
@@ -127,14 +127,14 @@ class WatchTest < PenstockTest
     eventually { @one.queue_size.zero? }
   end
 
-  def test_close_while_a_thread_serves_gives_that_its_verdict
+  def test_close_settles_the_message_of_a_serving_thread
     thread = serving_thread(30_000)
     assert_operator seconds_of { @one.close(timeout: 0) }, :<, 5
     assert_raises(Penstock::DeliveryError) { thread.value.error&.then { |error| raise error } }
     assert_equal 0, @poller.count
   end
 
-  def test_flush_while_a_thread_serves_waits_for_all
+  def test_flush_while_a_thread_serves_waits_for_all_messages
     thread = serving_thread(300)
     handle = @one.produce_async(topic: @near, payload: "x")
     assert_equal true, @one.flush(timeout: 10)
@@ -142,7 +142,7 @@ class WatchTest < PenstockTest
     assert_equal 1, thread.value.offset
   end
 
-  def test_a_child_forked_while_a_thread_serves_works_and_the_thread_goes_on
+  def test_a_child_forked_while_a_thread_serves_works_and_the_thread_continues
     thread = serving_thread
     name = @near
     assert_equal 1, in_child { @one.produce_sync(topic: name, payload: "x").offset.tap { @one.close } }
@@ -165,27 +165,27 @@ class WatchTest < PenstockTest
     RUBY
   end
 
-  def test_listeners_are_told_by_a_thread_that_serves
-    told = Queue.new
-    @one.monitor.subscribe("message.acknowledged") { |event| told << event[:offset] }
+  def test_a_serving_thread_publishes_events
+    published = Queue.new
+    @one.monitor.subscribe("message.acknowledged") { |event| published << event[:offset] }
     thread = serving_thread
     @one.produce_async(topic: @near, payload: "x")
-    assert_equal 1, Timeout.timeout(10) { told.pop }
+    assert_equal 1, Timeout.timeout(10) { published.pop }
     assert_predicate thread, :alive?
     assert_equal 1, thread.value.offset
-    assert_equal 1, Timeout.timeout(10) { told.pop }
+    assert_equal 1, Timeout.timeout(10) { published.pop }
   end
 
-  def test_statistics_are_told_and_logs_are_written_while_a_thread_serves
+  def test_statistics_are_published_and_logs_written_while_a_thread_serves
     lines = StringIO.new
     @one = watched_producer("statistics.interval.ms": 50, debug: "msg") { |config| config.logger = Logger.new(lines) }
-    told = Queue.new
-    @one.monitor.subscribe("statistics.emitted") { |event| told << event }
+    published = Queue.new
+    @one.monitor.subscribe("statistics.emitted") { |event| published << event }
     [@near, @far].each { |name| @one.produce_sync(topic: name, payload: "x") }
     thread = serving_thread(2_000)
     before = wakeups
-    told.clear
-    3.times { Timeout.timeout(10) { told.pop } }
+    published.clear
+    3.times { Timeout.timeout(10) { published.pop } }
     lines.truncate(0)
     @one.produce_async(topic: @near, payload: "x")
     eventually { lines.string.include?(@near) }
@@ -194,7 +194,7 @@ class WatchTest < PenstockTest
     thread.join
   end
 
-  def test_other_ractors_threads_serve_too
+  def test_threads_of_other_ractors_serve_too
     handle = @one.shareable
     before = wakeups
     offsets = $VERBOSE.then do |verbose|

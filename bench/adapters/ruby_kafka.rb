@@ -2,7 +2,7 @@
 
 require "kafka"
 
-# The gem ruby-kafka, from its public API. It has no handle or callback for a message, and lingers for nothing.
+# The gem ruby-kafka, from its public API. It has neither handles nor callbacks for messages, and does not linger.
 class RubyKafkaAdapter < Bench::Adapter
   KNOWN = %w[acks bootstrap.servers client.id compression.type enable.idempotence retries].freeze
   UNLIMITED = { max_buffer_size: 100_000_000, max_buffer_bytesize: 10_000_000_000 }.freeze

@@ -4,27 +4,27 @@ require_relative "../support"
 require_relative "protocol"
 
 module Bench
-  # What tells how a Ruby client is used; bench/adapters has some. A subclass defines
+  # Defines how to use a Ruby client. bench/adapters has examples. A subclass defines
   #
-  #   make_producer(settings)   they are Kafka's settings and `bootstrap.servers`, all Strings
-  #   async(message)            hands a message over; what comes back is given to `wait`, which raises unless it was delivered
+  # make_producer(settings) with Kafka's settings and `bootstrap.servers`, all Strings
+  # async(message) sends a message and returns the argument of `wait`, which raises unless it was delivered
   #
-  # and what it does in another way than here. One without `async` lacks that workload, and defines `batch` and `sync`. A
-  # message is a Hash with `:topic`, `:payload`, and perhaps `:key` and `:headers`.
+  # and overrides whatever it does in another way than here. A client without `async` lacks that workload, and defines `batch` and
+  # `sync`. A message is a Hash with `:topic`, `:payload`, and perhaps `:key` and `:headers`.
   class Adapter
     attr_reader :producer
 
-    # @return [String, nil] the version of librdkafka that it is over
+    # @return [String, nil] the version of the librdkafka that it uses
     def self.librdkafka = nil
 
     def initialize(settings)
       @producer = make_producer(settings)
     end
 
-    # @return [Array<String>] what it does unlike others
+    # @return [Array<String>] texts about what it does unlike others
     def differs = []
 
-    # Each message of these, and it returns when all are delivered.
+    # Sends each of these messages, and returns when all are delivered.
     def batch(messages)
       messages.map { |message| async(message) }.each { |handle| wait(handle) }
     end
@@ -36,8 +36,8 @@ module Bench
     def close = producer.close
   end
 
-  # Runs a Ruby client by its adapter: a peer, see bench/README.md. Its first arguments are the adapter's file, and the gem
-  # that it is for or nothing.
+  # Runs a Ruby client through its adapter: a peer, see bench/README.md. Its first arguments are the adapter's file, and the name
+  # of the client's gem or an empty string.
   class AdapterPeer
     WORKLOADS = %w[batch async sync].freeze
 
@@ -70,7 +70,7 @@ module Bench
     def about = [@about, *(@adapter.librdkafka && "librdkafka #{@adapter.librdkafka}"), "Ruby #{RUBY_VERSION}"].join(", ")
 
     def round(clients, messages)
-      GC.start # what earlier rounds left behind is not this one's burden
+      GC.start # so that garbage of earlier rounds does not count
       gate = Thread::Queue.new
       threads = clients.map { |client| Thread.new { timed(gate) { send(@options.workload, client, messages) } } }
       gate.close
@@ -85,7 +85,7 @@ module Bench
       [started, Bench.now, result]
     end
 
-    # The workloads. @return [Hash] what else there is to say of the round
+    # The workloads. @return [Hash] more figures of the round
 
     def batch(client, messages)
       client.batch(messages)

@@ -1,12 +1,13 @@
 /*
- * The plain C figures that all others are compared with: the same messages over the same librdkafka, with nothing
- * between the program and the library. Speaks the protocol of bench/README.md; by hand, each line on stdin is a round:
+ * The plain C figures that all others are compared with: the same messages through the same librdkafka, with nothing
+ * between the program and the library. It speaks the protocol of bench/README.md. To run it by hand, where each line on stdin
+ * is a round:
  *
  *   cc -O2 -Wall -Wextra -pthread bench/peers/baseline.c -o baseline $(pkg-config --cflags --libs rdkafka)
  *   yes | head -5 | ./baseline batch --bootstrap 127.0.0.1:9092 --topic t --producers 25 --messages 1000 --size 100
  *
  * What keeps the comparison honest:
- *   - librdkafka's own defaults, changed only by --set, so both sides can be given the same;
+ *   - librdkafka's own defaults, changed only by --set, so that both sides can have the same;
  *   - connections, metadata, threads and payload exist before the clock runs;
  *   - a message counts only when its delivery report has come back.
  */
@@ -26,17 +27,17 @@ static const char usage[] =
     "usage: baseline WORKLOAD --bootstrap HOST:PORT[,..] --topic T --messages M [options]\n\n"
     "  batch         many producers, each with its own client and thread: produce all messages, then wait until\n"
     "                every delivery report has arrived\n"
-    "  async         one producer that keeps a state for each message, then waits for each in turn\n"
+    "  async         one producer: keep a state for each message, then wait for each in turn\n"
     "  sync          one producer: one message after the other\n"
     "  transactions  one producer: transactions of M messages each\n"
-    "  life          producers are made one after the other, send M messages each and wait; then they are closed\n\n"
+    "  life          makes producers one after the other, each sends M messages and waits; then closes them\n\n"
     "  --producers N     batch and life only (1)\n"
-    "  --transactions T  of a round (20)\n"
+    "  --transactions T  transactions in a round (20)\n"
     "  --size BYTES      payload size (100)\n"
-    "  --key, --headers  with a key, with two headers\n"
+    "  --key, --headers  add a key, two headers\n"
     "  --set KEY=VALUE   librdkafka setting, may be repeated\n\n"
-    "Prints a line of JSON when it is ready, then one for each round, of which it runs one for each line that it\n"
-    "reads. Exits 1 if anything failed.\n";
+    "Prints a line of JSON when it is ready. Then it runs a round for each line on stdin, and prints a line of JSON\n"
+    "for each round. Exits with 1 if anything failed.\n";
 
 static struct {
     const char *bootstrap, *topic;
@@ -59,7 +60,7 @@ typedef struct {
 enum { MAX_PRODUCERS = 1000, NO_SUCH_WORKLOAD = 64 };
 static producer_t producers[MAX_PRODUCERS];
 static rd_kafka_conf_t *conf;     /* each producer gets a copy */
-static char **payloads;           /* one for each message of a round, as a program that has something to say has them */
+static char **payloads;           /* one for each message of a round, as in a real program */
 static pthread_barrier_t barrier; /* all producers and main: when ready, before and after each round */
 static bool no_more_rounds;       /* main sets it just before the barrier */
 static atomic_int failure;        /* error of the latest message that failed, if any */
@@ -108,11 +109,11 @@ static void enqueue(producer_t *p, long number, int flags, void *opaque) {
     while ((error = (opt.headers ? produce_with_headers : produce_plain)(p, number, flags, size ? key : NULL, size, opaque))) {
         if (error != RD_KAFKA_RESP_ERR__QUEUE_FULL)
             die("cannot produce: %s", rd_kafka_err2str(error));
-        rd_kafka_poll(p->rk, 100); /* only a served report makes room */
+        rd_kafka_poll(p->rk, 100); /* only a served report frees queue space */
     }
 }
 
-/* ---- all but async: the producing thread serves its own reports, so needs no locks ---- */
+/* ---- all workloads but async: the producing thread serves its own reports, so it needs no locks ---- */
 
 static void on_report(rd_kafka_t *rk, const rd_kafka_message_t *message, void *opaque) {
     (void)rk, (void)opaque;
@@ -122,7 +123,7 @@ static void on_report(rd_kafka_t *rk, const rd_kafka_message_t *message, void *o
 static void enqueue_all(producer_t *p, long n) {
     for (long i = 0; i < n; i++) {
         enqueue(p, i, 0, &p->round);
-        if (i % 1000 == 999) /* serving reports on the way is about a tenth faster than all at the end */
+        if (i % 1000 == 999) /* serving reports meanwhile is about a tenth faster than serving all at the end */
             rd_kafka_poll(p->rk, 0);
     }
 }
@@ -152,7 +153,7 @@ static void die_if_error(const char *call, rd_kafka_error_t *error) {
         die("%s: %s", call, rd_kafka_error_string(error));
 }
 
-/* The commit sends what still lingers, waits for the reports and serves them. */
+/* The commit sends lingering messages, waits for the reports and serves them. */
 static void produce_in_transactions(producer_t *p, long n) {
     for (long t = 0; t < opt.transactions; t++) {
         die_if_error("begin", rd_kafka_begin_transaction(p->rk));
@@ -162,10 +163,10 @@ static void produce_in_transactions(producer_t *p, long n) {
     p->round.finished = now();
 }
 
-/* ---- async: a state for each message, and a thread of its own to serve the reports ---- */
+/* ---- async: a state for each message, and a separate thread that serves the reports ---- */
 
-/* What a program that hands out a promise for each message has to keep. Both the program and
- * the outstanding report hold a reference: in general neither knows who is done with it last. */
+/* What a program keeps that returns a promise for each message. Both the program and the
+ * outstanding report hold a reference: in general neither knows which of them releases it last. */
 typedef struct {
     atomic_int phase, refs;
     rd_kafka_resp_err_t status;
@@ -173,12 +174,12 @@ typedef struct {
     int64_t offset;
 } delivery_t;
 
-/* AWAITED is PENDING with a thread asleep on it: only that makes the report pay for a wake-up. */
+/* AWAITED is PENDING with a sleeping thread: only then the report costs a wake-up. */
 enum { PENDING, AWAITED, DONE };
 static delivery_t **deliveries;
 static pthread_t poller;
 static atomic_bool closing;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* one will do: there is one waiter */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* one lock is enough: there is one waiter */
 static pthread_cond_t arrived = PTHREAD_COND_INITIALIZER;
 
 static void release(delivery_t *d) {
@@ -193,8 +194,8 @@ static void on_report_async(rd_kafka_t *rk, const rd_kafka_message_t *message, v
     d->partition = message->partition;
     d->offset = message->offset;
     if (atomic_exchange(&d->phase, DONE) == AWAITED) {
-        /* The lock keeps the signal out of the gap between the waiter's look at the phase and
-         * its sleep, where it would be lost. */
+        /* The waiter checks the phase and then sleeps. The lock keeps the signal out of the gap
+         * between the two, where it would be lost. */
         pthread_mutex_lock(&lock);
         pthread_cond_signal(&arrived);
         pthread_mutex_unlock(&lock);
@@ -210,7 +211,7 @@ static void *poll_reports(void *rk) {
 
 static void await(delivery_t *d) {
     int expected = PENDING;
-    /* Fails only if the report came first; then there is no need for the lock. */
+    /* Fails only if the report came first. Then the lock is not needed. */
     if (!atomic_compare_exchange_strong(&d->phase, &expected, AWAITED))
         return;
     pthread_mutex_lock(&lock);
@@ -225,7 +226,7 @@ static void produce_and_await(producer_t *p, long n) {
             die("out of memory");
         atomic_init(&deliveries[i]->phase, PENDING);
         atomic_init(&deliveries[i]->refs, 2);
-        /* With a full queue it can just block, as the poller makes room. */
+        /* With a full queue it may block, because the polling thread frees space. */
         enqueue(p, i, RD_KAFKA_MSG_F_BLOCK, deliveries[i]);
     }
     for (long i = 0; i < n; i++) {
@@ -248,7 +249,7 @@ static void open_producer(producer_t *p) {
         die("cannot make a producer: %s", why);
     if (!(p->rkt = rd_kafka_topic_new(p->rk, opt.topic, NULL)))
         die("topic %s: %s", opt.topic, rd_kafka_err2str(rd_kafka_last_error()));
-    /* A wrong address would else show only when the first message times out, after minutes. */
+    /* Otherwise a wrong address would show only when the first message times out, after minutes. */
     if ((error = rd_kafka_metadata(p->rk, 0, p->rkt, &metadata, 20000)))
         die("no answer from %s: %s", opt.bootstrap, rd_kafka_err2str(error));
     rd_kafka_metadata_destroy(metadata);
@@ -283,8 +284,8 @@ static void *run_producer(void *arg) {
     return NULL;
 }
 
-/* From the first producer off the barrier to the last one back. Main's own clock will not do: on
- * a busy machine main may come to run long after either. */
+/* From the first producer that leaves the barrier to the last one that returns. Main's own clock would be
+ * wrong: on a busy machine main may run long after either. */
 static result_t run_round(void) {
     pthread_barrier_wait(&barrier);
     pthread_barrier_wait(&barrier);
@@ -311,7 +312,7 @@ static void print_round(result_t r) {
     die_if_failed(r);
 }
 
-/* Of life: what a round does is just what other rounds leave out. */
+/* life: a round measures exactly what the other workloads leave out of theirs. */
 static void make_and_close(void) {
     result_t all = {.started = now()};
     for (long i = 0; i < opt.producers; i++) {
@@ -378,7 +379,7 @@ static void read_options(int argc, char **argv) {
             set(optarg, value);
             break;
         case 'h': fputs(usage, stdout); exit(0);
-        default: die("try --help"); /* getopt has said what is wrong */
+        default: die("try --help"); /* getopt has printed the problem */
         }
     }
 }

@@ -1,4 +1,4 @@
-"""confluent-kafka for Python as its documentation advises: delivery callbacks, served by poll on the way, and flush at the end.
+"""confluent-kafka for Python as its documentation advises: poll serves delivery callbacks meanwhile, and flush at the end.
 
 A peer, see bench/README.md.
 """
@@ -32,7 +32,7 @@ def arguments():
 
 
 class Report:
-    """What a program keeps of one message: its verdict."""
+    """What a program keeps of one message: its delivery result."""
 
     __slots__ = ("error", "message")
 
@@ -98,7 +98,7 @@ class Client:
 
 
 def run_round(clients, workload):
-    gc.collect()  # what earlier rounds left behind is not this one's burden
+    gc.collect()  # so that garbage of earlier rounds does not count
     together = threading.Barrier(len(clients))
 
     def run(client):

@@ -4,15 +4,16 @@ require "open3"
 require "tempfile"
 require_relative "protocol"
 
-# Apache Kafka's own producer performance tool, with the jars of bin/kafka: a peer, see bench/README.md. Each round is a run of
-# it, a Java of its own; what counts is what it calls its steady state, after warm-up records.
+# A peer, see bench/README.md: Apache Kafka's own producer performance tool, with the jars of bin/kafka. Each round runs the tool
+# in a new Java process. The figures are those of what it calls its steady state, after warm-up records.
 module JavaPeer
   KAFKA = File.expand_path("../../bin/kafka", __dir__)
-  # Enough for its compiler to be done (with 1,000,000 it is no faster), and not so many as to keep the broker's disk busy.
+  # Enough warm-up records for Java's compiler to be done (it is no faster with 1,000,000), and few enough not to keep the
+  # broker's disk busy.
   WARM_UP = { records: 200_000, bytes: 50_000_000 }.freeze
   DIFFERS = ["one payload for all messages",
              "Kafka's ProducerPerformance: a callback for each message, which counts it",
-             "its time begins while the last of its warm-up is still on its way"].freeze
+             "its time begins while the last warm-up records are still in flight"].freeze
   RESULT = %r{^(?<records>\d+) steady state records sent, (?<rate>[\d.]+) records/sec}
 
   module_function
@@ -39,7 +40,7 @@ module JavaPeer
 
   def tool(options, payload, records:, warm_up:)
     settings = options.set.map { |pair| pair.join("=") }
-    # bin/kafka has Java start fast; here it is to be fast. What it says of failed messages is on stderr, which is ours.
+    # bin/kafka makes Java start fast. Here Java should run fast. Messages about failures go to stderr, which is inherited.
     output, status = Open3.capture2(KAFKA, "java", "-XX:TieredStopAtLevel=4", "org.apache.kafka.tools.ProducerPerformance",
                                     "--bootstrap-server", options.bootstrap, "--topic", options.topic, "--throughput", "-1",
                                     "--num-records", (records + warm_up).to_s, "--warmup-records", warm_up.to_s,

@@ -1,4 +1,4 @@
-// @platformatic/kafka for Node.js: its producer streams, whose batches stand in for lingering, and send for single messages.
+// @platformatic/kafka for Node.js: its producer streams, whose batches replace lingering, and `send` for single messages.
 // A peer, see bench/README.md. Its first argument is the folder that it is installed in.
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
@@ -8,7 +8,7 @@ import { pathToFileURL } from 'node:url'
 import { parseArgs } from 'node:util'
 
 const MESSAGES_OF_A_BATCH = 1000
-const BYTES_OF_A_BATCH = 900_000 // brokers refuse those of more than 1 MB
+const BYTES_OF_A_BATCH = 900_000 // brokers reject batches of more than 1 MB
 const BYTES_AROUND_A_PAYLOAD = 80
 
 const [directory, workload] = process.argv.slice(2)
@@ -38,7 +38,7 @@ const SETTINGS = {
   'retry.backoff.ms': value => ({ retryDelay: Number(value) })
 }
 
-// What it does unlike other clients is said once it is ready.
+// Differences from other clients, reported with `ready`.
 const differs = []
 const given = Object.fromEntries(options.set.map(setting => setting.split(/=(.*)/s, 2)))
 const settings = {}
@@ -63,7 +63,7 @@ function buildMessages () {
   }))
 }
 
-// Until every message has been reported, one by one or by the batch.
+// Returns when every message has been reported, one by one or in batches.
 async function stream (producer, messages, reportMode) {
   let delivered = 0
   const stream = producer.asStream({ batchSize, batchTime, reportMode, highWaterMark: 10 * batchSize })
@@ -123,5 +123,5 @@ async function main () {
   await Promise.all(producers.map(producer => producer.close()))
 }
 
-// An error ends it by itself, with its text on stderr and status 1.
+// Node.js itself ends the process after an error, with the text on stderr and status 1.
 await main()

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-# Penstock: a peer, see bench/README.md. Besides what is said there:
+# Penstock: a peer, see bench/README.md. Its additional options:
 #
 #   --mode fd|thread  one poller for all producers (the default), or a polling thread for each
-#   --listener                async: a listener of message.acknowledged; the round ends when it has been told of all
+# --listener async: a listener of message.acknowledged; the round ends when it has received all events
 #   --step                    a middleware step that changes nothing
 #
 # and two more workloads:
@@ -14,20 +14,20 @@
 require "penstock"
 require_relative "protocol"
 
-# One workload, prepared and ready to be run again and again.
+# One workload, ready to be run repeatedly.
 class PenstockPeer
   WORKLOADS = %w[batch async sync transactions life].freeze
 
   def initialize(options)
     @options = options
     @messages = options.build_messages
-    @sent = @told = 0
+    @sent = @published = 0
     @producers = options.workload == "life" ? [] : Array.new(options.producers) { connected_producer }
   end
 
-  # @return [Hash] what is printed for the round
+  # @return [Hash] the figures of the round
   def round
-    GC.start # what earlier rounds left behind is not this one's burden
+    GC.start # so that garbage of earlier rounds does not count
     { failed: 0, **public_send(@options.workload) }
   end
 
@@ -78,7 +78,7 @@ class PenstockPeer
     end
   end
 
-  # What a round does is just what other rounds leave out.
+  # A round measures exactly what the other workloads leave out of theirs.
   def life
     started = made = nil
     round = timed(@options.producers * @messages.size) do
@@ -103,7 +103,7 @@ class PenstockPeer
 
   def connected_producer
     one = producer
-    one.monitor.subscribe("message.acknowledged") { |event| @told += 1 if event[:offset] >= 0 } if @options.more[:listener]
+    one.monitor.subscribe("message.acknowledged") { |event| @published += 1 if event[:offset] >= 0 } if @options.more[:listener]
     one.middleware.append { |message| message } if @options.more[:step]
     first = @messages.first
     @options.workload == "transactions" ? one.transaction { one.produce_async(first) } : one.produce_sync(first)
@@ -115,10 +115,10 @@ class PenstockPeer
     return unless @options.more[:listener]
 
     @sent += count
-    sleep 0.0005 until @told == @sent
+    sleep 0.0005 until @published == @sent
   end
 
-  # One for each producer, which the rounds do not start.
+  # One producer for each count, which the rounds do not start.
   def start_threads
     @go = Thread::Queue.new
     @done = Thread::Queue.new

@@ -4,18 +4,18 @@ require "json"
 require "optparse"
 
 module Bench
-  # What the peers written in Ruby share: the command line and the conversation of bench/README.md.
+  # What the peers written in Ruby share: the command line and the protocol of bench/README.md.
   module Protocol
     NO_SUCH_WORKLOAD = 64
-    # What else is printed, by a client's logger for one, is not for whoever reads the answers.
+    # Other output, for example of a client's logger, must not reach the program that reads the answers.
     ANSWERS = $stdout.dup
     $stdout.reopen($stderr)
     HEADERS = { "trace" => ("t" * 32).freeze, "kind" => "bench" }.freeze
 
-    # `more`: of what only one peer takes.
+    # `more`: options that only one peer accepts.
     Options = Struct.new(:workload, :bootstrap, :topic, :producers, :messages, :bytes, :key, :headers, :set, :more,
                          keyword_init: true) do
-      # @return [Array<Hash>] what one producer sends in a round
+      # @return [Array<Hash>] the messages of one producer in a round
       def build_messages
         Array.new(messages) do |number|
           message = { topic:, payload: "x" * bytes }
@@ -28,7 +28,7 @@ module Bench
 
     module_function
 
-    # @yield [OptionParser, Hash] adds what only this peer takes, and keeps it in the Hash
+    # @yield [OptionParser, Hash] adds options that only this peer accepts, and stores them in the Hash
     # @return [Options] the settings in `set` are Strings
     def options(arguments, more = {})
       options = Options.new(producers: 1, bytes: 100, set: {}, more:)
@@ -45,7 +45,7 @@ module Bench
 
     def no_such_workload = exit(NO_SUCH_WORKLOAD)
 
-    # Says that it is ready, then what the block gives for each round.
+    # Reports that it is ready, then the block's result for each round.
     def serve(ready, differs = [])
       say({ ready:, differs: })
       say(yield) while $stdin.gets

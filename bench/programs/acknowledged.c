@@ -1,7 +1,7 @@
 /*
- * A plugin for librdkafka (its setting plugin.library.paths) that notes when the latest message got its verdict: on
- * librdkafka's own thread, just before it puts the delivery report on the queue. bin/bench wake loads it into the C program
- * and into Ruby alike, so both are measured from the same moment and pay the same for it.
+ * A plugin for librdkafka (its setting plugin.library.paths) that records when the latest message was acknowledged. It
+ * runs on librdkafka's own thread, just before that puts the delivery report on the queue. bin/bench wake loads it into the C
+ * program and into Ruby alike, so both are measured from the same moment and pay the same for it.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <librdkafka/rdkafka.h>

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Packing and unpacking a document: ruby codec.rb SERVERS TOPIC LIBRARY DOCUMENT [SETTING=VALUE...], of which only two are
+# Packing and unpacking a document: ruby codec.rb SERVERS TOPIC LIBRARY DOCUMENT [SETTING=VALUE...]. Only LIBRARY and DOCUMENT are
 # used. LIBRARY is penstock or msgpack (the gem).
 
 require "json"
@@ -21,7 +21,7 @@ DOCUMENTS = {
     end
   }
 }.freeze
-# What is only unpacked, with types and with options: one document after the other.
+# Cases that are only unpacked, with types and with options: several documents in a row.
 TREE = Struct.new(:value, :children)
 UNPACKED = {
   "recursive ext types" => [Array.new(20) { |i| 5.times.inject(TREE.new(i, [])) { |inner, n| TREE.new(n, [inner]) } }],
@@ -42,11 +42,11 @@ def factory(library)
                                 unpacker: ->(unpacker) { TREE.new(unpacker.read, unpacker.read) })
   end
 end
-SECONDS = 0.25 # about, for each of the two in a round
+SECONDS = 0.25 # approximately, for each of the two in a round
 
 def cpu = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
 
-# @return [Float] microseconds of CPU for one: the median of 5 parts
+# @return [Float] microseconds of CPU time for one: the median of 5 parts
 def cost(&block)
   count = 1
   count *= 2 while timed(count, &block) < SECONDS / 5
@@ -61,15 +61,15 @@ end
 
 def kilobytes(name) = File.read("/proc/self/status")[/^#{name}:\s*(\d+)/, 1].to_i
 
-# @return [Integer] kilobytes that the process takes more, at most, for one of each. What garbage piles up to is the GC's affair:
-#   who makes less of it is collected less often, and has more of it at a time.
+# @return [Integer] kilobytes that one of each adds to the process, at most. Accumulated garbage does not count: a library that
+#   makes less garbage is collected less often, and accumulates more.
 def memory(codec, document)
   GC.start
   before = kilobytes("VmRSS")
   20.times do
     packed = codec.pack(document)
     GC.start
-    codec.unpack(packed) == document or abort "it does not come back"
+    codec.unpack(packed) == document or abort "the document does not round-trip"
     GC.start
   end
   kilobytes("VmHWM") - before
@@ -80,7 +80,7 @@ require library
 codec = library == "penstock" ? Penstock::MessagePack : MessagePack
 version = library == "penstock" ? Penstock::VERSION : MessagePack::VERSION
 CodecPacking.run(name, codec, "#{library} #{version}") if CodecPacking::CASES.key?(name)
-codec.unpack(codec.pack(1)) # what is only made once
+codec.unpack(codec.pack(1)) # creates what is created only once
 if UNPACKED.key?(name)
   codec = factory(codec)
   packed = UNPACKED[name].map { |document| codec.dump(document) }

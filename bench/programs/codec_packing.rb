@@ -2,8 +2,8 @@
 
 require "stringio"
 
-# What packing goes through besides Ruby's own classes, by the name of the case. Each is given Penstock::MessagePack or the gem's
-# MessagePack, and gives a block that packs the same bytes with either.
+# Packing of objects that are not plain values of Ruby's own classes, by the name of the case. Each lambda gets
+# Penstock::MessagePack or the gem's MessagePack, and returns a block that packs the same bytes with either.
 module CodecPacking
   Point = Struct.new(:x, :y)
   Left = Class.new(Point)
@@ -115,10 +115,10 @@ module CodecPacking
     "maps with Symbol keys" => ->(codec) { dump(codec, [{ id: 1, name: "Alice", active: true }] * 100) }
   }.freeze
 
-  # What older gems do not have.
+  # Cases that older versions of the gem do not support.
   SINCE = ["recursive ext", "recursive ext, deep", "pool.packer", "pool.dump"].to_h { |name| [name, "1.5.0"] }.freeze
 
-  # In the place of the rest of codec.rb.
+  # Takes the place of the rest of codec.rb.
   def self.run(name, codec, version)
     packing = CASES.fetch(name)[codec]
     $stdout.sync = true

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Round trips of a document in so many Ractors, or processes, at once:
+# Round trips of a document in several Ractors, or processes, in parallel:
 # ruby codec_ractors.rb SERVERS TOPIC DOCUMENT RACTORS|PROCESSES COUNT ROUND_TRIPS [SETTING=VALUE...].
 
 require_relative "program"
@@ -14,7 +14,7 @@ DOCUMENT = { "user" => { "id" => 1, "name" => "Bob", "tags" => %w[a b c] }, "rea
              "comment" => "x" * 200 }.freeze
 DOCUMENTS = Ractor.make_shareable({ "numbers" => NUMBERS, "document" => DOCUMENT })
 
-# The objects of the document, made by Ruby alone.
+# The objects of the document, created by Ruby alone.
 def literals(count)
   count.times do
     { "user" => { "id" => 1, "name" => +"Bob", "tags" => [+"a", +"b", +"c"] },
@@ -22,7 +22,7 @@ def literals(count)
   end
 end
 
-# What each does.
+# The work of each.
 def round_trips(document, count)
   return literals(count) unless document
 

@@ -1,6 +1,6 @@
 /*
- * What idle clients cost a plain C program: its memory, threads and CPU time while nothing happens, and the CPU time that its
- * one polling thread takes for a wake-up of a busy client beside them, of which that thread does not even know.
+ * The cost of idle clients in a plain C program: its memory, threads and CPU time while nothing happens, and the CPU time that
+ * its one polling thread takes for a wake-up by a busy client. That thread does not poll the idle clients at all.
  *
  *   cc -O2 -Wall -Wextra -pthread bench/programs/idle.c -o idle $(pkg-config --cflags --libs rdkafka)
  *   idle SERVERS TOPIC IDLE_CLIENTS [KEY=VALUE...]
@@ -86,8 +86,8 @@ struct wakeup_cost {
     double mean, median;
 };
 
-/* Microseconds of the polling thread's CPU for each of its wake-ups, one message being on its way at a time; and the median from one
- * message's verdict to the next. */
+/* Microseconds of the polling thread's CPU time for each of its wake-ups, with one message in flight at a time, and the median
+ * between two delivery results. */
 static struct wakeup_cost cost_of_a_wakeup(rd_kafka_topic_t *topic, pthread_t poller) {
     static double costs[MESSAGES];
     double started = cpu_seconds(poller), latest = started;
@@ -111,7 +111,7 @@ static struct wakeup_cost cost_of_a_wakeup(rd_kafka_topic_t *topic, pthread_t po
     return (struct wakeup_cost){(latest - started) / (double)count * 1e6, costs[MESSAGES / 2] * 1e6};
 }
 
-/* What a line of /proc/self/status says. */
+/* The value of a line of /proc/self/status. */
 static long status(const char *name) {
     char line[256];
     long value = 0;
@@ -170,5 +170,5 @@ int main(int count, char **arguments) {
     for (int c; (c = getchar()) != EOF;)
         if (c == '\n')
             measure(topic, poller);
-    _exit(0); /* nothing is on its way, and closing a thousand clients one by one takes its time */
+    _exit(0); /* nothing is in flight, and closing a thousand clients one by one takes long */
 }

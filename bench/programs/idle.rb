@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What so many idle producers cost a process: ruby idle.rb SERVERS TOPIC MODE IDLE [SETTING=VALUE...]; see idle.c.
+# The cost of idle producers for a process: ruby idle.rb SERVERS TOPIC MODE IDLE [SETTING=VALUE...]; see idle.c.
 
 require_relative "program"
 require_relative "../fibers"
@@ -12,15 +12,15 @@ mode = ARGUMENTS[0].to_sym
 
 def status(name) = File.read("/proc/self/status")[/^#{name}:\s*(\d+)/, 1].to_i
 
-# @return [Float] ms of the process's CPU in an idle second
+# @return [Float] ms of the process's CPU time in a second without work
 def idle_cpu
   before = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID, :float_millisecond)
   sleep 1
   Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID, :float_millisecond) - before
 end
 
-# Microseconds of the poller's CPU for each of its wake-ups; and the median from one message's verdict to the next. A fiber waits
-# for them: a thread would serve itself, and the poller sleep on.
+# Microseconds of the poller's CPU time for each of its wake-ups, and the median between two delivery results. A fiber waits for
+# the messages: a thread would serve its client itself, and the poller would sleep.
 # @return [Hash]
 def cost_of_a_wakeup(busy)
   before = busy.poller.stats
@@ -43,4 +43,4 @@ rounds(MESSAGES, ", #{mode == :thread ? "a polling thread for each producer" : "
   cpu_ms = idle_cpu
   { cpu_ms:, kilobytes: status("VmRSS"), threads: status("Threads"), **(mode == :fd ? cost_of_a_wakeup(busy) : {}) }
 end
-exit!(0) if idle.size > 100 # closing them all is not what is measured
+exit!(0) if idle.size > 100 # closing all of them is not measured

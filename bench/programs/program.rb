@@ -3,7 +3,7 @@
 require "json"
 require "penstock"
 
-# What the Ruby programs of bench/programs share: their arguments, and a round for each line.
+# What the Ruby programs of bench/programs share: their arguments, and one round for each input line.
 module BenchProgram
   SERVERS, TOPIC, *rest = ARGV
   SETTINGS = rest.select { |argument| argument.include?("=") }.to_h { |argument| argument.split("=", 2) }.freeze
@@ -22,13 +22,13 @@ module BenchProgram
     producer.tap { |one| one.produce_sync(MESSAGE) }
   end
 
-  # Says that it is ready and then runs the block, which gives what the round found, for each line that is read.
+  # Reports that it is ready. Then runs the block, which returns the round's figures, for each input line.
   def rounds(messages, what = "")
     $stdout.sync = true
     versions = "Penstock #{Penstock::VERSION}, Ruby #{RUBY_VERSION}, librdkafka #{Penstock.librdkafka_version}"
     puts JSON.generate(ready: versions + what, differs: [])
     while $stdin.gets
-      GC.start # what earlier rounds left behind is not this one's burden
+      GC.start # so that garbage of earlier rounds does not count
       start = now
       found = yield
       puts JSON.generate(seconds: now - start, delivered: messages, failed: 0, **(found.is_a?(Hash) ? found : {}))

@@ -1,13 +1,13 @@
 /*
- * What it takes a plain C program to wait for a message: produce one, sleep until its delivery report is there, again. The
- * same threads as in Penstock: librdkafka's queue callback wakes a polling thread by an eventfd, which takes the report and
- * wakes the thread that sleeps on a futex.
+ * The cost of waiting for a message in a plain C program: it produces a message, sleeps until its delivery report arrives, and
+ * repeats. It has the same threads as Penstock: librdkafka's queue callback wakes a polling thread through an eventfd. That
+ * thread reads the report and wakes the thread that sleeps on a futex.
  *
  *   cc -O2 -Wall -Wextra -pthread bench/programs/wait.c -o wait $(pkg-config --cflags --libs rdkafka) -ldl
  *   wait SERVERS TOPIC PLUGIN ROUND_TRIPS [KEY=VALUE...]       PLUGIN: acknowledged.c, see there
  *
- * Prints a line of JSON when it is ready; then, for each line read, makes a round and prints as JSON the nanoseconds of each
- * of its round trips, and of each of their ends: from the verdict, as librdkafka has it, until the waiter runs again.
+ * Prints a line of JSON when it is ready; then, for each line read, runs a round and prints as JSON the nanoseconds of each of
+ * its round trips, and of the last part of each: from librdkafka's delivery result until the waiter runs again.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -147,5 +147,5 @@ int main(int count, char **arguments) {
     printf("{\"ready\":\"librdkafka %s, a polling thread\",\"differs\":[]}\n", rd_kafka_version_str());
     fflush(stdout);
     rounds(topic, atoi(arguments[4]));
-    _exit(0); /* nothing is on its way */
+    _exit(0); /* nothing is in flight */
 }

@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# From librdkafka's verdict until the waiter runs again:
+# The time from librdkafka's delivery result until the waiter runs again:
 # ruby wait.rb SERVERS TOPIC PLUGIN ROUND_TRIPS WAITER BESIDE [SETTING=VALUE...]
 #
-# WAITER is thread, async (a fiber of the async gem) or plain (a fiber of ../plain_scheduler.rb); BESIDE is alone, or busy: a
-# thread computes all the time. The verdict's moment is noted by a plugin inside librdkafka (acknowledged.c), the same in C and
-# in Ruby, before the report is on its queue: the wake-up of who takes it from there counts. The waiter runs again when
-# produce_sync has returned: its report counts as well.
+# WAITER is thread, async (a fiber of the async gem) or plain (a fiber of ../plain_scheduler.rb). BESIDE is alone, or busy:
+# another thread computes all the time. A plugin inside librdkafka (acknowledged.c) records the moment of the delivery result, in
+# C and in Ruby alike, before the report is on its queue. So the wake-up of the thread that reads the report counts. The waiter
+# runs again when produce_sync has returned, so making the report counts as well.
 
 require "fiddle"
 require_relative "program"

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Messages one by one in so many waiters: ruby waiters.rb SERVERS TOPIC MESSAGES KIND WAITERS PRODUCERS [SETTING=VALUE...]
+# Messages one by one in several waiters: ruby waiters.rb SERVERS TOPIC MESSAGES KIND WAITERS PRODUCERS [SETTING=VALUE...]
 #
 # KIND is thread, async (fibers of the async gem) or plain (fibers of ../plain_scheduler.rb).
 

@@ -3,7 +3,7 @@
 # Large batches of one producer.
 class Batches < Bench::Scenario
   title "Batches of one producer"
-  about "One producer sends so many messages of 100 bytes in one call and waits for all verdicts."
+  about "One producer sends messages of 100 bytes in one call and waits for all delivery results."
   table "rate", "messages/s", better: :more
   bar 0.95, case: "100,000 messages"
   guard "100,000 messages"

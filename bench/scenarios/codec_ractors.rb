@@ -3,9 +3,9 @@
 # MessagePack in Ractors, without Kafka.
 class CodecRactors < Bench::Scenario
   title "MessagePack in Ractors"
-  about "Round trips of a document, unpacked and packed again by each Ractor, all at once; beside as many processes, which is " \
-        "what the machine allows. Numbers: 1,000 of them, which are no objects to Ruby. Document: 350 bytes with 12 objects, " \
-        "which all Ractors stop to collect. Literals: the same objects made by Ruby alone, without MessagePack: what Ruby allows."
+  about "Round trips of a document, unpacked and packed again by all Ractors in parallel. The same number of processes shows " \
+        "what the machine allows. Numbers: 1,000 of them, which allocate no objects. Document: 350 bytes with 12 objects, " \
+        "whose collection stops all Ractors. Literals: Ruby makes the same objects without MessagePack."
   table "rate", "round trips/s", better: :more
   reference "processes"
   rounds 7
@@ -15,7 +15,7 @@ class CodecRactors < Bench::Scenario
 
   bar 1.7, case: "numbers, 2", of_case: "numbers, 1", side: "Ractors"
 
-  # @return [Hash] with the document and how many work on it
+  # @return [Hash] the document and the number of workers
   def cases = ROUND_TRIPS.keys.product([1, 2, 4]).to_h { |name, count| ["#{name}, #{count}", [name, count]] }
 
   def sides(work)

@@ -3,8 +3,8 @@
 # Whether a pause makes the next call slower.
 class Gaps < Bench::Scenario
   title "After a pause"
-  about "produce_many_sync of 1,000 messages of 100 bytes after a pause: what serves a producer must not sleep for longer than " \
-        "it is needed."
+  about "produce_many_sync of 1,000 messages of 100 bytes after a pause: the thread that serves a producer must not sleep " \
+        "past the moment when it is needed."
   table "call", "ms", better: :less
   reference "Penstock"
   rounds 5

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-# What idle producers cost their process, and the busy one beside them.
+# What idle producers cost their process, and a busy producer beside them.
 class Idle < Bench::Scenario
   title "Idle producers"
-  about "So many producers, connected and idle, and one busy producer: the process's memory and threads, its CPU time while " \
-        "nothing happens, and that of the polling thread for one wake-up, of 5,000 messages sent one by one. Its mean " \
-        "has in it how often librdkafka's own threads, thousands of them, interrupt the polling thread."
+  about "Connected idle producers, and one busy producer: the process's memory and threads, its CPU time while " \
+        "nothing happens, and the polling thread's CPU time for one wake-up, over 5,000 messages sent one by one. The mean " \
+        "includes the interruptions by librdkafka's own threads, thousands of them."
   table "memory", "MB", better: :less
   table "threads", "threads", better: :less
   table "idle CPU", "ms/s", better: :less
@@ -14,7 +14,7 @@ class Idle < Bench::Scenario
   settings "linger.ms" => 0
   rounds 5
   apart true
-  # To C and not to itself with none: the thousands of librdkafka's own threads are in the caches, and in the way, of both.
+  # Compared with C and not with itself at 0 idle producers: librdkafka's thousands of threads disturb the caches of both sides.
   bar 0.85, table: "wake-up", case: "1,000 idle"
   bar 0.9, table: "wake-up, median", case: "1,000 idle", of_case: "0 idle"
 

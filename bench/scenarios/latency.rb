@@ -3,8 +3,8 @@
 # One message at a time.
 class Latency < Bench::Scenario
   title "Latency of a synchronous call"
-  about "One producer sends 500 messages of 100 bytes one after the other, each waited for: from the call until it returns " \
-        "with the verdict."
+  about "One producer sends 500 messages of 100 bytes one after the other, and waits for each: the time from the call " \
+        "until it returns with the delivery result."
   table "p50", "us", better: :less
   table "p95", "us", better: :less
   table "p99", "us", better: :less

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-# How long it takes to begin and to end.
+# How long starting and closing take.
 class Life < Bench::Scenario
   title "Start and close"
-  about "So many producers are made, each of which sends a message and waits for it, one after the other; then each is closed."
+  about "Producers are made one after the other. Each sends a message and waits for it. Then each is closed."
   table "start", "ms", better: :less
   table "close", "ms", better: :less
   settings "linger.ms" => 0

@@ -2,15 +2,15 @@
 
 # What listeners cost.
 class Listeners < Bench::Scenario
-  title "A listener of each verdict"
-  about "produce_many_sync of 100,000 messages of 100 bytes, until one listener has been told of each verdict; and messages " \
-        "one by one, until each has its verdict and its listener was told, beside a producer whose listener sleeps for ever."
+  title "A listener of each delivery"
+  about "produce_many_sync of 100,000 messages of 100 bytes, until one listener has received each event. And messages " \
+        "one by one, until each has its result and its event, beside a producer whose listener sleeps for ever."
   table "rate", "messages/s", better: :more
-  table "verdict p99", "ms", better: :less
-  table "told p99", "ms", better: :less
+  table "result p99", "ms", better: :less
+  table "event p99", "ms", better: :less
   reference "no listener"
 
-  def cases = { "of each verdict" => { "no listener" => "none", "a listener" => "one" },
+  def cases = { "of each delivery" => { "no listener" => "none", "a listener" => "one" },
                 "of another producer" => { "no listener" => "quick", "a listener" => "sleeper" } }
 
   def sides(kinds)
@@ -19,8 +19,8 @@ class Listeners < Bench::Scenario
   end
 
   def figures(round)
-    return super unless round[:told]
+    return super unless round[:events]
 
-    { "verdict p99" => Bench.percentile(round[:verdicts], 99), "told p99" => Bench.percentile(round[:told], 99) }
+    { "result p99" => Bench.percentile(round[:results], 99), "event p99" => Bench.percentile(round[:events], 99) }
   end
 end

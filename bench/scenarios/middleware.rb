@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What Ruby code in the way of each message costs.
+# The cost of Ruby code that handles each message.
 class Middleware < Bench::Scenario
   title "A middleware step"
   about "One producer sends 100,000 messages of 100 bytes, with and without a middleware step that changes nothing."

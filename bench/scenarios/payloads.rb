@@ -3,11 +3,11 @@
 # Small and large payloads.
 class Payloads < Bench::Scenario
   title "Payload sizes"
-  about "One producer sends messages with payloads of so many bytes in one call and waits for all verdicts."
+  about "One producer sends messages with payloads of the given size in one call and waits for all delivery results."
   table "rate", "messages/s", better: :more
   table "volume", "MB/s", better: :more
 
-  # As many messages as make rounds of about the same length.
+  # The number of messages makes rounds of about the same length.
   def cases
     { "100 B" => [100, 100_000], "1 KB" => [1_000, 50_000], "10 KB" => [10_000, 10_000], "100 KB" => [100_000, 1_000] }
   end

@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-# What a process with many producers does.
+# A process with many producers.
 class Producers < Bench::Scenario
   title "Many producers"
-  about "Each of so many producers, in a thread of its own, sends 1,000 messages of 100 bytes as one batch and waits for all " \
-        "verdicts."
+  about "Each producer, in a separate thread, sends 1,000 messages of 100 bytes as one batch and waits for all " \
+        "delivery results."
   table "rate", "messages/s", better: :more
   bar 0.8, case: "25 producers"
   guard "25 producers"

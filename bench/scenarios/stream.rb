@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-# A long stream, each message by a call of its own.
+# A long stream, with one call for each message.
 class Stream < Bench::Scenario
   title "A stream of messages"
-  about "One producer sends 1,000,000 messages of 100 bytes one call at a time, each with a handle, promise or callback, then " \
-        "waits for all."
+  about "One producer sends 1,000,000 messages of 100 bytes with one call each. Each has a handle, promise or " \
+        "callback. Then the producer waits for all."
   table "rate", "messages/s", better: :more
   rounds 7
   bar 0.5, case: "handles"
@@ -13,7 +13,7 @@ class Stream < Bench::Scenario
 
   COUNT = 1_000_000
 
-  # Only Penstock has listeners; its own are compared with the same stream of the others.
+  # Only Penstock has listeners. Its figures with a listener are compared with the others' same stream.
   def cases
     { "handles" => {}, "handles and a listener" => { more: ["--listener"] },
       "with keys and headers" => { key: true, headers: true } }

@@ -3,7 +3,7 @@
 # Transactions, one after the other.
 class Transactions < Bench::Scenario
   title "Transactions"
-  about "One producer makes transactions of so many messages of 100 bytes, one after the other."
+  about "One producer commits transactions with messages of 100 bytes, one after the other."
   table "rate", "transactions/s", better: :more
 
   EACH_ROUND = 20

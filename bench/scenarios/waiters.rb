@@ -1,9 +1,10 @@
 # frozen_string_literal: true
 
-# Many messages, each waited for, in threads and fibers.
+# Many messages in threads and fibers that wait for each.
 class Waiters < Bench::Scenario
   title "Messages one by one, in threads and fibers"
-  about "10,000 messages of 100 bytes, each sent when the one before has its verdict, in so many threads or fibers at once."
+  about "10,000 messages of 100 bytes, sent by several threads or fibers. Each sends its next message when " \
+        "the previous one has its result."
   table "rate", "messages/s", better: :more
   reference "threads"
   settings "linger.ms" => 0

@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-# What waiting costs.
+# The cost of waiting.
 class Wake < Bench::Scenario
-  title "From the verdict to its waiter"
-  about "Messages one by one: from librdkafka's verdict until its waiter runs again, and the whole way there and back, of a C " \
-        "program whose polling thread wakes the waiter, of a Ruby thread, which serves its own client, and of a fiber, which " \
+  title "From the delivery result to its waiter"
+  about "Messages one by one: from librdkafka's delivery result until its waiter runs again, and the whole round trip. Sides: " \
+        "a C program whose polling thread wakes the waiter, a Ruby thread, which serves its own client, and a fiber, which " \
         "the poller wakes."
   table "wake-up", "us", better: :less
   table "wake-up p99", "us", better: :less
@@ -16,7 +16,7 @@ class Wake < Bench::Scenario
 
   WAITERS = { "thread" => "thread", "fiber, async" => "async", "fiber, plain" => "plain" }.freeze
 
-  # Beside a thread that computes, each wait ends with one for the GVL, of a time slice of 100 ms.
+  # Beside a thread that computes, each wait ends with a wait for the GVL, of a time slice of 100 ms.
   def cases = { "alone" => 500, "beside a thread that computes" => 5 }
 
   def sides(trips)

@@ -3,7 +3,8 @@
 
 suite=forky
 packages=(ruby3.3 ruby3.3-dev librdkafka-dev ruby-async ruby-io-event ruby-minitest rake rake-compiler ruby-msgpack
-  python3-msgpack ruby-connection-pool rubocop gcc make pkg-config libc6-dev)
+  python3-msgpack ruby-connection-pool rubocop gcc make pkg-config libc6-dev
+  ruby-railties ruby-activerecord ruby-sqlite3 puma ruby-sidekiq redis-server)
 experimental=(ruby3.4 ruby3.4-dev)
 recipe=1 # raise it when make_root changes: an older root is then made again
 root=$cache/matrix-$suite
@@ -33,6 +34,8 @@ make_root() {
     --include=ca-certificates "$suite" "$new" "$from" \
     /usr/share/debootstrap/scripts/sid || die "debootstrap failed"
   printf '127.0.0.1 localhost\n::1 localhost\n' >"$new/etc/hosts"
+  printf '#!/bin/sh\nexit 101\n' >"$new/usr/sbin/policy-rc.d" # no package starts a daemon, such as Redis
+  chmod +x "$new/usr/sbin/policy-rc.d"
   printf 'deb %s experimental main\n' "$from" >"$new/etc/apt/sources.list.d/experimental.list"
   mount -t proc proc "$new/proc"
   say "2/3 installing ${packages[*]}"

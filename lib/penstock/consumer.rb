@@ -179,7 +179,7 @@ module Penstock
     # @overload each(timeout: 1)
     #   @param timeout [Numeric, nil] seconds for each poll; see {#poll}
     #   @yieldparam message [Message]
-    #   @return [self] when the consumer is closed
+    #   @return [self, Enumerator] self when the consumer is closed; an Enumerator without a block
     #   @raise [ConsumeError, ForkedError, ArgumentError] see {#poll}; call it again to continue with the next message
     def each(*more, timeout: 1, **wrong)
       Keywords.check("each(timeout: 1) { |message| ... }", TIMEOUT, more, wrong)
@@ -198,8 +198,8 @@ module Penstock
     # offsets may be committed after an interrupt. With `async: true` it does not block, and errors are logged.
     #
     # @overload commit(what = nil, async: false, timeout: 30)
-    #   @param what [Message, Hash{String => Hash{Integer => Integer}}, nil] a message: commits it and all earlier messages
-    #     of its partition. A Hash, in braces: the next offset to read, by topic and partition. nil: everything polled so
+    #   @param what [Message, Hash{String, Symbol => Hash{Integer => Integer}}, nil] a message: commits it and all earlier
+    #     messages of its partition. A Hash, in braces: the next offset to read, by topic and partition. nil: everything polled so
     #     far from the assigned partitions
     #   @param async [Boolean]
     #   @param timeout [Numeric, nil] seconds to wait for the answer; more than an hour must be a Float; nil: no limit
@@ -275,7 +275,7 @@ module Penstock
     # @overload seek(topic, partition, offset, timeout: 5)
     #   @param topic [String, Symbol]
     #   @param partition [Integer]
-    #   @param offset [Integer, Symbol] a number, :beginning or :end
+    #   @param offset [Integer, :beginning, :end]
     #   @param timeout [Numeric, nil] seconds to wait until it is done; see {#commit}
     #   @return [self]
     #   @raise [ConsumeError] when it is not possible, for example with the code :state when the partition is not assigned
@@ -324,6 +324,10 @@ module Penstock
       ConsumerCloseReport.new(in_time, in_group? ? in_time : nil).freeze
     end
 
+    # @!method group_metadata
+    #   @return [String] librdkafka's bytes for the group membership: a transactional producer commits this consumer's
+    #     offsets with them
+
     # @return [Boolean] whether {#close} was called; also true in a fork child of the process that used it. Never blocks.
     def closed? = %i[closing closed inherited].include?(state)
 
@@ -332,10 +336,6 @@ module Penstock
 
     # (see AsJson#as_json)
     def as_json(_options = nil) = json(id:, state: state.to_s)
-
-    # @!method group_metadata
-    #   @return [String] librdkafka's bytes for the group membership: a transactional producer commits this consumer's
-    #     offsets with them
 
     private
 
@@ -368,7 +368,7 @@ module Penstock
       when nil then positions
       when Hash then places(what, nil)
       else
-        topic, partition, offset = Consumer.place_of(what)
+        topic, partition, offset = Consumer.__send__(:place_of, what)
         [[topic, partition, offset + 1]]
       end
     end

@@ -348,6 +348,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # @param consumer [Consumer] that got the message, with a group.id
     # @param message [Message] any object with topic, partition and offset
     # @param offset_metadata [String, nil] stored beside the offset
+    # @return [nil]
     # @raise [TransactionRequiredError] when no transaction is running in this fiber
     # @raise [TransactionalOffsetInvalidError] when an argument is invalid; nothing was marked
     # @raise [TransactionError] when the cluster rejects it. The transaction must be aborted: leave the block

@@ -1,7 +1,7 @@
 /*
- * Counts what our extension makes and destroys of librdkafka's: preloaded, it stands between the two. Calls that librdkafka
- * makes of its own functions, and those of other programs' code, go through uncounted. What librdkafka takes over counts as
- * gone. test/proofs/allocations.rb reads the counts, and knows which functions there are (see `nm` there).
+ * Counts the librdkafka objects that Penstock's extension creates and destroys. This library is preloaded and intercepts the
+ * extension's calls. It does not count calls by librdkafka itself or by other code. An object that librdkafka takes ownership of
+ * counts as gone. test/proofs/allocations.rb reads the counts and lists the functions (see `nm` there).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -102,7 +102,7 @@ rd_kafka_t *rd_kafka_new(rd_kafka_type_t type, rd_kafka_conf_t *conf, char *errs
     REAL(rd_kafka_new);
     rd_kafka_t *rk = real(type, conf, errstr, errstr_size);
     MADE(producer, rk);
-    GONE(conf, rk); /* else it stays the caller's */
+    GONE(conf, rk); /* on failure the caller still owns it */
     return rk;
 }
 
@@ -112,7 +112,7 @@ DESTROYS(producer, rd_kafka_destroy_flags, (rd_kafka_t *rk, int flags), (rk, fla
 rd_kafka_topic_t *rd_kafka_topic_new(rd_kafka_t *rk, const char *topic, rd_kafka_topic_conf_t *conf)
 {
     REAL(rd_kafka_topic_new);
-    GONE(topic_conf, conf); /* also when it fails */
+    GONE(topic_conf, conf); /* even on failure */
     rd_kafka_topic_t *rkt = real(rk, topic, conf);
     MADE(topic, rkt);
     return rkt;
@@ -205,7 +205,7 @@ DESTROYS(mock_cluster, rd_kafka_mock_cluster_destroy, (rd_kafka_mock_cluster_t *
 
 /* ---- for test/proofs/allocations.rb ---- */
 
-/* The next kind's name and counts; NULL: there are no more. */
+/* Returns the name of this kind and sets its counts; NULL after the last kind. */
 const char *penstock_allocations(int kind, long *counts)
 {
     if (kind >= KIND_COUNT) return NULL;

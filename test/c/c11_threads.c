@@ -1,6 +1,6 @@
 /*
- * C11's threads, locks and conditions in terms of POSIX's, for programs under ThreadSanitizer: it knows POSIX's only, and
- * librdkafka uses C11's. Linked into a program, these come before the C library's. glibc's objects of both are the same.
+ * C11 threads, locks and conditions on top of POSIX threads. ThreadSanitizer understands only POSIX threads, but librdkafka uses
+ * C11. A program that links these functions uses them instead of the C library's. In glibc the objects of both are the same.
  */
 #include <errno.h>
 #include <pthread.h>

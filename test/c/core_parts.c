@@ -1,10 +1,10 @@
 /*
- * Stress tests of the native core's parts, one by one, without Ruby. Several threads do to one part all that the headers
- * allow, for SECONDS each, and the test checks its invariants. Built with sanitizers; see rakelib/sanitizers.rake.
+ * Stress tests of the native core's parts, one at a time, without Ruby. For SECONDS, several threads use a part in every way that
+ * its header allows, and the test checks its invariants. Built with sanitizers; see rakelib/sanitizers.rake.
  *
  *   core_parts SECONDS [PART...]
  *
- * Prints for each part how many rounds it made, or what is broken.
+ * Prints the number of rounds of each part, or the violated invariant.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -87,7 +87,7 @@ static void *sleep_for_work(void *unused)
         rounds += atomic_exchange(&woken.work, 0) > 0;
         if (last) return NULL;
         if (!ps_wakeup_wait(&woken.wakeup, ps_now_us() + PATIENCE_US)) die("a signal that woke no thread");
-        if (random_below(4) == 0) ps_wakeup_take(&woken.wakeup); /* then it also looks at what was signalled meanwhile */
+        if (random_below(4) == 0) ps_wakeup_take(&woken.wakeup); /* then this thread also handles later signals */
     }
 }
 
@@ -105,7 +105,7 @@ static void flood(void)
 static void wakeup_part(void)
 {
     flood();
-    begin(); /* it may have taken long on a busy machine */
+    begin(); /* the flood may have taken long on a busy machine */
     static void *(*const bodies[])(void *) = { signal_work, signal_work, signal_work, sleep_for_work };
     if (ps_wakeup_open(&woken.wakeup) != 0) die("no wakeup");
     woken.signallers = 3;
@@ -113,12 +113,11 @@ static void wakeup_part(void)
     ps_wakeup_close(&woken.wakeup);
 }
 
-/* ---- completion: threads and fibers that wait, are woken, stop waiting and wait again; and a handle's own delivery result
- * ---- */
+/* ---- completion: threads and fibers wait, are woken, stop waiting and wait again; each handle gets its own result ---- */
 
 enum { PENDING = 8 };
 
-struct promise { /* like one in a batch */
+struct promise { /* like the completion of a batch */
     pthread_mutex_t lock;
     struct ps_completion completion;
     struct ps_delivery deliveries[PENDING];
@@ -268,7 +267,7 @@ static void completion_part(void)
     for (int i = 0; i < 4; i++) promise_put(i, NULL);
 }
 
-/* ---- bell: a thread hears a ring that comes after its last look ---- */
+/* ---- bell: a thread notices a ring that comes after its last look ---- */
 
 static struct {
     struct ps_bell bell;
@@ -299,7 +298,7 @@ static void await_ring(struct ps_bell *bell, uint32_t heard, const char *what)
     ps_waiter_leave(&waiter, &bell->sleepers);
 }
 
-static void *hear_bell(void *unused)
+static void *wait_for_bell(void *unused)
 {
     (void)unused;
     unsigned long seen = 0;
@@ -312,13 +311,13 @@ static void *hear_bell(void *unused)
             rounds++;
             continue;
         }
-        await_ring(&rung.bell, heard, "a ring unheard");
+        await_ring(&rung.bell, heard, "a ring that a waiting thread missed");
     }
 }
 
 static void bell_part(void)
 {
-    static void *(*const bodies[])(void *) = { ring_bell, ring_bell, hear_bell, hear_bell };
+    static void *(*const bodies[])(void *) = { ring_bell, ring_bell, wait_for_bell, wait_for_bell };
     ps_bell_init(&rung.bell);
     rung.ringers = 2;
     run_threads(4, bodies, NULL);
@@ -335,7 +334,7 @@ static void *post(void *shared)
     struct ps_log *log = shared;
     while (!time_is_up()) {
         if (ps_mailbox_post(7, 3, "a line")) atomic_fetch_add(&posted, 1);
-        ps_log_line(log, random_below(8), "FACILITY", "a line that may be left out");
+        ps_log_line(log, random_below(8), "FACILITY", "a line that may be dropped");
         if (random_below(64) == 0) ps_log_end(log);
         if (random_below(8) == 0) usleep(random_below(200));
     }
@@ -369,7 +368,7 @@ static void mailbox_part(void)
     ps_log_init(&log, "parts", 8, true);
     run_threads(4, bodies, &log);
     ps_log_destroy(&log);
-    if (posted != taken) die("mail that was taken twice, or never");
+    if (posted != taken) die("a line that was taken twice, or never");
 }
 
 /* ---- clients and consumers ---- */
@@ -418,7 +417,7 @@ static void await_empty_registry(void)
 {
     int64_t deadline_us = ps_now_us() + PATIENCE_US;
     for (; ps_registry_count() > 0 || ps_registry_closing_count() > 0; usleep(1000))
-        if (ps_now_us() > deadline_us) die("what was dropped, and never closed");
+        if (ps_now_us() > deadline_us) die("an unreferenced client that is never closed");
 }
 
 /* ---- ready list: the poller visits each client that is marked ---- */
@@ -509,7 +508,7 @@ static void show(unsigned me, struct ps_waiter *waiter)
     pthread_mutex_unlock(&watches[me].lock);
 }
 
-/* Like nogvl.c. It stops waiting now and then, at its deadline or for an interrupt, and waits again. */
+/* Waits like nogvl.c. The wait sometimes ends, at its deadline or by an interrupt, and starts again. */
 static void await_watching(unsigned me, struct ps_producer *producer, struct ps_batch *batch)
 {
     struct ps_waiter waiter = { 0 };
@@ -562,7 +561,7 @@ static void *interrupt_watchers(void *unused)
     return NULL;
 }
 
-/* Does what a big batch, a flush and the sweep do; and settles messages that no thread watches. */
+/* Does the work of a large batch, of a flush and of the sweep, and sends messages that no thread watches. */
 static void *meddle(void *unused)
 {
     (void)unused;
@@ -605,11 +604,11 @@ static void turn_away(void)
     int64_t deadline_us = ps_now_us() + PATIENCE_US;
     for (; !ps_delivery_settled(ps_batch_delivery(batch, 0)); usleep(1000))
         if (ps_now_us() > deadline_us) die("a message that the poller settles");
-    if (ps_poller_claim(&producer->polled)) die("two that serve a client");
+    if (ps_poller_borrow_or_retry(&producer->polled)) die("two threads that serve one client");
     uint64_t before = drains();
     pthread_mutex_unlock(&producer->client.lock);
     for (; drains() == before; usleep(1000))
-        if (ps_now_us() > deadline_us) die("a client that the poller did not look at again");
+        if (ps_now_us() > deadline_us) die("a client that the poller did not check again");
     ps_waiter_leave(&waiter, &batch->completion);
     ps_batch_release(batch);
     ps_client_abandon(&producer->client);
@@ -623,7 +622,7 @@ static void await_queued(struct ps_producer *producer, size_t count)
         if (ps_now_us() > deadline_us) die("a delivery result that no thread takes");
 }
 
-/* However much there is to serve, a wait ends at its deadline. */
+/* A wait ends at its deadline, even if more events are queued. */
 static void run_out_of_time(void)
 {
     struct ps_producer_settings settings = client_settings;
@@ -632,7 +631,7 @@ static void run_out_of_time(void)
     settings.max_time_us = PATIENCE_US;
     struct ps_producer *producer = ps_producer_new(conf_for(bootstraps, NULL), "out of time", poller, &settings);
     if (ps_client_open(&producer->client, errstr, sizeof(errstr)) < 0) die(errstr);
-    while (!ps_poller_claim(&producer->polled)) usleep(1000);
+    while (!ps_poller_borrow_or_retry(&producer->polled)) usleep(1000);
     for (size_t count = 1; count <= 2; count++) {
         struct ps_batch *batch = ps_batch_new(producer, 1);
         send_batch(producer, batch);
@@ -640,7 +639,7 @@ static void run_out_of_time(void)
         await_queued(producer, count);
     }
     ps_poller_serve(&producer->polled, &waiter, ps_now_us());
-    if (rd_kafka_queue_length(producer->polled.queue) == 0) die("a wait whose time was up");
+    if (rd_kafka_queue_length(producer->polled.queue) == 0) die("a wait that did not end at its deadline");
     ps_poller_hand_back(&producer->polled);
     ps_client_abandon(&producer->client);
     await_empty_registry();
@@ -663,7 +662,7 @@ static void leave_amid_events(void)
     }
 }
 
-/* The sweep, which runs all the time here, finds a client with an event that no thread looks at. */
+/* The sweep, which runs all the time here, finds a client with an event that no thread serves. */
 static void watch_part(void)
 {
     static void *(*const bodies[])(void *) = { keep_watch, keep_watch, keep_watch, interrupt_watchers, meddle };
@@ -782,7 +781,7 @@ static void keep_one(struct ps_producer *producer)
     ps_delivery_retain(kept);
     ps_batch_never_sent(batch, 0, RD_KAFKA_RESP_ERR__QUEUE_FULL);
     for (int i = 0; i < COUNT; i++)
-        if (chunks[i]->size != PS_CHUNK) die("a chunk that is freed before the call that made its batch has ended");
+        if (chunks[i]->size != PS_CHUNK) die("a chunk that is freed before the call that created its batch has ended");
     ps_batch_release(batch);
     for (int i = 0; i < COUNT; i++)
         if (i != 7 && !freed(chunks[i])) die("a chunk that outlives its last delivery");
@@ -823,7 +822,7 @@ static _Atomic unsigned publishers, next_publisher;
 static struct ps_dispatcher dispatchers[DISPATCHERS];
 static _Atomic unsigned next_dispatcher;
 
-static void *tell(void *unused)
+static void *publish(void *unused)
 {
     (void)unused;
     unsigned me = atomic_fetch_add(&next_publisher, 1) % PUBLISHERS;
@@ -860,21 +859,21 @@ static void take_one_event(int queue)
 
 static bool all_taken(void)
 {
-    bool heard = atomic_load(&publishers) == 0;
-    for (int i = 0; i < QUEUES; i++) heard = heard && !ps_dispatch_busy(event_queues[i].events);
-    return heard;
+    bool taken = atomic_load(&publishers) == 0;
+    for (int i = 0; i < QUEUES; i++) taken = taken && !ps_dispatch_busy(event_queues[i].events);
+    return taken;
 }
 
-static void *hear(void *unused)
+static void *listen_to_events(void *unused)
 {
     (void)unused;
     struct ps_dispatcher *me = &dispatchers[atomic_fetch_add(&next_dispatcher, 1) % DISPATCHERS];
     while (!all_taken()) {
-        /* Then the other dispatcher may have the last turn. */
+        /* After the last publisher the other dispatcher may take the last events, so do not wait long. */
         int64_t patience_us = atomic_load(&publishers) ? PATIENCE_US : 2000;
         if (!ps_dispatcher_next(me, ps_now_us() + patience_us)) continue;
         int queue = atomic_load(&me->events) == event_queues[1].events;
-        if (random_below(32) == 0) usleep(random_below(6000)); /* so that others take over */
+        if (random_below(32) == 0) usleep(random_below(6000)); /* so that other dispatchers take over */
         for (int i = random_below(20); i >= 0; i--) take_one_event(queue);
         if (random_below(8) == 0) ps_dispatcher_end(me, false);
     }
@@ -883,11 +882,11 @@ static void *hear(void *unused)
 
 static void events_part(void)
 {
-    static void *(*const bodies[])(void *) = { tell, tell, tell, hear, hear };
+    static void *(*const bodies[])(void *) = { publish, publish, publish, listen_to_events, listen_to_events };
     for (int i = 0; i < QUEUES; i++) {
         event_queues[i].events = ps_events_new(i ? 1000000 : 20, false, ps_delivery_release);
         atomic_store(&event_queues[i].events->wanted, PS_EVENT_STATISTICS);
-        event_queues[i].producer = ps_producer_new(conf_for(bootstraps, NULL), "told", poller, &client_settings);
+        event_queues[i].producer = ps_producer_new(conf_for(bootstraps, NULL), "events", poller, &client_settings);
         ps_producer_set_events(event_queues[i].producer, event_queues[i].events);
     }
     publishers = PUBLISHERS;
@@ -896,7 +895,7 @@ static void events_part(void)
         struct ps_events *events = event_queues[i].events;
         if (atomic_load(&events->queued) != event_queues[i].published + atomic_load(&events->dropped))
             die("events published twice, or never");
-        /* Frees the released ones. */
+        /* ps_events_keep_label frees released labels. */
         if (ps_events_take_label(events, ps_events_keep_label(events, 4711)) != 4711) die("a label");
         if (ps_events_labels(events) != 0) die("labels that were not released");
         ps_client_abandon(&event_queues[i].producer->client);
@@ -909,7 +908,7 @@ static void events_part(void)
 struct shared { /* a client or a consumer; each thread has a reference */
     struct ps_client *client;
     bool consumer, transactional;
-    pthread_mutex_t gvl; /* of the thread that takes a consumer's events, one at a time */
+    pthread_mutex_t gvl; /* held by the thread that takes a consumer's events, one thread at a time */
 };
 
 static void use_client(struct ps_producer *producer, bool transactional)
@@ -1066,11 +1065,11 @@ static struct ps_client *new_open(const struct shared *shared)
                                 &settings)->client;
     }
     rd_kafka_conf_t *conf = conf_for(bootstraps, NULL);
-    /* One each: a second consumer of a group fails an assertion in the mock cluster of 2.0.2, which ends the process. */
+    /* Each consumer has its own group: a second member fails an assertion in 2.0.2's mock cluster, which ends the process. */
     set(conf, "group.id", id);
     set(conf, "enable.auto.commit", "false");
     set(conf, "socket.timeout.ms", "1000");
-    set(conf, "session.timeout.ms", "2000"); /* how long librdkafka waits for a coordinator, closed or not */
+    set(conf, "session.timeout.ms", "2000"); /* librdkafka waits this long for a coordinator, even during close */
     rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_OFFSET_COMMIT | RD_KAFKA_EVENT_ERROR);
     struct ps_consumer_settings settings = consumer_settings;
     settings.grouped = true;
@@ -1089,12 +1088,12 @@ static void *open_and_close(void *unused)
         run_threads(3, bodies, &shared);
         struct ps_job *closing = ps_client_close(client, 0, NULL);
         if (closing) {
-            await_job(closing, "the last closing");
+            await_job(closing, "the last close");
             ps_job_unref(closing);
         }
-        if (atomic_load(&client->state) != PS_CLOSED) die("what was closed is not");
+        if (atomic_load(&client->state) != PS_CLOSED) die("a client that is not closed after its close");
         if (atomic_load(&client->calls) > 0 || atomic_load(&client->long_calls) > 0) die("calls that never left");
-        if (client->kind->pending(client) > 0) die("messages of what was closed");
+        if (client->kind->pending(client) > 0) die("messages of a closed client");
         ps_client_abandon(client);
         pthread_mutex_destroy(&shared.gvl);
     }
@@ -1108,12 +1107,12 @@ static void open_part(void)
     await_empty_registry();
 }
 
-/* ---- slot: a handle that asks for a client gets a usable one, or an answer, while handles and answering threads come and go
+/* ---- slot: a handle that requests a client gets a usable one or an answer, while handles and answering threads start and end
  * ---- */
 
 static struct {
     struct ps_slot *slot;
-    pthread_mutex_t connecting; /* of client, like a Connection's */
+    pthread_mutex_t connecting; /* guards the client, like the lock of a Connection */
     struct ps_producer *producer;
     _Atomic int servers, users;
 } slotted;
@@ -1161,7 +1160,7 @@ static void *answer_questions(void *unused) /* the penstock.ractors thread */
         if (trouble) give_client_up();
         else see_to_a_client();
         pthread_mutex_unlock(&slotted.connecting);
-        ps_slot_answer(slotted.slot, question, trouble ? "there is none" : "");
+        ps_slot_answer(slotted.slot, question, trouble ? "there is no client" : "");
     }
     atomic_fetch_sub(&slotted.servers, 1);
     return NULL;
@@ -1258,7 +1257,7 @@ static void slot_part(void)
 
 /* ---- configurations that librdkafka rejects ---- */
 
-/* Of LeakSanitizer. librdkafka 2.14 leaks two lists of interceptors for each client whose first configuration fails
+/* Functions of LeakSanitizer. librdkafka 2.14 leaks two lists of interceptors for each client whose first configuration fails
  * (core/client/client.c). */
 void __lsan_disable(void) __attribute__((weak));
 void __lsan_enable(void) __attribute__((weak));
@@ -1272,7 +1271,7 @@ static int open_in_vain(struct ps_client *client, char *errstr, size_t size, boo
     return result;
 }
 
-/* As when the poller's thread cannot start: librdkafka has tried to connect by then. */
+/* Fails like the start of the poller's thread, at a time when librdkafka has already tried to connect. */
 static int begin_in_vain(struct ps_client *client, char *errstr, size_t size)
 {
     const struct rd_kafka_metadata *metadata;
@@ -1294,7 +1293,7 @@ static void begin_again(void)
     producer->client.kind = &kind;
     if (ps_client_open(&producer->client, errstr, sizeof(errstr)) == 0 || strcmp(errstr, "in vain") != 0)
         die("a failed opening without its error");
-    if (atomic_load(&producer->client.connections.tried_us) != 0) die("the attempts of a client that is gone count on");
+    if (atomic_load(&producer->client.connections.tried_us) != 0) die("connection attempts of a destroyed client still count");
     producer->client.kind = &ps_producer_kind;
     if (ps_client_open(&producer->client, errstr, sizeof(errstr)) < 0) die(errstr);
     ps_client_abandon(&producer->client);
@@ -1310,7 +1309,7 @@ static void rejected_part(void)
         struct ps_producer *producer = ps_producer_new(conf_for(bootstraps, NULL), "rejected", poller, &client_settings);
         if (ps_client_open(&producer->client, errstr, sizeof(errstr)) < 0) die(errstr);
         for (int i = 0; i < 10; i++)
-            if (ps_producer_topic(producer, name, strlen(name))) die("a topic's name of 599 characters");
+            if (ps_producer_topic(producer, name, strlen(name))) die("a topic name of 599 characters");
         ps_client_abandon(&producer->client);
 
         rd_kafka_conf_t *conf = conf_for(bootstraps, NULL);
@@ -1318,7 +1317,7 @@ static void rejected_part(void)
         set(conf, "security.protocol", "ssl");
         struct ps_consumer *consumer = ps_consumer_new(conf, "rejected", &consumer_settings);
         for (int i = 0; i < 3; i++)
-            if (open_in_vain(&consumer->client, errstr, sizeof(errstr), i == 0) == 0) die("an authority that is nowhere");
+            if (open_in_vain(&consumer->client, errstr, sizeof(errstr), i == 0) == 0) die("a missing certificate authority");
         ps_client_abandon(&consumer->client);
         rounds++;
     }
@@ -1350,13 +1349,13 @@ static void text_part(void)
         char bytes[48], all[512], again[512];
         size_t size = random_text(bytes, sizeof(bytes), &seed);
         enum ps_text_use use = (enum ps_text_use)(rand_r(&seed) % 3);
-        char *text = malloc(size + 1); /* of exactly that size, for the sanitizer */
+        char *text = malloc(size + 1); /* exactly this size, so that the sanitizer detects an overrun */
         memcpy(text, bytes, size);
         size_t needed = ps_text_clean(NULL, 0, text, size, use);
         if (ps_text_clean(all, sizeof(all), text, size, use) != needed || strlen(all) != needed) die("text of another size");
         for (size_t room = 1; room <= needed + 2; room++) {
             char *out = malloc(room);
-            if (ps_text_clean(out, room, text, size, use) != needed) die("the size depends on the room");
+            if (ps_text_clean(out, room, text, size, use) != needed) die("the size depends on the buffer");
             if (strlen(out) >= room || strncmp(out, all, strlen(out)) != 0) die("text that does not fit is not cut");
             if (room > needed && strlen(out) != needed) die("text that fits is cut");
             if (ps_text_clean(again, sizeof(again), out, strlen(out), PS_TEXT_NAME) != strlen(out)) die("cut within a character");
@@ -1380,7 +1379,7 @@ static rd_kafka_conf_t *conf_with_secrets(void)
     return conf;
 }
 
-static char *exactly(const char *text) /* so that the sanitizer sees a byte too many */
+static char *exactly(const char *text) /* exactly sized, so that the sanitizer detects an overrun */
 {
     char *copy = malloc(strlen(text) + 1);
     return strcpy(copy, text);
@@ -1430,7 +1429,7 @@ static void redaction_part(void)
     rd_kafka_conf_t *conf = conf_with_secrets();
     ps_redaction_init(&redaction);
     ps_redaction_of_conf(&redaction, conf);
-    ps_redaction_of_conf(&redaction, conf); /* opening failed, and is tried again */
+    ps_redaction_of_conf(&redaction, conf); /* as if opening failed and is retried */
     check_redacted(&redaction, "", "");
     check_redacted(&redaction, "an-inner-secret-within", "***");
     check_redacted(&redaction, "inner-secret and inner-secret", "*** and ***");
@@ -1449,7 +1448,7 @@ static void redaction_part(void)
     rd_kafka_conf_destroy(conf);
 }
 
-/* ---- space: calls that wait for space in a queue, threads that free it, and calls that stop waiting ---- */
+/* ---- space: calls that wait for queue space, threads that free it, and calls that stop waiting ---- */
 
 enum { QUEUERS = 6 };
 
@@ -1472,50 +1471,51 @@ static bool has_turn(const struct ps_place *place)
     return ps_completion_done(&place->turn);
 }
 
-/* Which call gets a turn, and when: nothing here depends on time. */
+/* Checks which call gets a turn, and when. Nothing here depends on time. */
 static void turns_in_order(void)
 {
     struct ps_space *space = &queue.producer->space;
     struct ps_place *places[6];
     ps_place_leave(ps_place_join(queue.producer, 1), false);
     for (int i = 0; i < 6; i++) {
-        if (ps_space_line(space) != (i > 0)) die("an empty line that counts as one, or a waiting call without one");
+        if (ps_space_line(space) != (i > 0)) die("a line that is empty with waiting calls, or not empty without");
         places[i] = ps_place_join(queue.producer, i == 3 ? 5 : 1);
     }
-    if (!has_turn(places[0]) || has_turn(places[1])) die("the first of all, and only that, looks at the queue");
-    if (!ps_place_try(places[0])) die("the first comes first");
+    if (!has_turn(places[0]) || has_turn(places[1])) die("not exactly the first call has a turn");
+    if (!ps_place_try(places[0])) die("the first call may not try");
     ps_space_freed(space, 1);
-    if (ps_place_full(places[0])) die("what was freed while it was trying");
-    if (!ps_place_full(places[0]) || has_turn(places[0])) die("a full queue");
-    if (!has_turn(places[1])) die("space that was freed while another was trying");
+    if (ps_place_full(places[0])) die("space freed during the attempt is lost");
+    if (!ps_place_full(places[0]) || has_turn(places[0])) die("a call that found the queue full keeps its turn");
+    if (!has_turn(places[1])) die("space freed during another call's attempt is lost");
     if (ps_place_try(places[1])) die("a call that overtakes the first, which found the queue full");
-    if (!has_turn(places[0])) die("space that is left to the first");
-    if (!ps_place_try(places[0]) || !ps_place_full(places[0])) die("a full queue");
+    if (!has_turn(places[0])) die("the space is not left to the first call");
+    if (!ps_place_try(places[0]) || !ps_place_full(places[0])) die("a call that found the queue full keeps its turn");
     ps_space_freed(space, 4);
-    if (!has_turn(places[0]) || !has_turn(places[1]) || has_turn(places[2])) die("turns for the first two");
+    if (!has_turn(places[0]) || !has_turn(places[1]) || has_turn(places[2])) die("not exactly the first two calls have turns");
     ps_place_leave(places[0], true);
-    if (!has_turn(places[2]) || has_turn(places[3])) die("the third's turn, when one of two has ended");
+    if (!has_turn(places[2]) || has_turn(places[3])) die("not exactly the third call gets the turn of a finished call");
     ps_place_leave(places[1], false);
-    if (!has_turn(places[3]) || has_turn(places[4])) die("the fourth's turn");
-    if (!ps_place_try(places[2])) die("the third is first, and gets no turn");
+    if (!has_turn(places[3]) || has_turn(places[4])) die("no turn for the fourth call");
+    if (!ps_place_try(places[2])) die("the third call is first and may not try");
     ps_place_leave(places[2], true);
-    if (has_turn(places[4])) die("more turns than messages were freed");
+    if (has_turn(places[4])) die("more turns than freed messages");
     ps_place_leave(places[3], false); /* like an interrupted call */
-    if (!has_turn(places[4]) || has_turn(places[5])) die("the turn of one that gave up");
-    if (!ps_place_try(places[4]) || !ps_place_full(places[4])) die("a full queue");
+    if (!has_turn(places[4]) || has_turn(places[5])) die("the turn of an interrupted call is lost");
+    if (!ps_place_try(places[4]) || !ps_place_full(places[4])) die("a call that found the queue full keeps its turn");
     ps_place_leave(places[4], false); /* like a call that ran out of time */
-    if (!has_turn(places[5])) die("less may do for the second than for the first");
-    if (ps_space_stuck(space, ps_now_us() + 2000000)) die("stuck, with no call behind it");
+    if (!has_turn(places[5])) die("the turn of a timed-out call is lost");
+    if (ps_space_stuck(space, ps_now_us() + 2000000)) die("stuck without a waiting call");
     struct ps_place *behind = ps_place_join(queue.producer, 1);
-    if (ps_space_stuck(space, ps_now_us()) || !ps_space_stuck(space, ps_now_us() + 2000000)) die("a turn that is not taken");
+    if (ps_space_stuck(space, ps_now_us())) die("an unused turn that counts as stuck at once");
+    if (!ps_space_stuck(space, ps_now_us() + 2000000)) die("an unused turn that never counts as stuck");
     ps_space_unstick(space);
-    if (!has_turn(behind)) die("a turn beside one that is not taken");
+    if (!has_turn(behind)) die("no other turn while one turn is unused");
     struct ps_place *last = ps_place_join(queue.producer, 1);
     ps_place_leave(behind, true);
-    if (!has_turn(last)) die("turns go on beside one that is not taken");
+    if (!has_turn(last)) die("turns stop while one turn is unused");
     ps_place_leave(places[5], true);
     ps_place_leave(last, true);
-    if (ps_space_line(space)) die("an empty line that counts as one");
+    if (ps_space_line(space)) die("an empty line that is not empty");
 }
 
 static void *queue_for_space(void *unused)
@@ -1574,7 +1574,7 @@ static void space_part(void)
     void *(*const bodies[])(void *) = { queue_for_space, queue_for_space, queue_for_space, queue_for_space, queue_for_space,
                                         queue_for_space, free_space };
     run_threads(QUEUERS + 1, bodies, NULL);
-    if (queue.free + queue.in_use != 3 || ps_space_line(&queue.producer->space)) die("space that is lost");
+    if (queue.free + queue.in_use != 3 || ps_space_line(&queue.producer->space)) die("queue space that is lost");
     ps_client_unref(&queue.producer->client);
 }
 
@@ -1615,7 +1615,7 @@ int main(int argc, char **argv)
         parts[i].run();
         printf("%s %lu\n", parts[i].name, rounds);
         fflush(stdout);
-        if (rounds == 0) die("nothing was done");
+        if (rounds == 0) die("a part without a round");
     }
 
     struct ps_poller_stats stats[2];

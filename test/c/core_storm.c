@@ -1,13 +1,13 @@
 /*
- * The native core alone, without Ruby: clients come and go on one poller while threads produce, flush, ask for
- * metadata and wait. Built with sanitizers and run by test/proofs/core_test.rb.
+ * The native core without Ruby: clients open and close on one poller while threads produce, flush, request metadata and wait.
+ * Built with sanitizers and run by test/proofs/core_test.rb.
  *
  *   core_storm MAX_TIME_US CLIENTS THREADS SECONDS CHURN LISTENED
  *
- * MAX_TIME_US 0 cuts every drain after one event, which puts a client on the poller's run list and its stack in every
- * order. CHURN 1 closes and makes clients all the time, borrows them and flushes. LISTENED 1 gives the clients queues of
- * events, told by threads that are quick, slow, interrupted and called; every event and label has to come out once. Each
- * second wait is a fiber's; threads that wait for a batch keep watch. Prints "batches N missed N", or says what got stuck.
+ * MAX_TIME_US 0 ends every drain after one event, so clients enter the poller's run list and its stack in every order. CHURN 1
+ * opens and closes clients all the time, borrows them and flushes. LISTENED 1 gives the clients event queues. Fast, slow and
+ * interrupted threads publish their events, and every event and label must be published once. Every second wait is a fiber's.
+ * Threads that wait for a batch watch their client. Prints "batches N missed N", or what got stuck.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* pthread_tryjoin_np */
@@ -29,7 +29,7 @@ static struct ps_poller *poller;
 static _Atomic bool stop;
 static _Atomic long batches;
 static bool churn;
-static _Thread_local struct ps_fibers *fibers; /* as if each thread had a scheduler */
+static _Thread_local struct ps_fibers *fibers; /* each thread acts as if it had a scheduler */
 static _Thread_local unsigned waits;
 
 static void die(const char *what)
@@ -42,10 +42,10 @@ static void die(const char *what)
     _exit(1);
 }
 
-/* Keeps watch over the client meanwhile, if there is one. */
+/* Waits as a thread, and watches the client meanwhile, if there is one. */
 static void wait_for(struct ps_producer *producer, struct ps_completion *completion, const char *what)
 {
-    struct ps_waiter waiter = { 0 }; /* no fiber's */
+    struct ps_waiter waiter = { 0 }; /* a thread's, not a fiber's */
     int64_t deadline_us = ps_now_us() + PATIENCE_US;
     for (bool done = false; !done;) {
         bool watching = producer && ps_watch_begin(&producer->polled, &waiter), joined = ps_waiter_join(&waiter, completion, NULL);
@@ -58,7 +58,7 @@ static void wait_for(struct ps_producer *producer, struct ps_completion *complet
     }
 }
 
-/* As fiber_wait.c does it; it stops waiting now and then, and joins again while it may still be on the stack. */
+/* Waits like fiber_wait.c. Sometimes it stops waiting and joins again, while its waiter may be on the stack of woken fibers. */
 static void wait_as_fiber(struct ps_completion *completion, const char *what)
 {
     if (!fibers) fibers = ps_fibers_new();
@@ -99,15 +99,15 @@ static struct {
     _Atomic unsigned turns;
 } queues[QUEUES];
 static struct ps_dispatcher dispatchers_of_events[DISPATCHERS];
-static _Atomic bool listened, quiet, told_all;
-static _Atomic unsigned long told, labels_given;
+static _Atomic bool listened, quiet, all_published;
+static _Atomic unsigned long published, labels_given;
 
-static void tell_some(struct ps_events *events)
+static void publish_some(struct ps_events *events)
 {
     struct ps_event *event;
     for (int i = 0; i < TURN && (event = ps_events_take(events)); i++) {
-        if (event->label && !ps_events_take_label(events, event->label)) die("a label that was given back before");
-        told++;
+        if (event->label && !ps_events_take_label(events, event->label)) die("a label that was released twice");
+        published++;
         ps_event_free(events, event);
     }
 }
@@ -116,32 +116,33 @@ static int queue_of(const struct ps_events *events)
 {
     int i = 0;
     while (i < QUEUES && queues[i].events != events) i++;
-    if (i == QUEUES) die("a queue that nobody has made");
+    if (i == QUEUES) die("an unknown queue");
     return i;
 }
 
-/* None has a deadline that would find what no change tells of, but the first, which so leaves when others rely on it; and it
- * stays away while it is quiet. Turns end with the call for the next one, or before, and then the dispatcher may stay away. */
+/* Only the first dispatcher waits with a deadline, so a missing notification makes the others sleep for ever. While `quiet` is
+ * set, the first dispatcher leaves, so that it cannot hide this. A turn ends with the call for the next turn, or earlier. Then
+ * the dispatcher may pause. */
 static void *dispatch(void *slot)
 {
     struct ps_dispatcher *dispatcher = slot;
     bool first = dispatcher == dispatchers_of_events;
     unsigned seed = (unsigned)(dispatcher - dispatchers_of_events) + 1;
-    while (!atomic_load(&told_all)) {
+    while (!atomic_load(&all_published)) {
         if (first && quiet) ps_dispatcher_end(dispatcher, false);
-        while (first && quiet && !told_all) usleep(100);
+        while (first && quiet && !all_published) usleep(100);
         bool found = ps_dispatcher_next(dispatcher, first ? ps_now_us() + rand_r(&seed) % 4000 : PS_FOREVER);
         struct ps_events *events = atomic_load(&dispatcher->events);
-        if (found != (events != NULL)) die("a turn");
+        if (found != (events != NULL)) die("a turn without events, or events without a turn");
         if (!found) {
             if (rand_r(&seed) % 4 == 0) usleep(rand_r(&seed) % 5000);
             continue;
         }
         int queue = queue_of(events);
-        if (atomic_exchange(&queues[queue].served, true)) die("a queue that two serve");
+        if (atomic_exchange(&queues[queue].served, true)) die("a queue that two dispatchers serve");
         queues[queue].turns++;
         if (rand_r(&seed) % 50 == 0) usleep(rand_r(&seed) % 8000);
-        tell_some(events);
+        publish_some(events);
         atomic_store(&queues[queue].served, false);
         if (rand_r(&seed) % 8 == 0) ps_dispatcher_end(dispatcher, rand_r(&seed) % 2);
         if (first && rand_r(&seed) % 8 == 0) usleep(rand_r(&seed) % 5000);
@@ -155,14 +156,14 @@ static bool is_waiting(int queue, unsigned turns)
     return queues[queue].turns == turns && !queues[queue].served && ps_dispatch_busy(queues[queue].events);
 }
 
-/* While nobody wakes them for other reasons, each queue that has something has to have its turn. */
+/* While nothing else wakes the dispatchers, each queue with events must get a turn. */
 static void watch(void)
 {
     quiet = true;
     for (int i = 0; i < QUEUES; i++) {
         int64_t deadline_us = ps_now_us() + PATIENCE_US;
         for (unsigned turns = queues[i].turns; is_waiting(i, turns); usleep(500))
-            if (ps_now_us() > deadline_us) die("a queue that nobody serves");
+            if (ps_now_us() > deadline_us) die("a queue that no dispatcher serves");
     }
     quiet = false;
 }
@@ -192,14 +193,14 @@ static void listen_to(void)
     listened = true;
 }
 
-/* Before the threads are called off: whoever sleeps through an event now sleeps for ever. */
-static void await_told(void)
+/* Called before the dispatchers are interrupted: a dispatcher that missed an event would now sleep for ever. */
+static void await_published(void)
 {
     int64_t deadline_us = ps_now_us() + PATIENCE_US;
     for (int i = 0; i < QUEUES; i++)
         for (; ps_dispatch_busy(queues[i].events); usleep(1000))
             if (ps_now_us() > deadline_us) die("an event");
-    atomic_store(&told_all, true);
+    atomic_store(&all_published, true);
 }
 
 static void stop_listening(pthread_t *dispatchers)
@@ -216,12 +217,12 @@ static void stop_listening(pthread_t *dispatchers)
     for (int i = 0; i < QUEUES; i++) {
         queued += atomic_load(&queues[i].events->queued);
         dropped += atomic_load(&queues[i].events->dropped);
-        ps_events_take_label(queues[i].events, ps_events_keep_label(queues[i].events, 1)); /* drops what was released */
-        if (ps_events_labels(queues[i].events) != 0) die("labels that were given back twice, or never");
+        ps_events_take_label(queues[i].events, ps_events_keep_label(queues[i].events, 1)); /* frees released labels */
+        if (ps_events_labels(queues[i].events) != 0) die("labels that were released twice, or never");
         ps_events_unref(queues[i].events);
     }
-    if (queued != told + dropped || queued == 0) die("events that were told twice, or never");
-    if (labels_given == 0) die("labels, which nobody gave");
+    if (queued != published + dropped || queued == 0) die("events that were published twice, or never");
+    if (labels_given == 0) die("no message had a label");
 }
 
 /* ---- clients ---- */
@@ -341,10 +342,10 @@ int main(int argc, char **argv)
     if (listened) pthread_join(disturber, NULL);
     for (int i = 0; i < client_count; i++) close_client(clients[i]);
     for (int64_t deadline_us = ps_now_us() + PATIENCE_US; ps_registry_count() > 0; usleep(1000))
-        if (ps_now_us() > deadline_us) die("the abandoned clients");
-    while (ps_registry_closing_count() > 0) usleep(1000); /* that they have closed is an event too */
+        if (ps_now_us() > deadline_us) die("abandoned clients that are not closed");
+    while (ps_registry_closing_count() > 0) usleep(1000); /* their close is an event too */
     if (listened) {
-        await_told();
+        await_published();
         stop_listening(dispatchers);
     }
     if (fibers) ps_fibers_forget(fibers);

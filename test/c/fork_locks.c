@@ -1,11 +1,11 @@
 /*
- * The native core without Ruby: forks while a thread stands at each place where the core takes a lock, or serves librdkafka's
- * events and callbacks (held.h). Each child does what the Ruby face does in one: drops what it has inherited, makes clients of
- * its own, uses and closes them, forks again, and ends. Built and run by test/proofs/fork_locks_test.rb.
+ * The native core without Ruby: forks while a thread is stopped at each place where the core holds a lock, or serves librdkafka's
+ * events and callbacks (held.h). Each child does the same as the Ruby classes do in a child: it drops inherited objects, creates,
+ * uses and closes its own clients, forks again, and ends. Built and run by test/proofs/fork_locks_test.rb.
  *
  *   fork_locks ROUNDS
  *
- * Prints a line for each place, "lock function", and at last "children N hung N wrong N unmet N".
+ * Prints a line "lock function" for each place, and finally "children N hung N wrong N unmet N".
  */
 #include "consume/consume.h"
 #include "produce/produce.h"
@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#undef pthread_mutex_lock /* ours are nobody's business */
+#undef pthread_mutex_lock /* the locks of this file are not stopped at */
 
 enum { PLACES = 256, PATIENCE_US = 20 * 1000 * 1000, CHILD_SECONDS = 20, UNMET_SECONDS = 5, ENOUGH = 2 };
 
@@ -31,13 +31,13 @@ static struct ps_producer_settings settings = {
 };
 static const struct ps_consumer_settings consumer_settings = { .nap_us = 100000, .client = { .close_timeout_ms = 5000, .rejection_us = -1 } };
 
-/* What a child inherits, as far as it has been made. */
+/* The objects that exist now, which a child inherits. */
 static struct {
     struct ps_poller *poller;
     struct ps_events *events;
     struct ps_producer *producer;
     struct ps_consumer *consumer;
-    struct ps_slot *slot; /* with a reference, and a handle */
+    struct ps_slot *slot; /* with a reference and a handle */
     struct ps_batch *batch;
     struct ps_place *place;
     struct ps_job *job;
@@ -60,7 +60,7 @@ static bool is_lock_of(const struct ps_client *client, const pthread_mutex_t *mu
     return client && mutex == &client->lock;
 }
 
-/* A completion's lock is its owner's. */
+/* The owner of a completion's lock. */
 static const char *owner_of(const pthread_mutex_t *mutex)
 {
     const struct ps_producer *producer = now.producer;
@@ -183,7 +183,7 @@ static void produce(struct ps_producer *producer, uint32_t size)
         if (error) die(rd_kafka_error_string(error));
     }
     ps_client_exit(&producer->client);
-    wait_for(&batch->completion, "verdicts");
+    wait_for(&batch->completion, "delivery results");
     if (atomic_load(&batch->failed)) die("messages that were not delivered");
     now.batch = NULL;
     ps_batch_release(batch);
@@ -196,8 +196,8 @@ static void run_job(struct ps_job *job, const char *what)
     ps_job_unref(job);
 }
 
-/* What somebody listens to, told by this thread. */
-static void tell(struct ps_events *events)
+/* Publishes events on this thread. */
+static void publish(struct ps_events *events)
 {
     struct ps_dispatcher dispatcher = { 0 };
     if (!ps_dispatcher_next(&dispatcher, ps_now_us() + 1000)) return;
@@ -214,7 +214,7 @@ static void queue_for_space(struct ps_producer *producer)
     struct ps_waiter waiter = { 0 };
     now.place = ps_place_join(producer, 1);
     struct ps_place *place = now.place;
-    if (ps_waiter_join(&waiter, &place->turn, NULL)) die("a turn that is not the first's");
+    if (ps_waiter_join(&waiter, &place->turn, NULL)) die("no turn for the first call");
     ps_place_try(place);
     ps_place_full(place);
     ps_space_freed(&producer->space, 1);
@@ -235,13 +235,13 @@ static void use_client(struct ps_producer *producer, struct ps_events *events)
 {
     char text[600];
     struct ps_poller_stats stats;
-    if (ps_tokens_enter(&producer->client)) die("a token before it is open");
+    if (ps_tokens_enter(&producer->client)) die("a token before the client is open");
     open_it(&producer->client);
     ps_set_credentials(&producer->client, "me", "secret", text, sizeof(text));
     ps_client_last_error(&producer->client, text, sizeof(text));
     produce(producer, 8);
     queue_for_space(producer);
-    tell(events);
+    publish(events);
     use_mailbox(&producer->client);
     run_job(&ps_producer_metadata(producer, "locks", 5, 5000)->job, "metadata");
     run_job(&ps_producer_flush(producer, 5000)->job, "a flush");
@@ -253,7 +253,7 @@ static void use_client(struct ps_producer *producer, struct ps_events *events)
     close_it(&producer->client);
 }
 
-/* As the producer's `shareable`, its handle and the thread that serves it. */
+/* Acts as the producer's `shareable`, as its handle and as the thread that serves it. */
 static void use_slot(struct ps_slot *slot, struct ps_producer *producer)
 {
     static const struct ps_limits terms = { .payload = 1000, .total = 1000, .queue = 1000 };
@@ -262,7 +262,7 @@ static void use_slot(struct ps_slot *slot, struct ps_producer *producer)
     uint64_t question = 0;
     bool answered, over;
     ps_slot_attend(slot, true);
-    if (ps_slot_renewed(slot, 0, &question, &answered)) die("a client that nobody put into the slot");
+    if (ps_slot_renewed(slot, 0, &question, &answered)) die("a client in an empty slot");
     if (ps_slot_question(slot, &over) != question || over) die("a question");
     ps_slot_put(slot, producer, &terms);
     ps_slot_answer(slot, question, "");
@@ -271,7 +271,7 @@ static void use_slot(struct ps_slot *slot, struct ps_producer *producer)
     if (ps_slot_enter(slot, &found, text, sizeof(text)) != PS_SLOT_BARRED) die("a bar");
     ps_slot_bar(slot, "");
     struct ps_producer *taken = ps_slot_take(slot);
-    if (taken != producer) die("what was put into the slot");
+    if (taken != producer) die("another client than the one in the slot");
     ps_client_unref(&taken->client);
     ps_slot_close(slot);
 }
@@ -307,13 +307,13 @@ static void done_with(struct ps_producer *producer)
     ps_client_unref(&producer->client);
 }
 
-static void refuse(struct ps_producer *producer)
+static void reject(struct ps_producer *producer)
 {
     char text[600];
     struct ps_rejection *rejection = &producer->client.rejection;
-    if (ps_rejection_error(rejection, producer->client.rk, RD_KAFKA_RESP_ERR__SSL, "refused"))
+    if (ps_rejection_error(rejection, producer->client.rk, RD_KAFKA_RESP_ERR__SSL, "rejected"))
         ps_rejection_now(rejection, text, sizeof(text));
-    ps_client_note_error(&producer->client, RD_KAFKA_RESP_ERR__SSL, "refused");
+    ps_client_note_error(&producer->client, RD_KAFKA_RESP_ERR__SSL, "rejected");
     atomic_store(&rejection->worked, false);
     ps_rejection_forget(rejection);
 }
@@ -365,7 +365,7 @@ static void *act(void *unused)
         done_with(producer);
         producer = new_client(now.poller, conf_with("bootstrap.servers", "127.0.0.1:1"));
         open_it(&producer->client);
-        refuse(producer);
+        reject(producer);
         close_it(&producer->client);
         done_with(producer);
         transact();
@@ -375,7 +375,7 @@ static void *act(void *unused)
         use_consumer(consumer);
         now.consumer = NULL;
         ps_client_unref(&consumer->client);
-        tell(now.events);
+        publish(now.events);
         ps_dispatch_busy(now.events);
         struct ps_events *events = now.events;
         now.events = NULL;
@@ -389,20 +389,20 @@ static void *act(void *unused)
 
 /* ---- children ---- */
 
-static _Atomic int *stage; /* shared: how far a child has come */
+static _Atomic int *stage; /* shared memory: the stage that a child has reached */
 
 static void drop_slot(struct ps_slot *slot)
 {
     struct ps_limits terms;
     char why[256];
-    if (ps_slot_enter(slot, &terms, why, sizeof(why)) != PS_SLOT_FORKED || ps_slot_take(slot)) die("a slot that is the parent's");
+    if (ps_slot_enter(slot, &terms, why, sizeof(why)) != PS_SLOT_FORKED || ps_slot_take(slot)) die("a usable slot of the parent");
     ps_slot_put(slot, NULL, NULL);
     ps_slot_close(slot);
     ps_slot_handle_gone(slot);
     ps_slot_unref(slot);
 }
 
-/* As a call that was interrupted by the trap that forked: what it had not handed over is not told to listeners, either. */
+/* Acts like a call that was interrupted by a trap that forked. Listeners get no event for messages that were not sent. */
 static void drop_batch(struct ps_batch *batch)
 {
     struct ps_topic_name *topic = calloc(1, sizeof(*topic) + 8);
@@ -412,7 +412,7 @@ static void drop_batch(struct ps_batch *batch)
     free(topic);
 }
 
-/* As producer_class.c, consumer_class.c, event_source.c, shareable_producer.c and poller_class.c do it. */
+/* Like producer_class.c, consumer_class.c, event_source.c, shareable_producer.c and poller_class.c. */
 static void drop_what_is_inherited(void)
 {
     if (now.slot) drop_slot(now.slot);
@@ -429,8 +429,8 @@ static void live(bool fork_again)
 {
     struct ps_closing closing[4];
     *stage = 1;
-    if (ps_registry_count() != 0 || ps_registry_closing_count() != 0) die("a registry that is the parent's");
-    if (ps_registry_close_all(closing, 4) != 0) die("something to close that is the parent's");
+    if (ps_registry_count() != 0 || ps_registry_closing_count() != 0) die("the child's registry has clients of the parent");
+    if (ps_registry_close_all(closing, 4) != 0) die("the child would close clients of the parent");
     *stage = 2;
     rd_kafka_conf_t *conf = now.producer ? rd_kafka_conf_dup(now.producer->client.conf) : conf_with(NULL, NULL);
     rd_kafka_conf_set(conf, "bootstrap.servers", bootstraps, NULL, 0);
@@ -479,7 +479,7 @@ static void child_main(int number)
     _exit(0);
 }
 
-/* False: nobody came by. */
+/* Returns false if no thread reached the place in time. */
 static bool stop_at(int place)
 {
     struct timespec until;
@@ -489,13 +489,13 @@ static bool stop_at(int place)
     while (sem_timedwait(&stopped, &until) != 0)
         if (errno == ETIMEDOUT) {
             if (atomic_compare_exchange_strong(&wanted, &place, -1)) return false;
-            while (sem_wait(&stopped) != 0) continue; /* just now */
+            while (sem_wait(&stopped) != 0) continue; /* a thread has just stopped there */
             return true;
         }
     return true;
 }
 
-/* 0: all is well. */
+/* Returns the child's wait status; 0 means success. */
 static int fork_at(int number)
 {
     int status;
@@ -523,7 +523,7 @@ int main(int argc, char **argv)
     now.poller = ps_poller_new(0);
     pthread_create(&actor, NULL, act, NULL);
     for (int64_t deadline_us = ps_now_us() + 3 * PATIENCE_US; atomic_load(&cycles) < 2; usleep(1000))
-        if (ps_now_us() > deadline_us) die("before anything was forked");
+        if (ps_now_us() > deadline_us) die("stuck before the first fork");
 
     for (int round = 0; round < rounds; round++) {
         for (int place = 0; place < atomic_load(&place_count) && hung + wrong < ENOUGH; place++) {

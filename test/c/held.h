@@ -1,6 +1,6 @@
 /*
- * Included before everything else of the core, for fork_locks.c: a thread can be stopped wherever it has just taken a lock,
- * and where librdkafka's events and callbacks are served, to stay there while another thread forks.
+ * For fork_locks.c; included before all headers of the core. Stops a thread wherever it has just taken a lock, or serves
+ * librdkafka's events and callbacks, while another thread forks.
  */
 #ifndef PENSTOCK_HELD_H
 #define PENSTOCK_HELD_H

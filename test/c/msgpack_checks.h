@@ -1,6 +1,6 @@
 /*
- * What has to hold of the MessagePack engines (core/msgpack.h) for any bytes at all, for msgpack_parts.c and msgpack_fuzz.c:
- * check_bytes looks at all of it, and dies, saying what is broken.
+ * The invariants of the MessagePack engines (message_pack/engine.h) for any input, for msgpack_parts.c and msgpack_fuzz.c.
+ * check_bytes checks all of them. If one is violated, it prints which and aborts.
  */
 #ifndef MSGPACK_CHECKS_H
 #define MSGPACK_CHECKS_H
@@ -23,25 +23,25 @@ static void *room(size_t size)
     return data;
 }
 
-/* ---- bytes as they come ---- */
+/* ---- input in pieces ---- */
 
 struct limits {
     uint32_t depth, bytes;
     uint64_t elements;
 };
 
-/* In pieces, each in a block of its own with what was not taken yet, and nothing after it: the sanitizer sees whoever looks
- * beyond its end, or at one that is gone. The frames, too, are as many as the limit says. */
+/* Feeds the input in pieces. Each piece, together with the bytes not yet read, is in a block of exactly this size. So the
+ * sanitizer detects reads beyond its end and reads of a freed block. The array of frames, too, has exactly the limit's size. */
 struct feed {
     const uint8_t *input;
     size_t size, fed;
-    size_t longest; /* of the pieces, which are of any size; 0: all at once */
+    size_t longest; /* maximum size of a piece; 0: all at once */
     uint32_t seed;
     uint8_t *block;
     struct ps_reader reader;
 };
 
-/* Where the reader is in the input. */
+/* The reader's position in the input. */
 static size_t feed_at(const struct feed *feed)
 {
     return feed->fed - (size_t)(feed->reader.end - feed->reader.at);
@@ -95,15 +95,15 @@ struct seen {
     int8_t type;
     uint32_t size, depth;
     size_t at;     /* in the input */
-    uint64_t bits; /* a number's; where the bytes are in the input */
+    uint64_t bits; /* of a number; for bytes: their position in the input */
 };
 
 struct reading {
     struct seen *tokens;
     size_t count;
-    enum ps_read result; /* that it ended with */
+    enum ps_read result; /* the last result */
     size_t taken;
-    bool open; /* it ended in a value */
+    bool open; /* the input ended inside a value */
 };
 
 static uint64_t values_of(enum ps_kind kind, uint32_t size)
@@ -118,17 +118,17 @@ static struct seen seen_token(const struct feed *feed, const struct ps_token *to
     if (token->kind == PS_EXT) seen.type = token->type;
     if (token->kind == PS_INT) seen.bits = (uint64_t)token->i;
     if (token->kind == PS_UINT) seen.bits = token->u;
-    if (token->kind == PS_UINT && token->u <= INT64_MAX) die("a number that an int64_t has room for is none");
+    if (token->kind == PS_UINT && token->u <= INT64_MAX) die("a number that fits an int64_t is read as unsigned");
     if (token->kind == PS_FLOAT) memcpy(&seen.bits, &token->f, sizeof(seen.bits));
     if (token->kind >= PS_STR && token->kind <= PS_EXT) {
         seen.bits = feed_at(feed) - token->size;
         if (token->bytes + token->size != feed->reader.at) die("bytes that do not end where the token does");
-        if (memcmp(token->bytes, feed->input + seen.bits, token->size) != 0) die("other bytes than were there");
+        if (memcmp(token->bytes, feed->input + seen.bits, token->size) != 0) die("other bytes than in the input");
     }
     return seen;
 }
 
-/* Of the open containers, by their frames. */
+/* The number of values that the open containers still need, by their frames. */
 static uint64_t awaited_in(const struct ps_reader *reader)
 {
     uint64_t awaited = 0;
@@ -136,7 +136,7 @@ static uint64_t awaited_in(const struct ps_reader *reader)
     return awaited;
 }
 
-/* What is said not to be there, or beyond a limit, is that indeed; and is said again, nothing having been taken. */
+/* A result that reports missing bytes or an exceeded limit is right. The next read reports it again and consumes nothing. */
 static void check_rejection(struct feed *feed, enum ps_read result, uint64_t counted, struct limits limits)
 {
     struct ps_reader *reader = &feed->reader;
@@ -157,14 +157,14 @@ static void check_rejection(struct feed *feed, enum ps_read result, uint64_t cou
     case PS_READ_TOO_LONG: right = there == PS_READ_MORE || (there == PS_READ_OK && bytes && token.size > limits.bytes); break;
     default: break;
     }
-    if (!right) die("something is refused for no reason");
+    if (!right) die("a value is rejected without a reason");
 
     const uint8_t *at = reader->at;
-    if (ps_read_next(reader, &token) != result || reader->at != at) die("what was refused is not refused again");
-    if (reader->awaited != awaited_in(reader)) die("what was refused is not awaited");
+    if (ps_read_next(reader, &token) != result || reader->at != at) die("a rejected value is not rejected again");
+    if (reader->awaited != awaited_in(reader)) die("the number of awaited values changed with a rejection");
 }
 
-/* Up to so many tokens, or until no more can be read. */
+/* Reads up to `most` tokens, or until no more can be read. */
 static struct reading read_some(struct feed *feed, struct limits limits, size_t most)
 {
     struct reading reading = { .tokens = room(feed->size * sizeof(struct seen)) };
@@ -176,25 +176,25 @@ static struct reading read_some(struct feed *feed, struct limits limits, size_t 
         size_t at = feed_at(feed);
         reading.result = ps_read_next(reader, &token);
         if (reading.result == PS_READ_MORE && feed_more(feed)) continue;
-        if (depth == 0) counted = reader->skipping > 0 ? reader->elements : 0; /* the rest of a skip was not there */
+        if (depth == 0) counted = reader->skipping > 0 ? reader->elements : 0; /* the rest of a skipped value is missing */
         if (reading.result != PS_READ_OK) {
             check_rejection(feed, reading.result, counted, limits);
             break;
         }
         if (feed_at(feed) == at) die("a value without bytes");
-        if (depth == 0 && reader->skipping > 0) die("a value in the middle of one that is skipped");
+        if (depth == 0 && reader->skipping > 0) die("a value inside a skipped value");
         uint64_t values = values_of(token.kind, token.kind >= PS_STR ? token.size : 0);
         counted += values;
         reading.tokens[reading.count++] = seen_token(feed, &token, at, depth);
         if (token.kind >= PS_STR && token.kind <= PS_EXT && token.size > limits.bytes) die("more bytes than allowed");
         if (counted > limits.elements) die("more elements than allowed");
         if (reader->depth > limits.depth) die("deeper than allowed");
-        if (values > 0 && ps_read_frame(reader)->map != (token.kind == PS_MAP)) die("a map that is none, or an array");
+        if (values > 0 && ps_read_frame(reader)->map != (token.kind == PS_MAP)) die("another kind of container");
         if (values == 0)
             while (reader->depth > 0 && ps_read_ended(reader)) ps_read_close(reader);
-        if (reader->awaited != awaited_in(reader)) die("values that nobody awaits, or that are forgotten");
+        if (reader->awaited != awaited_in(reader)) die("the number of awaited values does not match the frames");
         if (reader->whole && values > 0 && reader->awaited > (uint64_t)(reader->end - reader->at))
-            die("more is promised than can be there");
+            die("a container has more elements than the input has bytes");
     }
     reading.taken = feed_at(feed);
     reading.open = reader->depth > 0;
@@ -207,10 +207,10 @@ static bool same_token(const struct seen *one, const struct seen *other)
            one->at == other->at && one->bits == other->bits;
 }
 
-/* The second has what the first has from `from` on, up to `count` of it. */
+/* The second reading has the tokens of the first from `from` on, at least `count` of them. */
 static void check_same(const struct reading *one, size_t from, const struct reading *other, size_t count)
 {
-    if (from + count > one->count || count > other->count) die("other tokens in pieces");
+    if (from + count > one->count || count > other->count) die("fewer tokens in pieces");
     for (size_t i = 0; i < count; i++)
         if (!same_token(&one->tokens[from + i], &other->tokens[i])) die("another token in pieces");
 }
@@ -234,7 +234,7 @@ static void check_pieces(const uint8_t *input, size_t size, struct limits limits
     feed_end(&feed);
 }
 
-/* Who knows that no more comes ends earlier at most, and then for that. */
+/* A reader that knows that the input is complete may stop earlier, but only for that reason. */
 static void check_whole(const uint8_t *input, size_t size, struct limits limits, const struct reading *read)
 {
     struct feed feed;
@@ -255,23 +255,23 @@ static enum ps_read skip(struct feed *feed)
     return result;
 }
 
-/* The first token from `from` on that begins an outermost value; else how many there are. */
+/* The first token from `from` on that begins an outermost value; without one, the number of tokens. */
 static size_t next_outermost(const struct reading *read, size_t from)
 {
     while (from < read->count && read->tokens[from].depth > 0) from++;
     return from;
 }
 
-/* Skipping is like reading, but for the depth, which it has no need to limit. It ends before the token `next`. */
+/* Skipping is like reading, but does not limit the depth. It ends before the token `next`. */
 static void check_skip(struct feed *feed, const struct reading *read, size_t next)
 {
     enum ps_read result = skip(feed);
     if (next < read->count || !read->open) {
-        if (result != PS_READ_OK) die("what was read cannot be skipped");
-        if (feed_at(feed) != (next < read->count ? read->tokens[next].at : read->taken)) die("not as much is skipped as read");
+        if (result != PS_READ_OK) die("a value that can be read cannot be skipped");
+        if (feed_at(feed) != (next < read->count ? read->tokens[next].at : read->taken)) die("skipping ends elsewhere");
     } else if (read->result != PS_READ_TOO_DEEP) {
-        if (result != read->result || feed_at(feed) != read->taken) die("skipping ends in another way than reading");
-        if (skip(feed) != result || feed_at(feed) != read->taken) die("skipping does not end again");
+        if (result != read->result || feed_at(feed) != read->taken) die("skipping ends with another result than reading");
+        if (skip(feed) != result || feed_at(feed) != read->taken) die("skipping again ends with another result");
     }
 }
 
@@ -287,7 +287,7 @@ static void check_skips(const uint8_t *input, size_t size, struct limits limits,
     feed_end(&feed);
 }
 
-/* The rest of a value that so many tokens were read of. */
+/* Skips the rest of a value after `tokens` of its tokens were read. */
 static void check_skip_after(const uint8_t *input, size_t size, struct limits limits, const struct reading *read, size_t tokens,
                              size_t longest)
 {
@@ -298,7 +298,7 @@ static void check_skip_after(const uint8_t *input, size_t size, struct limits li
     feed_end(&feed);
 }
 
-/* A skip that the bytes end in after `cut` of them is ended by who reads then, and forgotten by who resets the reader. */
+/* The input ends inside a skipped value, after `cut` bytes. The next read finishes the skip. A reset discards it. */
 static void check_cut_skip(const uint8_t *input, size_t size, struct limits limits, const struct reading *read, size_t cut,
                            bool reset)
 {
@@ -322,7 +322,8 @@ static void check_cut_skip(const uint8_t *input, size_t size, struct limits limi
         size_t next = 0;
         while (next < read->count && read->tokens[next].at < began + in_value) next = next_outermost(read, next + 1);
         struct reading rest = read_some(&feed, limits, SIZE_MAX);
-        if (rest.count > 0 && next < read->count) rest.tokens[0].at = read->tokens[next].at; /* read together with that rest */
+        /* It was read together with the rest of the skipped value. */
+        if (rest.count > 0 && next < read->count) rest.tokens[0].at = read->tokens[next].at;
         check_same_end(read, next, &rest);
         free(rest.tokens);
     }
@@ -340,7 +341,7 @@ static void grow_as_needed(struct ps_writer *writer, size_t more)
     writer->capacity = writer->size + more;
 }
 
-/* As a single one when it loses nothing. */
+/* Writes a single-precision float if it loses nothing. */
 static void write_float(struct ps_writer *writer, uint64_t bits)
 {
     double value;
@@ -368,26 +369,26 @@ static void write_token(struct ps_writer *writer, const struct seen *token, cons
     if (token->kind >= PS_STR && token->kind <= PS_EXT) ps_write_bytes(writer, input + token->bits, token->size);
 }
 
-/* What was read, written, is not longer, and the same when it is read. */
+/* Writes the tokens that were read. The output is not longer than the input, and reading it gives the same tokens. */
 static void check_written(const uint8_t *input, struct limits limits, const struct reading *read, bool old)
 {
     struct ps_writer writer = { .grow = grow_as_needed };
-    ps_write_room(&writer, 1); /* it has data even if there are no tokens */
+    ps_write_room(&writer, 1); /* so that there is data even without tokens */
     for (size_t i = 0; i < read->count; i++) write_token(&writer, &read->tokens[i], input, old);
     if (!old && writer.size > read->taken) die("not written in the shortest format");
 
     struct feed feed;
     feed_begin(&feed, (const uint8_t *)writer.data, writer.size, limits, 0);
     struct reading again = read_some(&feed, limits, SIZE_MAX);
-    if (again.count != read->count || again.result != PS_READ_MORE || again.taken != writer.size) die("written and not read");
+    if (again.count != read->count || again.result != PS_READ_MORE || again.taken != writer.size) die("an unreadable output");
     for (size_t i = 0; i < again.count; i++) {
         struct seen *one = &read->tokens[i], *other = &again.tokens[i];
         if (one->kind >= PS_STR && one->kind <= PS_EXT && one->size == other->size) {
-            if (memcmp(input + one->bits, writer.data + other->bits, one->size) != 0) die("other bytes are read than written");
+            if (memcmp(input + one->bits, writer.data + other->bits, one->size) != 0) die("other bytes than written");
             other->bits = one->bits;
         }
         other->at = one->at;
-        if (!same_token(one, other)) die("something else is read than was written");
+        if (!same_token(one, other)) die("another token than written");
     }
     free(again.tokens);
     free(writer.data);
@@ -396,7 +397,7 @@ static void check_written(const uint8_t *input, struct limits limits, const stru
 
 /* ---- all of them ---- */
 
-/* The last three choose the pieces, and where something is cut. Returns what reading ended with. */
+/* The last three parameters choose the pieces and the positions of cuts. Returns the last result of reading. */
 static enum ps_read check_bytes(const uint8_t *input, size_t size, struct limits limits, size_t longest, size_t tokens,
                                 size_t cut)
 {

@@ -1,10 +1,10 @@
 /*
- * Any bytes for the MessagePack engines: what has to hold of them is in msgpack_checks.h. For libFuzzer (rake test:fuzz), or, by
- * itself, for what that has found worth keeping:
+ * Checks the MessagePack engines with any input; msgpack_checks.h has the invariants. For libFuzzer (rake test:fuzz), or as a
+ * program for inputs that libFuzzer found and the corpus keeps:
  *
  *   msgpack_fuzz FILE...
  *
- * An input begins with two bytes that choose the limits, the pieces and where it is cut.
+ * The first two bytes of an input choose the limits, the pieces and the cuts.
  */
 #include "msgpack_checks.h"
 

@@ -1,10 +1,10 @@
 /*
- * The MessagePack engines, without Ruby: each format at its borders, and then, for SECONDS each, documents, all their beginnings,
- * documents with wrong bytes, and bytes at random. Built with sanitizers; see rakelib/sanitizers.rake.
+ * The MessagePack engines without Ruby: each format at its limits. Then, for SECONDS each: documents, all their prefixes,
+ * documents with wrong bytes, and random bytes. Built with sanitizers; see rakelib/sanitizers.rake.
  *
  *   msgpack_parts SECONDS [SEED]
  *
- * Prints the seed, and for each part how often it went round, or says what is broken.
+ * Prints the seed and the number of rounds of each part, or the violated invariant.
  */
 #include "msgpack_checks.h"
 #include <time.h>
@@ -35,7 +35,7 @@ static size_t random_below(size_t limit)
 
 static void written_is(struct ps_writer *writer, const void *bytes, size_t size)
 {
-    if (writer->size != size || memcmp(writer->data, bytes, size) != 0) die("other bytes are written than the format says");
+    if (writer->size != size || memcmp(writer->data, bytes, size) != 0) die("the bytes written differ from the format");
 }
 
 static void forget(struct ps_writer *writer)
@@ -45,7 +45,8 @@ static void forget(struct ps_writer *writer)
     writer->size = writer->capacity = 0;
 }
 
-/* The token that these bytes are, in a block that is no longer; all that is less of them is too little, and taken for nothing. */
+/* Reads the token of these bytes, in a block of exactly their size. Every prefix of them is too short, and reading it consumes
+ * nothing. */
 static struct ps_token token_of(const void *bytes, size_t size)
 {
     struct ps_token token;
@@ -54,15 +55,15 @@ static struct ps_token token_of(const void *bytes, size_t size)
         memcpy(block, bytes, length);
         struct ps_reader reader = { .at = block, .end = block + length, .max_bytes = UINT32_MAX };
         enum ps_read result = ps_read_token(&reader, &token);
-        if (result != (length < size ? PS_READ_MORE : PS_READ_OK)) die("a token that is not read when all of it is there");
-        if (reader.at != (length < size ? block : reader.end)) die("a token ends somewhere else");
-        free(block); /* token.bytes is not looked at any more */
+        if (result != (length < size ? PS_READ_MORE : PS_READ_OK)) die("a complete token is not read, or an incomplete one is");
+        if (reader.at != (length < size ? block : reader.end)) die("a token ends at another position");
+        free(block); /* token.bytes is not used any more */
         rounds++;
     }
     return token;
 }
 
-/* ---- the formats, as the specification has them ---- */
+/* ---- the formats of the specification ---- */
 
 #define BYTES(text) text, sizeof(text) - 1
 
@@ -94,7 +95,7 @@ static void integers(void)
         { -2147483648LL, BYTES("\xd2\x80\x00\x00\x00") },
         { -2147483649LL, BYTES("\xd3\xff\xff\xff\xff\x7f\xff\xff\xff") },
         { INT64_MIN, BYTES("\xd3\x80\x00\x00\x00\x00\x00\x00\x00") },
-        /* longer than they need be: read only */
+        /* longer than necessary: only read */
         { 5, BYTES("\xcc\x05") },
         { 5, BYTES("\xcd\x00\x05") },
         { 5, BYTES("\xce\x00\x00\x00\x05") },
@@ -111,7 +112,7 @@ static void integers(void)
         struct ps_writer writer = { .grow = grow_as_needed };
         ps_write_int(&writer, table[i].value);
         if (i < 21) written_is(&writer, table[i].bytes, table[i].size);
-        else if (writer.size >= table[i].size) die("written longer than need be");
+        else if (writer.size >= table[i].size) die("written longer than necessary");
         struct ps_token token = token_of(table[i].bytes, table[i].size);
         if (token.kind != PS_INT || token.i != table[i].value) die("another number");
         forget(&writer);
@@ -120,7 +121,7 @@ static void integers(void)
     ps_write_uint(&writer, (uint64_t)INT64_MAX + 1);
     written_is(&writer, BYTES("\xcf\x80\x00\x00\x00\x00\x00\x00\x00"));
     struct ps_token token = token_of(writer.data, writer.size);
-    if (token.kind != PS_UINT || token.u != (uint64_t)INT64_MAX + 1) die("another large number");
+    if (token.kind != PS_UINT || token.u != (uint64_t)INT64_MAX + 1) die("the large number is read differently");
     forget(&writer);
 }
 
@@ -142,7 +143,7 @@ static void others(void)
     };
     for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
         struct ps_token token = token_of(table[i].bytes, table[i].size);
-        if (token.kind != table[i].kind) die("of another kind");
+        if (token.kind != table[i].kind) die("a token of another kind");
         if (token.kind == PS_FLOAT && token.f != table[i].value) die("another float");
         struct ps_writer writer = { .grow = grow_as_needed };
         struct seen seen = { .kind = token.kind };
@@ -225,16 +226,16 @@ static enum ps_read value_of(const void *bytes, size_t size, struct limits limit
     return result;
 }
 
-/* One of 4 GB is refused where it is not allowed, and awaited where it is: nobody looks for it beyond the bytes there are. */
+/* A value of 4 GB is rejected if it exceeds a limit. Otherwise the reader waits for it, without reading beyond the input. */
 static void huge(const struct header *header)
 {
     uint64_t elements = values_of(header->kind, header->size);
     bool container = elements > 0;
     struct limits less = { 1, UINT32_MAX - 1, elements - 1 }, just = { 1, UINT32_MAX, elements };
     if (value_of(header->bytes, header->length, less, false) != (container ? PS_READ_TOO_MANY : PS_READ_TOO_LONG))
-        die("4 GB where less is allowed");
-    if (value_of(header->bytes, header->length, just, false) != (container ? PS_READ_OK : PS_READ_MORE)) die("4 GB are refused");
-    if (value_of(header->bytes, header->length, just, true) != PS_READ_MORE) die("4 GB are promised that will not come");
+        die("4 GB are accepted although the limit is lower");
+    if (value_of(header->bytes, header->length, just, false) != (container ? PS_READ_OK : PS_READ_MORE)) die("4 GB are rejected");
+    if (value_of(header->bytes, header->length, just, true) != PS_READ_MORE) die("4 GB of a shorter, complete input");
 }
 
 static void sizes(void)
@@ -260,10 +261,10 @@ static void sizes(void)
             free(content);
             if (header->size <= 256) token = token_of(writer.data, writer.size);
             if (check_bytes((uint8_t *)writer.data, writer.size, unlimited, 20000, 1, header->length) != PS_READ_MORE)
-                die("written and refused");
+                die("a written value is rejected");
         }
-        if (token.kind != PS_NIL && (token.kind != header->kind || token.size != header->size)) die("of another size");
-        if (token.kind == PS_EXT && token.type != -7) die("of another type");
+        if (token.kind != PS_NIL && (token.kind != header->kind || token.size != header->size)) die("a token of another size");
+        if (token.kind == PS_EXT && token.type != -7) die("a token of another type");
         forget(&writer);
     }
 }
@@ -275,16 +276,16 @@ static void borders_part(void)
     sizes();
 }
 
-/* ---- limits: each allows just what it says ---- */
+/* ---- limits: each allows exactly its value ---- */
 
 static void allows(const void *bytes, size_t size, struct limits limits, enum ps_read expected)
 {
-    struct limits refused = limits;
-    if (expected == PS_READ_TOO_DEEP) refused.depth--;
-    else if (expected == PS_READ_TOO_MANY) refused.elements--;
-    else refused.bytes--;
-    if (check_bytes(bytes, size, limits, 1, 1, size / 2) != PS_READ_MORE) die("what is within a limit is refused");
-    if (check_bytes(bytes, size, refused, 1, 1, size / 2) != expected) die("what is beyond a limit is not refused");
+    struct limits lower = limits;
+    if (expected == PS_READ_TOO_DEEP) lower.depth--;
+    else if (expected == PS_READ_TOO_MANY) lower.elements--;
+    else lower.bytes--;
+    if (check_bytes(bytes, size, limits, 1, 1, size / 2) != PS_READ_MORE) die("a value within a limit is rejected");
+    if (check_bytes(bytes, size, lower, 1, 1, size / 2) != expected) die("a value beyond a limit is not rejected");
     rounds++;
 }
 
@@ -295,7 +296,7 @@ static void limits_part(void)
     allows(BYTES("\x93\x01\x02\x03"), (struct limits){ 9, 9, 3 }, PS_READ_TOO_MANY);
     allows(BYTES("\x82\x01\x02\x03\x04"), (struct limits){ 9, 9, 4 }, PS_READ_TOO_MANY);
     allows(BYTES("\x92\x92\x01\x02\x81\x03\x04"), (struct limits){ 9, 9, 6 }, PS_READ_TOO_MANY);
-    /* Those of each outermost value count anew. */
+    /* The count of elements starts again with each outermost value. */
     allows(BYTES("\x93\x01\x02\x03\x92\x91\x01\x02\x93\x01\x02\x03"), (struct limits){ 9, 9, 3 }, PS_READ_TOO_MANY);
     allows(BYTES("\xa4just"), (struct limits){ 9, 4, 9 }, PS_READ_TOO_LONG);
     allows(BYTES("\xd9\x04just"), (struct limits){ 9, 4, 9 }, PS_READ_TOO_LONG);
@@ -303,25 +304,25 @@ static void limits_part(void)
     allows(BYTES("\xc7\x04\x01just"), (struct limits){ 9, 4, 9 }, PS_READ_TOO_LONG);
     allows(BYTES("\xd6\x01just"), (struct limits){ 9, 4, 9 }, PS_READ_TOO_LONG);
 
-    /* Skipping needs no frames, whatever the depth. */
+    /* Skipping needs no frames at any depth. */
     enum { DEEP = 100000 };
     uint8_t *deep = room(DEEP);
     memset(deep, 0x91, DEEP - 1);
     deep[DEEP - 1] = 0x01;
     struct feed feed;
     feed_begin(&feed, deep, DEEP, (struct limits){ 2, 9, DEEP }, 999);
-    if (skip(&feed) != PS_READ_OK || feed_at(&feed) != DEEP) die("what is deep is not skipped");
+    if (skip(&feed) != PS_READ_OK || feed_at(&feed) != DEEP) die("a deep value is not skipped");
     feed_end(&feed);
     free(deep);
 }
 
-/* ---- documents at random ---- */
+/* ---- random documents ---- */
 
 static const uint32_t lengths[] = { 0, 1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 32, 33, 255, 256 };
 
 static void write_some(struct ps_writer *writer, int depth)
 {
-    static const uint8_t content[256] = "what is written is of no interest";
+    static const uint8_t content[256] = "any content";
     uint64_t bits = random_bits() >> random_below(64);
     uint32_t size = lengths[random_below(random_below(2) ? 15 : 6)];
     double value;
@@ -373,13 +374,13 @@ static void documents(void)
     free(writer.data);
 }
 
-/* Each beginning of a document is one that lacks something, and nothing else is wrong with it. */
+/* Every prefix of a document is incomplete, and is not rejected for any other reason. */
 static void beginnings(void)
 {
     struct ps_writer writer;
     write_document(&writer);
     for (size_t size = 0; size < writer.size && size < 300; size++)
-        if (check_anyhow(writer.data, size, unlimited) != PS_READ_MORE) die("the beginning of a document is refused");
+        if (check_anyhow(writer.data, size, unlimited) != PS_READ_MORE) die("a prefix of a document is rejected");
     free(writer.data);
 }
 

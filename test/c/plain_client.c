@@ -1,6 +1,6 @@
 /*
- * A client of librdkafka's as its documentation has it: no Ruby, and nothing of Penstock. It shows that what a broker's answer
- * does to a process (test/proofs/hostile_broker_test.rb) is librdkafka's own doing.
+ * A client written as librdkafka's documentation shows it, without Ruby and without Penstock. If a broker's answer crashes this
+ * program too (test/proofs/hostile_broker_test.rb), the fault is librdkafka's.
  *
  * plain_client produce|produce_idempotently|transact|assign|subscribe|examine HOST:PORT [name=value...]
  */
@@ -49,7 +49,7 @@ static void produce(rd_kafka_conf_t *conf, const char *what)
         check(rd_kafka_init_transactions(rk, CALL_MS));
         check(rd_kafka_begin_transaction(rk));
     }
-    const struct rd_kafka_metadata *metadata; /* so that what waits for the topic's partitions is sent at once */
+    const struct rd_kafka_metadata *metadata; /* so that messages that wait for the topic's partitions are sent at once */
     rd_kafka_topic_t *rkt = rd_kafka_topic_new(rk, topic, NULL);
     if (rd_kafka_metadata(rk, 0, rkt, &metadata, CALL_MS) == 0) rd_kafka_metadata_destroy(metadata);
     for (int i = 0; i < MESSAGES; i++)
@@ -64,7 +64,7 @@ static void produce(rd_kafka_conf_t *conf, const char *what)
     rd_kafka_destroy(rk);
 }
 
-/* What the doctor asks: the brokers. librdkafka has no call for them alone, so the answer has all topics, too. */
+/* The doctor's query for brokers. librdkafka has no call for brokers alone, so the answer also contains all topics. */
 static void examine(rd_kafka_conf_t *conf)
 {
     rd_kafka_t *rk = make(RD_KAFKA_PRODUCER, conf);

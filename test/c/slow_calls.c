@@ -1,10 +1,11 @@
 /*
- * Makes calls of librdkafka's slow: preloaded, it stands between them and the extension. test/support/slow_calls.rb builds it.
+ * Slows down calls of librdkafka. This library is preloaded and intercepts the extension's calls. It is built by
+ * test/support/slow_calls.rb.
  *
- * SLOW_NEW_MS: what rd_kafka_new takes for the client whose client.id is "slow", as reading a large CA bundle does.
- * SLOW_TOPIC_MS: what rd_kafka_topic_new takes for topics whose name begins with "slow", as it may when librdkafka holds its lock.
- * SLOW_BOOTSTRAPS_MS: what rd_kafka_mock_cluster_bootstraps takes, which then gives 4 MiB, so that an answer that is lost shows in
- * the process's size. It begins when the file SLOW_FROM exists.
+ * SLOW_NEW_MS: duration of rd_kafka_new for clients whose client.id is "slow", as if it read a large CA bundle.
+ * SLOW_TOPIC_MS: duration of rd_kafka_topic_new for topics whose name begins with "slow", as if librdkafka held its lock.
+ * SLOW_BOOTSTRAPS_MS: duration of rd_kafka_mock_cluster_bootstraps, which then returns 4 MiB, so that a leaked result shows in
+ * the size of the process. It is slow only once the file SLOW_FROM exists.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -31,7 +32,7 @@ static long sleep_for(const char *variable)
 
 static _Atomic bool closes;
 
-/* SLOW_PROTOCOL: the file that gets a line each time. Once the consumer is told to close, it does not come back, as it may not with
+/* SLOW_PROTOCOL: a file that gets a line for each call. Once the consumer closes, this call never returns, as may happen with
  * librdkafka (#4041, #4884). */
 const char *rd_kafka_rebalance_protocol(rd_kafka_t *rk)
 {

@@ -5,15 +5,15 @@ require_relative "../support/consumer_test_case"
 require_relative "../support/kafka_cluster"
 require_relative "../support/numbered_traffic"
 
-# What a verdict is worth: ten threads send 200,000 messages on one producer while its brokers are frozen, killed and
-# restarted. Each test starts a Kafka of its own (bin/kafka), so that it may break it.
+# Delivery results are true: ten threads send 200,000 messages on one producer while its brokers are frozen, killed and
+# restarted. Each test starts its own Kafka (bin/kafka), which it may break.
 class BrokerFailuresTest < ConsumerTestCase
   LONGEST = 400
   THREADS = 10
   MESSAGES = 200_000
   PARTITIONS = 4
 
-  # In CI a Kafka that cannot be started is a failure.
+  # In CI the test fails if Kafka cannot be started.
   def with_kafka(brokers, &block)
     skip "bin/matrix has no Java for Kafkas of its own" if ENV["PENSTOCK_MATRIX"]
     KafkaCluster.with(brokers, &block)
@@ -23,8 +23,8 @@ class BrokerFailuresTest < ConsumerTestCase
     skip e.message
   end
 
-  # A small queue, so that the threads run into its end while no broker answers; and requests that librdkafka gives up
-  # soon and repeats, while the broker may have taken them.
+  # A small queue, so that it is full while no broker answers. Short request timeouts, so that librdkafka repeats requests that
+  # the broker may have stored.
   def producer_on(kafka, **settings)
     producer(servers: kafka.servers, "queue.buffering.max.messages": 10_000, "socket.timeout.ms": 2_000, **settings) do |config|
       config.wait_timeout_on_queue_full = nil
@@ -33,7 +33,7 @@ class BrokerFailuresTest < ConsumerTestCase
     end
   end
 
-  # Kafka makes it, with as many partitions, when it is asked for.
+  # Kafka creates the topic, with PARTITIONS partitions, on the first request.
   def make_topic(topic, kafka)
     patient = producer(servers: kafka.servers, "enable.idempotence": false)
     eventually(30) { patient.partition_count(topic) == PARTITIONS }
@@ -41,8 +41,8 @@ class BrokerFailuresTest < ConsumerTestCase
     topic
   end
 
-  # @return [Array<NumberedTraffic::Verdict>] on all messages
-  def verdicts_of_traffic(producer, topic)
+  # @return [Array] the delivery results of all messages
+  def results_of_traffic(producer, topic)
     traffic = NumberedTraffic.new(producer, topic, threads: THREADS)
     yield traffic
     traffic.finish
@@ -50,7 +50,7 @@ class BrokerFailuresTest < ConsumerTestCase
     traffic&.stop
   end
 
-  # @return [Array<Penstock::Message>] all that the topic holds, in order within each partition
+  # @return [Array<Penstock::Message>] all messages of the topic, in order within each partition
   def stored(topic, kafka)
     partitions = 0...PARTITIONS
     reader = reading(topic, partitions:, servers: kafka.servers, log_level: 0)
@@ -65,37 +65,36 @@ class BrokerFailuresTest < ConsumerTestCase
     messages
   end
 
-  def assert_one_verdict_each(verdicts, producer)
-    assert_equal MESSAGES, verdicts.size
-    assert_empty verdicts.map(&:payload).tally.reject { |_, count| count == 1 }.first(3)
+  def assert_one_result_each(results, producer)
+    assert_equal MESSAGES, results.size
+    assert_empty results.map(&:payload).tally.reject { |_, count| count == 1 }.first(3)
     eventually { producer.queue_size.zero? }
     assert_equal 0, Penstock::Poller.instance.stats[:missed_wakeups]
   end
 
-  def assert_verdicts_true(verdicts, messages)
+  def assert_results_true(results, messages)
     times = messages.map(&:payload).tally
     assert_empty times.reject { |_, count| count == 1 }.first(3), "messages that are in the topic more than once"
-    assert_empty times.keys - verdicts.map(&:payload), "messages that nobody sent"
-    groups = verdicts.group_by { |verdict| verdict.delivered ? :persisted : verdict.status }
-    assert_empty groups.fetch(:persisted, []).reject { |verdict| times[verdict.payload] }.first(3), "delivered, and not there"
-    assert_empty groups.fetch(:not_persisted, []).select { |verdict| times[verdict.payload] }.first(3), "not persisted, and there"
+    assert_empty times.keys - results.map(&:payload), "messages that were never sent"
+    groups = results.group_by { |result| result.delivered ? :persisted : result.status }
+    assert_empty groups.fetch(:persisted, []).reject { |result| times[result.payload] }.first(3), "delivered, but not stored"
+    assert_empty groups.fetch(:not_persisted, []).select { |result| times[result.payload] }.first(3), "not persisted, but stored"
     assert_in_order(groups.fetch(:persisted, []), messages)
   end
 
-  # Within each stream; and where the reports say.
+  # Checks the order within each stream, and the places that the reports contain.
   def assert_in_order(delivered, messages)
     places = messages.to_h { |message| [message.payload, [message.partition, message.offset]] }
-    told = delivered.reject { |verdict| verdict.offset.negative? } # when a repetition is known to be one, its offset is not
-    assert_empty told.reject { |verdict| places[verdict.payload] == [verdict.partition, verdict.offset] }.first(3),
-                 "not where the report says"
-    delivered.group_by { |verdict| verdict.payload[%r{.*(?=/)}] }.each do |stream, verdicts|
-      in_order = verdicts.map(&:payload).sort_by { |payload| payload[%r{[^/]+\z}].to_i }
+    located = delivered.reject { |result| result.offset.negative? } # a detected duplicate has no offset
+    assert_empty located.reject { |result| places[result.payload] == [result.partition, result.offset] }.first(3),
+                 "not at the place in the report"
+    delivered.group_by { |result| result.payload[%r{.*(?=/)}] }.each do |stream, results|
+      in_order = results.map(&:payload).sort_by { |payload| payload[%r{[^/]+\z}].to_i }
       assert_equal in_order, in_order.sort_by { |payload| places.fetch(payload) }, "the order of #{stream}"
     end
   end
 
-  # Half of the messages may be sent before the failure, which comes when some of them are on their way; the other half
-  # meanwhile.
+  # Allows half of the messages before the failure and half after it. The failure happens while some messages are in flight.
   def fail_amid(traffic, messages, failure)
     traffic.allow(messages / 2)
     traffic.await(but: messages / 4)
@@ -105,7 +104,7 @@ class BrokerFailuresTest < ConsumerTestCase
     traffic.await
   end
 
-  # For as long as the block takes.
+  # Freezes the broker during the block.
   def freeze(kafka, broker, traffic, messages)
     fail_amid(traffic, messages, -> { kafka.pause(broker) }) do
       yield
@@ -113,8 +112,8 @@ class BrokerFailuresTest < ConsumerTestCase
     end
   end
 
-  # All that may be sent times out before the broker comes back. Were it only some of it, what is being sent again then might
-  # be stored twice (bench/timeout_duplicate.c).
+  # Waits until all allowed messages have timed out, before the broker comes back. Otherwise messages that librdkafka sends again
+  # at that time might be stored twice (bench/timeout_duplicate.c).
   def await_timeouts(traffic, producer)
     traffic.await
     eventually(60) { producer.queue_size.zero? }
@@ -125,28 +124,28 @@ class BrokerFailuresTest < ConsumerTestCase
     fail_amid(traffic, messages, -> { kafka.public_send(how, broker) }) { kafka.start(broker) }
   end
 
-  def assert_all_delivered(verdicts, producer)
-    assert_empty verdicts.reject(&:delivered).map { |verdict| [verdict.status, verdict.error] }.tally
-    assert_equal [:persisted], verdicts.map(&:status).uniq
-    assert_equal [MESSAGES, MESSAGES, 0, 0, 0], producer.client.counters # by one client: it was never replaced
+  def assert_all_delivered(results, producer)
+    assert_empty results.reject(&:delivered).map { |result| [result.status, result.error] }.tally
+    assert_equal [:persisted], results.map(&:status).uniq
+    assert_equal [MESSAGES, MESSAGES, 0, 0, 0], producer.client.counters # counters of one client: it was never replaced
   end
 
   def test_every_message_arrives_once_and_in_order_while_the_only_broker_is_frozen_killed_and_restarted
     with_kafka(1) do |kafka|
       topic = make_topic("patient", kafka)
       producer = producer_on(kafka)
-      verdicts = verdicts_of_traffic(producer, topic) do |traffic|
+      results = results_of_traffic(producer, topic) do |traffic|
         freeze(kafka, 1, traffic, 60_000) do
-          sleep 4 # longer than a request may take
+          sleep 4 # longer than the request timeout
           assert_operator traffic.held_up, :>, 0
         end
         restart(:kill, kafka, 1, traffic, 60_000)
         restart(:stop, kafka, 1, traffic, 60_000)
         traffic.allow(20_000)
       end
-      assert_one_verdict_each(verdicts, producer)
-      assert_all_delivered(verdicts, producer)
-      assert_verdicts_true(verdicts, stored(topic, kafka))
+      assert_one_result_each(results, producer)
+      assert_all_delivered(results, producer)
+      assert_results_true(results, stored(topic, kafka))
     end
   end
 
@@ -154,7 +153,7 @@ class BrokerFailuresTest < ConsumerTestCase
     with_kafka(1) do |kafka|
       topic = make_topic("impatient", kafka)
       producer = producer_on(kafka, "message.timeout.ms": 1_000)
-      verdicts = verdicts_of_traffic(producer, topic) do |traffic|
+      results = results_of_traffic(producer, topic) do |traffic|
         freeze(kafka, 1, traffic, 50_000) { await_timeouts(traffic, producer) }
         restart(:kill, kafka, 1, traffic, 50_000)
         fail_amid(traffic, 40_000, -> { lose_track(producer) }) { nil }
@@ -165,16 +164,16 @@ class BrokerFailuresTest < ConsumerTestCase
         end
         traffic.allow(10_000)
       end
-      assert_one_verdict_each(verdicts, producer)
-      assert_equal %i[not_persisted persisted possibly_persisted], verdicts.map(&:status).uniq.sort
-      assert_verdicts_true(verdicts, stored(topic, kafka))
+      assert_one_result_each(results, producer)
+      assert_equal %i[not_persisted persisted possibly_persisted], results.map(&:status).uniq.sort
+      assert_results_true(results, stored(topic, kafka))
     end
   end
 
-  # As if librdkafka did not know any more what the broker has: the producer has to go on with a new client.
+  # Simulates that librdkafka has lost track of the broker's sequence numbers. The producer must continue with a new client.
   def lose_track(producer) = producer.client.test_fatal_error(:out_of_order_sequence_number, "made by this test")
 
-  # @return [Array<Symbol>] to which the codes of the producer's fatal errors will be added
+  # @return [Array<Symbol>] the codes of the producer's fatal errors, as they occur
   def fatal_codes(producer)
     [].tap do |codes|
       producer.monitor.subscribe("error.occurred") do |event|
@@ -183,14 +182,15 @@ class BrokerFailuresTest < ConsumerTestCase
     end
   end
 
-  # A broker that was frozen believes for a moment that it still leads, without what its successor was sent meanwhile. If
-  # librdkafka asks that one who leads, it sends it what comes next, and hears of a sequence number out of order: a fatal
-  # error (seen in 2 of 12 runs on a busy machine, with librdkafka 2.0.2). The producer goes on with a new client then.
-  def assert_all_delivered_unless_misled(verdicts, producer, fatal)
-    return assert_all_delivered(verdicts, producer) if fatal.empty?
+  # A broker that was frozen believes for a moment that it is still the leader, but lacks the messages that its successor got. If
+  # librdkafka gets its metadata from this broker, it sends the next messages there, and the broker answers with "sequence number
+  # out of order": a fatal error (seen in 2 of 12 runs on a busy machine, with librdkafka 2.0.2). The producer then continues with
+  # a new client.
+  def assert_all_delivered_unless_misled(results, producer, fatal)
+    return assert_all_delivered(results, producer) if fatal.empty?
 
     assert_equal [:out_of_order_sequence_number], fatal.uniq
-    refute_empty verdicts.reject(&:delivered)
+    refute_empty results.reject(&:delivered)
   end
 
   def test_delivery_results_match_the_topic_while_three_brokers_fail_one_at_a_time
@@ -198,21 +198,21 @@ class BrokerFailuresTest < ConsumerTestCase
       topic = make_topic("replicated", kafka)
       producer = producer_on(kafka)
       fatal = fatal_codes(producer)
-      verdicts = verdicts_of_traffic(producer, topic) do |traffic|
+      results = results_of_traffic(producer, topic) do |traffic|
         failures = [
           [-> { kafka.kill(1) }, -> { kafka.start(1) }],
-          [-> { kafka.pause(2) }, -> { kafka.resume(2) }], # which then learns that it leads nothing any more
+          [-> { kafka.pause(2) }, -> { kafka.resume(2) }], # broker 2 then learns that it is no longer a leader
           [-> { kafka.kill(3) }, -> { kafka.start(3) }]
         ]
         failures.each do |failure, recovery|
-          fail_amid(traffic, 40_000, failure) { traffic.await } # the other two take over
+          fail_amid(traffic, 40_000, failure) { traffic.await } # the other two brokers become leaders
           fail_amid(traffic, 20_000, -> { nil }, &recovery)
         end
         traffic.allow(20_000)
       end
-      assert_one_verdict_each(verdicts, producer)
-      assert_all_delivered_unless_misled(verdicts, producer, fatal)
-      assert_verdicts_true(verdicts, stored(topic, kafka))
+      assert_one_result_each(results, producer)
+      assert_all_delivered_unless_misled(results, producer, fatal)
+      assert_results_true(results, stored(topic, kafka))
     end
   end
 end

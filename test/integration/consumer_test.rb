@@ -13,7 +13,7 @@ class KafkaConsumerTest < ConsumerTestCase
 
   def producer(servers: SERVERS, **settings, &block) = super
 
-  # Kafka makes it with 4 partitions.
+  # Kafka creates it with 4 partitions.
   def new_topic(messages = 0)
     "penstock-test-#{SecureRandom.hex(6)}".tap do |name|
       @sender ||= producer
@@ -26,7 +26,7 @@ class KafkaConsumerTest < ConsumerTestCase
 
   def member(topic, **settings) = group_consumer(group, "heartbeat.interval.ms": 500, **settings).subscribe(topic)
 
-  # Takes what there is until the block is true.
+  # Polls all consumers until the block returns true.
   def poll_until(*consumers, seconds: 40)
     taken = consumers.map { [] }
     eventually(seconds) do
@@ -96,8 +96,9 @@ class KafkaConsumerTest < ConsumerTestCase
       assert_equal 602, got.uniq { |message| [message.partition, message.offset] }.size, "each message once"
     end
 
-    # One stays, others come and go, and messages are produced all the while. Whoever gives a partition up has committed what
-    # it polled, so the next goes on there: by offset, each partition's messages come once, in order and without a gap.
+    # One member stays, others join and leave, and messages are produced all the time. A member that gives up a partition has
+    # committed the messages that it polled, so the next member continues there. So the offsets of each partition are read once,
+    # in order and without a gap.
     define_method(:"test_no_message_is_lost_repeated_or_out_of_order_while_members_join_and_leave_with_#{strategy}") do
       name = new_topic
       join = -> { member(name, "partition.assignment.strategy": strategy) }
@@ -115,11 +116,11 @@ class KafkaConsumerTest < ConsumerTestCase
         threads.each do |thread|
           assert stop(thread)
           others.shift
-          eventually(30) { shared_by?([one, *others]) } # who leaves while it joins anew, its offsets are refused
+          eventually(30) { shared_by?([one, *others]) } # the group rejects the offsets of a member that leaves while it rejoins
         end
       end
       sent = stop(sending)
-      eventually(30) { got.size > sent } # with the topic's first
+      eventually(30) { got.size > sent } # plus the topic's first message
       stop(staying)
       places = Array.new(got.size) { got.pop }
       assert_equal sent + 1, places.size
@@ -137,7 +138,7 @@ class KafkaConsumerTest < ConsumerTestCase
     thread.value
   end
 
-  # @return [Integer] how many it has sent
+  # @return [Integer] the number of messages sent
   def send_until_stopped(name)
     sent = 0
     until Thread.current[:stopped]
@@ -148,8 +149,8 @@ class KafkaConsumerTest < ConsumerTestCase
     sent
   end
 
-  # It takes its time for each batch, in which more comes, and a rebalance perhaps: before it is done with its messages if it is
-  # slow, else after that.
+  # A member that pauses for each batch: a slow member before it has processed its messages, others afterwards. In the pause more
+  # messages arrive, and possibly a rebalance.
   def member_thread(consumer, got, slow: false)
     quiet_thread do
       until Thread.current[:stopped]
@@ -216,17 +217,17 @@ class KafkaConsumerTest < ConsumerTestCase
     assert_equal({ 0 => 4, 1 => 3, 2 => 3, 3 => 3 }, group_consumer(group).committed(name, 0..3))
   end
 
-  # Its partitions are already wanted back then, which it has not heard, and the group no longer takes it for a member once it
-  # has left: librdkafka by itself would commit too late.
+  # The group has already asked the closing member to give up its partitions, but the member does not know yet. Once it has left,
+  # the group rejects its commits. librdkafka alone would commit too late.
   %w[range cooperative-sticky].each do |strategy|
     define_method(:"test_close_commits_polled_messages_despite_an_unnoticed_rebalance_with_#{strategy}") do
       name = new_topic(100)
       settings = { "partition.assignment.strategy": strategy, "auto.commit.interval.ms": 60_000, "session.timeout.ms": 20_000 }
       one = member(name, **settings)
       poll_until(one) { |(taken)| taken.size == 401 }
-      @sender.produce_sync(topic: name, payload: "nobody takes it", partition: 0)
+      @sender.produce_sync(topic: name, payload: "unread", partition: 0)
       staying = member_thread(two = member(name, **settings), got = Queue.new)
-      sleep 3 # `one` hears of it by a heartbeat each half second, and does not poll
+      sleep 3 # a heartbeat every half second notifies `one` of the rebalance, but `one` does not poll
       assert_predicate one.close, :complete?
       eventually(30) { assigned(two).size == 4 && got.size.positive? }
       assert stop(staying)

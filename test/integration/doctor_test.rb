@@ -33,7 +33,7 @@ class DoctorOnKafkaTest < PenstockTest
     end
   end
 
-  # name of the test => [server, settings, the step that fails, what it says, what to do]
+  # name of the test => [server, settings, the step that fails, its value, its advice]
   WRONG = {
     "an_unknown_authority" => [SSL, { "security.protocol": "ssl" }, "tls", /authority that is not known/, /ssl\.ca\.location/],
     "a_certificate_for_another_host" => [STRANGER, TLS, "tls", /another (host name|IP address)/, /host names that the broker's/],
@@ -42,7 +42,7 @@ class DoctorOnKafkaTest < PenstockTest
     "a_wrong_password_over_tls" =>
       [SASL_SSL, { **TLS_LOGIN, "sasl.password": "wrong-secret" }, "sasl", /Invalid username/, /sasl\.password/],
     "no_tls_on_a_tls_port" => [SSL, {}, "kafka", /reject this client/, /may require TLS/],
-    "sasl_where_there_is_none" => [PLAINTEXT, LOGIN, "sasl", /reject this client/, /does not use SASL/]
+    "sasl_on_a_port_without_sasl" => [PLAINTEXT, LOGIN, "sasl", /reject this client/, /does not use SASL/]
   }.freeze
 
   WRONG.each do |what, (server, settings, step, value, advice)|
@@ -79,7 +79,7 @@ class DoctorOnKafkaTest < PenstockTest
     assert_equal "#{SASL_SSL} tls", facts[-2].name
   end
 
-  # Which step it is, librdkafkas see differently.
+  # The step that fails depends on the version of librdkafka.
   def test_tls_on_a_port_without_tls_is_a_problem
     problem = examine(PLAINTEXT, **TLS).last
     assert_equal :problem, problem.status

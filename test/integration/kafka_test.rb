@@ -12,7 +12,7 @@ class KafkaTest < PenstockTest
 
   def read(topic, partition) = Reader.new(SERVERS).read(topic, partitions: [partition])
 
-  # Kafka makes it when it is first used, with 4 partitions.
+  # Kafka creates it on first use, with 4 partitions.
   def new_topic = "penstock-test-#{SecureRandom.hex(6)}"
 
   def test_a_message_is_stored_as_it_was_given
@@ -111,7 +111,7 @@ class KafkaTest < PenstockTest
     assert(handles.all?(&:delivered?))
   end
 
-  def test_all_messages_are_delivered_when_the_process_ends
+  def test_all_messages_are_delivered_if_the_process_exits_without_close
     topic = new_topic
     ruby!(<<~PROGRAM, SERVERS, topic)
       producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }

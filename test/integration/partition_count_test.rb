@@ -5,14 +5,14 @@ require_relative "../support/consumer_test_case"
 require_relative "../support/kafka_topics"
 require_relative "../support/reader"
 
-# Topics that come, grow, go and come again smaller, on a real Apache Kafka.
+# Topics that are created, grow, are deleted, and are created again with fewer partitions, on a real Apache Kafka.
 class PartitionCountTest < ConsumerTestCase
   include KafkaTopics
 
   SERVERS = ENV.fetch("PENSTOCK_KAFKA") { abort "test/integration needs a Kafka: run bin/test, or set PENSTOCK_KAFKA" }
   KEYS = Array.new(100, &:to_s).freeze
 
-  # One that makes no topic by asking for it.
+  # A producer whose requests do not create topics.
   def kafka_producer(**settings)
     producer(servers: SERVERS, partitioner: "murmur2", "allow.auto.create.topics": false, log_level: 0, **settings)
   end
@@ -21,7 +21,7 @@ class PartitionCountTest < ConsumerTestCase
   def partitions(handles) = handles.map { |handle| handle.report.partition }.uniq.sort
   def new_name = "penstock-test-#{SecureRandom.hex(6)}"
 
-  # As if the 30 seconds for which a count is remembered had passed, or had not.
+  # As if the 30 seconds for which a count is cached had passed, or had not.
   def count_now(producer, topic) = producer.client.partition_count(topic, 5_000, 0)
   def count_remembered(producer, topic) = producer.client.partition_count(topic, 5_000, 3_600_000)
 
@@ -42,12 +42,12 @@ class PartitionCountTest < ConsumerTestCase
       topic = new_name
       error = assert_raises(Penstock::DeliveryError) { producer.produce_sync(topic:, payload: "early", **place) }
       assert_equal [:unknown_topic_or_part, true], [error.code, error.retriable?]
-      refused = assert_raises(Penstock::ProduceError) { producer.produce_async(topic:, payload: "early", **place) }
-      assert_equal [:unknown_topic, topic], [refused.code, refused.topic]
+      rejected = assert_raises(Penstock::ProduceError) { producer.produce_async(topic:, payload: "early", **place) }
+      assert_equal [:unknown_topic, topic], [rejected.code, rejected.topic]
       asked = now
 
       create_topic(topic, partitions: 2)
-      sleep [1.05 - (now - asked), 0].max # the cluster is asked once a second
+      sleep [1.05 - (now - asked), 0].max # librdkafka requests the metadata once a second
       handles = producer.produce_many_sync(Array.new(200) { |i| { topic:, payload: i.to_s, partition: i % 2 } })
       assert handles.all?(&:delivered?)
       assert_equal Array.new(200, &:to_s).sort, stored(topic, 2).sort
@@ -81,7 +81,7 @@ class PartitionCountTest < ConsumerTestCase
 
   def metadata_requests(statistics) = statistics["brokers"].values.sum { |broker| broker["req"].fetch("Metadata", 0) }
 
-  # Of two that come from now on: the first may have been on its way.
+  # Waits for two new values and returns the second, because the first may be older than this call.
   def latest(queue)
     queue.clear
     Array.new(2) { queue.pop }.last
@@ -94,8 +94,8 @@ class PartitionCountTest < ConsumerTestCase
       one.subscribe(subscription.call(topic))
       errors = []
       read_until(one, errors) { errors.any? }
-      told = now
-      read_until(one, errors) { now > told + 2.5 } # librdkafka looks twice more
+      reported = now
+      read_until(one, errors) { now > reported + 2.5 } # librdkafka looks twice more
       assert_equal [:unknown_topic_or_part], errors.map(&:code)
 
       create_topic(topic, partitions: 1)
@@ -103,13 +103,13 @@ class PartitionCountTest < ConsumerTestCase
       produce(topic, %w[early], on: writer)
       assert_equal %w[early], read_until(one, &:any?)
       grow_topic(topic, partitions: 3)
-      writer = kafka_producer # one that knows of them
+      writer = kafka_producer # a new producer, which knows the new partitions
       3.times { |partition| produce(topic, ["late-#{partition}"], partition:, on: writer) }
       assert_equal %w[late-0 late-1 late-2], read_until(one) { |got| got.size > 2 }.sort
     end
   end
 
-  # @param errors [Array<Penstock::ConsumeError>] is filled; nil: there may be none
+  # @param errors [Array<Penstock::ConsumeError>, nil] collects errors; nil: an error fails the test
   def read_until(consumer, errors = nil)
     got = []
     eventually(30) do
@@ -128,7 +128,8 @@ class PartitionCountTest < ConsumerTestCase
     topic = create_topic(partitions: 2)
     assert_equal [0, 1], partitions(producer.produce_many_sync(keyed(topic)))
     grow_topic(topic, partitions: 5)
-    assert_equal [0, 1], partitions(producer.produce_many_sync(keyed(topic))), "librdkafka asks every 5 minutes by itself"
+    assert_equal [0, 1], partitions(producer.produce_many_sync(keyed(topic))),
+                 "librdkafka refreshes its metadata only every 5 minutes"
     count_now(producer, topic)
     assert_equal [*0..4], partitions(producer.produce_many_sync(keyed(topic)))
     assert_equal (KEYS * 3).sort, stored(topic, 5).sort
@@ -148,7 +149,7 @@ class PartitionCountTest < ConsumerTestCase
     end
   end
 
-  # The second, of more than 100, is handed over without the GVL; the Strings of both may change meanwhile.
+  # The second batch has more than 100 messages, so it is sent without the GVL. In both cases the Strings may change meanwhile.
   [10, 1_000].each do |size|
     define_method(:"test_a_batch_of_#{size}_stays_in_order_when_it_reaches_a_new_partition") do
       producer = kafka_producer
@@ -174,7 +175,7 @@ class PartitionCountTest < ConsumerTestCase
     create_topic(topic, partitions: 2)
     assert_equal 5, count_remembered(producer, topic)
 
-    # librdkafka still reckons with 5: those messages get a verdict that says that they may be sent again.
+    # librdkafka still assumes 5 partitions. Messages for the missing ones fail with a retriable error.
     handles = keyed(topic).map { |message| producer.produce_async(**message, label: message) }
     producer.flush(timeout: 30)
     failed = handles.reject(&:delivered?)

@@ -4,8 +4,8 @@ require_relative "../test_helper"
 require_relative "../support/reader"
 require "securerandom"
 
-# What only a real Kafka can show of a producer's life: what it stores, what readers of transactions see. PENSTOCK_KAFKA says
-# where it is; bin/test starts one.
+# A producer's life on a real Kafka: what the broker stores, and what readers of transactions see. PENSTOCK_KAFKA says where it
+# is; bin/test starts one.
 class IntegrationProducerLifeTest < PenstockTest
   SERVERS = ENV.fetch("PENSTOCK_KAFKA") { abort "test/integration needs a Kafka: run bin/test, or set PENSTOCK_KAFKA" }
 
@@ -13,7 +13,7 @@ class IntegrationProducerLifeTest < PenstockTest
 
   def transactional(**settings, &block) = kafka_producer("transactional.id": "life-#{SecureRandom.hex(6)}", **settings, &block)
 
-  # What a reader sees that leaves out aborted transactions.
+  # The payloads that a reader of committed messages sees.
   def payloads(topic)
     (0..3).flat_map { |partition| Reader.new(SERVERS, "isolation.level": "read_committed").read(topic, partitions: [partition]) }
           .map(&:payload)
@@ -53,12 +53,12 @@ class IntegrationProducerLifeTest < PenstockTest
         leave.pop
       end
     rescue Penstock::ProducerClosedError
-      :refused
+      :raised
     end
     eventually { leave.num_waiting == 1 }
     one.close(timeout: 1)
     leave << true
-    assert_equal :refused, running.value
+    assert_equal :raised, running.value
     kafka_producer.produce_sync(topic:, payload: "after", partition: 0)
     assert_equal %w[before after], payloads(topic)
   end
@@ -80,7 +80,7 @@ class IntegrationProducerLifeTest < PenstockTest
     one = kafka_producer("message.max.bytes": 3_000_000) { |config| config.max_payload_size = 3_000_000 }
     message = { topic:, payload: "a" * 2_000_000, partition: 0 }
     error = assert_raises(Penstock::DeliveryError) { one.produce_sync(message) }
-    assert_equal :msg_size_too_large, error.code # to the broker, which counts what it is sent
+    assert_equal :msg_size_too_large, error.code # the broker checks the compressed size
     one.with(topic_config: { "compression.type": "gzip" }).produce_sync(message)
     assert_equal [2_000_000], payloads(topic).map(&:size)
   end
@@ -109,9 +109,9 @@ class IntegrationProducerLifeTest < PenstockTest
     made, used = Array.new(2) { kafka_producer }
     variant = used.with(topic_config: { acks: 1 })
     [used, variant].each { |one| one.produce_sync(topic:, payload: "before") }
-    work = lambda do |who|
+    work = lambda do |process|
       threads = [made, used, variant].each_with_index.map do |one, number|
-        Thread.new { 50.times { |i| one.produce_sync(topic:, payload: "#{who} #{number} #{i}") } }
+        Thread.new { 50.times { |i| one.produce_sync(topic:, payload: "#{process} #{number} #{i}") } }
       end
       threads.each(&:join)
       true

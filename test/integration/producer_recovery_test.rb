@@ -4,7 +4,7 @@ require_relative "../test_helper"
 require_relative "../support/transaction_test_case"
 require "securerandom"
 
-# How producers go on after fatal errors, on a real Apache Kafka: PENSTOCK_KAFKA says where it is; bin/test starts one.
+# How producers recover from fatal errors, on a real Apache Kafka: PENSTOCK_KAFKA says where it is; bin/test starts one.
 class KafkaProducerRecoveryTest < TransactionTestCase
   SERVERS = ENV.fetch("PENSTOCK_KAFKA") { abort "test/integration needs a Kafka: run bin/test, or set PENSTOCK_KAFKA" }
   THREADS = 8
@@ -25,7 +25,7 @@ class KafkaProducerRecoveryTest < TransactionTestCase
       break_down(producer)
       eventually(60) { seen.size == 2 * (round + 1) }
     end
-    threads.each { |thread| thread.join(60) or flunk thread.backtrace.join("\n") } # raises what a thread raised
+    threads.each { |thread| thread.join(60) or flunk thread.backtrace.join("\n") } # join raises the thread's error
     assert_equal %w[error.occurred producer.reload] * 3, taken(seen).map(&:id)
     sent.each_with_index { |queue, i| assert_equal taken(queue), payloads(partition: i % 4, from: i), "thread #{i}" }
   end
@@ -68,8 +68,8 @@ class KafkaProducerRecoveryTest < TransactionTestCase
     consumer&.close(timeout: 5)
   end
 
-  # One batch; every second transaction fails, and its messages are read again.
-  # @return [Integer] the offset to go on with
+  # Processes one batch. Every second transaction fails, and its messages are read again.
+  # @return [Integer] the offset to continue with
   def transform(producer, consumer, position)
     batch = consumer.poll_batch(max: 4, timeout: 0.2)
     return position if batch.empty?
@@ -90,7 +90,7 @@ class KafkaProducerRecoveryTest < TransactionTestCase
 
   def break_down(producer) = producer.client.test_fatal_error(:out_of_order_sequence_number, "for a test")
 
-  # Kafka makes it with 4 partitions.
+  # Kafka creates it with 4 partitions.
   def make_topic(producer) = producer.produce_sync(topic: @topic, payload: "first", partition: 0)
 
   def send_one_or_three(producer, thread, round, sent)

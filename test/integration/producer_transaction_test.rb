@@ -80,18 +80,18 @@ class KafkaProducerTransactionTest < TransactionTestCase
 
   def test_interrupts_at_any_moment_commit_all_or_nothing_as_the_events_report
     producer = transactional
-    producer.client # connected: that takes longer than the rounds
-    told = []
+    producer.client # connects first, because connecting takes longer than the rounds
+    published = []
     round = nil
-    %w[committed aborted].each { |step| producer.monitor.subscribe("transaction.#{step}") { told << [round, step] } }
+    %w[committed aborted].each { |step| producer.monitor.subscribe("transaction.#{step}") { published << [round, step] } }
     60.times do |i|
-      told_in_time = false
+      finished = false
       thread = quiet_thread do
         producer.transaction do
           round = i
           3.times { |j| send_to(producer, "#{i}-#{j}") }
         end
-        told_in_time = true
+        finished = true
       end
       sleep(rand * 0.02)
       i.odd? ? thread.kill : thread.raise(Mishap)
@@ -100,10 +100,10 @@ class KafkaProducerTransactionTest < TransactionTestCase
       rescue Mishap
         nil
       end
-      refute told_in_time && told.last != [i, "committed"]
+      refute finished && published.last != [i, "committed"]
     end
     producer.transaction { round = :last }
-    committed = told.filter_map { |number, step| number if step == "committed" && number.is_a?(Integer) }
+    committed = published.filter_map { |number, step| number if step == "committed" && number.is_a?(Integer) }
     assert_equal committed.flat_map { |number| Array.new(3) { |j| "#{number}-#{j}" } }, visible
   end
 
@@ -156,7 +156,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
       producer.transaction_mark_as_consumed(consumer, messages[2], "so far")
       assert_nil committed_offset
     end
-    eventually(20) { committed_offset == 3 } # Kafka answers a commit before it has written the groups' markers
+    eventually(20) { committed_offset == 3 } # Kafka answers a commit before it has written the markers of the groups
   end
 
   def test_a_worker_that_crashes_and_starts_again_transforms_each_message_once
@@ -206,7 +206,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     first = member
     message = take(first, 1).first
     second = member
-    eventually(30) do # the partitions are shared, then the first leaves
+    eventually(30) do # first the partitions are shared, then the first member leaves
       [first, second].each { |one| one.poll(timeout: 0.05) }
       second.assignment.any?
     end
@@ -253,7 +253,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     assert_equal %w[new newer], visible
   end
 
-  # The message that waits when the cluster says so, the batch, and the handle.
+  # Each way to send: the message in flight when the cluster reports the fencing, the batch, and the handle.
   def test_every_call_that_sends_reports_that_the_producer_is_fenced
     send = { topic: @topic, payload: "never", partition: 0 }
     [->(old) { old.produce_sync(send) }, ->(old) { old.produce_many_sync([send] * 3) },
@@ -288,9 +288,9 @@ class KafkaProducerTransactionTest < TransactionTestCase
     3.times { [old, new].each { |producer| assert_usable producer, @topic } }
   end
 
-  # The cluster looks for such transactions every 10 seconds.
+  # The cluster checks for expired transactions every 10 seconds.
   def test_a_transaction_that_lasts_too_long_is_aborted_and_the_error_names_the_timeout
-    producer = transactional("transaction.timeout.ms": 6_000, "message.timeout.ms": 5_000) # making the topic takes some
+    producer = transactional("transaction.timeout.ms": 6_000, "message.timeout.ms": 5_000) # creating the topic takes some seconds
     error = assert_raises(Penstock::TransactionError) do
       producer.transaction do
         producer.produce_sync(topic: @topic, payload: "late", partition: 0)
@@ -302,7 +302,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     assert_empty visible
   end
 
-  # Whether no transaction is open any more: a reader of committed messages only gets to the end.
+  # @return [Boolean] whether no transaction is open: only then a reader of committed messages reaches the end
   def end_of_partition_visible?
     sleep 0.5
     reader = consumer("isolation.level": "read_committed", "group.id": "end-#{SecureRandom.hex(4)}")
@@ -311,31 +311,31 @@ class KafkaProducerTransactionTest < TransactionTestCase
     reader&.close
   end
 
-  # ---- aborting at once: librdkafka issue 4849 ----
+  # ---- immediate aborts: librdkafka issue 4849 ----
 
-  # The canary: when it is skipped with every librdkafka there is, waiting is not needed any more. With 2.0.2 it happens in
+  # Detects a fix: if every supported librdkafka skips this test, Penstock no longer needs to wait. With 2.0.2 the loss occurs in
   # 0 to 25 of 150 rounds.
   def test_an_immediate_abort_without_waiting_can_cost_the_producer_its_client
-    lost, verdicts = abort_at_once(0, rounds: 600) { |reloads| reloads.size.positive? }
-    skip "librdkafka #{Penstock.librdkafka_version} lost no producer in 600 aborts: has it learnt to wait?" if lost.empty?
+    lost, results = abort_at_once(0, rounds: 600) { |reloads| reloads.size.positive? }
+    skip "librdkafka #{Penstock.librdkafka_version} lost no producer in 600 aborts: issue 4849 may be fixed" if lost.empty?
     assert_equal [:invalid_txn_state], lost
-    assert_includes verdicts, :purge_queue, "it did not abort at once"
+    assert_includes results, :purge_queue, "the abort waited"
   end
 
   def test_an_immediate_abort_that_waits_for_the_first_messages_costs_no_client
-    lost, verdicts = abort_at_once(20_000, rounds: 200) # as long as it takes on a busy machine
+    lost, results = abort_at_once(20_000, rounds: 200) # enough on a busy machine
     assert_empty lost
-    assert_equal [nil], verdicts.uniq
+    assert_equal [nil], results.uniq
   end
 
-  # Until the block says that it is enough.
-  # @return [Array(Array<Symbol>, Array<Symbol, nil>)] why clients were replaced, and the aborted messages' verdicts
+  # Aborts transactions for this many rounds, or until the block returns true.
+  # @return [Array(Array<Symbol>, Array<Symbol, nil>)] why clients were replaced, and the aborted messages' error codes
   def abort_at_once(wait, rounds:)
     producer = transactional("linger.ms": 0) { |config| config.wait_timeout_on_transaction_abort = wait }
     reloads = events(producer, "producer.reload")
     handles = []
     committed = %w[first]
-    send_to(producer, "first") # Kafka makes the topic, which takes its time
+    send_to(producer, "first") # Kafka creates the topic, which takes a while
     rounds.times do |i|
       producer.transaction do
         handles << send_to(producer, "aborted")
@@ -387,7 +387,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     taken
   end
 
-  # What a transaction has not committed yet makes who reads committed offsets only wait, as it should: not this one.
+  # Reads uncommitted data, because a read_committed consumer waits while a transaction has uncommitted offsets.
   def committed_offset
     @asking ||= consumer("isolation.level": "read_uncommitted")
     @asking.committed("#{@topic}-in", 0)[0]

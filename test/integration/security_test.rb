@@ -10,7 +10,8 @@ class SecurityTest < PenstockTest
 
   NEW_SCRAM = (Penstock.librdkafka_version.split(".").map(&:to_i) <=> [2, 6, 1]) >= 0
 
-  # Without rejection_timeout the messages would wait for message.timeout.ms, 150 s. A busy machine answers a TLS handshake late.
+  # Without rejection_timeout messages would wait for message.timeout.ms (150 s). The timeout allows for slow TLS handshakes on a
+  # busy machine.
   def impatient(servers, **settings)
     producer(servers:, log_level: 0, **settings) { |config| config.rejection_timeout = 1_500 }
   end
@@ -22,32 +23,32 @@ class SecurityTest < PenstockTest
     assert_predicate report, :persisted?
   end
 
-  # ---- what is let in ----
+  # ---- accepted clients ----
 
-  def test_tls_with_an_authority_from_a_file = deliver(SSL, **TLS)
+  def test_tls_works_with_an_authority_from_a_file = deliver(SSL, **TLS)
 
-  def test_tls_with_everything_as_pem_strings
+  def test_tls_works_with_pem_strings
     deliver(MTLS, "security.protocol": "ssl", "ssl.ca.pem": File.read(CA), "ssl.certificate.pem": File.read(CERT),
                   "ssl.key.pem": File.read(KEY))
   end
 
-  def test_tls_with_a_client_certificate_from_files
+  def test_tls_works_with_a_client_certificate_from_files
     deliver(MTLS, **TLS, "ssl.certificate.location": CERT, "ssl.key.location": KEY)
   end
 
-  def test_plain_over_tls_and_without = [deliver(SASL_SSL, **TLS_LOGIN), deliver(SASL, **LOGIN)]
+  def test_sasl_plain_works_with_and_without_tls = [deliver(SASL_SSL, **TLS_LOGIN), deliver(SASL, **LOGIN)]
 
   %w[SCRAM-SHA-256 SCRAM-SHA-512].each do |mechanism|
     define_method("test_#{mechanism.downcase.tr("-", "_")}_works_or_raises_that_librdkafka_is_too_old") do
       next deliver(SASL_SSL, **TLS_LOGIN, "sasl.mechanism": mechanism) if NEW_SCRAM
 
-      error = refused(Penstock::AuthenticationError, SASL_SSL, **TLS_LOGIN, "sasl.mechanism": mechanism)
+      error = rejection_of(Penstock::AuthenticationError, SASL_SSL, **TLS_LOGIN, "sasl.mechanism": mechanism)
       assert_match(/librdkafka older than 2\.6\.1/, error.message)
     end
   end
 
-  # A wake-up that is lost shows after an idle time: what TLS has read by then is in the library's hands, and no descriptor's.
-  # By hand for longer: PENSTOCK_IDLE_GAPS=1,10,60
+  # A lost wake-up shows after an idle time: the TLS library may have buffered data by then, so no descriptor becomes readable.
+  # Longer gaps: PENSTOCK_IDLE_GAPS=1,10,60
   def test_messages_after_idle_times_over_tls_and_sasl_are_delivered_soon
     one = producer(servers: SASL_SSL, "linger.ms": 0, **TLS_LOGIN)
     name = new_topic
@@ -76,9 +77,9 @@ class SecurityTest < PenstockTest
     assert_predicate third.produce_sync(topic:, payload: "x"), :persisted?
   end
 
-  # ---- what is refused: name of the test => [error, servers, settings, what the error says] ----
+  # ---- rejected clients: name of the test => [error, servers, settings, pattern of the message] ----
 
-  REFUSED = {
+  REJECTED = {
     "an_authority_that_did_not_sign_the_certificate" =>
       [Penstock::TlsError, SSL, { "security.protocol": "ssl" }, /authority that is not known here.*ssl\.ca\.location/m],
     "a_certificate_for_another_host" =>
@@ -87,29 +88,29 @@ class SecurityTest < PenstockTest
     "a_wrong_password" =>
       [Penstock::AuthenticationError, SASL, { **LOGIN, "sasl.password": "wrong-secret" }, /Invalid username.*sasl\.password/m],
     "a_wrong_user" =>
-      [Penstock::AuthenticationError, SASL_SSL, { **TLS_LOGIN, "sasl.username": "nobody" }, /sasl\.username/],
+      [Penstock::AuthenticationError, SASL_SSL, { **TLS_LOGIN, "sasl.username": "unknown" }, /sasl\.username/],
     "a_wrong_password_of_scram" =>
       [Penstock::AuthenticationError, SASL, { **LOGIN, "sasl.mechanism": "SCRAM-SHA-256", "sasl.password": "wrong-secret" },
        /SCRAM-SHA-256.*sasl\.password/m],
-    "sasl_where_there_is_none" => [Penstock::AuthenticationError, PLAINTEXT, LOGIN, /does not use SASL.*security\.protocol/m],
+    "sasl_on_a_port_without_sasl" => [Penstock::AuthenticationError, PLAINTEXT, LOGIN, /does not use SASL.*security\.protocol/m],
     "no_tls_on_a_tls_port" => [Penstock::SecurityProtocolError, SSL, {}, /may require TLS.*security\.protocol/m],
-    "tls_on_a_port_without" => # a librdkafka that is newer tells less
+    "tls_on_a_port_without_tls" => # newer versions of librdkafka report less
       [NEW_SCRAM ? Penstock::SecurityProtocolError : Penstock::TlsError, PLAINTEXT, TLS, /The port may.*security\.protocol/m],
     "no_sasl_on_a_sasl_port" => [Penstock::SecurityProtocolError, SASL, {}, /may require (TLS or )?SASL.*security\.protocol/m]
   }.freeze
 
-  REFUSED.each do |cause, (error_class, servers, settings, message)|
+  REJECTED.each do |cause, (error_class, servers, settings, message)|
     define_method("test_#{cause}_raises_in_time_with_what_to_check") do
-      assert_match message, refused(error_class, servers, **settings).message
+      assert_match message, rejection_of(error_class, servers, **settings).message
     end
   end
 
-  def refused(error_class, servers, **settings)
+  def rejection_of(error_class, servers, **settings)
     one = impatient(servers, **settings)
     error = nil
-    took = seconds_of { error = assert_raises(error_class) { one.produce_sync(topic: "refused", payload: "x") } }
+    took = seconds_of { error = assert_raises(error_class) { one.produce_sync(topic: "rejected", payload: "x") } }
     assert_operator took, :<, 10
-    assert_predicate error, :retriable?, "it is certainly not in the topic"
+    assert_predicate error, :retriable?, "the message is certainly not in the topic"
     refute_match(/secret/, error.full_message)
     error
   end
@@ -117,11 +118,11 @@ class SecurityTest < PenstockTest
   def test_every_call_that_waits_for_brokers_raises_the_rejection
     settings = { **LOGIN, "sasl.password": "wrong-secret" }
     one = impatient(SASL, **settings)
-    handles = one.produce_many_async(Array.new(3) { { topic: "refused", payload: "x" } })
+    handles = one.produce_many_async(Array.new(3) { { topic: "rejected", payload: "x" } })
     assert_raises(Penstock::AuthenticationError) { one.flush(timeout: 20) }
     handles.each { |handle| assert_raises(Penstock::AuthenticationError) { handle.wait } }
-    assert_raises(Penstock::AuthenticationError) { one.partition_count("refused") }
-    assert_raises(Penstock::ProduceManyError) { one.produce_many_sync([{ topic: "refused", payload: "x" }] * 2) }
+    assert_raises(Penstock::AuthenticationError) { one.partition_count("rejected") }
+    assert_raises(Penstock::ProduceManyError) { one.produce_many_sync([{ topic: "rejected", payload: "x" }] * 2) }
 
     transactional = impatient(SASL, **settings, "transactional.id": new_topic)
     took = seconds_of { assert_raises(Penstock::AuthenticationError) { transactional.transaction { nil } } }
@@ -130,12 +131,12 @@ class SecurityTest < PenstockTest
 
   def test_a_rejected_producer_works_once_its_credentials_are_corrected
     one = impatient(SASL, **LOGIN, "sasl.password": "wrong-secret")
-    assert_raises(Penstock::AuthenticationError) { one.produce_sync(topic: "refused", payload: "x") }
+    assert_raises(Penstock::AuthenticationError) { one.produce_sync(topic: "rejected", payload: "x") }
     one.set_credentials(USER, PASSWORD)
     assert_predicate one.produce_sync(topic: new_topic, payload: "x"), :persisted?
   end
 
-  # With no sweep to find out by.
+  # The sweep runs too rarely to find a missed event.
   def test_delivery_results_after_an_idle_time_over_sasl_arrive_without_the_sweep
     name = new_topic
     one = producer(servers: SASL, **LOGIN) { |config| config.polling.fd.periodic_poll_interval = 600_000 }
@@ -148,7 +149,7 @@ class SecurityTest < PenstockTest
 
   # ---- OAUTHBEARER ----
 
-  # Brings tokens without a signature, which is all that the Kafka of the tests asks for.
+  # Provides tokens without a signature, which the Kafka of the tests accepts.
   class Provider
     attr_reader :events
 
@@ -186,15 +187,15 @@ class SecurityTest < PenstockTest
   def test_a_token_is_requested_before_the_first_connection_on_a_separate_thread
     provider = Provider.new
     one = oauth_producer(provider)
-    told = Queue.new
-    one.monitor.subscribe("oauthbearer.token_refresh") { |event| told << event }
+    published = Queue.new
+    one.monitor.subscribe("oauthbearer.token_refresh") { |event| published << event }
     assert_predicate one.produce_sync(topic: new_topic, payload: "x"), :persisted?
     event, thread = provider.events.pop
     assert_equal ["penstock.tokens", one.id, %i[producer_id bearer caller]],
                  [thread.name, event[:producer_id], event.payload.keys]
-    assert_equal event.payload, told.pop.payload
+    assert_equal event.payload, published.pop.payload
     one.close
-    assert thread.join(5), "the thread ends with its producer"
+    assert thread.join(5), "the thread did not end with its producer"
   end
 
   def test_a_producer_closed_at_once_still_gets_its_token_and_delivers
@@ -213,22 +214,22 @@ class SecurityTest < PenstockTest
 
   def test_a_raising_token_provider_is_published_and_logged_and_messages_fail_in_time
     log = StringIO.new
-    one = oauth_producer(Provider.new { raise "no such luck" }) { |config| config.logger = Logger.new(log) }
+    one = oauth_producer(Provider.new { raise "secret reason" }) { |config| config.logger = Logger.new(log) }
     errors = Queue.new
     one.monitor.subscribe("error.occurred") { |event| errors << event }
     error = assert_raises(Penstock::AuthenticationError) { one.produce_sync(topic: new_topic, payload: "x") }
     assert_match(/raised RuntimeError.*token_provider_listener/m, error.message)
     event = errors.pop
-    assert_equal ["callbacks.oauthbearer_token_refresh.error", "no such luck", one.id],
+    assert_equal ["callbacks.oauthbearer_token_refresh.error", "secret reason", one.id],
                  [event[:type], event[:error].message, event[:producer_id]]
     eventually { log.string.match?(/ERROR.*#{one.id}.*RuntimeError at #{Regexp.escape(__FILE__)}/) }
-    refute_match(/no such luck/, log.string + error.full_message)
+    refute_match(/secret reason/, log.string + error.full_message)
   end
 
   def test_a_missing_failed_or_expired_token_is_an_error_with_the_reason
     answers = {
       /gave no token/ => ->(_) {},
-      /the vault is shut/ => ->(event) { event[:bearer].oauthbearer_set_token_failure("the vault is shut") },
+      /the vault is closed/ => ->(event) { event[:bearer].oauthbearer_set_token_failure("the vault is closed") },
       /raised ArgumentError/ => lambda { |event|
         event[:bearer].oauthbearer_set_token(token: "secret", lifetime_ms: 1, principal_name: "x")
       }
@@ -297,9 +298,9 @@ class SecurityTest < PenstockTest
     eventually(20) { one.poll(timeout: 0.2) }.tap { |message| assert_equal [topic, "x"], [message.topic, message.payload] }
   end
 
-  REFUSED.each do |cause, (error_class, servers, settings, message)|
+  REJECTED.each do |cause, (error_class, servers, settings, message)|
     define_method("test_#{cause}_also_raises_in_a_consumers_poll") do
-      one = consumer(servers, **settings).assign("refused" => [0])
+      one = consumer(servers, **settings).assign("rejected" => [0])
       error = nil
       took = seconds_of { error = assert_raises(error_class) { one.poll(timeout: 60) } }
       assert_operator took, :<, 10
@@ -338,7 +339,7 @@ class SecurityTest < PenstockTest
     event, thread = provider.events.pop
     assert_equal ["penstock.tokens", one.id], [thread.name, event[:consumer_id]]
     assert_predicate one.close(timeout: 10), :complete?
-    assert thread.join(5), "the thread ends with its consumer"
+    assert thread.join(5), "the thread did not end with its consumer"
   end
 
   def test_a_consumers_tokens_are_refreshed_before_they_expire_even_if_no_thread_polls
@@ -350,9 +351,9 @@ class SecurityTest < PenstockTest
   end
 
   def test_poll_raises_the_failure_of_a_consumers_token_provider_in_time
-    one = oauth_consumer(Provider.new { |event| event[:bearer].oauthbearer_set_token_failure("the vault is shut") })
-    error = assert_raises(Penstock::AuthenticationError) { one.assign("refused" => [0]).poll(timeout: 60) }
-    assert_match(/the vault is shut.*token_provider_listener/m, error.message)
+    one = oauth_consumer(Provider.new { |event| event[:bearer].oauthbearer_set_token_failure("the vault is closed") })
+    error = assert_raises(Penstock::AuthenticationError) { one.assign("rejected" => [0]).poll(timeout: 60) }
+    assert_match(/the vault is closed.*token_provider_listener/m, error.message)
   end
 
   def test_a_consumer_first_used_in_a_fork_child_requests_a_token_there
@@ -391,7 +392,7 @@ class SecurityTest < PenstockTest
       { "KAFKA_CA" => CA, "KAFKA_CERTIFICATE" => CERT, "KAFKA_KEY" => KEY }.each { |name, file| ENV[name] = File.read(file) }
       ENV["KAFKA_PASSWORD"] = PASSWORD
       if snippet["consumer ="]
-        reading = "consumer.assign(topic => { 0 => :beginning }).poll(timeout: 20) or abort('nothing was read')"
+        reading = "consumer.assign(topic => { 0 => :beginning }).poll(timeout: 20) or abort('no message was read')"
       end
       output = ruby!(<<~RUBY)
         require "json"
@@ -408,7 +409,7 @@ class SecurityTest < PenstockTest
 
   def test_a_topic_without_write_permission_raises_in_time_with_the_reason
     name = "read-only-#{SecureRandom.hex(6)}"
-    producer(servers: PLAINTEXT).produce_sync(topic: name, payload: "makes the topic")
+    producer(servers: PLAINTEXT).produce_sync(topic: name, payload: "creates the topic")
     denied(name)
   end
 

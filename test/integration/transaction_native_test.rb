@@ -36,7 +36,7 @@ class TransactionKafkaTest < PenstockTest
     assert_equal ["x"], visible
   end
 
-  # librdkafka 2.0.2 loses the producer here, with every second abort, when nothing is sent first.
+  # librdkafka 2.0.2 loses the producer in every second of these aborts if nothing is sent first.
   def test_an_immediate_abort_after_a_commit_leaves_the_producer_usable
     client = transactional("linger.ms": 0)
     expected = Array.new(40) do |i|
@@ -119,7 +119,7 @@ class TransactionKafkaTest < PenstockTest
     other.begin_transaction
     produce(other, "after")
     other.commit_transaction(nil)
-    assert_equal ["after"], visible # a transaction that is still open would hide it
+    assert_equal ["after"], visible # an open transaction would hide it
   end
 
   def test_close_during_transactions_of_another_thread_leaves_none_open
@@ -142,7 +142,7 @@ class TransactionKafkaTest < PenstockTest
     other.begin_transaction
     produce(other, "after")
     other.commit_transaction(nil)
-    assert_equal [*committed, "after"], visible - [committed.size.to_s] # the last may be committed and not known to be
+    assert_equal [*committed, "after"], visible - [committed.size.to_s] # the last may be committed although its call raised
   end
 
   def test_init_with_a_timeout_above_the_clusters_limit_is_fatal_with_the_reason
@@ -175,7 +175,7 @@ class TransactionKafkaTest < PenstockTest
     nil
   end
 
-  # Whether there was still something to abort.
+  # @return [Boolean] whether a transaction was still open
   def aborted?(client)
     client.abort_transaction(nil)
     true
@@ -186,12 +186,12 @@ class TransactionKafkaTest < PenstockTest
   # @return [Hash] partition => committed offset or nil
   def committed(group)
     library = Fiddle.dlopen($LOADED_FEATURES.grep(%r{penstock/penstock\.\w+\z}).first)
-    ask = Fiddle::Function.new(library["rd_kafka_committed"], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_VOIDP, Fiddle::TYPE_INT],
-                               Fiddle::TYPE_INT)
+    read_offsets = Fiddle::Function.new(library["rd_kafka_committed"], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_VOIDP, Fiddle::TYPE_INT],
+                                        Fiddle::TYPE_INT)
     Reader.new(SERVERS, "group.id": group).send(:with_consumer) do |consumer|
       list = Reader::Native.topic_partition_list_new(3)
       3.times { |partition| Reader::Native.topic_partition_list_add(list, @topic, partition) }
-      assert_equal 0, ask.call(consumer, list, 20_000)
+      assert_equal 0, read_offsets.call(consumer, list, 20_000)
       offsets = offsets_of(list)
       Reader::Native.topic_partition_list_destroy(list)
       offsets

@@ -52,7 +52,7 @@ class CoreTest < PenstockTest
     parts("address,undefined", portable: true)
   end
 
-  def test_the_storm_loses_nothing_without_futex_and_eventfd
+  def test_the_storm_loses_no_message_without_futex_and_eventfd
     storm(100_000, 4, 8, 3, 1, 1, portable: true)
   end
 

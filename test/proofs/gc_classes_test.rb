@@ -40,8 +40,8 @@ class GCClassesTest < PenstockTest
 
   def test_each_native_class_reports_its_memory_size
     topics = GCExercises::CLASSES.map { topic(partitions: 1) }
-    said = ruby!(SIZES, File.expand_path("../support/gc_exercises", __dir__), cluster.bootstrap_servers, *topics)
-    sizes = said.lines.to_h { |line| line.split.then { |name, count, more| [name.to_sym, [count.to_i, more.to_i]] } }
+    output = ruby!(SIZES, File.expand_path("../support/gc_exercises", __dir__), cluster.bootstrap_servers, *topics)
+    sizes = output.lines.to_h { |line| line.split.then { |name, count, more| [name.to_sym, [count.to_i, more.to_i]] } }
     assert_operator sizes.size, :>=, 10
     code = Dir[File.expand_path("../../ext/penstock/**/*.c", __dir__)].map { |file| File.read(file) }.join
     types = code.scan(/^static const rb_data_type_t \w+ = \{.*?^\};/m)

@@ -239,7 +239,7 @@ class GCHeldTest < ConsumerTestCase
     assert_equal MANY, old.size
   end
 
-  # Allocates an object without initialize, although the class undefines its allocator for Ruby code.
+  # Allocates an object without initialize. The allocate method of these classes raises, so this calls that of Class.
   def bare(klass) = Class.instance_method(:allocate).bind_call(klass)
 
   def new_client(made = Internal::ProducerClient.allocate, poller: Penstock::Poller.instance, logger: nil)

@@ -25,7 +25,7 @@ class GCTest < PenstockTest
 
   # ---- under pressure ----
 
-  def test_producing_under_gc_stress
+  def test_producing_works_under_gc_stress
     name = topic(partitions: 1)
     one = producer
     GCPressure.under_stress do
@@ -39,7 +39,7 @@ class GCTest < PenstockTest
     end
   end
 
-  def test_creating_using_and_closing_everything_under_gc_stress
+  def test_everything_can_be_created_used_and_closed_under_gc_stress
     own = poller = one = nil
     GCPressure.under_stress(YOUNG) do
       own = own_cluster
@@ -55,7 +55,7 @@ class GCTest < PenstockTest
     end
   end
 
-  def test_errors_under_gc_stress
+  def test_errors_can_be_raised_under_gc_stress
     stuck = unreachable_producer
     impatient = unreachable_producer("message.timeout.ms": 300)
     GCPressure.under_stress do
@@ -68,7 +68,7 @@ class GCTest < PenstockTest
     GCPressure.under_stress(YOUNG) { assert_raises(Penstock::ConfigurationInvalidError) { producer("linger.ms": "long") } }
   end
 
-  def test_automatic_compaction_moves_what_handles_and_producers_hold
+  def test_objects_held_by_handles_and_producers_survive_automatic_compaction
     skip "no automatic compaction here, or Ruby itself dies of it" unless GCLevel.auto_compacts?
     name = topic(partitions: 1)
     poller = Penstock::Poller.new
@@ -221,8 +221,8 @@ class GCTest < PenstockTest
   # Each has messages in flight, which arrive.
   def test_500_producers_and_500_consumers_dropped_without_close_are_destroyed_and_the_process_exits
     name = topic(partitions: 1)
-    said = ruby!(DROPPED, cluster.bootstrap_servers, name, "500", seconds: 110).to_f
-    assert_operator now - said, :<, 10
+    printed_at = ruby!(DROPPED, cluster.bootstrap_servers, name, "500", seconds: 110).to_f
+    assert_operator now - printed_at, :<, 10
     expected = [*0...520].product([*0...5]).map { |pair| pair.join(" ") }
     assert_equal expected.sort, Reader.new(cluster.bootstrap_servers).read(name).map(&:payload).sort
   end

@@ -25,7 +25,7 @@ class GVL
   # @return [Boolean] whether every call stayed above the bar
   def call
     shares = ["no server", "a silent server"].flat_map do |where|
-      @silence = silence if where == "a silent server"
+      @silent_server = silent_server if where == "a silent server"
       @calls.map { |call| [share(call), "#{call.name} with #{where}"] }
     end
     worst, name = shares.min
@@ -37,13 +37,13 @@ class GVL
   private
 
   # The system completes handshakes for this socket, although no thread accepts the connections.
-  def silence
+  def silent_server
     @server = TCPServer.new("127.0.0.1", 0)
     @server.listen(1_000)
     "127.0.0.1:#{@server.local_address.ip_port}"
   end
 
-  def unanswering = @silence || super
+  def unanswering = @silent_server || super
   def own_cluster = Penstock::EmbeddedCluster.new.tap { |made| @clusters << made }
 
   def share(call)

@@ -11,9 +11,9 @@ require_relative "../support/rotation"
 #
 #   ruby test/proofs/mutations.rb [--list] [--some N] [PART OF A NAME...]
 #
-# With --some, N of them, chosen by the commit's time. The mutations work on a copy of the tree, one after the other, and recompile
-# what has changed. A mutation's test has to pass before the change, and to fail or crash after it. Races do not show in each run:
-# `runs` is how often to try.
+# With --some, N of them, chosen by the commit's time. The mutations work on a copy of the tree, one after the other, and
+# recompile what has changed. A mutation's test has to pass before the change, and to fail or crash after it. Races do not show in
+# each run: `runs` is how often to try.
 class Mutation
   ROOT = File.expand_path("../..", __dir__)
   COPIED = %w[ext lib test Rakefile penstock.gemspec rakelib exe].freeze

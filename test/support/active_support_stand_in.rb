@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What Penstock uses of ActiveSupport::Notifications, as it is since version 7.0, for where the gem is missing.
+# The parts of ActiveSupport::Notifications, as of version 7.0, that Penstock uses, for tests without the gem.
 module ActiveSupport
   module Notifications
     class Event
@@ -56,5 +56,5 @@ module ActiveSupport
   end
 end
 
-# So that `require` finds nothing to do.
+# So that `require` does nothing.
 $LOADED_FEATURES.push("active_support.rb", "active_support/notifications.rb")

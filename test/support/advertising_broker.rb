@@ -3,9 +3,9 @@
 require "socket"
 require "stringio"
 
-# A broker that knows no more than ApiVersions and Metadata, to advertise whatever a test wants: the embedded cluster's are
-# always on 127.0.0.1. It has no topics, where that one would make them. With `sasl_error` it rejects every SASL login, and its
-# answer holds these bytes.
+# A broker that supports only ApiVersions and Metadata, and advertises any brokers that a test wants. The embedded cluster's
+# brokers are always on 127.0.0.1. It has no topics, while the embedded cluster would create them. With `sasl_error` it rejects
+# every SASL login, and its answer contains these bytes.
 class AdvertisingBroker
   API_VERSIONS = 18
   METADATA = 3
@@ -22,7 +22,7 @@ class AdvertisingBroker
   # @param cluster_id [String]
   # @param sasl_error [String, nil] the text of each answer to SaslAuthenticate; nil: the broker knows no SASL
   # @yieldparam own [Array(Integer, String, Integer)] its id, host and port
-  # @yieldreturn [Array<Array(Integer, String, Integer)>] the brokers that it tells of
+  # @yieldreturn [Array<Array(Integer, String, Integer)>] the brokers that it advertises
   def initialize(cluster_id: "advertised", sasl_error: nil)
     @cluster_id = cluster_id
     @sasl_error = sasl_error
@@ -80,7 +80,7 @@ class AdvertisingBroker
 
   # It has no topic.
   def metadata(version, request)
-    raise IOError, "Metadata v#{version} is not for us" unless version == 2
+    raise IOError, "Metadata v#{version} is not supported" unless version == 2
 
     brokers = @brokers.map { |id, host, port| [id].pack("N") + string(host) + [port, -1].pack("Ns>") }
     [brokers.size].pack("N") + brokers.join + string(@cluster_id) + [1].pack("N") + topics(request)

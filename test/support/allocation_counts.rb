@@ -4,12 +4,13 @@ require "fiddle"
 require "rbconfig"
 require_relative "limited"
 
-# What our extension has made and destroyed of librdkafka's, as test/c/allocations.c counts it, which has to be preloaded.
+# The objects of librdkafka that the extension has created and destroyed, as counted by test/c/allocations.c, which must be
+# preloaded.
 module AllocationCounts
   ROOT = File.expand_path("../..", __dir__)
   SOURCE = File.join(ROOT, "test/c/allocations.c")
   SHIM = File.join(ROOT, "tmp", "allocations-#{RUBY_VERSION}.so")
-  # Functions that hand out nothing that has to be destroyed, and destroy nothing.
+  # Functions that neither return anything to destroy nor destroy anything.
   NEUTRAL = /
     \Ard_kafka_(?:assign|commit|commit_queue|committed|conf_(?:enable|get|set)\w*|conf_properties_show|conf_interceptor_add_on_new
     |consumer_closed|controllerid|err2name|err2str|error_(?:code|is_\w+|string|txn_requires_abort)
@@ -24,7 +25,7 @@ module AllocationCounts
 
   module_function
 
-  # Runs this Ruby program anew with the shim preloaded, unless it is.
+  # Runs this Ruby program again with the shim preloaded, unless it is preloaded already.
   def preload
     return if ENV["LD_PRELOAD"] == SHIM
 
@@ -41,7 +42,7 @@ module AllocationCounts
     raise output unless status.success?
   end
 
-  # @return [Hash{String => Array(Integer, Integer)}] of each kind, how many were made, and how many are gone
+  # @return [Hash{String => Array(Integer, Integer)}] for each kind, how many were created, and how many destroyed
   def counts
     counts = Fiddle::Pointer.malloc(2 * Fiddle::SIZEOF_LONG, Fiddle::RUBY_FREE)
     (0..).each_with_object({}) do |kind, all|
@@ -52,10 +53,10 @@ module AllocationCounts
     end
   end
 
-  # @return [Hash{String => Integer}] how many there are of each kind
+  # @return [Hash{String => Integer}] how many of each kind exist
   def live = counts.transform_values { |made, gone| made - gone }
 
-  # @return [Array<String>] functions of librdkafka that the extension calls, and nobody has thought about here
+  # @return [Array<String>] functions of librdkafka that the extension calls and this file does not classify
   def unknown_functions
     called = undefined(File.join(ROOT, "lib/penstock/penstock.#{RbConfig::CONFIG["DLEXT"]}"))
     counted = `nm -D --defined-only #{SHIM}`.scan(/ T (rd_kafka_\w+)/).flatten

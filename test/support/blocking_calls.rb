@@ -2,9 +2,9 @@
 
 # Every public method that can block, once, and how to make it block on a cluster that does not answer.
 module BlockingCalls
-  # `stuck`: what {Stuck} makes for it. `call` gets that, and seconds for the deadline, if it takes one. `ends`: the class of
-  # what the deadline gives or raises; nil: no deadline can be chosen. `trap`: the error in a signal trap; nil: it works there.
-  # `brief`: no cluster can hold it up, only librdkafka's own thread, for a ms.
+  # `stuck`: the kind of object that {Stuck} makes for it. `call` gets that object, and the deadline's seconds, if it has a
+  # deadline. `ends`: the class that the call returns or raises at its deadline, or nil if it has no deadline. `trap`: the error
+  # in a signal trap, or nil if it works there. `brief`: only librdkafka's own thread can block it, for a ms, and no cluster can.
   Call = Struct.new(:name, :stuck, :call, :ends, :trap, :brief, keyword_init: true) do
     def slug = name.gsub(/\W+/, "_").downcase
     def run(on, seconds) = call.call(on, seconds)
@@ -12,7 +12,7 @@ module BlockingCalls
 
   MESSAGE = { topic: "test", payload: "x", key: "k", partition: 0 }.freeze
   LATE = Penstock::WaitTimeoutError
-  REFUSED = Penstock::SignalTrapError
+  RAISES = Penstock::SignalTrapError
   FULL = Penstock::QueueFullError
   FULL_MANY = Penstock::ProduceManyError
 
@@ -26,9 +26,9 @@ module BlockingCalls
     produce_many_async: [:full, ->(one, _) { one.produce_many_async([MESSAGE]) }, FULL_MANY],
     tombstone_async: [:full, ->(one, _) { one.tombstone_async(MESSAGE) }, FULL],
     tombstone_many_async: [:full, ->(one, _) { one.tombstone_many_async([MESSAGE]) }, FULL_MANY],
-    flush_sync: [:dead, ->(one, _) { one.buffer(MESSAGE) && one.flush_sync }, LATE, REFUSED],
-    flush_async: [:full, ->(one, _) { one.buffer(MESSAGE) && one.flush_async }, FULL_MANY, REFUSED],
-    transaction: [:unreachable, ->(one, _) { one.transaction { nil } }, Penstock::TransactionError, REFUSED]
+    flush_sync: [:dead, ->(one, _) { one.buffer(MESSAGE) && one.flush_sync }, LATE, RAISES],
+    flush_async: [:full, ->(one, _) { one.buffer(MESSAGE) && one.flush_async }, FULL_MANY, RAISES],
+    transaction: [:unreachable, ->(one, _) { one.transaction { nil } }, Penstock::TransactionError, RAISES]
   }.flat_map do |name, (stuck, call, ends, trap)|
     [
       Call.new(name: "Producer##{name}", stuck:, call:, ends:, trap:),
@@ -44,9 +44,9 @@ module BlockingCalls
              ends: Penstock::CloseReport),
     Call.new(name: "Producer#close!", stuck: :dead, call: ->(one, seconds) { one.close!(timeout: seconds) },
              ends: Penstock::CloseReport),
-    Call.new(name: "Producer#disconnect", stuck: :dead, call: ->(one, _) { one.disconnect }, ends: TrueClass, trap: REFUSED),
+    Call.new(name: "Producer#disconnect", stuck: :dead, call: ->(one, _) { one.disconnect }, ends: TrueClass, trap: RAISES),
     Call.new(name: "Producer#transaction_mark_as_consumed", stuck: :open_transaction, # its deadline: transaction.timeout.ms
-             call: ->(one, _) { one.mark }, trap: REFUSED),
+             call: ->(one, _) { one.mark }, trap: RAISES),
     Call.new(name: "DeliveryHandle#wait", stuck: :handle, ends: LATE,
              call: ->(handle, seconds) { handle.wait(max_wait_timeout_ms: seconds * 1000) }),
     Call.new(name: "DeliveryHandle.await_all", stuck: :handle, ends: NilClass,
@@ -77,13 +77,13 @@ module BlockingCalls
 
   ALL = [*SENDING, *PRODUCER, *CONSUMER].freeze
 
-  # What the calls are made on: things that wait for brokers which never answer, each with a message on its way.
+  # The objects of the calls. They wait for brokers which never answer, each with a message in flight.
   module Stuck
     FOREVER_MS = 30_000
-    WHILE_MS = 1_000 # where aborting waits for the answer
+    WHILE_MS = 1_000 # ms that an abort waits for the answer
 
-    # A producer in an open transaction of its own fiber, which only that fiber can use. Leaving the block aborts, which
-    # waits for the cluster too: what counts is when the call inside was left.
+    # A producer in an open transaction of its own fiber, which only that fiber can use. Leaving the block aborts, which waits for
+    # the cluster too. What counts is the moment when the inner call ended.
     Marking = Struct.new(:producer, :consumer, :left) do
       def mark
         producer.transaction do
@@ -104,10 +104,10 @@ module BlockingCalls
 
     private
 
-    # @return [String] the cluster that never answers: here nobody even listens
+    # @return [String] the address of a cluster that never answers: a port without a listener
     def unanswering = "127.0.0.1:1"
 
-    # Connected, as far as that goes, so that a trap may use it.
+    # A connected producer, so that a trap may use it.
     def stuck_dead(seconds, **kafka)
       one = stuck_producer(seconds, **kafka)
       one.produce_async(MESSAGE)
@@ -118,7 +118,7 @@ module BlockingCalls
 
     def stuck_unreachable(seconds) = stuck_producer(seconds, "transactional.id": "stuck-#{rand(2**64)}")
 
-    # With a client of its own, which is stuck too.
+    # A variant with its own client, which is stuck too.
     def stuck_dead_variant(seconds)
       variant(stuck_producer(seconds), seconds).tap { |made| made.produce_async(MESSAGE) }
     end
@@ -135,7 +135,7 @@ module BlockingCalls
 
     def stuck_handle(seconds) = stuck_producer(seconds).produce_async(MESSAGE)
 
-    # One that had brokers, which stopped answering.
+    # A producer whose brokers stopped answering.
     def stuck_open_transaction(long)
       seconds = 10 # to connect
       cluster = own_cluster
@@ -151,7 +151,7 @@ module BlockingCalls
       stuck_consumer(unanswering).assign("test" => { 0 => 0 })
     end
 
-    # Its leaving is not answered.
+    # The broker does not answer when it leaves the group.
     def stuck_member(_)
       stop_answering(FOREVER_MS) do |one|
         one.subscribe("test")
@@ -159,7 +159,7 @@ module BlockingCalls
       end
     end
 
-    # It knows its coordinator: else librdkafka goes on trying to commit for longer than a test lasts.
+    # It knows its coordinator. Otherwise librdkafka would retry the commit for longer than a test lasts.
     def stuck_committer(long)
       stop_answering([WHILE_MS * 2, (long * 1000).to_i].max) do |one|
         one.assign("test" => { 0 => 0 })
@@ -167,7 +167,7 @@ module BlockingCalls
       end
     end
 
-    # @yieldparam one [Penstock::Consumer] to be connected
+    # @yieldparam one [Penstock::Consumer] connects it
     def stop_answering(round_trip_ms)
       cluster = own_cluster
       cluster.create_topic("test", partitions: 4)

@@ -2,21 +2,21 @@
 
 require "set"
 
-# Who calls whom in some C files, as gcc's -fcallgraph-info tells it without optimisation. A static function is FILE:NAME, and
-# an inline function of a header is that of the file that includes it. What is called through a pointer is not known.
+# The calls between functions of some C files, from gcc's -fcallgraph-info without optimisation. A static function is FILE:NAME.
+# An inline function of a header belongs to the file that includes it. Calls through pointers are unknown.
 class CallGraph
   RUBY = /\A(?:rb_|ruby_|onig|st_)/
   RUBYS_HEADER = %r{/ruby[^:]*\.h:}
 
-  # Of one file: its own functions, those that are Ruby's, and whom each calls.
+  # One file: its own functions, those of Ruby, and the functions that each calls.
   class Unit
     attr_reader :defined, :rubys, :calls
 
     NODE = /^node: \{ title: "(.*?)" label: "\S+?\\n([^"]*)"/
-    DECLARED = /^node: .*shape : ellipse/ # and defined elsewhere
+    DECLARED = /^node: .*shape : ellipse/ # defined in another file
     EDGE = /^edge: \{ sourcename: "(.*?)" targetname: "(.*?)"/
 
-    # @param lines [Array<String>] gcc's
+    # @param lines [Array<String>] gcc's output
     def initialize(file, lines)
       places, edges = [NODE, EDGE].map { |pattern| lines.grep(pattern).map { |line| line.match(pattern).captures } }
       @defined = places.filter_map { |title, place| title if place.start_with?("#{file}:") } - declared(lines)
@@ -38,13 +38,13 @@ class CallGraph
     @rubys = units.values.flat_map(&:rubys).to_set
   end
 
-  # @return [Array<String>] the functions that stand in these files
+  # @return [Array<String>] the functions that these files define
   def defined(files = @units.keys) = files.flat_map { |file| @units.fetch(file).defined }.uniq
 
-  # @return [Array<String>] whom the functions in this file call, directly
+  # @return [Array<String>] the functions that this file's functions call directly
   def called_in(file) = @units.fetch(file).calls.values.flatten.uniq
 
-  # @return [Array<String>, nil] a way from this function to one of Ruby's
+  # @return [Array<String>, nil] a call path from this function to one of Ruby's
   def way_to_ruby(root, harmless)
     from = { root => nil }
     queue = [root]

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What the tests of the clients that send nothing share.
+# What the tests of the clients without delivery share.
 class ClientTestCase < PenstockTest
   def setup
     super
@@ -18,7 +18,7 @@ class ClientTestCase < PenstockTest
 
   def client(**kafka, &block) = described.new(settings(**kafka, &block), @monitor)
 
-  # One that has begun a transaction.
+  # A client in a transaction.
   def transactional(**kafka)
     client("transactional.id": "tx", **kafka).tap do |made|
       made.init_transactions(1_000)
@@ -26,7 +26,7 @@ class ClientTestCase < PenstockTest
     end
   end
 
-  # @return [Array<Penstock::Event>] filled as they happen
+  # @return [Array<Penstock::Event>] filled as the events are published
   def events(*names)
     [].tap { |seen| names.each { |name| @monitor.subscribe(name) { |event| seen << event } } }
   end

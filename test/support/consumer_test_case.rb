@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What the tests of the consumer share.
+# What the consumer's tests share.
 class ConsumerTestCase < PenstockTest
   def setup
     super
@@ -29,12 +29,12 @@ class ConsumerTestCase < PenstockTest
 
   def unreachable_consumer(**kafka, &block) = consumer(servers: "127.0.0.1:1", log_level: 0, **kafka, &block)
 
-  # A consumer that reads the topic's partitions from their beginnings.
+  # A consumer that reads the topic's partitions from the beginning.
   def reading(topic, partitions: [0], **kafka, &block)
     consumer(**kafka, &block).assign(topic => partitions.to_h { |partition| [partition, :beginning] })
   end
 
-  # @return [Array<Penstock::Message>] as many messages as that, or it fails
+  # @return [Array<Penstock::Message>] exactly `count` messages; the test fails if fewer arrive
   def take(consumer, count, batch: 100, seconds: 30)
     deadline = now + seconds
     messages = []

@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
-# What the comments in lib/ say of public methods.
+# What the comments in lib/ document about public methods.
 module DocumentedMethods
   LIB = File.expand_path("../../lib/penstock", __dir__)
 
-  # Whose methods a file has. A connection pool's waiting is the gem's, and its own tests see to it.
+  # The class that each file documents. The gem connection_pool implements a pool's waits, and tests them itself.
   FILES = { "producer.rb" => "Producer", "producer/delivery_handle.rb" => "DeliveryHandle", "consumer.rb" => "Consumer" }.freeze
 
   BLOCKS = /\bBlocks(?::| like)/
-  # What only connects does not block once that is done.
+  # A method that only connects does not block once the client is connected.
   NEVER = /Blocks: (?:never|no[;.]|like a first use)/
   private_constant :FILES, :BLOCKS, :NEVER
 
@@ -20,7 +20,7 @@ module DocumentedMethods
   end
 
   # @param type [String] such as "Consumer"
-  # @return [Array<String>] public methods that programs may call and that wait for nothing, such as "Consumer#position"
+  # @return [Array<String>] public methods for programs that never wait, such as "Consumer#position"
   def self.instant(type)
     methods = Penstock.const_get(type).public_instance_methods.select do |name|
       Penstock.const_get(type).instance_method(name).owner.name.to_s.start_with?("Penstock")
@@ -28,8 +28,8 @@ module DocumentedMethods
     methods.map { |name| "#{type}##{name}" } - blocking
   end
 
-  # @param code [String] of a file
-  # @param type [String] whose methods these are
+  # @param code [String] the text of a file
+  # @param type [String] the class that the file documents
   def self.blocking_in(code, type)
     code.scan(/((?:^ *#.*\n)+)(?: *def ((?:self\.)?[\w?!]+))?/).flat_map do |comment, name|
       above, *others = comment.split(/(?=@!method)/)
@@ -42,7 +42,7 @@ module DocumentedMethods
   def self.full_name(type, method) = method.start_with?("self.") ? "#{type}.#{method[5..]}" : "#{type}##{method}"
   private_class_method :blocks?, :full_name
 
-  # A variant has the producer's methods that send.
+  # A variant has the producer's sending methods.
   def self.variants(names)
     own = Penstock::Producer::Variant.public_instance_methods(false)
     names.filter_map { |name| name.sub("Producer", "Variant") if name.start_with?("Producer#") && own.include?(name[9..].to_sym) }

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Checks the message of every error that Penstock builds while tests run, in any Ractor: the form that ErrorFactory describes. An
-# error whose message has another form is replaced by one that no test expects.
+# Checks the message of every error that Penstock builds while tests run, in any Ractor: it must have the form that ErrorFactory
+# describes. An error with another form is replaced by one that no test expects.
 module ErrorFormat
   # Not an error of Penstock, so that no test rescues it.
   class Violation < Exception; end # rubocop:disable Lint/InheritException
@@ -18,7 +18,7 @@ module ErrorFormat
     "it has two contexts" if message.scan(CONTEXT).size > 1
   end
 
-  # Of ErrorFactory's methods.
+  # Prepended to ErrorFactory.
   module Check
     def build(...) = checked(super)
     def build_native(...) = checked(super)

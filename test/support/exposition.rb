@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-# Reads Prometheus' text format 0.0.4, and refuses what is none.
+# Parses Prometheus' text format 0.0.4, and raises for anything else.
 class Exposition
-  # What one line says.
+  # One line.
   Sample = Struct.new(:name, :labels, :value)
 
   NAME = /[a-zA-Z_:][a-zA-Z0-9_:]*/
@@ -16,7 +16,7 @@ class Exposition
 
   def initialize(text)
     raise "no UTF-8" unless text.dup.force_encoding("UTF-8").valid_encoding?
-    raise "the last line has no end" unless text.end_with?("\n")
+    raise "the last line does not end with a newline" unless text.end_with?("\n")
 
     @types = {}
     @helps = {}
@@ -27,7 +27,7 @@ class Exposition
     raise "twice: #{twice}" if twice.any?
   end
 
-  # @return [Numeric, nil] of the sample that has these labels, perhaps with others
+  # @return [Numeric, nil] the value of the sample that has at least these labels
   def value(name, **labels)
     found = named(name).select { |sample| labels.all? { |label, text| sample.labels[label.to_s] == text } }
     raise "#{name}: #{found.size} samples" if found.size > 1
@@ -47,7 +47,7 @@ class Exposition
     elsif (match = line.match(/\A# TYPE (#{NAME}) (counter|gauge|histogram)\z/o)) then begin_family(match[1], match[2])
     elsif (match = line.match(/\A(#{NAME})(?:\{((?:#{LABEL},?)+)\})? (\S+)\z/o)) then sample(match[1], match[2], line[/\S+\z/])
     else
-      raise "no line of the format: #{line.inspect}"
+      raise "not a line of the format: #{line.inspect}"
     end
   end
 
@@ -67,7 +67,7 @@ class Exposition
 
   def sample(name, text, value)
     type = @types[@family]
-    expect(SUFFIXES.fetch(type, [""]).any? { |suffix| name == @family + suffix }, "#{name} stands in the family #{@family}")
+    expect(SUFFIXES.fetch(type, [""]).any? { |suffix| name == @family + suffix }, "#{name} is in the family #{@family}")
     expect(type != "counter" || name.end_with?("_total"), "a counter is named _total: #{name}")
     @samples << Sample.new(name, labels(text.to_s), Float(value))
   end
@@ -75,14 +75,14 @@ class Exposition
   def labels(text)
     pairs = text.scan(LABEL)
     expect(pairs.map { |label, content| "#{label}=\"#{content}\"" }.join(",") == text, "labels: #{text}")
-    expect(pairs.map(&:first).uniq.size == pairs.size, "a label twice: #{text}")
+    expect(pairs.map(&:first).uniq.size == pairs.size, "a label occurs twice: #{text}")
     pairs.to_h.transform_values { |content| content.gsub(/\\(.)/) { |escape| escape == "\\n" ? "\n" : escape[1] } }
   end
 
   def check_histogram(name)
     buckets = named("#{name}_bucket").group_by { |sample| sample.labels.except("le") }
     expect(buckets.any?, "#{name} has no buckets")
-    expect(named("#{name}_sum").map(&:labels) == buckets.keys, "#{name} has not one sum for all buckets")
+    expect(named("#{name}_sum").map(&:labels) == buckets.keys, "#{name} does not have exactly one sum for its buckets")
     counts = named("#{name}_count").to_h { |sample| [sample.labels, sample.value] }
     buckets.each { |labels, all| check_buckets(name, all, counts.fetch(labels)) }
   end

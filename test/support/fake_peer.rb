@@ -2,7 +2,7 @@
 
 require "json"
 
-# A peer that does no work, see bench/README.md, and is as bad as its first argument says. It tells its other arguments as its
+# A peer that does no work, see bench/README.md, and misbehaves as its first argument names. It reports its other arguments as its
 # version.
 how, *arguments = ARGV
 messages = %w[--producers --messages].map { |name| arguments[arguments.index(name) + 1].to_i }.inject(:*)

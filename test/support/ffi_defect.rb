@@ -4,7 +4,7 @@ require "fileutils"
 require "rbconfig"
 require_relative "limited"
 
-# The defect that ffi had in its struct layouts, in a loop of processes that a supervisor watches: see test/ext/layout_churn.
+# A defect that ffi had in its struct layouts, repeated in many processes that a supervisor watches: see test/ext/layout_churn.
 #
 #   ruby test/support/ffi_defect.rb [PROCESSES [SECONDS]]
 module FfiDefect
@@ -14,10 +14,10 @@ module FfiDefect
   CRASHES = %w[SEGV ABRT BUS ILL].map { |name| Signal.list.fetch(name) }.freeze
 
   # @!attribute line
-  #   @return [String] the last it said, or how it crashed
+  # @return [String] its last line of output, or how it crashed
   Outcome = Struct.new(:broken, :line)
 
-  # @return [String] the folder of the extension that only tests use
+  # @return [String] the folder of the test-only extension
   def self.build
     FileUtils.mkdir_p(BUILT)
     File.open(File.join(BUILT, "lock"), "w") do |lock| # tests run in several processes
@@ -35,12 +35,12 @@ module FfiDefect
   def self.process(kind, seconds)
     command = [RbConfig.ruby, "-w", "-I", build, "-I", File.join(ROOT, "lib"), File.join(SOURCE, "churn.rb"), kind, seconds.to_s]
     output, errors, status = Limited.capture3(*command, seconds: (seconds * 20) + 60)
-    line = output.b.lines(chomp: true).last.to_s # another object may say anything
+    line = output.b.lines(chomp: true).last.to_s # another object may print any bytes
     crash = CRASHES.find { |signal| [signal, 128 + signal].include?(status.termsig || status.exitstatus) }
     return Outcome.new(true, errors.b[/\[BUG\].*/] || "signal #{crash}") if crash
     return Outcome.new(false, line) if status.success?
 
-    raise "#{kind}: #{status}: #{output}#{errors}" unless line.match?(/\A[\w:]+: /) # it could not even run
+    raise "#{kind}: #{status}: #{output}#{errors}" unless line.match?(/\A[\w:]+: /) # it could not even start
 
     Outcome.new(true, line)
   rescue Limited::TooLong => e
@@ -54,7 +54,7 @@ module FfiDefect
     end
   end
 
-  # @return [Boolean] whether all is as it has to be
+  # @return [Boolean] whether all outcomes are as expected
   def self.report(processes, seconds)
     counts = %w[unprotected protected penstock].map do |kind|
       loop(kind, processes, seconds) { |outcome| puts "#{kind}: #{outcome.line}" }.count(&:broken)

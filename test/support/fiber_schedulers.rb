@@ -5,21 +5,21 @@ require_relative "plain_scheduler"
 begin
   require "async"
 rescue LoadError => e
-  raise unless e.path == "async" || e.is_a?(Gem::MissingSpecError) # one of the Rubies lacks it, or what it needs
+  raise unless e.path == "async" || e.is_a?(Gem::MissingSpecError) # one of the Rubies lacks the gem, or its dependencies
 end
 
-# Runs a block as the first fiber of a scheduler, on a thread of its own, and others beside it.
+# Runs a block as the first fiber of a scheduler, in a separate thread, and other fibers beside it.
 module FiberSchedulers
   class Cancelled < StandardError; end
 
   KINDS = [:plain, *(:async if defined?(Async))].freeze
 
-  # A fiber, and what came of it.
+  # A fiber, and its result.
   class Strand
     attr_reader :value, :error
     attr_accessor :fiber # what cancels it: the fiber, or Async's task
 
-    # Runs the block; to be called in the fiber.
+    # Runs the block. The fiber calls it.
     def run
       returned = false
       @value = yield
@@ -33,8 +33,8 @@ module FiberSchedulers
 
     def done? = @done || false
 
-    # Waits in the fiber that asks.
-    # @raise what the block has raised
+    # The calling fiber waits for the end.
+    # @raise the block's error
     def join
       sleep 0.001 until done?
       raise @error if @error
@@ -43,7 +43,7 @@ module FiberSchedulers
     end
   end
 
-  # PlainScheduler, or one like it.
+  # PlainScheduler, or a scheduler with its interface.
   class Plain
     attr_reader :scheduler
 
@@ -71,7 +71,7 @@ module FiberSchedulers
     def timeout_error = Timeout::Error
   end
 
-  # The gem's.
+  # The gem async's scheduler.
   class AsyncTasks
     attr_reader :scheduler
 
@@ -97,10 +97,10 @@ module FiberSchedulers
 
     def cancel(strand) = strand.fiber.stop
 
-    # It does not count them.
+    # Async does not count stray wake-ups.
     def strays = 0
 
-    # Timeout.timeout knows nothing of the old one's fibers.
+    # Timeout.timeout does not work in fibers of the old Async.
     def timeout(...) = (old? ? Async::Task.current.with_timeout(...) : Timeout.timeout(...))
     def timeout_error = old? ? Async::TimeoutError : Timeout::Error
 
@@ -109,7 +109,7 @@ module FiberSchedulers
     def old? = !@scheduler.respond_to?(:timeout_after)
   end
 
-  # @yieldparam fibers [Plain, AsyncTasks] of the scheduler that the block's fiber has
+  # @yieldparam fibers [Plain, AsyncTasks] the fibers of the block's scheduler
   # @return [Object] the block's value
   def with_scheduler(kind, seconds: 30, &block)
     fibers = kind == :plain ? Plain.new : AsyncTasks.new
@@ -120,14 +120,14 @@ module FiberSchedulers
     thread = quiet_thread { fibers.run { yield fibers } }
     thread.join(seconds) or flunk "the fibers still wait after #{seconds} s:\n#{hang_of(thread, fibers.scheduler)}"
     value = thread.value
-    assert_equal 0, fibers.strays, "fibers let go on that did not wait"
-    assert_equal 0, waiters(fibers.scheduler), "waiters left behind"
+    assert_equal 0, fibers.strays, "fibers were resumed that did not wait"
+    assert_equal 0, waiters(fibers.scheduler), "waiters were left behind"
     value
   ensure
     thread&.kill
   end
 
-  # @return [Integer] fibers of it that wait for something of ours
+  # @return [Integer] the scheduler's fibers that wait in Penstock
   def waiters(scheduler)
     group = group_of(scheduler) or return 0
     (ObjectSpace.memsize_of(group) - empty_group_size) / waiter_size
@@ -135,8 +135,8 @@ module FiberSchedulers
 
   private
 
-  # Whether the thread sleeps in the scheduler, and then what the scheduler knows of its fibers; else what the thread, and the
-  # native threads beside it, are in.
+  # Whether the thread sleeps in the scheduler. If so, what the scheduler reports of its fibers; otherwise the backtraces of the
+  # thread and of the native threads.
   def hang_of(thread, scheduler)
     natives = Dir["/proc/self/task/*"].map { |task| %w[comm wchan].map { |name| File.read("#{task}/#{name}").chomp }.join(" ") }
     ["#{thread.status}: #{thread.backtrace&.first(20)&.join("\n  ")}", (scheduler.describe if scheduler.respond_to?(:describe)),
@@ -151,7 +151,7 @@ module FiberSchedulers
     end
   end
 
-  # What a group with two waiters has, and one with none, as measured.
+  # The measured sizes of a group with two waiters and with none.
   def group_sizes = FiberSchedulers.group_sizes || (FiberSchedulers.group_sizes = measure_group_sizes)
 
   class << self

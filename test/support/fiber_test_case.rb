@@ -2,7 +2,7 @@
 
 require_relative "fiber_schedulers"
 
-# For tests of fibers that wait for what may never come.
+# For tests of fibers that wait for something that never happens.
 class FiberTestCase < PenstockTest
   include FiberSchedulers
 

@@ -3,7 +3,7 @@
 require "socket"
 require_relative "plain_scheduler"
 
-# Lets pass only while it is open.
+# A gate that threads can pass only while it is open.
 class Gate
   def initialize
     @lock = Thread::Mutex.new
@@ -21,7 +21,7 @@ class Gate
     @lock.synchronize { @open = false }
   end
 
-  # Waits until it is open; what the block does is done before it closes.
+  # Waits until the gate is open. The gate closes only after the block has ended.
   def pass
     @lock.synchronize do
       @opened.wait(@lock) until @open
@@ -30,8 +30,8 @@ class Gate
   end
 end
 
-# A scheduler that opens a gate only while it sleeps itself. A wait that blocks its thread instead leaves the gate closed, and
-# nothing that it waits for comes.
+# A scheduler that opens a gate only while it sleeps itself. A wait that blocks its thread instead leaves the gate closed, so that
+# what it waits for never arrives.
 class GateScheduler < PlainScheduler
   def initialize(gate)
     super()
@@ -43,8 +43,8 @@ class GateScheduler < PlainScheduler
   def look(...) = @gate.open { super }
 end
 
-# Stands between clients and the brokers of a cluster on 127.0.0.1; the brokers' answers wait for the gate. Where a broker says
-# what its address is, the client reads ours.
+# A proxy between clients and the brokers of a cluster on 127.0.0.1. The brokers' answers wait for the gate. Answers with a
+# broker's address get the proxy's address instead.
 class GatedCluster
   HOST = "127.0.0.1"
 
@@ -85,7 +85,7 @@ class GatedCluster
     end
   end
 
-  # Neither is longer than the other.
+  # Both addresses have the same length.
   def with_our_addresses(answer)
     @doors.each { |port, door| answer.gsub!(address(port), address(door.addr[1])) }
     answer
@@ -97,7 +97,7 @@ class GatedCluster
     @threads << Thread.new do
       yield
     rescue IOError, SystemCallError
-      nil # either side has gone
+      nil # one side has closed the connection
     end
   end
 end

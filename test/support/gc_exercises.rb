@@ -6,9 +6,9 @@ require_relative "gc_pressure"
 require_relative "internal"
 require_relative "plain_scheduler"
 
-# Each native class in full use, while the garbage collector does what it can; for programs of their own, whose ARGV is a class,
-# the pressure, a cluster's address and a topic of its. The cluster's process is under no pressure, and neither is what makes a
-# producer or a consumer and connects it: that is mostly Ruby, which would take a minute; gc_test.rb does it once.
+# Uses each native class fully while the garbage collector works as hard as it can. It runs in separate processes, whose ARGV is a
+# class, the GC pressure, a cluster's address and a topic. The cluster's process is under no pressure. Making and connecting a
+# producer or a consumer is neither, because that is mostly Ruby code and would take a minute: gc_test.rb does it once.
 class GCExercises
   CLASSES = %i[bearer client_reference consumer delivery_handle embedded_cluster event_source event_worker fiber_group
                message poller producer_client secret shareable_producer].freeze
@@ -24,13 +24,13 @@ class GCExercises
     @count = 0
   end
 
-  # @raise [RuntimeError] something is not as it was made
+  # @raise [RuntimeError] something is not as it was created
   def call(name)
     GC.auto_compact = true if @pressure == :auto_compact
     GC.stress = true if @pressure == :stress
     kept = send(name)
     if @pressure == :verify_compaction
-      GCPressure.move_everything # once, see GCLevel
+      GCPressure.move_everything # once, for the reason in GCLevel
       kept&.call
       send(name)
     else
@@ -74,7 +74,7 @@ class GCExercises
 
   def each_round(&block) = Array.new(@rounds, &block)
 
-  # ---- one for each class: gives what reads later what was made ----
+  # ---- one for each class. Each returns a Proc that checks later what was created ----
 
   def producer_client
     one = making { |config| config.logger = Logger.new(StringIO.new) }
@@ -96,7 +96,7 @@ class GCExercises
     end
   end
 
-  # The client it has is given up, and another one asked for.
+  # Its client is discarded, and the next call makes another one.
   def client_reference
     one = making
     handles = each_round { one.shareable }
@@ -157,10 +157,10 @@ class GCExercises
     -> { same(each_round { |i| "label #{i}" }, each_round { seen.pop }) }
   end
 
-  # Turns that it gets are other exercises'.
+  # Other exercises give it turns.
   def event_worker
     workers = each_round { Penstock.const_get(:Native)::EventWorker.new.tap { |one| one.next(0) && one.end_turn(true) } }
-    -> { workers.each { |one| same [nil, true], [one.address, one.standing_by?] } }
+    -> { workers.each { |one| same [nil, true], [one.address, one.spare?] } }
   end
 
   def poller
@@ -181,7 +181,7 @@ class GCExercises
     end
   end
 
-  # The stress begins when the token is wanted.
+  # The pressure starts when the client requests the token.
   def bearer
     taken = Thread::Queue.new
     provider = Object.new

@@ -1,11 +1,12 @@
 # frozen_string_literal: true
 
-# How much of its time a thread of Ruby has while others wait in calls: all of it, if they wait without the GVL.
+# The share of its time that a Ruby thread gets while other threads wait in calls: all of it, if they wait without the GVL.
 module GVLShare
-  SCHEDULE = "/proc/thread-self/schedstat" # ns that the thread ran, ns that it could have and no processor was free
+  SCHEDULE = "/proc/thread-self/schedstat" # ns that the thread ran, ns that it was runnable without a processor
 
-  # This thread counts for so long, and never sleeps. What other programs took is no part of its time, where the system tells.
-  # @return [Float] 1.0: nothing was taken from it
+  # The calling thread counts for `seconds`, and never sleeps. Time that other programs took does not count, if the system reports
+  # it.
+  # @return [Float] 1.0: the thread had all of its time
   def self.while_counting(seconds)
     start = clock
     ran = processor_time
@@ -16,19 +17,19 @@ module GVLShare
   end
 
   # @param call [BlockingCalls::Call]
-  # @param on [Object] what is stuck for it
-  # @param deadline [Numeric] seconds that the call may last
-  # @yieldparam thread [Thread] the one that waits in the call
+  # @param on [Object] the stuck object of the call
+  # @param deadline [Numeric] the call's deadline in seconds
+  # @yieldparam thread [Thread] the thread that waits in the call
   # @return [Float]
   def self.beside(call, on, deadline, seconds)
     thread = Thread.new do
       Thread.current.report_on_exception = false
       call.run(on, deadline)
     rescue Penstock::ConsumeError => e
-      retry if e.code == :all_brokers_down # librdkafka itself waits half a second only
+      retry if e.code == :all_brokers_down # librdkafka itself waits only half a second
       raise
     end
-    sleep 0.02 # it is inside
+    sleep 0.02 # the thread is inside the call
     share = while_counting(seconds)
     yield thread
     share

@@ -5,8 +5,8 @@ require_relative "hostile_broker/answer"
 require_relative "hostile_broker/records"
 require_relative "hostile_broker/good_answers"
 
-# A broker that lies. It speaks enough of Kafka to bring a producer, a consumer or the doctor to each of its requests, and
-# hands every request to an attack, which may answer with anything. Requests that the attack leaves alone get a good answer.
+# A broker that lies. It supports enough of Kafka to bring a producer, a consumer or the doctor to each of its requests. It passes
+# every request to an attack, which may answer with anything. Requests that the attack ignores get a good answer.
 #
 #     HostileBroker.new { |exchange| exchange.cut if exchange.api == :produce }
 class HostileBroker
@@ -14,17 +14,17 @@ class HostileBroker
   class Cut < StandardError; end
 
   Request = Struct.new(:api, :version, :correlation, :body, :count) do
-    # @return [Boolean] whether a Fetch request names the topic; one that only keeps its session alive does not
+    # @return [Boolean] whether a Fetch request names the topic, and does not only keep its session alive
     def fetches = body.include?(GoodAnswers::TOPIC)
 
-    # @return [Integer] from where a Fetch request, version 11, reads the topic
+    # @return [Integer] the offset from which a Fetch request, version 11, reads the topic
     def fetch_offset
       place = body.index(GoodAnswers::TOPIC)
       place ? body[(place + GoodAnswers::TOPIC.bytesize)..].unpack("l>l>l>q>").last.clamp(0..) : 0
     end
   end
 
-  # One request, and what may be answered.
+  # One request, and the possible answers.
   class Exchange
     attr_reader :request, :answer
 
@@ -37,14 +37,14 @@ class HostileBroker
 
     def api = request.api
 
-    # @return [String] a whole response
+    # @return [String] a complete response
     def frame(body = answer.to_s, correlation: request.correlation, length: nil)
       header = [correlation].pack("l>")
       header += "\0".b if answer.flexible? && api != :api_versions
       [length || (header.bytesize + body.bytesize)].pack("l>") + header + body
     end
 
-    # Writes bytes as they are. The request counts as answered then.
+    # Writes the bytes unchanged. The request counts as answered.
     def send(bytes)
       @settled = true
       @socket.write(bytes)
@@ -100,7 +100,7 @@ class HostileBroker
       end
     end
   rescue IOError, SystemCallError
-    nil # closed
+    nil # the server is closed
   end
 
   def serve(socket)
@@ -110,7 +110,7 @@ class HostileBroker
       answer_honestly(exchange) unless exchange.settled?
     end
   rescue SystemCallError, IOError, Cut
-    nil # the client has gone, or the attack ends the connection
+    nil # the client has closed the connection, or the attack ends it
   ensure
     close_socket(socket)
     @lock.synchronize { @threads.delete(Thread.current) }
@@ -119,7 +119,7 @@ class HostileBroker
   def read(socket)
     size = socket.read(4) or return
     key, version, correlation, rest = socket.read(size.unpack1("N")).unpack("s>s>l>a*")
-    name, = GoodAnswers::APIS.fetch(key) { raise Cut } # an attack has advertised another
+    name, = GoodAnswers::APIS.fetch(key) { raise Cut } # an attack has advertised another API
     Request.new(name, version, correlation, rest, @lock.synchronize { @counts[name] += 1 })
   end
 

@@ -2,7 +2,7 @@
 
 require "socket"
 
-# Speaks as much HTTP as it takes to serve a Rack application, one request for each connection.
+# Supports enough of HTTP to serve a Rack application, one request for each connection.
 class HTTPServer
   def initialize(app)
     @app = app
@@ -27,7 +27,7 @@ class HTTPServer
     until (line = socket.gets.chomp).empty?
       size = Integer(line[/\d+\z/]) if line.match?(/\Acontent-length:/i)
     end
-    socket.read(size) # else the system would cut the answer off
+    socket.read(size) # otherwise the system would cut the answer off
     path, query = path.split("?", 2)
     status, headers, body = @app.call({ "REQUEST_METHOD" => method, "PATH_INFO" => path, "QUERY_STRING" => query.to_s })
     lines = headers.map { |name, value| "#{name}: #{value}\r\n" }

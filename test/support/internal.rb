@@ -13,8 +13,8 @@ module Internal
   # @return [Penstock::Producer::Internals]
   def self.of(producer) = ProducerRegistry.of(producer)
 
-  # @param object [Object] such as a producer
-  # @return [Array<String>] what inspect says of each instance variable: its own, and those of the parts of a producer
+  # @param object [Object] for example a producer
+  # @return [Array<String>] inspect's text of each instance variable, and of the variables of a producer's parts
   def self.inspected(object, seen = {}.compare_by_identity)
     return [] if seen[object]
 

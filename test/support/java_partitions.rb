@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Where Kafka's Java client puts keys: the hash and the partitions that it computes itself (Partitions.java beside this
-# file, Kafka 4.3.1). To make them again: ruby test/support/java_partitions.rb
+# The partitions that Kafka's Java client chooses for keys: the hash and the partitions that it computes itself (Partitions.java
+# beside this file, Kafka 4.3.1). To compute them again: ruby test/support/java_partitions.rb
 module JavaPartitions
   COUNTS = [1, 2, 3, 7, 100].freeze # of partitions
 

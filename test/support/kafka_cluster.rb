@@ -3,27 +3,27 @@
 require "securerandom"
 require_relative "limited"
 
-# A real Kafka of its own for a test that breaks it, run by bin/kafka beside the shared one.
+# A separate real Kafka for a test that breaks it, run by bin/kafka beside the shared one.
 class KafkaCluster
   KAFKA = File.expand_path("../../bin/kafka", __dir__)
 
-  # bin/kafka did not do what it was asked for; the message has what it said.
+  # bin/kafka failed. The message has its output.
   class Failed < StandardError; end
 
-  # It could not be started in the first place.
+  # The cluster could not be started.
   class Unavailable < Failed; end
 
   # @return [String]
   attr_reader :servers
 
-  # Yields it when it answers, and stops it by the ids of its processes, whatever happens.
+  # Yields the cluster when it answers. Afterwards stops its processes by their ids, in every case.
   # @param brokers [Integer] 1 or 3
   def self.with(brokers)
     cluster = new
     cluster.up(brokers)
     yield cluster
   rescue Unavailable
-    cluster = nil # bin/kafka has left nothing
+    cluster = nil # bin/kafka has left nothing running
     raise
   ensure
     cluster&.down
@@ -41,7 +41,7 @@ class KafkaCluster
 
   def down = run("down")
 
-  # What bin/kafka does to one broker, given its number.
+  # Commands of bin/kafka for one broker, given its number.
   %w[kill stop start pause resume].each do |command|
     define_method(command) { |broker| run(command, broker.to_s) }
   end

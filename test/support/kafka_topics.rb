@@ -3,7 +3,7 @@
 require "securerandom"
 require_relative "limited"
 
-# Topics of a real Kafka, made and changed with its own command: about 2 seconds each time.
+# Topics of a real Kafka, created and changed with its own command: about 2 seconds each time.
 module KafkaTopics
   COMMAND = [File.expand_path("../../bin/kafka", __dir__), "java", "org.apache.kafka.tools.TopicCommand"].freeze
 
@@ -12,20 +12,20 @@ module KafkaTopics
     super
   end
 
-  # Returns when the broker knows it, which may be a moment after the command.
+  # Returns when the broker knows the topic, which may be a moment after the command.
   def create_topic(topic = "penstock-test-#{SecureRandom.hex(6)}", partitions:)
     kafka_topics("--create", "--topic", topic, "--partitions", partitions.to_s)
     eventually(30) { fresh_count(topic) == partitions }
     topic
   end
 
-  # The same.
+  # Returns when the broker knows the new number.
   def grow_topic(topic, partitions:)
     kafka_topics("--alter", "--topic", topic, "--partitions", partitions.to_s)
     eventually(30) { fresh_count(topic) == partitions }
   end
 
-  # Returns when the broker knows it no more.
+  # Returns when the broker no longer knows the topic.
   def delete_topic(topic)
     kafka_topics("--delete", "--topic", topic)
     eventually(30) { kafka_topics("--list").lines.none? { |line| line.chomp == topic } }
@@ -33,7 +33,7 @@ module KafkaTopics
 
   private
 
-  # Of somebody who remembers nothing.
+  # The count from a client without a cache.
   def fresh_count(topic)
     watcher = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ENV.fetch("PENSTOCK_KAFKA") } }
     watcher.partition_count(topic)

@@ -2,14 +2,14 @@
 
 require "open3"
 
-# Other programs, with a time limit: one that hangs is ended, and tells where it was. Open3 alone waits for ever, even when a
-# test's own limit interrupts it.
+# Runs other programs with a time limit. A program that hangs is ended, and the error reports where. Open3 alone waits for ever,
+# even when a test's own limit interrupts it.
 module Limited
-  LONGEST = 100 # seconds, unless told otherwise: less than a test has (PenstockTest::LONGEST)
-  PATIENCE = 5 # seconds to end in, and to hand over what was written
+  LONGEST = 100 # seconds by default: less than a test's limit (PenstockTest::LONGEST)
+  PATIENCE = 5 # seconds for the program to end, and for its output to arrive
 
-  # The program had to be ended. The message has where its threads were and what it wrote; the end of that, on stderr, is Ruby's
-  # own report.
+  # The program had to be ended. The message has its threads' positions and its output. The end of the output, on stderr, is
+  # Ruby's own report.
   class TooLong < StandardError; end
 
   # Like Open3's.
@@ -30,7 +30,7 @@ module Limited
   end
 
   # @param process [Process::Waiter]
-  # @return [String, nil] what there is to say about it, if it had to be ended
+  # @return [String, nil] a description of the hang, if the program had to be ended
   def self.wait(process, seconds)
     return if process.join(seconds)
 
@@ -46,7 +46,7 @@ module Limited
       texts = outputs.map { +"" }
       readers = outputs.zip(texts).map { |io, text| reader(io, text) }
       trouble = wait(process, seconds)
-      readers.each { |reader| reader.join(PATIENCE) } # what it has started may keep the pipe open
+      readers.each { |reader| reader.join(PATIENCE) } # a process that it started may keep the pipe open
       raise TooLong, [trouble, *texts].join("\n") if trouble
 
       [*texts.map(&:dup), process.value]
@@ -54,20 +54,20 @@ module Limited
 
     def reader(output, text)
       Thread.new do
-        Thread.current.report_on_exception = false # it is closed when nobody waits for it any more
+        Thread.current.report_on_exception = false # the stream is closed when no thread waits for it any more
         output.each_line { |line| text << line }
       end
     end
 
-    # Ruby, and a sanitizer, say where they were when they get this signal; Ruby says nothing at SIGABRT.
+    # Ruby, and a sanitizer, print their positions when they get this signal. Ruby prints nothing at SIGABRT.
     def finish(process)
       Process.kill(:SEGV, process.pid)
       process.join(PATIENCE) or Process.kill(:KILL, process.pid)
     rescue Errno::ESRCH
-      nil # it has ended by itself just now
+      nil # it has just ended by itself
     end
 
-    # The name of each, and the call of the kernel's that it was in: by the same address they wait for the same lock.
+    # The name of each thread, and its system call: threads at the same address wait for the same lock.
     def threads(pid)
       Dir.glob("/proc/#{pid}/task/*").map do |task|
         %w[comm wchan syscall].map { |file| File.read(File.join(task, file)).chomp }.join("  ")

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# For tests of listeners that do what they should not.
+# For tests of misbehaving listeners.
 class ListenerTestCase < PenstockTest
   ACKNOWLEDGED = "message.acknowledged"
 

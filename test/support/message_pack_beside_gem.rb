@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-# Objects whose to_msgpack(packer) hands the Packer on to Ruby's own classes, with the msgpack gem in the same program:
+# Objects whose to_msgpack(packer) passes the Packer on to Ruby's own classes, with the msgpack gem in the same program:
 #
 #   ruby -Ilib test/support/message_pack_beside_gem.rb FILE...
 #
-# It requires the files in that order, prints each case in which either library writes other bytes than it does without the
-# hand-over, and last how many cases there were. Exits with 3 without the gem.
+# It requires the files in that order. It prints each case in which either library writes other bytes than without passing the
+# Packer on, and last the number of cases. It exits with 3 if the gem is missing.
 
 begin
   ARGV.each { |file| require file }
@@ -15,7 +15,7 @@ rescue LoadError => e
 end
 require "stringio"
 
-# One program's cases.
+# The cases of one program.
 class BesideGem
   OURS = Penstock::MessagePack
   GEMS = MessagePack

@@ -1,15 +1,15 @@
 # frozen_string_literal: true
 
-# What MessagePack's specification says of each format, byte for byte, in the manner of the public test suite: a group of cases,
-# each with its name, the value, the encoding that is written, and others that mean the same and are read. Encodings are in hex;
-# where an encoding is long, the hex of its header and what follows.
+# The formats of MessagePack's specification, byte for byte, in the manner of the public test suite: groups of cases, each with
+# its name, its value, the encoding that is written, and other encodings that are read as the same value. Encodings are in hex. A
+# long encoding is given as the hex of its header and the bytes after it.
 module MessagePackCases
   Case = Struct.new(:group, :name, :value, :written, :others) do
     def title = "#{group}_#{name}".gsub(/\W+/, "_")
     def encodings = [written, *others]
   end
 
-  # A header in hex, and as many bytes as it says.
+  # A header in hex, and the bytes after it.
   def self.bytes(hex, rest = "") = [hex.delete(" ")].pack("H*") + rest.b
 
   def self.ext(type, payload) = Penstock::MessagePack::ExtensionValue.new(type, payload.b)
@@ -18,7 +18,7 @@ module MessagePackCases
     nil: [nil, "c0"], false => [false, "c2"], true => [true, "c3"]
   }.freeze
 
-  # Ints at every border of every format, and of Ruby's own two kinds of Integer: the shortest encoding.
+  # Integers at every border of every format, and of Ruby's own two kinds of Integer: the shortest encoding.
   INTEGERS = {
     0 => "00", 1 => "01", 126 => "7e", 127 => "7f", 128 => "cc80", 254 => "ccfe", 255 => "ccff", 256 => "cd0100",
     0x7fff => "cd7fff", 0x8000 => "cd8000", 0xfffe => "cdfffe", 0xffff => "cdffff", 0x1_0000 => "ce00010000",
@@ -32,13 +32,13 @@ module MessagePackCases
     -(2**62) => "d3c000000000000000", -(2**62) - 1 => "d3bfffffffffffffff",
     -(2**63) + 1 => "d38000000000000001", -(2**63) => "d38000000000000000"
   }.freeze
-  # First byte, how the rest is laid out, what fits.
+  # The first byte, the layout of the rest, and the range that fits.
   INTEGER_FORMATS = [
     ["cc", "C", 0...2**8], ["cd", "S>", 0...2**16], ["ce", "L>", 0...2**32], ["cf", "Q>", 0...2**64],
     ["d0", "c", -2**7...2**7], ["d1", "s>", -2**15...2**15], ["d2", "l>", -2**31...2**31], ["d3", "q>", -2**63...2**63]
   ].freeze
 
-  # As 64 bit, which is what is written, and as 32 bit where the value is the same.
+  # As 64 bits, which is written, and as 32 bits if the value is the same.
   FLOATS = {
     zero: [0.0, "cb0000000000000000", "ca00000000"], minus_zero: [-0.0, "cb8000000000000000", "ca80000000"],
     one: [1.0, "cb3ff0000000000000", "ca3f800000"], minus_one: [-1.0, "cbbff0000000000000", "cabf800000"],
@@ -52,7 +52,7 @@ module MessagePackCases
     minus_infinity: [-Float::INFINITY, "cbfff0000000000000", "caff800000"]
   }.freeze
 
-  # What headers there are for how many, shortest first: of `size`, those that can hold it.
+  # The headers for each kind, shortest first: those that can hold `size`.
   LENGTHS = {
     str: [["a0", 32], ["d9", 2**8], ["da", 2**16], ["db", 2**32]], bin: [["c4", 2**8], ["c5", 2**16], ["c6", 2**32]],
     array: [["90", 16], ["dc", 2**16], ["dd", 2**32]], map: [["80", 16], ["de", 2**16], ["df", 2**32]]
@@ -60,7 +60,7 @@ module MessagePackCases
   BORDERS = { str: [0, 1, 31, 32, 255, 256, 65_535, 65_536], bin: [0, 1, 31, 32, 255, 256, 65_535, 65_536],
               array: [0, 1, 15, 16, 65_535, 65_536], map: [0, 1, 15, 16, 65_535, 65_536] }.freeze
 
-  # @return [Array<String>] all headers for that many
+  # @return [Array<String>] all headers for that size
   def self.headers(kind, size)
     LENGTHS.fetch(kind).select { |_, limit| size < limit }.map do |first, limit|
       next [first.hex | size].pack("C") if limit <= 32
@@ -86,7 +86,7 @@ module MessagePackCases
                          "86 c0 01 c3 02 03 04 cb3ff8000000000000 05 91 06 07 81 a178 08 09"]
   }.freeze
 
-  # Where a size has a format of its own, that is written; ext 8, 16 and 32 are read for every size.
+  # A size with its own format is written in it. ext 8, 16 and 32 are read for every size.
   FIXEXT = { 1 => "d4", 2 => "d5", 4 => "d6", 8 => "d7", 16 => "d8" }.freeze
   EXT_SIZES = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 32, 255, 256, 65_535, 65_536].freeze
   EXT_TYPES = [-128, -127, -2, 0, 1, 16, 126, 127].freeze # -1 is the timestamp
@@ -143,7 +143,7 @@ module MessagePackCases
     end
   end
 
-  # @return [Array(Object, String)] a value of that kind and size, and its encoding without a header
+  # @return [Array(Object, String)] a value of that kind and size, and its encoding without the header
   def self.content_of(kind, size)
     case kind
     when :str then ["x" * size, "x".b * size]

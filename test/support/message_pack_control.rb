@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# What message_pack_storm.rb does to Ruby, with Marshal in place of Penstock: whether a Ruby by itself crashes then, or gives
-# values back as others. A few dozen runs tell more than a long one.
+# Runs the load of message_pack_storm.rb with Marshal in place of Penstock, to show whether Ruby by itself crashes under it, or
+# returns wrong values. A few dozen short runs show more than a long one.
 #
 #   ruby test/support/message_pack_control.rb [RACTORS [ROUND TRIPS OF EACH [COMPACT: yes or no]]]
 
@@ -37,7 +37,7 @@ collecting = Thread.new do
   end
 end
 wrong = made.sum do |ractor|
-  sleep 0.01 until ractor.inspect.end_with?(" terminated>") # as the storm does, and why: ractor_wakeups.rb
+  sleep 0.01 until ractor.inspect.end_with?(" terminated>") # polls like the storm, for the reason in ractor_wakeups.rb
   ractor.respond_to?(:value) ? ractor.value : ractor.take
 end
 done = true

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Compares what three readers make of the same documents: Penstock's MessagePack, the gem "msgpack" and Python's msgpack; and
-# what Penstock makes of a stream that arrives in two pieces, for every place where it can be split.
+# Compares how three readers decode the same documents: Penstock's MessagePack, the gem "msgpack" and Python's msgpack. It also
+# feeds Penstock each document in two pieces, split at every possible place.
 #
 #   ruby -Ilib test/support/message_pack_differential.rb [DOCUMENTS [SEED]]
 #
@@ -21,12 +21,12 @@ rescue LoadError => e
   exit 3
 end
 
-# Documents short enough to split them everywhere, and now and then one of a size at which something changes.
+# Documents short enough to be split everywhere, and now and then one of a size at which the codec changes its behaviour.
 class MessagePackDocuments < MessagePackRandom
   BOUNDARIES = [15, 16, 31, 32, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 2049].freeze
   LONG = [255, 256, 1023, 1024, 1025, 4096, 65_535, 65_536].freeze
 
-  # @param number [Integer] the document's
+  # @param number [Integer] the document's number
   # @return [String]
   def document(number)
     return large if (number % 500).zero?
@@ -64,9 +64,10 @@ class MessagePackDocuments < MessagePackRandom
   end
 end
 
-# The canonical text of a value: the same as message_pack_reader.py prints. NaNs are one, as their bits may change on the way.
+# The canonical text of a value, the same as message_pack_reader.py prints. All NaNs have one text, because their bits may change
+# on the way.
 module MessagePackText
-  # A payload that the specification does not allow for a timestamp, of which Python makes an error.
+  # A payload that the specification does not allow for a timestamp. Python raises an error for it.
   class InvalidTimestamp < StandardError
   end
 
@@ -107,7 +108,7 @@ module MessagePackText
   end
 end
 
-# Python's reader, in a process of its own.
+# Python's reader, in a separate process.
 class MessagePackPython
   PROGRAM = File.expand_path("message_pack_reader.py", __dir__)
 
@@ -119,7 +120,7 @@ class MessagePackPython
   end
 
   # @param documents [Array<String>]
-  # @return [Array<String>] an outcome for each
+  # @return [Array<String>] the outcome of each document
   def self.outcomes(documents)
     input = documents.map { |document| [document.bytesize].pack("N") << document }.join
     output, status = Open3.capture2(command, PROGRAM, stdin_data: input, binmode: true)
@@ -134,9 +135,9 @@ class MessagePackDifferential
   OURS = Penstock::MessagePack
   BATCH = 20_000
   SHOWN = 10
-  SPLIT_EVERYWHERE = 300 # bytes; a longer document is split at so many places
-  STRESS_EVERY = 4001 # one document of so many is read under GC.stress,
-  STRESSED_SIZE = 2000 # unless it has more bytes: each allocation takes a collection
+  SPLIT_EVERYWHERE = 300 # bytes. A longer document is split at this many places
+  STRESS_EVERY = 4001 # one document of this many is read under GC.stress,
+  STRESSED_SIZE = 2000 # unless it is longer, because each allocation costs a collection
   UNLIMITED = { allow_unknown_ext: true, max_elements: nil, max_bytes: nil }.freeze
 
   def initialize(documents, seed, python:)
@@ -191,15 +192,15 @@ class MessagePackDifferential
     end
   end
 
-  # Penstock finds at a header that the document is too short for it; the gem reads on, and may find something invalid first, or
-  # allocates on the word of the header.
+  # Penstock detects at a header that the document is too short. The gem reads on, and may find something invalid first, or
+  # allocates the size that the header claims.
   def beside_gem(document, ours, theirs)
     return if ours == theirs || (ours == "!incomplete" && theirs.match?(/\A!(malformed|NoMemoryError|ArgumentError array size)/))
 
     finding("the gem", document, ours, theirs)
   end
 
-  # Python, too, rejects a header that announces more than the document holds. It nests deeper than 128.
+  # Python also rejects a header that announces more than the document has. It allows more than 128 levels.
   def beside_python(document, ours, theirs)
     return if ours == theirs || %w[!deep !timestamp].include?(ours) || theirs == "!timestamp"
     return if ours == "!incomplete" && %w[!limit !malformed].include?(theirs)
@@ -234,7 +235,7 @@ class MessagePackDifferential
     size <= SPLIT_EVERYWHERE ? (1...size) : Array.new(SPLIT_EVERYWHERE / 10) { |i| (i * 7919 % size) + 1 }
   end
 
-  # @return [Array(String, Class)] what was read, packed again, and the error that ended it
+  # @return [Array(String, Class)] the values, packed again, and the final error
   def in_pieces(document, place, stress: false)
     unpacker = OURS::Unpacker.new(UNLIMITED)
     objects = []

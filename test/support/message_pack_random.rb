@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-# Random values that MessagePack has a format for, with the borders of the formats more often than chance would have them. The
-# same seed gives the same values. Works in Ractors.
+# Random values for which MessagePack has a format, with values at the formats' borders more often than by chance. The same seed
+# gives the same values. It works in Ractors.
 class MessagePackRandom
-  # @param extension [Class] what an ext is an instance of; the gem and Penstock have one each
-  # @param exact [Boolean] only what is equal to itself and to nothing else, by ==, after having been packed: no NaN, no Symbol
+  # @param extension [Class] the class of ext values, which differs between the gem and Penstock
+  # @param exact [Boolean] only values that equal themselves, and nothing else, after a round trip: no NaN, no Symbol
   def initialize(seed, extension: Penstock::MessagePack::ExtensionValue, exact: false)
     @random = Random.new(seed)
     @extension = extension
@@ -25,7 +25,7 @@ class MessagePackRandom
     end
   end
 
-  # A valid document with some bytes changed, left out or put in.
+  # A valid document with some bytes changed, removed or inserted.
   def damaged(data)
     data = data.dup
     @random.rand(1..3).times do
@@ -39,7 +39,7 @@ class MessagePackRandom
     data
   end
 
-  # Bytes of which many are headers.
+  # Bytes, of which many are headers.
   def bytes(longest)
     Array.new(@random.rand(longest)) { @random.rand(3).zero? ? first_byte : @random.rand(256) }.pack("C*")
   end
@@ -58,7 +58,7 @@ class MessagePackRandom
     end
   end
 
-  # As many bits as there may be, so that each format has its share.
+  # All bit lengths are equally likely, so that each format has its share.
   def integer
     bits = @random.rand(65)
     value = [(2**bits) - 1, 2**bits, @random.rand(2**bits)].sample(random: @random)
@@ -91,7 +91,7 @@ class MessagePackRandom
 
   def binary = @random.bytes(length)
 
-  # Any type but the timestamp's.
+  # Any type except the timestamp's.
   def ext
     size = [0, 1, 2, 4, 8, 16, length].sample(random: @random)
     @extension.new([-128, -2, 0, 5, 127].sample(random: @random), @random.bytes(size))

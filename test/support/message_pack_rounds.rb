@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-# Random values through Penstock's MessagePack and through the gem "msgpack", each reading what the other has written:
+# Passes random values through Penstock's MessagePack and through the gem "msgpack". Each reads what the other has written:
 #
 #   ruby -Ilib test/support/message_pack_rounds.rb [ROUNDS [SEED]]
 #
-# Its last line is the figure; it fails when one value differs. Values are compared by what the gem writes for them, which shows
-# what == does not: 1 and 1.0, a NaN, str and bin, the order of keys. Without the gem it ends with status 3.
+# Its last line is the figure. It fails when one value differs. Values are compared by the gem's encoding of them, which shows
+# what == does not: 1 and 1.0, a NaN, str and bin, the order of keys. Without the gem it exits with status 3.
 
 require "penstock"
 begin
@@ -16,7 +16,7 @@ rescue LoadError => e
 end
 require_relative "message_pack_random"
 
-# Two streams of the same values: the classes of an ext are different ones.
+# Two streams of the same values, because the classes of ext values differ.
 class MessagePackRounds
   OURS = Penstock::MessagePack
   GEMS = MessagePack

@@ -1,12 +1,11 @@
 # frozen_string_literal: true
 
-# Many Ractors that pack and unpack, by every way there is, with garbage collection and compaction going on. As a program of its
-# own:
+# Many Ractors that pack and unpack, in every way, during garbage collection and compaction. To run it as a program:
 #
 #   ruby -Ilib test/support/message_pack_storm.rb [RACTORS [ROUND TRIPS OF EACH [COMPACT: yes or no]]]
 #
-# Its last line is the figure; it fails when a value comes back as another one. Whether a Ruby does so by itself, or dies, shows
-# message_pack_control.rb.
+# Its last line is the figure. It fails when a value comes back changed. message_pack_control.rb shows whether Ruby by itself does
+# so, or crashes.
 
 require "stringio"
 require "penstock"
@@ -14,13 +13,13 @@ require_relative "message_pack_random"
 
 Warning[:experimental] = false
 
-# One Ractor's part, and what all of them share.
+# The work of one Ractor, and the objects that all share.
 class MessagePackStorm
   MP = Penstock::MessagePack
-  VALUES = 300 # of each Ractor's own; each is packed and unpacked many times
-  # By an ext; Ractors meet its packer and unpacker all at once.
+  VALUES = 300 # in each Ractor; each is packed and unpacked many times
+  # Packed as an ext. All Ractors use its packer and unpacker at once.
   Point = Struct.new(:left, :right)
-  # By a recursive one.
+  # Packed as a recursive ext.
   Tree = Struct.new(:value, :children)
 
   def self.factory
@@ -36,9 +35,9 @@ class MessagePackStorm
 
   WAYS = %i[module_methods shared_factory shared_pool in_pieces through_an_io frozen symbolized of_its_own errors].freeze
 
-  # In a Ractor.
+  # Runs in a Ractor.
   class Part
-    # @return [Array<String>] what came back as something else
+    # @return [Array<String>] the values that came back changed
     def self.run(number, size, factory, pool) = new(number, factory, pool).run(size)
 
     def initialize(number, factory, pool)
@@ -67,7 +66,7 @@ class MessagePackStorm
 
     def module_methods(value, packed) = MP.pack(value) == packed && MP.unpack(packed, allow_unknown_ext: true) == value
 
-    # With values of its types.
+    # With values of the factory's types.
     def rich(value)
       [Point.new(@number, -5), Tree.new(value, [Tree.new("é", []), Tree.new(nil, value)]), Time.at(@number, 5, :nsec), value]
     end
@@ -91,7 +90,8 @@ class MessagePackStorm
     end
 
     def through_an_io(value, packed)
-      io = StringIO.new("".b) # else Ruby loads what it needs to transcode, which Ruby 3.3 crashes over in several Ractors
+      # With a String that is not binary, Ruby loads its transcoder. Ruby 3.3 crashes when several Ractors do so.
+      io = StringIO.new("".b)
       MP::Packer.new(io).write(value).write(1).flush
       io.rewind
       io.string.b == packed + "\x01".b && MP::Unpacker.new(io, allow_unknown_ext: true).each.to_a == [value, 1]
@@ -113,14 +113,14 @@ class MessagePackStorm
     end
 
     def errors(value, packed)
-      refused(NoMethodError) { @packer.write([value, Object.new]) } &&
-        refused(RangeError) { @packer.write({ 2**64 => value }) } &&
-        refused(EOFError) { MP.unpack(packed.byteslice(0...-1), allow_unknown_ext: true) } &&
-        refused(MP::MalformedFormatError) { MP.unpack(packed + "\xC1".b, allow_unknown_ext: true) } &&
+      raises?(NoMethodError) { @packer.write([value, Object.new]) } &&
+        raises?(RangeError) { @packer.write({ 2**64 => value }) } &&
+        raises?(EOFError) { MP.unpack(packed.byteslice(0...-1), allow_unknown_ext: true) } &&
+        raises?(MP::MalformedFormatError) { MP.unpack(packed + "\xC1".b, allow_unknown_ext: true) } &&
         @packer.empty? && @packer.write(value).full_pack == packed
     end
 
-    def refused(error)
+    def raises?(error)
       yield
       false
     rescue error
@@ -163,13 +163,13 @@ class MessagePackStorm
     wrong
   end
 
-  # Looks whether it has ended: see test/support/ractor_wakeups.rb.
+  # Polls for the Ractor's end: see test/support/ractor_wakeups.rb.
   def value_of(ractor)
     sleep 0.01 until ractor.inspect.end_with?(" terminated>")
     ractor.respond_to?(:value) ? ractor.value : ractor.take
   end
 
-  # What it leaves behind is garbage, so that what was moved away from is used again.
+  # Collects the Ractors' garbage, so that the places of moved objects are reused.
   def collect
     until yield
       GC.start

@@ -13,7 +13,7 @@ class MessagePackTestCase < PenstockTest
 
   def hex(bytes) = bytes.unpack1("H*")
 
-  # Like assert_equal, and 1 is not 1.0, 0.0 not -0.0, a NaN is equal to itself, and the encodings and the order of keys count.
+  # Like assert_equal, but 1 is not 1.0, 0.0 is not -0.0, a NaN equals itself, and encodings and the order of keys count.
   def assert_same_value(expected, actual, message = nil)
     assert_equal MessagePackTestCase.described(expected), MessagePackTestCase.described(actual), message
   end
@@ -29,15 +29,15 @@ class MessagePackTestCase < PenstockTest
     end
   end
 
-  # Nested so deep, one element in each.
+  # Nested Arrays with one element each.
   def nested_arrays(levels, innermost = 1)
     Array.new(levels).inject(innermost) { |inner, _| [inner] }
   end
 
-  # What this process has in memory, in bytes.
+  # This process's resident memory, in bytes.
   def resident = File.read("/proc/self/statm").split[1].to_i * 4096
 
-  # An IO that hands out `size` bytes at a time, by `read` alone.
+  # An IO that returns at most `size` bytes at a time. It has only `read`.
   class Dripping
     attr_reader :asked
 

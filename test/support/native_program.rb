@@ -3,32 +3,32 @@
 require "fileutils"
 require_relative "limited"
 
-# A C program of test/c together with the native core, which knows no Ruby, or with a part of it that stands alone, built with
-# sanitizers of gcc's: "address", "thread", "undefined" or "address,undefined". In tmp/native, and built anew when a source is
+# A C program of test/c, linked with the native core without Ruby, or with a part of the core that stands alone. It is built with
+# gcc's sanitizers: "address", "thread", "undefined" or "address,undefined". It is in tmp/native, and rebuilt when a source is
 # newer.
 class NativeProgram
   ROOT = File.expand_path("../..", __dir__)
-  OUTPUT = File.join(ROOT, "tmp", "native-#{RUBY_VERSION}") # the tree may be shared with another system
+  OUTPUT = File.join(ROOT, "tmp", "native-#{RUBY_VERSION}") # several systems may share the tree
   FLAGS = %w[-std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-tsan -fno-omit-frame-pointer -pthread].freeze
   INCLUDES = %w[ext/penstock ext/penstock/core].flat_map { |directory| ["-I", File.join(ROOT, directory)] }.freeze
   ADDRESS = { "ASAN_OPTIONS" => "detect_leaks=1:detect_stack_use_after_return=1" }.freeze
   UNDEFINED = { "UBSAN_OPTIONS" => "print_stacktrace=1" }.freeze
   SANITIZERS = {
     "address" => [[], ADDRESS],
-    # ThreadSanitizer knows POSIX's threads only.
+    # ThreadSanitizer supports only POSIX threads.
     "thread" => [%w[test/c/c11_threads.c], { "TSAN_OPTIONS" => "exitcode=0:history_size=4:second_deadlock_stack=1" }],
     "undefined" => [[], UNDEFINED],
     "address,undefined" => [[], { **ADDRESS, **UNDEFINED }]
   }.freeze
   Result = Struct.new(:output, :status, :reports) do
-    # @return [Boolean] whether it ended well, and nothing was found
+    # @return [Boolean] whether it succeeded without a report
     def passed? = status.success? && reports.empty?
   end
 
   class Failed < StandardError; end
 
-  # @param alone [String, nil] the sources that it needs, without librdkafka; nil: all of the core, with librdkafka
-  # @param portable [Boolean] as on a system that is not Linux: without futex and eventfd
+  # @param alone [String, nil] the sources that it needs, without librdkafka; nil: the whole core, with librdkafka
+  # @param portable [Boolean] builds as on a system other than Linux: without futex and eventfd
   def initialize(name, sanitizer, alone: nil, portable: false)
     @sanitizer = sanitizer
     more, @env = SANITIZERS.fetch(sanitizer)
@@ -62,10 +62,10 @@ class NativeProgram
     File.exist?(@program) && File.mtime(@program) > (@sources + headers).map { |file| File.mtime(file) }.max
   end
 
-  # ThreadSanitizer's reports. librdkafka is not built for it, so that it does not see what that does with atomics of its own,
-  # and takes it for races. A report counts as librdkafka's when all that it blames was done by librdkafka itself.
+  # ThreadSanitizer's reports. librdkafka is not instrumented, so ThreadSanitizer does not see its atomics and reports them as
+  # races. A report counts as librdkafka's if librdkafka alone did everything that it blames.
   class ThreadReports
-    CONTEXT = /^  (?:Thread|Location|Mutex)\b(?!.*acquired)/ # who started the threads, who allocated it
+    CONTEXT = /^  (?:Thread|Location|Mutex)\b(?!.*acquired)/ # which thread started the threads, or allocated the memory
 
     def initialize(output)
       @reports = output.scan(/^WARNING: ThreadSanitizer: .*?^SUMMARY: [^\n]*$/m)

@@ -1,15 +1,17 @@
 # frozen_string_literal: true
 
-# After each test: no open client, no thread of ours, no Ruby thread more than before, and no wake-up missed.
+# Checks after each test: no open client, no thread of Penstock, no additional Ruby thread, and no missed wake-up.
 module NoLeftovers
-  # Our Ruby threads, as the system shortens their names. Some Rubies keep a thread of the system, and its name, for 3 seconds
-  # after its Ruby thread has ended; those are judged by Thread.list.
-  RUBYS = %w[penstock.dispat penstock.closin penstock.idle penstock.events penstock.statis penstock.statsd].freeze
+  # Penstock's Ruby threads, with the names as the system truncates them. Some Rubies keep a native thread, and its name, for 3
+  # seconds after its Ruby thread has ended. Thread.list decides about those.
+  RUBYS = %w[
+    penstock.dispat penstock.closin penstock.idle penstock.events penstock.statis penstock.statsd penstock.ractor penstock.tokens
+  ].freeze
 
   def setup
     super
     @threads_before = Thread.list
-    @open_before = Internal::ProducerClient.open_count # what a test before this one left, and failed for
+    @open_before = Internal::ProducerClient.open_count # clients that an earlier test left open, for which it failed
     @natives_before = native_threads
   end
 
@@ -25,7 +27,7 @@ module NoLeftovers
     eventually(5, -> { "left running: #{native_threads}" }) { (native_threads - @natives_before).empty? }
   end
 
-  # What is known of the clients that are open: those whose Ruby object is gone are being closed.
+  # Descriptions of the clients that are open. Clients whose Ruby object is gone are being closed.
   def left_open
     clients = ObjectSpace.each_object(Internal::ProducerClient).map { |client| describe(client) }
     "#{Internal::ProducerClient.open_count} clients; objects: #{clients.tally}; threads: #{native_threads.tally}"
@@ -37,13 +39,13 @@ module NoLeftovers
     e.message # only allocated
   end
 
-  # @return [Array<String>] names of this process's native threads of ours, as far as the system keeps them
+  # @return [Array<String>] names of Penstock's native threads in this process, if the system reports them
   def native_threads
     Dir["/proc/self/task/*/comm"].filter_map do |path|
       name = File.read(path).chomp
       name if name.start_with?("penstock.") && name != "penstock.cluster" && !RUBYS.include?(name)
     rescue Errno::ENOENT, Errno::ESRCH
-      nil # ended meanwhile
+      nil # the thread has ended meanwhile
     end
   end
 end

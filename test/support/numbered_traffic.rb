@@ -1,36 +1,35 @@
 # frozen_string_literal: true
 
-# Threads that send numbered messages on one producer in every way it has, as fast as they are allowed to, and remember
-# the verdict on each.
+# Threads that send numbered messages on one producer in every way it has, as fast as allowed, and record each message's result.
 #
-# A stream is what one thread sends to one partition, which it names itself or leaves to a key. Its messages are numbered
-# from 0, and their payload is "thread/stream/number".
+# A stream is the messages of one thread to one partition, which the thread or a key chooses. Its messages are numbered from 0,
+# and their payload is "thread/stream/number".
 class NumberedTraffic
-  # What a message of each stream has besides its topic and payload.
+  # The attributes of each stream's messages besides topic and payload.
   STREAMS = [
     { partition: 0 }, { partition: 1 }, { partition: 2 }, { partition: 3 },
     { key: "a" }, { key: "b" }, { key: "c" }, { partition_key: "d" }, { partition_key: "e" }
   ].freeze
-  # Messages that go with one call, in turn; :each: one by one.
+  # The number of messages that each call sends, in turn. :each sends them one by one.
   WAYS = [[:sync, 1], [:many, 400], [:each, 200], [:many, 30], [:each, 100], [:many, 2_500], [:each, 100]].freeze
 
-  # `status` as DeliveryReport's; partition and offset of those that are delivered, the error of those that are not.
-  Verdict = Struct.new(:payload, :status, :delivered, :partition, :offset, :error)
+  # `status` is the DeliveryReport's. Delivered messages have a partition and an offset, the others an error.
+  Result = Struct.new(:payload, :status, :delivered, :partition, :offset, :error)
 
   def initialize(producer, topic, threads:)
     @producer = producer
     @topic = topic
     @lock = Mutex.new
     @changed = ConditionVariable.new
-    @allowed = @begun = @taken = 0
+    @allowed = @begun = @accepted = 0
     @no_more = false
     @error = nil
-    @verdicts = []
+    @results = []
     @threads = Array.new(threads) { |number| Thread.new { work(number) } }
     @threads.each { |thread| thread.report_on_exception = false }
   end
 
-  # So many more may be sent.
+  # Allows that many more messages to be sent.
   def allow(messages)
     @lock.synchronize do
       @allowed += messages
@@ -38,34 +37,34 @@ class NumberedTraffic
     end
   end
 
-  # Waits until librdkafka has taken all that may be sent but so many.
+  # Waits until librdkafka has accepted all allowed messages except `but`.
   def await(but: 0)
     @lock.synchronize do
-      @changed.wait(@lock) until @taken >= @allowed - but || @error
+      @changed.wait(@lock) until @accepted >= @allowed - but || @error
       raise @error if @error
     end
   end
 
-  # @return [Integer] messages that may be sent and that librdkafka has not taken
-  def held_up = @lock.synchronize { @allowed - @taken }
+  # @return [Integer] messages that may be sent and that librdkafka has not accepted
+  def held_up = @lock.synchronize { @allowed - @accepted }
 
-  # Lets the threads end, and waits for every message's verdict.
-  # @return [Array<Verdict>]
+  # Makes the threads end, and waits for every message's result.
+  # @return [Array<Result>]
   def finish
     @lock.synchronize do
       @no_more = true
       @changed.broadcast
     end
     @threads.each(&:join)
-    @verdicts
+    @results
   end
 
-  # For when the test has failed.
+  # For a failed test.
   def stop = @threads.each(&:kill).each { |thread| thread.join rescue nil } # rubocop:disable Style/RescueModifier
 
   private
 
-  # @return [Integer] how many of these messages the calling thread may send now; 0: it ends
+  # @return [Integer] how many messages the calling thread may send now; at 0 it ends
   def begin_some(wanted)
     @lock.synchronize do
       @changed.wait(@lock) until @begun < @allowed || @no_more
@@ -75,9 +74,9 @@ class NumberedTraffic
     end
   end
 
-  def took(count)
+  def accepted(count)
     @lock.synchronize do
-      @taken += count
+      @accepted += count
       @changed.broadcast
     end
   end
@@ -85,17 +84,17 @@ class NumberedTraffic
   def work(number)
     sent = 0
     handles = []
-    verdicts = []
+    results = []
     WAYS.rotate(number).cycle do |way, wanted|
       count = begin_some(wanted)
       break if count.zero?
 
-      send_some(way, Array.new(count) { |i| message(number, sent + i) }, handles, verdicts)
+      send_some(way, Array.new(count) { |i| message(number, sent + i) }, handles, results)
       sent += count
-      took(count)
+      accepted(count)
     end
-    verdicts.concat(verdicts_of(handles))
-    @lock.synchronize { @verdicts.concat(verdicts) }
+    results.concat(results_of(handles))
+    @lock.synchronize { @results.concat(results) }
   rescue Exception => e # rubocop:disable Lint/RescueException -- whatever it is, the test has to see it
     @lock.synchronize do
       @error ||= e
@@ -110,9 +109,9 @@ class NumberedTraffic
     { topic: @topic, payload:, label: payload, **STREAMS[stream] }
   end
 
-  def send_some(way, messages, handles, verdicts)
+  def send_some(way, messages, handles, results)
     case way
-    when :sync then messages.each { |message| verdicts << send_and_wait(message) }
+    when :sync then messages.each { |message| results << send_and_wait(message) }
     when :each then messages.each { |message| handles << @producer.produce_async(message) }
     when :many then send_many(messages, handles)
     end
@@ -120,12 +119,12 @@ class NumberedTraffic
 
   def send_and_wait(message)
     report = @producer.produce_sync(message)
-    Verdict.new(message[:payload], report.status, true, report.partition, report.offset)
+    Result.new(message[:payload], report.status, true, report.partition, report.offset)
   rescue Penstock::DeliveryError => e
-    Verdict.new(message[:payload], e.retriable? ? :not_persisted : :possibly_persisted, false, nil, nil, e.message)
+    Result.new(message[:payload], e.retriable? ? :not_persisted : :possibly_persisted, false, nil, nil, e.message)
   end
 
-  # What was not taken, because a fatal error came in between, is sent again, as a program would.
+  # Messages that were not accepted because of a fatal error are sent again, as a program would.
   def send_many(messages, handles)
     handles.concat(@producer.produce_many_async(messages))
   rescue Penstock::ProduceManyError => e
@@ -136,12 +135,12 @@ class NumberedTraffic
     retry
   end
 
-  def verdicts_of(handles)
-    raise "messages without a verdict" if Penstock::DeliveryHandle.await_all(handles, timeout: 60).nil?
+  def results_of(handles)
+    raise "messages without a delivery result" if Penstock::DeliveryHandle.await_all(handles, timeout: 60).nil?
 
     handles.map do |handle|
       report = handle.report
-      Verdict.new(report.label, report.status, report.delivered?, report.partition, report.offset, report.error&.message)
+      Result.new(report.label, report.status, report.delivered?, report.partition, report.offset, report.error&.message)
     end
   end
 end

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-# What Penstock::OpenTelemetry uses of OpenTelemetry's API, for where the gem is missing: spans and measurements are kept for
-# tests to look at, contexts are a fiber's, and the propagator writes and reads "traceparent".
+# The parts of OpenTelemetry's API that Penstock::OpenTelemetry uses, for tests without the gem. Spans and measurements are kept
+# for tests, contexts are fiber-local, and the propagator writes and reads "traceparent".
 module OpenTelemetry
-  # Values that belong to what is being done.
+  # Values that belong to the current operation.
   class Context
     KEY = :opentelemetry_stand_in
     private_constant :KEY
@@ -73,7 +73,7 @@ module OpenTelemetry
 
       private
 
-      # The real one drops, with a complaint, what cannot be sent.
+      # The real API drops values that cannot be sent, and logs a complaint.
       def check
         bad = @attributes.reject do |key, value|
           key.is_a?(String) && (value.is_a?(String) ? value.encoding == Encoding::UTF_8 || value.ascii_only? : simple?(value))
@@ -111,7 +111,7 @@ module OpenTelemetry
   end
 
   class TracerProvider
-    # @return [Array<Trace::Span>] in the order they were begun
+    # @return [Array<Trace::Span>] in order of their start
     attr_reader :spans
 
     def initialize = @spans = []
@@ -119,10 +119,10 @@ module OpenTelemetry
   end
 
   class MeterProvider
-    # @return [Hash{String => Array}] by instrument, what was recorded: a number and its attributes
+    # @return [Hash{String => Array}] the recorded numbers and attributes, by instrument
     attr_reader :recorded
 
-    # Either instrument.
+    # A counter or a histogram.
     class Instrument
       def initialize(recorded) = @recorded = recorded
       def record(amount, attributes: {}) = @recorded << [amount, attributes]
@@ -144,11 +144,11 @@ module OpenTelemetry
     end
   end
 
-  # W3C's trace context, in the version that there is.
+  # W3C's trace context, in its only version.
   class Propagator
     TRACEPARENT = /\A00-(\h{32})-(\h{16})-\h\h\z/
 
-    # What reads and writes a Hash.
+    # Reads and writes a Hash.
     module HashAccess
       def self.get(carrier, key) = carrier[key]
       def self.set(carrier, key, value) = carrier[key] = value
@@ -170,12 +170,12 @@ module OpenTelemetry
 
   class << self
     attr_accessor :tracer_provider, :propagation
-    # @return [Array<Exception>] what {handle_error} was given
+    # @return [Array<Exception>] the errors given to {handle_error}
     attr_reader :errors
 
     def handle_error(exception: nil, message: nil) = @errors << (exception || message)
 
-    # Where the API of metrics is installed there is `OpenTelemetry.meter_provider`.
+    # If the metrics API is installed, there is `OpenTelemetry.meter_provider`.
     attr_accessor :meter_provider
 
     def reset

@@ -89,8 +89,8 @@ class Overload
          left: ObjectSpace.each_object(Penstock::DeliveryHandle).count, grown_kb: grown.join(","), last_kb: grown.last, sum_kb: grown.sum)
   RUBY
 
-  # What comes by itself, and unreachable wants: statistics, and lines for debugging. A producer and a consumer each without a
-  # logger (librdkafka prints, to nowhere here) and with one, and a producer whose listener has gone.
+  # Statistics and debug lines that nothing reads. A producer and a consumer each without a logger (librdkafka prints, here to
+  # /dev/null) and with one, and a producer whose listener has gone.
   IDLE = <<~'RUBY'
     interval, phase, phases = NUMBERS.map { |number| Float(number) }
     noisy = { "statistics.interval.ms": interval.to_i, debug: "all" }
@@ -115,9 +115,9 @@ class Overload
          last_kb: sizes.last, slope_kb_per_minute: (second_half.sum / (phase * second_half.size) * 60).round(1))
   RUBY
 
-  # One thread that never sleeps, and so gives the GVL away only when Ruby takes it: it polls four consumers, which never wait.
-  # Four producers deliver meanwhile, each from a separate thread, as fast as they can, and no thread waits for their messages. The
-  # program reports the longest time in which one producer delivered nothing, or one consumer got nothing.
+  # One thread never sleeps, so it releases the GVL only when Ruby preempts it. It polls four consumers without waiting. Meanwhile
+  # four producers deliver as fast as they can, each from a separate thread, and no thread waits for their messages. The program
+  # reports the longest time in which one producer delivered nothing, or one consumer got nothing.
   SPIN = <<~'RUBY'
     seconds = Float(NUMBERS[0])
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
@@ -128,7 +128,7 @@ class Overload
       made.assign(TOPIC => { partition => :beginning })
     end
     producers = Array.new(4) { producer("queue.buffering.max.messages": 10_000) { |config| config.on_queue_full = :drop } }
-    # Connected, and each consumer at work, before anything is measured.
+    # The producers are connected, and the consumers consume, before anything is measured.
     producers.each_with_index { |one, partition| one.produce_sync(topic: TOPIC, payload: "x", partition:) }
     consumers.each { |one| nil until one.poll(timeout: 1) }
     over = false
@@ -140,7 +140,7 @@ class Overload
     polls = 0
     consumed = [0] * 4
     start = time = now
-    # Of each producer and consumer: how many, since when, and the longest time for which it was that many.
+    # For each producer and consumer: its count, since when, and the longest time without a change.
     counts = Array.new(8) { [0, start, 0] }
     while time < start + seconds
       250.times { consumers.each_with_index { |one, of| consumed[of] += 1 if one.poll(timeout: 0) } }
@@ -158,9 +158,9 @@ class Overload
     producers.each(&:purge)
   RUBY
 
-  # What is met once and never again: topics, fibers that send, settings of variants. A round sends through all the topics by
-  # one producer, to a cluster that is not there and with room for little, as what librdkafka keeps of a topic until it is
-  # closed is its own; and one message in each of many fibers.
+  # Topics, fibers and settings of variants that are used once. A round sends through all the topics with one producer, to an
+  # unreachable cluster and with a small queue, because librdkafka keeps a topic until its client closes. It also sends one
+  # message in each of many fibers.
   NAMES = <<~'RUBY'
     require ENV.fetch("SCHEDULER")
     topics, fibers, phases = NUMBERS.map { |number| Integer(number) }

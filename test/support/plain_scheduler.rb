@@ -1,22 +1,22 @@
 # frozen_string_literal: true
 
-# The least of a fiber scheduler that can also wait for IO: runs what is ready, wakes what sleeps. For tests.
+# A minimal fiber scheduler that can also wait for IO: it runs ready fibers and wakes sleeping ones. For tests.
 #
-# A fiber that is let go on while it waits for something else, or twice, is a mistake of who asks for it: counted.
+# Unblocking a fiber twice, or while it waits for something else, is a mistake of the unblocking code. The scheduler counts it.
 class PlainScheduler
-  # @return [Integer] how often a fiber was to go on that did not wait in {#block}
+  # @return [Integer] how often a fiber was unblocked that did not wait in {#block}
   attr_reader :strays
-  # @return [Integer] how often a fiber has given way
+  # @return [Integer] how often a fiber has yielded
   attr_reader :given_way
-  # @return [Float] seconds that a fiber ran, or blocked the thread, at most before it gave way
+  # @return [Float] the longest time in seconds that a fiber ran, or blocked the thread, before it yielded
   attr_reader :longest
 
   def initialize
     @lock = Thread::Mutex.new
-    @unblocked = [] # by any thread
-    @waits = {} # fiber => when its time is up, or nil
-    @blocked = {} # fiber => true, those in {#block}
-    @readers = {} # IO => the fiber that waits for it; one, as the simplest schedulers have it
+    @unblocked = [] # filled by any thread
+    @waits = {} # fiber => its deadline, or nil
+    @blocked = {} # fiber => true, for fibers in {#block}
+    @readers = {} # IO => the one fiber that waits for it, as in the simplest schedulers
     @urgent, @urge = IO.pipe
     @strays = @given_way = 0
     @longest = 0.0
@@ -46,7 +46,7 @@ class PlainScheduler
     @blocked.delete(Fiber.current)
   end
 
-  # Any thread.
+  # Any thread may call it.
   def unblock(_blocker, fiber)
     @lock.synchronize { @unblocked << fiber }
     @urge.write_nonblock(".", exception: false)
@@ -62,7 +62,7 @@ class PlainScheduler
     @readers.delete(io) if @readers[io].equal?(Fiber.current)
   end
 
-  # As Timeout.timeout asks for it.
+  # Timeout.timeout calls it.
   def timeout_after(duration, exception, *arguments)
     waiting = Fiber.current
     done = false
@@ -76,14 +76,14 @@ class PlainScheduler
     @waits[timer] = 0 if @waits.key?(timer)
   end
 
-  # Raises that in a fiber that waits. Whoever has asked to let it go on could not know, so that is no stray.
+  # Raises the error in a waiting fiber. A thread that has unblocked it could not know, so that is no stray wake-up.
   def interrupt(fiber, ...)
     @lock.synchronize { @unblocked.delete(fiber) }
     timed { fiber.raise(...) }
   end
 
-  # For the report of a test that hangs; from another thread.
-  # @return [String] each fiber that waits: for what, how long still, and where
+  # For the report of a hanging test. Another thread calls it.
+  # @return [String] for each waiting fiber: what it waits for, how much longer, and where
   def describe
     waits = @waits.map do |fiber, at|
       kind = @blocked.key?(fiber) && "blocked"
@@ -94,7 +94,7 @@ class PlainScheduler
     "#{waits.size} fibers wait\n  #{waits.join("\n  ")}"
   end
 
-  # @return [Boolean] whether it has given way, and has not gone on
+  # @return [Boolean] whether it has yielded, and was not resumed
   def waiting?(fiber) = @waits.key?(fiber)
 
   private
@@ -116,10 +116,10 @@ class PlainScheduler
     let_the_late_go_on
   end
 
-  # The only place where the thread sleeps.
+  # The thread sleeps only here.
   def look(seconds) = IO.select([@urgent, *@readers.keys], nil, nil, seconds)&.first
 
-  # One after the other, as each may interrupt one that is yet to come.
+  # One after the other, because each may interrupt a later one.
   def let_the_unblocked_go_on
     @lock.synchronize { @unblocked.size }.times do
       fiber = @lock.synchronize { @unblocked.shift } or break

@@ -2,9 +2,9 @@
 
 require_relative "reader"
 
-# What the tests of the producer share.
+# What the producer's tests share.
 class ProducerTestCase < PenstockTest
-  # @return [Array<Reader::Record>] what the topic holds; settings of librdkafka's consumer as keywords
+  # @return [Array<Reader::Record>] the topic's records; keywords are settings of librdkafka's consumer
   def stored(topic, partitions: 1, on: cluster, **settings)
     Reader.new(on.bootstrap_servers, **settings).read(topic, partitions: 0...partitions)
   end

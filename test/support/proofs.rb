@@ -2,8 +2,8 @@
 
 require "open3"
 
-# Runs commands that take long, one after the other, whatever becomes of each: a header, its output, its time and its last line;
-# a table at the end. Used by rake proofs.
+# Runs long commands one after the other, even if some fail. Each has a header, its output, its time and its last line. A table
+# comes at the end. Used by rake proofs.
 class Proofs
   Result = Struct.new(:name, :passed, :seconds, :last) do
     def state = passed ? "passed" : "FAILED"
@@ -17,9 +17,9 @@ class Proofs
     @output = output
   end
 
-  # @param only [Array<String>] parts of names; none: all
-  # @return [Boolean] whether all of them ended well
-  # @raise [ArgumentError] a part that no name has
+  # @param only [Array<String>] parts of names; empty: all
+  # @return [Boolean] whether all of them succeeded
+  # @raise [ArgumentError] if no name has one of the parts
   def run(only = [])
     results = chosen(only).map { |name, command| prove(name, command) }
     @output.puts("", "==== proofs", results)
@@ -42,7 +42,7 @@ class Proofs
     Result.new(name, passed, now - start, last).tap { |result| @output.puts("---- #{result}") }
   end
 
-  # @return [Array(String, Boolean)] its last line that says something, and whether it ended well
+  # @return [Array(String, Boolean)] its last line that is not empty, and whether it succeeded
   def stream(command)
     last = ""
     Open3.popen2e(*command) do |input, output, process|

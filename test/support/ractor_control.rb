@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What the storm (ractor_storm.rb) does to Ruby, without Penstock: whether a Ruby crashes or hangs by itself then.
+# Runs the load of the storm (ractor_storm.rb) without Penstock, to show whether Ruby by itself crashes or hangs under it.
 #
 #   ruby test/support/ractor_control.rb [RACTORS [ROUNDS [COMPACT: yes or no]]]
 
@@ -34,7 +34,7 @@ collecting = Thread.new do
   end
 end
 sum = made.sum do |ractor|
-  sleep 0.01 until ractor.inspect.end_with?(" terminated>") # as the storm does, and why: ractor_wakeups.rb
+  sleep 0.01 until ractor.inspect.end_with?(" terminated>") # polls like the storm, for the reason in ractor_wakeups.rb
   ractor.respond_to?(:value) ? ractor.value : ractor.take
 end
 done = true

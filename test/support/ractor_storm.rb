@@ -1,34 +1,34 @@
 # frozen_string_literal: true
 
-# Many Ractors on one producer, with garbage collection and compaction, and clients that come and go, going on; then looks
-# where each message is. As a program of its own:
+# Many Ractors on one producer, during garbage collection and compaction, while clients are replaced. Afterwards it checks where
+# each message is stored. To run it as a program:
 #
 #   ruby -Ilib test/support/ractor_storm.rb [RACTORS [MESSAGES OF EACH [COMPACT: yes or no]]]
 #
-# Its last line is the figure; it fails when a message is not where its verdict says.
+# Its last line is the figure. It fails when a message is not where its result says.
 
 require "penstock"
 
 Warning[:experimental] = false
 
-# One Ractor's part. A message's payload is the Ractor's number and its own.
+# The work of one Ractor. A message's payload is the Ractor's number and its own number.
 class RactorStorm
   TOPIC = "storm"
   PARTITIONS = 8
 
-  # @return [Hash{Symbol => Array<Integer>}] the numbers of its messages by their verdict
+  # @return [Hash{Symbol => Array<Integer>}] the numbers of its messages by their result
   def self.produce(shareable, ractor, size)
-    verdicts = { delivered: [], not_persisted: [], possibly_persisted: [] }
+    results = { delivered: [], not_persisted: [], possibly_persisted: [] }
     number = 0
     while number < size
       kind = number % 4
       batch = kind < 2 ? 1 : [50, size - number].min
       numbers = Array.new(batch) { |i| number + i }
       messages = numbers.map { |one| message(ractor, one) }
-      note(verdicts, numbers, send(%i[one_sync one_async many_sync many_async][kind], shareable, messages))
+      note(results, numbers, send(%i[one_sync one_async many_sync many_async][kind], shareable, messages))
       number += batch
     end
-    verdicts
+    results
   end
 
   def self.message(ractor, number)
@@ -36,34 +36,34 @@ class RactorStorm
       headers: { "ractor" => [ractor.to_s, number.to_s] } }
   end
 
-  def self.note(verdicts, numbers, reports)
-    raise "#{numbers.size} messages, #{reports.size} verdicts" unless reports.size == numbers.size
+  def self.note(results, numbers, reports)
+    raise "#{numbers.size} messages, #{reports.size} results" unless reports.size == numbers.size
 
     numbers.zip(reports) do |one, report|
       raise "the report of #{one} has the label #{report.label.inspect}" if report.label && report.label != one
 
-      verdicts.fetch(report.error ? report.status : :delivered) << one
+      results.fetch(report.error ? report.status : :delivered) << one
     end
   end
 
-  # What is raised is a verdict too: an Error that has `retriable?` says that nothing is in the topic.
-  Verdict = Struct.new(:status, :error, :label)
+  # A raised error is a result too: a `retriable?` DeliveryError says that the message is not in the topic.
+  Result = Struct.new(:status, :error, :label)
 
-  def self.verdict_of(error)
+  def self.result_of(error)
     unsent = error.is_a?(Penstock::DeliveryError) ? error.retriable? : !error.is_a?(Penstock::WaitTimeoutError)
-    Verdict.new(unsent ? :not_persisted : :possibly_persisted, error)
+    Result.new(unsent ? :not_persisted : :possibly_persisted, error)
   end
 
   def self.one_sync(shareable, messages)
     [shareable.produce_sync(messages.first)]
   rescue Penstock::Error => e
-    [verdict_of(e)]
+    [result_of(e)]
   end
 
   def self.one_async(shareable, messages)
     [awaited(shareable.produce_async(messages.first))]
   rescue Penstock::Error => e
-    [verdict_of(e)]
+    [result_of(e)]
   end
 
   def self.awaited(handle)
@@ -86,7 +86,7 @@ class RactorStorm
 
   def self.taken_of(error, messages)
     dispatched = error.is_a?(Penstock::ProduceManyError) ? error.dispatched.map { |handle| awaited(handle) } : []
-    dispatched + Array.new(messages.size - dispatched.size) { Verdict.new(:not_persisted, error) }
+    dispatched + Array.new(messages.size - dispatched.size) { Result.new(:not_persisted, error) }
   end
 
   # @param compact [Boolean] whether the heap is compacted while the Ractors run
@@ -96,19 +96,19 @@ class RactorStorm
     @compact = compact
     @cluster = Penstock::EmbeddedCluster.new
     @cluster.create_topic(TOPIC, partitions: PARTITIONS)
-    @told = 0
+    @published = 0
     @collected = @given_up = @replaced = 0
   end
 
   def run
     start = now
-    verdicts = storm
+    results = storm
     seconds = now - start
-    problems = compare(verdicts, stored)
-    problems << "#{@told} of #{verdicts.sum { |one| one[:delivered].size }} deliveries were told" unless all_told?(verdicts)
+    problems = compare(results, stored)
+    problems << "#{@published} of #{results.sum { |one| one[:delivered].size }} published" unless all_published?(results)
     problems << "work without a wake-up: #{@missed}" unless @missed.zero?
     problems.first(20).each { |problem| puts problem }
-    puts figure(verdicts, seconds, problems)
+    puts figure(results, seconds, problems)
     problems.empty?
   end
 
@@ -122,15 +122,15 @@ class RactorStorm
     end
     done = false
     trouble = Thread.new { trouble_until(producer) { done } }
-    verdicts = made.map { |ractor| value_of(ractor) }
+    results = made.map { |ractor| value_of(ractor) }
     done = true
     trouble.join
     @missed = producer.poller.stats[:missed_wakeups]
     producer.close
-    verdicts
+    results
   end
 
-  # Looks whether it has ended: the main Ractor, asleep in `take`, is woken by that, and then Ruby 3.3 and 3.4 hang now and then
+  # Polls for the Ractor's end. Otherwise the end wakes the main Ractor in `take`, and Ruby 3.3 and 3.4 sometimes hang then
   # (ractor_wakeups.rb).
   def value_of(ractor)
     sleep 0.01 until ractor.inspect.end_with?(" terminated>")
@@ -144,11 +144,11 @@ class RactorStorm
       config.max_attempts_on_idempotent_fatal_error = 1_000
       config.logger = Logger.new(nil)
     end
-    producer.monitor.subscribe("message.acknowledged") { @told += 1 }
+    producer.monitor.subscribe("message.acknowledged") { @published += 1 }
     producer
   end
 
-  # Collects, compacts, gives clients up and lets them fail.
+  # Collects, compacts, closes clients and makes them fail.
   def trouble_until(producer)
     until yield
       GC.start
@@ -164,10 +164,10 @@ class RactorStorm
     producer.client.test_fatal_error(:out_of_order_sequence_number, "storm")
     @replaced += 1
   rescue Penstock::Error
-    nil # this one has failed already, or is being replaced
+    nil # the client has failed already, or is being replaced
   end
 
-  # @return [Hash{Array(Integer, Integer) => Integer}] how often each message is in the topic
+  # @return [Hash{Array(Integer, Integer) => Integer}] how often each message is stored
   def stored
     consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": @cluster.bootstrap_servers } }
     consumer.assign(TOPIC => (0...PARTITIONS).to_h { |partition| [partition, :beginning] })
@@ -182,26 +182,26 @@ class RactorStorm
     consumer&.close
   end
 
-  def compare(verdicts, found)
-    verdicts.each_with_index.flat_map do |one, ractor|
+  def compare(results, found)
+    results.each_with_index.flat_map do |one, ractor|
       problems = []
-      problems << "Ractor #{ractor}: #{one.values.sum(&:size)} verdicts for #{@size} messages" if one.values.sum(&:size) != @size
-      { delivered: 1..1, not_persisted: 0..0, possibly_persisted: 0..1 }.each do |verdict, times|
-        one[verdict].each do |number|
+      problems << "Ractor #{ractor}: #{one.values.sum(&:size)} results for #{@size} messages" if one.values.sum(&:size) != @size
+      { delivered: 1..1, not_persisted: 0..0, possibly_persisted: 0..1 }.each do |result, times|
+        one[result].each do |number|
           count = found[[ractor, number]]
-          problems << "#{ractor} #{number}: #{verdict}, and #{count} times in the topic" unless times.cover?(count)
+          problems << "#{ractor} #{number}: #{result}, and #{count} times in the topic" unless times.cover?(count)
         end
       end
       problems
     end
   end
 
-  # What a call sent again had a verdict before.
-  def all_told?(verdicts) = @told >= verdicts.sum { |one| one[:delivered].size }
+  # A call that sends a message again publishes its earlier result as well.
+  def all_published?(results) = @published >= results.sum { |one| one[:delivered].size }
 
-  def figure(verdicts, seconds, problems)
-    counts = %i[delivered not_persisted possibly_persisted].map do |verdict|
-      "#{verdicts.sum { |one| one[verdict].size }} #{verdict}"
+  def figure(results, seconds, problems)
+    counts = %i[delivered not_persisted possibly_persisted].map do |result|
+      "#{results.sum { |one| one[result].size }} #{result}"
     end
     "ractors: #{@ractors} Ractors, #{@ractors * @size} messages: #{counts.join(", ")}; #{problems.size} wrong; " \
       "#{@collected} collections#{" with compaction" if @compact}, #{@given_up} disconnects, #{@replaced} fatal errors; " \

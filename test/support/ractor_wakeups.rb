@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# Without Penstock: Ractors that end while the main one waits for them, has other threads, and the GC runs. With "take", which is
-# woken by a Ractor's end, Ruby 3.3 and 3.4 hang within seconds; with "look" they do not, so the tests wait for Ractors like that.
+# Without Penstock: Ractors end while the main Ractor waits for them, has other threads, and the GC runs. With "take", which a
+# Ractor's end wakes, Ruby 3.3 and 3.4 hang within seconds. With "look", which polls, they do not, so the tests poll for Ractors.
 #
 #   timeout 60 ruby test/support/ractor_wakeups.rb take|look [SECONDS]
 #
-# A thread of the main Ractor that comes back from a sleep holds the lock of its Ractor's scheduler, and with that waits for the
-# GC, which waits for all Ractors that run; the one that ends is among them, and waits for that lock, to wake the main one.
+# A thread of the main Ractor that returns from a sleep holds the lock of its Ractor's scheduler. Meanwhile it waits for the GC,
+# which waits for all running Ractors. The ending Ractor is among them, and waits for that lock in order to wake the main Ractor.
 
 Warning[:experimental] = false
 how, seconds = ARGV
@@ -27,4 +27,4 @@ while Process.clock_gettime(Process::CLOCK_MONOTONIC) < deadline
 end
 puts "#{how}: #{rounds} rounds, #{GC.count} collections, Ruby #{RUBY_VERSION}"
 $stdout.flush
-exit!(true) # there is a Ractor that does not end
+exit!(true) # a Ractor does not end

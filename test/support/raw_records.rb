@@ -2,9 +2,9 @@
 
 require "socket"
 
-# Writes records whose bytes are the test's own into an embedded cluster, which looks at no more than how many there are:
-# what other clients may write, and librdkafka never would. Kafka's protocol: a Produce request, version 3, with one batch
-# of magic 2; numbers in records are zigzag varints.
+# Writes records with arbitrary bytes into an embedded cluster, which checks only their number. Other clients may write such
+# records, librdkafka never does. Kafka's protocol: a Produce request, version 3, with one batch of magic 2. Numbers in records
+# are zigzag varints.
 module RawRecords
   NO_ERROR = 0
   NOT_LEADER = 6
@@ -15,10 +15,10 @@ module RawRecords
   def write(cluster, topic, records, partition: 0)
     request = produce_request(topic, partition, batch(records))
     codes = cluster.bootstrap_servers.split(",").map { |server| error_code(ask(server, request), topic) }
-    codes.include?(NO_ERROR) or raise "the cluster took no records: #{codes}"
+    codes.include?(NO_ERROR) or raise "the cluster rejected the records: #{codes}"
   end
 
-  # @param index [Integer] in its batch
+  # @param index [Integer] the record's index in its batch
   # @param headers [String] bytes
   def record(index, headers, payload: "p#{index}")
     body = "\0".b + int(0) + int(index) + int(-1) + int(payload.bytesize) + payload.b + headers.b
@@ -62,6 +62,6 @@ module RawRecords
     end
   end
 
-  # Behind the correlation id: one topic, its name, one partition, its number, the code.
+  # After the correlation id: one topic, its name, one partition, its number, the code.
   def error_code(response, topic) = response[(4 + 4 + 2 + topic.bytesize + 4 + 4)..].unpack1("s>")
 end

@@ -2,8 +2,8 @@
 
 require "fiddle"
 
-# Reads topics back, as the broker stored them: librdkafka's own consumer, called through Fiddle. It shares no code
-# with the gem, only the library that the extension is linked with.
+# Reads topics back as the broker stored them, with librdkafka's own consumer, called through Fiddle. It shares no code with the
+# gem, only the library that the extension is linked with.
 class Reader
   # key, payload and header values are binary Strings or nil; headers an Array of [name, value] in order.
   Record = Struct.new(:topic, :partition, :offset, :timestamp, :key, :payload, :headers)
@@ -15,7 +15,7 @@ class Reader
   MESSAGE = "lx4Jlx4JJJJqJ"
   MESSAGE_SIZE = 72
 
-  # rd_kafka_..., what it returns, what it takes
+  # rd_kafka_...: its return type and its argument types
   module Native
     types = { void: Fiddle::TYPE_VOID, int: Fiddle::TYPE_INT, long: Fiddle::TYPE_LONG_LONG, size: Fiddle::TYPE_SIZE_T,
               pointer: Fiddle::TYPE_VOIDP }
@@ -35,14 +35,14 @@ class Reader
     end
   end
 
-  # @param settings [Hash] librdkafka's, for a cluster that asks for more than an address
+  # @param settings [Hash] librdkafka's, for a cluster that needs more than an address
   def initialize(servers, **settings)
     @settings = { "bootstrap.servers": servers, "group.id": "reader-#{rand(2**32)}", "enable.auto.commit": false,
                   "enable.partition.eof": true, "fetch.wait.max.ms": 10, "fetch.error.backoff.ms": 10, log_level: 0,
                   **settings }
   end
 
-  # @return [Array<Record>] all that these partitions hold, by partition and offset
+  # @return [Array<Record>] all records of these partitions, by partition and offset
   def read(topic, partitions: 0...1, seconds: 20)
     with_consumer do |consumer|
       assign(consumer, topic, partitions)
@@ -90,7 +90,7 @@ class Reader
     Native.topic_partition_list_destroy(list)
   end
 
-  # Yields a Record, or the number of a partition that has no more; or nothing, after a while without news.
+  # Yields a Record, or the number of a partition that is at its end. Yields nothing if nothing arrives for a while.
   def poll(consumer)
     message = Native.consumer_poll(consumer, 100)
     return if message.null?

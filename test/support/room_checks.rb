@@ -1,16 +1,16 @@
 # frozen_string_literal: true
 
-# Whether each file of lib/penstock is in one of its rooms, whether the rooms load each other downwards only, and whether methods
-# that are not for users are out of their reach. Each check returns what it found, as lines. It works on a directory like lib, so
-# that tests can show it faulty ones.
+# Checks that each file of lib/penstock is in one of its rooms, that rooms load only lower rooms, and that users cannot reach
+# methods that are not for them. Each check returns its findings as lines. It works on any directory like lib, so that tests can
+# give it faulty ones.
 class RoomChecks
   # A room may load rooms of a lower level, and itself. A room is a folder of lib/penstock with an entry file of the same name.
-  # That of the listeners is instrumentation/listeners.rb, which only has autoloads, and belongs to the instrumentation.
+  # The listeners' entry file is instrumentation/listeners.rb, which only has autoloads, and belongs to the instrumentation.
   LEVELS = {
     "base" => 0, "errors" => 1, "config" => 2, "instrumentation" => 3, "native" => 4, "producer" => 5, "consumer" => 5,
     "message_pack" => 5, "instrumentation/listeners" => 6, "testing" => 6, "doctor" => 6, "cli" => 7
   }.freeze
-  FILES = %w[version.rb].freeze # of no room; every room may load them
+  FILES = %w[version.rb].freeze # in no room; every room may load them
   MARKED = /^ *# *@api private\n(?: *#.*\n)* *(?:def |attr_|define_method).*/
   REQUIRED = /^\s*require(?<relative>_relative)? "(?<path>[^"\#]+)"/
 
@@ -42,7 +42,7 @@ class RoomChecks
     end
   end
 
-  # What is not for users is private, or is in a class that they cannot name; such a class may be marked.
+  # A method that is not for users is private, or is in a class that they cannot name. Such a class may be marked.
   def marked_methods
     @files.flat_map do |file|
       File.read(File.join(@directory, file)).scan(MARKED).map { |text| "#{file} marks #{text.lines.last.strip}" }
@@ -53,14 +53,14 @@ class RoomChecks
 
   def inner(file) = file.delete_prefix("penstock/")
 
-  # @return [String, nil] the innermost room that it is in, or that it is the entry of
+  # @return [String, nil] the innermost room of the file, or the room whose entry file it is
   def room_of(file)
     return "instrumentation" if inner(file) == "instrumentation/listeners.rb"
 
     LEVELS.keys.select { |room| inner(file).start_with?("#{room}/") || inner(file) == "#{room}.rb" }.max_by(&:size)
   end
 
-  # @return [Array<String>] files of lib, by require_relative and by require
+  # @return [Array<String>] the files of lib that it loads by require_relative and require
   def loaded_by(file)
     File.read(File.join(@directory, file)).to_enum(:scan, REQUIRED).filter_map do
       match = Regexp.last_match

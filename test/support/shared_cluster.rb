@@ -2,8 +2,8 @@
 
 require_relative "shared_kafka"
 
-# The cluster that the tests outside test/integration share, which PENSTOCK_TEST_ON chooses: embedded (the default), or
-# kafka, a real one at PENSTOCK_KAFKA. Either answers to `bootstrap_servers` and `create_topic(name, partitions:)`.
+# The cluster that the tests outside test/integration share. PENSTOCK_TEST_ON chooses it: embedded (the default), or kafka, a real
+# one at PENSTOCK_KAFKA. Both have `bootstrap_servers` and `create_topic(name, partitions:)`.
 module SharedCluster
   ON = ENV.fetch("PENSTOCK_TEST_ON", "embedded")
   raise "PENSTOCK_TEST_ON is embedded or kafka" unless %w[embedded kafka].include?(ON)

@@ -2,11 +2,11 @@
 
 require "io/wait"
 
-# A real Kafka for tests that need no more of it than topics of their own. One Java process makes them, in some
-# milliseconds each (Topics.java beside this file); it lives until the suite ends, and deletes them then. To be made before
-# the tests: Java needs seconds to start, and more while another bin/kafka is at work.
+# A real Kafka for tests that need only their own topics. One Java process creates them, in some milliseconds each (Topics.java
+# beside this file). It runs until the suite ends, and then deletes them. Start it before the tests: Java needs seconds to start,
+# and longer while another bin/kafka runs.
 class SharedKafka
-  # The topic could not be made.
+  # The topic could not be created.
   class Failed < StandardError; end
 
   LONGEST = 60 # seconds for an answer
@@ -24,7 +24,7 @@ class SharedKafka
     raise Failed, "Java did not start" unless answer == "ready\n"
   end
 
-  # Blocks until the brokers know it. Any thread may call it.
+  # Blocks until the brokers know the topic. Any thread may call it.
   def create_topic(topic, partitions: 1)
     answer = @lock.synchronize do
       @java.puts("#{topic} #{partitions}")
@@ -35,13 +35,13 @@ class SharedKafka
 
   private
 
-  # Java writes whole lines.
+  # Java writes complete lines.
   def answer
-    @java.wait_readable(LONGEST) or raise Failed, "Java said nothing for #{LONGEST} s"
+    @java.wait_readable(LONGEST) or raise Failed, "Java did not answer within #{LONGEST} s"
     @java.gets
   end
 
-  # A test that was interrupted has left its answer unread, which is passed over.
+  # An interrupted test leaves its answer unread. Such an answer is skipped.
   def answer_about(topic)
     while (line = answer)
       name, answer = line.chomp.split(" ", 2)

@@ -2,13 +2,13 @@
 
 require_relative "limited"
 
-# Programs in which calls of librdkafka take their time: see test/c/slow_calls.c.
+# Programs in which calls of librdkafka are slow: see test/c/slow_calls.c.
 module SlowCalls
   ROOT = File.expand_path("../..", __dir__)
   SOURCE = File.join(ROOT, "test/c/slow_calls.c")
   SHIM = File.join(ROOT, "tmp", "slow_calls-#{RUBY_VERSION}.so")
 
-  # @return [String] the shim, which is to be preloaded
+  # @return [String] the shim to preload
   def self.shim
     return SHIM if File.exist?(SHIM) && File.mtime(SHIM) > File.mtime(SOURCE)
 
@@ -21,12 +21,12 @@ module SlowCalls
     SHIM
   end
 
-  # Runs the program with these calls slow; it has to succeed.
-  # @return [String] what it wrote on stdout
+  # Runs the program with slow calls. It has to succeed.
+  # @return [String] its output on stdout
   def slow!(program, *arguments, seconds: 60, **calls)
     before = ENV.to_h
     calls.each { |name, value| ENV["SLOW_#{name.upcase}"] = value.to_s }
-    ENV["MALLOC_MMAP_THRESHOLD_"] = "100000" # memory that is freed goes back to the system
+    ENV["MALLOC_MMAP_THRESHOLD_"] = "100000" # freed memory is returned to the system
     ENV["LD_PRELOAD"] = [before["LD_PRELOAD"], SlowCalls.shim].compact.join(":")
     ruby!(program, *arguments, seconds:)
   ensure

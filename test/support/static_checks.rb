@@ -7,10 +7,10 @@ require "tmpdir"
 require_relative "call_graph"
 require_relative "limited"
 
-# Checks the C sources without running them; see docs/evidence/safety.md, "Static checks". Each check returns its findings as
-# lines. It works on any directory like ext/penstock, so that tests can show it faulty ones. Needs gcc.
+# Checks the C sources without running them: see docs/evidence/safety.md, "Static checks". Each check returns its findings as
+# lines. It works on any directory like ext/penstock, so that tests can give it faulty ones. It needs gcc.
 class StaticChecks
-  # What gcc's analyzer says that is not so: [file, function, option] and why.
+  # False reports of gcc's analyzer: [file, function, option] and why they are false.
   ACCEPTED = {
     ["ruby/produce_methods.c", "client_produce_many", "-Wanalyzer-use-of-uninitialized-value"] => "rb_scan_args fills them in",
     ["special_consts.h", "RB_NIL_P", "-Wanalyzer-use-of-uninitialized-value"] => "the same, inlined",
@@ -18,31 +18,32 @@ class StaticChecks
     ["core/produce/delivery.c", "ps_deliveries_settle", "-Wanalyzer-malloc-leak"] => "reason, too",
     ["core/produce/delivery.c", "ps_batch_never_sent", "-Wanalyzer-malloc-leak"] => "reason, too",
     ["core/client/events.c", "ps_events_statistics",
-     "-Wanalyzer-malloc-leak"] => "is in the queue, which is emptied before it goes",
+     "-Wanalyzer-malloc-leak"] => "is in the queue, which is emptied before it is freed",
     ["core/client/events.c", "ps_events_closed", "-Wanalyzer-malloc-leak"] => "the same",
-    ["core/client/client.c", "ps_client_close", "-Wanalyzer-use-after-free"] => "who closes has a reference of its own",
-    ["core/client/poller.c", "ps_poller_join", "-Wanalyzer-use-after-free"] => "who joins has a reference of its own",
+    ["core/client/client.c", "ps_client_close", "-Wanalyzer-use-after-free"] => "the closing thread has its own reference",
+    ["core/client/poller.c", "ps_poller_join", "-Wanalyzer-use-after-free"] => "the joining thread has its own reference",
     ["core/client/poller.c", "list_remove", "-Wanalyzer-use-after-free"] => "the same"
   }.freeze
   SUFFIXES = /_(cb|nogvl|unblock)\z/
-  # Who calls the functions they are given without the GVL, or hands them on to who does.
+  # Functions that call their function arguments without the GVL, or pass them on to such functions.
   TAKERS = /\b(?:rb_nogvl|rb_thread_call_without_gvl2?|penstock_nogvl_now|penstock_sleep|pthread_\w+|ps_\w+|rd_kafka_\w+)\(/
-  HARMLESS = %w[rb_nogvl rb_errno_ptr].freeze # the second: where errno is, as newer Rubies write it
+  HARMLESS = %w[rb_nogvl rb_errno_ptr].freeze # the second returns errno's address, as newer Rubies write it
   RUBYS_INCLUDE = /^\s*#\s*include.*(?:ruby|penstock\.h)/
-  # What knows no Ruby.
+  # Files that do not use Ruby.
   CORE = %r{\Acore/|\Amessage_pack/engine}
-  # The layers, and those below each: a file includes and calls what is in its own and in these.
+  # The layers, and the layers below each. A file includes and calls only what is in its own layer and in these.
   BELOW = { "core/base" => [], "core/wait" => %w[core/base], "core/client" => %w[core/base core/wait],
             "core/produce" => %w[core/base core/wait core/client], "core/consume" => %w[core/base core/wait core/client],
             "ruby" => %w[core/base core/wait core/client core/produce core/consume],
             "message_pack" => %w[core/base core/wait core/client core/produce core/consume ruby] }.freeze
-  # Text from outside becomes a String in this file only.
+  # Only this file makes Strings of text from outside.
   TEXT = "ruby/foreign_text.c"
-  # What makes a String of bytes, or puts a C String into one; and of what in our sources: literals are ours.
+  # Functions that make a String of bytes, or put a C String into one, and their literal arguments in these sources, which are
+  # harmless.
   MAKES_TEXT = /\b(?:rb_(?:utf8_|usascii_|external_|locale_|filesystem_|interned_|enc_|enc_interned_|tainted_)?str_(?:new|cat)\w*|
                    rb_(?:enc_)?interned_str\w*|rb_str_buf_new_cstr|rb_str_buf_cat\w*|rb_str_cat\w*)\((?!\s*(?:"|NULL))/x
   FORMATS_TEXT = /\b(?:rb_sprintf|rb_raise|rb_exc_raise|rb_warn\w*|rb_enc_raise|rb_sys_fail\w*)\([^;]*%(?:[-\d.*]*)s/
-  # Functions that make Strings of what is no text from outside: [file, function] and why. MessagePack's documents are data.
+  # Functions that make Strings of other data than text from outside: [file, function] and why. MessagePack's documents are data.
   DATA = {
     ["ruby/config.c", "was_given"] => "names of settings in our source",
     ["ruby/config.c", "conf_is"] => "values of settings in our source",
@@ -57,8 +58,8 @@ class StaticChecks
 
   attr_reader :notes, :sources
 
-  # @param directory [String] of the sources: the core's in core/, with a folder and a header for each layer
-  # @param library [String] the extension, built
+  # @param directory [String] the sources: the core's are in core/, with a folder and a header for each layer
+  # @param library [String] the built extension
   def initialize(directory, library)
     @directory = File.expand_path(directory)
     @library = library
@@ -70,13 +71,13 @@ class StaticChecks
   # @return [Hash{String => Array<String>}] the findings of each check
   def call = CHECKS.transform_values { |check| public_send(check) }
 
-  # Only Init_: what else were exported could clash with another library's.
+  # Only Init_ is exported: any other symbol could clash with another library's.
   def exported_symbols
     names = run("nm", "-D", "--defined-only", @library).lines.map { |line| line.split.last }
     names.grep_v(/\AInit_penstock\z/).map { |name| "#{name} is exported" }
   end
 
-  # The core includes none of Ruby's headers, and calls nothing of it.
+  # The core includes none of Ruby's headers, and calls none of its functions.
   def ruby_in_core
     included = (@core + Dir.glob("**/*.h", base: @directory).grep(CORE)).flat_map do |file|
       text(file).lines.grep(RUBYS_INCLUDE).map { |line| "#{file}: #{line.strip}" }
@@ -87,8 +88,8 @@ class StaticChecks
     included + called
   end
 
-  # Nothing else makes Strings of C's text, whose bytes may be no UTF-8 and may steer terminals. What Ruby makes anew of a VALUE
-  # (rb_str_new_frozen) is no concern of this; nor are penstock_raise and the like, as Error makes every message printable.
+  # No other file makes Strings of C text, whose bytes may be invalid UTF-8 and may control terminals. Functions that copy a VALUE
+  # (rb_str_new_frozen) are not concerned; nor are penstock_raise and the like, because Error makes every message printable.
   def foreign_text
     (@face - [TEXT]).grep_v(%r{\Amessage_pack/}).flat_map do |file|
       functions(text(file)).flat_map do |name, body|
@@ -98,7 +99,7 @@ class StaticChecks
     end
   end
 
-  # Layers know only themselves and those below. penstock.c, which sets everything up, is above all.
+  # Layers use only themselves and those below. penstock.c, which sets everything up, is above all.
   def upwards
     (included + called).filter_map do |file, what, layer|
       own = layer_of(file)
@@ -106,7 +107,7 @@ class StaticChecks
     end.uniq
   end
 
-  # Functions of ours that are given to who calls them without the GVL have a name that says so, or belong to the core.
+  # Functions that are passed to one that calls them without the GVL have a name with a suffix, or belong to the core.
   def unnamed_callbacks
     own = graph.defined(@face).to_set
     @face.flat_map do |file|
@@ -115,7 +116,7 @@ class StaticChecks
     end
   end
 
-  # There is no way from a function that has such a name, or is the core's, to one of Ruby's.
+  # There is no call path from a function with such a name, or of the core, to one of Ruby's.
   def ruby_reached
     core = graph.defined(@core).to_set
     roots = graph.defined.select { |title| title.match?(SUFFIXES) || core.include?(title) }
@@ -148,7 +149,7 @@ class StaticChecks
 
   def layer_of(file) = file && BELOW.keys.find { |layer| file.start_with?("#{layer}/") }
 
-  # @return [Hash{String => String}] the file of each function that is no static one
+  # @return [Hash{String => String}] the file of each function that is not static
   def places = @places ||= @sources.flat_map { |file| graph.defined([file]).map { |name| [name, file] } }.to_h
 
   def graph
@@ -161,12 +162,13 @@ class StaticChecks
     CallGraph::Unit.new(file, File.readlines(object.sub(/\.o\z/, ".ci")))
   end
 
-  # @return [Array<Array(String, String)>] names of functions, and the text up to the end of each: the brace that begins a line
+  # @return [Array<Array(String, String)>] names of functions, and the text up to the end of each: the brace at the start of a
+  #   line
   def functions(source)
     source.gsub(%r{/\*.*?\*/}m, "").split(/^\}/).map { |part| [part[/^\w[^;={}()]*?(\w+)\([^;{}]*\)\n\{/m, 1], part] }
   end
 
-  # The bare names among the arguments of those who take functions, and of calls among these.
+  # The plain names among the arguments of functions that take callbacks, and of calls among these arguments.
   def arguments(source)
     source.gsub(%r{/\*.*?\*/}m, "").to_enum(:scan, TAKERS).flat_map do
       text = balanced(Regexp.last_match.post_match)
@@ -174,7 +176,7 @@ class StaticChecks
     end
   end
 
-  # @return [String] up to the parenthesis that ends it
+  # @return [String] the text up to the closing parenthesis
   def balanced(text)
     depth = 1
     length = text.each_char.with_index { |char, i| break i if (depth += { "(" => 1, ")" => -1 }.fetch(char, 0)).zero? }

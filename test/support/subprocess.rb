@@ -3,7 +3,7 @@
 require "rbconfig"
 require_relative "limited"
 
-# Programs of their own, for what a process does when it forks or ends.
+# Separate programs, for what a process does when it forks or ends.
 module Subprocess
   LIBRARY = File.expand_path("../../lib", __dir__)
   LIBRARIES = [ENV.fetch("PENSTOCK_INSTRUMENTED", nil), LIBRARY].compact.freeze # see test/proofs/instrumented.rb
@@ -11,22 +11,22 @@ module Subprocess
   INTERNAL = File.join(__dir__, "internal.rb")
 
   # Runs a Ruby program with Penstock loaded; `arguments` are its ARGV.
-  # @return [Array(String, String, Process::Status)] what it wrote on stdout and stderr, and how it ended
+  # @return [Array(String, String, Process::Status)] its output on stdout and stderr, and its status
   def ruby(program, *arguments, seconds: 30)
     includes = LIBRARIES.flat_map { |path| ["-I", path] }
     command = [RbConfig.ruby, "-w", *includes, "-r", "penstock", "-r", INTERNAL, "-e", program, *arguments]
     Limited.capture3(*command, seconds:)
   end
 
-  # The same, and it has to succeed.
-  # @return [String] what it wrote on stdout
+  # Like `ruby`, but the program has to succeed.
+  # @return [String] its output on stdout
   def ruby!(program, *arguments, **options)
     output, errors, status = ruby(program, *arguments, **options)
     assert status.success?, "#{status}: #{errors}"
     output
   end
 
-  # Runs the block in a forked child and hands its result over.
+  # Runs the block in a forked child and returns its result.
   def in_child(seconds = 20)
     reader, writer = IO.pipe
     pid = fork do

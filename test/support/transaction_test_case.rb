@@ -2,14 +2,14 @@
 
 require_relative "producer_test_case"
 
-# What the tests of transactions and of recovery share.
+# What the tests of transactions and recovery share.
 class TransactionTestCase < ProducerTestCase
   include FreshCluster
 
-  # A failure somewhere else than in the cluster.
+  # A failure outside of the cluster.
   class Mishap < StandardError; end
 
-  # @return [Penstock::Producer] with a transactional.id that nobody else has; its waits between attempts are short
+  # @return [Penstock::Producer] with a unique transactional.id and short pauses between attempts
   def transactional(on: cluster, id: "txn-#{rand(2**64)}", **kafka, &block)
     impatient(on:, "transactional.id": id, **kafka, &block)
   end
@@ -24,14 +24,14 @@ class TransactionTestCase < ProducerTestCase
     end
   end
 
-  # @return [Thread::Queue<Penstock::Event>] filled as they happen
+  # @return [Thread::Queue<Penstock::Event>] filled as the events are published
   def events(producer, *names)
     Thread::Queue.new.tap do |seen|
       names.each { |name| producer.monitor.subscribe(name) { |event| seen << event unless by_itself?(event) } }
     end
   end
 
-  # Errors that librdkafka tells whenever it likes, and verdicts that are failures; see events_test.rb.
+  # Errors that librdkafka reports at any time, and failed delivery results: see events_test.rb.
   def by_itself?(event)
     event.id == "error.occurred" && %w[librdkafka.error librdkafka.dispatch_error].include?(event[:type])
   end
@@ -43,10 +43,10 @@ class TransactionTestCase < ProducerTestCase
     events(producer, *%w[started committed aborted finished].map { |step| "transaction.#{step}" })
   end
 
-  # What has happened since it was asked before, such as %w[started committed finished].
+  # The steps since the last call, such as %w[started committed finished].
   def steps(queue) = taken(queue).map { |event| event.id.delete_prefix("transaction.") }
 
-  # What happened has no traces: the next transaction is like the first.
+  # The failure has left no traces: the next transaction is like the first.
   def assert_usable(producer, topic)
     happened = events(producer, "producer.reload", "error.occurred")
     assert_equal :value, producer.transaction { producer.produce_sync(topic:, payload: "usable") && :value }

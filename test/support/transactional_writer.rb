@@ -28,7 +28,7 @@ class TransactionalWriter
     @settings = { "bootstrap.servers": servers, "transactional.id": "test-#{SecureRandom.hex(6)}", log_level: 0 }
   end
 
-  # Two transactions: one that is aborted, then one that is committed.
+  # Two transactions: an aborted one, then a committed one.
   def write(topic, partition:, committed:, aborted:)
     with_producer do |producer|
       check Native.init_transactions(producer, 20_000)

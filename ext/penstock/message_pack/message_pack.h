@@ -72,7 +72,8 @@ static inline const struct penstock_registry *penstock_registry_of(VALUE registr
     return RTYPEDDATA_DATA(registry);
 }
 const struct penstock_ext_packer *penstock_registry_find(const struct penstock_registry *registry, VALUE klass);
-static inline const struct penstock_ext_unpacker *penstock_registry_unpacker(const struct penstock_registry *registry, int8_t type)
+static inline const struct penstock_ext_unpacker *penstock_registry_unpacker(const struct penstock_registry *registry,
+                                                                             int8_t type)
 {
     uint8_t place = registry->places[type + 128];
     return place ? &registry->by_place[place - 1] : NULL;

@@ -109,7 +109,8 @@ VALUE penstock_key(struct penstock_keys *keys, const uint8_t *bytes, size_t size
     uint64_t hash = key_hash(bytes, size, symbolize);
     size_t place = hash >> (64 - KEYS_BITS);
     VALUE found = keys->kept[place];
-    if (keys->part[place] == (uint32_t)hash && is_key(found, bytes, size, symbolize) && !(shared && keys->alone[place])) return found;
+    if (keys->part[place] == (uint32_t)hash && is_key(found, bytes, size, symbolize) && !(shared && keys->alone[place]))
+        return found;
 
     bool by_itself = !symbolize && !shared && !seen_before(keys, hash);
     if (symbolize) found = penstock_symbol((const char *)bytes, size);

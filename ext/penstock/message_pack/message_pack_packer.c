@@ -79,7 +79,8 @@ static void use_first_memory(struct penstock_packer *packer)
     packer->own.first = true;
 }
 
-static void set_up(VALUE self, struct penstock_packer *packer, VALUE io, VALUE registry, const struct penstock_mp_options *options)
+static void set_up(VALUE self, struct penstock_packer *packer, VALUE io, VALUE registry,
+                   const struct penstock_mp_options *options)
 {
     packer->options = *options;
     packer->types = penstock_registry_get(registry);
@@ -553,7 +554,8 @@ static VALUE packer_flush(VALUE self)
     struct penstock_packer *packer = packer_get(self);
     if (NIL_P(packer->buffer)) return self;
     penstock_buffer_flush(packer->buffer);
-    if (!packer->flushed && packer->bytes->base == 0 && penstock_buffer_size(packer->bytes) == 0) penstock_buffer_free(packer->bytes);
+    bool unused = packer->bytes->base == 0 && penstock_buffer_size(packer->bytes) == 0;
+    if (!packer->flushed && unused) penstock_buffer_free(packer->bytes);
     packer->flushed = true;
     return self;
 }

@@ -150,7 +150,8 @@ const struct penstock_ext_packer *penstock_registry_find(const struct penstock_r
     const struct penstock_ext_packer *packer = find_exactly(registry, klass);
     if (packer) return packer;
     if (!registry->modules) { /* no registered module, so classes suffice */
-        for (VALUE above = RCLASS_SUPER(klass); above && !packer; above = RCLASS_SUPER(above)) packer = find_exactly(registry, above);
+        for (VALUE above = RCLASS_SUPER(klass); above && !packer; above = RCLASS_SUPER(above))
+            packer = find_exactly(registry, above);
         return packer;
     }
     VALUE ancestors = rb_mod_ancestors(klass);

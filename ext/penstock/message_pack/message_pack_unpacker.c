@@ -1,9 +1,10 @@
 /*
- * Penstock::MessagePack::Unpacker: reads objects from bytes that arrive in parts, or from an io. One thread at a time may use it.
- * If the bytes end within an object, the Unpacker keeps the part that it has read. It continues when more bytes have been fed.
+ * Penstock::MessagePack::Unpacker: reads objects from bytes that arrive in parts, or from an io. One thread at a time may
+ * use it. If the bytes end within an object, the Unpacker keeps the part that it has read. It continues when more bytes have
+ * been fed.
  *
- * The unpacker proc of a recursive ext type gets an Unpacker over the payload in place: a window. One Unpacker serves all payloads
- * of an outermost read, consecutive and nested ones.
+ * The unpacker proc of a recursive ext type gets a window: an Unpacker that reads the payload where it is, without a copy.
+ * One such Unpacker serves all payloads of an outermost read, consecutive and nested ones.
  */
 #include "message_pack/message_pack.h"
 

@@ -187,7 +187,8 @@ static void pack_recursive(struct penstock_packing *packing, const struct pensto
     bytes = packing->packer->bytes;
     size_t size = penstock_buffer_size(bytes);
     ps_write_ext_header(&to_header, type->type, size_of("a payload", size));
-    if (start + to_header.size != bytes->at) memmove(bytes->writer.data + start + to_header.size, bytes->writer.data + bytes->at, size);
+    if (start + to_header.size != bytes->at)
+        memmove(bytes->writer.data + start + to_header.size, bytes->writer.data + bytes->at, size);
     memcpy(bytes->writer.data + start, header, to_header.size);
     bytes->writer.size = start + to_header.size + size;
     penstock_pack_outer(bytes, &outer);
@@ -335,7 +336,8 @@ void penstock_pack_ext(struct penstock_packing *packing, VALUE type, VALUE paylo
 void penstock_pack_extension(struct penstock_packing *packing, VALUE extension)
 {
     VALUE type = rb_struct_aref(extension, INT2FIX(0)), payload = rb_struct_aref(extension, INT2FIX(1));
-    if (packing->unprotected && !RB_TYPE_P(payload, T_STRING)) penstock_packer_protect(packing, penstock_pack_extension, extension);
+    if (packing->unprotected && !RB_TYPE_P(payload, T_STRING))
+        penstock_packer_protect(packing, penstock_pack_extension, extension);
     else penstock_pack_ext(packing, type, payload);
 }
 

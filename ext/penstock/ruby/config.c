@@ -38,7 +38,8 @@ static VALUE setting_name(VALUE key)
                        "config.kafka: the names of settings are Symbols or Strings, not %" PRIsVALUE, rb_obj_class(key));
     if (!penstock_is_text(name))
         penstock_raise(penstock_config_error, &penstock_no_context,
-                       "config.kafka: the name of a setting must be UTF-8 without a zero byte, not %" PRIsVALUE, shown_name(name));
+                       "config.kafka: the name of a setting must be UTF-8 without a zero byte, not %" PRIsVALUE,
+                       shown_name(name));
     return name;
 }
 
@@ -59,7 +60,8 @@ static VALUE setting_value(VALUE name, VALUE value)
     case T_FALSE: return rb_str_new_cstr("false");
     case T_FLOAT:
         if (!isfinite(RFLOAT_VALUE(value)))
-            penstock_raise(penstock_config_error, &penstock_no_context, "config.kafka: %" PRIsVALUE " cannot be %" PRIsVALUE, name, value);
+            penstock_raise(penstock_config_error, &penstock_no_context, "config.kafka: %" PRIsVALUE " cannot be %" PRIsVALUE,
+                           name, value);
         return rb_String(value);
     case T_FIXNUM:
     case T_BIGNUM: return rb_String(value);
@@ -204,7 +206,8 @@ static void check_conflicts(rd_kafka_conf_t *conf, VALUE settings, const struct 
 static void set_events(rd_kafka_conf_t *conf, bool consumer, bool logs_to_mailbox, int more)
 {
     int events = consumer ? RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_OFFSET_COMMIT : RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_STATS;
-    rd_kafka_conf_set_events(conf, events | more | RD_KAFKA_EVENT_ERROR | (logs_to_mailbox && !consumer ? RD_KAFKA_EVENT_LOG : 0));
+    int log = logs_to_mailbox && !consumer ? RD_KAFKA_EVENT_LOG : 0;
+    rd_kafka_conf_set_events(conf, events | more | RD_KAFKA_EVENT_ERROR | log);
 }
 
 void penstock_conf_ask_for_tokens(rd_kafka_conf_t *conf, bool consumer, bool logs_to_mailbox)

@@ -292,5 +292,5 @@ void penstock_consumer_calls_init(VALUE consumer_class)
     rb_define_private_method(consumer_class, "call_watermarks", consumer_call_watermarks, 2);
     rb_define_private_method(consumer_class, "call_seek", consumer_call_seek, 2);
     rb_define_private_method(consumer_class, "call_positions", consumer_call_positions, 1);
-    rb_define_singleton_method(consumer_class, "place_of", s_place_of, 1);
+    rb_define_private_method(rb_singleton_class(consumer_class), "place_of", s_place_of, 1);
 }

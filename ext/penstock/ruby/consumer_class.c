@@ -74,10 +74,12 @@ static struct ps_consumer *any_consumer(VALUE self) /* perhaps the parent proces
 static struct ps_consumer *renew(VALUE self, struct ps_consumer *inherited)
 {
     struct consumer_object *object = penstock_data(self, &consumer_type);
-    struct ps_consumer *fresh = ps_consumer_new(rd_kafka_conf_dup(inherited->client.conf), inherited->client.name, &inherited->settings);
+    rd_kafka_conf_t *conf = rd_kafka_conf_dup(inherited->client.conf);
+    struct ps_consumer *fresh = ps_consumer_new(conf, inherited->client.name, &inherited->settings);
     if (!fresh) rb_memerror();
     ps_client_set_brokers(&fresh->client, inherited->client.brokers);
-    if (atomic_compare_exchange_strong(&object->consumer, &inherited, fresh)) return fresh; /* the inherited one stays untouched */
+    /* The inherited consumer stays untouched. */
+    if (atomic_compare_exchange_strong(&object->consumer, &inherited, fresh)) return fresh;
     ps_client_unref(&fresh->client);
     return inherited; /* another thread was first: the failed exchange has read that thread's consumer */
 }
@@ -134,7 +136,8 @@ static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger,
 
     struct penstock_consumer_conf_facts facts;
     penstock_consumer_conf_fill(consumer->client.conf, kafka, settings.client.logs_to_mailbox, &facts);
-    if (settings.client.token_provider) penstock_conf_ask_for_tokens(consumer->client.conf, true, settings.client.logs_to_mailbox);
+    if (settings.client.token_provider)
+        penstock_conf_ask_for_tokens(consumer->client.conf, true, settings.client.logs_to_mailbox);
     int64_t nap_ms = facts.max_poll_interval_ms / 4;
     consumer->settings.nap_us = (nap_ms < 1 ? 1 : nap_ms > LONGEST_NAP_MS ? LONGEST_NAP_MS : nap_ms) * 1000;
     consumer->settings.stores_offsets = facts.stores_offsets;

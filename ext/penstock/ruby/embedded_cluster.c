@@ -92,7 +92,9 @@ static struct cluster_object *cluster_get(VALUE self)
 
 /* ---- one call into the cluster ---- */
 
-enum operation { START, CREATE_TOPIC, INJECT_ERRORS, CLEAR_ERRORS, SET_RTT, BROKER_DOWN, BROKER_UP, MOVE_LEADER, BOOTSTRAPS, CLOSE };
+enum operation {
+    START, CREATE_TOPIC, INJECT_ERRORS, CLEAR_ERRORS, SET_RTT, BROKER_DOWN, BROKER_UP, MOVE_LEADER, BOOTSTRAPS, CLOSE,
+};
 
 struct cluster_call {
     struct ps_job job;
@@ -358,5 +360,5 @@ void penstock_embedded_cluster_init(void)
     rb_define_private_method(cluster_class, "call_broker_down", cluster_call_broker_down, 1);
     rb_define_private_method(cluster_class, "call_broker_up", cluster_call_broker_up, 1);
     rb_define_private_method(cluster_class, "call_move_leader", cluster_call_move_leader, 3);
-    rb_define_singleton_method(cluster_class, "error_codes", s_error_codes, 0);
+    rb_define_private_method(rb_singleton_class(cluster_class), "error_codes", s_error_codes, 0);
 }

@@ -6,9 +6,10 @@
 #include <ruby/encoding.h>
 #include <stdarg.h>
 
-VALUE penstock_usage_error, penstock_cluster_error, penstock_config_error, penstock_message_error, penstock_closed_error, penstock_forked_error,
-    penstock_queue_full_error, penstock_produce_error, penstock_delivery_error, penstock_message_timed_out_error,
-    penstock_timeout_error, penstock_transaction_error, penstock_committed_error, penstock_fatal_error;
+VALUE penstock_usage_error, penstock_cluster_error, penstock_config_error, penstock_message_error, penstock_closed_error,
+    penstock_forked_error, penstock_queue_full_error, penstock_produce_error, penstock_delivery_error,
+    penstock_message_timed_out_error, penstock_timeout_error, penstock_transaction_error, penstock_committed_error,
+    penstock_fatal_error;
 static VALUE tls_error, authentication_error, security_protocol_error, unreachable_error, fenced_error;
 VALUE penstock_consumer_closed_error, penstock_consume_error, penstock_commit_error, penstock_consume_timeout_error;
 VALUE penstock_not_shareable_error;
@@ -24,7 +25,7 @@ static VALUE text_or_nil(const char *text)
     return text && *text ? penstock_text(text) : Qnil;
 }
 
-/* Each call on a fenced producer raises the same class. */
+/* After a producer was fenced, each call on it raises ProducerFencedError, whatever class the caller has chosen. */
 VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context *context, VALUE text)
 {
     char problem[256] = "";
@@ -32,7 +33,8 @@ VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context 
     bool consumer = client && client->kind != &ps_producer_kind;
     bool fenced = context->fatal && context->err == RD_KAFKA_RESP_ERR__FENCED && !consumer;
     if (client && !ps_client_inherited(client)) ps_client_last_error((struct ps_client *)client, problem, sizeof(problem));
-    VALUE producer_id = client && !consumer ? text_or_nil(client->name) : RTEST(context->producer_id) ? context->producer_id : Qnil;
+    VALUE producer_id = RTEST(context->producer_id) ? context->producer_id : Qnil;
+    if (client && !consumer) producer_id = text_or_nil(client->name);
     VALUE arguments[] = {
         fenced ? fenced_error : error_class,
         text,
@@ -103,7 +105,7 @@ static const char *outcome_text(const struct ps_delivery *delivery)
     switch (delivery->status) {
     case RD_KAFKA_MSG_STATUS_NOT_PERSISTED: return "the message was not delivered and is not in the topic";
     case RD_KAFKA_MSG_STATUS_PERSISTED: return "the message is in the topic, but something else failed";
-    default: return "the message was not acknowledged; it may be in the topic all the same";
+    default: return "the message was not acknowledged, but it may be in the topic";
     }
 }
 

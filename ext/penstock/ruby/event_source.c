@@ -202,7 +202,7 @@ static VALUE source_set_attached(VALUE self, VALUE attached)
 
 static VALUE source_open_clients(VALUE self)
 {
-    return UINT2NUM(atomic_load(&penstock_event_source_get(self)->client));
+    return UINT2NUM(atomic_load(&penstock_event_source_get(self)->clients));
 }
 
 static VALUE source_clear(VALUE self)

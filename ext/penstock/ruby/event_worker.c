@@ -1,6 +1,7 @@
 /*
- * Penstock::Native::EventWorker: registers a thread that runs listeners with the dispatch queue (core/client/dispatch.c). lib/penstock/native/event_worker.rb has the rest. Threads of the main Ractor. In a fork child, the
- * turn of an inherited worker is over.
+ * Penstock::Native::EventWorker: registers a thread that runs listeners with the dispatch queue (core/client/dispatch.c).
+ * lib/penstock/native/event_worker.rb has the rest. Threads of the main Ractor. In a fork child, the turn of an inherited
+ * worker is over.
  */
 #include "ruby/penstock.h"
 #include <string.h>

@@ -183,8 +183,9 @@ static void wake_expired(struct group *group)
     if (now_us < group->next_deadline_us) return;
     group->next_deadline_us = PS_FOREVER;
     for (struct fiber_wait *wait = group->first; wait; wait = wait->next) {
-        if (wait->deadline_us > now_us && wait->deadline_us < group->next_deadline_us) group->next_deadline_us = wait->deadline_us;
-        if (wait->deadline_us <= now_us && !wait->unblocked && wait != group->leader) ps_fibers_wake(&wait->waiter);
+        bool expired = wait->deadline_us <= now_us;
+        if (!expired && wait->deadline_us < group->next_deadline_us) group->next_deadline_us = wait->deadline_us;
+        if (expired && !wait->unblocked && wait != group->leader) ps_fibers_wake(&wait->waiter);
     }
 }
 

@@ -37,7 +37,8 @@ static bool prepare(struct penstock_handover *handover, uint32_t i, char **copie
     const struct penstock_message *last = i > 0 ? message - 1 : NULL;
 
     message->native_topic = last && last->topic == message->topic ? last->native_topic : known_topic(handover, i);
-    if (!message->native_topic || !copy_partition_key(ps_batch_delivery(handover->batch, i), &message->partition_key)) return false;
+    if (!message->native_topic) return false;
+    if (!copy_partition_key(ps_batch_delivery(handover->batch, i), &message->partition_key)) return false;
     penstock_message_to_bytes(message, copies);
     return true;
 }

@@ -14,7 +14,8 @@ static void reject(const char *form, VALUE known, VALUE more, VALUE given)
     rb_funcall(keywords_module, rb_intern("check"), 4, penstock_text(form), known, more, wrong);
 }
 
-void penstock_keywords(int argc, const VALUE *argv, int positional, const char *form, int count, const VALUE *names, VALUE *values)
+void penstock_keywords(int argc, const VALUE *argv, int positional, const char *form, int count, const VALUE *names,
+                       VALUE *values)
 {
     VALUE given = rb_keyword_given_p() ? argv[--argc] : Qnil;
     size_t found = 0;

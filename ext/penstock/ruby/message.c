@@ -171,7 +171,8 @@ static void check_header_value(VALUE name, VALUE value, struct parsing *parsing)
 {
     if (!RB_TYPE_P(value, T_STRING))
         raise_invalid(parsing->index,
-                      ":headers maps a String to a String or an Array of Strings; %+" PRIsVALUE " maps to %" PRIsVALUE "; use to_s",
+                      ":headers maps a String to a String or an Array of Strings; %+" PRIsVALUE " maps to %" PRIsVALUE
+                      "; use to_s",
                       name, rb_obj_class(value));
     parsing->size += size_with_length(header_name(name)) + size_with_length(value);
 }

@@ -12,6 +12,7 @@ void penstock_check_open(const struct ps_client *client)
 
 /* ---- opening ---- */
 
+/* A job, as penstock_call requires: it owns what the call reads and writes, also if a scheduler drops the calling fiber. */
 struct open_call {
     struct ps_job job;
     struct ps_client *client; /* retained */
@@ -31,6 +32,7 @@ static void open_release_nogvl(struct ps_job *job)
     free(job);
 }
 
+/* What penstock_open passes to open_body, and the result. */
 struct opening {
     struct ps_client *client;
     int result;
@@ -52,7 +54,7 @@ static VALUE open_body(VALUE arg)
     return Qnil;
 }
 
-/* Runs even if the opening thread was interrupted, as no other thread would do it later. */
+/* Runs also if the opening thread was interrupted after the client has opened: no later call would notify the source. */
 static VALUE notify_source(VALUE source)
 {
     return NIL_P(source) ? Qnil : rb_funcall(source, rb_intern("client_opened"), 0);
@@ -71,16 +73,16 @@ bool penstock_open(struct ps_client *client, VALUE logger, VALUE token_refresher
     if (atomic_load(&client->state) != PS_NEW) return false;
     struct opening opening = { .client = client };
     VALUE trap = rb_const_get(penstock_module, rb_intern("SignalTrap"));
-    rb_funcall(trap, rb_intern("refuse"), 1, penstock_text("connecting")); /* the calls below lock Ruby mutexes */
+    rb_funcall(trap, rb_intern("raise_if_here"), 1, penstock_text("connecting")); /* the calls below lock Ruby mutexes */
     penstock_exit_arm();
     attach_dispatcher(client, logger);
     penstock_attach_refresher(token_refresher, client->address, client);
-    penstock_check_forked(client->generation); /* a trap may have forked: then the client belongs to the parent process */
+    penstock_check_forked(client->generation); /* a trap may have forked: the client belongs to the parent process */
     rb_ensure(open_body, (VALUE)&opening, notify_source, source);
     penstock_check_forked(client->generation);
     int state = atomic_load(&client->state);
     if (client->settings->logs_to_mailbox && (state == PS_NEW || state == PS_CLOSED))
-        ps_mailbox_post(client->address, PS_MAIL_LAST, ""); /* it did not open, or was closed meanwhile */
+        ps_mailbox_post(client->address, PS_MAIL_LAST, ""); /* it did not open, or was closed meanwhile: detaches the logger */
     if (opening.result < 0) {
         struct penstock_error_context context = penstock_no_context;
         context.client = client;

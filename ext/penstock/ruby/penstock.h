@@ -300,7 +300,8 @@ void penstock_exit_arm(void); /* makes the end of the process close every open c
 
 /* Reads the keywords `names` of a method's arguments into `values`. A keyword that is not given leaves its value unchanged.
  * Raises ArgumentError, with `form` in the message, for other keywords and another number of positional arguments. */
-void penstock_keywords(int argc, const VALUE *argv, int positional, const char *form, int count, const VALUE *names, VALUE *values);
+void penstock_keywords(int argc, const VALUE *argv, int positional, const char *form, int count, const VALUE *names,
+                       VALUE *values);
 /* A `timeout:` in ms (-1: no limit), by the rules of Penstock::Seconds; raises ArgumentError. */
 int64_t penstock_seconds(VALUE seconds);
 void penstock_keywords_init(void);

@@ -10,7 +10,7 @@
 
 static VALUE sym_timeout, sym_max;
 
-/* A copy of an ERROR event, raised after everything is released. */
+/* A copy of an error event. The call raises it when it has destroyed the event and has left the client. */
 struct problem {
     rd_kafka_resp_err_t err;
     bool fatal;
@@ -27,10 +27,11 @@ struct problem {
  */
 enum { MOST_HEADERS = 100000 };
 
+/* One call of poll or poll_batch. */
 struct taking {
     VALUE self;
     struct ps_consumer *consumer;
-    rd_kafka_event_t *event; /* to be destroyed */
+    rd_kafka_event_t *event; /* the event that is being handled; destroyed afterwards */
     VALUE messages;          /* Array; nil for a single message */
     VALUE message;           /* the latest */
     long count, max;
@@ -108,7 +109,7 @@ static VALUE take_body(VALUE arg)
 {
     struct taking *taking = (struct taking *)arg;
     while (taking->count < taking->max && taking->headers < MOST_HEADERS) {
-        if (taking->consumer->damaged.waits) { /* messages first, as below */
+        if (taking->consumer->damaged.waits) { /* the program gets its messages first, and this error with the next call */
             if (taking->count == 0) read_damaged(taking);
             break;
         }
@@ -116,7 +117,7 @@ static VALUE take_body(VALUE arg)
         if (!event) break;
         int type = rd_kafka_event_type(event);
         if (taking->count > 0 && (type == RD_KAFKA_EVENT_REBALANCE || type == RD_KAFKA_EVENT_ERROR)) {
-            /* Messages first: the program should be able to process them before the consumer loses the partition. */
+            /* The program gets its messages first, so that it can process them before the consumer loses the partition. */
             ps_consumer_hold(taking->consumer, event);
             taking->event = NULL;
             break;
@@ -165,14 +166,15 @@ static void check_fatal(const struct ps_consumer *consumer)
     penstock_raise(penstock_consume_error, &context, "the consumer has had a fatal error");
 }
 
-/* Waits for the first message, then takes all that is there. False: the time ran out, or the consumer was closed meanwhile. */
+/* Waits for the first message, then takes all that are available. False: the time ran out, or the consumer was closed
+ * meanwhile. */
 static bool take_messages(struct taking *taking, VALUE timeout)
 {
     int64_t deadline_us = ps_deadline_us(penstock_seconds(timeout));
     penstock_consumer_open(taking->self);
     for (;;) {
         struct ps_consumer *consumer = taking->consumer = penstock_consumer_get(taking->self); /* a trap may have forked */
-        uint32_t heard = atomic_load(&consumer->bell.rings);
+        uint32_t rings = atomic_load(&consumer->bell.rings); /* before it looks for events: see consumer.c */
         if (!ps_client_enter(&consumer->client)) return false;
         rb_ensure(take_body, (VALUE)taking, take_ensure, (VALUE)taking);
         if (taking->problem.err) raise_problem(taking);
@@ -182,9 +184,9 @@ static bool take_messages(struct taking *taking, VALUE timeout)
         penstock_consumer_check_rejected(consumer);
         int64_t now = ps_now_us(), rejected_us = atomic_load(&consumer->client.rejection.due_us);
         if (now >= deadline_us) return false;
-        int64_t nap_until_us = now + consumer->settings.nap_us; /* for librdkafka's max.poll.interval.ms */
+        int64_t nap_until_us = now + consumer->settings.nap_us; /* polls before max.poll.interval.ms ends */
         if (rejected_us) nap_until_us = penstock_earlier(nap_until_us, rejected_us);
-        penstock_wait_bell(&consumer->bell, heard, penstock_earlier(deadline_us, nap_until_us));
+        penstock_wait_bell(&consumer->bell, rings, penstock_earlier(deadline_us, nap_until_us));
     }
 }
 

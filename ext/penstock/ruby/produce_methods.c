@@ -27,7 +27,7 @@ static void check_sender(const struct penstock_sender *sender)
     if (sender->producer) penstock_check_open(&sender->producer->client);
 }
 
-/* True: it opened the client. Read again what was read from Ruby objects before. */
+/* True: it has opened the client, which may have run Ruby code. The caller parses its messages again. */
 static bool open_sender(const struct penstock_sender *sender)
 {
     return sender->producer && penstock_producer_open_if_new(sender->self, sender->producer);
@@ -47,8 +47,9 @@ static bool begin_batch(const struct penstock_sender *sender, struct penstock_ha
 }
 
 /*
- * The memory of a call that produces a batch. The call frees it however it ends. If a scheduler discards the call's fiber, nothing
- * unwinds the fiber's stack. Then the GC frees the batch_call, and settles the deliveries of the messages that waited for queue space.
+ * The memory of a call that produces a batch, in a hidden Ruby object: its holder. The call frees it however it ends. But if a
+ * scheduler drops the call's fiber, nothing unwinds the fiber's stack. Then the GC frees the batch_call. It also settles the
+ * deliveries of the messages that waited for queue space.
  */
 struct batch_call {
     struct penstock_message *messages; /* while they are checked and handed over */
@@ -56,7 +57,7 @@ struct batch_call {
     struct penstock_handover handover; /* its batch is not released yet, so that settled deliveries without a handle stay */
 };
 
-/* Marks each word like a stack's: some words are VALUEs, some are not written yet. */
+/* Marks conservatively, as the GC marks a stack: not every word is a VALUE, and some are not written yet. */
 static void batch_call_mark(void *data)
 {
     const struct batch_call *batch_call = data;
@@ -107,8 +108,8 @@ static void allocate_messages(struct batch_call *batch_call, long size)
 }
 
 /*
- * Frees the memory now: the GC does not know its size, and might free it late. If a continuation came back into the call, an earlier
- * end has freed it already.
+ * Frees the memory now: the GC does not know its size, and might free it late. The memory is NULL if a continuation has come
+ * back into the call after the call's first end.
  */
 static VALUE batch_call_end(VALUE holder)
 {
@@ -117,13 +118,13 @@ static VALUE batch_call_end(VALUE holder)
     return Qnil;
 }
 
-/* The messages of a call that librdkafka did not accept at once. */
+/* The messages of a call that librdkafka did not accept at once. A single message is on the stack, a batch in a batch_call. */
 struct rest {
     struct penstock_handover *handover;
-    uint32_t sent_before;
-    int64_t queue_full_ms;
-    bool drop;
-    VALUE tally;
+    uint32_t sent_before;  /* handover->sent when the present wait for queue space began */
+    int64_t queue_full_ms; /* how long to wait for queue space; 0: not at all */
+    bool drop;             /* if the queue stays full: give the messages a failed delivery result instead of raising */
+    VALUE tally;           /* Array or nil; see penstock_produce_many */
     VALUE holder; /* of the batch_call; nil: `handover` is on the stack */
     struct penstock_handover *on_stack; /* `handover` before it moved to the heap; NULL: it has not */
 };
@@ -134,7 +135,8 @@ static void store_tally(VALUE tally, const struct penstock_handover *handover)
     if (!NIL_P(tally)) rb_ary_store(tally, 0, UINT2NUM(handover->sent));
 }
 
-static bool some_more(void *arg)
+/* Hands over more messages. True: some were accepted, or the queue is not full, so the wait for space is over. */
+static bool hand_over_more(void *arg)
 {
     const struct rest *rest = arg;
     penstock_handover_nogvl(rest->handover); /* with the GVL, as there is space for a few messages at a time */
@@ -142,8 +144,8 @@ static bool some_more(void *arg)
 }
 
 /*
- * Before a wait: if a scheduler discards the waiting fiber, the GC must find the memory to free. A thread that ends is unwound, so a
- * thread's messages stay on its stack.
+ * Called before a wait, for a single message in a fiber with a scheduler. If the scheduler drops the waiting fiber, the GC must
+ * find the memory to free. Elsewhere the message stays on the stack: a thread that ends is unwound.
  */
 static void move_to_heap(struct rest *rest)
 {
@@ -160,7 +162,7 @@ static void move_to_heap(struct rest *rest)
     rest->holder = holder;
 }
 
-static void move_back(struct rest *rest)
+static void move_to_stack(struct rest *rest)
 {
     struct penstock_message *message = rest->on_stack->messages;
     *rest->on_stack = *rest->handover;
@@ -175,15 +177,15 @@ static bool wait_for_space(struct rest *rest)
     move_to_heap(rest);
     rest->sent_before = rest->handover->sent;
     uint32_t want = rest->handover->batch->size - rest->handover->sent;
-    return penstock_wait_for_space(rest->handover->producer, want, some_more, rest, ps_deadline_us(rest->queue_full_ms));
+    return penstock_wait_for_space(rest->handover->producer, want, hand_over_more, rest, ps_deadline_us(rest->queue_full_ms));
 }
 
 enum { LOOK_AGAIN_MS = 1000 };
 
 /*
- * librdkafka refreshes a topic's metadata every topic.metadata.refresh.interval.ms, 5 minutes. Until then it rejects a new topic
- * or partition without asking a broker. So this asks for the metadata, and retries. False: the metadata is recent, or a retry is
- * impossible.
+ * librdkafka refreshes a topic's metadata every topic.metadata.refresh.interval.ms, 5 minutes by default. Until then it rejects
+ * messages to a new topic or partition without asking a broker. So this function asks for the metadata, and hands the messages
+ * over again. False: the metadata are recent, or a retry is impossible.
  */
 static bool refresh_and_retry(struct rest *rest)
 {
@@ -213,7 +215,7 @@ static VALUE retry_the_rest(VALUE arg)
     return Qnil;
 }
 
-/* The delivery result of messages that are not handed over but have handles. No error: the call raises instead. */
+/* The error that messages which were not handed over get as their delivery result. No error: the call raises instead. */
 static rd_kafka_resp_err_t result_at_once(const struct rest *rest)
 {
     if (penstock_handover_unreachable(rest->handover)) return ps_rejection_code(PS_UNREACHABLE);
@@ -250,15 +252,16 @@ static VALUE settle_the_rest(VALUE arg)
 {
     struct rest *rest = (struct rest *)arg;
     give_up_the_rest(rest);
-    if (rest->on_stack) move_back(rest);
+    if (rest->on_stack) move_to_stack(rest);
     return Qnil;
 }
 
 /*
- * Retries as long as that may help. Afterwards every message has been handed over or has its delivery result. `holder` is the object
- * of the batch_call that contains `handover`, or nil.
+ * Retries as long as that may help. Afterwards every message has been handed over or has its delivery result. `holder`: of the
+ * batch_call that contains `handover`; nil: `handover` is on the stack.
  */
-static void hand_over_the_rest(const struct penstock_sender *sender, struct penstock_handover *handover, VALUE tally, VALUE holder)
+static void hand_over_the_rest(const struct penstock_sender *sender, struct penstock_handover *handover, VALUE tally,
+                               VALUE holder)
 {
     struct rest rest = {
         .handover = handover,
@@ -270,7 +273,8 @@ static void hand_over_the_rest(const struct penstock_sender *sender, struct pens
     rb_ensure(retry_the_rest, (VALUE)&rest, settle_the_rest, (VALUE)&rest);
 }
 
-/* Whether the call has to queue behind others. A call that does not wait for space never queues. */
+/* Whether other calls wait for queue space, so that this one must join the line behind them. Never for a call that does not wait
+ * for space. */
 static bool has_to_queue(const struct penstock_sender *sender, struct penstock_handover *handover)
 {
     if (sender->terms.queue_full_ms == 0 || !penstock_has_to_queue(handover)) return false;
@@ -300,7 +304,7 @@ VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash)
             rb_memerror();
         }
     } while (penstock_handover_prepare(&handover, false, 0) == PENSTOCK_READ_AGAIN);
-    if (!has_to_queue(sender, &handover)) penstock_handover_nogvl(&handover); /* releasing the GVL would cost more */
+    if (!has_to_queue(sender, &handover)) penstock_handover_nogvl(&handover); /* with the GVL: releasing it would cost more */
     if (!handover.sent) hand_over_the_rest(sender, &handover, Qnil, Qnil);
     RB_GC_GUARD(hash);
     if (!handover.sent) rb_exc_raise(penstock_handover_error(&handover));
@@ -308,7 +312,7 @@ VALUE penstock_produce(const struct penstock_sender *sender, VALUE hash)
     return handle;
 }
 
-/* May run Ruby code, in which a trap may fork. So read nothing from Ruby objects before it. */
+/* Reads the sender's members last: penstock_event_source_hold may run Ruby code, and a trap in it may fork. */
 static struct penstock_sender sender_of(VALUE self)
 {
     const struct penstock_producer_client *object = penstock_producer_data(self);
@@ -331,14 +335,14 @@ struct many {
 };
 
 /*
- * After users' code, which may have made a continuation. The continuation may come back after the call has handed its messages over,
- * or has ended and freed its memory.
+ * Called after user code, which may have made a continuation. When the program calls the continuation, this call may have handed
+ * its messages over already, or has ended and freed its memory.
  */
-static void check_not_gone_on(const struct many *many)
+static void check_not_resumed(const struct many *many)
 {
     const struct batch_call *batch_call = DATA_PTR(many->holder);
     if (!batch_call || batch_call->handover.batch)
-        rb_raise(rb_eRuntimeError, "a continuation came back to where produce_many had gone on");
+        rb_raise(rb_eRuntimeError, "a continuation came back into produce_many after its messages were handed over");
 }
 
 static void parse_all(const struct many *many, struct penstock_message *messages)
@@ -353,7 +357,7 @@ static void parse_all(const struct many *many, struct penstock_message *messages
     for (long i = 0; i < RARRAY_LEN(hashes); i++) {
         if (!messages[i].foreign_timestamp) continue;
         VALUE plain = penstock_message_plain(RARRAY_AREF(hashes, i), i);
-        check_not_gone_on(many);
+        check_not_resumed(many);
         rb_ary_store(hashes, i, plain);
     }
     parse_all(many, messages);
@@ -369,8 +373,8 @@ static VALUE new_handle(struct ps_batch *batch, const struct penstock_message *m
 /* For smaller batches, releasing the GVL would cost more than other threads gain. */
 enum { RELEASE_FROM = 100 };
 
-/* Call it before making the sender. Raises interrupts deferred until a blocking call now: they must not cut handing over
- * short. */
+/* Called before the sender is made. Raises interrupts that Thread.handle_interrupt has deferred until a blocking call: later they
+ * would interrupt the call between two messages. */
 void penstock_before_producing_many(VALUE timeout_ms)
 {
     if (timeout_ms != Qfalse) rb_thread_check_ints();

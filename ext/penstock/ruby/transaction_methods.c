@@ -50,7 +50,8 @@ static struct penstock_error_context context_of(const struct ps_producer *produc
 
 static void raise_error(const struct ps_producer *producer, const struct ps_transaction_error *error)
 {
-    if (error->err == RD_KAFKA_RESP_ERR__DESTROY || error->retriable) penstock_check_open(&producer->client); /* closing ended it */
+    /* Closing may have ended the call. */
+    if (error->err == RD_KAFKA_RESP_ERR__DESTROY || error->retriable) penstock_check_open(&producer->client);
     struct penstock_error_context context = context_of(producer, error);
     if (error->rejected) penstock_raise_rejected(error->rejected, &context, error->text);
     penstock_raise(penstock_transaction_error, &context, "%s", error->text);
@@ -202,7 +203,7 @@ static VALUE checked_group(VALUE group)
 {
     if (rb_obj_is_kind_of(group, rb_const_get(penstock_module, rb_intern("Consumer")))) return group;
     if (!RB_TYPE_P(group, T_STRING))
-        rb_raise(rb_eArgError, "offsets are a Penstock::Consumer's or a group's, named by a String, not %+" PRIsVALUE "'s", group);
+        rb_raise(rb_eArgError, "the group must be a Penstock::Consumer or a String, not %+" PRIsVALUE, group);
     if (RSTRING_LEN(group) == 0) rb_raise(rb_eArgError, "the name of the consumer group is empty");
     group = rb_str_new_frozen(group);
     rb_string_value_cstr(&group);

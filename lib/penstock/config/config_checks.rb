@@ -4,14 +4,14 @@ module Penstock
   # Checks that the configurations of producers and consumers share.
   # @api private
   module ConfigChecks
+    private
+
     # Logs a warning about a setting that works, but probably not as intended. Without a logger, on stderr.
     # @param sentence [String]
     def log_warning(sentence)
       line = Text.printable("[#{id}] #{sentence}")
       logger ? logger.add(2, line, "penstock") : warn("penstock: #{line}")
     end
-
-    private
 
     # The keywords are librdkafka's settings. The settings of Penstock are set in the block.
     def begin_with(kafka)

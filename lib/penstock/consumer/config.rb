@@ -51,10 +51,11 @@ module Penstock
     def initialize
       super
       @id = "penstock-consumer-#{SecureRandom.hex(6)}"
+      @group = nil # until the configuration is finished: it then has a group that librdkafka requires
     end
 
     # @return [Boolean] whether a "group.id" was given
-    def group? = @group
+    def group? = @group.nil? ? group_given? : @group
 
     # @return [String] without the values of settings, which may be secret
     def inspect
@@ -73,13 +74,15 @@ module Penstock
       check_id
       warn_of_short_times
       check_kafka
-      @group = !given("group.id").to_s.empty?
+      @group = group_given?
       check_commits unless @group
       @kafka = with_defaults(KAFKA_DEFAULTS)
       @kafka = @kafka.reject { |name, _| WITHOUT_GROUP.key?(name.to_s.to_sym) }.merge(WITHOUT_GROUP) unless @group
       @kafka = checked(@kafka, role: :consumer, token_provider: oauth.token_provider_listener)
       freeze
     end
+
+    def group_given? = !given("group.id").to_s.empty?
 
     def given(name) = kafka.fetch(name.to_sym) { kafka[name] }
 

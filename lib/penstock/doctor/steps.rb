@@ -136,8 +136,9 @@ module Penstock
         text && " (#{text})"
       end
 
-      # librdkafka asks whom it knows by then, which may be a broker that this one has told of, and of another cluster. So
-      # what does not tell of the broker itself is asked for again; but many are known by another name than their own.
+      # librdkafka requests metadata from any broker that it knows by then. That may be a broker that this one advertises, even
+      # one of another cluster. So an answer that does not list this broker's address is requested again, up to TRIES times:
+      # many brokers advertise another address than the one that was dialled.
       def own_answer(address)
         answers = []
         until answers.last&.brokers&.any? { |_, host, port| Address.new(host, port) == address }

@@ -30,7 +30,7 @@ module Penstock
 
     class << self
       # @param error_class [Class]
-      # @param text [String] one sentence, without its full stop
+      # @param text [String] what happened: one sentence without its full stop
       # @param following [String, nil] whole sentences: the consequence, and what to do
       # @param attributes [Hash] see {Error#initialize}
       # @return [Error]
@@ -44,7 +44,7 @@ module Penstock
       # @param text [String, nil] nil: the description
       # @param cause [Array] librdkafka's code as a number, its name and its description
       # @param owner [Array] the ids of producer and consumer, and the brokers
-      # @param problem [String, nil] the last one with a connection
+      # @param problem [String, nil] the latest error of a connection
       # @param place [Array] topic, partition and offset
       # @param traits [Array<Boolean>] fatal, retriable, abortable
       # @return [Error]
@@ -58,7 +58,7 @@ module Penstock
                        fatal:, retriable:, abortable:, consumer_id:, offset: }
         brokers = problem = nil unless Advice.network?(error_class, code)
         message = compose(error_class, with_cause(text && Text.printable(text), description, code), brokers,
-                          problem && "Last problem: #{stopped(problem)}", attributes)
+                          problem && "Last problem: #{with_full_stop(problem)}", attributes)
         error_class.new(message, **attributes)
       end
 
@@ -75,7 +75,7 @@ module Penstock
 
       def compose(error_class, text, brokers, following, attributes)
         first = [beginning(error_class, text.delete_suffix(".")), context(brokers, **attributes)].compact.join(" ")
-        [stopped(first), following, consequence(error_class, **attributes),
+        [with_full_stop(first), following, consequence(error_class, **attributes),
          Advice.of(error_class, attributes[:code], text)].compact.join(" ")
       end
 
@@ -92,7 +92,7 @@ module Penstock
         "#{opening}: #{text}"
       end
 
-      def stopped(text) = text.match?(/[.!?]\z/) ? text : "#{text}."
+      def with_full_stop(text) = text.match?(/[.!?]\z/) ? text : "#{text}."
 
       def context(brokers, producer_id: nil, consumer_id: nil, topic: nil, partition: nil, offset: nil, **)
         known = { producer: producer_id, consumer: consumer_id, topic:, partition:, offset:, brokers: }

@@ -30,7 +30,7 @@ module Penstock
       /sasl authentication/i =>
         "The port may require SASL: check the port in bootstrap.servers, and set security.protocol to \"sasl_ssl\" or " \
         "\"sasl_plaintext\".",
-      /hang up without a word|in state UP/ =>
+      /close the connection without a reason|in state UP/ =>
         "The port may require TLS or SASL, or plain text: check the port in bootstrap.servers, and security.protocol.",
       /(no\ answer\ to\ the\ tls\ |state\ ssl_)handshake|unexpected\ eof|wrong\ version|packet\ length\ too\ long|disconnected|
        connection\ reset/xi =>

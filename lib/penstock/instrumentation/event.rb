@@ -125,7 +125,7 @@ module Penstock
     # @return [String]
     def inspect = "#<#{self.class} #{id} #{@json.bytesize} bytes>"
 
-    # (see AsJson#as_json)
-    def as_json(_options = nil) = json(id:, producer_id: @producer_id)
+    # Without AsJson's method json, because {#json} is the text. (see AsJson#as_json)
+    def as_json(_options = nil) = { "class" => self.class.name, "id" => id, "producer_id" => @producer_id }
   end
 end

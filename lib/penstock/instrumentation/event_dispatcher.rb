@@ -15,7 +15,7 @@ module Penstock
     # An attached source. It is held (kept alive) while it may have events, and otherwise only referenced weakly, so that a
     # dropped producer can be collected. Its next send holds it again ({Native::EventSource#hold}).
     class Listened
-      QUIET = 2 # looks in a row: between a delivery result and its event, nothing is in flight for a moment
+      QUIET = 2 # checks in a row that find it quiet: between a delivery result and its event, nothing is in flight for a moment
       private_constant :QUIET
 
       attr_reader :budget
@@ -44,7 +44,7 @@ module Penstock
       def alive? = !@held.nil? || @weak.weakref_alive?
 
       # Called regularly. Releases first and checks then: a concurrent sender is seen by the check, or holds the source after it.
-      def look
+      def release_if_quiet
         source = @held or return
         @quiet += 1
         if @quiet > QUIET
@@ -60,15 +60,15 @@ module Penstock
     @sources = {} # Listened, by address
     @workers = []
     @pid = nil
-    @look_at = 0.0
-    @watch_ms = 1000 # how often a spare thread checks the working threads
+    @check_at = 0.0
+    @check_ms = 1000 # how often a spare thread checks the working threads
 
     class << self
       def attach(source)
         @lock.synchronize do
           forget_parent unless @pid == Process.pid
           @sources[source.address] = Listened.new(source)
-          look_as_often_as_needed
+          set_check_interval
           spawn_spare_worker # the listeners of working threads may never end
         end
       end
@@ -78,7 +78,7 @@ module Penstock
 
         @lock.synchronize do
           gone = @sources.delete(source.address)
-          look_as_often_as_needed
+          set_check_interval
           @workers.each(&:interrupt) if gone && @sources.empty? # they have no source to wait for
         end
       end
@@ -122,17 +122,17 @@ module Penstock
       end
 
       # The caller holds the lock: no other thread may add a source during the iteration.
-      def look_as_often_as_needed
+      def set_check_interval
         shortest = @sources.each_value.map(&:budget).min || 1
-        @watch_ms = (shortest * 500).clamp(20, 1000).to_i
+        @check_ms = (shortest * 500).clamp(20, 1000).to_i
       end
 
       # The caller holds the lock. Defers interrupts: a worker without a thread would count as spare forever.
       def spawn_spare_worker
-        Thread.handle_interrupt(Object => :never) { hire } if @workers.none?(&:standing_by?)
+        Thread.handle_interrupt(Object => :never) { spawn_worker } if @workers.none?(&:spare?)
       end
 
-      def hire
+      def spawn_worker
         return if @workers.size >= MAX_THREADS
 
         worker = Native::EventWorker.new
@@ -146,26 +146,26 @@ module Penstock
         Thread.current.thread_variable_set(:penstock_events, true)
         Thread.current.report_on_exception = false
         loop do
-          if worker.next(@watch_ms)
+          if worker.next(@check_ms)
             @lock.synchronize { spawn_spare_worker }
             worker.apart { serve(worker) }
           elsif leave?(worker)
             break
           end
-          worker.apart { look_after_others(worker) }
+          worker.apart { check_other_workers(worker) }
         end
       ensure
-        dismiss(worker)
+        remove_worker(worker)
       end
 
       def serve(worker)
         source = worker.source = @sources[worker.address]&.source
         source ? source.serve(worker) : worker.discard
-        worker.rest
+        worker.forget_turn
       end
 
       # A listener may have ended the thread while there are other sources to serve.
-      def dismiss(worker)
+      def remove_worker(worker)
         Thread.handle_interrupt(Object => :never) do
           worker.end_turn(true)
           @lock.synchronize { spawn_spare_worker if @workers.delete(worker) && !@sources.empty? }
@@ -175,26 +175,26 @@ module Penstock
       # @return [Boolean] whether this thread ends: there is no source, or there are other spare threads
       def leave?(worker)
         @lock.synchronize do
-          spare = @workers.count(&:standing_by?) > 2
+          spare = @workers.count(&:spare?) > 2
           (@sources.empty? || spare) && @workers.delete(worker)
         end
       end
 
-      def look_after_others(worker)
+      def check_other_workers(worker)
         time = now
-        return if time < @look_at
+        return if time < @check_at
 
-        @look_at = time + (@watch_ms / 1000.0)
+        @check_at = time + (@check_ms / 1000.0)
         worker.end_turn(false) # before it runs listeners of "listener.slow", which may never end
-        @lock.synchronize { @sources.each_value(&:look) if sources_left? }
+        @lock.synchronize { @sources.each_value(&:release_if_quiet) if sources_left? }
         busy = @workers.select { |other| other.source && !other.equal?(worker) }
         return if busy.empty?
 
-        worker.looking = true
+        worker.checking = true
         @lock.synchronize { spawn_spare_worker }
-        busy.each { |other| other.look(time) }
+        busy.each { |other| other.check_listener(time) }
       ensure
-        worker.looking = false
+        worker.checking = false
       end
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

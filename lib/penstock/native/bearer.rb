@@ -35,7 +35,7 @@ module Penstock
                                "without a zero byte"
         end
         reason = set_token(token, lifetime_ms, principal_name, pairs)
-        raise ArgumentError, "the token was not accepted: #{sentence(reason)}" if reason
+        raise ArgumentError, "the token was not accepted: #{public_reason(reason)}" if reason
 
         @answered = true
         0
@@ -64,7 +64,8 @@ module Penstock
 
       private
 
-      def sentence(reason)
+      # librdkafka's reason, without the parts of its text that may quote the token.
+      def public_reason(reason)
         REASONS.find { |beginning, _| beginning.match?(reason) }&.last || "librdkafka gives a reason that may quote the token"
       end
 
@@ -75,7 +76,7 @@ module Penstock
         text = text.encode("UTF-8", invalid: :replace, undef: :replace)
         text = text.scrub("?").delete("\0").gsub(TOKEN, Secret::HIDDEN)
         text.empty? ? "no reason was given" : text
-      rescue StandardError
+      rescue StandardError # to_s of the program's object may raise
         "the reason is not a valid text"
       end
     end

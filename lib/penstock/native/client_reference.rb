@@ -13,16 +13,18 @@ module Penstock
     # @!method handle(id, timeout_ms, serializer)
     #   @return [ShareableProducer]
     # @!method changing=(changing)
-    #   @param changing [Boolean] whether this thread is replacing the client: handles that it uses then would wait for
+    #   @param changing [Boolean] whether this thread is replacing the client. If it uses a handle meanwhile, it would wait for
     #     itself
     # @!method close
     #   For good: calls raise {ProducerClosedError}.
     # @!method inherited?
     #   @return [Boolean] whether it belongs to the parent process
     # @!method attend(flag)
+    #   @param flag [Boolean] whether a thread answers the handles' questions
     #   @return [Boolean] whether the flag changed
     # @!method await
-    #   @return [Integer, nil] the next question; nil: there are no handles any more
+    #   Waits until a handle asks for a client.
+    #   @return [Integer, nil] the number of the question; nil: there are no handles any more
     # @!method answer(question, trouble)
     #   @param trouble [String, nil] why there is no client
     # @api private
@@ -43,7 +45,7 @@ module Penstock
       def start(connection)
         thread = Threads.start("penstock.ractors") { attend_to(connection) }
       ensure
-        attend(false) if thread.nil? # no thread is available, or this one was interrupted
+        attend(false) if thread.nil? # no thread could start, or this thread was interrupted
       end
 
       def attend_to(connection)
@@ -51,14 +53,14 @@ module Penstock
         while (question = await)
           answer(question, connection.help)
         end
-        over = true
-        connection.hold_events # while the connection exists: messages of the last handle may still cause events
+        finished = true
+        connection.hold_events # while this thread keeps it alive: messages of the last handle may still cause events
       ensure
-        go_on(connection) unless over
+        restart(connection) unless finished
       end
 
-      # The thread was killed while there are handles to serve.
-      def go_on(connection)
+      # Called when the thread was killed while there are handles to serve.
+      def restart(connection)
         attend(false)
         serve(connection)
       rescue ThreadError

@@ -53,7 +53,7 @@ module Penstock
           elsif open_clients.positive?
             EventDispatcher.attach(self)
           end
-          # Otherwise events of closed clients may still wait; see client_ended.
+          # Otherwise the source stays attached: events of closed clients may still wait. client_ended detaches it.
         end
       end
       alias client_opened refresh
@@ -61,17 +61,18 @@ module Penstock
       # @return [Boolean]
       def statistics_wanted? = listening?("statistics.emitted")
 
-      # Publishes the waiting events. One thread at a time. If a listener ends that thread, the next thread continues after
-      # that listener.
+      # Publishes the waiting events. One thread at a time calls it. If a listener ends that thread, the next thread continues
+      # with the listener after it.
       # @param worker [EventWorker] notes which listener is running
       def serve(worker)
         Thread.handle_interrupt(Object => :never) { @left.concat(take(BATCH)) }
-        tell(worker) until @left.empty?
+        publish_first(worker) until @left.empty?
       end
 
-      # Waits until all events are published, or until no listener has finished for the length of its budget.
+      # Waits until all events are published. Gives up at the deadline, and when no listener has finished for the
+      # length of the budget.
       # @param deadline [Float, nil] by the monotonic clock
-      def await_told(deadline)
+      def await_published(deadline)
         progress = @progress
         give_up = now + @budget
         while busy? && EventDispatcher.serving?(self)
@@ -89,8 +90,8 @@ module Penstock
 
       # @param listener [Subscription]
       # @param event [Event]
-      # @param seconds [Float] so far
-      def tell_slow(listener, event, seconds)
+      # @param seconds [Float] how long the listener has run so far
+      def publish_slow(listener, event, seconds)
         slow = Event.new("listener.slow", { producer_id:, listener: listener.to_s, event: event.id, time: seconds * 1000 })
         listeners_of("listener.slow").each { |other| notify(other, slow) unless other.same?(listener) }
       end
@@ -126,7 +127,7 @@ module Penstock
 
       def monitor = @producer.monitor
 
-      # A monitor of the user may have only `instrument`.
+      # A monitor of the program may have no method but `instrument`. It then gets every event.
       def listening?(event)
         monitor.respond_to?(:listening?) ? monitor.listening?(event) : true
       end
@@ -138,9 +139,9 @@ module Penstock
          *Penstock.monitor.listeners_of(event)]
       end
 
-      # Publishes the first waiting event. A thread may be killed at any point, and the next one continues: so the item stays
-      # in @left until its listeners have run, and the record of the progress changes last.
-      def tell(worker)
+      # Publishes the first waiting event. A listener may kill this thread, and then the next thread continues. So the item stays
+      # in @left, and @event and @index keep the progress, until its listeners have run.
+      def publish_first(worker)
         event = @event || begin_next
         run_listeners(event, worker) if event
         @left.shift

@@ -24,32 +24,32 @@ module Penstock
       attr_accessor :thread
       # @return [Native::EventSource, nil]
       attr_accessor :source
-      # @return [Boolean] whether it checks other workers, which may run listeners of "listener.slow"
-      attr_writer :looking
+      # @return [Boolean] whether it checks other workers, and then may run listeners of "listener.slow"
+      attr_writer :checking
 
       def initialize
         @calls = @seen = @reported = 0
         @seen_at = 0.0
-        @looking = false
+        @checking = false
       end
 
       # @return [Boolean] whether it is spare: it serves no source
-      def standing_by? = address.nil? && !@looking
+      def spare? = address.nil? && !@checking
 
-      # Called for each event and listener, so it does as little as possible.
+      # Notes the listener that is about to run. Called for each event and listener, so it does as little as possible.
       def running(listener, event)
         @calls += 1
         @listener = listener
         @event = event
       end
 
-      # Called after a turn. Keeps nothing alive.
-      def rest
+      # Called after a turn, so that a spare worker keeps no producer alive.
+      def forget_turn
         @source = @listener = @event = nil
       end
 
       # Called regularly by another thread. Publishes "listener.slow" once for each call of a listener beyond its budget.
-      def look(now)
+      def check_listener(now)
         source = @source
         listener = @listener
         event = @event
@@ -61,7 +61,7 @@ module Penstock
           @seen_at = now
         elsif @reported != calls && now - @seen_at >= source.budget
           @reported = calls
-          source.tell_slow(listener, event, now - @seen_at)
+          source.publish_slow(listener, event, now - @seen_at)
         end
       end
     end

@@ -112,7 +112,7 @@ module Penstock
       def test_fatal_error(code, reason)
         state # raises when there is no client
         unless code.is_a?(Integer)
-          codes = EmbeddedCluster.error_codes
+          codes = EmbeddedCluster.__send__(:error_codes)
           code = codes[code] || codes[:"_#{code}"] || raise(ArgumentError, "no error #{code.inspect}")
         end
         call_test_fatal_error(code, reason)

@@ -30,14 +30,14 @@ module Penstock
 
         def run(address, refresher, bearer)
           refresher.refresh(bearer) while bearer.await
-          over = true
+          finished = true
         ensure
           @lock.synchronize { @threads.delete(address) }
-          go_on(address, refresher, bearer) unless over
+          restart(address, refresher, bearer) unless finished
         end
 
-        # The provider has ended the thread. The client still needs its next token.
-        def go_on(...)
+        # Called when the provider has ended the thread: the client still needs its next token.
+        def restart(...)
           attach(...)
         rescue ThreadError
           nil # the process is ending
@@ -53,7 +53,7 @@ module Penstock
         @owner = WeakRef.new(owner) # the thread must not keep it alive
       end
 
-      # Whatever the provider does, the client gets a token or a failure: without either, librdkafka would never ask again.
+      # Whatever the provider does, the client gets a token or a failure. Without either, librdkafka would never ask again.
       # @param bearer [Bearer]
       def refresh(bearer)
         bearer.expect_answer
@@ -61,7 +61,7 @@ module Penstock
         ask(bearer)
         reason = "the token provider gave no token"
       rescue Exception => e # rubocop:disable Lint/RescueException -- librdkafka waits for an answer in any case
-        reason = sentence_on(e)
+        reason = failure_text(e)
         report(bearer, e, reason) unless closed?(e)
         raise if e.is_a?(SystemExit) || e.is_a?(SignalException)
       ensure
@@ -92,7 +92,7 @@ module Penstock
       end
 
       # The provider's own words may hold the token. They are in the event's `error`, and nowhere else.
-      def sentence_on(error)
+      def failure_text(error)
         place = error.backtrace_locations&.first
         where = " at #{place.path}:#{place.lineno}" if place
         Text.printable("the token provider raised #{error.class}#{where}; its message is not shown here, as it may hold the " \

@@ -98,8 +98,8 @@ module Penstock
       def flush(event, *how)
         @internals.check_usable
         forget_inherited
-        # Owned: a listener or the middleware of a flush calls this. In a transaction: the flush that has the lock may wait for
-        # the end of this transaction.
+        # Two cases flush without taking the lock. This fiber has it: a listener or the middleware of its flush calls this method.
+        # This fiber runs a transaction: the flush that has the lock may wait for the end of that transaction.
         return flush_now(event, *how) if @internals.transactions.running? || @flushing.owned?
 
         @flushing.synchronize { flush_now(event, *how) }
@@ -119,7 +119,7 @@ module Penstock
         transactions = @internals.transactions
         alone = @internals.transactional? && !transactions.running?
         transactions.forget_late_commit
-        error = :killed # a thread that is killed leaves without an exception
+        error = :killed # stays if the thread is killed, which raises no exception
         handles = @internals.publisher.flush(produced, type, taken, tally, timeout_ms)
         error = nil
         handles
@@ -127,24 +127,27 @@ module Penstock
         error = e
         raise
       ensure
-        @messages[0, 0] = aborted?(alone && !tally.gone_through?, error) ? taken : taken.values_at(*tally.left) if error
+        @messages[0, 0] = aborted?(alone && !tally.complete?, error) ? taken : taken.values_at(*tally.left) if error
         @in_hand.delete(tally)
       end
 
-      # Counts how many messages of a flush librdkafka has accepted, because the thread of the flush may end anywhere.
-      # Native::ProducerClient#produce_many counts. `places` are the places of the messages in the flush.
+      # How many messages of a flush librdkafka has accepted. Native::ProducerClient#produce_many writes `counted` itself, because
+      # the thread of the flush may be killed before the call returns. `places`: the positions, in the flush, of the messages that
+      # the current call sends.
       Tally = Struct.new(:places, :counted) do
         def initialize(size) = super((0...size).to_a, [0])
 
+        # The positions of messages that were not accepted.
         def left = places.drop(counted[0])
 
-        # Notes that the transaction of this flush is committed, if it has one. If a hook or listener raises afterwards, for
+        # Notes that the flush is complete, also its transaction if it has one. If a hook or listener raises afterwards, for
         # example Interrupt, no message returns to the buffer.
-        def gone_through = @gone_through = true
-        def gone_through? = @gone_through || false
+        def complete! = @complete = true
+        def complete? = @complete || false
 
-        # Counts anew for the messages that another client will send.
-        def again(which)
+        # Counts from 0 for the messages that another client will send.
+        # @param which [Array<Integer>] their positions in `places`
+        def restart(which)
           self.places = places.values_at(*which)
           self.counted = [0]
         end
@@ -166,9 +169,10 @@ module Penstock
       def forget_inherited
         return if @pid == Process.pid
 
-        # A trap cannot wait for a Mutex. It finds this one taken only if it interrupts another first use in this fork child.
+        # A trap cannot wait for a Mutex. It finds this one locked only if it interrupts the first use of the buffer in this fork
+        # child.
         unless @forgetting.try_lock
-          SignalTrap.refuse("The first use of the buffer in a fork child, during another one,")
+          SignalTrap.raise_if_here("using a buffer that the interrupted code is just resetting in a fork child")
           @forgetting.lock
         end
         begin
@@ -180,7 +184,7 @@ module Penstock
 
       def begin_anew
         @messages = []
-        @in_hand = [] # of flushes
+        @in_hand = [] # tallies of the running flushes
         @pid = Process.pid
       end
     end

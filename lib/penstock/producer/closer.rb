@@ -5,8 +5,9 @@ module Penstock
     # Ends a producer for good ({Producer#close}), or until the next message ({Producer#disconnect}).
     # @api private
     class Closer
-      AFTERMATH = 0.3 # seconds
-      private_constant :AFTERMATH
+      # Seconds in which a flush that closing has ended returns its messages to the buffer.
+      FLUSH_GRACE = 0.3
+      private_constant :FLUSH_GRACE
 
       # @param internals [Internals]
       def initialize(internals)
@@ -14,7 +15,7 @@ module Penstock
         # Only closing threads hold it.
         @lock = Mutex.new
         @thread = nil # the closing thread
-        @telling = nil # the thread that runs listeners while a trap waits
+        @listener_thread = nil # runs the listeners while a trap waits
         @report = nil
       end
 
@@ -31,7 +32,7 @@ module Penstock
         trapped = SignalTrap.here?
         raise_inside_transaction unless trapped
         return @report if @report
-        return report_so_far if [@thread, @telling].include?(Thread.current) # a listener of the close calls it
+        return report_so_far if [@thread, @listener_thread].include?(Thread.current) # a listener of this close calls close
 
         stuck = holds_a_lock?(trapped)
         limit = timeout && ((timeout * 1.1) + (status.active? ? 1 : 0.1))
@@ -41,7 +42,7 @@ module Penstock
       # See {Producer#disconnect}.
       # @return [Boolean]
       def disconnect
-        SignalTrap.refuse("disconnecting")
+        SignalTrap.raise_if_here("disconnecting")
         return false unless disconnectable? && transactions.lock.acquire(0)
 
         begin
@@ -77,8 +78,8 @@ module Penstock
                                  "Nothing was closed. Leave the transaction's block first.", producer_id: @internals.id)
       end
 
-      # Closes on a thread of its own, which continues when the waiting thread is interrupted. Only such threads hold the
-      # lock, so a trap may wait for one of them.
+      # Closes on a thread of its own, which continues when the waiting thread is interrupted. Only such threads hold @lock. So a
+      # trap may wait for it: the code that the trap interrupted cannot hold it.
       def start(deadline, stuck, trapped, listening:)
         Thread.new do
           Thread.current.name = "penstock.closing"
@@ -102,14 +103,14 @@ module Penstock
 
       def report_so_far = CloseReport.new(0, 0, 0, @internals.queue_size, buffer.unsent_count).freeze
 
-      # The code that a trap interrupted may hold any lock, such as a logger's that a listener needs. So listeners run on a
-      # thread of their own. Close waits for it only as long as one listener may take; the thread continues when the trap
-      # has ended.
+      # The code that a trap interrupted may hold any lock, such as a logger's that a listener needs. So if a trap waits,
+      # listeners run on a thread of their own. Close waits for that thread for up to config.listener_budget. If a listener waits
+      # for such a lock, the thread continues when the trap has ended.
       def with_deferred_events(trapped)
         return yield unless trapped
 
         deferred = Thread::Queue.new
-        telling = @telling = Thread.new do
+        listener_thread = @listener_thread = Thread.new do
           Thread.current.name = "penstock.closing"
           while (event = deferred.pop)
             event.call
@@ -120,11 +121,12 @@ module Penstock
           @report = yield
         ensure
           deferred.close
-          telling.join(config ? config.listener_budget / 1000.0 : 0)
+          listener_thread.join(config ? config.listener_budget / 1000.0 : 0)
         end
       end
 
-      # @param stuck [Boolean] the waiting caller itself blocks what close would wait for: a trap, another fiber, a listener
+      # @param stuck [Boolean] the waiting caller itself keeps a transaction, flush or connection from ending, for example because
+      #   it is a trap that interrupted one. Close must not wait for these
       # @param listening [Boolean] the waiting caller is a listener, of this producer or of one whose close waits for it
       def close_everything(deadline, stuck, listening:)
         if status.initial?
@@ -138,9 +140,9 @@ module Penstock
           stop_accepting(deadline, stuck)
           parts = close_connections(deadline)
           await_flushes(flushing, stuck)
-          @internals.events.await_told(deadline) unless stuck || listening
+          @internals.events.await_published(deadline) unless stuck || listening
           status.closed!
-          notifier.apart { IdleDisconnector.forget(@internals) }
+          notifier.run_or_defer { IdleDisconnector.forget(@internals) }
           CloseReport.new(*parts.first(4), buffer.unsent_count, parts[4]).freeze
         end
       end
@@ -157,8 +159,9 @@ module Penstock
         parts.reduce([0] * 5) { |sums, part| sums.zip(part).map { |sum, count| sum + count } }
       end
 
-      # Only hands the messages over: the close waits for their delivery results. In a thread of its own, because a
-      # transaction would wait for the cluster longer than close may. Messages that are not accepted return to the buffer.
+      # Hands the messages of the buffer over. Close waits for their delivery results later. The flush has a thread of its own,
+      # because its transaction may wait for the cluster longer than close may. Messages that are not accepted return to the
+      # buffer.
       # @return [Thread, nil]
       def flush_buffer_until(deadline)
         return if buffer.messages.empty?
@@ -169,7 +172,7 @@ module Penstock
           @internals.producer.flush_async
         rescue Error
           nil # published as error.occurred; the report has their number
-        rescue StandardError => e # raised by the middleware
+        rescue StandardError => e # from the middleware or a hook
           notifier.instrument("error.occurred") do
             { type: "messages.produce_many_async", error: e, messages: buffer.messages }
           end
@@ -178,14 +181,14 @@ module Penstock
         flush
       end
 
-      # Flushes that still wait for queue space or for the lock now raise, and return their messages to the buffer. A flush
-      # of the waiting caller itself cannot.
+      # The client is closed, so flushes that wait for queue space or for the lock now raise and return their messages to the
+      # buffer. A flush of the waiting caller itself cannot do that before close returns.
       def await_flushes(flush, stuck)
-        flush&.join(AFTERMATH) or flush&.kill&.join
-        buffer.await_flush(AFTERMATH) unless stuck
+        flush&.join(FLUSH_GRACE) or flush&.kill&.join
+        buffer.await_flush(FLUSH_GRACE) unless stuck
       end
 
-      # @return [Boolean] whether this thread holds a lock that closing would wait for
+      # @return [Boolean] whether this thread holds what closing would wait for, and cannot release it while it waits for close
       def holds_a_lock?(trapped)
         transactions.lock.deadlocked?(trapped) || buffer.deadlocked?(trapped) || connections.any?(&:connecting_here?)
       end

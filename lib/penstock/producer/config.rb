@@ -211,6 +211,7 @@ module Penstock
     def initialize
       super
       @id = "penstock-#{SecureRandom.hex(6)}"
+      @given = nil # until the configuration is finished
     end
 
     # @return [Boolean] whether {#on_queue_full} is :wait
@@ -221,8 +222,9 @@ module Penstock
       @on_queue_full = wait ? :wait : :raise
     end
 
+    # @param name [Symbol]
     # @return [Boolean] whether the user set this setting of {#kafka}; false: it is a default of Penstock
-    def given?(name) = @given.include?(name)
+    def given?(name) = @given ? @given.include?(name) : [name, name.to_s].any? { |given| kafka.key?(given) }
 
     # @return [String] without the values of settings, which may be secret
     def inspect

@@ -216,7 +216,7 @@ module Penstock
       def last_of(past) = past.pid == Process.pid ? past.clients : []
 
       def connect
-        SignalTrap.refuse("connecting")
+        SignalTrap.raise_if_here("connecting")
         exclusively do
           return @client if @client
 

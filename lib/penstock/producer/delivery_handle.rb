@@ -37,7 +37,7 @@ module Penstock
     #   @return [Object, nil] the message's label
     # @!method self.await_all(handles, timeout: 180)
     #   Waits until each handle has its delivery result, or the time is up. Blocks like {#wait}.
-    #   @param handles [Array<DeliveryHandle>]
+    #   @param handles [Array<DeliveryHandle, Clients::Handle>]
     #   @param timeout [Numeric, nil] seconds for all together; see {#wait}
     #   @return [Boolean, nil] whether all were delivered; nil when the time ran out first
 

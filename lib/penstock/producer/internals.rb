@@ -106,7 +106,7 @@ module Penstock
       # See {Producer#with}.
       def with(max_wait_timeout, topic_config)
         check_usable
-        SignalTrap.refuse("making a variant")
+        SignalTrap.raise_if_here("making a variant")
         @variants.make(max_wait_timeout, topic_config)
       end
 

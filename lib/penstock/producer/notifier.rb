@@ -37,7 +37,7 @@ module Penstock
       end
 
       # Runs the block now; or, if a trap waits for this thread, on a thread that the trap does not wait for.
-      def apart(&block)
+      def run_or_defer(&block)
         deferred = deferred_here
         deferred ? deferred << block : yield
       end
@@ -56,7 +56,7 @@ module Penstock
         start = now
         value = yield if block
         payload = { **payload, time: (now - start) * 1000 } if block
-        apart { @internals.monitor.instrument(event, payload) }
+        run_or_defer { @internals.monitor.instrument(event, payload) }
         value
       end
 

@@ -118,7 +118,7 @@ module Penstock
 
         @internals.notifier.timed(event, name => ready) do
           value = @transactions.around_message { yield(ready) }
-          tally&.gone_through
+          tally&.complete!
           value
         end
       end

@@ -23,7 +23,7 @@ module Penstock
       # @return [ShareableProducer]
       def make
         @internals.check_usable
-        SignalTrap.refuse("making a shareable handle")
+        SignalTrap.raise_if_here("making a shareable handle")
         reason = unshareable_for_good || unshareable_for_now
         raise ErrorFactory.build(NotShareableError, reason, producer_id: @internals.id) if reason
 

@@ -51,7 +51,7 @@ module Penstock
 
     # @return [Array<DeliveryHandle>] of all messages
     def send_again(places, handles, messages, timeout_ms, tally)
-      tally&.again(places)
+      tally&.restart(places)
       sent = send_many(messages.values_at(*places), timeout_ms, tally)
       with_replaced(handles, places, sent)
     rescue WaitTimeoutError

@@ -50,8 +50,9 @@ module Penstock
         return if @warned || kafka[:"statistics.interval.ms"].to_s != "0" || !subscribers?
 
         @warned = true
-        @internals.config.log_warning("\"statistics.emitted\" has a subscriber but is never published: " \
-                                      "statistics.interval.ms is 0. Remove the setting for #{INTERVAL} ms, or set it.")
+        @internals.config.__send__(:log_warning,
+                                   "\"statistics.emitted\" has a subscriber but is never published: " \
+                                   "statistics.interval.ms is 0. Remove the setting for #{INTERVAL} ms, or set it.")
       end
 
       # A monitor of the user may have only `instrument`; then its subscribers are unknown.

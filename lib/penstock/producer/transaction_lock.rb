@@ -73,7 +73,7 @@ module Penstock
 
       private
 
-      def raise_in_trap = SignalTrap.refuse(@what)
+      def raise_in_trap = SignalTrap.raise_if_here(@what)
 
       def synchronize_outside_traps
         acquire(nil) or

@@ -48,7 +48,7 @@ module Penstock
     # @!method closed?
     #   @return [Boolean]
 
-    # @param topic [String]
+    # @param topic [String, Symbol]
     # @param partitions [Integer] 1 to 10_000
     # @param replication_factor [Integer] 1 to {#brokers}
     # @return [nil]
@@ -136,7 +136,7 @@ module Penstock
     def error_code(error)
       return integer(:error, error, -2**15..2**15 - 1) if error.is_a?(Integer)
 
-      codes = self.class.error_codes
+      codes = EmbeddedCluster.__send__(:error_codes)
       codes[error] || codes[:"_#{Text.printable(error)}"] or
         raise ArgumentError, "no error #{error.inspect}#{Suggestion.hint(error, codes.keys)}"
     end

@@ -29,7 +29,8 @@ Mutation.define("fork: the locks that replace a futex are created anew",
                 file: "ext/penstock/core/base/singleton.c",
                 from: "if (found && found->generation == ps_generation()) return found;",
                 to: "if (found && (kind->size > 2048 || found->generation == ps_generation())) return found;",
-                test: "test/proofs/fork_locks_test.rb", only: "test_children_forked_without_futex_and_eventfd_exit_cleanly", runs: 3)
+                test: "test/proofs/fork_locks_test.rb",
+                only: "test_children_forked_without_futex_and_eventfd_exit_cleanly", runs: 3)
 Mutation.define("fork: the poller is created anew",
                 file: "ext/penstock/ruby/poller_class.c",
                 from: "if (poller && poller->generation == ps_generation()) return poller;",

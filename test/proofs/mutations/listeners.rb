@@ -16,7 +16,7 @@ module ListenerMutations
   define "as many threads as there are bad listeners", "test_five_bad_listeners_of_different_kinds_delay_none_of_fifteen_others",
          file: DISPATCHER, from: "MAX_THREADS = 64", to: "MAX_THREADS = 3"
   define "a slow listener is named", "test_a_listener_over_its_budget_is_reported_by_name_once_while_it_still_runs",
-         file: WORKER, from: "source.tell_slow(listener, event, now - @seen_at)"
+         file: WORKER, from: "source.publish_slow(listener, event, now - @seen_at)"
   define "it is named once", "test_a_listener_over_its_budget_is_reported_by_name_once_while_it_still_runs",
          file: WORKER, from: "          @reported = calls\n"
   define "an error reaches no other listener", "test_a_listener_that_raises_is_reported_once_and_delivery_of_events_continues",

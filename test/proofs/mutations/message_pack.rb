@@ -89,11 +89,11 @@ MessagePackMutations.in_file("message_pack_buffer.c") do
         "an io that gives nothing is at its end" => ["return RSTRING_LEN(bytes) == 0 ? Qnil : bytes;", "return bytes;"]
 
   shown :packer, "test_after_an_error_only_earlier_bytes_that_were_not_consumed_remain",
-        "what is dropped at once is counted" => "    buffer->gone += penstock_buffer_size(buffer);\n",
-        "what is taken is counted" => "    buffer->gone += size;\n"
+        "bytes that are dropped at once are counted" => "    buffer->gone += penstock_buffer_size(buffer);\n",
+        "consumed bytes are counted" => "    buffer->gone += size;\n"
 
   shown :packer, "test_bytes_that_the_io_did_not_accept_are_kept",
-        "what an io did not take stays" => "        put_back(self, bytes);\n"
+        "bytes that an io did not accept are kept" => "        put_back(self, bytes);\n"
 
   shown :buffer, "test_a_long_string_may_change_after_it_was_read",
         "a held String is not given itself" =>
@@ -161,7 +161,7 @@ MessagePackMutations.in_file("message_pack_packer.c") do
           ["    RB_OBJ_WRITE(self, &packer->registry, registry);\n    return registry;",
            "    packer->registry = registry;\n    return registry;"]
 
-  shown :packer, "test_an_uninitialized_unpacker_raises",
+  shown :packer, "test_an_uninitialized_packer_raises",
         "it has been initialized" => ["if (!packer || !packer->bytes)", "if (false)"]
 
   shown :packer, "test_within_another_object_a_long_string_stays_in_the_buffer",
@@ -193,7 +193,7 @@ MessagePackMutations.in_file("message_pack_packer.c") do
         "an Array that is found not to be one of Integers leaves nothing" => "            writer->size = before;\n"
 
   shown :packer, "test_values_within_a_failed_payload_are_discarded_with_it",
-        "what encloses a payload that raised can be reached again" =>
+        "the bytes around a payload that raised are accessible again" =>
           "    if (writing->packing.payloads > 0 && bytes->base > 0) penstock_pack_outer(bytes, &writing->packing.outer);\n"
 
   shown :packer, "test_reset_makes_a_packer_usable_after_a_fiber_was_abandoned_in_a_payload",
@@ -218,7 +218,7 @@ MessagePackMutations.in_file("message_pack_packer.c") do
   shown :packer, "test_each_write_starts_at_depth_zero_however_the_previous_write_ended",
         "how deep it is counts anew for each write" => "    packer->depth = writing->depth;\n"
 
-  shown :packer, "test_a_frozen_unpacker_rejects_types",
+  shown :packer, "test_a_frozen_packer_rejects_types",
         "a frozen one takes no types" => "    rb_check_frozen(self);\n"
 end
 
@@ -276,7 +276,7 @@ MessagePackMutations.in_file("message_pack_unpacker.c") do
   shown :unpacker, "test_registered_unpackers_may_not_use_the_unpacker",
         "its bytes are locked" => "    bytes->locked = true;\n",
         "one at a time reads" => ["    penstock_buffer_check(bytes);\n    bytes->locked = true;", "    bytes->locked = true;"],
-        "whatever is raised, the lock is let go" =>
+        "every exception releases the lock" =>
           ["rb_ensure(read_it, (VALUE)&reading, read_ended, (VALUE)&reading);",
            "read_it((VALUE)&reading);\n    read_ended((VALUE)&reading);"]
 
@@ -296,7 +296,7 @@ MessagePackMutations.in_file("message_pack_unpacker.c") do
         "a reset forgets" => ["    forget(unpacker);\n    return Qnil;", "    return Qnil;"]
 
   shown :unpacker, "test_a_malformed_byte_discards_the_unfinished_object",
-        "who goes on meets a byte that begins nothing once" => "    if (result == PS_READ_INVALID) unpacker->bytes->at++;"
+        "a byte that begins no value is skipped after its error" => "    if (result == PS_READ_INVALID) unpacker->bytes->at++;"
 
   shown :unpacker, "test_an_unfinished_skip_is_finished_before_anything_else",
         "a skip is ended before anything else" =>
@@ -353,7 +353,7 @@ MessagePackMutations.in_file("message_pack_unpacker.c") do
         "memory of what was fed is not another payload's" => " && reader->bytes->writer.capacity == 0"
 
   shown :payload, "test_reset_frees_an_unpacker_that_a_fiber_left_in_a_payload",
-        "an abandoned read is refused" =>
+        "an abandoned read raises" =>
           ["    unpacker->bytes->locked = false;\n    unpacker->turns.current = 0;", "    unpacker->bytes->locked = false;"],
         "a reset frees it" => "    abandon(unpacker);\n"
 
@@ -382,7 +382,7 @@ MessagePackMutations.in_file("message_pack_keys.c") do
 end
 
 MessagePackMutations.in_file("message_pack_read.c") do
-  shown :deep, "test_what_is_too_deep_for_the_stack_of_a_thread_is_an_error",
+  shown :deep, "test_a_value_too_deep_for_the_stack_of_a_thread_raises_an_error",
         "the end of the stack within ext types is a StackError" =>
           ["penstock_guard_stack(call_proc, (VALUE)&calling)", "call_proc((VALUE)&calling)"]
 
@@ -422,14 +422,14 @@ MessagePackMutations.in_file("message_pack_read.c") do
         "it is held before initialize runs" =>
           "    before_users_code(building); /* `initialize` may be overridden or traced */\n"
 
-  shown :source, "test_comparing_integers_may_change_it",
+  shown :source, "test_comparing_integers_may_change_the_source",
         "it is held before Integers are compared" => ["    return !building->plain_integers;", "    return false;"]
 
-  shown :source, "test_comparing_a_symbol_with_an_integer_may_change_it",
+  shown :source, "test_comparing_a_symbol_with_an_integer_may_change_the_source",
         "it is held before a Symbol is compared with an Integer" => ["    if (kinds != INTEGERS) return true;\n", ""]
 
   shown :source, "test_the_validity_of_a_binary_source_does_not_apply_to_its_parts",
-        "what was known of the source is not said of its parts" => "    RB_ENC_CODERANGE_CLEAR(string);\n"
+        "properties of the source do not apply to its parts" => "    RB_ENC_CODERANGE_CLEAR(string);\n"
 
   shown :payload, "test_freeze_calls_the_freeze_method_of_values_that_unpackers_return",
         "what unpackers return is frozen" => "    if (building->options->freeze) frozen(value);\n"
@@ -437,10 +437,10 @@ MessagePackMutations.in_file("message_pack_read.c") do
   shown :payload, "test_freeze_does_not_freeze_classes_and_modules",
         "classes are not frozen" => " || RB_TYPE_P(value, T_CLASS) || RB_TYPE_P(value, T_MODULE)"
 
-  shown :limits, "test_arrays_may_be_128_deep_and_no_deeper_unless_told_so",
+  shown :limits, "test_arrays_may_be_128_deep_and_deeper_only_with_max_depth",
         "no more frames than allowed" => "    if (depth == limit) return false;\n"
 
-  shown :limits, "test_maps_may_be_128_deep_and_no_deeper_unless_told_so",
+  shown :limits, "test_maps_may_be_128_deep_and_deeper_only_with_max_depth",
         "there is room for one more value" => ["if (building->size == building->capacity)", "if (false)"]
 
   shown :limits, "test_containers_are_not_allocated_in_their_claimed_size",
@@ -469,7 +469,7 @@ MessagePackMutations.in_file("message_pack_write.c") do
         "what an object left half-written is taken back when its method ends" => "    penstock_buffer_settle(packer->bytes);\n"
 
   shown :packer, "test_the_buffer_may_be_requested_during_a_write",
-        "the writer is looked at anew" =>
+        "the writer is read again" =>
           "    packing->writer = &packer->bytes->writer; /* user code may have asked for the Buffer */\n"
 
   shown :packer, "test_a_registered_module_that_is_included_later_applies",
@@ -484,16 +484,16 @@ MessagePackMutations.in_file("message_pack_write.c") do
         "max_depth" => [" || packing->depth >= packing->options->max_depth) enter(packing);", ") enter(packing);"]
 
   shown :deep, "test_a_collection_near_the_end_of_the_stack_has_enough_stack_left",
-        "the end of the stack is looked for" => " || ruby_stack_check()"
+        "the end of the stack is checked for" => " || ruby_stack_check()"
 
   shown :packer, "test_an_object_that_writes_nothing_to_its_packer_raises",
-        "who writes itself writes something" => ["if (penstock_packer_written(packer) == before)", "if (false)"]
+        "an object that writes itself writes something" => ["if (penstock_packer_written(packer) == before)", "if (false)"]
 
   shown :deep, "test_an_object_that_writes_itself_endlessly_raises_wherever_it_is",
-        "the end of the stack is seen to wherever an object begins" =>
+        "the end of the stack is checked wherever an object begins" =>
           ["if (packing->depth >= packing->guard_from) {", "if (packing->depth == packing->guard_from) {"]
 
-  shown :deep, "test_what_is_too_deep_for_the_stack_of_a_thread_is_an_error",
+  shown :deep, "test_a_value_too_deep_for_the_stack_of_a_thread_raises_an_error",
         "the end of the stack is a StackError" => ["if (packing->depth >= packing->guard_from) {", "if (false) {"]
 
   shown :deep, "test_max_depth_counts_objects_that_write_themselves_and_registered_types",
@@ -506,13 +506,13 @@ MessagePackMutations.in_file("message_pack_write.c") do
           ["++packer->turns;\n        packer->depth = packing->depth;\n", "++packer->turns;\n"]
 
   shown :deep, "test_an_array_that_changes_its_size_raises_and_leaves_no_bytes",
-        "an Array has as many elements as it said" => ["if ((size_t)RARRAY_LEN(array) != count)", "if (false)"]
+        "an Array has as many elements as its header" => ["if ((size_t)RARRAY_LEN(array) != count)", "if (false)"]
 
   shown :deep, "test_an_array_that_gets_shorter_is_not_read_beyond_its_end",
         "an Array is not read behind its end" => ["if ((size_t)RARRAY_LEN(array) != count)", "if (false)"]
 
   shown :deep, "test_a_hash_that_changes_its_size_raises_and_leaves_no_bytes",
-        "a Hash has no fewer pairs than it said" =>
+        "a Hash has no fewer pairs than its header" =>
           ["packing->pairs > 0 || (packing->calls != calls && RHASH_SIZE(hash) != size)", "false"]
 
   shown :factory, "test_a_packer_that_returns_no_string_raises_and_leaves_no_bytes",
@@ -532,7 +532,7 @@ MessagePackMutations.in_file("message_pack.c") do
         "their names are Symbols" => "!SYMBOL_P(name) || "
 
   shown :packer, "test_options_of_other_classes_are_rejected",
-        "each is of who it is given to" => "!(known_options[i].known & parsing->kinds) || "
+        "each belongs to the class that it is given to" => "!(known_options[i].known & parsing->kinds) || "
 
   shown :unpacker, "test_limits_are_integers_or_nil_and_no_less_than_one",
         "limits are Integers" => ["    if (!RB_INTEGER_TYPE_P(value))\n", "    if (false)\n"],

@@ -47,34 +47,34 @@ Mutation.define "messagepack: what cannot fit into the bytes that there are ends
 Mutation.define "messagepack: what is still to come of containers around takes bytes, too", **reader,
                 from: "reader->awaited + values > there(reader)", to: "values > there(reader)"
 
-Mutation.define "messagepack: a value that has begun is awaited no more", **reader,
+Mutation.define "messagepack: a value that has begun is not counted as missing", **reader,
                 from: "    if (reader->depth > 0) reader->awaited--;\n    else result", to: "    if (reader->depth == 0) result"
 
-Mutation.define "messagepack: a refused container is awaited still", **reader,
+Mutation.define "messagepack: a rejected container is still counted as missing", **reader,
                 from: "    if (reader->depth > 0) reader->awaited++;\n"
 
-Mutation.define "messagepack: of a refused container nothing is taken", **reader,
+Mutation.define "messagepack: nothing of a rejected container is consumed", **reader,
                 from: "    reader->at = began;\n    return result;", to: "    (void)began;\n    return result;"
 
-Mutation.define "messagepack: of a container that is not skipped nothing is taken", **reader,
+Mutation.define "messagepack: nothing of a container that is not skipped is consumed", **reader,
                 from: "        reader->at = began;\n        return PS_READ_TOO_MANY;",
                 to: "        (void)began;\n        return PS_READ_TOO_MANY;"
 
-Mutation.define "messagepack: a skip that the bytes ended in is ended before anything is read", **reader,
+Mutation.define "messagepack: a skip that ran out of bytes is finished before anything is read", **reader,
                 from: "reader->skipping > 0 ? ps_read_skip(reader) : PS_READ_OK", to: "PS_READ_OK"
 
-Mutation.define "messagepack: a skip that took nothing is not gone on with", **reader,
+Mutation.define "messagepack: a skip that consumed nothing does not continue", **reader,
                 from: "        if (result != PS_READ_OK) reader->skipping = 0;"
 
-Mutation.define "messagepack: a reset forgets what was being skipped", **reader,
+Mutation.define "messagepack: a reset discards an unfinished skip", **reader,
                 file: "ext/penstock/message_pack/engine.h",
                 from: "    reader->awaited = 0;\n    reader->skipping = 0;\n", to: "    reader->awaited = 0;\n"
 
 Mutation.define "messagepack: a number's bytes count up to 64 bits", **reader,
                 from: "    if (value > INT64_MAX) {", to: "    if (value > UINT64_MAX - 1) {"
 
-Mutation.define "messagepack: a map is known for one while it is open", **reader,
+Mutation.define "messagepack: an open map is recorded as a map", **reader,
                 from: "open_container(reader, token->kind == PS_MAP, values)", to: "open_container(reader, false, values)"
 
-Mutation.define "messagepack: there is room for a header before it is written", **reader,
+Mutation.define "messagepack: there is space for a header before it is written", **reader,
                 file: "ext/penstock/message_pack/engine.h", from: "ps_write_room(writer, 9)", to: "ps_write_room(writer, 1)"

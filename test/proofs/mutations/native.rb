@@ -6,7 +6,7 @@ races = { **parts, only: "test_no_part_of_the_core_has_a_data_race" }
 allocations = { test: "test/proofs/allocations_test.rb", only: "test_error_paths_destroy_every_librdkafka_object_they_create" }
 sources = { test: "test/static_checks_test.rb", only: "test_penstocks_sources_have_no_findings" }
 
-Mutation.define "native: a refused topic's configuration is freed once",
+Mutation.define "native: a rejected topic's configuration is freed once",
                 file: "ext/penstock/core/produce/topic.c", from: "    if (topic->rkt) return topic;\n",
                 to: "    if (topic->rkt) return topic;\n    rd_kafka_topic_conf_destroy(conf);\n",
                 **parts, only: "test_no_part_of_the_core_uses_freed_memory_or_leaks"
@@ -14,20 +14,20 @@ Mutation.define "native: a refused topic's configuration is freed once",
 Mutation.define "native: a new topic's handle is made without the GVL",
                 file: "ext/penstock/ruby/handover.c", from: "penstock_nogvl_now(make_topic_nogvl, &topic);",
                 to: "make_topic_nogvl(&topic);", test: "test/topic_test.rb",
-                only: "test_other_threads_go_on_while_a_new_topic_takes_its_time_in_produce_beside_known"
-Mutation.define "native: messages are read again after that",
+                only: "test_other_threads_run_while_a_new_topic_is_slow_in_produce_beside_known"
+Mutation.define "native: messages are read again after a new topic's handle was made",
                 file: "ext/penstock/ruby/handover.c",
                 from: "    if (!again) return PENSTOCK_PREPARED;\n",
                 to: "    if (again) return penstock_handover_prepare(handover, release, copies_size);\n" \
                     "    if (!again) return PENSTOCK_PREPARED;\n",
                 test: "test/topic_test.rb",
-                only: "test_a_payload_that_changes_while_a_new_topic_takes_its_time_is_sent_whole_as_it_is_then"
+                only: "test_a_payload_that_changes_while_a_new_topic_is_made_is_sent_in_its_new_state"
 Mutation.define "native: a topic is looked up without waiting for one that is being made",
                 file: "ext/penstock/core/produce/topic.c",
                 from: "    return look_up(&producer->topics, name, length, hash_of(name, length));\n",
                 to: "    pthread_mutex_lock(&producer->topics.making);\n    pthread_mutex_unlock(&producer->topics.making);\n" \
                     "    return look_up(&producer->topics, name, length, hash_of(name, length));\n", test: "test/topic_test.rb",
-                only: "test_other_threads_go_on_while_a_new_topic_takes_its_time_in_produce_beside_known"
+                only: "test_other_threads_run_while_a_new_topic_is_slow_in_produce_beside_known"
 
 Mutation.define "native: partitions are assigned when those before have stopped",
                 file: "ext/penstock/core/consume/consumer.c", from: "STEPS_OF_STOPPING = 10", to: "STEPS_OF_STOPPING = 0",
@@ -54,7 +54,7 @@ Mutation.define "native: a handle keeps no more of a batch than its chunk",
                 test: "test/proofs/gc_test.rb", only: "test_a_kept_handle_keeps_only_its_own_chunk_of_a_large_batch"
 
 Mutation.define "native: a chunk is freed with its last delivery",
-                from: "    if (!within_batch(chunk)) free(chunk);\n", to: "    (void)within_batch;\n", **chunks
+                from: "    if (!allocated_with_batch(chunk)) free(chunk);\n", to: "    (void)allocated_with_batch;\n", **chunks
 
 Mutation.define "native: a chunk stays until the waiters of its batch are woken",
                 from: "        ps_completion_settle(&chunk->batch->completion, count);\n        chunk_unref(chunk, count);",
@@ -95,7 +95,7 @@ Mutation.define "native: a call's answer is freed when its fiber is dropped",
 Mutation.define "native: a consumer that leaves its group does not ask for the protocol",
                 file: "ext/penstock/core/consume/consumer.c", from: "if (assigned && !consumer->leaving) {", to: "{",
                 test: "test/rebalance_protocol_test.rb",
-                only: "test_the_protocol_is_asked_for_once_for_an_assignment_and_not_while_closing_range"
+                only: "test_the_protocol_is_queried_once_for_an_assignment_and_not_while_closing_range"
 
 Mutation.define "native: a client's last error has a lock",
                 file: "ext/penstock/core/client/client.c",
@@ -115,16 +115,16 @@ Mutation.define "native: the answer to a handle's question has a lock",
                       "sizeof(slot->trouble), \"%s\", trouble);\n    pthread_mutex_unlock(&slot->lock);\n",
                 to: "slot->answered = question;\n", **races
 
-Mutation.define "native: headers of messages that are not taken are destroyed",
+Mutation.define "native: headers of messages that are not accepted are destroyed",
                 file: "ext/penstock/ruby/handover.c",
                 from: "if (handover->messages[i].native_headers) rd_kafka_headers_destroy(handover->messages[i].native_headers);",
                 to: ";", **allocations
 
-Mutation.define "native: a message that waits for queue space in a fiber is given up when the fiber is dropped",
+Mutation.define "native: a message that waits for queue space in a fiber is discarded with the fiber",
                 file: "ext/penstock/ruby/produce_methods.c", from: "    move_to_heap(rest);\n    rest->sent_before",
                 to: "    rest->sent_before", **allocations
 
-Mutation.define "native: a batch that waits for queue space in a fiber is given up when the fiber is dropped",
+Mutation.define "native: a batch that waits for queue space in a fiber is discarded with the fiber",
                 file: "ext/penstock/ruby/produce_methods.c",
                 from: "        penstock_handover_give_up(&batch_call->handover, RD_KAFKA_RESP_ERR__CONFLICT);\n", **allocations
 
@@ -135,22 +135,22 @@ Mutation.define "native: dropped messages that were read again have a delivery r
 
 Mutation.define "native: a continuation does not come back to a batch that was handed over",
                 file: "ext/penstock/ruby/produce_methods.c",
-                from: "        check_not_gone_on(many);\n", to: "        (void)check_not_gone_on;\n",
+                from: "        check_not_resumed(many);\n", to: "        (void)check_not_resumed;\n",
                 test: "test/misuse_test.rb",
-                only: "test_a_continuation_does_not_come_back_to_a_batch_that_was_handed_over_of_1000"
+                only: "test_a_continuation_cannot_reenter_a_batch_of_1000_after_its_handover"
 
 Mutation.define "native: librdkafka's errors are destroyed",
                 file: "ext/penstock/ruby/handover.c",
                 from: "    rejection->fatal = rd_kafka_error_is_fatal(error);\n    rd_kafka_error_destroy(error);\n",
                 to: "    rejection->fatal = rd_kafka_error_is_fatal(error);\n", **allocations
 
-Mutation.define "native: the configuration of a consumer that is refused is destroyed",
+Mutation.define "native: the configuration of a rejected consumer is destroyed",
                 file: "ext/penstock/core/client/client.c",
                 from: "    if (!client->conf_leaked || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE) " \
                       "rd_kafka_conf_destroy(conf);\n",
                 **allocations
 
-Mutation.define "native: the offsets of a transaction's call that is refused are destroyed",
+Mutation.define "native: the offsets of a rejected transaction call are destroyed",
                 file: "ext/penstock/core/produce/transaction.c",
                 from: "    if (job->offsets) rd_kafka_topic_partition_list_destroy(job->offsets);\n    if (job->group)",
                 to: "    if (job->group)", **allocations
@@ -167,27 +167,28 @@ space = { file: "ext/penstock/core/produce/space.c" }
 
 Mutation.define "space: a call that gives up passes its turn on",
                 **space, to: "    (void)used, (void)first;\n",
-                         from: "    if (had_turn && !used) space->due++;\n    if (had_turn || first) go_on(space);\n",
+                         from: "    if (had_turn && !used) space->due++;\n    if (had_turn || first) give_due_turns(space);\n",
                          **parts, only: "test_no_part_of_the_core_uses_freed_memory_or_leaks"
 
-Mutation.define "space: what is freed while a call tries is seen",
+Mutation.define "space: a call notices space that is freed during its attempt",
                 **space, from: "bool again = space->freed != place->freed;", to: "bool again = false;",
                          **parts, only: "test_no_part_of_the_core_uses_freed_memory_or_leaks"
 
-Mutation.define "space: a call leaves the space to the first",
-                **space, from: "bool may = !space->first || space->first->ticket > place->ticket;", to: "bool may = true;",
+Mutation.define "space: a call leaves the space to the first waiting call",
+                **space, from: "bool is_next = !space->first || space->first->ticket > place->ticket;",
+                         to: "bool is_next = true;",
                          **parts, only: "test_no_part_of_the_core_uses_freed_memory_or_leaks"
 
 Mutation.define "space: turns go on until the queue is full",
                 **space, from: "    if (active_turns(space) == 0 && space->first) give_turn(space, space->first);\n", to: "",
                          **parts, only: "test_no_part_of_the_core_uses_freed_memory_or_leaks"
 
-Mutation.define "space: a new call queues behind those that wait",
+Mutation.define "space: a new call queues behind the waiting ones",
                 file: "ext/penstock/ruby/queue_space.c",
                 from: "return ps_space_line(&producer->space) && ", to: "return false && ",
                 test: "test/producer_backpressure_test.rb",
                 only: "test_no_thread_waits_for_space_while_each_other_thread_gets_it_several_times"
 
-Mutation.define "space: a turn that is not taken does not hold up the others",
+Mutation.define "space: an unused turn does not block the others",
                 file: "ext/penstock/core/produce/serve.c", from: "ps_space_unstick(&producer->space);", to: "(void)0;",
                 test: "test/fiber_life_test.rb", only: "test_dropped_fibers_that_wait_for_queue_space_block_no_other_thread"

@@ -2,7 +2,7 @@
 
 RACTORS = { test: "test/ractor_test.rb" }.freeze
 
-Mutation.define("ractors: the extension says that it may be called from them", **RACTORS,
+Mutation.define("ractors: the extension declares itself safe for Ractors", **RACTORS,
                 file: "ext/penstock/penstock.c",
                 from: "    rb_ext_ractor_safe(true);\n",
                 only: "test_ractors_send_through_one_producer_and_each_message_is_stored_once")
@@ -19,17 +19,17 @@ Mutation.define("ractors: an error that is frozen keeps no backtrace object", **
                 from: "        rb_ivar_set(self, rb_intern(\"bt_locations\"), Qnil);",
                 to: "        (void)0;",
                 only: "test_configuration_errors_reports_and_messages_are_shareable_when_frozen")
-Mutation.define("ractors: a label of a Ractor's has to be shareable", **RACTORS,
+Mutation.define("ractors: a label in a Ractor must be shareable", **RACTORS,
                 file: "ext/penstock/ruby/produce_methods.c",
                 from: "if (!rb_ractor_shareable_p(message->label))",
                 to: "if (0)",
                 only: "test_an_unshareable_label_raises_and_nothing_is_sent")
-Mutation.define("ractors: labels that listeners are to be told are marked", **RACTORS,
+Mutation.define("ractors: labels for listeners are marked", **RACTORS,
                 file: "ext/penstock/ruby/event_source.c",
                 from: "        if (events->labels[i]) rb_gc_mark_movable(events->labels[i]);",
                 to: "        (void)0;",
                 only: "test_labels_of_a_ractor_that_has_ended_are_kept_and_moved_for_listeners")
-Mutation.define("ractors: labels that listeners are to be told are found again when they were moved", **RACTORS,
+Mutation.define("ractors: labels for listeners are updated after a move", **RACTORS,
                 file: "ext/penstock/ruby/event_source.c",
                 from: "        if (events->labels[i]) events->labels[i] = rb_gc_location(events->labels[i]);",
                 to: "        (void)0;",
@@ -46,7 +46,7 @@ Mutation.define("ractors: a slot has a reference to its client", **RACTORS,
                 from: "    if (producer) ps_client_retain(&producer->client);\n    pthread_mutex_lock",
                 to: "    pthread_mutex_lock",
                 only: "test_a_storm_of_ractors_loses_no_message")
-Mutation.define("ractors: the slot has the client that the connection has", **RACTORS,
+Mutation.define("ractors: the slot has the connection's client", **RACTORS,
                 file: "lib/penstock/producer/connection.rb",
                 from: "        @slot.client = @client unless @slot.nil? || @slot.inherited?\n",
                 to: "        @slot.client = @published ||= @client unless @slot.nil? || @slot.inherited?\n", # the first one
@@ -71,31 +71,31 @@ Mutation.define("ractors: a producer without handles is collected", **RACTORS,
                 only: "test_handles_keep_their_producer_alive")
 Mutation.define("ractors: a thread that serves Ractors is replaced when it is killed", **RACTORS,
                 file: "lib/penstock/native/client_reference.rb",
-                from: "      go_on(connection) unless over\n",
+                from: "      restart(connection) unless finished\n",
                 only: "test_a_killed_ractor_thread_is_replaced")
 Mutation.define("ractors: an inherited slot is left alone", **RACTORS,
                 file: "ext/penstock/core/produce/slot.c",
                 from: "    if (inherited(slot)) return PS_SLOT_FORKED;\n",
                 only: "test_in_a_fork_child_an_inherited_handle_raises_and_a_new_one_works")
-Mutation.define("ractors: a hook that comes later bars the handles", **RACTORS,
+Mutation.define("ractors: a hook added later disables the handles", **RACTORS,
                 file: "lib/penstock/producer/publisher.rb",
                 from: "        @internals.ractor_handles.refresh\n",
-                only: "test_around_that_comes_later_makes_calls_raise")
-Mutation.define("ractors: middleware that comes later bars the handles", **RACTORS,
+                only: "test_around_added_later_makes_calls_raise")
+Mutation.define("ractors: middleware added later disables the handles", **RACTORS,
                 file: "lib/penstock/producer/middleware.rb",
                 from: "      tell_producers if first\n",
-                only: "test_middleware_that_comes_later_makes_calls_raise")
-Mutation.define("ractors: a listener of calls that comes later bars the handles", **RACTORS,
+                only: "test_middleware_added_later_makes_calls_raise")
+Mutation.define("ractors: a listener of calls added later disables the handles", **RACTORS,
                 file: "lib/penstock/instrumentation/monitor.rb",
                 from: "WATCHED = [*NATIVE, *PER_CALL].freeze",
                 to: "WATCHED = NATIVE",
-                only: "test_a_listener_that_comes_later_makes_calls_raise")
-Mutation.define("ractors: producers are found without looking at all objects", **RACTORS,
+                only: "test_a_listener_added_later_makes_calls_raise")
+Mutation.define("ractors: producers are found without a search through all objects", **RACTORS,
                 file: "lib/penstock/producer/registry.rb",
                 from: "def self.all = @all.values",
                 to: "def self.all = ObjectSpace.each_object(Producer).map { |one| of(one) }",
                 only: "test_a_later_listener_to_all_producers_gets_events_of_connected_producers")
-Mutation.define("ractors: a producer is made in the main one", **RACTORS,
+Mutation.define("ractors: a producer is made in the main Ractor", **RACTORS,
                 file: "lib/penstock/producer/internals.rb",
                 from: "        RactorHandles.raise_in_other_ractors\n",
                 only: "test_a_producer_is_made_and_shared_in_the_main_ractor_and_not_in_a_trap")
@@ -104,7 +104,7 @@ Mutation.define("ractors: producers are known without being kept", **RACTORS,
                 from: "@all = ObjectSpace::WeakMap.new",
                 to: "@all = {}.compare_by_identity",
                 only: "test_the_list_of_all_producers_keeps_none_of_them_alive")
-Mutation.define("ractors: producers that have gone are not found any more",
+Mutation.define("ractors: collected producers are no longer found",
                 test: "test/events_test.rb",
                 runs: 5,
                 file: "lib/penstock/producer/registry.rb",
@@ -112,22 +112,22 @@ Mutation.define("ractors: producers that have gone are not found any more",
                       "    def self.remember(internals) = @all[internals] = internals",
                 to: "@all.keys\n\n    def self.remember(internals) = @all[internals] = true",
                 only: "/test_/")
-Mutation.define("ractors: middleware bars the handles of producers that are disconnected too", **RACTORS,
+Mutation.define("ractors: middleware disables the handles of disconnected producers too", **RACTORS,
                 file: "lib/penstock/producer/middleware.rb",
                 from: "def tell_producers = Producer",
                 to: "def tell_producers = Native::ProducerClient.open_count.zero? ? [] : Producer",
-                only: "test_middleware_that_comes_while_nothing_is_connected_makes_calls_raise")
-Mutation.define("ractors: so do listeners to all producers", **RACTORS,
+                only: "test_middleware_added_while_disconnected_makes_calls_raise")
+Mutation.define("ractors: listeners to all producers disable the handles of disconnected producers too", **RACTORS,
                 file: "lib/penstock/instrumentation/monitor.rb",
                 from: "      ProducerRegistry.all.each(&:listeners_changed)\n",
                 to: "      ProducerRegistry.all.each(&:listeners_changed) unless Native::ProducerClient.open_count.zero?\n",
-                only: "test_a_listener_to_all_that_comes_while_nothing_is_connected_makes_calls_raise")
-Mutation.define("ractors: what bars the handles is looked at and said by one thread at a time", **RACTORS,
+                only: "test_a_listener_to_all_added_while_disconnected_makes_calls_raise")
+Mutation.define("ractors: one thread at a time checks and publishes what disables the handles", **RACTORS,
                 file: "lib/penstock/producer/ractor_handles.rb",
                 from: "        @refreshing.synchronize do # else an earlier check could overwrite this result later\n",
                 to: "        true.then do\n",
                 only: "test_one_thread_at_a_time_checks_for_unshareable_parts")
-Mutation.define("ractors: a close takes no handles of what was sent", **RACTORS,
+Mutation.define("ractors: a close keeps the handles of sent messages", **RACTORS,
                 file: "lib/penstock/producer/resending.rb",
                 from: "      raise if handles.empty?\n\n      false\n",
                 to: "      raise\n",
@@ -136,11 +136,11 @@ Mutation.define("ractors: a handle made beside a close is closed", **RACTORS,
                 file: "lib/penstock/producer/connection.rb",
                 from: "unless @internals.status.active? # a closing", to: "if false # a closing",
                 only: "test_a_handle_that_is_made_while_the_producer_closes_is_closed")
-Mutation.define("ractors: nobody waits for the end of the listener it is in", **RACTORS,
+Mutation.define("ractors: a listener does not wait for its own end", **RACTORS,
                 file: "lib/penstock/producer/connection.rb",
                 from: "          slot&.changing = true\n",
                 only: "test_a_handle_in_a_listener_that_the_producers_reload_waits_for_raises")
-Mutation.define("ractors: what the last handle has sent is told", **RACTORS,
+Mutation.define("ractors: messages of the last handle publish their events", **RACTORS,
                 file: "lib/penstock/native/client_reference.rb",
                 from: "      connection.hold_events # while", to: "      # while",
                 only: "test_events_of_the_last_handles_messages_are_published_after_the_producer_is_dropped")

@@ -2,7 +2,7 @@
 
 # docs/evidence/safety.md, "Secrets".
 parts = { test: "test/proofs/core_test.rb", runs: 3 }
-tokens = { test: "test/tokens_test.rb", only: "test_a_provider_that_fails_in_whatever_way_gives_its_client_a_failure" }
+tokens = { test: "test/tokens_test.rb", only: "test_a_provider_that_fails_in_any_way_gives_its_client_a_failure" }
 
 Mutation.define "security: secrets given later are read under a lock",
                 file: "ext/penstock/core/base/redact.c",
@@ -10,7 +10,7 @@ Mutation.define "security: secrets given later are read under a lock",
                 to: "ps_redact(struct ps_redaction *redaction, char *text)\n{\n    pthread_mutex_trylock",
                 **parts, only: "test_no_part_of_the_core_has_a_data_race"
 
-Mutation.define "security: a text that was cut off has no part of a secret",
+Mutation.define "security: a truncated text has no part of a secret",
                 file: "ext/penstock/core/base/redact.c", from: "        secret_hide_part(text, redaction->words[i]);\n",
                 **parts, only: "test_no_part_of_the_core_uses_freed_memory_or_leaks"
 
@@ -23,7 +23,7 @@ Mutation.define "security: librdkafka gets its answer whatever a token provider 
                 file: "lib/penstock/native/token_refresher.rb",
                 from: "set_token_failure(reason) unless bearer.answered? #", to: "set_token_failure(reason) if false #", **tokens
 
-Mutation.define "security: librdkafka gets no reason that it does not take",
+Mutation.define "security: librdkafka gets no reason that it would reject",
                 file: "lib/penstock/native/bearer.rb", from: "set_failure(safe(reason))", to: "set_failure(reason.to_s)", **tokens
 
 Mutation.define "security: errors of librdkafka have no secrets",

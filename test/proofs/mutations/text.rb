@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-Mutation.define "text: what brokers say is made valid and harmless where it becomes a String",
+Mutation.define "text: text of brokers is made valid and harmless where it becomes a String",
                 file: "ext/penstock/ruby/foreign_text.c",
                 from: "    size_t needed = ps_text_clean(NULL, 0, text, size, use);\n",
                 to: "    size_t needed = ps_text_clean(NULL, 0, text, size, use);\n" \
@@ -8,7 +8,7 @@ Mutation.define "text: what brokers say is made valid and harmless where it beco
                 test: "test/foreign_text_test.rb",
                 only: "test_every_call_of_a_rejected_producer_raises_its_documented_error"
 
-Mutation.define "text: failed messages are published whatever the broker's text is",
+Mutation.define "text: failed messages are published whatever the broker's text has",
                 file: "ext/penstock/ruby/foreign_text.c",
                 from: "    size_t needed = ps_text_clean(NULL, 0, text, size, use);\n",
                 to: "    size_t needed = ps_text_clean(NULL, 0, text, size, use);\n" \
@@ -40,4 +40,4 @@ Mutation.define "text: a logger's exception in any encoding does not end the thr
                 file: "lib/penstock/instrumentation/log_dispatcher.rb",
                 from: "\#{Text.describe(e)}", to: "\#{e.class}: \#{e.message}",
                 test: "test/foreign_text_test.rb",
-                only: "test_a_logger_whose_exception_has_any_text_is_reported_and_asked_again"
+                only: "test_an_exception_of_a_logger_with_any_text_is_reported_and_the_logger_is_called_again"

@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
 class HostileBroker
-  # The body of one response, field by field, in the order of the protocol. An attack replaces the bytes of one field; so
-  # each field knows its name and its type.
+  # The body of one response, field by field, in the order of the protocol. An attack replaces the bytes of one field, so each
+  # field knows its name and type.
   class Answer
     Field = Struct.new(:name, :type, :bytes)
 
     INTEGERS = { int8: "c", int16: "s>", int32: "l>", int64: "q>", error: "s>" }.freeze
 
-    # @return [Integer] the smallest number of bytes: zigzag is the caller's job
+    # @return [String] the number in as few bytes as possible; the caller does the zigzag encoding
     def self.varint(number)
       bytes = []
       while number > 0x7f
@@ -53,14 +53,14 @@ class HostileBroker
       end
     end
 
-    # Only flexible answers have them.
+    # Only flexible answers have tags.
     def tags = @flexible && add(:tags, :tags, "\0")
 
     # @return [String] the body
     def to_s = fields.map(&:bytes).join
 
-    # @param index [Integer] of the field
-    # @return [String] the body with these bytes in the field's place
+    # @param index [Integer] the field's index
+    # @return [String] the body with these bytes in place of the field's
     def with(index, bytes)
       fields.each_with_index.map { |field, i| i == index ? bytes : field.bytes }.join
     end

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 class HostileBroker
-  # One lie: which request it answers, how often, and how much the client may grow by it.
+  # One lie: the request that it answers, how often, and how much the client's memory may grow.
   class Attack
-    # The client of client.rb that comes to a request soonest.
+    # The client of client.rb that sends each request soonest.
     CLIENTS = {
       api_versions: :produce, metadata: :produce, produce: :produce, init_producer_id: :produce_idempotently,
       add_partitions_to_txn: :transact, end_txn: :transact, find_coordinator: :subscribe, join_group: :subscribe,
@@ -17,13 +17,13 @@ class HostileBroker
 
     attr_reader :name, :api, :client, :settings, :growth, :seconds, :delivered
 
-    # @param way [String] of lying
+    # @param way [String] the kind of lie
     # @param api [Symbol] of GoodAnswers::NAMES
-    # @param times [Numeric] the first so many requests; later ones get good answers, so that the client recovers
+    # @param times [Numeric] how many requests to attack; later ones get good answers, so that the client recovers
     # @param growth [Integer] MB that the client's resident memory may grow by
-    # @param seconds [Numeric] that a consumer polls for, if it does not get all messages sooner
-    # @param settings [Hash] of the client
-    # @param optional [Boolean] some clients never come so far, or speak a version without the field
+    # @param seconds [Numeric] how long a consumer polls, unless it gets all messages sooner
+    # @param settings [Hash] the client's settings
+    # @param optional [Boolean] whether some clients never send the request, or use a version without the field
     # @yieldparam exchange [Exchange]
     def initialize(way, api, client: CLIENTS.fetch(api), times: 1, growth: GROWTH, seconds: SECONDS, settings: {},
                    optional: false, &deliver)
@@ -42,7 +42,7 @@ class HostileBroker
 
     def optional? = @optional
 
-    # Again from the beginning, for another client.
+    # Starts over for another client.
     def again(_try) = tap { @delivered = 0 }
 
     def call(exchange)

@@ -5,7 +5,7 @@ require_relative "attack"
 class HostileBroker
   # Lies in the record batches that a consumer fetches.
   module Batches
-    PATIENCE = 3 # seconds, of a consumer; it ends sooner when it has all messages
+    PATIENCE = 3 # seconds that a consumer polls, unless it gets all messages sooner
     LZ4_FRAME = "\x04\x22\x4d\x18\x60\x70\x73".b
     TINY = Records.record(0, payload: nil) # 7 bytes
 
@@ -17,7 +17,7 @@ class HostileBroker
           [cut_with_error]
       end
 
-      # @param bytes [String, Proc] a batch; a Proc gets the offset that is asked for
+      # @param bytes [String, Proc] a batch; a Proc gets the requested offset
       def attack(name, bytes, times: 1, seconds: PATIENCE, **options)
         Attack.new(name, :fetch, times:, seconds:, **options) do |exchange|
           next exchange.respond unless exchange.request.fetches
@@ -35,19 +35,19 @@ class HostileBroker
 
           index = exchange.answer.fields.index { |field| field.name == "topics.partitions.error" }
           records = exchange.answer.fields.last.bytes.bytesize
-          exchange.respond(exchange.answer.with(index, [29].pack("s>"))[0...-(records / 2)]) # not authorized
+          exchange.respond(exchange.answer.with(index, [29].pack("s>"))[0...-(records / 2)]) # 29: not authorized
         end
       end
 
       # ---- bombs ----
 
-      # @return [String] a batch whose records are so many MB of one record's zeros, gzipped
+      # @return [String] a batch whose records are many MB of zeros in one record, gzipped
       def gzip(megabytes) = bomb(:gzip, Records.gzip_of_zeros(megabytes << 20))
 
-      # Blocks of 128 KB that are one byte again and again: 4 bytes each.
+      # Blocks of 128 KB that repeat one byte: 4 bytes each.
       def zstd(megabytes)
         blocks = megabytes * 8
-        block = ->(last) { [(131_072 << 3) | 2 | last].pack("L<") } # whose fourth byte is 0, and the one that is repeated
+        block = ->(last) { [(131_072 << 3) | 2 | last].pack("L<") } # its fourth byte is 0, and is the repeated one
         bomb(:zstd, "\x28\xB5\x2F\xFD\x00\x38".b + (block.call(0) * (blocks - 1)) + block.call(1))
       end
 
@@ -57,20 +57,20 @@ class HostileBroker
         bomb(:snappy, Answer.varint(size + 64) + "\xf0\x3f".b + ("\0" * 64) + ("\xfe\x40\x00".b * (size / 64)))
       end
 
-      # Blocks of 4 MB, in which a match of great length follows a literal: 16 KB each.
+      # Blocks of 4 MB, in which a very long match follows a literal: 16 KB each.
       def lz4(megabytes)
         more = ((4 << 20) - 64) / 255
         block = "\x1f\0\1\0".b + ("\xff".b * more) + "\0\x50\0\0\0\0\0".b
         bomb(:lz4, LZ4_FRAME + (([block.bytesize].pack("L<") + block) * (megabytes / 4)) + [0].pack("L<"))
       end
 
-      # @return [String] a gzipped batch of so many records, the smallest there are
+      # @return [String] a gzipped batch of `count` records of the smallest size
       def tiny_records(count)
         bomb(:gzip, Zlib.gzip(TINY * count, level: 9), count)
       end
 
-      # @param headers [Integer] in each message
-      # @param said [Integer] in what the message says
+      # @param headers [Integer] the number of headers in each message
+      # @param said [Integer] the number that the message claims
       def headers(headers, said: headers, messages: 1)
         bytes = Records.int(said) + ((Records.counted("h") + Records.counted(nil)) * headers)
         Records.batch(Array.new(messages) { |i| Records.record(i, headers: bytes) })
@@ -153,10 +153,10 @@ class HostileBroker
         end + [["lz4 that is empty", Records.batch(LZ4_FRAME + [0].pack("L<"), codec: :lz4, count: 1)]]
       end
 
-      # Behind the 61 bytes that every batch begins with.
+      # Cuts after the 61 bytes that every batch begins with.
       def cut(codec) = send(codec, 4).then { |batch| batch[61, (batch.bytesize - 61) / 2] }
 
-      # A record of which only the beginning is right.
+      # A record with a valid beginning and invalid rest.
       def raw(rest)
         body = "\0".b + Records.int(0) + Records.int(0) + rest
         Records.int(body.bytesize) + body

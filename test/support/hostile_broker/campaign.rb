@@ -6,13 +6,13 @@ require_relative "plain_client"
 require_relative "victim"
 
 class HostileBroker
-  # Round after round of Mutations, several at once, and the figures. A round is the same for the same seed and number, as far as
-  # the client's threads do the same.
+  # Round after round of Mutations, several at once, and their figures. A round repeats itself for the same seed and number, as
+  # far as the client's threads behave the same.
   class Campaign
     ATTACKERS = 8
     ROUNDS_OF_A_CHILD = 200
-    KEPT = 250 # MB that a child may still have after them
-    TRIES = 45 # of the plain client; some faults are a matter of microseconds
+    KEPT = 250 # MB that a child may still have after its rounds
+    TRIES = 45 # of the plain client: some faults depend on microseconds
 
     attr_reader :findings
 
@@ -27,7 +27,7 @@ class HostileBroker
     end
 
     # @param seconds [Numeric]
-    # @param catalogue [Boolean] every attack of the catalogue before it
+    # @param catalogue [Boolean] whether to run every attack of the catalogue first
     def run(seconds, catalogue: false)
       attack_all if catalogue
       deadline = now + seconds
@@ -97,7 +97,7 @@ class HostileBroker
       puts found
     end
 
-    # What children keep would show over many rounds, and not in one.
+    # Memory that children keep would show over many rounds, and not in one.
     def replace(victim)
       return if victim.ran < ROUNDS_OF_A_CHILD
 

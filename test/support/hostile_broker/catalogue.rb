@@ -7,7 +7,7 @@ require_relative "bombs"
 require_relative "giants"
 
 class HostileBroker
-  # Every attack there is. docs/security.md, "A broker that lies", says what they show.
+  # All attacks. docs/security.md, "A broker that lies", describes the results.
   module Catalogue
     # Requests that more than one kind of client makes.
     CLIENTS = {
@@ -16,7 +16,7 @@ class HostileBroker
 
     module_function
 
-    # @return [Array<Attack>] those on one request
+    # @return [Array<Attack>] the attacks on one request
     def of(api) = Frames.attacks(api) + Fields.attacks(api, clients: CLIENTS.fetch(api, [Attack::CLIENTS.fetch(api)]))
 
     # @return [Array<Attack>]

@@ -4,8 +4,8 @@ require "json"
 require "penstock"
 require "penstock/doctor"
 
-# The program under attack: reads orders (a line of JSON each), does what an application does, and reports what its
-# application code saw. It judges nothing but text; test/proofs/hostile_broker_test.rb judges the report.
+# The program under attack. It reads orders (a line of JSON each), does what an application does, and reports what its application
+# code observed. It judges only texts. test/proofs/hostile_broker_test.rb judges the report.
 class HostileBroker
   class Client
     TOPIC = "attacked"
@@ -26,7 +26,7 @@ class HostileBroker
     CLOSING = 1 # second
     LISTENING = 3 # seconds
 
-    # Whatever an application logs goes here.
+    # Receives whatever an application logs.
     class Texts
       def initialize
         @texts = Queue.new
@@ -43,8 +43,8 @@ class HostileBroker
       end
     end
 
-    # @param what [String] one of the private methods below
-    # @param seconds [Numeric] how long a consumer polls if nothing comes
+    # @param what [String] the name of one of the private methods below
+    # @param seconds [Numeric] how long a consumer polls if nothing arrives
     def initialize(what:, server:, seconds:, settings: {})
       @what = what
       @server = server
@@ -54,7 +54,7 @@ class HostileBroker
       @seen = { accepted: 0, settled: 0, published: 0, consumed: 0, errors: Hash.new(0), foreign: [] }
     end
 
-    # @return [Hash] what was seen
+    # @return [Hash] the observations
     def call
       GC.start
       before = memory("VmRSS")
@@ -70,7 +70,7 @@ class HostileBroker
     def memory(name) = File.read("/proc/self/status")[/^#{name}:\s+(\d+)/, 1].to_i
     def forget_peak = File.write("/proc/self/clear_refs", "5")
 
-    # @return [Array<String>] texts that neither a terminal nor a log file should get
+    # @return [Array<String>] texts that should reach neither a terminal nor a log file
     def unclean = @texts.to_a.reject { |text| clean?(text) }.uniq.first(3).map(&:inspect)
 
     def clean?(text)
@@ -80,7 +80,7 @@ class HostileBroker
       false
     end
 
-    # Only errors of Penstock's may come out.
+    # Only Penstock's errors may be raised.
     def attempt
       yield
     rescue Penstock::Error => e
@@ -95,7 +95,7 @@ class HostileBroker
       @seen[:errors][error.class.name] += 1
       @texts.add(nil, error.message)
       @texts.add(nil, error.inspect)
-      @texts.add(nil, error.full_message(highlight: false).force_encoding(Encoding::UTF_8)) # Ruby calls it binary
+      @texts.add(nil, error.full_message(highlight: false).force_encoding(Encoding::UTF_8)) # Ruby labels it as binary
     end
 
     # ---- a producer ----
@@ -133,7 +133,7 @@ class HostileBroker
       attempt { finish(producer) } if producer
     end
 
-    # When the producer is closed, every message has its result, which was published once.
+    # When the producer is closed, every message has its result, which was published exactly once.
     def finish(producer)
       close(producer)
       @seen[:accepted] = @handles&.size || 0
@@ -141,7 +141,8 @@ class HostileBroker
       @handles&.each { |handle| look_at(handle) }
     end
 
-    # close waits for listeners no longer than its timeout, which a busy machine may exceed; more than one each is wrong, too.
+    # close waits for listeners at most for its timeout, which a busy machine may exceed. More than one result for a message is
+    # wrong as well.
     def published
       deadline = now + LISTENING
       sleep 0.01 while @published.size < @seen[:accepted] && now < deadline
@@ -176,7 +177,7 @@ class HostileBroker
     def produce(**settings)
       with_producer("enable.idempotence": false, **settings) do |producer|
         send_messages(producer)
-        attempt { producer.partition_count(TOPIC) } if @seen[:errors].empty? # else it takes its 5 seconds
+        attempt { producer.partition_count(TOPIC) } if @seen[:errors].empty? # otherwise the call takes its 5 seconds
       end
     end
 

@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
 class HostileBroker
-  # What ends the process inside of librdkafka, 2.0.2 or 2.14, and what no setting prevents. A client written in C (PlainClient)
-  # ends in the same way. docs/security.md tells users. When a newer librdkafka survives one of these, take it out here.
+  # Defects that end the process inside librdkafka, 2.0.2 or 2.14, and that no setting prevents. A client written in C
+  # (PlainClient) ends in the same way. docs/security.md documents them. When a newer librdkafka survives one of these, remove it
+  # here.
   Fault = Struct.new(:what, :pattern, :example)
 
   NEGATIVE = /(null|of a negative count|of the least count)/
@@ -32,8 +33,8 @@ class HostileBroker
               "fetch (assign): an error and half of its records always")
   ].freeze
 
-  # A fault that random rounds meet at moments too rare for PlainClient to repeat them. The judge recognises what the client wrote
-  # in these versions, roles and rounds only: everything else is a finding.
+  # A defect that random rounds trigger too rarely for PlainClient to repeat it. The judge recognises the client's output only in
+  # these versions, roles and rounds. Everything else is a finding.
   Defect = Struct.new(:name, :versions, :clients, :api, :pattern) do
     # @param attack [Object] only Mutations are recognised
     # @param found [Array<String>] what Victim#suffer found

@@ -3,14 +3,14 @@
 require_relative "attack"
 
 class HostileBroker
-  # Lies in one field of an answer that is good otherwise.
+  # Lies in one field of an otherwise good answer.
   module Fields
     ENDLESS = "\xff".b * 12 # a varint that never ends
     HUGE = Answer.varint(2**31)
     NOT_UTF8 = "caf\xE9 \xF0\x9F".b # Latin-1, and a character cut in the middle
     CONTROL = "\e[31m\r\nFAKE LOG LINE\x07\0x" # turns a terminal red, and forges a line
 
-    # type => what it says => bytes
+    # type => description => bytes
     VALUES = {
       int8: { "the least" => [-128].pack("c"), "the greatest" => [127].pack("c") },
       int16: { "the least" => [-2**15].pack("s>"), "-1" => [-1].pack("s>"), "the greatest" => [(2**15) - 1].pack("s>") },
@@ -47,7 +47,7 @@ class HostileBroker
       }
     }.freeze
     RECORDS = VALUES.fetch(:bytes)
-    TRANSACTIONAL = [14, 15, 16, 22, 47, 48, 49, 50, 51, 53, 67, 90].freeze # what the coordinator of a transaction may say
+    TRANSACTIONAL = [14, 15, 16, 22, 47, 48, 49, 50, 51, 53, 67, 90].freeze # errors that a transaction coordinator may return
 
     class << self
       # @return [Array<Attack>] each value of each field's type, once
@@ -57,7 +57,7 @@ class HostileBroker
         end
       end
 
-      # @return [Array<Attack>] each error that a coordinator may give, and only such
+      # @return [Array<Attack>] each error that a coordinator may return, and no others
       def transaction_errors
         %i[find_coordinator init_producer_id add_partitions_to_txn end_txn].product(TRANSACTIONAL).map do |api, code|
           name = fields(api).keys.find { |field| field.end_with?("error") }
@@ -77,14 +77,14 @@ class HostileBroker
 
       def sample(api, version) = GoodAnswers.new(1).to(Request.new(api, version, 1, GoodAnswers::TOPIC + ("\0" * 20), 1))
 
-      # An unknown error that does not go away is a client's own to end.
+      # Some clients never end if an unknown error persists.
       def always(name, type, api, client)
         return [] unless type == :error
 
         [attack(name, "999", api, client, times: Attack::ALWAYS)]
       end
 
-      # The answer that is asked for decides whether a string is a compact one, and whether the field is there at all.
+      # The request's version decides whether a string is compact, and whether the field exists.
       def attack(name, what, api, client, times: 1)
         Attack.new("#{name} is #{what}", api, client:, times:, optional: true) do |exchange|
           index = exchange.answer.fields.index { |field| field.name == name } or next

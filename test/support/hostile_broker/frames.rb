@@ -3,10 +3,10 @@
 require_relative "attack"
 
 class HostileBroker
-  # Lies about the frame around an answer, which fit every request.
+  # Lies about the frame around an answer, which apply to every request.
   module Frames
     HUGE = 2**31 - 1
-    TOO_LARGE = 100_000_001 # more than receive.message.max.bytes unless set
+    TOO_LARGE = 100_000_001 # above receive.message.max.bytes' default
 
     WAYS = {
       "a frame of no bytes" => ->(x) { x.send([0].pack("l>")) },
@@ -32,7 +32,7 @@ class HostileBroker
       "a cut in the middle" => ->(x) { x.send(x.frame[0, x.frame.bytesize / 2]) || x.cut },
       "a cut at once" => :cut.to_proc,
       "the answer twice" => ->(x) { x.send(x.frame * 2) },
-      "an answer that nobody asked for before it" => ->(x) { x.send(x.frame(correlation: 100_000) + x.frame) },
+      "an unrequested answer before it" => ->(x) { x.send(x.frame(correlation: 100_000) + x.frame) },
       "one byte at a time" => ->(x) { x.frame.each_char { |byte| x.send(byte) } },
       "no answer" => :ignore.to_proc
     }.freeze

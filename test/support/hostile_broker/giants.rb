@@ -3,13 +3,13 @@
 require_relative "attack"
 
 class HostileBroker
-  # Answers that are large, and right in every byte.
+  # Answers that are large, and correct in every byte.
   module Giants
     MANY = 100_000
-    # librdkafka makes a thread for each, and takes 10,000, which only a large machine has room for.
+    # librdkafka makes a thread for each broker, and accepts 10,000, for which only a large machine has the memory.
     BROKERS = 1_000
     GROWTH = 250 # MB
-    MARK = 0x7e57ab1e # stands for the number of the item
+    MARK = 0x7e57ab1e # stands for the item's number
     NAME = "t%06d"
 
     class << self
@@ -37,7 +37,7 @@ class HostileBroker
         end
       end
 
-      # All but the one that a good answer has.
+      # All items except the one that a good answer has.
       def items(kind, count, flexible)
         item = Answer.new(flexible:)
         send(kind, item)
@@ -75,7 +75,7 @@ class HostileBroker
       def broker(item)
         item.int32(:id, MARK)
         item.string(:host, "127.0.0.1")
-        item.int32(:port, MARK) # each has an address of its own, or librdkafka takes them for one
+        item.int32(:port, MARK) # each has its own address, otherwise librdkafka takes them for one broker
         item.string(:rack, nil)
         item.tags
       end

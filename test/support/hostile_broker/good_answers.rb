@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 class HostileBroker
-  # What an honest broker answers: one topic with one partition, the only broker, which coordinates every group.
+  # The answers of an honest broker: one topic with one partition. The broker is the only one, and coordinates every group.
   class GoodAnswers
     FLEXIBLE = { api_versions: 3, metadata: 9 }.freeze # the first version with compact strings and tagged fields
 
@@ -30,7 +30,7 @@ class HostileBroker
       Answer.new(flexible:).tap { |answer| send(request.api, answer, request) }
     end
 
-    # ---- anybody ----
+    # ---- any client ----
 
     def api_versions(answer, request)
       answer.error(:error)

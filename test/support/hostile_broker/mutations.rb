@@ -4,11 +4,11 @@ require "zlib"
 require_relative "attack"
 
 class HostileBroker
-  # Changes good answers at random, and the same way again for the same seed and round. Looks like an Attack.
+  # Changes good answers at random, in the same way for the same seed and round. It has the interface of Attack.
   class Mutations
     CLIENTS = %i[produce produce_idempotently produce_sasl transact assign subscribe examine].freeze
     NUMBERS = [-2**31, -2, -1, 0, 1, 2, 999, 65_536, 100_001, (2**31) - 1].freeze
-    SHARE = 0.35 # of the answers
+    SHARE = 0.35 # of the answers are changed
     SETTINGS = {}.freeze
 
     # name => bytes => other bytes
@@ -46,13 +46,13 @@ class HostileBroker
       @settings = SETTINGS
       @lock = Mutex.new
       @counts = Hash.new(0)
-      @bodies = {} # that were sent, by request
+      @bodies = {} # the bodies that were sent, by request
     end
 
     def optional? = true
 
-    # The same for another client, whose requests come in another order: by turns by the same seed, and every changed answer
-    # again, from the latest or the first one on, to the next request of its kind.
+    # Repeats the round for another client, whose requests come in another order. The tries alternate: the same seed, and then
+    # every changed answer again, from the latest or the first one on, for the next request of its kind.
     #
     # @param try [Integer]
     def again(try)
@@ -66,7 +66,7 @@ class HostileBroker
     end
 
     # @param api [Symbol]
-    # @return [Boolean] whether the body of an answer to it was changed
+    # @return [Boolean] whether the body of an answer to this request was changed
     def changed?(api) = @lock.synchronize { @bodies.key?(api) }
 
     def delivered = @counts.values.sum
@@ -86,7 +86,7 @@ class HostileBroker
 
     private
 
-    # Not by what came before: several connections ask at once.
+    # The seed does not depend on earlier requests, because several connections send requests at once.
     def random(name) = Random.new(Zlib.crc32("#{@seed} #{@round} #{name}"))
 
     def changed(bytes, kind, random)

@@ -8,8 +8,8 @@ class HostileBroker
   class PlainClient
     ROOT = File.expand_path("../../..", __dir__)
     SOURCE = File.join(ROOT, "test/c/plain_client.c")
-    PROGRAM = File.join(ROOT, "tmp", "native-#{RUBY_VERSION}", "plain_client") # the tree may be shared with another system
-    SETTINGS = { # of client.rb, as far as both kinds of client know them
+    PROGRAM = File.join(ROOT, "tmp", "native-#{RUBY_VERSION}", "plain_client") # several systems may share the tree
+    SETTINGS = { # those of client.rb that both kinds of client support
       "socket.timeout.ms" => 400, "socket.connection.setup.timeout.ms" => 1_000, "reconnect.backoff.ms" => 5,
       "reconnect.backoff.max.ms" => 20, "topic.metadata.refresh.fast.interval.ms" => 10, "allow.auto.create.topics" => false
     }.freeze
@@ -19,17 +19,17 @@ class HostileBroker
              "sasl.password" => "p" }.freeze
     TRANSACTIONAL = { "message.timeout.ms" => 5_000, "transaction.timeout.ms" => 6_000 }.freeze
     MORE = { assign: CONSUMING, subscribe: CONSUMING, transact: TRANSACTIONAL, produce_sasl: SASL }.freeze
-    SECONDS = 20 # the longest takes 10
+    SECONDS = 20 # the longest client takes 10
 
     @lock = Mutex.new
 
     class << self
       # @param client [Symbol] as in client.rb
       # @param settings [Hash]
-      # @param tries [Integer] some faults are a matter of microseconds
+      # @param tries [Integer] some faults depend on microseconds
       # @yieldparam try [Integer]
       # @yieldreturn [HostileBroker] a new one for each try
-      # @return [Boolean] whether the broker ended it
+      # @return [Boolean] whether the broker ended the client
       def dies?(client, settings = {}, tries: 5)
         build
         tries.times.any? do |try|
@@ -43,7 +43,7 @@ class HostileBroker
 
       # @param client [Symbol]
       # @param broker [HostileBroker]
-      # @return [Boolean] whether it did not end in its time
+      # @return [Boolean] whether it did not end in time
       def hangs?(client, broker, settings = {})
         build
         run(client, broker, settings).nil?

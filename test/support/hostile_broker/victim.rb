@@ -7,16 +7,16 @@ require_relative "../limited"
 require_relative "catalogue"
 
 class HostileBroker
-  # A child process with client.rb, and what may be expected of it. One thread uses it at a time.
+  # A child process with client.rb, and the expectations about it. One thread uses it at a time.
   class Victim
     PROGRAM = File.expand_path("client.rb", __dir__)
     LIBRARIES = [ENV.fetch("PENSTOCK_INSTRUMENTED", nil), File.expand_path("../../../lib", __dir__)].compact.freeze
-    PATIENCE = 30 # seconds; the longest client takes some 5
+    PATIENCE = 30 # seconds. The longest client takes some 5
     TRIES = 3
-    ENDING = 10 # seconds, for one that has closed its output
+    ENDING = 10 # seconds, for a child that has closed its output
     SECONDS = { produce: 8, produce_idempotently: 8, produce_sasl: 8, transact: 12, assign: 7, subscribe: 8, examine: 14 }.freeze
     CLOSING = 2.1 # seconds: a tenth and a second longer than the client's timeout of 1 s
-    # So that a bomb ends the child and not the machine. A sanitizer reserves more than that, and grows otherwise.
+    # Memory limits, so that a bomb ends the child and not the machine. A sanitizer reserves more memory and grows differently.
     INSTRUMENTED = ENV.key?("PENSTOCK_INSTRUMENTED")
     LIMITS = (INSTRUMENTED ? {} : { rlimit_as: 16 << 30 }).freeze
     GROWTH = INSTRUMENTED ? 5 : 1 # times as much
@@ -26,16 +26,16 @@ class HostileBroker
                 :kept_mb, # resident memory of the child
                 :counts # of the latest broker: HostileBroker#counts
 
-    # @param slack [Numeric] how many times longer the client may take on a machine that does other things
+    # @param slack [Numeric] how many times longer the client may take on a busy machine
     def initialize(slack: 1)
       @slack = slack
       @ran = 0
     end
 
-    # Again if the client did not come to the attacked request, as on a machine too busy for its timeouts.
+    # Repeats the attack if the client did not send the attacked request, for example on a machine too busy for its timeouts.
     #
-    # @param attack [Attack] or anything that has its methods
-    # @return [Array<String>] what is wrong with what the client saw; empty if nothing
+    # @param attack [Attack] or an object with its interface
+    # @return [Array<String>] the problems that the client's report shows
     def suffer(attack)
       found = []
       TRIES.times do
@@ -45,7 +45,7 @@ class HostileBroker
       found
     end
 
-    # @return [Hash, String] what the client saw, or how it ended
+    # @return [Hash, String] the client's report, or how the client ended
     def report(attack, broker)
       ask(JSON.generate(what: attack.client, server: broker.address, settings: attack.settings, seconds: attack.seconds))
     end
@@ -53,7 +53,7 @@ class HostileBroker
     # @return [Boolean] whether the latest attack ended the client
     def died? = @died
 
-    # @param report [Hash, String] what the client saw, or how it ended
+    # @param report [Hash, String] the client's report, or how the client ended
     # @return [Array<String>]
     def problems(attack, report)
       return [report] if report.is_a?(String)
@@ -99,9 +99,9 @@ class HostileBroker
 
     # @return [String]
     def end_of_child
-      process = Process.detach(@pid) # only now, as it takes a thread
+      process = Process.detach(@pid) # only now, because it takes a thread
       hung = Limited.wait(process, ENDING)
-      @died = !hung && !process.value.success? # a sanitizer ends it without a signal
+      @died = !hung && !process.value.success? # a sanitizer ends the process without a signal
       "#{hung ? "hung: #{hung}" : "died, #{process.value}"}\n#{File.read(@errors.path)[0, 3_000]}"
     ensure
       forget_child

@@ -2,7 +2,7 @@
 
 require "penstock"
 
-# Stands in for the gem ruby-kafka, as far as its adapter uses it.
+# Stands in for the gem ruby-kafka, for the calls of its adapter.
 class Kafka
   def initialize(brokers, client_id:)
     @settings = { "bootstrap.servers" => brokers.join(","), "client.id" => client_id }

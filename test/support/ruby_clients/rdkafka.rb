@@ -2,7 +2,7 @@
 
 require "penstock"
 
-# Stands in for the gem rdkafka, as far as its adapter uses it. Its queue is full at every tenth message.
+# Stands in for the gem rdkafka, for the calls of its adapter. Its queue is full at every tenth message.
 module Rdkafka
   LIBRDKAFKA_VERSION = Penstock.librdkafka_version
 

@@ -2,7 +2,7 @@
 
 require "penstock"
 
-# Stands in for WaterDrop: what its adapter uses is the same here, but its settings have Symbols for names.
+# Stands in for WaterDrop. Its adapter's calls are the same as Penstock's, but names of settings are Symbols.
 module WaterDrop
   class Producer < Penstock::Producer
     def initialize

@@ -90,8 +90,8 @@ static void log_cb(const rd_kafka_t *rk, int level, const char *facility, const 
     if (rk) ps_client_log_librdkafka(rd_kafka_opaque(rk), level, facility, text);
 }
 
-/* As events, a consumer's lines would pile up while the program does not poll. Lines for stderr need no thread that takes
- * them. */
+/* If a consumer's log lines came as events, they would pile up while the program does not poll. Lines for stderr are written by
+ * librdkafka's thread, without a queue. */
 static bool logs_at_once(const struct ps_client *client)
 {
     return client->kind->type == RD_KAFKA_CONSUMER || !client->settings->logs_to_mailbox;
@@ -113,9 +113,9 @@ static rd_kafka_conf_t *configure(struct ps_client *client)
 }
 
 /*
- * If rd_kafka_new fails, the memory of the interceptors is lost. Older librdkafkas (2.0.2; not 2.14) free the interceptors,
- * and destroying the configuration would free them again, so this code leaks it. 2.14 leaks two lists of 173 bytes each. To
- * leak at most once for each client, later attempts first try without interceptors.
+ * If rd_kafka_new fails with interceptors, memory leaks. Older librdkafkas (2.0.2; not 2.14) free the interceptors, and
+ * destroying the configuration would free them again: so this code does not destroy it. librdkafka 2.14 itself leaks two lists
+ * of 173 bytes each. To leak at most once for each client, a later attempt first makes an rd_kafka_t without interceptors.
  */
 enum { FREES_INTERCEPTORS_ONCE = 0x020e0000 };
 
@@ -128,7 +128,8 @@ static bool can_be_made(struct ps_client *client, char *errstr, size_t errstr_si
     return trial != NULL;
 }
 
-/* In a consumer only rejection.c uses interceptors, and can do without. That is not worth a leaked configuration. */
+/* In a consumer only rejection.c uses interceptors, and works without them. So with older librdkafkas a consumer has none, and
+ * leaks no configuration. */
 static bool has_interceptors(const struct ps_client *client)
 {
     return client->kind->type == RD_KAFKA_PRODUCER || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE;
@@ -195,7 +196,8 @@ int ps_client_open(struct ps_client *client, char *errstr, size_t errstr_size)
     bool abandoned = client->abandoned;
     pthread_mutex_unlock(&client->lock);
     ps_word_wake(&client->opening);
-    /* librdkafka may have asked for a token before it was open; a thread may have set credentials. */
+    /* Threads that found the client not open look again: librdkafka may have asked for a token, or a thread may have set
+     * credentials, while it was opening. */
     ps_bell_ring(&client->tokens.bell);
     if (abandoned) ps_client_abandon(client);
     return result;
@@ -219,7 +221,8 @@ bool ps_client_enter(struct ps_client *client)
 static void client_leave(struct ps_client *client, _Atomic uint32_t *counter)
 {
     if (atomic_fetch_sub(counter, 1) != 1) return;
-    if (atomic_load(&client->state) == PS_CLOSING) ps_word_wake(counter); /* else the closing thread has yet to read it */
+    /* In other states no thread sleeps on the counter: the closing thread reads it later. */
+    if (atomic_load(&client->state) == PS_CLOSING) ps_word_wake(counter);
 }
 
 void ps_client_exit(struct ps_client *client)
@@ -237,7 +240,7 @@ void ps_client_exit_long(struct ps_client *client)
     client_leave(client, &client->long_calls);
 }
 
-/* No new calls enter since the state has changed, or no more can come. */
+/* The caller has made sure that no new call enters. */
 static void await_none(_Atomic uint32_t *counter)
 {
     uint32_t calls;
@@ -259,7 +262,7 @@ void ps_client_await_long_calls(struct ps_client *client)
 void ps_client_note_error(struct ps_client *client, rd_kafka_resp_err_t err, const char *text)
 {
     pthread_mutex_lock(&client->lock);
-    /* That all brokers are down says less than why the last one is. */
+    /* An error of one broker explains more than "all brokers are down", so it stays. */
     if (err != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || !*client->last_error)
         snprintf(client->last_error, sizeof(client->last_error), "%s (%s)", text, rd_kafka_err2name(err));
     ps_redact(&client->redaction, client->last_error);
@@ -386,9 +389,9 @@ struct ps_job *ps_client_end(struct ps_client *client)
 {
     int64_t timeout_ms = client->settings->close_timeout_ms;
     struct ps_job *job = ps_client_close(client, timeout_ms, "still open when the process ended");
-    const char *somebody_reads = NULL;
+    const char *a_caller_reads = NULL;
     if (!job) return NULL;
-    atomic_compare_exchange_strong(&client->closed_because, &somebody_reads, "still closing when the process ended");
+    atomic_compare_exchange_strong(&client->closed_because, &a_caller_reads, "still closing when the process ended");
     ps_client_hurry(client, ps_deadline_us(timeout_ms));
     return job;
 }
@@ -400,7 +403,7 @@ void ps_client_hurry(struct ps_client *client, int64_t deadline_us)
         if (atomic_compare_exchange_weak(&client->close_by_us, &before, deadline_us)) break;
 }
 
-/* True: another thread is opening the client, and abandons it afterwards. */
+/* True: another thread is opening the client. That thread abandons it afterwards. */
 static bool leave_to_opener(struct ps_client *client)
 {
     pthread_mutex_lock(&client->lock);
@@ -416,6 +419,6 @@ void ps_client_abandon(struct ps_client *client)
     if (leave_to_opener(client)) return;
     struct ps_job *job = ps_client_close(client, client->settings->close_timeout_ms, "dropped without close");
     if (job) ps_job_unref(job);
-    else if (atomic_load(&client->state) == PS_OPEN) return; /* no thread: left to the end of the process */
+    else if (atomic_load(&client->state) == PS_OPEN) return; /* no thread could start: the end of the process closes it */
     ps_client_unref(client);
 }

@@ -13,8 +13,8 @@
 
 struct ps_connections { /* in the ps_client; written by librdkafka's broker threads */
     _Atomic uint32_t working;
-    _Atomic uint32_t outages;     /* how often the last working connection was lost */
-    _Atomic int64_t tried_us;     /* the first attempt to connect since then; 0: none */
+    _Atomic uint32_t outages;     /* how often the number of working connections has fallen to 0 */
+    _Atomic int64_t tried_us;     /* the first attempt to connect since no connection works; 0: none */
     _Atomic int64_t handshake_us; /* since when a broker has not answered the TLS handshake; 0: no handshake is in progress */
     _Atomic uint32_t rejecting;   /* brokers that accepted a connection, and ended it before they answered a request */
 };
@@ -42,7 +42,8 @@ enum { PS_PURGES = 4 };
  *     |      due_us passes: the client gives up what is in flight, and sets due_us to 1 s later; this repeats
  *  ACCEPTED  when a broker answers (for good), when brokers are merely unreachable, or with new credentials
  *
- * Beside these states, the client is unreachable while it has had no connection for unreachable_us; it gives up at again_us.
+ * Independently of these states, the client is unreachable when it has had no connection for unreachable_us. It then gives up
+ * what is in flight, and again at again_us.
  */
 struct ps_rejection { /* in the ps_client */
     const struct ps_connections *connections;
@@ -52,7 +53,7 @@ struct ps_rejection { /* in the ps_client */
     _Atomic int kind;             /* enum ps_rejected: the reason of the latest rejection */
     _Atomic int x509_error;       /* why the latest certificate was not accepted, until it is reported; 0: none */
     _Atomic uint32_t given_up;    /* counts how often the client has given up */
-    _Atomic bool unreachable;     /* the latest error was no rejection, but for example a failed connection */
+    _Atomic bool unreachable;     /* the latest error was not a rejection, but for example a failed connection */
     _Atomic bool worked;          /* a broker has answered once: rejections no longer count */
     _Atomic int64_t again_us;     /* when to give up again while no broker can be reached */
     pthread_mutex_t lock;         /* guards what follows; a leaf */
@@ -110,7 +111,7 @@ struct ps_client { /* the first member of ps_producer and ps_consumer, so a poin
     struct ps_redaction redaction;
     struct ps_rejection rejection;
     struct ps_tokens tokens;
-    bool conf_leaked;            /* the opening thread's: see client.c */
+    bool conf_leaked;            /* of the opening thread: a failed attempt has leaked memory; see client.c */
 };
 
 struct ps_client_kind {
@@ -230,20 +231,20 @@ struct ps_polled { /* in a producer: what the poller needs to serve it */
     struct ps_client *client;
     struct ps_poller *poller;        /* retained */
     rd_kafka_queue_t *queue;         /* while it is open */
-    int64_t max_time_us;             /* longest drain in one turn */
+    int64_t max_time_us;             /* the time slice: the longest drain of one visit */
     int64_t sweep_us;                /* the sweep looks at it at least this often, with or without a wake-up */
     struct ps_polled *ready_next;
     struct ps_polled *run_next;
     struct ps_polled *leaving_next;
     struct ps_polled *next, *prev;   /* poller->clients, under poller->lock */
-    _Atomic bool ready;              /* it is in the stack */
+    _Atomic bool ready;              /* it is in the poller's stack of ready clients */
     _Atomic bool served;             /* the poller, or a thread that has borrowed the client, takes events from `queue` */
-    _Atomic bool retry_requested;    /* another thread found `served` set meanwhile */
+    _Atomic bool retry_requested;    /* a thread found `served` set: the serving thread marks the client ready afterwards */
     _Atomic bool callback_disabled;  /* it leaves the poller, which then drains its queue once more */
     _Atomic uint32_t watch;          /* see watch.c */
     _Atomic uint32_t left;           /* 1: it has left the poller, and its owner may free it */
-    bool in_run;
-    int64_t visited_us;
+    bool in_run;                     /* of the poller's thread: it is in the run list */
+    int64_t visited_us;              /* of the poller's thread: its latest visit */
 };
 
 struct ps_poller_stats {
@@ -281,10 +282,10 @@ void ps_poller_leave(struct ps_poller *poller, struct ps_polled *polled); /* blo
 void ps_poller_ready_cb(rd_kafka_t *rk, void *polled);
 void ps_poller_push(struct ps_polled *polled);       /* for a visit by the poller */
 void ps_poller_mark_ready(struct ps_polled *polled); /* for the watching thread if there is one, else for a visit */
-/* For a thread that hands over many messages, or watches its client: it serves the client itself (poller.c). False: another
- * thread serves it. */
+/* Makes the calling thread the one that serves the client, until it hands the client back. False: another thread serves it. */
 bool ps_poller_borrow(struct ps_polled *polled);
-bool ps_poller_claim(struct ps_polled *polled);      /* the same, but the serving thread then marks the client ready */
+/* The same. False: the thread that serves it marks it ready afterwards, so that its queue is visited again. */
+bool ps_poller_borrow_or_retry(struct ps_polled *polled);
 /* For one time slice; ends early with the wait of `waiter` (may be NULL), or at the deadline. */
 void ps_poller_serve(struct ps_polled *polled, const struct ps_waiter *waiter, int64_t deadline_us);
 void ps_poller_hand_back(struct ps_polled *polled);
@@ -337,8 +338,8 @@ struct ps_events { /* refs: one of the Ruby object, one of each client, one of t
     unsigned generation;
     uint64_t address;
     _Atomic uint32_t wanted; /* the kinds (enum ps_event_kind) that have listeners */
-    _Atomic uint32_t client;   /* how many clients there are */
-    _Atomic bool attached;   /* PS_EVENT_CLOSED is wanted */
+    _Atomic uint32_t clients; /* how many open clients put events here */
+    _Atomic bool attached;   /* the producer has listeners, so PS_EVENT_CLOSED is wanted */
     uint32_t limit;
     bool drop_newest;        /* if the queue is full; else the oldest */
     void (*release_delivery)(struct ps_event *); /* frees what a delivered or failed event holds */

@@ -255,7 +255,7 @@ void ps_events_closed(struct ps_events *events, struct ps_client *client)
 {
     if (!events) return;
     /* Before it reads `attached`: a thread that attaches sets that first, and then reads `client`. */
-    atomic_fetch_sub(&events->client, 1);
+    atomic_fetch_sub(&events->clients, 1);
     if (!atomic_load(&events->attached)) return;
     struct ps_notice *notice = notice_new(client, PS_EVENT_CLOSED, "", 0);
     if (notice) ps_events_append(events, &notice->event);

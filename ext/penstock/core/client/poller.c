@@ -11,10 +11,11 @@
  *     drains the queue: a later event pushes the client again;
  *   - a drain goes on until the queue is empty, or else puts the client back;
  *   - a client is marked once after its callback was enabled.
- * The sweep still looks at every client now and then, and counts the events that it finds unannounced. That count is the
- * number of defects in the above.
+ * The sweep still checks every client now and then. It counts a missed wake-up for each client whose queue has events although
+ * none of the marks above is set. If the rules above hold, this count stays 0.
  *
- * An owner asks for leaving under the lock, after it has disabled the callback. The poller's thread then removes the client.
+ * The closing thread of a client disables the callback, then puts the client on the list `leaving`. The poller's thread drains
+ * the client once more and removes it.
  *
  * A thread that produces a big batch borrows its client. It takes the events itself now and then, between two messages, so it
  * does not compete with the poller for librdkafka's locks and the allocator (that cost a third of the time, measured). A
@@ -153,7 +154,7 @@ static void poller_take_ready(struct ps_poller *poller)
 
 /* ---- one visit ---- */
 
-/* False: there is more. The time slice ended first, or the wait of `waiter`, which may be NULL. */
+/* False: there may be more events. The deadline came first, or the wait of `waiter` (may be NULL) ended first. */
 static bool poller_drain(struct ps_polled *polled, int64_t deadline_us, const struct ps_waiter *waiter)
 {
     rd_kafka_event_t *event;
@@ -167,13 +168,13 @@ static bool poller_drain(struct ps_polled *polled, int64_t deadline_us, const st
     return true;
 }
 
-/* Called by the thread that has borrowed the client. It drains the events that made other threads set `retry_requested`, so it
- * clears that first. */
+/* Called by the thread that has borrowed the client. It clears `retry_requested` before it drains: the drain takes the events
+ * for which other threads have set it. */
 static bool poller_serve(struct ps_polled *polled, int64_t now, const struct ps_waiter *waiter, int64_t deadline_us)
 {
     atomic_store(&polled->retry_requested, false);
-    int64_t slice_us = now + polled->max_time_us;
-    bool empty = poller_drain(polled, slice_us < deadline_us ? slice_us : deadline_us, waiter);
+    int64_t slice_end_us = now + polled->max_time_us;
+    bool empty = poller_drain(polled, slice_end_us < deadline_us ? slice_end_us : deadline_us, waiter);
     polled->kind->work(polled, now);
     return empty;
 }
@@ -181,7 +182,7 @@ static bool poller_serve(struct ps_polled *polled, int64_t now, const struct ps_
 static void poller_visit(struct ps_poller *poller, struct ps_polled *polled)
 {
     polled->visited_us = ps_now_us();
-    if (!ps_poller_claim(polled)) return;
+    if (!ps_poller_borrow_or_retry(polled)) return;
     bool empty = poller_serve(polled, polled->visited_us, NULL, PS_FOREVER);
     ps_poller_hand_back(polled);
     if (empty) return;
@@ -189,18 +190,18 @@ static void poller_visit(struct ps_poller *poller, struct ps_polled *polled)
     run_append(poller, polled);
 }
 
-/* ---- borrowing: between ps_client_enter and exit, but for the poller itself ---- */
+/* ---- borrowing: between ps_client_enter and exit; the poller itself need not enter ---- */
 
 bool ps_poller_borrow(struct ps_polled *polled)
 {
     return !atomic_exchange(&polled->served, true);
 }
 
-bool ps_poller_claim(struct ps_polled *polled)
+bool ps_poller_borrow_or_retry(struct ps_polled *polled)
 {
     if (ps_poller_borrow(polled)) return true;
     atomic_store(&polled->retry_requested, true);
-    return ps_poller_borrow(polled); /* if not, the thread that hands it back sees `retry_requested` */
+    return ps_poller_borrow(polled); /* false: the serving thread has yet to hand it back, and then sees `retry_requested` */
 }
 
 void ps_poller_serve(struct ps_polled *polled, const struct ps_waiter *waiter, int64_t deadline_us)
@@ -228,8 +229,8 @@ static void poller_sweep(struct ps_poller *poller, int64_t now)
         polled->visited_us = now;
         if (!ps_poller_borrow(polled)) continue;
         /* The callback runs under the queue's lock, so it has already marked the client for each event that this length counts.
-         * ps_watch_looks is read before `ready` and `retry_requested`: a watching thread pushes the client, or has found it
-         * served, before it stops looking. */
+         * This reads ps_watch_looks before `ready` and `retry_requested`. A watching thread that leaves events in the queue
+         * has pushed the client, or has found it served and set `retry_requested`, before it leaves the states LOOKS and RUNG. */
         bool missed = rd_kafka_queue_length(polled->queue) > 0 && !ps_watch_looks(polled) && !atomic_load(&polled->ready) &&
                       !polled->in_run && !atomic_load(&polled->retry_requested) && !atomic_load(&polled->callback_disabled);
         ps_poller_hand_back(polled);
@@ -252,7 +253,7 @@ static void list_remove(struct ps_poller *poller, struct ps_polled *polled)
     atomic_fetch_sub(&poller->count, 1);
 }
 
-static void poller_let_go(struct ps_poller *poller)
+static void poller_remove_leaving(struct ps_poller *poller)
 {
     if (!atomic_load(&poller->has_leaving)) return;
 
@@ -270,7 +271,7 @@ static void poller_let_go(struct ps_poller *poller)
 
     pthread_mutex_lock(&poller->lock);
     for (struct ps_polled *polled = leaving, *next; polled; polled = next) {
-        next = polled->leaving_next; /* read first: `left` lets its owner free it */
+        next = polled->leaving_next; /* read first: once `left` is set, its owner may free it */
         list_remove(poller, polled);
         atomic_store(&polled->left, 1);
         ps_word_wake(&polled->left); /* its owner may have freed it: only the address is used */
@@ -279,12 +280,12 @@ static void poller_let_go(struct ps_poller *poller)
 }
 
 /*
- * One section under the lock both decides to stop and clears `running`. A client that joins meanwhile is either seen here, or
- * starts a new thread.
+ * The thread decides to stop and clears `running` without releasing the lock in between. A client that joins before that is
+ * seen here. One that joins after that finds `running` false and starts a new thread.
  */
 static bool poller_stop(struct ps_poller *poller)
 {
-    poller_let_go(poller);
+    poller_remove_leaving(poller);
     if (atomic_load(&poller->count) > 0) return false;
     pthread_mutex_lock(&poller->lock);
     bool stop = !poller->clients;
@@ -407,7 +408,7 @@ void ps_poller_stats(struct ps_poller *poller, struct ps_poller_stats *stats)
     stats->starts = atomic_load(&poller->starts);
 
     pthread_mutex_lock(&poller->lock);
-    /* thread_id is set by the thread itself and cleared before it ends: in between `thread` is alive. */
+    /* The thread itself sets thread_id, and clears it before it ends. So `thread` is alive while thread_id is not 0. */
     stats->thread_id = poller->thread_id;
     stats->cpu_seconds = poller->thread_id ? thread_cpu_seconds(poller->thread) : 0;
     pthread_mutex_unlock(&poller->lock);

@@ -1,7 +1,7 @@
 /*
  * Brokers that reject a client: its certificate does not verify, its password is wrong, or the port speaks another protocol.
  * librdkafka retries for ever, and messages would wait for message.timeout.ms, to fail with no more than "timed out". So a
- * client gives up its messages in flight if it has met only rejections for rejection_timeout_us and has never had a
+ * client gives up (purges) its messages in flight if it has met only rejections for rejection_timeout_us and has never had a
  * connection that worked. Their delivery result is the rejection. It gives up later messages each second, until a connection
  * works. A consumer has no messages in flight: its `poll`, and calls that wait for brokers, raise the rejection.
  *
@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { AGAIN_US = 1000000 };
+enum { GIVE_UP_EVERY_US = 1000000 };
 
 /* ---- why a certificate was not accepted: OpenSSL's numbers, which are part of its interface ---- */
 
@@ -36,7 +36,8 @@ static const char *certificate_problem(int x509_error)
     }
 }
 
-/* Accepts and rejects the certificates that OpenSSL does, and remembers why: librdkafka reports all of them in the same words. */
+/* Returns OpenSSL's own decision, and stores the reason: librdkafka reports every rejected certificate with the same text.
+ * The reason stays, because a broker thread may reject several times before a thread reads the first error. */
 int ps_certificate_cb(rd_kafka_t *rk, const char *broker_name, int32_t broker_id, int *x509_error, int depth,
                       const char *certificate, size_t size, char *errstr, size_t errstr_size, void *client)
 {
@@ -47,7 +48,7 @@ int ps_certificate_cb(rd_kafka_t *rk, const char *broker_name, int32_t broker_id
     return 0;
 }
 
-/* ---- noticing ---- */
+/* ---- recognizing a rejection by its error ---- */
 
 static bool mentions(const char *text, const char *const *words)
 {
@@ -68,7 +69,8 @@ static bool hung_up(const char *text)
 
 static enum ps_rejected kind_of(rd_kafka_resp_err_t err, const char *text)
 {
-    /* A broker that rejects our certificate reports it after the handshake. One that expects another protocol hangs up. */
+    /* A broker that rejects our certificate reports that after the handshake, as a transport error. A broker that expects
+     * another protocol closes the connection. */
     static const char *const tls[] = { "SSL routines", "SSL alert", NULL }, *const protocol[] = { "security.protocol", NULL };
     switch (err) {
     case RD_KAFKA_RESP_ERR__AUTHENTICATION: return PS_REJECTED_AUTHENTICATION;
@@ -106,7 +108,8 @@ static bool has_worked(struct ps_rejection *rejection, rd_kafka_t *rk)
 
 static void rejection_note(struct ps_rejection *rejection, enum ps_rejected kind, const char *text)
 {
-    const char *problem = certificate_problem(atomic_exchange(&rejection->x509_error, 0));
+    static const char *const certificate[] = { "verif", NULL }; /* "certificate verify failed", "could not be verified" */
+    const char *problem = mentions(text, certificate) ? certificate_problem(atomic_load(&rejection->x509_error)) : NULL;
     pthread_mutex_lock(&rejection->lock);
     snprintf(rejection->text, sizeof(rejection->text), "%s%s%s", problem ? problem : "", problem ? ": " : "", text);
     pthread_mutex_unlock(&rejection->lock);
@@ -114,18 +117,20 @@ static void rejection_note(struct ps_rejection *rejection, enum ps_rejected kind
     if (atomic_load(&rejection->due_us) == 0) atomic_store(&rejection->due_us, ps_now_us() + rejection->rejection_timeout_us);
 }
 
-/* No broker can be reached, as far as is known. The broker that rejected the client may be gone, and others may accept it. */
+/* As far as is known, no broker rejects the client now: the latest error was not a rejection. The broker that rejected it may
+ * be gone, and others may accept it. */
 static bool only_unreachable(const struct ps_rejection *rejection)
 {
     return atomic_load(&rejection->unreachable) && !ps_connections_rejected(rejection->connections);
 }
 
-/* Newer librdkafkas (2.14) report a broker that hangs up only in their log. If all brokers are down and librdkafka has
- * reported no other error, they have hung up. */
+/* When a broker closes the connection, newer librdkafkas (2.14) report that only in their log. So if brokers have closed
+ * connections, all brokers are down, and no error of another kind was reported, the client counts as rejected. */
 static void brokers_down(struct ps_rejection *rejection, rd_kafka_t *rk)
 {
     if (atomic_load(&rejection->kind) != PS_NOT_REJECTED || !ps_connections_rejected(rejection->connections)) return;
-    if (!has_worked(rejection, rk)) rejection_note(rejection, PS_REJECTED_PROTOCOL, "all brokers hang up without a word");
+    if (has_worked(rejection, rk)) return;
+    rejection_note(rejection, PS_REJECTED_PROTOCOL, "all brokers close the connection without a reason");
 }
 
 bool ps_rejection_error(struct ps_rejection *rejection, rd_kafka_t *rk, rd_kafka_resp_err_t err, const char *text)
@@ -154,7 +159,8 @@ void ps_rejection_forget(struct ps_rejection *rejection)
 
 /* ---- giving up ---- */
 
-/* A port that does not answer the TLS handshake: it may read the handshake as the start of a very long request. */
+/* True: a broker has not answered the TLS handshake for rejection_timeout_us. Its port may speak no TLS, and read the handshake
+ * as the start of a very long request. */
 static bool handshake_unanswered(const struct ps_rejection *rejection)
 {
     return rejection->rejection_timeout_us >= 0 && !atomic_load(&rejection->worked) &&
@@ -187,12 +193,12 @@ bool ps_rejection_give_up(struct ps_rejection *rejection, rd_kafka_t *rk)
 {
     if (atomic_load(&rejection->kind) == PS_NOT_REJECTED && handshake_unanswered(rejection) && !has_worked(rejection, rk))
         rejection_note(rejection, PS_REJECTED_PROTOCOL, "no answer to the TLS handshake");
-    /* The kind is PS_NOT_REJECTED if another thread has forgotten the rejection meanwhile. */
+    /* The kind is PS_NOT_REJECTED if another thread has called ps_rejection_forget meanwhile. */
     if (has_worked(rejection, rk) || only_unreachable(rejection) || atomic_load(&rejection->kind) == PS_NOT_REJECTED) {
         ps_rejection_forget(rejection);
         return false;
     }
-    atomic_store(&rejection->due_us, ps_now_us() + AGAIN_US);
+    atomic_store(&rejection->due_us, ps_now_us() + GIVE_UP_EVERY_US);
     return true;
 }
 
@@ -204,8 +210,8 @@ static void copy_text(struct ps_rejection *rejection, char *text, size_t size)
 }
 
 /*
- * Any thread. The serving thread reads a purged message's result later, perhaps when another purge has begun. A purge reaches
- * every message produced before it. So the reason for a message is the first purge since it was produced.
+ * Any thread. The serving thread reads the result of a purged message later, perhaps when another purge has begun. A purge
+ * reaches every message that was produced before it. So a message has the reason of the first purge since it was produced.
  */
 void ps_rejection_purges(struct ps_rejection *rejection, enum ps_rejected kind)
 {
@@ -225,7 +231,8 @@ void ps_rejection_purges(struct ps_rejection *rejection, enum ps_rejected kind)
     pthread_mutex_unlock(&rejection->lock);
 }
 
-/* With the lock held. A late broker thread may also purge a message that was produced after the latest purge began. */
+/* With the lock held. Returns the first purge since the message was produced. If there is none, a slow broker thread has purged
+ * a message that was produced after the latest purge began: returns the latest. */
 static const struct ps_purge *purge_of(const struct ps_rejection *rejection, int64_t produced_us)
 {
     for (unsigned i = 1; i <= PS_PURGES; i++) {
@@ -239,7 +246,7 @@ enum ps_rejected ps_rejection_reason(struct ps_rejection *rejection, rd_kafka_t 
 {
     if (rejected_for_too_long(rejection, now) && ps_rejection_give_up(rejection, rk)) return atomic_load(&rejection->kind);
     if (!ps_rejection_unreachable(rejection)) return PS_NOT_REJECTED;
-    atomic_store(&rejection->again_us, now + AGAIN_US);
+    atomic_store(&rejection->again_us, now + GIVE_UP_EVERY_US);
     enum ps_rejected kind = atomic_load(&rejection->kind);
     return kind == PS_NOT_REJECTED ? PS_UNREACHABLE : kind;
 }
@@ -256,7 +263,7 @@ enum ps_rejected ps_rejection_now(struct ps_rejection *rejection, char *text, si
     return kind;
 }
 
-/* A broker may have answered since the purge began. The message was purged all the same, so its result is the purge's reason. */
+/* This does not ask whether a broker has answered since the purge began: the message was purged, so the purge is the reason. */
 enum ps_rejected ps_rejection_purged_for(struct ps_rejection *rejection, int64_t produced_us, char *text, size_t size)
 {
     pthread_mutex_lock(&rejection->lock);

@@ -6,7 +6,7 @@
  * The states of `polled.watch`:
  *
  *   NONE     no thread watches: a thread that marks the client ready pushes it to the poller
- *   LOOKS    the watching thread is awake: it looks at its own wait, and at this word, before it sleeps
+ *   LOOKS    the watching thread is awake: before it sleeps, it checks its own wait, and that this word is not RUNG
  *   SLEEPS   the watching thread sleeps on this word
  *   RUNG     the queue may have events; the poller takes those that are left when the watch ends
  *
@@ -28,8 +28,9 @@ bool ps_watch_begin(struct ps_polled *polled, struct ps_waiter *waiter)
     return true;
 }
 
-/* Pushes the client before it stores NONE, so the poller's sweep sees a pushed client or a watching thread. If the client is
- * rung meanwhile, the poller may already have visited it, so the loop pushes it again. */
+/* If there may be events (RUNG), this pushes the client before it stores NONE. So the poller's sweep sees a pushed client or a
+ * watching thread. If the callback rings again after the push, the poller may have visited the client before that event came.
+ * So the loop pushes it again. */
 void ps_watch_end(struct ps_polled *polled)
 {
     uint32_t word;
@@ -41,11 +42,11 @@ void ps_watch_end(struct ps_polled *polled)
     ps_client_exit(polled->client);
 }
 
-/* If another thread serves the client, that thread marks it ready again afterwards: see ps_poller_claim. */
+/* If another thread serves the client, that thread marks it ready again afterwards: see ps_poller_borrow_or_retry. */
 static void watch_look(struct ps_polled *polled, const struct ps_waiter *waiter, int64_t deadline_us)
 {
     atomic_store(&polled->watch, PS_WATCH_LOOKS); /* before it looks at the queue: a later event rings again */
-    if (!ps_poller_claim(polled)) return;
+    if (!ps_poller_borrow_or_retry(polled)) return;
     ps_poller_serve(polled, waiter, deadline_us);
     ps_poller_hand_back(polled);
 }

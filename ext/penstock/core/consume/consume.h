@@ -16,7 +16,7 @@ struct ps_consumer_settings {
 
 /* A message that cannot be delivered as it is. */
 struct ps_damaged {
-    bool waits; /* not reported to the program yet */
+    bool waits; /* the program has not got its error yet */
     int32_t partition;
     int64_t offset;
     char topic[256];
@@ -29,7 +29,7 @@ struct ps_consumer {
     rd_kafka_queue_t *queue;   /* messages, rebalances, and their errors */
     rd_kafka_queue_t *notices; /* librdkafka's main queue: errors of connections */
     _Atomic bool noticed;      /* there may be events in `notices` */
-    pthread_mutex_t assigning; /* held while a thread waits for librdkafka's main thread */
+    pthread_mutex_t assigning; /* held by the thread that assigns, until librdkafka has stopped the earlier assignment */
     /* Of the taking thread, one at a time: an event to serve later, for example because it ends a batch. */
     rd_kafka_event_t *held;
     struct ps_damaged damaged; /* the same, reported before `held` */
@@ -60,10 +60,11 @@ struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name,
 /* Never blocks. NULL: no event. The caller handles and destroys the event, or holds it. */
 rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer);
 void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /* ps_consumer_take returns it next */
-/* Called by the taking thread, one at a time, for a message from librdkafka that cannot be delivered. Its offset is then not
- * committed. */
+/* Called by the taking thread, one at a time, for a message that cannot be delivered. librdkafka then does not commit its
+ * offset by itself. */
 void ps_consumer_damaged(struct ps_consumer *consumer, const rd_kafka_message_t *message);
-/* Of an entry that librdkafka has filled in: the position before a damaged message until the program has got it. */
+/* The consumer's position in a partition, for an entry that librdkafka has filled in. A damaged message counts only when the
+ * program has got its error. */
 int64_t ps_consumer_position(const struct ps_consumer *consumer, const rd_kafka_topic_partition_t *place);
 /* Does what the group requires. Blocks while librdkafka's main thread answers, for about a ms. */
 void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event);

@@ -60,16 +60,16 @@ static int consumer_begin(struct ps_client *client, char *errstr, size_t errstr_
 /* ---- events ---- */
 
 /*
- * No wake-up is lost with any number of taking threads. A thread sleeps only after it has read the bell's count and then
- * found the queue empty. If the queue stops being empty after that, the bell rings, and the threads that have read an older
- * count look again.
+ * No wake-up is lost with any number of taking threads. A thread reads the bell's count, then finds the queue empty, then
+ * sleeps until the count changes. If the queue stops being empty in between, the callback rings the bell and changes the
+ * count. So the threads that have read the older count look at the queue again.
  */
 
 /* Notices have their own queue, so a thread that waits for something else can read them without taking messages. */
 static rd_kafka_event_t *take_notice(struct ps_consumer *consumer)
 {
     if (!atomic_load(&consumer->noticed)) return NULL;
-    atomic_store(&consumer->noticed, false); /* before the poll: the callback comes when the queue stops being empty */
+    atomic_store(&consumer->noticed, false); /* before the poll: a later event makes the callback set it again */
     rd_kafka_event_t *event = rd_kafka_queue_poll(consumer->notices, 0);
     if (event) atomic_store(&consumer->noticed, true); /* there may be more */
     return event;
@@ -147,10 +147,12 @@ void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event
     } else {
         err = rd_kafka_assign(consumer->client.rk, assigned ? partitions : NULL);
     }
-    if (err) note_and_log(consumer, err, assigned ? "the group's assignment was not taken on" : "partitions were not given up");
+    const char *failure = assigned ? "librdkafka did not start the assigned partitions"
+                                   : "librdkafka did not stop the revoked partitions";
+    if (err) note_and_log(consumer, err, failure);
 }
 
-/* These come with every broker that restarts, and librdkafka keeps trying. */
+/* Errors that pass by themselves: any broker that restarts causes them, and librdkafka retries. */
 static bool transient(rd_kafka_resp_err_t err)
 {
     switch (err) {
@@ -188,14 +190,14 @@ static bool transient(rd_kafka_resp_err_t err)
 }
 
 /* A consumer without a group.id does not use a group, so errors of groups do not concern it. */
-static bool of_no_concern(const struct ps_consumer *consumer, rd_kafka_resp_err_t err)
+static bool concerns_unused_group(const struct ps_consumer *consumer, rd_kafka_resp_err_t err)
 {
     return !consumer->settings.grouped && (err == RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED ||
                                            err == RD_KAFKA_RESP_ERR_INVALID_GROUP_ID);
 }
 
 /* Errors that may be rejections by brokers. */
-static bool of_connections(rd_kafka_resp_err_t err)
+static bool connection_error(rd_kafka_resp_err_t err)
 {
     return err == RD_KAFKA_RESP_ERR__TRANSPORT || err == RD_KAFKA_RESP_ERR__RESOLVE || err == RD_KAFKA_RESP_ERR__SSL ||
            err == RD_KAFKA_RESP_ERR__AUTHENTICATION || err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN;
@@ -215,8 +217,8 @@ static bool absorb_error(struct ps_consumer *consumer, rd_kafka_event_t *event)
         return false;
     }
     if (err == RD_KAFKA_RESP_ERR__PARTITION_EOF) return true;
-    bool rejected = of_connections(err) && ps_rejection_error(&consumer->client.rejection, consumer->client.rk, err, text);
-    if (!rejected && !transient(err) && !of_no_concern(consumer, err)) return false;
+    bool rejected = connection_error(err) && ps_rejection_error(&consumer->client.rejection, consumer->client.rk, err, text);
+    if (!rejected && !transient(err) && !concerns_unused_group(consumer, err)) return false;
     note_and_log(consumer, err, text);
     return true;
 }
@@ -262,7 +264,8 @@ void ps_consumer_notice(struct ps_consumer *consumer)
 
 /* ---- blocking calls: a job's thread ---- */
 
-static void from_error(struct ps_consumer_job *query, rd_kafka_error_t *error)
+/* Stores the error in the job, and destroys it. */
+static void job_take_error(struct ps_consumer_job *query, rd_kafka_error_t *error)
 {
     if (!error) return;
     query->err = rd_kafka_error_code(error);
@@ -271,14 +274,15 @@ static void from_error(struct ps_consumer_job *query, rd_kafka_error_t *error)
 }
 
 /*
- * Requests to librdkafka's group handler have no timeout. Once the group is left they get no answer; a commit even fails an
- * assertion that ends the process (2.0.2 and 2.14). So closing first waits for the calls in progress, and a job counts as one
- * until it has sent its request. If the answer may take long, it then continues as a long call. Long calls do not keep
- * closing from leaving the group, and check themselves whether an answer can still come.
+ * Requests to librdkafka's group handler have no timeout. A request that is sent after the group was left gets no answer; a
+ * commit then even fails an assertion, which ends the process (2.0.2 and 2.14). So closing waits for the calls in progress
+ * before it leaves the group. A job is such a call until it has sent its request. If the answer may take long, the job then
+ * becomes a long call. Closing leaves the group while long calls wait, so they check themselves whether an answer can still
+ * come.
  */
 enum { SLICE_MS = 10000, UNANSWERED_MS = 500, ANSWER_MS = 50 };
 
-static void go_on_as_long_call(struct ps_consumer *consumer)
+static void become_long_call(struct ps_consumer *consumer)
 {
     ps_client_enter_long(&consumer->client);
     ps_client_exit(&consumer->client);
@@ -298,9 +302,9 @@ static rd_kafka_resp_err_t consumer_commit(const struct ps_consumer_job *query)
     rd_kafka_event_t *answer = NULL;
     rd_kafka_queue_t *answers = rd_kafka_queue_new(consumer->client.rk);
     rd_kafka_resp_err_t err = rd_kafka_commit_queue(consumer->client.rk, query->list, answers, NULL, NULL);
-    go_on_as_long_call(consumer);
+    become_long_call(consumer);
     for (bool closed = false; !err && !answer && !closed;) {
-        /* Read before the poll: an answer from before is in the queue by now. */
+        /* Read before the poll: an answer that came before the group was left is then in the queue. */
         closed = rd_kafka_consumer_closed(consumer->client.rk) || closing_gave_up(consumer) || atomic_load(&query->job.abandoned);
         answer = rd_kafka_queue_poll(answers, ANSWER_MS);
     }
@@ -318,7 +322,8 @@ static rd_kafka_resp_err_t ask_once(struct ps_consumer_job *query, int timeout_m
     return rd_kafka_query_watermark_offsets(rk, place->topic, place->partition, &query->low, &query->high, timeout_ms);
 }
 
-/* Until a broker has answered something, no answer is on its way that a repeated request would miss. */
+/* The length of one attempt. An attempt does not receive the answer to an earlier one, so attempts are long. They are short while
+ * no broker has ever answered: then no answer is on its way that a new attempt would miss. */
 static int slice_ms(rd_kafka_t *rk)
 {
     char *cluster = rd_kafka_clusterid(rk, 0);
@@ -327,11 +332,11 @@ static int slice_ms(rd_kafka_t *rk)
     return SLICE_MS;
 }
 
-/* In slices that each ask again, so a request with a long timeout does not delay the consumer's destruction. */
-static rd_kafka_resp_err_t ask_again_and_again(struct ps_consumer_job *query)
+/* Repeats the request in short attempts, so a long timeout does not delay the destruction of the consumer. */
+static rd_kafka_resp_err_t ask_repeatedly(struct ps_consumer_job *query)
 {
     int64_t deadline_us = ps_deadline_us(query->timeout_ms);
-    go_on_as_long_call(query->consumer);
+    become_long_call(query->consumer);
     for (;;) {
         int remaining_ms = ps_remaining_ms(deadline_us);
         int slice = slice_ms(query->consumer->client.rk);
@@ -343,7 +348,8 @@ static rd_kafka_resp_err_t ask_again_and_again(struct ps_consumer_job *query)
     }
 }
 
-/* librdkafka's own lists hold its partitions, and it cannot be destroyed before they are released. These copies are only text. */
+/* librdkafka's own lists hold references to its partitions, and it cannot be destroyed before they are released. A copy has only
+ * names and numbers. */
 static rd_kafka_topic_partition_list_t *plain_copy(rd_kafka_topic_partition_list_t *list)
 {
     rd_kafka_topic_partition_list_t *copy = rd_kafka_topic_partition_list_new(list->cnt);
@@ -357,7 +363,7 @@ static rd_kafka_topic_partition_list_t *plain_copy(rd_kafka_topic_partition_list
     return copy;
 }
 
-/* Before 2.1.0 librdkafka treats the remaining time, which is in ms, as microseconds. */
+/* Before 2.1.0 librdkafka takes the remaining time, which is in ms, for microseconds: so it gets 1,000 times the timeout. */
 enum { SEEKS_IN_MS = 0x02010000, LONGEST_SEEK_MS = 1000 * 1000 };
 
 static int seek_timeout_ms(int timeout_ms)
@@ -369,14 +375,15 @@ static int seek_timeout_ms(int timeout_ms)
 static void consumer_seek(struct ps_consumer_job *query)
 {
     int timeout_ms = seek_timeout_ms(query->timeout_ms);
-    from_error(query, rd_kafka_seek_partitions(query->consumer->client.rk, query->list, timeout_ms));
+    job_take_error(query, rd_kafka_seek_partitions(query->consumer->client.rk, query->list, timeout_ms));
 }
 
 /*
  * rd_kafka_assign returns while librdkafka's main thread is still stopping the previous assignment. If it has to stop the
  * same partition again before it has finished, it fails an assertion (rktp_started; 2.0.2 and 2.14), which ends the process.
- * It does not report when it has finished. So only one thread assigns at a time, and then sends requests to the main thread.
- * Their answers come after its earlier work: three were enough with 2.0.2, and almost always with 2.14.
+ * librdkafka does not report when it has finished. So only one thread assigns at a time. It then sends requests to the main
+ * thread, one every STEP_US. Each answer comes after the main thread's earlier work. Three requests were enough with 2.0.2,
+ * and almost always with 2.14.
  */
 enum { STEPS_OF_STOPPING = 10, STEP_US = 1000 };
 
@@ -402,15 +409,15 @@ static void job_run(struct ps_job *job)
 {
     struct ps_consumer_job *query = (struct ps_consumer_job *)job;
     rd_kafka_t *rk = query->consumer->client.rk;
-    bool nothing = !query->list || query->list->cnt == 0;
+    bool empty = !query->list || query->list->cnt == 0;
 
     switch (query->call) {
     case PS_CONSUMER_SUBSCRIBE: query->err = query->list ? rd_kafka_subscribe(rk, query->list) : rd_kafka_unsubscribe(rk); break;
-    case PS_CONSUMER_ASSIGN: query->err = consumer_assign(query->consumer, nothing ? NULL : query->list); break;
+    case PS_CONSUMER_ASSIGN: query->err = consumer_assign(query->consumer, empty ? NULL : query->list); break;
     case PS_CONSUMER_ASSIGNMENT: query->err = rd_kafka_assignment(rk, &query->list); break;
     case PS_CONSUMER_COMMIT: query->err = consumer_commit(query); break;
     case PS_CONSUMER_COMMITTED:
-    case PS_CONSUMER_WATERMARKS: query->err = ask_again_and_again(query); break;
+    case PS_CONSUMER_WATERMARKS: query->err = ask_repeatedly(query); break;
     case PS_CONSUMER_SEEK: consumer_seek(query); break;
     }
     if (query->list) query->list = plain_copy(query->list);
@@ -459,18 +466,18 @@ static void serve_while_closing(struct ps_consumer *consumer, rd_kafka_event_t *
     if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) ps_consumer_rebalance(consumer, event);
     else if (!ps_consumer_absorb(consumer, event))
         note_and_log(consumer, rd_kafka_event_error(event), rd_kafka_event_error_string(event));
-    rd_kafka_event_destroy(event); /* a message that no thread took: its offset is not stored */
+    rd_kafka_event_destroy(event); /* also a message: no thread has taken it, so its offset is not stored */
 }
 
 enum { SERVE_FIRST_US = 200000 };
 
 /*
- * If librdkafka closes before the program has handled a rebalance, it leaves the group before it commits (2.0.2 and 2.14).
- * Brokers then reject the commit, and messages polled since the latest commit would come again. So the closing thread first
- * serves such events. They are in the queue behind messages, which librdkafka fetches as fast as it takes them, so it stops
- * after SERVE_FIRST_US.
+ * If a rebalance event is still in the queue when librdkafka begins to close, it leaves the group before it commits (2.0.2 and
+ * 2.14). Brokers then reject the commit, and messages polled since the latest commit would come again. So the closing thread
+ * first serves such events. They are in the queue behind messages, and librdkafka may fetch messages as fast as this thread
+ * takes them. So this stops after SERVE_FIRST_US.
  */
-static void serve_what_waits(struct ps_consumer *consumer)
+static void serve_queued(struct ps_consumer *consumer)
 {
     rd_kafka_event_t *event;
     int64_t until_us = ps_now_us() + SERVE_FIRST_US;
@@ -478,15 +485,15 @@ static void serve_what_waits(struct ps_consumer *consumer)
 }
 
 /*
- * Commits the outstanding offsets and leaves the group. False: time ran out first, or the group cannot be left. It does not
- * stop while the queue has events, however late: librdkafka waits for ever for the answer to a rebalance event, also in
+ * Commits the outstanding offsets and leaves the group. False: time ran out first, or the group cannot be left. However late it
+ * is, this does not stop while the queue has events: librdkafka waits for ever for the answer to a rebalance event, also in
  * rd_kafka_destroy.
  */
 static bool leave_group(struct ps_consumer *consumer)
 {
     rd_kafka_event_t *event;
     int64_t begun_us = ps_now_us();
-    serve_what_waits(consumer);
+    serve_queued(consumer);
     consumer->leaving = true;
     rd_kafka_error_t *error = rd_kafka_consumer_close_queue(consumer->client.rk, consumer->queue);
     if (error) { /* a fatal error: the group is already left */
@@ -494,7 +501,7 @@ static bool leave_group(struct ps_consumer *consumer)
         return false;
     }
     while (!rd_kafka_consumer_closed(consumer->client.rk)) {
-        int remaining_ms = ps_remaining_ms(atomic_load(&consumer->client.close_by_us)); /* another thread may bring it forward */
+        int remaining_ms = ps_remaining_ms(atomic_load(&consumer->client.close_by_us)); /* ps_client_hurry may shorten it */
         bool late = remaining_ms == 0 && ps_now_us() - begun_us > 100000; /* at least a tenth of a second */
         event = rd_kafka_queue_poll(consumer->queue, remaining_ms < 0 || remaining_ms > 50 ? 50 : 5);
         if (event) serve_while_closing(consumer, event);

@@ -10,7 +10,7 @@
 /* ---- batches and their chunks ---- */
 
 /* A batch's only chunk is allocated together with it. For a single message a second malloc(3) would add 7 % to the call. */
-static bool within_batch(const struct ps_chunk *chunk)
+static bool allocated_with_batch(const struct ps_chunk *chunk)
 {
     return chunk->size == chunk->batch->size;
 }
@@ -23,7 +23,7 @@ static void chunk_unref(struct ps_chunk *chunk, uint32_t count)
         free(chunk->deliveries[i].partition_key);
         free(chunk->deliveries[i].reason);
     }
-    if (!within_batch(chunk)) free(chunk);
+    if (!allocated_with_batch(chunk)) free(chunk);
     if (atomic_fetch_sub(&batch->refs, 1) != 1) return;
     ps_client_unref(&batch->producer->client);
     free(batch);
@@ -176,7 +176,7 @@ int64_t ps_latency_of_bucket(uint32_t bucket)
     return ((int64_t)1 << power) + ((int64_t)(bucket % 8 + 1) << (power - 3)) - 1;
 }
 
-/* One thread at a time serves a client and writes these, so no read-modify-write is needed. */
+/* Only the thread that serves the client writes this counter, so no read-modify-write is needed. */
 static void count_latency(struct ps_producer *producer, const struct ps_delivery *delivery)
 {
     _Atomic uint32_t *bucket = &producer->latencies[ps_latency_bucket(delivery->latency_us)];
@@ -189,7 +189,7 @@ static void count_result(struct ps_producer *producer, rd_kafka_resp_err_t err)
     if (!err) counter = &producer->delivered;
     else if (err == RD_KAFKA_RESP_ERR__PURGE_QUEUE || err == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT)
         counter = &producer->purged;
-    /* One thread at a time serves a client and writes these, so no read-modify-write is needed. */
+    /* As in count_latency, no read-modify-write is needed. */
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_release);
 }
 
@@ -198,7 +198,8 @@ static bool purged(const struct ps_delivery *delivery)
     return delivery->err == RD_KAFKA_RESP_ERR__PURGE_QUEUE || delivery->err == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT;
 }
 
-/* The kind of its event; 0: none. The transaction itself reports what an abort purges. */
+/* The kind of its event; 0: none. Messages that an abort purges have none: the transaction publishes them
+ * as "message.purged". */
 static uint32_t event_kind(const struct ps_producer *producer, const struct ps_delivery *delivery)
 {
     uint32_t kind = delivery->err ? PS_EVENT_FAILED : PS_EVENT_DELIVERED;
@@ -212,7 +213,8 @@ static bool may_be_unnoticed(const struct ps_producer *producer, const struct ps
     return delivery->err && !purged(delivery) && !ps_events_wanted(producer->events, PS_EVENT_FAILED);
 }
 
-/* For a delivery that is being settled, while its chunk is alive. True: it is an event now. */
+/* Called while the delivery is being settled, when its chunk is still alive. True: the delivery is an event now, and owns a
+ * reference to its chunk. */
 static bool becomes_event(struct ps_producer *producer, struct ps_delivery *delivery)
 {
     uint32_t kind = event_kind(producer, delivery);
@@ -232,13 +234,14 @@ static void link_event(struct ps_event ***last, struct ps_delivery *delivery)
     *last = &delivery->event.next;
 }
 
-/* Only deliveries with a topic_name can become events. In a fork child, an inherited batch stays as it is: a thread of the
- * parent process may have held the locks of its client and of its events at the fork. */
+/* Deliveries with a topic_name may become events. In a fork child, an inherited batch stays as it is: at the fork, a thread of
+ * the parent process may have held the locks of its client and of its events. */
 void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_err_t err)
 {
     struct ps_producer *producer = batch->producer;
     if (ps_client_inherited(&producer->client)) return;
-    bool unreachable = err == ps_rejection_code(PS_UNREACHABLE), in_handles = unreachable || err == RD_KAFKA_RESP_ERR__QUEUE_FULL;
+    bool unreachable = err == ps_rejection_code(PS_UNREACHABLE);
+    bool has_handles = unreachable || err == RD_KAFKA_RESP_ERR__QUEUE_FULL; /* else the produce call raises the error */
     char text[512];
     if (unreachable) ps_rejection_unreachable_text(&producer->client.rejection, text, sizeof(text));
     struct ps_event *published = NULL, **last_published = &published;
@@ -253,14 +256,14 @@ void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_er
             delivery->reason = strdup(text);
         }
         if (becomes_event(producer, delivery)) link_event(&last_published, delivery);
-        if (in_handles && may_be_unnoticed(producer, delivery)) { /* else the error is raised */
+        if (has_handles && may_be_unnoticed(producer, delivery)) {
             pthread_mutex_lock(&producer->client.lock);
             ps_unnoticed_add(delivery, NULL);
             pthread_mutex_unlock(&producer->client.lock);
         }
         atomic_store(&delivery->settled, true);
     }
-    if (in_handles) atomic_fetch_add(&producer->dropped, count);
+    if (has_handles) atomic_fetch_add(&producer->dropped, count);
     atomic_fetch_add(&batch->failed, count);
     ps_completion_settle(&batch->completion, count);
     for (uint32_t i = from; i < size; i++) ps_delivery_unref(ps_batch_delivery(batch, i));
@@ -292,8 +295,9 @@ static void copy_topic(char *copy, size_t size, const rd_kafka_message_t *messag
 }
 
 /*
- * Two passes, and the event is destroyed in between, because only then librdkafka frees the queue space. So a thread that
- * sees a message settled can also produce the next one, and the calls that wait for space are woken after that.
+ * Two passes: the first reads the results, the second settles. The event is destroyed in between, because only that makes
+ * librdkafka free the queue space. So a thread that sees a message settled can also produce the next one. Calls that wait for
+ * space are woken after that.
  */
 void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
 {
@@ -303,15 +307,15 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
     bool has_listeners = ps_events_wanted(producer->events, PS_EVENT_DELIVERED | PS_EVENT_FAILED);
     char failed_topic[PS_TOPIC_SIZE] = "";
     const struct ps_topic_name *name = NULL;
-    const rd_kafka_topic_t *named = NULL;
+    const rd_kafka_topic_t *named_topic = NULL; /* whose name `name` is */
     uint32_t freed = 0;
 
     while ((message = rd_kafka_event_message_next(event))) {
         struct ps_delivery *delivery = message->_private;
         read_result(delivery, message, now);
-        if (has_listeners && message->rkt != named) {
-            named = message->rkt;
-            name = ps_events_name(producer->events, rd_kafka_topic_name(named));
+        if (has_listeners && message->rkt != named_topic) {
+            named_topic = message->rkt;
+            name = ps_events_name(producer->events, rd_kafka_topic_name(named_topic));
         }
         delivery->topic_name = name;
         freed++;

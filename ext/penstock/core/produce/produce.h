@@ -332,12 +332,13 @@ struct ps_slot { /* refs: one of the main Ractor's Ruby object, one of each hand
     _Atomic uint32_t refs;
     unsigned generation;
     pthread_mutex_t lock;      /* a leaf */
-    struct ps_producer *producer;  /* retained; NULL: none */
-    struct ps_limits terms;     /* of the latest client */
-    bool closed, attended;
+    struct ps_producer *producer; /* retained; NULL: none */
+    struct ps_limits terms;    /* of the latest client */
+    bool closed;
+    bool attended;             /* a Ruby thread of the main Ractor answers the handles' questions */
     uint64_t changer;          /* the thread that is replacing the client, as Ruby knows it; 0: none */
     uint32_t handles;
-    uint64_t asked, answered;
+    uint64_t asked, answered;  /* the numbers of the latest question, and of the latest that was answered; from 1 */
     char why[256];             /* why handles may not produce for now; "": they may */
     char trouble[512];         /* the error of the latest answer; "": none */
     struct ps_bell asks, answers;
@@ -346,23 +347,26 @@ struct ps_slot { /* refs: one of the main Ractor's Ruby object, one of each hand
 struct ps_slot *ps_slot_new(void); /* NULL: no memory */
 void ps_slot_retain(struct ps_slot *slot);
 void ps_slot_unref(struct ps_slot *slot);
-/* Called by the main Ractor; without effect in a fork child. */
-/* NULL: removes the client */
+
+/* Called by the main Ractor; without effect in a fork child: */
+/* `producer` NULL: removes the client. */
 void ps_slot_put(struct ps_slot *slot, struct ps_producer *producer, const struct ps_limits *terms);
 void ps_slot_bar(struct ps_slot *slot, const char *why); /* "": lets handles produce again */
 void ps_slot_close(struct ps_slot *slot);
-void ps_slot_change(struct ps_slot *slot, uint64_t thread); /* 0: it has finished */
-bool ps_slot_attend(struct ps_slot *slot, bool attend);  /* true: this changed it */
-/* The next question; 0: none now. `over`: no handle can ask any more, and the thread no longer attends. */
+void ps_slot_change(struct ps_slot *slot, uint64_t thread); /* the thread begins to replace the client; 0: it has finished */
+bool ps_slot_attend(struct ps_slot *slot, bool attend);     /* sets `attended`; true: this changed it */
+/* The next question; 0: none now. `over`: no handle can ask any more, and `attended` is now false. */
 uint64_t ps_slot_question(struct ps_slot *slot, bool *over);
 void ps_slot_answer(struct ps_slot *slot, uint64_t question, const char *trouble);
-/* Called by handles, in any Ractor. */
+
+/* Called by handles, in any Ractor: */
 void ps_slot_handle_made(struct ps_slot *slot);
 void ps_slot_handle_gone(struct ps_slot *slot);
 enum ps_slot_state ps_slot_enter(struct ps_slot *slot, struct ps_limits *terms, char *why, size_t why_size);
 struct ps_producer *ps_slot_take(struct ps_slot *slot); /* retained for the caller; NULL: none, or handles may not produce */
-/* True: there is a usable client other than `failed` (its address; 0: any will do). False: not yet. The first call passes
- * question 0 and asks; later calls see in `answered` whether the main Ractor has answered. */
+/* True: there is a usable client other than `failed` (the failed client's address; 0: none has failed). False: not yet. The
+ * first call passes question 0 and asks. Later calls pass the same variable, and see in `answered` whether the main Ractor has
+ * answered. */
 bool ps_slot_renewed(struct ps_slot *slot, uint64_t failed, uint64_t *question, bool *answered);
 /* True: this thread is replacing the client, and would wait for itself. */
 bool ps_slot_changed_by(struct ps_slot *slot, uint64_t thread);
@@ -395,8 +399,8 @@ struct ps_flush_job {
     bool flushed; /* else time ran out, or the client was closed first */
 };
 
-/* Waits until no thread settles messages; false: the deadline came first. */
-bool ps_producer_await_verdicts(struct ps_producer *producer, int64_t deadline_us);
+/* Waits until no thread is settling messages; false: the deadline came first. */
+bool ps_producer_await_settling(struct ps_producer *producer, int64_t deadline_us);
 struct ps_flush_job *ps_producer_flush(struct ps_producer *producer, int64_t timeout_ms); /* NULL: not open, or no thread */
 
 /* Every message in flight gets its delivery result, and so may messages produced until the job is done. NULL: not open, or no

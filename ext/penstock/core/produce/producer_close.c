@@ -105,8 +105,9 @@ void ps_producer_close_counts(struct ps_producer *producer, struct ps_close_coun
 
 /* ---- flush ---- */
 
-/* After librdkafka has reported all messages. Once this thread can borrow the client, no other thread is settling them. */
-bool ps_producer_await_verdicts(struct ps_producer *producer, int64_t deadline_us)
+/* Called after librdkafka has reported all messages. When this thread can borrow the client, no other thread is settling
+ * messages. */
+bool ps_producer_await_settling(struct ps_producer *producer, int64_t deadline_us)
 {
     while (!ps_poller_borrow(&producer->polled)) {
         if (ps_remaining_ms(deadline_us) == 0) return false;
@@ -127,7 +128,7 @@ static void flush_run(struct ps_job *job)
         flush->flushed = flush_slice(producer, remaining_ms);
         if (flush->flushed || remaining_ms == 0) break;
     }
-    if (flush->flushed) flush->flushed = ps_producer_await_verdicts(producer, flush->deadline_us);
+    if (flush->flushed) flush->flushed = ps_producer_await_settling(producer, flush->deadline_us);
     ps_client_exit(&producer->client);
 }
 

@@ -100,7 +100,7 @@ uint64_t ps_slot_question(struct ps_slot *slot, bool *over)
     pthread_mutex_lock(&slot->lock);
     uint64_t question = slot->asked > slot->answered ? slot->asked : 0;
     *over = slot->closed || slot->handles == 0;
-    if (*over) slot->attended = false; /* the thread that makes the next handle starts the attending thread again */
+    if (*over) slot->attended = false; /* the Ruby thread ends; the thread that makes the next handle starts it again */
     pthread_mutex_unlock(&slot->lock);
     return question;
 }
@@ -125,7 +125,7 @@ void ps_slot_handle_made(struct ps_slot *slot)
     pthread_mutex_unlock(&slot->lock);
 }
 
-/* Called by the GC. Another thread holds the lock only for a moment, and calls no Ruby meanwhile, so this cannot deadlock. */
+/* Called by the GC. This cannot deadlock: no thread runs Ruby code, or waits for the GVL, while it holds the lock. */
 void ps_slot_handle_gone(struct ps_slot *slot)
 {
     if (!inherited(slot)) {
@@ -158,7 +158,7 @@ struct ps_producer *ps_slot_take(struct ps_slot *slot)
     return producer;
 }
 
-static bool can_go_on(struct ps_producer *producer)
+static bool client_usable(struct ps_producer *producer)
 {
     struct ps_transaction_error fatal;
     return atomic_load(&producer->client.state) == PS_OPEN && !ps_producer_fatal_error(producer, &fatal);
@@ -167,14 +167,15 @@ static bool can_go_on(struct ps_producer *producer)
 bool ps_slot_renewed(struct ps_slot *slot, uint64_t failed, uint64_t *question, bool *answered)
 {
     struct ps_producer *producer = ps_slot_take(slot);
-    bool able = producer && can_go_on(producer), renewed = able && producer->client.address != failed, ask = false;
-    *answered = able && !renewed; /* the client is usable, so the failure was not its fault */
-    if (!able) {
+    bool usable = producer && client_usable(producer), renewed = usable && producer->client.address != failed, ask = false;
+    *answered = usable && !renewed; /* the failed client is usable, so another one would not help */
+    if (!usable) {
         pthread_mutex_lock(&slot->lock);
-        bool replaced = producer && slot->producer != producer; /* it was replaced just now, and ps_slot_put rings next */
+        /* Another thread has just replaced it in ps_slot_put, which rings next. */
+        bool replaced = producer && slot->producer != producer;
         if (!replaced) {
             *answered = *question && slot->answered >= *question && (producer || *slot->trouble);
-            /* Asks again if the main Ractor's answer was a client that was taken out again at once. */
+            /* Asks again if the main Ractor has answered with a client that was removed before this call could take it. */
             ask = !*question || (!*answered && slot->answered >= *question);
             if (ask) *question = ++slot->asked;
         }

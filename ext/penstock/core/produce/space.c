@@ -16,7 +16,7 @@
  *   - A call with a turn is interrupted, runs out of time, or its fiber is dropped, before it tries. Its place then leaves with
  *     the turn (`ps_place_leave`), and the first in the list gets a turn instead. For a dropped fiber the garbage collector does
  *     that, perhaps late; see the last point.
- *   - More fits than `freed` suggests: the settled messages were larger than the waiting ones, or a rejected message held space
+ *   - More messages fit than were settled: the settled ones were larger than the waiting ones, or a rejected message held space
  *     for a moment. So whenever the last turn ends without ps_place_full, the first in the list gets one more. Turns go on until
  *     a call finds the queue full: at most one wasted attempt for each librdkafka event.
  *   - The first in line needs more bytes than were freed. It goes back to its place, by its ticket. A call behind it that has a
@@ -93,8 +93,9 @@ static void end_turn(struct ps_space *space)
     if (space->stuck > turns) space->stuck = turns;
 }
 
-/* Gives turns for freed messages; and one more if no call with a turn is about to find out whether the queue is full. */
-static void go_on(struct ps_space *space)
+/* Gives turns for freed messages. If no place has an active turn after that, gives one more: its call finds out whether the queue
+ * is full. */
+static void give_due_turns(struct ps_space *space)
 {
     while (space->due > 0 && space->first && (space->slow || active_turns(space) < AT_ONCE)) {
         space->due -= space->first->want < space->due ? space->first->want : space->due;
@@ -104,11 +105,11 @@ static void go_on(struct ps_space *space)
     if (!space->first) space->due = 0;
 }
 
-static void go_back(struct ps_space *space, struct ps_place *place)
+static void return_to_line(struct ps_space *space, struct ps_place *place)
 {
     place->has_turn = false;
     end_turn(space);
-    atomic_store(&place->turn.pending, 1); /* its owner is the caller, so no thread waits for it */
+    atomic_store(&place->turn.pending, 1); /* no thread waits for it: the place's only user is the calling thread */
     list_insert(space, place);
 }
 
@@ -135,7 +136,7 @@ struct ps_place *ps_place_join(struct ps_producer *producer, uint32_t want)
     atomic_fetch_add(&space->present, 1);
     atomic_thread_fence(memory_order_seq_cst);
     list_insert(space, place);
-    go_on(space); /* if no other call waits, this one tries at once */
+    give_due_turns(space); /* if no other call waits, this one tries at once */
     pthread_mutex_unlock(&space->lock);
     return place;
 }
@@ -144,13 +145,13 @@ bool ps_place_try(struct ps_place *place)
 {
     struct ps_space *space = &place->producer->space;
     pthread_mutex_lock(&space->lock);
-    bool may = !space->first || space->first->ticket > place->ticket;
+    bool is_next = !space->first || space->first->ticket > place->ticket;
     place->freed = space->freed;
     space->slow = ps_now_us() - place->turn_us > SLOW_US;
-    if (!may) go_back(space, place);
-    if (!may || space->slow) go_on(space);
+    if (!is_next) return_to_line(space, place);
+    if (!is_next || space->slow) give_due_turns(space);
     pthread_mutex_unlock(&space->lock);
-    return may;
+    return is_next;
 }
 
 bool ps_place_full(struct ps_place *place)
@@ -161,7 +162,7 @@ bool ps_place_full(struct ps_place *place)
     place->freed = space->freed;
     if (!again) {
         space->due = 0;
-        go_back(space, place);
+        return_to_line(space, place);
     }
     pthread_mutex_unlock(&space->lock);
     return !again;
@@ -174,7 +175,7 @@ static void place_leave(struct ps_space *space, struct ps_place *place, bool use
     else list_remove(space, place);
     atomic_fetch_sub(&space->present, 1);
     if (had_turn && !used) space->due++;
-    if (had_turn || first) go_on(space);
+    if (had_turn || first) give_due_turns(space);
 }
 
 void ps_place_leave(struct ps_place *place, bool used)
@@ -184,7 +185,7 @@ void ps_place_leave(struct ps_place *place, bool used)
         pthread_mutex_lock(&producer->space.lock);
         place_leave(&producer->space, place, used);
         pthread_mutex_unlock(&producer->space.lock);
-        ps_completion_drop(&place->turn); /* the waiter of a dropped fiber */
+        ps_completion_drop(&place->turn); /* if the scheduler has dropped the fiber, its waiter is still linked */
         pthread_mutex_destroy(&place->lock);
         free(place);
     }
@@ -200,7 +201,7 @@ void ps_space_freed(struct ps_space *space, uint32_t messages)
     pthread_mutex_lock(&space->lock);
     space->freed++;
     space->due += messages;
-    go_on(space);
+    give_due_turns(space);
     pthread_mutex_unlock(&space->lock);
 }
 
@@ -215,6 +216,6 @@ void ps_space_unstick(struct ps_space *space)
     pthread_mutex_lock(&space->lock);
     space->stuck = atomic_load(&space->turns);
     space->due += space->stuck;
-    go_on(space);
+    give_due_turns(space);
     pthread_mutex_unlock(&space->lock);
 }

@@ -17,8 +17,8 @@ void ps_bell_destroy(struct ps_bell *bell)
     pthread_mutex_destroy(&bell->lock);
 }
 
-/* It adds the ring before it looks for sleepers, and a sleeper joins before it reads the count. So one of the two sees the
- * other. */
+/* The ringing thread counts the ring before it looks for sleepers. A sleeper joins before it reads the count. So the sleeper
+ * sees the new count, or the ringing thread sees the sleeper. */
 void ps_bell_ring(struct ps_bell *bell)
 {
     atomic_fetch_add(&bell->rings, 1);

@@ -1,9 +1,10 @@
 /*
  * "n things are pending", and the threads and fibers that wait until none is.
  *
- * Settling is the hot path: one atomic subtraction when there is no waiter. A waiter therefore announces itself (`waited`)
- * before it reads `pending`, and the settling thread reads `waited` after it has subtracted. The two fences make sure that at
- * least one of them sees the other.
+ * Settling is the hot path: one atomic subtraction when there is no waiter. A waiting thread therefore stores `waited` before
+ * it reads `pending`, and the settling thread reads `waited` after it has subtracted from `pending`. The two fences exclude
+ * that both read the old value. So the waiting thread sees that nothing is pending, or the settling thread takes the lock and
+ * finds the waiter.
  */
 #include "wait/wait.h"
 
@@ -45,13 +46,15 @@ uint32_t ps_waiter_sleep(struct ps_waiter *waiter, int64_t deadline_us)
     uint32_t state;
     while ((state = atomic_load(&waiter->state)) == PS_WAITING) {
         if (deadline_us != PS_FOREVER && ps_now_us() >= deadline_us) break;
-        /* Ruby 3.1 does not always call the unblock function for a signal, but its handler has run by now. */
+        /* False: a signal ended the sleep. Its handler has run by now. Ruby 3.1 does not always call the unblock function for a
+         * signal, so the thread marks its own waiter as interrupted. */
         if (!ps_word_sleep(&waiter->state, PS_WAITING, deadline_us)) ps_waiter_interrupt(waiter);
     }
     return state;
 }
 
-/* Lets the watching thread look at its own wait before it sleeps again. Another thread may be the watching one by now. */
+/* Wakes the watching thread: it checks its own wait before it sleeps again. If another thread watches the client by now, it
+ * checks its wait too, and sleeps again. */
 static void watch_nudge(_Atomic uint32_t *watch)
 {
     uint32_t sleeps = PS_WATCH_SLEEPS;
@@ -95,7 +98,7 @@ bool ps_waiter_join(struct ps_waiter *waiter, struct ps_completion *completion, 
     return wait;
 }
 
-/* A waiter that is done is already unlinked, and no other thread looks at it. */
+/* The thread that stored PS_DONE has unlinked the waiter, and no longer reads it. */
 void ps_waiter_leave(struct ps_waiter *waiter, struct ps_completion *completion)
 {
     if (atomic_load(&waiter->state) == PS_DONE) return;
@@ -105,15 +108,16 @@ void ps_waiter_leave(struct ps_waiter *waiter, struct ps_completion *completion)
 }
 
 /*
- * Once a thread's waiter is done, its stack may go away at any time. So only its address is used after that. A thread that
- * sleeps at the same address by then wakes up and looks again, as after any wake-up.
+ * When `state` is PS_DONE, the waiting thread may return at any time, and its waiter is on its stack. So this function reads
+ * the waiter's members before it stores PS_DONE. Afterwards it uses only the address of the word that it wakes. If another
+ * thread sleeps at the same address by then, that thread wakes up, checks its word and sleeps again.
  */
 static void waiter_finish(struct ps_waiter *waiter)
 {
-    bool counted = waiter->fibers;
+    bool of_fiber = waiter->fibers; /* then the completion's reference keeps it alive */
     _Atomic uint32_t *state = &waiter->state, *watch = waiter->watch;
     atomic_store(state, PS_DONE);
-    if (!counted) {
+    if (!of_fiber) {
         if (watch) watch_nudge(watch);
         else ps_word_wake(state);
         return;

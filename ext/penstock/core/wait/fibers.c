@@ -1,7 +1,8 @@
 /*
  * Wakes the waiting fibers of one scheduler. A thread that wakes a fiber pushes its waiter on a lock-free stack and writes to
- * an eventfd, as the poller is woken. One of the fibers waits for that eventfd through the scheduler, and lets the fibers on
- * the stack go on (fiber_wait.c). So any number of wake-ups costs one write(2), and any number of fibers one descriptor.
+ * an eventfd, just as a client that becomes ready wakes the poller. One of the fibers, the leader, waits for that eventfd
+ * through the scheduler, and resumes the fibers on the stack (fiber_wait.c). So any number of wake-ups costs one write(2), and
+ * any number of fibers one descriptor.
  *
  * A fiber's waiter is reference counted: by the fiber, by the completion that it is linked in, and by the stack.
  */
@@ -30,7 +31,7 @@ void ps_fibers_unref(struct ps_fibers *fibers)
     free(fibers);
 }
 
-static void drop_the_woken(struct ps_fibers *fibers)
+static void discard_woken(struct ps_fibers *fibers)
 {
     struct ps_waiter *waiter = atomic_exchange(&fibers->woken, NULL);
     while (waiter) {
@@ -40,11 +41,12 @@ static void drop_the_woken(struct ps_fibers *fibers)
     }
 }
 
-/* A thread that pushes later sees `forgotten` and empties the stack itself. The exchange gives each waiter to one of the two. */
+/* A thread that pushes a waiter later sees `forgotten` and empties the stack itself. If both threads empty it, the atomic
+ * exchange gives each waiter to only one of them. */
 void ps_fibers_forget(struct ps_fibers *fibers)
 {
     atomic_store(&fibers->forgotten, true);
-    drop_the_woken(fibers);
+    discard_woken(fibers);
     ps_fibers_unref(fibers);
 }
 
@@ -73,17 +75,18 @@ void ps_fibers_wake(struct ps_waiter *waiter)
     struct ps_waiter *head = atomic_load(&fibers->woken);
     do waiter->woken_next = head;
     while (!atomic_compare_exchange_weak(&fibers->woken, &head, waiter));
-    /* The completion still has a reference to the waiter, and that one to `fibers`. */
-    if (atomic_load(&fibers->forgotten)) drop_the_woken(fibers);
+    /* `fibers` is still alive: the completion has a reference to the waiter, and the waiter has one to `fibers`. */
+    if (atomic_load(&fibers->forgotten)) discard_woken(fibers);
     else if (!head) ps_wakeup_signal(&fibers->wakeup); /* else the thread that made the stack non-empty has signalled */
 }
 
-/* Takes the signal before the stack: a thread that pushes after that signals again. */
+/* Clears the eventfd before it takes the stack: a thread that finds the stack empty after that signals again. In the other
+ * order, that signal could be cleared with the earlier ones, and its fiber would sleep for ever. */
 struct ps_waiter *ps_fibers_take(struct ps_fibers *fibers)
 {
     ps_wakeup_take(&fibers->wakeup);
     struct ps_waiter *stack = atomic_exchange(&fibers->woken, NULL), *queue = NULL;
-    while (stack) { /* the stack holds the latest first; the fiber that was woken first goes on first */
+    while (stack) { /* the stack has the latest waiter first; the fiber that was woken first runs first */
         struct ps_waiter *next = stack->woken_next;
         stack->woken_next = queue;
         queue = stack;

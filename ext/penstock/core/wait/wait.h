@@ -6,7 +6,7 @@
 
 /* ---- completion.c: "n things are pending", and the threads and fibers that wait for them ----------------- */
 
-/* The states of polled.watch, on which a thread that watches its client sleeps; see watch.c. */
+/* The states of ps_polled.watch, the word on which a thread that watches its client sleeps; see watch.c. */
 enum { PS_WATCH_NONE, PS_WATCH_LOOKS, PS_WATCH_SLEEPS, PS_WATCH_RUNG };
 
 /* One wait, zeroed before the first join. A thread's waiter lives on its stack and is unlinked before the stack can unwind. A
@@ -16,7 +16,7 @@ struct ps_waiter {
     const _Atomic bool *settled;         /* the wait ends when this is true; NULL: when nothing is pending */
     _Atomic uint32_t state;
     struct ps_fibers *fibers;            /* retained; NULL: a thread's waiter */
-    /* Polled.watch of its client, on which it sleeps instead of `state`; NULL: it does not watch. */
+    /* The word `watch` of the client that its thread watches: the thread sleeps on it instead of `state`. NULL: none. */
     _Atomic uint32_t *watch;
     /* Of a fiber's waiter only: */
     struct ps_waiter *woken_next;        /* in fibers->woken */
@@ -31,14 +31,15 @@ struct ps_completion {
     pthread_mutex_t *lock;       /* guards `waiters`; belongs to the client or the job */
     struct ps_waiter *waiters;
     _Atomic uint32_t pending;
-    _Atomic bool waited;         /* `waiters` is or was not empty, so settling must look there */
+    _Atomic bool waited;         /* a waiter has joined at least once, so a settling thread must look at `waiters` */
 };
 
 void ps_completion_init(struct ps_completion *completion, pthread_mutex_t *lock, uint32_t pending);
 bool ps_completion_settle(struct ps_completion *completion, uint32_t count); /* true: nothing is pending any more */
 bool ps_completion_done(const struct ps_completion *completion);
 void ps_completion_wake(struct ps_completion *completion); /* wakes all waiters, and settles nothing */
-void ps_completion_drop(struct ps_completion *completion); /* before it is freed unsettled: no live thread may wait any more */
+/* Before it is freed unsettled: releases its waiters, which must all be of fibers that never run again. */
+void ps_completion_drop(struct ps_completion *completion);
 
 bool ps_waiter_join(struct ps_waiter *waiter, struct ps_completion *completion,
                     const _Atomic bool *settled);           /* false: done already, not linked */
@@ -57,8 +58,8 @@ struct ps_fibers { /* refs: one of the scheduler, one of each waiter */
 
 struct ps_fibers *ps_fibers_new(void); /* NULL: see errno */
 void ps_fibers_unref(struct ps_fibers *fibers);
-void ps_fibers_forget(struct ps_fibers *fibers); /* the same, by the scheduler, which takes no more woken waiters */
-/* Zeroed; of `size` bytes, for a struct that begins with it; NULL: no memory. */
+void ps_fibers_forget(struct ps_fibers *fibers); /* the scheduler releases its reference, and takes no more */
+/* Allocates `size` zeroed bytes, for a ps_waiter or a struct that begins with one. NULL: no memory. */
 struct ps_waiter *ps_fibers_waiter(struct ps_fibers *fibers, size_t size);
 void ps_waiter_unref(struct ps_waiter *waiter);
 void ps_fibers_wake(struct ps_waiter *waiter);                    /* async-signal-safe */

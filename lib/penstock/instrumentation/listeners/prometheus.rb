@@ -20,11 +20,11 @@ module Penstock
       BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0].freeze
 
       FAMILIES = {
-        "messages_total" => [:counter, "Messages that librdkafka has taken."],
-        "message_bytes_total" => [:counter, "Bytes of the payloads and keys of the messages taken."],
+        "messages_total" => [:counter, "Messages that librdkafka has accepted."],
+        "message_bytes_total" => [:counter, "Bytes of the payloads and keys of accepted messages."],
         "messages_delivered_total" => [:counter, "Messages that were delivered."],
         "messages_failed_total" => [:counter, "Messages that were not delivered, without those that were purged."],
-        "messages_purged_total" => [:counter, "Messages that were dropped on purpose: by purge, an abort or a close."],
+        "messages_purged_total" => [:counter, "Messages that were discarded on purpose: by purge, an abort or a close."],
         "requests_total" => [:counter, "Produce requests that were sent."],
         "retries_total" => [:counter, "Produce requests without a delivery result, whose messages are sent again."],
         "messages_by_topic_total" => [:counter, "Messages of calls that succeeded, by topic and mode, sync or async."],

@@ -105,7 +105,7 @@ module Penstock
         handles.first
       end
 
-      # @return [Array(Array<Handle>, Error, Boolean)] see produce_methods.c
+      # @return [Array(Array<Handle>, Error, Boolean)] see produce_methods.c; the last two may be nil
       def produce_many(messages, timeout_ms, tally = nil)
         connect
         raise Failure.not_an_array(messages) unless messages.is_a?(Array)
@@ -155,7 +155,7 @@ module Penstock
       # @return [Integer] 0: nothing is ever in flight
       def queue_size = 0
 
-      # @return [Array(Integer, Integer, Integer, Integer)] see {Native::ProducerClient}
+      # @return [Array<Integer>] accepted, delivered, failed, purged and dropped messages
       def counters = [@accepted, @accepted - @failed, @failed, 0, 0]
 
       # @return [Integer] 1

@@ -45,7 +45,7 @@ module Penstock
       NOT_ACCEPTED = { queue_full: QueueFullError, fatal: ProduceError, state: ProduceError }.freeze
 
       NOT_PERSISTED = "the message was not delivered and is not in the topic"
-      POSSIBLY_PERSISTED = "the message was not acknowledged; it may be in the topic all the same"
+      POSSIBLY_PERSISTED = "the message was not acknowledged, but it may be in the topic"
       private_constant :NOT_PERSISTED, :POSSIBLY_PERSISTED
 
       # @return [Symbol, Error] the given value

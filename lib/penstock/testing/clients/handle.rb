@@ -11,10 +11,10 @@ module Penstock
       attr_reader :report
 
       # @param handles [Array<Handle>]
-      # @param more [Array] none: raises ArgumentError
       # @param timeout [Numeric, nil] seconds; has no effect
-      # @param wrong [Hash] none: raises ArgumentError
       # @return [Boolean] whether all were delivered; never blocks
+      # @raise [ArgumentError] when the timeout is invalid
+      # @overload await_all(handles, timeout: 180)
       def self.await_all(handles, *more, timeout: 180, **wrong)
         Keywords.check("await_all(handles, timeout: 180)", %i[timeout], more, wrong)
         Seconds.of(timeout)
@@ -28,13 +28,14 @@ module Penstock
       end
 
       # Never blocks.
-      # @param more [Array] none: raises ArgumentError
       # @param timeout [Numeric, nil] seconds; has no effect
-      # @param wrong [Hash] `max_wait_timeout_ms` has no effect either; others raise ArgumentError
+      # @param max_wait_timeout_ms [Numeric, nil] has no effect either
       # @return [DeliveryReport] of the delivered message
-      # @raise [DeliveryError] when the message was made to fail
-      def wait(*more, timeout: 180, **wrong)
-        Keywords.check("wait(timeout: 180)", %i[timeout max_wait_timeout_ms], more, wrong.except(:max_wait_timeout_ms))
+      # @raise [DeliveryError, ProducerFencedError] when the message was made to fail
+      # @raise [ArgumentError] when the timeout is invalid
+      # @overload wait(timeout: 180, max_wait_timeout_ms: nil)
+      def wait(*more, timeout: 180, max_wait_timeout_ms: nil, **wrong) # rubocop:disable Lint/UnusedMethodArgument
+        Keywords.check("wait(timeout: 180)", %i[timeout max_wait_timeout_ms], more, wrong)
         Seconds.of(timeout)
         raise error if error
 

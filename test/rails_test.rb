@@ -64,9 +64,8 @@ class RailsTest < PenstockTest
     reader = Penstock::Consumer.new("bootstrap.servers": kafka.bootstrap_servers)
     reader.assign(topic => { 0 => :beginning })
     found = []
-    eventually(30, -> { "only #{found.map(&:payload)}, see\n#{@application.outputs}" }) do
-      found.concat(reader.poll_batch(max: 100, timeout: 1)).size >= count
-    end
+    missing = -> { "only #{found.map(&:payload)}, see\n#{@application.outputs}" }
+    eventually(30, missing) { found.concat(reader.poll_batch(max: 100, timeout: 1)).size >= count }
     found.map { |message| JSON.parse(message.payload)["item"] }
   ensure
     reader&.close
@@ -78,7 +77,7 @@ class RailsTest < PenstockTest
   end
 
   # With Ruby 3.3, a worker of Puma 8.0.2 may hang at SIGTERM: one thread closes the pipe that the signal trap still writes to,
-  # and IO#close waits for ever. With 4 workers of an empty Rack application and no Penstock, on a busy machine, 4 of 60 did; with
+  # and IO#close waits for ever. With an empty Rack application and without Penstock, 4 of 60 workers did on a busy machine. With
   # this write, which does not release the GVL, none of 200 did.
   PIPE = { "pipe.rb" => <<~RUBY }.freeze
     require "puma"

@@ -4,7 +4,7 @@ require "net/http"
 require_relative "test_helper"
 require_relative "support/rails_application"
 
-# Real applications, of the blocks of docs/rails.md and README.md as they stand. Each block begins with the file that it is.
+# Real applications, made of the blocks of docs/rails.md and README.md exactly as printed. Each block begins with its file's name.
 class RailsTest < PenstockTest
   slow
 
@@ -56,10 +56,10 @@ class RailsTest < PenstockTest
                                         KAFKA: kafka.bootstrap_servers, **environment)
   end
 
-  # Its answers may be delayed, which nobody else shall notice.
+  # A separate cluster, because its answers may be delayed, which must not affect other tests.
   def kafka = @kafka ||= own_cluster.tap { |made| made.create_topic("orders", partitions: 1) }
 
-  # @return [Array<String>] items of the orders in the topic, when there are that many
+  # @return [Array<String>] items of the orders in the topic, as soon as there are that many
   def items(count, topic = "orders")
     reader = Penstock::Consumer.new("bootstrap.servers": kafka.bootstrap_servers)
     reader.assign(topic => { 0 => :beginning })
@@ -106,7 +106,7 @@ class RailsTest < PenstockTest
     answer.body.to_i
   end
 
-  # The cluster answers only later, so the messages are in flight when SIGTERM comes.
+  # The cluster answers late, so the messages are in flight when SIGTERM arrives.
   # @return [Array<Integer>] the processes that answered
   def order_and_terminate(port, items)
     kafka.set_round_trip_time(seconds: 1)
@@ -153,7 +153,7 @@ class RailsTest < PenstockTest
     assert_equal ["tea", *LAST], items(1 + LAST.size).sort_by { |item| LAST.index(item) || -1 }
   end
 
-  # What the page says of hooks, in the words of the Puma that is there.
+  # What the page documents about hooks, for the installed version of Puma.
   BUFFERING = {
     "config/puma.rb" => <<~RUBY,
       workers 1
@@ -178,7 +178,7 @@ class RailsTest < PenstockTest
 
   # ---- Sidekiq ----
 
-  # The last job ends while Sidekiq stops: it sends a message after :quiet and :shutdown, and one that nobody waits for.
+  # The last job ends while Sidekiq stops. It sends a message after :quiet and :shutdown, and one without a wait.
   JOBS = {
     "app/sidekiq/last_job.rb" => <<~RUBY,
       class LastJob
@@ -262,7 +262,7 @@ class RailsTest < PenstockTest
 
   # ---- development and tests ----
 
-  # What the page says of errors, beside its own tests.
+  # What the page documents about errors, which its own tests do not cover.
   FAILURES = { "test/models/failures_test.rb" => <<~RUBY }.freeze
     require "test_helper"
 

@@ -66,6 +66,42 @@ class DocsTest < PenstockTest
     assert_equal Penstock::Monitor::EVENTS.sort, names.uniq.sort
   end
 
+  # @return [Hash{String => Array<Symbol>}] the events of docs/events.md, and their keys without producer_id
+  def documented_events
+    rows = EVENTS[/^## All events.*?^\| `type` of/m].lines.grep(/^\| `/).map { |line| line.split("|").map(&:strip) }
+    rows.pop # the head of the next table
+    rows.flat_map { |row| row[1].scan(/`([\w.]+)`/).flatten.product([row[2].scan(/`(\w+)`/).flatten.map(&:to_sym).sort]) }.to_h
+  end
+
+  def test_the_table_of_events_lists_exactly_the_existing_events
+    assert_equal Penstock::Monitor::EVENTS.sort, documented_events.keys.sort
+  end
+
+  # Each call that needs nothing but a cluster. test_each_event_has_its_keys and others check the remaining events.
+  def test_events_have_the_keys_that_the_table_lists
+    seen = Thread::Queue.new
+    listener = Penstock.monitor.subscribe(Class.new do
+      Penstock::Monitor::EVENTS.each { |name| define_method(:"on_#{name.tr(".", "_")}") { |event| seen << event } }
+    end.new)
+    publish_events_of(producer)
+    publish_events_of(producer("transactional.id": "documented-#{rand(2**32)}"))
+    events = Array.new(seen.size) { seen.pop }.reject { |event| event.id == "error.occurred" }.to_h { |event| [event.id, event] }
+    assert_operator events.size, :>=, 22
+    assert_equal documented_events.slice(*events.keys), events.transform_values { |event| event.payload.keys.sort - [:producer_id] }
+  ensure
+    Penstock.monitor.unsubscribe(listener)
+  end
+
+  def publish_events_of(producer)
+    message = { topic:, payload: "x" }
+    %i[produce_sync produce_async buffer].each { |call| producer.public_send(call, message) }
+    %i[produce_many_sync produce_many_async buffer_many].each { |call| producer.public_send(call, [message]) }
+    %i[flush_sync flush_async purge disconnect].each { |call| producer.public_send(call) }
+    producer.transactional? && producer.transaction { raise Penstock::AbortTransaction }
+    producer.produce_sync(message)
+    producer.close
+  end
+
   def test_every_setting_in_the_table_of_behaviours_exists
     config = Penstock::Config.new
     settings = BEHAVIOURS.drop_while { |line| line != "## Settings" }.drop(1).take_while { |line| !line.start_with?("#") }

@@ -317,6 +317,38 @@ class DocsTest < PenstockTest
     assert_equal expected, output.lines(chomp: true)
   end
 
+  DOCTOR = File.read(File.join(ROOT, "docs/doctor.md"))
+
+  # @return [Array(String, Process::Status)]
+  def run_doctor(*arguments)
+    command = [{ "BUNDLE_GEMFILE" => nil }, RbConfig.ruby, "-I", File.join(ROOT, "lib"), File.join(ROOT, "exe/penstock"),
+               "doctor"]
+    Limited.capture2e(*command, *arguments, chdir: File.join(ROOT, "docs")) # a directory without a bundle
+  end
+
+  def test_the_lines_that_the_page_about_the_doctor_shows_are_printed_for_an_embedded_cluster
+    servers = embedded_cluster.bootstrap_servers
+    printed, status = run_doctor("--bootstrap", servers)
+    assert_predicate status, :success?, printed
+    facts = ->(text) { text.gsub(/127\.0\.0\.1:\d+/, "SERVER").lines.filter_map { |line| line[/\A.{9}(\S+(?: \S+)*) {2}/, 1] } }
+    shown = facts.call(DOCTOR[/^```text\n(.*?)^```/m, 1])
+    assert_operator shown.size, :>=, 6
+    assert_empty shown - facts.call(printed)
+    assert printed.end_with?("\nnothing is wrong\n"), printed
+  end
+
+  def test_the_page_about_the_doctor_lists_its_options_and_exit_statuses
+    help, = run_doctor("--help")
+    options = DOCTOR.lines.grep(/^\| `-/).join.scan(/`(-\S+)`/).flatten
+    assert_equal (help.scan(/(?<= )--?[a-zA-Z]+/).uniq - %w[--help -h]).sort, options.sort
+    assert_equal 1, run_doctor("--bootstrap", "127.0.0.1:1", "--timeout", "1").last.exitstatus
+    assert_equal 2, run_doctor("--no-such-option").last.exitstatus
+  end
+
+  def test_the_ruby_snippet_about_the_doctor_runs_unchanged
+    assert_equal "true", ruby!(snippets_of("doctor.md")).lines(chomp: true).first
+  end
+
   # ---- ready listeners ----
 
   LISTENERS = %w[logger statsd prometheus].to_h { |name| [name, File.read(File.join(ROOT, "docs/listeners-#{name}.md"))] }

@@ -66,6 +66,43 @@ class DocsTest < PenstockTest
     assert_equal Penstock::Monitor::EVENTS.sort, names.uniq.sort
   end
 
+  # @return [Hash{String => Array<Symbol>}] the events of docs/events.md, and their keys without producer_id
+  def documented_events
+    rows = EVENTS[/^## All events.*?^\| `type` of/m].lines.grep(/^\| `/).map { |line| line.split("|").map(&:strip) }
+    rows.pop # the head of the next table
+    rows.flat_map { |row| row[1].scan(/`([\w.]+)`/).flatten.product([row[2].scan(/`(\w+)`/).flatten.map(&:to_sym).sort]) }.to_h
+  end
+
+  def test_the_table_of_events_lists_exactly_the_existing_events
+    assert_equal Penstock::Monitor::EVENTS.sort, documented_events.keys.sort
+  end
+
+  # Each call that needs nothing but a cluster. test_each_event_has_its_keys and others check the remaining events.
+  def test_events_have_the_keys_that_the_table_lists
+    seen = Thread::Queue.new
+    listener = Penstock.monitor.subscribe(Class.new do
+      Penstock::Monitor::EVENTS.each { |name| define_method(:"on_#{name.tr(".", "_")}") { |event| seen << event } }
+    end.new)
+    publish_events_of(producer)
+    publish_events_of(producer("transactional.id": "documented-#{rand(2**32)}"))
+    events = Array.new(seen.size) { seen.pop }.reject { |event| event.id == "error.occurred" }.to_h { |event| [event.id, event] }
+    assert_operator events.size, :>=, 22
+    keys = events.transform_values { |event| event.payload.keys.sort - [:producer_id] }
+    assert_equal documented_events.slice(*events.keys), keys
+  ensure
+    Penstock.monitor.unsubscribe(listener)
+  end
+
+  def publish_events_of(producer)
+    message = { topic:, payload: "x" }
+    %i[produce_sync produce_async buffer].each { |call| producer.public_send(call, message) }
+    %i[produce_many_sync produce_many_async buffer_many].each { |call| producer.public_send(call, [message]) }
+    %i[flush_sync flush_async purge disconnect].each { |call| producer.public_send(call) }
+    producer.transactional? && producer.transaction { raise Penstock::AbortTransaction }
+    producer.produce_sync(message)
+    producer.close
+  end
+
   def test_every_setting_in_the_table_of_behaviours_exists
     config = Penstock::Config.new
     settings = BEHAVIOURS.drop_while { |line| line != "## Settings" }.drop(1).take_while { |line| !line.start_with?("#") }
@@ -137,8 +174,17 @@ class DocsTest < PenstockTest
   end
 
   def test_the_ruby_snippets_about_producing_run_unchanged
-    expected = ["offset 0, persisted", "order 2", "100", "3", "3", "1", "persisted", "10 accepted", "true"]
-    assert_equal expected, ruby!(snippets_of("producing.md")).lines(chomp: true)
+    snippets = File.read(File.join(ROOT, "docs/producing.md")).scan(/^```ruby\n(.*?)^```/m).flatten
+    pools = Gem::Specification.find_all_by_name("connection_pool").any?
+    snippets.reject! { |snippet| snippet.include?("ConnectionPool") } unless pools
+    expected = ["offset 0, persisted", "order 2", "100", "3", "3", "1", "persisted", "orders", "persisted", "10 accepted",
+                *("persisted" if pools), "true", "true"]
+    assert_equal expected, ruby!(snippets.join("\n")).lines(chomp: true)
+  end
+
+  # test/integration/producer_transaction_test.rb runs them on a real Kafka.
+  slow def test_the_ruby_snippets_about_transactions_run_unchanged
+    assert_equal ["true", "nil", "4 billed", "fenced", "true"], ruby!(snippets_of("transactions.md")).lines(chomp: true)
   end
 
   def test_the_ruby_snippets_about_configuration_run_as_they_stand
@@ -269,6 +315,38 @@ class DocsTest < PenstockTest
                 "this Factory is frozen, as DefaultFactory always is: register types with one of your own " \
                 "(Penstock::MessagePack::Factory.new)", "unknown option :symbolise_keys", "7", "EOFError"]
     assert_equal expected, output.lines(chomp: true)
+  end
+
+  DOCTOR = File.read(File.join(ROOT, "docs/doctor.md"))
+
+  # @return [Array(String, Process::Status)]
+  def run_doctor(*arguments)
+    command = [{ "BUNDLE_GEMFILE" => nil }, RbConfig.ruby, "-I", File.join(ROOT, "lib"), File.join(ROOT, "exe/penstock"),
+               "doctor"]
+    Limited.capture2e(*command, *arguments, chdir: File.join(ROOT, "docs")) # a directory without a bundle
+  end
+
+  def test_the_lines_that_the_page_about_the_doctor_shows_are_printed_for_an_embedded_cluster
+    servers = embedded_cluster.bootstrap_servers
+    printed, status = run_doctor("--bootstrap", servers)
+    assert_predicate status, :success?, printed
+    facts = ->(text) { text.gsub(/127\.0\.0\.1:\d+/, "SERVER").lines.filter_map { |line| line[/\A.{9}(\S+(?: \S+)*) {2}/, 1] } }
+    shown = facts.call(DOCTOR[/^```text\n(.*?)^```/m, 1])
+    assert_operator shown.size, :>=, 6
+    assert_empty shown - facts.call(printed)
+    assert printed.end_with?("\nnothing is wrong\n"), printed
+  end
+
+  def test_the_page_about_the_doctor_lists_its_options_and_exit_statuses
+    help, = run_doctor("--help")
+    options = DOCTOR.lines.grep(/^\| `-/).join.scan(/`(-\S+)`/).flatten
+    assert_equal (help.scan(/(?<= )--?[a-zA-Z]+/).uniq - %w[--help -h]).sort, options.sort
+    assert_equal 1, run_doctor("--bootstrap", "127.0.0.1:1", "--timeout", "1").last.exitstatus
+    assert_equal 2, run_doctor("--no-such-option").last.exitstatus
+  end
+
+  def test_the_ruby_snippet_about_the_doctor_runs_unchanged
+    assert_equal "true", ruby!(snippets_of("doctor.md")).lines(chomp: true).first
   end
 
   # ---- ready listeners ----

@@ -200,6 +200,33 @@ class KafkaProducerTransactionTest < TransactionTestCase
     assert(status.success? || (crash && status.termsig == 9), "#{status}: #{errors}")
   end
 
+  # The cluster of docs/transactions.md, on this Kafka: another producer takes over where the page injects an error.
+  KAFKA_CLUSTER = <<~'RUBY'
+    require "penstock"
+    KafkaCluster = Struct.new(:bootstrap_servers) do
+      def create_topic(_name, partitions:) = partitions
+      def close = nil
+      def inject_errors(*)
+        Penstock::Producer.new("bootstrap.servers": bootstrap_servers, "transactional.id": "billing-1").transaction { nil }
+      end
+    end
+    cluster = KafkaCluster.new(ARGV.first)
+  RUBY
+  GUIDE = File.expand_path("../../docs/transactions.md", __dir__)
+  NAMES = /"(?:orders|bills|billing|billing-1)"/
+
+  def test_the_guides_snippets_bill_each_order_once_and_end_fenced
+    code = KAFKA_CLUSTER + File.read(GUIDE).scan(/^```ruby\n(.*?)^```/m).join("\n").sub(/^cluster = .*/, "")
+    output, errors, status = ruby(code.gsub(NAMES) { |name| "\"#{@topic}-#{name[1..]}" }, SERVERS, seconds: 50)
+    assert_predicate status, :success?, errors
+    assert_equal ["true", "nil", "4 billed", "fenced", "true"], output.lines(chomp: true)
+    partitions = 0...producer(servers: SERVERS).partition_count("#{@topic}-bills")
+    bills = Reader.new(SERVERS, "isolation.level": "read_committed").read("#{@topic}-bills", partitions:).map(&:payload)
+    assert_equal ["milk", "tea", *Array.new(4) { |i| "bill for order #{i}" }].sort, bills.sort
+    asking = consumer("group.id": "#{@topic}-billing")
+    eventually(20) { asking.committed("#{@topic}-orders", [0, 1]).values == [2, 2] }
+  end
+
   def test_offsets_of_a_consumer_that_lost_its_partitions_are_rejected
     produce_input(5)
     producer = transactional

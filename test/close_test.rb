@@ -45,6 +45,16 @@ class CloseTest < PenstockTest
     assert_equal 7, leaving.close.delivered
   end
 
+  # The buffer is sent before the client is closed, and may be delivered before that.
+  def test_close_counts_messages_of_the_buffer_that_are_delivered_before_the_client_closes
+    buffering = producer(**QUICK)
+    buffering.monitor.subscribe("producer.closing") { eventually { buffering.metrics[:delivered] == 3 } }
+    buffering.buffer_many(Array.new(3) { |i| { topic:, payload: i.to_s } })
+    report = buffering.close
+    assert_equal 3, report.delivered
+    assert_predicate report, :complete?
+  end
+
   def test_close_counts_messages_that_a_broker_rejected_as_failed
     broken = own_cluster
     name = topic(on: broken, partitions: 1)

@@ -14,7 +14,7 @@ class TransactionNativeTest < PenstockTest
 
   # ---- the calls ----
 
-  def test_a_committed_transaction_has_delivered_its_messages_whatever_linger_says
+  def test_a_commit_delivers_messages_without_waiting_for_linger_ms
     client = transactional("linger.ms": 10_000)
     3.times do
       assert_nil client.begin_transaction

@@ -15,6 +15,12 @@ class TransactionKafkaTest < PenstockTest
     @topic = "penstock-transaction-#{SecureRandom.hex(6)}"
   end
 
+  # Shows librdkafka's states and calls of a test that failed.
+  def teardown
+    puts "#{name}:", @log.string.lines.grep(/TXN/).last(40) unless passed?
+    super
+  end
+
   def test_only_committed_messages_are_visible
     client = transactional
     6.times do |i|
@@ -155,7 +161,7 @@ class TransactionKafkaTest < PenstockTest
 
   def client(**kafka)
     log = Logger.new(@log)
-    settings = { "transactional.id": @topic, log_level: 3, **kafka }
+    settings = { "transactional.id": @topic, log_level: 7, debug: "eos", **kafka }
     native_client(producer(servers: SERVERS, **settings) { |config| config.logger = log })
   end
 

@@ -60,7 +60,7 @@ class ConfigurationGuide
   # ---- what the code says ----
 
   def entries_of(section, comments, prefix: "", heading: nil)
-    own = section.settings.map { |setting| [setting.name, setting] } + section.groups.to_a
+    own = section.send(:settings).map { |setting| [setting.name, setting] } + section.send(:groups).to_a
     own.sort_by { |name, _| comments.fetch(name).line }.flat_map do |name, declared|
       comment = comments[name]
       here = heading || comment.heading

@@ -8,7 +8,7 @@ require_relative "plain_scheduler"
 
 # Uses each native class fully while the garbage collector works as hard as it can. It runs in separate processes, whose ARGV is a
 # class, the GC pressure, a cluster's address and a topic. The cluster's process is under no pressure. Making and connecting a
-# producer or a consumer is neither, because that is mostly Ruby code and would take a minute: gc_test.rb does it once.
+# producer or a consumer is under none either, because that is mostly Ruby code and would take a minute: gc_test.rb does it once.
 class GCExercises
   CLASSES = %i[bearer client_reference consumer delivery_handle embedded_cluster event_source event_worker fiber_group
                message poller producer_client secret shareable_producer].freeze

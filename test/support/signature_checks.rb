@@ -9,8 +9,6 @@ require_relative "signatures"
 class SignatureChecks
   # Keywords that have a default, so that the error for a call without them can show how to call.
   CHECKED_KEYWORDS = { "Penstock::Message.new" => [:topic], "Penstock::EmbeddedCluster#set_round_trip_time" => [:seconds] }.freeze
-  # Loaded only on request, as it changes Ruby's own classes.
-  ON_REQUEST = %w[Penstock::MessagePack::CoreExt].freeze
 
   MARKS = { instance: "#", singleton: "." }.freeze
 
@@ -31,7 +29,7 @@ class SignatureChecks
       signed = PublicApi.room?(name, value) ? @signatures.room?(name) : @signatures.constants.key?(name)
       "#{name} has no signature" unless signed
     end
-    gone = [*@signatures.rooms, *@signatures.constants.keys].reject { |name| ON_REQUEST.include?(name) || defined_here?(name) }
+    gone = [*@signatures.rooms, *@signatures.constants.keys].reject { |name| defined_here?(name) }
     missing + gone.map { |name| "#{name} does not exist" } + constants_of_other_types
   end
 
@@ -80,7 +78,7 @@ class SignatureChecks
                       .select { |name, _| @signatures.room?(name) }
   end
 
-  # In a class's own namespace only, as const_get of a private name needs.
+  # Also of a private constant.
   def value_of(name) = name.split("::").drop(1).reduce(Penstock) { |room, part| room.const_get(part, false) }
 
   def defined_here?(name)

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-require "rbs/test"
 require_relative "signatures"
+require "rbs/test"
 
 # Makes calls, and compares their arguments, blocks and results with the signatures.
 #

@@ -26,23 +26,18 @@ struct to_string {
 
 /* ---- depth ---- */
 
-NORETURN(static void beyond_max_depth(const struct penstock_mp_options *options));
-NORETURN(static void too_deep(const struct penstock_packing *packing));
+NORETURN(static void too_deep(uint32_t depth, const struct penstock_mp_options *options));
 
-static void beyond_max_depth(const struct penstock_mp_options *options)
+static void too_deep(uint32_t depth, const struct penstock_mp_options *options)
 {
-    penstock_message_pack_raise("StackError", "nested more than %u deep (max_depth)", options->max_depth);
-}
-
-static void too_deep(const struct penstock_packing *packing)
-{
-    if (packing->depth >= packing->options->max_depth) beyond_max_depth(packing->options);
+    if (depth >= options->max_depth)
+        penstock_message_pack_raise("StackError", "nested more than %u deep (max_depth)", options->max_depth);
     rb_raise(rb_eSysStackError, "stack level too deep"); /* as Ruby would at the next call */
 }
 
 static void enter(struct penstock_packing *packing)
 {
-    if (packing->depth >= packing->options->max_depth || ruby_stack_check()) too_deep(packing);
+    if (packing->depth >= packing->options->max_depth || ruby_stack_check()) too_deep(packing->depth, packing->options);
     packing->depth++;
 }
 
@@ -53,10 +48,26 @@ static void enter_container(struct penstock_packing *packing)
     else packing->depth++;
 }
 
-/* The same for user code. Ruby itself checks the stack when it calls user code. */
+/* Whether the stack ends soon. Nothing touches `room`: it moves Ruby's own check, which wants 16 KB, further down the stack. */
+static __attribute__((noinline)) bool stack_ends_soon(void)
+{
+    char room[12288];
+    __asm__ volatile("" : : "r"(room) : "memory"); /* keeps it */
+    return ruby_stack_check();
+}
+
+/*
+ * The same for user code. Ruby does not check the stack at each call from C. At the end of the stack it handles a signal and makes
+ * an exception, and crashes if that begins a collection. So each nested call checks, but not those of the first levels.
+ */
+static bool is_too_deep(uint32_t depth, uint32_t max_depth)
+{
+    return depth >= max_depth || (depth >= CONTAINERS && stack_ends_soon());
+}
+
 static void enter_call(struct penstock_packing *packing)
 {
-    if (packing->depth >= packing->options->max_depth) too_deep(packing);
+    if (is_too_deep(packing->depth, packing->options->max_depth)) too_deep(packing->depth, packing->options);
     packing->depth++;
 }
 
@@ -297,7 +308,7 @@ static void pack_by_itself(struct penstock_packing *packing, VALUE object, bool 
 
 void penstock_packer_call(struct penstock_packer *packer, const VALUE *self, VALUE object)
 {
-    if (packer->depth >= packer->options.max_depth) beyond_max_depth(&packer->options);
+    if (is_too_deep(packer->depth, packer->options.max_depth)) too_deep(packer->depth, &packer->options);
     uint64_t before = penstock_packer_written(packer), outer = packer->turn, mine = ++packer->turns;
     packer->depth++;
     packer->turn = mine;

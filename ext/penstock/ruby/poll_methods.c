@@ -206,7 +206,7 @@ static VALUE consumer_poll_batch(int argc, VALUE *argv, VALUE self)
     VALUE values[] = { INT2FIX(100), INT2FIX(DEFAULT_TIMEOUT_S) };
     penstock_keywords(argc, argv, 0, "poll_batch(max: 100, timeout: 1)", 2, names, values);
     long max = NUM2LONG(values[0]);
-    if (max < 1) rb_raise(rb_eArgError, "a batch has at least 1 message, not %ld", max);
+    if (max < 1) rb_raise(rb_eArgError, "max must be at least 1, not %ld", max);
     struct taking taking = { .self = self, .messages = rb_ary_new(), .message = Qnil, .max = max };
     take_messages(&taking, values[1]);
     return taking.messages;

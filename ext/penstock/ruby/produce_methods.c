@@ -452,7 +452,7 @@ VALUE penstock_produce_many(const struct penstock_sender *sender, VALUE hashes, 
     hashes = rb_ary_dup(hashes);
     long size = RARRAY_LEN(hashes);
     if (size == 0) return rb_ary_new_from_args(3, hashes, Qnil, Qtrue);
-    if (size > INT32_MAX) rb_raise(rb_eArgError, "too many messages for one batch");
+    if (size > INT32_MAX) rb_raise(rb_eArgError, "a batch must have at most %d messages, not %ld", INT32_MAX, size);
 
     struct batch_call *batch_call;
     VALUE holder = batch_call_new(&batch_call);

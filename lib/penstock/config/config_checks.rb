@@ -21,7 +21,7 @@ module Penstock
       @kafka = kafka
     end
 
-    def own?(name) = respond_to?("#{name}=") || self.class.groups.key?(name.to_sym)
+    def own?(name) = respond_to?("#{name}=") || groups.key?(name.to_sym)
 
     def check(name, value, expected)
       return if yield
@@ -53,15 +53,12 @@ module Penstock
     end
 
     # Checks the values of all settings by their declarations.
-    def check_settings(section = self, prefix = "")
-      section.class.settings.each do |setting|
-        name = "#{prefix}#{setting.name}"
-        value = section.public_send(setting.name)
+    def check_settings
+      each_setting do |name, setting, value|
         next if setting.values.valid?(value)
 
         raise_invalid("config.#{name} must be #{setting.values.expected(value)}, not #{shown(value)}#{hint(name, value)}")
       end
-      section.class.groups.each_key { |name| check_settings(section.public_send(name), "#{prefix}#{name}.") }
     end
 
     # @return [String] what may be meant

@@ -14,13 +14,13 @@ module Penstock
     include AsJson
 
     class << self
+      private
+
       # @return [Array<Setting>] in the order of their declarations; frozen
       def settings = @settings || []
 
       # @return [Hash{Symbol => Class}] the groups of settings by name; frozen
       def groups = @groups || {}
-
-      private
 
       # @!macro [attach] setting
       #   @!attribute [rw] $1
@@ -48,14 +48,27 @@ module Penstock
 
     # All settings have their defaults.
     def initialize
-      self.class.settings.each { |setting| instance_variable_set(:"@#{setting.name}", setting.default.dup) }
-      self.class.groups.each { |name, section| instance_variable_set(:"@#{name}", section.new) }
+      settings.each { |setting| instance_variable_set(:"@#{setting.name}", setting.default.dup) }
+      groups.each { |name, section| instance_variable_set(:"@#{name}", section.new) }
     end
 
     # Freezes its groups too.
     def freeze
-      self.class.groups.each_key { |name| public_send(name).freeze }
+      groups.each_key { |name| public_send(name).freeze }
       super
+    end
+
+    private
+
+    def settings = self.class.__send__(:settings)
+    def groups = self.class.__send__(:groups)
+
+    # @yieldparam name [String] such as "polling.fd.max_time"
+    # @yieldparam setting [Setting]
+    # @yieldparam value [Object]
+    def each_setting(prefix = "", &block)
+      settings.each { |setting| yield "#{prefix}#{setting.name}", setting, public_send(setting.name) }
+      groups.each_key { |name| public_send(name).__send__(:each_setting, "#{prefix}#{name}.", &block) }
     end
   end
 end

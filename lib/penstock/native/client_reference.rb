@@ -51,7 +51,7 @@ module Penstock
       def attend_to(connection)
         Thread.current.report_on_exception = false
         while (question = await)
-          answer(question, connection.help)
+          answer(question, connection.provide_client)
         end
         finished = true
         connection.hold_events # while this thread keeps it alive: messages of the last handle may still cause events

@@ -71,6 +71,10 @@ module Penstock
       def transactions = @internals.transactions
       def connections = @internals.variants.connections
 
+      # Takes no lock: a trap may have interrupted its owner.
+      # @return [Integer] messages that were delivered in this process, by all clients
+      def delivered = connections.sum { |connection| connection.totals.delivered }
+
       def raise_inside_transaction
         return unless transactions.running?
 
@@ -104,8 +108,8 @@ module Penstock
       def report_so_far = CloseReport.new(0, 0, 0, @internals.queue_size, buffer.unsent_count).freeze
 
       # The code that a trap interrupted may hold any lock, such as a logger's that a listener needs. So if a trap waits,
-      # listeners run on a thread of their own. Close waits for that thread for up to config.listener_budget. If a listener waits
-      # for such a lock, the thread continues when the trap has ended.
+      # listeners run on a thread of their own. Close waits for that thread for up to config.listener_budget. A listener that
+      # needs such a lock continues when the trap has ended.
       def with_deferred_events(trapped)
         return yield unless trapped
 
@@ -134,6 +138,7 @@ module Penstock
           return CloseReport.new(0, 0, 0, 0).freeze
         end
 
+        before = delivered
         flushing = flush_buffer_until(deadline) unless stuck
         notifier.timed("producer.closed") do
           notifier.timed("producer.closing")
@@ -143,7 +148,8 @@ module Penstock
           @internals.events.await_published(deadline) unless stuck || listening
           status.closed!
           notifier.run_or_defer { IdleDisconnector.forget(@internals) }
-          CloseReport.new(*parts.first(4), buffer.unsent_count, parts[4]).freeze
+          # Not parts[0]: a client's close does not count what was delivered while the buffer was flushed or listeners ran.
+          CloseReport.new(delivered - before, *parts[1, 3], buffer.unsent_count, parts[4]).freeze
         end
       end
 

@@ -7,7 +7,8 @@ module Penstock
     # client.
     # @api private
     class Connection
-      # The counters of closed clients, and the last of these clients. Replaced as a whole, so that reading needs no lock.
+      # The counters of closed clients, and the clients that were added to them last. Replaced as a whole, so that reading needs
+      # no lock.
       Past = Struct.new(:totals, :clients, :pid)
       private_constant :Past
 
@@ -25,7 +26,7 @@ module Penstock
         @lock = Mutex.new
         @client = @slot = nil
         @others = [] # not in use: still being prepared, or not closed completely
-        @unready = nil # could not be prepared, and may still be closing
+        @unready = nil # a client that could not be prepared, and that may still be closing
         @reloads = 0
         @not_before = 0
         @past = Past.new(CounterSnapshot::NONE, [], Process.pid)
@@ -53,7 +54,8 @@ module Penstock
       # @return [Boolean] whether the client was made before this process was forked
       def inherited? = !@client.nil? && @pid != Process.pid
 
-      # Called in a fork child before other code runs there; the next use connects. (Otherwise a client recovers by itself.)
+      # Called in a fork child before other code runs there: the next use connects. Without this call, the native client would
+      # replace itself at its next use.
       def leave_to_parent
         @client = @unready = @slot = nil
         @others = []
@@ -69,13 +71,13 @@ module Penstock
           @slot.handle(id, timeout_ms, serializer)
         end
         @slot.serve(self)
-        @slot.close unless @internals.status.active? # a closing thread may have looked for the slot before it existed
+        @slot.close unless @internals.status.active? # a closing thread may have read @slot before this thread set it
         handle
       end
 
       # Provides a working client for other Ractors, if the producer may have one.
       # @return [String, nil] why there is none
-      def help
+      def provide_client
         @internals.publisher.replace_failed(self, @client) if @client
         use
         exclusively { publish }
@@ -118,7 +120,7 @@ module Penstock
 
       # Closes the client. The next use connects again, also for threads that are inside the old client.
       def give_up(timeout_ms)
-        client = exclusively { leave }
+        client = exclusively { detach_client }
         client&.close(timeout_ms)
         @internals.notifier.instrument("poller.producer_unregistered") { {} } if client
       ensure
@@ -150,7 +152,7 @@ module Penstock
 
           announce_reload(error)
           @not_before = now + (backoff_ms / 1000.0)
-          leave
+          detach_client
           failed.close(drain_ms) # gives each message its delivery result
           forget_closed
           @internals.notifier.instrument("poller.producer_unregistered") { {} }
@@ -186,8 +188,8 @@ module Penstock
         client.close(timeout_ms)
       end
 
-      # Adds it first: a concurrent reader finds the client in at least one place.
-      def leave
+      # Moves the client from @client to @others. Adds it there first, so that a concurrent reader finds it in at least one place.
+      def detach_client
         client = @client
         @others << client if client
         @client = nil
@@ -200,8 +202,8 @@ module Penstock
         @slot.client = @client unless @slot.nil? || @slot.inherited?
       end
 
-      # An interrupted close continues by itself, and its messages count until it is done. This keeps the counters of closed
-      # clients.
+      # Moves the counters of closed clients to @past. A client whose close was interrupted is still closing, and stays in @others
+      # until it is closed.
       def forget_closed
         @forgetting.synchronize do
           gone = @others.select { |client| client.state == :closed }
@@ -245,12 +247,12 @@ module Penstock
         end
       end
 
-      # An interrupted thread does not wait until the client is closed. The next thread that connects does.
+      # A thread that is interrupted begins to close the client, and does not wait for that. The next thread that connects does.
       def prepare(client)
         @unready = client
         @internals.check_usable # close reads @others after it has set its status
         @internals.transactions.prepare(client) if client.transactional?
-        client.connect if @slot # the slot would connect it: an error must come before the client is in use
+        client.connect if @slot # publish would connect it later: an error must come before the client is in use
         @unready = nil
       ensure
         @unready&.begin_closing(0)

@@ -9,7 +9,7 @@ module Penstock
       def initialize(internals)
         @internals = internals
         @lock = TransactionLock.new
-        @staged = nil # the client that began the transaction
+        @client = nil # the client that began the transaction
         @stage = nil # its phase: nil, :beginning, :open, :committing, or :undecided, after a commit with unknown outcome
         @handed_over = nil # handles of the running transaction, if "message.purged" has subscribers
         @late_commit = nil # the fiber whose commit succeeded although it was interrupted
@@ -101,8 +101,8 @@ module Penstock
         raise_error(ForkedError, "the parent process has used the producer", "Make one here with another transactional.id.")
       end
 
-      # Only the thread that has the lock uses the instance variables. If an interrupt comes twice, it can leave an open
-      # transaction there; the next transaction aborts that.
+      # Only the thread that has the lock uses the instance variables. If a second interrupt ends the abort too, @stage shows
+      # that a transaction is still open, and the next transaction aborts it first.
       def run_alone(&block)
         client = client_without_transaction
         open_transaction(client)
@@ -121,13 +121,13 @@ module Penstock
       def client_without_transaction
         raise_inherited
         client = connection.use
-        roll_back_quietly(client) if @stage && @staged.equal?(client)
+        roll_back_quietly(client) if @stage && @client.equal?(client)
         @stage = nil
         client
       end
 
       def open_transaction(client)
-        @staged = client
+        @client = client
         @stage = :beginning
         notifier.timed("transaction.started") do
           command("begin") { client.begin_transaction }
@@ -139,8 +139,8 @@ module Penstock
         raise
       end
 
-      # return, break and throw neither return nor raise here. Neither does the end of the thread, where raising would stop
-      # it.
+      # Raises if return, break or throw leaves the block: then the block neither returns nor raises. The end of the thread looks
+      # the same, and raising there would keep the thread from ending.
       def without_leaving_early
         returned = raised = false
         value = yield
@@ -191,8 +191,8 @@ module Penstock
         raise
       end
 
-      # For the cases where the caller gets another error, or none because its thread ends. Errors here are published only.
-      # If the client was closed during the transaction, it has ended the transaction itself.
+      # Called when the caller gets another error, or none because its thread ends. So an error of the abort is only published.
+      # A client that was closed during the transaction has ended the transaction itself.
       def roll_back_quietly(client)
         return if connection.inherited? # the parent process owns it
         return undo_begin(client) if @stage == :beginning
@@ -202,7 +202,7 @@ module Penstock
         nil
       end
 
-      # The begin was interrupted, so the transaction may have begun or not.
+      # Called when the begin was interrupted: the transaction may have begun or not.
       def undo_begin(client)
         client.abort_transaction(nil)
       rescue TransactionError
@@ -237,7 +237,7 @@ module Penstock
           raise # this is a final answer
         rescue TransactionError => e
           pause = @internals.config.wait_backoff_on_transaction_command * attempt / 1000.0
-          again = again?(e, attempt) && (deadline.nil? || now + pause < deadline)
+          again = retry?(e, attempt) && (deadline.nil? || now + pause < deadline)
           notifier.instrument("error.occurred") do
             { type: "transaction.#{name}", error: e, caller: @internals.producer, retry: again, attempt: }
           end
@@ -250,7 +250,7 @@ module Penstock
       end
 
       # @return [Boolean] false also after config.unreachable_timeout without any broker, which was long enough
-      def again?(error, attempt)
+      def retry?(error, attempt)
         error.retriable? && !error.fatal? && attempt < @internals.config.max_attempts_on_transaction_command &&
           error.code != :all_brokers_down
       end

@@ -497,9 +497,13 @@ MessagePackMutations.in_file("message_pack_write.c") do
         "the end of the stack is a StackError" => ["if (packing->depth >= packing->guard_from) {", "if (false) {"]
 
   shown :deep, "test_max_depth_counts_objects_that_write_themselves_and_registered_types",
-        "calls of users' code are a level" => ["    if (packing->depth >= packing->options->max_depth) too_deep(packing);\n", ""],
+        "calls of users' code are a level" =>
+          ["    if (is_too_deep(packing->depth, packing->options->max_depth)) too_deep(packing->depth, packing->options);\n", ""],
         "what they write goes on at the same depth" =>
           ["++packer->turns;\n        packer->depth = packing->depth;\n", "++packer->turns;\n"]
+
+  shown :deep, "test_a_collection_near_the_end_of_the_stack_has_enough_stack_left",
+        "a nested call of users' code checks the stack" => [" || (depth >= CONTAINERS && stack_ends_soon())", ""]
 
   shown :deep, "test_max_depth_counts_types_that_write_to_the_packer_that_packs_them",
         "what is written to the same Packer goes on at the same depth" =>

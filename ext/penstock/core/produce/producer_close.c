@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* rd_kafka_flush cannot be interrupted, so it is called in slices. The end of the whole wakes the waiting callers, not the
+/* rd_kafka_flush cannot be interrupted, so it is called in slices. The end of the job wakes the waiting callers, not the
  * end of a slice. */
 static bool flush_slice(struct ps_producer *producer, int remaining_ms)
 {
@@ -23,7 +23,7 @@ static void settle_everything(struct ps_producer *producer)
     int remaining_ms;
     bool settled;
     do {
-        remaining_ms = ps_remaining_ms(atomic_load(&producer->client.close_by_us)); /* another thread may bring it forward */
+        remaining_ms = ps_remaining_ms(atomic_load(&producer->client.close_by_us)); /* ps_client_hurry may shorten it */
         settled = flush_slice(producer, remaining_ms);
     } while (!settled && remaining_ms != 0);
 

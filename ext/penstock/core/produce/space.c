@@ -31,9 +31,12 @@
 #include "produce/produce.h"
 #include <stdlib.h>
 
-/* AT_ONCE: Ruby threads that wake together each wait for the GVL a second time: 22 us a message instead of 12 with 400
- * threads. SLOW_US: if a woken thread takes longer, a busy thread holds the GVL, and yields it only every 100 ms, to all
- * threads that wait for it by then. So all turns are given at once. */
+/*
+ * AT_ONCE: how many turns are active at a time. With more, Ruby threads wake together, and each waits for the GVL a second time:
+ * 22 us a message instead of 12 with 400 threads.
+ * SLOW_US: if a woken thread takes longer than this to use its turn, a busy thread holds the GVL. That thread yields it only
+ * every 100 ms, to all threads that wait for it by then. So all due turns are then given at once.
+ */
 enum { AT_ONCE = 2, SLOW_US = 5000, STUCK_US = 1000000 };
 
 void ps_space_init(struct ps_space *space)

@@ -331,8 +331,8 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     #   resume it; nothing was begun
     # @raise [SignalTrapError] when called in a signal trap; nothing was begun
     # @raise [TransactionError] when the cluster rejects a command, or cannot be reached in time (code :timed_out). Readers
-    #   of committed messages see nothing of the transaction, except when {Error#retriable?}: then the outcome of a commit
-    #   is unknown.
+    #   of committed messages see nothing of the transaction, except when {Error#retriable?}, or when librdkafka has hung in
+    #   a commit (code :timed_out, see the message): then the outcome of the commit is unknown.
     # @raise [ForkedError] when the parent process used the producer before the fork: using its transactional.id here would
     #   fence the parent. Make a producer with an id of its own.
     def transaction(&block) = @internals.transactions.run(&block)

@@ -86,7 +86,7 @@ class Run
   end
 end
 
-jobs = 2 * Etc.nprocessors
+jobs = 3 * Etc.nprocessors # they mostly wait
 OptionParser.new do |options|
   options.banner = "usage: ruby test/run.rb [--jobs N] [FILE... or FILE,FILE,...]  (files with commas between share a process)"
   options.on("--jobs N", Integer, "how many processes run at a time (#{jobs})") { |number| jobs = number }

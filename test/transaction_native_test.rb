@@ -479,6 +479,37 @@ class TransactionNativeTest < PenstockTest
     end
   end
 
+  # If these calls end after 1 ms, librdkafka 2.0.2 gives the result of one call to the next, or ends the process.
+  RESUMED = <<~'RUBY'
+    require "penstock/testing"
+    require ARGV[0]
+    cluster = Penstock::EmbeddedCluster.new
+    cluster.create_topic("t", partitions: 1)
+    clients = Array.new(6) do |i|
+      producer = Penstock::Producer.new("bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "resumed-#{i}")
+      Internal.of(producer).build_client(producer.config.kafka).tap { |client| client.init_transactions(30_000) }
+    end
+    cluster.set_round_trip_time(seconds: 0.003)
+    clients.map do |client|
+      Thread.new do
+        300.times do
+          client.begin_transaction
+          client.produce({ topic: "t", payload: "x" }).wait(timeout: 10)
+          begin
+            client.commit_transaction(1)
+          rescue Penstock::TransactionError => e
+            e.retriable? ? retry : raise
+          end
+        end
+      end
+    end.each(&:join)
+    print "done"
+  RUBY
+
+  slow def test_transactions_whose_commits_are_resumed_as_they_end_stay_apart
+    assert_equal "done", ruby!(RESUMED, File.expand_path("support/internal.rb", __dir__), seconds: 100)
+  end
+
   private
 
   def client(servers: cluster.bootstrap_servers, **kafka)

@@ -150,6 +150,12 @@ Mutation.define "native: the configuration of a rejected consumer is destroyed",
                       "rd_kafka_conf_destroy(conf);\n",
                 **allocations
 
+Mutation.define "native: a transaction call lasts until librdkafka has seen it",
+                file: "ext/penstock/core/produce/transaction.c",
+                from: "return remaining_ms > LEAST_MS ? remaining_ms : LEAST_MS;", to: "return remaining_ms;",
+                test: "test/transaction_native_test.rb", runs: 3,
+                only: "test_transactions_whose_commits_are_resumed_as_they_end_stay_apart"
+
 Mutation.define "native: the offsets of a rejected transaction call are destroyed",
                 file: "ext/penstock/core/produce/transaction.c",
                 from: "    if (job->offsets) rd_kafka_topic_partition_list_destroy(job->offsets);\n    if (job->group)",

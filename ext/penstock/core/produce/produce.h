@@ -64,6 +64,7 @@ struct ps_transactions { /* in the ps_producer */
     /* Only used by the call whose turn it is: */
     int state;
     bool failed;              /* librdkafka has reported that the open transaction can only be aborted */
+    bool resumed;             /* a call of librdkafka's ran out of time and has not ended yet */
     uint64_t failures_before; /* messages that had failed or were purged when it began */
 };
 

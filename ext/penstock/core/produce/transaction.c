@@ -14,9 +14,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-/* SLICE: the longest extra wait of closing. AT_LEAST: the minimum time for the abort of an open transaction when closing. */
-enum { SLICE_MS = 500, CLOCKS_DIFFER_US = 20000, AT_LEAST_MS = 1000, SEND_SLICE_MS = 100 };
+/*
+ * SLICE: the longest extra wait of closing. AT_LEAST: the minimum time for the abort of an open transaction when closing.
+ * LEAST: the minimum time of each call, beyond its deadline if need be. If a call ends before librdkafka's main thread has looked
+ * at it, the results of its operations reach the wrong ones when it is resumed. librdkafka then takes the coordinator's answer to
+ * a commit for that to an abort, and ends the process by an assertion (2.0.2, rd_kafka_txn_endtxn_complete).
+ */
+enum { SLICE_MS = 500, CLOCKS_DIFFER_US = 20000, AT_LEAST_MS = 1000, SEND_SLICE_MS = 100, LEAST_MS = 200, REMAINS_US = 10000 };
 
 /* ---- errors ---- */
 
@@ -100,23 +106,56 @@ static bool closing_gave_up(struct ps_producer *producer)
     return close_by_us != 0 && ps_now_us() >= close_by_us;
 }
 
+/*
+ * A call of librdkafka's consists of operations on its main thread, and keeps one result. If a call is resumed while its result
+ * arrives, the main thread makes one result more than the call takes (2.0.2, rd_kafka_txn_op_req0). The next call then
+ * takes that result for its own and does nothing: a transaction that has begun has not, or a commit stays unacknowledged, and
+ * librdkafka may end the process by an assertion. So a resumed call that has ended is made again until it fails, because there
+ * is nothing left to do. Before, the main thread gets time for its last operations: it discards their results while no call runs.
+ */
+static void take_remaining_results(const struct ps_transaction_job *job, enum ps_transaction_call call)
+{
+    const struct timespec remains = { .tv_nsec = REMAINS_US * 1000 };
+    bool ended = false;
+    for (int i = 0; i < 3 && !ended; i++) {
+        nanosleep(&remains, NULL);
+        rd_kafka_error_t *error = transaction_make_call(job, call, SLICE_MS);
+        ended = error && !rd_kafka_error_is_retriable(error);
+        if (error) rd_kafka_error_destroy(error);
+    }
+    nanosleep(&remains, NULL);
+}
+
+static int next_slice_ms(const struct ps_transaction_job *job)
+{
+    int remaining_ms = ps_remaining_ms(job->deadline_us);
+    if (remaining_ms > SLICE_MS + LEAST_MS) return SLICE_MS;
+    return remaining_ms > LEAST_MS ? remaining_ms : LEAST_MS;
+}
+
 /* Runs until the deadline. Offsets are sent in one slice: librdkafka cannot resume that, and would send them again. */
 static void transaction_call(struct ps_transaction_job *job, enum ps_transaction_call call, bool closing)
 {
+    struct ps_transactions *transactions = &job->producer->transactions;
     bool sliced = call != PS_TRANSACTION_OFFSETS;
     /* librdkafka does not look for a fatal error made for a test. */
     if (ps_producer_read_fatal_error(job->producer, &job->error)) return;
     if (!sliced && unreachable(job->producer, &job->error)) return;
     for (;;) {
-        int remaining_ms = ps_remaining_ms(job->deadline_us);
-        int slice_ms = sliced && remaining_ms > SLICE_MS ? SLICE_MS : remaining_ms;
+        int slice_ms = sliced ? next_slice_ms(job) : ps_remaining_ms(job->deadline_us);
         int64_t slice_end_us = ps_deadline_us(slice_ms) - CLOCKS_DIFFER_US;
         take_error(job->producer, transaction_make_call(job, call, slice_ms), &job->error);
-        if (job->error.abortable) job->producer->transactions.failed = true;
+        if (job->error.abortable) transactions->failed = true;
         bool ran_out = job->error.err && job->error.retriable && ps_now_us() >= slice_end_us;
-        if (!ran_out || !sliced) return;
+        if (!sliced || call == PS_TRANSACTION_BEGIN) return;
+        if (!ran_out) {
+            if (transactions->resumed) take_remaining_results(job, call);
+            transactions->resumed = false;
+            return;
+        }
+        transactions->resumed = true; /* by the next slice, or by a later job */
         if (call == PS_TRANSACTIONS_INIT ? rejected(job->producer, &job->error) : unreachable(job->producer, &job->error)) return;
-        if (slice_ms == remaining_ms) return;
+        if (ps_now_us() >= job->deadline_us - CLOCKS_DIFFER_US) return;
         if (!closing && closing_gave_up(job->producer)) return;
     }
 }

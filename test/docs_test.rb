@@ -264,8 +264,8 @@ class DocsTest < PenstockTest
       [consumer, cluster].each(&:close)
     RUBY
     output = ruby!(["require 'penstock'", before, snippets_of("coming-from.md"), behind].join("\n"))
-    assert_equal ["acknowledged 0", "unknown_partition", "7 tea", "true", "again: a disk is full", '["7", "customer-7"]'],
-                 output.lines(chomp: true)
+    expected = ["acknowledged 0", "unknown_partition", "7 tea", "true", "again: a disk is full", '["7", "customer-7"]']
+    assert_equal expected.sort, output.lines(chomp: true).sort # the first is a listener's, on another thread
   end
 
   # In the tables of what was written and what is written.

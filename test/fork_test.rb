@@ -371,6 +371,7 @@ class ForkTest < PenstockTest
   # `live` uses all producers and forks again.
   EVERY_LOCK = <<~RUBY
     require "logger"
+    require #{File.expand_path("support/limited", __dir__).dump}
     begin
       require "connection_pool"
     rescue LoadError
@@ -447,10 +448,8 @@ class ForkTest < PenstockTest
         exit!(1)
       end
       watch = Process.detach(pid)
-      return watch.value.success? || raise("a child of \#{what} has failed") if watch.join(15)
-
-      Process.kill(:KILL, pid)
-      raise "a child of \#{what} hangs"
+      trouble = Limited.wait(watch, 30) and raise "a child of \#{what} \#{trouble}"
+      watch.value.success? or raise "a child of \#{what} has failed"
     end
 
     # @return [Array<Array(String, Mutex)>] the locks of an object and of the objects that belong to it

@@ -369,7 +369,7 @@ class ForkTest < PenstockTest
 
   # Producers of all kinds, used before the fork. `every_lock` returns every Mutex of theirs and of Penstock's modules by name.
   # `live` uses all producers and forks again.
-  EVERY_LOCK = <<~RUBY
+  EVERY_LOCK = <<~RUBY.freeze
     require "logger"
     require #{File.expand_path("support/limited", __dir__).dump}
     begin

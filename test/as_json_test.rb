@@ -4,6 +4,11 @@ require_relative "test_helper"
 
 # Penstock's objects as JSON: small, without secrets and payloads, with ActiveSupport, with the json gem, and with neither.
 class AsJsonTest < PenstockTest
+  def setup
+    super
+    needs_connection_pool
+  end
+
   # Defines the as_json methods of ActiveSupport, in case the gem is missing.
   STAND_IN = <<~RUBY
     begin

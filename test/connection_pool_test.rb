@@ -3,15 +3,9 @@
 require_relative "test_helper"
 
 class ConnectionPoolTest < PenstockTest
-  begin
-    require "connection_pool"
-  rescue LoadError
-    MISSING = true
-  end
-
   def setup
     super
-    skip "needs the connection_pool gem" if self.class.const_defined?(:MISSING)
+    needs_connection_pool
     @made = []
     @pools = []
   end

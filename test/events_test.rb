@@ -94,6 +94,7 @@ class EventsTest < PenstockTest
   end
 
   def test_the_global_monitor_gets_events_of_connection_pools
+    needs_connection_pool
     seen = []
     %w[created setup reload reloaded shutdown].each do |step|
       Penstock.monitor.subscribe("connection_pool.#{step}") { |event| seen << event }

@@ -130,6 +130,7 @@ class KeywordsTest < ConsumerTestCase
   end
 
   def test_a_cluster_and_a_pool_name_the_nearest_valid_keyword
+    needs_connection_pool
     assert_match(/:partition \(did you mean :partitions\?\)/, message_of { cluster.create_topic("test", partition: 3) })
     pool = pools.new { flunk }
     %i[reload shutdown close].each do |name|

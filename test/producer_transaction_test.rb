@@ -834,6 +834,7 @@ class ProducerTransactionTest < TransactionTestCase
   end
 
   def test_a_pool_gives_each_producer_its_own_id_and_runs_transactions_concurrently
+    needs_connection_pool
     name = topic
     ids = Thread::Queue.new
     pool = Penstock::ConnectionPool.new(size: 3) do |config, index|

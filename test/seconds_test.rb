@@ -4,6 +4,11 @@ require_relative "test_helper"
 
 # Timeouts in seconds: a value that looks like milliseconds is an error, but long waits are possible.
 class SecondsTest < PenstockTest
+  def setup
+    super
+    needs_connection_pool
+  end
+
   def each_call
     one = unreachable_producer
     yield(->(timeout) { one.flush(timeout:) })

@@ -136,6 +136,13 @@ class PenstockTest < Minitest::Test
     Thread.report_on_exception = before
   end
 
+  # For tests of Penstock::ConnectionPool, on a machine with Ruby and librdkafka alone.
+  def needs_connection_pool
+    require "connection_pool"
+  rescue LoadError
+    skip "needs the connection_pool gem"
+  end
+
   def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
   # @return [Float] seconds that the block took

@@ -215,7 +215,7 @@ class SignatureValuesTest < PenstockTest
     on(consumer).poll_batch(max: 5, timeout: 10)
     on(consumer).poll(timeout: 0)
     positions(consumer)
-    on(consumer).subscribe(@topic, ["^signatures"])
+    on(consumer).subscribe(@topic, ["^#{@topic}"]) # a pattern without a topic would be an error of a later poll
     on(consumer).unsubscribe
     each_of(consumer)
     read(on(consumer).close(timeout: 10))

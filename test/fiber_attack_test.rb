@@ -2,9 +2,12 @@
 
 require_relative "test_helper"
 require_relative "support/plain_scheduler"
+require_relative "support/slow_calls"
 
 # Schedulers that do more than resume waiting fibers: they switch fibers inside a call, raise, drop fibers, or fork.
 class FiberAttackTest < PenstockTest
+  include SlowCalls
+
   SCHEDULER = File.join(__dir__, "support/plain_scheduler")
 
   # A program with a producer whose broker never answers. Waiting for `handle` never ends.
@@ -67,32 +70,24 @@ class FiberAttackTest < PenstockTest
     assert_equal "9", output
   end
 
+  # The client takes long to open, so the fiber surely waits when the process forks.
   def test_a_fork_child_can_stop_a_fiber_that_was_opening_a_client
-    one = unreachable_producer
-    child = nil
-    quiet_thread do
-      scheduler = PlainScheduler.new
-      Fiber.set_scheduler(scheduler)
-      opening = nil
-      Fiber.schedule do
-        opening = Fiber.current
-        one.produce_async(topic: "t", payload: "x")
-      rescue RuntimeError
-        exit!(3)
+    output = slow!(pending_program(<<~RUBY), new_ms: 500)
+      opening = child = nil
+      under(PlainScheduler.new) do
+        Fiber.schedule do
+          opening = Fiber.current
+          handle
+        rescue RuntimeError => error
+          $stdout.syswrite(error.message)
+          exit!
+        end
+        Fiber.schedule { child = fork { opening.raise("stopped") } }
       end
-      Fiber.schedule { child = fork { opening.raise("stopped") } }
-      scheduler.run
-    end.value
-    assert_equal 3, exit_status(child)
-    one.close(timeout: 0)
-  end
-
-  def exit_status(pid)
-    status = nil
-    eventually { status = Process.wait2(pid, Process::WNOHANG) }
-    status.last.exitstatus
-  ensure
-    Process.kill(:KILL, pid) unless status
+      Process.wait(child)
+      ONE.close(timeout: 0)
+    RUBY
+    assert_equal "stopped", output
   end
 
   # Their message is settled after they were collected.

@@ -2,9 +2,12 @@
 
 require_relative "test_helper"
 require_relative "support/reader"
+require_relative "support/slow_calls"
+require "tmpdir"
 
 class ForkTest < PenstockTest
   include FreshCluster
+  include SlowCalls
 
   def test_a_child_can_use_producers_that_its_parent_configured_used_or_closed
     name = topic(partitions: 1)
@@ -473,6 +476,37 @@ class ForkTest < PenstockTest
       modules.flat_map { |one| locks_of(one, "\#{one.name}.") } + objects.flat_map { |one| locks_of(one, one.class.name) }
     end
   RUBY
+
+  # OpenSSL holds a lock while it seeds, which no thread of the child could unlock. Here it seeds in a child, which must not go on
+  # with its parent's numbers. librdkafka 2.14 draws random numbers in each of its threads.
+  slow def test_a_fork_waits_for_a_thread_that_seeds_random_numbers_so_that_the_child_can_open_clients
+    Dir.mktmpdir do |directory|
+      seeding = File.join(directory, "seeding")
+      slow!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seeding, entropy: seeding, entropy_ms: 300)
+        require "timeout"
+        SERVERS, TOPIC, SEEDING = ARGV
+        def deliver
+          one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": SERVERS, "linger.ms": 0 } }
+          one.produce_sync(topic: TOPIC, payload: "x")
+          one.close
+        end
+        def await(child) = Timeout.timeout(30) { Process.wait2(child).last.success? } || raise("the child has failed")
+        deliver
+        File.delete(SEEDING) if File.exist?(SEEDING)
+        await(fork do
+          delivering = Thread.new { deliver }
+          sleep 0.001 until File.exist?(SEEDING) || !delivering.alive?
+          children = []
+          while delivering.alive?
+            children << fork { deliver }
+            sleep 0.1
+          end
+          children.each { |child| await(child) }
+          delivering.join
+        end)
+      RUBY
+    end
+  end
 
   # Ruby unlocks mutexes of threads that do not exist in the child. This shows that nothing else waits for those threads.
   slow def test_children_forked_while_a_thread_holds_each_ruby_mutex_work_fork_and_exit_cleanly

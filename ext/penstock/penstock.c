@@ -22,7 +22,7 @@ static VALUE s_librdkafka_compiled_version(VALUE self)
 RUBY_FUNC_EXPORTED void Init_penstock(void)
 {
     rb_ext_ractor_safe(true);
-    ps_generation_init();
+    ps_fork_init();
     penstock_module = rb_const_get(rb_cObject, rb_intern("Penstock"));
     rb_gc_register_mark_object(penstock_module);
     penstock_native = rb_const_get(penstock_module, rb_intern("Native"));

@@ -4,6 +4,8 @@
  *
  * SLOW_NEW_MS: duration of rd_kafka_new for clients whose client.id is "slow", as if it read a large CA bundle.
  * SLOW_TOPIC_MS: duration of rd_kafka_topic_new for topics whose name begins with "slow", as if librdkafka held its lock.
+ * SLOW_ENTROPY_MS: duration of each getentropy, with which OpenSSL seeds its random number generators. Each call creates the file
+ * SLOW_ENTROPY.
  * SLOW_BOOTSTRAPS_MS: duration of rd_kafka_mock_cluster_bootstraps, which then returns 4 MiB, so that a leaked result shows in
  * the size of the process. It is slow only once the file SLOW_FROM exists.
  */
@@ -28,6 +30,16 @@ static long sleep_for(const char *variable)
     struct timespec time = { ms / 1000, ms % 1000 * 1000000 };
     if (ms > 0) nanosleep(&time, NULL);
     return ms;
+}
+
+int getentropy(void *buffer, size_t size)
+{
+    int (*next)(void *, size_t) = dlsym(RTLD_NEXT, "getentropy");
+    const char *path = getenv("SLOW_ENTROPY");
+    FILE *file = path ? fopen(path, "w") : NULL;
+    if (file) fclose(file);
+    sleep_for("SLOW_ENTROPY_MS");
+    return next(buffer, size);
 }
 
 static _Atomic bool closes;

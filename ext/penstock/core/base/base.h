@@ -32,10 +32,17 @@ int64_t ps_wall_clock_ms(void);              /* since the epoch, as in Kafka's t
 int64_t ps_deadline_us(int64_t timeout_ms);  /* now + timeout; PS_FOREVER for a negative timeout */
 int ps_remaining_ms(int64_t deadline_us);    /* rounded up, never negative; -1 for PS_FOREVER */
 
-void ps_generation_init(void);
+void ps_fork_init(void);
 unsigned ps_generation(void); /* a number that differs between a parent process and its fork children */
 
 int ps_thread_start(const char *name, void *(*body)(void *), void *arg); /* detached; 0 or an errno (also in errno) */
+
+/* ---- random.c: OpenSSL's random numbers and fork -------------------------------------------------------- */
+
+void ps_random_draw_first(void); /* before a thread calls functions of librdkafka that draw random numbers; any thread */
+void ps_random_watch_threads(rd_kafka_conf_t *conf); /* before rd_kafka_new: librdkafka's threads call ps_random_draw_first */
+void ps_random_before_fork(void); /* only for pthread_atfork */
+void ps_random_after_fork(void);
 
 /* ---- text.c: text from brokers and librdkafka -------------------------------------------------------- */
 

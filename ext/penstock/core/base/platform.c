@@ -52,19 +52,20 @@ int ps_remaining_ms(int64_t deadline_us)
 }
 
 /*
- * Counts forks, which is cheaper than getpid(2) in each call. The handler runs in every child, including those of
- * Process.daemon and of `system` where Ruby forks for it. So it does nothing else.
+ * Counts forks, which is cheaper than getpid(2) in each call. The handlers run in every child, including those of
+ * Process.daemon and of `system` where Ruby forks for it. So they do nothing else than count, and unlock random.c.
  */
 static _Atomic unsigned generation = 1;
 
-static void generation_forked(void)
+static void in_child(void)
 {
     atomic_fetch_add(&generation, 1);
+    ps_random_after_fork();
 }
 
-void ps_generation_init(void)
+void ps_fork_init(void)
 {
-    pthread_atfork(NULL, NULL, generation_forked);
+    pthread_atfork(ps_random_before_fork, ps_random_after_fork, in_child);
 }
 
 unsigned ps_generation(void)
@@ -87,6 +88,7 @@ static void *thread_main(void *arg)
 #else
     pthread_setname_np(pthread_self(), start.name);
 #endif
+    ps_random_draw_first(); /* most of these threads call librdkafka */
     return start.body(start.arg);
 }
 

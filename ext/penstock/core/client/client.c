@@ -139,7 +139,10 @@ static rd_kafka_t *client_make_rk(struct ps_client *client, char *errstr, size_t
 {
     if (client->conf_leaked && !can_be_made(client, errstr, errstr_size)) return NULL;
     rd_kafka_conf_t *conf = configure(client);
-    if (has_interceptors(client)) ps_connections_watch(&client->connections, conf);
+    if (has_interceptors(client)) {
+        ps_connections_watch(&client->connections, conf);
+        ps_random_watch_threads(conf);
+    }
     if (client->kind->intercept) client->kind->intercept(client, conf);
     rd_kafka_t *rk = rd_kafka_new(client->kind->type, conf, errstr, errstr_size);
     if (rk) return rk;
@@ -185,6 +188,7 @@ int ps_client_open(struct ps_client *client, char *errstr, size_t errstr_size)
     pthread_mutex_unlock(&client->lock);
     if (!opens) return 0;
 
+    ps_random_draw_first();
     int result = open_alone(client, errstr, errstr_size);
     if (result != 0) ps_redact(&client->redaction, errstr);
     pthread_mutex_lock(&client->lock);

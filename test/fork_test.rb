@@ -478,7 +478,7 @@ class ForkTest < PenstockTest
   RUBY
 
   # OpenSSL holds a lock while it seeds, which no thread of the child could unlock. Here it seeds in a child, which must not go on
-  # with its parent's numbers. librdkafka 2.14 draws random numbers in each of its threads.
+  # with its parent's numbers. Since librdkafka 2.13 each of its threads draws random numbers.
   slow def test_a_fork_waits_for_a_thread_that_seeds_random_numbers_so_that_the_child_can_open_clients
     Dir.mktmpdir do |directory|
       seeding = File.join(directory, "seeding")

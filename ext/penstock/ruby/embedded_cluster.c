@@ -160,9 +160,10 @@ static void start_cluster(struct cluster_call *call)
     struct cluster_object *object = call->object;
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     rd_kafka_conf_set(conf, "log_level", "3", NULL, 0);
-    ps_random_draw_first();
     ps_random_watch_threads(conf);
+    bool began = ps_random_begin();
     object->rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, call->text, sizeof(call->text));
+    if (began) ps_random_end();
     if (!object->rk) {
         rd_kafka_conf_destroy(conf);
         call->err = RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE;

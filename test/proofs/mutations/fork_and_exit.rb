@@ -8,11 +8,6 @@ Mutation.define("fork: forks are counted",
                 from: "pthread_atfork(ps_random_before_fork, ps_random_after_fork, in_child);",
                 to: "(void)in_child;", test: "test/fork_test.rb",
                 only: "test_a_child_can_use_producers_that_its_parent_configured_used_or_closed")
-Mutation.define("fork: waits for threads that seed random numbers",
-                file: "ext/penstock/core/base/random.c",
-                from: "    pthread_mutex_lock(&drawing);\n}",
-                to: "    (void)drawing;\n}", test: "test/fork_test.rb",
-                only: "test_a_fork_waits_for_a_thread_that_seeds_random_numbers_so_that_the_child_can_open_clients")
 Mutation.define("fork: a child replaces its client",
                 file: "ext/penstock/ruby/producer_class.c",
                 from: "return ps_client_inherited(&producer->client) ? renew(object, producer) : producer;",

@@ -39,8 +39,10 @@ int ps_thread_start(const char *name, void *(*body)(void *), void *arg); /* deta
 
 /* ---- random.c: OpenSSL's random numbers and fork -------------------------------------------------------- */
 
-void ps_random_draw_first(void); /* before a thread calls functions of librdkafka that draw random numbers; any thread */
-void ps_random_watch_threads(rd_kafka_conf_t *conf); /* before rd_kafka_new: librdkafka's threads call ps_random_draw_first */
+/* A thread that calls librdkafka begins before and ends after. begin: false if it had begun, or need not. */
+bool ps_random_begin(void);
+void ps_random_end(void);
+void ps_random_watch_threads(rd_kafka_conf_t *conf); /* before rd_kafka_new: librdkafka's threads do both */
 void ps_random_before_fork(void); /* only for pthread_atfork */
 void ps_random_after_fork(void);
 

@@ -88,8 +88,10 @@ static void *thread_main(void *arg)
 #else
     pthread_setname_np(pthread_self(), start.name);
 #endif
-    ps_random_draw_first(); /* most of these threads call librdkafka */
-    return start.body(start.arg);
+    ps_random_begin();
+    void *result = start.body(start.arg);
+    ps_random_end();
+    return result;
 }
 
 /* Blocks every signal in the new thread: Ruby's handlers must run on Ruby's threads. */

@@ -188,8 +188,9 @@ int ps_client_open(struct ps_client *client, char *errstr, size_t errstr_size)
     pthread_mutex_unlock(&client->lock);
     if (!opens) return 0;
 
-    ps_random_draw_first();
+    bool began = ps_random_begin();
     int result = open_alone(client, errstr, errstr_size);
+    if (began) ps_random_end();
     if (result != 0) ps_redact(&client->redaction, errstr);
     pthread_mutex_lock(&client->lock);
     if (result == 0) {

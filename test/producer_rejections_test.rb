@@ -166,9 +166,12 @@ class ProducerRejectionsTest < ProducerTestCase
     end
   end
 
+  # The cluster answers after the producer has accepted the message. Later the message would not be accepted.
   def test_a_nonexistent_partition_is_a_delivery_error
-    producer = self.producer
-    topic = topic(partitions: 2)
+    own = own_cluster
+    topic = topic(partitions: 2, on: own)
+    own.set_round_trip_time(seconds: 0.5)
+    producer = producer(servers: own.bootstrap_servers)
     error = assert_raises(Penstock::DeliveryError) { producer.produce_sync(topic:, payload: "", partition: 2) }
     assert_equal :unknown_partition, error.code
   end

@@ -39,6 +39,7 @@ static void *destroy_and_free_nogvl(void *arg)
     destroy_cluster(arg);
     pthread_mutex_destroy(&((struct cluster_object *)arg)->lock);
     free(arg);
+    ps_random_end(); /* before the process may exit, which frees what OpenSSL has */
     ps_registry_closing(-1);
     return NULL;
 }

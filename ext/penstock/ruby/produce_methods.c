@@ -413,8 +413,10 @@ static VALUE produce_many(VALUE arg)
     if (prepared == PENSTOCK_NO_MEMORY) rb_memerror();
     struct ps_batch *batch = handover->batch;
     if (!has_to_queue(sender, handover)) {
-        if (release) penstock_nogvl_now(penstock_handover_nogvl, handover);
-        else penstock_handover_nogvl(handover);
+        if (release) {
+            ps_random_begin(); /* a partitioner may draw; with the GVL no other thread of this Ractor can fork */
+            penstock_nogvl_now(penstock_handover_nogvl, handover);
+        } else penstock_handover_nogvl(handover);
     }
     store_tally(many->tally, handover);
     if (handover->sent < size) hand_over_the_rest(sender, handover, many->tally, many->holder);

@@ -11,7 +11,8 @@ extern int RAND_bytes(unsigned char *bytes, int size) __attribute__((weak));
 extern int RAND_priv_bytes(unsigned char *bytes, int size) __attribute__((weak));
 extern void OPENSSL_thread_stop(void) __attribute__((weak));
 
-enum { DRAWS_IN_EACH_THREAD = 0x020d0000 }; /* librdkafka 2.13; older ones draw only for TLS */
+/* librdkafka 2.14. Versions before 2.13 draw only for TLS; 2.13 fails without freeing interceptors (see client.c). */
+enum { DRAWS_IN_EACH_THREAD = 0x020e0000 };
 
 static pthread_mutex_t drawing = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local unsigned drawn_in; /* 0, or the generation: the generators of a fork child are seeded again */

@@ -115,7 +115,7 @@ static rd_kafka_conf_t *configure(struct ps_client *client)
 /*
  * If rd_kafka_new fails with interceptors, memory leaks. Older librdkafkas (2.0.2; not 2.14) free the interceptors, and
  * destroying the configuration would free them again: so this code does not destroy it. librdkafka 2.14 itself leaks two lists
- * of 173 bytes each. To leak at most once for each client, a later attempt first makes an rd_kafka_t without interceptors.
+ * of names. To leak at most once for each client, a later attempt first makes an rd_kafka_t without interceptors.
  */
 enum { FREES_INTERCEPTORS_ONCE = 0x020e0000 };
 
@@ -128,7 +128,7 @@ static bool can_be_made(struct ps_client *client, char *errstr, size_t errstr_si
     return trial != NULL;
 }
 
-/* In a consumer only rejection.c uses interceptors, and works without them. So with older librdkafkas a consumer has none, and
+/* In a consumer only rejection.c and random.c use interceptors, and work without them. So with older librdkafkas a consumer has none, and
  * leaks no configuration. */
 static bool has_interceptors(const struct ps_client *client)
 {
@@ -346,6 +346,7 @@ static void close_run(struct ps_job *job)
     client_closed(client);
     if (client->kind->closed) client->kind->closed(client);
     ps_client_unref(client); /* the thread's reference; a closed client owns its job, and the job does not own the client */
+    ps_random_end(); /* before the process may exit, which frees what OpenSSL has */
     ps_registry_closing(-1);
 }
 

@@ -432,7 +432,7 @@ class CloseTest < PenstockTest
     report = nil
     assert_operator seconds_of { report = leaving.close(timeout: 0.5) }, :<, 5
     assert_equal 3, report.unsent
-    assert_equal 0, Internal::ProducerClient.open_count
+    eventually { Internal::ProducerClient.open_count.zero? } # the client may still be closing when the time is over
   end
 
   # ---- during other operations ----

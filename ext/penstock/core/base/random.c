@@ -23,7 +23,7 @@ bool ps_random_begin(void)
     if (!RAND_bytes || !RAND_priv_bytes || !OPENSSL_thread_stop) return false;
     unsigned char byte;
     pthread_mutex_lock(&drawing);
-    RAND_bytes(&byte, sizeof(byte)); /* a failure shows again, to the caller who needs the number */
+    RAND_bytes(&byte, sizeof(byte)); /* if it fails, librdkafka's own draw fails too */
     RAND_priv_bytes(&byte, sizeof(byte));
     pthread_mutex_unlock(&drawing);
     drawn_in = ps_generation();

@@ -11,7 +11,7 @@ extern int RAND_bytes(unsigned char *bytes, int size) __attribute__((weak));
 extern int RAND_priv_bytes(unsigned char *bytes, int size) __attribute__((weak));
 extern void OPENSSL_thread_stop(void) __attribute__((weak));
 
-/* librdkafka 2.14. Versions before 2.13 draw only for TLS; 2.13 fails without freeing interceptors (see client.c). */
+/* librdkafka 2.14. Versions before 2.13 draw only for TLS; with 2.13 interceptors may be freed twice (client.c). */
 enum { DRAWS_IN_EACH_THREAD = 0x020e0000 };
 
 static pthread_mutex_t drawing = PTHREAD_MUTEX_INITIALIZER;

@@ -128,8 +128,8 @@ static bool can_be_made(struct ps_client *client, char *errstr, size_t errstr_si
     return trial != NULL;
 }
 
-/* In a consumer only rejection.c and random.c use interceptors, and work without them. So with older librdkafkas a consumer has none, and
- * leaks no configuration. */
+/* In a consumer only rejection.c and random.c use interceptors, and work without them. So with older librdkafkas a consumer has
+ * none, and leaks no configuration. */
 static bool has_interceptors(const struct ps_client *client)
 {
     return client->kind->type == RD_KAFKA_PRODUCER || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE;

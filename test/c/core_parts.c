@@ -1600,7 +1600,7 @@ static bool chosen(const char *name, int argc, char **argv)
 int main(int argc, char **argv)
 {
     if (argc < 2) return 2;
-    ps_generation_init();
+    ps_fork_init();
     rd_kafka_t *rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf_for("127.0.0.1:1", NULL), NULL, 0);
     rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(rk, 1);
     snprintf(bootstraps, sizeof(bootstraps), "%s", rd_kafka_mock_cluster_bootstraps(cluster));

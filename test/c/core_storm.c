@@ -321,7 +321,7 @@ int main(int argc, char **argv)
     settings.max_time_us = atol(argv[1]);
     int client_count = atoi(argv[2]), thread_count = atoi(argv[3]);
     churn = atoi(argv[5]);
-    ps_generation_init();
+    ps_fork_init();
     rd_kafka_t *rk = rd_kafka_new(RD_KAFKA_PRODUCER, quiet_conf(), NULL, 0);
     rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(rk, 1);
     snprintf(bootstraps, sizeof(bootstraps), "%s", rd_kafka_mock_cluster_bootstraps(cluster));

@@ -515,7 +515,7 @@ int main(int argc, char **argv)
     sem_init(&stopped, 0, 0);
     sem_init(&go, 0, 0);
     stage = mmap(NULL, sizeof(*stage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ps_generation_init();
+    ps_fork_init();
     rd_kafka_t *rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf_with(NULL, NULL), NULL, 0);
     rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(rk, 1);
     snprintf(bootstraps, sizeof(bootstraps), "%s", rd_kafka_mock_cluster_bootstraps(cluster));

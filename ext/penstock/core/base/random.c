@@ -4,7 +4,7 @@
  * process forks at such a moment, the lock stays locked in the child, and every client there hangs. So these threads make and
  * free their generators here, under a lock that fork takes too.
  */
-#include "core/base/base.h"
+#include "base/base.h"
 
 /* NULL if librdkafka was built without OpenSSL, or contains its own. The extension does not itself need OpenSSL. */
 extern int RAND_bytes(unsigned char *bytes, int size) __attribute__((weak));

@@ -4,6 +4,8 @@
  *
  * SLOW_NEW_MS: duration of rd_kafka_new for clients whose client.id is "slow", as if it read a large CA bundle.
  * SLOW_TOPIC_MS: duration of rd_kafka_topic_new for topics whose name begins with "slow", as if librdkafka held its lock.
+ * SLOW_FLUSH_MS: duration of rd_kafka_flush for flushes shorter than that. It aborts if the client is destroyed meanwhile, and
+ * creates the file SLOW_FLUSH when it begins.
  * SLOW_ENTROPY_MS: duration of each getentropy, with which OpenSSL seeds its random number generators. Each call creates the file
  * SLOW_ENTROPY.
  * SLOW_BOOTSTRAPS_MS: duration of rd_kafka_mock_cluster_bootstraps, which then returns 4 MiB, so that a leaked result shows in
@@ -32,14 +34,40 @@ static long sleep_for(const char *variable)
     return ms;
 }
 
+static void create(const char *path)
+{
+    FILE *file = path ? fopen(path, "w") : NULL;
+    if (file) fclose(file);
+}
+
 int getentropy(void *buffer, size_t size)
 {
     int (*next)(void *, size_t) = dlsym(RTLD_NEXT, "getentropy");
-    const char *path = getenv("SLOW_ENTROPY");
-    FILE *file = path ? fopen(path, "w") : NULL;
-    if (file) fclose(file);
+    create(getenv("SLOW_ENTROPY"));
     sleep_for("SLOW_ENTROPY_MS");
     return next(buffer, size);
+}
+
+static _Atomic(rd_kafka_t *) flushed;
+
+rd_kafka_resp_err_t rd_kafka_flush(rd_kafka_t *rk, int timeout_ms)
+{
+    rd_kafka_resp_err_t (*next)(rd_kafka_t *, int) = dlsym(RTLD_NEXT, "rd_kafka_flush");
+    const char *ms = getenv("SLOW_FLUSH_MS");
+    if (!ms || timeout_ms >= 100) return next(rk, timeout_ms); /* longer ones are those of Producer#flush and of closing */
+    flushed = rk;
+    create(getenv("SLOW_FLUSH"));
+    sleep_for("SLOW_FLUSH_MS");
+    rd_kafka_resp_err_t result = next(rk, timeout_ms);
+    flushed = NULL;
+    return result;
+}
+
+void rd_kafka_destroy(rd_kafka_t *rk)
+{
+    void (*next)(rd_kafka_t *) = dlsym(RTLD_NEXT, "rd_kafka_destroy");
+    if (flushed == rk) abort();
+    next(rk);
 }
 
 static _Atomic bool closes;

@@ -237,6 +237,7 @@ void penstock_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mail
     facts->transaction_timeout_ms = conf_integer(conf, "transaction.timeout.ms");
     facts->transactional = RSTRING_LEN(conf_get(conf, "transactional.id")) > 0;
     facts->idempotent = facts->transactional || conf_is(conf, "enable.idempotence", "true"); /* transactions need it */
+    facts->linger_us = (int64_t)(rb_str_to_dbl(conf_get(conf, "linger.ms"), 0) * 1000);
     check_conflicts(conf, settings, facts);
     facts->sticky_ms = conf_integer(conf, "sticky.partitioning.linger.ms");
     conf_set(conf, "sticky.partitioning.linger.ms", "0"); /* partitioner.c does this, as librdkafka would ignore partition_key */

@@ -150,6 +150,7 @@ struct penstock_conf_facts { /* the settings that Penstock's own code needs */
     size_t message_max_bytes, queue_max_bytes;
     int64_t transaction_timeout_ms;
     bool idempotent, transactional;
+    int64_t linger_us;
 };
 
 /* Fills `conf`. The caller owns it, also when this raises. */

@@ -96,7 +96,8 @@ bool penstock_producer_open_if_new(VALUE self, struct ps_producer *producer)
 
 static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, VALUE logger, VALUE max_payload_size,
                                VALUE close_timeout, VALUE max_time, VALUE periodic_poll_interval, VALUE queue_full_ms,
-                               VALUE drop_when_full, VALUE abort_wait, VALUE rejection_timeout, VALUE unreachable_timeout)
+                               VALUE drop_when_full, VALUE abort_wait, VALUE rejection_timeout, VALUE unreachable_timeout,
+                               VALUE flush_on_wait)
 {
     struct penstock_producer_client *object = penstock_data(self, &client_type);
     if (atomic_load(&object->producer)) rb_raise(rb_eTypeError, "already initialized");
@@ -131,6 +132,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
     object->terms.total = facts.message_max_bytes;
     object->terms.queue = facts.queue_max_bytes;
     producer->settings.sticky_ms = facts.sticky_ms;
+    producer->settings.linger_us = RTEST(flush_on_wait) ? facts.linger_us : 0;
     producer->settings.idempotent = facts.idempotent;
     producer->settings.transactional = facts.transactional;
     producer->settings.transaction_timeout_ms = facts.transaction_timeout_ms;
@@ -326,7 +328,7 @@ void penstock_producer_init(void)
     client_class = rb_const_get(penstock_native, rb_intern("ProducerClient"));
     rb_gc_register_mark_object(client_class);
     rb_define_alloc_func(client_class, client_allocate);
-    rb_define_method(client_class, "initialize", client_initialize, 13);
+    rb_define_method(client_class, "initialize", client_initialize, 14);
     rb_define_method(client_class, "flush", client_flush, 1);
     rb_define_method(client_class, "close", client_close, 1);
     rb_define_method(client_class, "begin_closing", client_begin_closing, 1);

@@ -100,7 +100,8 @@ module Penstock
         fd = config.polling.fd
         [config.max_payload_size, config.close_timeout, fd.max_time, fd.periodic_poll_interval,
          config.on_queue_full == :wait ? config.wait_timeout_on_queue_full : 0, config.on_queue_full == :drop,
-         config.wait_timeout_on_transaction_abort, config.rejection_timeout, config.unreachable_timeout]
+         config.wait_timeout_on_transaction_abort, config.rejection_timeout, config.unreachable_timeout,
+         config.flush_on_wait]
       end
 
       # Simulates a fatal error of librdkafka, for tests of a program's reaction. Opens the client.

@@ -79,6 +79,12 @@ module Penstock
     # producer must get its first answers from the cluster when it connects.
     # @return [Integer, nil]
     setting :max_wait_timeout, milliseconds(0.., none: "no limit"), default: 180_000
+    # Whether librdkafka sends at once, instead of after `linger.ms`, when a caller waits for delivery results: in a sync
+    # call, {DeliveryHandle#wait} or `flush_sync`. A native thread of the producer calls librdkafka's flush for the caller.
+    # While other callers send asynchronous messages, few calls are flushed, so that those messages still share batches. See
+    # docs/latency.md. With `linger.ms` 0 the setting has no effect.
+    # @return [Boolean]
+    setting :flush_on_wait, boolean, default: true
     # How long brokers may reject the client (certificate, password, protocol) before its messages fail. If no connection
     # works for this time, the messages in flight, waits and flushes fail with the cause ({BrokerRejectedError}), instead of
     # waiting for `message.timeout.ms`. The producer continues: once brokers accept it, new messages are delivered.

@@ -15,6 +15,7 @@ struct ps_producer_settings {
     int64_t max_time_us, sweep_us; /* see ps_polled */
     int64_t sticky_ms;
     int64_t transaction_timeout_ms;
+    int64_t linger_us;        /* linger.ms, if the producer has a flusher; else 0 */
     int64_t abort_wait_ms;    /* how long an abort waits for messages in flight; 0: not at all */
     bool idempotent, transactional;
 };
@@ -68,6 +69,17 @@ struct ps_transactions { /* in the ps_producer */
     uint64_t failures_before; /* messages that had failed or were purged when it began */
 };
 
+struct ps_flusher { /* of flusher.c */
+    _Atomic uint32_t word;    /* enum ps_flusher_state; the thread sleeps on it */
+    _Atomic int64_t awaited;  /* messages in flight that callers wait for */
+    _Atomic uint64_t ever_awaited; /* messages that callers have waited for */
+    /* Of its thread: */
+    uint64_t shared_from;     /* see flush_for */
+    int64_t measured_us;      /* when the current measurement of asynchronous messages began */
+    uint64_t asynchronous;    /* how many there had been then */
+    double per_linger;        /* the latest result: asynchronous messages per linger.ms */
+};
+
 /* ---- producer.c: a producing rd_kafka_t ---------------------------------------------------------------- */
 
 struct ps_producer {
@@ -78,6 +90,7 @@ struct ps_producer {
     struct ps_events *events;        /* retained; NULL: it can have no listeners */
     struct ps_topics topics;
     struct ps_transactions transactions;
+    struct ps_flusher flusher;
     struct ps_close_counts before_close; /* the counters when closing began */
     struct ps_unnoticed unnoticed;
     struct ps_producer_settings settings;
@@ -154,12 +167,15 @@ struct ps_batch {
     _Atomic uint32_t refs;
     uint32_t size;
     _Atomic uint32_t failed;      /* how many of the settled ones were not delivered */
+    _Atomic uint32_t unsettled;   /* how many are not settled; PS_AWAITED is added once a caller waits for them */
     struct ps_producer *producer; /* retained */
     struct ps_chunk *chunks[];    /* each is freed with its own last reference */
 };
 
 struct ps_batch *ps_batch_new(struct ps_producer *producer, uint32_t size); /* `size` is at least 1; NULL: out of memory */
 void ps_batch_release(struct ps_batch *batch); /* releases the references of the call that made it, one to each chunk */
+/* A caller waits for its results from now on. False: it has been awaited before, or all its results are there. */
+bool ps_batch_await(struct ps_batch *batch);
 /* Settles [from, size) as failed, at once. */
 void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_err_t err);
 void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event); /* serving thread; destroys event */
@@ -180,6 +196,13 @@ static inline struct ps_producer *ps_delivery_producer(const struct ps_delivery 
 {
     return delivery->chunk->batch->producer;
 }
+
+/* ---- flusher.c: the thread that flushes for callers that wait ------------------------------------------ */
+
+enum ps_flusher_state { PS_FLUSHER_NONE, PS_FLUSHER_IDLE, PS_FLUSHER_WANTED, PS_FLUSHER_FLUSHING };
+
+void ps_flusher_request(struct ps_producer *producer); /* librdkafka shall not linger now; never blocks */
+void ps_flusher_end(struct ps_producer *producer);     /* closing thread: ends the flusher's thread within a flush */
 
 /* ---- space.c: the calls that wait for space in librdkafka's queue, first in, first out --------------- */
 

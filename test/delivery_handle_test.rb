@@ -7,7 +7,7 @@ require "weakref"
 class DeliveryHandleTest < PenstockTest
   # A handle that stays pending until its producer is flushed.
   def pending(**message)
-    @held ||= producer("linger.ms": 60_000)
+    @held ||= holding_producer
     @held.produce_async(topic: topic(partitions: 1), payload: "", **message)
   end
 
@@ -105,7 +105,7 @@ class DeliveryHandleTest < PenstockTest
 
   def test_many_threads_wait_for_the_handles_of_one_batch
     topic = topic(partitions: 1)
-    producer = producer("linger.ms": 60_000)
+    producer = holding_producer
     handles = producer.produce_many_async(Array.new(40) { { topic:, payload: "" } })
     threads = handles.map { |handle| Thread.new { handle.wait.offset } }
     threads += Array.new(5) { Thread.new { Penstock::DeliveryHandle.await_all(handles, timeout: nil) } }

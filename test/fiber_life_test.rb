@@ -47,7 +47,7 @@ class FiberLifeTest < FiberTestCase
   end
 
   def test_delivery_results_arrive_although_a_scheduler_with_waiting_fibers_was_dropped
-    held = producer("linger.ms": 60_000)
+    held = holding_producer
     name = topic(partitions: 1)
     handles = Array.new(5) { held.produce_async(topic: name, payload: "x") }
     dropped = 20.times.count { drop_scheduler_with_waiting(handles) }
@@ -59,7 +59,7 @@ class FiberLifeTest < FiberTestCase
 
   # A dropped fiber may hold a turn to use queue space, and never runs again.
   slow def test_dropped_fibers_that_wait_for_queue_space_block_no_other_thread
-    full = producer("queue.buffering.max.messages": 1, "linger.ms": 60_000)
+    full = holding_producer("queue.buffering.max.messages": 1)
     message = { topic: topic(partitions: 1), payload: "x" }
     full.produce_async(message)
     assert drop_scheduler_with_waiting([full] * 5) { |producer| producer.produce_async(message) }
@@ -70,7 +70,7 @@ class FiberLifeTest < FiberTestCase
   end
 
   def test_delivery_results_arrive_although_a_thread_with_waiting_fibers_was_killed
-    held = producer("linger.ms": 60_000)
+    held = holding_producer
     handle = held.produce_async(topic: topic(partitions: 1), payload: "x")
     thread = quiet_thread do
       Fiber.set_scheduler(PlainScheduler.new)
@@ -84,7 +84,7 @@ class FiberLifeTest < FiberTestCase
 
   # A child that read the inherited descriptor would consume the parent's wake-up.
   def test_a_child_forked_in_a_fiber_consumes_no_wake_up_of_its_parent
-    held = producer("linger.ms": 60_000)
+    held = holding_producer
     name = topic(partitions: 1)
     handles = Array.new(3) { held.produce_async(topic: name, payload: "x") }
     with_scheduler(:plain) do |fibers|

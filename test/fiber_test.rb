@@ -170,7 +170,7 @@ class FiberTest < FiberTestCase
 
   # @return [Array(Penstock::DeliveryHandle, Proc)] the handle of a message with offset 1, and a block that sends the message
   def held_handle
-    held = producer("linger.ms": 60_000)
+    held = holding_producer
     name = topic(partitions: 1)
     held.produce_async(topic: name, payload: "x")
     held.flush

@@ -74,14 +74,6 @@ class FlushOnWaitTest < PenstockTest
     end
   end
 
-  def test_other_ractors_do_not_linger
-    shared = lingering.shareable
-    name = topic
-    assert_does_not_linger do
-      Ractor.new(shared, name) { |waiting, to| waiting.produce_sync(topic: to, payload: "x").offset }.take
-    end
-  end
-
   # ---- which messages linger ----
 
   def test_asynchronous_messages_linger

@@ -152,7 +152,7 @@ class ForkTest < PenstockTest
 
   def test_the_poller_of_a_child_is_a_new_thread_with_statistics_of_its_own
     dedicated = Penstock::Poller.new
-    one = producer { |config| config.polling.poller = dedicated }
+    one = producer("linger.ms": 0) { |config| config.polling.poller = dedicated } # no flusher
     5.times { one.produce_sync(topic:, payload: "x") }
     before = dedicated.stats
     result = in_child do

@@ -74,7 +74,7 @@ class PollerTest < PenstockTest
     SERVERS, TOPIC, KIND, *EXPECTED = ARGV
     PARTITIONS = [*0...Integer(EXPECTED.shift)]
     def producer
-      one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": SERVERS } }
+      one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": SERVERS, "linger.ms": 0 } } # no flusher
       PARTITIONS.each { |partition| one.produce_sync(topic: TOPIC, payload: "x", partition:) }
       one
     end
@@ -124,7 +124,7 @@ class PollerTest < PenstockTest
 
   def test_25_producers_share_one_native_thread_and_need_no_ruby_thread
     ruby_threads = Thread.list.size
-    producers = Array.new(25) { producer }
+    producers = Array.new(25) { producer("linger.ms": 0) }
     producers.map { |one| one.produce_async(topic: "shared", payload: "x") }.each(&:wait)
     assert_equal [25, 1, ruby_threads], [Penstock::Poller.instance.count, native_threads.size, Thread.list.size]
   end

@@ -190,7 +190,7 @@ class ProducerRecoveryTest < TransactionTestCase
   %i[out_of_order_sequence_number unknown_producer_id invalid_producer_id_mapping cluster_authorization_failed unsupported_version
      inconsistent gapless_guarantee invalid_producer_epoch producer_fenced].each do |code|
     define_method("test_8_threads_continue_after_one_reload_when_the_fatal_error_is_#{code}") do
-      producer = impatient("linger.ms": 60_000) # all 8 messages wait in the queue, and fail together
+      producer = impatient("linger.ms": 60_000) { |config| config.flush_on_wait = false } # all 8 messages wait in the queue, and fail together
       producer.monitor.subscribe("producer.reload") { |event| event[:kafka][:"linger.ms"] = 0 }
       name = topic
       reloads = events(producer, "error.occurred", "producer.reload")
@@ -289,7 +289,7 @@ class ProducerRecoveryTest < TransactionTestCase
   end
 
   def test_a_thread_that_waits_for_a_result_of_the_old_client_continues_with_the_new_one
-    producer = impatient("linger.ms": 20_000)
+    producer = impatient("linger.ms": 20_000) { |config| config.flush_on_wait = false }
     name = topic
     waiting = Array.new(3) { |i| Thread.new { producer.produce_sync(topic: name, payload: "w#{i}", partition: 0) } }
     eventually { waiting.all?(&:stop?) && producer.queue_size == 3 }
@@ -511,7 +511,7 @@ class ProducerRecoveryTest < TransactionTestCase
 
   # The batch is in the queue when another producer takes over.
   def test_a_batch_that_waits_when_its_producer_is_fenced_raises_a_fenced_error
-    producer = transactional("linger.ms": 60_000)
+    producer = transactional("linger.ms": 60_000) { |config| config.flush_on_wait = false }
     name = topic
     client = producer.client
     fencing = quiet_thread { eventually { client.queue_size == 3 } && break_down(producer, :fenced) }

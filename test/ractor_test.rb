@@ -18,6 +18,14 @@ class RactorTest < PenstockTest
       end
     end
 
+    # See PenstockTest#holding_producer.
+    def holding_producer
+      make_producer("linger.ms": 60_000) do |config|
+        config.flush_on_wait = false
+        yield config if block_given?
+      end
+    end
+
     # Returns a Ractor's value, or raises its error. It polls for the end: see test/support/ractor_wakeups.rb.
     def value_of(ractor)
       sleep 0.001 until ractor.inspect.end_with?(" terminated>")
@@ -108,9 +116,16 @@ class RactorTest < PenstockTest
     RUBY
   end
 
+  def test_a_call_of_another_ractor_does_not_linger
+    assert_equal 0, ractors(<<~'RUBY')
+      shareable = make_producer("linger.ms": 60_000).shareable # longer than this program may run
+      value_of(Ractor.new(shareable, TOPIC) { |one, topic| one.produce_sync(topic:, payload: "x", partition: 0).offset })
+    RUBY
+  end
+
   def test_a_wait_in_a_ractor_is_interrupted_at_once_and_can_be_repeated
     assert_equal %w[RuntimeError true Penstock::WaitTimeoutError Penstock::WaitTimeoutError], ractors(<<~'RUBY')
-      shareable = make_producer("linger.ms": 60_000) { |config| config.max_wait_timeout = 50 }
+      shareable = holding_producer { |config| config.max_wait_timeout = 50 }
       made = Ractor.new(shareable.shareable, TOPIC) do |one, topic|
         handle = one.produce_async(topic:, payload: "x")
         waiting = Thread.new { handle.wait }
@@ -131,7 +146,7 @@ class RactorTest < PenstockTest
   def test_a_variant_is_shareable_with_its_settings
     assert_equal [nil, 50, "Penstock::WaitTimeoutError"], ractors(<<~'RUBY')
       variant = make_producer("linger.ms": 0).with(topic_config: { acks: 0 }).shareable
-      patient = make_producer("linger.ms": 60_000)
+      patient = holding_producer
       hasty = patient.with(max_wait_timeout: 50).shareable
       offset = value_of(Ractor.new(variant, TOPIC) { |one, topic| one.produce_sync(topic:, payload: "x").offset })
       late = value_of(Ractor.new(hasty, TOPIC) { |one, topic| one.produce_sync(topic:, payload: "x") rescue $!.class.name })

@@ -109,6 +109,14 @@ class PenstockTest < Minitest::Test
     made.tap { @producers << made }
   end
 
+  # A producer that sends nothing for a minute, even if a caller waits for delivery results.
+  def holding_producer(**kafka)
+    producer("linger.ms": 60_000, **kafka) do |config|
+      config.flush_on_wait = false
+      yield config if block_given?
+    end
+  end
+
   # A separate client with that producer's configuration, closed after the test.
   # @return [Internal::ProducerClient]
   def native_client(producer = self.producer)

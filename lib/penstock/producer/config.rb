@@ -82,7 +82,7 @@ module Penstock
     # Whether librdkafka sends at once, instead of after `linger.ms`, when a caller waits for delivery results: in a sync
     # call, {DeliveryHandle#wait} or `flush_sync`. A native thread of the producer calls librdkafka's flush for the caller.
     # While other callers send asynchronous messages, few calls are flushed, so that those messages still share batches. See
-    # docs/latency.md. With `linger.ms` 0 the setting has no effect.
+    # docs/performance.md. With `linger.ms` 0 the setting has no effect.
     # @return [Boolean]
     setting :flush_on_wait, boolean, default: true
     # How long brokers may reject the client (certificate, password, protocol) before its messages fail. If no connection

@@ -62,7 +62,8 @@ static bool flush_for(struct ps_producer *producer, int ms)
     if (shared && before < flusher->shared_from) return false;
     rd_kafka_flush(producer->client.rk, ms);
     uint64_t after = atomic_load(&producer->requests);
-    if (shared) flusher->shared_from = after + REQUESTS_PER_SHARED_ONE * (after - before);
+    uint64_t sent = after > before ? after - before : 1; /* a request may be counted just after the flush */
+    if (shared) flusher->shared_from = after + REQUESTS_PER_SHARED_ONE * sent;
     return !shared;
 }
 

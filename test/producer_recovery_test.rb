@@ -190,7 +190,8 @@ class ProducerRecoveryTest < TransactionTestCase
   %i[out_of_order_sequence_number unknown_producer_id invalid_producer_id_mapping cluster_authorization_failed unsupported_version
      inconsistent gapless_guarantee invalid_producer_epoch producer_fenced].each do |code|
     define_method("test_8_threads_continue_after_one_reload_when_the_fatal_error_is_#{code}") do
-      producer = impatient("linger.ms": 60_000) { |config| config.flush_on_wait = false } # all 8 messages wait in the queue, and fail together
+      # All 8 messages wait in the queue, and fail together.
+      producer = impatient("linger.ms": 60_000) { |config| config.flush_on_wait = false }
       producer.monitor.subscribe("producer.reload") { |event| event[:kafka][:"linger.ms"] = 0 }
       name = topic
       reloads = events(producer, "error.occurred", "producer.reload")

@@ -187,7 +187,7 @@ bool penstock_wait(struct ps_completion *completion, int64_t deadline_us)
 
 static bool wait_for_results(struct ps_batch *batch, const _Atomic bool *settled, int64_t deadline_us)
 {
-    if (ps_batch_await(batch)) ps_flusher_request(batch->producer);
+    ps_flusher_await(batch);
     struct penstock_wait wait = {
         .completion = &batch->completion, .settled = settled, .watched = &batch->producer->polled, .deadline_us = deadline_us,
     };

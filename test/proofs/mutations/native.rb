@@ -198,3 +198,15 @@ Mutation.define "space: a new call queues behind the waiting ones",
 Mutation.define "space: an unused turn does not block the others",
                 file: "ext/penstock/core/produce/serve.c", from: "ps_space_unstick(&producer->space);", to: "(void)0;",
                 test: "test/fiber_life_test.rb", only: "test_dropped_fibers_that_wait_for_queue_space_block_no_other_thread"
+
+flushing = { test: "test/flush_on_wait_test.rb" }
+
+Mutation.define "flusher: asynchronous messages keep most of their batch size beside callers that wait",
+                file: "ext/penstock/core/produce/flusher.c",
+                from: "    if (shared && before < flusher->shared_from) return false;\n",
+                **flushing,
+                only: "test_synchronous_calls_linger_if_they_would_cut_short_most_batches_of_asynchronous_calls"
+
+Mutation.define "flusher: the closing thread wakes it",
+                file: "ext/penstock/core/produce/producer_close.c", from: "    ps_flusher_end(producer);\n",
+                **flushing, only: "test_closing_does_not_wait_for_an_idle_flusher"

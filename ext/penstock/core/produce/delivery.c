@@ -54,7 +54,7 @@ struct ps_batch *ps_batch_new(struct ps_producer *producer, uint32_t size)
     ps_completion_init(&batch->completion, &producer->client.lock, size);
     atomic_init(&batch->refs, count);
     atomic_init(&batch->failed, 0);
-    atomic_init(&batch->unsettled, size);
+    atomic_init(&batch->awaited, false);
     batch->size = size;
     batch->producer = producer;
     for (uint32_t i = 0; i < count; i++) {
@@ -90,26 +90,6 @@ void ps_delivery_unref(struct ps_delivery *delivery)
 void ps_delivery_release(struct ps_event *event)
 {
     ps_delivery_unref((struct ps_delivery *)event);
-}
-
-/* ---- callers that wait ---- */
-
-enum { PS_AWAITED = 1u << 31 }; /* a bit of batch.unsettled: a batch has fewer messages */
-
-bool ps_batch_await(struct ps_batch *batch)
-{
-    uint32_t before = atomic_fetch_or(&batch->unsettled, PS_AWAITED);
-    if (before & PS_AWAITED || before == 0) return false;
-    atomic_fetch_add(&batch->producer->flusher.ever_awaited, batch->size);
-    atomic_fetch_add(&batch->producer->flusher.awaited, before);
-    return true;
-}
-
-/* Called by each thread that settles messages, when their results are written. */
-static void batch_settle(struct ps_batch *batch, uint32_t count)
-{
-    if (atomic_fetch_sub(&batch->unsettled, count) & PS_AWAITED) atomic_fetch_sub(&batch->producer->flusher.awaited, count);
-    ps_completion_settle(&batch->completion, count);
 }
 
 /* ---- delivery results ---- */
@@ -286,7 +266,7 @@ void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_er
     }
     if (has_handles) atomic_fetch_add(&producer->dropped, count);
     atomic_fetch_add(&batch->failed, count);
-    batch_settle(batch, count);
+    ps_completion_settle(&batch->completion, count);
     for (uint32_t i = from; i < size; i++) ps_delivery_unref(ps_batch_delivery(batch, i));
     if (published) ps_events_append(producer->events, published); /* events keep their chunks alive, and so the client */
 }
@@ -363,7 +343,7 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
             failed += fails;
         } while (first && ((struct ps_delivery *)first)->chunk == chunk);
         if (failed) atomic_fetch_add(&chunk->batch->failed, failed);
-        batch_settle(chunk->batch, count);
+        ps_completion_settle(&chunk->batch->completion, count);
         chunk_unref(chunk, count); /* last: it may free the batch, and the `settled` that a linked waiter reads */
     }
     ps_space_freed(&producer->space, freed);

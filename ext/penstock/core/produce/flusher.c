@@ -22,49 +22,42 @@
 
 enum { SHORTEST_FLUSH_MS = 1, LONGEST_FLUSH_MS = 16, IDLE_US = 10 * 1000 * 1000 };
 
-/* In flight, without a caller that waits for it. A caller counts its messages as awaited after they were accepted. So a message
- * may be counted here for a moment; its caller requests a flush afterwards. */
-static int64_t unawaited(const struct ps_producer *producer)
-{
-    int64_t before = atomic_load(&producer->flusher.awaited);
-    int64_t in_flight = (int64_t)ps_producer_in_flight(producer);
-    int64_t after = atomic_load(&producer->flusher.awaited); /* both: messages may be settled, and others sent, in between */
-    return in_flight - (before > after ? before : after);
-}
-
-/* How many asynchronous messages came per linger.ms, from one measurement to the next. */
+/*
+ * How many asynchronous messages came per linger.ms, from one measurement to the next: those that were accepted and that no caller
+ * has waited for. A caller counts its messages as awaited just after they were accepted, so a few may be in between.
+ */
 static void measure(struct ps_producer *producer)
 {
     struct ps_flusher *flusher = &producer->flusher;
     int64_t now = ps_now_us(), elapsed_us = now - flusher->measured_us;
     if (elapsed_us < producer->settings.linger_us) return;
-    uint64_t waited = atomic_load(&flusher->ever_awaited), accepted = atomic_load(&producer->accepted);
-    uint64_t asynchronous = accepted > waited ? accepted - waited : 0;
-    double more = asynchronous > flusher->asynchronous ? (double)(asynchronous - flusher->asynchronous) : 0;
-    flusher->per_linger = more * (double)producer->settings.linger_us / (double)elapsed_us;
+    uint64_t awaited = atomic_load(&flusher->awaited), accepted = atomic_load(&producer->accepted);
+    uint64_t asynchronous = accepted > awaited ? accepted - awaited : 0;
+    uint64_t more = asynchronous > flusher->asynchronous ? asynchronous - flusher->asynchronous : 0;
+    flusher->per_linger = (double)more * (double)producer->settings.linger_us / (double)elapsed_us;
     flusher->asynchronous = asynchronous;
     flusher->measured_us = now;
 }
 
 /*
- * Messages that no caller waits for come from asynchronous calls, and are worth lingering for if several share a batch. While
- * that is so, at most one Produce request in five is sent during a flush, and these messages keep 0.8 of their batch size.
+ * Asynchronous messages are worth lingering for if several share a batch. While that is so, at most one Produce request in five
+ * is sent during a flush, and these messages keep 0.8 of their batch size.
  */
 enum { SEVERAL = 5, REQUESTS_PER_SHARED_ONE = 4 };
 
-/* False: librdkafka lingers, as the messages of other callers have to share batches. */
+/* True: messages are left, and another flush may help. */
 static bool flush_for(struct ps_producer *producer, int ms)
 {
     struct ps_flusher *flusher = &producer->flusher;
     measure(producer);
-    bool shared = flusher->per_linger >= SEVERAL || unawaited(producer) >= SEVERAL;
+    bool shared = flusher->per_linger >= SEVERAL;
     uint64_t before = atomic_load(&producer->requests);
     if (shared && before < flusher->shared_from) return false;
-    rd_kafka_flush(producer->client.rk, ms);
+    bool all_settled = rd_kafka_flush(producer->client.rk, ms) == RD_KAFKA_RESP_ERR_NO_ERROR;
     uint64_t after = atomic_load(&producer->requests);
     uint64_t sent = after > before ? after - before : 1; /* a request may be counted just after the flush */
     if (shared) flusher->shared_from = after + REQUESTS_PER_SHARED_ONE * sent;
-    return !shared;
+    return !shared && !all_settled;
 }
 
 /* No later call has begun to wait, and the client is open. */
@@ -73,13 +66,13 @@ static bool unchanged(const struct ps_producer *producer, uint32_t word)
     return atomic_load(&producer->flusher.word) == word && atomic_load(&producer->client.state) == PS_OPEN;
 }
 
-/* On a busy machine, a broker's thread may get no CPU during the first flush. So the flush is repeated until all results are
- * there, or until the messages have lingered. */
+/* On a busy machine, a broker's thread may get no CPU during the first flush. So the flush is repeated until all messages are
+ * settled, or have lingered. */
 static void flush_until_sent(struct ps_producer *producer)
 {
     int64_t until_us = ps_now_us() + producer->settings.linger_us;
     for (int ms = SHORTEST_FLUSH_MS; flush_for(producer, ms) && unchanged(producer, PS_FLUSHER_FLUSHING);) {
-        if (atomic_load(&producer->flusher.awaited) <= 0 || ps_now_us() >= until_us) return;
+        if (ps_now_us() >= until_us) return;
         if (ms < LONGEST_FLUSH_MS) ms *= 2;
     }
 }
@@ -132,9 +125,11 @@ static void flusher_start(struct ps_producer *producer)
     atomic_store(&producer->flusher.word, PS_FLUSHER_NONE);
 }
 
-void ps_flusher_request(struct ps_producer *producer)
+void ps_flusher_await(struct ps_batch *batch)
 {
-    if (!producer->settings.linger_us) return;
+    struct ps_producer *producer = batch->producer;
+    if (!producer->settings.linger_us || atomic_exchange(&batch->awaited, true)) return;
+    atomic_fetch_add(&producer->flusher.awaited, batch->size);
     switch (atomic_exchange(&producer->flusher.word, PS_FLUSHER_WANTED)) {
     case PS_FLUSHER_NONE: flusher_start(producer); break;
     case PS_FLUSHER_IDLE: ps_word_wake(&producer->flusher.word); break;

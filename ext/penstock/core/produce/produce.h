@@ -71,8 +71,7 @@ struct ps_transactions { /* in the ps_producer */
 
 struct ps_flusher { /* of flusher.c */
     _Atomic uint32_t word;    /* enum ps_flusher_state; the thread sleeps on it */
-    _Atomic int64_t awaited;  /* messages in flight that callers wait for */
-    _Atomic uint64_t ever_awaited; /* messages that callers have waited for */
+    _Atomic uint64_t awaited; /* messages that callers have waited for, or wait for */
     /* Of its thread: */
     uint64_t shared_from;     /* see flush_for */
     int64_t measured_us;      /* when the current measurement of asynchronous messages began */
@@ -167,15 +166,13 @@ struct ps_batch {
     _Atomic uint32_t refs;
     uint32_t size;
     _Atomic uint32_t failed;      /* how many of the settled ones were not delivered */
-    _Atomic uint32_t unsettled;   /* how many are not settled; PS_AWAITED is added once a caller waits for them */
+    _Atomic bool awaited;         /* a caller waits for results, or has */
     struct ps_producer *producer; /* retained */
     struct ps_chunk *chunks[];    /* each is freed with its own last reference */
 };
 
 struct ps_batch *ps_batch_new(struct ps_producer *producer, uint32_t size); /* `size` is at least 1; NULL: out of memory */
 void ps_batch_release(struct ps_batch *batch); /* releases the references of the call that made it, one to each chunk */
-/* A caller waits for its results from now on. False: it has been awaited before, or all its results are there. */
-bool ps_batch_await(struct ps_batch *batch);
 /* Settles [from, size) as failed, at once. */
 void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_err_t err);
 void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event); /* serving thread; destroys event */
@@ -201,7 +198,7 @@ static inline struct ps_producer *ps_delivery_producer(const struct ps_delivery 
 
 enum ps_flusher_state { PS_FLUSHER_NONE, PS_FLUSHER_IDLE, PS_FLUSHER_WANTED, PS_FLUSHER_FLUSHING };
 
-void ps_flusher_request(struct ps_producer *producer); /* librdkafka shall not linger now; never blocks */
+void ps_flusher_await(struct ps_batch *batch);         /* a caller begins to wait for results; never blocks */
 void ps_flusher_end(struct ps_producer *producer);     /* closing thread: ends the flusher's thread within a flush */
 
 /* ---- space.c: the calls that wait for space in librdkafka's queue, first in, first out --------------- */

@@ -323,6 +323,10 @@ rd_kafka_resp_err_t ps_producer_test_fatal_error(struct ps_producer *producer, r
 
 void ps_requests_count(struct ps_producer *producer, rd_kafka_conf_t *conf); /* before rd_kafka_new */
 
+/* ---- first_message.c: the first message of an idempotent producer ---------------------------------------- */
+
+void ps_first_message_hasten(struct ps_producer *producer); /* opening thread, after rd_kafka_new */
+
 /* ---- serve.c: a producing client's events --------------------------------------------------------------- */
 
 extern const struct ps_polled_kind ps_producer_polled_kind;

@@ -67,6 +67,7 @@ static int producer_begin(struct ps_client *client, char *errstr, size_t errstr_
     /* The callback only comes when the queue stops being empty. Mark the client once, for events that are already there. */
     rd_kafka_queue_cb_event_enable(producer->polled.queue, ps_poller_ready_cb, &producer->polled);
     ps_poller_mark_ready(&producer->polled);
+    ps_first_message_hasten(producer);
     return 0;
 }
 

@@ -43,7 +43,7 @@ static void producer_handle(struct ps_polled *polled, rd_kafka_event_t *event)
     case RD_KAFKA_EVENT_LOG: handle_log(producer, event); break;
     case RD_KAFKA_EVENT_ERROR: handle_error(producer, event); break;
     case RD_KAFKA_EVENT_STATS: ps_events_statistics(producer->events, &producer->client, rd_kafka_event_stats(event)); break;
-    default: break; /* librdkafka has no other events for a producer so far */
+    default: break; /* the result of first_message.c's request */
     }
     rd_kafka_event_destroy(event);
 }

@@ -24,17 +24,20 @@ enum { SHORTEST_FLUSH_MS = 1, LONGEST_FLUSH_MS = 16, IDLE_US = 10 * 1000 * 1000 
 
 /*
  * How many asynchronous messages came per linger.ms, from one measurement to the next: those that were accepted and that no caller
- * has waited for. A caller counts its messages as awaited just after they were accepted, so a few may be in between.
+ * has waited for. A synchronous call counts its messages as accepted before it hands them over, and as awaited afterwards. So one
+ * measurement may take them for asynchronous, but the next one does not: the smaller of two results counts.
  */
 static void measure(struct ps_producer *producer)
 {
     struct ps_flusher *flusher = &producer->flusher;
     int64_t now = ps_now_us(), elapsed_us = now - flusher->measured_us;
     if (elapsed_us < producer->settings.linger_us) return;
-    uint64_t awaited = atomic_load(&flusher->awaited), accepted = atomic_load(&producer->accepted);
-    uint64_t asynchronous = accepted > awaited ? accepted - awaited : 0;
-    uint64_t more = asynchronous > flusher->asynchronous ? asynchronous - flusher->asynchronous : 0;
-    flusher->per_linger = (double)more * (double)producer->settings.linger_us / (double)elapsed_us;
+    int64_t awaited = (int64_t)atomic_load(&flusher->awaited);
+    int64_t asynchronous = (int64_t)atomic_load(&producer->accepted) - awaited; /* negative: some awaited ones were not accepted */
+    double more = (double)(asynchronous - flusher->asynchronous);
+    double result = more * (double)producer->settings.linger_us / (double)elapsed_us;
+    flusher->per_linger = result < flusher->latest ? result : flusher->latest;
+    flusher->latest = result;
     flusher->asynchronous = asynchronous;
     flusher->measured_us = now;
 }
@@ -66,13 +69,21 @@ static bool unchanged(const struct ps_producer *producer, uint32_t word)
     return atomic_load(&producer->flusher.word) == word && atomic_load(&producer->client.state) == PS_OPEN;
 }
 
-/* On a busy machine, a broker's thread may get no CPU during the first flush. So the flush is repeated until all messages are
- * settled, or have lingered. */
+/*
+ * On a busy machine, a broker's thread may get no CPU during the first flush; at first, no broker may be connected. So the flush
+ * is repeated until all messages are settled, or have lingered. Once a request was sent, ENOUGH_US is the limit: if a partition may
+ * have no more messages in flight, librdkafka 2.0.2 looks at the rest all the time while it flushes.
+ */
+enum { ENOUGH_US = 250 * 1000 };
+
 static void flush_until_sent(struct ps_producer *producer)
 {
-    int64_t until_us = ps_now_us() + producer->settings.linger_us;
+    int64_t began_us = ps_now_us();
+    uint64_t requests = atomic_load(&producer->requests);
     for (int ms = SHORTEST_FLUSH_MS; flush_for(producer, ms) && unchanged(producer, PS_FLUSHER_FLUSHING);) {
-        if (ps_now_us() >= until_us) return;
+        int64_t took_us = ps_now_us() - began_us;
+        if (took_us >= producer->settings.linger_us) return;
+        if (took_us >= ENOUGH_US && atomic_load(&producer->requests) > requests) return;
         if (ms < LONGEST_FLUSH_MS) ms *= 2;
     }
 }
@@ -103,6 +114,7 @@ static void *flusher_main(void *arg)
         flush_until_sent(producer);
         if (!await_request(producer)) break;
     }
+    ps_random_end(); /* before the client may be closed, and the process exit: see close_run */
     ps_client_exit_long(&producer->client);
     ps_client_unref(&producer->client);
     return NULL;
@@ -128,7 +140,8 @@ static void flusher_start(struct ps_producer *producer)
 void ps_flusher_await(struct ps_batch *batch)
 {
     struct ps_producer *producer = batch->producer;
-    if (!producer->settings.linger_us || atomic_exchange(&batch->awaited, true)) return;
+    if (!producer->settings.linger_us || ps_client_inherited(&producer->client)) return;
+    if (atomic_exchange(&batch->awaited, true)) return;
     atomic_fetch_add(&producer->flusher.awaited, batch->size);
     switch (atomic_exchange(&producer->flusher.word, PS_FLUSHER_WANTED)) {
     case PS_FLUSHER_NONE: flusher_start(producer); break;

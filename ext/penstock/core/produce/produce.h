@@ -75,8 +75,8 @@ struct ps_flusher { /* of flusher.c */
     /* Of its thread: */
     uint64_t shared_from;     /* see flush_for */
     int64_t measured_us;      /* when the current measurement of asynchronous messages began */
-    uint64_t asynchronous;    /* how many there had been then */
-    double per_linger;        /* the latest result: asynchronous messages per linger.ms */
+    int64_t asynchronous;     /* how many there had been then */
+    double latest, per_linger; /* asynchronous messages per linger.ms: the latest result; see measure */
 };
 
 /* ---- producer.c: a producing rd_kafka_t ---------------------------------------------------------------- */

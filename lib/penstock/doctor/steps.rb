@@ -11,7 +11,7 @@ module Penstock
       Answer = Struct.new(:cluster_id, :controller, :brokers, :apis, :ms)
       SHOWN = %w[Produce Fetch Metadata InitProducerId].freeze
       SLICE = 500 # ms between two checks for a rejection by brokers
-      TRIES = 3
+      TRIES = 8
       private_constant :SHOWN, :SLICE, :TRIES
 
       # The time for a server, or for all advertised brokers, ran out.

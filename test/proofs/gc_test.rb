@@ -389,7 +389,7 @@ class GCTest < PenstockTest
     assert_raises(TypeError, NoMethodError) { Penstock::DeliveryHandle.new }
     assert_raises(TypeError) { Penstock::DeliveryHandle.allocate }
     assert_raises(TypeError) do
-      producer.client.send(:initialize, "id", {}, Penstock::Poller.instance, nil, 1, 1, 1, 1, 1, false, 1, nil, 0)
+      producer.client.send(:initialize, "id", {}, Penstock::Poller.instance, nil, 1, 1, 1, 1, 1, false, 1, nil, 0, true)
     end
   end
 

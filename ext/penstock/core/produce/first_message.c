@@ -7,7 +7,7 @@
  *
  * The opening thread queues a DescribeCluster operation: a Metadata request about brokers, without topics, to one broker.
  * librdkafka's main thread connects to that broker as soon as it knows the broker's address, sends the request, and asks for the
- * producer id when the answer arrives. No thread of ours waits. The result is an event that the serving thread discards.
+ * producer id when the answer arrives. No Penstock thread waits. The result is an event that the serving thread discards.
  * rd_kafka_destroy ends an operation that is still in progress.
  */
 #include "produce/produce.h"

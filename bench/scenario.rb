@@ -122,8 +122,10 @@ module Bench
     end
 
     # Starts a program in bench/programs, C or Ruby.
-    def program(side, file, messages, *arguments)
-      note(side, Program.start(file, messages, servers, topic, *arguments, *settings.map { |pair| pair.join("=") }))
+    # @param set [Hash] settings of this side
+    def program(side, file, messages, *arguments, set: {})
+      all = { **settings, **set }
+      note(side, Program.start(file, messages, servers, topic, *arguments, *all.map { |pair| pair.join("=") }))
     end
 
     def note(side, run)

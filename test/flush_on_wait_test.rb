@@ -92,7 +92,7 @@ class FlushOnWaitTest < PenstockTest
     assert_empty flushers
   end
 
-  # During the first linger.ms the flusher does not know yet how many messages come. Later it flushes for one request in five.
+  # During the first linger.ms the flusher does not know yet how many messages come. Later it flushes for one request in six.
   def test_synchronous_calls_linger_if_they_would_cut_short_most_batches_of_asynchronous_calls
     busy = producer("linger.ms": 100)
     name = topic(partitions: 1)

@@ -5,6 +5,7 @@
 #   --mode fd|thread  one poller for all producers (the default), or a polling thread for each
 # --listener async: a listener of message.acknowledged; the round ends when it has received all events
 #   --step                    a middleware step that changes nothing
+#   --no-flush                callers that wait linger too (config.flush_on_wait = false)
 #
 # and two more workloads:
 #
@@ -98,6 +99,7 @@ class PenstockPeer
       config.kafka = { "bootstrap.servers" => @options.bootstrap, **@options.set }
       config.polling.mode = @options.more[:mode]
       config.event_queue_limit = 2 * @messages.size if @options.more[:listener]
+      config.flush_on_wait = @options.more[:flush]
     end
   end
 
@@ -141,9 +143,10 @@ class PenstockPeer
   def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 end
 
-options = Bench::Protocol.options(ARGV, { mode: :fd, transactions: 20 }) do |parser, more|
+options = Bench::Protocol.options(ARGV, { mode: :fd, transactions: 20, flush: true }) do |parser, more|
   parser.on("--mode MODE", %i[fd thread]) { |value| more[:mode] = value }
   parser.on("--transactions T", Integer) { |value| more[:transactions] = value }
+  parser.on("--no-flush") { more[:flush] = false }
   %i[listener step].each { |name| parser.on("--#{name}") { more[name] = true } }
 end
 Bench::Protocol.no_such_workload unless PenstockPeer::WORKLOADS.include?(options.workload)

@@ -43,10 +43,10 @@ static void measure(struct ps_producer *producer)
 }
 
 /*
- * Asynchronous messages are worth lingering for if several share a batch. While that is so, at most one Produce request in five
- * is sent during a flush, and these messages keep 0.8 of their batch size.
+ * Asynchronous messages are worth lingering for if several share a batch. While that is so, at most one Produce request in six is
+ * sent during a flush, and these messages keep 0.8 of their batch size.
  */
-enum { SEVERAL = 5, REQUESTS_PER_SHARED_ONE = 4 };
+enum { SEVERAL = 5, REQUESTS_PER_SHARED_ONE = 5 };
 
 /* True: messages are left, and another flush may help. */
 static bool flush_for(struct ps_producer *producer, int ms)

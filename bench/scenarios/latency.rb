@@ -4,8 +4,8 @@
 class Latency < Bench::Scenario
   title "Latency of synchronous calls"
   about "Calls wait for the results of messages of 100 bytes. One by one: a producer sends 500 messages and waits for each. " \
-        "A batch: one call sends 1,000 or 100,000 messages. Threads and fibers: 10,000 messages, each waits for its own. Mixed: " \
-        "while one thread sends one by one, another sends 20,000 messages a second and waits for none. linger.ms is 5, " \
+        "A batch: one call sends 1,000 or 100,000 messages. Threads and fibers: 10,000 messages, each waits for its own. " \
+        "Mixed: while one thread sends one by one, another sends 20,000 messages a second and waits for none. linger.ms is 5, " \
         "librdkafka's default, unless the case or the side says otherwise."
   table "p50", "us", better: :less
   table "p95", "us", better: :less

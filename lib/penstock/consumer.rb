@@ -120,8 +120,8 @@ module Penstock
     #     consumer.assign("events" => [0, 1])
     #     consumer.assign("events" => { 0 => 1_000, 1 => :beginning })
     #
-    # Blocks: this thread, for some 10 ms, in which librdkafka stops the earlier assignment; without the GVL, interruptible
-    # at once. Concurrent calls run one after the other.
+    # Blocks: this thread, for about a ms, or for some 10 ms if librdkafka has to stop an earlier assignment; without the GVL,
+    # interruptible at once. Concurrent calls run one after the other.
     #
     # @param partitions [Hash{String, Symbol => Array<Integer>, Hash{Integer => Integer, Symbol}}] by topic. A list starts
     #   at the committed offsets if there is a group, otherwise as `auto.offset.reset` says. An offset is a number,

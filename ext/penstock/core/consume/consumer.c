@@ -381,19 +381,30 @@ static void consumer_seek(struct ps_consumer_job *query)
 /*
  * rd_kafka_assign returns while librdkafka's main thread is still stopping the previous assignment. If it has to stop the
  * same partition again before it has finished, it fails an assertion (rktp_started; 2.0.2 and 2.14), which ends the process.
- * librdkafka does not report when it has finished. So only one thread assigns at a time. It then sends requests to the main
- * thread, one every STEP_US. Each answer comes after the main thread's earlier work. Three requests were enough with 2.0.2,
- * and almost always with 2.14.
+ * librdkafka does not report when it has finished. So only one thread assigns at a time. If there was an earlier assignment, it
+ * then sends requests to the main thread, one every STEP_US. Each answer comes after the main thread's earlier work. Three
+ * requests were enough with 2.0.2, and almost always with 2.14.
  */
 enum { STEPS_OF_STOPPING = 10, STEP_US = 1000 };
 
+/* Waits until the main thread has done its earlier work. */
+static bool assigns_partitions(rd_kafka_t *rk)
+{
+    rd_kafka_topic_partition_list_t *assigned = NULL;
+    if (rd_kafka_assignment(rk, &assigned)) return false;
+    bool any = assigned->cnt > 0;
+    rd_kafka_topic_partition_list_destroy(assigned);
+    return any;
+}
+
 static rd_kafka_resp_err_t consumer_assign(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *list)
 {
+    rd_kafka_t *rk = consumer->client.rk;
     pthread_mutex_lock(&consumer->assigning);
-    rd_kafka_resp_err_t err = rd_kafka_assign(consumer->client.rk, list);
-    for (int i = 0; i < STEPS_OF_STOPPING; i++) {
-        rd_kafka_topic_partition_list_t *assigned = NULL;
-        if (rd_kafka_assignment(consumer->client.rk, &assigned) == 0) rd_kafka_topic_partition_list_destroy(assigned);
+    bool stops_partitions = assigns_partitions(rk);
+    rd_kafka_resp_err_t err = rd_kafka_assign(rk, list);
+    for (int i = 0; stops_partitions && i < STEPS_OF_STOPPING; i++) {
+        assigns_partitions(rk);
         usleep(STEP_US);
     }
     pthread_mutex_unlock(&consumer->assigning);

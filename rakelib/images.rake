@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
-IMAGE = "docs/images/penstock.svg" # written by hand
-DARK_IMAGE = "docs/images/penstock-dark.svg"
+IMAGES = FileList["docs/images/*.svg"].exclude("docs/images/*-dark.svg") # written by hand
 DARK_COLOURS = {
   "#ffffff" => "#0d1117", # the page, the boxes, text on the poller
   "#f6f8fa" => "#151b23", # the panels
@@ -17,12 +16,15 @@ DARK_COLOURS = {
 
 # An image can read the browser's theme, but not the theme that the reader has chosen for the page that shows it. So there are two
 # files, and the page's <picture> element chooses one.
-desc "Writes #{DARK_IMAGE} from #{IMAGE}"
-task :images, [:target] do |_, arguments|
-  light = File.read(IMAGE)
-  unknown = light.scan(/#\h{6}\b/).uniq - DARK_COLOURS.keys
-  abort "rake images: no dark colour for #{unknown.join(", ")}" unless unknown.empty?
+desc "Writes the dark form of each picture in docs/images"
+task :images, [:directory] do |_, arguments|
+  IMAGES.each do |image|
+    light = File.read(image)
+    unknown = light.scan(/#\h{6}\b/).uniq - DARK_COLOURS.keys
+    abort "rake images: #{image}: no dark colour for #{unknown.join(", ")}" unless unknown.empty?
 
-  note = "<!-- Written by \"rake images\" from penstock.svg. -->"
-  File.write(arguments[:target] || DARK_IMAGE, light.gsub(/#\h{6}\b/, DARK_COLOURS).sub(/<!-- "rake images".*-->/, note))
+    note = "<!-- Written by \"rake images\" from #{File.basename(image)}. -->"
+    dark = light.gsub(/#\h{6}\b/, DARK_COLOURS).sub(/<!-- "rake images".*-->/, note)
+    File.write(File.join(arguments[:directory] || File.dirname(image), image.pathmap("%n-dark.svg")), dark)
+  end
 end

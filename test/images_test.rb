@@ -5,20 +5,21 @@ require_relative "support/limited"
 require "rexml/document"
 require "tmpdir"
 
-# The picture of the README, in its light and its dark form.
+# The pictures of the README and the documents, in their light and their dark form.
 class ImagesTest < PenstockTest
   ROOT = File.expand_path("..", __dir__)
-  IMAGES = %w[penstock penstock-dark].to_h { |name| [name, File.read(File.join(ROOT, "docs/images/#{name}.svg"))] }
+  IMAGES = Dir[File.join(ROOT, "docs/images/*.svg")].to_h { |file| [File.basename(file), File.read(file)] }
   # Which classes of text stand on which classes of shapes.
   TEXT = { "text" => %w[.page .panel .box .record .result], ".layer" => %w[.panel], ".down" => %w[.page], ".up" => %w[.page],
            ".on-poller" => %w[.poller] }.freeze
 
-  def test_the_dark_picture_is_made_of_the_light_one
+  def test_the_dark_pictures_are_made_of_the_light_ones
     Dir.mktmpdir do |directory|
-      target = File.join(directory, "dark.svg")
-      output, status = Limited.capture2e(RbConfig.ruby, "-S", "rake", "images[#{target}]", chdir: ROOT)
+      output, status = Limited.capture2e(RbConfig.ruby, "-S", "rake", "images[#{directory}]", chdir: ROOT)
       assert_predicate status, :success?, output
-      assert_equal IMAGES["penstock-dark"], File.read(target), "run rake images"
+      made = Dir[File.join(directory, "*")].to_h { |file| [File.basename(file), File.read(file)] }
+      assert_equal IMAGES.select { |name, _| name.end_with?("-dark.svg") }, made, "run rake images"
+      assert_equal IMAGES.size, 2 * made.size
     end
   end
 

@@ -3,8 +3,8 @@
 # The first message of a new client.
 class First < Bench::Scenario
   title "The first message"
-  about "A producer, from its creation until the first delivery result. A consumer, from the call of assign, or of subscribe in a " \
-        "new group, to the first message. Each round makes a new client."
+  about "A producer, from its creation until the first delivery result. A consumer, from the call of assign, or of subscribe " \
+        "in a new group, to the first message. Each round makes a new client."
   table "time", "ms", better: :less
   rounds 7
 

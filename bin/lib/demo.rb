@@ -33,9 +33,10 @@ class Demo
     added = (Thread.list - threads_before - @senders).size
     pollers = native_pollers
     stats = Penstock::Poller.instance.stats
+    latency = median_latency(servers)
     producers.each(&:close)
     cluster&.close
-    report(rounds, added, pollers, stats)
+    report(rounds, added, pollers, stats, latency)
     rounds.all? { |round| round.failed.zero? && round.delivered == @count * @messages }
   end
 
@@ -75,6 +76,23 @@ class Demo
     round
   end
 
+  SINGLE_MESSAGES = 200
+
+  # @return [Float] ms that produce_sync takes with default settings, one call after the other
+  def median_latency(servers)
+    one = Penstock::Producer.new("bootstrap.servers": servers, log_level: 3)
+    message = { topic: @topic, payload: ("x" * @size).freeze }
+    one.produce_sync(message) # connects
+    times = Array.new(SINGLE_MESSAGES) do
+      start = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      one.produce_sync(message)
+      Process.clock_gettime(Process::CLOCK_MONOTONIC) - start
+    end
+    (times.sort[SINGLE_MESSAGES / 2] * 1e3).round(3)
+  ensure
+    one.close
+  end
+
   # As the system sees them: threads of this process by name.
   def native_pollers
     names = Dir["/proc/self/task/*/comm"].filter_map { |path| name_in(path) }
@@ -87,19 +105,20 @@ class Demo
     nil # the thread has ended meanwhile
   end
 
-  def report(rounds, added, pollers, stats)
+  def report(rounds, added, pollers, stats, latency)
     delivered = rounds.sum(&:delivered)
     expected = @count * @messages * @rounds
     rate = rounds.map(&:rate).sort[rounds.size / 2]
     puts "", "#{delivered} of #{expected} messages delivered, #{rounds.sum(&:failed)} failed; " \
              "#{rate.round} messages/s in the median round (the first also connects)"
+    puts "#{latency} ms for one message with produce_sync, the median of #{SINGLE_MESSAGES} calls with default settings"
     puts "#{added} Ruby threads added, #{pollers} native poller, #{stats[:wakeups]} wake-ups for #{stats[:messages]} " \
          "messages, #{stats[:missed_wakeups]} missed"
     puts "librdkafka #{Penstock.librdkafka_version}, Ruby #{RUBY_VERSION}"
     return unless @json
 
     puts JSON.generate(producers: @count, messages: expected, delivered:, failed: rounds.sum(&:failed),
-                       msgs_per_s: rate.round, ruby_threads_added: added, native_pollers: pollers,
+                       msgs_per_s: rate.round, sync_latency_ms: latency, ruby_threads_added: added, native_pollers: pollers,
                        missed_wakeups: stats[:missed_wakeups], librdkafka: Penstock.librdkafka_version, ruby: RUBY_VERSION)
   end
 end

@@ -20,7 +20,7 @@
  */
 #include "produce/produce.h"
 
-enum { SHORTEST_FLUSH_MS = 1, LONGEST_FLUSH_MS = 16, IDLE_US = 10 * 1000 * 1000 };
+enum { SHARED_FLUSH_MS = 1, SHORTEST_FLUSH_MS = 4, LONGEST_FLUSH_MS = 16, IDLE_US = 10 * 1000 * 1000 };
 
 /*
  * How many asynchronous messages came per linger.ms, from one measurement to the next: those that were accepted and that no caller
@@ -56,7 +56,7 @@ static bool flush_for(struct ps_producer *producer, int ms)
     bool shared = flusher->per_linger >= SEVERAL;
     uint64_t before = atomic_load(&producer->requests);
     if (shared && before < flusher->shared_from) return false;
-    bool all_settled = rd_kafka_flush(producer->client.rk, ms) == RD_KAFKA_RESP_ERR_NO_ERROR;
+    bool all_settled = rd_kafka_flush(producer->client.rk, shared ? SHARED_FLUSH_MS : ms) == RD_KAFKA_RESP_ERR_NO_ERROR;
     uint64_t after = atomic_load(&producer->requests);
     uint64_t sent = after > before ? after - before : 1; /* a request may be counted just after the flush */
     if (shared) flusher->shared_from = after + REQUESTS_PER_SHARED_ONE * sent;
@@ -143,6 +143,7 @@ void ps_flusher_await(struct ps_batch *batch)
     if (!producer->settings.linger_us || ps_client_inherited(&producer->client)) return;
     if (atomic_exchange(&batch->awaited, true)) return;
     atomic_fetch_add(&producer->flusher.awaited, batch->size);
+    if (atomic_load(&producer->flusher.word) == PS_FLUSHER_WANTED) return; /* cheaper for many callers at once */
     switch (atomic_exchange(&producer->flusher.word, PS_FLUSHER_WANTED)) {
     case PS_FLUSHER_NONE: flusher_start(producer); break;
     case PS_FLUSHER_IDLE: ps_word_wake(&producer->flusher.word); break;

@@ -89,8 +89,8 @@ struct ps_producer {
     struct ps_events *events;        /* retained; NULL: it can have no listeners */
     struct ps_topics topics;
     struct ps_transactions transactions;
-    struct ps_flusher flusher;
-    struct ps_close_counts before_close; /* the counters when closing began */
+    _Alignas(64) struct ps_flusher flusher; /* waiting callers write to it: it has its own cache lines */
+    _Alignas(64) struct ps_close_counts before_close; /* the counters when closing began */
     struct ps_unnoticed unnoticed;
     struct ps_producer_settings settings;
 

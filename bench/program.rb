@@ -19,6 +19,7 @@ module Bench
     def command(file)
       source = File.join(DIRECTORY, file)
       return [RbConfig.ruby, "-I", File.join(ROOT, "lib"), source] if file.end_with?(".rb")
+      return [File.join(Peers.directory("confluent-kafka"), "bin/python"), source] if file.end_with?(".py")
 
       [Bench.compile(source, *LIBRARIES.fetch(file, []))]
     end

@@ -71,7 +71,7 @@ module Bench
 
     def result
       Result.build(scenario: @kind.scenario_name, title: @kind.title, about: @kind.about, cluster: @cluster,
-                   environment: Runner.environment, settings: { **SETTINGS, **@kind.settings }, rounds: @rounds,
+                   environment: Runner.environment, settings: { **@kind.common, **@kind.settings }, rounds: @rounds,
                    sides: @scenario.sides_about, reference: @kind.reference, left_out: @scenario.left_out,
                    differs: @scenario.differs, tables:, bars:)
     end

@@ -43,6 +43,9 @@ module Bench
       # Settings besides Bench::SETTINGS.
       def settings(settings = @settings || {}) = @settings = settings
 
+      # The settings that all sides have. A scenario of consumers has none: each side has its own.
+      def common(settings = @common || SETTINGS) = @common = settings
+
       # Runs the sides one after the other, for sides that disturb each other even when idle. Then #sides returns Procs that start
       # each side, and not started sides.
       def apart(apart = @apart || false) = @apart = apart
@@ -96,7 +99,7 @@ module Bench
 
     attr_reader :servers, :others
 
-    def settings = { **SETTINGS, **self.class.settings }
+    def settings = { **self.class.common, **self.class.settings }
 
     def topic = "bench-#{self.class.scenario_name}-#{Process.pid}"
 

@@ -25,9 +25,33 @@ module Bench
 
   # An embedded cluster in a separate process, so that its work burdens both sides equally.
   def with_embedded_cluster
-    program = "$stdout.sync = true; puts Penstock::EmbeddedCluster.new(brokers: 1).bootstrap_servers; $stdin.read"
-    command = [RbConfig.ruby, "-I", File.join(ROOT, "lib"), "-r", "penstock", "-e", program]
-    Open3.popen2(*command) { |_input, output, _process| yield output.gets.chomp }
+    command = [RbConfig.ruby, "-I", File.join(ROOT, "lib"), "-r", "penstock", "-e", EMBEDDED_CLUSTER]
+    Open3.popen2(*command) do |input, output, _process|
+      @embedded = [input, output]
+      yield output.gets.chomp
+    end
+  end
+
+  # Makes each topic of its standard input, as "name partitions".
+  EMBEDDED_CLUSTER = <<~RUBY
+    $stdout.sync = true
+    cluster = Penstock::EmbeddedCluster.new(brokers: 1)
+    puts cluster.bootstrap_servers
+    while (name, partitions = $stdin.gets&.split)
+      cluster.create_topic(name, partitions: Integer(partitions))
+      puts name
+    end
+  RUBY
+
+  def create_topic(servers, name, partitions, embedded:)
+    if embedded
+      input, output = @embedded
+      input.puts "#{name} #{partitions}"
+      return output.gets
+    end
+    tool = [File.join(ROOT, "bin/kafka"), "java", "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", servers]
+    created = system(*tool, "--create", "--topic", name, "--partitions", partitions.to_s, out: File::NULL)
+    created or abort "cannot create the topic #{name}"
   end
 
   def progress(text)

@@ -178,6 +178,7 @@ class ConformanceTest < PenstockTest
     "Producer#buffer_many" => ->(one) { one.buffer_many([BlockingCalls::MESSAGE]) },
     "Producer#around" => ->(one) { one.around(->(sending, *) { sending.call }) },
     "Consumer#set_credentials" => ->(one) { one.set_credentials("user", "password") },
+    "Consumer#mark" => ->(one) { one.mark(Penstock::Message.new(topic: "test", partition: 0, offset: 0)) },
     "Consumer#position" => ->(one) { one.position("test", 0) }
   }.freeze
   SASL = { "security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "b" }.freeze
@@ -301,25 +302,5 @@ class ConformanceTest < PenstockTest
     assert_includes 0.09..1, seconds_of { assert_raises(Interrupted) { call.run(waiting, SHORT) } }
   ensure
     waker.join
-  end
-
-  # Runs the block in a signal trap.
-  # @return [Object] the block's value; an error of the block is raised again
-  def in_trap
-    result = error = done = nil
-    before = Signal.trap("USR2") do
-      result = yield
-    rescue Exception => e # rubocop:disable Lint/RescueException -- it is raised below
-      error = e
-    ensure
-      done = true
-    end
-    Process.kill(:USR2, Process.pid)
-    sleep 0.001 until done
-    raise error if error
-
-    result
-  ensure
-    Signal.trap("USR2", before || "DEFAULT")
   end
 end

@@ -253,7 +253,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal({ 0 => 4 }, one.committed(name, [0]))
     one.commit({ name => { 0 => 2 } })
     assert_equal({ 0 => 2 }, one.committed(name, [0]))
-    assert_nil one.commit(messages[5], async: true)
+    assert one.commit(messages[5], async: true)
     eventually { one.poll(timeout: 0.01) || one.committed(name, 0) == { 0 => 6 } }
     assert_equal 10, one.position(name, 0)
     one.commit
@@ -264,11 +264,11 @@ class ConsumerTest < ConsumerTestCase
     assert_equal %w[7 8 9], take(group_consumer("the-group-#{name}").subscribe(name), 3).map(&:payload)
   end
 
-  slow def test_close_commits_polled_messages_and_leaves_the_group
+  slow def test_close_commits_processed_messages_and_leaves_the_group
     name = topic(partitions: 1)
     produce(name, %w[a b c])
     one = group_consumer("closing-#{name}").subscribe(name)
-    take(one, 2, batch: 1)
+    assert one.mark(take(one, 2, batch: 1).last)
     assert_predicate one.close, :complete?
     two = group_consumer("closing-#{name}", "enable.auto.commit": false).subscribe(name)
     assert_equal %w[c], take(two, 1).map(&:payload)
@@ -380,7 +380,7 @@ class ConsumerTest < ConsumerTestCase
       assert_equal({ 0 => 3 }, one.committed(name, 0))
     end
     assert_equal %w[p4 p5], payloads(one)
-    eventually { one.committed(name, 0) == { 0 => 6 } }
+    eventually { one.poll(timeout: 0.01) || one.committed(name, 0) == { 0 => 6 } }
   end
 
   def test_messages_before_a_damaged_message_are_committed_without_it_until_it_raises
@@ -404,7 +404,7 @@ class ConsumerTest < ConsumerTestCase
       assert_equal Array.new(offset) { |i| "p#{i}" }, payloads(one) if offset.positive?
       assert_damaged(one, name, offset) { one.poll(timeout: 10) }
       one.close
-      assert_equal({ 0 => offset }, embedded(name).committed(name, 0))
+      assert_equal({ 0 => offset.nonzero? }, embedded(name).committed(name, 0))
     end
   end
 

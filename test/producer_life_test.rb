@@ -287,7 +287,7 @@ class ProducerLifeTest < ProducerTestCase
   def test_messages_produced_after_a_purge_are_not_purged
     own = own_cluster(brokers: 3)
     name = topic(on: own, partitions: 6)
-    one = producer(servers: own.bootstrap_servers, "linger.ms": 60_000)
+    one = holding_producer(servers: own.bootstrap_servers)
     send_six = -> { Array.new(6) { |partition| one.produce_async(topic: name, payload: "x", partition:) } }
     send_six.call
     one.flush

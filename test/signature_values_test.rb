@@ -212,7 +212,14 @@ class SignatureValuesTest < PenstockTest
     consumer = reading
     on(consumer).assign(@topic => { 0 => :beginning }, @topic.to_sym => [1])
     read(on(consumer).poll(timeout: 10))
-    on(consumer).poll_batch(max: 5, timeout: 10)
+    batch = on(consumer).poll_batch(max: 5, timeout: 10)
+    on(consumer).mark(batch)
+    %i[each each_payload].each { |name| @calls.call(batch, name, [], {}) }
+    on(batch)[0]
+    on(batch)[0, 2]
+    on(batch).last(1)
+    read(batch)
+    assert_all_called("Penstock::Batch", except: %i[==])
     on(consumer).poll(timeout: 0)
     positions(consumer)
     on(consumer).subscribe(@topic, ["^#{@topic}"]) # a pattern without a topic would be an error of a later poll
@@ -244,6 +251,10 @@ class SignatureValuesTest < PenstockTest
     on(consumer).watermarks(@topic, 0, timeout: 10)
     on(consumer).group_metadata
     on(consumer).seek(@topic, 0, :beginning)
+    on(consumer).pause(@topic => [0])
+    on(consumer).pause
+    on(consumer).paused
+    on(consumer).resume(@topic => [0])
   end
 
   def each_of(consumer)

@@ -85,6 +85,26 @@ class PenstockTest < Minitest::Test
     end
   end
 
+  # Runs the block in a signal trap.
+  # @return [Object] the block's value; an error of the block is raised again
+  def in_trap
+    result = error = done = nil
+    before = Signal.trap("USR2") do
+      result = yield
+    rescue Exception => e # rubocop:disable Lint/RescueException -- it is raised below
+      error = e
+    ensure
+      done = true
+    end
+    Process.kill(:USR2, Process.pid)
+    sleep 0.001 until done
+    raise error if error
+
+    result
+  ensure
+    Signal.trap("USR2", before || "DEFAULT")
+  end
+
   # The cluster of all tests that are about the embedded cluster, or need its features without changing anything in it.
   def embedded_cluster = SharedCluster.embedded
 

@@ -40,6 +40,7 @@ end
 def detect_features
   have_func("rd_kafka_message_produce_errstr", "librdkafka/rdkafka.h")
   have_func("rd_kafka_message_leader_epoch", "librdkafka/rdkafka.h")
+  have_func("rd_kafka_topic_partition_set_leader_epoch", "librdkafka/rdkafka.h")
   have_func("rb_hash_new_capa", "ruby.h") # Ruby 3.2
   return if have_func("rd_kafka_mock_cluster_new", %w[librdkafka/rdkafka.h librdkafka/rdkafka_mock.h])
 

@@ -1,9 +1,13 @@
 # frozen_string_literal: true
 
 require_relative "native"
+require_relative "consumer/batch"
 require_relative "consumer/close_report"
+require_relative "consumer/fetch_limits"
 require_relative "consumer/config"
 require_relative "consumer/message"
+require_relative "consumer/places"
+require_relative "consumer/rebalance"
 
 module Penstock
   # Reads messages from Kafka, as a member of a group ({#subscribe}) or from chosen partitions ({#assign}).
@@ -19,10 +23,10 @@ module Penstock
   # takes messages, so `max.poll.interval.ms` measures the program: a member that does not poll for that long loses its
   # partitions. The time inside {#poll} counts as polling, however long it waits.
   #
-  # librdkafka commits the offsets of polled messages every `auto.commit.interval.ms`. If `enable.auto.commit` is false,
-  # call {#commit}. Polling a message marks it for the next commit. So if a process crashes, offsets of messages that it
-  # polled but did not process may be committed. To exclude that, set `enable.auto.commit` to false and commit what was
-  # processed.
+  # A message counts as processed when the thread or fiber that polled it polls again ({ConsumerConfig#mark}). librdkafka commits
+  # what is processed every `auto.commit.interval.ms`, when partitions are taken away, and when the consumer closes. So a
+  # process that crashes loses no message, and some messages are processed twice. What a thread polled last is not processed
+  # before it polls again, or calls {#mark}, {#commit} or {#close}. If `enable.auto.commit` is false, only {#commit} commits.
   #
   # Any number of threads may use a consumer at once. Each message goes to one of the polling threads. "Blocks: this thread"
   # blocks only the fiber if it has a scheduler. Any Ractor may make a consumer of its own, without logger and token
@@ -36,8 +40,8 @@ module Penstock
   # brokers are logged, and librdkafka retries. The ends of partitions (`enable.partition.eof`) are not reported.
   #
   # A message of another client may have headers that cannot be read. {#poll} raises an error in its place (`:bad_msg`, with
-  # `topic`, `partition` and `offset`), after the earlier messages of its partition. The next poll skips it. librdkafka
-  # commits it only with a later message of the partition. {#commit} after the error commits it too.
+  # `topic`, `partition` and `offset`), after the earlier messages of its partition. The next poll skips it. The error counts as
+  # a message that was polled.
   #
   # If brokers can be reached but reject this client (certificate, password, protocol), {#poll}, {#commit}, {#committed} and
   # {#watermarks} raise {BrokerRejectedError} within `config.rejection_timeout`. {#subscribe} and {#assign} do not wait for
@@ -47,12 +51,18 @@ module Penstock
     include Uncopyable
     include CredentialChecks
     include AsJson
+    include ConsumerPlaces
 
-    # Where to begin reading, for {#assign} and {#seek}: librdkafka's numbers.
-    OFFSETS = { beginning: -2, end: -1, stored: -1000 }.freeze
-    INVALID_OFFSET = -1001
     TIMEOUT = %i[timeout].freeze
-    private_constant :OFFSETS, :INVALID_OFFSET, :TIMEOUT
+    # What brokers answer to a member that they have removed.
+    LOST = %i[illegal_generation unknown_member_id].freeze
+    # A new member epoch may come between request and answer. librdkafka repeats only its own commits then.
+    STALE = :stale_member_epoch
+    STALE_ATTEMPTS = 20
+    STALE_PAUSE = 0.1
+    # A variable of the fiber: the consumer whose `each` an exception has ended.
+    GAVE_UP = :__penstock_gave_up__
+    private_constant :TIMEOUT, :LOST, :STALE, :STALE_ATTEMPTS, :STALE_PAUSE, :GAVE_UP
 
     # @return [ConsumerConfig] frozen
     attr_reader :config
@@ -75,7 +85,8 @@ module Penstock
       @config.__send__(:finish)
       raise_in_other_ractors
       refresher = Native::TokenRefresher.new(self, :consumer_id) if config.oauth.token_provider_listener
-      call_configure(id, config.kafka, config.logger, config.close_timeout, config.group?, config.rejection_timeout, refresher)
+      call_configure(id, config.kafka, config.logger, config.close_timeout, config.group?, config.rejection_timeout, refresher,
+                     config.mark, !config.rebalance_listener.nil?)
     end
 
     # @return [String] `config.id`
@@ -143,7 +154,7 @@ module Penstock
     # @raise [ConsumerClosedError] when the consumer is closed
     # @raise [ForkedError] when the parent process used the consumer before the fork
     def assignment
-      call_assignment.group_by(&:first).transform_values { |places| places.map { |place| place[1] }.sort }
+      by_topic(call_assignment)
     end
 
     # @!method poll(timeout: 1)
@@ -185,12 +196,29 @@ module Penstock
       Keywords.check("each(timeout: 1) { |message| ... }", TIMEOUT, more, wrong)
       return to_enum(:each, timeout:) unless block_given?
 
+      Thread.current[GAVE_UP] = nil
       until closed?
         message = poll_unless_closed(timeout)
         yield message if message
       end
       self
+    rescue Exception # rubocop:disable Lint/RescueException -- the message is not processed, and close must know it
+      Thread.current[GAVE_UP] = self
+      raise
     end
+
+    # Says that a message, or each message of a batch, is processed, as are the earlier ones of its partition. (More exactly:
+    # those that the same thread or fiber polled.) The offset after it is committed with the next commit, of this process or of
+    # librdkafka's timer (`auto.commit.interval.ms`). Only needed where {ConsumerConfig#mark} is `:manual`, or where one thread
+    # polls and another processes. Never blocks.
+    #
+    # @param what [Message, Batch]
+    # @return [Boolean] false: the partition was taken away after the message was polled, so another member reads the message
+    #   again. For a batch: this is so for one of its partitions or more; the others are marked
+    # @raise [ConsumerClosedError] when the consumer is closed
+    # @raise [ForkedError] when the parent process used the consumer before the fork
+    # @raise [TypeError] when it is something else
+    def mark(what) = what.is_a?(Batch) ? call_mark_batch(what) : call_mark(what)
 
     # Commits offsets: where the group continues after a restart or rebalance.
     #
@@ -198,13 +226,15 @@ module Penstock
     # offsets may be committed after an interrupt. With `async: true` it does not block, and errors are logged.
     #
     # @overload commit(what = nil, async: false, timeout: 30)
-    #   @param what [Message, Hash{String, Symbol => Hash{Integer => Integer}}, nil] a message: commits it and all earlier
-    #     messages of its partition. A Hash, in braces: the next offset to read, by topic and partition. nil: everything polled so
-    #     far from the assigned partitions
+    #   @param what [Message, Batch, Hash{String, Symbol => Hash{Integer => Integer}}, nil] a message or batch: marks it
+    #     ({#mark}), and commits it and all earlier messages of its partitions. A Hash, in braces: the next offset to read, by
+    #     topic and partition. nil: everything that was polled so far from the assigned partitions, by any thread; if
+    #     {ConsumerConfig#mark} is `:manual`, everything that was marked
     #   @param async [Boolean]
     #   @param timeout [Numeric, nil] seconds to wait for the answer; more than an hour must be a Float; nil: no limit
-    #   @return [nil]
-    #   @raise [CommitError] when the offsets were not committed, for example because another member has the partition now
+    #   @return [Boolean] false: the partition, or the membership in the group, was lost, so other members read the messages
+    #     again; nothing was committed. With `async`, this is logged where only the broker knows it
+    #   @raise [CommitError] when the offsets were not committed for another reason
     #   @raise [ConsumeTimeoutError] when the answer did not come in time; the offsets may still be committed
     #   @raise [BrokerRejectedError] when brokers reject this client; see {ConsumerConfig#rejection_timeout}
     #   @raise [ConfigurationInvalidError] when "group.id" is missing
@@ -216,9 +246,13 @@ module Penstock
       Keywords.check("commit(#{offsets || "message"}, async: false, timeout: 30)", %i[async timeout], more, wrong)
       need_group("commit")
       offsets = offsets_to_commit(what)
-      return if offsets.empty?
+      return false if offsets.nil?
+      return true if offsets.empty?
 
-      async ? call_commit_async(offsets) : call_commit(offsets, timeout)
+      async ? call_commit_async(offsets) : commit_now(offsets, timeout)
+      true
+    rescue CommitError => e
+      LOST.include?(e.code) ? false : raise
     end
 
     # The group's committed offsets.
@@ -249,7 +283,7 @@ module Penstock
     # @raise [ConsumerClosedError] when the consumer is closed
     # @raise [ForkedError] when the parent process used the consumer before the fork
     def position(topic, partition)
-      call_positions([[topic_name(topic), partition_number(partition), INVALID_OFFSET]]).first
+      call_position(topic_name(topic), partition_number(partition))
     end
 
     # The first and the next offset of a partition, from its leader.
@@ -286,6 +320,44 @@ module Penstock
       self
     end
 
+    # Stops reading partitions until {#resume}. Messages that were fetched and not polled are fetched again later. The consumer
+    # stays in its group, and other partitions go on. A partition that is revoked is no longer paused. In a rebalance listener's
+    # `assigned`, what is paused is not read at all.
+    #
+    #     consumer.pause("events" => [0, 1])
+    #
+    # Blocks: like {#subscribe}.
+    #
+    # @param partitions [Hash{String, Symbol => Array<Integer>}, nil] by topic; nil: all that are assigned
+    # @return [Hash{String=>Array<Integer>}] everything that is paused now; see {#paused}
+    # @raise [ConsumeError] when a partition is not assigned (:unknown_partition); the others are paused
+    # @raise [ConsumerClosedError] when the consumer is closed
+    # @raise [ForkedError] when the parent process used the consumer before the fork
+    def pause(partitions = nil)
+      call_pause(partitions ? places(partitions, INVALID_OFFSET) : without_offsets(call_assignment))
+      paused
+    end
+
+    # Goes on reading partitions that {#pause} has stopped, behind the last message that was polled. Others are left alone.
+    #
+    # Blocks: like {#subscribe}.
+    #
+    # @param partitions [Hash{String, Symbol => Array<Integer>}, nil] by topic; nil: all that are paused
+    # @return [Hash{String=>Array<Integer>}] everything that is still paused
+    # @raise [ConsumerClosedError] when the consumer is closed
+    # @raise [ForkedError] when the parent process used the consumer before the fork
+    def resume(partitions = nil)
+      call_resume(partitions ? places(partitions, INVALID_OFFSET) : without_offsets(call_paused))
+      paused
+    end
+
+    # Never blocks.
+    #
+    # @return [Hash{String=>Array<Integer>}] the partitions that {#pause} has stopped, by topic
+    # @raise [ConsumerClosedError] when the consumer is closed
+    # @raise [ForkedError] when the parent process used the consumer before the fork
+    def paused = by_topic(call_paused)
+
     # Sets user name and password for later logins. Existing connections stay until the broker ends them
     # (`connections.max.reauth.ms`). If brokers reject the consumer, it tries again at once. Never blocks.
     #
@@ -303,10 +375,16 @@ module Penstock
       call_set_credentials(username, password)
     end
 
-    # Wakes every polling thread, commits what librdkafka has to commit, leaves the group and releases all resources. Polled
-    # messages stay valid. While the group rebalances, its coordinator may reject the offsets of the leaving member. That is
-    # logged, and other members read those messages again. Later calls do nothing. If several threads close at once, one
-    # closes and all wait. In a fork child it does nothing.
+    # Wakes every polling thread, commits what is processed, leaves the group and releases all resources. Polled messages stay
+    # valid.
+    #
+    # What the calling thread or fiber polled last counts as processed, as if it polled again. It does not count while an
+    # exception is raised or rescued (for example in an `ensure`), after one has ended {#each}, or in a signal trap. What other
+    # threads polled last does not count.
+    #
+    # While the group rebalances, its coordinator may reject the offsets of the leaving member. That is logged, and other members
+    # read those messages again. Later calls do nothing. If several threads close at once, one closes and all wait. In a fork
+    # child it does nothing.
     #
     # Blocks: this thread, without the GVL; interruptible at once. After an interrupt, closing continues by itself. A signal
     # trap, a block of {#each} and an `at_exit` block may call it.
@@ -320,6 +398,7 @@ module Penstock
     def close(*more, timeout: config.close_timeout / 1000.0, **wrong)
       Keywords.check("close(timeout: 10)", TIMEOUT, more, wrong)
       timeout = Seconds.of(timeout)
+      finish unless closed?
       in_time = call_close(timeout && (timeout * 1000).to_f)
       ConsumerCloseReport.new(in_time, in_group? ? in_time : nil).freeze
     end
@@ -342,6 +421,33 @@ module Penstock
     # @see RequiresSuper
     def initialized? = !@config.nil?
 
+    # What has to be done before the consumer closes, while it can still commit.
+    def finish
+      call_finish unless interrupted?
+      return unless config.rebalance_listener && in_group? && !SignalTrap.here?
+
+      rebalanced(:revoked, call_assignment)
+    rescue ConsumerClosedError
+      nil # another thread was first
+    end
+
+    # Called by a poll, and by close.
+    # @return [Array<Array(String, Integer, Integer)>, nil] start offsets
+    def rebalanced(kind, places)
+      return if places.empty?
+
+      rebalance = Rebalance.new(self, by_topic(places), kind)
+      listener = config.rebalance_listener
+      method = kind == :lost && !listener.respond_to?(:lost) ? :revoked : kind
+      listener.public_send(method, rebalance) if listener.respond_to?(method)
+      rebalance.__send__(:starts)
+    end
+
+    # Whether the calling thread was perhaps processing a message, and did not come to its end.
+    def interrupted?
+      !$!.nil? || equal?(Thread.current[GAVE_UP]) || Thread.current.status == "aborting" || SignalTrap.here?
+    end
+
     # A fork child is in no group: its parent process is.
     def in_group? = @subscribed && state != :inherited
 
@@ -363,61 +469,28 @@ module Penstock
       config.group? or raise ErrorFactory.build(ConfigurationInvalidError, "#{method} requires config.kafka[\"group.id\"]")
     end
 
+    # @return [Array<Array(String, Integer, Integer, Integer)>, nil] nil: the partition was taken away
     def offsets_to_commit(what)
       case what
-      when nil then positions
+      when nil then call_processed(config.mark != :manual)
       when Hash then places(what, nil)
-      else
-        topic, partition, offset = Consumer.__send__(:place_of, what)
-        [[topic, partition, offset + 1]]
+      when Batch then mark(what) ? what.group_by_partition.values.flat_map(&:values).map { |list| place_of(list.last) } : nil
+      else mark(what) == false ? nil : [place_of(what)]
       end
     end
 
-    def positions
-      assigned = call_assignment.map { |topic, partition, _| [topic, partition, INVALID_OFFSET] }
-      assigned.zip(call_positions(assigned)).filter_map { |(topic, partition, _), offset| offset && [topic, partition, offset] }
-    end
+    def commit_now(offsets, timeout)
+      attempts = 0
+      begin
+        call_commit(offsets, timeout)
+      rescue CommitError => e
+        raise unless e.code == STALE && (attempts += 1) < STALE_ATTEMPTS
 
-    # @param default [Integer, nil] the offset of partitions given without one; nil: the offset is required, and a number
-    # @return [Array<Array(String, Integer, Integer)>]
-    def places(partitions, default)
-      partitions.is_a?(Hash) or raise ArgumentError, "expected a Hash of topics to partitions, not #{partitions.class}"
-      partitions.flat_map do |topic, list|
-        name = topic_name(topic)
-        unless list.is_a?(Hash) || (default && list.is_a?(Array))
-          raise ArgumentError, "expected the partitions of #{Text.printable(name)} as a Hash#{" or Array" if default}, " \
-                               "not #{list.inspect}"
-        end
-
-        list.map { |partition, offset| place(name, partition, offset || default, default) }
+        sleep STALE_PAUSE
+        retry
       end
     end
 
-    def place(name, partition, offset, default)
-      offset = offset == default && default ? default : offset_number(offset, symbols: default)
-      need_group("assigning from :stored") if offset == OFFSETS[:stored]
-      [name, partition_number(partition), offset]
-    end
-
-    def topic_name(topic)
-      name = topic.is_a?(Symbol) ? topic.name : topic
-      return name if name.is_a?(String) && !name.empty? && !name.b.include?("\0") # UTF-16 has some
-
-      raise ArgumentError, "a topic must be a String or Symbol, not #{topic.inspect}"
-    end
-
-    def partition_number(partition)
-      return partition if partition.is_a?(Integer) && partition.between?(0, (2**31) - 1)
-
-      raise ArgumentError, "a partition must be an Integer from 0, not #{partition.inspect}"
-    end
-
-    def offset_number(offset, symbols: true)
-      return offset if offset.is_a?(Integer) && offset.between?(0, (2**63) - 1)
-      return OFFSETS.fetch(offset) if symbols && OFFSETS.key?(offset)
-
-      kinds = "an Integer from 0#{", :beginning, :end or :stored" if symbols}"
-      raise ArgumentError, "an offset must be #{kinds}, not #{offset.inspect}"
-    end
+    def place_of(message) = Consumer.__send__(:place_of, message)
   end
 end

@@ -974,16 +974,17 @@ static void use_consumer(struct ps_consumer *consumer, struct shared *shared)
                 ps_consumer_hold(consumer, event);
                 event = NULL;
             }
-            if (event && rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) ps_consumer_rebalance(consumer, event);
+            if (event && rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) ps_consumer_rebalance(consumer, event, NULL);
             else if (event && rd_kafka_event_type(event) != RD_KAFKA_EVENT_FETCH) ps_consumer_absorb(consumer, event);
             if (event) rd_kafka_event_destroy(event);
+            ps_consumer_store(consumer);
             ps_consumer_notice(consumer);
             ps_client_exit(&consumer->client);
         }
         pthread_mutex_unlock(&shared->gvl);
         return;
     }
-    enum ps_consumer_call call = (enum ps_consumer_call)random_below(7);
+    enum ps_consumer_call call = (enum ps_consumer_call)random_below(9);
     rd_kafka_topic_partition_list_t *list = NULL;
     if (call != PS_CONSUMER_ASSIGNMENT) {
         list = rd_kafka_topic_partition_list_new(1);
@@ -1578,6 +1579,145 @@ static void space_part(void)
     ps_client_unref(&queue.producer->client);
 }
 
+/* ---- the ledger ---- */
+
+enum { OWNERS = 4 };
+
+static struct {
+    struct ps_ledger ledger;
+    pthread_mutex_t taking;
+    int64_t next;
+    uint64_t owners;
+} desk;
+
+static int64_t processed(void)
+{
+    rd_kafka_topic_partition_list_t *list = ps_ledger_processed(&desk.ledger);
+    int64_t offset = list->cnt ? list->elems[0].offset : 0;
+    rd_kafka_topic_partition_list_destroy(list);
+    return offset;
+}
+
+/* Takes messages, as one of several owners, and finishes them somehow. Nothing that it works on may count as processed. */
+static void *work_off(void *arg)
+{
+    uint64_t owner = __atomic_add_fetch(&desk.owners, 1, __ATOMIC_SEQ_CST);
+    (void)arg;
+    while (!time_is_up()) {
+        struct ps_fetched *fetched = ps_fetched_new(0, 0);
+        int count = 1 + random_below(5);
+        pthread_mutex_lock(&desk.taking);
+        int64_t first = desk.next;
+        for (int i = 0; i < count; i++) ps_fetched_add(fetched, "desk", 1)->offset = desk.next++;
+        if (!ps_ledger_handed_out_all(&desk.ledger, fetched, owner)) die("no memory");
+        pthread_mutex_unlock(&desk.taking);
+        if (processed() > first) die("work that is not done counts as processed");
+        if (random_below(3) == 0) {
+            int64_t some = first + random_below(count);
+            if (!ps_ledger_mark(&desk.ledger, "desk", 0, some, -1, fetched->epoch)) die("a mark that is refused");
+            if (some < first + count - 1 && processed() > some + 1) die("more than was marked counts as processed");
+        }
+        ps_ledger_finish(&desk.ledger, owner);
+        if (ps_ledger_position(&desk.ledger, "desk", 0) < first + count) die("a position that goes back");
+        ps_fetched_unref(fetched);
+        __atomic_add_fetch(&rounds, 1, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+static void *look_on(void *arg)
+{
+    int64_t before = 0;
+    (void)arg;
+    while (!time_is_up()) {
+        int64_t now = processed();
+        if (now < before) die("processed offsets that go back");
+        before = now;
+        usleep(20);
+    }
+    return NULL;
+}
+
+static void check_epochs(void)
+{
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
+    struct ps_ledger *ledger = &desk.ledger;
+    uint64_t before = ledger->epoch;
+    rd_kafka_topic_partition_list_add(list, "desk", 0);
+    ps_ledger_revoked(ledger, list);
+    if (ps_ledger_mark(ledger, "desk", 0, 0, -1, before)) die("a mark of a revoked partition");
+    ps_ledger_assigned(ledger);
+    if (!ps_ledger_handed_out(ledger, "desk", 0, 7, -1, 1)) die("no memory");
+    if (ps_ledger_mark(ledger, "desk", 0, 7, -1, before)) die("a mark from an earlier assignment");
+    if (!ps_ledger_mark(ledger, "desk", 0, 7, -1, ledger->epoch) || processed() != 8) die("a mark that is refused");
+    ps_ledger_seek(ledger, "desk", 0);
+    if (ps_ledger_position(ledger, "desk", 0) != -1) die("a position after a seek");
+    ps_ledger_pause(ledger, "desk", 0, true);
+    rd_kafka_topic_partition_list_t *paused = ps_ledger_paused(ledger, list);
+    if (paused->cnt != 1) die("a pause that is forgotten");
+    rd_kafka_topic_partition_list_destroy(paused);
+    rd_kafka_topic_partition_list_destroy(list);
+}
+
+static void ledger_part(void)
+{
+    pthread_mutex_init(&desk.taking, NULL);
+    if (!ps_ledger_init(&desk.ledger)) die("no memory");
+    void *(*const bodies[])(void *) = { work_off, work_off, work_off, work_off, look_on };
+    run_threads(OWNERS + 1, bodies, NULL);
+    if (processed() != desk.next) die("finished work that does not count as processed");
+    check_epochs();
+    ps_ledger_destroy(&desk.ledger);
+    pthread_mutex_destroy(&desk.taking);
+}
+
+/* ---- copied messages ---- */
+
+static struct ps_fetched *open_book;
+
+static void *read_book(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < 20; i++) {
+        struct ps_record *record = &open_book->records[i % 3];
+        if (!ps_fetched_read(open_book)) break;
+        for (int j = 0; j < 4000; j += 500)
+            if (open_book->bytes[record->place + (size_t)j] != 'a' + i % 3) die("other bytes");
+        ps_fetched_done(open_book);
+    }
+    ps_fetched_unref(open_book);
+    return NULL;
+}
+
+static void *release_book(void *arg)
+{
+    (void)arg;
+    if (random_below(2)) usleep((unsigned)random_below(50));
+    ps_fetched_release(open_book);
+    if (ps_fetched_read(open_book)) die("released bytes that can be read");
+    ps_fetched_release(open_book);
+    ps_fetched_unref(open_book);
+    return NULL;
+}
+
+static void fetched_part(void)
+{
+    while (!time_is_up()) {
+        open_book = ps_fetched_new(0, 0);
+        for (int i = 0; i < 3; i++) {
+            struct ps_record *record = ps_fetched_add(open_book, i == 1 ? "two" : "one", 4000);
+            memset(open_book->bytes + record->place, 'a' + i, 4000);
+        }
+        if (open_book->topic_count != 2) die("topics that are not told apart");
+        for (int i = 0; i < 4; i++) ps_fetched_retain(open_book);
+        void *(*const bodies[])(void *) = { read_book, read_book, release_book, release_book };
+        struct ps_fetched *kept = open_book;
+        run_threads(4, bodies, NULL);
+        if (!ps_fetched_unref(kept)) die("memory that is not freed");
+        rounds++;
+    }
+}
+
 /* ---- all of them ---- */
 
 static const struct part {
@@ -1588,6 +1728,7 @@ static const struct part {
     { "ready", ready_part },   { "watch", watch_part },           { "events", events_part },   { "rejected", rejected_part },
     { "open", open_part },     { "slot", slot_part },             { "chunks", chunks_part },   { "text", text_part },
     { "redaction", redaction_part }, { "space", space_part },
+    { "ledger", ledger_part }, { "fetched", fetched_part },
 };
 
 static bool chosen(const char *name, int argc, char **argv)

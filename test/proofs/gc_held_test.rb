@@ -74,14 +74,6 @@ class GCHeldTest < ConsumerTestCase
     close client
   end
 
-  def test_a_consumer_keeps_the_name_of_its_latest_topic
-    number = new_topic_number
-    reader = aside { numbered_topic(number).then { |name| reading(name).tap { |one| fill(name, 2) && take(one, 1, batch: 1) } } }
-    replace_garbage { numbered_text(number) }
-    message = take(reader, 1, batch: 1).first
-    assert_equal [numbered_text(number), true], [message.topic, message.topic.frozen?]
-  end
-
   # The consumer was collected, and with it all other references to the topic's name.
   def test_a_message_keeps_its_topic_key_payload_and_headers
     number = new_topic_number
@@ -149,40 +141,6 @@ class GCHeldTest < ConsumerTestCase
     close(*clients)
   end
 
-  def test_an_old_consumer_keeps_the_young_name_of_its_latest_topic
-    number = new_topic_number
-    name = numbered_topic(number)
-    reader = reading(name)
-    fill(name, 2)
-    grow_old
-    aside { take(reader, 1, batch: 1) }
-    GC.verify_internal_consistency
-    replace_young_garbage { numbered_text(number) }
-    assert_equal [true, numbered_text(number)], take(reader, 1, batch: 1).first.then { |one| [one.topic.frozen?, one.topic] }
-  end
-
-  # A message becomes old while it is created, because the allocation of each part may start a collection.
-  def test_a_message_that_becomes_old_during_its_creation_keeps_its_parts
-    number = new_topic_number
-    messages = aside { consumed(number, 20, stress: 1) }
-    GC.verify_internal_consistency
-    replace_young_garbage
-    messages.each_with_index { |message, i| assert_equal expected(number, i), parts(message) }
-  end
-
-  # The headers need content: creating an empty Hash allocates too little for it to become old.
-  def test_a_message_that_becomes_old_during_its_creation_keeps_its_headers
-    names = Array.new(20) { |i| -"name #{i}" } # interned before, so that the message does not allocate them
-    name = topic(partitions: 1)
-    producer.produce_many_sync(names.map do |one|
-                                 { topic: name, payload: "x" * 1_000, key: "k" * 1_000, headers: { one => "" } }
-                               end)
-    reader = reading(name)
-    messages = aside { under_stress(1) { take(reader, 20, batch: 1) } }
-    replace_young_garbage
-    assert_equal(names.map { |one| { one => "" } }, messages.map(&:headers))
-  end
-
   # ---- objects that a call needs ----
 
   # The Hashes reference only the caller's Strings. The batch's buffer holds the only references to the topic names made of them.
@@ -248,7 +206,7 @@ class GCHeldTest < ConsumerTestCase
   end
 
   def new_consumer(made = bare(Penstock::Consumer), logger: nil, refresher: nil)
-    made.send(:call_configure, "consumer", @kafka, logger, 1_000, false, nil, refresher)
+    made.send(:call_configure, "consumer", @kafka, logger, 1_000, false, nil, refresher, :next_poll, false)
     made
   end
 

@@ -65,7 +65,7 @@ class GCMovedTest < PenstockTest
   def test_objects_held_by_consumers_can_move
     moved(<<~RUBY)
       consumers = Array.new(MANY) do
-        bare(Penstock::Consumer).tap { |made| made.send(:call_configure, "consumer", KAFKA, Logger.new(nil), 1_000, false, nil, Object.new) }
+        bare(Penstock::Consumer).tap { |made| made.send(:call_configure, "consumer", KAFKA, Logger.new(nil), 1_000, false, nil, Object.new, :manual, false) }
       end
       fill
       readers = Array.new(5) { consumer.tap { |one| one.assign(TOPIC => { 0 => :beginning }) } }
@@ -74,19 +74,6 @@ class GCMovedTest < PenstockTest
       same [[TOPIC, true]] * 5, readers.map { |one| one.poll(timeout: 5).topic }.map { |topic| [topic, topic.frozen?] }
       same MANY, consumers.size
       readers.each(&:close)
-    RUBY
-  end
-
-  def test_objects_held_by_messages_can_move
-    moved(<<~RUBY)
-      fill
-      reader = consumer.tap { |one| one.assign(TOPIC => { 0 => :beginning }) }
-      messages = []
-      messages << reader.poll(timeout: 0.5) until messages.compact.size == 50
-      move_everything
-      same(Array.new(50) { |i| [TOPIC, "key \#{i}", "payload \#{i}", { "name" => "value \#{i}", "more" => [i.to_s, "x"] }] },
-           messages.compact.map { |message| [message.topic, message.key, message.payload, message.headers] })
-      reader.close
     RUBY
   end
 

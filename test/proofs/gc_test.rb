@@ -329,7 +329,8 @@ class GCTest < PenstockTest
     event_worker: ->(_) { Internal::EventWorker.new },
     poller: ->(_) { Penstock::Poller.new },
     shareable_producer: :shareable.to_proc,
-    message: ->(one) { first_message(one) },
+    message: ->(one) { first_batch(one).first },
+    batch: ->(one) { first_batch(one) },
     bearer: ->(_) { bearer },
     fiber_group: ->(one) { fiber_group(one) },
     producer: ->(one) { one } # not native, but it owns the others
@@ -400,12 +401,12 @@ class GCTest < PenstockTest
     3.times { GC.start } # a half-made copy that shared native memory would free it here
   end
 
-  def first_message(producer)
+  def first_batch(producer)
     name = topic(partitions: 1)
     producer.produce_sync(topic: name, payload: "x")
     consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": cluster.bootstrap_servers } }
     consumer.assign(name => { 0 => :beginning })
-    eventually { consumer.poll(timeout: 0.5) }
+    eventually { consumer.poll_batch(timeout: 0.5).then { |batch| batch unless batch.empty? } }
   ensure
     consumer&.close
   end

@@ -12,14 +12,16 @@ module AllocationCounts
   SHIM = File.join(ROOT, "tmp", "allocations-#{RUBY_VERSION}.so")
   # Functions that neither return anything to destroy nor destroy anything.
   NEUTRAL = /
-    \Ard_kafka_(?:assign|commit|commit_queue|committed|conf_(?:enable|get|set)\w*|conf_properties_show|conf_interceptor_add_on_new
+    \Ard_kafka_(?:assign|assignment_lost|commit|commit_queue|committed
+    |conf_(?:enable|get|set)\w*|conf_properties_show|conf_interceptor_add_on_new
     |consumer_closed|controllerid|err2name|err2str|error_(?:code|is_\w+|string|txn_requires_abort)
     |event_(?:error\w*|log|message_\w+|stats|topic_partition_list|type)|fatal_error|flush|get_err_descs
     |header_(?:add|cnt|get_all)|interceptor_add_\w+|message_\w+|name
     |mock_(?:broker|clear|cluster_bootstraps|partition|push|topic)\w*|msg_partitioner_\w+
-    |oauthbearer_set_token\w*|offset_store|opaque|position|produce_batch|purge|query_watermark_offsets|queue_cb_event_enable
+    |oauthbearer_set_token\w*|offsets_store|opaque
+    |(?:pause|resume)_partitions|produce_batch|purge|query_watermark_offsets|queue_cb_event_enable
     |queue_length|rebalance_protocol|set_log_queue|subscribe|test_fatal_error|topic_conf_(?:get|set\w+)|topic_name
-    |topic_partition_list_add
+    |topic_partition_list_(?:add|find)|topic_partition_[gs]et_leader_epoch
     |unsubscribe|version|version_str)\z
   /x
 

@@ -58,7 +58,7 @@ module BlockingCalls
   CONSUMER = [
     Call.new(name: "Consumer#poll", stuck: :reader, call: ->(one, seconds) { one.poll(timeout: seconds) }, ends: NilClass),
     Call.new(name: "Consumer#poll_batch", stuck: :reader, call: ->(one, seconds) { one.poll_batch(max: 5, timeout: seconds) },
-             ends: Array),
+             ends: Penstock::Batch),
     Call.new(name: "Consumer#each", stuck: :reader, call: ->(one, seconds) { one.each(timeout: seconds) { next } }),
     Call.new(name: "Consumer#commit", stuck: :committer, ends: LATE_CONSUMER,
              call: ->(one, seconds) { one.commit({ "test" => { 0 => 1 } }, timeout: seconds) }),
@@ -72,7 +72,9 @@ module BlockingCalls
     Call.new(name: "Consumer#unsubscribe", stuck: :reader, call: ->(one, _) { one.unsubscribe }, brief: true),
     Call.new(name: "Consumer#assign", stuck: :reader, call: ->(one, _) { one.assign("test" => [1]) }, brief: true),
     Call.new(name: "Consumer#assignment", stuck: :reader, call: ->(one, _) { one.assignment }, brief: true),
-    Call.new(name: "Consumer#seek", stuck: :reader, call: ->(one, _) { one.seek("test", 0, 1) }, brief: true)
+    Call.new(name: "Consumer#seek", stuck: :reader, call: ->(one, _) { one.seek("test", 0, 1) }, brief: true),
+    Call.new(name: "Consumer#pause", stuck: :reader, call: ->(one, _) { one.pause }, brief: true),
+    Call.new(name: "Consumer#resume", stuck: :reader, call: ->(one, _) { one.resume }, brief: true)
   ].freeze
 
   ALL = [*SENDING, *PRODUCER, *CONSUMER].freeze

@@ -10,7 +10,7 @@ require_relative "plain_scheduler"
 # class, the GC pressure, a cluster's address and a topic. The cluster's process is under no pressure. Making and connecting a
 # producer or a consumer is under none either, because that is mostly Ruby code and would take a minute: gc_test.rb does it once.
 class GCExercises
-  CLASSES = %i[bearer client_reference consumer delivery_handle embedded_cluster event_source event_worker fiber_group
+  CLASSES = %i[batch bearer client_reference consumer delivery_handle embedded_cluster event_source event_worker fiber_group
                message poller producer_client secret shareable_producer].freeze
   PRESSURES = %i[stress auto_compact verify_compaction].freeze
   ROUNDS = 20
@@ -64,6 +64,12 @@ class GCExercises
       at_exit { one.close(timeout: 1) }
       one.assign(@topic => { 0 => :beginning })
     end
+  end
+
+  def first_batch(from)
+    batch = from.poll_batch(max: 1, timeout: 0.5)
+    batch = from.poll_batch(max: 1, timeout: 0.5) while batch.empty?
+    batch
   end
 
   def first_message(from)
@@ -132,6 +138,18 @@ class GCExercises
     one = reader
     first_message(one)
     -> { same({ @topic => [0] }, one.assignment) }
+  end
+
+  def batch
+    one = making
+    each_round { |i| one.produce_sync(topic: @topic, payload: "p#{i}", key: "k#{i}") }
+    from = reader
+    batches = each_round { first_batch(from) }
+    lambda do
+      batches.each do |taken|
+        same [taken.payloads[0].tr("p", "k"), @topic, 1], [taken.keys[0], taken.topics[0], taken.to_a.size]
+      end
+    end
   end
 
   def message

@@ -1,84 +1,94 @@
 /*
- * Penstock::Message: one consumed message. It copies everything from librdkafka when it is built, and is frozen. It holds only
- * Ruby objects, so any thread of any Ractor may read it, also after the consumer is closed and freed.
+ * Penstock::Message: one consumed message. Its data pointer is a ps_record, which never changes, so any thread of any Ractor may
+ * read it, also after the consumer is closed and freed. It holds no Ruby objects: each method makes new ones. It has a reference to
+ * the memory of the whole batch (core/consume/fetched.c).
  */
 #include "ruby/penstock.h"
 #include <ruby/encoding.h>
 #include <ruby/ractor.h>
+#include <string.h>
 
 static VALUE message_class, no_headers;
 static VALUE sym_create_time, sym_log_append_time;
 
-struct consumed_message {
-    VALUE topic, key, payload, headers;
-    int64_t offset;
-    int64_t timestamp;    /* ms since the epoch; -1: none */
-    int32_t partition;
-    int32_t leader_epoch; /* -1: unknown */
-    rd_kafka_timestamp_type_t timestamp_type;
-};
-
 /* ---- GC ---- */
 
-static void message_mark(void *data)
+static void message_free(void *data)
 {
-    const struct consumed_message *message = data;
-    rb_gc_mark_movable(message->topic);
-    rb_gc_mark_movable(message->key);
-    rb_gc_mark_movable(message->payload);
-    rb_gc_mark_movable(message->headers);
+    penstock_fetched_free(((struct ps_record *)data)->fetched);
 }
 
-static void message_compact(void *data)
-{
-    struct consumed_message *message = data;
-    message->topic = rb_gc_location(message->topic);
-    message->key = rb_gc_location(message->key);
-    message->payload = rb_gc_location(message->payload);
-    message->headers = rb_gc_location(message->headers);
-}
-
+/* The rest of its batch's memory is the batch's. */
 static size_t message_size(const void *data)
 {
-    return sizeof(struct consumed_message);
+    const struct ps_record *record = data;
+    return sizeof(*record) + record->key_size + record->payload_size;
 }
 
 static const rb_data_type_t message_type = {
     .wrap_struct_name = "Penstock::Message",
-    .function = { .dmark = message_mark, .dfree = RUBY_DEFAULT_FREE, .dsize = message_size, .dcompact = message_compact },
+    .function = { .dfree = message_free, .dsize = message_size },
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED | RUBY_TYPED_FROZEN_SHAREABLE,
 };
 
-static const struct consumed_message *message_get(VALUE self)
+static const struct ps_record *message_get(VALUE self)
 {
     return penstock_data(self, &message_type);
 }
 
-/* ---- copying; raises nothing but NoMemoryError ---- */
-
-static VALUE bytes(const void *data, size_t size)
+const struct ps_record *penstock_message_record(VALUE self)
 {
-    return data ? rb_obj_freeze(rb_str_new(data, (long)size)) : Qnil;
+    return message_get(self);
+}
+
+VALUE penstock_message_of(struct ps_record *record)
+{
+    VALUE self = TypedData_Wrap_Struct(message_class, &message_type, NULL);
+    ps_fetched_retain(record->fetched);
+    DATA_PTR(self) = record;
+    return rb_obj_freeze(self);
+}
+
+/* ---- the parts of a message; only between ps_fetched_read and ps_fetched_done ---- */
+
+static VALUE bytes(const char *data, size_t size)
+{
+    return rb_obj_freeze(rb_str_new(data, (long)size));
+}
+
+static const char *bytes_of(const struct ps_record *record)
+{
+    return record->fetched->bytes + record->place;
+}
+
+VALUE penstock_record_key(const struct ps_record *record)
+{
+    return record->has_key ? bytes(bytes_of(record), record->key_size) : Qnil;
+}
+
+VALUE penstock_record_payload(const struct ps_record *record)
+{
+    return record->has_payload ? bytes(bytes_of(record) + record->key_size, record->payload_size) : Qnil;
 }
 
 static int freeze_values(VALUE name, VALUE value, VALUE unused)
 {
+    (void)name, (void)unused;
     if (RB_TYPE_P(value, T_ARRAY)) rb_obj_freeze(value);
     return ST_CONTINUE;
 }
 
 /* The value of a name: a String or nil; for a repeated name an Array of its values, in order. */
-static VALUE headers_of(const rd_kafka_headers_t *native)
+static VALUE record_headers(const struct ps_record *record)
 {
-    const char *name;
-    const void *value;
-    size_t size;
+    const char *from = bytes_of(record) + record->key_size + record->payload_size;
     bool repeated = false;
-
-    if (!native) return no_headers;
     VALUE headers = rb_hash_new();
-    for (size_t i = 0; rd_kafka_header_get_all(native, i, &name, &value, &size) == RD_KAFKA_RESP_ERR_NO_ERROR; i++) {
-        VALUE key = penstock_header_name(name), copy = bytes(value, size);
+    for (uint32_t i = 0; i < record->headers; i++) {
+        struct ps_header header;
+        from = ps_header_read(from, &header);
+        VALUE key = penstock_header_name(header.name);
+        VALUE copy = header.value_size < 0 ? Qnil : bytes(header.value, (size_t)header.value_size);
         VALUE before = rb_hash_lookup2(headers, key, Qundef);
         if (before == Qundef) {
             rb_hash_aset(headers, key, copy);
@@ -92,66 +102,124 @@ static VALUE headers_of(const rd_kafka_headers_t *native)
     return rb_obj_freeze(headers);
 }
 
-VALUE penstock_consumed_message_new(const rd_kafka_message_t *native, const rd_kafka_headers_t *headers, VALUE topic)
+/* ---- building one for the program ---- */
+
+struct parts {
+    VALUE key, payload, headers; /* String or nil; Hash */
+    size_t size;
+    uint32_t count;
+    char *to;
+};
+
+/* Calls the block for each header, also for each of a repeated name. */
+static int each_header(VALUE name, VALUE value, VALUE arg, void (*one)(struct parts *, VALUE, VALUE))
 {
-    struct consumed_message *message;
-    VALUE self = TypedData_Make_Struct(message_class, struct consumed_message, &message_type, message);
-    message->topic = message->key = message->payload = message->headers = Qnil;
-    message->partition = native->partition;
-    message->offset = native->offset;
-    message->timestamp = rd_kafka_message_timestamp(native, &message->timestamp_type);
-#ifdef HAVE_RD_KAFKA_MESSAGE_LEADER_EPOCH
-    message->leader_epoch = rd_kafka_message_leader_epoch(native);
-#else
-    message->leader_epoch = -1;
-#endif
-    RB_OBJ_WRITE(self, &message->topic, topic);
-    RB_OBJ_WRITE(self, &message->key, bytes(native->key, native->key_len));
-    RB_OBJ_WRITE(self, &message->payload, bytes(native->payload, native->len));
-    RB_OBJ_WRITE(self, &message->headers, headers_of(headers));
-    return rb_obj_freeze(self);
+    struct parts *parts = (struct parts *)arg;
+    if (!RB_TYPE_P(value, T_ARRAY)) one(parts, name, value);
+    else
+        for (long i = 0; i < RARRAY_LEN(value); i++) one(parts, name, RARRAY_AREF(value, i));
+    return ST_CONTINUE;
+}
+
+static int32_t value_size(VALUE value)
+{
+    return NIL_P(value) ? -1 : (int32_t)RSTRING_LEN(value);
+}
+
+static void measure_one(struct parts *parts, VALUE name, VALUE value)
+{
+    parts->size += ps_header_size((size_t)RSTRING_LEN(name), value_size(value));
+    parts->count++;
+}
+
+static int measure_header(VALUE name, VALUE value, VALUE arg)
+{
+    return each_header(name, value, arg, measure_one);
+}
+
+static void write_one(struct parts *parts, VALUE name, VALUE value)
+{
+    const char *data = NIL_P(value) ? NULL : RSTRING_PTR(value);
+    parts->to = ps_header_write(parts->to, RSTRING_PTR(name), (size_t)RSTRING_LEN(name), data, value_size(value));
+}
+
+static int write_header(VALUE name, VALUE value, VALUE arg)
+{
+    return each_header(name, value, arg, write_one);
+}
+
+static size_t size_of(VALUE string)
+{
+    return NIL_P(string) ? 0 : (size_t)RSTRING_LEN(string);
+}
+
+static void write_string(struct parts *parts, VALUE string)
+{
+    if (NIL_P(string)) return;
+    memcpy(parts->to, RSTRING_PTR(string), size_of(string));
+    parts->to += size_of(string);
 }
 
 /* build(topic, partition, offset, timestamp, timestamp_type, key, payload, headers, leader_epoch): builds a message for the
  * program. lib/penstock/consumer/message.rb has checked the arguments and deeply frozen them. */
 static VALUE s_build(int argc, VALUE *argv, VALUE self)
 {
-    struct consumed_message *message;
     rb_check_arity(argc, 9, 9);
+    (void)self;
     int32_t partition = NUM2INT(argv[1]), leader_epoch = NIL_P(argv[8]) ? -1 : NUM2INT(argv[8]);
     int64_t offset = NUM2LL(argv[2]), timestamp = NIL_P(argv[3]) ? -1 : NUM2LL(argv[3]);
     for (int i = 0; i < 9; i++)
         if (!rb_ractor_shareable_p(argv[i])) rb_raise(rb_eArgError, "a message consists of frozen objects");
-    VALUE made = TypedData_Make_Struct(self, struct consumed_message, &message_type, message);
-    message->topic = message->key = message->payload = message->headers = Qnil;
-    message->partition = partition;
-    message->offset = offset;
-    message->timestamp = timestamp;
-    message->timestamp_type = RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
-    if (timestamp >= 0)
-        message->timestamp_type =
-            argv[4] == sym_log_append_time ? RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME : RD_KAFKA_TIMESTAMP_CREATE_TIME;
-    message->leader_epoch = leader_epoch;
-    RB_OBJ_WRITE(made, &message->topic, argv[0]);
-    RB_OBJ_WRITE(made, &message->key, argv[5]);
-    RB_OBJ_WRITE(made, &message->payload, argv[6]);
-    RB_OBJ_WRITE(made, &message->headers, argv[7]);
-    return rb_obj_freeze(made);
-}
+    const char *topic = StringValueCStr(argv[0]);
 
-VALUE penstock_consumed_message_place(VALUE self, int32_t *partition, int64_t *offset)
-{
-    const struct consumed_message *message = message_get(self);
-    *partition = message->partition;
-    *offset = message->offset;
-    return message->topic;
+    struct parts parts = { .key = argv[5], .payload = argv[6], .headers = argv[7] };
+    rb_hash_foreach(parts.headers, measure_header, (VALUE)&parts);
+    struct ps_fetched *fetched;
+    VALUE batch = penstock_batch_allocate(1, &fetched);
+    struct ps_record *record = ps_fetched_add(fetched, topic, size_of(parts.key) + size_of(parts.payload) + parts.size);
+    if (!record) rb_memerror();
+    record->partition = partition;
+    record->offset = offset;
+    record->timestamp = timestamp;
+    record->logged = timestamp >= 0 && argv[4] == sym_log_append_time;
+    record->leader_epoch = leader_epoch;
+    record->has_key = !NIL_P(parts.key);
+    record->has_payload = !NIL_P(parts.payload);
+    record->key_size = (uint32_t)size_of(parts.key);
+    record->payload_size = (uint32_t)size_of(parts.payload);
+    record->headers = parts.count;
+    parts.to = fetched->bytes + record->place;
+    write_string(&parts, parts.key);
+    write_string(&parts, parts.payload);
+    rb_hash_foreach(parts.headers, write_header, (VALUE)&parts);
+    VALUE message = penstock_batch_message(batch, 0);
+    RB_GC_GUARD(batch);
+    return message;
 }
 
 /* ---- methods; documented in lib/penstock/consumer/message.rb ---- */
 
+void penstock_raise_released(void)
+{
+    penstock_raise(rb_const_get(penstock_module, rb_intern("BatchReleasedError")), &penstock_no_context,
+                   "the batch was released, so the bytes of its messages are gone");
+}
+
+/* Only NoMemoryError can interrupt this. Then the bytes are freed with the last message. */
+static VALUE read_bytes(VALUE self, VALUE (*part)(const struct ps_record *))
+{
+    const struct ps_record *record = message_get(self);
+    if (!ps_fetched_read(record->fetched)) penstock_raise_released();
+    VALUE value = part(record);
+    ps_fetched_done(record->fetched);
+    RB_GC_GUARD(self);
+    return value;
+}
+
 static VALUE message_topic(VALUE self)
 {
-    return message_get(self)->topic;
+    const struct ps_record *record = message_get(self);
+    return penstock_name(record->fetched->topics[record->topic]);
 }
 
 static VALUE message_partition(VALUE self)
@@ -164,37 +232,32 @@ static VALUE message_offset(VALUE self)
     return LL2NUM(message_get(self)->offset);
 }
 
-static bool has_timestamp(const struct consumed_message *message)
-{
-    return message->timestamp >= 0 && message->timestamp_type != RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
-}
-
 static VALUE message_timestamp(VALUE self)
 {
-    const struct consumed_message *message = message_get(self);
-    return has_timestamp(message) ? LL2NUM(message->timestamp) : Qnil;
+    const struct ps_record *record = message_get(self);
+    return record->timestamp < 0 ? Qnil : LL2NUM(record->timestamp);
 }
 
 static VALUE message_timestamp_type(VALUE self)
 {
-    const struct consumed_message *message = message_get(self);
-    if (!has_timestamp(message)) return Qnil;
-    return message->timestamp_type == RD_KAFKA_TIMESTAMP_CREATE_TIME ? sym_create_time : sym_log_append_time;
+    const struct ps_record *record = message_get(self);
+    if (record->timestamp < 0) return Qnil;
+    return record->logged ? sym_log_append_time : sym_create_time;
 }
 
 static VALUE message_key(VALUE self)
 {
-    return message_get(self)->key;
+    return read_bytes(self, penstock_record_key);
 }
 
 static VALUE message_payload(VALUE self)
 {
-    return message_get(self)->payload;
+    return read_bytes(self, penstock_record_payload);
 }
 
 static VALUE message_headers(VALUE self)
 {
-    return message_get(self)->headers;
+    return message_get(self)->headers ? read_bytes(self, record_headers) : no_headers;
 }
 
 static VALUE message_leader_epoch(VALUE self)

@@ -6,11 +6,11 @@
 #include "ruby/penstock.h"
 #include <errno.h>
 
-/* ---- lists of partitions: [[topic, partition, offset], ...] ---- */
+/* ---- lists of partitions: [[topic, partition, offset, leader epoch or nil], ...]; the last may be missing ---- */
 
 struct place {
     VALUE topic;
-    int32_t partition;
+    int32_t partition, leader_epoch;
     int64_t offset;
 };
 
@@ -23,11 +23,16 @@ static rd_kafka_topic_partition_list_t *list_from(VALUE places)
     for (long i = 0; i < size; i++) {
         VALUE place = rb_ary_entry(places, i), topic = rb_ary_entry(place, 0);
         StringValueCStr(topic);
-        parsed[i] = (struct place){ topic, NUM2INT(rb_ary_entry(place, 1)), NUM2LL(rb_ary_entry(place, 2)) };
+        VALUE epoch = rb_ary_entry(place, 3);
+        parsed[i] = (struct place){ topic, NUM2INT(rb_ary_entry(place, 1)), NIL_P(epoch) ? -1 : NUM2INT(epoch),
+                                    NUM2LL(rb_ary_entry(place, 2)) };
     }
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new((int)size); /* nothing raises from here on */
-    for (long i = 0; i < size; i++)
-        rd_kafka_topic_partition_list_add(list, RSTRING_PTR(parsed[i].topic), parsed[i].partition)->offset = parsed[i].offset;
+    for (long i = 0; i < size; i++) {
+        rd_kafka_topic_partition_t *to = rd_kafka_topic_partition_list_add(list, RSTRING_PTR(parsed[i].topic), parsed[i].partition);
+        to->offset = parsed[i].offset;
+        ps_set_leader_epoch(to, parsed[i].leader_epoch);
+    }
     RB_GC_GUARD(places);
     ALLOCV_END(buffer);
     return list;
@@ -44,7 +49,9 @@ static VALUE places_from(const rd_kafka_topic_partition_list_t *list)
     for (int i = 0; list && i < list->cnt; i++) {
         const rd_kafka_topic_partition_t *place = &list->elems[i];
         VALUE topic = penstock_name(place->topic);
-        rb_ary_push(places, rb_ary_new_from_args(3, topic, INT2NUM(place->partition), offset_or_nil(place->offset)));
+        int32_t epoch = ps_leader_epoch(place);
+        rb_ary_push(places, rb_ary_new_from_args(4, topic, INT2NUM(place->partition), offset_or_nil(place->offset),
+                                                 epoch < 0 ? Qnil : INT2NUM(epoch)));
     }
     return places;
 }
@@ -207,30 +214,161 @@ static VALUE consumer_call_seek(VALUE self, VALUE places, VALUE timeout)
     return Qnil;
 }
 
-/* librdkafka knows the positions, so this sends no request. */
-static VALUE consumer_call_positions(VALUE self, VALUE places)
+static VALUE consumer_call_pause(VALUE self, VALUE places)
 {
-    struct ps_consumer *consumer = penstock_consumer_open(self);
-    VALUE positions = rb_ary_new();
-    rd_kafka_topic_partition_list_t *list = list_from(places);
-    bool entered = ps_client_enter(&consumer->client);
-    if (entered) {
-        rd_kafka_position(consumer->client.rk, list);
-        ps_client_exit(&consumer->client);
-    }
-    for (int i = 0; i < list->cnt; i++) rb_ary_push(positions, offset_or_nil(ps_consumer_position(consumer, &list->elems[i])));
-    rd_kafka_topic_partition_list_destroy(list);
-    if (!entered) penstock_raise_closed(&consumer->client);
-    return positions;
+    ask(self, PS_CONSUMER_PAUSE, places, Qnil, "the partitions were not paused");
+    return Qnil;
 }
 
-/* [topic, partition, offset] of a Message */
+static VALUE consumer_call_resume(VALUE self, VALUE places)
+{
+    ask(self, PS_CONSUMER_RESUME, places, Qnil, "the partitions were not resumed");
+    return Qnil;
+}
+
+static VALUE consumer_call_paused(VALUE self)
+{
+    struct ps_consumer *consumer = penstock_consumer_open(self);
+    rd_kafka_topic_partition_list_t *list = ps_ledger_paused(&consumer->ledger, NULL);
+    VALUE places = places_from(list);
+    rd_kafka_topic_partition_list_destroy(list);
+    return places;
+}
+
+static VALUE consumer_call_position(VALUE self, VALUE topic, VALUE partition)
+{
+    struct ps_consumer *consumer = penstock_consumer_open(self);
+    return offset_or_nil(ps_ledger_position(&consumer->ledger, StringValueCStr(topic), NUM2INT(partition)));
+}
+
+/* ---- marks ---- */
+
+/* Without it, librdkafka would get the offsets only with the next poll. */
+static void store(struct ps_consumer *consumer)
+{
+    if (!ps_client_enter(&consumer->client)) return; /* closing has given librdkafka what was marked before */
+    ps_consumer_store(consumer);
+    ps_client_exit(&consumer->client);
+}
+
+/* False: another member may have the partition now. nil: a program made the message. */
+static VALUE consumer_call_mark(VALUE self, VALUE message)
+{
+    struct ps_consumer *consumer = penstock_consumer_open(self);
+    const struct ps_record *record = penstock_message_record(message);
+    const struct ps_fetched *fetched = record->fetched;
+    bool marked = ps_ledger_mark(&consumer->ledger, fetched->topics[record->topic], record->partition, record->offset,
+                                 record->leader_epoch, fetched->epoch);
+    store(consumer);
+    RB_GC_GUARD(message);
+    return marked ? Qtrue : fetched->epoch ? Qfalse : Qnil;
+}
+
+/* The same for the last message of each partition. */
+static VALUE consumer_call_mark_batch(VALUE self, VALUE batch)
+{
+    struct ps_consumer *consumer = penstock_consumer_open(self);
+    const struct ps_fetched *fetched = penstock_batch_fetched(batch);
+    bool marked = true;
+    for (size_t i = 0; i < fetched->count; i++) {
+        const struct ps_record *record = &fetched->records[i], *after = record + 1;
+        bool followed = i + 1 < fetched->count && after->partition == record->partition && after->topic == record->topic;
+        if (followed) continue;
+        marked &= ps_ledger_mark(&consumer->ledger, fetched->topics[record->topic], record->partition, record->offset,
+                                 record->leader_epoch, fetched->epoch);
+    }
+    store(consumer);
+    RB_GC_GUARD(batch);
+    return marked ? Qtrue : Qfalse;
+}
+
+/* What is processed: [[topic, partition, offset], ...]. With `all`, everything that was polled is. */
+static VALUE consumer_call_processed(VALUE self, VALUE all)
+{
+    struct ps_consumer *consumer = penstock_consumer_open(self);
+    if (RTEST(all)) ps_ledger_finish(&consumer->ledger, 0);
+    rd_kafka_topic_partition_list_t *list = ps_ledger_processed(&consumer->ledger);
+    VALUE places = places_from(list);
+    rd_kafka_topic_partition_list_destroy(list);
+    return places;
+}
+
+/* [topic, partition, offset after it, leader epoch] of a Message */
 static VALUE s_place_of(VALUE klass, VALUE message)
 {
-    int32_t partition;
-    int64_t offset;
-    VALUE topic = penstock_consumed_message_place(message, &partition, &offset);
-    return rb_ary_new_from_args(3, topic, INT2NUM(partition), LL2NUM(offset));
+    const struct ps_record *record = penstock_message_record(message);
+    VALUE topic = penstock_name(record->fetched->topics[record->topic]);
+    VALUE epoch = record->leader_epoch < 0 ? Qnil : INT2NUM(record->leader_epoch);
+    VALUE place = rb_ary_new_from_args(4, topic, INT2NUM(record->partition), LL2NUM(record->offset + 1), epoch);
+    RB_GC_GUARD(message);
+    return place;
+}
+
+/* ---- rebalances ---- */
+
+struct telling {
+    VALUE self;
+    struct ps_consumer *consumer;
+    const char *name;                            /* NULL: closing has answered */
+    rd_kafka_topic_partition_list_t *partitions; /* owned; may be NULL, as `start` */
+    rd_kafka_topic_partition_list_t *start;
+};
+
+/* Copies the event: from now on, closing may answer and destroy it. */
+static void *read_nogvl(void *arg)
+{
+    struct telling *telling = arg;
+    struct ps_consumer *consumer = telling->consumer;
+    pthread_mutex_lock(&consumer->taking);
+    rd_kafka_event_t *event = consumer->answering;
+    if (event) {
+        bool assigned = rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+        telling->name = assigned ? "assigned" : consumer->lost ? "lost" : "revoked";
+        telling->partitions = ps_plain_copy(rd_kafka_event_topic_partition_list(event));
+    }
+    pthread_mutex_unlock(&consumer->taking);
+    return NULL;
+}
+
+static VALUE tell_body(VALUE arg)
+{
+    struct telling *telling = (struct telling *)arg;
+    if (!ps_client_enter(&telling->consumer->client)) return Qnil;
+    penstock_nogvl_now(read_nogvl, telling);
+    ps_client_exit(&telling->consumer->client);
+    if (!telling->name) return Qnil;
+    VALUE start = rb_funcall(telling->self, rb_intern("rebalanced"), 2, ID2SYM(rb_intern(telling->name)),
+                             places_from(telling->partitions));
+    if (!NIL_P(start)) telling->start = list_from(start);
+    return Qnil;
+}
+
+static void *answer_nogvl(void *arg)
+{
+    const struct telling *telling = arg;
+    ps_consumer_answer(telling->consumer, telling->start);
+    return NULL;
+}
+
+static VALUE tell_ensure(VALUE arg)
+{
+    struct telling *telling = (struct telling *)arg;
+    struct ps_client *client = &telling->consumer->client;
+    /* A fork child, or a closing consumer, has nothing to answer. */
+    if (!ps_client_inherited(client) && ps_client_enter(client)) {
+        penstock_nogvl_now(answer_nogvl, telling);
+        ps_client_exit(client);
+    }
+    if (telling->start) rd_kafka_topic_partition_list_destroy(telling->start);
+    if (telling->partitions) rd_kafka_topic_partition_list_destroy(telling->partitions);
+    return Qnil;
+}
+
+void penstock_tell_rebalance(VALUE self, struct ps_consumer *consumer)
+{
+    struct telling telling = { .self = self, .consumer = consumer };
+    rb_ensure(tell_body, (VALUE)&telling, tell_ensure, (VALUE)&telling);
+    RB_GC_GUARD(self);
 }
 
 /* ---- for transactional producers ---- */
@@ -291,6 +429,12 @@ void penstock_consumer_calls_init(VALUE consumer_class)
     rb_define_private_method(consumer_class, "call_committed", consumer_call_committed, 2);
     rb_define_private_method(consumer_class, "call_watermarks", consumer_call_watermarks, 2);
     rb_define_private_method(consumer_class, "call_seek", consumer_call_seek, 2);
-    rb_define_private_method(consumer_class, "call_positions", consumer_call_positions, 1);
+    rb_define_private_method(consumer_class, "call_position", consumer_call_position, 2);
+    rb_define_private_method(consumer_class, "call_pause", consumer_call_pause, 1);
+    rb_define_private_method(consumer_class, "call_resume", consumer_call_resume, 1);
+    rb_define_private_method(consumer_class, "call_paused", consumer_call_paused, 0);
+    rb_define_private_method(consumer_class, "call_mark", consumer_call_mark, 1);
+    rb_define_private_method(consumer_class, "call_mark_batch", consumer_call_mark_batch, 1);
+    rb_define_private_method(consumer_class, "call_processed", consumer_call_processed, 1);
     rb_define_private_method(rb_singleton_class(consumer_class), "place_of", s_place_of, 1);
 }

@@ -4,7 +4,6 @@
  * opened or closed raises ForkedError. One that was only configured gets a new ps_consumer at its first use.
  */
 #include "ruby/penstock.h"
-#include <string.h>
 
 static VALUE consumer_class;
 
@@ -12,7 +11,6 @@ struct consumer_object {
     _Atomic(struct ps_consumer *) consumer; /* owns a reference */
     VALUE logger;                           /* nil: librdkafka's log goes to stderr */
     VALUE token_refresher;                  /* Penstock::Native::TokenRefresher, or nil */
-    VALUE last_topic;                       /* the latest message's, or nil */
 };
 
 /* ---- GC ---- */
@@ -22,7 +20,6 @@ static void consumer_mark(void *data)
     struct consumer_object *object = data;
     rb_gc_mark_movable(object->logger);
     rb_gc_mark_movable(object->token_refresher);
-    rb_gc_mark_movable(object->last_topic);
 }
 
 static void consumer_compact(void *data)
@@ -30,7 +27,6 @@ static void consumer_compact(void *data)
     struct consumer_object *object = data;
     object->logger = rb_gc_location(object->logger);
     object->token_refresher = rb_gc_location(object->token_refresher);
-    object->last_topic = rb_gc_location(object->last_topic);
 }
 
 /* Does not block: a native thread leaves the group and closes the consumer. */
@@ -57,7 +53,7 @@ static VALUE consumer_allocate(VALUE klass)
 {
     struct consumer_object *object;
     VALUE self = TypedData_Make_Struct(klass, struct consumer_object, &consumer_type, object);
-    object->logger = object->token_refresher = object->last_topic = Qnil;
+    object->logger = object->token_refresher = Qnil;
     return self;
 }
 
@@ -109,9 +105,15 @@ struct ps_consumer *penstock_consumer_open(VALUE self)
 
 enum { LONGEST_NAP_MS = 1000 };
 
-/* call_configure(id, kafka, logger, close_timeout, grouped, rejection_timeout, token_refresher) */
+static enum ps_mark mark_from(VALUE name)
+{
+    if (name == ID2SYM(rb_intern("manual"))) return PS_MARK_MANUAL;
+    return name == ID2SYM(rb_intern("at_once")) ? PS_MARK_AT_ONCE : PS_MARK_NEXT_POLL;
+}
+
+/* call_configure(id, kafka, logger, close_timeout, grouped, rejection_timeout, token_refresher, mark, listens) */
 static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger, VALUE close_timeout, VALUE grouped,
-                                VALUE rejection_timeout, VALUE token_refresher)
+                                VALUE rejection_timeout, VALUE token_refresher, VALUE mark, VALUE listens)
 {
     struct consumer_object *object = penstock_data(self, &consumer_type);
     if (atomic_load(&object->consumer)) rb_raise(rb_eTypeError, "already initialized");
@@ -124,6 +126,8 @@ static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger,
             .token_provider = !NIL_P(token_refresher),
         },
         .grouped = RTEST(grouped),
+        .mark = mark_from(mark),
+        .listens = RTEST(listens),
     };
     RB_OBJ_WRITE(self, &object->logger, logger);
     RB_OBJ_WRITE(self, &object->token_refresher, token_refresher);
@@ -140,25 +144,12 @@ static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger,
         penstock_conf_ask_for_tokens(consumer->client.conf, true, settings.client.logs_to_mailbox);
     int64_t nap_ms = facts.max_poll_interval_ms / 4;
     consumer->settings.nap_us = (nap_ms < 1 ? 1 : nap_ms > LONGEST_NAP_MS ? LONGEST_NAP_MS : nap_ms) * 1000;
-    consumer->settings.stores_offsets = facts.stores_offsets;
     ps_client_set_brokers(&consumer->client, rb_string_value_cstr(&facts.brokers));
     atomic_store(&consumer->client.state, PS_NEW);
     return self;
 }
 
 /* ---- for consumer methods in files of their own ---- */
-
-VALUE penstock_consumer_topic_name(VALUE self, const rd_kafka_message_t *message)
-{
-    struct consumer_object *object = penstock_data(self, &consumer_type);
-    const char *name = rd_kafka_topic_name(message->rkt);
-    VALUE last = object->last_topic;
-    size_t size = strlen(name);
-    if (!NIL_P(last) && (size_t)RSTRING_LEN(last) == size && memcmp(RSTRING_PTR(last), name, size) == 0) return last;
-    VALUE topic = penstock_name(name);
-    RB_OBJ_WRITE(self, &object->last_topic, topic);
-    return topic;
-}
 
 void penstock_consumer_check_rejected(struct ps_consumer *consumer)
 {
@@ -212,7 +203,7 @@ void penstock_consumer_init(void)
     penstock_poll_methods_init(consumer_class);
     penstock_consumer_calls_init(consumer_class);
     rb_define_private_method(consumer_class, "state", consumer_state, 0);
-    rb_define_private_method(consumer_class, "call_configure", consumer_configure, 7);
+    rb_define_private_method(consumer_class, "call_configure", consumer_configure, 9);
     rb_define_private_method(consumer_class, "call_set_credentials", consumer_call_set_credentials, 2);
     rb_define_private_method(consumer_class, "call_close", consumer_call_close, 1);
 }

@@ -164,7 +164,6 @@ VALUE penstock_features(VALUE self);
 struct penstock_consumer_conf_facts {
     VALUE brokers;
     int64_t max_poll_interval_ms;
-    bool stores_offsets;
 };
 
 void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox,
@@ -311,11 +310,11 @@ void penstock_keywords_init(void);
 
 struct ps_consumer *penstock_consumer_get(VALUE consumer);  /* this process's, perhaps not open; raises ForkedError */
 struct ps_consumer *penstock_consumer_open(VALUE consumer); /* the same, opened if it is new; raises if it is closed */
-/* A frozen, interned String. Reuses the String of the message before, whose topic is mostly the same. */
-VALUE penstock_consumer_topic_name(VALUE consumer, const rd_kafka_message_t *message);
 /* Raises once brokers have rejected the consumer for long enough: in each thread that waits for them, and again each second. */
 void penstock_consumer_check_rejected(struct ps_consumer *consumer);
 void penstock_poll_methods_init(VALUE consumer_class);
+/* Tells the listener of consumer->answering, then answers. Raises what the listener raises. */
+void penstock_tell_rebalance(VALUE self, struct ps_consumer *consumer);
 void penstock_consumer_calls_init(VALUE consumer_class);
 
 /* What a transactional producer needs to commit this consumer's offsets. The caller destroys it. Raises when the consumer is
@@ -323,12 +322,24 @@ void penstock_consumer_calls_init(VALUE consumer_class);
 rd_kafka_consumer_group_metadata_t *penstock_consumer_group_metadata(VALUE consumer);
 void penstock_consumer_init(void);
 
-/* Copies everything, so librdkafka's message can be freed. `topic`: the topic's name as a frozen String. `headers`: the message's
- * parsed headers, or NULL. */
-VALUE penstock_consumed_message_new(const rd_kafka_message_t *message, const rd_kafka_headers_t *headers, VALUE topic);
-/* Returns the topic of a Message, and sets its partition and offset. Raises TypeError for any other object. */
-VALUE penstock_consumed_message_place(VALUE message, int32_t *partition, int64_t *offset);
+VALUE penstock_message_of(struct ps_record *record); /* takes a reference to its ps_fetched */
+/* Frozen Strings, or nil. Between ps_fetched_read and ps_fetched_done. */
+VALUE penstock_record_key(const struct ps_record *record);
+VALUE penstock_record_payload(const struct ps_record *record);
+const struct ps_record *penstock_message_record(VALUE message); /* raises TypeError for any other object */
 void penstock_consumed_message_init(void);
+
+/* ---- batch.c ---------------------------------------------------------------------------------------- */
+
+/* A Batch that is not frozen yet, and what it owns: to be filled. */
+VALUE penstock_batch_allocate(size_t messages, struct ps_fetched **fetched);
+VALUE penstock_batch_finish(VALUE batch); /* tells the GC of its memory, and freezes it */
+VALUE penstock_batch_message(VALUE batch, size_t index);
+const struct ps_fetched *penstock_batch_fetched(VALUE batch); /* raises TypeError for any other object */
+void penstock_fetched_report(struct ps_fetched *fetched);
+void penstock_fetched_free(struct ps_fetched *fetched); /* releases a reference, in a dfree function */
+NORETURN(void penstock_raise_released(void));
+void penstock_batch_init(void);
 
 /* ---- produce_methods.c ----------------------------------------------------------------------------- */
 

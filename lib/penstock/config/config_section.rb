@@ -38,7 +38,7 @@ module Penstock
       end
 
       def milliseconds(among, **meanings) = Setting::Integers.new(among, unit: "ms", **meanings)
-      def bytes(among) = Setting::Integers.new(among, unit: "bytes")
+      def bytes(among, **meanings) = Setting::Integers.new(among, unit: "bytes", **meanings)
       def integers(among) = Setting::Integers.new(among)
       def boolean = Setting::Choice.new([true, false])
       def one_of(*choices) = Setting::Choice.new(choices)

@@ -18,7 +18,10 @@ module Penstock
 
     # librdkafka requires a group even for a consumer without one. Nothing is ever committed to this group.
     WITHOUT_GROUP = { "group.id": "penstock.none", "enable.auto.commit": false }.freeze
-    private_constant :WITHOUT_GROUP
+    # librdkafka's default for "message.max.bytes".
+    LARGEST_MESSAGE = 1_000_000
+    STORE = "enable.auto.offset.store"
+    private_constant :WITHOUT_GROUP, :LARGEST_MESSAGE, :STORE
 
     # ---- Identity and connection ----
 
@@ -36,8 +39,32 @@ module Penstock
     # @return [OAuth]
     group :oauth, OAuth
 
+    # ---- Offsets ----
+
+    # When a message counts as processed, so that the consumer may commit the offset after it. `:next_poll`: when the fiber or
+    # thread that polled it polls again. `:manual`: when the program calls {Consumer#mark}. `:at_once`: when it is polled; a
+    # process that crashes then loses the messages that it works on. "enable.auto.offset.store" in {#kafka} stands for `:at_once`
+    # (true) or `:manual` (false).
+    # @return [Symbol]
+    setting :mark, one_of(:next_poll, :manual, :at_once), default: :next_poll
+
+    # ---- Groups ----
+
+    # The consumer calls it when the group assigns partitions to it or takes them away: any of the methods `assigned(rebalance)`,
+    # `revoked(rebalance)` and `lost(rebalance)`, which get a {Rebalance}. They run in the thread or fiber that polls, before the
+    # consumer answers the group, and may commit and choose start offsets. The group waits meanwhile. `revoked` comes before the
+    # partitions go to other members, also in {Consumer#close}; `lost` after that (without it `revoked` is called). An error that
+    # is raised comes out of the poll, after the answer.
+    # @return [#assigned, #revoked, #lost, nil]
+    setting :rebalance_listener, checked_values("#assigned", "#revoked", "#lost", "nil")
+
     # ---- Limits ----
 
+    # About how much memory fetched messages may take that the program has not polled yet. librdkafka fetches no more while its
+    # queue is that full. Messages that the program has polled do not count. Settings in {#kafka}, such as
+    # "queued.min.messages", replace those that are computed from it (docs/consuming.md).
+    # @return [Integer, nil]
+    setting :memory, bytes((8 << 20).., none: "268_435_456; with librdkafka before 2.2.0 536_870_912")
     # How long the consumer may take to leave the group when it is closed without a timeout, is garbage-collected, or is
     # still open at the end of the process.
     # @return [Integer]
@@ -71,18 +98,43 @@ module Penstock
     # @return [self] frozen
     def finish
       check_settings
+      check_rebalance_listener
       check_id
       warn_of_short_times
       check_kafka
       @group = group_given?
+      read_store
       check_commits unless @group
-      @kafka = with_defaults(KAFKA_DEFAULTS)
+      @kafka = with_defaults({ **KAFKA_DEFAULTS, **fetch_limits })
       @kafka = @kafka.reject { |name, _| WITHOUT_GROUP.key?(name.to_s.to_sym) }.merge(WITHOUT_GROUP) unless @group
+      @kafka = @kafka.reject { |name, _| name.to_s == STORE }.merge(STORE.to_sym => false)
       @kafka = checked(@kafka, role: :consumer, token_provider: oauth.token_provider_listener)
       freeze
     end
 
+    # Penstock stores offsets itself.
+    def read_store
+      store = given(STORE)
+      return if store.nil?
+
+      @mark = { "true" => :at_once, "false" => :manual }.fetch(Settings.read(STORE, store)) do
+        raise ErrorFactory.build(ConfigurationInvalidError, "config.kafka: #{STORE} must be true or false, not #{store.inspect}")
+      end
+    end
+
     def group_given? = !given("group.id").to_s.empty?
+
+    def check_rebalance_listener
+      check("rebalance_listener", rebalance_listener, "an object with a method assigned, revoked or lost, or nil") do
+        rebalance_listener.nil? || %i[assigned revoked lost].any? { |name| rebalance_listener.respond_to?(name) }
+      end
+    end
+
+    def fetch_limits
+      largest = Integer(given("message.max.bytes"), exception: false) || LARGEST_MESSAGE # invalid ones are reported later
+      limits = FetchLimits.settings(memory, largest)
+      given("queued.max.messages.kbytes") ? limits.except(:"fetch.max.bytes") : limits # librdkafka fits it to that
+    end
 
     def given(name) = kafka.fetch(name.to_sym) { kafka[name] }
 

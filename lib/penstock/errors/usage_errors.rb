@@ -23,6 +23,9 @@ module Penstock
   # The consumer was closed.
   class ConsumerClosedError < UsageError; end
 
+  # The bytes of a message were read after {Batch#release}.
+  class BatchReleasedError < UsageError; end
+
   # A listener made a call that must wait for the end of the same listener. It listens to the producer's work on its own
   # connection: "producer.reload", or "error.occurred" during a reload. Nothing was sent or begun. Make the call in another
   # thread, or in a listener of "producer.connected".

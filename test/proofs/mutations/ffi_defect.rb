@@ -6,10 +6,6 @@ Mutation.define "a handle's label is marked (shown by the copy of ffi's loop)",
                 file: "ext/penstock/ruby/delivery_handle.c", from: "    rb_gc_mark_movable(delivery->label);\n",
                 test: "test/proofs/ffi_defect_test.rb", only: twin, runs: 3
 
-Mutation.define "a consumed message's headers are marked (shown by the copy of ffi's loop)",
-                file: "ext/penstock/ruby/consumed_message.c", from: "    rb_gc_mark_movable(message->headers);\n",
-                test: "test/proofs/ffi_defect_test.rb", only: twin, runs: 3
-
 Mutation.define "the write barrier of the layout in ffi's loop",
                 file: "test/ext/layout_churn/layout_churn.c",
                 from: "if (RTEST(barrier)) RB_OBJ_WRITE(self, &layout->field_map, field_map);",

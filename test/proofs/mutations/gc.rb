@@ -70,24 +70,25 @@ module GCMutations
   in_file("consumer_class.c") do
     mark "logger", "test_a_consumer_keeps_its_logger"
     mark "token_refresher", "test_a_consumer_keeps_its_token_refresher"
-    mark "last_topic", "test_a_consumer_keeps_the_name_of_its_latest_topic"
     barrier "logger", "test_an_old_consumer_keeps_a_young_logger"
     barrier "token_refresher", "test_an_old_consumer_keeps_a_young_token_refresher"
-    barrier "last_topic", "test_an_old_consumer_keeps_the_young_name_of_its_latest_topic", value: "topic"
-    %w[logger token_refresher last_topic].each { |field| relocation field, "test_objects_held_by_consumers_can_move" }
+    %w[logger token_refresher].each { |field| relocation field, "test_objects_held_by_consumers_can_move" }
   end
 
   in_file("consumed_message.c") do
-    { "topic" => nil, "key" => "bytes(native->key, native->key_len)", "payload" => "bytes(native->payload, native->len)",
-      "headers" => nil }.each do |field, value|
-      mark field, "test_a_message_keeps_its_topic_key_payload_and_headers", from: "    rb_gc_mark_movable(message->#{field});\n"
-      relocation field, "test_objects_held_by_messages_can_move", object: "message"
-      barrier field, "test_a_message_that_becomes_old_during_its_creation_keeps_its_parts", value:, object: "message" if value
-    end
-    barrier "headers", "test_a_message_that_becomes_old_during_its_creation_keeps_its_headers", value: "headers_of(headers)",
-                                                                                                object: "message"
+    take_out "a message's hold on its memory", "    ps_fetched_retain(record->fetched);\n",
+             "    record->fetched->refs = 1;\n", **HELD, only: "test_a_message_keeps_its_topic_key_payload_and_headers"
     registered "message_class", "test_native_code_creates_objects_after_everything_moved"
     registered "no_headers", "test_a_message_keeps_the_shared_empty_headers", **HELD
+  end
+
+  in_file("batch.c") do
+    registered "batch_class", "test_native_code_creates_objects_after_everything_moved"
+    take_out "the end of a batch's hold on its memory", "if (ps_fetched_unref(fetched)) rb_gc", "if (0) rb_gc",
+             test: "test/batch_test.rb", only: "test_the_memory_of_collected_batches_is_freed"
+    take_out "released bytes, out of reach", "    if (!ps_fetched_read(fetched)) penstock_raise_released();\n    VALUE values",
+             "    ps_fetched_read(fetched);\n    VALUE values",
+             test: "test/batch_test.rb", only: "test_released_bytes_cannot_be_read"
   end
 
   in_file("delivery_handle.c") do

@@ -2,7 +2,7 @@
 
 # docs/evidence/safety.md, "A broker that lies".
 Mutation.define "hostile broker: a batch ends when its messages have many headers",
-                file: "ext/penstock/ruby/poll_methods.c", from: " && taking->headers < MOST_HEADERS", to: "",
+                file: "ext/penstock/ruby/poll_methods.c", from: " || taking->headers >= MOST_HEADERS", to: "",
                 test: "test/proofs/hostile_broker_test.rb",
                 only: "test_a_batch_with_many_headers_ends_early_and_the_rest_follows"
 

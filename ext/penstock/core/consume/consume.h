@@ -4,14 +4,108 @@
 
 #include "client/client.h"
 
+/* ---- fetched.c: messages copied out of librdkafka ------------------------------------------------------ */
+
+struct ps_record { /* one message */
+    struct ps_fetched *fetched;
+    int64_t offset;
+    int64_t timestamp;     /* ms since the epoch; -1: none */
+    size_t place;          /* in `fetched->bytes`: key, payload, headers */
+    uint32_t key_size, payload_size;
+    uint32_t headers;      /* how many */
+    int32_t partition;
+    int32_t leader_epoch;  /* -1: unknown */
+    int topic;             /* index into `fetched->topics` */
+    bool has_key, has_payload;
+    bool logged;           /* the timestamp is the broker's */
+};
+
+struct ps_fetched {
+    _Atomic uint32_t refs;
+    _Atomic uint32_t readers;
+    struct ps_record *records;
+    size_t count, room;
+    char *bytes;           /* only between ps_fetched_read and ps_fetched_done */
+    size_t used, capacity;
+    _Atomic size_t reported; /* the size that Ruby's GC knows of */
+    char **topics;
+    int topic_count;
+    uint64_t epoch;        /* the assignment in which they were taken; 0: a program made them */
+};
+
+struct ps_header {
+    const char *name, *value; /* the name ends with a 0 */
+    int32_t value_size;       /* -1: it has no value */
+};
+
+struct ps_fetched *ps_fetched_new(size_t records, size_t bytes); /* room for so much; NULL: no memory */
+void ps_fetched_retain(struct ps_fetched *fetched);
+bool ps_fetched_unref(struct ps_fetched *fetched);               /* true: it was freed */
+/* Adds a record with room for `size` bytes at its place. NULL: no memory. */
+struct ps_record *ps_fetched_add(struct ps_fetched *fetched, const char *topic, size_t size);
+/* Adds a copy of a message, with its parsed headers or NULL. False: no memory. */
+bool ps_fetched_copy(struct ps_fetched *fetched, const rd_kafka_message_t *message, const rd_kafka_headers_t *headers);
+size_t ps_header_size(size_t name_size, int32_t value_size);
+char *ps_header_write(char *to, const char *name, size_t name_size, const void *value, int32_t value_size); /* returns its end */
+const char *ps_header_read(const char *from, struct ps_header *header);                                  /* returns its end */
+/* Around reading `bytes`. False: they were released. */
+bool ps_fetched_read(struct ps_fetched *fetched);
+void ps_fetched_done(struct ps_fetched *fetched);
+void ps_fetched_release(struct ps_fetched *fetched);
+size_t ps_fetched_size(const struct ps_fetched *fetched);
+
+/* ---- ledger.c: what the program has got and processed ---------------------------------------------------- */
+
+struct ps_ledger {
+    pthread_mutex_t lock;
+    struct ps_place **rows; /* a table of partitions */
+    struct range *open;     /* what was handed out and is not processed */
+    uint64_t epoch;         /* of the latest assignment */
+    bool dirty;             /* librdkafka does not know all offsets yet */
+};
+
+bool ps_ledger_init(struct ps_ledger *ledger); /* false: no memory */
+void ps_ledger_destroy(struct ps_ledger *ledger);
+uint64_t ps_ledger_new_epoch(void);
+void ps_ledger_clear(struct ps_ledger *ledger);
+void ps_ledger_assigned(struct ps_ledger *ledger);
+/* Messages of these partitions cannot be marked any more. */
+void ps_ledger_revoked(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *list);
+bool ps_ledger_pause(struct ps_ledger *ledger, const char *topic, int32_t partition, bool paused); /* false: nothing changed */
+/* Which of these partitions are paused; NULL: of all. The caller destroys the list. */
+rd_kafka_topic_partition_list_t *ps_ledger_paused(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *among);
+void ps_ledger_seek(struct ps_ledger *ledger, const char *topic, int32_t partition); /* the position has changed */
+int64_t ps_ledger_position(struct ps_ledger *ledger, const char *topic, int32_t partition); /* -1: none */
+/* Messages that this owner gets. False: no memory. */
+bool ps_ledger_handed_out(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, int32_t leader_epoch,
+                          uint64_t owner);
+bool ps_ledger_handed_out_all(struct ps_ledger *ledger, struct ps_fetched *fetched, uint64_t owner);
+void ps_ledger_finish(struct ps_ledger *ledger, uint64_t owner); /* marks all that it has got; 0: that all owners have got */
+/* Marks a message, and the earlier ones of its partition that the same owner has got. False: the partition was taken away since
+ * `epoch` (0: not compared), or the message was not handed out. */
+bool ps_ledger_mark(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, int32_t leader_epoch,
+                    uint64_t epoch);
+/* Brokers compare an offset's leader epoch with theirs, to find that the partition was truncated. Before 2.1.0 librdkafka has none. */
+void ps_set_leader_epoch(rd_kafka_topic_partition_t *place, int32_t leader_epoch); /* -1: unknown */
+int32_t ps_leader_epoch(const rd_kafka_topic_partition_t *place);
+void ps_ledger_store(struct ps_ledger *ledger, rd_kafka_t *rk); /* gives librdkafka what is processed */
+rd_kafka_topic_partition_list_t *ps_ledger_processed(struct ps_ledger *ledger); /* the caller destroys the list */
+
 /* ---- consumer.c: a consuming rd_kafka_t --------------------------------------------------------------- */
+
+/* When a message counts as processed. */
+enum ps_mark {
+    PS_MARK_NEXT_POLL, /* at the next poll of the fiber that got it */
+    PS_MARK_MANUAL,    /* when the program marks it */
+    PS_MARK_AT_ONCE,   /* when the program gets it */
+};
 
 struct ps_consumer_settings {
     struct ps_client_settings client;
     int64_t nap_us;      /* longest sleep of a polling thread before it polls again, far below max.poll.interval.ms */
     bool grouped;        /* the program has set a group.id */
-    /* librdkafka stores the offsets of the messages that the consumer takes, and commits them now and then. */
-    bool stores_offsets;
+    enum ps_mark mark;
+    bool listens;        /* the polling thread calls the program's listener before it answers a rebalance */
 };
 
 /* A message that cannot be delivered as it is. */
@@ -24,15 +118,22 @@ struct ps_damaged {
 
 struct ps_consumer {
     struct ps_client client;
+    struct ps_ledger ledger;
     struct ps_bell bell;       /* rung when there may be events to take, and when closing begins */
+    _Atomic bool gave_up;      /* a thread got an error in place of a message */
     _Atomic int fatal;         /* rd_kafka_resp_err_t: the consumer can consume nothing more */
     rd_kafka_queue_t *queue;   /* messages, rebalances, and their errors */
     rd_kafka_queue_t *notices; /* librdkafka's main queue: errors of connections */
     _Atomic bool noticed;      /* there may be events in `notices` */
     pthread_mutex_t assigning; /* held by the thread that assigns, until librdkafka has stopped the earlier assignment */
-    /* Of the taking thread, one at a time: an event to serve later, for example because it ends a batch. */
+    pthread_mutex_t taking;    /* held by the thread that takes events; never while it waits for the GVL */
+    /* Of the taking thread: an event to serve later, for example because it ends a batch. */
     rd_kafka_event_t *held;
     struct ps_damaged damaged; /* the same, reported before `held` */
+    /* The rebalance for which the listener runs. No thread takes messages until one has answered it. Guarded by `taking`. */
+    rd_kafka_event_t *answering;
+    bool lost;                 /* the same: the partitions were already taken away */
+    int64_t stored_us;         /* of the taking thread: when it last gave offsets to librdkafka */
     bool cooperative;          /* of the taking thread, then the closing thread: the group's protocol at the latest assignment */
     bool leaving;              /* of the closing thread: librdkafka has begun to leave the group */
     struct ps_consumer_settings settings;
@@ -41,7 +142,7 @@ struct ps_consumer {
 /* The blocking calls, and their arguments and results. */
 enum ps_consumer_call {
     PS_CONSUMER_SUBSCRIBE, PS_CONSUMER_ASSIGN, PS_CONSUMER_ASSIGNMENT, PS_CONSUMER_COMMIT, PS_CONSUMER_COMMITTED,
-    PS_CONSUMER_WATERMARKS, PS_CONSUMER_SEEK,
+    PS_CONSUMER_WATERMARKS, PS_CONSUMER_SEEK, PS_CONSUMER_PAUSE, PS_CONSUMER_RESUME,
 };
 
 struct ps_consumer_job {
@@ -60,17 +161,25 @@ struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name,
 /* Never blocks. NULL: no event. The caller handles and destroys the event, or holds it. */
 rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer);
 void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /* ps_consumer_take returns it next */
-/* Called by the taking thread, one at a time, for a message that cannot be delivered. librdkafka then does not commit its
- * offset by itself. */
+/* Called by the taking thread, one at a time, for a message that cannot be delivered. */
 void ps_consumer_damaged(struct ps_consumer *consumer, const rd_kafka_message_t *message);
-/* The consumer's position in a partition, for an entry that librdkafka has filled in. A damaged message counts only when the
- * program has got its error. */
-int64_t ps_consumer_position(const struct ps_consumer *consumer, const rd_kafka_topic_partition_t *place);
-/* Does what the group requires. Blocks while librdkafka's main thread answers, for about a ms. */
-void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event);
+/* Gives librdkafka the processed offsets, if there are new ones. Entered. */
+void ps_consumer_store(struct ps_consumer *consumer);
+/* Of the taking thread: the same, but not more often than every ms while the program polls without pause. */
+void ps_consumer_store_sometimes(struct ps_consumer *consumer);
+/* Does what the group requires. Blocks while librdkafka's main thread answers, for about a ms. `start`: NULL, or the offsets at
+ * which some of the assigned partitions start. */
+void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, const rd_kafka_topic_partition_list_t *start);
+/* Of the taking thread: leaves the answer to ps_consumer_answer. */
+void ps_consumer_ask_listener(struct ps_consumer *consumer, rd_kafka_event_t *event);
+/* Called when the listener has returned. The closing thread may have answered already. Entered. */
+void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *start);
 /* For a thread that waits without taking: absorbs the events of `notices`, and holds an error that the program must get.
  * Entered. */
 void ps_consumer_notice(struct ps_consumer *consumer);
+/* librdkafka's own lists hold references to its partitions, and it cannot be destroyed before they are released. A copy has only
+ * names and numbers. */
+rd_kafka_topic_partition_list_t *ps_plain_copy(const rd_kafka_topic_partition_list_t *list);
 /* Handles results of commits, and errors that pass by themselves. False: the caller must raise this error. */
 bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
 

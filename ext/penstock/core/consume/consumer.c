@@ -24,9 +24,14 @@ struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name, con
     struct ps_consumer *consumer = calloc(1, sizeof(*consumer));
     if (!consumer) return NULL;
     consumer->settings = *settings;
+    if (!ps_ledger_init(&consumer->ledger)) {
+        free(consumer);
+        return NULL;
+    }
     ps_client_init(&consumer->client, &consumer_kind, conf, name, &consumer->settings.client);
     ps_bell_init(&consumer->bell);
     pthread_mutex_init(&consumer->assigning, NULL);
+    pthread_mutex_init(&consumer->taking, NULL);
     return consumer;
 }
 
@@ -34,7 +39,9 @@ static void consumer_dispose(struct ps_client *client)
 {
     struct ps_consumer *consumer = (struct ps_consumer *)client;
     ps_bell_destroy(&consumer->bell);
+    ps_ledger_destroy(&consumer->ledger);
     pthread_mutex_destroy(&consumer->assigning);
+    pthread_mutex_destroy(&consumer->taking);
 }
 
 static void notice_cb(rd_kafka_t *rk, void *arg)
@@ -89,15 +96,9 @@ void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event)
     ps_bell_ring(&consumer->bell); /* another thread may have found the queue empty, and sleep */
 }
 
-/*
- * librdkafka stores the offset after a message when the consumer takes it, and would commit it. So the message's own offset
- * is stored again. The partition's next message moves it on; without one, a restart begins with the damaged message. If
- * offsets were committed in the microseconds between, the damaged message would be skipped.
- */
 void ps_consumer_damaged(struct ps_consumer *consumer, const rd_kafka_message_t *message)
 {
     struct ps_damaged *damaged = &consumer->damaged;
-    if (consumer->settings.stores_offsets) rd_kafka_offset_store(message->rkt, message->partition, message->offset - 1);
     damaged->waits = true;
     damaged->partition = message->partition;
     damaged->offset = message->offset;
@@ -105,12 +106,19 @@ void ps_consumer_damaged(struct ps_consumer *consumer, const rd_kafka_message_t 
     ps_bell_ring(&consumer->bell); /* as for held events */
 }
 
-int64_t ps_consumer_position(const struct ps_consumer *consumer, const rd_kafka_topic_partition_t *place)
+void ps_consumer_store(struct ps_consumer *consumer)
 {
-    const struct ps_damaged *damaged = &consumer->damaged;
-    bool latest = damaged->waits && damaged->offset + 1 == place->offset && damaged->partition == place->partition &&
-                  strcmp(damaged->topic, place->topic) == 0;
-    return latest ? damaged->offset : place->offset;
+    if (consumer->settings.grouped) ps_ledger_store(&consumer->ledger, consumer->client.rk);
+}
+
+enum { STORE_EVERY_US = 1000 };
+
+void ps_consumer_store_sometimes(struct ps_consumer *consumer)
+{
+    int64_t now_us = ps_now_us();
+    if (now_us - consumer->stored_us < STORE_EVERY_US) return;
+    consumer->stored_us = now_us;
+    ps_consumer_store(consumer);
 }
 
 static void note_and_log(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text)
@@ -133,12 +141,58 @@ static bool cooperative(struct ps_consumer *consumer, bool assigned)
     return consumer->cooperative;
 }
 
-void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
+rd_kafka_topic_partition_list_t *ps_plain_copy(const rd_kafka_topic_partition_list_t *list)
+{
+    rd_kafka_topic_partition_list_t *copy = rd_kafka_topic_partition_list_new(list->cnt);
+    for (int i = 0; i < list->cnt; i++) {
+        const rd_kafka_topic_partition_t *from = &list->elems[i];
+        rd_kafka_topic_partition_t *to = rd_kafka_topic_partition_list_add(copy, from->topic, from->partition);
+        to->offset = from->offset;
+        to->err = from->err;
+        ps_set_leader_epoch(to, ps_leader_epoch(from));
+    }
+    return copy;
+}
+
+static void set_starts(rd_kafka_topic_partition_list_t *partitions, const rd_kafka_topic_partition_list_t *start)
+{
+    for (int i = 0; i < partitions->cnt; i++) {
+        rd_kafka_topic_partition_t *to = &partitions->elems[i], *from;
+        if ((from = rd_kafka_topic_partition_list_find(start, to->topic, to->partition))) to->offset = from->offset;
+    }
+}
+
+/* The listener may pause partitions before they are assigned. */
+static void pause_assigned(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *assigned)
+{
+    rd_kafka_topic_partition_list_t *list = ps_ledger_paused(&consumer->ledger, assigned);
+    if (list->cnt > 0) rd_kafka_pause_partitions(consumer->client.rk, list);
+    rd_kafka_topic_partition_list_destroy(list);
+}
+
+/* librdkafka keeps a partition paused that is revoked and assigned again, and it would never be read. */
+static void resume_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked)
+{
+    rd_kafka_topic_partition_list_t *list = ps_ledger_paused(&consumer->ledger, revoked);
+    if (list->cnt > 0) rd_kafka_resume_partitions(consumer->client.rk, list);
+    rd_kafka_topic_partition_list_destroy(list);
+}
+
+void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, const rd_kafka_topic_partition_list_t *start)
 {
     rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(event);
     bool assigned = rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
     rd_kafka_resp_err_t err;
 
+    /* librdkafka commits the stored offsets of partitions when they are unassigned. */
+    if (!assigned) {
+        ps_consumer_store(consumer);
+        resume_revoked(consumer, partitions);
+        ps_ledger_revoked(&consumer->ledger, partitions);
+    } else {
+        if (start) set_starts(partitions, start);
+        ps_ledger_assigned(&consumer->ledger);
+    }
     if (cooperative(consumer, assigned)) {
         rd_kafka_error_t *error = assigned ? rd_kafka_incremental_assign(consumer->client.rk, partitions)
                                            : rd_kafka_incremental_unassign(consumer->client.rk, partitions);
@@ -150,6 +204,27 @@ void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event
     const char *failure = assigned ? "librdkafka did not start the assigned partitions"
                                    : "librdkafka did not stop the revoked partitions";
     if (err) note_and_log(consumer, err, failure);
+    else if (assigned) pause_assigned(consumer, partitions);
+}
+
+void ps_consumer_ask_listener(struct ps_consumer *consumer, rd_kafka_event_t *event)
+{
+    bool revoked = rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;
+    consumer->lost = revoked && rd_kafka_assignment_lost(consumer->client.rk); /* the answer resets it */
+    consumer->answering = event;
+}
+
+void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *start)
+{
+    pthread_mutex_lock(&consumer->taking);
+    rd_kafka_event_t *event = consumer->answering;
+    if (event) {
+        ps_consumer_rebalance(consumer, event, start);
+        rd_kafka_event_destroy(event);
+        consumer->answering = NULL;
+    }
+    pthread_mutex_unlock(&consumer->taking);
+    ps_bell_ring(&consumer->bell); /* other threads have taken nothing meanwhile */
 }
 
 /* Errors that pass by themselves: any broker that restarts causes them, and librdkafka retries. */
@@ -256,10 +331,12 @@ bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event)
 void ps_consumer_notice(struct ps_consumer *consumer)
 {
     rd_kafka_event_t *event;
+    if (pthread_mutex_trylock(&consumer->taking)) return; /* the thread that takes events reads these too */
     while (!consumer->held && (event = take_notice(consumer))) {
         if (ps_consumer_absorb(consumer, event)) rd_kafka_event_destroy(event);
         else ps_consumer_hold(consumer, event);
     }
+    pthread_mutex_unlock(&consumer->taking);
 }
 
 /* ---- blocking calls: a job's thread ---- */
@@ -348,21 +425,6 @@ static rd_kafka_resp_err_t ask_repeatedly(struct ps_consumer_job *query)
     }
 }
 
-/* librdkafka's own lists hold references to its partitions, and it cannot be destroyed before they are released. A copy has only
- * names and numbers. */
-static rd_kafka_topic_partition_list_t *plain_copy(rd_kafka_topic_partition_list_t *list)
-{
-    rd_kafka_topic_partition_list_t *copy = rd_kafka_topic_partition_list_new(list->cnt);
-    for (int i = 0; i < list->cnt; i++) {
-        const rd_kafka_topic_partition_t *from = &list->elems[i];
-        rd_kafka_topic_partition_t *to = rd_kafka_topic_partition_list_add(copy, from->topic, from->partition);
-        to->offset = from->offset;
-        to->err = from->err;
-    }
-    rd_kafka_topic_partition_list_destroy(list);
-    return copy;
-}
-
 /* Before 2.1.0 librdkafka takes the remaining time, which is in ms, for microseconds: so it gets 1,000 times the timeout. */
 enum { SEEKS_IN_MS = 0x02010000, LONGEST_SEEK_MS = 1000 * 1000 };
 
@@ -375,7 +437,14 @@ static int seek_timeout_ms(int timeout_ms)
 static void consumer_seek(struct ps_consumer_job *query)
 {
     int timeout_ms = seek_timeout_ms(query->timeout_ms);
-    job_take_error(query, rd_kafka_seek_partitions(query->consumer->client.rk, query->list, timeout_ms));
+    struct ps_consumer *consumer = query->consumer;
+    pthread_mutex_lock(&consumer->taking); /* no thread takes a message from before while the ledger changes */
+    job_take_error(query, rd_kafka_seek_partitions(consumer->client.rk, query->list, timeout_ms));
+    for (int i = 0; !query->err && i < query->list->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &query->list->elems[i];
+        if (!place->err) ps_ledger_seek(&consumer->ledger, place->topic, place->partition);
+    }
+    pthread_mutex_unlock(&consumer->taking);
 }
 
 /*
@@ -402,13 +471,45 @@ static rd_kafka_resp_err_t consumer_assign(struct ps_consumer *consumer, const r
     rd_kafka_t *rk = consumer->client.rk;
     pthread_mutex_lock(&consumer->assigning);
     bool stops_partitions = assigns_partitions(rk);
+    pthread_mutex_lock(&consumer->taking); /* no thread takes messages of the earlier assignment after the ledger was cleared */
+    ps_consumer_store(consumer);
+    resume_revoked(consumer, NULL);
+    ps_ledger_clear(&consumer->ledger);
     rd_kafka_resp_err_t err = rd_kafka_assign(rk, list);
+    pthread_mutex_unlock(&consumer->taking);
     for (int i = 0; stops_partitions && i < STEPS_OF_STOPPING; i++) {
         assigns_partitions(rk);
         usleep(STEP_US);
     }
     pthread_mutex_unlock(&consumer->assigning);
     return err;
+}
+
+/*
+ * librdkafka would begin a partition that is not paused again at the wrong offset (until 2.4.0, #2593). So it is asked to resume only
+ * what this function has paused. While the listener runs, its partitions are not assigned yet: ps_consumer_rebalance pauses them.
+ */
+static void consumer_pause(struct ps_consumer_job *query, bool paused)
+{
+    struct ps_consumer *consumer = query->consumer;
+    struct ps_ledger *ledger = &consumer->ledger;
+    rd_kafka_topic_partition_list_t *changed = rd_kafka_topic_partition_list_new(query->list->cnt);
+    pthread_mutex_lock(&consumer->taking);
+    for (int i = 0; i < query->list->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &query->list->elems[i];
+        if (ps_ledger_pause(ledger, place->topic, place->partition, paused))
+            rd_kafka_topic_partition_list_add(changed, place->topic, place->partition);
+    }
+    if (paused) query->err = rd_kafka_pause_partitions(consumer->client.rk, changed);
+    else query->err = rd_kafka_resume_partitions(consumer->client.rk, changed);
+    for (int i = 0; paused && !consumer->answering && i < changed->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &changed->elems[i];
+        rd_kafka_topic_partition_t *asked = rd_kafka_topic_partition_list_find(query->list, place->topic, place->partition);
+        if (!(asked->err = place->err)) continue;
+        ps_ledger_pause(ledger, place->topic, place->partition, false);
+    }
+    pthread_mutex_unlock(&consumer->taking);
+    rd_kafka_topic_partition_list_destroy(changed);
 }
 
 static bool answered_later(enum ps_consumer_call call)
@@ -430,8 +531,14 @@ static void job_run(struct ps_job *job)
     case PS_CONSUMER_COMMITTED:
     case PS_CONSUMER_WATERMARKS: query->err = ask_repeatedly(query); break;
     case PS_CONSUMER_SEEK: consumer_seek(query); break;
+    case PS_CONSUMER_PAUSE: consumer_pause(query, true); break;
+    case PS_CONSUMER_RESUME: consumer_pause(query, false); break;
     }
-    if (query->list) query->list = plain_copy(query->list);
+    if (query->list) {
+        rd_kafka_topic_partition_list_t *list = query->list;
+        query->list = ps_plain_copy(list);
+        rd_kafka_topic_partition_list_destroy(list);
+    }
     if (answered_later(query->call)) ps_client_exit_long(&query->consumer->client);
     else ps_client_exit(&query->consumer->client);
 }
@@ -474,7 +581,7 @@ struct ps_consumer_job *ps_consumer_start(struct ps_consumer *consumer, enum ps_
 
 static void serve_while_closing(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
-    if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) ps_consumer_rebalance(consumer, event);
+    if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) ps_consumer_rebalance(consumer, event, NULL);
     else if (!ps_consumer_absorb(consumer, event))
         note_and_log(consumer, rd_kafka_event_error(event), rd_kafka_event_error_string(event));
     rd_kafka_event_destroy(event); /* also a message: no thread has taken it, so its offset is not stored */
@@ -505,6 +612,7 @@ static bool leave_group(struct ps_consumer *consumer)
     rd_kafka_event_t *event;
     int64_t begun_us = ps_now_us();
     serve_queued(consumer);
+    ps_consumer_store(consumer);
     consumer->leaving = true;
     rd_kafka_error_t *error = rd_kafka_consumer_close_queue(consumer->client.rk, consumer->queue);
     if (error) { /* a fatal error: the group is already left */
@@ -541,6 +649,7 @@ static void consumer_close(struct ps_client *client)
     ps_client_await_calls(client);
     rd_kafka_queue_cb_event_enable(consumer->queue, NULL, NULL); /* after this no callback runs or will run */
     rd_kafka_queue_cb_event_enable(consumer->notices, NULL, NULL);
+    ps_consumer_answer(consumer, NULL); /* the listener still runs, and can no longer answer */
     if (consumer->held) serve_while_closing(consumer, ps_consumer_take(consumer));
     bool left_group = leave_group(consumer);
     ps_tokens_shut(&client->tokens);

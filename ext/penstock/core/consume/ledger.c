@@ -1,0 +1,387 @@
+/*
+ * What the program has got of each assigned partition, and what it has processed. From this follow the offsets that are committed:
+ * never behind a message that somebody still works on. No Ruby; any thread.
+ *
+ * A partition has ranges of offsets that were handed out, in order. Each has an owner: the fiber that polled it. A range ends when
+ * its owner polls again, or when the program marks it. What precedes the first open range is processed.
+ *
+ *     handed out:  |---- owner 1 ----|---- owner 2 ----|-- owner 1 --|
+ *     marked:      |=======          |=================|             |
+ *     processed: up to here ^
+ *
+ * Each assignment has a number, its epoch, that no other assignment of the process has. A message knows the epoch in which it was
+ * taken, and a partition the one in which it was assigned. A message that is older than its partition's assignment cannot be
+ * marked: another member may have had the partition in between.
+ */
+#include "consume/consume.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct range {
+    struct range *next;                         /* of the partition: later offsets */
+    struct range *open_next, *open_previous;    /* of the ledger: ranges that are not marked completely */
+    struct ps_place *place;
+    uint64_t owner;
+    int64_t from, to;                           /* `to` is the offset after the last one */
+    int64_t marked;                             /* all before it are marked */
+    int32_t leader_epoch;                       /* of the last marked message */
+    int32_t last_leader_epoch;                  /* of the last message */
+};
+
+struct ps_place {
+    struct ps_place *next;    /* in its row of the table */
+    struct range *first, *last;
+    uint64_t since;           /* the epoch in which it was assigned */
+    int64_t position;         /* after the last message that was handed out; -1: none was */
+    int64_t processed;        /* all before it are processed; -1: unknown */
+    int64_t stored;           /* the latest one that librdkafka got; -1: none */
+    int32_t leader_epoch;     /* of the message before `processed`; -1: unknown */
+    int32_t partition;
+    bool paused;              /* by the program */
+    char topic[];
+};
+
+enum { ROWS = 256 };
+
+static _Atomic uint64_t epochs;
+
+uint64_t ps_ledger_new_epoch(void)
+{
+    return atomic_fetch_add(&epochs, 1) + 1;
+}
+
+bool ps_ledger_init(struct ps_ledger *ledger)
+{
+    pthread_mutex_init(&ledger->lock, NULL);
+    ledger->epoch = ps_ledger_new_epoch();
+    ledger->rows = calloc(ROWS, sizeof(struct ps_place *));
+    return ledger->rows != NULL;
+}
+
+/* ---- ranges ---- */
+
+static void open_range(struct ps_ledger *ledger, struct range *range)
+{
+    range->open_previous = NULL;
+    range->open_next = ledger->open;
+    if (ledger->open) ledger->open->open_previous = range;
+    ledger->open = range;
+}
+
+static void end_range(struct ps_ledger *ledger, struct range *range)
+{
+    if (range->open_previous) range->open_previous->open_next = range->open_next;
+    else ledger->open = range->open_next;
+    if (range->open_next) range->open_next->open_previous = range->open_previous;
+}
+
+static bool is_open(const struct range *range)
+{
+    return range->marked < range->to;
+}
+
+static void drop_ranges(struct ps_ledger *ledger, struct ps_place *place)
+{
+    while (place->first) {
+        struct range *range = place->first;
+        place->first = range->next;
+        if (is_open(range)) end_range(ledger, range);
+        free(range);
+    }
+    place->last = NULL;
+}
+
+/* ---- partitions ---- */
+
+static struct ps_place **row_of(const struct ps_ledger *ledger, const char *topic, int32_t partition)
+{
+    uint32_t hash = 2166136261u;
+    for (const char *c = topic; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
+    return &ledger->rows[(hash + (uint32_t)partition) % ROWS];
+}
+
+static struct ps_place **find(const struct ps_ledger *ledger, const char *topic, int32_t partition)
+{
+    struct ps_place **link = row_of(ledger, topic, partition);
+    while (*link && ((*link)->partition != partition || strcmp((*link)->topic, topic) != 0)) link = &(*link)->next;
+    return link;
+}
+
+/* NULL: no memory. */
+static struct ps_place *find_or_add(struct ps_ledger *ledger, const char *topic, int32_t partition)
+{
+    struct ps_place **link = find(ledger, topic, partition), *place = *link;
+    if (place) return place;
+    size_t size = strlen(topic) + 1;
+    if (!(place = calloc(1, sizeof(*place) + size))) return NULL;
+    memcpy(place->topic, topic, size);
+    place->partition = partition;
+    place->since = ledger->epoch;
+    place->position = place->processed = place->stored = -1;
+    place->leader_epoch = -1;
+    return *link = place;
+}
+
+static void remove_place(struct ps_ledger *ledger, struct ps_place **link)
+{
+    struct ps_place *place = *link;
+    *link = place->next;
+    drop_ranges(ledger, place);
+    free(place);
+}
+
+void ps_ledger_clear(struct ps_ledger *ledger)
+{
+    pthread_mutex_lock(&ledger->lock);
+    for (int row = 0; row < ROWS; row++)
+        while (ledger->rows[row]) remove_place(ledger, &ledger->rows[row]);
+    ledger->epoch = ps_ledger_new_epoch();
+    pthread_mutex_unlock(&ledger->lock);
+}
+
+void ps_ledger_destroy(struct ps_ledger *ledger)
+{
+    if (ledger->rows) ps_ledger_clear(ledger);
+    free(ledger->rows);
+    pthread_mutex_destroy(&ledger->lock);
+}
+
+void ps_ledger_assigned(struct ps_ledger *ledger)
+{
+    pthread_mutex_lock(&ledger->lock);
+    ledger->epoch = ps_ledger_new_epoch();
+    pthread_mutex_unlock(&ledger->lock);
+}
+
+void ps_ledger_revoked(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *list)
+{
+    pthread_mutex_lock(&ledger->lock);
+    for (int i = 0; i < list->cnt; i++) {
+        struct ps_place **link = find(ledger, list->elems[i].topic, list->elems[i].partition);
+        if (*link) remove_place(ledger, link);
+    }
+    ledger->epoch = ps_ledger_new_epoch();
+    pthread_mutex_unlock(&ledger->lock);
+}
+
+/* ---- pausing ---- */
+
+bool ps_ledger_pause(struct ps_ledger *ledger, const char *topic, int32_t partition, bool paused)
+{
+    pthread_mutex_lock(&ledger->lock);
+    struct ps_place *place = paused ? find_or_add(ledger, topic, partition) : *find(ledger, topic, partition);
+    bool changed = place && place->paused != paused;
+    if (changed) place->paused = paused;
+    pthread_mutex_unlock(&ledger->lock);
+    return changed;
+}
+
+rd_kafka_topic_partition_list_t *ps_ledger_paused(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *among)
+{
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(8);
+    pthread_mutex_lock(&ledger->lock);
+    for (int row = 0; row < ROWS; row++) {
+        for (struct ps_place *place = ledger->rows[row]; place; place = place->next) {
+            if (!place->paused || (among && !rd_kafka_topic_partition_list_find(among, place->topic, place->partition))) continue;
+            rd_kafka_topic_partition_list_add(list, place->topic, place->partition);
+        }
+    }
+    pthread_mutex_unlock(&ledger->lock);
+    return list;
+}
+
+void ps_ledger_seek(struct ps_ledger *ledger, const char *topic, int32_t partition)
+{
+    pthread_mutex_lock(&ledger->lock);
+    struct ps_place *place = *find(ledger, topic, partition);
+    if (place) {
+        drop_ranges(ledger, place);
+        place->position = place->processed = -1;
+    }
+    pthread_mutex_unlock(&ledger->lock);
+}
+
+int64_t ps_ledger_position(struct ps_ledger *ledger, const char *topic, int32_t partition)
+{
+    pthread_mutex_lock(&ledger->lock);
+    const struct ps_place *place = *find(ledger, topic, partition);
+    int64_t position = place ? place->position : -1;
+    pthread_mutex_unlock(&ledger->lock);
+    return position;
+}
+
+/* ---- handing out ---- */
+
+/* False: no memory. */
+static bool hand_out(struct ps_ledger *ledger, struct ps_place *place, int64_t offset, int32_t leader_epoch, uint64_t owner)
+{
+    struct range *range = place->last;
+    if (!range || range->owner != owner || !is_open(range) || range->to > offset) {
+        if (!(range = calloc(1, sizeof(*range)))) return false;
+        range->place = place;
+        range->owner = owner;
+        range->from = range->marked = offset;
+        range->to = offset + 1;
+        if (place->last) place->last->next = range;
+        else place->first = range;
+        place->last = range;
+        open_range(ledger, range);
+    }
+    range->to = offset + 1;
+    range->last_leader_epoch = leader_epoch;
+    place->position = offset + 1;
+    return true;
+}
+
+bool ps_ledger_handed_out(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, int32_t leader_epoch,
+                          uint64_t owner)
+{
+    pthread_mutex_lock(&ledger->lock);
+    struct ps_place *place = find_or_add(ledger, topic, partition);
+    bool noted = place && hand_out(ledger, place, offset, leader_epoch, owner);
+    pthread_mutex_unlock(&ledger->lock);
+    return noted;
+}
+
+bool ps_ledger_handed_out_all(struct ps_ledger *ledger, struct ps_fetched *fetched, uint64_t owner)
+{
+    struct ps_place *place = NULL;
+    const struct ps_record *before = NULL;
+    bool noted = true;
+    pthread_mutex_lock(&ledger->lock);
+    fetched->epoch = ledger->epoch;
+    for (size_t i = 0; noted && i < fetched->count; i++) {
+        const struct ps_record *record = &fetched->records[i];
+        if (!before || before->partition != record->partition || before->topic != record->topic)
+            place = find_or_add(ledger, fetched->topics[record->topic], record->partition);
+        before = record;
+        noted = place && hand_out(ledger, place, record->offset, record->leader_epoch, owner);
+    }
+    pthread_mutex_unlock(&ledger->lock);
+    return noted;
+}
+
+/* ---- marking ---- */
+
+/* Removes the marked ranges at the beginning, and notes what is processed. */
+static void advance(struct ps_ledger *ledger, struct ps_place *place)
+{
+    struct range *range;
+    while ((range = place->first) && !is_open(range)) {
+        place->processed = range->to;
+        place->leader_epoch = range->leader_epoch;
+        if (!(place->first = range->next)) place->last = NULL;
+        free(range);
+    }
+    if (range && range->marked > range->from) {
+        place->processed = range->marked;
+        place->leader_epoch = range->leader_epoch;
+    }
+    if (place->processed >= 0 && place->processed != place->stored) ledger->dirty = true;
+}
+
+static void mark_range(struct ps_ledger *ledger, struct range *range, int64_t to, int32_t leader_epoch)
+{
+    if (to >= range->to) {
+        to = range->to;
+        leader_epoch = range->last_leader_epoch;
+    }
+    if (to <= range->marked) return;
+    range->marked = to;
+    range->leader_epoch = leader_epoch;
+    if (!is_open(range)) end_range(ledger, range);
+}
+
+void ps_ledger_finish(struct ps_ledger *ledger, uint64_t owner)
+{
+    struct range *next;
+    pthread_mutex_lock(&ledger->lock);
+    for (struct range *range = ledger->open; range; range = next) {
+        next = range->open_next;
+        if (owner && range->owner != owner) continue;
+        struct ps_place *place = range->place;
+        mark_range(ledger, range, range->to, range->last_leader_epoch);
+        /* Frees only ranges of this partition that are marked, so not `next`, which is open. */
+        advance(ledger, place);
+    }
+    pthread_mutex_unlock(&ledger->lock);
+}
+
+bool ps_ledger_mark(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, int32_t leader_epoch,
+                    uint64_t epoch)
+{
+    pthread_mutex_lock(&ledger->lock);
+    struct ps_place *place = *find(ledger, topic, partition);
+    bool current = place && (!epoch || place->since <= epoch) && offset < place->position;
+    if (current) {
+        uint64_t owner = 0; /* of the message; 0 if it was marked completely before */
+        for (struct range *range = place->first; range && range->from <= offset; range = range->next)
+            if (offset < range->to) owner = range->owner;
+        for (struct range *range = place->first; range && range->from <= offset; range = range->next)
+            if (range->owner == owner) mark_range(ledger, range, offset + 1, leader_epoch);
+        advance(ledger, place);
+    }
+    pthread_mutex_unlock(&ledger->lock);
+    return current;
+}
+
+/* ---- what to store and commit ---- */
+
+void ps_set_leader_epoch(rd_kafka_topic_partition_t *place, int32_t leader_epoch)
+{
+#ifdef HAVE_RD_KAFKA_TOPIC_PARTITION_SET_LEADER_EPOCH
+    if (leader_epoch >= 0) rd_kafka_topic_partition_set_leader_epoch(place, leader_epoch);
+#else
+    (void)place, (void)leader_epoch;
+#endif
+}
+
+int32_t ps_leader_epoch(const rd_kafka_topic_partition_t *place)
+{
+#ifdef HAVE_RD_KAFKA_TOPIC_PARTITION_SET_LEADER_EPOCH
+    return rd_kafka_topic_partition_get_leader_epoch(place);
+#else
+    (void)place;
+    return -1;
+#endif
+}
+
+static void add_offset(rd_kafka_topic_partition_list_t *list, const struct ps_place *place)
+{
+    rd_kafka_topic_partition_t *to = rd_kafka_topic_partition_list_add(list, place->topic, place->partition);
+    to->offset = place->processed;
+    ps_set_leader_epoch(to, place->leader_epoch);
+}
+
+/*
+ * The lock is held over rd_kafka_offsets_store, so that no other thread gives librdkafka an earlier offset after this one. The call
+ * waits for nothing. It fails for partitions that librdkafka has lost meanwhile; another member reads their messages again.
+ */
+void ps_ledger_store(struct ps_ledger *ledger, rd_kafka_t *rk)
+{
+    rd_kafka_topic_partition_list_t *list = NULL;
+    pthread_mutex_lock(&ledger->lock);
+    for (int row = 0; ledger->dirty && row < ROWS; row++) {
+        for (struct ps_place *place = ledger->rows[row]; place; place = place->next) {
+            if (place->processed < 0 || place->processed == place->stored) continue;
+            if (!list) list = rd_kafka_topic_partition_list_new(8);
+            add_offset(list, place);
+            place->stored = place->processed;
+        }
+    }
+    if (list) rd_kafka_offsets_store(rk, list);
+    ledger->dirty = false;
+    pthread_mutex_unlock(&ledger->lock);
+    if (list) rd_kafka_topic_partition_list_destroy(list);
+}
+
+rd_kafka_topic_partition_list_t *ps_ledger_processed(struct ps_ledger *ledger)
+{
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(8);
+    pthread_mutex_lock(&ledger->lock);
+    for (int row = 0; row < ROWS; row++)
+        for (struct ps_place *place = ledger->rows[row]; place; place = place->next)
+            if (place->processed >= 0) add_offset(list, place);
+    pthread_mutex_unlock(&ledger->lock);
+    return list;
+}

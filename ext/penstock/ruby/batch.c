@@ -1,0 +1,231 @@
+/*
+ * Penstock::Batch: messages that one call of poll_batch took. Its data pointer is a ps_fetched, which never changes once the batch is
+ * frozen, so any thread of any Ractor may use a batch. It holds no Ruby objects: each method makes new ones.
+ */
+#include "ruby/penstock.h"
+
+static VALUE batch_class;
+
+/* ---- GC ---- */
+
+void penstock_fetched_free(struct ps_fetched *fetched)
+{
+    size_t reported = atomic_load(&fetched->reported);
+    if (ps_fetched_unref(fetched)) rb_gc_adjust_memory_usage(-(ssize_t)reported);
+}
+
+static void batch_free(void *data)
+{
+    penstock_fetched_free(data);
+}
+
+static size_t batch_size(const void *data)
+{
+    return ps_fetched_size(data);
+}
+
+static const rb_data_type_t batch_type = {
+    .wrap_struct_name = "Penstock::Batch",
+    .function = { .dfree = batch_free, .dsize = batch_size },
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED | RUBY_TYPED_FROZEN_SHAREABLE,
+};
+
+/* Also of a batch that is being filled, perhaps by another thread without the GVL. */
+static struct ps_fetched *any_fetched(VALUE self)
+{
+    return penstock_data(self, &batch_type);
+}
+
+/* ObjectSpace shows a batch before it is frozen. */
+static struct ps_fetched *batch_get(VALUE self)
+{
+    if (!OBJ_FROZEN(self)) rb_raise(rb_eTypeError, "the batch is not complete yet");
+    return any_fetched(self);
+}
+
+const struct ps_fetched *penstock_batch_fetched(VALUE self)
+{
+    return batch_get(self);
+}
+
+/* ---- making ---- */
+
+VALUE penstock_batch_allocate(size_t messages, struct ps_fetched **fetched)
+{
+    VALUE self = TypedData_Wrap_Struct(batch_class, &batch_type, NULL);
+    *fetched = ps_fetched_new(messages, 0);
+    if (!*fetched) rb_memerror();
+    DATA_PTR(self) = *fetched;
+    return self;
+}
+
+/* Without it the GC would not know that a small object keeps megabytes. */
+void penstock_fetched_report(struct ps_fetched *fetched)
+{
+    size_t size = ps_fetched_size(fetched), before = atomic_exchange(&fetched->reported, size);
+    rb_gc_adjust_memory_usage((ssize_t)size - (ssize_t)before);
+}
+
+VALUE penstock_batch_finish(VALUE self)
+{
+    penstock_fetched_report(any_fetched(self));
+    return rb_obj_freeze(self);
+}
+
+VALUE penstock_batch_message(VALUE self, size_t index)
+{
+    return penstock_message_of(&any_fetched(self)->records[index]);
+}
+
+/* ---- columns ---- */
+
+static VALUE column(VALUE self, VALUE (*value)(const struct ps_record *))
+{
+    struct ps_fetched *fetched = batch_get(self);
+    VALUE values = rb_ary_new_capa((long)fetched->count);
+    for (size_t i = 0; i < fetched->count; i++) rb_ary_push(values, value(&fetched->records[i]));
+    RB_GC_GUARD(self);
+    return rb_ary_freeze(values);
+}
+
+/* A column of keys or payloads: the bytes must not be released meanwhile. (Only NoMemoryError can interrupt this. Then they are
+ * freed with the last message.) */
+static VALUE column_of_bytes(VALUE self, VALUE (*value)(const struct ps_record *))
+{
+    struct ps_fetched *fetched = batch_get(self);
+    if (!ps_fetched_read(fetched)) penstock_raise_released();
+    VALUE values = column(self, value);
+    ps_fetched_done(fetched);
+    return values;
+}
+
+static VALUE batch_payloads(VALUE self)
+{
+    return column_of_bytes(self, penstock_record_payload);
+}
+
+static VALUE batch_keys(VALUE self)
+{
+    return column_of_bytes(self, penstock_record_key);
+}
+
+static VALUE offset_of(const struct ps_record *record)
+{
+    return LL2NUM(record->offset);
+}
+
+static VALUE batch_offsets(VALUE self)
+{
+    return column(self, offset_of);
+}
+
+static VALUE partition_of(const struct ps_record *record)
+{
+    return INT2NUM(record->partition);
+}
+
+static VALUE batch_partitions(VALUE self)
+{
+    return column(self, partition_of);
+}
+
+static VALUE timestamp_of(const struct ps_record *record)
+{
+    return record->timestamp < 0 ? Qnil : LL2NUM(record->timestamp);
+}
+
+static VALUE batch_timestamps(VALUE self)
+{
+    return column(self, timestamp_of);
+}
+
+/* Most messages have the topic of the one before. */
+static VALUE batch_topics(VALUE self)
+{
+    const struct ps_fetched *fetched = batch_get(self);
+    VALUE values = rb_ary_new_capa((long)fetched->count), name = Qnil;
+    int last = -1;
+    for (size_t i = 0; i < fetched->count; i++) {
+        int topic = fetched->records[i].topic;
+        if (topic != last) name = penstock_name(fetched->topics[last = topic]);
+        rb_ary_push(values, name);
+    }
+    RB_GC_GUARD(self);
+    return rb_ary_freeze(values);
+}
+
+/* ---- messages ---- */
+
+static VALUE batch_length(VALUE self)
+{
+    return SIZET2NUM(batch_get(self)->count);
+}
+
+static VALUE batch_length_of_enum(VALUE self, VALUE args, VALUE enumerator)
+{
+    (void)args, (void)enumerator;
+    return batch_length(self);
+}
+
+static VALUE batch_each(VALUE self)
+{
+    RETURN_SIZED_ENUMERATOR(self, 0, 0, batch_length_of_enum);
+    const struct ps_fetched *fetched = batch_get(self);
+    for (size_t i = 0; i < fetched->count; i++) rb_yield(penstock_batch_message(self, i));
+    return self;
+}
+
+static VALUE batch_each_payload(VALUE self)
+{
+    RETURN_SIZED_ENUMERATOR(self, 0, 0, batch_length_of_enum);
+    struct ps_fetched *fetched = batch_get(self);
+    for (size_t i = 0; i < fetched->count; i++) {
+        if (!ps_fetched_read(fetched)) penstock_raise_released();
+        VALUE payload = penstock_record_payload(&fetched->records[i]);
+        ps_fetched_done(fetched);
+        rb_yield(payload);
+    }
+    return self;
+}
+
+static VALUE batch_epoch(VALUE self)
+{
+    return ULL2NUM(batch_get(self)->epoch);
+}
+
+static VALUE batch_at(VALUE self, VALUE index)
+{
+    const struct ps_fetched *fetched = batch_get(self);
+    long i = NUM2LONG(index);
+    if (i < 0) i += (long)fetched->count;
+    return i < 0 || (size_t)i >= fetched->count ? Qnil : penstock_batch_message(self, (size_t)i);
+}
+
+static VALUE batch_release(VALUE self)
+{
+    struct ps_fetched *fetched = batch_get(self);
+    ps_fetched_release(fetched);
+    penstock_fetched_report(fetched);
+    return Qnil;
+}
+
+void penstock_batch_init(void)
+{
+    batch_class = rb_const_get(penstock_module, rb_intern("Batch"));
+    rb_gc_register_mark_object(batch_class);
+    rb_undef_alloc_func(batch_class);
+    rb_undef_method(CLASS_OF(batch_class), "new");
+    rb_define_method(batch_class, "size", batch_length, 0);
+    rb_define_method(batch_class, "length", batch_length, 0);
+    rb_define_method(batch_class, "each", batch_each, 0);
+    rb_define_private_method(batch_class, "at", batch_at, 1);
+    rb_define_method(batch_class, "payloads", batch_payloads, 0);
+    rb_define_method(batch_class, "each_payload", batch_each_payload, 0);
+    rb_define_method(batch_class, "epoch", batch_epoch, 0);
+    rb_define_method(batch_class, "keys", batch_keys, 0);
+    rb_define_method(batch_class, "offsets", batch_offsets, 0);
+    rb_define_method(batch_class, "timestamps", batch_timestamps, 0);
+    rb_define_method(batch_class, "partitions", batch_partitions, 0);
+    rb_define_method(batch_class, "topics", batch_topics, 0);
+    rb_define_method(batch_class, "release", batch_release, 0);
+}

@@ -1,0 +1,91 @@
+# frozen_string_literal: true
+
+module Penstock
+  # The messages that one call of {Consumer#poll_batch} took. Immutable and shareable between Ractors. It stays valid after its
+  # consumer is closed.
+  #
+  #     batch = consumer.poll_batch(max: 1_000)
+  #     batch.payloads.each { |payload| handle(payload) } # the fastest way
+  #     batch.each { |message| handle(message.payload, message.headers) }
+  #
+  # It is Enumerable, and can be used like an Array of {Message}s. Messages are in order within a partition.
+  #
+  # A batch keeps its messages' bytes in one piece of memory. A {Message} or batch that your program keeps keeps this memory, also
+  # if it is one message of a thousand. {#release} frees it early. Strings that were read are independent of it.
+  #
+  # None of its methods blocks. Any thread, fiber or Ractor may call them.
+  class Batch
+    include Enumerable
+    include AsJson
+
+    # @!method size
+    #   @return [Integer] how many messages it has
+    # @!method length
+    #   @return [Integer] the same
+    # @!method each
+    #   @yieldparam message [Message] made for this call
+    #   @return [self, Enumerator]
+    # @!method payloads
+    #   @return [Array<String, nil>] frozen, with frozen binary Strings; nil for a tombstone
+    #   @raise [BatchReleasedError]
+    # @!method each_payload
+    #   Like `payloads.each`, with one String at a time.
+    #   @yieldparam payload [String, nil] frozen; nil for a tombstone
+    #   @return [self, Enumerator]
+    #   @raise [BatchReleasedError]
+    # @!method epoch
+    #   @return [Integer] the number of the consumer's assignment when the batch was taken. It grows with each assignment and
+    #     revocation. {Consumer#mark} compares it, and returns false for what was taken away since
+    # @!method keys
+    #   @return [Array<String, nil>] frozen, with frozen binary Strings; nil for messages without a key
+    #   @raise [BatchReleasedError]
+    # @!method offsets
+    #   @return [Array<Integer>] frozen
+    # @!method timestamps
+    #   @return [Array<Integer, nil>] frozen; ms since the epoch, nil for messages without a timestamp
+    # @!method partitions
+    #   @return [Array<Integer>] frozen
+    # @!method topics
+    #   @return [Array<String>] frozen
+    # @!method release
+    #   Frees the memory of keys, payloads and headers now, not when the batch and its messages are garbage-collected. Reading
+    #   them raises {BatchReleasedError} afterwards. Everything else can be read as before. A second call does nothing.
+    #   @return [nil]
+
+    # @return [Boolean]
+    def empty? = size.zero?
+
+    # @param index [Integer, Range] as for an Array
+    # @param count [Integer, nil]
+    # @return [Message, Array<Message>, nil]
+    def [](index, count = nil)
+      return at(index) if count.nil? && index.is_a?(Integer)
+
+      count ? to_a[index, count] : to_a[index]
+    end
+
+    # @param count [Integer, nil]
+    # @return [Message, Array<Message>, nil]
+    def last(count = nil) = count ? to_a.last(count) : at(-1)
+
+    # So that a batch can be added to an Array.
+    # @return [Array<Message>]
+    alias to_ary to_a
+
+    # @return [Hash{String => Hash{Integer => Array<Message>}}] messages by topic and partition, in order
+    def group_by_partition
+      each_with_object({}) do |message, topics|
+        ((topics[message.topic] ||= {})[message.partition] ||= []) << message
+      end
+    end
+
+    # @return [Boolean] whether the other is a batch or Array with equal messages
+    def ==(other) = (other.is_a?(Batch) || other.is_a?(Array)) && to_a == other.to_a
+
+    # @return [String] without payloads and keys
+    def inspect = "#<#{self.class} #{size} #{size == 1 ? "message" : "messages"}>"
+
+    # (see AsJson#as_json)
+    def as_json(_options = nil) = map(&:as_json)
+  end
+end

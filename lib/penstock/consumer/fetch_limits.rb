@@ -1,0 +1,44 @@
+# frozen_string_literal: true
+
+module Penstock
+  # librdkafka's settings that bound the memory of fetched messages, computed from {ConsumerConfig#memory}.
+  #
+  # librdkafka stops fetching when its queue has `queued.min.messages` messages or `queued.max.messages.kbytes` of payloads. It
+  # counts neither keys and headers nor its own memory for each message, which is larger than a small message. So most of the
+  # budget is for that.
+  #
+  # A partition that finds the queue full is fetched again after `fetch.queue.backoff.ms`, by default after a second. A program
+  # that empties the queue within a few ms would wait for the rest of that second. Before 2.2.0 librdkafka has no such setting
+  # and always waits a second: so the default budget is larger there, enough for a million small messages.
+  # @api private
+  module FetchLimits
+    # What a queued message of 116 bytes takes beside its payload: 432 bytes with 2.0.2, 345 with 2.14.2.
+    MEMORY_OF_A_MESSAGE = 432
+    MESSAGES_SHARE = Rational(4, 5)
+    PAYLOADS_SHARE = Rational(1, 4)
+    # Answers that are on their way when the queue becomes full are added to it.
+    ANSWER_SHARE = Rational(1, 16)
+    DEFAULT = 256 << 20
+    DEFAULT_WITHOUT_BACKOFF = 512 << 20
+    # librdkafka's upper limits.
+    MOST_MESSAGES = 10_000_000
+    MOST_KILOBYTES = 2_097_151
+    MOST_BYTES = 2_147_483_135
+    BACKOFF_MS = 10
+    private_constant(*constants(false))
+
+    class << self
+      # @param memory [Integer, nil] bytes
+      # @param largest_message [Integer] message.max.bytes; librdkafka accepts no lower fetch.max.bytes
+      # @return [Hash{Symbol => Integer}] librdkafka's settings
+      def settings(memory, largest_message)
+        backoff = Settings.read("fetch.queue.backoff.ms", BACKOFF_MS) ? { "fetch.queue.backoff.ms": BACKOFF_MS } : {}
+        memory ||= backoff.empty? ? DEFAULT_WITHOUT_BACKOFF : DEFAULT
+        { "queued.min.messages": (memory * MESSAGES_SHARE / MEMORY_OF_A_MESSAGE).to_i.clamp(1, MOST_MESSAGES),
+          "queued.max.messages.kbytes": (memory * PAYLOADS_SHARE / 1024).to_i.clamp(1, MOST_KILOBYTES),
+          "fetch.max.bytes": (memory * ANSWER_SHARE).to_i.clamp(largest_message.clamp(1, MOST_BYTES), MOST_BYTES),
+          **backoff }
+      end
+    end
+  end
+end

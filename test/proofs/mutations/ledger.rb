@@ -1,0 +1,37 @@
+# frozen_string_literal: true
+
+# Which offsets are committed.
+{ "the work of other threads is not marked by a poll" =>
+    ["        if (owner && range->owner != owner) continue;\n", "", "test_another_threads_work_is_not_committed"],
+  "a message is not marked in a later assignment" =>
+    ["(!epoch || place->since <= epoch)", "true", "test_a_message_of_an_earlier_assignment_cannot_be_marked"],
+  "nothing is processed behind an open range" =>
+    ["while ((range = place->first) && !is_open(range)) {", "while ((range = place->first)) {",
+     "test_another_threads_work_is_not_committed"],
+  "a seek forgets what was polled" =>
+    ["        drop_ranges(ledger, place);\n        place->position", "        place->position",
+     "test_a_seek_forgets_what_another_thread_polled"] }
+  .each do |what, (from, to, only)|
+  Mutation.define "ledger: #{what}", file: "ext/penstock/core/consume/ledger.c", from:, to:,
+                                     test: "test/consumer_mark_test.rb", only:
+end
+
+Mutation.define "ledger: closing stores what is processed",
+                file: "ext/penstock/core/consume/consumer.c",
+                from: "    ps_consumer_store(consumer);\n    consumer->leaving", to: "    consumer->leaving",
+                test: "test/consumer_mark_test.rb", only: "test_a_crashed_process_loses_nothing"
+
+{ "a partition is not revoked while it is paused" =>
+    ["        resume_revoked(consumer, partitions);\n", "test_a_partition_that_is_revoked_by_the_group_is_not_paused"],
+  "an assignment by hand ends pauses" =>
+    ["    resume_revoked(consumer, NULL);\n", "test_a_partition_that_is_assigned_again_is_not_paused"],
+  "what the listener pauses is paused" =>
+    ["    else if (assigned) pause_assigned(consumer, partitions);\n", "test_the_listener_pauses_what_it_is_assigned"] }
+  .each do |what, (from, only)|
+  Mutation.define "pausing: #{what}", file: "ext/penstock/core/consume/consumer.c", from:, to: "",
+                                      test: "test/consumer_pause_test.rb", only:
+end
+
+Mutation.define "rebalance listener: closing answers for a listener that runs",
+                file: "ext/penstock/core/consume/consumer.c", from: "    ps_consumer_answer(consumer, NULL);", to: "    ",
+                test: "test/rebalance_listener_test.rb", only: "test_close_while_the_listener_is_told_of_what_is_revoked"

@@ -34,7 +34,8 @@ class FiberTimeoutTest < FiberTestCase
     subscribed_poll: ->(made) { made.subscribe("test").poll(timeout: nil) },
     each: ->(made) { made.assign("test" => [0]).each(timeout: nil) { flunk "there are no messages" } },
     committed: ->(made) { made.committed("test", [0], timeout: nil) },
-    watermarks: ->(made) { made.watermarks("test", 0, timeout: nil) }
+    watermarks: ->(made) { made.watermarks("test", 0, timeout: nil) },
+    offsets_for_times: ->(made) { made.offsets_for_times("test", 0, Time.now, timeout: nil) }
   }.freeze
 
   def teardown

@@ -27,6 +27,8 @@ class KeywordsTest < ConsumerTestCase
                     "committed(topic, partitions, timeout: 5)"],
     "watermarks" => [->(one, *more, **given) { one.watermarks("test", 0, *more, **given) },
                      "watermarks(topic, partition, timeout: 5)"],
+    "offsets_for_times" => [->(one, *more, **given) { one.offsets_for_times("test", 0, 0, *more, **given) },
+                            "offsets_for_times(topic, partitions, time, timeout: 5)"],
     "seek" => [->(one, *more, **given) { one.seek("test", 0, 0, *more, **given) },
                "seek(topic, partition, offset, timeout: 5)"]
   }.freeze

@@ -249,6 +249,8 @@ class SignatureValuesTest < PenstockTest
     on(consumer).commit(Penstock::Message.new(topic: @topic), async: true)
     on(consumer).committed(@topic, [0, 1], timeout: 10)
     on(consumer).watermarks(@topic, 0, timeout: 10)
+    on(consumer).offsets_for_times(@topic, [0, 1], Time.now, timeout: 10)
+    on(consumer).offsets_for_times(@topic, 0, 0)
     on(consumer).group_metadata
     on(consumer).seek(@topic, 0, :beginning)
     on(consumer).pause(@topic => [0])

@@ -301,6 +301,31 @@ module Penstock
       call_watermarks([[topic_name(topic), partition_number(partition), INVALID_OFFSET]], timeout)
     end
 
+    # Where to begin reading, to get the messages of a time and later. The consumer need not read these partitions.
+    #
+    #     found = consumer.offsets_for_times("events", [0, 1], Time.now - 3600)
+    #     consumer.assign("events" => found.transform_values { _1 || :end })
+    #
+    # Kafka compares the messages' timestamps, which producers may set, so earlier messages may follow.
+    #
+    # Blocks: like {#committed}.
+    #
+    # @overload offsets_for_times(topic, partitions, time, timeout: 5)
+    #   @param topic [String, Symbol]
+    #   @param partitions [Array<Integer>, Integer]
+    #   @param time [Time, Integer] an Integer is ms since the epoch
+    #   @param timeout [Numeric, nil] seconds to wait for the answer; see {#commit}
+    #   @return [Hash{Integer=>Integer, nil}] by partition: the offset of its first message with this timestamp or a later one;
+    #     nil: it has none. From an {EmbeddedCluster} always nil: librdkafka's does not search by time
+    #   @raise [ConsumeError, ConsumeTimeoutError, ConsumerClosedError, ForkedError] see {#commit}
+    def offsets_for_times(topic, partitions, time, *more, timeout: 5, **wrong)
+      Keywords.check("offsets_for_times(topic, partitions, time, timeout: 5)", TIMEOUT, more, wrong)
+      asked = times(topic, partitions, time)
+      return {} if asked.empty?
+
+      call_times(asked, timeout).to_h { |_, partition, offset| [partition, offset] }
+    end
+
     # Continues reading an assigned partition at another offset. Earlier fetched messages of the partition are not polled
     # any more.
     #

@@ -192,6 +192,23 @@ class KafkaConsumerTest < ConsumerTestCase
     assert_includes %i[unknown_partition unknown_topic_or_part], error.code
   end
 
+  def test_offsets_for_times_returns_the_first_message_of_a_time_or_later
+    name = new_topic
+    at = Time.at(1_600_000_000, 500, :millisecond)
+    [-1, 0, 1].each { |ms| @sender.produce_sync(topic: name, payload: "x", partition: 1, timestamp: 1_600_000_000_500 + ms) }
+    one = consumer
+    assert_equal({ 1 => 1, 2 => nil }, one.offsets_for_times(name, [1, 2], at))
+    assert_equal({ 1 => 2 }, one.offsets_for_times(name, 1, at + 0.0001))
+    assert_equal({ 1 => 0 }, one.offsets_for_times(name, 1, 0))
+    assert_equal({ 1 => nil }, one.offsets_for_times(name, 1, at + 1))
+    error = assert_raises(Penstock::ConsumeError) { one.offsets_for_times(name, [1, 99], at) }
+    assert_includes %i[unknown_partition unknown_topic_or_part], error.code
+    assert_empty one.offsets_for_times(name, [], at)
+    [Time.at(-1), -1, 2**63, "now", nil].each do |wrong|
+      assert_raises(ArgumentError) { one.offsets_for_times(name, 1, wrong) }
+    end
+  end
+
   def test_a_nonexistent_topic_raises_an_error_with_its_name
     name = new_topic.sub("test", "none")
     one = member(name)

@@ -18,7 +18,7 @@ module AllocationCounts
     |event_(?:error\w*|log|message_\w+|stats|topic_partition_list|type)|fatal_error|flush|get_err_descs
     |header_(?:add|cnt|get_all)|interceptor_add_\w+|message_\w+|name
     |mock_(?:broker|clear|cluster_bootstraps|partition|push|topic)\w*|msg_partitioner_\w+
-    |oauthbearer_set_token\w*|offsets_store|opaque
+    |oauthbearer_set_token\w*|offsets_store|offsets_for_times|opaque
     |(?:pause|resume)_partitions|produce_batch|purge|query_watermark_offsets|queue_cb_event_enable
     |queue_length|rebalance_protocol|set_log_queue|subscribe|test_fatal_error|topic_conf_(?:get|set\w+)|topic_name
     |topic_partition_list_(?:add|find)|topic_partition_[gs]et_leader_epoch

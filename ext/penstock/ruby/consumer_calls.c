@@ -208,6 +208,12 @@ static VALUE consumer_call_watermarks(VALUE self, VALUE places, VALUE timeout)
     return ask(self, PS_CONSUMER_WATERMARKS, places, timeout, "the watermarks could not be read");
 }
 
+/* The places have times, in ms, as offsets. */
+static VALUE consumer_call_times(VALUE self, VALUE places, VALUE timeout)
+{
+    return ask(self, PS_CONSUMER_TIMES, places, timeout, "the offsets of a time could not be read");
+}
+
 static VALUE consumer_call_seek(VALUE self, VALUE places, VALUE timeout)
 {
     ask(self, PS_CONSUMER_SEEK, places, timeout, "the position was not changed");
@@ -428,6 +434,7 @@ void penstock_consumer_calls_init(VALUE consumer_class)
     rb_define_private_method(consumer_class, "call_commit_async", consumer_call_commit_async, 1);
     rb_define_private_method(consumer_class, "call_committed", consumer_call_committed, 2);
     rb_define_private_method(consumer_class, "call_watermarks", consumer_call_watermarks, 2);
+    rb_define_private_method(consumer_class, "call_times", consumer_call_times, 2);
     rb_define_private_method(consumer_class, "call_seek", consumer_call_seek, 2);
     rb_define_private_method(consumer_class, "call_position", consumer_call_position, 2);
     rb_define_private_method(consumer_class, "call_pause", consumer_call_pause, 1);

@@ -55,6 +55,21 @@ module Penstock
       raise ArgumentError, "an offset must be #{kinds}, not #{offset.inspect}"
     end
 
+    # @return [Array<Array(String, Integer, Integer)>] with the time, in ms, as offset
+    def times(topic, partitions, time)
+      name = topic_name(topic)
+      since = milliseconds(time)
+      Array(partitions).map { |partition| [name, partition_number(partition), since] }
+    end
+
+    # The first whole ms that is not before the time.
+    def milliseconds(time)
+      since = time.is_a?(Time) ? (time.to_r * 1000).ceil : time
+      return since if since.is_a?(Integer) && since.between?(0, (2**63) - 1)
+
+      raise ArgumentError, "a time must be a Time or an Integer (ms), not before 1970, not #{time.inspect}"
+    end
+
     def without_offsets(places) = places.map { |topic, partition| [topic, partition, INVALID_OFFSET] }
   end
 end

@@ -391,10 +391,25 @@ static rd_kafka_resp_err_t consumer_commit(const struct ps_consumer_job *query)
     return err;
 }
 
+/* The list has the times as offsets, and gets the offsets of an attempt that succeeds. */
+static rd_kafka_resp_err_t ask_times(struct ps_consumer_job *query, int timeout_ms)
+{
+    rd_kafka_topic_partition_list_t *copy = rd_kafka_topic_partition_list_copy(query->list);
+    rd_kafka_resp_err_t err = rd_kafka_offsets_for_times(query->consumer->client.rk, copy, timeout_ms);
+    if (err == RD_KAFKA_RESP_ERR__TIMED_OUT) {
+        rd_kafka_topic_partition_list_destroy(copy);
+        return err;
+    }
+    rd_kafka_topic_partition_list_destroy(query->list);
+    query->list = copy;
+    return err;
+}
+
 static rd_kafka_resp_err_t ask_once(struct ps_consumer_job *query, int timeout_ms)
 {
     rd_kafka_t *rk = query->consumer->client.rk;
     if (query->call == PS_CONSUMER_COMMITTED) return rd_kafka_committed(rk, query->list, timeout_ms);
+    if (query->call == PS_CONSUMER_TIMES) return ask_times(query, timeout_ms);
     const rd_kafka_topic_partition_t *place = &query->list->elems[0];
     return rd_kafka_query_watermark_offsets(rk, place->topic, place->partition, &query->low, &query->high, timeout_ms);
 }
@@ -514,7 +529,7 @@ static void consumer_pause(struct ps_consumer_job *query, bool paused)
 
 static bool answered_later(enum ps_consumer_call call)
 {
-    return call == PS_CONSUMER_COMMIT || call == PS_CONSUMER_COMMITTED || call == PS_CONSUMER_WATERMARKS;
+    return call == PS_CONSUMER_COMMIT || call == PS_CONSUMER_COMMITTED || call == PS_CONSUMER_WATERMARKS || call == PS_CONSUMER_TIMES;
 }
 
 static void job_run(struct ps_job *job)
@@ -529,6 +544,7 @@ static void job_run(struct ps_job *job)
     case PS_CONSUMER_ASSIGNMENT: query->err = rd_kafka_assignment(rk, &query->list); break;
     case PS_CONSUMER_COMMIT: query->err = consumer_commit(query); break;
     case PS_CONSUMER_COMMITTED:
+    case PS_CONSUMER_TIMES:
     case PS_CONSUMER_WATERMARKS: query->err = ask_repeatedly(query); break;
     case PS_CONSUMER_SEEK: consumer_seek(query); break;
     case PS_CONSUMER_PAUSE: consumer_pause(query, true); break;

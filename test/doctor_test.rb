@@ -345,6 +345,17 @@ class DoctorTest < PenstockTest
     assert_ok facts, "broker 1", /as given/
   end
 
+  # librdkafka lets go of the bootstrap server when it knows other brokers, even if it cannot reach them.
+  def test_an_answer_counts_when_the_repeated_request_fails
+    broker = advertising { [[1, "127.0.0.1", 9]] }
+    [Penstock::BrokersUnreachableError, Penstock::BrokerRejectedError].each do |error|
+      looking = Penstock::Doctor::Cluster.new([Penstock::Doctor::Address.parse(broker.address)], {}, timeout: 5)
+      asked = 0
+      looking.define_singleton_method(:ask) { |given| (asked += 1) == 1 ? super(given) : raise(error, "none") }
+      assert_ok looking.facts, "#{broker.address} kafka", /cluster advertised, 1 broker,/
+    end
+  end
+
   # The test reaches the bootstrap server by an address of this machine that is not loopback. The server advertises "localhost".
   def test_localhost_advertised_by_a_remote_broker_is_a_problem_even_if_a_server_listens_there
     here = advertising { [[1, "127.0.0.1", 9]] }

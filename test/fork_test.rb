@@ -158,6 +158,7 @@ class ForkTest < PenstockTest
     result = in_child do
       unused = dedicated.stats
       one.produce_sync(topic: "child", payload: "x")
+      eventually { native_threads.any? } # the produce_sync may end before the poller's thread has begun
       used = dedicated.stats.merge(threads: native_threads.size)
       one.close
       [unused.slice(:clients, :messages, :starts, :thread_id), used, eventually { !dedicated.alive? }]

@@ -195,8 +195,9 @@ module Penstock
 
       def producer(address, log)
         Producer.new do |config|
-          config.kafka = { **(sasl? ? {} : AT_ONCE), **@settings, "bootstrap.servers": address.to_s,
-                           "enable.idempotence": false, log_level: 7, debug: "feature" }
+          fast = sasl? ? {} : AT_ONCE
+          config.kafka = { **fast, **@settings, "bootstrap.servers": address.to_s, "enable.idempotence": false, log_level: 7,
+                           debug: "feature" }
           config.logger = log
           config.close_timeout = 1_000
         end

@@ -197,7 +197,7 @@ module Penstock
         Producer.new do |config|
           fast = sasl? ? {} : AT_ONCE
           config.kafka = { **fast, **@settings, "bootstrap.servers": address.to_s, "enable.idempotence": false, log_level: 7,
-                           debug: "feature" }
+                                                debug: "feature" }
           config.logger = log
           config.close_timeout = 1_000
         end

@@ -4,7 +4,9 @@ require_relative "native"
 require_relative "consumer/batch"
 require_relative "consumer/close_report"
 require_relative "consumer/fetch_limits"
+require_relative "consumer/keep_alive"
 require_relative "consumer/config"
+require_relative "consumer/membership"
 require_relative "consumer/message"
 require_relative "consumer/places"
 require_relative "consumer/rebalance"
@@ -86,7 +88,7 @@ module Penstock
       raise_in_other_ractors
       refresher = Native::TokenRefresher.new(self, :consumer_id) if config.oauth.token_provider_listener
       call_configure(id, config.kafka, config.logger, config.close_timeout, config.group?, config.rejection_timeout, refresher,
-                     config.mark, !config.rebalance_listener.nil?)
+                     config.mark, !config.rebalance_listener.nil?, config.hold_rebalances)
     end
 
     # @return [String] `config.id`
@@ -157,6 +159,22 @@ module Penstock
       by_topic(call_assignment)
     end
 
+    # What the consumer is in its group: its state, member id and generation.
+    #
+    # Blocks: like {#subscribe}.
+    #
+    # @return [Membership] frozen
+    # @raise [ConfigurationInvalidError] when "group.id" is missing
+    # @raise [ConsumerClosedError] when the consumer is closed
+    # @raise [ForkedError] when the parent process used the consumer before the fork
+    def membership
+      need_group("membership")
+      state, generation, member_id = call_membership
+      protocol = config.kafka_value("group.protocol").to_s == "consumer" ? :consumer : :classic
+      instance_id = config.kafka_value("group.instance.id")
+      Membership.new(@subscribed ? state : nil, member_id, generation, protocol, instance_id&.to_s).freeze
+    end
+
     # @!method poll(timeout: 1)
     #   Returns the next message. It also handles the requests of the group, so poll regularly even if no messages are
     #   expected.
@@ -219,6 +237,44 @@ module Penstock
     # @raise [ForkedError] when the parent process used the consumer before the fork
     # @raise [TypeError] when it is something else
     def mark(what) = what.is_a?(Batch) ? call_mark_batch(what) : call_mark(what)
+
+    # Whether a message's partition was taken away after the message was polled, or one of a batch's partitions. Then another
+    # member reads the message again, and {#mark} and {#commit} return false. Also true after {#seek} of this partition. It changes
+    # while a thread polls, or in {#keep_alive}. Never blocks.
+    #
+    # @param what [Message, Batch]
+    # @return [Boolean]
+    # @raise [ConsumerClosedError] when the consumer is closed
+    # @raise [ForkedError] when the parent process used the consumer before the fork
+    # @raise [TypeError] when it is something else
+    def revoked?(what) = what.is_a?(Batch) ? !call_owns_batch(what) : !call_owns(what)
+
+    # Keeps the consumer in its group while the block runs, however long it takes. Without this, a member that does not poll for
+    # `max.poll.interval.ms` loses its partitions. Meanwhile a thread answers the group's requests and calls the rebalance
+    # listener. It takes no message, and messages that were fetched ahead are kept. Partitions may be revoked: see {#revoked?}
+    # and {ConsumerConfig#hold_rebalances}.
+    #
+    #     batch = consumer.poll_batch
+    #     consumer.keep_alive { batch.each { |message| render(message) unless consumer.revoked?(message) } }
+    #
+    # A block that never ends would keep its partitions for ever. After `limit` seconds the consumer counts as not polling.
+    #
+    # Blocks: as long as the block, and until a listener that is running has returned. The thread is one of Ruby.
+    #
+    # @overload keep_alive(limit: nil)
+    #   @param limit [Numeric, nil] seconds; nil: no limit
+    # @return [Object] the block's value
+    # @raise [ArgumentError] without a block, or when the limit is invalid
+    # @raise [ConsumerClosedError] when the consumer is closed before the block begins
+    # @raise [ForkedError] when the parent process used the consumer before the fork
+    # @raise [StandardError] what the rebalance listener has raised meanwhile, after the block
+    def keep_alive(*more, limit: nil, **wrong, &block)
+      Keywords.check("keep_alive(limit: nil) { ... }", %i[limit], more, wrong)
+      raise ArgumentError, "keep_alive requires a block" unless block
+      raise ErrorFactory.build(ConsumerClosedError, "the consumer is closed", consumer_id: id) if closed? && state != :inherited
+
+      KeepAlive.new(-> { call_serve }, -> { call_wake }, Seconds.of(limit)).around(&block)
+    end
 
     # Commits offsets: where the group continues after a restart or rebalance.
     #

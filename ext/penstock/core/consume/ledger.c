@@ -325,6 +325,26 @@ bool ps_ledger_mark(struct ps_ledger *ledger, const char *topic, int32_t partiti
     return current;
 }
 
+bool ps_ledger_in_work(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *list)
+{
+    bool in_work = false;
+    pthread_mutex_lock(&ledger->lock);
+    for (const struct range *range = ledger->open; range && !in_work; range = range->open_next)
+        in_work = rd_kafka_topic_partition_list_find((rd_kafka_topic_partition_list_t *)list, range->place->topic,
+                                                     range->place->partition) != NULL;
+    pthread_mutex_unlock(&ledger->lock);
+    return in_work;
+}
+
+bool ps_ledger_owns(struct ps_ledger *ledger, const char *topic, int32_t partition, uint64_t epoch)
+{
+    pthread_mutex_lock(&ledger->lock);
+    const struct ps_place *place = *find(ledger, topic, partition);
+    bool owns = place && place->since <= epoch;
+    pthread_mutex_unlock(&ledger->lock);
+    return owns;
+}
+
 /* ---- what to store and commit ---- */
 
 void ps_set_leader_epoch(rd_kafka_topic_partition_t *place, int32_t leader_epoch)

@@ -186,7 +186,7 @@ class ConsumerKeepAliveTest < ConsumerTestCase
     assert_raises(TypeError) { one.revoked?(3) }
   end
 
-  def test_a_seek_makes_earlier_messages_unmarkable_too
+  def test_an_assignment_of_other_partitions_revokes
     one = reading(@topic)
     first = take(one, 1).first
     refute one.revoked?(first)

@@ -253,6 +253,9 @@ class SignatureValuesTest < PenstockTest
     on(consumer).offsets_for_times(@topic, 0, 0)
     on(consumer).group_metadata
     on(consumer).seek(@topic, 0, :beginning)
+    on(consumer).revoked?(Penstock::Message.new(topic: @topic))
+    on(consumer).keep_alive { 1 }
+    read(on(consumer).membership)
     on(consumer).pause(@topic => [0])
     on(consumer).pause
     on(consumer).paused

@@ -41,9 +41,7 @@ module Penstock
   # range, the consumer did not poll in time. Polling can continue after it, unless it is `fatal?`. Temporary problems with
   # brokers are logged, and librdkafka retries. The ends of partitions (`enable.partition.eof`) are not reported.
   #
-  # A message of another client may have headers that cannot be read. {#poll} raises an error in its place (`:bad_msg`, with
-  # `topic`, `partition` and `offset`), after the earlier messages of its partition. The next poll skips it. The error counts as
-  # a message that was polled.
+  # A message of another client may have headers that cannot be read. Reading them raises ({Message#error}, {Batch#errors}).
   #
   # If brokers can be reached but reject this client (certificate, password, protocol), {#poll}, {#commit}, {#committed} and
   # {#watermarks} raise {BrokerRejectedError} within `config.rejection_timeout`. {#subscribe} and {#assign} do not wait for
@@ -161,7 +159,7 @@ module Penstock
 
     # What the consumer is in its group: its state, member id and generation.
     #
-    # Blocks: like {#subscribe}.
+    # Asks librdkafka's main thread, which answers in less than a ms. Does not wait for brokers.
     #
     # @return [Membership] frozen
     # @raise [ConfigurationInvalidError] when "group.id" is missing
@@ -170,8 +168,8 @@ module Penstock
     def membership
       need_group("membership")
       state, generation, member_id = call_membership
-      protocol = config.kafka_value("group.protocol").to_s == "consumer" ? :consumer : :classic
-      instance_id = config.kafka_value("group.instance.id")
+      protocol = config.__send__(:given, "group.protocol").to_s == "consumer" ? :consumer : :classic
+      instance_id = config.__send__(:given, "group.instance.id")
       Membership.new(@subscribed ? state : nil, member_id, generation, protocol, instance_id&.to_s).freeze
     end
 
@@ -239,8 +237,8 @@ module Penstock
     def mark(what) = what.is_a?(Batch) ? call_mark_batch(what) : call_mark(what)
 
     # Whether a message's partition was taken away after the message was polled, or one of a batch's partitions. Then another
-    # member reads the message again, and {#mark} and {#commit} return false. Also true after {#seek} of this partition. It changes
-    # while a thread polls, or in {#keep_alive}. Never blocks.
+    # member reads the message again, and {#mark} and {#commit} return false. It changes only while a thread
+    # polls, or in {#keep_alive}. Never blocks.
     #
     # @param what [Message, Batch]
     # @return [Boolean]
@@ -259,7 +257,7 @@ module Penstock
     #
     # A block that never ends would keep its partitions for ever. After `limit` seconds the consumer counts as not polling.
     #
-    # Blocks: as long as the block, and until a listener that is running has returned. The thread is one of Ruby.
+    # Waits for nothing but the block, and for a listener that is still running when the block ends.
     #
     # @overload keep_alive(limit: nil)
     #   @param limit [Numeric, nil] seconds; nil: no limit
@@ -271,7 +269,9 @@ module Penstock
     def keep_alive(*more, limit: nil, **wrong, &block)
       Keywords.check("keep_alive(limit: nil) { ... }", %i[limit], more, wrong)
       raise ArgumentError, "keep_alive requires a block" unless block
-      raise ErrorFactory.build(ConsumerClosedError, "the consumer is closed", consumer_id: id) if closed? && state != :inherited
+
+      call_wake # raises in a fork child
+      raise ErrorFactory.build(ConsumerClosedError, "the consumer is closed", consumer_id: id) if closed?
 
       KeepAlive.new(-> { call_serve }, -> { call_wake }, Seconds.of(limit)).around(&block)
     end

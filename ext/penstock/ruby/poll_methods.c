@@ -12,7 +12,7 @@
 #include <string.h>
 
 static VALUE sym_timeout, sym_max;
-static ID id_taker, id_gave_up;
+static ID id_taker;
 
 /* A copy of an error event. The call raises it when it has destroyed the event and has left the client. */
 struct problem {
@@ -76,8 +76,7 @@ static void read_problem(struct taking *taking, rd_kafka_event_t *event)
     if (size > tail && strcmp(problem->text + size - tail + 2, description) == 0) problem->text[size - tail] = '\0';
 }
 
-/* Other clients may write damaged headers. False: the headers cannot be read. Without them the message is not what was sent,
- * so the consumer raises an error for it. */
+/* Other clients may write damaged headers. False: they cannot be read. */
 static bool read_headers(const rd_kafka_message_t *message, rd_kafka_headers_t **headers)
 {
     rd_kafka_resp_err_t err = rd_kafka_message_headers(message, headers);
@@ -89,29 +88,14 @@ static bool read_headers(const rd_kafka_message_t *message, rd_kafka_headers_t *
 static bool take_message(struct taking *taking, rd_kafka_event_t *event)
 {
     rd_kafka_headers_t *headers;
+    struct ps_fetched *fetched = taking->fetched;
     const rd_kafka_message_t *message = rd_kafka_event_message_next(event);
     if (!message) return true;
-    if (!read_headers(message, &headers)) {
-        ps_consumer_damaged(taking->consumer, message);
-        return true;
-    }
-    if (!ps_fetched_copy(taking->fetched, message, headers)) return false;
+    bool readable = read_headers(message, &headers);
+    if (!ps_fetched_copy(fetched, message, headers)) return false;
     if (headers) taking->headers += rd_kafka_header_cnt(headers);
+    if (!readable) fetched->records[fetched->count - 1].damaged = true;
     return true;
-}
-
-static void read_damaged(struct taking *taking)
-{
-    struct problem *problem = &taking->problem;
-    struct ps_damaged *damaged = &taking->consumer->damaged;
-    problem->err = RD_KAFKA_RESP_ERR__BAD_MSG; /* librdkafka's code varies; programs get one */
-    problem->partition = damaged->partition;
-    problem->offset = damaged->offset;
-    snprintf(problem->topic, sizeof(problem->topic), "%s", damaged->topic);
-    snprintf(problem->text, sizeof(problem->text), "a message's headers cannot be read");
-    damaged->waits = false;
-    /* The program has got it, as an error. */
-    ps_ledger_handed_out(&taking->consumer->ledger, damaged->topic, damaged->partition, damaged->offset, -1, taking->owner);
 }
 
 static bool full(const struct taking *taking)
@@ -191,10 +175,6 @@ static void take_events(struct taking *taking, bool with_gvl)
             if (!answer(taking, with_gvl)) return;
             continue;
         }
-        if (consumer->damaged.waits && !taking->control_only) { /* the program gets its messages first, and this with the next call */
-            if (taking->fetched->count == 0) read_damaged(taking);
-            return;
-        }
         rd_kafka_event_t *event = taking->control_only ? ps_consumer_take_control(consumer) : ps_consumer_take(consumer);
         if (!event) return;
         if (ends_batch(taking, event)) {
@@ -258,10 +238,6 @@ static void raise_problem(const struct taking *taking)
         .offset = problem->offset >= 0 ? &problem->offset : NULL,
         .fatal = problem->fatal,
     };
-    if (problem->err == RD_KAFKA_RESP_ERR__BAD_MSG) { /* close does not take the damaged message for processed */
-        rb_thread_local_aset(rb_thread_current(), id_gave_up, taking->self);
-        atomic_store(&taking->consumer->gave_up, true);
-    }
     penstock_raise(penstock_consume_error, &context, "%s", *problem->text ? problem->text : "the consumer had an error");
 }
 
@@ -316,7 +292,6 @@ static void take_messages(struct taking *taking, VALUE timeout)
     struct ps_consumer *opened = penstock_consumer_open(taking->self);
     taking->owner = this_owner();
     if (opened->settings.mark == PS_MARK_NEXT_POLL) ps_ledger_finish(&opened->ledger, taking->owner);
-    if (atomic_load(&opened->gave_up)) rb_thread_local_aset(rb_thread_current(), id_gave_up, Qnil);
     for (;;) {
         struct ps_consumer *consumer = taking->consumer = penstock_consumer_get(taking->self); /* a trap may have forked */
         uint32_t rings = atomic_load(&consumer->bell.rings); /* before it looks for events: see consumer.c */
@@ -389,7 +364,6 @@ void penstock_poll_methods_init(VALUE consumer_class)
     sym_timeout = ID2SYM(rb_intern("timeout"));
     sym_max = ID2SYM(rb_intern("max"));
     id_taker = rb_intern("__penstock_taker__");
-    id_gave_up = rb_intern("__penstock_gave_up__"); /* also set by Consumer#each */
     rb_define_method(consumer_class, "poll", consumer_poll, -1);
     rb_define_method(consumer_class, "poll_batch", consumer_poll_batch, -1);
     rb_define_private_method(consumer_class, "call_finish", consumer_call_finish, 0);

@@ -72,6 +72,10 @@ module Penstock
     # @return [Array<Message>]
     alias to_ary to_a
 
+    # The errors of messages that cannot be read completely, see {Message#error}. The messages are in the batch all the same.
+    # @return [Array<ConsumeError>] frozen; each has topic, partition and offset
+    def errors = (damaged? ? filter_map(&:error) : []).freeze
+
     # The partitions of which the consumer has now got everything. Only with `enable.partition.eof: true` in
     # {ConsumerConfig#kafka}; {Consumer#poll_batch} then also returns when it meets an end, perhaps without a message. A partition
     # that gets more messages ends again later.

@@ -59,9 +59,10 @@ module Penstock
     setting :rebalance_listener, checked_values("#assigned", "#revoked", "#lost", "nil")
 
     # How long a revocation of partitions waits while messages of them are in work: polled by a thread or fiber that has not
-    # polled again, and not marked. The other members of the group wait meanwhile. With 0 the consumer gives up such partitions at once,
-    # and another member reads these messages again. It concerns programs in which several threads use a consumer, or that call
-    # {Consumer#keep_alive}: otherwise no message is in work when the consumer polls. Must be shorter than "max.poll.interval.ms".
+    # polled again, and not marked. The other members of the group wait meanwhile. With 0 the consumer gives up such partitions
+    # at once, and another member reads these messages again. It concerns programs in which several threads use a consumer, or
+    # that call {Consumer#keep_alive}: otherwise no message is in work when the consumer polls. Choose less than
+    # "max.poll.interval.ms".
     # @return [Integer]
     setting :hold_rebalances, milliseconds(0..), default: 0
 
@@ -90,11 +91,6 @@ module Penstock
 
     # @return [Boolean] whether a "group.id" was given
     def group? = @group.nil? ? group_given? : @group
-
-    # @param name [String]
-    # @return [Object, nil] the value of a setting in {#kafka}
-    # @api private
-    def kafka_value(name) = kafka.fetch(name.to_sym) { kafka[name] }
 
     # @return [String] without the values of settings, which may be secret
     def inspect
@@ -148,7 +144,7 @@ module Penstock
       given("queued.max.messages.kbytes") ? limits.except(:"fetch.max.bytes") : limits # librdkafka fits it to that
     end
 
-    alias given kafka_value
+    def given(name) = kafka.fetch(name.to_sym) { kafka[name] }
 
     def check_commits
       commits = given("enable.auto.commit")

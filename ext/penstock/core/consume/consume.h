@@ -18,6 +18,7 @@ struct ps_record { /* one message */
     int topic;             /* index into `fetched->topics` */
     bool has_key, has_payload;
     bool logged;           /* the timestamp is the broker's */
+    bool damaged;          /* its headers could not be read */
 };
 
 struct ps_fetched {
@@ -124,21 +125,12 @@ struct ps_consumer_settings {
     int64_t hold_us;     /* how long a revocation may wait while messages of its partitions are in work */
 };
 
-/* A message that cannot be delivered as it is. */
-struct ps_damaged {
-    bool waits; /* the program has not got its error yet */
-    int32_t partition;
-    int64_t offset;
-    char topic[256];
-};
-
 enum { PS_MOST_HELD = 16 };
 
 struct ps_consumer {
     struct ps_client client;
     struct ps_ledger ledger;
     struct ps_bell bell;       /* rung when there may be events to take, and when closing begins */
-    _Atomic bool gave_up;      /* a thread got an error in place of a message */
     _Atomic int fatal;         /* rd_kafka_resp_err_t: the consumer can consume nothing more */
     rd_kafka_queue_t *data;    /* messages, and errors and ends of partitions */
     rd_kafka_queue_t *control; /* librdkafka's consumer queue: rebalances, errors of the group, results of commits */
@@ -151,7 +143,6 @@ struct ps_consumer {
     /* Of the taking thread: events to serve later, for example because one ends a batch. */
     rd_kafka_event_t *held[PS_MOST_HELD];
     int held_count;
-    struct ps_damaged damaged; /* the same, reported before `held` */
     /* A rebalance that is not answered yet: it is held back, or the listener runs. No thread takes messages until one has answered
      * it. Guarded by `taking`, as what follows. */
     rd_kafka_event_t *answering;
@@ -192,8 +183,6 @@ void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /*
 /* ps_consumer_take returns it after those that are held already. Only if ps_consumer_can_hold. */
 void ps_consumer_hold_last(struct ps_consumer *consumer, rd_kafka_event_t *event);
 bool ps_consumer_can_hold(const struct ps_consumer *consumer);
-/* Called by the taking thread, one at a time, for a message that cannot be delivered. */
-void ps_consumer_damaged(struct ps_consumer *consumer, const rd_kafka_message_t *message);
 /* Gives librdkafka the processed offsets, if there are new ones. Entered. */
 void ps_consumer_store(struct ps_consumer *consumer);
 /* Of the taking thread: the same, but not more often than every ms while the program polls without pause. */

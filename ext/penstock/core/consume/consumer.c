@@ -192,16 +192,6 @@ bool ps_consumer_can_hold(const struct ps_consumer *consumer)
     return consumer->held_count < PS_MOST_HELD - 1;
 }
 
-void ps_consumer_damaged(struct ps_consumer *consumer, const rd_kafka_message_t *message)
-{
-    struct ps_damaged *damaged = &consumer->damaged;
-    damaged->waits = true;
-    damaged->partition = message->partition;
-    damaged->offset = message->offset;
-    snprintf(damaged->topic, sizeof(damaged->topic), "%s", rd_kafka_topic_name(message->rkt));
-    ps_bell_ring(&consumer->bell); /* as for held events */
-}
-
 void ps_consumer_store(struct ps_consumer *consumer)
 {
     if (consumer->settings.grouped) ps_ledger_store(&consumer->ledger, consumer->client.rk);

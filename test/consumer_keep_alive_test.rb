@@ -6,9 +6,9 @@ require_relative "support/plain_scheduler"
 
 # Consumer#keep_alive, #revoked?, and revocations that are held back.
 class ConsumerKeepAliveTest < ConsumerTestCase
-  LONGEST_PAUSE = 1_500 # ms
+  LONGEST_PAUSE = 2_500 # ms; the embedded cluster answers the first member after 3 s
 
-  slow(/longer_than|revo|held|work_that|listener|limit/) # they join groups, which takes some seconds
+  slow(/always_find|longer_than|revo|held|work_that|listener|limit/) # they join groups, which takes some seconds
 
   def setup
     super
@@ -59,6 +59,21 @@ class ConsumerKeepAliveTest < ConsumerTestCase
     refute one.mark(batch)
     assert_raises(Penstock::ConsumeError) { loop { one.poll(timeout: 1) } }
     refute one.mark(batch)
+  end
+
+  # Such polls take from the queue of messages only.
+  def test_polls_that_always_find_a_message_count_as_polling
+    one = member
+    first_batch(one, max: 1)
+    finish = now + (LONGEST_PAUSE * 3 / 1000.0)
+    count = 1
+    while now < finish
+      assert one.poll(timeout: 0)
+      count += 1
+      sleep 0.1
+    end
+    assert_equal 100 - count, take(one, 100 - count).size
+    assert_equal :stable, one.membership.state
   end
 
   def test_work_sees_a_revocation_within_a_second

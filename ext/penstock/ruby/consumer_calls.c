@@ -1,7 +1,7 @@
 /*
  * Penstock::Consumer, continued: subscription, assignment, offsets, positions, and the group's metadata for a transactional
- * producer. Each call that blocks runs on a thread of its own (core/consume/consumer.c). So an interrupt ends the Ruby thread's
- * wait at once.
+ * producer. Each call that blocks runs on a thread of its own (core/consume/consumer_jobs.c). So an interrupt ends the Ruby
+ * thread's wait at once.
  */
 #include "ruby/penstock.h"
 #include <errno.h>

@@ -139,23 +139,6 @@ struct ps_consumer {
     struct ps_consumer_settings settings;
 };
 
-/* The blocking calls, and their arguments and results. */
-enum ps_consumer_call {
-    PS_CONSUMER_SUBSCRIBE, PS_CONSUMER_ASSIGN, PS_CONSUMER_ASSIGNMENT, PS_CONSUMER_COMMIT, PS_CONSUMER_COMMITTED,
-    PS_CONSUMER_WATERMARKS, PS_CONSUMER_TIMES, PS_CONSUMER_SEEK, PS_CONSUMER_PAUSE, PS_CONSUMER_RESUME,
-};
-
-struct ps_consumer_job {
-    struct ps_job job;
-    struct ps_consumer *consumer;
-    enum ps_consumer_call call;
-    rd_kafka_topic_partition_list_t *list; /* argument or result; owned; may be NULL */
-    int timeout_ms;
-    int64_t low, high;
-    rd_kafka_resp_err_t err;
-    char text[256];                        /* details of `err`; may be empty */
-};
-
 struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name,
                                     const struct ps_consumer_settings *settings); /* owns conf; NULL: no memory */
 /* Never blocks. NULL: no event. The caller handles and destroys the event, or holds it. */
@@ -182,6 +165,28 @@ void ps_consumer_notice(struct ps_consumer *consumer);
 rd_kafka_topic_partition_list_t *ps_plain_copy(const rd_kafka_topic_partition_list_t *list);
 /* Handles results of commits, and errors that pass by themselves. False: the caller must raise this error. */
 bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
+
+/* librdkafka keeps a partition paused that is revoked and assigned again, and it would never be read. NULL: all partitions. */
+void ps_consumer_resume_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
+
+/* ---- consumer_jobs.c: its blocking calls -------------------------------------------------------------- */
+
+/* The calls, and their arguments and results. */
+enum ps_consumer_call {
+    PS_CONSUMER_SUBSCRIBE, PS_CONSUMER_ASSIGN, PS_CONSUMER_ASSIGNMENT, PS_CONSUMER_COMMIT, PS_CONSUMER_COMMITTED,
+    PS_CONSUMER_WATERMARKS, PS_CONSUMER_TIMES, PS_CONSUMER_SEEK, PS_CONSUMER_PAUSE, PS_CONSUMER_RESUME,
+};
+
+struct ps_consumer_job {
+    struct ps_job job;
+    struct ps_consumer *consumer;
+    enum ps_consumer_call call;
+    rd_kafka_topic_partition_list_t *list; /* argument or result; owned; may be NULL */
+    int timeout_ms;
+    int64_t low, high;
+    rd_kafka_resp_err_t err;
+    char text[256];                        /* details of `err`; may be empty */
+};
 
 /* Starts a librdkafka call on its own thread. Owns `list`, even if it fails. NULL: not open, or no thread (errno). */
 struct ps_consumer_job *ps_consumer_start(struct ps_consumer *consumer, enum ps_consumer_call call,

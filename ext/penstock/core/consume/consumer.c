@@ -28,6 +28,7 @@ struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name, con
     }
     ps_client_init(&consumer->client, &consumer_kind, conf, name, &consumer->settings.client);
     ps_bell_init(&consumer->bell);
+    ps_async_commits_init(&consumer->async_commits);
     pthread_mutex_init(&consumer->assigning, NULL);
     pthread_mutex_init(&consumer->taking, NULL);
     return consumer;
@@ -38,6 +39,7 @@ static void consumer_dispose(struct ps_client *client)
     struct ps_consumer *consumer = (struct ps_consumer *)client;
     ps_bell_destroy(&consumer->bell);
     ps_ledger_destroy(&consumer->ledger);
+    ps_async_commits_destroy(&consumer->async_commits);
     pthread_mutex_destroy(&consumer->assigning);
     pthread_mutex_destroy(&consumer->taking);
 }
@@ -139,16 +141,19 @@ static bool cooperative(struct ps_consumer *consumer, bool assigned)
     return consumer->cooperative;
 }
 
+void ps_copy_place(rd_kafka_topic_partition_list_t *list, const rd_kafka_topic_partition_t *from)
+{
+    rd_kafka_topic_partition_t *to = rd_kafka_topic_partition_list_add(list, from->topic, from->partition);
+    to->offset = from->offset;
+    to->err = from->err;
+    ps_set_leader_epoch(to, ps_leader_epoch(from));
+    ps_set_metadata(to, from->metadata, from->metadata_size);
+}
+
 rd_kafka_topic_partition_list_t *ps_plain_copy(const rd_kafka_topic_partition_list_t *list)
 {
     rd_kafka_topic_partition_list_t *copy = rd_kafka_topic_partition_list_new(list->cnt);
-    for (int i = 0; i < list->cnt; i++) {
-        const rd_kafka_topic_partition_t *from = &list->elems[i];
-        rd_kafka_topic_partition_t *to = rd_kafka_topic_partition_list_add(copy, from->topic, from->partition);
-        to->offset = from->offset;
-        to->err = from->err;
-        ps_set_leader_epoch(to, ps_leader_epoch(from));
-    }
+    for (int i = 0; i < list->cnt; i++) ps_copy_place(copy, &list->elems[i]);
     return copy;
 }
 
@@ -184,6 +189,7 @@ void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event
     /* librdkafka commits the stored offsets of partitions when they are unassigned. */
     if (!assigned) {
         ps_consumer_store(consumer);
+        ps_async_commits_revoked(consumer, partitions);
         ps_consumer_resume_revoked(consumer, partitions);
         ps_ledger_revoked(&consumer->ledger, partitions);
     } else {
@@ -275,6 +281,15 @@ static bool connection_error(rd_kafka_resp_err_t err)
            err == RD_KAFKA_RESP_ERR__AUTHENTICATION || err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN;
 }
 
+/* The fetched messages end here, also if the last ones are not shown to the program (aborted transactions, control records). */
+static void note_end(struct ps_consumer *consumer, rd_kafka_event_t *event)
+{
+    rd_kafka_topic_partition_t *place = rd_kafka_event_topic_partition(event);
+    if (!place) return;
+    ps_ledger_ended(&consumer->ledger, place->topic, place->partition, place->offset);
+    rd_kafka_topic_partition_destroy(place);
+}
+
 static bool absorb_error(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
     rd_kafka_resp_err_t err = rd_kafka_event_error(event);
@@ -288,17 +303,19 @@ static bool absorb_error(struct ps_consumer *consumer, rd_kafka_event_t *event)
         atomic_store(&consumer->fatal, fatal);
         return false;
     }
-    if (err == RD_KAFKA_RESP_ERR__PARTITION_EOF) return true;
+    if (err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
+        note_end(consumer, event);
+        return true;
+    }
     bool rejected = connection_error(err) && ps_rejection_error(&consumer->client.rejection, consumer->client.rk, err, text);
     if (!rejected && !transient(err) && !concerns_unused_group(consumer, err)) return false;
     note_and_log(consumer, err, text);
     return true;
 }
 
-static void absorb_commit(struct ps_consumer *consumer, rd_kafka_event_t *event)
+void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t err,
+                               const rd_kafka_topic_partition_list_t *offsets)
 {
-    rd_kafka_resp_err_t err = rd_kafka_event_error(event);
-    const rd_kafka_topic_partition_list_t *offsets = rd_kafka_event_topic_partition_list(event);
     char text[256];
     if (err == RD_KAFKA_RESP_ERR__NO_OFFSET) return; /* there was nothing new to commit */
     if (err) {
@@ -319,7 +336,9 @@ bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
     switch (rd_kafka_event_type(event)) {
     case RD_KAFKA_EVENT_ERROR: return absorb_error(consumer, event);
-    case RD_KAFKA_EVENT_OFFSET_COMMIT: absorb_commit(consumer, event); break;
+    case RD_KAFKA_EVENT_OFFSET_COMMIT:
+        ps_consumer_commit_result(consumer, rd_kafka_event_error(event), rd_kafka_event_topic_partition_list(event));
+        break;
     default: break; /* librdkafka has no other such events so far */
     }
     return true;

@@ -5,6 +5,7 @@
 #include "consume/consume.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* Stores the error in the job, and destroys it. */
@@ -31,10 +32,10 @@ static void become_long_call(struct ps_consumer *consumer)
     ps_client_exit(&consumer->client);
 }
 
-static bool closing_gave_up(const struct ps_consumer *consumer)
+bool ps_consumer_left(const struct ps_consumer *consumer)
 {
     int64_t close_by_us = atomic_load(&consumer->client.close_by_us);
-    return close_by_us != 0 && ps_now_us() >= close_by_us;
+    return rd_kafka_consumer_closed(consumer->client.rk) || (close_by_us != 0 && ps_now_us() >= close_by_us);
 }
 
 /* rd_kafka_commit in two steps. rd_kafka_commit would wait for session.timeout.ms if there is no coordinator, even while
@@ -48,7 +49,7 @@ static rd_kafka_resp_err_t consumer_commit(const struct ps_consumer_job *query)
     become_long_call(consumer);
     for (bool closed = false; !err && !answer && !closed;) {
         /* Read before the poll: an answer that came before the group was left is then in the queue. */
-        closed = rd_kafka_consumer_closed(consumer->client.rk) || closing_gave_up(consumer) || atomic_load(&query->job.abandoned);
+        closed = ps_consumer_left(consumer) || atomic_load(&query->job.abandoned);
         answer = rd_kafka_queue_poll(answers, ANSWER_MS);
     }
     if (!err) err = answer ? rd_kafka_event_error(answer) : RD_KAFKA_RESP_ERR__DESTROY;
@@ -57,27 +58,105 @@ static rd_kafka_resp_err_t consumer_commit(const struct ps_consumer_job *query)
     return err;
 }
 
-/* The list has the times as offsets, and gets the offsets of an attempt that succeeds. */
-static rd_kafka_resp_err_t ask_times(struct ps_consumer_job *query, int timeout_ms)
+/* Asks for the partitions of a topic, which also tells librdkafka who leads them. */
+static rd_kafka_resp_err_t ask_partitions(rd_kafka_t *rk, const char *topic, int timeout_ms,
+                                          rd_kafka_topic_partition_list_t *partitions)
 {
-    rd_kafka_topic_partition_list_t *copy = rd_kafka_topic_partition_list_copy(query->list);
-    rd_kafka_resp_err_t err = rd_kafka_offsets_for_times(query->consumer->client.rk, copy, timeout_ms);
-    if (err == RD_KAFKA_RESP_ERR__TIMED_OUT) {
-        rd_kafka_topic_partition_list_destroy(copy);
+    rd_kafka_topic_t *handle = rd_kafka_topic_new(rk, topic, NULL);
+    if (!handle) return rd_kafka_last_error();
+    const struct rd_kafka_metadata *metadata;
+    rd_kafka_resp_err_t err = rd_kafka_metadata(rk, 0, handle, &metadata, timeout_ms);
+    rd_kafka_topic_destroy(handle);
+    if (err) return err;
+    const struct rd_kafka_metadata_topic *answer = metadata->topic_cnt == 1 ? &metadata->topics[0] : NULL;
+    if (!answer || answer->partition_cnt == 0) {
+        err = answer && answer->err ? answer->err : RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+        rd_kafka_topic_partition_list_add(partitions, topic, RD_KAFKA_PARTITION_UA)->err = err;
+    }
+    for (int i = 0; answer && i < answer->partition_cnt; i++)
+        rd_kafka_topic_partition_list_add(partitions, topic, answer->partitions[i].id);
+    rd_kafka_metadata_destroy(metadata);
+    return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+/* The list has topics, and gets their partitions. */
+static rd_kafka_resp_err_t ask_all_partitions(struct ps_consumer_job *query, int timeout_ms)
+{
+    rd_kafka_topic_partition_list_t *partitions = rd_kafka_topic_partition_list_new(8);
+    int64_t deadline_us = ps_deadline_us(timeout_ms);
+    rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
+    for (int i = 0; !err && i < query->list->cnt; i++) {
+        const char *topic = query->list->elems[i].topic;
+        err = ask_partitions(query->consumer->client.rk, topic, ps_remaining_ms(deadline_us), partitions);
+    }
+    rd_kafka_topic_partition_list_destroy(err ? partitions : query->list);
+    if (!err) query->list = partitions;
+    return err;
+}
+
+static bool leader_moved(rd_kafka_resp_err_t err)
+{
+    return err == RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION || err == RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE ||
+           err == RD_KAFKA_RESP_ERR_FENCED_LEADER_EPOCH || err == RD_KAFKA_RESP_ERR_UNKNOWN_LEADER_EPOCH;
+}
+
+/* Until 2.10.0 librdkafka goes on asking the earlier leader. Its error then concerns the whole call, or single partitions. False: no
+ * leader has moved. */
+static bool find_moved_leaders(rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *list, rd_kafka_resp_err_t err,
+                               int64_t deadline_us)
+{
+    rd_kafka_topic_partition_list_t *ignored = rd_kafka_topic_partition_list_new(8);
+    const char *asked = "";
+    for (int i = 0; i < list->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &list->elems[i];
+        if ((!leader_moved(err) && !leader_moved(place->err)) || strcmp(asked, place->topic) == 0) continue;
+        ask_partitions(rk, asked = place->topic, ps_remaining_ms(deadline_us), ignored);
+    }
+    rd_kafka_topic_partition_list_destroy(ignored);
+    return *asked;
+}
+
+enum { ELECTION_US = 50000 };
+
+/* Whether asking once more makes sense. */
+static bool asks_on(const struct ps_consumer_job *query)
+{
+    return atomic_load(&query->consumer->client.state) == PS_OPEN && !atomic_load(&query->job.abandoned);
+}
+
+/*
+ * rd_kafka_offsets_for_times sends one ListOffsets request to each leader, with the isolation level of the consumer. It passes
+ * RD_KAFKA_OFFSET_BEGINNING and RD_KAFKA_OFFSET_END on as they are, and brokers know them. The list gets the offsets of an attempt
+ * that succeeds.
+ */
+static rd_kafka_resp_err_t ask_offsets(struct ps_consumer_job *query, int timeout_ms)
+{
+    rd_kafka_t *rk = query->consumer->client.rk;
+    int64_t deadline_us = ps_deadline_us(timeout_ms);
+    for (;;) {
+        rd_kafka_topic_partition_list_t *copy = rd_kafka_topic_partition_list_copy(query->list);
+        rd_kafka_resp_err_t err = rd_kafka_offsets_for_times(rk, copy, ps_remaining_ms(deadline_us));
+        bool moved = find_moved_leaders(rk, copy, err, deadline_us);
+        if (moved && asks_on(query) && ps_now_us() + ELECTION_US < deadline_us) {
+            rd_kafka_topic_partition_list_destroy(copy);
+            usleep(ELECTION_US);
+            continue;
+        }
+        bool answered = err != RD_KAFKA_RESP_ERR__TIMED_OUT;
+        rd_kafka_topic_partition_list_destroy(answered ? query->list : copy);
+        if (answered) query->list = copy;
+        if (err && answered && copy->cnt == 1) copy->elems[0].err = err; /* so that the program's error names it */
         return err;
     }
-    rd_kafka_topic_partition_list_destroy(query->list);
-    query->list = copy;
-    return err;
 }
 
 static rd_kafka_resp_err_t ask_once(struct ps_consumer_job *query, int timeout_ms)
 {
-    rd_kafka_t *rk = query->consumer->client.rk;
-    if (query->call == PS_CONSUMER_COMMITTED) return rd_kafka_committed(rk, query->list, timeout_ms);
-    if (query->call == PS_CONSUMER_TIMES) return ask_times(query, timeout_ms);
-    const rd_kafka_topic_partition_t *place = &query->list->elems[0];
-    return rd_kafka_query_watermark_offsets(rk, place->topic, place->partition, &query->low, &query->high, timeout_ms);
+    switch (query->call) {
+    case PS_CONSUMER_COMMITTED: return rd_kafka_committed(query->consumer->client.rk, query->list, timeout_ms);
+    case PS_CONSUMER_PARTITIONS: return ask_all_partitions(query, timeout_ms);
+    default: return ask_offsets(query, timeout_ms);
+    }
 }
 
 /* The length of one attempt. An attempt does not receive the answer to an earlier one, so attempts are long. They are short while
@@ -101,8 +180,7 @@ static rd_kafka_resp_err_t ask_repeatedly(struct ps_consumer_job *query)
         bool last = remaining_ms >= 0 && remaining_ms <= slice;
         rd_kafka_resp_err_t err = ask_once(query, last ? remaining_ms : slice);
         if (last || err != RD_KAFKA_RESP_ERR__TIMED_OUT) return err;
-        if (atomic_load(&query->consumer->client.state) != PS_OPEN || atomic_load(&query->job.abandoned))
-            return RD_KAFKA_RESP_ERR__DESTROY;
+        if (!asks_on(query)) return RD_KAFKA_RESP_ERR__DESTROY;
     }
 }
 
@@ -115,17 +193,27 @@ static int seek_timeout_ms(int timeout_ms)
     return (timeout_ms < LONGEST_SEEK_MS ? timeout_ms : LONGEST_SEEK_MS) * 1000;
 }
 
-static void consumer_seek(struct ps_consumer_job *query)
+/*
+ * librdkafka commits a stored offset only if it is behind the committed one, and a seek does not change the stored offset. So
+ * after a seek back, it would commit the later offset again. The ledger forgets what was processed before librdkafka gets the
+ * earlier offset. So no other thread gives it the later one afterwards.
+ */
+static void consumer_seek(struct ps_consumer_job *query, bool rewinds)
 {
     int timeout_ms = seek_timeout_ms(query->timeout_ms);
     struct ps_consumer *consumer = query->consumer;
+    rd_kafka_topic_partition_list_t *rewound = rd_kafka_topic_partition_list_new(query->list->cnt);
     pthread_mutex_lock(&consumer->taking); /* no thread takes a message from before while the ledger changes */
     job_take_error(query, rd_kafka_seek_partitions(consumer->client.rk, query->list, timeout_ms));
     for (int i = 0; !query->err && i < query->list->cnt; i++) {
         const rd_kafka_topic_partition_t *place = &query->list->elems[i];
-        if (!place->err) ps_ledger_seek(&consumer->ledger, place->topic, place->partition);
+        if (place->err) continue;
+        ps_ledger_seek(&consumer->ledger, place->topic, place->partition, place->offset, rewinds);
+        if (rewinds) ps_copy_place(rewound, place);
     }
+    if (rewound->cnt > 0 && consumer->settings.grouped) rd_kafka_offsets_store(consumer->client.rk, rewound);
     pthread_mutex_unlock(&consumer->taking);
+    rd_kafka_topic_partition_list_destroy(rewound);
 }
 
 /*
@@ -157,6 +245,8 @@ static rd_kafka_resp_err_t consumer_assign(struct ps_consumer *consumer, const r
     ps_consumer_resume_revoked(consumer, NULL);
     ps_ledger_clear(&consumer->ledger);
     rd_kafka_resp_err_t err = rd_kafka_assign(rk, list);
+    for (int i = 0; !err && list && i < list->cnt; i++)
+        ps_ledger_seek(&consumer->ledger, list->elems[i].topic, list->elems[i].partition, list->elems[i].offset, false);
     pthread_mutex_unlock(&consumer->taking);
     for (int i = 0; stops_partitions && i < STEPS_OF_STOPPING; i++) {
         assigns_partitions(rk);
@@ -195,7 +285,8 @@ static void consumer_pause(struct ps_consumer_job *query, bool paused)
 
 static bool answered_later(enum ps_consumer_call call)
 {
-    return call == PS_CONSUMER_COMMIT || call == PS_CONSUMER_COMMITTED || call == PS_CONSUMER_WATERMARKS || call == PS_CONSUMER_TIMES;
+    return call == PS_CONSUMER_COMMIT || call == PS_CONSUMER_COMMITTED || call == PS_CONSUMER_OFFSETS ||
+           call == PS_CONSUMER_PARTITIONS;
 }
 
 static void job_run(struct ps_job *job)
@@ -210,9 +301,10 @@ static void job_run(struct ps_job *job)
     case PS_CONSUMER_ASSIGNMENT: query->err = rd_kafka_assignment(rk, &query->list); break;
     case PS_CONSUMER_COMMIT: query->err = consumer_commit(query); break;
     case PS_CONSUMER_COMMITTED:
-    case PS_CONSUMER_TIMES:
-    case PS_CONSUMER_WATERMARKS: query->err = ask_repeatedly(query); break;
-    case PS_CONSUMER_SEEK: consumer_seek(query); break;
+    case PS_CONSUMER_OFFSETS:
+    case PS_CONSUMER_PARTITIONS: query->err = ask_repeatedly(query); break;
+    case PS_CONSUMER_SEEK: consumer_seek(query, false); break;
+    case PS_CONSUMER_REWIND: consumer_seek(query, true); break;
     case PS_CONSUMER_PAUSE: consumer_pause(query, true); break;
     case PS_CONSUMER_RESUME: consumer_pause(query, false); break;
     }

@@ -139,12 +139,15 @@ module Penstock
     # other.
     #
     # @overload assign(partitions, timeout: 5)
-    #   @param partitions [Hash{String, Symbol => Array<Integer>, Hash{Integer => Integer, Symbol, Time, Array, Offset}}] by topic. A
-    #     list starts at the committed offsets if there is a group, otherwise as `auto.offset.reset` says. A Hash has the offset
-    #     for each partition: a number or {Offset}; :beginning, :end or :stored (the committed one); a Time: the first message
-    #     with this timestamp or a later one, or :end if there is none (see {#offsets_for_times}); `[:last, 10]`: the last 10
-    #     offsets, not before the beginning. Offsets that hold no message, such as those of aborted transactions, count too.
-    #     Empty: reads nothing
+    #   @param partitions [Hash{String, Symbol => Array<Integer>, Hash{Integer => Integer, Symbol, Time, Array, Offset}}] by topic
+    #     and partition. An Array of partitions starts at the committed offsets if there is a group, otherwise as
+    #     `auto.offset.reset` says. A Hash has a start for each partition. Empty: reads nothing. The starts:
+    #
+    #     - an Integer or {Offset};
+    #     - `:beginning`, `:end`, or `:stored`, the committed offset;
+    #     - a Time: the first message with this timestamp or a later one (see {#offsets_for_times}), or `:end` if there is none;
+    #     - `[:last, 10]`: the last 10 offsets, not before the beginning. Offsets that hold no message, such as those of aborted
+    #       transactions, count too
     #   @param timeout [Numeric, nil] seconds to wait for the leaders, if there is a Time or `[:last, n]`; see {#commit}
     #   @return [self]
     #   @raise [ConsumeError, ConsumeTimeoutError, BrokerRejectedError] when a leader does not answer; nothing is assigned then
@@ -245,8 +248,8 @@ module Penstock
     # @overload commit(what = nil, async: false, timeout: 30)
     #   @param what [Message, Batch, Hash{String, Symbol => Hash{Integer => Integer, Offset}}, nil] a message or batch: marks it
     #     ({#mark}), and commits it and all earlier messages of its partitions. A Hash, in braces: the next offset to read, by
-    #     topic and partition, or an {Offset} with it and a text of your own. nil: everything that was polled so far from the assigned partitions, by any thread; if
-    #     {ConsumerConfig#mark} is `:manual`, everything that was marked
+    #     topic and partition, or an {Offset} with it and a text of your own. nil: everything that was polled so far from
+    #     the assigned partitions, by any thread; if {ConsumerConfig#mark} is `:manual`, everything that was marked
     #   @param async [Boolean]
     #   @param timeout [Numeric, nil] seconds to wait for the answer; more than an hour must be a Float; nil: no limit
     #   @return [Boolean] false: the partition, or the membership in the group, was lost, so other members read the messages
@@ -311,8 +314,8 @@ module Penstock
       call_position(topic_name(topic), partition_number(partition))
     end
 
-    # The first and the next offset of partitions, from their leaders. With `isolation.level` read_committed (librdkafka's default)
-    # the next offset is that of the first message of an open transaction.
+    # The first and the next offset of partitions, from their leaders. With `isolation.level` read_committed (librdkafka's
+    # default) the next offset is that of the first message of an open transaction.
     #
     #     consumer.watermarks("orders", 0)        # => [0, 17]
     #     consumer.watermarks("orders" => [0, 1]) # => { "orders" => { 0 => [0, 17], 1 => [5, 5] } }
@@ -340,8 +343,8 @@ module Penstock
     end
 
     # How many offsets each partition is behind: from the next offset that this consumer reads to the partition's end. If nothing
-    # was polled yet, from the committed offset. Offsets that hold no message count too, such as those of aborted transactions. With
-    # `isolation.level` read_committed (librdkafka's default) the end is the first message of an open transaction.
+    # was polled yet, from the committed offset. Offsets that hold no message count too, such as those of aborted transactions.
+    # With `isolation.level` read_committed (librdkafka's default) the end is the first message of an open transaction.
     #
     #     consumer.lag # => { "orders" => { 0 => 120, 1 => 0 } }
     #
@@ -350,8 +353,8 @@ module Penstock
     #
     # @overload lag(partitions = nil, estimate: false, timeout: 5)
     #   @param partitions [Hash{String, Symbol => Array<Integer>}, nil] by topic; nil: all that are assigned
-    #   @param estimate [Boolean] asks nobody. librdkafka knows the end as of its latest request for messages of the partition, and
-    #     includes open transactions. Paused partitions keep their earlier ends
+    #   @param estimate [Boolean] asks nobody. librdkafka knows the end as of its latest request for messages of the partition,
+    #     and includes open transactions. Paused partitions keep their earlier ends
     #   @param timeout [Numeric, nil] seconds to wait for the answers; see {#commit}
     #   @return [Hash{String => Hash{Integer => Integer, nil}}] by topic and partition; nil: unknown, as nothing was polled or
     #     committed, or, for an estimate, nothing was fetched
@@ -396,7 +399,8 @@ module Penstock
       single ? found.values.first : found
     end
 
-    # Continues reading assigned partitions at other offsets. Earlier fetched messages of these partitions are not polled any more.
+    # Continues reading assigned partitions at other offsets. Earlier fetched messages of these partitions are not polled any
+    # more.
     #
     #     consumer.seek("orders", 0, 5)
     #     consumer.seek("orders" => { 0 => :beginning, 1 => Time.now - 3600 })

@@ -129,30 +129,33 @@ static VALUE ask_ensure(VALUE arg)
     return Qnil;
 }
 
-/*
- * Returns places. librdkafka observes the timeout of most of these calls, but a request that was sent
- * has until socket.timeout.ms. So this function observes the timeout too. It waits 50 ms longer, as librdkafka's error is more
- * precise.
- */
-static VALUE ask(VALUE self, enum ps_consumer_call call, VALUE places, VALUE seconds, const char *what)
+/* librdkafka observes the timeout of most of these calls, but a request that was sent has until socket.timeout.ms. So the wait
+ * observes the timeout too. It lasts 50 ms longer, as librdkafka's error is more precise. */
+static void start_asking(struct asking *asking, VALUE self, enum ps_consumer_call call, VALUE places, VALUE seconds, const char *what)
 {
     int64_t timeout = penstock_seconds(seconds);
     struct ps_consumer *consumer = penstock_consumer_open(self);
     rd_kafka_topic_partition_list_t *list = NIL_P(places) ? NULL : list_from(places);
     bool commit = call == PS_CONSUMER_COMMIT;
 
-    struct asking asking = {
+    *asking = (struct asking){
         .consumer = consumer,
         .deadline_us = timeout < 0 ? PS_FOREVER : ps_deadline_us(timeout + (commit ? 0 : 50)),
         .error_class = commit ? penstock_commit_error : penstock_consume_error,
         .what = what,
         .job = ps_consumer_start(consumer, call, list, timeout > INT32_MAX ? -1 : (int)timeout),
     };
-    if (!asking.job) {
-        int failed = errno;
-        penstock_check_open(&consumer->client);
-        rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread for the consumer");
-    }
+    if (asking->job) return;
+    int failed = errno;
+    penstock_check_open(&consumer->client);
+    rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread for the consumer");
+}
+
+/* Returns places. */
+static VALUE ask(VALUE self, enum ps_consumer_call call, VALUE places, VALUE seconds, const char *what)
+{
+    struct asking asking;
+    start_asking(&asking, self, call, places, seconds, what);
     VALUE answer = rb_ensure(ask_body, (VALUE)&asking, ask_ensure, (VALUE)&asking);
     RB_GC_GUARD(self);
     return answer;
@@ -201,6 +204,39 @@ static VALUE consumer_call_committed(VALUE self, VALUE places, VALUE timeout)
 static VALUE consumer_call_offsets(VALUE self, VALUE places, VALUE timeout)
 {
     return ask(self, PS_CONSUMER_OFFSETS, places, timeout, "the offsets could not be read");
+}
+
+struct asking_both {
+    VALUE self, beginnings, ends, timeout;
+    struct asking first, second;
+};
+
+static VALUE ask_both_body(VALUE arg)
+{
+    struct asking_both *both = (struct asking_both *)arg;
+    static const char *const what = "the watermarks could not be read";
+    start_asking(&both->first, both->self, PS_CONSUMER_OFFSETS, both->beginnings, both->timeout, what);
+    start_asking(&both->second, both->self, PS_CONSUMER_OFFSETS, both->ends, both->timeout, what);
+    VALUE beginnings = ask_body((VALUE)&both->first);
+    return rb_assoc_new(beginnings, ask_body((VALUE)&both->second));
+}
+
+static VALUE ask_both_ensure(VALUE arg)
+{
+    struct asking_both *both = (struct asking_both *)arg;
+    if (both->first.job) ask_ensure((VALUE)&both->first);
+    if (both->second.job) ask_ensure((VALUE)&both->second);
+    return Qnil;
+}
+
+/* Returns both lists of places. Both requests are on their way at once: a broker answers a connection's requests one after the
+ * other, and the wait for messages that are to be fetched (fetch.wait.max.ms) is one of them. */
+static VALUE consumer_call_watermarks(VALUE self, VALUE beginnings, VALUE ends, VALUE timeout)
+{
+    struct asking_both both = { .self = self, .beginnings = beginnings, .ends = ends, .timeout = timeout };
+    VALUE answer = rb_ensure(ask_both_body, (VALUE)&both, ask_both_ensure, (VALUE)&both);
+    RB_GC_GUARD(self);
+    return answer;
 }
 
 static VALUE consumer_call_partitions(VALUE self, VALUE places, VALUE timeout)
@@ -455,6 +491,7 @@ void penstock_consumer_calls_init(VALUE consumer_class)
     rb_define_private_method(consumer_class, "call_commit_async", consumer_call_commit_async, 1);
     rb_define_private_method(consumer_class, "call_committed", consumer_call_committed, 2);
     rb_define_private_method(consumer_class, "call_offsets", consumer_call_offsets, 2);
+    rb_define_private_method(consumer_class, "call_watermarks", consumer_call_watermarks, 3);
     rb_define_private_method(consumer_class, "call_partitions", consumer_call_partitions, 2);
     rb_define_private_method(consumer_class, "call_cached_watermarks", consumer_call_cached_watermarks, 2);
     rb_define_private_method(consumer_class, "call_reached", consumer_call_reached, 2);

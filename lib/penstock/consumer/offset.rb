@@ -57,9 +57,11 @@ module Penstock
     end
 
     def text(metadata)
-      return -metadata.to_str if metadata.is_a?(String)
+      metadata.is_a?(String) or raise ArgumentError, ":metadata must be a String or nil, not #{metadata.class}"
+      # Until 2.6.1 librdkafka sends other bytes behind a 0.
+      raise ArgumentError, ":metadata must not have a 0 byte" if metadata.b.include?("\0")
 
-      raise ArgumentError, ":metadata must be a String or nil, not #{metadata.class}"
+      -String.new(metadata)
     end
   end
 end

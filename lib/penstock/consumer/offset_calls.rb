@@ -6,70 +6,68 @@ module Penstock
   module ConsumerOffsetCalls
     private
 
-    # Turns times and `[:last, n]` into offsets. Brokers are asked twice: for the ends first, so that a message that arrives in
-    # between is not skipped where no message is late enough.
+    # Turns times and `[:last, n]` into offsets.
     #
     # @param places [Array] as {ConsumerPlaces#places} returns them
     # @param numbers [Boolean] whether :beginning, :end and :stored become numbers, too; librdkafka's seek does not know :stored
     # @return [Array<Array>] with numbers as offsets
     def resolve(places, deadline, numbers: false)
-      stored = numbers ? places.select { |place| place[2] == ConsumerPlaces::OFFSETS[:stored] } : []
-      asked = places.select { |place| unresolved?(place[2], numbers) }
-      return places if asked.empty? && stored.empty?
+      kinds = places.group_by { |place| kind_of_offset(place[2], numbers) }
+      return places if kinds.keys == [:known]
 
-      ends = offsets_at(asked.map { |topic, partition| [topic, partition, ConsumerPlaces::OFFSETS[:end]] }, deadline)
-      others = offsets_at(asked.map { |topic, partition, offset| [topic, partition, asked_for(offset)] }, deadline)
-      found = asked.zip(ends, others).to_h { |place, last, other| [place.first(2), chosen(place[2], last, other)] }
-      found.update(committed_offsets(stored, deadline)) { |_, _, offset| offset }
+      found = offsets_of_times(kinds.fetch(:time, []), deadline)
+      found.update(bounds(kinds.fetch(:bound, []), deadline)).update(committed_offsets(kinds.fetch(:stored, []), deadline))
       places.map { |place| found.key?(place.first(2)) ? [*place.first(2), found[place.first(2)]] : place }
     end
 
-    def unresolved?(offset, numbers)
-      !offset.is_a?(Integer) || (numbers && offset.between?(ConsumerPlaces::OFFSETS[:beginning], ConsumerPlaces::OFFSETS[:end]))
+    def kind_of_offset(offset, numbers)
+      return :time if offset.is_a?(Time)
+      return :bound if offset.is_a?(Array)
+      return :known if !numbers || offset >= 0
+
+      offset == ConsumerPlaces::OFFSETS[:stored] ? :stored : :bound
     end
 
-    # What the second request asks for.
-    def asked_for(offset)
-      case offset
-      when Time then milliseconds(offset)
-      when Array then ConsumerPlaces::OFFSETS[:beginning]
-      else offset
+    # No message so late: the end. A message may arrive between two requests. So the time is asked for once more after the end.
+    # @return [Hash{Array(String, Integer) => Integer}]
+    def offsets_of_times(places, deadline)
+      asked = places.map { |topic, partition, time| [topic, partition, milliseconds(time)] }
+      found = offsets_at(asked, deadline)
+      late = asked.reject { |place| found[place.first(2)] }
+      ends = offsets_at(late.map { |place| [*place.first(2), ConsumerPlaces::OFFSETS[:end]] }, deadline)
+      found.update(offsets_at(late, deadline)) { |key, _, offset| offset || ends[key] }
+    end
+
+    # The offsets of :beginning, :end and `[:last, n]`.
+    # @return [Hash{Array(String, Integer) => Integer}]
+    def bounds(places, deadline)
+      places.zip(watermarks_of(places, deadline)).to_h do |(topic, partition, offset), (first, last)|
+        chosen = { ConsumerPlaces::OFFSETS[:beginning] => first, ConsumerPlaces::OFFSETS[:end] => last }
+        [[topic, partition], chosen.fetch(offset) { [last - offset[1], first].max }]
       end
     end
 
-    # @param last [Integer] the end
-    # @param other [Integer, nil] the answer to the second request
-    def chosen(offset, last, other)
-      case offset
-      when Time then other || last
-      when Array then [last - offset[1], other].max
-      else other
-      end
-    end
+    # @return [Hash{Array(String, Integer) => Integer, nil}]
+    def offsets_at(places, deadline) = places.empty? ? {} : by_place(call_offsets(places, deadline.left))
 
-    # @return [Array<Integer, nil>] in the order of the places
-    def offsets_at(places, deadline)
-      return [] if places.empty?
-
-      found = call_offsets(places, deadline.left).to_h { |topic, partition, offset| [[topic, partition], offset] }
-      places.map { |place| found[place.first(2)] }
-    end
+    def by_place(places) = places.to_h { |topic, partition, offset| [[topic, partition], offset] }
 
     # @return [Hash{Array(String, Integer) => Integer}] without a committed one, what makes librdkafka use auto.offset.reset
     def committed_offsets(places, deadline)
       return {} if places.empty?
 
-      found = call_committed(without_offsets(places), deadline.left)
-      found.to_h { |topic, partition, offset| [[topic, partition], offset || ConsumerPlaces::INVALID_OFFSET] }
+      by_place(call_committed(without_offsets(places), deadline.left)).transform_values do |offset|
+        offset || ConsumerPlaces::INVALID_OFFSET
+      end
     end
 
-    # @return [Array<Array(Integer, Integer)>] in the order of the places. The beginnings are asked for first: then no beginning
-    #   is behind its end
+    # @return [Array<Array(Integer, Integer)>] in the order of the places
     def watermarks_of(places, deadline)
-      beginnings, ends = %i[beginning end].map do |which|
-        offsets_at(places.map { |place| [*place.first(2), ConsumerPlaces::OFFSETS[which]] }, deadline)
-      end
-      beginnings.zip(ends)
+      return [] if places.empty?
+
+      asked = %i[beginning end].map { |which| places.map { |place| [*place.first(2), ConsumerPlaces::OFFSETS[which]] } }
+      firsts, lasts = call_watermarks(*asked, deadline.left).map { |found| by_place(found) }
+      places.map { |place| place.first(2) }.map { |key| [firsts[key], [firsts[key], lasts[key]].max] }
     end
 
     def cached_watermarks_of(places) = places.map { |topic, partition| call_cached_watermarks(topic, partition) }
@@ -110,13 +108,18 @@ module Penstock
       return partitions_of(*given.first(2)).map { |place| [*place.first(2), milliseconds(given[2])] } unless topics
 
       asked = topics.flat_map do |topic, list|
-        times = list.is_a?(Array) && together ? list.to_h { |partition| [partition, together] } : list
-        times.is_a?(Hash) or raise ArgumentError, "expected the partitions of #{Text.printable(topic_name(topic))} as a Hash " \
-                                                  "of times, or as an Array with a time after the Hash of topics"
-
-        times.map { |partition, time| [topic_name(topic), partition_number(partition), milliseconds(time)] }
+        name = topic_name(topic)
+        times_of(name, list, together).map { |partition, time| [name, partition_number(partition), milliseconds(time)] }
       end
       unrepeated(asked)
+    end
+
+    def times_of(topic, list, together)
+      return list if list.is_a?(Hash)
+      return list.uniq.map { |partition| [partition, together] } if list.is_a?(Array) && together
+
+      raise ArgumentError, "expected the partitions of #{Text.printable(topic)} as a Hash of times, or as an Array " \
+                           "with a time after the Hash of topics"
     end
 
     # @return [Array] places with an offset for each partition
@@ -129,12 +132,12 @@ module Penstock
     end
 
     # For {Rebalance#start_at}.
-    # @yield [topic, partition] checks a partition
-    def starts(given, timeout, braceless)
+    # @yieldparam place [Array] a place to check
+    def starts(given, timeout, braceless, &check)
       topics = topics_given("start_at(topic, partition, offset, timeout: 5)", %i[timeout], given, braceless, 3..3)
       deadline = Deadline.new(timeout)
       starts = starts_of(topics || { given[0] => { given[1] => given[2] } })
-      starts.each { |topic, partition| yield topic, partition }
+      starts.each(&check)
       resolve(starts, deadline)
     end
 

@@ -4,8 +4,10 @@
  * sends the requests and receives the answers; it ends when nothing is left. The polling thread has no part in it, so the results
  * come whether the program polls or not.
  *
- * Two threads send what waits at once, although a request is on its way: the thread that gives up partitions, as another member
- * has them afterwards, and the job's thread when the consumer begins to close, as nothing can be sent after the group was left.
+ * The thread that gives up partitions sends what waits at once, although a request is on its way, as another member has the
+ * partitions afterwards. Otherwise two requests are never on their way: librdkafka puts the first one off while it looks for the
+ * coordinator, and would send the second one before it. Closing waits for what waits, for up to half of its time: nothing can be
+ * sent after the group was left.
  */
 #include "consume/consume.h"
 #include <errno.h>
@@ -117,12 +119,26 @@ static bool go_on(struct ps_consumer *consumer)
     return more;
 }
 
+/* Of the job's thread when closing has begun, so no more commits come. False: something has to be sent, and there is time. */
+static bool lets_close(struct ps_consumer *consumer, int64_t *send_by_us)
+{
+    struct ps_async_commits *commits = &consumer->async_commits;
+    int64_t now_us = ps_now_us(), close_by_us = atomic_load(&consumer->client.close_by_us);
+    if (!*send_by_us) *send_by_us = close_by_us == PS_FOREVER ? PS_FOREVER : now_us + (close_by_us - now_us) / 2;
+    pthread_mutex_lock(&commits->lock);
+    bool lets = !commits->waiting || now_us >= *send_by_us;
+    rd_kafka_topic_partition_list_t *late = lets ? commits->waiting : NULL;
+    if (lets) commits->waiting = NULL;
+    pthread_mutex_unlock(&commits->lock);
+    if (!late) return lets;
+    ps_consumer_commit_result(consumer, RD_KAFKA_RESP_ERR__TIMED_OUT, late);
+    rd_kafka_topic_partition_list_destroy(late);
+    return true;
+}
+
 /* Closing leaves the group when no short call is in progress. So from here on nothing is sent. */
 static void become_long_call(struct ps_consumer *consumer)
 {
-    pthread_mutex_lock(&consumer->async_commits.lock);
-    send_waiting(consumer);
-    pthread_mutex_unlock(&consumer->async_commits.lock);
     ps_client_enter_long(&consumer->client);
     ps_client_exit(&consumer->client);
 }
@@ -143,9 +159,10 @@ static void give_up(struct ps_consumer *consumer)
 static void commits_run(struct ps_job *job)
 {
     struct ps_consumer *consumer = ((struct commits_job *)job)->consumer;
+    int64_t send_by_us = 0;
     bool long_call = false;
     while (go_on(consumer)) {
-        if (!long_call && atomic_load(&consumer->client.state) != PS_OPEN) {
+        if (!long_call && atomic_load(&consumer->client.state) != PS_OPEN && lets_close(consumer, &send_by_us)) {
             become_long_call(consumer);
             long_call = true;
         }

@@ -103,7 +103,7 @@ struct ps_async_commits {
     pthread_mutex_t lock;
     rd_kafka_topic_partition_list_t *waiting; /* for the next request; NULL: none. Only while a job runs */
     rd_kafka_topic_partition_list_t *sent;    /* what is on its way, and may be sent again */
-    int on_their_way;                         /* requests; more than one only if partitions were revoked or closing has begun */
+    int on_their_way;                         /* requests; more than one only if partitions were revoked */
     rd_kafka_queue_t *answers;                /* NULL: no job runs */
     int attempts;                             /* of what is waiting */
     int64_t again_us;                         /* it is not sent before */

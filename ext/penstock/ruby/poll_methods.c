@@ -192,7 +192,7 @@ static void *fill_nogvl(void *arg)
 
 static bool many_wait(const struct taking *taking)
 {
-    return taking->max >= MANY && rd_kafka_queue_length(taking->consumer->queue) >= MANY;
+    return taking->max >= MANY && rd_kafka_queue_length(taking->consumer->data) >= MANY;
 }
 
 /* The client is entered. Runs no Ruby code, handles no interrupts, and raises nothing. */

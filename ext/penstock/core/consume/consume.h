@@ -137,6 +137,8 @@ struct ps_damaged {
     char topic[256];
 };
 
+enum { PS_MOST_HELD = 16 };
+
 struct ps_consumer {
     struct ps_client client;
     struct ps_ledger ledger;
@@ -144,13 +146,17 @@ struct ps_consumer {
     struct ps_bell bell;       /* rung when there may be events to take, and when closing begins */
     _Atomic bool gave_up;      /* a thread got an error in place of a message */
     _Atomic int fatal;         /* rd_kafka_resp_err_t: the consumer can consume nothing more */
-    rd_kafka_queue_t *queue;   /* messages, rebalances, and their errors */
+    rd_kafka_queue_t *data;    /* messages, and errors and ends of partitions */
+    rd_kafka_queue_t *control; /* librdkafka's consumer queue: rebalances, errors of the group, results of commits */
     rd_kafka_queue_t *notices; /* librdkafka's main queue: errors of connections */
-    _Atomic bool noticed;      /* there may be events in `notices` */
+    _Atomic bool alerted;      /* there may be events in `control` or `notices`, or `astray` is set */
+    _Atomic bool astray;       /* a partition's messages did not go to `data` */
+    rd_kafka_topic_partition_list_t *assigned; /* of the taking thread: whose messages go to `data` */
     pthread_mutex_t assigning; /* held by the thread that assigns, until librdkafka has stopped the earlier assignment */
     pthread_mutex_t taking;    /* held by the thread that takes events; never while it waits for the GVL */
-    /* Of the taking thread: an event to serve later, for example because it ends a batch. */
-    rd_kafka_event_t *held;
+    /* Of the taking thread: events to serve later, for example because one ends a batch. */
+    rd_kafka_event_t *held[PS_MOST_HELD];
+    int held_count;
     struct ps_damaged damaged; /* the same, reported before `held` */
     /* The rebalance for which the listener runs. No thread takes messages until one has answered it. Guarded by `taking`. */
     rd_kafka_event_t *answering;
@@ -165,7 +171,12 @@ struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name,
                                     const struct ps_consumer_settings *settings); /* owns conf; NULL: no memory */
 /* Never blocks. NULL: no event. The caller handles and destroys the event, or holds it. */
 rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer);
+/* The same, without messages: for a thread that keeps the consumer in its group while the program works. */
+rd_kafka_event_t *ps_consumer_take_control(struct ps_consumer *consumer);
 void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /* ps_consumer_take returns it next */
+/* ps_consumer_take returns it after those that are held already. Only if ps_consumer_can_hold. */
+void ps_consumer_hold_last(struct ps_consumer *consumer, rd_kafka_event_t *event);
+bool ps_consumer_can_hold(const struct ps_consumer *consumer);
 /* Called by the taking thread, one at a time, for a message that cannot be delivered. */
 void ps_consumer_damaged(struct ps_consumer *consumer, const rd_kafka_message_t *message);
 /* Gives librdkafka the processed offsets, if there are new ones. Entered. */
@@ -197,6 +208,8 @@ int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partit
 /* Before partitions are given up: sends what waits, and sends nothing for them afterwards. Entered, or of the closing thread. */
 void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
 
+/* Before an assignment by hand: the messages of these partitions, and no others, go to `data`. NULL: none. With `taking`. */
+void ps_consumer_forward(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions);
 /* librdkafka keeps a partition paused that is revoked and assigned again, and it would never be read. NULL: all partitions. */
 void ps_consumer_resume_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
 

@@ -3,8 +3,7 @@
  * thread, by reference count. Any thread, except where consume.h says otherwise.
  *
  * No native thread takes a consumer's events while it is open. Only the program's threads do, when they want messages, so
- * librdkafka notices when the program stops polling (max.poll.interval.ms). The consumer queue's callback only rings the
- * bell.
+ * librdkafka notices when the program stops polling (max.poll.interval.ms). The queues' callbacks only ring the bell.
  *
  * As with producers, every use of `rk` is between enter and exit, and a fork child leaves an inherited consumer alone.
  */
@@ -26,6 +25,7 @@ struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name, con
         free(consumer);
         return NULL;
     }
+    consumer->assigned = rd_kafka_topic_partition_list_new(8);
     ps_client_init(&consumer->client, &consumer_kind, conf, name, &consumer->settings.client);
     ps_bell_init(&consumer->bell);
     ps_async_commits_init(&consumer->async_commits);
@@ -40,27 +40,37 @@ static void consumer_dispose(struct ps_client *client)
     ps_bell_destroy(&consumer->bell);
     ps_ledger_destroy(&consumer->ledger);
     ps_async_commits_destroy(&consumer->async_commits);
+    rd_kafka_topic_partition_list_destroy(consumer->assigned);
     pthread_mutex_destroy(&consumer->assigning);
     pthread_mutex_destroy(&consumer->taking);
 }
 
-static void notice_cb(rd_kafka_t *rk, void *arg)
+/* Called for the first event in an empty queue. */
+static void data_cb(rd_kafka_t *rk, void *arg)
 {
     struct ps_consumer *consumer = arg;
-    atomic_store(&consumer->noticed, true);
     ps_bell_ring_cb(rk, &consumer->bell);
+}
+
+static void alert_cb(rd_kafka_t *rk, void *arg)
+{
+    struct ps_consumer *consumer = arg;
+    atomic_store(&consumer->alerted, true);
+    data_cb(rk, consumer);
 }
 
 static int consumer_begin(struct ps_client *client, char *errstr, size_t errstr_size)
 {
     struct ps_consumer *consumer = (struct ps_consumer *)client;
     (void)errstr, (void)errstr_size;
-    consumer->queue = rd_kafka_queue_get_consumer(client->rk);
+    consumer->data = rd_kafka_queue_new(client->rk);
+    consumer->control = rd_kafka_queue_get_consumer(client->rk);
     consumer->notices = rd_kafka_queue_get_main(client->rk);
     /* Events that are already in the queues need no ring: a taking thread looks before it sleeps. */
-    rd_kafka_queue_cb_event_enable(consumer->queue, ps_bell_ring_cb, &consumer->bell);
-    rd_kafka_queue_cb_event_enable(consumer->notices, notice_cb, consumer);
-    atomic_store(&consumer->noticed, true);
+    rd_kafka_queue_cb_event_enable(consumer->data, data_cb, consumer);
+    rd_kafka_queue_cb_event_enable(consumer->control, alert_cb, consumer);
+    rd_kafka_queue_cb_event_enable(consumer->notices, alert_cb, consumer);
+    atomic_store(&consumer->alerted, true);
     return 0;
 }
 
@@ -72,28 +82,120 @@ static int consumer_begin(struct ps_client *client, char *errstr, size_t errstr_
  * count. So the threads that have read the older count look at the queue again.
  */
 
-/* Notices have their own queue, so a thread that waits for something else can read them without taking messages. */
-static rd_kafka_event_t *take_notice(struct ps_consumer *consumer)
+/* Called for messages in a partition's own queue, which is empty while it is forwarded. */
+static void astray_cb(rd_kafka_t *rk, void *arg)
 {
-    if (!atomic_load(&consumer->noticed)) return NULL;
-    atomic_store(&consumer->noticed, false); /* before the poll: a later event makes the callback set it again */
-    rd_kafka_event_t *event = rd_kafka_queue_poll(consumer->notices, 0);
-    if (event) atomic_store(&consumer->noticed, true); /* there may be more */
+    struct ps_consumer *consumer = arg;
+    atomic_store(&consumer->astray, true);
+    alert_cb(rk, consumer);
+}
+
+/*
+ * Forwards the partitions' queues to `data`, with the messages that are in them. This happens before the partitions are assigned:
+ * then librdkafka does not forward them to its consumer queue. If librdkafka stops an earlier assignment of a partition after that,
+ * it ends the forwarding, and does not begin it again. The next messages of such a partition call astray_cb, and the taking thread
+ * forwards again.
+ */
+static void forward_to_data(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
+{
+    for (int i = 0; i < partitions->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &partitions->elems[i];
+        rd_kafka_queue_t *queue = rd_kafka_queue_get_partition(consumer->client.rk, place->topic, place->partition);
+        if (!queue) continue;
+        rd_kafka_queue_cb_event_enable(queue, astray_cb, consumer);
+        rd_kafka_queue_forward(queue, consumer->data);
+        rd_kafka_queue_destroy(queue);
+    }
+}
+
+static void add_assigned(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
+{
+    for (int i = 0; partitions && i < partitions->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &partitions->elems[i];
+        if (!rd_kafka_topic_partition_list_find(consumer->assigned, place->topic, place->partition))
+            rd_kafka_topic_partition_list_add(consumer->assigned, place->topic, place->partition);
+    }
+    forward_to_data(consumer, consumer->assigned);
+}
+
+/* `partitions`: NULL: all */
+static void remove_assigned(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
+{
+    for (int i = consumer->assigned->cnt - 1; i >= 0; i--) {
+        const rd_kafka_topic_partition_t *place = &consumer->assigned->elems[i];
+        if (!partitions || rd_kafka_topic_partition_list_find(partitions, place->topic, place->partition))
+            rd_kafka_topic_partition_list_del_by_idx(consumer->assigned, i);
+    }
+}
+
+void ps_consumer_forward(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
+{
+    remove_assigned(consumer, NULL);
+    add_assigned(consumer, partitions);
+}
+
+/* Control events come seldom, so a thread that takes messages looks for them only after their callback. */
+static rd_kafka_event_t *take_alert(struct ps_consumer *consumer)
+{
+    if (!atomic_load(&consumer->alerted)) return NULL;
+    atomic_store(&consumer->alerted, false); /* before the polls: a later event makes the callback set it again */
+    if (atomic_exchange(&consumer->astray, false)) forward_to_data(consumer, consumer->assigned);
+    rd_kafka_event_t *event = rd_kafka_queue_poll(consumer->control, 0);
+    if (!event) event = rd_kafka_queue_poll(consumer->notices, 0);
+    if (event) atomic_store(&consumer->alerted, true); /* there may be more */
     return event;
 }
 
+static rd_kafka_event_t *take_held(struct ps_consumer *consumer, int i)
+{
+    rd_kafka_event_t *event = consumer->held[i];
+    consumer->held_count--;
+    memmove(&consumer->held[i], &consumer->held[i + 1], (size_t)(consumer->held_count - i) * sizeof(consumer->held[0]));
+    return event;
+}
+
+/*
+ * Control events come before messages: the group waits for the answer to a rebalance, and librdkafka drops the messages that were
+ * fetched before it. If there are no messages, the last poll tells librdkafka that the program is alive (max.poll.interval.ms): a
+ * poll of `data` does so only once a partition's messages go there.
+ */
 rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer)
 {
-    rd_kafka_event_t *event = consumer->held;
-    consumer->held = NULL;
-    if (!event) event = take_notice(consumer);
-    return event ? event : rd_kafka_queue_poll(consumer->queue, 0);
+    if (consumer->held_count > 0) return take_held(consumer, 0);
+    rd_kafka_event_t *event = take_alert(consumer);
+    if (!event) event = rd_kafka_queue_poll(consumer->data, 0);
+    return event ? event : rd_kafka_queue_poll(consumer->control, 0);
+}
+
+rd_kafka_event_t *ps_consumer_take_control(struct ps_consumer *consumer)
+{
+    for (int i = 0; i < consumer->held_count; i++)
+        if (rd_kafka_event_type(consumer->held[i]) == RD_KAFKA_EVENT_REBALANCE) return take_held(consumer, i);
+    rd_kafka_event_t *event = take_alert(consumer);
+    return event ? event : rd_kafka_queue_poll(consumer->control, 0);
+}
+
+static void hold_at(struct ps_consumer *consumer, int i, rd_kafka_event_t *event)
+{
+    memmove(&consumer->held[i + 1], &consumer->held[i], (size_t)(consumer->held_count - i) * sizeof(consumer->held[0]));
+    consumer->held[i] = event;
+    consumer->held_count++;
+    ps_bell_ring(&consumer->bell); /* another thread may have found the queues empty, and sleep */
 }
 
 void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
-    consumer->held = event;
-    ps_bell_ring(&consumer->bell); /* another thread may have found the queue empty, and sleep */
+    hold_at(consumer, 0, event);
+}
+
+void ps_consumer_hold_last(struct ps_consumer *consumer, rd_kafka_event_t *event)
+{
+    hold_at(consumer, consumer->held_count, event);
+}
+
+bool ps_consumer_can_hold(const struct ps_consumer *consumer)
+{
+    return consumer->held_count < PS_MOST_HELD - 1;
 }
 
 void ps_consumer_damaged(struct ps_consumer *consumer, const rd_kafka_message_t *message)
@@ -192,8 +294,10 @@ void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event
         ps_async_commits_revoked(consumer, partitions);
         ps_consumer_resume_revoked(consumer, partitions);
         ps_ledger_revoked(&consumer->ledger, partitions);
+        remove_assigned(consumer, partitions);
     } else {
         if (start) set_starts(partitions, start);
+        add_assigned(consumer, partitions);
         ps_ledger_assigned(&consumer->ledger);
     }
     if (cooperative(consumer, assigned)) {
@@ -348,9 +452,9 @@ void ps_consumer_notice(struct ps_consumer *consumer)
 {
     rd_kafka_event_t *event;
     if (pthread_mutex_trylock(&consumer->taking)) return; /* the thread that takes events reads these too */
-    while (!consumer->held && (event = take_notice(consumer))) {
+    while (ps_consumer_can_hold(consumer) && (event = rd_kafka_queue_poll(consumer->notices, 0))) {
         if (ps_consumer_absorb(consumer, event)) rd_kafka_event_destroy(event);
-        else ps_consumer_hold(consumer, event);
+        else ps_consumer_hold_last(consumer, event);
     }
     pthread_mutex_unlock(&consumer->taking);
 }
@@ -362,22 +466,18 @@ static void serve_while_closing(struct ps_consumer *consumer, rd_kafka_event_t *
     if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) ps_consumer_rebalance(consumer, event, NULL);
     else if (!ps_consumer_absorb(consumer, event))
         note_and_log(consumer, rd_kafka_event_error(event), rd_kafka_event_error_string(event));
-    rd_kafka_event_destroy(event); /* also a message: no thread has taken it, so its offset is not stored */
+    rd_kafka_event_destroy(event);
 }
-
-enum { SERVE_FIRST_US = 200000 };
 
 /*
  * If a rebalance event is still in the queue when librdkafka begins to close, it leaves the group before it commits (2.0.2 and
  * 2.14). Brokers then reject the commit, and messages polled since the latest commit would come again. So the closing thread
- * first serves such events. They are in the queue behind messages, and librdkafka may fetch messages as fast as this thread
- * takes them. So this stops after SERVE_FIRST_US.
+ * first serves such events.
  */
 static void serve_queued(struct ps_consumer *consumer)
 {
     rd_kafka_event_t *event;
-    int64_t until_us = ps_now_us() + SERVE_FIRST_US;
-    while (ps_now_us() < until_us && (event = rd_kafka_queue_poll(consumer->queue, 0))) serve_while_closing(consumer, event);
+    while ((event = rd_kafka_queue_poll(consumer->control, 0))) serve_while_closing(consumer, event);
 }
 
 /*
@@ -392,7 +492,7 @@ static bool leave_group(struct ps_consumer *consumer)
     serve_queued(consumer);
     ps_consumer_store(consumer);
     consumer->leaving = true;
-    rd_kafka_error_t *error = rd_kafka_consumer_close_queue(consumer->client.rk, consumer->queue);
+    rd_kafka_error_t *error = rd_kafka_consumer_close_queue(consumer->client.rk, consumer->control);
     if (error) { /* a fatal error: the group is already left */
         rd_kafka_error_destroy(error);
         return false;
@@ -400,11 +500,11 @@ static bool leave_group(struct ps_consumer *consumer)
     while (!rd_kafka_consumer_closed(consumer->client.rk)) {
         int remaining_ms = ps_remaining_ms(atomic_load(&consumer->client.close_by_us)); /* ps_client_hurry may shorten it */
         bool late = remaining_ms == 0 && ps_now_us() - begun_us > 100000; /* at least a tenth of a second */
-        event = rd_kafka_queue_poll(consumer->queue, remaining_ms < 0 || remaining_ms > 50 ? 50 : 5);
+        event = rd_kafka_queue_poll(consumer->control, remaining_ms < 0 || remaining_ms > 50 ? 50 : 5);
         if (event) serve_while_closing(consumer, event);
         else if (late) return false;
     }
-    while ((event = rd_kafka_queue_poll(consumer->queue, 0))) serve_while_closing(consumer, event);
+    while ((event = rd_kafka_queue_poll(consumer->control, 0))) serve_while_closing(consumer, event);
     return true;
 }
 
@@ -412,11 +512,12 @@ static void consumer_destroy(struct ps_consumer *consumer, bool left_group)
 {
     rd_kafka_event_t *event;
     while ((event = rd_kafka_queue_poll(consumer->notices, 0))) serve_while_closing(consumer, event);
-    rd_kafka_queue_destroy(consumer->queue);
+    rd_kafka_queue_destroy(consumer->data); /* with the messages that no thread has taken: their offsets are not stored */
+    rd_kafka_queue_destroy(consumer->control);
     rd_kafka_queue_destroy(consumer->notices);
     ps_tokens_end(&consumer->client.tokens);
     rd_kafka_destroy_flags(consumer->client.rk, left_group ? 0 : RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
-    consumer->queue = consumer->notices = NULL;
+    consumer->data = consumer->control = consumer->notices = NULL;
     consumer->client.rk = NULL;
 }
 
@@ -425,10 +526,11 @@ static void consumer_close(struct ps_client *client)
     struct ps_consumer *consumer = (struct ps_consumer *)client;
     ps_bell_ring(&consumer->bell);
     ps_client_await_calls(client);
-    rd_kafka_queue_cb_event_enable(consumer->queue, NULL, NULL); /* after this no callback runs or will run */
+    rd_kafka_queue_cb_event_enable(consumer->data, NULL, NULL); /* after this no callback runs or will run */
+    rd_kafka_queue_cb_event_enable(consumer->control, NULL, NULL);
     rd_kafka_queue_cb_event_enable(consumer->notices, NULL, NULL);
     ps_consumer_answer(consumer, NULL); /* the listener still runs, and can no longer answer */
-    if (consumer->held) serve_while_closing(consumer, ps_consumer_take(consumer));
+    while (consumer->held_count > 0) serve_while_closing(consumer, take_held(consumer, 0));
     bool left_group = leave_group(consumer);
     ps_tokens_shut(&client->tokens);
     ps_client_await_long_calls(client);

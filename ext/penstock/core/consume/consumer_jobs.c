@@ -244,6 +244,7 @@ static rd_kafka_resp_err_t consumer_assign(struct ps_consumer *consumer, const r
     ps_consumer_store(consumer);
     ps_consumer_resume_revoked(consumer, NULL);
     ps_ledger_clear(&consumer->ledger);
+    ps_consumer_forward(consumer, list);
     rd_kafka_resp_err_t err = rd_kafka_assign(rk, list);
     for (int i = 0; !err && list && i < list->cnt; i++)
         ps_ledger_seek(&consumer->ledger, list->elems[i].topic, list->elems[i].partition, list->elems[i].offset, false);

@@ -10,6 +10,7 @@ require_relative "consumer/offset"
 require_relative "consumer/offset_calls"
 require_relative "consumer/places"
 require_relative "consumer/rebalance"
+require_relative "consumer/reader"
 
 module Penstock
   # Reads messages from Kafka, as a member of a group ({#subscribe}) or from chosen partitions ({#assign}).

@@ -146,6 +146,21 @@ module Penstock
       resolve(places, deadline, numbers: places.any? { |place| place[2] == ConsumerPlaces::OFFSETS[:stored] })
     end
 
+    # For {Reader}.
+    # @param topics [ReaderTopics]
+    # @return [Array<Array(String, Integer, Integer, Integer)>] topic, partition, first offset, the offset after the last
+    def ranges(topics, deadline)
+      places = topics.starts { |names| call_partitions(names.map { |name| [name, -1, -1] }, deadline.left) }
+      need_group("reading from :stored") if places.any? { |place| place[2] == ConsumerPlaces::OFFSETS[:stored] }
+      watermarks = watermarks_of(places, deadline)
+      ends = topics.ends(places)&.then { |limits| resolve(limits, deadline) }
+      resolve(places, deadline, numbers: true).each_with_index.map do |(topic, partition, start), i|
+        first, last = watermarks[i]
+        limit = ends ? ends[i][2].clamp(first, last) : last
+        [topic, partition, start.clamp(first, limit), limit]
+      end
+    end
+
     # Librdkafka commits forwards only, until it got the earlier offset as a stored one (`call_rewind`), and a commit of it.
     def rewind(places, deadline)
       places = resolve(places, deadline, numbers: true)

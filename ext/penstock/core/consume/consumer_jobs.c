@@ -40,7 +40,7 @@ bool ps_consumer_left(const struct ps_consumer *consumer)
 
 /* rd_kafka_commit in two steps. rd_kafka_commit would wait for session.timeout.ms if there is no coordinator, even while
  * closing. */
-static rd_kafka_resp_err_t consumer_commit(const struct ps_consumer_job *query)
+static rd_kafka_resp_err_t consumer_commit(struct ps_consumer_job *query)
 {
     struct ps_consumer *consumer = query->consumer;
     rd_kafka_event_t *answer = NULL;
@@ -53,6 +53,11 @@ static rd_kafka_resp_err_t consumer_commit(const struct ps_consumer_job *query)
         answer = rd_kafka_queue_poll(answers, ANSWER_MS);
     }
     if (!err) err = answer ? rd_kafka_event_error(answer) : RD_KAFKA_RESP_ERR__DESTROY;
+    const rd_kafka_topic_partition_list_t *list = answer ? rd_kafka_event_topic_partition_list(answer) : NULL;
+    if (list && query->list) { /* with the errors of single partitions */
+        rd_kafka_topic_partition_list_destroy(query->list);
+        query->list = ps_plain_copy(list);
+    }
     if (answer) rd_kafka_event_destroy(answer);
     rd_kafka_queue_destroy(answers);
     return err;
@@ -67,6 +72,7 @@ static rd_kafka_resp_err_t ask_partitions(rd_kafka_t *rk, const char *topic, int
     const struct rd_kafka_metadata *metadata;
     rd_kafka_resp_err_t err = rd_kafka_metadata(rk, 0, handle, &metadata, timeout_ms);
     rd_kafka_topic_destroy(handle);
+    if (err == RD_KAFKA_RESP_ERR__TRANSPORT) return RD_KAFKA_RESP_ERR__TIMED_OUT; /* no broker could be reached in that time */
     if (err) return err;
     const struct rd_kafka_metadata_topic *answer = metadata->topic_cnt == 1 ? &metadata->topics[0] : NULL;
     if (!answer || answer->partition_cnt == 0) {

@@ -124,7 +124,8 @@ class ReaderTest < ConsumerTestCase
     name = filled(1)
     error = assert_raises(Penstock::ConsumeError) { read({ name => [0, 99] }).to_a }
     assert_equal [name, 99], [error.topic, error.partition]
-    assert_raises(Penstock::ConsumeTimeoutError) { read(name, timeout: 0.3, "bootstrap.servers": "127.0.0.1:1", log_level: 0).to_a }
+    nowhere = { "bootstrap.servers": "127.0.0.1:1", log_level: 0, timeout: 0.3 }
+    assert_raises(Penstock::ConsumeTimeoutError) { read(name, **nowhere).to_a }
     assert_raises(Penstock::ConfigurationInvalidError) { read(name, form: 5).to_a }
     assert_raises(Penstock::ConfigurationInvalidError) { Penstock.read(name).to_a }
   end
@@ -133,8 +134,8 @@ class ReaderTest < ConsumerTestCase
     [[5], [""], [[]], [{}], [nil], [{ "t" => 5 }], [{ "t" => [-1] }], [{ "t" => { 0 => :sometime } }], %w[t u]].each do |wrong|
       assert_raises(ArgumentError, wrong.inspect) { read(*wrong) }
     end
-    [{ from: -1 }, { from: nil }, { to: :beginning }, { to: nil }, { to: -1 }, { to: [:last, 1] }, { timeout: -1 }, { progress: 5 },
-     { consumer: 5 }].each do |wrong|
+    [{ from: -1 }, { from: nil }, { to: :beginning }, { to: nil }, { to: -1 }, { to: [:last, 1] }, { timeout: -1 },
+     { progress: 5 }, { consumer: 5 }].each do |wrong|
       assert_raises(ArgumentError, wrong.inspect) { read("topic", **wrong) }
     end
   end

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+# Reading for scripts is at the end.
 module Penstock
   # Reads topics from one place to another without a group, then ends. For scripts, reports and repairs.
   #
@@ -35,23 +36,31 @@ module Penstock
 
     # What the consumer of a reader needs.
     FORCED = { "enable.partition.eof": true, "enable.auto.commit": false }.freeze
-    # If messages at the position are deleted meanwhile, the next ones are read. Brokers report the end of a partition only when they
-    # have waited for messages.
+    # If messages at the position are deleted meanwhile, the next ones are read. Brokers report the end of a partition only when
+    # they have waited for messages.
     DEFAULTS = { "auto.offset.reset": "earliest", "fetch.wait.max.ms": 50 }.freeze
     BATCH = 1_000
     # How long a poll waits, before the reader looks whether the partitions have ended.
     WAIT = 0.1
     private_constant :FORCED, :DEFAULTS, :BATCH, :WAIT
 
-    # One partition's range, and the next offset.
-    Range = Struct.new(:topic, :partition, :first, :last, :next) do
-      def total = last - first
-      def read = self.next - first
-      def read? = self.next >= last
+    # One partition, and how much of it is read.
+    class Range
+      attr_reader :topic, :number, :begin, :end
 
-      def reach(offset)
-        self.next = offset.clamp(self.next, last)
+      def initialize(topic, number, first, last)
+        @topic = topic
+        @number = number
+        @begin = @next = first
+        @end = last
       end
+
+      def total = @end - @begin
+      def read = @next - @begin
+      def read? = @next >= @end
+
+      # @param offset [Integer] the next one
+      def reach(offset) = @next = offset.clamp(@next, @end)
     end
     private_constant :Range
 
@@ -67,7 +76,8 @@ module Penstock
     #     later one. Never later than the end at the beginning of {#each}
     #   @param timeout [Numeric, nil] seconds to find out the partitions and offsets; nil: no limit
     #   @param progress [#call, nil] gets a {Progress} before the first message, after every 1,000 or fewer, and at the end
-    #   @param consumer [#call, nil] gets the {ConsumerConfig}, like the block of {Consumer#initialize}: for a logger, OAuth, limits
+    #   @param consumer [#call, nil] gets the {ConsumerConfig}, like the block of {Consumer#initialize}: for a logger, OAuth,
+    #     limits
     #   @param kafka [Hash] librdkafka's settings; see {ConsumerConfig#kafka}
     # @raise [ArgumentError] when an argument is invalid; {#each} checks the settings
     def initialize(topics, *more, from: :beginning, to: :end, timeout: 30, progress: nil, consumer: nil, **kafka)
@@ -108,7 +118,7 @@ module Penstock
     def progress
       ranges = @ranges
       partitions = ranges.group_by(&:topic).transform_values do |found|
-        found.to_h { |range| [range.partition, [range.read, range.total].freeze] }.freeze
+        found.to_h { |range| [range.number, [range.read, range.total].freeze] }.freeze
       end
       Progress.new(ranges.sum(&:read), ranges.sum(&:total), @messages, partitions.freeze).freeze
     end
@@ -136,7 +146,7 @@ module Penstock
     def read(consumer, &block)
       @ranges = []
       @messages = 0
-      @ranges = consumer.__send__(:ranges, @topics, Deadline.new(@timeout)).map { |range| Range.new(*range, range[2]) }
+      @ranges = consumer.__send__(:ranges, @topics, Deadline.new(@timeout)).map { |range| Range.new(*range) }
       @on_progress&.call(progress)
       open = @ranges.reject(&:read?)
       consumer.assign(starts(open)) unless open.empty?
@@ -144,24 +154,28 @@ module Penstock
     end
 
     # @return [Hash{String => Hash{Integer => Integer}}]
-    def starts(ranges) = grouped(ranges) { |range| [range.partition, range.first] }.transform_values(&:to_h)
+    def starts(ranges) = grouped(ranges) { |range| [range.number, range.begin] }.transform_values(&:to_h)
 
     def grouped(ranges, &value) = ranges.group_by(&:topic).transform_values { |found| found.map(&value) }
 
     # @return [Array<Range>] those that have not ended
     def read_batch(consumer, open, &block)
       batch = consumer.poll_batch(max: BATCH, timeout: WAIT)
-      limits = grouped(open) { |range| [range.partition, range] }.transform_values(&:to_h)
+      limits = grouped(open) { |range| [range.number, range] }.transform_values(&:to_h)
       batch.each { |message| yield_message(message, limits.dig(message.topic, message.partition), &block) }
-      open.each { |range| range.reach(consumer.__send__(:call_reached, range.topic, range.partition) || 0) }
-      @on_progress&.call(progress) unless batch.empty? && open.none?(&:read?)
+      open.each { |range| range.reach(consumer.__send__(:call_reached, range.topic, range.number) || 0) }
       ended, open = open.partition(&:read?)
-      consumer.pause(grouped(ended, &:partition)) unless ended.empty? || open.empty? # they are not fetched any more
+      @on_progress&.call(progress) unless batch.empty? && ended.empty?
+      stop_fetching(consumer, ended) unless open.empty?
       open
     end
 
+    def stop_fetching(consumer, ended)
+      consumer.pause(grouped(ended, &:number)) unless ended.empty?
+    end
+
     def yield_message(message, range)
-      return if range.nil? || message.offset >= range.last
+      return if range.nil? || message.offset >= range.end
 
       @messages += 1
       range.reach(message.offset + 1)
@@ -182,6 +196,7 @@ module Penstock
       @to = to
       @to = checked_offset(to) unless to == :end
       raise ArgumentError, ":to must be an Integer, :end or a Time, not #{to.inspect}" unless valid_end?
+
       @chosen = topics.is_a?(Hash) ? places(topics, nil_start) : nil
       @names = @chosen ? @chosen.map(&:first).uniq : Array(topics).map { |topic| topic_name(topic) }.uniq
       raise ArgumentError, "expected a topic" if @names.empty? && (@chosen.nil? || topics.empty?)
@@ -202,7 +217,9 @@ module Penstock
     def nil_start = INVALID_OFFSET
     def from = @from.is_a?(Offset) ? @from.offset : @from
     def valid_end? = @to == :end || @to.is_a?(Time) || (@to.is_a?(Integer) && @to >= 0)
-    def need_group(_) = nil # the consumer checks it
+
+    # The consumer checks it.
+    def need_group(_) = nil
   end
   private_constant :ReaderTopics
 

@@ -38,6 +38,14 @@ bool ps_consumer_left(const struct ps_consumer *consumer)
     return rd_kafka_consumer_closed(consumer->client.rk) || (close_by_us != 0 && ps_now_us() >= close_by_us);
 }
 
+/* librdkafka 2.0.2 gives each partition the error of one of them. Then nobody knows which one it was. */
+static void forget_common_error(rd_kafka_topic_partition_list_t *list)
+{
+    for (int i = 1; i < list->cnt; i++)
+        if (list->elems[i].err != list->elems[0].err) return;
+    for (int i = 0; list->cnt > 1 && i < list->cnt; i++) list->elems[i].err = RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
 /* rd_kafka_commit in two steps. rd_kafka_commit would wait for session.timeout.ms if there is no coordinator, even while
  * closing. */
 static rd_kafka_resp_err_t consumer_commit(struct ps_consumer_job *query)
@@ -57,6 +65,7 @@ static rd_kafka_resp_err_t consumer_commit(struct ps_consumer_job *query)
     if (list && query->list) { /* with the errors of single partitions */
         rd_kafka_topic_partition_list_destroy(query->list);
         query->list = ps_plain_copy(list);
+        if (err) forget_common_error(query->list);
     }
     if (answer) rd_kafka_event_destroy(answer);
     rd_kafka_queue_destroy(answers);

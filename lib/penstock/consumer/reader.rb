@@ -20,6 +20,7 @@ module Penstock
   # One thread at a time may call {#each}. Any thread may call {#progress}.
   class Reader
     include Enumerable
+    include AsJson
 
     # How much of a range is read. Offsets are counted, as some of them have no message.
     #
@@ -27,11 +28,16 @@ module Penstock
     # - `messages`: how many were yielded
     # - `partitions`: { topic => { partition => [read, total] } }
     Progress = Struct.new(:read, :total, :messages, :partitions) do
+      include AsJson
+
       # @return [Boolean]
       def done? = read == total
 
       # @return [Float] from 0.0 to 1.0
       def ratio = total.zero? ? 1.0 : read.fdiv(total)
+
+      # (see AsJson#as_json)
+      def as_json(_options = nil) = json(read:, total:, messages:)
     end
 
     # What the consumer of a reader needs.
@@ -125,6 +131,9 @@ module Penstock
 
     # @return [String]
     def inspect = "#<#{self.class} #{@topics.names.map { |name| Text.printable(name) }.join(", ")}>"
+
+    # (see AsJson#as_json)
+    def as_json(_options = nil) = json(topics: @topics.names, progress: progress.as_json)
 
     private
 

@@ -120,6 +120,36 @@ class BatchTest < ConsumerTestCase
     assert_nil batch.release
   end
 
+  # ---- ends of partitions ----
+
+  def test_with_partition_eof_a_batch_names_the_partitions_that_ended
+    name = topic(partitions: 2)
+    produce(name, %w[a b])
+    one = reading(name, partitions: [0, 1], "enable.partition.eof": true)
+    ends = {}
+    payloads = []
+    eventually do
+      batch = one.poll_batch(timeout: 10)
+      payloads.concat(batch.payloads)
+      ends.merge!(batch.ends.fetch(name, {}))
+      ends.size == 2
+    end
+    assert_equal [%w[a b], { 0 => 2, 1 => 0 }], [payloads, ends.sort.to_h]
+    assert_nil one.poll(timeout: 0.1)
+    produce(name, %w[c])
+    batches = [one.poll_batch(timeout: 10)]
+    batches << one.poll_batch(timeout: 10) while batches.last.ends.empty?
+    assert_equal [["c"], { name => { 0 => 3 } }], [batches.flat_map(&:payloads), batches.last.ends]
+    assert Ractor.shareable?(batches.last)
+  end
+
+  def test_without_partition_eof_an_end_is_not_reported_and_does_not_end_a_wait
+    name = topic(partitions: 1)
+    produce(name, %w[a])
+    one = reading(name)
+    assert_empty take(one, 1, batch: 10).then { one.poll_batch(timeout: 0.2) }.ends
+  end
+
   def test_programs_cannot_make_or_copy_one
     assert_raises(NoMethodError) { Penstock::Batch.new }
     assert_raises(TypeError) { Penstock::Batch.allocate }

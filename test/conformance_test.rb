@@ -179,6 +179,8 @@ class ConformanceTest < PenstockTest
     "Producer#around" => ->(one) { one.around(->(sending, *) { sending.call }) },
     "Consumer#set_credentials" => ->(one) { one.set_credentials("user", "password") },
     "Consumer#mark" => ->(one) { one.mark(Penstock::Message.new(topic: "test", partition: 0, offset: 0)) },
+    "Consumer#revoked?" => ->(one) { one.revoked?(Penstock::Message.new(topic: "test", partition: 0, offset: 0)) },
+    "Consumer#keep_alive" => ->(one) { one.keep_alive { nil } },
     "Consumer#position" => ->(one) { one.position("test", 0) }
   }.freeze
   SASL = { "security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "b" }.freeze

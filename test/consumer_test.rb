@@ -358,100 +358,36 @@ class ConsumerTest < ConsumerTestCase
     group_consumer("group-#{name}", servers: embedded_cluster.bootstrap_servers, **kafka).assign(name => [0])
   end
 
-  def payloads(one, at_most: 100)
-    eventually { (batch = one.poll_batch(max: at_most, timeout: 0.5)).any? && batch }.map(&:payload)
-  end
-
-  def assert_damaged(one, name, offset, &)
-    error = assert_raises(Penstock::ConsumeError, &)
-    assert_equal [:bad_msg, name, 0, offset, one.id, false],
-                 [error.code, error.topic, error.partition, error.offset, error.consumer_id, error.fatal?]
+  def assert_damaged(name, offset, error)
+    assert_equal [Penstock::ConsumeError, :bad_msg, name, 0, offset, false],
+                 [error.class, error.code, error.topic, error.partition, error.offset, error.fatal?]
     assert_match(/headers cannot be read.*topic #{name}, partition 0, offset #{offset}\]/, error.message)
     assert_equal offset, Ractor.make_shareable(error).offset
   end
 
-  def test_a_damaged_message_raises_in_its_place_and_is_not_auto_committed
-    name = damaged_topic([3])
-    one = embedded(name, "auto.commit.interval.ms": 20)
-    assert_equal %w[p0 p1 p2], payloads(one)
-    assert_damaged(one, name, 3) { one.poll_batch(max: 100, timeout: 10) }
-    2.times do
-      sleep 0.2 # the consumer commits meanwhile
-      assert_equal({ 0 => 3 }, one.committed(name, 0))
-    end
-    assert_equal %w[p4 p5], payloads(one)
-    eventually { one.poll(timeout: 0.01) || one.committed(name, 0) == { 0 => 6 } }
-  end
-
-  def test_messages_before_a_damaged_message_are_committed_without_it_until_it_raises
-    name = damaged_topic([2])
-    one = embedded(name, "enable.auto.commit": false)
-    assert_equal %w[p0 p1], payloads(one)
-    one.commit
-    assert_equal [2, { 0 => 2 }], [one.position(name, 0), one.committed(name, 0)]
-    one.close
-    again = embedded(name, "enable.auto.commit": false)
-    assert_damaged(again, name, 2) { again.poll(timeout: 10) }
-    again.commit
-    assert_equal [3, { 0 => 3 }], [again.position(name, 0), again.committed(name, 0)]
-    assert_equal "p3", again.poll(timeout: 10).payload
-  end
-
-  def test_close_does_not_commit_a_damaged_message
-    [0, 4].each do |offset|
-      name = damaged_topic([offset], count: offset + 1)
-      one = embedded(name)
-      assert_equal Array.new(offset) { |i| "p#{i}" }, payloads(one) if offset.positive?
-      assert_damaged(one, name, offset) { one.poll(timeout: 10) }
-      one.close
-      assert_equal({ 0 => offset.nonzero? }, embedded(name).committed(name, 0))
+  def test_a_message_with_damaged_headers_loses_nothing_else
+    one = embedded(name = damaged_topic([1, 2, 3, 4, 5, 6], count: 8))
+    messages = take(one, 8)
+    assert_equal Array.new(8) { |i| "p#{i}" }, messages.map(&:payload)
+    assert_equal [{ "i" => "0" }, { "i" => "7" }], [messages.first, messages.last].map(&:headers)
+    assert_equal [nil, nil], [messages.first, messages.last].map(&:error)
+    messages[1..6].each do |message|
+      assert_damaged(name, message.offset, message.error)
+      assert_damaged(name, message.offset, assert_raises(Penstock::ConsumeError) { message.headers })
+      assert_raises(Penstock::ConsumeError) { message.to_h }
+      assert_match(/offset=#{message.offset}/, message.inspect)
     end
   end
 
-  def test_without_offset_storing_no_offset_is_stored
-    name = damaged_topic([1])
-    one = embedded(name, "enable.auto.offset.store": false)
-    assert_equal %w[p0], payloads(one)
-    assert_damaged(one, name, 1) { one.poll(timeout: 10) }
-    one.close
-    assert_equal({ 0 => nil }, embedded(name).committed(name, 0))
-  end
-
-  POLLING = {
-    "poll" => ->(one, got) { got << one.poll(timeout: 20)&.payload until got.size > 2 },
-    "poll_batch" => ->(one, got) { got.concat(one.poll_batch(max: 100, timeout: 20).map(&:payload)) until got.size > 2 },
-    "each" => ->(one, got) { one.each { |message| (got << message.payload).size > 2 && break } }
-  }.freeze
-
-  POLLING.each do |name, polling|
-    define_method("test_#{name}_continues_after_every_kind_of_damaged_message") do
-      one = embedded(topic = damaged_topic([1, 2, 3, 4, 5, 6], count: 8))
-      got = []
-      6.times { |i| assert_damaged(one, topic, i + 1) { polling.call(one, got) } }
-      assert_equal %w[p0], got
-      assert_equal %w[p7], payloads(one)
-    end
-  end
-
-  def test_threads_that_poll_one_consumer_also_share_damaged_messages
-    name = damaged_topic(bad = (0...300).select { |i| i % 7 == 3 }, count: 300)
-    one = embedded(name)
-    got = Queue.new
-    threads = Array.new(4) do |i|
-      quiet_thread do
-        while got.size < 300
-          begin
-            messages = i.even? ? one.poll_batch(max: 50, timeout: 0.05) : [one.poll(timeout: 0.05)].compact
-            messages.each { |message| got << message.offset }
-          rescue Penstock::ConsumeError => e
-            got << -e.offset
-          end
-        end
-      end
-    end
-    eventually { got.size >= 300 }
-    threads.each(&:join)
-    assert_equal((0...300).map { |i| bad.include?(i) ? -i : i }.sort, Array.new(got.size) { got.pop }.sort)
+  def test_a_batch_names_its_damaged_messages
+    one = embedded(name = damaged_topic([1, 3]))
+    batches = []
+    eventually { (batches << one.poll_batch(timeout: 1)).sum(&:size) == 6 }
+    errors = batches.flat_map(&:errors)
+    assert_equal [1, 3], errors.map(&:offset)
+    errors.each { |error| assert_damaged(name, error.offset, error) }
+    assert batches.all? { |batch| batch.errors.frozen? }
+    assert_empty reading(topic(partitions: 1)).poll_batch(timeout: 0.1).errors
   end
 
   # The consumer does not report them.

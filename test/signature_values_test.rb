@@ -263,6 +263,9 @@ class SignatureValuesTest < PenstockTest
     on(consumer).group_metadata
     on(consumer).seek(@topic, 0, :beginning)
     on(consumer).seek({ @topic => { 0 => [:last, 1], 1 => 0 } }, commit: true)
+    on(consumer).revoked?(Penstock::Message.new(topic: @topic))
+    on(consumer).keep_alive { 1 }
+    read(on(consumer).membership)
     on(consumer).pause(@topic => [0])
     on(consumer).pause
     on(consumer).paused

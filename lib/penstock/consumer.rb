@@ -4,7 +4,9 @@ require_relative "native"
 require_relative "consumer/batch"
 require_relative "consumer/close_report"
 require_relative "consumer/fetch_limits"
+require_relative "consumer/keep_alive"
 require_relative "consumer/config"
+require_relative "consumer/membership"
 require_relative "consumer/message"
 require_relative "consumer/offset"
 require_relative "consumer/offset_calls"
@@ -42,9 +44,7 @@ module Penstock
   # range, the consumer did not poll in time. Polling can continue after it, unless it is `fatal?`. Temporary problems with
   # brokers are logged, and librdkafka retries. The ends of partitions (`enable.partition.eof`) are not reported.
   #
-  # A message of another client may have headers that cannot be read. {#poll} raises an error in its place (`:bad_msg`, with
-  # `topic`, `partition` and `offset`), after the earlier messages of its partition. The next poll skips it. The error counts as
-  # a message that was polled.
+  # A message of another client may have headers that cannot be read. Reading them raises ({Message#error}, {Batch#errors}).
   #
   # If brokers can be reached but reject this client (certificate, password, protocol), {#poll}, {#commit}, {#committed} and
   # {#watermarks} raise {BrokerRejectedError} within `config.rejection_timeout`. {#subscribe} and {#assign} do not wait for
@@ -90,7 +90,7 @@ module Penstock
       raise_in_other_ractors
       refresher = Native::TokenRefresher.new(self, :consumer_id) if config.oauth.token_provider_listener
       call_configure(id, config.kafka, config.logger, config.close_timeout, config.group?, config.rejection_timeout, refresher,
-                     config.mark, !config.rebalance_listener.nil?)
+                     config.mark, !config.rebalance_listener.nil?, config.hold_rebalances)
     end
 
     # @return [String] `config.id`
@@ -174,6 +174,22 @@ module Penstock
       by_topic(call_assignment)
     end
 
+    # What the consumer is in its group: its state, member id and generation.
+    #
+    # Asks librdkafka's main thread, which answers in less than a ms. Does not wait for brokers.
+    #
+    # @return [Membership] frozen
+    # @raise [ConfigurationInvalidError] when "group.id" is missing
+    # @raise [ConsumerClosedError] when the consumer is closed
+    # @raise [ForkedError] when the parent process used the consumer before the fork
+    def membership
+      need_group("membership")
+      state, generation, member_id = call_membership
+      protocol = config.__send__(:given, "group.protocol").to_s == "consumer" ? :consumer : :classic
+      instance_id = config.__send__(:given, "group.instance.id")
+      Membership.new(@subscribed ? state : nil, member_id, generation, protocol, instance_id&.to_s).freeze
+    end
+
     # @!method poll(timeout: 1)
     #   Returns the next message. It also handles the requests of the group, so poll regularly even if no messages are
     #   expected.
@@ -236,6 +252,46 @@ module Penstock
     # @raise [ForkedError] when the parent process used the consumer before the fork
     # @raise [TypeError] when it is something else
     def mark(what) = what.is_a?(Batch) ? call_mark_batch(what) : call_mark(what)
+
+    # Whether a message's partition was taken away after the message was polled, or one of a batch's partitions. Then another
+    # member reads the message again, and {#mark} and {#commit} return false. It changes only while a thread
+    # polls, or in {#keep_alive}. Never blocks.
+    #
+    # @param what [Message, Batch]
+    # @return [Boolean]
+    # @raise [ConsumerClosedError] when the consumer is closed
+    # @raise [ForkedError] when the parent process used the consumer before the fork
+    # @raise [TypeError] when it is something else
+    def revoked?(what) = what.is_a?(Batch) ? !call_owns_batch(what) : !call_owns(what)
+
+    # Keeps the consumer in its group while the block runs, however long it takes. Without this, a member that does not poll for
+    # `max.poll.interval.ms` loses its partitions. Meanwhile a thread answers the group's requests and calls the rebalance
+    # listener. It takes no message, and messages that were fetched ahead are kept. Partitions may be revoked: see {#revoked?}
+    # and {ConsumerConfig#hold_rebalances}.
+    #
+    #     batch = consumer.poll_batch
+    #     consumer.keep_alive { batch.each { |message| render(message) unless consumer.revoked?(message) } }
+    #
+    # A block that never ends would keep its partitions for ever. After `limit` seconds the consumer counts as not polling.
+    #
+    # Waits for nothing but the block, and for a listener that is still running when the block ends.
+    #
+    # @overload keep_alive(limit: nil)
+    #   @param limit [Numeric, nil] seconds; nil: no limit
+    # @return [Object] the block's value
+    # @raise [ArgumentError] without a block, or when the limit is invalid
+    # @raise [ConsumerClosedError] when the consumer is closed before the block begins
+    # @raise [ForkedError] when the parent process used the consumer before the fork
+    # @raise [StandardError] what the rebalance listener has raised meanwhile, after the block
+    def keep_alive(*more, limit: nil, **wrong, &block)
+      Keywords.check("keep_alive(limit: nil) { ... }", %i[limit], more, wrong)
+      raise ArgumentError, "keep_alive requires a block" unless block
+
+      call_wake # raises in a fork child
+      raise ErrorFactory.build(ConsumerClosedError, "the consumer is closed", consumer_id: id) if closed?
+
+      KeepAlive.new(-> { call_serve }, -> { call_wake }, Seconds.of(limit)).around(&block)
+    end
 
     # Commits offsets: where the group continues after a restart or rebalance.
     #

@@ -201,6 +201,30 @@ static VALUE batch_at(VALUE self, VALUE index)
     return i < 0 || (size_t)i >= fetched->count ? Qnil : penstock_batch_message(self, (size_t)i);
 }
 
+/* Whether {Batch#errors} has any. */
+static VALUE batch_damaged_p(VALUE self)
+{
+    const struct ps_fetched *fetched = batch_get(self);
+    bool damaged = false;
+    for (size_t i = 0; !damaged && i < fetched->count; i++) damaged = fetched->records[i].damaged;
+    RB_GC_GUARD(self);
+    return damaged ? Qtrue : Qfalse;
+}
+
+/* [[topic, partition, offset], ...] */
+static VALUE batch_call_ends(VALUE self)
+{
+    const struct ps_fetched *fetched = batch_get(self);
+    VALUE ends = rb_ary_new_capa(fetched->end_count);
+    for (int i = 0; i < fetched->end_count; i++) {
+        const struct ps_end *end = &fetched->ends[i];
+        VALUE topic = penstock_name(fetched->topics[end->topic]);
+        rb_ary_push(ends, rb_ary_new_from_args(3, topic, INT2NUM(end->partition), LL2NUM(end->offset)));
+    }
+    RB_GC_GUARD(self);
+    return ends;
+}
+
 static VALUE batch_release(VALUE self)
 {
     struct ps_fetched *fetched = batch_get(self);
@@ -227,5 +251,7 @@ void penstock_batch_init(void)
     rb_define_method(batch_class, "timestamps", batch_timestamps, 0);
     rb_define_method(batch_class, "partitions", batch_partitions, 0);
     rb_define_method(batch_class, "topics", batch_topics, 0);
+    rb_define_private_method(batch_class, "damaged?", batch_damaged_p, 0);
+    rb_define_private_method(batch_class, "call_ends", batch_call_ends, 0);
     rb_define_method(batch_class, "release", batch_release, 0);
 }

@@ -253,6 +253,7 @@ void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool log
     conf_fill(conf, settings, logs_to_mailbox, true, &facts->brokers);
     conf_set(conf, "statistics.interval.ms", "0"); /* a consumer does not publish statistics, and unread ones accumulate */
     facts->max_poll_interval_ms = conf_integer(conf, "max.poll.interval.ms");
+    facts->ends = conf_is(conf, "enable.partition.eof", "true");
 }
 
 /* The table of all settings that librdkafka prints, line by line: "name | C/P | range | ... | description" */

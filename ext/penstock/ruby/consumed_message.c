@@ -78,6 +78,17 @@ static int freeze_values(VALUE name, VALUE value, VALUE unused)
     return ST_CONTINUE;
 }
 
+/* Other clients may write headers that cannot be read. The message would look as if it had none. */
+static VALUE record_error(const struct ps_record *record)
+{
+    struct penstock_error_context context = penstock_no_context;
+    context.err = RD_KAFKA_RESP_ERR__BAD_MSG;
+    context.topic = penstock_name(record->fetched->topics[record->topic]);
+    context.partition = record->partition;
+    context.offset = &record->offset;
+    return penstock_error_new(penstock_consume_error, &context, rb_str_new_cstr("a message's headers cannot be read"));
+}
+
 /* The value of a name: a String or nil; for a repeated name an Array of its values, in order. */
 static VALUE record_headers(const struct ps_record *record)
 {
@@ -255,8 +266,15 @@ static VALUE message_payload(VALUE self)
     return read_bytes(self, penstock_record_payload);
 }
 
+static VALUE message_error(VALUE self)
+{
+    const struct ps_record *record = message_get(self);
+    return record->damaged ? record_error(record) : Qnil;
+}
+
 static VALUE message_headers(VALUE self)
 {
+    if (message_get(self)->damaged) rb_exc_raise(message_error(self));
     return message_get(self)->headers ? read_bytes(self, record_headers) : no_headers;
 }
 
@@ -286,5 +304,6 @@ void penstock_consumed_message_init(void)
     rb_define_method(message_class, "key", message_key, 0);
     rb_define_method(message_class, "payload", message_payload, 0);
     rb_define_method(message_class, "headers", message_headers, 0);
+    rb_define_method(message_class, "error", message_error, 0);
     rb_define_method(message_class, "leader_epoch", message_leader_epoch, 0);
 }

@@ -5,6 +5,8 @@
  */
 #include "ruby/penstock.h"
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 
 /* ---- lists of partitions: [[topic, partition, offset, leader epoch, metadata], ...]; the last two may be nil or missing ---- */
 
@@ -311,7 +313,17 @@ static void store(struct ps_consumer *consumer)
 {
     if (!ps_client_enter(&consumer->client)) return; /* closing has given librdkafka what was marked before */
     ps_consumer_store(consumer);
+    ps_consumer_marked(consumer);
     ps_client_exit(&consumer->client);
+}
+
+/* The group has removed the consumer, and no thread has met the event yet. */
+static bool removed_from_group(struct ps_consumer *consumer)
+{
+    if (!ps_client_enter(&consumer->client)) return false;
+    bool removed = rd_kafka_assignment_lost(consumer->client.rk);
+    ps_client_exit(&consumer->client);
+    return removed;
 }
 
 /* False: another member may have the partition now. nil: a program made the message. */
@@ -320,7 +332,8 @@ static VALUE consumer_call_mark(VALUE self, VALUE message)
     struct ps_consumer *consumer = penstock_consumer_open(self);
     const struct ps_record *record = penstock_message_record(message);
     const struct ps_fetched *fetched = record->fetched;
-    bool marked = ps_ledger_mark(&consumer->ledger, fetched->topics[record->topic], record->partition, record->offset,
+    bool marked = !removed_from_group(consumer) &&
+                  ps_ledger_mark(&consumer->ledger, fetched->topics[record->topic], record->partition, record->offset,
                                  record->leader_epoch, fetched->epoch);
     store(consumer);
     RB_GC_GUARD(message);
@@ -332,6 +345,7 @@ static VALUE consumer_call_mark_batch(VALUE self, VALUE batch)
 {
     struct ps_consumer *consumer = penstock_consumer_open(self);
     const struct ps_fetched *fetched = penstock_batch_fetched(batch);
+    if (removed_from_group(consumer)) return Qfalse;
     bool marked = true;
     for (size_t i = 0; i < fetched->count; i++) {
         const struct ps_record *record = &fetched->records[i], *after = record + 1;
@@ -343,6 +357,35 @@ static VALUE consumer_call_mark_batch(VALUE self, VALUE batch)
     store(consumer);
     RB_GC_GUARD(batch);
     return marked ? Qtrue : Qfalse;
+}
+
+static bool owns(struct ps_consumer *consumer, const struct ps_record *record)
+{
+    const struct ps_fetched *fetched = record->fetched;
+    return ps_ledger_owns(&consumer->ledger, fetched->topics[record->topic], record->partition, fetched->epoch) &&
+           !removed_from_group(consumer);
+}
+
+static VALUE consumer_call_owns(VALUE self, VALUE message)
+{
+    bool owned = owns(penstock_consumer_open(self), penstock_message_record(message));
+    RB_GC_GUARD(message);
+    return owned ? Qtrue : Qfalse;
+}
+
+/* All of a batch's partitions. */
+static VALUE consumer_call_owns_batch(VALUE self, VALUE batch)
+{
+    struct ps_consumer *consumer = penstock_consumer_open(self);
+    const struct ps_fetched *fetched = penstock_batch_fetched(batch);
+    bool owned = true;
+    for (size_t i = 0; owned && i < fetched->count; i++) {
+        const struct ps_record *record = &fetched->records[i];
+        bool repeated = i > 0 && record[-1].partition == record->partition && record[-1].topic == record->topic;
+        owned = repeated || owns(consumer, record);
+    }
+    RB_GC_GUARD(batch);
+    return owned ? Qtrue : Qfalse;
 }
 
 /* What is processed: [[topic, partition, offset], ...]. With `all`, everything that was polled is. */
@@ -481,8 +524,75 @@ static VALUE consumer_group_metadata(VALUE self)
     return string;
 }
 
+/* ---- membership ---- */
+
+enum { MOST_ID = 512 };
+
+struct membership {
+    struct ps_consumer *consumer;
+    const char *state;
+    int32_t generation; /* -1: unknown */
+    char member_id[MOST_ID];
+};
+
+/*
+ * librdkafka has no function for the generation (KIP-848: the member epoch). Its form of the group's metadata contains it (2.0.2 to
+ * 2.14): "CGMDv2:", the generation as 4 bytes in the machine's order, group and member id.
+ */
+static int32_t generation_of(const rd_kafka_consumer_group_metadata_t *metadata)
+{
+    static const char magic[] = "CGMDv2:";
+    size_t size = 0;
+    void *bytes = NULL;
+    int32_t generation = -1;
+    rd_kafka_error_t *error = rd_kafka_consumer_group_metadata_write(metadata, &bytes, &size);
+    if (error) {
+        rd_kafka_error_destroy(error);
+        return -1;
+    }
+    const size_t skipped = sizeof(magic) - 1;
+    if (size >= skipped + sizeof(generation) && memcmp(bytes, magic, skipped) == 0)
+        memcpy(&generation, (const char *)bytes + skipped, sizeof(generation));
+    rd_kafka_mem_free(NULL, bytes);
+    return generation;
+}
+
+static void *membership_nogvl(void *arg)
+{
+    struct membership *membership = arg;
+    struct ps_consumer *consumer = membership->consumer;
+    rd_kafka_t *rk = consumer->client.rk;
+    membership->generation = -1;
+    pthread_mutex_lock(&consumer->taking);
+    membership->state = consumer->answering ? "rebalancing" : consumer->member ? "stable" : "joining";
+    pthread_mutex_unlock(&consumer->taking);
+    rd_kafka_consumer_group_metadata_t *metadata = rd_kafka_consumer_group_metadata(rk);
+    if (metadata) {
+        membership->generation = generation_of(metadata);
+        rd_kafka_consumer_group_metadata_destroy(metadata);
+    }
+    char *id = rd_kafka_memberid(rk);
+    if (!id) return NULL;
+    snprintf(membership->member_id, sizeof(membership->member_id), "%s", id);
+    rd_kafka_mem_free(rk, id);
+    return NULL;
+}
+
+/* [state, generation, member id] */
+static VALUE consumer_call_membership(VALUE self)
+{
+    struct membership membership = { .consumer = penstock_consumer_open(self) };
+    if (!ps_client_enter(&membership.consumer->client)) penstock_raise_closed(&membership.consumer->client);
+    penstock_nogvl_now(membership_nogvl, &membership);
+    ps_client_exit(&membership.consumer->client);
+    VALUE generation = membership.generation < 0 ? Qnil : INT2NUM(membership.generation);
+    VALUE id = *membership.member_id ? penstock_text(membership.member_id) : Qnil;
+    return rb_ary_new_from_args(3, ID2SYM(rb_intern(membership.state)), generation, id);
+}
+
 void penstock_consumer_calls_init(VALUE consumer_class)
 {
+    rb_define_private_method(consumer_class, "call_membership", consumer_call_membership, 0);
     rb_define_method(consumer_class, "group_metadata", consumer_group_metadata, 0);
     rb_define_private_method(consumer_class, "call_subscribe", consumer_call_subscribe, 1);
     rb_define_private_method(consumer_class, "call_assign", consumer_call_assign, 1);
@@ -503,6 +613,8 @@ void penstock_consumer_calls_init(VALUE consumer_class)
     rb_define_private_method(consumer_class, "call_paused", consumer_call_paused, 0);
     rb_define_private_method(consumer_class, "call_mark", consumer_call_mark, 1);
     rb_define_private_method(consumer_class, "call_mark_batch", consumer_call_mark_batch, 1);
+    rb_define_private_method(consumer_class, "call_owns", consumer_call_owns, 1);
+    rb_define_private_method(consumer_class, "call_owns_batch", consumer_call_owns_batch, 1);
     rb_define_private_method(consumer_class, "call_processed", consumer_call_processed, 1);
     rb_define_private_method(rb_singleton_class(consumer_class), "place_of", s_place_of, 1);
 }

@@ -111,9 +111,10 @@ static enum ps_mark mark_from(VALUE name)
     return name == ID2SYM(rb_intern("at_once")) ? PS_MARK_AT_ONCE : PS_MARK_NEXT_POLL;
 }
 
-/* call_configure(id, kafka, logger, close_timeout, grouped, rejection_timeout, token_refresher, mark, listens) */
+/* call_configure(id, kafka, logger, close_timeout, grouped, rejection_timeout, token_refresher, mark, listens,
+ * hold) */
 static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger, VALUE close_timeout, VALUE grouped,
-                                VALUE rejection_timeout, VALUE token_refresher, VALUE mark, VALUE listens)
+                                VALUE rejection_timeout, VALUE token_refresher, VALUE mark, VALUE listens, VALUE hold)
 {
     struct consumer_object *object = penstock_data(self, &consumer_type);
     if (atomic_load(&object->consumer)) rb_raise(rb_eTypeError, "already initialized");
@@ -128,6 +129,7 @@ static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger,
         .grouped = RTEST(grouped),
         .mark = mark_from(mark),
         .listens = RTEST(listens),
+        .hold_us = NUM2LL(hold) * 1000,
     };
     RB_OBJ_WRITE(self, &object->logger, logger);
     RB_OBJ_WRITE(self, &object->token_refresher, token_refresher);
@@ -143,6 +145,7 @@ static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger,
     if (settings.client.token_provider)
         penstock_conf_ask_for_tokens(consumer->client.conf, true, settings.client.logs_to_mailbox);
     int64_t nap_ms = facts.max_poll_interval_ms / 4;
+    consumer->settings.ends = facts.ends;
     consumer->settings.nap_us = (nap_ms < 1 ? 1 : nap_ms > LONGEST_NAP_MS ? LONGEST_NAP_MS : nap_ms) * 1000;
     ps_client_set_brokers(&consumer->client, rb_string_value_cstr(&facts.brokers));
     atomic_store(&consumer->client.state, PS_NEW);
@@ -203,7 +206,7 @@ void penstock_consumer_init(void)
     penstock_poll_methods_init(consumer_class);
     penstock_consumer_calls_init(consumer_class);
     rb_define_private_method(consumer_class, "state", consumer_state, 0);
-    rb_define_private_method(consumer_class, "call_configure", consumer_configure, 9);
+    rb_define_private_method(consumer_class, "call_configure", consumer_configure, 10);
     rb_define_private_method(consumer_class, "call_set_credentials", consumer_call_set_credentials, 2);
     rb_define_private_method(consumer_class, "call_close", consumer_call_close, 1);
 }

@@ -165,6 +165,7 @@ VALUE penstock_features(VALUE self);
 struct penstock_consumer_conf_facts {
     VALUE brokers;
     int64_t max_poll_interval_ms;
+    bool ends; /* enable.partition.eof */
 };
 
 void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox,

@@ -12,7 +12,7 @@
 #include <string.h>
 
 static VALUE sym_timeout, sym_max;
-static ID id_taker, id_gave_up;
+static ID id_taker;
 
 /* A copy of an error event. The call raises it when it has destroyed the event and has left the client. */
 struct problem {
@@ -37,7 +37,7 @@ enum fill_end {
     FILLED,  /* as full as it gets now */
     BUSY,    /* another thread takes */
     WITHOUT_GVL, /* the next event has to be handled without the GVL */
-    REBALANCE, /* the listener has to be told */
+    REBALANCE, /* this thread has to call the listener */
     NO_MEMORY,
 };
 
@@ -49,6 +49,8 @@ struct taking {
     uint64_t owner;             /* of what is taken */
     size_t max;
     size_t headers;
+    bool control_only;          /* takes no messages */
+    bool ends;                  /* the end of a partition ends the wait */
     enum fill_end end;
     struct problem problem;
 };
@@ -74,8 +76,7 @@ static void read_problem(struct taking *taking, rd_kafka_event_t *event)
     if (size > tail && strcmp(problem->text + size - tail + 2, description) == 0) problem->text[size - tail] = '\0';
 }
 
-/* Other clients may write damaged headers. False: the headers cannot be read. Without them the message is not what was sent,
- * so the consumer raises an error for it. */
+/* Other clients may write damaged headers. False: they cannot be read. */
 static bool read_headers(const rd_kafka_message_t *message, rd_kafka_headers_t **headers)
 {
     rd_kafka_resp_err_t err = rd_kafka_message_headers(message, headers);
@@ -87,29 +88,14 @@ static bool read_headers(const rd_kafka_message_t *message, rd_kafka_headers_t *
 static bool take_message(struct taking *taking, rd_kafka_event_t *event)
 {
     rd_kafka_headers_t *headers;
+    struct ps_fetched *fetched = taking->fetched;
     const rd_kafka_message_t *message = rd_kafka_event_message_next(event);
     if (!message) return true;
-    if (!read_headers(message, &headers)) {
-        ps_consumer_damaged(taking->consumer, message);
-        return true;
-    }
-    if (!ps_fetched_copy(taking->fetched, message, headers)) return false;
+    bool readable = read_headers(message, &headers);
+    if (!ps_fetched_copy(fetched, message, headers)) return false;
     if (headers) taking->headers += rd_kafka_header_cnt(headers);
+    if (!readable) fetched->records[fetched->count - 1].damaged = true;
     return true;
-}
-
-static void read_damaged(struct taking *taking)
-{
-    struct problem *problem = &taking->problem;
-    struct ps_damaged *damaged = &taking->consumer->damaged;
-    problem->err = RD_KAFKA_RESP_ERR__BAD_MSG; /* librdkafka's code varies; programs get one */
-    problem->partition = damaged->partition;
-    problem->offset = damaged->offset;
-    snprintf(problem->topic, sizeof(problem->topic), "%s", damaged->topic);
-    snprintf(problem->text, sizeof(problem->text), "a message's headers cannot be read");
-    damaged->waits = false;
-    /* The program has got it, as an error. */
-    ps_ledger_handed_out(&taking->consumer->ledger, damaged->topic, damaged->partition, damaged->offset, -1, taking->owner);
 }
 
 static bool full(const struct taking *taking)
@@ -117,55 +103,85 @@ static bool full(const struct taking *taking)
     return taking->fetched->count >= taking->max || taking->headers >= MOST_HEADERS || taking->fetched->used >= MOST_BYTES;
 }
 
-/* Handles an event. False: it is left to a later call, which must then come without the GVL. */
-static bool handle(struct taking *taking, rd_kafka_event_t *event, bool with_gvl)
+/* False: no memory. */
+static bool take_end(struct taking *taking, rd_kafka_event_t *event)
 {
-    switch (rd_kafka_event_type(event)) {
-    case RD_KAFKA_EVENT_FETCH:
-        if (take_message(taking, event)) return true;
-        taking->end = NO_MEMORY;
-        return false;
-    case RD_KAFKA_EVENT_REBALANCE:
-        if (taking->consumer->settings.listens) {
-            ps_consumer_ask_listener(taking->consumer, event);
-            taking->end = REBALANCE;
-            return true;
-        }
-        if (with_gvl) {
-            taking->end = WITHOUT_GVL;
-            return false;
-        }
-        ps_consumer_rebalance(taking->consumer, event, NULL);
-        return true;
-    default:
-        if (!ps_consumer_absorb(taking->consumer, event)) read_problem(taking, event);
+    rd_kafka_topic_partition_t *place = rd_kafka_event_topic_partition(event);
+    bool taken = !place || ps_fetched_end(taking->fetched, place->topic, place->partition, place->offset);
+    if (place) rd_kafka_topic_partition_destroy(place);
+    return taken;
+}
+
+static bool is_end(rd_kafka_event_t *event)
+{
+    return rd_kafka_event_type(event) == RD_KAFKA_EVENT_ERROR &&
+           rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__PARTITION_EOF;
+}
+
+/* Handles an event, and destroys it unless a later call needs it. False: this call takes no more. */
+static bool handle(struct taking *taking, rd_kafka_event_t *event)
+{
+    struct ps_consumer *consumer = taking->consumer;
+    bool handled = true;
+    if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) {
+        ps_consumer_begin_answer(consumer, event);
         return true;
     }
+    if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_FETCH) handled = take_message(taking, event);
+    else if (is_end(event) && taking->ends) handled = take_end(taking, event);
+    else if (!ps_consumer_absorb(consumer, event)) {
+        if (taking->control_only) { /* the program's next poll raises it */
+            ps_consumer_hold_last(consumer, event);
+            return ps_consumer_can_hold(consumer);
+        }
+        read_problem(taking, event);
+    }
+    if (handled) rd_kafka_event_destroy(event);
+    else ps_consumer_hold(consumer, event);
+    if (!handled) taking->end = NO_MEMORY;
+    return handled;
 }
 
 /* The program gets its messages first, so that it can process them before the consumer loses the partition. */
 static bool ends_batch(const struct taking *taking, rd_kafka_event_t *event)
 {
     int type = rd_kafka_event_type(event);
-    return taking->fetched->count > 0 && (type == RD_KAFKA_EVENT_REBALANCE || type == RD_KAFKA_EVENT_ERROR);
+    return taking->fetched->count > 0 && (type == RD_KAFKA_EVENT_REBALANCE || (type == RD_KAFKA_EVENT_ERROR && !is_end(event)));
+}
+
+/* Goes on with the rebalance that is not answered yet. False: this thread can do no more for it now. */
+static bool answer(struct taking *taking, bool with_gvl)
+{
+    struct ps_consumer *consumer = taking->consumer;
+    if (consumer->listening || ps_consumer_holds_back(consumer)) return false;
+    if (consumer->settings.listens) {
+        consumer->listening = true;
+        taking->end = REBALANCE;
+        return false;
+    }
+    if (with_gvl) {
+        taking->end = WITHOUT_GVL;
+        return false;
+    }
+    ps_consumer_answer_locked(consumer, NULL);
+    return true;
 }
 
 static void take_events(struct taking *taking, bool with_gvl)
 {
     struct ps_consumer *consumer = taking->consumer;
     while (!full(taking) && !taking->problem.err) {
-        if (consumer->damaged.waits) { /* the program gets its messages first, and this error with the next call */
-            if (taking->fetched->count == 0) read_damaged(taking);
-            return;
+        if (consumer->answering) {
+            if (!answer(taking, with_gvl)) return;
+            continue;
         }
-        rd_kafka_event_t *event = consumer->answering ? NULL : ps_consumer_take(consumer);
+        rd_kafka_event_t *event = taking->control_only ? ps_consumer_take_control(consumer) : ps_consumer_take(consumer);
         if (!event) return;
-        if (ends_batch(taking, event) || !handle(taking, event, with_gvl)) {
+        if (ends_batch(taking, event)) {
             ps_consumer_hold(consumer, event);
             return;
         }
-        if (taking->end == REBALANCE) return;
-        rd_kafka_event_destroy(event);
+        if (!handle(taking, event)) return;
     }
 }
 
@@ -175,6 +191,7 @@ static void fill_locked(struct taking *taking, bool with_gvl)
     struct ps_fetched *fetched = taking->fetched;
     taking->end = FILLED;
     take_events(taking, with_gvl);
+    if (taking->control_only) return;
     if (!ps_ledger_handed_out_all(&consumer->ledger, fetched, taking->owner)) taking->end = NO_MEMORY;
     if (consumer->settings.mark == PS_MARK_AT_ONCE) ps_ledger_finish(&consumer->ledger, taking->owner);
     if (fetched->count == 0) ps_consumer_store(consumer);
@@ -221,10 +238,6 @@ static void raise_problem(const struct taking *taking)
         .offset = problem->offset >= 0 ? &problem->offset : NULL,
         .fatal = problem->fatal,
     };
-    if (problem->err == RD_KAFKA_RESP_ERR__BAD_MSG) { /* close does not take the damaged message for processed */
-        rb_thread_local_aset(rb_thread_current(), id_gave_up, taking->self);
-        atomic_store(&taking->consumer->gave_up, true);
-    }
     penstock_raise(penstock_consume_error, &context, "%s", *problem->text ? problem->text : "the consumer had an error");
 }
 
@@ -248,6 +261,29 @@ static uint64_t this_owner(void)
     return NUM2ULL(number);
 }
 
+/* Looks for events once. True: there is nothing to wait for, because the call has its result or the consumer is closed. */
+static bool take_once(struct taking *taking)
+{
+    struct ps_consumer *consumer = taking->consumer;
+    if (!ps_client_enter(&consumer->client)) return true;
+    fill(taking);
+    ps_client_exit(&consumer->client);
+    if (taking->problem.err) raise_problem(taking);
+    if (taking->fetched->count > 0 || taking->fetched->end_count > 0) return true;
+    if (taking->end == REBALANCE) penstock_tell_rebalance(taking->self, consumer); /* the answer rings the bell */
+    if (taking->end == NO_MEMORY) rb_memerror();
+    return false;
+}
+
+/* When a thread that waits for events looks again without being woken. */
+static int64_t nap_until_us(const struct ps_consumer *consumer)
+{
+    int64_t until_us = ps_now_us() + consumer->settings.nap_us; /* polls before max.poll.interval.ms ends */
+    int64_t rejected_us = atomic_load(&consumer->client.rejection.due_us), hold_us = atomic_load(&consumer->hold_until_us);
+    if (rejected_us) until_us = penstock_earlier(until_us, rejected_us);
+    return hold_us ? penstock_earlier(until_us, hold_us) : until_us;
+}
+
 /* Waits for the first message, then takes all that are available. Returns when the time is up or the consumer was closed
  * meanwhile, without a message. */
 static void take_messages(struct taking *taking, VALUE timeout)
@@ -256,29 +292,34 @@ static void take_messages(struct taking *taking, VALUE timeout)
     struct ps_consumer *opened = penstock_consumer_open(taking->self);
     taking->owner = this_owner();
     if (opened->settings.mark == PS_MARK_NEXT_POLL) ps_ledger_finish(&opened->ledger, taking->owner);
-    if (atomic_load(&opened->gave_up)) rb_thread_local_aset(rb_thread_current(), id_gave_up, Qnil);
     for (;;) {
         struct ps_consumer *consumer = taking->consumer = penstock_consumer_get(taking->self); /* a trap may have forked */
         uint32_t rings = atomic_load(&consumer->bell.rings); /* before it looks for events: see consumer.c */
-        if (!ps_client_enter(&consumer->client)) return;
-        fill(taking);
-        ps_client_exit(&consumer->client);
-        if (taking->problem.err) raise_problem(taking);
-        if (taking->fetched->count > 0) return;
-        if (taking->end == REBALANCE) {
-            penstock_tell_rebalance(taking->self, consumer);
-            continue;
-        }
-        if (taking->end == NO_MEMORY) rb_memerror();
-
+        if (take_once(taking)) return;
         check_fatal(consumer);
         penstock_consumer_check_rejected(consumer);
-        int64_t now = ps_now_us(), rejected_us = atomic_load(&consumer->client.rejection.due_us);
-        if (now >= deadline_us) return;
-        int64_t nap_until_us = now + consumer->settings.nap_us; /* polls before max.poll.interval.ms ends */
-        if (rejected_us) nap_until_us = penstock_earlier(nap_until_us, rejected_us);
-        penstock_wait_bell(&consumer->bell, rings, penstock_earlier(deadline_us, nap_until_us));
+        if (ps_now_us() >= deadline_us) return;
+        penstock_wait_bell(&consumer->bell, rings, penstock_earlier(deadline_us, nap_until_us(consumer)));
     }
+}
+
+/* Handles rebalances and other requests of the group, once, and waits until there may be more. Takes no message. */
+static VALUE consumer_call_serve(VALUE self)
+{
+    struct ps_consumer *consumer = penstock_consumer_get(self);
+    uint32_t rings = atomic_load(&consumer->bell.rings);
+    struct taking taking = { .self = self, .consumer = consumer, .max = 1, .control_only = true };
+    VALUE batch = penstock_batch_allocate(0, &taking.fetched);
+    if (!take_once(&taking)) penstock_wait_bell(&consumer->bell, rings, nap_until_us(consumer));
+    RB_GC_GUARD(batch);
+    return Qnil;
+}
+
+/* Ends the wait of call_serve. */
+static VALUE consumer_call_wake(VALUE self)
+{
+    ps_bell_ring(&penstock_consumer_get(self)->bell);
+    return Qnil;
 }
 
 enum { DEFAULT_TIMEOUT_S = 1, DEFAULT_MAX = 100 };
@@ -312,7 +353,7 @@ static VALUE consumer_poll_batch(int argc, VALUE *argv, VALUE self)
     penstock_keywords(argc, argv, 0, "poll_batch(max: 100, timeout: 1)", 2, names, values);
     long max = NUM2LONG(values[0]);
     if (max < 1) rb_raise(rb_eArgError, "max must be at least 1, not %ld", max);
-    struct taking taking = { .self = self, .max = (size_t)max };
+    struct taking taking = { .self = self, .max = (size_t)max, .ends = penstock_consumer_get(self)->settings.ends };
     VALUE batch = penstock_batch_allocate(0, &taking.fetched);
     take_messages(&taking, values[1]);
     return penstock_batch_finish(batch);
@@ -323,8 +364,9 @@ void penstock_poll_methods_init(VALUE consumer_class)
     sym_timeout = ID2SYM(rb_intern("timeout"));
     sym_max = ID2SYM(rb_intern("max"));
     id_taker = rb_intern("__penstock_taker__");
-    id_gave_up = rb_intern("__penstock_gave_up__"); /* also set by Consumer#each */
     rb_define_method(consumer_class, "poll", consumer_poll, -1);
     rb_define_method(consumer_class, "poll_batch", consumer_poll_batch, -1);
     rb_define_private_method(consumer_class, "call_finish", consumer_call_finish, 0);
+    rb_define_private_method(consumer_class, "call_serve", consumer_call_serve, 0);
+    rb_define_private_method(consumer_class, "call_wake", consumer_call_wake, 0);
 }

@@ -72,6 +72,16 @@ module Penstock
     # @return [Array<Message>]
     alias to_ary to_a
 
+    # The errors of messages that cannot be read completely, see {Message#error}. The messages are in the batch all the same.
+    # @return [Array<ConsumeError>] frozen; each has topic, partition and offset
+    def errors = (damaged? ? filter_map(&:error) : []).freeze
+
+    # The partitions of which the consumer has now got everything. Only with `enable.partition.eof: true` in
+    # {ConsumerConfig#kafka}; {Consumer#poll_batch} then also returns when it meets an end, perhaps without a message. A partition
+    # that gets more messages ends again later.
+    # @return [Hash{String => Hash{Integer => Integer}}] by topic and partition: the offset of its next message
+    def ends = call_ends.group_by(&:first).transform_values { |list| list.to_h { |_, partition, offset| [partition, offset] } }
+
     # @return [Hash{String => Hash{Integer => Array<Message>}}] messages by topic and partition, in order
     def group_by_partition
       each_with_object({}) do |message, topics|

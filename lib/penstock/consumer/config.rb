@@ -58,6 +58,14 @@ module Penstock
     # @return [#assigned, #revoked, #lost, nil]
     setting :rebalance_listener, checked_values("#assigned", "#revoked", "#lost", "nil")
 
+    # How long a revocation of partitions waits while messages of them are in work: polled by a thread or fiber that has not
+    # polled again, and not marked. The other members of the group wait meanwhile. With 0 the consumer gives up such partitions
+    # at once, and another member reads these messages again. It concerns programs in which several threads use a consumer, or
+    # that call {Consumer#keep_alive}: otherwise no message is in work when the consumer polls. Choose less than
+    # "max.poll.interval.ms".
+    # @return [Integer]
+    setting :hold_rebalances, milliseconds(0..), default: 0
+
     # ---- Limits ----
 
     # About how much memory fetched messages may take that the program has not polled yet. librdkafka fetches no more while its

@@ -108,6 +108,10 @@ module Penstock
     #   @return [Hash{String=>String, nil, Array<String, nil>}] frozen; empty if the message has none. Names are valid
     #     UTF-8: invalid bytes of another client become U+FFFD, as with Java's client. Values are binary and unchanged. The
     #     value is an Array if the name occurs more than once
+    #   @raise [ConsumeError] when they cannot be read, see {#error}
+    # @!method error
+    #   @return [ConsumeError, nil] why the message cannot be read completely; nil: it can. Another client has written headers
+    #     that cannot be read (`:bad_msg`): `headers` and `to_h` raise this error, everything else can be read
     # @!method leader_epoch
     #   @return [Integer, nil] of the leader that stored it; nil if unknown (requires librdkafka 2.1 or newer)
 

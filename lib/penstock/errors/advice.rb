@@ -36,7 +36,7 @@ module Penstock
       group_authorization_failed: "Grant this client the right to use the group.",
       max_poll_exceeded: "Poll more often, take fewer messages at a time, or raise max.poll.interval.ms. " \
                          "The next poll joins the group again.",
-      bad_msg: "The message is damaged, and is not delivered. The next poll continues after it.",
+      bad_msg: "The rest of the message can be read. Decide whether to process it without headers.",
       auto_offset_reset: "Seek to an offset that exists, or set auto.offset.reset to \"earliest\" or \"latest\".",
       state: "The partition is not assigned to this consumer. Check assignment before the call.",
       unknown_member_id: "The group has removed this consumer. Other members have its partitions now. Poll to join again.",

@@ -18,6 +18,7 @@ struct ps_record { /* one message */
     int topic;             /* index into `fetched->topics` */
     bool has_key, has_payload;
     bool logged;           /* the timestamp is the broker's */
+    bool damaged;          /* its headers could not be read */
 };
 
 struct ps_fetched {
@@ -30,7 +31,15 @@ struct ps_fetched {
     _Atomic size_t reported; /* the size that Ruby's GC knows of */
     char **topics;
     int topic_count;
+    struct ps_end *ends;   /* of partitions; see Batch#ends */
+    int end_count;
     uint64_t epoch;        /* the assignment in which they were taken; 0: a program made them */
+};
+
+struct ps_end { /* the program has got everything that the partition had */
+    int topic;             /* index into `fetched->topics` */
+    int32_t partition;
+    int64_t offset;        /* of the partition's next message */
 };
 
 struct ps_header {
@@ -45,6 +54,8 @@ bool ps_fetched_unref(struct ps_fetched *fetched);               /* true: it was
 struct ps_record *ps_fetched_add(struct ps_fetched *fetched, const char *topic, size_t size);
 /* Adds a copy of a message, with its parsed headers or NULL. False: no memory. */
 bool ps_fetched_copy(struct ps_fetched *fetched, const rd_kafka_message_t *message, const rd_kafka_headers_t *headers);
+/* Adds the end of a partition. False: no memory. */
+bool ps_fetched_end(struct ps_fetched *fetched, const char *topic, int32_t partition, int64_t offset);
 size_t ps_header_size(size_t name_size, int32_t value_size);
 char *ps_header_write(char *to, const char *name, size_t name_size, const void *value, int32_t value_size); /* returns its end */
 const char *ps_header_read(const char *from, struct ps_header *header);                                  /* returns its end */
@@ -90,6 +101,10 @@ void ps_ledger_finish(struct ps_ledger *ledger, uint64_t owner); /* marks all th
  * `epoch` (0: not compared), or the message was not handed out. */
 bool ps_ledger_mark(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, int32_t leader_epoch,
                     uint64_t epoch);
+/* Whether these partitions have messages that were handed out, and are not processed. */
+bool ps_ledger_in_work(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *list);
+/* Whether a message that was handed out in that epoch can still be marked. */
+bool ps_ledger_owns(struct ps_ledger *ledger, const char *topic, int32_t partition, uint64_t epoch);
 /* Brokers compare an offset's leader epoch with theirs, to find that the partition was truncated. Before 2.1.0 librdkafka has none. */
 void ps_set_leader_epoch(rd_kafka_topic_partition_t *place, int32_t leader_epoch); /* -1: unknown */
 int32_t ps_leader_epoch(const rd_kafka_topic_partition_t *place);
@@ -127,14 +142,8 @@ struct ps_consumer_settings {
     bool grouped;        /* the program has set a group.id */
     enum ps_mark mark;
     bool listens;        /* the polling thread calls the program's listener before it answers a rebalance */
-};
-
-/* A message that cannot be delivered as it is. */
-struct ps_damaged {
-    bool waits; /* the program has not got its error yet */
-    int32_t partition;
-    int64_t offset;
-    char topic[256];
+    bool ends;           /* the program wants to know of the ends of partitions */
+    int64_t hold_us;     /* how long a revocation may wait while messages of its partitions are in work */
 };
 
 enum { PS_MOST_HELD = 16 };
@@ -144,7 +153,6 @@ struct ps_consumer {
     struct ps_ledger ledger;
     struct ps_async_commits async_commits;
     struct ps_bell bell;       /* rung when there may be events to take, and when closing begins */
-    _Atomic bool gave_up;      /* a thread got an error in place of a message */
     _Atomic int fatal;         /* rd_kafka_resp_err_t: the consumer can consume nothing more */
     rd_kafka_queue_t *data;    /* messages, and errors and ends of partitions */
     rd_kafka_queue_t *control; /* librdkafka's consumer queue: rebalances, errors of the group, results of commits */
@@ -157,10 +165,13 @@ struct ps_consumer {
     /* Of the taking thread: events to serve later, for example because one ends a batch. */
     rd_kafka_event_t *held[PS_MOST_HELD];
     int held_count;
-    struct ps_damaged damaged; /* the same, reported before `held` */
-    /* The rebalance for which the listener runs. No thread takes messages until one has answered it. Guarded by `taking`. */
+    /* A rebalance that is not answered yet: it is held back, or the listener runs. No thread takes messages until one has answered
+     * it. Guarded by `taking`, as what follows. */
     rd_kafka_event_t *answering;
-    bool lost;                 /* the same: the partitions were already taken away */
+    bool lost;                 /* its partitions were already taken away */
+    bool listening;            /* a thread calls the listener for it, and answers it then */
+    bool member;               /* the group has assigned partitions, perhaps none, and not removed the consumer since */
+    _Atomic int64_t hold_until_us; /* a revocation is held back until then, at most; 0: none is */
     int64_t stored_us;         /* of the taking thread: when it last gave offsets to librdkafka */
     bool cooperative;          /* of the taking thread, then the closing thread: the group's protocol at the latest assignment */
     bool leaving;              /* of the closing thread: librdkafka has begun to leave the group */
@@ -177,19 +188,21 @@ void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /*
 /* ps_consumer_take returns it after those that are held already. Only if ps_consumer_can_hold. */
 void ps_consumer_hold_last(struct ps_consumer *consumer, rd_kafka_event_t *event);
 bool ps_consumer_can_hold(const struct ps_consumer *consumer);
-/* Called by the taking thread, one at a time, for a message that cannot be delivered. */
-void ps_consumer_damaged(struct ps_consumer *consumer, const rd_kafka_message_t *message);
 /* Gives librdkafka the processed offsets, if there are new ones. Entered. */
 void ps_consumer_store(struct ps_consumer *consumer);
 /* Of the taking thread: the same, but not more often than every ms while the program polls without pause. */
 void ps_consumer_store_sometimes(struct ps_consumer *consumer);
+/* Of the taking thread: sets `answering`. */
+void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *event);
+/* The same: whether `answering` must wait, because the program works on messages of the partitions. */
+bool ps_consumer_holds_back(struct ps_consumer *consumer);
 /* Does what the group requires. Blocks while librdkafka's main thread answers, for about a ms. `start`: NULL, or the offsets at
- * which some of the assigned partitions start. */
-void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, const rd_kafka_topic_partition_list_t *start);
-/* Of the taking thread: leaves the answer to ps_consumer_answer. */
-void ps_consumer_ask_listener(struct ps_consumer *consumer, rd_kafka_event_t *event);
-/* Called when the listener has returned. The closing thread may have answered already. Entered. */
+ * which some of the assigned partitions start. Does nothing if another thread, such as the closing one, has answered.
+ * Locked: of the taking thread. */
+void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *start);
 void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *start);
+/* Messages were marked: a revocation that is held back may be due. */
+void ps_consumer_marked(struct ps_consumer *consumer);
 /* For a thread that waits without taking: absorbs the events of `notices`, and holds an error that the program must get.
  * Entered. */
 void ps_consumer_notice(struct ps_consumer *consumer);

@@ -198,16 +198,6 @@ bool ps_consumer_can_hold(const struct ps_consumer *consumer)
     return consumer->held_count < PS_MOST_HELD - 1;
 }
 
-void ps_consumer_damaged(struct ps_consumer *consumer, const rd_kafka_message_t *message)
-{
-    struct ps_damaged *damaged = &consumer->damaged;
-    damaged->waits = true;
-    damaged->partition = message->partition;
-    damaged->offset = message->offset;
-    snprintf(damaged->topic, sizeof(damaged->topic), "%s", rd_kafka_topic_name(message->rkt));
-    ps_bell_ring(&consumer->bell); /* as for held events */
-}
-
 void ps_consumer_store(struct ps_consumer *consumer)
 {
     if (consumer->settings.grouped) ps_ledger_store(&consumer->ledger, consumer->client.rk);
@@ -282,7 +272,7 @@ void ps_consumer_resume_revoked(struct ps_consumer *consumer, const rd_kafka_top
     rd_kafka_topic_partition_list_destroy(list);
 }
 
-void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, const rd_kafka_topic_partition_list_t *start)
+static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, const rd_kafka_topic_partition_list_t *start)
 {
     rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(event);
     bool assigned = rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
@@ -300,7 +290,9 @@ void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event
         add_assigned(consumer, partitions);
         ps_ledger_assigned(&consumer->ledger);
     }
-    if (cooperative(consumer, assigned)) {
+    bool incremental = cooperative(consumer, assigned);
+    consumer->member = assigned || (incremental && !consumer->lost);
+    if (incremental) {
         rd_kafka_error_t *error = assigned ? rd_kafka_incremental_assign(consumer->client.rk, partitions)
                                            : rd_kafka_incremental_unassign(consumer->client.rk, partitions);
         err = error ? rd_kafka_error_code(error) : RD_KAFKA_RESP_ERR_NO_ERROR;
@@ -314,24 +306,48 @@ void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event
     else if (assigned) pause_assigned(consumer, partitions);
 }
 
-void ps_consumer_ask_listener(struct ps_consumer *consumer, rd_kafka_event_t *event)
+void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
     bool revoked = rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;
     consumer->lost = revoked && rd_kafka_assignment_lost(consumer->client.rk); /* the answer resets it */
+    consumer->listening = false;
     consumer->answering = event;
+    bool may_wait = revoked && !consumer->lost && consumer->settings.hold_us > 0;
+    if (may_wait) atomic_store(&consumer->hold_until_us, ps_now_us() + consumer->settings.hold_us);
+}
+
+bool ps_consumer_holds_back(struct ps_consumer *consumer)
+{
+    int64_t until_us = atomic_load(&consumer->hold_until_us);
+    if (until_us == 0) return false;
+    if (ps_now_us() < until_us &&
+        ps_ledger_in_work(&consumer->ledger, rd_kafka_event_topic_partition_list(consumer->answering)))
+        return true;
+    atomic_store(&consumer->hold_until_us, 0);
+    return false;
+}
+
+void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *start)
+{
+    rd_kafka_event_t *event = consumer->answering;
+    if (!event) return;
+    rebalance(consumer, event, start);
+    rd_kafka_event_destroy(event);
+    consumer->answering = NULL;
+    atomic_store(&consumer->hold_until_us, 0);
+    ps_bell_ring(&consumer->bell); /* other threads have taken nothing meanwhile */
 }
 
 void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *start)
 {
     pthread_mutex_lock(&consumer->taking);
-    rd_kafka_event_t *event = consumer->answering;
-    if (event) {
-        ps_consumer_rebalance(consumer, event, start);
-        rd_kafka_event_destroy(event);
-        consumer->answering = NULL;
-    }
+    ps_consumer_answer_locked(consumer, start);
     pthread_mutex_unlock(&consumer->taking);
-    ps_bell_ring(&consumer->bell); /* other threads have taken nothing meanwhile */
+}
+
+void ps_consumer_marked(struct ps_consumer *consumer)
+{
+    if (atomic_load(&consumer->hold_until_us)) ps_bell_ring(&consumer->bell);
 }
 
 /* Errors that pass by themselves: any broker that restarts causes them, and librdkafka retries. */
@@ -463,7 +479,7 @@ void ps_consumer_notice(struct ps_consumer *consumer)
 
 static void serve_while_closing(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
-    if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) ps_consumer_rebalance(consumer, event, NULL);
+    if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) rebalance(consumer, event, NULL);
     else if (!ps_consumer_absorb(consumer, event))
         note_and_log(consumer, rd_kafka_event_error(event), rd_kafka_event_error_string(event));
     rd_kafka_event_destroy(event);

@@ -274,7 +274,7 @@ static rd_kafka_resp_err_t consumer_assign(struct ps_consumer *consumer, const r
 
 /*
  * librdkafka would begin a partition that is not paused again at the wrong offset (until 2.4.0, #2593). So it is asked to resume only
- * what this function has paused. While the listener runs, its partitions are not assigned yet: ps_consumer_rebalance pauses them.
+ * what this function has paused. While the listener runs, its partitions are not assigned yet: rebalance() pauses them.
  */
 static void consumer_pause(struct ps_consumer_job *query, bool paused)
 {

@@ -40,6 +40,7 @@ bool ps_fetched_unref(struct ps_fetched *fetched)
     if (atomic_fetch_sub(&fetched->refs, 1) != 1) return false;
     for (int i = 0; i < fetched->topic_count; i++) free(fetched->topics[i]);
     free(fetched->topics);
+    free(fetched->ends);
     free(fetched->records);
     free(fetched->bytes);
     free(fetched);
@@ -97,6 +98,16 @@ struct ps_record *ps_fetched_add(struct ps_fetched *fetched, const char *topic, 
     fetched->used += size;
     fetched->count++;
     return record;
+}
+
+bool ps_fetched_end(struct ps_fetched *fetched, const char *topic, int32_t partition, int64_t offset)
+{
+    int number = topic_number(fetched, topic);
+    struct ps_end *ends = number < 0 ? NULL : realloc(fetched->ends, (size_t)(fetched->end_count + 1) * sizeof(*ends));
+    if (!ends) return false;
+    fetched->ends = ends;
+    ends[fetched->end_count++] = (struct ps_end){ number, partition, offset };
+    return true;
 }
 
 /*

@@ -280,6 +280,10 @@ bool ps_ledger_handed_out_all(struct ps_ledger *ledger, struct ps_fetched *fetch
         before = record;
         noted = place && hand_out(ledger, place, record->offset, record->leader_epoch, owner);
     }
+    for (int i = 0; noted && i < fetched->end_count; i++) {
+        const struct ps_end *end = &fetched->ends[i];
+        if ((place = find_or_add(ledger, fetched->topics[end->topic], end->partition))) place->end = end->offset;
+    }
     pthread_mutex_unlock(&ledger->lock);
     return noted;
 }
@@ -346,6 +350,26 @@ bool ps_ledger_mark(struct ps_ledger *ledger, const char *topic, int32_t partiti
     }
     pthread_mutex_unlock(&ledger->lock);
     return current;
+}
+
+bool ps_ledger_in_work(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *list)
+{
+    bool in_work = false;
+    pthread_mutex_lock(&ledger->lock);
+    for (const struct range *range = ledger->open; range && !in_work; range = range->open_next)
+        in_work = rd_kafka_topic_partition_list_find((rd_kafka_topic_partition_list_t *)list, range->place->topic,
+                                                     range->place->partition) != NULL;
+    pthread_mutex_unlock(&ledger->lock);
+    return in_work;
+}
+
+bool ps_ledger_owns(struct ps_ledger *ledger, const char *topic, int32_t partition, uint64_t epoch)
+{
+    pthread_mutex_lock(&ledger->lock);
+    const struct ps_place *place = *find(ledger, topic, partition);
+    bool owns = place && place->since <= epoch;
+    pthread_mutex_unlock(&ledger->lock);
+    return owns;
 }
 
 /* ---- what to store and commit ---- */

@@ -50,6 +50,20 @@ class KafkaConsumerOffsetsTest < ConsumerTestCase
     assert_equal [[0, 8], [0, 9], [1, 8], [1, 9]], offsets(take(one, 4))
   end
 
+  def test_a_listener_chooses_where_an_uncommitted_partition_begins
+    name = new_topic
+    listener = Object.new
+    listener.define_singleton_method(:assigned) do |rebalance|
+      rebalance.consumer.committed(rebalance.partitions).each do |topic, found|
+        rebalance.start_at({ topic => found.select { |_, offset| offset.nil? }.transform_values { START + 8 } })
+      end
+    end
+    group = "penstock-test-#{SecureRandom.hex(6)}"
+    group_consumer(group).commit({ name => { 0 => 7 } })
+    one = group_consumer(group) { |config| config.rebalance_listener = listener }.subscribe(name)
+    assert_equal [[0, 7], [0, 8], [0, 9], [1, 8], [1, 9]], offsets(take(one, 5))
+  end
+
   def test_offsets_for_times_of_many_partitions
     name = new_topic
     one = consumer

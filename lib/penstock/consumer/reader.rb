@@ -61,8 +61,11 @@ module Penstock
         @end = last
       end
 
+      # @return [Integer] offsets
       def total = @end - @begin
+      # @return [Integer] offsets
       def read = @next - @begin
+      # @return [Boolean]
       def read? = @next >= @end
 
       # @param offset [Integer] the next one

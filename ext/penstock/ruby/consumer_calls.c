@@ -133,7 +133,8 @@ static VALUE ask_ensure(VALUE arg)
 
 /* librdkafka observes the timeout of most of these calls, but a request that was sent has until socket.timeout.ms. So the wait
  * observes the timeout too. It lasts 50 ms longer, as librdkafka's error is more precise. */
-static void start_asking(struct asking *asking, VALUE self, enum ps_consumer_call call, VALUE places, VALUE seconds, const char *what)
+static void start_asking(struct asking *asking, VALUE self, enum ps_consumer_call call, VALUE places, VALUE seconds,
+                         const char *what)
 {
     int64_t timeout = penstock_seconds(seconds);
     struct ps_consumer *consumer = penstock_consumer_open(self);

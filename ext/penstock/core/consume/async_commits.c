@@ -1,8 +1,8 @@
 /*
  * Commits that no caller waits for (Consumer#commit with async: true). At most one request is on its way. Offsets that come
- * meanwhile wait, a later one in place of an earlier one of its partition, and the next request has all of them. The thread of a job
- * sends the requests and receives the answers; it ends when nothing is left. The polling thread has no part in it, so the results
- * come whether the program polls or not.
+ * meanwhile wait. A later one replaces an earlier one of its partition, and the next request has all of them. The thread of a
+ * job sends the requests and receives the answers; it ends when nothing is left. The polling thread has no part in it, so the
+ * results come whether the program polls or not.
  *
  * The thread that gives up partitions sends what waits at once, although a request is on its way, as another member has the
  * partitions afterwards. Otherwise two requests are never on their way: librdkafka puts the first one off while it looks for the

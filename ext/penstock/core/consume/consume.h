@@ -212,8 +212,8 @@ rd_kafka_topic_partition_list_t *ps_plain_copy(const rd_kafka_topic_partition_li
 void ps_copy_place(rd_kafka_topic_partition_list_t *list, const rd_kafka_topic_partition_t *from);
 /* Handles results of commits, and errors that pass by themselves. False: the caller must raise this error. */
 bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
-/* The results of all commits that no caller waits for arrive here, librdkafka's own and those of async_commits.c, on the thread that
- * receives them. `offsets` may be NULL. */
+/* The results of all commits that no caller waits for arrive here: librdkafka's own, and those of async_commits.c. The thread
+ * that receives a result calls it, with or without the GVL. `offsets` may be NULL. */
 void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t err,
                                const rd_kafka_topic_partition_list_t *offsets);
 /* Owns `list`. 0: it will be sent, and its result goes to ps_consumer_commit_result. -1: not open. Otherwise errno. */

@@ -23,6 +23,13 @@ class ExamplesTest < PenstockTest
     assert_unpacked output, "3", "2500"
   end
 
+  def test_messages_are_counted_by_key
+    output, errors, status = example("read_range.rb")
+    assert_predicate status, :success?, errors
+    assert_equal ["\"key-0\" 3000", "\"key-1\" 3000", "\"key-2\" 3000"], output.lines(chomp: true).sort
+    assert_includes errors, "100 % of 9000 offsets"
+  end
+
   def test_each_ractor_unpacks_a_share_of_the_messages_of_given_brokers
     output, errors, status = example("ractors_unpack.rb", "2", "100", cluster.bootstrap_servers)
     assert_equal ["", true], [errors, status.success?]

@@ -26,7 +26,7 @@ class MisuseTest < PenstockTest
     tombstone_many_async: [[MESSAGE]], buffer: [MESSAGE], buffer_many: [[MESSAGE]], partition_count: ["test"],
     set_credentials: %w[me secret], subscribe: ["test"], assign: [{ "test" => [0] }], seek: ["test", 0, 0],
     committed: ["test", 0], watermarks: ["test", 0], offsets_for_times: ["test", 0, 0],
-    position: ["test", 0], poll: [], poll_batch: [], revoked?: [GIVEN],
+    position: ["test", 0], lag: [{ "test" => [0] }], poll: [], poll_batch: [], revoked?: [GIVEN],
     commit: [GIVEN], create_topic: ["test"], inject_errors: %i[produce transport], clear_errors: [:produce],
     set_round_trip_time: [], broker_down: [1], broker_up: [1], move_leader: ["test", 0, 1], produce: [MESSAGE],
     produce_many: [[MESSAGE], 100], oauthbearer_set_token_failure: ["none"]
@@ -34,7 +34,7 @@ class MisuseTest < PenstockTest
 
   # Keyword arguments for them.
   KEYWORDS = {
-    committed: { timeout: 0.5 }, watermarks: { timeout: 0.5 }, offsets_for_times: { timeout: 0.5 },
+    committed: { timeout: 0.5 }, watermarks: { timeout: 0.5 }, offsets_for_times: { timeout: 0.5 }, lag: { timeout: 0.5 },
     poll: { timeout: 0.01 }, poll_batch: { max: 5, timeout: 0.01 },
     set_round_trip_time: { seconds: 0 }
   }.freeze

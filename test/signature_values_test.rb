@@ -210,7 +210,7 @@ class SignatureValuesTest < PenstockTest
     @topic = topic
     producer(**QUICK).produce_many_sync([sent(headers: { a: %w[b c], "d" => "e" }), sent(payload: nil), sent])
     consumer = reading
-    on(consumer).assign(@topic => { 0 => :beginning }, @topic.to_sym => [1])
+    on(consumer).assign({ @topic => { 0 => :beginning, 2 => [:last, 1] }, @topic.to_sym => [1] }, timeout: 10)
     read(on(consumer).poll(timeout: 10))
     batch = on(consumer).poll_batch(max: 5, timeout: 10)
     on(consumer).mark(batch)
@@ -247,12 +247,22 @@ class SignatureValuesTest < PenstockTest
     on(consumer).commit
     on(consumer).commit({ @topic => { 0 => 1 } }, timeout: 10)
     on(consumer).commit(Penstock::Message.new(topic: @topic), async: true)
+    on(consumer).commit({ @topic => { 0 => Penstock::Offset.new(offset: 1, metadata: "x") } })
     on(consumer).committed(@topic, [0, 1], timeout: 10)
+    read(on(consumer).committed({ @topic => [0] }, metadata: true).dig(@topic, 0))
+    on(consumer).committed(@topic => [0])
     on(consumer).watermarks(@topic, 0, timeout: 10)
+    on(consumer).watermarks({ @topic => [0, 1] }, timeout: 10)
+    on(consumer).watermarks(@topic, 3, cached: true)
+    on(consumer).lag
+    on(consumer).lag({ @topic => [0, 3] }, estimate: true)
     on(consumer).offsets_for_times(@topic, [0, 1], Time.now, timeout: 10)
     on(consumer).offsets_for_times(@topic, 0, 0)
+    on(consumer).offsets_for_times({ @topic => [0] }, Time.now)
+    on(consumer).offsets_for_times({ @topic => { 0 => 5 } })
     on(consumer).group_metadata
     on(consumer).seek(@topic, 0, :beginning)
+    on(consumer).seek({ @topic => { 0 => [:last, 1], 1 => 0 } }, commit: true)
     on(consumer).revoked?(Penstock::Message.new(topic: @topic))
     on(consumer).keep_alive { 1 }
     read(on(consumer).membership)
@@ -260,6 +270,20 @@ class SignatureValuesTest < PenstockTest
     on(consumer).pause
     on(consumer).paused
     on(consumer).resume(@topic => [0])
+  end
+
+  def test_values_of_a_reader
+    @topic = topic
+    settings = { "bootstrap.servers": cluster.bootstrap_servers }
+    producer(**QUICK).produce_many_sync([sent, sent])
+    reader = on(Penstock::Reader).new({ @topic => { 0 => [:last, 2] } }, to: Time.now, progress: :itself.to_proc, **settings)
+    on(reader).each { |message| read(message) }
+    on(reader).each
+    read(reader)
+    read(reader.progress)
+    on(Penstock).read(@topic, from: 0, **settings) { nil }
+    on(Penstock).read([@topic], from: :end, **settings)
+    assert_all_called("Penstock::Reader")
   end
 
   def each_of(consumer)

@@ -8,11 +8,12 @@ require_relative "base/requires_super"
 require_relative "base/signal_trap"
 require_relative "base/threads"
 require_relative "base/seconds"
+require_relative "base/deadline"
 require_relative "base/suggestion"
 require_relative "base/keywords"
 
 # Helpers that know nothing of Kafka.
 module Penstock
-  private_constant :Text, :AsJson, :Uncopyable, :RequiresSuper, :SignalTrap, :Threads, :Seconds, :Suggestion,
+  private_constant :Text, :AsJson, :Uncopyable, :RequiresSuper, :SignalTrap, :Threads, :Seconds, :Deadline, :Suggestion,
                    :Keywords
 end

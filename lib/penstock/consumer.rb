@@ -8,8 +8,11 @@ require_relative "consumer/keep_alive"
 require_relative "consumer/config"
 require_relative "consumer/membership"
 require_relative "consumer/message"
+require_relative "consumer/offset"
+require_relative "consumer/offset_calls"
 require_relative "consumer/places"
 require_relative "consumer/rebalance"
+require_relative "consumer/reader"
 
 module Penstock
   # Reads messages from Kafka, as a member of a group ({#subscribe}) or from chosen partitions ({#assign}).
@@ -52,6 +55,7 @@ module Penstock
     include CredentialChecks
     include AsJson
     include ConsumerPlaces
+    include ConsumerOffsetCalls
 
     TIMEOUT = %i[timeout].freeze
     # What brokers answer to a member that they have removed.
@@ -129,20 +133,33 @@ module Penstock
     # that is subscribed.
     #
     #     consumer.assign("events" => [0, 1])
-    #     consumer.assign("events" => { 0 => 1_000, 1 => :beginning })
+    #     consumer.assign("events" => { 0 => 1_000, 1 => :beginning, 2 => Time.now - 3600, 3 => [:last, 10] })
     #
-    # Blocks: this thread, for about a ms, or for some 10 ms if librdkafka has to stop an earlier assignment; without the GVL,
-    # interruptible at once. Concurrent calls run one after the other.
+    # Blocks: this thread, for about a ms, or for some 10 ms if librdkafka has to stop an earlier assignment; with a Time or
+    # `[:last, n]` until the leaders have answered. Without the GVL, interruptible at once. Concurrent calls run one after the
+    # other.
     #
-    # @param partitions [Hash{String, Symbol => Array<Integer>, Hash{Integer => Integer, Symbol}}] by topic. A list starts
-    #   at the committed offsets if there is a group, otherwise as `auto.offset.reset` says. An offset is a number,
-    #   :beginning, :end or :stored (the committed one). Empty: reads nothing.
-    # @return [self]
-    # @raise [ConfigurationInvalidError] when :stored is given and "group.id" is missing
-    # @raise [ConsumerClosedError] when the consumer is closed
-    # @raise [ForkedError] when the parent process used the consumer before the fork
-    def assign(partitions)
-      call_assign(places(partitions, INVALID_OFFSET))
+    # @overload assign(partitions, timeout: 5)
+    #   @param partitions [Hash{String, Symbol => Array<Integer>, Hash{Integer => Integer, Symbol, Time, Array, Offset}}] by topic
+    #     and partition. An Array of partitions starts at the committed offsets if there is a group, otherwise as
+    #     `auto.offset.reset` says. A Hash has a start for each partition. Empty: reads nothing. The starts:
+    #
+    #     - an Integer or {Offset};
+    #     - `:beginning`, `:end`, or `:stored`, the committed offset;
+    #     - a Time: the first message with this timestamp or a later one (see {#offsets_for_times}), or `:end` if there is none;
+    #     - `[:last, 10]`: the last 10 offsets, not before the beginning. Offsets that hold no message, such as those of aborted
+    #       transactions, count too
+    #   @param timeout [Numeric, nil] seconds to wait for the leaders, if there is a Time or `[:last, n]`; see {#commit}
+    #   @return [self]
+    #   @raise [ConsumeError, ConsumeTimeoutError, BrokerRejectedError] when a leader does not answer; nothing is assigned then
+    #   @raise [ConfigurationInvalidError] when :stored is given and "group.id" is missing
+    #   @raise [ConsumerClosedError] when the consumer is closed
+    #   @raise [ForkedError] when the parent process used the consumer before the fork
+    #   @raise [ArgumentError] when a partition is given twice, or an argument is invalid
+    def assign(*given, timeout: 5, **braceless)
+      topics = topics_given("assign({ \"topic\" => [0] }, timeout: 5)", TIMEOUT, given, braceless, 1..1)
+      deadline = Deadline.new(timeout)
+      call_assign(resolve(places(topics || given.first, INVALID_OFFSET), deadline))
       self
     end
 
@@ -279,13 +296,17 @@ module Penstock
     # Commits offsets: where the group continues after a restart or rebalance.
     #
     # Blocks: this thread, until the group's coordinator has answered, without the GVL; interruptible at once, though the
-    # offsets may be committed after an interrupt. With `async: true` it does not block, and errors are logged.
+    # offsets may be committed after an interrupt.
+    #
+    # With `async: true` it does not block, and errors are logged. One request at most is on its way. What is committed meanwhile
+    # goes with the next one, only the latest offset of each partition. What waits is sent before partitions are taken away, and
+    # when the consumer closes.
     #
     # @overload commit(what = nil, async: false, timeout: 30)
-    #   @param what [Message, Batch, Hash{String, Symbol => Hash{Integer => Integer}}, nil] a message or batch: marks it
+    #   @param what [Message, Batch, Hash{String, Symbol => Hash{Integer => Integer, Offset}}, nil] a message or batch: marks it
     #     ({#mark}), and commits it and all earlier messages of its partitions. A Hash, in braces: the next offset to read, by
-    #     topic and partition. nil: everything that was polled so far from the assigned partitions, by any thread; if
-    #     {ConsumerConfig#mark} is `:manual`, everything that was marked
+    #     topic and partition, or an {Offset} with it and a text of your own. nil: everything that was polled so far from
+    #     the assigned partitions, by any thread; if {ConsumerConfig#mark} is `:manual`, everything that was marked
     #   @param async [Boolean]
     #   @param timeout [Numeric, nil] seconds to wait for the answer; more than an hour must be a Float; nil: no limit
     #   @return [Boolean] false: the partition, or the membership in the group, was lost, so other members read the messages
@@ -313,22 +334,30 @@ module Penstock
 
     # The group's committed offsets.
     #
+    #     consumer.committed("orders", [0, 1])    # => { 0 => 17, 1 => nil }
+    #     consumer.committed("orders" => [0, 1])  # => { "orders" => { 0 => 17, 1 => nil } }
+    #
     # Blocks: this thread, until the coordinator has answered, without the GVL; interruptible at once.
     #
-    # @overload committed(topic, partitions, timeout: 5)
+    # @overload committed(topic, partitions, metadata: false, timeout: 5)
     #   @param topic [String, Symbol]
     #   @param partitions [Array<Integer>, Integer]
+    #   @param metadata [Boolean] returns {Offset}s, with the text that was committed beside them
     #   @param timeout [Numeric, nil] seconds to wait for the answer; see {#commit}
-    #   @return [Hash{Integer=>Integer, nil}] by partition: the next offset that the group reads; nil: none was committed
+    #   @return [Hash{Integer=>Integer, Offset, nil}] by partition: the next offset that the group reads; nil: none was committed
     #   @raise [ConsumeError, ConsumeTimeoutError, ConfigurationInvalidError, ConsumerClosedError, ForkedError] see {#commit}
-    def committed(topic, partitions, *more, timeout: 5, **wrong)
-      Keywords.check("committed(topic, partitions, timeout: 5)", TIMEOUT, more, wrong)
+    # @overload committed(partitions, metadata: false, timeout: 5)
+    #   @param partitions [Hash{String, Symbol => Array<Integer>}] by topic
+    #   @return [Hash{String => Hash{Integer=>Integer, Offset, nil}}] by topic and partition
+    def committed(*given, metadata: false, timeout: 5, **braceless)
+      form = "committed(topic, partitions, timeout: 5)"
+      topics = topics_given(form, %i[metadata timeout], given, braceless, 2..2)
       need_group("committed")
-      name = topic_name(topic)
-      asked = Array(partitions).map { |partition| [name, partition_number(partition), INVALID_OFFSET] }
+      asked = topics ? places(topics, INVALID_OFFSET) : partitions_of(*given)
       return {} if asked.empty?
 
-      call_committed(asked, timeout).to_h { |_, partition, offset| [partition, offset] }
+      found = by_partition(call_committed(without_offsets(asked), timeout)) { |place| offset_from(place, metadata) }
+      topics ? found : found.values.first
     end
 
     # Never blocks.
@@ -342,25 +371,65 @@ module Penstock
       call_position(topic_name(topic), partition_number(partition))
     end
 
-    # The first and the next offset of a partition, from its leader.
+    # The first and the next offset of partitions, from their leaders. With `isolation.level` read_committed (librdkafka's
+    # default) the next offset is that of the first message of an open transaction.
     #
-    # Blocks: like {#committed}.
+    #     consumer.watermarks("orders", 0)        # => [0, 17]
+    #     consumer.watermarks("orders" => [0, 1]) # => { "orders" => { 0 => [0, 17], 1 => [5, 5] } }
     #
-    # @overload watermarks(topic, partition, timeout: 5)
+    # Blocks: like {#committed}. Never with `cached: true`.
+    #
+    # @overload watermarks(topic, partition, cached: false, timeout: 5)
     #   @param topic [String, Symbol]
     #   @param partition [Integer]
+    #   @param cached [Boolean] asks nobody: what librdkafka knows from the messages that it has fetched. It knows the next offset
+    #     as of its latest request, including open transactions, and the first only with `statistics.interval.ms`; else nil
     #   @param timeout [Numeric, nil] seconds to wait for the answer; see {#commit}
-    #   @return [Array(Integer, Integer)] the offset of its first message, and the offset that its next message will have
+    #   @return [Array(Integer, Integer)] the offset of its first message, and the offset that its next message will have; nil in
+    #     their place only if `cached`
     #   @raise [ConsumeError, ConsumeTimeoutError, ConsumerClosedError, ForkedError] see {#commit}
-    def watermarks(topic, partition, *more, timeout: 5, **wrong)
-      Keywords.check("watermarks(topic, partition, timeout: 5)", TIMEOUT, more, wrong)
-      call_watermarks([[topic_name(topic), partition_number(partition), INVALID_OFFSET]], timeout)
+    # @overload watermarks(partitions, cached: false, timeout: 5)
+    #   @param partitions [Hash{String, Symbol => Array<Integer>}] by topic; all are asked for at once
+    #   @return [Hash{String => Hash{Integer => Array(Integer, Integer)}}] by topic and partition
+    def watermarks(*given, cached: false, timeout: 5, **braceless)
+      topics = topics_given("watermarks(topic, partition, timeout: 5)", %i[cached timeout], given, braceless, 2..2)
+      asked = topics ? places(topics, INVALID_OFFSET) : [[topic_name(given[0]), partition_number(given[1])]]
+      deadline = Deadline.new(timeout)
+      found = asked.zip(cached ? cached_watermarks_of(asked) : watermarks_of(asked, deadline))
+      topics ? by_partition(found.map(&:flatten)) { |place| place.last(2) } : found[0][1]
     end
 
-    # Where to begin reading, to get the messages of a time and later. The consumer need not read these partitions.
+    # How many offsets each partition is behind: from the next offset that this consumer reads to the partition's end. If nothing
+    # was polled yet, from the committed offset. Offsets that hold no message count too, such as those of aborted transactions.
+    # With `isolation.level` read_committed (librdkafka's default) the end is the first message of an open transaction.
     #
-    #     found = consumer.offsets_for_times("events", [0, 1], Time.now - 3600)
-    #     consumer.assign("events" => found.transform_values { _1 || :end })
+    #     consumer.lag # => { "orders" => { 0 => 120, 1 => 0 } }
+    #
+    # Blocks: like {#committed}: it asks the leaders, and the group's coordinator if a partition was not polled yet. With
+    # `estimate: true` like {#subscribe}, and not at all with `partitions`.
+    #
+    # @overload lag(partitions = nil, estimate: false, timeout: 5)
+    #   @param partitions [Hash{String, Symbol => Array<Integer>}, nil] by topic; nil: all that are assigned
+    #   @param estimate [Boolean] asks nobody. librdkafka knows the end as of its latest request for messages of the partition,
+    #     and includes open transactions. Paused partitions keep their earlier ends
+    #   @param timeout [Numeric, nil] seconds to wait for the answers; see {#commit}
+    #   @return [Hash{String => Hash{Integer => Integer, nil}}] by topic and partition; nil: unknown, as nothing was polled or
+    #     committed, or, for an estimate, nothing was fetched
+    #   @raise [ConsumeError, ConsumeTimeoutError, BrokerRejectedError, ConsumerClosedError, ForkedError] see {#commit}
+    def lag(*given, estimate: false, timeout: 5, **braceless)
+      form = "lag({ \"topic\" => [0] }, estimate: false, timeout: 5)"
+      topics = topics_given(form, %i[estimate timeout], given, braceless, 0..1)
+      deadline = Deadline.new(timeout)
+      topics ||= given.first # nil
+      lags(topics.nil? ? call_assignment : places(topics, INVALID_OFFSET), estimate, deadline)
+    end
+
+    # Where to begin reading, to get the messages of a time and later. The consumer need not read these partitions. ({#assign} and
+    # {#seek} accept times, too.)
+    #
+    #     consumer.offsets_for_times("events", [0, 1], Time.now - 3600)           # => { 0 => 17, 1 => nil }
+    #     consumer.offsets_for_times({ "events" => [0, 1] }, Time.now - 3600)     # => { "events" => { 0 => 17, 1 => nil } }
+    #     consumer.offsets_for_times("events" => { 0 => Time.now - 3600, 1 => 0 }) # each with a time of its own
     #
     # Kafka compares the messages' timestamps, which producers may set, so earlier messages may follow.
     #
@@ -374,30 +443,54 @@ module Penstock
     #   @return [Hash{Integer=>Integer, nil}] by partition: the offset of its first message with this timestamp or a later one;
     #     nil: it has none. From an {EmbeddedCluster} always nil: librdkafka's does not search by time
     #   @raise [ConsumeError, ConsumeTimeoutError, ConsumerClosedError, ForkedError] see {#commit}
-    def offsets_for_times(topic, partitions, time, *more, timeout: 5, **wrong)
-      Keywords.check("offsets_for_times(topic, partitions, time, timeout: 5)", TIMEOUT, more, wrong)
-      asked = times(topic, partitions, time)
+    # @overload offsets_for_times(partitions, time = nil, timeout: 5)
+    #   @param partitions [Hash{String, Symbol => Array<Integer>, Hash{Integer => Time, Integer}}] by topic
+    #   @param time [Time, Integer, nil] for the partitions that are given in Arrays
+    #   @return [Hash{String => Hash{Integer=>Integer, nil}}] by topic and partition
+    def offsets_for_times(*given, timeout: 5, **braceless)
+      single = !given.empty? && !given.first.is_a?(Hash)
+      asked = times_given(given, braceless)
       return {} if asked.empty?
 
-      call_times(asked, timeout).to_h { |_, partition, offset| [partition, offset] }
+      found = by_partition(call_offsets(asked, timeout)) { |place| place[2] }
+      single ? found.values.first : found
     end
 
-    # Continues reading an assigned partition at another offset. Earlier fetched messages of the partition are not polled
-    # any more.
+    # Continues reading assigned partitions at other offsets. Earlier fetched messages of these partitions are not polled any
+    # more.
     #
-    # Blocks: like {#subscribe}.
+    #     consumer.seek("orders", 0, 5)
+    #     consumer.seek("orders" => { 0 => :beginning, 1 => Time.now - 3600 })
     #
-    # @overload seek(topic, partition, offset, timeout: 5)
+    # The committed offset stays, and librdkafka commits only later offsets: until the consumer has read on behind the committed
+    # offset, a member that gets the partition begins there. (A {#commit} of your own writes any offset.) To go back for good, for
+    # all members, use `commit: true`.
+    #
+    # Blocks: like {#subscribe}. With a Time, `[:last, n]`, :stored or `commit: true` like {#commit}.
+    #
+    # @overload seek(topic, partition, offset, commit: false, timeout: 5)
     #   @param topic [String, Symbol]
     #   @param partition [Integer]
-    #   @param offset [Integer, :beginning, :end]
+    #   @param offset [Integer, :beginning, :end, :stored, Time, Array(Symbol, Integer), Offset] see {#assign}. `:stored` without
+    #     a committed offset: as `auto.offset.reset` says
+    #   @param commit [Boolean] also commits the offset, after the seek. If that fails, the position is changed all the same
     #   @param timeout [Numeric, nil] seconds to wait until it is done; see {#commit}
     #   @return [self]
-    #   @raise [ConsumeError] when it is not possible, for example with the code :state when the partition is not assigned
+    #   @raise [ConsumeError] when it is not possible, for example with the code :state when the partition is not assigned. Its
+    #     `topic` and `partition` name the first one that failed; other partitions are changed
+    #   @raise [CommitError] when the offset was not committed
+    #   @raise [ConfigurationInvalidError] when :stored or `commit` is given and "group.id" is missing
     #   @raise [ConsumeTimeoutError, ConsumerClosedError, ForkedError] see {#commit}
-    def seek(topic, partition, offset, *more, timeout: 5, **wrong)
-      Keywords.check("seek(topic, partition, offset, timeout: 5)", TIMEOUT, more, wrong)
-      call_seek([[topic_name(topic), partition_number(partition), offset_number(offset)]], timeout)
+    # @overload seek(partitions, commit: false, timeout: 5)
+    #   @param partitions [Hash{String, Symbol => Hash{Integer => Object}}] offsets by topic and partition; all at once
+    def seek(*given, commit: false, timeout: 5, **braceless)
+      topics = topics_given("seek(topic, partition, offset, timeout: 5)", %i[commit timeout], given, braceless, 3..3)
+      need_group("seek(commit: true)") if commit
+      starts = starts_of(topics || { given[0] => { given[1] => given[2] } })
+      deadline = Deadline.new(timeout)
+      return self if starts.empty?
+
+      commit ? rewind(starts, deadline) : call_seek(seekable(starts, deadline), deadline.left)
       self
     end
 

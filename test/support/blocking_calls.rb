@@ -68,6 +68,8 @@ module BlockingCalls
              call: ->(one, seconds) { one.watermarks("test", 0, timeout: seconds) }),
     Call.new(name: "Consumer#offsets_for_times", stuck: :reader, ends: Penstock::ConsumeError,
              call: ->(one, seconds) { one.offsets_for_times("test", 0, Time.now, timeout: seconds) }),
+    Call.new(name: "Consumer#lag", stuck: :reader, ends: Penstock::ConsumeError,
+             call: ->(one, seconds) { one.lag(timeout: seconds) }),
     Call.new(name: "Consumer#close", stuck: :member, call: ->(one, seconds) { one.close(timeout: seconds) },
              ends: Penstock::ConsumerCloseReport),
     Call.new(name: "Consumer#subscribe", stuck: :reader, call: ->(one, _) { one.subscribe("test") }, brief: true),

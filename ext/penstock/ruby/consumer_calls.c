@@ -1,17 +1,17 @@
 /*
  * Penstock::Consumer, continued: subscription, assignment, offsets, positions, and the group's metadata for a transactional
- * producer. Each call that blocks runs on a thread of its own (core/consume/consumer.c). So an interrupt ends the Ruby thread's
- * wait at once.
+ * producer. Each call that blocks runs on a thread of its own (core/consume/consumer_jobs.c). So an interrupt ends the Ruby
+ * thread's wait at once.
  */
 #include "ruby/penstock.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-/* ---- lists of partitions: [[topic, partition, offset, leader epoch or nil], ...]; the last may be missing ---- */
+/* ---- lists of partitions: [[topic, partition, offset, leader epoch, metadata], ...]; the last two may be nil or missing ---- */
 
 struct place {
-    VALUE topic;
+    VALUE topic, metadata;
     int32_t partition, leader_epoch;
     int64_t offset;
 };
@@ -25,8 +25,9 @@ static rd_kafka_topic_partition_list_t *list_from(VALUE places)
     for (long i = 0; i < size; i++) {
         VALUE place = rb_ary_entry(places, i), topic = rb_ary_entry(place, 0);
         StringValueCStr(topic);
-        VALUE epoch = rb_ary_entry(place, 3);
-        parsed[i] = (struct place){ topic, NUM2INT(rb_ary_entry(place, 1)), NIL_P(epoch) ? -1 : NUM2INT(epoch),
+        VALUE epoch = rb_ary_entry(place, 3), metadata = rb_ary_entry(place, 4);
+        if (!NIL_P(metadata)) StringValue(metadata);
+        parsed[i] = (struct place){ topic, metadata, NUM2INT(rb_ary_entry(place, 1)), NIL_P(epoch) ? -1 : NUM2INT(epoch),
                                     NUM2LL(rb_ary_entry(place, 2)) };
     }
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new((int)size); /* nothing raises from here on */
@@ -34,6 +35,8 @@ static rd_kafka_topic_partition_list_t *list_from(VALUE places)
         rd_kafka_topic_partition_t *to = rd_kafka_topic_partition_list_add(list, RSTRING_PTR(parsed[i].topic), parsed[i].partition);
         to->offset = parsed[i].offset;
         ps_set_leader_epoch(to, parsed[i].leader_epoch);
+        VALUE metadata = parsed[i].metadata;
+        if (!NIL_P(metadata)) ps_set_metadata(to, RSTRING_PTR(metadata), (size_t)RSTRING_LEN(metadata));
     }
     RB_GC_GUARD(places);
     ALLOCV_END(buffer);
@@ -52,8 +55,9 @@ static VALUE places_from(const rd_kafka_topic_partition_list_t *list)
         const rd_kafka_topic_partition_t *place = &list->elems[i];
         VALUE topic = penstock_name(place->topic);
         int32_t epoch = ps_leader_epoch(place);
-        rb_ary_push(places, rb_ary_new_from_args(4, topic, INT2NUM(place->partition), offset_or_nil(place->offset),
-                                                 epoch < 0 ? Qnil : INT2NUM(epoch)));
+        VALUE metadata = place->metadata_size ? penstock_text_of_metadata(place->metadata, place->metadata_size) : Qnil;
+        rb_ary_push(places, rb_ary_new_from_args(5, topic, INT2NUM(place->partition), offset_or_nil(place->offset),
+                                                 epoch < 0 ? Qnil : INT2NUM(epoch), metadata));
     }
     return places;
 }
@@ -109,10 +113,7 @@ static VALUE ask_body(VALUE arg)
         context.partition = list->elems[i].partition;
         break;
     }
-    if (!context.err) {
-        if (job->call == PS_CONSUMER_WATERMARKS) return rb_ary_new_from_args(2, LL2NUM(job->low), LL2NUM(job->high));
-        return places_from(list);
-    }
+    if (!context.err) return places_from(list);
     if (context.err == RD_KAFKA_RESP_ERR__DESTROY) penstock_raise_closed(&asking->consumer->client); /* by another thread */
     bool timed_out = context.err == RD_KAFKA_RESP_ERR__TIMED_OUT;
     if (timed_out || context.err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || context.err == RD_KAFKA_RESP_ERR__TRANSPORT) {
@@ -130,30 +131,34 @@ static VALUE ask_ensure(VALUE arg)
     return Qnil;
 }
 
-/*
- * Returns places, or a pair of watermarks. librdkafka observes the timeout of most of these calls, but a request that was sent
- * has until socket.timeout.ms. So this function observes the timeout too. It waits 50 ms longer, as librdkafka's error is more
- * precise.
- */
-static VALUE ask(VALUE self, enum ps_consumer_call call, VALUE places, VALUE seconds, const char *what)
+/* librdkafka observes the timeout of most of these calls, but a request that was sent has until socket.timeout.ms. So the wait
+ * observes the timeout too. It lasts 50 ms longer, as librdkafka's error is more precise. */
+static void start_asking(struct asking *asking, VALUE self, enum ps_consumer_call call, VALUE places, VALUE seconds,
+                         const char *what)
 {
     int64_t timeout = penstock_seconds(seconds);
     struct ps_consumer *consumer = penstock_consumer_open(self);
     rd_kafka_topic_partition_list_t *list = NIL_P(places) ? NULL : list_from(places);
     bool commit = call == PS_CONSUMER_COMMIT;
 
-    struct asking asking = {
+    *asking = (struct asking){
         .consumer = consumer,
         .deadline_us = timeout < 0 ? PS_FOREVER : ps_deadline_us(timeout + (commit ? 0 : 50)),
         .error_class = commit ? penstock_commit_error : penstock_consume_error,
         .what = what,
         .job = ps_consumer_start(consumer, call, list, timeout > INT32_MAX ? -1 : (int)timeout),
     };
-    if (!asking.job) {
-        int failed = errno;
-        penstock_check_open(&consumer->client);
-        rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread for the consumer");
-    }
+    if (asking->job) return;
+    int failed = errno;
+    penstock_check_open(&consumer->client);
+    rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread for the consumer");
+}
+
+/* Returns places. */
+static VALUE ask(VALUE self, enum ps_consumer_call call, VALUE places, VALUE seconds, const char *what)
+{
+    struct asking asking;
+    start_asking(&asking, self, call, places, seconds, what);
     VALUE answer = rb_ensure(ask_body, (VALUE)&asking, ask_ensure, (VALUE)&asking);
     RB_GC_GUARD(self);
     return answer;
@@ -182,21 +187,14 @@ static VALUE consumer_call_commit(VALUE self, VALUE places, VALUE timeout)
     return Qnil;
 }
 
-/* The result comes as an event. */
+/* The result goes to ps_consumer_commit_result. */
 static VALUE consumer_call_commit_async(VALUE self, VALUE places)
 {
     struct ps_consumer *consumer = penstock_consumer_open(self);
-    rd_kafka_topic_partition_list_t *list = list_from(places);
-    bool entered = ps_client_enter(&consumer->client);
-    struct penstock_error_context context = penstock_no_context;
-    context.client = &consumer->client;
-    if (entered) {
-        context.err = rd_kafka_commit(consumer->client.rk, list, 1);
-        ps_client_exit(&consumer->client);
-    }
-    rd_kafka_topic_partition_list_destroy(list);
-    if (!entered) penstock_raise_closed(&consumer->client);
-    if (context.err) penstock_raise(penstock_commit_error, &context, "the offsets were not committed");
+    int failed = ps_consumer_commit_async(consumer, list_from(places));
+    if (failed < 0) penstock_raise_closed(&consumer->client);
+    if (failed) rb_syserr_fail(failed, "cannot start a thread for the consumer");
+    RB_GC_GUARD(self);
     return Qnil;
 }
 
@@ -205,20 +203,73 @@ static VALUE consumer_call_committed(VALUE self, VALUE places, VALUE timeout)
     return ask(self, PS_CONSUMER_COMMITTED, places, timeout, "the committed offsets could not be read");
 }
 
-static VALUE consumer_call_watermarks(VALUE self, VALUE places, VALUE timeout)
+/* The places have, as offsets, times in ms, or librdkafka's numbers for the beginning and the end. */
+static VALUE consumer_call_offsets(VALUE self, VALUE places, VALUE timeout)
 {
-    return ask(self, PS_CONSUMER_WATERMARKS, places, timeout, "the watermarks could not be read");
+    return ask(self, PS_CONSUMER_OFFSETS, places, timeout, "the offsets could not be read");
 }
 
-/* The places have times, in ms, as offsets. */
-static VALUE consumer_call_times(VALUE self, VALUE places, VALUE timeout)
+struct asking_both {
+    VALUE self, beginnings, ends, timeout;
+    struct asking first, second;
+};
+
+static VALUE ask_both_body(VALUE arg)
 {
-    return ask(self, PS_CONSUMER_TIMES, places, timeout, "the offsets of a time could not be read");
+    struct asking_both *both = (struct asking_both *)arg;
+    static const char *const what = "the watermarks could not be read";
+    start_asking(&both->first, both->self, PS_CONSUMER_OFFSETS, both->beginnings, both->timeout, what);
+    start_asking(&both->second, both->self, PS_CONSUMER_OFFSETS, both->ends, both->timeout, what);
+    VALUE beginnings = ask_body((VALUE)&both->first);
+    return rb_assoc_new(beginnings, ask_body((VALUE)&both->second));
+}
+
+static VALUE ask_both_ensure(VALUE arg)
+{
+    struct asking_both *both = (struct asking_both *)arg;
+    if (both->first.job) ask_ensure((VALUE)&both->first);
+    if (both->second.job) ask_ensure((VALUE)&both->second);
+    return Qnil;
+}
+
+/* Returns both lists of places. Both requests are on their way at once: a broker answers a connection's requests one after the
+ * other, and the wait for messages that are to be fetched (fetch.wait.max.ms) is one of them. */
+static VALUE consumer_call_watermarks(VALUE self, VALUE beginnings, VALUE ends, VALUE timeout)
+{
+    struct asking_both both = { .self = self, .beginnings = beginnings, .ends = ends, .timeout = timeout };
+    VALUE answer = rb_ensure(ask_both_body, (VALUE)&both, ask_both_ensure, (VALUE)&both);
+    RB_GC_GUARD(self);
+    return answer;
+}
+
+static VALUE consumer_call_partitions(VALUE self, VALUE places, VALUE timeout)
+{
+    return ask(self, PS_CONSUMER_PARTITIONS, places, timeout, "the partitions could not be read");
+}
+
+/* What librdkafka knows without asking: [first offset or nil, next offset or nil]. */
+static VALUE consumer_call_cached_watermarks(VALUE self, VALUE topic, VALUE partition)
+{
+    struct ps_consumer *consumer = penstock_consumer_open(self);
+    const char *name = StringValueCStr(topic);
+    int32_t number = NUM2INT(partition);
+    int64_t low = -1, high = -1;
+    if (!ps_client_enter(&consumer->client)) penstock_raise_closed(&consumer->client);
+    rd_kafka_get_watermark_offsets(consumer->client.rk, name, number, &low, &high);
+    ps_client_exit(&consumer->client);
+    RB_GC_GUARD(self);
+    return rb_ary_new_from_args(2, offset_or_nil(low), offset_or_nil(high));
 }
 
 static VALUE consumer_call_seek(VALUE self, VALUE places, VALUE timeout)
 {
     ask(self, PS_CONSUMER_SEEK, places, timeout, "the position was not changed");
+    return Qnil;
+}
+
+static VALUE consumer_call_rewind(VALUE self, VALUE places, VALUE timeout)
+{
+    ask(self, PS_CONSUMER_REWIND, places, timeout, "the position was not changed");
     return Qnil;
 }
 
@@ -247,6 +298,13 @@ static VALUE consumer_call_position(VALUE self, VALUE topic, VALUE partition)
 {
     struct ps_consumer *consumer = penstock_consumer_open(self);
     return offset_or_nil(ps_ledger_position(&consumer->ledger, StringValueCStr(topic), NUM2INT(partition)));
+}
+
+/* The next offset, or nil; see ps_ledger_reached. */
+static VALUE consumer_call_reached(VALUE self, VALUE topic, VALUE partition)
+{
+    struct ps_consumer *consumer = penstock_consumer_open(self);
+    return offset_or_nil(ps_ledger_reached(&consumer->ledger, StringValueCStr(topic), NUM2INT(partition)));
 }
 
 /* ---- marks ---- */
@@ -543,9 +601,13 @@ void penstock_consumer_calls_init(VALUE consumer_class)
     rb_define_private_method(consumer_class, "call_commit", consumer_call_commit, 2);
     rb_define_private_method(consumer_class, "call_commit_async", consumer_call_commit_async, 1);
     rb_define_private_method(consumer_class, "call_committed", consumer_call_committed, 2);
-    rb_define_private_method(consumer_class, "call_watermarks", consumer_call_watermarks, 2);
-    rb_define_private_method(consumer_class, "call_times", consumer_call_times, 2);
+    rb_define_private_method(consumer_class, "call_offsets", consumer_call_offsets, 2);
+    rb_define_private_method(consumer_class, "call_watermarks", consumer_call_watermarks, 3);
+    rb_define_private_method(consumer_class, "call_partitions", consumer_call_partitions, 2);
+    rb_define_private_method(consumer_class, "call_cached_watermarks", consumer_call_cached_watermarks, 2);
+    rb_define_private_method(consumer_class, "call_reached", consumer_call_reached, 2);
     rb_define_private_method(consumer_class, "call_seek", consumer_call_seek, 2);
+    rb_define_private_method(consumer_class, "call_rewind", consumer_call_rewind, 2);
     rb_define_private_method(consumer_class, "call_position", consumer_call_position, 2);
     rb_define_private_method(consumer_class, "call_pause", consumer_call_pause, 1);
     rb_define_private_method(consumer_class, "call_resume", consumer_call_resume, 1);

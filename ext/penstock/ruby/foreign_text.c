@@ -64,6 +64,11 @@ VALUE penstock_setting(const char *value)
     return clean(value, strlen(value), PS_TEXT_NAME);
 }
 
+VALUE penstock_text_of_metadata(const char *metadata, size_t size)
+{
+    return rb_obj_freeze(clean(metadata, size, PS_TEXT_NAME));
+}
+
 /* ---- Ruby's Strings ---- */
 
 static VALUE to_utf8(VALUE string)

@@ -78,6 +78,7 @@ VALUE penstock_text_sized(const char *text, size_t size);
 VALUE penstock_name(const char *name);        /* for display, frozen and interned */
 VALUE penstock_header_name(const char *name); /* frozen; escapes nothing, as programs look headers up by name */
 VALUE penstock_setting(const char *value);    /* librdkafka's value of a setting; escapes nothing */
+VALUE penstock_text_of_metadata(const char *metadata, size_t size); /* of a committed offset; valid UTF-8 */
 VALUE penstock_json(const char *text, size_t size); /* frozen; stays JSON */
 VALUE penstock_printable(VALUE object);       /* for display: a String of any encoding, or an object's to_s, which may raise */
 void penstock_foreign_text_init(void);

@@ -2,7 +2,7 @@
 
 module Penstock
   # The arguments of a consumer that name partitions and offsets, checked, as its native calls take them: lists of topic,
-  # partition, offset.
+  # partition, offset, leader epoch, metadata.
   # @api private
   module ConsumerPlaces
     # librdkafka's numbers.
@@ -11,13 +11,38 @@ module Penstock
 
     private
 
+    # ---- shapes ----
+
     def by_topic(places) = places.group_by(&:first).transform_values { |list| list.map { |place| place[1] }.sort }
+
+    # @yieldparam place [Array]
+    # @return [Hash{String => Hash{Integer => Object}}] what the block returns, by topic and partition; sorted and frozen
+    def by_partition(places)
+      topics = places.sort_by { |topic, partition| [topic, partition] }.each_with_object({}) do |place, found|
+        (found[place[0]] ||= {})[place[1]] = yield(place)
+      end
+      topics.each_value(&:freeze).freeze
+    end
+
+    # A method accepts either some positional arguments or a Hash of topics. Without braces, Ruby takes a Hash for keywords.
+    # @param count [Range] of positional arguments, instead of the Hash
+    # @return [Hash, nil] nil: positional arguments were given
+    def topics_given(form, known, given, braceless, count)
+      Keywords.check(form, known, given.drop(count.end), given.empty? ? {} : braceless)
+      return braceless if given.empty? && !braceless.empty?
+      return given.first if given.first.is_a?(Hash) && given.size == 1
+      return if count.cover?(given.size)
+
+      raise ArgumentError, "#{Text.count(given.size, "argument")}; write #{form}, or a Hash of topics"
+    end
+
+    # ---- lists ----
 
     # @param default [Integer, nil] the offset of partitions given without one; nil: the offset is required, and a number
     # @return [Array<Array(String, Integer, Integer)>]
     def places(partitions, default)
       partitions.is_a?(Hash) or raise ArgumentError, "expected a Hash of topics to partitions, not #{partitions.class}"
-      partitions.flat_map do |topic, list|
+      found = partitions.flat_map do |topic, list|
         name = topic_name(topic)
         unless list.is_a?(Hash) || (default && list.is_a?(Array))
           raise ArgumentError, "expected the partitions of #{Text.printable(name)} as a Hash#{" or Array" if default}, " \
@@ -26,13 +51,33 @@ module Penstock
 
         list.map { |partition, offset| place(name, partition, offset || default, default) }
       end
+      unrepeated(found)
+    end
+
+    # @param list [Array<Integer>, Integer]
+    def partitions_of(topic, list)
+      name = topic_name(topic)
+      Array(list).uniq.map { |partition| [name, partition_number(partition), INVALID_OFFSET] }
+    end
+
+    def unrepeated(places)
+      topic, partition = places.map { |place| place.first(2) }.tally.find { |_, count| count > 1 }&.first
+      return places unless topic
+
+      raise ArgumentError, "partition #{partition} of #{Text.printable(topic)} is given twice"
     end
 
     def place(name, partition, offset, default)
-      offset = offset == default && default ? default : offset_number(offset, symbols: default)
-      need_group("assigning from :stored") if offset == OFFSETS[:stored]
-      [name, partition_number(partition), offset]
+      offset = offset == default && default ? default : checked_offset(offset, symbols: default)
+      need_group("reading from :stored") if offset == OFFSETS[:stored]
+      return [name, partition_number(partition), offset] unless offset.is_a?(Offset)
+
+      [name, partition_number(partition), offset.offset, offset.leader_epoch, offset.metadata]
     end
+
+    def without_offsets(places) = places.map { |topic, partition| [topic, partition, INVALID_OFFSET] }
+
+    # ---- values ----
 
     def topic_name(topic)
       name = topic.is_a?(Symbol) ? topic.name : topic
@@ -47,19 +92,25 @@ module Penstock
       raise ArgumentError, "a partition must be an Integer from 0, not #{partition.inspect}"
     end
 
-    def offset_number(offset, symbols: true)
-      return offset if offset.is_a?(Integer) && offset.between?(0, (2**63) - 1)
-      return OFFSETS.fetch(offset) if symbols && OFFSETS.key?(offset)
+    # @return [Integer, Offset, Time, Array(Symbol, Integer)] a number of librdkafka's, or what has to be resolved
+    def checked_offset(offset, symbols: true)
+      case offset
+      when Offset then return offset
+      when Integer then return offset if offset.between?(0, (2**63) - 1)
+      when Symbol then return OFFSETS.fetch(offset) if symbols && OFFSETS.key?(offset)
+      when Time, Array then return resolvable(offset) if symbols
+      end
 
-      kinds = "an Integer from 0#{", :beginning, :end or :stored" if symbols}"
+      kinds = "an Integer from 0#{symbols ? ", :beginning, :end, :stored, a Time or [:last, 10]" : " or an Offset"}"
       raise ArgumentError, "an offset must be #{kinds}, not #{offset.inspect}"
     end
 
-    # @return [Array<Array(String, Integer, Integer)>] with the time, in ms, as offset
-    def times(topic, partitions, time)
-      name = topic_name(topic)
-      since = milliseconds(time)
-      Array(partitions).map { |partition| [name, partition_number(partition), since] }
+    def resolvable(offset)
+      milliseconds(offset) if offset.is_a?(Time)
+      return offset if offset.is_a?(Time)
+      return offset if offset.size == 2 && offset[0] == :last && offset[1].is_a?(Integer) && offset[1].between?(0, (2**63) - 1)
+
+      raise ArgumentError, "an offset may be [:last, 10], the last 10 messages, not #{offset.inspect}"
     end
 
     # The first whole ms that is not before the time.
@@ -69,7 +120,5 @@ module Penstock
 
       raise ArgumentError, "a time must be a Time or an Integer (ms), not before 1970, not #{time.inspect}"
     end
-
-    def without_offsets(places) = places.map { |topic, partition| [topic, partition, INVALID_OFFSET] }
   end
 end

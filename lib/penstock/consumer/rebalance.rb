@@ -27,19 +27,28 @@ module Penstock
     #   and other members may read the partitions
     def lost? = @kind == :lost
 
-    # Begins to read a partition that was just assigned at this offset, not at the committed one. Only in `assigned`.
+    # Begins to read partitions that were just assigned at other offsets than the committed ones. Only in `assigned`.
     #
-    # @param topic [String, Symbol]
-    # @param partition [Integer]
-    # @param offset [Integer, :beginning, :end]
-    # @return [self]
-    # @raise [ArgumentError] when the partition is not among {#partitions}
-    def start_at(topic, partition, offset)
+    #     rebalance.start_at("orders", 0, :beginning)
+    #     rebalance.start_at("orders" => { 0 => 5, 1 => Time.now - 3600 })
+    #
+    # Blocks: not at all; with a Time or `[:last, n]` like {Consumer#committed}. The group waits meanwhile.
+    #
+    # @overload start_at(topic, partition, offset, timeout: 5)
+    #   @param topic [String, Symbol]
+    #   @param partition [Integer]
+    #   @param offset [Integer, :beginning, :end, :stored, Time, Array(Symbol, Integer), Offset] see {Consumer#assign}
+    #   @param timeout [Numeric, nil] seconds to wait for the leaders, if there is a Time or `[:last, n]`; see {Consumer#commit}
+    #   @return [self]
+    #   @raise [ArgumentError] when the partition is not among {#partitions}
+    #   @raise [ConsumeError, ConsumeTimeoutError] when a leader does not answer. Then reading begins at the committed offset,
+    #     unless another call sets another one
+    # @overload start_at(partitions, timeout: 5)
+    #   @param partitions [Hash{String, Symbol => Hash{Integer => Object}}] offsets by topic and partition; all at once
+    def start_at(*given, timeout: 5, **braceless)
       @kind == :assigned or raise ArgumentError, "start_at is possible in `assigned` only"
-      @partitions.fetch(topic.to_s, []).include?(partition) or
-        raise ArgumentError, "partition #{partition.inspect} of #{Text.printable(topic.to_s)} was not assigned"
-
-      @starts[[topic.to_s, partition]] = consumer.__send__(:offset_number, offset)
+      consumer.__send__(:starts, given, timeout, braceless) { |topic, partition| check_assigned(topic, partition) }
+              .each { |topic, partition, offset| @starts[[topic, partition]] = offset }
       self
     end
 
@@ -50,6 +59,12 @@ module Penstock
     def as_json(_options = nil) = json(kind: @kind.to_s, partitions: @partitions)
 
     private
+
+    def check_assigned(topic, partition)
+      return if @partitions.fetch(topic, []).include?(partition)
+
+      raise ArgumentError, "partition #{partition.inspect} of #{Text.printable(topic)} was not assigned"
+    end
 
     # @return [Array<Array(String, Integer, Integer)>, nil]
     def starts = @starts.empty? ? nil : @starts.map { |(topic, partition), offset| [topic, partition, offset] }

@@ -22,13 +22,15 @@ Mutation.define "ledger: closing stores what is processed",
                 test: "test/consumer_mark_test.rb", only: "test_a_crashed_process_loses_nothing"
 
 { "a partition is not revoked while it is paused" =>
-    ["        resume_revoked(consumer, partitions);\n", "test_a_partition_that_is_revoked_by_the_group_is_not_paused"],
+    ["consumer", "        ps_consumer_resume_revoked(consumer, partitions);\n",
+     "test_a_partition_that_is_revoked_by_the_group_is_not_paused"],
   "an assignment by hand ends pauses" =>
-    ["    resume_revoked(consumer, NULL);\n", "test_a_partition_that_is_assigned_again_is_not_paused"],
+    ["consumer_jobs", "    ps_consumer_resume_revoked(consumer, NULL);\n",
+     "test_a_partition_that_is_assigned_again_is_not_paused"],
   "what the listener pauses is paused" =>
-    ["    else if (assigned) pause_assigned(consumer, partitions);\n", "test_the_listener_pauses_what_it_is_assigned"] }
-  .each do |what, (from, only)|
-  Mutation.define "pausing: #{what}", file: "ext/penstock/core/consume/consumer.c", from:, to: "",
+    ["consumer", "    else if (assigned) pause_assigned(consumer, partitions);\n", "test_the_listener_pauses_what_it_is_assigned"] }
+  .each do |what, (file, from, only)|
+  Mutation.define "pausing: #{what}", file: "ext/penstock/core/consume/#{file}.c", from:, to: "",
                                       test: "test/consumer_pause_test.rb", only:
 end
 

@@ -30,7 +30,7 @@ Mutation.define "native: a topic is looked up without waiting for one that is be
                 only: "test_other_threads_run_while_a_new_topic_is_slow_in_produce_beside_known"
 
 Mutation.define "native: partitions are assigned when those before have stopped",
-                file: "ext/penstock/core/consume/consumer.c", from: "STEPS_OF_STOPPING = 10", to: "STEPS_OF_STOPPING = 0",
+                file: "ext/penstock/core/consume/consumer_jobs.c", from: "STEPS_OF_STOPPING = 10", to: "STEPS_OF_STOPPING = 0",
                 test: "test/consumer_test.rb", only: "test_partitions_can_be_reassigned_at_any_moment", runs: 3
 
 Mutation.define "native: the ready list is read before a client can be pushed again",

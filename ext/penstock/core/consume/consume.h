@@ -85,8 +85,13 @@ void ps_ledger_revoked(struct ps_ledger *ledger, const rd_kafka_topic_partition_
 bool ps_ledger_pause(struct ps_ledger *ledger, const char *topic, int32_t partition, bool paused); /* false: nothing changed */
 /* Which of these partitions are paused; NULL: of all. The caller destroys the list. */
 rd_kafka_topic_partition_list_t *ps_ledger_paused(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *among);
-void ps_ledger_seek(struct ps_ledger *ledger, const char *topic, int32_t partition); /* the position has changed */
+/* The program reads on at `offset`; negative: not known as a number. `rewinds`: librdkafka stores it, too. */
+void ps_ledger_seek(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, bool rewinds);
+void ps_ledger_ended(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset); /* fetched up to here */
 int64_t ps_ledger_position(struct ps_ledger *ledger, const char *topic, int32_t partition); /* -1: none */
+/* The next offset: the position, without one the offset at which reading began, or the end if the program has got all before it.
+ * -1: unknown. */
+int64_t ps_ledger_reached(struct ps_ledger *ledger, const char *topic, int32_t partition);
 /* Messages that this owner gets. False: no memory. */
 bool ps_ledger_handed_out(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, int32_t leader_epoch,
                           uint64_t owner);
@@ -103,8 +108,24 @@ bool ps_ledger_owns(struct ps_ledger *ledger, const char *topic, int32_t partiti
 /* Brokers compare an offset's leader epoch with theirs, to find that the partition was truncated. Before 2.1.0 librdkafka has none. */
 void ps_set_leader_epoch(rd_kafka_topic_partition_t *place, int32_t leader_epoch); /* -1: unknown */
 int32_t ps_leader_epoch(const rd_kafka_topic_partition_t *place);
+void ps_set_metadata(rd_kafka_topic_partition_t *place, const void *metadata, size_t size); /* copies it */
 void ps_ledger_store(struct ps_ledger *ledger, rd_kafka_t *rk); /* gives librdkafka what is processed */
 rd_kafka_topic_partition_list_t *ps_ledger_processed(struct ps_ledger *ledger); /* the caller destroys the list */
+
+/* ---- async_commits.c: commits that no caller waits for ------------------------------------------------- */
+
+struct ps_async_commits {
+    pthread_mutex_t lock;
+    rd_kafka_topic_partition_list_t *waiting; /* for the next request; NULL: none. Only while a job runs */
+    rd_kafka_topic_partition_list_t *sent;    /* what is on its way, and may be sent again */
+    int on_their_way;                         /* requests; more than one only if partitions were revoked */
+    rd_kafka_queue_t *answers;                /* NULL: no job runs */
+    int attempts;                             /* of what is waiting */
+    int64_t again_us;                         /* it is not sent before */
+};
+
+void ps_async_commits_init(struct ps_async_commits *commits);
+void ps_async_commits_destroy(struct ps_async_commits *commits);
 
 /* ---- consumer.c: a consuming rd_kafka_t --------------------------------------------------------------- */
 
@@ -130,6 +151,7 @@ enum { PS_MOST_HELD = 16 };
 struct ps_consumer {
     struct ps_client client;
     struct ps_ledger ledger;
+    struct ps_async_commits async_commits;
     struct ps_bell bell;       /* rung when there may be events to take, and when closing begins */
     _Atomic int fatal;         /* rd_kafka_resp_err_t: the consumer can consume nothing more */
     rd_kafka_queue_t *data;    /* messages, and errors and ends of partitions */
@@ -154,23 +176,6 @@ struct ps_consumer {
     bool cooperative;          /* of the taking thread, then the closing thread: the group's protocol at the latest assignment */
     bool leaving;              /* of the closing thread: librdkafka has begun to leave the group */
     struct ps_consumer_settings settings;
-};
-
-/* The blocking calls, and their arguments and results. */
-enum ps_consumer_call {
-    PS_CONSUMER_SUBSCRIBE, PS_CONSUMER_ASSIGN, PS_CONSUMER_ASSIGNMENT, PS_CONSUMER_COMMIT, PS_CONSUMER_COMMITTED,
-    PS_CONSUMER_WATERMARKS, PS_CONSUMER_TIMES, PS_CONSUMER_SEEK, PS_CONSUMER_PAUSE, PS_CONSUMER_RESUME,
-};
-
-struct ps_consumer_job {
-    struct ps_job job;
-    struct ps_consumer *consumer;
-    enum ps_consumer_call call;
-    rd_kafka_topic_partition_list_t *list; /* argument or result; owned; may be NULL */
-    int timeout_ms;
-    int64_t low, high;
-    rd_kafka_resp_err_t err;
-    char text[256];                        /* details of `err`; may be empty */
 };
 
 struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name,
@@ -204,11 +209,49 @@ void ps_consumer_notice(struct ps_consumer *consumer);
 /* librdkafka's own lists hold references to its partitions, and it cannot be destroyed before they are released. A copy has only
  * names and numbers. */
 rd_kafka_topic_partition_list_t *ps_plain_copy(const rd_kafka_topic_partition_list_t *list);
+void ps_copy_place(rd_kafka_topic_partition_list_t *list, const rd_kafka_topic_partition_t *from);
 /* Handles results of commits, and errors that pass by themselves. False: the caller must raise this error. */
 bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
+/* The results of all commits that no caller waits for arrive here: librdkafka's own, and those of async_commits.c. The thread
+ * that receives a result calls it, with or without the GVL. `offsets` may be NULL. */
+void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t err,
+                               const rd_kafka_topic_partition_list_t *offsets);
+/* Owns `list`. 0: it will be sent, and its result goes to ps_consumer_commit_result. -1: not open. Otherwise errno. */
+int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list);
+/* Before partitions are given up: sends what waits, and sends nothing for them afterwards. Entered, or of the closing thread. */
+void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
+
+/* Before an assignment by hand: the messages of these partitions, and no others, go to `data`. NULL: none. With `taking`. */
+void ps_consumer_forward(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions);
+/* librdkafka keeps a partition paused that is revoked and assigned again, and it would never be read. NULL: all partitions. */
+void ps_consumer_resume_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
+
+/* ---- consumer_jobs.c: its blocking calls -------------------------------------------------------------- */
+
+/* The calls, and their arguments and results. */
+enum ps_consumer_call {
+    PS_CONSUMER_SUBSCRIBE, PS_CONSUMER_ASSIGN, PS_CONSUMER_ASSIGNMENT, PS_CONSUMER_COMMIT, PS_CONSUMER_COMMITTED,
+    PS_CONSUMER_OFFSETS,    /* those of times (ms), RD_KAFKA_OFFSET_BEGINNING or RD_KAFKA_OFFSET_END; -1: no message so late */
+    PS_CONSUMER_PARTITIONS, /* all partitions of topics */
+    PS_CONSUMER_SEEK,
+    PS_CONSUMER_REWIND,     /* a seek after which librdkafka commits the earlier offsets */
+    PS_CONSUMER_PAUSE, PS_CONSUMER_RESUME,
+};
+
+struct ps_consumer_job {
+    struct ps_job job;
+    struct ps_consumer *consumer;
+    enum ps_consumer_call call;
+    rd_kafka_topic_partition_list_t *list; /* argument or result; owned; may be NULL */
+    int timeout_ms;
+    rd_kafka_resp_err_t err;
+    char text[256];                        /* details of `err`; may be empty */
+};
 
 /* Starts a librdkafka call on its own thread. Owns `list`, even if it fails. NULL: not open, or no thread (errno). */
 struct ps_consumer_job *ps_consumer_start(struct ps_consumer *consumer, enum ps_consumer_call call,
                                           rd_kafka_topic_partition_list_t *list, int timeout_ms);
+/* Of a call that waits for the group's answer: none will come, as closing has left the group or its time is up. */
+bool ps_consumer_left(const struct ps_consumer *consumer);
 
 #endif

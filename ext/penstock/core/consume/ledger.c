@@ -32,7 +32,9 @@ struct ps_place {
     struct ps_place *next;    /* in its row of the table */
     struct range *first, *last;
     uint64_t since;           /* the epoch in which it was assigned */
+    int64_t begin;            /* where reading began; -1: unknown */
     int64_t position;         /* after the last message that was handed out; -1: none was */
+    int64_t end;              /* the end of the partition, as it was when librdkafka had fetched all; -1: unknown */
     int64_t processed;        /* all before it are processed; -1: unknown */
     int64_t stored;           /* the latest one that librdkafka got; -1: none */
     int32_t leader_epoch;     /* of the message before `processed`; -1: unknown */
@@ -117,7 +119,7 @@ static struct ps_place *find_or_add(struct ps_ledger *ledger, const char *topic,
     memcpy(place->topic, topic, size);
     place->partition = partition;
     place->since = ledger->epoch;
-    place->position = place->processed = place->stored = -1;
+    place->begin = place->position = place->end = place->processed = place->stored = -1;
     place->leader_epoch = -1;
     return *link = place;
 }
@@ -190,15 +192,36 @@ rd_kafka_topic_partition_list_t *ps_ledger_paused(struct ps_ledger *ledger, cons
     return list;
 }
 
-void ps_ledger_seek(struct ps_ledger *ledger, const char *topic, int32_t partition)
+void ps_ledger_seek(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, bool rewinds)
 {
     pthread_mutex_lock(&ledger->lock);
-    struct ps_place *place = *find(ledger, topic, partition);
+    struct ps_place *place = find_or_add(ledger, topic, partition);
     if (place) {
         drop_ranges(ledger, place);
-        place->position = place->processed = -1;
+        place->position = place->processed = place->end = -1;
+        place->begin = offset;
+        if (rewinds) place->stored = offset;
     }
     pthread_mutex_unlock(&ledger->lock);
+}
+
+void ps_ledger_ended(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset)
+{
+    pthread_mutex_lock(&ledger->lock);
+    struct ps_place *place = find_or_add(ledger, topic, partition);
+    if (place) place->end = offset;
+    pthread_mutex_unlock(&ledger->lock);
+}
+
+int64_t ps_ledger_reached(struct ps_ledger *ledger, const char *topic, int32_t partition)
+{
+    pthread_mutex_lock(&ledger->lock);
+    const struct ps_place *place = *find(ledger, topic, partition);
+    int64_t reached = place ? place->position : -1;
+    if (place && reached < 0) reached = place->begin;
+    if (place && reached < place->end) reached = place->end;
+    pthread_mutex_unlock(&ledger->lock);
+    return reached < 0 ? -1 : reached;
 }
 
 int64_t ps_ledger_position(struct ps_ledger *ledger, const char *topic, int32_t partition)
@@ -256,6 +279,10 @@ bool ps_ledger_handed_out_all(struct ps_ledger *ledger, struct ps_fetched *fetch
             place = find_or_add(ledger, fetched->topics[record->topic], record->partition);
         before = record;
         noted = place && hand_out(ledger, place, record->offset, record->leader_epoch, owner);
+    }
+    for (int i = 0; noted && i < fetched->end_count; i++) {
+        const struct ps_end *end = &fetched->ends[i];
+        if ((place = find_or_add(ledger, fetched->topics[end->topic], end->partition))) place->end = end->offset;
     }
     pthread_mutex_unlock(&ledger->lock);
     return noted;
@@ -364,6 +391,14 @@ int32_t ps_leader_epoch(const rd_kafka_topic_partition_t *place)
     (void)place;
     return -1;
 #endif
+}
+
+/* librdkafka frees it with the list. */
+void ps_set_metadata(rd_kafka_topic_partition_t *place, const void *metadata, size_t size)
+{
+    if (!metadata || !(place->metadata = malloc(size + 1))) return;
+    memcpy(place->metadata, metadata, size);
+    place->metadata_size = size;
 }
 
 static void add_offset(rd_kafka_topic_partition_list_t *list, const struct ps_place *place)

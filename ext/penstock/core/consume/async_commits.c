@@ -1,0 +1,223 @@
+/*
+ * Commits that no caller waits for (Consumer#commit with async: true). At most one request is on its way. Offsets that come
+ * meanwhile wait. A later one replaces an earlier one of its partition, and the next request has all of them. The thread of a
+ * job sends the requests and receives the answers; it ends when nothing is left. The polling thread has no part in it, so the
+ * results come whether the program polls or not.
+ *
+ * The thread that gives up partitions sends what waits at once, although a request is on its way, as another member has the
+ * partitions afterwards. Otherwise two requests are never on their way: librdkafka puts the first one off while it looks for the
+ * coordinator, and would send the second one before it. Closing waits for what waits, for up to half of its time: nothing can be
+ * sent after the group was left.
+ */
+#include "consume/consume.h"
+#include <errno.h>
+#include <stdlib.h>
+
+enum { ANSWER_MS = 10, STALE_MEMBER_EPOCH = 113, STALE_ATTEMPTS = 20, STALE_PAUSE_US = 100000 };
+
+struct commits_job {
+    struct ps_job job;
+    struct ps_consumer *consumer;
+};
+
+void ps_async_commits_init(struct ps_async_commits *commits)
+{
+    pthread_mutex_init(&commits->lock, NULL);
+}
+
+void ps_async_commits_destroy(struct ps_async_commits *commits)
+{
+    if (commits->waiting) rd_kafka_topic_partition_list_destroy(commits->waiting);
+    if (commits->sent) rd_kafka_topic_partition_list_destroy(commits->sent);
+    pthread_mutex_destroy(&commits->lock);
+}
+
+static void destroy_list(rd_kafka_topic_partition_list_t **list)
+{
+    if (*list) rd_kafka_topic_partition_list_destroy(*list);
+    *list = NULL;
+}
+
+/* Adds the places of `earlier` that `later` does not have, destroys `earlier`, and returns `later`. Either may be NULL. */
+static rd_kafka_topic_partition_list_t *merge(rd_kafka_topic_partition_list_t *later, rd_kafka_topic_partition_list_t *earlier)
+{
+    if (!later || !earlier) return later ? later : earlier;
+    for (int i = 0; i < earlier->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &earlier->elems[i];
+        if (!rd_kafka_topic_partition_list_find(later, place->topic, place->partition)) ps_copy_place(later, place);
+    }
+    rd_kafka_topic_partition_list_destroy(earlier);
+    return later;
+}
+
+/* With the lock. Sends what waits; what is on its way is remembered, in case a broker wants it again. */
+static void send_waiting(struct ps_consumer *consumer)
+{
+    struct ps_async_commits *commits = &consumer->async_commits;
+    if (!commits->waiting) return;
+    rd_kafka_resp_err_t err = rd_kafka_commit_queue(consumer->client.rk, commits->waiting, commits->answers, NULL, NULL);
+    if (err) {
+        ps_consumer_commit_result(consumer, err, commits->waiting);
+        destroy_list(&commits->waiting);
+        return;
+    }
+    commits->on_their_way++;
+    commits->sent = merge(commits->waiting, commits->sent);
+    commits->waiting = NULL;
+}
+
+void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked)
+{
+    struct ps_async_commits *commits = &consumer->async_commits;
+    pthread_mutex_lock(&commits->lock);
+    send_waiting(consumer);
+    for (int i = 0; commits->sent && i < revoked->cnt; i++)
+        rd_kafka_topic_partition_list_del(commits->sent, revoked->elems[i].topic, revoked->elems[i].partition);
+    pthread_mutex_unlock(&commits->lock);
+}
+
+static bool is_stale(rd_kafka_event_t *answer)
+{
+    const rd_kafka_topic_partition_list_t *list = rd_kafka_event_topic_partition_list(answer);
+    if ((int)rd_kafka_event_error(answer) == STALE_MEMBER_EPOCH) return true;
+    for (int i = 0; list && i < list->cnt; i++)
+        if ((int)list->elems[i].err == STALE_MEMBER_EPOCH) return true;
+    return false;
+}
+
+/* librdkafka repeats only its own commits when the member got a new epoch between request and answer. */
+static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, bool may_send)
+{
+    struct ps_async_commits *commits = &consumer->async_commits;
+    pthread_mutex_lock(&commits->lock);
+    commits->on_their_way--;
+    bool again = may_send && commits->sent && commits->sent->cnt > 0 && is_stale(answer) && commits->attempts < STALE_ATTEMPTS;
+    commits->attempts = again ? commits->attempts + 1 : 0;
+    if (again) {
+        commits->waiting = merge(commits->waiting, commits->sent);
+        commits->sent = NULL;
+        commits->again_us = ps_now_us() + STALE_PAUSE_US;
+    } else if (commits->on_their_way == 0) {
+        destroy_list(&commits->sent);
+    }
+    pthread_mutex_unlock(&commits->lock);
+    if (!again) ps_consumer_commit_result(consumer, rd_kafka_event_error(answer), rd_kafka_event_topic_partition_list(answer));
+}
+
+/* Sends what waits, if nothing is on its way. False: nothing is left, and the next commit needs a new job. */
+static bool go_on(struct ps_consumer *consumer)
+{
+    struct ps_async_commits *commits = &consumer->async_commits;
+    pthread_mutex_lock(&commits->lock);
+    if (commits->on_their_way == 0 && ps_now_us() >= commits->again_us) send_waiting(consumer);
+    bool more = commits->waiting || commits->on_their_way > 0;
+    if (!more) {
+        rd_kafka_queue_destroy(commits->answers);
+        commits->answers = NULL;
+    }
+    pthread_mutex_unlock(&commits->lock);
+    return more;
+}
+
+/* Of the job's thread when closing has begun, so no more commits come. False: something has to be sent, and there is time. */
+static bool lets_close(struct ps_consumer *consumer, int64_t *send_by_us)
+{
+    struct ps_async_commits *commits = &consumer->async_commits;
+    int64_t now_us = ps_now_us(), close_by_us = atomic_load(&consumer->client.close_by_us);
+    if (!*send_by_us) *send_by_us = close_by_us == PS_FOREVER ? PS_FOREVER : now_us + (close_by_us - now_us) / 2;
+    pthread_mutex_lock(&commits->lock);
+    bool lets = !commits->waiting || now_us >= *send_by_us;
+    rd_kafka_topic_partition_list_t *late = lets ? commits->waiting : NULL;
+    if (lets) commits->waiting = NULL;
+    pthread_mutex_unlock(&commits->lock);
+    if (!late) return lets;
+    ps_consumer_commit_result(consumer, RD_KAFKA_RESP_ERR__TIMED_OUT, late);
+    rd_kafka_topic_partition_list_destroy(late);
+    return true;
+}
+
+/* Closing leaves the group when no short call is in progress. So from here on nothing is sent. */
+static void become_long_call(struct ps_consumer *consumer)
+{
+    ps_client_enter_long(&consumer->client);
+    ps_client_exit(&consumer->client);
+}
+
+/* The group was left before the answer came. */
+static void give_up(struct ps_consumer *consumer)
+{
+    struct ps_async_commits *commits = &consumer->async_commits;
+    pthread_mutex_lock(&commits->lock);
+    rd_kafka_topic_partition_list_t *lost = commits->sent;
+    commits->sent = NULL;
+    commits->on_their_way = 0;
+    pthread_mutex_unlock(&commits->lock);
+    ps_consumer_commit_result(consumer, RD_KAFKA_RESP_ERR__DESTROY, lost);
+    destroy_list(&lost);
+}
+
+static void commits_run(struct ps_job *job)
+{
+    struct ps_consumer *consumer = ((struct commits_job *)job)->consumer;
+    int64_t send_by_us = 0;
+    bool long_call = false;
+    while (go_on(consumer)) {
+        if (!long_call && atomic_load(&consumer->client.state) != PS_OPEN && lets_close(consumer, &send_by_us)) {
+            become_long_call(consumer);
+            long_call = true;
+        }
+        /* Read before the poll: an answer that came before the group was left is then in the queue. */
+        bool closed = long_call && ps_consumer_left(consumer);
+        rd_kafka_event_t *answer = rd_kafka_queue_poll(consumer->async_commits.answers, ANSWER_MS);
+        if (answer) {
+            answered(consumer, answer, !long_call);
+            rd_kafka_event_destroy(answer);
+        } else if (closed) {
+            give_up(consumer);
+        }
+    }
+    if (long_call) ps_client_exit_long(&consumer->client);
+    else ps_client_exit(&consumer->client);
+}
+
+static void commits_release(struct ps_job *job)
+{
+    ps_client_unref(&((struct commits_job *)job)->consumer->client);
+    free(job);
+}
+
+/* Entered, and with the lock. The job leaves the client. */
+static int start_job(struct ps_consumer *consumer)
+{
+    struct commits_job *job = calloc(1, sizeof(*job));
+    if (!job) return ENOMEM;
+    ps_job_init(&job->job, commits_run, commits_release);
+    ps_client_retain(&consumer->client);
+    job->consumer = consumer;
+    consumer->async_commits.answers = rd_kafka_queue_new(consumer->client.rk);
+    int failed = ps_job_start(&job->job, "penstock.commit");
+    if (failed) {
+        rd_kafka_queue_destroy(consumer->async_commits.answers);
+        consumer->async_commits.answers = NULL;
+    }
+    ps_job_unref(&job->job);
+    return failed;
+}
+
+int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list)
+{
+    struct ps_async_commits *commits = &consumer->async_commits;
+    int failed = -1;
+    pthread_mutex_lock(&commits->lock);
+    if (ps_client_enter(&consumer->client)) {
+        bool working = commits->answers != NULL;
+        commits->waiting = merge(list, commits->waiting);
+        failed = working ? 0 : start_job(consumer);
+        if (working || failed) ps_client_exit(&consumer->client);
+        if (failed) destroy_list(&commits->waiting);
+    } else {
+        rd_kafka_topic_partition_list_destroy(list);
+    }
+    pthread_mutex_unlock(&commits->lock);
+    return failed;
+}

@@ -1,0 +1,368 @@
+/*
+ * The blocking calls of a consumer: each runs on a native thread of its own (wait/job.c), so that an interrupt ends the Ruby
+ * thread's wait at once. ps_consumer_start is at the end.
+ */
+#include "consume/consume.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Stores the error in the job, and destroys it. */
+static void job_take_error(struct ps_consumer_job *query, rd_kafka_error_t *error)
+{
+    if (!error) return;
+    query->err = rd_kafka_error_code(error);
+    ps_client_quote(&query->consumer->client, query->text, sizeof(query->text), rd_kafka_error_string(error));
+    rd_kafka_error_destroy(error);
+}
+
+/*
+ * Requests to librdkafka's group handler have no timeout. A request that is sent after the group was left gets no answer; a
+ * commit then even fails an assertion, which ends the process (2.0.2 and 2.14). So closing waits for the calls in progress
+ * before it leaves the group. A job is such a call until it has sent its request. If the answer may take long, the job then
+ * becomes a long call. Closing leaves the group while long calls wait, so they check themselves whether an answer can still
+ * come.
+ */
+enum { SLICE_MS = 10000, UNANSWERED_MS = 500, ANSWER_MS = 50 };
+
+static void become_long_call(struct ps_consumer *consumer)
+{
+    ps_client_enter_long(&consumer->client);
+    ps_client_exit(&consumer->client);
+}
+
+bool ps_consumer_left(const struct ps_consumer *consumer)
+{
+    int64_t close_by_us = atomic_load(&consumer->client.close_by_us);
+    return rd_kafka_consumer_closed(consumer->client.rk) || (close_by_us != 0 && ps_now_us() >= close_by_us);
+}
+
+/* librdkafka 2.0.2 gives each partition the error of one of them. Then nobody knows which one it was. */
+static void forget_common_error(rd_kafka_topic_partition_list_t *list)
+{
+    for (int i = 1; i < list->cnt; i++)
+        if (list->elems[i].err != list->elems[0].err) return;
+    for (int i = 0; list->cnt > 1 && i < list->cnt; i++) list->elems[i].err = RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+/* rd_kafka_commit in two steps. rd_kafka_commit would wait for session.timeout.ms if there is no coordinator, even while
+ * closing. */
+static rd_kafka_resp_err_t consumer_commit(struct ps_consumer_job *query)
+{
+    struct ps_consumer *consumer = query->consumer;
+    rd_kafka_event_t *answer = NULL;
+    rd_kafka_queue_t *answers = rd_kafka_queue_new(consumer->client.rk);
+    rd_kafka_resp_err_t err = rd_kafka_commit_queue(consumer->client.rk, query->list, answers, NULL, NULL);
+    become_long_call(consumer);
+    for (bool closed = false; !err && !answer && !closed;) {
+        /* Read before the poll: an answer that came before the group was left is then in the queue. */
+        closed = ps_consumer_left(consumer) || atomic_load(&query->job.abandoned);
+        answer = rd_kafka_queue_poll(answers, ANSWER_MS);
+    }
+    if (!err) err = answer ? rd_kafka_event_error(answer) : RD_KAFKA_RESP_ERR__DESTROY;
+    const rd_kafka_topic_partition_list_t *list = answer ? rd_kafka_event_topic_partition_list(answer) : NULL;
+    if (list && query->list) { /* with the errors of single partitions */
+        rd_kafka_topic_partition_list_destroy(query->list);
+        query->list = ps_plain_copy(list);
+        if (err) forget_common_error(query->list);
+    }
+    if (answer) rd_kafka_event_destroy(answer);
+    rd_kafka_queue_destroy(answers);
+    return err;
+}
+
+/* Asks for the partitions of a topic, which also tells librdkafka who leads them. */
+static rd_kafka_resp_err_t ask_partitions(rd_kafka_t *rk, const char *topic, int timeout_ms,
+                                          rd_kafka_topic_partition_list_t *partitions)
+{
+    rd_kafka_topic_t *handle = rd_kafka_topic_new(rk, topic, NULL);
+    if (!handle) return rd_kafka_last_error();
+    const struct rd_kafka_metadata *metadata;
+    rd_kafka_resp_err_t err = rd_kafka_metadata(rk, 0, handle, &metadata, timeout_ms);
+    rd_kafka_topic_destroy(handle);
+    if (err == RD_KAFKA_RESP_ERR__TRANSPORT) return RD_KAFKA_RESP_ERR__TIMED_OUT; /* no broker could be reached in that time */
+    if (err) return err;
+    const struct rd_kafka_metadata_topic *answer = metadata->topic_cnt == 1 ? &metadata->topics[0] : NULL;
+    if (!answer || answer->partition_cnt == 0) {
+        err = answer && answer->err ? answer->err : RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+        rd_kafka_topic_partition_list_add(partitions, topic, RD_KAFKA_PARTITION_UA)->err = err;
+    }
+    for (int i = 0; answer && i < answer->partition_cnt; i++)
+        rd_kafka_topic_partition_list_add(partitions, topic, answer->partitions[i].id);
+    rd_kafka_metadata_destroy(metadata);
+    return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+/* The list has topics, and gets their partitions. */
+static rd_kafka_resp_err_t ask_all_partitions(struct ps_consumer_job *query, int timeout_ms)
+{
+    rd_kafka_topic_partition_list_t *partitions = rd_kafka_topic_partition_list_new(8);
+    int64_t deadline_us = ps_deadline_us(timeout_ms);
+    rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
+    for (int i = 0; !err && i < query->list->cnt; i++) {
+        const char *topic = query->list->elems[i].topic;
+        err = ask_partitions(query->consumer->client.rk, topic, ps_remaining_ms(deadline_us), partitions);
+    }
+    rd_kafka_topic_partition_list_destroy(err ? partitions : query->list);
+    if (!err) query->list = partitions;
+    return err;
+}
+
+static bool leader_moved(rd_kafka_resp_err_t err)
+{
+    return err == RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION || err == RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE ||
+           err == RD_KAFKA_RESP_ERR_FENCED_LEADER_EPOCH || err == RD_KAFKA_RESP_ERR_UNKNOWN_LEADER_EPOCH;
+}
+
+/* Until 2.10.0 librdkafka goes on asking the earlier leader. Its error then concerns the whole call, or single partitions.
+ * False: no leader has moved. */
+static bool find_moved_leaders(rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *list, rd_kafka_resp_err_t err,
+                               int64_t deadline_us)
+{
+    rd_kafka_topic_partition_list_t *ignored = rd_kafka_topic_partition_list_new(8);
+    const char *asked = "";
+    for (int i = 0; i < list->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &list->elems[i];
+        if ((!leader_moved(err) && !leader_moved(place->err)) || strcmp(asked, place->topic) == 0) continue;
+        ask_partitions(rk, asked = place->topic, ps_remaining_ms(deadline_us), ignored);
+    }
+    rd_kafka_topic_partition_list_destroy(ignored);
+    return *asked;
+}
+
+enum { ELECTION_US = 50000 };
+
+/* Whether asking once more makes sense. */
+static bool asks_on(const struct ps_consumer_job *query)
+{
+    return atomic_load(&query->consumer->client.state) == PS_OPEN && !atomic_load(&query->job.abandoned);
+}
+
+/*
+ * rd_kafka_offsets_for_times sends one ListOffsets request to each leader, with the isolation level of the consumer. It passes
+ * RD_KAFKA_OFFSET_BEGINNING and RD_KAFKA_OFFSET_END on as they are, and brokers know them. (Measured with 2.0.2 and 2.14;
+ * rd_kafka_ListOffsets, since 2.3.0, sends the same request.) The list gets the offsets of an attempt that succeeds.
+ */
+static rd_kafka_resp_err_t ask_offsets(struct ps_consumer_job *query, int timeout_ms)
+{
+    rd_kafka_t *rk = query->consumer->client.rk;
+    int64_t deadline_us = ps_deadline_us(timeout_ms);
+    for (;;) {
+        rd_kafka_topic_partition_list_t *copy = rd_kafka_topic_partition_list_copy(query->list);
+        rd_kafka_resp_err_t err = rd_kafka_offsets_for_times(rk, copy, ps_remaining_ms(deadline_us));
+        bool moved = find_moved_leaders(rk, copy, err, deadline_us);
+        if (moved && asks_on(query) && ps_now_us() + ELECTION_US < deadline_us) {
+            rd_kafka_topic_partition_list_destroy(copy);
+            usleep(ELECTION_US);
+            continue;
+        }
+        bool answered = err != RD_KAFKA_RESP_ERR__TIMED_OUT;
+        rd_kafka_topic_partition_list_destroy(answered ? query->list : copy);
+        if (answered) query->list = copy;
+        if (err && answered && copy->cnt == 1) copy->elems[0].err = err; /* so that the program's error names it */
+        return err;
+    }
+}
+
+static rd_kafka_resp_err_t ask_once(struct ps_consumer_job *query, int timeout_ms)
+{
+    switch (query->call) {
+    case PS_CONSUMER_COMMITTED: return rd_kafka_committed(query->consumer->client.rk, query->list, timeout_ms);
+    case PS_CONSUMER_PARTITIONS: return ask_all_partitions(query, timeout_ms);
+    default: return ask_offsets(query, timeout_ms);
+    }
+}
+
+/* The length of one attempt. An attempt does not receive the answer to an earlier one, so attempts are long. They are short while
+ * no broker has ever answered: then no answer is on its way that a new attempt would miss. */
+static int slice_ms(rd_kafka_t *rk)
+{
+    char *cluster = rd_kafka_clusterid(rk, 0);
+    if (!cluster) return UNANSWERED_MS;
+    rd_kafka_mem_free(rk, cluster);
+    return SLICE_MS;
+}
+
+/* Repeats the request in short attempts, so a long timeout does not delay the destruction of the consumer. */
+static rd_kafka_resp_err_t ask_repeatedly(struct ps_consumer_job *query)
+{
+    int64_t deadline_us = ps_deadline_us(query->timeout_ms);
+    become_long_call(query->consumer);
+    for (;;) {
+        int remaining_ms = ps_remaining_ms(deadline_us);
+        int slice = slice_ms(query->consumer->client.rk);
+        bool last = remaining_ms >= 0 && remaining_ms <= slice;
+        rd_kafka_resp_err_t err = ask_once(query, last ? remaining_ms : slice);
+        if (last || err != RD_KAFKA_RESP_ERR__TIMED_OUT) return err;
+        if (!asks_on(query)) return RD_KAFKA_RESP_ERR__DESTROY;
+    }
+}
+
+/* Before 2.1.0 librdkafka takes the remaining time, which is in ms, for microseconds: so it gets 1,000 times the timeout. */
+enum { SEEKS_IN_MS = 0x02010000, LONGEST_SEEK_MS = 1000 * 1000 };
+
+static int seek_timeout_ms(int timeout_ms)
+{
+    if (rd_kafka_version() >= SEEKS_IN_MS || timeout_ms < 0) return timeout_ms;
+    return (timeout_ms < LONGEST_SEEK_MS ? timeout_ms : LONGEST_SEEK_MS) * 1000;
+}
+
+/*
+ * librdkafka commits a stored offset only if it is behind the committed one, and a seek does not change the stored offset. So
+ * after a seek back, it would commit the later offset again. The ledger forgets what was processed before librdkafka gets the
+ * earlier offset. So no other thread gives it the later one afterwards.
+ */
+static void consumer_seek(struct ps_consumer_job *query, bool rewinds)
+{
+    int timeout_ms = seek_timeout_ms(query->timeout_ms);
+    struct ps_consumer *consumer = query->consumer;
+    rd_kafka_topic_partition_list_t *rewound = rd_kafka_topic_partition_list_new(query->list->cnt);
+    pthread_mutex_lock(&consumer->taking); /* no thread takes a message from before while the ledger changes */
+    job_take_error(query, rd_kafka_seek_partitions(consumer->client.rk, query->list, timeout_ms));
+    for (int i = 0; !query->err && i < query->list->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &query->list->elems[i];
+        if (place->err) continue;
+        ps_ledger_seek(&consumer->ledger, place->topic, place->partition, place->offset, rewinds);
+        if (rewinds) ps_copy_place(rewound, place);
+    }
+    if (rewound->cnt > 0 && consumer->settings.grouped) rd_kafka_offsets_store(consumer->client.rk, rewound);
+    pthread_mutex_unlock(&consumer->taking);
+    rd_kafka_topic_partition_list_destroy(rewound);
+}
+
+/*
+ * rd_kafka_assign returns while librdkafka's main thread is still stopping the previous assignment. If it has to stop the
+ * same partition again before it has finished, it fails an assertion (rktp_started; 2.0.2 and 2.14), which ends the process.
+ * librdkafka does not report when it has finished. So only one thread assigns at a time. If there was an earlier assignment, it
+ * then sends requests to the main thread, one every STEP_US. Each answer comes after the main thread's earlier work. Three
+ * requests were enough with 2.0.2, and almost always with 2.14.
+ */
+enum { STEPS_OF_STOPPING = 10, STEP_US = 1000 };
+
+/* Waits until the main thread has done its earlier work. */
+static bool assigns_partitions(rd_kafka_t *rk)
+{
+    rd_kafka_topic_partition_list_t *assigned = NULL;
+    if (rd_kafka_assignment(rk, &assigned)) return false;
+    bool any = assigned->cnt > 0;
+    rd_kafka_topic_partition_list_destroy(assigned);
+    return any;
+}
+
+static rd_kafka_resp_err_t consumer_assign(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *list)
+{
+    rd_kafka_t *rk = consumer->client.rk;
+    pthread_mutex_lock(&consumer->assigning);
+    bool stops_partitions = assigns_partitions(rk);
+    pthread_mutex_lock(&consumer->taking); /* no thread takes messages of the earlier assignment after the ledger was cleared */
+    ps_consumer_store(consumer);
+    ps_consumer_resume_revoked(consumer, NULL);
+    ps_ledger_clear(&consumer->ledger);
+    ps_consumer_forward(consumer, list);
+    rd_kafka_resp_err_t err = rd_kafka_assign(rk, list);
+    for (int i = 0; !err && list && i < list->cnt; i++)
+        ps_ledger_seek(&consumer->ledger, list->elems[i].topic, list->elems[i].partition, list->elems[i].offset, false);
+    pthread_mutex_unlock(&consumer->taking);
+    for (int i = 0; stops_partitions && i < STEPS_OF_STOPPING; i++) {
+        assigns_partitions(rk);
+        usleep(STEP_US);
+    }
+    pthread_mutex_unlock(&consumer->assigning);
+    return err;
+}
+
+/*
+ * librdkafka would begin a partition that is not paused again at the wrong offset (until 2.4.0, #2593). So it is asked to resume only
+ * what this function has paused. While the listener runs, its partitions are not assigned yet: rebalance() pauses them.
+ */
+static void consumer_pause(struct ps_consumer_job *query, bool paused)
+{
+    struct ps_consumer *consumer = query->consumer;
+    struct ps_ledger *ledger = &consumer->ledger;
+    rd_kafka_topic_partition_list_t *changed = rd_kafka_topic_partition_list_new(query->list->cnt);
+    pthread_mutex_lock(&consumer->taking);
+    for (int i = 0; i < query->list->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &query->list->elems[i];
+        if (ps_ledger_pause(ledger, place->topic, place->partition, paused))
+            rd_kafka_topic_partition_list_add(changed, place->topic, place->partition);
+    }
+    if (paused) query->err = rd_kafka_pause_partitions(consumer->client.rk, changed);
+    else query->err = rd_kafka_resume_partitions(consumer->client.rk, changed);
+    for (int i = 0; paused && !consumer->answering && i < changed->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &changed->elems[i];
+        rd_kafka_topic_partition_t *asked = rd_kafka_topic_partition_list_find(query->list, place->topic, place->partition);
+        if (!(asked->err = place->err)) continue;
+        ps_ledger_pause(ledger, place->topic, place->partition, false);
+    }
+    pthread_mutex_unlock(&consumer->taking);
+    rd_kafka_topic_partition_list_destroy(changed);
+}
+
+static bool answered_later(enum ps_consumer_call call)
+{
+    return call == PS_CONSUMER_COMMIT || call == PS_CONSUMER_COMMITTED || call == PS_CONSUMER_OFFSETS ||
+           call == PS_CONSUMER_PARTITIONS;
+}
+
+static void job_run(struct ps_job *job)
+{
+    struct ps_consumer_job *query = (struct ps_consumer_job *)job;
+    rd_kafka_t *rk = query->consumer->client.rk;
+    bool empty = !query->list || query->list->cnt == 0;
+
+    switch (query->call) {
+    case PS_CONSUMER_SUBSCRIBE: query->err = query->list ? rd_kafka_subscribe(rk, query->list) : rd_kafka_unsubscribe(rk); break;
+    case PS_CONSUMER_ASSIGN: query->err = consumer_assign(query->consumer, empty ? NULL : query->list); break;
+    case PS_CONSUMER_ASSIGNMENT: query->err = rd_kafka_assignment(rk, &query->list); break;
+    case PS_CONSUMER_COMMIT: query->err = consumer_commit(query); break;
+    case PS_CONSUMER_COMMITTED:
+    case PS_CONSUMER_OFFSETS:
+    case PS_CONSUMER_PARTITIONS: query->err = ask_repeatedly(query); break;
+    case PS_CONSUMER_SEEK: consumer_seek(query, false); break;
+    case PS_CONSUMER_REWIND: consumer_seek(query, true); break;
+    case PS_CONSUMER_PAUSE: consumer_pause(query, true); break;
+    case PS_CONSUMER_RESUME: consumer_pause(query, false); break;
+    }
+    if (query->list) {
+        rd_kafka_topic_partition_list_t *list = query->list;
+        query->list = ps_plain_copy(list);
+        rd_kafka_topic_partition_list_destroy(list);
+    }
+    if (answered_later(query->call)) ps_client_exit_long(&query->consumer->client);
+    else ps_client_exit(&query->consumer->client);
+}
+
+static void job_release(struct ps_job *job)
+{
+    struct ps_consumer_job *query = (struct ps_consumer_job *)job;
+    if (query->list) rd_kafka_topic_partition_list_destroy(query->list);
+    ps_client_unref(&query->consumer->client);
+    free(query);
+}
+
+struct ps_consumer_job *ps_consumer_start(struct ps_consumer *consumer, enum ps_consumer_call call,
+                                          rd_kafka_topic_partition_list_t *list, int timeout_ms)
+{
+    struct ps_consumer_job *query = calloc(1, sizeof(*query));
+    errno = query ? 0 : ENOMEM;
+    if (!query || !ps_client_enter(&consumer->client)) {
+        if (list) rd_kafka_topic_partition_list_destroy(list);
+        free(query);
+        return NULL;
+    }
+    ps_job_init(&query->job, job_run, job_release);
+    ps_client_retain(&consumer->client);
+    query->consumer = consumer;
+    query->call = call;
+    query->list = list;
+    query->timeout_ms = timeout_ms;
+    int failed = ps_job_start(&query->job, "penstock.consumer");
+    if (failed) {
+        ps_client_exit(&consumer->client);
+        ps_job_unref(&query->job);
+        errno = failed;
+        return NULL;
+    }
+    return query;
+}

@@ -1,0 +1,27 @@
+# frozen_string_literal: true
+
+# Offsets that are asked for, gone back to, and committed without waiting.
+{ "a leader that has moved is asked for" =>
+    ["consumer_jobs", "(!leader_moved(err) && !leader_moved(place->err)) || ", "true || ",
+     "test_a_leader_that_has_moved_is_found"],
+  "librdkafka stores the earlier offset" =>
+    ["consumer_jobs", "if (rewound->cnt > 0 && consumer->settings.grouped) rd", "if (false) rd",
+     "test_a_seek_with_commit_goes_back_for_all_members"],
+  "the ledger knows that librdkafka stores the earlier offset" =>
+    ["ledger", "        if (rewinds) place->stored = offset;\n", "", "test_a_seek_with_commit_goes_back_for_all_members"],
+  "asynchronous commits are coalesced" =>
+    ["async_commits", "if (commits->on_their_way == 0 && ps_now_us()", "if (ps_now_us()",
+     "test_asynchronous_commits_are_coalesced"],
+  "an asynchronous commit is repeated for a new epoch" =>
+    ["async_commits", "bool again = may_send &&", "bool again = false && may_send &&",
+     "test_an_asynchronous_commit_is_repeated_if_the_member_has_a_new_epoch"],
+  "a close sends what waits" =>
+    ["async_commits", "bool lets = !commits->waiting || now_us >= *send_by_us;", "bool lets = true;",
+     "test_a_close_sends_what_waits"],
+  "what waits is sent before a revocation" =>
+    ["consumer", "        ps_async_commits_revoked(consumer, partitions);\n", "",
+     "test_what_waits_is_sent_before_partitions_are_given_up"] }
+  .each do |what, (file, from, to, only)|
+  Mutation.define "offsets: #{what}", file: "ext/penstock/core/consume/#{file}.c", from:, to:,
+                                      test: "test/consumer_offsets_test.rb", only:
+end

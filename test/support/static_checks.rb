@@ -18,6 +18,7 @@ class StaticChecks
     ["core/produce/delivery.c", "ps_deliveries_settle", "-Wanalyzer-malloc-leak"] => "reason, too",
     ["core/produce/delivery.c", "ps_batch_never_sent", "-Wanalyzer-malloc-leak"] => "reason, too",
     ["core/consume/fetched.c", "topic_number", "-Wanalyzer-malloc-leak"] => "is in the array, which frees it",
+    ["core/consume/fetched.c", "ps_fetched_end", "-Wanalyzer-malloc-leak"] => "the same",
     ["core/client/events.c", "ps_events_statistics",
      "-Wanalyzer-malloc-leak"] => "is in the queue, which is emptied before it is freed",
     ["core/client/events.c", "ps_events_closed", "-Wanalyzer-malloc-leak"] => "the same",

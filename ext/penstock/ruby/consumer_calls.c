@@ -5,8 +5,6 @@
  */
 #include "ruby/penstock.h"
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 
 /* ---- lists of partitions: [[topic, partition, offset, leader epoch, metadata], ...]; the last two may be nil or missing ---- */
 
@@ -527,62 +525,16 @@ static VALUE consumer_group_metadata(VALUE self)
 
 /* ---- membership ---- */
 
-enum { MOST_ID = 512 };
-
-struct membership {
-    struct ps_consumer *consumer;
-    const char *state;
-    int32_t generation; /* -1: unknown */
-    char member_id[MOST_ID];
-};
-
-/*
- * librdkafka has no function for the generation (KIP-848: the member epoch). Its form of the group's metadata contains it (2.0.2 to
- * 2.14): "CGMDv2:", the generation as 4 bytes in the machine's order, group and member id.
- */
-static int32_t generation_of(const rd_kafka_consumer_group_metadata_t *metadata)
-{
-    static const char magic[] = "CGMDv2:";
-    size_t size = 0;
-    void *bytes = NULL;
-    int32_t generation = -1;
-    rd_kafka_error_t *error = rd_kafka_consumer_group_metadata_write(metadata, &bytes, &size);
-    if (error) {
-        rd_kafka_error_destroy(error);
-        return -1;
-    }
-    const size_t skipped = sizeof(magic) - 1;
-    if (size >= skipped + sizeof(generation) && memcmp(bytes, magic, skipped) == 0)
-        memcpy(&generation, (const char *)bytes + skipped, sizeof(generation));
-    rd_kafka_mem_free(NULL, bytes);
-    return generation;
-}
-
 static void *membership_nogvl(void *arg)
 {
-    struct membership *membership = arg;
-    struct ps_consumer *consumer = membership->consumer;
-    rd_kafka_t *rk = consumer->client.rk;
-    membership->generation = -1;
-    pthread_mutex_lock(&consumer->taking);
-    membership->state = consumer->answering ? "rebalancing" : consumer->member ? "stable" : "joining";
-    pthread_mutex_unlock(&consumer->taking);
-    rd_kafka_consumer_group_metadata_t *metadata = rd_kafka_consumer_group_metadata(rk);
-    if (metadata) {
-        membership->generation = generation_of(metadata);
-        rd_kafka_consumer_group_metadata_destroy(metadata);
-    }
-    char *id = rd_kafka_memberid(rk);
-    if (!id) return NULL;
-    snprintf(membership->member_id, sizeof(membership->member_id), "%s", id);
-    rd_kafka_mem_free(rk, id);
+    ps_consumer_membership(arg);
     return NULL;
 }
 
 /* [state, generation, member id] */
 static VALUE consumer_call_membership(VALUE self)
 {
-    struct membership membership = { .consumer = penstock_consumer_open(self) };
+    struct ps_membership membership = { .consumer = penstock_consumer_open(self) };
     if (!ps_client_enter(&membership.consumer->client)) penstock_raise_closed(&membership.consumer->client);
     penstock_nogvl_now(membership_nogvl, &membership);
     ps_client_exit(&membership.consumer->client);

@@ -4,6 +4,8 @@ module Penstock
   # Answers the group's requests on a thread of its own, while {Consumer#keep_alive} runs the program's block.
   # @api private
   class KeepAlive
+    include AsJson
+
     # @param serve [Proc] handles what the group requires, then waits until there is more
     # @param wake [Proc] ends that wait
     # @param limit [Numeric, nil] seconds

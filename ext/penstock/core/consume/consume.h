@@ -226,6 +226,17 @@ void ps_consumer_forward(struct ps_consumer *consumer, const rd_kafka_topic_part
 /* librdkafka keeps a partition paused that is revoked and assigned again, and it would never be read. NULL: all partitions. */
 void ps_consumer_resume_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
 
+enum { PS_MOST_MEMBER_ID = 512 };
+
+struct ps_membership {
+    struct ps_consumer *consumer;
+    const char *state;                 /* see Penstock::Membership */
+    int32_t generation;                /* -1: unknown */
+    char member_id[PS_MOST_MEMBER_ID]; /* empty: none */
+};
+
+void ps_consumer_membership(struct ps_membership *membership); /* entered; asks librdkafka's main thread */
+
 /* ---- consumer_jobs.c: its blocking calls -------------------------------------------------------------- */
 
 /* The calls, and their arguments and results. */

@@ -65,7 +65,7 @@ class AsJsonTest < PenstockTest
     objects = [cluster, producer, secret, consumer, report, handle, error, many, *Array.new(events.size) { events.pop }, dummy,
                producer.client, producer.config, secret.config, consumer.config, producer.config.polling,
                producer.config.polling.fd, producer.config.oauth, producer.status, producer.tags, producer.middleware,
-               producer.monitor, Penstock.monitor, producer.with(topic_config: { acks: 1 }), shareable,
+               consumer.status, consumer.tags, consumer.metrics, consumer.monitor, producer.monitor, Penstock.monitor, producer.with(topic_config: { acks: 1 }), shareable,
                Penstock::Poller.instance, Penstock::Message.new(**message.except(:label)), producer.close,
                Penstock::ConnectionPool.new(size: 1) { |config| config.kafka = kafka }, dummy.produce(message),
                Penstock::OpenTelemetry.allocate, Penstock::Listeners::Logger.new(Logger.new(nil)),

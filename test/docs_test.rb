@@ -85,9 +85,10 @@ class DocsTest < PenstockTest
     end.new)
     publish_events_of(producer)
     publish_events_of(producer("transactional.id": "documented-#{rand(2**32)}"))
+    publish_events_of_a_consumer
     events = Array.new(seen.size) { seen.pop }.reject { |event| event.id == "error.occurred" }.to_h { |event| [event.id, event] }
-    assert_operator events.size, :>=, 22
-    keys = events.transform_values { |event| event.payload.keys.sort - [:producer_id] }
+    assert_operator events.size, :>=, 29
+    keys = events.transform_values { |event| event.payload.keys.sort - %i[producer_id consumer_id] }
     assert_equal documented_events.slice(*events.keys), keys
   ensure
     Penstock.monitor.unsubscribe(listener)
@@ -101,6 +102,17 @@ class DocsTest < PenstockTest
     producer.transactional? && producer.transaction { raise Penstock::AbortTransaction }
     producer.produce_sync(message)
     producer.close
+  end
+
+  def publish_events_of_a_consumer
+    name = topic(partitions: 1)
+    producer.produce_sync(topic: name, payload: "x")
+    consumer = Penstock::Consumer.new("bootstrap.servers": cluster.bootstrap_servers, "group.id": "documented-#{rand(2**32)}",
+                                      "auto.offset.reset": "earliest", "enable.auto.commit": false).subscribe(name)
+    eventually { consumer.poll }
+    consumer.commit
+    assert_raises(Penstock::CommitError) { consumer.commit({ "not-there" => { 0 => 1 } }) }
+    consumer.close
   end
 
   def test_every_setting_in_the_table_of_behaviours_exists
@@ -413,7 +425,12 @@ class DocsTest < PenstockTest
     one.produce_sync(topic:, payload: "x")
     publish_every_event(one.monitor)
     Internal.of(one).define_singleton_method(:totals) { super() + Internal::CounterSnapshot.new(*[1] * 8, {}) }
+    consumer = Penstock::Consumer.new("bootstrap.servers": cluster.bootstrap_servers)
+    consumer.define_singleton_method(:metrics) { Penstock::ConsumerMetrics.new(*[1] * 12) }
+    consumer.monitor.subscribe(listener)
+    consumer.assign({})
     listener.flush
+    consumer.close
     listener.close
     names.uniq
   end
@@ -421,7 +438,7 @@ class DocsTest < PenstockTest
   def publish_every_event(monitor)
     message = { topic: "t", payload: "x" }
     payload = { message:, messages: [message], time: 1.0, type: "x", error: nil }
-    events = Penstock::Monitor::EVENTS - ["producer.connected", "statistics.emitted"]
+    events = Penstock::Monitor::EVENTS - ["producer.connected", "consumer.connected", "statistics.emitted"]
     events.each { |event| monitor.instrument(event, payload) }
   end
 

@@ -272,6 +272,81 @@ class OpenTelemetryTest < ProducerTestCase
     consumer&.close
   end
 
+  # ---- processing ----
+
+  # @return [Array] a consumer and what it reads of these, which were sent in calls of their own
+  def consumed(*messages)
+    name = topic(partitions: 1)
+    producer = self.producer.around(@telemetry)
+    messages.each { |message| producer.produce_sync(message.merge(topic: name)) }
+    consumer = Penstock::Consumer.new("bootstrap.servers": cluster.bootstrap_servers, "group.id": "billing")
+    consumer.assign(name => { 0 => :beginning })
+    yield consumer
+  ensure
+    consumer&.close
+  end
+
+  def batch_of(consumer, size)
+    eventually { consumer.metrics.queue_length >= size }
+    consumer.poll_batch.tap { |batch| assert_equal size, batch.size }
+  end
+
+  def test_processing_a_message_continues_its_trace_and_links_to_its_span
+    consumed(MESSAGE) do |consumer|
+      message = consumer.poll(timeout: 20)
+      value = @telemetry.process(message, consumer:) do |given|
+        assert_same message, given
+        assert_same spans[1], OpenTelemetry::Trace.current_span
+        :done
+      end
+      sent, processed = spans
+      assert_equal :done, value
+      assert_equal ["process #{message.topic}", :consumer, true], [processed.name, processed.kind, processed.finished?]
+      assert_equal [span_ids(sent)] * 2, [span_ids(processed.parent), span_ids(processed.links[0].span_context)]
+      expected = { "messaging.operation.type" => "process", "messaging.consumer.group.name" => "billing",
+                   "messaging.client.id" => "penstock", "messaging.message.body.size" => 5, "messaging.kafka.offset" => 0,
+                   "messaging.destination.partition.id" => "0", "messaging.kafka.message.key" => "user-1" }
+      assert_equal expected, processed.attributes.slice(*expected.keys)
+      assert_equal 1, recorded("messaging.process.duration").size
+      assert_equal [1], recorded("messaging.client.consumed.messages").map(&:first)
+    end
+  end
+
+  def test_the_span_of_a_batch_links_to_every_span_that_sent_its_messages
+    consumed(MESSAGE, MESSAGE, { payload: "x", headers: { "traceparent" => "broken" } }) do |consumer|
+      batch = batch_of(consumer, 3)
+      before = spans.first(2)
+      @telemetry.process(batch) { |given| assert_same batch, given }
+      processed = spans.last
+      assert_equal(before.map { |span| span_ids(span) }, processed.links.map { |link| span_ids(link.span_context) })
+      assert_equal [nil, 3], [processed.parent, processed.attributes["messaging.batch.message_count"]]
+      assert_equal [3], recorded("messaging.client.consumed.messages").map(&:first)
+    end
+  end
+
+  def test_an_error_in_processing_is_recorded_and_raised
+    consumed(MESSAGE) do |consumer|
+      message = consumer.poll(timeout: 20)
+      error = assert_raises(KeyError) { @telemetry.process(message) { raise KeyError, "none" } }
+      assert_equal [[error], "KeyError"], [spans.last.exceptions, spans.last.attributes["error.type"]]
+      assert_predicate spans.last, :finished?
+      assert_equal "KeyError", recorded("messaging.process.duration").last.last["error.type"]
+    end
+  end
+
+  def test_processing_goes_on_without_telemetry_that_fails
+    consumed(MESSAGE) do |consumer|
+      message = consumer.poll(timeout: 20)
+      OpenTelemetry.propagation = nil
+      assert_equal :done, @telemetry.process(message) { :done }
+      assert_equal 1, OpenTelemetry.errors.size
+    end
+  end
+
+  def test_only_messages_and_batches_are_processed
+    assert_raises(TypeError) { @telemetry.process({ topic: "a" }) { nil } }
+  end
+
   def span_ids(span) = (span.respond_to?(:context) ? span.context : span).to_a
 
   Consumed = Struct.new(:headers)

@@ -236,7 +236,8 @@ class SignatureValuesTest < PenstockTest
     on(Penstock::Consumer).new("enable.auto.commit": false, **settings) { |config| set(config) }.tap do |made|
       read(made.config)
       assert_all_called("Penstock::ConsumerConfig")
-      %i[id config closed? inspect assignment].each { |name| @calls.call(made, name, [], {}) }
+      names = %i[id config closed? inspect assignment status tags monitor metrics statistics]
+      names.each { |name| @calls.call(made, name, [], {}) }
     end
   end
 

@@ -8,11 +8,15 @@ require_relative "consumer/keep_alive"
 require_relative "consumer/config"
 require_relative "consumer/membership"
 require_relative "consumer/message"
+require_relative "consumer/metrics"
+require_relative "consumer/notifier"
 require_relative "consumer/offset"
 require_relative "consumer/offset_calls"
 require_relative "consumer/places"
-require_relative "consumer/rebalance"
 require_relative "consumer/reader"
+require_relative "consumer/rebalance"
+require_relative "consumer/registry"
+require_relative "consumer/status"
 
 module Penstock
   # Reads messages from Kafka, as a member of a group ({#subscribe}) or from chosen partitions ({#assign}).
@@ -66,10 +70,16 @@ module Penstock
     STALE_PAUSE = 0.1
     # A variable of the fiber: the consumer whose `each` an exception has ended.
     GAVE_UP = :__penstock_gave_up__
-    private_constant :TIMEOUT, :LOST, :STALE, :STALE_ATTEMPTS, :STALE_PAUSE, :GAVE_UP
+    private_constant :TIMEOUT, :LOST, :STALE, :STALE_ATTEMPTS, :STALE_PAUSE, :GAVE_UP, :Notifier
 
     # @return [ConsumerConfig] frozen
     attr_reader :config
+
+    # @return [ConsumerStatus] its present state, whenever it is asked. Never blocks
+    attr_reader :status
+
+    # @return [Tags] labels for logs and metrics. Never blocks
+    attr_reader :tags
 
     # Librdkafka's settings are keywords. The block sets everything else, and may change {ConsumerConfig#kafka}, which
     # contains the keywords.
@@ -91,10 +101,33 @@ module Penstock
       refresher = Native::TokenRefresher.new(self, :consumer_id) if config.oauth.token_provider_listener
       call_configure(id, config.kafka, config.logger, config.close_timeout, config.group?, config.rejection_timeout, refresher,
                      config.mark, !config.rebalance_listener.nil?, config.hold_rebalances)
+      @tags = Tags.new
+      @status = ConsumerStatus.new(self)
+      @notifier = Notifier.new(self)
+      @notifier.begin
     end
 
     # @return [String] `config.id`
     def id = config.id
+
+    # Publishes the consumer's events to listeners, and passes them on to {Penstock.monitor}. See docs/events.md. Listeners run on
+    # the threads that call the consumer, most on the thread that polls. In another Ractor, a consumer's events reach only the
+    # listeners of that Ractor. Never blocks.
+    #
+    # @return [Monitor] `config.monitor`, or a monitor of its own
+    def monitor = @notifier.monitor
+
+    # The consumer's counters, since it was opened. They cost no statistics. Never blocks. In a fork child they are 0.
+    #
+    # @return [ConsumerMetrics] frozen
+    def metrics = ConsumerMetrics.new(*call_counts).freeze
+
+    # librdkafka's latest statistics. It collects them every `statistics.interval.ms`, and polls read them. If the setting is not
+    # given, it is 5,000 if "statistics.emitted" has a listener at the consumer's first use, and 0 otherwise. Never blocks; parses
+    # some 10 KB at each call.
+    #
+    # @return [Hash{String=>Object}, nil] frozen; nil: there were none, or they are turned off
+    def statistics = @notifier.statistics
 
     # Joins the group of `group.id` and reads the partitions that the group assigns. Replaces an earlier subscription. The
     # consumer joins while it is polled.
@@ -326,7 +359,7 @@ module Penstock
       return false if offsets.nil?
       return true if offsets.empty?
 
-      async ? call_commit_async(offsets) : commit_now(offsets, timeout)
+      async ? call_commit_async(offsets) : @notifier.committing(offsets) { commit_now(offsets, timeout) }
       true
     rescue CommitError => e
       LOST.include?(e.code) ? false : raise
@@ -572,9 +605,11 @@ module Penstock
     def close(*more, timeout: config.close_timeout / 1000.0, **wrong)
       Keywords.check("close(timeout: 10)", TIMEOUT, more, wrong)
       timeout = Seconds.of(timeout)
-      finish unless closed?
-      in_time = call_close(timeout && (timeout * 1000).to_f)
-      ConsumerCloseReport.new(in_time, in_group? ? in_time : nil).freeze
+      @notifier.closing do
+        finish unless closed?
+        in_time = call_close(timeout && (timeout * 1000).to_f)
+        ConsumerCloseReport.new(in_time, in_group? ? in_time : nil).freeze
+      end
     end
 
     # @!method group_metadata
@@ -594,6 +629,18 @@ module Penstock
 
     # @see RequiresSuper
     def initialized? = !@config.nil?
+
+    # Publishes events: `notifier.instrument("partition.stuck") { { topic:, partition: } }`.
+    attr_reader :notifier
+
+    # C calls these.
+    def publish_connected = notifier.instrument("consumer.connected") { { caller: self } }
+    def publish_news = notifier.publish_news
+    def publish_polled(messages) = notifier.polled(messages)
+
+    def publish_poll_error(error)
+      notifier.error("consumer.poll", error, topic: error.topic, partition: error.partition, offset: error.offset)
+    end
 
     # What has to be done before the consumer closes, while it can still commit.
     def finish
@@ -615,6 +662,9 @@ module Penstock
       method = kind == :lost && !listener.respond_to?(:lost) ? :revoked : kind
       listener.public_send(method, rebalance) if listener.respond_to?(method)
       rebalance.__send__(:starts)
+    rescue StandardError, ScriptError => e
+      notifier.error("rebalance_listener.error", e, partitions: rebalance&.partitions)
+      raise
     end
 
     # Whether the calling thread was perhaps processing a message, and did not come to its end.
@@ -667,4 +717,6 @@ module Penstock
 
     def place_of(message) = Consumer.__send__(:place_of, message)
   end
+
+  private_constant :ConsumerRegistry
 end

@@ -29,7 +29,10 @@ module OpenTelemetry
     SpanContext = Struct.new(:trace_id, :span_id, keyword_init: true) do
       def hex_trace_id = trace_id
       def hex_span_id = span_id
+      def valid? = true
     end
+
+    Link = Struct.new(:span_context, :attributes)
 
     class Status
       attr_reader :description

@@ -89,8 +89,8 @@ class Overload
          left: ObjectSpace.each_object(Penstock::DeliveryHandle).count, grown_kb: grown.join(","), last_kb: grown.last, sum_kb: grown.sum)
   RUBY
 
-  # Statistics and debug lines that nothing reads. A producer and a consumer each without a logger (librdkafka prints, here to
-  # /dev/null) and with one, and a producer whose listener has gone.
+  # Statistics of producers, and debug lines, that nothing reads. A producer and a consumer each without a logger (librdkafka
+  # prints, here to /dev/null) and with one, and a producer whose listener has gone.
   IDLE = <<~'RUBY'
     interval, phase, phases = NUMBERS.map { |number| Float(number) }
     noisy = { "statistics.interval.ms": interval.to_i, debug: "all" }
@@ -102,7 +102,7 @@ class Overload
     producers.last.monitor.unsubscribe(listener)
     consumers = Array.new(2) do |i|
       Penstock::Consumer.new do |config|
-        config.kafka = { "bootstrap.servers": SERVERS, **noisy }
+        config.kafka = { "bootstrap.servers": SERVERS, debug: "all" }
         config.logger = nowhere if i > 0
       end
     end

@@ -205,7 +205,7 @@ static void check_conflicts(rd_kafka_conf_t *conf, VALUE settings, const struct 
 /* A consumer's events are taken only while the program polls it. So its log lines must not come as events (consumer.c). */
 static void set_events(rd_kafka_conf_t *conf, bool consumer, bool logs_to_mailbox, int more)
 {
-    int events = consumer ? RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_OFFSET_COMMIT : RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_STATS;
+    int events = RD_KAFKA_EVENT_STATS | (consumer ? RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_OFFSET_COMMIT : RD_KAFKA_EVENT_DR);
     int log = logs_to_mailbox && !consumer ? RD_KAFKA_EVENT_LOG : 0;
     rd_kafka_conf_set_events(conf, events | more | RD_KAFKA_EVENT_ERROR | log);
 }
@@ -251,7 +251,6 @@ void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool log
                                  struct penstock_consumer_conf_facts *facts)
 {
     conf_fill(conf, settings, logs_to_mailbox, true, &facts->brokers);
-    conf_set(conf, "statistics.interval.ms", "0"); /* a consumer does not publish statistics, and unread ones accumulate */
     facts->max_poll_interval_ms = conf_integer(conf, "max.poll.interval.ms");
     facts->ends = conf_is(conf, "enable.partition.eof", "true");
 }

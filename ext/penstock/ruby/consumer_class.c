@@ -59,7 +59,7 @@ static VALUE consumer_allocate(VALUE klass)
 
 /* ---- which native consumer ---- */
 
-static struct ps_consumer *any_consumer(VALUE self) /* perhaps the parent process's */
+struct ps_consumer *penstock_consumer_any(VALUE self)
 {
     struct consumer_object *object = penstock_data(self, &consumer_type);
     struct ps_consumer *consumer = atomic_load(&object->consumer);
@@ -74,6 +74,7 @@ static struct ps_consumer *renew(VALUE self, struct ps_consumer *inherited)
     struct ps_consumer *fresh = ps_consumer_new(conf, inherited->client.name, &inherited->settings);
     if (!fresh) rb_memerror();
     ps_client_set_brokers(&fresh->client, inherited->client.brokers);
+    atomic_store(&fresh->news.wanted, atomic_load(&inherited->news.wanted));
     /* The inherited consumer stays untouched. */
     if (atomic_compare_exchange_strong(&object->consumer, &inherited, fresh)) return fresh;
     ps_client_unref(&fresh->client);
@@ -82,7 +83,7 @@ static struct ps_consumer *renew(VALUE self, struct ps_consumer *inherited)
 
 struct ps_consumer *penstock_consumer_get(VALUE self)
 {
-    struct ps_consumer *consumer = any_consumer(self);
+    struct ps_consumer *consumer = penstock_consumer_any(self);
     if (!ps_client_inherited(&consumer->client)) return consumer;
     if (atomic_load(&consumer->client.state) == PS_NEW) return renew(self, consumer);
     struct penstock_error_context context = penstock_no_context;
@@ -98,6 +99,7 @@ struct ps_consumer *penstock_consumer_open(VALUE self)
     if (atomic_load(&consumer->client.state) == PS_OPEN) return consumer;
     const struct consumer_object *object = penstock_data(self, &consumer_type);
     penstock_open(&consumer->client, object->logger, object->token_refresher, Qnil);
+    if (!atomic_exchange(&consumer->announced, true)) rb_funcall(self, rb_intern("publish_connected"), 0);
     return consumer;
 }
 
@@ -178,7 +180,7 @@ static VALUE consumer_call_set_credentials(VALUE self, VALUE user, VALUE passwor
 /* False: the time ran out first. */
 static VALUE consumer_call_close(VALUE self, VALUE timeout_ms)
 {
-    struct ps_consumer *consumer = any_consumer(self);
+    struct ps_consumer *consumer = penstock_consumer_any(self);
     if (ps_client_inherited(&consumer->client)) {
         if (atomic_load(&consumer->client.state) != PS_NEW) return Qtrue; /* the parent process closes it */
         consumer = penstock_consumer_get(self);
@@ -192,7 +194,7 @@ static VALUE consumer_call_close(VALUE self, VALUE timeout_ms)
 static VALUE consumer_state(VALUE self)
 {
     static const char *const names[] = { "configured", "open", "closing", "closed" };
-    const struct ps_consumer *consumer = any_consumer(self);
+    const struct ps_consumer *consumer = penstock_consumer_any(self);
     int state = atomic_load(&consumer->client.state);
     if (ps_client_inherited(&consumer->client) && state != PS_NEW) return ID2SYM(rb_intern("inherited"));
     return ID2SYM(rb_intern(names[state]));
@@ -205,6 +207,7 @@ void penstock_consumer_init(void)
     rb_define_alloc_func(consumer_class, consumer_allocate);
     penstock_poll_methods_init(consumer_class);
     penstock_consumer_calls_init(consumer_class);
+    penstock_consumer_news_init(consumer_class);
     rb_define_private_method(consumer_class, "state", consumer_state, 0);
     rb_define_private_method(consumer_class, "call_configure", consumer_configure, 10);
     rb_define_private_method(consumer_class, "call_set_credentials", consumer_call_set_credentials, 2);

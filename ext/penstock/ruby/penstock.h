@@ -308,8 +308,9 @@ void penstock_keywords(int argc, const VALUE *argv, int positional, const char *
 int64_t penstock_seconds(VALUE seconds);
 void penstock_keywords_init(void);
 
-/* ---- consumer_class.c; poll_methods.c and consumer_calls.c: more methods of Consumer; consumed_message.c ------- */
+/* ---- consumer_class.c; poll_methods.c, consumer_calls.c, consumer_news.c: more methods of Consumer; consumed_message.c ------- */
 
+struct ps_consumer *penstock_consumer_any(VALUE consumer);  /* perhaps the parent process's */
 struct ps_consumer *penstock_consumer_get(VALUE consumer);  /* this process's, perhaps not open; raises ForkedError */
 struct ps_consumer *penstock_consumer_open(VALUE consumer); /* the same, opened if it is new; raises if it is closed */
 /* Raises once brokers have rejected the consumer for long enough: in each thread that waits for them, and again each second. */
@@ -318,6 +319,9 @@ void penstock_poll_methods_init(VALUE consumer_class);
 /* Tells the listener of consumer->answering, then answers. Raises what the listener raises. */
 void penstock_tell_rebalance(VALUE self, struct ps_consumer *consumer);
 void penstock_consumer_calls_init(VALUE consumer_class);
+/* Publishes what the core has found for listeners. May run Ruby code, so call it where no message is in hand. */
+void penstock_publish_news(VALUE self, struct ps_consumer *consumer);
+void penstock_consumer_news_init(VALUE consumer_class);
 
 /* What a transactional producer needs to commit this consumer's offsets. The caller destroys it. Raises when the consumer is
  * closed, inherited, or has no group. */

@@ -12,7 +12,7 @@
 #include <string.h>
 
 static VALUE sym_timeout, sym_max;
-static ID id_taker;
+static ID id_taker, id_publish_polled;
 
 /* A copy of an error event. The call raises it when it has destroyed the event and has left the client. */
 struct problem {
@@ -192,6 +192,7 @@ static void fill_locked(struct taking *taking, bool with_gvl)
     taking->end = FILLED;
     take_events(taking, with_gvl);
     if (taking->control_only) return;
+    ps_consumer_count(consumer, fetched);
     if (!ps_ledger_handed_out_all(&consumer->ledger, fetched, taking->owner)) taking->end = NO_MEMORY;
     if (consumer->settings.mark == PS_MARK_AT_ONCE) ps_ledger_finish(&consumer->ledger, taking->owner);
     if (fetched->count == 0) ps_consumer_store(consumer);
@@ -238,7 +239,11 @@ static void raise_problem(const struct taking *taking)
         .offset = problem->offset >= 0 ? &problem->offset : NULL,
         .fatal = problem->fatal,
     };
-    penstock_raise(penstock_consume_error, &context, "%s", *problem->text ? problem->text : "the consumer had an error");
+    ps_increase(&taking->consumer->counts.errors, 1);
+    VALUE text = penstock_text(*problem->text ? problem->text : "the consumer had an error");
+    VALUE error = penstock_error_new(penstock_consume_error, &context, text);
+    rb_funcall(taking->self, rb_intern("publish_poll_error"), 1, error);
+    rb_exc_raise(error);
 }
 
 /* After a fatal error, each poll that finds no message raises it. */
@@ -286,7 +291,7 @@ static int64_t nap_until_us(const struct ps_consumer *consumer)
 
 /* Waits for the first message, then takes all that are available. Returns when the time is up or the consumer was closed
  * meanwhile, without a message. */
-static void take_messages(struct taking *taking, VALUE timeout)
+static void wait_for_messages(struct taking *taking, VALUE timeout)
 {
     int64_t deadline_us = ps_deadline_us(penstock_seconds(timeout));
     struct ps_consumer *opened = penstock_consumer_open(taking->self);
@@ -294,6 +299,7 @@ static void take_messages(struct taking *taking, VALUE timeout)
     if (opened->settings.mark == PS_MARK_NEXT_POLL) ps_ledger_finish(&opened->ledger, taking->owner);
     for (;;) {
         struct ps_consumer *consumer = taking->consumer = penstock_consumer_get(taking->self); /* a trap may have forked */
+        penstock_publish_news(taking->self, consumer); /* now, as an interrupt of a listener loses no message */
         uint32_t rings = atomic_load(&consumer->bell.rings); /* before it looks for events: see consumer.c */
         if (take_once(taking)) return;
         check_fatal(consumer);
@@ -303,6 +309,12 @@ static void take_messages(struct taking *taking, VALUE timeout)
     }
 }
 
+static void take_messages(struct taking *taking, VALUE timeout)
+{
+    wait_for_messages(taking, timeout);
+    if (taking->fetched->count == 0) ps_increase(&taking->consumer->counts.empty_polls, 1);
+}
+
 /* Handles rebalances and other requests of the group, once, and waits until there may be more. Takes no message. */
 static VALUE consumer_call_serve(VALUE self)
 {
@@ -310,6 +322,7 @@ static VALUE consumer_call_serve(VALUE self)
     uint32_t rings = atomic_load(&consumer->bell.rings);
     struct taking taking = { .self = self, .consumer = consumer, .max = 1, .control_only = true };
     VALUE batch = penstock_batch_allocate(0, &taking.fetched);
+    penstock_publish_news(self, consumer);
     if (!take_once(&taking)) penstock_wait_bell(&consumer->bell, rings, nap_until_us(consumer));
     RB_GC_GUARD(batch);
     return Qnil;
@@ -335,6 +348,8 @@ static VALUE consumer_poll(int argc, VALUE *argv, VALUE self)
     penstock_fetched_report(taking.fetched);
     VALUE message = penstock_batch_message(batch, 0);
     RB_GC_GUARD(batch);
+    if (ps_news_wanted(&taking.consumer->news, PS_NEWS_POLLED))
+        rb_funcall(self, id_publish_polled, 1, rb_ary_new_from_args(1, message));
     return message;
 }
 
@@ -356,13 +371,17 @@ static VALUE consumer_poll_batch(int argc, VALUE *argv, VALUE self)
     struct taking taking = { .self = self, .max = (size_t)max, .ends = penstock_consumer_get(self)->settings.ends };
     VALUE batch = penstock_batch_allocate(0, &taking.fetched);
     take_messages(&taking, values[1]);
-    return penstock_batch_finish(batch);
+    batch = penstock_batch_finish(batch);
+    if (taking.fetched->count > 0 && ps_news_wanted(&taking.consumer->news, PS_NEWS_POLLED))
+        rb_funcall(self, id_publish_polled, 1, batch);
+    return batch;
 }
 
 void penstock_poll_methods_init(VALUE consumer_class)
 {
     sym_timeout = ID2SYM(rb_intern("timeout"));
     sym_max = ID2SYM(rb_intern("max"));
+    id_publish_polled = rb_intern("publish_polled");
     id_taker = rb_intern("__penstock_taker__");
     rb_define_method(consumer_class, "poll", consumer_poll, -1);
     rb_define_method(consumer_class, "poll_batch", consumer_poll_batch, -1);

@@ -10,7 +10,7 @@ module Penstock
     private
 
     def warnings
-      [*@given.keys.filter_map { |name| about(name) }, *about_verification, *about_login, *about_statistics]
+      [*@given.keys.filter_map { |name| about(name) }, *about_verification, *about_login]
     end
 
     def about(name)
@@ -59,12 +59,6 @@ module Penstock
     def hosts
       servers = @effective[:"bootstrap.servers"] || @effective[:"metadata.broker.list"]
       servers.to_s.split(",").map { |server| server.strip.sub(%r{\A\w+://}, "").sub(/:\d*\z/, "") }.reject(&:empty?)
-    end
-
-    def about_statistics
-      return [] unless @role == :consumer && given?(:"statistics.interval.ms") && value(:"statistics.interval.ms") != "0"
-
-      ["statistics.interval.ms has no effect on a consumer: consumers do not publish statistics"]
     end
   end
 end

@@ -66,6 +66,12 @@ module Penstock
     # @return [Integer]
     setting :hold_rebalances, milliseconds(0..), default: 0
 
+    # ---- Events ----
+
+    # Publishes the events of the consumer. nil: a new {Monitor}, which {Consumer#monitor} returns.
+    # @return [Monitor, nil]
+    setting :monitor, object_with(:instrument, "Monitor", "a Penstock::Monitor")
+
     # ---- Limits ----
 
     # About how much memory fetched messages may take that the program has not polled yet. librdkafka fetches no more while its

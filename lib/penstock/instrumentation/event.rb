@@ -94,20 +94,20 @@ module Penstock
     end
 
     # Penstock makes them.
-    def initialize(json, parsed, producer_id) # rubocop:disable Lint/MissingSuper -- that makes the payload
+    def initialize(json, parsed, owner_id, key = :producer_id) # rubocop:disable Lint/MissingSuper -- that makes the payload
       @id = "statistics.emitted"
       @json = json
       @parsed = parsed
-      @producer_id = producer_id
+      @owner = { key => owner_id }.freeze
       freeze
     end
 
     # @return [Hash{Symbol => Object}] frozen; parses the text
-    def payload = { producer_id: @producer_id, statistics: @parsed.value }.freeze
+    def payload = { **@owner, statistics: @parsed.value }.freeze
 
-    # @param key [:producer_id, :statistics]
+    # @param key [:producer_id, :consumer_id, :statistics]
     # @return [Object]
-    def [](key) = key == :producer_id ? @producer_id : super
+    def [](key) = @owner.fetch(key) { super }
 
     # The increase of a number since the previous statistics.
     #
@@ -126,6 +126,6 @@ module Penstock
     def inspect = "#<#{self.class} #{id} #{@json.bytesize} bytes>"
 
     # Without AsJson's method json, because {#json} is the text. (see AsJson#as_json)
-    def as_json(_options = nil) = { "class" => self.class.name, "id" => id, "producer_id" => @producer_id }
+    def as_json(_options = nil) = { "class" => self.class.name, "id" => id, **@owner.transform_keys(&:name) }
   end
 end

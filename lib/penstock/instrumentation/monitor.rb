@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
-  # Publishes the events of a producer to subscribers.
+  # Publishes the events of a producer or consumer to subscribers.
   #
   #     monitor.subscribe("message.acknowledged") { |event| puts event[:offset] }
   #     monitor.subscribe(listener) # its methods on_message_acknowledged, on_error_occurred and so on
@@ -37,6 +37,9 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       poller.producer_registered poller.producer_unregistered
       producer.created producer.configured
       connection_pool.created connection_pool.setup connection_pool.shutdown connection_pool.reload connection_pool.reloaded
+      consumer.connected consumer.closing consumer.closed consumer.caught_up messages.polled
+      rebalance.partitions_assigned rebalance.partitions_revoked rebalance.held_back partition.stuck
+      offsets.committed offsets.commit_failed
       listener.slow error.occurred
     ].freeze
 
@@ -46,10 +49,11 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     NO_LISTENERS = EVENTS.to_h { |event| [event, [].freeze] }.freeze
 
     # Events of the native core, which must know whether they have subscribers.
-    NATIVE = %w[message.acknowledged error.occurred statistics.emitted].freeze
+    NATIVE = %w[message.acknowledged error.occurred statistics.emitted messages.polled offsets.committed offsets.commit_failed
+                rebalance.partitions_assigned rebalance.partitions_revoked].freeze
     # Events of a call: while one has a subscriber, other Ractors cannot produce.
     PER_CALL = %w[message.produced_sync message.produced_async messages.produced_sync messages.produced_async].freeze
-    # Events whose subscriptions producers must know.
+    # Events whose subscriptions producers and consumers must know.
     WATCHED = [*NATIVE, *PER_CALL].freeze
     private_constant :METHODS, :NO_LISTENERS, :NATIVE, :WATCHED
 
@@ -61,7 +65,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       @listeners = NO_LISTENERS # by event; replaced as a whole, so that reading needs no lock
       @silent = true
       @above = above
-      @producer = nil
+      @owner = nil
     end
 
     # @param monitor [Monitor]
@@ -168,8 +172,9 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
 
     private
 
-    # The producer to which this monitor belongs, which must know of subscriptions; nil: it may have several.
-    attr_writer :producer
+    # The part of a producer or consumer to which this monitor belongs, which must know of subscriptions; nil: it may have
+    # several.
+    attr_writer :owner
 
     # @see RequiresSuper
     def initialized? = !@listeners.nil?
@@ -202,21 +207,26 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       before, after = @lock.synchronize do
         [@listeners, @listeners = yield(@listeners).freeze].tap { @silent = @listeners.each_value.all?(&:empty?) }
       end
-      tell_producers if WATCHED.any? { |event| before[event].empty? != after[event].empty? }
+      notify_clients if WATCHED.any? { |event| before[event].empty? != after[event].empty? }
       before.sum { |_, all| all.size } != after.sum { |_, all| all.size }
     end
 
     # Does not keep a list of its producers: that would keep producers alive that the program has dropped without closing.
-    def tell_producers
-      return @producer.listeners_changed if @producer
+    def notify_clients
+      return @owner.listeners_changed if @owner
 
-      ProducerRegistry.all.each(&:listeners_changed)
+      ProducerRegistry.all.each(&:listeners_changed) if Ractor.current == Ractor.main
+      ConsumerRegistry.all.each(&:listeners_changed)
     end
 
-    def emit(name, payload, listeners)
-      return if listeners.empty?
+    # Publishes an event that is made already.
+    def publish(event) = run_listeners(event, listeners_of(event.id))
 
-      event = Event.new(name.to_s, payload)
+    def emit(name, payload, listeners)
+      run_listeners(Event.new(name.to_s, payload), listeners) unless listeners.empty?
+    end
+
+    def run_listeners(event, listeners)
       listeners.each do |listener|
         listener.notify(event)
       rescue StandardError, ScriptError, SystemStackError => e
@@ -227,7 +237,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :float_millisecond)
   end
   class << self
-    # Gets the events of every producer's monitor, and the events that belong to no single producer: "producer.created",
+    # Gets the events of every producer's and consumer's monitor, and those that belong to no single client: "producer.created",
     # "producer.configured", "connection_pool.created" and so on. See {Monitor}.
     # @return [Monitor]
     attr_reader :monitor

@@ -1,13 +1,15 @@
 # frozen_string_literal: true
 
+require_relative "open_telemetry/processing"
+
 module Penstock
-  # Spans and metrics of sent messages, and the trace context in their headers, according to OpenTelemetry's
+  # Spans and metrics of sent and processed messages, and the trace context in their headers, according to OpenTelemetry's
   # semantic conventions for messaging with Kafka; see docs/opentelemetry.md.
   #
   #     telemetry = Penstock::OpenTelemetry.new
   #     producer.around(telemetry)
   #     # where messages are consumed
-  #     OpenTelemetry::Context.with_current(telemetry.extract(message)) { work_on(message) }
+  #     telemetry.process(message, consumer:) { work_on(message) }
   #
   # Requires the gem opentelemetry-api, a part of opentelemetry-sdk. Metrics require opentelemetry-metrics-api; without it
   # there are none. A span contains no payload, header or label.
@@ -84,6 +86,40 @@ module Penstock
       end
     end
 
+    # Works on a message or batch in a span "process TOPIC" of kind consumer. A message's span continues the trace in which it was
+    # sent. The span of a batch belongs to the current trace. Both have links to the spans that sent the messages, at most 128.
+    # The block's error is recorded and raised. Runs the block without a span if the telemetry itself fails before it.
+    #
+    #     consumer.each { |message| telemetry.process(message, consumer:) { handle(message) } }
+    #     telemetry.process(batch, consumer:) { |batch| store(batch.payloads) }
+    #
+    # @overload process(what, consumer: nil)
+    #   @param what [Message, Batch] that was consumed
+    #   @param consumer [Consumer, nil] whose group and client.id the span names
+    #   @yieldparam what [Message, Batch]
+    #   @return [Object] the block's value
+    #   @raise [TypeError] when it is something else
+    def process(what, *more, consumer: nil, **wrong)
+      Keywords.check("process(message, consumer: nil) { |message| ... }", %i[consumer], more, wrong)
+      what.is_a?(Message) || what.is_a?(Batch) or raise TypeError, "process takes a Message or Batch, not #{what.class}"
+      start = now
+      processing = Processing.new(self, what, consumer)
+      span = begin_processing(processing) or return yield(what)
+      begin
+        ended = false
+        value = ::OpenTelemetry::Trace.with_span(span) { yield(what) }
+        ended = true
+        value
+      rescue Exception => e # rubocop:disable Lint/RescueException -- it is raised again
+        error = e
+        raise
+      ensure
+        error_type = type_of(error) unless ended
+        finish(span, nil, error, error_type)
+        measure_processing(processing, error_type, now - start)
+      end
+    end
+
     # The context that a message was sent in, for what is done with the message.
     # @param message [Message] that was consumed
     # @return [OpenTelemetry::Context] the current one if the message's headers have none
@@ -107,6 +143,27 @@ module Penstock
                                                                                 description: "How long calls that send take")
       @sent = meter.create_counter("messaging.client.sent.messages", unit: "{message}",
                                                                      description: "Messages that were to be sent")
+      @process = meter.create_histogram("messaging.process.duration", unit: "s", description: "How long processing takes")
+      @consumed = meter.create_counter("messaging.client.consumed.messages", unit: "{message}",
+                                                                             description: "Messages that were processed")
+    end
+
+    # @return [OpenTelemetry::Trace::Span, nil] nil: the telemetry has failed
+    def begin_processing(processing)
+      processing.start(@tracer, @keys)
+    rescue StandardError => e
+      ::OpenTelemetry.handle_error(exception: e, message: "penstock processes without a span")
+      nil
+    end
+
+    def measure_processing(processing, error_type, seconds)
+      return unless @process
+
+      @process.record(seconds, attributes: with_error(processing.common, error_type))
+      processing.counts.each do |topic, count|
+        about = processing.common.merge("messaging.destination.name" => Text.printable(topic))
+        @consumed.add(count, attributes: with_error(about, error_type))
+      end
     end
 
     # Of spans and metrics.

@@ -23,8 +23,10 @@ module Penstock
       others = others.reject { |other| other.same?(self) } if event.id == "error.occurred"
       return print_error(error, event) if others.empty?
 
+      consumer_id = event.payload[:consumer_id]
+      owner = consumer_id ? { consumer_id: } : { producer_id: event.payload[:producer_id] }
       news = Event.new("error.occurred", { type: Subscription::FAILURES.fetch(event.id, "listener.error"), error:,
-                                           event: event.id, producer_id: event.payload[:producer_id] })
+                                           event: event.id, **owner })
       others.each do |other|
         other.notify(news)
       rescue StandardError, ScriptError, SystemStackError => e

@@ -84,9 +84,9 @@ module Penstock
         end
       end
 
-      # Does nothing if the producer was collected. A consumer has no listeners.
+      # Does nothing if the producer or consumer was collected.
       def publish(event, payload)
-        @owner.monitor.instrument(event, payload) if @about.key?(:producer_id)
+        @owner.monitor.instrument(event, payload)
       rescue WeakRef::RefError
         nil
       end

@@ -50,7 +50,7 @@ module Penstock
         @producer = producer
         @status = Status.new.extend(StatusChanges)
         @tags = Tags.new
-        @monitor = Monitor.new.tap { |monitor| monitor.__send__(:producer=, self) }
+        @monitor = Monitor.new.tap { |monitor| monitor.__send__(:owner=, self) }
         @middleware = Middleware.new
         @config = @poller = @events = nil
         @transactional = @idempotent = false

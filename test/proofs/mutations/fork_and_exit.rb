@@ -99,10 +99,19 @@ Mutation.define("overload: a dropped message has one delivery result, and an eve
                 from: "    if (result) set_topic_names(handover);\n", to: "    (void)set_topic_names;\n",
                 test: "test/proofs/overload_test.rb",
                 only: "test_a_full_queue_neither_loses_messages_nor_reports_them_twice_with_any_policy")
-Mutation.define("overload: a consumer's statistics are disabled",
-                file: "ext/penstock/ruby/config.c",
-                from: '    conf_set(conf, "statistics.interval.ms", "0");', to: "    ",
-                test: "test/proofs/overload_test.rb", only: "test_unread_statistics_and_log_lines_take_no_memory")
+Mutation.define("consumer events: a message in hand is not lost to an interrupt",
+                file: "lib/penstock/consumer/notifier.rb",
+                from: "Thread.handle_interrupt(Object => :never) { instrument", to: "begin; end.then { instrument",
+                test: "test/consumer_events_test.rb",
+                only: "test_an_interrupt_during_a_listener_of_messages_comes_after_the_poll")
+Mutation.define("consumer events: results of asynchronous commits are reported",
+                file: "ext/penstock/core/consume/consumer.c",
+                from: "rd_kafka_conf_set_offset_commit_cb(conf, commit_cb);", to: "",
+                test: "test/consumer_events_test.rb", only: "test_each_commit_is_published_with_its_offsets")
+Mutation.define("consumer events: a commit that waits is reported once",
+                file: "ext/penstock/core/consume/consumer.c",
+                from: "answers, commit_cb, NULL);", to: "answers, NULL, NULL);",
+                test: "test/consumer_events_test.rb", only: "test_each_commit_is_published_with_its_offsets")
 Mutation.define("overload: statistics without a listener are freed",
                 file: "ext/penstock/core/produce/serve.c",
                 from: "ps_events_statistics(producer->events, &producer->client, rd_kafka_event_stats(event)); break;",

@@ -55,7 +55,7 @@ static void send_waiting(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     if (!commits->waiting) return;
-    rd_kafka_resp_err_t err = rd_kafka_commit_queue(consumer->client.rk, commits->waiting, commits->answers, NULL, NULL);
+    rd_kafka_resp_err_t err = rd_kafka_commit_queue(consumer->client.rk, commits->waiting, commits->answers, ps_commit_cb, NULL);
     if (err) {
         ps_consumer_commit_result(consumer, err, commits->waiting);
         destroy_list(&commits->waiting);

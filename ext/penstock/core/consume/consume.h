@@ -126,6 +126,46 @@ struct ps_async_commits {
 
 void ps_async_commits_init(struct ps_async_commits *commits);
 void ps_async_commits_destroy(struct ps_async_commits *commits);
+/* ---- news.c: what happened, for listeners --------------------------------------------------------------- */
+
+enum ps_news_kind {
+    PS_NEWS_ERROR = 1,
+    PS_NEWS_COMMIT = 2,      /* has a result, for some partitions perhaps an error */
+    PS_NEWS_ASSIGNED = 4,
+    PS_NEWS_REVOKED = 8,
+    PS_NEWS_STATISTICS = 16,
+    PS_NEWS_POLLED = 32,     /* never queued: the polling thread has the messages */
+};
+
+struct ps_news_item {
+    struct ps_news_item *next;
+    enum ps_news_kind kind;
+    rd_kafka_resp_err_t err;
+    bool lost;                             /* of PS_NEWS_REVOKED: the group had taken the partitions away before */
+    rd_kafka_topic_partition_list_t *list; /* owned; may be NULL */
+    char text[512];
+};
+
+struct ps_news {
+    pthread_mutex_t lock;
+    struct ps_news_item *first, **last;
+    _Atomic uint32_t count;
+    _Atomic uint32_t wanted;  /* the kinds that have listeners */
+    _Atomic uint64_t dropped;
+    char *statistics;         /* the latest, as JSON; NULL: none came */
+    bool statistics_wait;     /* an item says so already */
+};
+
+void ps_news_init(struct ps_news *news);
+void ps_news_destroy(struct ps_news *news);
+bool ps_news_wanted(const struct ps_news *news, uint32_t kinds);
+void ps_news_add(struct ps_news *news, enum ps_news_kind kind, rd_kafka_resp_err_t err, bool lost,
+                 const rd_kafka_topic_partition_list_t *list, const char *text); /* does nothing if no listener wants it */
+void ps_news_statistics(struct ps_news *news, const char *json);
+/* The caller frees the copy. NULL: none came. `published`: the next ones are news again. */
+char *ps_news_latest_statistics(struct ps_news *news, bool published);
+struct ps_news_item *ps_news_take(struct ps_news *news); /* NULL: there is none; the caller frees it */
+void ps_news_free(struct ps_news_item *item);
 
 /* ---- consumer.c: a consuming rd_kafka_t --------------------------------------------------------------- */
 
@@ -148,8 +188,18 @@ struct ps_consumer_settings {
 
 enum { PS_MOST_HELD = 16 };
 
+/* All since the consumer was opened. A thread that holds `taking` is the only one to write the first three. */
+struct ps_consumer_counts {
+    _Atomic uint64_t messages, bytes, batches; /* that the program got */
+    _Atomic uint64_t empty_polls, rebalances, commits, failed_commits, errors, pauses;
+    _Atomic uint32_t assigned;                 /* partitions now */
+};
+
 struct ps_consumer {
     struct ps_client client;
+    struct ps_news news;
+    struct ps_consumer_counts counts;
+    _Atomic bool announced;    /* listeners know that it is open */
     struct ps_ledger ledger;
     struct ps_async_commits async_commits;
     struct ps_bell bell;       /* rung when there may be events to take, and when closing begins */
@@ -210,6 +260,8 @@ void ps_consumer_notice(struct ps_consumer *consumer);
  * names and numbers. */
 rd_kafka_topic_partition_list_t *ps_plain_copy(const rd_kafka_topic_partition_list_t *list);
 void ps_copy_place(rd_kafka_topic_partition_list_t *list, const rd_kafka_topic_partition_t *from);
+void ps_commit_cb(rd_kafka_t *rk, rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *offsets, void *opaque);
+void ps_increase(_Atomic uint64_t *count, uint64_t number);
 /* Handles results of commits, and errors that pass by themselves. False: the caller must raise this error. */
 bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
 /* The results of all commits that no caller waits for arrive here: librdkafka's own, and those of async_commits.c. The thread
@@ -258,6 +310,36 @@ struct ps_consumer_job {
     rd_kafka_resp_err_t err;
     char text[256];                        /* details of `err`; may be empty */
 };
+
+struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name,
+                                    const struct ps_consumer_settings *settings); /* owns conf; NULL: no memory */
+/* Never blocks. NULL: no event. The caller handles and destroys the event, or holds it. */
+rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer);
+void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /* ps_consumer_take returns it next */
+/* Called by the taking thread, one at a time, for a message that cannot be delivered. */
+void ps_consumer_damaged(struct ps_consumer *consumer, const rd_kafka_message_t *message);
+/* Of the taking thread: counts the messages of a call. */
+void ps_consumer_count(struct ps_consumer *consumer, const struct ps_fetched *fetched);
+void ps_consumer_set_statistics(struct ps_consumer *consumer, const char *interval_ms); /* before it opens */
+/* Gives librdkafka the processed offsets, if there are new ones. Entered. */
+void ps_consumer_store(struct ps_consumer *consumer);
+/* Of the taking thread: the same, but not more often than every ms while the program polls without pause. */
+void ps_consumer_store_sometimes(struct ps_consumer *consumer);
+/* Does what the group requires. Blocks while librdkafka's main thread answers, for about a ms. `start`: NULL, or the offsets at
+ * which some of the assigned partitions start. */
+void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, const rd_kafka_topic_partition_list_t *start);
+/* Of the taking thread: leaves the answer to ps_consumer_answer. */
+void ps_consumer_ask_listener(struct ps_consumer *consumer, rd_kafka_event_t *event);
+/* Called when the listener has returned. The closing thread may have answered already. Entered. */
+void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *start);
+/* For a thread that waits without taking: absorbs the events of `notices`, and holds an error that the program must get.
+ * Entered. */
+void ps_consumer_notice(struct ps_consumer *consumer);
+/* librdkafka's own lists hold references to its partitions, and it cannot be destroyed before they are released. A copy has only
+ * names and numbers. */
+rd_kafka_topic_partition_list_t *ps_plain_copy(const rd_kafka_topic_partition_list_t *list);
+/* Handles results of commits, and errors that pass by themselves. False: the caller must raise this error. */
+bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
 
 /* Starts a librdkafka call on its own thread. Owns `list`, even if it fails. NULL: not open, or no thread (errno). */
 struct ps_consumer_job *ps_consumer_start(struct ps_consumer *consumer, enum ps_consumer_call call,

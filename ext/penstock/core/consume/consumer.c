@@ -16,11 +16,21 @@ static const struct ps_client_kind consumer_kind;
 
 /* ---- life ---- */
 
+/*
+ * Without such a callback librdkafka reports no result of its own and asynchronous commits, even to programs that read events
+ * (2.0.2). Events that are read call no callback. A commit with a callback of its own is reported to its own queue only.
+ */
+void ps_commit_cb(rd_kafka_t *rk, rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *offsets, void *opaque)
+{
+    (void)rk, (void)err, (void)offsets, (void)opaque;
+}
+
 struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name, const struct ps_consumer_settings *settings)
 {
     struct ps_consumer *consumer = calloc(1, sizeof(*consumer));
     if (!consumer) return NULL;
     consumer->settings = *settings;
+    rd_kafka_conf_set_offset_commit_cb(conf, ps_commit_cb);
     if (!ps_ledger_init(&consumer->ledger)) {
         free(consumer);
         return NULL;
@@ -28,6 +38,7 @@ struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name, con
     consumer->assigned = rd_kafka_topic_partition_list_new(8);
     ps_client_init(&consumer->client, &consumer_kind, conf, name, &consumer->settings.client);
     ps_bell_init(&consumer->bell);
+    ps_news_init(&consumer->news);
     ps_async_commits_init(&consumer->async_commits);
     pthread_mutex_init(&consumer->assigning, NULL);
     pthread_mutex_init(&consumer->taking, NULL);
@@ -39,6 +50,7 @@ static void consumer_dispose(struct ps_client *client)
     struct ps_consumer *consumer = (struct ps_consumer *)client;
     ps_bell_destroy(&consumer->bell);
     ps_ledger_destroy(&consumer->ledger);
+    ps_news_destroy(&consumer->news);
     ps_async_commits_destroy(&consumer->async_commits);
     rd_kafka_topic_partition_list_destroy(consumer->assigned);
     pthread_mutex_destroy(&consumer->assigning);
@@ -115,6 +127,7 @@ static void add_assigned(struct ps_consumer *consumer, const rd_kafka_topic_part
         if (!rd_kafka_topic_partition_list_find(consumer->assigned, place->topic, place->partition))
             rd_kafka_topic_partition_list_add(consumer->assigned, place->topic, place->partition);
     }
+    atomic_store(&consumer->counts.assigned, (uint32_t)consumer->assigned->cnt);
     forward_to_data(consumer, consumer->assigned);
 }
 
@@ -126,6 +139,7 @@ static void remove_assigned(struct ps_consumer *consumer, const rd_kafka_topic_p
         if (!partitions || rd_kafka_topic_partition_list_find(partitions, place->topic, place->partition))
             rd_kafka_topic_partition_list_del_by_idx(consumer->assigned, i);
     }
+    atomic_store(&consumer->counts.assigned, (uint32_t)consumer->assigned->cnt);
 }
 
 void ps_consumer_forward(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
@@ -213,10 +227,46 @@ void ps_consumer_store_sometimes(struct ps_consumer *consumer)
     ps_consumer_store(consumer);
 }
 
-static void note_and_log(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text)
+void ps_consumer_set_statistics(struct ps_consumer *consumer, const char *interval_ms)
+{
+    struct ps_client *client = &consumer->client;
+    pthread_mutex_lock(&client->lock); /* a thread that opens the client copies `conf` */
+    if (atomic_load(&client->state) == PS_NEW) rd_kafka_conf_set(client->conf, "statistics.interval.ms", interval_ms, NULL, 0);
+    pthread_mutex_unlock(&client->lock);
+}
+
+void ps_increase(_Atomic uint64_t *count, uint64_t number)
+{
+    atomic_fetch_add_explicit(count, number, memory_order_relaxed);
+}
+
+void ps_consumer_count(struct ps_consumer *consumer, const struct ps_fetched *fetched)
+{
+    struct ps_consumer_counts *counts = &consumer->counts;
+    uint64_t bytes = 0;
+    if (fetched->count == 0) return;
+    for (size_t i = 0; i < fetched->count; i++) {
+        const struct ps_record *record = &fetched->records[i];
+        bytes += (uint64_t)record->key_size + record->payload_size;
+    }
+    ps_increase(&counts->messages, fetched->count);
+    ps_increase(&counts->bytes, bytes);
+    ps_increase(&counts->batches, 1);
+}
+
+/* True: the error is news, and no repetition of an outage that is known. */
+static bool note_and_log_only(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text)
 {
     ps_client_note_error(&consumer->client, err, text);
-    ps_client_log_error(&consumer->client, 4, err, text);
+    return ps_client_log_error(&consumer->client, 4, err, text);
+}
+
+/* librdkafka 2.14 reports each second that all brokers are down, as long as they are. Listeners get it once. */
+static void note_and_log(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text)
+{
+    bool first = note_and_log_only(consumer, err, text);
+    ps_increase(&consumer->counts.errors, 1);
+    if (first || err != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) ps_news_add(&consumer->news, PS_NEWS_ERROR, err, false, NULL, text);
 }
 
 /*
@@ -276,6 +326,7 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, con
 {
     rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(event);
     bool assigned = rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+    consumer->lost = !assigned && rd_kafka_assignment_lost(consumer->client.rk); /* the answer resets it */
     rd_kafka_resp_err_t err;
 
     /* librdkafka commits the stored offsets of partitions when they are unassigned. */
@@ -304,6 +355,8 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, con
                                    : "librdkafka did not stop the revoked partitions";
     if (err) note_and_log(consumer, err, failure);
     else if (assigned) pause_assigned(consumer, partitions);
+    ps_increase(&consumer->counts.rebalances, 1);
+    ps_news_add(&consumer->news, assigned ? PS_NEWS_ASSIGNED : PS_NEWS_REVOKED, err, consumer->lost, partitions, NULL);
 }
 
 void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *event)
@@ -440,7 +493,9 @@ void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t
     if (err == RD_KAFKA_RESP_ERR__NO_OFFSET) return; /* there was nothing new to commit */
     if (err) {
         snprintf(text, sizeof(text), "offsets were not committed: %s", rd_kafka_err2str(err));
-        note_and_log(consumer, err, text);
+        note_and_log_only(consumer, err, text);
+        ps_increase(&consumer->counts.failed_commits, 1);
+        ps_news_add(&consumer->news, PS_NEWS_COMMIT, err, false, offsets, NULL);
         return;
     }
     for (int i = 0; offsets && i < offsets->cnt; i++) {
@@ -448,14 +503,18 @@ void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t
         if (!place->err) continue;
         snprintf(text, sizeof(text), "offset %lld of %s [%d] was not committed: %s", (long long)place->offset, place->topic,
                  (int)place->partition, rd_kafka_err2str(place->err));
-        note_and_log(consumer, place->err, text);
+        note_and_log_only(consumer, place->err, text);
+        err = place->err;
     }
+    ps_increase(err ? &consumer->counts.failed_commits : &consumer->counts.commits, 1);
+    ps_news_add(&consumer->news, PS_NEWS_COMMIT, RD_KAFKA_RESP_ERR_NO_ERROR, false, offsets, NULL);
 }
 
 bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
     switch (rd_kafka_event_type(event)) {
     case RD_KAFKA_EVENT_ERROR: return absorb_error(consumer, event);
+    case RD_KAFKA_EVENT_STATS: ps_news_statistics(&consumer->news, rd_kafka_event_stats(event)); break;
     case RD_KAFKA_EVENT_OFFSET_COMMIT:
         ps_consumer_commit_result(consumer, rd_kafka_event_error(event), rd_kafka_event_topic_partition_list(event));
         break;

@@ -53,7 +53,7 @@ static rd_kafka_resp_err_t consumer_commit(struct ps_consumer_job *query)
     struct ps_consumer *consumer = query->consumer;
     rd_kafka_event_t *answer = NULL;
     rd_kafka_queue_t *answers = rd_kafka_queue_new(consumer->client.rk);
-    rd_kafka_resp_err_t err = rd_kafka_commit_queue(consumer->client.rk, query->list, answers, NULL, NULL);
+    rd_kafka_resp_err_t err = rd_kafka_commit_queue(consumer->client.rk, query->list, answers, ps_commit_cb, NULL);
     become_long_call(consumer);
     for (bool closed = false; !err && !answer && !closed;) {
         /* Read before the poll: an answer that came before the group was left is then in the queue. */
@@ -69,6 +69,7 @@ static rd_kafka_resp_err_t consumer_commit(struct ps_consumer_job *query)
     }
     if (answer) rd_kafka_event_destroy(answer);
     rd_kafka_queue_destroy(answers);
+    if (err != RD_KAFKA_RESP_ERR__NO_OFFSET) ps_increase(err ? &consumer->counts.failed_commits : &consumer->counts.commits, 1);
     return err;
 }
 
@@ -281,6 +282,7 @@ static void consumer_pause(struct ps_consumer_job *query, bool paused)
     struct ps_consumer *consumer = query->consumer;
     struct ps_ledger *ledger = &consumer->ledger;
     rd_kafka_topic_partition_list_t *changed = rd_kafka_topic_partition_list_new(query->list->cnt);
+    int failed = 0;
     pthread_mutex_lock(&consumer->taking);
     for (int i = 0; i < query->list->cnt; i++) {
         const rd_kafka_topic_partition_t *place = &query->list->elems[i];
@@ -294,7 +296,9 @@ static void consumer_pause(struct ps_consumer_job *query, bool paused)
         rd_kafka_topic_partition_t *asked = rd_kafka_topic_partition_list_find(query->list, place->topic, place->partition);
         if (!(asked->err = place->err)) continue;
         ps_ledger_pause(ledger, place->topic, place->partition, false);
+        failed++;
     }
+    if (paused) ps_increase(&consumer->counts.pauses, (uint64_t)(changed->cnt - failed));
     pthread_mutex_unlock(&consumer->taking);
     rd_kafka_topic_partition_list_destroy(changed);
 }

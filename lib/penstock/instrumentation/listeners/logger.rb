@@ -2,7 +2,7 @@
 
 module Penstock
   module Listeners
-    # Writes a log line for each event of producers. See docs/listeners-logger.md.
+    # Writes a log line for each event of producers and consumers. See docs/listeners-logger.md.
     #
     #     producer.monitor.subscribe(Penstock::Listeners::Logger.new(Logger.new($stdout)))
     #
@@ -61,8 +61,27 @@ module Penstock
       end
 
       %w[producer.connected producer.closing producer.closed producer.disconnected transaction.started transaction.committed
-         transaction.aborted transaction.finished].each do |name|
+         transaction.aborted transaction.finished consumer.connected consumer.closing consumer.closed].each do |name|
         define_method(:"on_#{name.tr(".", "_")}") { |event| line(:info, event) }
+      end
+
+      # Called by the monitor.
+      def on_rebalance_partitions_assigned(event) = line(:info, event, partitions: partitions_of(event))
+
+      # Called by the monitor.
+      def on_rebalance_partitions_revoked(event)
+        line(:info, event, partitions: partitions_of(event), lost: event.payload[:lost] ? true : nil)
+      end
+
+      # Called by the monitor.
+      def on_rebalance_held_back(event) = line(:warn, event, partitions: partitions_of(event))
+
+      # Called by the monitor.
+      def on_partition_stuck(event) = line(:warn, event, **event.payload.slice(:topic, :partition))
+
+      # Called by the monitor.
+      def on_offsets_commit_failed(event)
+        line(:error, event, offsets: named(event.payload[:offsets]), **about(event.payload[:error]))
       end
 
       # Called by the monitor.
@@ -135,11 +154,28 @@ module Penstock
         ms = case time
              when Integer, Float then time.round(3)
              end
-        write(level_of(event, level), producer: event.payload[:producer_id], event: event.id, **about, ms:)
+        write(level_of(event, level), **owner(event), event: event.id, **about, ms:)
       end
 
       # Not named `event`, so that a program that counts these keys counts no event twice.
-      def details(event, **about) = write(:debug, producer: event.payload[:producer_id], details: event.id, **about)
+      def details(event, **about) = write(:debug, **owner(event), details: event.id, **about)
+
+      def owner(event)
+        consumer = event.payload[:consumer_id]
+        consumer ? { consumer: } : { producer: event.payload[:producer_id] }
+      end
+
+      def partitions_of(event) = named(event.payload[:partitions])
+
+      # "bills:0,1 mails:3"; of offsets, partitions with theirs: "bills:0@5"
+      def named(topics)
+        return unless topics.is_a?(Hash) && !topics.empty?
+
+        topics.map do |topic, partitions|
+          "#{topic}:#{partitions.first(SHOWN).map { |partition| Array(partition).join("@") }.join(",")}" \
+            "#{"+#{partitions.size - SHOWN}" if partitions.size > SHOWN}"
+        end.join(" ")
+      end
 
       def write(level, **words)
         return unless wanted?(level)

@@ -14,6 +14,7 @@ module Penstock
         @pid = Process.pid
         @lock = Mutex.new
         @producers = producers.to_h { |producer| [producer, CounterSnapshot::NONE] }.compare_by_identity # as last read
+        @consumers = {}.compare_by_identity # their metrics as last read
         @counts = Hash.new(0)
         @trapped = Thread::Queue.new
       end
@@ -24,6 +25,25 @@ module Penstock
       # Called when a producer is connected. Its earlier connections were counted when they ended.
       def watch(producer)
         @lock.synchronize { @producers[producer] ||= producer.past_totals }
+      end
+
+      # Called when a consumer is connected. What it has counted until now is new.
+      def watch_consumer(consumer)
+        @lock.synchronize { @consumers[consumer] ||= [0] * ConsumerMetrics.members.size }
+      end
+
+      # Reads the consumers' counters. Forgets consumers that cannot count any more.
+      # @return [Array<Array(Consumer, ConsumerMetrics)>] what each has done since it was last read
+      def collect_consumers
+        @lock.synchronize do
+          @consumers.keys.map do |consumer|
+            over = consumer.status.closed? || consumer.status.forked? # asked first
+            now = consumer.metrics.to_a
+            grown = now.zip(@consumers[consumer]).map { |new, old| new - old }
+            over ? @consumers.delete(consumer) : @consumers[consumer] = now
+            [consumer, ConsumerMetrics.new(*grown)]
+          end
+        end
       end
 
       # @param key [Object]

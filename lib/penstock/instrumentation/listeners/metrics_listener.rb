@@ -26,10 +26,16 @@ module Penstock
       end
 
       # Called by the monitor.
-      def subscribed_to(monitor) = ProducerRegistry.connected_to(monitor).each { |producer| watch(producer) }
+      def subscribed_to(monitor)
+        ProducerRegistry.connected_to(monitor).each { |producer| watch(producer) }
+        ConsumerRegistry.connected_to(monitor).each { |consumer| watch_consumer(consumer) }
+      end
 
       # Called by the monitor.
       def on_producer_connected(event) = watch(ProducerRegistry.of(event[:caller]))
+
+      # Called by the monitor.
+      def on_consumer_connected(event) = watch_consumer(event[:caller])
 
       private
 
@@ -45,6 +51,8 @@ module Penstock
       def new_books(producers) = MetricsLedger.new(producers)
 
       def watch(producer) = books.watch(producer)
+
+      def watch_consumer(consumer) = books.watch_consumer(consumer)
 
       # @return [String] its name, of the first topics; later ones are all one
       def topic_label(topic)

@@ -40,10 +40,28 @@ module Penstock
         "buffer_messages" => [:gauge, "Messages in the buffer."],
         "events_waiting" => [:gauge, "Events that wait for their listeners."],
         "connected" => [:gauge, "Producers of this id that are connected."],
+        "consumer_messages_total" => [:counter, "Messages that polls have returned."],
+        "consumer_message_bytes_total" => [:counter, "Bytes of their payloads and keys."],
+        "consumer_batches_total" => [:counter, "Polls that returned messages."],
+        "consumer_empty_polls_total" => [:counter, "Polls that returned none."],
+        "consumer_rebalances_total" => [:counter, "Assignments and revocations by the group."],
+        "consumer_commits_total" => [:counter, "Commits of offsets that succeeded."],
+        "consumer_failed_commits_total" => [:counter, "Commits that failed for a partition or more."],
+        "consumer_errors_total" => [:counter, "Errors of librdkafka, and errors that polls have raised."],
+        "consumer_pauses_total" => [:counter, "Partitions that were paused."],
+        "consumer_events_dropped_total" => [:counter, "Events that were dropped, as the consumer was not polled."],
+        "consumer_queue_messages" => [:gauge, "Messages that were fetched and not polled."],
+        "consumer_assigned_partitions" => [:gauge, "Assigned partitions."],
+        "consumer_connected" => [:gauge, "Consumers of this id that are connected."],
         "info" => [:gauge, "Versions; always 1."]
       }.freeze
       Ractor.make_shareable(FAMILIES)
-      private_constant :FAMILIES
+      # Members of ConsumerMetrics that only grow.
+      CONSUMED = { messages: "messages", bytes: "message_bytes", batches: "batches", empty_polls: "empty_polls",
+                   rebalances: "rebalances", commits: "commits", failed_commits: "failed_commits", errors: "errors",
+                   pauses: "pauses", dropped_events: "events_dropped" }
+                 .transform_values { |name| "consumer_#{name}_total".freeze }.freeze
+      private_constant :FAMILIES, :CONSUMED
 
       # @param namespace [String] prefix of all names
       # @param labels [Hash{Symbol, String => Object}] of every metric
@@ -65,7 +83,7 @@ module Penstock
         @namespace = namespace.to_s
         @labels = labels.transform_keys(&:to_s)
         @max_closed = max_closed
-        @closed = {} # ids, the oldest first
+        @closed = {} # labels with their ids, the oldest first
         super(topics:)
       end
 
@@ -91,10 +109,12 @@ module Penstock
       def to_s
         books = self.books
         live = settle(books)
+        consumers = settle_consumers(books)
         page = Page.new(@namespace, @labels)
         series = counted(books.counts)
         series["info"] = { { "version" => VERSION, "librdkafka" => Penstock.librdkafka_version } => 1 }
         gauges(live, series)
+        consumer_gauges(consumers, series)
         FAMILIES.each { |name, (type, help)| page.family(name, type, help, series.fetch(name, {})) }
         page.to_s
       end
@@ -138,6 +158,9 @@ module Penstock
       def on_producer_closed(_event) = settle(books)
 
       # Called by the monitor.
+      def on_consumer_closed(_event) = settle_consumers(books)
+
+      # Called by the monitor.
       def on_listener_slow(event) = add(event, "slow_listeners_total")
 
       # Called by the monitor.
@@ -153,7 +176,12 @@ module Penstock
 
       def about(id) = { "producer_id" => EventFormatter.text(id) }
 
-      def add(event, name, labels = {}) = books.add([name, { **about(event.payload[:producer_id]), **labels }])
+      def about_consumer(id) = { "consumer_id" => EventFormatter.text(id) }
+
+      def add(event, name, labels = {})
+        consumer_id = event.payload[:consumer_id]
+        books.add([name, { **(consumer_id ? about_consumer(consumer_id) : about(event.payload[:producer_id])), **labels }])
+      end
 
       def by_topic(event, topic, mode, number)
         books.add(["messages_by_topic_total",
@@ -178,23 +206,38 @@ module Penstock
             books.add([name, labels], number)
           end
           grown.latencies.each { |us, times| observe("delivery_seconds", labels, us / 1_000_000.0, times) }
-          closed(books, producer.id) if producer.status.closed?
+          closed(books, labels) if producer.status.closed?
           producer
+        end
+      end
+
+      # The same for consumers.
+      # @return [Array<Consumer>]
+      def settle_consumers(books)
+        books.collect_consumers.map do |consumer, grown|
+          labels = about_consumer(consumer.id)
+          CONSUMED.each { |member, name| books.add([name, labels], grown[member]) }
+          closed(books, labels) if consumer.status.closed?
+          consumer
         end
       end
 
       def watch(producer)
         super
-        @closed.delete(producer.id)
+        @closed.delete(about(producer.id))
       end
 
-      def closed(books, id)
-        @closed.delete(id)
-        @closed[id] = true
+      def watch_consumer(consumer)
+        super
+        @closed.delete(about_consumer(consumer.id))
+      end
+
+      def closed(books, owner)
+        @closed.delete(owner)
+        @closed[owner] = true
         while @closed.size > @max_closed
-          oldest, = @closed.shift
-          gone = about(oldest)["producer_id"]
-          books.forget { |_, labels| labels["producer_id"] == gone }
+          gone, = @closed.shift
+          books.forget { |_, labels| labels >= gone }
         end
       end
 
@@ -203,6 +246,19 @@ module Penstock
         counts.each_with_object({}) do |((name, labels, place), number), series|
           of_name = series[name] ||= {}
           place ? (of_name[labels] ||= Hash.new(0))[place] = number : of_name[labels] = number
+        end
+      end
+
+      def consumer_gauges(consumers, series)
+        connected = series.fetch("consumer_messages_total", {}).transform_values { 0 }
+        series.merge!("consumer_connected" => connected, "consumer_queue_messages" => Hash.new(0),
+                      "consumer_assigned_partitions" => Hash.new(0))
+        consumers.select { |consumer| consumer.status.connected? }.each do |consumer|
+          labels = about_consumer(consumer.id)
+          metrics = consumer.metrics
+          connected[labels] += 1
+          series["consumer_queue_messages"][labels] += metrics.queue_length
+          series["consumer_assigned_partitions"][labels] += metrics.assigned_partitions
         end
       end
 

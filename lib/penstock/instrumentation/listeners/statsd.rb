@@ -3,6 +3,7 @@
 require_relative "statsd/wire"
 require_relative "statsd/external_client"
 require_relative "statsd/picks"
+require_relative "statsd/consumer_numbers"
 
 module Penstock
   module Listeners
@@ -103,6 +104,7 @@ module Penstock
           thread = @thread
           @lock.synchronize do
             @producers.clear
+            @consumers.clear
             @ending = true
             @changed.signal
           end
@@ -125,7 +127,7 @@ module Penstock
         # Decided with the lock held, so that nothing is added concurrently.
         def done?(listener)
           @lock.synchronize do
-            idle = @producers.empty? && @counts.empty? && @trapped.empty? && @times.empty?
+            idle = @producers.empty? && @consumers.empty? && @counts.empty? && @trapped.empty? && @times.empty?
             next false unless idle || @ending
 
             ExitReports.delete(listener)
@@ -246,6 +248,9 @@ module Penstock
       def on_producer_closed(_event) = settle
 
       # Called by the monitor.
+      def on_consumer_closed(_event) = settle
+
+      # Called by the monitor.
       def on_listener_slow(event) = add(event, "listeners.slow")
 
       # Called by the monitor.
@@ -258,7 +263,7 @@ module Penstock
       def on_statistics_emitted(event)
         books = self.books
         @picks.each(event) do |type, name, number, tags|
-          key = key_of("rd_kafka.#{name}", event[:producer_id], tags.to_a.flatten(1))
+          key = key_of("rd_kafka.#{name}", event, tags.to_a.flatten(1))
           type == :count ? books.add(key, number) : books.gauge(key, number)
         end
         keep_running
@@ -297,13 +302,24 @@ module Penstock
         keep_running
       end
 
+      def watch_consumer(consumer)
+        super
+        keep_running
+      end
+
       def keep_running
         books = self.books
         books.keep_running(self, @interval) { books.sending { report(books) } }
       end
 
       # What a number is counted under, made for each message and so as cheap as can be: {#meaning} makes the rest of it.
-      def key_of(name, id, tags) = [name, @producer_id ? id : nil, *tags]
+      def key_of(name, event, tags) = [name, @producer_id ? owner_of(event) : nil, *tags]
+
+      # @return [String, Array(String), nil] a producer's id, or an Array with a consumer's
+      def owner_of(event)
+        consumer_id = event.payload[:consumer_id]
+        consumer_id ? [consumer_id] : event.payload[:producer_id]
+      end
 
       # @return [Array(String, Hash)] a key's name and tags
       def meaning(key)
@@ -313,13 +329,13 @@ module Penstock
 
       # @param tags [Array] names and values in turn
       def add(event, name, number = 1, *tags)
-        books.add(key_of(name, event.payload[:producer_id], tags), number)
+        books.add(key_of(name, event, tags), number)
         keep_running
       end
 
       def time(event, name, *tags)
         ms = event.payload[:time] or return
-        books.time(key_of(name, event.payload[:producer_id], tags), ms)
+        books.time(key_of(name, event, tags), ms)
       end
 
       def size_of(event)
@@ -329,7 +345,11 @@ module Penstock
         end
       end
 
-      def producer_tag(id) = @producer_id && id ? { producer: EventFormatter.text(id) } : {}
+      def producer_tag(id)
+        return {} unless @producer_id && id
+
+        id.is_a?(Array) ? { consumer: EventFormatter.text(id.first) } : { producer: EventFormatter.text(id) }
+      end
 
       def topic_tag(message)
         return [] if @topic_limit.zero?
@@ -345,6 +365,7 @@ module Penstock
       def report(books)
         output = books.output
         send_natives(books, output)
+        ConsumerNumbers.new(output, "#{@namespace}consumer").send_all(books.collect_consumers) { |id| producer_tag([id]) }
         books.take.each { |key, number| output.count(*meaning(key).insert(1, number)) unless number.zero? }
         books.take_gauges.each { |key, number| output.gauge(*meaning(key).insert(1, number)) }
         send_times(books.take_times, output)

@@ -1,0 +1,137 @@
+/*
+ * Penstock::Consumer, continued: what its listeners, metrics and statistics need from the core (core/consume/news.c).
+ */
+#include "ruby/penstock.h"
+#include <stdlib.h>
+#include <string.h>
+
+void penstock_publish_news(VALUE self, struct ps_consumer *consumer)
+{
+    if (atomic_load_explicit(&consumer->news.count, memory_order_relaxed)) rb_funcall(self, rb_intern("publish_news"), 0);
+}
+
+/* call_listen(kinds, interval): what has listeners, and librdkafka's statistics.interval.ms if the consumer is not open yet. */
+static VALUE consumer_call_listen(VALUE self, VALUE kinds, VALUE interval)
+{
+    struct ps_consumer *consumer = penstock_consumer_get(self);
+    atomic_store(&consumer->news.wanted, NUM2UINT(kinds));
+    ps_consumer_set_statistics(consumer, StringValueCStr(interval));
+    return Qnil;
+}
+
+struct reading {
+    struct ps_consumer *consumer;
+    const struct ps_news_item *item;
+};
+
+static VALUE error_of(const struct reading *reading, VALUE error_class, const rd_kafka_topic_partition_t *place,
+                      rd_kafka_resp_err_t err, const char *text)
+{
+    struct penstock_error_context context = penstock_no_context;
+    context.err = err;
+    context.client = &reading->consumer->client;
+    if (place) {
+        context.topic = penstock_name(place->topic);
+        context.partition = place->partition;
+    }
+    return penstock_error_new(error_class, &context, penstock_text(text));
+}
+
+/* [topic, partition, offset or nil, nil or the error of this partition] of each */
+static VALUE places_of(const struct reading *reading)
+{
+    const rd_kafka_topic_partition_list_t *list = reading->item->list;
+    VALUE places = rb_ary_new();
+    for (int i = 0; list && i < list->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &list->elems[i];
+        rd_kafka_resp_err_t err = reading->item->kind == PS_NEWS_COMMIT ? place->err : RD_KAFKA_RESP_ERR_NO_ERROR;
+        VALUE error = err ? error_of(reading, penstock_commit_error, place, err, "an offset was not committed") : Qnil;
+        rb_ary_push(places, rb_ary_new_from_args(4, penstock_name(place->topic), INT2NUM(place->partition),
+                                                 place->offset < 0 ? Qnil : LL2NUM(place->offset), error));
+    }
+    return places;
+}
+
+static const char *name_of(enum ps_news_kind kind)
+{
+    switch (kind) {
+    case PS_NEWS_COMMIT: return "commit";
+    case PS_NEWS_ASSIGNED: return "assigned";
+    case PS_NEWS_REVOKED: return "revoked";
+    case PS_NEWS_STATISTICS: return "statistics";
+    default: return "error";
+    }
+}
+
+static VALUE read_item(VALUE arg)
+{
+    const struct reading *reading = (const struct reading *)arg;
+    const struct ps_news_item *item = reading->item;
+    VALUE error = Qnil;
+    if (item->kind == PS_NEWS_ERROR) error = error_of(reading, penstock_cluster_error, NULL, item->err, item->text);
+    else if (item->kind == PS_NEWS_COMMIT && item->err)
+        error = error_of(reading, penstock_commit_error, NULL, item->err, "the offsets were not committed");
+    VALUE kind = ID2SYM(rb_intern(name_of(item->kind)));
+    return rb_ary_new_from_args(4, kind, places_of(reading), error, item->lost ? Qtrue : Qfalse);
+}
+
+/* [:error, :commit, :assigned, :revoked or :statistics, places, error or nil, lost]; nil: there is no more */
+static VALUE consumer_call_news(VALUE self)
+{
+    struct ps_consumer *consumer = penstock_consumer_any(self);
+    if (ps_client_inherited(&consumer->client)) return Qnil;
+    struct ps_news_item *item = ps_news_take(&consumer->news);
+    if (!item) return Qnil;
+    struct reading reading = { consumer, item };
+    int failed = 0;
+    VALUE news = rb_protect(read_item, (VALUE)&reading, &failed);
+    ps_news_free(item);
+    if (failed) rb_jump_tag(failed);
+    RB_GC_GUARD(self);
+    return news;
+}
+
+/* call_statistics(published): librdkafka's latest as JSON; nil: none came */
+static VALUE consumer_call_statistics(VALUE self, VALUE published)
+{
+    struct ps_consumer *consumer = penstock_consumer_any(self);
+    char *text = ps_client_inherited(&consumer->client) ? NULL : ps_news_latest_statistics(&consumer->news, RTEST(published));
+    if (!text) return Qnil;
+    VALUE json = penstock_json(text, strlen(text)); /* if there is no memory, the text is lost too */
+    free(text);
+    return json;
+}
+
+static uint32_t queue_length(struct ps_consumer *consumer)
+{
+    if (!ps_client_enter(&consumer->client)) return 0;
+    size_t length = rd_kafka_queue_length(consumer->data);
+    ps_client_exit(&consumer->client);
+    return (uint32_t)length;
+}
+
+/* In the order of Penstock::ConsumerMetrics. All 0 in a fork child. */
+static VALUE consumer_call_counts(VALUE self)
+{
+    struct ps_consumer *consumer = penstock_consumer_any(self);
+    bool ours = !ps_client_inherited(&consumer->client);
+    struct ps_consumer_counts *counts = &consumer->counts;
+    const uint64_t numbers[] = {
+        atomic_load(&counts->messages), atomic_load(&counts->bytes), atomic_load(&counts->batches),
+        atomic_load(&counts->empty_polls), atomic_load(&counts->rebalances), atomic_load(&counts->commits),
+        atomic_load(&counts->failed_commits), atomic_load(&counts->errors), atomic_load(&counts->pauses),
+        ours ? queue_length(consumer) : 0, atomic_load(&counts->assigned), atomic_load(&consumer->news.dropped),
+    };
+    VALUE list = rb_ary_new();
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) rb_ary_push(list, ULL2NUM(ours ? numbers[i] : 0));
+    RB_GC_GUARD(self);
+    return list;
+}
+
+void penstock_consumer_news_init(VALUE consumer_class)
+{
+    rb_define_private_method(consumer_class, "call_listen", consumer_call_listen, 2);
+    rb_define_private_method(consumer_class, "call_news", consumer_call_news, 0);
+    rb_define_private_method(consumer_class, "call_statistics", consumer_call_statistics, 1);
+    rb_define_private_method(consumer_class, "call_counts", consumer_call_counts, 0);
+}

@@ -1,0 +1,23 @@
+# frozen_string_literal: true
+
+module Penstock
+  # A consumer's counters: {Consumer#metrics}. All are Integers since the consumer was opened, unless they say "now".
+  #
+  # - `messages`, `bytes`: messages that polls returned; bytes of their payloads and keys
+  # - `batches`, `empty_polls`: polls that returned messages; polls that returned none
+  # - `rebalances`: assignments and revocations by the group
+  # - `commits`, `failed_commits`: requests that committed offsets, of the program and of librdkafka; requests that failed for a
+  #   partition or more
+  # - `errors`: errors of librdkafka, and errors that polls have raised
+  # - `pauses`: partitions that {Consumer#pause} has stopped
+  # - `queue_length`: fetched messages that were not polled, now
+  # - `assigned_partitions`: now
+  # - `dropped_events`: events that were dropped as the program has listeners and did not poll
+  ConsumerMetrics = Struct.new(:messages, :bytes, :batches, :empty_polls, :rebalances, :commits, :failed_commits, :errors,
+                               :pauses, :queue_length, :assigned_partitions, :dropped_events) do
+    include AsJson
+
+    # (see AsJson#as_json)
+    def as_json(_options = nil) = json(**to_h)
+  end
+end

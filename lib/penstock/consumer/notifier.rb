@@ -1,0 +1,197 @@
+# frozen_string_literal: true
+
+module Penstock
+  class Consumer
+    # Publishes a consumer's events to its monitor, on the thread that calls the consumer: decision 0021.
+    #
+    # What the core meets waits in a native list (core/consume/news.c) until a thread polls or closes. One thread at a time
+    # publishes it, so the events are in order. Other threads poll on meanwhile.
+    # @api private
+    class Notifier
+      # What the core has to know: enum ps_news_kind.
+      KINDS = { "error.occurred" => 1, "offsets.committed" => 2, "offsets.commit_failed" => 2,
+                "rebalance.partitions_assigned" => 4, "rebalance.partitions_revoked" => 8, "statistics.emitted" => 16,
+                "messages.polled" => 32 }.freeze
+      # ms between two "statistics.emitted", unless `statistics.interval.ms` is given
+      INTERVAL = 5_000
+      private_constant :KINDS, :INTERVAL
+
+      # @return [Consumer]
+      attr_reader :consumer
+      # @return [Monitor]
+      attr_reader :monitor
+
+      # @param consumer [Consumer]
+      def initialize(consumer)
+        @consumer = consumer
+        @monitor = consumer.config.monitor || own_monitor
+        @once = { "consumer.closing" => true, "consumer.closed" => true }
+        @publishing = false
+        @statistics = nil
+        @interval = nil
+        @warned = false
+      end
+
+      # Called when the consumer is configured.
+      def begin
+        ConsumerRegistry.remember(self)
+        listeners_changed
+      end
+
+      # @param monitor [Monitor]
+      # @return [Boolean] whether it gets the events of this consumer
+      def heard_by?(monitor) = @monitor.respond_to?(:heard_by?) && @monitor.heard_by?(monitor)
+
+      # Called when a listener was added or removed.
+      def listeners_changed
+        open = @consumer.status.connected?
+        wanted = KINDS.select { |event, _| listening?(event) }.values.reduce(0, :|)
+        interval = given_interval || (listening?("statistics.emitted") ? INTERVAL : 0).to_s
+        @interval = interval unless open # librdkafka fixes it when the client is made
+        @consumer.__send__(:call_listen, wanted, interval)
+        warn_of_no_statistics if open
+      rescue ForkedError
+        nil # the parent process publishes
+      end
+
+      # Publishes an event. Calls the block for its payload only if the event has listeners.
+      # @param event [String]
+      # @yieldreturn [Hash]
+      def instrument(event)
+        @monitor.instrument(event, { consumer_id: @consumer.id, **yield }) if listening?(event)
+      end
+
+      # Publishes "error.occurred".
+      # @param type [String]
+      # @param error [Exception]
+      def error(type, error, **about) = instrument("error.occurred") { { type:, error:, caller: @consumer, **about } }
+
+      # Publishes what the core has met since the last call.
+      def publish_news
+        return if @publishing # another thread, or a listener that polls
+
+        begin
+          @publishing = true # no thread runs between the two
+          while (news = @consumer.__send__(:call_news))
+            publish(*news)
+          end
+        ensure
+          @publishing = false
+        end
+      end
+
+      # Interrupts wait until the listeners have returned. So a caller that defers interrupts while it polls (:on_blocking) gets
+      # its messages, even if a listener blocks; and the monitor takes no interrupt for an error of a listener.
+      # @param messages [Batch, Array<Message>]
+      def polled(messages)
+        Thread.handle_interrupt(Object => :never) { instrument("messages.polled") { { messages: } } }
+      end
+
+      # Around a commit for which a thread waits.
+      # @param offsets [Array<Array(String, Integer, Integer)>]
+      def committing(offsets)
+        start = now
+        yield
+        instrument("offsets.committed") { { offsets: by_topic(offsets), time: now - start } }
+      rescue CommitError, ConsumeTimeoutError => e
+        instrument("offsets.commit_failed") { { offsets: by_topic(offsets), error: e, time: now - start } }
+        raise
+      end
+
+      # Around closing. In a signal trap another thread publishes, as the code that the trap interrupted may hold any lock, such
+      # as a logger's that a listener needs. The trap does not wait for it.
+      # @yieldreturn [ConsumerCloseReport]
+      def closing
+        return yield if @consumer.status.forked?
+
+        in_trap = SignalTrap.here?
+        once("consumer.closing") { {} } unless in_trap
+        start = now
+        report = yield
+        time = now - start
+        in_trap ? Threads.start("penstock.closing") { publish_closed(report, time) } : publish_closed(report, time)
+        report
+      end
+
+      # @return [Hash, nil] librdkafka's latest statistics
+      def statistics
+        json = @consumer.__send__(:call_statistics, false)
+        json && JSON.parse(json, freeze: true)
+      end
+
+      # @return [String]
+      def inspect = "#<#{self.class} #{Text.printable(@consumer.id)}>"
+
+      private
+
+      # {Penstock.monitor} belongs to the main Ractor.
+      def own_monitor
+        monitor = Ractor.current == Ractor.main ? Monitor.new : Monitor.new(above: nil)
+        monitor.tap { |made| made.__send__(:owner=, self) }
+      end
+
+      # A monitor of the program may have no method but `instrument`. It then gets every event.
+      def listening?(event) = !@monitor.respond_to?(:listening?) || @monitor.listening?(event)
+
+      def publish(kind, places, error, lost)
+        case kind
+        when :error then error("librdkafka.error", error)
+        when :commit then publish_commit(places, error)
+        when :assigned then instrument("rebalance.partitions_assigned") { { partitions: partitions(places) } }
+        when :revoked then instrument("rebalance.partitions_revoked") { { partitions: partitions(places), lost: } }
+        when :statistics then publish_statistics
+        end
+      end
+
+      # librdkafka's own commits, and asynchronous ones.
+      def publish_commit(places, error)
+        failed, committed = places.partition { |place| error || place[3] }
+        instrument("offsets.committed") { { offsets: by_topic(committed) } } unless committed.empty?
+        error ||= failed.first&.last
+        instrument("offsets.commit_failed") { { offsets: by_topic(failed), error: } } if error
+      end
+
+      def publish_statistics
+        json = @consumer.__send__(:call_statistics, true)
+        @statistics&.previous = nil
+        parsed = StatisticsEvent::Parsed.new(json, @statistics)
+        @statistics = parsed
+        event = StatisticsEvent.new(json, parsed, @consumer.id, :consumer_id)
+        return @monitor.instrument(event.id, event.payload) unless @monitor.is_a?(Monitor)
+
+        @monitor.__send__(:publish, event)
+      end
+
+      def publish_closed(report, time)
+        once("consumer.closing") { {} }
+        publish_news # also what closing has met
+        once("consumer.closed") { { report:, time: } } if report.complete?
+      end
+
+      # Of several threads that close at once, one publishes. (Hash#delete is atomic, and a signal trap may call it.)
+      def once(event, &block)
+        instrument(event, &block) if @once.delete(event)
+      end
+
+      def partitions(places) = @consumer.__send__(:by_topic, places)
+
+      def by_topic(places)
+        places.each_with_object({}) { |(topic, partition, offset), topics| (topics[topic] ||= {})[partition] = offset }
+      end
+
+      def given_interval = @consumer.config.kafka[:"statistics.interval.ms"]&.to_s
+
+      # librdkafka cannot change the interval of an open client, and a new client would leave the group.
+      def warn_of_no_statistics
+        return if @warned || @interval != "0" || !@monitor.respond_to?(:listening?) || !listening?("statistics.emitted")
+
+        @warned = true
+        @consumer.config.__send__(:log_warning,
+                                  "\"statistics.emitted\" has a subscriber but is never published: it was added after the " \
+                                  "consumer's first use. Set statistics.interval.ms, or subscribe earlier.")
+      end
+
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :float_millisecond)
+    end
+  end
+end

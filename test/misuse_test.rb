@@ -45,7 +45,7 @@ class MisuseTest < PenstockTest
                              messages metrics middleware monitor poller queue_length queue_size status tags transaction?
                              transactional?],
     Penstock::Producer::Variant => %i[default? inspect max_wait_timeout producer topic_config],
-    Penstock::Consumer => %i[close closed? config each id inspect metrics monitor statistics status tags],
+    Penstock::Consumer => %i[client close closed? config each id inspect metrics monitor statistics status tags],
     Penstock::EmbeddedCluster => %i[brokers close closed? inspect],
     Penstock::ShareableProducer => %i[closed? id inspect max_wait_timeout],
     Penstock::ConnectionPool => %i[available close inspect shutdown size stats],

@@ -133,11 +133,11 @@ class SerializerTest < ProducerTestCase
     assert_equal %w[call], sent(one)
   end
 
-  { "json" => "a value of the class String", :json => ":json", Object.new => "a value of the class Object", 5 => "5",
+  { "json" => "a value of the class String", :yaml => ":yaml", Object.new => "a value of the class Object", 5 => "5",
     [] => "a value of the class Array", String => "String" }.each_with_index do |(wrong, shown), i|
     define_method(:"test_an_invalid_serializer_is_rejected_when_a_producer_is_made_#{i}") do
       error = assert_raises(Penstock::ConfigurationInvalidError) { producer { |config| config.serializer = wrong } }
-      assert_equal "Invalid configuration: config.serializer must be nil or an object with a method dump or call that " \
+      assert_equal "Invalid configuration: config.serializer must be nil, :json or an object with a method dump or call that " \
                    "takes the payload, not #{shown}.", error.message
     end
   end

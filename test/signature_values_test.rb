@@ -236,7 +236,7 @@ class SignatureValuesTest < PenstockTest
     on(Penstock::Consumer).new("enable.auto.commit": false, **settings) { |config| set(config) }.tap do |made|
       read(made.config)
       assert_all_called("Penstock::ConsumerConfig")
-      names = %i[id config closed? inspect assignment status tags monitor metrics statistics]
+      names = %i[id config client closed? inspect assignment status tags monitor metrics statistics]
       names.each { |name| @calls.call(made, name, [], {}) }
     end
   end
@@ -406,6 +406,25 @@ class SignatureValuesTest < PenstockTest
 
   # ---- without a Kafka ----
 
+  def fed
+    consumer = Penstock::Consumer.new("bootstrap.servers": "nowhere:1", "group.id": "g") do |config|
+      config.client_class = Penstock::Clients::Fed
+    end
+    client = consumer.client
+    on(client).feed(topic: :orders, payload: "x", timestamp: Time.now, headers: { h: %w[a b] })
+    on(client).feed(Penstock::Message.new(topic: "orders", offset: 5))
+    on(client).assign("orders" => [1])
+    on(client).revoke("orders" => [1])
+    on(client).lose
+    @calls.call(client, :run, [], {}) { nil }
+    on(client).fail_next(:state, on: :commit)
+    on(client).poll(timeout: 0)
+    on(client).poll_batch(max: 5, timeout: 0)
+    read(client)
+    on(client).close_at_end
+    on(client).reset
+  end
+
   def test_values_of_clients_that_send_nothing
     sending = producer { |config| config.client_class = Penstock::Clients::Buffered }
     client = sending.client
@@ -422,6 +441,8 @@ class SignatureValuesTest < PenstockTest
     on(client).messages_for(:good)
     transactions_of(client)
     as_the_producer(client)
+    fed
+    assert_all_called("Penstock::Clients::Fed")
     assert_all_called("Penstock::Clients::Handle")
     assert_all_called("Penstock::Clients::Buffered")
     assert_all_called("Penstock::Clients::Dummy")

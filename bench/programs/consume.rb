@@ -2,9 +2,10 @@
 
 # Reads a topic from its beginning: ruby consume.rb SERVERS TOPIC KIND PARTITIONS MESSAGES PASSES [SETTING=VALUE...]
 #
-# KIND is batch (poll_batch, and every payload), each (one by one), json (poll_batch, and JSON.parse of every payload) or parse
-# (JSON.parse of payloads in memory). Each pass has a new consumer. The messages after the first batch are timed, and the time is
-# that of all messages at their rate. There is no group.
+# KIND is batch (poll_batch, and every payload), each (one by one), json (poll_batch, and JSON.parse of every payload), values
+# (poll_batch with config.deserializer, and the value of every message) or parse (JSON.parse of payloads in memory). Each pass has
+# a new consumer. The messages after the first batch are timed, and the time is that of all messages at their rate. There is no
+# group.
 
 require_relative "program"
 include BenchProgram # rubocop:disable Style/MixinUsage -- a program
@@ -12,9 +13,13 @@ include BenchProgram # rubocop:disable Style/MixinUsage -- a program
 kind, *numbers = ARGUMENTS
 PARTITIONS, COUNT, PASSES = numbers.map { |number| Integer(number) }
 
+DESERIALIZER = kind == "values" ? :json : nil
+
 def consumer(partitions, offset)
-  Penstock::Consumer.new("bootstrap.servers": SERVERS, **SETTINGS.transform_keys(&:to_sym))
-                    .assign(TOPIC => partitions.to_h { |partition| [partition, offset] })
+  one = Penstock::Consumer.new("bootstrap.servers": SERVERS, **SETTINGS.transform_keys(&:to_sym)) do |config|
+    config.deserializer = DESERIALIZER
+  end
+  one.assign(TOPIC => partitions.to_h { |partition| [partition, offset] })
 end
 
 # The block takes messages and returns how many.
@@ -34,11 +39,11 @@ ensure
   one&.close
 end
 
-# @yieldparam payloads [Array<String>] of a batch
+# @yieldparam batch [Penstock::Batch]
 def batches
   timed do |one|
     batch = one.poll_batch(max: 10_000, timeout: 5)
-    yield batch.payloads
+    yield batch
     batch.release
     batch.size
   end
@@ -47,7 +52,7 @@ end
 def parse(payloads) = payloads.each { |payload| JSON.parse(payload) }
 
 def parse_alone
-  @payloads ||= [].tap { |all| batches { |payloads| all.concat(payloads) } }
+  @payloads ||= [].tap { |all| batches { |batch| all.concat(batch.payloads) } }
   start = now
   parse(@payloads)
   now - start
@@ -70,8 +75,9 @@ end
 rounds(COUNT * PASSES) do
   took = Array.new(PASSES) do
     case kind
-    when "batch" then batches { |payloads| payloads.each(&:bytesize) }
-    when "json" then batches { |payloads| parse(payloads) }
+    when "batch" then batches { |batch| batch.payloads.each(&:bytesize) }
+    when "json" then batches { |batch| parse(batch.payloads) }
+    when "values" then batches { |batch| batch.each(&:value) }
     when "parse" then parse_alone
     else each
     end

@@ -7,7 +7,8 @@ class Consume < Bench::Scenario
   title "Reading messages"
   about "A consumer reads a topic from its beginning: 16 partitions or 1, messages of 100 bytes, every payload. Timed from the " \
         "first message to the last. C has fast settings (fetch.queue.backoff.ms 10, or before librdkafka 2.2.0 " \
-        "queued.min.messages 1,000,000), Penstock its defaults. JSON: documents of 1 kB are parsed."
+        "queued.min.messages 1,000,000), Penstock its defaults. JSON: documents of 1 kB are parsed, by the program or by " \
+        "config.deserializer."
   table "rate", "messages/s", better: :more
   common({})
   rounds 7
@@ -17,6 +18,7 @@ class Consume < Bench::Scenario
   PYTHON = "confluent-kafka"
   PYTHON_FAST = "confluent-kafka, fast settings"
   PARSING = "JSON.parse alone"
+  VALUES = "Penstock, deserializer"
 
   CASES = { "16 partitions" => [:read, 16], "1 partition" => [:read, 1], "JSON" => [:json] }.freeze
   READS = ["16 partitions", "1 partition"].freeze
@@ -28,6 +30,7 @@ class Consume < Bench::Scenario
     bar 3, case: name, table: "rate", to: PYTHON_FAST
   end
   bar 0.9, case: "JSON", table: "rate", to: PARSING
+  bar 0.9, side: VALUES, case: "JSON", table: "rate", to: PARSING
   guard "16 partitions"
 
   # What the embedded cluster keeps of each partition is less than a quick consumer reads in a second.
@@ -64,7 +67,8 @@ class Consume < Bench::Scenario
   def json
     document = JSON.generate("id" => 1, "items" => Array.new(28) { |i| { "name" => "item #{i}", "count" => i } })
     fill("json", 16, DOCUMENTS) { document }
-    { "json" => "Penstock", "parse" => PARSING }.to_h { |kind, side| [side, run(side, "consume.rb", kind, 16, DOCUMENTS, 1)] }
+    { "json" => "Penstock", "values" => VALUES, "parse" => PARSING }
+      .to_h { |kind, side| [side, run(side, "consume.rb", kind, 16, DOCUMENTS, 1)] }
   end
 
   def run(side, file, kind, partitions, messages, passes, set: {})

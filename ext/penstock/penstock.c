@@ -43,6 +43,7 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     penstock_bearer_init();
     penstock_consumed_message_init();
     penstock_batch_init();
+    penstock_ledger_init();
     penstock_consumer_init();
     penstock_log_dispatcher_init();
     penstock_event_worker_init();

@@ -6,6 +6,7 @@ require_relative "consumer/close_report"
 require_relative "consumer/fetch_limits"
 require_relative "consumer/keep_alive"
 require_relative "consumer/config"
+require_relative "consumer/deserializer"
 require_relative "consumer/membership"
 require_relative "consumer/message"
 require_relative "consumer/metrics"
@@ -16,6 +17,7 @@ require_relative "consumer/places"
 require_relative "consumer/reader"
 require_relative "consumer/rebalance"
 require_relative "consumer/registry"
+require_relative "consumer/stand_in"
 require_relative "consumer/status"
 
 module Penstock
@@ -74,6 +76,9 @@ module Penstock
 
     # @return [ConsumerConfig] frozen
     attr_reader :config
+    # What replaces librdkafka ({ConsumerConfig#client_class}), for tests. nil: nothing does.
+    # @return [Clients::Fed, nil]
+    attr_reader :client
 
     # @return [ConsumerStatus] its present state, whenever it is asked. Never blocks
     attr_reader :status
@@ -98,13 +103,12 @@ module Penstock
       yield @config if block_given?
       @config.__send__(:finish)
       raise_in_other_ractors
-      refresher = Native::TokenRefresher.new(self, :consumer_id) if config.oauth.token_provider_listener
-      call_configure(id, config.kafka, config.logger, config.close_timeout, config.group?, config.rejection_timeout, refresher,
-                     config.mark, !config.rebalance_listener.nil?, config.hold_rebalances)
+      configure_client
       @tags = Tags.new
       @status = ConsumerStatus.new(self)
       @notifier = Notifier.new(self)
       @notifier.begin
+      extend(ConsumerStandIn) if config.client_class
     end
 
     # @return [String] `config.id`
@@ -642,6 +646,13 @@ module Penstock
       notifier.error("consumer.poll", error, topic: error.topic, partition: error.partition, offset: error.offset)
     end
 
+    def configure_client
+      refresher = Native::TokenRefresher.new(self, :consumer_id) if config.oauth.token_provider_listener
+      call_configure(id, config.kafka, config.logger, config.close_timeout, config.group?, config.rejection_timeout, refresher,
+                     config.mark, !config.rebalance_listener.nil?, config.hold_rebalances)
+      call_decode_with(Deserializer.of(config.deserializer, config.key_deserializer, id))
+    end
+
     # What has to be done before the consumer closes, while it can still commit.
     def finish
       call_finish unless interrupted?
@@ -718,5 +729,5 @@ module Penstock
     def place_of(message) = Consumer.__send__(:place_of, message)
   end
 
-  private_constant :ConsumerRegistry
+  private_constant :ConsumerRegistry, :Deserializer
 end

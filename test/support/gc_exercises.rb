@@ -10,8 +10,8 @@ require_relative "plain_scheduler"
 # class, the GC pressure, a cluster's address and a topic. The cluster's process is under no pressure. Making and connecting a
 # producer or a consumer is under none either, because that is mostly Ruby code and would take a minute: gc_test.rb does it once.
 class GCExercises
-  CLASSES = %i[batch bearer client_reference consumer delivery_handle embedded_cluster event_source event_worker fiber_group
-               message poller producer_client secret shareable_producer].freeze
+  CLASSES = %i[batch bearer client_reference consumer decoding_message delivery_handle embedded_cluster event_source event_worker
+               fiber_group ledger message poller producer_client secret shareable_producer].freeze
   PRESSURES = %i[stress auto_compact verify_compaction].freeze
   ROUNDS = 20
   STRESSED = 3 # rounds: each allocation costs a whole collection
@@ -150,6 +150,27 @@ class GCExercises
         same [taken.payloads[0].tr("p", "k"), @topic, 1], [taken.keys[0], taken.topics[0], taken.to_a.size]
       end
     end
+  end
+
+  # A message of a consumer with deserializers.
+  def decoding_message
+    messages = each_round do |i|
+      Penstock::Message.new(topic: @topic, payload: "[#{i}]", key: "k#{i}", deserializer: :json,
+                            key_deserializer: ->(bytes) { [bytes] })
+    end
+    messages.each { |made| same made.value.first, made.decoded_key.first.delete_prefix("k").to_i }
+    -> { messages.each_with_index { |made, i| same [[i], ["k#{i}"]], [made.value, made.decoded_key] } }
+  end
+
+  def ledger
+    one = relieved do
+      Penstock::Consumer.new("bootstrap.servers": @servers, "group.id": "g") do |config|
+        config.client_class = Penstock::Clients::Fed
+      end
+    end
+    made = each_round { |i| one.client.feed(topic: @topic, payload: "p#{i}", headers: { "h" => "v#{i}" }) }
+    one.subscribe(@topic)
+    -> { same made.map(&:to_h), one.poll_batch.map(&:to_h) }
   end
 
   def message

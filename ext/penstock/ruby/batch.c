@@ -1,10 +1,12 @@
 /*
  * Penstock::Batch: messages that one call of poll_batch took. Its data pointer is a ps_fetched, which never changes once the batch is
- * frozen, so any thread of any Ractor may use a batch. It holds no Ruby objects: each method makes new ones.
+ * frozen, so any thread of any Ractor may use a batch. It holds no Ruby objects: each method makes new ones. Only the batch of a
+ * consumer with deserializers has one, its Penstock::Deserializer, as a hidden instance variable. A field would cost all others.
  */
 #include "ruby/penstock.h"
 
 static VALUE batch_class;
+static ID id_deserializer;
 
 /* ---- GC ---- */
 
@@ -66,15 +68,11 @@ void penstock_fetched_report(struct ps_fetched *fetched)
     rb_gc_adjust_memory_usage((ssize_t)size - (ssize_t)before);
 }
 
-VALUE penstock_batch_finish(VALUE self)
+VALUE penstock_batch_finish(VALUE self, VALUE deserializer)
 {
     penstock_fetched_report(any_fetched(self));
+    if (!NIL_P(deserializer)) rb_ivar_set(self, id_deserializer, deserializer);
     return rb_obj_freeze(self);
-}
-
-VALUE penstock_batch_message(VALUE self, size_t index)
-{
-    return penstock_message_of(&any_fetched(self)->records[index]);
 }
 
 /* ---- columns ---- */
@@ -156,6 +154,11 @@ static VALUE batch_topics(VALUE self)
 
 /* ---- messages ---- */
 
+static VALUE batch_deserializer(VALUE self)
+{
+    return rb_attr_get(self, id_deserializer);
+}
+
 static VALUE batch_length(VALUE self)
 {
     return SIZET2NUM(batch_get(self)->count);
@@ -171,7 +174,9 @@ static VALUE batch_each(VALUE self)
 {
     RETURN_SIZED_ENUMERATOR(self, 0, 0, batch_length_of_enum);
     const struct ps_fetched *fetched = batch_get(self);
-    for (size_t i = 0; i < fetched->count; i++) rb_yield(penstock_batch_message(self, i));
+    VALUE deserializer = batch_deserializer(self);
+    for (size_t i = 0; i < fetched->count; i++) rb_yield(penstock_message_of(&fetched->records[i], deserializer));
+    RB_GC_GUARD(self);
     return self;
 }
 
@@ -198,7 +203,10 @@ static VALUE batch_at(VALUE self, VALUE index)
     const struct ps_fetched *fetched = batch_get(self);
     long i = NUM2LONG(index);
     if (i < 0) i += (long)fetched->count;
-    return i < 0 || (size_t)i >= fetched->count ? Qnil : penstock_batch_message(self, (size_t)i);
+    if (i < 0 || (size_t)i >= fetched->count) return Qnil;
+    VALUE message = penstock_message_of(&fetched->records[i], batch_deserializer(self));
+    RB_GC_GUARD(self);
+    return message;
 }
 
 /* Whether {Batch#errors} has any. */
@@ -237,12 +245,14 @@ void penstock_batch_init(void)
 {
     batch_class = rb_const_get(penstock_module, rb_intern("Batch"));
     rb_gc_register_mark_object(batch_class);
+    id_deserializer = rb_intern("__deserializer__"); /* Ruby code cannot name it */
     rb_undef_alloc_func(batch_class);
     rb_undef_method(CLASS_OF(batch_class), "new");
     rb_define_method(batch_class, "size", batch_length, 0);
     rb_define_method(batch_class, "length", batch_length, 0);
     rb_define_method(batch_class, "each", batch_each, 0);
     rb_define_private_method(batch_class, "at", batch_at, 1);
+    rb_define_private_method(batch_class, "deserializer", batch_deserializer, 0);
     rb_define_method(batch_class, "payloads", batch_payloads, 0);
     rb_define_method(batch_class, "each_payload", batch_each_payload, 0);
     rb_define_method(batch_class, "epoch", batch_epoch, 0);

@@ -2,6 +2,9 @@
  * Penstock::Message: one consumed message. Its data pointer is a ps_record, which never changes, so any thread of any Ractor may
  * read it, also after the consumer is closed and freed. It holds no Ruby objects: each method makes new ones. It has a reference to
  * the memory of the whole batch (core/consume/fetched.c).
+ *
+ * A message of a consumer with deserializers is another kind of data: it keeps the objects that were decoded, so Ractors cannot
+ * share it (decision 0023).
  */
 #include "ruby/penstock.h"
 #include <ruby/encoding.h>
@@ -10,6 +13,7 @@
 
 static VALUE message_class, no_headers;
 static VALUE sym_create_time, sym_log_append_time;
+static ID id_value, id_key, id_read;
 
 /* ---- GC ---- */
 
@@ -31,9 +35,59 @@ static const rb_data_type_t message_type = {
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED | RUBY_TYPED_FROZEN_SHAREABLE,
 };
 
+enum part { VALUE_PART, KEY_PART, PARTS };
+
+struct decoding {
+    struct ps_record *record;
+    VALUE deserializer;
+    VALUE decoded[PARTS]; /* Qundef: not yet */
+};
+
+static void decoding_mark(void *data)
+{
+    const struct decoding *decoding = data;
+    rb_gc_mark_movable(decoding->deserializer);
+    for (int i = 0; i < PARTS; i++)
+        if (decoding->decoded[i] != Qundef) rb_gc_mark_movable(decoding->decoded[i]);
+}
+
+static void decoding_compact(void *data)
+{
+    struct decoding *decoding = data;
+    decoding->deserializer = rb_gc_location(decoding->deserializer);
+    for (int i = 0; i < PARTS; i++)
+        if (decoding->decoded[i] != Qundef) decoding->decoded[i] = rb_gc_location(decoding->decoded[i]);
+}
+
+static void decoding_free(void *data)
+{
+    struct decoding *decoding = data;
+    if (decoding->record) penstock_fetched_free(decoding->record->fetched);
+    xfree(decoding);
+}
+
+static size_t decoding_size(const void *data)
+{
+    const struct decoding *decoding = data;
+    return sizeof(*decoding) + (decoding->record ? message_size(decoding->record) : 0);
+}
+
+static const rb_data_type_t decoding_type = {
+    .wrap_struct_name = "Penstock::DecodingMessage",
+    .function = { .dmark = decoding_mark, .dfree = decoding_free, .dsize = decoding_size, .dcompact = decoding_compact },
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
+};
+
+static struct decoding *decoding_of(VALUE self)
+{
+    bool is = RB_TYPE_P(self, T_DATA) && RTYPEDDATA_P(self) && RTYPEDDATA_TYPE(self) == &decoding_type;
+    return is ? RTYPEDDATA_DATA(self) : NULL;
+}
+
 static const struct ps_record *message_get(VALUE self)
 {
-    return penstock_data(self, &message_type);
+    const struct decoding *decoding = decoding_of(self);
+    return decoding ? decoding->record : penstock_data(self, &message_type);
 }
 
 const struct ps_record *penstock_message_record(VALUE self)
@@ -41,8 +95,20 @@ const struct ps_record *penstock_message_record(VALUE self)
     return message_get(self);
 }
 
-VALUE penstock_message_of(struct ps_record *record)
+static VALUE decoding_message(struct ps_record *record, VALUE deserializer)
 {
+    struct decoding *decoding;
+    VALUE self = TypedData_Make_Struct(message_class, struct decoding, &decoding_type, decoding);
+    ps_fetched_retain(record->fetched);
+    decoding->record = record;
+    decoding->decoded[VALUE_PART] = decoding->decoded[KEY_PART] = Qundef;
+    RB_OBJ_WRITE(self, &decoding->deserializer, deserializer);
+    return rb_obj_freeze(self);
+}
+
+VALUE penstock_message_of(struct ps_record *record, VALUE deserializer)
+{
+    if (!NIL_P(deserializer)) return decoding_message(record, deserializer);
     VALUE self = TypedData_Wrap_Struct(message_class, &message_type, NULL);
     ps_fetched_retain(record->fetched);
     DATA_PTR(self) = record;
@@ -171,11 +237,11 @@ static void write_string(struct parts *parts, VALUE string)
     parts->to += size_of(string);
 }
 
-/* build(topic, partition, offset, timestamp, timestamp_type, key, payload, headers, leader_epoch): builds a message for the
- * program. lib/penstock/consumer/message.rb has checked the arguments and deeply frozen them. */
+/* build(topic, partition, offset, timestamp, timestamp_type, key, payload, headers, leader_epoch, deserializer): builds a message
+ * for the program. lib/penstock/consumer/message.rb has checked the arguments and deeply frozen them. */
 static VALUE s_build(int argc, VALUE *argv, VALUE self)
 {
-    rb_check_arity(argc, 9, 9);
+    rb_check_arity(argc, 10, 10);
     (void)self;
     int32_t partition = NUM2INT(argv[1]), leader_epoch = NIL_P(argv[8]) ? -1 : NUM2INT(argv[8]);
     int64_t offset = NUM2LL(argv[2]), timestamp = NIL_P(argv[3]) ? -1 : NUM2LL(argv[3]);
@@ -203,7 +269,7 @@ static VALUE s_build(int argc, VALUE *argv, VALUE self)
     write_string(&parts, parts.key);
     write_string(&parts, parts.payload);
     rb_hash_foreach(parts.headers, write_header, (VALUE)&parts);
-    VALUE message = penstock_batch_message(batch, 0);
+    VALUE message = penstock_message_of(record, argv[9]);
     RB_GC_GUARD(batch);
     return message;
 }
@@ -272,6 +338,28 @@ static VALUE message_error(VALUE self)
     return record->damaged ? record_error(record) : Qnil;
 }
 
+/* The deserializer may do anything, also read the same message. What was kept first stays. */
+static VALUE decoded(VALUE self, enum part part, ID name, VALUE (*bytes_of_part)(const struct ps_record *))
+{
+    struct decoding *decoding = decoding_of(self);
+    VALUE reader = decoding ? rb_attr_get(decoding->deserializer, name) : Qnil;
+    if (NIL_P(reader)) return read_bytes(self, bytes_of_part);
+    if (decoding->decoded[part] != Qundef) return decoding->decoded[part];
+    VALUE value = rb_funcall(reader, id_read, 2, read_bytes(self, bytes_of_part), self);
+    if (decoding->decoded[part] == Qundef) RB_OBJ_WRITE(self, &decoding->decoded[part], value);
+    return decoding->decoded[part];
+}
+
+static VALUE message_value(VALUE self)
+{
+    return decoded(self, VALUE_PART, id_value, penstock_record_payload);
+}
+
+static VALUE message_decoded_key(VALUE self)
+{
+    return decoded(self, KEY_PART, id_key, penstock_record_key);
+}
+
 static VALUE message_headers(VALUE self)
 {
     if (message_get(self)->damaged) rb_exc_raise(message_error(self));
@@ -293,6 +381,10 @@ void penstock_consumed_message_init(void)
     sym_create_time = ID2SYM(rb_intern("create_time"));
     sym_log_append_time = ID2SYM(rb_intern("log_append_time"));
 
+    id_value = rb_intern("@value"); /* the parts of a Penstock::Deserializer */
+    id_key = rb_intern("@key");
+    id_read = rb_intern("read");
+
     rb_undef_alloc_func(message_class);
     rb_define_singleton_method(message_class, "build", s_build, -1);
     rb_funcall(message_class, rb_intern("private_class_method"), 1, ID2SYM(rb_intern("build")));
@@ -303,6 +395,8 @@ void penstock_consumed_message_init(void)
     rb_define_method(message_class, "timestamp_type", message_timestamp_type, 0);
     rb_define_method(message_class, "key", message_key, 0);
     rb_define_method(message_class, "payload", message_payload, 0);
+    rb_define_method(message_class, "value", message_value, 0);
+    rb_define_method(message_class, "decoded_key", message_decoded_key, 0);
     rb_define_method(message_class, "headers", message_headers, 0);
     rb_define_method(message_class, "error", message_error, 0);
     rb_define_method(message_class, "leader_epoch", message_leader_epoch, 0);

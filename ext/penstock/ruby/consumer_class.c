@@ -11,6 +11,7 @@ struct consumer_object {
     _Atomic(struct ps_consumer *) consumer; /* owns a reference */
     VALUE logger;                           /* nil: librdkafka's log goes to stderr */
     VALUE token_refresher;                  /* Penstock::Native::TokenRefresher, or nil */
+    VALUE deserializer;                     /* Penstock::Deserializer, or nil */
 };
 
 /* ---- GC ---- */
@@ -20,6 +21,7 @@ static void consumer_mark(void *data)
     struct consumer_object *object = data;
     rb_gc_mark_movable(object->logger);
     rb_gc_mark_movable(object->token_refresher);
+    rb_gc_mark_movable(object->deserializer);
 }
 
 static void consumer_compact(void *data)
@@ -27,6 +29,7 @@ static void consumer_compact(void *data)
     struct consumer_object *object = data;
     object->logger = rb_gc_location(object->logger);
     object->token_refresher = rb_gc_location(object->token_refresher);
+    object->deserializer = rb_gc_location(object->deserializer);
 }
 
 /* Does not block: a native thread leaves the group and closes the consumer. */
@@ -53,7 +56,7 @@ static VALUE consumer_allocate(VALUE klass)
 {
     struct consumer_object *object;
     VALUE self = TypedData_Make_Struct(klass, struct consumer_object, &consumer_type, object);
-    object->logger = object->token_refresher = Qnil;
+    object->logger = object->token_refresher = object->deserializer = Qnil;
     return self;
 }
 
@@ -156,6 +159,19 @@ static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger,
 
 /* ---- for consumer methods in files of their own ---- */
 
+VALUE penstock_consumer_deserializer(VALUE self)
+{
+    const struct consumer_object *object = penstock_data(self, &consumer_type);
+    return object->deserializer;
+}
+
+static VALUE consumer_call_decode_with(VALUE self, VALUE deserializer)
+{
+    struct consumer_object *object = penstock_data(self, &consumer_type);
+    RB_OBJ_WRITE(self, &object->deserializer, deserializer);
+    return Qnil;
+}
+
 void penstock_consumer_check_rejected(struct ps_consumer *consumer)
 {
     if (!ps_rejection_due(&consumer->client.rejection, ps_now_us()) || !ps_client_enter(&consumer->client)) return;
@@ -210,6 +226,7 @@ void penstock_consumer_init(void)
     penstock_consumer_news_init(consumer_class);
     rb_define_private_method(consumer_class, "state", consumer_state, 0);
     rb_define_private_method(consumer_class, "call_configure", consumer_configure, 10);
+    rb_define_private_method(consumer_class, "call_decode_with", consumer_call_decode_with, 1);
     rb_define_private_method(consumer_class, "call_set_credentials", consumer_call_set_credentials, 2);
     rb_define_private_method(consumer_class, "call_close", consumer_call_close, 1);
 }

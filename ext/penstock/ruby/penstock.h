@@ -328,7 +328,9 @@ void penstock_consumer_news_init(VALUE consumer_class);
 rd_kafka_consumer_group_metadata_t *penstock_consumer_group_metadata(VALUE consumer);
 void penstock_consumer_init(void);
 
-VALUE penstock_message_of(struct ps_record *record); /* takes a reference to its ps_fetched */
+/* Takes a reference to its ps_fetched. The deserializer is a Penstock::Deserializer or nil. */
+VALUE penstock_message_of(struct ps_record *record, VALUE deserializer);
+VALUE penstock_consumer_deserializer(VALUE consumer);
 /* Frozen Strings, or nil. Between ps_fetched_read and ps_fetched_done. */
 VALUE penstock_record_key(const struct ps_record *record);
 VALUE penstock_record_payload(const struct ps_record *record);
@@ -339,13 +341,16 @@ void penstock_consumed_message_init(void);
 
 /* A Batch that is not frozen yet, and what it owns: to be filled. */
 VALUE penstock_batch_allocate(size_t messages, struct ps_fetched **fetched);
-VALUE penstock_batch_finish(VALUE batch); /* tells the GC of its memory, and freezes it */
-VALUE penstock_batch_message(VALUE batch, size_t index);
+VALUE penstock_batch_finish(VALUE batch, VALUE deserializer); /* tells the GC of its memory, and freezes it */
 const struct ps_fetched *penstock_batch_fetched(VALUE batch); /* raises TypeError for any other object */
 void penstock_fetched_report(struct ps_fetched *fetched);
 void penstock_fetched_free(struct ps_fetched *fetched); /* releases a reference, in a dfree function */
 NORETURN(void penstock_raise_released(void));
 void penstock_batch_init(void);
+
+/* ---- ledger_class.c --------------------------------------------------------------------------------- */
+
+void penstock_ledger_init(void);
 
 /* ---- produce_methods.c ----------------------------------------------------------------------------- */
 

@@ -346,7 +346,7 @@ static VALUE consumer_poll(int argc, VALUE *argv, VALUE self)
     take_messages(&taking, timeout);
     if (taking.fetched->count == 0) return Qnil;
     penstock_fetched_report(taking.fetched);
-    VALUE message = penstock_batch_message(batch, 0);
+    VALUE message = penstock_message_of(&taking.fetched->records[0], penstock_consumer_deserializer(self));
     RB_GC_GUARD(batch);
     if (ps_news_wanted(&taking.consumer->news, PS_NEWS_POLLED))
         rb_funcall(self, id_publish_polled, 1, rb_ary_new_from_args(1, message));
@@ -371,7 +371,7 @@ static VALUE consumer_poll_batch(int argc, VALUE *argv, VALUE self)
     struct taking taking = { .self = self, .max = (size_t)max, .ends = penstock_consumer_get(self)->settings.ends };
     VALUE batch = penstock_batch_allocate(0, &taking.fetched);
     take_messages(&taking, values[1]);
-    batch = penstock_batch_finish(batch);
+    batch = penstock_batch_finish(batch, penstock_consumer_deserializer(self));
     if (taking.fetched->count > 0 && ps_news_wanted(&taking.consumer->news, PS_NEWS_POLLED))
         rb_funcall(self, id_publish_polled, 1, batch);
     return batch;

@@ -82,6 +82,26 @@ module Penstock
     # @return [Hash{String => Hash{Integer => Integer}}] by topic and partition: the offset of its next message
     def ends = call_ends.group_by(&:first).transform_values { |list| list.to_h { |_, partition, offset| [partition, offset] } }
 
+    # The objects of the payloads, as {ConsumerConfig#deserializer} reads them; without one, the payloads. Each call decodes them
+    # anew, and a {Message} keeps its own.
+    #
+    #     batch.values                               # raises for the first that cannot be decoded
+    #     batch.values { |error| set_aside(error) }  # the block's result takes its place
+    #
+    # @yieldparam error [DeserializationError] has `topic`, `partition` and `offset`
+    # @yieldreturn [Object]
+    # @return [Array<Object, nil>] frozen; nil for a tombstone
+    # @raise [DeserializationError] without a block, for the first payload that cannot be decoded
+    # @raise [BatchReleasedError]
+    def values(&) = decoded(payloads, deserializer&.value, &)
+
+    # The same for the keys ({ConsumerConfig#key_deserializer}).
+    # @yieldparam error [DeserializationError]
+    # @yieldreturn [Object]
+    # @return [Array<Object, nil>] frozen; nil for messages without a key
+    # @raise [DeserializationError, BatchReleasedError] see {#values}
+    def decoded_keys(&) = decoded(keys, deserializer&.key, &)
+
     # @return [Hash{String => Hash{Integer => Array<Message>}}] messages by topic and partition, in order
     def group_by_partition
       each_with_object({}) do |message, topics|
@@ -97,5 +117,17 @@ module Penstock
 
     # (see AsJson#as_json)
     def as_json(_options = nil) = map(&:as_json)
+
+    private
+
+    def decoded(column, part)
+      return column if part.nil?
+
+      Array.new(column.size) do |index|
+        part.read(column[index], self, index)
+      rescue DeserializationError => e
+        block_given? ? yield(e) : raise
+      end.freeze
+    end
   end
 end

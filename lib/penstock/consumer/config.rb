@@ -72,6 +72,32 @@ module Penstock
     # @return [Monitor, nil]
     setting :monitor, object_with(:instrument, "Monitor", "a Penstock::Monitor")
 
+    # ---- Messages ----
+
+    # Makes the object of a payload: {Message#value} and {Batch#values} return it. They call it when the object is read, in the
+    # thread that reads. It has the values of {Config#serializer}, so give both the same one:
+    #
+    #     config.deserializer = Penstock::MessagePack # or a Factory or Pool of it, :json, ->(bytes) { ... }
+    #
+    # `:json` stands for JSON.parse. Anything else has a method `load(bytes)` or `call(bytes)`. If it has both, `load` is called.
+    # Of `JSON` itself, the additions are not created. The bytes are a frozen binary String. A tombstone's value is nil, without a
+    # call.
+    #
+    # If it raises, reading this value raises {DeserializationError}. Other messages are not affected. Messages are shareable
+    # between Ractors only without deserializers, batches if the deserializers are shareable, such as modules and `:json`.
+    # @return [:json, #load, #call, nil]
+    setting :deserializer, checked_values(":json", "#load", "#call", "nil")
+    # The same for keys: {Message#decoded_key} and {Batch#decoded_keys}. A message without a key has nil.
+    # @return [:json, #load, #call, nil]
+    setting :key_deserializer, checked_values(":json", "#load", "#call", "nil")
+
+    # ---- Tests ----
+
+    # Replaces librdkafka, for example by {Clients::Fed}: a class whose `new(consumer)` has Consumer's methods in C. Nothing
+    # connects.
+    # @return [Class, nil]
+    setting :client_class, checked_values("Class", "nil")
+
     # ---- Limits ----
 
     # About how much memory fetched messages may take that the program has not polled yet. librdkafka fetches no more while its
@@ -113,6 +139,8 @@ module Penstock
     def finish
       check_settings
       check_rebalance_listener
+      check_deserializers
+      check_client_class
       check_id
       warn_of_short_times
       check_kafka
@@ -141,6 +169,20 @@ module Penstock
     def check_rebalance_listener
       check("rebalance_listener", rebalance_listener, "an object with a method assigned, revoked or lost, or nil") do
         rebalance_listener.nil? || %i[assigned revoked lost].any? { |name| rebalance_listener.respond_to?(name) }
+      end
+    end
+
+    def check_deserializers
+      { "deserializer" => deserializer, "key_deserializer" => key_deserializer }.each do |name, given|
+        check(name, given, "nil, :json or an object with a method load or call that takes the bytes") do
+          given.nil? || Codec.method_of(given, :load)
+        end
+      end
+    end
+
+    def check_client_class
+      check("client_class", client_class, "nil or a class for consumers, such as Penstock::Clients::Fed") do
+        client_class.nil? || (client_class.is_a?(Class) && client_class.method_defined?(:poll_batch))
       end
     end
 

@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 module Penstock
-  # A consumed message. Immutable and shareable between Ractors. It stays valid after its consumer is closed.
+  # A consumed message. Immutable and, if its consumer has no deserializer, shareable between Ractors. It stays valid after its
+  # consumer is closed.
   #
   # `new` makes one without a cluster, for tests of code that handles messages:
   #
@@ -10,8 +11,10 @@ module Penstock
   class Message
     include AsJson
 
-    KEYWORDS = %i[topic payload key partition offset timestamp timestamp_type headers leader_epoch].freeze
-    private_constant :KEYWORDS
+    KEYWORDS = %i[topic payload key partition offset timestamp timestamp_type headers leader_epoch deserializer
+                  key_deserializer].freeze
+    DECODED = %i[value decoded_key].freeze
+    private_constant :KEYWORDS, :DECODED
 
     class << self
       # Makes a message that equals a consumed one: the Strings are copied, binary and frozen. Never blocks.
@@ -25,16 +28,19 @@ module Penstock
       # @param timestamp_type [:create_time, :log_append_time]
       # @param headers [Hash{String, Symbol=>String, nil, Array<String, nil>}]
       # @param leader_epoch [Integer, nil]
+      # @param deserializer [:json, #load, #call, nil] for {#value}; see {ConsumerConfig#deserializer}
+      # @param key_deserializer [:json, #load, #call, nil] for {#decoded_key}
       # @return [Message]
       # @raise [ArgumentError] when a value is impossible for a consumed message
       # @overload new(topic:, payload: nil, key: nil, partition: 0, offset: 0, timestamp: nil, timestamp_type: :create_time,
-      #   headers: {}, leader_epoch: nil)
+      #   headers: {}, leader_epoch: nil, deserializer: nil, key_deserializer: nil)
       def new(*more, topic: nil, payload: nil, key: nil, partition: 0, offset: 0, timestamp: nil, timestamp_type: :create_time,
-              headers: {}, leader_epoch: nil, **wrong)
+              headers: {}, leader_epoch: nil, deserializer: nil, key_deserializer: nil, **wrong)
         Keywords.check("new(topic: \"orders\", payload: \"...\")", KEYWORDS, more, wrong)
         build(topic_name(topic), integer(:partition, partition, 31), integer(:offset, offset, 63), milliseconds(timestamp),
               type(timestamp_type), bytes(:key, key), bytes(:payload, payload), frozen_headers(headers),
-              leader_epoch && integer(:leader_epoch, leader_epoch, 31))
+              leader_epoch && integer(:leader_epoch, leader_epoch, 31),
+              Deserializer.of(codec(:deserializer, deserializer), codec(:key_deserializer, key_deserializer)))
       end
 
       private
@@ -63,6 +69,12 @@ module Penstock
         return timestamp_type if %i[create_time log_append_time].include?(timestamp_type)
 
         raise ArgumentError, ":timestamp_type must be :create_time or :log_append_time, not #{timestamp_type.inspect}"
+      end
+
+      def codec(name, given)
+        return given if given.nil? || Codec.method_of(given, :load)
+
+        raise ArgumentError, ":#{name} must be nil, :json or an object with a method load or call, not #{given.inspect}"
       end
 
       def bytes(name, value)
@@ -112,14 +124,25 @@ module Penstock
     # @!method error
     #   @return [ConsumeError, nil] why the message cannot be read completely; nil: it can. Another client has written headers
     #     that cannot be read (`:bad_msg`): `headers` and `to_h` raise this error, everything else can be read
+    # @!method value
+    #   The object of the payload, as {ConsumerConfig#deserializer} reads it; without one, the payload. The first call decodes it,
+    #   and the message keeps it: later calls return the same object, which is as mutable as the deserializer made it.
+    #   @return [Object, nil] nil: a tombstone, or what the deserializer returned
+    #   @raise [DeserializationError] when the deserializer raises; the next call tries again
+    #   @raise [BatchReleasedError]
+    # @!method decoded_key
+    #   The object of the key, as {ConsumerConfig#key_deserializer} reads it; see {#value}.
+    #   @return [Object, nil] nil also for a message without a key
+    #   @raise [DeserializationError, BatchReleasedError]
     # @!method leader_epoch
     #   @return [Integer, nil] of the leader that stored it; nil if unknown (requires librdkafka 2.1 or newer)
 
     # @return [Boolean] whether it has no payload
     def tombstone? = payload.nil?
 
-    # @return [Hash] for pattern matching
-    def deconstruct_keys(_keys) = to_h
+    # For pattern matching. A pattern that names `value` or `decoded_key` decodes it.
+    # @return [Hash]
+    def deconstruct_keys(keys) = { **to_h, **(keys.to_a & DECODED).to_h { |name| [name, public_send(name)] } }
 
     # @return [Hash]
     def to_h

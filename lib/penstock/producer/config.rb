@@ -172,11 +172,11 @@ module Penstock
     setting :middleware, object_with(:run, "Middleware", "a Penstock::Middleware")
     # Makes the bytes of each payload that is not nil, so that the payload of a message may be any object.
     #
-    #     config.serializer = Penstock::MessagePack # or a Factory or Pool of it, JSON, ->(object) { ... }
+    #     config.serializer = Penstock::MessagePack # or a Factory or Pool of it, :json, ->(object) { ... }
     #
-    # It has a method `dump(object)` or `call(object)` that returns a new String. If it has both, `dump` is called. A String
-    # is serialized too, so that a consumer can deserialize every message of the topic. nil stays nil, a tombstone. Keys and
-    # headers are not serialized.
+    # `:json` stands for JSON.generate. Anything else has a method `dump(object)` or `call(object)` that returns a new String.
+    # If it has both, `dump` is called. A String is serialized too, so that a consumer can deserialize every message of the
+    # topic. nil stays nil, a tombstone. Keys and headers are not serialized.
     #
     # It runs once for each message, in the thread and fiber that sends. Buffered messages are serialized when they are
     # flushed. The order: middleware (gets the object), serializer, then hooks ({Producer#around}), listeners and
@@ -186,8 +186,9 @@ module Penstock
     # If it raises, or returns something that is no String, the sending call raises {SerializationError}; the serializer's
     # error is its `cause`. Nothing was sent, also of a batch, and the buffer is unchanged. {Producer#shareable} requires a
     # shareable serializer.
-    # @return [#dump, #call, nil]
-    setting :serializer, checked_values("#dump", "#call", "nil")
+    # A consumer reads the objects with the same value of {ConsumerConfig#deserializer}.
+    # @return [:json, #dump, #call, nil]
+    setting :serializer, checked_values(":json", "#dump", "#call", "nil")
 
     # ---- Events ----
 
@@ -268,8 +269,8 @@ module Penstock
       check("non_reloadable_errors", non_reloadable_errors, "an Array of Symbols") do
         non_reloadable_errors.is_a?(Array) && non_reloadable_errors.all?(Symbol)
       end
-      check("serializer", serializer, "nil or an object with a method dump or call that takes the payload") do
-        serializer.nil? || Serializer.method_of(serializer)
+      check("serializer", serializer, "nil, :json or an object with a method dump or call that takes the payload") do
+        serializer.nil? || Codec.method_of(serializer, :dump)
       end
     end
 

@@ -5,19 +5,12 @@ module Penstock
   # object is.
   # @api private
   class Serializer
-    # The possible methods, in order. A method that takes something else, such as String#dump, does not count.
-    METHODS = %i[dump call].freeze
-
-    # @return [Symbol, nil] the method that will be called
-    def self.method_of(given)
-      METHODS.find { |name| given.respond_to?(name) && [1, -1, -2].include?(given.method(name).arity) }
-    end
-
-    # @param given [#dump, #call]
+    # @param given [:json, #dump, #call]
     # @param producer_id [String] for errors
     def initialize(given, producer_id)
       @given = given
-      @dumps = Serializer.method_of(given) == :dump
+      @codec = Codec.resolved(given, :dump)
+      @dumps = Codec.method_of(given, :dump) == :dump
       @producer_id = producer_id.dup.freeze
       freeze
     end
@@ -45,7 +38,7 @@ module Penstock
     end
 
     # @return [String] for messages
-    def name = Text.name_of(@given)
+    def name = Codec.name_of(@given)
 
     private
 
@@ -57,7 +50,7 @@ module Penstock
     end
 
     def made_of(payload, topic, index)
-      @dumps ? @given.dump(payload) : @given.call(payload)
+      @dumps ? @codec.dump(payload) : @codec.call(payload)
     rescue StandardError, ScriptError, SystemStackError => e
       raise_error("raised #{e.class}", payload, topic, index, first_line_of(e))
     end

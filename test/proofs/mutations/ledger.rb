@@ -28,7 +28,8 @@ Mutation.define "ledger: closing stores what is processed",
     ["consumer_jobs", "    ps_consumer_resume_revoked(consumer, NULL);\n",
      "test_a_partition_that_is_assigned_again_is_not_paused"],
   "what the listener pauses is paused" =>
-    ["consumer", "    else if (assigned) pause_assigned(consumer, partitions);\n", "test_the_listener_pauses_what_it_is_assigned"] }
+    ["consumer", "    else if (assigned) pause_assigned(consumer, partitions);\n",
+     "test_the_listener_pauses_what_it_is_assigned"] }
   .each do |what, (file, from, only)|
   Mutation.define "pausing: #{what}", file: "ext/penstock/core/consume/#{file}.c", from:, to: "",
                                       test: "test/consumer_pause_test.rb", only:

@@ -1,0 +1,70 @@
+# frozen_string_literal: true
+
+module Penstock
+  module Clients
+    # What a {Fed} client's group does. An error of the rebalance listener comes out of the poll when everything is done.
+    # @api private
+    module FedGroup
+      # A step that is the group's: Consumer#keep_alive takes it too.
+      Change = Class.new(Proc)
+
+      private
+
+      # @param list [Array<Array(String, Integer)>] places
+      def gain(list)
+        list = list.reject { |place| @assigned.key?(place) }
+        list.each do |place|
+          @assigned[place] = start(place, nil)
+          @away.delete(place)
+        end
+        @ledger.assigned
+        starts = tell(:assigned, list)
+        starts&.each { |topic, partition, offset| @assigned[[topic, partition]] = start([topic, partition], offset) }
+      ensure
+        rewind_timeline
+      end
+
+      def give_up(kind, list)
+        list = list.select { |place| @assigned.key?(place) }
+        list.each { |place| @away[place] = true }
+        @lost = kind == :lost
+        forget(list) if @lost
+        tell(kind, list)
+      ensure
+        commit_processed unless @lost
+        @lost = false
+        forget(list)
+      end
+
+      def tell(kind, list) = @consumer.__send__(:rebalanced, kind, list.map { |place| [*place, nil, nil] })
+
+      def forget(list)
+        list.each do |place|
+          @assigned.delete(place)
+          @ends.delete(place)
+          @ledger.revoked(*place)
+        end
+      end
+
+      # @return [Proc, nil] what the group does before this message is read
+      def assignment_before(message)
+        -> { gain(@logs.keys.select { |place| due?(place) }) } if due?([message.topic, message.partition])
+      end
+
+      def due?(place) = subscribed?(place.first) && !@assigned.key?(place) && !@away.key?(place)
+
+      def subscribed?(topic) = @topics&.any? { |wanted| wanted.is_a?(Regexp) ? wanted.match?(topic) : wanted == topic }
+
+      # @param offset [Integer, nil] a number of ConsumerPlaces::OFFSETS too
+      def start(place, offset)
+        case offset
+        when ConsumerPlaces::OFFSETS[:beginning] then 0
+        when ConsumerPlaces::OFFSETS[:end] then next_offset(place)
+        when 0.. then offset
+        else @committed.fetch(place, 0)
+        end
+      end
+    end
+    private_constant :FedGroup
+  end
+end

@@ -126,6 +126,8 @@ class BatchTest < ConsumerTestCase
     name = topic(partitions: 2)
     produce(name, %w[a b])
     one = reading(name, partitions: [0, 1], "enable.partition.eof": true)
+    told = Queue.new
+    one.monitor.subscribe("consumer.caught_up") { |event| told << event.payload.values_at(:topic, :partition, :offset) }
     ends = {}
     payloads = []
     eventually do
@@ -135,6 +137,7 @@ class BatchTest < ConsumerTestCase
       ends.size == 2
     end
     assert_equal [%w[a b], { 0 => 2, 1 => 0 }], [payloads, ends.sort.to_h]
+    assert_equal [[name, 0, 2], [name, 1, 0]], Array.new(told.size) { told.pop }.sort
     assert_nil one.poll(timeout: 0.1)
     produce(name, %w[c])
     batches = [one.poll_batch(timeout: 10)]

@@ -428,17 +428,6 @@ class ConsumerEventsTest < ConsumerTestCase
     assert_equal %w[0 0 5000], [plain, late, listened].map(&interval)
   end
 
-  # ---- events of other parts ----
-
-  def test_names_of_events_that_other_parts_publish
-    one = consumer
-    names = %w[rebalance.held_back partition.stuck consumer.caught_up]
-    seen = events(one.monitor, *names)
-    names.each { |name| one.send(:notifier).instrument(name) { { topic: "a", partition: 0 } } }
-    assert_equal names, seen.map(&:id)
-    assert_equal [one.id], seen.map { |event| event[:consumer_id] }.uniq
-  end
-
   # ---- status, tags ----
 
   def test_status_follows_the_life_of_a_consumer

@@ -94,17 +94,21 @@ class ConsumerKeepAliveTest < ConsumerTestCase
 
   def test_a_revocation_is_held_back_until_the_work_is_done
     one = member { |config| config.hold_rebalances = 20_000 }
+    told = Queue.new
+    one.monitor.subscribe("rebalance.held_back") { |event| told << event.payload.slice(:partitions, :time) }
     batch = first_batch(one)
     joining do |other|
       one.keep_alive do
         eventually { one.membership.state == :rebalancing }
         sleep 0.5
+        assert_equal({ partitions: { @topic => [0, 1] }, time: 20_000.0 }, told.pop)
         refute one.revoked?(batch)
         assert_empty other.assignment
         assert one.mark(batch)
         eventually { one.revoked?(batch) }
       end
       eventually { one.poll_batch(timeout: 0.1) && other.assignment.any? }
+      assert_empty told
     end
   end
 

@@ -77,12 +77,16 @@ class ConsumerPauseTest < ConsumerTestCase
   end
 
   def test_what_is_not_assigned_cannot_be_paused
-    name = filled(1)
+    name = filled(1, partitions: 2)
     one = reading(name)
     take(one, 1)
     error = assert_raises(Penstock::ConsumeError) { one.pause("no such topic" => [3]) }
     assert_equal [:unknown_partition, "no such topic", 3], [error.code, error.topic, error.partition]
     assert_empty one.paused
+    error = assert_raises(Penstock::ConsumeError) { one.pause(name => [0, 1]) }
+    assert_equal [:unknown_partition, name, 1], [error.code, error.topic, error.partition]
+    assert_equal({ name => [0] }, one.paused)
+    assert_equal({}, one.resume)
     assert_raises(ArgumentError) { one.pause(name => [-1]) }
     assert_raises(ArgumentError) { one.pause([name]) }
     assert_empty one.resume(name => [0])

@@ -19,6 +19,7 @@ require_relative "consumer/rebalance"
 require_relative "consumer/registry"
 require_relative "consumer/stand_in"
 require_relative "consumer/status"
+require_relative "consumer/stuck_watch"
 
 module Penstock
   # Reads messages from Kafka, as a member of a group ({#subscribe}) or from chosen partitions ({#assign}).
@@ -108,6 +109,7 @@ module Penstock
       @status = ConsumerStatus.new(self)
       @notifier = Notifier.new(self)
       @notifier.begin
+      @stuck_watch = StuckWatch.new(self) if config.stuck_after
       extend(ConsumerStandIn) if config.client_class
     end
 
@@ -150,6 +152,7 @@ module Penstock
 
       call_subscribe(topics.map { |topic| [topic_name(topic), -1, INVALID_OFFSET] })
       @subscribed = true
+      @stuck_watch&.start
       self
     end
 
@@ -197,6 +200,7 @@ module Penstock
       topics = topics_given("assign({ \"topic\" => [0] }, timeout: 5)", TIMEOUT, given, braceless, 1..1)
       deadline = Deadline.new(timeout)
       call_assign(resolve(places(topics || given.first, INVALID_OFFSET), deadline))
+      @stuck_watch&.start
       self
     end
 
@@ -609,6 +613,7 @@ module Penstock
     def close(*more, timeout: config.close_timeout / 1000.0, **wrong)
       Keywords.check("close(timeout: 10)", TIMEOUT, more, wrong)
       timeout = Seconds.of(timeout)
+      @stuck_watch&.stop
       @notifier.closing do
         finish unless closed?
         in_time = call_close(timeout && (timeout * 1000).to_f)
@@ -641,6 +646,7 @@ module Penstock
     def publish_connected = notifier.instrument("consumer.connected") { { caller: self } }
     def publish_news = notifier.publish_news
     def publish_polled(messages) = notifier.polled(messages)
+    def publish_ends(batch) = notifier.ended(batch)
 
     def publish_poll_error(error)
       notifier.error("consumer.poll", error, topic: error.topic, partition: error.partition, offset: error.offset)

@@ -374,6 +374,8 @@ static VALUE consumer_poll_batch(int argc, VALUE *argv, VALUE self)
     batch = penstock_batch_finish(batch, penstock_consumer_deserializer(self));
     if (taking.fetched->count > 0 && ps_news_wanted(&taking.consumer->news, PS_NEWS_POLLED))
         rb_funcall(self, id_publish_polled, 1, batch);
+    if (taking.fetched->end_count > 0 && ps_news_wanted(&taking.consumer->news, PS_NEWS_ENDS))
+        rb_funcall(self, rb_intern("publish_ends"), 1, batch);
     return batch;
 }
 

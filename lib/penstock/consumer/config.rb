@@ -98,6 +98,17 @@ module Penstock
     # @return [Class, nil]
     setting :client_class, checked_values("Class", "nil")
 
+    # ---- Watching ----
+
+    # After how long a partition counts as stuck: it is assigned and not paused, has more messages, and none arrives. The event
+    # "partition.stuck" is published then. A thread of Ruby asks the brokers for the ends of partitions from which nothing
+    # came.
+    # @return [Integer, nil]
+    setting :stuck_after, milliseconds(1.., none: "partitions are not watched")
+    # Whether librdkafka is made to fetch a stuck partition anew, with a seek to the position that it has.
+    # @return [Boolean]
+    setting :restart_stuck, boolean, default: false
+
     # ---- Limits ----
 
     # About how much memory fetched messages may take that the program has not polled yet. librdkafka fetches no more while its

@@ -19,8 +19,7 @@ module Penstock
 
     # @return [Object] the block's value
     def around
-      thread = Thread.new { run }
-      thread.name = "penstock.alive"
+      thread = Threads.start("penstock.alive") { run }
       begin
         value = yield
         finished = true

@@ -11,7 +11,7 @@ module Penstock
       # What the core has to know: enum ps_news_kind.
       KINDS = { "error.occurred" => 1, "offsets.committed" => 2, "offsets.commit_failed" => 2,
                 "rebalance.partitions_assigned" => 4, "rebalance.partitions_revoked" => 8, "statistics.emitted" => 16,
-                "messages.polled" => 32 }.freeze
+                "messages.polled" => 32, "rebalance.held_back" => 64, "consumer.caught_up" => 128 }.freeze
       # ms between two "statistics.emitted", unless `statistics.interval.ms` is given
       INTERVAL = 5_000
       private_constant :KINDS, :INTERVAL
@@ -87,6 +87,16 @@ module Penstock
         Thread.handle_interrupt(Object => :never) { instrument("messages.polled") { { messages: } } }
       end
 
+      # As {#polled}.
+      # @param batch [Batch]
+      def ended(batch)
+        Thread.handle_interrupt(Object => :never) do
+          batch.ends.each do |topic, ends|
+            ends.each { |partition, offset| instrument("consumer.caught_up") { { topic:, partition:, offset: } } }
+          end
+        end
+      end
+
       # Around a commit for which a thread waits.
       # @param offsets [Array<Array(String, Integer, Integer)>]
       def committing(offsets)
@@ -138,6 +148,8 @@ module Penstock
         when :error then error("librdkafka.error", error)
         when :commit then publish_commit(places, error)
         when :assigned then instrument("rebalance.partitions_assigned") { { partitions: partitions(places) } }
+        when :held_back
+          instrument("rebalance.held_back") { { partitions: partitions(places), time: @consumer.config.hold_rebalances.to_f } }
         when :revoked then instrument("rebalance.partitions_revoked") { { partitions: partitions(places), lost: } }
         when :statistics then publish_statistics
         end

@@ -135,6 +135,8 @@ enum ps_news_kind {
     PS_NEWS_REVOKED = 8,
     PS_NEWS_STATISTICS = 16,
     PS_NEWS_POLLED = 32,     /* never queued: the polling thread has the messages */
+    PS_NEWS_HELD_BACK = 64,  /* a revocation waits for work */
+    PS_NEWS_ENDS = 128,      /* never queued, as the messages */
 };
 
 struct ps_news_item {
@@ -220,6 +222,7 @@ struct ps_consumer {
     rd_kafka_event_t *answering;
     bool lost;                 /* its partitions were already taken away */
     bool listening;            /* a thread calls the listener for it, and answers it then */
+    bool held_back;            /* it has waited for work */
     bool member;               /* the group has assigned partitions, perhaps none, and not removed the consumer since */
     _Atomic int64_t hold_until_us; /* a revocation is held back until then, at most; 0: none is */
     int64_t stored_us;         /* of the taking thread: when it last gave offsets to librdkafka */

@@ -363,7 +363,7 @@ void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *ev
 {
     bool revoked = rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;
     consumer->lost = revoked && rd_kafka_assignment_lost(consumer->client.rk); /* the answer resets it */
-    consumer->listening = false;
+    consumer->listening = consumer->held_back = false;
     consumer->answering = event;
     bool may_wait = revoked && !consumer->lost && consumer->settings.hold_us > 0;
     if (may_wait) atomic_store(&consumer->hold_until_us, ps_now_us() + consumer->settings.hold_us);
@@ -373,11 +373,16 @@ bool ps_consumer_holds_back(struct ps_consumer *consumer)
 {
     int64_t until_us = atomic_load(&consumer->hold_until_us);
     if (until_us == 0) return false;
-    if (ps_now_us() < until_us &&
-        ps_ledger_in_work(&consumer->ledger, rd_kafka_event_topic_partition_list(consumer->answering)))
-        return true;
-    atomic_store(&consumer->hold_until_us, 0);
-    return false;
+    const rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(consumer->answering);
+    if (ps_now_us() >= until_us || !ps_ledger_in_work(&consumer->ledger, partitions)) {
+        atomic_store(&consumer->hold_until_us, 0);
+        return false;
+    }
+    if (consumer->held_back) return true;
+    consumer->held_back = true;
+    ps_news_add(&consumer->news, PS_NEWS_HELD_BACK, RD_KAFKA_RESP_ERR_NO_ERROR, false, partitions, NULL);
+    ps_bell_ring(&consumer->bell); /* a thread publishes it */
+    return true;
 }
 
 void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *start)

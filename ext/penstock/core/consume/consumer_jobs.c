@@ -285,8 +285,10 @@ static void consumer_pause(struct ps_consumer_job *query, bool paused)
     int failed = 0;
     pthread_mutex_lock(&consumer->taking);
     for (int i = 0; i < query->list->cnt; i++) {
-        const rd_kafka_topic_partition_t *place = &query->list->elems[i];
-        if (ps_ledger_pause(ledger, place->topic, place->partition, paused))
+        rd_kafka_topic_partition_t *place = &query->list->elems[i];
+        bool assigned = consumer->answering || rd_kafka_topic_partition_list_find(consumer->assigned, place->topic, place->partition);
+        if (paused && !assigned) place->err = RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION; /* librdkafka pauses it (2.0.2) */
+        else if (ps_ledger_pause(ledger, place->topic, place->partition, paused))
             rd_kafka_topic_partition_list_add(changed, place->topic, place->partition);
     }
     if (paused) query->err = rd_kafka_pause_partitions(consumer->client.rk, changed);

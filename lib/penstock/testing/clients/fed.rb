@@ -231,6 +231,7 @@ module Penstock
 
       def published(batch)
         @consumer.__send__(:publish_polled, batch) unless batch.empty?
+        @consumer.__send__(:publish_ends, batch)
         batch
       end
 

@@ -1,0 +1,107 @@
+# frozen_string_literal: true
+
+require "weakref"
+
+module Penstock
+  # Looks for partitions from which nothing comes although they have messages ({ConsumerConfig#stuck_after}), on a thread of its own:
+  # it asks brokers, and the thread that polls must not wait for that. librdkafka has had defects of this kind (its issues 2933
+  # and 3437, for example).
+  #
+  # The thread refers to the consumer only weakly, so that a consumer without references is closed.
+  # @api private
+  class StuckWatch
+    include AsJson
+
+    CHECKS = 4 # in the time after which a partition is stuck
+    LONGEST_PAUSE = 10 # seconds
+    TIMEOUT = 5 # seconds for an answer of the brokers
+    private_constant :CHECKS, :LONGEST_PAUSE, :TIMEOUT
+
+    # @param consumer [Consumer]
+    def initialize(consumer)
+      @consumer = WeakRef.new(consumer)
+      @after = consumer.config.stuck_after / 1000.0
+      @restart = consumer.config.restart_stuck
+      @seen = {} # position and since when, by topic and partition
+      @lock = Mutex.new
+      @thread = nil
+      @stopped = false
+    end
+
+    # Called when partitions may be assigned.
+    def start
+      @lock.synchronize do
+        @thread = Threads.start("penstock.stuck") { run } unless @thread&.alive? # a fork child inherits a dead one
+      end
+    end
+
+    # Called when the consumer closes, perhaps in a signal trap.
+    def stop
+      @stopped = true
+      thread = @thread
+      thread.wakeup if thread&.alive?
+    rescue ThreadError
+      nil # it has just ended
+    end
+
+    private
+
+    def run
+      until @stopped
+        sleep [@after / CHECKS, LONGEST_PAUSE].min
+        check(@consumer.__getobj__) unless @stopped
+      end
+    rescue WeakRef::RefError, ConsumerClosedError, ForkedError
+      nil # the consumer is gone
+    end
+
+    def check(consumer)
+      silent = silent_partitions(consumer)
+      return if silent.empty?
+
+      lag = consumer.lag(silent, timeout: TIMEOUT)
+      silent.each { |topic, partitions| partitions.each { |partition| judge(consumer, topic, partition, lag[topic][partition]) } }
+    rescue ConsumeError, ConnectionError, ConfigurationInvalidError => e
+      raise if e.is_a?(ConsumerClosedError)
+      # The brokers do not answer: other events say so, and the next check asks again.
+    end
+
+    # @return [Hash{String => Array<Integer>}] what is assigned and not paused, and has not moved for the time
+    def silent_partitions(consumer)
+      paused = consumer.paused
+      positions = consumer.assignment.flat_map do |topic, partitions|
+        (partitions - paused.fetch(topic, [])).map { |partition| [[topic, partition], consumer.position(topic, partition)] }
+      end.to_h
+      @seen = positions.to_h { |place, position| [place, seen(place, position)] }
+      silent = @seen.select { |_, (_, since)| now - since >= @after }.keys
+      silent.group_by(&:first).transform_values { |places| places.map(&:last) }
+    end
+
+    def seen(place, position)
+      before = @seen[place]
+      before && before.first == position ? before : [position, now]
+    end
+
+    # Messages that wait in the process are no sign of a stuck partition, but of a program that does not poll.
+    def judge(consumer, topic, partition, lag)
+      return if lag.nil? || lag.zero? || consumer.metrics.queue_length.positive?
+
+      position, since = @seen.delete([topic, partition])
+      restarted = @restart && position && restart(consumer, topic, partition, position)
+      consumer.__send__(:notifier).instrument("partition.stuck") do
+        { topic:, partition:, position:, lag:, restarted: restarted || false, time: (now - since) * 1000.0 }
+      end
+    end
+
+    # A seek makes librdkafka fetch anew.
+    def restart(consumer, topic, partition, position)
+      consumer.seek(topic, partition, position, timeout: TIMEOUT)
+      true
+    rescue ConsumeError
+      false
+    end
+
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  end
+  private_constant :StuckWatch
+end

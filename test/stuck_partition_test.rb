@@ -1,0 +1,106 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require_relative "support/consumer_test_case"
+
+# config.stuck_after, config.restart_stuck.
+class StuckPartitionTest < ConsumerTestCase
+  AFTER = 400 # ms
+
+  def setup
+    super
+    @own = own_cluster
+    @topic = topic(partitions: 2, on: @own)
+    @producer = producer(servers: @own.bootstrap_servers)
+    @told = Queue.new
+  end
+
+  def watched(**kafka)
+    one = consumer(servers: @own.bootstrap_servers, **kafka) do |config|
+      config.stuck_after = AFTER
+      yield config if block_given?
+    end
+    one.monitor.subscribe("partition.stuck") { |event| @told << event }
+    one.assign(@topic => { 0 => 0, 1 => 0 })
+  end
+
+  def fill(payloads, partition: 0) = produce(@topic, payloads, partition:, on: @producer)
+
+  # Brokers reject every request for messages, so none arrives. They answer questions about ends.
+  def without_fetches(one)
+    failing = true
+    feeder = quiet_thread do
+      while failing
+        @own.inject_errors(:fetch, *([:unknown_topic_or_part] * 20))
+        sleep 0.05
+      end
+    end
+    yield
+  ensure
+    failing = false
+    feeder.join
+    @own.clear_errors(:fetch)
+    eventually { one.assignment.any? }
+  end
+
+  def poll_until(one)
+    eventually do
+      one.poll(timeout: 0.05)
+      yield
+    rescue Penstock::ConsumeError
+      false # the rejected requests
+    end
+  end
+
+  def test_a_partition_from_which_nothing_comes_is_reported
+    one = watched
+    fill(%w[a])
+    assert_equal ["a"], take(one, 1).map(&:payload)
+    without_fetches(one) do
+      fill(%w[b c])
+      poll_until(one) { @told.size.positive? }
+    end
+    event = @told.pop
+    assert_equal [@topic, 0, 1, 2, false, one.id],
+                 event.payload.values_at(:topic, :partition, :position, :lag, :restarted, :consumer_id)
+    assert_operator event[:time], :>=, AFTER
+    assert_equal %w[b c], take(one, 2).map(&:payload)
+  end
+
+  def test_a_restart_loses_and_repeats_nothing
+    one = watched { |config| config.restart_stuck = true }
+    fill(%w[a])
+    take(one, 1)
+    without_fetches(one) do
+      fill(%w[b c])
+      poll_until(one) { @told.size.positive? }
+    end
+    assert @told.pop[:restarted]
+    assert_equal %w[b c], take(one, 2).map(&:payload)
+    assert_nil one.poll(timeout: 0.2)
+  end
+
+  def test_partitions_that_are_read_paused_or_not_polled_are_not_stuck
+    one = watched
+    fill(%w[a])
+    fill(%w[x y], partition: 1)
+    one.pause(@topic => [1])
+    take(one, 1)
+    finish = now + (AFTER * 4 / 1000.0)
+    one.poll(timeout: 0.05) while now < finish
+    fill(%w[b])
+    eventually { one.metrics.queue_length.positive? }
+    sleep AFTER * 4 / 1000.0 # the program does not poll
+    assert_empty @told
+    assert_equal ["b"], take(one, 1).map(&:payload)
+  end
+
+  def test_its_thread_ends_with_the_consumer
+    one = watched
+    assert_includes Thread.list.map(&:name), "penstock.stuck"
+    one.close
+    eventually { !Thread.list.map(&:name).include?("penstock.stuck") }
+    consumer.assign(topic => [0])
+    refute_includes Thread.list.map(&:name), "penstock.stuck"
+  end
+end

@@ -222,7 +222,8 @@ class DocsTest < PenstockTest
     output = ruby!(["require 'rake'; extend Rake::DSL", *first, invoke, last].join("\n"))
     expected = ["order 0 at 0", "order 1 at 1", "until 12:30", '["order 2", "order 3"]', "2", "2", "1", "set aside: offset 2",
                 '[{"id"=>2}, nil]', "true", "{0=>3}", "assigned orders [0]", "4", "revoked",
-                "rendered order 0", "rendered order 1", "stable", "0", '{"orders"=>[0]}', "nil", "1", "order 3", "[0, 6]", "order 4", '{"orders"=>{0=>1}}',
+                "rendered order 0", "rendered order 1", "stable", "0", '{"orders"=>[0]}', "nil", "1", "order 3", "[0, 6]",
+                "order 4", '{"orders"=>{0=>1}}',
                 '{"orders"=>{0=>1}}', "order 4", "order 5", "[0, 1, 2]", "0 of 6", "6 of 6", "6", "1.0",
                 "billed order 0", "billed order 1", "billed order 2", "billed order 3", "billed order 4", "billed order 5",
                 "left the group: true"]

@@ -3,6 +3,8 @@
 require_relative "native"
 require_relative "consumer/batch"
 require_relative "consumer/close_report"
+require_relative "consumer/closing"
+require_relative "consumer/commits"
 require_relative "consumer/fetch_limits"
 require_relative "consumer/keep_alive"
 require_relative "consumer/config"
@@ -14,6 +16,7 @@ require_relative "consumer/notifier"
 require_relative "consumer/offset"
 require_relative "consumer/offset_calls"
 require_relative "consumer/places"
+require_relative "consumer/publishing"
 require_relative "consumer/reader"
 require_relative "consumer/rebalance"
 require_relative "consumer/registry"
@@ -61,19 +64,14 @@ module Penstock
     include Uncopyable
     include CredentialChecks
     include AsJson
+    include ConsumerClosing
+    include ConsumerCommits
     include ConsumerPlaces
+    include ConsumerPublishing
     include ConsumerOffsetCalls
 
     TIMEOUT = %i[timeout].freeze
-    # What brokers answer to a member that they have removed.
-    LOST = %i[illegal_generation unknown_member_id].freeze
-    # A new member epoch may come between request and answer. librdkafka repeats only its own commits then.
-    STALE = :stale_member_epoch
-    STALE_ATTEMPTS = 20
-    STALE_PAUSE = 0.1
-    # A variable of the fiber: the consumer whose `each` an exception has ended.
-    GAVE_UP = :__penstock_gave_up__
-    private_constant :TIMEOUT, :LOST, :STALE, :STALE_ATTEMPTS, :STALE_PAUSE, :GAVE_UP, :Notifier
+    private_constant :TIMEOUT, :Notifier
 
     # @return [ConsumerConfig] frozen
     attr_reader :config
@@ -642,55 +640,12 @@ module Penstock
     # Publishes events: `notifier.instrument("partition.stuck") { { topic:, partition: } }`.
     attr_reader :notifier
 
-    # C calls these.
-    def publish_connected = notifier.instrument("consumer.connected") { { caller: self } }
-    def publish_news = notifier.publish_news
-    def publish_polled(messages) = notifier.polled(messages)
-    def publish_ends(batch) = notifier.ended(batch)
-
-    def publish_poll_error(error)
-      notifier.error("consumer.poll", error, topic: error.topic, partition: error.partition, offset: error.offset)
-    end
-
     def configure_client
       refresher = Native::TokenRefresher.new(self, :consumer_id) if config.oauth.token_provider_listener
       call_configure(id, config.kafka, config.logger, config.close_timeout, config.group?, config.rejection_timeout, refresher,
                      config.mark, !config.rebalance_listener.nil?, config.hold_rebalances)
       call_decode_with(Deserializer.of(config.deserializer, config.key_deserializer, id))
     end
-
-    # What has to be done before the consumer closes, while it can still commit.
-    def finish
-      call_finish unless interrupted?
-      return unless config.rebalance_listener && in_group? && !SignalTrap.here?
-
-      rebalanced(:revoked, call_assignment)
-    rescue ConsumerClosedError
-      nil # another thread was first
-    end
-
-    # Called by a poll, and by close.
-    # @return [Array<Array(String, Integer, Integer)>, nil] start offsets
-    def rebalanced(kind, places)
-      return if places.empty?
-
-      rebalance = Rebalance.new(self, by_topic(places), kind)
-      listener = config.rebalance_listener
-      method = kind == :lost && !listener.respond_to?(:lost) ? :revoked : kind
-      listener.public_send(method, rebalance) if listener.respond_to?(method)
-      rebalance.__send__(:starts)
-    rescue StandardError, ScriptError => e
-      notifier.error("rebalance_listener.error", e, partitions: rebalance&.partitions)
-      raise
-    end
-
-    # Whether the calling thread was perhaps processing a message, and did not come to its end.
-    def interrupted?
-      !$!.nil? || equal?(Thread.current[GAVE_UP]) || Thread.current.status == "aborting" || SignalTrap.here?
-    end
-
-    # A fork child is in no group: its parent process is.
-    def in_group? = @subscribed && state != :inherited
 
     # Logger and token provider run on threads of the main Ractor.
     def raise_in_other_ractors
@@ -709,31 +664,5 @@ module Penstock
     def need_group(method)
       config.group? or raise ErrorFactory.build(ConfigurationInvalidError, "#{method} requires config.kafka[\"group.id\"]")
     end
-
-    # @return [Array<Array(String, Integer, Integer, Integer)>, nil] nil: the partition was taken away
-    def offsets_to_commit(what)
-      case what
-      when nil then call_processed(config.mark != :manual)
-      when Hash then places(what, nil)
-      when Batch then mark(what) ? what.group_by_partition.values.flat_map(&:values).map { |list| place_of(list.last) } : nil
-      else mark(what) == false ? nil : [place_of(what)]
-      end
-    end
-
-    def commit_now(offsets, timeout)
-      attempts = 0
-      begin
-        call_commit(offsets, timeout)
-      rescue CommitError => e
-        raise unless e.code == STALE && (attempts += 1) < STALE_ATTEMPTS
-
-        sleep STALE_PAUSE
-        retry
-      end
-    end
-
-    def place_of(message) = Consumer.__send__(:place_of, message)
   end
-
-  private_constant :ConsumerRegistry, :Deserializer
 end

@@ -54,4 +54,5 @@ module Penstock
       freeze
     end
   end
+  private_constant :Deserializer
 end

@@ -23,4 +23,5 @@ module Penstock
     private_class_method :map
     map # not by two threads at once
   end
+  private_constant :ConsumerRegistry
 end

@@ -3,9 +3,9 @@
 require "weakref"
 
 module Penstock
-  # Looks for partitions from which nothing comes although they have messages ({ConsumerConfig#stuck_after}), on a thread of its own:
-  # it asks brokers, and the thread that polls must not wait for that. librdkafka has had defects of this kind (its issues 2933
-  # and 3437, for example).
+  # Looks for partitions from which nothing comes although they have messages ({ConsumerConfig#stuck_after}). It has a thread of
+  # its own, since it asks brokers, and the thread that polls must not wait for that. librdkafka has had defects of this kind (its
+  # issues 2933 and 3437, for example).
   #
   # The thread refers to the consumer only weakly, so that a consumer without references is closed.
   # @api private

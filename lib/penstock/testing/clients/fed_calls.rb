@@ -49,7 +49,8 @@ module Penstock
       end
 
       def call_watermarks(beginnings, ends, _timeout)
-        [answer(:watermarks, beginnings) { |place| first_offset(place) }, answer(:watermarks, ends) { |place| next_offset(place) }]
+        firsts = answer(:watermarks, beginnings) { |place| first_offset(place) }
+        [firsts, answer(:watermarks, ends) { |place| next_offset(place) }]
       end
 
       def call_cached_watermarks(topic, partition)

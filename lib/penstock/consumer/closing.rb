@@ -1,0 +1,32 @@
+# frozen_string_literal: true
+
+module Penstock
+  # What {Consumer#close} does before the core closes the consumer, and how it knows whether the last message was processed.
+  # @api private
+  module ConsumerClosing
+    # A variable of the fiber: the consumer whose `each` an exception has ended.
+    GAVE_UP = :__penstock_gave_up__
+    private_constant :GAVE_UP
+
+    private
+
+    # What has to be done before the consumer closes, while it can still commit.
+    def finish
+      call_finish unless interrupted?
+      return unless config.rebalance_listener && in_group? && !SignalTrap.here?
+
+      rebalanced(:revoked, call_assignment)
+    rescue ConsumerClosedError
+      nil # another thread was first
+    end
+
+    # Whether the calling thread was perhaps processing a message, and did not come to its end.
+    def interrupted?
+      !$!.nil? || equal?(Thread.current[GAVE_UP]) || Thread.current.status == "aborting" || SignalTrap.here?
+    end
+
+    # A fork child is in no group: its parent process is.
+    def in_group? = @subscribed && state != :inherited
+  end
+  private_constant :ConsumerClosing
+end

@@ -34,7 +34,9 @@ class KeywordsTest < ConsumerTestCase
     "offsets_for_times" => [->(one, *more, **given) { one.offsets_for_times("test", 0, 0, *more, **given) },
                             "offsets_for_times(topic, partitions, time, timeout: 5)"],
     "seek" => [->(one, *more, **given) { one.seek("test", 0, 0, *more, **given) },
-               "seek(topic, partition, offset, timeout: 5)"]
+               "seek(topic, partition, offset, timeout: 5)"],
+    "rewind" => [->(one, *more, **given) { one.rewind(Penstock::Message.new(topic: "test"), *more, **given) },
+                 "rewind(batch, timeout: 5)"]
   }.freeze
 
   HANDLE = {

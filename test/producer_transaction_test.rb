@@ -565,6 +565,8 @@ class ProducerTransactionTest < TransactionTestCase
       assert happened.all? { |event| event[:caller].equal?(producer) && event[:error].retriable? }
       assert_equal [0.02, 0.04, 0.06], pauses, name
     end
+  ensure
+    consumer&.close
   end
 
   def test_a_command_fails_after_the_last_attempt_and_the_producer_gets_a_new_client

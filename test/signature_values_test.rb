@@ -267,6 +267,7 @@ class SignatureValuesTest < PenstockTest
     on(consumer).revoked?(Penstock::Message.new(topic: @topic))
     on(consumer).keep_alive { 1 }
     read(on(consumer).membership)
+    on(consumer).rewind(Penstock::Message.new(topic: @topic), timeout: 10)
     on(consumer).pause(@topic => [0])
     on(consumer).pause
     on(consumer).paused
@@ -317,7 +318,10 @@ class SignatureValuesTest < PenstockTest
     assert_equal :committed, value
     assert_nil(on(sending).transaction { raise Penstock::AbortTransaction })
     on(sending.with).transaction { nil }
+    reading = Penstock::Consumer.new("bootstrap.servers": servers, "group.id": "h", "enable.auto.commit": false)
+    assert_nil(on(sending).transaction(reading, max: 5, timeout: 0.01) { flunk })
   ensure
+    reading&.close
     consumer&.close
   end
 

@@ -20,6 +20,7 @@ require_relative "consumer/publishing"
 require_relative "consumer/reader"
 require_relative "consumer/rebalance"
 require_relative "consumer/registry"
+require_relative "consumer/rewinding"
 require_relative "consumer/stand_in"
 require_relative "consumer/status"
 require_relative "consumer/stuck_watch"
@@ -68,6 +69,7 @@ module Penstock
     include ConsumerCommits
     include ConsumerPlaces
     include ConsumerPublishing
+    include ConsumerRewinding
     include ConsumerOffsetCalls
 
     TIMEOUT = %i[timeout].freeze
@@ -102,6 +104,8 @@ module Penstock
       yield @config if block_given?
       @config.__send__(:finish)
       raise_in_other_ractors
+      @transacted = nil
+      @chosen = {}
       configure_client
       @tags = Tags.new
       @status = ConsumerStatus.new(self)
@@ -529,8 +533,41 @@ module Penstock
       deadline = Deadline.new(timeout)
       return self if starts.empty?
 
-      commit ? rewind(starts, deadline) : call_seek(seekable(starts, deadline), deadline.left)
+      starts.each { |place| @chosen[place.first(2)] = true }
+      commit ? seek_back(starts, deadline) : call_seek(seekable(starts, deadline), deadline.left)
       self
+    end
+
+    # Goes back to the first message of each partition of a batch, or to a message, so that it comes again with what was polled
+    # after it in its partition. For work that failed. Partitions that were taken away since are left alone: their new members
+    # read the messages. Until a message has come again, {#mark} of it returns false.
+    #
+    #     batch = consumer.poll_batch
+    #     begin
+    #       process(batch)
+    #     rescue DatabaseUnavailable
+    #       consumer.rewind(batch)
+    #       sleep 1
+    #     end
+    #
+    # It changes no committed offset: rewind before the next poll, while the messages are not yet marked. {Producer#transaction}
+    # rewinds by itself.
+    #
+    # Blocks: like {#subscribe}. After an interrupt, it is still done.
+    #
+    # @overload rewind(what, timeout: 5)
+    #   @param what [Batch, Message]
+    #   @param timeout [Numeric, nil] seconds to wait until it is done; see {#commit}
+    #   @return [Boolean] false: one of the partitions or more were taken away, or rewound to an earlier message
+    #   @raise [ConsumeError] when it is not possible
+    #   @raise [ConsumeTimeoutError, ConsumerClosedError, ForkedError] see {#commit}
+    #   @raise [TypeError] when it is something else
+    def rewind(what, *more, timeout: 5, **wrong)
+      Keywords.check("rewind(batch, timeout: 5)", TIMEOUT, more, wrong)
+      return rewind_to(Consumer.__send__(:places_of, what), what.epoch, timeout) if what.is_a?(Batch)
+
+      topic, partition, after = place_of(what)
+      rewind_to([[topic, partition, after - 1]], Consumer.__send__(:epoch_of, what), timeout)
     end
 
     # Stops reading partitions until {#resume}. Messages that were fetched and not polled are fetched again later. The consumer

@@ -21,6 +21,8 @@ require_relative "producer/metrics"
 require_relative "producer/ractor_handles"
 require_relative "producer/buffer"
 require_relative "producer/transaction_runner"
+require_relative "producer/consumed_batch"
+require_relative "producer/exactly_once"
 require_relative "producer/variant"
 require_relative "producer/variant_checks"
 require_relative "producer/variants"
@@ -74,9 +76,9 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     include Uncopyable
     include AsJson
 
-    private_constant :Buffer, :Closer, :Connection, :Credentials, :IdleDisconnector, :Internals, :Metrics, :Notifier, :Publisher,
-                     :RactorHandles, :SendHooks, :Statistics, :StatusChanges, :TransactionLock, :TransactionRunner,
-                     :VariantChecks, :Variants
+    private_constant :Buffer, :Closer, :Connection, :ConsumedBatch, :Credentials, :ExactlyOnce, :IdleDisconnector, :Internals,
+                     :Metrics, :Notifier, :Publisher, :RactorHandles, :SendHooks, :Statistics, :StatusChanges, :TransactionLock,
+                     :TransactionRunner, :VariantChecks, :Variants
 
     # Librdkafka's settings are keywords. The block sets everything else, and may change {Config#kafka}, which contains the
     # keywords. Without keywords and block, call {#setup} before the first use. Does not connect.
@@ -307,6 +309,16 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # running transaction. Outside of a transaction, each message that is sent alone and each batch has a transaction of its
     # own.
     #
+    # With a consumer, it reads, processes and writes exactly once: it polls a batch, yields it, and commits the offsets of the
+    # batch together with what the block has sent. If nothing is committed, the consumer goes back to the first message of the
+    # batch, so that the next call gets the same messages. If no message comes in time, no transaction begins and the block is not
+    # called.
+    #
+    #     producer.transaction(consumer) { |batch| producer.produce_many_async(bills_for(batch)) } until stopping
+    #
+    # The consumer needs `"enable.auto.commit": false`. Inside the block do not poll, seek or commit with it. A consumer has one
+    # such transaction at a time; other threads wait. docs/transactions.md says what happens when members come, go and crash.
+    #
     # An abort discards messages that were not sent yet. Their delivery result is purge_queue, and each is published as
     # "message.purged".
     #
@@ -322,8 +334,26 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # repeat is repeated up to `config.max_attempts_on_transaction_command` times. The first use connects, which takes up to
     # `config.max_wait_timeout`, all attempts together.
     #
-    # @yield sends messages, marks offsets
-    # @return [Object, nil] the block's value; nil after {AbortTransaction}
+    # @overload transaction
+    #   @yield sends messages, marks offsets
+    #   @return [Object, nil] the block's value; nil after {AbortTransaction}
+    # @overload transaction(consumer, batch = nil, max: 100, timeout: 1, offset_metadata: nil)
+    #   @param consumer [Consumer]
+    #   @param batch [Batch, nil] that the program has polled from it: the latest one, as its earlier ones must be processed. nil:
+    #     polls one
+    #   @param max [Integer] see {Consumer#poll_batch}, as `timeout`
+    #   @param timeout [Numeric, nil] seconds
+    #   @param offset_metadata [String, nil] stored beside each offset
+    #   @yieldparam batch [Batch] sends messages
+    #   @return [Batch, nil, false] the batch, when it is committed. nil: no message came, or the block has raised
+    #     {AbortTransaction}. false: the group has moved a partition of the batch, so nothing is committed, and the members that
+    #     have the partitions now read the messages. Or a newly assigned partition did not begin at the committed offset, and the
+    #     consumer has gone there. Call again
+    #   @raise [ConfigurationInvalidError] when a setting of the consumer excludes exactly once; the message names it
+    #   @raise [TransactionalOffsetInvalidError] when another thread works on earlier messages of a partition; nothing was begun
+    #   @raise [UsageError] when called inside another transaction of this producer or consumer; nothing was polled
+    #   @raise [ConsumeError, ConsumeTimeoutError] when the consumer could not poll or go back. The next call goes back first
+    #   @raise [ConsumerClosedError] when the consumer is closed; after an abort, if it was closed inside the block
     # @raise [ProducerNotTransactionalError] when the producer has no transactional.id
     # @raise [EarlyTransactionExitNotAllowedError] when return, break or throw left the block; the transaction was aborted.
     #   `Timeout.timeout` without an error class throws on Ruby 3.1 to 3.3: pass it a class.
@@ -335,7 +365,12 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     #   a commit (code :timed_out, see the message): then the outcome of the commit is unknown.
     # @raise [ForkedError] when the parent process used the producer before the fork: using its transactional.id here would
     #   fence the parent. Make a producer with an id of its own.
-    def transaction(&block) = @internals.transactions.run(&block)
+    def transaction(consumer = nil, batch = nil, *more, max: 100, timeout: 1, offset_metadata: nil, **wrong, &block)
+      Keywords.check("transaction(consumer, max: 100, timeout: 1) { |batch| ... }", %i[max timeout offset_metadata], more, wrong)
+      return @internals.transactions.run(&block) if consumer.nil? && batch.nil?
+
+      @internals.exactly_once.run(consumer, batch, max:, timeout:, offset_metadata:, &block)
+    end
 
     # @return [Boolean] whether this fiber is inside a {#transaction}
     def transaction? = @internals.transactions.running?
@@ -353,7 +388,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # @raise [TransactionalOffsetInvalidError] when an argument is invalid; nothing was marked
     # @raise [TransactionError] when the cluster rejects it. The transaction must be aborted: leave the block
     def transaction_mark_as_consumed(consumer, message, offset_metadata = nil)
-      @internals.transactions.mark_as_consumed(consumer, message, offset_metadata)
+      @internals.exactly_once.mark_as_consumed(consumer, message, offset_metadata)
     end
 
     # ---- variants, and other Ractors ----

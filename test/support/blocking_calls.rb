@@ -77,6 +77,8 @@ module BlockingCalls
     Call.new(name: "Consumer#assign", stuck: :reader, call: ->(one, _) { one.assign("test" => [1]) }, brief: true),
     Call.new(name: "Consumer#assignment", stuck: :reader, call: ->(one, _) { one.assignment }, brief: true),
     Call.new(name: "Consumer#seek", stuck: :reader, call: ->(one, _) { one.seek("test", 0, 1) }, brief: true),
+    Call.new(name: "Consumer#rewind", stuck: :reader, brief: true,
+             call: ->(one, _) { [one.rewind(Penstock::Message.new(topic: "test", partition: 0, offset: 1))] }),
     Call.new(name: "Consumer#pause", stuck: :reader, call: ->(one, _) { one.pause }, brief: true),
     Call.new(name: "Consumer#resume", stuck: :reader, call: ->(one, _) { one.resume }, brief: true)
   ].freeze

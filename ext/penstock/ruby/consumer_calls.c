@@ -132,7 +132,7 @@ static VALUE ask_ensure(VALUE arg)
 /* librdkafka observes the timeout of most of these calls, but a request that was sent has until socket.timeout.ms. So the wait
  * observes the timeout too. It lasts 50 ms longer, as librdkafka's error is more precise. */
 static void start_asking(struct asking *asking, VALUE self, enum ps_consumer_call call, VALUE places, VALUE seconds,
-                         const char *what)
+                         uint64_t epoch, const char *what)
 {
     int64_t timeout = penstock_seconds(seconds);
     struct ps_consumer *consumer = penstock_consumer_open(self);
@@ -144,7 +144,7 @@ static void start_asking(struct asking *asking, VALUE self, enum ps_consumer_cal
         .deadline_us = timeout < 0 ? PS_FOREVER : ps_deadline_us(timeout + (commit ? 0 : 50)),
         .error_class = commit ? penstock_commit_error : penstock_consume_error,
         .what = what,
-        .job = ps_consumer_start(consumer, call, list, timeout > INT32_MAX ? -1 : (int)timeout),
+        .job = ps_consumer_start(consumer, call, list, timeout > INT32_MAX ? -1 : (int)timeout, epoch),
     };
     if (asking->job) return;
     int failed = errno;
@@ -153,13 +153,18 @@ static void start_asking(struct asking *asking, VALUE self, enum ps_consumer_cal
 }
 
 /* Returns places. */
-static VALUE ask(VALUE self, enum ps_consumer_call call, VALUE places, VALUE seconds, const char *what)
+static VALUE ask_since(VALUE self, enum ps_consumer_call call, VALUE places, uint64_t epoch, VALUE seconds, const char *what)
 {
     struct asking asking;
-    start_asking(&asking, self, call, places, seconds, what);
+    start_asking(&asking, self, call, places, seconds, epoch, what);
     VALUE answer = rb_ensure(ask_body, (VALUE)&asking, ask_ensure, (VALUE)&asking);
     RB_GC_GUARD(self);
     return answer;
+}
+
+static VALUE ask(VALUE self, enum ps_consumer_call call, VALUE places, VALUE seconds, const char *what)
+{
+    return ask_since(self, call, places, 0, seconds, what);
 }
 
 static VALUE consumer_call_subscribe(VALUE self, VALUE places)
@@ -216,8 +221,8 @@ static VALUE ask_both_body(VALUE arg)
 {
     struct asking_both *both = (struct asking_both *)arg;
     static const char *const what = "the watermarks could not be read";
-    start_asking(&both->first, both->self, PS_CONSUMER_OFFSETS, both->beginnings, both->timeout, what);
-    start_asking(&both->second, both->self, PS_CONSUMER_OFFSETS, both->ends, both->timeout, what);
+    start_asking(&both->first, both->self, PS_CONSUMER_OFFSETS, both->beginnings, both->timeout, 0, what);
+    start_asking(&both->second, both->self, PS_CONSUMER_OFFSETS, both->ends, both->timeout, 0, what);
     VALUE beginnings = ask_body((VALUE)&both->first);
     return rb_assoc_new(beginnings, ask_body((VALUE)&both->second));
 }
@@ -265,10 +270,16 @@ static VALUE consumer_call_seek(VALUE self, VALUE places, VALUE timeout)
     return Qnil;
 }
 
-static VALUE consumer_call_rewind(VALUE self, VALUE places, VALUE timeout)
+static VALUE consumer_call_seek_back(VALUE self, VALUE places, VALUE timeout)
 {
-    ask(self, PS_CONSUMER_REWIND, places, timeout, "the position was not changed");
+    ask(self, PS_CONSUMER_SEEK_BACK, places, timeout, "the position was not changed");
     return Qnil;
+}
+
+/* Returns the places that the consumer has held since `epoch`. */
+static VALUE consumer_call_rewind(VALUE self, VALUE places, VALUE epoch, VALUE timeout)
+{
+    return ask_since(self, PS_CONSUMER_REWIND, places, NUM2ULL(epoch), timeout, "the position was not changed");
 }
 
 static VALUE consumer_call_pause(VALUE self, VALUE places)
@@ -407,6 +418,98 @@ static VALUE s_place_of(VALUE klass, VALUE message)
     VALUE place = rb_ary_new_from_args(4, topic, INT2NUM(record->partition), LL2NUM(record->offset + 1), epoch);
     RB_GC_GUARD(message);
     return place;
+}
+
+/* ---- transactions and rewinding ---- */
+
+enum { PLACE_TOPIC, PLACE_PARTITION, PLACE_FIRST, PLACE_AFTER, PLACE_EPOCH }; /* of a place in a batch */
+
+/* The place of a message's partition, from the latest on: a batch has few, each for many messages in a row. nil: a new one. */
+static VALUE place_in(VALUE places, VALUE topic, int32_t partition)
+{
+    for (long i = RARRAY_LEN(places) - 1; i >= 0; i--) {
+        VALUE place = RARRAY_AREF(places, i);
+        if (RARRAY_AREF(place, PLACE_PARTITION) == INT2NUM(partition) && RARRAY_AREF(place, PLACE_TOPIC) == topic) return place;
+    }
+    return Qnil;
+}
+
+static VALUE places_in(const struct ps_fetched *fetched)
+{
+    VALUE places = rb_ary_new(), names = rb_ary_new(), place = Qnil;
+    const struct ps_record *before = NULL;
+    for (int i = 0; i < fetched->topic_count; i++) rb_ary_push(names, penstock_name(fetched->topics[i]));
+    for (size_t i = 0; i < fetched->count; i++) {
+        const struct ps_record *record = &fetched->records[i];
+        VALUE topic = RARRAY_AREF(names, record->topic);
+        if (!before || before->partition != record->partition || before->topic != record->topic) {
+            place = place_in(places, topic, record->partition);
+            if (NIL_P(place)) {
+                place = rb_ary_new_from_args(5, topic, INT2NUM(record->partition), LL2NUM(record->offset), Qnil, Qnil);
+                rb_ary_push(places, place);
+            }
+        }
+        before = record;
+        rb_ary_store(place, PLACE_AFTER, LL2NUM(record->offset + 1));
+        rb_ary_store(place, PLACE_EPOCH, record->leader_epoch < 0 ? Qnil : INT2NUM(record->leader_epoch));
+    }
+    return places;
+}
+
+/* [[topic, partition, offset of its first message, offset after its last message, leader epoch of that or nil], ...] of a Batch */
+static VALUE s_places_of(VALUE klass, VALUE batch)
+{
+    VALUE places = places_in(penstock_batch_fetched(batch));
+    RB_GC_GUARD(batch);
+    return places;
+}
+
+/* The number of the assignment in which a Message was taken. 0: a program made it. */
+static VALUE s_epoch_of(VALUE klass, VALUE message)
+{
+    VALUE epoch = ULL2NUM(penstock_message_record(message)->fetched->epoch);
+    RB_GC_GUARD(message);
+    return epoch;
+}
+
+/*
+ * Which of these places of a batch the consumer has held since `epoch`. None if the group has removed this member, also if the
+ * program has not polled the revocation yet.
+ */
+static VALUE consumer_call_held(VALUE self, VALUE places, VALUE epoch)
+{
+    struct ps_consumer *consumer = penstock_consumer_open(self);
+    VALUE held = rb_ary_new();
+    uint64_t since = NUM2ULL(epoch);
+    if (!ps_client_enter(&consumer->client)) return held;
+    bool lost = rd_kafka_assignment_lost(consumer->client.rk);
+    ps_client_exit(&consumer->client);
+    for (long i = 0; !lost && i < RARRAY_LEN(places); i++) {
+        VALUE place = rb_ary_entry(places, i), topic = rb_ary_entry(place, PLACE_TOPIC);
+        int64_t last = NUM2LL(rb_ary_entry(place, PLACE_AFTER)) - 1;
+        if (ps_ledger_holds(&consumer->ledger, StringValueCStr(topic), NUM2INT(rb_ary_entry(place, PLACE_PARTITION)), last, since))
+            rb_ary_push(held, place);
+    }
+    return held;
+}
+
+/* A number of the partition's assignment. 0: it is not assigned, or no message of it was polled. */
+static VALUE consumer_call_assigned_in(VALUE self, VALUE topic, VALUE partition)
+{
+    struct ps_consumer *consumer = penstock_consumer_open(self);
+    return ULL2NUM(ps_ledger_assigned_in(&consumer->ledger, StringValueCStr(topic), NUM2INT(partition)));
+}
+
+/* The first place before whose first message there are others that were polled and are not processed. nil: none. */
+static VALUE consumer_call_open_before(VALUE self, VALUE places)
+{
+    struct ps_consumer *consumer = penstock_consumer_open(self);
+    for (long i = 0; i < RARRAY_LEN(places); i++) {
+        VALUE place = rb_ary_entry(places, i), topic = rb_ary_entry(place, PLACE_TOPIC);
+        if (ps_ledger_open_before(&consumer->ledger, StringValueCStr(topic), NUM2INT(rb_ary_entry(place, PLACE_PARTITION)),
+                                  NUM2LL(rb_ary_entry(place, PLACE_FIRST)))) return place;
+    }
+    return Qnil;
 }
 
 /* ---- rebalances ---- */
@@ -559,7 +662,11 @@ void penstock_consumer_calls_init(VALUE consumer_class)
     rb_define_private_method(consumer_class, "call_cached_watermarks", consumer_call_cached_watermarks, 2);
     rb_define_private_method(consumer_class, "call_reached", consumer_call_reached, 2);
     rb_define_private_method(consumer_class, "call_seek", consumer_call_seek, 2);
-    rb_define_private_method(consumer_class, "call_rewind", consumer_call_rewind, 2);
+    rb_define_private_method(consumer_class, "call_seek_back", consumer_call_seek_back, 2);
+    rb_define_private_method(consumer_class, "call_rewind", consumer_call_rewind, 3);
+    rb_define_private_method(consumer_class, "call_held", consumer_call_held, 2);
+    rb_define_private_method(consumer_class, "call_assigned_in", consumer_call_assigned_in, 2);
+    rb_define_private_method(consumer_class, "call_open_before", consumer_call_open_before, 1);
     rb_define_private_method(consumer_class, "call_position", consumer_call_position, 2);
     rb_define_private_method(consumer_class, "call_pause", consumer_call_pause, 1);
     rb_define_private_method(consumer_class, "call_resume", consumer_call_resume, 1);
@@ -570,4 +677,6 @@ void penstock_consumer_calls_init(VALUE consumer_class)
     rb_define_private_method(consumer_class, "call_owns_batch", consumer_call_owns_batch, 1);
     rb_define_private_method(consumer_class, "call_processed", consumer_call_processed, 1);
     rb_define_private_method(rb_singleton_class(consumer_class), "place_of", s_place_of, 1);
+    rb_define_private_method(rb_singleton_class(consumer_class), "places_of", s_places_of, 1);
+    rb_define_private_method(rb_singleton_class(consumer_class), "epoch_of", s_epoch_of, 1);
 }

@@ -150,12 +150,12 @@ static VALUE client_abort_transaction(VALUE self, VALUE timeout_ms)
 
 /* ---- offsets ---- */
 
-enum { TOPIC, PARTITION, OFFSET, METADATA, FIELDS };
+enum { TOPIC, PARTITION, OFFSET, METADATA, FIELDS, EPOCH = FIELDS, WITH_EPOCH }; /* the leader epoch may be missing, or nil */
 
 /* A copy of one row, which the program cannot change any more. Raises if the row is invalid. */
 static VALUE checked_offset(VALUE row)
 {
-    if (!RB_TYPE_P(row, T_ARRAY) || RARRAY_LEN(row) != FIELDS)
+    if (!RB_TYPE_P(row, T_ARRAY) || (RARRAY_LEN(row) != FIELDS && RARRAY_LEN(row) != WITH_EPOCH))
         rb_raise(rb_eArgError, "an offset is [topic, partition, offset, metadata], not %+" PRIsVALUE, row);
     row = rb_ary_dup(row);
     VALUE topic = RARRAY_AREF(row, TOPIC), metadata = RARRAY_AREF(row, METADATA);
@@ -165,6 +165,7 @@ static VALUE checked_offset(VALUE row)
         rb_raise(rb_eArgError, "a partition is an Integer of 0 or more, not %+" PRIsVALUE, RARRAY_AREF(row, PARTITION));
     if (!RB_INTEGER_TYPE_P(RARRAY_AREF(row, OFFSET)) || NUM2LL(RARRAY_AREF(row, OFFSET)) < 0)
         rb_raise(rb_eArgError, "an offset is an Integer of 0 or more, not %+" PRIsVALUE, RARRAY_AREF(row, OFFSET));
+    if (!NIL_P(rb_ary_entry(row, EPOCH))) NUM2INT(rb_ary_entry(row, EPOCH));
     if (!NIL_P(metadata) && !RB_TYPE_P(metadata, T_STRING))
         rb_raise(rb_eArgError, "an offset's metadata is a String or nil, not %+" PRIsVALUE, metadata);
     rb_ary_store(row, TOPIC, rb_str_new_frozen(topic));
@@ -183,6 +184,7 @@ static rd_kafka_topic_partition_list_t *to_partition_list(VALUE rows)
         rd_kafka_topic_partition_t *element =
             rd_kafka_topic_partition_list_add(list, name, NUM2INT(RARRAY_AREF(row, PARTITION)));
         element->offset = NUM2LL(RARRAY_AREF(row, OFFSET));
+        if (!NIL_P(rb_ary_entry(row, EPOCH))) ps_set_leader_epoch(element, NUM2INT(rb_ary_entry(row, EPOCH)));
         if (NIL_P(metadata)) continue;
         element->metadata_size = RSTRING_LEN(metadata);
         element->metadata = malloc(element->metadata_size + 1); /* librdkafka frees it with the list */
@@ -196,12 +198,18 @@ static rd_kafka_topic_partition_list_t *to_partition_list(VALUE rows)
 }
 
 /*
- * The group of the offsets: a Penstock::Consumer, or a group's id. A consumer's metadata include the group's generation, so
- * brokers reject a consumer that has lost its partitions.
+ * The group of the offsets: a Penstock::Consumer, { metadata: Consumer#group_metadata }, or a group's id. A consumer's metadata
+ * include the group's generation, so brokers reject a consumer that has lost its partitions. A call that is repeated needs the same
+ * arguments, so also the same metadata.
  */
 static VALUE checked_group(VALUE group)
 {
     if (rb_obj_is_kind_of(group, rb_const_get(penstock_module, rb_intern("Consumer")))) return group;
+    if (RB_TYPE_P(group, T_HASH)) {
+        VALUE metadata = rb_hash_lookup(group, ID2SYM(rb_intern("metadata")));
+        Check_Type(metadata, T_STRING);
+        return rb_ary_new_from_args(1, rb_str_new_frozen(metadata));
+    }
     if (!RB_TYPE_P(group, T_STRING))
         rb_raise(rb_eArgError, "the group must be a Penstock::Consumer or a String, not %+" PRIsVALUE, group);
     if (RSTRING_LEN(group) == 0) rb_raise(rb_eArgError, "the name of the consumer group is empty");
@@ -214,6 +222,14 @@ static VALUE checked_group(VALUE group)
 static rd_kafka_consumer_group_metadata_t *to_group_metadata(VALUE group)
 {
     if (RB_TYPE_P(group, T_STRING)) return rd_kafka_consumer_group_metadata_new(RSTRING_PTR(group));
+    if (RB_TYPE_P(group, T_ARRAY)) {
+        VALUE bytes = RARRAY_AREF(group, 0);
+        rd_kafka_consumer_group_metadata_t *metadata = NULL;
+        rd_kafka_error_t *error = rd_kafka_consumer_group_metadata_read(&metadata, RSTRING_PTR(bytes), RSTRING_LEN(bytes));
+        if (!error) return metadata;
+        rd_kafka_error_destroy(error);
+        rb_raise(rb_eArgError, "the metadata are not those of a consumer group");
+    }
     return penstock_consumer_group_metadata(group);
 }
 

@@ -165,6 +165,21 @@ module Penstock
       freeze
     end
 
+    # For {Producer#transaction}. A consumer that commits by itself would commit what a transaction has aborted. And only a
+    # read_committed consumer that gets a partition waits for the end of the transactions of the partition's previous reader.
+    # @raise [ConfigurationInvalidError]
+    def check_transactions
+      group? or raise_invalid("transaction(consumer) requires config.kafka[\"group.id\"]")
+      value?("enable.auto.commit", "false") or
+        raise_invalid("transaction(consumer) requires \"enable.auto.commit\": false, as only the transaction may commit offsets")
+      return if given("isolation.level").nil? || value?("isolation.level", "read_committed")
+
+      raise_invalid("transaction(consumer) requires \"isolation.level\": \"read_committed\", the default; without it, the next " \
+                    "reader of a partition would not wait for the end of this one's transaction")
+    end
+
+    def value?(name, expected) = !given(name).nil? && Settings.read(name, given(name)) == expected
+
     # Penstock stores offsets itself.
     def read_store
       store = given(STORE)

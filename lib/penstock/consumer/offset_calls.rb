@@ -161,10 +161,10 @@ module Penstock
       end
     end
 
-    # Librdkafka commits forwards only, until it got the earlier offset as a stored one (`call_rewind`), and a commit of it.
-    def rewind(places, deadline)
+    # Librdkafka commits forwards only, until it got the earlier offset as a stored one (`call_seek_back`), and a commit of it.
+    def seek_back(places, deadline)
       places = resolve(places, deadline, numbers: true)
-      call_rewind(places, deadline.left)
+      call_seek_back(places, deadline.left)
       committed = places.reject { |place| place[2].negative? }
       commit_now(committed, deadline.left) unless committed.empty?
     end

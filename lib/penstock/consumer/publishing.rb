@@ -24,7 +24,7 @@ module Penstock
       listener = config.rebalance_listener
       method = kind == :lost && !listener.respond_to?(:lost) ? :revoked : kind
       listener.public_send(method, rebalance) if listener.respond_to?(method)
-      rebalance.__send__(:starts)
+      rebalance.__send__(:starts)&.each { |place| @chosen[place.first(2)] = true }
     rescue StandardError, ScriptError => e
       notifier.error("rebalance_listener.error", e, partitions: rebalance&.partitions)
       raise

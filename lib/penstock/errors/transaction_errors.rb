@@ -22,7 +22,8 @@ module Penstock
   # The call requires a running transaction of this fiber.
   class TransactionRequiredError < TransactionError; end
 
-  # {Producer#transaction_mark_as_consumed} got an argument that is no consumed message. Nothing was marked.
+  # {Producer#transaction_mark_as_consumed} got an argument that is no consumed message. Nothing was marked. Or
+  # {Producer#transaction} got a batch, and another thread works on earlier messages of the same partition. Nothing was begun.
   class TransactionalOffsetInvalidError < TransactionError; end
 
   # return, break or throw left the block of a transaction. The transaction was aborted.

@@ -29,6 +29,8 @@ module Penstock
       attr_reader :variants
       # @return [TransactionRunner]
       attr_reader :transactions
+      # @return [ExactlyOnce]
+      attr_reader :exactly_once
       # @return [Publisher]
       attr_reader :publisher
       # @return [Buffer]
@@ -231,6 +233,7 @@ module Penstock
         @closer = Closer.new(self)
         @variants = Variants.new(self)
         @transactions = TransactionRunner.new(self)
+        @exactly_once = ExactlyOnce.new(self, @transactions)
         @publisher = Publisher.new(self)
         @buffer = Buffer.new(self)
         @statistics = Statistics.new(self)

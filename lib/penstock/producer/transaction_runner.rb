@@ -5,6 +5,9 @@ module Penstock
     # Runs a producer's transactions with the calls of its client: one at a time, of any fiber. See {Producer#transaction}.
     # @api private
     class TransactionRunner
+      # How a transaction has ended: :committed, :aborted, or nil as long as that is not known.
+      Ending = Struct.new(:how)
+
       # @param internals [Internals]
       def initialize(internals)
         @internals = internals
@@ -12,6 +15,7 @@ module Penstock
         @client = nil # the client that began the transaction
         @stage = nil # its phase: nil, :beginning, :open, :committing, or :undecided, after a commit with unknown outcome
         @handed_over = nil # handles of the running transaction, if "message.purged" has subscribers
+        @ending = nil # of the running transaction, for its caller
         @late_commit = nil # the fiber whose commit succeeded although it was interrupted
       end
 
@@ -21,40 +25,38 @@ module Penstock
       # @return [Boolean] whether this fiber is inside a transaction
       def running? = @internals.transactional? && @lock.owned?
 
-      # @return [Object, nil] the block's value; nil after {AbortTransaction}
-      def run(&block)
+      # Raises if the producer cannot have transactions.
+      def check
         @internals.check_usable
-        unless @internals.transactional?
-          raise_error(ProducerNotTransactionalError, "the producer has no transactional.id", "Set it in config.kafka.")
-        end
+        return if @internals.transactional?
+
+        raise_error(ProducerNotTransactionalError, "the producer has no transactional.id", "Set it in config.kafka.")
+      end
+
+      # @param ending [Ending, nil] gets to know how the transaction ends
+      # @return [Object, nil] the block's value; nil after {AbortTransaction}
+      def run(ending = nil, &block)
+        check
         raise LocalJumpError, "transaction requires a block" unless block
         return without_leaving_early(&block) if running?
 
-        @lock.synchronize { notifier.timed("transaction.finished") { run_alone(&block) } }
+        @lock.synchronize { notifier.timed("transaction.finished") { run_alone(ending, &block) } }
+      end
+
+      # Lets the cluster decide an earlier commit whose outcome is not known.
+      def decide = @lock.synchronize { client_without_transaction }
+
+      # Sends offsets of a consumer's group. The call is repeated with the same metadata of the group, as librdkafka requires.
+      # @param offsets [Array<Array(String, Integer, Integer, String, Integer)>] topic, partition, offset, metadata and leader
+      #   epoch; the last two may be nil
+      def store_offsets(offsets, consumer)
+        client = connection.use
+        group = { metadata: consumer.group_metadata }
+        command("store_offset") { client.send_offsets_to_transaction(offsets, group, nil) }
       end
 
       # Runs the block in a transaction, if the producer's messages need one.
       def around_message(&block) = @internals.transactional? && !running? ? run(&block) : yield
-
-      # See {Producer#transaction_mark_as_consumed}.
-      def mark_as_consumed(consumer, message, offset_metadata)
-        @internals.check_usable
-        raise_error(TransactionRequiredError, "marking requires a running transaction", "Nothing was marked.") unless running?
-
-        raise_invalid_offset("the consumer must be a Penstock::Consumer, not #{consumer.class}") unless consumer.is_a?(Consumer)
-
-        place = place_of(message)
-        unless offset_metadata.nil? || offset_metadata.is_a?(String)
-          raise_invalid_offset("offset_metadata must be a String or nil, not #{offset_metadata.class}")
-        end
-
-        notifier.timed("transaction.marked_as_consumed", message:, offset_metadata:) do
-          offsets = [[place[0], place[1], place[2] + 1, offset_metadata]]
-          client = connection.use
-          command("store_offset") { client.send_offsets_to_transaction(offsets, consumer, nil) }
-          nil
-        end
-      end
 
       # Makes a new client ready for transactions, within `config.max_wait_timeout` for all attempts together.
       def prepare(client)
@@ -81,18 +83,6 @@ module Penstock
 
       def notifier = @internals.notifier
 
-      def place_of(message)
-        place = %i[topic partition offset].map { |name| message.public_send(name) if message.respond_to?(name) }
-        valid = place[0].is_a?(String) && place.drop(1).all? { |number| number.is_a?(Integer) && !number.negative? }
-        valid ? place : raise_invalid_place(message)
-      rescue ArgumentError # its methods of these names are different, such as String#partition
-        raise_invalid_place(message)
-      end
-
-      def raise_invalid_place(other) = raise_invalid_offset("a message must have a topic, partition and offset: #{other.inspect}")
-
-      def raise_invalid_offset(problem) = raise_error(TransactionalOffsetInvalidError, problem, "Nothing was marked.")
-
       def raise_error(error_class, *about) = raise(ErrorFactory.build(error_class, *about, producer_id: @internals.id))
 
       def raise_inherited
@@ -103,8 +93,9 @@ module Penstock
 
       # Only the thread that has the lock uses the instance variables. If a second interrupt ends the abort too, @stage shows
       # that a transaction is still open, and the next transaction aborts it first.
-      def run_alone(&block)
-        client = client_without_transaction
+      def run_alone(ending, &block)
+        client = client_without_transaction # the caller of an interrupted transaction may get to know its end here
+        @ending = ending
         open_transaction(client)
         @handed_over = [] if @internals.monitor.listening?("message.purged")
         value = without_leaving_early(&block)
@@ -162,7 +153,7 @@ module Penstock
         @stage = :committing
         notifier.timed("transaction.committed") do
           command("commit") { client.commit_transaction(nil) }
-          @stage = nil
+          ended(:committed)
           connection.proven
         end
       rescue TransactionError => e
@@ -177,18 +168,23 @@ module Penstock
       def roll_back(client)
         notifier.timed("transaction.aborted") do
           command("abort") { client.abort_transaction(nil) }
-          @stage = nil
+          ended(:aborted)
         end
       rescue TransactionCommittedError # the interrupted commit succeeded
         raise if @stage == :open
 
-        @stage = nil
+        ended(:committed)
         @late_commit = Fiber.current
         notifier.timed("transaction.committed") { nil }
       rescue TransactionError => e
         @stage = e.fatal? ? nil : :undecided
         reload_after(client, e)
         raise
+      end
+
+      def ended(how)
+        @ending&.how = how
+        @stage = nil
       end
 
       # Called when the caller gets another error, or none because its thread ends. So an error of the abort is only published.

@@ -46,11 +46,16 @@ module Penstock
 
       %i[
         produce_sync produce_async produce_many_sync produce_many_async tombstone_sync tombstone_async tombstone_many_sync
-        tombstone_many_async buffer buffer_many flush_sync flush_async transaction shareable
+        tombstone_many_async buffer buffer_many flush_sync flush_async shareable
       ].each do |name|
         define_method(name) do |*arguments, &block|
           @internals.variants.as(self) { producer.public_send(name, *arguments, &block) }
         end
+      end
+
+      # See {Producer#transaction}.
+      def transaction(*arguments, **options, &block)
+        @internals.variants.as(self) { producer.transaction(*arguments, **options, &block) }
       end
 
       # @return [String]

@@ -4,7 +4,8 @@
 { "the work of other threads is not marked by a poll" =>
     ["        if (owner && range->owner != owner) continue;\n", "", "test_another_threads_work_is_not_committed"],
   "a message is not marked in a later assignment" =>
-    ["(!epoch || place->since <= epoch)", "true", "test_a_message_of_an_earlier_assignment_cannot_be_marked"],
+    ["place && held(place, offset, epoch) && offset", "place && offset",
+     "test_a_message_of_an_earlier_assignment_cannot_be_marked"],
   "nothing is processed behind an open range" =>
     ["while ((range = place->first) && !is_open(range)) {", "while ((range = place->first)) {",
      "test_another_threads_work_is_not_committed"],

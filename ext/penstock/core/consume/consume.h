@@ -85,9 +85,19 @@ void ps_ledger_revoked(struct ps_ledger *ledger, const rd_kafka_topic_partition_
 bool ps_ledger_pause(struct ps_ledger *ledger, const char *topic, int32_t partition, bool paused); /* false: nothing changed */
 /* Which of these partitions are paused; NULL: of all. The caller destroys the list. */
 rd_kafka_topic_partition_list_t *ps_ledger_paused(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *among);
+void ps_ledger_begin(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset); /* reading begins here */
 /* The program reads on at `offset`; negative: not known as a number. `rewinds`: librdkafka stores it, too. */
 void ps_ledger_seek(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, bool rewinds);
 void ps_ledger_ended(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset); /* fetched up to here */
+/* This offset and later ones come again. Messages from before that have them cannot be marked any more. */
+void ps_ledger_rewind(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset);
+/* Whether a message that was taken in `epoch` (0: not compared) could be marked: the partition was not taken away since, and the
+ * offset does not come again. */
+bool ps_ledger_holds(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, uint64_t epoch);
+/* The epoch in which the partition was assigned, or the first one after that in which messages of it were handed out. 0: none. */
+uint64_t ps_ledger_assigned_in(struct ps_ledger *ledger, const char *topic, int32_t partition);
+/* Whether messages before `offset` were handed out and are not processed. */
+bool ps_ledger_open_before(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset);
 int64_t ps_ledger_position(struct ps_ledger *ledger, const char *topic, int32_t partition); /* -1: none */
 /* The next offset: the position, without one the offset at which reading began, or the end if the program has got all before it.
  * -1: unknown. */
@@ -300,7 +310,8 @@ enum ps_consumer_call {
     PS_CONSUMER_OFFSETS,    /* those of times (ms), RD_KAFKA_OFFSET_BEGINNING or RD_KAFKA_OFFSET_END; -1: no message so late */
     PS_CONSUMER_PARTITIONS, /* all partitions of topics */
     PS_CONSUMER_SEEK,
-    PS_CONSUMER_REWIND,     /* a seek after which librdkafka commits the earlier offsets */
+    PS_CONSUMER_SEEK_BACK,  /* a seek after which librdkafka commits the earlier offsets */
+    PS_CONSUMER_REWIND,     /* a seek of what the consumer has held since `epoch` */
     PS_CONSUMER_PAUSE, PS_CONSUMER_RESUME,
 };
 
@@ -310,6 +321,7 @@ struct ps_consumer_job {
     enum ps_consumer_call call;
     rd_kafka_topic_partition_list_t *list; /* argument or result; owned; may be NULL */
     int timeout_ms;
+    uint64_t epoch;                        /* of a rewind: leaves alone what ps_ledger_holds not; the result lacks it */
     rd_kafka_resp_err_t err;
     char text[256];                        /* details of `err`; may be empty */
 };
@@ -344,9 +356,10 @@ rd_kafka_topic_partition_list_t *ps_plain_copy(const rd_kafka_topic_partition_li
 /* Handles results of commits, and errors that pass by themselves. False: the caller must raise this error. */
 bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
 
-/* Starts a librdkafka call on its own thread. Owns `list`, even if it fails. NULL: not open, or no thread (errno). */
+/* Starts a librdkafka call on its own thread. Owns `list`, even if it fails. NULL: not open, or no thread (errno). `epoch`: of a
+ * rewind. */
 struct ps_consumer_job *ps_consumer_start(struct ps_consumer *consumer, enum ps_consumer_call call,
-                                          rd_kafka_topic_partition_list_t *list, int timeout_ms);
+                                          rd_kafka_topic_partition_list_t *list, int timeout_ms, uint64_t epoch);
 /* Of a call that waits for the group's answer: none will come, as closing has left the group or its time is up. */
 bool ps_consumer_left(const struct ps_consumer *consumer);
 

@@ -214,22 +214,35 @@ static int seek_timeout_ms(int timeout_ms)
  * after a seek back, it would commit the later offset again. The ledger forgets what was processed before librdkafka gets the
  * earlier offset. So no other thread gives it the later one afterwards.
  */
-static void consumer_seek(struct ps_consumer_job *query, bool rewinds)
+/* A partition that was assigned later begins where the group has come to, perhaps behind what another member has processed. */
+static void keep_held(struct ps_consumer_job *query)
+{
+    for (int i = query->list->cnt - 1; i >= 0; i--) {
+        const rd_kafka_topic_partition_t *place = &query->list->elems[i];
+        if (!ps_ledger_holds(&query->consumer->ledger, place->topic, place->partition, place->offset, query->epoch))
+            rd_kafka_topic_partition_list_del_by_idx(query->list, i);
+    }
+}
+
+static void consumer_seek(struct ps_consumer_job *query)
 {
     int timeout_ms = seek_timeout_ms(query->timeout_ms);
+    bool back = query->call == PS_CONSUMER_SEEK_BACK, rewind = query->call == PS_CONSUMER_REWIND;
     struct ps_consumer *consumer = query->consumer;
-    rd_kafka_topic_partition_list_t *rewound = rd_kafka_topic_partition_list_new(query->list->cnt);
-    pthread_mutex_lock(&consumer->taking); /* no thread takes a message from before while the ledger changes */
-    job_take_error(query, rd_kafka_seek_partitions(consumer->client.rk, query->list, timeout_ms));
+    rd_kafka_topic_partition_list_t *stored = rd_kafka_topic_partition_list_new(query->list->cnt);
+    pthread_mutex_lock(&consumer->taking); /* no thread takes a message from before, or answers a rebalance, meanwhile */
+    if (rewind) keep_held(query);
+    if (query->list->cnt > 0) job_take_error(query, rd_kafka_seek_partitions(consumer->client.rk, query->list, timeout_ms));
     for (int i = 0; !query->err && i < query->list->cnt; i++) {
         const rd_kafka_topic_partition_t *place = &query->list->elems[i];
         if (place->err) continue;
-        ps_ledger_seek(&consumer->ledger, place->topic, place->partition, place->offset, rewinds);
-        if (rewinds) ps_copy_place(rewound, place);
+        if (rewind) ps_ledger_rewind(&consumer->ledger, place->topic, place->partition, place->offset);
+        else ps_ledger_seek(&consumer->ledger, place->topic, place->partition, place->offset, back);
+        if (back) ps_copy_place(stored, place);
     }
-    if (rewound->cnt > 0 && consumer->settings.grouped) rd_kafka_offsets_store(consumer->client.rk, rewound);
+    if (stored->cnt > 0 && consumer->settings.grouped) rd_kafka_offsets_store(consumer->client.rk, stored);
     pthread_mutex_unlock(&consumer->taking);
-    rd_kafka_topic_partition_list_destroy(rewound);
+    rd_kafka_topic_partition_list_destroy(stored);
 }
 
 /*
@@ -263,7 +276,7 @@ static rd_kafka_resp_err_t consumer_assign(struct ps_consumer *consumer, const r
     ps_consumer_forward(consumer, list);
     rd_kafka_resp_err_t err = rd_kafka_assign(rk, list);
     for (int i = 0; !err && list && i < list->cnt; i++)
-        ps_ledger_seek(&consumer->ledger, list->elems[i].topic, list->elems[i].partition, list->elems[i].offset, false);
+        ps_ledger_begin(&consumer->ledger, list->elems[i].topic, list->elems[i].partition, list->elems[i].offset);
     pthread_mutex_unlock(&consumer->taking);
     for (int i = 0; stops_partitions && i < STEPS_OF_STOPPING; i++) {
         assigns_partitions(rk);
@@ -325,8 +338,9 @@ static void job_run(struct ps_job *job)
     case PS_CONSUMER_COMMITTED:
     case PS_CONSUMER_OFFSETS:
     case PS_CONSUMER_PARTITIONS: query->err = ask_repeatedly(query); break;
-    case PS_CONSUMER_SEEK: consumer_seek(query, false); break;
-    case PS_CONSUMER_REWIND: consumer_seek(query, true); break;
+    case PS_CONSUMER_SEEK:
+    case PS_CONSUMER_SEEK_BACK:
+    case PS_CONSUMER_REWIND: consumer_seek(query); break;
     case PS_CONSUMER_PAUSE: consumer_pause(query, true); break;
     case PS_CONSUMER_RESUME: consumer_pause(query, false); break;
     }
@@ -348,7 +362,7 @@ static void job_release(struct ps_job *job)
 }
 
 struct ps_consumer_job *ps_consumer_start(struct ps_consumer *consumer, enum ps_consumer_call call,
-                                          rd_kafka_topic_partition_list_t *list, int timeout_ms)
+                                          rd_kafka_topic_partition_list_t *list, int timeout_ms, uint64_t epoch)
 {
     struct ps_consumer_job *query = calloc(1, sizeof(*query));
     errno = query ? 0 : ENOMEM;
@@ -363,6 +377,7 @@ struct ps_consumer_job *ps_consumer_start(struct ps_consumer *consumer, enum ps_
     query->call = call;
     query->list = list;
     query->timeout_ms = timeout_ms;
+    query->epoch = epoch;
     int failed = ps_job_start(&query->job, "penstock.consumer");
     if (failed) {
         ps_client_exit(&consumer->client);

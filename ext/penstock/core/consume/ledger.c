@@ -11,7 +11,7 @@
  *
  * Each assignment has a number, its epoch, that no other assignment of the process has. A message knows the epoch in which it was
  * taken, and a partition the one in which it was assigned. A message that is older than its partition's assignment cannot be
- * marked: another member may have had the partition in between.
+ * marked: another member may have had the partition in between. A seek or rewind begins an epoch too.
  */
 #include "consume/consume.h"
 #include <stdlib.h>
@@ -31,7 +31,9 @@ struct range {
 struct ps_place {
     struct ps_place *next;    /* in its row of the table */
     struct range *first, *last;
-    uint64_t since;           /* the epoch in which it was assigned */
+    uint64_t assigned;        /* the epoch in which it was assigned */
+    uint64_t since;           /* the same, or that of the latest change of its position */
+    int64_t kept;             /* offsets below it were not affected by such changes */
     int64_t begin;            /* where reading began; -1: unknown */
     int64_t position;         /* after the last message that was handed out; -1: none was */
     int64_t end;              /* the end of the partition, as it was when librdkafka had fetched all; -1: unknown */
@@ -118,8 +120,8 @@ static struct ps_place *find_or_add(struct ps_ledger *ledger, const char *topic,
     if (!(place = calloc(1, sizeof(*place) + size))) return NULL;
     memcpy(place->topic, topic, size);
     place->partition = partition;
-    place->since = ledger->epoch;
-    place->begin = place->position = place->end = place->processed = place->stored = -1;
+    place->since = place->assigned = ledger->epoch;
+    place->begin = place->position = place->end = place->processed = place->stored = place->kept = -1;
     place->leader_epoch = -1;
     return *link = place;
 }
@@ -192,17 +194,37 @@ rd_kafka_topic_partition_list_t *ps_ledger_paused(struct ps_ledger *ledger, cons
     return list;
 }
 
-void ps_ledger_seek(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, bool rewinds)
+/* What was taken in this epoch is still the program's to process. */
+static bool held(const struct ps_place *place, int64_t offset, uint64_t epoch)
+{
+    return !epoch || epoch >= place->since || (epoch >= place->assigned && offset < place->kept);
+}
+
+bool ps_ledger_holds(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, uint64_t epoch)
 {
     pthread_mutex_lock(&ledger->lock);
-    struct ps_place *place = find_or_add(ledger, topic, partition);
-    if (place) {
-        drop_ranges(ledger, place);
-        place->position = place->processed = place->end = -1;
-        place->begin = offset;
-        if (rewinds) place->stored = offset;
-    }
+    const struct ps_place *place = *find(ledger, topic, partition);
+    bool holds = place && held(place, offset, epoch);
     pthread_mutex_unlock(&ledger->lock);
+    return holds;
+}
+
+uint64_t ps_ledger_assigned_in(struct ps_ledger *ledger, const char *topic, int32_t partition)
+{
+    pthread_mutex_lock(&ledger->lock);
+    const struct ps_place *place = *find(ledger, topic, partition);
+    uint64_t epoch = place ? place->assigned : 0;
+    pthread_mutex_unlock(&ledger->lock);
+    return epoch;
+}
+
+bool ps_ledger_open_before(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset)
+{
+    pthread_mutex_lock(&ledger->lock);
+    const struct ps_place *place = *find(ledger, topic, partition);
+    bool open = place && place->first && place->first->marked < offset; /* the first range is never marked completely */
+    pthread_mutex_unlock(&ledger->lock);
+    return open;
 }
 
 void ps_ledger_ended(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset)
@@ -288,8 +310,6 @@ bool ps_ledger_handed_out_all(struct ps_ledger *ledger, struct ps_fetched *fetch
     return noted;
 }
 
-/* ---- marking ---- */
-
 /* Removes the marked ranges at the beginning, and notes what is processed. */
 static void advance(struct ps_ledger *ledger, struct ps_place *place)
 {
@@ -306,6 +326,71 @@ static void advance(struct ps_ledger *ledger, struct ps_place *place)
     }
     if (place->processed >= 0 && place->processed != place->stored) ledger->dirty = true;
 }
+
+/* ---- positions ---- */
+
+void ps_ledger_begin(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset)
+{
+    pthread_mutex_lock(&ledger->lock);
+    struct ps_place *place = find_or_add(ledger, topic, partition);
+    if (place) place->begin = offset;
+    pthread_mutex_unlock(&ledger->lock);
+}
+
+void ps_ledger_seek(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, bool rewinds)
+{
+    pthread_mutex_lock(&ledger->lock);
+    struct ps_place *place = find_or_add(ledger, topic, partition);
+    if (place) {
+        drop_ranges(ledger, place);
+        place->position = place->processed = place->kept = place->end = -1;
+        place->begin = offset;
+        if (rewinds) place->stored = offset;
+        place->since = ledger->epoch = ps_ledger_new_epoch();
+    }
+    pthread_mutex_unlock(&ledger->lock);
+}
+
+/* False: nothing is left of the range. */
+static bool cut_range(struct ps_ledger *ledger, struct range *range, int64_t offset)
+{
+    if (range->to <= offset) return true;
+    bool open = is_open(range);
+    range->to = offset;
+    if (range->marked > offset) range->marked = offset;
+    if (open && (range->from >= offset || !is_open(range))) end_range(ledger, range);
+    return range->from < offset;
+}
+
+/* Other threads may work on earlier messages, which do not come again. */
+void ps_ledger_rewind(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset)
+{
+    pthread_mutex_lock(&ledger->lock);
+    struct ps_place *place = *find(ledger, topic, partition);
+    if (place) {
+        struct range *range = place->first, **link = &place->first, *next;
+        place->last = NULL;
+        for (; range; range = next) {
+            next = range->next;
+            if (cut_range(ledger, range, offset)) {
+                *link = place->last = range;
+                link = &range->next;
+            } else {
+                free(range);
+            }
+        }
+        *link = NULL;
+        if (place->since == place->assigned || place->kept > offset) place->kept = offset;
+        if (place->processed > offset) place->processed = offset;
+        place->position = place->begin = offset;
+        place->end = -1;
+        place->since = ledger->epoch = ps_ledger_new_epoch();
+        advance(ledger, place);
+    }
+    pthread_mutex_unlock(&ledger->lock);
+}
+
+/* ---- marking ---- */
 
 static void mark_range(struct ps_ledger *ledger, struct range *range, int64_t to, int32_t leader_epoch)
 {
@@ -339,7 +424,7 @@ bool ps_ledger_mark(struct ps_ledger *ledger, const char *topic, int32_t partiti
 {
     pthread_mutex_lock(&ledger->lock);
     struct ps_place *place = *find(ledger, topic, partition);
-    bool current = place && (!epoch || place->since <= epoch) && offset < place->position;
+    bool current = place && held(place, offset, epoch) && offset < place->position;
     if (current) {
         uint64_t owner = 0; /* of the message; 0 if it was marked completely before */
         for (struct range *range = place->first; range && range->from <= offset; range = range->next)
@@ -367,7 +452,7 @@ bool ps_ledger_owns(struct ps_ledger *ledger, const char *topic, int32_t partiti
 {
     pthread_mutex_lock(&ledger->lock);
     const struct ps_place *place = *find(ledger, topic, partition);
-    bool owns = place && place->since <= epoch;
+    bool owns = place && place->assigned <= epoch;
     pthread_mutex_unlock(&ledger->lock);
     return owns;
 }

@@ -86,7 +86,17 @@ module Penstock
         end
         rewind_timeline
       end
-      alias call_rewind call_seek
+      alias call_seek_back call_seek
+
+      def call_rewind(places, _epoch, timeout)
+        held = places.select { |place| @assigned.key?(place.first(2)) }
+        call_seek(held, timeout)
+        held
+      end
+
+      def call_held(places, _epoch) = open && (@lost ? [] : places.select { |place| @assigned.key?(place.first(2)) })
+      def call_assigned_in(topic, partition) = @assigned.key?([topic, partition]) ? 1 : 0
+      def call_open_before(_places) = nil
 
       def call_position(topic, partition) = open && @ledger.position(topic, partition)
       def call_reached(topic, partition) = call_position(topic, partition) || @assigned[[topic, partition]]

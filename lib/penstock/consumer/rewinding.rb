@@ -1,0 +1,24 @@
+# frozen_string_literal: true
+
+module Penstock
+  # How {Consumer#rewind} and the transactions of producers go back to messages that were polled before.
+  # @api private
+  module ConsumerRewinding
+    private
+
+    # What the transactions of producers keep for this consumer.
+    def transacted = @transacted ||= yield
+
+    # @return [Boolean] whether the group has assigned the partition, and it began at the committed offset: the program has not
+    #   chosen a position
+    def began_as_committed?(topic, partition) = in_group? && !@chosen.key?([topic, partition])
+
+    # @param places [Array<Array>] topic, partition, offset; what follows is ignored
+    def rewind_to(places, epoch, timeout)
+      return true if places.empty?
+
+      call_rewind(places.map { |place| place.first(3) }, epoch, timeout).size == places.size
+    end
+  end
+  private_constant :ConsumerRewinding
+end

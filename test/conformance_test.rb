@@ -147,6 +147,7 @@ class ConformanceTest < PenstockTest
     case on
     when Marking then [on.producer, on.consumer]
     when Penstock::Producer::Variant then [on.producer]
+    when Penstock::ConsumerSet then on.consumers
     when Penstock::DeliveryHandle then @stuck_producers.last(1)
     else [on]
     end
@@ -181,11 +182,14 @@ class ConformanceTest < PenstockTest
     "Consumer#mark" => ->(one) { one.mark(Penstock::Message.new(topic: "test", partition: 0, offset: 0)) },
     "Consumer#revoked?" => ->(one) { one.revoked?(Penstock::Message.new(topic: "test", partition: 0, offset: 0)) },
     "Consumer#keep_alive" => ->(one) { one.keep_alive { nil } },
-    "Consumer#position" => ->(one) { one.position("test", 0) }
+    "Consumer#position" => ->(one) { one.position("test", 0) },
+    "ConsumerSet#add" => ->(set) { set.add(Penstock::Consumer.new("bootstrap.servers": "a")) },
+    "ConsumerSet#delete" => ->(set) { set.delete(Penstock::Consumer.new("bootstrap.servers": "a")) },
+    "ConsumerSet#include?" => ->(set) { set.include?(Penstock::Consumer.new("bootstrap.servers": "a")) }
   }.freeze
   SASL = { "security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "b" }.freeze
 
-  { "Producer" => %i[dead full sasl_producer], "Consumer" => %i[reader member sasl_consumer],
+  { "Producer" => %i[dead full sasl_producer], "Consumer" => %i[reader member sasl_consumer], "ConsumerSet" => %i[set],
     "DeliveryHandle" => %i[handle] }.each do |type, kinds|
     kinds.each do |kind|
       define_method("test_no_undocumented_method_blocks_on_a_#{type.downcase}_that_is_#{kind}") do

@@ -32,6 +32,7 @@ class FiberTimeoutTest < FiberTestCase
     poll: ->(made) { made.assign("test" => [0]).poll(timeout: nil) },
     poll_batch: ->(made) { made.assign("test" => [0]).poll_batch(max: 10, timeout: nil) },
     subscribed_poll: ->(made) { made.subscribe("test").poll(timeout: nil) },
+    select: ->(made) { Penstock::Consumer.select([made], timeout: nil) },
     each: ->(made) { made.assign("test" => [0]).each(timeout: nil) { flunk "there are no messages" } },
     committed: ->(made) { made.committed("test", [0], timeout: nil) },
     watermarks: ->(made) { made.watermarks("test", 0, timeout: nil) },

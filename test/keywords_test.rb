@@ -33,6 +33,7 @@ class KeywordsTest < ConsumerTestCase
                  "assign({ \"topic\" => [0] }, timeout: 5)"],
     "offsets_for_times" => [->(one, *more, **given) { one.offsets_for_times("test", 0, 0, *more, **given) },
                             "offsets_for_times(topic, partitions, time, timeout: 5)"],
+    "select" => [->(one, *more, **given) { one.class.select([one], *more, **given) }, "select(consumers, timeout: 1)"],
     "seek" => [->(one, *more, **given) { one.seek("test", 0, 0, *more, **given) },
                "seek(topic, partition, offset, timeout: 5)"],
     "rewind" => [->(one, *more, **given) { one.rewind(Penstock::Message.new(topic: "test"), *more, **given) },
@@ -67,6 +68,8 @@ class KeywordsTest < ConsumerTestCase
     "close!(timeout: 30)" => %i[of_producer close! timeout_ms],
     "with(max_wait_timeout: 5_000, topic_config: { acks: 1 })" => %i[of_producer with topic_configs],
     "close(timeout: 10)" => %i[of_consumer close time_out],
+    "wait(timeout: 1)" => %i[of_set wait tiemout],
+    "each_batch(max: 100) { |consumer, batch| ... }" => %i[of_set each_batch maxx],
     "new(size: 5, timeout: 5) { |config| ... }" => %i[pools new sizes],
     "setup(size: 5, timeout: 5) { |config| ... }" => %i[pools setup timeouts],
     "shutdown(timeout: 30)" => %i[pools shutdown timeouts],
@@ -82,6 +85,7 @@ class KeywordsTest < ConsumerTestCase
 
   def of_producer = handle && @unreachable
   def of_consumer = one
+  def of_set = Penstock::ConsumerSet.new
   def pools = Penstock::ConnectionPool
   def clusters = Penstock::EmbeddedCluster
   def messages = Penstock::Message

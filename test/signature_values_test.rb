@@ -206,6 +206,23 @@ class SignatureValuesTest < PenstockTest
 
   # ---- consumers ----
 
+  def test_values_of_a_consumer_set
+    @topic = topic
+    producer.produce_many_sync(Array.new(5) { { topic: @topic, payload: "x", partition: 0 } })
+    one = reading.assign(@topic => { 0 => :beginning })
+    on(Penstock::Consumer).select([one], timeout: 1)
+    set = on(Penstock::ConsumerSet).new(one)
+    read(set)
+    on(set).add(one)
+    on(set).include?(one)
+    on(set).wait(timeout: 5)
+    on(set).each_batch(max: 1) { |_, batch| one.close if batch.last.offset == 4 }
+    on(set).each_batch # after that, as the check of an Enumerator runs it to its end
+    on(set).delete(one)
+    on(set).clear
+    assert_all_called("Penstock::ConsumerSet")
+  end
+
   def test_values_of_a_consumer
     @topic = topic
     producer(**QUICK).produce_many_sync([sent(headers: { a: %w[b c], "d" => "e" }), sent(payload: nil), sent])
@@ -226,7 +243,7 @@ class SignatureValuesTest < PenstockTest
     on(consumer).unsubscribe
     each_of(consumer)
     read(on(consumer).close(timeout: 10))
-    assert_all_called("Penstock::Consumer", except: [:set_credentials])
+    assert_all_called("Penstock::Consumer", except: %i[select set_credentials])
     assert_all_called("Penstock::Message", except: %i[== eql?])
     assert_all_called("Penstock::ConsumerCloseReport", except: %i[in_time= left_group=])
   end

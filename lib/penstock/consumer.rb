@@ -8,6 +8,7 @@ require_relative "consumer/commits"
 require_relative "consumer/fetch_limits"
 require_relative "consumer/keep_alive"
 require_relative "consumer/config"
+require_relative "consumer/consumer_set"
 require_relative "consumer/deserializer"
 require_relative "consumer/membership"
 require_relative "consumer/message"
@@ -22,6 +23,7 @@ require_relative "consumer/rebalance"
 require_relative "consumer/registry"
 require_relative "consumer/rewinding"
 require_relative "consumer/stand_in"
+require_relative "consumer/setup"
 require_relative "consumer/status"
 require_relative "consumer/stuck_watch"
 
@@ -70,10 +72,31 @@ module Penstock
     include ConsumerPlaces
     include ConsumerPublishing
     include ConsumerRewinding
+    include ConsumerSetup
     include ConsumerOffsetCalls
 
     TIMEOUT = %i[timeout].freeze
     private_constant :TIMEOUT, :Notifier
+
+    # Waits once until one of these consumers should be polled. A loop had better keep a {ConsumerSet}: its waits cost nothing for
+    # idle consumers.
+    #
+    # Blocks: like {ConsumerSet#wait}.
+    #
+    # @overload select(consumers, timeout: 1)
+    #   @param consumers [Array<Consumer>] in no {ConsumerSet}, and in no other call of this method at the same time
+    #   @param timeout [Numeric, nil] seconds to wait; see {ConsumerSet#wait}
+    #   @return [Array<Consumer>] see {ConsumerSet#wait}
+    #   @raise [ArgumentError] when the timeout is invalid, or a set has one of the consumers
+    #   @raise [ConsumerClosedError, ForkedError, TypeError] see {ConsumerSet#add}
+    def self.select(consumers, *more, timeout: 1, **wrong)
+      Keywords.check("select(consumers, timeout: 1)", TIMEOUT, more, wrong)
+      timeout = Seconds.of(timeout)
+      set = ConsumerSet.new(*consumers)
+      set.wait(timeout:)
+    ensure
+      set&.clear
+    end
 
     # @return [ConsumerConfig] frozen
     attr_reader :config
@@ -676,21 +699,6 @@ module Penstock
 
     # Publishes events: `notifier.instrument("partition.stuck") { { topic:, partition: } }`.
     attr_reader :notifier
-
-    def configure_client
-      refresher = Native::TokenRefresher.new(self, :consumer_id) if config.oauth.token_provider_listener
-      call_configure(id, config.kafka, config.logger, config.close_timeout, config.group?, config.rejection_timeout, refresher,
-                     config.mark, !config.rebalance_listener.nil?, config.hold_rebalances)
-      call_decode_with(Deserializer.of(config.deserializer, config.key_deserializer, id))
-    end
-
-    # Logger and token provider run on threads of the main Ractor.
-    def raise_in_other_ractors
-      return if Ractor.current == Ractor.main || (config.logger.nil? && config.oauth.token_provider_listener.nil?)
-
-      raise ErrorFactory.build(NotShareableError, "a consumer of another Ractor cannot have config.logger or config.oauth",
-                               consumer_id: id)
-    end
 
     def poll_unless_closed(timeout)
       poll(timeout:)

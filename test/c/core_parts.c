@@ -324,6 +324,149 @@ static void bell_part(void)
     ps_bell_destroy(&rung.bell);
 }
 
+/* ---- bells: a thread that waits for many bells finds all their work, also if bells leave and join the set ---- */
+
+enum { BELLS = 12 };
+
+struct worker { /* a queue that rings, as librdkafka's does, only when it stops being empty */
+    struct ps_bell bell;
+    pthread_mutex_t lock;
+    unsigned long queued;
+    struct bell_place *place; /* in the set, under many.turn; NULL: it has left */
+    bool candidate;           /* under many.turn */
+};
+
+struct bell_place {
+    struct ps_bell_member member;
+    struct worker *worker; /* NULL: it has left */
+};
+
+static struct {
+    struct ps_bell_set set;
+    struct worker workers[BELLS];
+    pthread_mutex_t turn; /* stands for the GVL */
+    _Atomic unsigned long put, taken;
+    _Atomic unsigned putters;
+} many;
+
+static void *put_work(void *unused)
+{
+    (void)unused;
+    while (!time_is_up()) {
+        struct worker *worker = &many.workers[random_below(BELLS)];
+        atomic_fetch_add(&many.put, 1);
+        pthread_mutex_lock(&worker->lock);
+        if (worker->queued++ == 0) ps_bell_ring(&worker->bell);
+        pthread_mutex_unlock(&worker->lock);
+        if (random_below(8) == 0) usleep(random_below(100));
+    }
+    atomic_fetch_sub(&many.putters, 1);
+    ps_bell_ring(&many.set.bell);
+    return NULL;
+}
+
+static void bell_joins(struct worker *worker)
+{
+    struct bell_place *place = calloc(1, sizeof(*place));
+    atomic_init(&place->member.refs, 1);
+    place->member.set = &many.set;
+    place->worker = worker;
+    worker->place = place;
+    if (!ps_bell_join(&worker->bell, &place->member)) die("a bell that joined twice");
+    if (ps_bell_join(&worker->bell, &place->member)) die("a bell in two sets");
+}
+
+static void bell_leaves(struct worker *worker)
+{
+    ps_bell_leave(&worker->bell);
+    worker->place->worker = NULL;
+    ps_bell_member_unref(&worker->place->member);
+    worker->place = NULL;
+    worker->candidate = false;
+}
+
+static void take_bells(void)
+{
+    for (struct ps_bell_member *member = ps_bell_set_take(&many.set), *next; member; member = next) {
+        struct worker *worker = ((struct bell_place *)member)->worker;
+        next = ps_bell_member_taken(member);
+        if (worker) worker->candidate = true;
+        ps_bell_member_unref(member);
+    }
+}
+
+/* Takes some of a candidate's work. It stays a candidate until it was found empty. */
+static unsigned long take_work(struct worker *worker)
+{
+    pthread_mutex_lock(&worker->lock);
+    unsigned long some = worker->queued > 2 ? 1 + (unsigned long)random_below(2) : worker->queued;
+    if (worker->queued == 0) worker->candidate = false;
+    worker->queued -= some;
+    pthread_mutex_unlock(&worker->lock);
+    atomic_fetch_add(&many.taken, some);
+    return some;
+}
+
+static void *wait_for_bells(void *unused)
+{
+    (void)unused;
+    for (;;) {
+        bool ended = atomic_load(&many.putters) == 0;
+        uint32_t heard = atomic_load(&many.set.bell.rings);
+        unsigned long some = 0;
+        pthread_mutex_lock(&many.turn);
+        take_bells();
+        for (int i = 0; i < BELLS; i++)
+            if (many.workers[i].candidate) some += take_work(&many.workers[i]);
+        pthread_mutex_unlock(&many.turn);
+        rounds++;
+        if (some) continue;
+        if (ended) return NULL;
+        await_ring(&many.set.bell, heard, "a ring of one of many bells that a waiting thread missed");
+    }
+}
+
+static void *change_bells(void *unused)
+{
+    (void)unused;
+    while (!time_is_up()) {
+        struct worker *worker = &many.workers[random_below(BELLS)];
+        pthread_mutex_lock(&many.turn);
+        if (worker->place) bell_leaves(worker);
+        else bell_joins(worker);
+        pthread_mutex_unlock(&many.turn);
+        usleep(random_below(50));
+    }
+    pthread_mutex_lock(&many.turn);
+    for (int i = 0; i < BELLS; i++)
+        if (!many.workers[i].place) bell_joins(&many.workers[i]);
+    pthread_mutex_unlock(&many.turn);
+    atomic_fetch_sub(&many.putters, 1);
+    ps_bell_ring(&many.set.bell);
+    return NULL;
+}
+
+static void bells_part(void)
+{
+    static void *(*const bodies[])(void *) = { put_work, put_work, put_work, change_bells, wait_for_bells, wait_for_bells };
+    ps_bell_set_init(&many.set);
+    pthread_mutex_init(&many.turn, NULL);
+    many.putters = 4;
+    for (int i = 0; i < BELLS; i++) {
+        ps_bell_init(&many.workers[i].bell);
+        pthread_mutex_init(&many.workers[i].lock, NULL);
+        bell_joins(&many.workers[i]);
+    }
+    run_threads(6, bodies, NULL);
+    if (many.put != many.taken) die("work of one of many bells that no thread found");
+    for (int i = 0; i < BELLS; i++) {
+        bell_leaves(&many.workers[i]);
+        ps_bell_destroy(&many.workers[i].bell);
+    }
+    take_bells();
+    ps_bell_set_destroy(&many.set);
+}
+
 /* ---- mailbox and log: every posted line is taken once, or counted as dropped ---- */
 
 static _Atomic unsigned long posted, taken;
@@ -1724,7 +1867,8 @@ static const struct part {
     const char *name;
     void (*run)(void);
 } parts[] = {
-    { "wakeup", wakeup_part }, { "completion", completion_part }, { "bell", bell_part },       { "mailbox", mailbox_part },
+    { "wakeup", wakeup_part }, { "completion", completion_part }, { "bell", bell_part },
+    { "bells", bells_part },   { "mailbox", mailbox_part },
     { "ready", ready_part },   { "watch", watch_part },           { "events", events_part },   { "rejected", rejected_part },
     { "open", open_part },     { "slot", slot_part },             { "chunks", chunks_part },   { "text", text_part },
     { "redaction", redaction_part }, { "space", space_part },

@@ -80,7 +80,11 @@ module BlockingCalls
     Call.new(name: "Consumer#rewind", stuck: :reader, brief: true,
              call: ->(one, _) { [one.rewind(Penstock::Message.new(topic: "test", partition: 0, offset: 1))] }),
     Call.new(name: "Consumer#pause", stuck: :reader, call: ->(one, _) { one.pause }, brief: true),
-    Call.new(name: "Consumer#resume", stuck: :reader, call: ->(one, _) { one.resume }, brief: true)
+    Call.new(name: "Consumer#resume", stuck: :reader, call: ->(one, _) { one.resume }, brief: true),
+    Call.new(name: "Consumer.select", stuck: :idle_reader, ends: Array,
+             call: ->(one, seconds) { Penstock::Consumer.select([one], timeout: seconds) }),
+    Call.new(name: "ConsumerSet#wait", stuck: :set, call: ->(set, seconds) { set.wait(timeout: seconds) }, ends: Array),
+    Call.new(name: "ConsumerSet#each_batch", stuck: :set, call: ->(set, _) { set.each_batch { next } })
   ].freeze
 
   ALL = [*SENDING, *PRODUCER, *CONSUMER].freeze
@@ -158,6 +162,11 @@ module BlockingCalls
     def stuck_reader(_)
       stuck_consumer(unanswering).assign("test" => { 0 => 0 })
     end
+
+    # A consumer without errors: it has no brokers that it could fail to reach.
+    def stuck_idle_reader(_) = stuck_consumer(unanswering)
+
+    def stuck_set(_) = Penstock::ConsumerSet.new(stuck_idle_reader(0))
 
     # The broker does not answer when it leaves the group.
     def stuck_member(_)

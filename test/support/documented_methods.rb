@@ -5,7 +5,8 @@ module DocumentedMethods
   LIB = File.expand_path("../../lib/penstock", __dir__)
 
   # The class that each file documents. The gem connection_pool implements a pool's waits, and tests them itself.
-  FILES = { "producer.rb" => "Producer", "producer/delivery_handle.rb" => "DeliveryHandle", "consumer.rb" => "Consumer" }.freeze
+  FILES = { "producer.rb" => "Producer", "producer/delivery_handle.rb" => "DeliveryHandle", "consumer.rb" => "Consumer",
+            "consumer/consumer_set.rb" => "ConsumerSet" }.freeze
 
   BLOCKS = /\bBlocks(?::| like)/
   # A method that only connects does not block once the client is connected.

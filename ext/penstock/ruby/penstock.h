@@ -322,6 +322,7 @@ void penstock_consumer_calls_init(VALUE consumer_class);
 /* Publishes what the core has found for listeners. May run Ruby code, so call it where no message is in hand. */
 void penstock_publish_news(VALUE self, struct ps_consumer *consumer);
 void penstock_consumer_news_init(VALUE consumer_class);
+uint64_t penstock_this_owner(void); /* of what this fiber polls; see ledger.c */
 
 /* What a transactional producer needs to commit this consumer's offsets. The caller destroys it. Raises when the consumer is
  * closed, inherited, or has no group. */
@@ -336,6 +337,10 @@ VALUE penstock_record_key(const struct ps_record *record);
 VALUE penstock_record_payload(const struct ps_record *record);
 const struct ps_record *penstock_message_record(VALUE message); /* raises TypeError for any other object */
 void penstock_consumed_message_init(void);
+
+/* ---- consumer_set_class.c ---------------------------------------------------------------------------- */
+
+void penstock_consumer_set_init(void);
 
 /* ---- batch.c ---------------------------------------------------------------------------------------- */
 

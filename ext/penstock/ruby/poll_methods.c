@@ -266,6 +266,11 @@ static uint64_t this_owner(void)
     return NUM2ULL(number);
 }
 
+uint64_t penstock_this_owner(void)
+{
+    return this_owner();
+}
+
 /* Looks for events once. True: there is nothing to wait for, because the call has its result or the consumer is closed. */
 static bool take_once(struct taking *taking)
 {

@@ -20,6 +20,16 @@ module Penstock
       nil # another thread was first
     end
 
+    # For {ConsumerSet#each_batch}: runs a block that processes what was polled.
+    def processing
+      Thread.current[GAVE_UP] = nil
+      yield
+      call_finish
+    rescue Exception # rubocop:disable Lint/RescueException -- as in each
+      Thread.current[GAVE_UP] = self
+      raise
+    end
+
     # Whether the calling thread was perhaps processing a message, and did not come to its end.
     def interrupted?
       !$!.nil? || equal?(Thread.current[GAVE_UP]) || Thread.current.status == "aborting" || SignalTrap.here?

@@ -123,6 +123,7 @@ struct ps_client_kind {
     void (*closing)(struct ps_client *client); /* lock held: closing begins; may be NULL */
     void (*close)(struct ps_client *client);   /* closing thread: all work before PS_CLOSED */
     void (*closed)(struct ps_client *client);  /* closing thread, after that; may be NULL */
+    void (*changed)(struct ps_client *client); /* it has opened or closed; lock perhaps held; may be NULL */
     void (*dispose)(struct ps_client *client); /* with the last reference: frees its own members */
 };
 

@@ -106,6 +106,7 @@ int64_t ps_ledger_reached(struct ps_ledger *ledger, const char *topic, int32_t p
 bool ps_ledger_handed_out(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, int32_t leader_epoch,
                           uint64_t owner);
 bool ps_ledger_handed_out_all(struct ps_ledger *ledger, struct ps_fetched *fetched, uint64_t owner);
+bool ps_ledger_open(struct ps_ledger *ledger); /* something that was handed out is not marked */
 void ps_ledger_finish(struct ps_ledger *ledger, uint64_t owner); /* marks all that it has got; 0: that all owners have got */
 /* Marks a message, and the earlier ones of its partition that the same owner has got. False: the partition was taken away since
  * `epoch` (0: not compared), or the message was not handed out. */
@@ -191,6 +192,7 @@ enum ps_mark {
 struct ps_consumer_settings {
     struct ps_client_settings client;
     int64_t nap_us;      /* longest sleep of a polling thread before it polls again, far below max.poll.interval.ms */
+    int64_t set_polls_us; /* how often a set asks the program to poll it: half of max.poll.interval.ms */
     bool grouped;        /* the program has set a group.id */
     enum ps_mark mark;
     bool listens;        /* the polling thread calls the program's listener before it answers a rebalance */
@@ -302,6 +304,10 @@ struct ps_membership {
 
 void ps_consumer_membership(struct ps_membership *membership); /* entered; asks librdkafka's main thread */
 
+/* For a thread that waits for several consumers: whether a poll may find something. False if a bell that rings later tells. Entering
+ * a wait counts as polling again for the messages that `owner` has got; `worked_on`: others still work on theirs. Never blocks. */
+bool ps_consumer_may_take(struct ps_consumer *consumer, uint64_t owner, bool *worked_on);
+
 /* ---- consumer_jobs.c: its blocking calls -------------------------------------------------------------- */
 
 /* The calls, and their arguments and results. */
@@ -362,5 +368,39 @@ struct ps_consumer_job *ps_consumer_start(struct ps_consumer *consumer, enum ps_
                                           rd_kafka_topic_partition_list_t *list, int timeout_ms, uint64_t epoch);
 /* Of a call that waits for the group's answer: none will come, as closing has left the group or its time is up. */
 bool ps_consumer_left(const struct ps_consumer *consumer);
+
+/* ---- consumer_set.c: waits for any number of consumers ------------------------------------------------------ */
+
+struct ps_set_consumer { /* one consumer in a set */
+    struct ps_bell_member member;   /* first, so a pointer to one is a pointer to the other */
+    struct ps_consumer *consumer;   /* retained; NULL: it has left the set */
+    uintptr_t object;               /* the owner's: Ruby's Consumer */
+    struct ps_set_consumer *next, *prev;
+    struct ps_set_consumer *candidate_next, *candidate_prev;
+    int64_t due_us;                 /* when the program has to poll it, if only to keep its membership */
+    int64_t listed_us;              /* its place in set->consumers; never after due_us */
+    bool candidate;                 /* it is in set->candidates */
+    bool due;                       /* due_us has come, and no wait has returned it since */
+    bool ready;                     /* the latest look found that a wait has to return it */
+};
+
+struct ps_consumer_set {            /* one thread at a time; see consumer_set.c */
+    struct ps_bell_set bells;       /* any thread */
+    unsigned generation;
+    struct ps_set_consumer *consumers, *last;           /* ordered by listed_us */
+    struct ps_set_consumer *candidates, *last_candidate; /* those that the next look has to look at */
+    size_t size;
+};
+
+enum ps_set_add { PS_SET_ADDED, PS_SET_HAS_IT, PS_SET_ANOTHER_HAS_IT, PS_SET_NO_MEMORY };
+
+struct ps_consumer_set *ps_consumer_set_new(void); /* NULL: no memory */
+void ps_consumer_set_free(struct ps_consumer_set *set);
+enum ps_set_add ps_consumer_set_add(struct ps_consumer_set *set, struct ps_consumer *consumer, uintptr_t object);
+struct ps_set_consumer *ps_consumer_set_find(struct ps_consumer_set *set, struct ps_consumer *consumer); /* NULL: it is not in it */
+void ps_consumer_set_delete(struct ps_consumer_set *set, struct ps_set_consumer *one);
+/* Returns how many of the candidates are `ready`. Read set->bells.bell.rings before. `owner`: see ps_consumer_may_take. */
+size_t ps_consumer_set_look(struct ps_consumer_set *set, uint64_t owner, int64_t now_us);
+int64_t ps_consumer_set_due_us(const struct ps_consumer_set *set); /* when to look again, rung or not */
 
 #endif

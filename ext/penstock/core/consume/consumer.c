@@ -227,6 +227,33 @@ void ps_consumer_store_sometimes(struct ps_consumer *consumer)
     ps_consumer_store(consumer);
 }
 
+/* The one place that knows of every queue and of what is kept beside them. Of the taking thread. */
+static bool has_events(struct ps_consumer *consumer)
+{
+    if (consumer->answering) return !consumer->listening && !ps_consumer_holds_back(consumer); /* the answer and marks ring */
+    if (consumer->held_count > 0) return true;
+    if (atomic_load(&consumer->alerted) &&
+        (atomic_load(&consumer->astray) || rd_kafka_queue_length(consumer->control) > 0 ||
+         rd_kafka_queue_length(consumer->notices) > 0)) return true;
+    return rd_kafka_queue_length(consumer->data) > 0;
+}
+
+bool ps_consumer_may_take(struct ps_consumer *consumer, uint64_t owner, bool *worked_on)
+{
+    bool may_take = true, finishes = consumer->settings.mark == PS_MARK_NEXT_POLL;
+    if (!ps_client_enter(&consumer->client)) return true; /* it has just begun to close */
+    if (finishes) ps_ledger_finish(&consumer->ledger, owner);
+    if (pthread_mutex_trylock(&consumer->taking) == 0) { /* else another thread takes, and nothing is known */
+        may_take = has_events(consumer);
+        if (may_take) ps_consumer_store_sometimes(consumer);
+        else ps_consumer_store(consumer);
+        pthread_mutex_unlock(&consumer->taking);
+    }
+    ps_client_exit(&consumer->client);
+    *worked_on = finishes && ps_ledger_open(&consumer->ledger);
+    return may_take;
+}
+
 void ps_consumer_set_statistics(struct ps_consumer *consumer, const char *interval_ms)
 {
     struct ps_client *client = &consumer->client;
@@ -660,6 +687,11 @@ static void consumer_close(struct ps_client *client)
     consumer_destroy(consumer, left_group);
 }
 
+static void consumer_changed(struct ps_client *client)
+{
+    ps_bell_ring(&((struct ps_consumer *)client)->bell);
+}
+
 static uint64_t no_pending(const struct ps_client *client)
 {
     (void)client;
@@ -671,5 +703,6 @@ static const struct ps_client_kind consumer_kind = {
     .begin = consumer_begin,
     .pending = no_pending,
     .close = consumer_close,
+    .changed = consumer_changed,
     .dispose = consumer_dispose,
 };

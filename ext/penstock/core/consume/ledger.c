@@ -419,6 +419,14 @@ void ps_ledger_finish(struct ps_ledger *ledger, uint64_t owner)
     pthread_mutex_unlock(&ledger->lock);
 }
 
+bool ps_ledger_open(struct ps_ledger *ledger)
+{
+    pthread_mutex_lock(&ledger->lock);
+    bool any = ledger->open != NULL;
+    pthread_mutex_unlock(&ledger->lock);
+    return any;
+}
+
 bool ps_ledger_mark(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, int32_t leader_epoch,
                     uint64_t epoch)
 {

@@ -71,14 +71,38 @@ struct ps_waiter *ps_fibers_take(struct ps_fibers *fibers);       /* all woken w
  * between. */
 struct ps_bell {
     _Atomic uint32_t rings;
-    pthread_mutex_t lock; /* guards `sleepers`; a leaf */
+    pthread_mutex_t lock; /* guards `sleepers` and changes of `member`. With it held, only the bell of a set is rung */
     struct ps_completion sleepers;
+    _Atomic(struct ps_bell_member *) member; /* what the bell is in a set of bells; NULL: it is in none */
+};
+
+/* Any number of bells, for a thread that waits until one of them rings. `bell` rings when `rung` stops being empty. */
+struct ps_bell_set {
+    struct ps_bell bell;
+    _Atomic(struct ps_bell_member *) rung; /* a stack of members whose bells have rung; any thread pushes */
+};
+
+struct ps_bell_member { /* refs: one of its owner, one of the stack */
+    struct ps_bell_set *set;
+    struct ps_bell_member *rung_next;
+    _Atomic bool rung;    /* it is in the stack */
+    _Atomic uint32_t refs;
 };
 
 void ps_bell_init(struct ps_bell *bell);
 void ps_bell_destroy(struct ps_bell *bell);
 void ps_bell_ring(struct ps_bell *bell);
 void ps_bell_ring_cb(rd_kafka_t *rk, void *bell);
+
+void ps_bell_set_init(struct ps_bell_set *set);
+void ps_bell_set_destroy(struct ps_bell_set *set);           /* after all members have left and the stack was taken */
+/* Counts as a ring of the bell. False: the bell is in a set already. The caller has set up `member->set` and one reference. */
+bool ps_bell_join(struct ps_bell *bell, struct ps_bell_member *member);
+void ps_bell_leave(struct ps_bell *bell);                    /* afterwards no thread pushes the member */
+/* The members that have rung, the first one first. The caller calls ps_bell_member_taken for each. */
+struct ps_bell_member *ps_bell_set_take(struct ps_bell_set *set);
+struct ps_bell_member *ps_bell_member_taken(struct ps_bell_member *member); /* from now on it may be pushed; returns the next */
+void ps_bell_member_unref(struct ps_bell_member *member);    /* frees it with the last reference */
 
 /* ---- job.c: a blocking librdkafka call on a native thread of its own ------------------------------ */
 

@@ -52,6 +52,19 @@ class DocsTest < PenstockTest
                       .reject { |_, missing| missing.empty? })
   end
 
+  CONSUMER_DEFECTS = File.readlines(File.join(ROOT, "docs/evidence/defects.md"), chomp: true).grep(/\A\| C\d/)
+                         .map { |line| line.delete_prefix("| C").delete_suffix("|").split("|").map(&:strip) }
+  # No test can cause them, or Penstock has no such function.
+  WITHOUT_TEST = [12, 20, 23, 25].freeze
+
+  def test_every_defect_of_consumers_names_existing_tests
+    assert_equal [*1..34], (CONSUMER_DEFECTS.map { |row| row.first.to_i })
+    shown = CONSUMER_DEFECTS.to_h { |number, *, tests| [number.to_i, named_in(tests)] }
+    assert_equal WITHOUT_TEST, shown.select { |_, named| named.empty? }.keys
+    missing = shown.values.flatten(1).reject { |file, name| tests_of(file).any? { |test| test.match?(name) } }
+    assert_empty missing
+  end
+
   def test_every_behaviour_names_a_test_or_a_difference_or_is_planned
     ROWS.each do |row|
       assert_equal 3, row.size, row.inspect

@@ -62,6 +62,13 @@ share.coordinator.state.topic.num.partitions=4
 share.coordinator.state.topic.replication.factor=$brokers
 share.coordinator.state.topic.min.isr=$min_isr
 group.initial.rebalance.delay.ms=0
+# Groups notice soon that a member is gone. Clients choose their session in the classic protocol, brokers in the other one.
+group.min.session.timeout.ms=1000
+group.consumer.min.session.timeout.ms=1000
+group.consumer.session.timeout.ms=6000
+group.consumer.min.heartbeat.interval.ms=100
+group.consumer.heartbeat.interval.ms=500
+group.consumer.assignment.interval.ms=0
 # By size, not by time: a test may write records of any timestamp.
 log.retention.ms=-1
 log.retention.bytes=268435456
@@ -70,6 +77,7 @@ authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 allow.everyone.if.no.acl.found=true
 super.users=User:ANONYMOUS;User:$user
 CONF
+  ((!${#settings[@]})) || printf '%s\n' "${settings[@]}"
   [[ $secure ]] || return 0
   cat <<CONF
 ssl.keystore.type=PEM

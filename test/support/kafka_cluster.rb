@@ -18,9 +18,10 @@ class KafkaCluster
 
   # Yields the cluster when it answers. Afterwards stops its processes by their ids, in every case.
   # @param brokers [Integer] 1 or 3
-  def self.with(brokers)
+  # @param settings [Hash{String => Object}] of every broker
+  def self.with(brokers, settings = {})
     cluster = new
-    cluster.up(brokers)
+    cluster.up(brokers, settings)
     yield cluster
   rescue Unavailable
     cluster = nil # bin/kafka has left nothing running
@@ -33,8 +34,8 @@ class KafkaCluster
     @name = "test-#{Process.pid}-#{SecureRandom.hex(3)}"
   end
 
-  def up(brokers)
-    @servers = run("up", "--brokers", brokers.to_s).chomp
+  def up(brokers, settings = {})
+    @servers = run("up", "--brokers", brokers.to_s, *settings.flat_map { |pair| ["--set", pair.join("=")] }).chomp
   rescue Failed => e
     raise Unavailable, e.message
   end

@@ -76,6 +76,15 @@ void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic
     pthread_mutex_unlock(&commits->lock);
 }
 
+bool ps_async_commits_idle(struct ps_consumer *consumer)
+{
+    struct ps_async_commits *commits = &consumer->async_commits;
+    pthread_mutex_lock(&commits->lock);
+    bool idle = !commits->waiting && commits->on_their_way == 0;
+    pthread_mutex_unlock(&commits->lock);
+    return idle;
+}
+
 static bool is_stale(rd_kafka_event_t *answer)
 {
     const rd_kafka_topic_partition_list_t *list = rd_kafka_event_topic_partition_list(answer);

@@ -285,6 +285,7 @@ void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t
                                const rd_kafka_topic_partition_list_t *offsets);
 /* Owns `list`. 0: it will be sent, and its result goes to ps_consumer_commit_result. -1: not open. Otherwise errno. */
 int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list);
+bool ps_async_commits_idle(struct ps_consumer *consumer); /* nothing is on its way, and nothing waits */
 /* Before partitions are given up: sends what waits, and sends nothing for them afterwards. Entered, or of the closing thread. */
 void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
 

@@ -46,12 +46,29 @@ static void forget_common_error(rd_kafka_topic_partition_list_t *list)
     for (int i = 0; list->cnt > 1 && i < list->cnt; i++) list->elems[i].err = RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
+enum { SETTLE_US = 1000 };
+
+/* librdkafka repeats a commit that the coordinator could not handle, also when a later one was confirmed meanwhile: the committed
+ * offset would fall. So a commit waits for earlier ones. False: closing begins, or the caller has given up. */
+static bool await_earlier_commits(struct ps_consumer_job *query)
+{
+    while (!ps_async_commits_idle(query->consumer)) {
+        if (atomic_load(&query->consumer->client.state) != PS_OPEN || atomic_load(&query->job.abandoned)) return false;
+        usleep(SETTLE_US);
+    }
+    return true;
+}
+
 /* rd_kafka_commit in two steps. rd_kafka_commit would wait for session.timeout.ms if there is no coordinator, even while
  * closing. */
 static rd_kafka_resp_err_t consumer_commit(struct ps_consumer_job *query)
 {
     struct ps_consumer *consumer = query->consumer;
     rd_kafka_event_t *answer = NULL;
+    if (!await_earlier_commits(query)) {
+        become_long_call(consumer);
+        return RD_KAFKA_RESP_ERR__DESTROY;
+    }
     rd_kafka_queue_t *answers = rd_kafka_queue_new(consumer->client.rk);
     rd_kafka_resp_err_t err = rd_kafka_commit_queue(consumer->client.rk, query->list, answers, ps_commit_cb, NULL);
     become_long_call(consumer);

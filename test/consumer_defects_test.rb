@@ -1,0 +1,249 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require_relative "support/consumer_test_case"
+
+# Defects of librdkafka and of other clients, by their numbers in docs/evidence/defects.md, which names the tests of the other
+# numbers too.
+class ConsumerDefectsTest < ConsumerTestCase
+  slow(/test_(03|05|08|17|26|32)/)
+
+  # @return [Array(Penstock::EmbeddedCluster, String)] a cluster to break, and a topic with messages
+  def broken_in(count, partitions: 1, brokers: 1)
+    own = own_cluster(brokers:)
+    own.create_topic("defects", partitions:, replication_factor: brokers)
+    sender = producer(servers: own.bootstrap_servers)
+    partitions.times { |partition| produce("defects", Array.new(count, &:to_s), partition:, on: sender) }
+    [own, sender]
+  end
+
+  def member(own, group: "g", assign: { "defects" => [0] }, **kafka, &block)
+    group_consumer(group, servers: own.bootstrap_servers, "enable.auto.commit": false, **kafka, &block).assign(assign)
+  end
+
+  def filled(count, partitions: 1)
+    topic(partitions:).tap do |name|
+      partitions.times { |partition| produce(name, Array.new(count, &:to_s), partition:) }
+    end
+  end
+
+  # librdkafka #4844: an end of a partition, or an error, moved the position past itself.
+  def test_03_ends_of_partitions_and_errors_between_messages_lose_none
+    own, sender = broken_in(5)
+    one = member(own, "enable.partition.eof": true)
+    assert_equal 4, take(one, 5).last.offset
+    3.times do |round|
+      assert_nil one.poll(timeout: 0.1) # the end
+      own.inject_errors(:fetch, %i[not_leader_for_partition unknown_topic_or_part])
+      assert_nil one.poll(timeout: 0.1)
+      produce("defects", %w[more], on: sender)
+      assert_equal 5 + round, take(one, 1).first.offset
+    end
+    assert_nil one.poll(timeout: 0.1)
+    assert one.commit
+    one.close
+    produce("defects", %w[last], on: sender)
+    assert_equal 8, take(member(own), 1).first.offset
+  end
+
+  # librdkafka #2933: a commit that failed stopped fetching.
+  def test_08_messages_come_while_commits_fail
+    own, sender = broken_in(10)
+    one = member(own)
+    first = take(one, 5, batch: 5).last
+    own.inject_errors(:offset_commit, %i[not_coordinator coordinator_not_available request_timed_out unknown_member_id])
+    own.inject_errors(:find_coordinator, [:coordinator_not_available] * 3)
+    one.commit(first, async: true)
+    assert_equal (5..9).to_a, take(one, 5).map(&:offset)
+    own.clear_errors(:offset_commit)
+    produce("defects", %w[more], on: sender)
+    last = take(one, 1).first
+    assert eventually { one.commit(last) }
+    assert_equal({ 0 => 11 }, one.committed("defects", 0))
+  end
+
+  # librdkafka #2782, #3745: a partition that comes back has an old stored offset, which was committed.
+  def test_09_a_partition_that_comes_back_does_not_commit_an_old_offset
+    name = filled(20)
+    make = -> { group_consumer("group-#{name}", "auto.commit.interval.ms": 20).assign(name => [0]) }
+    one = make.call
+    take(one, 5, batch: 1)
+    one.poll(timeout: 0) # marks
+    one.assign({})
+    two = make.call
+    take(two, 10, batch: 1)
+    assert_predicate two.close, :complete?
+    seen = [two_committed = group_consumer("group-#{name}").committed(name, 0)[0]]
+    assert_operator two_committed, :>=, 14
+    one.assign(name => [0])
+    eventually do
+      one.poll(timeout: 0.02)
+      (seen << group_consumer("group-#{name}").committed(name, 0)[0]).last >= 19
+    end
+    assert_equal seen.sort, seen
+  end
+
+  # librdkafka #4261, #4636: messages came twice after the leader had moved.
+  def test_11_messages_come_once_while_leaders_move
+    own, sender = broken_in(50, brokers: 3)
+    one = member(own, "topic.metadata.refresh.interval.ms": 100)
+    offsets = []
+    3.times do |round|
+      own.move_leader("defects", 0, 1 + (round % 3))
+      produce("defects", %w[more] * 50, on: sender)
+      offsets.concat(take(one, 50).map(&:offset))
+    end
+    offsets.concat(take(one, 50).map(&:offset))
+    assert_equal (0...200).to_a, offsets
+    assert_empty one.poll_batch(timeout: 0.2)
+  end
+
+  # librdkafka 2.14.2 crashed when it left a group whose coordinator was gone.
+  def test_17_close_without_the_coordinator_ends_in_time
+    own, = broken_in(3)
+    one = group_consumer("g", servers: own.bootstrap_servers, "heartbeat.interval.ms": 100, log_level: 0).subscribe("defects")
+    take(one, 3)
+    own.broker_down(1)
+    closing = nil
+    assert_operator(seconds_of { closing = one.close(timeout: 0.5) }, :<, 2)
+    assert_includes [true, false], closing.in_time
+  end
+
+  # librdkafka #5199: an element of a list kept the error of an earlier commit.
+  def test_22_a_commit_that_succeeds_after_one_that_failed_reports_success
+    own, = broken_in(3)
+    one = member(own)
+    message = take(one, 3).last
+    own.inject_errors(:offset_commit, [:offset_metadata_too_large])
+    assert_equal :offset_metadata_too_large, assert_raises(Penstock::CommitError) { one.commit(message) }.code
+    assert one.commit(message)
+    assert_equal({ 0 => 3 }, one.committed("defects", 0))
+  end
+
+  # librdkafka #5066, #5088: a client did not find its way back when all brokers had been away.
+  def test_26_a_consumer_goes_on_when_all_brokers_have_been_down
+    own, sender = broken_in(10, brokers: 2)
+    one = member(own, log_level: 0, "reconnect.backoff.max.ms": 200)
+    take(one, 5, batch: 5)
+    [1, 2].each { |broker| own.broker_down(broker) }
+    eventually { one.poll_batch(timeout: 0.3).empty? }
+    [1, 2].each { |broker| own.broker_up(broker) }
+    produce("defects", %w[more], on: sender)
+    one.seek("defects", 0, 5)
+    assert_equal (5..10).to_a, take(one, 6).map(&:offset)
+    assert one.commit
+  end
+
+  # @return [Array<Penstock::Batch>] what another thread polls meanwhile
+  def batches_of(consumer)
+    over = false
+    batches = []
+    polling = quiet_thread { batches << consumer.poll_batch(max: 100, timeout: 0.01) until over }
+    yield
+    over = true
+    polling.join
+    batches.reject(&:empty?)
+  end
+
+  # rdkafka-ruby #540, #541: a batch had messages from before and after a rebalance.
+  def test_29_a_batch_has_messages_of_one_assignment
+    name = filled(500, partitions: 2)
+    one = reading(name)
+    batches = batches_of(one) { 20.times { |round| one.assign(name => { (round + 1) % 2 => :beginning }) && sleep(0.005) } }
+    assert_operator batches.size, :>, 5
+    batches.each do |batch|
+      assert_equal 1, batch.partitions.uniq.size
+      assert_equal (batch.offsets.first..batch.offsets.last).to_a, batch.offsets
+    end
+    assert_equal batches.map(&:epoch).sort, batches.map(&:epoch)
+    batches.group_by(&:epoch).each_value do |group|
+      assert_equal (0...group.sum(&:size)).to_a, group.flat_map(&:offsets) # each assignment begins at 0
+    end
+  end
+
+  # Karafka 2.6: a seek that failed skipped messages.
+  def test_31_a_seek_that_fails_changes_nothing
+    name = filled(10, partitions: 2)
+    one = reading(name)
+    assert_equal 4, take(one, 5).last.offset
+    assert_raises(Penstock::ConsumeError) { one.seek(name, 1, 7) }
+    assert_equal 5, one.position(name, 0)
+    assert_equal (5..9).to_a, take(one, 5).map(&:offset)
+  end
+
+  RESIDENT = <<~'RUBY'
+    SERVERS, TOPIC, *NUMBERS = ARGV
+    require "fiddle"
+    TRIM = Fiddle::Function.new(Fiddle::Handle::DEFAULT["malloc_trim"], [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_INT)
+    # In kB, without what was freed and is kept by malloc.
+    def resident
+      GC.start
+      TRIM.call(0)
+      File.read("/proc/self/status")[/VmRSS:\s+(\d+)/, 1].to_i
+    end
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    def consumer(**kafka)
+      Penstock::Consumer.new("bootstrap.servers": SERVERS, "fetch.wait.max.ms": 10, **kafka) { |config| yield config if block_given? }
+    end
+  RUBY
+
+  # The sizes of phases that do the same, in kB.
+  STATE = <<~'RUBY'
+    one = consumer("group.id": "state-#{Process.pid}", "enable.auto.commit": false)
+    phases = Array.new(4) do
+      25.times do |round|
+        one.assign(TOPIC => Array.new(50) { |i| [(round + i) % 60, 0] }.to_h)
+        one.pause(TOPIC => [(round + 1) % 60])
+        one.poll_batch(timeout: 0.01).each { |message| one.mark(message) }
+        one.assign({})
+      end
+      resident
+    end
+    puts phases.join(" ")
+    one.close
+  RUBY
+
+  # Karafka: what it knew of a partition was never freed.
+  def test_32_assigning_and_revoking_leaves_no_memory
+    sizes = ruby!("#{RESIDENT}#{STATE}", cluster.bootstrap_servers, topic(partitions: 60), seconds: 60).split.map(&:to_i)
+    assert_operator sizes.last - sizes[1], :<, 1_500, sizes.inspect
+  end
+
+  # 16 MB of messages. The size after the prefetch, after a pause, and after polls that return nothing.
+  PAUSED = <<~'RUBY'
+    one = consumer { |config| config.memory = 128 << 20 }.assign(TOPIC => (0..3).to_h { |partition| [partition, :beginning] })
+    one.poll(timeout: 10)
+    before = nil
+    until before && resident < before + 1_000
+      before = resident
+      sleep 0.3
+    end
+    full = resident
+    one.pause
+    deadline = now + 5
+    one.poll_batch(timeout: 0.1) while resident > full - 10_000 && now < deadline
+    puts [full, resident].join(" ")
+    one.close
+  RUBY
+
+  # librdkafka #5218 (open): what was fetched before a pause stays in memory until the program polls.
+  def test_05_polling_frees_the_messages_of_paused_partitions
+    name = topic(partitions: 4)
+    4.times { |partition| produce(name, ["x" * 10_000] * 400, partition:) }
+    full, paused = ruby!("#{RESIDENT}#{PAUSED}", cluster.bootstrap_servers, name, seconds: 60).split.map(&:to_i)
+    assert_operator full - paused, :>, 5_000, "#{full} kB, then #{paused} kB"
+  end
+
+  # librdkafka repeats a commit that the coordinator could not handle, also after it has sent a later one.
+  def test_34_a_commit_that_is_repeated_does_not_overtake_a_later_one
+    own, = broken_in(20)
+    one = member(own)
+    own.inject_errors(:offset_commit, [:coordinator_load_in_progress])
+    one.commit({ "defects" => { 0 => 5 } }, async: true)
+    assert one.commit({ "defects" => { 0 => 9 } })
+    10.times do
+      assert_equal({ 0 => 9 }, one.committed("defects", 0))
+      sleep 0.1
+    end
+  end
+end

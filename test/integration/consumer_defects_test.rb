@@ -1,0 +1,154 @@
+# frozen_string_literal: true
+
+require_relative "../test_helper"
+require_relative "../support/consumer_test_case"
+require_relative "../support/consumer_storm"
+require_relative "../support/kafka_topics"
+
+# Defects of librdkafka that need a real Kafka, by their numbers in docs/evidence/defects.md.
+class KafkaConsumerDefectsTest < ConsumerTestCase
+  SERVERS = ENV.fetch("PENSTOCK_KAFKA") { abort "test/integration needs a Kafka: run bin/test, or set PENSTOCK_KAFKA" }
+
+  def consumer(servers: SERVERS, **settings, &block) = super
+
+  def producer(servers: SERVERS, **settings, &block) = super
+
+  # Kafka creates it with 4 partitions.
+  def filled(messages)
+    "penstock-test-#{SecureRandom.hex(6)}".tap do |name|
+      @sender = producer
+      4.times { |partition| produce(name, Array.new(messages) { "#{partition} x" }, partition:, on: @sender) }
+    end
+  end
+
+  # @return [Boolean] false: the group rebalances
+  def commits?(consumer)
+    consumer.commit
+  rescue Penstock::CommitError
+    false
+  end
+
+  # librdkafka #4059 (2.10.0): a commit during a cooperative rebalance costs the member its assignment. The member gets it back.
+  def test_07_commits_during_rebalances_lose_no_assignment
+    name = filled(500)
+    lost = []
+    listener = Object.new
+    listener.define_singleton_method(:lost) { |rebalance| lost << rebalance.partitions }
+    settings = { "partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": 100,
+                 "enable.auto.commit": false }
+    one = group_consumer(name, **settings) { |config| config.rebalance_listener = listener }.subscribe(name)
+    take(one, 10)
+    over = false
+    commits = 0
+    committing = quiet_thread do
+      until over
+        one.poll_batch(max: 3, timeout: 0.01)
+        commits += 1 if commits?(one)
+      end
+    end
+    3.times do
+      other = group_consumer(name, **settings).subscribe(name)
+      eventually(30) { other.poll_batch(max: 1, timeout: 0.05) && other.assignment.any? }
+      other.close
+    end
+    eventually(30) { one.assignment.values.flatten.size == 4 }
+    over = true
+    committing.join
+    assert_operator commits, :>, 5
+    assert_empty lost if ConsumerStorm.librdkafka >= Gem::Version.new("2.10")
+  end
+
+  # The topic is deleted while the consumer reads it.
+  DELETED = <<~'RUBY'
+    servers, topic = ARGV
+    consumer = Penstock::Consumer.new("bootstrap.servers": servers, "group.id": topic, "auto.offset.reset": "earliest", log_level: 0,
+                                      "topic.metadata.refresh.interval.ms": 200)
+    consumer.subscribe(topic)
+    nil until consumer.poll(timeout: 1)
+    puts "reads"
+    $stdout.flush
+    $stdin.gets
+    until_then = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 2
+    begin
+      consumer.poll(timeout: 0.1) while Process.clock_gettime(Process::CLOCK_MONOTONIC) < until_then
+    rescue Penstock::ConsumeError
+      retry
+    end
+    started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    report = consumer.close(timeout: 5)
+    puts Process.clock_gettime(Process::CLOCK_MONOTONIC) - started, report.complete?
+    $stdout.flush
+    exit!(0)
+  RUBY
+
+  # librdkafka #4187 (2.1.0), #4724 (2.6.1): a deleted partition keeps a consumer from closing. `close` then returns at its
+  # timeout.
+  def test_16_close_of_a_consumer_whose_topic_was_deleted_returns_in_time
+    skip "bin/matrix has no Java for Kafka's commands" if ENV["PENSTOCK_MATRIX"]
+
+    name = filled(1_000)
+    program = IO.popen([RbConfig.ruby, "-I", LIBRARY, "-r", "penstock", "-e", DELETED, SERVERS, name], "r+")
+    assert_equal "reads\n", program.gets
+    output, status = Limited.capture2e(*KafkaTopics::COMMAND, "--bootstrap-server", SERVERS, "--delete", "--topic", name)
+    assert_predicate status, :success?, output
+    program.puts
+    assert_operator Float(program.gets), :<, 7
+    complete = program.gets
+    assert_equal "true\n", complete if ConsumerStorm.librdkafka >= Gem::Version.new("2.6.1")
+  ensure
+    program&.close
+  end
+
+  # A member in its own process, which the block may freeze. The block gets its pid.
+  def frozen_member(name, **kafka)
+    Dir.mktmpdir do |directory|
+      kafka = { "bootstrap.servers": SERVERS, "group.id": name, "fetch.wait.max.ms": 50, "auto.commit.interval.ms": 100, **kafka }
+      pid = in_own_process({ id: "frozen", directory:, topic: name, manual: false, kafka: })
+      yield pid, -> { File.exist?("#{directory}/frozen.ledger") ? File.readlines("#{directory}/frozen.ledger") : [] }
+    ensure
+      Process.kill(:KILL, pid) && Process.wait(pid) if pid
+    end
+  end
+
+  def in_own_process(settings)
+    program = "require #{ConsumerStorm::MEMBER.inspect}; ConsumerStorm::Member.new(**Marshal.load($stdin.read)).run"
+    read, write = IO.pipe(binmode: true)
+    pid = spawn(RbConfig.ruby, "-I", LIBRARY, "-r", "penstock", "-e", program, in: read)
+    read.close
+    write.write(Marshal.dump(settings))
+    write.close
+    pid
+  end
+
+  # librdkafka #3437 (open): a static member that was away for longer than its session hung.
+  def test_24_a_static_member_that_was_frozen_past_its_session_goes_on
+    name = filled(50)
+    classic = { "session.timeout.ms": 1_500, "heartbeat.interval.ms": 200 }
+    frozen_member(name, "group.instance.id": "one", **classic) do |pid, ledger|
+      group = group_consumer(name)
+      eventually(30) { group.committed(name, 0..3).values.compact.sum == 200 }
+      Process.kill(:STOP, pid)
+      sleep 3
+      4.times { |partition| produce(name, ["#{partition} more"], partition:, on: @sender) }
+      Process.kill(:CONT, pid)
+      eventually(30, -> { ledger.call.last(10).join }) { group.committed(name, 0..3).values.compact.sum == 204 }
+    end
+  end
+
+  # librdkafka #5541 (2.15.0): with the protocol "consumer", a member that exceeded max.poll.interval.ms got a fatal error.
+  def test_19_a_member_of_the_protocol_consumer_that_polls_too_late_comes_back
+    skip "librdkafka #{Penstock.librdkafka_version} has no group.protocol=consumer" unless ConsumerStorm.consumer_protocol?
+
+    name = filled(10)
+    one = consumer("group.id": name, "group.protocol": "consumer", "auto.offset.reset": "earliest", "max.poll.interval.ms": 6_000)
+    one.subscribe(name)
+    take(one, 40)
+    sleep 8
+    @sender.produce_sync(topic: name, payload: "0 more", partition: 0)
+    error = assert_raises(Penstock::ConsumeError) { eventually(10) { one.poll(timeout: 0.2) && false } }
+    return if error.fatal? && ConsumerStorm.librdkafka < Gem::Version.new("2.15") # a new client is required: docs/errors.md
+
+    assert_equal :max_poll_exceeded, error.code
+    eventually(30) { one.poll(timeout: 0.2)&.payload == "0 more" }
+  end
+end

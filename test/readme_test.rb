@@ -64,7 +64,8 @@ class ReadmeTest < PenstockTest
     output, errors, status = Limited.capture3(File.join(ROOT, "bin/demo"), "--rounds", "2", "--json")
     assert_predicate status, :success?, errors
     figures = JSON.parse(output.lines.last)
-    assert_equal [25, 50_000, 50_000, 0], figures.values_at("producers", "messages", "delivered", "failed")
+    assert_equal [25, 50_000, 50_000, 0, 50_000, 0],
+                 figures.values_at("producers", "messages", "delivered", "failed", "read", "lag")
     assert_operator figures.fetch("sync_latency_ms"), :>, 0
     assert_equal [0, 1, 0], figures.values_at("ruby_threads_added", "native_pollers", "missed_wakeups")
   end

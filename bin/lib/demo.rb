@@ -5,8 +5,71 @@
 require "json"
 require "optparse"
 require "penstock"
+require "timeout"
 
-# Many producers, each in a thread of the demo's own, sending batches in rounds.
+# Reads what the producers deliver, as a member of a consumer group.
+class DemoReader
+  JOINING = 30 # seconds
+  READING = 60 # seconds for what is left at the end
+
+  # @return [Integer] messages so far
+  attr_reader :read
+
+  def initialize(servers, topic)
+    @read = 0
+    @assigned = Queue.new
+    kafka = { "bootstrap.servers": servers, "group.id": "penstock-demo-#{rand(2**32)}", log_level: 3 }
+    @consumer = Penstock::Consumer.new(**kafka) { |config| config.rebalance_listener = self }
+    @consumer.subscribe(topic)
+    @thread = Thread.new { read_all }
+    Timeout.timeout(JOINING) { @assigned.pop }
+  end
+
+  # Called by the consumer. Begins behind what the topic has had before.
+  def assigned(rebalance)
+    rebalance.partitions.each do |topic, partitions|
+      partitions.each { |partition| rebalance.start_at(topic, partition, @consumer.watermarks(topic, partition).last) }
+    end
+    @assigned << true
+  end
+
+  # Waits until it has read so many. Yields from time to time.
+  # @return [Boolean] whether it has read exactly so many
+  def finish(expected)
+    deadline = now + READING
+    yield sleep 0.05 while @read < expected && now < deadline
+    sleep 0.3 # a repeated message would come now
+    @lag = @consumer.lag.values.flat_map(&:values).sum(&:to_i)
+    @done = true
+    @thread.join
+    @consumer.close
+    @read == expected && @lag.zero?
+  end
+
+  # @return [Integer] messages a second, while any came
+  def rate = @first ? (@read / [@latest - @first, 1e-6].max).round : 0
+
+  # @return [Integer] what the group had not read at the end
+  attr_reader :lag
+
+  private
+
+  def read_all
+    until @done
+      batch = @consumer.poll_batch(max: 10_000, timeout: 0.1)
+      next if batch.empty?
+
+      @first ||= now
+      @latest = now
+      @read += batch.size
+      batch.release
+    end
+  end
+
+  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+end
+
+# Many producers, each in a thread of the demo's own, sending batches in rounds. A consumer group reads them back.
 class Demo
   Round = Struct.new(:delivered, :failed, :seconds) do
     def rate = delivered / seconds
@@ -23,21 +86,23 @@ class Demo
   end
 
   def run
-    threads_before = Thread.list
     cluster = Penstock::EmbeddedCluster.new unless @bootstrap
     servers = @bootstrap || cluster.bootstrap_servers
     puts "#{@count} producers, #{@messages} messages of #{@size} bytes each a round, on " \
          "#{cluster ? "an embedded cluster" : "Kafka"} at #{servers}", ""
+    latency = median_latency(servers)
+    @reader = DemoReader.new(servers, @topic)
+    threads_before = Thread.list
     producers = Array.new(@count) { |i| producer(i, servers) }
     rounds = send_rounds(producers)
     added = (Thread.list - threads_before - @senders).size
     pollers = native_pollers
     stats = Penstock::Poller.instance.stats
-    latency = median_latency(servers)
+    read_all = @reader.finish(@delivered) { show_reading unless @reader.read == @shown }
     producers.each(&:close)
     cluster&.close
     report(rounds, added, pollers, stats, latency)
-    rounds.all? { |round| round.failed.zero? && round.delivered == @count * @messages }
+    read_all && @delivered == @count * @messages * @rounds
   end
 
   private
@@ -51,7 +116,8 @@ class Demo
 
   def send_rounds(producers)
     batch = Array.new(@messages) { { topic: @topic, payload: ("x" * @size).freeze } }
-    puts format("%-8s %10s %8s %9s %12s", "round", "delivered", "failed", "seconds", "messages/s")
+    puts format("%-8s %10s %8s %9s %12s %10s %8s", "round", "delivered", "failed", "seconds", "messages/s", "read back", "lag")
+    @delivered = 0
     Array.new(@rounds) { |i| show(i + 1, send_round(producers, batch)) }
   end
 
@@ -72,8 +138,16 @@ class Demo
   end
 
   def show(number, round)
-    puts format("%-8d %10d %8d %9.3f %12d", number, round.delivered, round.failed, round.seconds, round.rate)
+    @delivered += round.delivered
+    print format("%-8d %10d %8d %9.3f %12d", number, round.delivered, round.failed, round.seconds, round.rate)
+    show_reading(0)
     round
+  end
+
+  # Of all rounds.
+  def show_reading(indent = 51)
+    @shown = read = @reader.read
+    puts format("%*s %10d %8d", indent, "", read, @delivered - read)
   end
 
   SINGLE_MESSAGES = 200
@@ -111,15 +185,17 @@ class Demo
     rate = rounds.map(&:rate).sort[rounds.size / 2]
     puts "", "#{delivered} of #{expected} messages delivered, #{rounds.sum(&:failed)} failed; " \
              "#{rate.round} messages/s in the median round (the first also connects)"
+    puts "#{@reader.read} messages read back by a consumer group meanwhile, #{@reader.rate} messages/s; its lag is #{@reader.lag}"
     puts "#{latency} ms for one message with produce_sync, the median of #{SINGLE_MESSAGES} calls with default settings"
     puts "#{added} Ruby threads added, #{pollers} native poller, #{stats[:wakeups]} wake-ups for #{stats[:messages]} " \
          "messages, #{stats[:missed_wakeups]} missed"
     puts "librdkafka #{Penstock.librdkafka_version}, Ruby #{RUBY_VERSION}"
     return unless @json
 
-    puts JSON.generate(producers: @count, messages: expected, delivered:, failed: rounds.sum(&:failed),
-                       msgs_per_s: rate.round, sync_latency_ms: latency, ruby_threads_added: added, native_pollers: pollers,
-                       missed_wakeups: stats[:missed_wakeups], librdkafka: Penstock.librdkafka_version, ruby: RUBY_VERSION)
+    puts JSON.generate(producers: @count, messages: expected, delivered:, failed: rounds.sum(&:failed), read: @reader.read,
+                       lag: @reader.lag, read_per_s: @reader.rate, msgs_per_s: rate.round, sync_latency_ms: latency,
+                       ruby_threads_added: added, native_pollers: pollers, missed_wakeups: stats[:missed_wakeups],
+                       librdkafka: Penstock.librdkafka_version, ruby: RUBY_VERSION)
   end
 end
 

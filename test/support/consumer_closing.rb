@@ -14,7 +14,7 @@ class ConsumerClosing
   # What happens between polling and closing.
   WAYS = {
     close: ->(_) {},
-    unsubscribe: ->(consumer) { consumer.unsubscribe },
+    unsubscribe: lambda(&:unsubscribe),
     unsubscribe_and_poll: ->(consumer) { consumer.unsubscribe.poll(timeout: 0.01) },
     unserved: ->(_) { sleep 0.3 } # a rebalance may have begun meanwhile
   }.freeze

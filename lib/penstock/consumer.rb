@@ -127,7 +127,7 @@ module Penstock
       yield @config if block_given?
       @config.__send__(:finish)
       raise_in_other_ractors
-      @transacted = nil
+      @transacted = []
       @chosen = {}
       configure_client
       @tags = Tags.new

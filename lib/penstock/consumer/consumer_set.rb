@@ -17,6 +17,7 @@ module Penstock
   # A consumer can be in one set. The set keeps it alive, and does not close it. A consumer that is closed leaves the set.
   class ConsumerSet
     include Uncopyable
+    include AsJson
 
     EACH_BATCH = %i[max].freeze
     private_constant :EACH_BATCH
@@ -121,6 +122,9 @@ module Penstock
 
     # Never blocks.
     def inspect = "#<#{self.class} #{Text.count(size, "consumer")}>"
+
+    # (see AsJson#as_json)
+    def as_json(_options = nil) = json(consumers: size)
 
     private
 

@@ -6,8 +6,11 @@ module Penstock
   module ConsumerRewinding
     private
 
-    # What the transactions of producers keep for this consumer.
-    def transacted = @transacted ||= yield
+    # What the transactions of producers keep for this consumer. Two threads may make one each, and both get the first.
+    def transacted
+      @transacted << yield if @transacted.empty?
+      @transacted.first
+    end
 
     # @return [Boolean] whether the group has assigned the partition, and it began at the committed offset: the program has not
     #   chosen a position

@@ -13,9 +13,6 @@ module Penstock
     # - If nothing was committed, the consumer goes back to the first message of the batch.
     # @api private
     class ExactlyOnce
-      MAKING = Mutex.new
-      private_constant :MAKING
-
       # @param internals [Internals]
       # @param runner [TransactionRunner]
       def initialize(internals, runner)
@@ -30,7 +27,7 @@ module Penstock
         raise LocalJumpError, "transaction requires a block" unless block
 
         check(consumer, batch, offset_metadata)
-        left = MAKING.synchronize { consumer.__send__(:transacted) { ConsumedBatch.new(consumer) } }
+        left = consumer.__send__(:transacted) { ConsumedBatch.new(consumer) }
         left.synchronize do
           prepare(left)
           left.settle

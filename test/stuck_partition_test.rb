@@ -31,7 +31,7 @@ class StuckPartitionTest < ConsumerTestCase
     failing = true
     feeder = quiet_thread do
       while failing
-        @own.inject_errors(:fetch, *([:unknown_topic_or_part] * 20))
+        @own.inject_errors(:fetch, *([:not_leader_for_partition] * 20))
         sleep 0.05
       end
     end

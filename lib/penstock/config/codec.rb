@@ -6,15 +6,11 @@ module Penstock
   # What serializers and deserializers have in common: which objects may be given, and which method of them is called.
   # @api private
   module Codec
-    # What `:json` stands for: documents that every JSON parser can read.
+    # What `:json` stands for: documents that every JSON parser can read. It also stands in for Ruby's JSON module as a
+    # deserializer, whose `load` would make objects of every class that a document names.
     module Documents
       def self.dump(object) = ::JSON.generate(object)
       def self.load(text) = ::JSON.parse(text)
-    end
-
-    # Ruby's JSON module as a deserializer. JSON.load makes objects of every class that a document names.
-    module PlainJSON
-      def self.load(text) = ::JSON.parse(text, create_additions: false)
     end
 
     class << self
@@ -31,7 +27,7 @@ module Penstock
       def resolved(given, name)
         case given
         when :json then Documents
-        else ::JSON.equal?(given) && name == :load ? PlainJSON : given
+        else ::JSON.equal?(given) && name == :load ? Documents : given
         end
       end
 

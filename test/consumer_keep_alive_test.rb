@@ -175,7 +175,10 @@ class ConsumerKeepAliveTest < ConsumerTestCase
 
   def test_the_block_may_close_the_consumer
     one = reading(@topic)
-    assert_predicate one.keep_alive { one.close }, :complete?
+    report = one.keep_alive do
+      one.close.tap { eventually { !Thread.list.map(&:name).include?("penstock.alive") } } # it has nothing to serve any more
+    end
+    assert_predicate report, :complete?
     assert_raises(Penstock::ConsumerClosedError) { one.keep_alive { flunk } }
   end
 

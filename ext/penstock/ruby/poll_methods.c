@@ -132,7 +132,7 @@ static bool handle(struct taking *taking, rd_kafka_event_t *event)
     else if (!ps_consumer_absorb(consumer, event)) {
         if (taking->control_only) { /* the program's next poll raises it */
             ps_consumer_hold_last(consumer, event);
-            return ps_consumer_can_hold(consumer);
+            return true;
         }
         read_problem(taking, event);
     }
@@ -142,11 +142,16 @@ static bool handle(struct taking *taking, rd_kafka_event_t *event)
     return handled;
 }
 
+static bool has_result(const struct taking *taking)
+{
+    return taking->fetched->count > 0 || taking->fetched->end_count > 0;
+}
+
 /* The program gets its messages first, so that it can process them before the consumer loses the partition. */
 static bool ends_batch(const struct taking *taking, rd_kafka_event_t *event)
 {
     int type = rd_kafka_event_type(event);
-    return taking->fetched->count > 0 && (type == RD_KAFKA_EVENT_REBALANCE || (type == RD_KAFKA_EVENT_ERROR && !is_end(event)));
+    return has_result(taking) && (type == RD_KAFKA_EVENT_REBALANCE || (type == RD_KAFKA_EVENT_ERROR && !is_end(event)));
 }
 
 /* Goes on with the rebalance that is not answered yet. False: this thread can do no more for it now. */
@@ -279,7 +284,7 @@ static bool take_once(struct taking *taking)
     fill(taking);
     ps_client_exit(&consumer->client);
     if (taking->problem.err) raise_problem(taking);
-    if (taking->fetched->count > 0 || taking->fetched->end_count > 0) return true;
+    if (has_result(taking)) return true;
     if (taking->end == REBALANCE) penstock_tell_rebalance(taking->self, consumer); /* the answer rings the bell */
     if (taking->end == NO_MEMORY) rb_memerror();
     return false;
@@ -320,7 +325,8 @@ static void take_messages(struct taking *taking, VALUE timeout)
     if (taking->fetched->count == 0) ps_increase(&taking->consumer->counts.empty_polls, 1);
 }
 
-/* Handles rebalances and other requests of the group, once, and waits until there may be more. Takes no message. */
+/* Handles rebalances and other requests of the group, once, and waits until there may be more. Takes no message. Raises if the
+ * consumer is not open. */
 static VALUE consumer_call_serve(VALUE self)
 {
     struct ps_consumer *consumer = penstock_consumer_get(self);
@@ -328,8 +334,10 @@ static VALUE consumer_call_serve(VALUE self)
     struct taking taking = { .self = self, .consumer = consumer, .max = 1, .control_only = true };
     VALUE batch = penstock_batch_allocate(0, &taking.fetched);
     penstock_publish_news(self, consumer);
-    if (!take_once(&taking)) penstock_wait_bell(&consumer->bell, rings, nap_until_us(consumer));
+    bool ended = take_once(&taking); /* it has no result, so: the consumer is closed */
     RB_GC_GUARD(batch);
+    if (ended) penstock_raise_closed(&consumer->client);
+    penstock_wait_bell(&consumer->bell, rings, nap_until_us(consumer));
     return Qnil;
 }
 

@@ -250,7 +250,7 @@ rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer);
 /* The same, without messages: for a thread that keeps the consumer in its group while the program works. */
 rd_kafka_event_t *ps_consumer_take_control(struct ps_consumer *consumer);
 void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /* ps_consumer_take returns it next */
-/* ps_consumer_take returns it after those that are held already. Only if ps_consumer_can_hold. */
+/* An error: ps_consumer_take returns it after those that are held already. If there are too many, it is only logged. */
 void ps_consumer_hold_last(struct ps_consumer *consumer, rd_kafka_event_t *event);
 bool ps_consumer_can_hold(const struct ps_consumer *consumer);
 /* Gives librdkafka the processed offsets, if there are new ones. Entered. */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 static const struct ps_client_kind consumer_kind;
+static void note_and_log(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text);
 
 /* ---- life ---- */
 
@@ -202,14 +203,19 @@ void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event)
     hold_at(consumer, 0, event);
 }
 
-void ps_consumer_hold_last(struct ps_consumer *consumer, rd_kafka_event_t *event)
-{
-    hold_at(consumer, consumer->held_count, event);
-}
-
 bool ps_consumer_can_hold(const struct ps_consumer *consumer)
 {
     return consumer->held_count < PS_MOST_HELD - 1;
+}
+
+void ps_consumer_hold_last(struct ps_consumer *consumer, rd_kafka_event_t *event)
+{
+    if (ps_consumer_can_hold(consumer)) {
+        hold_at(consumer, consumer->held_count, event);
+        return;
+    }
+    note_and_log(consumer, rd_kafka_event_error(event), rd_kafka_event_error_string(event));
+    rd_kafka_event_destroy(event);
 }
 
 void ps_consumer_store(struct ps_consumer *consumer)

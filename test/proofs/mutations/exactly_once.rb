@@ -34,7 +34,7 @@ CALLS = "ext/penstock/ruby/consumer_calls.c"
 end
 
 { "partitions that were taken away are left alone" =>
-    ["ext/penstock/core/consume/consumer.c", "if (query->call == PS_CONSUMER_REWIND) keep_held(query);", "",
+    ["ext/penstock/core/consume/consumer_jobs.c", "if (rewind) keep_held(query);", "",
      "test_partitions_that_were_taken_away_are_left_alone"],
   "earlier messages can still be marked" =>
     ["ext/penstock/core/consume/ledger.c", " || (epoch >= place->assigned && offset < place->kept)", "",

@@ -106,11 +106,11 @@ Mutation.define("consumer events: a message in hand is not lost to an interrupt"
                 only: "test_an_interrupt_during_a_listener_of_messages_comes_after_the_poll")
 Mutation.define("consumer events: results of asynchronous commits are reported",
                 file: "ext/penstock/core/consume/consumer.c",
-                from: "rd_kafka_conf_set_offset_commit_cb(conf, commit_cb);", to: "",
+                from: "rd_kafka_conf_set_offset_commit_cb(conf, ps_commit_cb);", to: "",
                 test: "test/consumer_events_test.rb", only: "test_each_commit_is_published_with_its_offsets")
 Mutation.define("consumer events: a commit that waits is reported once",
-                file: "ext/penstock/core/consume/consumer.c",
-                from: "answers, commit_cb, NULL);", to: "answers, NULL, NULL);",
+                file: "ext/penstock/core/consume/consumer_jobs.c",
+                from: "answers, ps_commit_cb, NULL);", to: "answers, NULL, NULL);",
                 test: "test/consumer_events_test.rb", only: "test_each_commit_is_published_with_its_offsets")
 Mutation.define("overload: statistics without a listener are freed",
                 file: "ext/penstock/core/produce/serve.c",

@@ -5,7 +5,7 @@
     ["consumer_jobs", "(!leader_moved(err) && !leader_moved(place->err)) || ", "true || ",
      "test_a_leader_that_has_moved_is_found"],
   "librdkafka stores the earlier offset" =>
-    ["consumer_jobs", "if (rewound->cnt > 0 && consumer->settings.grouped) rd", "if (false) rd",
+    ["consumer_jobs", "if (stored->cnt > 0 && consumer->settings.grouped) rd", "if (false) rd",
      "test_a_seek_with_commit_goes_back_for_all_members"],
   "the ledger knows that librdkafka stores the earlier offset" =>
     ["ledger", "        if (rewinds) place->stored = offset;\n", "", "test_a_seek_with_commit_goes_back_for_all_members"],

@@ -206,7 +206,7 @@ class GCHeldTest < ConsumerTestCase
   end
 
   def new_consumer(made = bare(Penstock::Consumer), logger: nil, refresher: nil)
-    made.send(:call_configure, "consumer", @kafka, logger, 1_000, false, nil, refresher, :next_poll, false)
+    made.send(:call_configure, "consumer", @kafka, logger, 1_000, false, nil, refresher, :next_poll, false, 0)
     made
   end
 

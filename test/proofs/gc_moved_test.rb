@@ -65,7 +65,7 @@ class GCMovedTest < PenstockTest
   def test_objects_held_by_consumers_can_move
     moved(<<~RUBY)
       consumers = Array.new(MANY) do
-        bare(Penstock::Consumer).tap { |made| made.send(:call_configure, "consumer", KAFKA, Logger.new(nil), 1_000, false, nil, Object.new, :manual, false) }
+        bare(Penstock::Consumer).tap { |made| made.send(:call_configure, "consumer", KAFKA, Logger.new(nil), 1_000, false, nil, Object.new, :manual, false, 0) }
       end
       fill
       readers = Array.new(5) { consumer.tap { |one| one.assign(TOPIC => { 0 => :beginning }) } }

@@ -10,8 +10,8 @@ require_relative "plain_scheduler"
 # class, the GC pressure, a cluster's address and a topic. The cluster's process is under no pressure. Making and connecting a
 # producer or a consumer is under none either, because that is mostly Ruby code and would take a minute: gc_test.rb does it once.
 class GCExercises
-  CLASSES = %i[batch bearer client_reference consumer decoding_message delivery_handle embedded_cluster event_source event_worker
-               fiber_group ledger message poller producer_client secret shareable_producer].freeze
+  CLASSES = %i[batch bearer client_reference consumer consumer_set decoding_message delivery_handle embedded_cluster event_source
+               event_worker fiber_group ledger message poller producer_client secret shareable_producer].freeze
   PRESSURES = %i[stress auto_compact verify_compaction].freeze
   ROUNDS = 20
   STRESSED = 3 # rounds: each allocation costs a whole collection
@@ -131,6 +131,18 @@ class GCExercises
                                       }
       end
     }
+  end
+
+  def consumer_set
+    making.produce_sync(topic: @topic, payload: "x")
+    one = reader
+    empty = each_round { Penstock::ConsumerSet.new }
+    full = Penstock::ConsumerSet.new(one)
+    relieved { nil until full.wait(timeout: 5).any? }
+    lambda do
+      same [[], [one]], [empty.flat_map(&:consumers), full.consumers]
+      same "x", first_message(full.wait(timeout: 5).first || one).payload
+    end
   end
 
   def consumer

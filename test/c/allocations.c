@@ -123,6 +123,8 @@ MAKES(queue, rd_kafka_queue_t *, rd_kafka_queue_new, (rd_kafka_t *rk), (rk))
 MAKES(queue, rd_kafka_queue_t *, rd_kafka_queue_get_main, (rd_kafka_t *rk), (rk))
 MAKES(queue, rd_kafka_queue_t *, rd_kafka_queue_get_consumer, (rd_kafka_t *rk), (rk))
 MAKES(queue, rd_kafka_queue_t *, rd_kafka_queue_get_sasl, (rd_kafka_t *rk), (rk))
+MAKES(queue, rd_kafka_queue_t *, rd_kafka_queue_get_partition, (rd_kafka_t *rk, const char *topic, int32_t partition),
+      (rk, topic, partition))
 DESTROYS(queue, rd_kafka_queue_destroy, (rd_kafka_queue_t *queue), (queue), queue)
 MAKES(event, rd_kafka_event_t *, rd_kafka_queue_poll, (rd_kafka_queue_t *queue, int timeout_ms), (queue, timeout_ms))
 DESTROYS(event, rd_kafka_event_destroy, (rd_kafka_event_t *event), (event), event)

@@ -1133,7 +1133,7 @@ static void use_consumer(struct ps_consumer *consumer, struct shared *shared)
         list = rd_kafka_topic_partition_list_new(1);
         rd_kafka_topic_partition_list_add(list, "parts", call == PS_CONSUMER_SUBSCRIBE ? RD_KAFKA_PARTITION_UA : 0)->offset = 0;
     }
-    struct ps_consumer_job *job = ps_consumer_start(consumer, call, list, 100);
+    struct ps_consumer_job *job = ps_consumer_start(consumer, call, list, 100, 0);
     if (!job) return;
     if (random_below(2)) await_job(&job->job, "a consumer's call");
     ps_job_abandon(&job->job);
@@ -1793,7 +1793,7 @@ static void check_epochs(void)
     if (!ps_ledger_handed_out(ledger, "desk", 0, 7, -1, 1)) die("no memory");
     if (ps_ledger_mark(ledger, "desk", 0, 7, -1, before)) die("a mark from an earlier assignment");
     if (!ps_ledger_mark(ledger, "desk", 0, 7, -1, ledger->epoch) || processed() != 8) die("a mark that is refused");
-    ps_ledger_seek(ledger, "desk", 0);
+    ps_ledger_seek(ledger, "desk", 0, -1, false);
     if (ps_ledger_position(ledger, "desk", 0) != -1) die("a position after a seek");
     ps_ledger_pause(ledger, "desk", 0, true);
     rd_kafka_topic_partition_list_t *paused = ps_ledger_paused(ledger, list);

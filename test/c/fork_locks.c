@@ -282,7 +282,7 @@ static void use_consumer(struct ps_consumer *consumer)
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
     rd_kafka_topic_partition_list_add(list, "locks", 0)->offset = 0;
     open_it(&consumer->client);
-    run_job(&ps_consumer_start(consumer, PS_CONSUMER_ASSIGN, list, 5000)->job, "an assignment");
+    run_job(&ps_consumer_start(consumer, PS_CONSUMER_ASSIGN, list, 5000, 0)->job, "an assignment");
     if (ps_waiter_join(&waiter, &consumer->bell.sleepers, NULL)) {
         ps_bell_ring(&consumer->bell);
         ps_waiter_sleep(&waiter, ps_now_us() + 1000000);

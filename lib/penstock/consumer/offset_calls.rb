@@ -67,7 +67,15 @@ module Penstock
 
       asked = %i[beginning end].map { |which| places.map { |place| [*place.first(2), ConsumerPlaces::OFFSETS[which]] } }
       firsts, lasts = call_watermarks(*asked, deadline.left).map { |found| by_place(found) }
-      places.map { |place| place.first(2) }.map { |key| [firsts[key], [firsts[key], lasts[key]].max] }
+      places.map { |place| range_of(place, firsts, lasts) }
+    end
+
+    def range_of(place, firsts, lasts)
+      key = place.first(2)
+      first, last = [firsts, lasts].map { |found| found[key] }
+      return [first, [first, last].max] if first && last
+
+      raise ErrorFactory.build(ConsumeError, "the broker's answer has no offset", consumer_id: id, topic: key[0], partition: key[1])
     end
 
     def cached_watermarks_of(places) = places.map { |topic, partition| call_cached_watermarks(topic, partition) }

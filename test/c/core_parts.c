@@ -1117,8 +1117,11 @@ static void use_consumer(struct ps_consumer *consumer, struct shared *shared)
                 ps_consumer_hold(consumer, event);
                 event = NULL;
             }
-            if (event && rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) ps_consumer_rebalance(consumer, event, NULL);
-            else if (event && rd_kafka_event_type(event) != RD_KAFKA_EVENT_FETCH) ps_consumer_absorb(consumer, event);
+            if (event && rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) {
+                ps_consumer_begin_answer(consumer, event);
+                ps_consumer_answer_locked(consumer, NULL);
+                event = NULL;
+            } else if (event && rd_kafka_event_type(event) != RD_KAFKA_EVENT_FETCH) ps_consumer_absorb(consumer, event);
             if (event) rd_kafka_event_destroy(event);
             ps_consumer_store(consumer);
             ps_consumer_notice(consumer);

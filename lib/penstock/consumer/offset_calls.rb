@@ -75,7 +75,8 @@ module Penstock
       first, last = [firsts, lasts].map { |found| found[key] }
       return [first, [first, last].max] if first && last
 
-      raise ErrorFactory.build(ConsumeError, "the broker's answer has no offset", consumer_id: id, topic: key[0], partition: key[1])
+      topic, partition = key
+      raise ErrorFactory.build(ConsumeError, "the broker's answer has no offset", consumer_id: id, topic:, partition:)
     end
 
     def cached_watermarks_of(places) = places.map { |topic, partition| call_cached_watermarks(topic, partition) }

@@ -126,7 +126,7 @@ class PenstockChurning < Churn
   end
 
   def check(kept)
-    return kept.each { |message| check_message(message) } if kept.is_a?(Array)
+    return kept.each { |message| check_message(message) } if kept.is_a?(Penstock::Batch)
 
     kept.report ||= kept.handle.report
     [kept.handle, kept.report].compact.each { |one| expect([kept.label, "written"], [one.label, one.topic]) }

@@ -50,6 +50,7 @@ static struct {
     const char *function;
 } places[PLACES];
 static _Atomic int place_count, wanted = -1;
+static _Atomic int cycles; /* how often the parent's thread has used everything */
 static atomic_flag places_lock = ATOMIC_FLAG_INIT;
 static sem_t stopped, go;
 static _Atomic bool child;
@@ -77,6 +78,7 @@ static void name_place(char name[64], const pthread_mutex_t *mutex, const char *
     if (!strcmp(what, "lock")) what = "client.lock"; /* transaction.c */
     if (*what == '&') what++;
     if (!strncmp(what, "producer->", 10)) what += 10;
+    if (!strcmp(what, "commits->lock")) what = "async_commits.lock";
     char *end = name;
     for (; *what && end < name + 60; what++) {
         if (what[0] == '-' && what[1] == '>') {
@@ -276,6 +278,15 @@ static void use_slot(struct ps_slot *slot, struct ps_producer *producer)
     ps_slot_close(slot);
 }
 
+/* Closing waits a second for it, while librdkafka looks for the group's coordinator. So not each use of a consumer commits. */
+static void commit_now_and_then(struct ps_consumer *consumer)
+{
+    if (atomic_load(&cycles) % 3 != 0) return;
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
+    rd_kafka_topic_partition_list_add(list, "locks", 0)->offset = 0;
+    if (ps_consumer_commit_async(consumer, list) != 0) die("a commit that no caller waits for");
+}
+
 static void use_consumer(struct ps_consumer *consumer)
 {
     struct ps_waiter waiter = { 0 };
@@ -288,6 +299,7 @@ static void use_consumer(struct ps_consumer *consumer)
         ps_waiter_sleep(&waiter, ps_now_us() + 1000000);
         ps_waiter_leave(&waiter, &consumer->bell.sleepers);
     }
+    commit_now_and_then(consumer);
     close_it(&consumer->client);
 }
 
@@ -344,7 +356,6 @@ static void abandon_and_hurry(void)
     while (ps_registry_count() > 0) usleep(1000);
 }
 
-static _Atomic int cycles;
 static _Atomic bool finished;
 
 static void *act(void *unused)

@@ -132,6 +132,7 @@ DESTROYS(event, rd_kafka_event_destroy, (rd_kafka_event_t *event), (event), even
 /* ---- lists, headers, metadata, memory ---- */
 
 MAKES(list, rd_kafka_topic_partition_list_t *, rd_kafka_topic_partition_list_new, (int size), (size))
+MAKES(list, rd_kafka_topic_partition_list_t *, rd_kafka_topic_partition_list_copy, (const rd_kafka_topic_partition_list_t *list), (list))
 DESTROYS(list, rd_kafka_topic_partition_list_destroy, (rd_kafka_topic_partition_list_t *list), (list), list)
 MAKES(partition, rd_kafka_topic_partition_t *, rd_kafka_event_topic_partition, (rd_kafka_event_t *event), (event))
 DESTROYS(partition, rd_kafka_topic_partition_destroy, (rd_kafka_topic_partition_t *place), (place), place)
@@ -161,6 +162,7 @@ MAKES(group, rd_kafka_consumer_group_metadata_t *, rd_kafka_consumer_group_metad
 MAKES(group, rd_kafka_consumer_group_metadata_t *, rd_kafka_consumer_group_metadata_new, (const char *id), (id))
 DESTROYS(group, rd_kafka_consumer_group_metadata_destroy, (rd_kafka_consumer_group_metadata_t *group), (group), group)
 MAKES(memory, char *, rd_kafka_clusterid, (rd_kafka_t *rk, int timeout_ms), (rk, timeout_ms))
+MAKES(memory, char *, rd_kafka_memberid, (const rd_kafka_t *rk), (rk))
 DESTROYS(memory, rd_kafka_mem_free, (rd_kafka_t *rk, void *memory), (rk, memory), memory)
 
 /* ---- errors ---- */
@@ -187,6 +189,15 @@ rd_kafka_error_t *rd_kafka_consumer_group_metadata_write(const rd_kafka_consumer
     rd_kafka_error_t *error = real(group, bytes, size);
     MADE(error, error);
     MADE(memory, !error);
+    return error;
+}
+
+rd_kafka_error_t *rd_kafka_consumer_group_metadata_read(rd_kafka_consumer_group_metadata_t **group, const void *bytes, size_t size)
+{
+    REAL(rd_kafka_consumer_group_metadata_read);
+    rd_kafka_error_t *error = real(group, bytes, size);
+    MADE(error, error);
+    MADE(group, !error);
     return error;
 }
 

@@ -15,13 +15,13 @@ module AllocationCounts
     \Ard_kafka_(?:assign|assignment_lost|commit|commit_queue|committed
     |conf_(?:enable|get|set)\w*|conf_properties_show|conf_interceptor_add_on_new
     |consumer_closed|controllerid|err2name|err2str|error_(?:code|is_\w+|string|txn_requires_abort)
-    |event_(?:error\w*|log|message_\w+|stats|topic_partition_list|type)|fatal_error|flush|get_err_descs
-    |header_(?:add|cnt|get_all)|interceptor_add_\w+|message_\w+|name
+    |event_(?:error\w*|log|message_\w+|stats|topic_partition_list|type)|fatal_error|flush|get_err_descs|get_watermark_offsets
+    |header_(?:add|cnt|get_all)|interceptor_add_\w+|last_error|message_\w+|name
     |mock_(?:broker|clear|cluster_bootstraps|partition|push|topic)\w*|msg_partitioner_\w+
     |oauthbearer_set_token\w*|offsets_store|offsets_for_times|opaque
     |(?:pause|resume)_partitions|produce_batch|purge|query_watermark_offsets|queue_cb_event_enable
-    |queue_length|rebalance_protocol|set_log_queue|subscribe|test_fatal_error|topic_conf_(?:get|set\w+)|topic_name
-    |topic_partition_list_(?:add|find)|topic_partition_[gs]et_leader_epoch
+    |queue_forward|queue_length|rebalance_protocol|set_log_queue|subscribe|test_fatal_error|topic_conf_(?:get|set\w+)|topic_name
+    |topic_partition_list_(?:add|del|del_by_idx|find)|topic_partition_[gs]et_leader_epoch
     |unsubscribe|version|version_str)\z
   /x
 

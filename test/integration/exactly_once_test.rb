@@ -24,7 +24,8 @@ class KafkaExactlyOnceTest < PenstockTest
     super
   end
 
-  # Reads "in", writes "out". It ends with SIGTERM, in good order. Now and then a block raises, aborts or takes long.
+  # Reads "in", writes "out". It ends in good order with SIGTERM, and when its producer was fenced. Now and then a block raises,
+  # aborts or takes long.
   WORKER = <<~'RUBY'
     require "penstock"
     servers, topic, number, settings = ARGV
@@ -48,7 +49,9 @@ class KafkaExactlyOnceTest < PenstockTest
           when 2 then sleep rand * 0.3
           end
         end
-      rescue RuntimeError
+      rescue Penstock::ProducerFencedError
+        stopping = true
+      rescue RuntimeError, Penstock::TransactionError
         nil
       end
     end
@@ -78,19 +81,27 @@ class KafkaExactlyOnceTest < PenstockTest
     }
   end
 
-  # A member that was thought dead comes back in the middle of its transaction. If the offsets were already sent, the coordinator
-  # gives out no offsets of their partitions until it has aborted the transaction: after the 10 s of transaction.timeout.ms, when
-  # it next looks for such transactions, which it does every 10 s.
+  # A member that was thought dead comes back in the middle of its transaction.
   def test_a_member_that_was_frozen_commits_nothing_that_another_has_processed
     count = fill(400)
     start_worker(0, PROTOCOLS["range"])
     eventually(30) { visible.size > 50 }
     Process.kill(:STOP, @workers[0])
-    start_worker(1, PROTOCOLS["range"])
-    eventually(60) { visible(wait: false).size >= count - 40 } # what the frozen member holds may be in an open transaction
-    Process.kill(:CONT, @workers[0])
-    assert_equal count, all_outputs(count).size
+    thaw_when_another_has_gone_on(count)
   end
+
+  def test_a_member_that_was_frozen_after_it_sent_its_offsets_commits_nothing_that_another_has_processed
+    count = fill(400)
+    start_worker(0, PROTOCOLS["range"], "-e", FREEZING)
+    Process.wait2(@workers[0], Process::WUNTRACED).then { |_, status| assert_predicate status, :stopped? }
+    thaw_when_another_has_gone_on(count)
+  end
+  FREEZING = <<~'RUBY'
+    require "penstock"
+    Penstock::Producer.const_get(:TransactionRunner).prepend(Module.new do
+      def store_offsets(...) = super.tap { Process.kill(:STOP, $$) if ($stores = $stores.to_i + 1) == 3 }
+    end)
+  RUBY
 
   # librdkafka waits for offsets that an open transaction keeps back. If its assignment changes meanwhile, it takes the missing
   # answer for "no offset is committed", and begins at the beginning.
@@ -190,9 +201,19 @@ class KafkaExactlyOnceTest < PenstockTest
     thread.join
   end
 
-  def start_worker(number, settings)
+  # If offsets were already sent, the coordinator gives out no offsets of their partitions until it has aborted the transaction:
+  # after the 10 s of transaction.timeout.ms, when it next looks for such transactions, which it does every 10 s.
+  def thaw_when_another_has_gone_on(count)
+    start_worker(1, PROTOCOLS["range"])
+    eventually(60) { visible(wait: false).size >= count - 40 } # what the frozen member holds may be in an open transaction
+    Process.kill(:CONT, @workers[0])
+    assert_equal count, all_outputs(count).size
+  end
+
+  # @param before [Array<String>] arguments of Ruby
+  def start_worker(number, settings, *before)
     lib = File.expand_path("../../lib", __dir__)
-    @workers[number] = Process.spawn(RbConfig.ruby, "-I", lib, "-e", WORKER, SERVERS, @topic, number.to_s,
+    @workers[number] = Process.spawn(RbConfig.ruby, "-I", lib, *before, "-e", WORKER, SERVERS, @topic, number.to_s,
                                      settings.map { |pair| pair.join("=") }.join(","))
   end
 
@@ -211,8 +232,7 @@ class KafkaExactlyOnceTest < PenstockTest
     found = nil
     60.times { (found = visible).uniq.size < count ? sleep(1) : break }
     assert_equal count, found.uniq.size, "outputs within a minute"
-    @workers.each_value { |pid| end_worker(pid, :TERM) }
-    @workers.clear
+    @workers.shift.then { |_, pid| end_worker(pid, :TERM) } until @workers.empty?
     visible
   end
 

@@ -6,6 +6,11 @@ namespace :test do
     ruby "-Ilib", "test/proofs/consumer_storm.rb"
   end
 
+  desc "Transactions of consumers, whose members and brokers fail for 10 minutes: rake test:exactly_once_storm [MINUTES=1]"
+  task exactly_once_storm: :compile do
+    ruby "-Ilib", "test/proofs/exactly_once_storm.rb"
+  end
+
   desc "Members that close in every phase of a rebalance: rake test:consumer_closing [ROUNDS=100] [KINDS=range]"
   task consumer_closing: :compile do
     ruby "-Ilib", "test/proofs/consumer_closing.rb"

@@ -663,7 +663,8 @@ module Penstock
     # trap, a block of {#each} and an `at_exit` block may call it.
     #
     # @param timeout [Numeric, nil] seconds to leave the group; nil: no limit; default: `config.close_timeout`. When the
-    #   time is up, the group notices only after `session.timeout.ms` that its member is gone.
+    #   time is up, the group notices only after `session.timeout.ms` that its member is gone. To destroy librdkafka's client, the
+    #   call takes at most a tenth of the timeout and 0.2 s more.
     # @return [ConsumerCloseReport] frozen: whether closing was complete in time, and whether the consumer left the group
     # @raise [ArgumentError] when the timeout is invalid, or an Integer above an hour, which looks like milliseconds (a
     #   Float is accepted)

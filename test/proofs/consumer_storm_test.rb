@@ -25,7 +25,7 @@ class ConsumerStormTest < PenstockTest
   def test_groups_lose_no_message_and_repeat_and_reorder_only_what_is_not_committed
     with_kafka do |servers|
       storms = kinds.product([false, true]).map do |kind, manual|
-        ConsumerStorm.new(servers, kind, manual:, grow: !ENV["PENSTOCK_MATRIX"], falls: true)
+        ConsumerStorm.new(servers, kind, manual:, grow: !ENV["PENSTOCK_MATRIX"])
       end
       faults = %i[early skip].map { |fault| ConsumerStorm.new(servers, "range", manual: true, fault:) }
       running = storms.map { |storm| quiet_thread { storm.run(SECONDS) } }

@@ -41,8 +41,8 @@ class ConsumerStorm
     # @return [Hash{Symbol => Integer}] how many events of each kind there were; `starts` and `repeated` count messages
     attr_reader :counts
 
-    # @param falls [Boolean] whether a committed offset may fall. librdkafka repeats a commit that the coordinator could not
-    #   handle, also after it has sent a later one (docs/evidence/defects.md, C34)
+    # @param falls [Boolean] whether a committed offset may fall. librdkafka repeats a periodic commit that the coordinator could
+    #   not handle, also after it has sent a later one (docs/evidence/defects.md, C34)
     def initialize(falls: false)
       @falls = falls
       @problems = []

@@ -246,4 +246,20 @@ class ConsumerDefectsTest < ConsumerTestCase
       sleep 0.1
     end
   end
+
+  # The same with the commits of what is processed, of which librdkafka's own timer sends one while an earlier one is repeated.
+  def test_34_periodic_commits_do_not_overtake_each_other
+    own, = broken_in(20)
+    one = member(own, "enable.auto.commit": true, "auto.commit.interval.ms": 20)
+    observer = member(own, assign: {})
+    own.inject_errors(:offset_commit, [:coordinator_load_in_progress])
+    seen = []
+    eventually do
+      one.poll(timeout: 0)
+      seen << observer.committed("defects", 0)[0].to_i
+      seen.last == 20
+    end
+    20.times { seen << observer.committed("defects", 0)[0].to_i }
+    assert_equal seen.sort, seen
+  end
 end

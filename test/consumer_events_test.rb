@@ -202,9 +202,10 @@ class ConsumerEventsTest < ConsumerTestCase
     assert_equal [2, 0], one.metrics.to_a.values_at(5, 6)
   end
 
-  def test_librdkafkas_own_commits_are_published
-    name = filled(3)
-    one = group_consumer("group-#{name}", "auto.commit.interval.ms": 50).subscribe(name)
+  def test_periodic_commits_are_published_for_partitions_with_new_offsets
+    name = topic(partitions: 2)
+    produce(name, %w[a b c], partition: 0)
+    one = group_consumer("group-#{name}", "auto.commit.interval.ms": 50).assign(name => [0, 1])
     seen = events(one.monitor, "offsets.committed")
     take(one, 3)
     polling(one) { seen.any? }

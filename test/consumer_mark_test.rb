@@ -37,6 +37,26 @@ class ConsumerMarkTest < ConsumerTestCase
 
   def assert_equal_or_nil(expected, actual) = expected.nil? ? assert_nil(actual) : assert_equal(expected, actual)
 
+  def test_what_is_processed_is_committed_although_the_program_does_not_poll
+    name = filled(4)
+    one = member(name, "auto.commit.interval.ms": 300)
+    take(one, 2)
+    sleep 0.01 # librdkafka gets offsets once a millisecond at most
+    one.poll_batch(max: 1, timeout: 5)
+    assert_nil committed(name)
+    assert_committed 2, name
+  end
+
+  def test_without_an_interval_nothing_is_committed_before_the_end
+    name = filled(4)
+    one = member(name, "auto.commit.interval.ms": 0)
+    take(one, 4)
+    one.poll(timeout: 0.1)
+    assert_stays nil, name
+    one.close
+    assert_committed 4, name
+  end
+
   def test_what_a_thread_works_on_is_not_committed
     name = filled(4)
     one = member(name)

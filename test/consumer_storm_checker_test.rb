@@ -70,14 +70,6 @@ class ConsumerStormCheckerTest < PenstockTest
     assert_empty problems(late, ends: { 0 => 30 })
   end
 
-  def test_a_fall_may_be_permitted_and_then_allows_a_repetition
-    events = events_of(LEDGER)
-    events.insert(8, [7.1, "observer", "observed", [7.05, { "0" => 5 }]])
-    events[10][3] = [[0, 5, 29]]
-    assert_empty ConsumerStorm::Checker.new(falls: true).check(events, ENDS)
-    refute_empty ConsumerStorm::Checker.new.check(events, ENDS)
-  end
-
   def test_a_range_is_processed_up_to_its_first_gap
     processed = ConsumerStorm::Checker::Processed.new
     [[5, 9], [0, 3], [10, 10], [2, 3]].each { |range| processed.add(*range) }

@@ -308,7 +308,7 @@ module Penstock
 
     # Says that a message, or each message of a batch, is processed, as are the earlier ones of its partition. (More exactly:
     # those that the same thread or fiber polled.) The offset after it is committed with the next commit, of this process or of
-    # librdkafka's timer (`auto.commit.interval.ms`). Only needed where {ConsumerConfig#mark} is `:manual`, or where one thread
+    # the periodic one (`auto.commit.interval.ms`). Only needed where {ConsumerConfig#mark} is `:manual`, or where one thread
     # polls and another processes. Never blocks.
     #
     # @param what [Message, Batch]

@@ -259,7 +259,7 @@ class ConsumerStorm
   def check
     lines = Dir[File.join(@directory, "*.ledger")].flat_map { |path| File.readlines(path) }
     events = @events + lines.filter_map { |line| line.end_with?("\n") && JSON.parse(line) }
-    @checker = Checker.new(falls: !@manual)
+    @checker = Checker.new
     problems = @checker.check(events, @fault ? {} : @ends) + slow_closes(events)
     problems.map { |problem| "#{@name}: #{problem}" }
   end

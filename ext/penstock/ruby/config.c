@@ -253,6 +253,8 @@ void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool log
     conf_fill(conf, settings, logs_to_mailbox, true, &facts->brokers);
     facts->max_poll_interval_ms = conf_integer(conf, "max.poll.interval.ms");
     facts->ends = conf_is(conf, "enable.partition.eof", "true");
+    facts->commit_every_ms = conf_is(conf, "enable.auto.commit", "true") ? conf_integer(conf, "auto.commit.interval.ms") : 0;
+    conf_set(conf, "auto.commit.interval.ms", "0"); /* async_commits.c does this: librdkafka's commits overtake each other */
 }
 
 /* The table of all settings that librdkafka prints, line by line: "name | C/P | range | ... | description" */

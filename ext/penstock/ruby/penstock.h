@@ -165,6 +165,7 @@ VALUE penstock_features(VALUE self);
 struct penstock_consumer_conf_facts {
     VALUE brokers;
     int64_t max_poll_interval_ms;
+    int64_t commit_every_ms; /* 0: the program commits by itself */
     bool ends; /* enable.partition.eof */
 };
 

@@ -155,9 +155,9 @@ module Penstock
         end
       end
 
-      # librdkafka's own commits, and asynchronous ones.
+      # Commits that no caller waits for. librdkafka's results name partitions of which there was nothing to commit too.
       def publish_commit(places, error)
-        failed, committed = places.partition { |place| error || place[3] }
+        failed, committed = places.select { |place| place[2] }.partition { |place| error || place[3] }
         instrument("offsets.committed") { { offsets: by_topic(committed) } } unless committed.empty?
         error ||= failed.first&.last
         instrument("offsets.commit_failed") { { offsets: by_topic(failed), error: } } if error

@@ -41,10 +41,7 @@ class ConsumerStorm
     # @return [Hash{Symbol => Integer}] how many events of each kind there were; `starts` and `repeated` count messages
     attr_reader :counts
 
-    # @param falls [Boolean] whether a committed offset may fall. librdkafka repeats a periodic commit that the coordinator could
-    #   not handle, also after it has sent a later one (docs/evidence/defects.md, C34)
-    def initialize(falls: false)
-      @falls = falls
+    def initialize
       @problems = []
       @counts = Hash.new(0)
       @processed = Hash.new { |all, partition| all[partition] = Processed.new }
@@ -134,21 +131,12 @@ class ConsumerStorm
       @history << [time, partition, offset]
     end
 
-    def fell(partition, offset, least)
-      return problem("fall: committed of #{partition} is #{offset}, and was #{least}") unless @falls
-
-      @counts[:falls] += 1
-      @confirmed[partition] = offset
-      @history.reject! { |_, of, before| of == partition && before > offset }
-      @floors.each { |key, floor| @floors[key] = [floor, offset].min if key.last == partition }
-    end
-
     def on_observed(member, (since, offsets), time)
       offsets.each do |key, offset|
         partition = key.to_i
         before = @history.reverse_each.find { |at, of, _| of == partition && at < since }&.last || 0
         least = [@seen[partition], before].max
-        fell(partition, offset, least) if offset < least
+        problem("fall: committed of #{partition} is #{offset}, and was #{least}") if offset < least
         @seen[partition] = offset
         committed(member, partition, offset, time)
       end

@@ -1,8 +1,11 @@
 /*
- * Commits that no caller waits for (Consumer#commit with async: true). At most one request is on its way. Offsets that come
- * meanwhile wait. A later one replaces an earlier one of its partition, and the next request has all of them. The thread of a
- * job sends the requests and receives the answers; it ends when nothing is left. The polling thread has no part in it, so the
- * results come whether the program polls or not.
+ * Commits that no caller waits for: Consumer#commit with async: true, and what is processed, every auto.commit.interval.ms. At
+ * most one request is on its way. Offsets that come meanwhile wait. A later one replaces an earlier one of its partition, and the
+ * next request has all of them. The thread of a job sends the requests and receives the answers; it ends when nothing is left.
+ * The polling thread has no part in it, so the results come whether the program polls or not.
+ *
+ * librdkafka's own timer for what is processed is not used. It sends a commit although an earlier one is on its way, and repeats
+ * an earlier one that the coordinator could not handle after the later one: the committed offset falls.
  *
  * The thread that gives up partitions sends what waits at once, although a request is on its way, as another member has the
  * partitions afterwards. Otherwise two requests are never on their way: librdkafka puts the first one off while it looks for the
@@ -13,7 +16,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { ANSWER_MS = 10, STALE_MEMBER_EPOCH = 113, STALE_ATTEMPTS = 20, STALE_PAUSE_US = 100000 };
+enum { ANSWER_MS = 10, LONGEST_PAUSE_MS = 60000, STALE_MEMBER_EPOCH = 113, STALE_ATTEMPTS = 20, STALE_PAUSE_US = 100000 };
 
 struct commits_job {
     struct ps_job job;
@@ -66,6 +69,26 @@ static void send_waiting(struct ps_consumer *consumer)
     commits->waiting = NULL;
 }
 
+/* With the lock. librdkafka sends what it has stored and not committed yet. */
+static void send_stored(struct ps_consumer *consumer)
+{
+    struct ps_async_commits *commits = &consumer->async_commits;
+    atomic_store(&commits->stored_due_us, 0);
+    rd_kafka_resp_err_t err = rd_kafka_commit_queue(consumer->client.rk, NULL, commits->answers, ps_commit_cb, NULL);
+    if (err) {
+        ps_consumer_commit_result(consumer, err, NULL);
+        return;
+    }
+    commits->on_their_way++;
+    commits->stored_sent = true;
+}
+
+static bool stored_is_due(const struct ps_async_commits *commits)
+{
+    int64_t due_us = atomic_load(&commits->stored_due_us);
+    return due_us != 0 && ps_now_us() >= due_us;
+}
+
 void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
@@ -85,22 +108,34 @@ bool ps_async_commits_idle(struct ps_consumer *consumer)
     return idle;
 }
 
-static bool is_stale(rd_kafka_event_t *answer)
+/* `code`: 0: any error. */
+static bool has_error(rd_kafka_event_t *answer, int code)
 {
     const rd_kafka_topic_partition_list_t *list = rd_kafka_event_topic_partition_list(answer);
-    if ((int)rd_kafka_event_error(answer) == STALE_MEMBER_EPOCH) return true;
-    for (int i = 0; list && i < list->cnt; i++)
-        if ((int)list->elems[i].err == STALE_MEMBER_EPOCH) return true;
+    int err = rd_kafka_event_error(answer);
+    if (err && (!code || err == code)) return true;
+    for (int i = 0; list && i < list->cnt; i++) {
+        err = list->elems[i].err;
+        if (err && (!code || err == code)) return true;
+    }
     return false;
 }
 
 /* librdkafka repeats only its own commits when the member got a new epoch between request and answer. */
+static bool to_be_repeated(const struct ps_async_commits *commits, rd_kafka_event_t *answer)
+{
+    bool sent = commits->stored_sent || (commits->sent && commits->sent->cnt > 0);
+    return sent && has_error(answer, STALE_MEMBER_EPOCH) && commits->attempts < STALE_ATTEMPTS;
+}
+
 static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, bool may_send)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
     commits->on_their_way--;
-    bool again = may_send && commits->sent && commits->sent->cnt > 0 && is_stale(answer) && commits->attempts < STALE_ATTEMPTS;
+    bool again = may_send && to_be_repeated(commits, answer);
+    bool stored_failed = may_send && commits->stored_sent && has_error(answer, 0) &&
+                         rd_kafka_event_error(answer) != RD_KAFKA_RESP_ERR__NO_OFFSET;
     commits->attempts = again ? commits->attempts + 1 : 0;
     if (again) {
         commits->waiting = merge(commits->waiting, commits->sent);
@@ -109,6 +144,8 @@ static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, boo
     } else if (commits->on_their_way == 0) {
         destroy_list(&commits->sent);
     }
+    if (stored_failed) atomic_store(&commits->stored_due_us, again ? commits->again_us : ps_now_us() + consumer->settings.commit_every_us);
+    if (commits->on_their_way == 0) commits->stored_sent = false;
     pthread_mutex_unlock(&commits->lock);
     if (!again) ps_consumer_commit_result(consumer, rd_kafka_event_error(answer), rd_kafka_event_topic_partition_list(answer));
 }
@@ -119,7 +156,8 @@ static bool go_on(struct ps_consumer *consumer)
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
     if (commits->on_their_way == 0 && ps_now_us() >= commits->again_us) send_waiting(consumer);
-    bool more = commits->waiting || commits->on_their_way > 0;
+    if (commits->on_their_way == 0 && stored_is_due(commits)) send_stored(consumer);
+    bool more = commits->waiting || commits->on_their_way > 0 || atomic_load(&commits->stored_due_us);
     if (!more) {
         rd_kafka_queue_destroy(commits->answers);
         commits->answers = NULL;
@@ -128,13 +166,41 @@ static bool go_on(struct ps_consumer *consumer)
     return more;
 }
 
-/* Of the job's thread when closing has begun, so no more commits come. False: something has to be sent, and there is time. */
+/* How long the job's thread waits for an answer, or for something to do. */
+static int pause_ms(struct ps_consumer *consumer)
+{
+    struct ps_async_commits *commits = &consumer->async_commits;
+    pthread_mutex_lock(&commits->lock);
+    bool busy = commits->waiting || commits->on_their_way > 0;
+    pthread_mutex_unlock(&commits->lock);
+    if (busy) return ANSWER_MS;
+    int remaining_ms = ps_remaining_ms(atomic_load(&commits->stored_due_us));
+    return remaining_ms < LONGEST_PAUSE_MS ? remaining_ms : LONGEST_PAUSE_MS;
+}
+
+/* With the lock. Ends such a pause. */
+static void end_pause(struct ps_async_commits *commits)
+{
+    if (commits->answers) rd_kafka_queue_yield(commits->answers);
+}
+
+void ps_async_commits_closing(struct ps_consumer *consumer)
+{
+    struct ps_async_commits *commits = &consumer->async_commits;
+    pthread_mutex_lock(&commits->lock);
+    end_pause(commits);
+    pthread_mutex_unlock(&commits->lock);
+}
+
+/* Of the job's thread when closing has begun, so no more commits come. False: something has to be sent, and there is time. What is
+ * stored does not: librdkafka commits it when it leaves the group. */
 static bool lets_close(struct ps_consumer *consumer, int64_t *send_by_us)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     int64_t now_us = ps_now_us(), close_by_us = atomic_load(&consumer->client.close_by_us);
     if (!*send_by_us) *send_by_us = close_by_us == PS_FOREVER ? PS_FOREVER : now_us + (close_by_us - now_us) / 2;
     pthread_mutex_lock(&commits->lock);
+    atomic_store(&commits->stored_due_us, 0);
     bool lets = !commits->waiting || now_us >= *send_by_us;
     rd_kafka_topic_partition_list_t *late = lets ? commits->waiting : NULL;
     if (lets) commits->waiting = NULL;
@@ -177,7 +243,7 @@ static void commits_run(struct ps_job *job)
         }
         /* Read before the poll: an answer that came before the group was left is then in the queue. */
         bool closed = long_call && ps_consumer_left(consumer);
-        rd_kafka_event_t *answer = rd_kafka_queue_poll(consumer->async_commits.answers, ANSWER_MS);
+        rd_kafka_event_t *answer = rd_kafka_queue_poll(consumer->async_commits.answers, pause_ms(consumer));
         if (answer) {
             answered(consumer, answer, !long_call);
             rd_kafka_event_destroy(answer);
@@ -213,20 +279,40 @@ static int start_job(struct ps_consumer *consumer)
     return failed;
 }
 
+/* Entered, and with the lock. A job runs afterwards, unless it returns errno. Leaves the client, or the job does. */
+static int let_job_run(struct ps_consumer *consumer)
+{
+    bool working = consumer->async_commits.answers != NULL;
+    int failed = working ? 0 : start_job(consumer);
+    if (working || failed) ps_client_exit(&consumer->client);
+    return failed;
+}
+
 int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     int failed = -1;
     pthread_mutex_lock(&commits->lock);
     if (ps_client_enter(&consumer->client)) {
-        bool working = commits->answers != NULL;
         commits->waiting = merge(list, commits->waiting);
-        failed = working ? 0 : start_job(consumer);
-        if (working || failed) ps_client_exit(&consumer->client);
+        end_pause(commits);
+        failed = let_job_run(consumer);
         if (failed) destroy_list(&commits->waiting);
     } else {
         rd_kafka_topic_partition_list_destroy(list);
     }
     pthread_mutex_unlock(&commits->lock);
     return failed;
+}
+
+void ps_async_commits_stored(struct ps_consumer *consumer)
+{
+    struct ps_async_commits *commits = &consumer->async_commits;
+    if (consumer->settings.commit_every_us == 0 || atomic_load(&commits->stored_due_us)) return;
+    pthread_mutex_lock(&commits->lock);
+    if (ps_client_enter(&consumer->client)) {
+        atomic_store(&commits->stored_due_us, ps_now_us() + consumer->settings.commit_every_us);
+        if (let_job_run(consumer) != 0) atomic_store(&commits->stored_due_us, 0); /* the next ones try again */
+    }
+    pthread_mutex_unlock(&commits->lock);
 }

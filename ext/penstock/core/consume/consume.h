@@ -120,7 +120,7 @@ bool ps_ledger_owns(struct ps_ledger *ledger, const char *topic, int32_t partiti
 void ps_set_leader_epoch(rd_kafka_topic_partition_t *place, int32_t leader_epoch); /* -1: unknown */
 int32_t ps_leader_epoch(const rd_kafka_topic_partition_t *place);
 void ps_set_metadata(rd_kafka_topic_partition_t *place, const void *metadata, size_t size); /* copies it */
-void ps_ledger_store(struct ps_ledger *ledger, rd_kafka_t *rk); /* gives librdkafka what is processed */
+bool ps_ledger_store(struct ps_ledger *ledger, rd_kafka_t *rk); /* gives librdkafka what is processed. False: nothing new is */
 rd_kafka_topic_partition_list_t *ps_ledger_processed(struct ps_ledger *ledger); /* the caller destroys the list */
 
 /* ---- async_commits.c: commits that no caller waits for ------------------------------------------------- */
@@ -129,6 +129,8 @@ struct ps_async_commits {
     pthread_mutex_t lock;
     rd_kafka_topic_partition_list_t *waiting; /* for the next request; NULL: none. Only while a job runs */
     rd_kafka_topic_partition_list_t *sent;    /* what is on its way, and may be sent again */
+    _Atomic int64_t stored_due_us;            /* then what librdkafka has stored is committed; 0: nothing new is stored */
+    bool stored_sent;                         /* what it has stored is on its way */
     int on_their_way;                         /* requests; more than one only if partitions were revoked */
     rd_kafka_queue_t *answers;                /* NULL: no job runs */
     int attempts;                             /* of what is waiting */
@@ -198,6 +200,7 @@ struct ps_consumer_settings {
     bool listens;        /* the polling thread calls the program's listener before it answers a rebalance */
     bool ends;           /* the program wants to know of the ends of partitions */
     int64_t hold_us;     /* how long a revocation may wait while messages of its partitions are in work */
+    int64_t commit_every_us; /* auto.commit.interval.ms; 0: the program commits by itself */
 };
 
 enum { PS_MOST_HELD = 16 };
@@ -285,7 +288,10 @@ void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t
                                const rd_kafka_topic_partition_list_t *offsets);
 /* Owns `list`. 0: it will be sent, and its result goes to ps_consumer_commit_result. -1: not open. Otherwise errno. */
 int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list);
-bool ps_async_commits_idle(struct ps_consumer *consumer); /* nothing is on its way, and nothing waits */
+bool ps_async_commits_idle(struct ps_consumer *consumer); /* nothing is on its way, and nothing waits to be sent at once */
+/* librdkafka has got new offsets, which are to be committed after auto.commit.interval.ms. Does nothing if it is not open. */
+void ps_async_commits_stored(struct ps_consumer *consumer);
+void ps_async_commits_closing(struct ps_consumer *consumer); /* its thread finds out at once that closing has begun */
 /* Before partitions are given up: sends what waits, and sends nothing for them afterwards. Entered, or of the closing thread. */
 void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
 

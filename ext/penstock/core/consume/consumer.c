@@ -220,7 +220,7 @@ void ps_consumer_hold_last(struct ps_consumer *consumer, rd_kafka_event_t *event
 
 void ps_consumer_store(struct ps_consumer *consumer)
 {
-    if (consumer->settings.grouped) ps_ledger_store(&consumer->ledger, consumer->client.rk);
+    if (consumer->settings.grouped && ps_ledger_store(&consumer->ledger, consumer->client.rk)) ps_async_commits_stored(consumer);
 }
 
 enum { STORE_EVERY_US = 1000 };
@@ -681,6 +681,7 @@ static void consumer_close(struct ps_client *client)
 {
     struct ps_consumer *consumer = (struct ps_consumer *)client;
     ps_bell_ring(&consumer->bell);
+    ps_async_commits_closing(consumer);
     ps_client_await_calls(client);
     rd_kafka_queue_cb_event_enable(consumer->data, NULL, NULL); /* after this no callback runs or will run */
     rd_kafka_queue_cb_event_enable(consumer->control, NULL, NULL);

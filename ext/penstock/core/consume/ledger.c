@@ -505,7 +505,7 @@ static void add_offset(rd_kafka_topic_partition_list_t *list, const struct ps_pl
  * The lock is held over rd_kafka_offsets_store, so that no other thread gives librdkafka an earlier offset after this one. The call
  * waits for nothing. It fails for partitions that librdkafka has lost meanwhile; another member reads their messages again.
  */
-void ps_ledger_store(struct ps_ledger *ledger, rd_kafka_t *rk)
+bool ps_ledger_store(struct ps_ledger *ledger, rd_kafka_t *rk)
 {
     rd_kafka_topic_partition_list_t *list = NULL;
     pthread_mutex_lock(&ledger->lock);
@@ -521,6 +521,7 @@ void ps_ledger_store(struct ps_ledger *ledger, rd_kafka_t *rk)
     ledger->dirty = false;
     pthread_mutex_unlock(&ledger->lock);
     if (list) rd_kafka_topic_partition_list_destroy(list);
+    return list != NULL;
 }
 
 rd_kafka_topic_partition_list_t *ps_ledger_processed(struct ps_ledger *ledger)

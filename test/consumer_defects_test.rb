@@ -247,6 +247,23 @@ class ConsumerDefectsTest < ConsumerTestCase
     end
   end
 
+  def test_34_an_asynchronous_commit_waits_for_one_whose_caller_waits
+    own, = broken_in(20)
+    one = member(own)
+    assert one.commit({ "defects" => { 0 => 1 } }) # finds the coordinator
+    own.inject_errors(:offset_commit, [:coordinator_load_in_progress])
+    waiting = Thread.new { one.commit({ "defects" => { 0 => 5 } }) }
+    eventually { waiting.status == "sleep" }
+    sleep 0.02 # its request is on its way
+    one.commit({ "defects" => { 0 => 9 } }, async: true)
+    assert waiting.value
+    eventually { one.committed("defects", 0) == { 0 => 9 } }
+    10.times do
+      assert_equal({ 0 => 9 }, one.committed("defects", 0))
+      sleep 0.1
+    end
+  end
+
   # The same with the commits of what is processed, of which librdkafka's own timer sends one while an earlier one is repeated.
   def test_34_periodic_commits_do_not_overtake_each_other
     own, = broken_in(20)

@@ -7,6 +7,8 @@
  * librdkafka's own timer for what is processed is not used. It sends a commit although an earlier one is on its way, and repeats
  * an earlier one that the coordinator could not handle after the later one: the committed offset falls.
  *
+ * A commit whose caller waits (consumer_jobs.c) is on its way alone, too.
+ *
  * The thread that gives up partitions sends what waits at once, although a request is on its way, as another member has the
  * partitions afterwards. Otherwise two requests are never on their way: librdkafka puts the first one off while it looks for the
  * coordinator, and would send the second one before it. Closing waits for what waits, for up to half of its time: nothing can be
@@ -99,13 +101,22 @@ void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic
     pthread_mutex_unlock(&commits->lock);
 }
 
-bool ps_async_commits_idle(struct ps_consumer *consumer)
+bool ps_commit_alone_begin(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
-    bool idle = !commits->waiting && commits->on_their_way == 0;
+    bool begins = !commits->waiting && commits->on_their_way == 0 && !commits->alone;
+    if (begins) commits->alone = true;
     pthread_mutex_unlock(&commits->lock);
-    return idle;
+    return begins;
+}
+
+void ps_commit_alone_end(struct ps_consumer *consumer)
+{
+    struct ps_async_commits *commits = &consumer->async_commits;
+    pthread_mutex_lock(&commits->lock);
+    commits->alone = false;
+    pthread_mutex_unlock(&commits->lock);
 }
 
 /* `code`: 0: any error. */
@@ -128,13 +139,13 @@ static bool to_be_repeated(const struct ps_async_commits *commits, rd_kafka_even
     return sent && has_error(answer, STALE_MEMBER_EPOCH) && commits->attempts < STALE_ATTEMPTS;
 }
 
-static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, bool may_send)
+static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, bool open)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
     commits->on_their_way--;
-    bool again = may_send && to_be_repeated(commits, answer);
-    bool stored_failed = may_send && commits->stored_sent && has_error(answer, 0) &&
+    bool again = open && to_be_repeated(commits, answer);
+    bool stored_failed = open && commits->stored_sent && has_error(answer, 0) &&
                          rd_kafka_event_error(answer) != RD_KAFKA_RESP_ERR__NO_OFFSET;
     commits->attempts = again ? commits->attempts + 1 : 0;
     if (again) {
@@ -150,13 +161,18 @@ static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, boo
     if (!again) ps_consumer_commit_result(consumer, rd_kafka_event_error(answer), rd_kafka_event_topic_partition_list(answer));
 }
 
+static bool may_send(const struct ps_async_commits *commits)
+{
+    return commits->on_their_way == 0 && !commits->alone;
+}
+
 /* Sends what waits, if nothing is on its way. False: nothing is left, and the next commit needs a new job. */
 static bool go_on(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
-    if (commits->on_their_way == 0 && ps_now_us() >= commits->again_us) send_waiting(consumer);
-    if (commits->on_their_way == 0 && stored_is_due(commits)) send_stored(consumer);
+    if (may_send(commits) && ps_now_us() >= commits->again_us) send_waiting(consumer);
+    if (may_send(commits) && stored_is_due(commits)) send_stored(consumer);
     bool more = commits->waiting || commits->on_their_way > 0 || atomic_load(&commits->stored_due_us);
     if (!more) {
         rd_kafka_queue_destroy(commits->answers);
@@ -173,8 +189,10 @@ static int pause_ms(struct ps_consumer *consumer)
     pthread_mutex_lock(&commits->lock);
     bool busy = commits->waiting || commits->on_their_way > 0;
     pthread_mutex_unlock(&commits->lock);
-    if (busy) return ANSWER_MS;
-    int remaining_ms = ps_remaining_ms(atomic_load(&commits->stored_due_us));
+    int64_t due_us = atomic_load(&commits->stored_due_us);
+    if (!busy && due_us == 0) return 0; /* nothing is left */
+    int remaining_ms = ps_remaining_ms(due_us);
+    if (busy || remaining_ms < ANSWER_MS) return ANSWER_MS;
     return remaining_ms < LONGEST_PAUSE_MS ? remaining_ms : LONGEST_PAUSE_MS;
 }
 

@@ -131,6 +131,7 @@ struct ps_async_commits {
     rd_kafka_topic_partition_list_t *sent;    /* what is on its way, and may be sent again */
     _Atomic int64_t stored_due_us;            /* then what librdkafka has stored is committed; 0: nothing new is stored */
     bool stored_sent;                         /* what it has stored is on its way */
+    bool alone;                               /* a commit whose caller waits is on its way */
     int on_their_way;                         /* requests; more than one only if partitions were revoked */
     rd_kafka_queue_t *answers;                /* NULL: no job runs */
     int attempts;                             /* of what is waiting */
@@ -288,7 +289,9 @@ void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t
                                const rd_kafka_topic_partition_list_t *offsets);
 /* Owns `list`. 0: it will be sent, and its result goes to ps_consumer_commit_result. -1: not open. Otherwise errno. */
 int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list);
-bool ps_async_commits_idle(struct ps_consumer *consumer); /* nothing is on its way, and nothing waits to be sent at once */
+/* For a commit whose caller waits. False: others are on their way, or wait. */
+bool ps_commit_alone_begin(struct ps_consumer *consumer);
+void ps_commit_alone_end(struct ps_consumer *consumer);
 /* librdkafka has got new offsets, which are to be committed after auto.commit.interval.ms. Does nothing if it is not open. */
 void ps_async_commits_stored(struct ps_consumer *consumer);
 void ps_async_commits_closing(struct ps_consumer *consumer); /* its thread finds out at once that closing has begun */

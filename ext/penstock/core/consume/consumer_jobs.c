@@ -52,7 +52,7 @@ enum { SETTLE_US = 1000 };
  * offset would fall. So a commit waits for earlier ones. False: closing begins, or the caller has given up. */
 static bool await_earlier_commits(struct ps_consumer_job *query)
 {
-    while (!ps_async_commits_idle(query->consumer)) {
+    while (!ps_commit_alone_begin(query->consumer)) {
         if (atomic_load(&query->consumer->client.state) != PS_OPEN || atomic_load(&query->job.abandoned)) return false;
         usleep(SETTLE_US);
     }
@@ -86,6 +86,7 @@ static rd_kafka_resp_err_t consumer_commit(struct ps_consumer_job *query)
     }
     if (answer) rd_kafka_event_destroy(answer);
     rd_kafka_queue_destroy(answers);
+    ps_commit_alone_end(consumer);
     if (err != RD_KAFKA_RESP_ERR__NO_OFFSET) ps_increase(err ? &consumer->counts.failed_commits : &consumer->counts.commits, 1);
     return err;
 }

@@ -85,6 +85,7 @@ class ConsumerPauseTest < ConsumerTestCase
     assert_empty one.paused
     error = assert_raises(Penstock::ConsumeError) { one.pause(name => [0, 1]) }
     assert_equal [:unknown_partition, name, 1], [error.code, error.topic, error.partition]
+    assert_includes error.message, "that it is assigned to this consumer"
     assert_equal({ name => [0] }, one.paused)
     assert_equal({}, one.resume)
     assert_raises(ArgumentError) { one.pause(name => [-1]) }

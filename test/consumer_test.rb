@@ -470,6 +470,15 @@ class ConsumerTest < ConsumerTestCase
     assert_operator(seconds_of { assert_raises(Penstock::ConsumerClosedError) { committing.value } }, :<, 10)
   end
 
+  def test_the_error_of_a_partition_that_does_not_exist_names_it_once
+    name = topic(partitions: 2)
+    one = consumer("topic.metadata.propagation.max.ms": 1) { |config| config.id = "reader" }.assign(name => { 7 => 0 })
+    error = assert_raises(Penstock::ConsumeError) { one.poll(timeout: 10) }
+    assert_equal "Desired partition is not available: Local: Unknown partition (unknown_partition) [consumer reader, " \
+                 "topic #{name}, partition 7, offset 0]. Check that the topic has the partition, and that it is assigned to " \
+                 "this consumer.", error.message
+  end
+
   def test_unknown_settings_and_invalid_values_raise_with_their_names
     error_for = lambda do |**kafka|
       assert_raises(Penstock::ConfigurationInvalidError) { consumer(**kafka) }.message

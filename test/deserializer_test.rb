@@ -147,6 +147,7 @@ class DeserializerTest < ConsumerTestCase
     assert_equal ["events", 3, 9, ArgumentError], [error.topic, error.partition, error.offset, error.cause.class]
     assert_match(/\AThe payload could not be decoded: the deserializer Proc at .* raised ArgumentError \[topic events, /,
                  error.message)
+    assert error.message.end_with?(". Skip the message or send it elsewhere: its bytes can be read."), error.message
     refute_includes error.message, "bad"
     assert_kind_of Penstock::ConsumeError, error
     error = assert_raises(Penstock::DeserializationError) { made("", key: "bad", key_deserializer: :json).decoded_key }

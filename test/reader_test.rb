@@ -130,6 +130,12 @@ class ReaderTest < ConsumerTestCase
     assert_raises(Penstock::ConfigurationInvalidError) { Penstock.read(name).to_a }
   end
 
+  def test_the_error_for_a_setting_of_penstock_says_where_to_set_it
+    error = assert_raises(Penstock::ConfigurationInvalidError) { read("events", deserializer: :json).to_a }
+    assert_includes error.message, "write consumer: ->(config) { config.deserializer = ... }"
+    assert_raises(Penstock::ConfigurationInvalidError) { read("events", kafka: {}).to_a }
+  end
+
   def test_invalid_arguments_raise_at_once
     [[5], [""], [[]], [{}], [nil], [{ "t" => 5 }], [{ "t" => [-1] }], [{ "t" => { 0 => :sometime } }], %w[t u]].each do |wrong|
       assert_raises(ArgumentError, wrong.inspect) { read(*wrong) }

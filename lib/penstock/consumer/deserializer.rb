@@ -30,8 +30,8 @@ module Penstock
         @loads ? @codec.load(bytes) : @codec.call(bytes)
       rescue StandardError, ScriptError, SystemStackError => e
         message = index ? messages[index] : messages
-        raise ErrorFactory.build(DeserializationError,
-                                 "the #{@noun} could not be decoded: the deserializer #{Codec.name_of(@given)} raised #{e.class}",
+        text = "the #{@noun} could not be decoded: the deserializer #{Codec.name_of(@given)} raised #{e.class}"
+        raise ErrorFactory.build(DeserializationError, text, "Skip the message or send it elsewhere: its bytes can be read.",
                                  consumer_id: @consumer_id, topic: message.topic, partition: message.partition,
                                  offset: message.offset)
       end

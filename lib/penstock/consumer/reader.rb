@@ -146,7 +146,16 @@ module Penstock
       raise ArgumentError, ":#{name} must have a method call, or be nil, not #{given.inspect}"
     end
 
+    # The advice to set it "in the block" would be wrong here: the block gets messages.
+    def check_own_settings
+      own = @kafka.each_key.find { |name| name != :kafka && ConsumerConfig.method_defined?("#{name}=") } or return
+
+      raise ErrorFactory.build(ConfigurationInvalidError, "config.#{own} is not a setting of librdkafka: " \
+                                                          "write consumer: ->(config) { config.#{own} = ... }")
+    end
+
     def connect
+      check_own_settings
       Consumer.new(**@kafka) do |config|
         @configure&.call(config)
         config.mark = :manual

@@ -57,7 +57,8 @@ module Penstock
         attributes = { code:, number:, name:, producer_id:, topic: topic && Text.printable(topic), partition:,
                        fatal:, retriable:, abortable:, consumer_id:, offset: }
         brokers = problem = nil unless Advice.network?(error_class, code)
-        message = compose(error_class, with_cause(text && Text.printable(text), description, code), brokers,
+        text &&= without_context(Text.printable(text), attributes[:topic], partition, description)
+        message = compose(error_class, with_cause(text, description, code), brokers,
                           problem && "Last problem: #{with_full_stop(problem)}", attributes)
         error_class.new(message, **attributes)
       end
@@ -77,6 +78,11 @@ module Penstock
         first = [beginning(error_class, text.delete_suffix(".")), context(brokers, **attributes)].compact.join(" ")
         [with_full_stop(first), following, consequence(error_class, **attributes),
          Advice.of(error_class, attributes[:code], text)].compact.join(" ")
+      end
+
+      # Some texts of librdkafka name the partition and end with the description, which the message has anyway.
+      def without_context(text, topic, partition, description)
+        text.delete_prefix("#{topic} [#{partition}]: ").delete_suffix(" (#{description})")
       end
 
       def with_cause(text, description, code)

@@ -41,7 +41,7 @@ module Penstock
   # takes messages, so `max.poll.interval.ms` measures the program: a member that does not poll for that long loses its
   # partitions. The time inside {#poll} counts as polling, however long it waits.
   #
-  # A message counts as processed when the thread or fiber that polled it polls again ({ConsumerConfig#mark}). librdkafka commits
+  # A message counts as processed when the thread or fiber that polled it polls again ({ConsumerConfig#mark}). The consumer commits
   # what is processed every `auto.commit.interval.ms`, when partitions are taken away, and when the consumer closes. So a
   # process that crashes loses no message, and some messages are processed twice. What a thread polled last is not processed
   # before it polls again, or calls {#mark}, {#commit} or {#close}. If `enable.auto.commit` is false, only {#commit} commits.
@@ -278,7 +278,7 @@ module Penstock
     #   Blocks: like {#poll}.
     #   @param max [Integer] maximum number of messages; at least 1
     #   @param timeout [Numeric, nil] seconds; see {#poll}
-    #   @return [Array<Message>] in order within a partition; empty where {#poll} returns nil
+    #   @return [Batch] messages in order within a partition; empty where {#poll} returns nil
     #   @raise [ConsumeError, ConsumerClosedError, ForkedError, ArgumentError] see {#poll}
 
     # Polls and yields each message until the block or another thread closes the consumer. Without a block, returns an
@@ -376,7 +376,8 @@ module Penstock
     #   @param async [Boolean]
     #   @param timeout [Numeric, nil] seconds to wait for the answer; more than an hour must be a Float; nil: no limit
     #   @return [Boolean] false: the partition, or the membership in the group, was lost, so other members read the messages
-    #     again; nothing was committed. With `async`, this is logged where only the broker knows it
+    #     again; nothing was committed. If only some partitions of a batch were lost, the messages of the others are marked, and
+    #     the next commit includes them. With `async`, a loss that only the broker knows is logged
     #   @raise [CommitError] when the offsets were not committed for another reason
     #   @raise [ConsumeTimeoutError] when the answer did not come in time; the offsets may still be committed
     #   @raise [BrokerRejectedError] when brokers reject this client; see {ConsumerConfig#rejection_timeout}

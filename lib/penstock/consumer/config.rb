@@ -51,10 +51,10 @@ module Penstock
     # ---- Groups ----
 
     # The consumer calls it when the group assigns partitions to it or takes them away: any of the methods `assigned(rebalance)`,
-    # `revoked(rebalance)` and `lost(rebalance)`, which get a {Rebalance}. They run in the thread or fiber that polls, before the
-    # consumer answers the group, and may commit and choose start offsets. The group waits meanwhile. `revoked` comes before the
-    # partitions go to other members, also in {Consumer#close}; `lost` after that (without it `revoked` is called). An error that
-    # is raised comes out of the poll, after the answer.
+    # `revoked(rebalance)` and `lost(rebalance)`, which get a {Rebalance}. They run in the thread or fiber that polls, or in the
+    # thread of {Consumer#keep_alive}, before the consumer answers the group, and may commit and choose start offsets. The group
+    # waits meanwhile. `revoked` comes before the partitions go to other members, also in {Consumer#close}; `lost` after that
+    # (without it `revoked` is called). An error that is raised comes out of the poll, after the answer.
     # @return [#assigned, #revoked, #lost, nil]
     setting :rebalance_listener, checked_values("#assigned", "#revoked", "#lost", "nil")
 

@@ -6,7 +6,7 @@ module Penstock
   # - `messages`, `bytes`: messages that polls returned; bytes of their payloads and keys
   # - `batches`, `empty_polls`: polls that returned messages; polls that returned none
   # - `rebalances`: assignments and revocations by the group
-  # - `commits`, `failed_commits`: requests that committed offsets, of the program and of librdkafka; requests that failed for a
+  # - `commits`, `failed_commits`: requests that committed offsets, of the program and automatic ones; requests that failed for a
   #   partition or more
   # - `errors`: errors of librdkafka, and errors that polls have raised
   # - `pauses`: partitions that {Consumer#pause} has stopped

@@ -312,6 +312,27 @@ class ConsumerSetTest < ConsumerTestCase
   end
 
   # Its queue is not empty, but no thread can take anything.
+  def test_a_revocation_is_held_back_no_longer_than_configured
+    name = topic(partitions: 2)
+    2.times { |partition| produce(name, %w[a b], partition:) }
+    one = group_consumer(name) do |config|
+      config.hold_rebalances = 1_000
+      config.mark = :manual # the messages stay in work
+    end
+    one.subscribe(name)
+    set = Set.new(one)
+    read_all(set, 4)
+    other = group_consumer(name).subscribe(name)
+    thread = quiet_thread { other.poll(timeout: 0.1) }
+    eventually { set.wait(timeout: 0.1).each { |consumer| consumer.poll(timeout: 0) } && one.membership.state == :rebalancing }
+    start = now
+    set.wait(timeout: 10).each { |consumer| consumer.poll(timeout: 0) }
+    refute_equal :rebalancing, one.membership.state
+    assert_operator now - start, :<, 3
+  ensure
+    thread&.kill
+  end
+
   def test_a_consumer_whose_listener_runs_in_another_thread_is_not_returned_over_and_over
     name = topic(partitions: 1)
     listener = Slow.new

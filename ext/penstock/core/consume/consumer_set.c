@@ -163,16 +163,27 @@ void ps_consumer_set_free(struct ps_consumer_set *set)
 
 /* ---- looking ---- */
 
+/* Neither of these two times rings the bell. */
+static void due_by(struct ps_consumer_set *set, struct ps_set_consumer *one, int64_t us, int64_t now_us)
+{
+    if (us <= now_us || us >= one->due_us) return;
+    one->due_us = us;
+    set_list_again(set, one);
+}
+
 /* Brokers reject the consumer: its next poll in time raises. */
 static bool note_rejection(struct ps_consumer_set *set, struct ps_set_consumer *one, int64_t now_us)
 {
     int64_t rejected_us = atomic_load(&one->consumer->client.rejection.due_us);
     if (!rejected_us) return false;
-    if (rejected_us > now_us && rejected_us < one->due_us) {
-        one->due_us = rejected_us;
-        set_list_again(set, one);
-    }
+    due_by(set, one, rejected_us, now_us);
     return rejected_us <= now_us;
+}
+
+/* A revocation is held back: a poll after that time answers it. */
+static void note_hold(struct ps_consumer_set *set, struct ps_set_consumer *one, int64_t now_us)
+{
+    due_by(set, one, atomic_load(&one->consumer->hold_until_us), now_us);
 }
 
 /* A consumer that is not open yet rings when it opens, and one that closes when it begins. */
@@ -184,6 +195,7 @@ static void look_at(struct ps_consumer_set *set, struct ps_set_consumer *one, ui
     if (state == PS_OPEN) {
         one->ready = ps_consumer_may_take(one->consumer, owner, &worked_on) || one->due;
         one->ready |= note_rejection(set, one, now_us);
+        note_hold(set, one, now_us);
     }
     one->due = false;
     if (one->ready) one->due_us = now_us + one->consumer->settings.set_polls_us; /* the program polls it now */

@@ -182,6 +182,35 @@ class ConsumerEventsTest < ConsumerTestCase
     assert_equal ["rebalance_listener.error", "no"], [seen.last[:type], seen.last[:error].message]
   end
 
+  def revoking(name, seen = nil, &revoked)
+    listener = Object.new
+    listener.define_singleton_method(:revoked, &revoked)
+    one = group_consumer("group-#{name}") { |config| config.rebalance_listener = listener }.subscribe(name)
+    seen&.then { one.monitor.subscribe("consumer.closed") { |event| seen << event.payload[:report] } }
+    take(one, 1)
+    one
+  end
+
+  def test_close_closes_although_its_listener_raises
+    one = revoking(filled(1), seen = []) { |_| raise "no" }
+    assert_equal "no", assert_raises(RuntimeError) { one.close }.message
+    assert_predicate one.status, :closed?
+    assert_equal [true], seen.map(&:left_group)
+    assert_predicate one.close, :complete?
+  end
+
+  def test_close_goes_on_after_an_interrupt_of_its_listener
+    running = Queue.new
+    one = revoking(filled(1)) do |_|
+      running << true
+      sleep
+    end
+    thread = quiet_thread { one.close }
+    running.pop
+    thread.kill.join
+    eventually { one.status.closed? }
+  end
+
   # ---- offsets ----
 
   def test_each_commit_is_published_with_its_offsets

@@ -669,16 +669,11 @@ module Penstock
     # @return [ConsumerCloseReport] frozen: whether closing was complete in time, and whether the consumer left the group
     # @raise [ArgumentError] when the timeout is invalid, or an Integer above an hour, which looks like milliseconds (a
     #   Float is accepted)
+    # @raise [Exception] what {ConsumerConfig#rebalance_listener} raises, after the consumer was closed
     # @overload close(timeout: config.close_timeout / 1000.0)
     def close(*more, timeout: config.close_timeout / 1000.0, **wrong)
       Keywords.check("close(timeout: 10)", TIMEOUT, more, wrong)
-      timeout = Seconds.of(timeout)
-      @stuck_watch&.stop
-      @notifier.closing do
-        finish unless closed?
-        in_time = call_close(timeout && (timeout * 1000).to_f)
-        ConsumerCloseReport.new(in_time, in_group? ? in_time : nil).freeze
-      end
+      close_within(Seconds.of(timeout)&.then { |seconds| (seconds * 1000).to_f })
     end
 
     # @!method group_metadata

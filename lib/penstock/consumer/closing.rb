@@ -10,8 +10,36 @@ module Penstock
 
     private
 
-    # What has to be done before the consumer closes, while it can still commit.
-    def finish
+    # @param timeout [Float, nil] ms
+    # @return [ConsumerCloseReport]
+    def close_within(timeout)
+      error = nil
+      @stuck_watch&.stop
+      report = @notifier.closing do
+        error = finish(timeout)
+        in_time = call_close(timeout)
+        ConsumerCloseReport.new(in_time, in_group? ? in_time : nil).freeze
+      end
+      error ? raise(error) : report
+    end
+
+    # Does what has to be done before the consumer closes, while it can still commit. The consumer closes in any case: if this is
+    # interrupted, on a thread of its own.
+    # @return [Exception, nil] what the listener has raised
+    def finish(timeout)
+      finish_work
+      ended = true
+      nil
+    rescue StandardError, ScriptError => e
+      ended = true
+      e
+    ensure
+      Threads.start("penstock.closing") { call_close(timeout) } unless ended
+    end
+
+    def finish_work
+      return if closed?
+
       call_finish unless interrupted?
       return unless config.rebalance_listener && in_group? && !SignalTrap.here?
 

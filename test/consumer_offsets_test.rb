@@ -200,6 +200,32 @@ class ConsumerOffsetsTest < ConsumerTestCase
     assert_equal [{ name => { 0 => 6 } }] * 2, [one.lag, one.lag(estimate: true)]
   end
 
+  def test_lag_counts_from_where_the_consumer_was_told_to_begin_and_not_from_the_committed_offset
+    name = filled(10)
+    one = member(name)
+    one.commit({ name => { 0 => 8 } })
+    lags = { beginning: 10, 3 => 7, end: nil, stored: 2 }.map do |start, lag|
+      one.assign(name => { 0 => start })
+      before = one.lag
+      take(one, 1) unless start == :end
+      one.pause
+      one.seek(name, 0, start)
+      [[before, one.lag], [{ name => { 0 => lag } }] * 2]
+    end
+    lags.each { |found, expected| assert_equal expected, found }
+  end
+
+  def test_lag_counts_from_the_listeners_start
+    name = filled(10)
+    listener = Object.new
+    listener.define_singleton_method(:assigned) { |rebalance| rebalance.start_at(name, 0, 2) }
+    one = group_consumer("group-#{name}") { |config| config.rebalance_listener = listener }
+    one.commit({ name => { 0 => 8 } })
+    one.subscribe(name)
+    one.keep_alive { eventually { one.assignment.any? } }
+    assert_equal({ name => { 0 => 8 } }, one.lag)
+  end
+
   def test_an_estimate_needs_no_broker
     name = filled(3)
     one = reading(name)

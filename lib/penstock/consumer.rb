@@ -467,7 +467,7 @@ module Penstock
     end
 
     # How many offsets each partition is behind: from the next offset that this consumer reads to the partition's end. If nothing
-    # was polled yet, from the committed offset. Offsets that hold no message count too, such as those of aborted transactions.
+    # was polled yet, from where it was told to begin, or from the committed offset. Offsets that hold no message count too, such as those of aborted transactions.
     # With `isolation.level` read_committed (librdkafka's default) the end is the first message of an open transaction.
     #
     #     consumer.lag # => { "orders" => { 0 => 120, 1 => 0 } }
@@ -481,7 +481,7 @@ module Penstock
     #     and includes open transactions. Paused partitions keep their earlier ends
     #   @param timeout [Numeric, nil] seconds to wait for the answers; see {#commit}
     #   @return [Hash{String => Hash{Integer => Integer, nil}}] by topic and partition; nil: unknown, as nothing was polled or
-    #     committed, or, for an estimate, nothing was fetched
+    #     committed, nothing was polled since it went to the end, or, for an estimate, nothing was fetched
     #   @raise [ConsumeError, ConsumeTimeoutError, BrokerRejectedError, ConsumerClosedError, ForkedError] see {#commit}
     def lag(*given, estimate: false, timeout: 5, **braceless)
       form = "lag({ \"topic\" => [0] }, estimate: false, timeout: 5)"

@@ -309,11 +309,13 @@ static VALUE consumer_call_position(VALUE self, VALUE topic, VALUE partition)
     return offset_or_nil(ps_ledger_position(&consumer->ledger, StringValueCStr(topic), NUM2INT(partition)));
 }
 
-/* The next offset, or nil; see ps_ledger_reached. */
+/* The next offset, :beginning or :end if reading began there and nothing was polled, or nil; see ps_ledger_reached. */
 static VALUE consumer_call_reached(VALUE self, VALUE topic, VALUE partition)
 {
     struct ps_consumer *consumer = penstock_consumer_open(self);
-    return offset_or_nil(ps_ledger_reached(&consumer->ledger, StringValueCStr(topic), NUM2INT(partition)));
+    int64_t reached = ps_ledger_reached(&consumer->ledger, StringValueCStr(topic), NUM2INT(partition));
+    if (reached == RD_KAFKA_OFFSET_BEGINNING) return ID2SYM(rb_intern("beginning"));
+    return reached == RD_KAFKA_OFFSET_END ? ID2SYM(rb_intern("end")) : offset_or_nil(reached);
 }
 
 /* ---- marks ---- */

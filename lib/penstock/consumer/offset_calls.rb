@@ -86,13 +86,22 @@ module Penstock
       watermarks = estimate ? cached_watermarks_of(places) : watermarks_of(places, deadline)
       positions = next_offsets(places, estimate ? nil : deadline)
       found = places.zip(watermarks, positions).to_h do |place, (first, last), position|
-        [place.first(2), position && last && [last - [position, first || 0].max, 0].max]
+        [place.first(2), lag_of(position, first, last)]
       end
       by_partition(places) { |place| found[place.first(2)] }
     end
 
+    # Where the end was when reading began there is not known.
+    # @return [Integer, nil]
+    def lag_of(position, first, last)
+      position = first if position == :beginning
+      return if position.nil? || position == :end || last.nil?
+
+      [last - [position, first || 0].max, 0].max
+    end
+
     # @param deadline [Deadline, nil] nil: the group is not asked
-    # @return [Array<Integer, nil>] the position, or the committed offset of what was not polled yet
+    # @return [Array<Integer, Symbol, nil>] the position, or the committed offset of what was not polled yet
     def next_offsets(places, deadline)
       positions = places.to_h { |topic, partition| [[topic, partition], call_reached(topic, partition)] }
       unknown = places.select { |place| positions[place.first(2)].nil? }

@@ -99,8 +99,8 @@ uint64_t ps_ledger_assigned_in(struct ps_ledger *ledger, const char *topic, int3
 /* Whether messages before `offset` were handed out and are not processed. */
 bool ps_ledger_open_before(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset);
 int64_t ps_ledger_position(struct ps_ledger *ledger, const char *topic, int32_t partition); /* -1: none */
-/* The next offset: the position, without one the offset at which reading began, or the end if the program has got all before it.
- * -1: unknown. */
+/* The next offset: the position, without one where reading began, or the end if the program has got all before it. Negative: one of
+ * librdkafka's numbers for a place, RD_KAFKA_OFFSET_INVALID if it is unknown. */
 int64_t ps_ledger_reached(struct ps_ledger *ledger, const char *topic, int32_t partition);
 /* Messages that this owner gets. False: no memory. */
 bool ps_ledger_handed_out(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, int32_t leader_epoch,

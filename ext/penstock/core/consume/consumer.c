@@ -332,11 +332,14 @@ rd_kafka_topic_partition_list_t *ps_plain_copy(const rd_kafka_topic_partition_li
     return copy;
 }
 
-static void set_starts(rd_kafka_topic_partition_list_t *partitions, const rd_kafka_topic_partition_list_t *start)
+static void set_starts(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *partitions,
+                       const rd_kafka_topic_partition_list_t *start)
 {
     for (int i = 0; i < partitions->cnt; i++) {
         rd_kafka_topic_partition_t *to = &partitions->elems[i], *from;
-        if ((from = rd_kafka_topic_partition_list_find(start, to->topic, to->partition))) to->offset = from->offset;
+        if (!(from = rd_kafka_topic_partition_list_find(start, to->topic, to->partition))) continue;
+        to->offset = from->offset;
+        ps_ledger_begin(&consumer->ledger, to->topic, to->partition, to->offset);
     }
 }
 
@@ -370,9 +373,9 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, con
         ps_ledger_revoked(&consumer->ledger, partitions);
         remove_assigned(consumer, partitions);
     } else {
-        if (start) set_starts(partitions, start);
         add_assigned(consumer, partitions);
         ps_ledger_assigned(&consumer->ledger);
+        if (start) set_starts(consumer, partitions, start);
     }
     bool incremental = cooperative(consumer, assigned);
     consumer->member = assigned || (incremental && !consumer->lost);

@@ -34,7 +34,7 @@ struct ps_place {
     uint64_t assigned;        /* the epoch in which it was assigned */
     uint64_t since;           /* the same, or that of the latest change of its position */
     int64_t kept;             /* offsets below it were not affected by such changes */
-    int64_t begin;            /* where reading began; -1: unknown */
+    int64_t begin;            /* where reading began: an offset, or one of librdkafka's numbers for a place; INVALID: unknown */
     int64_t position;         /* after the last message that was handed out; -1: none was */
     int64_t end;              /* the end of the partition, as it was when librdkafka had fetched all; -1: unknown */
     int64_t processed;        /* all before it are processed; -1: unknown */
@@ -121,7 +121,8 @@ static struct ps_place *find_or_add(struct ps_ledger *ledger, const char *topic,
     memcpy(place->topic, topic, size);
     place->partition = partition;
     place->since = place->assigned = ledger->epoch;
-    place->begin = place->position = place->end = place->processed = place->stored = place->kept = -1;
+    place->position = place->end = place->processed = place->stored = place->kept = -1;
+    place->begin = RD_KAFKA_OFFSET_INVALID;
     place->leader_epoch = -1;
     return *link = place;
 }
@@ -239,11 +240,13 @@ int64_t ps_ledger_reached(struct ps_ledger *ledger, const char *topic, int32_t p
 {
     pthread_mutex_lock(&ledger->lock);
     const struct ps_place *place = *find(ledger, topic, partition);
-    int64_t reached = place ? place->position : -1;
-    if (place && reached < 0) reached = place->begin;
-    if (place && reached < place->end) reached = place->end;
+    int64_t reached = RD_KAFKA_OFFSET_INVALID;
+    if (place) {
+        reached = place->position >= 0 ? place->position : place->begin;
+        if (place->end >= 0 && reached < place->end) reached = place->end;
+    }
     pthread_mutex_unlock(&ledger->lock);
-    return reached < 0 ? -1 : reached;
+    return reached;
 }
 
 int64_t ps_ledger_position(struct ps_ledger *ledger, const char *topic, int32_t partition)

@@ -279,4 +279,29 @@ class ConsumerDefectsTest < ConsumerTestCase
     20.times { seen << observer.committed("defects", 0)[0].to_i }
     assert_equal seen.sort, seen
   end
+
+  def test_34_a_commit_of_another_thread_that_is_repeated_does_not_overtake_a_later_one
+    own, = broken_in(20)
+    one = member(own)
+    assert one.commit({ "defects" => { 0 => 1 } })
+    own.inject_errors(:offset_commit, [:coordinator_load_in_progress])
+    earlier = quiet_thread { one.commit({ "defects" => { 0 => 5 } }) }
+    sleep 0.03 # it is on its way, and is repeated 100 ms later
+    assert one.commit({ "defects" => { 0 => 9 } })
+    assert earlier.value
+    assert_equal({ 0 => 9 }, one.committed("defects", 0))
+  end
+
+  # Brokers compare a commit's generation only, and it is sent with the one that the member has then.
+  [false, true].each do |async|
+    define_method("test_35_an_#{async ? "asynchronous" : "ordinary"}_commit_is_not_sent_if_its_partition_is_lost_meanwhile") do
+      own, = broken_in(20)
+      one = member(own)
+      message = take(one, 5).last
+      mine = one.method(:mark)
+      one.define_singleton_method(:mark) { |what| mine.call(what).tap { assign({}) } }
+      refute one.commit(message, async:)
+      assert_equal({ 0 => nil }, one.committed("defects", 0))
+    end
+  end
 end

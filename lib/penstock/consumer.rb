@@ -389,11 +389,12 @@ module Penstock
       offsets = "{ \"topic\" => { 0 => 5 } }" if wrong.keys.first.is_a?(String)
       Keywords.check("commit(#{offsets || "message"}, async: false, timeout: 30)", %i[async timeout], more, wrong)
       need_group("commit")
-      offsets = offsets_to_commit(what)
+      offsets, epoch = to_commit(what)
       return false if offsets.nil?
       return true if offsets.empty?
+      return call_commit_async(offsets, epoch) if async
 
-      async ? call_commit_async(offsets) : @notifier.committing(offsets) { commit_now(offsets, timeout) }
+      @notifier.committing(offsets) { commit_now(offsets, timeout, epoch) }
       true
     rescue CommitError => e
       LOST.include?(e.code) ? false : raise
@@ -467,7 +468,8 @@ module Penstock
     end
 
     # How many offsets each partition is behind: from the next offset that this consumer reads to the partition's end. If nothing
-    # was polled yet, from where it was told to begin, or from the committed offset. Offsets that hold no message count too, such as those of aborted transactions.
+    # was polled yet, from where it was told to begin, or from the committed offset. Offsets that hold no message count too, such
+    # as those of aborted transactions.
     # With `isolation.level` read_committed (librdkafka's default) the end is the first message of an open transaction.
     #
     #     consumer.lag # => { "orders" => { 0 => 120, 1 => 0 } }

@@ -184,21 +184,30 @@ static VALUE consumer_call_assignment(VALUE self)
     return ask(self, PS_CONSUMER_ASSIGNMENT, Qnil, Qnil, "the assignment could not be read");
 }
 
-static VALUE consumer_call_commit(VALUE self, VALUE places, VALUE timeout)
+/* Of places that belong to no assignment, `epoch` is 0. */
+static VALUE consumer_call_commit(VALUE self, VALUE places, VALUE timeout, VALUE epoch)
 {
-    ask(self, PS_CONSUMER_COMMIT, places, timeout, "the offsets were not committed");
+    ask_since(self, PS_CONSUMER_COMMIT, places, NUM2ULL(epoch), timeout, "the offsets were not committed");
     return Qnil;
 }
 
-/* The result goes to ps_consumer_commit_result. */
-static VALUE consumer_call_commit_async(VALUE self, VALUE places)
+/* False: a partition was taken away since `epoch`. The result goes to ps_consumer_commit_result. */
+static VALUE consumer_call_commit_async(VALUE self, VALUE places, VALUE epoch)
 {
     struct ps_consumer *consumer = penstock_consumer_open(self);
-    int failed = ps_consumer_commit_async(consumer, list_from(places));
+    uint64_t since = NUM2ULL(epoch);
+    bool lost = false;
+    int failed = ps_consumer_commit_async(consumer, list_from(places), since, &lost);
     if (failed < 0) penstock_raise_closed(&consumer->client);
     if (failed) rb_syserr_fail(failed, "cannot start a thread for the consumer");
     RB_GC_GUARD(self);
-    return Qnil;
+    return lost ? Qfalse : Qtrue;
+}
+
+/* The number of the latest assignment. */
+static VALUE consumer_call_epoch(VALUE self)
+{
+    return ULL2NUM(ps_ledger_epoch(&penstock_consumer_open(self)->ledger));
 }
 
 static VALUE consumer_call_committed(VALUE self, VALUE places, VALUE timeout)
@@ -655,8 +664,9 @@ void penstock_consumer_calls_init(VALUE consumer_class)
     rb_define_private_method(consumer_class, "call_subscribe", consumer_call_subscribe, 1);
     rb_define_private_method(consumer_class, "call_assign", consumer_call_assign, 1);
     rb_define_private_method(consumer_class, "call_assignment", consumer_call_assignment, 0);
-    rb_define_private_method(consumer_class, "call_commit", consumer_call_commit, 2);
-    rb_define_private_method(consumer_class, "call_commit_async", consumer_call_commit_async, 1);
+    rb_define_private_method(consumer_class, "call_commit", consumer_call_commit, 3);
+    rb_define_private_method(consumer_class, "call_commit_async", consumer_call_commit_async, 2);
+    rb_define_private_method(consumer_class, "call_epoch", consumer_call_epoch, 0);
     rb_define_private_method(consumer_class, "call_committed", consumer_call_committed, 2);
     rb_define_private_method(consumer_class, "call_offsets", consumer_call_offsets, 2);
     rb_define_private_method(consumer_class, "call_watermarks", consumer_call_watermarks, 3);

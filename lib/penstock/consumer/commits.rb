@@ -14,20 +14,25 @@ module Penstock
 
     private
 
-    # @return [Array<Array(String, Integer, Integer, Integer)>, nil] nil: the partition was taken away
-    def offsets_to_commit(what)
+    # @return [Array(Array<Array(String, Integer, Integer, Integer)>, Integer)] the offsets, nil if the partition was taken away;
+    #   and the assignment that they belong to, as the partition may be taken away before they are sent. 0: to none
+    def to_commit(what)
       case what
-      when nil then call_processed(config.mark != :manual)
-      when Hash then places(what, nil)
-      when Batch then mark(what) ? what.group_by_partition.values.flat_map(&:values).map { |list| place_of(list.last) } : nil
-      else mark(what) == false ? nil : [place_of(what)]
+      when nil
+        epoch = call_epoch # before the offsets are read
+        [call_processed(config.mark != :manual), epoch]
+      when Hash then [places(what, nil), 0]
+      when Batch then [mark(what) ? places_after(what) : nil, what.epoch]
+      else [mark(what) == false ? nil : [place_of(what)], Consumer.__send__(:epoch_of, what)]
       end
     end
 
-    def commit_now(offsets, timeout)
+    def places_after(batch) = batch.group_by_partition.values.flat_map(&:values).map { |list| place_of(list.last) }
+
+    def commit_now(offsets, timeout, epoch = 0)
       attempts = 0
       begin
-        call_commit(offsets, timeout)
+        call_commit(offsets, timeout, epoch)
       rescue CommitError => e
         raise unless e.code == STALE && (attempts += 1) < STALE_ATTEMPTS
 

@@ -7,7 +7,8 @@
  * librdkafka's own timer for what is processed is not used. It sends a commit although an earlier one is on its way, and repeats
  * an earlier one that the coordinator could not handle after the later one: the committed offset falls.
  *
- * A commit whose caller waits (consumer_jobs.c) is on its way alone, too.
+ * Commits for which callers wait (consumer_jobs.c) take their turns, one after the other. Asynchronous ones that come while there are
+ * turns wait behind the last one, and what is processed waits until there is none.
  *
  * The thread that gives up partitions sends what waits at once, although a request is on its way, as another member has the
  * partitions afterwards. Otherwise two requests are never on their way: librdkafka puts the first one off while it looks for the
@@ -91,33 +92,76 @@ static bool stored_is_due(const struct ps_async_commits *commits)
     return due_us != 0 && ps_now_us() >= due_us;
 }
 
+/* With the lock. Also what waits for turns. */
+static void take_all_waiting(struct ps_async_commits *commits)
+{
+    for (struct ps_commit_turn *turn = commits->turns; turn; turn = turn->next) {
+        commits->waiting = merge(turn->after, commits->waiting);
+        turn->after = NULL;
+    }
+}
+
+/* With the lock. */
+static bool any_waiting(const struct ps_async_commits *commits)
+{
+    bool any = commits->waiting != NULL;
+    for (const struct ps_commit_turn *turn = commits->turns; turn && !any; turn = turn->next) any = turn->after != NULL;
+    return any;
+}
+
 void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
+    take_all_waiting(commits);
     send_waiting(consumer);
     for (int i = 0; commits->sent && i < revoked->cnt; i++)
         rd_kafka_topic_partition_list_del(commits->sent, revoked->elems[i].topic, revoked->elems[i].partition);
     pthread_mutex_unlock(&commits->lock);
 }
 
-bool ps_commit_alone_begin(struct ps_consumer *consumer)
+/* ---- turns ---- */
+
+/* With the lock. Where what comes now has to wait. */
+static rd_kafka_topic_partition_list_t **last_waiting(struct ps_async_commits *commits)
 {
-    struct ps_async_commits *commits = &consumer->async_commits;
-    pthread_mutex_lock(&commits->lock);
-    bool begins = !commits->waiting && commits->on_their_way == 0 && !commits->alone;
-    if (begins) commits->alone = true;
-    pthread_mutex_unlock(&commits->lock);
-    return begins;
+    struct ps_commit_turn *last = commits->turns;
+    while (last && last->next) last = last->next;
+    return last ? &last->after : &commits->waiting;
 }
 
-void ps_commit_alone_end(struct ps_consumer *consumer)
+void ps_commit_turn_join(struct ps_consumer *consumer, struct ps_commit_turn *turn)
+{
+    struct ps_async_commits *commits = &consumer->async_commits;
+    struct ps_commit_turn **link = &commits->turns;
+    pthread_mutex_lock(&commits->lock);
+    while (*link) link = &(*link)->next;
+    *link = turn;
+    pthread_mutex_unlock(&commits->lock);
+}
+
+bool ps_commit_turn_has_come(struct ps_consumer *consumer, const struct ps_commit_turn *turn)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
-    commits->alone = false;
+    bool has_come = commits->turns == turn && !commits->waiting && commits->on_their_way == 0;
+    pthread_mutex_unlock(&commits->lock);
+    return has_come;
+}
+
+void ps_commit_turn_leave(struct ps_consumer *consumer, struct ps_commit_turn *turn)
+{
+    struct ps_async_commits *commits = &consumer->async_commits;
+    struct ps_commit_turn **link = &commits->turns;
+    rd_kafka_topic_partition_list_t **before = &commits->waiting;
+    pthread_mutex_lock(&commits->lock);
+    for (; *link != turn; link = &(*link)->next) before = &(*link)->after;
+    *link = turn->next;
+    *before = merge(turn->after, *before);
     pthread_mutex_unlock(&commits->lock);
 }
+
+/* ---- the job ---- */
 
 /* `code`: 0: any error. */
 static bool has_error(rd_kafka_event_t *answer, int code)
@@ -161,9 +205,10 @@ static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, boo
     if (!again) ps_consumer_commit_result(consumer, rd_kafka_event_error(answer), rd_kafka_event_topic_partition_list(answer));
 }
 
-static bool may_send(const struct ps_async_commits *commits)
+/* With the lock. */
+static bool is_busy(const struct ps_async_commits *commits)
 {
-    return commits->on_their_way == 0 && !commits->alone;
+    return commits->waiting || commits->on_their_way > 0 || commits->turns;
 }
 
 /* Sends what waits, if nothing is on its way. False: nothing is left, and the next commit needs a new job. */
@@ -171,9 +216,9 @@ static bool go_on(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
-    if (may_send(commits) && ps_now_us() >= commits->again_us) send_waiting(consumer);
-    if (may_send(commits) && stored_is_due(commits)) send_stored(consumer);
-    bool more = commits->waiting || commits->on_their_way > 0 || atomic_load(&commits->stored_due_us);
+    if (commits->on_their_way == 0 && ps_now_us() >= commits->again_us) send_waiting(consumer);
+    if (commits->on_their_way == 0 && !commits->turns && stored_is_due(commits)) send_stored(consumer);
+    bool more = is_busy(commits) || atomic_load(&commits->stored_due_us);
     if (!more) {
         rd_kafka_queue_destroy(commits->answers);
         commits->answers = NULL;
@@ -187,7 +232,7 @@ static int pause_ms(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
-    bool busy = commits->waiting || commits->on_their_way > 0;
+    bool busy = is_busy(commits);
     pthread_mutex_unlock(&commits->lock);
     int64_t due_us = atomic_load(&commits->stored_due_us);
     if (!busy && due_us == 0) return 0; /* nothing is left */
@@ -219,7 +264,8 @@ static bool lets_close(struct ps_consumer *consumer, int64_t *send_by_us)
     if (!*send_by_us) *send_by_us = close_by_us == PS_FOREVER ? PS_FOREVER : now_us + (close_by_us - now_us) / 2;
     pthread_mutex_lock(&commits->lock);
     atomic_store(&commits->stored_due_us, 0);
-    bool lets = !commits->waiting || now_us >= *send_by_us;
+    bool lets = !any_waiting(commits) || now_us >= *send_by_us;
+    if (lets) take_all_waiting(commits);
     rd_kafka_topic_partition_list_t *late = lets ? commits->waiting : NULL;
     if (lets) commits->waiting = NULL;
     pthread_mutex_unlock(&commits->lock);
@@ -242,10 +288,11 @@ static void give_up(struct ps_consumer *consumer)
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
     rd_kafka_topic_partition_list_t *lost = commits->sent;
+    bool any = commits->on_their_way > 0;
     commits->sent = NULL;
     commits->on_their_way = 0;
     pthread_mutex_unlock(&commits->lock);
-    ps_consumer_commit_result(consumer, RD_KAFKA_RESP_ERR__DESTROY, lost);
+    if (any) ps_consumer_commit_result(consumer, RD_KAFKA_RESP_ERR__DESTROY, lost);
     destroy_list(&lost);
 }
 
@@ -306,16 +353,30 @@ static int let_job_run(struct ps_consumer *consumer)
     return failed;
 }
 
-int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list)
+bool ps_consumer_drop_lost(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list, uint64_t epoch)
+{
+    int before = list->cnt;
+    for (int i = list->cnt - 1; epoch && i >= 0; i--) {
+        const rd_kafka_topic_partition_t *place = &list->elems[i];
+        if (!ps_ledger_owns(&consumer->ledger, place->topic, place->partition, epoch))
+            rd_kafka_topic_partition_list_del_by_idx(list, i);
+    }
+    return list->cnt < before;
+}
+
+/* The lock is held while it looks what is lost: ps_async_commits_revoked then sends what it has added. */
+int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list, uint64_t epoch, bool *lost)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     int failed = -1;
     pthread_mutex_lock(&commits->lock);
     if (ps_client_enter(&consumer->client)) {
-        commits->waiting = merge(list, commits->waiting);
-        end_pause(commits);
+        *lost = ps_consumer_drop_lost(consumer, list, epoch);
         failed = let_job_run(consumer);
-        if (failed) destroy_list(&commits->waiting);
+        rd_kafka_topic_partition_list_t **waiting = last_waiting(commits);
+        if (failed || list->cnt == 0) rd_kafka_topic_partition_list_destroy(list);
+        else *waiting = merge(list, *waiting);
+        end_pause(commits);
     } else {
         rd_kafka_topic_partition_list_destroy(list);
     }

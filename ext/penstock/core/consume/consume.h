@@ -106,6 +106,7 @@ int64_t ps_ledger_reached(struct ps_ledger *ledger, const char *topic, int32_t p
 bool ps_ledger_handed_out(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, int32_t leader_epoch,
                           uint64_t owner);
 bool ps_ledger_handed_out_all(struct ps_ledger *ledger, struct ps_fetched *fetched, uint64_t owner);
+uint64_t ps_ledger_epoch(struct ps_ledger *ledger); /* of the latest assignment */
 bool ps_ledger_open(struct ps_ledger *ledger); /* something that was handed out is not marked */
 void ps_ledger_finish(struct ps_ledger *ledger, uint64_t owner); /* marks all that it has got; 0: that all owners have got */
 /* Marks a message, and the earlier ones of its partition that the same owner has got. False: the partition was taken away since
@@ -125,13 +126,18 @@ rd_kafka_topic_partition_list_t *ps_ledger_processed(struct ps_ledger *ledger); 
 
 /* ---- async_commits.c: commits that no caller waits for ------------------------------------------------- */
 
+struct ps_commit_turn { /* a commit for which a caller waits */
+    struct ps_commit_turn *next;
+    rd_kafka_topic_partition_list_t *after; /* what was to be committed after it; NULL: nothing */
+};
+
 struct ps_async_commits {
     pthread_mutex_t lock;
-    rd_kafka_topic_partition_list_t *waiting; /* for the next request; NULL: none. Only while a job runs */
+    struct ps_commit_turn *turns;             /* the first one has its request on its way, or waits until it may send it */
+    rd_kafka_topic_partition_list_t *waiting; /* for the next request, before all turns; NULL: none. Only while a job runs */
     rd_kafka_topic_partition_list_t *sent;    /* what is on its way, and may be sent again */
     _Atomic int64_t stored_due_us;            /* then what librdkafka has stored is committed; 0: nothing new is stored */
     bool stored_sent;                         /* what it has stored is on its way */
-    bool alone;                               /* a commit whose caller waits is on its way */
     int on_their_way;                         /* requests; more than one only if partitions were revoked */
     rd_kafka_queue_t *answers;                /* NULL: no job runs */
     int attempts;                             /* of what is waiting */
@@ -287,11 +293,15 @@ bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
  * that receives a result calls it, with or without the GVL. `offsets` may be NULL. */
 void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t err,
                                const rd_kafka_topic_partition_list_t *offsets);
-/* Owns `list`. 0: it will be sent, and its result goes to ps_consumer_commit_result. -1: not open. Otherwise errno. */
-int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list);
-/* For a commit whose caller waits. False: others are on their way, or wait. */
-bool ps_commit_alone_begin(struct ps_consumer *consumer);
-void ps_commit_alone_end(struct ps_consumer *consumer);
+/* Owns `list`. 0: it will be sent, and its result goes to ps_consumer_commit_result. -1: not open. Otherwise errno. `epoch`: that of
+ * the messages, or 0. Partitions that were taken away since are left out, and `lost` says so. */
+int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list, uint64_t epoch, bool *lost);
+/* Takes out of the list what was taken away since `epoch`. True: something was. 0: does nothing. */
+bool ps_consumer_drop_lost(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list, uint64_t epoch);
+/* Around a commit for which a caller waits. It may be sent when its turn has come: no earlier commit is on its way. */
+void ps_commit_turn_join(struct ps_consumer *consumer, struct ps_commit_turn *turn);
+bool ps_commit_turn_has_come(struct ps_consumer *consumer, const struct ps_commit_turn *turn);
+void ps_commit_turn_leave(struct ps_consumer *consumer, struct ps_commit_turn *turn);
 /* librdkafka has got new offsets, which are to be committed after auto.commit.interval.ms. Does nothing if it is not open. */
 void ps_async_commits_stored(struct ps_consumer *consumer);
 void ps_async_commits_closing(struct ps_consumer *consumer); /* its thread finds out at once that closing has begun */
@@ -337,7 +347,8 @@ struct ps_consumer_job {
     enum ps_consumer_call call;
     rd_kafka_topic_partition_list_t *list; /* argument or result; owned; may be NULL */
     int timeout_ms;
-    uint64_t epoch;                        /* of a rewind: leaves alone what ps_ledger_holds not; the result lacks it */
+    uint64_t epoch;                        /* of a rewind: leaves alone what ps_ledger_holds not; the result lacks it. Of a commit: see
+                                            * ps_consumer_drop_lost */
     rd_kafka_resp_err_t err;
     char text[256];                        /* details of `err`; may be empty */
 };

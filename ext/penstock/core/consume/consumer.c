@@ -368,9 +368,9 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, con
     /* librdkafka commits the stored offsets of partitions when they are unassigned. */
     if (!assigned) {
         ps_consumer_store(consumer);
-        ps_async_commits_revoked(consumer, partitions);
         ps_consumer_resume_revoked(consumer, partitions);
-        ps_ledger_revoked(&consumer->ledger, partitions);
+        ps_ledger_revoked(&consumer->ledger, partitions); /* from here on, no thread adds a commit of them */
+        ps_async_commits_revoked(consumer, partitions);
         remove_assigned(consumer, partitions);
     } else {
         add_assigned(consumer, partitions);

@@ -48,15 +48,40 @@ static void forget_common_error(rd_kafka_topic_partition_list_t *list)
 
 enum { SETTLE_US = 1000 };
 
-/* librdkafka repeats a commit that the coordinator could not handle, also when a later one was confirmed meanwhile: the committed
- * offset would fall. So a commit waits for earlier ones. False: closing begins, or the caller has given up. */
-static bool await_earlier_commits(struct ps_consumer_job *query)
+/* False: closing begins, or the caller has given up. */
+static bool await_turn(struct ps_consumer_job *query, struct ps_commit_turn *turn)
 {
-    while (!ps_commit_alone_begin(query->consumer)) {
+    ps_commit_turn_join(query->consumer, turn);
+    while (!ps_commit_turn_has_come(query->consumer, turn)) {
         if (atomic_load(&query->consumer->client.state) != PS_OPEN || atomic_load(&query->job.abandoned)) return false;
         usleep(SETTLE_US);
     }
     return true;
+}
+
+/* No thread gives up partitions between the comparison and the request. */
+static rd_kafka_resp_err_t send_commit(struct ps_consumer_job *query, rd_kafka_queue_t *answers, bool *lost)
+{
+    struct ps_consumer *consumer = query->consumer;
+    rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION;
+    pthread_mutex_lock(&consumer->taking);
+    *lost = ps_consumer_drop_lost(consumer, query->list, query->epoch);
+    if (query->list->cnt > 0 || !*lost)
+        err = rd_kafka_commit_queue(consumer->client.rk, query->list, answers, ps_commit_cb, NULL);
+    pthread_mutex_unlock(&consumer->taking);
+    return err;
+}
+
+/* Waits for the answer also if the caller has given up: the next commit is not sent before. NULL: closing has left the group. */
+static rd_kafka_event_t *await_commit(const struct ps_consumer *consumer, rd_kafka_queue_t *answers)
+{
+    rd_kafka_event_t *answer = NULL;
+    for (bool closed = false; !answer && !closed;) {
+        /* Read before the poll: an answer that came before the group was left is then in the queue. */
+        closed = ps_consumer_left(consumer);
+        answer = rd_kafka_queue_poll(answers, ANSWER_MS);
+    }
+    return answer;
 }
 
 /* rd_kafka_commit in two steps. rd_kafka_commit would wait for session.timeout.ms if there is no coordinator, even while
@@ -64,19 +89,18 @@ static bool await_earlier_commits(struct ps_consumer_job *query)
 static rd_kafka_resp_err_t consumer_commit(struct ps_consumer_job *query)
 {
     struct ps_consumer *consumer = query->consumer;
-    rd_kafka_event_t *answer = NULL;
-    if (!await_earlier_commits(query)) {
+    struct ps_commit_turn turn = { 0 };
+    if (!await_turn(query, &turn)) {
+        ps_commit_turn_leave(consumer, &turn);
         become_long_call(consumer);
         return RD_KAFKA_RESP_ERR__DESTROY;
     }
+    bool lost = false;
     rd_kafka_queue_t *answers = rd_kafka_queue_new(consumer->client.rk);
-    rd_kafka_resp_err_t err = rd_kafka_commit_queue(consumer->client.rk, query->list, answers, ps_commit_cb, NULL);
+    rd_kafka_resp_err_t err = send_commit(query, answers, &lost);
     become_long_call(consumer);
-    for (bool closed = false; !err && !answer && !closed;) {
-        /* Read before the poll: an answer that came before the group was left is then in the queue. */
-        closed = ps_consumer_left(consumer) || atomic_load(&query->job.abandoned);
-        answer = rd_kafka_queue_poll(answers, ANSWER_MS);
-    }
+    rd_kafka_event_t *answer = err ? NULL : await_commit(consumer, answers);
+    ps_commit_turn_leave(consumer, &turn);
     if (!err) err = answer ? rd_kafka_event_error(answer) : RD_KAFKA_RESP_ERR__DESTROY;
     const rd_kafka_topic_partition_list_t *list = answer ? rd_kafka_event_topic_partition_list(answer) : NULL;
     if (list && query->list) { /* with the errors of single partitions */
@@ -86,7 +110,7 @@ static rd_kafka_resp_err_t consumer_commit(struct ps_consumer_job *query)
     }
     if (answer) rd_kafka_event_destroy(answer);
     rd_kafka_queue_destroy(answers);
-    ps_commit_alone_end(consumer);
+    if (!err && lost) err = RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION;
     if (err != RD_KAFKA_RESP_ERR__NO_OFFSET) ps_increase(err ? &consumer->counts.failed_commits : &consumer->counts.commits, 1);
     return err;
 }

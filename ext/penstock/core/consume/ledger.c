@@ -422,6 +422,14 @@ void ps_ledger_finish(struct ps_ledger *ledger, uint64_t owner)
     pthread_mutex_unlock(&ledger->lock);
 }
 
+uint64_t ps_ledger_epoch(struct ps_ledger *ledger)
+{
+    pthread_mutex_lock(&ledger->lock);
+    uint64_t epoch = ledger->epoch;
+    pthread_mutex_unlock(&ledger->lock);
+    return epoch;
+}
+
 bool ps_ledger_open(struct ps_ledger *ledger)
 {
     pthread_mutex_lock(&ledger->lock);

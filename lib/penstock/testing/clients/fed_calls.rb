@@ -27,7 +27,7 @@ module Penstock
 
       def call_assignment = open && @assigned.keys.sort.map { |place| [*place, nil, nil] }
 
-      def call_commit(places, _timeout = nil)
+      def call_commit(places, _timeout = nil, _epoch = nil)
         open
         raise_planned(:commit)
         raise failure(:illegal_generation, :commit) if @lost
@@ -35,11 +35,13 @@ module Penstock
         commit(places)
       end
 
-      def call_commit_async(places)
+      def call_commit_async(places, _epoch)
         call_commit(places)
+        true
       rescue Error => e
         line = "[#{@config.id}] #{e.message}"
         @config.logger ? @config.logger.add(2, line, "penstock") : warn("penstock: #{line}")
+        true
       end
 
       def call_committed(places, _timeout)
@@ -146,6 +148,8 @@ module Penstock
         open
         @assigned.empty? ? [:joining, nil, nil] : [:stable, 1, "#{@config.id}-fed"]
       end
+
+      def call_epoch = 0
 
       def call_processed(all)
         open

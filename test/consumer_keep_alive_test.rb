@@ -189,6 +189,18 @@ class ConsumerKeepAliveTest < ConsumerTestCase
     assert_equal 50, take(one, 50).size
   end
 
+  def test_its_thread_ends_if_an_interrupt_comes_when_it_has_just_started
+    one = reading(@topic)
+    started = nil
+    trace = TracePoint.new(:return) do |point|
+      raise "interrupt" if started.nil? && (started = point.return_value)
+    end
+    trace.enable(target: Penstock.const_get(:Threads, false).method(:start)) do
+      assert_raises(RuntimeError) { one.keep_alive { flunk } }
+    end
+    assert started.join(5)
+  end
+
   def test_other_fibers_run_while_a_fiber_works
     one = reading(@topic)
     turns = 0

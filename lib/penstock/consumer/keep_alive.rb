@@ -19,8 +19,8 @@ module Penstock
 
     # @return [Object] the block's value
     def around
-      thread = Threads.start("penstock.alive") { run }
       begin
+        thread = Threads.start("penstock.alive") { run } # an interrupt may come before it is known
         value = yield
         finished = true
       ensure
@@ -49,7 +49,7 @@ module Penstock
     # A fork child has no such thread: it inherits a dead one.
     def finish(thread)
       @done = true
-      return unless thread.alive?
+      return unless thread&.alive?
 
       @wake.call
       thread.join

@@ -67,6 +67,24 @@ class StuckPartitionTest < ConsumerTestCase
     assert_equal %w[b c], take(one, 2).map(&:payload)
   end
 
+  def test_a_partition_that_moves_while_the_brokers_are_asked_is_not_restarted
+    one = watched { |config| config.restart_stuck = true }
+    fill(%w[a])
+    take(one, 1)
+    asked = Queue.new
+    test = self
+    one.define_singleton_method(:lag) do |partitions, **|
+      test.fill(%w[b c])
+      test.take(self, 2)
+      singleton_class.remove_method(:lag)
+      asked << true
+      partitions.transform_values { |list| list.to_h { |partition| [partition, 2] } }
+    end
+    asked.pop
+    assert_nil one.poll(timeout: 1)
+    assert_empty @told.size.times.map { @told.pop.payload }.select { |payload| payload[:partition].zero? }
+  end
+
   def test_a_restart_loses_and_repeats_nothing
     one = watched { |config| config.restart_stuck = true }
     fill(%w[a])

@@ -87,6 +87,8 @@ module Penstock
       return if lag.nil? || lag.zero? || consumer.metrics.queue_length.positive?
 
       position, since = @seen.delete([topic, partition])
+      return if consumer.position(topic, partition) != position # it has moved while the brokers were asked
+
       restarted = @restart && position && restart(consumer, topic, partition, position)
       consumer.__send__(:notifier).instrument("partition.stuck") do
         { topic:, partition:, position:, lag:, restarted: restarted || false, time: (now - since) * 1000.0 }

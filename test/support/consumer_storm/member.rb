@@ -42,8 +42,8 @@ class ConsumerStorm
     def run
       @parent = Process.ppid
       $stderr.reopen("#{@path}.err", "w")
-      @ledger = File.open("#{@path}.ledger", "a")
       Signal.trap("TERM") { @stopped = true }
+      @ledger = File.open("#{@path}.ledger", "a")
       consume(consumer = make_consumer)
       start = now
       report = consumer.close

@@ -122,12 +122,13 @@ void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic
 
 /* ---- turns ---- */
 
-/* With the lock. Where what comes now has to wait. */
-static rd_kafka_topic_partition_list_t **last_waiting(struct ps_async_commits *commits)
+/* With the lock. Owns the list. */
+static void wait_behind_all(struct ps_async_commits *commits, rd_kafka_topic_partition_list_t *list)
 {
     struct ps_commit_turn *last = commits->turns;
     while (last && last->next) last = last->next;
-    return last ? &last->after : &commits->waiting;
+    if (last) last->after = merge(list, last->after);
+    else commits->waiting = merge(list, commits->waiting);
 }
 
 void ps_commit_turn_join(struct ps_consumer *consumer, struct ps_commit_turn *turn)
@@ -373,9 +374,8 @@ int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partit
     if (ps_client_enter(&consumer->client)) {
         *lost = ps_consumer_drop_lost(consumer, list, epoch);
         failed = let_job_run(consumer);
-        rd_kafka_topic_partition_list_t **waiting = last_waiting(commits);
         if (failed || list->cnt == 0) rd_kafka_topic_partition_list_destroy(list);
-        else *waiting = merge(list, *waiting);
+        else wait_behind_all(commits, list);
         end_pause(commits);
     } else {
         rd_kafka_topic_partition_list_destroy(list);

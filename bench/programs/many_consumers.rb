@@ -11,7 +11,7 @@ include BenchProgram # rubocop:disable Style/MixinUsage -- a program
 
 mode, *numbers = ARGUMENTS
 COUNT, BUSY, EACH = numbers.map { |number| Integer(number) }
-ONE_BY_ONE = 100
+ONE_BY_ONE = 50
 SETTLE_SECONDS = 2
 
 consumers = Array.new(COUNT) do

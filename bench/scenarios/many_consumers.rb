@@ -5,7 +5,7 @@ class ManyConsumers < Bench::Scenario
   title "Many consumers in a process"
   about "Consumers that read one partition each, without a group; messages of 100 bytes. One thread waits for all of them with " \
         "a ConsumerSet, or each has a thread of its own. Rate: they read what the partitions of the busy ones have. Then all " \
-        "are idle: CPU time of the threads that read. Then the first one gets 100 messages one by one: CPU time of these " \
+        "are idle: CPU time of the threads that read. Then the first one gets 50 messages one by one: CPU time of these " \
         "threads for each."
   table "rate", "messages/s", better: :more
   table "idle CPU", "us/s", better: :less
@@ -13,7 +13,7 @@ class ManyConsumers < Bench::Scenario
   table "threads", "threads", better: :less
   reference "a thread each"
   common({})
-  rounds 5
+  rounds 3
   apart true
   # What 99 idle consumers add to the cost of one busy one.
   bar 0.8, table: "a message", case: "1 of 100 busy", of_case: "1 of 1 busy"

@@ -6,7 +6,7 @@ require_relative "support/consumer_test_case"
 # Defects of librdkafka and of other clients, by their numbers in docs/evidence/defects.md, which names the tests of the other
 # numbers too.
 class ConsumerDefectsTest < ConsumerTestCase
-  slow(/test_(03|05|08|17|26|32)/)
+  slow(/test_(03|05|08|17|26|32|35|36)/)
 
   # @return [Array(Penstock::EmbeddedCluster, String)] a cluster to break, and a topic with messages
   def broken_in(count, partitions: 1, brokers: 1)
@@ -294,7 +294,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # Brokers compare a commit's generation only, and it is sent with the one that the member has then.
   [false, true].each do |async|
-    define_method("test_35_an_#{async ? "asynchronous" : "ordinary"}_commit_is_not_sent_if_its_partition_is_lost_meanwhile") do
+    define_method("test_38_an_#{async ? "asynchronous" : "ordinary"}_commit_is_not_sent_if_its_partition_is_lost_meanwhile") do
       own, = broken_in(20)
       one = member(own)
       message = take(one, 5).last
@@ -303,5 +303,92 @@ class ConsumerDefectsTest < ConsumerTestCase
       refute one.commit(message, async:)
       assert_equal({ 0 => nil }, one.committed("defects", 0))
     end
+  end
+
+  # librdkafka takes a late answer to "where is the end?" for the partition's new position, half a second after it came (35, 36).
+  SLOW = 0.3
+
+  # A consumer that librdkafka has to start at the end of partition 0 while the leader answers slowly.
+  def asking_for_the_end
+    own, sender = broken_in(1, partitions: 2)
+    19.times { produce("defects", %w[more], on: sender) } # each is an answer of its own
+    one = consumer(servers: own.bootstrap_servers).assign("defects" => { 1 => 0 })
+    take(one, 1) # it knows the leader
+    own.set_round_trip_time(seconds: SLOW)
+    one.assign("defects" => { 0 => :end })
+    assert_nil one.poll(timeout: SLOW / 3)
+    one
+  end
+
+  def test_35_a_seek_before_the_first_message_is_not_undone_by_a_late_answer
+    one = asking_for_the_end
+    one.seek("defects", 0, 5)
+    assert_equal (5..19).to_a, take(one, 15).map(&:offset)
+  end
+
+  def test_36_a_partition_that_is_assigned_again_is_not_moved_by_a_late_answer
+    one = asking_for_the_end
+    one.assign("defects" => { 0 => 5 })
+    assert_equal (5..19).to_a, take(one, 15).map(&:offset)
+  end
+
+  # Makes a broker slow before partitions are assigned.
+  class Slowing
+    attr_accessor :slow
+
+    def initialize(cluster) = @cluster = cluster
+    def now? = @now
+    def revoked(_) = @now = false
+    alias lost revoked
+
+    def assigned(_rebalance)
+      @cluster.set_round_trip_time(seconds: SLOW, broker: slow)
+      @now = true
+    end
+  end
+
+  # @return [Array<Penstock::Message>]
+  def poll_until(one)
+    [].tap do |polled|
+      eventually do
+        polled.concat(one.poll_batch(timeout: 0.02).to_a)
+        yield
+      end
+    end
+  end
+
+  # The broker whose delay delays an answer of the group.
+  def coordinator_of(own, one)
+    (1..2).max_by do |broker|
+      own.set_round_trip_time(seconds: SLOW, broker:)
+      seconds_of { one.committed("defects", 0) }.tap { own.set_round_trip_time(seconds: 0) }
+    end
+  end
+
+  # librdkafka goes on fetching a partition that was taken away in that time. At its next assignment these messages came before
+  # those that the group begins with: 800 messages came twice.
+  def test_36_a_partition_that_comes_back_repeats_nothing
+    own, = broken_in(400, partitions: 2, brokers: 2)
+    2.times { |partition| own.move_leader("defects", partition, partition + 1) }
+    slowing = Slowing.new(own)
+    one = group_consumer("g", servers: own.bootstrap_servers, "heartbeat.interval.ms": 100) do |config|
+      config.mark = :manual
+      config.rebalance_listener = slowing
+    end
+    coordinator = coordinator_of(own, one)
+    slowing.slow = 3 - coordinator # one partition is not started before it is revoked
+    one.subscribe("defects")
+    poll_until(one) { slowing.now? }
+    one.poll_batch(timeout: SLOW / 3)
+    one.unsubscribe
+    poll_until(one) { !slowing.now? }
+    own.set_round_trip_time(seconds: 0)
+    sleep 0.5 + (3 * SLOW)
+    slowing.slow = coordinator # both partitions are started late
+    one.subscribe("defects")
+    found = poll_until(one) { slowing.now? }
+    found.concat(take(one, 800 - found.size))
+    offsets = found.group_by(&:partition).transform_values { |messages| messages.map(&:offset) }
+    assert_equal({ 0 => (0..399).to_a, 1 => (0..399).to_a }, offsets)
   end
 end

@@ -6,6 +6,8 @@
  * SLOW_TOPIC_MS: duration of rd_kafka_topic_new for topics whose name begins with "slow", as if librdkafka held its lock.
  * SLOW_FLUSH_MS: duration of rd_kafka_flush for flushes shorter than that. It aborts if the client is destroyed meanwhile, and
  * creates the file SLOW_FLUSH when it begins.
+ * SLOW_MESSAGE_MS: duration of rd_kafka_event_message_next for the first message that is taken while the file SLOW_MESSAGE exists,
+ * which it deletes.
  * SLOW_ENTROPY_MS: duration of each getentropy, with which OpenSSL seeds its random number generators. Each call creates the file
  * SLOW_ENTROPY.
  * SLOW_BOOTSTRAPS_MS: duration of rd_kafka_mock_cluster_bootstraps, which then returns 4 MiB, so that a leaked result shows in
@@ -108,6 +110,15 @@ rd_kafka_topic_t *rd_kafka_topic_new(rd_kafka_t *rk, const char *topic, rd_kafka
     rd_kafka_topic_t *(*next)(rd_kafka_t *, const char *, rd_kafka_topic_conf_t *) = dlsym(RTLD_NEXT, "rd_kafka_topic_new");
     if (strncmp(topic, "slow", 4) == 0) sleep_for("SLOW_TOPIC_MS");
     return next(rk, topic, conf);
+}
+
+const rd_kafka_message_t *rd_kafka_event_message_next(rd_kafka_event_t *event)
+{
+    static const rd_kafka_message_t *(*next)(rd_kafka_event_t *);
+    if (!next) next = dlsym(RTLD_NEXT, "rd_kafka_event_message_next");
+    const char *path = getenv("SLOW_MESSAGE");
+    if (path && unlink(path) == 0) sleep_for("SLOW_MESSAGE_MS");
+    return next(event);
 }
 
 const char *rd_kafka_mock_cluster_bootstraps(const rd_kafka_mock_cluster_t *cluster)

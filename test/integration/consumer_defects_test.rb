@@ -4,9 +4,13 @@ require_relative "../test_helper"
 require_relative "../support/consumer_test_case"
 require_relative "../support/consumer_storm"
 require_relative "../support/kafka_topics"
+require_relative "../support/slow_calls"
+require "tmpdir"
 
 # Defects of librdkafka that need a real Kafka, by their numbers in docs/evidence/defects.md.
 class KafkaConsumerDefectsTest < ConsumerTestCase
+  include SlowCalls
+
   SERVERS = ENV.fetch("PENSTOCK_KAFKA") { abort "test/integration needs a Kafka: run bin/test, or set PENSTOCK_KAFKA" }
 
   def consumer(servers: SERVERS, **settings, &block) = super
@@ -150,5 +154,46 @@ class KafkaConsumerDefectsTest < ConsumerTestCase
 
     assert_equal :max_poll_exceeded, error.code
     eventually(30) { one.poll(timeout: 0.2)&.payload == "0 more" }
+  end
+
+  # A member takes its 51st message while another one, which reads another topic, joins the group.
+  JOINING = <<~'RUBY'
+    servers, topic, other = ARGV
+    make = -> do
+      Penstock::Consumer.new do |config|
+        config.kafka = { "bootstrap.servers": servers, "group.id": "joining-#{topic}", "auto.offset.reset": "earliest",
+                         "heartbeat.interval.ms": 200, "partition.assignment.strategy": "cooperative-sticky" }
+        config.mark = :manual
+      end
+    end
+    one = make.call.subscribe(topic)
+    offsets = []
+    offsets.concat(one.poll_batch(max: 50 - offsets.size).map(&:offset)) while offsets.size < 50
+    sleep 1 # then so many messages wait that it takes them without the GVL
+    File.write(ENV["SLOW_MESSAGE"], "")
+    polling = Thread.new { one.poll_batch(max: 100).map(&:offset) }
+    sleep 0.05 while File.exist?(ENV["SLOW_MESSAGE"])
+    two = make.call.subscribe(other)
+    joining = Thread.new { two.poll(timeout: 0.1) until two.assignment.any? }
+    offsets.concat(polling.value)
+    puts offsets.size
+    offsets.concat(one.poll_batch(timeout: 0.5).map(&:offset)) while offsets.size < 201
+    puts offsets.join(" ")
+    one.poll(timeout: 0.1) while joining.alive?
+    one.close
+    two.close
+  RUBY
+
+  # librdkafka reads on at the message that the program is just taking when it pauses the partitions that stay: it came twice.
+  def test_37_a_message_that_is_taken_when_the_group_rebalances_comes_once
+    sender = producer
+    names = Array.new(2) { "penstock-test-#{SecureRandom.hex(6)}" }
+    names.each { |name| sender.produce_sync(topic: name, payload: "first", partition: 0) }
+    produce(names[0], Array.new(200, &:to_s), partition: 0, on: sender)
+    Dir.mktmpdir do |path|
+      before, offsets = slow!(JOINING, SERVERS, *names, message: File.join(path, "taken"), message_ms: 8_000).split("\n")
+      assert_equal "51", before # librdkafka has dropped what it had read ahead
+      assert_equal (0..200).to_a, offsets.split.map(&:to_i)
+    end
   end
 end

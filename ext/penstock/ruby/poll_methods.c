@@ -84,13 +84,20 @@ static bool read_headers(const rd_kafka_message_t *message, rd_kafka_headers_t *
     return !err || err == RD_KAFKA_RESP_ERR__NOENT;
 }
 
+static bool repeated(const struct taking *taking, const rd_kafka_message_t *message)
+{
+    struct ps_ledger *ledger = &taking->consumer->ledger;
+    return atomic_load_explicit(&ledger->repeating, memory_order_relaxed) &&
+           ps_ledger_repeated(ledger, rd_kafka_topic_name(message->rkt), message->partition, message->offset);
+}
+
 /* False: no memory. */
 static bool take_message(struct taking *taking, rd_kafka_event_t *event)
 {
     rd_kafka_headers_t *headers;
     struct ps_fetched *fetched = taking->fetched;
     const rd_kafka_message_t *message = rd_kafka_event_message_next(event);
-    if (!message) return true;
+    if (!message || repeated(taking, message)) return true;
     bool readable = read_headers(message, &headers);
     if (!ps_fetched_copy(fetched, message, headers)) return false;
     if (headers) taking->headers += rd_kafka_header_cnt(headers);

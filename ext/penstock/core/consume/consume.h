@@ -73,6 +73,9 @@ struct ps_ledger {
     struct range *open;     /* what was handed out and is not processed */
     uint64_t epoch;         /* of the latest assignment */
     bool dirty;             /* librdkafka does not know all offsets yet */
+    int64_t starting_us;    /* when partitions were last assigned or sought at no known offset; 0: librdkafka knows all offsets */
+    struct ps_place *last;  /* of the message that was handed out last; NULL: none was, or the partition is gone */
+    _Atomic(struct ps_place *) repeating; /* whose last message may come again; NULL: none */
 };
 
 bool ps_ledger_init(struct ps_ledger *ledger); /* false: no memory */
@@ -85,7 +88,8 @@ void ps_ledger_revoked(struct ps_ledger *ledger, const rd_kafka_topic_partition_
 bool ps_ledger_pause(struct ps_ledger *ledger, const char *topic, int32_t partition, bool paused); /* false: nothing changed */
 /* Which of these partitions are paused; NULL: of all. The caller destroys the list. */
 rd_kafka_topic_partition_list_t *ps_ledger_paused(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *among);
-void ps_ledger_begin(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset); /* reading begins here */
+/* Reading begins here; negative: where librdkafka finds it. */
+void ps_ledger_begin(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset);
 /* The program reads on at `offset`; negative: not known as a number. `rewinds`: librdkafka stores it, too. */
 void ps_ledger_seek(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, bool rewinds);
 void ps_ledger_ended(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset); /* fetched up to here */
@@ -113,6 +117,16 @@ void ps_ledger_finish(struct ps_ledger *ledger, uint64_t owner); /* marks all th
  * `epoch` (0: not compared), or the message was not handed out. */
 bool ps_ledger_mark(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, int32_t leader_epoch,
                     uint64_t epoch);
+/* Adds to `starting` (may be NULL) those partitions for which librdkafka may be asking brokers: nothing has come of them since they
+ * were assigned or sought at no known offset. Their offset is RD_KAFKA_OFFSET_STORED if the group knows where they begin. Returns
+ * `starting_us`, for ps_ledger_started. 0: there are none, or brokers have answered long since. */
+int64_t ps_ledger_starting(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *among,
+                           rd_kafka_topic_partition_list_t *starting);
+void ps_ledger_started(struct ps_ledger *ledger, int64_t starting_us); /* librdkafka has the answers */
+/* librdkafka has paused all partitions, and resumes those that stay: the message that was handed out last may come again. */
+void ps_ledger_resumed(struct ps_ledger *ledger);
+/* Whether this is that message. For each message while `ledger->repeating` is not NULL. */
+bool ps_ledger_repeated(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset);
 /* Whether these partitions have messages that were handed out, and are not processed. */
 bool ps_ledger_in_work(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *list);
 /* Whether a message that was handed out in that epoch can still be marked. */
@@ -247,6 +261,7 @@ struct ps_consumer {
     bool held_back;            /* it has waited for work */
     bool member;               /* the group has assigned partitions, perhaps none, and not removed the consumer since */
     _Atomic int64_t hold_until_us; /* a revocation is held back until then, at most; 0: none is */
+    _Atomic bool settling;     /* a revocation is held back by PS_CONSUMER_SETTLE */
     int64_t stored_us;         /* of the taking thread: when it last gave offsets to librdkafka */
     bool cooperative;          /* of the taking thread, then the closing thread: the group's protocol at the latest assignment */
     bool leaving;              /* of the closing thread: librdkafka has begun to leave the group */
@@ -339,6 +354,7 @@ enum ps_consumer_call {
     PS_CONSUMER_SEEK_BACK,  /* a seek after which librdkafka commits the earlier offsets */
     PS_CONSUMER_REWIND,     /* a seek of what the consumer has held since `epoch` */
     PS_CONSUMER_PAUSE, PS_CONSUMER_RESUME,
+    PS_CONSUMER_SETTLE,     /* waits until partitions can be stopped: see consumer_jobs.c. Ends `settling` */
 };
 
 struct ps_consumer_job {

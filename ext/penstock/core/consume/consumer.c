@@ -380,6 +380,7 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, con
     bool incremental = cooperative(consumer, assigned);
     consumer->member = assigned || (incremental && !consumer->lost);
     if (incremental) {
+        ps_ledger_resumed(&consumer->ledger);
         rd_kafka_error_t *error = assigned ? rd_kafka_incremental_assign(consumer->client.rk, partitions)
                                            : rd_kafka_incremental_unassign(consumer->client.rk, partitions);
         err = error ? rd_kafka_error_code(error) : RD_KAFKA_RESP_ERR_NO_ERROR;
@@ -395,6 +396,16 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, con
     ps_news_add(&consumer->news, assigned ? PS_NEWS_ASSIGNED : PS_NEWS_REVOKED, err, consumer->lost, partitions, NULL);
 }
 
+/* Begins PS_CONSUMER_SETTLE, if it is necessary. */
+static void settle(struct ps_consumer *consumer)
+{
+    if (!ps_ledger_starting(&consumer->ledger, consumer->assigned, NULL)) return;
+    atomic_store(&consumer->settling, true);
+    struct ps_consumer_job *job = ps_consumer_start(consumer, PS_CONSUMER_SETTLE, NULL, 0, 0);
+    if (job) ps_job_unref(&job->job);
+    else atomic_store(&consumer->settling, false);
+}
+
 void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
     bool revoked = rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;
@@ -403,10 +414,12 @@ void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *ev
     consumer->answering = event;
     bool may_wait = revoked && !consumer->lost && consumer->settings.hold_us > 0;
     if (may_wait) atomic_store(&consumer->hold_until_us, ps_now_us() + consumer->settings.hold_us);
+    if (revoked) settle(consumer);
 }
 
 bool ps_consumer_holds_back(struct ps_consumer *consumer)
 {
+    if (atomic_load(&consumer->settling)) return true;
     int64_t until_us = atomic_load(&consumer->hold_until_us);
     if (until_us == 0) return false;
     const rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(consumer->answering);

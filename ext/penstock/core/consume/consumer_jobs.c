@@ -252,6 +252,69 @@ static int seek_timeout_ms(int timeout_ms)
 }
 
 /*
+ * If librdkafka has to begin a partition at its first or last message, it asks the leader where that is. If it stops the partition,
+ * or seeks, before the answer comes, it does not ignore the answer, but asks again half a second later and then goes there (2.0.2 to
+ * 2.14). So a partition that was sought goes on at its first or last message. One that was taken away is fetched, and when it comes
+ * back, hands out these messages, or goes there. Messages come again, or are lost.
+ *
+ * So before partitions of which nothing has come yet are stopped or sought, this asks the same brokers something. A broker answers in
+ * order: first the coordinator, which says where the group's partitions begin, then the leaders of those that it knows nothing
+ * about. Then librdkafka has its answers. The leader may answer a fetch first, which takes fetch.wait.max.ms. If brokers do not
+ * answer in time, nothing can be done.
+ */
+enum { LONGEST_SETTLE_MS = 1000 };
+
+/* Leaves the partitions whose leaders librdkafka may be asking. */
+static rd_kafka_resp_err_t settle_with_coordinator(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *starting,
+                                                   int timeout_ms)
+{
+    rd_kafka_topic_partition_list_t *committed = ps_plain_copy(starting);
+    rd_kafka_resp_err_t err = rd_kafka_committed(consumer->client.rk, committed, timeout_ms);
+    for (int i = starting->cnt - 1; !err && i >= 0; i--) {
+        const rd_kafka_topic_partition_t *place = &starting->elems[i];
+        const rd_kafka_topic_partition_t *answer = rd_kafka_topic_partition_list_find(committed, place->topic, place->partition);
+        if (place->offset == RD_KAFKA_OFFSET_STORED && answer && answer->offset >= 0)
+            rd_kafka_topic_partition_list_del_by_idx(starting, i);
+    }
+    rd_kafka_topic_partition_list_destroy(committed);
+    return err;
+}
+
+static void settle(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *assigned, int timeout_ms)
+{
+    rd_kafka_topic_partition_list_t *starting = rd_kafka_topic_partition_list_new(8);
+    int64_t starting_us = ps_ledger_starting(&consumer->ledger, assigned, starting);
+    rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
+    if (starting_us && consumer->settings.grouped) err = settle_with_coordinator(consumer, starting, timeout_ms);
+    for (int i = 0; i < starting->cnt; i++) starting->elems[i].offset = RD_KAFKA_OFFSET_BEGINNING;
+    if (starting->cnt > 0 && atomic_load(&consumer->client.state) == PS_OPEN) {
+        rd_kafka_resp_err_t leaders_err = rd_kafka_offsets_for_times(consumer->client.rk, starting, timeout_ms);
+        if (!err) err = leaders_err;
+    }
+    if (starting_us && !err) ps_ledger_started(&consumer->ledger, starting_us);
+    rd_kafka_topic_partition_list_destroy(starting);
+}
+
+/* Waits until the main thread has done its earlier work. False: no partition is assigned. */
+static bool settle_assigned(struct ps_consumer *consumer, int timeout_ms)
+{
+    rd_kafka_topic_partition_list_t *assigned = NULL;
+    if (rd_kafka_assignment(consumer->client.rk, &assigned)) return false;
+    bool any = assigned->cnt > 0;
+    if (any) settle(consumer, assigned, timeout_ms);
+    rd_kafka_topic_partition_list_destroy(assigned);
+    return any;
+}
+
+/* Before the answer to a revocation. */
+static void settle_revoked(struct ps_consumer *consumer)
+{
+    settle_assigned(consumer, LONGEST_SETTLE_MS);
+    atomic_store(&consumer->settling, false);
+    ps_bell_ring(&consumer->bell);
+}
+
+/*
  * librdkafka commits a stored offset only if it is behind the committed one, and a seek does not change the stored offset. So
  * after a seek back, it would commit the later offset again. The ledger forgets what was processed before librdkafka gets the
  * earlier offset. So no other thread gives it the later one afterwards.
@@ -268,7 +331,11 @@ static void keep_held(struct ps_consumer_job *query)
 
 static void consumer_seek(struct ps_consumer_job *query)
 {
-    int timeout_ms = seek_timeout_ms(query->timeout_ms);
+    int64_t deadline_us = ps_deadline_us(query->timeout_ms);
+    bool patient = query->timeout_ms < 0 || query->timeout_ms > 3 * LONGEST_SETTLE_MS;
+    if (ps_ledger_starting(&query->consumer->ledger, query->list, NULL))
+        settle_assigned(query->consumer, patient ? LONGEST_SETTLE_MS : query->timeout_ms / 3); /* it may wait twice */
+    int timeout_ms = seek_timeout_ms(ps_remaining_ms(deadline_us));
     bool back = query->call == PS_CONSUMER_SEEK_BACK, rewind = query->call == PS_CONSUMER_REWIND;
     struct ps_consumer *consumer = query->consumer;
     rd_kafka_topic_partition_list_t *stored = rd_kafka_topic_partition_list_new(query->list->cnt);
@@ -310,7 +377,7 @@ static rd_kafka_resp_err_t consumer_assign(struct ps_consumer *consumer, const r
 {
     rd_kafka_t *rk = consumer->client.rk;
     pthread_mutex_lock(&consumer->assigning);
-    bool stops_partitions = assigns_partitions(rk);
+    bool stops_partitions = settle_assigned(consumer, LONGEST_SETTLE_MS);
     pthread_mutex_lock(&consumer->taking); /* no thread takes messages of the earlier assignment after the ledger was cleared */
     ps_consumer_store(consumer);
     ps_consumer_resume_revoked(consumer, NULL);
@@ -385,6 +452,7 @@ static void job_run(struct ps_job *job)
     case PS_CONSUMER_REWIND: consumer_seek(query); break;
     case PS_CONSUMER_PAUSE: consumer_pause(query, true); break;
     case PS_CONSUMER_RESUME: consumer_pause(query, false); break;
+    case PS_CONSUMER_SETTLE: settle_revoked(query->consumer); break;
     }
     if (query->list) {
         rd_kafka_topic_partition_list_t *list = query->list;

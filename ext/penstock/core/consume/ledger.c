@@ -131,6 +131,8 @@ static void remove_place(struct ps_ledger *ledger, struct ps_place **link)
 {
     struct ps_place *place = *link;
     *link = place->next;
+    if (ledger->last == place) ledger->last = NULL;
+    if (atomic_load(&ledger->repeating) == place) atomic_store(&ledger->repeating, NULL);
     drop_ranges(ledger, place);
     free(place);
 }
@@ -141,6 +143,7 @@ void ps_ledger_clear(struct ps_ledger *ledger)
     for (int row = 0; row < ROWS; row++)
         while (ledger->rows[row]) remove_place(ledger, &ledger->rows[row]);
     ledger->epoch = ps_ledger_new_epoch();
+    ledger->starting_us = 0;
     pthread_mutex_unlock(&ledger->lock);
 }
 
@@ -154,6 +157,7 @@ void ps_ledger_destroy(struct ps_ledger *ledger)
 void ps_ledger_assigned(struct ps_ledger *ledger)
 {
     pthread_mutex_lock(&ledger->lock);
+    ledger->starting_us = ps_now_us();
     ledger->epoch = ps_ledger_new_epoch();
     pthread_mutex_unlock(&ledger->lock);
 }
@@ -193,6 +197,64 @@ rd_kafka_topic_partition_list_t *ps_ledger_paused(struct ps_ledger *ledger, cons
     }
     pthread_mutex_unlock(&ledger->lock);
     return list;
+}
+
+/* Brokers answer in this time, or not at all. */
+enum { LONGEST_START_US = 10 * 1000 * 1000 };
+
+int64_t ps_ledger_starting(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *among,
+                           rd_kafka_topic_partition_list_t *starting)
+{
+    bool any = false;
+    pthread_mutex_lock(&ledger->lock);
+    if (ledger->starting_us && ps_now_us() - ledger->starting_us > LONGEST_START_US) ledger->starting_us = 0;
+    for (int i = 0; ledger->starting_us && i < among->cnt; i++) {
+        const rd_kafka_topic_partition_t *one = &among->elems[i];
+        const struct ps_place *place = *find(ledger, one->topic, one->partition);
+        if (place && (place->position >= 0 || place->end >= 0 || place->begin >= 0)) continue;
+        any = true;
+        if (!starting) break;
+        bool from_group = !place || place->begin == RD_KAFKA_OFFSET_STORED || place->begin == RD_KAFKA_OFFSET_INVALID;
+        rd_kafka_topic_partition_list_add(starting, one->topic, one->partition)->offset =
+            from_group ? RD_KAFKA_OFFSET_STORED : RD_KAFKA_OFFSET_BEGINNING;
+    }
+    int64_t starting_us = ledger->starting_us;
+    pthread_mutex_unlock(&ledger->lock);
+    return any ? starting_us : 0;
+}
+
+void ps_ledger_started(struct ps_ledger *ledger, int64_t starting_us)
+{
+    pthread_mutex_lock(&ledger->lock);
+    if (ledger->starting_us == starting_us) ledger->starting_us = 0;
+    pthread_mutex_unlock(&ledger->lock);
+}
+
+/*
+ * In a cooperative rebalance librdkafka pauses the partitions that stay, and resumes them after the answer, where it believes that
+ * the program has come to. It learns of a message only after it was taken from the queue. If the pause comes in between, it reads
+ * that message again (2.0.2 to 2.14). From the pause on it drops what is in the queue. So it can only be the last message that was
+ * taken before the rebalance, and it comes before any other message of its partition.
+ */
+void ps_ledger_resumed(struct ps_ledger *ledger)
+{
+    pthread_mutex_lock(&ledger->lock);
+    atomic_store(&ledger->repeating, ledger->last);
+    ledger->starting_us = ps_now_us(); /* after a pause librdkafka asks again where partitions begin */
+    pthread_mutex_unlock(&ledger->lock);
+}
+
+bool ps_ledger_repeated(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset)
+{
+    bool repeated = false;
+    pthread_mutex_lock(&ledger->lock);
+    const struct ps_place *place = atomic_load(&ledger->repeating);
+    if (place && place->partition == partition && strcmp(place->topic, topic) == 0) {
+        repeated = offset == place->position - 1;
+        atomic_store(&ledger->repeating, NULL);
+    }
+    pthread_mutex_unlock(&ledger->lock);
+    return repeated;
 }
 
 /* What was taken in this epoch is still the program's to process. */
@@ -278,6 +340,7 @@ static bool hand_out(struct ps_ledger *ledger, struct ps_place *place, int64_t o
     range->to = offset + 1;
     range->last_leader_epoch = leader_epoch;
     place->position = offset + 1;
+    ledger->last = place;
     return true;
 }
 
@@ -337,6 +400,7 @@ void ps_ledger_begin(struct ps_ledger *ledger, const char *topic, int32_t partit
     pthread_mutex_lock(&ledger->lock);
     struct ps_place *place = find_or_add(ledger, topic, partition);
     if (place) place->begin = offset;
+    if (offset < 0) ledger->starting_us = ps_now_us();
     pthread_mutex_unlock(&ledger->lock);
 }
 
@@ -348,6 +412,7 @@ void ps_ledger_seek(struct ps_ledger *ledger, const char *topic, int32_t partiti
         drop_ranges(ledger, place);
         place->position = place->processed = place->kept = place->end = -1;
         place->begin = offset;
+        if (offset < 0) ledger->starting_us = ps_now_us();
         if (rewinds) place->stored = offset;
         place->since = ledger->epoch = ps_ledger_new_epoch();
     }

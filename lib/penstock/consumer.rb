@@ -41,8 +41,8 @@ module Penstock
   # takes messages, so `max.poll.interval.ms` measures the program: a member that does not poll for that long loses its
   # partitions. The time inside {#poll} counts as polling, however long it waits.
   #
-  # A message counts as processed when the thread or fiber that polled it polls again ({ConsumerConfig#mark}). The consumer commits
-  # what is processed every `auto.commit.interval.ms`, when partitions are taken away, and when the consumer closes. So a
+  # A message counts as processed when the thread or fiber that polled it polls again ({ConsumerConfig#mark}). The consumer
+  # commits what is processed every `auto.commit.interval.ms`, when partitions are taken away, and when the consumer closes. So a
   # process that crashes loses no message, and some messages are processed twice. What a thread polled last is not processed
   # before it polls again, or calls {#mark}, {#commit} or {#close}. If `enable.auto.commit` is false, only {#commit} commits.
   #

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "tmpdir"
 require_relative "test_helper"
 require_relative "support/consumer_test_case"
 
@@ -56,6 +57,41 @@ class ConsumerMemoryTest < ConsumerTestCase
     [0, -1, 1.5e9, "64MB", MIB].each do |memory|
       error = assert_raises(Penstock::ConfigurationInvalidError) { kafka(memory:) }
       assert_match(/memory/, error.message)
+    end
+  end
+
+  NO_MEMORY = <<~'RUBY'
+    require "fiddle"
+    fail_next = Fiddle::Function.new(Fiddle.dlopen(nil)["no_memory_next"], [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_VOID)
+    servers, topic = ARGV
+    one = Penstock::Consumer.new("bootstrap.servers": servers, "group.id": topic).assign(topic => { 0 => 0 })
+    sleep 0.01 until one.metrics.queue_length >= 3
+    read = -> { one.poll_batch(max: 2, timeout: 5).map(&:offset) }
+    failing = lambda do
+      fail_next.call(500_000)
+      read.call
+    rescue NoMemoryError
+      "none"
+    end
+    found = [failing.call, read.call, read.call]
+    one.seek(topic, 0, 0)
+    sleep 0.01 until one.metrics.queue_length >= 3
+    found << failing.call
+    one.seek(topic, 0, 1)
+    print [*found, read.call.first].inspect
+  RUBY
+  private_constant :NO_MEMORY
+
+  def test_a_message_for_which_there_was_no_memory_comes_with_the_next_poll
+    name = topic(partitions: 1)
+    producer.produce_many_sync(Array.new(3) { |i| { topic: name, partition: 0, payload: i.to_s * 600_000 } })
+    Dir.mktmpdir do |directory|
+      library = File.join(directory, "no_memory.so")
+      assert system("cc", "-O1", "-shared", "-fPIC", File.join(__dir__, "c/no_memory.c"), "-o", library, "-ldl")
+      output, errors, status = Limited.capture3({ "LD_PRELOAD" => library }, RbConfig.ruby, "-I", LIBRARY, "-r", "penstock",
+                                                "-e", NO_MEMORY, cluster.bootstrap_servers, name, seconds: 30)
+      assert status.success?, errors
+      assert_equal '["none", [0, 1], [2], "none", 1]', output
     end
   end
 end

@@ -91,15 +91,18 @@ static bool repeated(const struct taking *taking, const rd_kafka_message_t *mess
            ps_ledger_repeated(ledger, rd_kafka_topic_name(message->rkt), message->partition, message->offset);
 }
 
-/* False: no memory. */
+/* False: no memory. Then the event is held, for a later call. */
 static bool take_message(struct taking *taking, rd_kafka_event_t *event)
 {
     rd_kafka_headers_t *headers;
     struct ps_fetched *fetched = taking->fetched;
-    const rd_kafka_message_t *message = rd_kafka_event_message_next(event);
+    const rd_kafka_message_t *message = ps_consumer_message(taking->consumer, event);
     if (!message || repeated(taking, message)) return true;
     bool readable = read_headers(message, &headers);
-    if (!ps_fetched_copy(fetched, message, headers)) return false;
+    if (!ps_fetched_copy(fetched, message, headers)) {
+        ps_consumer_hold_message(taking->consumer, event, message);
+        return false;
+    }
     if (headers) taking->headers += rd_kafka_header_cnt(headers);
     if (!readable) fetched->records[fetched->count - 1].damaged = true;
     return true;
@@ -110,12 +113,13 @@ static bool full(const struct taking *taking)
     return taking->fetched->count >= taking->max || taking->headers >= MOST_HEADERS || taking->fetched->used >= MOST_BYTES;
 }
 
-/* False: no memory. */
+/* The same. */
 static bool take_end(struct taking *taking, rd_kafka_event_t *event)
 {
     rd_kafka_topic_partition_t *place = rd_kafka_event_topic_partition(event);
     bool taken = !place || ps_fetched_end(taking->fetched, place->topic, place->partition, place->offset);
     if (place) rd_kafka_topic_partition_destroy(place);
+    if (!taken) ps_consumer_hold(taking->consumer, event);
     return taken;
 }
 
@@ -144,8 +148,7 @@ static bool handle(struct taking *taking, rd_kafka_event_t *event)
         read_problem(taking, event);
     }
     if (handled) rd_kafka_event_destroy(event);
-    else ps_consumer_hold(consumer, event);
-    if (!handled) taking->end = NO_MEMORY;
+    else taking->end = NO_MEMORY;
     return handled;
 }
 

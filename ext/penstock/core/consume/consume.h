@@ -253,6 +253,8 @@ struct ps_consumer {
     /* Of the taking thread: events to serve later, for example because one ends a batch. */
     rd_kafka_event_t *held[PS_MOST_HELD];
     int held_count;
+    /* There was no memory for the message of held[0], and librdkafka returns it only once; NULL: none. */
+    const rd_kafka_message_t *held_message;
     /* A rebalance that is not answered yet: it is held back, or the listener runs. No thread takes messages until one has answered
      * it. Guarded by `taking`, as what follows. */
     rd_kafka_event_t *answering;
@@ -275,6 +277,12 @@ rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer);
 /* The same, without messages: for a thread that keeps the consumer in its group while the program works. */
 rd_kafka_event_t *ps_consumer_take_control(struct ps_consumer *consumer);
 void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /* ps_consumer_take returns it next */
+/* The message of an event of ps_consumer_take. NULL: it has none. */
+const rd_kafka_message_t *ps_consumer_message(struct ps_consumer *consumer, rd_kafka_event_t *event);
+/* Holds the event of a message for which there was no memory. */
+void ps_consumer_hold_message(struct ps_consumer *consumer, rd_kafka_event_t *event, const rd_kafka_message_t *message);
+/* Such a message is out of date: its partition was taken away (NULL: all were), or is read from another offset. */
+void ps_consumer_drop_message(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions);
 /* An error: ps_consumer_take returns it after those that are held already. If there are too many, it is only logged. */
 void ps_consumer_hold_last(struct ps_consumer *consumer, rd_kafka_event_t *event);
 bool ps_consumer_can_hold(const struct ps_consumer *consumer);

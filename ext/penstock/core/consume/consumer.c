@@ -203,6 +203,29 @@ void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event)
     hold_at(consumer, 0, event);
 }
 
+const rd_kafka_message_t *ps_consumer_message(struct ps_consumer *consumer, rd_kafka_event_t *event)
+{
+    const rd_kafka_message_t *message = consumer->held_message;
+    consumer->held_message = NULL;
+    return message ? message : rd_kafka_event_message_next(event);
+}
+
+void ps_consumer_hold_message(struct ps_consumer *consumer, rd_kafka_event_t *event, const rd_kafka_message_t *message)
+{
+    ps_consumer_hold(consumer, event);
+    consumer->held_message = message;
+}
+
+void ps_consumer_drop_message(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
+{
+    const rd_kafka_message_t *message = consumer->held_message;
+    if (!message || (partitions && !rd_kafka_topic_partition_list_find((rd_kafka_topic_partition_list_t *)partitions,
+                                                                      rd_kafka_topic_name(message->rkt), message->partition)))
+        return;
+    consumer->held_message = NULL;
+    rd_kafka_event_destroy(take_held(consumer, 0));
+}
+
 bool ps_consumer_can_hold(const struct ps_consumer *consumer)
 {
     return consumer->held_count < PS_MOST_HELD - 1;
@@ -369,6 +392,7 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, con
     if (!assigned) {
         ps_consumer_store(consumer);
         ps_consumer_resume_revoked(consumer, partitions);
+        ps_consumer_drop_message(consumer, partitions);
         ps_ledger_revoked(&consumer->ledger, partitions); /* from here on, no thread adds a commit of them */
         ps_async_commits_revoked(consumer, partitions);
         remove_assigned(consumer, partitions);

@@ -339,19 +339,23 @@ static void consumer_seek(struct ps_consumer_job *query)
     bool back = query->call == PS_CONSUMER_SEEK_BACK, rewind = query->call == PS_CONSUMER_REWIND;
     struct ps_consumer *consumer = query->consumer;
     rd_kafka_topic_partition_list_t *stored = rd_kafka_topic_partition_list_new(query->list->cnt);
+    rd_kafka_topic_partition_list_t *moved = rd_kafka_topic_partition_list_new(query->list->cnt);
     pthread_mutex_lock(&consumer->taking); /* no thread takes a message from before, or answers a rebalance, meanwhile */
     if (rewind) keep_held(query);
     if (query->list->cnt > 0) job_take_error(query, rd_kafka_seek_partitions(consumer->client.rk, query->list, timeout_ms));
     for (int i = 0; !query->err && i < query->list->cnt; i++) {
         const rd_kafka_topic_partition_t *place = &query->list->elems[i];
         if (place->err) continue;
+        rd_kafka_topic_partition_list_add(moved, place->topic, place->partition);
         if (rewind) ps_ledger_rewind(&consumer->ledger, place->topic, place->partition, place->offset);
         else ps_ledger_seek(&consumer->ledger, place->topic, place->partition, place->offset, back);
         if (back) ps_copy_place(stored, place);
     }
     if (stored->cnt > 0 && consumer->settings.grouped) rd_kafka_offsets_store(consumer->client.rk, stored);
+    ps_consumer_drop_message(consumer, moved);
     pthread_mutex_unlock(&consumer->taking);
     rd_kafka_topic_partition_list_destroy(stored);
+    rd_kafka_topic_partition_list_destroy(moved);
 }
 
 /*
@@ -381,6 +385,7 @@ static rd_kafka_resp_err_t consumer_assign(struct ps_consumer *consumer, const r
     pthread_mutex_lock(&consumer->taking); /* no thread takes messages of the earlier assignment after the ledger was cleared */
     ps_consumer_store(consumer);
     ps_consumer_resume_revoked(consumer, NULL);
+    ps_consumer_drop_message(consumer, NULL);
     ps_ledger_clear(&consumer->ledger);
     ps_consumer_forward(consumer, list);
     rd_kafka_resp_err_t err = rd_kafka_assign(rk, list);

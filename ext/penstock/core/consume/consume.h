@@ -272,6 +272,7 @@ struct ps_consumer {
 
 struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name,
                                     const struct ps_consumer_settings *settings); /* owns conf; NULL: no memory */
+void ps_consumer_set_statistics(struct ps_consumer *consumer, const char *interval_ms); /* before it opens */
 /* Never blocks. NULL: no event. The caller handles and destroys the event, or holds it. */
 rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer);
 /* The same, without messages: for a thread that keeps the consumer in its group while the program works. */
@@ -286,6 +287,8 @@ void ps_consumer_drop_message(struct ps_consumer *consumer, const rd_kafka_topic
 /* An error: ps_consumer_take returns it after those that are held already. If there are too many, it is only logged. */
 void ps_consumer_hold_last(struct ps_consumer *consumer, rd_kafka_event_t *event);
 bool ps_consumer_can_hold(const struct ps_consumer *consumer);
+/* Of the taking thread: counts the messages of a call. */
+void ps_consumer_count(struct ps_consumer *consumer, const struct ps_fetched *fetched);
 /* Gives librdkafka the processed offsets, if there are new ones. Entered. */
 void ps_consumer_store(struct ps_consumer *consumer);
 /* Of the taking thread: the same, but not more often than every ms while the program polls without pause. */
@@ -376,36 +379,6 @@ struct ps_consumer_job {
     rd_kafka_resp_err_t err;
     char text[256];                        /* details of `err`; may be empty */
 };
-
-struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name,
-                                    const struct ps_consumer_settings *settings); /* owns conf; NULL: no memory */
-/* Never blocks. NULL: no event. The caller handles and destroys the event, or holds it. */
-rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer);
-void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /* ps_consumer_take returns it next */
-/* Called by the taking thread, one at a time, for a message that cannot be delivered. */
-void ps_consumer_damaged(struct ps_consumer *consumer, const rd_kafka_message_t *message);
-/* Of the taking thread: counts the messages of a call. */
-void ps_consumer_count(struct ps_consumer *consumer, const struct ps_fetched *fetched);
-void ps_consumer_set_statistics(struct ps_consumer *consumer, const char *interval_ms); /* before it opens */
-/* Gives librdkafka the processed offsets, if there are new ones. Entered. */
-void ps_consumer_store(struct ps_consumer *consumer);
-/* Of the taking thread: the same, but not more often than every ms while the program polls without pause. */
-void ps_consumer_store_sometimes(struct ps_consumer *consumer);
-/* Does what the group requires. Blocks while librdkafka's main thread answers, for about a ms. `start`: NULL, or the offsets at
- * which some of the assigned partitions start. */
-void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, const rd_kafka_topic_partition_list_t *start);
-/* Of the taking thread: leaves the answer to ps_consumer_answer. */
-void ps_consumer_ask_listener(struct ps_consumer *consumer, rd_kafka_event_t *event);
-/* Called when the listener has returned. The closing thread may have answered already. Entered. */
-void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *start);
-/* For a thread that waits without taking: absorbs the events of `notices`, and holds an error that the program must get.
- * Entered. */
-void ps_consumer_notice(struct ps_consumer *consumer);
-/* librdkafka's own lists hold references to its partitions, and it cannot be destroyed before they are released. A copy has only
- * names and numbers. */
-rd_kafka_topic_partition_list_t *ps_plain_copy(const rd_kafka_topic_partition_list_t *list);
-/* Handles results of commits, and errors that pass by themselves. False: the caller must raise this error. */
-bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
 
 /* Starts a librdkafka call on its own thread. Owns `list`, even if it fails. NULL: not open, or no thread (errno). `epoch`: of a
  * rewind. */

@@ -57,6 +57,7 @@ class ConsumerKeepAliveTest < ConsumerTestCase
     batch = first_batch(one)
     eventually { one.revoked?(batch) }
     refute one.mark(batch)
+    assert_equal [:joining, nil], one.membership.to_a.first(2)
     assert_raises(Penstock::ConsumeError) { loop { one.poll(timeout: 1) } }
     refute one.mark(batch)
   end

@@ -642,7 +642,8 @@ void ps_consumer_membership(struct ps_membership *membership)
     rd_kafka_t *rk = consumer->client.rk;
     membership->generation = -1;
     pthread_mutex_lock(&consumer->taking);
-    membership->state = consumer->answering ? "rebalancing" : consumer->member ? "stable" : "joining";
+    bool member = consumer->member && !rd_kafka_assignment_lost(rk); /* perhaps no thread has met the event yet */
+    membership->state = consumer->answering ? "rebalancing" : member ? "stable" : "joining";
     pthread_mutex_unlock(&consumer->taking);
     rd_kafka_consumer_group_metadata_t *metadata = rd_kafka_consumer_group_metadata(rk);
     if (metadata) {

@@ -190,6 +190,14 @@ class ConsumerKeepAliveTest < ConsumerTestCase
     assert_equal 50, take(one, 50).size
   end
 
+  def test_a_consumer_that_is_used_first_in_the_block_joins_its_group
+    one = group_consumer
+    assert_equal({ @topic => [0, 1] }, one.keep_alive do
+      one.subscribe(@topic)
+      eventually { one.assignment.then { |assigned| assigned if assigned.any? } }
+    end)
+  end
+
   def test_its_thread_ends_if_an_interrupt_comes_when_it_has_just_started
     one = reading(@topic)
     started = nil

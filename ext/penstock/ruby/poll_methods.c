@@ -336,7 +336,7 @@ static void take_messages(struct taking *taking, VALUE timeout)
 }
 
 /* Handles rebalances and other requests of the group, once, and waits until there may be more. Takes no message. Raises if the
- * consumer is not open. */
+ * consumer is closed. */
 static VALUE consumer_call_serve(VALUE self)
 {
     struct ps_consumer *consumer = penstock_consumer_get(self);
@@ -344,9 +344,9 @@ static VALUE consumer_call_serve(VALUE self)
     struct taking taking = { .self = self, .consumer = consumer, .max = 1, .control_only = true };
     VALUE batch = penstock_batch_allocate(0, &taking.fetched);
     penstock_publish_news(self, consumer);
-    bool ended = take_once(&taking); /* it has no result, so: the consumer is closed */
+    take_once(&taking);
     RB_GC_GUARD(batch);
-    if (ended) penstock_raise_closed(&consumer->client);
+    penstock_check_open(&consumer->client); /* a consumer that is not open yet rings when it is */
     penstock_wait_bell(&consumer->bell, rings, nap_until_us(consumer));
     return Qnil;
 }

@@ -63,6 +63,22 @@ class ConfigTest < PenstockTest
     assert_equal defaults, producer.config.kafka.except(:"bootstrap.servers")
   end
 
+  # A new default of librdkafka's must not change the protocol of a group.
+  def test_a_consumer_always_sets_the_groups_protocol_where_librdkafka_knows_it
+    known = Gem::Version.new(Penstock.librdkafka_version) >= Gem::Version.new("2.4")
+    [{ "group.id": "g" }, { "group.id" => "g" }, {}].each do |settings|
+      kafka = consumer_settings(**settings)
+      known ? assert_equal("classic", kafka[:"group.protocol"]) : refute_includes(kafka, :"group.protocol")
+    end
+    return unless known
+
+    [{ "group.protocol": "consumer" }, { "group.protocol" => "consumer" }].each do |settings|
+      assert_equal "consumer", consumer_settings("group.id": "g", **settings)[:"group.protocol"]
+    end
+  end
+
+  def consumer_settings(**kafka) = Penstock::Consumer.new("bootstrap.servers": "127.0.0.1:1", **kafka).config.kafka
+
   # librdkafka compares them for transactional producers only.
   def test_a_short_transaction_timeout_replaces_our_message_timeout_of_transactional_producers_only
     short = { "transaction.timeout.ms": 60_000 }

@@ -158,7 +158,7 @@ module Penstock
       @group = group_given?
       read_store
       check_commits unless @group
-      @kafka = with_defaults({ **KAFKA_DEFAULTS, **fetch_limits })
+      @kafka = with_defaults({ **KAFKA_DEFAULTS, **fetch_limits, **group_protocol })
       @kafka = @kafka.reject { |name, _| WITHOUT_GROUP.key?(name.to_s.to_sym) }.merge(WITHOUT_GROUP) unless @group
       @kafka = @kafka.reject { |name, _| name.to_s == STORE }.merge(STORE.to_sym => false)
       @kafka = checked(@kafka, role: :consumer, token_provider: oauth.token_provider_listener)
@@ -217,6 +217,10 @@ module Penstock
       limits = FetchLimits.settings(memory, largest)
       given("queued.max.messages.kbytes") ? limits.except(:"fetch.max.bytes") : limits # librdkafka fits it to that
     end
+
+    # librdkafka plans another default, which would move existing groups to another protocol. Before 2.4.0 it knows only this one,
+    # and has no such setting.
+    def group_protocol = Settings.read("group.protocol", "classic") ? { "group.protocol": "classic" } : {}
 
     def given(name) = kafka.fetch(name.to_sym) { kafka[name] }
 

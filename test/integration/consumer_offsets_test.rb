@@ -64,6 +64,20 @@ class KafkaConsumerOffsetsTest < ConsumerTestCase
     assert_equal [[0, 7], [0, 8], [0, 9], [1, 8], [1, 9]], offsets(take(one, 5))
   end
 
+  { "classic" => {}, "cooperative-sticky" => { "partition.assignment.strategy": "cooperative-sticky" },
+    "consumer" => { "group.protocol": "consumer" } }.each do |kind, settings|
+    define_method(:"test_a_group_without_offsets_begins_at_a_time_#{kind}") do
+      if kind == "consumer" && Gem::Version.new(Penstock.librdkafka_version) < Gem::Version.new("2.12")
+        skip "librdkafka #{Penstock.librdkafka_version} has no group.protocol=consumer, or only a preview of it (before 2.12)"
+      end
+      name = new_topic
+      group = "penstock-test-#{SecureRandom.hex(6)}"
+      group_consumer(group).commit({ name => { 0 => 7 } })
+      one = consumer("group.id": group, **settings) { |config| config.start_at = START + 8 }.subscribe(name)
+      assert_equal [[0, 7], [0, 8], [0, 9], [1, 8], [1, 9]], offsets(take(one, 5))
+    end
+  end
+
   def test_offsets_for_times_of_many_partitions
     name = new_topic
     one = consumer

@@ -531,6 +531,7 @@ struct telling {
     const char *name;                            /* NULL: closing has answered */
     rd_kafka_topic_partition_list_t *partitions; /* owned; may be NULL, as `start` */
     rd_kafka_topic_partition_list_t *start;
+    bool later; /* the next poll has to answer */
 };
 
 /* Copies the event: from now on, closing may answer and destroy it. */
@@ -549,6 +550,14 @@ static void *read_nogvl(void *arg)
     return NULL;
 }
 
+static void set_start(struct telling *telling, VALUE places)
+{
+    if (NIL_P(places)) return;
+    rd_kafka_topic_partition_list_t *former = telling->start;
+    telling->start = list_from(places);
+    if (former) rd_kafka_topic_partition_list_destroy(former);
+}
+
 static VALUE tell_body(VALUE arg)
 {
     struct telling *telling = (struct telling *)arg;
@@ -556,16 +565,20 @@ static VALUE tell_body(VALUE arg)
     penstock_nogvl_now(read_nogvl, telling);
     ps_client_exit(&telling->consumer->client);
     if (!telling->name) return Qnil;
-    VALUE start = rb_funcall(telling->self, rb_intern("rebalanced"), 2, ID2SYM(rb_intern(telling->name)),
-                             places_from(telling->partitions));
-    if (!NIL_P(start)) telling->start = list_from(start);
+    VALUE name = ID2SYM(rb_intern(telling->name)), places = places_from(telling->partitions);
+    telling->later = true; /* an exception, an interrupt too: it is not known where to start */
+    VALUE configured = rb_funcall(telling->self, rb_intern("configured_starts"), 2, name, places);
+    telling->later = false;
+    set_start(telling, configured); /* also if the listener raises */
+    set_start(telling, rb_funcall(telling->self, rb_intern("rebalanced"), 3, name, places, configured));
     return Qnil;
 }
 
 static void *answer_nogvl(void *arg)
 {
     const struct telling *telling = arg;
-    ps_consumer_answer(telling->consumer, telling->start);
+    if (telling->later) ps_consumer_answer_later(telling->consumer);
+    else ps_consumer_answer(telling->consumer, telling->start);
     return NULL;
 }
 

@@ -21,7 +21,9 @@ module Penstock
     # librdkafka's default for "message.max.bytes".
     LARGEST_MESSAGE = 1_000_000
     STORE = "enable.auto.offset.store"
-    private_constant :WITHOUT_GROUP, :LARGEST_MESSAGE, :STORE
+    RESET = "auto.offset.reset"
+    RESETS = { beginning: "earliest", end: "latest" }.freeze
+    private_constant :WITHOUT_GROUP, :LARGEST_MESSAGE, :STORE, :RESET, :RESETS
 
     # ---- Identity and connection ----
 
@@ -57,6 +59,14 @@ module Penstock
     # (without it `revoked` is called). An error that is raised comes out of the poll, after the answer.
     # @return [#assigned, #revoked, #lost, nil]
     setting :rebalance_listener, checked_values("#assigned", "#revoked", "#lost", "nil")
+
+    # Where the group begins to read a partition for which it has not committed an offset. `:beginning` and `:end` stand for
+    # "auto.offset.reset" in {#kafka}. A Time begins at the first message with this timestamp or a later one, at the end if there
+    # is none; `[:last, 10]` 10 offsets before the end. For these two, the consumer asks brokers for the offsets when the group
+    # assigns partitions. While they do not answer, each poll raises the error after at most 5 s, and the next poll asks again:
+    # nothing is read from the wrong place. {Rebalance#start_at} has precedence.
+    # @return [:beginning, :end, Time, Array(Symbol, Integer), nil]
+    setting :start_at, checked_values(":beginning", ":end", "Time", "[:last, Integer]", "nil")
 
     # How long a revocation of partitions waits while messages of them are in work: polled by a thread or fiber that has not
     # polled again, and not marked. The other members of the group wait meanwhile. With 0 the consumer gives up such partitions
@@ -150,6 +160,7 @@ module Penstock
     def finish
       check_settings
       check_rebalance_listener
+      check_start_at
       check_deserializers
       check_client_class
       check_id
@@ -158,7 +169,7 @@ module Penstock
       @group = group_given?
       read_store
       check_commits unless @group
-      @kafka = with_defaults({ **KAFKA_DEFAULTS, **fetch_limits, **group_protocol })
+      @kafka = with_defaults({ **KAFKA_DEFAULTS, **fetch_limits, **group_protocol, **offset_reset })
       @kafka = @kafka.reject { |name, _| WITHOUT_GROUP.key?(name.to_s.to_sym) }.merge(WITHOUT_GROUP) unless @group
       @kafka = @kafka.reject { |name, _| name.to_s == STORE }.merge(STORE.to_sym => false)
       @kafka = checked(@kafka, role: :consumer, token_provider: oauth.token_provider_listener)
@@ -196,6 +207,33 @@ module Penstock
       check("rebalance_listener", rebalance_listener, "an object with a method assigned, revoked or lost, or nil") do
         rebalance_listener.nil? || %i[assigned revoked lost].any? { |name| rebalance_listener.respond_to?(name) }
       end
+    end
+
+    def check_start_at
+      @start_at = @start_at.dup.freeze if @start_at.is_a?(Array)
+      check("start_at", start_at, ":beginning, :end, a Time since 1970, [:last, 10] or nil") do
+        RESETS.key?(start_at) || start_at.nil? || (start_at.is_a?(Time) ? start_at.to_i >= 0 : last?(start_at))
+      end
+      return if start_at.nil? || RESETS.key?(start_at) || group_given?
+
+      raise_invalid("config.start_at requires config.kafka[\"group.id\"]; without a group, name the place in `assign`")
+    end
+
+    def last?(place)
+      place.is_a?(Array) && place.size == 2 && place[0] == :last && place[1].is_a?(Integer) && place[1].between?(0, (2**63) - 1)
+    end
+
+    # Whether brokers have to be asked where to start.
+    def start_resolved? = !start_at.nil? && !RESETS.key?(start_at)
+
+    # librdkafka has one setting for both.
+    def offset_reset
+      wanted = RESETS[start_at] or return {}
+      reset = given(RESET)
+      return { RESET.to_sym => wanted } if reset.nil? || Settings.read(RESET, reset) == Settings.read(RESET, wanted)
+
+      raise_invalid("config.start_at #{start_at.inspect} stands for #{RESET} \"#{wanted}\", but config.kafka sets #{RESET} " \
+                    "to another value: set only one of them")
     end
 
     def check_deserializers

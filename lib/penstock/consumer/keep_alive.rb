@@ -6,6 +6,10 @@ module Penstock
   class KeepAlive
     include AsJson
 
+    # Seconds after an error.
+    PAUSE = 0.1
+    private_constant :PAUSE
+
     # @param serve [Proc] handles what the group requires, then waits until there is more
     # @param wake [Proc] ends that wait
     # @param limit [Numeric, nil] seconds
@@ -42,6 +46,7 @@ module Penstock
           return # the block learns it from its own calls
         rescue StandardError, ScriptError, SystemStackError => e
           @error ? print_error(e) : @error = e # the group still needs its answers
+          sleep(PAUSE) # it may fail again at once
         end
       end
     end

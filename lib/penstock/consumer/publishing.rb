@@ -4,6 +4,10 @@ module Penstock
   # What the core calls when something happens that listeners may want to know.
   # @api private
   module ConsumerPublishing
+    # How long a poll asks brokers where to start.
+    START_TIMEOUT = 5
+    private_constant :START_TIMEOUT
+
     private
 
     def publish_connected = notifier.instrument("consumer.connected") { { caller: self } }
@@ -15,19 +19,41 @@ module Penstock
       notifier.error("consumer.poll", error, topic: error.topic, partition: error.partition, offset: error.offset)
     end
 
+    # Called by a poll. If it raises, the poll does not answer the group, and the next one calls it again.
+    # @return [Array<Array(String, Integer, Integer)>, nil] where config.start_at begins partitions without a committed offset
+    def configured_starts(kind, places)
+      return unless kind == :assigned && config.__send__(:start_resolved?)
+
+      deadline = Deadline.new(START_TIMEOUT)
+      committed = committed_offsets(places, deadline)
+      open = places.map { |place| place.first(2) }.select { |place| committed[place] == ConsumerPlaces::INVALID_OFFSET }
+      resolve(open.map { |place| [*place, config.start_at] }, deadline) unless open.empty?
+    rescue Error => e
+      notifier.error("consumer.start_at", e, partitions: by_topic(places))
+      raise
+    end
+
     # Called by a poll, and by close.
+    # @param starts [Array, nil] what {#configured_starts} has returned
     # @return [Array<Array(String, Integer, Integer)>, nil] start offsets
-    def rebalanced(kind, places)
+    def rebalanced(kind, places, starts = nil)
       return if places.empty?
 
       rebalance = Rebalance.new(self, by_topic(places), kind)
-      listener = config.rebalance_listener
-      method = kind == :lost && !listener.respond_to?(:lost) ? :revoked : kind
-      listener.public_send(method, rebalance) if listener.respond_to?(method)
-      rebalance.__send__(:starts)&.each { |place| @chosen[place.first(2)] = true }
+      choose(rebalance.__send__(:begin_at, starts)) if starts
+      tell_listener(kind, rebalance)
+      choose(rebalance.__send__(:starts))
     rescue StandardError, ScriptError => e
       notifier.error("rebalance_listener.error", e, partitions: rebalance&.partitions)
       raise
+    end
+
+    def choose(starts) = starts&.each { |place| @chosen[place.first(2)] = true }
+
+    def tell_listener(kind, rebalance)
+      listener = config.rebalance_listener
+      method = kind == :lost && !listener.respond_to?(:lost) ? :revoked : kind
+      listener.public_send(method, rebalance) if listener.respond_to?(method)
     end
   end
   private_constant :ConsumerPublishing

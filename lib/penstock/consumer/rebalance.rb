@@ -66,6 +66,9 @@ module Penstock
       raise ArgumentError, "partition #{partition.inspect} of #{Text.printable(topic)} was not assigned"
     end
 
+    # @param starts [Array<Array(String, Integer, Integer)>]
+    def begin_at(starts) = starts.each { |topic, partition, offset| @starts[[topic, partition]] = offset }
+
     # @return [Array<Array(String, Integer, Integer)>, nil]
     def starts = @starts.empty? ? nil : @starts.map { |(topic, partition), offset| [topic, partition, offset] }
   end

@@ -9,7 +9,7 @@ module Penstock
     def configure_client
       refresher = Native::TokenRefresher.new(self, :consumer_id) if config.oauth.token_provider_listener
       call_configure(id, config.kafka, config.logger, config.close_timeout, config.group?, config.rejection_timeout, refresher,
-                     config.mark, !config.rebalance_listener.nil?, config.hold_rebalances)
+                     config.mark, !config.rebalance_listener.nil? || config.__send__(:start_resolved?), config.hold_rebalances)
       call_decode_with(Deserializer.of(config.deserializer, config.key_deserializer, id))
     end
 

@@ -302,6 +302,8 @@ bool ps_consumer_holds_back(struct ps_consumer *consumer);
  * Locked: of the taking thread. */
 void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *start);
 void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *start);
+/* Instead of the answer: the next poll calls the listener. Entered. */
+void ps_consumer_answer_later(struct ps_consumer *consumer);
 /* Messages were marked: a revocation that is held back may be due. */
 void ps_consumer_marked(struct ps_consumer *consumer);
 /* For a thread that waits without taking: absorbs the events of `notices`, and holds an error that the program must get.

@@ -476,6 +476,14 @@ void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_parti
     pthread_mutex_unlock(&consumer->taking);
 }
 
+void ps_consumer_answer_later(struct ps_consumer *consumer)
+{
+    pthread_mutex_lock(&consumer->taking);
+    consumer->listening = false;
+    ps_bell_ring(&consumer->bell); /* other threads wait for the answer, and one of them may give it */
+    pthread_mutex_unlock(&consumer->taking);
+}
+
 void ps_consumer_marked(struct ps_consumer *consumer)
 {
     if (atomic_load(&consumer->hold_until_us)) ps_bell_ring(&consumer->bell);

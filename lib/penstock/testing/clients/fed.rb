@@ -19,7 +19,8 @@ module Penstock
     #
     # A subscribed consumer is the only member of its group. When a poll comes to the first message of a partition, the group
     # assigns all partitions with messages ({ConsumerConfig#rebalance_listener} is called). Reading starts at the committed offset
-    # or at the beginning, whatever "auto.offset.reset" is. {#assign}, {#revoke} and {#lose} make the group do something else.
+    # or at the beginning, whatever "auto.offset.reset" is. A Time and `[:last, n]` of {ConsumerConfig#start_at} are respected.
+    # {#assign}, {#revoke} and {#lose} make the group do something else.
     # They, {#fail_next}, {#run} and {#close_at_end} take effect when a poll comes to them, after the messages that were fed
     # before. {Consumer#keep_alive} comes to what the group does, if no message or other step is before it.
     #

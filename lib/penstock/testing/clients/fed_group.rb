@@ -13,13 +13,14 @@ module Penstock
       # @param list [Array<Array(String, Integer)>] places
       def gain(list)
         list = list.reject { |place| @assigned.key?(place) }
+        starts = @consumer.__send__(:configured_starts, :assigned, list)
         list.each do |place|
           @assigned[place] = start(place, nil)
           @away.delete(place)
         end
         @ledger.assigned
-        starts = tell(:assigned, list)
-        starts&.each { |topic, partition, offset| @assigned[[topic, partition]] = start([topic, partition], offset) }
+        begin_at(starts)
+        begin_at(tell(:assigned, list, starts))
       ensure
         rewind_timeline
       end
@@ -36,7 +37,13 @@ module Penstock
         forget(list)
       end
 
-      def tell(kind, list) = @consumer.__send__(:rebalanced, kind, list.map { |place| [*place, nil, nil] })
+      def begin_at(starts)
+        starts&.each { |topic, partition, offset| @assigned[[topic, partition]] = start([topic, partition], offset) }
+      end
+
+      def tell(kind, list, starts = nil)
+        @consumer.__send__(:rebalanced, kind, list.map { |place| [*place, nil, nil] }, starts)
+      end
 
       def forget(list)
         list.each do |place|

@@ -243,8 +243,8 @@ class DocsTest < PenstockTest
   def lines_of(script) = ruby!(script).gsub(" => ", "=>").lines(chomp: true)
 
   slow def test_the_ruby_snippets_about_groups_run_unchanged
-    expected = ["assigned orders [0]", "4", "revoked", "order 4", "rendered order 0", "rendered order 1", "stable", "0", '{"orders"=>[0]}',
-                "nil", "1", '{"orders"=>{0=>4}}', '{"orders"=>{0=>4}}']
+    expected = ["assigned orders [0]", "4", "revoked", "order 4", "rendered order 0", "rendered order 1", "stable", "0",
+                '{"orders"=>[0]}', "nil", "1", '{"orders"=>{0=>4}}', '{"orders"=>{0=>4}}']
     *lines, in_any_order = lines_of(snippets_of("groups.md"))
     assert_equal %w[0 1 2 3 3 4 4 5 5], in_any_order.split.sort
     assert_equal expected, lines

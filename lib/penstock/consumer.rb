@@ -26,6 +26,7 @@ require_relative "consumer/stand_in"
 require_relative "consumer/setup"
 require_relative "consumer/status"
 require_relative "consumer/stuck_watch"
+require_relative "consumer/topic_pattern"
 
 module Penstock
   # Reads messages from Kafka, as a member of a group ({#subscribe}) or from chosen partitions ({#assign}).
@@ -165,8 +166,13 @@ module Penstock
     #
     # Blocks: this thread, for about a ms, without the GVL; interruptible at once.
     #
-    # @param topics [Array<String, Symbol>] names, or regular expressions that begin with "^"
+    # A Regexp matches whole names, with both protocols: `/orders/` is the topic "orders" only, `/orders.*/` also "orders.eu". New
+    # topics are found every `topic.metadata.refresh.interval.ms`. A String that begins with "^" is a pattern too.
+    #
+    # @param topics [Array<String, Symbol, Regexp>] names and patterns
     # @return [self]
+    # @raise [ArgumentError] when a pattern has what brokers and librdkafka do not know: look-arounds, backreferences, word
+    #   boundaries, atomic groups, inline flags without a group, counts above 255
     # @raise [ConfigurationInvalidError] when "group.id" is missing
     # @raise [ConsumerClosedError] when the consumer is closed
     # @raise [ForkedError] when the parent process used the consumer before the fork
@@ -175,7 +181,7 @@ module Penstock
       topics = topics.flatten
       raise ArgumentError, "subscribe requires at least one topic" if topics.empty?
 
-      call_subscribe(topics.map { |topic| [topic_name(topic), -1, INVALID_OFFSET] })
+      call_subscribe(topics.map { |topic| [topic_or_pattern(topic), -1, INVALID_OFFSET] })
       @subscribed = true
       @stuck_watch&.start
       self

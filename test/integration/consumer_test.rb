@@ -257,4 +257,29 @@ class KafkaConsumerTest < ConsumerTestCase
     one = member("^#{name.sub("-test-", ".test.")}$")
     assert_equal [name], poll_until(one) { |(taken)| taken.size == 5 }.first.map(&:topic).uniq
   end
+
+  # librdkafka searches names itself with the classic protocol; brokers match whole names with the other.
+  %w[classic consumer].each do |protocol|
+    define_method(:"test_patterns_match_whole_names_with_the_protocol_#{protocol}") do
+      if protocol == "consumer" && Gem::Version.new(Penstock.librdkafka_version) < Gem::Version.new("2.12")
+        skip "librdkafka #{Penstock.librdkafka_version} has no group.protocol=consumer, or only a preview of it (before 2.12)"
+      end
+      prefix = "penstock-p#{SecureRandom.hex(4)}"
+      names = %w[.a .b .ab .aab .A .7 .a-b a .a.b].map { |name| prefix + name }
+      names.each { |topic| (@sender ||= producer).produce_sync(topic:, partition: 0, payload: "x") }
+      settings = { "bootstrap.servers": SERVERS, "auto.offset.reset": "earliest" }
+      settings["group.protocol"] = "consumer" if protocol == "consumer"
+      [/\.a/, /\.(?:a|\d)/, "^#{prefix}\\.[a-b]+", /\.\h{1,2}?/, /\W[[:alpha:]]\W?b/, /\.a/i,
+       /(?<n>\.a){2}|\.aa{1,2}b/].each do |pattern|
+        pattern = /#{prefix}(?:#{pattern})/ if pattern.is_a?(Regexp)
+        one = consumer(**settings, "group.id": "penstock-p-#{SecureRandom.hex(4)}").subscribe(pattern)
+        found = names.grep(/\A(?:#{pattern.is_a?(String) ? Regexp.new(pattern) : pattern})\z/)
+        refute_empty found
+        taken = []
+        eventually(30, pattern.inspect) { taken.concat(one.poll_batch(timeout: 0.2).topics) && taken.sort == found.sort }
+        assert_equal found.sort, one.assignment.keys.sort, pattern.inspect
+        one.close
+      end
+    end
+  end
 end

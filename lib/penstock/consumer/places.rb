@@ -86,6 +86,14 @@ module Penstock
       raise ArgumentError, "a topic must be a String or Symbol, not #{topic.inspect}"
     end
 
+    # librdkafka takes what begins with "^" for a pattern.
+    def topic_or_pattern(topic)
+      return TopicPattern.of(topic) if topic.is_a?(Regexp)
+
+      name = topic_name(topic)
+      name.start_with?("^") ? TopicPattern.of(name) : name
+    end
+
     def partition_number(partition)
       return partition if partition.is_a?(Integer) && partition.between?(0, (2**31) - 1)
 

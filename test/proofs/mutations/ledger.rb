@@ -39,3 +39,7 @@ end
 Mutation.define "rebalance listener: closing answers for a listener that runs",
                 file: "ext/penstock/core/consume/consumer.c", from: "    ps_consumer_answer(consumer, NULL);", to: "    ",
                 test: "test/rebalance_listener_test.rb", only: "test_close_while_the_listener_is_told_of_what_is_revoked"
+
+Mutation.define "config.start_at: a poll that does not learn the places leaves the rebalance unanswered",
+                file: "ext/penstock/ruby/consumer_calls.c", from: "    telling->later = true;", to: "    ",
+                test: "test/consumer_start_at_test.rb", only: "test_polls_raise_and_ask_again_while_nobody_answers"

@@ -20,7 +20,8 @@ module AllocationCounts
     |mock_(?:broker|clear|cluster_bootstraps|partition|push|topic)\w*|msg_partitioner_\w+
     |oauthbearer_set_token\w*|offsets_store|offsets_for_times|opaque
     |(?:pause|resume)_partitions|produce_batch|purge|query_watermark_offsets|queue_cb_event_enable
-    |queue_forward|queue_length|queue_yield|rebalance_protocol|set_log_queue|subscribe|test_fatal_error|topic_conf_(?:get|set\w+)|topic_name
+    |queue_forward|queue_length|queue_yield|rebalance_protocol|set_log_queue|subscribe
+    |test_fatal_error|topic_conf_(?:get|set\w+)|topic_name
     |topic_partition_list_(?:add|del|del_by_idx|find)|topic_partition_[gs]et_leader_epoch
     |unsubscribe|version|version_str)\z
   /x

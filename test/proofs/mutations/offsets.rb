@@ -13,10 +13,10 @@
     ["async_commits", "if (commits->on_their_way == 0 && ps_now_us()", "if (ps_now_us()",
      "test_asynchronous_commits_are_coalesced"],
   "an asynchronous commit is repeated for a new epoch" =>
-    ["async_commits", "bool again = may_send &&", "bool again = false && may_send &&",
+    ["async_commits", "bool again = open &&", "bool again = false && open &&",
      "test_an_asynchronous_commit_is_repeated_if_the_member_has_a_new_epoch"],
   "a close sends what waits" =>
-    ["async_commits", "bool lets = !commits->waiting || now_us >= *send_by_us;", "bool lets = true;",
+    ["async_commits", "bool lets = !any_waiting(commits) || now_us >= *send_by_us;", "bool lets = true;",
      "test_a_close_sends_what_waits"],
   "what waits is sent before a revocation" =>
     ["consumer", "        ps_async_commits_revoked(consumer, partitions);\n", "",
@@ -25,3 +25,9 @@
   Mutation.define "offsets: #{what}", file: "ext/penstock/core/consume/#{file}.c", from:, to:,
                                       test: "test/consumer_offsets_test.rb", only:
 end
+
+Mutation.define "offsets: periodic commits wait for each other",
+                file: "ext/penstock/core/consume/async_commits.c",
+                from: "if (commits->on_their_way == 0 && !commits->turns && stored_is_due(commits))",
+                to: "if (stored_is_due(commits))",
+                test: "test/consumer_defects_test.rb", only: "test_34_periodic_commits_do_not_overtake_each_other"

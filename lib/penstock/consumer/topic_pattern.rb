@@ -9,7 +9,7 @@ module Penstock
   # is replaced by those of the 65 that Ruby matches. What is left, such as a look-ahead, cannot be expressed.
   # @api private
   class TopicPattern
-    CHARACTERS = [*"0".."9", *"A".."Z", "_", *"a".."z", ".", "-"].freeze
+    CHARACTERS = [*"0".."9", *"A".."Z", "_", *"a".."z", ".", "-"].each(&:freeze).freeze
     BRACKET = /\G\[(?<inner>(?:\\.|\[:\^?\w+:\]|\[\g<inner>\]|[^\[\]\\])*)\]/m
     CLASS = /\G\\(?:[dDwWsShH]|[pP]\{\^?\w+\}|[^A-Za-z0-9])/m
     COUNT = /\G(?:[*+?]|\{(?<least>\d*)(?:(?<comma>,)(?<most>\d*))?\})/

@@ -29,12 +29,9 @@ class StuckPartitionTest < ConsumerTestCase
   # Brokers reject every request for messages, so none arrives. They answer questions about ends.
   def without_fetches(one)
     failing = true
-    feeder = quiet_thread do
-      while failing
-        @own.inject_errors(:fetch, *([:not_leader_for_partition] * 20))
-        sleep 0.05
-      end
-    end
+    fail_fetches = -> { @own.inject_errors(:fetch, *([:not_leader_for_partition] * 20)) }
+    fail_fetches.call # before anything can be fetched
+    feeder = quiet_thread { sleep(0.05) && fail_fetches.call while failing }
     yield
   ensure
     failing = false

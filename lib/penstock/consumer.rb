@@ -474,8 +474,8 @@ module Penstock
     end
 
     # How many offsets each partition is behind: from the next offset that this consumer reads to the partition's end. If nothing
-    # was polled yet, from where it was told to begin, or from the committed offset. Offsets that hold no message count too, such
-    # as those of aborted transactions.
+    # was polled yet, from the place that {#assign} or {#seek} got, or from the committed offset. Offsets that hold no message
+    # count too, such as those of aborted transactions.
     # With `isolation.level` read_committed (librdkafka's default) the end is the first message of an open transaction.
     #
     #     consumer.lag # => { "orders" => { 0 => 120, 1 => 0 } }

@@ -16,18 +16,6 @@ minutes = Float(ENV.fetch("MINUTES", "10"))
 kinds = ENV.fetch("KINDS") { (ConsumerStorm::KINDS.keys - (ConsumerStorm.consumer_protocol? ? [] : ["consumer"])).join(",") }
 $stdout.sync = true
 
-# Kills a broker, and starts it again 10 s later, until the process ends.
-kill_brokers = lambda do |kafka|
-  Thread.new do
-    (1..3).cycle do |broker|
-      sleep 10
-      kafka.kill(broker)
-      sleep 10
-      kafka.start(broker)
-    end
-  end
-end
-
 storm = lambda do |servers, own|
   storms = kinds.split(",").product([false, true]).map do |kind, manual|
     ConsumerStorm.new(servers, kind, manual:, pause: 0.5..4, grow: own)
@@ -43,7 +31,7 @@ if ENV["PENSTOCK_MATRIX"]
   storm.call(ENV.fetch("PENSTOCK_KAFKA"), false)
 else
   KafkaCluster.with(3, ConsumerStorm::BROKERS) do |kafka|
-    killing = kill_brokers.call(kafka)
+    killing = kafka.kill_in_turn
     storm.call(kafka.servers, true)
   ensure
     killing&.kill

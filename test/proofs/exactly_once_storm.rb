@@ -15,18 +15,6 @@ minutes = Float(ENV.fetch("MINUTES", "10"))
 protocols = ENV.fetch("PROTOCOLS") { ExactlyOnceStorm.protocols.join(",") }.split(",")
 $stdout.sync = true
 
-# Kills a broker, and starts it again 10 s later, until the process ends.
-kill_brokers = lambda do |kafka|
-  Thread.new do
-    (1..3).cycle do |broker|
-      sleep 10
-      kafka.kill(broker)
-      sleep 10
-      kafka.start(broker)
-    end
-  end
-end
-
 # @return [Integer] how many messages the topic has
 send_for = lambda do |servers, topic, seconds|
   producer = Penstock::Producer.new do |config|
@@ -75,7 +63,7 @@ if ENV["PENSTOCK_MATRIX"]
   storms.call(ENV.fetch("PENSTOCK_KAFKA"))
 else
   KafkaCluster.with(3) do |kafka|
-    killing = kill_brokers.call(kafka)
+    killing = kafka.kill_in_turn
     storms.call(kafka.servers)
   ensure
     killing&.kill

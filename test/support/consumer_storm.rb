@@ -98,12 +98,20 @@ class ConsumerStorm
       config.kafka = { "bootstrap.servers": @servers }
       config.logger = Logger.new(File::NULL)
     end
-    @producer.produce_sync(topic: @topic, payload: "0 first", partition: 0) # creates it with 4 partitions
+    create_topic
     @observer = Penstock::Consumer.new("bootstrap.servers": @servers, "group.id": @kafka[:"group.id"], log_level: 0)
     @sending = Thread.new { send_messages }
     @observing = Thread.new { observe until @all_read }
     @growing = Thread.new { grow } if @grow
     2.times { join }
+  end
+
+  # With Kafka's default of 4 partitions. A busy cluster of three brokers may need some time for it.
+  def create_topic
+    deadline ||= now + PATIENCE
+    @producer.produce_sync(topic: @topic, payload: "0 first", partition: 0)
+  rescue Penstock::Error
+    now < deadline ? sleep(1) && retry : raise
   end
 
   def send_messages

@@ -47,6 +47,19 @@ class KafkaCluster
     define_method(command) { |broker| run(command, broker.to_s) }
   end
 
+  # Of three brokers: kills one, and starts it again 10 s later, and so on.
+  # @return [Thread] to be killed when it is enough
+  def kill_in_turn
+    Thread.new do
+      (1..3).cycle do |broker|
+        sleep 10
+        kill(broker)
+        sleep 10
+        start(broker)
+      end
+    end
+  end
+
   private
 
   def run(*arguments)

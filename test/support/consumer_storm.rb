@@ -189,7 +189,7 @@ class ConsumerStorm
     signal(:TERM, id)
   end
 
-  def assigned?(id) = File.read(ledger_of(id)).include?("assigned")
+  def assigned?(id) = File.exist?(ledger_of(id)) && File.read(ledger_of(id)).include?("assigned")
 
   def kill(id)
     @expected[id] = "SIGKILL"

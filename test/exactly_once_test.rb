@@ -369,6 +369,21 @@ class ExactlyOnceTest < TransactionTestCase
     assert_equal payloads(4), committed_payloads(producer, one, 4)
   end
 
+  slow def test_a_position_that_was_chosen_in_an_earlier_assignment_does_not_count
+    producer = transactional
+    name = filled(4)
+    one = consumer(group: name).subscribe(name)
+    eventually(30) { !one.poll_batch(timeout: 1).empty? }
+    one.seek(name, 0, 3)
+    eventually(30) { one.poll_batch(timeout: 1).first&.offset == 3 }
+    cluster.inject_errors(:heartbeat, :unknown_member_id)
+    batch = nil
+    eventually(30) { (batch = one.poll_batch(timeout: 1)).first&.offset&.zero? }
+    assert one.commit({ name => { 0 => 2 } })
+    assert_equal(false, once(producer, one, batch) { flunk })
+    assert_equal payloads(4).drop(2), committed_payloads(producer, one, 2)
+  end
+
   # A process that begins again ends the transaction of the one before it, whose offsets the coordinator keeps back until then.
   def test_the_producer_connects_before_the_first_message_comes
     producer = transactional

@@ -129,7 +129,6 @@ module Penstock
       @config.__send__(:finish)
       raise_in_other_ractors
       @transacted = []
-      @chosen = {}
       configure_client
       @tags = Tags.new
       @status = ConsumerStatus.new(self)
@@ -565,7 +564,6 @@ module Penstock
       deadline = Deadline.new(timeout)
       return self if starts.empty?
 
-      starts.each { |place| @chosen[place.first(2)] = true }
       commit ? seek_back(starts, deadline) : call_seek(seekable(starts, deadline), deadline.left)
       self
     end

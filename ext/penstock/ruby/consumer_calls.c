@@ -504,11 +504,12 @@ static VALUE consumer_call_held(VALUE self, VALUE places, VALUE epoch)
     return held;
 }
 
-/* A number of the partition's assignment. 0: it is not assigned, or no message of it was polled. */
-static VALUE consumer_call_assigned_in(VALUE self, VALUE topic, VALUE partition)
+/* The epoch of the assignment in which the partition began where librdkafka found it. 0: the program has chosen another place, or
+ * no message of it was polled. */
+static VALUE consumer_call_began_itself(VALUE self, VALUE topic, VALUE partition)
 {
     struct ps_consumer *consumer = penstock_consumer_open(self);
-    return ULL2NUM(ps_ledger_assigned_in(&consumer->ledger, StringValueCStr(topic), NUM2INT(partition)));
+    return ULL2NUM(ps_ledger_began_itself(&consumer->ledger, StringValueCStr(topic), NUM2INT(partition)));
 }
 
 /* The first place before whose first message there are others that were polled and are not processed. nil: none. */
@@ -690,7 +691,7 @@ void penstock_consumer_calls_init(VALUE consumer_class)
     rb_define_private_method(consumer_class, "call_seek_back", consumer_call_seek_back, 2);
     rb_define_private_method(consumer_class, "call_rewind", consumer_call_rewind, 3);
     rb_define_private_method(consumer_class, "call_held", consumer_call_held, 2);
-    rb_define_private_method(consumer_class, "call_assigned_in", consumer_call_assigned_in, 2);
+    rb_define_private_method(consumer_class, "call_began_itself", consumer_call_began_itself, 2);
     rb_define_private_method(consumer_class, "call_open_before", consumer_call_open_before, 1);
     rb_define_private_method(consumer_class, "call_position", consumer_call_position, 2);
     rb_define_private_method(consumer_class, "call_pause", consumer_call_pause, 1);

@@ -40,15 +40,13 @@ module Penstock
       return if places.empty?
 
       rebalance = Rebalance.new(self, by_topic(places), kind)
-      choose(rebalance.__send__(:begin_at, starts)) if starts
+      rebalance.__send__(:begin_at, starts) if starts
       tell_listener(kind, rebalance)
-      choose(rebalance.__send__(:starts))
+      rebalance.__send__(:starts)
     rescue StandardError, ScriptError => e
       notifier.error("rebalance_listener.error", e, partitions: rebalance&.partitions)
       raise
     end
-
-    def choose(starts) = starts&.each { |place| @chosen[place.first(2)] = true }
 
     def tell_listener(kind, rebalance)
       listener = config.rebalance_listener

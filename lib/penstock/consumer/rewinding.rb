@@ -12,10 +12,6 @@ module Penstock
       @transacted.first
     end
 
-    # @return [Boolean] whether the group has assigned the partition, and it began at the committed offset: the program has not
-    #   chosen a position
-    def began_as_committed?(topic, partition) = in_group? && !@chosen.key?([topic, partition])
-
     # @param places [Array<Array>] topic, partition, offset; what follows is ignored
     def rewind_to(places, epoch, timeout)
       return true if places.empty?

@@ -66,7 +66,7 @@ module Penstock
 
         wrong = fresh.zip(committed_offsets(fresh)).reject { |place, offset| offset.nil? || offset == place[2] }
         wrong.each { |place, offset| @consumer.__send__(:call_seek, [[place[0], place[1], offset]], 5) }
-        fresh.each { |place| @begun[place.first(2)] = assigned_in(place[0], place[1]) }
+        fresh.each { |place| @begun[place.first(2)] = began_itself(place[0], place[1]) }
         settle unless wrong.empty?
         wrong.empty?
       end
@@ -118,10 +118,11 @@ module Penstock
       def held_places = @consumer.__send__(:call_held, @places, @batch.epoch)
 
       def begun?(topic, partition)
-        !@consumer.__send__(:began_as_committed?, topic, partition) || @begun[[topic, partition]] == assigned_in(topic, partition)
+        epoch = began_itself(topic, partition)
+        epoch.zero? || @begun[[topic, partition]] == epoch
       end
 
-      def assigned_in(topic, partition) = @consumer.__send__(:call_assigned_in, topic, partition)
+      def began_itself(topic, partition) = @consumer.__send__(:call_began_itself, topic, partition)
 
       def uncommitted(places)
         places.zip(committed_offsets(places)).reject { |place, offset| offset && offset >= place[3] }.map(&:first)

@@ -98,8 +98,9 @@ void ps_ledger_rewind(struct ps_ledger *ledger, const char *topic, int32_t parti
 /* Whether a message that was taken in `epoch` (0: not compared) could be marked: the partition was not taken away since, and the
  * offset does not come again. */
 bool ps_ledger_holds(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, uint64_t epoch);
-/* The epoch in which the partition was assigned, or the first one after that in which messages of it were handed out. 0: none. */
-uint64_t ps_ledger_assigned_in(struct ps_ledger *ledger, const char *topic, int32_t partition);
+/* The epoch in which the partition was assigned, or the first one after that in which messages of it were handed out. 0: none, or
+ * the program has chosen where to read. */
+uint64_t ps_ledger_began_itself(struct ps_ledger *ledger, const char *topic, int32_t partition);
 /* Whether messages before `offset` were handed out and are not processed. */
 bool ps_ledger_open_before(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset);
 int64_t ps_ledger_position(struct ps_ledger *ledger, const char *topic, int32_t partition); /* -1: none */

@@ -42,6 +42,7 @@ struct ps_place {
     int32_t leader_epoch;     /* of the message before `processed`; -1: unknown */
     int32_t partition;
     bool paused;              /* by the program */
+    bool chosen;              /* the program has said where reading begins, or goes on */
     char topic[];
 };
 
@@ -272,11 +273,11 @@ bool ps_ledger_holds(struct ps_ledger *ledger, const char *topic, int32_t partit
     return holds;
 }
 
-uint64_t ps_ledger_assigned_in(struct ps_ledger *ledger, const char *topic, int32_t partition)
+uint64_t ps_ledger_began_itself(struct ps_ledger *ledger, const char *topic, int32_t partition)
 {
     pthread_mutex_lock(&ledger->lock);
     const struct ps_place *place = *find(ledger, topic, partition);
-    uint64_t epoch = place ? place->assigned : 0;
+    uint64_t epoch = place && !place->chosen ? place->assigned : 0;
     pthread_mutex_unlock(&ledger->lock);
     return epoch;
 }
@@ -399,7 +400,10 @@ void ps_ledger_begin(struct ps_ledger *ledger, const char *topic, int32_t partit
 {
     pthread_mutex_lock(&ledger->lock);
     struct ps_place *place = find_or_add(ledger, topic, partition);
-    if (place) place->begin = offset;
+    if (place) {
+        place->begin = offset;
+        place->chosen = true;
+    }
     if (offset < 0) ledger->starting_us = ps_now_us();
     pthread_mutex_unlock(&ledger->lock);
 }
@@ -412,6 +416,7 @@ void ps_ledger_seek(struct ps_ledger *ledger, const char *topic, int32_t partiti
         drop_ranges(ledger, place);
         place->position = place->processed = place->kept = place->end = -1;
         place->begin = offset;
+        place->chosen = true;
         if (offset < 0) ledger->starting_us = ps_now_us();
         if (rewinds) place->stored = offset;
         place->since = ledger->epoch = ps_ledger_new_epoch();

@@ -97,7 +97,8 @@ module Penstock
       end
 
       def call_held(places, _epoch) = open && (@lost ? [] : places.select { |place| @assigned.key?(place.first(2)) })
-      def call_assigned_in(topic, partition) = @assigned.key?([topic, partition]) ? 1 : 0
+      # There is nothing to compare: partitions begin where the group has committed.
+      def call_began_itself(_topic, _partition) = 0
       def call_open_before(_places) = nil
 
       def call_position(topic, partition) = open && @ledger.position(topic, partition)
@@ -156,6 +157,8 @@ module Penstock
         @ledger.finish(0) if all
         @ledger.processed
       end
+
+      def call_poll(timeout) = poll(timeout:)
 
       def call_finish
         @ledger.finish(owner) if @config.mark == :next_poll

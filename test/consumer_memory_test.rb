@@ -87,7 +87,7 @@ class ConsumerMemoryTest < ConsumerTestCase
     producer.produce_many_sync(Array.new(3) { |i| { topic: name, partition: 0, payload: i.to_s * 600_000 } })
     Dir.mktmpdir do |directory|
       library = File.join(directory, "no_memory.so")
-      assert system("cc", "-O1", "-shared", "-fPIC", File.join(__dir__, "c/no_memory.c"), "-o", library, "-ldl")
+      assert system("cc", "-O1", "-shared", "-fPIC", File.join(__dir__, "c/no_memory.c"), "-o", library)
       output, errors, status = Limited.capture3({ "LD_PRELOAD" => library }, RbConfig.ruby, "-I", LIBRARY, "-r", "penstock",
                                                 "-e", NO_MEMORY, cluster.bootstrap_servers, name, seconds: 30)
       assert status.success?, errors

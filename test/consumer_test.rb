@@ -475,7 +475,7 @@ class ConsumerTest < ConsumerTestCase
     one = consumer("topic.metadata.propagation.max.ms": 1) { |config| config.id = "reader" }.assign(name => { 7 => 0 })
     error = assert_raises(Penstock::ConsumeError) { one.poll(timeout: 10) }
     assert_equal "Desired partition is not available: Local: Unknown partition (unknown_partition) [consumer reader, " \
-                 "topic #{name}, partition 7, offset 0]. Check that the topic has the partition, and that it is assigned to " \
+                 "topic #{name}, partition 7]. Check that the topic has the partition, and that it is assigned to " \
                  "this consumer.", error.message
   end
 

@@ -301,11 +301,13 @@ module Penstock
       return to_enum(:each, timeout:) unless block_given?
 
       Thread.current[GAVE_UP] = nil
-      until closed?
-        message = poll_unless_closed(timeout)
-        yield message if message
+      return self if closed?
+
+      loop do
+        if (message = poll_unless_closed(timeout)) then yield message
+        elsif closed? then break self
+        end
       end
-      self
     rescue Exception # rubocop:disable Lint/RescueException -- the message is not processed, and close must know it
       Thread.current[GAVE_UP] = self
       raise
@@ -704,7 +706,7 @@ module Penstock
     attr_reader :notifier
 
     def poll_unless_closed(timeout)
-      poll(timeout:)
+      call_poll(timeout)
     rescue ConsumerClosedError
       nil
     end

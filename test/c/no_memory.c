@@ -1,9 +1,9 @@
-/* Preloaded: after no_memory_next, the next allocation of at least so many bytes by realloc fails. See consumer_memory_test.rb. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
+/* Preloaded: after no_memory_next, the next allocation of at least so many bytes by malloc fails. See consumer_memory_test.rb. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stddef.h>
+
+extern void *__libc_malloc(size_t size);
 
 static _Atomic size_t least;
 
@@ -12,12 +12,10 @@ void no_memory_next(size_t size)
     atomic_store(&least, size);
 }
 
-void *realloc(void *block, size_t size)
+void *malloc(size_t size)
 {
-    static void *(*next)(void *, size_t);
     size_t limit = atomic_load(&least);
-    if (!next) next = (void *(*)(void *, size_t))dlsym(RTLD_NEXT, "realloc");
-    if (limit == 0 || size < limit || !atomic_compare_exchange_strong(&least, &limit, 0)) return next(block, size);
+    if (limit == 0 || size < limit || !atomic_compare_exchange_strong(&least, &limit, 0)) return __libc_malloc(size);
     errno = ENOMEM;
     return NULL;
 }

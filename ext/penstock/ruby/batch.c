@@ -32,17 +32,11 @@ static const rb_data_type_t batch_type = {
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED | RUBY_TYPED_FROZEN_SHAREABLE,
 };
 
-/* Also of a batch that is being filled, perhaps by another thread without the GVL. */
-static struct ps_fetched *any_fetched(VALUE self)
-{
-    return penstock_data(self, &batch_type);
-}
-
 /* ObjectSpace shows a batch before it is frozen. */
 static struct ps_fetched *batch_get(VALUE self)
 {
     if (!OBJ_FROZEN(self)) rb_raise(rb_eTypeError, "the batch is not complete yet");
-    return any_fetched(self);
+    return penstock_data(self, &batch_type);
 }
 
 const struct ps_fetched *penstock_batch_fetched(VALUE self)
@@ -52,13 +46,14 @@ const struct ps_fetched *penstock_batch_fetched(VALUE self)
 
 /* ---- making ---- */
 
-VALUE penstock_batch_allocate(size_t messages, struct ps_fetched **fetched)
+VALUE penstock_batch_allocate(void)
 {
-    VALUE self = TypedData_Wrap_Struct(batch_class, &batch_type, NULL);
-    *fetched = ps_fetched_new(messages, 0);
-    if (!*fetched) rb_memerror();
-    DATA_PTR(self) = *fetched;
-    return self;
+    return TypedData_Wrap_Struct(batch_class, &batch_type, NULL);
+}
+
+void penstock_batch_own(VALUE self, struct ps_fetched *fetched)
+{
+    DATA_PTR(self) = fetched;
 }
 
 /* Without it the GC would not know that a small object keeps megabytes. */
@@ -70,7 +65,8 @@ void penstock_fetched_report(struct ps_fetched *fetched)
 
 VALUE penstock_batch_finish(VALUE self, VALUE deserializer)
 {
-    penstock_fetched_report(any_fetched(self));
+    if (!DATA_PTR(self) && !(DATA_PTR(self) = ps_fetched_new(NULL, 0, 0))) rb_memerror();
+    penstock_fetched_report(DATA_PTR(self));
     if (!NIL_P(deserializer)) rb_ivar_set(self, id_deserializer, deserializer);
     return rb_obj_freeze(self);
 }

@@ -87,7 +87,9 @@ static struct decoding *decoding_of(VALUE self)
 static const struct ps_record *message_get(VALUE self)
 {
     const struct decoding *decoding = decoding_of(self);
-    return decoding ? decoding->record : penstock_data(self, &message_type);
+    if (!decoding) return penstock_data(self, &message_type);
+    if (!decoding->record) penstock_raise_uninitialized(self);
+    return decoding->record;
 }
 
 const struct ps_record *penstock_message_record(VALUE self)
@@ -95,24 +97,36 @@ const struct ps_record *penstock_message_record(VALUE self)
     return message_get(self);
 }
 
-static VALUE decoding_message(struct ps_record *record, VALUE deserializer)
+VALUE penstock_message_allocate(VALUE deserializer)
 {
     struct decoding *decoding;
+    if (NIL_P(deserializer)) return TypedData_Wrap_Struct(message_class, &message_type, NULL);
     VALUE self = TypedData_Make_Struct(message_class, struct decoding, &decoding_type, decoding);
-    ps_fetched_retain(record->fetched);
-    decoding->record = record;
     decoding->decoded[VALUE_PART] = decoding->decoded[KEY_PART] = Qundef;
     RB_OBJ_WRITE(self, &decoding->deserializer, deserializer);
-    return rb_obj_freeze(self);
+    return self;
+}
+
+static void set_record(VALUE self, struct ps_record *record)
+{
+    struct decoding *decoding = decoding_of(self);
+    if (decoding) decoding->record = record;
+    else DATA_PTR(self) = record;
+    rb_obj_freeze(self);
+}
+
+void penstock_message_own(VALUE self, struct ps_fetched *fetched)
+{
+    set_record(self, &fetched->records[0]);
+    penstock_fetched_report(fetched);
 }
 
 VALUE penstock_message_of(struct ps_record *record, VALUE deserializer)
 {
-    if (!NIL_P(deserializer)) return decoding_message(record, deserializer);
-    VALUE self = TypedData_Wrap_Struct(message_class, &message_type, NULL);
+    VALUE self = penstock_message_allocate(deserializer);
     ps_fetched_retain(record->fetched);
-    DATA_PTR(self) = record;
-    return rb_obj_freeze(self);
+    set_record(self, record);
+    return self;
 }
 
 /* ---- the parts of a message; only between ps_fetched_read and ps_fetched_done ---- */
@@ -251,9 +265,10 @@ static VALUE s_build(int argc, VALUE *argv, VALUE self)
 
     struct parts parts = { .key = argv[5], .payload = argv[6], .headers = argv[7] };
     rb_hash_foreach(parts.headers, measure_header, (VALUE)&parts);
-    struct ps_fetched *fetched;
-    VALUE batch = penstock_batch_allocate(1, &fetched);
-    struct ps_record *record = ps_fetched_add(fetched, topic, size_of(parts.key) + size_of(parts.payload) + parts.size);
+    size_t size = size_of(parts.key) + size_of(parts.payload) + parts.size;
+    VALUE message = penstock_message_allocate(argv[9]);
+    struct ps_fetched *fetched = ps_fetched_new(topic, 1, size);
+    struct ps_record *record = fetched ? ps_fetched_add(fetched, topic, size) : NULL; /* there is room */
     if (!record) rb_memerror();
     record->partition = partition;
     record->offset = offset;
@@ -269,8 +284,7 @@ static VALUE s_build(int argc, VALUE *argv, VALUE self)
     write_string(&parts, parts.key);
     write_string(&parts, parts.payload);
     rb_hash_foreach(parts.headers, write_header, (VALUE)&parts);
-    VALUE message = penstock_message_of(record, argv[9]);
-    RB_GC_GUARD(batch);
+    penstock_message_own(message, fetched);
     return message;
 }
 

@@ -78,8 +78,10 @@ static VALUE ledger_hand_out(VALUE self, VALUE messages, VALUE ends, VALUE owner
     uint64_t number = NUM2ULL(owner);
     Check_Type(messages, T_ARRAY);
     Check_Type(ends, T_ARRAY);
-    struct ps_fetched *fetched;
-    VALUE batch = penstock_batch_allocate((size_t)RARRAY_LEN(messages), &fetched);
+    VALUE batch = penstock_batch_allocate();
+    struct ps_fetched *fetched = ps_fetched_new(NULL, (size_t)RARRAY_LEN(messages), 0);
+    if (!fetched) rb_memerror();
+    penstock_batch_own(batch, fetched);
     for (long i = 0; i < RARRAY_LEN(messages); i++) {
         const struct ps_record *record = penstock_message_record(RARRAY_AREF(messages, i));
         if (!ps_fetched_read(record->fetched)) penstock_raise_released();

@@ -332,6 +332,9 @@ void penstock_consumer_init(void);
 
 /* Takes a reference to its ps_fetched. The deserializer is a Penstock::Deserializer or nil. */
 VALUE penstock_message_of(struct ps_record *record, VALUE deserializer);
+/* A Message without a record. Its methods raise until it owns one. */
+VALUE penstock_message_allocate(VALUE deserializer);
+void penstock_message_own(VALUE message, struct ps_fetched *fetched); /* with one record; takes the caller's reference */
 VALUE penstock_consumer_deserializer(VALUE consumer);
 /* Frozen Strings, or nil. Between ps_fetched_read and ps_fetched_done. */
 VALUE penstock_record_key(const struct ps_record *record);
@@ -345,8 +348,8 @@ void penstock_consumer_set_init(void);
 
 /* ---- batch.c ---------------------------------------------------------------------------------------- */
 
-/* A Batch that is not frozen yet, and what it owns: to be filled. */
-VALUE penstock_batch_allocate(size_t messages, struct ps_fetched **fetched);
+VALUE penstock_batch_allocate(void); /* not frozen, so its methods raise */
+void penstock_batch_own(VALUE batch, struct ps_fetched *fetched); /* takes the caller's reference */
 VALUE penstock_batch_finish(VALUE batch, VALUE deserializer); /* tells the GC of its memory, and freezes it */
 const struct ps_fetched *penstock_batch_fetched(VALUE batch); /* raises TypeError for any other object */
 void penstock_fetched_report(struct ps_fetched *fetched);

@@ -1,34 +1,28 @@
 /*
  * Penstock::Consumer, continued: poll and poll_batch.
  *
- * A polling thread takes librdkafka's events itself, copies their messages (core/consume/fetched.c) and destroys them before it
- * returns, as librdkafka cannot be destroyed while an event exists. It sleeps, and may be interrupted, only between events, when
- * it has not entered the client. So a trap may close the consumer that the interrupted thread polls.
+ * A polling thread takes librdkafka's events and messages itself (core/consume/queues.c), copies the messages (fetched.c) and
+ * destroys them before it returns, as librdkafka cannot be destroyed while one exists. It sleeps, and may be interrupted, only in
+ * between, when it has not entered the client. So a trap may close the consumer that the interrupted thread polls.
  *
  * One thread takes at a time: it holds consumer->taking. A few messages are copied with the GVL. Many, and all rebalances, are
  * handled without it. A thread that holds the lock never waits for the GVL, and a thread with the GVL never waits for the lock.
  */
 #include "ruby/penstock.h"
+#include <stdlib.h>
 #include <string.h>
 
 static VALUE sym_timeout, sym_max;
 static ID id_taker, id_publish_polled;
-
-/* A copy of an error event. The call raises it when it has destroyed the event and has left the client. */
-struct problem {
-    rd_kafka_resp_err_t err;
-    bool fatal;
-    int32_t partition;
-    int64_t offset; /* -1: unknown */
-    char topic[256];
-    char text[512];
-};
 
 /*
  * A batch ends with the message that reaches one of these limits. Making Strings of 100,000 headers takes a tenth of a second with
  * the GVL, and librdkafka accepts as many in each message.
  */
 enum { MOST_HEADERS = 100000, MOST_BYTES = 64 << 20 };
+
+/* A batch of this size is one piece of memory. */
+enum { FIRST_RECORDS = 16, FIRST_BYTES = 2048 };
 
 /* From this number of available messages on, releasing the GVL costs less than it gains. */
 enum { MANY = 32 };
@@ -45,36 +39,29 @@ enum fill_end {
 struct taking {
     VALUE self;
     struct ps_consumer *consumer;
-    struct ps_fetched *fetched; /* a Ruby object owns it */
+    VALUE holder;               /* a Batch or Message that owns nothing yet */
+    void (*own)(VALUE holder, struct ps_fetched *fetched);
+    struct ps_fetched *fetched; /* NULL: nothing is taken yet */
     uint64_t owner;             /* of what is taken */
     size_t max;
     size_t headers;
     bool control_only;          /* takes no messages */
     bool ends;                  /* the end of a partition ends the wait */
     enum fill_end end;
-    struct problem problem;
+    struct ps_problem *problem; /* NULL: none; the call raises it when it has left the client */
 };
 
-static void read_problem(struct taking *taking, rd_kafka_event_t *event)
+static bool has_result(const struct taking *taking)
 {
-    struct problem *problem = &taking->problem;
-    rd_kafka_topic_partition_t *place = rd_kafka_event_topic_partition(event);
-    const char *text = rd_kafka_event_error_string(event);
-
-    problem->err = rd_kafka_event_error(event);
-    problem->fatal = atomic_load(&taking->consumer->fatal) != 0;
-    problem->partition = place ? place->partition : -1;
-    problem->offset = place && place->offset >= 0 ? place->offset : -1;
-    if (place) {
-        snprintf(problem->topic, sizeof(problem->topic), "%s", place->topic);
-        rd_kafka_topic_partition_destroy(place);
-    }
-    if (!text) return;
-    ps_client_quote(&taking->consumer->client, problem->text, sizeof(problem->text), text);
-    const char *description = rd_kafka_err2str(problem->err); /* the error's message ends with it anyway */
-    size_t size = strlen(problem->text), tail = strlen(description) + 2;
-    if (size > tail && strcmp(problem->text + size - tail + 2, description) == 0) problem->text[size - tail] = '\0';
+    return taking->fetched && (taking->fetched->count > 0 || taking->fetched->end_count > 0);
 }
+
+static size_t count_of(const struct taking *taking)
+{
+    return taking->fetched ? taking->fetched->count : 0;
+}
+
+/* ---- messages ---- */
 
 /* Other clients may write damaged headers. False: they cannot be read. */
 static bool read_headers(const rd_kafka_message_t *message, rd_kafka_headers_t **headers)
@@ -91,78 +78,86 @@ static bool repeated(const struct taking *taking, const rd_kafka_message_t *mess
            ps_ledger_repeated(ledger, rd_kafka_topic_name(message->rkt), message->partition, message->offset);
 }
 
-/* False: no memory. Then the event is held, for a later call. */
-static bool take_message(struct taking *taking, rd_kafka_event_t *event)
+/* False: no memory. */
+static bool begin_fetched(struct taking *taking, const rd_kafka_message_t *first, const rd_kafka_headers_t *headers)
+{
+    bool single = taking->max == 1;
+    size_t size = single ? ps_fetched_size_of(first, headers) : FIRST_BYTES;
+    struct ps_fetched *fetched = ps_fetched_new(rd_kafka_topic_name(first->rkt), single ? 1 : FIRST_RECORDS, size);
+    if (!fetched) return false;
+    if (!single) fetched->expected = rd_kafka_queue_length(taking->consumer->data) + (size_t)taking->consumer->taken_count;
+    if (fetched->expected > taking->max) fetched->expected = taking->max;
+    taking->fetched = fetched;
+    return true;
+}
+
+/* False: no memory. */
+static bool take_message(struct taking *taking, const rd_kafka_message_t *message)
 {
     rd_kafka_headers_t *headers;
-    struct ps_fetched *fetched = taking->fetched;
-    const rd_kafka_message_t *message = ps_consumer_message(taking->consumer, event);
-    if (!message || repeated(taking, message)) return true;
+    if (repeated(taking, message)) return true;
     bool readable = read_headers(message, &headers);
-    if (!ps_fetched_copy(fetched, message, headers)) {
-        ps_consumer_hold_message(taking->consumer, event, message);
-        return false;
-    }
+    if (!taking->fetched && !begin_fetched(taking, message, headers)) return false;
+    struct ps_fetched *fetched = taking->fetched;
+    if (!ps_fetched_copy(fetched, message, headers)) return false;
     if (headers) taking->headers += rd_kafka_header_cnt(headers);
     if (!readable) fetched->records[fetched->count - 1].damaged = true;
     return true;
 }
 
-static bool full(const struct taking *taking)
-{
-    return taking->fetched->count >= taking->max || taking->headers >= MOST_HEADERS || taking->fetched->used >= MOST_BYTES;
-}
-
 /* The same. */
-static bool take_end(struct taking *taking, rd_kafka_event_t *event)
+static bool take_end(struct taking *taking, const rd_kafka_message_t *end)
 {
-    rd_kafka_topic_partition_t *place = rd_kafka_event_topic_partition(event);
-    bool taken = !place || ps_fetched_end(taking->fetched, place->topic, place->partition, place->offset);
-    if (place) rd_kafka_topic_partition_destroy(place);
-    if (!taken) ps_consumer_hold(taking->consumer, event);
-    return taken;
+    if (!taking->fetched) taking->fetched = ps_fetched_new(NULL, 0, 0);
+    return taking->fetched && ps_fetched_end(taking->fetched, rd_kafka_topic_name(end->rkt), end->partition, end->offset);
 }
 
-static bool is_end(rd_kafka_event_t *event)
+/* False: it stays for a later call. */
+static bool use(struct taking *taking, const rd_kafka_message_t *message)
 {
-    return rd_kafka_event_type(event) == RD_KAFKA_EVENT_ERROR &&
-           rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__PARTITION_EOF;
+    if (taking->end == NO_MEMORY) return false;
+    if (message->err) { /* an end: the fetched messages end here, also if the last ones are not shown to the program */
+        ps_ledger_ended(&taking->consumer->ledger, rd_kafka_topic_name(message->rkt), message->partition, message->offset);
+        if (!taking->ends || take_end(taking, message)) return true;
+    } else {
+        if (count_of(taking) >= taking->max) return false; /* it was left by a call that takes more */
+        if (take_message(taking, message)) return true;
+    }
+    taking->end = NO_MEMORY;
+    return false;
 }
 
-/* Handles an event, and destroys it unless a later call needs it. False: this call takes no more. */
-static bool handle(struct taking *taking, rd_kafka_event_t *event)
+/* How many to take at once: librdkafka does not tell their sizes before. So a batch may become larger than MOST_BYTES, but not by
+ * more than librdkafka's queue may have (queued.max.messages.kbytes). */
+static size_t next_part(const struct taking *taking)
+{
+    const struct ps_fetched *fetched = taking->fetched;
+    size_t most = taking->max - count_of(taking), fit = FIRST_RECORDS;
+    if (fetched && fetched->count > 0) fit = (MOST_BYTES - fetched->used) / (fetched->used / fetched->count + 1) + 1;
+    return most < fit ? most : fit;
+}
+
+/* Takes some of the messages that are there. False: this call takes no more. */
+static bool take_some(struct taking *taking)
 {
     struct ps_consumer *consumer = taking->consumer;
-    bool handled = true;
-    if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) {
-        ps_consumer_begin_answer(consumer, event);
-        return true;
+    int left = 0, count = ps_consumer_take_messages(consumer, next_part(taking));
+    for (int i = 0; i < count; i++) {
+        rd_kafka_message_t *message = consumer->taken[i];
+        if (use(taking, message)) rd_kafka_message_destroy(message);
+        else consumer->taken[left++] = message;
     }
-    if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_FETCH) handled = take_message(taking, event);
-    else if (is_end(event) && taking->ends) handled = take_end(taking, event);
-    else if (!ps_consumer_absorb(consumer, event)) {
-        if (taking->control_only) { /* the program's next poll raises it */
-            ps_consumer_hold_last(consumer, event);
-            return true;
-        }
-        read_problem(taking, event);
-    }
-    if (handled) rd_kafka_event_destroy(event);
-    else taking->end = NO_MEMORY;
-    return handled;
+    consumer->taken_count = left;
+    return count > 0 && left == 0;
 }
 
-static bool has_result(const struct taking *taking)
+static bool full(const struct taking *taking)
 {
-    return taking->fetched->count > 0 || taking->fetched->end_count > 0;
+    const struct ps_fetched *fetched = taking->fetched;
+    return fetched && (fetched->count >= taking->max || taking->headers >= MOST_HEADERS || fetched->used >= MOST_BYTES);
 }
 
-/* The program gets its messages first, so that it can process them before the consumer loses the partition. */
-static bool ends_batch(const struct taking *taking, rd_kafka_event_t *event)
-{
-    int type = rd_kafka_event_type(event);
-    return has_result(taking) && (type == RD_KAFKA_EVENT_REBALANCE || (type == RD_KAFKA_EVENT_ERROR && !is_end(event)));
-}
+/* ---- events ---- */
 
 /* Goes on with the rebalance that is not answered yet. False: this thread can do no more for it now. */
 static bool answer(struct taking *taking, bool with_gvl)
@@ -182,36 +177,47 @@ static bool answer(struct taking *taking, bool with_gvl)
     return true;
 }
 
+/* The program gets its messages first: it can process them before the consumer loses the partition, and an error costs no message. */
 static void take_events(struct taking *taking, bool with_gvl)
 {
     struct ps_consumer *consumer = taking->consumer;
-    while (!full(taking) && !taking->problem.err) {
+    while (taking->control_only || (!full(taking) && !consumer->problems)) {
         if (consumer->answering) {
             if (!answer(taking, with_gvl)) return;
             continue;
         }
-        rd_kafka_event_t *event = taking->control_only ? ps_consumer_take_control(consumer) : ps_consumer_take(consumer);
-        if (!event) return;
-        if (ends_batch(taking, event)) {
+        rd_kafka_event_t *event = ps_consumer_take(consumer);
+        if (!event && !taking->control_only) {
+            if (take_some(taking)) continue;
+            if (has_result(taking) || consumer->problems || taking->end != FILLED) return;
+        }
+        if (!event && !(event = ps_consumer_poll_control(consumer))) return;
+        if (rd_kafka_event_type(event) != RD_KAFKA_EVENT_REBALANCE) {
+            ps_consumer_absorb(consumer, event);
+        } else if (has_result(taking)) {
             ps_consumer_hold(consumer, event);
             return;
+        } else {
+            ps_consumer_begin_answer(consumer, event);
         }
-        if (!handle(taking, event)) return;
     }
 }
 
 static void fill_locked(struct taking *taking, bool with_gvl)
 {
     struct ps_consumer *consumer = taking->consumer;
-    struct ps_fetched *fetched = taking->fetched;
     taking->end = FILLED;
     take_events(taking, with_gvl);
     if (taking->control_only) return;
-    ps_consumer_count(consumer, fetched);
-    if (!ps_ledger_handed_out_all(&consumer->ledger, fetched, taking->owner)) taking->end = NO_MEMORY;
+    struct ps_fetched *fetched = taking->fetched;
+    if (fetched) {
+        ps_consumer_count(consumer, fetched);
+        if (!ps_ledger_handed_out_all(&consumer->ledger, fetched, taking->owner)) taking->end = NO_MEMORY;
+    }
+    if (!has_result(taking)) taking->problem = ps_consumer_take_problem(consumer);
     if (consumer->settings.mark == PS_MARK_AT_ONCE) ps_ledger_finish(&consumer->ledger, taking->owner);
-    if (fetched->count == 0) ps_consumer_store(consumer);
-    else ps_consumer_store_sometimes(consumer);
+    if (count_of(taking) > 0) ps_consumer_store_sometimes(consumer);
+    else ps_consumer_store(consumer);
 }
 
 static void *fill_nogvl(void *arg)
@@ -225,7 +231,7 @@ static void *fill_nogvl(void *arg)
 
 static bool many_wait(const struct taking *taking)
 {
-    return taking->max >= MANY && rd_kafka_queue_length(taking->consumer->data) >= MANY;
+    return taking->max >= MANY && !taking->control_only && rd_kafka_queue_length(taking->consumer->data) >= MANY;
 }
 
 /* The client is entered. Runs no Ruby code, handles no interrupts, and raises nothing. */
@@ -242,21 +248,31 @@ static void fill(struct taking *taking)
     if (taking->end == WITHOUT_GVL || taking->end == BUSY) penstock_nogvl_now(fill_nogvl, taking);
 }
 
+/* The text without librdkafka's description of the code, with which the error's message ends anyway. */
+static VALUE text_of(const struct ps_problem *problem)
+{
+    const char *description = rd_kafka_err2str(problem->err);
+    size_t size = strlen(problem->text), tail = strlen(description) + 2;
+    if (size > tail && strcmp(problem->text + size - tail + 2, description) == 0) size -= tail;
+    return size > 0 ? penstock_text_sized(problem->text, size) : rb_str_new_cstr("the consumer had an error");
+}
+
 NORETURN(static void raise_problem(const struct taking *taking));
 static void raise_problem(const struct taking *taking)
 {
-    const struct problem *problem = &taking->problem;
+    struct ps_problem copy = *taking->problem, *problem = &copy;
+    free(taking->problem);
+    bool fatal = atomic_load(&taking->consumer->fatal) != 0;
     struct penstock_error_context context = {
-        .err = problem->fatal ? atomic_load(&taking->consumer->fatal) : problem->err,
+        .err = fatal ? atomic_load(&taking->consumer->fatal) : problem->err,
         .client = &taking->consumer->client,
         .topic = *problem->topic ? penstock_text(problem->topic) : Qnil,
         .partition = problem->partition,
         .offset = problem->offset >= 0 ? &problem->offset : NULL,
-        .fatal = problem->fatal,
+        .fatal = fatal,
     };
     ps_increase(&taking->consumer->counts.errors, 1);
-    VALUE text = penstock_text(*problem->text ? problem->text : "the consumer had an error");
-    VALUE error = penstock_error_new(penstock_consume_error, &context, text);
+    VALUE error = penstock_error_new(penstock_consume_error, &context, text_of(problem));
     rb_funcall(taking->self, rb_intern("publish_poll_error"), 1, error);
     rb_exc_raise(error);
 }
@@ -292,8 +308,9 @@ static bool take_once(struct taking *taking)
     struct ps_consumer *consumer = taking->consumer;
     if (!ps_client_enter(&consumer->client)) return true;
     fill(taking);
+    if (taking->fetched) taking->own(taking->holder, taking->fetched);
     ps_client_exit(&consumer->client);
-    if (taking->problem.err) raise_problem(taking);
+    if (taking->problem) raise_problem(taking);
     if (has_result(taking)) return true;
     if (taking->end == REBALANCE) penstock_tell_rebalance(taking->self, consumer); /* the answer rings the bell */
     if (taking->end == NO_MEMORY) rb_memerror();
@@ -332,7 +349,7 @@ static void wait_for_messages(struct taking *taking, VALUE timeout)
 static void take_messages(struct taking *taking, VALUE timeout)
 {
     wait_for_messages(taking, timeout);
-    if (taking->fetched->count == 0) ps_increase(&taking->consumer->counts.empty_polls, 1);
+    if (count_of(taking) == 0) ps_increase(&taking->consumer->counts.empty_polls, 1);
 }
 
 /* Handles rebalances and other requests of the group, once, and waits until there may be more. Takes no message. Raises if the
@@ -342,10 +359,8 @@ static VALUE consumer_call_serve(VALUE self)
     struct ps_consumer *consumer = penstock_consumer_get(self);
     uint32_t rings = atomic_load(&consumer->bell.rings);
     struct taking taking = { .self = self, .consumer = consumer, .max = 1, .control_only = true };
-    VALUE batch = penstock_batch_allocate(0, &taking.fetched);
     penstock_publish_news(self, consumer);
     take_once(&taking);
-    RB_GC_GUARD(batch);
     penstock_check_open(&consumer->client); /* a consumer that is not open yet rings when it is */
     penstock_wait_bell(&consumer->bell, rings, nap_until_us(consumer));
     return Qnil;
@@ -360,20 +375,23 @@ static VALUE consumer_call_wake(VALUE self)
 
 enum { DEFAULT_TIMEOUT_S = 1, DEFAULT_MAX = 100 };
 
+/* call_poll(timeout) */
+static VALUE consumer_call_poll(VALUE self, VALUE timeout)
+{
+    VALUE message = penstock_message_allocate(penstock_consumer_deserializer(self));
+    struct taking taking = { .self = self, .holder = message, .own = penstock_message_own, .max = 1 };
+    take_messages(&taking, timeout);
+    if (count_of(&taking) == 0) return Qnil;
+    if (ps_news_wanted(&taking.consumer->news, PS_NEWS_POLLED))
+        rb_funcall(self, id_publish_polled, 1, rb_ary_new_from_args(1, message));
+    return message;
+}
+
 static VALUE consumer_poll(int argc, VALUE *argv, VALUE self)
 {
     VALUE timeout = INT2FIX(DEFAULT_TIMEOUT_S);
     penstock_keywords(argc, argv, 0, "poll(timeout: 1)", 1, &sym_timeout, &timeout);
-    struct taking taking = { .self = self, .max = 1 };
-    VALUE batch = penstock_batch_allocate(1, &taking.fetched);
-    take_messages(&taking, timeout);
-    if (taking.fetched->count == 0) return Qnil;
-    penstock_fetched_report(taking.fetched);
-    VALUE message = penstock_message_of(&taking.fetched->records[0], penstock_consumer_deserializer(self));
-    RB_GC_GUARD(batch);
-    if (ps_news_wanted(&taking.consumer->news, PS_NEWS_POLLED))
-        rb_funcall(self, id_publish_polled, 1, rb_ary_new_from_args(1, message));
-    return message;
+    return consumer_call_poll(self, timeout);
 }
 
 /* What this fiber has polled counts as processed, if polling again would say so. */
@@ -391,13 +409,14 @@ static VALUE consumer_poll_batch(int argc, VALUE *argv, VALUE self)
     penstock_keywords(argc, argv, 0, "poll_batch(max: 100, timeout: 1)", 2, names, values);
     long max = NUM2LONG(values[0]);
     if (max < 1) rb_raise(rb_eArgError, "max must be at least 1, not %ld", max);
-    struct taking taking = { .self = self, .max = (size_t)max, .ends = penstock_consumer_get(self)->settings.ends };
-    VALUE batch = penstock_batch_allocate(0, &taking.fetched);
+    VALUE batch = penstock_batch_allocate();
+    struct taking taking = { .self = self, .holder = batch, .own = penstock_batch_own, .max = (size_t)max };
+    taking.ends = penstock_consumer_get(self)->settings.ends;
     take_messages(&taking, values[1]);
     batch = penstock_batch_finish(batch, penstock_consumer_deserializer(self));
-    if (taking.fetched->count > 0 && ps_news_wanted(&taking.consumer->news, PS_NEWS_POLLED))
+    if (count_of(&taking) > 0 && ps_news_wanted(&taking.consumer->news, PS_NEWS_POLLED))
         rb_funcall(self, id_publish_polled, 1, batch);
-    if (taking.fetched->end_count > 0 && ps_news_wanted(&taking.consumer->news, PS_NEWS_ENDS))
+    if (taking.fetched && taking.fetched->end_count > 0 && ps_news_wanted(&taking.consumer->news, PS_NEWS_ENDS))
         rb_funcall(self, rb_intern("publish_ends"), 1, batch);
     return batch;
 }
@@ -410,6 +429,7 @@ void penstock_poll_methods_init(VALUE consumer_class)
     id_taker = rb_intern("__penstock_taker__");
     rb_define_method(consumer_class, "poll", consumer_poll, -1);
     rb_define_method(consumer_class, "poll_batch", consumer_poll_batch, -1);
+    rb_define_private_method(consumer_class, "call_poll", consumer_call_poll, 1);
     rb_define_private_method(consumer_class, "call_finish", consumer_call_finish, 0);
     rb_define_private_method(consumer_class, "call_serve", consumer_call_serve, 0);
     rb_define_private_method(consumer_class, "call_wake", consumer_call_wake, 0);

@@ -8,8 +8,12 @@ module Penstock
   # budget is for that.
   #
   # A partition that finds the queue full is fetched again after `fetch.queue.backoff.ms`, by default after a second. A program
-  # that empties the queue within a few ms would wait for the rest of that second. Before 2.2.0 librdkafka has no such setting
-  # and always waits a second: so the default budget is larger there, enough for a million small messages.
+  # that empties the queue within a few ms would wait for the rest of that second. So it is 10 ms here, and the queue is no longer
+  # than a quick program needs for that time. Small messages that wait in a longer one have left the processor's caches when they
+  # are taken: 3.0 million messages/s with 500,000 in the queue, 3.8 million with 65,536.
+  #
+  # Before 2.2.0 librdkafka has no such setting and always waits a second: so the queue is long there, and the default budget
+  # larger, enough for a million small messages.
   # @api private
   module FetchLimits
     # What a queued message of 116 bytes takes beside its payload: 432 bytes with 2.0.2, 345 with 2.14.2.
@@ -22,6 +26,7 @@ module Penstock
     DEFAULT_WITHOUT_BACKOFF = 512 << 20
     # librdkafka's upper limits.
     MOST_MESSAGES = 10_000_000
+    MOST_WITH_BACKOFF = 65_536
     MOST_KILOBYTES = 2_097_151
     MOST_BYTES = 2_147_483_135
     BACKOFF_MS = 10
@@ -34,7 +39,8 @@ module Penstock
       def settings(memory, largest_message)
         backoff = Settings.read("fetch.queue.backoff.ms", BACKOFF_MS) ? { "fetch.queue.backoff.ms": BACKOFF_MS } : {}
         memory ||= backoff.empty? ? DEFAULT_WITHOUT_BACKOFF : DEFAULT
-        { "queued.min.messages": (memory * MESSAGES_SHARE / MEMORY_OF_A_MESSAGE).to_i.clamp(1, MOST_MESSAGES),
+        most = backoff.empty? ? MOST_MESSAGES : MOST_WITH_BACKOFF
+        { "queued.min.messages": (memory * MESSAGES_SHARE / MEMORY_OF_A_MESSAGE).to_i.clamp(1, most),
           "queued.max.messages.kbytes": (memory * PAYLOADS_SHARE / 1024).to_i.clamp(1, MOST_KILOBYTES),
           "fetch.max.bytes": (memory * ANSWER_SHARE).to_i.clamp(largest_message.clamp(1, MOST_BYTES), MOST_BYTES),
           **backoff }

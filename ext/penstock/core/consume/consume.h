@@ -4,6 +4,11 @@
 
 #include "client/client.h"
 
+/* ---- blocks.c: memory that is used again -------------------------------------------------------------- */
+
+void *ps_block_new(size_t *size);            /* of at least this size; `size` becomes the real one. NULL: no memory */
+void ps_block_free(void *block, size_t size); /* the real one */
+
 /* ---- fetched.c: messages copied out of librdkafka ------------------------------------------------------ */
 
 struct ps_record { /* one message */
@@ -26,10 +31,13 @@ struct ps_fetched {
     _Atomic uint32_t readers;
     struct ps_record *records;
     size_t count, room;
+    size_t expected;       /* how many messages will be added, probably; 0: unknown */
     char *bytes;           /* only between ps_fetched_read and ps_fetched_done */
     size_t used, capacity;
+    bool own_records, own_bytes; /* they are in blocks of their own */
     _Atomic size_t reported; /* the size that Ruby's GC knows of */
     char **topics;
+    char *first_topic;     /* in this piece of memory; NULL: it was made without a topic */
     int topic_count;
     struct ps_end *ends;   /* of partitions; see Batch#ends */
     int end_count;
@@ -47,11 +55,13 @@ struct ps_header {
     int32_t value_size;       /* -1: it has no value */
 };
 
-struct ps_fetched *ps_fetched_new(size_t records, size_t bytes); /* room for so much; NULL: no memory */
+/* With room for so much. `topic`: of the first message, or NULL. NULL: no memory */
+struct ps_fetched *ps_fetched_new(const char *topic, size_t records, size_t bytes);
 void ps_fetched_retain(struct ps_fetched *fetched);
 bool ps_fetched_unref(struct ps_fetched *fetched);               /* true: it was freed */
 /* Adds a record with room for `size` bytes at its place. NULL: no memory. */
 struct ps_record *ps_fetched_add(struct ps_fetched *fetched, const char *topic, size_t size);
+size_t ps_fetched_size_of(const rd_kafka_message_t *message, const rd_kafka_headers_t *headers); /* of the copy's bytes */
 /* Adds a copy of a message, with its parsed headers or NULL. False: no memory. */
 bool ps_fetched_copy(struct ps_fetched *fetched, const rd_kafka_message_t *message, const rd_kafka_headers_t *headers);
 /* Adds the end of a partition. False: no memory. */
@@ -225,7 +235,17 @@ struct ps_consumer_settings {
     int64_t commit_every_us; /* auto.commit.interval.ms; 0: the program commits by itself */
 };
 
-enum { PS_MOST_HELD = 16 };
+/* An error that a poll raises. */
+struct ps_problem {
+    struct ps_problem *next;
+    rd_kafka_resp_err_t err; /* 0: none */
+    int32_t partition;
+    int64_t offset;          /* -1: unknown */
+    char topic[256];         /* "": of no partition */
+    char text[512];
+};
+
+enum { PS_MOST_TAKEN = 512 };
 
 /* All since the consumer was opened. A thread that holds `taking` is the only one to write the first three. */
 struct ps_consumer_counts {
@@ -251,11 +271,12 @@ struct ps_consumer {
     rd_kafka_topic_partition_list_t *assigned; /* of the taking thread: whose messages go to `data` */
     pthread_mutex_t assigning; /* held by the thread that assigns, until librdkafka has stopped the earlier assignment */
     pthread_mutex_t taking;    /* held by the thread that takes events; never while it waits for the GVL */
-    /* Of the taking thread: events to serve later, for example because one ends a batch. */
-    rd_kafka_event_t *held[PS_MOST_HELD];
-    int held_count;
-    /* There was no memory for the message of held[0], and librdkafka returns it only once; NULL: none. */
-    const rd_kafka_message_t *held_message;
+    rd_kafka_event_t *held;    /* of the taking thread: a rebalance that has ended a batch, to be served next; NULL: none */
+    struct ps_problem *problems; /* the same: errors for the program */
+    /* The same: messages of `data`. Between calls only those for which there was no memory. */
+    rd_kafka_message_t *taken[PS_MOST_TAKEN];
+    int taken_count;
+    bool takes_batches;        /* librdkafka can hand out many messages at once */
     /* A rebalance that is not answered yet: it is held back, or the listener runs. No thread takes messages until one has answered
      * it. Guarded by `taking`, as what follows. */
     rd_kafka_event_t *answering;
@@ -274,20 +295,38 @@ struct ps_consumer {
 struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name,
                                     const struct ps_consumer_settings *settings); /* owns conf; NULL: no memory */
 void ps_consumer_set_statistics(struct ps_consumer *consumer, const char *interval_ms); /* before it opens */
-/* Never blocks. NULL: no event. The caller handles and destroys the event, or holds it. */
+/* ---- queues.c: the consumer's queues. Of the taking thread ------------------------------------------- */
+
+void ps_queues_open(struct ps_consumer *consumer);
+void ps_queues_silence(struct ps_consumer *consumer); /* after this no callback runs or will run */
+void ps_queues_close(struct ps_consumer *consumer);
+/* The messages of these partitions go to `data`; call it before they are assigned. NULL: none more. */
+void ps_consumer_add_assigned(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions);
+void ps_consumer_remove_assigned(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions); /* NULL: all */
+void ps_consumer_forward(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions); /* only these */
+/* An event of `control` or `notices`. NULL: no callback has announced one. The caller handles it, or holds it. Never blocks, as all of
+ * these. */
 rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer);
-/* The same, without messages: for a thread that keeps the consumer in its group while the program works. */
-rd_kafka_event_t *ps_consumer_take_control(struct ps_consumer *consumer);
+/* The same of `control`, announced or not. If there are no messages, this tells librdkafka that the program is alive (max.poll.interval.ms): to
+ * take messages does so only once a partition's messages go to `data`. */
+rd_kafka_event_t *ps_consumer_poll_control(struct ps_consumer *consumer);
 void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /* ps_consumer_take returns it next */
-/* The message of an event of ps_consumer_take. NULL: it has none. */
-const rd_kafka_message_t *ps_consumer_message(struct ps_consumer *consumer, rd_kafka_event_t *event);
-/* Holds the event of a message for which there was no memory. */
-void ps_consumer_hold_message(struct ps_consumer *consumer, rd_kafka_event_t *event, const rd_kafka_message_t *message);
-/* Such a message is out of date: its partition was taken away (NULL: all were), or is read from another offset. */
-void ps_consumer_drop_message(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions);
-/* An error: ps_consumer_take returns it after those that are held already. If there are too many, it is only logged. */
-void ps_consumer_hold_last(struct ps_consumer *consumer, rd_kafka_event_t *event);
-bool ps_consumer_can_hold(const struct ps_consumer *consumer);
+/* Fills `taken` with up to `most` messages and ends of partitions, and returns how many there are. The caller destroys what it has
+ * used, and leaves the rest in `taken`, which the next call returns. */
+int ps_consumer_take_messages(struct ps_consumer *consumer, size_t most);
+/* What is left in `taken` is out of date: the partitions were taken away (NULL: all were), or are read from another offset. */
+void ps_consumer_drop_messages(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions);
+/* An error that the program must get. `place`: its partition, or NULL. */
+void ps_consumer_add_problem(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text,
+                             const rd_kafka_topic_partition_t *place);
+struct ps_problem *ps_consumer_take_problem(struct ps_consumer *consumer); /* NULL: there is none; the caller frees it */
+void ps_consumer_drop_problems(struct ps_consumer *consumer);             /* logs them */
+/* Called by librdkafka in ps_consumer_take_messages, for an error that is no message. */
+void ps_partition_error_cb(rd_kafka_t *rk, int err, const char *reason, void *opaque);
+bool ps_consumer_has_events(struct ps_consumer *consumer);
+
+/* ---- consumer.c, continued --------------------------------------------------------------------------- */
+
 /* Of the taking thread: counts the messages of a call. */
 void ps_consumer_count(struct ps_consumer *consumer, const struct ps_fetched *fetched);
 /* Gives librdkafka the processed offsets, if there are new ones. Entered. */
@@ -316,8 +355,12 @@ rd_kafka_topic_partition_list_t *ps_plain_copy(const rd_kafka_topic_partition_li
 void ps_copy_place(rd_kafka_topic_partition_list_t *list, const rd_kafka_topic_partition_t *from);
 void ps_commit_cb(rd_kafka_t *rk, rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *offsets, void *opaque);
 void ps_increase(_Atomic uint64_t *count, uint64_t number);
-/* Handles results of commits, and errors that pass by themselves. False: the caller must raise this error. */
-bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
+/* Handles an event that is no rebalance, and destroys it. */
+void ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
+/* Handles an error that passes by itself. False: the program must get it. */
+bool ps_consumer_absorb_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err, bool fatal, const char *text);
+/* librdkafka 2.14 reports each second that all brokers are down, as long as they are. Listeners get it once. */
+void ps_consumer_log_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text);
 /* The results of all commits that no caller waits for arrive here: librdkafka's own, and those of async_commits.c. The thread
  * that receives a result calls it, with or without the GVL. `offsets` may be NULL. */
 void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t err,
@@ -337,8 +380,6 @@ void ps_async_commits_closing(struct ps_consumer *consumer); /* its thread finds
 /* Before partitions are given up: sends what waits, and sends nothing for them afterwards. Entered, or of the closing thread. */
 void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
 
-/* Before an assignment by hand: the messages of these partitions, and no others, go to `data`. NULL: none. With `taking`. */
-void ps_consumer_forward(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions);
 /* librdkafka keeps a partition paused that is revoked and assigned again, and it would never be read. NULL: all partitions. */
 void ps_consumer_resume_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
 

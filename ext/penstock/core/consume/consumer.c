@@ -13,7 +13,6 @@
 #include <string.h>
 
 static const struct ps_client_kind consumer_kind;
-static void note_and_log(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text);
 
 /* ---- life ---- */
 
@@ -32,6 +31,7 @@ struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name, con
     if (!consumer) return NULL;
     consumer->settings = *settings;
     rd_kafka_conf_set_offset_commit_cb(conf, ps_commit_cb);
+    rd_kafka_conf_set_error_cb(conf, ps_partition_error_cb);
     if (!ps_ledger_init(&consumer->ledger)) {
         free(consumer);
         return NULL;
@@ -58,188 +58,14 @@ static void consumer_dispose(struct ps_client *client)
     pthread_mutex_destroy(&consumer->taking);
 }
 
-/* Called for the first event in an empty queue. */
-static void data_cb(rd_kafka_t *rk, void *arg)
-{
-    struct ps_consumer *consumer = arg;
-    ps_bell_ring_cb(rk, &consumer->bell);
-}
-
-static void alert_cb(rd_kafka_t *rk, void *arg)
-{
-    struct ps_consumer *consumer = arg;
-    atomic_store(&consumer->alerted, true);
-    data_cb(rk, consumer);
-}
-
 static int consumer_begin(struct ps_client *client, char *errstr, size_t errstr_size)
 {
-    struct ps_consumer *consumer = (struct ps_consumer *)client;
     (void)errstr, (void)errstr_size;
-    consumer->data = rd_kafka_queue_new(client->rk);
-    consumer->control = rd_kafka_queue_get_consumer(client->rk);
-    consumer->notices = rd_kafka_queue_get_main(client->rk);
-    /* Events that are already in the queues need no ring: a taking thread looks before it sleeps. */
-    rd_kafka_queue_cb_event_enable(consumer->data, data_cb, consumer);
-    rd_kafka_queue_cb_event_enable(consumer->control, alert_cb, consumer);
-    rd_kafka_queue_cb_event_enable(consumer->notices, alert_cb, consumer);
-    atomic_store(&consumer->alerted, true);
+    ps_queues_open((struct ps_consumer *)client);
     return 0;
 }
 
-/* ---- events ---- */
-
-/*
- * No wake-up is lost with any number of taking threads. A thread reads the bell's count, then finds the queue empty, then
- * sleeps until the count changes. If the queue stops being empty in between, the callback rings the bell and changes the
- * count. So the threads that have read the older count look at the queue again.
- */
-
-/* Called for messages in a partition's own queue, which is empty while it is forwarded. */
-static void astray_cb(rd_kafka_t *rk, void *arg)
-{
-    struct ps_consumer *consumer = arg;
-    atomic_store(&consumer->astray, true);
-    alert_cb(rk, consumer);
-}
-
-/*
- * Forwards the partitions' queues to `data`, with the messages that are in them. This happens before the partitions are assigned:
- * then librdkafka does not forward them to its consumer queue. If librdkafka stops an earlier assignment of a partition after that,
- * it ends the forwarding, and does not begin it again. The next messages of such a partition call astray_cb, and the taking thread
- * forwards again.
- */
-static void forward_to_data(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
-{
-    for (int i = 0; i < partitions->cnt; i++) {
-        const rd_kafka_topic_partition_t *place = &partitions->elems[i];
-        rd_kafka_queue_t *queue = rd_kafka_queue_get_partition(consumer->client.rk, place->topic, place->partition);
-        if (!queue) continue;
-        rd_kafka_queue_cb_event_enable(queue, astray_cb, consumer);
-        rd_kafka_queue_forward(queue, consumer->data);
-        rd_kafka_queue_destroy(queue);
-    }
-}
-
-static void add_assigned(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
-{
-    for (int i = 0; partitions && i < partitions->cnt; i++) {
-        const rd_kafka_topic_partition_t *place = &partitions->elems[i];
-        if (!rd_kafka_topic_partition_list_find(consumer->assigned, place->topic, place->partition))
-            rd_kafka_topic_partition_list_add(consumer->assigned, place->topic, place->partition);
-    }
-    atomic_store(&consumer->counts.assigned, (uint32_t)consumer->assigned->cnt);
-    forward_to_data(consumer, consumer->assigned);
-}
-
-/* `partitions`: NULL: all */
-static void remove_assigned(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
-{
-    for (int i = consumer->assigned->cnt - 1; i >= 0; i--) {
-        const rd_kafka_topic_partition_t *place = &consumer->assigned->elems[i];
-        if (!partitions || rd_kafka_topic_partition_list_find(partitions, place->topic, place->partition))
-            rd_kafka_topic_partition_list_del_by_idx(consumer->assigned, i);
-    }
-    atomic_store(&consumer->counts.assigned, (uint32_t)consumer->assigned->cnt);
-}
-
-void ps_consumer_forward(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
-{
-    remove_assigned(consumer, NULL);
-    add_assigned(consumer, partitions);
-}
-
-/* Control events come seldom, so a thread that takes messages looks for them only after their callback. */
-static rd_kafka_event_t *take_alert(struct ps_consumer *consumer)
-{
-    if (!atomic_load(&consumer->alerted)) return NULL;
-    atomic_store(&consumer->alerted, false); /* before the polls: a later event makes the callback set it again */
-    if (atomic_exchange(&consumer->astray, false)) forward_to_data(consumer, consumer->assigned);
-    rd_kafka_event_t *event = rd_kafka_queue_poll(consumer->control, 0);
-    if (!event) event = rd_kafka_queue_poll(consumer->notices, 0);
-    if (event) atomic_store(&consumer->alerted, true); /* there may be more */
-    return event;
-}
-
-static rd_kafka_event_t *take_held(struct ps_consumer *consumer, int i)
-{
-    rd_kafka_event_t *event = consumer->held[i];
-    consumer->held_count--;
-    memmove(&consumer->held[i], &consumer->held[i + 1], (size_t)(consumer->held_count - i) * sizeof(consumer->held[0]));
-    return event;
-}
-
-/*
- * Control events come before messages: the group waits for the answer to a rebalance, and librdkafka drops the messages that were
- * fetched before it. If there are no messages, the last poll tells librdkafka that the program is alive (max.poll.interval.ms): a
- * poll of `data` does so only once a partition's messages go there.
- */
-rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer)
-{
-    if (consumer->held_count > 0) return take_held(consumer, 0);
-    rd_kafka_event_t *event = take_alert(consumer);
-    if (!event) event = rd_kafka_queue_poll(consumer->data, 0);
-    return event ? event : rd_kafka_queue_poll(consumer->control, 0);
-}
-
-rd_kafka_event_t *ps_consumer_take_control(struct ps_consumer *consumer)
-{
-    for (int i = 0; i < consumer->held_count; i++)
-        if (rd_kafka_event_type(consumer->held[i]) == RD_KAFKA_EVENT_REBALANCE) return take_held(consumer, i);
-    rd_kafka_event_t *event = take_alert(consumer);
-    return event ? event : rd_kafka_queue_poll(consumer->control, 0);
-}
-
-static void hold_at(struct ps_consumer *consumer, int i, rd_kafka_event_t *event)
-{
-    memmove(&consumer->held[i + 1], &consumer->held[i], (size_t)(consumer->held_count - i) * sizeof(consumer->held[0]));
-    consumer->held[i] = event;
-    consumer->held_count++;
-    ps_bell_ring(&consumer->bell); /* another thread may have found the queues empty, and sleep */
-}
-
-void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event)
-{
-    hold_at(consumer, 0, event);
-}
-
-const rd_kafka_message_t *ps_consumer_message(struct ps_consumer *consumer, rd_kafka_event_t *event)
-{
-    const rd_kafka_message_t *message = consumer->held_message;
-    consumer->held_message = NULL;
-    return message ? message : rd_kafka_event_message_next(event);
-}
-
-void ps_consumer_hold_message(struct ps_consumer *consumer, rd_kafka_event_t *event, const rd_kafka_message_t *message)
-{
-    ps_consumer_hold(consumer, event);
-    consumer->held_message = message;
-}
-
-void ps_consumer_drop_message(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
-{
-    const rd_kafka_message_t *message = consumer->held_message;
-    if (!message || (partitions && !rd_kafka_topic_partition_list_find((rd_kafka_topic_partition_list_t *)partitions,
-                                                                      rd_kafka_topic_name(message->rkt), message->partition)))
-        return;
-    consumer->held_message = NULL;
-    rd_kafka_event_destroy(take_held(consumer, 0));
-}
-
-bool ps_consumer_can_hold(const struct ps_consumer *consumer)
-{
-    return consumer->held_count < PS_MOST_HELD - 1;
-}
-
-void ps_consumer_hold_last(struct ps_consumer *consumer, rd_kafka_event_t *event)
-{
-    if (ps_consumer_can_hold(consumer)) {
-        hold_at(consumer, consumer->held_count, event);
-        return;
-    }
-    note_and_log(consumer, rd_kafka_event_error(event), rd_kafka_event_error_string(event));
-    rd_kafka_event_destroy(event);
-}
+/* ---- offsets, counts, errors ---- */
 
 void ps_consumer_store(struct ps_consumer *consumer)
 {
@@ -256,24 +82,13 @@ void ps_consumer_store_sometimes(struct ps_consumer *consumer)
     ps_consumer_store(consumer);
 }
 
-/* The one place that knows of every queue and of what is kept beside them. Of the taking thread. */
-static bool has_events(struct ps_consumer *consumer)
-{
-    if (consumer->answering) return !consumer->listening && !ps_consumer_holds_back(consumer); /* the answer and marks ring */
-    if (consumer->held_count > 0) return true;
-    if (atomic_load(&consumer->alerted) &&
-        (atomic_load(&consumer->astray) || rd_kafka_queue_length(consumer->control) > 0 ||
-         rd_kafka_queue_length(consumer->notices) > 0)) return true;
-    return rd_kafka_queue_length(consumer->data) > 0;
-}
-
 bool ps_consumer_may_take(struct ps_consumer *consumer, uint64_t owner, bool *worked_on)
 {
     bool may_take = true, finishes = consumer->settings.mark == PS_MARK_NEXT_POLL;
     if (!ps_client_enter(&consumer->client)) return true; /* it has just begun to close */
     if (finishes) ps_ledger_finish(&consumer->ledger, owner);
     if (pthread_mutex_trylock(&consumer->taking) == 0) { /* else another thread takes, and nothing is known */
-        may_take = has_events(consumer);
+        may_take = ps_consumer_has_events(consumer);
         if (may_take) ps_consumer_store_sometimes(consumer);
         else ps_consumer_store(consumer);
         pthread_mutex_unlock(&consumer->taking);
@@ -318,7 +133,7 @@ static bool note_and_log_only(struct ps_consumer *consumer, rd_kafka_resp_err_t 
 }
 
 /* librdkafka 2.14 reports each second that all brokers are down, as long as they are. Listeners get it once. */
-static void note_and_log(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text)
+void ps_consumer_log_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text)
 {
     bool first = note_and_log_only(consumer, err, text);
     ps_increase(&consumer->counts.errors, 1);
@@ -392,12 +207,12 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, con
     if (!assigned) {
         ps_consumer_store(consumer);
         ps_consumer_resume_revoked(consumer, partitions);
-        ps_consumer_drop_message(consumer, partitions);
+        ps_consumer_drop_messages(consumer, partitions);
         ps_ledger_revoked(&consumer->ledger, partitions); /* from here on, no thread adds a commit of them */
         ps_async_commits_revoked(consumer, partitions);
-        remove_assigned(consumer, partitions);
+        ps_consumer_remove_assigned(consumer, partitions);
     } else {
-        add_assigned(consumer, partitions);
+        ps_consumer_add_assigned(consumer, partitions);
         ps_ledger_assigned(&consumer->ledger);
         if (start) set_starts(consumer, partitions, start);
     }
@@ -414,7 +229,7 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, con
     }
     const char *failure = assigned ? "librdkafka did not start the assigned partitions"
                                    : "librdkafka did not stop the revoked partitions";
-    if (err) note_and_log(consumer, err, failure);
+    if (err) ps_consumer_log_error(consumer, err, failure);
     else if (assigned) pause_assigned(consumer, partitions);
     ps_increase(&consumer->counts.rebalances, 1);
     ps_news_add(&consumer->news, assigned ? PS_NEWS_ASSIGNED : PS_NEWS_REVOKED, err, consumer->lost, partitions, NULL);
@@ -503,7 +318,6 @@ static bool transient(rd_kafka_resp_err_t err)
     case RD_KAFKA_RESP_ERR__WAIT_CACHE:
     case RD_KAFKA_RESP_ERR__IN_PROGRESS:
     case RD_KAFKA_RESP_ERR__DESTROY:
-    case RD_KAFKA_RESP_ERR__PARTITION_EOF: /* not an error at all */
     case RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST:
     case RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT:
     case RD_KAFKA_RESP_ERR_NETWORK_EXCEPTION:
@@ -540,35 +354,26 @@ static bool connection_error(rd_kafka_resp_err_t err)
            err == RD_KAFKA_RESP_ERR__AUTHENTICATION || err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN;
 }
 
-/* The fetched messages end here, also if the last ones are not shown to the program (aborted transactions, control records). */
-static void note_end(struct ps_consumer *consumer, rd_kafka_event_t *event)
+static void fail(struct ps_consumer *consumer)
 {
-    rd_kafka_topic_partition_t *place = rd_kafka_event_topic_partition(event);
-    if (!place) return;
-    ps_ledger_ended(&consumer->ledger, place->topic, place->partition, place->offset);
-    rd_kafka_topic_partition_destroy(place);
+    char reason[256] = "";
+    rd_kafka_resp_err_t fatal = ps_client_fatal_error(&consumer->client, reason, sizeof(reason));
+    ps_client_note_error(&consumer->client, fatal, reason);
+    ps_client_log(&consumer->client, 2, rd_kafka_err2name(fatal), reason);
+    atomic_store(&consumer->fatal, fatal);
 }
 
-static bool absorb_error(struct ps_consumer *consumer, rd_kafka_event_t *event)
+bool ps_consumer_absorb_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err, bool fatal, const char *message)
 {
-    rd_kafka_resp_err_t err = rd_kafka_event_error(event);
-    char text[1024];
-    ps_client_quote(&consumer->client, text, sizeof(text), rd_kafka_event_error_string(event));
-    if (err == RD_KAFKA_RESP_ERR__FATAL || rd_kafka_event_error_is_fatal(event)) {
-        char reason[256] = "";
-        rd_kafka_resp_err_t fatal = ps_client_fatal_error(&consumer->client, reason, sizeof(reason));
-        ps_client_note_error(&consumer->client, fatal, reason);
-        ps_client_log(&consumer->client, 2, rd_kafka_err2name(fatal), reason);
-        atomic_store(&consumer->fatal, fatal);
+    if (fatal || err == RD_KAFKA_RESP_ERR__FATAL) {
+        fail(consumer);
         return false;
     }
-    if (err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
-        note_end(consumer, event);
-        return true;
-    }
+    char text[1024];
+    ps_client_quote(&consumer->client, text, sizeof(text), message);
     bool rejected = connection_error(err) && ps_rejection_error(&consumer->client.rejection, consumer->client.rk, err, text);
     if (!rejected && !transient(err) && !concerns_unused_group(consumer, err)) return false;
-    note_and_log(consumer, err, text);
+    ps_consumer_log_error(consumer, err, text);
     return true;
 }
 
@@ -596,27 +401,34 @@ void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t
     ps_news_add(&consumer->news, PS_NEWS_COMMIT, RD_KAFKA_RESP_ERR_NO_ERROR, false, offsets, NULL);
 }
 
-bool ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event)
+static void absorb_error_event(struct ps_consumer *consumer, rd_kafka_event_t *event)
+{
+    rd_kafka_resp_err_t err = rd_kafka_event_error(event);
+    const char *text = rd_kafka_event_error_string(event);
+    if (ps_consumer_absorb_error(consumer, err, rd_kafka_event_error_is_fatal(event), text)) return;
+    rd_kafka_topic_partition_t *place = rd_kafka_event_topic_partition(event);
+    ps_consumer_add_problem(consumer, err, text, place);
+    if (place) rd_kafka_topic_partition_destroy(place);
+}
+
+void ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
     switch (rd_kafka_event_type(event)) {
-    case RD_KAFKA_EVENT_ERROR: return absorb_error(consumer, event);
+    case RD_KAFKA_EVENT_ERROR: absorb_error_event(consumer, event); break;
     case RD_KAFKA_EVENT_STATS: ps_news_statistics(&consumer->news, rd_kafka_event_stats(event)); break;
     case RD_KAFKA_EVENT_OFFSET_COMMIT:
         ps_consumer_commit_result(consumer, rd_kafka_event_error(event), rd_kafka_event_topic_partition_list(event));
         break;
     default: break; /* librdkafka has no other such events so far */
     }
-    return true;
+    rd_kafka_event_destroy(event);
 }
 
 void ps_consumer_notice(struct ps_consumer *consumer)
 {
     rd_kafka_event_t *event;
     if (pthread_mutex_trylock(&consumer->taking)) return; /* the thread that takes events reads these too */
-    while (ps_consumer_can_hold(consumer) && (event = rd_kafka_queue_poll(consumer->notices, 0))) {
-        if (ps_consumer_absorb(consumer, event)) rd_kafka_event_destroy(event);
-        else ps_consumer_hold_last(consumer, event);
-    }
+    while ((event = rd_kafka_queue_poll(consumer->notices, 0))) ps_consumer_absorb(consumer, event);
     pthread_mutex_unlock(&consumer->taking);
 }
 
@@ -668,9 +480,11 @@ void ps_consumer_membership(struct ps_membership *membership)
 
 static void serve_while_closing(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
-    if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) rebalance(consumer, event, NULL);
-    else if (!ps_consumer_absorb(consumer, event))
-        note_and_log(consumer, rd_kafka_event_error(event), rd_kafka_event_error_string(event));
+    if (rd_kafka_event_type(event) != RD_KAFKA_EVENT_REBALANCE) {
+        ps_consumer_absorb(consumer, event);
+        return;
+    }
+    rebalance(consumer, event, NULL);
     rd_kafka_event_destroy(event);
 }
 
@@ -717,13 +531,11 @@ static void consumer_destroy(struct ps_consumer *consumer, bool left_group)
 {
     rd_kafka_event_t *event;
     while ((event = rd_kafka_queue_poll(consumer->notices, 0))) serve_while_closing(consumer, event);
-    rd_kafka_queue_destroy(consumer->data); /* with the messages that no thread has taken: their offsets are not stored */
-    rd_kafka_queue_destroy(consumer->control);
-    rd_kafka_queue_destroy(consumer->notices);
+    ps_queues_close(consumer);
     ps_tokens_end(&consumer->client.tokens);
     rd_kafka_destroy_flags(consumer->client.rk, left_group ? 0 : RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
-    consumer->data = consumer->control = consumer->notices = NULL;
     consumer->client.rk = NULL;
+    ps_consumer_drop_problems(consumer);
 }
 
 static void consumer_close(struct ps_client *client)
@@ -732,11 +544,11 @@ static void consumer_close(struct ps_client *client)
     ps_bell_ring(&consumer->bell);
     ps_async_commits_closing(consumer);
     ps_client_await_calls(client);
-    rd_kafka_queue_cb_event_enable(consumer->data, NULL, NULL); /* after this no callback runs or will run */
-    rd_kafka_queue_cb_event_enable(consumer->control, NULL, NULL);
-    rd_kafka_queue_cb_event_enable(consumer->notices, NULL, NULL);
+    ps_queues_silence(consumer);
     ps_consumer_answer(consumer, NULL); /* the listener still runs, and can no longer answer */
-    while (consumer->held_count > 0) serve_while_closing(consumer, take_held(consumer, 0));
+    if (consumer->held) serve_while_closing(consumer, consumer->held);
+    consumer->held = NULL;
+    ps_consumer_drop_messages(consumer, NULL);
     bool left_group = leave_group(consumer);
     ps_tokens_shut(&client->tokens);
     ps_client_await_long_calls(client);

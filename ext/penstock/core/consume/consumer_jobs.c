@@ -352,7 +352,7 @@ static void consumer_seek(struct ps_consumer_job *query)
         if (back) ps_copy_place(stored, place);
     }
     if (stored->cnt > 0 && consumer->settings.grouped) rd_kafka_offsets_store(consumer->client.rk, stored);
-    ps_consumer_drop_message(consumer, moved);
+    ps_consumer_drop_messages(consumer, moved);
     pthread_mutex_unlock(&consumer->taking);
     rd_kafka_topic_partition_list_destroy(stored);
     rd_kafka_topic_partition_list_destroy(moved);
@@ -385,7 +385,7 @@ static rd_kafka_resp_err_t consumer_assign(struct ps_consumer *consumer, const r
     pthread_mutex_lock(&consumer->taking); /* no thread takes messages of the earlier assignment after the ledger was cleared */
     ps_consumer_store(consumer);
     ps_consumer_resume_revoked(consumer, NULL);
-    ps_consumer_drop_message(consumer, NULL);
+    ps_consumer_drop_messages(consumer, NULL);
     ps_ledger_clear(&consumer->ledger);
     ps_consumer_forward(consumer, list);
     rd_kafka_resp_err_t err = rd_kafka_assign(rk, list);

@@ -13,21 +13,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_RECORDS = 16, FIRST_BYTES = 2048 };
 #define RELEASED 0x80000000u
 
-struct ps_fetched *ps_fetched_new(size_t records, size_t bytes)
+/* One piece of memory for what a small batch needs, and for the name of the first topic. What outgrows it gets blocks of its own. */
+struct ps_fetched *ps_fetched_new(const char *topic, size_t records, size_t bytes)
 {
-    struct ps_fetched *fetched = calloc(1, sizeof(*fetched));
+    size_t name_size = topic ? strlen(topic) + 1 : 0;
+    struct ps_fetched *fetched = malloc(sizeof(*fetched) + records * sizeof(struct ps_record) + bytes + name_size);
     if (!fetched) return NULL;
+    memset(fetched, 0, sizeof(*fetched));
     fetched->refs = 1;
+    fetched->records = (struct ps_record *)(fetched + 1);
     fetched->room = records;
-    fetched->records = records ? malloc(records * sizeof(struct ps_record)) : NULL;
+    fetched->bytes = (char *)(fetched->records + records);
     fetched->capacity = bytes;
-    fetched->bytes = bytes ? malloc(bytes) : NULL;
-    if ((fetched->records || !records) && (fetched->bytes || !bytes)) return fetched;
-    ps_fetched_unref(fetched);
-    return NULL;
+    if (!topic) return fetched;
+    fetched->first_topic = memcpy(fetched->bytes + bytes, topic, name_size);
+    fetched->topics = &fetched->first_topic;
+    fetched->topic_count = 1;
+    return fetched;
 }
 
 void ps_fetched_retain(struct ps_fetched *fetched)
@@ -35,38 +39,86 @@ void ps_fetched_retain(struct ps_fetched *fetched)
     atomic_fetch_add_explicit(&fetched->refs, 1, memory_order_relaxed);
 }
 
+static void free_bytes(struct ps_fetched *fetched)
+{
+    if (fetched->own_bytes) ps_block_free(fetched->bytes, fetched->capacity);
+    fetched->own_bytes = false;
+    fetched->bytes = NULL;
+    fetched->capacity = 0;
+}
+
 bool ps_fetched_unref(struct ps_fetched *fetched)
 {
     if (atomic_fetch_sub(&fetched->refs, 1) != 1) return false;
-    for (int i = 0; i < fetched->topic_count; i++) free(fetched->topics[i]);
-    free(fetched->topics);
+    for (int i = fetched->first_topic ? 1 : 0; i < fetched->topic_count; i++) free(fetched->topics[i]);
+    if (fetched->topics != &fetched->first_topic) free(fetched->topics);
     free(fetched->ends);
-    free(fetched->records);
-    free(fetched->bytes);
+    if (fetched->own_records) ps_block_free(fetched->records, fetched->room * sizeof(struct ps_record));
+    free_bytes(fetched);
     free(fetched);
     return true;
 }
 
 /* ---- filling ---- */
 
+enum { FIRST_RECORDS = 16, FIRST_BYTES = 2048, MOST_EXPECTED = 4 << 20 };
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* A block of at least `size` bytes, with the first `used` bytes of the old memory. NULL: no memory, and nothing has changed. */
+static void *grow(void *old, bool own, size_t old_size, size_t used, size_t *size)
+{
+    void *block = ps_block_new(size);
+    if (!block) return NULL;
+    if (used) memcpy(block, old, used);
+    if (own) ps_block_free(old, old_size);
+    return block;
+}
+
+static bool grow_records(struct ps_fetched *fetched)
+{
+    size_t size = larger(larger(2 * fetched->room, FIRST_RECORDS), fetched->expected) * sizeof(struct ps_record);
+    size_t used = fetched->count * sizeof(struct ps_record);
+    void *records = grow(fetched->records, fetched->own_records, fetched->room * sizeof(struct ps_record), used, &size);
+    if (!records) return false;
+    fetched->records = records;
+    fetched->own_records = true;
+    fetched->room = size / sizeof(struct ps_record);
+    return true;
+}
+
+/* Messages of one batch are often of about one size. */
+static bool grow_bytes(struct ps_fetched *fetched, size_t more)
+{
+    size_t size = larger(larger(2 * fetched->capacity, FIRST_BYTES), fetched->used + more);
+    if (fetched->count >= FIRST_RECORDS) {
+        size_t expected = fetched->used / fetched->count * fetched->expected / 8 * 9;
+        size = larger(size, expected < MOST_EXPECTED ? expected : MOST_EXPECTED);
+    }
+    void *bytes = grow(fetched->bytes, fetched->own_bytes, fetched->capacity, fetched->used, &size);
+    if (!bytes) return false;
+    fetched->bytes = bytes;
+    fetched->own_bytes = true;
+    fetched->capacity = size;
+    return true;
+}
+
 static bool make_room(struct ps_fetched *fetched, size_t size)
 {
-    if (fetched->count == fetched->room) {
-        size_t room = fetched->room ? 2 * fetched->room : FIRST_RECORDS;
-        struct ps_record *records = realloc(fetched->records, room * sizeof(*records));
-        if (!records) return false;
-        fetched->records = records;
-        fetched->room = room;
-    }
-    if (size > fetched->capacity - fetched->used) {
-        size_t capacity = fetched->capacity;
-        if (capacity == 0) capacity = fetched->room == 1 ? size : FIRST_BYTES; /* a single message needs no more */
-        while (size > capacity - fetched->used) capacity *= 2;
-        char *bytes = realloc(fetched->bytes, capacity);
-        if (!bytes) return false;
-        fetched->bytes = bytes;
-        fetched->capacity = capacity;
-    }
+    if (fetched->count == fetched->room && !grow_records(fetched)) return false;
+    return size <= fetched->capacity - fetched->used || grow_bytes(fetched, size);
+}
+
+static bool grow_topics(struct ps_fetched *fetched)
+{
+    char **old = fetched->topics == &fetched->first_topic ? NULL : fetched->topics;
+    char **topics = realloc(old, (size_t)(fetched->topic_count + 1) * sizeof(*topics));
+    if (!topics) return false;
+    if (!old && fetched->first_topic) topics[0] = fetched->first_topic;
+    fetched->topics = topics;
     return true;
 }
 
@@ -75,12 +127,10 @@ static int topic_number(struct ps_fetched *fetched, const char *topic)
 {
     for (int i = fetched->topic_count - 1; i >= 0; i--)
         if (strcmp(fetched->topics[i], topic) == 0) return i;
-    char **topics = realloc(fetched->topics, (size_t)(fetched->topic_count + 1) * sizeof(*topics));
-    if (!topics) return -1;
-    fetched->topics = topics;
+    if (!grow_topics(fetched)) return -1;
     char *copy = strdup(topic);
     if (!copy) return -1;
-    topics[fetched->topic_count] = copy;
+    fetched->topics[fetched->topic_count] = copy;
     return fetched->topic_count++;
 }
 
@@ -180,6 +230,11 @@ static void copy_headers(char *to, const struct native_headers *headers)
     }
 }
 
+size_t ps_fetched_size_of(const rd_kafka_message_t *message, const rd_kafka_headers_t *list)
+{
+    return message->key_len + message->len + measure_headers(list).size;
+}
+
 bool ps_fetched_copy(struct ps_fetched *fetched, const rd_kafka_message_t *message, const rd_kafka_headers_t *list)
 {
     rd_kafka_timestamp_type_t type;
@@ -214,13 +269,6 @@ bool ps_fetched_read(struct ps_fetched *fetched)
     if (!(atomic_fetch_add(&fetched->readers, 1) & RELEASED)) return true;
     ps_fetched_done(fetched);
     return false;
-}
-
-static void free_bytes(struct ps_fetched *fetched)
-{
-    free(fetched->bytes);
-    fetched->bytes = NULL;
-    fetched->capacity = 0;
 }
 
 /* The last reader after the release changes RELEASED to RELEASED | RELEASED >> 1, so that only one thread frees. */

@@ -1,0 +1,294 @@
+/*
+ * A consumer's three queues: which partitions' messages come to `data`, how events and messages are taken, and which of them are
+ * kept for a later call (decision 0011). Of the taking thread, except the callbacks.
+ */
+#include "consume/consume.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* rd_kafka_consume_batch_queue skips messages before 2.13.2 (#4208, #4844). */
+enum { BATCHES_ARE_SAFE = 0x020d0200 };
+
+/* ---- callbacks ---- */
+
+/*
+ * No wake-up is lost with any number of taking threads. A thread reads the bell's count, then finds the queue empty, then
+ * sleeps until the count changes. If the queue stops being empty in between, the callback rings the bell and changes the
+ * count. So the threads that have read the older count look at the queue again.
+ */
+
+/* Called for the first event in an empty queue. */
+static void data_cb(rd_kafka_t *rk, void *arg)
+{
+    struct ps_consumer *consumer = arg;
+    ps_bell_ring_cb(rk, &consumer->bell);
+}
+
+static void alert_cb(rd_kafka_t *rk, void *arg)
+{
+    struct ps_consumer *consumer = arg;
+    atomic_store(&consumer->alerted, true);
+    data_cb(rk, consumer);
+}
+
+/* Called for messages in a partition's own queue, which is empty while it is forwarded. */
+static void astray_cb(rd_kafka_t *rk, void *arg)
+{
+    struct ps_consumer *consumer = arg;
+    atomic_store(&consumer->astray, true);
+    alert_cb(rk, consumer);
+}
+
+/* ---- life ---- */
+
+void ps_queues_open(struct ps_consumer *consumer)
+{
+    rd_kafka_t *rk = consumer->client.rk;
+    consumer->takes_batches = rd_kafka_version() >= BATCHES_ARE_SAFE;
+    consumer->data = rd_kafka_queue_new(rk);
+    consumer->control = rd_kafka_queue_get_consumer(rk);
+    consumer->notices = rd_kafka_queue_get_main(rk);
+    /* Events that are already in the queues need no ring: a taking thread looks before it sleeps. */
+    rd_kafka_queue_cb_event_enable(consumer->data, data_cb, consumer);
+    rd_kafka_queue_cb_event_enable(consumer->control, alert_cb, consumer);
+    rd_kafka_queue_cb_event_enable(consumer->notices, alert_cb, consumer);
+    atomic_store(&consumer->alerted, true);
+}
+
+void ps_queues_silence(struct ps_consumer *consumer)
+{
+    rd_kafka_queue_cb_event_enable(consumer->data, NULL, NULL);
+    rd_kafka_queue_cb_event_enable(consumer->control, NULL, NULL);
+    rd_kafka_queue_cb_event_enable(consumer->notices, NULL, NULL);
+}
+
+void ps_queues_close(struct ps_consumer *consumer)
+{
+    rd_kafka_queue_destroy(consumer->data); /* with the messages that no thread has taken: their offsets are not stored */
+    rd_kafka_queue_destroy(consumer->control);
+    rd_kafka_queue_destroy(consumer->notices);
+    consumer->data = consumer->control = consumer->notices = NULL;
+}
+
+/* ---- which partitions ---- */
+
+/*
+ * Forwards the partitions' queues to `data`, with the messages that are in them. This happens before the partitions are assigned:
+ * then librdkafka does not forward them to its consumer queue. If librdkafka stops an earlier assignment of a partition after that,
+ * it ends the forwarding, and does not begin it again. The next messages of such a partition call astray_cb, and the taking thread
+ * forwards again.
+ */
+static void forward_to_data(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
+{
+    for (int i = 0; i < partitions->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &partitions->elems[i];
+        rd_kafka_queue_t *queue = rd_kafka_queue_get_partition(consumer->client.rk, place->topic, place->partition);
+        if (!queue) continue;
+        rd_kafka_queue_cb_event_enable(queue, astray_cb, consumer);
+        rd_kafka_queue_forward(queue, consumer->data);
+        rd_kafka_queue_destroy(queue);
+    }
+}
+
+void ps_consumer_add_assigned(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
+{
+    for (int i = 0; partitions && i < partitions->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &partitions->elems[i];
+        if (!rd_kafka_topic_partition_list_find(consumer->assigned, place->topic, place->partition))
+            rd_kafka_topic_partition_list_add(consumer->assigned, place->topic, place->partition);
+    }
+    atomic_store(&consumer->counts.assigned, (uint32_t)consumer->assigned->cnt);
+    forward_to_data(consumer, consumer->assigned);
+}
+
+void ps_consumer_remove_assigned(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
+{
+    for (int i = consumer->assigned->cnt - 1; i >= 0; i--) {
+        const rd_kafka_topic_partition_t *place = &consumer->assigned->elems[i];
+        if (!partitions || rd_kafka_topic_partition_list_find(partitions, place->topic, place->partition))
+            rd_kafka_topic_partition_list_del_by_idx(consumer->assigned, i);
+    }
+    atomic_store(&consumer->counts.assigned, (uint32_t)consumer->assigned->cnt);
+}
+
+void ps_consumer_forward(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
+{
+    ps_consumer_remove_assigned(consumer, NULL);
+    ps_consumer_add_assigned(consumer, partitions);
+}
+
+/* ---- events of `control` and `notices` ---- */
+
+/* Control events come seldom, so a thread that takes messages looks for them only after their callback. */
+static rd_kafka_event_t *take_alert(struct ps_consumer *consumer)
+{
+    if (!atomic_load(&consumer->alerted)) return NULL;
+    atomic_store(&consumer->alerted, false); /* before the polls: a later event makes the callback set it again */
+    if (atomic_exchange(&consumer->astray, false)) forward_to_data(consumer, consumer->assigned);
+    rd_kafka_event_t *event = rd_kafka_queue_poll(consumer->control, 0);
+    if (!event) event = rd_kafka_queue_poll(consumer->notices, 0);
+    if (event) atomic_store(&consumer->alerted, true); /* there may be more */
+    return event;
+}
+
+/*
+ * Control events come before messages: the group waits for the answer to a rebalance, and librdkafka drops the messages that were
+ * fetched before it.
+ */
+rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer)
+{
+    rd_kafka_event_t *held = consumer->held;
+    consumer->held = NULL;
+    return held ? held : take_alert(consumer);
+}
+
+rd_kafka_event_t *ps_consumer_poll_control(struct ps_consumer *consumer)
+{
+    return rd_kafka_queue_poll(consumer->control, 0);
+}
+
+void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event)
+{
+    consumer->held = event;
+    ps_bell_ring(&consumer->bell); /* another thread may have found the queues empty, and sleep */
+}
+
+/* ---- errors for the program ---- */
+
+/* If nobody polls, they are only logged from then on. */
+enum { MOST_PROBLEMS = 16 };
+
+void ps_consumer_add_problem(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text,
+                             const rd_kafka_topic_partition_t *place)
+{
+    struct ps_problem **end = &consumer->problems, *problem = NULL;
+    int count = 0;
+    for (; *end; end = &(*end)->next) count++;
+    if (count < MOST_PROBLEMS) problem = calloc(1, sizeof(*problem));
+    if (!problem) {
+        ps_consumer_log_error(consumer, err, text);
+        return;
+    }
+    problem->err = err;
+    problem->partition = place ? place->partition : -1;
+    problem->offset = place && place->offset >= 0 ? place->offset : -1;
+    if (place && place->topic) snprintf(problem->topic, sizeof(problem->topic), "%s", place->topic);
+    ps_client_quote(&consumer->client, problem->text, sizeof(problem->text), text ? text : "");
+    *end = problem;
+    ps_bell_ring(&consumer->bell); /* another thread may have found no event, and sleep */
+}
+
+static void add_unless_absorbed(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text,
+                                const rd_kafka_topic_partition_t *place)
+{
+    if (!ps_consumer_absorb_error(consumer, err, false, text)) ps_consumer_add_problem(consumer, err, text, place);
+}
+
+static void add_message_problem(struct ps_consumer *consumer, const rd_kafka_message_t *message)
+{
+    rd_kafka_topic_partition_t place = { .partition = message->partition, .offset = message->offset };
+    if (message->rkt) place.topic = (char *)rd_kafka_topic_name(message->rkt);
+    add_unless_absorbed(consumer, message->err, rd_kafka_message_errstr(message), message->rkt ? &place : NULL);
+}
+
+/*
+ * librdkafka returns most errors of a partition as messages. That the partition does not exist it tells here instead, with a text
+ * that begins with "topic [partition]: " (2.0.2 to 2.14).
+ */
+void ps_partition_error_cb(rd_kafka_t *rk, int err, const char *reason, void *opaque)
+{
+    struct ps_consumer *consumer = opaque;
+    const rd_kafka_topic_partition_t *place = NULL;
+    char begin[300];
+    (void)rk;
+    for (int i = 0; !place && i < consumer->assigned->cnt; i++) {
+        const rd_kafka_topic_partition_t *one = &consumer->assigned->elems[i];
+        int size = snprintf(begin, sizeof(begin), "%s [%d]: ", one->topic, (int)one->partition);
+        if (size > 0 && strncmp(reason, begin, (size_t)size) == 0) place = one;
+    }
+    add_unless_absorbed(consumer, (rd_kafka_resp_err_t)err, reason, place);
+}
+
+struct ps_problem *ps_consumer_take_problem(struct ps_consumer *consumer)
+{
+    struct ps_problem *first = consumer->problems;
+    if (first) consumer->problems = first->next;
+    return first;
+}
+
+void ps_consumer_drop_problems(struct ps_consumer *consumer)
+{
+    struct ps_problem *problem;
+    while ((problem = ps_consumer_take_problem(consumer))) {
+        ps_consumer_log_error(consumer, problem->err, problem->text);
+        free(problem);
+    }
+}
+
+/* ---- messages of `data` ---- */
+
+static int take_batch(struct ps_consumer *consumer, size_t most)
+{
+    ssize_t count = rd_kafka_consume_batch_queue(consumer->data, 0, consumer->taken, most);
+    return count > 0 ? (int)count : 0;
+}
+
+static int take_singly(struct ps_consumer *consumer, size_t most)
+{
+    int count = 0;
+    while (count < (int)most && (consumer->taken[count] = rd_kafka_consume_queue(consumer->data, 0))) count++;
+    return count;
+}
+
+/* Leaves messages and ends of partitions in `taken`. */
+static int sort_out_errors(struct ps_consumer *consumer, int count)
+{
+    int left = 0;
+    for (int i = 0; i < count; i++) {
+        rd_kafka_message_t *message = consumer->taken[i];
+        if (!message->err || message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
+            consumer->taken[left++] = message;
+            continue;
+        }
+        add_message_problem(consumer, message);
+        rd_kafka_message_destroy(message);
+    }
+    return left;
+}
+
+int ps_consumer_take_messages(struct ps_consumer *consumer, size_t most)
+{
+    if (consumer->taken_count > 0) return consumer->taken_count; /* there was no memory for them */
+    if (most > PS_MOST_TAKEN) most = PS_MOST_TAKEN;
+    int count = most > 1 && consumer->takes_batches ? take_batch(consumer, most) : take_singly(consumer, most);
+    return consumer->taken_count = sort_out_errors(consumer, count);
+}
+
+static bool contains(const rd_kafka_topic_partition_list_t *partitions, const rd_kafka_message_t *message)
+{
+    rd_kafka_topic_partition_list_t *list = (rd_kafka_topic_partition_list_t *)partitions; /* it changes nothing */
+    return rd_kafka_topic_partition_list_find(list, rd_kafka_topic_name(message->rkt), message->partition) != NULL;
+}
+
+void ps_consumer_drop_messages(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
+{
+    int left = 0;
+    for (int i = 0; i < consumer->taken_count; i++) {
+        rd_kafka_message_t *message = consumer->taken[i];
+        if (partitions && !contains(partitions, message)) consumer->taken[left++] = message;
+        else rd_kafka_message_destroy(message);
+    }
+    consumer->taken_count = left;
+}
+
+/* The one place that knows of every queue and of what is kept beside them. */
+bool ps_consumer_has_events(struct ps_consumer *consumer)
+{
+    if (consumer->answering) return !consumer->listening && !ps_consumer_holds_back(consumer); /* the answer and marks ring */
+    if (consumer->held || consumer->taken_count > 0 || consumer->problems) return true;
+    if (atomic_load(&consumer->alerted) &&
+        (atomic_load(&consumer->astray) || rd_kafka_queue_length(consumer->control) > 0 ||
+         rd_kafka_queue_length(consumer->notices) > 0)) return true;
+    return rd_kafka_queue_length(consumer->data) > 0;
+}

@@ -141,6 +141,7 @@ class ConsumerRewindTest < ConsumerTestCase
     message = take(one, 2).first
     assert_raises(TypeError) { one.rewind("a message") }
     assert_raises(TypeError) { one.rewind(nil) }
+    assert_match(/rewind\(batch, timeout: 5\)/, assert_raises(ArgumentError) { one.rewind("orders" => { 0 => 1 }) }.message)
     two = group_consumer.assign(name => [1])
     refute two.rewind(message)
     one.close

@@ -107,6 +107,7 @@ class ConsumerSetTest < ConsumerTestCase
     assert_match(/write each_batch/, assert_raises(ArgumentError) { set.each_batch(min: 1) { nil } }.message)
     assert_match(/write select/, assert_raises(ArgumentError) { Penstock::Consumer.select([], 1) }.message)
     assert_raises(TypeError) { set.add(nil) }
+    assert_match(/\*consumers/, assert_raises(TypeError) { Penstock::ConsumerSet.new([]) }.message)
     assert_raises(TypeError) { set.delete("x") }
     assert_raises(TypeError) { set.dup }
   end

@@ -594,7 +594,7 @@ module Penstock
     #   @raise [ConsumeError] when it is not possible
     #   @raise [ConsumeTimeoutError, ConsumerClosedError, ForkedError] see {#commit}
     #   @raise [TypeError] when it is something else
-    def rewind(what, *more, timeout: 5, **wrong)
+    def rewind(what = nil, *more, timeout: 5, **wrong)
       Keywords.check("rewind(batch, timeout: 5)", TIMEOUT, more, wrong)
       return rewind_to(Consumer.__send__(:places_of, what), what.epoch, timeout) if what.is_a?(Batch)
 

@@ -94,6 +94,8 @@ static const struct ps_record *message_get(VALUE self)
 
 const struct ps_record *penstock_message_record(VALUE self)
 {
+    if (!decoding_of(self) && !rb_typeddata_is_kind_of(self, &message_type))
+        rb_raise(rb_eTypeError, "expected a Penstock::Message or Penstock::Batch, not an object of %" PRIsVALUE, rb_obj_class(self));
     return message_get(self);
 }
 

@@ -25,6 +25,8 @@ module Penstock
     # @param consumers [Array<Consumer>]
     # @raise [ArgumentError, ConsumerClosedError, ForkedError, TypeError] see {#add}; then it holds none of them
     def initialize(*consumers)
+      raise TypeError, "expected consumers, not an Array: ConsumerSet.new(*consumers)" if consumers.first.is_a?(Array)
+
       consumers.each { |consumer| add(consumer) }
     rescue StandardError
       clear

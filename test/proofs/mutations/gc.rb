@@ -76,8 +76,8 @@ module GCMutations
   end
 
   in_file("consumed_message.c") do
-    take_out "a message's hold on its memory", "    ps_fetched_retain(record->fetched);\n    DATA_PTR(self) = record;\n",
-             "    record->fetched->refs = 1;\n    DATA_PTR(self) = record;\n", **HELD,
+    take_out "a message's hold on its memory", "    ps_fetched_retain(record->fetched);\n    set_record(self, record);\n",
+             "    record->fetched->refs = 1;\n    set_record(self, record);\n", **HELD,
              only: "test_a_message_keeps_its_topic_key_payload_and_headers"
     registered "message_class", "test_native_code_creates_objects_after_everything_moved"
     registered "no_headers", "test_a_message_keeps_the_shared_empty_headers", **HELD

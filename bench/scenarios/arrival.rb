@@ -3,8 +3,8 @@
 # How long a message takes to the program that reads it.
 class Arrival < Bench::Scenario
   title "From a producer's send to the consumer"
-  about "A plain C producer sends messages of 8 bytes, one by one, 2 to 8 ms apart, without linger. A consumer polls: the time from " \
-        "the send until the program has the message. C polls with rd_kafka_consumer_poll."
+  about "A plain C producer sends messages of 8 bytes, one by one, 2 to 8 ms apart, without linger. A consumer polls: the time " \
+        "from the send until the program has the message. C polls with rd_kafka_consumer_poll."
   table "median", "us", better: :less
   table "p99", "us", better: :less
   common({})

@@ -1750,7 +1750,7 @@ static void *work_off(void *arg)
     uint64_t owner = __atomic_add_fetch(&desk.owners, 1, __ATOMIC_SEQ_CST);
     (void)arg;
     while (!time_is_up()) {
-        struct ps_fetched *fetched = ps_fetched_new(0, 0);
+        struct ps_fetched *fetched = random_below(2) ? ps_fetched_new("desk", 2, 16) : ps_fetched_new(NULL, 0, 0);
         int count = 1 + random_below(5);
         pthread_mutex_lock(&desk.taking);
         int64_t first = desk.next;
@@ -1849,7 +1849,7 @@ static void *release_book(void *arg)
 static void fetched_part(void)
 {
     while (!time_is_up()) {
-        open_book = ps_fetched_new(0, 0);
+        open_book = random_below(2) ? ps_fetched_new("one", 1, 4000) : ps_fetched_new(NULL, 0, 0);
         for (int i = 0; i < 3; i++) {
             struct ps_record *record = ps_fetched_add(open_book, i == 1 ? "two" : "one", 4000);
             memset(open_book->bytes + record->place, 'a' + i, 4000);
@@ -1864,6 +1864,32 @@ static void fetched_part(void)
     }
 }
 
+/* ---- memory that is used again ---- */
+
+/* Nobody else has the block, and all of it can be written. */
+static void *use_blocks(void *arg)
+{
+    int mine = random_below(100);
+    (void)arg;
+    while (!time_is_up()) {
+        size_t wanted = (size_t)1 + (size_t)random_below(1 << random_below(23)), size = wanted;
+        char *block = ps_block_new(&size);
+        if (!block || size < wanted) die("a block that is too small");
+        block[0] = block[size / 2] = block[size - 1] = (char)mine;
+        if (random_below(2)) sched_yield();
+        if (block[0] != mine || block[size / 2] != mine || block[size - 1] != mine) die("a block that two have");
+        ps_block_free(block, size);
+        __atomic_add_fetch(&rounds, 1, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+static void blocks_part(void)
+{
+    void *(*const bodies[])(void *) = { use_blocks, use_blocks, use_blocks, use_blocks };
+    run_threads(4, bodies, NULL);
+}
+
 /* ---- all of them ---- */
 
 static const struct part {
@@ -1875,7 +1901,7 @@ static const struct part {
     { "ready", ready_part },   { "watch", watch_part },           { "events", events_part },   { "rejected", rejected_part },
     { "open", open_part },     { "slot", slot_part },             { "chunks", chunks_part },   { "text", text_part },
     { "redaction", redaction_part }, { "space", space_part },
-    { "ledger", ledger_part }, { "fetched", fetched_part },
+    { "ledger", ledger_part }, { "fetched", fetched_part }, { "blocks", blocks_part },
 };
 
 static bool chosen(const char *name, int argc, char **argv)

@@ -7,7 +7,7 @@ require_relative "../support/native_program"
 # Longer: rake test:tsan, test:ubsan.
 class CoreTest < PenstockTest
   PARTS = %w[wakeup completion bell bells mailbox ready watch events rejected open slot chunks text redaction space
-             ledger fetched].freeze
+             ledger fetched blocks].freeze
 
   def storm(*arguments, sanitizer: "address", portable: false)
     result = NativeProgram.new("core_storm", sanitizer, portable:).run(*arguments)

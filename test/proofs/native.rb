@@ -12,13 +12,13 @@ module Native
   module_function
 
   def call(sanitizer, seconds)
-    within = 100 + (seconds * 20) # there are 9 parts, and the sanitizer slows down their ends
+    within = 100 + (seconds * 25) # there are 18 parts, and the sanitizer slows down their ends
     results = [NativeProgram.new("core_parts", sanitizer).run(seconds, within:)]
     results += STORMS.map do |slice, clients, threads, *rest|
       NativeProgram.new("core_storm", sanitizer).run(slice, clients, threads, seconds, *rest, within:)
     end
     results.reject(&:passed?).each { |result| puts result.output[-20_000..] || result.output, *result.reports }
-    puts "#{sanitizer} sanitizer: #{results.sum { |result| rounds(result) }} rounds of 10 parts and #{STORMS.size} storms, " \
+    puts "#{sanitizer} sanitizer: #{results.sum { |result| rounds(result) }} rounds of the parts and #{STORMS.size} storms, " \
          "#{results.sum { |result| result.reports.size }} reports, #{results.count { |result| !result.status.success? }} failed"
     results.all?(&:passed?)
   end

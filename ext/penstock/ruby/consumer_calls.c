@@ -413,7 +413,10 @@ static VALUE consumer_call_owns_batch(VALUE self, VALUE batch)
 static VALUE consumer_call_processed(VALUE self, VALUE all)
 {
     struct ps_consumer *consumer = penstock_consumer_open(self);
-    if (RTEST(all)) ps_ledger_finish(&consumer->ledger, 0);
+    if (RTEST(all)) {
+        ps_ledger_finish(&consumer->ledger, 0);
+        ps_consumer_marked(consumer);
+    }
     rd_kafka_topic_partition_list_t *list = ps_ledger_processed(&consumer->ledger);
     VALUE places = places_from(list);
     rd_kafka_topic_partition_list_destroy(list);

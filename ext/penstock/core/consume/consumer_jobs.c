@@ -354,6 +354,7 @@ static void consumer_seek(struct ps_consumer_job *query)
     if (stored->cnt > 0 && consumer->settings.grouped) rd_kafka_offsets_store(consumer->client.rk, stored);
     ps_consumer_drop_messages(consumer, moved);
     pthread_mutex_unlock(&consumer->taking);
+    ps_consumer_marked(consumer); /* what comes again is not in work */
     rd_kafka_topic_partition_list_destroy(stored);
     rd_kafka_topic_partition_list_destroy(moved);
 }

@@ -132,6 +132,19 @@ class RebalanceListenerTest < ConsumerTestCase
     end
   end
 
+  # A commit waits for the coordinator, by default for 30 s.
+  def test_a_listener_that_commits_ends_with_the_time_of_the_close
+    own = own_cluster
+    name = "listened"
+    own.create_topic(name, partitions: 1)
+    one = member(name, Listener.new { |kind, rebalance| rebalance.consumer.commit({ name => { 0 => 1 } }) if kind == :revoked },
+                 servers: own.bootstrap_servers, log_level: 0)
+    eventually(20) { one.poll(timeout: 0.1) || one.assignment.any? }
+    own.broker_down(1)
+    took = seconds_of { assert_raises(Penstock::ConsumeTimeoutError) { one.close(timeout: 2) } }
+    assert_operator took, :<, 4
+  end
+
   def test_a_poll_in_the_listener_takes_nothing
     name = filled(2)
     polled = :unknown

@@ -671,7 +671,8 @@ module Penstock
     # Blocks: this thread, without the GVL; interruptible at once. After an interrupt, closing continues by itself. A signal
     # trap, a block of {#each} and an `at_exit` block may call it.
     #
-    # @param timeout [Numeric, nil] seconds to leave the group; nil: no limit; default: `config.close_timeout`. When the
+    # @param timeout [Numeric, nil] seconds to leave the group; nil: no limit; default: `config.close_timeout`. Calls of the
+    #   rebalance listener that wait for brokers, such as {#commit}, end within this time, too. When the
     #   time is up, the group notices only after `session.timeout.ms` that its member is gone. To destroy librdkafka's client, the
     #   call takes at most a tenth of the timeout and 0.2 s more.
     # @return [ConsumerCloseReport] frozen: whether closing was complete in time, and whether the consumer left the group

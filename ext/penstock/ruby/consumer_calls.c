@@ -129,6 +129,14 @@ static VALUE ask_ensure(VALUE arg)
     return Qnil;
 }
 
+/* In ms; -1: no limit. */
+static int64_t time_for(const struct ps_consumer *consumer, int64_t timeout)
+{
+    int64_t end_us = atomic_load(&consumer->calls_end_us);
+    int64_t left = end_us ? ps_remaining_ms(end_us) : -1;
+    return left >= 0 && (timeout < 0 || left < timeout) ? left : timeout;
+}
+
 /* librdkafka observes the timeout of most of these calls, but a request that was sent has until socket.timeout.ms. So the wait
  * observes the timeout too. It lasts 50 ms longer, as librdkafka's error is more precise. */
 static void start_asking(struct asking *asking, VALUE self, enum ps_consumer_call call, VALUE places, VALUE seconds,
@@ -136,6 +144,7 @@ static void start_asking(struct asking *asking, VALUE self, enum ps_consumer_cal
 {
     int64_t timeout = penstock_seconds(seconds);
     struct ps_consumer *consumer = penstock_consumer_open(self);
+    timeout = time_for(consumer, timeout);
     rd_kafka_topic_partition_list_t *list = NIL_P(places) ? NULL : list_from(places);
     bool commit = call == PS_CONSUMER_COMMIT;
 

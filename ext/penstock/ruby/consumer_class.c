@@ -195,6 +195,16 @@ static VALUE consumer_call_set_credentials(VALUE self, VALUE user, VALUE passwor
 
 /* ---- closing, state ---- */
 
+/* Calls that wait for answers end within this time, whatever timeouts they have. */
+static VALUE consumer_call_end_within(VALUE self, VALUE timeout_ms)
+{
+    struct ps_consumer *consumer = penstock_consumer_any(self);
+    if (!ps_client_inherited(&consumer->client))
+        atomic_store(&consumer->calls_end_us, ps_deadline_us(penstock_timeout_ms(timeout_ms)));
+    RB_GC_GUARD(self);
+    return Qnil;
+}
+
 /* False: the time ran out first. */
 static VALUE consumer_call_close(VALUE self, VALUE timeout_ms)
 {
@@ -230,5 +240,6 @@ void penstock_consumer_init(void)
     rb_define_private_method(consumer_class, "call_configure", consumer_configure, 10);
     rb_define_private_method(consumer_class, "call_decode_with", consumer_call_decode_with, 1);
     rb_define_private_method(consumer_class, "call_set_credentials", consumer_call_set_credentials, 2);
+    rb_define_private_method(consumer_class, "call_end_within", consumer_call_end_within, 1);
     rb_define_private_method(consumer_class, "call_close", consumer_call_close, 1);
 }

@@ -16,8 +16,10 @@ module Penstock
       error = nil
       @stuck_watch&.stop
       report = @notifier.closing do
+        start = now
+        call_end_within(timeout) # what the listener calls, too
         error = finish(timeout)
-        in_time = call_close(timeout)
+        in_time = call_close(timeout && [timeout - ((now - start) * 1000), 0.0].max)
         ConsumerCloseReport.new(in_time, in_group? ? in_time : nil).freeze
       end
       error ? raise(error) : report
@@ -62,6 +64,8 @@ module Penstock
     def interrupted?
       !$!.nil? || equal?(Thread.current[GAVE_UP]) || Thread.current.status == "aborting" || SignalTrap.here?
     end
+
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
     # A fork child is in no group: its parent process is.
     def in_group? = @subscribed && state != :inherited

@@ -259,6 +259,8 @@ struct ps_consumer {
     struct ps_news news;
     struct ps_consumer_counts counts;
     _Atomic bool announced;    /* listeners know that it is open */
+    _Atomic int64_t calls_end_us; /* a close has begun, and calls that wait for answers end then; 0: none has */
+    _Atomic bool reads;        /* the program has subscribed to topics, or assigned partitions */
     struct ps_ledger ledger;
     struct ps_async_commits async_commits;
     struct ps_bell bell;       /* rung when there may be events to take, and when closing begins */

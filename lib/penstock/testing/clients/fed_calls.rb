@@ -158,6 +158,7 @@ module Penstock
         @ledger.processed
       end
 
+      def call_end_within(_timeout) = nil
       def call_poll(timeout) = poll(timeout:)
 
       def call_finish

@@ -63,7 +63,7 @@ module Penstock
     end
 
     # Another error comes out of {#around}.
-    def print_error(error) = warn("penstock: a rebalance listener raised #{Text.describe(error)} (#{error.backtrace&.first})")
+    def print_error(error) = warn("penstock: the consumer's keep_alive met #{Text.describe(error)} (#{error.backtrace&.first})")
 
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
   end

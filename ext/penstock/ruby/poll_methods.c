@@ -16,8 +16,9 @@ static VALUE sym_timeout, sym_max;
 static ID id_taker, id_publish_polled;
 
 /*
- * A batch ends with the message that reaches one of these limits. Making Strings of 100,000 headers takes a tenth of a second with
- * the GVL, and librdkafka accepts as many in each message.
+ * A batch ends with the message that reaches one of these limits. librdkafka accepts 100,000 headers in each message, and it takes
+ * ms to parse and copy so many, perhaps with the GVL. Without it, messages are taken in parts, and a batch may exceed the limits by
+ * a part: at most by what librdkafka's queue may have (queued.max.messages.kbytes).
  */
 enum { MOST_HEADERS = 100000, MOST_BYTES = 64 << 20 };
 
@@ -127,21 +128,21 @@ static bool use(struct taking *taking, const rd_kafka_message_t *message)
     return false;
 }
 
-/* How many to take at once: librdkafka does not tell their sizes before. So a batch may become larger than MOST_BYTES, but not by
- * more than librdkafka's queue may have (queued.max.messages.kbytes). */
-static size_t next_part(const struct taking *taking)
+/* How many to take at once: librdkafka does not tell their sizes before. */
+static size_t next_part(const struct taking *taking, bool with_gvl)
 {
     const struct ps_fetched *fetched = taking->fetched;
+    if (with_gvl) return 1;
     size_t most = taking->max - count_of(taking), fit = FIRST_RECORDS;
     if (fetched && fetched->count > 0) fit = (MOST_BYTES - fetched->used) / (fetched->used / fetched->count + 1) + 1;
     return most < fit ? most : fit;
 }
 
 /* Takes some of the messages that are there. False: this call takes no more. */
-static bool take_some(struct taking *taking)
+static bool take_some(struct taking *taking, bool with_gvl)
 {
     struct ps_consumer *consumer = taking->consumer;
-    int left = 0, count = ps_consumer_take_messages(consumer, next_part(taking));
+    int left = 0, count = ps_consumer_take_messages(consumer, next_part(taking, with_gvl));
     for (int i = 0; i < count; i++) {
         rd_kafka_message_t *message = consumer->taken[i];
         if (use(taking, message)) rd_kafka_message_destroy(message);
@@ -177,7 +178,7 @@ static bool answer(struct taking *taking, bool with_gvl)
     return true;
 }
 
-/* The program gets its messages first: it can process them before the consumer loses the partition, and an error costs no message. */
+/* The program gets its messages first. So it can process them before the consumer loses the partition, and an error costs none. */
 static void take_events(struct taking *taking, bool with_gvl)
 {
     struct ps_consumer *consumer = taking->consumer;
@@ -188,7 +189,7 @@ static void take_events(struct taking *taking, bool with_gvl)
         }
         rd_kafka_event_t *event = ps_consumer_take(consumer);
         if (!event && !taking->control_only) {
-            if (take_some(taking)) continue;
+            if (take_some(taking, with_gvl)) continue;
             if (has_result(taking) || consumer->problems || taking->end != FILLED) return;
         }
         if (!event && !(event = ps_consumer_poll_control(consumer))) return;

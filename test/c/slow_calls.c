@@ -6,8 +6,8 @@
  * SLOW_TOPIC_MS: duration of rd_kafka_topic_new for topics whose name begins with "slow", as if librdkafka held its lock.
  * SLOW_FLUSH_MS: duration of rd_kafka_flush for flushes shorter than that. It aborts if the client is destroyed meanwhile, and
  * creates the file SLOW_FLUSH when it begins.
- * SLOW_MESSAGE_MS: duration of rd_kafka_event_message_next for the first message that is taken while the file SLOW_MESSAGE exists,
- * which it deletes.
+ * SLOW_MESSAGE_MS: duration of rd_kafka_consume_queue for the first message that is taken while the file SLOW_MESSAGE exists, which
+ * it deletes. The message has left the queue then, and librdkafka does not know yet that the program has it.
  * SLOW_ENTROPY_MS: duration of each getentropy, with which OpenSSL seeds its random number generators. Each call creates the file
  * SLOW_ENTROPY.
  * SLOW_BOOTSTRAPS_MS: duration of rd_kafka_mock_cluster_bootstraps, which then returns 4 MiB, so that a leaked result shows in
@@ -18,6 +18,7 @@
 #include <librdkafka/rdkafka.h>
 #include <librdkafka/rdkafka_mock.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,13 +113,32 @@ rd_kafka_topic_t *rd_kafka_topic_new(rd_kafka_t *rk, const char *topic, rd_kafka
     return next(rk, topic, conf);
 }
 
-const rd_kafka_message_t *rd_kafka_event_message_next(rd_kafka_event_t *event)
+/* A message is destroyed as its event would be. */
+rd_kafka_message_t *rd_kafka_consume_queue(rd_kafka_queue_t *queue, int timeout_ms)
 {
-    static const rd_kafka_message_t *(*next)(rd_kafka_event_t *);
-    if (!next) next = dlsym(RTLD_NEXT, "rd_kafka_event_message_next");
+    static rd_kafka_message_t *(*next)(rd_kafka_queue_t *, int);
+    if (!next) next = dlsym(RTLD_NEXT, "rd_kafka_consume_queue");
     const char *path = getenv("SLOW_MESSAGE");
-    if (path && unlink(path) == 0) sleep_for("SLOW_MESSAGE_MS");
-    return next(event);
+    if (!path || unlink(path)) return next(queue, timeout_ms);
+    rd_kafka_event_t *event = rd_kafka_queue_poll(queue, timeout_ms);
+    sleep_for("SLOW_MESSAGE_MS");
+    return event ? (rd_kafka_message_t *)(uintptr_t)rd_kafka_event_message_next(event) : NULL;
+}
+
+/* With messages that librdkafka hands out together, each of which it counts only when it has all: the same. */
+ssize_t rd_kafka_consume_batch_queue(rd_kafka_queue_t *queue, int timeout_ms, rd_kafka_message_t **messages, size_t most)
+{
+    static ssize_t (*next)(rd_kafka_queue_t *, int, rd_kafka_message_t **, size_t);
+    if (!next) next = dlsym(RTLD_NEXT, "rd_kafka_consume_batch_queue");
+    const char *path = getenv("SLOW_MESSAGE");
+    if (!path || access(path, F_OK)) return next(queue, timeout_ms, messages, most);
+    rd_kafka_event_t *events[4] = { NULL };
+    size_t count = 0;
+    while (count < 4 && count < most && (events[count] = rd_kafka_queue_poll(queue, timeout_ms))) count++;
+    unlink(path);
+    sleep_for("SLOW_MESSAGE_MS");
+    for (size_t i = 0; i < count; i++) messages[i] = (rd_kafka_message_t *)(uintptr_t)rd_kafka_event_message_next(events[i]);
+    return (ssize_t)count;
 }
 
 const char *rd_kafka_mock_cluster_bootstraps(const rd_kafka_mock_cluster_t *cluster)

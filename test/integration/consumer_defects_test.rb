@@ -156,7 +156,7 @@ class KafkaConsumerDefectsTest < ConsumerTestCase
     eventually(30) { one.poll(timeout: 0.2)&.payload == "0 more" }
   end
 
-  # A member takes its 51st message while another one, which reads another topic, joins the group.
+  # A member takes its 51st message, or some more at once, while another one, which reads another topic, joins the group.
   JOINING = <<~'RUBY'
     servers, topic, other = ARGV
     make = -> do
@@ -184,15 +184,15 @@ class KafkaConsumerDefectsTest < ConsumerTestCase
     two.close
   RUBY
 
-  # librdkafka reads on at the message that the program is just taking when it pauses the partitions that stay: it came twice.
-  def test_37_a_message_that_is_taken_when_the_group_rebalances_comes_once
+  # librdkafka reads on at the messages that the program is just taking when it pauses the partitions that stay: they came twice.
+  def test_37_messages_that_are_taken_when_the_group_rebalances_come_once
     sender = producer
     names = Array.new(2) { "penstock-test-#{SecureRandom.hex(6)}" }
     names.each { |name| sender.produce_sync(topic: name, payload: "first", partition: 0) }
     produce(names[0], Array.new(200, &:to_s), partition: 0, on: sender)
     Dir.mktmpdir do |path|
       before, offsets = slow!(JOINING, SERVERS, *names, message: File.join(path, "taken"), message_ms: 8_000).split("\n")
-      assert_equal "51", before # librdkafka has dropped what it had read ahead
+      assert_includes 51..54, Integer(before) # librdkafka has dropped what it had read ahead
       assert_equal (0..200).to_a, offsets.split.map(&:to_i)
     end
   end

@@ -84,8 +84,8 @@ struct ps_ledger {
     uint64_t epoch;         /* of the latest assignment */
     bool dirty;             /* librdkafka does not know all offsets yet */
     int64_t starting_us;    /* when partitions were last assigned or sought at no known offset; 0: librdkafka knows all offsets */
-    struct ps_place *last;  /* of the message that was handed out last; NULL: none was, or the partition is gone */
-    _Atomic(struct ps_place *) repeating; /* whose last message may come again; NULL: none */
+    uint64_t calls;         /* that handed messages out */
+    _Atomic int repeating;  /* how many partitions have messages that may come again */
 };
 
 bool ps_ledger_init(struct ps_ledger *ledger); /* false: no memory */
@@ -134,9 +134,9 @@ bool ps_ledger_mark(struct ps_ledger *ledger, const char *topic, int32_t partiti
 int64_t ps_ledger_starting(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *among,
                            rd_kafka_topic_partition_list_t *starting);
 void ps_ledger_started(struct ps_ledger *ledger, int64_t starting_us); /* librdkafka has the answers */
-/* librdkafka has paused all partitions, and resumes those that stay: the message that was handed out last may come again. */
+/* librdkafka has paused all partitions, and resumes those that stay: the messages that were handed out last may come again. */
 void ps_ledger_resumed(struct ps_ledger *ledger);
-/* Whether this is that message. For each message while `ledger->repeating` is not NULL. */
+/* Whether this is such a message. For each message while `ledger->repeating` is not 0. */
 bool ps_ledger_repeated(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset);
 /* Whether these partitions have messages that were handed out, and are not processed. */
 bool ps_ledger_in_work(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *list);

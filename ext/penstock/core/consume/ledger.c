@@ -36,12 +36,15 @@ struct ps_place {
     int64_t kept;             /* offsets below it were not affected by such changes */
     int64_t begin;            /* where reading began: an offset, or one of librdkafka's numbers for a place; INVALID: unknown */
     int64_t position;         /* after the last message that was handed out; -1: none was */
+    int64_t latest;           /* the first message that the latest call of those with messages of it handed out */
+    uint64_t call;            /* the number of that call */
     int64_t end;              /* the end of the partition, as it was when librdkafka had fetched all; -1: unknown */
     int64_t processed;        /* all before it are processed; -1: unknown */
     int64_t stored;           /* the latest one that librdkafka got; -1: none */
     int32_t leader_epoch;     /* of the message before `processed`; -1: unknown */
     int32_t partition;
     bool paused;              /* by the program */
+    bool repeating;           /* messages from `latest` on may come again */
     bool chosen;              /* the program has said where reading begins, or goes on */
     char topic[];
 };
@@ -128,12 +131,17 @@ static struct ps_place *find_or_add(struct ps_ledger *ledger, const char *topic,
     return *link = place;
 }
 
+static void set_repeating(struct ps_ledger *ledger, struct ps_place *place, bool repeating)
+{
+    if (place->repeating != repeating) atomic_fetch_add(&ledger->repeating, repeating ? 1 : -1);
+    place->repeating = repeating;
+}
+
 static void remove_place(struct ps_ledger *ledger, struct ps_place **link)
 {
     struct ps_place *place = *link;
     *link = place->next;
-    if (ledger->last == place) ledger->last = NULL;
-    if (atomic_load(&ledger->repeating) == place) atomic_store(&ledger->repeating, NULL);
+    set_repeating(ledger, place, false);
     drop_ranges(ledger, place);
     free(place);
 }
@@ -233,27 +241,27 @@ void ps_ledger_started(struct ps_ledger *ledger, int64_t starting_us)
 
 /*
  * In a cooperative rebalance librdkafka pauses the partitions that stay, and resumes them after the answer, where it believes that
- * the program has come to. It learns of a message only after it was taken from the queue. If the pause comes in between, it reads
- * that message again (2.0.2 to 2.14). From the pause on it drops what is in the queue. So it can only be the last message that was
- * taken before the rebalance, and it comes before any other message of its partition.
+ * the program has come to. It learns of messages only after they were taken from the queue: of one at a time, or of all that one
+ * call of rd_kafka_consume_batch_queue returns. If the pause comes in between, it reads them again (2.0.2 to 2.14). From the pause
+ * on it drops what is in the queue. So they are among the messages of the partition that were handed out last, and they come before
+ * any other message of their partition.
  */
 void ps_ledger_resumed(struct ps_ledger *ledger)
 {
     pthread_mutex_lock(&ledger->lock);
-    atomic_store(&ledger->repeating, ledger->last);
+    for (int row = 0; row < ROWS; row++)
+        for (struct ps_place *place = ledger->rows[row]; place; place = place->next)
+            set_repeating(ledger, place, place->position >= 0);
     ledger->starting_us = ps_now_us(); /* after a pause librdkafka asks again where partitions begin */
     pthread_mutex_unlock(&ledger->lock);
 }
 
 bool ps_ledger_repeated(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset)
 {
-    bool repeated = false;
     pthread_mutex_lock(&ledger->lock);
-    const struct ps_place *place = atomic_load(&ledger->repeating);
-    if (place && place->partition == partition && strcmp(place->topic, topic) == 0) {
-        repeated = offset == place->position - 1;
-        atomic_store(&ledger->repeating, NULL);
-    }
+    struct ps_place *place = *find(ledger, topic, partition);
+    bool repeated = place && place->repeating && offset >= place->latest && offset < place->position;
+    if (place && !repeated) set_repeating(ledger, place, false);
     pthread_mutex_unlock(&ledger->lock);
     return repeated;
 }
@@ -323,7 +331,7 @@ int64_t ps_ledger_position(struct ps_ledger *ledger, const char *topic, int32_t 
 
 /* ---- handing out ---- */
 
-/* False: no memory. */
+/* False: no memory. `ledger->calls` is the number of the call. */
 static bool hand_out(struct ps_ledger *ledger, struct ps_place *place, int64_t offset, int32_t leader_epoch, uint64_t owner)
 {
     struct range *range = place->last;
@@ -340,8 +348,9 @@ static bool hand_out(struct ps_ledger *ledger, struct ps_place *place, int64_t o
     }
     range->to = offset + 1;
     range->last_leader_epoch = leader_epoch;
+    if (place->call != ledger->calls) place->latest = offset;
+    place->call = ledger->calls;
     place->position = offset + 1;
-    ledger->last = place;
     return true;
 }
 
@@ -350,6 +359,7 @@ bool ps_ledger_handed_out(struct ps_ledger *ledger, const char *topic, int32_t p
 {
     pthread_mutex_lock(&ledger->lock);
     struct ps_place *place = find_or_add(ledger, topic, partition);
+    ledger->calls++;
     bool noted = place && hand_out(ledger, place, offset, leader_epoch, owner);
     pthread_mutex_unlock(&ledger->lock);
     return noted;
@@ -362,6 +372,7 @@ bool ps_ledger_handed_out_all(struct ps_ledger *ledger, struct ps_fetched *fetch
     bool noted = true;
     pthread_mutex_lock(&ledger->lock);
     fetched->epoch = ledger->epoch;
+    ledger->calls++;
     for (size_t i = 0; noted && i < fetched->count; i++) {
         const struct ps_record *record = &fetched->records[i];
         if (!before || before->partition != record->partition || before->topic != record->topic)
@@ -415,6 +426,7 @@ void ps_ledger_seek(struct ps_ledger *ledger, const char *topic, int32_t partiti
     if (place) {
         drop_ranges(ledger, place);
         place->position = place->processed = place->kept = place->end = -1;
+        set_repeating(ledger, place, false);
         place->begin = offset;
         place->chosen = true;
         if (offset < 0) ledger->starting_us = ps_now_us();

@@ -123,7 +123,8 @@ static VALUE set_wait(int argc, VALUE *argv, VALUE self)
         bool emptied = had_some && set->size == 0;
         if (count > 0 || emptied || now_us >= deadline_us) return take_ready(set, count);
         had_some = set->size > 0;
-        penstock_wait_bell(&set->bells.bell, rings, penstock_earlier(deadline_us, ps_consumer_set_due_us(set)));
+        int64_t until_us = penstock_earlier(ps_blocks_trim(), ps_consumer_set_due_us(set));
+        penstock_wait_bell(&set->bells.bell, rings, penstock_earlier(deadline_us, until_us));
     }
 }
 

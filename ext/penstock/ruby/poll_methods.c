@@ -354,6 +354,7 @@ static void wait_for_messages(struct taking *taking, VALUE timeout)
         check_fatal(consumer);
         penstock_consumer_check_rejected(consumer);
         if (ps_now_us() >= deadline_us) return;
+        ps_blocks_trim();
         penstock_wait_bell(&consumer->bell, rings, penstock_earlier(deadline_us, nap_until_us(consumer)));
     }
 }

@@ -8,6 +8,8 @@
 
 void *ps_block_new(size_t *size);            /* of at least this size; `size` becomes the real one. NULL: no memory */
 void ps_block_free(void *block, size_t size); /* the real one */
+/* Gives back what is kept, if nothing needed it for half a second. Returns when to call it again; PS_FOREVER: nothing is kept. */
+int64_t ps_blocks_trim(void);
 
 /* ---- fetched.c: messages copied out of librdkafka ------------------------------------------------------ */
 
@@ -260,7 +262,6 @@ struct ps_consumer {
     struct ps_consumer_counts counts;
     _Atomic bool announced;    /* listeners know that it is open */
     _Atomic int64_t calls_end_us; /* a close has begun, and calls that wait for answers end then; 0: none has */
-    _Atomic bool reads;        /* the program has subscribed to topics, or assigned partitions */
     struct ps_ledger ledger;
     struct ps_async_commits async_commits;
     struct ps_bell bell;       /* rung when there may be events to take, and when closing begins */

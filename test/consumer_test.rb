@@ -470,16 +470,6 @@ class ConsumerTest < ConsumerTestCase
     assert_operator(seconds_of { assert_raises(Penstock::ConsumerClosedError) { committing.value } }, :<, 10)
   end
 
-  def test_a_poll_before_subscribe_or_assign_raises
-    one = consumer
-    [-> { one.poll(timeout: 0) }, -> { one.poll_batch(timeout: 0) }, -> { one.each { flunk } }].each do |call|
-      error = assert_raises(Penstock::ConsumeError, &call)
-      assert_equal :state, error.code
-      assert_match(/subscribe or assign/, error.message)
-    end
-    assert_nil one.assign(topic => { 0 => 0 }).poll(timeout: 0)
-  end
-
   def test_the_error_of_a_partition_that_does_not_exist_names_it_once
     name = topic(partitions: 2)
     one = consumer("topic.metadata.propagation.max.ms": 1) { |config| config.id = "reader" }.assign(name => { 7 => 0 })

@@ -269,7 +269,7 @@ module Penstock
     #   Ctrl-C interrupt it at once.
     #   @param timeout [Numeric, nil] seconds to wait; more than an hour must be a Float; 0: does not wait; nil: no limit
     #   @return [Message, nil] nil: no message in time, or another thread closed the consumer during the wait
-    #   @raise [ConsumeError] see {Consumer}; with the code :state before {#subscribe} or {#assign}
+    #   @raise [ConsumeError] see {Consumer}
     #   @raise [BrokerRejectedError] when brokers reject this client; see {ConsumerConfig#rejection_timeout}
     #   @raise [ConsumerClosedError] when the consumer was closed before the call
     #   @raise [ForkedError] when the parent process used the consumer before the fork

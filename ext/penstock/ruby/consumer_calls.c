@@ -178,14 +178,12 @@ static VALUE ask(VALUE self, enum ps_consumer_call call, VALUE places, VALUE sec
 
 static VALUE consumer_call_subscribe(VALUE self, VALUE places)
 {
-    atomic_store(&penstock_consumer_open(self)->reads, true);
     ask(self, PS_CONSUMER_SUBSCRIBE, places, Qnil, "the topics were not subscribed to");
     return Qnil;
 }
 
 static VALUE consumer_call_assign(VALUE self, VALUE places)
 {
-    atomic_store(&penstock_consumer_open(self)->reads, true);
     ask(self, PS_CONSUMER_ASSIGN, places, Qnil, "the partitions were not assigned");
     return Qnil;
 }

@@ -289,16 +289,6 @@ static void check_fatal(const struct ps_consumer *consumer)
     penstock_raise(penstock_consume_error, &context, "the consumer has had a fatal error");
 }
 
-/* Such a poll would wait for ever. */
-NORETURN(static void raise_reads_nothing(const struct ps_consumer *consumer));
-static void raise_reads_nothing(const struct ps_consumer *consumer)
-{
-    struct penstock_error_context context = penstock_no_context;
-    context.err = RD_KAFKA_RESP_ERR__STATE;
-    context.client = &consumer->client;
-    penstock_raise(penstock_consume_error, &context, "the consumer has neither subscribed to topics nor assigned partitions");
-}
-
 /* A number for this fiber that no other has. */
 static uint64_t this_owner(void)
 {
@@ -343,7 +333,6 @@ static void wait_for_messages(struct taking *taking, VALUE timeout)
 {
     int64_t deadline_us = ps_deadline_us(penstock_seconds(timeout));
     struct ps_consumer *opened = penstock_consumer_open(taking->self);
-    if (!atomic_load(&opened->reads)) raise_reads_nothing(opened);
     taking->owner = this_owner();
     if (opened->settings.mark == PS_MARK_NEXT_POLL) ps_ledger_finish(&opened->ledger, taking->owner);
     for (;;) {

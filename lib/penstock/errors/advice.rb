@@ -39,7 +39,7 @@ module Penstock
       bad_msg: "The rest of the message can be read. Decide whether to process it without headers.",
       auto_offset_reset: "Seek to an offset that exists, or set auto.offset.reset to \"earliest\" or \"latest\".",
       unknown_partition: "Check that the topic has the partition, and that it is assigned to this consumer.",
-      state: "It has to be assigned: subscribe or assign first, and check assignment.",
+      state: "The partition is not assigned to this consumer. Check assignment before the call.",
       unknown_member_id: "The group has removed this consumer. Other members have its partitions now. Poll to join again.",
       illegal_generation: "The group has rebalanced. Another member may have the partitions now.",
       fatal: "The consumer can do nothing more. Close it and make a new one.",

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "objspace"
 require_relative "test_helper"
 require_relative "support/consumer_test_case"
 
@@ -180,6 +181,17 @@ class BatchTest < ConsumerTestCase
     assert_equal [["a", nil, ""], { "one" => "1", "two" => %w[2 3] }, [0, 1, 2], ["k", "", nil]], read
   ensure
     GC.stress = false
+  end
+
+  def test_a_batch_of_one_large_message_is_released_too
+    name = topic(partitions: 1)
+    produce(name, ["x" * 500_000])
+    batch = nil
+    one = reading(name)
+    eventually { !(batch = one.poll_batch(max: 1, timeout: 1)).empty? }
+    assert_operator ObjectSpace.memsize_of(batch), :>, 500_000
+    batch.release
+    assert_operator ObjectSpace.memsize_of(batch), :<, 50_000
   end
 
   def test_released_bytes_cannot_be_read

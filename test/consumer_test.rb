@@ -470,6 +470,19 @@ class ConsumerTest < ConsumerTestCase
     assert_operator(seconds_of { assert_raises(Penstock::ConsumerClosedError) { committing.value } }, :<, 10)
   end
 
+  # librdkafka tells only of the first thing in an empty queue.
+  def test_messages_behind_an_error_that_passes_by_itself_are_there_at_once
+    own = own_cluster
+    own.create_topic("behind", partitions: 1)
+    sender = producer("bootstrap.servers": own.bootstrap_servers)
+    sender.produce_many_sync([{ topic: "behind", payload: "a", partition: 0 }] * 10)
+    own.inject_errors(:fetch, :request_timed_out)
+    one = consumer(servers: own.bootstrap_servers, log_level: 0, "fetch.error.backoff.ms": 10) { |config| config.logger = Logger.new(nil) }
+    one.assign("behind" => { 0 => 0 })
+    eventually { one.metrics.queue_length >= 10 }
+    assert_equal "a", one.poll(timeout: 0)&.payload
+  end
+
   def test_the_error_of_a_partition_that_does_not_exist_names_it_once
     name = topic(partitions: 2)
     one = consumer("topic.metadata.propagation.max.ms": 1) { |config| config.id = "reader" }.assign(name => { 7 => 0 })

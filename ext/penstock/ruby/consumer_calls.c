@@ -129,9 +129,10 @@ static VALUE ask_ensure(VALUE arg)
     return Qnil;
 }
 
-/* In ms; -1: no limit. */
-static int64_t time_for(const struct ps_consumer *consumer, int64_t timeout)
+/* In ms; -1: no limit. librdkafka's own thread, not a broker, says what is assigned. */
+static int64_t time_for(const struct ps_consumer *consumer, enum ps_consumer_call call, int64_t timeout)
 {
+    if (call == PS_CONSUMER_ASSIGNMENT) return timeout;
     int64_t end_us = atomic_load(&consumer->calls_end_us);
     int64_t left = end_us ? ps_remaining_ms(end_us) : -1;
     return left >= 0 && (timeout < 0 || left < timeout) ? left : timeout;
@@ -144,7 +145,7 @@ static void start_asking(struct asking *asking, VALUE self, enum ps_consumer_cal
 {
     int64_t timeout = penstock_seconds(seconds);
     struct ps_consumer *consumer = penstock_consumer_open(self);
-    timeout = time_for(consumer, timeout);
+    timeout = time_for(consumer, call, timeout);
     rd_kafka_topic_partition_list_t *list = NIL_P(places) ? NULL : list_from(places);
     bool commit = call == PS_CONSUMER_COMMIT;
 

@@ -82,7 +82,7 @@ static bool repeated(const struct taking *taking, const rd_kafka_message_t *mess
 /* False: no memory. */
 static bool begin_fetched(struct taking *taking, const rd_kafka_message_t *first, const rd_kafka_headers_t *headers)
 {
-    bool single = taking->max == 1;
+    bool single = taking->own == penstock_message_own; /* a batch's bytes can be released */
     size_t size = single ? ps_fetched_size_of(first, headers) : FIRST_BYTES;
     struct ps_fetched *fetched = ps_fetched_new(rd_kafka_topic_name(first->rkt), single ? 1 : FIRST_RECORDS, size);
     if (!fetched) return false;
@@ -149,6 +149,7 @@ static bool take_some(struct taking *taking, bool with_gvl)
         else consumer->taken[left++] = message;
     }
     consumer->taken_count = left;
+    if (left > 0) ps_bell_ring(&consumer->bell); /* another thread may have found the queue empty, and sleep */
     return count > 0 && left == 0;
 }
 

@@ -87,6 +87,7 @@ struct ps_ledger {
     bool dirty;             /* librdkafka does not know all offsets yet */
     int64_t starting_us;    /* when partitions were last assigned or sought at no known offset; 0: librdkafka knows all offsets */
     uint64_t calls;         /* that handed messages out */
+    int64_t resumed_us;     /* when librdkafka resumed partitions */
     _Atomic int repeating;  /* how many partitions have messages that may come again */
 };
 

@@ -419,6 +419,9 @@ void ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event)
     case RD_KAFKA_EVENT_OFFSET_COMMIT:
         ps_consumer_commit_result(consumer, rd_kafka_event_error(event), rd_kafka_event_topic_partition_list(event));
         break;
+    case RD_KAFKA_EVENT_FETCH: /* messages go to `data` */
+        ps_consumer_log_error(consumer, RD_KAFKA_RESP_ERR__BAD_MSG, "a message came where none is expected, and is lost");
+        break;
     default: break; /* librdkafka has no other such events so far */
     }
     rd_kafka_event_destroy(event);

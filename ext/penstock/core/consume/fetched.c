@@ -41,10 +41,12 @@ void ps_fetched_retain(struct ps_fetched *fetched)
 
 static void free_bytes(struct ps_fetched *fetched)
 {
-    if (fetched->own_bytes) ps_block_free(fetched->bytes, fetched->capacity);
+    if (fetched->own_bytes) {
+        ps_block_free(fetched->bytes, fetched->capacity);
+        fetched->capacity = 0;
+    }
     fetched->own_bytes = false;
     fetched->bytes = NULL;
-    fetched->capacity = 0;
 }
 
 bool ps_fetched_unref(struct ps_fetched *fetched)

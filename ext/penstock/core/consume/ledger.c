@@ -252,13 +252,24 @@ void ps_ledger_resumed(struct ps_ledger *ledger)
     for (int row = 0; row < ROWS; row++)
         for (struct ps_place *place = ledger->rows[row]; place; place = place->next)
             set_repeating(ledger, place, place->position >= 0);
+    ledger->resumed_us = ps_now_us();
     ledger->starting_us = ps_now_us(); /* after a pause librdkafka asks again where partitions begin */
     pthread_mutex_unlock(&ledger->lock);
+}
+
+/* Later, an earlier offset has another reason: a partition that was truncated. */
+enum { LONGEST_REPETITION_US = 60 * 1000 * 1000 };
+
+static void end_repetitions(struct ps_ledger *ledger)
+{
+    for (int row = 0; row < ROWS; row++)
+        for (struct ps_place *place = ledger->rows[row]; place; place = place->next) set_repeating(ledger, place, false);
 }
 
 bool ps_ledger_repeated(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset)
 {
     pthread_mutex_lock(&ledger->lock);
+    if (ps_now_us() - ledger->resumed_us > LONGEST_REPETITION_US) end_repetitions(ledger);
     struct ps_place *place = *find(ledger, topic, partition);
     bool repeated = place && place->repeating && offset >= place->latest && offset < place->position;
     if (place && !repeated) set_repeating(ledger, place, false);

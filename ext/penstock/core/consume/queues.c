@@ -156,8 +156,8 @@ void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event)
 
 /* ---- errors for the program ---- */
 
-/* If nobody polls, they are only logged from then on. */
-enum { MOST_PROBLEMS = 16 };
+/* A poll raises one of them. If there are more, they are only logged. */
+enum { MOST_PROBLEMS = 1000 };
 
 void ps_consumer_add_problem(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text,
                              const rd_kafka_topic_partition_t *place)
@@ -204,6 +204,7 @@ void ps_partition_error_cb(rd_kafka_t *rk, int err, const char *reason, void *op
     (void)rk;
     for (int i = 0; !place && i < consumer->assigned->cnt; i++) {
         const rd_kafka_topic_partition_t *one = &consumer->assigned->elems[i];
+        if (strncmp(reason, one->topic, strlen(one->topic)) != 0) continue;
         int size = snprintf(begin, sizeof(begin), "%s [%d]: ", one->topic, (int)one->partition);
         if (size > 0 && strncmp(reason, begin, (size_t)size) == 0) place = one;
     }
@@ -261,8 +262,12 @@ int ps_consumer_take_messages(struct ps_consumer *consumer, size_t most)
 {
     if (consumer->taken_count > 0) return consumer->taken_count; /* there was no memory for them */
     if (most > PS_MOST_TAKEN) most = PS_MOST_TAKEN;
-    int count = most > 1 && consumer->takes_batches ? take_batch(consumer, most) : take_singly(consumer, most);
-    return consumer->taken_count = sort_out_errors(consumer, count);
+    int count, left;
+    do { /* librdkafka rings only for the first message of an empty queue, so those behind an error must not stay there */
+        count = most > 1 && consumer->takes_batches ? take_batch(consumer, most) : take_singly(consumer, most);
+        left = sort_out_errors(consumer, count);
+    } while (count > 0 && left == 0 && !consumer->problems);
+    return consumer->taken_count = left;
 }
 
 static bool contains(const rd_kafka_topic_partition_list_t *partitions, const rd_kafka_message_t *message)

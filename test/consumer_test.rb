@@ -477,7 +477,9 @@ class ConsumerTest < ConsumerTestCase
     sender = producer("bootstrap.servers": own.bootstrap_servers)
     sender.produce_many_sync([{ topic: "behind", payload: "a", partition: 0 }] * 10)
     own.inject_errors(:fetch, :request_timed_out)
-    one = consumer(servers: own.bootstrap_servers, log_level: 0, "fetch.error.backoff.ms": 10) { |config| config.logger = Logger.new(nil) }
+    one = consumer(servers: own.bootstrap_servers, log_level: 0, "fetch.error.backoff.ms": 10) do |config|
+      config.logger = Logger.new(nil)
+    end
     one.assign("behind" => { 0 => 0 })
     eventually { one.metrics.queue_length >= 10 }
     assert_equal "a", one.poll(timeout: 0)&.payload

@@ -113,11 +113,21 @@ static bool take_end(struct taking *taking, const rd_kafka_message_t *end)
     return taking->fetched && ps_fetched_end(taking->fetched, rd_kafka_topic_name(end->rkt), end->partition, end->offset);
 }
 
-/* False: it stays for a later call. */
+/* What librdkafka could not read comes in its place among the messages. Those behind it wait until the program knows of it. */
+static bool use_error(struct taking *taking, const rd_kafka_message_t *message)
+{
+    if (ps_consumer_absorb_error(taking->consumer, message->err, false, rd_kafka_message_errstr(message))) return true;
+    if (has_result(taking)) return false;
+    ps_consumer_add_message_problem(taking->consumer, message);
+    return true;
+}
+
+/* False: it stays for a later call, as what is behind it. */
 static bool use(struct taking *taking, const rd_kafka_message_t *message)
 {
-    if (taking->end == NO_MEMORY) return false;
-    if (message->err) { /* an end: the fetched messages end here, also if the last ones are not shown to the program */
+    bool is_end = message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF;
+    if (message->err && !is_end) return use_error(taking, message);
+    if (is_end) { /* the fetched messages end here, also if the last ones are not shown to the program */
         ps_ledger_ended(&taking->consumer->ledger, rd_kafka_topic_name(message->rkt), message->partition, message->offset);
         if (!taking->ends || take_end(taking, message)) return true;
     } else {
@@ -142,15 +152,12 @@ static size_t next_part(const struct taking *taking, bool with_gvl)
 static bool take_some(struct taking *taking, bool with_gvl)
 {
     struct ps_consumer *consumer = taking->consumer;
-    int left = 0, count = ps_consumer_take_messages(consumer, next_part(taking, with_gvl));
-    for (int i = 0; i < count; i++) {
-        rd_kafka_message_t *message = consumer->taken[i];
-        if (use(taking, message)) rd_kafka_message_destroy(message);
-        else consumer->taken[left++] = message;
-    }
-    consumer->taken_count = left;
-    if (left > 0) ps_bell_ring(&consumer->bell); /* another thread may have found the queue empty, and sleep */
-    return count > 0 && left == 0;
+    int used = 0, count = ps_consumer_take_messages(consumer, next_part(taking, with_gvl));
+    while (used < count && !consumer->problems && use(taking, consumer->taken[used])) rd_kafka_message_destroy(consumer->taken[used++]);
+    consumer->taken_count -= used;
+    memmove(consumer->taken, consumer->taken + used, (size_t)consumer->taken_count * sizeof(consumer->taken[0]));
+    if (consumer->taken_count > 0) ps_bell_ring(&consumer->bell); /* another thread may have found the queue empty, and sleep */
+    return count > 0 && consumer->taken_count == 0 && !consumer->problems;
 }
 
 static bool full(const struct taking *taking)
@@ -183,15 +190,15 @@ static bool answer(struct taking *taking, bool with_gvl)
 static void take_events(struct taking *taking, bool with_gvl)
 {
     struct ps_consumer *consumer = taking->consumer;
-    while (taking->control_only || (!full(taking) && !consumer->problems)) {
+    while (taking->control_only || !full(taking)) {
         if (consumer->answering) {
             if (!answer(taking, with_gvl)) return;
             continue;
         }
         rd_kafka_event_t *event = ps_consumer_take(consumer);
-        if (!event && !taking->control_only) {
+        if (!event && !taking->control_only && !consumer->problems) {
             if (take_some(taking, with_gvl)) continue;
-            if (has_result(taking) || consumer->problems || taking->end != FILLED) return;
+            if (has_result(taking) || taking->end != FILLED) return;
         }
         if (!event && !(event = ps_consumer_poll_control(consumer))) return;
         if (rd_kafka_event_type(event) != RD_KAFKA_EVENT_REBALANCE) {
@@ -216,7 +223,7 @@ static void fill_locked(struct taking *taking, bool with_gvl)
         ps_consumer_count(consumer, fetched);
         if (!ps_ledger_handed_out_all(&consumer->ledger, fetched, taking->owner)) taking->end = NO_MEMORY;
     }
-    if (!has_result(taking)) taking->problem = ps_consumer_take_problem(consumer);
+    if (!has_result(taking) && taking->end == FILLED) taking->problem = ps_consumer_take_problem(consumer);
     if (consumer->settings.mark == PS_MARK_AT_ONCE) ps_ledger_finish(&consumer->ledger, taking->owner);
     if (count_of(taking) > 0) ps_consumer_store_sometimes(consumer);
     else ps_consumer_store(consumer);
@@ -264,9 +271,10 @@ static void raise_problem(const struct taking *taking)
 {
     struct ps_problem copy = *taking->problem, *problem = &copy;
     free(taking->problem);
-    bool fatal = atomic_load(&taking->consumer->fatal) != 0;
+    rd_kafka_resp_err_t reason = atomic_load(&taking->consumer->fatal); /* of the consumer, perhaps since another error came */
+    bool fatal = reason && (problem->err == reason || problem->err == RD_KAFKA_RESP_ERR__FATAL);
     struct penstock_error_context context = {
-        .err = fatal ? atomic_load(&taking->consumer->fatal) : problem->err,
+        .err = fatal ? reason : problem->err,
         .client = &taking->consumer->client,
         .topic = *problem->topic ? penstock_text(problem->topic) : Qnil,
         .partition = problem->partition,
@@ -310,8 +318,8 @@ static bool take_once(struct taking *taking)
     struct ps_consumer *consumer = taking->consumer;
     if (!ps_client_enter(&consumer->client)) return true;
     fill(taking);
-    if (taking->fetched) taking->own(taking->holder, taking->fetched);
     ps_client_exit(&consumer->client);
+    if (taking->fetched) taking->own(taking->holder, taking->fetched);
     if (taking->problem) raise_problem(taking);
     if (has_result(taking)) return true;
     if (taking->end == REBALANCE) penstock_tell_rebalance(taking->self, consumer); /* the answer rings the bell */

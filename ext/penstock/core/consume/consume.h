@@ -277,7 +277,7 @@ struct ps_consumer {
     pthread_mutex_t taking;    /* held by the thread that takes events; never while it waits for the GVL */
     rd_kafka_event_t *held;    /* of the taking thread: a rebalance that has ended a batch, to be served next; NULL: none */
     struct ps_problem *problems; /* the same: errors for the program */
-    /* The same: messages of `data`. Between calls only those for which there was no memory. */
+    /* The same: what was taken from `data`. Between calls only what is behind an error, or there was no memory for it. */
     rd_kafka_message_t *taken[PS_MOST_TAKEN];
     int taken_count;
     bool takes_batches;        /* librdkafka can hand out many messages at once */
@@ -315,14 +315,17 @@ rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer);
  * take messages does so only once a partition's messages go to `data`. */
 rd_kafka_event_t *ps_consumer_poll_control(struct ps_consumer *consumer);
 void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /* ps_consumer_take returns it next */
-/* Fills `taken` with up to `most` messages and ends of partitions, and returns how many there are. The caller destroys what it has
- * used, and leaves the rest in `taken`, which the next call returns. */
+/* Fills `taken` with up to `most` messages, errors and ends of partitions, and returns how many there are. The caller destroys what it
+ * has used, and leaves the rest in `taken`, which the next call returns. */
 int ps_consumer_take_messages(struct ps_consumer *consumer, size_t most);
-/* What is left in `taken` is out of date: the partitions were taken away (NULL: all were), or are read from another offset. */
+/* Messages that are left in `taken` are out of date: the partitions were taken away (NULL: all were), or are read from another
+ * offset. */
 void ps_consumer_drop_messages(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions);
+void ps_consumer_drop_taken(struct ps_consumer *consumer); /* everything; logs errors */
 /* An error that the program must get. `place`: its partition, or NULL. */
 void ps_consumer_add_problem(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text,
                              const rd_kafka_topic_partition_t *place);
+void ps_consumer_add_message_problem(struct ps_consumer *consumer, const rd_kafka_message_t *message); /* what `taken` has */
 struct ps_problem *ps_consumer_take_problem(struct ps_consumer *consumer); /* NULL: there is none; the caller frees it */
 void ps_consumer_drop_problems(struct ps_consumer *consumer);             /* logs them */
 /* Called by librdkafka in ps_consumer_take_messages, for an error that is no message. */

@@ -551,7 +551,7 @@ static void consumer_close(struct ps_client *client)
     ps_consumer_answer(consumer, NULL); /* the listener still runs, and can no longer answer */
     if (consumer->held) serve_while_closing(consumer, consumer->held);
     consumer->held = NULL;
-    ps_consumer_drop_messages(consumer, NULL);
+    ps_consumer_drop_taken(consumer);
     bool left_group = leave_group(consumer);
     ps_tokens_shut(&client->tokens);
     ps_client_await_long_calls(client);

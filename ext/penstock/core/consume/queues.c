@@ -179,17 +179,11 @@ void ps_consumer_add_problem(struct ps_consumer *consumer, rd_kafka_resp_err_t e
     ps_bell_ring(&consumer->bell); /* another thread may have found no event, and sleep */
 }
 
-static void add_unless_absorbed(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text,
-                                const rd_kafka_topic_partition_t *place)
-{
-    if (!ps_consumer_absorb_error(consumer, err, false, text)) ps_consumer_add_problem(consumer, err, text, place);
-}
-
-static void add_message_problem(struct ps_consumer *consumer, const rd_kafka_message_t *message)
+void ps_consumer_add_message_problem(struct ps_consumer *consumer, const rd_kafka_message_t *message)
 {
     rd_kafka_topic_partition_t place = { .partition = message->partition, .offset = message->offset };
     if (message->rkt) place.topic = (char *)rd_kafka_topic_name(message->rkt);
-    add_unless_absorbed(consumer, message->err, rd_kafka_message_errstr(message), message->rkt ? &place : NULL);
+    ps_consumer_add_problem(consumer, message->err, rd_kafka_message_errstr(message), message->rkt ? &place : NULL);
 }
 
 /*
@@ -208,7 +202,8 @@ void ps_partition_error_cb(rd_kafka_t *rk, int err, const char *reason, void *op
         int size = snprintf(begin, sizeof(begin), "%s [%d]: ", one->topic, (int)one->partition);
         if (size > 0 && strncmp(reason, begin, (size_t)size) == 0) place = one;
     }
-    add_unless_absorbed(consumer, (rd_kafka_resp_err_t)err, reason, place);
+    if (!ps_consumer_absorb_error(consumer, (rd_kafka_resp_err_t)err, false, reason))
+        ps_consumer_add_problem(consumer, (rd_kafka_resp_err_t)err, reason, place);
 }
 
 struct ps_problem *ps_consumer_take_problem(struct ps_consumer *consumer)
@@ -242,32 +237,11 @@ static int take_singly(struct ps_consumer *consumer, size_t most)
     return count;
 }
 
-/* Leaves messages and ends of partitions in `taken`. */
-static int sort_out_errors(struct ps_consumer *consumer, int count)
-{
-    int left = 0;
-    for (int i = 0; i < count; i++) {
-        rd_kafka_message_t *message = consumer->taken[i];
-        if (!message->err || message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
-            consumer->taken[left++] = message;
-            continue;
-        }
-        add_message_problem(consumer, message);
-        rd_kafka_message_destroy(message);
-    }
-    return left;
-}
-
 int ps_consumer_take_messages(struct ps_consumer *consumer, size_t most)
 {
-    if (consumer->taken_count > 0) return consumer->taken_count; /* there was no memory for them */
+    if (consumer->taken_count > 0) return consumer->taken_count;
     if (most > PS_MOST_TAKEN) most = PS_MOST_TAKEN;
-    int count, left;
-    do { /* librdkafka rings only for the first message of an empty queue, so those behind an error must not stay there */
-        count = most > 1 && consumer->takes_batches ? take_batch(consumer, most) : take_singly(consumer, most);
-        left = sort_out_errors(consumer, count);
-    } while (count > 0 && left == 0 && !consumer->problems);
-    return consumer->taken_count = left;
+    return consumer->taken_count = most > 1 && consumer->takes_batches ? take_batch(consumer, most) : take_singly(consumer, most);
 }
 
 static bool contains(const rd_kafka_topic_partition_list_t *partitions, const rd_kafka_message_t *message)
@@ -276,15 +250,30 @@ static bool contains(const rd_kafka_topic_partition_list_t *partitions, const rd
     return rd_kafka_topic_partition_list_find(list, rd_kafka_topic_name(message->rkt), message->partition) != NULL;
 }
 
+static bool is_message(const rd_kafka_message_t *message)
+{
+    return !message->err || message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF;
+}
+
 void ps_consumer_drop_messages(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
 {
     int left = 0;
     for (int i = 0; i < consumer->taken_count; i++) {
         rd_kafka_message_t *message = consumer->taken[i];
-        if (partitions && !contains(partitions, message)) consumer->taken[left++] = message;
+        if (!is_message(message) || (partitions && !contains(partitions, message))) consumer->taken[left++] = message;
         else rd_kafka_message_destroy(message);
     }
     consumer->taken_count = left;
+}
+
+void ps_consumer_drop_taken(struct ps_consumer *consumer)
+{
+    for (int i = 0; i < consumer->taken_count; i++) {
+        rd_kafka_message_t *message = consumer->taken[i];
+        if (!is_message(message)) ps_consumer_log_error(consumer, message->err, rd_kafka_message_errstr(message));
+        rd_kafka_message_destroy(message);
+    }
+    consumer->taken_count = 0;
 }
 
 /* The one place that knows of every queue and of what is kept beside them. */

@@ -153,7 +153,8 @@ static bool take_some(struct taking *taking, bool with_gvl)
 {
     struct ps_consumer *consumer = taking->consumer;
     int used = 0, count = ps_consumer_take_messages(consumer, next_part(taking, with_gvl));
-    while (used < count && !consumer->problems && use(taking, consumer->taken[used])) rd_kafka_message_destroy(consumer->taken[used++]);
+    while (used < count && !consumer->problems && use(taking, consumer->taken[used]))
+        rd_kafka_message_destroy(consumer->taken[used++]);
     consumer->taken_count -= used;
     memmove(consumer->taken, consumer->taken + used, (size_t)consumer->taken_count * sizeof(consumer->taken[0]));
     if (consumer->taken_count > 0) ps_bell_ring(&consumer->bell); /* another thread may have found the queue empty, and sleep */

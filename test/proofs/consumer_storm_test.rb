@@ -4,10 +4,10 @@ require_relative "../test_helper"
 require_relative "../support/consumer_storm"
 require_relative "../support/kafka_cluster"
 
-# Groups whose members join, close, freeze and are killed, for 15 s, while partitions are added. All groups run at the same time
+# Groups whose members join, close, freeze and are killed, for 40 s, while partitions are added. All groups run at the same time
 # on a Kafka of three brokers. `rake test:consumer_storm` is the long form, in which brokers are killed too.
 class ConsumerStormTest < PenstockTest
-  SECONDS = 15
+  SECONDS = 40
 
   # In bin/matrix, which has no Java, the storm is on the shared Kafka.
   def with_kafka(&block)

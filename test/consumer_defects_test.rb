@@ -310,28 +310,43 @@ class ConsumerDefectsTest < ConsumerTestCase
   # librdkafka takes a late answer to "where is the end?" for the partition's new position, half a second after it came (35, 36).
   SLOW = 0.3
 
-  # A consumer that librdkafka has to start at the end of partition 0 while the leader answers slowly.
+  # A consumer that has to start at the end of partition 0, while the leader's answer comes late: the block delays it.
   def asking_for_the_end
-    own, sender = broken_in(1, partitions: 2)
+    @own, sender = broken_in(1, partitions: 2)
     19.times { produce("defects", %w[more], on: sender) } # each is an answer of its own
-    one = consumer(servers: own.bootstrap_servers).assign("defects" => { 1 => 0 })
+    one = consumer(servers: @own.bootstrap_servers).assign("defects" => { 1 => 0 })
     take(one, 1) # it knows the leader
-    own.set_round_trip_time(seconds: SLOW)
+    yield @own
     one.assign("defects" => { 0 => :end })
-    assert_nil one.poll(timeout: SLOW / 3)
+    @own.set_round_trip_time(seconds: SLOW)
     one
   end
 
-  def test_35_a_seek_before_the_first_message_is_not_undone_by_a_late_answer
-    one = asking_for_the_end
-    one.seek("defects", 0, 5)
-    assert_equal (5..19).to_a, take(one, 15).map(&:offset)
-  end
+  LATE = { "slowly" => ->(own) { own.set_round_trip_time(seconds: SLOW) },
+           "at_the_second_attempt" => ->(own) { own.inject_errors(:list_offsets, :request_timed_out) } }.freeze
 
-  def test_36_a_partition_that_is_assigned_again_is_not_moved_by_a_late_answer
-    one = asking_for_the_end
-    one.assign("defects" => { 0 => 5 })
-    assert_equal (5..19).to_a, take(one, 15).map(&:offset)
+  LATE.each do |how, late|
+    define_method("test_35_a_seek_before_the_first_message_is_not_undone_by_a_leader_that_answers_#{how}") do
+      one = asking_for_the_end(&late)
+      one.seek("defects", 0, 5)
+      assert_equal (5..19).to_a, take(one, 15).map(&:offset)
+    end
+
+    define_method("test_35_a_seek_after_a_seek_to_the_end_is_not_undone_by_a_leader_that_answers_#{how}") do
+      one = asking_for_the_end { nil }
+      @own.set_round_trip_time(seconds: 0)
+      late.call(@own)
+      one.seek("defects", 0, :end)
+      @own.set_round_trip_time(seconds: SLOW)
+      one.seek("defects", 0, 5)
+      assert_equal (5..19).to_a, take(one, 15).map(&:offset)
+    end
+
+    define_method("test_36_a_partition_that_is_assigned_again_is_not_moved_by_a_leader_that_answers_#{how}") do
+      one = asking_for_the_end(&late)
+      one.assign("defects" => { 0 => 5 })
+      assert_equal (5..19).to_a, take(one, 15).map(&:offset)
+    end
   end
 
   # Makes a broker slow before partitions are assigned.
@@ -365,6 +380,20 @@ class ConsumerDefectsTest < ConsumerTestCase
       own.set_round_trip_time(seconds: SLOW, broker:)
       seconds_of { one.committed("defects", 0) }.tap { own.set_round_trip_time(seconds: 0) }
     end
+  end
+
+  # librdkafka goes on asking for it, and the group does not wait for ever.
+  def test_36_a_partition_whose_leader_does_not_answer_does_not_stop_the_others
+    own, = broken_in(5, partitions: 2, brokers: 2)
+    one = group_consumer("g", servers: own.bootstrap_servers, "heartbeat.interval.ms": 100)
+    coordinator = coordinator_of(own, one)
+    own.move_leader("defects", 0, coordinator)
+    own.move_leader("defects", 1, 3 - coordinator)
+    own.broker_down(3 - coordinator)
+    one.subscribe("defects")
+    assert_equal [0] * 5, take(one, 5).map(&:partition)
+    own.broker_up(3 - coordinator)
+    assert_equal [1] * 5, take(one, 5).map(&:partition)
   end
 
   # librdkafka goes on fetching a partition that was taken away in that time. At its next assignment these messages came before

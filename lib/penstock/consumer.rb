@@ -205,9 +205,10 @@ module Penstock
     #     consumer.assign("events" => [0, 1])
     #     consumer.assign("events" => { 0 => 1_000, 1 => :beginning, 2 => Time.now - 3600, 3 => [:last, 10] })
     #
-    # Blocks: this thread, for about a ms, or for some 10 ms if librdkafka has to stop an earlier assignment; with a Time or
-    # `[:last, n]` until the leaders have answered. Without the GVL, interruptible at once. Concurrent calls run one after the
-    # other.
+    # Blocks: this thread, for about a ms, or for some 10 ms if librdkafka has to stop an earlier assignment. If not all starts
+    # are Integers or {Offset}s, also until brokers have told where to begin: with a Time or `[:last, n]` up to `timeout`,
+    # otherwise up to a second, and librdkafka asks on then. Without the GVL, interruptible at once. Concurrent calls run one
+    # after the other.
     #
     # @overload assign(partitions, timeout: 5)
     #   @param partitions [Hash{String, Symbol => Array<Integer>, Hash{Integer => Integer, Symbol, Time, Array, Offset}}] by topic
@@ -490,7 +491,7 @@ module Penstock
     #     and includes open transactions. Paused partitions keep their earlier ends
     #   @param timeout [Numeric, nil] seconds to wait for the answers; see {#commit}
     #   @return [Hash{String => Hash{Integer => Integer, nil}}] by topic and partition; nil: unknown, as nothing was polled or
-    #     committed, nothing was polled since it went to the end, or, for an estimate, nothing was fetched
+    #     committed, no leader has said yet where the end is at which it begins, or, for an estimate, nothing was fetched
     #   @raise [ConsumeError, ConsumeTimeoutError, BrokerRejectedError, ConsumerClosedError, ForkedError] see {#commit}
     def lag(*given, estimate: false, timeout: 5, **braceless)
       form = "lag({ \"topic\" => [0] }, estimate: false, timeout: 5)"
@@ -542,7 +543,8 @@ module Penstock
     # offset, a member that gets the partition begins there. (A {#commit} of your own writes any offset.) To go back for good, for
     # all members, use `commit: true`.
     #
-    # Blocks: like {#subscribe}. With a Time, `[:last, n]`, :stored or `commit: true` like {#commit}.
+    # Blocks: like {#subscribe}. With a Time, `[:last, n]`, :stored or `commit: true` like {#commit}; with :beginning or :end
+    # until the leaders have answered, but not longer than a second.
     #
     # @overload seek(topic, partition, offset, commit: false, timeout: 5)
     #   @param topic [String, Symbol]

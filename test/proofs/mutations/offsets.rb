@@ -31,3 +31,20 @@ Mutation.define "offsets: periodic commits wait for each other",
                 from: "if (commits->on_their_way == 0 && !commits->turns && stored_is_due(commits))",
                 to: "if (stored_is_due(commits))",
                 test: "test/consumer_defects_test.rb", only: "test_34_periodic_commits_do_not_overtake_each_other"
+
+{ "an assignment by hand finds out where partitions begin" =>
+    ["consumer_jobs", "    if (list) find_starts(query, LONGEST_START_MS);\n", "",
+     "test_36_a_partition_that_is_assigned_again_is_not_moved_by_a_leader_that_answers_slowly"],
+  "a seek finds out where the end is" =>
+    ["consumer_jobs", "    find_starts(query, patient ? LONGEST_START_MS : query->timeout_ms / 2);\n", "",
+     "test_35_a_seek_after_a_seek_to_the_end_is_not_undone_by_a_leader_that_answers_slowly"],
+  "it is found out where the group's partitions begin" =>
+    ["consumer", "    if (!revoked) find_starts(consumer", "    if (false) find_starts(consumer",
+     "test_36_a_partition_that_comes_back_repeats_nothing"],
+  "an assignment is not answered before" =>
+    ["consumer", "    if (consumer->starts && !atomic_load(&consumer->starts->done)) return true;\n", "",
+     "test_36_a_partition_that_comes_back_repeats_nothing"] }
+  .each do |what, (file, from, to, only)|
+  Mutation.define "starts: #{what}", file: "ext/penstock/core/consume/#{file}.c", from:, to:,
+                                     test: "test/consumer_defects_test.rb", only:
+end

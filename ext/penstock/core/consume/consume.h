@@ -85,7 +85,6 @@ struct ps_ledger {
     struct range *open;     /* what was handed out and is not processed */
     uint64_t epoch;         /* of the latest assignment */
     bool dirty;             /* librdkafka does not know all offsets yet */
-    int64_t starting_us;    /* when partitions were last assigned or sought at no known offset; 0: librdkafka knows all offsets */
     uint64_t calls;         /* that handed messages out */
     int64_t resumed_us;     /* when librdkafka resumed partitions */
     _Atomic int repeating;  /* how many partitions have messages that may come again */
@@ -131,12 +130,6 @@ void ps_ledger_finish(struct ps_ledger *ledger, uint64_t owner); /* marks all th
  * `epoch` (0: not compared), or the message was not handed out. */
 bool ps_ledger_mark(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, int32_t leader_epoch,
                     uint64_t epoch);
-/* Adds to `starting` (may be NULL) those partitions for which librdkafka may be asking brokers: nothing has come of them since they
- * were assigned or sought at no known offset. Their offset is RD_KAFKA_OFFSET_STORED if the group knows where they begin. Returns
- * `starting_us`, for ps_ledger_started. 0: there are none, or brokers have answered long since. */
-int64_t ps_ledger_starting(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *among,
-                           rd_kafka_topic_partition_list_t *starting);
-void ps_ledger_started(struct ps_ledger *ledger, int64_t starting_us); /* librdkafka has the answers */
 /* librdkafka has paused all partitions, and resumes those that stay: the messages that were handed out last may come again. */
 void ps_ledger_resumed(struct ps_ledger *ledger);
 /* Whether this is such a message. For each message while `ledger->repeating` is not 0. */
@@ -289,7 +282,8 @@ struct ps_consumer {
     bool held_back;            /* it has waited for work */
     bool member;               /* the group has assigned partitions, perhaps none, and not removed the consumer since */
     _Atomic int64_t hold_until_us; /* a revocation is held back until then, at most; 0: none is */
-    _Atomic bool settling;     /* a revocation is held back by PS_CONSUMER_SETTLE */
+    struct ps_consumer_job *starts; /* finds out where the assigned partitions begin; NULL: nothing does */
+    int64_t reset;             /* auto.offset.reset: RD_KAFKA_OFFSET_BEGINNING or _END; RD_KAFKA_OFFSET_INVALID: an error */
     int64_t stored_us;         /* of the taking thread: when it last gave offsets to librdkafka */
     bool cooperative;          /* of the taking thread, then the closing thread: the group's protocol at the latest assignment */
     bool leaving;              /* of the closing thread: librdkafka has begun to leave the group */
@@ -342,7 +336,8 @@ void ps_consumer_store(struct ps_consumer *consumer);
 void ps_consumer_store_sometimes(struct ps_consumer *consumer);
 /* Of the taking thread: sets `answering`. */
 void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *event);
-/* The same: whether `answering` must wait, because the program works on messages of the partitions. */
+/* The same: whether `answering` must wait, because the program works on messages of the partitions, or it is being found out where they
+ * begin. */
 bool ps_consumer_holds_back(struct ps_consumer *consumer);
 /* Does what the group requires. Blocks while librdkafka's main thread answers, for about a ms. `start`: NULL, or the offsets at
  * which some of the assigned partitions start. Does nothing if another thread, such as the closing one, has answered.
@@ -416,7 +411,7 @@ enum ps_consumer_call {
     PS_CONSUMER_SEEK_BACK,  /* a seek after which librdkafka commits the earlier offsets */
     PS_CONSUMER_REWIND,     /* a seek of what the consumer has held since `epoch` */
     PS_CONSUMER_PAUSE, PS_CONSUMER_RESUME,
-    PS_CONSUMER_SETTLE,     /* waits until partitions can be stopped: see consumer_jobs.c. Ends `settling` */
+    PS_CONSUMER_STARTS,     /* where partitions begin that the group has assigned: see consumer_jobs.c */
 };
 
 struct ps_consumer_job {
@@ -427,6 +422,7 @@ struct ps_consumer_job {
     int timeout_ms;
     uint64_t epoch;                        /* of a rewind: leaves alone what ps_ledger_holds not; the result lacks it. Of a commit: see
                                             * ps_consumer_drop_lost */
+    _Atomic bool done;                     /* `list` has the result */
     rd_kafka_resp_err_t err;
     char text[256];                        /* details of `err`; may be empty */
 };

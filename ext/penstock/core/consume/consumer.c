@@ -58,10 +58,23 @@ static void consumer_dispose(struct ps_client *client)
     pthread_mutex_destroy(&consumer->taking);
 }
 
+/* librdkafka reads several words for each of its values, and returns one of them. */
+static int64_t reset_offset(rd_kafka_t *rk)
+{
+    char value[32] = "";
+    size_t size = sizeof(value);
+    if (rd_kafka_conf_get(rd_kafka_conf(rk), "auto.offset.reset", value, &size)) return RD_KAFKA_OFFSET_INVALID;
+    if (strcmp(value, "smallest") == 0 || strcmp(value, "earliest") == 0) return RD_KAFKA_OFFSET_BEGINNING;
+    if (strcmp(value, "largest") == 0 || strcmp(value, "latest") == 0) return RD_KAFKA_OFFSET_END;
+    return RD_KAFKA_OFFSET_INVALID;
+}
+
 static int consumer_begin(struct ps_client *client, char *errstr, size_t errstr_size)
 {
+    struct ps_consumer *consumer = (struct ps_consumer *)client;
     (void)errstr, (void)errstr_size;
-    ps_queues_open((struct ps_consumer *)client);
+    consumer->reset = reset_offset(client->rk);
+    ps_queues_open(consumer);
     return 0;
 }
 
@@ -181,6 +194,22 @@ static void set_starts(struct ps_consumer *consumer, rd_kafka_topic_partition_li
     }
 }
 
+/* What was not found stays as it is. */
+static void use_starts(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *partitions)
+{
+    struct ps_consumer_job *starts = consumer->starts;
+    consumer->starts = NULL;
+    if (!starts) return;
+    bool done = atomic_load(&starts->done);
+    for (int i = 0; done && i < partitions->cnt; i++) {
+        rd_kafka_topic_partition_t *to = &partitions->elems[i];
+        const rd_kafka_topic_partition_t *from = rd_kafka_topic_partition_list_find(starts->list, to->topic, to->partition);
+        to->offset = from->offset;
+        ps_set_leader_epoch(to, ps_leader_epoch(from));
+    }
+    ps_job_abandon(&starts->job);
+}
+
 /* The listener may pause partitions before they are assigned. */
 static void pause_assigned(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *assigned)
 {
@@ -214,6 +243,7 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, con
     } else {
         ps_consumer_add_assigned(consumer, partitions);
         ps_ledger_assigned(&consumer->ledger);
+        use_starts(consumer, partitions);
         if (start) set_starts(consumer, partitions, start);
     }
     bool incremental = cooperative(consumer, assigned);
@@ -235,14 +265,13 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, con
     ps_news_add(&consumer->news, assigned ? PS_NEWS_ASSIGNED : PS_NEWS_REVOKED, err, consumer->lost, partitions, NULL);
 }
 
-/* Begins PS_CONSUMER_SETTLE, if it is necessary. */
-static void settle(struct ps_consumer *consumer)
+/* After this, librdkafka finds out by itself where partitions begin. */
+enum { LONGEST_ASSIGNED_START_MS = 5000 };
+
+static void find_starts(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
 {
-    if (!ps_ledger_starting(&consumer->ledger, consumer->assigned, NULL)) return;
-    atomic_store(&consumer->settling, true);
-    struct ps_consumer_job *job = ps_consumer_start(consumer, PS_CONSUMER_SETTLE, NULL, 0, 0);
-    if (job) ps_job_unref(&job->job);
-    else atomic_store(&consumer->settling, false);
+    if (partitions->cnt == 0) return;
+    consumer->starts = ps_consumer_start(consumer, PS_CONSUMER_STARTS, ps_plain_copy(partitions), LONGEST_ASSIGNED_START_MS, 0);
 }
 
 void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *event)
@@ -253,12 +282,12 @@ void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *ev
     consumer->answering = event;
     bool may_wait = revoked && !consumer->lost && consumer->settings.hold_us > 0;
     if (may_wait) atomic_store(&consumer->hold_until_us, ps_now_us() + consumer->settings.hold_us);
-    if (revoked) settle(consumer);
+    if (!revoked) find_starts(consumer, rd_kafka_event_topic_partition_list(event));
 }
 
 bool ps_consumer_holds_back(struct ps_consumer *consumer)
 {
-    if (atomic_load(&consumer->settling)) return true;
+    if (consumer->starts && !atomic_load(&consumer->starts->done)) return true;
     int64_t until_us = atomic_load(&consumer->hold_until_us);
     if (until_us == 0) return false;
     const rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(consumer->answering);

@@ -46,15 +46,20 @@ static void forget_common_error(rd_kafka_topic_partition_list_t *list)
     for (int i = 0; list->cnt > 1 && i < list->cnt; i++) list->elems[i].err = RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-enum { SETTLE_US = 1000 };
+enum { LOOK_US = 1000 };
 
-/* False: closing begins, or the caller has given up. */
-static bool await_turn(struct ps_consumer_job *query, struct ps_commit_turn *turn)
+/* Closing has not begun, and the caller has not given up. */
+static bool asks_on(const struct ps_consumer_job *query)
+{
+    return atomic_load(&query->consumer->client.state) == PS_OPEN && !atomic_load(&query->job.abandoned);
+}
+
+static bool await_turn(struct ps_consumer_job *query, struct ps_commit_turn *turn, int64_t deadline_us)
 {
     ps_commit_turn_join(query->consumer, turn);
     while (!ps_commit_turn_has_come(query->consumer, turn)) {
-        if (atomic_load(&query->consumer->client.state) != PS_OPEN || atomic_load(&query->job.abandoned)) return false;
-        usleep(SETTLE_US);
+        if (!asks_on(query) || ps_now_us() >= deadline_us) return false;
+        usleep(LOOK_US);
     }
     return true;
 }
@@ -90,7 +95,7 @@ static rd_kafka_resp_err_t consumer_commit(struct ps_consumer_job *query)
 {
     struct ps_consumer *consumer = query->consumer;
     struct ps_commit_turn turn = { 0 };
-    if (!await_turn(query, &turn)) {
+    if (!await_turn(query, &turn, PS_FOREVER)) {
         ps_commit_turn_leave(consumer, &turn);
         become_long_call(consumer);
         return RD_KAFKA_RESP_ERR__DESTROY;
@@ -176,23 +181,17 @@ static bool find_moved_leaders(rd_kafka_t *rk, const rd_kafka_topic_partition_li
 
 enum { ELECTION_US = 50000 };
 
-/* Whether asking once more makes sense. */
-static bool asks_on(const struct ps_consumer_job *query)
-{
-    return atomic_load(&query->consumer->client.state) == PS_OPEN && !atomic_load(&query->job.abandoned);
-}
-
 /*
  * rd_kafka_offsets_for_times sends one ListOffsets request to each leader, with the isolation level of the consumer. It passes
  * RD_KAFKA_OFFSET_BEGINNING and RD_KAFKA_OFFSET_END on as they are, and brokers know them. (Measured with 2.0.2 and 2.14;
  * rd_kafka_ListOffsets, since 2.3.0, sends the same request.) The list gets the offsets of an attempt that succeeds.
  */
-static rd_kafka_resp_err_t ask_offsets(struct ps_consumer_job *query, int timeout_ms)
+static rd_kafka_resp_err_t ask_offsets(struct ps_consumer_job *query, rd_kafka_topic_partition_list_t **list, int timeout_ms)
 {
     rd_kafka_t *rk = query->consumer->client.rk;
     int64_t deadline_us = ps_deadline_us(timeout_ms);
     for (;;) {
-        rd_kafka_topic_partition_list_t *copy = rd_kafka_topic_partition_list_copy(query->list);
+        rd_kafka_topic_partition_list_t *copy = rd_kafka_topic_partition_list_copy(*list);
         rd_kafka_resp_err_t err = rd_kafka_offsets_for_times(rk, copy, ps_remaining_ms(deadline_us));
         bool moved = find_moved_leaders(rk, copy, err, deadline_us);
         if (moved && asks_on(query) && ps_now_us() + ELECTION_US < deadline_us) {
@@ -201,8 +200,8 @@ static rd_kafka_resp_err_t ask_offsets(struct ps_consumer_job *query, int timeou
             continue;
         }
         bool answered = err != RD_KAFKA_RESP_ERR__TIMED_OUT;
-        rd_kafka_topic_partition_list_destroy(answered ? query->list : copy);
-        if (answered) query->list = copy;
+        rd_kafka_topic_partition_list_destroy(answered ? *list : copy);
+        if (answered) *list = copy;
         if (err && answered && copy->cnt == 1) copy->elems[0].err = err; /* so that the program's error names it */
         return err;
     }
@@ -213,7 +212,7 @@ static rd_kafka_resp_err_t ask_once(struct ps_consumer_job *query, int timeout_m
     switch (query->call) {
     case PS_CONSUMER_COMMITTED: return rd_kafka_committed(query->consumer->client.rk, query->list, timeout_ms);
     case PS_CONSUMER_PARTITIONS: return ask_all_partitions(query, timeout_ms);
-    default: return ask_offsets(query, timeout_ms);
+    default: return ask_offsets(query, &query->list, timeout_ms);
     }
 }
 
@@ -252,73 +251,80 @@ static int seek_timeout_ms(int timeout_ms)
 }
 
 /*
- * If librdkafka has to begin a partition at its first or last message, it asks the leader where that is. If it stops the partition,
- * or seeks, before the answer comes, it does not ignore the answer, but asks again half a second later and then goes there (2.0.2 to
- * 2.14). So a partition that was sought goes on at its first or last message. One that was taken away is fetched, and when it comes
- * back, hands out these messages, or goes there. Messages come again, or are lost.
+ * Where partitions begin is found out here, and librdkafka gets numbers. Left to itself, it asks the coordinator, and then the leaders
+ * of partitions without a committed offset. If it has to stop such a partition, or to seek, before it has the answer, it does not
+ * ignore the answer, but asks again half a second later and then goes there (2.0.2 to 2.14). So a partition that was sought goes on at
+ * its first or last message. One that was taken away is fetched, and when it comes back, hands out these messages, or goes there.
+ * Messages come again, or are lost.
  *
- * So before partitions of which nothing has come yet are stopped or sought, this asks the same brokers something. A broker answers in
- * order: first the coordinator, which says where the group's partitions begin, then the leaders of those that it knows nothing
- * about. Then librdkafka has its answers. The leader may answer a fetch first, which takes fetch.wait.max.ms. If brokers do not
- * answer in time, nothing can be done.
+ * What brokers do not tell in time, librdkafka finds out after all. It also waits half a second before it asks a leader that it does not
+ * know yet.
  */
-enum { LONGEST_SETTLE_MS = 1000 };
+enum { LONGEST_START_MS = 1000 };
 
-/* Leaves the partitions whose leaders librdkafka may be asking. */
-static rd_kafka_resp_err_t settle_with_coordinator(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *starting,
-                                                   int timeout_ms)
+static bool starts_as_committed(const rd_kafka_topic_partition_t *place)
 {
-    rd_kafka_topic_partition_list_t *committed = ps_plain_copy(starting);
-    rd_kafka_resp_err_t err = rd_kafka_committed(consumer->client.rk, committed, timeout_ms);
-    for (int i = starting->cnt - 1; !err && i >= 0; i--) {
-        const rd_kafka_topic_partition_t *place = &starting->elems[i];
-        const rd_kafka_topic_partition_t *answer = rd_kafka_topic_partition_list_find(committed, place->topic, place->partition);
-        if (place->offset == RD_KAFKA_OFFSET_STORED && answer && answer->offset >= 0)
-            rd_kafka_topic_partition_list_del_by_idx(starting, i);
+    return place->offset == RD_KAFKA_OFFSET_STORED || place->offset == RD_KAFKA_OFFSET_INVALID;
+}
+
+static bool starts_at_an_end(const rd_kafka_topic_partition_t *place)
+{
+    return place->offset == RD_KAFKA_OFFSET_BEGINNING || place->offset == RD_KAFKA_OFFSET_END;
+}
+
+static rd_kafka_topic_partition_list_t *select_starts(const rd_kafka_topic_partition_list_t *list,
+                                                      bool (*wanted)(const rd_kafka_topic_partition_t *))
+{
+    rd_kafka_topic_partition_list_t *selected = rd_kafka_topic_partition_list_new(list->cnt);
+    for (int i = 0; i < list->cnt; i++)
+        if (wanted(&list->elems[i])) ps_copy_place(selected, &list->elems[i]);
+    return selected;
+}
+
+/* A partition for which the group has no offset begins at `reset`. */
+static void use_answers(rd_kafka_topic_partition_list_t *list, const rd_kafka_topic_partition_list_t *answers, int64_t reset)
+{
+    for (int i = 0; i < answers->cnt; i++) {
+        const rd_kafka_topic_partition_t *answer = &answers->elems[i];
+        rd_kafka_topic_partition_t *place = rd_kafka_topic_partition_list_find(list, answer->topic, answer->partition);
+        if (!place || answer->err) continue;
+        if (answer->offset >= 0) {
+            place->offset = answer->offset;
+            ps_set_leader_epoch(place, ps_leader_epoch(answer));
+        } else if (starts_as_committed(place)) {
+            place->offset = reset;
+        }
     }
-    rd_kafka_topic_partition_list_destroy(committed);
+}
+
+/* No commit of this consumer is on its way meanwhile: one that is repeated could change the answer afterwards. */
+static rd_kafka_resp_err_t ask_committed(struct ps_consumer_job *query, rd_kafka_topic_partition_list_t *list, int64_t deadline_us)
+{
+    struct ps_consumer *consumer = query->consumer;
+    struct ps_commit_turn turn = { 0 };
+    rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR__TIMED_OUT;
+    if (await_turn(query, &turn, deadline_us)) err = rd_kafka_committed(consumer->client.rk, list, ps_remaining_ms(deadline_us));
+    ps_commit_turn_leave(consumer, &turn);
     return err;
 }
 
-static void settle(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *assigned, int timeout_ms)
+/* In the job's list. What has no offset is left to librdkafka. */
+static void find_starts(struct ps_consumer_job *query, int timeout_ms)
 {
-    rd_kafka_topic_partition_list_t *starting = rd_kafka_topic_partition_list_new(8);
-    int64_t starting_us = ps_ledger_starting(&consumer->ledger, assigned, starting);
+    int64_t deadline_us = ps_deadline_us(timeout_ms);
+    struct ps_consumer *consumer = query->consumer;
     rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
-    if (starting_us && consumer->settings.grouped) err = settle_with_coordinator(consumer, starting, timeout_ms);
-    for (int i = 0; i < starting->cnt; i++) starting->elems[i].offset = RD_KAFKA_OFFSET_BEGINNING;
-    if (starting->cnt > 0 && atomic_load(&consumer->client.state) == PS_OPEN) {
-        rd_kafka_resp_err_t leaders_err = rd_kafka_offsets_for_times(consumer->client.rk, starting, timeout_ms);
-        if (!err) err = leaders_err;
-    }
-    if (starting_us && !err) ps_ledger_started(&consumer->ledger, starting_us);
-    rd_kafka_topic_partition_list_destroy(starting);
+    rd_kafka_topic_partition_list_t *asked = select_starts(query->list, starts_as_committed);
+    if (asked->cnt > 0 && consumer->settings.grouped) err = ask_committed(query, asked, deadline_us);
+    if (!err) use_answers(query->list, asked, consumer->reset);
+    rd_kafka_topic_partition_list_destroy(asked);
+
+    asked = select_starts(query->list, starts_at_an_end);
+    if (asked->cnt > 0 && !ask_offsets(query, &asked, ps_remaining_ms(deadline_us)))
+        use_answers(query->list, asked, RD_KAFKA_OFFSET_INVALID);
+    rd_kafka_topic_partition_list_destroy(asked);
 }
 
-/* Waits until the main thread has done its earlier work. False: no partition is assigned. */
-static bool settle_assigned(struct ps_consumer *consumer, int timeout_ms)
-{
-    rd_kafka_topic_partition_list_t *assigned = NULL;
-    if (rd_kafka_assignment(consumer->client.rk, &assigned)) return false;
-    bool any = assigned->cnt > 0;
-    if (any) settle(consumer, assigned, timeout_ms);
-    rd_kafka_topic_partition_list_destroy(assigned);
-    return any;
-}
-
-/* Before the answer to a revocation. */
-static void settle_revoked(struct ps_consumer *consumer)
-{
-    settle_assigned(consumer, LONGEST_SETTLE_MS);
-    atomic_store(&consumer->settling, false);
-    ps_bell_ring(&consumer->bell);
-}
-
-/*
- * librdkafka commits a stored offset only if it is behind the committed one, and a seek does not change the stored offset. So
- * after a seek back, it would commit the later offset again. The ledger forgets what was processed before librdkafka gets the
- * earlier offset. So no other thread gives it the later one afterwards.
- */
 /* A partition that was assigned later begins where the group has come to, perhaps behind what another member has processed. */
 static void keep_held(struct ps_consumer_job *query)
 {
@@ -329,12 +335,16 @@ static void keep_held(struct ps_consumer_job *query)
     }
 }
 
+/*
+ * librdkafka commits a stored offset only if it is behind the committed one, and a seek does not change the stored offset. So
+ * after a seek back, it would commit the later offset again. The ledger forgets what was processed before librdkafka gets the
+ * earlier offset. So no other thread gives it the later one afterwards.
+ */
 static void consumer_seek(struct ps_consumer_job *query)
 {
     int64_t deadline_us = ps_deadline_us(query->timeout_ms);
-    bool patient = query->timeout_ms < 0 || query->timeout_ms > 3 * LONGEST_SETTLE_MS;
-    if (ps_ledger_starting(&query->consumer->ledger, query->list, NULL))
-        settle_assigned(query->consumer, patient ? LONGEST_SETTLE_MS : query->timeout_ms / 3); /* it may wait twice */
+    bool patient = query->timeout_ms < 0 || query->timeout_ms > 2 * LONGEST_START_MS;
+    find_starts(query, patient ? LONGEST_START_MS : query->timeout_ms / 2);
     int timeout_ms = seek_timeout_ms(ps_remaining_ms(deadline_us));
     bool back = query->call == PS_CONSUMER_SEEK_BACK, rewind = query->call == PS_CONSUMER_REWIND;
     struct ps_consumer *consumer = query->consumer;
@@ -368,7 +378,7 @@ static void consumer_seek(struct ps_consumer_job *query)
  */
 enum { STEPS_OF_STOPPING = 10, STEP_US = 1000 };
 
-/* Waits until the main thread has done its earlier work. */
+/* Waits until the main thread has done its earlier work. False: no partition is assigned. */
 static bool assigns_partitions(rd_kafka_t *rk)
 {
     rd_kafka_topic_partition_list_t *assigned = NULL;
@@ -378,11 +388,14 @@ static bool assigns_partitions(rd_kafka_t *rk)
     return any;
 }
 
-static rd_kafka_resp_err_t consumer_assign(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *list)
+static rd_kafka_resp_err_t consumer_assign(struct ps_consumer_job *query)
 {
+    struct ps_consumer *consumer = query->consumer;
     rd_kafka_t *rk = consumer->client.rk;
+    const rd_kafka_topic_partition_list_t *list = query->list && query->list->cnt > 0 ? query->list : NULL;
     pthread_mutex_lock(&consumer->assigning);
-    bool stops_partitions = settle_assigned(consumer, LONGEST_SETTLE_MS);
+    if (list) find_starts(query, LONGEST_START_MS);
+    bool stops_partitions = assigns_partitions(rk);
     pthread_mutex_lock(&consumer->taking); /* no thread takes messages of the earlier assignment after the ledger was cleared */
     ps_consumer_store(consumer);
     ps_consumer_resume_revoked(consumer, NULL);
@@ -436,18 +449,17 @@ static void consumer_pause(struct ps_consumer_job *query, bool paused)
 static bool answered_later(enum ps_consumer_call call)
 {
     return call == PS_CONSUMER_COMMIT || call == PS_CONSUMER_COMMITTED || call == PS_CONSUMER_OFFSETS ||
-           call == PS_CONSUMER_PARTITIONS;
+           call == PS_CONSUMER_PARTITIONS || call == PS_CONSUMER_STARTS;
 }
 
 static void job_run(struct ps_job *job)
 {
     struct ps_consumer_job *query = (struct ps_consumer_job *)job;
     rd_kafka_t *rk = query->consumer->client.rk;
-    bool empty = !query->list || query->list->cnt == 0;
 
     switch (query->call) {
     case PS_CONSUMER_SUBSCRIBE: query->err = query->list ? rd_kafka_subscribe(rk, query->list) : rd_kafka_unsubscribe(rk); break;
-    case PS_CONSUMER_ASSIGN: query->err = consumer_assign(query->consumer, empty ? NULL : query->list); break;
+    case PS_CONSUMER_ASSIGN: query->err = consumer_assign(query); break;
     case PS_CONSUMER_ASSIGNMENT: query->err = rd_kafka_assignment(rk, &query->list); break;
     case PS_CONSUMER_COMMIT: query->err = consumer_commit(query); break;
     case PS_CONSUMER_COMMITTED:
@@ -458,13 +470,18 @@ static void job_run(struct ps_job *job)
     case PS_CONSUMER_REWIND: consumer_seek(query); break;
     case PS_CONSUMER_PAUSE: consumer_pause(query, true); break;
     case PS_CONSUMER_RESUME: consumer_pause(query, false); break;
-    case PS_CONSUMER_SETTLE: settle_revoked(query->consumer); break;
+    case PS_CONSUMER_STARTS:
+        become_long_call(query->consumer);
+        find_starts(query, query->timeout_ms);
+        break;
     }
     if (query->list) {
         rd_kafka_topic_partition_list_t *list = query->list;
         query->list = ps_plain_copy(list);
         rd_kafka_topic_partition_list_destroy(list);
     }
+    atomic_store(&query->done, true);
+    if (query->call == PS_CONSUMER_STARTS) ps_bell_ring(&query->consumer->bell);
     if (answered_later(query->call)) ps_client_exit_long(&query->consumer->client);
     else ps_client_exit(&query->consumer->client);
 }

@@ -152,7 +152,6 @@ void ps_ledger_clear(struct ps_ledger *ledger)
     for (int row = 0; row < ROWS; row++)
         while (ledger->rows[row]) remove_place(ledger, &ledger->rows[row]);
     ledger->epoch = ps_ledger_new_epoch();
-    ledger->starting_us = 0;
     pthread_mutex_unlock(&ledger->lock);
 }
 
@@ -166,7 +165,6 @@ void ps_ledger_destroy(struct ps_ledger *ledger)
 void ps_ledger_assigned(struct ps_ledger *ledger)
 {
     pthread_mutex_lock(&ledger->lock);
-    ledger->starting_us = ps_now_us();
     ledger->epoch = ps_ledger_new_epoch();
     pthread_mutex_unlock(&ledger->lock);
 }
@@ -208,37 +206,6 @@ rd_kafka_topic_partition_list_t *ps_ledger_paused(struct ps_ledger *ledger, cons
     return list;
 }
 
-/* Brokers answer in this time, or not at all. */
-enum { LONGEST_START_US = 10 * 1000 * 1000 };
-
-int64_t ps_ledger_starting(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *among,
-                           rd_kafka_topic_partition_list_t *starting)
-{
-    bool any = false;
-    pthread_mutex_lock(&ledger->lock);
-    if (ledger->starting_us && ps_now_us() - ledger->starting_us > LONGEST_START_US) ledger->starting_us = 0;
-    for (int i = 0; ledger->starting_us && i < among->cnt; i++) {
-        const rd_kafka_topic_partition_t *one = &among->elems[i];
-        const struct ps_place *place = *find(ledger, one->topic, one->partition);
-        if (place && (place->position >= 0 || place->end >= 0 || place->begin >= 0)) continue;
-        any = true;
-        if (!starting) break;
-        bool from_group = !place || place->begin == RD_KAFKA_OFFSET_STORED || place->begin == RD_KAFKA_OFFSET_INVALID;
-        rd_kafka_topic_partition_list_add(starting, one->topic, one->partition)->offset =
-            from_group ? RD_KAFKA_OFFSET_STORED : RD_KAFKA_OFFSET_BEGINNING;
-    }
-    int64_t starting_us = ledger->starting_us;
-    pthread_mutex_unlock(&ledger->lock);
-    return any ? starting_us : 0;
-}
-
-void ps_ledger_started(struct ps_ledger *ledger, int64_t starting_us)
-{
-    pthread_mutex_lock(&ledger->lock);
-    if (ledger->starting_us == starting_us) ledger->starting_us = 0;
-    pthread_mutex_unlock(&ledger->lock);
-}
-
 /*
  * In a cooperative rebalance librdkafka pauses the partitions that stay, and resumes them after the answer, where it believes that
  * the program has come to. It learns of messages only after they were taken from the queue: of one at a time, or of all that one
@@ -253,7 +220,6 @@ void ps_ledger_resumed(struct ps_ledger *ledger)
         for (struct ps_place *place = ledger->rows[row]; place; place = place->next)
             set_repeating(ledger, place, place->position >= 0);
     ledger->resumed_us = ps_now_us();
-    ledger->starting_us = ps_now_us(); /* after a pause librdkafka asks again where partitions begin */
     pthread_mutex_unlock(&ledger->lock);
 }
 
@@ -426,7 +392,6 @@ void ps_ledger_begin(struct ps_ledger *ledger, const char *topic, int32_t partit
         place->begin = offset;
         place->chosen = true;
     }
-    if (offset < 0) ledger->starting_us = ps_now_us();
     pthread_mutex_unlock(&ledger->lock);
 }
 
@@ -440,8 +405,7 @@ void ps_ledger_seek(struct ps_ledger *ledger, const char *topic, int32_t partiti
         set_repeating(ledger, place, false);
         place->begin = offset;
         place->chosen = true;
-        if (offset < 0) ledger->starting_us = ps_now_us();
-        if (rewinds) place->stored = offset;
+            if (rewinds) place->stored = offset;
         place->since = ledger->epoch = ps_ledger_new_epoch();
     }
     pthread_mutex_unlock(&ledger->lock);

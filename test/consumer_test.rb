@@ -485,6 +485,41 @@ class ConsumerTest < ConsumerTestCase
     assert_equal "a", one.poll(timeout: 0)&.payload
   end
 
+  # They count as processed when the program knows of the error and polls on.
+  def test_messages_behind_an_error_come_after_it
+    own = own_cluster
+    own.create_topic("behind", partitions: 1)
+    sender = producer(servers: own.bootstrap_servers)
+    produce("behind", %w[a] * 100, on: sender)
+    one = consumer(servers: own.bootstrap_servers, "fetch.error.backoff.ms": 10).assign("behind" => { 0 => 0 })
+    eventually { one.metrics.queue_length >= 100 }
+    own.inject_errors(:fetch, :topic_authorization_failed)
+    eventually { one.metrics.queue_length >= 101 }
+    produce("behind", %w[b] * 100, on: sender)
+    eventually { one.metrics.queue_length >= 201 }
+    polled = Array.new(3) do
+      one.poll_batch(max: 200).payloads.uniq
+    rescue Penstock::ConsumeError => e
+      e.code
+    end
+    assert_equal [["a"], :topic_authorization_failed, ["b"]], polled
+  end
+
+  # For longer than max.poll.interval.ms.
+  slow def test_a_member_with_many_errors_to_raise_keeps_its_partitions
+    own = own_cluster
+    own.create_topic("erring", partitions: 200)
+    one = group_consumer("g", servers: own.bootstrap_servers, "auto.offset.reset": "error", "max.poll.interval.ms": 6_000)
+    one.subscribe("erring")
+    one.keep_alive { eventually { one.metrics.queue_length >= 200 } }
+    codes = Array.new(40) do |i|
+      sleep 0.6 if i < 12
+      assert_raises(Penstock::ConsumeError) { one.poll_batch }.code
+    end
+    assert_equal [:auto_offset_reset], codes.uniq
+    assert_equal 200, one.assignment.fetch("erring").size
+  end
+
   def test_the_error_of_a_partition_that_does_not_exist_names_it_once
     name = topic(partitions: 2)
     one = consumer("topic.metadata.propagation.max.ms": 1) { |config| config.id = "reader" }.assign(name => { 7 => 0 })

@@ -43,3 +43,8 @@ Mutation.define "rebalance listener: closing answers for a listener that runs",
 Mutation.define "config.start_at: a poll that does not learn the places leaves the rebalance unanswered",
                 file: "ext/penstock/ruby/consumer_calls.c", from: "    telling->later = true;", to: "    ",
                 test: "test/consumer_start_at_test.rb", only: "test_polls_raise_and_ask_again_while_nobody_answers"
+
+Mutation.define "polling: messages behind an error come after it",
+                file: "ext/penstock/ruby/poll_methods.c",
+                from: "used < count && !consumer->problems && use(", to: "used < count && use(",
+                test: "test/consumer_test.rb", only: "test_messages_behind_an_error_come_after_it"

@@ -110,6 +110,33 @@ class StuckPartitionTest < ConsumerTestCase
     assert_equal ["b"], take(one, 1).map(&:payload)
   end
 
+  def test_a_partition_is_stuck_though_messages_of_another_one_always_wait
+    one = watched
+    one.define_singleton_method(:lag) { |partitions, **| partitions.transform_values { |list| list.to_h { |each| [each, 2] } } }
+    fill(%w[x] * 100, partition: 1)
+    eventually do
+      fill(%w[x] * 100, partition: 1)
+      eventually { one.metrics.queue_length >= 200 }
+      take(one, 100)
+      @told.size.positive?
+    end
+    assert_equal 0, @told.pop[:partition]
+  end
+
+  def test_an_error_that_was_not_expected_is_reported_and_ends_nothing
+    one = watched
+    errors = Queue.new
+    one.monitor.subscribe("error.occurred") { |event| errors << event }
+    one.define_singleton_method(:lag) do |partitions, **|
+      raise "unexpected" if errors.empty?
+
+      partitions.transform_values { |list| list.to_h { |each| [each, 2] } }
+    end
+    poll_until(one) { @told.size.positive? }
+    type, error = errors.pop.payload.values_at(:type, :error)
+    assert_equal %w[consumer.stuck_after unexpected], [type, error.message]
+  end
+
   def test_its_thread_ends_with_the_consumer
     one = watched
     assert_includes Thread.list.map(&:name), "penstock.stuck"

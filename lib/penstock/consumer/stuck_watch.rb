@@ -22,7 +22,7 @@ module Penstock
       @consumer = WeakRef.new(consumer)
       @after = consumer.config.stuck_after / 1000.0
       @restart = consumer.config.restart_stuck
-      @seen = {} # position and since when, by topic and partition
+      @seen = {} # position, since when, and #waits?'s number of messages, by topic and partition
       @lock = Mutex.new
       @thread = nil
       @stopped = false
@@ -64,6 +64,10 @@ module Penstock
     rescue ConsumeError, ConnectionError, ConfigurationInvalidError => e
       raise if e.is_a?(ConsumerClosedError)
       # The brokers do not answer: other events say so, and the next check asks again.
+    rescue WeakRef::RefError, ForkedError
+      raise
+    rescue StandardError => e # a defect of Penstock; the next check may work
+      consumer.__send__(:notifier).error("consumer.stuck_after", e)
     end
 
     # @return [Hash{String => Array<Integer>}] what is assigned and not paused, and has not moved for the time
@@ -79,20 +83,27 @@ module Penstock
 
     def seen(place, position)
       before = @seen[place]
-      before && before.first == position ? before : [position, now]
+      before && before.first == position ? before : [position, now, nil]
     end
 
-    # Messages that wait in the process are no sign of a stuck partition, but of a program that does not poll.
     def judge(consumer, topic, partition, lag)
-      return if lag.nil? || lag.zero? || consumer.metrics.queue_length.positive?
+      return if lag.nil? || lag.zero? || waits?(consumer.metrics, @seen[[topic, partition]])
 
-      position, since = @seen.delete([topic, partition])
+      position, since, = @seen.delete([topic, partition])
       return if consumer.position(topic, partition) != position # it has moved while the brokers were asked
 
       restarted = @restart && position && restart(consumer, topic, partition, position)
       consumer.__send__(:notifier).instrument("partition.stuck") do
         { topic:, partition:, position:, lag:, restarted: restarted || false, time: (now - since) * 1000.0 }
       end
+    end
+
+    # Fetched messages that the program has not polled may be of this partition.
+    def waits?(metrics, seen)
+      return false if metrics.queue_length.zero?
+
+      seen[2] ||= metrics.messages + metrics.queue_length
+      metrics.messages < seen[2]
     end
 
     # A seek makes librdkafka fetch anew.

@@ -540,6 +540,7 @@ class ConsumerTest < ConsumerTestCase
     assert_match(/bootstrap\.servers/, error.message)
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.close_timeout = -1 } }
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.kafka = nil } }
+    assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.restart_stuck = true } }
     error = assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.kafka = { 5 => 1 } } }
     assert_match(/Symbols or Strings, not Integer/, error.message)
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.id = "" } }

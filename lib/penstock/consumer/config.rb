@@ -71,8 +71,8 @@ module Penstock
     # How long a revocation of partitions waits while messages of them are in work: polled by a thread or fiber that has not
     # polled again, and not marked. The other members of the group wait meanwhile. With 0 the consumer gives up such partitions
     # at once, and another member reads these messages again. It concerns programs in which several threads use a consumer, or
-    # that call {Consumer#keep_alive}: otherwise no message is in work when the consumer polls. Choose less than
-    # "max.poll.interval.ms".
+    # that call {Consumer#keep_alive}: otherwise no message is in work when the consumer polls. Choose less
+    # than "max.poll.interval.ms", after which the group goes on without the consumer.
     # @return [Integer]
     setting :hold_rebalances, milliseconds(0..), default: 0
 
@@ -115,7 +115,8 @@ module Penstock
     # came.
     # @return [Integer, nil]
     setting :stuck_after, milliseconds(1.., none: "partitions are not watched")
-    # Whether librdkafka is made to fetch a stuck partition anew, with a seek to the position that it has.
+    # Whether librdkafka is made to fetch a stuck partition anew, with a seek to the position that it has. Requires
+    # {#stuck_after}.
     # @return [Boolean]
     setting :restart_stuck, boolean, default: false
 
@@ -161,6 +162,7 @@ module Penstock
       check_settings
       check_rebalance_listener
       check_start_at
+      check_stuck
       check_deserializers
       check_client_class
       check_id
@@ -217,6 +219,12 @@ module Penstock
       return if start_at.nil? || RESETS.key?(start_at) || group_given?
 
       raise_invalid("config.start_at requires config.kafka[\"group.id\"]; without a group, name the place in `assign`")
+    end
+
+    def check_stuck
+      return unless restart_stuck && stuck_after.nil?
+
+      raise_invalid("config.restart_stuck requires config.stuck_after, the milliseconds after which a partition is stuck")
     end
 
     def last?(place)

@@ -294,6 +294,31 @@ class ConsumerDefectsTest < ConsumerTestCase
     assert_equal({ 0 => 9 }, one.committed("defects", 0))
   end
 
+  # librdkafka commits what is processed when partitions are given up.
+  GIVING_UP = {
+    "a_close" => lambda(&:close),
+    "an_assignment" => ->(one) { one.assign({}) },
+    "a_revocation" => ->(one) { one.unsubscribe && one.poll_batch until one.assignment.empty? }
+  }.freeze
+
+  GIVING_UP.each do |what, give_up|
+    define_method("test_34_the_last_commit_before_#{what}_is_not_overtaken_by_an_earlier_one") do
+      own, = broken_in(20)
+      one = group_consumer("g", servers: own.bootstrap_servers, "auto.commit.interval.ms": 20)
+      what == "a_revocation" ? one.subscribe("defects") : one.assign("defects" => [0])
+      observer = member(own, assign: {})
+      one.mark(take(one, 5).last)
+      eventually { observer.committed("defects", 0) == { 0 => 5 } }
+      own.inject_errors(:offset_commit, [:coordinator_load_in_progress])
+      one.mark(take(one, 5).last)
+      sleep 0.06 # its commit is on its way, and is repeated 100 ms later
+      one.mark(take(one, 5).last)
+      give_up.call(one)
+      eventually { observer.committed("defects", 0) == { 0 => 15 } }
+      assert_stays_committed(15, observer)
+    end
+  end
+
   # Brokers compare a commit's generation only, and it is sent with the one that the member has then.
   [false, true].each do |async|
     define_method("test_38_an_#{async ? "asynchronous" : "ordinary"}_commit_is_not_sent_if_its_partition_is_lost_meanwhile") do
@@ -372,6 +397,57 @@ class ConsumerDefectsTest < ConsumerTestCase
         yield
       end
     end
+  end
+
+  # ---- where partitions begin ----
+
+  class Starting
+    def initialize(&start) = @start = start
+    def assigned(rebalance) = (@rebalanced = true) && @start.call(rebalance)
+    def rebalanced? = @rebalanced
+  end
+
+  # @return [Array(Consumer, Array<Message>)] when the listener has chosen where it begins, with what was polled meanwhile
+  def started(own, &start)
+    listener = Starting.new(&start)
+    one = group_consumer("g", servers: own.bootstrap_servers) { |config| config.rebalance_listener = listener }
+    one.subscribe("defects")
+    [one, poll_until(one) { listener.rebalanced? }]
+  end
+
+  def test_35_a_seek_after_the_listeners_choice_is_not_undone_by_a_late_answer
+    own, sender = broken_in(1)
+    19.times { produce("defects", %w[more], on: sender) } # each is an answer of its own
+    one, = started(own) do |rebalance|
+      rebalance.start_at("defects", 0, :end)
+      own.set_round_trip_time(seconds: SLOW)
+    end
+    one.seek("defects", 0, 5)
+    assert_equal (5..19).to_a, take(one, 15).map(&:offset)
+  end
+
+  def test_a_commit_of_the_listener_decides_where_the_partition_begins
+    own, = broken_in(20)
+    one, polled = started(own) { |rebalance| rebalance.consumer.commit({ "defects" => { 0 => 15 } }) }
+    assert_equal (15..19).to_a, polled.concat(take(one, 5 - polled.size)).map(&:offset)
+  end
+
+  def test_another_assignment_repeats_nothing_that_was_processed
+    own, = broken_in(20, partitions: 2)
+    one = group_consumer("g", servers: own.bootstrap_servers).assign("defects" => [0])
+    one.mark(take(one, 10).last)
+    one.assign("defects" => [0])
+    assert_equal (10..19).to_a, take(one, 10).map(&:offset)
+  end
+
+  def test_a_seek_back_does_not_change_what_is_committed
+    own, = broken_in(20)
+    assert member(own).commit({ "defects" => { 0 => 10 } })
+    one = group_consumer("g", servers: own.bootstrap_servers, "auto.commit.interval.ms": 20).subscribe("defects")
+    assert_equal 10, take(one, 1).first.offset
+    one.seek("defects", 0, 2)
+    one.mark(take(one, 3).last)
+    assert_stays_committed(10, one)
   end
 
   # The broker whose delay delays an answer of the group.

@@ -179,6 +179,16 @@ class ConsumerOffsetsTest < ConsumerTestCase
     end
   end
 
+  def test_an_error_that_passes_is_not_the_answer
+    cluster = own_cluster
+    cluster.create_topic("orders", partitions: 1)
+    one = consumer(servers: cluster.bootstrap_servers)
+    10.times do
+      cluster.inject_errors(:list_offsets, :request_timed_out)
+      assert_equal [0, 0], one.watermarks("orders", 0)
+    end
+  end
+
   def test_lag_counts_from_the_position_or_the_committed_offset
     name = filled(10, partitions: 3)
     one = group_consumer("group-#{name}", "enable.auto.commit": false)

@@ -65,6 +65,11 @@ class ConsumerStormCheckerTest < PenstockTest
   end
 
   # A member may be frozen between the broker's answer and its ledger's line.
+  def test_an_earlier_question_that_is_answered_late_is_no_fall
+    events = events_of(LEDGER) << [14.1, "observer", "observed", [12.5, { "0" => 10 }]]
+    assert_empty ConsumerStorm::Checker.new.check(events, ENDS)
+  end
+
   def test_a_confirmation_that_is_written_late_is_no_fall
     late = { 3 => nil, 11 => ["one", "committed", { "0" => 10 }] }
     assert_empty problems(late, ends: { 0 => 30 })

@@ -207,8 +207,8 @@ module Penstock
     #
     # Blocks: this thread, for about a ms, or for some 10 ms if librdkafka has to stop an earlier assignment. If not all starts
     # are Integers or {Offset}s, also until brokers have told where to begin: with a Time or `[:last, n]` up to `timeout`,
-    # otherwise up to a second, and librdkafka asks on then. Without the GVL, interruptible at once. Concurrent calls run one
-    # after the other.
+    # otherwise up to 2 s, and librdkafka asks on then. And until commits that are on their way are answered, up to 5 s. Without
+    # the GVL, interruptible at once. Concurrent calls run one after the other.
     #
     # @overload assign(partitions, timeout: 5)
     #   @param partitions [Hash{String, Symbol => Array<Integer>, Hash{Integer => Integer, Symbol, Time, Array, Offset}}] by topic
@@ -544,7 +544,7 @@ module Penstock
     # all members, use `commit: true`.
     #
     # Blocks: like {#subscribe}. With a Time, `[:last, n]`, :stored or `commit: true` like {#commit}; with :beginning or :end
-    # until the leaders have answered, but not longer than a second.
+    # until the leaders have answered, but not longer than 2 s or half of `timeout`.
     #
     # @overload seek(topic, partition, offset, commit: false, timeout: 5)
     #   @param topic [String, Symbol]

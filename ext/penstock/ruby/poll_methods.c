@@ -174,7 +174,7 @@ static bool answer(struct taking *taking, bool with_gvl)
 {
     struct ps_consumer *consumer = taking->consumer;
     if (consumer->listening || ps_consumer_holds_back(consumer)) return false;
-    if (consumer->settings.listens) {
+    if (consumer->settings.listens && !consumer->told) {
         consumer->listening = true;
         taking->end = REBALANCE;
         return false;

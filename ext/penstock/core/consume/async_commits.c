@@ -56,6 +56,24 @@ static rd_kafka_topic_partition_list_t *merge(rd_kafka_topic_partition_list_t *l
     return later;
 }
 
+/* ---- what is on its way ---- */
+
+void ps_commit_begins(struct ps_consumer *consumer)
+{
+    atomic_fetch_add(&consumer->async_commits.begun, 1);
+}
+
+void ps_commit_ends(struct ps_consumer *consumer)
+{
+    atomic_fetch_add(&consumer->async_commits.ended, 1);
+    if (atomic_load(&consumer->commits_until_us)) ps_bell_ring(&consumer->bell);
+}
+
+bool ps_commits_ended(const struct ps_consumer *consumer, uint64_t begun)
+{
+    return atomic_load(&consumer->async_commits.ended) >= begun;
+}
+
 /* With the lock. Sends what waits; what is on its way is remembered, in case a broker wants it again. */
 static void send_waiting(struct ps_consumer *consumer)
 {
@@ -68,6 +86,7 @@ static void send_waiting(struct ps_consumer *consumer)
         return;
     }
     commits->on_their_way++;
+    ps_commit_begins(consumer);
     commits->sent = merge(commits->waiting, commits->sent);
     commits->waiting = NULL;
 }
@@ -83,6 +102,7 @@ static void send_stored(struct ps_consumer *consumer)
         return;
     }
     commits->on_their_way++;
+    ps_commit_begins(consumer);
     commits->stored_sent = true;
 }
 
@@ -189,6 +209,7 @@ static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, boo
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
     commits->on_their_way--;
+    ps_commit_ends(consumer);
     bool again = open && to_be_repeated(commits, answer);
     bool stored_failed = open && commits->stored_sent && has_error(answer, 0) &&
                          rd_kafka_event_error(answer) != RD_KAFKA_RESP_ERR__NO_OFFSET;
@@ -291,7 +312,7 @@ static void give_up(struct ps_consumer *consumer)
     rd_kafka_topic_partition_list_t *lost = commits->sent;
     bool any = commits->on_their_way > 0;
     commits->sent = NULL;
-    commits->on_their_way = 0;
+    for (; commits->on_their_way > 0; commits->on_their_way--) ps_commit_ends(consumer);
     pthread_mutex_unlock(&commits->lock);
     if (any) ps_consumer_commit_result(consumer, RD_KAFKA_RESP_ERR__DESTROY, lost);
     destroy_list(&lost);

@@ -115,6 +115,8 @@ bool ps_ledger_holds(struct ps_ledger *ledger, const char *topic, int32_t partit
 uint64_t ps_ledger_began_itself(struct ps_ledger *ledger, const char *topic, int32_t partition);
 /* Whether messages before `offset` were handed out and are not processed. */
 bool ps_ledger_open_before(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset);
+/* Nothing was handed out since it was assigned, and librdkafka has no offset that it may commit. */
+bool ps_ledger_untouched(struct ps_ledger *ledger, const char *topic, int32_t partition);
 int64_t ps_ledger_position(struct ps_ledger *ledger, const char *topic, int32_t partition); /* -1: none */
 /* The next offset: the position, without one where reading began, or the end if the program has got all before it. Negative: one of
  * librdkafka's numbers for a place, RD_KAFKA_OFFSET_INVALID if it is unknown. */
@@ -161,6 +163,7 @@ struct ps_async_commits {
     bool stored_sent;                         /* what it has stored is on its way */
     int on_their_way;                         /* requests; more than one only if partitions were revoked */
     rd_kafka_queue_t *answers;                /* NULL: no job runs */
+    _Atomic uint64_t begun, ended;            /* requests, also those for which callers wait */
     int attempts;                             /* of what is waiting */
     int64_t again_us;                         /* it is not sent before */
 };
@@ -282,7 +285,11 @@ struct ps_consumer {
     bool held_back;            /* it has waited for work */
     bool member;               /* the group has assigned partitions, perhaps none, and not removed the consumer since */
     _Atomic int64_t hold_until_us; /* a revocation is held back until then, at most; 0: none is */
-    struct ps_consumer_job *starts; /* finds out where the assigned partitions begin; NULL: nothing does */
+    uint64_t commits;          /* that had begun when it came: it is held back until they have ended */
+    _Atomic int64_t commits_until_us; /* for that long, at most; 0: it is not */
+    bool told;                 /* the listener was called for it, if there is one */
+    struct ps_consumer_job *starts; /* finds out where its partitions begin; NULL: nothing does */
+    rd_kafka_topic_partition_list_t *chosen; /* where the program lets them begin; NULL: it has chosen nothing */
     int64_t reset;             /* auto.offset.reset: RD_KAFKA_OFFSET_BEGINNING or _END; RD_KAFKA_OFFSET_INVALID: an error */
     int64_t stored_us;         /* of the taking thread: when it last gave offsets to librdkafka */
     bool cooperative;          /* of the taking thread, then the closing thread: the group's protocol at the latest assignment */
@@ -339,11 +346,12 @@ void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *ev
 /* The same: whether `answering` must wait, because the program works on messages of the partitions, or it is being found out where they
  * begin. */
 bool ps_consumer_holds_back(struct ps_consumer *consumer);
-/* Does what the group requires. Blocks while librdkafka's main thread answers, for about a ms. `start`: NULL, or the offsets at
- * which some of the assigned partitions start. Does nothing if another thread, such as the closing one, has answered.
- * Locked: of the taking thread. */
-void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *start);
-void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *start);
+/* Does what the group requires. Blocks while librdkafka's main thread answers, for about a ms. `chosen`: NULL, or the offsets at
+ * which some of the assigned partitions begin. If it has to be found out where partitions begin, a call after the end of that job
+ * answers, and ps_consumer_answer returns the job, which the caller releases; else NULL. Does nothing if another thread, such as the
+ * closing one, has answered. Locked: of the taking thread. */
+void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen);
+struct ps_consumer_job *ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen);
 /* Instead of the answer: the next poll calls the listener. Entered. */
 void ps_consumer_answer_later(struct ps_consumer *consumer);
 /* Messages were marked: a revocation that is held back may be due. */
@@ -359,6 +367,7 @@ void ps_commit_cb(rd_kafka_t *rk, rd_kafka_resp_err_t err, rd_kafka_topic_partit
 void ps_increase(_Atomic uint64_t *count, uint64_t number);
 /* Handles an event that is no rebalance, and destroys it. */
 void ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
+bool ps_error_passes(rd_kafka_resp_err_t err); /* by itself */
 /* Handles an error that passes by itself. False: the program must get it. */
 bool ps_consumer_absorb_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err, bool fatal, const char *text);
 /* librdkafka 2.14 reports each second that all brokers are down, as long as they are. Listeners get it once. */
@@ -376,6 +385,12 @@ bool ps_consumer_drop_lost(struct ps_consumer *consumer, rd_kafka_topic_partitio
 void ps_commit_turn_join(struct ps_consumer *consumer, struct ps_commit_turn *turn);
 bool ps_commit_turn_has_come(struct ps_consumer *consumer, const struct ps_commit_turn *turn);
 void ps_commit_turn_leave(struct ps_consumer *consumer, struct ps_commit_turn *turn);
+enum { PS_LONGEST_COMMIT_US = 5 * 1000 * 1000 }; /* how long giving up partitions waits for commits that are on their way */
+
+/* Around a request and its answer. */
+void ps_commit_begins(struct ps_consumer *consumer);
+void ps_commit_ends(struct ps_consumer *consumer);
+bool ps_commits_ended(const struct ps_consumer *consumer, uint64_t begun); /* the first `begun` requests */
 /* librdkafka has got new offsets, which are to be committed after auto.commit.interval.ms. Does nothing if it is not open. */
 void ps_async_commits_stored(struct ps_consumer *consumer);
 void ps_async_commits_closing(struct ps_consumer *consumer); /* its thread finds out at once that closing has begun */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct ps_client_kind consumer_kind;
 
@@ -183,31 +184,49 @@ rd_kafka_topic_partition_list_t *ps_plain_copy(const rd_kafka_topic_partition_li
     return copy;
 }
 
-static void set_starts(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *partitions,
-                       const rd_kafka_topic_partition_list_t *start)
+/* ---- where assigned partitions begin ---- */
+
+static void forget_starts(struct ps_consumer *consumer)
 {
-    for (int i = 0; i < partitions->cnt; i++) {
-        rd_kafka_topic_partition_t *to = &partitions->elems[i], *from;
-        if (!(from = rd_kafka_topic_partition_list_find(start, to->topic, to->partition))) continue;
-        to->offset = from->offset;
-        ps_ledger_begin(&consumer->ledger, to->topic, to->partition, to->offset);
-    }
+    if (consumer->starts) ps_job_abandon(&consumer->starts->job);
+    if (consumer->chosen) rd_kafka_topic_partition_list_destroy(consumer->chosen);
+    consumer->starts = NULL;
+    consumer->chosen = NULL;
 }
 
-/* What was not found stays as it is. */
-static void use_starts(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *partitions)
+/* False: everything is known, or nothing can be found out. Otherwise the answer follows when the job has ended. `chosen`: NULL, or
+ * what the program has chosen. */
+static bool find_starts(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen)
 {
-    struct ps_consumer_job *starts = consumer->starts;
-    consumer->starts = NULL;
-    if (!starts) return;
-    bool done = atomic_load(&starts->done);
-    for (int i = 0; done && i < partitions->cnt; i++) {
-        rd_kafka_topic_partition_t *to = &partitions->elems[i];
-        const rd_kafka_topic_partition_t *from = rd_kafka_topic_partition_list_find(starts->list, to->topic, to->partition);
+    const rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(consumer->answering);
+    bool assigned = rd_kafka_event_error(consumer->answering) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+    if (consumer->told || !assigned || partitions->cnt == 0) return false;
+    rd_kafka_topic_partition_list_t *list = ps_plain_copy(partitions);
+    for (int i = 0; chosen && i < chosen->cnt; i++) {
+        const rd_kafka_topic_partition_t *from = &chosen->elems[i];
+        rd_kafka_topic_partition_t *to = rd_kafka_topic_partition_list_find(list, from->topic, from->partition);
+        if (to) to->offset = from->offset;
+    }
+    consumer->told = true;
+    consumer->listening = false;
+    consumer->chosen = chosen ? ps_plain_copy(chosen) : NULL;
+    consumer->starts = ps_consumer_start(consumer, PS_CONSUMER_STARTS, list, -1, 0);
+    return consumer->starts != NULL;
+}
+
+static void set_starts(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *partitions)
+{
+    const struct ps_consumer_job *job = consumer->starts;
+    bool done = job && atomic_load(&job->done);
+    for (int i = 0; i < partitions->cnt; i++) {
+        rd_kafka_topic_partition_t *to = &partitions->elems[i], *chosen = NULL, *from;
+        if (consumer->chosen) chosen = rd_kafka_topic_partition_list_find(consumer->chosen, to->topic, to->partition);
+        from = done ? rd_kafka_topic_partition_list_find(job->list, to->topic, to->partition) : chosen;
+        if (!from) continue;
         to->offset = from->offset;
         ps_set_leader_epoch(to, ps_leader_epoch(from));
+        if (chosen) ps_ledger_begin(&consumer->ledger, to->topic, to->partition, to->offset);
     }
-    ps_job_abandon(&starts->job);
 }
 
 /* The listener may pause partitions before they are assigned. */
@@ -225,7 +244,7 @@ void ps_consumer_resume_revoked(struct ps_consumer *consumer, const rd_kafka_top
     rd_kafka_topic_partition_list_destroy(list);
 }
 
-static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, const rd_kafka_topic_partition_list_t *start)
+static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
     rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(event);
     bool assigned = rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
@@ -243,8 +262,7 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, con
     } else {
         ps_consumer_add_assigned(consumer, partitions);
         ps_ledger_assigned(&consumer->ledger);
-        use_starts(consumer, partitions);
-        if (start) set_starts(consumer, partitions, start);
+        set_starts(consumer, partitions);
     }
     bool incremental = cooperative(consumer, assigned);
     consumer->member = assigned || (incremental && !consumer->lost);
@@ -265,28 +283,32 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event, con
     ps_news_add(&consumer->news, assigned ? PS_NEWS_ASSIGNED : PS_NEWS_REVOKED, err, consumer->lost, partitions, NULL);
 }
 
-/* After this, librdkafka finds out by itself where partitions begin. */
-enum { LONGEST_ASSIGNED_START_MS = 5000 };
-
-static void find_starts(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
-{
-    if (partitions->cnt == 0) return;
-    consumer->starts = ps_consumer_start(consumer, PS_CONSUMER_STARTS, ps_plain_copy(partitions), LONGEST_ASSIGNED_START_MS, 0);
-}
-
 void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
     bool revoked = rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;
     consumer->lost = revoked && rd_kafka_assignment_lost(consumer->client.rk); /* the answer resets it */
-    consumer->listening = consumer->held_back = false;
+    consumer->listening = consumer->held_back = consumer->told = false;
     consumer->answering = event;
-    bool may_wait = revoked && !consumer->lost && consumer->settings.hold_us > 0;
-    if (may_wait) atomic_store(&consumer->hold_until_us, ps_now_us() + consumer->settings.hold_us);
-    if (!revoked) find_starts(consumer, rd_kafka_event_topic_partition_list(event));
+    bool may_wait = revoked && !consumer->lost;
+    consumer->commits = atomic_load(&consumer->async_commits.begun);
+    if (may_wait) atomic_store(&consumer->commits_until_us, ps_now_us() + PS_LONGEST_COMMIT_US);
+    if (may_wait && consumer->settings.hold_us > 0) atomic_store(&consumer->hold_until_us, ps_now_us() + consumer->settings.hold_us);
+}
+
+/* librdkafka commits what is processed when it gives up partitions. It could repeat an earlier commit after that one, and the
+ * committed offset would fall. */
+static bool awaits_commits(struct ps_consumer *consumer)
+{
+    int64_t until_us = atomic_load(&consumer->commits_until_us);
+    if (until_us == 0) return false;
+    if (!ps_commits_ended(consumer, consumer->commits) && ps_now_us() < until_us) return true;
+    atomic_store(&consumer->commits_until_us, 0);
+    return false;
 }
 
 bool ps_consumer_holds_back(struct ps_consumer *consumer)
 {
+    if (awaits_commits(consumer)) return true;
     if (consumer->starts && !atomic_load(&consumer->starts->done)) return true;
     int64_t until_us = atomic_load(&consumer->hold_until_us);
     if (until_us == 0) return false;
@@ -302,22 +324,27 @@ bool ps_consumer_holds_back(struct ps_consumer *consumer)
     return true;
 }
 
-void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *start)
+void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen)
 {
     rd_kafka_event_t *event = consumer->answering;
-    if (!event) return;
-    rebalance(consumer, event, start);
+    if (!event || find_starts(consumer, chosen)) return;
+    rebalance(consumer, event);
     rd_kafka_event_destroy(event);
+    forget_starts(consumer);
     consumer->answering = NULL;
     atomic_store(&consumer->hold_until_us, 0);
+    atomic_store(&consumer->commits_until_us, 0);
     ps_bell_ring(&consumer->bell); /* other threads have taken nothing meanwhile */
 }
 
-void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *start)
+struct ps_consumer_job *ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen)
 {
     pthread_mutex_lock(&consumer->taking);
-    ps_consumer_answer_locked(consumer, start);
+    ps_consumer_answer_locked(consumer, chosen);
+    struct ps_consumer_job *starts = consumer->starts;
+    if (starts) ps_job_retain(&starts->job);
     pthread_mutex_unlock(&consumer->taking);
+    return starts;
 }
 
 void ps_consumer_answer_later(struct ps_consumer *consumer)
@@ -334,7 +361,7 @@ void ps_consumer_marked(struct ps_consumer *consumer)
 }
 
 /* Errors that pass by themselves: any broker that restarts causes them, and librdkafka retries. */
-static bool transient(rd_kafka_resp_err_t err)
+bool ps_error_passes(rd_kafka_resp_err_t err)
 {
     switch (err) {
     case RD_KAFKA_RESP_ERR__TRANSPORT:
@@ -401,7 +428,7 @@ bool ps_consumer_absorb_error(struct ps_consumer *consumer, rd_kafka_resp_err_t 
     char text[1024];
     ps_client_quote(&consumer->client, text, sizeof(text), message);
     bool rejected = connection_error(err) && ps_rejection_error(&consumer->client.rejection, consumer->client.rk, err, text);
-    if (!rejected && !transient(err) && !concerns_unused_group(consumer, err)) return false;
+    if (!rejected && !ps_error_passes(err) && !concerns_unused_group(consumer, err)) return false;
     ps_consumer_log_error(consumer, err, text);
     return true;
 }
@@ -516,7 +543,7 @@ static void serve_while_closing(struct ps_consumer *consumer, rd_kafka_event_t *
         ps_consumer_absorb(consumer, event);
         return;
     }
-    rebalance(consumer, event, NULL);
+    rebalance(consumer, event);
     rd_kafka_event_destroy(event);
 }
 
@@ -570,12 +597,25 @@ static void consumer_destroy(struct ps_consumer *consumer, bool left_group)
     ps_consumer_drop_problems(consumer);
 }
 
+/* See awaits_commits. While no coordinator answers, the group cannot be left either. */
+static void await_commits(struct ps_consumer *consumer)
+{
+    uint64_t begun = atomic_load(&consumer->async_commits.begun);
+    int64_t begun_us = ps_now_us();
+    while (!ps_commits_ended(consumer, begun)) {
+        int64_t close_by_us = atomic_load(&consumer->client.close_by_us); /* ps_client_hurry may shorten it */
+        if (ps_now_us() - begun_us > (close_by_us - begun_us) / 10 * 9) return;
+        usleep(1000);
+    }
+}
+
 static void consumer_close(struct ps_client *client)
 {
     struct ps_consumer *consumer = (struct ps_consumer *)client;
     ps_bell_ring(&consumer->bell);
     ps_async_commits_closing(consumer);
     ps_client_await_calls(client);
+    await_commits(consumer);
     ps_queues_silence(consumer);
     ps_consumer_answer(consumer, NULL); /* the listener still runs, and can no longer answer */
     if (consumer->held) serve_while_closing(consumer, consumer->held);

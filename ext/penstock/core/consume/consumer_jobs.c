@@ -54,11 +54,11 @@ static bool asks_on(const struct ps_consumer_job *query)
     return atomic_load(&query->consumer->client.state) == PS_OPEN && !atomic_load(&query->job.abandoned);
 }
 
-static bool await_turn(struct ps_consumer_job *query, struct ps_commit_turn *turn, int64_t deadline_us)
+static bool await_turn(struct ps_consumer_job *query, struct ps_commit_turn *turn)
 {
     ps_commit_turn_join(query->consumer, turn);
     while (!ps_commit_turn_has_come(query->consumer, turn)) {
-        if (!asks_on(query) || ps_now_us() >= deadline_us) return false;
+        if (!asks_on(query)) return false;
         usleep(LOOK_US);
     }
     return true;
@@ -73,6 +73,7 @@ static rd_kafka_resp_err_t send_commit(struct ps_consumer_job *query, rd_kafka_q
     *lost = ps_consumer_drop_lost(consumer, query->list, query->epoch);
     if (query->list->cnt > 0 || !*lost)
         err = rd_kafka_commit_queue(consumer->client.rk, query->list, answers, ps_commit_cb, NULL);
+    if (!err) ps_commit_begins(consumer);
     pthread_mutex_unlock(&consumer->taking);
     return err;
 }
@@ -95,7 +96,7 @@ static rd_kafka_resp_err_t consumer_commit(struct ps_consumer_job *query)
 {
     struct ps_consumer *consumer = query->consumer;
     struct ps_commit_turn turn = { 0 };
-    if (!await_turn(query, &turn, PS_FOREVER)) {
+    if (!await_turn(query, &turn)) {
         ps_commit_turn_leave(consumer, &turn);
         become_long_call(consumer);
         return RD_KAFKA_RESP_ERR__DESTROY;
@@ -105,6 +106,7 @@ static rd_kafka_resp_err_t consumer_commit(struct ps_consumer_job *query)
     rd_kafka_resp_err_t err = send_commit(query, answers, &lost);
     become_long_call(consumer);
     rd_kafka_event_t *answer = err ? NULL : await_commit(consumer, answers);
+    if (!err) ps_commit_ends(consumer);
     ps_commit_turn_leave(consumer, &turn);
     if (!err) err = answer ? rd_kafka_event_error(answer) : RD_KAFKA_RESP_ERR__DESTROY;
     const rd_kafka_topic_partition_list_t *list = answer ? rd_kafka_event_topic_partition_list(answer) : NULL;
@@ -179,6 +181,14 @@ static bool find_moved_leaders(rd_kafka_t *rk, const rd_kafka_topic_partition_li
     return *asked;
 }
 
+/* If librdkafka repeats a request, a partition may keep the error of the first answer (2.0.2). */
+static bool any_error_passes(const rd_kafka_topic_partition_list_t *list)
+{
+    for (int i = 0; i < list->cnt; i++)
+        if (ps_error_passes(list->elems[i].err)) return true;
+    return false;
+}
+
 enum { ELECTION_US = 50000 };
 
 /*
@@ -193,8 +203,8 @@ static rd_kafka_resp_err_t ask_offsets(struct ps_consumer_job *query, rd_kafka_t
     for (;;) {
         rd_kafka_topic_partition_list_t *copy = rd_kafka_topic_partition_list_copy(*list);
         rd_kafka_resp_err_t err = rd_kafka_offsets_for_times(rk, copy, ps_remaining_ms(deadline_us));
-        bool moved = find_moved_leaders(rk, copy, err, deadline_us);
-        if (moved && asks_on(query) && ps_now_us() + ELECTION_US < deadline_us) {
+        bool again = find_moved_leaders(rk, copy, err, deadline_us) || (!err && any_error_passes(copy));
+        if (again && asks_on(query) && ps_now_us() + ELECTION_US < deadline_us) {
             rd_kafka_topic_partition_list_destroy(copy);
             usleep(ELECTION_US);
             continue;
@@ -218,12 +228,11 @@ static rd_kafka_resp_err_t ask_once(struct ps_consumer_job *query, int timeout_m
 
 /* The length of one attempt. An attempt does not receive the answer to an earlier one, so attempts are long. They are short while
  * no broker has ever answered: then no answer is on its way that a new attempt would miss. */
-static int slice_ms(rd_kafka_t *rk)
+static bool any_broker_answered(rd_kafka_t *rk)
 {
     char *cluster = rd_kafka_clusterid(rk, 0);
-    if (!cluster) return UNANSWERED_MS;
-    rd_kafka_mem_free(rk, cluster);
-    return SLICE_MS;
+    if (cluster) rd_kafka_mem_free(rk, cluster);
+    return cluster != NULL;
 }
 
 /* Repeats the request in short attempts, so a long timeout does not delay the destruction of the consumer. */
@@ -233,7 +242,7 @@ static rd_kafka_resp_err_t ask_repeatedly(struct ps_consumer_job *query)
     become_long_call(query->consumer);
     for (;;) {
         int remaining_ms = ps_remaining_ms(deadline_us);
-        int slice = slice_ms(query->consumer->client.rk);
+        int slice = any_broker_answered(query->consumer->client.rk) ? SLICE_MS : UNANSWERED_MS;
         bool last = remaining_ms >= 0 && remaining_ms <= slice;
         rd_kafka_resp_err_t err = ask_once(query, last ? remaining_ms : slice);
         if (last || err != RD_KAFKA_RESP_ERR__TIMED_OUT) return err;
@@ -251,78 +260,101 @@ static int seek_timeout_ms(int timeout_ms)
 }
 
 /*
- * Where partitions begin is found out here, and librdkafka gets numbers. Left to itself, it asks the coordinator, and then the leaders
- * of partitions without a committed offset. If it has to stop such a partition, or to seek, before it has the answer, it does not
- * ignore the answer, but asks again half a second later and then goes there (2.0.2 to 2.14). So a partition that was sought goes on at
- * its first or last message. One that was taken away is fetched, and when it comes back, hands out these messages, or goes there.
- * Messages come again, or are lost.
+ * Where a partition without a committed offset begins is found out here, and librdkafka gets a number. Left to itself, it asks the
+ * leader for the first or last offset. If it has to stop the partition, or to seek, before it has the answer, it does not ignore the
+ * answer, but asks again half a second later and then goes there (2.0.2 to 2.14). So a partition that was sought goes on at its first
+ * or last message. One that was taken away is fetched, and when it comes back, hands out these messages, or goes there. Messages come
+ * again, or are lost. It also waits half a second before it asks a leader that it does not know yet.
  *
- * What brokers do not tell in time, librdkafka finds out after all. It also waits half a second before it asks a leader that it does not
- * know yet.
+ * The group's partitions that have a committed offset are left to librdkafka: it waits for its own commits before it asks, and has to
+ * know the offset. What brokers do not tell in time is left to it, too.
  */
-enum { LONGEST_START_MS = 1000 };
+enum { LONGEST_START_MS = 2000, LONGEST_UNANSWERED_START_MS = 1000, START_SLICE_MS = 500, SINGLE_SLICE_MS = 200 };
 
-static bool starts_as_committed(const rd_kafka_topic_partition_t *place)
+static bool starts_as_committed(const struct ps_consumer_job *query, const rd_kafka_topic_partition_t *place)
 {
-    return place->offset == RD_KAFKA_OFFSET_STORED || place->offset == RD_KAFKA_OFFSET_INVALID;
+    /* What is processed is perhaps not committed yet, and librdkafka waits until it is. */
+    bool untouched = ps_ledger_untouched(&query->consumer->ledger, place->topic, place->partition);
+    return untouched && (place->offset == RD_KAFKA_OFFSET_STORED || place->offset == RD_KAFKA_OFFSET_INVALID);
 }
 
-static bool starts_at_an_end(const rd_kafka_topic_partition_t *place)
+static bool starts_at_an_end(const struct ps_consumer_job *query, const rd_kafka_topic_partition_t *place)
 {
+    (void)query;
     return place->offset == RD_KAFKA_OFFSET_BEGINNING || place->offset == RD_KAFKA_OFFSET_END;
 }
 
-static rd_kafka_topic_partition_list_t *select_starts(const rd_kafka_topic_partition_list_t *list,
-                                                      bool (*wanted)(const rd_kafka_topic_partition_t *))
+static rd_kafka_topic_partition_list_t *select_starts(const struct ps_consumer_job *query,
+                                                      bool (*wanted)(const struct ps_consumer_job *,
+                                                                     const rd_kafka_topic_partition_t *))
 {
-    rd_kafka_topic_partition_list_t *selected = rd_kafka_topic_partition_list_new(list->cnt);
-    for (int i = 0; i < list->cnt; i++)
-        if (wanted(&list->elems[i])) ps_copy_place(selected, &list->elems[i]);
+    rd_kafka_topic_partition_list_t *selected = rd_kafka_topic_partition_list_new(query->list->cnt);
+    for (int i = 0; i < query->list->cnt; i++)
+        if (wanted(query, &query->list->elems[i])) ps_copy_place(selected, &query->list->elems[i]);
     return selected;
 }
 
-/* A partition for which the group has no offset begins at `reset`. */
-static void use_answers(rd_kafka_topic_partition_list_t *list, const rd_kafka_topic_partition_list_t *answers, int64_t reset)
+static int attempt_ms(int64_t deadline_us, int longest_ms)
 {
-    for (int i = 0; i < answers->cnt; i++) {
-        const rd_kafka_topic_partition_t *answer = &answers->elems[i];
-        rd_kafka_topic_partition_t *place = rd_kafka_topic_partition_list_find(list, answer->topic, answer->partition);
-        if (!place || answer->err) continue;
-        if (answer->offset >= 0) {
-            place->offset = answer->offset;
-            ps_set_leader_epoch(place, ps_leader_epoch(answer));
-        } else if (starts_as_committed(place)) {
-            place->offset = reset;
-        }
-    }
+    int remaining_ms = ps_remaining_ms(deadline_us);
+    return remaining_ms < longest_ms ? remaining_ms : longest_ms;
 }
 
-/* No commit of this consumer is on its way meanwhile: one that is repeated could change the answer afterwards. */
-static rd_kafka_resp_err_t ask_committed(struct ps_consumer_job *query, rd_kafka_topic_partition_list_t *list, int64_t deadline_us)
+/* Short attempts, since closing waits for them. */
+static void find_uncommitted(struct ps_consumer_job *query, int64_t deadline_us)
 {
-    struct ps_consumer *consumer = query->consumer;
-    struct ps_commit_turn turn = { 0 };
-    rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR__TIMED_OUT;
-    if (await_turn(query, &turn, deadline_us)) err = rd_kafka_committed(consumer->client.rk, list, ps_remaining_ms(deadline_us));
-    ps_commit_turn_leave(consumer, &turn);
-    return err;
-}
-
-/* In the job's list. What has no offset is left to librdkafka. */
-static void find_starts(struct ps_consumer_job *query, int timeout_ms)
-{
-    int64_t deadline_us = ps_deadline_us(timeout_ms);
-    struct ps_consumer *consumer = query->consumer;
+    const struct ps_consumer *consumer = query->consumer;
+    rd_kafka_topic_partition_list_t *asked = select_starts(query, starts_as_committed);
     rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
-    rd_kafka_topic_partition_list_t *asked = select_starts(query->list, starts_as_committed);
-    if (asked->cnt > 0 && consumer->settings.grouped) err = ask_committed(query, asked, deadline_us);
-    if (!err) use_answers(query->list, asked, consumer->reset);
+    while (consumer->settings.grouped && asked->cnt > 0) {
+        err = rd_kafka_committed(consumer->client.rk, asked, attempt_ms(deadline_us, START_SLICE_MS));
+        if (err != RD_KAFKA_RESP_ERR__TIMED_OUT || !asks_on(query) || ps_now_us() >= deadline_us) break;
+    }
+    for (int i = 0; !err && i < asked->cnt; i++) {
+        const rd_kafka_topic_partition_t *answer = &asked->elems[i];
+        if (answer->err || answer->offset >= 0) continue;
+        rd_kafka_topic_partition_list_find(query->list, answer->topic, answer->partition)->offset = consumer->reset;
+    }
     rd_kafka_topic_partition_list_destroy(asked);
+}
 
-    asked = select_starts(query->list, starts_at_an_end);
-    if (asked->cnt > 0 && !ask_offsets(query, &asked, ps_remaining_ms(deadline_us)))
-        use_answers(query->list, asked, RD_KAFKA_OFFSET_INVALID);
+static bool use_ends(struct ps_consumer_job *query, rd_kafka_topic_partition_list_t **asked, int timeout_ms)
+{
+    if (ask_offsets(query, asked, timeout_ms)) return false;
+    for (int i = 0; i < (*asked)->cnt; i++) {
+        const rd_kafka_topic_partition_t *answer = &(*asked)->elems[i];
+        if (answer->err || answer->offset < 0) continue;
+        rd_kafka_topic_partition_t *place = rd_kafka_topic_partition_list_find(query->list, answer->topic, answer->partition);
+        place->offset = answer->offset;
+        ps_set_leader_epoch(place, ps_leader_epoch(answer));
+    }
+    return true;
+}
+
+/* Asks all leaders at once, which fails if one does not answer; then for one partition after the other. */
+static void find_ends(struct ps_consumer_job *query, int64_t deadline_us)
+{
+    rd_kafka_topic_partition_list_t *asked = select_starts(query, starts_at_an_end);
+    bool found = asked->cnt == 0;
+    for (int i = 0; !found && i < 2 && asks_on(query); i++) found = use_ends(query, &asked, attempt_ms(deadline_us, START_SLICE_MS));
+    for (int i = 0; !found && i < asked->cnt && asks_on(query) && ps_now_us() < deadline_us; i++) {
+        rd_kafka_topic_partition_list_t *one = rd_kafka_topic_partition_list_new(1);
+        ps_copy_place(one, &asked->elems[i]);
+        int part_ms = ps_remaining_ms(deadline_us) / (asked->cnt - i);
+        use_ends(query, &one, part_ms > SINGLE_SLICE_MS ? part_ms : SINGLE_SLICE_MS);
+        rd_kafka_topic_partition_list_destroy(one);
+    }
     rd_kafka_topic_partition_list_destroy(asked);
+}
+
+/* In the job's list. False: the caller has given up, or closing has begun. */
+static bool find_starts(struct ps_consumer_job *query, int timeout_ms)
+{
+    int longest_ms = any_broker_answered(query->consumer->client.rk) ? LONGEST_START_MS : LONGEST_UNANSWERED_START_MS;
+    int64_t deadline_us = ps_deadline_us(timeout_ms >= 0 && timeout_ms < longest_ms ? timeout_ms : longest_ms);
+    find_uncommitted(query, deadline_us);
+    find_ends(query, deadline_us);
+    return asks_on(query);
 }
 
 /* A partition that was assigned later begins where the group has come to, perhaps behind what another member has processed. */
@@ -343,8 +375,12 @@ static void keep_held(struct ps_consumer_job *query)
 static void consumer_seek(struct ps_consumer_job *query)
 {
     int64_t deadline_us = ps_deadline_us(query->timeout_ms);
-    bool patient = query->timeout_ms < 0 || query->timeout_ms > 2 * LONGEST_START_MS;
-    find_starts(query, patient ? LONGEST_START_MS : query->timeout_ms / 2);
+    for (int i = 0; i < query->list->cnt; i++) /* the program has asked the group, which has no offset */
+        if (query->list->elems[i].offset == RD_KAFKA_OFFSET_INVALID) query->list->elems[i].offset = query->consumer->reset;
+    if (!find_starts(query, query->timeout_ms < 0 ? -1 : query->timeout_ms / 2)) {
+        query->err = RD_KAFKA_RESP_ERR__DESTROY;
+        return;
+    }
     int timeout_ms = seek_timeout_ms(ps_remaining_ms(deadline_us));
     bool back = query->call == PS_CONSUMER_SEEK_BACK, rewind = query->call == PS_CONSUMER_REWIND;
     struct ps_consumer *consumer = query->consumer;
@@ -388,13 +424,22 @@ static bool assigns_partitions(rd_kafka_t *rk)
     return any;
 }
 
+/* As before a revocation: see awaits_commits in consumer.c. */
+static void await_commits(struct ps_consumer_job *query)
+{
+    uint64_t begun = atomic_load(&query->consumer->async_commits.begun);
+    int64_t until_us = ps_now_us() + PS_LONGEST_COMMIT_US;
+    while (!ps_commits_ended(query->consumer, begun) && asks_on(query) && ps_now_us() < until_us) usleep(LOOK_US);
+}
+
 static rd_kafka_resp_err_t consumer_assign(struct ps_consumer_job *query)
 {
     struct ps_consumer *consumer = query->consumer;
     rd_kafka_t *rk = consumer->client.rk;
     const rd_kafka_topic_partition_list_t *list = query->list && query->list->cnt > 0 ? query->list : NULL;
+    await_commits(query);
+    if (list && !find_starts(query, -1)) return RD_KAFKA_RESP_ERR__DESTROY;
     pthread_mutex_lock(&consumer->assigning);
-    if (list) find_starts(query, LONGEST_START_MS);
     bool stops_partitions = assigns_partitions(rk);
     pthread_mutex_lock(&consumer->taking); /* no thread takes messages of the earlier assignment after the ledger was cleared */
     ps_consumer_store(consumer);

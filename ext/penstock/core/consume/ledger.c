@@ -297,6 +297,15 @@ int64_t ps_ledger_reached(struct ps_ledger *ledger, const char *topic, int32_t p
     return reached;
 }
 
+bool ps_ledger_untouched(struct ps_ledger *ledger, const char *topic, int32_t partition)
+{
+    pthread_mutex_lock(&ledger->lock);
+    const struct ps_place *place = *find(ledger, topic, partition);
+    bool untouched = !place || (place->position < 0 && place->stored < 0);
+    pthread_mutex_unlock(&ledger->lock);
+    return untouched;
+}
+
 int64_t ps_ledger_position(struct ps_ledger *ledger, const char *topic, int32_t partition)
 {
     pthread_mutex_lock(&ledger->lock);
@@ -405,7 +414,7 @@ void ps_ledger_seek(struct ps_ledger *ledger, const char *topic, int32_t partiti
         set_repeating(ledger, place, false);
         place->begin = offset;
         place->chosen = true;
-            if (rewinds) place->stored = offset;
+        if (rewinds) place->stored = offset;
         place->since = ledger->epoch = ps_ledger_new_epoch();
     }
     pthread_mutex_unlock(&ledger->lock);

@@ -426,6 +426,17 @@ class ConsumerDefectsTest < ConsumerTestCase
     assert_equal (5..19).to_a, take(one, 15).map(&:offset)
   end
 
+  def test_35_a_seek_after_the_groups_assignment_is_not_undone_by_a_late_answer
+    own, sender = broken_in(1)
+    19.times { produce("defects", %w[more], on: sender) }
+    one = group_consumer("g", servers: own.bootstrap_servers, "auto.offset.reset": "latest")
+    own.set_round_trip_time(seconds: SLOW)
+    one.subscribe("defects")
+    poll_until(one) { one.metrics.rebalances == 1 }
+    one.seek("defects", 0, 5)
+    assert_equal (5..19).to_a, take(one, 15).map(&:offset)
+  end
+
   def test_a_commit_of_the_listener_decides_where_the_partition_begins
     own, = broken_in(20)
     one, polled = started(own) { |rebalance| rebalance.consumer.commit({ "defects" => { 0 => 15 } }) }

@@ -50,9 +50,9 @@ Mutation.define "offsets: periodic commits wait for each other",
   "so does an assignment by hand" =>
     ["consumer_jobs", "    await_commits(query);\n    if (list", "    if (list",
      "test_34_the_last_commit_before_an_assignment_is_not_overtaken_by_an_earlier_one"],
-  "an assignment is not answered before" =>
+  "an assignment without a listener is not answered before" =>
     ["consumer", "    if (consumer->starts && !atomic_load(&consumer->starts->done)) return true;\n", "",
-     "test_36_a_partition_that_comes_back_repeats_nothing"] }
+     "test_35_a_seek_after_the_groups_assignment_is_not_undone_by_a_late_answer"] }
   .each do |what, (file, from, to, only)|
   Mutation.define "starts: #{what}", file: "ext/penstock/core/consume/#{file}.c", from:, to:,
                                      test: "test/consumer_defects_test.rb", only:

@@ -422,6 +422,7 @@ class ConsumerDefectsTest < ConsumerTestCase
       rebalance.start_at("defects", 0, :end)
       own.set_round_trip_time(seconds: SLOW)
     end
+    poll_until(one) { one.metrics.rebalances == 1 }
     one.seek("defects", 0, 5)
     assert_equal (5..19).to_a, take(one, 15).map(&:offset)
   end
@@ -429,12 +430,23 @@ class ConsumerDefectsTest < ConsumerTestCase
   def test_35_a_seek_after_the_groups_assignment_is_not_undone_by_a_late_answer
     own, sender = broken_in(1)
     19.times { produce("defects", %w[more], on: sender) }
-    one = group_consumer("g", servers: own.bootstrap_servers, "auto.offset.reset": "latest")
+    one = consumer(servers: own.bootstrap_servers, "group.id": "g") # it begins at the end
     own.set_round_trip_time(seconds: SLOW)
     one.subscribe("defects")
     poll_until(one) { one.metrics.rebalances == 1 }
     one.seek("defects", 0, 5)
     assert_equal (5..19).to_a, take(one, 15).map(&:offset)
+  end
+
+  # Another thread, and a thread that is just polling, may close.
+  def test_a_close_while_it_is_asked_where_partitions_begin
+    own, = broken_in(1)
+    one, = started(own) { own.set_round_trip_time(seconds: 3) }
+    polling = quiet_thread { loop { one.poll(timeout: 0.1) } }
+    report = nil
+    assert_operator(seconds_of { report = one.close(timeout: 10) }, :<, 9)
+    assert_predicate report, :in_time
+    assert_raises(Penstock::ConsumerClosedError) { polling.value }
   end
 
   def test_a_commit_of_the_listener_decides_where_the_partition_begins
@@ -472,7 +484,8 @@ class ConsumerDefectsTest < ConsumerTestCase
   # librdkafka goes on asking for it, and the group does not wait for ever.
   def test_36_a_partition_whose_leader_does_not_answer_does_not_stop_the_others
     own, = broken_in(5, partitions: 2, brokers: 2)
-    one = group_consumer("g", servers: own.bootstrap_servers, "heartbeat.interval.ms": 100)
+    # librdkafka joins only when it has metadata, and does not repeat a request that the broker's end has interrupted.
+    one = group_consumer("g", servers: own.bootstrap_servers, "topic.metadata.refresh.interval.ms": 500)
     coordinator = coordinator_of(own, one)
     own.move_leader("defects", 0, coordinator)
     own.move_leader("defects", 1, 3 - coordinator)

@@ -546,7 +546,6 @@ struct telling {
     rd_kafka_topic_partition_list_t *partitions; /* owned; may be NULL, as `start` */
     rd_kafka_topic_partition_list_t *start;
     bool later; /* the next poll has to answer */
-    struct ps_consumer_job *starts; /* owned; NULL: it is answered */
 };
 
 /* Copies the event: from now on, closing may answer and destroy it. */
@@ -591,55 +590,30 @@ static VALUE tell_body(VALUE arg)
 
 static void *answer_nogvl(void *arg)
 {
-    struct telling *telling = arg;
+    const struct telling *telling = arg;
     if (telling->later) ps_consumer_answer_later(telling->consumer);
-    else telling->starts = ps_consumer_answer(telling->consumer, telling->start);
+    else ps_consumer_answer(telling->consumer, telling->start);
     return NULL;
-}
-
-static void answer(struct telling *telling)
-{
-    struct ps_client *client = &telling->consumer->client;
-    /* A fork child, or a closing consumer, has nothing to answer. */
-    if (ps_client_inherited(client) || !ps_client_enter(client)) return;
-    penstock_nogvl_now(answer_nogvl, telling);
-    ps_client_exit(client);
 }
 
 static VALUE tell_ensure(VALUE arg)
 {
     struct telling *telling = (struct telling *)arg;
-    answer(telling);
+    struct ps_client *client = &telling->consumer->client;
+    /* A fork child, or a closing consumer, has nothing to answer. */
+    if (!ps_client_inherited(client) && ps_client_enter(client)) {
+        penstock_nogvl_now(answer_nogvl, telling);
+        ps_client_exit(client);
+    }
     if (telling->start) rd_kafka_topic_partition_list_destroy(telling->start);
     if (telling->partitions) rd_kafka_topic_partition_list_destroy(telling->partitions);
     return Qnil;
 }
 
-static VALUE await_starts_body(VALUE arg)
-{
-    struct ps_consumer_job *starts = (struct ps_consumer_job *)arg;
-    penstock_wait(&starts->job.completion, PS_FOREVER);
-    return Qnil;
-}
-
-static VALUE await_starts_ensure(VALUE arg)
-{
-    ps_job_unref(&((struct ps_consumer_job *)arg)->job);
-    return Qnil;
-}
-
-/* The partitions are assigned when the poll that has told the listener returns. If it is interrupted, the next one answers. */
 void penstock_tell_rebalance(VALUE self, struct ps_consumer *consumer)
 {
     struct telling telling = { .self = self, .consumer = consumer };
     rb_ensure(tell_body, (VALUE)&telling, tell_ensure, (VALUE)&telling);
-    struct ps_consumer_job *starts = telling.starts;
-    if (starts) {
-        rb_ensure(await_starts_body, (VALUE)starts, await_starts_ensure, (VALUE)starts);
-        telling.start = NULL;
-        answer(&telling);
-        if (telling.starts) ps_job_unref(&telling.starts->job);
-    }
     RB_GC_GUARD(self);
 }
 

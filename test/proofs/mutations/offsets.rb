@@ -33,25 +33,26 @@ Mutation.define "offsets: periodic commits wait for each other",
                 test: "test/consumer_defects_test.rb", only: "test_34_periodic_commits_do_not_overtake_each_other"
 
 { "an assignment by hand finds out where partitions begin" =>
-    ["consumer_jobs", "    if (list && !find_starts(query, -1)) return RD_KAFKA_RESP_ERR__DESTROY;\n", "",
+    ["consumer_jobs", "    if (list && !find_starts(query)) return RD_KAFKA_RESP_ERR__DESTROY;\n", "",
      "test_36_a_partition_that_is_assigned_again_is_not_moved_by_a_leader_that_answers_slowly"],
   "a seek finds out where the end is" =>
-    ["consumer_jobs", "    if (!find_starts(query, query->timeout_ms < 0 ? -1 : query->timeout_ms / 2)) {", "    if (false) {",
+    ["consumer_jobs", "    if (!find_starts(query)) {", "    if (false) {",
      "test_35_a_seek_after_a_seek_to_the_end_is_not_undone_by_a_leader_that_answers_slowly"],
   "it is found out where the group's partitions begin" =>
-    ["consumer", "if (!event || find_starts(consumer, chosen)) return;", "if (!event) return;",
+    ["consumer", "if (assigned) return find_starts(consumer, partitions);", "if (assigned) return false;",
      "test_36_a_partition_that_comes_back_repeats_nothing"],
-  "a revocation waits for commits that are on their way" =>
-    ["consumer", "    if (awaits_commits(consumer)) return true;\n", "",
+  "a revocation takes its turn among the commits" =>
+    ["consumer", "atomic_load(&consumer->client.state) == PS_OPEN && join_line(consumer);", "false;",
      "test_34_the_last_commit_before_a_revocation_is_not_overtaken_by_an_earlier_one"],
   "so does a close" =>
-    ["consumer", "    ps_client_await_calls(client);\n    await_commits(consumer);\n", "    ps_client_await_calls(client);\n",
+    ["consumer", "    ps_client_await_calls(client);\n    await_turn(consumer);\n", "    ps_client_await_calls(client);\n",
      "test_34_the_last_commit_before_a_close_is_not_overtaken_by_an_earlier_one"],
   "so does an assignment by hand" =>
-    ["consumer_jobs", "    await_commits(query);\n    if (list", "    if (list",
+    ["consumer_jobs", "    await_turn(query, &turn, ps_now_us() + PS_LONGEST_TURN_US);\n",
+     "    ps_commit_turn_join(consumer, &turn);\n",
      "test_34_the_last_commit_before_an_assignment_is_not_overtaken_by_an_earlier_one"],
   "an assignment without a listener is not answered before" =>
-    ["consumer", "    if (consumer->starts && !atomic_load(&consumer->starts->done)) return true;\n", "",
+    ["consumer", "    if (consumer->starts) return !atomic_load(&consumer->starts->done);\n", "",
      "test_35_a_seek_after_the_groups_assignment_is_not_undone_by_a_late_answer"] }
   .each do |what, (file, from, to, only)|
   Mutation.define "starts: #{what}", file: "ext/penstock/core/consume/#{file}.c", from:, to:,

@@ -10,10 +10,11 @@
  * Commits for which callers wait (consumer_jobs.c) take their turns, one after the other. Asynchronous ones that come while there are
  * turns wait behind the last one, and what is processed waits until there is none.
  *
- * The thread that gives up partitions sends what waits at once, although a request is on its way, as another member has the
- * partitions afterwards. Otherwise two requests are never on their way: librdkafka puts the first one off while it looks for the
- * coordinator, and would send the second one before it. Closing waits for what waits, for up to half of its time: nothing can be
- * sent after the group was left.
+ * librdkafka sends a commit of its own when partitions are given up. So the thread that gives them up takes a turn, too, for up to
+ * 5 s: an earlier commit that has to be repeated then would replace that one, and the committed offset would fall. What has come
+ * behind this turn it sends at once, as another member has the partitions afterwards. Otherwise two requests are never on their way:
+ * librdkafka puts the first one off while it looks for the coordinator, and would send the second one before it. Closing waits for
+ * what waits, for up to half of its time, as nothing can be sent after the group was left, and then takes a turn.
  */
 #include "consume/consume.h"
 #include <errno.h>
@@ -56,24 +57,6 @@ static rd_kafka_topic_partition_list_t *merge(rd_kafka_topic_partition_list_t *l
     return later;
 }
 
-/* ---- what is on its way ---- */
-
-void ps_commit_begins(struct ps_consumer *consumer)
-{
-    atomic_fetch_add(&consumer->async_commits.begun, 1);
-}
-
-void ps_commit_ends(struct ps_consumer *consumer)
-{
-    atomic_fetch_add(&consumer->async_commits.ended, 1);
-    if (atomic_load(&consumer->commits_until_us)) ps_bell_ring(&consumer->bell);
-}
-
-bool ps_commits_ended(const struct ps_consumer *consumer, uint64_t begun)
-{
-    return atomic_load(&consumer->async_commits.ended) >= begun;
-}
-
 /* With the lock. Sends what waits; what is on its way is remembered, in case a broker wants it again. */
 static void send_waiting(struct ps_consumer *consumer)
 {
@@ -86,7 +69,6 @@ static void send_waiting(struct ps_consumer *consumer)
         return;
     }
     commits->on_their_way++;
-    ps_commit_begins(consumer);
     commits->sent = merge(commits->waiting, commits->sent);
     commits->waiting = NULL;
 }
@@ -102,7 +84,6 @@ static void send_stored(struct ps_consumer *consumer)
         return;
     }
     commits->on_their_way++;
-    ps_commit_begins(consumer);
     commits->stored_sent = true;
 }
 
@@ -142,6 +123,12 @@ void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic
 
 /* ---- turns ---- */
 
+/* The taking thread may wait for its turn, to give up partitions. */
+static void ring_turn(struct ps_consumer *consumer)
+{
+    if (atomic_load(&consumer->hold_until_us)) ps_bell_ring(&consumer->bell);
+}
+
 /* With the lock. Owns the list. */
 static void wait_behind_all(struct ps_async_commits *commits, rd_kafka_topic_partition_list_t *list)
 {
@@ -180,6 +167,7 @@ void ps_commit_turn_leave(struct ps_consumer *consumer, struct ps_commit_turn *t
     *link = turn->next;
     *before = merge(turn->after, *before);
     pthread_mutex_unlock(&commits->lock);
+    ring_turn(consumer);
 }
 
 /* ---- the job ---- */
@@ -209,7 +197,6 @@ static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, boo
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
     commits->on_their_way--;
-    ps_commit_ends(consumer);
     bool again = open && to_be_repeated(commits, answer);
     bool stored_failed = open && commits->stored_sent && has_error(answer, 0) &&
                          rd_kafka_event_error(answer) != RD_KAFKA_RESP_ERR__NO_OFFSET;
@@ -224,6 +211,7 @@ static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, boo
     if (stored_failed) atomic_store(&commits->stored_due_us, again ? commits->again_us : ps_now_us() + consumer->settings.commit_every_us);
     if (commits->on_their_way == 0) commits->stored_sent = false;
     pthread_mutex_unlock(&commits->lock);
+    ring_turn(consumer);
     if (!again) ps_consumer_commit_result(consumer, rd_kafka_event_error(answer), rd_kafka_event_topic_partition_list(answer));
 }
 
@@ -312,7 +300,7 @@ static void give_up(struct ps_consumer *consumer)
     rd_kafka_topic_partition_list_t *lost = commits->sent;
     bool any = commits->on_their_way > 0;
     commits->sent = NULL;
-    for (; commits->on_their_way > 0; commits->on_their_way--) ps_commit_ends(consumer);
+    commits->on_their_way = 0;
     pthread_mutex_unlock(&commits->lock);
     if (any) ps_consumer_commit_result(consumer, RD_KAFKA_RESP_ERR__DESTROY, lost);
     destroy_list(&lost);

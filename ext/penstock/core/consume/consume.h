@@ -149,7 +149,7 @@ rd_kafka_topic_partition_list_t *ps_ledger_processed(struct ps_ledger *ledger); 
 
 /* ---- async_commits.c: commits that no caller waits for ------------------------------------------------- */
 
-struct ps_commit_turn { /* a commit for which a caller waits */
+struct ps_commit_turn { /* a commit for which a caller waits, or partitions that are given up */
     struct ps_commit_turn *next;
     rd_kafka_topic_partition_list_t *after; /* what was to be committed after it; NULL: nothing */
 };
@@ -163,7 +163,6 @@ struct ps_async_commits {
     bool stored_sent;                         /* what it has stored is on its way */
     int on_their_way;                         /* requests; more than one only if partitions were revoked */
     rd_kafka_queue_t *answers;                /* NULL: no job runs */
-    _Atomic uint64_t begun, ended;            /* requests, also those for which callers wait */
     int attempts;                             /* of what is waiting */
     int64_t again_us;                         /* it is not sent before */
 };
@@ -284,11 +283,11 @@ struct ps_consumer {
     bool listening;            /* a thread calls the listener for it, and answers it then */
     bool held_back;            /* it has waited for work */
     bool member;               /* the group has assigned partitions, perhaps none, and not removed the consumer since */
-    _Atomic int64_t hold_until_us; /* a revocation is held back until then, at most; 0: none is */
-    uint64_t commits;          /* that had begun when it came: it is held back until they have ended */
-    _Atomic int64_t commits_until_us; /* for that long, at most; 0: it is not */
-    bool told;                 /* the listener was called for it, if there is one */
+    _Atomic int64_t hold_until_us; /* a revocation is held back until then, at most, for work, or for its turn; 0: none is */
+    bool told;                 /* the listener was called for it, if there is one, and what follows has begun */
     struct ps_consumer_job *starts; /* finds out where its partitions begin; NULL: nothing does */
+    struct ps_commit_turn turn; /* for a revocation */
+    bool has_turn;             /* it is in the line */
     rd_kafka_topic_partition_list_t *chosen; /* where the program lets them begin; NULL: it has chosen nothing */
     int64_t reset;             /* auto.offset.reset: RD_KAFKA_OFFSET_BEGINNING or _END; RD_KAFKA_OFFSET_INVALID: an error */
     int64_t stored_us;         /* of the taking thread: when it last gave offsets to librdkafka */
@@ -343,15 +342,15 @@ void ps_consumer_store(struct ps_consumer *consumer);
 void ps_consumer_store_sometimes(struct ps_consumer *consumer);
 /* Of the taking thread: sets `answering`. */
 void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *event);
-/* The same: whether `answering` must wait, because the program works on messages of the partitions, or it is being found out where they
- * begin. */
+/* The same: whether `answering` must wait: the program works on messages of the partitions, commits are on their way, or it is being
+ * found out where partitions begin. */
 bool ps_consumer_holds_back(struct ps_consumer *consumer);
-/* Does what the group requires. Blocks while librdkafka's main thread answers, for about a ms. `chosen`: NULL, or the offsets at
- * which some of the assigned partitions begin. If it has to be found out where partitions begin, a call after the end of that job
- * answers, and ps_consumer_answer returns the job, which the caller releases; else NULL. Does nothing if another thread, such as the
- * closing one, has answered. Locked: of the taking thread. */
+/* After the listener: does what the group requires. Blocks while librdkafka's main thread answers, for about a ms. `chosen`: NULL, or
+ * the offsets at which some of the assigned partitions begin. If it has to wait for commits, or for where partitions begin, it is
+ * called again when ps_consumer_holds_back no longer does; not while closing. Of the taking thread. */
 void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen);
-struct ps_consumer_job *ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen);
+/* The same, of the thread that has called the listener. Does nothing if the closing thread has answered. Entered. */
+void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen);
 /* Instead of the answer: the next poll calls the listener. Entered. */
 void ps_consumer_answer_later(struct ps_consumer *consumer);
 /* Messages were marked: a revocation that is held back may be due. */
@@ -385,12 +384,8 @@ bool ps_consumer_drop_lost(struct ps_consumer *consumer, rd_kafka_topic_partitio
 void ps_commit_turn_join(struct ps_consumer *consumer, struct ps_commit_turn *turn);
 bool ps_commit_turn_has_come(struct ps_consumer *consumer, const struct ps_commit_turn *turn);
 void ps_commit_turn_leave(struct ps_consumer *consumer, struct ps_commit_turn *turn);
-enum { PS_LONGEST_COMMIT_US = 5 * 1000 * 1000 }; /* how long giving up partitions waits for commits that are on their way */
+enum { PS_LONGEST_TURN_US = 5 * 1000 * 1000 }; /* how long giving up partitions waits for its turn */
 
-/* Around a request and its answer. */
-void ps_commit_begins(struct ps_consumer *consumer);
-void ps_commit_ends(struct ps_consumer *consumer);
-bool ps_commits_ended(const struct ps_consumer *consumer, uint64_t begun); /* the first `begun` requests */
 /* librdkafka has got new offsets, which are to be committed after auto.commit.interval.ms. Does nothing if it is not open. */
 void ps_async_commits_stored(struct ps_consumer *consumer);
 void ps_async_commits_closing(struct ps_consumer *consumer); /* its thread finds out at once that closing has begun */

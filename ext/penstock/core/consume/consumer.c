@@ -64,7 +64,7 @@ static int64_t reset_offset(rd_kafka_t *rk)
 {
     char value[32] = "";
     size_t size = sizeof(value);
-    if (rd_kafka_conf_get(rd_kafka_conf(rk), "auto.offset.reset", value, &size)) return RD_KAFKA_OFFSET_INVALID;
+    if (rd_kafka_conf_get(rd_kafka_conf(rk), "auto.offset.reset", value, &size)) return RD_KAFKA_OFFSET_END; /* no topic setting was set */
     if (strcmp(value, "smallest") == 0 || strcmp(value, "earliest") == 0) return RD_KAFKA_OFFSET_BEGINNING;
     if (strcmp(value, "largest") == 0 || strcmp(value, "latest") == 0) return RD_KAFKA_OFFSET_END;
     return RD_KAFKA_OFFSET_INVALID;
@@ -186,30 +186,15 @@ rd_kafka_topic_partition_list_t *ps_plain_copy(const rd_kafka_topic_partition_li
 
 /* ---- where assigned partitions begin ---- */
 
-static void forget_starts(struct ps_consumer *consumer)
+static bool find_starts(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
 {
-    if (consumer->starts) ps_job_abandon(&consumer->starts->job);
-    if (consumer->chosen) rd_kafka_topic_partition_list_destroy(consumer->chosen);
-    consumer->starts = NULL;
-    consumer->chosen = NULL;
-}
-
-/* False: everything is known, or nothing can be found out. Otherwise the answer follows when the job has ended. `chosen`: NULL, or
- * what the program has chosen. */
-static bool find_starts(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen)
-{
-    const rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(consumer->answering);
-    bool assigned = rd_kafka_event_error(consumer->answering) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
-    if (consumer->told || !assigned || partitions->cnt == 0) return false;
+    if (partitions->cnt == 0) return false;
     rd_kafka_topic_partition_list_t *list = ps_plain_copy(partitions);
-    for (int i = 0; chosen && i < chosen->cnt; i++) {
-        const rd_kafka_topic_partition_t *from = &chosen->elems[i];
+    for (int i = 0; consumer->chosen && i < consumer->chosen->cnt; i++) {
+        const rd_kafka_topic_partition_t *from = &consumer->chosen->elems[i];
         rd_kafka_topic_partition_t *to = rd_kafka_topic_partition_list_find(list, from->topic, from->partition);
         if (to) to->offset = from->offset;
     }
-    consumer->told = true;
-    consumer->listening = false;
-    consumer->chosen = chosen ? ps_plain_copy(chosen) : NULL;
     consumer->starts = ps_consumer_start(consumer, PS_CONSUMER_STARTS, list, -1, 0);
     return consumer->starts != NULL;
 }
@@ -289,62 +274,80 @@ void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *ev
     consumer->lost = revoked && rd_kafka_assignment_lost(consumer->client.rk); /* the answer resets it */
     consumer->listening = consumer->held_back = consumer->told = false;
     consumer->answering = event;
-    bool may_wait = revoked && !consumer->lost;
-    consumer->commits = atomic_load(&consumer->async_commits.begun);
-    if (may_wait) atomic_store(&consumer->commits_until_us, ps_now_us() + PS_LONGEST_COMMIT_US);
-    if (may_wait && consumer->settings.hold_us > 0) atomic_store(&consumer->hold_until_us, ps_now_us() + consumer->settings.hold_us);
-}
-
-/* librdkafka commits what is processed when it gives up partitions. It could repeat an earlier commit after that one, and the
- * committed offset would fall. */
-static bool awaits_commits(struct ps_consumer *consumer)
-{
-    int64_t until_us = atomic_load(&consumer->commits_until_us);
-    if (until_us == 0) return false;
-    if (!ps_commits_ended(consumer, consumer->commits) && ps_now_us() < until_us) return true;
-    atomic_store(&consumer->commits_until_us, 0);
-    return false;
+    bool may_wait = revoked && !consumer->lost && consumer->settings.hold_us > 0;
+    if (may_wait) atomic_store(&consumer->hold_until_us, ps_now_us() + consumer->settings.hold_us);
 }
 
 bool ps_consumer_holds_back(struct ps_consumer *consumer)
 {
-    if (awaits_commits(consumer)) return true;
-    if (consumer->starts && !atomic_load(&consumer->starts->done)) return true;
+    if (consumer->starts) return !atomic_load(&consumer->starts->done);
     int64_t until_us = atomic_load(&consumer->hold_until_us);
     if (until_us == 0) return false;
     const rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(consumer->answering);
-    if (ps_now_us() >= until_us || !ps_ledger_in_work(&consumer->ledger, partitions)) {
+    bool waits = consumer->told ? !ps_commit_turn_has_come(consumer, &consumer->turn)
+                                : ps_ledger_in_work(&consumer->ledger, partitions);
+    if (!waits || ps_now_us() >= until_us) {
         atomic_store(&consumer->hold_until_us, 0);
         return false;
     }
-    if (consumer->held_back) return true;
+    if (consumer->told || consumer->held_back) return true;
     consumer->held_back = true;
     ps_news_add(&consumer->news, PS_NEWS_HELD_BACK, RD_KAFKA_RESP_ERR_NO_ERROR, false, partitions, NULL);
     ps_bell_ring(&consumer->bell); /* a thread publishes it */
     return true;
 }
 
+/* A revocation takes its turn among the commits (async_commits.c). False: nothing is on its way. */
+static bool join_line(struct ps_consumer *consumer)
+{
+    ps_commit_turn_join(consumer, &consumer->turn);
+    consumer->has_turn = true;
+    if (ps_commit_turn_has_come(consumer, &consumer->turn)) return false;
+    atomic_store(&consumer->hold_until_us, ps_now_us() + PS_LONGEST_TURN_US);
+    return true;
+}
+
+/* Between the listener and the answer. False: there is nothing to wait for. */
+static bool prepare_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen)
+{
+    const rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(consumer->answering);
+    bool assigned = rd_kafka_event_error(consumer->answering) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+    consumer->told = true;
+    consumer->listening = false;
+    atomic_store(&consumer->hold_until_us, 0);
+    if (chosen) consumer->chosen = ps_plain_copy(chosen);
+    if (assigned) return find_starts(consumer, partitions);
+    return !consumer->lost && atomic_load(&consumer->client.state) == PS_OPEN && join_line(consumer);
+}
+
+static void end_answer(struct ps_consumer *consumer)
+{
+    if (consumer->starts) ps_job_abandon(&consumer->starts->job);
+    if (consumer->chosen) rd_kafka_topic_partition_list_destroy(consumer->chosen);
+    if (consumer->has_turn) ps_commit_turn_leave(consumer, &consumer->turn);
+    consumer->starts = NULL;
+    consumer->chosen = NULL;
+    consumer->has_turn = false;
+    consumer->turn = (struct ps_commit_turn){ 0 };
+}
+
 void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen)
 {
     rd_kafka_event_t *event = consumer->answering;
-    if (!event || find_starts(consumer, chosen)) return;
+    if (!event || (!consumer->told && prepare_answer(consumer, chosen))) return;
     rebalance(consumer, event);
     rd_kafka_event_destroy(event);
-    forget_starts(consumer);
     consumer->answering = NULL;
     atomic_store(&consumer->hold_until_us, 0);
-    atomic_store(&consumer->commits_until_us, 0);
+    end_answer(consumer);
     ps_bell_ring(&consumer->bell); /* other threads have taken nothing meanwhile */
 }
 
-struct ps_consumer_job *ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen)
+void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen)
 {
     pthread_mutex_lock(&consumer->taking);
-    ps_consumer_answer_locked(consumer, chosen);
-    struct ps_consumer_job *starts = consumer->starts;
-    if (starts) ps_job_retain(&starts->job);
+    if (consumer->listening) ps_consumer_answer_locked(consumer, chosen);
     pthread_mutex_unlock(&consumer->taking);
-    return starts;
 }
 
 void ps_consumer_answer_later(struct ps_consumer *consumer)
@@ -597,16 +600,25 @@ static void consumer_destroy(struct ps_consumer *consumer, bool left_group)
     ps_consumer_drop_problems(consumer);
 }
 
-/* See awaits_commits. While no coordinator answers, the group cannot be left either. */
-static void await_commits(struct ps_consumer *consumer)
+/* While no coordinator answers, the group cannot be left either. */
+static void await_turn(struct ps_consumer *consumer)
 {
-    uint64_t begun = atomic_load(&consumer->async_commits.begun);
+    struct ps_commit_turn turn = { 0 };
     int64_t begun_us = ps_now_us();
-    while (!ps_commits_ended(consumer, begun)) {
+    ps_commit_turn_join(consumer, &turn);
+    while (!ps_commit_turn_has_come(consumer, &turn)) {
         int64_t close_by_us = atomic_load(&consumer->client.close_by_us); /* ps_client_hurry may shorten it */
-        if (ps_now_us() - begun_us > (close_by_us - begun_us) / 10 * 9) return;
+        if (ps_now_us() - begun_us > (close_by_us - begun_us) / 10 * 9) break;
         usleep(1000);
     }
+    ps_commit_turn_leave(consumer, &turn);
+}
+
+static void answer_now(struct ps_consumer *consumer)
+{
+    pthread_mutex_lock(&consumer->taking);
+    ps_consumer_answer_locked(consumer, NULL);
+    pthread_mutex_unlock(&consumer->taking);
 }
 
 static void consumer_close(struct ps_client *client)
@@ -615,9 +627,9 @@ static void consumer_close(struct ps_client *client)
     ps_bell_ring(&consumer->bell);
     ps_async_commits_closing(consumer);
     ps_client_await_calls(client);
-    await_commits(consumer);
+    await_turn(consumer);
     ps_queues_silence(consumer);
-    ps_consumer_answer(consumer, NULL); /* the listener still runs, and can no longer answer */
+    answer_now(consumer); /* the listener still runs, and can no longer answer */
     if (consumer->held) serve_while_closing(consumer, consumer->held);
     consumer->held = NULL;
     ps_consumer_drop_taken(consumer);

@@ -54,11 +54,11 @@ static bool asks_on(const struct ps_consumer_job *query)
     return atomic_load(&query->consumer->client.state) == PS_OPEN && !atomic_load(&query->job.abandoned);
 }
 
-static bool await_turn(struct ps_consumer_job *query, struct ps_commit_turn *turn)
+static bool await_turn(struct ps_consumer_job *query, struct ps_commit_turn *turn, int64_t until_us)
 {
     ps_commit_turn_join(query->consumer, turn);
     while (!ps_commit_turn_has_come(query->consumer, turn)) {
-        if (!asks_on(query)) return false;
+        if (!asks_on(query) || ps_now_us() >= until_us) return false;
         usleep(LOOK_US);
     }
     return true;
@@ -73,7 +73,6 @@ static rd_kafka_resp_err_t send_commit(struct ps_consumer_job *query, rd_kafka_q
     *lost = ps_consumer_drop_lost(consumer, query->list, query->epoch);
     if (query->list->cnt > 0 || !*lost)
         err = rd_kafka_commit_queue(consumer->client.rk, query->list, answers, ps_commit_cb, NULL);
-    if (!err) ps_commit_begins(consumer);
     pthread_mutex_unlock(&consumer->taking);
     return err;
 }
@@ -96,7 +95,7 @@ static rd_kafka_resp_err_t consumer_commit(struct ps_consumer_job *query)
 {
     struct ps_consumer *consumer = query->consumer;
     struct ps_commit_turn turn = { 0 };
-    if (!await_turn(query, &turn)) {
+    if (!await_turn(query, &turn, PS_FOREVER)) {
         ps_commit_turn_leave(consumer, &turn);
         become_long_call(consumer);
         return RD_KAFKA_RESP_ERR__DESTROY;
@@ -106,7 +105,6 @@ static rd_kafka_resp_err_t consumer_commit(struct ps_consumer_job *query)
     rd_kafka_resp_err_t err = send_commit(query, answers, &lost);
     become_long_call(consumer);
     rd_kafka_event_t *answer = err ? NULL : await_commit(consumer, answers);
-    if (!err) ps_commit_ends(consumer);
     ps_commit_turn_leave(consumer, &turn);
     if (!err) err = answer ? rd_kafka_event_error(answer) : RD_KAFKA_RESP_ERR__DESTROY;
     const rd_kafka_topic_partition_list_t *list = answer ? rd_kafka_event_topic_partition_list(answer) : NULL;
@@ -269,28 +267,28 @@ static int seek_timeout_ms(int timeout_ms)
  * The group's partitions that have a committed offset are left to librdkafka: it waits for its own commits before it asks, and has to
  * know the offset. What brokers do not tell in time is left to it, too.
  */
-enum { LONGEST_START_MS = 2000, LONGEST_UNANSWERED_START_MS = 1000, START_SLICE_MS = 500, SINGLE_SLICE_MS = 200 };
+enum { LONGEST_START_MS = 2000, LONGEST_UNANSWERED_START_MS = 1000, START_SLICE_MS = 500, SHORTEST_START_MS = 200 };
 
 static bool starts_as_committed(const struct ps_consumer_job *query, const rd_kafka_topic_partition_t *place)
 {
     /* What is processed is perhaps not committed yet, and librdkafka waits until it is. */
-    bool untouched = ps_ledger_untouched(&query->consumer->ledger, place->topic, place->partition);
-    return untouched && (place->offset == RD_KAFKA_OFFSET_STORED || place->offset == RD_KAFKA_OFFSET_INVALID);
+    bool known = !query->consumer->settings.grouped ||
+                 ps_ledger_untouched(&query->consumer->ledger, place->topic, place->partition);
+    return known && (place->offset == RD_KAFKA_OFFSET_STORED || place->offset == RD_KAFKA_OFFSET_INVALID);
 }
 
-static bool starts_at_an_end(const struct ps_consumer_job *query, const rd_kafka_topic_partition_t *place)
+static bool starts_at_an_end(const rd_kafka_topic_partition_t *place)
 {
-    (void)query;
     return place->offset == RD_KAFKA_OFFSET_BEGINNING || place->offset == RD_KAFKA_OFFSET_END;
 }
 
-static rd_kafka_topic_partition_list_t *select_starts(const struct ps_consumer_job *query,
-                                                      bool (*wanted)(const struct ps_consumer_job *,
-                                                                     const rd_kafka_topic_partition_t *))
+static rd_kafka_topic_partition_list_t *select_starts(const struct ps_consumer_job *query, bool at_an_end)
 {
     rd_kafka_topic_partition_list_t *selected = rd_kafka_topic_partition_list_new(query->list->cnt);
-    for (int i = 0; i < query->list->cnt; i++)
-        if (wanted(query, &query->list->elems[i])) ps_copy_place(selected, &query->list->elems[i]);
+    for (int i = 0; i < query->list->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &query->list->elems[i];
+        if (at_an_end ? starts_at_an_end(place) : starts_as_committed(query, place)) ps_copy_place(selected, place);
+    }
     return selected;
 }
 
@@ -304,7 +302,7 @@ static int attempt_ms(int64_t deadline_us, int longest_ms)
 static void find_uncommitted(struct ps_consumer_job *query, int64_t deadline_us)
 {
     const struct ps_consumer *consumer = query->consumer;
-    rd_kafka_topic_partition_list_t *asked = select_starts(query, starts_as_committed);
+    rd_kafka_topic_partition_list_t *asked = select_starts(query, false);
     rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
     while (consumer->settings.grouped && asked->cnt > 0) {
         err = rd_kafka_committed(consumer->client.rk, asked, attempt_ms(deadline_us, START_SLICE_MS));
@@ -334,22 +332,24 @@ static bool use_ends(struct ps_consumer_job *query, rd_kafka_topic_partition_lis
 /* Asks all leaders at once, which fails if one does not answer; then for one partition after the other. */
 static void find_ends(struct ps_consumer_job *query, int64_t deadline_us)
 {
-    rd_kafka_topic_partition_list_t *asked = select_starts(query, starts_at_an_end);
+    rd_kafka_topic_partition_list_t *asked = select_starts(query, true);
     bool found = asked->cnt == 0;
     for (int i = 0; !found && i < 2 && asks_on(query); i++) found = use_ends(query, &asked, attempt_ms(deadline_us, START_SLICE_MS));
     for (int i = 0; !found && i < asked->cnt && asks_on(query) && ps_now_us() < deadline_us; i++) {
         rd_kafka_topic_partition_list_t *one = rd_kafka_topic_partition_list_new(1);
         ps_copy_place(one, &asked->elems[i]);
         int part_ms = ps_remaining_ms(deadline_us) / (asked->cnt - i);
-        use_ends(query, &one, part_ms > SINGLE_SLICE_MS ? part_ms : SINGLE_SLICE_MS);
+        if (part_ms > START_SLICE_MS) part_ms = START_SLICE_MS;
+        use_ends(query, &one, part_ms < SHORTEST_START_MS ? SHORTEST_START_MS : part_ms);
         rd_kafka_topic_partition_list_destroy(one);
     }
     rd_kafka_topic_partition_list_destroy(asked);
 }
 
 /* In the job's list. False: the caller has given up, or closing has begun. */
-static bool find_starts(struct ps_consumer_job *query, int timeout_ms)
+static bool find_starts(struct ps_consumer_job *query)
 {
+    int timeout_ms = query->timeout_ms < 0 ? -1 : query->timeout_ms / 2; /* a seek has to follow */
     int longest_ms = any_broker_answered(query->consumer->client.rk) ? LONGEST_START_MS : LONGEST_UNANSWERED_START_MS;
     int64_t deadline_us = ps_deadline_us(timeout_ms >= 0 && timeout_ms < longest_ms ? timeout_ms : longest_ms);
     find_uncommitted(query, deadline_us);
@@ -377,7 +377,7 @@ static void consumer_seek(struct ps_consumer_job *query)
     int64_t deadline_us = ps_deadline_us(query->timeout_ms);
     for (int i = 0; i < query->list->cnt; i++) /* the program has asked the group, which has no offset */
         if (query->list->elems[i].offset == RD_KAFKA_OFFSET_INVALID) query->list->elems[i].offset = query->consumer->reset;
-    if (!find_starts(query, query->timeout_ms < 0 ? -1 : query->timeout_ms / 2)) {
+    if (!find_starts(query)) {
         query->err = RD_KAFKA_RESP_ERR__DESTROY;
         return;
     }
@@ -424,23 +424,16 @@ static bool assigns_partitions(rd_kafka_t *rk)
     return any;
 }
 
-/* As before a revocation: see awaits_commits in consumer.c. */
-static void await_commits(struct ps_consumer_job *query)
-{
-    uint64_t begun = atomic_load(&query->consumer->async_commits.begun);
-    int64_t until_us = ps_now_us() + PS_LONGEST_COMMIT_US;
-    while (!ps_commits_ended(query->consumer, begun) && asks_on(query) && ps_now_us() < until_us) usleep(LOOK_US);
-}
-
 static rd_kafka_resp_err_t consumer_assign(struct ps_consumer_job *query)
 {
     struct ps_consumer *consumer = query->consumer;
     rd_kafka_t *rk = consumer->client.rk;
     const rd_kafka_topic_partition_list_t *list = query->list && query->list->cnt > 0 ? query->list : NULL;
-    await_commits(query);
-    if (list && !find_starts(query, -1)) return RD_KAFKA_RESP_ERR__DESTROY;
+    struct ps_commit_turn turn = { 0 };
+    if (list && !find_starts(query)) return RD_KAFKA_RESP_ERR__DESTROY;
     pthread_mutex_lock(&consumer->assigning);
     bool stops_partitions = assigns_partitions(rk);
+    await_turn(query, &turn, ps_now_us() + PS_LONGEST_TURN_US);
     pthread_mutex_lock(&consumer->taking); /* no thread takes messages of the earlier assignment after the ledger was cleared */
     ps_consumer_store(consumer);
     ps_consumer_resume_revoked(consumer, NULL);
@@ -451,6 +444,7 @@ static rd_kafka_resp_err_t consumer_assign(struct ps_consumer_job *query)
     for (int i = 0; !err && list && i < list->cnt; i++)
         ps_ledger_begin(&consumer->ledger, list->elems[i].topic, list->elems[i].partition, list->elems[i].offset);
     pthread_mutex_unlock(&consumer->taking);
+    ps_commit_turn_leave(consumer, &turn);
     for (int i = 0; stops_partitions && i < STEPS_OF_STOPPING; i++) {
         assigns_partitions(rk);
         usleep(STEP_US);
@@ -517,7 +511,7 @@ static void job_run(struct ps_job *job)
     case PS_CONSUMER_RESUME: consumer_pause(query, false); break;
     case PS_CONSUMER_STARTS:
         become_long_call(query->consumer);
-        find_starts(query, query->timeout_ms);
+        find_starts(query);
         break;
     }
     if (query->list) {

@@ -319,6 +319,36 @@ class ConsumerDefectsTest < ConsumerTestCase
     end
   end
 
+  # @return [Array(Consumer, Message)] a member whose listener was told of a revocation, which waits for an earlier commit
+  def waiting_revocation
+    own, = broken_in(20)
+    listener = Struct.new(:told) { def revoked(_) = self.told = true }.new
+    one = group_consumer("g", servers: own.bootstrap_servers, "enable.auto.commit": false) do |config|
+      config.rebalance_listener = listener
+    end
+    last = take(one.subscribe("defects"), 5).last
+    assert one.commit({ "defects" => { 0 => 1 } }) # finds the coordinator
+    own.inject_errors(:offset_commit, [:coordinator_load_in_progress])
+    one.commit({ "defects" => { 0 => 2 } }, async: true)
+    sleep 0.03 # it is on its way, and is repeated 100 ms later
+    one.unsubscribe
+    one.poll(timeout: 0) until listener.told
+    [one, last]
+  end
+
+  # The thread of the commit does not poll meanwhile.
+  def test_34_a_commit_between_the_listener_and_the_answer_succeeds
+    one, last = waiting_revocation
+    assert one.commit(last, timeout: 10)
+    poll_until(one) { one.assignment.empty? }
+    assert_equal({ 0 => 5 }, one.committed("defects", 0))
+  end
+
+  def test_34_a_close_between_the_listener_and_the_answer_waits_for_the_earlier_commit_only
+    one, = waiting_revocation
+    assert_operator seconds_of { one.close(timeout: 20) }, :<, 10
+  end
+
   # Brokers compare a commit's generation only, and it is sent with the one that the member has then.
   [false, true].each do |async|
     define_method("test_38_an_#{async ? "asynchronous" : "ordinary"}_commit_is_not_sent_if_its_partition_is_lost_meanwhile") do

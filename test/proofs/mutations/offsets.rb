@@ -28,7 +28,7 @@ end
 
 Mutation.define "offsets: periodic commits wait for each other",
                 file: "ext/penstock/core/consume/async_commits.c",
-                from: "if (commits->on_their_way == 0 && !commits->turns && stored_is_due(commits))",
+                from: "if (commits->on_their_way == 0 && !first && stored_is_due(commits))",
                 to: "if (stored_is_due(commits))",
                 test: "test/consumer_defects_test.rb", only: "test_34_periodic_commits_do_not_overtake_each_other"
 
@@ -51,6 +51,12 @@ Mutation.define "offsets: periodic commits wait for each other",
     ["consumer_jobs", "    await_turn(query, &turn, ps_now_us() + PS_LONGEST_TURN_US);\n",
      "    ps_commit_turn_join(consumer, &turn);\n",
      "test_34_the_last_commit_before_an_assignment_is_not_overtaken_by_an_earlier_one"],
+  "a close takes a waiting revocation out of the line" =>
+    ["consumer", "    leave_line(consumer); /* of a revocation that no thread answers any more */\n", "",
+     "test_34_a_close_between_the_listener_and_the_answer_waits_for_the_earlier_commit_only"],
+  "a revocation's turn passes" =>
+    ["async_commits", "return ps_now_us() - first->come_us < LONGEST_TURN_US ? first : first->next;", "return first;",
+     "test_34_a_commit_between_the_listener_and_the_answer_succeeds"],
   "an assignment without a listener is not answered before" =>
     ["consumer", "    if (consumer->starts) return !atomic_load(&consumer->starts->done);\n", "",
      "test_35_a_seek_after_the_groups_assignment_is_not_undone_by_a_late_answer"] }

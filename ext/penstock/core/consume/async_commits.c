@@ -148,11 +148,23 @@ void ps_commit_turn_join(struct ps_consumer *consumer, struct ps_commit_turn *tu
     pthread_mutex_unlock(&commits->lock);
 }
 
+enum { LONGEST_TURN_US = 100000 };
+
+/* With the lock. The first turn that has not passed. */
+static struct ps_commit_turn *first_turn(const struct ps_async_commits *commits)
+{
+    struct ps_commit_turn *first = commits->turns;
+    if (!first || !first->yields || commits->waiting || commits->on_their_way > 0) return first;
+    if (!first->come_us) first->come_us = ps_now_us();
+    return ps_now_us() - first->come_us < LONGEST_TURN_US ? first : first->next;
+}
+
 bool ps_commit_turn_has_come(struct ps_consumer *consumer, const struct ps_commit_turn *turn)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
-    bool has_come = commits->turns == turn && !commits->waiting && commits->on_their_way == 0;
+    bool idle = !commits->waiting && commits->on_their_way == 0;
+    bool has_come = idle && (commits->turns == turn || first_turn(commits) == turn);
     pthread_mutex_unlock(&commits->lock);
     return has_come;
 }
@@ -226,8 +238,13 @@ static bool go_on(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
+    struct ps_commit_turn *first = first_turn(commits);
+    if (first != commits->turns) { /* the turn has passed, and what waits behind it goes on */
+        commits->waiting = merge(commits->turns->after, commits->waiting);
+        commits->turns->after = NULL;
+    }
     if (commits->on_their_way == 0 && ps_now_us() >= commits->again_us) send_waiting(consumer);
-    if (commits->on_their_way == 0 && !commits->turns && stored_is_due(commits)) send_stored(consumer);
+    if (commits->on_their_way == 0 && !first && stored_is_due(commits)) send_stored(consumer);
     bool more = is_busy(commits) || atomic_load(&commits->stored_due_us);
     if (!more) {
         rd_kafka_queue_destroy(commits->answers);

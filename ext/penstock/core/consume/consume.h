@@ -152,6 +152,8 @@ rd_kafka_topic_partition_list_t *ps_ledger_processed(struct ps_ledger *ledger); 
 struct ps_commit_turn { /* a commit for which a caller waits, or partitions that are given up */
     struct ps_commit_turn *next;
     rd_kafka_topic_partition_list_t *after; /* what was to be committed after it; NULL: nothing */
+    bool yields;    /* of partitions: its turn passes if no thread uses it soon. The program may wait in a commit, and not poll */
+    int64_t come_us; /* of such a turn: when it came; 0: it has not */
 };
 
 struct ps_async_commits {

@@ -300,11 +300,18 @@ bool ps_consumer_holds_back(struct ps_consumer *consumer)
 /* A revocation takes its turn among the commits (async_commits.c). False: nothing is on its way. */
 static bool join_line(struct ps_consumer *consumer)
 {
+    consumer->turn = (struct ps_commit_turn){ .yields = true };
     ps_commit_turn_join(consumer, &consumer->turn);
     consumer->has_turn = true;
     if (ps_commit_turn_has_come(consumer, &consumer->turn)) return false;
     atomic_store(&consumer->hold_until_us, ps_now_us() + PS_LONGEST_TURN_US);
     return true;
+}
+
+static void leave_line(struct ps_consumer *consumer)
+{
+    if (consumer->has_turn) ps_commit_turn_leave(consumer, &consumer->turn);
+    consumer->has_turn = false;
 }
 
 /* Between the listener and the answer. False: there is nothing to wait for. */
@@ -324,11 +331,9 @@ static void end_answer(struct ps_consumer *consumer)
 {
     if (consumer->starts) ps_job_abandon(&consumer->starts->job);
     if (consumer->chosen) rd_kafka_topic_partition_list_destroy(consumer->chosen);
-    if (consumer->has_turn) ps_commit_turn_leave(consumer, &consumer->turn);
+    leave_line(consumer);
     consumer->starts = NULL;
     consumer->chosen = NULL;
-    consumer->has_turn = false;
-    consumer->turn = (struct ps_commit_turn){ 0 };
 }
 
 void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen)
@@ -605,6 +610,9 @@ static void await_turn(struct ps_consumer *consumer)
 {
     struct ps_commit_turn turn = { 0 };
     int64_t begun_us = ps_now_us();
+    pthread_mutex_lock(&consumer->taking);
+    leave_line(consumer); /* of a revocation that no thread answers any more */
+    pthread_mutex_unlock(&consumer->taking);
     ps_commit_turn_join(consumer, &turn);
     while (!ps_commit_turn_has_come(consumer, &turn)) {
         int64_t close_by_us = atomic_load(&consumer->client.close_by_us); /* ps_client_hurry may shorten it */

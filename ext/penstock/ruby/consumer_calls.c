@@ -88,7 +88,8 @@ static bool await_answer(const struct asking *asking)
         if (penstock_wait(&asking->job->job.completion, until_us)) return true;
         if (until_us == asking->deadline_us) return false;
         notice(consumer);
-        penstock_consumer_check_rejected(consumer);
+        bool done_anyway = asking->job->call == PS_CONSUMER_ASSIGN; /* then polls raise */
+        if (!done_anyway) penstock_consumer_check_rejected(consumer);
     }
 }
 

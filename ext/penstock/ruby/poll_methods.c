@@ -169,22 +169,20 @@ static bool full(const struct taking *taking)
 
 /* ---- events ---- */
 
-/* Goes on with the rebalance that is not answered yet. False: this thread can do no more for it now. */
-static bool answer(struct taking *taking, bool with_gvl)
+/* Goes on with the rebalance that is not answered yet. Listeners learn of it before the program gets the next messages, so the call
+ * takes none: the answer rings. */
+static void answer(struct taking *taking, bool with_gvl)
 {
     struct ps_consumer *consumer = taking->consumer;
-    if (consumer->listening || ps_consumer_holds_back(consumer)) return false;
+    if (consumer->listening || ps_consumer_holds_back(consumer)) return;
     if (consumer->settings.listens && !consumer->told) {
         consumer->listening = true;
         taking->end = REBALANCE;
-        return false;
-    }
-    if (with_gvl) {
+    } else if (with_gvl) {
         taking->end = WITHOUT_GVL;
-        return false;
+    } else {
+        ps_consumer_answer_locked(consumer, NULL);
     }
-    ps_consumer_answer_locked(consumer, NULL);
-    return true;
 }
 
 /* The program gets its messages first. So it can process them before the consumer loses the partition, and an error costs none. */
@@ -193,8 +191,8 @@ static void take_events(struct taking *taking, bool with_gvl)
     struct ps_consumer *consumer = taking->consumer;
     while (taking->control_only || !full(taking)) {
         if (consumer->answering) {
-            if (!answer(taking, with_gvl)) return;
-            continue;
+            answer(taking, with_gvl);
+            return;
         }
         rd_kafka_event_t *event = ps_consumer_take(consumer);
         if (!event && !taking->control_only && !consumer->problems) {

@@ -37,7 +37,7 @@ Mutation.define "ledger: closing stores what is processed",
 end
 
 Mutation.define "rebalance listener: closing answers for a listener that runs",
-                file: "ext/penstock/core/consume/consumer.c", from: "    ps_consumer_answer(consumer, NULL);", to: "    ",
+                file: "ext/penstock/core/consume/consumer.c", from: "    answer_now(consumer);", to: "    ",
                 test: "test/rebalance_listener_test.rb", only: "test_close_while_the_listener_is_told_of_what_is_revoked"
 
 Mutation.define "config.start_at: a poll that does not learn the places leaves the rebalance unanswered",

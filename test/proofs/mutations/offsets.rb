@@ -51,9 +51,6 @@ Mutation.define "offsets: periodic commits wait for each other",
     ["consumer_jobs", "    await_turn(query, &turn, ps_now_us() + PS_LONGEST_TURN_US);\n",
      "    ps_commit_turn_join(consumer, &turn);\n",
      "test_34_the_last_commit_before_an_assignment_is_not_overtaken_by_an_earlier_one"],
-  "a close takes a waiting revocation out of the line" =>
-    ["consumer", "    leave_line(consumer); /* of a revocation that no thread answers any more */\n", "",
-     "test_34_a_close_between_the_listener_and_the_answer_waits_for_the_earlier_commit_only"],
   "a revocation's turn passes" =>
     ["async_commits", "return ps_now_us() - first->come_us < LONGEST_TURN_US ? first : first->next;", "return first;",
      "test_34_a_commit_between_the_listener_and_the_answer_succeeds"],

@@ -308,12 +308,6 @@ static bool join_line(struct ps_consumer *consumer)
     return true;
 }
 
-static void leave_line(struct ps_consumer *consumer)
-{
-    if (consumer->has_turn) ps_commit_turn_leave(consumer, &consumer->turn);
-    consumer->has_turn = false;
-}
-
 /* Between the listener and the answer. False: there is nothing to wait for. */
 static bool prepare_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen)
 {
@@ -331,7 +325,8 @@ static void end_answer(struct ps_consumer *consumer)
 {
     if (consumer->starts) ps_job_abandon(&consumer->starts->job);
     if (consumer->chosen) rd_kafka_topic_partition_list_destroy(consumer->chosen);
-    leave_line(consumer);
+    if (consumer->has_turn) ps_commit_turn_leave(consumer, &consumer->turn);
+    consumer->has_turn = false;
     consumer->starts = NULL;
     consumer->chosen = NULL;
 }
@@ -610,10 +605,7 @@ static void await_turn(struct ps_consumer *consumer)
 {
     struct ps_commit_turn turn = { 0 };
     int64_t begun_us = ps_now_us();
-    pthread_mutex_lock(&consumer->taking);
-    leave_line(consumer); /* of a revocation that no thread answers any more */
-    pthread_mutex_unlock(&consumer->taking);
-    ps_commit_turn_join(consumer, &turn);
+    ps_commit_turn_join(consumer, &turn); /* that of a revocation which no thread answers any more passes */
     while (!ps_commit_turn_has_come(consumer, &turn)) {
         int64_t close_by_us = atomic_load(&consumer->client.close_by_us); /* ps_client_hurry may shorten it */
         if (ps_now_us() - begun_us > (close_by_us - begun_us) / 10 * 9) break;

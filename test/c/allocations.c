@@ -18,7 +18,7 @@
 #define KINDS(kind) \
     kind(conf) kind(topic_conf) kind(producer) kind(topic) kind(queue) kind(list) kind(partition) kind(headers) kind(event) \
     kind(error) kind(metadata) kind(group) kind(mock_cluster) kind(memory) \
-    kind(dump)
+    kind(dump) kind(message)
 
 #define CONSTANT(name) kind_##name,
 #define STRING(name) #name,
@@ -128,6 +128,17 @@ MAKES(queue, rd_kafka_queue_t *, rd_kafka_queue_get_partition, (rd_kafka_t *rk, 
 DESTROYS(queue, rd_kafka_queue_destroy, (rd_kafka_queue_t *queue), (queue), queue)
 MAKES(event, rd_kafka_event_t *, rd_kafka_queue_poll, (rd_kafka_queue_t *queue, int timeout_ms), (queue, timeout_ms))
 DESTROYS(event, rd_kafka_event_destroy, (rd_kafka_event_t *event), (event), event)
+MAKES(message, rd_kafka_message_t *, rd_kafka_consume_queue, (rd_kafka_queue_t *queue, int timeout_ms), (queue, timeout_ms))
+DESTROYS(message, rd_kafka_message_destroy, (rd_kafka_message_t *message), (message), message)
+
+ssize_t rd_kafka_consume_batch_queue(rd_kafka_queue_t *queue, int timeout_ms, rd_kafka_message_t **messages, size_t most)
+{
+    REAL(rd_kafka_consume_batch_queue);
+    ssize_t count = real(queue, timeout_ms, messages, most);
+    for (ssize_t i = 0; i < count; i++) MADE(message, messages[i]);
+    return count;
+}
+
 
 /* ---- lists, headers, metadata, memory ---- */
 

@@ -14,7 +14,7 @@ module AllocationCounts
   NEUTRAL = /
     \Ard_kafka_(?:assign|assignment_lost|commit|commit_queue|committed
     |conf_(?:enable|get|set)\w*|conf_properties_show|conf_interceptor_add_on_new
-    |consumer_closed|controllerid|err2name|err2str|error_(?:code|is_\w+|string|txn_requires_abort)
+    |conf|consumer_closed|controllerid|err2name|err2str|error_(?:code|is_\w+|string|txn_requires_abort)
     |event_(?:error\w*|log|message_\w+|stats|topic_partition_list|type)|fatal_error|flush|get_err_descs|get_watermark_offsets
     |header_(?:add|cnt|get_all)|interceptor_add_\w+|last_error|message_\w+|name
     |mock_(?:broker|clear|cluster_bootstraps|partition|push|topic)\w*|msg_partitioner_\w+

@@ -319,10 +319,10 @@ class ConsumerDefectsTest < ConsumerTestCase
     end
   end
 
-  # @return [Array(Consumer, Message)] a member whose listener was told of a revocation, which waits for an earlier commit
+  # @return [Array(Consumer, Message)] a member whose listener was called for a revocation, which waits for an earlier commit
   def waiting_revocation
     own, = broken_in(20)
-    listener = Struct.new(:told) { def revoked(_) = self.told = true }.new
+    listener = Struct.new(:called) { def revoked(_) = self.called = true }.new
     one = group_consumer("g", servers: own.bootstrap_servers, "enable.auto.commit": false) do |config|
       config.rebalance_listener = listener
     end
@@ -332,7 +332,7 @@ class ConsumerDefectsTest < ConsumerTestCase
     one.commit({ "defects" => { 0 => 2 } }, async: true)
     sleep 0.03 # it is on its way, and is repeated 100 ms later
     one.unsubscribe
-    one.poll(timeout: 0) until listener.told
+    one.poll(timeout: 0) until listener.called
     [one, last]
   end
 

@@ -206,7 +206,7 @@ module Penstock
     #     consumer.assign("events" => { 0 => 1_000, 1 => :beginning, 2 => Time.now - 3600, 3 => [:last, 10] })
     #
     # Blocks: this thread, for about a ms, or for some 10 ms if librdkafka has to stop an earlier assignment. If not all starts
-    # are Integers or {Offset}s, also until brokers have told where to begin: with a Time or `[:last, n]` up to `timeout`,
+    # are Integers or {Offset}s, also until brokers have answered where to begin: with a Time or `[:last, n]` up to `timeout`,
     # otherwise up to 2 s, and librdkafka asks on then. And until earlier commits are answered, up to 5 s. Without
     # the GVL, interruptible at once. Concurrent calls run one after the other.
     #

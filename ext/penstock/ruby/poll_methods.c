@@ -175,7 +175,7 @@ static void answer(struct taking *taking, bool with_gvl)
 {
     struct ps_consumer *consumer = taking->consumer;
     if (consumer->listening || ps_consumer_holds_back(consumer)) return;
-    if (consumer->settings.listens && !consumer->told) {
+    if (consumer->settings.listens && !consumer->prepared) {
         consumer->listening = true;
         taking->end = REBALANCE;
     } else if (with_gvl) {

@@ -286,7 +286,7 @@ struct ps_consumer {
     bool held_back;            /* it has waited for work */
     bool member;               /* the group has assigned partitions, perhaps none, and not removed the consumer since */
     _Atomic int64_t hold_until_us; /* a revocation is held back until then, at most, for work, or for its turn; 0: none is */
-    bool told;                 /* the listener was called for it, if there is one, and what follows has begun */
+    bool prepared;             /* the listener was called for it, if there is one, and what its answer needs was asked for */
     struct ps_consumer_job *starts; /* finds out where its partitions begin; NULL: nothing does */
     struct ps_commit_turn turn; /* for a revocation */
     bool has_turn;             /* it is in the line */

@@ -272,7 +272,7 @@ void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *ev
 {
     bool revoked = rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;
     consumer->lost = revoked && rd_kafka_assignment_lost(consumer->client.rk); /* the answer resets it */
-    consumer->listening = consumer->held_back = consumer->told = false;
+    consumer->listening = consumer->held_back = consumer->prepared = false;
     consumer->answering = event;
     bool may_wait = revoked && !consumer->lost && consumer->settings.hold_us > 0;
     if (may_wait) atomic_store(&consumer->hold_until_us, ps_now_us() + consumer->settings.hold_us);
@@ -284,13 +284,13 @@ bool ps_consumer_holds_back(struct ps_consumer *consumer)
     int64_t until_us = atomic_load(&consumer->hold_until_us);
     if (until_us == 0) return false;
     const rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(consumer->answering);
-    bool waits = consumer->told ? !ps_commit_turn_has_come(consumer, &consumer->turn)
+    bool waits = consumer->prepared ? !ps_commit_turn_has_come(consumer, &consumer->turn)
                                 : ps_ledger_in_work(&consumer->ledger, partitions);
     if (!waits || ps_now_us() >= until_us) {
         atomic_store(&consumer->hold_until_us, 0);
         return false;
     }
-    if (consumer->told || consumer->held_back) return true;
+    if (consumer->prepared || consumer->held_back) return true;
     consumer->held_back = true;
     ps_news_add(&consumer->news, PS_NEWS_HELD_BACK, RD_KAFKA_RESP_ERR_NO_ERROR, false, partitions, NULL);
     ps_bell_ring(&consumer->bell); /* a thread publishes it */
@@ -313,7 +313,7 @@ static bool prepare_answer(struct ps_consumer *consumer, const rd_kafka_topic_pa
 {
     const rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(consumer->answering);
     bool assigned = rd_kafka_event_error(consumer->answering) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
-    consumer->told = true;
+    consumer->prepared = true;
     consumer->listening = false;
     atomic_store(&consumer->hold_until_us, 0);
     if (chosen) consumer->chosen = ps_plain_copy(chosen);
@@ -334,7 +334,7 @@ static void end_answer(struct ps_consumer *consumer)
 void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen)
 {
     rd_kafka_event_t *event = consumer->answering;
-    if (!event || (!consumer->told && prepare_answer(consumer, chosen))) return;
+    if (!event || (!consumer->prepared && prepare_answer(consumer, chosen))) return;
     rebalance(consumer, event);
     rd_kafka_event_destroy(event);
     consumer->answering = NULL;

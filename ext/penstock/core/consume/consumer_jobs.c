@@ -265,7 +265,7 @@ static int seek_timeout_ms(int timeout_ms)
  * again, or are lost. It also waits half a second before it asks a leader that it does not know yet.
  *
  * The group's partitions that have a committed offset are left to librdkafka: it waits for its own commits before it asks, and has to
- * know the offset. What brokers do not tell in time is left to it, too.
+ * know the offset. What brokers do not answer in time is left to it, too.
  */
 enum { LONGEST_START_MS = 2000, LONGEST_UNANSWERED_START_MS = 1000, START_SLICE_MS = 500, SHORTEST_START_MS = 200 };
 
@@ -346,9 +346,17 @@ static void find_ends(struct ps_consumer_job *query, int64_t deadline_us)
     rd_kafka_topic_partition_list_destroy(asked);
 }
 
-/* In the job's list. False: the caller has given up, or closing has begun. */
+static bool any_start_open(const struct ps_consumer_job *query)
+{
+    for (int i = 0; i < query->list->cnt; i++)
+        if (starts_at_an_end(&query->list->elems[i]) || starts_as_committed(query, &query->list->elems[i])) return true;
+    return false;
+}
+
+/* In the job's list. False: it had to ask, and the caller has given up meanwhile, or closing has begun. */
 static bool find_starts(struct ps_consumer_job *query)
 {
+    if (!any_start_open(query)) return true;
     int timeout_ms = query->timeout_ms < 0 ? -1 : query->timeout_ms / 2; /* a seek has to follow */
     int longest_ms = any_broker_answered(query->consumer->client.rk) ? LONGEST_START_MS : LONGEST_UNANSWERED_START_MS;
     int64_t deadline_us = ps_deadline_us(timeout_ms >= 0 && timeout_ms < longest_ms ? timeout_ms : longest_ms);

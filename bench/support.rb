@@ -49,8 +49,8 @@ module Bench
       input.puts "#{name} #{partitions}"
       return output.gets
     end
-    tool = [File.join(ROOT, "bin/kafka"), "java", "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", servers]
-    created = system(*tool, "--create", "--topic", name, "--partitions", partitions.to_s, out: File::NULL)
+    program = 'Penstock::Admin.new("bootstrap.servers": ARGV[0]).create_topic(ARGV[1], partitions: Integer(ARGV[2]))'
+    created = system(RbConfig.ruby, "-I", File.join(ROOT, "lib"), "-r", "penstock", "-e", program, servers, name, partitions.to_s)
     created or abort "cannot create the topic #{name}"
   end
 

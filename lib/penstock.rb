@@ -9,6 +9,7 @@ require_relative "penstock/instrumentation"
 require_relative "penstock/native"
 require_relative "penstock/producer"
 require_relative "penstock/consumer"
+require_relative "penstock/admin"
 require_relative "penstock/testing/embedded_cluster"
 require_relative "penstock/message_pack/extension_value"
 require "penstock/penstock"
@@ -31,4 +32,5 @@ module Penstock
   autoload :Clients, "penstock/testing/clients"
   autoload :ConnectionPool, "penstock/producer/connection_pool"
   autoload :Doctor, "penstock/doctor"
+  autoload :Testing, "penstock/testing"
 end

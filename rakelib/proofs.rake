@@ -6,7 +6,7 @@
 PROOFS = %w[
   short_proofs mutations fuzz msgpack_engine asan tsan ubsan valgrind message_pack_storm message_pack_rounds
   message_pack_differential ractors fork_and_exit overload allocations gc gvl ffi hostile_broker
-  consumer_storm consumer_closing consumer_backlog exactly_once_storm
+  admin_loops consumer_storm consumer_closing consumer_backlog exactly_once_storm
 ].freeze
 
 desc "Everything that proves rather than tests, one after the other: rake proofs [ONLY=asan,hostile_broker]"

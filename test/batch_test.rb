@@ -53,6 +53,29 @@ class BatchTest < ConsumerTestCase
     assert_operator batch.epoch, :>, 0
   end
 
+  def test_columns_of_a_part
+    batch = batch_of(MESSAGES)
+    { payloads: ["a", nil, ""], values: ["a", nil, ""], keys: ["k", "", nil], decoded_keys: ["k", "", nil], offsets: [0, 1, 2],
+      timestamps: batch.timestamps }.each do |name, column|
+      [[], [0], [1], [3], [0, 0], [1, 1], [2, 5], [0, 2**40]].each do |part|
+        first, count = part
+        expected = column[first || 0, count || 3]
+        assert_equal [expected, true], batch.public_send(name, *part).then { |found| [found, found.frozen?] }, [name, part]
+      end
+      assert_raises(IndexError) { batch.public_send(name, 4) }
+      assert_raises(IndexError) { batch.public_send(name, -1) }
+      assert_raises(ArgumentError) { batch.public_send(name, 0, -1) }
+      assert_raises(TypeError) { batch.public_send(name, nil) }
+    end
+  end
+
+  def test_bytesize_is_that_of_keys_and_payloads
+    batch = batch_of(MESSAGES)
+    assert_equal 2, batch.bytesize
+    batch.release
+    assert_equal 2, batch.bytesize
+  end
+
   def test_messages_are_equal_to_those_of_the_columns
     batch = batch_of(MESSAGES)
     assert_equal batch.payloads, batch.map(&:payload)

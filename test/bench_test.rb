@@ -122,7 +122,7 @@ class BenchTest < PenstockTest
   def test_an_unknown_scenario_raises_with_the_names_of_all_scenarios
     _, errors, status = command("nosuch")
     assert_equal 1, status.exitstatus
-    assert_match(%r{\Abin/bench: invalid argument: nosuch: there are arrival, batches, .*producers}, errors)
+    assert_match(%r{\Abin/bench: invalid argument: nosuch: there are application, arrival, batches, .*producers}, errors)
   end
 
   def test_an_unknown_client_raises_with_the_names_of_all_clients

@@ -7,7 +7,7 @@ require_relative "support/configuration_guide"
 class ConfigurationGuideTest < PenstockTest
   PAGE = File.read(ConfigurationGuide::PAGE)
   SERVERS = { "bootstrap.servers": "127.0.0.1:1" }.freeze
-  NEW = { "producer" => Penstock::Config, "consumer" => Penstock::ConsumerConfig }.freeze
+  NEW = { "producer" => Penstock::Config, "consumer" => Penstock::ConsumerConfig, "admin" => Penstock::AdminConfig }.freeze
 
   # @return [Array<Array<String>>] the cells of the tables below a heading, without the heads of the tables
   def rows(heading)
@@ -18,7 +18,7 @@ class ConfigurationGuideTest < PenstockTest
     end
   end
 
-  def rows_of(client) = rows("Settings of #{client}s")
+  def rows_of(client) = rows("Settings of #{client == "admin" ? "admin client" : client}s")
   def text(cell) = cell[/\A`(.*)`\z/, 1]
 
   def evaluated(code) = eval(code, binding, __FILE__, __LINE__) # rubocop:disable Security/Eval

@@ -61,4 +61,16 @@ class ConsumerClosingTest < PenstockTest
 
     ruby!(EARLY, cluster.bootstrap_servers, topic, seconds: 60)
   end
+
+  # librdkafka 2.0.2 does not wait for the answer, and the answer waited for ever if it met the end of the group.
+  def test_an_assignment_that_nobody_has_polled_is_answered_before_the_group_is_left
+    one = Penstock::Consumer.new("bootstrap.servers": cluster.bootstrap_servers, "group.id": "late-#{rand(2**32)}")
+    one.subscribe(topic)
+    seen = Thread::Queue.new
+    %w[assigned revoked].each { |what| one.monitor.subscribe("rebalance.partitions_#{what}") { seen << what } }
+    eventually { Penstock::Consumer.select([one], timeout: 0.1).any? }
+    one.close
+    eventually { seen.size >= 2 }
+    assert_equal %w[assigned revoked], Array.new(2) { seen.pop }
+  end
 end

@@ -6,7 +6,7 @@ require_relative "support/consumer_test_case"
 # Defects of librdkafka and of other clients, by their numbers in docs/evidence/defects.md, which names the tests of the other
 # numbers too.
 class ConsumerDefectsTest < ConsumerTestCase
-  slow(/test_(03|05|08|17|26|32|35|36)/)
+  slow(/test_(03|05|07|08|17|26|32|35|36)/)
 
   # @return [Array(Penstock::EmbeddedCluster, String)] a cluster to break, and a topic with messages
   def broken_in(count, partitions: 1, brokers: 1)
@@ -52,6 +52,59 @@ class ConsumerDefectsTest < ConsumerTestCase
     one.close
     produce("defects", %w[last], on: sender)
     assert_equal 8, take(member(own), 1).first.offset
+  end
+
+  class Losses
+    def lost(rebalance) = partitions << rebalance.partitions
+
+    def partitions = @partitions ||= []
+  end
+
+  # A member with four partitions and 200 messages joins its group again, as another one joins.
+  # @yieldparam joined [Proc] whether the other one has
+  def with_cooperative_member(**settings)
+    name = filled(50, partitions: 4)
+    settings = { "partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": 100, **settings }
+    losses = Losses.new
+    one = group_consumer(name, **settings) { |config| config.rebalance_listener = losses }.subscribe(name)
+    take(one, 200)
+    one.poll(timeout: 0)
+    two = group_consumer(name, **settings).subscribe(name)
+    joining = quiet_thread { two.poll(timeout: 0.05) until two.assignment.any? }
+    yield one, name, -> { !joining.alive? }
+    assert_empty losses.partitions
+  ensure
+    joining&.join # closing a member before its first assignment could end the process (#4381)
+  end
+
+  # librdkafka #4059 (2.10.0): a member joins its group again by itself. A commit meanwhile is refused, and costs its partitions.
+  def test_07_commits_while_the_member_joins_its_group_again
+    with_cooperative_member("enable.auto.commit": false) do |one, name, joined|
+      commits = 0
+      eventually(30) do
+        one.poll(timeout: 0)
+        assert one.commit({ name => { 0 => commits + 1 } })
+        commits += 1
+        joined.call
+      rescue Penstock::CommitError => e
+        raise unless e.code == :rebalance_in_progress # on a busy machine joining lasts longer than the 2 s for which commit tries
+      end
+      assert_equal({ 0 => commits }, one.committed(name, 0))
+    end
+  end
+
+  # So is librdkafka's commit when the member leaves. There is no other member: if its SyncGroup came after the leader's, the
+  # embedded cluster would refuse it and, while it joined once more, all commits. Brokers do neither.
+  def test_07_a_close_while_the_member_joins_its_group_again_commits_what_is_processed
+    own, = broken_in(50, partitions: 4)
+    settings = { servers: own.bootstrap_servers, "partition.assignment.strategy": "cooperative-sticky" }
+    one = group_consumer("g", **settings, "heartbeat.interval.ms": 100, "auto.commit.interval.ms": 60_000).subscribe("defects")
+    take(one, 200)
+    one.poll(timeout: 0)
+    own.inject_errors(:heartbeat, :rebalance_in_progress)
+    sleep 1 # a heartbeat may be half a second late; the embedded cluster answers JoinGroup after 5 s
+    assert_predicate one.close(timeout: 20), :complete?
+    assert_equal({ 0 => 50, 1 => 50, 2 => 50, 3 => 50 }, member(own).committed("defects", 0..3))
   end
 
   # librdkafka #2933: a commit that failed stopped fetching.
@@ -341,6 +394,20 @@ class ConsumerDefectsTest < ConsumerTestCase
     one, last = waiting_revocation
     assert one.commit(last, timeout: 10)
     poll_until(one) { one.assignment.empty? }
+    assert_equal({ 0 => 5 }, one.committed("defects", 0))
+  end
+
+  # An asynchronous commit that was called before it must not be sent after it.
+  def test_34_a_commit_that_passes_a_revocation_does_not_pass_earlier_commits
+    one, last = waiting_revocation
+    answers = Thread::Queue.new
+    %w[offsets.committed offsets.commit_failed].each do |name|
+      one.monitor.subscribe(name) { |event| answers << event[:offsets].dig("defects", 0) }
+    end
+    one.commit({ "defects" => { 0 => 3 } }, async: true)
+    assert one.commit(last, timeout: 10)
+    poll_until(one) { one.assignment.empty? && answers.size >= 3 }
+    assert_equal [2, 3, 5], Array.new(3) { answers.pop }.sort
     assert_equal({ 0 => 5 }, one.committed("defects", 0))
   end
 

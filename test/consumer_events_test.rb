@@ -420,6 +420,15 @@ class ConsumerEventsTest < ConsumerTestCase
     end
   end
 
+  # librdkafka's marks are counted before.
+  def test_a_poll_that_finds_nothing_leaves_an_empty_queue
+    one = reading(name = topic(partitions: 2), partitions: [0, 1])
+    [-> { one.seek(name, 0, 0) }, -> { one.pause }, -> { one.resume }, -> { one.assign(name => { 1 => 0 }) }].each do |change|
+      change.call
+      eventually { one.poll(timeout: 0.05).nil? && one.metrics.queue_length.zero? }
+    end
+  end
+
   def test_the_queue_length_is_what_is_fetched_and_not_polled
     one = reading(filled(20))
     take(one, 1, batch: 1)

@@ -95,7 +95,7 @@ class ConsumerKeepAliveTest < ConsumerTestCase
   end
 
   def test_a_revocation_is_held_back_until_the_work_is_done
-    one = member { |config| config.hold_rebalances = 20_000 }
+    one = member("max.poll.interval.ms": 30_000) { |config| config.hold_rebalances = 20_000 }
     told = Queue.new
     one.monitor.subscribe("rebalance.held_back") { |event| told << event.payload.slice(:partitions, :time) }
     batch = first_batch(one)

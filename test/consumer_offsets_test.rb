@@ -179,6 +179,18 @@ class ConsumerOffsetsTest < ConsumerTestCase
     end
   end
 
+  # A broker that fails takes the coordinator with it. Another one becomes it, and loads the group's offsets first.
+  def test_committed_waits_until_the_group_has_a_coordinator_again
+    own = own_cluster
+    name = filled(1, on: own)
+    one = group_consumer("group", servers: own.bootstrap_servers)
+    one.commit({ name => { 0 => 1 } })
+    %i[not_coordinator coordinator_load_in_progress coordinator_not_available].each do |error|
+      own.inject_errors(:offset_fetch, [error] * 5)
+      assert_equal({ 0 => 1 }, one.committed(name, 0), error)
+    end
+  end
+
   def test_an_error_that_passes_is_not_the_answer
     cluster = own_cluster
     cluster.create_topic("orders", partitions: 1)

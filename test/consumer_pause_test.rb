@@ -5,7 +5,7 @@ require_relative "support/consumer_test_case"
 
 # Consumer#pause, #resume, #paused.
 class ConsumerPauseTest < ConsumerTestCase
-  slow(/by_the_group|the_listener|a_thousand_times/)
+  slow(/by_the_group|the_listener|a_thousand_times|by_a_revocation|in_a_rebalance/)
 
   def filled(count, partitions: 1)
     topic(partitions:).tap do |name|
@@ -76,6 +76,25 @@ class ConsumerPauseTest < ConsumerTestCase
     assert_equal [0, 1, 2], take(one, 3).map(&:offset)
   end
 
+  def test_what_is_not_assigned_cannot_be_paused_in_a_rebalance
+    name = filled(3, partitions: 2)
+    failed = []
+    pause = lambda do |rebalance|
+      rebalance.consumer.pause("no such topic" => [3], name => [0, 7])
+    rescue Penstock::ConsumeError => e
+      failed << [e.code, e.topic, e.partition, rebalance.consumer.paused]
+    end
+    listener = Object.new
+    listener.define_singleton_method(:assigned) { |rebalance| pause.call(rebalance) }
+    listener.define_singleton_method(:revoked) { |rebalance| pause.call(rebalance) }
+    one = group_consumer("group-#{name}") { |config| config.rebalance_listener = listener }.subscribe(name)
+    assert_equal [1, 1, 1], take(one, 3).map(&:partition)
+    one.resume
+    assert_equal [0, 0, 0], take(one, 3).map(&:partition)
+    one.close
+    assert_equal [[:unknown_partition, "no such topic", 3, { name => [0] }]] * 2, failed
+  end
+
   def test_what_is_not_assigned_cannot_be_paused
     name = filled(1, partitions: 2)
     one = reading(name)
@@ -91,6 +110,116 @@ class ConsumerPauseTest < ConsumerTestCase
     assert_raises(ArgumentError) { one.pause(name => [-1]) }
     assert_raises(ArgumentError) { one.pause([name]) }
     assert_empty one.resume(name => [0])
+  end
+
+  # A consumer that has polled offsets 0 to 99 of partition 0. It has fetched errors of both partitions, and behind them offsets
+  # 100 to 199 of partition 0, and 0 to 99 of partition 1.
+  def behind_errors(**kafka)
+    own = own_cluster
+    own.create_topic("behind", partitions: 2)
+    one = group_consumer("g", servers: own.bootstrap_servers, **kafka)
+    yield one
+    produce("behind", %w[a] * 100, on: sender = producer(servers: own.bootstrap_servers))
+    fetched = eventually { one.metrics.queue_length.then { |length| length if length >= 100 } }
+    own.inject_errors(:fetch, :topic_authorization_failed)
+    fetched = eventually { one.metrics.queue_length.then { |length| length if length > fetched } }
+    2.times { |partition| produce("behind", %w[b] * 100, partition:, on: sender) }
+    eventually { one.metrics.queue_length >= fetched + 200 }
+    assert_equal (0...100).to_a, one.poll_batch(max: 400).offsets # takes more from librdkafka
+    one
+  end
+
+  def assigned_behind_errors(**kafka)
+    behind_errors(**kafka) { |one| one.assign("behind" => { 0 => 0, 1 => 0 }) }
+  end
+
+  # @return [Array<Penstock::Message>] none if an error comes
+  def polled(one, **limits)
+    one.poll_batch(**limits).to_a
+  rescue Penstock::ConsumeError
+    []
+  end
+
+  # @return [Hash{Integer => Array<Integer>}] the offsets of `count` messages, by partition; errors are left out
+  def offsets_behind(one, count)
+    messages = []
+    eventually do
+      messages.concat(polled(one, max: 300, timeout: 0.1))
+      messages.size >= count
+    end
+    assert_equal count, messages.size
+    messages.group_by(&:partition).transform_values { |list| list.map(&:offset) }
+  end
+
+  def test_messages_behind_an_error_wait_while_their_partition_is_paused
+    one = assigned_behind_errors
+    one.pause("behind" => [0])
+    assert_equal({ 1 => (0...100).to_a }, offsets_behind(one, 100))
+    5.times { assert_empty one.poll_batch(timeout: 0.02) }
+    one.resume
+    assert_equal({ 0 => (100...200).to_a }, offsets_behind(one, 100))
+    assert_empty one.poll_batch(timeout: 0.3)
+  end
+
+  def test_messages_behind_an_error_keep_their_order_with_any_number_of_pauses
+    one = assigned_behind_errors
+    got = []
+    200.times do
+      one.pause("behind" => [rand(2)])
+      2.times { got.concat(polled(one, max: 3, timeout: 0)) }
+      one.resume
+      got.concat(polled(one, max: 3, timeout: 0))
+    end
+    one.resume
+    got.concat(take(one, 200 - got.size)) if got.size < 200
+    [[0, 100...200], [1, 0...100]].each do |partition, offsets|
+      assert_equal offsets.to_a, got.select { |message| message.partition == partition }.map(&:offset)
+    end
+  end
+
+  # A thread that finds nothing sleeps.
+  def test_a_resume_wakes_the_poll_that_gets_messages_from_behind_an_error
+    one = assigned_behind_errors
+    one.pause
+    5.times { assert_empty polled(one, timeout: 0.01) }
+    thread = quiet_thread { one.poll(timeout: 30) }
+    eventually { thread.stop? }
+    one.resume
+    assert thread.join(5), "no message within 5 s"
+    assert_kind_of Penstock::Message, thread.value
+  end
+
+  def test_messages_behind_an_error_are_dropped_by_a_seek
+    [true, false].each do |paused|
+      one = assigned_behind_errors
+      one.pause("behind" => [0]) if paused
+      one.seek("behind", 0, 150)
+      one.resume
+      assert_equal({ 0 => (150...200).to_a, 1 => (0...100).to_a }, offsets_behind(one, 150))
+    end
+  end
+
+  def test_messages_behind_an_error_are_dropped_by_an_assignment
+    [true, false].each do |paused|
+      one = assigned_behind_errors
+      one.pause("behind" => [0]) if paused
+      one.assign("behind" => { 0 => 170 })
+      assert_equal({ 0 => (170...200).to_a }, offsets_behind(one, 30))
+    end
+  end
+
+  def test_messages_behind_an_error_are_dropped_by_a_revocation
+    [true, false].each do |paused|
+      one = behind_errors("enable.auto.commit": false) do |member|
+        member.subscribe("behind")
+        eventually { member.poll(timeout: 0.05).nil? && member.assignment.any? }
+      end
+      one.pause("behind" => [0]) if paused
+      one.unsubscribe
+      eventually { polled(one, max: 1, timeout: 0.05) && one.assignment.empty? }
+      one.subscribe("behind")
+      assert_equal({ 0 => (0...200).to_a, 1 => (0...100).to_a }, offsets_behind(one, 300))
+    end
   end
 
   # Messages of a thousand pauses: each once.

@@ -64,6 +64,57 @@ class ConsumerStormCheckerTest < PenstockTest
     end
   end
 
+  # Its outcome is unknown: the broker may handle it after a later commit.
+  FALL = [["observer", "observed", { "0" => 20, "1" => 10 }], ["three", "assigned", [0]], ["three", "got", [[0, 20, 29]]],
+          ["observer", "observed", { "0" => 30 }]].freeze
+
+  def problems_of_fall(time, timed_out)
+    events = events_of(LEDGER + FALL) << [time, "two", "timed_out", timed_out]
+    ConsumerStorm::Checker.new.check(events.shuffle, ENDS)
+  end
+
+  def test_a_fall_to_the_offset_of_a_commit_that_timed_out_is_no_defect
+    assert_empty problems_of_fall(12.5, { "0" => 20 })
+    assert_empty problems_of_fall(99.0, { "0" => 20 }), "it is written after the fall"
+  end
+
+  def test_a_fall_to_another_offset_than_that_of_a_commit_that_timed_out_is_one
+    [{ "0" => 19 }, { "0" => 21 }, { "1" => 20 }, {}].each do |timed_out|
+      found = problems_of_fall(12.5, timed_out)
+      assert found.any?(/fall: committed of 0 is 20, and was 30/), found.inspect
+      assert found.any?(/repeat: three began 0 at 20, committed was 30/), found.inspect
+    end
+  end
+
+  # Before the observer sees it.
+  def test_a_member_that_begins_where_a_commit_that_timed_out_has_let_the_offset_fall_repeats_nothing
+    events = events_of(LEDGER + FALL.drop(1))
+    assert(ConsumerStorm::Checker.new.check(events, ENDS).any?(/repeat: three began 0 at 20/))
+    assert_empty ConsumerStorm::Checker.new.check(events << [12.5, "two", "timed_out", { "0" => 20 }], ENDS)
+  end
+
+  def test_after_such_a_fall_the_offset_may_not_fall_again
+    events = events_of(LEDGER + FALL + [["observer", "observed", { "0" => 25 }]]) << [12.5, "two", "timed_out", { "0" => 20 }]
+    assert(ConsumerStorm::Checker.new.check(events, ENDS).any?(/fall: committed of 0 is 25, and was 30/))
+  end
+
+  def test_a_member_writes_the_offsets_of_a_commit_that_timed_out
+    cluster = own_cluster
+    cluster.create_topic("storm", partitions: 2)
+    Dir.mktmpdir do |directory|
+      kafka = { "bootstrap.servers": cluster.bootstrap_servers, "group.id": "storm", "enable.auto.commit": false }
+      member = ConsumerStorm::Member.new(id: "one", directory:, topic: "storm", manual: true, kafka:)
+      member.instance_variable_set(:@ledger, File.open(ledger = File.join(directory, "one.ledger"), "a"))
+      consumer = member.__send__(:make_consumer)
+      cluster.set_round_trip_time(seconds: 0.3)
+      assert_raises(Penstock::ConsumeTimeoutError) { consumer.commit({ "storm" => { 0 => 5, 1 => 7 } }, timeout: 0.05) }
+      lines = File.readlines(ledger).map { |line| JSON.parse(line) }
+      assert_equal([["one", "timed_out", { "0" => 5, "1" => 7 }]], lines.map { |line| line.drop(1) })
+    ensure
+      consumer&.close
+    end
+  end
+
   # A member may be frozen between the broker's answer and its ledger's line.
   def test_an_earlier_question_that_is_answered_late_is_no_fall
     events = events_of(LEDGER) << [14.1, "observer", "observed", [12.5, { "0" => 10 }]]

@@ -2,6 +2,7 @@
 
 require "socket"
 require_relative "test_helper"
+require "penstock/app"
 require_relative "support/document_links"
 require_relative "support/fiber_schedulers"
 
@@ -75,7 +76,7 @@ class DocsTest < PenstockTest
 
   def test_the_table_of_behaviours_lists_exactly_the_existing_events
     events = BEHAVIOURS.drop_while { |line| line != "## Events" }.drop(1).take_while { |line| !line.start_with?("#") }
-    names = events.flat_map { |line| line.split(" | ").first.to_s.scan(/`(\w+\.\w+)`/).flatten }
+    names = events.flat_map { |line| line.split(" | ").first.to_s.scan(/`(\w+(?:\.\w+)+)`/).flatten }
     assert_equal Penstock::Monitor::EVENTS.sort, names.uniq.sort
   end
 
@@ -339,7 +340,7 @@ class DocsTest < PenstockTest
     _, snippets = snippets_about_testing
     output = ruby!(snippets.join("\n"))
     assert_equal %w[42 persisted], output.lines(chomp: true).first(2)
-    assert_includes output, "5 runs, 11 assertions, 0 failures, 0 errors"
+    assert_includes output, "7 runs, 34 assertions, 0 failures, 0 errors"
   end
 
   def test_the_rspec_snippet_about_testing_runs_unchanged

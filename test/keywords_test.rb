@@ -48,6 +48,7 @@ class KeywordsTest < ConsumerTestCase
 
   def each_one
     CONSUMER.each_value { |call, form| yield ->(*more, **given) { call.call(one, *more, **given) }, form }
+    ADMIN.each_value { |call, form| yield ->(*more, **given) { call.call(of_admin, *more, **given) }, form }
     HANDLE.each_value do |call, form|
       [handle, dummy_handle].each { |made| yield ->(*more, **given) { call.call(made, *more, **given) }, form }
     end
@@ -60,6 +61,18 @@ class KeywordsTest < ConsumerTestCase
   def producer_of(client_class)
     unreachable_producer { |config| config.client_class = client_class }
   end
+
+  ADMIN = {
+    "create_topic" => [->(one, *more, **given) { one.create_topic("test", *more, **given) },
+                       "create_topic(\"events\", partitions: 6)"],
+    "create_topics" => [->(one, *more, **given) { one.create_topics({}, *more, **given) },
+                        "create_topics({ \"events\" => { partitions: 6 } })"],
+    "create_partitions" => [->(one, *more, **given) { one.create_partitions({}, *more, **given) },
+                            "create_partitions({ \"events\" => 12 })"],
+    "topic" => [->(one, *more, **given) { one.topic("test", *more, **given) }, "topic(\"events\")"],
+    "cluster" => [->(one, *more, **given) { one.cluster(*more, **given) }, "cluster(timeout: 10)"],
+    "close" => [->(one, *more, **given) { one.close(*more, **given) }, "close(timeout: 10)"]
+  }.freeze
 
   # Where each method is, how it is called, and a keyword with a typing error.
   OTHERS = {
@@ -85,6 +98,7 @@ class KeywordsTest < ConsumerTestCase
 
   def of_producer = handle && @unreachable
   def of_consumer = one
+  def of_admin = @of_admin ||= Penstock::Admin.new("bootstrap.servers": "127.0.0.1:1")
   def of_set = Penstock::ConsumerSet.new
   def pools = Penstock::ConnectionPool
   def clusters = Penstock::EmbeddedCluster
@@ -111,7 +125,7 @@ class KeywordsTest < ConsumerTestCase
 
   # The public methods of each owner.
   def methods_with_keywords
-    owners = [Penstock, Penstock::Listeners, Penstock::Clients].flat_map do |room|
+    owners = [Penstock, Penstock::Listeners, Penstock::Clients, Penstock::Admin].flat_map do |room|
       room.constants.map { |name| room.const_get(name) }.grep(Module)
     end
     owners.uniq.flat_map { |owner| methods_of(owner) }.select do |method|
@@ -124,10 +138,13 @@ class KeywordsTest < ConsumerTestCase
     names.map { |name| owner.instance_method(name) } + owner.singleton_methods(false).map { |name| owner.method(name) }
   end
 
+  # Structs that an admin client's calls return.
+  def made_by_calls?(method) = method.owner.is_a?(Class) && method.owner < Struct
+
   def test_every_method_with_keywords_has_the_hint
     found = methods_with_keywords
     assert_operator found.size, :>, 30
-    without = found.reject { |method| method.parameters.assoc(:keyrest) }
+    without = found.reject { |method| method.parameters.assoc(:keyrest) || made_by_calls?(method) }
     assert_empty without.map { |method| "#{method.owner}##{method.name} #{method.source_location.join(":")}" }
   end
 
@@ -150,6 +167,13 @@ class KeywordsTest < ConsumerTestCase
     end
   ensure
     pool&.shutdown
+  end
+
+  def test_methods_of_an_admin_client_for_any_number_of_names_name_the_nearest_valid_keyword
+    %i[topics delete_topics].each do |name|
+      assert_equal "unknown keyword: :tiemout (did you mean :timeout?); write #{name}(\"events\")",
+                   message_of { of_admin.public_send(name, "test", tiemout: 1) }
+    end
   end
 
   def message_of(&call) = assert_raises(ArgumentError, &call).message

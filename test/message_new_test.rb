@@ -12,6 +12,10 @@ class MessageNewTest < ConsumerTestCase
     assert_equal ALL, Penstock::Message.new(**ALL).to_h
   end
 
+  def test_the_id_names_its_place
+    assert_equal "orders/3/7", Penstock::Message.new(**ALL).id
+  end
+
   def test_only_the_topic_is_required
     assert_equal({ topic: "orders", partition: 0, offset: 0, timestamp: nil, timestamp_type: nil, key: nil, payload: nil,
                    headers: {}, leader_epoch: nil }, Penstock::Message.new(topic: :orders).to_h)

@@ -39,7 +39,7 @@ class MessageTest < PenstockTest
     an_illegal_symbol_as_topic: [->(_) { { topic: :"a b", payload: "" } }, /"a b" is not a valid topic name/],
     an_unknown_key: [->(topic) { { topic:, payload: "", colour: 1 } }, /[Uu]nknown message key :colour/],
     a_misspelt_key: [->(topic) { { topic:, paylod: "" } }, /[Uu]nknown message key :paylod \(did you mean :payload\?\)/],
-    string_keys: [->(topic) { { "topic" => topic, "payload" => "" } }, /"topic" \(the keys of a message are Symbols\)/],
+    string_keys: [->(topic) { { "topic" => topic, "payload" => "" } }, /"topic" \(these keys are Symbols\)/],
     a_key_that_is_no_name: [->(topic) { { topic:, payload: "", 5 => 1 } }, /[Uu]nknown message key 5/],
     a_nil_key: [->(topic) { { topic:, payload: "", nil => 1 } }, /[Uu]nknown message key nil/],
     partition_beside_partition_key:

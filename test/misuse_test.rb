@@ -29,7 +29,16 @@ class MisuseTest < PenstockTest
     position: ["test", 0], lag: [{ "test" => [0] }], poll: [], poll_batch: [], revoked?: [GIVEN],
     commit: [GIVEN], create_topic: ["test"], inject_errors: %i[produce transport], clear_errors: [:produce],
     set_round_trip_time: [], broker_down: [1], broker_up: [1], move_leader: ["test", 0, 1], produce: [MESSAGE],
-    produce_many: [[MESSAGE], 100], oauthbearer_set_token_failure: ["none"]
+    configs: [], topic_config: ["test"], broker_config: [1], group_config: ["test"],
+    alter_configs: [{ topics: { "test" => {} } }],
+    create_acls: [Penstock::Admin::Acl.new(topic: "test", principal: "User:me", operation: :read)], acls: [],
+    delete_acls: [{ topic: "test" }], scram_users: [], group: ["test"], describe_groups: ["test"], delete_groups: ["test"],
+    group_offsets: [{ "test" => nil }], alter_group_offsets: ["test", { "test" => { 0 => 1 } }], reset_group_offsets: ["test"],
+    delete_group_offsets: ["test", { "test" => [0] }], offsets: [{ "test" => { 0 => :end } }],
+    delete_records: [{ "test" => { 0 => 1 } }], elect_leaders: [:preferred], plan: [Penstock::Admin::TopicCatalog.new],
+    apply: [Penstock::Admin::TopicCatalog.new], create_topics: [{ "test" => {} }], delete_topics: ["test"],
+    create_partitions: [{ "test" => 5 }], topic: ["test"],
+    topics: ["test"], produce_many: [[MESSAGE], 100], oauthbearer_set_token_failure: ["none"]
   }.freeze
 
   # Keyword arguments for them.
@@ -46,12 +55,16 @@ class MisuseTest < PenstockTest
                              transactional?],
     Penstock::Producer::Variant => %i[default? inspect max_wait_timeout producer topic_config],
     Penstock::Consumer => %i[client close closed? config each id inspect metrics monitor statistics status tags],
+    Penstock::Admin => %i[close closed? config id inspect monitor state
+                          alter_configs apply configs create_acls delete_acls delete_groups delete_topics describe_groups lag plan
+                          alter_scram_users], # without names there is nothing to do
     Penstock::EmbeddedCluster => %i[brokers close closed? inspect],
     Penstock::ShareableProducer => %i[closed? id inspect max_wait_timeout],
     Penstock::ConnectionPool => %i[available close inspect shutdown size stats],
     Penstock::DeliveryHandle => %i[error inspect label pending? report status topic wait delivered?],
     Internal::ProducerClient => %i[begin_closing close counters fatal_error hurry idempotent? inspect measures queue_size
                                    set_credentials state token_refresher= transactional?],
+    Internal::AdminClient => [],
     Penstock::Poller => %i[alive? count id inspect name stats],
     Internal::ClientReference => %i[answer attend await barred= changing= client= close handle inherited? inspect serve]
   }.transform_values { |methods| methods + %i[as_json to_json] }.freeze
@@ -94,6 +107,14 @@ class MisuseTest < PenstockTest
     end
   end
 
+  def test_methods_of_a_closed_admin_client_raise_named_errors
+    used = admin.tap(&:topics)
+    [used, admin].each do |one|
+      one.close
+      assert_named(one)
+    end
+  end
+
   def test_methods_of_a_closed_cluster_raise_named_errors
     assert_named(own_cluster.tap(&:close))
   end
@@ -108,8 +129,8 @@ class MisuseTest < PenstockTest
 
   # ---- never initialized ----
 
-  WHOLE = [Penstock::Producer, Penstock::Consumer, Penstock::EmbeddedCluster, Penstock::ConnectionPool, Penstock::Monitor,
-           Penstock::Middleware, Internal::EventSource].freeze
+  WHOLE = [Penstock::Producer, Penstock::Consumer, Penstock::Admin, Penstock::EmbeddedCluster, Penstock::ConnectionPool,
+           Penstock::Monitor, Penstock::Middleware, Internal::EventSource].freeze
 
   def test_classes_that_need_initialize_cannot_be_allocated
     WHOLE.each do |type|
@@ -139,7 +160,7 @@ class MisuseTest < PenstockTest
 
   # As far as Ruby allows their allocation.
   def test_methods_of_native_objects_that_were_only_allocated_raise_named_errors
-    [Internal::ProducerClient, Penstock::Poller, Internal::ClientReference].each do |type|
+    [Internal::ProducerClient, Internal::AdminClient, Penstock::Poller, Internal::ClientReference].each do |type|
       assert_empty wrong(type.allocate, anew: -> { type.allocate }), type.name
     end
     [Internal::Bearer, Penstock::Message, Penstock::DeliveryHandle, Penstock::ShareableProducer].each do |type|
@@ -207,13 +228,14 @@ class MisuseTest < PenstockTest
   # ---- objects of the parent process ----
 
   # A producer, its variant and a pool restart in a child. A poller has its own thread there.
-  def test_a_child_may_use_the_parents_producer_variant_and_pool
+  def test_a_child_may_use_the_parents_producer_variant_pool_and_admin_client
     one = producer
     one.produce_sync(topic:, payload: "x")
-    objects = [one.with(max_wait_timeout: 5_000), one, Penstock::Poller.instance]
+    objects = [one.with(max_wait_timeout: 5_000), one, Penstock::Poller.instance, used = admin.tap(&:topics)]
     objects << pool.tap { |made| made.with(&:id) } if POOLS
     assert_empty in_child(60) { objects.flat_map { |object| wrong(object, all: true) } }
     objects.last.shutdown if POOLS
+    used.close
   end
 
   slow def test_other_objects_of_the_parent_raise_named_errors_in_a_child
@@ -232,6 +254,9 @@ class MisuseTest < PenstockTest
   def consumer
     Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": cluster.bootstrap_servers, "group.id": "misuse" } }
   end
+
+  # The embedded cluster answers no request of it that changes something.
+  def admin = Penstock::Admin.new("bootstrap.servers": cluster.bootstrap_servers) { |config| config.timeout = 1_000 }
 
   def pool = Penstock::ConnectionPool.new(size: 1) { |config| config.kafka = { "bootstrap.servers": cluster.bootstrap_servers } }
 

@@ -286,9 +286,14 @@ class OpenTelemetryTest < ProducerTestCase
     consumer&.close
   end
 
+  # The length of the queue counts a mark for the partition too, so what is polled may lack a message: then it is read again.
   def batch_of(consumer, size)
-    eventually { consumer.metrics.queue_length >= size }
-    consumer.poll_batch.tap { |batch| assert_equal size, batch.size }
+    eventually do
+      next if consumer.metrics.queue_length < size
+
+      batch = consumer.poll_batch
+      batch.size == size ? batch : consumer.rewind(batch) && nil
+    end
   end
 
   def test_processing_a_message_continues_its_trace_and_links_to_its_span

@@ -50,14 +50,18 @@ class ProducerRecoveryTest < TransactionTestCase
       producer.produce_sync(topic: name, payload: "first", partition: 0)
       seen = events(producer, "producer.reload", "error.occurred")
       sent = Array.new(8) { [] }
+      broken = false
       threads = Array.new(8) do |i|
         Thread.new do
           Thread.current.report_on_exception = false
-          60.times { |n| send_somehow(producer, name, i, n, sent[i]) }
+          n = -1
+          send_somehow(producer, name, i, n += 1, sent[i]) until broken
+          20.times { send_somehow(producer, name, i, n += 1, sent[i]) } # the client has failed before
         end
       end
       eventually { sent.all? { |list| list.size > 5 } }
       break_down(producer)
+      broken = true
       threads.each { |thread| thread.join(30) or flunk thread.backtrace.join("\n") } # raises the thread's error
       happened = taken(seen)
       assert_equal %w[error.occurred producer.reload], happened.map(&:id), happened.map { |event| event[:error] }.inspect

@@ -72,7 +72,13 @@ class ReaderTest < ConsumerTestCase
     assert_equal 2, read(name) { |message| break message.offset if message.offset == 2 }
     assert_raises(RuntimeError) { read(name) { raise "enough" } }
     assert_equal [0, 1], read(name).lazy.map(&:offset).first(2)
-    eventually { ObjectSpace.each_object(Penstock::Consumer).all?(&:closed?) }
+    eventually { ObjectSpace.each_object(Penstock::Consumer).all? { |consumer| over?(consumer) } }
+  end
+
+  def over?(consumer)
+    consumer.closed?
+  rescue TypeError # its `new` has raised, in another test
+    true
   end
 
   def test_without_a_block_nothing_is_read_before_the_enumerator_is_used

@@ -70,6 +70,14 @@ class ReadmeTest < PenstockTest
     assert_equal [0, 1, 0], figures.values_at("ruby_threads_added", "native_pollers", "missed_wakeups")
   end
 
+  slow def test_bin_demo_app_loses_nothing_and_keeps_the_order
+    output, errors, status = Limited.capture3(File.join(ROOT, "bin/demo"), "--app", "--seconds", "10", "--rate", "100", "--json")
+    assert_predicate status, :success?, "#{output}#{errors}"
+    figures = JSON.parse(output.lines.last)
+    assert_equal [0, 10, 0], figures.values_at("lost", "dead", "out_of_order")
+    assert_operator figures.fetch("sent"), :>=, 1_000
+  end
+
   # With the embedded cluster in place of the one that the commands name.
   def test_the_penstock_commands_run_and_find_no_problem
     commands = README.scan(/^penstock (.+)$/).flatten.map { |line| line.sub(/ +#.*/, "").split }

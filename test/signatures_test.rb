@@ -24,6 +24,7 @@ class SignaturesTest < PenstockTest
     JSON.parse(ruby!(<<~RUBY, changes.to_json))
       require "json"
       require "penstock/testing"
+      require "penstock/app"
       require "penstock/message_pack/core_ext"
       require #{File.join(__dir__, "support/signature_checks").inspect}
       Signatures.with_changes(JSON.parse(ARGV[0])) { |signatures| puts SignatureChecks.new(signatures).call.to_json }

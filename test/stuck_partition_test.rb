@@ -95,6 +95,23 @@ class StuckPartitionTest < ConsumerTestCase
     assert_nil one.poll(timeout: 0.2)
   end
 
+  # A new message needs a moment to come.
+  def test_an_idle_partition_is_not_stuck_as_soon_as_it_has_a_message
+    one = watched
+    fill(%w[a])
+    take(one, 1)
+    idle_until = now + (AFTER * 2 / 1000.0)
+    one.poll(timeout: 0.05) while now < idle_until
+    told_at = []
+    one.monitor.subscribe("partition.stuck") { told_at << now }
+    without_fetches(one) do
+      filled = now
+      fill(%w[b])
+      poll_until(one) { told_at.any? }
+      assert_operator told_at.first - filled, :>=, AFTER / 1000.0
+    end
+  end
+
   def test_partitions_that_are_read_paused_or_not_polled_are_not_stuck
     one = watched
     fill(%w[a])

@@ -37,7 +37,20 @@ def check_librdkafka_version
   abort "Penstock needs librdkafka #{OLDEST_LIBRDKAFKA} or newer; the one found is older."
 end
 
+# Admin requests that came after librdkafka 2.0.2.
+ADMIN_FUNCTIONS = %w[
+  rd_kafka_AdminOptions_set_include_authorized_operations rd_kafka_AdminOptions_set_isolation_level
+  rd_kafka_AdminOptions_set_match_consumer_group_types rd_kafka_DescribeTopics rd_kafka_DescribeCluster rd_kafka_ListOffsets
+  rd_kafka_IncrementalAlterConfigs rd_kafka_DescribeUserScramCredentials rd_kafka_ElectLeaders
+  rd_kafka_ConsumerGroupDescription_type rd_kafka_ConsumerGroupListing_type
+].freeze
+
+# What older librdkafkas cannot send or read: settings of groups (2.10.0), and ACLs of transactional ids (2.6.0).
+ADMIN_CONSTANTS = %w[RD_KAFKA_CONFIG_SOURCE_GROUP_CONFIG RD_KAFKA_RESOURCE_TRANSACTIONAL_ID].freeze
+
 def detect_features
+  ADMIN_FUNCTIONS.each { |name| have_func(name, "librdkafka/rdkafka.h") }
+  ADMIN_CONSTANTS.each { |name| have_const(name, "librdkafka/rdkafka.h") }
   have_func("rd_kafka_message_produce_errstr", "librdkafka/rdkafka.h")
   have_func("rd_kafka_message_leader_epoch", "librdkafka/rdkafka.h")
   have_func("rd_kafka_topic_partition_set_leader_epoch", "librdkafka/rdkafka.h")

@@ -46,6 +46,7 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     penstock_ledger_init();
     penstock_consumer_init();
     penstock_consumer_set_init();
+    penstock_admin_init();
     penstock_log_dispatcher_init();
     penstock_event_worker_init();
     penstock_embedded_cluster_init();

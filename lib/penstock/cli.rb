@@ -17,6 +17,9 @@ module Penstock
 
     # Commands by name: the file in cli/, which is loaded when the command is wanted, and what it does.
     COMMANDS = {
+      "server" => "runs an application",
+      "probe" => "asks a running application whether it is alive, ready or started",
+      "routes" => "prints the groups, topics and options of an application",
       "doctor" => "checks Ruby, librdkafka, this machine and a cluster, and reports problems"
     }.freeze
 

@@ -123,6 +123,7 @@ module Penstock
     def initialize(*more, **kafka)
       Keywords.check("new(\"bootstrap.servers\": \"localhost:9092\", \"group.id\": \"billing\")", [], more, {})
       @subscribed = false
+      @warned_of_aborts = false
       @config = ConsumerConfig.new
       @config.__send__(:begin_with, kafka)
       yield @config if block_given?
@@ -180,6 +181,7 @@ module Penstock
       topics = topics.flatten
       raise ArgumentError, "subscribe requires at least one topic" if topics.empty?
 
+      @warned_of_aborts ||= config.__send__(:warn_of_aborts)
       call_subscribe(topics.map { |topic| [topic_or_pattern(topic), -1, INVALID_OFFSET] })
       @subscribed = true
       @stuck_watch&.start
@@ -371,6 +373,8 @@ module Penstock
     #
     # Blocks: this thread, until the group's coordinator has answered, without the GVL; interruptible at once, though the
     # offsets may be committed after an interrupt.
+    #
+    # While the member joins its group again ("cooperative-sticky"), no commit would be accepted. So it waits until that is over.
     #
     # With `async: true` it does not block, and errors are logged. One request at most is on its way. What is committed meanwhile
     # goes with the next one, only the latest offset of each partition. What waits is sent before partitions are taken away, and
@@ -666,9 +670,8 @@ module Penstock
     # exception is raised or rescued (for example in an `ensure`), after one has ended {#each}, or in a signal trap. What other
     # threads polled last does not count.
     #
-    # While the group rebalances, its coordinator may reject the offsets of the leaving member. That is logged, and other members
-    # read those messages again. Later calls do nothing. If several threads close at once, one closes and all wait. In a fork
-    # child it does nothing.
+    # If the offsets cannot be committed, that is logged, and other members read those messages again. Later calls do nothing. If
+    # several threads close at once, one closes and all wait. In a fork child it does nothing.
     #
     # Blocks: this thread, without the GVL; interruptible at once. After an interrupt, closing continues by itself. A signal
     # trap, a block of {#each} and an `at_exit` block may call it.

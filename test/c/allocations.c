@@ -18,7 +18,7 @@
 #define KINDS(kind) \
     kind(conf) kind(topic_conf) kind(producer) kind(topic) kind(queue) kind(list) kind(partition) kind(headers) kind(event) \
     kind(error) kind(metadata) kind(group) kind(mock_cluster) kind(memory) \
-    kind(dump) kind(message)
+    kind(dump) kind(message) kind(admin_options) kind(admin_item)
 
 #define CONSTANT(name) kind_##name,
 #define STRING(name) #name,
@@ -221,6 +221,69 @@ rd_kafka_error_t *rd_kafka_produceva(rd_kafka_t *rk, const rd_kafka_vu_t *argume
         if (arguments[i].vtype == RD_KAFKA_VTYPE_HEADERS) GONE(headers, !error && arguments[i].u.headers);
     return error;
 }
+
+/* ---- requests of admin clients: their options, and what they are about ---- */
+
+MAKES(admin_options, rd_kafka_AdminOptions_t *, rd_kafka_AdminOptions_new, (rd_kafka_t *rk, rd_kafka_admin_op_t op), (rk, op))
+DESTROYS(admin_options, rd_kafka_AdminOptions_destroy, (rd_kafka_AdminOptions_t *options), (options), options)
+MAY_FAIL(rd_kafka_AdminOptions_set_require_stable_offsets, (rd_kafka_AdminOptions_t *options, int value), (options, value))
+MAY_FAIL(rd_kafka_AdminOptions_set_match_consumer_group_states,
+         (rd_kafka_AdminOptions_t *options, const rd_kafka_consumer_group_state_t *states, size_t count), (options, states, count))
+
+#define ITEM(name, parameters, arguments) \
+    MAKES(admin_item, rd_kafka_##name##_t *, rd_kafka_##name##_new, parameters, arguments) \
+    DESTROYS(admin_item, rd_kafka_##name##_destroy, (rd_kafka_##name##_t *item), (item), item)
+
+ITEM(NewTopic, (const char *name, int partitions, int replicas, char *errstr, size_t size), (name, partitions, replicas, errstr, size))
+ITEM(DeleteTopic, (const char *name), (name))
+ITEM(NewPartitions, (const char *name, size_t total, char *errstr, size_t size), (name, total, errstr, size))
+ITEM(DeleteRecords, (const rd_kafka_topic_partition_list_t *list), (list))
+ITEM(ConfigResource, (rd_kafka_ResourceType_t type, const char *name), (type, name))
+ITEM(DeleteGroup, (const char *group), (group))
+ITEM(DeleteConsumerGroupOffsets, (const char *group, const rd_kafka_topic_partition_list_t *list), (group, list))
+ITEM(ListConsumerGroupOffsets, (const char *group, const rd_kafka_topic_partition_list_t *list), (group, list))
+ITEM(AlterConsumerGroupOffsets, (const char *group, const rd_kafka_topic_partition_list_t *list), (group, list))
+
+#define ACL_PARAMETERS \
+    (rd_kafka_ResourceType_t type, const char *name, rd_kafka_ResourcePatternType_t pattern, const char *principal, const char *host, \
+     rd_kafka_AclOperation_t operation, rd_kafka_AclPermissionType_t permission, char *errstr, size_t size)
+#define ACL_ARGUMENTS (type, name, pattern, principal, host, operation, permission, errstr, size)
+MAKES(admin_item, rd_kafka_AclBinding_t *, rd_kafka_AclBinding_new, ACL_PARAMETERS, ACL_ARGUMENTS)
+MAKES(admin_item, rd_kafka_AclBindingFilter_t *, rd_kafka_AclBindingFilter_new, ACL_PARAMETERS, ACL_ARGUMENTS)
+DESTROYS(admin_item, rd_kafka_AclBinding_destroy, (rd_kafka_AclBinding_t *item), (item), item)
+
+#if RD_KAFKA_VERSION >= 0x020200ff
+MAKES(admin_item, rd_kafka_UserScramCredentialAlteration_t *, rd_kafka_UserScramCredentialUpsertion_new,
+      (const char *user, rd_kafka_ScramMechanism_t mechanism, int32_t iterations, const unsigned char *password, size_t password_size,
+       const unsigned char *salt, size_t salt_size),
+      (user, mechanism, iterations, password, password_size, salt, salt_size))
+MAKES(admin_item, rd_kafka_UserScramCredentialAlteration_t *, rd_kafka_UserScramCredentialDeletion_new,
+      (const char *user, rd_kafka_ScramMechanism_t mechanism), (user, mechanism))
+DESTROYS(admin_item, rd_kafka_UserScramCredentialAlteration_destroy, (rd_kafka_UserScramCredentialAlteration_t *item), (item), item)
+#endif
+
+#if RD_KAFKA_VERSION >= 0x020300ff
+MAY_FAIL(rd_kafka_AdminOptions_set_include_authorized_operations, (rd_kafka_AdminOptions_t *options, int value), (options, value))
+MAY_FAIL(rd_kafka_AdminOptions_set_isolation_level, (rd_kafka_AdminOptions_t *options, rd_kafka_IsolationLevel_t value),
+         (options, value))
+MAKES(admin_item, rd_kafka_TopicCollection_t *, rd_kafka_TopicCollection_of_topic_names, (const char **topics, size_t count),
+      (topics, count))
+DESTROYS(admin_item, rd_kafka_TopicCollection_destroy, (rd_kafka_TopicCollection_t *item), (item), item)
+#endif
+
+#if RD_KAFKA_VERSION >= 0x020600ff
+MAY_FAIL(rd_kafka_AdminOptions_set_match_consumer_group_types,
+         (rd_kafka_AdminOptions_t *options, const rd_kafka_consumer_group_type_t *types, size_t count), (options, types, count))
+ITEM(ElectLeaders, (rd_kafka_ElectionType_t type, rd_kafka_topic_partition_list_t *list), (type, list))
+
+/* Its last step is a jump that destroys a list of librdkafka's, and returns to its own caller: without this, the extension. */
+void rd_kafka_ElectLeaders(rd_kafka_t *rk, rd_kafka_ElectLeaders_t *item, const rd_kafka_AdminOptions_t *options,
+                           rd_kafka_queue_t *queue)
+{
+    REAL(rd_kafka_ElectLeaders);
+    real(rk, item, options, queue);
+}
+#endif
 
 /* ---- mock clusters ---- */
 

@@ -9,6 +9,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "admin/admin.h"
 #include "consume/consume.h"
 #include "produce/produce.h"
 #include <errno.h>
@@ -1121,8 +1122,8 @@ static void use_consumer(struct ps_consumer *consumer, struct shared *shared)
                 ps_consumer_begin_answer(consumer, event);
                 ps_consumer_answer_locked(consumer, NULL);
                 event = NULL;
-            } else if (event && rd_kafka_event_type(event) != RD_KAFKA_EVENT_FETCH) ps_consumer_absorb(consumer, event);
-            if (event) rd_kafka_event_destroy(event);
+            }
+            if (event) ps_consumer_absorb(consumer, event); /* destroys it */
             ps_consumer_store(consumer);
             ps_consumer_notice(consumer);
             ps_client_exit(&consumer->client);
@@ -1864,6 +1865,141 @@ static void fetched_part(void)
     }
 }
 
+/* ---- requests of admin clients: every wait ends, every answer is destroyed, and no call that a caller uses is freed ---- */
+
+static const struct ps_admin_settings admin_settings = {
+    .max_time_us = 100000, .sweep_us = 1000000, .client.close_timeout_ms = 300, .client.rejection_us = 1000000,
+};
+static struct ps_admin *asked;
+
+/* For some ms. A thread that has entered finds that closing has begun, and has ended the waits of all calls. */
+static void await_closing(void)
+{
+    for (int i = 0; i < 50 && atomic_load(&asked->client.state) == PS_OPEN; i++) usleep(100);
+    usleep(random_below(1000));
+}
+
+/* The broker answers at once, with an error. The cluster has no controller, so other requests are answered when their time is over.
+ * NULL: closing has begun. */
+static struct ps_admin_call *ask(int timeout_ms)
+{
+    char errstr[256];
+    if (!ps_admin_use(asked)) return NULL;
+    if (!ps_client_enter(&asked->client)) {
+        ps_admin_release(asked);
+        return NULL;
+    }
+    if (random_below(3) == 0) await_closing();
+    struct ps_admin_call *call = ps_admin_call_begin(asked);
+    if (call) {
+        call->coordinated = random_below(30) == 0; /* without an answer, the last user closes the client */
+        rd_kafka_AdminOptions_t *options = rd_kafka_AdminOptions_new(asked->client.rk, RD_KAFKA_ADMIN_OP_DELETETOPICS);
+        rd_kafka_AdminOptions_set_request_timeout(options, timeout_ms, errstr, sizeof(errstr));
+        if (random_below(2)) rd_kafka_AdminOptions_set_broker(options, 1, errstr, sizeof(errstr));
+        rd_kafka_AdminOptions_set_opaque(options, call);
+        rd_kafka_DeleteTopic_t *topic = rd_kafka_DeleteTopic_new("none");
+        rd_kafka_DeleteTopics(asked->client.rk, &topic, 1, options, asked->polled.queue);
+        rd_kafka_DeleteTopic_destroy(topic);
+        rd_kafka_AdminOptions_destroy(options);
+    }
+    ps_client_exit(&asked->client);
+    if (!call) ps_admin_release(asked);
+    return call;
+}
+
+static void leave(struct ps_admin_call *call)
+{
+    ps_admin_call_leave(asked, call);
+    ps_admin_release(asked);
+    rounds++;
+}
+
+static void await_call(struct ps_admin_call *call, int64_t deadline_us)
+{
+    struct ps_waiter waiter = { 0 };
+    while (ps_waiter_join(&waiter, &call->completion, NULL)) {
+        ps_waiter_sleep(&waiter, deadline_us);
+        ps_waiter_leave(&waiter, &call->completion);
+        if (atomic_load(&waiter.state) == PS_DONE || ps_now_us() >= deadline_us) break;
+    }
+}
+
+static void take_answer(struct ps_admin_call *call)
+{
+    if (!ps_client_enter(&asked->client)) return;
+    rd_kafka_event_t *answer = ps_admin_call_take(asked, call);
+    if (answer && rd_kafka_event_opaque(answer) != call) die("the answer of another call");
+    if (answer) rd_kafka_event_destroy(answer);
+    ps_client_exit(&asked->client);
+}
+
+/* Until the client closes. Sometimes the thread leaves before the answer, or does not take it. */
+static void *ask_and_leave(void *unused)
+{
+    (void)unused;
+    struct ps_admin_call *call;
+    for (bool patient = true; (call = ask(patient ? 1 + random_below(5) : 1000)); patient = random_below(2)) {
+        await_call(call, ps_now_us() + (patient ? PATIENCE_US : random_below(2000)));
+        int end = atomic_load(&call->end);
+        if (patient && end == PS_ADMIN_WAITS) die("a request that nothing has ended");
+        if (end == PS_ADMIN_ANSWERED && random_below(4) > 0) take_answer(call);
+        leave(call);
+    }
+    return NULL;
+}
+
+/* Waits longer than a test may last, until the client closes. */
+static void *ask_and_wait(void *unused)
+{
+    (void)unused;
+    struct ps_admin_call *call;
+    while ((call = ask(3600 * 1000))) {
+        await_call(call, ps_now_us() + PATIENCE_US);
+        if (atomic_load(&call->end) == PS_ADMIN_WAITS) die("a request that a close has not ended");
+        leave(call);
+    }
+    return NULL;
+}
+
+static void *question(void *unused)
+{
+    (void)unused;
+    for (;;) {
+        struct ps_admin_call *call;
+        struct ps_admin_job *job = ps_admin_ask(asked, random_below(2) ? PS_ADMIN_TOPICS : PS_ADMIN_BROKERS, NULL, 1000, &call);
+        if (!job) return NULL;
+        await_call(call, ps_now_us() + (random_below(2) ? PATIENCE_US : random_below(1000)));
+        if (atomic_load(&call->end) == PS_ADMIN_ANSWERED && !job->err && job->metadata->broker_cnt < 1) die("no broker");
+        ps_admin_call_leave(asked, call);
+        ps_job_abandon(&job->job);
+        rounds++;
+    }
+}
+
+static void *close_soon(void *unused)
+{
+    (void)unused;
+    usleep(random_below(50000));
+    struct ps_job *job = ps_client_close(&asked->client, 300, NULL);
+    await_job(job, "an admin client that does not close");
+    ps_job_unref(job);
+    return NULL;
+}
+
+static void admin_part(void)
+{
+    static void *(*const bodies[])(void *) = { ask_and_leave, ask_and_leave, ask_and_wait, question, close_soon };
+    char errstr[256];
+    while (!time_is_up()) {
+        const char *servers = random_below(4) ? bootstraps : "127.0.0.1:1";
+        asked = ps_admin_new(conf_for(servers, NULL), "asked", random_below(2) ? other_poller : poller, &admin_settings);
+        if (ps_client_open(&asked->client, errstr, sizeof(errstr)) < 0) die(errstr);
+        run_threads(5, bodies, NULL);
+        ps_client_unref(&asked->client);
+    }
+    await_empty_registry();
+}
+
 /* ---- memory that is used again ---- */
 
 /* Nobody else has the block, and all of it can be written. */
@@ -1901,6 +2037,7 @@ static const struct part {
     { "ready", ready_part },   { "watch", watch_part },           { "events", events_part },   { "rejected", rejected_part },
     { "open", open_part },     { "slot", slot_part },             { "chunks", chunks_part },   { "text", text_part },
     { "redaction", redaction_part }, { "space", space_part },
+    { "admin", admin_part },
     { "ledger", ledger_part }, { "fetched", fetched_part }, { "blocks", blocks_part },
 };
 

@@ -7,6 +7,7 @@
  *
  * Prints a line "lock function" for each place, and finally "children N hung N wrong N unmet N".
  */
+#include "admin/admin.h"
 #include "consume/consume.h"
 #include "produce/produce.h"
 #include <errno.h>
@@ -31,12 +32,18 @@ static struct ps_producer_settings settings = {
 };
 static const struct ps_consumer_settings consumer_settings = { .nap_us = 100000, .client = { .close_timeout_ms = 5000, .rejection_us = -1 } };
 
+static const struct ps_admin_settings admin_settings = {
+    .max_time_us = 100000, .sweep_us = 1000, .client = { .close_timeout_ms = 5000, .rejection_us = -1 },
+};
+
 /* The objects that exist now, which a child inherits. */
 static struct {
     struct ps_poller *poller;
     struct ps_events *events;
     struct ps_producer *producer;
     struct ps_consumer *consumer;
+    struct ps_admin *admin;
+    struct ps_admin_call *call;
     struct ps_slot *slot; /* with a reference and a handle */
     struct ps_batch *batch;
     struct ps_place *place;
@@ -66,6 +73,9 @@ static const char *owner_of(const pthread_mutex_t *mutex)
 {
     const struct ps_producer *producer = now.producer;
     const struct ps_consumer *consumer = now.consumer;
+    const struct ps_admin *admin = now.admin;
+    if (is_lock_of(admin ? &admin->client : NULL, mutex)) return "client.lock";
+    if (now.call && mutex == &now.call->lock) return "call.lock";
     if (is_lock_of(producer ? &producer->client : NULL, mutex) || is_lock_of(consumer ? &consumer->client : NULL, mutex)) return "client.lock";
     if (consumer && mutex == &consumer->bell.lock) return "bell.lock";
     if (now.place && mutex == &now.place->lock) return "place.lock";
@@ -78,6 +88,7 @@ static void name_place(char name[64], const pthread_mutex_t *mutex, const char *
     if (!strcmp(what, "lock")) what = "client.lock"; /* transaction.c */
     if (*what == '&') what++;
     if (!strncmp(what, "producer->", 10)) what += 10;
+    if (!strncmp(what, "admin->", 7)) what += 7;
     if (!strcmp(what, "commits->lock")) what = "async_commits.lock";
     char *end = name;
     for (; *what && end < name + 60; what++) {
@@ -304,6 +315,41 @@ static void use_consumer(struct ps_consumer *consumer)
     close_it(&consumer->client);
 }
 
+/* Answered at once, with an error: the embedded cluster does not know this request. */
+static void use_admin(struct ps_admin *admin)
+{
+    char errstr[256];
+    open_it(&admin->client);
+    if (!ps_admin_use(admin) || !ps_client_enter(&admin->client)) die("an admin client that did not open");
+    struct ps_admin_call *call = ps_admin_call_begin(admin);
+    now.call = call;
+    rd_kafka_AdminOptions_t *options = rd_kafka_AdminOptions_new(admin->client.rk, RD_KAFKA_ADMIN_OP_DELETETOPICS);
+    rd_kafka_AdminOptions_set_broker(options, 1, errstr, sizeof(errstr));
+    rd_kafka_AdminOptions_set_opaque(options, call);
+    rd_kafka_DeleteTopic_t *topic = rd_kafka_DeleteTopic_new("none");
+    rd_kafka_DeleteTopics(admin->client.rk, &topic, 1, options, admin->polled.queue);
+    rd_kafka_DeleteTopic_destroy(topic);
+    rd_kafka_AdminOptions_destroy(options);
+    ps_client_exit(&admin->client);
+    wait_for(&call->completion, "an admin request");
+    if (!ps_client_enter(&admin->client)) die("an admin client that closed");
+    rd_kafka_event_t *answer = ps_admin_call_take(admin, call);
+    if (!answer) die("no answer to an admin request");
+    ps_admin_answer_destroy(answer);
+    ps_client_exit(&admin->client);
+    now.call = NULL;
+    ps_admin_call_leave(admin, call);
+    struct ps_admin_job *job = ps_admin_ask(admin, PS_ADMIN_BROKERS, NULL, 5000, &call);
+    if (!job) die("a question");
+    now.call = call;
+    wait_for(&call->completion, "a question");
+    now.call = NULL;
+    ps_admin_call_leave(admin, call);
+    ps_job_abandon(&job->job);
+    ps_admin_release(admin);
+    close_it(&admin->client);
+}
+
 /* ---- the parent's thread, which is stopped ---- */
 
 static struct ps_producer *new_client(struct ps_poller *poller, rd_kafka_conf_t *conf)
@@ -387,6 +433,11 @@ static void *act(void *unused)
         use_consumer(consumer);
         now.consumer = NULL;
         ps_client_unref(&consumer->client);
+        struct ps_admin *admin = ps_admin_new(conf_with(NULL, NULL), "locks", now.poller, &admin_settings);
+        now.admin = admin;
+        use_admin(admin);
+        now.admin = NULL;
+        ps_client_unref(&admin->client);
         publish(now.events);
         ps_dispatch_busy(now.events);
         struct ps_events *events = now.events;
@@ -424,7 +475,7 @@ static void drop_batch(struct ps_batch *batch)
     free(topic);
 }
 
-/* Like producer_class.c, consumer_class.c, event_source.c, shareable_producer.c and poller_class.c. */
+/* Like producer_class.c, consumer_class.c, admin_client.c, event_source.c, shareable_producer.c and poller_class.c. */
 static void drop_what_is_inherited(void)
 {
     if (now.slot) drop_slot(now.slot);
@@ -433,6 +484,8 @@ static void drop_what_is_inherited(void)
     if (now.job) ps_job_abandon(now.job);
     if (now.producer) ps_client_abandon(&now.producer->client);
     if (now.consumer) ps_client_abandon(&now.consumer->client);
+    if (now.call) ps_admin_call_leave(now.admin, now.call); /* as a call that was interrupted by a trap that forked */
+    if (now.admin) ps_client_abandon(&now.admin->client);
     if (now.events) ps_events_unref(now.events);
     ps_poller_unref(now.poller);
 }
@@ -460,11 +513,16 @@ static void live(bool fork_again)
     struct ps_consumer *consumer = ps_consumer_new(conf_with("group.id", "child"), "child", &consumer_settings);
     use_consumer(consumer);
     ps_client_unref(&consumer->client);
+    struct ps_admin *admin = ps_admin_new(conf_with(NULL, NULL), "child", poller, &admin_settings);
+    use_admin(admin);
+    ps_client_unref(&admin->client);
     *stage = 5;
     pid_t pid = fork_again ? fork() : -1;
     if (pid == 0) {
         now.producer = NULL;
         now.consumer = NULL;
+        now.admin = NULL;
+        now.call = NULL;
         now.events = NULL;
         now.slot = NULL;
         now.batch = NULL;

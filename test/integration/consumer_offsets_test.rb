@@ -160,6 +160,8 @@ class KafkaConsumerOffsetsTest < ConsumerTestCase
     write(name, committed: %w[a b], aborted: %w[x y])
     assert_equal %w[0-0 0-1 0-2 a b], Penstock.read({ name => [0] }, **SETTINGS).map(&:payload)
     write(name, committed: [], aborted: %w[x y]) # its control record is the last one
+    asking = consumer
+    eventually { asking.watermarks(name, 0) == [0, 12] } # an abort returns before its control record is written
     reader = Penstock.read(name, **SETTINGS) { nil }
     assert_predicate reader.progress, :done?
     assert_equal [8, 15], [reader.progress.messages, reader.progress.total]

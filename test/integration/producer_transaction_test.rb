@@ -240,7 +240,12 @@ class KafkaProducerTransactionTest < TransactionTestCase
     stale = first.group_metadata
     refute_nil stale
     first.unsubscribe
-    eventually(30) { first.poll(timeout: 0.05) || first.assignment.empty? }
+    # The coordinator has removed the first member when the second one has all the partitions.
+    count = producer.partition_count("#{@topic}-in")
+    eventually(30) do
+      [first, second].each { |one| one.poll(timeout: 0.05) }
+      second.assignment.values.sum(&:size) == count
+    end
     error = assert_raises(Penstock::Error) do
       producer.transaction { producer.transaction_mark_as_consumed(first, message) }
     end
@@ -334,6 +339,8 @@ class KafkaProducerTransactionTest < TransactionTestCase
     sleep 0.5
     reader = consumer("isolation.level": "read_committed", "group.id": "end-#{SecureRandom.hex(4)}")
     reader.watermarks(@topic, 0)[1] > 1
+  rescue Penstock::ConsumeError # on a busy machine it has not connected in time
+    false
   ensure
     reader&.close
   end

@@ -255,6 +255,56 @@ class Allocations
     GC.start if (loop % 50).zero?
   end
 
+  BAD_ADMINS = [{ "no.such.setting": 1 }, { "client.id" => "a\0b" }, { "bootstrap.servers": "" }, { 5 => 1 }].freeze
+  path("admin clients with a wrong setting") do |loop, servers|
+    settings = { "bootstrap.servers": servers, **BAD_ADMINS[loop % BAD_ADMINS.size] }
+    expect_error(Penstock::ConfigurationInvalidError) { Penstock::Admin.new { |config| config.kafka = settings } }
+  end
+
+  TOPICS = { "x" => { config: { "a" => 1 }, replicas: [[1, 2], [2, 1]] }, "y" => { partitions: 5 } }.freeze
+  path("requests of an admin client that time out or are interrupted", divisor: 10) do |_, _|
+    @admin ||= new_admin(UNREACHABLE)
+    expect_error(Penstock::AdminTimeoutError) { @admin.create_topics(TOPICS, timeout: 0.001) }
+    expect_error(Penstock::AdminTimeoutError) do
+      @admin.create_partitions({ "x" => { total: 3, replicas: [[1]] } }, timeout: 0.001)
+    end
+    interrupted { @admin.delete_topics("x", "y", timeout: 0.02) } # the answer comes later
+    expect_soon { AllocationCounts.live.fetch("event").zero? } # while the client is open
+  end
+
+  path("questions of an admin client, answered, or too late, or interrupted", divisor: 10) do |loop, servers|
+    @admin ||= new_admin(servers)
+    @lonely ||= new_admin(UNREACHABLE)
+    expect(@admin.topics("known", "unknown").errors.size == 1)
+    expect(@admin.cluster.brokers.size == 1)
+    expect_error(Penstock::AdminTimeoutError) { @lonely.topics(timeout: 0.001) }
+    interrupted { @lonely.topics(timeout: 1) } if (loop % 20).zero?
+  end
+
+  path("requests and questions of an admin client in unreferenced fibers", divisor: 20) do |loop, _|
+    @admin ||= new_admin(UNREACHABLE)
+    dropped { @admin.create_topics(TOPICS, timeout: 0.05) }
+    dropped { @admin.topics(timeout: 0.05) }
+    GC.start if (loop % 5).zero?
+  end
+
+  # The fiber stays, so that nobody takes the answer.
+  path("admin clients that close with answers which nobody takes, and with requests in flight", divisor: 20) do |_, _|
+    one = new_admin(UNREACHABLE)
+    expect_error(Penstock::AdminTimeoutError) { one.topics(timeout: 0.001) }
+    fibers = [0.05, 60].map { |timeout| dropped { one.create_topics(TOPICS, timeout:) } }
+    sleep 0.1 # the first is answered
+    expect(one.close(timeout: 5))
+    fibers.clear
+  end
+
+  path("admin clients that are dropped after opening, or interrupted while they open", divisor: 10) do |loop, servers|
+    one = new_admin(servers)
+    interrupted { one.topics }
+    one.close if loop.even?
+    GC.start if (loop % 50).zero?
+  end
+
   path("calls of a closed producer and consumer") do |_, servers|
     @client ||= new_client(servers).tap { |client| client.close(0) }
     @consumer ||= new_consumer(servers).tap(&:close)
@@ -301,6 +351,10 @@ class Allocations
       Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": servers, log_level: 0, **kafka } }
     end
 
+    def new_admin(servers)
+      Penstock::Admin.new { |config| config.kafka = { "bootstrap.servers": servers, log_level: 0 } }
+    end
+
     def opened(client) = client.tap(&:connect)
 
     # Makes librdkafka know the topic, so that it rejects partitions that do not exist.
@@ -311,6 +365,11 @@ class Allocations
     def filled(client) = client.tap { 3.times { client.produce({ topic: "known", payload: "x" }) } }
 
     def expect(condition) = condition || raise(Unexpected, "an unexpected result")
+
+    def expect_soon
+      1_000.times { yield ? return : sleep(0.005) }
+      raise Unexpected, "what was expected did not come"
+    end
 
     def expect_error(*errors)
       yield
@@ -332,6 +391,7 @@ class Allocations
     end
 
     # Runs the block in a fiber whose scheduler ends while the fiber waits.
+    # @return [Fiber] which the GC collects unless the caller keeps it
     def dropped(&block)
       scheduler = PlainScheduler.new
       def scheduler.close = nil
@@ -340,14 +400,15 @@ class Allocations
         fiber = Fiber.new(blocking: false, &block)
         fiber.resume
         expect(scheduler.waiting?(fiber))
-      end.join
+        fiber
+      end.value
     end
 
     # Closes the objects that the path kept from loop to loop.
     def close
       instance_variables.map { |name| instance_variable_get(name) }.each do |kept|
         kept.close(0) if kept.is_a?(Internal::ProducerClient)
-        kept.close(timeout: 2) if kept.is_a?(Penstock::Consumer)
+        kept.close(timeout: 2) if kept.is_a?(Penstock::Consumer) || kept.is_a?(Penstock::Admin)
       end
     end
 

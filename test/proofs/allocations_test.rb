@@ -16,6 +16,13 @@ class AllocationsTest < Minitest::Test
   def test_error_paths_destroy_every_librdkafka_object_they_create
     output, passed = run_paths(100)
     assert passed, output
-    assert_match(/^allocations: 0 of 2\d error paths leaked something/, output)
+    assert_match(/^allocations: 0 of 3\d error paths leaked something/, output)
+  end
+
+  # More loops than above, for the mutations.
+  def test_error_paths_of_an_admin_client_destroy_what_they_create
+    output, passed = run_paths(200, "admin client")
+    assert passed, output
+    assert_match(/^allocations: 0 of 6 error paths leaked something/, output)
   end
 end

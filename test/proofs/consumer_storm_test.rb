@@ -2,30 +2,21 @@
 
 require_relative "../test_helper"
 require_relative "../support/consumer_storm"
-require_relative "../support/kafka_cluster"
+require_relative "../support/storm_kafka"
 
 # Groups whose members join, close, freeze and are killed, for 40 s, while partitions are added. All groups run at the same time
 # on a Kafka of three brokers. `rake test:consumer_storm` is the long form, in which brokers are killed too.
 class ConsumerStormTest < PenstockTest
+  include StormKafka
+
   SECONDS = 40
-
-  # In bin/matrix, which has no Java, the storm is on the shared Kafka.
-  def with_kafka(&block)
-    return yield ENV.fetch("PENSTOCK_KAFKA") if ENV["PENSTOCK_MATRIX"]
-
-    KafkaCluster.with(3, ConsumerStorm::BROKERS) { |kafka| block.call(kafka.servers) }
-  rescue KafkaCluster::Unavailable => e
-    raise if ENV["CI"]
-
-    skip e.message
-  end
 
   def kinds = ConsumerStorm::KINDS.keys - (ConsumerStorm.consumer_protocol? ? [] : ["consumer"])
 
   def test_groups_lose_no_message_and_repeat_and_reorder_only_what_is_not_committed
-    with_kafka do |servers|
+    on_storm_kafka do |servers|
       storms = kinds.product([false, true]).map do |kind, manual|
-        ConsumerStorm.new(servers, kind, manual:, grow: !ENV["PENSTOCK_MATRIX"])
+        ConsumerStorm.new(servers, kind, manual:, grow: true)
       end
       faults = %i[early skip].map { |fault| ConsumerStorm.new(servers, "range", manual: true, fault:) }
       running = storms.map { |storm| quiet_thread { storm.run(SECONDS) } }

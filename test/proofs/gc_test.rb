@@ -322,6 +322,7 @@ class GCTest < PenstockTest
   NOT_COPYABLE = {
     producer_client: :client.to_proc,
     client_reference: ->(_) { Internal::ClientReference.new },
+    admin_client: ->(_) { Penstock::Admin.new("bootstrap.servers": "127.0.0.1:1").instance_variable_get(:@client) },
     consumer: ->(_) { Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": "127.0.0.1:1" } } },
     consumer_set: ->(_) { Penstock::ConsumerSet.new },
     decoding_message: ->(_) { Penstock::Message.new(topic: "copied", payload: "{}", deserializer: :json) },

@@ -57,7 +57,7 @@ class GVL
     GVLShare.beside(call, on, @seconds * 3, @seconds) { |thread| thread.alive? or abort "gvl: #{call.name} was not stuck" }
   ensure
     unstick
-    @stuck_producers = @stuck_consumers = nil
+    @stuck_producers = @stuck_consumers = @stuck_admins = nil
     @clusters.each(&:close).clear
   end
 end

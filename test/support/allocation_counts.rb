@@ -12,7 +12,9 @@ module AllocationCounts
   SHIM = File.join(ROOT, "tmp", "allocations-#{RUBY_VERSION}.so")
   # Functions that neither return anything to destroy nor destroy anything.
   NEUTRAL = /
-    \Ard_kafka_(?:assign|assignment_lost|commit|commit_queue|committed
+    \Ard_kafka_(?:(?![A-Z]\w*_(?:new|destroy|of_topic_names)\z)[A-Z]\w*
+    |event_[A-Z]\w*|event_opaque|(?:acl|group|topic|topic_partition)_result_\w+|metadata_\w*
+    |assign|assignment_lost|commit|commit_queue|committed
     |conf_(?:enable|get|set)\w*|conf_properties_show|conf_interceptor_add_on_new
     |conf|consumer_closed|controllerid|err2name|err2str|error_(?:code|is_\w+|string|txn_requires_abort)
     |event_(?:error\w*|log|message_\w+|stats|topic_partition_list|type)|fatal_error|flush|get_err_descs|get_watermark_offsets

@@ -5,9 +5,11 @@ module BlockingCalls
   # `stuck`: the kind of object that {Stuck} makes for it. `call` gets that object, and the deadline's seconds, if it has a
   # deadline. `ends`: the class that the call returns or raises at its deadline, or nil if it has no deadline. `trap`: the error
   # in a signal trap, or nil if it works there. `brief`: only librdkafka's own thread can block it, for a ms, and no cluster can.
-  Call = Struct.new(:name, :stuck, :call, :ends, :trap, :brief, keyword_init: true) do
+  # `since`: the librdkafka that it requires.
+  Call = Struct.new(:name, :stuck, :call, :ends, :trap, :brief, :since, keyword_init: true) do
     def slug = name.gsub(/\W+/, "_").downcase
     def run(on, seconds) = call.call(on, seconds)
+    def possible? = since.nil? || Gem::Version.new(Penstock.librdkafka_version) >= Gem::Version.new(since)
   end
 
   MESSAGE = { topic: "test", payload: "x", key: "k", partition: 0 }.freeze
@@ -87,7 +89,52 @@ module BlockingCalls
     Call.new(name: "ConsumerSet#each_batch", stuck: :set, call: ->(set, _) { set.each_batch { next } })
   ].freeze
 
-  ALL = [*SENDING, *PRODUCER, *CONSUMER].freeze
+  ACL = Penstock::Admin::Acl.new(topic: "test", principal: "User:me", operation: :read)
+  CATALOG = Penstock::Admin::TopicCatalog.new { |declare| declare.topic("test") }
+
+  # Each with arguments. All end at their timeouts.
+  ADMIN = [
+    ["create_topic", ->(one, timeout) { one.create_topic("test", timeout:) }],
+    ["create_topics", ->(one, timeout) { one.create_topics({ "test" => {} }, timeout:) }],
+    ["delete_topics", ->(one, timeout) { one.delete_topics("test", timeout:) }],
+    ["create_partitions", ->(one, timeout) { one.create_partitions({ "test" => 5 }, timeout:) }],
+    ["topic", ->(one, timeout) { one.topic("test", timeout:) }],
+    ["topics", ->(one, timeout) { one.topics(timeout:) }],
+    ["cluster", ->(one, timeout) { one.cluster(timeout:) }],
+    ["configs", ->(one, timeout) { one.configs(topics: ["test"], timeout:) }],
+    ["topic_config", ->(one, timeout) { one.topic_config("test", timeout:) }],
+    ["broker_config", ->(one, timeout) { one.broker_config(1, timeout:) }],
+    ["group_config", ->(one, timeout) { one.group_config("test", timeout:) }, "2.10.0"],
+    ["alter_configs", ->(one, timeout) { one.alter_configs({ topics: { "test" => { "a" => 1 } } }, timeout:) }],
+    ["create_acls", ->(one, timeout) { one.create_acls(ACL, timeout:) }],
+    ["acls", ->(one, timeout) { one.acls(timeout:) }],
+    ["delete_acls", ->(one, timeout) { one.delete_acls({ topic: "test" }, timeout:) }],
+    ["scram_users", ->(one, timeout) { one.scram_users(timeout:) }, "2.2.0"],
+    ["alter_scram_users", ->(one, timeout) { one.alter_scram_users(delete: { "me" => "SCRAM-SHA-256" }, timeout:) }, "2.2.0"],
+    ["groups", ->(one, timeout) { one.groups(timeout:) }],
+    ["group", ->(one, timeout) { one.group("test", timeout:) }],
+    ["describe_groups", ->(one, timeout) { one.describe_groups("test", timeout:) }],
+    ["delete_groups", ->(one, timeout) { one.delete_groups("test", timeout:) }],
+    ["group_offsets", ->(one, timeout) { one.group_offsets({ "test" => nil }, timeout:) }],
+    ["alter_group_offsets", ->(one, timeout) { one.alter_group_offsets("test", { "test" => { 0 => 1 } }, timeout:) }],
+    ["reset_group_offsets", ->(one, timeout) { one.reset_group_offsets("test", to: :end, timeout:) }],
+    ["delete_group_offsets", ->(one, timeout) { one.delete_group_offsets("test", { "test" => [0] }, timeout:) }],
+    ["offsets", ->(one, timeout) { one.offsets({ "test" => { 0 => :end } }, timeout:) }],
+    ["delete_records", ->(one, timeout) { one.delete_records({ "test" => { 0 => 1 } }, timeout:) }],
+    ["lag", ->(one, timeout) { one.lag("test", timeout:) }],
+    ["elect_leaders", ->(one, timeout) { one.elect_leaders(:preferred, timeout:) }, "2.6.0"],
+    ["plan", ->(one, timeout) { one.plan(CATALOG, timeout:) }],
+    ["apply", ->(one, timeout) { one.apply(CATALOG, timeout:) }]
+  ].map do |name, call, since|
+    Call.new(name: "Admin##{name}", stuck: :admin, call:, ends: Penstock::AdminTimeoutError,
+             since:)
+  end.freeze
+
+  CLOSING_ADMIN = Call.new(name: "Admin#close", stuck: :admin, brief: true,
+                           call: ->(one, seconds) { one.close(timeout: seconds) })
+
+  LISTED = [*SENDING, *PRODUCER, *CONSUMER, *ADMIN, CLOSING_ADMIN].freeze
+  ALL = LISTED.select(&:possible?).freeze
 
   # The objects of the calls. They wait for brokers which never answer, each with a message in flight.
   module Stuck
@@ -112,6 +159,7 @@ module BlockingCalls
     def unstick
       @stuck_producers&.each { |producer| producer.close(timeout: 0) }
       @stuck_consumers&.each { |consumer| consumer.close(timeout: 0) }
+      @stuck_admins&.each { |admin| admin.close(timeout: 0) }
     end
 
     private
@@ -193,6 +241,19 @@ module BlockingCalls
       yield one
       cluster.set_round_trip_time(seconds: round_trip_ms / 1000.0)
       one
+    end
+
+    # A connected client, so that a trap may use it.
+    def stuck_admin(_, **kafka)
+      made = Penstock::Admin.new("bootstrap.servers": unanswering, log_level: 0, **kafka)
+      (@stuck_admins ||= []) << made
+      [-> { made.topics(timeout: 0.01) }, -> { made.group_offsets({ "test" => nil }, timeout: 0.01) },
+       -> { made.offsets({ "test" => { 0 => :end } }, timeout: 0.01) }].each do |connect| # it has a client for each of them
+        connect.call
+      rescue Penstock::AdminTimeoutError
+        nil
+      end
+      made
     end
 
     def stuck_producer(seconds, **kafka)

@@ -11,8 +11,8 @@ class ConfigurationGuide
   # A table's cell is at most a line and a half long. The sentences that do not fit follow below the table.
   CELL = 195
 
-  SECTIONS = { "producer" => Penstock::Config, "consumer" => Penstock::ConsumerConfig }.freeze
-  FILES = %w[producer/config.rb consumer/config.rb config/oauth.rb].to_h do |file|
+  SECTIONS = { "producer" => Penstock::Config, "consumer" => Penstock::ConsumerConfig, "admin" => Penstock::AdminConfig }.freeze
+  FILES = %w[producer/config.rb consumer/config.rb admin/config.rb config/oauth.rb].to_h do |file|
     [file, File.join(ROOT, "lib/penstock", file)]
   end.freeze
 
@@ -32,7 +32,7 @@ class ConfigurationGuide
     page.gsub(PART) { "#{$~[:begin]}\n#{part($~[:name])}\n\n#{$~[:end]}" }
   end
 
-  # @param client [String] "producer" or "consumer"
+  # @param client [String] "producer", "consumer" or "admin"
   # @return [Array<Entry>] all settings, in the order of the file
   def entries(client)
     entries_of(SECTIONS.fetch(client), comments("#{client}/config.rb"))

@@ -5,7 +5,7 @@ require "json"
 require "open3"
 require "securerandom"
 require "tmpdir"
-require_relative "limited"
+require_relative "kafka_topics"
 require_relative "consumer_storm/checker"
 require_relative "consumer_storm/member"
 
@@ -14,7 +14,6 @@ require_relative "consumer_storm/member"
 class ConsumerStorm
   MEMBER = File.expand_path("consumer_storm/member.rb", __dir__)
   LIBRARY = File.expand_path("../../lib", __dir__)
-  TOPIC_COMMAND = [File.expand_path("../../bin/kafka", __dir__), "java", "org.apache.kafka.tools.TopicCommand"].freeze
   SESSION = 3 # seconds, in the classic protocol; brokers decide for the protocol "consumer"
   KEPT = File.expand_path("../../tmp/storms", __dir__) # ledgers of storms that have found something
   PATIENCE = 60 # seconds for the group to read all that is left
@@ -26,6 +25,7 @@ class ConsumerStorm
     "cooperative-sticky" => { "partition.assignment.strategy": "cooperative-sticky" },
     "consumer" => { "group.protocol": "consumer" }
   }.freeze
+  APPLICATION = "application"
   # What shortens the sessions of the protocol "consumer", for KafkaCluster.
   BROKERS = { "group.consumer.session.timeout.ms" => SESSION * 1000, "group.consumer.heartbeat.interval.ms" => 300 }.freeze
   CLASSIC = { "session.timeout.ms": SESSION * 1000, "heartbeat.interval.ms": 300 }.freeze
@@ -44,10 +44,10 @@ class ConsumerStorm
   attr_reader :checker
 
   # @param servers [String]
-  # @param kind [String] a name in KINDS
-  # @param manual [Boolean] whether members mark and commit; otherwise they only poll
+  # @param kind [String] a name in KINDS, or "application": members are applications
+  # @param manual [Boolean] whether members mark and commit; otherwise they only poll. Of an application: whether it gets batches
   # @param pause [Range] seconds between two actions
-  # @param grow [Boolean] whether partitions are added (needs Java)
+  # @param grow [Boolean] whether partitions are added
   # @param fault [Symbol, nil] see Member
   def initialize(servers, kind, manual:, pause: 0.3..1.5, grow: false, most: 4, seed: Random.new_seed, fault: nil)
     @servers = servers
@@ -60,7 +60,8 @@ class ConsumerStorm
     @fault = fault
     @kafka = { "bootstrap.servers": servers, "group.id": "storm-#{SecureRandom.hex(4)}", "max.poll.interval.ms": 60_000,
                "auto.commit.interval.ms": 300, "enable.auto.commit": !manual, "topic.metadata.refresh.interval.ms": 1_000,
-               "fetch.wait.max.ms": 50, **KINDS.fetch(kind), **(kind == "consumer" ? {} : CLASSIC) }
+               "fetch.wait.max.ms": 50, **{ **KINDS, APPLICATION => {} }.fetch(kind), **(kind == "consumer" ? {} : CLASSIC) }
+    @kind = kind
     @closes_early = kind != ABORTS_EARLY || self.class.librdkafka >= Gem::Version.new("2.3")
     @name = "#{kind}, #{manual ? "manual" : "automatic"}, seed #{seed}"
     @topic = "storm-#{SecureRandom.hex(4)}"
@@ -152,11 +153,17 @@ class ConsumerStorm
     sleep 4
     until @sent || @partitions >= 8
       more = @partitions + 2
-      Limited.capture2e(*TOPIC_COMMAND, "--bootstrap-server", @servers, "--alter", "--topic", @topic, "--partitions", more.to_s)
-      sleep 0.1 until @sent || partition_count == more
+      add_partitions(more) until @sent || partition_count == more
       @partitions = more if partition_count == more
       100.times { sleep 0.1 unless @sent }
     end
+  end
+
+  def add_partitions(total)
+    KafkaTopics.admin(@servers) { |admin| admin.create_partitions({ @topic => total }, timeout: 5) }
+    sleep 0.1
+  rescue Penstock::Error
+    nil # a broker has failed
   end
 
   def partition_count
@@ -177,7 +184,8 @@ class ConsumerStorm
   def join
     id = "member-#{@count = @count.to_i + 1}"
     @lock.synchronize { @members[id] = nil }
-    @nursery.puts(JSON.generate(id:, directory: @directory, topic: @topic, manual: @manual, kafka: @kafka, fault: @fault))
+    @nursery.puts(JSON.generate(kind: @kind, id:, directory: @directory, topic: @topic, manual: @manual, kafka: @kafka,
+                                fault: @fault))
     sleep 0.01 until @lock.synchronize { @members[id] } || !@reader.alive?
   end
 

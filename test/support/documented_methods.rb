@@ -6,7 +6,8 @@ module DocumentedMethods
 
   # The class that each file documents. The gem connection_pool implements a pool's waits, and tests them itself.
   FILES = { "producer.rb" => "Producer", "producer/delivery_handle.rb" => "DeliveryHandle", "consumer.rb" => "Consumer",
-            "consumer/consumer_set.rb" => "ConsumerSet" }.freeze
+            "consumer/consumer_set.rb" => "ConsumerSet", "admin.rb" => "Admin",
+            **Dir.glob("admin/*_calls.rb", base: LIB).sort.to_h { |file| [file, "Admin"] } }.freeze
 
   BLOCKS = /\bBlocks(?::| like)/
   # A method that only connects does not block once the client is connected.

@@ -1,7 +1,9 @@
 # frozen_string_literal: true
 
 require "securerandom"
+require "set"
 require "timeout"
+require_relative "kafka_topics"
 require_relative "reader"
 
 # A group whose members copy a topic to another one with Producer#transaction, while they are killed, closed and frozen. A reader
@@ -41,7 +43,7 @@ class ExactlyOnceStorm
         end
       rescue Penstock::ProducerFencedError
         stopping = true
-      rescue RuntimeError, Penstock::TransactionError
+      rescue RuntimeError, Penstock::TransactionError, Penstock::ConsumeTimeoutError # brokers did not answer: once more
         nil
       end
     end
@@ -86,6 +88,18 @@ class ExactlyOnceStorm
 
   def join_all = MEMBERS.times { |number| join(number) }
 
+  # @raise [Failed] when a member has ended with an error
+  def replace_ended
+    @members.to_a.each do |number, pid|
+      _, status = Process.wait2(pid, Process::WNOHANG)
+      next unless status
+
+      @members.delete(number)
+      check_end(number, status)
+      join(number)
+    end
+  end
+
   # Ends one member, in turns without and with notice, and starts it again.
   def disturb(times)
     number = times % MEMBERS
@@ -98,7 +112,7 @@ class ExactlyOnceStorm
     pid = @members.delete(number)
     Process.kill(signal, pid)
     _, status = Timeout.timeout(40, Failed, "member #{number} does not end") { Process.wait2(pid) }
-    raise Failed, "member #{number}: #{status.inspect}" unless signal == :KILL || status.success? || killed?(status)
+    check_end(number, status) unless signal == :KILL
   end
 
   def kill_all = leave_all(:KILL)
@@ -108,13 +122,20 @@ class ExactlyOnceStorm
   # @return [Array<String>] the outputs
   # @raise [Failed] when outputs are missing
   def finish(count, seconds: 60)
-    found = nil
-    seconds.times { (found = visible).uniq.size < count ? sleep(1) : break }
-    raise Failed, "#{found.uniq.size} of #{count} outputs within #{seconds} s" if found.uniq.size < count
+    deadline = now + seconds
+    until (found = visible).uniq.size == count
+      raise Failed, "#{found.uniq.size} of #{count} outputs within #{seconds} s: #{state(found)}" if now > deadline
+
+      replace_ended
+      sleep 1
+    end
 
     leave_all(:TERM)
     visible
   end
+
+  # @return [Array<String>] what there is to copy
+  def inputs = Reader.new(@servers).read(input, partitions: 0...PARTITIONS, seconds: 60).map(&:payload)
 
   # @param committed [Boolean] whether outputs of open and aborted transactions are left out
   # @return [Array<String>] outputs
@@ -127,7 +148,26 @@ class ExactlyOnceStorm
 
   private
 
+  # What is missing although it was committed is lost; else the group is stuck.
+  def state(found)
+    inputs = Reader.new(@servers).read(input, partitions: 0...PARTITIONS, seconds: 20)
+    outputs = found.to_set
+    missing = inputs.reject { |message| outputs.include?(message.payload) }.group_by(&:partition)
+    missing.transform_values! { |messages| messages.map(&:offset).minmax << messages.size }
+    KafkaTopics.admin(@servers) do |admin|
+      committed = admin.group_offsets({ @name => nil })[@name].fetch(input, {}).transform_values { |one| one&.offset }
+      members = admin.group(@name).members.map { |member| [member.client_id, member.assignment] }
+      "missing by partition (first, last, count) #{missing}, committed #{committed}, members #{members}, processes #{@members}"
+    end
+  end
+
+  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
   def leave_all(signal) = @members.each_key { |number| leave(number, signal) }
+
+  def check_end(number, status)
+    raise Failed, "member #{number}: #{status.inspect}" unless status.success? || killed?(status)
+  end
 
   # SIGTERM ends a member that has no trap for it yet. With librdkafka 2.0.2, a member that leaves while it assigns partitions as
   # the group's leader fails an assertion (rd_kafka_sticky_assignor_state_destroy). Both are as good as a SIGKILL.

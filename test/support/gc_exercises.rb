@@ -10,8 +10,9 @@ require_relative "plain_scheduler"
 # class, the GC pressure, a cluster's address and a topic. The cluster's process is under no pressure. Making and connecting a
 # producer or a consumer is under none either, because that is mostly Ruby code and would take a minute: gc_test.rb does it once.
 class GCExercises
-  CLASSES = %i[batch bearer client_reference consumer consumer_set decoding_message delivery_handle embedded_cluster event_source
-               event_worker fiber_group ledger message poller producer_client secret shareable_producer].freeze
+  CLASSES = %i[admin_client batch bearer client_reference consumer consumer_set decoding_message delivery_handle
+               embedded_cluster event_source event_worker fiber_group ledger message poller producer_client secret
+               shareable_producer].freeze
   PRESSURES = %i[stress auto_compact verify_compaction].freeze
   ROUNDS = 20
   STRESSED = 3 # rounds: each allocation costs a whole collection
@@ -131,6 +132,18 @@ class GCExercises
                                       }
       end
     }
+  end
+
+  def admin_client
+    making # so that the topic exists
+    one = relieved { Penstock::Admin.new("bootstrap.servers": @servers).tap(&:topics) }
+    at_exit { one.close(timeout: 1) }
+    described = each_round { one.topic(@topic) }
+    lambda do
+      same [@topic] * described.size, described.map(&:name)
+      same :unknown_topic_or_part, one.topics("no-such-topic").errors.values.first.code
+      same [0], one.topic(@topic).partitions.map(&:id)
+    end
   end
 
   def consumer_set

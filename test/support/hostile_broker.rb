@@ -24,6 +24,9 @@ class HostileBroker
     end
   end
 
+  # What a broker says of its cluster: the port of each broker by its id, and the id of the coordinator of all groups.
+  Cluster = Struct.new(:ports, :coordinator)
+
   # One request, and the possible answers.
   class Exchange
     attr_reader :request, :answer
@@ -64,6 +67,9 @@ class HostileBroker
 
   attr_reader :port, :address
 
+  # @return [Cluster] at first the broker is alone, with the id 1
+  attr_accessor :cluster
+
   # @yieldparam exchange [Exchange]
   def initialize(&attack)
     @attack = attack
@@ -72,7 +78,7 @@ class HostileBroker
     @server = TCPServer.new("127.0.0.1", 0)
     @port = @server.addr[1]
     @address = "127.0.0.1:#{@port}"
-    @answers = GoodAnswers.new(@port)
+    @cluster = Cluster.new({ 1 => @port }, 1)
     @threads = {}
     @accepting = Thread.new { accept }
   end
@@ -105,7 +111,7 @@ class HostileBroker
 
   def serve(socket)
     while (request = read(socket))
-      exchange = Exchange.new(socket, request, @answers.to(request))
+      exchange = Exchange.new(socket, request, GoodAnswers.new(@cluster).to(request))
       @attack&.call(exchange)
       answer_honestly(exchange) unless exchange.settled?
     end

@@ -1,11 +1,12 @@
 # frozen_string_literal: true
 
-# The constants that users cannot name, for tests: Internal::ProducerClient is Penstock::Native::ProducerClient, and
-# Internal::Settings is
-# Penstock::Settings. In any Ractor.
+# The constants that users cannot name, for tests: Internal::ProducerClient is Penstock::Native::ProducerClient,
+# Internal::Settings is Penstock::Settings, and Internal::Lane is Penstock::App::Lane. In any Ractor.
 module Internal
   def self.const_missing(name)
-    owner = [Penstock.const_get(:Native), Penstock].find { |room| room.const_defined?(name, false) }
+    rooms = [Penstock.const_get(:Native), Penstock]
+    rooms << Penstock.const_get(:App) if Penstock.const_defined?(:App, false)
+    owner = rooms.find { |room| room.const_defined?(name, false) }
     owner ? owner.const_get(name, false) : super
   end
 

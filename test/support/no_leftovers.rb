@@ -5,7 +5,8 @@ module NoLeftovers
   # Penstock's Ruby threads, with the names as the system truncates them. Some Rubies keep a native thread, and its name, for 3
   # seconds after its Ruby thread has ended. Thread.list decides about those.
   RUBYS = %w[
-    penstock.dispat penstock.closin penstock.idle penstock.events penstock.statis penstock.statsd penstock.ractor penstock.tokens
+    penstock.app penstock.worker penstock.offset penstock.dispat penstock.closin penstock.idle penstock.events penstock.statis
+    penstock.statsd penstock.ractor penstock.tokens
   ].freeze
 
   def setup

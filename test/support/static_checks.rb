@@ -24,6 +24,8 @@ class StaticChecks
      "-Wanalyzer-malloc-leak"] => "is in the queue, which is emptied before it is freed",
     ["core/client/events.c", "ps_events_closed", "-Wanalyzer-malloc-leak"] => "the same",
     ["core/client/client.c", "ps_client_close", "-Wanalyzer-use-after-free"] => "the closing thread has its own reference",
+    ["core/admin/admin_call.c", "call_unref", "-Wanalyzer-double-free"] => "each owner releases its own reference once",
+    ["ruby/admin_client.c", "question_new", "-Wanalyzer-malloc-leak"] => "the call's Ruby object frees it",
     ["core/client/poller.c", "ps_poller_join", "-Wanalyzer-use-after-free"] => "the joining thread has its own reference",
     ["core/client/poller.c", "list_remove", "-Wanalyzer-use-after-free"] => "the same"
   }.freeze
@@ -37,8 +39,9 @@ class StaticChecks
   # The layers, and the layers below each. A file includes and calls only what is in its own layer and in these.
   BELOW = { "core/base" => [], "core/wait" => %w[core/base], "core/client" => %w[core/base core/wait],
             "core/produce" => %w[core/base core/wait core/client], "core/consume" => %w[core/base core/wait core/client],
-            "ruby" => %w[core/base core/wait core/client core/produce core/consume],
-            "message_pack" => %w[core/base core/wait core/client core/produce core/consume ruby] }.freeze
+            "core/admin" => %w[core/base core/wait core/client],
+            "ruby" => %w[core/base core/wait core/client core/produce core/consume core/admin],
+            "message_pack" => %w[core/base core/wait core/client core/produce core/consume core/admin ruby] }.freeze
   # Only this file makes Strings of text from outside.
   TEXT = "ruby/foreign_text.c"
   # Functions that make a String of bytes, or put a C String into one, and their literal arguments in these sources, which are

@@ -73,34 +73,52 @@ VALUE penstock_batch_finish(VALUE self, VALUE deserializer)
 
 /* ---- columns ---- */
 
-static VALUE column(VALUE self, VALUE (*value)(const struct ps_record *))
+/* Messages of the batch: `count` from the index `first` on. */
+struct span {
+    size_t first, count;
+};
+
+/* As the arguments `first = 0, count = size` say; like Array#[], except that nothing is counted from the end. */
+static struct span span_of(int argc, VALUE *argv, const struct ps_fetched *fetched)
 {
-    struct ps_fetched *fetched = batch_get(self);
-    VALUE values = rb_ary_new_capa((long)fetched->count);
-    for (size_t i = 0; i < fetched->count; i++) rb_ary_push(values, value(&fetched->records[i]));
+    rb_check_arity(argc, 0, 2);
+    long first = argc > 0 ? NUM2LONG(argv[0]) : 0, count = argc > 1 ? NUM2LONG(argv[1]) : LONG_MAX;
+    if (first < 0 || (size_t)first > fetched->count)
+        rb_raise(rb_eIndexError, "index %ld is outside the batch of %zu messages", first, fetched->count);
+    if (count < 0) rb_raise(rb_eArgError, "a number of messages must not be negative");
+    size_t rest = fetched->count - (size_t)first;
+    return (struct span){(size_t)first, (size_t)count < rest ? (size_t)count : rest};
+}
+
+static VALUE column(VALUE self, struct span span, VALUE (*value)(const struct ps_record *))
+{
+    const struct ps_fetched *fetched = batch_get(self);
+    VALUE values = rb_ary_new_capa((long)span.count);
+    for (size_t i = 0; i < span.count; i++) rb_ary_push(values, value(&fetched->records[span.first + i]));
     RB_GC_GUARD(self);
     return rb_ary_freeze(values);
 }
 
 /* A column of keys or payloads: the bytes must not be released meanwhile. (Only NoMemoryError can interrupt this. Then they are
  * freed with the last message.) */
-static VALUE column_of_bytes(VALUE self, VALUE (*value)(const struct ps_record *))
+static VALUE column_of_bytes(VALUE self, int argc, VALUE *argv, VALUE (*value)(const struct ps_record *))
 {
     struct ps_fetched *fetched = batch_get(self);
+    struct span span = span_of(argc, argv, fetched);
     if (!ps_fetched_read(fetched)) penstock_raise_released();
-    VALUE values = column(self, value);
+    VALUE values = column(self, span, value);
     ps_fetched_done(fetched);
     return values;
 }
 
-static VALUE batch_payloads(VALUE self)
+static VALUE batch_payloads(int argc, VALUE *argv, VALUE self)
 {
-    return column_of_bytes(self, penstock_record_payload);
+    return column_of_bytes(self, argc, argv, penstock_record_payload);
 }
 
-static VALUE batch_keys(VALUE self)
+static VALUE batch_keys(int argc, VALUE *argv, VALUE self)
 {
-    return column_of_bytes(self, penstock_record_key);
+    return column_of_bytes(self, argc, argv, penstock_record_key);
 }
 
 static VALUE offset_of(const struct ps_record *record)
@@ -108,9 +126,9 @@ static VALUE offset_of(const struct ps_record *record)
     return LL2NUM(record->offset);
 }
 
-static VALUE batch_offsets(VALUE self)
+static VALUE batch_offsets(int argc, VALUE *argv, VALUE self)
 {
-    return column(self, offset_of);
+    return column(self, span_of(argc, argv, batch_get(self)), offset_of);
 }
 
 static VALUE partition_of(const struct ps_record *record)
@@ -120,7 +138,7 @@ static VALUE partition_of(const struct ps_record *record)
 
 static VALUE batch_partitions(VALUE self)
 {
-    return column(self, partition_of);
+    return column(self, span_of(0, NULL, batch_get(self)), partition_of);
 }
 
 static VALUE timestamp_of(const struct ps_record *record)
@@ -128,9 +146,9 @@ static VALUE timestamp_of(const struct ps_record *record)
     return record->timestamp < 0 ? Qnil : LL2NUM(record->timestamp);
 }
 
-static VALUE batch_timestamps(VALUE self)
+static VALUE batch_timestamps(int argc, VALUE *argv, VALUE self)
 {
-    return column(self, timestamp_of);
+    return column(self, span_of(argc, argv, batch_get(self)), timestamp_of);
 }
 
 /* Most messages have the topic of the one before. */
@@ -229,12 +247,30 @@ static VALUE batch_call_ends(VALUE self)
     return ends;
 }
 
+static VALUE batch_bytesize(VALUE self)
+{
+    const struct ps_fetched *fetched = batch_get(self);
+    size_t size = 0;
+    for (size_t i = 0; i < fetched->count; i++) size += (size_t)fetched->records[i].key_size + fetched->records[i].payload_size;
+    RB_GC_GUARD(self);
+    return SIZET2NUM(size);
+}
+
 static VALUE batch_release(VALUE self)
 {
     struct ps_fetched *fetched = batch_get(self);
     ps_fetched_release(fetched);
     penstock_fetched_report(fetched);
     return Qnil;
+}
+
+/* What its messages take. */
+static VALUE batch_call_memory(VALUE self)
+{
+    const struct ps_fetched *fetched = batch_get(self);
+    size_t size = fetched->used + fetched->count * sizeof(struct ps_record);
+    RB_GC_GUARD(self);
+    return SIZET2NUM(size);
 }
 
 void penstock_batch_init(void)
@@ -245,16 +281,18 @@ void penstock_batch_init(void)
     rb_undef_alloc_func(batch_class);
     rb_undef_method(CLASS_OF(batch_class), "new");
     rb_define_method(batch_class, "size", batch_length, 0);
+    rb_define_method(batch_class, "bytesize", batch_bytesize, 0);
+    rb_define_private_method(batch_class, "call_memory", batch_call_memory, 0);
     rb_define_method(batch_class, "length", batch_length, 0);
     rb_define_method(batch_class, "each", batch_each, 0);
     rb_define_private_method(batch_class, "at", batch_at, 1);
     rb_define_private_method(batch_class, "deserializer", batch_deserializer, 0);
-    rb_define_method(batch_class, "payloads", batch_payloads, 0);
+    rb_define_method(batch_class, "payloads", batch_payloads, -1);
     rb_define_method(batch_class, "each_payload", batch_each_payload, 0);
     rb_define_method(batch_class, "epoch", batch_epoch, 0);
-    rb_define_method(batch_class, "keys", batch_keys, 0);
-    rb_define_method(batch_class, "offsets", batch_offsets, 0);
-    rb_define_method(batch_class, "timestamps", batch_timestamps, 0);
+    rb_define_method(batch_class, "keys", batch_keys, -1);
+    rb_define_method(batch_class, "offsets", batch_offsets, -1);
+    rb_define_method(batch_class, "timestamps", batch_timestamps, -1);
     rb_define_method(batch_class, "partitions", batch_partitions, 0);
     rb_define_method(batch_class, "topics", batch_topics, 0);
     rb_define_private_method(batch_class, "damaged?", batch_damaged_p, 0);

@@ -257,6 +257,11 @@ void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool log
     conf_set(conf, "auto.commit.interval.ms", "0"); /* async_commits.c does this: librdkafka's commits overtake each other */
 }
 
+void penstock_admin_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, VALUE *brokers)
+{
+    conf_fill(conf, settings, logs_to_mailbox, false, brokers);
+}
+
 /* The table of all settings that librdkafka prints, line by line: "name | C/P | range | ... | description" */
 VALUE penstock_setting_lines(VALUE self)
 {

@@ -14,7 +14,7 @@ struct place {
     int64_t offset;
 };
 
-static rd_kafka_topic_partition_list_t *list_from(VALUE places)
+rd_kafka_topic_partition_list_t *penstock_list_from(VALUE places)
 {
     VALUE buffer;
     Check_Type(places, T_ARRAY);
@@ -46,7 +46,7 @@ static VALUE offset_or_nil(int64_t offset)
     return offset < 0 ? Qnil : LL2NUM(offset);
 }
 
-static VALUE places_from(const rd_kafka_topic_partition_list_t *list)
+VALUE penstock_places_from(const rd_kafka_topic_partition_list_t *list)
 {
     VALUE places = rb_ary_new();
     for (int i = 0; list && i < list->cnt; i++) {
@@ -112,7 +112,7 @@ static VALUE ask_body(VALUE arg)
         context.partition = list->elems[i].partition;
         break;
     }
-    if (!context.err) return places_from(list);
+    if (!context.err) return penstock_places_from(list);
     if (context.err == RD_KAFKA_RESP_ERR__DESTROY) penstock_raise_closed(&asking->consumer->client); /* by another thread */
     bool timed_out = context.err == RD_KAFKA_RESP_ERR__TIMED_OUT;
     if (timed_out || context.err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || context.err == RD_KAFKA_RESP_ERR__TRANSPORT) {
@@ -147,7 +147,7 @@ static void start_asking(struct asking *asking, VALUE self, enum ps_consumer_cal
     int64_t timeout = penstock_seconds(seconds);
     struct ps_consumer *consumer = penstock_consumer_open(self);
     timeout = time_for(consumer, call, timeout);
-    rd_kafka_topic_partition_list_t *list = NIL_P(places) ? NULL : list_from(places);
+    rd_kafka_topic_partition_list_t *list = NIL_P(places) ? NULL : penstock_list_from(places);
     bool commit = call == PS_CONSUMER_COMMIT;
 
     *asking = (struct asking){
@@ -208,7 +208,7 @@ static VALUE consumer_call_commit_async(VALUE self, VALUE places, VALUE epoch)
     struct ps_consumer *consumer = penstock_consumer_open(self);
     uint64_t since = NUM2ULL(epoch);
     bool lost = false;
-    int failed = ps_consumer_commit_async(consumer, list_from(places), since, &lost);
+    int failed = ps_consumer_commit_async(consumer, penstock_list_from(places), since, &lost);
     if (failed < 0) penstock_raise_closed(&consumer->client);
     if (failed) rb_syserr_fail(failed, "cannot start a thread for the consumer");
     RB_GC_GUARD(self);
@@ -318,7 +318,7 @@ static VALUE consumer_call_paused(VALUE self)
 {
     struct ps_consumer *consumer = penstock_consumer_open(self);
     rd_kafka_topic_partition_list_t *list = ps_ledger_paused(&consumer->ledger, NULL);
-    VALUE places = places_from(list);
+    VALUE places = penstock_places_from(list);
     rd_kafka_topic_partition_list_destroy(list);
     return places;
 }
@@ -429,7 +429,7 @@ static VALUE consumer_call_processed(VALUE self, VALUE all)
         ps_consumer_marked(consumer);
     }
     rd_kafka_topic_partition_list_t *list = ps_ledger_processed(&consumer->ledger);
-    VALUE places = places_from(list);
+    VALUE places = penstock_places_from(list);
     rd_kafka_topic_partition_list_destroy(list);
     return places;
 }
@@ -569,7 +569,7 @@ static void set_start(struct telling *telling, VALUE places)
 {
     if (NIL_P(places)) return;
     rd_kafka_topic_partition_list_t *former = telling->start;
-    telling->start = list_from(places);
+    telling->start = penstock_list_from(places);
     if (former) rd_kafka_topic_partition_list_destroy(former);
 }
 
@@ -580,7 +580,7 @@ static VALUE tell_body(VALUE arg)
     penstock_nogvl_now(read_nogvl, telling);
     ps_client_exit(&telling->consumer->client);
     if (!telling->name) return Qnil;
-    VALUE name = ID2SYM(rb_intern(telling->name)), places = places_from(telling->partitions);
+    VALUE name = ID2SYM(rb_intern(telling->name)), places = penstock_places_from(telling->partitions);
     telling->later = true; /* an exception, an interrupt too: it is not known where to start */
     VALUE configured = rb_funcall(telling->self, rb_intern("configured_starts"), 2, name, places);
     telling->later = false;
@@ -665,6 +665,22 @@ static VALUE consumer_group_metadata(VALUE self)
     return string;
 }
 
+/* ---- holding back revocations ---- */
+
+/* Before it opens. A revocation then waits for call_end_hold, for config.hold_rebalances at most. */
+static VALUE consumer_call_hold_always(VALUE self)
+{
+    penstock_consumer_get(self)->settings.holds_always = true;
+    return Qnil;
+}
+
+static VALUE consumer_call_end_hold(VALUE self)
+{
+    ps_consumer_end_hold(penstock_consumer_get(self));
+    RB_GC_GUARD(self);
+    return Qnil;
+}
+
 /* ---- membership ---- */
 
 static void *membership_nogvl(void *arg)
@@ -714,6 +730,8 @@ void penstock_consumer_calls_init(VALUE consumer_class)
     rb_define_private_method(consumer_class, "call_mark", consumer_call_mark, 1);
     rb_define_private_method(consumer_class, "call_mark_batch", consumer_call_mark_batch, 1);
     rb_define_private_method(consumer_class, "call_owns", consumer_call_owns, 1);
+    rb_define_private_method(consumer_class, "call_hold_always", consumer_call_hold_always, 0);
+    rb_define_private_method(consumer_class, "call_end_hold", consumer_call_end_hold, 0);
     rb_define_private_method(consumer_class, "call_owns_batch", consumer_call_owns_batch, 1);
     rb_define_private_method(consumer_class, "call_processed", consumer_call_processed, 1);
     rb_define_private_method(rb_singleton_class(consumer_class), "place_of", s_place_of, 1);

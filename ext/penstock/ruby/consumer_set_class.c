@@ -120,12 +120,22 @@ static VALUE set_wait(int argc, VALUE *argv, VALUE self)
         uint32_t rings = atomic_load(&set->bells.bell.rings); /* before it looks: see bell.c */
         int64_t now_us = ps_now_us();
         size_t count = ps_consumer_set_look(set, owner, now_us);
-        bool emptied = had_some && set->size == 0;
-        if (count > 0 || emptied || now_us >= deadline_us) return take_ready(set, count);
+        bool emptied = had_some && set->size == 0, woken = set->woken;
+        set->woken = false;
+        if (count > 0 || emptied || woken || now_us >= deadline_us) return take_ready(set, count);
         had_some = set->size > 0;
         int64_t until_us = penstock_earlier(ps_blocks_trim(), ps_consumer_set_due_us(set));
         penstock_wait_bell(&set->bells.bell, rings, penstock_earlier(deadline_us, until_us));
     }
+}
+
+/* Ends the wait of another thread, or the next one. */
+static VALUE set_call_wake(VALUE self)
+{
+    struct ps_consumer_set *set = set_get(self);
+    set->woken = true;
+    ps_bell_ring(&set->bells.bell);
+    return Qnil;
 }
 
 void penstock_consumer_set_init(void)
@@ -139,4 +149,5 @@ void penstock_consumer_set_init(void)
     rb_define_method(set_class, "consumers", set_consumers, 0);
     rb_define_method(set_class, "size", set_count, 0);
     rb_define_method(set_class, "wait", set_wait, -1);
+    rb_define_private_method(set_class, "call_wake", set_call_wake, 0);
 }

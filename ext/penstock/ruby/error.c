@@ -11,11 +11,14 @@ VALUE penstock_usage_error, penstock_cluster_error, penstock_config_error, penst
     penstock_message_timed_out_error, penstock_timeout_error, penstock_transaction_error, penstock_committed_error,
     penstock_fatal_error;
 static VALUE tls_error, authentication_error, security_protocol_error, unreachable_error, fenced_error;
+VALUE penstock_admin_error, penstock_admin_timeout_error, penstock_admin_closed_error, penstock_unsupported_error;
 VALUE penstock_consumer_closed_error, penstock_consume_error, penstock_commit_error, penstock_consume_timeout_error;
 VALUE penstock_not_shareable_error;
 VALUE penstock_listener_deadlock_error;
 
-const struct penstock_error_context penstock_no_context = { .producer_id = Qnil, .topic = Qnil, .partition = -1 };
+const struct penstock_error_context penstock_no_context = {
+    .producer_id = Qnil, .topic = Qnil, .partition = -1, .group = Qnil,
+};
 
 static VALUE error_factory;
 static ID id_build_native;
@@ -30,21 +33,22 @@ VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context 
 {
     char problem[256] = "";
     const struct ps_client *client = context->client;
-    bool consumer = client && client->kind != &ps_producer_kind;
+    bool admin = client && ps_admin_is(client);
+    bool consumer = client && client->kind != &ps_producer_kind && !admin;
     bool fenced = context->fatal && context->err == RD_KAFKA_RESP_ERR__FENCED && !consumer;
     if (client && !ps_client_inherited(client)) ps_client_last_error((struct ps_client *)client, problem, sizeof(problem));
     VALUE producer_id = RTEST(context->producer_id) ? context->producer_id : Qnil;
-    if (client && !consumer) producer_id = text_or_nil(client->name);
+    if (client && !consumer && !admin) producer_id = text_or_nil(client->name);
     VALUE arguments[] = {
         fenced ? fenced_error : error_class,
         text,
         rb_ary_new_from_args(3, INT2FIX(context->err), context->err ? text_or_nil(rd_kafka_err2name(context->err)) : Qnil,
                              context->err ? text_or_nil(rd_kafka_err2str(context->err)) : Qnil),
-        rb_ary_new_from_args(3, producer_id, consumer ? text_or_nil(client->name) : Qnil,
-                             client ? text_or_nil(client->brokers) : Qnil),
+        rb_ary_new_from_args(4, producer_id, consumer ? text_or_nil(client->name) : Qnil,
+                             admin ? text_or_nil(client->name) : Qnil, client ? text_or_nil(client->brokers) : Qnil),
         text_or_nil(problem),
-        rb_ary_new_from_args(3, context->topic, context->partition >= 0 ? INT2NUM(context->partition) : Qnil,
-                             context->offset ? LL2NUM(*context->offset) : Qnil),
+        rb_ary_new_from_args(4, context->topic, context->partition >= 0 ? INT2NUM(context->partition) : Qnil,
+                             context->offset ? LL2NUM(*context->offset) : Qnil, RTEST(context->group) ? context->group : Qnil),
         rb_ary_new_from_args(3, context->fatal ? Qtrue : Qfalse, context->retriable && !fenced ? Qtrue : Qfalse,
                              context->abortable ? Qtrue : Qfalse),
     };
@@ -65,6 +69,7 @@ void penstock_raise_closed(const struct ps_client *client)
     struct penstock_error_context context = penstock_no_context;
     context.client = client;
     if (client->kind == &ps_producer_kind) penstock_raise(penstock_closed_error, &context, "the producer is closed");
+    if (ps_admin_is(client)) penstock_raise(penstock_admin_closed_error, &context, "the admin client is closed");
     penstock_raise(penstock_consumer_closed_error, &context, "the consumer is closed");
 }
 
@@ -164,6 +169,10 @@ void penstock_error_init(void)
         { &security_protocol_error, "SecurityProtocolError" },
         { &unreachable_error, "BrokersUnreachableError" },
         { &fenced_error, "ProducerFencedError" },
+        { &penstock_admin_error, "AdminError" },
+        { &penstock_admin_timeout_error, "AdminTimeoutError" },
+        { &penstock_admin_closed_error, "AdminClosedError" },
+        { &penstock_unsupported_error, "UnsupportedError" },
         { &penstock_consumer_closed_error, "ConsumerClosedError" },
         { &penstock_consume_error, "ConsumeError" },
         { &penstock_commit_error, "CommitError" },

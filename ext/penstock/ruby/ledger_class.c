@@ -120,6 +120,18 @@ static VALUE ledger_owns(VALUE self, VALUE message)
     return owned ? Qtrue : Qfalse;
 }
 
+static VALUE ledger_holds(VALUE self, VALUE topic, VALUE partition, VALUE offset, VALUE epoch)
+{
+    bool holds =
+        ps_ledger_holds(ledger_get(self), StringValueCStr(topic), NUM2INT(partition), NUM2LL(offset), NUM2ULL(epoch));
+    return holds ? Qtrue : Qfalse;
+}
+
+static VALUE ledger_epoch(VALUE self)
+{
+    return ULL2NUM(ps_ledger_epoch(ledger_get(self)));
+}
+
 /* ---- places: [[topic, partition, offset, leader epoch or nil], ...] ---- */
 
 static VALUE places_from(rd_kafka_topic_partition_list_t *list)
@@ -189,6 +201,8 @@ void penstock_ledger_init(void)
     rb_define_method(ledger_class, "finish", ledger_finish, 1);
     rb_define_method(ledger_class, "mark", ledger_mark, 1);
     rb_define_method(ledger_class, "owns", ledger_owns, 1);
+    rb_define_method(ledger_class, "holds", ledger_holds, 4);
+    rb_define_method(ledger_class, "epoch", ledger_epoch, 0);
     rb_define_method(ledger_class, "processed", ledger_processed, 0);
     rb_define_method(ledger_class, "paused", ledger_paused, 0);
     rb_define_method(ledger_class, "position", ledger_position, 2);

@@ -15,6 +15,7 @@
 
 #include <ruby.h>
 #include <ruby/thread.h>
+#include "admin/admin.h"
 #include "consume/consume.h"
 #include "produce/produce.h"
 
@@ -29,6 +30,7 @@ extern VALUE penstock_usage_error, penstock_cluster_error, penstock_config_error
     penstock_forked_error, penstock_queue_full_error, penstock_produce_error, penstock_delivery_error,
     penstock_message_timed_out_error, penstock_timeout_error, penstock_transaction_error, penstock_committed_error,
     penstock_fatal_error;
+extern VALUE penstock_admin_error, penstock_admin_timeout_error, penstock_admin_closed_error, penstock_unsupported_error;
 extern VALUE penstock_consumer_closed_error, penstock_consume_error, penstock_commit_error, penstock_consume_timeout_error;
 extern VALUE penstock_not_shareable_error;
 extern VALUE penstock_listener_deadlock_error;
@@ -40,6 +42,7 @@ struct penstock_error_context {
     VALUE topic;                /* String or nil */
     int32_t partition;          /* -1: unknown */
     const int64_t *offset;      /* NULL: unknown */
+    VALUE group;                /* String, nil or false: the consumer group that an admin client asked for */
     bool fatal, retriable, abortable;
 };
 
@@ -76,7 +79,7 @@ static inline void *penstock_data(VALUE object, const rb_data_type_t *type)
 VALUE penstock_text(const char *text); /* for display: escapes control characters; NULL: nil */
 VALUE penstock_text_sized(const char *text, size_t size);
 VALUE penstock_name(const char *name);        /* for display, frozen and interned */
-VALUE penstock_header_name(const char *name); /* frozen; escapes nothing, as programs look headers up by name */
+VALUE penstock_header_name(const char *name); /* frozen; escapes nothing, as programs look things up by such a name */
 VALUE penstock_setting(const char *value);    /* librdkafka's value of a setting; escapes nothing */
 VALUE penstock_text_of_metadata(const char *metadata, size_t size); /* of a committed offset; valid UTF-8 */
 VALUE penstock_json(const char *text, size_t size); /* frozen; stays JSON */
@@ -171,6 +174,8 @@ struct penstock_consumer_conf_facts {
 
 void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox,
                                  struct penstock_consumer_conf_facts *facts); /* the same for a consumer */
+
+void penstock_admin_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, VALUE *brokers);
 
 /* ---- secret.c: values of settings that must not be shown ------------------------------------------- */
 
@@ -341,6 +346,60 @@ VALUE penstock_record_key(const struct ps_record *record);
 VALUE penstock_record_payload(const struct ps_record *record);
 const struct ps_record *penstock_message_record(VALUE message); /* raises TypeError for any other object */
 void penstock_consumed_message_init(void);
+
+/* Places: [[topic, partition, offset, leader epoch, metadata], ...]; the last two may be nil or missing. */
+rd_kafka_topic_partition_list_t *penstock_list_from(VALUE places);                /* the caller destroys it */
+VALUE penstock_places_from(const rd_kafka_topic_partition_list_t *list); /* nil for an unknown offset */
+
+/* ---- admin_client.c; admin_topics.c and others: methods of Native::AdminClient ------------------------------------- */
+
+struct penstock_admin_request { /* one of librdkafka's requests; constant */
+    rd_kafka_admin_op_t op;
+    bool changes;                                               /* something in the cluster; so it may not be repeated blindly */
+    bool each;                                                  /* a request for each row; else one for all */
+    void *(*make)(VALUE row, char *errstr, size_t size);        /* reads what it needs of the row, which may raise, and then makes
+                                                                   librdkafka's item; NULL: see errstr */
+    void (*fill)(const struct ps_admin *admin, void *item, VALUE row); /* adds the rest; may raise; may be NULL */
+    void (*dispose)(void *item);
+    void (*submit)(rd_kafka_t *rk, void **items, size_t count, const rd_kafka_AdminOptions_t *options, rd_kafka_queue_t *queue);
+    VALUE (*read)(const struct ps_admin *admin, rd_kafka_event_t *event); /* of an answer without error; may raise */
+};
+
+/*
+ * Gives librdkafka the requests for the rows, waits for all answers, and returns an Array of what `read` returns, or a
+ * Penstock::AdminError, one for each request. `options`: a Hash with :timeout in ms, and whatever set_options knows. Raises if the
+ * client is closed or rejected.
+ */
+VALUE penstock_admin_ask(VALUE self, const struct penstock_admin_request *request, VALUE rows, VALUE options);
+/* Asks on a thread of its own; owns the list. Returns what `read` returns. Raises Penstock::AdminError. */
+VALUE penstock_admin_question(VALUE self, enum ps_admin_question question, rd_kafka_topic_partition_list_t *list,
+                              VALUE options, VALUE (*read)(const struct ps_admin_job *job, VALUE arg), VALUE arg);
+struct ps_admin *penstock_admin_open(VALUE self);
+/* A Penstock::AdminError; nil if there is no error. `text`, `topic`: NULL, and `partition`: -1, for nothing known. */
+VALUE penstock_admin_error_of(const struct ps_admin *admin, rd_kafka_resp_err_t err, const char *text, const char *topic,
+                              int32_t partition);
+VALUE penstock_admin_item_error(const struct ps_admin *admin, const rd_kafka_error_t *error);
+/* The same of a consumer group: `group` is its id, or nil. Programs compare ids and send them back, so nothing is escaped. */
+VALUE penstock_admin_place_error(const struct ps_admin *admin, rd_kafka_resp_err_t err, const char *text, VALUE group,
+                                 const char *topic, int32_t partition);
+VALUE penstock_admin_group_error(const struct ps_admin *admin, const rd_kafka_error_t *error, VALUE group);
+const char *penstock_admin_cstr(VALUE row, long index); /* a String in the row, that librdkafka sends unchanged; raises */
+const char *penstock_admin_sent(const char *text, size_t size); /* returns it, if librdkafka sends it unchanged; raises */
+VALUE penstock_admin_operations(const rd_kafka_AclOperation_t *operations, size_t count);
+VALUE penstock_admin_node(const rd_kafka_Node_t *node);
+VALUE penstock_admin_topic_results(const struct ps_admin *admin, const rd_kafka_topic_result_t **results, size_t count);
+/* [[topic, partition, offset, leader epoch, metadata, error], ...]; nil for what is unknown. `group`: of a consumer group, or nil.
+ * Partitions with this error are left out: no broker has answered for them. */
+#define PENSTOCK_ADMIN_UNANSWERED RD_KAFKA_RESP_ERR__IN_PROGRESS
+VALUE penstock_admin_places(const struct ps_admin *admin, const rd_kafka_topic_partition_list_t *list, VALUE group);
+void penstock_admin_init(void);
+void penstock_admin_topics_init(VALUE client_class);
+void penstock_admin_cluster_init(VALUE client_class);
+void penstock_admin_configs_init(VALUE client_class);
+void penstock_admin_access_init(VALUE client_class);
+void penstock_admin_groups_init(VALUE client_class);
+void penstock_admin_group_offsets_init(VALUE client_class);
+void penstock_admin_offsets_init(VALUE client_class);
 
 /* ---- consumer_set_class.c ---------------------------------------------------------------------------- */
 

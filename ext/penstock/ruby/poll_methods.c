@@ -45,9 +45,12 @@ struct taking {
     struct ps_fetched *fetched; /* NULL: nothing is taken yet */
     uint64_t owner;             /* of what is taken */
     size_t max;
+    size_t most_bytes;          /* 0: MOST_BYTES */
     size_t headers;
+    int runs;                   /* of one partition's increasing offsets */
     bool control_only;          /* takes no messages */
     bool ends;                  /* the end of a partition ends the wait */
+    bool one_partition;         /* the batch ends before a message of another partition */
     enum fill_end end;
     struct ps_problem *problem; /* NULL: none; the call raises it when it has left the client */
 };
@@ -60,6 +63,17 @@ static bool has_result(const struct taking *taking)
 static size_t count_of(const struct taking *taking)
 {
     return taking->fetched ? taking->fetched->count : 0;
+}
+
+static size_t most_bytes(const struct taking *taking)
+{
+    return taking->most_bytes ? taking->most_bytes : MOST_BYTES;
+}
+
+static bool full(const struct taking *taking)
+{
+    const struct ps_fetched *fetched = taking->fetched;
+    return fetched && (fetched->count >= taking->max || taking->headers >= MOST_HEADERS || fetched->used >= most_bytes(taking));
 }
 
 /* ---- messages ---- */
@@ -88,8 +102,24 @@ static bool begin_fetched(struct taking *taking, const rd_kafka_message_t *first
     if (!fetched) return false;
     if (!single) fetched->expected = rd_kafka_queue_length(taking->consumer->data) + (size_t)taking->consumer->taken_count;
     if (fetched->expected > taking->max) fetched->expected = taking->max;
+    fetched->most = most_bytes(taking);
     taking->fetched = fetched;
     return true;
+}
+
+static bool goes_on(const struct ps_fetched *fetched, const rd_kafka_message_t *message)
+{
+    if (!fetched || fetched->count == 0) return false;
+    const struct ps_record *last = &fetched->records[fetched->count - 1];
+    return last->partition == message->partition && last->offset < message->offset &&
+           strcmp(fetched->topics[last->topic], rd_kafka_topic_name(message->rkt)) == 0;
+}
+
+/* What the ledger does not know, the program cannot mark, and a later commit would pass it. False: no memory. */
+static bool reserve(struct taking *taking, const rd_kafka_message_t *message)
+{
+    if (goes_on(taking->fetched, message)) return true;
+    return ps_ledger_reserve(&taking->consumer->ledger, rd_kafka_topic_name(message->rkt), message->partition, ++taking->runs);
 }
 
 /* False: no memory. */
@@ -97,6 +127,7 @@ static bool take_message(struct taking *taking, const rd_kafka_message_t *messag
 {
     rd_kafka_headers_t *headers;
     if (repeated(taking, message)) return true;
+    if (!reserve(taking, message)) return false;
     bool readable = read_headers(message, &headers);
     if (!taking->fetched && !begin_fetched(taking, message, headers)) return false;
     struct ps_fetched *fetched = taking->fetched;
@@ -131,7 +162,8 @@ static bool use(struct taking *taking, const rd_kafka_message_t *message)
         ps_ledger_ended(&taking->consumer->ledger, rd_kafka_topic_name(message->rkt), message->partition, message->offset);
         if (!taking->ends || take_end(taking, message)) return true;
     } else {
-        if (count_of(taking) >= taking->max) return false; /* it was left by a call that takes more */
+        if (full(taking)) return false;
+        if (taking->one_partition && count_of(taking) > 0 && !goes_on(taking->fetched, message)) return false;
         if (take_message(taking, message)) return true;
     }
     taking->end = NO_MEMORY;
@@ -144,7 +176,7 @@ static size_t next_part(const struct taking *taking, bool with_gvl)
     const struct ps_fetched *fetched = taking->fetched;
     if (with_gvl) return 1;
     size_t most = taking->max - count_of(taking), fit = FIRST_RECORDS;
-    if (fetched && fetched->count > 0) fit = (MOST_BYTES - fetched->used) / (fetched->used / fetched->count + 1) + 1;
+    if (fetched && fetched->count > 0) fit = (most_bytes(taking) - fetched->used) / (fetched->used / fetched->count + 1) + 1;
     return most < fit ? most : fit;
 }
 
@@ -159,12 +191,6 @@ static bool take_some(struct taking *taking, bool with_gvl)
     memmove(consumer->taken, consumer->taken + used, (size_t)consumer->taken_count * sizeof(consumer->taken[0]));
     if (consumer->taken_count > 0) ps_bell_ring(&consumer->bell); /* another thread may have found the queue empty, and sleep */
     return count > 0 && consumer->taken_count == 0 && !consumer->problems;
-}
-
-static bool full(const struct taking *taking)
-{
-    const struct ps_fetched *fetched = taking->fetched;
-    return fetched && (fetched->count >= taking->max || taking->headers >= MOST_HEADERS || fetched->used >= MOST_BYTES);
 }
 
 /* ---- events ---- */
@@ -220,7 +246,7 @@ static void fill_locked(struct taking *taking, bool with_gvl)
     struct ps_fetched *fetched = taking->fetched;
     if (fetched) {
         ps_consumer_count(consumer, fetched);
-        if (!ps_ledger_handed_out_all(&consumer->ledger, fetched, taking->owner)) taking->end = NO_MEMORY;
+        ps_ledger_handed_out_all(&consumer->ledger, fetched, taking->owner); /* take_message has reserved what it needs */
     }
     if (!has_result(taking) && taking->end == FILLED) taking->problem = ps_consumer_take_problem(consumer);
     if (consumer->settings.mark == PS_MARK_AT_ONCE) ps_ledger_finish(&consumer->ledger, taking->owner);
@@ -362,16 +388,23 @@ static void take_messages(struct taking *taking, VALUE timeout)
     if (count_of(taking) == 0) ps_increase(&taking->consumer->counts.empty_polls, 1);
 }
 
-/* Handles rebalances and other requests of the group, once, and waits until there may be more. Takes no message. Raises if the
- * consumer is closed. */
-static VALUE consumer_call_serve(VALUE self)
+/* Handles rebalances and other requests of the group, once. Takes no message. Raises if the consumer is closed. */
+static VALUE consumer_call_answer(VALUE self)
 {
     struct ps_consumer *consumer = penstock_consumer_get(self);
-    uint32_t rings = atomic_load(&consumer->bell.rings);
     struct taking taking = { .self = self, .consumer = consumer, .max = 1, .control_only = true };
     penstock_publish_news(self, consumer);
     take_once(&taking);
-    penstock_check_open(&consumer->client); /* a consumer that is not open yet rings when it is */
+    penstock_check_open(&consumer->client);
+    return Qnil;
+}
+
+/* The same, and waits until there may be more. */
+static VALUE consumer_call_serve(VALUE self)
+{
+    struct ps_consumer *consumer = penstock_consumer_get(self);
+    uint32_t rings = atomic_load(&consumer->bell.rings); /* a consumer that is not open yet rings when it is */
+    consumer_call_answer(self);
     penstock_wait_bell(&consumer->bell, rings, nap_until_us(consumer));
     return Qnil;
 }
@@ -412,6 +445,14 @@ static VALUE consumer_call_finish(VALUE self)
     return Qnil;
 }
 
+static void publish(const struct taking *taking, VALUE batch)
+{
+    if (count_of(taking) > 0 && ps_news_wanted(&taking->consumer->news, PS_NEWS_POLLED))
+        rb_funcall(taking->self, id_publish_polled, 1, batch);
+    if (taking->fetched && taking->fetched->end_count > 0 && ps_news_wanted(&taking->consumer->news, PS_NEWS_ENDS))
+        rb_funcall(taking->self, rb_intern("publish_ends"), 1, batch);
+}
+
 static VALUE consumer_poll_batch(int argc, VALUE *argv, VALUE self)
 {
     const VALUE names[] = { sym_max, sym_timeout };
@@ -424,10 +465,22 @@ static VALUE consumer_poll_batch(int argc, VALUE *argv, VALUE self)
     taking.ends = penstock_consumer_get(self)->settings.ends;
     take_messages(&taking, values[1]);
     batch = penstock_batch_finish(batch, penstock_consumer_deserializer(self));
-    if (count_of(&taking) > 0 && ps_news_wanted(&taking.consumer->news, PS_NEWS_POLLED))
-        rb_funcall(self, id_publish_polled, 1, batch);
-    if (taking.fetched && taking.fetched->end_count > 0 && ps_news_wanted(&taking.consumer->news, PS_NEWS_ENDS))
-        rb_funcall(self, rb_intern("publish_ends"), 1, batch);
+    publish(&taking, batch);
+    return batch;
+}
+
+/* call_poll_run(max, bytes): the messages of one partition that are there, in order, and ends of partitions; nil: there are none.
+ * The message that reaches `bytes` is the last. Never waits. */
+static VALUE consumer_call_poll_run(VALUE self, VALUE max, VALUE bytes)
+{
+    VALUE batch = penstock_batch_allocate();
+    struct taking taking = { .self = self, .holder = batch, .own = penstock_batch_own, .max = NUM2SIZET(max), .one_partition = true };
+    taking.most_bytes = NUM2SIZET(bytes);
+    taking.ends = penstock_consumer_get(self)->settings.ends;
+    take_messages(&taking, INT2FIX(0));
+    batch = penstock_batch_finish(batch, penstock_consumer_deserializer(self));
+    if (!has_result(&taking)) return Qnil;
+    publish(&taking, batch);
     return batch;
 }
 
@@ -441,6 +494,8 @@ void penstock_poll_methods_init(VALUE consumer_class)
     rb_define_method(consumer_class, "poll_batch", consumer_poll_batch, -1);
     rb_define_private_method(consumer_class, "call_poll", consumer_call_poll, 1);
     rb_define_private_method(consumer_class, "call_finish", consumer_call_finish, 0);
+    rb_define_private_method(consumer_class, "call_poll_run", consumer_call_poll_run, 2);
+    rb_define_private_method(consumer_class, "call_answer", consumer_call_answer, 0);
     rb_define_private_method(consumer_class, "call_serve", consumer_call_serve, 0);
     rb_define_private_method(consumer_class, "call_wake", consumer_call_wake, 0);
 }

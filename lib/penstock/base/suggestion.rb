@@ -10,7 +10,7 @@ module Penstock
     # @return [String] " (did you mean ...?)", or nothing
     def self.hint(name, known)
       text = Text.printable(name)
-      return " (the keys of a message are Symbols)" if name.is_a?(String) && known.include?(text.to_sym)
+      return " (these keys are Symbols)" if name.is_a?(String) && known.include?(text.to_sym)
 
       nearest = DidYouMean::SpellChecker.new(dictionary: known).correct(text).first
       nearest ? " (did you mean #{nearest.inspect}?)" : ""

@@ -72,8 +72,8 @@ module Penstock
     SHORTEST_MS = 100
     private_constant :SHORTEST_MS
 
-    def warn_of_short_times
-      { close_timeout:, rejection_timeout: }.each do |name, value|
+    def warn_of_short_times(times = { close_timeout:, rejection_timeout: })
+      times.each do |name, value|
         next unless value&.between?(1, SHORTEST_MS - 1)
 
         log_warning("config.#{name} is #{value} ms. If you mean #{value} seconds, write #{value}_000")

@@ -53,7 +53,7 @@ module Penstock
 
     # @param given [Hash{Symbol => Object}] what the user has set
     # @param effective [Hash{Symbol => Object}] that, and the defaults of Penstock
-    # @param role [:producer, :consumer]
+    # @param role [:producer, :consumer, :admin]
     # @param token_provider [Object, nil]
     # @param features [Array<String>] what librdkafka was built with
     def initialize(given, effective, role:, token_provider: nil, features: Native::ProducerClient.features)

@@ -18,7 +18,7 @@ module Penstock
       deprecated = rows.all? { |_, description| description.include?("DEPRECATED") }
       return "#{name} is deprecated: #{plain(rows.first.last)}" if deprecated
 
-      other = { producer: "C", consumer: "P" }.fetch(@role)
+      other = { producer: "C", consumer: "P" }[@role] or return # programs give an admin client the settings of other clients
       "#{name} has no effect on a #{@role}: it is a setting of the other client type" if rows.all? { |use, _| use == other }
     end
 

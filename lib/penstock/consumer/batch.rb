@@ -22,12 +22,17 @@ module Penstock
     #   @return [Integer] how many messages it has
     # @!method length
     #   @return [Integer] the same
+    # @!method bytesize
+    #   @return [Integer] of all keys and payloads, also after {#release}
     # @!method each
     #   @yieldparam message [Message] made for this call
     #   @return [self, Enumerator]
-    # @!method payloads
+    # @!method payloads(first = 0, count = size)
+    #   @param first [Integer] an index, from 0 to `size`; of a part of the batch
+    #   @param count [Integer] how many from there on, at most
     #   @return [Array<String, nil>] frozen, with frozen binary Strings; nil for a tombstone
     #   @raise [BatchReleasedError]
+    #   @raise [IndexError] when `first` is outside the batch
     # @!method each_payload
     #   Like `payloads.each`, with one String at a time.
     #   @yieldparam payload [String, nil] frozen; nil for a tombstone
@@ -36,12 +41,17 @@ module Penstock
     # @!method epoch
     #   @return [Integer] the number of the consumer's assignment when the batch was taken. It grows with each assignment and
     #     revocation. {Consumer#mark} compares it, and returns false for what was taken away since
-    # @!method keys
+    # @!method keys(first = 0, count = size)
+    #   The arguments are those of {#payloads}.
     #   @return [Array<String, nil>] frozen, with frozen binary Strings; nil for messages without a key
-    #   @raise [BatchReleasedError]
-    # @!method offsets
+    #   @raise [BatchReleasedError, IndexError]
+    # @!method offsets(first = 0, count = size)
+    #   The arguments are those of {#payloads}.
     #   @return [Array<Integer>] frozen
-    # @!method timestamps
+    #   @raise [IndexError]
+    # @!method timestamps(first = 0, count = size)
+    #   The arguments are those of {#payloads}.
+    #   @raise [IndexError]
     #   @return [Array<Integer, nil>] frozen; ms since the epoch, nil for messages without a timestamp
     # @!method partitions
     #   @return [Array<Integer>] frozen
@@ -88,19 +98,23 @@ module Penstock
     #     batch.values                               # raises for the first that cannot be decoded
     #     batch.values { |error| set_aside(error) }  # the block's result takes its place
     #
+    # @param first [Integer] see {#payloads}
+    # @param count [Integer]
     # @yieldparam error [DeserializationError] has `topic`, `partition` and `offset`
     # @yieldreturn [Object]
     # @return [Array<Object, nil>] frozen; nil for a tombstone
     # @raise [DeserializationError] without a block, for the first payload that cannot be decoded
-    # @raise [BatchReleasedError]
-    def values(&) = decoded(payloads, deserializer&.value, &)
+    # @raise [BatchReleasedError, IndexError]
+    def values(first = 0, count = size, &) = decoded(payloads(first, count), deserializer&.value, first, &)
 
     # The same for the keys ({ConsumerConfig#key_deserializer}).
+    # @param first [Integer] see {#payloads}
+    # @param count [Integer]
     # @yieldparam error [DeserializationError]
     # @yieldreturn [Object]
     # @return [Array<Object, nil>] frozen; nil for messages without a key
     # @raise [DeserializationError, BatchReleasedError] see {#values}
-    def decoded_keys(&) = decoded(keys, deserializer&.key, &)
+    def decoded_keys(first = 0, count = size, &) = decoded(keys(first, count), deserializer&.key, first, &)
 
     # @return [Hash{String => Hash{Integer => Array<Message>}}] messages by topic and partition, in order
     def group_by_partition
@@ -120,11 +134,11 @@ module Penstock
 
     private
 
-    def decoded(column, part)
+    def decoded(column, part, first)
       return column if part.nil?
 
       Array.new(column.size) do |index|
-        part.read(column[index], self, index)
+        part.read(column[index], self, first + index)
       rescue DeserializationError => e
         block_given? ? yield(e) : raise
       end.freeze

@@ -6,8 +6,8 @@ module Penstock
   module ConsumerCommits
     # What brokers answer to a member that they have removed.
     LOST = %i[illegal_generation unknown_member_id].freeze
-    # A new member epoch may come between request and answer. librdkafka repeats only its own commits then.
-    STALE = :stale_member_epoch
+    # A new member epoch or generation may come between request and answer. librdkafka repeats only its own commits then.
+    STALE = %i[stale_member_epoch rebalance_in_progress].freeze
     STALE_ATTEMPTS = 20
     STALE_PAUSE = 0.1
     private_constant :LOST, :STALE, :STALE_ATTEMPTS, :STALE_PAUSE
@@ -34,7 +34,7 @@ module Penstock
       begin
         call_commit(offsets, timeout, epoch)
       rescue CommitError => e
-        raise unless e.code == STALE && (attempts += 1) < STALE_ATTEMPTS
+        raise unless STALE.include?(e.code) && (attempts += 1) < STALE_ATTEMPTS
 
         sleep STALE_PAUSE
         retry

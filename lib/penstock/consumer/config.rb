@@ -21,9 +21,16 @@ module Penstock
     # librdkafka's default for "message.max.bytes".
     LARGEST_MESSAGE = 1_000_000
     STORE = "enable.auto.offset.store"
+    LONGEST_POLL = "max.poll.interval.ms"
+    LONGEST_POLL_DEFAULT = 300_000
     RESET = "auto.offset.reset"
     RESETS = { beginning: "earliest", end: "latest" }.freeze
-    private_constant :WITHOUT_GROUP, :LARGEST_MESSAGE, :STORE, :RESET, :RESETS
+    ASSIGNOR = "partition.assignment.strategy"
+    # librdkafka's #4381: an assertion of its assignor (rd_kafka_sticky_assignor.c, `assignor_state`) fails.
+    ABORTING_ASSIGNOR = "cooperative-sticky"
+    ABORTS_MENDED = "2.3.0"
+    private_constant :WITHOUT_GROUP, :LARGEST_MESSAGE, :STORE, :LONGEST_POLL, :LONGEST_POLL_DEFAULT, :RESET, :RESETS, :ASSIGNOR,
+                     :ABORTING_ASSIGNOR, :ABORTS_MENDED
 
     # ---- Identity and connection ----
 
@@ -71,8 +78,9 @@ module Penstock
     # How long a revocation of partitions waits while messages of them are in work: polled by a thread or fiber that has not
     # polled again, and not marked. The other members of the group wait meanwhile. With 0 the consumer gives up such partitions
     # at once, and another member reads these messages again. It concerns programs in which several threads use a consumer, or
-    # that call {Consumer#keep_alive}: otherwise no message is in work when the consumer polls. Choose less
-    # than "max.poll.interval.ms", after which the group goes on without the consumer.
+    # that call {Consumer#keep_alive}: otherwise no message is in work when the consumer polls. It must be less than
+    # "max.poll.interval.ms" (300_000): a revocation that waits does not count as polling, and the group goes on without the
+    # consumer then.
     # @return [Integer]
     setting :hold_rebalances, milliseconds(0..), default: 0
 
@@ -168,6 +176,7 @@ module Penstock
       check_id
       warn_of_short_times
       check_kafka
+      check_hold
       @group = group_given?
       read_store
       check_commits unless @group
@@ -226,6 +235,33 @@ module Penstock
 
       raise_invalid("config.restart_stuck requires config.stuck_after, the milliseconds after which a partition is stuck")
     end
+
+    # No event is taken from librdkafka while a revocation waits. So after that time it takes the program for dead, and leaves the
+    # group. Brokers wait for a member's answer for the same time.
+    def check_hold
+      return unless group_given?
+
+      limit = Integer(given(LONGEST_POLL) || LONGEST_POLL_DEFAULT, exception: false) # librdkafka rejects others
+      return if limit.nil? || hold_rebalances.zero? || hold_rebalances < limit
+
+      raise_invalid("config.hold_rebalances (#{hold_rebalances} ms) must be less than #{LONGEST_POLL} (#{limit} ms), after " \
+                    "which the group goes on without the consumer")
+    end
+
+    # @param version [String] of librdkafka
+    # @return [Boolean] whether it has warned
+    def warn_of_aborts(version = Penstock.librdkafka_version)
+      return false unless given(ASSIGNOR).to_s.split(",").map(&:strip).include?(ABORTING_ASSIGNOR)
+      return false if (numbers(version) <=> numbers(ABORTS_MENDED)) >= 0
+
+      log_warning("librdkafka #{version} can abort the whole process with #{ASSIGNOR} \"#{ABORTING_ASSIGNOR}\", for example " \
+                  "when the consumer closes before its first assignment: upgrade librdkafka to #{ABORTS_MENDED}, or " \
+                  "use \"range\"")
+      true
+    end
+
+    # Gem::Version has class variables, which other Ractors cannot read.
+    def numbers(version) = version.scan(/\d+/).first(3).map { |number| Integer(number) }
 
     def last?(place)
       place.is_a?(Array) && place.size == 2 && place[0] == :last && place[1].is_a?(Integer) && place[1].between?(0, (2**63) - 1)

@@ -159,6 +159,10 @@ module Penstock
     # @return [String] without payload and key
     def inspect = "#<#{self.class} topic=#{topic} partition=#{partition} offset=#{offset}>"
 
+    # What no other message of the cluster has: for keys of idempotence, and logs.
+    # @return [String] "topic/partition/offset"
+    def id = "#{topic}/#{partition}/#{offset}"
+
     # (see AsJson#as_json)
     def as_json(_options = nil)
       json(topic:, partition:, offset:, timestamp:, timestamp_type: timestamp_type&.to_s, leader_epoch:)

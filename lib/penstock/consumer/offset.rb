@@ -61,6 +61,9 @@ module Penstock
       # Until 2.6.1 librdkafka sends other bytes behind a 0.
       raise ArgumentError, ":metadata must not have a 0 byte" if metadata.b.include?("\0")
 
+      # librdkafka would send more of it than the length that it says.
+      raise ArgumentError, ":metadata must have at most 32767 bytes, not #{metadata.bytesize}" if metadata.bytesize > 32_767
+
       -String.new(metadata)
     end
   end

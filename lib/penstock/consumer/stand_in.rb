@@ -6,7 +6,7 @@ module Penstock
   # @api private
   module ConsumerStandIn
     # What is called before a consumer is extended.
-    CONFIGURING = %i[call_configure call_decode_with].freeze
+    CONFIGURING = %i[call_configure].freeze
 
     # @return [Array<Symbol>] the methods in C
     def self.native_methods

@@ -22,7 +22,7 @@ module Penstock
       @consumer = WeakRef.new(consumer)
       @after = consumer.config.stuck_after / 1000.0
       @restart = consumer.config.restart_stuck
-      @seen = {} # position, since when, and #waits?'s number of messages, by topic and partition
+      @seen = {} # position, since when it has had messages, and #waits?'s number of messages, by topic and partition
       @lock = Mutex.new
       @thread = nil
       @stopped = false
@@ -70,24 +70,25 @@ module Penstock
       consumer.__send__(:notifier).error("consumer.stuck_after", e)
     end
 
-    # @return [Hash{String => Array<Integer>}] what is assigned and not paused, and has not moved for the time
+    # @return [Hash{String => Array<Integer>}] what is assigned and not paused, and has not moved since the last check
     def silent_partitions(consumer)
       paused = consumer.paused
       positions = consumer.assignment.flat_map do |topic, partitions|
         (partitions - paused.fetch(topic, [])).map { |partition| [[topic, partition], consumer.position(topic, partition)] }
       end.to_h
-      @seen = positions.to_h { |place, position| [place, seen(place, position)] }
-      silent = @seen.select { |_, (_, since)| now - since >= @after }.keys
+      before = @seen
+      @seen = positions.to_h { |place, position| [place, same(before[place], position) || [position, nil, nil]] }
+      silent = @seen.select { |place, seen| seen.equal?(before[place]) }.keys
       silent.group_by(&:first).transform_values { |places| places.map(&:last) }
     end
 
-    def seen(place, position)
-      before = @seen[place]
-      before && before.first == position ? before : [position, now, nil]
-    end
+    # @return [Array, nil] what was seen, if the position is still the same
+    def same(seen, position) = seen && seen.first == position ? seen : nil
 
     def judge(consumer, topic, partition, lag)
-      return if lag.nil? || lag.zero? || waits?(consumer.metrics, @seen[[topic, partition]])
+      seen = @seen[[topic, partition]]
+      return seen[1] = nil if lag.nil? || lag.zero? || waits?(consumer.metrics, seen)
+      return if now - (seen[1] ||= now) < @after # an idle partition may just have got a message, which is on its way
 
       position, since, = @seen.delete([topic, partition])
       return if consumer.position(topic, partition) != position # it has moved while the brokers were asked

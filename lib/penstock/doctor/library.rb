@@ -9,7 +9,8 @@ module Penstock
       MECHANISMS = { "PLAIN" => "sasl_plain", "SCRAM-SHA-256, SCRAM-SHA-512" => "sasl_scram", "GSSAPI" => "sasl_gssapi",
                      "OAUTHBEARER" => "sasl_oauthbearer" }.freeze
       SCRAM_MENDED = "2.6.1"
-      private_constant :CODECS, :MECHANISMS, :SCRAM_MENDED
+      STICKY_MENDED = "2.3.0"
+      private_constant :CODECS, :MECHANISMS, :SCRAM_MENDED, :STICKY_MENDED
 
       # @param objects [SharedObjects]
       def initialize(objects, linked: Penstock.librdkafka_version, compiled: Penstock.librdkafka_compiled_version,
@@ -21,7 +22,7 @@ module Penstock
       end
 
       # @return [Array<Fact>]
-      def facts = [penstock, version, features, tls, sasl, codecs]
+      def facts = [penstock, version, features, tls, sasl, codecs, assignors]
 
       private
 
@@ -58,6 +59,13 @@ module Penstock
 
         Fact.note("sasl", "#{mechanisms.join(", ")}; " \
                           "brokers of 2024 and newer reject SCRAM of librdkafka older than #{SCRAM_MENDED}")
+      end
+
+      def assignors
+        return Fact.ok("assignors", "range roundrobin cooperative-sticky") if number(@linked) >= Gem::Version.new(STICKY_MENDED)
+
+        Fact.note("assignors", "range roundrobin; cooperative-sticky can abort the process with librdkafka older than " \
+                               "#{STICKY_MENDED}")
       end
 
       def codecs

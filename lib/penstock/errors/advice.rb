@@ -46,11 +46,31 @@ module Penstock
       fenced_instance_id: "Another consumer with the same group.instance.id has taken over. Close this one."
     }.freeze
 
+    # Codes whose advice differs for admin clients.
+    FOR_ADMINS = {
+      topic_authorization_failed: "Grant this client the right to do this with the topic.",
+      group_authorization_failed: "Grant this client the right to do this with the group.",
+      cluster_authorization_failed: "Grant this client the right to do this with the cluster.",
+      unknown_topic_or_part: "Check the name of the topic and the number of the partition.",
+      unknown_partition: "Check the name of the topic and the number of the partition.",
+      non_empty_group: "Stop the members of the group first.",
+      unknown_member_id: "Offsets of a group can be altered only while it is empty. Stop its members first.",
+      group_subscribed_to_topic: "Stop the members that subscribe to the topic first.",
+      topic_already_exists: "Use it as it is, or delete it first.",
+      invalid_config: "Check the names and values of the settings.",
+      invalid_partitions: "A topic can only get more partitions.",
+      invalid_replication_factor: "Use at most as many replicas as there are brokers.",
+      topic_exception: "Use letters, digits, \".\", \"_\" and \"-\", at most 249 characters.",
+      group_id_not_found: "Check the id of the group.",
+      offset_out_of_range: "Use an offset from the partition's first one to its end.",
+      resource_not_found: "Check the name."
+    }.freeze
+
     KEEPS_TRYING = "The producer keeps trying to connect: send the message again later, or store it elsewhere."
 
     # Caused by the network, or its absence. The message then names the brokers and the last problem with a connection.
     NETWORK = %i[msg_timed_out timed_out transport all_brokers_down resolve].freeze
-    private_constant :FENCED, :BY_CODE, :FOR_CONSUMERS, :KEEPS_TRYING, :NETWORK
+    private_constant :FENCED, :BY_CODE, :FOR_CONSUMERS, :FOR_ADMINS, :KEEPS_TRYING, :NETWORK
 
     class << self
       # @param error_class [Class]
@@ -60,6 +80,8 @@ module Penstock
       def of(error_class, code, text)
         return RejectionAdvice.advice(text) if error_class <= BrokerRejectedError
         return [BY_CODE[code], KEEPS_TRYING].compact.join(" ") if error_class <= BrokersUnreachableError
+
+        return FOR_ADMINS[code] || BY_CODE[code] if error_class <= AdminError
 
         (FOR_CONSUMERS[code] if error_class <= ConsumeError) || BY_CODE[code]
       end

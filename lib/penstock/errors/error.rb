@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Penstock
-  # The base of every error that Penstock raises. There are seven groups, and each other class is in one of them:
-  # {UsageError}, {ConfigurationError}, {ProduceError}, {TransactionError}, {ConsumeError}, {ClusterError}, and
+  # The base of every error that Penstock raises. There are eight groups, and each other class is in one of them:
+  # {UsageError}, {ConfigurationError}, {ProduceError}, {TransactionError}, {ConsumeError}, {AdminError}, {ClusterError}, and
   # {MessagePack::UnpackError}. docs/errors.md has the table.
   #
   # Pattern matching works: `rescue Penstock::Error => e; case e; in {code: :queue_full}`.
@@ -20,14 +20,19 @@ module Penstock
     attr_reader :producer_id
     # @return [String, nil] the id of the consumer concerned
     attr_reader :consumer_id
+    # @return [String, nil] the id of the admin client concerned
+    attr_reader :admin_id
     # @return [String, nil]
     attr_reader :topic
     # @return [Integer, nil]
     attr_reader :partition
     # @return [Integer, nil] the offset at which a consumer met the error
     attr_reader :offset
+    # @return [String, nil] the id of the consumer group that an admin client asked for, as the program gave it; the message
+    #   escapes control characters
+    attr_reader :group
 
-    KEYWORDS = %i[code number name producer_id topic partition fatal retriable abortable consumer_id offset].freeze
+    KEYWORDS = %i[code number name producer_id topic partition fatal retriable abortable consumer_id admin_id offset group].freeze
     private_constant :KEYWORDS
 
     # Penstock builds its errors itself. A program makes errors only in its tests, for example for a client of {Clients}.
@@ -37,7 +42,8 @@ module Penstock
     # @param code [Symbol, nil] see {#code}; each other keyword has a reader or predicate of the same name
     # @raise [ArgumentError] when a keyword is unknown
     def initialize(message = nil, code: nil, number: 0, name: nil, producer_id: nil, topic: nil, partition: nil,
-                   fatal: false, retriable: false, abortable: false, consumer_id: nil, offset: nil, **wrong)
+                   fatal: false, retriable: false, abortable: false, consumer_id: nil, admin_id: nil, offset: nil, group: nil,
+                   **wrong)
       Keywords.check("new(message, code: :queue_full)", KEYWORDS, [], wrong)
       super(message.nil? ? nil : Text.printable(message))
       @code = code
@@ -45,9 +51,11 @@ module Penstock
       @name = name
       @producer_id = producer_id
       @consumer_id = consumer_id
+      @admin_id = admin_id
       @topic = topic
       @partition = partition
       @offset = offset
+      @group = group
       @fatal = fatal
       @retriable = retriable
       @abortable = abortable
@@ -71,12 +79,13 @@ module Penstock
     def deconstruct_keys(_keys)
       { code:, number:, name:, producer_id:, topic:, partition:,
         fatal: fatal?, retriable: retriable?, abortable: abortable?,
-        consumer_id:, offset: }
+        consumer_id:, admin_id:, offset:, group: }
     end
 
     # (see AsJson#as_json)
     def as_json(_options = nil)
-      json(code: code&.to_s, message:, producer_id:, consumer_id:, topic:, partition:, fatal: fatal?, retriable: retriable?)
+      json(code: code&.to_s, message:, producer_id:, consumer_id:, admin_id:, group:, topic:, partition:, fatal: fatal?,
+           retriable: retriable?)
     end
   end
 

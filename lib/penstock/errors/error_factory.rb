@@ -3,7 +3,7 @@
 module Penstock
   # The one place that builds the errors of Penstock, for C (error.c) and Ruby. Every message has one form:
   #
-  #     What happened [producer, consumer, topic, partition, offset, brokers]. Whether the message may be stored. What to do.
+  #     What happened [producer, consumer, admin, group, topic, partition, offset, brokers]. Whether it may be stored. What to do.
   #
   # It begins with a capital letter and ends with a full stop. The context is at the end of the first sentence. Any Ractor.
   # @api private
@@ -13,7 +13,8 @@ module Penstock
     OPENINGS = {
       VariantInvalidError => "Invalid variant", ConfigurationError => "Invalid configuration",
       MessageInvalidError => "Invalid message", TransactionalOffsetInvalidError => "Invalid offset",
-      UsageError => "Wrong use", MessagePack::UnpackError => "Invalid data", Error => "Reported by librdkafka"
+      UnsupportedError => "Not supported", UsageError => "Wrong use", MessagePack::UnpackError => "Invalid data",
+      Error => "Reported by librdkafka"
     }.freeze
 
     # The consequence of errors of these classes, whatever their code is. The first class that matches.
@@ -24,9 +25,11 @@ module Penstock
       FatalError => "The producer can do nothing more. Messages in flight still get their delivery results.",
       TransactionCommittedError => "Its messages and offsets are visible to all readers. Nothing was aborted."
     }.freeze
+    AFTER_TIMEOUT = "If it was a change, it may still take effect: look before you repeat it."
+    PART_OF_LIBRDKAFKA = /\A(?:\w+ (?:worker|response)[\w ]*(?:error|failed[\w ]*|response): )+/
     # A first word that can be capitalized, unlike topic_config or config.kafka.
     WORD = /\A(?!librdkafka)\p{Ll}[\p{Ll}'-]*(?=[,:]? |\z)/
-    private_constant :OPENINGS, :CONSEQUENCES, :WORD
+    private_constant :OPENINGS, :CONSEQUENCES, :AFTER_TIMEOUT, :PART_OF_LIBRDKAFKA, :WORD
 
     class << self
       # @param error_class [Class]
@@ -43,19 +46,19 @@ module Penstock
       # For error.c.
       # @param text [String, nil] nil: the description
       # @param cause [Array] librdkafka's code as a number, its name and its description
-      # @param owner [Array] the ids of producer and consumer, and the brokers
+      # @param owner [Array] the ids of producer, consumer and admin client, and the brokers
       # @param problem [String, nil] the latest error of a connection
-      # @param place [Array] topic, partition and offset
+      # @param place [Array] topic, partition, offset and consumer group
       # @param traits [Array<Boolean>] fatal, retriable, abortable
       # @return [Error]
       def build_native(error_class, text, cause, owner, problem, place, traits)
         number, name, description = cause
-        producer_id, consumer_id, brokers = owner
-        topic, partition, offset = place
+        producer_id, consumer_id, admin_id, brokers = owner
+        topic, partition, offset, group = place
         fatal, retriable, abortable = traits
         code = name&.delete_prefix("_")&.downcase&.to_sym
         attributes = { code:, number:, name:, producer_id:, topic: topic && Text.printable(topic), partition:,
-                       fatal:, retriable:, abortable:, consumer_id:, offset: }
+                       fatal:, retriable:, abortable:, consumer_id:, admin_id:, offset:, group: }
         brokers = problem = nil unless Advice.network?(error_class, code)
         text &&= without_context(Text.printable(text), attributes[:topic], partition, description)
         message = compose(error_class, with_cause(text, description, code), brokers,
@@ -80,14 +83,17 @@ module Penstock
          Advice.of(error_class, attributes[:code], text)].compact.join(" ")
       end
 
-      # Some texts of librdkafka name the partition and end with the description, which the message has anyway.
+      # Some texts of librdkafka name the partition and end with the description, which the message has anyway. Those of admin
+      # requests begin with the part of librdkafka that has failed.
       def without_context(text, topic, partition, description)
-        text.delete_prefix("#{topic} [#{partition}]: ").delete_suffix(" (#{description})")
+        text.sub(PART_OF_LIBRDKAFKA, "").delete_prefix("#{topic} [#{partition}]: ")
+            .delete_suffix(" (#{description})").delete_suffix(": #{description}")
       end
 
       def with_cause(text, description, code)
         cause = description && "#{description} (#{code})"
-        (text == description ? [cause] : [text, cause]).compact.join(": ")
+        said = [description, description&.delete_prefix("Broker: ")].include?(text&.delete_suffix("."))
+        (said ? [cause] : [text&.delete_suffix("."), cause]).compact.join(": ")
       end
 
       def beginning(error_class, text)
@@ -100,8 +106,9 @@ module Penstock
 
       def with_full_stop(text) = text.match?(/[.!?]\z/) ? text : "#{text}."
 
-      def context(brokers, producer_id: nil, consumer_id: nil, topic: nil, partition: nil, offset: nil, **)
-        known = { producer: producer_id, consumer: consumer_id, topic:, partition:, offset:, brokers: }
+      def context(brokers, producer_id: nil, consumer_id: nil, admin_id: nil, group: nil, topic: nil, partition: nil,
+                  offset: nil, **)
+        known = { producer: producer_id, consumer: consumer_id, admin: admin_id, group:, topic:, partition:, offset:, brokers: }
         parts = known.filter_map { |name, value| "#{name} #{value}" unless value.nil? || value == "" }
         "[#{parts.join(", ")}]" unless parts.empty?
       end
@@ -111,8 +118,14 @@ module Penstock
         return "The message was not accepted." if error_class <= MessageInvalidError && code
         return known if known
         return after_transaction_call(fatal, retriable, abortable) if error_class <= TransactionError
+        return after_admin_call(code, retriable) if error_class <= AdminError
 
         "The producer met a fatal error before it sent the message." if error_class <= DeliveryError && fatal
+      end
+
+      # Of those that have no code, the text says what is changed.
+      def after_admin_call(code, retriable)
+        AFTER_TIMEOUT if %i[timed_out transport request_timed_out].include?(code) && !retriable
       end
 
       def after_transaction_call(fatal, retriable, abortable)

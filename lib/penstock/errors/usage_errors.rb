@@ -23,6 +23,12 @@ module Penstock
   # The consumer was closed.
   class ConsumerClosedError < UsageError; end
 
+  # The admin client was closed, perhaps while the call waited. A change may still take effect then.
+  class AdminClosedError < UsageError; end
+
+  # The linked librdkafka cannot do this. The message names the first version that can.
+  class UnsupportedError < UsageError; end
+
   # The bytes of a message were read after {Batch#release}.
   class BatchReleasedError < UsageError; end
 

@@ -40,6 +40,9 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       consumer.connected consumer.closing consumer.closed consumer.caught_up messages.polled
       rebalance.partitions_assigned rebalance.partitions_revoked rebalance.held_back partition.stuck
       offsets.committed offsets.commit_failed
+      app.running app.quiet app.stopping app.stopped app.stalled
+      consumer.consuming.retry consumer.consuming.pause consumer.consuming.seek client.pause client.resume
+      dead_letter_queue.dispatched message.skipped partition.blocked work.abandoned offsets.map_ignored
       listener.slow error.occurred
     ].freeze
 

@@ -4,7 +4,7 @@ require "weakref"
 
 module Penstock
   module Native
-    # The Ruby threads that ask token providers for tokens: one for each connected producer or consumer with a provider, so
+    # The Ruby threads that ask token providers for tokens: one for each connected client with a provider, so
     # that a slow provider delays no other. It asks before the first connection, which needs a token, and again before each
     # token expires.
     # @api private
@@ -44,8 +44,8 @@ module Penstock
         end
       end
 
-      # @param owner [Producer, Consumer]
-      # @param key [:producer_id, :consumer_id] the key of its id in events
+      # @param owner [Producer, Consumer, Admin]
+      # @param key [:producer_id, :consumer_id, :admin_id] the key of its id in events
       def initialize(owner, key)
         @provider = owner.config.oauth.token_provider_listener
         @logger = owner.config.logger
@@ -79,12 +79,13 @@ module Penstock
       # Whether the client is closed, so that no token is needed any more.
       def closed?(error)
         case error
-        when ProducerClosedError, ConsumerClosedError then [error.producer_id, error.consumer_id].include?(@about.values.first)
+        when ProducerClosedError, ConsumerClosedError, AdminClosedError
+          [error.producer_id, error.consumer_id, error.admin_id].include?(@about.values.first)
         else false
         end
       end
 
-      # Does nothing if the producer or consumer was collected.
+      # Does nothing if the owner was collected.
       def publish(event, payload)
         @owner.monitor.instrument(event, payload)
       rescue WeakRef::RefError

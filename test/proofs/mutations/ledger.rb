@@ -17,9 +17,15 @@
                                      test: "test/consumer_mark_test.rb", only:
 end
 
+Mutation.define "ledger: nothing is handed out that it cannot note",
+                file: "ext/penstock/ruby/poll_methods.c",
+                from: "    if (!reserve(taking, message)) return false;\n", to: "    (void)reserve;\n",
+                test: "test/consumer_memory_test.rb", only: "test_no_message_is_returned_for_which_the_ledger_has_no_memory"
+
 Mutation.define "ledger: closing stores what is processed",
                 file: "ext/penstock/core/consume/consumer.c",
-                from: "    ps_consumer_store(consumer);\n    consumer->leaving", to: "    consumer->leaving",
+                from: "    ps_consumer_store(consumer);\n    int64_t sent_us = ps_now_us();",
+                to: "    int64_t sent_us = ps_now_us();",
                 test: "test/consumer_mark_test.rb", only: "test_a_crashed_process_loses_nothing"
 
 { "a partition is not revoked while it is paused" =>
@@ -39,6 +45,12 @@ end
 Mutation.define "rebalance listener: closing answers for a listener that runs",
                 file: "ext/penstock/core/consume/consumer.c", from: "    answer_now(consumer);", to: "    ",
                 test: "test/rebalance_listener_test.rb", only: "test_close_while_the_listener_is_told_of_what_is_revoked"
+
+Mutation.define "closing: rebalances that wait are answered before the group is left",
+                file: "ext/penstock/core/consume/consumer.c",
+                from: "    answer_waiting(consumer);\n    ps_consumer_drop_taken", to: "    ps_consumer_drop_taken",
+                test: "test/consumer_closing_test.rb",
+                only: "test_an_assignment_that_nobody_has_polled_is_answered_before_the_group_is_left"
 
 Mutation.define "config.start_at: a poll that does not learn the places leaves the rebalance unanswered",
                 file: "ext/penstock/ruby/consumer_calls.c", from: "    telling->later = true;", to: "    ",

@@ -33,6 +33,20 @@ Mutation.define "native: partitions are assigned when those before have stopped"
                 file: "ext/penstock/core/consume/consumer_jobs.c", from: "STEPS_OF_STOPPING = 10", to: "STEPS_OF_STOPPING = 0",
                 test: "test/consumer_test.rb", only: "test_partitions_can_be_reassigned_at_any_moment", runs: 3
 
+{ "messages behind an error wait while their partition is paused" =>
+    ["consumer_jobs", "if (paused && !ps_consumer_set_aside(consumer, changed)) query", "if (false) query",
+     "test_messages_behind_an_error_wait_while_their_partition_is_paused"],
+  "they come when it is resumed" =>
+    ["queues", "if (consumer->aside_due) consumer", "if (false) consumer",
+     "test_messages_behind_an_error_keep_their_order_with_any_number_of_pauses"],
+  "a seek drops them" =>
+    ["queues", "    consumer->aside_count = drop_of(consumer->aside, consumer->aside_count, partitions);\n", "",
+     "test_messages_behind_an_error_are_dropped_by_a_seek"] }
+  .each do |what, (file, from, to, only)|
+  Mutation.define "native: #{what}", file: "ext/penstock/core/consume/#{file}.c", from:, to:,
+                                     test: "test/consumer_pause_test.rb", only:
+end
+
 Mutation.define "native: the ready list is read before a client can be pushed again",
                 file: "ext/penstock/core/client/poller.c",
                 from: <<-BEFORE, to: <<-AFTER, **races

@@ -2,7 +2,7 @@
 
 # Offsets that are asked for, gone back to, and committed without waiting.
 { "a leader that has moved is asked for" =>
-    ["consumer_jobs", "(!leader_moved(err) && !leader_moved(place->err)) || ", "true || ",
+    ["consumer_jobs", "(!ps_leader_moved(err) && !ps_leader_moved(place->err)) || ", "true || ",
      "test_a_leader_that_has_moved_is_found"],
   "librdkafka stores the earlier offset" =>
     ["consumer_jobs", "if (stored->cnt > 0 && consumer->settings.grouped) rd", "if (false) rd",
@@ -10,13 +10,13 @@
   "the ledger knows that librdkafka stores the earlier offset" =>
     ["ledger", "        if (rewinds) place->stored = offset;\n", "", "test_a_seek_with_commit_goes_back_for_all_members"],
   "asynchronous commits are coalesced" =>
-    ["async_commits", "if (commits->on_their_way == 0 && ps_now_us()", "if (ps_now_us()",
+    ["async_commits", "if (commits->on_their_way == 0 && !joins && ps_now_us()", "if (ps_now_us()",
      "test_asynchronous_commits_are_coalesced"],
   "an asynchronous commit is repeated for a new epoch" =>
     ["async_commits", "bool again = open &&", "bool again = false && open &&",
      "test_an_asynchronous_commit_is_repeated_if_the_member_has_a_new_epoch"],
   "a close sends what waits" =>
-    ["async_commits", "bool lets = !any_waiting(commits) || now_us >= *send_by_us;", "bool lets = true;",
+    ["async_commits", "bool lets = !any_waiting(commits) || now_us >= send_by_us;", "bool lets = true;",
      "test_a_close_sends_what_waits"],
   "what waits is sent before a revocation" =>
     ["consumer", "        ps_async_commits_revoked(consumer, partitions);\n", "",
@@ -28,7 +28,7 @@ end
 
 Mutation.define "offsets: periodic commits wait for each other",
                 file: "ext/penstock/core/consume/async_commits.c",
-                from: "if (commits->on_their_way == 0 && !first && stored_is_due(commits))",
+                from: "if (commits->on_their_way == 0 && !joins && !first && stored_is_due(commits))",
                 to: "if (stored_is_due(commits))",
                 test: "test/consumer_defects_test.rb", only: "test_34_periodic_commits_do_not_overtake_each_other"
 
@@ -45,15 +45,17 @@ Mutation.define "offsets: periodic commits wait for each other",
     ["consumer", "atomic_load(&consumer->client.state) == PS_OPEN && join_line(consumer);", "false;",
      "test_34_the_last_commit_before_a_revocation_is_not_overtaken_by_an_earlier_one"],
   "so does a close" =>
-    ["consumer", "    ps_client_await_calls(client);\n    await_turn(consumer);\n", "    ps_client_await_calls(client);\n",
+    ["consumer", "    await_turn(consumer, &turn, begun_us);\n    if", "    if",
      "test_34_the_last_commit_before_a_close_is_not_overtaken_by_an_earlier_one"],
   "so does an assignment by hand" =>
-    ["consumer_jobs", "    await_turn(query, &turn, ps_now_us() + PS_LONGEST_TURN_US);\n",
-     "    ps_commit_turn_join(consumer, &turn);\n",
+    ["consumer_jobs", "    await_turn(query, &turn, ps_now_us() + PS_LONGEST_TURN_US);\n", "",
      "test_34_the_last_commit_before_an_assignment_is_not_overtaken_by_an_earlier_one"],
   "a revocation's turn passes" =>
     ["async_commits", "return ps_now_us() - first->come_us < LONGEST_TURN_US ? first : first->next;", "return first;",
      "test_34_a_commit_between_the_listener_and_the_answer_succeeds"],
+  "a commit that passes a revocation does not pass what waits behind it" =>
+    ["async_commits", "return first_turn(commits) == turn && !first->after;", "return first_turn(commits) == turn;",
+     "test_34_a_commit_that_passes_a_revocation_does_not_pass_earlier_commits"],
   "an assignment without a listener is not answered before" =>
     ["consumer", "    if (consumer->starts) return !atomic_load(&consumer->starts->done);\n", "",
      "test_35_a_seek_after_the_groups_assignment_is_not_undone_by_a_late_answer"] }
@@ -61,3 +63,8 @@ Mutation.define "offsets: periodic commits wait for each other",
   Mutation.define "starts: #{what}", file: "ext/penstock/core/consume/#{file}.c", from:, to:,
                                      test: "test/consumer_defects_test.rb", only:
 end
+
+Mutation.define "joining: no commit is sent while the member joins its group again",
+                file: "ext/penstock/core/consume/joining.c",
+                from: "ps_now_us() < atomic_load(&consumer->joining_until_us);", to: "false;",
+                test: "test/consumer_defects_test.rb", only: "test_07_commits_while_the_member_joins_its_group_again"

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "set"
+
 class ConsumerStorm
   # Reads the ledger of a storm: what members got, processed and committed, and which offsets an observer saw committed. Finds
   # what a group must never do:
@@ -18,6 +20,8 @@ class ConsumerStorm
   #   got, processed      [[partition, first, last], ...]
   #   marked              true or false
   #   committed           { partition => offset }; the broker has confirmed it
+  #   timed_out           { partition => offset }; it may still be committed, also after a later commit: Kafka does not order the
+  #                       requests of two connections. So an offset that falls to exactly this one is no defect
   #   observed            [time of the request, { partition => offset }]
   class Checker
     # The offsets of a partition that were processed: all before `upto`, and the ranges in `later`.
@@ -45,10 +49,11 @@ class ConsumerStorm
       @problems = []
       @counts = Hash.new(0)
       @processed = Hash.new { |all, partition| all[partition] = Processed.new }
-      @confirmed = Hash.new(0) # the highest offset that is known to be committed
-      @history = [] # [time, partition, offset] of each rise of it
+      @confirmed = Hash.new(0) # the highest offset that is known to be committed; it falls where it may
+      @history = [] # [time, partition, offset] of each change of it
       @positions = Hash.new { |all, member| all[member] = {} } # of the assigned partitions; nil: nothing was read
       @floors = {}
+      @timed_out = Hash.new { |all, partition| all[partition] = Set.new }
       @rejected = {}
     end
 
@@ -56,6 +61,7 @@ class ConsumerStorm
     # @param ends [Hash{Integer => Integer}] the end of each partition
     # @return [Array<String>] the problems
     def check(events, ends)
+      note_timed_out(events) # a member may be frozen before it writes so, and the offset fall before
       events.sort_by.with_index { |event, i| [event.first, i] }.each do |time, member, kind, data|
         @counts[kind.to_sym] += 1
         handler = :"on_#{kind}"
@@ -71,6 +77,15 @@ class ConsumerStorm
     private
 
     def problem(text) = @problems << text
+
+    def note_timed_out(events)
+      events.each do |_, _, kind, data|
+        data.each { |partition, offset| @timed_out[partition.to_i] << offset } if kind.to_s == "timed_out"
+      end
+    end
+
+    # @return [Boolean] whether the committed offset may have fallen to this one
+    def may_fall?(partition, offset) = @timed_out.key?(partition) && @timed_out[partition].include?(offset)
 
     def on_assigned(member, partitions, _time)
       partitions.each do |partition|
@@ -103,7 +118,8 @@ class ConsumerStorm
       upto = @processed[partition].upto
       @counts[:starts] += 1
       @counts[:repeated] += [upto - first, 0].max
-      problem("repeat: #{member} began #{partition} at #{first}, committed was #{floor}") if first < floor
+      repeats = first < floor && !may_fall?(partition, first)
+      problem("repeat: #{member} began #{partition} at #{first}, committed was #{floor}") if repeats
       problem("gap: #{member} began #{partition} at #{first}, processed was only what is before #{upto}") if first > upto
     end
 
@@ -124,8 +140,10 @@ class ConsumerStorm
     def committed(who, partition, offset, time)
       upto = @processed[partition].upto
       problem("commit: #{who} has #{partition} committed at #{offset}, processed was what is before #{upto}") if offset > upto
-      return if offset <= @confirmed[partition]
+      confirmed(partition, offset, time) if offset > @confirmed[partition]
+    end
 
+    def confirmed(partition, offset, time)
       @confirmed[partition] = offset
       @history << [time, partition, offset]
     end
@@ -135,8 +153,10 @@ class ConsumerStorm
       offsets.each do |key, offset|
         partition = key.to_i
         before = @history.reverse_each.find { |at, of, _| of == partition && at < since }&.last || 0
-        problem("fall: committed of #{partition} is #{offset}, and was #{before}") if offset < before
-        committed(member, partition, offset, time)
+        next committed(member, partition, offset, time) unless offset < before
+        next confirmed(partition, offset, time) if may_fall?(partition, offset)
+
+        problem("fall: committed of #{partition} is #{offset}, and was #{before}")
       end
     end
   end

@@ -6,12 +6,20 @@ class ConsumerStorm
   # A process that starts members as its children. It has not used Penstock itself. For each line on stdin, which is the JSON of a
   # Member's settings, it writes "started ID PID", and "ended ID STATUS" when the child ends.
   module Nursery
+    def self.member(kind:, **settings)
+      return Member.new(**settings) unless kind == "application"
+
+      require_relative "app_member"
+      AppMember.new(**settings)
+    end
+
     def self.run
       lock = Mutex.new
       say = ->(line) { lock.synchronize { $stdout.syswrite("#{line}\n") } }
       while (line = $stdin.gets)
         settings = JSON.parse(line, symbolize_names: true)
-        pid = fork { Member.new(**settings).run }
+        one = member(**settings) # loads what it needs before the child can get a signal
+        pid = fork { one.run }
         say.call("started #{settings[:id]} #{pid}")
         Thread.new(settings[:id], Process.detach(pid)) do |id, waiter|
           status = waiter.value
@@ -28,6 +36,7 @@ class ConsumerStorm
   class Member
     LARGEST = 200 # messages in a batch
     WORK = 0.02 # seconds for a batch
+    TIMEOUTS = %i[timed_out request_timed_out].freeze # librdkafka has no answer, or the coordinator none of its replicas
 
     def initialize(id:, directory:, topic:, manual:, kafka:, fault: nil)
       @id = id
@@ -72,7 +81,15 @@ class ConsumerStorm
         config.kafka = { "auto.offset.reset": "earliest", **@kafka }
         config.mark = :manual if @manual
         config.rebalance_listener = self
+        config.monitor = Penstock::Monitor.new.tap { |monitor| watch_commits(monitor) }
       end.subscribe(@topic)
+    end
+
+    # Of all commits: those that it waits for, asynchronous and periodic ones, and librdkafka's own.
+    def watch_commits(monitor)
+      monitor.subscribe("offsets.commit_failed") do |event|
+        log(:timed_out, event[:offsets].fetch(@topic, {})) if TIMEOUTS.include?(event[:error].code)
+      end
     end
 
     def consume(consumer)

@@ -8,7 +8,14 @@ class HostileBroker
       api_versions: :produce, metadata: :produce, produce: :produce, init_producer_id: :produce_idempotently,
       add_partitions_to_txn: :transact, end_txn: :transact, find_coordinator: :subscribe, join_group: :subscribe,
       sync_group: :subscribe, heartbeat: :subscribe, leave_group: :subscribe, offset_fetch: :subscribe, offset_commit: :subscribe,
-      list_offsets: :assign, fetch: :assign, sasl_handshake: :produce_sasl, sasl_authenticate: :produce_sasl
+      list_offsets: :assign, fetch: :assign, sasl_handshake: :produce_sasl, sasl_authenticate: :produce_sasl,
+      describe_groups: :admin_describe_groups, list_groups: :admin_list_groups, create_topics: :admin_create_topics,
+      delete_topics: :admin_delete_topics, delete_records: :admin_delete_records, describe_acls: :admin_acls,
+      create_acls: :admin_create_acls, delete_acls: :admin_delete_acls, describe_configs: :admin_describe_configs,
+      alter_configs: :admin_alter_configs, create_partitions: :admin_create_partitions, delete_groups: :admin_delete_groups,
+      elect_leaders: :admin_elect_leaders, incremental_alter_configs: :admin_alter_configs,
+      offset_delete: :admin_delete_group_offsets, describe_scram_users: :admin_scram_users,
+      alter_scram_users: :admin_alter_scram_users
     }.freeze
     ALWAYS = Float::INFINITY
     GROWTH = 48 # MB

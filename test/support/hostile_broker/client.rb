@@ -236,6 +236,71 @@ class HostileBroker
       end
     end
 
+    # ---- an admin client ----
+
+    ADMIN = { # each asks for one thing, and says which key its answer has
+      create_topics: ->(one) { [one.create_topics({ TOPIC => {} }, wait: false), TOPIC] },
+      delete_topics: ->(one) { [one.delete_topics(TOPIC, wait: false), TOPIC] },
+      create_partitions: ->(one) { [one.create_partitions({ TOPIC => 2 }), TOPIC] },
+      describe_topics: ->(one) { [one.topics(TOPIC), TOPIC] },
+      all_topics: lambda(&:topics),
+      cluster: lambda(&:cluster),
+      describe_configs: ->(one) { [one.configs(topics: [TOPIC]), [:topic, TOPIC]] },
+      alter_configs: ->(one) { [one.alter_configs({ topics: { TOPIC => { "retention.ms" => 1 } } }), [:topic, TOPIC]] },
+      list_groups: lambda(&:groups),
+      describe_groups: ->(one) { [one.describe_groups(TOPIC), TOPIC] },
+      delete_groups: ->(one) { [one.delete_groups(TOPIC), TOPIC] },
+      group_offsets: ->(one) { [one.group_offsets({ TOPIC => { TOPIC => [0] } }), TOPIC] },
+      alter_group_offsets: ->(one) { [one.alter_group_offsets(TOPIC, { TOPIC => { 0 => 1 } }), [TOPIC, 0]] },
+      reset_group_offsets: ->(one) { [one.reset_group_offsets(TOPIC, to: 1, topics: { TOPIC => [0] }), [TOPIC, 0]] },
+      delete_group_offsets: ->(one) { [one.delete_group_offsets(TOPIC, { TOPIC => [0] }), [TOPIC, 0]] },
+      lag: ->(one) { [one.lag(TOPIC), TOPIC] },
+      offsets: ->(one) { [one.offsets({ TOPIC => { 0 => :end } }), [TOPIC, 0]] },
+      delete_records: ->(one) { [one.delete_records({ TOPIC => { 0 => 1 } }), [TOPIC, 0]] },
+      elect_leaders: ->(one) { [one.elect_leaders(:preferred, { TOPIC => [0] }), [TOPIC, 0]] },
+      create_acls: ->(one) { [one.create_acls(ACL), ACL] },
+      acls: ->(one) { one.acls(topic: TOPIC) },
+      delete_acls: ->(one) { [one.delete_acls({ topic: TOPIC }), { topic: TOPIC }] },
+      scram_users: ->(one) { [one.scram_users(TOPIC), TOPIC] },
+      alter_scram_users: ->(one) { [one.alter_scram_users(delete: { TOPIC => :"SCRAM-SHA-256" }), TOPIC] }
+    }.freeze
+    ACL = Penstock::Admin::Acl.new(topic: TOPIC, principal: "User:#{TOPIC}", operation: :read)
+
+    ADMIN.each { |name, ask| define_method(:"admin_#{name}") { administer(&ask) } }
+
+    def administer
+      one = attempt { admin } or return
+      answer = attempt { yield one }
+      look_at_answer(answer) if answer
+    ensure
+      attempt { close(one) } if one
+    end
+
+    def admin
+      Penstock::Admin.new do |config|
+        config.kafka = { "bootstrap.servers": @server, **QUICK, **@settings }
+        config.logger = @texts
+        config.timeout = 1_500
+        config.rejection_timeout = 500
+      end
+    end
+
+    # An answer has a value or an error for what was asked, and nothing else.
+    def look_at_answer(answer)
+      results, key = answer
+      @texts.add(nil, answer.inspect)
+      @seen[:foreign] << "not shareable: #{answer.inspect[0, 300]}" unless Ractor.shareable?(key ? results : answer)
+      return unless results.is_a?(Penstock::Admin::Results)
+
+      return unless key
+
+      keys = results.keys
+      @seen[:foreign] << "asked for #{key.inspect}, got #{keys.inspect[0, 300]}" unless keys == [key]
+      results.to_h.each_value { |found| found.is_a?(Penstock::Error) ? note(found) : @seen[:foreign].concat(Array(odd(found))) }
+    end
+
+    def odd(found) = ("no value" if found.nil?)
+
     # ---- the doctor ----
 
     def examine

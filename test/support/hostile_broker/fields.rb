@@ -75,7 +75,9 @@ class HostileBroker
 
       private
 
-      def sample(api, version) = GoodAnswers.new(1).to(Request.new(api, version, 1, GoodAnswers::TOPIC + ("\0" * 20), 1))
+      def sample(api, version)
+        GoodAnswers.new(Cluster.new({ 1 => 1 }, 1)).to(Request.new(api, version, 1, GoodAnswers::TOPIC + ("\0" * 20), 1))
+      end
 
       # Some clients never end if an unknown error persists.
       def always(name, type, api, client)

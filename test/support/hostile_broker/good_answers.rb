@@ -1,9 +1,14 @@
 # frozen_string_literal: true
 
+require_relative "good_admin_answers"
+
 class HostileBroker
   # The answers of an honest broker: one topic with one partition. The broker is the only one, and coordinates every group.
   class GoodAnswers
-    FLEXIBLE = { api_versions: 3, metadata: 9 }.freeze # the first version with compact strings and tagged fields
+    include GoodAdminAnswers
+
+    # The first version with compact strings and tagged fields.
+    FLEXIBLE = { api_versions: 3, metadata: 9, **GoodAdminAnswers::FLEXIBLE }.freeze
 
     # number => name, oldest and newest version. librdkafka 2.0.2 asks for Metadata in version 4, 2.14 in version 9.
     APIS = {
@@ -11,16 +16,16 @@ class HostileBroker
       8 => [:offset_commit, 0, 7], 9 => [:offset_fetch, 0, 5], 10 => [:find_coordinator, 0, 2], 11 => [:join_group, 0, 5],
       12 => [:heartbeat, 0, 3], 13 => [:leave_group, 0, 1], 14 => [:sync_group, 0, 3], 17 => [:sasl_handshake, 0, 1],
       18 => [:api_versions, 0, 3], 22 => [:init_producer_id, 0, 1], 24 => [:add_partitions_to_txn, 0, 0],
-      26 => [:end_txn, 0, 1], 36 => [:sasl_authenticate, 0, 1]
+      26 => [:end_txn, 0, 1], 36 => [:sasl_authenticate, 0, 1], **GoodAdminAnswers::APIS
     }.freeze
     NAMES = APIS.values.map(&:first).freeze
     TOPIC = "attacked"
     MEMBER = "member-1"
     STORED = 12 # messages in the topic
 
-    # @param port [Integer] the broker's
-    def initialize(port)
-      @port = port
+    # @param cluster [Cluster]
+    def initialize(cluster)
+      @cluster = cluster
     end
 
     # @param request [Request]
@@ -46,7 +51,7 @@ class HostileBroker
 
     def metadata(answer, request)
       answer.int32(:throttle)
-      answer.array(:brokers, [1]) { |id| broker(answer, id) }
+      answer.array(:brokers, @cluster.ports.keys) { |id| broker(answer, id) }
       answer.string(:cluster_id, "hostile")
       answer.int32(:controller, 1)
       answer.array(:topics, [TOPIC]) { |name| topic(answer, name, request.version) }
@@ -133,9 +138,9 @@ class HostileBroker
       answer.int32(:throttle)
       answer.error(:error)
       answer.string(:error_message, nil)
-      answer.int32(:id, 1)
+      answer.int32(:id, @cluster.coordinator)
       answer.string(:host, "127.0.0.1")
-      answer.int32(:port, @port)
+      answer.int32(:port, @cluster.ports.fetch(@cluster.coordinator))
     end
 
     def join_group(answer, _request)
@@ -196,7 +201,7 @@ class HostileBroker
     def broker(answer, id)
       answer.int32(:id, id)
       answer.string(:host, "127.0.0.1")
-      answer.int32(:port, @port)
+      answer.int32(:port, @cluster.ports.fetch(id))
       answer.string(:rack, nil)
       answer.tags
     end

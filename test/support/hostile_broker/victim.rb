@@ -15,6 +15,7 @@ class HostileBroker
     TRIES = 3
     ENDING = 10 # seconds, for a child that has closed its output
     SECONDS = { produce: 8, produce_idempotently: 8, produce_sasl: 8, transact: 12, assign: 7, subscribe: 8, examine: 14 }.freeze
+    ADMIN_SECONDS = 6 # an admin client's
     CLOSING = 2.1 # seconds: a tenth and a second longer than the client's timeout of 1 s
     # Memory limits, so that a bomb ends the child and not the machine. A sanitizer reserves more memory and grows differently.
     INSTRUMENTED = ENV.key?("PENSTOCK_INSTRUMENTED")
@@ -138,7 +139,7 @@ class HostileBroker
 
     def late(attack, report)
       seconds, closing = report.values_at(:seconds, :closing)
-      limit = SECONDS.fetch(attack.client) * @slack
+      limit = SECONDS.fetch(attack.client, ADMIN_SECONDS) * @slack
       [
         ("took #{seconds.round(1)} s, over #{limit}" if seconds > limit),
         ("took #{closing.round(1)} s to close" if closing && closing > CLOSING * @slack)

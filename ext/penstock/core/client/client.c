@@ -128,25 +128,27 @@ static bool can_be_made(struct ps_client *client, char *errstr, size_t errstr_si
     return trial != NULL;
 }
 
-/* In a consumer only rejection.c and random.c use interceptors, and work without them. So with older librdkafkas a consumer has
- * none, and leaks no configuration. */
-static bool has_interceptors(const struct ps_client *client)
+/* rejection.c and random.c work without interceptors. So with older librdkafkas a consumer does not get theirs, and leaks no
+ * configuration, unless it has its own (consume/joining.c). */
+static bool intercept(struct ps_client *client, rd_kafka_conf_t *conf)
 {
-    return client->kind->type == RD_KAFKA_PRODUCER || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE;
+    bool watched = client->kind->type == RD_KAFKA_PRODUCER || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE;
+    if (watched) {
+        ps_connections_watch(&client->connections, conf);
+        ps_random_watch_threads(conf);
+    }
+    bool own = client->kind->intercept && client->kind->intercept(client, conf);
+    return watched || own;
 }
 
 static rd_kafka_t *client_make_rk(struct ps_client *client, char *errstr, size_t errstr_size)
 {
     if (client->conf_leaked && !can_be_made(client, errstr, errstr_size)) return NULL;
     rd_kafka_conf_t *conf = configure(client);
-    if (has_interceptors(client)) {
-        ps_connections_watch(&client->connections, conf);
-        ps_random_watch_threads(conf);
-    }
-    if (client->kind->intercept) client->kind->intercept(client, conf);
+    bool intercepted = intercept(client, conf);
     rd_kafka_t *rk = rd_kafka_new(client->kind->type, conf, errstr, errstr_size);
     if (rk) return rk;
-    client->conf_leaked = has_interceptors(client);
+    client->conf_leaked = intercepted;
     if (!client->conf_leaked || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE) rd_kafka_conf_destroy(conf);
     return NULL;
 }
@@ -429,4 +431,10 @@ void ps_client_abandon(struct ps_client *client)
     if (job) ps_job_unref(job);
     else if (atomic_load(&client->state) == PS_OPEN) return; /* no thread could start: the end of the process closes it */
     ps_client_unref(client);
+}
+
+bool ps_leader_moved(rd_kafka_resp_err_t err)
+{
+    return err == RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION || err == RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE ||
+           err == RD_KAFKA_RESP_ERR_FENCED_LEADER_EPOCH || err == RD_KAFKA_RESP_ERR_UNKNOWN_LEADER_EPOCH;
 }

@@ -116,7 +116,7 @@ struct ps_client { /* the first member of ps_producer and ps_consumer, so a poin
 
 struct ps_client_kind {
     rd_kafka_type_t type;
-    void (*intercept)(struct ps_client *client, rd_kafka_conf_t *conf);               /* adds interceptors; may be NULL */
+    bool (*intercept)(struct ps_client *client, rd_kafka_conf_t *conf); /* adds interceptors; false: none. May be NULL */
     /* Opening, after rk is made; -1: see errstr. */
     int (*begin)(struct ps_client *client, char *errstr, size_t errstr_size);
     uint64_t (*pending)(const struct ps_client *client);                              /* messages without a delivery result */
@@ -152,6 +152,7 @@ void ps_client_last_error(struct ps_client *client, char *text, size_t size);
 void ps_client_log(struct ps_client *client, int level, const char *facility, const char *text);
 void ps_client_log_librdkafka(struct ps_client *client, int level, const char *facility, const char *text);
 bool ps_client_log_error(struct ps_client *client, int level, rd_kafka_resp_err_t err, const char *text);
+bool ps_leader_moved(rd_kafka_resp_err_t err); /* another broker leads the partition now, or will */
 /* Copies the first fatal error without secrets; between enter and exit. librdkafka owns the original text. */
 rd_kafka_resp_err_t ps_client_fatal_error(struct ps_client *client, char *text, size_t size);
 /* Copies a text from outside, without secrets. */

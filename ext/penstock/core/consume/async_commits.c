@@ -15,12 +15,14 @@
  * behind this turn it sends at once, as another member has the partitions afterwards. Otherwise two requests are never on their way:
  * librdkafka puts the first one off while it looks for the coordinator, and would send the second one before it. Closing waits for
  * what waits, for up to half of its time, as nothing can be sent after the group was left, and then takes a turn.
+ *
+ * While the member joins its group again, nothing is sent (joining.c).
  */
 #include "consume/consume.h"
 #include <errno.h>
 #include <stdlib.h>
 
-enum { ANSWER_MS = 10, LONGEST_PAUSE_MS = 60000, STALE_MEMBER_EPOCH = 113, STALE_ATTEMPTS = 20, STALE_PAUSE_US = 100000 };
+enum { ANSWER_MS = 10, LONGEST_PAUSE_MS = 60000, STALE_MEMBER_EPOCH = 113 };
 
 struct commits_job {
     struct ps_job job;
@@ -69,6 +71,7 @@ static void send_waiting(struct ps_consumer *consumer)
         return;
     }
     commits->on_their_way++;
+    commits->sent_us = ps_now_us();
     commits->sent = merge(commits->waiting, commits->sent);
     commits->waiting = NULL;
 }
@@ -84,6 +87,7 @@ static void send_stored(struct ps_consumer *consumer)
         return;
     }
     commits->on_their_way++;
+    commits->sent_us = ps_now_us();
     commits->stored_sent = true;
 }
 
@@ -159,12 +163,21 @@ static struct ps_commit_turn *first_turn(const struct ps_async_commits *commits)
     return ps_now_us() - first->come_us < LONGEST_TURN_US ? first : first->next;
 }
 
-bool ps_commit_turn_has_come(struct ps_consumer *consumer, const struct ps_commit_turn *turn)
+/* With the lock. Not while the turn that has passed the first one is used, nor before what waits behind the one that it passes. */
+static bool is_next(const struct ps_async_commits *commits, const struct ps_commit_turn *turn)
+{
+    const struct ps_commit_turn *first = commits->turns;
+    if (first == turn) return !turn->next || !turn->next->come;
+    return first_turn(commits) == turn && !first->after;
+}
+
+bool ps_commit_turn_has_come(struct ps_consumer *consumer, struct ps_commit_turn *turn)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
-    bool idle = !commits->waiting && commits->on_their_way == 0;
-    bool has_come = idle && (commits->turns == turn || first_turn(commits) == turn);
+    bool idle = !commits->waiting && commits->on_their_way == 0 && !ps_consumer_joins(consumer);
+    turn->come = idle && is_next(commits, turn);
+    bool has_come = turn->come;
     pthread_mutex_unlock(&commits->lock);
     return has_come;
 }
@@ -198,10 +211,12 @@ static bool has_error(rd_kafka_event_t *answer, int code)
 }
 
 /* librdkafka repeats only its own commits when the member got a new epoch between request and answer. */
-static bool to_be_repeated(const struct ps_async_commits *commits, rd_kafka_event_t *answer)
+static bool to_be_repeated(const struct ps_consumer *consumer, rd_kafka_event_t *answer)
 {
+    const struct ps_async_commits *commits = &consumer->async_commits;
     bool sent = commits->stored_sent || (commits->sent && commits->sent->cnt > 0);
-    return sent && has_error(answer, STALE_MEMBER_EPOCH) && commits->attempts < STALE_ATTEMPTS;
+    bool passes = has_error(answer, STALE_MEMBER_EPOCH) || ps_commit_refused(consumer, rd_kafka_event_error(answer), commits->sent_us);
+    return sent && passes && commits->attempts < PS_COMMIT_ATTEMPTS;
 }
 
 static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, bool open)
@@ -209,14 +224,14 @@ static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, boo
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
     commits->on_their_way--;
-    bool again = open && to_be_repeated(commits, answer);
+    bool again = open && to_be_repeated(consumer, answer);
     bool stored_failed = open && commits->stored_sent && has_error(answer, 0) &&
                          rd_kafka_event_error(answer) != RD_KAFKA_RESP_ERR__NO_OFFSET;
     commits->attempts = again ? commits->attempts + 1 : 0;
     if (again) {
         commits->waiting = merge(commits->waiting, commits->sent);
         commits->sent = NULL;
-        commits->again_us = ps_now_us() + STALE_PAUSE_US;
+        commits->again_us = ps_now_us() + PS_COMMIT_PAUSE_US;
     } else if (commits->on_their_way == 0) {
         destroy_list(&commits->sent);
     }
@@ -243,8 +258,9 @@ static bool go_on(struct ps_consumer *consumer)
         commits->waiting = merge(commits->turns->after, commits->waiting);
         commits->turns->after = NULL;
     }
-    if (commits->on_their_way == 0 && ps_now_us() >= commits->again_us) send_waiting(consumer);
-    if (commits->on_their_way == 0 && !first && stored_is_due(commits)) send_stored(consumer);
+    bool joins = ps_consumer_joins(consumer);
+    if (commits->on_their_way == 0 && !joins && ps_now_us() >= commits->again_us) send_waiting(consumer);
+    if (commits->on_their_way == 0 && !joins && !first && stored_is_due(commits)) send_stored(consumer);
     bool more = is_busy(commits) || atomic_load(&commits->stored_due_us);
     if (!more) {
         rd_kafka_queue_destroy(commits->answers);
@@ -284,14 +300,15 @@ void ps_async_commits_closing(struct ps_consumer *consumer)
 
 /* Of the job's thread when closing has begun, so no more commits come. False: something has to be sent, and there is time. What is
  * stored does not: librdkafka commits it when it leaves the group. */
-static bool lets_close(struct ps_consumer *consumer, int64_t *send_by_us)
+static bool lets_close(struct ps_consumer *consumer, int64_t *begun_us)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
-    int64_t now_us = ps_now_us(), close_by_us = atomic_load(&consumer->client.close_by_us);
-    if (!*send_by_us) *send_by_us = close_by_us == PS_FOREVER ? PS_FOREVER : now_us + (close_by_us - now_us) / 2;
+    int64_t now_us = ps_now_us(), close_by_us = atomic_load(&consumer->client.close_by_us); /* ps_client_hurry may shorten it */
+    if (!*begun_us) *begun_us = now_us;
+    int64_t send_by_us = close_by_us == PS_FOREVER ? PS_FOREVER : *begun_us + (close_by_us - *begun_us) / 2;
     pthread_mutex_lock(&commits->lock);
     atomic_store(&commits->stored_due_us, 0);
-    bool lets = !any_waiting(commits) || now_us >= *send_by_us;
+    bool lets = !any_waiting(commits) || now_us >= send_by_us;
     if (lets) take_all_waiting(commits);
     rd_kafka_topic_partition_list_t *late = lets ? commits->waiting : NULL;
     if (lets) commits->waiting = NULL;
@@ -326,10 +343,10 @@ static void give_up(struct ps_consumer *consumer)
 static void commits_run(struct ps_job *job)
 {
     struct ps_consumer *consumer = ((struct commits_job *)job)->consumer;
-    int64_t send_by_us = 0;
+    int64_t closing_us = 0;
     bool long_call = false;
     while (go_on(consumer)) {
-        if (!long_call && atomic_load(&consumer->client.state) != PS_OPEN && lets_close(consumer, &send_by_us)) {
+        if (!long_call && atomic_load(&consumer->client.state) != PS_OPEN && lets_close(consumer, &closing_us)) {
             become_long_call(consumer);
             long_call = true;
         }

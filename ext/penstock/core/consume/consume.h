@@ -34,6 +34,7 @@ struct ps_fetched {
     struct ps_record *records;
     size_t count, room;
     size_t expected;       /* how many messages will be added, probably; 0: unknown */
+    size_t most;           /* about so many bytes will be added at most; 0: unknown */
     char *bytes;           /* only between ps_fetched_read and ps_fetched_done */
     size_t used, capacity;
     bool own_records, own_bytes; /* they are in blocks of their own */
@@ -88,6 +89,10 @@ struct ps_ledger {
     uint64_t calls;         /* that handed messages out */
     int64_t resumed_us;     /* when librdkafka resumed partitions */
     _Atomic int repeating;  /* how many partitions have messages that may come again */
+    /* Of the taking thread: what it has reserved. */
+    struct range *spare;
+    int spares;
+    struct ps_place *reserved; /* the latest partition; NULL: it was removed */
 };
 
 bool ps_ledger_init(struct ps_ledger *ledger); /* false: no memory */
@@ -125,6 +130,9 @@ int64_t ps_ledger_reached(struct ps_ledger *ledger, const char *topic, int32_t p
 bool ps_ledger_handed_out(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, int32_t leader_epoch,
                           uint64_t owner);
 bool ps_ledger_handed_out_all(struct ps_ledger *ledger, struct ps_fetched *fetched, uint64_t owner);
+/* Of the taking thread, before a message is taken. So much memory is reserved that ps_ledger_handed_out_all does not fail. `ranges`: how
+ * many runs of one partition's increasing offsets there are in the call, with this message. False: no memory. */
+bool ps_ledger_reserve(struct ps_ledger *ledger, const char *topic, int32_t partition, int ranges);
 uint64_t ps_ledger_epoch(struct ps_ledger *ledger); /* of the latest assignment */
 bool ps_ledger_open(struct ps_ledger *ledger); /* something that was handed out is not marked */
 void ps_ledger_finish(struct ps_ledger *ledger, uint64_t owner); /* marks all that it has got; 0: that all owners have got */
@@ -152,6 +160,7 @@ rd_kafka_topic_partition_list_t *ps_ledger_processed(struct ps_ledger *ledger); 
 struct ps_commit_turn { /* a commit for which a caller waits, or partitions that are given up */
     struct ps_commit_turn *next;
     rd_kafka_topic_partition_list_t *after; /* what was to be committed after it; NULL: nothing */
+    bool come;      /* it is used */
     bool yields;    /* of partitions: its turn passes if no thread uses it soon. The program may wait in a commit, and not poll */
     int64_t come_us; /* of such a turn: when it came; 0: it has not */
 };
@@ -163,6 +172,7 @@ struct ps_async_commits {
     rd_kafka_topic_partition_list_t *sent;    /* what is on its way, and may be sent again */
     _Atomic int64_t stored_due_us;            /* then what librdkafka has stored is committed; 0: nothing new is stored */
     bool stored_sent;                         /* what it has stored is on its way */
+    int64_t sent_us;                          /* when the last of these was sent */
     int on_their_way;                         /* requests; more than one only if partitions were revoked */
     rd_kafka_queue_t *answers;                /* NULL: no job runs */
     int attempts;                             /* of what is waiting */
@@ -232,6 +242,7 @@ struct ps_consumer_settings {
     bool listens;        /* the polling thread calls the program's listener before it answers a rebalance */
     bool ends;           /* the program wants to know of the ends of partitions */
     int64_t hold_us;     /* how long a revocation may wait while messages of its partitions are in work */
+    bool holds_always;   /* it waits until ps_consumer_end_hold, whatever is in work */
     int64_t commit_every_us; /* auto.commit.interval.ms; 0: the program commits by itself */
 };
 
@@ -277,6 +288,11 @@ struct ps_consumer {
     /* The same: what was taken from `data`. Between calls only what is behind an error, or there was no memory for it. */
     rd_kafka_message_t *taken[PS_MOST_TAKEN];
     int taken_count;
+    /* The same, or of the thread that pauses: messages of partitions that were paused meanwhile, in their order. They come before what
+     * librdkafka has, which takes them for read. */
+    rd_kafka_message_t **aside;
+    int aside_count;
+    bool aside_due;            /* perhaps one of them is of a partition that is not paused any more */
     bool takes_batches;        /* librdkafka can hand out many messages at once */
     /* A rebalance that is not answered yet: it is held back, or the listener runs. No thread takes messages until one has answered
      * it. Guarded by `taking`, as what follows. */
@@ -286,15 +302,19 @@ struct ps_consumer {
     bool held_back;            /* it has waited for work */
     bool member;               /* the group has assigned partitions, perhaps none, and not removed the consumer since */
     _Atomic int64_t hold_until_us; /* a revocation is held back until then, at most, for work, or for its turn; 0: none is */
+    _Atomic bool hold_ended;   /* the program has no more work of its partitions */
     bool prepared;             /* the listener was called for it, if there is one, and what its answer needs was asked for */
     struct ps_consumer_job *starts; /* finds out where its partitions begin; NULL: nothing does */
     struct ps_commit_turn turn; /* for a revocation */
     bool has_turn;             /* it is in the line */
     rd_kafka_topic_partition_list_t *chosen; /* where the program lets them begin; NULL: it has chosen nothing */
+    bool rejoins;              /* its settings let it join again with partitions; set before it opens */
+    _Atomic int64_t joining_until_us, joined_us; /* see joining.c; 0: it is not joining its group again; it has not joined */
     int64_t reset;             /* auto.offset.reset: RD_KAFKA_OFFSET_BEGINNING or _END; RD_KAFKA_OFFSET_INVALID: an error */
     int64_t stored_us;         /* of the taking thread: when it last gave offsets to librdkafka */
     bool cooperative;          /* of the taking thread, then the closing thread: the group's protocol at the latest assignment */
     bool leaving;              /* of the closing thread: librdkafka has begun to leave the group */
+    _Atomic bool settled;      /* closing has committed all that is processed, and librdkafka commits it once more */
     struct ps_consumer_settings settings;
 };
 
@@ -320,6 +340,9 @@ void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /*
 /* Fills `taken` with up to `most` messages, errors and ends of partitions, and returns how many there are. The caller destroys what it
  * has used, and leaves the rest in `taken`, which the next call returns. */
 int ps_consumer_take_messages(struct ps_consumer *consumer, size_t most);
+/* Partitions are paused: what is left of them in `taken` waits. False: no memory, and nothing is changed. */
+bool ps_consumer_set_aside(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions);
+void ps_consumer_use_aside(struct ps_consumer *consumer); /* partitions are not paused any more, and what waited of them comes next */
 /* Messages that are left in `taken` are out of date: the partitions were taken away (NULL: all were), or are read from another
  * offset. */
 void ps_consumer_drop_messages(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions);
@@ -357,6 +380,7 @@ void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_parti
 void ps_consumer_answer_later(struct ps_consumer *consumer);
 /* Messages were marked: a revocation that is held back may be due. */
 void ps_consumer_marked(struct ps_consumer *consumer);
+void ps_consumer_end_hold(struct ps_consumer *consumer); /* of settings.holds_always */
 /* For a thread that waits without taking: absorbs the events of `notices`, and holds an error that the program must get.
  * Entered. */
 void ps_consumer_notice(struct ps_consumer *consumer);
@@ -384,7 +408,7 @@ int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partit
 bool ps_consumer_drop_lost(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list, uint64_t epoch);
 /* Around a commit for which a caller waits. It may be sent when its turn has come: no earlier commit is on its way. */
 void ps_commit_turn_join(struct ps_consumer *consumer, struct ps_commit_turn *turn);
-bool ps_commit_turn_has_come(struct ps_consumer *consumer, const struct ps_commit_turn *turn);
+bool ps_commit_turn_has_come(struct ps_consumer *consumer, struct ps_commit_turn *turn);
 void ps_commit_turn_leave(struct ps_consumer *consumer, struct ps_commit_turn *turn);
 enum { PS_LONGEST_TURN_US = 5 * 1000 * 1000 }; /* how long giving up partitions waits for its turn */
 
@@ -393,6 +417,18 @@ void ps_async_commits_stored(struct ps_consumer *consumer);
 void ps_async_commits_closing(struct ps_consumer *consumer); /* its thread finds out at once that closing has begun */
 /* Before partitions are given up: sends what waits, and sends nothing for them afterwards. Entered, or of the closing thread. */
 void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
+
+/* ---- joining.c: whether the member is joining its group again ------------------------------------------- */
+
+/* Before rd_kafka_new. False: it cannot, with its settings, while it has partitions. */
+bool ps_joining_watch(struct ps_consumer *consumer, rd_kafka_conf_t *conf);
+bool ps_consumer_joins(const struct ps_consumer *consumer); /* or will at once, perhaps */
+void ps_joining_answered(struct ps_consumer *consumer);     /* a rebalance was answered, with cooperative rebalancing */
+/* A commit was sent in the moment before, or other members are joining already. It can be repeated. */
+bool ps_commit_refused(const struct ps_consumer *consumer, rd_kafka_resp_err_t err, int64_t sent_us);
+enum { PS_COMMIT_ATTEMPTS = 20, PS_COMMIT_PAUSE_US = 100 * 1000 }; /* of a commit that is repeated */
+
+/* ---- consumer.c, continued --------------------------------------------------------------------------- */
 
 /* librdkafka keeps a partition paused that is revoked and assigned again, and it would never be read. NULL: all partitions. */
 void ps_consumer_resume_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
@@ -467,6 +503,7 @@ struct ps_consumer_set {            /* one thread at a time; see consumer_set.c 
     struct ps_set_consumer *consumers, *last;           /* ordered by listed_us */
     struct ps_set_consumer *candidates, *last_candidate; /* those that the next look has to look at */
     size_t size;
+    bool woken;                     /* the wait ends now, or the next one at once */
 };
 
 enum ps_set_add { PS_SET_ADDED, PS_SET_HAS_IT, PS_SET_ANOTHER_HAS_IT, PS_SET_NO_MEMORY };

@@ -55,6 +55,7 @@ static void consumer_dispose(struct ps_client *client)
     ps_news_destroy(&consumer->news);
     ps_async_commits_destroy(&consumer->async_commits);
     rd_kafka_topic_partition_list_destroy(consumer->assigned);
+    free(consumer->aside);
     pthread_mutex_destroy(&consumer->assigning);
     pthread_mutex_destroy(&consumer->taking);
 }
@@ -83,7 +84,9 @@ static int consumer_begin(struct ps_client *client, char *errstr, size_t errstr_
 
 void ps_consumer_store(struct ps_consumer *consumer)
 {
-    if (consumer->settings.grouped && ps_ledger_store(&consumer->ledger, consumer->client.rk)) ps_async_commits_stored(consumer);
+    if (!consumer->settings.grouped || !ps_ledger_store(&consumer->ledger, consumer->client.rk)) return;
+    atomic_store(&consumer->settled, false);
+    ps_async_commits_stored(consumer);
 }
 
 enum { STORE_EVERY_US = 1000 };
@@ -253,10 +256,12 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
     consumer->member = assigned || (incremental && !consumer->lost);
     if (incremental) {
         ps_ledger_resumed(&consumer->ledger);
+        ps_joining_answered(consumer); /* the main thread may join at once */
         rd_kafka_error_t *error = assigned ? rd_kafka_incremental_assign(consumer->client.rk, partitions)
                                            : rd_kafka_incremental_unassign(consumer->client.rk, partitions);
         err = error ? rd_kafka_error_code(error) : RD_KAFKA_RESP_ERR_NO_ERROR;
         if (error) rd_kafka_error_destroy(error);
+        ps_joining_answered(consumer);
     } else {
         err = rd_kafka_assign(consumer->client.rk, assigned ? partitions : NULL);
     }
@@ -274,8 +279,15 @@ void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *ev
     consumer->lost = revoked && rd_kafka_assignment_lost(consumer->client.rk); /* the answer resets it */
     consumer->listening = consumer->held_back = consumer->prepared = false;
     consumer->answering = event;
+    atomic_store(&consumer->hold_ended, false);
     bool may_wait = revoked && !consumer->lost && consumer->settings.hold_us > 0;
     if (may_wait) atomic_store(&consumer->hold_until_us, ps_now_us() + consumer->settings.hold_us);
+}
+
+static bool in_work(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
+{
+    if (consumer->settings.holds_always) return !atomic_load(&consumer->hold_ended);
+    return ps_ledger_in_work(&consumer->ledger, partitions);
 }
 
 bool ps_consumer_holds_back(struct ps_consumer *consumer)
@@ -285,7 +297,7 @@ bool ps_consumer_holds_back(struct ps_consumer *consumer)
     if (until_us == 0) return false;
     const rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(consumer->answering);
     bool waits = consumer->prepared ? !ps_commit_turn_has_come(consumer, &consumer->turn)
-                                : ps_ledger_in_work(&consumer->ledger, partitions);
+                                : in_work(consumer, partitions);
     if (!waits || ps_now_us() >= until_us) {
         atomic_store(&consumer->hold_until_us, 0);
         return false;
@@ -361,6 +373,12 @@ void ps_consumer_answer_later(struct ps_consumer *consumer)
 void ps_consumer_marked(struct ps_consumer *consumer)
 {
     if (atomic_load(&consumer->hold_until_us)) ps_bell_ring(&consumer->bell);
+}
+
+void ps_consumer_end_hold(struct ps_consumer *consumer)
+{
+    atomic_store(&consumer->hold_ended, true);
+    ps_bell_ring(&consumer->bell);
 }
 
 /* Errors that pass by themselves: any broker that restarts causes them, and librdkafka retries. */
@@ -446,6 +464,7 @@ void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t
         note_and_log_only(consumer, err, text);
         ps_increase(&consumer->counts.failed_commits, 1);
         ps_news_add(&consumer->news, PS_NEWS_COMMIT, err, false, offsets, NULL);
+        ps_bell_ring(&consumer->bell); /* a thread publishes it */
         return;
     }
     for (int i = 0; offsets && i < offsets->cnt; i++) {
@@ -458,6 +477,7 @@ void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t
     }
     ps_increase(err ? &consumer->counts.failed_commits : &consumer->counts.commits, 1);
     ps_news_add(&consumer->news, PS_NEWS_COMMIT, RD_KAFKA_RESP_ERR_NO_ERROR, false, offsets, NULL);
+    ps_bell_ring(&consumer->bell);
 }
 
 static void absorb_error_event(struct ps_consumer *consumer, rd_kafka_event_t *event)
@@ -542,27 +562,28 @@ void ps_consumer_membership(struct ps_membership *membership)
 
 static void serve_while_closing(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
-    if (rd_kafka_event_type(event) != RD_KAFKA_EVENT_REBALANCE) {
+    rd_kafka_event_type_t type = rd_kafka_event_type(event);
+    bool repeated = type == RD_KAFKA_EVENT_OFFSET_COMMIT && atomic_load(&consumer->settled);
+    if (type != RD_KAFKA_EVENT_REBALANCE && !repeated) {
         ps_consumer_absorb(consumer, event);
         return;
     }
-    rebalance(consumer, event);
+    if (!repeated) rebalance(consumer, event);
     rd_kafka_event_destroy(event);
 }
 
 /*
- * If a rebalance event is still in the queue when librdkafka begins to close, it leaves the group before it commits (2.0.2 and
- * 2.14). Brokers then reject the commit, and messages polled since the latest commit would come again. So the closing thread
- * first serves such events.
+ * With range and roundrobin librdkafka does not wait for the answers to rebalances that were in the queue before the group is left. If
+ * one comes while the group handler ends, it is thrown away, and the call that gives it waits for ever (2.0.2).
  */
-static void serve_queued(struct ps_consumer *consumer)
+static void answer_waiting(struct ps_consumer *consumer)
 {
     rd_kafka_event_t *event;
     while ((event = rd_kafka_queue_poll(consumer->control, 0))) serve_while_closing(consumer, event);
 }
 
 /*
- * Commits the outstanding offsets and leaves the group. False: time ran out first, or the group cannot be left. However late it
+ * Leaves the group. False: time ran out first, or the group cannot be left. However late it
  * is, this does not stop while the queue has events: librdkafka waits for ever for the answer to a rebalance event, also in
  * rd_kafka_destroy.
  */
@@ -570,8 +591,6 @@ static bool leave_group(struct ps_consumer *consumer)
 {
     rd_kafka_event_t *event;
     int64_t begun_us = ps_now_us();
-    serve_queued(consumer);
-    ps_consumer_store(consumer);
     consumer->leaving = true;
     rd_kafka_error_t *error = rd_kafka_consumer_close_queue(consumer->client.rk, consumer->control);
     if (error) { /* a fatal error: the group is already left */
@@ -585,7 +604,7 @@ static bool leave_group(struct ps_consumer *consumer)
         if (event) serve_while_closing(consumer, event);
         else if (late) return false;
     }
-    while ((event = rd_kafka_queue_poll(consumer->control, 0))) serve_while_closing(consumer, event);
+    answer_waiting(consumer);
     return true;
 }
 
@@ -600,17 +619,62 @@ static void consumer_destroy(struct ps_consumer *consumer, bool left_group)
     ps_consumer_drop_problems(consumer);
 }
 
-/* While no coordinator answers, the group cannot be left either. */
-static void await_turn(struct ps_consumer *consumer)
+/* Closing needs the rest of its time to leave the group. While no coordinator answers, it cannot be left either. */
+static int64_t commit_by_us(const struct ps_consumer *consumer, int64_t begun_us)
+{
+    int64_t close_by_us = atomic_load(&consumer->client.close_by_us); /* ps_client_hurry may shorten it */
+    return close_by_us == PS_FOREVER ? PS_FOREVER : begun_us + (close_by_us - begun_us) / 10 * 9;
+}
+
+static void await_turn(struct ps_consumer *consumer, struct ps_commit_turn *turn, int64_t begun_us)
+{
+    while (!ps_commit_turn_has_come(consumer, turn) && ps_now_us() < commit_by_us(consumer, begun_us)) usleep(1000);
+}
+
+/* `answer`: NULL without one. */
+static rd_kafka_resp_err_t commit_once(struct ps_consumer *consumer, rd_kafka_queue_t *answers, int64_t begun_us,
+                                       rd_kafka_event_t **answer)
+{
+    if (*answer) rd_kafka_event_destroy(*answer);
+    *answer = NULL;
+    rd_kafka_resp_err_t err = rd_kafka_commit_queue(consumer->client.rk, NULL, answers, ps_commit_cb, NULL);
+    if (err) return err;
+    while (!*answer && ps_now_us() < commit_by_us(consumer, begun_us)) *answer = rd_kafka_queue_poll(answers, 10);
+    return *answer ? rd_kafka_event_error(*answer) : RD_KAFKA_RESP_ERR__TIMED_OUT;
+}
+
+/*
+ * What is processed. librdkafka commits it only when it leaves the group, and then brokers may refuse it: it leaves first if a rebalance
+ * event is still in the queue, or it is joining the group again (2.0.2 and 2.14). Messages would come again.
+ */
+static void commit_processed(struct ps_consumer *consumer, struct ps_commit_turn *turn, int64_t begun_us)
+{
+    rd_kafka_queue_t *answers = rd_kafka_queue_new(consumer->client.rk);
+    rd_kafka_event_t *answer = NULL;
+    ps_consumer_store(consumer);
+    int64_t sent_us = ps_now_us();
+    rd_kafka_resp_err_t err = commit_once(consumer, answers, begun_us, &answer);
+    for (int i = 0; i < PS_COMMIT_ATTEMPTS && ps_commit_refused(consumer, err, sent_us); i++) {
+        if (ps_now_us() >= commit_by_us(consumer, begun_us)) break;
+        usleep(PS_COMMIT_PAUSE_US);
+        await_turn(consumer, turn, begun_us);
+        sent_us = ps_now_us();
+        err = commit_once(consumer, answers, begun_us, &answer);
+    }
+    ps_consumer_notice(consumer); /* the results of earlier commits */
+    atomic_store(&consumer->settled, !err || err == RD_KAFKA_RESP_ERR__NO_OFFSET);
+    ps_consumer_commit_result(consumer, err, answer ? rd_kafka_event_topic_partition_list(answer) : NULL);
+    if (answer) rd_kafka_event_destroy(answer);
+    rd_kafka_queue_destroy(answers);
+}
+
+static void end_commits(struct ps_consumer *consumer)
 {
     struct ps_commit_turn turn = { 0 };
     int64_t begun_us = ps_now_us();
     ps_commit_turn_join(consumer, &turn); /* that of a revocation which no thread answers any more passes */
-    while (!ps_commit_turn_has_come(consumer, &turn)) {
-        int64_t close_by_us = atomic_load(&consumer->client.close_by_us); /* ps_client_hurry may shorten it */
-        if (ps_now_us() - begun_us > (close_by_us - begun_us) / 10 * 9) break;
-        usleep(1000);
-    }
+    await_turn(consumer, &turn, begun_us);
+    if (consumer->settings.grouped && consumer->settings.commit_every_us) commit_processed(consumer, &turn, begun_us);
     ps_commit_turn_leave(consumer, &turn);
 }
 
@@ -627,21 +691,28 @@ static void consumer_close(struct ps_client *client)
     ps_bell_ring(&consumer->bell);
     ps_async_commits_closing(consumer);
     ps_client_await_calls(client);
-    await_turn(consumer);
+    end_commits(consumer);
     ps_queues_silence(consumer);
     answer_now(consumer); /* the listener still runs, and can no longer answer */
     if (consumer->held) serve_while_closing(consumer, consumer->held);
     consumer->held = NULL;
+    answer_waiting(consumer);
     ps_consumer_drop_taken(consumer);
     bool left_group = leave_group(consumer);
     ps_tokens_shut(&client->tokens);
     ps_client_await_long_calls(client);
+    if (!left_group) answer_waiting(consumer); /* librdkafka may have begun to leave meanwhile */
     consumer_destroy(consumer, left_group);
 }
 
 static void consumer_changed(struct ps_client *client)
 {
     ps_bell_ring(&((struct ps_consumer *)client)->bell);
+}
+
+static bool consumer_intercept(struct ps_client *client, rd_kafka_conf_t *conf)
+{
+    return ps_joining_watch((struct ps_consumer *)client, conf);
 }
 
 static uint64_t no_pending(const struct ps_client *client)
@@ -652,6 +723,7 @@ static uint64_t no_pending(const struct ps_client *client)
 
 static const struct ps_client_kind consumer_kind = {
     .type = RD_KAFKA_CONSUMER,
+    .intercept = consumer_intercept,
     .begin = consumer_begin,
     .pending = no_pending,
     .close = consumer_close,

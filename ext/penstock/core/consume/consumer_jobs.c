@@ -56,7 +56,6 @@ static bool asks_on(const struct ps_consumer_job *query)
 
 static bool await_turn(struct ps_consumer_job *query, struct ps_commit_turn *turn, int64_t until_us)
 {
-    ps_commit_turn_join(query->consumer, turn);
     while (!ps_commit_turn_has_come(query->consumer, turn)) {
         if (!asks_on(query) || ps_now_us() >= until_us) return false;
         usleep(LOOK_US);
@@ -64,17 +63,19 @@ static bool await_turn(struct ps_consumer_job *query, struct ps_commit_turn *tur
     return true;
 }
 
-/* No thread gives up partitions between the comparison and the request. */
-static rd_kafka_resp_err_t send_commit(struct ps_consumer_job *query, rd_kafka_queue_t *answers, bool *lost)
+/* No thread gives up partitions between the comparison and the request, nor answers a rebalance. False: one was answered before, and
+ * the member joins again: the commit has to wait once more. */
+static bool send_commit(struct ps_consumer_job *query, rd_kafka_queue_t *answers, bool *lost, rd_kafka_resp_err_t *err)
 {
     struct ps_consumer *consumer = query->consumer;
-    rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION;
+    *err = RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION;
     pthread_mutex_lock(&consumer->taking);
-    *lost = ps_consumer_drop_lost(consumer, query->list, query->epoch);
-    if (query->list->cnt > 0 || !*lost)
-        err = rd_kafka_commit_queue(consumer->client.rk, query->list, answers, ps_commit_cb, NULL);
+    bool waits = ps_consumer_joins(consumer);
+    if (!waits) *lost = ps_consumer_drop_lost(consumer, query->list, query->epoch);
+    if (!waits && (query->list->cnt > 0 || !*lost))
+        *err = rd_kafka_commit_queue(consumer->client.rk, query->list, answers, ps_commit_cb, NULL);
     pthread_mutex_unlock(&consumer->taking);
-    return err;
+    return !waits;
 }
 
 /* Waits for the answer also if the caller has given up: the next commit is not sent before. NULL: closing has left the group. */
@@ -95,15 +96,21 @@ static rd_kafka_resp_err_t consumer_commit(struct ps_consumer_job *query)
 {
     struct ps_consumer *consumer = query->consumer;
     struct ps_commit_turn turn = { 0 };
-    if (!await_turn(query, &turn, PS_FOREVER)) {
+    bool lost = false, sent = false;
+    rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR__DESTROY;
+    rd_kafka_queue_t *answers = rd_kafka_queue_new(consumer->client.rk);
+    int64_t sent_us = 0;
+    ps_commit_turn_join(consumer, &turn);
+    while (!sent && await_turn(query, &turn, PS_FOREVER)) {
+        sent_us = ps_now_us();
+        sent = send_commit(query, answers, &lost, &err);
+    }
+    become_long_call(consumer);
+    if (!sent) {
         ps_commit_turn_leave(consumer, &turn);
-        become_long_call(consumer);
+        rd_kafka_queue_destroy(answers);
         return RD_KAFKA_RESP_ERR__DESTROY;
     }
-    bool lost = false;
-    rd_kafka_queue_t *answers = rd_kafka_queue_new(consumer->client.rk);
-    rd_kafka_resp_err_t err = send_commit(query, answers, &lost);
-    become_long_call(consumer);
     rd_kafka_event_t *answer = err ? NULL : await_commit(consumer, answers);
     ps_commit_turn_leave(consumer, &turn);
     if (!err) err = answer ? rd_kafka_event_error(answer) : RD_KAFKA_RESP_ERR__DESTROY;
@@ -115,6 +122,7 @@ static rd_kafka_resp_err_t consumer_commit(struct ps_consumer_job *query)
     }
     if (answer) rd_kafka_event_destroy(answer);
     rd_kafka_queue_destroy(answers);
+    if (ps_commit_refused(consumer, err, sent_us)) err = RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS; /* the program tries again */
     if (!err && lost) err = RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION;
     if (err != RD_KAFKA_RESP_ERR__NO_OFFSET) ps_increase(err ? &consumer->counts.failed_commits : &consumer->counts.commits, 1);
     return err;
@@ -157,12 +165,6 @@ static rd_kafka_resp_err_t ask_all_partitions(struct ps_consumer_job *query, int
     return err;
 }
 
-static bool leader_moved(rd_kafka_resp_err_t err)
-{
-    return err == RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION || err == RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE ||
-           err == RD_KAFKA_RESP_ERR_FENCED_LEADER_EPOCH || err == RD_KAFKA_RESP_ERR_UNKNOWN_LEADER_EPOCH;
-}
-
 /* Until 2.10.0 librdkafka goes on asking the earlier leader. Its error then concerns the whole call, or single partitions.
  * False: no leader has moved. */
 static bool find_moved_leaders(rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *list, rd_kafka_resp_err_t err,
@@ -172,7 +174,7 @@ static bool find_moved_leaders(rd_kafka_t *rk, const rd_kafka_topic_partition_li
     const char *asked = "";
     for (int i = 0; i < list->cnt; i++) {
         const rd_kafka_topic_partition_t *place = &list->elems[i];
-        if ((!leader_moved(err) && !leader_moved(place->err)) || strcmp(asked, place->topic) == 0) continue;
+        if ((!ps_leader_moved(err) && !ps_leader_moved(place->err)) || strcmp(asked, place->topic) == 0) continue;
         ask_partitions(rk, asked = place->topic, ps_remaining_ms(deadline_us), ignored);
     }
     rd_kafka_topic_partition_list_destroy(ignored);
@@ -233,6 +235,15 @@ static bool any_broker_answered(rd_kafka_t *rk)
     return cluster != NULL;
 }
 
+/* The group has no coordinator at present, or one that is not ready. librdkafka looks for another one, but does not ask again. */
+static bool coordinator_moves(rd_kafka_resp_err_t err)
+{
+    return err == RD_KAFKA_RESP_ERR_NOT_COORDINATOR || err == RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE ||
+           err == RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS;
+}
+
+enum { COORDINATOR_US = 50000 };
+
 /* Repeats the request in short attempts, so a long timeout does not delay the destruction of the consumer. */
 static rd_kafka_resp_err_t ask_repeatedly(struct ps_consumer_job *query)
 {
@@ -243,8 +254,10 @@ static rd_kafka_resp_err_t ask_repeatedly(struct ps_consumer_job *query)
         int slice = any_broker_answered(query->consumer->client.rk) ? SLICE_MS : UNANSWERED_MS;
         bool last = remaining_ms >= 0 && remaining_ms <= slice;
         rd_kafka_resp_err_t err = ask_once(query, last ? remaining_ms : slice);
-        if (last || err != RD_KAFKA_RESP_ERR__TIMED_OUT) return err;
+        bool moves = coordinator_moves(err) && ps_remaining_ms(deadline_us) != 0;
+        if (!moves && (last || err != RD_KAFKA_RESP_ERR__TIMED_OUT)) return err;
         if (!asks_on(query)) return RD_KAFKA_RESP_ERR__DESTROY;
+        if (moves) usleep(COORDINATOR_US);
     }
 }
 
@@ -306,7 +319,8 @@ static void find_uncommitted(struct ps_consumer_job *query, int64_t deadline_us)
     rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
     while (consumer->settings.grouped && asked->cnt > 0) {
         err = rd_kafka_committed(consumer->client.rk, asked, attempt_ms(deadline_us, START_SLICE_MS));
-        if (err != RD_KAFKA_RESP_ERR__TIMED_OUT || !asks_on(query) || ps_now_us() >= deadline_us) break;
+        if ((err != RD_KAFKA_RESP_ERR__TIMED_OUT && !coordinator_moves(err)) || !asks_on(query) || ps_now_us() >= deadline_us) break;
+        if (coordinator_moves(err)) usleep(COORDINATOR_US);
     }
     for (int i = 0; !err && i < asked->cnt; i++) {
         const rd_kafka_topic_partition_t *answer = &asked->elems[i];
@@ -441,6 +455,7 @@ static rd_kafka_resp_err_t consumer_assign(struct ps_consumer_job *query)
     if (list && !find_starts(query)) return RD_KAFKA_RESP_ERR__DESTROY;
     pthread_mutex_lock(&consumer->assigning);
     bool stops_partitions = assigns_partitions(rk);
+    ps_commit_turn_join(consumer, &turn);
     await_turn(query, &turn, ps_now_us() + PS_LONGEST_TURN_US);
     pthread_mutex_lock(&consumer->taking); /* no thread takes messages of the earlier assignment after the ledger was cleared */
     ps_consumer_store(consumer);
@@ -461,6 +476,19 @@ static rd_kafka_resp_err_t consumer_assign(struct ps_consumer_job *query)
     return err;
 }
 
+/* The group has assigned it, and the answer to that is on its way. */
+static bool is_being_assigned(const struct ps_consumer *consumer, const rd_kafka_topic_partition_t *place)
+{
+    rd_kafka_event_t *event = consumer->answering;
+    if (!event || rd_kafka_event_error(event) != RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) return false;
+    return rd_kafka_topic_partition_list_find(rd_kafka_event_topic_partition_list(event), place->topic, place->partition) != NULL;
+}
+
+static bool is_assigned(const struct ps_consumer *consumer, const rd_kafka_topic_partition_t *place)
+{
+    return rd_kafka_topic_partition_list_find(consumer->assigned, place->topic, place->partition) != NULL;
+}
+
 /*
  * librdkafka would begin a partition that is not paused again at the wrong offset (until 2.4.0, #2593). So it is asked to resume only
  * what this function has paused. While the listener runs, its partitions are not assigned yet: rebalance() pauses them.
@@ -474,21 +502,25 @@ static void consumer_pause(struct ps_consumer_job *query, bool paused)
     pthread_mutex_lock(&consumer->taking);
     for (int i = 0; i < query->list->cnt; i++) {
         rd_kafka_topic_partition_t *place = &query->list->elems[i];
-        bool assigned = consumer->answering || rd_kafka_topic_partition_list_find(consumer->assigned, place->topic, place->partition);
-        if (paused && !assigned) place->err = RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION; /* librdkafka pauses it (2.0.2) */
+        bool foreign = !is_assigned(consumer, place) && !is_being_assigned(consumer, place);
+        if (paused && foreign) place->err = RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION; /* librdkafka pauses it (2.0.2) */
         else if (ps_ledger_pause(ledger, place->topic, place->partition, paused))
             rd_kafka_topic_partition_list_add(changed, place->topic, place->partition);
     }
-    if (paused) query->err = rd_kafka_pause_partitions(consumer->client.rk, changed);
+    if (paused && !ps_consumer_set_aside(consumer, changed)) query->err = RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE;
+    else if (paused) query->err = rd_kafka_pause_partitions(consumer->client.rk, changed);
     else query->err = rd_kafka_resume_partitions(consumer->client.rk, changed);
-    for (int i = 0; paused && !consumer->answering && i < changed->cnt; i++) {
+    for (int i = 0; paused && i < changed->cnt; i++) {
         const rd_kafka_topic_partition_t *place = &changed->elems[i];
+        if (!query->err && is_being_assigned(consumer, place)) continue; /* librdkafka does not know it yet */
         rd_kafka_topic_partition_t *asked = rd_kafka_topic_partition_list_find(query->list, place->topic, place->partition);
-        if (!(asked->err = place->err)) continue;
+        asked->err = query->err ? query->err : place->err;
+        if (!asked->err) continue;
         ps_ledger_pause(ledger, place->topic, place->partition, false);
         failed++;
     }
     if (paused) ps_increase(&consumer->counts.pauses, (uint64_t)(changed->cnt - failed));
+    if (!paused || failed > 0) ps_consumer_use_aside(consumer);
     pthread_mutex_unlock(&consumer->taking);
     rd_kafka_topic_partition_list_destroy(changed);
 }

@@ -97,7 +97,8 @@ static bool grow_bytes(struct ps_fetched *fetched, size_t more)
 {
     size_t size = larger(larger(2 * fetched->capacity, FIRST_BYTES), fetched->used + more);
     if (fetched->count >= FIRST_RECORDS) {
-        size_t expected = fetched->used / fetched->count * fetched->expected / 8 * 9;
+        size_t one = fetched->used / fetched->count, expected = one * fetched->expected / 8 * 9;
+        if (fetched->most && expected > fetched->most + 2 * one) expected = fetched->most + 2 * one;
         size = larger(size, expected < MOST_EXPECTED ? expected : MOST_EXPECTED);
     }
     void *bytes = grow(fetched->bytes, fetched->own_bytes, fetched->capacity, fetched->used, &size);

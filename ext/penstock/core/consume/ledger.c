@@ -49,7 +49,7 @@ struct ps_place {
     char topic[];
 };
 
-enum { ROWS = 256 };
+enum { ROWS = 256, MOST_SPARE = 64 };
 
 static _Atomic uint64_t epochs;
 
@@ -143,6 +143,7 @@ static void remove_place(struct ps_ledger *ledger, struct ps_place **link)
     *link = place->next;
     set_repeating(ledger, place, false);
     drop_ranges(ledger, place);
+    if (ledger->reserved == place) ledger->reserved = NULL;
     free(place);
 }
 
@@ -155,9 +156,20 @@ void ps_ledger_clear(struct ps_ledger *ledger)
     pthread_mutex_unlock(&ledger->lock);
 }
 
+/* Frees spare ranges until so many are left. */
+static void trim(struct ps_ledger *ledger, int left)
+{
+    for (struct range *range; ledger->spares > left; ledger->spares--) {
+        range = ledger->spare;
+        ledger->spare = range->next;
+        free(range);
+    }
+}
+
 void ps_ledger_destroy(struct ps_ledger *ledger)
 {
     if (ledger->rows) ps_ledger_clear(ledger);
+    trim(ledger, 0);
     free(ledger->rows);
     pthread_mutex_destroy(&ledger->lock);
 }
@@ -317,12 +329,46 @@ int64_t ps_ledger_position(struct ps_ledger *ledger, const char *topic, int32_t 
 
 /* ---- handing out ---- */
 
+static bool add_spare(struct ps_ledger *ledger)
+{
+    struct range *range = calloc(1, sizeof(*range));
+    if (!range) return false;
+    range->next = ledger->spare;
+    ledger->spare = range;
+    ledger->spares++;
+    return true;
+}
+
+/* `reserved` and `spare` belong to the thread that holds consumer->taking, as do all that remove partitions. So most calls take no
+ * lock. */
+bool ps_ledger_reserve(struct ps_ledger *ledger, const char *topic, int32_t partition, int ranges)
+{
+    struct ps_place *place = ledger->reserved;
+    while (ledger->spares < ranges)
+        if (!add_spare(ledger)) return false;
+    if (place && place->partition == partition && strcmp(place->topic, topic) == 0) return true;
+    pthread_mutex_lock(&ledger->lock);
+    ledger->reserved = find_or_add(ledger, topic, partition);
+    pthread_mutex_unlock(&ledger->lock);
+    return ledger->reserved != NULL;
+}
+
+static struct range *new_range(struct ps_ledger *ledger)
+{
+    struct range *range = ledger->spare;
+    if (!range) return calloc(1, sizeof(*range));
+    ledger->spare = range->next;
+    ledger->spares--;
+    range->next = NULL;
+    return range;
+}
+
 /* False: no memory. `ledger->calls` is the number of the call. */
 static bool hand_out(struct ps_ledger *ledger, struct ps_place *place, int64_t offset, int32_t leader_epoch, uint64_t owner)
 {
     struct range *range = place->last;
     if (!range || range->owner != owner || !is_open(range) || range->to > offset) {
-        if (!(range = calloc(1, sizeof(*range)))) return false;
+        if (!(range = new_range(ledger))) return false;
         range->place = place;
         range->owner = owner;
         range->from = range->marked = offset;
@@ -371,6 +417,7 @@ bool ps_ledger_handed_out_all(struct ps_ledger *ledger, struct ps_fetched *fetch
         if ((place = find_or_add(ledger, fetched->topics[end->topic], end->partition))) place->end = end->offset;
     }
     pthread_mutex_unlock(&ledger->lock);
+    trim(ledger, MOST_SPARE);
     return noted;
 }
 

@@ -237,40 +237,99 @@ static int take_singly(struct ps_consumer *consumer, size_t most)
     return count;
 }
 
-int ps_consumer_take_messages(struct ps_consumer *consumer, size_t most)
-{
-    if (consumer->taken_count > 0) return consumer->taken_count;
-    if (most > PS_MOST_TAKEN) most = PS_MOST_TAKEN;
-    return consumer->taken_count = most > 1 && consumer->takes_batches ? take_batch(consumer, most) : take_singly(consumer, most);
-}
-
-static bool contains(const rd_kafka_topic_partition_list_t *partitions, const rd_kafka_message_t *message)
-{
-    rd_kafka_topic_partition_list_t *list = (rd_kafka_topic_partition_list_t *)partitions; /* it changes nothing */
-    return rd_kafka_topic_partition_list_find(list, rd_kafka_topic_name(message->rkt), message->partition) != NULL;
-}
-
+/* True: the program can get it, or its partition ends with it. It is no error. */
 static bool is_message(const rd_kafka_message_t *message)
 {
     return !message->err || message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF;
 }
 
-void ps_consumer_drop_messages(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
+static bool is_of(const rd_kafka_message_t *message, const rd_kafka_topic_partition_list_t *partitions)
 {
-    int left = 0;
+    rd_kafka_topic_partition_list_t *list = (rd_kafka_topic_partition_list_t *)partitions; /* it changes nothing */
+    return is_message(message) && rd_kafka_topic_partition_list_find(list, rd_kafka_topic_name(message->rkt), message->partition);
+}
+
+static int count_of(const struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
+{
+    int count = 0;
+    for (int i = 0; i < consumer->taken_count; i++) count += is_of(consumer->taken[i], partitions);
+    return count;
+}
+
+/* What is left in `taken` is earlier than what was set aside before: nothing is taken from `data` before that is due. */
+bool ps_consumer_set_aside(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
+{
+    int moved = 0, left = 0, more = count_of(consumer, partitions);
+    if (more == 0) return true;
+    rd_kafka_message_t **grown = malloc((size_t)(consumer->aside_count + more) * sizeof(*grown));
+    if (!grown) return false;
     for (int i = 0; i < consumer->taken_count; i++) {
         rd_kafka_message_t *message = consumer->taken[i];
-        if (!is_message(message) || (partitions && !contains(partitions, message))) consumer->taken[left++] = message;
-        else rd_kafka_message_destroy(message);
+        if (is_of(message, partitions)) grown[moved++] = message;
+        else consumer->taken[left++] = message;
     }
+    for (int i = 0; i < consumer->aside_count; i++) grown[moved++] = consumer->aside[i];
+    free(consumer->aside);
+    consumer->aside = grown;
+    consumer->aside_count = moved;
     consumer->taken_count = left;
+    return true;
+}
+
+void ps_consumer_use_aside(struct ps_consumer *consumer)
+{
+    if (consumer->aside_count == 0) return;
+    consumer->aside_due = true;
+    ps_bell_ring(&consumer->bell); /* a thread may have found nothing, and sleep */
+}
+
+static int take_aside(struct ps_consumer *consumer, int most)
+{
+    int count = 0, left = 0;
+    rd_kafka_topic_partition_list_t *paused = ps_ledger_paused(&consumer->ledger, NULL);
+    for (int i = 0; i < consumer->aside_count; i++) {
+        rd_kafka_message_t *message = consumer->aside[i];
+        if (count < most && !is_of(message, paused)) consumer->taken[count++] = message;
+        else consumer->aside[left++] = message;
+    }
+    consumer->aside_count = left;
+    consumer->aside_due = count == most; /* there may be more */
+    rd_kafka_topic_partition_list_destroy(paused);
+    return count;
+}
+
+int ps_consumer_take_messages(struct ps_consumer *consumer, size_t most)
+{
+    if (consumer->taken_count > 0) return consumer->taken_count;
+    if (most > PS_MOST_TAKEN) most = PS_MOST_TAKEN;
+    if (consumer->aside_due) consumer->taken_count = take_aside(consumer, (int)most);
+    if (consumer->taken_count > 0) return consumer->taken_count;
+    return consumer->taken_count = most > 1 && consumer->takes_batches ? take_batch(consumer, most) : take_singly(consumer, most);
+}
+
+/* Returns how many are left. */
+static int drop_of(rd_kafka_message_t **messages, int count, const rd_kafka_topic_partition_list_t *partitions)
+{
+    int left = 0;
+    for (int i = 0; i < count; i++) {
+        if (partitions ? is_of(messages[i], partitions) : is_message(messages[i])) rd_kafka_message_destroy(messages[i]);
+        else messages[left++] = messages[i];
+    }
+    return left;
+}
+
+void ps_consumer_drop_messages(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
+{
+    consumer->taken_count = drop_of(consumer->taken, consumer->taken_count, partitions);
+    consumer->aside_count = drop_of(consumer->aside, consumer->aside_count, partitions);
 }
 
 void ps_consumer_drop_taken(struct ps_consumer *consumer)
 {
+    ps_consumer_drop_messages(consumer, NULL);
     for (int i = 0; i < consumer->taken_count; i++) {
         rd_kafka_message_t *message = consumer->taken[i];
-        if (!is_message(message)) ps_consumer_log_error(consumer, message->err, rd_kafka_message_errstr(message));
+        ps_consumer_log_error(consumer, message->err, rd_kafka_message_errstr(message));
         rd_kafka_message_destroy(message);
     }
     consumer->taken_count = 0;
@@ -279,8 +338,9 @@ void ps_consumer_drop_taken(struct ps_consumer *consumer)
 /* The one place that knows of every queue and of what is kept beside them. */
 bool ps_consumer_has_events(struct ps_consumer *consumer)
 {
+    if (atomic_load(&consumer->news.count) > 0) return true;
     if (consumer->answering) return !consumer->listening && !ps_consumer_holds_back(consumer); /* the answer and marks ring */
-    if (consumer->held || consumer->taken_count > 0 || consumer->problems) return true;
+    if (consumer->held || consumer->taken_count > 0 || consumer->aside_due || consumer->problems) return true;
     if (atomic_load(&consumer->alerted) &&
         (atomic_load(&consumer->astray) || rd_kafka_queue_length(consumer->control) > 0 ||
          rd_kafka_queue_length(consumer->notices) > 0)) return true;

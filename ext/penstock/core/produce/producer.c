@@ -47,9 +47,10 @@ void ps_producer_set_events(struct ps_producer *producer, struct ps_events *even
     producer->events = events;
 }
 
-static void producer_intercept(struct ps_client *client, rd_kafka_conf_t *conf)
+static bool producer_intercept(struct ps_client *client, rd_kafka_conf_t *conf)
 {
     ps_requests_count((struct ps_producer *)client, conf);
+    return true;
 }
 
 static int producer_begin(struct ps_client *client, char *errstr, size_t errstr_size)

@@ -61,7 +61,8 @@ module Penstock
       end
 
       %w[producer.connected producer.closing producer.closed producer.disconnected transaction.started transaction.committed
-         transaction.aborted transaction.finished consumer.connected consumer.closing consumer.closed].each do |name|
+         transaction.aborted transaction.finished consumer.connected consumer.closing consumer.closed
+         app.running app.quiet app.stopping].each do |name|
         define_method(:"on_#{name.tr(".", "_")}") { |event| line(:info, event) }
       end
 
@@ -78,6 +79,25 @@ module Penstock
 
       # Called by the monitor.
       def on_partition_stuck(event) = line(:warn, event, **event.payload.slice(:topic, :partition))
+
+      # Called by the monitor.
+      def on_app_stopped(event)
+        report = event.payload[:report]
+        report.complete? ? line(:info, event) : line(:error, event, report: report.to_s)
+      end
+
+      %w[consumer.consuming.retry message.skipped partition.blocked work.abandoned offsets.map_ignored app.stalled].each do |name|
+        define_method(:"on_#{name.tr(".", "_")}") { |event| line(:warn, event, **event.payload) }
+      end
+
+      %w[consumer.consuming.pause consumer.consuming.seek client.pause client.resume].each do |name|
+        define_method(:"on_#{name.tr(".", "_")}") { |event| line(:info, event, **event.payload) }
+      end
+
+      # Called by the monitor.
+      def on_dead_letter_queue_dispatched(event)
+        line(:warn, event, **event.payload.except(:error), **about(event.payload[:error]))
+      end
 
       # Called by the monitor.
       def on_offsets_commit_failed(event)

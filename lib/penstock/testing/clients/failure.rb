@@ -86,7 +86,8 @@ module Penstock
       # @return [Error]
       def build(error_class, code, text = nil, topic: nil, partition: nil, **traits)
         cause = code ? CODES.fetch(code).first(3) : [0, nil, nil]
-        ErrorFactory.build_native(error_class, text || cause.last, cause, [@producer_id, nil, @brokers], nil, [topic, partition],
+        owner = [@producer_id, nil, nil, @brokers]
+        ErrorFactory.build_native(error_class, text || cause.last, cause, owner, nil, [topic, partition],
                                   traits.values_at(:fatal, :retriable, :abortable).map { |trait| trait || false })
       end
 

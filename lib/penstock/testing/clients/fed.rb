@@ -217,12 +217,13 @@ module Penstock
 
       # ---- polling ----
 
+      # @param bytes [Integer, nil] so many, of one partition; nil: of any
       # @return [Batch]
-      def take(max)
+      def take(max, bytes: nil)
         open
         finish
         until @closed
-          step = @lock.synchronize { next_step(max) }
+          step = @lock.synchronize { next_step(max, bytes) }
           return published(step) if step.is_a?(Batch)
 
           step.call
@@ -243,9 +244,12 @@ module Penstock
       end
 
       # @return [Batch, Proc] messages, perhaps none, or what comes before the next message
-      def next_step(max)
+      def next_step(max, bytes)
         messages = []
+        @read_bytes = 0
         while messages.size < max && (entry = @timeline[@cursor])
+          break if bytes && messages.any? && run_ends?(bytes, messages.last, entry)
+
           change = entry.is_a?(Proc) ? entry : assignment_before(entry)
           if change
             return done(change) if messages.empty?
@@ -256,6 +260,10 @@ module Penstock
           messages << entry if read?(entry)
         end
         hand_out(messages)
+      end
+
+      def run_ends?(bytes, last, entry)
+        @read_bytes >= bytes || !entry.is_a?(Message) || entry.partition != last.partition || entry.topic != last.topic
       end
 
       def done(change)
@@ -282,6 +290,7 @@ module Penstock
         return false unless @assigned.key?(place) && message.offset >= @assigned[place] && !paused?(place)
 
         @assigned[place] = message.offset + 1
+        @read_bytes += message.payload.to_s.bytesize
         true
       end
 

@@ -90,8 +90,8 @@ module Penstock
       end
       alias call_seek_back call_seek
 
-      def call_rewind(places, _epoch, timeout)
-        held = places.select { |place| @assigned.key?(place.first(2)) }
+      def call_rewind(places, epoch, timeout)
+        held = places.select { |place| @assigned.key?(place.first(2)) && @ledger.holds(*place.first(3), epoch) }
         call_seek(held, timeout)
         held
       end
@@ -136,11 +136,23 @@ module Penstock
       def call_owns_batch(batch) = open && batch.all? { |message| @ledger.owns(message) }
 
       # Of {Consumer#keep_alive}.
-      def call_serve
+      def call_serve = call_answer || @bell.pop
+
+      # @return [Boolean] whether there was something to answer
+      def call_answer
         open
         change = @lock.synchronize { done(@timeline[@cursor]) if @timeline[@cursor].is_a?(FedGroup::Change) }
-        change ? change.call : @bell.pop
+        change&.call
+        !change.nil?
       end
+
+      # Of an application.
+      def call_decode_with(deserializer) = @deserializer = deserializer
+
+      # Of an application: messages of one partition. Nothing has to be held back.
+      def call_poll_run(max, bytes) = take(max, bytes:).then { |batch| batch unless batch.empty? && batch.ends.empty? }
+      def call_hold_always = nil
+      def call_end_hold = nil
 
       def call_wake = @bell << true
 
@@ -150,7 +162,7 @@ module Penstock
         @assigned.empty? ? [:joining, nil, nil] : [:stable, 1, "#{@config.id}-fed"]
       end
 
-      def call_epoch = 0
+      def call_epoch = open && @ledger.epoch
 
       def call_processed(all)
         open

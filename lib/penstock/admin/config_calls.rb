@@ -1,0 +1,214 @@
+# frozen_string_literal: true
+
+module Penstock
+  class Admin
+    # The methods of {Admin} for settings of topics, brokers and groups.
+    module ConfigCalls
+      # Describes the settings of topics, brokers and groups: all of them, with the defaults.
+      #
+      #     settings = admin.configs(topics: ["events"], brokers: [1])
+      #     settings[:topic, "events"]["retention.ms"].value
+      #     settings[:broker, 1].values.reject(&:default?)
+      #
+      # Blocks: this thread or fiber, without the GVL; interruptible at once. It is one request for all topics and groups, and
+      # then one for each broker, to that broker.
+      #
+      # Requires the right to describe the configs of the topics and groups; for brokers, of the cluster.
+      #
+      # @param topics [Array<String>] names
+      # @param brokers [Array<Integer>] ids. A broker that does not exist is an {AdminTimeoutError}
+      # @param groups [Array<String>] names. Requires librdkafka 2.10.0
+      # @param timeout [Numeric, nil] seconds, at most 3600; nil: `config.timeout`
+      # @return [Results] for each `[:topic, name]`, `[:broker, id]` and `[:group, name]` a Hash from the names of the settings to
+      #   {ConfigEntry}s
+      # @raise [AdminError] when the request for topics and groups failed as a whole
+      # @raise [UnsupportedError] when librdkafka is too old for groups
+      # @raise [ArgumentError] when something is invalid; nothing is sent then
+      # @raise [AdminClosedError] when the client is closed
+      # @overload configs(topics: [], brokers: [], groups: [], timeout: nil)
+      def configs(*more, topics: [], brokers: [], groups: [], timeout: nil, **wrong)
+        Keywords.check("configs(topics: [\"events\"])", %i[topics brokers groups timeout], more, wrong)
+        resources = ConfigChanges.resources(topics, brokers, groups)
+        require_group_configs if groups.any?
+        described = read_configs(resources, deadline_of(timeout))
+        results(described.map { |resource, answer| [resource, answer.is_a?(Error) ? answer : answer.to_h { |e| [e.name, e] }] })
+      end
+
+      # Describes the settings of a topic.
+      #
+      # Blocks: this thread or fiber, without the GVL; interruptible at once.
+      #
+      # @param name [String]
+      # @param timeout [Numeric, nil] seconds, at most 3600; nil: `config.timeout`
+      # @return [Hash{String => ConfigEntry}] frozen
+      # @raise [AdminError] for example with the code :unknown_topic_or_part
+      # @overload topic_config(name, timeout: nil)
+      def topic_config(name, *more, timeout: nil, **wrong)
+        Keywords.check("topic_config(\"events\")", %i[timeout], more, wrong)
+        configs(topics: [name], timeout:).values.first
+      end
+
+      # Describes the settings of a broker.
+      #
+      # Blocks: this thread or fiber, without the GVL; interruptible at once.
+      #
+      # @param id [Integer]
+      # @param timeout [Numeric, nil] seconds, at most 3600; nil: `config.timeout`
+      # @return [Hash{String => ConfigEntry}] frozen
+      # @raise [AdminError] for example an {AdminTimeoutError} when there is no such broker
+      # @overload broker_config(id, timeout: nil)
+      def broker_config(id, *more, timeout: nil, **wrong)
+        Keywords.check("broker_config(1)", %i[timeout], more, wrong)
+        configs(brokers: [id], timeout:).values.first
+      end
+
+      # Describes the settings of a group. Requires librdkafka 2.10.0.
+      #
+      # Blocks: this thread or fiber, without the GVL; interruptible at once.
+      #
+      # @param name [String]
+      # @param timeout [Numeric, nil] seconds, at most 3600; nil: `config.timeout`
+      # @return [Hash{String => ConfigEntry}] frozen
+      # @raise [AdminError] for example with the code :group_authorization_failed
+      # @raise [UnsupportedError] when librdkafka is too old
+      # @overload group_config(name, timeout: nil)
+      def group_config(name, *more, timeout: nil, **wrong)
+        Keywords.check("group_config(\"billing\")", %i[timeout], more, wrong)
+        configs(groups: [name], timeout:).values.first
+      end
+
+      # Changes settings of topics, brokers and groups. All others stay as they are.
+      #
+      #     admin.alter_configs({ topics: { "events" => { "retention.ms" => 86_400_000, "segment.bytes" => nil,
+      #                                                   "cleanup.policy" => { append: "compact" } } } })
+      #
+      # The new value of a setting is one of these:
+      #
+      # - a String, Symbol, number, true, false, or an Array of them for a list; or a {Secret}
+      # - nil: the setting is unset, so the default counts
+      # - `{ append: value }` or `{ subtract: value }`: the value, or an Array of them, is added to a list, or removed
+      #
+      # The changes of a topic, broker or group are made together, or not at all.
+      #
+      # Before librdkafka 2.2.0, only topics can be changed. The client reads the topic's own settings, merges the changes into
+      # them, and replaces them. A change that another client makes in between is lost. If the brokers hide the value of a setting
+      # of the topic, the topic is not changed, and its result is an {UnsupportedError}.
+      #
+      # If a change has a secret value (a {Secret}, or a setting for passwords, keys and the like), the error of its topic, broker
+      # or group does not contain the brokers' text, which may quote the value.
+      #
+      # Blocks: this thread or fiber, without the GVL; interruptible at once. It is one request for all topics and groups, and
+      # then one for each broker, to that broker.
+      #
+      # Requires the right to alter the configs of the topics and groups; for brokers, of the cluster. Before librdkafka 2.2.0, to
+      # describe them too.
+      #
+      # @param changes [Hash{Symbol => Hash}] `topics:`, `groups:`: name to settings; `brokers:`: id to settings. Groups require
+      #   librdkafka 2.10.0
+      # @param validate_only [Boolean] whether the cluster only says if it could
+      # @param timeout [Numeric, nil] seconds, at most 3600; nil: `config.timeout`
+      # @return [Results] true for each `[:topic, name]`, `[:broker, id]` and `[:group, name]`
+      # @raise [AdminError] when the request for topics and groups failed as a whole
+      # @raise [AdminTimeoutError] when the cluster does not answer in time; it may still make the changes
+      # @raise [UnsupportedError] when librdkafka is too old for brokers or groups; nothing is sent then
+      # @raise [ArgumentError] when something is invalid; nothing is sent then
+      # @raise [AdminClosedError] when the client is closed
+      # @overload alter_configs(changes, validate_only: false, timeout: nil)
+      def alter_configs(changes, *more, validate_only: false, timeout: nil, **wrong)
+        form = "alter_configs({ topics: { \"events\" => { \"retention.ms\" => 1 } } })"
+        Keywords.check(form, %i[validate_only timeout], more, wrong)
+        changes = ConfigChanges.of(changes)
+        types = changes.keys.map(&:first)
+        require_group_configs if types.include?(:group)
+        require_support(:incremental_alter_configs, "2.2.0", "change settings of brokers") if types.include?(:broker)
+        answers = write_configs(changes, deadline_of(timeout), validate_only:)
+        results(answers.map { |resource, error| [resource, error ? without_secrets(error, changes[resource]) : true] })
+      end
+
+      private
+
+      # librdkafka's numbers.
+      SOURCES = {
+        0 => :unknown, 1 => :topic, 2 => :dynamic_broker, 3 => :dynamic_default_broker, 4 => :static_broker, 5 => :default,
+        6 => :broker_logger, 7 => :client_metrics, 8 => :group
+      }.freeze
+      private_constant :SOURCES
+
+      def require_group_configs = require_support(:describe_group_configs, "2.10.0", "read or change settings of groups")
+
+      # @return [Hash{Array => Array<ConfigEntry>, Error}]
+      def read_configs(resources, deadline)
+        answers = in_requests(resources) do |rows, brokers|
+          sent = options(deadline)
+          brokers ? @client.describe_broker_configs(rows, sent) : @client.describe_configs(rows, sent)
+        end
+        answers.transform_values { |error, settings| error || settings.map { |setting| entry_of(*setting) } }
+      end
+
+      # @return [Hash{Array => nil, Error}]
+      def write_configs(changes, deadline, validate_only:)
+        return merge_configs(changes, deadline, validate_only:) unless @client.respond_to?(:incremental_alter_configs)
+
+        answers = in_requests(changes.keys) do |rows, brokers, resources|
+          rows = with_changes(rows, changes, resources)
+          sent = options(deadline, validate_only:)
+          brokers ? @client.incremental_alter_broker_configs(rows, sent) : @client.incremental_alter_configs(rows, sent)
+        end
+        answers.transform_values(&:first)
+      end
+
+      # @return [Hash{Array => nil, Error}]
+      def merge_configs(changes, deadline, validate_only:)
+        merged = read_configs(changes.keys, deadline).to_h do |resource, entries|
+          [resource, entries.is_a?(Error) ? entries : ConfigMerge.merge(entries, changes[resource])]
+        rescue ConfigMerge::Impossible => e
+          [resource, merge_impossible(e.message, resource)]
+        end
+        possible = merged.reject { |_, settings| settings.is_a?(Error) }
+        answers = in_requests(possible.keys) do |rows, _, resources|
+          @client.replace_configs(with_changes(rows, possible, resources), options(deadline, validate_only:))
+        end
+        merged.to_h { |resource, error| [resource, answers.key?(resource) ? answers[resource].first : error] }
+      end
+
+      def with_changes(rows, changes, resources) = rows.zip(resources).map { |row, resource| [*row, changes[resource]] }
+
+      def merge_impossible(reason, resource)
+        text = "librdkafka #{Penstock.librdkafka_version} can only replace all settings of a topic, which would lose some " \
+               "(#{reason}): changes of single ones require 2.2.0 or newer"
+        ErrorFactory.build(UnsupportedError, text, admin_id: id, topic: resource.last)
+      end
+
+      # Asks for topics and groups first. So a failure of that whole request, which is raised, leaves the brokers as they were.
+      # @yieldparam rows [Array] for the native client
+      # @yieldparam brokers [Boolean] whether they are brokers, each with a request and an answer of its own
+      # @yieldparam resources [Array] in the same order
+      # @return [Hash{Array => Array}] for each resource a row of its answer, which begins with an error or nil
+      def in_requests(resources)
+        brokers, others = resources.partition { |type,| type == :broker }
+        found = {}
+        found.update(others.zip(only(yield(ConfigChanges.rows(others), false, others))).to_h) if others.any?
+        if brokers.any?
+          answers = yield(ConfigChanges.rows(brokers), true, brokers)
+          found.update(brokers.zip(answers.map { |answer| answer.is_a?(Error) ? [answer] : answer.first }).to_h)
+        end
+        resources.to_h { |resource| [resource, found[resource] || [unanswered]] }
+      end
+
+      def entry_of(name, value, source, read_only, sensitive, synonyms)
+        others = synonyms.map { |other, its, from| ConfigSynonym.new(name: other, value: its, source: source_of(from)) }
+        ConfigEntry.new(name:, value:, source: source_of(source), read_only:, sensitive:, synonyms: others)
+      end
+
+      def source_of(number) = SOURCES.fetch(number, :unknown)
+
+      # @return [Error]
+      def without_secrets(error, changes)
+        return error unless error.number.positive? && changes.any? { |_, _, value| value.is_a?(Secret) }
+
+        text = "the brokers rejected the changes (#{error.code}); their reason is not shown, because one of the values is secret"
+        ErrorFactory.build(error.class, text, **error.deconstruct_keys(nil))
+      end
+    end
+  end
+end

@@ -1,0 +1,11 @@
+# frozen_string_literal: true
+
+module Penstock
+  # Group: the cluster rejected what an {Admin} client asked for, or did not answer. See the code.
+  class AdminError < Error; end
+
+  # The cluster did not answer an {Admin} client in time. A change may still take effect.
+  class AdminTimeoutError < AdminError
+    include TimeoutError
+  end
+end

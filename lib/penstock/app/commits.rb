@@ -1,0 +1,81 @@
+# frozen_string_literal: true
+
+module Penstock
+  class App
+    # Commits what of a member's partitions is processed. Of the loop's thread.
+    # @api private
+    class Commits
+      include ShortInspect
+
+      # @param subscription [Subscription]
+      # @param main [Loop]
+      def initialize(subscription, main)
+        @subscription = subscription
+        @main = main
+        @sent = false
+        @since = nil
+      end
+
+      # @return [Float, nil] when the first commit was sent that no answer or only errors have followed
+      attr_reader :since
+
+      # @param seconds [Numeric]
+      def every(seconds)
+        @main.timers.after(seconds) do
+          next if @stopped
+
+          @since = nil unless @sent || commit(@subscription.partitions) # what was refused may be gone with its partition
+          every(seconds)
+        end
+      end
+
+      # Sends one commit for those that have something new. Its answer comes as an event.
+      # @param partitions [Array<Partition>]
+      # @return [Boolean] whether there is something new
+      def commit(partitions)
+        new = partitions.select { |partition| partition.tracker.dirty? }
+        return false if new.empty?
+
+        @since ||= @main.runtime.now
+        @subscription.consumer.commit(offsets_of(new), async: true)
+        @sent = true
+      rescue Error => e
+        @main.error("consumer.commit.error", e, group: @subscription.group.id)
+        new.each { |partition| partition.tracker.not_committed }
+        true
+      end
+
+      # @param offsets [Hash{String => Hash{Integer => Integer}}]
+      # @param error [Exception, nil]
+      def answered(offsets, error)
+        return if @stopped # the thread that closes has got it
+
+        @sent = false
+        @since = nil unless error
+        @subscription.partitions.each do |partition|
+          sent = partition.sent or next
+          mine = offsets.dig(partition.topic, partition.number)
+          next if error ? mine && mine != sent[0] : mine != sent[0]
+
+          partition.sent = nil
+          error ? partition.tracker.not_committed : partition.tracker.committed(*sent)
+        end
+      end
+
+      # The last one is sent.
+      def stop = @stopped = true
+
+      private
+
+      def offsets_of(partitions)
+        partitions.group_by(&:topic).transform_values do |list|
+          list.to_h do |partition|
+            offset, map = partition.sent = partition.tracker.to_commit
+            [partition.number, Offset.new(offset:, metadata: map)]
+          end
+        end
+      end
+    end
+    private_constant :Commits
+  end
+end

@@ -1,0 +1,154 @@
+# frozen_string_literal: true
+
+module Penstock
+  class App
+    # What follows when a message has failed. Of the loop's thread.
+    # @api private
+    class ErrorPolicy
+      include ShortInspect
+
+      # The part of a wait that chance decides, so that what has failed together is not tried again together.
+      JITTER = 0.2
+      private_constant :JITTER
+
+      # @param main [Loop]
+      # @param random [Random]
+      def initialize(main, random)
+        @main = main
+        @random = random
+      end
+
+      # @param partition [Partition]
+      # @param lane [Lane] whose first message has failed
+      # @param error [Exception]
+      def apply(partition, lane, error)
+        return @main.fail(error) if Work.fatal?(error)
+        return if done_as_told?(partition, lane, error)
+
+        count(partition, :failed) unless lane.dead
+
+        @main.error(lane.dead ? "dead_letter_queue.dispatch.error" : "consumer.consume.error", error,
+                    **about(partition, lane))
+        return wait(partition, lane, delay(partition, lane.attempt)) if lane.dead
+
+        final?(partition, lane, error) ? finish(partition, lane, error) : try_again(partition, lane, error)
+      end
+
+      # Counts what was processed, and publishes what of the work has no consequence: copies that are stored, and an error after a
+      # batch was done.
+      # @param work [Work]
+      def tell(work)
+        @main.watch.metrics.settled(work)
+        place = work.partition.subscription.about(work.partition)
+        to = work.partition.route.options[:dead_letter]
+        work.buried.each do |offset, error|
+          count(work.partition, :dead_letters)
+          @main.event("dead_letter_queue.dispatched") { { **place, offset:, error:, to: } }
+        end
+        tell_late(work.late_error, place) if work.late_error
+      end
+
+      private
+
+      def about(partition, lane)
+        slice = lane.slices.first
+        { group: partition.subscription.group.id, topic: partition.topic, partition: partition.number,
+          offset: slice && slice.run.offsets[slice.first], attempt: lane.attempt }
+      end
+
+      def final?(partition, lane, error)
+        return true if error.is_a?(Processor::Rejected) || error.is_a?(DeserializationError)
+
+        times = partition.route.options[:retry][:times]
+        times && lane.attempt > times
+      end
+
+      # Of a batch that has failed for good, each message gets one try of its own.
+      def finish(partition, lane, error)
+        return alone(partition, lane) if partition.route.batch? && lane.alone.zero? && lane.last_size > 1
+
+        case partition.route.options[:after_retries]
+        when :dead_letter then lane.dead = error
+        when :skip then skip(partition, lane)
+        when :stop then return @main.fail(error)
+        else return block(partition, lane, error)
+        end
+        partition.offer(lane)
+      end
+
+      def alone(partition, lane)
+        lane.alone = lane.last_size
+        partition.offer(lane)
+      end
+
+      def tell_late(error, place)
+        return @main.fail(error) if Work.fatal?(error)
+
+        @main.error("consumer.consume.error", error, **place, offset: nil, attempt: 1)
+      end
+
+      def count(partition, name) = @main.watch.metrics.add(partition, name)
+
+      def skip(partition, lane, reason = nil)
+        count(partition, :skipped)
+        count(partition, :processed)
+        @main.event("message.skipped") { { **about(partition, lane), reason: } }
+        partition.skip(lane)
+      end
+
+      # What no failure is.
+      def done_as_told?(partition, lane, error)
+        case error
+        when Processor::Paused then pause(partition, lane, error.seconds)
+        when Processor::SeekTo then seek(partition, lane, error.to)
+        when Processor::Skipped then skip_as_told(partition, lane, error) unless partition.route.batch?
+        end
+      end
+
+      def pause(partition, lane, seconds)
+        @main.event("consumer.consuming.pause") { { **about(partition, lane), seconds: } }
+        partition.pause(seconds)
+        true
+      end
+
+      def seek(partition, lane, to)
+        @main.event("consumer.consuming.seek") { { **about(partition, lane), to: } }
+        partition.seek(to, lane)
+        partition.subscription.detours.begin(partition)
+        true
+      end
+
+      def skip_as_told(partition, lane, error)
+        skip(partition, lane, Text.message(error))
+        partition.offer(lane)
+        true
+      end
+
+      def block(partition, lane, error)
+        @main.event("partition.blocked") { about(partition, lane) }
+        try_again(partition, lane, error)
+      end
+
+      def try_again(partition, lane, error)
+        count(partition, :retried)
+        seconds = error.is_a?(Processor::RetryLater) ? error.seconds : delay(partition, lane.attempt)
+        @main.event("consumer.consuming.retry") { { **about(partition, lane), seconds: } }
+        wait(partition, lane, seconds)
+      end
+
+      def delay(partition, attempt)
+        from, to = partition.route.options[:retry].values_at(:from, :to)
+        [from * (2.0**[attempt - 1, 30].min), to].min * (1 - (JITTER * @random.rand))
+      end
+
+      def wait(partition, lane, seconds)
+        lane.attempt += 1
+        lane.waiting = partition.subscription.later(seconds, partition) do
+          lane.waiting = nil
+          partition.offer(lane)
+        end
+      end
+    end
+    private_constant :ErrorPolicy
+  end
+end

@@ -1,0 +1,120 @@
+# frozen_string_literal: true
+
+module Penstock
+  class App
+    # Messages of a run that are handed out together: `count` from the index `first` on. The worker that has them counts in `done`
+    # how many are processed, and says in `error` why it went no further.
+    # @api private
+    class Slice
+      # @return [Run]
+      attr_reader :run
+      # @return [Lane]
+      attr_reader :lane
+      # @return [Integer]
+      attr_accessor :first, :count, :done
+      # @return [Exception, nil]
+      attr_accessor :error
+      # @return [Float, nil] seconds after which its first message is due
+      attr_accessor :wait
+
+      def initialize(run, first, count, lane)
+        @run = run
+        @first = first
+        @count = count
+        @lane = lane
+        @done = 0
+      end
+
+      # Takes what is processed off the beginning.
+      def advance
+        @first += @done
+        @count -= @done
+        @done = 0
+      end
+    end
+    private_constant :Slice
+
+    # What must not overlap and keeps its order: all messages of a partition, or those of one key. One worker at a time has
+    # messages of a lane. Of the loop's thread; the worker that has its messages may read it.
+    # @api private
+    class Lane
+      # @return [String, nil]
+      attr_reader :key
+      # @return [Array<Slice>] to be handed out
+      attr_reader :slices
+      # @return [Integer] of the first message, from 1
+      attr_accessor :attempt
+      # @return [Boolean] whether a worker has messages of it
+      attr_accessor :busy
+      # @return [Object, nil] the timer until which nothing is handed out
+      attr_accessor :waiting
+      # @return [Exception, nil] the first message goes to the dead letters, for this reason
+      attr_accessor :dead
+      # @return [Boolean] whether it is in the line of those that are ready
+      attr_accessor :offered
+      # @return [Integer] how many messages the latest {#take} has returned
+      attr_reader :last_size
+      # @return [Integer] so many messages of a failed batch are handed out one by one
+      attr_accessor :alone
+      # @return [Object, nil] the timer until which a batch waits for more messages
+      attr_accessor :gathering
+      # @return [Boolean] whether the batch has waited long enough
+      attr_accessor :gathered
+
+      # @param key [String, nil]
+      def initialize(key = nil)
+        @key = key
+        @slices = []
+        @alone = @last_size = 0
+        @busy = @offered = @gathered = false
+        begin_message
+      end
+
+      # The first message is a new one.
+      def begin_message
+        @attempt = 1
+        @dead = nil
+      end
+
+      # @return [Boolean]
+      def ready? = !@busy && @waiting.nil? && !@slices.empty?
+
+      # @return [Boolean] whether messages may be added to a batch
+      def open? = fresh? && !@busy
+
+      # @return [Boolean] whether nothing of it has failed
+      def fresh? = @attempt == 1 && @waiting.nil? && @dead.nil? && @alone.zero?
+
+      # @return [Boolean] nothing is left of it
+      def over? = !@busy && @slices.empty?
+
+      # @param most [Integer] messages
+      # @return [Array<Slice>]
+      def take(most)
+        most = 1 if @dead || @alone.positive?
+        return take_slice if @slices.size == 1 && @slices.first.count <= most
+
+        taken = []
+        while most.positive? && (slice = @slices.shift)
+          @slices.unshift(Slice.new(slice.run, slice.first + most, slice.count - most, self)) if slice.count > most
+          slice.count = [slice.count, most].min
+          most -= slice.count
+          taken << slice
+        end
+        @last_size = taken.sum(&:count)
+        taken
+      end
+
+      # @return [Integer] messages
+      def size = @slices.sum(&:count)
+
+      private
+
+      def take_slice
+        @last_size = @slices.first.count
+        [@slices.shift]
+      end
+    end
+    private_constant :Lane
+  end
+end

@@ -1,0 +1,303 @@
+# frozen_string_literal: true
+
+module Penstock
+  class App
+    # One assignment of a partition: its messages from polling to commit. Never used for the next assignment. Of the loop's
+    # thread; workers read `route`, `processors`, `cancelled?` and so on.
+    #
+    #     assigned ---- offset read, `assigned` called ----> running
+    #        |                                                 |
+    #        +-------- taken away, or the app stops ---> draining ---- nothing in work, `revoked` called ---> drained
+    #
+    # A message is first in `backlog` (polled), then in a lane (may be handed out), then in a {Work} (a worker has it).
+    # @api private
+    class Partition
+      include ShortInspect
+      include Hooks
+      include Pace
+      include Parking
+
+      attr_reader :subscription, :topic, :number, :route, :runtime, :processors, :gates, :tracker, :state
+      # @return [Integer] of messages that were polled and are not processed
+      attr_reader :bytes
+      # @return [Integer] pieces of work
+      attr_reader :in_work
+      # @return [Array(Integer, String), nil] the commit on its way
+      attr_accessor :sent
+      # @return [Boolean] for the loop: whether it is in the line of those that have something to hand out
+      attr_accessor :queued
+
+      # @param subscription [Subscription]
+      # @param route [Route]
+      def initialize(subscription, topic, number, route)
+        @subscription = subscription
+        @topic = topic
+        @number = number
+        @route = route
+        @processors = Processors.new(route, self)
+        @runtime = subscription.main.runtime
+        @throttle = Throttle.of(route.options[:throttle], @runtime)
+        @gates = Gates.of(route.options, @runtime)
+        @tracker = new_tracker
+        @state = :assigned
+        @backlog = []
+        @timers = []
+        @lanes = Lanes.new(route) { |seconds, action| subscription.later(seconds, self, &action) }
+        @bytes = @backlog_bytes = @in_work = @open = 0
+        @revoked = @cancelled = @queued = @asked_to_pause = @tick_due = @ticking = @end_reached = @catching_up = false
+        @paused = @throttled = nil # timers that end it
+      end
+
+      # @return [Array(String, Integer)]
+      def place = [topic, number]
+
+      # @return [Boolean] work on it should end
+      def cancelled? = @cancelled
+
+      # @return [Boolean] no hook is called any more but `revoked`
+      def stops? = @cancelled || @subscription.main.quiet?
+
+      # @return [Boolean] a worker may begin the next message that it has
+      def go_on? = !@asked_to_pause && !stops?
+
+      # @return [Boolean] it was taken away
+      def revoked? = @revoked
+
+      # @return [Around]
+      def around = @subscription.around
+
+      # @return [Boolean]
+      def idle? = @in_work.zero?
+
+      # @return [Integer] messages that are polled and not finished
+      def unfinished = @backlog.sum(&:size) + @open
+
+      # Timers end with the assignment.
+      # @param timer [Timers::Timer]
+      # @return [Timers::Timer]
+      def keep(timer)
+        @timers.reject!(&:over?) if @timers.size >= 64
+        @timers << timer
+        timer
+      end
+
+      # Of a worker: sends a copy of a message to the dead letters.
+      def bury(record, error, attempts) = @subscription.dead_letters.fetch(@route).send(record, error, attempts)
+
+      # Of a worker.
+      def produce(message) = @subscription.main.producer.produce_async(message)
+
+      # Of a worker.
+      # @param message [Message, nil]
+      # @return [Boolean]
+      def checkpoint(message)
+        @route.options[:offsets] == :manual or raise ErrorFactory.build(UsageError, "checkpoint requires offsets: :manual")
+        unless message.is_a?(Message) && place == [message.topic, message.partition]
+          raise ArgumentError, "checkpoint needs a message of #{place.join("/")}, not #{message.inspect}"
+        end
+        return false if @revoked
+
+        @tracker.checkpoint(message.offset + 1)
+        true
+      end
+
+      # ---- what comes in ----
+
+      # @param batch [Batch]
+      def add(batch)
+        @end_reached = false
+        return if @detour&.ignores? || !%i[assigned running].include?(@state)
+
+        run = Run.new(batch, @runtime.now)
+        @bytes += run.bytes
+        @backlog_bytes += run.bytes
+        @backlog << run
+        @subscription.main.memory.added(self, run.bytes)
+      end
+
+      # @return [Boolean] whether it only waits to be started
+      def start? = @state == :assigned && !@processors.empty?
+
+      # The offset is read, and the hook was called.
+      def start
+        return unless @state == :assigned
+
+        @state = :running
+        tick_later
+      end
+
+      # ---- what goes out ----
+
+      # @return [Boolean]
+      def work? = @state == :running && (tick? || caught_up? || (!held? && (@lanes.ready? || may_fill?)))
+
+      # @return [Work, HookWork, nil] to be given to a worker
+      def next_work
+        return unless @state == :running
+        return tick if tick?
+        return caught_up if caught_up?
+        return if held?
+
+        fill if !@lanes.ready? || @route.order != :partition
+        slices = take
+        return if slices.empty?
+
+        @in_work += 1
+        Work.new(self, slices)
+      end
+
+      # ---- what comes back ----
+
+      # @param work [Work] has run
+      # @yieldparam lane [Lane] whose first message has failed, with the error
+      def settle(work, &failed)
+        @in_work -= 1
+        @lanes.measure(work.seconds, work.slices.sum(&:done))
+        give_back_allowance(work)
+        return settle_done(work) if work.done?
+
+        errors = {}.compare_by_identity
+        work.slices.reverse_each { |slice| put_back(slice, errors) }
+        work.slices.each { |slice| @lanes.leave(slice.lane) }
+        return unless @state == :running
+
+        errors.each(&failed)
+        work.slices.each { |slice| offer(slice.lane) }
+      end
+
+      # The first message of the lane is not tried again.
+      # @param lane [Lane]
+      def skip(lane)
+        slice = lane.slices.first or return
+        slice.done = 1
+        lane.alone -= 1 if lane.alone.positive?
+        complete(slice)
+        lane.slices.shift if slice.count.zero?
+        lane.begin_message
+        @lanes.leave(lane)
+      end
+
+      # The lane goes on.
+      # @param lane [Lane]
+      def offer(lane) = @state == :running && @lanes.offer(lane)
+
+      # ---- the end ----
+
+      # Nothing more is handed out.
+      def drain
+        return if %i[draining drained].include?(@state)
+
+        @state = :draining
+        @cancelled = true
+        @backlog.each { |run| forget(run) }.clear
+        @lanes.clear
+        @timers.each(&:cancel).clear
+      end
+
+      # It is given up: another member may have it from now on.
+      def revoke
+        @revoked = @cancelled = true
+        drain
+      end
+
+      # @return [Boolean]
+      def drained? = @state == :drained
+
+      private
+
+      def new_tracker = OffsetTracker.new(manual: @route.options[:offsets] == :manual)
+
+      def may_fill? = !@backlog.empty? && room?
+
+      # Whether more may be in the lanes.
+      def room?
+        return false if @tracker.full?
+        return true if @open.zero?
+
+        memory = @subscription.main.memory
+        @open < limit && (!memory.short? || @bytes - @backlog_bytes < memory.share)
+      end
+
+      # One run at a time in `:partition` order: only the first messages of the lane can be handed out anyway.
+      def limit
+        return [@route.options[:in_flight], @route.options[:batch][:size]].max if @route.batch?
+
+        @route.order == :partition ? 1 : @route.options[:in_flight]
+      end
+
+      def fill
+        while may_fill?
+          run = @backlog.shift
+          @backlog_bytes -= run.bytes
+          processed = @tracker.add(run)
+          release
+          each_range(run, processed) { |first, count| into_lanes(run, first, count) }
+        end
+      end
+
+      # Those that are not processed yet.
+      def each_range(run, processed)
+        at = 0
+        [*processed, [run.size, run.size]].each do |first, last|
+          yield at, first - at if first > at
+          at = last + 1
+        end
+      end
+
+      def into_lanes(run, first, count)
+        @open += count
+        @lanes.add(run, first, count)
+      end
+
+      def settle_done(work)
+        work.slices.each do |slice|
+          lane = slice.lane
+          finish(lane, slice)
+          lane.busy = false
+          lane.over? ? @lanes.leave(lane) : offer(lane)
+        end
+      end
+
+      def put_back(slice, errors)
+        lane = slice.lane
+        errors[lane] = slice.error if slice.error
+        slice.error = nil
+        finish(lane, slice) if slice.done.positive?
+        lane.busy = false
+        wait_for(slice) if slice.wait
+        lane.slices.unshift(slice) if slice.count.positive?
+      end
+
+      # Its first message is not due.
+      def wait_for(slice)
+        lane = slice.lane
+        lane.waiting ||= @subscription.later(slice.wait, self) do
+          lane.waiting = nil
+          offer(lane)
+        end
+        slice.wait = nil
+      end
+
+      def finish(lane, slice)
+        lane.alone = [lane.alone - slice.done, 0].max if lane.alone.positive?
+        lane.begin_message
+        complete(slice)
+      end
+
+      def complete(slice)
+        unless @revoked
+          @open -= slice.done
+          @tracker.complete(slice.run, slice.first, slice.done)
+          release
+        end
+        slice.advance
+      end
+
+      # Runs of which nothing is left.
+      def release
+        @bytes -= @tracker.take_released
+      end
+    end
+    private_constant :Partition
+  end
+end

@@ -1,0 +1,79 @@
+# frozen_string_literal: true
+
+module Penstock
+  class App
+    # The processor objects of one assignment. Each is used by one worker at a time.
+    # @api private
+    class Processors
+      include ShortInspect
+
+      # @param route [Route]
+      # @param partition [Partition]
+      def initialize(route, partition)
+        @maker = Maker.new(route)
+        @partition = partition
+        @idle = Thread::Queue.new
+        @all = Thread::Queue.new
+      end
+
+      # Makes the first one, and calls its `assigned`. Of a worker, as all of these.
+      def begin = give_back(build)
+
+      # Calls a hook of one.
+      # @param hook [Symbol]
+      # @param work [HookWork]
+      def call_one(hook, work)
+        processor = borrow
+        call(processor, hook, work)
+      ensure
+        give_back(processor) if processor
+      end
+
+      # Calls `revoked` of all. Raises the first error of them.
+      # @param work [HookWork]
+      def end(work)
+        error = nil
+        until @all.empty?
+          begin
+            call(@all.pop, :revoked, work)
+          rescue StandardError => e
+            error ||= e
+          end
+        end
+        raise error if error
+      end
+
+      # @return [Processor]
+      def borrow = idle || build
+
+      # @param processor [Processor]
+      def give_back(processor) = @idle << processor
+
+      # @return [Boolean] whether none was made
+      def empty? = @all.empty?
+
+      private
+
+      def call(processor, hook, work)
+        processor.__send__(:work_on, work)
+        processor.public_send(hook) if processor.respond_to?(hook)
+      ensure
+        processor.__send__(:work_on, nil)
+      end
+
+      def idle
+        @idle.pop(true) unless @idle.empty?
+      rescue ThreadError
+        nil # another worker was quicker
+      end
+
+      def build
+        made = @maker.make.__send__(:place_at, @partition)
+        made.assigned if made.respond_to?(:assigned)
+        @all << made
+        made
+      end
+    end
+    private_constant :Processors
+  end
+end

@@ -1,0 +1,41 @@
+# frozen_string_literal: true
+
+module Penstock
+  class App
+    # The part of {Loop} that tells what it does, on any thread.
+    # @api private
+    module Reports
+      BACKTRACE = 5 # lines
+      # Seconds. When so much more time is over, the loop itself hangs.
+      LATE = 2.5
+      private_constant :BACKTRACE
+
+      # @return [String]
+      def status
+        running = blockers
+        ["#{watch.health}; #{Text.count(running.size, "message")} or batches in work", *running].join("\n")
+      end
+
+      # @return [Array<StopReport::Blocker>] what the workers do
+      def blockers = @executor.running.map { |work, thread| blocker(work, thread) }
+
+      private
+
+      # Of a program's thread.
+      def late_report
+        here = StopReport::Blocker.new(processor: "the application's own thread, perhaps in a listener", seconds: LATE,
+                                       backtrace: (@thread.backtrace || []).first(BACKTRACE))
+        StopReport.new([here, *blockers], @error, @settings.groups.map(&:id))
+      end
+
+      def blocker(work, thread)
+        partition = work.partition
+        StopReport::Blocker.new(group: partition.subscription.group.id, topic: partition.topic, partition: partition.number,
+                                offset: work.offset, processor: partition.route.processor_name,
+                                seconds: work.started ? @clock.call - work.started : 0.0,
+                                backtrace: (thread&.backtrace || []).first(BACKTRACE))
+      end
+    end
+    private_constant :Reports
+  end
+end

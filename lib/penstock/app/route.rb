@@ -1,0 +1,51 @@
+# frozen_string_literal: true
+
+module Penstock
+  class App
+    # Which processor gets the messages of a topic, or of all topics that a pattern matches, and how. Frozen.
+    class Route
+      # @return [String, Regexp]
+      attr_reader :topic
+      # @return [Hash{Symbol => Object}] all options, with their defaults
+      attr_reader :options
+      # @return [Class, String, #call] as given
+      attr_reader :processor
+
+      # {GroupBuilder#topic} makes it.
+      # @param options [Hash{Symbol => Object}] complete
+      # @param given [Array<Symbol>] those that the program has set
+      def initialize(topic, processor, options, given = [])
+        @topic = topic
+        @processor = processor
+        @options = options
+        @given = given.freeze
+        freeze
+      end
+
+      # @return [String] the name of its class
+      def processor_name = processor.is_a?(String) ? processor : Text.name_of(processor)
+
+      # @param option [Symbol]
+      # @return [Boolean] whether the program has set it
+      def given?(option) = @given.include?(option)
+
+      # @return [Symbol]
+      def order = options[:order]
+
+      # @return [Boolean] whether its processor gets batches
+      def batch? = !options[:batch].nil?
+
+      # @param name [String] of a topic
+      # @return [Boolean]
+      def matches?(name) = topic.is_a?(Regexp) ? topic.match?(name) && whole?(name) : topic == name
+
+      # @return [String]
+      def inspect = "#<#{self.class} #{topic.inspect} to #{processor_name}>"
+
+      private
+
+      # As in a subscription: a pattern is for whole names.
+      def whole?(name) = topic.match(name).then { |found| found.begin(0).zero? && found.end(0) == name.size }
+    end
+  end
+end

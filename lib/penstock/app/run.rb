@@ -1,0 +1,78 @@
+# frozen_string_literal: true
+
+module Penstock
+  class App
+    # Messages of one partition that were polled together, and which of them are processed. Of the loop's thread; others only read
+    # `batch`.
+    # @api private
+    class Run
+      # @return [Batch]
+      attr_reader :batch
+      # @return [Array<Integer>] in increasing order
+      attr_reader :offsets
+      # @return [Integer] what it takes in memory
+      attr_reader :bytes
+
+      # @return [Float, nil] when it was polled
+      attr_reader :since
+
+      # @param batch [Batch]
+      # @param since [Float, nil]
+      def initialize(batch, since = nil)
+        @since = since
+        @batch = batch
+        @offsets = batch.offsets
+        @bytes = batch.__send__(:call_memory)
+        @done = 0 # how many at the beginning are processed
+        @later = nil # which of those behind are, too
+      end
+
+      # @return [Integer]
+      def size = @offsets.size
+
+      # @param first [Integer] index
+      # @param count [Integer]
+      def complete(first, count)
+        return unless first <= @done || mark_later(first, count)
+
+        @done = first + count if first + count > @done
+        take_later if @later
+      end
+
+      # @return [Boolean]
+      def complete? = @done == size
+
+      # Nothing of it is needed any more but the offsets.
+      # @return [Integer] bytes
+      def free
+        @batch = nil
+        @bytes.tap { @bytes = 0 }
+      end
+
+      # @return [Integer] how many at the beginning are processed
+      attr_reader :done
+
+      # @param index [Integer]
+      # @return [Boolean]
+      def done?(index) = index < @done || (@later ? @later[index] : false) || false
+
+      # @return [Integer] the first offset that is not processed
+      def next_offset = @offsets[@done]
+
+      private
+
+      # @return [nil]
+      def mark_later(first, count)
+        @later ||= []
+        count.times { |i| @later[first + i] = true }
+        nil
+      end
+
+      def take_later
+        @done += 1 while @later[@done]
+        @later = nil if complete?
+      end
+    end
+    private_constant :Run
+  end
+end

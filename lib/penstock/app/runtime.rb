@@ -1,0 +1,52 @@
+# frozen_string_literal: true
+
+module Penstock
+  class App
+    # What an application runs on: threads, the time, and clients of Kafka. {Testing::Driver} has one without any of them.
+    # @api private
+    class Runtime
+      # @return [Float] seconds, for periods
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+      # @return [Float] seconds since the epoch, for timestamps
+      def time = Time.now.to_f
+
+      # @return [Random]
+      def random = Random.new
+
+      # @return [ConsumerSet]
+      def consumer_set = ConsumerSet.new
+
+      # @return [Class, nil] for {ConsumerConfig#client_class}
+      def client_class = nil
+
+      # @param settings [Settings]
+      # @return [Producer]
+      def producer(settings) = settings.producer || settings.new_producer
+
+      # @param size [Integer] of threads
+      # @param finished [#call]
+      # @return [ThreadExecutor]
+      def executor(size, finished) = ThreadExecutor.new(size, finished)
+
+      # @return [Thread]
+      def start_loop(&) = Threads.start("penstock.app", &)
+
+      # Something that blocks.
+      # @param name [String]
+      # @param call [#call]
+      # @yieldparam result [Object, nil]
+      # @yieldparam error [StandardError, nil]
+      def background(name, call)
+        Threads.start(name) do
+          result = call.call
+        rescue StandardError => e
+          yield nil, e
+        else
+          yield result, nil
+        end
+      end
+    end
+    private_constant :Runtime
+  end
+end

@@ -1,0 +1,33 @@
+# frozen_string_literal: true
+
+module Penstock
+  class App
+    # All settings of an application, checked and complete. Frozen.
+    # @api private
+    Settings = Struct.new(:kafka, :producer_kafka, :groups, :threads, :commit_interval, :drain_timeout, :shutdown_timeout,
+                          :memory, :logger, :monitor, :producer, :hooks, :stall_after, :probe, keyword_init: true) do
+      include ShortInspect
+
+      # @return [Integer] how much messages may take that are polled and not processed
+      def backlog_bytes = memory ? memory / 2 : 64 << 20
+
+      # @return [Integer, nil] for {ConsumerConfig#memory}
+      def consumer_memory = memory && (memory / 2)
+
+      # Without a logger, to stderr.
+      # @param level [:error, :warn]
+      def log(level, text)
+        logger ? logger.public_send(level, "penstock") { text } : $stderr.write("penstock: #{text}\n")
+      end
+
+      # @return [Producer] of the application's own
+      def new_producer
+        Producer.new do |config|
+          config.kafka = { **kafka, **producer_kafka }
+          config.logger = logger
+        end
+      end
+    end
+    private_constant :Settings
+  end
+end

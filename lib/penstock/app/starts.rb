@@ -1,0 +1,79 @@
+# frozen_string_literal: true
+
+module Penstock
+  class App
+    # Reads where newly assigned partitions begin, and which messages behind that place are processed already. Of the loop's
+    # thread; the question runs on a thread of its own.
+    # @api private
+    class Starts
+      include ShortInspect
+
+      # Seconds: of a question, and until a question or hook that has failed comes again.
+      TIMEOUT = 30
+      AGAIN = 1
+      private_constant :TIMEOUT, :AGAIN
+
+      # @param subscription [Subscription]
+      # @param main [Loop]
+      def initialize(subscription, main)
+        @subscription = subscription
+        @main = main
+      end
+
+      # @param partitions [Array<Partition>] prepared when the answer is there
+      def read(partitions)
+        topics = partitions.group_by(&:topic).transform_values { |list| list.map(&:number) }
+        consumer = @subscription.consumer
+        question = -> { consumer.committed(topics, metadata: true, timeout: TIMEOUT) }
+        @main.background("penstock.offsets", question) do |found, error|
+          waiting = partitions.reject(&:cancelled?)
+          next if waiting.empty?
+
+          error ? again(waiting, error) : waiting.each { |partition| begin_at(partition, found) }
+        end
+      end
+
+      # @param work [HookWork]
+      def hook_failed(work)
+        return @main.fail(work.error) if Work.fatal?(work.error)
+
+        partition = work.partition
+        @main.error("consumer.#{work.hook}.error", work.error, **@subscription.about(partition))
+        return unless work.hook == :assigned && !partition.cancelled?
+
+        @main.timers.after(AGAIN) { @main.submit(partition.prepare) unless partition.cancelled? }
+      end
+
+      private
+
+      def again(partitions, error)
+        return if error.is_a?(ConsumerClosedError)
+
+        @main.error("consumer.offsets.error", error, group: @subscription.group.id)
+        @main.timers.after(AGAIN) do
+          waiting = partitions.reject(&:cancelled?)
+          read(waiting) unless waiting.empty?
+        end
+      end
+
+      def begin_at(partition, found)
+        committed = found.dig(partition.topic, partition.number)
+        partition.tracker.begin_at(committed.offset, map_of(partition, committed)) if committed
+        @main.submit(partition.prepare)
+      end
+
+      def map_of(partition, committed)
+        text = committed.metadata.to_s
+        return [] if text.empty?
+
+        OffsetMap.load(text, committed.offset) || []
+      rescue OffsetMap::Invalid => e
+        @main.event("offsets.map_ignored") do
+          { **@subscription.about(partition), reason: e.message }
+        end
+        []
+      end
+    end
+    private_constant :Starts
+  end
+end

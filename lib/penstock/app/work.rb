@@ -1,0 +1,279 @@
+# frozen_string_literal: true
+
+module Penstock
+  class App # rubocop:disable Style/Documentation -- in app.rb
+    # Messages that a worker has: slices of one partition, of one lane or several. The loop makes it, a worker runs it, and the
+    # loop reads the result from its slices.
+    # @api private
+    class Work
+      include ShortInspect
+
+      # What ends the application: nobody can know what is left.
+      FATAL = [SystemExit, SignalException, NoMemoryError].freeze
+      # Seconds after which a worker lets others have its turn.
+      TURN = 0.05
+      private_constant :FATAL, :TURN
+
+      # @return [Partition]
+      attr_reader :partition
+      # @return [Array<Slice>]
+      attr_reader :slices
+      # @return [Message, nil] in work
+      attr_reader :record
+      # @return [Integer] of the message or batch in work
+      attr_reader :attempt
+      # @return [Float, nil] when it began
+      attr_reader :started
+      # @return [Float, nil] seconds that it took
+      attr_reader :seconds
+      # @return [Exception, nil] raised after all messages of the batch were done: nothing comes again
+      attr_reader :late_error
+
+      # @param partition [Partition]
+      # @param slices [Array<Slice>]
+      def initialize(partition, slices)
+        @partition = partition
+        @slices = slices
+        @attempt = 1
+        @stopped = nil # lanes of this work that go no further
+      end
+
+      # @return [Integer] messages
+      def size = @slices.sum(&:count)
+
+      # @return [Boolean] whether every message is processed
+      def done? = @slices.all? { |slice| slice.done == slice.count && slice.error.nil? }
+
+      # Of a worker. Raises nothing.
+      def run
+        @started = now
+        @processor = @partition.processors.borrow
+        @processor.__send__(:work_on, self)
+        @gates = @partition.gates
+        @partition.route.batch? ? run_batch : @slices.each { |slice| run_slice(slice) }
+      rescue Exception => e # rubocop:disable Lint/RescueException -- the loop decides what follows
+        @slices.first.error = e
+      ensure
+        give_back
+        @seconds = now - @started
+      end
+
+      # @return [Array<Array(Integer, Exception)>] offsets of messages whose copies are in the dead letters, and why
+      def buried
+        @slices.select { |slice| slice.lane.dead && slice.done.positive? }
+               .map { |slice| [slice.run.offsets[slice.first], slice.lane.dead] }
+      end
+
+      # Its thread ends.
+      def abort
+        slice = @slices.find { |one| one.done < one.count } or return
+        slice.error ||= RuntimeError.new("the processor ended its thread, or used throw without catch")
+      end
+
+      # For {Processor#produce}.
+      def produce(message)
+        @partition.produce(message).tap { |handle| (@produced ||= []) << [handle, @batch ? @batch.done_count : 0] }
+      end
+
+      # For {Processor#checkpoint}.
+      def checkpoint(message) = @partition.checkpoint(message)
+
+      # Whether the batch was told to end early. For {Processor#cancelled?}.
+      def told_to_end = @told = true
+
+      # Where it is, for reports.
+      # @return [Integer] an offset
+      def offset
+        record = @record # the worker changes it
+        record ? record.offset : @slices.first.run.offsets[@slices.first.first]
+      end
+
+      # @param error [Exception]
+      # @return [Boolean]
+      def self.fatal?(error) = FATAL.any? { |kind| error.is_a?(kind) }
+
+      private
+
+      def run_slice(slice)
+        return if @stopped&.include?(slice.lane)
+
+        while slice.done < slice.count
+          return unless go_on? && due?(slice)
+
+          @attempt = attempt_of(slice)
+          slice.lane.dead ? bury(slice.lane) : process
+          slice.done += 1
+        end
+      rescue Exception => e # rubocop:disable Lint/RescueException -- the same
+        slice.error = e
+        stop(slice.lane)
+        @partition.ask_to_pause if e.is_a?(Processor::Paused)
+      end
+
+      # Only the first message of a lane may have been tried before.
+      def attempt_of(slice)
+        attempt = slice.lane.attempt
+        first = attempt > 1 && slice.done.zero? && @slices.find { |one| one.lane.equal?(slice.lane) }.equal?(slice)
+        first ? attempt : 1
+      end
+
+      # Whether the next message, which becomes the one in work, may be processed now.
+      def due?(slice)
+        @record = slice.run.batch[slice.first + slice.done]
+        slice.wait = @gates&.wait(@record)
+        stop(slice.lane) if slice.wait
+        slice.wait.nil?
+      end
+
+      # Later slices of the lane wait, too.
+      def stop(lane) = (@stopped ||= []) << lane
+
+      def run_batch
+        lane = @slices.first.lane
+        return run_slice(@slices.first) if lane.dead
+        return unless go_on?
+
+        @attempt = lane.attempt
+        return run_through_gates if @gates
+
+        spread(*process_batch(SlicedBatch.new(@slices), &:itself))
+      end
+
+      def run_through_gates
+        records = SlicedBatch.new(@slices).to_a
+        due = records.take_while { |record| @gates.wait(record).nil? }
+        kept = due.select { |record| @gates.pass?(record) }
+        done, error = kept.empty? ? due.size : process_kept(kept, due)
+        spread(done, error)
+        wait_for(records[due.size]) if error.nil? && done == due.size && done < records.size
+      end
+
+      def process_kept(kept, due)
+        process_batch(RecordBatch.new(kept)) { |done| done == kept.size ? due.size : due.index(kept[done]) }
+      end
+
+      # @yieldparam done [Integer] how many messages of the batch are processed
+      # @yieldreturn [Integer] how many of the slices are, or have no need of it
+      # @return [Array(Integer, Exception)] the latter, and why not all
+      def process_batch(batch)
+        @batch = batch
+        around { @processor.process_batch(batch) }
+        [yield(@told ? batch.done_count : batch.size), nil]
+      rescue Exception => e # rubocop:disable Lint/RescueException -- the same
+        [yield([batch.done_count, *delivered_for(e)].min), e]
+      end
+
+      # How many messages of the batch were done when it sent the first message that is not delivered.
+      # @return [Integer, nil] nil: all is delivered
+      def delivered_for(error)
+        wait = !Work.fatal?(error)
+        @produced&.each do |handle, done|
+          wait ? handle.wait : (handle.delivered? || (return done))
+        rescue StandardError
+          return done
+        end
+        nil
+      end
+
+      # The first message that is not due.
+      def wait_for(record)
+        slice = @slices.find { |one| one.done < one.count }
+        slice.wait = @gates.wait(record) || 0
+      end
+
+      def spread(count, error)
+        @slices.each do |slice|
+          slice.done = [slice.count, count].min
+          count -= slice.done
+          return slice.error = error if slice.done < slice.count
+        end
+        command?(error) ? @slices.last.error = error : @late_error = error
+      end
+
+      # Whether it counts also if everything is done.
+      def command?(error) = error.is_a?(Processor::Paused) || error.is_a?(Processor::SeekTo)
+
+      def process
+        around { @processor.process(@record) } if @gates.nil? || @gates.pass?(@record)
+      end
+
+      # What was sent is delivered when it returns.
+      def around
+        @produced = nil
+        @partition.around.call(self) do
+          yield.tap { @produced&.each { |handle,| handle.wait } }
+        end
+      end
+
+      def bury(lane) = @partition.bury(@record, lane.dead, lane.attempt)
+
+      def go_on? = @partition.go_on? && now - @started < TURN
+
+      def give_back
+        @processor&.__send__(:work_on, nil)
+        @partition.processors.give_back(@processor) if @processor
+        @record = nil
+      end
+
+      def now = @partition.runtime.now
+    end
+
+    # A call of the hook `assigned`, `tick`, `caught_up` or `revoked`.
+    # @api private
+    class HookWork
+      include ShortInspect
+
+      # @return [Partition]
+      attr_reader :partition
+      # @return [Symbol]
+      attr_reader :hook
+      # @return [Exception, nil]
+      attr_reader :error
+      # @return [Float, nil] when it began
+      attr_reader :started
+
+      def initialize(partition, hook)
+        @partition = partition
+        @hook = hook
+      end
+
+      # @return [Integer, nil]
+      def offset = nil
+
+      # For {Processor#record}.
+      def record = nil
+
+      # For {Processor#attempt}.
+      def attempt = 1
+
+      # For {Processor#cancelled?}.
+      def told_to_end = nil
+
+      # For {Processor#produce}.
+      def produce(message) = @partition.produce(message).tap { |handle| (@produced ||= []) << handle }
+
+      # For {Processor#checkpoint}.
+      def checkpoint(message) = @partition.checkpoint(message)
+
+      # Of a worker. Raises nothing.
+      def run
+        @started = @partition.runtime.now
+        case @hook
+        when :assigned then @partition.processors.begin
+        when :revoked then @partition.processors.end(self)
+        else @partition.stops? || @partition.processors.call_one(@hook, self)
+        end
+        @produced&.each(&:wait)
+      rescue Exception => e # rubocop:disable Lint/RescueException -- the loop decides what follows
+        @error = e
+      end
+
+      # Its thread ends.
+      def abort
+        @error ||= RuntimeError.new("the hook #{@hook} ended its thread, or used throw without catch")
+        nil
+      end
+    end
+    private_constant :Work, :HookWork
+  end
+end

@@ -1,0 +1,79 @@
+# frozen_string_literal: true
+
+require_relative "../app"
+
+module Penstock
+  module CLI
+    # A command that needs an application, perhaps with some of its groups only. A subclass has NAME, ABOUT and `perform(app)`.
+    # @api private
+    class AppCommand
+      DEFAULT_FILE = "config/penstock.rb"
+      private_constant :DEFAULT_FILE
+
+      def initialize(out)
+        @out = out
+        @file = DEFAULT_FILE
+        @only = @except = nil
+      end
+
+      # @param arguments [Array<String>]
+      # @return [Integer] the exit status
+      def run(arguments)
+        rest = parser.parse(arguments)
+        return 0 if @helped
+        raise UsageError, "#{name} accepts only options; see penstock #{name} --help" unless rest.empty?
+
+        perform(app)
+      end
+
+      private
+
+      def name = self.class::NAME
+
+      def parser
+        OptionParser.new do |parser|
+          parser.banner = "Usage: penstock #{name} [OPTIONS]"
+          parser.separator "\n#{self.class::ABOUT}\n"
+          parser.on("-r", "--require FILE", "which makes the application (default #{DEFAULT_FILE})") { |file| @file = file }
+          parser.on("--only GROUPS", Array, "only these groups, such as billing,audit") { |names| @only = names }
+          parser.on("--except GROUPS", Array, "all groups but these") { |names| @except = names }
+          parser.on("-h", "--help") do
+            @out.puts parser
+            @helped = true
+          end
+        end
+      end
+
+      # @return [App]
+      # @raise [UsageError] when the file makes no application or several, or has no such group
+      def app
+        apps = App.__send__(:built_by) { load_file(@file) }
+        raise UsageError, "--require: the file makes #{Text.count(apps.size, "application")}, not one" unless apps.size == 1
+
+        restricted(apps.first)
+      end
+
+      def load_file(file)
+        raise UsageError, "--require: there is no file #{Text.printable(file)}" unless File.file?(file)
+
+        load(File.expand_path(file))
+      rescue LoadError => e
+        raise UsageError, "--require: #{Text.printable(e.path || "a library")} cannot be loaded, which the file requires"
+      end
+
+      def restricted(app)
+        raise UsageError, "--only and --except exclude each other" if @only && @except
+        return app unless @only || @except
+
+        known = app.groups.map(&:id)
+        unknown = [*@only, *@except].find { |name| !known.include?(name) }
+        raise UsageError, "there is no group #{Text.printable(unknown)}#{Suggestion.hint(unknown, known)}" if unknown
+
+        left = @only || (known - @except)
+        raise UsageError, "--except leaves no group" if left.empty?
+
+        app.with_groups(left)
+      end
+    end
+  end
+end

@@ -1,0 +1,30 @@
+# frozen_string_literal: true
+
+require_relative "app_command"
+
+module Penstock
+  module CLI
+    # `penstock server`
+    # @api private
+    class Server < AppCommand
+      NAME = "server"
+      ABOUT = <<~TEXT
+        Runs an application until it gets INT, TERM or QUIT: then it finishes what is in work, commits, and
+        leaves its groups. A second one of these signals ends it at once. TSTP: it takes no more messages, and
+        finishes those in work. TTIN prints what is in work.
+        The exit status is 0, 1 after an error that stopped the application, 2 for wrong usage, or 3 if work
+        was left when the time was up.
+      TEXT
+
+      private
+
+      # If work was left, or an error has stopped the application, {App#run} ends the process.
+      def perform(app)
+        @out.puts "Penstock #{VERSION}: #{Text.count(app.groups.size, "group")}; Ctrl-C or TERM stops it, a second one at once"
+        @out.flush
+        app.run
+        0
+      end
+    end
+  end
+end

@@ -1,0 +1,59 @@
+# frozen_string_literal: true
+
+require_relative "../test_helper"
+require_relative "../support/app_test_case"
+require_relative "../support/shared_kafka"
+
+# Applications on a real Kafka, which keeps what the embedded cluster would drop.
+class KafkaAppTest < AppTestCase
+  SIZE = 100_000
+  BROKERS = SharedKafka.new
+  private_constant :BROKERS
+
+  def cluster = BROKERS
+
+  # @return [Array] what was seen of this partition
+  def offsets(found, partition) = found.select { |one,| one == partition }.map(&:last)
+
+  # More than twice the memory of the application waits in partition 0.
+  def test_a_partition_that_waits_leaves_memory_to_others
+    name = topic(partitions: 2)
+    down = true
+    pauses = Thread::Queue.new
+    settings = lambda do |app|
+      app.memory = 16 << 20
+      app.monitor.subscribe("client.pause") { |event| pauses << event.payload }
+    end
+    400.times { produce(name, ["x" * SIZE]) }
+    server = start(name, configure: settings, retry: { from: 0.2, to: 0.2 }) do |record|
+      raise "down" if down && record.partition.zero?
+
+      @seen << [record.partition, record.offset]
+    end
+    eventually { !pauses.empty? }
+    100.times { |i| produce(name, [i], partition: 1) }
+    assert_equal [*0...100], offsets(seen(100), 1)
+    down = false
+    assert_equal [*0...400], offsets(seen(400, seconds: 60), 0)
+    eventually { committed_offset(name) == 400 }
+    assert_predicate server.stop, :complete?
+    assert_empty @seen
+  end
+
+  def test_a_seek_and_the_end_of_a_partition
+    name = topic(partitions: 1)
+    produce(name, 0...20)
+    log = @seen
+    start(name, processor do
+      define_method(:caught_up) { log << :caught_up }
+      define_method(:process) do |record|
+        log << record.offset
+        seek(15) if record.offset == 19 && (@sought = !@sought)
+      end
+    end)
+    assert_equal [*0...20, *15...20, :caught_up], seen(26)
+    eventually { committed_offset(name) == 20 }
+    produce(name, [20])
+    assert_equal [20, :caught_up], seen(2)
+  end
+end

@@ -56,7 +56,8 @@ module Penstock
   #
   # {#poll} raises an error once, if the caller has to know it: the topic is unknown or may not be read, an offset is out of
   # range, the consumer did not poll in time. Polling can continue after it, unless it is `fatal?`. Temporary problems with
-  # brokers are logged, and librdkafka retries. The ends of partitions (`enable.partition.eof`) are not reported.
+  # brokers are logged, and librdkafka retries. {Batch#ends} names the partitions that have no more messages, if
+  # `enable.partition.eof` is true.
   #
   # A message of another client may have headers that cannot be read. Reading them raises ({Message#error}, {Batch#errors}).
   #

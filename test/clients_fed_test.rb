@@ -5,6 +5,8 @@ require_relative "support/consumer_test_case"
 
 # Clients::Fed: a consumer that a test feeds by hand.
 class ClientsFedTest < ConsumerTestCase
+  include SharedCluster::ForGroups
+
   # Notes what it is told.
   class Noting
     attr_reader :told

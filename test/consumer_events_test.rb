@@ -5,6 +5,8 @@ require_relative "support/consumer_test_case"
 
 # What a consumer publishes to its monitor, and its metrics, statistics, status and tags.
 class ConsumerEventsTest < ConsumerTestCase
+  include SharedCluster::ForGroups
+
   slow(/process_ends|statistics_come/)
 
   # @return [Array<Penstock::Event>] filled as the events are published

@@ -6,6 +6,8 @@ require_relative "support/plain_scheduler"
 
 # Consumer#keep_alive, #revoked?, and revocations that are held back.
 class ConsumerKeepAliveTest < ConsumerTestCase
+  include SharedCluster::ForGroups
+
   LONGEST_PAUSE = 2_500 # ms; the embedded cluster answers the first member after 3 s
 
   slow(/always_find|longer_than|revo|held|work_that|listener|limit/) # they join groups, which takes some seconds

@@ -5,6 +5,8 @@ require_relative "support/consumer_test_case"
 
 # Consumer#pause, #resume, #paused.
 class ConsumerPauseTest < ConsumerTestCase
+  include SharedCluster::ForGroups
+
   slow(/by_the_group|the_listener|a_thousand_times|by_a_revocation|in_a_rebalance/)
 
   def filled(count, partitions: 1)

@@ -6,6 +6,8 @@ require_relative "support/fiber_schedulers"
 
 # Penstock::ConsumerSet, Consumer.select.
 class ConsumerSetTest < ConsumerTestCase
+  include SharedCluster::ForGroups
+
   include FiberSchedulers
 
   slow(/random_changes|keeps_its_membership|uses_no_cpu|hundred/)

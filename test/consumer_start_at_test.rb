@@ -5,6 +5,8 @@ require_relative "support/consumer_test_case"
 
 # config.start_at: where a group begins partitions for which it has not committed an offset.
 class ConsumerStartAtTest < ConsumerTestCase
+  include SharedCluster::ForGroups
+
   slow(/begins|again|precedence|closes|keep_alive/) # they join groups, which takes some seconds
 
   def filled(count, partitions: 1)

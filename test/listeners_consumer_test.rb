@@ -5,6 +5,8 @@ require_relative "support/consumer_test_case"
 
 # The ready listeners, with consumers.
 class ListenersConsumerTest < ConsumerTestCase
+  include SharedCluster::ForGroups
+
   def filled(count) = topic(partitions: 1).tap { |name| produce(name, Array.new(count) { "12345" }) }
 
   # Keeps names, numbers and tags.

@@ -5,6 +5,8 @@ require_relative "support/consumer_test_case"
 
 # What config.rebalance_listener is told, and may do.
 class RebalanceListenerTest < ConsumerTestCase
+  include SharedCluster::ForGroups
+
   slow(/told_in|start|commit|comes_out|killed|other_threads|close_while|a_poll_in/) # they join groups, which takes some seconds
 
   # Notes what it is told. A block runs as part of it.

@@ -5,6 +5,8 @@ require_relative "support/consumer_test_case"
 
 # Patterns of Consumer#subscribe match whole names. test/integration/consumer_test.rb has both protocols.
 class TopicPatternTest < ConsumerTestCase
+  include SharedCluster::ForGroups
+
   slow(/classic/) # joins groups, which takes some seconds
 
   NAMES = %w[a b ab aab abb a.b a-b A AB orders orders2 orders.eu orders-eu ORDERS xorders ordersx _x 7 77 a7 b.7].freeze

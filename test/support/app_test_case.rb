@@ -2,8 +2,10 @@
 
 require "penstock/app"
 
-# What the tests of applications share. The embedded cluster lets a group's first member wait 3 s.
+# What the tests of applications share.
 class AppTestCase < PenstockTest
+  include SharedCluster::ForGroups
+
   KAFKA = { "session.timeout.ms": 6_000, "fetch.wait.max.ms": 10, "heartbeat.interval.ms": 200 }.freeze
 
   def setup

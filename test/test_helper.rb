@@ -11,7 +11,7 @@ require_relative "support/gc_level"
 require_relative "support/internal"
 require_relative "support/no_leftovers"
 require_relative "support/shared_cluster"
-require_relative "support/slow"
+require_relative "support/marks"
 require_relative "support/subprocess"
 
 # A warning about the project's own files is a failure: the suite runs with -w.
@@ -31,7 +31,7 @@ Signal.trap("INT", "DEFAULT")
 
 # The base of all tests. They share one cluster for the whole suite, each with its own topics: see SharedCluster.
 class PenstockTest < Minitest::Test
-  extend Slow
+  extend Marks
   include NoLeftovers
   include Subprocess
 

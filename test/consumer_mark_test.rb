@@ -41,9 +41,11 @@ class ConsumerMarkTest < ConsumerTestCase
     name = filled(4)
     one = member(name, "auto.commit.interval.ms": 300)
     take(one, 2)
+    taken = now
     sleep 0.01 # librdkafka gets offsets once a millisecond at most
     one.poll_batch(max: 1, timeout: 5)
-    assert_nil committed(name)
+    early = committed(name)
+    assert_nil early if now - taken < 0.25 # on a slow machine, the interval has passed before the answer
     assert_committed 2, name
   end
 

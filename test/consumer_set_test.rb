@@ -33,8 +33,8 @@ class ConsumerSetTest < ConsumerTestCase
   # @return [Hash{Penstock::Consumer => Array<String>}] payloads
   def read_all(set, count, max: 100, seconds: 30)
     got = Hash.new { |hash, one| hash[one] = [] }.compare_by_identity
-    deadline = now + seconds
-    while got.sum { |_, payloads| payloads.size } < count && now < deadline
+    deadline = Slowness.deadline(seconds)
+    while got.sum { |_, payloads| payloads.size } < count && !deadline.passed?
       set.wait(timeout: 0.5).each { |one| got[one].concat(one.poll_batch(max:, timeout: 0).payloads) }
     end
     assert_equal count, got.sum { |_, payloads| payloads.size }, "messages within #{seconds} s"
@@ -81,23 +81,23 @@ class ConsumerSetTest < ConsumerTestCase
     consumers, topics = idle(3)
     set = Set.new(*consumers)
     quiet(set)
-    waiting = Thread.new { [set.wait(timeout: 30), now] }
+    waiting = Thread.new { [set.wait(timeout: 100), now] }
     eventually { waiting.stop? }
+    start = now
     produce(topics[1], %w[a])
-    sent = now
     ready, woken = waiting.value
     assert_equal [consumers[1]], ready
-    assert_operator woken - sent, :<, 1
+    assert_operator woken - start, :<, 50, "the message did not wake the thread"
   end
 
   def test_wait_returns_an_empty_array_when_the_time_is_up
     set = Set.new(*idle(1).first)
     quiet(set)
     ready = nil
-    assert_in_delta 0.3, seconds_of { ready = set.wait(timeout: 0.3) }, 0.25
+    assert_operator seconds_of { ready = set.wait(timeout: 0.3) }, :>=, 0.29 # test/conformance_test.rb: and not much longer
     assert_empty ready
-    assert_operator seconds_of { set.wait(timeout: 0) }, :<, 0.1
-    assert_in_delta 0.3, seconds_of { assert_empty Set.new.wait(timeout: 0.3) }, 0.25
+    assert_empty set.wait(timeout: 0)
+    assert_operator seconds_of { assert_empty Set.new.wait(timeout: 0.3) }, :>=, 0.29
   end
 
   def test_wrong_arguments_raise_clear_errors
@@ -277,7 +277,7 @@ class ConsumerSetTest < ConsumerTestCase
     assert_nil one.committed(name, 0)[0]
   end
 
-  def test_an_idle_consumer_is_returned_for_a_poll_in_half_of_max_poll_interval
+  alone def test_an_idle_consumer_is_returned_for_a_poll_in_half_of_max_poll_interval
     one, other = idle(2).first
     brief = consumer("group.id": "brief", "max.poll.interval.ms": 1_000, "session.timeout.ms": 1_000).assign(topic => { 0 => 0 })
     set = Set.new(one, other, brief)
@@ -329,9 +329,9 @@ class ConsumerSetTest < ConsumerTestCase
     thread = quiet_thread { other.poll(timeout: 0.1) }
     eventually { set.wait(timeout: 0.1).each { |consumer| consumer.poll(timeout: 0) } && one.membership.state == :rebalancing }
     start = now
-    set.wait(timeout: 10).each { |consumer| consumer.poll(timeout: 0) }
+    set.wait(timeout: 60).each { |consumer| consumer.poll(timeout: 0) }
     refute_equal :rebalancing, one.membership.state
-    assert_operator now - start, :<, 3
+    assert_operator now - start, :<, 30, "the configured second did not end the wait"
   ensure
     thread&.kill
   end
@@ -448,16 +448,17 @@ class ConsumerSetTest < ConsumerTestCase
     assert_equal [1_200, 1_200], [payloads.size, payloads.uniq.size]
   end
 
-  def test_a_wait_is_interrupted_at_once
+  def test_a_wait_without_a_timeout_can_be_interrupted
     set = Set.new(*idle(1).first)
     quiet(set)
     waiting = quiet_thread { set.wait(timeout: nil) }
     eventually { waiting.stop? }
-    assert_operator seconds_of { waiting.raise(IOError) && assert_raises(IOError) { waiting.value } }, :<, 1
-    assert_in_delta 0.2, seconds_of { assert_raises(Timeout::Error) { Timeout.timeout(0.2) { set.wait(timeout: nil) } } }, 0.5
+    waiting.raise(IOError)
+    assert_raises(IOError) { waiting.value }
+    assert_raises(Timeout::Error) { Timeout.timeout(0.2) { set.wait(timeout: nil) } }
     killed = Thread.new { set.wait(timeout: nil) }
     eventually { killed.stop? }
-    assert_operator seconds_of { killed.kill.join }, :<, 1
+    killed.kill.join
     assert_empty set.wait(timeout: 0.05)
   end
 
@@ -624,7 +625,7 @@ class ConsumerSetTest < ConsumerTestCase
 
   def thread_cpu = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
 
-  def test_a_set_of_idle_consumers_uses_no_cpu
+  alone def test_a_set_of_idle_consumers_uses_no_cpu
     set = Set.new(*idle(30).first)
     quiet(set)
     before = thread_cpu

@@ -154,11 +154,12 @@ class ForkTest < PenstockTest
     dedicated = Penstock::Poller.new
     one = producer("linger.ms": 0) { |config| config.polling.poller = dedicated } # no flusher
     5.times { one.produce_sync(topic:, payload: "x") }
-    before = dedicated.stats
+    # A caller that waits takes its delivery results itself, so it may be done before the poller's thread has begun.
+    before = eventually { dedicated.stats.then { |stats| stats if stats[:thread_id] } }
     result = in_child do
       unused = dedicated.stats
       one.produce_sync(topic: "child", payload: "x")
-      eventually { native_threads.any? } # the produce_sync may end before the poller's thread has begun
+      eventually { dedicated.alive? && native_threads.any? }
       used = dedicated.stats.merge(threads: native_threads.size)
       one.close
       [unused.slice(:clients, :messages, :starts, :thread_id), used, eventually { !dedicated.alive? }]

@@ -125,8 +125,8 @@ class MessagePackFactoryTest < MessagePackTestCase
     made = MP::Factory.new
     made.register_type(1, Class.new(Money).tap { |klass| @klass = klass }, packer: ->(_) { "class" })
     made.register_type(2, named, packer: ->(_) { "module" })
-    alone = Object.new.extend(named)
-    assert_equal %w[class class module], [@klass.new(1), Class.new(@klass).new(1), alone].map { |one|
+    singleton = Object.new.extend(named)
+    assert_equal %w[class class module], [@klass.new(1), Class.new(@klass).new(1), singleton].map { |one|
       MP.unpack(made.dump(one), allow_unknown_ext: true).payload
     }
     assert_raises(NoMethodError) { made.dump(Object.new) }

@@ -129,7 +129,7 @@ class PollerTest < PenstockTest
     assert_equal [25, 1, ruby_threads], [Penstock::Poller.instance.count, native_threads.size, Thread.list.size]
   end
 
-  def test_an_idle_poller_uses_next_to_no_processor_time
+  alone def test_an_idle_poller_uses_next_to_no_processor_time
     producers = Array.new(25) { producer }
     producers.map { |one| one.produce_async(topic: "shared", payload: "x") }.each(&:wait)
     before = Penstock::Poller.instance.stats

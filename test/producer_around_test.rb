@@ -331,11 +331,11 @@ class ProducerAroundTest < ProducerTestCase
     %w[started committed].each { |name| producer.monitor.subscribe("transaction.#{name}") { @seen << :"transaction #{name}" } }
     noting(producer, "hook")
     producer.produce_sync(MESSAGE)
-    alone = [:"hook begins", :"transaction started", :"transaction committed", :"hook ends"]
-    assert_equal alone, @seen
+    apart = [:"hook begins", :"transaction started", :"transaction committed", :"hook ends"]
+    assert_equal apart, @seen
     @seen.clear
     producer.transaction { producer.produce_async(MESSAGE) }
-    assert_equal alone.values_at(1, 0, 3, 2), @seen
+    assert_equal apart.values_at(1, 0, 3, 2), @seen
   end
 
   def test_an_error_of_a_hook_before_the_send_aborts_the_callers_transaction

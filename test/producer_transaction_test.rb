@@ -515,17 +515,17 @@ class ProducerTransactionTest < TransactionTestCase
     producer = transactional
     name = topic(partitions: 1)
     message = Struct.new(:topic, :partition, :offset).new(name, 0, 0)
-    alone = Penstock::Consumer.new { |c| c.kafka = { "bootstrap.servers": cluster.bootstrap_servers } }
-    alone.assign(name => [0])
+    other = Penstock::Consumer.new { |c| c.kafka = { "bootstrap.servers": cluster.bootstrap_servers } }
+    other.assign(name => [0])
     closed = member(name).tap(&:close)
     producer.transaction do
       assert_match(/group\.id/, assert_raises(Penstock::ConfigurationInvalidError) do
-        producer.transaction_mark_as_consumed(alone, message)
+        producer.transaction_mark_as_consumed(other, message)
       end.message)
       assert_raises(Penstock::ConsumerClosedError) { producer.transaction_mark_as_consumed(closed, message) }
     end
   ensure
-    [alone, closed].compact.each(&:close)
+    [other, closed].compact.each(&:close)
   end
 
   def member(name)

@@ -5,7 +5,7 @@ require_relative "support/static_checks"
 
 # The static checks find violations in sources made for the tests. rake test:static runs them on Penstock's sources.
 class StaticChecksTest < Minitest::Test
-  extend Slow
+  extend Marks
 
   ROOT = File.expand_path("..", __dir__)
   FACE = <<~C

@@ -11,7 +11,8 @@ require_relative "support/gc_level"
 require_relative "support/internal"
 require_relative "support/no_leftovers"
 require_relative "support/shared_cluster"
-require_relative "support/slow"
+require_relative "support/marks"
+require_relative "support/slowness"
 require_relative "support/subprocess"
 
 # A warning about the project's own files is a failure: the suite runs with -w.
@@ -31,7 +32,7 @@ Signal.trap("INT", "DEFAULT")
 
 # The base of all tests. They share one cluster for the whole suite, each with its own topics: see SharedCluster.
 class PenstockTest < Minitest::Test
-  extend Slow
+  extend Marks
   include NoLeftovers
   include Subprocess
 
@@ -40,10 +41,11 @@ class PenstockTest < Minitest::Test
   # ms.
   QUICK = { "enable.idempotence": false }.freeze
 
-  LONGEST = Integer(ENV.fetch("PENSTOCK_TEST_TIMEOUT", GCLevel.slow? ? "300" : "120")) # seconds for one test
+  # Seconds for one test, or more if the machine is slow.
+  LONGEST = Integer(ENV.fetch("PENSTOCK_TEST_TIMEOUT", GCLevel.slow? ? "300" : "120"))
 
   def run
-    Timeout.timeout(self.class::LONGEST) { super }
+    Slowness.within(self.class::LONGEST) { super }
   rescue Timeout::Error => e
     failures << Minitest::UnexpectedError.new(e)
     Minitest::Result.from(self)
@@ -148,10 +150,11 @@ class PenstockTest < Minitest::Test
     producer(servers: "127.0.0.1:1", log_level: 0, **kafka, &block)
   end
 
+  # @param seconds [Numeric] a guard against hanging, which grows with the slowness of the machine
   def eventually(seconds = 20, message = nil)
-    deadline = now + seconds
-    sleep 0.01 until (result = yield) || now > deadline
-    assert result, message || "not true within #{seconds} s"
+    deadline = Slowness.deadline(seconds)
+    sleep 0.01 until (result = yield) || deadline.passed?
+    assert result, message || "not true within #{deadline}"
     result
   end
 

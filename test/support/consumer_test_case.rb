@@ -36,9 +36,9 @@ class ConsumerTestCase < PenstockTest
 
   # @return [Array<Penstock::Message>] exactly `count` messages; the test fails if fewer arrive
   def take(consumer, count, batch: 100, seconds: 30)
-    deadline = now + seconds
+    deadline = Slowness.deadline(seconds)
     messages = []
-    while messages.size < count && now < deadline
+    while messages.size < count && !deadline.passed?
       messages.concat(consumer.poll_batch(max: [batch, count - messages.size].min, timeout: 0.5))
     end
     assert_equal count, messages.size, "messages within #{seconds} s"

@@ -1,9 +1,10 @@
 # frozen_string_literal: true
 
 require "open3"
+require_relative "slowness"
 
-# Runs other programs with a time limit. A program that hangs is ended, and the error reports where. Open3 alone waits for ever,
-# even when a test's own limit interrupts it.
+# Runs other programs with a time limit, which grows with the slowness of the machine. A program that hangs is ended, and the
+# error reports where. Open3 alone waits for ever, even when a test's own limit interrupts it.
 module Limited
   LONGEST = 100 # seconds by default: less than a test's limit (PenstockTest::LONGEST)
   PATIENCE = 5 # seconds for the program to end, and for its output to arrive
@@ -32,9 +33,10 @@ module Limited
   # @param process [Process::Waiter]
   # @return [String, nil] a description of the hang, if the program had to be ended
   def self.wait(process, seconds)
-    return if process.join(seconds)
+    deadline = Slowness.deadline(seconds)
+    return if Slowness.join(process, seconds)
 
-    "still ran after #{seconds} s, its threads in\n#{threads(process.pid)}"
+    "still ran after #{deadline}, its threads in\n#{threads(process.pid)}"
   ensure
     finish(process) if process.alive?
   end

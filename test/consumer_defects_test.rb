@@ -335,7 +335,7 @@ class ConsumerDefectsTest < ConsumerTestCase
     eventually { one.committed("defects", 0) == { 0 => message.offset + 1 } }
   end
 
-  # Another consumer commits twice meanwhile, what it has processed. That takes longer than a commit that nothing delays, also on a
+  # Another consumer commits twice meanwhile what it has processed. That takes longer than a commit that nothing delays, also on a
   # busy machine. The other consumer passes by the gate.
   def assert_no_commit_comes(gate, own)
     before = gate.requests(:offset_commit)

@@ -2,9 +2,12 @@
 
 require_relative "test_helper"
 require_relative "support/app_chaos"
+require_relative "support/each_once"
 
 # What an application promises, whatever comes first. SEEDS=500 FROM=1000 tries other and more orders of events.
 class AppChaosTest < PenstockTest
+  include EachOnce
+
   FROM = Integer(ENV.fetch("FROM", "0"))
   SEEDS = Integer(ENV.fetch("SEEDS", "12"))
   ROUNDS = 100
@@ -16,7 +19,7 @@ class AppChaosTest < PenstockTest
     "a_throttled_partition_with_ticks" => [:partition, { throttle: { messages: 6, per: 0.5 }, tick: 3 }] }
     .each do |name, (order, options)|
     define_method(:"test_nothing_is_lost_repeated_or_out_of_order_by_#{name}") do
-      messages = (FROM...(FROM + SEEDS)).sum { |seed| AppChaos.new(order, seed, **options).run(ROUNDS).produced }
+      messages = (FROM...(FROM + SEEDS)).sum { |seed| produced(AppChaos.new(order, seed, **options)) }
       assert_operator messages, :>, SEEDS * 50
     end
   end
@@ -45,9 +48,16 @@ class AppChaosTest < PenstockTest
     .each do |name, options|
     define_method(:"test_nothing_is_lost_when_a_processor_of_#{name}_seeks") do
       [nil, 3_000].product([*FROM...(FROM + (SEEDS / 3))]) do |memory, seed|
-        assert_operator Seeking.new(:partition, seed, memory:, **options).run(ROUNDS).produced, :>, 0
+        assert_operator produced(Seeking.new(:partition, seed, memory:, **options)), :>, 0
       end
     end
+  end
+
+  # @return [Integer]
+  def produced(chaos)
+    chaos.run(ROUNDS).produced
+  rescue AppChaos::Broken => e
+    assert_nothing_lost_or_repeated([e.message]) # it has no clock: no machine is too slow for it
   end
 
   # Each of these defects must be found, or the test above shows nothing.

@@ -97,13 +97,19 @@ class ConsumerDefectsTest < ConsumerTestCase
   # embedded cluster would refuse it and, while it joined once more, all commits. Brokers do neither.
   def test_07_a_close_while_the_member_joins_its_group_again_commits_what_is_processed
     own, = broken_in(50, partitions: 4)
-    settings = { servers: own.bootstrap_servers, "partition.assignment.strategy": "cooperative-sticky" }
+    gate = gate(own)
+    settings = { servers: gate.bootstrap_servers, "partition.assignment.strategy": "cooperative-sticky" }
     one = group_consumer("g", **settings, "heartbeat.interval.ms": 100, "auto.commit.interval.ms": 60_000).subscribe("defects")
     take(one, 200)
     one.poll(timeout: 0)
+    another(own)
+    joining = gate.hold(:join_group)
     own.inject_errors(:heartbeat, :rebalance_in_progress)
-    sleep 1 # a heartbeat may be half a second late; the embedded cluster answers JoinGroup after 5 s
-    assert_predicate one.close(timeout: 20), :complete?
+    joining.await_request
+    closing = quiet_thread { one.close(timeout: 20) }
+    assert_no_commit_comes(gate, own)
+    joining.release
+    assert_predicate closing.value, :complete?
     assert_equal({ 0 => 50, 1 => 50, 2 => 50, 3 => 50 }, member(own).committed("defects", 0..3))
   end
 
@@ -295,25 +301,66 @@ class ConsumerDefectsTest < ConsumerTestCase
     assert_operator full - paused, :>, 5_000, "#{full} kB, then #{paused} kB"
   end
 
+  # A member with one commit on its way, which the block sends. The coordinator rejects it, so librdkafka repeats it 100 ms after
+  # the answer. The gate holds the answer.
+  # @return [Array(Consumer, EmbeddedCluster, BrokerGate, BrokerGate::Hold)]
+  def with_commit_on_its_way
+    own, = broken_in(20)
+    gate = gate(own)
+    one = member(gate)
+    assert one.commit({ "defects" => { 0 => 1 } }) # finds the coordinator
+    held = reject_next_commit(own, gate)
+    yield one
+    held.await_request
+    [one, own, gate, held]
+  end
+
+  # @return [BrokerGate::Hold]
+  def reject_next_commit(own, gate)
+    another(own)
+    own.inject_errors(:offset_commit, [:coordinator_load_in_progress])
+    gate.hold(:offset_commit)
+  end
+
+  # It has connected, and found its coordinator.
+  def another(own)
+    @another ||= member(own, group: "another", "enable.auto.commit": true, "auto.commit.interval.ms": 20).tap do |one|
+      process_and_commit(one)
+    end
+  end
+
+  def process_and_commit(one)
+    message = take(one, 5).last
+    one.mark(message)
+    eventually { one.committed("defects", 0) == { 0 => message.offset + 1 } }
+  end
+
+  # Another consumer commits twice meanwhile what it has processed. That takes longer than a commit that nothing delays, also on a
+  # busy machine. The other consumer passes by the gate.
+  def assert_no_commit_comes(gate, own)
+    before = gate.requests(:offset_commit)
+    2.times { process_and_commit(another(own)) }
+    assert_equal before, gate.requests(:offset_commit), "commits that were sent before an earlier one was done"
+  end
+
   # librdkafka repeats a commit that the coordinator could not handle, also after it has sent a later one.
   def test_34_a_commit_that_is_repeated_does_not_overtake_a_later_one
-    own, = broken_in(20)
-    one = member(own)
-    own.inject_errors(:offset_commit, [:coordinator_load_in_progress])
-    one.commit({ "defects" => { 0 => 5 } }, async: true)
-    assert one.commit({ "defects" => { 0 => 9 } })
+    one, own, gate, held = with_commit_on_its_way { |member| member.commit({ "defects" => { 0 => 5 } }, async: true) }
+    later = quiet_thread { one.commit({ "defects" => { 0 => 9 } }) }
+    assert_no_commit_comes(gate, own)
+    held.release
+    assert later.value
     assert_stays_committed(9, one)
   end
 
   def test_34_an_asynchronous_commit_waits_for_one_whose_caller_waits
-    own, = broken_in(20)
-    one = member(own)
-    assert one.commit({ "defects" => { 0 => 1 } }) # finds the coordinator
-    own.inject_errors(:offset_commit, [:coordinator_load_in_progress])
-    waiting = Thread.new { one.commit({ "defects" => { 0 => 5 } }) }
-    eventually { waiting.status == "sleep" }
-    sleep 0.02 # its request is on its way
+    waiting = nil
+    one, own, gate, held = with_commit_on_its_way do |member|
+      waiting = quiet_thread { member.commit({ "defects" => { 0 => 5 } }) }
+    end
     one.commit({ "defects" => { 0 => 9 } }, async: true)
+    assert_no_commit_comes(gate, own)
+    held.release
     assert waiting.value
     eventually { one.committed("defects", 0) == { 0 => 9 } }
     assert_stays_committed(9, one)
@@ -322,28 +369,31 @@ class ConsumerDefectsTest < ConsumerTestCase
   # The same with the commits of what is processed, of which librdkafka's own timer sends one while an earlier one is repeated.
   def test_34_periodic_commits_do_not_overtake_each_other
     own, = broken_in(20)
-    one = member(own, "enable.auto.commit": true, "auto.commit.interval.ms": 20)
+    gate = gate(own)
+    one = member(gate, "enable.auto.commit": true, "auto.commit.interval.ms": 20)
     observer = member(own, assign: {})
-    own.inject_errors(:offset_commit, [:coordinator_load_in_progress])
+    held = reject_next_commit(own, gate)
+    one.mark(take(one, 5).last)
+    held.await_request
+    one.mark(take(one, 15).last)
+    assert_no_commit_comes(gate, own)
+    held.release
     seen = []
-    eventually do
-      one.poll(timeout: 0)
-      seen << observer.committed("defects", 0)[0].to_i
-      seen.last == 20
-    end
+    eventually { (seen << observer.committed("defects", 0)[0].to_i).last == 20 }
     20.times { seen << observer.committed("defects", 0)[0].to_i }
     assert_equal seen.sort, seen
   end
 
   def test_34_a_commit_of_another_thread_that_is_repeated_does_not_overtake_a_later_one
-    own, = broken_in(20)
-    one = member(own)
-    assert one.commit({ "defects" => { 0 => 1 } })
-    own.inject_errors(:offset_commit, [:coordinator_load_in_progress])
-    earlier = quiet_thread { one.commit({ "defects" => { 0 => 5 } }) }
-    sleep 0.03 # it is on its way, and is repeated 100 ms later
-    assert one.commit({ "defects" => { 0 => 9 } })
+    earlier = nil
+    one, own, gate, held = with_commit_on_its_way do |member|
+      earlier = quiet_thread { member.commit({ "defects" => { 0 => 5 } }) }
+    end
+    later = quiet_thread { one.commit({ "defects" => { 0 => 9 } }) }
+    assert_no_commit_comes(gate, own)
+    held.release
     assert earlier.value
+    assert later.value
     assert_equal({ 0 => 9 }, one.committed("defects", 0))
   end
 
@@ -357,41 +407,48 @@ class ConsumerDefectsTest < ConsumerTestCase
   GIVING_UP.each do |what, give_up|
     define_method("test_34_the_last_commit_before_#{what}_is_not_overtaken_by_an_earlier_one") do
       own, = broken_in(20)
-      one = group_consumer("g", servers: own.bootstrap_servers, "auto.commit.interval.ms": 20)
+      gate = gate(own)
+      one = group_consumer("g", servers: gate.bootstrap_servers, "auto.commit.interval.ms": 20)
       what == "a_revocation" ? one.subscribe("defects") : one.assign("defects" => [0])
       observer = member(own, assign: {})
       one.mark(take(one, 5).last)
       eventually { observer.committed("defects", 0) == { 0 => 5 } }
-      own.inject_errors(:offset_commit, [:coordinator_load_in_progress])
+      held = reject_next_commit(own, gate)
       one.mark(take(one, 5).last)
-      sleep 0.06 # its commit is on its way, and is repeated 100 ms later
+      held.await_request
       one.mark(take(one, 5).last)
-      give_up.call(one)
+      giving_up = quiet_thread { give_up.call(one) }
+      assert_no_commit_comes(gate, own)
+      held.release
+      giving_up.value
       eventually { observer.committed("defects", 0) == { 0 => 15 } }
       assert_stays_committed(15, observer)
     end
   end
 
-  # @return [Array(Consumer, Message)] a member whose listener was called for a revocation, which waits for an earlier commit
+  # A member whose listener was called for a revocation, which waits for an earlier commit. The gate holds its answer.
+  # @return [Array(Consumer, Message, EmbeddedCluster, BrokerGate, BrokerGate::Hold)]
   def waiting_revocation
     own, = broken_in(20)
+    gate = gate(own)
     listener = Struct.new(:called) { def revoked(_) = self.called = true }.new
-    one = group_consumer("g", servers: own.bootstrap_servers, "enable.auto.commit": false) do |config|
+    one = group_consumer("g", servers: gate.bootstrap_servers, "enable.auto.commit": false) do |config|
       config.rebalance_listener = listener
     end
     last = take(one.subscribe("defects"), 5).last
     assert one.commit({ "defects" => { 0 => 1 } }) # finds the coordinator
-    own.inject_errors(:offset_commit, [:coordinator_load_in_progress])
+    held = reject_next_commit(own, gate)
     one.commit({ "defects" => { 0 => 2 } }, async: true)
-    sleep 0.03 # it is on its way, and is repeated 100 ms later
+    held.await_request
     one.unsubscribe
     one.poll(timeout: 0) until listener.called
-    [one, last]
+    [one, last, own, gate, held]
   end
 
   # The thread of the commit does not poll meanwhile.
   def test_34_a_commit_between_the_listener_and_the_answer_succeeds
-    one, last = waiting_revocation
+    one, last, *, held = waiting_revocation
+    held.release
     assert one.commit(last, timeout: 10)
     poll_until(one) { one.assignment.empty? }
     assert_equal({ 0 => 5 }, one.committed("defects", 0))
@@ -399,21 +456,27 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # An asynchronous commit that was called before it must not be sent after it.
   def test_34_a_commit_that_passes_a_revocation_does_not_pass_earlier_commits
-    one, last = waiting_revocation
+    one, last, own, gate, held = waiting_revocation
     answers = Thread::Queue.new
     %w[offsets.committed offsets.commit_failed].each do |name|
       one.monitor.subscribe(name) { |event| answers << event[:offsets].dig("defects", 0) }
     end
     one.commit({ "defects" => { 0 => 3 } }, async: true)
-    assert one.commit(last, timeout: 10)
+    passing = quiet_thread { one.commit(last, timeout: 10) }
+    assert_no_commit_comes(gate, own)
+    held.release
+    assert passing.value
     poll_until(one) { one.assignment.empty? && answers.size >= 3 }
     assert_equal [2, 3, 5], Array.new(3) { answers.pop }.sort
     assert_equal({ 0 => 5 }, one.committed("defects", 0))
   end
 
   def test_34_a_close_between_the_listener_and_the_answer_waits_for_the_earlier_commit_only
-    one, = waiting_revocation
-    assert_operator seconds_of { one.close(timeout: 20) }, :<, 10
+    one, _, own, gate, held = waiting_revocation
+    closing = quiet_thread { seconds_of { one.close(timeout: 20) } }
+    assert_no_commit_comes(gate, own)
+    held.release
+    assert_operator closing.value, :<, 10
   end
 
   # Brokers compare a commit's generation only, and it is sent with the one that the member has then.

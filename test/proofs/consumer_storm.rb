@@ -22,7 +22,7 @@ storm = lambda do |servers|
   end
   problems = storms.map { |one| Thread.new { one.run(minutes * 60) } }.flat_map(&:value)
   puts storms
-  abort problems.join("\n") if problems.any?
+  abort ConsumerStorm.report(problems) if problems.any?
   puts "#{storms.size} groups for #{minutes} minutes, librdkafka #{Penstock.librdkafka_version}: no gap, no wrong order, no " \
        "repetition of what was committed, no commit of what was not processed, no committed offset fell"
 end

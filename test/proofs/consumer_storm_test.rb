@@ -10,6 +10,7 @@ class ConsumerStormTest < PenstockTest
   include StormKafka
 
   SECONDS = 40
+  LONGEST = [PenstockTest::LONGEST, StormKafka.longest(SECONDS)].max
 
   def kinds = ConsumerStorm::KINDS.keys - (ConsumerStorm.consumer_protocol? ? [] : ["consumer"])
 
@@ -21,7 +22,8 @@ class ConsumerStormTest < PenstockTest
       faults = %i[early skip].map { |fault| ConsumerStorm.new(servers, "range", manual: true, fault:) }
       running = storms.map { |storm| quiet_thread { storm.run(SECONDS) } }
       wrong = faults.map { |storm| quiet_thread { storm.run(SECONDS) } }
-      assert_empty running.flat_map(&:value)
+      problems = running.flat_map(&:value)
+      assert problems.empty?, ConsumerStorm.report(problems)
       storms.each { |storm| assert_operator storm.checker.counts.fetch(:starts), :>, 5, storm.to_s }
       %i[early skip].zip(wrong.map(&:value)).each { |fault, found| refute_empty found, "a member with the fault #{fault}" }
     end

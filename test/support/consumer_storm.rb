@@ -5,6 +5,7 @@ require "json"
 require "open3"
 require "securerandom"
 require "tmpdir"
+require_relative "each_once"
 require_relative "kafka_topics"
 require_relative "consumer_storm/checker"
 require_relative "consumer_storm/member"
@@ -18,6 +19,7 @@ class ConsumerStorm
   KEPT = File.expand_path("../../tmp/storms", __dir__) # ledgers of storms that have found something
   PATIENCE = 60 # seconds for the group to read all that is left
   ASSIGNMENTS = 12 # at least, until a storm ends
+  ENDING = 30 # seconds for all members, and what else the storm runs, to end
   LONGEST_CLOSE = 12 # seconds: config.close_timeout, a tenth and 0.2 s more, and some time to be scheduled
   ACTIONS = %i[join join join close close kill freeze].freeze
   KINDS = {
@@ -33,6 +35,18 @@ class ConsumerStorm
   # librdkafka aborts the process when a consumer with this strategy closes before its first assignment (#4381, fixed in 2.3.0).
   # So members are closed later there.
   ABORTS_EARLY = "cooperative-sticky"
+
+  # @param seconds [Numeric] for which members join and leave
+  # @return [Numeric] seconds that a storm may take before it reports that the machine is too slow: until it has a topic, the
+  #   group has assigned partitions, frozen members go on, everything is committed, and members and threads have ended
+  def self.longest(seconds) = PATIENCE + seconds + PATIENCE + (SESSION * 2) + PATIENCE + LONGEST_CLOSE + (2 * ENDING)
+
+  # @param problems [Array<String>] of storms
+  # @return [String] what was lost, repeated or out of order comes first
+  def self.report(problems)
+    lost, others = problems.partition { |problem| problem.start_with?(EachOnce::LOST_OR_REPEATED) }
+    (lost + others).join("\n")
+  end
 
   # @return [Gem::Version]
   def self.librdkafka = Gem::Version.new(Penstock.librdkafka_version[/[\d.]+/])
@@ -75,7 +89,7 @@ class ConsumerStorm
 
   # Goes on for longer where a busy machine has let the group assign partitions only a few times.
   #
-  # @return [Array<String>] what is wrong
+  # @return [Array<String>] what is wrong; what was lost, repeated or out of order begins with EachOnce::LOST_OR_REPEATED
   def run(seconds)
     Dir.mktmpdir do |directory|
       @directory = directory
@@ -271,7 +285,10 @@ class ConsumerStorm
   def await_committed
     deadline = now + PATIENCE
     offsets = observe until @fault || now > deadline || @ends.all? { |partition, size| offsets.to_h.fetch(partition, 0) >= size }
-    @problems << "stuck: #{PATIENCE} s after the last message, committed is #{offsets}, the ends are #{@ends}" if now > deadline
+    return unless now > deadline
+
+    @stuck = true
+    @problems << "stuck: #{PATIENCE} s after the last message, committed is #{offsets}, the ends are #{@ends}"
   end
 
   def await_ends
@@ -284,8 +301,11 @@ class ConsumerStorm
     lines = Dir[File.join(@directory, "*.ledger")].flat_map { |path| File.readlines(path) }
     events = @events + lines.filter_map { |line| line.end_with?("\n") && JSON.parse(line) }
     @checker = Checker.new
-    problems = @checker.check(events, @fault ? {} : @ends) + slow_closes(events)
-    problems.map { |problem| "#{@name}: #{problem}" }
+    # What a group that was too slow has not processed is not lost.
+    found = @checker.check(events, @fault || @stuck ? {} : @ends).map do |problem|
+      "#{EachOnce::LOST_OR_REPEATED if Checker.lost_or_repeated?(problem)}#{@name}: #{problem}"
+    end
+    found + slow_closes(events).map { |problem| "#{@name}: #{problem}" }
   end
 
   # Keeps the ledgers of a storm that has found something.
@@ -305,7 +325,7 @@ class ConsumerStorm
 
   def stop
     @sent = @all_read = true
-    [@sending, @observing, @growing, *@freezing].compact.each { |thread| thread.join(20) || thread.kill }
+    [@sending, @observing, @growing, *@freezing].compact.each { |thread| thread.join(ENDING) || thread.kill }
     @lock.synchronize { @members.compact.each_value { |pid| Process.kill(:KILL, pid) } }
     @nursery&.close
     @reader&.join(10)

@@ -1,16 +1,21 @@
 # frozen_string_literal: true
 
+require_relative "broker_gate"
+
 # What the consumer's tests share.
 class ConsumerTestCase < PenstockTest
   def setup
     super
     @consumers = []
+    @gates = []
   end
 
   def teardown
     GCLevel.stop
+    @gates.each(&:open)
     @consumers.each { |consumer| consumer.close(timeout: 5) }
-    @consumers = nil
+    @gates.each(&:close)
+    @consumers = @gates = nil
     super
   end
 
@@ -26,6 +31,9 @@ class ConsumerTestCase < PenstockTest
   def group_consumer(group = "group-#{rand(2**32)}", **kafka, &block)
     consumer("group.id": group, "auto.offset.reset": "earliest", "session.timeout.ms": 6_000, **kafka, &block)
   end
+
+  # @return [BrokerGate] in front of a cluster; closed after the test
+  def gate(own) = BrokerGate.new(own.bootstrap_servers).tap { |made| @gates << made }
 
   def unreachable_consumer(**kafka, &block) = consumer(servers: "127.0.0.1:1", log_level: 0, **kafka, &block)
 

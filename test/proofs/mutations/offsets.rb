@@ -53,6 +53,15 @@ Mutation.define "offsets: periodic commits wait for each other",
   "a revocation's turn passes" =>
     ["async_commits", "return ps_now_us() - first->come_us < LONGEST_TURN_US ? first : first->next;", "return first;",
      "test_34_a_commit_between_the_listener_and_the_answer_succeeds"],
+  "a commit waits for one that no caller waits for" =>
+    ["async_commits", "bool idle = !commits->waiting && commits->on_their_way == 0 &&", "bool idle =",
+     "test_34_a_commit_that_is_repeated_does_not_overtake_a_later_one"],
+  "a commit waits for one of another thread" =>
+    ["async_commits", "turn->come = idle && is_next(commits, turn);", "turn->come = idle;",
+     "test_34_a_commit_of_another_thread_that_is_repeated_does_not_overtake_a_later_one"],
+  "an asynchronous commit waits behind one whose caller waits" =>
+    ["async_commits", "    if (last) last->after = merge(list, last->after);\n    else ", "    ",
+     "test_34_an_asynchronous_commit_waits_for_one_whose_caller_waits"],
   "a commit that passes a revocation does not pass what waits behind it" =>
     ["async_commits", "return first_turn(commits) == turn && !first->after;", "return first_turn(commits) == turn;",
      "test_34_a_commit_that_passes_a_revocation_does_not_pass_earlier_commits"],

@@ -40,6 +40,9 @@ class ConsumerStorm
       end
     end
 
+    # @return [Boolean] whether a message was lost, repeated or out of order, or will be when a member begins as committed
+    def self.lost_or_repeated?(problem) = problem.match?(/\A(?:gap|order|repeat|commit|fall): |, which it is not assigned\z/)
+
     # @return [Array<String>] what is wrong
     attr_reader :problems
     # @return [Hash{Symbol => Integer}] how many events of each kind there were; `starts` and `repeated` count messages

@@ -7,6 +7,7 @@ require_relative "support/fiber_schedulers"
 
 # The admin client itself: its life, its waits, its values. Operations on a real Kafka: integration/admin_*_test.rb.
 class AdminTest < AdminTestCase
+  thorough(/requests_leak_nothing/)
   slow(/leak_nothing|stays_usable|under_async|brokers_reject|ctrl_c|trap_that|dropped_fiber|token_provider/)
 
   include FiberSchedulers
@@ -383,7 +384,7 @@ class AdminTest < AdminTestCase
 
   # ---- memory ----
 
-  def test_calls_under_gc_stress
+  thorough def test_calls_under_gc_stress
     name = topic(partitions: 2)
     one = admin
     other = unreachable_admin

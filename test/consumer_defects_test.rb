@@ -587,7 +587,7 @@ class ConsumerDefectsTest < ConsumerTestCase
     assert_equal (5..19).to_a, take(one, 15).map(&:offset)
   end
 
-  def test_35_a_seek_after_the_groups_assignment_is_not_undone_by_a_late_answer
+  thorough def test_35_a_seek_after_the_groups_assignment_is_not_undone_by_a_late_answer
     own, sender = broken_in(1)
     19.times { produce("defects", %w[more], on: sender) }
     one = consumer(servers: own.bootstrap_servers, "group.id": "g") # it begins at the end
@@ -658,7 +658,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # librdkafka goes on fetching a partition that was taken away in that time. At its next assignment these messages came before
   # those that the group begins with: 800 messages came twice.
-  def test_36_a_partition_that_comes_back_repeats_nothing
+  thorough def test_36_a_partition_that_comes_back_repeats_nothing
     own, = broken_in(400, partitions: 2, brokers: 2)
     2.times { |partition| own.move_leader("defects", partition, partition + 1) }
     slowing = Slowing.new(own)

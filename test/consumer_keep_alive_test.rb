@@ -65,7 +65,7 @@ class ConsumerKeepAliveTest < ConsumerTestCase
   end
 
   # Such polls take from the queue of messages only.
-  def test_polls_that_always_find_a_message_count_as_polling
+  thorough def test_polls_that_always_find_a_message_count_as_polling
     one = member
     first_batch(one, max: 1)
     finish = now + (LONGEST_PAUSE * 3 / 1000.0)
@@ -116,7 +116,7 @@ class ConsumerKeepAliveTest < ConsumerTestCase
     end
   end
 
-  def test_a_revocation_is_held_back_no_longer_than_configured
+  thorough def test_a_revocation_is_held_back_no_longer_than_configured
     one = member { |config| config.hold_rebalances = 1_000 }
     batch = first_batch(one)
     joining do |other|

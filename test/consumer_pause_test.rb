@@ -210,7 +210,7 @@ class ConsumerPauseTest < ConsumerTestCase
     end
   end
 
-  def test_messages_behind_an_error_are_dropped_by_a_revocation
+  thorough def test_messages_behind_an_error_are_dropped_by_a_revocation
     [true, false].each do |paused|
       one = behind_errors("enable.auto.commit": false) do |member|
         member.subscribe("behind")
@@ -225,7 +225,7 @@ class ConsumerPauseTest < ConsumerTestCase
   end
 
   # Messages of a thousand pauses: each once.
-  def test_pausing_a_thousand_times_in_the_stream_loses_nothing
+  thorough def test_pausing_a_thousand_times_in_the_stream_loses_nothing
     name = filled(3_000, partitions: 2)
     one = reading(name, partitions: [0, 1])
     got = []

@@ -288,7 +288,7 @@ class ConsumerSetTest < ConsumerTestCase
     returned.each { |seconds| assert_in_delta 0.5, seconds, 0.3 }
   end
 
-  def test_an_idle_member_keeps_its_membership_in_a_set
+  thorough def test_an_idle_member_keeps_its_membership_in_a_set
     name = topic(partitions: 1)
     one = group_consumer("max.poll.interval.ms": 6_000).subscribe(name)
     busy = topic(partitions: 1)
@@ -315,7 +315,7 @@ class ConsumerSetTest < ConsumerTestCase
   end
 
   # Its queue is not empty, but no thread can take anything.
-  def test_a_revocation_is_held_back_no_longer_than_configured
+  thorough def test_a_revocation_is_held_back_no_longer_than_configured
     name = topic(partitions: 2)
     2.times { |partition| produce(name, %w[a b], partition:) }
     one = group_consumer(name) do |config|

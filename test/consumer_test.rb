@@ -506,7 +506,7 @@ class ConsumerTest < ConsumerTestCase
   end
 
   # For longer than max.poll.interval.ms.
-  slow def test_a_member_with_many_errors_to_raise_keeps_its_partitions
+  thorough slow def test_a_member_with_many_errors_to_raise_keeps_its_partitions
     own = own_cluster
     own.create_topic("erring", partitions: 200)
     one = group_consumer("g", servers: own.bootstrap_servers, "auto.offset.reset": "error", "max.poll.interval.ms": 6_000)

@@ -369,7 +369,7 @@ class ExactlyOnceTest < TransactionTestCase
     assert_equal payloads(4), committed_payloads(producer, one, 4)
   end
 
-  slow def test_a_position_that_was_chosen_in_an_earlier_assignment_does_not_count
+  thorough slow def test_a_position_that_was_chosen_in_an_earlier_assignment_does_not_count
     producer = transactional
     name = filled(4)
     one = consumer(group: name).subscribe(name)

@@ -138,7 +138,7 @@ class ExitTest < PenstockTest
     end
   end
 
-  slow def test_an_interrupted_unlimited_close_of_a_consumer_delays_the_exit_only_by_close_timeout
+  thorough slow def test_an_interrupted_unlimited_close_of_a_consumer_delays_the_exit_only_by_close_timeout
     name = topic(partitions: 1)
     program = <<~RUBY
       require "timeout"
@@ -338,7 +338,7 @@ class ExitTest < PenstockTest
 
   # ---- again and again ----
 
-  slow def test_a_hundred_programs_with_open_producers_exit_cleanly
+  thorough slow def test_a_hundred_programs_with_open_producers_exit_cleanly
     programs = [true, false].cycle.first(100).map do |idempotent|
       "#{HEAD}$all = Array.new(3) { producer('x', 'linger.ms': 5, 'enable.idempotence': #{idempotent}) }
        $all.each { |made| produce(made, 2) }"

@@ -209,7 +209,7 @@ class KafkaChecksTest < PenstockTest
 
   SECRETS = { **LOGIN, "sasl.password": "hunter2", "ssl.key.password": "hunter2" }.freeze
 
-  slow def test_secrets_are_in_no_inspect_log_line_event_or_error_of_a_producer_that_fails
+  thorough slow def test_secrets_are_in_no_inspect_log_line_event_or_error_of_a_producer_that_fails
     log = StringIO.new
     one = producer(servers: "127.0.0.1:1", **SECRETS, "security.protocol": "sasl_ssl", debug: "all", log_level: 7,
                    "message.timeout.ms": 1_000, "transaction.timeout.ms": 5_000) { |config| config.logger = Logger.new(log) }

@@ -14,6 +14,7 @@ class MarksTest < PenstockTest
       slow(/waits/)
       self.alone def test_share = nil
       self.alone slow def test_cpu = nil
+      thorough def test_long = nil
       def test_waits = nil
       def test_plain = nil
     end
@@ -26,9 +27,13 @@ class MarksTest < PenstockTest
   end
 
   def test_each_test_runs_in_one_phase
-    assert_equal "cpu plain share waits", selected
-    assert_equal "plain waits", selected(phase: "together")
+    assert_equal "cpu long plain share waits", selected
+    assert_equal "long plain waits", selected(phase: "together")
     assert_equal "cpu share", selected(phase: "alone")
+  end
+
+  def test_the_gate_leaves_out_thorough_tests
+    assert_equal "cpu plain share waits", selected(tests: "gate")
   end
 
   def test_quick_runs_leave_out_slow_tests_in_each_phase

@@ -623,7 +623,7 @@ class ProducerRecoveryTest < TransactionTestCase
     end
   end
 
-  slow def test_attempts_to_reach_a_cluster_are_repeated_within_max_wait_timeout_only
+  thorough slow def test_attempts_to_reach_a_cluster_are_repeated_within_max_wait_timeout_only
     producer = transactional(on: "127.0.0.1:1", "transaction.timeout.ms": 1_000, "message.timeout.ms": 500) do |config|
       config.max_wait_timeout = 7_000
       config.wait_backoff_on_transaction_command = 100

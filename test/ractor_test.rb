@@ -288,7 +288,7 @@ class RactorTest < PenstockTest
     RUBY
   end
 
-  slow def test_a_handle_in_a_listener_that_the_producers_reload_waits_for_raises
+  thorough slow def test_a_handle_in_a_listener_that_the_producers_reload_waits_for_raises
     assert_equal ["Penstock::ListenerDeadlockError"] * 4, ractors(<<~'RUBY')
       answers = %w[producer.reload error.occurred].product([true, false]).map do |event, main|
         producer = make_producer("enable.idempotence": true, log_level: 0)

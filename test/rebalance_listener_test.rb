@@ -135,7 +135,7 @@ class RebalanceListenerTest < ConsumerTestCase
   end
 
   # A commit waits for the coordinator, by default for 30 s.
-  def test_a_listener_that_commits_ends_with_the_time_of_the_close
+  thorough def test_a_listener_that_commits_ends_with_the_time_of_the_close
     own = own_cluster
     name = "listened"
     own.create_topic(name, partitions: 1)

@@ -95,7 +95,7 @@ class RejectionTest < PenstockTest
     end
   end
 
-  slow def test_a_broker_that_hung_up_and_then_went_away_does_not_count_as_rejecting
+  thorough slow def test_a_broker_that_hung_up_and_then_went_away_does_not_count_as_rejecting
     one = handle = nil
     with_a_port_that_hangs_up do |servers|
       one = rejected_producer(servers, timeout: 6_000, "reconnect.backoff.max.ms": 200)

@@ -10,7 +10,8 @@ OptionParser.new do |parser|
   parser.banner = "usage: ruby test/run.rb [options] [FILE... or FILE,FILE,...]  (files with commas between share a process)"
   parser.on("--jobs N", Integer, "how many processes run at a time (#{Runner::JOBS})") { |number| options[:jobs] = number }
   parser.on("--no-kafka", "of all tests, leave out test/integration") { kafka = false }
-  parser.on("--quick", "the same, and leave out tests marked `slow`") { ENV["PENSTOCK_TESTS"] = "quick" }
+  parser.on("--gate", "leave out tests marked `thorough`") { ENV["PENSTOCK_TESTS"] = "gate" }
+  parser.on("--quick", "the same, and those marked `slow`, and test/integration") { ENV["PENSTOCK_TESTS"] = "quick" }
   parser.on("--once", "do not try failed files again") { options[:tries] = 1 }
   parser.on("--unjudged", "leave the judgement on flaky files to a later --judge") { judged = false }
   parser.on("--judge", "only list the flaky files of earlier runs; fail if there are too many") { exit flaky.judge }

@@ -162,7 +162,7 @@ class SecretTest < PenstockTest
     end
   end
 
-  slow def test_a_key_given_as_any_other_setting_is_in_no_error
+  thorough slow def test_a_key_given_as_any_other_setting_is_in_no_error
     Internal::ProducerClient.setting_names.uniq.each do |name|
       error = assert_raises(Penstock::ConfigurationInvalidError, name) do
         tls = { "security.protocol": "ssl" } if name.match?(/\A(ssl|https)\./)

@@ -249,7 +249,7 @@ class TransactionNativeTest < PenstockTest
     client.abort_transaction(nil)
   end
 
-  def test_an_abort_interrupted_before_its_turn_is_made
+  thorough def test_an_abort_interrupted_before_its_turn_is_made
     cluster, client = slow(1_500)
     offsets = [[topic(on: cluster), 0, 1, nil]]
     offsets = in_thread { client.send_offsets_to_transaction(offsets, "group", nil) }

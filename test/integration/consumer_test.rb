@@ -177,7 +177,7 @@ class KafkaConsumerTest < ConsumerTestCase
     poll_until(one, two) { assigned(one).size == 2 }
   end
 
-  def test_a_long_wait_counts_as_polling
+  thorough def test_a_long_wait_counts_as_polling
     name = new_topic
     one = member(name, "max.poll.interval.ms": 6_000, "enable.auto.commit": false)
     poll_until(one) { |(taken)| taken.size == 1 }

@@ -159,7 +159,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     eventually(20) { committed_offset == 3 } # Kafka answers a commit before it has written the markers of the groups
   end
 
-  def test_a_worker_that_crashes_and_starts_again_transforms_each_message_once
+  thorough def test_a_worker_that_crashes_and_starts_again_transforms_each_message_once
     produce_input(60)
     5.times { run_worker(crash: true) }
     run_worker(crash: false)
@@ -314,7 +314,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
   end
 
   # The cluster checks for expired transactions every 10 seconds.
-  def test_a_transaction_that_lasts_too_long_is_aborted_and_the_error_names_the_timeout
+  thorough def test_a_transaction_that_lasts_too_long_is_aborted_and_the_error_names_the_timeout
     producer = transactional("transaction.timeout.ms": 6_000, "message.timeout.ms": 5_000) # creating the topic takes some seconds
     error = assert_raises(Penstock::TransactionError) do
       producer.transaction do
@@ -349,7 +349,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     assert_includes results, :purge_queue, "the abort waited"
   end
 
-  def test_an_immediate_abort_that_waits_for_the_first_messages_costs_no_client
+  thorough def test_an_immediate_abort_that_waits_for_the_first_messages_costs_no_client
     lost, results = abort_at_once(20_000, rounds: 200) # enough on a busy machine
     assert_empty lost
     assert_equal [nil], results.uniq

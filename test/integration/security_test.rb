@@ -49,7 +49,7 @@ class SecurityTest < PenstockTest
 
   # A lost wake-up shows after an idle time: the TLS library may have buffered data by then, so no descriptor becomes readable.
   # Longer gaps: PENSTOCK_IDLE_GAPS=1,10,60
-  def test_messages_after_idle_times_over_tls_and_sasl_are_delivered_soon
+  thorough def test_messages_after_idle_times_over_tls_and_sasl_are_delivered_soon
     one = producer(servers: SASL_SSL, "linger.ms": 0, **TLS_LOGIN)
     name = new_topic
     one.produce_sync(topic: name, payload: "x")
@@ -342,7 +342,7 @@ class SecurityTest < PenstockTest
     assert thread.join(5), "the thread did not end with its consumer"
   end
 
-  def test_a_consumers_tokens_are_refreshed_before_they_expire_even_if_no_thread_polls
+  thorough def test_a_consumers_tokens_are_refreshed_before_they_expire_even_if_no_thread_polls
     topic = written
     provider = Provider.new(lifetime: 3)
     one = oauth_consumer(provider)

@@ -9,6 +9,12 @@ require_relative "support/gvl_share"
 # The rules for every call that waits. support/blocking_calls.rb lists these calls.
 class ConformanceTest < PenstockTest
   slow
+  # In the gate, each call is tried under one scheduler. A variant calls its producer. Requests of the admin client share one
+  # function in C and one in Ruby, so one of each kind stands for all: a request, one to a coordinator, a question on a thread of
+  # its own, several in turn.
+  thorough(/_under_async\z|_ends_at_its_deadline_in_a_trap\z|_ended_by_(raise|timeout)_/)
+  thorough(/\Atest_variant_(?!produce_sync_|transaction_)/)
+  thorough(/\Atest_admin_(?!create_topic_|alter_group_offsets_|lag_|plan_)/)
   alone(/leaves_the_gvl_to_other_threads/)
 
   include BlockingCalls::Stuck

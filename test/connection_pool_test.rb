@@ -256,7 +256,7 @@ class ConnectionPoolTest < PenstockTest
     borrowers.each { |borrower| borrower.producer.produce_async(topic: "t", payload: "") }
     borrowers.each(&:give_back)
     report = nil
-    assert_operator seconds_of { report = pool.shutdown(timeout: 3) }, :<, 9
+    assert_took(9, seconds_of { report = pool.shutdown(timeout: 3) })
     assert_equal [0, 4, 0], [report.delivered, report.purged, report.pending]
   end
 

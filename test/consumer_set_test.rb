@@ -329,7 +329,7 @@ class ConsumerSetTest < ConsumerTestCase
     start = now
     set.wait(timeout: 60).each { |consumer| consumer.poll(timeout: 0) }
     refute_equal :rebalancing, one.membership.state
-    assert_operator now - start, :<, 30, "the configured second did not end the wait"
+    assert_took(30, now - start, "the configured second did not end the wait")
   ensure
     thread&.kill
   end

@@ -319,7 +319,7 @@ class ProducerTransactionTest < TransactionTestCase
     producer = transactional
     fiber = Fiber.new { producer.transaction { Fiber.yield } }
     fiber.resume
-    assert_operator seconds_of { producer.close(timeout: 20) }, :<, 10
+    assert_took(10, seconds_of { producer.close(timeout: 20) })
   end
 
   def test_a_fiber_whose_thread_ended_inside_a_transaction_does_not_block_others
@@ -335,7 +335,7 @@ class ProducerTransactionTest < TransactionTestCase
       e
     end
     assert_match(/thread has ended/, error.message)
-    assert_operator seconds_of { producer.close(timeout: 20) }, :<, 10
+    assert_took(10, seconds_of { producer.close(timeout: 20) })
   end
 
   slow def test_fibers_of_a_scheduler_take_turns
@@ -676,7 +676,7 @@ class ProducerTransactionTest < TransactionTestCase
       producer.transaction { go_on.pop }
     end
     eventually { seen.size == 1 }
-    assert_operator seconds_of { producer.close(timeout: 0.2) }, :<, 10
+    assert_took(10, seconds_of { producer.close(timeout: 0.2) })
     go_on << true
     assert_raises(Penstock::ProducerClosedError) { running.join(10) }
     refute_includes steps(seen), "committed"
@@ -725,7 +725,7 @@ class ProducerTransactionTest < TransactionTestCase
         end
       end
       sleep(rand * 0.05)
-      assert_operator seconds_of { producer.close(timeout: 30) }, :<, 10, "close had to wait for the other threads"
+      assert_took(10, seconds_of { producer.close(timeout: 30) }, "close had to wait for the other threads")
       assert threads.all? { |thread| thread.join(15) }
     end
   end

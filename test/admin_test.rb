@@ -555,7 +555,7 @@ class AdminTest < AdminTestCase
     thread = waiting(one, way)
     seconds_of do
       ending.call(thread)
-      thread.join(10)
+      Slowness.join(thread, 10)
     rescue Interrupted
       nil
     end

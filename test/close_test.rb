@@ -179,7 +179,7 @@ class CloseTest < PenstockTest
     report = nil
     assert_took(longest(0.5), seconds_of { report = leaving.close(timeout: 0.5) })
     assert_equal 1, report.purged
-    assert flushing.join(1), "flush is still waiting"
+    assert Slowness.join(flushing, 1), "flush is still waiting"
   end
 
   def test_a_flush_ended_by_close_does_not_report_a_timeout
@@ -418,7 +418,7 @@ class CloseTest < PenstockTest
     connecting = quiet_thread { leaving.produce_sync(topic: "test", payload: "x") }
     eventually { Internal::ProducerClient.open_count == 1 && connecting.stop? }
     assert_took(5, seconds_of { leaving.close(timeout: 0.3) })
-    assert connecting.join(5) rescue nil # rubocop:disable Style/RescueModifier
+    assert Slowness.join(connecting, 5) rescue nil # rubocop:disable Style/RescueModifier
     assert_raises(Penstock::ProducerClosedError) { connecting.value }
     eventually { Internal::ProducerClient.open_count.zero? }
   end

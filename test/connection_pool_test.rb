@@ -115,7 +115,7 @@ class ConnectionPoolTest < PenstockTest
     waiting = Thread.new { assert_raises(KeyError) { pool.with { flunk "lent" } } }
     eventually { waiting.status == "sleep" }
     waiting.raise(KeyError)
-    assert waiting.join(20), "the thread is still waiting"
+    assert Slowness.join(waiting, 20), "the thread is still waiting"
     borrower.give_back
     assert_equal({ size: 1, available: 1 }, pool.stats)
   end

@@ -441,7 +441,7 @@ class ConsumerSetTest < ConsumerTestCase
         end
       end
     end
-    threads.each { |thread| assert thread.join(30) }
+    threads.each { |thread| assert Slowness.join(thread, 30) }
     payloads = Array.new(got.size) { got.pop }
     assert_equal [1_200, 1_200], [payloads.size, payloads.uniq.size]
   end
@@ -652,7 +652,7 @@ class ConsumerSetTest < ConsumerTestCase
       move while writing.alive?
       yield
       @sets.each(&:clear)
-      readers.all? { |reader| reader.join(5) }
+      readers.all? { |reader| Slowness.join(reader, 5) }
     end
 
     private

@@ -615,7 +615,7 @@ class ConsumerTest < ConsumerTestCase
     killed = Thread.new { one.each {} }
     eventually { killed.status == "sleep" }
     killed.kill
-    assert killed.join(5)
+    assert Slowness.join(killed, 5)
   end
 
   def test_a_consumer_works_after_an_interrupted_call
@@ -709,7 +709,7 @@ class ConsumerTest < ConsumerTestCase
       sleep rand * 0.1
       closed = Array.new(1 + (round % 3)) { quiet_thread { one.close(timeout: 10) } }
       assert_equal [[true, nil]], closed.map { |thread| thread.value.to_a }.uniq
-      results = threads.map { |thread| thread.join(20) ? thread.value : flunk("a thread hangs: #{thread.backtrace}") }
+      results = threads.map { |thread| Slowness.join(thread, 20) ? thread.value : flunk("a thread hangs: #{thread.backtrace}") }
       offsets = results.flatten.grep(Penstock::Message).map(&:offset)
       assert_equal offsets.uniq.size, offsets.size, "polled twice"
       assert_raises(Penstock::ConsumerClosedError) { one.poll(timeout: 0) }

@@ -264,7 +264,7 @@ class TransactionNativeTest < PenstockTest
     _, client = slow(60_000)
     committing = in_thread { assert_raises(Penstock::ProducerClosedError) { client.commit_transaction(50_000) } }
     assert_took(2, seconds_of { client.close(500) })
-    assert committing.join(5), "the commit still waits"
+    assert Slowness.join(committing, 5), "the commit still waits"
     eventually { Internal::ProducerClient.open_count.zero? }
   end
 

@@ -195,7 +195,7 @@ class SecurityTest < PenstockTest
                  [thread.name, event[:producer_id], event.payload.keys]
     assert_equal event.payload, published.pop.payload
     one.close
-    assert thread.join(5), "the thread did not end with its producer"
+    assert Slowness.join(thread, 5), "the thread did not end with its producer"
   end
 
   def test_a_producer_closed_at_once_still_gets_its_token_and_delivers
@@ -339,7 +339,7 @@ class SecurityTest < PenstockTest
     event, thread = provider.events.pop
     assert_equal ["penstock.tokens", one.id], [thread.name, event[:consumer_id]]
     assert_predicate one.close(timeout: 10), :complete?
-    assert thread.join(5), "the thread did not end with its consumer"
+    assert Slowness.join(thread, 5), "the thread did not end with its consumer"
   end
 
   def test_a_consumers_tokens_are_refreshed_before_they_expire_even_if_no_thread_polls

@@ -22,7 +22,7 @@ class AppConsumerTest < ConsumerTestCase
       assert_operator batch.size, :<=, 30
     end
     runs.group_by { |batch| batch.partitions.first }.each_value { |parts| assert_equal [*0..49], parts.flat_map(&:offsets) }
-    assert_operator seconds_of { assert_nil one.__send__(:call_poll_run, 30, 1 << 20) }, :<, 0.5
+    assert_took(0.5, seconds_of { assert_nil one.__send__(:call_poll_run, 30, 1 << 20) })
   end
 
   def test_a_run_ends_with_the_message_that_reaches_its_bytes
@@ -44,7 +44,7 @@ class AppConsumerTest < ConsumerTestCase
   def test_a_wake_ends_a_wait_or_the_next_one
     set = Penstock::ConsumerSet.new(unreachable_consumer)
     set.__send__(:call_wake)
-    assert_operator seconds_of { assert_empty set.wait(timeout: 30) }, :<, 5
+    assert_took(5, seconds_of { assert_empty set.wait(timeout: 30) })
     waiting = Thread.new { seconds_of { set.wait(timeout: 30) } }
     eventually { waiting.stop? }
     set.__send__(:call_wake)

@@ -114,7 +114,7 @@ class AppLifeTest < AppTestCase
     server = start(name) { entered << true && gate.pop }
     entered.pop
     report = nil
-    assert_operator seconds_of { report = server.stop(timeout: 0.5) }, :<, 8
+    assert_took(8, seconds_of { report = server.stop(timeout: 0.5) })
     assert_equal [3, [[@group, name, 1, 0]]], [report.status, report.blockers.map { |blocker| blocker.to_a.first(4) }]
     assert_includes report.to_s, File.basename(__FILE__)
     assert_nil committed_offset(name, 1)
@@ -125,7 +125,7 @@ class AppLifeTest < AppTestCase
     gate = Thread::Queue.new
     server = start(topic, configure: ->(app) { app.monitor.subscribe("app.stopping") { gate.pop } }) { nil }
     report = nil
-    assert_operator seconds_of { report = server.stop(timeout: 0.5) }, :<, 8
+    assert_took(8, seconds_of { report = server.stop(timeout: 0.5) })
     assert_equal [3, [@group]], [report.status, report.groups]
     assert_match(/own thread.*#{File.basename(__FILE__)}/m, report.to_s)
     gate.close

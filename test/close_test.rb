@@ -123,7 +123,7 @@ class CloseTest < PenstockTest
     leaving = unreachable_producer
     handles = leaving.produce_many_async(messages("test", 100))
     report = nil
-    assert_includes 0.5..longest(0.5), seconds_of { report = leaving.close(timeout: 0.5) }
+    assert_took(0.5..longest(0.5), seconds_of { report = leaving.close(timeout: 0.5) })
     assert_equal Penstock::CloseReport.new(0, 0, 100, 0), report
     handles.each do |handle|
       assert_equal :purge_queue, handle.error.code
@@ -141,7 +141,7 @@ class CloseTest < PenstockTest
     silent.set_round_trip_time(seconds: 60)
     handle = leaving.produce_async(topic: name, payload: "not answered")
     report = nil
-    assert_includes 0.5..longest(0.5), seconds_of { report = leaving.close(timeout: 0.5) }
+    assert_took(0.5..longest(0.5), seconds_of { report = leaving.close(timeout: 0.5) })
     assert_equal Penstock::CloseReport.new(0, 0, 1, 0), report
     assert_equal :purge_inflight, handle.error.code
     assert_predicate handle.report, :possibly_persisted?
@@ -150,14 +150,14 @@ class CloseTest < PenstockTest
   def test_close_with_timeout_0_purges_at_once
     leaving = unreachable_producer
     handles = leaving.produce_many_async(messages("test", 10))
-    assert_operator seconds_of { leaving.close(timeout: 0) }, :<, longest(0)
+    assert_took(longest(0), seconds_of { leaving.close(timeout: 0) })
     eventually { handles.none?(&:pending?) }
   end
 
   def test_close_without_an_argument_uses_close_timeout
     leaving = unreachable_producer { |config| config.close_timeout = 300 }
     leaving.produce_async(topic: "test", payload: "x")
-    assert_includes 0.3..longest(0.3), seconds_of { leaving.close }
+    assert_took(0.3..longest(0.3), seconds_of { leaving.close })
   end
 
   slow def test_a_second_close_with_a_shorter_timeout_ends_within_it
@@ -165,7 +165,7 @@ class CloseTest < PenstockTest
     handle = leaving.produce_async(topic: "test", payload: "x")
     first = Thread.new { leaving.close(timeout: 4) }
     eventually { leaving.closed? }
-    assert_operator seconds_of { assert_equal 1, leaving.close(timeout: 0.1).pending }, :<, longest(0.1)
+    assert_took(longest(0.1), seconds_of { assert_equal 1, leaving.close(timeout: 0.1).pending })
     assert_predicate first, :alive?
     assert_predicate handle, :pending?
     assert_equal 1, first.value.purged
@@ -177,9 +177,9 @@ class CloseTest < PenstockTest
     flushing = Thread.new { assert_raises(Penstock::Error) { leaving.flush(timeout: 30) } }
     eventually { flushing.stop? }
     report = nil
-    assert_operator seconds_of { report = leaving.close(timeout: 0.5) }, :<, longest(0.5)
+    assert_took(longest(0.5), seconds_of { report = leaving.close(timeout: 0.5) })
     assert_equal 1, report.purged
-    assert flushing.join(1), "flush is still waiting"
+    assert Slowness.join(flushing, 1), "flush is still waiting"
   end
 
   def test_a_flush_ended_by_close_does_not_report_a_timeout
@@ -196,7 +196,7 @@ class CloseTest < PenstockTest
     handle = leaving.produce_async(topic: "test", payload: "x")
     asking = Thread.new { assert_raises(Penstock::Error) { leaving.partition_count("test") } }
     eventually { asking.stop? }
-    assert_operator seconds_of { leaving.close(timeout: 0.5) }, :<, longest(0.5)
+    assert_took(longest(0.5), seconds_of { leaving.close(timeout: 0.5) })
     refute_predicate handle, :pending?
   ensure
     asking&.join
@@ -301,7 +301,7 @@ class CloseTest < PenstockTest
     leaving = unreachable_producer("queue.buffering.max.messages": 3)
     leaving.buffer_many(messages("test", 5))
     report = nil
-    assert_operator seconds_of { report = leaving.close(timeout: 0.5) }, :<, 3
+    assert_took(3, seconds_of { report = leaving.close(timeout: 0.5) })
     assert_equal Penstock::CloseReport.new(0, 0, 3, 0, 2), report
     assert_equal(%w[3 4], leaving.messages.map { |message| message[:payload] })
     assert_equal report, leaving.close
@@ -397,7 +397,7 @@ class CloseTest < PenstockTest
       end
     end
     eventually { go_on.num_waiting == 1 }
-    assert_operator seconds_of { leaving.close(timeout: 0.5) }, :<, 3
+    assert_took(3, seconds_of { leaving.close(timeout: 0.5) })
     assert_predicate leaving.status, :closed?
     go_on << true
     assert_raises(Penstock::ProducerClosedError) { running.value }
@@ -407,7 +407,7 @@ class CloseTest < PenstockTest
     leaving = unreachable_producer("transactional.id": "tx")
     leaving.buffer_many(messages("test", 3))
     report = nil
-    assert_operator seconds_of { report = leaving.close(timeout: 0.5) }, :<, 5
+    assert_took(5, seconds_of { report = leaving.close(timeout: 0.5) })
     assert_equal Penstock::CloseReport.new(0, 0, 0, 0, 3), report
     assert_equal 3, leaving.messages.size
     eventually { Internal::ProducerClient.open_count.zero? } # the client that waits for init_transactions closes by itself
@@ -417,8 +417,8 @@ class CloseTest < PenstockTest
     leaving = unreachable_producer("transactional.id": "tx")
     connecting = quiet_thread { leaving.produce_sync(topic: "test", payload: "x") }
     eventually { Internal::ProducerClient.open_count == 1 && connecting.stop? }
-    assert_operator seconds_of { leaving.close(timeout: 0.3) }, :<, 5
-    assert connecting.join(5) rescue nil # rubocop:disable Style/RescueModifier
+    assert_took(5, seconds_of { leaving.close(timeout: 0.3) })
+    assert Slowness.join(connecting, 5) rescue nil # rubocop:disable Style/RescueModifier
     assert_raises(Penstock::ProducerClosedError) { connecting.value }
     eventually { Internal::ProducerClient.open_count.zero? }
   end
@@ -430,7 +430,7 @@ class CloseTest < PenstockTest
     gone.close
     leaving.buffer_many(messages("test", 3))
     report = nil
-    assert_operator seconds_of { report = leaving.close(timeout: 0.5) }, :<, 5
+    assert_took(5, seconds_of { report = leaving.close(timeout: 0.5) })
     assert_equal 3, report.unsent
     eventually { Internal::ProducerClient.open_count.zero? } # the client may still be closing when the time is over
   end
@@ -453,7 +453,7 @@ class CloseTest < PenstockTest
     leaving.client.test_fatal_error(:out_of_order_sequence_number, "test")
     sending = quiet_thread { leaving.produce_sync(topic:, payload: "x") }
     eventually { Internal::ProducerClient.open_count.zero? && sending.stop? }
-    assert_operator seconds_of { assert_predicate leaving.close(timeout: 10), :complete? }, :<, 8
+    assert_took(8, seconds_of { assert_predicate leaving.close(timeout: 10), :complete? })
     assert_predicate leaving.status, :closed?
     assert_raises(Penstock::ProducerClosedError) { sending.value }
     assert_predicate leaving.status, :closed?
@@ -489,7 +489,7 @@ class CloseTest < PenstockTest
     leaving.produce_async(topic: "test", payload: "x")
     leaving.buffer(topic: "test", payload: "y")
     report = nil
-    assert_operator seconds_of { report = leaving.close! }, :<, 5
+    assert_took(5, seconds_of { report = leaving.close! })
     assert_equal Penstock::CloseReport.new(0, 0, 2, 0), report
     assert_equal report, leaving.close!(timeout: 0)
   end

@@ -115,7 +115,7 @@ class ConnectionPoolTest < PenstockTest
     waiting = Thread.new { assert_raises(KeyError) { pool.with { flunk "lent" } } }
     eventually { waiting.status == "sleep" }
     waiting.raise(KeyError)
-    assert waiting.join(20), "the thread is still waiting"
+    assert Slowness.join(waiting, 20), "the thread is still waiting"
     borrower.give_back
     assert_equal({ size: 1, available: 1 }, pool.stats)
   end
@@ -256,7 +256,7 @@ class ConnectionPoolTest < PenstockTest
     borrowers.each { |borrower| borrower.producer.produce_async(topic: "t", payload: "") }
     borrowers.each(&:give_back)
     report = nil
-    assert_operator seconds_of { report = pool.shutdown(timeout: 3) }, :<, 9
+    assert_took(9, seconds_of { report = pool.shutdown(timeout: 3) })
     assert_equal [0, 4, 0], [report.delivered, report.purged, report.pending]
   end
 

@@ -209,7 +209,7 @@ class ConsumerKeepAliveTest < ConsumerTestCase
     trace.enable(target: Penstock.const_get(:Threads, false).method(:start)) do
       assert_raises(RuntimeError) { one.keep_alive { flunk } }
     end
-    assert started.join(5)
+    assert Slowness.join(started, 5)
   end
 
   def test_other_fibers_run_while_a_fiber_works

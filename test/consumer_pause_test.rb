@@ -187,7 +187,7 @@ class ConsumerPauseTest < ConsumerTestCase
     thread = quiet_thread { one.poll(timeout: 30) }
     eventually { thread.stop? }
     one.resume
-    assert thread.join(5), "no message within 5 s"
+    assert Slowness.join(thread, 5), "no message within 5 s"
     assert_kind_of Penstock::Message, thread.value
   end
 

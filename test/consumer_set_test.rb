@@ -331,7 +331,7 @@ class ConsumerSetTest < ConsumerTestCase
     start = now
     set.wait(timeout: 60).each { |consumer| consumer.poll(timeout: 0) }
     refute_equal :rebalancing, one.membership.state
-    assert_operator now - start, :<, 30, "the configured second did not end the wait"
+    assert_took(30, now - start, "the configured second did not end the wait")
   ensure
     thread&.kill
   end
@@ -443,7 +443,7 @@ class ConsumerSetTest < ConsumerTestCase
         end
       end
     end
-    threads.each { |thread| assert thread.join(30) }
+    threads.each { |thread| assert Slowness.join(thread, 30) }
     payloads = Array.new(got.size) { got.pop }
     assert_equal [1_200, 1_200], [payloads.size, payloads.uniq.size]
   end
@@ -654,7 +654,7 @@ class ConsumerSetTest < ConsumerTestCase
       move while writing.alive?
       yield
       @sets.each(&:clear)
-      readers.all? { |reader| reader.join(5) }
+      readers.all? { |reader| Slowness.join(reader, 5) }
     end
 
     private

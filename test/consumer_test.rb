@@ -102,7 +102,7 @@ class ConsumerTest < ConsumerTestCase
     one = reading(name)
     assert_empty one.poll_batch(max: 10, timeout: 0)
     produce(name, %w[a])
-    assert_operator(seconds_of { assert_equal %w[a], one.poll_batch(max: 1_000, timeout: 60).map(&:payload) }, :<, 20)
+    assert_took(20, seconds_of { assert_equal %w[a], one.poll_batch(max: 1_000, timeout: 60).map(&:payload) })
   end
 
   def test_poll_returns_nil_if_no_message_arrives_in_time
@@ -126,7 +126,7 @@ class ConsumerTest < ConsumerTestCase
       end
     end
     waiting.join
-    assert_operator duration, :<, 30
+    assert_took(30, duration)
   end
 
   def test_threads_that_poll_one_consumer_share_its_messages
@@ -164,7 +164,7 @@ class ConsumerTest < ConsumerTestCase
         threads.each(&:join)
       end
     end
-    assert_operator duration, :<, 13 # 15 if a polling thread found every second message only one second later
+    assert_took(13, duration) # 15 if a polling thread found every second message only one second later
   end
 
   # ---- positions ----
@@ -288,7 +288,7 @@ class ConsumerTest < ConsumerTestCase
 
   # A lost wake-up delays a message until the thread looks again after a second, or until statistics arrive. The unreachable
   # broker causes errors.
-  slow def test_waiting_consumers_get_each_message_soon_despite_statistics_and_errors
+  alone slow def test_waiting_consumers_get_each_message_soon_despite_statistics_and_errors
     skip "too slow under GC stress" if GCLevel.slow?
     name = topic(partitions: 1)
     sender = producer("linger.ms": 0)
@@ -418,7 +418,7 @@ class ConsumerTest < ConsumerTestCase
       assert_equal [:fenced_instance_id, true, one.id], [error.code, error.fatal?, error.consumer_id]
       assert_match(/Another consumer with the same group\.instance\.id/, error.message)
     end
-    assert_operator(seconds_of { assert_predicate one.close, :complete? }, :<, 10)
+    assert_took(10, seconds_of { assert_predicate one.close, :complete? })
   end
 
   # @return [Penstock::Error, nil]
@@ -467,7 +467,7 @@ class ConsumerTest < ConsumerTestCase
     committing.report_on_exception = false
     eventually { committing.status == "sleep" }
     one.close(timeout: 0)
-    assert_operator(seconds_of { assert_raises(Penstock::ConsumerClosedError) { committing.value } }, :<, 10)
+    assert_took(10, seconds_of { assert_raises(Penstock::ConsumerClosedError) { committing.value } })
   end
 
   # librdkafka tells only of the first thing in an empty queue.
@@ -610,12 +610,12 @@ class ConsumerTest < ConsumerTestCase
     thread.report_on_exception = false
     eventually { thread.status == "sleep" }
     thread.raise("enough")
-    assert_operator(seconds_of { assert_equal "enough", assert_raises(RuntimeError) { thread.value }.message }, :<, 5)
+    assert_took(5, seconds_of { assert_equal "enough", assert_raises(RuntimeError) { thread.value }.message })
     assert_raises(Timeout::Error) { Timeout.timeout(0.2) { one.poll_batch(max: 10, timeout: nil) } }
     killed = Thread.new { one.each {} }
     eventually { killed.status == "sleep" }
     killed.kill
-    assert killed.join(5)
+    assert Slowness.join(killed, 5)
   end
 
   def test_a_consumer_works_after_an_interrupted_call
@@ -709,7 +709,7 @@ class ConsumerTest < ConsumerTestCase
       sleep rand * 0.1
       closed = Array.new(1 + (round % 3)) { quiet_thread { one.close(timeout: 10) } }
       assert_equal [[true, nil]], closed.map { |thread| thread.value.to_a }.uniq
-      results = threads.map { |thread| thread.join(20) ? thread.value : flunk("a thread hangs: #{thread.backtrace}") }
+      results = threads.map { |thread| Slowness.join(thread, 20) ? thread.value : flunk("a thread hangs: #{thread.backtrace}") }
       offsets = results.flatten.grep(Penstock::Message).map(&:offset)
       assert_equal offsets.uniq.size, offsets.size, "polled twice"
       assert_raises(Penstock::ConsumerClosedError) { one.poll(timeout: 0) }
@@ -764,7 +764,7 @@ class ConsumerTest < ConsumerTestCase
   def test_close_without_a_broker_ends_in_time
     one = unreachable_consumer("group.id": "g").subscribe("test")
     assert_nil one.poll(timeout: 0.1)
-    assert_operator(seconds_of { one.close(timeout: 1) }, :<, 10)
+    assert_took(10, seconds_of { one.close(timeout: 1) })
   end
 
   def test_a_signal_trap_can_close_a_consumer_while_it_is_polled
@@ -916,7 +916,7 @@ class ConsumerTest < ConsumerTestCase
       metadata = one.group_metadata
       error = assert_raises(Penstock::ConsumeError) { one.seek(name, 99, 0) }
       sleep 0.5 # the other messages are fetched meanwhile
-      assert_operator(seconds_of { assert_predicate one.close(timeout: 30), :complete? }, :<, GCLevel.slow? ? 20 : 5)
+      assert_took(GCLevel.slow? ? 20 : 5, seconds_of { assert_predicate one.close(timeout: 30), :complete? })
       @consumers.delete(one)
       [messages.select.with_index { |_, i| i.odd? }, metadata, error]
     end

@@ -254,7 +254,7 @@ class ExactlyOnceTest < TransactionTestCase
         sleep(rand * 0.002)
       end
       begin
-        thread.join(20) or flunk thread.backtrace.join("\n")
+        Slowness.join(thread, 20) or flunk thread.backtrace.join("\n")
       rescue Mishap
         interrupted += 1
       end
@@ -517,7 +517,7 @@ class ExactlyOnceTest < TransactionTestCase
         work(producers[i % 2], one, committed) until committed.size >= 600
       end
     end
-    threads.each { |thread| thread.join(60) or flunk thread.backtrace.join("\n") }
+    threads.each { |thread| Slowness.join(thread, 60) or flunk thread.backtrace.join("\n") }
     by_partition = taken(committed).group_by(&:first).transform_values { |places| places.map(&:last) }
     assert_equal({ 0 => Array.new(300, &:itself), 1 => Array.new(300, &:itself) }, by_partition)
   end

@@ -115,7 +115,7 @@ class ExitTest < PenstockTest
     program = "#{HEAD}$one = producer('first'); $two = producer('second')
       produce($one, 3); produce($two, 4)"
     output = nil
-    assert_operator seconds_of { output = ruby(program, "127.0.0.1:1", "test") }, :<, 10 # by default it would be 30
+    assert_took(10, seconds_of { output = ruby(program, "127.0.0.1:1", "test") }) # by default it would be 30
     _, errors, status = output
     assert_predicate status, :success?
     assert_match(/\[first\].*\b3 \D*messages were not delivered/, errors)
@@ -133,7 +133,7 @@ class ExitTest < PenstockTest
     define_method("test_a_close_#{name}_delays_the_exit_only_by_close_timeout_and_logs_lost_messages") do
       program = "require 'timeout'\n#{HEAD}$one = producer('one', 'message.timeout.ms': 25_000); produce($one, 3)\n#{ending}"
       errors = nil
-      assert_operator seconds_of { _, errors, = ruby(program, "127.0.0.1:1", "test") }, :<, GCLevel.slow? ? 15 : 8
+      assert_took(GCLevel.slow? ? 15 : 8, seconds_of { _, errors, = ruby(program, "127.0.0.1:1", "test") })
       assert_match(/\[one\].*\b3 \D*messages were not delivered/, errors)
     end
   end
@@ -159,7 +159,7 @@ class ExitTest < PenstockTest
     RUBY
     slow = own_cluster
     slow.create_topic(name)
-    assert_operator seconds_of_the_end(program, slow, name), :<, GCLevel.slow? ? 12 : 5
+    assert_took(GCLevel.slow? ? 12 : 5, seconds_of_the_end(program, slow, name))
   end
 
   # The exit handler must close it, as at the end of any program, not Ruby when it frees the object.
@@ -256,7 +256,7 @@ class ExitTest < PenstockTest
       produce($one)
       Thread.new { sleep 0.3; Process.kill(:INT, Process.pid) }"
     program.sub!("config.close_timeout = 400", "config.close_timeout = 20_000")
-    assert_operator seconds_of { ruby(program, "127.0.0.1:1", "test") }, :<, 15
+    assert_took(15, seconds_of { ruby(program, "127.0.0.1:1", "test") })
   end
 
   # The exit waits for the first client while the closing threads of the others free them.

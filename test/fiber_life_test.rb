@@ -66,7 +66,7 @@ class FiberLifeTest < FiberTestCase
     waiting = Thread.new { full.produce_async(message) }
     eventually { waiting.stop? }
     full.flush
-    assert waiting.join(10), "a dropped fiber kept the queue space"
+    assert Slowness.join(waiting, 10), "a dropped fiber kept the queue space"
   end
 
   def test_delivery_results_arrive_although_a_thread_with_waiting_fibers_was_killed
@@ -77,7 +77,7 @@ class FiberLifeTest < FiberTestCase
       5.times { Fiber.schedule { handle.wait } }
     end
     eventually { thread.stop? }
-    assert_same thread, thread.kill.join(5)
+    assert_same thread, Slowness.join(thread.kill, 5)
     held.flush
     assert_equal 0, handle.wait.offset
   end

@@ -75,7 +75,7 @@ class FiberTimeoutTest < FiberTestCase
         end
         sleep(SECONDS - 0.015)
         busy_wait(0.03) # so that all timeouts have expired when the scheduler looks
-        [leader, *followers].each { |strand| assert_includes (SECONDS - 0.02)..(SECONDS + SLACK), strand.join }
+        [leader, *followers].each { |strand| assert_took((SECONDS - 0.02)..(SECONDS + SLACK), strand.join) }
       end
     end
 
@@ -113,7 +113,7 @@ class FiberTimeoutTest < FiberTestCase
 
   def assert_ended(fibers, &wait)
     elapsed = seconds_of { timed_out(fibers, &wait) }
-    assert_includes (SECONDS - 0.01)..(SECONDS + SLACK), elapsed
+    assert_took((SECONDS - 0.01)..(SECONDS + SLACK), elapsed)
   end
 
   def timed_out(fibers, &wait) = assert_raises(fibers.timeout_error) { fibers.timeout(SECONDS, &wait) }

@@ -7,6 +7,7 @@ require_relative "support/slow_calls"
 # client.
 class OpeningTest < PenstockTest
   slow(/while_a_client_is_made/)
+  alone(/while_a_client_is_made/)
 
   include SlowCalls
 

@@ -109,7 +109,7 @@ class ProducerBackpressureTest < ProducerTestCase
     producer = producer("queue.buffering.max.messages": 1, "linger.ms": 0) { |c| c.wait_timeout_on_queue_full = 60_000 }
     victims = Thread.new { loop { interrupt_soon(Thread.new { loop { producer.produce_async(message) } }) } }
     steady = Array.new(4) { Thread.new { 300.times { producer.produce_async(message) } } }
-    steady.each { |thread| assert thread.join(30), "a turn was lost" }
+    steady.each { |thread| assert Slowness.join(thread, 30), "a turn was lost" }
   ensure
     victims&.kill&.join
   end

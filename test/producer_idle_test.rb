@@ -47,7 +47,7 @@ class ProducerIdleTest < ProducerTestCase
     assert_empty idle_threads
   end
 
-  slow def test_a_busy_producer_does_not_disconnect
+  alone slow def test_a_busy_producer_does_not_disconnect
     one = idle
     disconnects = count(one, "producer.disconnected")
     one.client

@@ -523,7 +523,7 @@ class ProducerLifeTest < ProducerTestCase
       one.monitor.subscribe(event) { one.inspect && reports << one.close(timeout: 20) }
     end
     one.produce_sync(topic:, payload: "x")
-    assert_operator seconds_of { one.disconnect }, :<, 15
+    assert_took(15, seconds_of { one.disconnect })
     assert_predicate one, :closed?
     assert_equal 3, reports.size
   end

@@ -62,7 +62,7 @@ class ProducerRecoveryTest < TransactionTestCase
       eventually { sent.all? { |list| list.size > 5 } }
       break_down(producer)
       broken = true
-      threads.each { |thread| thread.join(30) or flunk thread.backtrace.join("\n") } # raises the thread's error
+      threads.each { |thread| Slowness.join(thread, 30) or flunk thread.backtrace.join("\n") } # raises the thread's error
       happened = taken(seen)
       assert_equal %w[error.occurred producer.reload], happened.map(&:id), happened.map { |event| event[:error] }.inspect
       assert_all_there_in_order stored(name, partitions: 8), sent
@@ -286,7 +286,7 @@ class ProducerRecoveryTest < TransactionTestCase
     cluster.set_round_trip_time(seconds: 0)
     break_down(producer)
     trigger = producer.produce_sync(topic: name, payload: "trigger")
-    assert [one, many].all? { |thread| thread.join(20) }
+    assert [one, many].all? { |thread| Slowness.join(thread, 20) }
     handles = [one.value, *many.value]
     assert_predicate trigger, :delivered?
     handles.each { |handle| handle.wait(max_wait_timeout_ms: 10_000) rescue assert_predicate handle.report, :not_persisted? } # rubocop:disable Style/RescueModifier
@@ -302,7 +302,7 @@ class ProducerRecoveryTest < TransactionTestCase
     trigger = Thread.new { producer.produce_sync(topic: name, payload: "trigger", partition: 0) }
     eventually(10) { producer.queue_size == 4 }
     assert producer.flush
-    assert [*waiting, trigger].all? { |thread| thread.join(20)&.value&.delivered? }
+    assert [*waiting, trigger].all? { |thread| Slowness.join(thread, 20)&.value&.delivered? }
     assert_equal %w[trigger w0 w1 w2], stored(name).map(&:payload).sort
   end
 
@@ -336,8 +336,8 @@ class ProducerRecoveryTest < TransactionTestCase
       producer.produce_sync(topic: name, payload: "x")
     end
     reloaded.pop
-    assert_operator seconds_of { producer.close(timeout: 20) }, :<, 10
-    assert_raises(Penstock::ProducerClosedError) { sending.join(10) }
+    assert_took(10, seconds_of { producer.close(timeout: 20) })
+    assert_raises(Penstock::ProducerClosedError) { Slowness.join(sending, 10) }
   end
 
   def test_a_listener_may_change_the_settings_of_the_next_client
@@ -466,7 +466,7 @@ class ProducerRecoveryTest < TransactionTestCase
     producer = transactional { |config| config.wait_backoff_on_transaction_fatal_error = 4_000 }
     producer.transaction { nil }
     break_down(producer)
-    assert_operator seconds_of { assert_raises(Penstock::TransactionError) { producer.transaction { flunk } } }, :<, 3
+    assert_took(3, seconds_of { assert_raises(Penstock::TransactionError) { producer.transaction { flunk } } })
     assert_operator seconds_of { producer.transaction { nil } }, :>, 0.5
   end
 
@@ -616,7 +616,7 @@ class ProducerRecoveryTest < TransactionTestCase
     [-> { producer.transaction { flunk } }, -> { producer.produce_sync(topic: "test", payload: "x") }].each do |call|
       error = nil
       elapsed = seconds_of { error = assert_raises(Penstock::TransactionError, &call) }
-      assert_includes 1.4..10, elapsed
+      assert_took(1.4..10, elapsed)
       assert_equal [:timed_out, true], [error.code, error.retriable?]
       assert_match(/The cluster could not be reached.*brokers 127\.0\.0\.1:1.*refused/, error.message)
       eventually { Internal::ProducerClient.open_count.zero? }
@@ -630,7 +630,7 @@ class ProducerRecoveryTest < TransactionTestCase
       config.max_attempts_on_transaction_command = 100
     end
     seen = events(producer, "error.occurred")
-    assert_includes 6..20, seconds_of { assert_raises(Penstock::TransactionError) { producer.transaction { flunk } } }
+    assert_took(6..20, seconds_of { assert_raises(Penstock::TransactionError) { producer.transaction { flunk } } })
     *before, last = taken(seen).map { |event| event[:retry] } # 2 seconds each
     assert_equal [[true], false], [before.uniq, last]
     assert_operator before.size, :<, 5
@@ -660,15 +660,15 @@ class ProducerRecoveryTest < TransactionTestCase
       producer.transaction { flunk }
     end
     eventually { Internal::ProducerClient.open_count == 1 }
-    assert_operator seconds_of { producer.close(timeout: 1) }, :<, 10
-    assert_raises(Penstock::ProducerClosedError) { waiting.join(10) }
+    assert_took(10, seconds_of { producer.close(timeout: 1) })
+    assert_raises(Penstock::ProducerClosedError) { Slowness.join(waiting, 10) }
   end
 
   def test_interrupting_the_wait_for_a_cluster_leaves_no_client
     producer = transactional(on: "127.0.0.1:1")
     waiting = Thread.new { producer.transaction { flunk } }
     eventually { Internal::ProducerClient.open_count == 1 }
-    waiting.kill.join(5)
+    Slowness.join(waiting.kill, 5)
     eventually(10) { Internal::ProducerClient.open_count.zero? }
   end
 

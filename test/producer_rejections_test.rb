@@ -147,7 +147,7 @@ class ProducerRejectionsTest < ProducerTestCase
           assert_equal [:unknown_partition, 1], [many.code, many.dispatched.size]
         end
       end
-      assert_operator took, :<, 8 unless GCLevel.slow?
+      assert_took(8, took) unless GCLevel.slow?
       assert_equal 10, producer.queue_size
     end
   end

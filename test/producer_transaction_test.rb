@@ -280,7 +280,7 @@ class ProducerTransactionTest < TransactionTestCase
         end
       end
     end
-    assert threads.all? { |thread| thread.join(40) }
+    assert threads.all? { |thread| Slowness.join(thread, 40) }
     assert_equal 1, most
     assert_equal 60, stored(name, partitions: 4).size
   end
@@ -296,7 +296,7 @@ class ProducerTransactionTest < TransactionTestCase
       producer.produce_sync(topic: name, payload: "mine", partition: 0)
       raise Penstock::AbortTransaction
     end
-    other.join(10)
+    Slowness.join(other, 10)
     assert_equal %w[started aborted finished started committed finished], steps(seen)
     assert_equal %w[mine other], stored(name, "isolation.level": "read_uncommitted").map(&:payload)
     assert_equal %w[other], stored(name).map(&:payload) if SharedCluster.real?
@@ -319,7 +319,7 @@ class ProducerTransactionTest < TransactionTestCase
     producer = transactional
     fiber = Fiber.new { producer.transaction { Fiber.yield } }
     fiber.resume
-    assert_operator seconds_of { producer.close(timeout: 20) }, :<, 10
+    assert_took(10, seconds_of { producer.close(timeout: 20) })
   end
 
   def test_a_fiber_whose_thread_ended_inside_a_transaction_does_not_block_others
@@ -335,7 +335,7 @@ class ProducerTransactionTest < TransactionTestCase
       e
     end
     assert_match(/thread has ended/, error.message)
-    assert_operator seconds_of { producer.close(timeout: 20) }, :<, 10
+    assert_took(10, seconds_of { producer.close(timeout: 20) })
   end
 
   slow def test_fibers_of_a_scheduler_take_turns
@@ -392,7 +392,7 @@ class ProducerTransactionTest < TransactionTestCase
         survived ||= !Thread.current.status.eql?("aborting")
       end
       eventually { thread.stop? && producer.monitor && seen.size == 1 }
-      thread.kill.join(10)
+      Slowness.join(thread.kill, 10)
       refute survived
       assert_equal %w[started aborted], steps(seen)
       assert_usable producer, name
@@ -430,8 +430,8 @@ class ProducerTransactionTest < TransactionTestCase
       @waiting[0].raise(Mishap)
       @waiting[1].kill
     end
-    assert_raises(Mishap) { @waiting[0].join(10) }
-    assert @waiting.drop(1).all? { |thread| thread.join(10) }
+    assert_raises(Mishap) { Slowness.join(@waiting[0], 10) }
+    assert @waiting.drop(1).all? { |thread| Slowness.join(thread, 10) }
     assert_equal 2, stored(name, partitions: 4).size
   end
 
@@ -448,7 +448,7 @@ class ProducerTransactionTest < TransactionTestCase
       i.odd? ? thread.kill : thread.raise(Mishap)
       thread.raise(Mishap) if (i % 4).zero? # again, perhaps during the abort
       begin
-        assert thread.join(20), "it hangs: #{thread.backtrace}"
+        assert Slowness.join(thread, 20), "it hangs: #{thread.backtrace}"
       rescue Mishap
         nil
       end
@@ -651,7 +651,7 @@ class ProducerTransactionTest < TransactionTestCase
     closing = Thread.new { producer.close }
     eventually { closing.stop? }
     go_on << true
-    assert running.join(10) && closing.join(10)
+    assert Slowness.join(running, 10) && Slowness.join(closing, 10)
     assert_predicate running.value, :delivered?
     assert_equal %w[started committed finished], steps(seen)
     assert_predicate producer, :closed?
@@ -676,9 +676,9 @@ class ProducerTransactionTest < TransactionTestCase
       producer.transaction { go_on.pop }
     end
     eventually { seen.size == 1 }
-    assert_operator seconds_of { producer.close(timeout: 0.2) }, :<, 10
+    assert_took(10, seconds_of { producer.close(timeout: 0.2) })
     go_on << true
-    assert_raises(Penstock::ProducerClosedError) { running.join(10) }
+    assert_raises(Penstock::ProducerClosedError) { Slowness.join(running, 10) }
     refute_includes steps(seen), "committed"
   end
 
@@ -693,7 +693,7 @@ class ProducerTransactionTest < TransactionTestCase
     producer.close(timeout: 0.2)
     go_on << true
     [running, waiting].each do |thread|
-      error = assert_raises(Penstock::ProducerClosedError) { thread.join(10) }
+      error = assert_raises(Penstock::ProducerClosedError) { Slowness.join(thread, 10) }
       assert_equal producer.id, error.producer_id
     end
     assert_equal 1, steps(seen).count("started")
@@ -710,7 +710,7 @@ class ProducerTransactionTest < TransactionTestCase
     eventually { seen.size == 1 }
     producer.close(timeout: 0)
     go_on << true
-    assert_raises(Mishap) { running.join(10) }
+    assert_raises(Mishap) { Slowness.join(running, 10) }
   end
 
   def test_close_gets_its_turn_among_threads_that_send_continuously
@@ -725,8 +725,8 @@ class ProducerTransactionTest < TransactionTestCase
         end
       end
       sleep(rand * 0.05)
-      assert_operator seconds_of { producer.close(timeout: 30) }, :<, 10, "close had to wait for the other threads"
-      assert threads.all? { |thread| thread.join(15) }
+      assert_took(10, seconds_of { producer.close(timeout: 30) }, "close had to wait for the other threads")
+      assert threads.all? { |thread| Slowness.join(thread, 15) }
     end
   end
 

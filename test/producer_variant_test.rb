@@ -76,7 +76,7 @@ class ProducerVariantTest < ProducerTestCase
     message = { topic: "test", payload: "x" }
     [-> { variant.produce_sync(message) }, -> { variant.produce_many_sync([message]) },
      -> { variant.buffer(message) && variant.flush_sync }].each do |call|
-      assert_operator(seconds_of { assert_raises(Penstock::WaitTimeoutError, &call) }, :<, 10)
+      assert_took(10, seconds_of { assert_raises(Penstock::WaitTimeoutError, &call) })
     end
     one.close(timeout: 0)
   end

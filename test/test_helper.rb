@@ -158,6 +158,14 @@ class PenstockTest < Minitest::Test
     result
   end
 
+  # Asserts how long something took. On a slow machine the upper limit is larger, because the program waits for processors, too.
+  # @param limits [Numeric, Range] seconds on a quiet machine
+  def assert_took(limits, seconds, message = nil)
+    limits = 0..limits unless limits.is_a?(Range)
+    limits = limits.begin..(limits.end * Slowness.factor) if seconds > limits.end
+    assert_includes limits, seconds, message
+  end
+
   # A thread that reports nothing, from its first moment on.
   def quiet_thread(&block)
     before = Thread.report_on_exception

@@ -7,6 +7,7 @@ require_relative "support/slow_calls"
 # other Ruby threads run, even those that use the client.
 class TopicTest < PenstockTest
   slow(/while_a_new_topic_is_slow/)
+  alone(/while_a_new_topic_is_slow/)
 
   include SlowCalls
 

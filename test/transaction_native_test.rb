@@ -151,7 +151,7 @@ class TransactionNativeTest < PenstockTest
     error = assert_raises(Penstock::TransactionError) { client.commit_transaction(10_000) }
     assert_equal [false, false, true], flags(error).drop(1)
     assert_match(/cannot be committed any more/, error.message)
-    assert_operator seconds_of { client.abort_transaction(10_000) }, :<, 4, "it waited for messages that will not be sent"
+    assert_took(4, seconds_of { client.abort_transaction(10_000) }, "it waited for messages that will not be sent")
     refute_predicate handle, :pending?
     client.begin_transaction
     client.commit_transaction(nil)
@@ -200,7 +200,7 @@ class TransactionNativeTest < PenstockTest
     client = client("transactional.id": "t", servers: "127.0.0.1:1")
     error = nil
     seconds = seconds_of { error = assert_raises(Penstock::TransactionError) { client.init_transactions(1_200) } }
-    assert_in_delta 1.2, seconds, 1
+    assert_took(0.2..2.2, seconds)
     assert_predicate error, :retriable?
   end
 
@@ -208,8 +208,7 @@ class TransactionNativeTest < PenstockTest
 
   def test_an_interrupted_commit_continues_and_an_abort_waits_for_it
     _, client = slow(2_000)
-    assert_operator seconds_of { assert_raises(Timeout::Error) { Timeout.timeout(0.2) { client.commit_transaction(nil) } } },
-                    :<, 1
+    assert_took(1, seconds_of { assert_raises(Timeout::Error) { Timeout.timeout(0.2) { client.commit_transaction(nil) } } })
     assert_raises(Penstock::TransactionCommittedError) { client.abort_transaction(20_000) }
     client.begin_transaction
     client.abort_transaction(20_000)
@@ -264,8 +263,8 @@ class TransactionNativeTest < PenstockTest
   slow def test_close_during_a_commit_that_gets_no_answer_ends_both_in_time
     _, client = slow(60_000)
     committing = in_thread { assert_raises(Penstock::ProducerClosedError) { client.commit_transaction(50_000) } }
-    assert_operator seconds_of { client.close(500) }, :<, 2
-    assert committing.join(5), "the commit still waits"
+    assert_took(2, seconds_of { client.close(500) })
+    assert Slowness.join(committing, 5), "the commit still waits"
     eventually { Internal::ProducerClient.open_count.zero? }
   end
 

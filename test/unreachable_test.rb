@@ -20,7 +20,7 @@ class UnreachableTest < ProducerTestCase
 
   def assert_soon(seconds = SOON, &block)
     result = nil
-    assert_operator(seconds_of { result = block.call }, :<, seconds)
+    assert_took(seconds, seconds_of { result = block.call })
     result
   end
 
@@ -73,7 +73,7 @@ class UnreachableTest < ProducerTestCase
     unreachable { one.produce_sync(topic: "away", payload: "x") }
     events = Queue.new
     one.monitor.subscribe("error.occurred") { |event| events << event if event[:type] == "librdkafka.dispatch_error" }
-    assert_operator seconds_of { 50.times { unreachable { one.produce_sync(topic: "away", payload: "x") } } }, :<, SOON / 4.0
+    assert_took(SOON / 4.0, seconds_of { 50.times { unreachable { one.produce_sync(topic: "away", payload: "x") } } })
     handles = one.produce_many_async(Array.new(3) { { topic: "away", payload: "x" } })
     assert handles.all? { |handle| failed?(handle) }, "a handle was returned without its result"
     handles.each { |handle| assert_raises(Penstock::BrokersUnreachableError) { handle.wait } }

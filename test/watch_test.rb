@@ -129,7 +129,7 @@ class WatchTest < PenstockTest
 
   def test_close_settles_the_message_of_a_serving_thread
     thread = serving_thread(30_000)
-    assert_operator seconds_of { @one.close(timeout: 0) }, :<, 5
+    assert_took(5, seconds_of { @one.close(timeout: 0) })
     assert_raises(Penstock::DeliveryError) { thread.value.error&.then { |error| raise error } }
     assert_equal 0, @poller.count
   end

@@ -83,7 +83,7 @@ class AdminBrokersTest < AdminTestCase
     start = now
     yield
   ensure
-    assert_operator now - start, :<, LIMIT * 1.1, what
+    assert_took(LIMIT * 1.1, now - start, what)
   end
 
   def test_a_broker_that_is_frozen_costs_only_its_own_answers

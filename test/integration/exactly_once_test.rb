@@ -82,7 +82,7 @@ class KafkaExactlyOnceTest < PenstockTest
       expected = ends.flat_map { |partition, offset| (offset / 2...offset).map { |one| [partition, one] } }
       eventually(60) { processed.size >= expected.size || threads.any? { |thread| !thread.alive? } }
       sleep 1 # nothing more
-      threads.each { |thread| thread.kill.join(20) } # raises what has ended it
+      threads.each { |thread| Slowness.join(thread.kill, 20) } # raises what has ended it
       got = Array.new(processed.size) { processed.pop }
       assert_operator got.size, :>=, expected.size, "processed in time"
       assert_each_once(expected, got, ordered: false)

@@ -25,7 +25,7 @@ class KafkaProducerRecoveryTest < TransactionTestCase
       break_down(producer)
       eventually(60) { seen.size == 2 * (round + 1) }
     end
-    threads.each { |thread| thread.join(60) or flunk thread.backtrace.join("\n") } # join raises the thread's error
+    threads.each { |thread| Slowness.join(thread, 60) or flunk thread.backtrace.join("\n") } # join raises the thread's error
     assert_equal %w[error.occurred producer.reload] * 3, taken(seen).map(&:id)
     sent.each_with_index { |queue, i| assert_equal taken(queue), payloads(partition: i % 4, from: i), "thread #{i}" }
   end

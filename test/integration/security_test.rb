@@ -57,7 +57,7 @@ class SecurityTest < PenstockTest
       sleep Float(gap)
       seconds_of { one.produce_sync(topic: name, payload: "x") }
     end
-    assert_operator seconds.max, :<, 1, seconds.inspect
+    assert_took(1, seconds.max, seconds.inspect)
     assert_equal 0, one.poller.stats[:missed_wakeups]
   end
 
@@ -109,7 +109,7 @@ class SecurityTest < PenstockTest
     one = impatient(servers, **settings)
     error = nil
     took = seconds_of { error = assert_raises(error_class) { one.produce_sync(topic: "rejected", payload: "x") } }
-    assert_operator took, :<, 10
+    assert_took(10, took)
     assert_predicate error, :retriable?, "the message is certainly not in the topic"
     refute_match(/secret/, error.full_message)
     error
@@ -126,7 +126,7 @@ class SecurityTest < PenstockTest
 
     transactional = impatient(SASL, **settings, "transactional.id": new_topic)
     took = seconds_of { assert_raises(Penstock::AuthenticationError) { transactional.transaction { nil } } }
-    assert_operator took, :<, 15
+    assert_took(15, took)
   end
 
   def test_a_rejected_producer_works_once_its_credentials_are_corrected
@@ -195,7 +195,7 @@ class SecurityTest < PenstockTest
                  [thread.name, event[:producer_id], event.payload.keys]
     assert_equal event.payload, published.pop.payload
     one.close
-    assert thread.join(5), "the thread did not end with its producer"
+    assert Slowness.join(thread, 5), "the thread did not end with its producer"
   end
 
   def test_a_producer_closed_at_once_still_gets_its_token_and_delivers
@@ -303,7 +303,7 @@ class SecurityTest < PenstockTest
       one = consumer(servers, **settings).assign("rejected" => [0])
       error = nil
       took = seconds_of { error = assert_raises(error_class) { one.poll(timeout: 60) } }
-      assert_operator took, :<, 10
+      assert_took(10, took)
       assert_match message, error.message
       refute_match(/secret/, error.full_message)
     end
@@ -339,7 +339,7 @@ class SecurityTest < PenstockTest
     event, thread = provider.events.pop
     assert_equal ["penstock.tokens", one.id], [thread.name, event[:consumer_id]]
     assert_predicate one.close(timeout: 10), :complete?
-    assert thread.join(5), "the thread did not end with its consumer"
+    assert Slowness.join(thread, 5), "the thread did not end with its consumer"
   end
 
   thorough def test_a_consumers_tokens_are_refreshed_before_they_expire_even_if_no_thread_polls
@@ -421,6 +421,6 @@ class SecurityTest < PenstockTest
     took = seconds_of { error = assert_raises(Penstock::DeliveryError) { one.produce_sync(topic:, payload: "x") } }
     assert_equal :topic_authorization_failed, error.code
     assert_match(/Grant this client the right to write to the topic/, error.message)
-    assert_operator took, :<, 10
+    assert_took(10, took)
   end
 end

@@ -67,7 +67,7 @@ class TransactionKafkaTest < PenstockTest
     assert_match(/same transactional.id has taken over/, error.message)
     assert_equal :fenced, first.fatal_error.code
     assert_predicate assert_raises(Penstock::ProducerFencedError) { produce(first, "more") }, :fatal?
-    assert_operator seconds_of { first.close(10_000) }, :<, 3
+    assert_took(3, seconds_of { first.close(10_000) })
 
     second.begin_transaction
     produce(second, "second")

@@ -60,7 +60,7 @@ class TransactionTestCase < ProducerTestCase
       Thread.current.report_on_exception = false
       yield
     end
-    thread.join(20) or flunk "it still runs:\n#{thread.backtrace.first(10).join("\n")}"
+    Slowness.join(thread, 20) or flunk "it still runs:\n#{thread.backtrace.first(10).join("\n")}"
     thread.value
   ensure
     thread&.kill&.join

@@ -112,6 +112,9 @@ class ConsumerEventsTest < ConsumerTestCase
     assert_nil one.send(:call_news)
   end
 
+  # Of the calling thread, whose interrupts are deferred.
+  def await_interrupt = eventually { Thread.current.pending_interrupt? }
+
   # A caller that defers interrupts until it has the messages gets them, also if the listener blocks. The monitor would take the
   # interrupt for an error of the listener.
   def test_an_interrupt_during_a_listener_of_messages_comes_after_the_poll
@@ -119,7 +122,7 @@ class ConsumerEventsTest < ConsumerTestCase
     entered = Queue.new
     one.monitor.subscribe("messages.polled") do
       entered << true
-      sleep 0.1
+      await_interrupt
     end
     got = nil
     thread = quiet_thread do
@@ -140,7 +143,7 @@ class ConsumerEventsTest < ConsumerTestCase
     ended = false
     one.monitor.subscribe("messages.polled") do
       entered << true
-      sleep 0.1
+      await_interrupt
       ended = true
     end
     thread = quiet_thread { one.poll(timeout: 10) }

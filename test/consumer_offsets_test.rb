@@ -312,15 +312,17 @@ class ConsumerOffsetsTest < ConsumerTestCase
 
   def test_asynchronous_commits_are_coalesced
     cluster = own_cluster
+    gate = gate(cluster)
     name = filled(1, on: cluster)
-    one = logged(cluster.bootstrap_servers, name)
+    one = logged(gate.bootstrap_servers, name)
     cluster.inject_errors(:offset_commit, REFUSED) # different ones: the log does not repeat lines
-    cluster.set_round_trip_time(seconds: 0.6)
-    start = now
-    10.times { |i| one.commit({ name => { 0 => i } }, async: true) && sleep(0.02) }
-    answers = ((now - start) / 0.6).to_i # on a slow machine, the loop outlasts a round trip
+    first = gate.hold(:offset_commit)
+    one.commit({ name => { 0 => 0 } }, async: true)
+    first.await_request
+    9.times { |i| one.commit({ name => { 0 => i + 1 } }, async: true) && sleep(0.02) } # long enough to be sent
+    first.release
     assert_predicate one.close, :complete?
-    assert_includes 1..(2 + answers), failed_commits # the first one, and all others; after each answer one more is sent
+    assert_equal [2, 2], [gate.requests(:offset_commit), failed_commits] # the first one, and all others
   end
 
   def test_an_asynchronous_commit_after_a_failed_one
@@ -363,21 +365,21 @@ class ConsumerOffsetsTest < ConsumerTestCase
     end
   end
 
-  # The cluster answers the first commit after a second, and rejects commits that arrive after the loop below.
+  # A revocation waits up to 5 s for commits that have no answer. Brokers reject what is sent later.
   def test_what_waits_is_sent_before_partitions_are_given_up
     cluster = own_cluster
+    gate = gate(cluster)
     name = filled(5, on: cluster)
-    one = group_consumer("group", servers: cluster.bootstrap_servers, "enable.auto.commit": false, "statistics.interval.ms": 20)
-    one.subscribe(name)
+    one = group_consumer("group", servers: gate.bootstrap_servers, "enable.auto.commit": false).subscribe(name)
     take(one, 5)
-    cluster.set_round_trip_time(seconds: 1)
-    3.times { |i| one.commit({ name => { 0 => i } }, async: true) && sleep(0.05) }
+    first = gate.hold(:offset_commit)
+    one.commit({ name => { 0 => 0 } }, async: true)
+    first.await_request
+    [1, 2].each { |offset| one.commit({ name => { 0 => offset } }, async: true) }
     one.unsubscribe
     one.poll(timeout: 0.1) until one.assignment.empty?
-    deadline = Slowness.deadline(0.5)
-    one.poll(timeout: 0.01) until sent_commits(one) == 2 || deadline.passed? # librdkafka's threads send it
-    cluster.inject_errors(:offset_commit, [:group_authorization_failed] * 3)
-    cluster.set_round_trip_time(seconds: 0)
+    eventually { gate.requests(:offset_commit) == 2 }
+    first.release
     asker = group_consumer("group", servers: cluster.bootstrap_servers)
     eventually { asker.committed(name, 0) == { 0 => 2 } }
   end

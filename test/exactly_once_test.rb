@@ -336,7 +336,7 @@ class ExactlyOnceTest < TransactionTestCase
     eventually(30) do
       lost = once(producer, one, timeout: 1) do
         cluster.inject_errors(:heartbeat, *[:unknown_member_id] * 2)
-        sleep 1
+        eventually { one.membership.state == :joining }
       end
       !lost.nil?
     end

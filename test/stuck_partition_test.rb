@@ -6,6 +6,7 @@ require_relative "support/consumer_test_case"
 # config.stuck_after, config.restart_stuck.
 class StuckPartitionTest < ConsumerTestCase
   AFTER = 400 # ms
+  ERRORS = 10_000 # of requests for messages, of which fetch.error.backoff.ms lets the consumer send 100 a second
 
   def setup
     super
@@ -28,14 +29,9 @@ class StuckPartitionTest < ConsumerTestCase
 
   # Brokers reject every request for messages, so none arrives. They answer questions about ends.
   def without_fetches(one)
-    failing = true
-    fail_fetches = -> { @own.inject_errors(:fetch, *([:not_leader_for_partition] * 20)) }
-    fail_fetches.call # before anything can be fetched
-    feeder = quiet_thread { sleep(0.05) && fail_fetches.call while failing }
+    @own.inject_errors(:fetch, *([:not_leader_for_partition] * ERRORS)) # before anything can be fetched
     yield
   ensure
-    failing = false
-    feeder.join
     @own.clear_errors(:fetch)
     eventually { one.assignment.any? }
   end

@@ -3,12 +3,14 @@
 require_relative "../test_helper"
 require_relative "../support/consumer_test_case"
 require_relative "../support/consumer_storm"
+require_relative "../support/each_once"
 require_relative "../support/kafka_topics"
 require_relative "../support/slow_calls"
 require "tmpdir"
 
 # Defects of librdkafka that need a real Kafka, by their numbers in docs/evidence/defects.md.
 class KafkaConsumerDefectsTest < ConsumerTestCase
+  include EachOnce
   include SlowCalls
 
   SERVERS = ENV.fetch("PENSTOCK_KAFKA") { abort "test/integration needs a Kafka: run bin/test, or set PENSTOCK_KAFKA" }
@@ -159,7 +161,7 @@ class KafkaConsumerDefectsTest < ConsumerTestCase
     one = make.call.subscribe(topic)
     offsets = []
     offsets.concat(one.poll_batch(max: 50 - offsets.size).map(&:offset)) while offsets.size < 50
-    sleep 1 # then so many messages wait that it takes them without the GVL
+    sleep 0.01 until one.metrics.queue_length >= 100 # so many that it takes them without the GVL
     File.write(ENV["SLOW_MESSAGE"], "")
     polling = Thread.new { one.poll_batch(max: 100).map(&:offset) }
     sleep 0.05 while File.exist?(ENV["SLOW_MESSAGE"])
@@ -183,7 +185,7 @@ class KafkaConsumerDefectsTest < ConsumerTestCase
     Dir.mktmpdir do |path|
       before, offsets = slow!(JOINING, SERVERS, *names, message: File.join(path, "taken"), message_ms: 8_000).split("\n")
       assert_includes 51..54, Integer(before) # librdkafka has dropped what it had read ahead
-      assert_equal (0..200).to_a, offsets.split.map(&:to_i)
+      assert_each_once((0..200).to_a, offsets.split.map(&:to_i))
     end
   end
 end

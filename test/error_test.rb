@@ -27,12 +27,15 @@ class ErrorTest < PenstockTest
 
   def timed_out = ErrorTest.timed_out
 
+  # behaviour: all of them
   def test_every_error_is_a_penstock_error_and_a_standard_error
     assert_operator CLASSES.size, :>=, 11
     CLASSES.each { |error| assert_operator error, :<=, Penstock::Error }
     assert_operator Penstock::Error, :<, StandardError
   end
 
+  # behaviour: all of them
+  # behaviour: ProducerUsedInParentProcess
   def test_names_from_other_clients_are_aliases_of_the_same_classes
     Penstock.constants.map { |name| Penstock.const_get(name) }.grep(Class).select { |one| one <= Penstock::Error }.each do |one|
       assert_same one, Penstock::Errors.const_get(one.name.delete_prefix("Penstock::"))
@@ -129,6 +132,7 @@ class ErrorTest < PenstockTest
     assert_equal ["Penstock::ProduceManyError", []], [bare.message, bare.dispatched]
   end
 
+  # behaviour: ProduceError
   def test_errors_about_a_message_are_produce_errors
     [Penstock::QueueFullError, Penstock::DeliveryError, Penstock::WaitTimeoutError, Penstock::ProduceManyError].each do |error|
       assert_operator error, :<, Penstock::ProduceError
@@ -142,6 +146,8 @@ class ErrorTest < PenstockTest
                  including.map { |error| error.name.delete_prefix("Penstock::") }.sort
   end
 
+  # behaviour: ProduceError
+  # behaviour: If the cluster or topic does not exist, the message fails
   def test_a_message_timeout_names_producer_topic_brokers_and_what_to_do
     error = timed_out
     ["producer patient", "topic nowhere", "partition 1", "127.0.0.1:1", "refused", "message.timeout.ms",
@@ -252,6 +258,7 @@ class ErrorTest < PenstockTest
     end
   end
 
+  # behaviour: ProduceManyError
   def test_a_failed_batch_carries_its_handles_and_the_attributes_of_its_first_error
     producer = unreachable_producer("message.timeout.ms": 100)
     error = assert_raises(Penstock::ProduceManyError) do

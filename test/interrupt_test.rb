@@ -28,6 +28,7 @@ class InterruptTest < PenstockTest
   }.freeze
 
   BLOCKING.each do |name, call|
+    # defect 19
     define_method("test_#{name}_is_interrupted_by_thread_kill") do
       with_blocked_thread(call) { |thread| assert_operator seconds_of { thread.kill.join }, :<, SOON }
     end
@@ -81,6 +82,7 @@ class InterruptTest < PenstockTest
 
   { "alone" => "in_the_only_thread", "staying" => "beside_a_sleeping_thread", "ending" => "after_another_thread_has_ended" }
     .each do |kind, situation|
+      # defect 19
       define_method("test_every_call_#{situation}_is_interrupted_by_control_c") { ruby!(PROGRAM, kind, SOON.to_s) }
     end
 
@@ -95,6 +97,9 @@ class InterruptTest < PenstockTest
   }.freeze
 
   DEADLINES.each do |name, (seconds, call)|
+    # defect 27
+    # behaviour: produce_sync
+    # behaviour: max_wait_timeout
     define_method("test_#{name}_ends_at_its_deadline_with_a_timeout_error") do
       stuck = unreachable_producer { |config| config.max_wait_timeout = 300 }
       error = nil

@@ -365,6 +365,7 @@ class TransactionNativeTest < PenstockTest
 
   # ---- purge ----
 
+  # behaviour: Outside transactions a purge fails messages with the code purge_queue
   def test_purge_fails_unsent_messages_and_the_client_stays_usable
     client = client(servers: "127.0.0.1:1")
     handles = Array.new(100) { produce(client, topic: "test") }
@@ -437,6 +438,7 @@ class TransactionNativeTest < PenstockTest
 
   # ---- configuration ----
 
+  # behaviour: idempotent?
   def test_a_client_reports_whether_it_is_idempotent_and_transactional
     facts = ->(**kafka) { client(**kafka).then { |made| [made.idempotent?, made.transactional?, made.state] } }
     assert_equal [true, false, :configured], facts.call

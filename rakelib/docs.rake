@@ -6,6 +6,19 @@ namespace :docs do
 end
 
 namespace :test do
+  desc "Compares the calls of these tests with sig/: rake test:signatures [FILES='test/producer_test.rb test/reader_test.rb']"
+  task signatures: :compile do
+    names = %w[
+      message message_new tags delivery_handle producer producer_variant producer_transaction producer_recovery events monitor
+      listeners_logger connection_pool embedded_cluster doctor error secret consumer_rewind consumer_mark consumer_pause
+      consumer_offsets consumer_events reader message_pack_packer message_pack_unpacker message_pack_factory message_pack_buffer
+      message_pack_pool message_pack_ext admin clients_buffered
+    ]
+    files = ENV["FILES"]&.split || names.map { |name| "test/#{name}_test.rb" }
+    failed = files.reject { |file| sh(RbConfig.ruby, "-Ilib", "-Itest", "-rsupport/signed", file) { |passed, _| passed } }
+    abort "Their calls differ from sig/, or they failed: #{failed.join(", ")}" if failed.any?
+  end
+
   desc "The tests of each defect and behaviour of docs/evidence: rake test:tags [ONLY='defect C7']"
   task :tags do
     rows = Dir.glob("test/**/*_test.rb").flat_map do |file|

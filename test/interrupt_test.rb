@@ -2,8 +2,8 @@
 
 require_relative "test_helper"
 
-# Ctrl-C, deadlines, and interrupts that are deferred. conformance_test.rb shows of every call that it lets other threads run, that
-# Thread#raise, Thread#kill and Timeout end it at once, and that its object can be used and closed afterwards.
+# Ctrl-C, deadlines, and interrupts that are deferred. conformance_test.rb shows that every call lets other threads run, and that
+# Thread#raise, Thread#kill and Timeout end it at once and leave its object usable.
 class InterruptTest < PenstockTest
   slow(/control_c/)
 

@@ -3,8 +3,6 @@
 require_relative "test_helper"
 
 class ErrorTest < PenstockTest
-  SOURCES = Dir.glob("{error,*_errors}.rb", base: folder = File.expand_path("../lib/penstock/errors", __dir__))
-               .to_h { |file| [file, File.readlines(File.join(folder, file), chomp: true)] }
   # Each error is in exactly one of these groups, except the error that reports no failure.
   GROUPS = [Penstock::UsageError, Penstock::ConfigurationError, Penstock::ProduceError, Penstock::TransactionError,
             Penstock::ConsumeError, Penstock::AdminError, Penstock::ClusterError, Penstock::MessagePack::UnpackError].freeze
@@ -52,17 +50,6 @@ class ErrorTest < PenstockTest
     assert_equal [*GROUPS, Penstock::AbortTransaction].sort_by(&:name), below.sort_by(&:name)
   end
 
-  def test_every_error_is_in_the_file_of_its_group_with_a_comment_above_it
-    CLASSES.each do |error|
-      definition = /\A +class #{error.name.split("::").last}\b/
-      file, lines = SOURCES.find { |_, text| text.grep(definition).any? }
-      assert file, "no file names #{error}"
-      assert_match(/\A +# \S/, lines[lines.index { |text| text.match?(definition) } - 1], "#{error} has no comment")
-      group = GROUPS.find { |one| error <= one } or next
-      assert_equal "#{group.name.split("::").last.delete_suffix("Error").downcase}_errors.rb", file, error.name
-    end
-  end
-
   def test_connection_errors_can_be_rescued_together
     including = CLASSES.select { |error| error.include?(Penstock::ConnectionError) }
     assert_equal [Penstock::AuthenticationError, Penstock::BrokerRejectedError, Penstock::BrokersUnreachableError,
@@ -70,25 +57,6 @@ class ErrorTest < PenstockTest
     including.each { |error| assert_operator error, :<, Penstock::ProduceError }
     assert_same Penstock::ConnectionError, Penstock::Errors::ConnectionError
   end
-
-  # docs/errors.md has a table row for each class, in the section of its group.
-  def test_the_guide_lists_every_error_in_its_group
-    rows = []
-    File.foreach(File.expand_path("../docs/errors.md", __dir__), chomp: true) do |line|
-      group = line[/\A### .*`([\w:]+)`/, 1]
-      rows << [group, []] if group
-      if rows.any? && line.start_with?("| `")
-        rows.last[1] << [*line.match(/\A\| `([\w:]+)` \| `([\w:]+)` \| [^|]*[^| ][^|]* \|\z/)&.captures]
-      end
-    end
-    expected = GROUPS.map do |group|
-      members = CLASSES.select { |error| error < group }
-      [short(group), members.map { |error| [short(error), short(error.superclass)] }.sort]
-    end
-    assert_equal expected.sort, rows.map { |group, members| [group, members.sort] }.sort
-  end
-
-  def short(error) = error.name.delete_prefix("Penstock::")
 
   # Other code that builds errors could give their messages another form.
   def test_only_the_factory_builds_errors
